@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Writes the C header to `out`. `make header` stores it in
-/// `hypercalls/include/pvticket_abi.h`; a test fails when the two differ.
+/// `hypercalls/include/pvticket_abi.h`; a test fails if the two differ.
 pub fn render(out: &mut impl Write) -> fmt::Result {
     out.write_str(PREAMBLE)?;
     let [b, c, d] = cpuid::signature_registers();

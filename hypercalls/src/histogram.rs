@@ -6,7 +6,7 @@ const PER_OCTAVE: u64 = 16;
 /// Number of a value's bits that select the bucket within its power of two.
 const SUB_BITS: u32 = PER_OCTAVE.trailing_zeros();
 
-/// Values of `1 << END` and more share the last bucket; that many TSC ticks are some minutes.
+/// Values of `1 << END` and more share the last bucket; that many TSC ticks are several minutes.
 const END: u32 = 40;
 
 /// Number of buckets: one for each value below [`PER_OCTAVE`], then [`PER_OCTAVE`] for each power of two.

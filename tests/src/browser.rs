@@ -1,7 +1,7 @@
 //! Headless Chromium, driven over its DevTools pipe: JSON messages, each terminated by a zero byte.
 //!
 //! The maintained crates for this bring a generated type for each of a thousand messages, a
-//! WebSocket and an HTTP client: too much for four messages.
+//! WebSocket and an HTTP client, too much for four messages.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -11,10 +11,10 @@ use std::{
 
 use crate::prelude::*;
 
-/// The names of its binary in distributions.
+/// Names of the binary in distributions.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Time allowed per message. Emulators and loaded machines are slow.
+/// Timeout per message. Emulators and loaded machines are slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A browser with one page.
@@ -70,7 +70,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Sends a message and waits for its answer; events that arrive meanwhile are checked for
+    /// Sends a message and waits for its answer. Checks events that arrive before the answer for
     /// complaints.
     pub fn ask(&mut self, method: &str, params: Value) -> anyhow::Result<Value> {
         self.last += 1;
@@ -128,7 +128,7 @@ impl Browser {
         Ok(())
     }
 
-    /// The value of an expression in the page.
+    /// Evaluates an expression in the page.
     pub fn value(&mut self, expression: &str) -> anyhow::Result<Value> {
         let params = json!({"expression": expression, "returnByValue": true});
         let answer = self.ask("Runtime.evaluate", params)?;
@@ -146,7 +146,7 @@ impl Drop for Browser {
     }
 }
 
-/// Messages as they arrive, read on a separate thread.
+/// Reads messages on a separate thread.
 fn messages(from: ChildStdout) -> Receiver<Value> {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {

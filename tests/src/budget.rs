@@ -1,5 +1,5 @@
-//! The budget of the repository, `tests/budget.toml`: lines, bytes and manifests, none of which may be exceeded.
-//! Options and commands are counted in `vmm/src/cli/help.rs`.
+//! The repository's budget, `tests/budget.toml`: limits for lines, bytes and manifests. Options and commands
+//! are counted in `vmm/src/cli/help.rs`.
 
 use std::{collections::BTreeMap, fs};
 
@@ -21,7 +21,7 @@ fn is_test(name: &str) -> bool {
         || ["test.rs", "tests.rs"].iter().any(|end| file.ends_with(end))
 }
 
-/// Lines of code of a source, without comments and blank lines: of the product and of its tests.
+/// Counts the lines of code of a source, without comments and blank lines: product code and test code.
 fn count(name: &str, text: &str) -> (usize, usize) {
     let (mut product, mut tests) = (0, 0);
     let mut region = None;
@@ -49,7 +49,7 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// The item behind `#[cfg(test)]`, which ends where rustfmt closes it.
+/// The item below `#[cfg(test)]`, which ends where rustfmt closes it.
 #[derive(Debug, Clone, Copy)]
 struct Region {
     indent: usize,
@@ -57,7 +57,7 @@ struct Region {
 }
 
 impl Region {
-    /// The region after this line of it; None: it has ended.
+    /// Returns the region after this line, or None if the line ends it.
     fn after(self, line: &str) -> Option<Self> {
         let code = line.trim();
         if indent(line) != self.indent || code.is_empty() || code.starts_with(['#', '/']) {
@@ -68,7 +68,7 @@ impl Region {
     }
 }
 
-/// The folder of the nearest manifest above a source.
+/// Returns the folder of the nearest manifest above a source.
 fn crate_of<'a>(name: &'a str, manifests: &[&str]) -> &'a str {
     let mut folder = name;
     while let Some((above, _)) = folder.rsplit_once('/') {

@@ -4,10 +4,10 @@ use crate::references::{
     File, Found, end_to_end, files, folder, has_none, in_folder, quoted, rows,
 };
 
-/// The folder of the model checkers, whose checks and mutants have names in words.
+/// Folder of the model checkers, whose checks and mutants have names in prose.
 const MODEL: &str = "guest-kernel-config/locks/model";
 
-/// Why the rows of this text do not name what finds their bugs again; empty if they do.
+/// Returns a fault for each row of this text that names no test of `make test`.
 fn faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let rows = rows(text, "#");
@@ -28,14 +28,14 @@ fn faults(text: &str) -> Vec<String> {
     faults
 }
 
-/// The best place in which a test of this cell runs.
+/// Returns the best place in which a test of this cell runs.
 fn names(cell: &str) -> Result<Option<Found>, String> {
     let mut context = None;
     let mut found = Vec::new();
     for name in quoted(cell) {
         if name == "model" {
             context = Some(MODEL);
-            // A row may name what is checked in words.
+            // A row may name a check in prose.
             found.push(Found::Short);
         } else if let Some(folder) = folder(name) {
             context = Some(folder);
@@ -46,8 +46,8 @@ fn names(cell: &str) -> Result<Option<Found>, String> {
     Ok(found.into_iter().min())
 }
 
-/// Where the named test runs; None if no test has this name.
-/// `context` is the folder of the crate that the names of a row belong to.
+/// Returns where the named test runs, or None if the name is not a test's. Fails if there is
+/// no such test. `context` is the folder of the crate that the names of a row belong to.
 fn find(name: &str, context: &mut Option<&'static str>) -> Result<Option<Found>, String> {
     let missing = || format!("there is no test {name}");
     if name.starts_with("host::") || name.starts_with("guest::") {
@@ -74,12 +74,12 @@ fn find(name: &str, context: &mut Option<&'static str>) -> Result<Option<Found>,
             let found = in_folder(folder, module, |test| is_like(test, function));
             found.map(Some).ok_or_else(missing)
         }
-        // A row of a table, an option, a command.
+        // A row of a table, an option or a command.
         _ => Ok(None),
     }
 }
 
-/// Is it this name, which may end with `*`?
+/// Whether `test` matches `name`, which may end with `*`.
 fn is_like(test: &str, name: &str) -> bool {
     name.strip_suffix('*').map_or(test == name, |begin| test.starts_with(begin))
 }

@@ -1,6 +1,6 @@
-//! Tests that run one after the other on a thread of their own, beside those of the runner's threads.
+//! Runs tests one after the other on a separate thread, in parallel with the runner's threads.
 //!
-//! The runner asks for their outcomes when it has run what it has besides, and then waits.
+//! The runner asks for their outcomes after it has run its other tests, and then waits.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -12,29 +12,29 @@ use crate::{
     suite::{Outcome, Test},
 };
 
-/// The outcomes of tests that a thread runs in order.
+/// Outcomes of tests that a thread runs in order.
 #[derive(Debug)]
 pub struct Lane(Mutex<Outcomes>);
 
 #[derive(Debug)]
 struct Outcomes {
     coming: Receiver<(&'static str, Outcome)>,
-    /// Those that have come before they were asked for.
+    /// Outcomes received before the runner asked for them.
     come: BTreeMap<&'static str, Outcome>,
 }
 
 impl Lane {
-    /// Starts a thread that runs tests, and passes each outcome on.
+    /// Starts a thread that runs tests and passes on each outcome.
     pub fn start(run: impl FnOnce(&dyn Fn(&Test, Outcome)) + Send + 'static) -> Self {
         let (sender, coming) = channel();
         thread::spawn(move || {
-            // Nobody waits any more if it fails.
+            // Sending fails only if the receiver no longer exists.
             run(&|test, outcome| drop(sender.send((test.name(), outcome))));
         });
         Self(Mutex::new(Outcomes { coming, come: BTreeMap::new() }))
     }
 
-    /// Waits for the outcome of this test. Who waits for another one meanwhile waits for this one, too.
+    /// Waits for the outcome of this test. Callers block each other: `recv` runs under the lock.
     pub fn outcome(&self, test: &Test) -> Outcome {
         let mut outcomes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

@@ -1,14 +1,14 @@
 //! End-to-end tests of pvticket, which run its binary as a user does.
 //!
-//! Tests run in parallel, one more at a time than there are CPUs since most of them wait. Those that boot
-//! Linux guests are one lane next to them, one after the other: on this host if its KVM can, otherwise all
-//! of them in one emulated host. Tests whose verdict needs a quiet machine ([`suite::Tier::Quiet`])
-//! follow, alone. Tests that cannot run here are skipped with the reason.
+//! Tests run in parallel, one more at a time than there are CPUs because most of them wait. Tests that boot
+//! Linux guests run one after the other in a separate lane: on this host if its KVM can run guest kernels,
+//! otherwise all in one emulated host. Tests whose verdict needs a quiet machine ([`suite::Tier::Quiet`]) run
+//! last, one at a time. Tests that cannot run here are skipped with the reason.
 //!
-//! The test target `e2e` is only this library's [`main`], so that the library's own unit tests have
-//! the usual harness. `cargo test --workspace --test e2e -- NAME` runs the tests whose
-//! names contain NAME; `--exact`, `--skip` and `--list` are those of the standard harness. `--include-ignored`
-//! also runs what only `make test-all` does, and all tests in its lengths ([`form`]).
+//! The test target `e2e` only calls this library's [`main`], so that the library's own unit tests use the
+//! usual harness. `cargo test --workspace --test e2e -- NAME` runs the tests whose names contain NAME;
+//! `--exact`, `--skip` and `--list` work as in the standard harness. `--include-ignored` also runs the tests
+//! that only `make test-all` runs, and all tests at its lengths ([`form`]).
 
 #![forbid(unsafe_code)]
 
@@ -56,9 +56,8 @@ use suite::{Outcome, Tally, Test, Tier};
 /// SIGHUP, SIGINT, SIGQUIT and SIGTERM, in the format of `SigIgn` in /proc/PID/status.
 const ENDING: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14;
 
-/// Restarts this program with the default actions of signals if it inherited some as ignored (a
-/// shell starts background commands so). The product keeps ignored what it inherits as ignored, and
-/// the tests that signal it would hang.
+/// Restarts this program with the default actions of signals if it inherited ignored ones, as background
+/// commands of a shell do. The product keeps an inherited signal ignored, so tests that send it would hang.
 fn expect_signals() {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -104,7 +103,7 @@ fn run(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     let started = (arguments.test_threads != Some(1)).then(|| lane(&guests_beside));
     tally.run(&arguments, &beside, retry::run);
-    // The guests last: their outcomes are waited for.
+    // Guests come last: this waits for the outcomes of the lane.
     let guests = started.unwrap_or_else(|| lane(&guests_beside));
     tally.run(&arguments, &guests_beside, move |test| guests.outcome(test));
     tally.run(&serial, &alone, retry::run);
@@ -112,18 +111,19 @@ fn run(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
     tally.run(&serial, &guests_alone, move |test| guests.outcome(test));
     if !arguments.list {
         tally.print(began.elapsed());
-        // To follow how often tests are repeated, and how long they take.
+        // For tracking repetitions and durations of tests over time.
         tally.write(&product::profile_folder()?.join("pvticket-tests.json"))?;
     }
     Ok(if tally.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The tests that run beside others, and those that run alone.
+/// Splits tests into those that run in parallel and those that run alone.
 fn parts(tests: &[Test]) -> (Vec<Test>, Vec<Test>) {
     tests.iter().partition(|test| !matches!(test.tier, Tier::Quiet(_)))
 }
 
-/// Runs tests that boot Linux guests one after the other: here if the KVM can, in one emulated host otherwise.
+/// Runs tests that boot Linux guests, one after the other: here if KVM can run their kernels, otherwise in
+/// one emulated host.
 fn run_guests(tests: &[Test], pass: &dyn Fn(&Test, Outcome)) {
     if Kvm::here() == Kvm::Hardware {
         tests.iter().for_each(|test| pass(test, retry::run(test)));

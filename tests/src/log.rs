@@ -1,4 +1,4 @@
-//! What the children of the running test printed, whole: the log of a test that failed.
+//! The log of a failed test: all output of its children.
 
 use std::{cell::RefCell, fs, path::PathBuf};
 
@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use crate::product;
 
-/// Bytes of a log; a test that prints more keeps its end.
+/// Limit of a log in bytes; only the end of longer output is kept.
 const MOST: usize = 4 << 20;
 
 thread_local! {
@@ -25,12 +25,12 @@ pub fn add(text: &str) {
     });
 }
 
-/// Ends the log of this thread's test and returns it.
+/// Ends and returns the log of this thread's test.
 pub fn take() -> String {
     LOG.take()
 }
 
-/// Writes the log of a test that failed; returns the file.
+/// Writes the log of a failed test; returns the file.
 pub fn keep(name: &str, log: &str) -> anyhow::Result<PathBuf> {
     let folder = product::profile_folder()?.join("pvticket-tests");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;

@@ -1,5 +1,5 @@
-//! Calls that are on no list, in runs of the tests with `PVTICKET_SECCOMP=log` (`make test-log`): such a call ends no
-//! program, which goes on to further ones, and each test fails in which any was reported.
+//! Reports of unlisted system calls in runs of the tests with `PVTICKET_SECCOMP=log` (`make test-log`). Such
+//! a call does not end the program, so a run can report several; each test with a report fails.
 
 use std::{
     collections::BTreeSet,
@@ -9,14 +9,14 @@ use std::{
 
 use confine::VARIABLE;
 
-/// What stands in front of a report (`kvm/sys/sigsys.rs`).
+/// Prefix of a report (`kvm/sys/sigsys.rs`).
 const REPORT: &str = "pvticket: seccomp: a thread of class ";
 
-/// Reports of all threads of this process that no test has failed for yet.
+/// Reports from all threads of this process for which no test has failed yet.
 static REPORTS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Notes what is reported in the output of a program with this command line, in a run of that kind. A drill, which makes
-/// such calls on purpose, is none.
+/// Notes the reports in the output of a program with this command line, in such a run. Ignores drills, which
+/// make unlisted calls on purpose.
 pub fn look(line: &str, output: &[u8]) {
     if env::var_os(VARIABLE).is_some_and(|mode| mode == "log") && !is_drill(line) {
         let output = String::from_utf8_lossy(output);
@@ -26,8 +26,8 @@ pub fn look(line: &str, output: &[u8]) {
     }
 }
 
-/// All that was noted since the last call; None: nothing was. Tests run beside each other, so that another one may have started the
-/// program, which each report names.
+/// Takes the reports noted since the last call; None without any. Tests run in parallel, so the program may
+/// be another test's; each report names it.
 pub fn take() -> Option<String> {
     let mut all = REPORTS.lock().unwrap_or_else(PoisonError::into_inner);
     let all: Vec<String> = std::mem::take(&mut *all).into_iter().collect();

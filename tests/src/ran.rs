@@ -16,9 +16,7 @@ const SHOWN: usize = 4000;
 pub struct Ran {
     line: String,
     status: ExitStatus,
-    /// Its stdout.
     pub stdout: Vec<u8>,
-    /// Its stderr.
     pub stderr: Vec<u8>,
 }
 
@@ -30,12 +28,12 @@ impl Ran {
         ran
     }
 
-    /// The child's command line and all of its output.
+    /// Returns the child's command line and all of its output.
     fn whole(&self) -> String {
         Self::written(&self.line, &self.stdout, &self.stderr, usize::MAX)
     }
 
-    /// A command line and the end of its output, for a person to read.
+    /// Formats a command line and the end of its output.
     pub(crate) fn describe(line: &str, stdout: &[u8], stderr: &[u8]) -> String {
         Self::written(line, stdout, stderr, SHOWN)
     }
@@ -54,7 +52,7 @@ impl Ran {
         text
     }
 
-    /// The child's command line and output, for an error message.
+    /// Returns the child's command line and output, for an error message.
     pub fn show(&self) -> String {
         Self::describe(&self.line, &self.stdout, &self.stderr)
     }
@@ -73,12 +71,13 @@ impl Ran {
         }
     }
 
-    /// The child's status as a shell reports it: 128 plus the number of the signal that ended it, if any.
+    /// Returns the status as a shell reports it: 128 plus the number of the signal that ended the child,
+    /// if any.
     pub fn shell_status(&self) -> Option<i32> {
         self.status.code().or_else(|| self.status.signal().map(|signal| 128 + signal))
     }
 
-    /// The child's exit status; fails if a signal ended it.
+    /// Returns the child's exit status; fails if a signal ended it.
     pub fn status(&self) -> anyhow::Result<i32> {
         match self.status.signal() {
             Some(signal) => bail!("ended by signal {signal}\n{}", self.show()),
@@ -92,7 +91,7 @@ impl Ran {
         Ok(self)
     }
 
-    /// The child's stdout as text.
+    /// Returns the child's stdout as text.
     pub fn text(&self) -> anyhow::Result<&str> {
         std::str::from_utf8(&self.stdout).with_context(|| format!("not text\n{}", self.show()))
     }
@@ -106,7 +105,7 @@ impl Ran {
         Ok(())
     }
 
-    /// The words of the child's stdout, without its line breaks.
+    /// Returns the words of the child's stdout, without its line breaks.
     pub fn words(&self) -> anyhow::Result<String> {
         Ok(self.text()?.split_whitespace().collect::<Vec<_>>().join(" "))
     }
@@ -117,12 +116,12 @@ impl Ran {
         Ok(self)
     }
 
-    /// The child's stdout as JSON.
+    /// Parses the child's stdout as JSON.
     pub fn json(&self) -> anyhow::Result<Value> {
         serde_json::from_slice(&self.stdout).with_context(|| self.show())
     }
 
-    /// The child's stderr as text.
+    /// Returns the child's stderr as text.
     pub fn errors(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
@@ -142,7 +141,7 @@ impl Ran {
         self.exits(status)?.one_line(parts)
     }
 
-    /// Expects stderr to be one line of the product's that contains all of these.
+    /// Expects stderr to be one line of the product that contains all of these.
     pub fn one_line(self, parts: &[&str]) -> anyhow::Result<Self> {
         let ran = self.complains(parts)?;
         let errors = ran.errors();

@@ -1,10 +1,10 @@
-//! The repository's sources and documents, the tests that documents name, and the runs that they are a part of.
+//! The repository's sources and documents; the tests that documents name, and the runs that include them.
 
 use std::{fs, path::Path, process::Command, sync::OnceLock};
 
 use crate::{guest, host, suite::Test};
 
-/// The folders of the crates whose unit tests documents name.
+/// Folders of the crates whose unit tests documents name.
 const CRATES: &[(&str, &str)] = &[
     ("base", "vmm/base"),
     ("boot", "vmm/boot"),
@@ -54,7 +54,7 @@ pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// All sources, documents, manifests and data in TOML.
+/// All sources, documents, manifests and TOML data.
 pub fn files() -> &'static [File] {
     static ALL: OnceLock<Vec<File>> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -69,7 +69,7 @@ pub fn files() -> &'static [File] {
     })
 }
 
-/// The file of this name.
+/// Finds the file of this name.
 pub fn file(name: &str) -> Option<&'static File> {
     files().iter().find(|file| file.name == name)
 }
@@ -81,12 +81,12 @@ pub fn sources(folder: &str) -> impl Iterator<Item = &'static File> {
     files().iter().filter(move |file| file.name.ends_with(".rs") && is_below(&file.name))
 }
 
-/// Each text between two backquotes.
+/// Returns each text between two backquotes.
 pub fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The cells of each row of the tables of a document, but for the heads, which begin with `head`.
+/// Returns the cells of each table row of a document, without the head rows, which begin with `head`.
 pub fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
     let rows = text.lines().filter(|line| line.starts_with("| "));
     let rows = rows.filter_map(|line| line.strip_prefix('|')?.strip_suffix('|'));
@@ -94,12 +94,12 @@ pub fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
     rows.map(cells).filter(|cells| cells[0] != head).collect()
 }
 
-/// The folder of a crate by the name that documents use.
+/// Returns the folder of a crate by the name that documents use.
 pub fn folder(name: &str) -> Option<&'static str> {
     CRATES.iter().find(|(known, _)| *known == name).map(|(_, folder)| *folder)
 }
 
-/// The end-to-end tests whose names `matches` accepts: short if one of them is.
+/// Finds the end-to-end tests whose names `matches` accepts: short if one of them is.
 pub fn end_to_end(matches: impl Fn(&str) -> bool) -> Option<Found> {
     static ALL: OnceLock<Vec<Test>> = OnceLock::new();
     let all = ALL.get_or_init(|| [host::tests(), guest::tests()].concat());
@@ -107,12 +107,12 @@ pub fn end_to_end(matches: impl Fn(&str) -> bool) -> Option<Found> {
     found.map(|test| if test.tier.is_short() { Found::Short } else { Found::Long }).min()
 }
 
-/// The unit test of this name in a file; one that is ignored runs in `make test-all` only.
+/// Finds the unit test of this name in a file. An ignored test runs in `make test-all` only.
 pub fn in_file(name: &str, function: &str) -> Option<Found> {
     unit_tests(&file(name)?.text).find(|(name, _)| *name == function).map(|(_, found)| found)
 }
 
-/// The unit tests of a folder's sources whose names `matches` accepts, in files whose paths have `part`.
+/// Finds unit tests whose names `matches` accepts in files of a folder with `part` as path or module.
 pub fn in_folder(folder: &str, part: &str, matches: impl Fn(&str) -> bool) -> Option<Found> {
     let module = format!("mod {part} ");
     let files = sources(folder)
@@ -127,7 +127,7 @@ pub fn has_none(name: &str, faults: impl Fn(&str) -> Vec<String>) {
     assert!(found.is_empty(), "{name}:\n{}", found.join("\n"));
 }
 
-/// The functions of a source that are unit tests.
+/// Lists the unit tests of a source.
 fn unit_tests(text: &str) -> impl Iterator<Item = (&str, Found)> {
     let mut attributes = Vec::new();
     text.lines().map(str::trim).filter_map(move |line| {

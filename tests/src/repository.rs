@@ -1,11 +1,11 @@
-//! Rules of the repository: recipes name their files, sums of peers' integers have a bound, subjects of commits an area.
+//! Rules of the repository, for recipes, sums of integers from peers, and subjects of commits.
 
 use std::{collections::BTreeSet, fs, process::Command};
 
 use crate::references::{file, quoted, root, sources};
 
-/// The recipe of `CONTRIBUTING.md` for an axis of a spec: the number in its brackets, and the files before its
-/// optional part.
+/// Returns the recipe in `CONTRIBUTING.md` for an axis of a spec: the number in its brackets, and the files
+/// before its optional part.
 fn recipe_of_axes() -> (usize, BTreeSet<&'static str>) {
     let text = &file("CONTRIBUTING.md").unwrap().text;
     let (_, recipe) = text.split_once("**An axis of a spec** [").expect("no recipe");
@@ -23,11 +23,11 @@ fn the_recipe_of_an_axis_names_files_that_are_there() {
     }
 }
 
-/// Code that plans, stores, sorts, exports and draws points knows an axis by its entry alone.
+/// Code that plans, stores, sorts, exports and draws points refers to an axis only by its entry.
 #[test]
 fn no_other_source_of_specs_and_reports_names_an_axis() {
     let (_, files) = recipe_of_axes();
-    // Guests that cannot have an axis; the windows of a group with a quota.
+    // Guests that do not support an axis; windows of a group with a quota.
     let others = ["spec/possible.rs", "disturbance.rs"];
     for field in ["other_vms", "cgroups"] {
         let is_end = |c: char| !(c.is_alphanumeric() || c == '_');
@@ -43,7 +43,7 @@ fn no_other_source_of_specs_and_reports_names_an_axis() {
     }
 }
 
-/// Folders of sources that read integers from guests, stores and other peers: an overflowing sum of them ends the program.
+/// Folders of sources that read integers from guests, stores and other peers, whose sums may overflow.
 const READERS: [&str; 6] = [
     "vmm/base/src",
     "vmm/emulated/src",
@@ -52,10 +52,10 @@ const READERS: [&str; 6] = [
     "vmm/src/check",
     "vmm/study/src",
 ];
-/// Integers that peers send; lengths are `usize`.
+/// Integer types of peers' values; lengths are `usize`.
 const TYPES: [&str; 4] = ["u32", "u64", "i32", "i64"];
 
-/// Statements of this source, without its tests, that add up integers without a bound.
+/// Returns the statements of this source, without its tests, that add up integers without a bound.
 fn unbounded(source: &str) -> Vec<&str> {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
     let adds = |statement: &&str| {
@@ -82,7 +82,7 @@ fn sums_without_a_bound_are_found() {
     assert_eq!(found("#[cfg(test)] mod tests { let a = b.sum::<u64>(); }"), 0);
 }
 
-/// Regression: two counts of a guest's benchmark ended `pvticket check`.
+/// Regression: the sum of two counts of a guest's benchmark ended `pvticket check`.
 #[test]
 fn counts_of_peers_are_added_up_with_a_bound() {
     for reader in READERS {
@@ -96,7 +96,7 @@ fn counts_of_peers_are_added_up_with_a_bound() {
     }
 }
 
-/// Does the hook accept a message with this subject?
+/// Whether the commit hook accepts a message with this subject.
 fn accepts(subject: &str) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let message = folder.path().join("message");

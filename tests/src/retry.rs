@@ -1,9 +1,8 @@
 //! Repeats tests whose failure may be due to chance.
 //!
-//! The summary lists every test that passed only after a repetition, with the reasons. A broken
-//! guarantee (mutual exclusion, a wrong figure, a hang) fails a test at once. A test is run again only
-//! if a check by [`expect_usually!`](crate::expect_usually) failed, or if a guest of the emulated host
-//! died ([`Killed`]).
+//! The summary lists every test that passed only after a repetition, with the reasons. A broken guarantee
+//! (mutual exclusion, a wrong figure, a hang) fails a test at once. A test is repeated only if a check by
+//! [`expect_usually!`](crate::expect_usually) failed or a guest of the emulated host died ([`Killed`]).
 
 use std::{
     fmt,
@@ -21,23 +20,23 @@ use crate::{
     suite::{MOST_KILLED, Outcome, Test, Verdict},
 };
 
-/// Number of tests of this process in which a guest died.
+/// Number of tests in this process whose guest died.
 static WITH_KILLED: AtomicUsize = AtomicUsize::new(0);
 
-/// How often a test that missed a [`Chance`] is repeated. A defect would recur each time.
+/// Repetitions of a test that missed a [`Chance`]. A defect would recur each time.
 const MISSED: usize = 2;
 
-/// How often a test whose guest died in the emulated host is repeated. Switching static keys twenty
-/// times under load killed it twice in a row (seen once).
+/// Repetitions of a test whose guest died in the emulated host. Switching static keys twenty times under load
+/// killed it twice in a row (seen once).
 const KILLED: usize = 2;
 
-/// A condition did not hold that nearly always holds for a sound product on a calm machine.
+/// Violation of a condition that nearly always holds for a correct product on a calm machine.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct Chance(pub String);
 
-/// Like `ensure!`, for conditions that chance or a busy machine may spoil: how often something
-/// random happened, how long something took. The test is run again, a bounded number of times.
+/// Like `ensure!`, for conditions that chance or a busy machine may violate, such as the frequency of a
+/// random event or a duration. The test is repeated, a bounded number of times.
 #[macro_export]
 macro_rules! expect_usually {
     ($condition:expr, $($words:tt)+) => {{
@@ -48,8 +47,8 @@ macro_rules! expect_usually {
     }};
 }
 
-/// A row of a test's table: runs it again while it misses a [`Chance`], as a test. Otherwise a test of many rows would
-/// fail by another row each time. Prints what was missed; a row that misses each time has failed.
+/// Runs a row of a test's table and repeats it while it misses a [`Chance`]. Repeating the whole test instead
+/// would fail by another row each time. Prints each miss; a row that misses every time fails.
 pub fn row<T>(name: &str, try_it: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let mut missed = 0;
     loop {
@@ -64,17 +63,17 @@ pub fn row<T>(name: &str, try_it: impl Fn() -> anyhow::Result<T>) -> anyhow::Res
     }
 }
 
-/// Why a test was repeated.
+/// Reasons for the repetitions of a test.
 #[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Repeats {
-    /// What was missed, once per repetition.
+    /// Missed conditions, one per repetition.
     missed: Vec<String>,
-    /// How the guest died, each time.
+    /// How the guest died, once per repetition.
     killed: Vec<String>,
 }
 
 impl Repeats {
-    /// Notes a missed chance or a dead guest; false if the error is a real failure.
+    /// Notes a missed chance or a dead guest. Returns false for a real failure or after the last repetition.
     fn forgive(&mut self, error: &anyhow::Error) -> bool {
         if let Some(Killed(how)) = error.downcast_ref() {
             self.killed.push(how.clone());
@@ -89,7 +88,7 @@ impl Repeats {
         self.missed.is_empty() && self.killed.is_empty()
     }
 
-    /// Did a guest die?
+    /// Whether a guest died.
     pub const fn has_killed(&self) -> bool {
         !self.killed.is_empty()
     }
@@ -109,8 +108,8 @@ impl fmt::Display for Repeats {
     }
 }
 
-/// Runs a test as [`run`] does, unless a guest died in too many tests before: then the run of all tests has failed
-/// already, and each further guest that hangs would take three minutes, three times.
+/// Runs a test like [`run`], unless a guest died in too many tests before. The whole run has failed by then,
+/// and each further guest that hangs would take three minutes, three times.
 pub fn run_unless_too_many_died(test: &Test) -> Outcome {
     if WITH_KILLED.load(Ordering::Relaxed) <= MOST_KILLED {
         return run(test);
@@ -118,7 +117,7 @@ pub fn run_unless_too_many_died(test: &Test) -> Outcome {
     Outcome::failed(format!("not run: a guest died or hung in more than {MOST_KILLED} tests"))
 }
 
-/// Runs a test; repeats it if it missed a [`Chance`] or its guest died in the emulated host.
+/// Runs a test, and repeats it if it missed a [`Chance`] or its guest died in the emulated host.
 pub fn run(test: &Test) -> Outcome {
     let began = Instant::now();
     let verdict = verdict(test);

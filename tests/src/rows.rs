@@ -1,4 +1,4 @@
-//! Tables whose rows are tried next to each other.
+//! Tables whose rows are tried in parallel.
 
 use std::{
     panic::resume_unwind,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::prelude::*;
 
-/// Tries each row, so many at a time; returns the results in the order of the rows.
+/// Tries each row, `at_once` in parallel; returns the results in the order of the rows.
 pub fn each<T: Sync, R: Send>(
     rows: &[T],
     at_once: usize,
@@ -33,7 +33,7 @@ pub fn each<T: Sync, R: Send>(
     tried.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Fails if any of so many rows is wrong, and says what.
+/// Fails if any of `count` rows is wrong, with the reasons.
 pub fn none_is_wrong(count: usize, wrong: &[String]) -> anyhow::Result<()> {
     ensure!(wrong.is_empty(), "{} of {count} rows:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::references::{Found, end_to_end, has_none, in_file, quoted, rows};
 
-/// Why the rows of this text are not a specification; empty if they are.
+/// Returns the faults of a specification's rows.
 fn faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut numbers = BTreeSet::new();
@@ -36,7 +36,7 @@ fn faults(text: &str) -> Vec<String> {
     faults
 }
 
-/// The test `FILE::FUNCTION`, end-to-end or beside the code.
+/// Finds the test `FILE::FUNCTION`, an end-to-end or a unit test.
 fn find(test: &str) -> Option<Found> {
     let (file, function) = test.split_once("::")?;
     let module = file.strip_prefix("tests/src/").and_then(|path| path.strip_suffix(".rs"));

@@ -1,4 +1,4 @@
-//! Tiers.
+//! Selection of tests by tier.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! Workers that start together, and whose operations are counted between two moments.
+//! Workers that start together, whose operations are counted between two moments.
 //!
-//! All workers are read at the same two moments, after a warm-up: operations that end after the
-//! second moment do not count. The workers continue until the windows of the VMM's other machines
-//! have ended, too.
+//! The counts of all workers are read at the same two moments, after a warm-up: operations that end after the
+//! second moment do not count. The workers continue until the windows of the VMM's other machines have ended,
+//! too.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -21,15 +21,15 @@ use crate::{
     workload::Workload,
 };
 
-/// Runs `work` in `count` threads at once. Each gets its number, works until its post says that the
-/// run is over, and counts its operations there. Set-up before its call of `ready` is not measured.
+/// Runs `work` in `count` threads at once. Each thread gets its number, works until its post reports the end
+/// of the run, and counts its operations there. Set-up before its call of `ready` is not measured.
 pub fn threads(
     count: usize,
     options: &WorkloadOptions,
     work: impl Fn(usize, &dyn Fn(), Post<'_>) -> io::Result<()> + Sync,
 ) -> io::Result<WorkloadPart> {
     let tally = Tally::new(count)?;
-    // The workers wait twice: until all are ready, and until those of all machines are.
+    // The workers wait twice: until all of them are ready, and until the workers of all machines are.
     let barrier = Barrier::new(count + 1);
     let (tally, barrier, work) = (&tally, &barrier, &work);
     thread::scope(|scope| {
@@ -53,8 +53,8 @@ pub fn threads(
     })
 }
 
-/// While the workers work: waits for the warm-up, and counts between two moments. `after` waits for a
-/// time; it returns a moment in seconds, and the operations of each worker until then.
+/// Waits for the warm-up while the workers work, and counts between two moments. `after` waits for a time; it
+/// returns a moment in seconds, and the operations of each worker until then.
 pub fn measure(
     options: &WorkloadOptions,
     window: &mut Window,
@@ -76,7 +76,7 @@ pub fn measure(
     })
 }
 
-/// For [`measure`]: the counts of workers in threads and processes.
+/// The counts of workers in threads and processes, for [`measure`].
 fn counts_of(tally: &Tally) -> impl FnMut(Duration) -> io::Result<(f64, Vec<u64>)> {
     let start = Instant::now();
     move |span| {
@@ -85,7 +85,7 @@ fn counts_of(tally: &Tally) -> impl FnMut(Duration) -> io::Result<(f64, Vec<u64>
     }
 }
 
-/// One thread per CPU by default: each repeats an operation on its own state, which is set up
+/// Repeats an operation in each worker, by default one thread per CPU, on its own state, which is set up
 /// before the run.
 pub fn repeat<S>(
     options: &WorkloadOptions,
@@ -108,7 +108,7 @@ fn repeat_at(post: Post<'_>, mut each: impl FnMut() -> io::Result<()>) -> io::Re
     Ok(())
 }
 
-/// As [`threads`], with processes: starts this program once per worker, which then runs [`work`].
+/// Like [`threads`], with processes: starts this program once per worker, which then runs [`work`].
 pub fn processes(
     workload: &Workload,
     count: usize,
@@ -128,8 +128,8 @@ pub fn processes(
     Ok(part)
 }
 
-/// One worker of [`processes`], in its own process: reports that it is ready, waits, works, and
-/// reports that it is done.
+/// Runs one worker of [`processes`], in its own process: reports that it is ready, waits, works, and reports
+/// that it is done.
 pub fn work(workload: &Workload, options: &WorkloadOptions, member: &CrewMember) -> io::Result<()> {
     let each = workload.each.ok_or_else(|| io::Error::other("its workers are no processes"))?;
     let tally = Tally::open(&member.tally)?;
@@ -141,7 +141,7 @@ pub fn work(workload: &Workload, options: &WorkloadOptions, member: &CrewMember)
     Ok(())
 }
 
-/// A running worker process; killed when it is dropped.
+/// A running worker process; killed when dropped.
 struct Worker {
     child: Child,
     says: BufReader<std::process::ChildStdout>,
@@ -196,7 +196,7 @@ mod tests {
 
     use super::*;
 
-    /// An operation that ended before the window or ends after it does not count, however long the window takes.
+    /// An operation that ended before the window or ends after it does not count, however long the window is.
     #[test]
     fn what_ends_outside_of_the_window_does_not_count() {
         let tally = Tally::new(2).unwrap();

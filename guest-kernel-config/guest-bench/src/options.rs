@@ -14,20 +14,20 @@ use lexopt::{Arg, Parser, ValueExt};
 
 use crate::workload::{self, Workload, spawn};
 
-/// What to measure and how.
+/// The workload parameters.
 #[derive(Debug, Clone)]
 pub struct WorkloadOptions {
     /// Length of the warm-up before the measurement, over all parts.
     pub warm_up: Duration,
     /// Length of the measurement, over all parts.
     pub duration: Duration,
-    /// Number of threads or processes; None: the workload's default.
+    /// Number of threads or processes; `None`: the workload's default.
     pub workers: Option<usize>,
-    /// MiB of each mapping.
+    /// Size of each mapping in MiB.
     pub mib: usize,
     /// Bytes of each read.
     pub sizes: Vec<usize>,
-    /// Units of the database: 100 000 rows, about 15 MiB.
+    /// Size of the database in units of 100 000 rows, about 15 MiB.
     pub scale: usize,
     /// Increments with the lock held.
     pub critical: u32,
@@ -39,16 +39,16 @@ pub struct WorkloadOptions {
     pub cpus: usize,
 }
 
-/// The action that the command line asks for.
+/// The action requested on the command line.
 #[derive(Debug)]
 pub enum Asked {
     /// Measure a workload.
     Run(&'static Workload, WorkloadOptions),
-    /// Be one worker of a workload whose workers are processes.
+    /// Act as one worker of a workload whose workers are processes.
     Worker(&'static Workload, WorkloadOptions, CrewMember),
     /// Print the kernel's lock counters.
     Counters,
-    /// Be the program that [`spawn`](workload::spawn) starts.
+    /// Act as the program that [`spawn`](workload::spawn) starts.
     PassOn,
     /// Print the help.
     Help,
@@ -64,7 +64,7 @@ pub struct CrewMember {
 }
 
 impl CrewMember {
-    /// As arguments for that worker.
+    /// The command-line arguments for that worker.
     pub fn to_args(&self) -> Vec<String> {
         vec![format!("--worker={}", self.number), format!("--tally={}", self.tally)]
     }
@@ -74,7 +74,7 @@ impl CrewMember {
 const SIZES: [usize; 5] = [0, 512, 4 << 10, 16 << 10, 64 << 10];
 /// Longest run, in seconds.
 const LONGEST: f64 = 3600.0;
-/// The most workers.
+/// Largest number of workers.
 const MOST: usize = 4096;
 /// Largest mapping, in MiB.
 const MOST_MIB: usize = 1 << 20;
@@ -100,13 +100,13 @@ impl Default for WorkloadOptions {
 }
 
 impl WorkloadOptions {
-    /// The options that a worker needs, as its arguments.
+    /// The options that a worker needs, as command-line arguments.
     pub fn to_args(&self) -> Vec<String> {
         vec![format!("--mib={}", self.mib)]
     }
 }
 
-/// The words that another name of this program stands for.
+/// The arguments that another name of this program implies.
 fn words_of(program: &OsString) -> &'static [&'static str] {
     match Path::new(program).file_name().and_then(|name| name.to_str()) {
         Some("lockbench") => &["lock", "--json", "--seconds=2"],
@@ -140,7 +140,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
             Arg::Long("seconds") => {
                 options.duration = seconds("--seconds", &text(&mut parser)?, f64::MIN_POSITIVE)?;
             }
-            // lockbench has one on each CPU.
+            // lockbench runs one worker on each CPU.
             Arg::Long("workers" | "cpus") => {
                 options.workers = Some(number("--workers", &text(&mut parser)?, &(1..=MOST))?);
             }
@@ -189,7 +189,7 @@ fn text(parser: &mut Parser) -> Result<String, String> {
     parser.value().and_then(|value| value.string()).map_err(say)
 }
 
-/// Parses the value of a numeric option. The error is one line that names the option and the value.
+/// Parses the value of a numeric option. The error is one line with the option and the value.
 fn number<T: FromStr + PartialOrd + Display>(
     option: &str,
     text: &str,

@@ -13,10 +13,10 @@ use crate::window;
 
 /// The counters of our kernel: lines `name value`.
 const FILE: &str = "/sys/kernel/debug/pvticket/stats";
-/// The folder of a queued-spinlock kernel's counters, one file per counter, if it was built with
-/// `CONFIG_LOCK_EVENT_COUNTS`.
+/// The directory of a queued-spinlock kernel's counters, one file per counter, if the kernel was
+/// built with `CONFIG_LOCK_EVENT_COUNTS`.
 const EVENTS: &str = "/sys/kernel/debug/lock_event_counts";
-/// The relevant counters; PV's exist only while PV is on.
+/// The relevant counters; the PV counters exist only while PV is on.
 const EVENT_NAMES: [&str; 6] = [
     "lock_pending",
     "lock_slowpath",
@@ -29,8 +29,7 @@ const EVENT_NAMES: [&str; 6] = [
 const LOG: &str = "/dev/kmsg";
 /// A buffer size that fits every message (CONSOLE_EXT_LOG_MAX of the kernel).
 const LOG_RECORD: usize = 8192;
-/// The beginnings of the messages about the spinlocks that were chosen, by our kernel and by mainline's
-/// KVM guests.
+/// Prefixes of the messages about the chosen spinlocks, of our kernel and of mainline's KVM guests.
 const BEGINNINGS: [&str; 3] =
     ["pvticket: PV ticketlocks ", "pvticket: native ticketlocks", "kvm-guest: PV spinlocks "];
 
@@ -43,18 +42,18 @@ pub fn all() -> io::Result<Value> {
     Ok(parse(&text).into())
 }
 
-/// On kernels with our benchmark, the counts within the windows of benchmarks; on others all
-/// counts. None on kernels that count nothing.
+/// On kernels with our benchmark, the counts within the windows of benchmarks; on other kernels all
+/// counts. `None` on kernels that count nothing.
 pub fn read_windows() -> Option<String> {
     fs::read_to_string(window::FILE).ok().or_else(read)
 }
 
-/// A file that only our kernels have.
+/// Reads a file that only our kernels have.
 pub fn read_ours(path: &str) -> io::Result<String> {
     fs::read_to_string(path).map_err(|error| of_ours(path, error))
 }
 
-/// The error of such a file, in words.
+/// The error message for such a file.
 pub fn of_ours(path: &str, error: io::Error) -> io::Error {
     io::Error::other(match error.kind() {
         ErrorKind::NotFound => format!("no {path}: only the kernels of `pvticket setup` have it"),
@@ -68,7 +67,7 @@ fn read() -> Option<String> {
     fs::read_to_string(FILE).ok().or_else(|| events(|path| fs::read_to_string(path).ok()))
 }
 
-/// The counters of a kernel with queued spinlocks, in the format of ours; None if it has none.
+/// The counters of a kernel with queued spinlocks, in our kernel's format; `None` if it has none.
 /// `read` returns the contents of a file, if it exists.
 fn events(read: impl Fn(&str) -> Option<String>) -> Option<String> {
     let line = |name| Some(format!("{name} {}\n", read(&format!("{EVENTS}/{name}"))?.trim()));
@@ -76,7 +75,7 @@ fn events(read: impl Fn(&str) -> Option<String>) -> Option<String> {
     (!lines.is_empty()).then_some(lines)
 }
 
-/// Lines without a value are left out.
+/// Parses counters. Lines without a value are skipped.
 fn parse(text: &str) -> Stats {
     let entry = |line: &str| {
         let (name, value) = line.split_once(char::is_whitespace)?;
@@ -121,7 +120,8 @@ fn chosen_in(mut log: impl Read) -> Option<String> {
                     return Some(message.to_owned());
                 }
             }
-            // A signal came, or messages were overwritten: the next read returns the first that is left.
+            // A signal arrived, or messages were overwritten: the next read returns the first
+            // remaining one.
             Err(error)
                 if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {}
             Err(_) => return None,
@@ -129,7 +129,7 @@ fn chosen_in(mut log: impl Read) -> Option<String> {
     }
 }
 
-/// The message in a record of [`LOG`], if it is about the spinlocks that were chosen.
+/// The message in a record of [`LOG`], if it is about the chosen spinlocks.
 ///
 /// A record is `PREFIX;MESSAGE`, followed by lines with further properties.
 fn chosen(record: &str) -> Option<&str> {

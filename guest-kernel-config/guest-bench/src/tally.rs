@@ -1,4 +1,4 @@
-//! The workers' operation counts, readable at any moment: memory that threads and processes share.
+//! The workers' operation counts, readable at any moment: memory shared by threads and processes.
 
 use std::{
     fs::File,
@@ -33,7 +33,7 @@ unsafe impl Send for Tally {}
 unsafe impl Sync for Tally {}
 
 impl Tally {
-    /// For `workers` workers.
+    /// Creates a tally for `workers` workers.
     pub fn new(workers: usize) -> io::Result<Self> {
         let file = File::from(memfd_create(c"tally", MemfdFlags::CLOEXEC)?);
         file.set_len(((workers + 1) * size_of::<PaddedCounter>()) as u64)?;
@@ -48,12 +48,12 @@ impl Tally {
     fn map(file: File) -> io::Result<Self> {
         let bytes = file.metadata()?.len() as usize;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses the place, so nothing that is mapped is replaced.
+        // SAFETY: the kernel chooses the address, so no existing mapping is replaced.
         let cells = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, &file, 0)? };
         Ok(Self { file, cells: cells.cast(), count: bytes / size_of::<PaddedCounter>() })
     }
 
-    /// The path by which other processes open it, while it exists.
+    /// The path by which other processes can open the tally while it exists.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", process::id(), self.file.as_raw_fd())
     }
@@ -69,7 +69,7 @@ impl Tally {
         self.cells()[1..].iter().map(|cell| cell.0.load(Relaxed)).collect()
     }
 
-    /// Sets the flag, which ends the work.
+    /// Sets the flag that ends the run.
     pub fn ring(&self) {
         self.cells()[0].0.store(1, Relaxed);
     }
@@ -102,7 +102,7 @@ pub struct Post<'a> {
 }
 
 impl Post<'_> {
-    /// Is the run over? Cheap enough to be asked after each operation.
+    /// Whether the run has ended. Cheap enough to check after each operation.
     pub fn is_over(&self) -> bool {
         self.over.load(Relaxed) != 0
     }

@@ -50,7 +50,7 @@ impl Environment {
     }
 }
 
-/// Runs a process to its end, as [`spawn`] starts it; returns its status.
+/// Starts a process like [`spawn`] and waits for its end; returns its status.
 pub fn run(
     words: &[&CStr],
     prepare: impl FnOnce() -> Result<(), Errno>,
@@ -76,8 +76,8 @@ pub fn spawn(
     syscall::exit(complain(words[0], error))
 }
 
-/// Tries every candidate path; returns only with the error. As in execvp, a file without permission
-/// to execute does not end the search but is remembered.
+/// Tries every candidate path; returns only with the error. As in execvp, a file without execute
+/// permission does not end the search but is remembered.
 fn return_of_exec(words: &[&CStr], environment: &Environment) -> Errno {
     syscall::block_signals(SignalSet::NONE);
     let argv: Vec<*const u8> =
@@ -105,7 +105,7 @@ fn complain(name: &CStr, error: Errno) -> i32 {
     failed.status()
 }
 
-/// Reaps ended children, including orphans, until none is left to reap now or, with `block`, until
+/// Reaps ended children, including orphans, until none can be reaped now or, with `block`, until
 /// `child` has ended. Returns the status of `child` once it has ended.
 pub fn reap(child: Pid, block: bool) -> Option<i32> {
     let options = if block { WaitOptions::empty() } else { WaitOptions::NOHANG };
@@ -131,7 +131,7 @@ fn status_of(status: WaitStatus) -> i32 {
     }
 }
 
-/// Makes the three descriptors stdin, stdout and stderr.
+/// Makes the three file descriptors stdin, stdout and stderr.
 pub fn set_standard(stdin: &OwnedFd, stdout: &OwnedFd, stderr: &OwnedFd) -> Result<(), Errno> {
     rustix::stdio::dup2_stdin(stdin)?;
     rustix::stdio::dup2_stdout(stdout)?;

@@ -33,7 +33,7 @@ pub fn run(machine: &Platform, argv: &[u8]) -> Result<i32, FailedStep> {
     }
 }
 
-/// Without the VMM: on the console.
+/// Runs the command on the console, without the VMM.
 fn on_console(words: &[&CStr]) -> Result<i32, FailedStep> {
     let console = console::open_console().map_err(FailedStep::when("cannot open /dev/console"))?;
     if let Ok(mut settings) = rustix::termios::tcgetattr(&console) {
@@ -90,7 +90,7 @@ impl Buffer {
         ports.output_page().map_or_else(|| Self::Own(vec![0; output_page::SIZE]), Self::Page)
     }
 
-    /// Moves one buffer's worth from the pipe to the VMM; false at the end of the pipe.
+    /// Moves one buffer's worth from the pipe to the VMM; `false` at the end of the pipe.
     fn forward(
         &mut self,
         pipe: &OwnedFd,
@@ -111,14 +111,14 @@ impl Buffer {
     }
 }
 
-/// One of the command's outputs; None after all writers have closed it.
+/// One of the command's outputs; `None` after all writers have closed it.
 struct OutputPipe {
     pipe: Option<OwnedFd>,
     stream: OutputStream,
 }
 
 impl OutputPipe {
-    /// Moves all that is available.
+    /// Moves all available output.
     fn pump(&mut self, buffer: &mut Buffer, ports: &Ports) {
         while let Some(pipe) = &self.pipe {
             match buffer.forward(pipe, self.stream, ports) {
@@ -141,8 +141,8 @@ struct Forwarder<'a> {
 }
 
 impl Forwarder<'_> {
-    /// Runs until the command ends. Its output is in the pipes then; output of processes that it
-    /// left behind is not waited for.
+    /// Runs until the command ends. Its output is in the pipes then. Does not wait for output of
+    /// processes that it left behind.
     fn run(mut self, pid: Pid) -> Result<i32, Errno> {
         self.stdin.pump(self.machine, self.ports);
         loop {
@@ -158,7 +158,7 @@ impl Forwarder<'_> {
 
     /// Waits for an event and handles it.
     fn step(&mut self) -> Result<(), Errno> {
-        // A placeholder without events stands for an absent descriptor.
+        // A placeholder without events replaces an absent file descriptor.
         let absent = PollFd::new(&self.ended, PollFlags::empty());
         let [stdout, stderr] = [&self.stdout, &self.stderr]
             .map(|output| output.pipe.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
@@ -173,7 +173,7 @@ impl Forwarder<'_> {
         }
         let [ended, _, _, pipe, wake] = fds.map(|fd| fd.revents());
         if !ended.is_empty() {
-            // Only consumes the signal; `reap` finds out which process ended.
+            // Only consumes the signal; `reap` determines which process ended.
             let mut signal = [0; 128];
             let _ = rustix::io::read(&self.ended, &mut signal);
         }

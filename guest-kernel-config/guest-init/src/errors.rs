@@ -1,4 +1,4 @@
-//! Errors of the kernel in words, for those that a user of the guest meets.
+//! Descriptions of kernel errors, for errors that a user of the guest may meet.
 
 use core::fmt;
 
@@ -10,7 +10,7 @@ use crate::lists::SEARCH_PATH;
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
 
-/// An error of the kernel: what is wrong, and what to do about it where that is not the same.
+/// A kernel error: the cause, and the remedy where that is not obvious from the cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrnoText(pub Errno);
 
@@ -53,10 +53,10 @@ impl fmt::Display for ErrnoText {
     }
 }
 
-/// A step that failed, with the file that it is about.
+/// A step that failed, with the file concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailedStep {
-    /// As in `cannot open /dev/console`.
+    /// For example `cannot open /dev/console`.
     what: &'static str,
     error: Errno,
 }
@@ -84,7 +84,7 @@ pub struct NotRun<'a> {
 }
 
 impl NotRun<'_> {
-    /// The exit status that a shell has for it.
+    /// The exit status that a shell returns for it.
     pub fn status(&self) -> i32 {
         if self.why == Errno::NOENT { NOT_FOUND } else { NOT_EXECUTABLE }
     }
@@ -95,7 +95,7 @@ impl fmt::Display for NotRun<'_> {
         let Self { name, why: error } = *self;
         write!(f, "cannot run '{name}': ")?;
         match error {
-            // A program whose interpreter is missing gives this error, too.
+            // A program whose interpreter is missing also gives this error.
             Errno::NOENT if name.contains('/') => f.write_str("no such file (or no interpreter)"),
             Errno::NOENT => write!(f, "not found in {SEARCH_PATH}"),
             Errno::ACCESS => f.write_str(
@@ -110,8 +110,8 @@ impl fmt::Display for NotRun<'_> {
 mod tests {
     use super::*;
 
-    /// What execve, open, mount, fork, pipe and the settings of a terminal return, by their manual pages; but for
-    /// EFAULT and EBADF, which are faults of this program.
+    /// Errors that execve, open, mount, fork, pipe and the terminal settings return, by their manual
+    /// pages; except EFAULT and EBADF, which are bugs of this program.
     const USUAL: [Errno; 24] = [
         Errno::TOOBIG,
         Errno::ACCESS,

@@ -1,14 +1,14 @@
-//! What `/proc/kallsyms` tells of where the kernel has its locks.
+//! The locations of the kernel's locks, from `/proc/kallsyms`.
 
 use hypercalls::kernel_facts::{KernelFacts, VERSION};
 
 /// Longest line that is parsed: an address, a type, a name of at most 512 characters (`KSYM_NAME_LEN`), a module.
 const LONGEST: usize = 640;
 
-/// Reads the file, in pieces of any length.
+/// Parses the file, in pieces of any length.
 pub struct Reader {
     facts: KernelFacts,
-    /// The begin of a line whose end has not come.
+    /// The beginning of a line whose end has not been read.
     line: [u8; LONGEST],
     length: usize,
 }
@@ -21,7 +21,7 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// The next piece of the file.
+    /// Parses the next piece of the file.
     pub fn push(&mut self, mut piece: &[u8]) {
         while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
             let (rest, next) = (&piece[..end], &piece[end + 1..]);
@@ -52,7 +52,7 @@ impl Reader {
         self.length += count;
     }
 
-    /// Has everything been found that may be in the list? The rest of it need not be read: it is long.
+    /// Whether all facts that the list may contain have been found. The rest need not be read: it is long.
     pub fn is_complete(&self) -> bool {
         let KernelFacts {
             flags, native_slow_path, pv_slow_path, queue_nodes, preempt_count, ..
@@ -61,7 +61,7 @@ impl Reader {
         flags != 0 && are_paths_known && queue_nodes != 0 && preempt_count != 0
     }
 
-    /// What was found. None: no address, as the kernel shows none to this process.
+    /// The facts found. `None` without any address, as when the kernel hides addresses from this process.
     pub fn facts(&self) -> Option<KernelFacts> {
         let KernelFacts { native_slow_path, queue_nodes, preempt_count, .. } = self.facts;
         let is_known = native_slow_path.start != 0 || queue_nodes != 0 || preempt_count != 0;
@@ -69,7 +69,7 @@ impl Reader {
     }
 }
 
-/// A line: address, type and name.
+/// Parses a line: address, type and name.
 fn symbol(line: &[u8]) -> Option<(u64, &[u8])> {
     let mut words = line.split(|byte| byte.is_ascii_whitespace());
     Some((hexadecimal(words.next()?)?, words.nth(1)?))

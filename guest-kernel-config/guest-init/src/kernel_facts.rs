@@ -9,10 +9,10 @@ use rustix::{
     io::Errno,
 };
 
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const PIECE: usize = 32 << 10;
 
-/// None: the kernel has no such list, or shows no addresses.
+/// `None` if the kernel has no such list, or shows no addresses.
 pub fn read() -> Option<KernelFacts> {
     let list = fs::open(c"/proc/kallsyms", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut piece = vec![0_u8; PIECE];

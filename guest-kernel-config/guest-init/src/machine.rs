@@ -1,4 +1,4 @@
-//! The machine that the guest runs in: pvticket's with its ports, or any other.
+//! The machine that the guest runs in: pvticket with its ports, or any other.
 
 use core::arch::{asm, x86_64::__cpuid};
 
@@ -20,16 +20,16 @@ pub enum OutputStream {
     Stderr,
 }
 
-/// The machine, and what process 1 can use of it.
+/// The machine, and its features that process 1 can use.
 pub enum Platform {
     /// The pvticket VMM.
     Pvticket(Ports),
-    /// Another VMM, for example QEMU: only the console can be used.
+    /// Another VMM, for example QEMU: only the console is available.
     Other,
 }
 
 impl Platform {
-    /// Looks for pvticket in CPUID and, if it is found, opens its ports.
+    /// Detects pvticket by CPUID and, if it is found, opens its ports.
     pub fn find() -> Self {
         Ports::find().map_or(Self::Other, Self::Pvticket)
     }
@@ -41,7 +41,7 @@ impl Platform {
         }
     }
 
-    /// Tells the VMM, if it is pvticket and wants to know, where the kernel has its locks.
+    /// Reports the locations of the kernel's locks to the VMM, if it is pvticket and asks for them.
     pub fn tell_kernel_facts(&self) {
         if let Self::Pvticket(ports) = self {
             ports.tell_kernel_facts();
@@ -60,7 +60,7 @@ impl Platform {
         console::drain();
         let _ = reboot(RebootCommand::PowerOff);
         // Not reached if reboot works; the end of process 1 panics the kernel, which ends the
-        // machine too.
+        // machine, too.
         syscall::exit(status)
     }
 }
@@ -93,7 +93,7 @@ impl Ports {
         }
     }
 
-    /// Revokes the calling process's access: a child that is about to execute another program.
+    /// Revokes the calling process's access: for a child that is about to execute another program.
     pub fn give_up(&self) {
         // Access was granted, so revoking it succeeds.
         let _ = syscall::ioperm(self.base, ports::SPAN, false);
@@ -109,7 +109,7 @@ impl Ports {
         Some(page)
     }
 
-    /// Tells the VMM where the kernel has its locks, if it wants to know.
+    /// Reports the locations of the kernel's locks to the VMM, if it asks for them.
     fn tell_kernel_facts(&self) {
         if self.read(ports::KERNEL_FACTS) == 0 {
             return;
@@ -136,8 +136,8 @@ impl Ports {
             OutputStream::Stdout => ports::STDOUT,
             OutputStream::Stderr => ports::STDERR,
         };
-        // SAFETY: `find` was granted these ports; the instruction only reads `bytes`, upwards, as
-        // the direction flag is clear by the ABI.
+        // SAFETY: `find` was granted these ports; the instruction only reads `bytes`, upwards,
+        // because the direction flag is clear by the ABI.
         unsafe {
             asm!("rep outsb", in("dx") self.base + port, inout("rcx") bytes.len() => _,
                 inout("rsi") bytes.as_ptr() => _, options(nostack, preserves_flags, readonly));
@@ -149,11 +149,11 @@ impl Ports {
         self.read(ports::STDIN_AVAIL)
     }
 
-    /// Fills `into` from stdin; at most the number of bytes that [`stdin_ready`](Self::stdin_ready)
+    /// Fills `into` from stdin. It may be at most as long as [`stdin_ready`](Self::stdin_ready)
     /// returned.
     pub fn get(&self, into: &mut [u8]) {
         // SAFETY: `find` was granted these ports; the instruction writes all of `into` and nothing
-        // else, upwards, as the direction flag is clear by the ABI.
+        // else, upwards, because the direction flag is clear by the ABI.
         unsafe {
             asm!("rep insb", in("dx") self.base + ports::STDIN, inout("rcx") into.len() => _,
                 inout("rdi") into.as_mut_ptr() => _, options(nostack, preserves_flags));

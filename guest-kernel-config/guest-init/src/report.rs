@@ -11,7 +11,7 @@ impl Write for StandardError {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
-            // Closed if the kernel could not open a console: then messages are lost.
+            // Closed if the kernel could not open a console: messages are then lost.
             let count = write_some(rest)?;
             rest = &rest[count..];
         }

@@ -1,4 +1,4 @@
-//! The steps of a lock without tickets, and those that its watcher sees.
+//! Common steps of locks without tickets, with the calls to their observer.
 
 use crate::halt::{self, Waits};
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
@@ -6,42 +6,42 @@ use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch};
 
-/// A lock without tickets: a CPU takes it at once, or waits for it. It is a [`RawLock`].
+/// A lock without tickets: a CPU takes it at once, or waits for it. Every such lock is a [`RawLock`].
 pub(crate) trait Ticketless {
-    /// As [`RawLock::FIFO`].
+    /// See [`RawLock::FIFO`].
     const FIFO: bool;
 
-    /// As [`RawLock::BYPASS`].
+    /// See [`RawLock::BYPASS`].
     const BYPASS: Bypass;
 
-    /// As [`RawLock::CPUS`].
+    /// See [`RawLock::CPUS`].
     const CPUS: u32 = MAX_CPUS as u32;
 
     /// Takes the lock, unless the caller has to wait for it.
     fn take<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool;
 
-    /// Returns when the caller holds the lock.
+    /// Returns once the caller holds the lock.
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits);
 
-    /// Releases the lock; `true`: a waiter awaits a [`kick`](Self::kick).
+    /// Releases the lock; `true` if a waiter needs a [`kick`](Self::kick).
     fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool;
 
-    /// Kicks a waiter after a release. Only the lock's key is left: the lock may be freed memory.
+    /// Kicks a waiter after a release. Takes only the lock's key: the lock may be freed memory.
     fn kick<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
         let _ = (cpu, lock);
         Released::default()
     }
 
-    /// As [`RawLock::is_contended`].
+    /// See [`RawLock::is_contended`].
     fn is_contended(&self) -> bool;
 
-    /// As [`RawLock::releases_before`].
+    /// See [`RawLock::releases_before`].
     fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
         let _ = (waiters, awaited);
         None
     }
 
-    /// As [`RawLock::wait_until_released`].
+    /// See [`RawLock::wait_until_released`].
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>);
 }
 
@@ -75,7 +75,7 @@ impl<L: Ticketless> RawLock for L {
     #[inline]
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
         let key = LockKey::of(self);
-        // From here on this may be freed memory.
+        // From here on the lock may be freed memory.
         let is_awaited = self.release(cpu);
         halt::after_release(cpu, key, is_awaited, || L::kick(cpu, key))
     }
@@ -93,7 +93,7 @@ impl<L: Ticketless> RawLock for L {
     }
 }
 
-/// A nested handler, and all nodes of its CPU are in use: it waits outside of the queue, until it can `take` the lock.
+/// Waits outside the queue until `take` succeeds: for nested handlers once all nodes of the CPU are in use.
 pub(crate) fn wait_outside<L, P: Pv, W: Watch>(
     lock: &L,
     cpu: &Cpu<'_, P, W>,
@@ -103,8 +103,8 @@ pub(crate) fn wait_outside<L, P: Pv, W: Watch>(
     Looks::new(&cpu.watch).until(cpu, None, take);
 }
 
-/// Changes the word of a lock from zero, which is free, to `held`. Looks first: the word of a held
-/// lock stays shared in the caches. Acquire, for what was done under the lock.
+/// Changes the word of a lock from zero (free) to `held`. Reads it first, so that the cache line of a held
+/// lock stays shared. Acquires the writes of earlier holders.
 #[inline]
 pub(crate) fn take_zero(word: &AtomicU16, held: u16) -> bool {
     word.load(Ordering::Relaxed) == 0

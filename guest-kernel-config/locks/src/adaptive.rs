@@ -1,41 +1,41 @@
-//! A limit on the CPUs inside of a restricted lock, that follows how long handovers take.
+//! A limit on the CPUs inside a restricted lock that adapts to handover times.
 
 use crate::handoff::LET_IN_EVERY;
 use crate::sync::{AtomicU16, AtomicU64, MAX_CPUS, Ordering};
 
-/// A handover that takes longer, in [`Pv::ticks`](crate::Pv::ticks), went to a CPU that did not run: some 10 us.
+/// A handover that takes longer, in [`Pv::ticks`](crate::Pv::ticks), went to a CPU that was not
+/// running: about 10 us.
 const LATE: u64 = 25_000;
 
-/// A holder and one that waits: each release of a lock with room for one hands it over by a kick.
+/// The holder and one waiter: with room for one CPU only, each release would hand over by a kick.
 pub(crate) const LEAST: u16 = 2;
 
 /// The limit of [`Handoff::ADAPTIVE`](crate::Handoff::ADAPTIVE): additive increase, multiplicative
 /// decrease.
 ///
-/// - If a waiter gets the lock [`LATE`] after its release, the limit becomes half of the number of CPUs that are
-///   inside then, and [`LEAST`] at least.
-/// - It grows by one with every 8192nd acquisition, which is about a time slice: a limit that is
-///   too large costs the rest of one.
+/// - If a waiter gets the lock more than [`LATE`] after its release, the limit becomes half the
+///   number of CPUs then inside, but at least [`LEAST`].
+/// - It grows by one every 8192 acquisitions, about one time slice: a limit that is too large costs
+///   the rest of a slice.
 ///
-/// Every method but [`most`](Self::most) is the holder's.
+/// Only the holder calls the methods other than [`most`](Self::most).
 #[derive(Debug, Default)]
 pub(crate) struct AdaptiveLimit {
     /// Zero: no limit yet.
     limit: AtomicU16,
-    /// Acquisitions since the limit last grew.
+    /// Acquisitions since the limit last changed.
     taken: AtomicU16,
-    /// When the lock was last released.
+    /// Time of the last release.
     released: AtomicU64,
 }
 
 impl AdaptiveLimit {
-    /// No limit yet.
     pub(crate) const fn new() -> Self {
         let [limit, taken] = [const { AtomicU16::new(0) }; 2];
         Self { limit, taken, released: AtomicU64::new(0) }
     }
 
-    /// CPUs that may be inside; at least [`LEAST`].
+    /// Number of CPUs that may be inside; at least [`LEAST`].
     #[inline]
     pub(crate) fn most(&self) -> u16 {
         match self.limit.load(Ordering::Relaxed) {
@@ -44,14 +44,14 @@ impl AdaptiveLimit {
         }
     }
 
-    /// A CPU releases the lock at `now`.
+    /// Records a release at `now`.
     #[inline]
     pub(crate) fn released(&self, now: u64) {
         self.released.store(now, Ordering::Relaxed);
     }
 
-    /// A CPU has got the lock at `now`, one of so many `inside`. `waited`: it had waited inside, for the
-    /// release before.
+    /// Records an acquisition at `now`, with `inside` CPUs inside. `waited`: whether the CPU waited
+    /// inside for the release before it.
     #[inline]
     pub(crate) fn taken(&self, now: u64, waited: bool, inside: u16) {
         if waited && now.saturating_sub(self.released.load(Ordering::Relaxed)) > LATE {

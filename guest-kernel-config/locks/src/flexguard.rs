@@ -1,4 +1,4 @@
-//! A lock that spins or blocks by what the schedule tells of preempted holders and waiters.
+//! A lock that spins or blocks depending on preempted holders and waiters.
 
 use crate::acquire::Ticketless;
 use crate::halt::{self, Waits};
@@ -8,21 +8,20 @@ use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::{Bypass, Cpu, Pv, Released, Watch, settle};
 
-/// Waiters spin while no CPU is preempted that holds any lock or is the next in line for one, and
-/// halt while one is: after V. Laforet and others, "FlexGuard: Fast Mutual Exclusion Independent of
-/// Subscription" (SOSP 2025).
+/// Waiters spin while no CPU is preempted that holds any lock or is next in line for one, and halt while
+/// one is: after V. Laforet and others, "FlexGuard: Fast Mutual Exclusion Independent of Subscription"
+/// (SOSP 2025).
 ///
-/// - A CPU that comes takes a free word, whether or not others wait.
-/// - While no such CPU is preempted ([`Pv::is_critical_off`]), a CPU that cannot take the word
-///   queues at a node of its own, and the head of the queue looks at the word.
-/// - Once one does, all that wait look at the word, and halt if it is held. A release lets in the
-///   one that has halted longest, if any has, and that one looks at the word like a newcomer.
+/// - An arriving CPU takes a free word, whether or not others wait.
+/// - While no such CPU is preempted ([`Pv::is_critical_off`]), a CPU that cannot take the word queues at
+///   its own node, and the head of the queue polls the word.
+/// - Once such a CPU is preempted, all waiters check the word, and halt if it is held. A release lets in
+///   the CPU that has halted longest, if any, which then polls the word like a newcomer.
 ///
-/// A CPU that takes the word leaves the queue from where it is. So a preempted holder costs those
-/// that wait no more than their halts, nor does a preempted next in line. One that becomes the next
-/// in line while it has no CPU delays those behind it in the queue, until another CPU that counts is
-/// preempted, but no newcomer. Bypasses are unbounded, by design. The limit on CPUs is that of
-/// [`QueuedLock`](crate::QueuedLock).
+/// A CPU that takes the word leaves the queue from any position. So a preempted holder or next in line
+/// costs the waiters no more than their halts. A CPU that becomes next in line while it is preempted
+/// delays the waiters behind it in the queue, but no newcomers, until another such CPU is preempted.
+/// Bypasses are unbounded, by design. Supports as many CPUs as [`QueuedLock`](crate::QueuedLock).
 ///
 /// Without PV no CPU halts, and waiters spin.
 #[derive(Debug, Default)]
@@ -33,7 +32,7 @@ pub struct FlexGuardLock {
 }
 
 impl FlexGuardLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self { held: Held::new(), queue: Queue::new() }
     }
@@ -42,12 +41,12 @@ impl FlexGuardLock {
         LockKey::of(self)
     }
 
-    /// Are waiters to halt?
+    /// Whether waiters have to halt.
     fn blocks<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>) -> bool {
         P::ENABLED && cpu.pv.is_critical_off()
     }
 
-    /// Looks at the word until it is taken, which is `true`, or the waiter is to halt.
+    /// Polls the word until it is taken, which returns `true`, or the waiter has to halt.
     fn take_or_block<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, looks: &mut Looks) -> bool {
         loop {
             looks.count(&cpu.watch, None);
@@ -92,7 +91,7 @@ impl Ticketless for FlexGuardLock {
             cpu.watch.queued(self.key().address(), awaited);
         }
         if has_stood_aside {
-            // The release that let it in has used up the flag, and others may wait outside.
+            // The release that let this CPU in has used up the flag, and others may wait outside.
             self.held.await_own();
         }
         if let Some(me) = node {
@@ -121,7 +120,8 @@ mod tests {
     use super::*;
     use crate::test_stage::{Stage, Step};
 
-    /// CPU 0 is preempted after 3000 pauses of a waiter. It gets a CPU again when the waiter halts, and releases.
+    /// CPU 0 is preempted after 3000 pauses of a waiter. It runs again when the waiter halts, and
+    /// releases.
     fn stage() -> Stage<FlexGuardLock> {
         Stage::new(FlexGuardLock::new(), |stage, step| {
             stage.is_critical_off.set(step == Step::Pause && stage.pauses.get() == 3_000);

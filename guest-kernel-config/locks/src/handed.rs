@@ -1,4 +1,4 @@
-//! A lock that is handed from node to node, along a queue.
+//! A lock that is handed from node to node along a queue.
 
 use crate::acquire;
 use crate::node::{Gate, NodeId, Nodes};
@@ -8,12 +8,12 @@ use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::{Awaited, Cpu, Pv, WaitTable, Watch};
 
-/// The lock is free.
 const FREE: u16 = 0;
 /// The lock is held, and no CPU waits. No node has this name.
 pub(crate) const ALONE: u16 = 1;
 
-/// The methods of a [`RawLock`](crate::RawLock) about its waiters, for a lock with a [`HandedQueue`] in the field `$queue`.
+/// The waiter methods of [`RawLock`](crate::RawLock), for a lock with a [`HandedQueue`] in the
+/// field `$queue`.
 macro_rules! waiters_of_handed_queue {
     ($queue:tt) => {
         fn is_contended(&self) -> bool {
@@ -38,15 +38,15 @@ macro_rules! waiters_of_handed_queue {
 }
 pub(crate) use waiters_of_handed_queue;
 
-/// The lock of Mellor-Crummey and Scott in the form of the operating system K42 (M. A. Auslander and
-/// others, US patent application 2003/0200457): the lock's own `next` stands for the holder's
+/// The lock of Mellor-Crummey and Scott in the form of the operating system K42 (M. A. Auslander
+/// and others, US patent application 2003/0200457): the lock's own `next` replaces the holder's
 /// node, so that a CPU needs a node only while it waits, and may hold any number of locks.
 ///
-/// First in a lock's memory: its address is the lock's.
+/// Must be first in a lock's memory: its address is the lock's.
 ///
-/// A CPU calls [`take_free`](Self::take_free); or [`join`](Self::join) with a node of its own, waits
-/// at its [`Gate`] if that returns `true`, and then puts the lock's `next` in the place of its
-/// node's ([`stand_in`](Self::stand_in)). A holder calls
+/// A CPU calls [`take_free`](Self::take_free). If that fails, it calls [`join`](Self::join) with
+/// one of its nodes, waits at the node's [`Gate`] if that returns `true`, and then replaces the
+/// node by the lock's `next` ([`stand_in`](Self::stand_in)). A holder calls
 /// [`next_or_free`](Self::next_or_free), and opens the gate of the node that it returns.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -59,7 +59,6 @@ pub(crate) struct HandedQueue {
 }
 
 impl HandedQueue {
-    /// A free lock.
     pub(crate) const fn new() -> Self {
         Self { tail: AtomicU16::new(FREE), next: AtomicU16::new(0), turns: Turns::new() }
     }
@@ -70,11 +69,11 @@ impl HandedQueue {
         acquire::take_zero(&self.tail, ALONE)
     }
 
-    /// `me` joins the queue; `false`: the lock was free, and is taken.
+    /// Adds `me` to the queue. Returns `false` if the lock was free, and is taken now.
     pub(crate) fn join<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) -> bool {
         let nodes = &cpu.waiters.nodes;
-        // Release, for the node that the next CPU links to; acquire, for the previous node and for
-        // what was done under a lock that is free now.
+        // Release, for the node that the next CPU links to; acquire, for the previous node and, if
+        // the lock is free now, for earlier holders' writes.
         let before = self.tail.swap(me.name(), Ordering::AcqRel);
         if before == FREE {
             return false;
@@ -87,13 +86,13 @@ impl HandedQueue {
         true
     }
 
-    /// The calling CPU has been handed the lock.
+    /// Records that the lock has been handed to the calling CPU.
     pub(crate) fn begin_turn(&self) {
         self.turns.begin();
     }
 
     /// Waits in the queue, or for a free lock if all nodes of the CPU are in use. Returns the CPU's
-    /// node, for which the lock's `next` has to stand in.
+    /// node, which the lock's `next` has to replace.
     pub(crate) fn wait<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -112,15 +111,15 @@ impl HandedQueue {
         Some(me)
     }
 
-    /// The lock's own `next` takes the place of the holder's node `me`.
+    /// Replaces the holder's node `me` by the lock's own `next`.
     pub(crate) fn stand_in<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
         if let Some(next) = self.next_or_last(cpu, me, ALONE, 0) {
             self.set_next(next);
         }
     }
 
-    /// The node behind `me`, the holder's. None if `me` was the last: then the lock's tail is now `tail`, and
-    /// its next is `next`.
+    /// The node behind `me`, the holder's. `None` if `me` was the last: the lock's tail is then
+    /// `tail`, and its `next` is `next`.
     pub(crate) fn next_or_last<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -134,14 +133,15 @@ impl HandedQueue {
         // Before the tail: from then on the next CPU links to it.
         self.next.store(next, Ordering::Relaxed);
         let last = me.name();
-        // Release, for the store above. The lock itself orders what is done under it.
+        // Release, for the store above. The lock itself orders the accesses under it.
         if self.tail.compare_exchange(last, tail, Ordering::Release, Ordering::Relaxed).is_ok() {
             return None;
         }
         Some(cpu.waiters.nodes.next(me, || cpu.pv.spin_hint()))
     }
 
-    /// As [`HandedQueue::next_or_last`], for a node that leaves the queue and a lock that is free then.
+    /// Like [`HandedQueue::next_or_last`], for a node that leaves the queue; frees the lock if it
+    /// was last.
     pub(crate) fn behind_or_free<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -150,12 +150,12 @@ impl HandedQueue {
         self.next_or_last(cpu, node, FREE, 0)
     }
 
-    /// A release hands the lock to `next`. The holder's.
+    /// Sets the node that gets the lock at the next release. Called by the holder.
     pub(crate) fn set_next(&self, next: NodeId) {
         self.next.store(next.name(), Ordering::Relaxed);
     }
 
-    /// The node to hand the lock to. None: no CPU waited, and the lock is free.
+    /// The node to hand the lock to. `None` if no CPU waited; the lock is then free.
     pub(crate) fn next_or_free(&self, mut look_again: impl FnMut()) -> Option<NodeId> {
         if let Some(next) = self.next() {
             return Some(next);
@@ -177,18 +177,18 @@ impl HandedQueue {
         NodeId::parse(self.next.load(Ordering::Acquire))
     }
 
-    /// As [`RawLock::is_contended`](crate::RawLock::is_contended).
+    /// See [`RawLock::is_contended`](crate::RawLock::is_contended).
     pub(crate) fn is_contended(&self) -> bool {
         self.tail.load(Ordering::Relaxed) > ALONE
     }
 
-    /// As [`RawLock::wait_until_released`](crate::RawLock::wait_until_released).
+    /// See [`RawLock::wait_until_released`](crate::RawLock::wait_until_released).
     pub(crate) fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         let is_free = || self.tail.load(Ordering::Acquire) == FREE;
         self.turns.wait_until_released(is_free, || cpu.pv.spin_hint());
     }
 
-    /// As [`RawLock::releases_before`](crate::RawLock::releases_before).
+    /// See [`RawLock::releases_before`](crate::RawLock::releases_before).
     pub(crate) fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
         waiters.nodes.releases_before_gate(awaited, self.next.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! Ways to make handoffs cheaper, and the per-CPU state that they need.
+//! Options that make handoffs cheaper, and their per-CPU state.
 
 use crate::adaptive::LEAST;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
@@ -6,68 +6,68 @@ use crate::ticket::INC;
 use crate::{Bypass, RawLock};
 
 /// Options of a [`PvTicketLock`](crate::PvTicketLock) beyond halting and kicking, and of
-/// [`Restricted`](crate::Restricted) locks. The default is none: a fixed threshold, and every release
+/// [`Restricted`](crate::Restricted) locks. By default all are off: the threshold is fixed, and every release
 /// of a flagged lock looks for a waiter to kick.
 ///
-/// All options keep the queue first in, first out. No wakeup depends on them, and CPUs with
-/// different settings may take the same lock.
+/// All options keep the queue first in, first out. No wakeup depends on them, and CPUs with different
+/// settings may take the same lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Handoff {
-    /// A waiter with at least this many others ahead halts without spinning; zero: none does.
+    /// A waiter with at least this many CPUs ahead halts without spinning; zero: off.
     pub far: u16,
-    /// A waiter halts without spinning while [`Pv::predecessor_is_off`](crate::Pv) says that the
-    /// CPU served before it does not run.
+    /// A waiter halts without spinning while the CPU served before it is known not to be running
+    /// ([`Pv::predecessor_is_off`](crate::Pv)).
     pub predecessor: bool,
-    /// The threshold adapts: shorter after waits that ended in a halt all the same, longer, up to
+    /// The threshold adapts: it shrinks after waits that ended in a halt anyway, and grows, up to
     /// [`Cpu::spin_threshold`](crate::Cpu), after waits that did not.
     pub adapt: bool,
-    /// A release tells a waiter that has not yet committed to its halt not to halt, instead of
-    /// kicking it, which saves both CPUs an exit.
+    /// Instead of kicking a waiter that has not yet committed to its halt, a release cancels the halt, which
+    /// saves both CPUs an exit.
     pub claim: bool,
     /// A release also kicks the waiter after the next, so that it is awake in time.
     pub ahead: bool,
-    /// If others queue behind the releaser, a waiter gets its kick with the releaser's next halt,
-    /// in one exit; for that, the releaser halts at its next wait without spinning. It must take
-    /// its next lock soon, or call [`settle`](crate::settle); an interrupt handler must call it
-    /// before it returns, for it may return to a halt. Has no effect together with
-    /// [`Handoff::queue`], which makes halts rare: then kicks are sent at once.
+    /// With more than two CPUs in the queue, the releaser included, the kick is deferred to the releaser's
+    /// next halt and sent in the same exit; for that, the releaser halts at its next wait without spinning.
+    /// It must take its next lock soon, or call [`settle`](crate::settle); an interrupt handler must call
+    /// `settle` before it returns, because it may return to a halt. Has no effect together with
+    /// [`Handoff::queue`], which makes halts rare: kicks are then sent at once.
     pub fuse: bool,
-    /// Number of CPUs that may queue, the holder included; others halt outside of the queue until
-    /// there is room or they are let in. Zero: no limit. For locks under overcommit this is the
-    /// option that matters: every CPU in the queue must run in every round, so there should be no
-    /// more of them than CPUs that run at once.
+    /// Number of CPUs that may queue, the holder included; further CPUs halt outside the queue until there is
+    /// room or they are let in. Zero: no limit. This is the option that matters under overcommit: every CPU
+    /// in the queue must run in every round, so no more CPUs should queue than run at once.
     ///
-    /// CPUs outside are let in by the order in which they came: one at least every 8193
-    /// acquisitions of the lock (65 if tickets are small), one at every 31st release that has to
-    /// kick the next in line, and one at a release that leaves the queue empty. The CPU that lets
-    /// one in gives it its own place: at its next acquisition it waits outside if the queue has at
-    /// most one place left. [`Handoff::bypasses`] has the resulting bound.
+    /// CPUs outside are let in by order of arrival: at least one every 8193 acquisitions of the lock (65 with
+    /// small tickets), one at every 31st release that has to kick the next in line, and one at a release that
+    /// leaves the queue empty. The CPU that lets one in gives up its own place: at its next acquisition it
+    /// waits outside if the queue has at most one place left. For the resulting bound see
+    /// [`Handoff::bypasses`].
     pub queue: u16,
-    /// Of a [`Restricted`](crate::Restricted) lock of any kind: number of CPUs that may hold it or
-    /// wait for it at once; others halt outside. Zero: no limit. [`Handoff::ADAPTIVE`]: the lock finds it.
+    /// For [`Restricted`](crate::Restricted) locks of any kind: number of CPUs that may hold the lock or wait
+    /// for it at once; others halt outside. Zero: no limit. [`Handoff::ADAPTIVE`]: the lock determines the
+    /// limit.
     pub restrict: u16,
 }
 
 impl Handoff {
-    /// For [`Handoff::restrict`]: half of the CPUs inside, at least two, once a handover took longer than some 10 us, and one more
-    /// with every 8192nd acquisition.
+    /// An adaptive [`Handoff::restrict`]: half the number of CPUs inside, at least two, after a handover of
+    /// more than about 10 us; then one more every 8192 acquisitions.
     pub const ADAPTIVE: u16 = u16::MAX;
 
-    /// Bound on the acquisitions by others from the moment at which a CPU has joined the queue of a
-    /// ticketlock, or waits outside of it, to its own acquisition, if `cpus` CPUs take the lock,
-    /// all with these settings. Acquisitions from the release whose kick lets a CPU in until that
-    /// CPU is awake and has drawn its ticket are not counted: the kicker may be preempted before
-    /// its kick, so that time depends on the scheduler.
+    /// Bound on the acquisitions by other CPUs after a CPU has joined the queue of a ticketlock, or waits
+    /// outside it, until its own acquisition, if `cpus` CPUs take the lock, all with these settings.
+    /// Acquisitions from the release whose kick lets a CPU in until that CPU is awake and has drawn its
+    /// ticket are not counted: the kicker may be preempted before its kick, so that time depends on the
+    /// scheduler.
     ///
-    /// `stopped`: how many CPUs at most are preempted between a release and its kick for a whole
-    /// period between let-ins. They delay their own let-in and the next; at most `cpus` - 2.
+    /// `stopped` is the largest number of CPUs that are preempted between a release and its kick for a whole
+    /// period between let-ins. They delay their own let-in and the next. It is at most `cpus - 2`.
     ///
-    /// Without [`Handoff::queue`] it is `cpus - 1`. With it `K * (cpus - q + stopped) + cpus - 1`,
-    /// where K is 8193, with small tickets 65, and q is `queue - 1`, at least 1: that many CPUs queue
-    /// when this one goes outside, at most `cpus - q - 1` came before it and are still there, one
-    /// is let in at least every K tickets, and in the queue at most `cpus - 1` are ahead of it. At
-    /// least one period is counted, because a CPU can wait outside of a queue with room for all: it
-    /// reads the head and then the tail, and acquisitions in between look like a queue.
+    /// Without [`Handoff::queue`] the bound is `cpus - 1`. With it, the bound is
+    /// `K * (cpus - q + stopped) + cpus - 1`, where K is 8193 (65 with small tickets) and q is `queue - 1`,
+    /// at least 1. When this CPU goes outside, q CPUs queue, and at most `cpus - q - 1` came before it and
+    /// are still outside; at least one is let in every K tickets, and in the queue at most `cpus - 1` are
+    /// ahead of it. At least one period is counted, because a CPU can wait outside a queue with room for all:
+    /// it reads the head and then the tail, and acquisitions in between look like a queue.
     pub fn bypasses<L: RawLock>(&self, cpus: u32, stopped: u32) -> u32 {
         let others = cpus.saturating_sub(1);
         if self.queue == 0 {
@@ -82,12 +82,12 @@ impl Handoff {
         period(L::TICKETS) as u32 + 1
     }
 
-    /// As [`Handoff::bypasses`], for a CPU that waits outside of a [`Restricted`](crate::Restricted)
-    /// lock around one with the bound `inside`: `None` if that has none.
+    /// Like [`Handoff::bypasses`], for a CPU that waits outside a [`Restricted`](crate::Restricted) lock
+    /// whose inner lock has the bound `inside`. `None` if `inside` is unbounded.
     ///
-    /// At least `restrict` CPUs are inside when this one halts outside, and one is let in at least
-    /// every 8192 releases: `8192 * (cpus - restrict + stopped)`, and then the bound of the lock
-    /// inside. An adaptive limit may be as low as 2.
+    /// At least `restrict` CPUs are inside when this CPU halts outside, and at least one is let in every 8192
+    /// releases: `8192 * (cpus - restrict + stopped)`, and then the bound of the inner lock. An adaptive
+    /// limit may be as low as 2.
     pub fn restricted_bypasses(&self, inside: Bypass, cpus: u32, stopped: u32) -> Option<u32> {
         let inside = inside.most(cpus)?;
         let is_adaptive = self.restrict == Self::ADAPTIVE;
@@ -96,62 +96,61 @@ impl Handoff {
         Some(u32::from(LET_IN_EVERY) * turns + inside)
     }
 
-    /// How many others may queue at most for a CPU to join them, depending on whether it has given
-    /// its place away.
+    /// The queue length that makes a CPU wait outside instead of joining. Shorter if the CPU has given up its
+    /// place.
     #[inline]
     pub(crate) fn places(&self, has_given: bool) -> u16 {
         if has_given { self.queue.saturating_sub(1).max(1) } else { self.queue }
     }
 }
 
-/// With [`Handoff::queue`]: number of tickets between two let-ins, give or take one. At some
-/// millions of acquisitions per second that is about a time slice.
+/// With [`Handoff::queue`]: number of tickets between two let-ins, plus or minus one. At several million
+/// acquisitions per second this is about a time slice.
 const LET_IN: u16 = 8192;
 
-/// With [`Handoff::restrict`]: releases between two that let a CPU in though others are inside; the
+/// With [`Handoff::restrict`]: number of releases after which a CPU is let in although others are inside; the
 /// same time.
 pub(crate) const LET_IN_EVERY: u16 = LET_IN;
 
-/// Number of kicking releases, by CPUs with [`Handoff::queue`], between two let-ins. A let-in costs
-/// as much as such a release, so it may happen more often than by [`LET_IN`]. Odd, so that two CPUs
-/// that pass the lock back and forth take turns at letting others in.
+/// Number of kicking releases, by CPUs with [`Handoff::queue`], between two let-ins. A let-in costs as much
+/// as such a release, so it may happen more often than with [`LET_IN`]. Odd, so that two CPUs that pass the
+/// lock back and forth alternate in letting others in.
 pub(crate) const KICKS: u32 = 31;
 
-/// [`LET_IN`] for tickets of the bits `mask`: at least twice before they wrap.
+/// [`LET_IN`] for tickets of the bits `mask`: there are at least two let-ins before the tickets wrap.
 const fn period(mask: u16) -> u16 {
     let half = mask / INC / 2 + 1;
     if half < LET_IN { half } else { LET_IN }
 }
 
-/// Does the release of `ticket`, of the bits `mask`, let in a CPU that waits outside?
+/// Whether the release of `ticket`, of the bits `mask`, lets in a CPU that waits outside.
 ///
-/// The tickets are the lock's own clock: none is missed, whichever CPU releases and whatever other
-/// locks it takes. Two let-ins are one ticket more than [`period`] apart, but fewer across the
-/// wrap. An odd distance, for the reason given at [`KICKS`].
+/// The tickets are the lock's own clock: no ticket is missed, regardless of the releasing CPU and the other
+/// locks that it takes. Two let-ins are [`period`] plus one tickets apart, but fewer across the wrap. The
+/// distance is odd for the same reason as [`KICKS`].
 #[inline]
 pub(crate) fn lets_in(ticket: u16, mask: u16) -> bool {
     let number = (ticket & mask) / INC;
     number % period(mask) == number / period(mask)
 }
 
-/// State that a CPU keeps between acquisitions. Written by that CPU only.
+/// A CPU's state between acquisitions. Written by that CPU only.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// The current threshold of [`Handoff::adapt`]; zero: none yet.
     threshold: AtomicU32,
-    /// One more than the CPU to which it owes a kick; zero: none.
+    /// The CPU that is owed a kick, plus one; zero: none.
     owed: AtomicU32,
-    /// The address of the lock at which it has let another CPU in; zero: none.
+    /// The address of the lock where this CPU has given up its place; zero: none.
     given: AtomicUsize,
 }
 
 impl Memory {
-    /// An empty memory.
     pub(crate) const fn new() -> Self {
         Self { threshold: AtomicU32::new(0), owed: AtomicU32::new(0), given: AtomicUsize::new(0) }
     }
 
-    /// Looks to make before a halt, at most `most`.
+    /// Spin iterations before a halt, at most `most`.
     pub(crate) fn threshold(&self, most: u32) -> u32 {
         match self.threshold.load(Ordering::Relaxed) {
             0 => most,
@@ -159,7 +158,7 @@ impl Memory {
         }
     }
 
-    /// A wait has ended, by spinning or after a halt.
+    /// Adapts the threshold after a wait, which ended in a halt or by spinning.
     pub(crate) fn learn(&self, most: u32, halted: bool) {
         let now = self.threshold(most);
         let least = most / 64;
@@ -167,12 +166,12 @@ impl Memory {
         self.threshold.store(next.clamp(least, most).max(1), Ordering::Relaxed);
     }
 
-    /// Gives its place in the queue of the lock at `address` to another CPU.
+    /// Gives the CPU's place in the queue of the lock at `address` to another CPU.
     pub(crate) fn give_place(&self, address: usize) {
         self.given.store(address, Ordering::Relaxed);
     }
 
-    /// Has it given its place in the queue of the lock at `address`? Resets the answer.
+    /// Whether the CPU has given up its place in the queue of the lock at `address`. Resets the answer.
     #[inline]
     pub(crate) fn has_given(&self, address: usize) -> bool {
         let has_given = self.given.load(Ordering::Relaxed) == address;
@@ -182,24 +181,24 @@ impl Memory {
         has_given
     }
 
-    /// Owes `cpu` a kick.
+    /// Records that the CPU owes `cpu` a kick.
     pub(crate) fn owe(&self, cpu: usize) {
         self.owed.store(cpu as u32 + 1, Ordering::Relaxed);
     }
 
-    /// Does it owe a kick?
+    /// Whether the CPU owes a kick.
     #[inline]
     pub(crate) fn is_owing(&self) -> bool {
         self.owed.load(Ordering::Relaxed) != 0
     }
 
-    /// The CPU to which it owes a kick.
+    /// The CPU that is owed a kick.
     #[inline]
     pub(crate) fn owed(&self) -> Option<usize> {
         (self.owed.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// The kick has been sent.
+    /// Clears the debt: the kick has been sent.
     pub(crate) fn forget_debt(&self) {
         self.owed.store(0, Ordering::Relaxed);
     }

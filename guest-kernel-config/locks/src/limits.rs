@@ -1,4 +1,4 @@
-//! How many CPUs a lock can count.
+//! Limits on the number of CPUs of a lock.
 
 use core::fmt;
 

@@ -1,10 +1,10 @@
-//! A reference count and the lock of the counted object in one word (Linux's lockref), so that one
-//! compare-exchange checks that the lock is free and changes the count.
+//! A reference count and the lock of the counted object in one word (Linux's lockref), so that a
+//! single compare-exchange checks that the lock is free and changes the count.
 //!
-//! One type, with the number of tries before it takes the lock: [`UnboundedLockref`] tries as long
-//! as the lock is free, [`BoundedLockref`] a fixed number of times, [`LockedLockref`] not at all.
-//! The first is right with little contention, the last with much; the second is never far from the
-//! better of the two. Each reports its failed tries.
+//! One type has the number of tries before it takes the lock as a parameter: [`UnboundedLockref`]
+//! tries as long as the lock is free, [`BoundedLockref`] a fixed number of times, [`LockedLockref`]
+//! not at all. The first is right with little contention, the last with much; the second is never
+//! far from the better of the two. Each reports its failed tries.
 //!
 //! Guarantees: the count changes atomically, and while the lock is held only by its holder; a dead
 //! lockref, whose count is negative, never gives a reference again ([`Lockref::get_not_dead`]). The
@@ -21,7 +21,7 @@ use crate::{Bypass, Cpu, Pv, Watch, settle};
 /// 25 tries per success.
 pub const UNBOUNDED: u32 = u32::MAX;
 
-/// That thread asks for a bound without naming one; Linux has had this one since.
+/// The discussion of 2019 asks for a bound without naming one; Linux has used this bound since.
 pub const USUAL_TRIES: u32 = 100;
 
 /// The count of a dead lockref: far enough below zero for gets that do not check.
@@ -73,16 +73,16 @@ impl<const TRIES: u32> Default for Lockref<TRIES> {
 }
 
 impl<const TRIES: u32> Lockref<TRIES> {
-    /// Bound on bypasses of a waiter for the lock. While any CPU waits, the count is changed only
-    /// under the lock.
+    /// Bound on the bypasses of a waiter for the lock. While any CPU waits, the count is changed
+    /// only under the lock.
     pub const BYPASS: Bypass = Bypass::FromCall;
 
-    /// `count` references; the lock is free.
+    /// Creates a lockref with `count` references and a free lock.
     pub const fn new(count: i32) -> Self {
         Self(Word::new(count))
     }
 
-    /// Takes a reference. The caller has one already, or otherwise keeps the count above zero.
+    /// Takes a reference. The caller must have one already, or otherwise keep the count above zero.
     #[inline]
     pub fn get<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Counted {
         self.change(cpu, |count| Some(count + 1)).0
@@ -101,7 +101,7 @@ impl<const TRIES: u32> Lockref<TRIES> {
         self.change(cpu, |count| Some(count - 1)).0
     }
 
-    /// Drops a reference if others remain; if not, takes the lock instead.
+    /// Drops a reference if others remain; otherwise takes the lock instead.
     pub fn put_or_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Put {
         let less = |count| (count > 1).then(|| count - 1);
         let mut counted = Counted::default();
@@ -120,7 +120,7 @@ impl<const TRIES: u32> Lockref<TRIES> {
         self.0.load(Ordering::Relaxed).count()
     }
 
-    /// Is it dead? Once true, it stays true.
+    /// Whether the lockref is dead. Once true, it stays true.
     pub fn is_dead(&self) -> bool {
         self.count() < 0
     }
@@ -137,12 +137,12 @@ impl<const TRIES: u32> Lockref<TRIES> {
         self.release(cpu, self.count());
     }
 
-    /// From here on [`Lockref::get_not_dead`] fails. Only the lock's holder may call it.
+    /// Makes [`Lockref::get_not_dead`] fail from here on. Only the lock's holder may call it.
     pub fn mark_dead(&self) {
         self.0.set_count(DEAD);
     }
 
-    /// Changes the count to `to` of it, unless `to` returns `None`. True: it was changed.
+    /// Changes the count to `to(count)`, unless that is `None`. Returns whether it was changed.
     #[inline]
     fn change<P: Pv, W: Watch>(
         &self,
@@ -160,8 +160,8 @@ impl<const TRIES: u32> Lockref<TRIES> {
         (counted, now.is_some())
     }
 
-    /// Tries without the lock, while that is free, up to the bound. None: not free, or too many
-    /// tries.
+    /// Tries without the lock, while the lock is free, up to the bound. `None` if it is not free,
+    /// or after too many tries.
     #[inline]
     fn try_to_change(
         &self,
@@ -204,7 +204,7 @@ impl<const TRIES: u32> Lockref<TRIES> {
         }
     }
 
-    /// Spins up to the threshold. True: the caller holds the lock.
+    /// Spins up to the threshold. Returns whether the caller holds the lock.
     fn look_until_served<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> bool {
         let mut left = cpu.spin_threshold;
         loop {
@@ -221,7 +221,7 @@ impl<const TRIES: u32> Lockref<TRIES> {
         }
     }
 
-    /// Halts once unless `ticket` is served. True: this wait interrupts another one.
+    /// Halts once unless `ticket` is served. Returns whether this wait interrupts another.
     fn halt<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -229,7 +229,7 @@ impl<const TRIES: u32> Lockref<TRIES> {
         counted: &mut Counted,
     ) -> bool {
         let outer = cpu.waiters.publish(cpu.id, LockKey::of(self), ticket);
-        // The flag, and with it the last look: the release that serves this ticket either comes
+        // The flag, and with it the last read: the release that serves this ticket either comes
         // after it and sees the flag, or before it and is seen here.
         if self.0.set_flag().served() != ticket {
             settle(cpu);
@@ -239,11 +239,11 @@ impl<const TRIES: u32> Lockref<TRIES> {
         cpu.waiters.withdraw(cpu.id, outer)
     }
 
-    /// The holder sets the count to `now` and releases the lock, in one step; returns the kicks
+    /// Sets the count to `now` and releases the lock, in one step. Returns the number of kicks
     /// sent.
     fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, now: i32) -> u32 {
         let key = LockKey::of(self);
-        // From here on this may be freed memory.
+        // From here on the lockref may be freed memory.
         let (is_flagged, next) = self.0.release(now);
         if !P::ENABLED || !is_flagged {
             return 0;

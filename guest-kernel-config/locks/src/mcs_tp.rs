@@ -1,4 +1,4 @@
-//! The lock of Mellor-Crummey and Scott, with waiters that show that they run.
+//! The MCS lock with time-published waiters.
 
 use crate::acquire::{self, Ticketless};
 use crate::halt::Waits;
@@ -8,54 +8,54 @@ use crate::sync::{AtomicU16, AtomicU64, Ordering};
 use crate::watch::Looks;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// A node's gate: a holder has passed it over, and its CPU has to queue again. Not more than 1, as an
-/// open gate is ([`crate::Awaited`]).
+/// The gate of a node that a holder has passed over: its CPU has to queue again. Not more than 1, unlike
+/// an open gate ([`crate::Awaited`]).
 const SKIPPED: Gate = Gate(1);
 
-/// Looks of a waiter between two of its stamps.
+/// Spin iterations of a waiter between two of its timestamps.
 const STAMP_EVERY: u32 = 64;
-/// A waiter whose last stamp is older than so many ticks of [`Pv::ticks`] is taken for preempted:
-/// some 50 us, ten times as long as 64 looks take.
+/// A waiter whose last timestamp is older than this, in [`Pv::ticks`], is assumed to be preempted: about
+/// 50 us, ten times as long as 64 spin iterations take.
 const STALE: u64 = 125_000;
-/// So is a holder that has had the lock for so long: some 10 us.
+/// So is a holder that has had the lock for longer than this: about 10 us.
 const LONG: u64 = 25_000;
 
-/// [`McsLock`](crate::McsLock) for CPUs that are preempted, as far as times tell: after B. He, W. N.
-/// Scherer III and M. L. Scott, "Preemption Adaptivity in Time-Published Queue-Based Spin Locks"
+/// [`McsLock`](crate::McsLock) for CPUs that are preempted, which it infers from times: after B. He,
+/// W. N. Scherer III and M. L. Scott, "Preemption Adaptivity in Time-Published Queue-Based Spin Locks"
 /// (HiPC 2005), MCS-TP.
 ///
-/// - A waiter writes the time into its node every 64 looks. A holder that releases passes over nodes
-///   whose time is old: their CPUs queue again once they run. If all are old, it frees the lock.
-/// - A holder writes the time at which it got the lock. A waiter gives its turn to one that has had
-///   it for long ([`Pv::yield_to`]), where the paper's threads yield to any other.
+/// - A waiter writes the time into its node every 64 spin iterations. A releasing holder passes over nodes
+///   with an old time: their CPUs queue again once they run. If all times are old, it frees the lock.
+/// - A holder writes its acquisition time. A waiter donates its slice to a holder that has had the lock
+///   for long ([`Pv::yield_to`]); the paper's threads yield to any other thread.
 ///
-/// Nothing is asked of the host about preemptions: both are guesses. So there is no bound on
-/// bypasses: a CPU is passed over as often as it is preempted in line. It counts CPUs as
-/// [`QueuedLock`](crate::QueuedLock) does.
+/// The host is not asked about preemptions: both are guesses. So there is no bound on bypasses: a CPU is
+/// passed over as often as it is preempted in line. Supports as many CPUs as
+/// [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(8))]
 pub struct McsTpLock {
     queue: HandedQueue,
-    /// One more than the holder's CPU; zero: there was none yet. A hint.
+    /// The holder's CPU plus one; zero if there was none yet. A hint.
     owner: AtomicU16,
-    /// When the holder got the lock. A hint.
+    /// Acquisition time of the holder. A hint.
     since: AtomicU64,
 }
 
 impl McsTpLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self { queue: HandedQueue::new(), owner: AtomicU16::new(0), since: AtomicU64::new(0) }
     }
 
-    /// The calling CPU has got the lock.
+    /// Records the calling CPU as the holder.
     #[inline]
     fn own<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         self.since.store(cpu.pv.ticks(), Ordering::Relaxed);
         self.owner.store(cpu.id as u16 + 1, Ordering::Relaxed);
     }
 
-    /// Queues until the CPU of `me` has the lock, which is `true`, or was passed over.
+    /// Queues once. Returns whether the CPU of `me` got the lock; otherwise it was passed over.
     fn queue_once<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -74,7 +74,7 @@ impl McsTpLock {
         gate != SKIPPED
     }
 
-    /// Looks at the gate of `me` until it is not closed any more.
+    /// Spins until the gate of `me` is no longer closed.
     fn wait_at<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, looks: &mut Looks, me: NodeId) -> Gate {
         let nodes = &cpu.waiters.nodes;
         let mut left = 0;
@@ -96,20 +96,20 @@ impl McsTpLock {
 
     fn yield_to_long_holder<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, now: u64) {
         let owner = usize::from(self.owner.load(Ordering::Relaxed)).checked_sub(1);
-        // A holder that has just got it may show a time that is later.
+        // The time of a holder that has just got the lock may be later.
         let held = now.saturating_sub(self.since.load(Ordering::Relaxed));
         if let Some(owner) = owner.filter(|owner| *owner != cpu.id && held > LONG) {
             cpu.pv.yield_to(owner);
         }
     }
 
-    /// The first waiter from `first` on that seems to run; those before it are passed over. None: there is
-    /// none, and the lock is free.
+    /// The first waiter from `first` on that seems to run; waiters before it are passed over. `None` if no
+    /// waiter does; the lock is then free.
     fn first_running<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, first: NodeId) -> Option<NodeId> {
         let (nodes, now) = (&cpu.waiters.nodes, cpu.pv.ticks());
         let mut node = first;
         while now.saturating_sub(nodes.stamped(node)) > STALE {
-            // First who is behind it: once its CPU is told, the node may be used again.
+            // Finds the next node first: once the CPU of `node` is notified, the node may be reused.
             let behind = self.queue.behind_or_free(cpu, node);
             nodes.open(node, SKIPPED);
             node = behind?;
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::test_stage::{Stage, Step};
 
-    /// The CPU joins the queue, and does not look yet.
+    /// Puts a CPU into the queue, where it does not spin yet.
     fn join(stage: &Stage<McsTpLock>, id: usize) -> NodeId {
         let nodes = &stage.waiters.nodes;
         let me = nodes.begin(id).expect("none in use");

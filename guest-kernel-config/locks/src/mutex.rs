@@ -1,16 +1,16 @@
-//! Mutexes with optimistic spinning: a CPU that finds one taken spins while the owner runs, then
-//! sleeps.
+//! Mutexes with optimistic spinning: a CPU that finds the mutex taken spins while the owner runs,
+//! then sleeps.
 //!
-//! Four systems share one algorithm and differ in how they look at the word and in who may spin
-//! ([`Spinners`]): [`BaselineMutex`], [`ReadFirstMutex`], [`OneSpinnerMutex`], [`QueuedMutex`].
-//! Sleeping is a halt, waking a kick.
+//! Four systems share one algorithm and differ in how they access the word and in which CPUs may
+//! spin ([`Spinners`]): [`BaselineMutex`], [`ReadFirstMutex`], [`OneSpinnerMutex`],
+//! [`QueuedMutex`]. Sleeping is a halt, waking a kick.
 //!
-//! The word is 1: free; 0: taken; negative: taken, and there may be sleepers. All guarantee mutual
-//! exclusion and that no wakeup is lost. Sleepers are woken in order, but a wakeup does not pass
-//! the mutex on: the sleeper looks again, and a spinner or a newcomer may have been faster.
+//! The word is 1: free; 0: taken; negative: taken, and there may be sleepers. All systems guarantee
+//! mutual exclusion and that no wakeup is lost. Sleepers are woken in order, but a wakeup does not
+//! pass the mutex on: the sleeper checks again, and a spinner or a newcomer may have been faster.
 //!
-//! Not for interrupt handlers; those may interrupt a mutex operation and take spinlocks. A mutex
-//! may not be freed before every [`RawMutex::unlock`] has returned.
+//! Interrupt handlers must not use mutexes; they may interrupt a mutex operation and take
+//! spinlocks. A mutex may not be freed before every [`RawMutex::unlock`] has returned.
 
 mod one_spinner;
 mod queued;
@@ -26,24 +26,23 @@ use crate::sync::{AtomicI32, AtomicU32, Ordering};
 use crate::wait::{ASLEEP, LockKey};
 use crate::{Bypass, Cpu, Pv, Watch};
 
-/// The mutex is free.
 const FREE: i32 = 1;
-/// It is taken, and no CPU sleeps.
+/// The mutex is taken, and no CPU sleeps.
 const TAKEN: i32 = 0;
-/// It is taken, and its release must look for sleepers. All other negative values mean the same.
+/// The mutex is taken, and its release must look for sleepers; so does any other negative value.
 const AWAITED: i32 = -1;
 
 /// The cost of an acquisition of a mutex.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MutexTaken {
-    /// The mutex was not free at the first look.
+    /// The mutex was not free at the first attempt.
     pub slow: bool,
     /// Calls of [`Pv::lock_spinning`], including those for the list's own lock.
     pub halts: u32,
-    /// Looks of the optimistic spinner, in its queue (if there is one) and at the owner.
+    /// Iterations of the optimistic spinner, in its queue (if there is one) and at the owner.
     pub spins: u32,
-    /// Atomic read-modify-writes of the mutex's word: what "mutex: Make more scalable by doing less
-    /// atomic operations" (Linux 2013) saves.
+    /// Atomic read-modify-writes of the mutex's word, which "mutex: Make more scalable by doing
+    /// less atomic operations" (Linux 2013) reduces.
     pub rmw: u32,
     /// Read-modify-writes of the state that decides which CPU may spin: the field of the
     /// [`OneSpinnerMutex`], or the queue's tail.
@@ -61,11 +60,11 @@ pub struct MutexReleased {
 
 /// A mutex without the data it protects.
 pub trait RawMutex {
-    /// Bound on bypasses of a waiter. Sleepers are woken in order, but may find that a spinner or a
-    /// newcomer was faster.
+    /// Bound on the bypasses of a waiter. Sleepers are woken in order, but a spinner or a newcomer
+    /// may be faster.
     const BYPASS: Bypass;
 
-    /// Returns when the caller owns the mutex.
+    /// Returns once the caller owns the mutex.
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexTaken;
 
     /// Takes the mutex if it is free; neither spins nor sleeps.
@@ -74,20 +73,20 @@ pub trait RawMutex {
     /// Releases the mutex and wakes the CPU that has slept longest. Only the owner may call it.
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexReleased;
 
-    /// Is it owned? The answer may be outdated at once.
+    /// Whether the mutex is owned. The answer may be outdated at once.
     fn is_locked(&self) -> bool;
 }
 
-/// Which CPU may spin for a mutex, and how it looks at the word. Implemented by the systems of this
-/// module.
+/// Decides which CPU may spin for a mutex, and how it accesses the word. Implemented by the systems
+/// of this module.
 pub trait Spinners {
-    /// Is the word read before a read-modify-write, which is skipped if it could not succeed?
+    /// Whether the word is read first, and a read-modify-write that could not succeed is skipped.
     const READS_FIRST: bool;
 
-    /// The caller wants to spin. True: it may, and calls [`Spinners::leave`] afterwards.
+    /// Asks to spin. If `true`, the caller may, and must call [`Spinners::leave`] afterwards.
     fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) -> bool;
 
-    /// The caller no longer spins.
+    /// Ends the caller's spinning.
     fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken);
 }
 
@@ -95,14 +94,13 @@ pub trait Spinners {
 #[derive(Debug)]
 pub struct Mutex<S> {
     word: AtomicI32,
-    /// One more than the owning CPU; zero: none, or not known yet. For spinners only.
+    /// The owning CPU plus one; zero: none, or not known yet. For spinners only.
     owner: AtomicU32,
     spinners: S,
     sleepers: Sleepers,
 }
 
 impl<S> Mutex<S> {
-    /// A free mutex.
     const fn with(spinners: S) -> Self {
         let (word, owner) = (AtomicI32::new(FREE), AtomicU32::new(0));
         Self { word, owner, spinners, sleepers: Sleepers::new() }
@@ -118,7 +116,7 @@ impl<S: Default> Default for Mutex<S> {
 impl<S: Spinners> Mutex<S> {
     #[inline]
     fn own<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        // Relaxed: a spinner that sees an old owner only looks again.
+        // Relaxed: a spinner that sees an old owner only checks again.
         self.owner.store(cpu.id as u32 + 1, Ordering::Relaxed);
     }
 
@@ -135,16 +133,16 @@ impl<S: Spinners> Mutex<S> {
         self.sleep(cpu, taken);
     }
 
-    /// Spins while the owner runs; true: the caller owns the mutex. [`Cpu::spin_threshold`] models
-    /// the end of a time slice.
+    /// Spins while the owner runs. Returns whether the caller owns the mutex.
+    /// [`Cpu::spin_threshold`] models the end of a time slice.
     fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) -> bool {
         let mut left = cpu.spin_threshold;
         while left > 0 {
             match (self.owner.load(Ordering::Relaxed) as usize).checked_sub(1) {
                 Some(owner) if cpu.pv.is_off(owner) => return false,
                 Some(_) => (),
-                // A release clears the owner before it frees the word, and a taker sets it a little
-                // after it took the word: only without an owner is the word worth a look.
+                // A release clears the owner before it frees the word, and an acquirer sets it
+                // shortly after it took the word: the word is worth a read only without an owner.
                 None if self.take_if_free(taken) => return true,
                 None => (),
             }
@@ -155,7 +153,7 @@ impl<S: Spinners> Mutex<S> {
         false
     }
 
-    /// A spinner's look at the word.
+    /// A spinner's attempt to take the word.
     fn take_if_free(&self, taken: &mut MutexTaken) -> bool {
         if S::READS_FIRST && self.word.load(Ordering::Relaxed) != FREE {
             return false;
@@ -170,11 +168,11 @@ impl<S: Spinners> Mutex<S> {
         self.word.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// A sleeper's look at the word, under the list's lock: takes it if it is free, and marks it as
-    /// awaited in either case.
+    /// A sleeper's attempt to take the word, under the list's lock: takes it if it is free, and
+    /// marks it as awaited in either case.
     fn take_as_sleeper(&self, taken: &mut MutexTaken) -> bool {
         // A negative word already is what the swap would store. It stays negative while the caller
-        // is in the list: only the owner's release frees it, and then looks into the list.
+        // is in the list: only the owner's release frees it, and then checks the list.
         if S::READS_FIRST && self.word.load(Ordering::Relaxed) < TAKEN {
             return false;
         }
@@ -185,7 +183,7 @@ impl<S: Spinners> Mutex<S> {
     fn sleep<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) {
         taken.halts += self.sleepers.lock(cpu);
         self.sleepers.push(cpu);
-        // The look before queueing; the ones before sleeping are in the loop.
+        // The attempt before queueing; the attempts before sleeping are in the loop.
         let mut is_mine = self.take_as_sleeper(taken);
         while !is_mine {
             is_mine = self.take_as_sleeper(taken);
@@ -195,8 +193,8 @@ impl<S: Spinners> Mutex<S> {
         }
         self.sleepers.remove(cpu);
         if self.sleepers.is_empty() {
-            // Others only decrement a taken word or mark it as awaited, and each looks again under
-            // this lock afterwards.
+            // Others only decrement a taken word or mark it as awaited, and then each of them
+            // checks again under this lock.
             self.word.store(TAKEN, Ordering::Relaxed);
         }
         self.sleepers.unlock(cpu);
@@ -204,7 +202,7 @@ impl<S: Spinners> Mutex<S> {
 
     /// Releases the list's lock, halts once, and takes it again. May return spuriously.
     fn halt<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) {
-        // Before any CPU can know that this one is to be kicked: an interrupt handler that consumes
+        // Before any CPU can know that this CPU is to be kicked: an interrupt handler that consumes
         // the kick replaces it if it interrupted a wait.
         let outer = cpu.waiters.publish(cpu.id, LockKey::of(self), ASLEEP);
         self.sleepers.unlock(cpu);

@@ -9,11 +9,11 @@ use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
 
 /// First in, first out; a waiter spins until it is served. The lock of a kernel
 /// that does not know that it is a guest: when a vCPU in the queue is preempted,
-/// all waiters behind it spin through their slices. The lock that the series
+/// all waiters behind it spin through their slices. It is the lock that the series
 /// "Paravirtualized ticketlocks" (Linux 2012) starts from.
 ///
-/// It counts 32767 CPUs with tickets of 16 bits and 127 with tickets of 8: its
-/// tickets go in steps of two, as those of the PV lock, whose fast path it shares.
+/// It supports 32767 CPUs with 16-bit tickets and 127 with 8-bit tickets: tickets
+/// advance in steps of two, as in the PV lock, whose fast path it shares.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct NativeTickets<C>(pub(crate) TicketWord<C>);

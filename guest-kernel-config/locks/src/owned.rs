@@ -1,49 +1,49 @@
-//! A word that names the holder of a lock, and counts how often newcomers took it from a queue.
+//! A lock word with the holder's CPU and a count of the acquisitions ahead of the queue.
 
 use crate::sync::{AtomicU32, MAX_CPUS, Ordering};
 use crate::{Cpu, Pv, Watch};
 
-/// The lock is held. Bit 0, where a watcher looks for it.
+/// The lock is held. Bit 0, where observers expect it.
 const HELD: u32 = 1;
-/// The holder's CPU, from this bit up to bit 15; means nothing while the lock is free.
+/// The holder's CPU, from this bit up to bit 15; undefined while the lock is free.
 const OWNER: u32 = 2;
 const OWNERS: u32 = 0x7fff * OWNER;
-/// One acquisition ahead of the queue since the head of the queue was served last. Two bits.
+/// One acquisition ahead of the queue since the head of the queue was last served. Two bits.
 const STEAL: u32 = 1 << 16;
-/// Number of acquisitions ahead of the queue that the count of steals can tell apart from more.
+/// The largest number of acquisitions ahead of the queue that the two bits can count.
 pub(crate) const MOST_STEALS: u32 = 3;
-/// One release. Their count is in the bits from here on, and wraps.
+/// One release. This and the higher bits count releases; the count wraps.
 const RELEASE: u32 = 1 << 18;
 
 const _: () = assert!(MAX_CPUS as u32 <= OWNERS / OWNER);
 
-/// [`HELD`], the holder, the count of steals and that of releases.
+/// [`HELD`], the holder, the count of steals and the count of releases.
 ///
-/// Only the holder writes a held word: so a release is a plain store. It counts releases, so that a
-/// CPU that waits for one without wanting the lock sees it even if the lock is taken again at once.
+/// Only the holder writes a held word, so a release is a plain store. Releases are counted so that
+/// a CPU that waits for one without wanting the lock sees it even if the lock is taken again at
+/// once.
 #[derive(Debug, Default)]
 pub(crate) struct Owned(AtomicU32);
 
 impl Owned {
-    /// Free.
     pub(crate) const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Is it held? Relaxed: a hint.
+    /// Whether the lock is held. Relaxed: a hint.
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
         self.0.load(Ordering::Relaxed) & HELD != 0
     }
 
-    /// The CPU that holds it. Relaxed: a hint, which may be outdated at once.
+    /// The CPU that holds the lock. Relaxed: a hint, which may be outdated at once.
     #[inline]
     pub(crate) fn owner(&self) -> Option<usize> {
         let seen = self.0.load(Ordering::Relaxed);
         (seen & HELD != 0).then_some(((seen & OWNERS) / OWNER) as usize)
     }
 
-    /// Takes it for `cpu` if it is free, ahead of all that queue: at most [`MOST_STEALS`] times
+    /// Takes the lock for `cpu` if it is free, ahead of the queue: at most [`MOST_STEALS`] times
     /// before the head of the queue is served.
     #[inline]
     pub(crate) fn steal(&self, cpu: usize) -> bool {
@@ -51,16 +51,16 @@ impl Owned {
         self.take_if(cpu, may, |seen| seen + STEAL)
     }
 
-    /// Takes it for `cpu`, the head of the queue, if it is free. The count of steals begins anew.
+    /// Takes the lock for `cpu`, the head of the queue, if it is free. Resets the count of steals.
     #[inline]
     pub(crate) fn take(&self, cpu: usize) -> bool {
         self.take_if(cpu, |_| true, |seen| seen & !(MOST_STEALS * STEAL))
     }
 
-    /// Looks first: a held word is not written and stays shared in the caches of all that look.
+    /// Reads first: a held word is not written, and stays shared in the caches that poll it.
     ///
-    /// Acquire is enough: mutual exclusion follows from the single order of changes to one word,
-    /// and this reads from a store with release.
+    /// Acquire is enough: mutual exclusion follows from the single modification order of one word,
+    /// and this reads from a release store.
     #[inline]
     fn take_if(&self, cpu: usize, may: impl Fn(u32) -> bool, counted: impl Fn(u32) -> u32) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
@@ -75,8 +75,8 @@ impl Owned {
         false
     }
 
-    /// Releases it; if no CPU queues, what was counted were no steals. From here on the lock may be
-    /// freed memory.
+    /// Releases the lock. Resets the count of steals if no CPU queues: there was no queue to pass.
+    /// From here on the lock may be freed memory.
     #[inline]
     pub(crate) fn release(&self, is_queue_empty: bool) {
         let seen = self.0.load(Ordering::Relaxed).wrapping_add(RELEASE) & !HELD;
@@ -84,7 +84,7 @@ impl Owned {
         self.0.store(next, Ordering::Release);
     }
 
-    /// Waits until the lock was free at some moment: until its present holder has released it.
+    /// Waits until the lock has been free at some moment: until its present holder has released it.
     pub(crate) fn wait_until_released(&self, mut look_again: impl FnMut()) {
         let first = self.0.load(Ordering::Acquire);
         let is_same = |now: u32| now & HELD != 0 && (now ^ first) / RELEASE == 0;
@@ -94,7 +94,7 @@ impl Owned {
     }
 }
 
-/// A waiter gives its turn to `target`, if that is known to have no CPU.
+/// Donates the calling waiter's slice to `target`, if that CPU is known not to be running.
 pub(crate) fn confer<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, target: Option<usize>) {
     if let Some(target) = target
         && cpu.pv.is_off(target)

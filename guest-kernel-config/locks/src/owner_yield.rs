@@ -1,4 +1,4 @@
-//! A queued lock that names its holder, to whom waiters yield along the queue.
+//! A queued lock that records its holder; waiters yield to it along the queue.
 
 use crate::acquire::Ticketless;
 use crate::halt::Waits;
@@ -10,50 +10,50 @@ use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// Looks of a newcomer at the word before it queues.
+/// Spin iterations of a newcomer at the word before it queues.
 const STEAL_LOOKS: u32 = 32;
-/// Looks of the head of the queue before it keeps newcomers out.
+/// Spin iterations of the head of the queue before it keeps newcomers out.
 const HEAD_LOOKS: u32 = 256;
-/// Looks of a waiter between two times that it asks whether the one that it waits for has a CPU.
+/// Spin iterations of a waiter between two checks whether the CPU that it waits for is running.
 const YIELD_EVERY: u32 = 32;
 
-/// A queue in front of a word that has the holder's CPU, after the queued spinlocks of powerpc for
+/// A queue in front of a word with the holder's CPU, after the queued spinlocks of powerpc for
 /// shared processors (N. Piggin, "powerpc/qspinlock", Linux 6.2).
 ///
-/// - A CPU that comes looks at the word 32 times, and takes it if it is free, ahead of those that
-///   queue. Then it queues.
-/// - The head of the queue looks at the word. After 256 looks newcomers have to queue at once, until
-///   it has the lock.
-/// - Who looks at the word gives its turn to a holder that has no CPU ([`Pv::yield_to`]). The head
-///   names that holder to the waiter behind it, which gives its turn to it, too, and names it to the
-///   next; without a name, a waiter gives its turn to the one before it, if that has no CPU.
+/// - An arriving CPU polls the word for 32 spin iterations, and takes it if it is free, ahead of
+///   the queue. Then it queues.
+/// - The head of the queue polls the word. After 256 spin iterations newcomers have to queue at
+///   once, until the head has the lock.
+/// - A CPU that polls the word donates its slice to a preempted holder ([`Pv::yield_to`]). The head
+///   names that holder to the waiter behind it, which also donates its slice, and names it to the
+///   next. Without a name, a waiter donates its slice to the waiter ahead if that is preempted.
 ///
-/// There is no bound on steals while the head does not run, and the queue is first in, first out. It
-/// counts CPUs as [`QueuedLock`](crate::QueuedLock) does.
+/// There is no bound on steals while the head does not run, and the queue is first in, first out.
+/// Supports as many CPUs as [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(8))]
 pub struct OwnerYieldLock {
     word: Owned,
     queue: Queue,
-    /// Not zero: newcomers queue. The head's.
+    /// Nonzero: newcomers must queue. Written by the head.
     must_queue: AtomicU16,
 }
 
 impl OwnerYieldLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self { word: Owned::new(), queue: Queue::new(), must_queue: AtomicU16::new(0) }
     }
 
-    /// Takes a free word, unless the head of the queue has asked newcomers to queue. One that has
-    /// looked before may still take it: once.
+    /// Takes a free word, unless the head of the queue has asked newcomers to queue. A CPU that has
+    /// checked before may still take it once.
     #[inline]
     fn steal(&self, cpu: usize) -> bool {
         self.must_queue.load(Ordering::Relaxed) == 0 && self.word.take(cpu)
     }
 
-    /// Looks at most so often until `is_over`, and gives its turn to a holder without a CPU; `true`:
-    /// it is over.
+    /// Polls for at most `most` spin iterations until `is_over`, and donates its slice to a
+    /// preempted holder. Returns whether `is_over` was true.
     fn look<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -73,7 +73,7 @@ impl OwnerYieldLock {
         false
     }
 
-    /// The head's look at the word. It names a holder without a CPU to the waiter behind it.
+    /// Tries to take the word as the head; otherwise names a preempted holder to the waiter behind.
     fn take_as_head<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) -> bool {
         if self.word.take(cpu.id) {
             return true;
@@ -123,7 +123,7 @@ impl Ticketless for OwnerYieldLock {
             return;
         }
         let Some(me) = nodes.begin(cpu.id) else {
-            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
+            // A nested handler with all nodes of its CPU in use waits outside the queue.
             cpu.watch.queued(LockKey::of(self).address(), None);
             while !self.look(cpu, &mut looks, u32::MAX, || self.steal(cpu.id)) {}
             return;

@@ -8,25 +8,25 @@ use crate::watch::Looks;
 use crate::width::Cell;
 use crate::{Bypass, Cpu, Place, Pv, RawLock, Released, Taken, Watch, settle};
 
-/// Looks per place ahead after which a waiter tries out of turn.
+/// Spin iterations per place ahead after which a waiter tries out of order.
 const PATIENCE: u32 = 128;
 
-/// Tickets say in which order to try, a separate word whether the lock is held: so a waiter may
-/// take the lock out of turn if those ahead of it do not. After J. Ouyang and J. R. Lange,
-/// "Preemptable Ticket Spinlocks" (VEE 2013).
+/// Tickets determine the order of attempts, a separate word whether the lock is held: so a waiter
+/// may take the lock out of order if the waiters ahead of it do not. After J. Ouyang and
+/// J. R. Lange, "Preemptable Ticket Spinlocks" (VEE 2013).
 ///
-/// - The head counts releases. A waiter whose ticket it has reached, or passed, tries whenever the
+/// - The head counts releases. A waiter whose ticket it has reached or passed tries whenever the
 ///   lock is free.
-/// - A waiter N places behind also tries when the head has not moved for N times 128 looks: the one
-///   behind an absent waiter first.
-/// - Mutual exclusion rests on the word only, a test-and-set, whatever the tickets say.
+/// - A waiter N places behind also tries when the head has not moved for N times 128 spin
+///   iterations: the waiter behind an absent waiter first.
+/// - Mutual exclusion rests on the word only, a test-and-set, regardless of the tickets.
 ///
 /// First in, first out as long as no waiter is late, which is not guaranteed. For overcommitted
-/// guests; a preempted waiter delays each handoff by 128 looks until it comes back. `PV`: a waiter
-/// that has looked [`Cpu::spin_threshold`] times halts, and a release kicks the one that has waited
-/// longest, which tries at once, whatever its place.
+/// guests; a preempted waiter delays each handoff by 128 spin iterations until it runs again. With
+/// `PV`, a waiter halts after [`Cpu::spin_threshold`] spin iterations, and a release kicks the
+/// waiter that has waited longest, which tries at once, regardless of its place.
 ///
-/// It counts [`MAX_CPUS`]: a longer distance tells a waiter that the head has passed it.
+/// Supports [`MAX_CPUS`] CPUs: a larger distance means that the head has passed the waiter.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct PreemptableTickets<const PV: bool> {
@@ -36,24 +36,23 @@ pub struct PreemptableTickets<const PV: bool> {
     held: Held,
 }
 
-/// Waiters spin.
+/// A preemptable ticketlock whose waiters spin.
 pub type PreemptableTicketLock = PreemptableTickets<false>;
 
-/// Waiters halt.
+/// A preemptable ticketlock whose waiters halt.
 pub type PvPreemptableTicketLock = PreemptableTickets<true>;
 
-/// The state of a waiter.
 struct Waiter {
     ticket: u16,
-    /// The head when it was last seen to move, and looks since then.
+    /// The head when it was last seen to move, and the spin iterations since then.
     head: u16,
     looks: u32,
-    /// It has published a record: other halted waiters may rely on it to kick them.
+    /// The waiter has published a record: other halted waiters may rely on it to kick them.
     has_halted: bool,
 }
 
 impl Waiter {
-    /// Updates the head; is it time to try?
+    /// Updates the head. Returns whether it is time to try.
     fn may_try(&mut self, head: u16) -> bool {
         if head != self.head {
             (self.head, self.looks) = (head, 0);
@@ -65,7 +64,7 @@ impl Waiter {
         is_passed || self.looks > PATIENCE * u32::from(before)
     }
 
-    /// Number of further looks that decide as the last one did, if they see the same head.
+    /// Number of further spin iterations with the same decision if they see the same head.
     fn looks_alike(&self) -> u32 {
         let before = AtomicU16::distance(self.head, self.ticket);
         let patience = PATIENCE * u32::from(before);
@@ -73,12 +72,12 @@ impl Waiter {
         if is_trying { u32::MAX } else { patience - self.looks }
     }
 
-    /// Counts looks that were skipped because they would have seen the same head.
+    /// Counts spin iterations that were skipped because they would have seen the same head.
     fn skipped(&mut self, looks: u32) {
         self.looks = self.looks.saturating_add(looks);
     }
 
-    /// It was kicked to take the lock, so it need not wait its turn.
+    /// Lets the waiter try at once: it was kicked to take the lock.
     fn is_called(&mut self, head: u16) {
         self.head = head;
         self.looks = u32::MAX;
@@ -89,12 +88,11 @@ impl<const PV: bool> PreemptableTickets<PV> {
     /// Distance between two tickets, as in all ticketlocks.
     const INC: u16 = crate::ticket::INC;
 
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self::at(0)
     }
 
-    /// A free lock whose next ticket is `ticket`.
     #[cfg(test)]
     #[allow(dead_code)]
     pub(crate) const fn starting_at(ticket: u16) -> Self {
@@ -109,7 +107,7 @@ impl<const PV: bool> PreemptableTickets<PV> {
         LockKey::of(self)
     }
 
-    /// Relaxed, as all accesses to tickets: they are advice, and publish nothing.
+    /// Relaxed, like all accesses to tickets: they are advice, and publish nothing.
     #[inline]
     fn head(&self) -> u16 {
         self.head.load(Ordering::Relaxed)
@@ -130,7 +128,7 @@ impl<const PV: bool> PreemptableTickets<PV> {
     #[inline(never)]
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) {
         settle(cpu);
-        // The watcher is told no ticket: the served one need not be the head.
+        // No ticket for the observer: the served ticket need not be the head.
         cpu.watch.queued(self.key().address(), None);
         let mut looks = Looks::new(&cpu.watch);
         let mut waiter = Waiter { ticket, head: self.head(), looks: 0, has_halted: false };
@@ -142,7 +140,7 @@ impl<const PV: bool> PreemptableTickets<PV> {
         }
     }
 
-    /// Looks as often as it may before a halt, at least once; `true`: the caller has the lock.
+    /// Spins up to the threshold, at least once. Returns whether the caller has the lock.
     fn look<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -166,9 +164,9 @@ impl<const PV: bool> PreemptableTickets<PV> {
         }
     }
 
-    /// A waiter that has ever published a record may have been kicked on behalf of others that
-    /// halt: it takes the lock with the flag set, so that its release kicks on, or else sets the
-    /// flag for the holder.
+    /// Tries to take the lock. A waiter that has published a record may have been kicked on behalf
+    /// of other halted waiters: it takes the lock with the flag set, so that its release kicks the
+    /// next of them, or sets the flag for the holder.
     fn try_as(&self, waiter: &Waiter) -> bool {
         if waiter.has_halted {
             !self.held.is_held() && self.held.take_or_await()
@@ -177,8 +175,8 @@ impl<const PV: bool> PreemptableTickets<PV> {
         }
     }
 
-    /// Halts once, unless the lock is free; `true`: then the caller has taken it, possibly out of
-    /// turn, because a halt would take longer.
+    /// Halts once, unless the lock is free. Returns whether the caller has taken it instead,
+    /// possibly out of order, because a halt would take longer.
     fn halt<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -193,7 +191,7 @@ impl<const PV: bool> PreemptableTickets<PV> {
     }
 
     /// Kicks the halted waiter that has waited longest, after a release that saw the flag. `next`
-    /// is the head. Only the lock's key is left: the lock may be freed memory.
+    /// is the head. Takes only the lock's key: the lock may be freed memory.
     #[cold]
     #[inline(never)]
     fn kick_one<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey, next: u16) -> Released {
@@ -227,7 +225,7 @@ impl<const PV: bool> RawLock for PreemptableTickets<PV> {
         Taken { slow, halts: waits.halts, ticket: None }
     }
 
-    /// Draws its ticket afterwards, so that there is one for each release.
+    /// The ticket is drawn afterwards, so that there is one for each release.
     #[inline]
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
         if self.queued() > 0 || !self.held.take() {
@@ -270,7 +268,7 @@ mod tests {
         Waiter { ticket, head, looks: 0, has_halted: false }
     }
 
-    /// The number of looks before `waiter` tries.
+    /// Number of spin iterations before `waiter` tries.
     fn patience(mut waiter: Waiter, head: u16) -> u32 {
         (0..).find(|_| waiter.may_try(head)).expect("it tries in the end")
     }

@@ -9,15 +9,13 @@ use crate::watch::Looks;
 use crate::width::Width;
 use crate::{Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch};
 
-/// A ticketlock whose waiters halt after [`Cpu::spin_threshold`] looks and are
-/// kicked when they are served, as in the series "Paravirtualized ticketlocks"
-/// (Linux 2012). Uncontended it costs as much as the native one, plus a locked
-/// add at the release. First in, first out.
+/// A ticketlock whose waiters halt after [`Cpu::spin_threshold`] spin iterations and are kicked
+/// when they are served, as in the series "Paravirtualized ticketlocks" (Linux 2012). Uncontended
+/// it costs as much as the native lock, plus a locked add at the release. First in, first out.
 ///
-/// For guests whose vCPUs may be preempted. The low bit of the head is the
-/// slowpath flag, so tickets go in steps of two: those of 8 bits count 127
-/// CPUs, holder and waiters together, those of 16 bits 32767, of which a
-/// [`WaitTable`](crate::WaitTable) has room for [`MAX_CPUS`].
+/// For guests whose vCPUs may be preempted. The low bit of the head is the slowpath flag, so
+/// tickets advance in steps of two: 8-bit tickets support 127 CPUs, holder and waiters together,
+/// 16-bit tickets 32767; a [`WaitTable`](crate::WaitTable) has room for [`MAX_CPUS`].
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct PvTickets<C>(TicketWord<C>);
@@ -35,15 +33,14 @@ impl<C: Width> PvTickets<C> {
         LockKey::of(self)
     }
 
-    /// One look at the head; `true`: the caller holds the lock.
+    /// Reads the head once. Returns whether the caller holds the lock.
     #[inline]
     fn served<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> bool {
         let head = self.0.head();
         if head.ticket() != ticket {
             return false;
         }
-        // Clearing is the taker's job: the releaser may not touch the lock
-        // after the release.
+        // The acquirer clears the flag: the releaser may not touch the lock after the release.
         if P::ENABLED && head.flagged() {
             let is_awaited = || cpu.waiters.is_awaited_outside(self.key());
             self.0.clear_flag_if_alone(ticket, is_awaited);
@@ -51,7 +48,7 @@ impl<C: Width> PvTickets<C> {
         true
     }
 
-    /// With a ticket drawn: returns when it is served.
+    /// Waits until `ticket`, which has been drawn, is served.
     #[inline]
     fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) -> Taken {
         let mut slow = waits.halts != 0;
@@ -90,7 +87,7 @@ impl<C: Width> PvTickets<C> {
             if !P::ENABLED {
                 continue;
             }
-            // With a threshold of zero this is the only look at the head.
+            // With a threshold of zero this is the only read of the head.
             if self.served(cpu, ticket) {
                 return;
             }
@@ -102,7 +99,7 @@ impl<C: Width> PvTickets<C> {
         }
     }
 
-    /// Number of looks before halting; fewer if the wait is known to end in a halt.
+    /// Number of spin iterations before the halt; fewer if the wait is known to end in a halt.
     fn looks_before_halt<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -113,7 +110,7 @@ impl<C: Width> PvTickets<C> {
             return u32::MAX;
         }
         let handoff = &cpu.handoff;
-        // The CPU to which a kick is owed sleeps, and is ahead of us if this is the same lock.
+        // The CPU that is owed a kick sleeps, and is ahead if this is the same lock.
         if cpu.waiters.memory(cpu.id).is_owing() {
             return 0;
         }
@@ -130,14 +127,14 @@ impl<C: Width> PvTickets<C> {
         cpu.spin_threshold
     }
 
-    /// Halts once, unless the lock turns out to be served. `true`: it halted.
-    /// Returning does not mean that the caller holds the lock.
+    /// Halts once, unless `ticket` is served by then. Returns whether it halted, not whether the
+    /// caller holds the lock.
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) -> bool {
         let outer = cpu.waiters.publish(cpu.id, self.key(), ticket);
         cpu.watch.reached(Place::BeforeFlag);
         self.0.set_flag();
-        // The last look comes after the flag: either the releaser sees the
-        // flag and so the record, or this look sees the release.
+        // The last look at the head comes after the flag: either the releaser sees the flag and so
+        // the record, or this read sees the release.
         let mut halt = self.0.head().ticket() != ticket;
         if halt {
             cpu.watch.halting(C::told(ticket));
@@ -152,9 +149,8 @@ impl<C: Width> PvTickets<C> {
         halt
     }
 
-    /// Waits outside of a queue that is full. Returns when there is room, or when
-    /// kicked, which means that it is let in; or spuriously, which only makes the
-    /// queue longer than it should be.
+    /// Waits outside a full queue. Returns when there is room, or after the kick that lets this
+    /// CPU in; or spuriously, which only makes the queue longer than it should be.
     #[cold]
     #[inline(never)]
     fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, places: u16, waits: &mut Waits) {
@@ -178,7 +174,7 @@ impl<C: Width> PvTickets<C> {
     /// flag. `ticket` was released when `queued` CPUs were in the queue, the releaser included;
     /// zero: not counted.
     ///
-    /// Only the lock's key is left: the lock may be freed memory.
+    /// Takes only the lock's key: the lock may be freed memory.
     #[cold]
     #[inline(never)]
     fn kick_next<P: Pv, W: Watch>(
@@ -197,7 +193,7 @@ impl<C: Width> PvTickets<C> {
                 kicks += kick_or_owe(cpu, waiter, queued);
             }
         }
-        // Others may wait outside even if this CPU never does.
+        // Other CPUs may wait outside even if this CPU never does.
         let passes = || is_found && cpu.handoff.queue != 0 && cpu.waiters.passes(lock);
         // With an empty queue, the waiter found is an accidental match, or new.
         if (queued <= 1 || passes() || lets_in(ticket, C::MASK))
@@ -285,14 +281,14 @@ impl<C: Width> RawLock for PvTickets<C> {
     }
 }
 
-/// Longest queue in which a kick is never owed: the releaser and the waiter it kicks.
+/// Longest queue without owed kicks: the releaser and the waiter that it kicks.
 const SHORT: u16 = 2;
 
 /// Kicks `waiter`, or owes it the kick until the next halt. Counts as one kick either way.
 fn kick_or_owe<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, waiter: usize, queued: u16) -> u32 {
     // A CPU that owes a kick halts at its next wait, which is right in a long queue only: two CPUs
-    // that pass a lock back and forth should spin (at 1x an owed kick too many costs 98 % of the
-    // throughput, measured).
+    // that pass a lock back and forth should spin (at 1x, measured, unnecessary owed kicks cost
+    // 98 % of the throughput).
     if cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT {
         settle(cpu);
         cpu.waiters.memory(cpu.id).owe(waiter);
@@ -302,8 +298,9 @@ fn kick_or_owe<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, waiter: usize, queued: u16)
     1
 }
 
-/// The kick is sent before the debt is cleared, here and in [`settle`]: an interrupt handler in
-/// between may wait for the CPU that the kick is for, and then has to send it, too.
+/// Halts, and sends an owed kick in the same call. The kick is sent before the debt is cleared,
+/// here and in [`settle`]: an interrupt handler in between may wait for the kicked CPU, and must
+/// then send the kick, too.
 fn halt_paying_debts<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, ticket: u16) {
     let memory = cpu.waiters.memory(cpu.id);
     match memory.owed() {

@@ -9,23 +9,23 @@ use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::{Bypass, Cpu, Place, Pv, Released, Watch, settle};
 
-/// A queued lock of four bytes whose waiters halt after [`Cpu::spin_threshold`] looks, and whose
-/// queue newcomers may bypass: what later kernels run in overcommitted guests in place of PV
-/// ticketlocks, after W. Long's "hybrid PV queued/unfair locks" (2015).
+/// A queued lock of four bytes whose waiters halt after [`Cpu::spin_threshold`] spin iterations,
+/// and whose queue newcomers may bypass. Later kernels run it in overcommitted guests instead of PV
+/// ticketlocks. After W. Long's "hybrid PV queued/unfair locks" (2015).
 ///
 /// - A newcomer tries once, even if others queue, unless the lock is reserved. Then it queues.
 /// - The head of the queue reserves the lock as soon as it runs. It gives the reservation up when
 ///   it halts for the first time, so that others can use the lock until its CPU is awake; at later
 ///   halts it keeps the reservation.
-/// - A head that has taken the lock makes the next in the queue the head. If that one halts, it is
-///   kicked at the release, as is a head that halts: one kick per release, looked up in the
+/// - A head that has taken the lock makes the next waiter the head. If that waiter halts, it is
+///   kicked at the release, like a head that halts: one kick per release, looked up in the
 ///   [`WaitTable`](crate::WaitTable) by the lock's address.
 ///
-/// So the lock is not first in, first out; the queue is. There is no bound on steals while the head
-/// does not run, but once it runs after its first halt as head, or if it does not halt at all, only
-/// the present holder comes before it.
+/// So the queue is first in, first out, but the lock is not. There is no bound on steals while the
+/// head does not run. Once it runs after its first halt as head, or if it does not halt at all,
+/// only the present holder precedes it.
 ///
-/// It counts CPUs as [`QueuedLock`](crate::QueuedLock) does.
+/// Supports as many CPUs as [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(4))]
 pub struct PvQueuedLock {
@@ -34,7 +34,7 @@ pub struct PvQueuedLock {
 }
 
 impl PvQueuedLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self { held: Held::new(), queue: Queue::new() }
     }
@@ -43,7 +43,7 @@ impl PvQueuedLock {
         LockKey::of(self)
     }
 
-    /// For nested handlers that have used up all of the CPU's nodes.
+    /// For nested handlers that have used up all nodes of the CPU.
     fn wait_without_node<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         cpu.watch.queued(self.key().address(), None);
         while !self.held.take_unreserved() {
@@ -51,8 +51,7 @@ impl PvQueuedLock {
         }
     }
 
-    /// Looks as often as it may before a halt; `true`: no need to halt. With a threshold of zero it
-    /// looks once.
+    /// Spins up to the threshold, at least once. Returns `true` if there is no need to halt.
     fn look<P: Pv, W: Watch>(
         cpu: &Cpu<'_, P, W>,
         looks: &mut Looks,
@@ -76,7 +75,7 @@ impl PvQueuedLock {
         }
     }
 
-    /// Returns when `me` is the head of the queue.
+    /// Waits until `me` is the head of the queue.
     fn wait_in_queue<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -93,7 +92,7 @@ impl PvQueuedLock {
         }
     }
 
-    /// Returns when the head of the queue has the lock.
+    /// Waits until the head of the queue has the lock.
     fn wait_as_head<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -119,8 +118,8 @@ impl PvQueuedLock {
         }
     }
 
-    /// Leaves the queue, having taken the lock. Only this CPU has set the lock's flags, as long as
-    /// no other is the head.
+    /// Leaves the queue with the lock taken. Only this CPU has set the lock's flags, as long as no
+    /// other CPU is the head.
     fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
         let nodes = &cpu.waiters.nodes;
         self.held.clear_flags();
@@ -187,7 +186,7 @@ mod tests {
     use super::*;
     use crate::test_stage::{Stage, Step};
 
-    /// The others act while CPU 1 halts.
+    /// Acts for the other CPUs while CPU 1 halts.
     fn others(stage: &Stage<PvQueuedLock>, step: Step) {
         assert_eq!(step, Step::Halt, "with no threshold it halts at once");
         match stage.halts.get() {

@@ -1,9 +1,10 @@
-//! A queue of nodes, whose head is the next to have the lock.
+//! A queue of nodes, whose head gets the lock next.
 
 use crate::node::{NodeId, Nodes};
 use crate::sync::{AtomicU16, Ordering};
 
-/// The methods of a [`RawLock`](crate::RawLock) about its waiters, for a lock with a [`Queue`] and a word in the field `$word`.
+/// The waiter methods of [`RawLock`](crate::RawLock), for a lock with a [`Queue`] and a word in the
+/// field `$word`.
 macro_rules! waiters_of_queue {
     ($word:ident) => {
         fn is_contended(&self) -> bool {
@@ -28,38 +29,37 @@ macro_rules! waiters_of_queue {
 }
 pub(crate) use waiters_of_queue;
 
-/// The waiters for a lock: the last of them; each node links to the one behind it.
+/// The waiters for a lock, each linked to the waiter behind it. Stores the last.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     tail: AtomicU16,
 }
 
 impl Queue {
-    /// An empty queue.
     pub(crate) const fn new() -> Self {
         Self { tail: AtomicU16::new(0) }
     }
 
-    /// Is it empty? Relaxed: it is a hint, and publishes nothing.
+    /// Whether the queue is empty. Relaxed: a hint, which publishes nothing.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.tail.load(Ordering::Relaxed) == 0
     }
 
-    /// `me` joins, and is the head at once if the queue was empty.
+    /// Adds `me`, which is the head at once if the queue was empty.
     pub(crate) fn join(&self, nodes: &Nodes, me: NodeId) {
         self.join_behind(nodes, me);
     }
 
-    /// As [`Queue::join`]; returns the node before `me`.
+    /// Like [`Queue::join`]; returns the node ahead of `me`.
     pub(crate) fn join_behind(&self, nodes: &Nodes, me: NodeId) -> Option<NodeId> {
         let before = self.come(nodes, me)?;
         nodes.link(before, me);
         Some(before)
     }
 
-    /// As [`Queue::join`], for a lock whose waiters may leave the queue anywhere; `true`: another
-    /// is the head.
+    /// Like [`Queue::join`], for a lock whose waiters may leave the queue anywhere. Returns whether
+    /// another waiter is the head.
     pub(crate) fn join_linked(&self, nodes: &Nodes, me: NodeId) -> bool {
         let before = self.come(nodes, me);
         if let Some(before) = before {
@@ -70,8 +70,7 @@ impl Queue {
         before.is_some()
     }
 
-    /// `me` is the last from now on; returns the node before, to be linked, unless `me` is the
-    /// head.
+    /// Makes `me` the last. Returns the node ahead of it, to be linked, unless `me` is the head.
     ///
     /// Release, for the node that the next CPU writes to; acquire, for the previous node.
     fn come(&self, nodes: &Nodes, me: NodeId) -> Option<NodeId> {
@@ -82,10 +81,10 @@ impl Queue {
         before
     }
 
-    /// `me`, not the head, leaves. Only the holder of the lock may do that, so that no two nodes
-    /// leave at once; those that left before have told `me` which node is before it.
+    /// Removes `me`, which is not the head. Only the holder of the lock may call it, so that no two
+    /// nodes leave at once; nodes that left earlier have updated the node ahead of `me`.
     ///
-    /// Release, for `me`'s link to the node before: the next CPU to join writes there, too.
+    /// Release, for `me`'s link to the node ahead: the next CPU to join writes there, too.
     pub(crate) fn unlink(&self, nodes: &Nodes, me: NodeId, look_again: impl FnMut()) {
         let Some(before) = nodes.previous(me) else { return };
         let left = self.tail.compare_exchange(
@@ -102,10 +101,10 @@ impl Queue {
         nodes.link(before, next);
     }
 
-    /// The head leaves; returns the next head, if there is one. `look_again` is called while a CPU
-    /// has joined and not yet linked its node.
+    /// Removes the head; returns the next head, if any. `look_again` is called while a CPU has
+    /// joined and not yet linked its node.
     ///
-    /// Relaxed: the lock itself orders what was done under it.
+    /// Relaxed: the lock itself orders the accesses under it.
     pub(crate) fn leave(
         &self,
         nodes: &Nodes,
@@ -119,7 +118,8 @@ impl Queue {
         Some(nodes.next(me, look_again))
     }
 
-    /// The wait of `me`, the head, is over: it leaves, the next one is the head, and its node is unused again.
+    /// Ends the wait of `me`, the head: removes it, makes the next waiter the head, and frees the
+    /// node.
     pub(crate) fn hand_on(&self, nodes: &Nodes, me: NodeId, look_again: impl FnMut()) {
         if let Some(next) = self.leave(nodes, me, look_again) {
             nodes.make_head(next);
@@ -127,8 +127,8 @@ impl Queue {
         nodes.end(me);
     }
 
-    /// As [`Queue::hand_on`], of a waiter that has taken the lock wherever it is in the queue: as only holders make a waiter
-    /// the head, none becomes it meanwhile.
+    /// Like [`Queue::hand_on`], for a waiter that has taken the lock anywhere in the queue: only
+    /// holders make a waiter the head, so no waiter becomes the head during the call.
     pub(crate) fn end_wait(&self, nodes: &Nodes, me: NodeId, look_again: impl FnMut()) {
         if nodes.is_head(me) {
             return self.hand_on(nodes, me, look_again);

@@ -9,44 +9,43 @@ use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::{Awaited, Bypass, Cpu, Pv, WaitTable, Watch, settle};
 
-/// The lock is free.
 const FREE: u16 = 0;
 /// The lock is held, and no CPU has come since: the end of a segment that no node marks. No node
-/// has this name. More than 1, as an open gate is ([`Awaited`]).
+/// has this name. More than 1, like an open gate ([`Awaited`]).
 const EMPTY: u16 = 2;
 
-/// Waiters push themselves on a stack; a holder that has served its segment takes the whole stack
-/// as the next one. After D. Dice and A. Kogan, "Reciprocating Locks" (PPoPP 2025).
+/// Waiters push themselves onto a stack; a holder whose segment has been served takes the whole
+/// stack as the next segment. After D. Dice and A. Kogan, "Reciprocating Locks" (PPoPP 2025).
 ///
-/// - A CPU that comes swaps its node's name into `arrivals`: the name that it finds there is its
-///   successor, if that is not the end of the segment.
+/// - An arriving CPU swaps its node's name into `arrivals`: the name that it finds there is its
+///   successor, unless it is the end of the segment.
 /// - A holder hands the lock to its successor, together with the name that marks the segment's end.
 ///   Without a successor it frees the lock, or, if others have come, empties `arrivals` and hands
 ///   the lock to the last of them.
 ///
-/// So each segment is served last in, first out, and segments are served in order. A waiter sees
-/// every other CPU at most twice before its turn: once in the segment served now, and once above it
-/// in its own. The paper's first step is the swap; here a compare-exchange for a free lock comes
-/// first, so that a CPU needs a node only while it waits.
+/// So each segment is served last in, first out, and segments are served in order. Any other CPU
+/// gets the lock at most twice before a waiter: once in the segment served now, and once above the
+/// waiter in its own segment. The paper's first step is the swap; here a compare-exchange for a
+/// free lock precedes it, so that a CPU needs a node only while it waits.
 ///
-/// A preempted waiter blocks those below it and all later segments. It counts CPUs as
-/// [`QueuedLock`](crate::QueuedLock) does.
+/// A preempted waiter blocks the waiters below it and all later segments. Supports as many CPUs as
+/// [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(8))]
 pub struct ReciprocatingLock {
     /// [`FREE`], [`EMPTY`], or the node of the last CPU to come.
     arrivals: AtomicU16,
-    /// The node to hand the lock to; zero: the segment has been served. This and `end` are the
-    /// holder's.
+    /// The node to hand the lock to; zero: the segment has been served. Only the holder accesses
+    /// this and `end`.
     successor: AtomicU16,
-    /// What `arrivals` was when the last segment was taken from it, or the lock itself: the lowest
-    /// node of the segment to come finds it there.
+    /// The name at the end of a segment: of the segment served now if there is a successor,
+    /// otherwise of the next segment, whose lowest node finds it in `arrivals`.
     end: AtomicU16,
     turns: Turns,
 }
 
 impl ReciprocatingLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self {
             arrivals: AtomicU16::new(FREE),
@@ -56,15 +55,15 @@ impl ReciprocatingLock {
         }
     }
 
-    /// The calling CPU holds the lock: what it will hand over. Relaxed: the lock orders it.
+    /// Sets what the calling CPU, the holder, will hand over. Relaxed: the lock orders it.
     #[inline]
     fn serve(&self, successor: u16, end: u16) {
         self.successor.store(successor, Ordering::Relaxed);
         self.end.store(end, Ordering::Relaxed);
     }
 
-    /// The node to hand the lock to, and what to hand over with it. None: no CPU waited, and the
-    /// lock is free.
+    /// The node to hand the lock to, and the value to hand over with it. `None` if no CPU waited;
+    /// the lock is then free.
     fn next_or_free(&self) -> Option<(NodeId, Gate)> {
         let end = self.end.load(Ordering::Relaxed);
         if let Some(next) = NodeId::parse(self.successor.load(Ordering::Relaxed)) {
@@ -100,11 +99,11 @@ impl Ticketless for ReciprocatingLock {
         let Some(me) = nodes.begin(cpu.id) else {
             return acquire::wait_outside(self, cpu, || self.take(cpu));
         };
-        // Release, for the node that a holder writes to; acquire, for what was done under a lock
-        // that is free now.
+        // Release, for the node that a holder writes to; acquire, for earlier holders' writes if
+        // the lock is free now.
         let below = self.arrivals.swap(me.name(), Ordering::AcqRel);
         if below == FREE {
-            // The name stays behind as the end of the segment to come; no CPU follows it.
+            // The name stays behind as the end of the next segment; no CPU follows it.
             self.serve(0, me.name());
         } else {
             cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited_gate(me)));

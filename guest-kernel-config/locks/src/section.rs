@@ -8,28 +8,28 @@ use crate::{RawLock, Taken};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation;
 
-/// The ticket served was not the next one.
+/// The ticket served was not the next in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disorder;
 
-/// What work increments: 24 words in turn, in one cache line, in which a [`Section`] has room for its
-/// marks.
+/// The words that work increments: 24 in turn, in one cache line, which in a [`Section`] also has room
+/// for its marks.
 ///
-/// The time of an increment must not depend on what the CPU has learnt. With a single word it does:
-/// a CPU that predicts by the instruction's address that a load reads what was just stored (memory
-/// renaming; AMD since Zen 2, Intel since Golden Cove) has the value in no time, and otherwise, as
-/// where the same instruction has also served another address, in five cycles and more. So a
-/// word's next increment has to come later than that. Eight words are too few: where one function
-/// served two lines by turns, an increment took 0.15 ns or 0.31 ns for up to half of the time, and a
-/// round of eight the 13 cycles of a forwarded store. With sixteen or more, and with a function for
-/// each line, it took the first (measured; what is left is the core's other hyperthread, beside which
-/// additions in a register, too, take 1.3 times as long).
+/// The time of an increment must not depend on the predictions of the CPU. With a single word it does:
+/// with memory renaming (AMD since Zen 2, Intel since Golden Cove) a CPU predicts from an instruction's
+/// address that a load reads the value just stored, and has it at once. Otherwise, for example where the
+/// same instruction has also accessed another address, the load takes five cycles or more. So the next
+/// increment of a word has to come later than that. Eight words are too few: where one function
+/// alternated between two lines, an increment took 0.15 ns, or 0.31 ns for up to half of the time, and a
+/// round of eight took the 13 cycles of a forwarded store. With sixteen words or more, and with one
+/// function per line, it took 0.15 ns (measured; the remaining variation comes from the core's other
+/// hyperthread: with it, additions in a register also take 1.3 times as long).
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Words(Counts);
 
 impl Words {
-    /// All zero.
+    /// Creates words that are all zero.
     pub const fn new() -> Self {
         Self(Counts::new())
     }
@@ -41,8 +41,8 @@ impl Words {
         self.0.increment(times);
     }
 
-    /// The same work by instructions of its own, for a measurement that compares: they serve the one line of the caller's
-    /// choice.
+    /// Does the same work in a separate function, for measurements that compare: the caller decides
+    /// which line its instructions access.
     #[inline]
     pub fn add_two(&self, times: u32) {
         self.0.add_two(times);
@@ -60,14 +60,14 @@ impl Counts {
         Self([const { AtomicU16::new(0) }; Self::COUNT])
     }
 
-    /// The increments of the first word so far, modulo 2^16: one in [`Self::COUNT`] of each
-    /// [`Self::increment`], and its first.
+    /// Increments of the first word so far, modulo 2^16: one in [`Self::COUNT`] of each
+    /// [`Self::increment`], starting with its first.
     #[inline]
     fn of_first(&self) -> u16 {
         self.0[0].load(Ordering::Relaxed)
     }
 
-    /// Not inlined, so that every lock runs exactly the same instructions.
+    /// Never inlined, so that every lock runs exactly the same instructions.
     #[inline(never)]
     fn increment(&self, times: u32) {
         self.add(1, times);
@@ -96,14 +96,14 @@ impl Default for Counts {
     }
 }
 
-/// Work to do under a lock. It has no lock of its own and uses loads and
-/// stores only, no atomic read-modify-write, so a second CPU inside is noticed: by
-/// the owner's mark, and by increments of the first word that were lost.
+/// A critical section that does not include a lock. It uses loads and stores only, no atomic
+/// read-modify-write, so that a second CPU inside is detected: by the owner's mark, and by lost
+/// increments of the first word.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Section {
     words: Counts,
-    /// Zero, or one more than the id of the CPU inside.
+    /// The id of the CPU inside, plus one; zero: none.
     owner: AtomicU64,
     /// The ticket of the last CPU inside.
     last: AtomicU16,
@@ -116,7 +116,7 @@ impl Default for Section {
 }
 
 impl Section {
-    /// An empty section.
+    /// Creates an empty section.
     pub const fn new() -> Self {
         Self {
             words: Counts::new(),
@@ -126,9 +126,8 @@ impl Section {
         }
     }
 
-    /// To be called under the lock that was `taken`: is its ticket the next one? A lock that is
-    /// first in, first out serves tickets without gaps. A lock without tickets is never out of
-    /// order.
+    /// Checks that the ticket of `taken`, the lock held by the caller, is the next in order. A first in,
+    /// first out lock serves tickets without gaps. A lock without tickets is never out of order.
     #[inline]
     pub fn follows<L: RawLock>(&self, taken: &Taken) -> Result<(), Disorder> {
         let Some(ticket) = taken.ticket else { return Ok(()) };
@@ -197,15 +196,16 @@ mod tests {
         assert_eq!(wraps.follows::<TestAndSetLock>(&taken), Ok(()), "no tickets, no order");
     }
 
-    /// Regression: a round of eight words took as long as a forwarded store, or half of that where the CPU predicted
-    /// what a load reads (13 cycles, measured): there have to be twice as many words at least.
+    /// Regression: a round of eight words took as long as a forwarded store, or half of that where the
+    /// CPU predicted the value of a load (13 cycles, measured): there must be at least twice as many
+    /// words.
     #[test]
     fn a_word_rests_for_longer_than_a_store_is_forwarded() {
         const { assert!(Counts::COUNT >= 16) };
         assert_eq!((size_of::<Words>(), align_of::<Words>()), (64, 64), "in one line");
     }
 
-    /// A section takes one line from the CPU that was inside before.
+    /// A section takes one cache line from the CPU that was inside before.
     #[test]
     fn a_section_is_in_one_line() {
         let last = core::mem::offset_of!(Section, last) + size_of::<AtomicU16>();

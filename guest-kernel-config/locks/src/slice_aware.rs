@@ -1,57 +1,56 @@
-//! A ticketlock whose tickets are drawn only with enough of a slice left.
+//! A ticketlock that draws tickets only with enough of the slice left.
 
 use crate::{Bypass, Cpu, NativeTicketLock, Pv, RawLock, Released, Taken, Watch};
 
-/// What a CPU needs to enter and to leave, for each CPU that is served up to it, in [`Pv::ticks`]: some
-/// 5 us.
+/// Time to enter and leave for each CPU that is served up to and including the caller, in
+/// [`Pv::ticks`]: about 5 us.
 const NEED: u64 = 12_500;
 
-/// The informed spinlock: B. Teabe, V. Nitu, A. Tchana and D. Hagimont, "The lock holder and the lock
-/// waiter pre-emption problems: nip them in the bud using informed spinlocks (I-Spinlock)" (EuroSys
-/// 2017).
+/// The informed spinlock: B. Teabe, V. Nitu, A. Tchana and D. Hagimont, "The lock holder and the
+/// lock waiter pre-emption problems: nip them in the bud using informed spinlocks (I-Spinlock)"
+/// (EuroSys 2017).
 ///
-/// - A CPU draws a ticket only if what is left of its slice ([`Pv::slice_left`]) suffices for all that
-///   are before it in the queue, and for itself. Otherwise it waits for its next slice, without a
+/// - A CPU draws a ticket only if the rest of its slice ([`Pv::slice_left`]) suffices for all CPUs
+///   ahead of it in the queue and for itself. Otherwise it waits for its next slice, without a
 ///   ticket.
-/// - In its next slice it also draws one if the lock is free. So a lock is taken on a host all of whose
-///   slices are too short, too.
-/// - Then it is a ticketlock: first in, first out.
+/// - In its next slice it also draws a ticket if the lock is free. So a lock is also taken on a
+///   host where all slices are too short.
+/// - With the ticket drawn it is a ticketlock: first in, first out.
 ///
-/// So holders and waiters are preempted only by what the host does not tell beforehand, or if
-/// sections are longer than is assumed here. The bound on bypasses holds from the ticket on; before,
-/// any number of others may take the lock. On a machine that tells no slice it is a ticketlock. It
-/// counts 32767 CPUs.
+/// So holders and waiters are preempted only for reasons that the host does not announce, or if
+/// sections are longer than assumed here. The bound on bypasses holds from the ticket on; before
+/// that, any number of others may take the lock. On a machine that does not report slices it is a
+/// ticketlock. Supports 32767 CPUs.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct SliceAwareLock(NativeTicketLock);
 
 impl SliceAwareLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self(NativeTicketLock::new())
     }
 
-    /// A free lock whose next ticket is `ticket`.
     #[cfg(test)]
     #[allow(dead_code)]
     pub(crate) const fn starting_at(ticket: u16) -> Self {
         Self(NativeTicketLock::starting_at(ticket))
     }
 
-    /// How many CPUs hold the lock or have a ticket.
+    /// Number of CPUs that hold the lock or have a ticket.
     #[inline]
     fn served(&self) -> u16 {
         let word = &self.0.0;
         word.queued(word.head())
     }
 
-    /// Does so much of a slice suffice to draw a ticket now?
+    /// Whether `left`, the rest of the slice, suffices to draw a ticket now.
     #[inline]
     fn suffices(&self, left: u64) -> bool {
         left >= NEED * (u64::from(self.served()) + 1)
     }
 
-    /// Waits until a ticket may be drawn. So much was left of the slice just now.
+    /// Waits until a ticket may be drawn. `left` is the rest of the slice just before the call.
     #[cold]
     #[inline(never)]
     fn await_slice<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, mut left: u64) {
@@ -103,8 +102,8 @@ mod tests {
     use super::*;
     use crate::test_stage::Stage;
 
-    /// Takes the lock with so much left of a slice, of which each pause takes 1000. The next slices have `NEXT`.
-    /// Returns what is left then.
+    /// Takes the lock with `left` of a slice; each pause uses 1000, and later slices have `NEXT`.
+    /// Returns the rest of the slice.
     fn takes<const NEXT: u64>(left: u64) -> u64 {
         let stage = Stage::new(SliceAwareLock::new(), |stage, _| {
             stage.slice_left.set(stage.slice_left.get().checked_sub(1_000).unwrap_or(NEXT));
@@ -123,7 +122,7 @@ mod tests {
         }
     }
 
-    /// Regression: a CPU whose slices are all too short waited for ever.
+    /// Regression: a CPU whose slices are all too short waited forever.
     #[test]
     fn a_free_lock_is_taken_at_the_beginning_of_a_slice_that_is_too_short() {
         const NEXT: u64 = NEED / 2;

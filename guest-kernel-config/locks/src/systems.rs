@@ -1,4 +1,4 @@
-//! Every system of this library, in one list: its name, a description, and its origin.
+//! The list of all systems of this library: name, description and origin.
 
 use core::{fmt, str::FromStr};
 
@@ -6,10 +6,10 @@ use crate::mutex::RawMutex;
 use crate::{Bypass, RawLock};
 
 /// Passes the list to the macro `$then`, one line per system: its family, its name in code and in
-/// tables, its type, what it needs, a description, and the document it comes from. The first of
+/// tables, its type, its needs, a description, and the document that it comes from. The first of
 /// each family is the baseline of the others.
 ///
-/// The only place to enter a new system. A program that runs them matches on the family.
+/// New systems are added only here. A program that runs them matches on the family.
 #[macro_export]
 macro_rules! systems {
     ($then:ident) => {
@@ -98,7 +98,7 @@ macro_rules! systems {
     };
 }
 
-/// Systems that can be compared with each other: they do the same job.
+/// Systems that can be compared with each other: they serve the same purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// A [`RawLock`].
@@ -111,20 +111,20 @@ pub enum Family {
     Lockref,
 }
 
-/// What a system needs from the machine.
+/// The operations that a system needs from the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// A processor.
+    /// Nothing but a processor.
     Nothing,
     /// Halts and kicks.
     Halts,
-    /// Halts and kicks, and to be told whether a holder, or the next in line, has no CPU.
+    /// Halts and kicks, and whether a holder or next in line is preempted.
     CriticalOff,
-    /// To be told when its slice ends.
+    /// The end of its time slice.
     SliceEnd,
-    /// To give its turn to another vCPU.
+    /// Yielding the time slice to another vCPU.
     YieldTo,
-    /// To be told which vCPUs have no CPU, and to give its turn to one of them.
+    /// The set of preempted vCPUs, and yielding to one of them.
     OffAndYieldTo,
 }
 
@@ -145,7 +145,7 @@ pub enum Seed {
     Lockrefs,
     /// Locks of Linux since 4.2: queued spinlocks, and their PV form.
     LaterKernels,
-    /// Locks of the literature, each with its source in the first comment of its file.
+    /// Locks of the literature, each with its source in the documentation of its type.
     Literature,
 }
 
@@ -176,7 +176,7 @@ impl Needs {
 }
 
 impl Seed {
-    /// All of them, in the order in which reports show them.
+    /// All origins, in the order of reports.
     pub const ALL: [Self; 8] = [
         Self::PvTicketlocks,
         Self::MutexAtomics,
@@ -203,7 +203,7 @@ impl Seed {
     }
 }
 
-/// A name that is not that of a [`System`].
+/// No [`System`] has this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownSystem;
 
@@ -272,27 +272,27 @@ macro_rules! define {
                 match self { $(Self::$system => $about,)* }
             }
 
-            /// The family: systems that it can be compared with.
+            /// The family of systems that it can be compared with.
             pub const fn family(self) -> Family {
                 match self { $(Self::$system => Family::$family,)* }
             }
 
-            /// What it needs from the machine.
+            /// The operations that it needs from the machine.
             pub const fn needs(self) -> Needs {
                 match self { $(Self::$system => Needs::$needs,)* }
             }
 
-            /// Number of vCPUs that it can count, up to the limit of a machine.
+            /// Number of vCPUs that it supports; the limit of a machine may be lower.
             pub const fn most_cpus(self) -> u32 {
                 match self { $(Self::$system => most_cpus!($family $lock),)* }
             }
 
-            /// Does it serve in the order of arrival?
+            /// Whether it serves CPUs in the order of arrival.
             pub const fn is_fifo(self) -> bool {
                 match self { $(Self::$system => is_fifo!($family $lock),)* }
             }
 
-            /// Bound on bypasses of a waiter for it, or for its lock; `None`: it is not
+            /// Bound on the bypasses of a waiter for it, or for its lock; `None` if it is not
             /// acquired.
             pub const fn bypass(self) -> Option<Bypass> {
                 match self { $(Self::$system => bypass!($family $lock),)* }
@@ -309,12 +309,12 @@ macro_rules! define {
 systems!(define);
 
 impl System {
-    /// Do its waiters halt?
+    /// Whether its waiters halt.
     pub fn halts(self) -> bool {
         matches!(self.needs(), Needs::Halts | Needs::CriticalOff)
     }
 
-    /// The system of its family that the others are compared with.
+    /// The baseline of its family.
     pub fn baseline(self) -> Self {
         Self::of(self.family()).next().unwrap_or(self)
     }

@@ -7,19 +7,19 @@ use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// One bit that all waiters try to set: each looks until it is clear, and only then tries
+/// One bit that all waiters try to set: each polls until it is clear, and only then tries
 /// (test-and-test-and-set, Rudolph and Segall, ISCA 1984). For comparison with the queues.
 ///
 /// It guarantees no order, and the CPU that has the cache line is at an advantage; a waiter may
-/// starve. In return a preempted waiter does not delay others, which under overcommit is worth more
-/// than fairness, and it counts any number of CPUs. It does not know its waiters: none halts, and
-/// [`RawLock::is_contended`](crate::RawLock::is_contended) is always false.
+/// starve. In return a preempted waiter does not delay others, which under overcommit matters more
+/// than fairness, and the number of CPUs is not limited. The lock does not know its waiters: none
+/// halts, and [`RawLock::is_contended`](crate::RawLock::is_contended) is always false.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct TestAndSetLock(Held);
 
 impl TestAndSetLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self(Held::new())
     }

@@ -1,28 +1,28 @@
-//! Turns of a lock that is handed from CPU to CPU, counted for those that wait for a release without
-//! wanting the lock: it may never be free.
+//! Counts the handovers of a lock that is handed from CPU to CPU, for CPUs that wait for a release
+//! without wanting the lock: it may never be free.
 
 use crate::sync::{AtomicU16, Ordering};
 
-/// Number of turns so far, and wraps. Written by the holder alone.
+/// Number of handovers so far; wraps. Written by the holder alone.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(AtomicU16);
 
 impl Turns {
-    /// None so far.
     pub(crate) const fn new() -> Self {
         Self(AtomicU16::new(0))
     }
 
-    /// The calling CPU has just been handed the lock.
+    /// Counts a handover to the calling CPU.
     ///
-    /// Release: a CPU that sees the count sees what the last holder did.
+    /// Release: a CPU that sees the count sees the last holder's writes.
     #[inline]
     pub(crate) fn begin(&self) {
         let next = self.0.load(Ordering::Relaxed).wrapping_add(1);
         self.0.store(next, Ordering::Release);
     }
 
-    /// Waits until the lock was free at some moment, or has been handed over. `is_free` acquires.
+    /// Waits until the lock has been free at some moment, or has been handed over. `is_free`
+    /// acquires.
     pub(crate) fn wait_until_released(
         &self,
         is_free: impl Fn() -> bool,

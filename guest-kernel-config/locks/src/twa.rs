@@ -7,29 +7,28 @@ use crate::watch::Looks;
 use crate::width::Cell;
 use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
 
-/// Waiters that are at most as far from the head look at the head; the paper's LongTermThreshold.
+/// Largest distance of a waiter that polls the head; the paper's LongTermThreshold.
 const NEAR: u16 = 1;
 
-/// A ticketlock whose distant waiters do not look at its head: D. Dice and A. Kogan, "TWA: Ticket
+/// A ticketlock whose distant waiters do not poll its head: D. Dice and A. Kogan, "TWA: Ticket
 /// Locks Augmented with a Waiting Array" (Euro-Par 2019).
 ///
-/// - A waiter that is not the next waits until the slot of its ticket, in an array that all locks
-///   share, changes; then it is the next, and looks at the head.
-/// - Each release advances the head and then changes the slot of the ticket that is next now.
+/// - A waiter that is not next in line waits until the slot of its ticket, in an array that all
+///   locks share, changes; then it is next in line, and polls the head.
+/// - Each release advances the head, then changes the slot of the ticket now next in line.
 ///
-/// So a release costs the caches of two waiters a miss, and not of all. First in, first out: a
-/// preempted waiter blocks all behind it, as in every ticketlock. It counts 32767 CPUs.
+/// So a release causes cache misses on two waiters' CPUs, and not on all. First in, first out: a
+/// preempted waiter blocks all CPUs behind it, as in every ticketlock. Supports 32767 CPUs.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct TwaLock(TicketWord<AtomicU16>);
 
 impl TwaLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self(TicketWord::<AtomicU16>::new())
     }
 
-    /// A free lock whose next ticket is `ticket`.
     #[cfg(test)]
     #[allow(dead_code)]
     pub(crate) const fn starting_at(ticket: u16) -> Self {
@@ -61,8 +60,8 @@ impl TwaLock {
         if distance() > NEAR {
             let slot = cpu.waiters.array.slot(self.key(), ticket);
             loop {
-                // Acquire, before the look at the head: a head that is older than the slot would
-                // be waited for although its change has been seen.
+                // Acquire, before the head is read: otherwise the waiter could see an old head,
+                // and wait for a change of the slot that it has already seen.
                 let seen = slot.load(Ordering::Acquire);
                 if distance() <= NEAR {
                     break;

@@ -9,20 +9,20 @@ use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// Looks between two tries of the waiter behind the head.
+/// Spin iterations between two attempts of the waiter behind the head.
 const TRY_EVERY: u32 = 8;
 
-/// A queue in front of a word that any CPU may take: what waits in the queue only tries more seldom
-/// the further back it is. After W. Long, "qspinlock: unfair queue spinlock" (Linux mailing list,
+/// A queue in front of a word that any CPU may take: waiters in the queue only try less often the
+/// further back they are. After W. Long, "qspinlock: unfair queue spinlock" (Linux mailing list,
 /// 2014 and 2015).
 ///
-/// - A CPU that comes takes a free word, whether or not others queue. If it cannot, it queues.
-/// - The head of the queue looks at the word all the time, the waiter behind it every 8 looks, and
-///   each further one half as often as the one before it, down to one try in 1024 looks.
+/// - An arriving CPU takes a free word, whether or not others queue. If it cannot, it queues.
+/// - The head of the queue tries at each spin iteration, the waiter behind it every 8, and each
+///   further waiter half as often as its predecessor, down to one attempt in 1024.
 /// - A waiter that gets the lock leaves the queue, from its middle if need be.
 ///
-/// So a preempted waiter delays none, not even if it is the head. There is no bound on bypasses, by
-/// design. It counts CPUs as [`QueuedLock`](crate::QueuedLock) does.
+/// So a preempted waiter delays no other, not even if it is the head. There is no bound on
+/// bypasses, by design. Supports as many CPUs as [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(4))]
 pub struct UnfairQueuedLock {
@@ -31,12 +31,12 @@ pub struct UnfairQueuedLock {
 }
 
 impl UnfairQueuedLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self { held: Held::new(), queue: Queue::new() }
     }
 
-    /// Tries now and then until `me` is the head. `true`: the caller has the lock before.
+    /// Tries occasionally until `me` is the head. Returns whether it got the lock before that.
     fn try_behind<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,

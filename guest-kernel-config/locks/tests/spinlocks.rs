@@ -1,4 +1,4 @@
-//! Every spinlock, by the same tests: a new lock needs one line at the end.
+//! The common tests of all spinlocks: a new lock needs one line at the end.
 
 mod common;
 
@@ -29,18 +29,18 @@ fn spins<L: RawLock + Default + Sync>() {
     assert_eq!(bench.wrong.into_inner(), 0);
 }
 
-/// What a CPU waits for that has joined a queue.
+/// The CPUs that have joined a queue, and the words that show their places.
 type Awaiting = Mutex<Vec<(usize, Awaited)>>;
 
-/// CPUs join one after the other while CPU 0 holds the lock: all are served, and in that order if
-/// the lock claims to be FIFO. If it tells places, then each time that of one waiter: the one that is
-/// served next. A watcher sees the steps of each CPU in an order that makes sense.
+/// CPUs join one after the other while CPU 0 holds the lock: all are served, in that order if the
+/// lock claims to be FIFO. If the lock reports places, exactly one waiter is next each time: the
+/// one served next. An observer sees the steps of each CPU in a valid order.
 fn serves<L: RawLock + Default + Sync>() {
     const COUNT: usize = 5;
     let bench = Bench::<L, true>::new(COUNT);
     let (waiting, awaiting) = (AtomicUsize::new(0), Awaiting::default());
     let order = Mutex::new(Vec::new());
-    // Waiters that are next, and all whose place the lock tells.
+    // The waiters that are next, and the number of waiters with a place.
     let places = |served: &[usize]| {
         let mut left = awaiting.lock().expect("no CPU panics").clone();
         left.retain(|(cpu, _)| !served.contains(cpu));
@@ -62,7 +62,7 @@ fn serves<L: RawLock + Default + Sync>() {
             assert!(!bench.lock.is_contended());
             is_held.store(true, Ordering::SeqCst);
             bench.pv.wait_until(|| waiting.load(Ordering::SeqCst) == COUNT - 1);
-            // A test-and-set lock does not know.
+            // A test-and-set lock does not know its waiters.
             assert!(bench.lock.is_contended() || L::CPUS == u32::MAX);
             bench.work(cpu, &taken);
             return;
@@ -82,7 +82,7 @@ fn serves<L: RawLock + Default + Sync>() {
     assert_eq!(bench.wrong.load(Ordering::Relaxed), 0, "not alone, or not in turn");
     let mut order = order.into_inner().expect("no CPU panics");
     let expected = expected.into_inner().expect("no CPU panics");
-    // A newcomer may come before the one that is next.
+    // A newcomer may be served before the next waiter.
     assert!(L::BYPASS == Bypass::Unbounded || order.ends_with(&expected), "{expected:?} {order:?}");
     if !L::FIFO {
         order.sort_unstable();
@@ -90,7 +90,7 @@ fn serves<L: RawLock + Default + Sync>() {
     assert_eq!(order, [1, 2, 3, 4]);
 }
 
-/// `try_lock` takes a free lock at once, and no other.
+/// `try_lock` takes a free lock at once, and fails on a held lock.
 fn tries<L: RawLock + Default + Sync>() {
     let bench = Bench::<L, true>::new(2);
     let [one, other] = [0, 1].map(|id| bench.cpu(id, 10, Unwatched));
@@ -104,7 +104,7 @@ fn tries<L: RawLock + Default + Sync>() {
     assert!(bench.lock.try_lock(&other).is_some());
 }
 
-/// More CPUs than a lock can count are refused with an error that says so.
+/// More CPUs than a lock can count are rejected with an error that states the limit.
 fn refuses<L: RawLock>() {
     let most = L::CPUS;
     assert_eq!(L::check_cpus(most), Ok(()));

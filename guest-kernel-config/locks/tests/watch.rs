@@ -1,5 +1,5 @@
-//! The steps that a watcher sees, and their order. One thread is all CPUs: CPU 0 holds the lock
-//! and releases it from a hint, a halt or a step of CPU 1.
+//! The order of the steps that an observer sees. One thread runs all CPUs: CPU 0 holds the lock and
+//! releases it from a hint, a halt or a step of CPU 1.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
@@ -10,10 +10,10 @@ use locks::{
 
 use Place::{BeforeFlag, FlagToHalt};
 
-/// Most hints of a wait: then the release that was set up has been missed.
+/// Limit on the hints of a wait: beyond it, the planned release has been missed.
 const PATIENCE: u32 = 1000;
 
-/// CPU 0 releases the lock at a hint or a halt of this number, or at a place.
+/// CPU 0 releases the lock at the hint or halt with this number, or at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cue {
     Hint(u32),
@@ -33,7 +33,7 @@ struct Stage<L> {
     steps: RefCell<Vec<String>>,
 }
 
-/// A CPU's halt and kick, and its watcher.
+/// A CPU's halt and kick, and its observer.
 struct Actor<'a, L> {
     cpu: usize,
     stage: &'a Stage<L>,
@@ -76,7 +76,7 @@ impl<L: RawLock + Default> Stage<L> {
     }
 }
 
-/// CPU 1 takes the lock from CPU 0; returns all steps after its first ones up to its last one.
+/// CPU 1 takes the lock from CPU 0; returns all steps between its first ones and its last one.
 fn hand_over<L: RawLock + Default>(threshold: u32, looks: u32, release: Cue) -> Vec<String> {
     let stage = Stage::<L>::new(threshold, looks);
     stage.lock(0);
@@ -181,7 +181,7 @@ impl<L: RawLock + Default> Watch for &Actor<'_, L> {
 /// CPU 1's steps of one halt with ticket 2, up to the halt.
 const HALTS: [&str; 4] = ["1 BeforeFlag", "1 halting 2", "1 FlagToHalt", "1 halts 2"];
 
-/// CPU 0's release, when CPU 1 halts or is about to.
+/// CPU 0's release, when CPU 1 halts or is about to halt.
 const KICKS: [&str; 5] =
     ["0 before kick 2", "0 releases", "0 ReleaseToKick", "0 kicks 1", "0 kicked"];
 
@@ -233,7 +233,7 @@ fn a_pv_waiter_halts_and_is_kicked_as_its_watcher_sees_it() {
             [&HALTS[..], &RESUMED, &["0 before kick 2", "0 releases", "0 kicked"]].concat(),
         ),
         (9, 3, Cue::Hint(7), [SPUN, SPUN, RELEASES].concat()),
-        // Looks before a halt do not count after it.
+        // Spin iterations before a halt do not count after it.
         (5, 3, Cue::Halt(2), [&SPUN[..], &HALTS, &RESUMED, &SPUN, &once].concat()),
         // A waiter that halts first is not spun out.
         (4, 4, Cue::Halt(1), once.clone()),

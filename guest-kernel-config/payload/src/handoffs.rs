@@ -12,7 +12,7 @@ use crate::vcpu::CallingVcpu;
 /// The ticket argument, which is only for diagnosis.
 const NO_TICKET: u16 = 0;
 
-/// vCPU 0 repeats `operation` and records how long each took.
+/// Repeats `operation` on vCPU 0 and records the time of each.
 fn sample(vcpu: &CallingVcpu, mut operation: impl FnMut()) {
     let mut done = 0;
     while !vcpu.stopped() {
@@ -23,7 +23,7 @@ fn sample(vcpu: &CallingVcpu, mut operation: impl FnMut()) {
     }
 }
 
-/// One exit to the VMM per operation, and nothing else.
+/// Does one exit to the VMM per operation, and nothing else.
 pub fn port_exits(vcpu: &CallingVcpu) {
     vcpu.wait_for_go();
     sample(vcpu, || port::out32(UNCLAIMED_PORT, 0));
@@ -35,8 +35,7 @@ struct Player<'a> {
     transport: TransportPorts,
     ball: &'static Ball,
     other: usize,
-    /// Ticks that the other must have been halted before it is kicked; zero: its halt is not waited
-    /// for.
+    /// Ticks that the other must have been halted before a kick. Zero: does not wait for its halt.
     rest: u64,
 }
 
@@ -53,8 +52,8 @@ impl Player<'_> {
         self.transport.kick(self.other);
     }
 
-    /// Halts while it is `turn`. Returns the time from the kick that ended it to here. Halts may
-    /// return spuriously, and a kick may come before its halt.
+    /// Halts while it is `turn`. Returns the time since the kick that ended it. Halts may return
+    /// spuriously, and a kick may come before its halt.
     fn catch(&self, turn: u32) -> u64 {
         self.ball.rest(turn);
         while self.ball.turn.load(Acquire) == turn && !self.vcpu.stopped() {
@@ -70,7 +69,7 @@ impl Player<'_> {
     }
 }
 
-/// vCPU 0 and the last one kick each other in turn.
+/// vCPU 0 and the last vCPU kick each other in turn.
 pub fn ping_pong(vcpu: &CallingVcpu) {
     let last = vcpu.last();
     let player = Player {
@@ -105,7 +104,7 @@ pub fn ping_pong(vcpu: &CallingVcpu) {
     }
 }
 
-/// vCPU 0 kicks the last one, which spins.
+/// vCPU 0 kicks the last vCPU, which spins.
 pub fn kick_running(vcpu: &CallingVcpu) {
     let transport = TransportPorts::of(vcpu);
     let last = vcpu.last();

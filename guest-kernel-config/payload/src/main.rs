@@ -18,7 +18,7 @@ mod work;
 use hypercalls::payload::Workload;
 use vcpu::CallingVcpu;
 
-/// The status of a vCPU that was given an unknown workload.
+/// The status of a vCPU whose workload is unknown.
 const STATUS_UNKNOWN_WORKLOAD: u32 = 2;
 
 /// Runs the workload; returns the vCPU's status, 0 = success.

@@ -12,7 +12,7 @@ use locks::{Awaited, Place, Unwatched, Watch};
 use crate::port;
 use crate::vcpu::CallingVcpu;
 
-/// What the workload itself reports, in addition to its locks.
+/// The steps that the workload itself reports, in addition to its locks' steps.
 pub trait WorkloadWatch: Watch {
     /// The vCPU is in the critical section.
     fn critical(&self) {}
@@ -20,29 +20,29 @@ pub trait WorkloadWatch: Watch {
     /// The vCPU holds no lock and waits for none.
     fn between(&self) {}
 
-    /// Will [`WorkloadWatch::between`] give up the vCPU's CPU?
+    /// Whether [`WorkloadWatch::between`] will give up the vCPU's CPU.
     fn shall_yield(&self) -> bool {
         false
     }
 
-    /// Is the vCPU that `lock` serves before `ticket`, one of the first `vcpus`, off its CPU?
+    /// Whether the predecessor of `ticket` in `lock`, one of the first `vcpus`, is off its CPU.
     fn is_predecessor_off(&self, vcpus: usize, lock: usize, ticket: u16) -> bool {
         let _ = (vcpus, lock, ticket);
         false
     }
 
-    /// Is this vCPU off its CPU, as the VMM reports it?
+    /// Whether this vCPU is off its CPU, as the VMM reports it.
     fn is_off(&self, vcpu: usize) -> bool {
         let _ = vcpu;
         false
     }
 
-    /// Is any vCPU off its CPU that holds a lock?
+    /// Whether any vCPU is off its CPU that holds a lock or is next in line for one.
     fn is_critical_off(&self) -> bool {
         false
     }
 
-    /// What is left of this vCPU's slice, in ticks of the TSC; the most if it was not told.
+    /// The rest of this vCPU's slice, in ticks of the TSC; `u64::MAX` if its end is unknown.
     fn slice_left(&self) -> u64 {
         u64::MAX
     }
@@ -51,7 +51,7 @@ pub trait WorkloadWatch: Watch {
 impl WorkloadWatch for Unwatched {}
 
 /// Writes the line of one vCPU. The processor keeps the order of its stores; where the VMM relies
-/// on it, [`in_order`] makes the compiler keep it too.
+/// on it, [`in_order`] makes the compiler keep it, too.
 #[derive(Clone, Copy)]
 pub struct Telemetry {
     line: &'static Line,
@@ -63,21 +63,21 @@ pub struct Telemetry {
     spun_out: u16,
 }
 
-/// Keeps the compiler from moving stores across it.
+/// Prevents the compiler from moving stores across it.
 #[inline]
 fn in_order() {
     compiler_fence(Release);
 }
 
-/// The time stamp counter.
+/// Reads the time stamp counter.
 #[inline]
 pub fn tsc() -> u64 {
-    // SAFETY: every processor of 64 bits has RDTSC; the VMM leaves CR4.TSD clear.
+    // SAFETY: every 64-bit processor has RDTSC; the VMM leaves CR4.TSD clear.
     unsafe { _rdtsc() }
 }
 
 impl Telemetry {
-    /// The line of `vcpu`; `None`: the VMM wants no telemetry.
+    /// The line of `vcpu`; `None` if the VMM wants no telemetry.
     pub fn of(vcpu: &CallingVcpu) -> Option<Self> {
         let lines = vcpu.param(|params| &params.telemetry);
         if lines == 0 {

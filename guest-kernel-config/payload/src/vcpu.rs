@@ -27,17 +27,17 @@ impl CallingVcpu {
         field(&self.shared.params).load(Ordering::Relaxed)
     }
 
-    /// The last vCPU's index.
+    /// The index of the last vCPU.
     pub fn last(&self) -> usize {
         self.param(|params| &params.vcpus).saturating_sub(1) as usize
     }
 
-    /// The ball that two vCPUs pass to and fro.
+    /// The ball that two vCPUs pass back and forth.
     pub fn ball(&self) -> &'static Ball {
         &self.shared.ball
     }
 
-    /// Which vCPU ran last.
+    /// The stamp of the vCPU that ran last.
     pub fn stamp(&self) -> &'static AtomicU64 {
         &self.shared.stamp.0
     }
@@ -50,7 +50,7 @@ impl CallingVcpu {
         }
     }
 
-    /// Has the VMM ended the workload?
+    /// Whether the VMM has ended the workload.
     #[inline]
     pub fn stopped(&self) -> bool {
         self.shared.stop.0.load(Ordering::Relaxed) != 0
@@ -94,7 +94,7 @@ impl CallingVcpu {
         }
     }
 
-    /// Operations of this vCPU so far.
+    /// Number of operations of this vCPU so far.
     #[inline]
     pub fn operations(&self) -> u64 {
         self.slot.operations.load(Ordering::Relaxed)
@@ -111,7 +111,7 @@ impl CallingVcpu {
         self.slot.waiting.store(waiting.word(), Ordering::Release);
     }
 
-    /// Adds a duration to the histogram.
+    /// Adds a duration to the histogram, and ends the wait.
     #[inline]
     pub fn took(&self, ticks: u64) {
         let count = &self.shared.latencies[self.index].0[histogram::bucket(ticks)];

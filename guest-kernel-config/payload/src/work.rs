@@ -1,6 +1,6 @@
-//! The workloads of the lock library: each vCPU uses one system again and again.
+//! The workloads of the lock library: each vCPU uses one system repeatedly.
 //!
-//! The files of the families define an operation. A new system in one of them needs a line in the
+//! The files of the families define an operation. A new system of a family needs a line in the
 //! library's list and no change here.
 
 mod counter;
@@ -23,7 +23,7 @@ use crate::vcpu::CallingVcpu;
 use machine::HypercallPv;
 use mixed::Mixed;
 
-/// The status of a vCPU that was given an unknown system.
+/// The status of a vCPU whose system is unknown.
 const STATUS_UNKNOWN_SYSTEM: u32 = 3;
 
 static WAITERS: WaitTable = WaitTable::new();
@@ -31,7 +31,7 @@ static WAITERS: WaitTable = WaitTable::new();
 /// With more increments than this between two locks, no kick may be owed.
 const SHORT_THINK: u32 = 1000;
 
-/// In its own pair of cache lines.
+/// Gives a value its own pair of cache lines.
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
@@ -47,7 +47,7 @@ trait Work {
         load: &OperationParams<'_>,
     ) -> Done;
 
-    /// Reads the word that others write, by a load or two.
+    /// Reads the word that others write, by one or two loads.
     fn look(&self) -> bool;
 }
 
@@ -56,13 +56,13 @@ struct OperationParams<'a> {
     vcpu: &'a CallingVcpu,
     /// Spinlocks in use; from 1 to [`MOST_LOCKS`].
     locks: u32,
-    /// The state of a generator of random numbers (G. Marsaglia, "Xorshift RNGs", 2003); not zero.
+    /// The state of a random number generator (G. Marsaglia, "Xorshift RNGs", 2003); not zero.
     random: Cell<u32>,
     /// Increments with the lock held, or the addend.
     critical: u32,
     /// Adds between two sums; zero: no sums.
     sum_every: u32,
-    /// Record how long it takes.
+    /// Whether to record the time of each operation.
     timed: bool,
 }
 
@@ -81,7 +81,7 @@ impl OperationParams<'_> {
         ((u64::from(random) * u64::from(self.locks)) >> 32) as usize
     }
 
-    /// A wait begins; returns the time if operations are timed.
+    /// Begins a wait; returns the time if operations are timed.
     #[inline]
     fn waits(&self) -> u64 {
         if !self.timed {
@@ -92,7 +92,7 @@ impl OperationParams<'_> {
         now
     }
 
-    /// A wait has ended; returns its length if operations are timed.
+    /// Ends a wait; returns its length if operations are timed.
     #[inline]
     fn waited(&self, since: u64) -> u64 {
         if !self.timed {
@@ -198,7 +198,7 @@ fn run_with(vcpu: &CallingVcpu, workload: Workload, work: &impl Work) {
         Workload::Operate | Workload::HotLine => watch(vcpu, work),
         Workload::Mixed => watch(vcpu, &Mixed(work)),
         Workload::Switch => switch::time(vcpu),
-        // They use no system, and do not come here.
+        // These workloads use no system, and are not run here.
         Workload::Hello
         | Workload::PortExit
         | Workload::PingPong
@@ -209,7 +209,7 @@ fn run_with(vcpu: &CallingVcpu, workload: Workload, work: &impl Work) {
     }
 }
 
-/// Reads again and again, in batches, so that its own stores are rare.
+/// Reads repeatedly, in batches, so that the vCPU's own stores are rare.
 fn read(vcpu: &CallingVcpu, work: &impl Work) {
     const BUNCH: u64 = 64;
     vcpu.wait_for_go();

@@ -24,11 +24,11 @@ use crate::input::{Input, is_one_line};
 const HEADER: (usize, &[u8]) = (0x202, b"HdrS");
 const RAM: u32 = 1;
 
-/// In the byte that says how much memory there is: the file is loaded as it is, or is cut while it is read.
+/// Values of the byte for the memory size: the file is loaded unchanged, or shortened while it is read.
 const AS_IT_IS: u8 = 255;
 const CUT: u8 = 254;
 
-/// A file of `len` bytes that has fewer by the time it is read.
+/// A file of `len` bytes that is shorter by the time it is read.
 struct Cutting<'a> {
     len: u64,
     left: Cursor<&'a [u8]>,
@@ -58,8 +58,8 @@ impl ReadVolatile for Cutting<'_> {
     }
 }
 
-/// Loads a kernel into `mib` MiB. What a loader accepts has to lie in memory, and the zero page has to
-/// say where it is.
+/// Loads a kernel into `mib` MiB. A kernel that a loader accepts must lie in memory, and the zero page must
+/// match its location.
 fn load(
     kernel: &[u8],
     initrd: &mut [InitrdPart<'_>],
@@ -101,7 +101,7 @@ fn load(
     Some(entry)
 }
 
-/// Memory that a byte of the input stands for, in MiB.
+/// Returns the memory size in MiB that a byte of the input stands for.
 fn mib(byte: u8) -> u64 {
     1 + u64::from(byte % 70)
 }
@@ -135,7 +135,7 @@ pub fn elf(bytes: &[u8]) {
 pub fn elf_seeds() -> Vec<Vec<u8>> {
     let kernels = [test_fixtures::vmlinux(), test_fixtures::elf(0x20_0000, 0x20_0000, 64)];
     let whole = kernels.iter().map(|kernel| [&[63], &kernel[4..]].concat());
-    // Cut within the header, behind the program headers, and within the code.
+    // Cut within the header, after the program headers, and within the code.
     let cut = [2, 60, 61].map(|half| [&[CUT], &test_fixtures::vmlinux()[4..], &[half]].concat());
     whole.chain(cut).collect()
 }
@@ -166,15 +166,15 @@ pub fn bzimage_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Bytes of a file that has nothing in it.
+/// Size of a sparse file.
 const HUGE: u64 = 1 << 30;
 
 thread_local! {
-    /// The file of each execution of [`initrd`]: making one takes longer than loading it.
+    /// The file of each execution of [`initrd`]: creating a file takes longer than loading it.
     static FILE: RefCell<File> = RefCell::new(tempfile::tempfile().unwrap());
 }
 
-/// A RAM disk of up to three parts, and what Linux finds of it. A second part of [`HUGE`] fits nowhere.
+/// A RAM disk of up to three parts, as Linux finds it. A second part of [`HUGE`] fits nowhere.
 pub fn initrd(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let cuts = [input.half(), input.half()].map(usize::from);
@@ -213,7 +213,7 @@ pub fn initrd_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A command line, and what a bzImage says about its length and about RAM disks.
+/// A command line, and a bzImage's limits for its length and for RAM disks.
 pub fn cmdline(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let (kind, mib) = (input.byte(), 20 + u64::from(input.half() % 4200));

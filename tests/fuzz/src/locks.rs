@@ -7,7 +7,7 @@ use sim::{Brake, Family, LineLaw, Machine, System, search::Scenario};
 
 use crate::input::Input;
 
-/// The laws without caches do not use the costs of a machine.
+/// Laws without caches do not use the costs of a machine.
 static MACHINE: LazyLock<Machine> = LazyLock::new(|| Machine::ideal(8));
 
 fn handoff(input: &mut Input<'_>) -> HandoffSpec {
@@ -16,7 +16,7 @@ fn handoff(input: &mut Input<'_>) -> HandoffSpec {
     HandoffSpec { bits, far, queue, ..HandoffSpec::NONE }
 }
 
-/// Late kicks, and wakeups for nothing.
+/// Delayed kicks, and spurious wakeups.
 fn faults(input: &mut Input<'_>) -> FaultSpec {
     let (delay, spurious) = (u32::from(input.byte()), u32::from(input.byte()));
     let delay = (delay > 0).then(|| format!("kick-delay:{}ns", 50 * delay));
@@ -29,7 +29,7 @@ fn noise(input: &mut Input<'_>) -> Option<NoiseTimes> {
     ["2us+4us", "20us+20us"].get(input.below(3)).and_then(|times| times.parse().ok())
 }
 
-/// Any lock must be exclusive, come to an end, and keep its bound on bypasses.
+/// Any lock must exclude, finish, and keep its bound on bypasses.
 pub fn locks(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let system = input.one_of(System::ALL);

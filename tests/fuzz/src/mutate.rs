@@ -1,15 +1,15 @@
-//! Inputs that are made from others, the same ones at each run.
+//! Inputs derived from others, equal in each run.
 
 use fastrand::Rng;
 
-/// As many changes as one input may have.
+/// Maximum number of changes to one input.
 const MOST_CHANGES: usize = 4;
-/// No input grows beyond this, or beyond what it was made from.
+/// Maximum size of an input, unless its origin is larger.
 const MOST_BYTES: usize = 1 << 16;
 /// Bytes at which lengths, signs and texts change their meaning.
 const EDGES: &[u8] = &[0, 1, 0x7f, 0x80, 0xfe, 0xff, b'\n', b'"', b'0', b'9', b'-', b'\\'];
 
-/// Input `number` of the target `name`, made from one or two of `inputs`, of which there is at least one.
+/// Returns input `number` of the target `name`, made from one or two of `inputs`, which is not empty.
 pub fn mutated(name: &str, number: u64, inputs: &[Vec<u8>]) -> Vec<u8> {
     let mut rng = Rng::with_seed(seed(name, number));
     let mut bytes = one_of(&mut rng, inputs).clone();
@@ -21,7 +21,7 @@ pub fn mutated(name: &str, number: u64, inputs: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// FNV-1a: the standard library's hashes may differ in the next version.
+/// FNV-1a: the standard library's hashes may differ in its next version.
 fn seed(name: &str, number: u64) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
@@ -34,8 +34,8 @@ fn one_of<'a>(rng: &mut Rng, inputs: &'a [Vec<u8>]) -> &'a Vec<u8> {
     &inputs[rng.usize(..inputs.len())]
 }
 
-/// Flips a bit, sets a byte, cuts the end off, takes a part out, doubles a part, or goes on as another
-/// input does.
+/// Flips a bit, sets a byte, truncates, removes a part, duplicates a part, or continues with another
+/// input's end.
 fn change(rng: &mut Rng, bytes: &mut Vec<u8>, inputs: &[Vec<u8>]) {
     if bytes.is_empty() {
         return bytes.extend_from_slice(one_of(rng, inputs));

@@ -1,4 +1,4 @@
-//! Replays a target without libFuzzer, on inputs that are the same at each run.
+//! Replays a target without libFuzzer, on inputs that are equal in each run.
 
 use std::{
     fs,
@@ -10,11 +10,11 @@ use tempfile::TempDir;
 
 use crate::{TARGETS, Target, mutate::mutated};
 
-/// Mutated inputs of each target, if `FUZZ_REPLAYS` does not say how many. All targets together take some
-/// seconds of a dev build.
+/// Mutated inputs of each target, unless `FUZZ_REPLAYS` sets their number. All targets together take some
+/// seconds in a dev build.
 const REPLAYS: u64 = 500;
 
-/// A place in the repository.
+/// Returns a path in the repository.
 fn repository(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     root.unwrap().join(name)
@@ -31,7 +31,7 @@ fn replays() -> u64 {
     }
 }
 
-/// The files of a target's corpus, in the order of their names.
+/// Returns the files of a target's corpus, sorted by name.
 fn files(name: &str) -> Vec<(String, Vec<u8>)> {
     let folder = corpus().join(name);
     if !folder.exists() {
@@ -62,8 +62,8 @@ pub fn replay(name: &str) {
     }
 }
 
-/// Runs a target on one input. An input that fails is kept in `crashes`, as those of libFuzzer are, to be
-/// run alone.
+/// Runs a target on one input. An input that fails is kept in `crashes`, like libFuzzer's, to be run
+/// alone.
 fn one(target: &Target, origin: &str, bytes: &[u8], crashes: &Path) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(|| (target.run)(bytes))) else { return };
     let kept = crashes.join(format!("{}-{origin}", target.name));

@@ -9,7 +9,7 @@ use sched::{
 
 use crate::input::{Input, is_one_line};
 
-/// As many steps as a history may have: some milliseconds of work.
+/// Maximum number of steps in a history: some milliseconds of work.
 const MOST_STEPS: usize = 2000;
 
 fn step(input: &mut Input<'_>) -> WorldStep {
@@ -36,8 +36,8 @@ fn step(input: &mut Input<'_>) -> WorldStep {
     }
 }
 
-/// Any policy, any number of vCPUs and slots, any history. `World` checks the rules at each step; the
-/// events alone must make the schedule.
+/// Any policy, any number of vCPUs and slots, any history. `World` checks the rules at each step, and
+/// the events alone must reproduce the schedule.
 pub fn core(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let policies: Vec<&str> = POLICIES.iter().flat_map(|policy| policy.tested).copied().collect();
@@ -59,8 +59,8 @@ pub fn core(bytes: &[u8]) {
     assert_eq!(again.accounting().totals(), world.core.accounting().totals(), "{policy}");
 }
 
-/// The account with the time of those that are still off a slot: no sum is less than without it, and
-/// what is between two accounts, added to the first, is the second.
+/// Checks the account with the time of vCPUs that are still off a slot: no sum is less than without
+/// it, and the difference of two accounts, added to the first, is the second.
 fn check_sums(world: &World) {
     let core = &world.core;
     let (closed, whole) = (core.accounting().totals(), core.accounting().totals_at(world.now));
@@ -79,13 +79,13 @@ fn check_sums(world: &World) {
 }
 
 pub fn core_seeds() -> Vec<Vec<u8>> {
-    // A history of each kind of step in turn, for each policy.
+    // A history of 15 kinds of steps in turn, for each policy.
     let history: Vec<u8> = (0..200_u8).flat_map(|n| [n % 15, n.wrapping_mul(7), n / 3]).collect();
     let count = POLICIES.iter().map(|policy| policy.tested.len()).sum::<usize>();
     (0..count).map(|policy| [&[policy as u8, 5, 1], &history[..]].concat()).collect()
 }
 
-/// A recording as a file: what is read is written in the same way, and can be replayed.
+/// A recording as a file: it is written as it was read, and can be replayed.
 pub fn recording(bytes: &[u8]) {
     const MOST_VCPUS: u32 = 16;
     let recording = match Recording::read(&mut &*bytes) {
@@ -109,14 +109,14 @@ pub fn recording(bytes: &[u8]) {
     survives(&Recording::of(&world.core, vcpus));
 }
 
-/// What is written is read as it was.
+/// A recording is read as it was written.
 fn survives(recording: &Recording) {
     let mut written = Vec::new();
     recording.write(&mut written).unwrap();
     assert_eq!(Recording::read(&mut &written[..]).unwrap(), *recording);
 }
 
-/// Time passes for the vCPUs of a schedule, and one of them does something.
+/// Lets time pass for the vCPUs of a schedule, and makes one of them act.
 fn live(world: &mut World, n: usize) {
     world.due(n);
     let v = n / 8;

@@ -9,7 +9,7 @@ use study::{
 
 use crate::input::is_one_line;
 
-/// A spec: an experiment with all its cells, or one line that says what is wrong.
+/// A spec is an experiment with all its cells, or is rejected in one line that names the mistake.
 pub fn spec(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let cpus = CpuList::new(&[0, 1]).unwrap();

@@ -4,7 +4,7 @@ use report::{perfetto, trace_text};
 
 use crate::input::is_one_line;
 
-/// A timeline: it is summed up, or refused in one line.
+/// A timeline is summarized, or rejected in one line.
 pub fn trace(bytes: &[u8]) {
     match perfetto::digest(bytes, 3) {
         Ok(digest) => {

@@ -58,7 +58,7 @@ fn end_of_input_is_seen() -> anyhow::Result<()> {
     Boot::direct().command(["cat"]).run()?.exits(0)?.says("").map(drop)
 }
 
-/// The input of a loop, which every boot would read ahead.
+/// Without `-n`, each boot would read ahead in the loop's input.
 fn input_is_left_to_others() -> anyhow::Result<()> {
     let script = "while read line; do \"$0\" boot --host direct -n -- cat; echo got $line; done";
     // There is no other shell in the emulated host.
@@ -66,7 +66,7 @@ fn input_is_left_to_others() -> anyhow::Result<()> {
     let shell = shell.args([product::binary()]);
     let ran = shell.input(Input::Bytes(b"1\n2\n3\n".into())).run()?.exits(0)?;
     ran.says("got 1\ngot 2\ngot 3\n")?;
-    // The second of several machines has no input either.
+    // The second of several machines has no input, either.
     let boot =
         Boot::direct().with("--vms 2").command(["cat"]).input(Input::Bytes(b"line\n".into()));
     boot.run()?.exits(0)?.says("line\n").map(drop)

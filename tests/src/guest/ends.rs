@@ -1,4 +1,4 @@
-//! Ways in which a machine ends other than with its command.
+//! Ends of a machine other than by its command.
 
 use crate::{files::STOCK_KERNEL, prelude::*};
 
@@ -8,11 +8,11 @@ tests![
     panic_without_init,
     panic_of_a_stock_kernel,
     panic_before_there_is_a_console,
-    // The kernel loads an empty table of interrupts, and faults.
+    // The kernel loads an empty interrupt table, and faults.
     ordered_by_a_triple_fault: ordered_by("reboot=t"),
     // By the firmware's reset vector in real mode, by a chipset's register, by ACPI.
     ordered_in_every_other_way: ["reboot=b", "reboot=e", "reboot=p", "reboot=a"].into_iter().try_for_each(ordered_by) => Long("12 s: four boots; by a triple fault in make test"),
-    // No device sees that.
+    // No device notices that.
     halt_of_all_cpus: Boot::direct().with("--cpus 2").command(["halt", "-f"]).run()?.exits(0).map(drop),
     its_time_is_up => Long("25 s; without a Linux guest in make test"),
     reboot_with_a_deaf_waiter_of_vmm: reboot_with_a_deaf_waiter("vmm"),
@@ -50,8 +50,8 @@ fn panic_of_a_stock_kernel() -> anyhow::Result<()> {
     boot.run()?.exits(1)?.complains(&[reason]).map(drop)
 }
 
-/// The kernel is left without memory, and panics before it registers its console driver. It also
-/// does so before it reads `panic=`, so it does not reset.
+/// The kernel has no memory left, and panics before it registers its console driver. It also does
+/// so before it reads `panic=`, so it does not reset.
 fn panic_before_there_is_a_console() -> anyhow::Result<()> {
     let mut running = Boot::direct().with("--append mem=6M").command(["true"]).start()?;
     running.wait_for_stderr("Kernel panic")?;
@@ -71,8 +71,8 @@ fn its_time_is_up() -> anyhow::Result<()> {
     ran.one_line(&["after 20 s (--timeout): vCPU 0 "]).map(drop)
 }
 
-/// One CPU holds a lock; another halts for it with interrupts off, so that only an NMI reaches it,
-/// and the kernel stops all CPUs before it reboots. The time limit allows for a slow emulated host;
+/// One CPU holds a lock. Another halts for it with interrupts off, so only an NMI reaches it, and
+/// the kernel stops all CPUs before it reboots. The time limit allows for a slow emulated host;
 /// without the NMI the machine never ends.
 fn reboot_with_a_deaf_waiter(backend: &str) -> anyhow::Result<()> {
     let script = "echo 1 > /sys/kernel/debug/pvticket/deaf_waiter && reboot -f; echo no reboot";
@@ -93,7 +93,7 @@ fn signals_end_it() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As in `pvticket boot -- yes | head`.
+/// Like `pvticket boot -- yes | head`.
 fn closed_output_ends_it() -> anyhow::Result<()> {
     let (read, write) = rustix::pipe::pipe()?;
     drop(read);

@@ -1,4 +1,4 @@
-//! Injected faults in the kicks and halts of Linux guests.
+//! Faults injected into the kicks and halts of Linux guests.
 
 use super::locks;
 use crate::prelude::*;
@@ -22,7 +22,7 @@ fn faults_are_in_the_stats() -> anyhow::Result<()> {
 }
 
 /// Two of four CPUs run and kick. Each kick also wakes another vCPU, sometimes one of the two that
-/// are never started. Those must rest: once they entered KVM again and again, 10^5 times a second.
+/// are never started, which must rest. Regression: they entered KVM 10^5 times a second.
 fn kicks_of_cpus_that_stay_down_make_no_thread_spin() -> anyhow::Result<()> {
     let boot = Boot::direct()
         .with("--cpus 4")

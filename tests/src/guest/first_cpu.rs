@@ -1,5 +1,5 @@
-//! The emulated host keeps its first CPU free of guests, however vCPUs are placed, and the product
-//! numbers the others from 0.
+//! The emulated host keeps its first CPU free of guests, however vCPUs are placed, and the product numbers
+//! the other CPUs from 0.
 
 use std::{cell::RefCell, iter};
 
@@ -22,7 +22,7 @@ tests![
     the_other_cpus_are_numbered_from_0,
 ];
 
-/// How often the vCPU threads are sampled.
+/// Number of samples of the vCPU threads.
 fn looks() -> usize {
     by_form(100, 400)
 }
@@ -31,8 +31,8 @@ fn need_emulated() -> anyhow::Result<()> {
     if facts::is_emulated() { Ok(()) } else { skip("this is not an emulated host") }
 }
 
-/// Each thread of a process and of its children, which are the workers of a comparison, with the CPUs
-/// that it may use by the kernel's numbers. Threads that end meanwhile are left out.
+/// Returns each thread of a process and of its children, which are the workers of a comparison, with the CPUs
+/// that it may use by the kernel's numbers. Leaves out threads that end during the call.
 fn threads(process: Pid) -> Vec<(String, String)> {
     let family = iter::once(process).chain(children(process));
     let tasks = family.flat_map(threads_of);
@@ -41,7 +41,7 @@ fn threads(process: Pid) -> Vec<(String, String)> {
     statuses.collect()
 }
 
-/// How often each thread was seen with the CPUs that it may use.
+/// Number of samples of each thread with its allowed CPUs.
 #[derive(Debug, Default)]
 struct Seen(BTreeMap<(String, String), usize>);
 
@@ -50,7 +50,7 @@ impl Seen {
         threads(process).into_iter().for_each(|thread| *self.0.entry(thread).or_default() += 1);
     }
 
-    /// Was each of so many vCPUs seen at least `looks` times?
+    /// Whether each of the vCPUs was seen at least `looks` times.
     fn is_enough(&self, vcpus: usize, looks: usize) -> bool {
         let of_vcpus = self.0.iter().filter(|((name, _), _)| name.starts_with("vcpu"));
         let mut counts = BTreeMap::<&str, usize>::new();
@@ -81,8 +81,7 @@ fn stay_off_the_first_cpu(policy: &str) -> anyhow::Result<()> {
     seen.into_inner().none_on_the_first_cpu()
 }
 
-/// Sampled to its end, so that each policy has had its turn. How many samples that gives depends on the
-/// machine.
+/// Sampled to its end, so that every policy is covered. The number of samples depends on the machine.
 fn vcpus_of_a_comparison_stay_off_the_first_cpu() -> anyhow::Result<()> {
     need_emulated()?;
     let compare = pvticket(["compare", "--guest", "payload", "--host", "direct", "--vcpus", "4"])
@@ -98,7 +97,7 @@ fn vcpus_of_a_comparison_stay_off_the_first_cpu() -> anyhow::Result<()> {
     seen.none_on_the_first_cpu()
 }
 
-/// The kernel refuses an affinity of the first CPU alone.
+/// The kernel rejects an affinity of the first CPU alone.
 fn no_thread_can_be_pinned_to_the_first_cpu() -> anyhow::Result<()> {
     need_emulated()?;
     let asked = thread::spawn(|| {

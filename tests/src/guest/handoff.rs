@@ -16,7 +16,7 @@ tests![
     limited_queues_count_alike_on_both_sides: Counted::of(Boot::direct().with("--handoff claim+queue:2"))?.count_alike(),
 ];
 
-/// The kernel's messages about handoffs.
+/// Returns the kernel's messages about handoffs.
 fn messages(boot: Boot) -> anyhow::Result<String> {
     let ran = boot.with("--cpus 2").script("dmesg | grep 'pvticket: handoff'").run()?.exits(0)?;
     Ok(ran.text()?.into())
@@ -31,7 +31,7 @@ fn the_kernel_says_which_are_on() -> anyhow::Result<()> {
 fn what_a_kernel_cannot_do_is_ignored() -> anyhow::Result<()> {
     let text = messages(Boot::direct().with("--handoff fuse+predecessor"))?;
     ensure!(text.contains("fuse is ignored: ") && !text.contains("on:"), "{text}");
-    // The VMM asks for telemetry only under a schedule.
+    // The VMM requests telemetry only under a schedule.
     ensure!(text.contains("predecessor is ignored: "), "{text}");
     let text = messages(Boot::direct().with("--append pvticket_handoff=claim+far:0"))?;
     ensure!(text.contains("'far:0' is ignored") && text.contains("on: claim"), "{text}");
@@ -60,7 +60,7 @@ fn far_waiters_halt_early() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// vCPUs outside are let in from time to time: none stays without the lock.
+/// Throttled waiters are let in from time to time, so that none stays without the lock.
 fn limited_queues_leave_others_outside() -> anyhow::Result<()> {
     let counted = Counted::of(Boot::direct().with("--pv doorbell --handoff queue:1"))?;
     let outside = counted.guest("stood_outside")?;

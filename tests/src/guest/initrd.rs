@@ -20,7 +20,7 @@ tests![
 /// The mode of a symbolic link.
 const LINK: u32 = 0o120_777;
 
-/// A RAM disk with busybox as its shell, an init with this line, a file, and a program that ends the machine.
+/// A RAM disk with busybox as shell, an init with this line, a file, and a program that ends the machine.
 fn own(line: &str) -> anyhow::Result<Vec<u8>> {
     let init = format!("#!/bin/sh\n{line}\nexec /bin/busybox reboot -f\n");
     let busybox = fs::read(files::cached("busybox/busybox")?).context("busybox")?;
@@ -35,7 +35,7 @@ fn own(line: &str) -> anyhow::Result<Vec<u8>> {
     ]))
 }
 
-/// A boot with this RAM disk, whose file goes with its folder.
+/// Builds a boot with this RAM disk, whose file is deleted with the folder.
 fn boot_with(archive: &[u8]) -> anyhow::Result<(TempDir, Boot)> {
     let folder = files::scratch()?;
     let initrd = files::put(&folder, "initrd", archive)?;
@@ -60,11 +60,11 @@ fn a_command_runs_beside_the_own_files() -> anyhow::Result<()> {
     ran.exits(5)?.says("the file\n").map(drop)
 }
 
-/// Init has them open, by which it talks to the VMM: a command could end the machine, or claim what it has measured.
+/// Init has the ports open to reach the VMM; a command could end the machine or fake its measurements.
 fn a_command_may_not_use_the_ports_of_init() -> anyhow::Result<()> {
     let (_folder, boot) = boot_with(&own("")?)?;
     let ran = boot.script("/exit; echo $?; exit 5").run()?;
-    // SIGSEGV, which is the general protection fault of the instruction.
+    // SIGSEGV, from the general protection fault of the instruction.
     ran.exits(5)?.says("139\n").map(drop)
 }
 
@@ -78,7 +78,7 @@ fn every_compression_is_unpacked() -> anyhow::Result<()> {
     boot.script(&script).run()?.exits(0)?.says(&lines).map(drop)
 }
 
-/// A RAM disk whose init exits with 5, upon which the kernel panics.
+/// A RAM disk whose init exits with 5, which makes the kernel panic.
 fn leaving() -> Vec<u8> {
     // mov edi, 5; mov eax, 60 (exit); syscall
     let exit = files::program(&[0xbf, 5, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 0x05]);
@@ -92,11 +92,11 @@ fn the_end_of_an_own_init_is_a_failure() -> anyhow::Result<()> {
     boot.run()?.fails(1, &[reason]).map(drop)
 }
 
-/// Our kernel tells the VMM by a port.
+/// Our kernel reports a panic to the VMM by a port.
 fn a_panic_is_told_though_no_console_shows_it() -> anyhow::Result<()> {
     let (_folder, boot) = boot_with(&leaving())?;
     let ran = boot.with("--append loglevel=0").run()?;
-    ran.fails(1, &["the guest's kernel panicked, and said no reason"]).map(drop)
+    ran.fails(1, &["the guest's kernel panicked without a reason"]).map(drop)
 }
 
 /// The loader cannot see where a compressed archive ends.

@@ -1,4 +1,4 @@
-//! Kernels with different spinlocks side by side: each workload under each kernel.
+//! Kernels with different spinlocks compared: each workload under each kernel.
 
 use crate::{prelude::*, product::every_row_is_sound};
 
@@ -21,7 +21,7 @@ const ALL: [(&str, &str); 7] = [
     ("pv-queued", "kvm"),
 ];
 
-/// One run of each lock, each on a fresh machine. Returns the rows.
+/// Runs each lock once, on a fresh machine. Returns the rows.
 fn compare_all(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     let rows =
         compare(&[&["--locks", "all", "--pv-backends", "vmm,doorbell,kvm"], options].concat())?;
@@ -33,7 +33,7 @@ fn compare_all(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     Ok(rows)
 }
 
-/// The rows of the first level.
+/// Returns the rows of the first level.
 fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     files::cached(files::BUILT_STOCK)?;
     let words = ["compare", "--host", "direct", "--guest", "linux", "--runs", "1"];
@@ -41,7 +41,7 @@ fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     results.levels()?.into_iter().next().with_context(|| ran.show())
 }
 
-/// The kernel's own benchmark, which looks for lost updates. Only PV waiters halt.
+/// The kernel's own benchmark, which checks for lost updates. Only PV waiters halt.
 fn every_kernel_excludes_under_overcommit() -> anyhow::Result<()> {
     let rows = compare_all(&["--vcpus", "2x", "--seconds", "0.5"])?;
     every_row_is_sound(&rows)?;
@@ -53,7 +53,7 @@ fn every_kernel_excludes_under_overcommit() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With mainline's queued locks, native and PV, the account of a schedule is as whole as with ticketlocks.
+/// With mainline's queued locks, native and PV, the schedule's account is as complete as with ticketlocks.
 fn preemptions_of_queued_locks_are_told_as_those_of_ticketlocks() -> anyhow::Result<()> {
     let options = ["--locks", "ticket,queued,pv-queued", "--policy", "rr", "--vcpus", "2x"];
     let rows = compare(&[&options[..], &["--seconds", "0.5"]].concat())?;
@@ -62,8 +62,8 @@ fn preemptions_of_queued_locks_are_told_as_those_of_ticketlocks() -> anyhow::Res
         let schedule = &row["schedule"];
         ensure!(schedule.is_object(), "its kernel keeps lines: {row}");
         let [lhp, lwp] = ["lhp", "lwp"].map(|name| schedule[name].as_f64().unwrap_or(f64::NAN));
-        // Locks that serve in order are held some 150 times a second, for microseconds: it is the next waiter that is
-        // preempted, and a holder less than once in half a second.
+        // Locks that serve in order are held some 150 times a second, for microseconds: usually the next
+        // waiter is preempted, and a holder less than once in half a second.
         let is_told = if row["lock"] == "pv-queued" { lhp > 0.0 } else { lhp + lwp > 0.0 };
         expect_usually!(is_told, "no holder and no next waiter was preempted: {row}");
     }

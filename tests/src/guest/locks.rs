@@ -1,4 +1,4 @@
-//! Spinlocks in the guest under overcommit: correct, and counted alike by guest and VMM.
+//! Spinlocks in the guest under overcommit: correct, and with equal counts in guest and VMM.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -23,14 +23,14 @@ tests![
     pv_that_is_not_there_is_not_switched_on,
 ];
 
-/// Overcommit of 2x: this many vCPUs
+/// Number of vCPUs: an overcommit of 2x.
 const VCPUS: u32 = 4;
-/// on this many CPUs.
+/// Number of CPUs.
 const CPUS: usize = 2;
 
 /// Runs it on the first [`CPUS`] CPUs that this process may use.
 fn on_few_cpus(boot: Boot) -> anyhow::Result<Ran> {
-    // The affinity is per thread; the child inherits it from this one.
+    // The affinity is per thread; the child inherits it from this thread.
     let start = move || {
         let all = sched_getaffinity(None).context("sched_getaffinity")?;
         let mut few = CpuSet::new();
@@ -42,7 +42,7 @@ fn on_few_cpus(boot: Boot) -> anyhow::Result<Ran> {
     running.wait()
 }
 
-/// On few CPUs, under the host's scheduler.
+/// Runs it on few CPUs, under the host's scheduler.
 fn torture(pv: &str) -> anyhow::Result<()> {
     torture_of(Boot::direct().option("--pv", pv))
 }
@@ -52,7 +52,7 @@ pub fn torture_of(boot: Boot) -> anyhow::Result<()> {
     torture_beside(boot.command(["sleep", "600"])).map(drop)
 }
 
-/// The torture test next to a command that does not end. Returns the finished machine.
+/// Runs the torture test in parallel with a command that does not end. Returns the finished machine.
 fn torture_beside(boot: Boot) -> anyhow::Result<Ran> {
     let writers = 2 * VCPUS;
     let parameters = format!(
@@ -77,7 +77,7 @@ fn torture_beside(boot: Boot) -> anyhow::Result<Ran> {
     Ok(ran)
 }
 
-/// Checks a benchmark's result: every vCPU took part, and the lock excluded the others.
+/// Checks a benchmark's result: every vCPU took part, and the lock excluded.
 fn is_sound(bench: &Value, vcpus: u32) -> anyhow::Result<()> {
     ensure!(bench["violations"] == 0, "mutual exclusion failed: {bench}");
     ensure!(each_operations(bench).len() == vcpus as usize, "not every CPU took part: {bench}");
@@ -85,7 +85,7 @@ fn is_sound(bench: &Value, vcpus: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The result of an overcommitted lock benchmark, and the counters of guest and VMM.
+/// Result of an overcommitted lock benchmark, with the counters of guest and VMM.
 pub struct Counted {
     bench: Value,
     guest: Value,
@@ -93,8 +93,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// With a low threshold that emulated CPUs reach: with the kernel's own there are about ten
-    /// halts.
+    /// Uses a low threshold that emulated CPUs reach; with the kernel's own there are about ten halts.
     fn run(pv: &str) -> anyhow::Result<Self> {
         Self::of(Boot::direct().with(format!("--pv {pv} --append pvticket_spin=256")))
     }
@@ -113,27 +112,27 @@ impl Counted {
         Ok(Self { bench, guest, stats })
     }
 
-    /// The operations of the vCPU with the fewest.
+    /// Returns the operations of the vCPU with the fewest.
     pub fn fewest(&self) -> u64 {
         each_operations(&self.bench).into_iter().min().unwrap_or(0)
     }
 
-    /// A counter of the guest.
+    /// Returns a counter of the guest.
     pub fn guest(&self, name: &str) -> anyhow::Result<u64> {
         count(&self.guest, name)
     }
 
-    /// Halts of the guest's waiters.
+    /// Returns the number of halts of the guest's waiters.
     pub fn halts(&self) -> anyhow::Result<u64> {
         Ok(self.guest("halted_irq_off")? + self.guest("halted_irq_on")?)
     }
 
-    /// A counter of the VMM at the moment at which the guest read its own.
+    /// Returns a counter of the VMM at the moment when the guest read its own.
     pub fn vmm(&self, name: &str) -> anyhow::Result<u64> {
         count(&self.stats["vmm_when_guest_read_its_own"]["total"], name)
     }
 
-    /// The VMM counts each halt and each kick that is a hypercall as the guest does.
+    /// Checks that VMM and guest agree on the number of halts and kicks by hypercall.
     pub fn count_alike(&self) -> anyhow::Result<()> {
         for (guest, vmm) in [("halted_irq_off", "lock_spinning"), ("kicked", "unlock_kick")] {
             let (guests, vmms) = (self.guest(guest)?, self.vmm(vmm)?);
@@ -167,8 +166,8 @@ fn both_sides_count_alike_with_backend_vmm() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// KVM takes halts, and kicks as calls or by one ioeventfd per vCPU. It also counts halts and calls for other reasons, such
-/// as idle CPUs.
+/// KVM serves halts, and kicks as calls or by one ioeventfd per vCPU. It also counts halts and calls for
+/// other reasons, such as idle CPUs.
 fn served_by_kvm(backend: &str) -> anyhow::Result<()> {
     let counted = Counted::run(backend)?;
     ensure!(counted.guest["backend"] == backend, "backend: {}", counted.guest);
@@ -192,7 +191,7 @@ fn a_guest_without_pv_halts_never() -> anyhow::Result<()> {
     counted.vmm_served_none()
 }
 
-/// One, two and four vCPUs per CPU; in short four.
+/// One, two and four vCPUs per CPU; only four in the short form.
 fn benchmark_at_every_ratio(pv: &str) -> anyhow::Result<()> {
     for vcpus in by_form(&[4][..], &[1, 2, 4]).iter().map(|ratio| ratio * CPUS as u32) {
         // With the kernel's own threshold an emulated CPU spins for whole slices.
@@ -209,10 +208,9 @@ fn benchmark_at_every_ratio(pv: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Turns PV off and on `$times` times while the benchmark runs, in as many of its rounds as that
-/// takes, and in more, up to `$rounds`, until a vCPU was kicked: a switch waits for a turn of every
-/// vCPU, which may take tenths of a second, and a whole round may go by while PV is off. Prints each
-/// round's result.
+/// Turns PV off and on `$times` times while the benchmark runs, in as many rounds as that takes, and in up to
+/// `$rounds` more until a vCPU was kicked. A switch waits for a time slice of every vCPU, which may take
+/// tenths of a second, so a whole round may pass while PV is off. Prints each round's result.
 const SWITCH: &str = "enabled=/sys/kernel/debug/pvticket/enabled; n=0; kicks=; \
     while [ $n -lt $times ] || { [ -z \"$kicks\" ] && [ $rounds -gt 0 ]; }; do \
         rounds=$((rounds - 1)); \

@@ -23,7 +23,7 @@ tests![
     as_many_cpus_as_can_be => Quiet("13 to 70 s alone, beyond its limit beside others: 32 CPUs on two"),
 ];
 
-/// What the guest's kernel reports about its locks, and its count of its CPUs.
+/// Checks the guest kernel's report on its locks, and its count of CPUs.
 fn guest_says(cpus: u32, pv: &str, locks: &str) -> anyhow::Result<()> {
     let script = "nproc; grep -c ^processor /proc/cpuinfo; dmesg | grep 'pvticket:'";
     let ran =
@@ -37,9 +37,8 @@ fn guest_says(cpus: u32, pv: &str, locks: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The guest must see nearly all the memory that was asked for: the kernel itself takes a fixed
-/// part, 1/64 for its page descriptors, and 64 MiB for bounce buffers if there is memory above 4
-/// GiB.
+/// Checks that the guest sees nearly all of the requested memory. The kernel takes a fixed part,
+/// 1/64 for its page descriptors, and 64 MiB for bounce buffers if there is memory above 4 GiB.
 fn memory_is(option: &str, mib: u64) -> anyhow::Result<()> {
     let kernel_mib = if mib > 3 << 10 { 24 + 64 } else { 24 };
     let boot =
@@ -57,20 +56,21 @@ fn memory_is(option: &str, mib: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Without an I/O APIC serial ports have no interrupts, and the first one once killed the machine.
+/// Without an I/O APIC serial ports have no interrupts, and the first interrupt once killed the
+/// machine.
 fn without_an_io_apic() -> anyhow::Result<()> {
     let boot = Boot::direct().with("--cpus 2 --append noapic").command(["cat"]);
     boot.input(Input::Bytes(b"through\n".to_vec())).run()?.exits(0)?.says("through\n").map(drop)
 }
 
-/// These turn it off, too.
+/// These parameters disable the I/O APIC, too.
 fn one_cpu_by(parameter: &str) -> anyhow::Result<()> {
     let ran =
         Boot::direct().with("--cpus 2").option("--append", parameter).command(["nproc"]).run()?;
     ran.exits(0)?.says("1\n").map(drop)
 }
 
-/// There is no other clock to calibrate by: such a kernel printed nothing, for ever.
+/// There is no other clock to calibrate by: such a kernel printed nothing, forever.
 fn boots_with(parameter: &str) -> anyhow::Result<()> {
     let script = "grep -o tsc_early_khz= /proc/cmdline";
     let ran = Boot::direct()
@@ -82,16 +82,16 @@ fn boots_with(parameter: &str) -> anyhow::Result<()> {
     ran.says("tsc_early_khz=\n").map(drop)
 }
 
-/// Without ACPI our kernel finds one CPU; a line names it.
+/// Without ACPI our kernel finds one CPU; a line reports that.
 fn without_acpi() -> anyhow::Result<()> {
     let ran =
         Boot::direct().with("--cpus 2 --append acpi=off").command(["nproc"]).run()?.exits(0)?;
-    ran.says("1\n")?.one_line(&["the guest started 1 of 2 vCPUs"]).map(drop)
+    ran.says("1\n")?.one_line(&["the guest started only 1 of 2 vCPUs"]).map(drop)
 }
 
-/// The largest number of CPUs. In an emulated host the last ones would take many minutes.
+/// The largest number of CPUs. In an emulated host the last of them would take many minutes.
 fn as_many_cpus_as_can_be() -> anyhow::Result<()> {
-    // The emulated CPU kills most machines with 64 while their CPUs start (10 of 11, "triple fault"
+    // The emulated CPU kills most machines with 64 CPUs while these start (10 of 11, "triple fault"
     // of an AP; 0 of 4 with 32).
     let cpus = if facts::is_emulated() { 32 } else { 128 };
     let ran = Boot::direct().with(format!("--cpus {cpus} --mem 1G")).command(["nproc"]).run()?;

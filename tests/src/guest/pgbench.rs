@@ -12,7 +12,7 @@ tests![
     a_missing_guest_disk_is_named,
 ];
 
-/// Skips the test if there is no guest disk.
+/// Skips the test without a guest disk.
 fn needs_disk() -> anyhow::Result<()> {
     match files::cached(files::GUEST_DISK) {
         Ok(_) => Ok(()),
@@ -48,7 +48,7 @@ fn its_table_is_a_built_in_spec() -> anyhow::Result<()> {
     ])
 }
 
-/// A script may have any commands: the guest disk is added for `bench pgbench` alone.
+/// A script may run any commands: the guest disk is added only for `bench pgbench`.
 fn a_guest_without_its_files_is_named() -> anyhow::Result<()> {
     let ran = Boot::direct().script("bench pgbench --scale 0; bench pgbench").run()?.exits(1)?;
     ran.complains(&["--scale '0'", "there is no PostgreSQL in this guest", "setup guest-disk"])?;
@@ -58,7 +58,7 @@ fn a_guest_without_its_files_is_named() -> anyhow::Result<()> {
 fn too_little_memory_is_refused() -> anyhow::Result<()> {
     needs_disk()?;
     let words = ["boot", "--dry-run", "--mem", "100M", "--", "bench", "pgbench"];
-    pvticket(words).run()?.fails(2, &["--mem 100 MiB: a guest with PostgreSQL needs"]).map(drop)
+    pvticket(words).run()?.fails(2, &["--mem 100 MiB: must be at least"]).map(drop)
 }
 
 fn a_missing_guest_disk_is_named() -> anyhow::Result<()> {

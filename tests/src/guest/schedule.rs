@@ -31,7 +31,7 @@ fn torture(policy: &str, pv: &str) -> anyhow::Result<()> {
     locks::torture_of(Boot::direct().with(format!("--pv {pv} --policy {policy} --slots 2")))
 }
 
-/// In short with one of the locks.
+/// Only with one of the locks in the short form.
 fn deliberate(policy: &str, kind: &str, short: &str) -> anyhow::Result<()> {
     for pv in by_form(&[short][..], &["off", "vmm"]) {
         let boot = Boot::direct().with(format!("--cpus 2 --pv {pv} --slots 2 --policy {policy}"));
@@ -49,7 +49,7 @@ fn deliberate(policy: &str, kind: &str, short: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a boot that records its schedule: returns what came of it, and how each turn ended.
+/// Runs a boot that records its schedule. Returns the result of `run`, and how each slice ended.
 fn record_turns<T>(
     boot: Boot,
     run: impl FnOnce(Boot) -> anyhow::Result<T>,
@@ -60,8 +60,8 @@ fn record_turns<T>(
     Ok((ran, files::turns(&file)?.into_iter().map(|turn| turn.end).collect()))
 }
 
-/// A waiter that halts gives up its slot, and a kicked vCPU gets one: turns end early (6: halted in
-/// the VMM; 7: in HLT), and all vCPUs make progress.
+/// A waiter that halts gives up its slot, and a kicked vCPU gets a slot: slices end early (6: halted in the
+/// VMM; 7: in HLT), and all vCPUs make progress.
 fn a_halted_vcpu_gives_up_its_slot(pv: &str) -> anyhow::Result<()> {
     let options = format!("--pv {pv} --policy rr --slots 2 --append pvticket_spin=256");
     let (counted, ends) = record_turns(Boot::direct().with(options), Counted::of)?;
@@ -72,8 +72,8 @@ fn a_halted_vcpu_gives_up_its_slot(pv: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Idle vCPUs wake while others' turns are prolonged: in the lock benchmark seldom, in the
-/// messaging benchmark all the time. No vCPU is preempted within a lock.
+/// Idle vCPUs wake while others' slices are extended: rarely in the lock benchmark, all the time in the
+/// messaging benchmark. No vCPU is preempted within a lock.
 fn deferred_preempts_no_holder_of_a_kernel_that_idles_now_and_then() -> anyhow::Result<()> {
     for workload in ["lock", "messaging"] {
         let words = ["compare", "--host", "direct", "--guest", "linux", "--runs", "1"];
@@ -89,9 +89,8 @@ fn deferred_preempts_no_holder_of_a_kernel_that_idles_now_and_then() -> anyhow::
                 ["lhp", "forced", "grants", "yields"].map(|name| measured[name].as_u64());
             // Only an expired grace takes a slot from a holder.
             ensure!(lhp.is_some() && lhp <= forced, "{workload}: holders preempted: {measured:#}");
-            // In the messaging benchmark one or two turns a second of holders last as long as the grace,
-            // be it 100 ms or 1 s: presumably they wait for an interrupt's answer by a vCPU that has
-            // no slot.
+            // In the messaging benchmark one or two slices of holders per second last as long as the grace,
+            // be it 100 ms or 1 s: presumably they wait for a vCPU without a slot to answer an interrupt.
             let most = if workload == "lock" { 0 } else { turns.unwrap_or(0) / 10 };
             expect_usually!(
                 lhp <= Some(most),
@@ -119,9 +118,9 @@ fn a_kick_through_the_doorbell_has_the_kicker_make_way() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Turns end because the vCPU is in HLT (7).
+/// Slices end because the vCPU is in HLT (7).
 fn a_vcpu_in_hlt_keeps_no_slot() -> anyhow::Result<()> {
-    // One slot: while one vCPU works, the others must free the slot again and again.
+    // One slot: while one vCPU works, the others must free the slot repeatedly.
     let boot = Boot::direct().with("--cpus 4 --slots 1 --policy rr");
     let boot = boot.script("for i in 1 2 3 4; do sleep 0.2; nproc; done");
     let (_, ends) = record_turns(boot, |boot| boot.run()?.exits(0))?;
@@ -149,8 +148,8 @@ fn two_machines_run_the_same_command() -> anyhow::Result<()> {
     boot.script("nproc; exit 3").run()?.exits(3)?.says("2\n2\n").map(drop)
 }
 
-/// A distribution's kernel, moved by KASLR: what its vCPUs do with locks is observed, by the symbols that our init
-/// finds in the guest. Before it has, nothing is known.
+/// A distribution's kernel, moved by KASLR: its lock state is observed by the symbols that our init finds in
+/// the guest, and unknown before that.
 fn a_stock_kernels_locks_are_observed() -> anyhow::Result<()> {
     let boot =
         Boot::direct().option("--kernel", files::cached(files::STOCK_KERNEL)?).with("--mem 1G");
@@ -171,7 +170,8 @@ fn a_stock_kernels_locks_are_observed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A kernel that cannot be preempted does not count its locks: a count of zero does not say that none is held.
+/// A kernel that is not preemptible does not count its locks: a count of zero does not mean that none is
+/// held.
 fn without_telemetry_a_kernel_that_counts_no_locks_is_not_taken_for_free() -> anyhow::Result<()> {
     let map = files::cached(files::SYSTEM_MAP)?;
     let boot =

@@ -24,7 +24,7 @@ fn the_last_output_of_a_shell_arrives() -> anyhow::Result<()> {
     ran.shows(&["sum 48"])
 }
 
-/// As at a terminal: with the last status, and of programs that the shell runs, too.
+/// Ends as at a terminal, with the last status, also while the shell runs programs.
 fn the_end_of_the_input_ends_the_shell() -> anyhow::Result<()> {
     Boot::direct().input(Input::Null).run()?.exits(0)?;
     let run = |script: &str| Boot::direct().input(Input::Bytes(script.into())).run();

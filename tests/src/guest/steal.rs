@@ -1,4 +1,4 @@
-//! Steal time: according to the guest's kernel, to the host's scheduler, and to the clock.
+//! Steal time by the guest's kernel, by the host's scheduler, and by the clock.
 
 use std::time::Instant;
 
@@ -20,10 +20,10 @@ const SCRIPT: &str = "n=0; while [ $n -lt 400 ]; do n=$((n+1)); i=0; \
 /// The reading at which the comparison starts.
 const FROM: u32 = 5;
 
-/// The least duration of the comparison.
+/// Minimum duration of the comparison.
 const SECONDS: f64 = 3.0;
 
-/// A process that always wants this CPU.
+/// Starts a process that always wants this CPU.
 fn hog(cpu: usize) -> anyhow::Result<Running> {
     let busybox = files::cached("busybox/busybox")?;
     let on_cpu = Program::new(&busybox).args(["taskset".into(), format!("{:x}", 1_u128 << cpu)]);
@@ -36,28 +36,28 @@ fn only(cpu: usize) -> CpuSet {
     set
 }
 
-/// The host's figures on the thread of the only vCPU at one moment.
+/// Returns the host's figures on the only vCPU's thread at one moment.
 fn known(process: Pid) -> anyhow::Result<(Instant, ThreadTimes)> {
     let times = times_by_name(process, "vcpu0").pop().context("no thread vcpu0")?;
     Ok((Instant::now(), times))
 }
 
-/// The number of a reading, and the steal time in it.
+/// Returns the number of a reading, and its steal time.
 fn stolen(line: &str) -> Option<(u32, f64)> {
     let (number, rest) = line.strip_prefix("reading ")?.split_once(": ")?;
     let ticks: f64 = rest.split_whitespace().nth(8)?.parse().ok()?;
     Some((number.parse().ok()?, ticks / 100.0))
 }
 
-/// A busy vCPU shares a CPU with a thread that always wants it. The guest's steal time is what KVM
-/// passes on of the run queue's delay. It is compared with that delay in the host's /proc, and with
-/// the wall-clock time in which the thread did not run, which depends on neither.
+/// A busy vCPU shares a CPU with a thread that always wants it. The guest's steal time is the part
+/// of the run-queue delay that KVM passes on. It is compared with that delay in the host's /proc,
+/// and with the wall-clock time in which the thread did not run, which depends on neither.
 ///
-/// Tolerance: guest and host are not read at the same moment. At each end the line has to come
-/// through a pipe to a thread that looks every few milliseconds, and meanwhile a turn of the vCPU
-/// or of the other thread may begin or end: some tens of milliseconds, the length of a turn. The
-/// guest counts in ticks of 10 ms. A twentieth of the elapsed time allows for both. (Measured in
-/// the emulated host, of 3.011 s: 1.500 s, 1.506 s and 1.505 s.)
+/// Tolerance: guest and host are not read at the same moment. At each end the line passes through a
+/// pipe to a thread that polls every few milliseconds, and a slice of the vCPU or of the other
+/// thread may begin or end before that: some tens of milliseconds, the length of a slice. The guest
+/// counts in ticks of 10 ms. A twentieth of the elapsed time allows for both. (Measured in the
+/// emulated host, of 3.011 s: 1.500 s, 1.506 s and 1.505 s.)
 fn stolen_time_is_the_time_for_which_the_vcpu_waited() -> anyhow::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));

@@ -14,7 +14,7 @@ fn number(value: &Value, name: &str) -> anyhow::Result<f64> {
     value[name].as_f64().with_context(|| format!("no {name} in {value}"))
 }
 
-/// A comparison under a schedule; its heading must say which locks its figures cover.
+/// Runs a comparison under a schedule. Its heading must name the locks that its figures cover.
 fn compare(words: &str) -> anyhow::Result<Vec<Value>> {
     let program = pvticket(["compare", "--host", "direct", "--guest", "linux"]);
     let compared = Compared::by(program.args(words.split_whitespace()).limit(240))?;
@@ -23,8 +23,8 @@ fn compare(words: &str) -> anyhow::Result<Vec<Value>> {
     compared.runs()
 }
 
-/// With a slot per vCPU, only the policy preempts: at most 50 times a second, however long the
-/// guests boot. (Two more for the ends of the window: a policy that is late for one catches up.)
+/// With a slot per vCPU, only the policy preempts: at most 50 times a second, however long the guests boot.
+/// (Two more for the ends of the window: a policy that is late once catches up.)
 fn injected_preemptions_are_counted_in_the_window() -> anyhow::Result<()> {
     for run in compare("--vcpus 2 --policy lhp:50,5ms --runs 1 --seconds 1")? {
         let measured = &run["schedule"]["measured"];
@@ -51,7 +51,7 @@ fn what_the_warm_up_did_does_not_count() -> anyhow::Result<()> {
     for bench in benches {
         let bench: Value = serde_json::from_str(bench).with_context(|| ran.show())?;
         ensure!(bench["violations"] == 0, "mutual exclusion failed: {bench}");
-        // Including the warm-up, the second one would take 2.2 s.
+        // With the warm-up, the second would take 2.2 s.
         let seconds = number(&bench, "seconds")?;
         expect_usually!(seconds < 2.0, "a window of {seconds} s");
         ensure!(number(&bench["stats"], "windows")? == 1.0, "{bench}");
@@ -67,7 +67,7 @@ fn machines_side_by_side_are_measured_together() -> anyhow::Result<()> {
     for run in compare("--vcpus 1 --vms 2 --policy rr --slots 1 --runs 1 --seconds 0.5")? {
         ensure!(each_operations(&run).len() == 2, "{run}");
         let measured = &run["schedule"]["measured"];
-        // They share one slot: a machine that is measured alone has it all the time.
+        // They share one slot: a machine measured alone has it all the time.
         expect_usually!(
             number(measured, "preemptions")? > 10.0,
             "hardly any preemptions: {measured}"
@@ -76,13 +76,13 @@ fn machines_side_by_side_are_measured_together() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An upper bound on the locks of a Linux guest outside of the benchmark (timer ticks, RCU,
-/// workers). Measured: 500 to 1000 a second per vCPU.
+/// Upper bound on the locks that a vCPU of a Linux guest takes per second outside of the benchmark (timer
+/// ticks, RCU, workers). Measured: 500 to 1000.
 const OTHER_LOCKS: f64 = 10_000.0;
 
-/// Each operation of the benchmark takes one ticketlock, and each vCPU counts its acquisitions in
-/// its telemetry line, which the VMM reads at the window's ends. A guest of one vCPU reads its own
-/// counts at the same moment, and no acquisition comes in between: no operation can be missing.
+/// Each operation of the benchmark takes one ticketlock, and each vCPU counts its acquisitions in its
+/// telemetry line, which the VMM reads at the window's ends. A guest of one vCPU reads its own counts at the
+/// same moment, with no acquisition in between: no operation can be missing.
 fn operations_are_locks_that_the_telemetry_counts() -> anyhow::Result<()> {
     for Locks { others, most, found, .. } in locks(1)? {
         ensure!((0.0..=most).contains(&others), "{found}");
@@ -90,8 +90,8 @@ fn operations_are_locks_that_the_telemetry_counts() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With two vCPUs, the other one continues while one reads; the time between the two readings varies
-/// between the ends by less than a hundredth of the window on a calm host.
+/// With two vCPUs, one continues while the other reads. On a calm host, the time between the two readings
+/// differs between the ends by less than a hundredth of the window.
 fn operations_of_two_vcpus_are_locks_that_the_telemetry_counts() -> anyhow::Result<()> {
     for Locks { operations, others, most, found } in locks(2)? {
         let moved = 0.01 * operations;
@@ -100,7 +100,7 @@ fn operations_of_two_vcpus_are_locks_that_the_telemetry_counts() -> anyhow::Resu
     Ok(())
 }
 
-/// The operations of a run, the locks besides that its telemetry counted, and how many of those there may be.
+/// Operations of a run, the other locks that its telemetry counted, and the largest number allowed for these.
 struct Locks {
     operations: f64,
     others: f64,

@@ -9,7 +9,7 @@ tests![
     workloads_are_compared: ["mmap", "open-read-close"].into_iter().try_for_each(|name| is_compared(name, "0.3")),
 ];
 
-/// Reports operations and steal time; on our kernel also lock statistics.
+/// Each reports operations and steal time, and on our kernel lock statistics.
 fn every_workload_gets_on() -> anyhow::Result<()> {
     let all = ["mmap", "open-read-close", "allocate", "messaging", "spawn", "futex", "lock"];
     let script = all.map(|name| format!("bench {name} --seconds 0.3 --json || exit 1; ")).concat();
@@ -39,7 +39,7 @@ fn bad_words_are_refused() -> anyhow::Result<()> {
     ran.complains(&["no workload 'mmmap'", "bench --help"]).map(drop)
 }
 
-/// Native and PV ticketlocks under a workload.
+/// Compares native and PV ticketlocks under a workload.
 pub fn is_compared(workload: &str, seconds: &str) -> anyhow::Result<()> {
     let words = "--host direct --guest linux --vcpus 2 --runs 1";
     let Compared { ran, results } =

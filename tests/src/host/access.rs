@@ -1,4 +1,4 @@
-//! A `/dev/kvm` that is missing, not accessible, or insufficient.
+//! A `/dev/kvm` that is missing, inaccessible, or insufficient.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -46,7 +46,7 @@ impl Kit {
             .env("HOME", self.folder.path())
     }
 
-    /// The product in its own mount namespace, after this script.
+    /// Runs the product in a new mount namespace, after this script.
     fn behind(&self, script: &str) -> Program {
         let script = format!("{script}; exec \"$@\"");
         Program::new("unshare").args(["-m", "sh", "-c", &script, "sh"]).args([&self.pvticket])
@@ -66,7 +66,7 @@ fn need_mounts() -> anyhow::Result<()> {
 const EMPTY_DEV: &str =
     "mount -t tmpfs t /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9";
 
-/// Makes a new node, as the host's own may be accessible to everyone, and becomes a user who may not open it.
+/// Makes a new node, because all may have access to the host's, and becomes a user without access.
 fn as_nobody() -> String {
     format!(
         "{EMPTY_DEV} && mknod -m 600 /dev/kvm c 10 232 && \
@@ -74,7 +74,7 @@ fn as_nobody() -> String {
     )
 }
 
-/// Figures of the emulated host came without a word.
+/// Regression: figures of the emulated host came without a notice.
 fn a_kvm_that_may_not_be_opened_is_said() -> anyhow::Result<()> {
     need_mounts()?;
     let kit = Kit::new()?;
@@ -89,7 +89,7 @@ fn a_kvm_that_may_not_be_opened_is_said() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was built into it passed for missing.
+/// Regression: the files in it were reported as missing.
 fn a_cache_that_may_not_be_entered_is_said() -> anyhow::Result<()> {
     need_root()?;
     let kit = Kit::new()?;
@@ -107,7 +107,7 @@ fn a_cache_that_may_not_be_entered_is_said() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One that may not be opened, none, and another device.
+/// A device that may not be opened, no device, and a different device.
 fn a_dev_kvm_that_is_of_no_use_is_refused() -> anyhow::Result<()> {
     need_mounts()?;
     let kit = Kit::new()?;

@@ -1,4 +1,4 @@
-//! Kernels and RAM disks that cannot be booted: one line that says what to do and exit status 1,
+//! Kernels and RAM disks that cannot be booted: one line on how to proceed and exit status 1,
 //! before any machine is started, on this host or in the emulated one.
 
 use crate::prelude::*;
@@ -10,8 +10,8 @@ tests![
     ram_disks_that_are_cut_unknown_or_too_large,
 ];
 
-/// Expects the same refusal on both hosts. PVTICKET_TRUST_KVM: otherwise a software KVM would be
-/// refused first, because it cannot run guest kernels.
+/// Expects the same error on both hosts. PVTICKET_TRUST_KVM: otherwise a software KVM would be
+/// rejected first, because it cannot run guest kernels.
 fn refused(boot: impl Fn(Boot) -> Boot, parts: &[&str]) -> anyhow::Result<()> {
     for host in ["emulated", "direct"] {
         let program = boot(Boot::on(host)).program().env("PVTICKET_TRUST_KVM", "1");
@@ -37,7 +37,7 @@ fn initrd_refused(bytes: &[u8], mem: &str, parts: &[&str]) -> anyhow::Result<()>
     )
 }
 
-/// The message says what the file is, and what to do.
+/// The message names the type of the file and a remedy.
 fn files_that_are_no_kernels() -> anyhow::Result<()> {
     for (head, remedy) in [
         (&b"\x1f\x8b\x08"[..], "gzip -dc"),

@@ -22,7 +22,7 @@ pub(super) fn boot(options: &str) -> Boot {
     Boot::on("emulated").with("--host-kernel 7 --driver bpf").with(options)
 }
 
-/// The schedule's figures, and the operations of each machine.
+/// Returns the schedule's figures and the operations of each machine.
 pub(super) fn measured(boot: Boot) -> anyhow::Result<(Value, Vec<u64>)> {
     let (ran, mut stats) = boot.measured(["lockbench", "--seconds", "1"])?;
     let ran = ran.complains(&["schedule in the host's kernel: "])?;
@@ -45,7 +45,7 @@ fn a_guest_is_scheduled_by_the_hosts_kernel() -> anyhow::Result<()> {
     }
     ensure!(rr["slice"].as_u64() > Some(50) && rr["forced"] == 0, "{rr}");
     ensure!(deferred["yielded"].as_u64() > Some(20), "{deferred}");
-    // 400 times as many in the probe; a busy machine is far from that.
+    // The probe had a factor of 400; a busy machine is far from that.
     ensure!(
         kept[0] > 5 * collapsed[0],
         "{kept:?} operations under deferred, {collapsed:?} under rr"
@@ -60,7 +60,7 @@ fn two_machines_have_pages_of_their_own() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Both drivers in one comparison: each row says which, and both keep the lock from collapsing.
+/// Both drivers in one comparison: each row names its driver, and both keep the lock from collapsing.
 fn drivers_are_compared() -> anyhow::Result<()> {
     let words =
         "--guest linux --policy rr,deferred --vcpus 4 --runs 1 --seconds 0.5 --locks ticket";
@@ -88,8 +88,8 @@ pub(super) const STATE: &str = "BUSYBOX cat /sys/kernel/sched_ext/state";
 /// SysRq-S ends any scheduler (Documentation/scheduler/sched-ext.rst).
 const SYSRQ: &str = "echo S > /proc/sysrq-trigger";
 
-/// Runs a command in the emulated host, and `event` a second after its scheduler has been loaded.
-/// Prints the command's status and the state of `sched_ext` at the end.
+/// Runs a command in the emulated host, and `event` a second after its scheduler has been loaded. Prints
+/// the command's status and the state of `sched_ext` at the end.
 fn in_the_middle(command: &str, event: &str) -> anyhow::Result<Ran> {
     let script = format!(
         "{command} & until {STATE} | BUSYBOX grep -q enabled; do BUSYBOX sleep 0.1; done; \
@@ -98,12 +98,12 @@ fn in_the_middle(command: &str, event: &str) -> anyhow::Result<Ran> {
     shell_7(&script).run()?.exits(0)
 }
 
-/// The guest goes on under the kernel's own scheduler, to its end; the command fails with one line.
+/// The guest continues under the kernel's own scheduler until its end; the command fails with one line.
 fn a_scheduler_that_the_kernel_ends_is_reported() -> anyhow::Result<()> {
     let boot = "/init boot --cpus 2 --slots 1 --policy deferred --driver bpf";
     let ran = in_the_middle(&format!("{boot} -- sh -c 'sleep 4; echo whole'"), SYSRQ)?;
     let ran = ran.says("whole\nstatus 1\ndisabled\n")?;
-    ran.complains(&["the host's kernel ended the scheduler (", "went on under its own"]).map(drop)
+    ran.complains(&["the host's kernel ended the scheduler (", "the vCPUs continued without it"]).map(drop)
 }
 
 /// A comparison whose runs would last a minute.
@@ -126,14 +126,14 @@ fn a_measurement_without_its_scheduler_has_no_figures() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The worker has loaded the scheduler, and takes it along.
+/// The worker has loaded the scheduler, which ends with it.
 fn a_killed_worker_leaves_no_scheduler() -> anyhow::Result<()> {
     let list = "BUSYBOX ps -o pid,args | BUSYBOX grep '[i]nit cells' | BUSYBOX cut -c1-5";
     let ran = long_comparison(&format!("BUSYBOX kill -9 $({list})"))?;
     ran.complains(&["the worker ended with signal: 9 (SIGKILL)"]).map(drop)
 }
 
-/// While it runs a second one is refused; killed, it leaves its vCPUs to the kernel's own scheduler.
+/// While it runs, a second loader is refused. When killed, it leaves its vCPUs to the kernel's scheduler.
 fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
     let boot = "/init boot --cpus 2 --policy deferred --driver bpf";
     let script = format!(

@@ -1,4 +1,4 @@
-//! What `doctor` says of schedulers in BPF, on hosts that can load them and on hosts that cannot.
+//! `doctor`'s report on schedulers in BPF, on hosts that can load them and on hosts that cannot.
 
 use super::emulated::{need_kernel_7, shell};
 use crate::prelude::*;
@@ -8,7 +8,7 @@ tests![doctor_says_what_a_kernel_7_lacks, doctor_says_that_a_kernel_6_1_has_none
 /// The section of `doctor`, and its steps.
 const SCHED_EXT: &str = "grep -A4 -e '^Schedulers in BPF' -e 'for schedulers in BPF'";
 
-/// What `doctor` says of `sched_ext` in each of these states, a line each: the rows of its section, and its steps.
+/// Returns `doctor`'s report on `sched_ext` in each of these states: the rows of its section, and its steps.
 fn report(kernel: &str, states: &str) -> anyhow::Result<String> {
     let script = format!(
         "say() {{ \"$@\" /init doctor | BUSYBOX {SCHED_EXT} | \
@@ -29,7 +29,7 @@ fn step(what: &str) -> String {
     format!(" - for schedulers in BPF (sched_ext): {what}\n")
 }
 
-/// As it is; without BTF; without capabilities; as root of a container; beside another scheduler.
+/// Unchanged; without BTF; without capabilities; as root of a container; with another scheduler.
 fn doctor_says_what_a_kernel_7_lacks() -> anyhow::Result<()> {
     need_kernel_7()?;
     let states = "say\n\

@@ -5,11 +5,11 @@ use crate::prelude::*;
 
 kernel_7::tests![both_drivers_extend_the_slices_of_holders,];
 
-/// The payload holds its lock three quarters of the time. A bound that is longer than its section and a tick is enough
-/// for every holder. The usual one is shorter than a tick, which is all that a host without fine timers has: those
-/// that it does not end overrun it, and it is counted whether or not they are forced off.
+/// The payload holds its lock three quarters of the time. A bound longer than its section and a tick is
+/// enough for every holder. The default is shorter than a tick, the resolution of a host without fine timers:
+/// extensions may overrun it, and count whether or not their vCPUs are forced off.
 ///
-/// Regression: a vCPU that was forced off waited in a queue that nothing is taken from under this policy.
+/// Regression: a vCPU that was forced off waited in a queue from which this policy takes nothing.
 fn both_drivers_extend_the_slices_of_holders() -> anyhow::Result<()> {
     let options = "--guest payload --locks test-and-set --set critical=3000 --set think=1000 --vcpus 2 \
                    --policy rr,extend:40ms,extend --runs 1 --seconds 1";
@@ -34,7 +34,7 @@ fn both_drivers_extend_the_slices_of_holders() -> anyhow::Result<()> {
         expect_usually!(lhp * 5 < blind, "{driver}: {lhp} LHP of {blind}: {text}");
         let (_, in_time, overrun) = extensions(short)?;
         expect_usually!(overrun > in_time, "{driver}: within 5 us: {text}");
-        // Those that are open when the window begins are in the former only.
+        // An extension that is open when the window begins counts only as forced.
         ensure!(number(short, "forced")? <= overrun + 1, "{driver}: {text}");
         let point = format!("  test-and-set, driver {driver} under extend  ");
         let (_, table) =

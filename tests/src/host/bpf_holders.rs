@@ -1,4 +1,4 @@
-//! Which turns end while a lock is held, and who is told, under both drivers, in an emulated host with a 7.x kernel.
+//! Slices that end while a lock is held, and reports of critical vCPUs, under both drivers (7.x kernel).
 
 use super::bpf_drivers::{DRIVERS, compare, run_by};
 use crate::prelude::*;
@@ -9,16 +9,16 @@ kernel_7::tests![
     turns_of_linux_end_outside_of_locks: turns_end_outside_of_locks("--guest linux --locks ticket --vcpus 4") => Long("60 s: four Linux guests boot in an emulated host"),
 ];
 
-/// How the turns of a run ended.
+/// How the time slices of a run ended.
 struct Ends {
     turns: u64,
     preemptions: u64,
-    /// While a lock was held, by the reason in the decision's record.
+    /// Slices that ended while a lock was held, by the reason in the decision's record.
     held: BTreeMap<String, u64>,
 }
 
 impl Ends {
-    /// From a run of `pvticket trace --json`. Each preemption of a holder that the account has is drawn.
+    /// Reads a run of `pvticket trace --json`, which draws each preemption of a holder in the account.
     fn of(run: &Value) -> anyhow::Result<Self> {
         let count = |name: &str| count(&run["account"], name);
         let all = run["worst_preemptions"].as_array().context("no preemptions")?;
@@ -36,7 +36,7 @@ impl Ends {
     }
 }
 
-/// By title, of a traced comparison.
+/// Returns the ends of a traced comparison's runs, by title.
 fn ends_of(trace: &Path) -> anyhow::Result<Vec<(String, Ends)>> {
     let ran = pvticket(["trace", "--json", "--top", "100000"]).args([trace]).run()?.exits(0)?;
     let digest = ran.json()?;
@@ -46,17 +46,17 @@ fn ends_of(trace: &Path) -> anyhow::Result<Vec<(String, Ends)>> {
         .collect()
 }
 
-/// The payload holds its lock three quarters of the time, and not in a line: waiters of a FIFO lock would leave few
-/// turns to its holder.
+/// The payload holds its lock three quarters of the time, without a queue: waiters of a FIFO lock would leave
+/// few slices to its holder.
 fn turns_end_outside_of_locks_but_for_their_grace() -> anyhow::Result<()> {
     turns_end_outside_of_locks(
         "--guest payload --locks test-and-set --set critical=3000 --set think=1000 --vcpus 2",
     )
 }
 
-/// The table: turns that end while a lock is held, under `rr` and `deferred`. Under `deferred` each of them is
-/// one whose grace was over, or one of the few that the host's kernel ended without asking the scheduler, which only
-/// the driver in that kernel has.
+/// Checks the slices that end while a lock is held, under `rr` and `deferred`. Under `deferred` each is a
+/// slice whose grace expired, or one of the few that the host's kernel ended without asking the scheduler,
+/// which only the driver in that kernel has.
 fn turns_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let trace = folder.path().join("trace");
@@ -86,7 +86,7 @@ fn turns_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waiters for `flexguard` halt while a holder or next in line has no CPU, and at no other time: they know it from the VMM.
+/// Waiters for `flexguard` halt only while a holder or next in line has no CPU, which the VMM reports.
 fn guests_are_told_of_critical_vcpus_without_a_cpu() -> anyhow::Result<()> {
     let options = "--guest payload --locks flexguard --pv-backends vmm --set critical=3000 --set think=1000 --vcpus 3 \
                    --policy rr --runs 1 --seconds 1";

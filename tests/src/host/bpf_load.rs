@@ -1,5 +1,5 @@
-//! Many vCPUs on two and four slots under the BPF scheduler: nothing stalls, and every turn is accounted for.
-//! `PVTICKET_TEST_LONG=SECONDS` sets how long the last schedule runs.
+//! Many vCPUs on two and four slots under the BPF scheduler: nothing stalls, and every slice is accounted
+//! for. `PVTICKET_TEST_LONG=SECONDS` sets the duration of the last schedule.
 
 use std::env;
 
@@ -12,7 +12,7 @@ use crate::prelude::*;
 
 kernel_7::tests![slots_and_machines_share_without_a_stall => Long("150 s: four loads on up to four slots")];
 
-/// The variable with the seconds of the last schedule.
+/// Variable with the seconds of the last schedule.
 const LONG: &str = "PVTICKET_TEST_LONG";
 
 /// Machines of equal size on some slots.
@@ -42,7 +42,7 @@ impl Load {
         )
     }
 
-    /// Checks what it printed, and prints a row.
+    /// Checks its output, and prints a row.
     fn check(&self, output: &str, seconds: u64) -> anyhow::Result<()> {
         let Self { slots, machines, vcpus, policy, .. } = self;
         let (benches, stats) =
@@ -78,7 +78,7 @@ impl Load {
         );
         expect_usually!(least > 0, "a vCPU got nowhere: {operations:?}");
         expect_usually!(moved > 0, "none moves: {schedule}");
-        // The kernel ends a scheduler after 30 s.
+        // The kernel ends a scheduler after a stall of 30 s.
         ensure!(longest < 20_000_000_000, "a vCPU was off for {longest} ns");
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Hostile guests under the BPF scheduler, in an emulated host with a 7.x kernel: what an honest machine keeps of its
-//! share of a slot, by the CPU time that the kernel counts for the vCPU threads.
+//! Hostile guests under the BPF scheduler, in an emulated host with a 7.x kernel: an honest machine's share
+//! of a slot, by the CPU time that the kernel counts for the vCPU threads.
 
 use sched::PolicySpec;
 
@@ -10,27 +10,27 @@ use super::{
 use crate::prelude::*;
 
 kernel_7::tests![
-    // Regression: a guest that claimed to hold 2^32-1 locks left the other machine 47 % of its share.
+    // Regression: with a guest that claimed to hold 2^32-1 locks, the other machine got 47 % of its share.
     a_guest_that_lies_takes_no_more_than_its_share: check(FEW),
     no_lie_takes_more_than_its_share => Quiet("9 min: all pairs, and their shares"),
 ];
 
-/// How often a pair is tried.
+/// Attempts for each pair.
 const TRIES: u32 = 3;
-/// What the honest machine keeps of its share.
+/// Least part of its share that the honest machine gets.
 const SHARE: f64 = 0.9;
-/// How long both machines share the slot: 750 turns of 4 ms, or 150 of 20 ms.
+/// Seconds for which both machines share the slot: 750 slices of 4 ms, or 150 of 20 ms.
 const SECONDS: f64 = 3.0;
-/// Before it, until both are at work.
+/// Seconds before that, until both run.
 const START: f64 = 1.0;
 /// [`START`] and [`SECONDS`] for a guest that [halts](End::Halts).
 const OF_A_HALT: (f64, f64) = (0.3, 0.8);
 
-/// How many pairs one emulated host has.
+/// Pairs per emulated host.
 const AT_ONCE: usize = 40;
 
-/// The slice: a tick of the kernel where the policy charges for time. `rr` divides turns, each of which ends at the first
-/// tick after its slice, up to a tick later: five ticks, or a vCPU may have up to twice what another one has.
+/// Returns the slice: a tick of the kernel where the policy charges for time. With `rr`, a vCPU runs until
+/// the first tick after its slice. With less than five ticks it may have up to twice another's time.
 fn slice(policy: &str) -> &'static str {
     if policy == "rr" { "20ms" } else { "4ms" }
 }
@@ -40,7 +40,7 @@ type Pair = (&'static Guest, &'static str);
 
 const FEW: &[Pair] = &[(&HOLDER, "deferred"), (&HOLDER, "extend:SLICE")];
 
-/// Beside those that lie.
+/// Pairs in addition to the lies.
 const PAIRS: &[(&str, &[&Guest])] = &[
     ("rr", &[&SLEEPER, &MMIO, &IPIS, &STARTS, &TIMER, &UARTS, &STEPS, &POWERS, &HOLES, &WINDOW]),
     ("rr", &[&ALL_REGISTERS, &CALLS]),
@@ -55,8 +55,8 @@ struct Ran {
     nanos: u64,
 }
 
-/// Two machines on one slot, the first of which is hostile: it has input. Prints when it looks at the vCPU threads, in
-/// hundredths of a second, and their times; twice. A boot that ends before shows neither.
+/// Runs two machines on one slot, the first of which is hostile: it has input. Twice prints the time in
+/// seconds, with hundredths, and the vCPU threads' times. A boot that ends before prints neither.
 fn script(ix: usize, (guest, policy): Pair) -> String {
     let cpus = guest.cpus();
     let (start, seconds) =
@@ -76,7 +76,7 @@ fn script(ix: usize, (guest, policy): Pair) -> String {
     )
 }
 
-/// A look: the time in nanoseconds, and the threads in the order in which they were started.
+/// Parses a sample: the time in nanoseconds, and the threads in the order of their start.
 fn look(lines: &str) -> anyhow::Result<(u64, Vec<Ran>)> {
     let (first, rest) = lines.split_once('\n').context("no lines")?;
     let hundredths: u64 = first.replace('.', "").parse().with_context(|| first.to_owned())?;
@@ -89,8 +89,8 @@ fn look(lines: &str) -> anyhow::Result<(u64, Vec<Ran>)> {
     Ok((hundredths * 10_000_000, all))
 }
 
-/// The honest machine's part of the slot, of what each vCPU would have in equal parts: its first vCPU comes after the
-/// `hostile` ones of the other machine, and no further one runs.
+/// Returns the honest machine's time on the slot, relative to equal parts for all vCPUs. Its first vCPU
+/// follows the `hostile` ones of the other machine, and its further vCPUs do not run.
 fn share(printed: &str, hostile: u32) -> anyhow::Result<f64> {
     let looks: Vec<&str> = printed.split("at ").skip(1).collect();
     let [before, after] = looks[..] else { bail!("not two looks: {printed}") };
@@ -104,8 +104,8 @@ fn share(printed: &str, hostile: u32) -> anyhow::Result<f64> {
     Ok(had as f64 * f64::from(hostile + 1) / whole as f64)
 }
 
-/// Checks all pairs. A pair that misses the share is tried again with the others that do: other work of the machine takes
-/// some of it now and then.
+/// Checks all pairs. Pairs that miss the share are tried again together, because other load on the machine
+/// takes some of it now and then.
 fn check(pairs: &[Pair]) -> anyhow::Result<()> {
     println!("\n{:<28} {:<18} share of the other", "guest", "policy");
     let mut missed = pairs.to_vec();
@@ -118,8 +118,8 @@ fn check(pairs: &[Pair]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the pairs one after the other in one emulated host, with a line of a table for each, and returns those that
-/// missed the share.
+/// Runs the pairs one after the other in one emulated host, and prints a table row for each. Returns the
+/// pairs that missed the share.
 fn run(pairs: &[Pair]) -> anyhow::Result<Vec<Pair>> {
     let folder = files::scratch()?;
     let put = |name: &str, bytes: &[u8]| {
@@ -135,7 +135,7 @@ fn run(pairs: &[Pair]) -> anyhow::Result<Vec<Pair>> {
     let text = String::from_utf8_lossy(&ran.stdout).into_owned();
     let all: Vec<&str> = text.split("status ").collect();
     ensure!(all.len() == pairs.len() + 1, "{}", ran.show());
-    // What follows each is the status of its end, by SIGTERM.
+    // Each boot's output is followed by its exit status after SIGTERM.
     let ends = all[1..].iter().all(|rest| rest.starts_with("143"));
     ensure!(ends, "{}", ran.show());
     let mut missed = Vec::new();

@@ -1,4 +1,4 @@
-//! `cgroups`: control groups of the vCPUs' threads, in the emulated host, and what refuses them.
+//! `cgroups`: control groups of vCPU threads in the emulated host, and the reasons to reject them.
 
 use std::process;
 
@@ -20,7 +20,7 @@ tests![
     a_cell_that_was_frozen_within_its_window_is_measured_again,
 ];
 
-/// A control group of the test's own; removed in the end, when no process is in it.
+/// A control group of a test; removed on drop if no process is in it.
 pub(super) struct Group(PathBuf);
 
 impl Drop for Group {
@@ -29,8 +29,8 @@ impl Drop for Group {
     }
 }
 
-/// A new group with this file, of whichever version is here: the folder of a hierarchy, its file, and what is written
-/// to it.
+/// Creates a group with this file, in cgroup v1 or v2. Each place is the folder of a hierarchy, a file, and
+/// the text to write.
 pub(super) fn group(name: &str, places: &[(&str, &str, &str)]) -> anyhow::Result<Group> {
     need_root()?;
     for (mount, file, text) in places {
@@ -45,13 +45,13 @@ pub(super) fn group(name: &str, places: &[(&str, &str, &str)]) -> anyhow::Result
 }
 
 impl Group {
-    /// The shell's command that enters it.
+    /// Returns the shell command that enters it.
     pub(super) fn enter(&self) -> String {
         format!("echo 0 > {}", self.0.join("cgroup.procs").display())
     }
 }
 
-/// Only the host's memory was looked at.
+/// Regression: only the host's memory was checked.
 fn a_limit_of_memory_counts() -> anyhow::Result<()> {
     let limits = [("memory", "memory.limit_in_bytes", "256M"), ("", "memory.max", "256M")];
     let group = group("memory", &limits)?;
@@ -60,7 +60,7 @@ fn a_limit_of_memory_counts() -> anyhow::Result<()> {
     ran.one_line(&["--mem 12 GiB: this control group allows", "will be killed"]).map(drop)
 }
 
-/// Regression (G11): under the host's scheduler, the figure of a window in which a CPU was taken away had no mark.
+/// Regression (G11): under the host's scheduler, a window's figure had no mark if a CPU was taken away.
 fn a_cpu_that_a_cpuset_takes_away_is_marked_under_every_policy() -> anyhow::Result<()> {
     need_kvm()?;
     let group = group("cpuset", &[("cpuset", "cpuset.cpus", ""), ("", "cpuset.cpus", "")])?;
@@ -85,7 +85,7 @@ fn a_cpu_that_a_cpuset_takes_away_is_marked_under_every_policy() -> anyhow::Resu
         thread::sleep(Duration::from_millis(700));
         put("cpuset.cpus", &first.to_string())?;
         let ran = compare.wait()?;
-        // A cell that cannot go on without its CPU fails, which is a word, too.
+        // A cell that cannot continue without its CPU fails, which is a report, too.
         let is_marked = ran.text()?.contains("CPUs were taken away") || ran.status()? != 0;
         ensure!(is_marked, "{policy}: no mark\n{}", ran.show());
         ensure!(policy != "host" || ran.status()? == 0, "{}", ran.show());
@@ -93,7 +93,7 @@ fn a_cpu_that_a_cpuset_takes_away_is_marked_under_every_policy() -> anyhow::Resu
     Ok(())
 }
 
-/// A stop that ends before its window does makes that no longer than asked.
+/// A stop that ends within the window does not make the window longer than requested.
 fn a_cell_that_was_frozen_within_its_window_is_measured_again() -> anyhow::Result<()> {
     need_kvm()?;
     let (group, file, [freeze, thaw]) = match group("freezer", &[("freezer", "freezer.state", "")])
@@ -120,8 +120,8 @@ fn a_cell_that_was_frozen_within_its_window_is_measured_again() -> anyhow::Resul
     Ok(())
 }
 
-/// Regression: the figures of a run whose group was stopped for half of each period had no note; then (G12) it was one line
-/// on stderr, and no table, page, brief or `doctor` had it.
+/// Regression: the figures of a run whose group was stopped for half of each period had no note. Later (G12)
+/// the note was one line on stderr, absent from every table, page, brief and `doctor`.
 fn a_quota_of_cpu_time_is_told() -> anyhow::Result<()> {
     need_kvm()?;
     let group =
@@ -148,7 +148,7 @@ fn a_quota_of_cpu_time_is_told() -> anyhow::Result<()> {
     let table = pvticket(["compare", "--resume"]).args([&dir]).run()?.exits(0)?;
     ensure!(flat(table.text()?).contains("A CPU quota allows 0.50 of the "), "{}", table.show());
     for words in [&["doctor"][..], &["doctor", "--brief"]] {
-        // Its status is about what can run here.
+        // Its exit status depends on the host.
         let doctor = pvticket(words).behind(&enter).run()?;
         let text = doctor.text()?;
         ensure!(text.contains("quota") && text.contains("0.50"), "{}", doctor.show());
@@ -158,7 +158,7 @@ fn a_quota_of_cpu_time_is_told() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A spec of VMs of one vCPU each, all on one slot.
+/// A spec of VMs with one vCPU each, all on one slot.
 fn spec(host: &str, vms: u32, cgroups: &str) -> String {
     format!(
         "host = \"{host}\"\nlocks = \"ticket\"\nvcpus = 1\nslots = 1\nvms = {vms}\n\
@@ -166,7 +166,7 @@ fn spec(host: &str, vms: u32, cgroups: &str) -> String {
     )
 }
 
-/// The share of the window that each VM ran, by what the host's kernel counted.
+/// Returns the share of the window that each VM ran, by the host kernel's counts.
 fn shares(cell: &Value) -> anyhow::Result<Vec<f64>> {
     let vms = cell["figures"]["host"].as_array().with_context(|| cell.to_string())?;
     let share = |vm: &Value| {
@@ -176,8 +176,8 @@ fn shares(cell: &Value) -> anyhow::Result<Vec<f64>> {
     vms.iter().map(|vm| share(vm).with_context(|| cell.to_string())).collect()
 }
 
-/// What schedstat says of the threads is no part of the groups: weights of 1 to 4 give shares of 1 to
-/// 4, and a quota of a fifth gives a fifth.
+/// The threads' schedstat is independent of the groups: weights of 1 to 4 give shares of 1 to 4, and a quota
+/// of a fifth gives a fifth.
 fn groups_share_out_the_cpu_as_they_are_told() -> anyhow::Result<()> {
     let layouts = [
         "none",
@@ -208,7 +208,7 @@ fn groups_share_out_the_cpu_as_they_are_told() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A run on the emulated host's own KVM, in a group that is delegated to it.
+/// A run on the emulated host's own KVM, in a group delegated to it.
 fn groups_are_gone_when_a_run_has_ended() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let text = spec("direct", 2, "\"none\", \"nested:weights=100/400\"");

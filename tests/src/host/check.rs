@@ -1,4 +1,4 @@
-//! `pvticket check`: verdicts about a kernel, as KTAP, and as exit statuses for `git bisect run`.
+//! `pvticket check`: verdicts on a kernel, as KTAP, and as exit statuses for `git bisect run`.
 
 use crate::prelude::*;
 
@@ -17,7 +17,7 @@ tests![
     what_cannot_be_checked_is_refused,
 ];
 
-/// The tests of a kernel's output: name, and `ok`, `not ok` or `skipped`. Fails unless it is KTAP version 1.
+/// Returns the tests in KTAP version 1: name, and `ok`, `not ok` or `skipped`. Fails for other output.
 fn ktap(text: &str) -> anyhow::Result<Vec<(String, &'static str)>> {
     let mut lines = text.lines();
     ensure!(lines.next() == Some("KTAP version 1"), "no version: {text}");
@@ -64,13 +64,13 @@ fn a_kernel_passes_every_test() -> anyhow::Result<()> {
     ensure!(all.len() == 15 && all.iter().all(|(_, verdict)| *verdict == "ok"), "{}", ran.show());
     let kept = files::json(&json)?;
     ensure!(kept["format"] == "pvticket-check-1", "{kept:#}");
-    // The same kernel against itself, where it was far faster.
+    // The same kernel compared with itself, with a far faster reference.
     let mut faster = kept;
     let each = faster["rates"].as_array_mut().context("no rates")?;
     for rates in each.iter_mut().flat_map(|rates| rates["rates"].as_array_mut()).flatten() {
         *rates = (rates.as_f64().context("a rate")? * 1e4 + 1e9).into();
     }
-    // However busy this host is, it does not take locks away.
+    // A missing lock fails, however busy this host is.
     let gone = json!({"locks": "other", "overcommit": 1, "rates": [1.0]});
     faster["rates"].as_array_mut().context("no rates")?.push(gone);
     fs::write(&json, faster.to_string())?;
@@ -78,8 +78,8 @@ fn a_kernel_passes_every_test() -> anyhow::Result<()> {
     let ran = check(&kernel, &words).args([&json]).run()?.exits(1)?;
     ensure!(verdict(&ran, "throughput_1x")? == "not ok", "{}", ran.show());
     ran.shows(&["is slower than"])?;
-    ran.shows(&["has no other locks any more"])?;
-    // A reference of another host is not compared.
+    ran.shows(&["no longer has other locks"])?;
+    // A reference from another host is not compared.
     faster["host"] = "Another CPU".into();
     fs::write(&json, faster.to_string())?;
     let ran = check(&kernel, &words).args([&json]).run()?.exits(125)?;
@@ -87,7 +87,7 @@ fn a_kernel_passes_every_test() -> anyhow::Result<()> {
     ran.shows(&["measured on another host: Another CPU"])
 }
 
-/// Our kernel with another text for one that it prints at its boot, as a warning.
+/// Returns our kernel with this text as a warning, in place of a message that it prints at boot.
 fn reporting(text: &str) -> anyhow::Result<Vec<u8>> {
     const LINE: &[u8] = b"\x016%s hash table entries: %ld (order: %d, %lu bytes, %s)\n\0";
     let mut kernel = fs::read(files::cached(files::BUILT_KERNEL)?)?;
@@ -100,7 +100,7 @@ fn reporting(text: &str) -> anyhow::Result<Vec<u8>> {
     Ok(kernel)
 }
 
-/// Stops the children of a process, theirs, and so on, for three seconds: their host stands still.
+/// Stops all descendants of a process for three seconds, as if their host stalled.
 fn freeze(process: Pid) -> anyhow::Result<()> {
     let mut all = children(process);
     let mut next = 0;
@@ -122,7 +122,7 @@ fn a_report_of_the_kernel_fails_its_boot() -> anyhow::Result<()> {
     let ran = check(&file, &words).args([&json]).run()?.exits(1)?;
     ensure!(verdict(&ran, "boot")? == "not ok", "{}", ran.show());
     ran.shows(&["the kernel reports: WARNING: k/l.c:9"])?;
-    // By the user's path, also in the emulated host.
+    // The path is the user's, also in the emulated host.
     let path = std::path::absolute(&file)?;
     let kept = files::json(&json)?;
     ensure!(kept["kernel"]["path"] == path.display().to_string(), "{kept:#}");
@@ -132,7 +132,7 @@ fn a_report_of_the_kernel_fails_its_boot() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// For three of four seconds, in every repetition of the test.
+/// Stopped for three of four seconds, in every repetition of the test.
 fn a_host_that_stands_still_fails_no_kernel() -> anyhow::Result<()> {
     let kernel = files::cached(files::BUILT_KERNEL)?;
     let mut running = pvticket(["check", "--quick", "--only", "progress", "--kernel"])
@@ -169,7 +169,7 @@ fn a_stock_kernel_is_tested_by_what_it_has() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Our kernel with a defect: this function returns at once.
+/// Returns our kernel with a defect: this function returns at once.
 fn without(function: &str) -> anyhow::Result<Vec<u8>> {
     const RETURN: u8 = 0xc3;
     let mut kernel = fs::read(files::cached(files::BUILT_KERNEL)?)?;
@@ -182,7 +182,7 @@ fn without(function: &str) -> anyhow::Result<Vec<u8>> {
     Ok(kernel)
 }
 
-/// Where an ELF file has the byte that is loaded to this address (elf(5), Phdr).
+/// Returns the offset of the byte that an ELF file loads to this address (elf(5), Phdr).
 fn file_offset(elf: &[u8], address: u64) -> Option<usize> {
     const LOAD: u64 = 1;
     let number = |at: usize, size: usize| {
@@ -199,7 +199,7 @@ fn file_offset(elf: &[u8], address: u64) -> Option<usize> {
     })
 }
 
-/// A source tree whose kernel is the file that `lock.c` names, in a folder beside it.
+/// Makes a source tree whose kernel is the file next to it that `lock.c` names.
 fn tree() -> anyhow::Result<TempDir> {
     let folder = files::scratch()?;
     fs::create_dir_all(folder.path().join("tree/arch/x86"))?;
@@ -209,8 +209,8 @@ fn tree() -> anyhow::Result<TempDir> {
     Ok(folder)
 }
 
-/// A history of twenty commits: two do not build, one does not boot, six have an unrelated warning, and from
-/// the thirteenth on no waiter is kicked.
+/// A history of twenty commits: two do not build, one does not boot, five have an unrelated warning, and
+/// from the thirteenth on no waiter is kicked.
 struct History {
     tree: PathBuf,
     commits: Vec<String>,
@@ -251,7 +251,7 @@ impl History {
         self.program(words).run()
     }
 
-    /// Bisects it on a host that stands still twice.
+    /// Bisects it on a host that stalls twice.
     fn bisect(&self) -> anyhow::Result<()> {
         self.git(&["bisect", "reset"])?.exits(0)?;
         self.git(&["bisect", "start", &self.commits[19], &self.commits[0]])?.exits(0)?;
@@ -285,7 +285,7 @@ fn a_defect_between_twenty_commits_is_found() -> anyhow::Result<()> {
     (0..by_form(1, 10)).try_for_each(|_| history.bisect())
 }
 
-/// Who does not get the lock at once does not wait for it.
+/// A CPU that does not get the lock at once does not wait for it.
 fn a_lock_that_does_not_exclude_fails() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let file = folder.path().join("vmlinux");
@@ -295,7 +295,7 @@ fn a_lock_that_does_not_exclude_fails() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With status 143, at which git ends a bisection.
+/// Ends with status 143, at which git ends a bisection.
 fn a_signal_ends_a_check_and_its_guest() -> anyhow::Result<()> {
     let kernel = files::cached(files::BUILT_KERNEL)?;
     let mut running = check(&kernel, &["--only", "hot_unplug"]).start()?;
@@ -313,7 +313,7 @@ fn two_kernels_are_compared() -> anyhow::Result<()> {
     let ran = compare.run()?.exits(0)?;
     let rows: Vec<&str> = ran.text()?.lines().collect();
     ensure!(rows[0] == first && rows.len() >= 8, "{}", ran.show());
-    // Behind them a line if the host took time from some boots.
+    // A line follows if the host took time from some boots.
     for (row, start) in rows[4..].iter().zip([
         "native      1x",
         "native      2x",
@@ -344,7 +344,7 @@ fn a_tree_that_does_not_build_says_nothing() -> anyhow::Result<()> {
     ran.complains(&["there is no", "arch/x86/boot/bzImage: build it"]).map(drop)
 }
 
-/// Where kbuild puts it, and no older one of the tree. (Neither file is a kernel, so none boots.)
+/// Kbuild's output is tested, not an older kernel of the tree. (Neither file is a kernel, so none boots.)
 fn the_kernel_that_make_has_built_is_tested() -> anyhow::Result<()> {
     let folder = tree()?;
     let [tree, out] = ["tree", "out"].map(|name| folder.path().join(name));
@@ -359,16 +359,16 @@ fn the_kernel_that_make_has_built_is_tested() -> anyhow::Result<()> {
     let by_variable = || check(&tree, &[]).env("KBUILD_OUTPUT", &out).without("MAKEFLAGS");
     by_variable().run()?.exits(125)?.complains(&[&built])?;
     fs::write(tree.join("Makefile"), "bzImage:\n")?;
-    by_variable().run()?.exits(125)?.complains(&["make has not made", &built])?;
+    by_variable().run()?.exits(125)?.complains(&["make did not create", &built])?;
     let ran = check(&tree, &[]).without("MAKEFLAGS").without("KBUILD_OUTPUT").run()?.exits(125)?;
-    ran.complains(&["make has not made", "name the kernel with --kernel"]).map(drop)
+    ran.complains(&["make did not create", "specify the kernel with --kernel"]).map(drop)
 }
 
 fn what_cannot_be_checked_is_refused() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    check(folder.path(), &[]).run()?.fails(2, &["not a kernel's source tree"])?;
+    check(folder.path(), &[]).run()?.fails(2, &["not a kernel source tree"])?;
     let kernel = files::cached(files::BUILT_KERNEL)?;
-    check(&kernel, &["--only", "sausage"]).run()?.fails(2, &["no test 'sausage'", "hot_unplug"])?;
+    check(&kernel, &["--only", "sausage"]).run()?.fails(2, &["unknown test 'sausage'", "hot_unplug"])?;
     fs::write(folder.path().join("json"), "{}")?;
     let against = check(&kernel, &["--against"]).args([folder.path().join("json")]);
     against.run()?.fails(2, &["not a result of pvticket check"]).map(drop)

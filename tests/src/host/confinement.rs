@@ -1,4 +1,4 @@
-//! What the threads of a running machine may do.
+//! Confinement of a running machine's threads.
 
 use confine::{Class, Support};
 use rustix::process::geteuid;
@@ -31,10 +31,10 @@ pub mod emulated {
     ];
 }
 
-/// What /proc says of a confined thread.
+/// Lines of a confined thread's status in /proc.
 const CONFINED: [&str; 3] = ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"];
 
-/// The threads of a process by name: are those of this name confined?
+/// Returns the names of a process's threads, and whether all threads of each name are confined.
 fn threads(process: Pid) -> BTreeMap<String, bool> {
     let mut threads = BTreeMap::new();
     for task in process::threads(process) {
@@ -42,14 +42,14 @@ fn threads(process: Pid) -> BTreeMap<String, bool> {
         // The thread may have ended.
         let (Ok(name), Ok(status)) = (name, status) else { continue };
         let is_confined = CONFINED.iter().all(|line| status.lines().any(|found| found == *line));
-        // Two threads of one name: both have to be.
+        // Both threads of one name have to be confined.
         *threads.entry(name.trim().into()).or_insert(true) &= is_confined;
     }
     threads
 }
 
-/// Waits until the process has threads of these names, which they give themselves when they first run; all its threads are
-/// confined.
+/// Waits until the process has threads of these names, which threads set when they first run. Checks that all
+/// its threads are confined.
 fn are_confined(running: &mut Running, process: Pid, names: &[&str]) -> anyhow::Result<()> {
     let what = format!("threads {}", names.join(", "));
     running.wait_until(&what, || {
@@ -61,7 +61,7 @@ fn are_confined(running: &mut Running, process: Pid, names: &[&str]) -> anyhow::
     Ok(())
 }
 
-/// `boot` with these options of a guest that says that it is up and then spins, once it has said so.
+/// Boots a guest that prints `up` and then spins, with these options; returns once it has printed that.
 pub(super) fn spinning(
     folder: &TempDir,
     front: Program,
@@ -88,7 +88,7 @@ fn every_thread_of_a_plain_user_is_confined() -> anyhow::Result<()> {
     if !geteuid().is_root() {
         return skip("only root can become another user");
     }
-    // A device node of the test's own, which that user may open.
+    // A device node of the test, which that user may open.
     const SCRIPT: &str = "mknod -m 666 \"$0/kvm\" c 10 232 && mount --bind \"$0/kvm\" /dev/kvm && \
         cp \"$1\" \"$0/pvticket\" && chmod 755 \"$0\" \"$0/pvticket\" && folder=$0 && shift && \
         exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$folder/pvticket\" \"$@\"";
@@ -98,7 +98,7 @@ fn every_thread_of_a_plain_user_is_confined() -> anyhow::Result<()> {
     })
 }
 
-/// Has the process this file open? What was closed leaves its number to what is opened next.
+/// Whether the process has this file open. Compares files: the numbers of closed descriptors are reused.
 pub(super) fn has_open(process: Pid, file: &Path) -> bool {
     let open = fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero()));
     let mut files =
@@ -126,17 +126,17 @@ fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
     running.wait().map(drop)
 }
 
-/// The first version of Landlock that limits signals.
+/// The first version of Landlock that restricts signals.
 const LANDLOCK_OF_SIGNALS: u32 = 6;
 
-/// What an intruder tries from a vCPU thread, and what stops it without the filter of system calls; of signals, on kernels whose
-/// Landlock limits them.
+/// Attempts of an intruder on a vCPU thread, and the error without the system call filter. `signal` fails
+/// only on kernels whose Landlock restricts signals.
 const DEEDS: [(&str, &str); 7] = [
     ("read", "Permission denied"),
     ("write", "Permission denied"),
     ("connect", "Permission denied"),
     ("execute", "Permission denied"),
-    // Landlock: a process outside has fewer limits.
+    // Landlock: a process outside has fewer restrictions.
     ("trace", "Operation not permitted"),
     ("signal", "Operation not permitted"),
     ("root", "Operation not permitted"),
@@ -166,7 +166,7 @@ fn a_forbidden_call_is_named_in_one_line() -> anyhow::Result<()> {
                 ended (PVTICKET_SECCOMP)\n";
     let ran = pvticket(["drill", "read"]).without(confine::VARIABLE).run()?.exits(159)?;
     ensure!(ran.errors() == line, "{}", ran.show());
-    // The call is made all the same, and Landlock has the last word.
+    // The call is made nevertheless, and Landlock denies it.
     let ran = pvticket(["drill", "read"]).env(confine::VARIABLE, "log").run()?.exits(1)?;
     let parts = ["called openat, which is not on its list; it goes on", "Permission denied"];
     ran.complains(&parts).map(drop)
@@ -182,7 +182,7 @@ fn what_each_class_may_call_is_printed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Restoring the terminal takes no call that is not on a vCPU's list: the process ends by the signal, not by SIGSYS.
+/// Restoring the terminal makes no call outside a vCPU's list: the process ends by the signal, not by SIGSYS.
 fn a_fatal_signal_to_a_vcpu_restores_the_terminal() -> anyhow::Result<()> {
     let terminal = Terminal::open()?;
     let ran = terminal.start(pvticket(["drill", "abort"]))?.wait()?;
@@ -194,12 +194,12 @@ fn a_fatal_signal_to_a_vcpu_restores_the_terminal() -> anyhow::Result<()> {
 fn the_emulator_is_confined() -> anyhow::Result<()> {
     let script = "echo up $PVTICKET_SECCOMP; sleep 600";
     let mut running = shell(&[], script).env(confine::VARIABLE, "log").start()?;
-    // Regression: programs there had `kill`, whatever the variable said here.
+    // Regression: programs there had `kill`, regardless of the variable here.
     running.wait_for_stdout("up log")?;
     let emulator = children(running.pid()).pop().context("no emulator")?;
     let threads = threads(emulator);
     ensure!(!threads.is_empty() && threads.values().all(|is_confined| *is_confined), "{threads:?}");
-    // The emulator's standard streams, its sockets and its own: nothing of ours, which the test's pipes would be.
+    // The emulator has only its own descriptors, streams, sockets and pipes open, none of our files.
     for descriptor in fs::read_dir(format!("/proc/{}/fd", emulator.as_raw_nonzero()))? {
         let target = fs::read_link(descriptor?.path())?;
         let target = target.display().to_string();
@@ -210,8 +210,8 @@ fn the_emulator_is_confined() -> anyhow::Result<()> {
     running.wait()?.exits(143).map(drop)
 }
 
-/// A command in the emulated host with a 7.x kernel, and what /proc there says of the threads of all its
-/// processes that have vCPUs, once there are threads of these names: name, and the lines of [`CONFINED`].
+/// Runs a command in the emulated host with a 7.x kernel. Once threads of these names exist, returns the
+/// threads of all processes that have vCPUs: name, and the lines in /proc to compare with [`CONFINED`].
 fn threads_under_a_scheduler(
     command: &str,
     names: &[&str],
@@ -237,7 +237,7 @@ fn threads_under_a_scheduler(
     Ok(threads)
 }
 
-/// All threads are confined, and some have these names.
+/// Checks that all threads are confined and that threads of these names exist.
 fn are_confined_there(command: &str, names: &[&str]) -> anyhow::Result<()> {
     let threads = threads_under_a_scheduler(command, names)?;
     ensure!(names.iter().all(|name| threads.contains_key(*name)), "{threads:?}");

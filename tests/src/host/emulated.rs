@@ -1,5 +1,5 @@
-//! `--host emulated` end to end: one command, one exit status, and a freeze of the emulator is
-//! never reported as the guest's failure.
+//! `--host emulated` end to end: one command, one exit status, and a freeze of the emulator is never reported
+//! as the guest's failure.
 
 use std::ffi::OsString;
 
@@ -23,7 +23,7 @@ tests![
     a_kernel_of_300_megabytes => Long("15 s: its copies in an emulated machine"),
 ];
 
-/// The cells that have ended are kept, and the run can be resumed.
+/// Completed cells are kept, and the run can be resumed.
 fn a_signal_ends_a_run_in_the_emulated_host() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let spec = "vcpus = 2\npolicies = [\"rr\"]\nlocks = [\"ticket\", \"pv-ticket\"]\n\
@@ -38,7 +38,7 @@ fn a_signal_ends_a_run_in_the_emulated_host() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A shell script in the emulated host, with these options of `emulate`; `BUSYBOX` stands for its path.
+/// Runs a shell script in the emulated host with these options of `emulate`; `BUSYBOX` stands for its path.
 pub fn shell(options: &[&str], script: &str) -> Program {
     shell_with(options.iter().copied(), script)
 }
@@ -49,17 +49,17 @@ pub fn shell_with(options: impl IntoIterator<Item = impl Into<OsString>>, script
     pvticket(["emulate"]).args(options).args(["--", BUSYBOX, "sh", "-c", &script])
 }
 
-/// An option of `emulate` that takes this file along to `/in`.
+/// Returns an option of `emulate` that copies this file to `/in`.
 pub fn take_along(file: &Path, name: &str) -> String {
     format!("--in={}:/in/{name}", file.display())
 }
 
-/// On a host kernel with sched_ext.
+/// [`shell`] on a host kernel with sched_ext.
 pub fn shell_7(script: &str) -> Program {
     shell(&["--host-kernel", "7"], script)
 }
 
-/// A shell script in the emulated host, where `file` is `/spec.toml`.
+/// Runs a shell script in the emulated host, where `file` is `/spec.toml`.
 pub fn script_with_spec(file: PathBuf, script: &str) -> Program {
     shell(&["--in", &format!("{}:/spec.toml", file.display())], script)
 }
@@ -72,7 +72,7 @@ pub fn need_kernel_7() -> anyhow::Result<()> {
     }
 }
 
-/// `--host-kernel` overrides PVTICKET_HOST_KERNEL, which a run of the tests may have set.
+/// `--host-kernel` overrides PVTICKET_HOST_KERNEL, which may be set for the tests.
 fn the_option_selects_the_host_kernel() -> anyhow::Result<()> {
     need_kernel_7()?;
     for (kernel, has_sched_ext) in [("6.1", false), ("7", true)] {
@@ -91,8 +91,8 @@ fn the_option_selects_the_host_kernel() -> anyhow::Result<()> {
 /// The message after a freeze.
 const FROZE: &str = "the emulated host froze";
 
-/// Regression: the end of the input arrived while the shell edited its line, and the program that the shell started
-/// read it as text: 7 to 11 bytes, not 6, in five of seven boots.
+/// Regression: the end of the input arrived while the shell edited its line, and the program started by the
+/// shell read it as text: 7 to 11 bytes instead of 6, in five of seven boots.
 fn a_program_of_the_shell_reads_its_input_unchanged() -> anyhow::Result<()> {
     let script = b"wc -c > /count; echo read $(cat /count)\nhello\n".to_vec();
     let ran = Boot::on("emulated").with("--cpus 2").input(Input::Bytes(script)).run()?.exits(0)?;
@@ -113,8 +113,7 @@ fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Injects faults into the emulated host; a freeze is noticed after 3 seconds, before the command
-/// ends.
+/// Injects faults into the emulated host. A freeze is noticed after 3 seconds, before the command ends.
 fn faulty(faults: &str, restarts: u32) -> Program {
     Boot::on("emulated")
         .with("--cpus 1")
@@ -156,7 +155,7 @@ fn sigterm_ends_the_emulated_host() -> anyhow::Result<()> {
     let mut running = boot.start()?;
     running.wait_for_stdout("up\n")?;
     running.signal(Signal::TERM)?;
-    // This waits for the end of the output, too: a process left behind would hold it open.
+    // This also waits for the end of the output, which a process left behind would hold open.
     running.wait()?.exits(143).map(drop)
 }
 
@@ -205,8 +204,8 @@ fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
     ran.shows(&["pv-ticket"])
 }
 
-/// Regression: a kernel with its debugging information filled the emulated host's RAM disk, and the boot failed for
-/// lack of other files.
+/// Regression: a kernel with debugging information filled the emulated host's RAM disk, and the boot failed
+/// for lack of other files.
 fn a_kernel_of_300_megabytes() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let large = folder.path().join("vmlinux");

@@ -1,5 +1,5 @@
-//! Ways in which a guest ends, by what any device sees of it, and limits of the process: each ends in a stated status, in one
-//! line of the product's if it is a failure, and leaves nothing behind.
+//! Ends of a guest, by each device that notices one, and limits of the process: each has a stated exit
+//! status, prints one line of the product on failure, and leaves nothing behind.
 
 use crate::{host::tiny, prelude::*, rows};
 
@@ -13,13 +13,13 @@ kvm::tests![
 /// `cli; hlt; jmp` back to the `hlt`.
 const HALT: &[u8] = &[0xfa, 0xf4, 0xeb, 0xfd];
 
-/// `mov dx, port; mov al, value; out dx, al`, and no end.
+/// `mov dx, port; mov al, value; out dx, al`, then spins.
 fn out_byte(port: u16, value: u8) -> Vec<u8> {
     let [low, high] = port.to_le_bytes();
     [&[0x66, 0xba, low, high, 0xb0, value, 0xee][..], code::SPIN].concat()
 }
 
-/// The end, the guest's code, the status, and what a line says; empty: there is none.
+/// The end, the guest's code, the status, and a part of the line; empty for no line.
 type Row = (&'static str, Vec<u8>, i32, &'static str);
 
 fn rows() -> Vec<Row> {
@@ -80,8 +80,8 @@ fn a_guest_that_panics_and_goes_on_is_said() -> anyhow::Result<()> {
     running.wait()?.exits(143).map(drop)
 }
 
-/// Limits of setrlimit(2) as the shell sets them. Some of them are no matter to some commands. With a stack of
-/// 16 KiB and an environment of 5 KiB, the system's loader crashes before any program's first instruction.
+/// Limits of setrlimit(2) as the shell sets them. Some do not matter to some commands. With a stack of 16 KiB
+/// and an environment of 5 KiB, the system's loader crashes before any program's first instruction.
 const LIMITS: [&str; 15] = [
     "ulimit -f 0",
     "ulimit -f 1",
@@ -100,7 +100,7 @@ const LIMITS: [&str; 15] = [
     "prlimit --nofile=12 --pid $$",
 ];
 
-/// A command with its arguments, in a directory with a run.
+/// Returns commands with their arguments, in a directory with a run.
 fn commands(folder: &TempDir) -> anyhow::Result<Vec<Program>> {
     let short = "--host direct --vcpus 2 --runs 1 --seconds 0.05 --policy host,rr";
     let compare = pvticket(["compare"]).args(short.split(' '));
@@ -132,11 +132,11 @@ fn every_limit_ends_every_command_in_one_line() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// No signal; a line of the product's if it failed; and nothing is left that no line names.
+/// No signal; a line of the product if it failed; and nothing left behind except what a line names.
 fn ends_in_one_line(ran: &Ran, place: &TempDir) -> anyhow::Result<()> {
     let (status, errors) = (ran.status()?, ran.errors());
     ensure!(status <= 125, "status {status}");
-    // A run goes on after a cell, which its line names.
+    // A run continues after a failed cell, which its line names.
     let is_one = |line: &str| line.starts_with("pvticket: ") || line.contains(": cannot ");
     ensure!(status == 0 || errors.lines().any(is_one), "no line");
     for entry in fs::read_dir(place.path())? {
@@ -147,7 +147,7 @@ fn ends_in_one_line(ran: &Ran, place: &TempDir) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A shell's boot sets its terminal to raw mode.
+/// A boot with a shell sets its terminal to raw mode.
 fn a_limit_gives_the_terminal_back() -> anyhow::Result<()> {
     for limit in ["ulimit -f 0", "ulimit -t 2"] {
         let folder = files::scratch()?;

@@ -1,5 +1,5 @@
-//! Figures that can be obtained in a second way: what one part of the product counts, another
-//! measures or records. Each tolerance says what it allows for.
+//! Figures that can be obtained in two ways: one part of the product counts them, another part measures or
+//! records them. Comments give the reason for each tolerance.
 
 use crate::{
     prelude::*,
@@ -14,17 +14,17 @@ kvm::tests![
     a_vmm_alone_is_small,
 ];
 
-/// How long a holder is kept off on purpose.
+/// Time for which a holder is kept off on purpose.
 const HOLD_NS: u64 = 10_000_000;
 
-/// A comparison of native and PV locks with one run each, on two vCPUs with a slot each: all preemptions are made by
-/// the policy.
+/// Compares native and PV locks, one run each, on two vCPUs with a slot each: the policy makes all
+/// preemptions.
 fn aim(options: &str) -> anyhow::Result<Results> {
     let words = "--guest payload --host direct --runs 1 --latency --vcpus 2 --slots 2";
     Ok(Compared::with(&format!("{words} {options}"))?.results)
 }
 
-/// The row and the run of a backend.
+/// Returns the row and the run of a backend.
 fn row_and_run(results: &Results, backend: &str) -> anyhow::Result<[Value; 2]> {
     let find = |list: Vec<Value>| {
         let mut all = list.into_iter();
@@ -33,9 +33,10 @@ fn row_and_run(results: &Results, backend: &str) -> anyhow::Result<[Value; 2]> {
     Ok([find(results.levels()?.concat())?, find(results.runs()?)?])
 }
 
-/// The policy's own hits, the account's LHP count, and the rate in the table. The first two cover the whole run and the
-/// same preemptions: no tolerance. The rate is of the window, which the account reads a moment after the guest's seconds
-/// at either end: on a busy host these moments may differ by some milliseconds.
+/// Compares the policy's hits, the account's LHP count, and the rate in the table. The first two cover the
+/// whole run and the same preemptions, so they have no tolerance. The rate covers the window, which the
+/// account reads a moment after the guest's seconds at either end. On a busy host these moments may differ by
+/// some milliseconds.
 fn holders_that_were_aimed_at_are_those_counted() -> anyhow::Result<()> {
     let results = aim("--policy lhp:50,4ms --seconds 1")?;
     for backend in ["off", "vmm"] {
@@ -52,19 +53,18 @@ fn holders_that_were_aimed_at_are_those_counted() -> anyhow::Result<()> {
         let off = (rate * seconds - lhp as f64).abs();
         expect_usually!(off <= 0.05 * lhp as f64, "{rate}/s, {lhp} in {seconds} s: {row}");
         ensure!(lhp <= aimed, "more in a part than in the whole: {run}");
-        // At exponentially distributed times, so less regular than the mean says: were holds without
-        // length, 50 in one second would have a standard deviation of 7. Six of these are exceeded
-        // once in 10^7 runs.
+        // The times are exponentially distributed, so less regular than the mean suggests. If holds had no
+        // length, 50 in one second would have a standard deviation of 7. Six of these are exceeded once in
+        // 10^7 runs.
         let most = 50.0 * seconds + 6.0 * (50.0 * seconds).sqrt();
         ensure!(rate * seconds <= most, "{rate} a second: {run}");
     }
     Ok(())
 }
 
-/// Two vCPUs contend for one native lock: while the holder is kept off, the other spins. The
-/// account has that time by the schedule's clock, and the guest's histogram of waits has it by the
-/// TSC. The guest may have waited longer: the host preempts holders too, which the account does not
-/// see.
+/// Two vCPUs contend for one native lock: while the holder is kept off, the other vCPU spins. The account has
+/// that time by the schedule's clock, and the guest's histogram of waits by the TSC. The guest may have
+/// waited longer, because the host preempts holders, too, which the account does not see.
 fn time_spun_in_vain_is_what_the_guest_waited() -> anyhow::Result<()> {
     let results = aim("--policy lhp:20,10ms --seconds 1 --locks ticket")?;
     let [_, run] = &row_and_run(&results, "off")?;
@@ -75,15 +75,15 @@ fn time_spun_in_vain_is_what_the_guest_waited() -> anyhow::Result<()> {
     // On a calm host no other wait is nearly as long.
     let long = waits.filter(|(nanos, _)| *nanos >= HOLD_NS / 2);
     let waited: u64 = long.map(|(nanos, count)| nanos * count).sum();
-    // The histogram gives a wait's bucket, which begins up to a sixteenth below it. At each end of
-    // the window a hold may be counted by one and not by the other.
+    // The histogram gives a wait's bucket, which begins up to a sixteenth below the wait. At each end of the
+    // window a hold may be in only one of the two counts.
     let tolerance = wasted / 16 + 2 * HOLD_NS;
     expect_usually!(wasted <= waited + tolerance, "{wasted} ns wasted, {waited} ns waited: {run}");
     Ok(())
 }
 
-/// One preemption that outlasts the run: the waiter for that holder waits until the end, and its
-/// wait is not among those that ended.
+/// One preemption outlasts the run: the waiter for that holder waits until the end, and its wait is not among
+/// the completed waits.
 fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
     let results = aim("--policy lhp:20,60s --seconds 0.5 --locks ticket")?;
     let [row, run] = &row_and_run(&results, "off")?;
@@ -94,7 +94,7 @@ fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
     // A holder that is preempted before it returns from its call has not ended its wait, either.
     ensure!((1..=2).contains(&count(run, "open_waits")?), "unexpected waits at the end: {run}");
     let found = &row["latencies"];
-    // The wait may have begun in the warm-up; at twenty a second it has begun within the first half.
+    // The wait may have begun in the warm-up. At twenty a second it has begun within the first half.
     expect_usually!(count(found, "max")? > 200_000_000, "{found}");
     expect_usually!(count(&found["by_time"], "p50")? > 200_000_000, "{found}");
     let least = count(&found["by_time"], "p99")?;
@@ -102,11 +102,11 @@ fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The vCPUs of a native lock never sleep: what they do not run, they wait in the host's run queue. The two
-/// times come from the host's scheduler, the window from the clock, and the CPUs are two.
+/// vCPUs of a native lock never sleep: when they do not run, they wait in the host's run queue. Both times
+/// come from the host's scheduler, the window from the clock, and there are two CPUs.
 ///
-/// Tolerance: the scheduler adds to a thread's time at its ticks and to its waits when it gets a CPU, so a
-/// turn and a wait at each end of the window count late: some tens of milliseconds of its second.
+/// Tolerance: the scheduler updates a thread's time at its ticks and its waits when it gets a CPU, so a slice
+/// and a wait at each end of the window count late: some tens of milliseconds in a second.
 fn a_vcpu_that_spins_runs_or_waits_for_a_cpu() -> anyhow::Result<()> {
     let words = "--guest payload --host direct --runs 1 --vms 2 --vcpus 2 --slots 2 --locks ticket --seconds 1";
     let run = Compared::with(words)?.run()?;
@@ -126,7 +126,7 @@ fn a_vcpu_that_spins_runs_or_waits_for_a_cpu() -> anyhow::Result<()> {
             expect_usually!(off < window / 5, "{ran} run and {waited} waited of {window}: {run}");
             expect_usually!(ran > 0 && waited > 0 && count(vcpu, "turns")? > 1, "{run}");
         }
-        // No mainline KVM counts them on x86, and the payload asks for no yield.
+        // No mainline KVM counts them on x86, and the payload requests no yield.
         ensure!(machine["pause_exits"].is_null(), "{machine}");
         ensure!(machine["yields_attempted"].as_u64().unwrap_or(0) == 0, "{machine}");
     }
@@ -135,8 +135,8 @@ fn a_vcpu_that_spins_runs_or_waits_for_a_cpu() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The memory of a lone VMM apart from its guest's, and that of the tenth of ten. The pages of its program count for a
-/// release build only: those of others are larger.
+/// Memory of a lone VMM without its guest's, and of the last of ten. The program's pages are checked for
+/// release builds only, because other builds have larger ones.
 fn a_vmm_alone_is_small() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let file = folder.path().join("json");

@@ -1,29 +1,28 @@
-//! QEMU's bug that corrupts the first CPU of the emulated host, made deterministic: while every CPU
-//! restores FPU state all the time, guests boot on the others
-//! (`guest-kernel-config/host/QEMU-HFLAGS2.md`).
+//! QEMU's bug that corrupts the first CPU of the emulated host, made deterministic: guests boot on the other
+//! CPUs while every CPU keeps restoring FPU state (`guest-kernel-config/host/QEMU-HFLAGS2.md`).
 
 use super::emulated::shell;
 use crate::prelude::*;
 
 tests![
-    // Before the workaround none of 65 boots succeeded on a calm machine, so that one shows it.
+    // Before the workaround none of 65 boots succeeded on a calm machine, so one boot shows the bug.
     a_guest_boots_while_every_cpu_restores_fpu_state: boot_while_every_cpu_restores_fpu_state(1),
     a_guest_exits_while_every_cpu_restores_fpu_state => Long("20 s: 10^5 exits"),
     guests_boot_while_every_cpu_restores_fpu_state: boot_while_every_cpu_restores_fpu_state(10) => Long("a minute: ten boots"),
     a_host_without_a_cpu_to_spare_says_so,
 ];
 
-/// Seconds per boot on a busy machine: one takes 13 alone, and took more than 60 beside a lane of guests and another
-/// emulated host.
+/// Seconds per boot on a busy machine. A boot takes 13 alone, and took more than 60 in parallel with a lane
+/// of guests and another emulated host.
 const PATIENCE: u64 = 180;
 
-/// The guest's exits: it does nothing else, for about 3 s on a calm machine. Before the workaround
+/// Number of the guest's exits. It does nothing else, for about 3 s on a calm machine. Before the workaround
 /// the guest or the emulated host died within the first second.
 const EXITS: u32 = 100_000;
 
 pub const BUSYBOX: &str = "/in/cache/busybox/busybox";
 
-/// Every CPU restores FPU state meanwhile. If the emulated host dies of it, it is not restarted.
+/// Makes every CPU restore FPU state. If the emulated host dies of it, it is not restarted.
 fn beside_restores(program: Program) -> Program {
     program.env("PVTICKET_EMULATED_INJECT", "fxrstor").env("PVTICKET_EMULATED_RESTARTS", "0")
 }

@@ -1,5 +1,5 @@
-//! `make run`: its script, with a stub `make` and a stub product that the test writes; and the last message of each
-//! script that it calls when something is missing.
+//! `make run`: its script, with a stub `make` and a stub product that the test writes. Also the last message
+//! of each script that it calls when something is missing.
 
 use std::{env, os::unix::fs::symlink};
 
@@ -18,10 +18,10 @@ tests![
     a_full_disk_is_named,
 ];
 
-/// The stores that the comparisons of `make run` leave.
+/// Creates the stores that the comparisons of `make run` leave.
 fn stores(folder: &Path) -> anyhow::Result<()> {
     let store = |name: &str, fixture: Fixture| {
-        // Each comparison has a spec with a name of its own.
+        // The specs of the comparisons have different names.
         let text = fixture.text().replace("name = \\\"collapse", &format!("name = \\\"{name}"));
         let guest = format!("\"guest\":\"{}\"", if name == "linux" { "linux" } else { "payload" });
         let text = text.replace("\"guest\":\"payload\"", &guest);
@@ -34,8 +34,8 @@ fn stores(folder: &Path) -> anyhow::Result<()> {
     Ok(store("linux", of_host())?)
 }
 
-/// `make run` in a folder. The stub product appends its arguments to the file `calls`. If there is a file `refused`, the
-/// comparison `schedules` fails, and its store has a failed cell.
+/// Runs `make run` in a folder. The stub product appends its arguments to the file `calls`. If a file
+/// `refused` exists, the comparison `schedules` fails and its store has a failed cell.
 fn first_run(folder: &TempDir) -> anyhow::Result<Program> {
     let root = folder.path().display();
     stores(folder.path())?;
@@ -57,7 +57,7 @@ fn calls(folder: &TempDir) -> anyhow::Result<Vec<String>> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// The only directory of results.
+/// Returns the only directory of results.
 fn results(folder: &TempDir) -> anyhow::Result<String> {
     let names = files::names(&folder.path().join("runs"))?;
     let [name] = &names[..] else { bail!("not one directory of results: {names:?}") };
@@ -87,11 +87,11 @@ fn it_ends_with_the_answer() -> anyhow::Result<()> {
     ensure!(folder.path().join(&dir).join("report.html").exists(), "no page");
     let calls = calls(&folder)?;
     let firsts: Vec<&str> = calls.iter().filter_map(|call| call.split(' ').next()).collect();
-    // The payload is measured before the guest kernel is compiled: it need not wait for the build, and the build does
-    // not disturb it.
+    // The payload is measured before the guest kernel is compiled: it does not need the build, and the build
+    // does not disturb it.
     let wanted = ["make", "doctor", "compare", "compare", "make", "boot", "compare", "report"];
     ensure!(firsts == wanted, "{calls:?}");
-    // With fewer than six runs the report says nothing about a comparison (`ENOUGH` in vmm/study/src/stats/mod.rs).
+    // The report has no verdict on fewer than six runs (`ENOUGH` in vmm/study/src/stats/mod.rs).
     let runs = |call: &String| call.split_once("--runs ")?.1.split(' ').next()?.parse::<u32>().ok();
     let runs: Vec<_> = calls.iter().filter(|call| call.starts_with("compare ")).map(runs).collect();
     ensure!(runs.len() == 3 && runs.iter().all(|runs| *runs >= Some(6)), "{calls:?}");
@@ -153,7 +153,7 @@ fn a_build_that_fails_says_what_to_do() -> anyhow::Result<()> {
     first_run(&folder)?.run()?.exits(0).map(drop)
 }
 
-/// A folder with the stub programs `own` (name and commands), and with links to the programs `systems` of this system.
+/// Makes a folder with the stubs `own` (name and commands) and links to this system's `systems`.
 fn tools(folder: &TempDir, own: &[(&str, &str)], systems: &[&str]) -> anyhow::Result<PathBuf> {
     let tools = folder.path().join("tools");
     fs::create_dir(&tools)?;
@@ -175,7 +175,7 @@ const SYSTEMS: [&str; 20] = [
     "sed", "seq", "sleep", "sort", "tail", "tr", "uname", "ln",
 ];
 
-/// Runs a script that must fail, and expects the last reason that it gives to contain all of `parts`.
+/// Runs a script that must fail, and expects its last reason to contain all of `parts`.
 fn expect_reason(run: Program, folder: &TempDir, parts: &[&str]) -> anyhow::Result<()> {
     let reasons = folder.path().join("reasons");
     let ran = run.env("PVTICKET_FAILED", &reasons).run()?;
@@ -250,14 +250,14 @@ fn the_oldest_rust_that_works_is_found_and_no_older_one() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The PATH of this process, with the folder of stub programs first.
+/// Returns the PATH of this process, with the folder of stub programs first.
 fn path_with(tools: &Path) -> anyhow::Result<std::ffi::OsString> {
     let path = env::var_os("PATH").unwrap_or_default();
     Ok(env::join_paths([tools.to_owned()].into_iter().chain(env::split_paths(&path)))?)
 }
 
-/// Builds the guest kernel and fetches the host kernel, with these programs first in PATH and this package of the host
-/// kernel: both must fail, for these reasons.
+/// Builds the guest kernel and fetches the host kernel, with these programs first in PATH and this package of
+/// the host kernel. Both must fail, for these reasons.
 fn kernels_are_not_made(
     folder: &TempDir,
     tools: &Path,
@@ -288,7 +288,7 @@ fn without_a_network_nothing_is_fetched() -> anyhow::Result<()> {
     kernels_are_not_made(&folder, &tools, Path::new(""), both.each_ref().map(|parts| &parts[..]))
 }
 
-/// Regression: on a system without package lists no kernel was built, and no newer QEMU fetched, for apt knew no codename.
+/// Regression: without package lists apt knew no codename, so no kernel was built and no QEMU fetched.
 fn a_mirror_is_found_without_package_lists() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     if Program::new("apt-get").args(["--version"]).run().is_err() {
@@ -315,7 +315,7 @@ fn a_mirror_is_found_without_package_lists() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The stub `df` reports a full disk. The scripts ask `df`, because a program that fails on a full disk may print anything.
+/// The stub `df` reports a full disk. Scripts ask it, because programs may print anything on a full disk.
 fn a_full_disk_is_named() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let df =

@@ -1,4 +1,4 @@
-//! Cells that are stopped in their window, and vCPU threads that do not leave when it is over.
+//! Cells that are stopped in their window, and vCPU threads that do not leave at its end.
 
 use super::run::{cells, run_in};
 use crate::{
@@ -13,15 +13,15 @@ kvm::tests![
 
 const SPEC: &str = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 2.5\n";
 
-/// Busy processes on each CPU beside the thread.
+/// Busy processes on each CPU, in addition to the thread.
 const BUSY: usize = 12;
 
-/// The thread of this name of a child of `parent`.
+/// Finds the thread of this name in a child of `parent`.
 pub(super) fn thread_of_child(parent: Pid, name: &str) -> Option<Pid> {
     children(parent).into_iter().find_map(|child| thread_named(child, name))
 }
 
-/// Processes that compute on each CPU for so many seconds.
+/// Starts processes that compute on each CPU for this many seconds.
 fn busy(seconds: f64) -> anyhow::Result<Vec<Running>> {
     let cpus = thread::available_parallelism()?.get();
     let script = "while :; do :; done";
@@ -33,9 +33,9 @@ fn busy(seconds: f64) -> anyhow::Result<Vec<Running>> {
     (0..BUSY * cpus).map(start).collect()
 }
 
-/// Regression: a cell whose thread got no CPU for seconds failed ("did not stop within 2.0 s"); and its thread, which came
-/// out in a later cell, dropped the timers of its schedule, for which the filter of its class ended the worker.
-/// A schedule gives a thread its priority back, which someone else has taken; without one, the thread waits.
+/// Regression: a cell whose thread got no CPU for seconds failed ("did not stop within 2.0 s"). In a later
+/// cell the thread dropped its schedule's timers, for which the filter of its class ended the worker. A
+/// schedule restores a thread's priority, which this test lowers; without a schedule, the thread waits.
 fn a_thread_that_the_host_does_not_run_is_waited_for() -> anyhow::Result<()> {
     for policy in ["rr", "host"] {
         is_waited_for(policy).with_context(|| policy.to_owned())?;
@@ -66,11 +66,11 @@ fn is_waited_for(policy: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long the worker of a cell is stopped.
+/// Time for which the worker of a cell is stopped.
 const STOPPED: Duration = Duration::from_secs(2);
 
-/// Regression: a cell that was stopped in its window (Ctrl-Z, docker pause, a suspended laptop) was done, with a fraction of
-/// its rate.
+/// Regression: a cell that was stopped in its window (Ctrl-Z, docker pause, a suspended laptop) counted as
+/// done, with a fraction of its rate.
 fn a_cell_that_was_stopped_in_its_window_is_measured_again() -> anyhow::Result<()> {
     let scratch = files::scratch()?;
     let text = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 1\nseconds = 1.0\n";
@@ -91,7 +91,7 @@ fn a_cell_that_was_stopped_in_its_window_is_measured_again() -> anyhow::Result<(
     let cell = cells.first().context("no cell")?;
     ensure!(cell["status"] == "done", "{cell}\n{}", ran.show());
     let (took, seconds) = (cell["took"].as_f64(), cell["figures"]["seconds"].as_f64());
-    // What counts is a window after the one in which it was stopped, and its warm-up.
+    // The stopped window does not count: a warm-up and a second window follow.
     let twice = STOPPED.as_secs_f64() + 1.4;
     ensure!(took > Some(twice), "it took {took:?} s: it was measured once\n{}", ran.show());
     expect_usually!(seconds < Some(1.25), "{seconds:?} s: disturbed again\n{}", ran.show());

@@ -1,5 +1,5 @@
-//! Guest kernels of several Linux versions: each boots, excludes, says what it does with locks, and is compared with the
-//! others; and what a tree is told that the changes do not fit.
+//! Guest kernels of several Linux versions: each boots, excludes, reports its lock state, and is compared
+//! with the others. Also the error for a tree that the patches do not fit.
 
 use std::collections::BTreeSet;
 
@@ -20,27 +20,27 @@ tests![
     a_tree_that_the_changes_do_not_fit_is_told_which,
 ];
 
-/// The versions, by the names of their files in the cache. The usual one's other tests are `guest::`.
+/// Versions, by the names of their files in the cache. Other tests of the default version are in `guest::`.
 const LINUX_6_1: Version =
     Version { name: "6.1", release: "6.1.", part: "kernel-6.1", counts_locks: false };
 const LINUX_6_12: Version =
     Version { name: "6.12", release: "6.12.", part: "kernel", counts_locks: false };
 const LINUX_7: Version = Version { name: "7", release: "7.", part: "kernel-7", counts_locks: true };
 
-/// A Linux version of which there are guest kernels.
+/// A Linux version with guest kernels.
 struct Version {
-    /// For `--guest-kernel`.
+    /// Value of `--guest-kernel`.
     name: &'static str,
-    /// Where `uname -r` begins.
+    /// Prefix of `uname -r`.
     release: &'static str,
-    /// The part of `pvticket setup`.
+    /// Part of `pvticket setup`.
     part: &'static str,
-    /// Its kernels can be preempted, and so count the locks that they hold.
+    /// Whether its kernels are preemptible, and so count the locks that they hold.
     counts_locks: bool,
 }
 
 impl Version {
-    /// The kernel of a flavour; a test without it is skipped.
+    /// Returns the kernel of a flavour; skips the test if it is missing.
     fn kernel(&self, flavour: &str) -> anyhow::Result<(PathBuf, String)> {
         let name = format!("kernel/{flavour}-{}/vmlinux", self.name);
         match files::cached(&name) {
@@ -51,7 +51,7 @@ impl Version {
         }
     }
 
-    /// A script in the emulated host, which has the kernel with ticketlocks, and its System.map as /map.
+    /// Runs a script in the emulated host, with the ticketlock kernel, and its System.map as /map.
     fn script(&self, script: &str) -> anyhow::Result<Program> {
         let (file, name) = self.kernel("pvticket")?;
         let mut map = file.with_file_name("System.map").into_os_string();
@@ -72,7 +72,7 @@ impl Version {
     }
 }
 
-/// Numbers of vCPUs, and backends. On 2 CPUs, 33 vCPUs with native ticketlocks do not come to their init in minutes.
+/// Numbers of vCPUs, and backends. On 2 CPUs, 33 vCPUs with native ticketlocks do not reach init in minutes.
 const BOOTS: [(usize, &str); 11] = [
     (1, "vmm"),
     (1, "doorbell"),
@@ -120,8 +120,8 @@ fn passes_locktorture(version: &Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every preemption that the schedule injects hits a holder, by the guest's own telemetry, and few preemptions are before
-/// its kernel has telemetry lines.
+/// Every preemption that the schedule injects hits a holder, by the guest's telemetry, and few preemptions
+/// happen before the kernel has telemetry lines.
 fn says_what_it_does_with_locks(version: &Version) -> anyhow::Result<()> {
     let script = format!(
         "BOOT --cpus 4 --slots 2 --policy lhp:100,2ms --stats /tmp/stats -- lockbench --seconds 1 && \
@@ -137,13 +137,13 @@ fn says_what_it_does_with_locks(version: &Version) -> anyhow::Result<()> {
     ensure!(injected <= holders, "{injected} injections preempted {holders} holders");
     expect_usually!(injected >= 20, "{injected} injections");
     let (unknown, all) = (number("unknown")?, number("preemptions")?);
-    // Its other vCPUs have turns before it starts them.
+    // Its other vCPUs get time slices before it starts them.
     expect_usually!(unknown <= 20, "{unknown} of {all} preemptions are unclassified");
     Ok(())
 }
 
-/// Without telemetry, from the kernel's System.map: the vCPUs of a lock benchmark are often preempted where their kernel
-/// may not be. Linux 7 can be preempted, and so counts its locks: of it, all is known once its CPUs have started.
+/// Without telemetry, from the kernel's System.map: vCPUs of a lock benchmark are often preempted in
+/// preempt-disabled regions. Linux 7 is preemptible and counts its locks: all is known once its CPUs run.
 fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
     let script = format!(
         "BOOT --cpus 4 --slots 2 --policy rr --append pvticket_telemetry=off --system-map /map \
@@ -161,7 +161,7 @@ fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each lock of each kernel is the one that was asked for: a cell fails if the guest reports another.
+/// Each kernel uses the requested lock: a cell fails if the guest reports a different lock.
 fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
     for version in [LINUX_6_1, LINUX_7] {
         version.kernel("pvticket")?;
@@ -184,7 +184,7 @@ fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
     every_row_is_sound(&rows)
 }
 
-/// One line names the patch and the hunk, or the file that is not there, and nothing is compiled.
+/// One line names the patch and the hunk, or the missing file, and nothing is compiled.
 fn a_tree_that_the_changes_do_not_fit_is_told_which() -> anyhow::Result<()> {
     let script = files::repository("guest-kernel-config/linux/build.sh")?;
     let folder = files::scratch()?;

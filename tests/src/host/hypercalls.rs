@@ -1,4 +1,4 @@
-//! What the hypercalls cost on this host, by `bench hypercalls`, and what cheaper handoffs gain.
+//! Costs of the hypercalls on this host, by `bench hypercalls`, and gains of cheaper handoffs.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ tests![
     the_bench_in_the_emulated_host_has_all_options,
 ];
 
-/// `bench hypercalls` with these options; its JSON.
+/// Runs `bench hypercalls` with these options; returns its JSON.
 pub fn bench(options: &[&str]) -> anyhow::Result<Value> {
     let folder = files::scratch()?;
     let file = folder.path().join("json");
@@ -23,7 +23,7 @@ pub fn bench(options: &[&str]) -> anyhow::Result<Value> {
     files::json(&file).with_context(|| ran.show())
 }
 
-/// The case of a backend (None: raw) with this name.
+/// Returns the case of a backend (None: raw) with this name.
 pub fn case<'a>(report: &'a Value, backend: Option<&str>, what: &str) -> anyhow::Result<&'a Value> {
     let cases = report["cases"].as_array().into_iter().flatten();
     let mut those =
@@ -36,7 +36,7 @@ fn p50(case: &Value) -> anyhow::Result<f64> {
 }
 
 /// Defect 17 of the history: a thread once slept for 100 us instead of yielding. On one CPU a
-/// handoff is a wakeup and two exits; any sleep would be a multiple of that.
+/// handoff is a wakeup and two exits, and any sleep would be a multiple of that.
 fn a_handoff_is_a_wakeup_and_its_exits_and_no_sleep() -> anyhow::Result<()> {
     need_kvm()?;
     let seconds = by_form("0.05", "0.1");
@@ -53,7 +53,7 @@ fn a_handoff_is_a_wakeup_and_its_exits_and_no_sleep() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The runs of a payload comparison under `rr` at 2x with these handoffs.
+/// Returns the runs of a payload comparison under `rr` at 2x with these handoffs.
 fn compared(handoffs: &str, vcpus: &str) -> anyhow::Result<Vec<Value>> {
     need_kvm()?;
     let options = "--guest payload --runs 1 --seconds 0.3 --policy rr";
@@ -92,7 +92,7 @@ fn the_bench_in_the_emulated_host_has_all_options() -> anyhow::Result<()> {
     let ran = bench.run()?.exits(0)?;
     let report = files::json(&file).with_context(|| ran.show())?;
     ensure!(report["seed"] == 7 && report["cpus"] == json!([0]), "{report:#}");
-    // Four rounds a run, each of a quarter of its time.
+    // Four rounds a run, each a quarter of its time.
     ensure!(report["rounds"] == 4 && report["seconds"] == 0.01, "{report:#}");
     let cases = report["cases"].as_array().into_iter().flatten();
     let backends: BTreeSet<_> = cases.filter_map(|case| case["backend"].as_str()).collect();

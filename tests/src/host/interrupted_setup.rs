@@ -1,5 +1,5 @@
-//! Scripts that fill the cache and are interrupted or killed: nothing of theirs is left once another one has run, two of them
-//! do not work in one folder, and what they unpack is what was checked.
+//! Scripts that fill the cache and are interrupted or killed: the next run removes their leftovers, two of
+//! them do not work in one folder at once, and they unpack the files that they have checked.
 
 use crate::{files::repository, prelude::*};
 
@@ -9,7 +9,7 @@ tests![
     the_source_that_is_unpacked_is_the_one_that_was_checked,
 ];
 
-/// A script, the variables with which it runs here, and the folder of the cache in which it works.
+/// A script, its variables in this test, and the folder of the cache where it works.
 struct Part {
     script: &'static str,
     argument: &'static str,
@@ -25,7 +25,7 @@ const fn part(
     Part { script, argument: "", variables, folder }
 }
 
-/// Each way in which a script comes to a program that takes long.
+/// All ways in which a script reaches a long-running program.
 const PARTS: [Part; 8] = [
     Part { argument: "--busybox", ..part("guest-kernel-config/setup.sh", &[], "busybox") },
     part("guest-kernel-config/host/fetch.sh", &[], "host"),
@@ -37,7 +37,7 @@ const PARTS: [Part; 8] = [
     part("guest-kernel-config/linux/build.sh", &[("KERNEL_SRC", "linux")], "kernel"),
 ];
 
-/// A folder with a cache, and programs that send `$SIGNAL` to all of the script's process group, or fail if there is none.
+/// A folder with a cache and programs that send `$SIGNAL` to the script's group, or fail without it.
 struct Stage {
     folder: TempDir,
 }
@@ -66,7 +66,7 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// The script, in a process group of its own.
+    /// Runs the script in a new process group.
     fn script(&self, part: &Part, signal: &str) -> anyhow::Result<Program> {
         let path = std::env::var("PATH").context("PATH")?;
         let shell = if part.script.ends_with("build.sh") { "bash" } else { "sh" };
@@ -85,7 +85,7 @@ impl Stage {
         }))
     }
 
-    /// All folders that are temporary, in the cache and beside it.
+    /// Lists the temporary folders in the cache and next to it.
     fn left(&self, part: &Part) -> anyhow::Result<Vec<String>> {
         let mut left = files::names(&self.at("tmp"))?;
         left.extend(files::names(&self.at("cache").join(part.folder))?);
@@ -139,7 +139,7 @@ fn a_second_setup_waits_for_the_first() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The package is changed as soon as its sum has been taken.
+/// The package is changed as soon as its checksum has been taken.
 fn the_source_that_is_unpacked_is_the_one_that_was_checked() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let name = "linux-source-6.12_6.12.9999-1_all.deb";

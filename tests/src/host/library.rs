@@ -1,4 +1,4 @@
-//! The lock library: its list, and every lock of it in a machine.
+//! The lock library: its list, and each of its locks in a machine.
 
 use crate::{prelude::*, product::every_row_is_sound};
 
@@ -13,7 +13,7 @@ kvm::tests![
     latencies_are_those_of_every_operation => Quiet("two counts read one after the other, within 20 %"),
 ];
 
-/// The names of all locks in `pvticket locks`: indented by two; their descriptions by more.
+/// Returns the names of all locks in `pvticket locks`: indented by two, descriptions by more.
 fn names() -> anyhow::Result<Vec<String>> {
     let ran = pvticket(["locks"]).run()?.exits(0)?;
     let lines = ran.text()?.lines().filter_map(|line| line.strip_prefix("  "));
@@ -21,12 +21,12 @@ fn names() -> anyhow::Result<Vec<String>> {
     Ok(names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
 }
 
-/// A comparison with these options.
+/// Runs a comparison with these options.
 fn compare(options: &str) -> anyhow::Result<Compared> {
     Compared::with(&format!("--host direct --runs 1 {options}"))
 }
 
-/// The rows of its first level.
+/// Returns the rows of its first level.
 fn rows(options: &str) -> anyhow::Result<Vec<Value>> {
     let Compared { ran, results } = compare(options)?;
     let rows = results.levels()?.into_iter().next().with_context(|| ran.show())?;
@@ -34,12 +34,12 @@ fn rows(options: &str) -> anyhow::Result<Vec<Value>> {
     Ok(rows)
 }
 
-/// A figure of a row's work.
+/// Returns a figure of a row's work.
 fn work(row: &Value, figure: &str) -> anyhow::Result<f64> {
     row["work"][figure].as_f64().with_context(|| format!("no {figure} in {row}"))
 }
 
-/// All locks are there; each made progress, excluded, and served in order if it claims to.
+/// Checks that each lock is there, made progress, excluded, and kept the order that it promises.
 fn are_sound(options: &str) -> anyhow::Result<()> {
     let (names, levels) = (names()?, compare(options)?.results.levels()?);
     ensure!(!levels.is_empty(), "no levels");
@@ -63,15 +63,15 @@ fn mutexes_that_read_first_write_less() -> anyhow::Result<()> {
     let rows = rows(&format!("{locks} --vcpus 2x --seconds 0.5"))?;
     let all = [work(&rows[0], "rmw")?, work(&rows[1], "rmw")?];
     ensure!(all.iter().all(|rmw| *rmw >= 1.999), "a take and a release: {rows:?}");
-    // A wait that ends while spinning costs one more, one that ends in a sleep at most three, and
-    // one that is overtaken as many as it is overtaken.
+    // A wait that ends while spinning costs one more write, a wait that ends in a sleep at most
+    // three, and an overtaken wait one each time that it is overtaken.
     let (baseline, reads) = (work(&rows[0], "rmw_each_wait")?, work(&rows[1], "rmw_each_wait")?);
     expect_usually!(reads <= baseline.max(6.0), "it reads first and writes more: {rows:?}");
     Ok(())
 }
 
 fn sums_of_counters_are_within_their_bounds() -> anyhow::Result<()> {
-    // Less than a batch, so that every CPU keeps a remainder.
+    // Less than a batch, so every CPU keeps a remainder.
     let options = "--locks counter-lock,counter-sequence,counter-gates --vcpus 4x --seconds 0.5 \
                    --set critical=5 --set sum-every=50";
     for row in rows(options)? {

@@ -1,4 +1,4 @@
-//! A host with 40 CPUs: the steps of `make run` and `compare`, with their defaults, where no CPU is named.
+//! A host with 40 CPUs: the steps of `make run` and `compare` with their defaults, without `--cpus`.
 
 use super::first_cpu::BUSYBOX;
 use crate::{files::repository, prelude::*};

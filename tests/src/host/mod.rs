@@ -57,7 +57,7 @@ mod unit_of_work;
 
 use crate::suite::Test;
 
-/// All tests of this group. Those that start an emulated host come first: they take longest.
+/// Returns all tests of this group, those that start an emulated host first: they take longest.
 pub fn tests() -> Vec<Test> {
     let all = [
         emulated::TESTS,

@@ -1,5 +1,5 @@
-//! Output that cannot be written, or must not be written where it would go (full disks, symbolic links, terminals), and
-//! input that cannot be read.
+//! Output that cannot be written, or must not be written to its destination (full disks, symbolic links,
+//! terminals), and input that cannot be read.
 
 use std::{fs::File, os::unix::fs::symlink};
 
@@ -18,7 +18,7 @@ tests![
 
 const SHORT: &str = "--runs 1 --host direct --vcpus 1 --seconds 0.1";
 
-/// A run of two short cells in a new directory, and its timeline.
+/// Runs two short cells in a new directory; returns that and the timeline.
 fn run_two_cells(folder: &TempDir) -> anyhow::Result<(PathBuf, PathBuf)> {
     let spec = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 2\nseconds = 0.1\n";
     let (run, dir) = run_in(folder, spec, &["--host", "direct", "--trace"])?;
@@ -31,8 +31,8 @@ fn to_full(program: Program) -> anyhow::Result<Ran> {
     program.stdout(File::options().write(true).open("/dev/full")?.into()).run()
 }
 
-/// Regression: an error of stdin was taken for the end of the input, so that a guest computed the checksum of only a
-/// part of it.
+/// Regression: an error of stdin was taken for the end of the input, so a guest computed the checksum of only
+/// a part of it.
 fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -45,7 +45,7 @@ fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
         let boot = tiny::boot(&folder, &slow)?.input(Input::From(input.into()));
         boot.run()?.fails(1, &[reason])?;
     }
-    // A guest's nonzero status is kept, and the error is reported all the same.
+    // A guest's nonzero status is kept, and the error is reported nevertheless.
     let fails = [code::exits(200_000), code::out(code::port::EXIT, 3)].concat();
     let unread = Input::From(File::open(folder.path())?.into());
     let boot = tiny::boot(&folder, &fails)?.input(unread);
@@ -60,7 +60,7 @@ fn lack_of_descriptors_is_not_the_end_of_the_input() -> anyhow::Result<()> {
     let slow = [code::exits(200_000), code::out(code::port::EXIT, 0)].concat();
     let mut last = String::new();
     for limit in 8..40 {
-        // A directory: reading it fails, once there are descriptors enough to get that far.
+        // A directory: reading it fails once there are enough descriptors to get that far.
         let unread = Input::From(File::open(folder.path())?.into());
         let boot = tiny::boot(&folder, &slow)?.input(unread).behind(&format!("ulimit -n {limit}"));
         let ran = boot.run()?.exits(1)?;
@@ -128,7 +128,7 @@ fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Neither a link in place of the result, nor one in place of the temporary file.
+/// Results follow neither a link in place of the result nor a link in place of the temporary file.
 fn results_follow_no_link() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -158,7 +158,7 @@ fn results_go_to_devices_and_pipes() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let compare = |to: &Path| pvticket(["compare", "--json"]).args([to]).args(SHORT.split(' '));
     compare(Path::new("/dev/null")).run()?.exits(0)?;
-    // After the table, in a pipe as well as in a file.
+    // JSON follows the table, in a pipe as well as in a file.
     let ran = compare(Path::new("/dev/stdout")).run()?.exits(0)?;
     ran.shows(&["\"lines\""])?;
     let out = folder.path().join("out");

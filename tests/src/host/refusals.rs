@@ -1,4 +1,4 @@
-//! Command lines that are refused at once: exit status, one line that names the mistake, and nothing left behind.
+//! Command lines that are rejected at once: exit status, one line naming the mistake, nothing left behind.
 
 use crate::{prelude::*, rows};
 
@@ -10,10 +10,10 @@ tests![
     nobody_who_reads_a_bench_is_no_failure => Long("25 s: two benches, twice"),
 ];
 
-/// Those that need no files.
+/// Command lines that need no files.
 const LINES: &str = include_str!("refusals.txt");
 
-/// Lines that are tried at a time.
+/// Lines tried in parallel.
 const AT_ONCE: usize = 2;
 
 fn every_refusal_names_the_mistake() -> anyhow::Result<()> {
@@ -44,7 +44,7 @@ fn is_refused(line: &str) -> anyhow::Result<()> {
         }
         _ => ran.fails(status.parse()?, &words)?.says("")?,
     };
-    // The spec that an option makes is not the user's.
+    // The spec made from an option is not the user's, so the error must not name its keys.
     let is_spec = command.contains(" compare ") && ran.errors().contains("exclude");
     ensure!(!is_spec, "it names a key of a spec\n{}", ran.show());
     ensure!(fs::read_dir(&place)?.next().is_none(), "it left something behind\n{}", ran.show());
@@ -59,10 +59,10 @@ fn help_and_version_are_no_errors() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A measurement of one short run.
+/// Options for one short run.
 const SHORT: [&str; 6] = ["--runs", "1", "--seconds", "0.1", "--host", "direct"];
 
-/// The command exits with `status` whether or not its output can be written.
+/// Expects the command to exit with `status` whether or not its output can be written.
 fn ends_alike(args: &[&str], status: i32) -> anyhow::Result<()> {
     pvticket(args).run()?.exits(status)?;
     // A pipe without a reader.

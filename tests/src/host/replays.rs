@@ -1,4 +1,4 @@
-//! Recordings of schedules, followed by other guests than those recorded.
+//! Recordings of schedules, followed by guests other than the recorded ones.
 
 use crate::prelude::*;
 
@@ -7,8 +7,8 @@ kvm::tests![
     a_replay_of_deferred_by_real_vcpus_is_one_or_says_why_not,
 ];
 
-/// Four vCPUs of a guest on two CPUs for some time, with native locks, in which the guest ends no
-/// turn: so a replay can follow its recording turn by turn.
+/// Runs four vCPUs of a guest on two CPUs for some time, with native locks, where the guest ends no slice: so
+/// a replay can follow its recording slice by slice.
 fn scheduled(guest: &[&str], policy: &str, seconds: &str, recording: &Path) -> Program {
     let policy = policy.replace("FILE", &recording.to_string_lossy());
     pvticket(["compare", "--vcpus", "4", "--locks", "ticket", "--runs", "1", "--policy"])
@@ -20,8 +20,8 @@ fn recordings_are_replayed_by_real_vcpus_and_by_simulated_ones() -> anyhow::Resu
     let folder = files::scratch()?;
     let real = ["--guest", "payload", "--host", "direct", "--slots", "2"];
     let simulated = ["--guest", "sim", "--machine", "westmere-80", "--cpus", "2"];
-    // A replay takes as long as its recording at least, and on real CPUs longer, if these are busy: its
-    // turns are as long, and come late.
+    // A replay takes at least as long as its recording, and longer on real CPUs that are busy: its slices are
+    // as long, and come late.
     let pairs = [("real", &real, "1", &simulated, "2"), ("sim", &simulated, "0.15", &real, "3")];
     for (name, maker, time, follower, seconds) in pairs {
         let file = folder.path().join(name);
@@ -32,7 +32,7 @@ fn recordings_are_replayed_by_real_vcpus_and_by_simulated_ones() -> anyhow::Resu
         compared.ran.shows(&[" turns, 0 vCPUs woken"])?;
         let found = &compared.run()?["schedule"]["divergence"];
         let count = |what: &str| count(found, what);
-        // The vCPUs of a replay may begin in another order than those recorded.
+        // The vCPUs of a replay may begin in a different order.
         let (recorded, replayed) = (count("recorded")?, count("replayed")?);
         expect_usually!(recorded > 50 && replayed == recorded, "{name}: {found}");
         ensure!(count("woken")? == 0 && count("skipped")? == 0, "{name}: {found}");
@@ -40,15 +40,15 @@ fn recordings_are_replayed_by_real_vcpus_and_by_simulated_ones() -> anyhow::Resu
     Ok(())
 }
 
-/// Operations a second of a comparison's only run, and its replay's divergence.
+/// Returns the operations per second of a comparison's only run, and its replay's divergence.
 fn rate_and_divergence(compared: &Compared) -> anyhow::Result<(f64, Value)> {
     let run = compared.run()?;
     let seconds = run["seconds"].as_f64().context("no seconds")?;
     Ok((operations(&run) as f64 / seconds, run["schedule"]["divergence"].clone()))
 }
 
-/// A guest ends the turns of `deferred`, and real vCPUs are never where they were: a replay may be none. Its figures are a
-/// replay's only if nine of ten turns were repeated; else table and report say that they are not, and why.
+/// Under `deferred` a guest ends slices, and real vCPUs are never where they were. Figures are a replay's
+/// only if nine of ten slices were repeated; otherwise table and report deny it, with the reason.
 fn a_replay_of_deferred_by_real_vcpus_is_one_or_says_why_not() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let [file, dir] = ["recording", "dir"].map(|name| folder.path().join(name));
@@ -75,7 +75,7 @@ fn a_replay_of_deferred_by_real_vcpus_is_one_or_says_why_not() -> anyhow::Result
     let (table, report) = (ran.words()?, report.words()?);
     if is_one {
         ensure!(!table.contains("NOT REPEATED") && !report.contains("NOT REPEATED"), "{table}");
-        // Beyond its end `rr` goes on, under which a native lock hardly does anything.
+        // After its end `rr` continues, under which a native lock makes hardly any progress.
         expect_usually!(rate > usual / 5.0, "{usual}/s, and replayed {rate}/s: {found}");
     } else {
         let reason = table.split_once("NOT REPEATED, ").and_then(|(_, rest)| rest.split_once(':'));

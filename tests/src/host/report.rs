@@ -1,4 +1,4 @@
-//! `report`: its text, for whole and damaged stores, and its page in a browser.
+//! `report`: its text, for complete and damaged stores, and its page in a browser.
 
 use std::slice;
 
@@ -39,8 +39,8 @@ fn a_run_is_reported_as_text() -> anyhow::Result<()> {
     ])
 }
 
-/// Regression: a run that was given under two names counted twice, which narrowed the intervals, and `--diff` did not
-/// say that both runs were the same.
+/// Regression: a run supplied under two names counted twice, which narrowed the intervals, and `--diff` did
+/// not report that both runs were the same.
 fn a_run_that_is_given_twice_counts_once() -> anyhow::Result<()> {
     const NOTE: &str = "is the same run as";
     let folder = files::scratch()?;
@@ -80,7 +80,7 @@ fn a_brief_is_the_answer_and_a_chart() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two runs with specs of their own, as `make run` has.
+/// Creates two runs with different specs, as `make run` has.
 fn first_runs(folder: &TempDir) -> anyhow::Result<[PathBuf; 2]> {
     let one = |policies, name: &str| {
         let fixture = Fixture { policies, vcpus: vec![2, 4], ..Fixture::default() };
@@ -90,7 +90,7 @@ fn first_runs(folder: &TempDir) -> anyhow::Result<[PathBuf; 2]> {
     Ok([one(vec!["host"], "one")?, one(vec!["rr", "deferred"], "two")?])
 }
 
-/// The text has the setup and tables, no control character of the store, and no line of more than 72 columns.
+/// Setup and tables, no control character from the store, and no line of more than 72 columns.
 fn the_text_fits_into_a_mail() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let evil = Fixture::default().text().replace("AMD EPYC", "AMD\\u001b[31m EPYC");
@@ -129,7 +129,7 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     let two = pvticket(["report", "--diff"]).args([&before, &slow]).run()?.exits(0)?;
     two.shows(&["The second run gives less at"])?;
     let alone = pvticket(["report", "--diff"]).args([&before]).run()?;
-    alone.fails(2, &["--diff compares two runs, not 1"])?;
+    alone.fails(2, &["--diff: requires two run directories, not 1"])?;
     let ran = diff(&slow, &[])?.exits(1)?.complains_of_nothing()?;
     let (text, mut lines) = (ran.text()?, 0);
     for line in text.lines().filter_map(|line| line.strip_prefix("regression: ")) {
@@ -145,7 +145,7 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
         "16 points cannot be judged: too few repetitions (8 and 2, measure 5 in the second run): ";
     diff(&few, &[])?.fails(2, &[reason])?;
     diff(&other, &[])?.fails(2, &["no point with figures in common"])?;
-    // Regression (G13): a run that was ended early passed.
+    // Regression (G13): a run that ended early passed.
     let half = Fixture { seed: 5, vcpus: vec![2, 3], ..Fixture::default() };
     let half = make("half", &half)?;
     let missing = "8 points cannot be judged: no figures in the second run: ";
@@ -167,12 +167,12 @@ fn invalid_stores_are_refused_in_one_line() -> anyhow::Result<()> {
     report(&older)?.fails(1, &["of format 1, this pvticket reads format 2: ", "measure again"])?;
     let damaged = store(&folder, "damaged", &text.replacen("\"cell\":3,", "\"cell\":", 1))?;
     report(&damaged)?.fails(1, &["damaged in line"])?;
-    // A program that is killed while it writes leaves such a store.
+    // A program that is killed while writing leaves such a store.
     let torn = store(&folder, "torn", &text[..text.len() - 100])?;
     report(&torn)?.exits(0).map(drop)
 }
 
-/// The pages of a run, of one with many locks, of one with categories, of two runs in brief, and of a comparison of runs.
+/// Pages of a run, of many locks, of categories, of two runs in brief, and of a comparison of runs.
 fn pages_are_whole_in_a_browser() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let inspect = |words: &[&str], runs: &[PathBuf]| {
@@ -233,13 +233,13 @@ fn a_page_that_is_not_whole_is_noticed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is wrong with the figures of a page, and their number. A figure is correct if each of its
-/// panels shows exactly one plot, which is neither tiny nor empty and lies within the window, and if
-/// its labels are legible, lie within their plot, and overlap by a few pixels at most.
+/// Returns the faults in the figures of a page, and their number. A figure is correct if each of its panels
+/// shows exactly one plot, which is neither tiny nor empty and lies within the window, and if its labels are
+/// legible, lie within their plot, and overlap by a few pixels at most.
 const FAULTS: &str = include_str!("page_faults.js");
 
-/// Opens a page in windows of several widths and in both colour schemes, and expects no faults; returns
-/// the number of its figures.
+/// Opens a page at several window widths and in both colour schemes, and expects no faults. Returns the
+/// number of its figures.
 fn inspect(folder: &TempDir, page: &Path, name: &str) -> anyhow::Result<u64> {
     let mut browser = Browser::start(&folder.path().join("profile"))?;
     let mut figures = 0;

@@ -1,4 +1,4 @@
-//! Commands that report: `doctor` and `compare`, and `tiny` with guests that print or misuse the hypercalls.
+//! Commands that report: `doctor` and `compare`, and `tiny` with guests that print or misuse hypercalls.
 
 use crate::{facts::Kvm, prelude::*, product::Results};
 
@@ -46,7 +46,7 @@ fn doctor_is_brief() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `compare` keeps its measurements in a store, and its results are those of `export` and `report` on that store.
+/// `compare` keeps its measurements in a store; its results equal the output of `export` and `report` on it.
 fn compare_agrees_with_export_and_report() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -83,7 +83,7 @@ fn compare_agrees_with_export_and_report() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was measured before Ctrl-C is shown and kept; `--resume` measures the rest.
+/// Measurements made before Ctrl-C are shown and kept; `--resume` makes the rest.
 fn an_interrupted_comparison_is_resumed() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -118,7 +118,7 @@ fn the_smallest_guest_says_hello() -> anyhow::Result<()> {
 fn misuse_of_hypercalls_is_counted_and_harmless() -> anyhow::Result<()> {
     need_kvm()?;
     let ran = pvticket(["tiny", "misuse"]).run()?.exits(0)?;
-    // At both ports, writes of 8 and 16 bits and reads of 8, 16 and 32; and one kick of a vCPU that does not exist.
+    // At both ports: writes of 8 and 16 bits and reads of 8, 16 and 32; and one kick of a missing vCPU.
     ran.one_line(&["kicked vCPUs that do not exist 1 time", "misused hypercall ports 10 times"])?;
     Ok(())
 }

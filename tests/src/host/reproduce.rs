@@ -17,16 +17,16 @@ fn reproduce(out: &Path, words: &[&str]) -> Program {
     pvticket(["reproduce", "--out"]).args([out]).args(words)
 }
 
-/// What is printed, without the moment at which it was.
+/// Returns the printed lines without the time of the report.
 fn figures(ran: &Ran) -> anyhow::Result<Vec<&str>> {
     Ok(ran.text()?.lines().filter(|line| !line.contains(" UTC")).collect())
 }
 
-/// The figures of a row: published, by, ours and what follows.
+/// Returns the figures of a row: published, source, ours, and the rest.
 fn figures_of<'a>(ran: &'a Ran, row: &str) -> anyhow::Result<Vec<&'a str>> {
     let mut lines = ran.text()?.lines().skip_while(|line| !line.trim_start().starts_with(row));
     let line = lines.next().with_context(|| ran.show())?.trim_start();
-    // A long name has a line of its own.
+    // A long name has a separate line.
     let words = |line: &'a str| line.split_whitespace().collect::<Vec<_>>();
     match line.strip_prefix(row).map(str::trim) {
         Some("") => Ok(words(lines.next().with_context(|| ran.show())?)),
@@ -35,7 +35,7 @@ fn figures_of<'a>(ran: &'a Ran, row: &str) -> anyhow::Result<Vec<&'a str>> {
     }
 }
 
-/// The median rate of each lock in a store, computed from its lines.
+/// Returns the median rate of each lock in a store, computed from its lines.
 fn medians(dir: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
     let mut rates: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for line in lines(dir)?.iter().filter(|line| line["status"] == "done") {
@@ -63,12 +63,12 @@ fn a_measured_and_a_simulated_row_have_a_score() -> anyhow::Result<()> {
     let text = ran.text()?;
     let score = text.lines().next().with_context(|| ran.show())?;
     ensure!(score.starts_with("order and sign: ") && score.contains(" of 2 rows; "), "{score}");
-    let (mail, _) = text.split_once("\nIts page is ").with_context(|| ran.show())?;
+    let (mail, _) = text.split_once("\npage: ").with_context(|| ran.show())?;
     ensure!(mail.lines().all(|line| line.chars().count() <= 72), "{}", ran.show());
     ensure!(fs::read_to_string(out.join("reproduce.txt"))? == mail, "{}", ran.show());
     ensure!(ran.words()?.contains("by the 1x column of build: think"), "{}", ran.show());
 
-    // The measured ratio is that of the medians in the store, which `report` reads, too.
+    // The measured ratio equals the ratio of the medians in the store, which `report` reads, too.
     let store = out.join("measured-pgbench");
     let found = figures_of(&ran, "PV on, scale 1, 1 client")?;
     ensure!(found[..2] == ["1.02x", "here"], "{found:?}");
@@ -84,7 +84,7 @@ fn a_measured_and_a_simulated_row_have_a_score() -> anyhow::Result<()> {
         ensure!(fs::read_to_string(page)?.contains(score), "{}", page.display());
     }
 
-    // Nothing is measured or simulated again, unless it is missing.
+    // Nothing is measured or simulated again unless it is missing.
     let (cells, state) = (fs::read(store.join("cells.jsonl"))?, out.join("reproduce.json"));
     let again = reproduce(&out, &["--resume"]).run()?.exits(0)?;
     ensure!(figures(&again)? == figures(&ran)?, "{}{}", ran.show(), again.show());
@@ -108,7 +108,7 @@ fn an_interrupted_reproduction_goes_on() -> anyhow::Result<()> {
         let lines = lines(&store).unwrap_or_default();
         lines.iter().filter(|line| line["status"] == "done").count()
     };
-    // Two locks, and five times the rounds of other tables.
+    // Two locks, and five times as many rounds as other tables.
     const CELLS: usize = 10;
     let words = ["--row", MEASURED, "--measured-only", "--runs", "1", "--seconds", "0.3"];
     let mut running = reproduce(&out, &words).start()?;

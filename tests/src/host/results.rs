@@ -1,4 +1,4 @@
-//! The results of a confined `boot`, which can open no directory.
+//! Results of a confined `boot`, which cannot open directories.
 
 use super::{
     confinement::{has_open, spinning},
@@ -13,16 +13,16 @@ kvm::tests![
     a_killed_boot_leaves_the_old_one_and_no_part,
 ];
 
-/// What takes a process some milliseconds has happened by then.
+/// Timeout for operations that take a process some milliseconds.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Arguments of a boot that ends at once.
+/// Builds a boot that ends at once, with these arguments.
 fn ended(front: Program, folder: &TempDir, words: &[&str]) -> anyhow::Result<Program> {
     let boot = tiny::boot_by(front, folder, &code::out(code::port::EXIT, 0))?;
     Ok(boot.args(words.iter().copied()).args(["--", "x"]))
 }
 
-/// They are opened in the folder in which the command runs.
+/// Results are opened in the folder where the command runs.
 fn they_may_have_relative_names() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let boot = Program::new("sh").args(["-c", "cd \"$0\" && exec \"$@\""]).args([folder.path()]);
@@ -34,7 +34,7 @@ fn they_may_have_relative_names() -> anyhow::Result<()> {
     parts(folder.path())
 }
 
-/// As with `--stats >(cmd)` of bash.
+/// Like `--stats >(cmd)` of bash.
 fn they_go_to_a_pipe_of_the_shell() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let shell = Program::new("sh").args(["-c", "{ \"$0\" \"$@\" >/dev/null; } 8>&1 | cat"]);
@@ -43,7 +43,7 @@ fn they_go_to_a_pipe_of_the_shell() -> anyhow::Result<()> {
     ran.shows(&["\"ran_ns\""])
 }
 
-/// What a guest could write to if it had taken over a thread.
+/// A guest that had taken over a thread could write to any descriptor left open.
 fn descriptors_of_the_start_are_closed_but_for_theirs() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let file = folder.path().join("stats");
@@ -67,13 +67,13 @@ fn a_killed_boot_leaves_the_old_one_and_no_part() -> anyhow::Result<()> {
     ensure!(children(running.pid()).len() == 1, "no process that names the result");
     running.signal(Signal::KILL)?;
     running.wait()?;
-    // The process that names it learns of the end by the end of its input.
+    // The process that names the result notices the end by the end of its input.
     wait_until("folder without a part", SOON, || Ok(parts(folder.path()).is_ok()))?;
     ensure!(fs::read(&file)? == b"old", "the old result");
     Ok(())
 }
 
-/// No temporary file is left.
+/// Checks that no temporary file is left.
 fn parts(folder: &Path) -> anyhow::Result<()> {
     let names = files::names(folder)?;
     ensure!(!names.iter().any(|name| name.ends_with(".partial")), "{names:?}");

@@ -1,4 +1,4 @@
-//! Runs that were killed and stores that were damaged: what `--resume` repairs, and what it refuses.
+//! Killed runs and damaged stores: repairs by `--resume`, and its errors.
 
 use super::run::{Run, TWENTY, cells, check_twenty, lines, run_in, spec};
 use crate::prelude::*;
@@ -15,13 +15,13 @@ kvm::tests![
 /// Two short cells.
 const TWO: &str = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 0.05\n";
 
-/// Varying durations from a linear congruential generator, seeded by the caller.
+/// Returns a duration up to `most` from a linear congruential generator, seeded by the caller.
 fn span(state: &mut u64, most: Duration) -> Duration {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     most.mul_f64((*state >> 40) as f64 / (1_u64 << 24) as f64)
 }
 
-/// Kills a run at random moments, so often, and resumes it each time. A run that is complete is followed by another.
+/// Kills a run at random moments, `most` times, and resumes it. Starts another when one is complete.
 fn kill_and_resume(most: u32) -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let spec = spec(folder.path(), TWENTY)?;
@@ -52,7 +52,7 @@ fn kill_and_resume(most: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// False if it had ended before, successfully.
+/// Returns false if it had already ended, successfully.
 fn is_killed(running: Running, after: Duration) -> anyhow::Result<bool> {
     thread::sleep(after);
     // The run may have ended already.
@@ -72,7 +72,7 @@ fn a_torn_store_is_repaired_and_said() -> anyhow::Result<()> {
     let ran = pvticket(["run", "--resume"]).args([&dir]).run()?.exits(0)?;
     ensure!(ran.errors().contains("torn"), "{}", ran.show());
     check_twenty(&dir)?;
-    // A kill damages only the end of a store, so damage in the middle is refused.
+    // A kill damages only the end of a store, so damage in the middle is an error.
     let text = fs::read_to_string(&store)?.replacen("\"kind\":\"cell\"", "\"kind\":\"sell\"", 1);
     fs::write(&store, text)?;
     pvticket(["run", "--resume"]).args([&dir]).run()?.fails(1, &["damaged in line 3"])?;
@@ -118,7 +118,7 @@ fn a_killed_runs_trace_goes_on_where_it_is_whole() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A store of two cells on one vCPU, whose last line `change` edits.
+/// Creates a store of two cells on one vCPU, whose last line `change` edits.
 fn changed_store(
     folder: &Path,
     name: &str,
@@ -145,7 +145,7 @@ fn break_lock(cell: &mut Value) {
     cell["figures"]["violations"] = 1.into();
 }
 
-/// Regression (T2): `run --resume` ended with 0 though the store had BROKEN or failed cells of an earlier session.
+/// Regression (T2): `run --resume` exited with 0 despite BROKEN or failed cells of an earlier session.
 fn the_status_is_that_of_the_store() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let page = folder.path().join("page.html").display().to_string();
@@ -188,7 +188,7 @@ fn what_failed_is_measured_again_if_it_is_asked_for() -> anyhow::Result<()> {
         let retry = || pvticket(["run", "--retry", "failed", "--resume"]).args([&dir]).run();
         let ran = retry()?.exits(1 - more)?;
         let after = cells(&dir)?;
-        // The store keeps what failed, and its successor counts.
+        // The store keeps the failed cell, and its successor counts.
         ensure!(after.len() == before.len() + more as usize, "{after:?}\n{}", ran.show());
         ensure!(after[..before.len()] == before, "{after:?}");
         ensure!(more == 0 || after[2]["status"] == "done", "{after:?}");

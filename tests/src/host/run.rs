@@ -1,4 +1,4 @@
-//! Experiments from specs: what is refused, what is run, and what is reported.
+//! Experiments from specs: errors, execution and reports.
 
 use crate::prelude::*;
 
@@ -29,14 +29,14 @@ pub(super) fn spec(folder: &Path, text: &str) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// The lines of a store; the last one may be torn.
+/// Returns the complete lines of a store.
 pub(super) fn lines(dir: &Path) -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(dir.join("cells.jsonl"))?;
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole.map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
 }
 
-/// Those that describe cells.
+/// Returns the lines that describe cells.
 pub(super) fn cells(dir: &Path) -> anyhow::Result<Vec<Value>> {
     let mut lines = lines(dir)?;
     lines.retain(|line| line["kind"] == "cell");
@@ -49,7 +49,7 @@ fn cells_with(dir: &Path, status: &str) -> anyhow::Result<Vec<Value>> {
     Ok(cells)
 }
 
-/// The rows of the exported table, each with its values by their columns.
+/// Returns the rows of the exported table, with their values by column.
 pub(super) fn exported(dir: &Path) -> anyhow::Result<Vec<BTreeMap<String, String>>> {
     let ran = pvticket(["export", "--csv", "-"]).args([dir]).run()?.exits(0)?;
     let mut lines = ran.text()?.lines().map(|line| line.split(',').map(str::to_owned));
@@ -57,7 +57,7 @@ pub(super) fn exported(dir: &Path) -> anyhow::Result<Vec<BTreeMap<String, String
     Ok(lines.map(|values| names.iter().cloned().zip(values).collect()).collect())
 }
 
-/// A run of this spec, with these options, in the directory `run` of the folder, which is returned.
+/// Builds a run of this spec with these options in the folder's directory `run`; returns that, too.
 pub(super) fn run_in(
     folder: &TempDir,
     text: &str,
@@ -75,7 +75,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// With these options.
+    /// Runs this spec with these options.
     pub fn of(text: &str, options: &[&str]) -> anyhow::Result<Self> {
         let folder = files::scratch()?;
         let (run, dir) = run_in(&folder, text, options)?;
@@ -182,7 +182,7 @@ fn a_store_is_not_written_twice() -> anyhow::Result<()> {
     running.wait()?.exits(130).map(drop)
 }
 
-/// The report printed at the end of a run of this spec.
+/// Returns the report printed at the end of a run of this spec.
 fn reported(text: &str) -> anyhow::Result<String> {
     need_kvm()?;
     let run = Run::of(text, &[])?;
@@ -190,7 +190,7 @@ fn reported(text: &str) -> anyhow::Result<String> {
     run.ran.text().map(str::to_owned)
 }
 
-/// One comparison in twenty may differ by chance: at most one of three here.
+/// One comparison in twenty may differ by chance: at most one of the three here.
 fn a_thing_does_not_differ_from_itself() -> anyhow::Result<()> {
     let mut loud = Vec::new();
     for seed in 1..=3 {

@@ -1,5 +1,5 @@
-//! Schedules of pvticket on the ring-3 payload: preemptions where they were asked for, counted from
-//! telemetry, recorded and replayed.
+//! Schedules of pvticket on the ring-3 payload: preemptions where requested, counted from telemetry, recorded
+//! and replayed.
 
 use crate::prelude::*;
 
@@ -17,25 +17,25 @@ kvm::tests![
     many_vcpus_on_two_slots_lose_nothing,
 ];
 
-/// `compare` of the payload; returns the runs with their accounts: native first, PV second, and so
-/// on.
+/// Compares the payload; returns the runs with their accounts: native first, PV second, and so on.
 fn compare(options: &str) -> anyhow::Result<Vec<Value>> {
     let mut runs = Compared::with(&format!("--guest payload --runs 1 {options}"))?.runs()?;
     for run in &runs {
         ensure!(run["violations"] == 0, "mutual exclusion failed, or was not checked: {run}");
         ensure!(whole(run, "grants")? > 0, "no schedule: {run}");
     }
-    // The seed decides which runs first.
+    // The seed decides the order of the runs.
     runs.sort_by_key(|run| (run["policy"].to_string(), run["backend"] != "off"));
     Ok(runs)
 }
 
-/// A count from the whole run's account.
+/// Returns a count from the whole run's account.
 fn whole(run: &Value, name: &str) -> anyhow::Result<u64> {
     count(run, &format!("schedule/whole/{name}"))
 }
 
-/// Is each policy among these, which may have arguments? The refusal of an unknown policy lists all.
+/// Checks that each policy is among these, which may have arguments. The error for an unknown policy lists
+/// all.
 pub fn has_all_policies(named: &[&str]) -> anyhow::Result<()> {
     let refused = pvticket(["compare", "--policy", "nonsense"]).run()?.errors();
     let list = refused.split_once("(known: ").and_then(|(_, rest)| rest.split_once(')'));
@@ -62,8 +62,8 @@ fn every_policy_runs_both_locks() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One deliberate preemption keeps a vCPU off for 20 ms. With native locks another vCPU spins for
-/// that long; with PV it halts at its threshold.
+/// Each deliberate preemption keeps a vCPU off for 20 ms. With native locks another vCPU spins for that long;
+/// with PV locks it halts at its threshold.
 fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
     let runs = compare(&format!("--vcpus 2 --slots 2 --seconds 1 --policy {policy}"))?;
     let [native, pv] = runs.as_slice() else { bail!("not two runs") };
@@ -74,7 +74,7 @@ fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
         // Two vCPUs on two slots: there are no other preemptions.
         ensure!(whole(run, kind)? == injected, "not all were {kind}: {run}");
         ensure!(whole(run, "preemptions")? == injected, "{run}");
-        // The last one may still last when the account is closed.
+        // The last preemption may be ongoing when the account is closed.
         let (off, least) = (whole(run, off)?, (injected - 1) * 19_900_000);
         ensure!(off >= least, "off for {off} ns: {run}");
         expect_usually!(off < injected * 200_000_000, "off for {off} ns: {run}");
@@ -88,7 +88,7 @@ fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Locks without tickets whose queue tells who is next; and one that has no queue.
+/// Locks without tickets whose queue shows who is next, and a lock that has no queue.
 fn the_next_in_line_of_a_queue_are_preempted_where_asked() -> anyhow::Result<()> {
     let runs = compare(
         "--vcpus 2 --slots 2 --seconds 0.5 --policy lwp:20,5ms \
@@ -164,7 +164,7 @@ fn several_machines_share_slots_as_gangs() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One vCPU each on one slot, with native locks: their operations are proportional to their time.
+/// Machines of one vCPU each on one slot, with native locks: their operations are proportional to their time.
 fn machines_get_what_they_weigh() -> anyhow::Result<()> {
     let options = "--vms 2 --vcpus 1 --slots 1 --seconds 0.5 --slice 1ms --policy fair:1,3";
     let runs = compare(options)?;
@@ -174,7 +174,7 @@ fn machines_get_what_they_weigh() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The vCPU and the slot of each turn of a recording.
+/// Returns the vCPU and the slot of each time slice of a recording.
 fn decisions(file: &Path) -> anyhow::Result<Vec<(u32, u16)>> {
     Ok(files::turns(file)?.into_iter().map(|turn| (turn.vcpu, turn.slot)).collect())
 }
@@ -183,7 +183,7 @@ fn two_replays_take_the_same_decisions() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let [first, second, third] = ["a", "b", "c"].map(|name| folder.path().join(name));
     let run = |policy: &str, file: &Path| {
-        // Native alone: PV runs come last and would be recorded.
+        // Records the schedule of the last run.
         pvticket(["compare", "--vcpus", "2x", "--runs", "1", "--seconds", "0.4", "--slice", "1ms"])
             .args(["--policy", policy, "--record"])
             .args([file])
@@ -211,8 +211,8 @@ fn many_vcpus_on_two_slots_lose_nothing() -> anyhow::Result<()> {
     let runs = compare(options)?;
     for run in &runs {
         expect_usually!(operations(run) > 0, "the lock was never taken: {run}");
-        // The guest's window lies within the VMM's. The guest counts a halt at its end, the VMM at
-        // its beginning: each vCPU may have been in one when the window began.
+        // The guest's window lies within the VMM's. The guest counts a halt at its end, the VMM at its
+        // beginning: each vCPU may have been in a halt when the window began.
         let (guest, vmm) = (run["halts"].as_u64(), run["vmm"]["lock_spinning"].as_u64());
         let vmm = vmm.map(|counted| counted + 64);
         ensure!(guest <= vmm, "{guest:?} halts in the guest, {vmm:?} at most here");
@@ -220,7 +220,7 @@ fn many_vcpus_on_two_slots_lose_nothing() -> anyhow::Result<()> {
             ["unlock_kick", "woke_parked", "left_pending", "coalesced"]
                 .map(|name| run["vmm"][name].as_u64().unwrap_or(u64::MAX));
         let sorted = woke + left + joined;
-        // One per vCPU may be in progress when they are read.
+        // One kick per vCPU may be in progress when they are read.
         ensure!(kicks.abs_diff(sorted) <= 64, "{kicks} kicks, {sorted} of them known: {run}");
     }
     Ok(())

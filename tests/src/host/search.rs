@@ -28,7 +28,7 @@ fn a_search_finds_nothing_and_goes_on_where_it_was() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Simulations of so many vCPUs take seconds.
+/// Simulations of this many vCPUs take seconds.
 fn a_signal_ends_a_search_in_the_middle_of_a_simulation() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let out = folder.path().join("found");
@@ -64,7 +64,7 @@ fn a_finding_is_simulated_again() -> anyhow::Result<()> {
         pvticket(["search", "--replay"]).args([&file]).run()
     };
     let ran = replay("kick-drop:0.05", 2)?.exits(1)?;
-    ran.shows(&["a wakeup is lost; not as it was saved"])?;
+    ran.shows(&["a wakeup is lost; different from the finding"])?;
     let again = |words: &[&str]| {
         let search = pvticket(["search", "--replay"]).args([folder.path().join("finding.json")]);
         search.args(words).run()?.exits(1)
@@ -77,7 +77,7 @@ fn a_finding_is_simulated_again() -> anyhow::Result<()> {
     let (_, command) =
         ran.text()?.split_once("on real vCPUs: pvticket ").with_context(|| ran.show())?;
     if facts::need_kvm().is_ok() {
-        // Without the faults, which lose wakeups there, too.
+        // Without the faults, which would lose wakeups there, too.
         let (command, faults) =
             command.trim().split_once(" --set faults=").with_context(|| ran.show())?;
         ensure!(faults == "kick-drop:0.05", "{faults}");
@@ -86,7 +86,7 @@ fn a_finding_is_simulated_again() -> anyhow::Result<()> {
         ran.shows(&["replayed "])?;
     }
     let ran = replay("none", 2)?.exits(0)?;
-    ran.shows(&["nothing is wrong any more"])?;
+    ran.shows(&["no failure found"])?;
     replay("none", 81)?.fails(2, &["finding.json", "81 CPUs are more than the 80"])?;
     Ok(())
 }
@@ -95,7 +95,7 @@ fn cases_keep_their_bounds() -> anyhow::Result<()> {
     let words = ["search", "--cases", "--acquisitions", "2000", "--locks"];
     let ran = pvticket(words).args(["queued,pv-queued,lockref-lock"]).run()?.exits(0)?;
     let lines: Vec<_> = ran.text()?.lines().collect();
-    // Four ratios each; late kicks where waiters halt.
+    // Four ratios for each lock; late kicks where waiters halt.
     ensure!(lines.len() == 14, "{}", ran.show());
     for line in &lines {
         let words = ["ok ", " in line", " vCPUs on ", " events"];

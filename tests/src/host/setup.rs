@@ -1,5 +1,5 @@
-//! `pvticket setup`: which scripts it runs, and what it makes of them. The scripts here are the test's own; what the real ones
-//! do is tried by `make package-test` and used by all that boots.
+//! `pvticket setup`: the scripts that it runs, and its use of their results. The scripts here are the test's
+//! own. `make package-test` tries the real scripts, and every boot uses their results.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -19,7 +19,7 @@ tests![
 const BUSYBOX: &str = "guest-kernel-config/setup.sh";
 const KERNEL: &str = "guest-kernel-config/linux/build.sh";
 
-/// A script that puts `from` into the cache.
+/// Returns a script that puts `from` into the cache.
 fn makes(file: &str, from: &Path) -> String {
     let folder = Path::new(file).parent().unwrap_or(Path::new(""));
     format!(
@@ -54,11 +54,11 @@ fn what_the_scripts_make_is_summed() -> anyhow::Result<()> {
     let ran = setup(&folder, &["busybox"]).run()?.exits(0)?;
     let sum = sum_of(&folder.path().join("cache/busybox/busybox"))?;
     let ran = ran.says(&sum)?;
-    ran.complains(&["[1/1] busybox: A static busybox for the guest\n", "\nmade of --busybox\n"])?;
+    ran.complains(&["[1/1] busybox: Static busybox for guests\n", "\nmade of --busybox\n"])?;
     let listed = setup(&folder, &["--list", "busybox", "kernel"]).run()?.exits(0)?;
     let lines: Vec<_> = listed.text()?.lines().collect();
     ensure!(lines.len() == 2, "{lines:?}");
-    ensure!(lines[0].starts_with("busybox  there ") && lines[1].contains("not there"));
+    ensure!(lines[0].starts_with("busybox  present ") && lines[1].contains("missing"));
     Ok(())
 }
 
@@ -71,7 +71,7 @@ fn a_part_that_fails_is_named_and_the_others_are_made() -> anyhow::Result<()> {
     ran.complains(&[
         "\nno mirror\n[1/2] busybox: failed (exit status: 3)",
         "\nmade of pvticket 6.12\n",
-        "\npvticket: without busybox: see above",
+        "\npvticket: failed: busybox; see above",
     ])?;
     // Both words of a kernel reach the script.
     let kernel = makes("kernel/stock-pvqspinlock-6.1/vmlinux", Path::new("/proc/version"));
@@ -86,12 +86,12 @@ fn a_script_that_makes_nothing_is_found_out() -> anyhow::Result<()> {
     let ran = setup(&folder, &["kernel"]).run()?.exits(1)?.says("")?;
     ran.complains(&[
         "[1/1] kernel: no kernel of Linux 6.12 with PV ticketlocks at",
-        "without kernel",
+        "failed: kernel",
     ])
     .map(drop)
 }
 
-/// As installed: a program in `bin`, its scripts in `share/pvticket`.
+/// The installed layout: a program in `bin`, its scripts in `share/pvticket`.
 fn scripts_are_beside_the_program() -> anyhow::Result<()> {
     let prefix = files::scratch()?;
     let program = prefix.path().join("bin/pvticket");
@@ -107,7 +107,7 @@ fn scripts_are_beside_the_program() -> anyhow::Result<()> {
     run()?.exits(0)?.complains(&["made of --busybox"]).map(drop)
 }
 
-/// A cache that everybody may write to, and the file that is there once somebody has executed its emulator.
+/// A cache that everybody may write to, and a file that exists once its emulator has been executed.
 struct OpenCache {
     folder: TempDir,
     cache: PathBuf,
@@ -134,20 +134,20 @@ impl OpenCache {
     }
 }
 
-/// What is put there is executed later. Doctor looks at it, too.
+/// Files put there are executed later. `doctor` checks the cache, too.
 fn a_cache_of_everybody_is_refused() -> anyhow::Result<()> {
     let open = OpenCache::new()?;
     data(open.folder.path(), &[(BUSYBOX, &format!("touch {}", open.ran.display()))])?;
     let who = open.who();
     let refused = setup(&open.folder, &["busybox"]).run()?;
-    refused.fails(1, &["nothing is put into the cache", &who])?;
+    refused.fails(1, &["the cache is not used", &who])?;
     let doctor = open.pvticket(&["doctor"]).run()?;
     doctor.shows(&[&format!("the cache can be changed by others: {who}")])?;
     ensure!(!open.ran.exists(), "it was executed");
     Ok(())
 }
 
-/// Wherever a part's script finds or puts something: folders, and files that it goes by.
+/// All places where a part's script finds or puts something: folders, and files that it relies on.
 fn a_folder_of_everybody_below_the_cache_is_refused() -> anyhow::Result<()> {
     const FETCH: &str = "guest-kernel-config/host/fetch.sh";
     const DISK: &str = "guest-kernel-config/postgres/fetch.sh";
@@ -182,10 +182,10 @@ fn a_folder_of_everybody_below_the_cache_is_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of each command that starts one, before it does.
+/// Rejected by each command that starts an emulator, before it does.
 fn no_emulator_of_a_cache_of_everybody_is_started() -> anyhow::Result<()> {
     let open = OpenCache::new()?;
-    // Where there is a kernel for it, nothing else is missing.
+    // With a kernel for it, nothing else is missing.
     if let Ok(kernel) = files::cached(files::STOCK_KERNEL) {
         let host = kernel.ancestors().nth(2).context("a folder")?;
         symlink(host, open.cache.join("host"))?;
@@ -220,7 +220,7 @@ fn a_signal_ends_the_scripts_in_order() -> anyhow::Result<()> {
     let mut running = setup(&folder, &["busybox", "kernel"]).start()?;
     running.wait_until("the script runs", || left.exists())?;
     running.signal(Signal::TERM)?;
-    // The script's child is not waited for: the time limit is shorter than that lives.
+    // The script's child is not waited for: it would outlive the time limit.
     let ran = running.wait()?.exits(143)?;
     ensure!(!left.exists(), "the script was not asked to end\n{}", ran.show());
     ensure!(!ran.errors().contains("[2/2]"), "it went on\n{}", ran.show());

@@ -1,4 +1,4 @@
-//! Simulated machines: the same seed gives the same figures, and what is simulated says so.
+//! Simulated machines: equal seeds give equal figures, and simulated results are marked as such.
 
 use super::run::Run;
 use crate::prelude::*;
@@ -26,14 +26,14 @@ fn locks_and_machines_are_listed() -> anyhow::Result<()> {
     pvticket(["sim"]).run()?.exits(0)?.shows(&Vec::from_iter(machines.split(' ')))
 }
 
-/// Two short cells on four of its CPUs.
+/// Builds a comparison of two short cells on four of the machine's CPUs.
 fn compare() -> Program {
     pvticket(MACHINE).args(["4", "--vcpus", "2x", "--runs", "1", "--seconds", "0.01"])
 }
 
-/// The operations of every vCPU, cell by cell.
+/// Returns the operations of every vCPU, cell by cell.
 fn operations(seeds: &str) -> anyhow::Result<Vec<String>> {
-    // A rotation gives every vCPU what it gives the others, whatever the seed.
+    // A rotation treats all vCPUs alike, regardless of the seed.
     let runs = Compared::by(compare().args(["--policy", "host", "--set", seeds]))?.runs()?;
     ensure!(runs.len() == 2, "{runs:?}");
     Ok(runs.iter().map(|run| run["operations"].to_string()).collect())
@@ -58,7 +58,7 @@ fn what_is_simulated_says_so_in_the_report() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The timeline is of one of the figures' runs, with the schedule's turns, and says that it is simulated.
+/// The timeline is of a run that has figures, has the schedule's slices, and is marked as simulated.
 fn a_simulation_has_a_timeline() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let trace = folder.path().join("trace");
@@ -72,7 +72,7 @@ fn a_simulation_has_a_timeline() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each of them is counted in the cells, and named in the table's heading.
+/// Each of them is counted in the cells and named in the table's heading.
 fn the_host_of_a_simulation_does_more_if_it_is_asked_to() -> anyhow::Result<()> {
     for (options, heading, name) in [
         (
@@ -112,13 +112,13 @@ fn faults_are_injected_into_simulations() -> anyhow::Result<()> {
     for name in ["delayed", "duplicated", "halts_delayed", "spurious"] {
         ensure!(count(faults, name)? > 0, "{name}: {faults}");
     }
-    // No lock survives that, and the simulation says so.
+    // No lock survives that, and the simulation reports it.
     let ran = compare_with("faults=kick-drop:1").run()?.exits(1)?;
     ensure!(ran.errors().contains("a lost wakeup"), "{}", ran.show());
     Ok(())
 }
 
-/// A run that is resumed needs no file, and is not misled by another one.
+/// A resumed run needs no file, and a changed file does not mislead it.
 fn a_run_keeps_its_machine_file() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vmm/sim/machines/opteron-48.toml");
@@ -133,7 +133,7 @@ fn a_run_keeps_its_machine_file() -> anyhow::Result<()> {
     ran.shows(&["not validated"])?;
     let store = dir.join("cells.jsonl");
     let lines = fs::read_to_string(&store)?;
-    // As if it had been killed before its last cell.
+    // The run looks killed before its last cell.
     let (rest, last) = lines.trim_end().rsplit_once('\n').context("one line")?;
     fs::write(&store, format!("{rest}\n"))?;
     fs::write(&file, text.replace("mhz = ", "mhz = 1"))?;
@@ -149,7 +149,7 @@ fn a_run_keeps_its_machine_file() -> anyhow::Result<()> {
     pvticket(["report"]).args([&dir]).run()?.exits(0)?.shows(&["not validated"])
 }
 
-/// Regression: a validation that was interrupted failed with 1.
+/// Regression: an interrupted validation failed with 1.
 fn a_signal_ends_a_validation_and_a_simulated_comparison() -> anyhow::Result<()> {
     need_kvm()?;
     let cache = files::scratch()?;
@@ -175,14 +175,14 @@ fn a_signal_ends_a_validation_and_a_simulated_comparison() -> anyhow::Result<()>
     Ok(())
 }
 
-/// The costs are those of a busy host here: that they are there, and that they are costs.
+/// The costs are a busy host's, so this checks only that they are present and positive.
 fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
     need_kvm()?;
     let cache = files::scratch()?;
     let in_cache = |words: &[&str]| pvticket(words.iter()).env("PVTICKET_CACHE", cache.path());
     let ran = in_cache(&["sim", "calibrate"]).run()?.exits(0)?;
     let text = ran.text()?;
-    // Stores between hyperthreads of one core cost nothing beside the instruction.
+    // Stores between hyperthreads of one core cost nothing compared with the instruction.
     for cost in ["exit", "switch", "wakeup", "pause", "memory", "load-modified", "hop"] {
         let start = format!("\n{cost} = {{ ns = ");
         let (_, rest) = text.split_once(start.as_str()).with_context(|| ran.show())?;
@@ -200,9 +200,9 @@ fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
         ran.complains(&["not optimised"])?;
     } else {
-        // Other tests run beside this one, and take as much of the CPUs as no host does.
+        // Other tests run in parallel, and take more of the CPUs than any host does.
         let is_doubt =
-            |line: &str| line.contains("measure again") && !line.contains("pvticket: noise.");
+            |line: &str| line.contains("repeat with nothing else") && !line.contains("pvticket: noise.");
         expect_usually!(!ran.errors().lines().any(is_doubt), "{}", ran.errors());
     }
     let listed = in_cache(&["sim"]).run()?.exits(0)?;
@@ -218,7 +218,7 @@ fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
     let options = ["--vcpus", "1x", "--locks", "ticket", "--runs", "1", "--seconds", "0.01"];
     let words = [&["compare", "--guest", "sim", "--machine", "this"][..], &options].concat();
     let compared = in_cache(&words).run()?.exits(0)?;
-    // What was doubted then is said by whoever uses the file.
+    // A command that uses the file repeats its doubts.
     let doubts = |text: &str| text.matches("DOUBTED: ").count();
     let (kept, printed) = (doubts(listed.text()?), doubts(compared.text()?));
     ensure!(kept == printed, "{} {}", listed.show(), compared.show());

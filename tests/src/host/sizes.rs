@@ -5,7 +5,7 @@ use crate::prelude::*;
 
 kvm::tests![vms_of_different_sizes_run_together, the_reader_of_each_vm_counts_no_operations];
 
-/// Each vCPU of each VM makes operations, and the host's counts of it are with its own VM.
+/// Each vCPU of each VM makes operations, and the host's counts of it are listed with its VM.
 fn vms_of_different_sizes_run_together() -> anyhow::Result<()> {
     let run = Run::of(
         "host = \"direct\"\nlocks = \"pv-ticket\"\nvcpus = 2\nslots = 2\nrepetitions = 1\n\

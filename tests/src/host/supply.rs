@@ -1,4 +1,4 @@
-//! The inputs of builds and tests: the versions that the repository names, verified by checksums.
+//! Inputs of builds and tests: the versions that the repository names, verified by checksums.
 
 use crate::{files::repository, prelude::*};
 
@@ -12,7 +12,7 @@ tests![
 
 fn every_cargo_call_is_locked() -> anyhow::Result<()> {
     let makefile = fs::read_to_string(repository("Makefile")?)?;
-    // `cargo fmt` formats files, resolves no dependencies and has no such option.
+    // `cargo fmt` resolves no dependencies and has no such option.
     let is_call = |line: &&str| line.contains("$(CARGO)") && !line.contains("$(CARGO) fmt");
     let calls: Vec<_> =
         makefile.lines().filter(|line| line.starts_with('\t')).filter(is_call).collect();
@@ -22,7 +22,7 @@ fn every_cargo_call_is_locked() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A version of the package that apt does not have, with the checksum that was kept for it.
+/// Uses a version of the package that apt does not have, with no checksum and with a wrong one.
 fn a_kernel_source_with_another_sum_is_refused() -> anyhow::Result<()> {
     let script = repository("guest-kernel-config/linux/build.sh")?;
     let folder = files::scratch()?;
@@ -42,8 +42,8 @@ fn a_kernel_source_with_another_sum_is_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Patches do not apply to a source without files, which ends the build after it has said by which hash the cache would
-/// have the kernel.
+/// The patches do not apply to a source without files. The build ends there, after it has printed the hash
+/// under which the cache would have the kernel.
 fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
     let original = repository("guest-kernel-config")?;
     let folder = files::scratch()?;
@@ -96,14 +96,14 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
     }
     let other = configs.join("linux/config/stock-pvqspinlock.config");
     fs::write(&other, "CONFIG_OTHER=y\n")?;
-    // The source's time is a part of it.
+    // The hash covers the source's modification times.
     let now = hash()?;
     fs::write(&other, "")?;
     ensure!(hash()? == now, "the configuration of another flavour counts");
     let own = folder.path().join("own.config");
     fs::write(&own, "CONFIG_OTHER=y\n")?;
     ensure!(hash_with(&own)? != now, "a configuration of one's own does not count");
-    // It may ask for any driver.
+    // It may enable any driver, so all of them are unpacked.
     fs::create_dir_all(source.join("drivers/misc/lkdtm"))?;
     fs::write(source.join("drivers/misc/lkdtm/core.c"), "")?;
     fs::create_dir(source.join(".git"))?;
@@ -117,7 +117,7 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
     build(&missing)?.complains(&["KERNEL_CONFIG", "missing.config", "cannot be read"]).map(drop)
 }
 
-/// `fetch.sh` for these packages, with a cache of its own.
+/// Runs `fetch.sh` for these packages with a separate cache.
 fn fetch(kernel: &str, packages: &Path, cache: &Path) -> anyhow::Result<Program> {
     let script = repository("guest-kernel-config/host/fetch.sh")?;
     let program = Program::new("sh").args([script]).env("PVTICKET_CACHE", cache);
@@ -141,7 +141,7 @@ fn package(folder: &Path, name: &str, files: &[(&str, &str)]) -> anyhow::Result<
     built.exits(0).map(drop)
 }
 
-/// As Debian splits a 7.x: image, modules, and a list of the built-in ones, none of which it lacks.
+/// Packages as Debian splits a 7.x kernel: image, modules, and the list of built-in ones, which is required.
 fn a_host_kernel_of_several_packages() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let (packages, cache) = (folder.path().join("packages here"), folder.path().join("cache"));

@@ -1,5 +1,5 @@
-//! The lists of system calls are what the product needs: runs with all calls noted make no call that is
-//! missing, and each entry is needed by one of them, or says why no test sees it.
+//! The lists of system calls match the product's needs: runs with all calls noted make no unlisted
+//! call, and each entry is needed by one of them or states the reason why no test sees it.
 
 use std::{collections::BTreeSet, sync::OnceLock};
 
@@ -13,14 +13,14 @@ use crate::{
 
 tests![no_call_is_missing_on_this_host];
 
-/// Runs in the emulated host, where Linux boots whatever this host's KVM can do.
+/// Runs in the emulated host, where Linux boots regardless of this host's KVM.
 pub mod emulated {
     use super::*;
 
     tests![no_call_is_missing_and_none_is_unused => Long("50 s: all that the emulated host runs")];
 }
 
-/// The calls that runs noted: class and call.
+/// Noted calls: class and call.
 type Noted = BTreeSet<(String, String)>;
 
 fn read(file: &Path) -> anyhow::Result<Noted> {
@@ -29,7 +29,7 @@ fn read(file: &Path) -> anyhow::Result<Noted> {
     Ok(text.lines().filter_map(pair).collect())
 }
 
-/// The noted calls that are on no list of their class.
+/// Returns the noted calls that are on no list of their class.
 fn missing(noted: &Noted) -> Vec<&(String, String)> {
     let is_missing = |(class, call): &&(String, String)| {
         let class = Class::ALL.iter().find(|known| known.name() == class);
@@ -40,12 +40,12 @@ fn missing(noted: &Noted) -> Vec<&(String, String)> {
     noted.iter().filter(is_missing).collect()
 }
 
-/// The entries that no thread of their classes needed, of those that should be seen.
+/// Returns the entries that should be seen but that no thread of their classes needed.
 fn unused(noted: &Noted, is_seen: impl Fn(&Call) -> bool) -> Vec<String> {
     let mut entries = BTreeMap::<_, Vec<&str>>::new();
     for class in Class::ALL {
         for entry in class.lists().iter().copied().flatten().filter(|entry| is_seen(entry)) {
-            // A reason occurs once: `confine`'s own tests.
+            // Each reason occurs once, as `confine`'s own tests check.
             entries.entry((entry.name(), entry.why)).or_default().push(class.name());
         }
     }
@@ -58,7 +58,7 @@ fn unused(noted: &Noted, is_seen: impl Fn(&Call) -> bool) -> Vec<String> {
         .collect()
 }
 
-/// The calls of what any KVM can run, noted once for both tests.
+/// Returns the calls of runs that any KVM supports, noted once for both tests.
 fn noted_here() -> anyhow::Result<&'static Noted> {
     static NOTED: OnceLock<Noted> = OnceLock::new();
     need_kvm()?;
@@ -83,10 +83,10 @@ fn note_here() -> anyhow::Result<Noted> {
     for words in commands {
         pvticket(words.split_whitespace()).env(NOTES, &notes).run()?.exits(0)?;
     }
-    // Longer than what a heap's first blocks have room for.
+    // Too long for a heap's first blocks.
     let job = Input::Bytes(vec![b' '; 1 << 20]);
     pvticket(["cells"]).input(job).env(NOTES, &notes).run()?.fails(1, &["a job is longer"])?;
-    // A guest that KVM cannot emulate: FXSAVE to no device.
+    // An instruction that KVM cannot emulate: FXSAVE to an address without a device.
     let strange = [code::MAP, &[0xb8, 0, 0, 0, 0x20, 0x0f, 0xae, 0x00, 0xeb, 0xfe]].concat();
     tiny::boot(&folder, &strange)?.env(NOTES, &notes).run()?.exits(1)?;
     for signals in [&[Signal::TSTP, Signal::CONT, Signal::TERM][..], &[Signal::QUIT]] {
@@ -95,7 +95,7 @@ fn note_here() -> anyhow::Result<Noted> {
         terminal.wait_for_raw(&mut running)?;
         for signal in signals {
             running.signal(*signal)?;
-            // Stopped: a SIGCONT that came first would be lost.
+            // Waits for the stop, because a SIGCONT before it would be lost.
             let (guest, is_stop) = (process::folder(running.pid()), *signal == Signal::TSTP);
             let is_stopped =
                 || status(&guest, "State:").is_some_and(|state| state.starts_with('T'));
@@ -104,7 +104,7 @@ fn note_here() -> anyhow::Result<Noted> {
         }
         running.wait()?;
     }
-    // The terminal controls the session, as it does where people use it; Ctrl-A x ends the guest.
+    // The terminal controls the session, as in normal use; Ctrl-A x ends the guest.
     let (terminal, session) = (Terminal::open()?, "exec setsid -w -c \"$0\" \"$@\"");
     let boot = tiny::boot(&folder, code::SPIN)?.env(NOTES, &notes).behind(session);
     let mut running = terminal.start(boot)?;
@@ -114,16 +114,16 @@ fn note_here() -> anyhow::Result<Noted> {
     read(&notes)
 }
 
-/// Two signals to a process are not taken for one.
+/// Time between two signals, so that they do not count as one.
 const TOLD_APART: Duration = Duration::from_millis(300);
 
-/// What runs in the emulated host to see the calls of Linux guests.
+/// Commands in the emulated host that show the calls of Linux guests.
 const SCRIPT: &str = include_str!("system_calls.sh");
 
-/// What runs where the kernel has sched_ext.
+/// Commands for a kernel with sched_ext.
 const SCRIPT_7: &str = include_str!("system_calls_7.sh");
 
-/// What a script in the emulated host noted.
+/// Returns the calls that a script in the emulated host noted.
 fn noted_there(script: &str, options: &[&str]) -> anyhow::Result<Noted> {
     let folder = files::scratch()?;
     let script = files::put(&folder, "script", script.as_bytes())?;
@@ -170,7 +170,7 @@ fn no_call_is_missing_and_none_is_unused() -> anyhow::Result<()> {
 mod unit_tests {
     use super::*;
 
-    /// All calls of the lists, as if each had been noted, but for those of `class` with this name.
+    /// Returns all calls of the lists as if noted, except this call of `class`.
     fn all_but(class: &str, call: &str) -> Noted {
         let calls = |class: Class| {
             let entries = class.lists().iter().copied().flatten();
@@ -186,7 +186,7 @@ mod unit_tests {
         assert_eq!(unused(&all_but("", ""), is_seen), [""; 0]);
         let unused = unused(&all_but("nurse", "ioctl KVM_GET_VCPU_EVENTS"), is_seen);
         assert_eq!(unused, ["nurse: ioctl KVM_GET_VCPU_EVENTS (is an NMI pending?)"]);
-        // Another class of the list makes it.
+        // Another class of the same list makes it.
         assert_eq!(super::unused(&all_but("vcpu", "timer_settime"), is_seen), [""; 0]);
     }
 

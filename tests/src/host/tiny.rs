@@ -10,12 +10,12 @@ kvm::tests![
     memory_of_any_size,
 ];
 
-/// `pvticket boot` of this code on the local KVM.
+/// Builds a `pvticket boot` of this code on the local KVM.
 pub fn boot(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
     tune(folder, code, |boot| boot)
 }
 
-/// As [`boot`], with this program in the place of the product.
+/// Like [`boot`], with this program in place of the product.
 pub fn boot_by(front: Program, folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
     let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
     let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
@@ -33,7 +33,7 @@ fn tune(
     Ok(change(boot).program().env("PVTICKET_TRUST_KVM", "1"))
 }
 
-/// With and without its last line, and with text after it.
+/// With and without the panic's last line, and with text after it.
 fn a_reset_after_a_panic_is_a_failure() -> anyhow::Result<()> {
     for end in ["", "CPU: 0\r\n---[ end Kernel panic - not syncing: why so ]---\r\n"] {
         let folder = files::scratch()?;
@@ -51,7 +51,7 @@ fn instruction_that_kvm_cannot_emulate() -> anyhow::Result<()> {
     ran.fails(1, &["cannot emulate", " cc ", "--host emulated", "vCPU 0 at 0x1000000"]).map(drop)
 }
 
-/// As firmware leaves them: a kernel that does not know of them would take a device's interrupt for an exception.
+/// Masked, as by firmware: a kernel unaware of them would take a device's interrupt for an exception.
 fn no_line_of_an_8259_is_let_through() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     // in al, 0x21; mov bl, al; in al, 0xa1; and al, bl; xor al, 0xff; movzx eax, al
@@ -73,7 +73,7 @@ fn stats_of_a_failed_guest() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Regression: KVM refused sizes that are no whole pages.
+/// Regression: KVM refused sizes that are not whole pages.
 fn memory_of_any_size() -> anyhow::Result<()> {
     for size in ["100000001", "99999K", "64M"] {
         let folder = files::scratch()?;

@@ -1,4 +1,4 @@
-//! Timelines agree with the schedule's account, and Perfetto's own trace processor reads them.
+//! Timelines agree with the schedule's account, and Perfetto's trace processor reads them.
 
 use crate::prelude::*;
 
@@ -9,8 +9,8 @@ kvm::tests![
     the_hosts_schedule_has_no_slots,
 ];
 
-/// Two vCPUs on two slots, whose holders are kept off for 4 ms, some forty times: often enough that
-/// some holders are preempted on the busiest machine.
+/// Two vCPUs on two slots, whose holders are kept off for 4 ms, some forty times: often enough to
+/// preempt some holders even on the busiest machine.
 const INJECTED: [&str; 8] =
     ["--vcpus", "2", "--slots", "2", "--seconds", "1", "--policy", "lhp:50,4ms"];
 
@@ -35,7 +35,7 @@ impl Traced {
         self.folder.path().join("trace")
     }
 
-    /// The account of the run with this title.
+    /// Returns the account of the run with this title.
     fn account(&self, title: &str) -> anyhow::Result<&Value> {
         let is_it = |run: &&Value| {
             let lock = run["lock"].as_str().unwrap_or_default();
@@ -45,7 +45,7 @@ impl Traced {
         Ok(&run["schedule"]["whole"])
     }
 
-    /// The JSON of `pvticket trace`, run by run.
+    /// Returns the JSON of `pvticket trace`, run by run.
     fn digest(&self, options: &[&str]) -> anyhow::Result<Vec<Value>> {
         let ran =
             pvticket(["trace", "--json"]).args([self.file()]).args(options).run()?.exits(0)?;
@@ -53,15 +53,15 @@ impl Traced {
     }
 }
 
-/// The account's number of injected preemptions of holders, and their total time in nanoseconds.
+/// Returns the account's number of injected preemptions of holders and their total time in nanoseconds.
 /// Fails unless all preemptions of holders were injected.
 fn injected(account: &Value) -> anyhow::Result<(u64, u64)> {
     ensure!(count(account, "injected")? == count(account, "lhp")?, "{account}");
     Ok((count(account, "lhp")?, count(account, "holders_off_ns")?))
 }
 
-/// Checks that these preemptions, by their time off in nanoseconds, are those of the account. The last
-/// one may still go on when the account is drawn up: the timeline then has it up to the timeline's end.
+/// Checks that these preemptions, by their time off in nanoseconds, match the account. The last may be
+/// ongoing when the account is taken; then the timeline has it up to the timeline's end.
 fn are_those(off: &[u64], account: &Value) -> anyhow::Result<()> {
     let (count, all) = injected(account)?;
     expect_usually!(count > 0, "no injected preemption of a holder: {account}");
@@ -95,7 +95,7 @@ fn a_timeline_says_what_the_account_does() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The rows that Perfetto's trace processor returns for each of these SQL queries.
+/// Returns the rows that Perfetto's trace processor finds for each of these SQL queries.
 fn ask(file: &Path, questions: &[&str]) -> anyhow::Result<Vec<Vec<Vec<String>>>> {
     let Ok(wasm) = files::cached("trace-processor/current/trace_processor.wasm") else {
         return skip("no trace processor (make trace-processor)");
@@ -153,7 +153,7 @@ fn the_last_round_of_every_level_is_there() -> anyhow::Result<()> {
     let runs = digest["runs"].as_array().into_iter().flatten();
     let mut titles: Vec<&str> = runs.filter_map(|run| run["title"].as_str()).collect();
     titles.sort_unstable();
-    // Two levels of two locks: cells 0 to 3 are the first round.
+    // Two locks at two levels: cells 0 to 3 are the first round.
     let numbers: Vec<_> = titles.iter().filter_map(|title| title.split(':').next()).collect();
     ensure!(numbers == ["cell 4", "cell 5", "cell 6", "cell 7"], "{titles:?}");
     for point in

@@ -1,17 +1,17 @@
-//! The unit in which the payload's work under a lock and between two acquisitions is given: an increment.
+//! The unit of the payload's work under a lock and between two acquisitions: an increment.
 
 use crate::prelude::*;
 
 tests![an_increment_takes_one_time => Quiet("what else runs on the machine makes batches longer")];
 
-/// Measurements, each in a process of its own: what a CPU has learnt of a program's addresses differs between processes.
+/// Measurements, each in a new process: CPUs predict differently for each process's addresses.
 const MEASUREMENTS: usize = 20;
 
-/// Regression: an increment took 0.15 ns in some processes, 0.31 ns in others, and within some both, as the CPU predicted
-/// from the instruction's address whether a load reads what was just stored.
+/// Regression: an increment took 0.15 ns in some processes, 0.31 ns in others, and both within some, because
+/// the CPU predicts from the instruction's address whether a load reads a value just stored.
 ///
-/// The figure is the time on two lines over that on a single one, which are measured by turns: beside a neighbour on the
-/// core, which may be another machine's, both take up to 1.7 times as long.
+/// The figure is the time on two lines divided by the time on a single line, measured alternately. With a
+/// neighbour on the core, possibly another machine's, both take up to 1.7 times as long.
 fn an_increment_takes_one_time() -> anyhow::Result<()> {
     let measure = |_| -> anyhow::Result<f64> {
         let ran = pvticket(["doctor", "--json"]).run()?;

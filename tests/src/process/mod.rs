@@ -27,17 +27,17 @@ use output::Collected;
 pub use proc::{children, folder, status, thread_named, threads};
 pub use stopwatch::{Stopwatch, ThreadTimes, times_by_name};
 
-/// The default time limit of a child, after which it counts as hung. It leaves room for a busy machine: on a quiet
-/// one, a child without a limit of its own takes less than a third of it.
+/// Default time limit of a child, after which it counts as hung. It leaves room for a busy machine: on a
+/// quiet one, a child with this limit takes less than a third of it.
 const LIMIT: Duration = Duration::from_secs(180);
-/// How long other processes may hold a child's output open after the child's end.
+/// How long other processes may keep a child's output open after the child's end.
 const LEFT_BEHIND: Duration = Duration::from_secs(60);
-/// What [`Running::wait`] waits for.
+/// The event that [`Running::wait`] waits for.
 const END: &str = "end";
 /// Time between two polls of a child.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until a condition holds.
+/// Waits until a condition holds; fails after `patience`.
 pub fn wait_until(
     what: &str,
     patience: Duration,
@@ -78,7 +78,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program without input, with a limit of 180 s and this process's environment.
+    /// Creates a program without input, with a limit of 180 s and this process's environment.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -92,13 +92,12 @@ impl Program {
         }
     }
 
-    /// Adds arguments.
     pub fn args(mut self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// Sets a variable.
+    /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
         self
@@ -110,7 +109,6 @@ impl Program {
         self
     }
 
-    /// Sets its stdin.
     pub fn input(mut self, input: Input) -> Self {
         self.input = input;
         self
@@ -142,18 +140,17 @@ impl Program {
         self
     }
 
-    /// Sets the time limit.
     pub fn limit(mut self, seconds: u64) -> Self {
         self.limit = Duration::from_secs(seconds);
         self
     }
 
-    /// Runs it to its end.
+    /// Runs it to completion.
     pub fn run(self) -> anyhow::Result<Ran> {
         self.start()?.wait()
     }
 
-    /// Starts it, in a process group of its own.
+    /// Starts it in a new process group.
     pub fn start(self) -> anyhow::Result<Running> {
         let line = self.line();
         let mut command = Command::new(&self.program);
@@ -177,11 +174,10 @@ impl Program {
             (None, None) => command.stdout(Stdio::piped()).stderr(Stdio::piped()),
         };
         let mut child = command.spawn().with_context(|| format!("cannot start {line}"))?;
-        // Drops our copies of the output's descriptors: a terminal's reader would wait until they are
-        // closed.
+        // Closes our copies of the output's descriptors: a terminal's reader waits until all are closed.
         drop(command);
         if let (Some(bytes), Some(mut pipe)) = (bytes, child.stdin.take()) {
-            // Its error is ignored: a child need not read all of its input.
+            // Ignores its error: a child need not read all of its input.
             thread::spawn(move || pipe.write_all(&bytes));
         }
         let stdout =
@@ -219,14 +215,13 @@ pub struct Running {
     line: String,
     stdout: Collected,
     stderr: Collected,
-    /// The part of its stdout that [`Running::next_line`] has returned.
+    /// Number of bytes of stdout that [`Running::next_line`] has returned.
     read: usize,
     deadline: Instant,
     ended: bool,
 }
 
 impl Running {
-    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         kill_process(self.pid(), signal).context("cannot send a signal")
     }
@@ -235,12 +230,12 @@ impl Running {
         Pid::from_child(&self.child)
     }
 
-    /// Has it ended?
+    /// Whether it has ended; reaps it if so.
     pub fn has_ended(&mut self) -> anyhow::Result<bool> {
         Ok(self.child.try_wait().context("cannot wait")?.is_some())
     }
 
-    /// Waits until its stdout contains this.
+    /// Waits until its stdout contains this text.
     pub fn wait_for_stdout(&mut self, text: &str) -> anyhow::Result<()> {
         let stdout = self.stdout.clone();
         self.wait_until(&format!("'{text}' on its stdout"), || stdout.contains(text))
@@ -283,7 +278,7 @@ impl Running {
         let hung = format!("hung, killed: no {what} within its time");
         let error = format!("{hung}\n{}", self.so_far());
         match what {
-            // The product's own watchdog ends a machine whose vCPUs all wait: a vCPU of this one ran.
+            // The product's own watchdog ends a machine whose vCPUs all wait, so a vCPU of this machine ran.
             END if facts::is_emulated() => Err(anyhow::Error::new(Killed(hung)).context(error)),
             _ => bail!(error),
         }
@@ -293,8 +288,8 @@ impl Running {
         Ran::describe(&self.line, &self.stdout.bytes(), &self.stderr.bytes())
     }
 
-    /// Waits until the child has ended, and lets `watch`, which was started before, look meanwhile; fails
-    /// once `patience` has passed by the clock since the stopwatch was started.
+    /// Waits until the child has ended, while `watch`, which was started before, takes samples. Fails once
+    /// `patience` has passed by the clock since the stopwatch was started.
     pub fn wait_by(&mut self, watch: &mut Stopwatch, patience: Duration) -> anyhow::Result<()> {
         while !self.is_over()? {
             ensure!(
@@ -310,12 +305,12 @@ impl Running {
         Ok(())
     }
 
-    /// Has the child ended? Does not reap it: its accounts in /proc are kept.
+    /// Whether the child has ended. Does not reap it, so that its accounts in /proc remain.
     fn is_over(&self) -> anyhow::Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(self.pid()), options) {
             Ok(status) => Ok(status.is_some()),
-            // The child has been waited for.
+            // The child has been reaped.
             Err(Errno::CHILD) => Ok(true),
             Err(error) => Err(error).context("cannot wait"),
         }
@@ -326,7 +321,7 @@ impl Running {
         self.wait_watching(|_| Ok(()))
     }
 
-    /// As [`Self::wait`], but calls `look` until the child has ended; an error of `look` kills the child.
+    /// Like [`Self::wait`], but calls `look` until the child has ended. An error of `look` kills the child.
     pub fn wait_watching(
         mut self,
         mut look: impl FnMut(Pid) -> anyhow::Result<()>,

@@ -1,14 +1,14 @@
-//! Measures how long a process took for something, without the time for which other work of the host
-//! kept it from a CPU: on a quiet machine that is the time on the clock.
+//! Measures how long a process took for an operation, excluding the time in which other load on the host kept
+//! it from a CPU. On a quiet machine that is wall-clock time.
 //!
-//! The kernel counts for each thread how long it was ready and waited in a run queue
-//! (`/proc/PID/task/TID/schedstat`, scheduler/sched-stats.rst); it counts a wait when it is over. A moment at
+//! The kernel counts for each thread how long it was runnable and waited in a run queue
+//! (`/proc/PID/task/TID/schedstat`, scheduler/sched-stats.rst). It adds a wait when the wait ends. Time in
 //! which any thread of the process waited does not count.
 //!
-//! A process that ends waits for threads of the kernel too: KVM destroys a machine by `synchronize_srcu` and
-//! `flush_workqueue`, and with 16 busy threads on two CPUs the kworkers of both were ready without a CPU for up
-//! to 6 s. While a thread of the process sleeps without being interruptible, a moment at which any thread of the
-//! kernel waited does not count either.
+//! An exiting process waits for kernel threads, too: KVM destroys a machine by `synchronize_srcu` and
+//! `flush_workqueue`, and with 16 busy threads on two CPUs the kworkers of both were runnable without a CPU
+//! for up to 6 s. While a thread of the process is in uninterruptible sleep, time in which any kernel thread
+//! waited does not count either.
 
 use std::{collections::HashMap, time::Instant};
 
@@ -19,59 +19,58 @@ use super::{
 };
 use crate::prelude::*;
 
-/// The observing thread: while it waits, it does not see that the process has done it.
+/// The observing thread: while it waits for a CPU, it cannot notice that the process is done.
 const OWN: &str = "/proc/thread-self";
 
-/// The parent of all threads of the kernel (`kthreadd`), which is not there in a PID namespace.
+/// `kthreadd`, the parent of all kernel threads; absent in a PID namespace.
 const KERNEL: i32 = 2;
 
-/// How long each thread has waited.
+/// Wait time of each thread.
 type Accounts = HashMap<PathBuf, Duration>;
 
-/// A stopwatch for a process with its descendants.
+/// A stopwatch for a process and its descendants.
 #[derive(Debug)]
 pub struct Stopwatch {
     process: Pid,
     began: Instant,
     waited: Accounts,
     kernel: KernelWaits,
-    /// The time of the last look.
+    /// Time of the last sample.
     seen: Duration,
     waits: Waits,
 }
 
 impl Stopwatch {
-    /// Starts it.
     pub fn start(process: Pid) -> Self {
         let (began, waited) = (Instant::now(), accounts(process));
         let (kernel, waits) = (KernelWaits::default(), Waits::default());
         Self { process, began, waited, kernel, seen: Duration::ZERO, waits }
     }
 
-    /// To be called every few milliseconds, and at last while the process is there still.
+    /// Takes a sample. To be called every few milliseconds, the last time while the process still exists.
     pub fn look(&mut self) {
         let now = accounts(self.process);
         self.seen = self.began.elapsed();
         self.waits.add(longest(&self.waited, &now), self.seen);
-        // Threads that have ended are not forgotten: they do not begin again.
+        // Keeps the accounts of threads that have ended.
         self.waited.extend(now);
         let is_blocked = threads(self.process).any(|thread| is_blocked(&thread));
         let length = self.kernel.look(is_blocked, self.seen, kernel_accounts);
         self.waits.add(length, self.seen);
     }
 
-    /// The time on the clock, from the start to now.
+    /// Wall-clock time since the start.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// The time from the start to the last look, without the waits.
+    /// Time from the start to the last sample, without the waits.
     pub fn took(&self) -> Duration {
         self.seen.saturating_sub(self.waits.sum())
     }
 }
 
-/// The waits of the kernel's threads while a thread of the process is blocked.
+/// Waits of kernel threads while a thread of the process is blocked.
 #[derive(Debug, Default)]
 struct KernelWaits(Option<Blocked>);
 
@@ -82,8 +81,8 @@ struct Blocked {
 }
 
 impl KernelWaits {
-    /// The length of the longest wait that is over since the last look, at which a thread was blocked; no longer
-    /// than that thread is. `accounts` are looked at only if one is or was blocked.
+    /// Returns the longest wait that ended since the last sample if a thread was blocked then, but at most
+    /// the time since that thread blocked. Calls `accounts` only if a thread is or was blocked.
     fn look(
         &mut self,
         is_blocked: bool,
@@ -102,12 +101,12 @@ impl KernelWaits {
     }
 }
 
-/// Times in which a thread waited: begin and end of each, in order, apart from each other.
+/// Times in which a thread waited: the begin and end of each, in order and disjoint.
 #[derive(Debug, Default)]
 struct Waits(Vec<(Duration, Duration)>);
 
 impl Waits {
-    /// Adds a wait of this length that is over at `end`, which is not before any earlier end.
+    /// Adds a wait of this length that ended at `end`, which is not before any earlier end.
     fn add(&mut self, length: Duration, end: Duration) {
         let mut begin = end.saturating_sub(length);
         while let Some((other, _)) = self.0.pop_if(|(_, other)| *other >= begin) {
@@ -121,7 +120,7 @@ impl Waits {
     }
 }
 
-/// By how much the account of the thread that waited longest has grown. All that a new one has is new.
+/// Returns the largest growth of any thread's account. A new thread's account counts in full.
 fn longest(before: &Accounts, now: &Accounts) -> Duration {
     let grown = now.iter().map(|(thread, waited)| {
         waited.saturating_sub(before.get(thread).copied().unwrap_or_default())
@@ -129,8 +128,7 @@ fn longest(before: &Accounts, now: &Accounts) -> Duration {
     grown.max().unwrap_or_default()
 }
 
-/// How long each thread of the process and its descendants has waited so far, in nanoseconds, and that of
-/// the caller.
+/// Returns how long each thread of the process and its descendants, and the caller, has waited so far.
 fn accounts(process: Pid) -> Accounts {
     let mut found = HashMap::new();
     let mut processes = vec![process];
@@ -145,7 +143,7 @@ fn accounts(process: Pid) -> Accounts {
     found
 }
 
-/// How long each thread of the kernel has waited so far.
+/// Returns how long each kernel thread has waited so far.
 fn kernel_accounts() -> Accounts {
     let threads = Pid::from_raw(KERNEL).map(children).unwrap_or_default().into_iter().map(folder);
     threads
@@ -153,7 +151,7 @@ fn kernel_accounts() -> Accounts {
         .collect()
 }
 
-/// Does it sleep without being interruptible (state D, proc_pid_status(5))?
+/// Whether it is in uninterruptible sleep (state D, proc_pid_status(5)).
 fn is_blocked(thread: &Path) -> bool {
     status(thread, "State:").is_some_and(|state| state.starts_with('D'))
 }
@@ -161,14 +159,14 @@ fn is_blocked(thread: &Path) -> bool {
 /// A thread's account.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadTimes {
-    /// How long it has had a CPU.
+    /// Time on a CPU.
     pub ran: Duration,
-    /// How long it was ready and had none.
+    /// Time in which it was runnable without a CPU.
     pub waited: Duration,
 }
 
 impl ThreadTimes {
-    /// None: the thread is gone, or the kernel does not count.
+    /// None if the thread has exited or the kernel does not count.
     fn of(thread: &Path) -> Option<Self> {
         Self::parse(&fs::read_to_string(thread.join("schedstat")).ok()?)
     }
@@ -180,7 +178,7 @@ impl ThreadTimes {
     }
 }
 
-/// The accounts of a process's threads whose names begin with `name`, the oldest first.
+/// Returns the accounts of a process's threads whose names begin with `name`, by thread id.
 pub fn times_by_name(process: Pid, name: &str) -> Vec<ThreadTimes> {
     let id = |thread: &Path| thread.file_name()?.to_str()?.parse::<u32>().ok();
     let mut found: Vec<_> = threads(process)
@@ -222,7 +220,7 @@ mod tests {
     fn waits_of_the_kernel_count_while_a_thread_is_blocked() {
         let mut kernel = KernelWaits::default();
         let rows = [
-            // Is a thread blocked, the time, the sum of the kernel's waits, the length that counts.
+            // Whether a thread is blocked, the time, the sum of the kernel's waits, the length that counts.
             (false, 10, 100, 0),
             (true, 20, 200, 0),
             (true, 30, 200, 0),

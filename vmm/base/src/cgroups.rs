@@ -1,4 +1,4 @@
-//! Layouts of control groups (cgroup v2) for the threads of vCPUs, as users write them.
+//! Layouts of control groups (cgroup v2) for vCPU threads, in the syntax of options and specs.
 
 use std::{fmt, str::FromStr};
 
@@ -6,19 +6,18 @@ use thiserror::Error;
 
 use crate::units::{Nanos, UnitError, VcpuCount, VcpuId};
 
-/// The shortest quota and the shortest period (`min_cfs_quota_period` in kernel/sched/core.c).
+/// Minimum quota and period (`min_cfs_quota_period` in kernel/sched/core.c).
 const LEAST: Nanos = Nanos::millis(1);
 
-/// The longest period (`max_cfs_quota_period`).
+/// Maximum period (`max_cfs_quota_period`).
 const LONGEST_PERIOD: Nanos = Nanos::millis(1000);
 
-/// Most CPUs that a quota may allow.
+/// Maximum number of CPUs that a quota may allow.
 const MOST_CPUS: u64 = 1024;
 
-/// Most weights of a layout.
 const MOST_WEIGHTS: usize = 64;
 
-/// Where the threads of vCPUs are, and what their groups get: `flat`, `per-vm:weights=100/300`,
+/// Groups of vCPU threads and their limits: `flat`, `per-vm:weights=100/300`,
 /// `nested:max=20ms/100ms,burst=5ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cgroups {
@@ -31,14 +30,14 @@ pub struct Cgroups {
     burst: Option<Nanos>,
 }
 
-/// How the threads are divided into groups.
+/// Division of the threads into groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Grouping {
     /// One group for all threads.
     Flat,
-    /// A group for each VM.
+    /// One group per VM.
     PerVm,
-    /// A group for each VM, and in it one for each vCPU.
+    /// One group per VM, with a child group per vCPU.
     Nested,
 }
 
@@ -49,16 +48,16 @@ struct Quota {
     period: Nanos,
 }
 
-/// A text that describes no layout.
+/// Error parsing a layout.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CgroupsError {
     /// An unknown layout.
     #[error("unknown layout '{0}' of cgroups (expected: flat, per-vm or nested)")]
     Layout(String),
-    /// An unknown option, or one that is there twice.
+    /// An unknown or repeated option.
     #[error("'{0}': options of cgroups are weights=W/W, max=TIME/PERIOD and burst=TIME, once each")]
     Option(String),
-    /// Not a weight.
+    /// Invalid weight.
     #[error("'{0}' is not a weight from 1 to 10000")]
     Weight(String),
     /// Too many weights.
@@ -67,33 +66,33 @@ pub enum CgroupsError {
     /// Weights for a single group.
     #[error("weights are for several groups: flat has one")]
     OneGroup,
-    /// Not a quota.
+    /// Invalid quota.
     #[error(
         "'{0}' is not a quota: write TIME/PERIOD, for example 20ms/100ms, in whole microseconds, \
          with a time of 1 ms or more and a period of 1 ms to 1 s"
     )]
     Quota(String),
-    /// A burst that the kernel would refuse.
+    /// A burst that the kernel would reject.
     #[error("burst {0} needs max, with a time that is not shorter, and whole microseconds")]
     Burst(Nanos),
-    /// Not a time.
+    /// Invalid time.
     #[error(transparent)]
     Span(#[from] UnitError),
 }
 
-/// A group to be made.
+/// A group to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// Path below the group of the whole layout; a parent comes before its children.
+    /// Path below the group of the whole layout. Parents come before children.
     pub path: String,
-    /// The files of the controller to be written, with their values.
+    /// Controller files to write, with their values.
     pub values: Vec<(&'static str, String)>,
-    /// Does it have groups of its own?
+    /// Whether it has child groups.
     pub is_parent: bool,
 }
 
 impl Cgroups {
-    /// The groups for VMs of these sizes, parents first.
+    /// Returns the groups for VMs of these sizes, parents first.
     pub fn groups(&self, sizes: &[VcpuCount]) -> Vec<Group> {
         let of_vm = |(vm, vcpus): (usize, &VcpuCount)| {
             let path = format!("vm{vm}");
@@ -116,7 +115,7 @@ impl Cgroups {
         }
     }
 
-    /// The path of the group of a vCPU.
+    /// Returns the path of a vCPU's group.
     pub fn path(&self, vm: usize, vcpu: VcpuId) -> String {
         match self.layout {
             Grouping::Flat => "all".into(),
@@ -125,7 +124,7 @@ impl Cgroups {
         }
     }
 
-    /// The files of a VM's group, and what is written to them.
+    /// Returns the files to write for a VM's group, with their values.
     fn values(&self, vm: usize) -> Vec<(&'static str, String)> {
         let micros = |time: Nanos| (time.0 / 1000).to_string();
         let weight = self.weights.get(vm % self.weights.len().max(1));
@@ -170,7 +169,7 @@ fn weight(text: &str) -> Result<u32, CgroupsError> {
     weight.ok_or_else(|| CgroupsError::Weight(text.into()))
 }
 
-/// Is it a number of microseconds, the unit of the kernel's files?
+/// Whether `time` is a whole number of microseconds, the unit of the kernel's files.
 const fn is_whole(time: Nanos) -> bool {
     time.0.is_multiple_of(1000)
 }

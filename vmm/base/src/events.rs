@@ -1,24 +1,24 @@
-//! What vCPUs do about halts and kicks: for the diagnosis of stuck vCPUs, and for traces.
+//! Halt and kick events of vCPUs, for diagnosing stuck vCPUs and for traces.
 
 use std::fmt;
 
 use crate::units::{Ticket, VcpuId};
 
-/// What happened to a kick.
+/// Outcome of a kick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum KickOutcome {
-    /// The target was parked and is woken.
+    /// The target was parked and has been woken.
     Woke,
-    /// Stays pending.
+    /// The kick stays pending.
     LeftPending,
-    /// Merged with a pending one.
+    /// Merged with a pending kick.
     Coalesced,
     /// Sent as an MSI.
     Sent,
-    /// Not delivered, an injected fault.
+    /// Dropped by an injected fault.
     Dropped,
-    /// Delivered later, an injected fault.
+    /// Delayed by an injected fault.
     Delayed,
 }
 
@@ -36,17 +36,17 @@ impl KickOutcome {
 /// One event of a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VcpuEvent {
-    /// Parks for this ticket.
+    /// Parks to wait for this ticket.
     Parks(Ticket),
-    /// The thread resumes after a park.
+    /// Resumes after a park.
     GoesOn,
-    /// Did not park: a kick was pending.
+    /// Did not park because a kick was pending.
     FoundKick(Ticket),
-    /// Did not park, an injected fault.
+    /// Did not park because of an injected fault.
     Spurious(Ticket),
     /// Kicked this vCPU.
     Kicks(VcpuId, KickOutcome),
-    /// Woke this vCPU without reason, an injected fault.
+    /// Woke this vCPU without reason because of an injected fault.
     Strays(VcpuId, KickOutcome),
     /// Done, with this status.
     Done(u32),
@@ -67,7 +67,7 @@ impl VcpuEvent {
         kind | outcome << 8 | u64::from(number) << 32
     }
 
-    /// Decodes such a word; None if it is not one.
+    /// Decodes such a word; None if it is invalid.
     pub fn parse(word: u64) -> Option<Self> {
         let number = (word >> 32) as u32;
         let outcome = || KickOutcome::ALL.get((word >> 8 & 0xff) as usize).copied();

@@ -1,5 +1,5 @@
-//! Faults to inject, as users write them: what happens to a kick or a halt, and how often or how
-//! long. `vmm/machine/src/vcpu/fault.rs` throws the dice.
+//! Faults to inject, in the syntax of options: the effect on a kick or halt, and its probability
+//! or delay. `vmm/machine/src/vcpu/fault.rs` draws the random numbers.
 
 use std::{fmt, str::FromStr};
 
@@ -11,21 +11,21 @@ use crate::{
     units::{Nanos, UnitError},
 };
 
-/// Why faults were rejected.
+/// Error parsing faults.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FaultError {
-    /// Not `NAME:VALUE` with a known name.
+    /// No `NAME:VALUE` with a known name.
     #[error(
         "unknown fault '{0}' (kick-drop:P, kick-delay:T, kick-dup:P, spurious:P or halt-delay:T)"
     )]
     Unknown(String),
-    /// Not a number from 0 to 1.
+    /// Invalid probability.
     #[error("'{0}' is not a probability: write a number from 0 to 1, for example 0.01")]
     Probability(String),
-    /// Not a time.
+    /// Invalid time.
     #[error(transparent)]
     Span(#[from] UnitError),
-    /// A fault that is named twice.
+    /// A fault that occurs twice in a list.
     #[error("{0} is named twice")]
     Twice(&'static str),
 }
@@ -44,7 +44,7 @@ impl FromStr for Probability {
 }
 
 impl Probability {
-    /// From 0 to 1.
+    /// Creates a probability. Fails if `p` is not between 0 and 1.
     pub fn new(p: f64) -> Result<Self, FaultError> {
         if (0.0..=1.0).contains(&p) {
             Ok(Self(p))
@@ -53,12 +53,12 @@ impl Probability {
         }
     }
 
-    /// As a number.
+    /// Returns it as a number.
     pub const fn value(self) -> f64 {
         self.0
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     pub fn happens(self, rng: &mut SplitMix64) -> bool {
         // 53 bits: each value is exactly representable.
         let thrown = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -71,13 +71,13 @@ impl Probability {
 pub enum Fault {
     /// A kick is not delivered.
     KickDrop(Probability),
-    /// Every kick is delivered late, by a random time up to twice this.
+    /// Every kick is delivered late, by a random delay of up to twice this time.
     KickDelay(Nanos),
     /// A kick is delivered twice.
     KickDup(Probability),
-    /// A halt returns at once, or a kick wakes another vCPU, too.
+    /// A halt returns at once, or a kick also wakes another vCPU.
     Spurious(Probability),
-    /// Every halt begins late, by a random time up to this.
+    /// Every halt begins late, by a random delay of up to this time.
     HaltDelay(Nanos),
 }
 
@@ -98,18 +98,18 @@ impl FromStr for Fault {
     }
 }
 
-/// The faults to inject, and how often or how long.
+/// The faults to inject, with their probability or delay.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct FaultSpec {
-    /// Share of the kicks that are not delivered.
+    /// Share of kicks that are dropped.
     pub drop: Option<Probability>,
     /// Mean delay of kicks.
     pub delay: Option<Nanos>,
-    /// Share of the kicks that are delivered twice.
+    /// Share of kicks that are delivered twice.
     pub dup: Option<Probability>,
-    /// Share of the halts that return at once, and of the kicks that wake another vCPU, too.
+    /// Share of halts that return at once, and of kicks that also wake another vCPU.
     pub spurious: Option<Probability>,
-    /// Most that a halt begins late.
+    /// Maximum delay of a halt.
     pub halt_delay: Option<Nanos>,
 }
 
@@ -132,7 +132,7 @@ impl FaultSpec {
         Ok((!faults.is_empty()).then_some(spec))
     }
 
-    /// Why they cannot be injected with this backend; None if they can.
+    /// Returns the reason why the faults cannot be injected with this backend; None if they can.
     pub const fn obstacle(&self, backend: PvBackend) -> Option<&'static str> {
         match backend {
             PvBackend::Kvm => Some("KVM serves the calls itself there"),
@@ -144,7 +144,7 @@ impl FaultSpec {
         }
     }
 
-    /// The longest time by which these faults alone delay a kick or a halt.
+    /// Returns the maximum delay of a kick or halt caused by these faults alone.
     pub const fn longest(&self) -> Nanos {
         let kick = match self.delay {
             Some(delay) => delay.after(delay),
@@ -157,8 +157,7 @@ impl FaultSpec {
     }
 }
 
-/// A list of faults as on the command line, separated by commas.
-/// Parses what `Display` prints.
+/// Parses a comma-separated list of faults as on the command line, the format of `Display`.
 impl FromStr for FaultSpec {
     type Err = FaultError;
 

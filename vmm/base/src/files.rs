@@ -1,4 +1,4 @@
-//! Files that users name: opened without waiting for another process, and read up to a limit.
+//! User-supplied files: opened without waiting for another process, and read up to a limit.
 
 use std::{
     fs::{self, File},
@@ -11,33 +11,33 @@ use thiserror::Error;
 
 use crate::units::ByteSize;
 
-/// Why a file cannot be used.
+/// Reasons to reject a file.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// Cannot be opened or read.
+    /// Opening or reading it failed.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// A directory.
     #[error("it is a directory")]
     Directory,
-    /// A device, a socket or a FIFO.
+    /// A device, socket or FIFO.
     #[error("it is not a regular file")]
     NotRegular,
-    /// A FIFO without a writer, or an empty one.
+    /// A FIFO that has no writer or is empty.
     #[error("it is a FIFO without a writer, or an empty one")]
     Silent,
-    /// More bytes than such a file may have.
+    /// More bytes than allowed.
     #[error("it has more than {0}")]
     TooLong(ByteSize),
 }
 
-/// The folder that a file with this name is in: the one in which the program runs if the name has none.
+/// Returns the directory of a file: the current directory if the path has none.
 pub fn folder(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Opens a regular file, and nothing else: opening a device may have side effects, and opening a
-/// FIFO blocks until there is a writer.
+/// Opens a regular file. Rejects everything else: opening a device may have side effects, and opening a FIFO
+/// blocks until there is a writer.
 pub fn regular(path: &Path) -> Result<File, FileError> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_dir() {
@@ -51,7 +51,8 @@ pub fn regular(path: &Path) -> Result<File, FileError> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(FileError::NotRegular) }
 }
 
-/// Is there a regular file? An error where that cannot be known: behind a directory that may not be entered, it may be.
+/// Whether the path is a regular file. Fails if this is unknown: a directory without search permission may
+/// contain it.
 pub fn is_there(path: &Path) -> io::Result<bool> {
     match fs::metadata(path) {
         Ok(data) => Ok(data.is_file()),
@@ -62,7 +63,7 @@ pub fn is_there(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The first of these files that is there. An error if none is known to be, and of one it cannot be known.
+/// Returns the first of these files that exists. Fails if none was found and one could not be checked.
 pub fn first_there(
     paths: impl IntoIterator<Item = PathBuf>,
 ) -> Result<Option<PathBuf>, (PathBuf, io::Error)> {
@@ -77,8 +78,7 @@ pub fn first_there(
     unknown.map_or(Ok(None), Err)
 }
 
-/// Reads a whole file or pipe of at most `limit` bytes. A pipe is read for as long as a process has
-/// it open for writing.
+/// Reads a whole file or pipe of at most `limit` bytes. A pipe is read until its last writer closes it.
 pub fn read(path: &Path, limit: ByteSize) -> Result<Vec<u8>, FileError> {
     let file = open_now(path)?;
     fcntl_setfl(&file, OFlags::empty()).map_err(io::Error::from)?;
@@ -102,7 +102,7 @@ fn open_now(path: &Path) -> io::Result<File> {
     Ok(open(path, flags, Mode::empty())?.into())
 }
 
-// Miri opens no file with O_NONBLOCK.
+// Miri does not support O_NONBLOCK.
 #[cfg(all(test, not(miri)))]
 mod tests {
     use rustix::fs::{CWD, FileType, mknodat};
@@ -121,8 +121,8 @@ mod tests {
         assert!(matches!(regular(Path::new("/dev/zero")), Err(FileError::NotRegular)));
     }
 
-    /// Regression: a kernel in a cache that may not be entered was reported as not built. (A link to itself stands for
-    /// such a directory, which root may enter.)
+    /// Regression: a kernel in a cache directory without search permission was reported as not built. (Root
+    /// may enter such a directory, so the test uses a symlink to itself.)
     #[test]
     fn what_cannot_be_known_is_not_missing() {
         let folder = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! `--handoff`: ways in which a guest's PV locks make handoffs cheaper.
+//! `--handoff`: optimizations of the handoffs of a guest's PV locks.
 
 use std::{fmt, str::FromStr};
 
@@ -15,25 +15,25 @@ const SWITCHES: [(&str, u32); 5] = [
     ("fuse", handoff::FUSE),
 ];
 
-/// Settings of `locks::Handoff`. Written as `none`, or as several of `adapt`, `claim`, `ahead`,
+/// Settings of `locks::Handoff`, written as `none`, or as several of `adapt`, `claim`, `ahead`,
 /// `predecessor`, `fuse`, `far:N`, `queue:N`, and `restrict:N` or `restrict:auto` joined by `+`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HandoffSpec {
     /// Flags of [`hypercalls::payload::handoff`].
     pub bits: u32,
-    /// A waiter with this many waiters ahead halts at once; zero: none does.
+    /// A waiter with at least this many waiters ahead halts without spinning; zero: disabled.
     pub far: u16,
-    /// Largest number of vCPUs in a lock's queue; zero: no limit.
+    /// Maximum number of vCPUs in a lock's queue; zero: no limit.
     pub queue: u16,
-    /// Largest number of vCPUs that want a lock of any kind at once; zero: no limit;
-    /// [`handoff::ADAPTIVE`]: the lock finds it.
+    /// Maximum number of vCPUs that hold a lock of any kind or wait for it at once; zero: no
+    /// limit; [`handoff::ADAPTIVE`]: the lock adapts it.
     pub restrict: u16,
 }
 
-/// Settings that do not parse.
+/// Error parsing the settings.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HandoffError {
-    /// Unknown setting.
+    /// An unknown setting.
     #[error(
         "unknown handoff '{0}' (expected: none, or predecessor, adapt, claim, ahead, fuse, far:N, queue:N, and restrict:N or restrict:auto joined by '+')"
     )]
@@ -41,20 +41,20 @@ pub enum HandoffError {
     /// Two limits at once.
     #[error("queue:N is restrict:N for PV ticketlocks: give one of them")]
     TwoLimits,
-    /// A number out of range, or not a number.
+    /// A number that is invalid or out of range.
     #[error("{0}:N needs a number of vCPUs from 1 to {max}, not '{1}'", max = hypercalls::MAX_VCPUS)]
     Number(&'static str, String),
 }
 
-/// Why `restrict:N` is refused for Linux guests.
+/// Reason to reject `restrict:N` for Linux guests.
 pub const NOT_IN_KERNELS: &str =
     "no guest kernel has restrict:N, only payloads and simulated guests; queue:N is for pv-ticket";
 
 impl HandoffSpec {
-    /// Plain halts and kicks.
+    /// Plain halts and kicks without optimizations.
     pub const NONE: Self = Self { bits: 0, far: 0, queue: 0, restrict: 0 };
 
-    /// Without the options that only PV ticketlocks have.
+    /// Returns the settings without those that only PV ticketlocks have.
     pub fn of_any_lock(self) -> Self {
         Self { restrict: self.restrict, ..Self::NONE }
     }

@@ -1,5 +1,5 @@
-//! What a simulated host does beside its schedule, as users write it. `vmm/sim` carries it out; of a
-//! real host it cannot be asked.
+//! Options of a simulated host in addition to its schedule, in the syntax of specs. `vmm/sim`
+//! implements them; a real host does not support them.
 
 use std::{fmt, str::FromStr};
 
@@ -7,24 +7,24 @@ use thiserror::Error;
 
 use crate::units::{Nanos, UnitError};
 
-/// Why one of these was rejected.
+/// Error parsing one of these options.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum HostExtraError {
-    /// Not a window of pause-loop exits.
+    /// Invalid window of pause-loop exits.
     #[error("'{0}' is not a window: write on, or a number of cycles from 1")]
     Window(String),
-    /// Not background noise.
+    /// Invalid background noise.
     #[error("'{0}' is not noise: write BUSY+IDLE, two times, for example 50us+950us")]
     Noise(String),
-    /// Not a time.
+    /// Invalid time.
     #[error(transparent)]
     Span(#[from] UnitError),
 }
 
-/// The word for the usual setting.
+/// The word for the default setting.
 const USUAL: &str = "on";
 
-/// Pause-loop exits: `on`, or a window in cycles of the machine.
+/// Pause-loop exiting: `on`, or a window in cycles of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PleWindow(pub u32);
 
@@ -54,7 +54,7 @@ impl fmt::Display for PleWindow {
     }
 }
 
-/// Halt polling: `on`, or how long a vCPU polls at most.
+/// Halt polling: `on`, or the longest time that a vCPU polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HaltPollMost(pub Nanos);
 
@@ -80,12 +80,12 @@ impl fmt::Display for HaltPollMost {
     }
 }
 
-/// Background noise, `BUSY+IDLE`: on each CPU a thread of the host that goes before all vCPUs.
+/// Background noise, `BUSY+IDLE`: a host thread on each CPU that takes precedence over all vCPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NoiseTimes {
-    /// How long it runs on average.
+    /// Mean time for which it runs.
     pub busy: Nanos,
-    /// How long it sleeps on average.
+    /// Mean time for which it sleeps.
     pub idle: Nanos,
 }
 

@@ -1,11 +1,11 @@
-//! Errors of the system as the one that they are: libraries and wrappers hide it behind a name that says less.
+//! Recovers system errors that libraries and wrappers hide behind less specific ones.
 
 use std::{fs::File, io, path::Path};
 
-/// The error of the system in one of the crate tempfile's, which names the temporary file: callers name the
-/// target.
+/// Returns the system error behind an error of the tempfile crate. That error names the temporary file,
+/// whereas callers name the target.
 pub fn without_path(error: io::Error) -> io::Error {
-    // The crate's type is private, and gives nothing but its text.
+    // The crate's type is private and exposes only its text.
     let text = error.to_string();
     match text.split_once(" at path \"") {
         Some((reason, _)) if error.raw_os_error().is_none() => {
@@ -15,8 +15,8 @@ pub fn without_path(error: io::Error) -> io::Error {
     }
 }
 
-/// Why a program could not be started whose input, or output, is `/dev/null`: opening that is a part of starting
-/// it, and the program is not what is missing if it fails.
+/// Returns the reason why a program with `/dev/null` as input or output could not be started. Opening
+/// `/dev/null` is part of starting the program: if that fails, the program itself is not missing.
 pub fn of_start(error: io::Error) -> io::Error {
     of_start_with(error, Path::new("/dev/null"))
 }
@@ -28,7 +28,7 @@ fn of_start_with(error: io::Error, null: &Path) -> io::Error {
     }
 }
 
-// Miri makes no temporary files.
+// Miri cannot create temporary files.
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;

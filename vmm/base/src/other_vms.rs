@@ -1,4 +1,4 @@
-//! VMs of other sizes that run beside those of a point.
+//! Further VMs of other sizes that run concurrently with the VMs of a point.
 
 use std::{fmt, str::FromStr};
 
@@ -6,11 +6,11 @@ use thiserror::Error;
 
 use crate::units::{UnitError, VcpuCount};
 
-/// The number of vCPUs of each further VM, at least one: `4`, or `1+4`.
+/// Number of vCPUs of each further VM: `4`, or `1+4`. Has at least one VM.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OtherVms(Vec<VcpuCount>);
 
-/// A text that describes no VMs.
+/// Error parsing [`OtherVms`].
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("'{text}' describes no VMs: write the vCPUs of each, as in 1+4 ({why})")]
 pub struct OtherVmsError {
@@ -19,7 +19,7 @@ pub struct OtherVmsError {
 }
 
 impl OtherVms {
-    /// The number of vCPUs of each.
+    /// Returns the number of vCPUs of each VM.
     pub fn sizes(&self) -> &[VcpuCount] {
         &self.0
     }

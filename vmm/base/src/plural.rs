@@ -16,7 +16,7 @@ pub struct Noun<'a> {
     is_one: bool,
 }
 
-/// So many of what `singular` names. Words before the last one stay as they are.
+/// Returns a number with its noun. Only the last word of `singular` gets a plural.
 pub fn count<N: Copy + Display + PartialEq + From<u8>>(
     number: N,
     singular: &str,
@@ -24,12 +24,12 @@ pub fn count<N: Copy + Display + PartialEq + From<u8>>(
     CountedNoun { number, noun: noun(number, singular) }
 }
 
-/// The noun alone, for a number that is written in a form of its own.
+/// Returns the noun alone, for a number that is formatted separately.
 pub fn noun<N: PartialEq + From<u8>>(number: N, singular: &str) -> Noun<'_> {
     Noun { singular, is_one: number == N::from(1) }
 }
 
-/// A range that begins with one: `1 CPU`, `1 to 80 CPUs`.
+/// Formats a range that begins with one: `1 CPU`, `1 to 80 CPUs`.
 pub fn one_to<N: Copy + Display + PartialEq + From<u8>>(most: N, singular: &str) -> String {
     if most == N::from(1) {
         count(most, singular).to_string()
@@ -38,7 +38,7 @@ pub fn one_to<N: Copy + Display + PartialEq + From<u8>>(most: N, singular: &str)
     }
 }
 
-/// What agrees with the number, as a verb does: `is` or `are`.
+/// Returns the form that agrees with the number, such as the verb `is` or `are`.
 pub fn agree<N: PartialEq + From<u8>>(
     number: N,
     one: &'static str,
@@ -50,7 +50,7 @@ pub fn agree<N: PartialEq + From<u8>>(
 impl<N: Display> Display for CountedNoun<'_, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { number, noun } = self;
-        // A width is the number's.
+        // A width applies to the number.
         number.fmt(f)?;
         write!(f, " {noun}")
     }

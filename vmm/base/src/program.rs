@@ -1,4 +1,4 @@
-//! What a program file needs to run: told by its first page.
+//! Requirements of an executable file, read from its first page.
 
 use std::{
     ffi::OsStr,
@@ -9,25 +9,25 @@ use std::{
 
 use crate::files;
 
-/// Bytes that are looked at: the ELF header and the program headers follow each other there.
+/// Bytes to read. They usually include the ELF header and the program headers that follow it.
 const HEAD: u64 = 4096;
 
 const PT_INTERP: u64 = 3;
 
-/// Is it an ELF file for x86-64 without a dynamic loader?
+/// Whether `file` is an ELF file for x86-64 without a dynamic loader.
 pub fn is_static(file: &Path) -> bool {
     head(file).is_some_and(|head| has_no_interpreter(&head))
 }
 
-/// The program that the kernel starts to run this one: a dynamic loader, or what a script names. None: it needs
-/// none, or that cannot be told.
+/// Returns the program that the kernel starts to run this file: a dynamic loader, or the interpreter of a
+/// script. None if the file needs no such program, or if it is unknown.
 pub fn interpreter(file: &Path) -> Option<PathBuf> {
     interpreter_in(&head(file)?)
 }
 
 fn head(file: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
-    // A FIFO would be waited for.
+    // Opening a FIFO would block.
     files::regular(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
     Some(head)
 }
@@ -50,7 +50,7 @@ fn interpreter_in(head: &[u8]) -> Option<PathBuf> {
     path(name.split(|byte| *byte == 0).next()?)
 }
 
-/// Looks for PT_INTERP among the program headers.
+/// Whether the program headers are valid and none is PT_INTERP.
 fn has_no_interpreter(head: &[u8]) -> bool {
     let kinds = || {
         let headers = program_headers(head)?;
@@ -59,7 +59,7 @@ fn has_no_interpreter(head: &[u8]) -> bool {
     kinds().is_some_and(|kinds| !kinds.contains(&PT_INTERP))
 }
 
-/// Where the program headers of an ELF file for x86-64 are.
+/// Returns the offsets of the program headers in an ELF file for x86-64.
 fn program_headers(head: &[u8]) -> Option<Vec<usize>> {
     const ELF64_LITTLE_ENDIAN: &[u8] = b"\x7fELF\x02\x01";
     const MACHINE_X86_64: u64 = 62;
@@ -71,7 +71,7 @@ fn program_headers(head: &[u8]) -> Option<Vec<usize>> {
     (0..count).map(at).collect()
 }
 
-/// A number of so many bytes, low byte first.
+/// Reads a little-endian number of `size` bytes.
 fn field(head: &[u8], at: usize, size: usize) -> Option<u64> {
     let bytes = head.get(at..at.checked_add(size)?)?;
     Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Program headers of these kinds; each names the bytes after all of them.
+    /// Builds an ELF file with program headers of these kinds; each refers to the bytes after all headers.
     fn elf(kinds: &[u32]) -> Vec<u8> {
         const NAME: &[u8] = b"/lib64/loader\0";
         let end = 64 + 56 * kinds.len();

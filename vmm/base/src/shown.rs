@@ -1,14 +1,14 @@
 //! Makes text from elsewhere (guests, specs, stores, file names) safe for a terminal.
 //!
 //! A terminal executes control characters (C0, C1), and right-to-left or zero-width characters make
-//! text look different from what it is: each of these is replaced by a question mark.
+//! text look different from its content. Each of these is replaced by a question mark.
 
 use std::borrow::Cow;
 
-/// Replaces a character that is not shown.
+/// Replacement for a hidden character.
 const HIDDEN: char = '?';
 
-/// Could it change what a terminal does, or how it shows neighbouring characters?
+/// Whether `c` could change the state of a terminal or the display of neighbouring characters.
 pub const fn is_hidden(c: char) -> bool {
     matches!(c,
         '\0'..='\x1f' | '\x7f'..='\u{9f}'
@@ -24,12 +24,12 @@ pub const fn is_hidden(c: char) -> bool {
         | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Text as a single line: line feeds are replaced, too.
+/// Makes `text` safe as a single line: line feeds are replaced, too.
 pub fn line(text: &str) -> Cow<'_, str> {
     with(text, is_hidden)
 }
 
-/// Text that may have several lines: line feeds stay.
+/// Makes `text` safe as one or several lines: line feeds stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     with(text, |c| c != '\n' && is_hidden(c))
 }
@@ -41,12 +41,12 @@ fn with(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     text.chars().map(|c| if is_hidden(c) { HIDDEN } else { c }).collect::<String>().into()
 }
 
-/// The first characters of a text, `most` at most.
+/// Returns the first characters of a text, at most `most`.
 pub fn cut(text: &str, most: usize) -> &str {
     text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
 }
 
-/// A word of a command that is to be copied into a shell.
+/// Quotes a word of a command line that users copy into a shell.
 pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -56,7 +56,7 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-/// JSON with such characters escaped; they occur only in its strings. Line feeds between its tokens
+/// Escapes hidden characters in JSON, where they occur only in strings. Line feeds between tokens
 /// stay.
 pub fn json(text: &str) -> Cow<'_, str> {
     let is_escaped = |c: char| !c.is_ascii() && is_hidden(c);

@@ -1,4 +1,4 @@
-//! Line numbers of places in a text, for messages about files that people write.
+//! Line numbers in a text, for messages about user-written files.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ impl TextLines {
         Self(text.match_indices('\n').map(|(at, _)| at).collect())
     }
 
-    /// Number of the line in which a range of bytes begins; the first line is 1.
+    /// Returns the number of the line in which a range of bytes begins, counted from 1.
     pub fn of(&self, bytes: &Range<usize>) -> usize {
         self.0.partition_point(|end| *end < bytes.start) + 1
     }

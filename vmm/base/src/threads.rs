@@ -2,16 +2,16 @@
 
 use std::{fmt::Display, fs, os::unix::fs::MetadataExt, path::PathBuf};
 
-/// Readings until a listing is taken as it is.
+/// Attempts at a complete listing before an incomplete one is accepted.
 const TRIES: u32 = 100;
 
-/// The folders of a process's threads in `/proc`; none if the process is gone.
+/// Lists the directories of a process's threads in `/proc`; empty if the process has exited.
 ///
-/// A listing of `task` ends early where a thread exits meanwhile (`next_tid` in Linux's fs/proc/base.c). It is complete
-/// if it has as many threads as the process had before and after.
+/// Reading `task` ends early if a thread exits during the reading (`next_tid` in Linux's fs/proc/base.c). A
+/// listing is complete if it has as many threads as the process had before and after.
 pub fn of(process: impl Display) -> Vec<PathBuf> {
     let folder = format!("/proc/{process}/task");
-    // Beside `.` and `..` (proc_task_getattr).
+    // Links other than `.` and `..` (proc_task_getattr).
     let count = || fs::metadata(&folder).map_or(0, |folder| folder.nlink().saturating_sub(2));
     let list = || -> Vec<PathBuf> {
         fs::read_dir(&folder).into_iter().flatten().flatten().map(|task| task.path()).collect()
@@ -34,7 +34,7 @@ mod tests {
 
     use super::*;
 
-    /// Regression: 6 % of plain listings missed a thread that was younger than some that exited.
+    /// Regression: 6 % of plain listings missed a thread created later than threads that exited.
     #[test]
     fn exits_of_other_threads_hide_no_thread() {
         for _ in 0..300 {

@@ -73,7 +73,7 @@ fn every_leaf_gives_the_vcpus_own_apic_id() {
 
 #[test]
 fn one_socket_of_cores_with_one_thread() {
-    // Number of vCPUs, and of APIC id bits that number them.
+    // Number of vCPUs, and of the APIC id bits for the cores.
     for (vcpus, bits) in [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (128, 7)] {
         let of_intel = table(&intel(), &spec(vcpus), VcpuId(0));
         assert_eq!(registers(&of_intel, 1, 0)[1] >> 16 & 0xff, vcpus);
@@ -144,8 +144,8 @@ fn a_table_of_a_table_is_the_same_table() {
     assert_eq!(table(&[], &spec(4), VcpuId(3)).len(), 2);
 }
 
-/// Row 14: a guest that is offered kicks for halted vCPUs must be able to halt. Stock kernels without KVM's kick use
-/// test-and-set, as they know that they are guests. Real time is not claimed.
+/// Row 14: a guest that is offered kicks for halted vCPUs must be able to halt. Stock kernels without KVM's
+/// kick use test-and-set, as they detect the hypervisor. Real time is not claimed.
 #[test]
 fn kicks_are_offered_only_where_hlt_halts_in_kvm() {
     const PV_UNHALT: u32 = 1 << 7;

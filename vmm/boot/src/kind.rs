@@ -1,12 +1,12 @@
-//! What a file is that is no kernel, or an archive that no kernel unpacks: told by its first bytes, so that an
-//! error can say what to do with it.
+//! Recognises files that are not kernels, or archives that no kernel unpacks, by their first bytes, so that
+//! errors can suggest a fix.
 
 use std::fmt;
 
-/// The bytes that [`FileKind::of`] looks at: up to the end of a tar archive's magic number.
+/// Number of bytes that [`FileKind::of`] examines: up to the end of a tar archive's magic number.
 pub const HEAD: usize = 262;
 
-/// A way to compress a file.
+/// A compression format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// gzip, and its old format pack.
@@ -27,7 +27,7 @@ pub enum Compression {
     Zstd,
 }
 
-/// Magic numbers (lib/decompress.c of the kernel, but for LZ4's frames).
+/// Magic numbers (from lib/decompress.c of the kernel, except LZ4 frames).
 const COMPRESSIONS: [(&[u8], Compression); 9] = [
     (b"\x1f\x8b", Compression::Gzip),
     (b"\x1f\x9e", Compression::Gzip),
@@ -41,13 +41,13 @@ const COMPRESSIONS: [(&[u8], Compression); 9] = [
 ];
 
 impl Compression {
-    /// That of a file which begins with these bytes.
+    /// Returns the compression of a file that begins with these bytes.
     pub fn of(head: &[u8]) -> Option<Self> {
         let found = COMPRESSIONS.iter().find(|(magic, _)| head.starts_with(magic));
         found.map(|(_, compression)| *compression)
     }
 
-    /// The program that unpacks it to its output.
+    /// Returns the command that decompresses such a file to its output.
     pub const fn unpacker(self) -> &'static str {
         match self {
             Self::Gzip => "gzip -dc",
@@ -59,8 +59,7 @@ impl Compression {
         }
     }
 
-    /// The option of a kernel's configuration without which it does not unpack such a RAM disk; None: no kernel
-    /// does.
+    /// Returns the kernel configuration option for decompressing such a RAM disk. None: no kernel can.
     pub const fn kernel_option(self) -> Option<&'static str> {
         match self {
             Self::Gzip => Some("CONFIG_RD_GZIP"),
@@ -90,7 +89,7 @@ impl fmt::Display for Compression {
     }
 }
 
-/// A file that people have where a kernel or a RAM disk is wanted.
+/// Kind of a file that users mistake for a kernel or a RAM disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A compressed file of any kind.
@@ -105,7 +104,7 @@ pub enum FileKind {
     Deb,
     /// An RPM package.
     Rpm,
-    /// A program of the firmware that is no bzImage, for example a unified kernel image.
+    /// A UEFI program that is not a bzImage, for example a unified kernel image.
     Efi,
     /// A kernel of an ARM machine (Documentation/arm64/booting.rst).
     ArmImage,
@@ -116,9 +115,9 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// That of a file which begins with these bytes; None: it is another one.
+    /// Returns the kind of a file that begins with these bytes. None: unknown.
     pub fn of(head: &[u8]) -> Option<Self> {
-        /// Where the magic number of each is, and what it is.
+        /// Offset of each magic number, and the number.
         const MAGICS: [(usize, &[u8], FileKind); 12] = [
             (0, b"070701", FileKind::Newc),
             (0, b"070702", FileKind::Newc),
@@ -140,13 +139,13 @@ impl FileKind {
         compressed.or_else(|| other().map(|(_, _, kind)| *kind))
     }
 
-    /// What it is and what to do, where a kernel is wanted.
+    /// Returns advice for a user who passed such a file as a kernel.
     pub const fn instead_of_a_kernel(self) -> KernelAdvice {
         KernelAdvice(self)
     }
 }
 
-/// [`FileKind::instead_of_a_kernel`].
+/// Displays the advice of [`FileKind::instead_of_a_kernel`].
 #[derive(Debug, Clone, Copy)]
 pub struct KernelAdvice(FileKind);
 

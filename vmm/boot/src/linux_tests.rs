@@ -20,7 +20,6 @@ fn boot_with(
     load_linux(memory, &mut Cursor::new(bzimage()), &mut parts, "", VcpuCount::ONE)
 }
 
-/// Why a kernel is rejected.
 fn refusal(kernel: &[u8]) -> ImageError {
     match boot(&guest(64), kernel) {
         Err(BootError::Kernel(error)) => error,
@@ -64,7 +63,7 @@ fn a_bzimage_goes_where_it_prefers_and_is_entered_at_0x200() {
     assert_eq!({ page.hdr.version }, 0x020f);
     assert_eq!({ page.hdr.init_size }, INIT_SIZE as u32);
     assert_eq!({ page.hdr.type_of_loader }, 0xff);
-    // The header ends at 0x26c; what follows in the file is code.
+    // The header ends at 0x26c. The following bytes in the file are code.
     assert_eq!({ page._pad7 }, [0; 36]);
 }
 
@@ -129,7 +128,7 @@ fn an_initrd_file_is_read_from_its_start() {
     assert_eq!(bytes(&memory, entry.initrd.unwrap().start.0), *b"1234archive\0");
 }
 
-/// An unnamed file.
+/// Creates an unnamed file.
 fn tempfile() -> std::fs::File {
     let name = format!("pvticket-initrd-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
@@ -181,7 +180,7 @@ fn an_invalid_kernel_is_named() {
     assert_eq!(old.to_string(), "boot protocol 2.06 is too old: 2.12 (Linux 3.8) is needed");
 }
 
-/// As `objcopy -O binary` leaves it. The banner may be anywhere, also across the border of what is read at once.
+/// A kernel produced by `objcopy -O binary`. The banner may be anywhere, even across the border of two reads.
 #[test]
 fn the_raw_code_of_a_kernel_is_told_by_its_banner() {
     const BANNER: &[u8] = b"Linux version 6.1.0 (builder)";
@@ -203,7 +202,7 @@ fn a_truncated_kernel_is_never_booted() {
         }
     }
     assert!(matches!(refusal(&vmlinux()[..150]), ImageError::Truncated));
-    // Everything that is loaded is there, but the file has been truncated.
+    // Everything to be loaded is there, but the file has been truncated.
     let mut cut = vmlinux();
     let sections = cut.len() as u64;
     put(&mut cut, 40, &sections.to_le_bytes());
@@ -226,8 +225,7 @@ fn a_kernel_larger_than_memory_says_what_it_needs() {
     assert!(matches!(refusal(&low), ImageError::TooLow(0x10_0000)));
 }
 
-/// Every byte of the headers set to various extremes: nothing may panic, and nothing may be written
-/// where boot data is.
+/// Sets every byte of the headers to various extremes. There must be no panic, and no write to boot data.
 #[test]
 fn hostile_headers_do_no_harm() {
     let memory = guest(64);

@@ -1,23 +1,23 @@
-//! Is a cpio archive complete? Checked in guest memory, where it has just been loaded.
+//! Checks whether a cpio archive is complete, in guest memory after loading.
 //!
-//! The kernel unpacks what it finds of a truncated initramfs and continues without the rest, so the
-//! error would show up as something else, far from its cause.
+//! The kernel unpacks the available part of a truncated initramfs and continues without the rest,
+//! so the error would show up as another failure, far from its cause.
 
 use std::ops::Range;
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, bitmap::Bitmap};
 
-/// "newc" with and without checksums (cpio(5)): the formats that Linux accepts.
+/// "newc" with and without checksums (cpio(5)), the formats that Linux accepts.
 const MAGIC: [[u8; 6]; 2] = [*b"070701", *b"070702"];
 /// Magic and thirteen numbers of eight hexadecimal digits each.
 const HEADER: usize = 6 + 13 * 8;
 const FILE_SIZE: usize = 6 + 6 * 8;
 const NAME_SIZE: usize = 6 + 11 * 8;
-/// The name of the entry that ends an archive, including its NUL.
+/// Name of the entry that ends an archive, including its NUL.
 const TRAILER: [u8; 11] = *b"TRAILER!!!\0";
 
-/// False if an uncompressed archive begins at `range`'s start and is truncated: it ends within an
-/// entry. True for anything else (compressed archives, zeros), which cannot be judged.
+/// Returns false if an uncompressed archive begins at the start of `range` and ends within an
+/// entry. Returns true for anything else (compressed archives, zeros), which cannot be checked.
 pub(super) fn is_whole(memory: &GuestMemoryMmap<impl Bitmap>, range: Range<u64>) -> bool {
     let mut at = range.start;
     while at < range.end {
@@ -25,7 +25,7 @@ pub(super) fn is_whole(memory: &GuestMemoryMmap<impl Bitmap>, range: Range<u64>)
             ArchiveEntry::File { next } => at = next,
             ArchiveEntry::Trailer => return true,
             ArchiveEntry::Truncated => return false,
-            // Not an archive from the start, or data between two archives.
+            // No archive at all, or data between two archives.
             ArchiveEntry::Foreign => return true,
         }
     }
@@ -66,7 +66,7 @@ fn entry(memory: &GuestMemoryMmap<impl Bitmap>, room: Range<u64>) -> ArchiveEntr
     {
         return ArchiveEntry::Trailer;
     }
-    // Name and file each end at a multiple of four from the archive's start, which is aligned
+    // Name and file each end at a multiple of four from the start of the archive, which is aligned
     // itself. The last padding may be missing in the file.
     let file_at = (name_at + name_size).next_multiple_of(4);
     match file_at + file_size {

@@ -23,7 +23,7 @@ fn a_payload_lies_between_image_and_stacks() {
     assert!(matches!(refused(&too_long), ImageError::TooLarge { .. }));
     assert!(matches!(refused(&elf(SHARED_GPA, 0, 64)), ImageError::TooLow(IMAGE_GPA)));
     let mut elsewhere = elf(IMAGE_GPA, IMAGE_GPA, 64);
-    elsewhere[24] = 64; // just behind the code
+    elsewhere[24] = 64; // right after the code
     assert!(matches!(refused(&elsewhere), ImageError::Malformed(_)));
     assert!(matches!(
         refused(b"no ELF at all, but long enough for a header of sixty-four bytes"),

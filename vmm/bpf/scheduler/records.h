@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The ring buffer: what happened, with what the vCPU's line and its locks' words said. */
+/* Records in the ring buffer: events, with the state of the vCPU's line and its locks' words. */
 #pragma once
 
 #include "locks.h"
@@ -31,7 +31,7 @@ static long add_claims(u64 vcpu, struct claims *claims)
 	if (vcpu >= MOST_VCPUS || vcpu == claims->except)
 		return 0;
 	line = &claims->lines->vcpu[vcpu];
-	/* A waiter publishes that it holds the lock before it withdraws that it waits. */
+	/* A waiter publishes that it holds the lock before it withdraws its wait. */
 	wait = line->wait;
 	if ((IS(wait, SPINNING) || IS(wait, HALTED)) && line->wait_lock == claims->lock)
 		claim(claims, TICKET(wait));
@@ -39,13 +39,13 @@ static long add_claims(u64 vcpu, struct claims *claims)
 	for (ix = 0; ix < NAMED; ix++)
 		if (ix < held && line->held_lock[ix] == claims->lock)
 			claim(claims, line->held_ticket[ix]);
-	/* An interrupt handler's own lock hides a ticket that the interrupted code has drawn. */
+	/* A lock taken by an interrupt handler hides a ticket drawn by the interrupted code. */
 	if (IS(wait, ENTERING) || IS(wait, OUTSIDE) || IS(wait, KICKING) || held > NAMED)
 		claims->are_all = 0;
 	return 0;
 }
 
-/* Which tickets of the lock, for which this vCPU draws one, are the others'? */
+/* Finds the other vCPUs' tickets of the lock that this vCPU is drawing a ticket for. */
 INLINE void find_claims(const struct vcpu *vcpu, struct record *record)
 {
 	struct claims claims = {
@@ -64,7 +64,7 @@ INLINE void find_claims(const struct vcpu *vcpu, struct record *record)
 		record->known |= KNOWN_CLAIMS;
 }
 
-/* Fills in what the vCPU does with locks. */
+/* Fills in the vCPU's lock activity. */
 INLINE void look(const struct vcpu *vcpu, struct record *record)
 {
 	const volatile struct line *line = vcpu->line;
@@ -127,14 +127,14 @@ INLINE void tell(const struct vcpu *vcpu, u32 kind, u64 now, bool looks)
 		__sync_fetch_and_add(&memory.counters.lost_others, 1);
 }
 
-/* The machine of a vCPU that is back, and when. */
+/* The machine of a vCPU that gets a slot again, and the time. */
 struct back {
 	u64 now;
 	u32 machine;
 	u32 cpu;
 };
 
-/* Tells what the vCPU of one slot does, if it is of the same machine (bpf_loop). */
+/* Records the activity of a slot's vCPU if it belongs to the same machine (bpf_loop). */
 static long tell_slot(u64 slot, struct back *back)
 {
 	struct on_cpu *on;
@@ -152,7 +152,7 @@ static long tell_slot(u64 slot, struct back *back)
 	return 0;
 }
 
-/* One that was preempted in a lock is back: those that spun for it have done so for nothing until now. */
+/* A vCPU preempted in a lock runs again. Others that spun for it have wasted their time until now. */
 INLINE void tell_all(const struct vcpu *vcpu, u64 now)
 {
 	struct back back = {

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Schedules vCPU threads by what their guests publish about locks. All slots have one queue; the threads'
- * affinity says which CPUs are slots. A turn lasts one slice, or goes on while no other vCPU waits.
+ * Schedules vCPU threads by the lock state that their guests publish. All slots share one queue; the threads'
+ * affinity is the set of slots. A vCPU keeps its slot for one slice, or longer while no other vCPU waits.
  *
- * The queue's order is the time from which a vCPU waits for a slot: first in, first out, and one that is
- * held off waits from the end of that time. Under `fair` it is what each vCPU has had, by its weight. Under
- * `kick-boost` and `deferred` kicked vCPUs have a queue of their own, which goes first until the first of
- * the other has waited for a round; their kickers make way.
+ * The queue is ordered by the time from which a vCPU waits for a slot: FIFO, and a vCPU that is held off
+ * waits from the end of that time. Under `fair` it is ordered by weighted CPU time. Under `kick-boost` and
+ * `deferred` kicked vCPUs have a separate queue, which goes first until the first vCPU of the main queue has
+ * waited for a round. Their kickers make way.
  *
- * Under `deferred` a turn whose slice is over goes on while its vCPU holds or awaits a lock, for a grace at
- * most (holders and waiters have their own), and the vCPU is asked to yield after its next release; the
- * request stays if the grace runs out, so that a convoy of waiters dissolves. A holder that is forced off
- * is in the kicked vCPUs' queue for its next turn: another vCPU has been chosen for this slot by then, so
- * that one turn comes before. If it is forced off again it waits for its place in the round. A vCPU that
- * waits for its lock has no grace meanwhile: it would only spin. The next in line that halts keeps its slot
- * for what is left of its turn.
+ * Under `deferred` a vCPU keeps its slot beyond its slice while it holds or awaits a lock, for a grace at
+ * most (holders and waiters have different graces), and is asked to yield after its next release. The request
+ * stays if the grace runs out, so that a convoy of waiters dissolves. A holder that is forced off enters the
+ * kicked vCPUs' queue once. By then another vCPU has been chosen for this slot, so one slice comes before. If
+ * the holder is forced off again, it waits for its place in the round. A waiter for its lock has no grace in
+ * that time, as it would only spin. The next in line keeps its slot for the rest of its slice when it halts.
  *
- * Under `extend` a holder's turn goes on until it has released its lock, once, for a bound at most (extend.h).
+ * Under `extend` a holder keeps its slot, once a slice and for a bound at most, until its release (extend.h).
  *
- * Under these and `kick-boost` a machine that has had more than its part pays for it: the more it owes, the shorter are its
- * turns, graces and bounds, none of its vCPUs goes ahead of its turn, and in the end others' go first (debts.h).
+ * Under these policies and `kick-boost` a machine pays for slot time beyond its share. The more it owes, the
+ * shorter are its slices, graces and bounds. Beyond a limit none of its vCPUs goes ahead of the queue, and
+ * beyond a higher limit other machines' vCPUs go first (debts.h).
  *
- * Guests write their lines: nothing there is used but to choose between bounded times, and who of two goes
- * first for a round.
+ * Guests write their lines. Their contents only select between bounded times, and decide which of two vCPUs
+ * goes first for a round.
  */
 #include "extend.h"
 #include "grace.h"
@@ -35,7 +35,7 @@
 
 char licence[] SEC("license") = "Dual MIT/GPL";
 
-/* What a vCPU has had by now, by its weight. */
+/* Returns the weighted CPU time of a vCPU by now. */
 INLINE u64 had_by(const struct vcpu *vcpu, u64 now)
 {
 	u64 weight = vcpu->machine->weight ? vcpu->machine->weight : 1024;
@@ -43,7 +43,7 @@ INLINE u64 had_by(const struct vcpu *vcpu, u64 now)
 	return vcpu->state->had_ns + (now - vcpu->state->began_ns) * 1024 / weight;
 }
 
-/* fair: has this vCPU, whose slice is over, still had less than the one that has had least? */
+/* fair: whether this vCPU, whose slice has expired, still has no more CPU time than any waiting vCPU. */
 INLINE bool is_least(struct task_struct *p, const struct vcpu *vcpu, u64 now)
 {
 	u64 had = had_by(vcpu, now), least;
@@ -56,7 +56,7 @@ INLINE bool is_least(struct task_struct *p, const struct vcpu *vcpu, u64 now)
 	return 1;
 }
 
-/* Another vCPU waits, and the slice is over: has this one more? */
+/* Whether the vCPU may stay although another vCPU waits and the slice has expired. */
 INLINE bool has_more(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
 	if (settings.policy == POLICY_DEFERRED)
@@ -66,7 +66,7 @@ INLINE bool has_more(struct task_struct *p, struct vcpu *vcpu, u64 now)
 	return settings.policy == POLICY_FAIR && is_least(p, vcpu, now);
 }
 
-/* Decides whether a turn goes on, which then has a new slice, and if not says why. */
+/* Decides whether a vCPU keeps its slot, which starts a new slice. Otherwise sets the reason. */
 INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
 	struct state *state = vcpu->state;
@@ -91,14 +91,14 @@ INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
 	else if (state->makes_way)
 		state->end = TURN_MADE_WAY;
 	else if (has_more(p, vcpu, now)) {
-		/* The end of what it has now is to be decided anew, by stopping if need be. */
+		/* The end of this time must be decided again, in stopping if need be. */
 		state->end = TURN_UNASKED;
 		return 1;
 	}
 	return 0;
 }
 
-/* fair: one that wakes up is at most one slice behind those that ran. */
+/* fair: a vCPU that wakes up is at most one slice behind those that ran. */
 INLINE u64 had(struct vcpu *vcpu, bool wakes)
 {
 	u64 floor = memory.floor_ns;
@@ -109,7 +109,7 @@ INLINE u64 had(struct vcpu *vcpu, bool wakes)
 	return vcpu->state->had_ns;
 }
 
-/* A vCPU of this machine has woken it: was that a kick? The kicker may have to make way. */
+/* Whether a wakeup by a vCPU of the same machine was a kick. The kicker may have to make way. */
 INLINE bool is_boosted(struct vcpu *vcpu, bool has_idle)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
@@ -138,7 +138,7 @@ INLINE bool is_boosted(struct vcpu *vcpu, bool has_idle)
 SEC("struct_ops/select_cpu")
 int select_cpu(u64 *context)
 {
-	/* The queue decides; by default a CPU that idles would be taken past it. */
+	/* The queue decides. By default an idle CPU would be taken, bypassing the queue. */
 	return context[1];
 }
 
@@ -157,12 +157,12 @@ int enqueue(u64 *context)
 		return 0;
 	}
 	if (vcpu.state->hold_ns) {
-		/* Not before that time; see dispatch. */
+		/* Held off until that time; see dispatch. */
 		insert(p, QUEUE, vcpu.state->hold_ns, flags);
 		return 0;
 	}
 	if (find_kept(&vcpu, now, &cpu, &left)) {
-		/* It has had its slot all the time. */
+		/* The slot was kept for it. */
 		scx_insert(p, SCX_DSQ_LOCAL_ON | cpu, left, flags);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return 0;
@@ -185,7 +185,7 @@ int enqueue(u64 *context)
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	else if (flags & SCX_ENQ_LAST)
-		/* Nothing else runs here, whoever it was to make way for. */
+		/* Nothing else runs here, even if it was to make way for another vCPU. */
 		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), 0);
 	return 0;
 }
@@ -212,7 +212,7 @@ int dispatch(u64 *context)
 	return 0;
 }
 
-/* The turn of a vCPU that runs again lasts so long, or what is left of the turn that it halted in. */
+/* Sets the slice of a vCPU that starts to run: its full length, or the rest of the slice it halted in. */
 INLINE void begin_turn(struct task_struct *p, struct vcpu *vcpu)
 {
 	u64 length = turn_length(vcpu);
@@ -266,15 +266,15 @@ int running(u64 *context)
 }
 
 /*
- * The slice is over, and dispatch has not been asked whether the turn goes on: a thread of a higher class takes
- * the CPU. If another vCPU is on the CPU's own list, as when threads have just enrolled, that one runs now.
+ * Whether the slice has expired without a call of dispatch: a thread of a higher class takes the CPU. If
+ * another vCPU is on the CPU's local queue, as when threads have just enrolled, that vCPU runs next.
  */
 INLINE bool is_undecided(const struct state *state)
 {
 	return state->end == TURN_UNASKED && !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL);
 }
 
-/* A vCPU stops, and this is the slot that it has or wants now. A turn that was taken away goes on later. */
+/* Records the slot that a stopping vCPU has or wants now. A slice that was taken away continues later. */
 INLINE void settle_stop(const struct vcpu *vcpu, u8 slot, u64 now)
 {
 	struct state *state = vcpu->state;
@@ -309,13 +309,13 @@ int stopping(u64 *context)
 		if (on && settings.policy == POLICY_DEFERRED && keep_slot(on, &vcpu, now, p->scx.slice))
 			slot = SLOT_KEPT;
 	} else if (p->scx.slice || (is_undecided(state) && goes_on(p, &vcpu, now))) {
-		/* The kernel puts it first on its own CPU, as it has a slice. */
+		/* The kernel puts it first on its CPU's local queue, as it has a slice left. */
 		state->end = TURN_TAKEN;
 	}
 	if (state->end == TURN_INJECTED) {
 		hold_off(state, now);
 	} else if (state->hold_ns) {
-		/* It was to be held off, and has stopped for another reason. */
+		/* It was to be held off, but stopped for another reason. */
 		state->hold_ns = 0;
 		memory.injector.due_ns = now;
 	}
@@ -327,7 +327,7 @@ int stopping(u64 *context)
 	if (state->end == TURN_TAKEN)
 		return 0;
 	state->stranded = runnable && is_busy(vcpu.line);
-	/* Not twice: it would be ahead of the others for good. */
+	/* Only once in a row, or it would stay ahead of the others forever. */
 	state->ahead = settings.policy == POLICY_DEFERRED && state->end == TURN_FORCED && !state->ahead &&
 		       is_holder(&vcpu) && !is_in_arrears(&vcpu);
 	state->yielded = 0;
@@ -356,7 +356,7 @@ int init(u64 *context)
 {
 	s32 failed = scx_bpf_create_dsq(QUEUE, -1);
 
-	/* For tests: the verifier refuses this, and removes it if the setting is zero. */
+	/* For tests: the verifier rejects this, and removes it if the setting is zero. */
 	if (settings.is_unsafe)
 		return *(s32 *)bpf_ktime_get_ns();
 

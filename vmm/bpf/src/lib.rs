@@ -1,10 +1,9 @@
 //! A scheduler of vCPU threads in BPF (`sched_ext`), and its loader.
 //!
-//! The scheduler (`scheduler/scheduler.bpf.c`) runs in the host's kernel and reads the telemetry that
-//! guests publish about their locks: the lines of each machine lie in a page of [`Scheduler::pages`],
-//! which the VMM maps into the guest's memory. It schedules the threads that have called
-//! [`Scheduler::enrol`], and no others; it ends with this process, and its threads then continue under
-//! the kernel's own scheduler.
+//! The scheduler (`scheduler/scheduler.bpf.c`) runs in the host's kernel and reads the lock telemetry that
+//! guests publish. The lines of each machine are in a page of [`Scheduler::pages`], which the VMM maps into
+//! the guest's memory. It schedules only the threads that have called [`Scheduler::enrol`]. It ends with this
+//! process, and its threads then continue under the kernel's own scheduler.
 
 mod class;
 mod record;
@@ -38,37 +37,37 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use shared::{RawCounter, RawMachine, RawMemory, RawReading, RawRecord, RawSeat};
 
-/// The scheduler, as `make bpf` compiles it: little-endian ELF for BPF.
+/// The scheduler as compiled by `make bpf`: little-endian ELF for BPF.
 const PROGRAM: &[u8] = include_bytes!("../scheduler/scheduler.bpf.o");
 
-/// Size of a machine's lines with the page of words behind them, and the distance between those of two machines.
+/// Size of a machine's lines and the page of words behind them, which is also the offset between machines.
 pub const PAGES: u64 = hypercalls::telemetry::MEMORY;
 
 /// A ring buffer cannot be smaller than a page.
 const SMALLEST_RING: u32 = 4096;
 
-/// Why the scheduler cannot be used.
+/// Reason why the scheduler cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BpfError {
     /// The object file is damaged.
     #[error("cannot read the scheduler's program")]
     Open(#[source] Error),
-    /// More slots, or CPUs of higher numbers, than it has room for.
+    /// More slots, or higher CPU numbers, than the scheduler supports.
     #[error("the scheduler has at most 128 slots, on CPUs 0 to 1023")]
     Slots,
     /// The scheduler's settings do not fit.
     #[error("cannot set the scheduler's {0}")]
     Set(&'static str, #[source] Error),
-    /// The kernel refuses it.
+    /// The kernel refuses the program.
     #[error("the kernel refuses the scheduler's program{}", because(.0))]
     Load(String, #[source] Error),
-    /// A map of the program is missing, or holds other values than the loader takes it to.
+    /// A map of the program is missing, or its values have another size than expected.
     #[error("cannot use the scheduler's {0}")]
     Map(&'static str, #[source] Error),
     /// The scheduler cannot be attached.
     #[error("cannot attach the scheduler (another one may be loaded: see /sys/kernel/sched_ext)")]
     Attach(#[source] Error),
-    /// The calling thread has no descriptor.
+    /// A file descriptor of the calling thread cannot be opened.
     #[error("cannot open the vCPU's thread")]
     Thread(#[source] io::Error),
     /// The thread cannot be registered.
@@ -86,33 +85,33 @@ fn because(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!(" ({log})") }
 }
 
-/// What the scheduler has counted.
+/// Counters of the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchedulerCounts {
-    /// Ends of turns, those that were taken away counted each time.
+    /// Ends of time slices, including each time a higher class took the CPU.
     pub turns: u64,
-    /// Those that did not fit into the ring buffer.
+    /// Ends of time slices that did not fit into the ring buffer.
     pub lost: u64,
     /// Other records that did not fit.
     pub lost_others: u64,
     /// Injected preemptions of the kind aimed at.
     pub hits: u64,
-    /// Looks that found no such vCPU.
+    /// Polls that found no such vCPU.
     pub misses: u64,
-    /// Under `deferred`, halted vCPUs that came back to the slot that had been kept for them.
+    /// Under `deferred`, halted vCPUs that returned to the slot kept for them.
     pub kept: u64,
 }
 
 /// A scheduler that is loaded and attached. Dropping it detaches it.
 pub struct Scheduler {
-    // Dropped first: the program must not be in use when it is closed.
+    // Dropped first: the program must not be closed while it is in use.
     _link: Link,
     ring: Mutex<Ring>,
     pages: OwnedFd,
     object: Object,
 }
 
-/// The ring buffer, with the records that it has delivered.
+/// The ring buffer and the records it has delivered.
 struct Ring {
     buffer: RingBuffer<'static>,
     records: mpsc::Receiver<RawRecord>,
@@ -125,7 +124,7 @@ impl fmt::Debug for Scheduler {
 }
 
 impl Scheduler {
-    /// Loads and attaches it. The host can have one such scheduler at a time.
+    /// Loads and attaches the scheduler. The host can have one such scheduler at a time.
     pub fn start(settings: &Settings) -> Result<Self, BpfError> {
         let mut program = open()?;
         check_sizes(&program)?;
@@ -143,7 +142,7 @@ impl Scheduler {
         Ok(Self { _link: link, ring: Mutex::new(ring), pages, object })
     }
 
-    /// Describes a machine. Before its vCPUs enrol.
+    /// Describes a machine. Must be called before its vCPUs enrol.
     pub fn describe(&self, machine: u32, description: &ScheduledMachine) -> Result<(), BpfError> {
         put(&map(&self.object, "machines")?, machine, &description.raw())
             .map_err(|error| BpfError::Set("machine", error))?;
@@ -154,19 +153,19 @@ impl Scheduler {
         })
     }
 
-    /// Tells it what the host's counter shows. It tells vCPUs the end of their slices for two seconds after that.
+    /// Sets the last reading of the host's counter. It lets the scheduler publish slice ends for two seconds.
     pub fn read_counter(&self, reading: CounterReading) -> Result<(), BpfError> {
         put(&map(&self.object, "readings")?, 0, &reading.raw())
             .map_err(|error| BpfError::Set("reading", error))
     }
 
-    /// The memory of all machines' lines, to be mapped (shared): that of machine N begins at N times
+    /// Returns the memory of all machines' lines, for shared mappings. Machine N's memory begins at N times
     /// [`PAGES`].
     pub fn pages(&self) -> BorrowedFd<'_> {
         self.pages.as_fd()
     }
 
-    /// Puts the calling thread under the scheduler, as this vCPU. Its affinity says which CPUs are
+    /// Puts the calling thread under the scheduler as this vCPU. Its affinity is the set of CPUs that are
     /// slots.
     pub fn enrol(&self, machine: u32, vcpu: u32) -> Result<(), BpfError> {
         /// `PIDFD_THREAD` (include/uapi/linux/pidfd.h): a thread, not its process.
@@ -181,20 +180,20 @@ impl Scheduler {
         class::change().map_err(BpfError::Class)
     }
 
-    /// Takes the records since the last call.
+    /// Returns the records since the last call.
     pub fn records(&self) -> Result<Vec<Record>, BpfError> {
         let ring = locked(&self.ring);
         ring.buffer.consume().map_err(|error| BpfError::Read("records", error))?;
         Ok(ring.records.try_iter().filter_map(Record::parse).collect())
     }
 
-    /// What it has counted so far.
+    /// Returns the current counters.
     pub fn counts(&self) -> Result<SchedulerCounts, BpfError> {
         let RawMemory { turns, lost, lost_others, hits, misses, kept, .. } = self.memory()?;
         Ok(SchedulerCounts { turns, lost, lost_others, hits, misses, kept })
     }
 
-    /// Why the kernel has ended the scheduler; `None` while it runs.
+    /// Returns why the kernel has ended the scheduler; `None` while it runs.
     pub fn ended(&self) -> Result<Option<String>, BpfError> {
         let RawMemory { reason, message, .. } = self.memory()?;
         let [reason, message] = [text(&reason), text(&message)];
@@ -223,7 +222,7 @@ impl Ring {
         let turns = map(object, "turns")?;
         let (sender, records) = mpsc::channel();
         let deliver = move |bytes: &[u8]| {
-            // Of another size, it is no record. The receiver lives as long as the ring.
+            // Data of any other size is ignored. The receiver lives as long as the ring.
             RawRecord::read_from_bytes(bytes).ok().and_then(|record| sender.send(record).ok());
             0
         };
@@ -234,20 +233,20 @@ impl Ring {
     }
 }
 
-/// The last messages of libbpf, which has one function for all its users in a process.
+/// Recent messages of libbpf, which has one print function per process.
 static MESSAGES: Mutex<String> = Mutex::new(String::new());
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The messages since the last call, among them the verifier's log of a program that it refuses.
+/// Returns the messages since the last call, including the verifier's log if it has refused a program.
 fn take_messages() -> String {
     mem::take(&mut locked(&MESSAGES))
 }
 
 fn open() -> Result<OpenObject, BpfError> {
-    // They would go to stderr, several lines each.
+    // By default they go to stderr, several lines each.
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| {
         locked(&MESSAGES).push_str(&message);
     })));
@@ -274,7 +273,7 @@ fn map_to_set<'a>(
     all.find(|map| is_named(map.name(), name)).ok_or_else(|| BpfError::Map(name, missing()))
 }
 
-/// libbpf puts the object's name before the names of sections.
+/// libbpf prefixes the names of sections with the object's name.
 fn is_named(map: &OsStr, name: &str) -> bool {
     map.as_bytes().ends_with(name.as_bytes())
 }
@@ -283,13 +282,13 @@ fn missing() -> Error {
     io::Error::from(io::ErrorKind::NotFound).into()
 }
 
-/// Sets a map's value, which libbpf refuses if it has another size.
+/// Sets a map's value. libbpf refuses a value of another size.
 fn put(map: &Map<'_>, key: u32, value: &(impl IntoBytes + Immutable)) -> libbpf_rs::Result<()> {
     map.update(&key.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
 }
 
-/// Compares the sizes of the maps' values with those of the types that they are read and written as. (Those of
-/// `.rodata`, libbpf compares.)
+/// Compares the sizes of the maps' values with the sizes of the corresponding types. (libbpf checks
+/// `.rodata`.)
 fn check_sizes(program: &OpenObject) -> Result<(), BpfError> {
     let maps = [
         ("machines", size_of::<RawMachine>()),
@@ -304,7 +303,7 @@ fn check_sizes(program: &OpenObject) -> Result<(), BpfError> {
     })
 }
 
-/// Refuses a map unless its keys have four bytes, and its values this many.
+/// Refuses a map unless its keys have four bytes and its values have `value` bytes.
 fn check_size(program: &OpenObject, name: &str, value: usize) -> io::Result<()> {
     let map = program.maps().find(|map| is_named(map.name(), name));
     let map = map.ok_or(io::ErrorKind::NotFound)?;
@@ -316,14 +315,14 @@ fn check_size(program: &OpenObject, name: &str, value: usize) -> io::Result<()> 
     Err(io::Error::other(mismatch))
 }
 
-/// Text that ends at the first zero byte.
+/// Returns the text before the first zero byte.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// The line of the verifier's log in libbpf's messages that says what is wrong: the first after the instructions,
-/// which have numbers. Explanations and statistics may follow it. Empty: a load that failed without a log.
+/// Returns the line of the verifier's log in libbpf's messages that states the error: the first after the
+/// numbered instructions. Explanations and statistics may follow it. Empty if a load failed without a log.
 fn reason(messages: &str) -> String {
     let log = messages.rsplit_once("-- BEGIN PROG LOAD LOG --").map_or("", |(_, log)| log);
     let is_instruction = |line: &str| {
@@ -355,7 +354,7 @@ mod tests {
         check_sizes(&program).unwrap();
         let error = check_size(&program, "seats", size_of::<RawMachine>()).unwrap_err();
         assert_eq!(error.to_string(), "keys of 4 bytes and values of 8, not of 4 and 104");
-        // They are mapped into guests as whole pages of the host.
+        // They are mapped into guests as complete pages of the host.
         assert_eq!(PAGES % 4096, 0);
     }
 }

@@ -1,20 +1,20 @@
-//! What the scheduler and its loader share: `scheduler/shared.h` in Rust.
+//! Definitions shared by the scheduler and its loader: `scheduler/shared.h` in Rust.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// The number of machines that a schedule can have.
+/// Maximum number of machines in a schedule.
 pub const MOST_MACHINES: u32 = 64;
 pub(crate) const MOST_SLOTS: usize = 128;
 pub(crate) const MOST_CPUS: u32 = 1024;
 pub(crate) const MOST_RANGES: usize = 4;
 pub(crate) const INTERVALS: usize = 256;
-/// The most held locks that a telemetry line names.
+/// Maximum number of held locks named in a telemetry line.
 pub(crate) const NAMED: usize = hypercalls::telemetry::NAMED;
 /// Bit of [`RawRecord::known`]: the awaited lock's word could be read.
 pub(crate) const KNOWN_WAIT: u32 = 1 << NAMED;
 /// Bit of [`RawRecord::known`]: `claimed` is complete.
 pub(crate) const KNOWN_CLAIMS: u32 = 1 << (NAMED + 1);
-/// `KNOWN_GATE`.
+/// Bit of [`RawRecord::known`]: `gate` could be read.
 pub(crate) const KNOWN_GATE: u32 = 1 << (NAMED + 2);
 
 /// `struct settings`.
@@ -106,7 +106,7 @@ pub(crate) struct RawRecord {
     pub claimed: u64,
 }
 
-/// `struct memory`, as far as the loader reads it.
+/// `struct memory`. The loader does not read the last two fields.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct RawMemory {
@@ -128,10 +128,10 @@ mod tests {
 
     use super::*;
 
-    /// Fields with their offsets.
+    /// Names of fields and their offsets.
     type Layout = Vec<(String, usize)>;
 
-    /// The layout of a structure of `scheduler/shared.h` whose fields are integers and arrays of them.
+    /// The layout of a structure of integers and arrays of integers in `scheduler/shared.h`.
     fn in_c(structure: &str) -> Layout {
         let (_, rest) = include_str!("../scheduler/shared.h")
             .split_once(&format!("\nstruct {structure} {{\n"))
@@ -139,7 +139,7 @@ mod tests {
         let (body, _) = rest.split_once("\n};").expect("its end");
         let (mut layout, mut at) = (Layout::new(), 0);
         for line in body.lines().map(str::trim) {
-            // Lines of comments begin with one of these.
+            // Lines of comments begin with one of these characters.
             let Some(field) = line.strip_suffix(';').filter(|line| !line.starts_with(['/', '*']))
             else {
                 continue;
@@ -202,7 +202,7 @@ mod tests {
         let record = in_rust!(RawRecord: at_ns began_ns due_ns extended_ns kind end machine vcpu cpu known held wait wait_lock
             wait_since held_lock held_ticket gate released_at held_word wait_word claimed);
         assert_eq!(in_c("record"), record);
-        // `struct memory` begins with its counters, and its farewell comes next.
+        // `struct memory` begins with the counters, followed by the farewell.
         let counters = in_rust!(RawMemory: turns lost lost_others hits misses kept);
         assert_eq!(in_c("counters"), counters);
         let from = offset_of!(RawMemory, reason);

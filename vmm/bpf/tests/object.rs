@@ -1,16 +1,16 @@
-//! The object that is checked in is what its source compiles to.
+//! The checked-in object matches its source.
 
 use std::{env, fs, path::Path, process::Command};
 
 use tempfile::TempDir;
 
-/// What a compiler says of its version, if it is there.
+/// Returns the output of `clang --version`, if it exists.
 fn version_of(clang: &str) -> Option<String> {
     let ran = Command::new(clang).arg("--version").output().ok()?;
     ran.status.success().then(|| String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// Compares with a build by the same compiler; another one makes another object of the same source.
+/// Compares only with a build by the same compiler, as other compilers make other objects.
 #[test]
 fn the_object_is_built_from_its_source() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scheduler");

@@ -1,6 +1,6 @@
-//! What a machine has of the slots beside one whose guest lies about its locks, under the scheduler's own source: it
-//! is compiled into a program that stands in for the kernel (`kernel.h`), whose guest of machine 0 lies in each way that
-//! `share.c` knows. How the kernel itself carries it out is for the end-to-end tests (`tests/src/host/bpf_share.rs`).
+//! A machine's share of the slots next to a guest that makes false claims about its locks. The scheduler's
+//! source is compiled into a program that emulates the kernel (`kernel.h`), and the guest of machine 0 makes
+//! each claim in `share.c`. End-to-end tests cover the kernel itself (`tests/src/host/bpf_share.rs`).
 
 use std::{
     env,
@@ -15,10 +15,10 @@ use sched::{
 };
 use tempfile::TempDir;
 
-/// As in the program.
+/// The same value as in the program.
 const SLICE: Nanos = Nanos::millis(4);
 
-/// vCPUs of machine 0 and of machine 1, and slots.
+/// Numbers of vCPUs of machine 0 and machine 1, and of slots.
 const LOADS: [[u64; 3]; 9] = [
     [1, 1, 1],
     [2, 2, 1],
@@ -31,10 +31,9 @@ const LOADS: [[u64; 3]; 9] = [
     [2, 6, 3],
 ];
 
-/// The kernel looks at slices so often, in twentieths of one.
+/// Intervals at which the kernel checks slices, in twentieths of a slice.
 const TICKS: [u64; 4] = [1, 20, 30, 80];
 
-/// The program.
 struct Stand {
     _folder: TempDir,
     program: PathBuf,
@@ -46,7 +45,7 @@ impl Stand {
         let program = folder.path().join("share");
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
         let source = manifest.join("tests/share.c");
-        // The linker of this test is one that compiles C.
+        // The linker of this test also compiles C.
         let cc = env::var("CC").unwrap_or_else(|_| "cc".into());
         let built = Command::new(cc)
             .args(["-std=gnu11", "-O2", "-w", "-I"])
@@ -59,7 +58,7 @@ impl Stand {
         Self { _folder: folder, program }
     }
 
-    /// For each lie the part that machine 1 has, 1 being equal parts for all vCPUs.
+    /// Returns machine 1's share for each lie, relative to equal shares for all vCPUs.
     fn shares(&self, policy: [u64; 3], tick: u64, load: [u64; 3]) -> Vec<(String, f64)> {
         let words = policy.into_iter().chain([tick]).chain(load).map(|word| word.to_string());
         let ran = Command::new(&self.program).args(words).output();
@@ -74,8 +73,8 @@ impl Stand {
     }
 }
 
-/// The number of a policy in `scheduler/shared.h`, and its graces for holders and waiters. Those that inject preemptions
-/// promise no shares.
+/// Returns the number of a policy in `scheduler/shared.h`, and its graces for holders and waiters. Policies
+/// that inject preemptions do not guarantee shares.
 fn settings(policy: &PolicySpec) -> Option<[u64; 3]> {
     Some(match policy.turn_rule()? {
         TurnRule::Slice => [0, 0, 0],
@@ -90,7 +89,7 @@ fn settings(policy: &PolicySpec) -> Option<[u64; 3]> {
     })
 }
 
-/// Regression: a machine that claimed for ever to hold a lock had five slices a turn under `deferred`, and two under `extend`.
+/// Regression: a machine that always claimed a lock had five slices at a time (`deferred`) or two (`extend`).
 #[test]
 fn a_machine_keeps_its_share_beside_one_that_lies() {
     let stand = Stand::build();

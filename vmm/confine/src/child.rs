@@ -1,13 +1,13 @@
-//! What a child process is denied: QEMU, which is the boundary around the emulated host.
+//! Denies system calls to a child process: QEMU, the boundary around the emulated host.
 //!
-//! QEMU's calls are not ours to list: they differ from version to version, and from one C library to the next. So the calls
-//! are listed that no run of it makes (`strace -f` of whole sessions), and that would lead out of its process: to other
-//! processes, to sockets, to attributes of files, to parts of the kernel that need no descriptor. They fail with EPERM, for
-//! which io_uring, the only one that QEMU tries, has a fallback.
+//! QEMU's calls cannot be listed, as they differ between versions and C libraries. The list therefore has
+//! calls that no run of QEMU makes (`strace -f` of complete sessions) and that would reach other processes,
+//! sockets, attributes of files, or parts of the kernel that need no descriptor. They fail with EPERM. QEMU
+//! tries only one of them, io_uring, and has a fallback.
 //!
-//! Two things are not here. Programs and processes are denied by QEMU's own `-sandbox`, once it has started. What files it
-//! opens, makes, removes and renames is Landlock's, which has no right for attributes, and none for `truncate` before Linux
-//! 6.2: those are here. Nobody hides from it which files there are (`stat`).
+//! Two limits are enforced elsewhere. QEMU's `-sandbox` denies programs and processes once it has started.
+//! Landlock limits the files that it opens, creates, removes and renames, but not attributes, nor `truncate`
+//! before Linux 6.2; those calls are denied here. QEMU can still see which files exist (`stat`).
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ const SYS_REMOVEXATTRAT: i64 = 466;
 const SYS_OPEN_TREE_ATTR: i64 = 467;
 const SYS_FILE_SETATTR: i64 = 469;
 
-/// Calls, with what each would lead to.
+/// Denied calls, each with the resources that it would give access to.
 pub const DENIED: &[(i64, &str)] = &[
     (SYS_socket, "network, UNIX, vsock and netlink sockets"),
     (SYS_socketpair, "datagrams to UNIX sockets by path, which need neither socket nor connect"),
@@ -136,22 +136,22 @@ const ATTRIBUTES: &str = "times and attributes of the user's files, which Landlo
 const WATCHED: &str = "what others do with files";
 const MOUNTS: &str = "file systems";
 
-/// Which arguments a call is denied with.
+/// A condition on a call's arguments under which it is denied.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum With {
-    /// The first one names another process or thread than 0, the caller.
+    /// The first argument names a process or thread other than 0, the caller.
     Another,
-    /// The first one is another process than the child.
+    /// The first argument is a process other than the child.
     NotItself,
-    /// This one is an address.
+    /// This argument is an address.
     Address(u8),
-    /// This one has this value.
+    /// This argument has this value.
     Value(u8, u32),
-    /// This one has all of these bits.
+    /// All of these bits of this argument are set.
     Bits(u8, u32),
 }
 
-/// Calls that are denied with any of these arguments, with what they would lead to.
+/// Calls that are denied if one of the conditions holds, each with the resources it would give access to.
 pub const DENIED_WITH: &[(i64, &[With], &str)] = &[
     (SYS_prlimit64, &[With::Another], "limits of other processes of the user"),
     (SYS_sched_setaffinity, &[With::Another], "CPUs of other processes of the user"),
@@ -162,7 +162,7 @@ pub const DENIED_WITH: &[(i64, &[With], &str)] = &[
     (SYS_move_pages, &[With::Another], "memory of other processes"),
     // QEMU signals its own threads, and itself when it aborts.
     (SYS_tgkill, &[With::NotItself], SIGNALS),
-    // QEMU does not connect sockets itself; what it sends to those that it has needs no address.
+    // QEMU does not connect sockets itself, and sends to its connected sockets without an address.
     (SYS_sendto, &[With::Address(4)], "datagrams to UNIX sockets by path"),
     (SYS_open, &[With::Bits(1, O_TRUNC as u32)], "contents of the user's files"),
     (SYS_openat, &[With::Bits(2, O_TRUNC as u32)], "contents of the user's files"),
@@ -203,7 +203,6 @@ const SIOCSPGRP: u32 = 0x8902;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602; // include/uapi/linux/fs.h
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
-/// The names of the requests among them.
 pub(crate) const REQUESTS: &[(u32, &str)] = &[
     (FIOSETOWN, "FIOSETOWN"),
     (SIOCSPGRP, "SIOCSPGRP"),
@@ -213,7 +212,8 @@ pub(crate) const REQUESTS: &[(u32, &str)] = &[
     (FS_IOC_FSSETXATTR, "FS_IOC_FSSETXATTR"),
 ];
 
-/// A filter that denies a child these calls; empty where the kernel has none. [`OWN_PROCESS`] stands for the child's number.
+/// Builds the filter that denies these calls; empty if the kernel does not support filters. [`OWN_PROCESS`]
+/// stands for the child's process ID.
 pub fn filter_of_child() -> Result<Vec<sock_filter>, BackendError> {
     if !filter::is_supported() {
         return Ok(Vec::new());

@@ -6,15 +6,15 @@ use kvm::sys::sigsys::NEW;
 
 use crate::{Call, lists};
 
-/// What a thread does, which decides what it may do.
+/// The role of a thread, which decides which calls it may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// A thread that has not said yet what it is.
+    /// A thread that has not entered its class yet.
     New,
     /// The main thread of `boot`, once its machines are built.
     Main,
-    /// The main thread of a worker, which builds and measures machines; also the thread of a bench
-    /// that does.
+    /// The main thread of a worker, which builds and measures machines. Also a bench's thread that
+    /// does so.
     Worker,
     /// The event loop of one of `boot`'s machines.
     Machine,
@@ -24,20 +24,20 @@ pub enum Class {
     Nurse,
     /// Delivers late kicks.
     Courier,
-    /// Looks for vCPUs that wait forever.
+    /// Detects vCPUs that wait forever.
     Watchdog,
-    /// Looks for idle slots of a schedule.
+    /// Detects idle slots of a schedule.
     IdleWatcher,
-    /// Takes signals.
+    /// Handles signals.
     Signals,
     /// Reads a worker's jobs.
     Jobs,
-    /// Reads the turns of a scheduler in the host's kernel.
+    /// Reads the time slices that a scheduler in the host's kernel reports.
     Turns,
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 12] = [
         Self::New,
         Self::Main,
@@ -53,7 +53,7 @@ impl Class {
         Self::Turns,
     ];
 
-    /// The name in messages.
+    /// Name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::New => NEW,
@@ -71,12 +71,12 @@ impl Class {
         }
     }
 
-    /// Does it start threads of other classes, which inherit its filter?
+    /// Whether it starts threads of other classes, which inherit its filter.
     pub const fn is_first(self) -> bool {
         matches!(self, Self::Main | Self::Worker)
     }
 
-    /// The lists that its own filter is made of.
+    /// The lists from which its own filter is built.
     pub const fn lists(self) -> &'static [&'static [Call]] {
         use lists::*;
         match self {
@@ -94,7 +94,7 @@ impl Class {
             ],
             Self::Worker => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, WORKER, LOADERS],
             Self::Machine => &[UNTRAPPABLE, EVERY, MACHINE, FOREGROUND],
-            // The request that matters most comes first.
+            // The most frequent request, KVM_RUN, comes first.
             Self::Vcpu => &[VCPU, UNTRAPPABLE, EVERY, STEPS],
             Self::Nurse => &[UNTRAPPABLE, EVERY, STEPS, NURSE],
             Self::Courier => &[UNTRAPPABLE, EVERY, STEPS, COURIER],
@@ -106,7 +106,7 @@ impl Class {
         }
     }
 
-    /// The lists of its filter: those of the threads that it starts, too, which inherit the filter.
+    /// The lists of its filter, and of the threads that it starts, which inherit the filter.
     pub(crate) fn filter(self) -> Vec<&'static [Call]> {
         let heirs = Self::ALL.iter().filter(|heir| self.is_first() && !heir.is_first());
         let vcpus = heirs.clone().filter(|heir| **heir == Self::Vcpu);

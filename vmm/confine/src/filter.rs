@@ -1,4 +1,4 @@
-//! Filters of system calls.
+//! System call filters (seccomp).
 
 use std::{collections::BTreeMap, fs, process};
 
@@ -15,13 +15,13 @@ use crate::{
     lists, requests,
 };
 
-/// Does this kernel have filters that can trap a call?
+/// Whether the kernel supports filters that can trap a call.
 pub(crate) fn is_supported() -> bool {
     let actions = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail");
     actions.is_ok_and(|actions| actions.split_whitespace().any(|action| action == "trap"))
 }
 
-/// The filter of a class, in a process with these needs.
+/// Builds the filter of a class, for a process with these needs.
 pub(crate) fn program(
     class: Class,
     mode: FilterMode,
@@ -100,13 +100,13 @@ const fn step(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
 
-/// The call that a vCPU thread makes for each exit.
+/// The call that a vCPU thread makes for each VM exit.
 const RUN: (i64, Rule) = (libc::SYS_ioctl, Rule::Only(1, requests::KVM_RUN));
 
-/// Lets KVM_RUN pass before any other rule is looked at, as it is made more often than all others
-/// together: the kernel caches no verdict on a call whose arguments count, and runs each filter of the
-/// thread again. Behind some hundred rules, an exit of 19 us took 5 % longer.
-/// (`struct seccomp_data`: number at offset 0, architecture at 4, the second argument at 24.)
+/// Permits KVM_RUN before all other rules, as it is made more often than all other calls together. The kernel
+/// does not cache the verdict on a call whose arguments count, and runs each filter of the thread again.
+/// Behind some hundred rules, an exit of 19 us took 5 % longer. (`struct seccomp_data`: number at offset 0,
+/// architecture at 4, the second argument at 24.)
 fn run_first() -> [sock_filter; 7] {
     let (number, _) = RUN;
     [
@@ -120,8 +120,8 @@ fn run_first() -> [sock_filter; 7] {
     ]
 }
 
-/// Has clone3 fail with ENOSYS, so that the C library starts threads by clone, whose flags a filter sees. (The flags of
-/// clone3 are in memory, which no filter reads, and may ask for a process with namespaces of its own.)
+/// Makes clone3 fail with ENOSYS, so that the C library starts threads with clone. The flags of clone3 are in
+/// memory, where no filter can read them, and may request a process with its own namespaces.
 fn without_clone3() -> [sock_filter; 5] {
     [
         step(LOAD, 0, 0, 4),
@@ -136,14 +136,14 @@ fn without_clone3() -> [sock_filter; 5] {
 /// (arch/x86/include/uapi/asm/unistd.h).
 const X32: u32 = 0x4000_0000;
 
-/// Denies all calls of the x32 table, which few kernels have: a list of denied calls does not have their numbers. A list of
-/// permitted calls does not need this: it does not permit them.
+/// Denies all calls of the x32 table, which few kernels have. A list of denied calls does not have their
+/// numbers. A list of permitted calls does not need this, as it does not permit them.
 pub(crate) const fn without_x32(error: i32) -> [sock_filter; 3] {
     [step(LOAD, 0, 0, 0), step(IF_AT_LEAST, 0, 1, X32), step(RETURN, 0, 0, ERRNO | error as u32)]
 }
 
-/// Lets calls pass that are made from one place of the program. (`struct seccomp_data`: the
-/// instruction pointer is at offset 8; include/uapi/linux/seccomp.h)
+/// Permits calls that are made from one address of the program. (`struct seccomp_data`: the instruction
+/// pointer is at offset 8; include/uapi/linux/seccomp.h)
 fn through_the_gate(gate: u64) -> [sock_filter; 5] {
     [
         step(LOAD, 0, 0, 8),
@@ -158,7 +158,7 @@ fn through_the_gate(gate: u64) -> [sock_filter; 5] {
 mod tests {
     use super::*;
 
-    /// The fields of `struct seccomp_data`, as words of 32 bits.
+    /// The fields of `struct seccomp_data`, as 32-bit words.
     type Data = [u32; 16];
 
     fn data(arch: u32, number: u32, request: u32) -> Data {
@@ -167,19 +167,19 @@ mod tests {
         data
     }
 
-    /// The program of a class, with all that it may need.
+    /// Builds the program of a class, for a process with all needs.
     fn lists(class: Class) -> Vec<sock_filter> {
         program(class, FilterMode::Lists, Needs::ALL).unwrap()
     }
 
-    /// The answer to a call of the 64-bit table with these arguments.
+    /// Returns the verdict on a call of the 64-bit table with these arguments.
     fn answer(program: &[sock_filter], call: i64, arguments: [u32; 3]) -> u32 {
         let mut data = data(X86_64, call as u32, 0);
         (data[4], data[6], data[8]) = (arguments[0], arguments[1], arguments[2]);
         run(program, &data).0
     }
 
-    /// What a filter answers, and after how many steps (Documentation/networking/filter.rst).
+    /// Runs a filter. Returns its verdict and the number of steps (Documentation/networking/filter.rst).
     fn run(program: &[sock_filter], data: &Data) -> (u32, usize) {
         let (mut at, mut accumulator, mut steps) = (0, 0, 0);
         loop {
@@ -220,9 +220,9 @@ mod tests {
         }
     }
 
-    /// The program denies what the lists say, whole calls and calls with some arguments, and nothing else of the 64-bit table.
-    /// It permits nothing of the x32 table, nor of the 32-bit one, whose numbers are those of other calls. Calls test what
-    /// the lists have to have (`child::tests`).
+    /// In the 64-bit table, the program denies exactly the calls and arguments on the lists. It permits
+    /// nothing in the x32 and 32-bit tables; the numbers of the latter belong to other calls. `child::tests`
+    /// checks the contents of the lists with real calls.
     #[test]
     fn a_child_is_denied_what_leads_out_of_its_process() {
         use crate::child::{DENIED as WHOLE, DENIED_WITH, With};
@@ -244,7 +244,7 @@ mod tests {
         assert_ne!(run(&program, &data(0x4000_0003, 1, 0)).0, ALLOW, "i386");
     }
 
-    /// Regression: a confined thread could start a process in a user namespace of its own, with all capabilities there.
+    /// Regression: a confined thread could start a process in its own user namespace, with all capabilities.
     #[test]
     fn threads_are_started_and_no_processes() {
         let thread = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
@@ -261,18 +261,18 @@ mod tests {
         }
     }
 
-    /// Regression: main threads and workers could let a descriptor signal any process of the user (F_SETOWN, F_SETSIG), take
-    /// leases and locks, watch directories, and have a terminal signal its foreground group (O_ASYNC).
+    /// Regression: main threads and workers could make a descriptor signal any process of the user (F_SETOWN,
+    /// F_SETSIG) or a terminal its foreground group (O_ASYNC), take leases and locks, and watch directories.
     #[test]
     fn descriptors_are_copied_and_wait_or_not_and_nothing_else() {
-        // Commands of the main threads alone, and the permitted bits of the third argument.
+        // Commands that only main threads may use, and the permitted bits of the third argument.
         let any = u32::MAX;
         let kinds = (libc::O_ACCMODE | libc::O_LARGEFILE | libc::O_NONBLOCK) as u32;
         let of_starts =
             [(libc::F_DUPFD_CLOEXEC, any), (libc::F_GETFL, any), (libc::F_SETFL, kinds)];
         for class in Class::ALL {
             let program = lists(class);
-            // Those below 64 and those of Linux alone, from 1024 on (include/uapi/linux/fcntl.h).
+            // Commands below 64, and Linux's own commands from 1024 on (include/uapi/linux/fcntl.h).
             for command in (0..64).chain(1024..1088).chain([-1]) {
                 let bits = (0..32).map(|bit| 1 << bit);
                 for value in bits.chain([0, kinds, 4711, u32::MAX]) {
@@ -287,8 +287,8 @@ mod tests {
         }
     }
 
-    /// Regression: vCPU threads could pin and slow down any process of the user. Those of a schedule still can, as the threads
-    /// that it moves are not known when their filters are made; it changes no thread to another class than its two.
+    /// Regression: vCPU threads could pin and slow down any process of the user. Threads of a schedule still
+    /// can, as filters are built before its threads are known. They can set only the schedule's two policies.
     #[test]
     fn other_processes_are_moved_by_schedules_only() {
         const OTHER: u32 = 4711;
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// The protection is the third argument of each call that sets one; memory keeps its own in mremap.
+    /// The protection is the third argument of each call that sets it. mremap keeps a mapping's protection.
     #[test]
     fn no_thread_may_make_memory_executable() {
         for class in Class::ALL {

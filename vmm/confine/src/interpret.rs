@@ -1,4 +1,4 @@
-//! What a filter lets pass: by following each of its ways, not by the list that it was made of.
+//! Determines what a filter permits by following each path through it, independently of its list.
 
 use std::collections::BTreeSet;
 
@@ -6,42 +6,42 @@ use seccompiler::sock_filter;
 
 use crate::filter::{ALLOW, AND, IF_ABOVE, IF_AT_LEAST, IF_EQUAL, LOAD, RETURN, SKIP, X86_64};
 
-/// What has to hold for a word of `struct seccomp_data` (include/uapi/linux/seccomp.h).
+/// A condition on a word of `struct seccomp_data` (include/uapi/linux/seccomp.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Condition {
-    /// Which: 0 is the number, 1 the architecture; arguments begin with 4, low half first.
+    /// Index of the word: 0 is the number, 1 the architecture. Arguments begin with 4, low half first.
     pub(crate) word: u32,
-    /// The bits that count.
+    /// Bits that are compared.
     pub(crate) mask: u32,
-    /// What they are.
+    /// Required value of these bits.
     pub(crate) value: u32,
 }
 
-/// Whether a filter lets a call pass.
+/// Whether a filter permits a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallVerdict {
-    /// With all arguments.
+    /// For all arguments.
     Always,
-    /// With arguments of which all conditions of one of these hold.
+    /// For arguments that meet all conditions of one of these paths.
     When(Ways),
-    /// With none.
+    /// For no arguments.
     Never,
 }
 
-/// Conditions of which all hold on one way through a filter.
+/// The conditions met on each path through a filter.
 type Ways = BTreeSet<BTreeSet<Condition>>;
 
-/// A place in the filter, with what is known there.
+/// A position in the filter, with the conditions that are known there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct FilterState {
     at: usize,
-    /// The word in the accumulator, and the bits of it.
+    /// The word in the accumulator, and the mask applied to it.
     loaded: (u32, u32),
     met: BTreeSet<Condition>,
 }
 
 impl FilterState {
-    /// These bits of a word, if they follow from what is met.
+    /// Returns these bits of a word if they follow from the met conditions.
     fn known(&self, word: u32, mask: u32) -> Option<u32> {
         if mask == 0 {
             return Some(0);
@@ -51,8 +51,8 @@ impl FilterState {
     }
 }
 
-/// What becomes of the call with this number of the 64-bit table. (Conditions that do not hold are not kept: a list of
-/// permitted calls asks for one after the other.)
+/// Returns the verdict on a call of the 64-bit table. Conditions that do not hold are not recorded, as a list
+/// of permitted calls checks them one after the other.
 pub(crate) fn verdict(program: &[sock_filter], number: u32) -> CallVerdict {
     let [passing, stopped] = ways(program, number);
     match (passing.is_empty(), stopped.is_empty()) {
@@ -62,19 +62,19 @@ pub(crate) fn verdict(program: &[sock_filter], number: u32) -> CallVerdict {
     }
 }
 
-/// On which conditions the call is stopped: what a list of denied calls asks for.
+/// Returns the conditions that stop the call, which a list of denied calls checks.
 pub(crate) fn stops(program: &[sock_filter], number: u32) -> Ways {
     let [_, stopped] = ways(program, number);
     stopped
 }
 
-/// The ways on which the call passes, and those on which it is stopped.
+/// Returns the paths on which the call passes, and the paths on which it is stopped.
 fn ways(program: &[sock_filter], number: u32) -> [Ways; 2] {
     let start = FilterState { at: 0, loaded: (0, u32::MAX), met: BTreeSet::new() };
     let (mut left, mut seen) = (vec![start.clone()], BTreeSet::from([start]));
     let [mut passing, mut stopped] = [Ways::new(), Ways::new()];
     while let Some(place) = left.pop() {
-        // The kernel refuses filters that end otherwise.
+        // The kernel rejects filters without a final return.
         let Some(step) = program.get(place.at) else { return [Ways::new(), stopped] };
         if step.code == RETURN {
             if step.k == ALLOW {
@@ -90,7 +90,7 @@ fn ways(program: &[sock_filter], number: u32) -> [Ways; 2] {
     [passing, stopped]
 }
 
-/// Where it goes on from here: to two places, if that depends on an argument.
+/// Returns the next positions: two if the branch depends on an argument.
 fn next(place: &FilterState, step: &sock_filter, number: u32) -> Vec<FilterState> {
     let sock_filter { code, jt, jf, k } = *step;
     let (word, mask) = place.loaded;

@@ -1,13 +1,13 @@
 //! The system calls of each class, with the reason for each.
 //!
-//! Tests run the product with all its calls noted, and fail on a call that is not on its list, and on one of
-//! a list that no run makes, unless it says why ([`Unseen`]).
+//! Tests run the product with all calls noted. They fail on a call that is not on its list, and on a listed
+//! call that no run makes, unless the entry gives a reason ([`Unseen`]).
 
 use libc::*;
 
 use crate::{Call, Unseen, requests as r};
 
-/// Calls that no handler can make for a thread, or that it makes while signals are blocked: they are
+/// Calls that no handler can make for a thread, or that a thread makes while signals are blocked. They are
 /// on every list, and pass where all others are noted.
 pub const UNTRAPPABLE: &[Call] = &passing([
     Call::any(SYS_rt_sigreturn, "the end of a signal handler"),
@@ -38,9 +38,9 @@ pub const UNTRAPPABLE: &[Call] = &passing([
     Call::ours(SYS_tgkill, "interrupts vCPU threads; raises fatal signals again"),
 ]);
 
-/// Calls that start threads: of the main threads, and of the first vCPU of a schedule, which starts its
-/// idle watchers. They are not trapped either where calls are only reported: a new thread has a stack
-/// of its own, from which it could not return to the handler.
+/// Calls that start threads. They are made by the main threads, and by the first vCPU of a schedule, which
+/// starts the idle watchers. They are not trapped even where calls are only reported: a new thread has its
+/// own stack, from which it could not return to the handler.
 pub const BEGINNINGS: &[Call] = &passing([
     Call::with(
         SYS_clone,
@@ -51,7 +51,7 @@ pub const BEGINNINGS: &[Call] = &passing([
     Call::any(SYS_rseq, "the C library's start of a thread"),
 ]);
 
-/// These calls, which pass where all others are noted.
+/// Marks calls that pass where all others are noted.
 const fn passing<const N: usize>(mut calls: [Call; N]) -> [Call; N] {
     let mut ix = 0;
     while ix < N {
@@ -88,7 +88,7 @@ pub const EVERY: &[Call] = &[
     ),
 ];
 
-/// Calls of threads that have not said yet what they are.
+/// Calls of threads that have not entered their class yet.
 pub const NEW: &[Call] = &[
     Call::any(SYS_sched_getaffinity, "the C library looks for the limits of the stack"),
     Call::any(
@@ -114,11 +114,11 @@ pub const NEW: &[Call] = &[
     Call::ioctl(r::KVM_SET_SIGNAL_MASK, "the signal that ends KVM_RUN"),
 ];
 
-/// Calls that carry out the steps of a schedule, of whichever thread reports an event to it.
+/// Calls that carry out the steps of a schedule, made by the thread that reports an event to it.
 pub const STEPS: &[Call] = &[
     Call::any(SYS_timer_settime, "when the turn of a vCPU ends").of_schedules(),
-    // Of other threads than the caller, which are not known yet when filters are made: no filter can tell
-    // them from other processes of the user.
+    // Affects threads other than the caller. They are not known when filters are built, so no filter can
+    // distinguish them from other processes of the user.
     Call::any(SYS_sched_setaffinity, "the CPU of the slot that a vCPU is granted").of_schedules(),
     Call::only(SYS_sched_setscheduler, 1, SCHED_IDLE, "the priority of a vCPU without a slot")
         .of_schedules(),
@@ -167,17 +167,17 @@ pub const MACHINE: &[Call] = &[
     .of_schedules(),
 ];
 
-/// Calls of nurses, besides those of [`STEPS`]: a vCPU that is woken needs a slot.
+/// Calls of NMI pollers, in addition to [`STEPS`]: a woken vCPU needs a slot.
 pub const NURSE: &[Call] = &[Call::ioctl(r::KVM_GET_VCPU_EVENTS, "is an NMI pending?")];
 
-/// Calls of couriers, besides those of [`STEPS`].
+/// Calls of threads that deliver delayed kicks, in addition to [`STEPS`].
 pub const COURIER: &[Call] = &[];
 
 /// Calls of watchdogs.
 pub const WATCHDOG: &[Call] =
     &[Call::any(SYS_pread64, "does a vCPU halt in KVM? does its thread want a CPU?")];
 
-/// Calls of idle watchers, besides those of [`STEPS`].
+/// Calls of idle watchers, in addition to [`STEPS`].
 pub const IDLE_WATCHER: &[Call] = &[
     Call::any(SYS_clock_nanosleep, "the time between two looks"),
     Call::any(SYS_timer_delete, "the end of a schedule that the watcher is the last to use")
@@ -185,13 +185,13 @@ pub const IDLE_WATCHER: &[Call] = &[
         .unseen(Unseen::Chance),
 ];
 
-/// Calls of the thread of signals.
+/// Calls of the signal thread.
 pub const SIGNALS: &[Call] = &[
     Call::any(SYS_recvfrom, "waits for a signal"),
     Call::any(SYS_rt_sigaction, "the default action of the second signal").unseen(Unseen::Chance),
 ];
 
-/// Calls that switch the terminal between its own modes and those of a guest's console.
+/// Calls that switch the terminal between its own modes and a guest console's.
 pub const TERMINAL: &[Call] = &[
     Call::ioctl(r::TCGETS, "the modes of the terminal: is it one?"),
     Call::ioctl_on(STDIN_FILENO, r::TCGETS2, "the modes of the terminal"),
@@ -206,7 +206,7 @@ pub const FOREGROUND: &[Call] = &[
 /// Calls of the thread that reads a worker's jobs.
 pub const JOBS: &[Call] = &[Call::any(SYS_read, "reads jobs")];
 
-/// Calls of the thread that reads the turns of a scheduler in the host's kernel, from memory.
+/// Calls of the thread that reads the time slices of a scheduler in the host's kernel, from mapped memory.
 pub const TURNS: &[Call] = &[
     Call::only(SYS_bpf, 0, BPF_MAP_LOOKUP_ELEM, "has the host's kernel ended its scheduler?")
         .of_driver_bpf(),
@@ -214,7 +214,7 @@ pub const TURNS: &[Call] = &[
         .of_driver_bpf(),
 ];
 
-/// Calls of both main threads: they start machines.
+/// Calls of both main threads, which start machines.
 pub const STARTS: &[Call] = &[
     Call::any(SYS_rt_sigaction, "catches signals"),
     Call::only(SYS_socketpair, 0, AF_UNIX, "tells the thread of signals"),
@@ -250,7 +250,7 @@ pub const LOADERS: &[Call] = &[
     Call::any(SYS_newfstatat, "the threads of this process").of_driver_bpf(),
 ];
 
-/// Calls of workers, which build machines, too.
+/// Calls of workers, which also build machines.
 pub const WORKER: &[Call] = &[
     Call::ioctl(r::KVM_GET_API_VERSION, "opens KVM"),
     Call::ioctl(r::KVM_CREATE_VM, "builds a machine"),
@@ -290,7 +290,7 @@ mod tests {
 
     use crate::Class;
 
-    /// An entry is told by its name and its reason: the tests of the product report unused ones by both.
+    /// The product's tests identify unused entries by name and reason.
     #[test]
     fn no_reason_is_given_twice() {
         let (mut lists, mut told) = (BTreeSet::new(), BTreeSet::new());

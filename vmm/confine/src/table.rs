@@ -1,4 +1,4 @@
-//! What each class of threads may call, read from its filter.
+//! The calls that each class of threads may make, read from its filter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,44 +13,44 @@ use crate::{
     requests,
 };
 
-/// Numbers that are tried: more than Linux has.
+/// Range of call numbers that are tried; Linux has fewer.
 const NUMBERS: u32 = 600;
 
-/// Where the arguments begin in `struct seccomp_data`, in words.
+/// Offset of the arguments in `struct seccomp_data`, in words.
 const ARGUMENTS: u32 = 4;
 
 /// Calls whose first argument is a process or thread, 0 for the caller.
 const OF_PROCESSES: [&str; 4] =
     ["sched_setaffinity", "sched_setscheduler", "prlimit64", "sched_setattr"];
 
-/// A call that passes, with what its arguments have to be.
+/// A permitted call, with the conditions on its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pass {
     /// Name, with the request of an ioctl.
     pub call: String,
-    /// The other conditions; empty: none.
+    /// Conditions on the arguments, if any.
     pub with: String,
 }
 
-/// What the filter of a class lets pass in a process with these needs. (A thread has the filters of those that started it, too,
-/// which let no less pass: a test.)
+/// Returns the calls that the filter of a class permits in a process with these needs. (A thread also has the
+/// filters of the threads that started it. A test checks that they permit no less.)
 pub fn passes(class: Class, needs: Needs) -> Result<BTreeSet<Pass>, BackendError> {
     let program = filter::program(class, FilterMode::Lists, needs)?;
     Ok((0..NUMBERS).flat_map(|number| passes_of(&program, number)).collect())
 }
 
-/// A call that QEMU is denied.
+/// A call that is denied to QEMU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Denied {
     /// Name, with the request of an ioctl.
     pub call: String,
-    /// `, but ` and the arguments with which it passes, or ` with ` those with which it is denied; empty: it is denied with all.
+    /// `, but ` and the permitted arguments, or ` with ` and the denied ones; empty if it is always denied.
     pub limits: String,
-    /// What it would lead to.
+    /// The resource that it would give access to.
     pub why: &'static str,
 }
 
-/// What the filter of QEMU does not let pass.
+/// Returns the calls that QEMU's filter denies.
 pub fn denied_to_child() -> Result<BTreeSet<Denied>, BackendError> {
     let program: Vec<sock_filter> = filter_of_child()?
         .iter()
@@ -71,7 +71,7 @@ fn denied(program: &[sock_filter], number: u32) -> Vec<Denied> {
     match verdict(program, number) {
         CallVerdict::Always => Vec::new(),
         CallVerdict::Never => vec![say(pass(number, &BTreeSet::new()), "")],
-        // The call passes unless some argument has a value.
+        // The call passes unless an argument has a certain value.
         CallVerdict::When(ways) if ways.iter().any(BTreeSet::is_empty) => {
             let stops = stops(program, number);
             stops.iter().map(|way| say(pass(number, way), " with ")).collect()
@@ -82,7 +82,6 @@ fn denied(program: &[sock_filter], number: u32) -> Vec<Denied> {
     }
 }
 
-/// Why a call is denied to QEMU.
 fn why_denied(number: u32) -> &'static str {
     let whole = DENIED.iter().map(|(call, reason)| (*call, *reason));
     let mut all = whole.chain(DENIED_WITH.iter().map(|(call, _, reason)| (*call, *reason)));
@@ -102,7 +101,7 @@ fn name(number: u32) -> String {
     known.map_or_else(|| format!("call {number}"), |name| (*name).to_owned())
 }
 
-/// A call on these conditions. Of arguments with 64 bits, the upper half is said only if it is not as the lower one.
+/// Describes a call and its conditions. The upper half of a 64-bit argument is left out.
 fn pass(number: u32, way: &BTreeSet<Condition>) -> Pass {
     let mut call = name(number);
     let mut arguments = BTreeMap::<u32, Vec<Condition>>::new();
@@ -177,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Each entry of a list is in the filter, and nothing else is.
+    /// Every entry of a list is in the filter, and nothing else.
     #[test]
     fn as_many_calls_pass_as_are_listed() {
         for class in Class::ALL {
@@ -189,7 +188,7 @@ mod tests {
         }
     }
 
-    /// A thread inherits the filter of the one that starts it.
+    /// A thread inherits the filter of the thread that starts it.
     #[test]
     fn a_class_that_starts_threads_has_all_calls_of_it() {
         for needs in [Needs::default(), Needs::ALL, Needs { schedule: true, driver_bpf: false }] {

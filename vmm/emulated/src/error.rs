@@ -15,7 +15,7 @@ use super::{
 use base::units::ByteSize;
 use os::{memory::in_mib, runtime::RuntimeError, signals};
 
-/// The least memory in which it boots, with a reserve (measured: 96 MiB, without files).
+/// The smallest memory that it boots with, plus a reserve (measured: 96 MiB, without files).
 pub const SMALLEST: ByteSize = ByteSize::mib(128);
 
 /// The emulated host failed or could not be started.
@@ -54,7 +54,7 @@ pub enum EmulatedError {
         "the emulated host ran out of its {memory}, and its kernel killed the command: give it more, or the guest less"
     )]
     Memory { memory: ByteSize },
-    /// The emulated host's kernel had no room for its RAM disk, in which the files are that are taken along.
+    /// The emulated host's kernel had no room for its RAM disk, which contains the files taken along.
     #[error(
         "the emulated host's {memory} had no room for the files that it takes along{largest}: give it more (--mem), or take a smaller file{evidence}"
     )]
@@ -79,7 +79,7 @@ pub enum EmulatedError {
     /// The command line does not fit in a message.
     #[error("the command line is too long for the emulated host (pass long arguments in a file)")]
     CommandLine(#[source] WireError),
-    /// The agent is of another version.
+    /// The agent has another protocol version.
     #[error("the agent in the emulated host speaks version {0} of the protocol")]
     Version(u32),
     /// A result file cannot be written on this host.
@@ -88,17 +88,17 @@ pub enum EmulatedError {
     /// This process's stdout or stderr cannot be written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
-    /// A signal ended it.
+    /// The process was interrupted by a signal.
     #[error("stopped by {}", signal_name(*.0))]
     Interrupted(i32),
 }
 
-/// The largest of the files that are taken along and its size, as a part of a sentence; None: there are none.
+/// The largest file taken along and its size, displayed as a part of a sentence; None if there are no files.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LargestFile(pub Option<(PathBuf, ByteSize)>);
 
 impl LargestFile {
-    /// Looks at these files.
+    /// Returns the largest of these files.
     pub fn among<'a>(files: impl IntoIterator<Item = &'a Path>) -> Self {
         let size =
             |file: &'a Path| Some((file.to_owned(), ByteSize(fs::metadata(file).ok()?.len())));
@@ -116,7 +116,7 @@ impl fmt::Display for LargestFile {
 }
 
 impl EmulatedError {
-    /// The exit status for it: 128 and the signal's number after a signal or a closed pipe (SIGPIPE),
+    /// Returns the exit status: 128 plus the signal's number after a signal or a closed pipe (SIGPIPE),
     /// otherwise 1.
     pub fn exit_status(&self) -> u8 {
         match self {
@@ -155,7 +155,7 @@ fn signal_name(signal: i32) -> String {
     }
 }
 
-/// The folder of the evidence, if it was kept; displays as the end of a sentence.
+/// The folder of the evidence, if it was kept. Displays as the end of a sentence.
 #[derive(Debug, Default)]
 pub struct KeptEvidence(pub Option<PathBuf>);
 

@@ -1,4 +1,4 @@
-//! Runs an errand in as many sessions of the emulated host as it takes, within bounds.
+//! Runs an errand in one or more sessions of the emulated host.
 
 use super::{
     EmulatedError, Errand, Finished, Supervision,
@@ -15,7 +15,7 @@ use os::{
     streams::{self, Stream},
 };
 
-/// Runs the errand. The calling thread must live until it is done: QEMU dies with it.
+/// Runs the errand. The calling thread must live until the end: QEMU dies with it.
 pub async fn supervise(
     errand: &Errand,
     supervision: &Supervision,
@@ -35,7 +35,7 @@ pub async fn supervise(
             () = stop.raised() => Err(EmulatedError::Interrupted(signals::first().unwrap_or_default())),
             outcome = session.live(&input, &seen) => outcome,
         };
-        // On every path: nothing of this session continues.
+        // Done on every path, so that no part of the session remains.
         let ended = session.end().await;
         let (freeze, evidence) = match outcome? {
             SessionEnd::Finished(finished) => {

@@ -8,11 +8,11 @@ use crate::{
 use base::units::CpuList;
 use os::streams::say;
 
-/// The help of `--cpus`.
+/// Help text of `--cpus`.
 pub const HELP: &str = "Host CPUs that carry the vCPUs, for example 0,2-5, in the order of the slots [default: at most \
     16 of one socket, one hardware thread of each core first]";
 
-/// The CPUs that `--cpus` names, or a choice: for this many slots, or the default, with a line of what that leaves out.
+/// Returns the CPUs of `--cpus`, or a choice for `slots`. By default, prints a line about CPUs left out.
 pub fn choose(
     topology: &Topology,
     named: Option<&CpuList>,
@@ -21,7 +21,7 @@ pub fn choose(
     choose_or(topology, named, slots, "--cpus")
 }
 
-/// As [`choose`], for points of which the largest has this many slots: the default if that is enough.
+/// Like [`choose`], for points with up to this many slots. Returns the default if it is enough.
 pub fn choose_at_least(
     topology: &Topology,
     named: Option<&CpuList>,
@@ -31,7 +31,7 @@ pub fn choose_at_least(
     choose(topology, named, slots.filter(|slots| *slots > default))
 }
 
-/// As [`choose`], for a command without `--cpus`.
+/// Like [`choose`], for a command without `--cpus`.
 pub fn choose_without_option(topology: &Topology, slots: Option<usize>) -> Result<CpuList, Usage> {
     choose_or(topology, None, slots, "taskset")
 }

@@ -1,4 +1,4 @@
-//! Where a guest runs: on this host's KVM, or in the emulated host with one of its kernels.
+//! Chooses where a guest runs: on this host's KVM, or in the emulated host with one of its kernels.
 
 use std::{env, sync::Once};
 
@@ -16,7 +16,7 @@ use study::{
     point::{HostKernel, HostKind},
 };
 
-/// What the user asked for.
+/// Host requested by the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostMode {
     /// This host's KVM if it can run the guest, the emulated host otherwise.
@@ -32,7 +32,7 @@ names!(
     Auto "auto", Direct "direct", Emulated "emulated"
 );
 
-/// What a guest needs from KVM.
+/// Requirements of a guest on KVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestClass {
     /// Ring 0: a kernel, or a payload that executes HLT.
@@ -41,12 +41,12 @@ pub enum GuestClass {
     Payload,
 }
 
-/// A place and the reason for it.
+/// A place for a guest, and the reason for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChosenPlace {
     /// Where the guest runs.
     pub place: HostKind,
-    /// The reason, as half a sentence.
+    /// The reason, as a clause.
     pub why: &'static str,
 }
 
@@ -70,8 +70,8 @@ pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
     ChosenPlace { place, why: reason }
 }
 
-/// [`choose`] on this host, whose KVM is of this kind, with a line if nothing but the user's rights keeps the guest from
-/// it: an emulated host is no place to measure speed.
+/// Calls [`choose`] for this host, whose KVM is of this kind. Prints a line if only the user's permissions
+/// keep the guest off it, because speed cannot be measured in an emulated host.
 pub fn choose_here(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
     static SAID: Once = Once::new();
     let choice = choose(mode, class, kind);
@@ -87,15 +87,15 @@ pub fn choose_here(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPl
     choice
 }
 
-/// Would the guest run on this host's KVM if that might be opened?
+/// Whether the guest would run on this host's KVM if it could be opened.
 fn is_only_denied(mode: HostMode, class: GuestClass, kind: KvmKind, is_hardware: bool) -> bool {
     mode == HostMode::Auto
         && kind == KvmKind::Denied
         && (class == GuestClass::Payload || is_hardware)
 }
 
-/// Environment variable: try a guest kernel on a software KVM all the same. An unmodified kernel
-/// runs there for minutes, at about 0.6 us per instruction, and then dies.
+/// Environment variable: try a guest kernel on a software KVM anyway. An unmodified kernel runs there for
+/// minutes, at about 0.6 us per instruction, and then dies.
 pub const TRUST_KVM: &str = "PVTICKET_TRUST_KVM";
 
 /// This host's KVM cannot run guest kernels.
@@ -106,14 +106,14 @@ pub const TRUST_KVM: &str = "PVTICKET_TRUST_KVM";
 )]
 pub struct CannotRunKernels;
 
-/// Rejects a direct run that would fail only after minutes. `Absent` and `Denied` are reported by
-/// KVM's own errors, with their own advice.
+/// Rejects a direct run that would fail only after minutes. KVM's own errors report `Absent` and `Denied`,
+/// with their own advice.
 pub fn check_direct(class: GuestClass, kind: KvmKind) -> Result<(), CannotRunKernels> {
     let hopeless = (class, kind) == (GuestClass::Ring0, KvmKind::Software);
     if hopeless && env::var_os(TRUST_KVM).is_none() { Err(CannotRunKernels) } else { Ok(()) }
 }
 
-/// Says so if the control group of this process gets less CPU time than a run on these CPUs would use.
+/// Prints a note if the control group of this process gets less CPU time than a run on these CPUs would use.
 pub fn with_note_of_quota(facts: HostFacts, cpus: &CpuList) -> HostFacts {
     if let Some(concern) = facts.quota_concern(cpus.cpus().len()) {
         say(format_args!("pvticket: {concern}"));
@@ -124,12 +124,12 @@ pub fn with_note_of_quota(facts: HostFacts, cpus: &CpuList) -> HostFacts {
 /// Environment variable: the default of `--host-kernel`.
 const HOST_KERNEL: &str = "PVTICKET_HOST_KERNEL";
 
-/// The kernel that is asked for the emulated host, if one is.
+/// The kernel requested for the emulated host, if any.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HostKernelChoice(pub Option<HostKernel>);
 
 impl HostKernelChoice {
-    /// The kernel: the one asked for, the environment's, or the default.
+    /// Returns the kernel: the requested one, the environment's, or the default.
     pub fn kernel(self) -> Result<HostKernel, Usage> {
         self.kernel_from(env::var(HOST_KERNEL).ok().as_deref())
     }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(place(GuestClass::Ring0, KvmKind::Denied), HostKind::Emulated);
     }
 
-    /// Regression: figures of the emulated host, some thousand times lower, came without a word.
+    /// Regression: figures of the emulated host, some thousand times lower, had no note.
     #[test]
     fn a_missing_permission_is_reported() {
         use GuestClass::{Payload, Ring0};

@@ -1,4 +1,4 @@
-//! Guest kernels that the user names: looked at before anything starts, wherever they will be booted.
+//! Guest kernels that the user names, checked before anything starts, wherever they will be booted.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use machine::{
     vm::{self, GuestSpec, MachineSpec, VmError},
 };
 
-/// The file that this option names, by its absolute path; a usage error if it cannot be read.
+/// Returns the absolute path of the file that this option names. Fails if it cannot be read.
 pub fn named(file: &Path, option: &str) -> Result<PathBuf, Usage> {
     let refused =
         |error: &dyn std::fmt::Display| Usage(format!("{option} {}: {error}", file.display()));
@@ -26,7 +26,7 @@ pub fn named(file: &Path, option: &str) -> Result<PathBuf, Usage> {
     }
 }
 
-/// What to do with a directory: it may be that of a build.
+/// Describes what to do with a directory, which may be a build directory.
 fn in_folder(folder: &Path) -> String {
     const NAMES: [&str; 4] = ["vmlinux", "arch/x86/boot/bzImage", "bzImage", "vmlinuz"];
     match files::first_there(NAMES.map(|name| folder.join(name))) {
@@ -36,7 +36,7 @@ fn in_folder(folder: &Path) -> String {
     }
 }
 
-/// Checks that a guest of this memory can boot this kernel.
+/// Checks that a guest with this much memory can boot this kernel.
 pub fn check(kernel: &Path, memory: ByteSize) -> Result<(), VmError> {
     let guest = GuestSpec::Linux {
         kernel: kernel.into(),
@@ -59,7 +59,7 @@ mod tests {
         let refused = || named(folder.path(), "--kernel").unwrap_err().0;
         assert!(refused().ends_with(": it is a directory"), "{}", refused());
         let built = folder.path().join("vmlinux");
-        // What cannot be looked at, by root neither.
+        // A file that cannot be inspected, not even by root.
         std::os::unix::fs::symlink("vmlinux", &built).unwrap();
         assert!(refused().contains("vmlinux in it: Too many levels"), "{}", refused());
         fs::remove_file(&built).unwrap();

@@ -1,5 +1,5 @@
-//! Measures an experiment that a command makes up itself (`compare`, `bench`), by the engine
-//! of `run`: worker processes, a store, and a study of it.
+//! Measures an experiment that a command defines itself (`compare`, `bench`), with the engine of
+//! `run`: worker processes, a store, and a study of it.
 
 use std::{
     env,
@@ -35,12 +35,12 @@ use study::{
 pub enum Folder {
     /// Named by the user, and kept.
     Named(PathBuf),
-    /// Made for this command, and removed with this value.
+    /// Created for this command, and removed with this value.
     Temporary(TempDir),
 }
 
 impl Folder {
-    /// The directory of that name, or a new temporary one.
+    /// Returns the directory with this name, or a new temporary one.
     pub fn new(named: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(dir) = named {
             return Ok(Self::Named(dir));
@@ -60,7 +60,7 @@ impl Folder {
         }
     }
 
-    /// Is there anything in it to go on with? A temporary store without a cell is nothing.
+    /// Whether it has anything to resume. A temporary store without a cell does not count.
     pub fn is_worth_keeping(&self) -> bool {
         match self {
             Self::Named(dir) => dir.join(store::FILE).exists(),
@@ -70,7 +70,7 @@ impl Folder {
         }
     }
 
-    /// Keeps it; gives its path.
+    /// Keeps the directory, and returns its path.
     pub fn keep(self) -> PathBuf {
         match self {
             Self::Named(dir) => dir,
@@ -79,20 +79,20 @@ impl Folder {
     }
 }
 
-/// What a command has measured.
+/// Result of a command's measurement.
 #[derive(Debug)]
 pub struct Measured {
     /// The store's contents.
     pub record: RunRecord,
-    /// How the run ended.
+    /// Summary of the run.
     pub summary: Summary,
-    /// The traces, one after the other.
+    /// The traces, concatenated.
     pub traces: Vec<u8>,
     /// The recording of the last schedule.
     pub recording: Option<Vec<u8>>,
 }
 
-/// Runs what is left of an experiment, with its store in `folder`.
+/// Runs the remaining cells of an experiment, with its store in `folder`.
 pub fn measure(
     plan: Plan,
     folder: &Folder,
@@ -108,13 +108,13 @@ pub fn measure(
     })
 }
 
-/// Prints the vCPUs' last events; the error that names the stuck vCPUs follows.
+/// Prints the vCPUs' last events. The error that names the stuck vCPUs follows.
 pub fn show_events(trace: &Trace) {
     // A closed stderr is ignored.
     let _ = streams::write(Stream::Stderr, shown::lines(&trace.0).as_bytes());
 }
 
-/// A broken lock or a failed cell is an error; an interrupted comparison has its own exit status.
+/// Fails on a broken lock or a failed cell. An interrupted comparison has its own exit status.
 pub fn finish(summary: &Summary, study: &Study) -> anyhow::Result<u8> {
     let (violations, disorder) = study.broken();
     if violations > 0.0 {

@@ -50,9 +50,7 @@ pub struct OpenRun {
     /// CPUs of all jobs.
     pub(crate) cpus: CpuList,
     pub(crate) jobs: u32,
-    /// The kernel of the emulated host.
     pub(crate) host_kernel: HostKernel,
-    /// The kernels that the cells need.
     pub(crate) kernels: Kernels,
     /// The recording that a policy replays.
     pub(crate) recording: Option<PathBuf>,
@@ -64,8 +62,8 @@ pub struct OpenRun {
 
 impl Plan {
     /// Prepares this host, finds the kernels that the cells need, creates the store (in `named`, by
-    /// default in [`RUNS`]) or repairs that of a resumed run, opens the trace, and appends a session
-    /// line to the store.
+    /// default in [`RUNS`]) or repairs the store of a resumed run, opens the trace, and appends a
+    /// session line to the store.
     pub fn begin(
         self,
         named: Option<&Path>,
@@ -77,7 +75,7 @@ impl Plan {
         let cgroups = prepare::begin(&experiment.points, run.host_kernel, run.jobs)?;
         let kernels = worker_pool::kernels(files, &experiment)?;
         if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
-            // So that a missing file is reported before a worker starts.
+            // Reports a missing file before a worker starts.
             Pieces::find(run.host_kernel)?;
         }
         let recording = replayed(&experiment)?;
@@ -124,15 +122,15 @@ impl Plan {
     }
 }
 
-/// This node's name: Slurm's, if there is one, as several nodes of Slurm may be one machine.
+/// Returns this node's name. Slurm's name comes first, as several of its nodes may be one machine.
 fn node() -> String {
     let name = env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
     name.unwrap_or_else(|| uname().nodename().to_string_lossy().into_owned())
 }
 
-/// Opens a file to append timelines to. The whole timelines of `finished` cells at its beginning are
-/// kept. All that follows is cut off: it begins with a cell that will run again, or with a timeline
-/// that a killed program left torn.
+/// Opens a file to append timelines to. Complete timelines of `finished` cells at its beginning are
+/// kept. The rest is cut off: it begins with a cell that will run again, or with a timeline that a
+/// killed program left incomplete.
 fn opened_trace(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<File> {
     let cannot = || format!("cannot write --trace {}", path.display());
     let file = OpenOptions::new().create(true).read(true).append(true).open(path);
@@ -148,7 +146,7 @@ fn opened_trace(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// The recording that a policy replays, if one does. It must have as many slots and vCPUs as the
+/// Returns the recording that a policy replays, if any. It must have as many slots and vCPUs as the
 /// points that replay it.
 fn replayed(experiment: &Experiment) -> anyhow::Result<Option<PathBuf>> {
     let replays = |point: &Point| point.policy.replays().map(PathBuf::from);
@@ -161,7 +159,7 @@ fn replayed(experiment: &Experiment) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(file))
 }
 
-/// Cuts off a torn last line and prints a note.
+/// Cuts off an incomplete last line, and prints a note.
 fn repair(store: &mut Store, contents: &Contents, dir: &Path) -> anyhow::Result<()> {
     let Some(torn) = contents.torn else { return Ok(()) };
     store.repair(torn)?;
@@ -173,8 +171,8 @@ fn repair(store: &mut Store, contents: &Contents, dir: &Path) -> anyhow::Result<
     Ok(())
 }
 
-/// Creates the default directory of a run, named after the spec and the time (UTC), with a number
-/// if two runs begin in the same second.
+/// Creates the default directory of a run, named after the spec and the time (UTC), with a number if
+/// two runs start in the same second.
 pub(crate) fn default_dir(run: &RunLine) -> anyhow::Result<PathBuf> {
     let at = UNIX_EPOCH + Duration::from_millis(run.at_ms);
     let stamp = format_rfc3339_seconds(at).to_string().replace(':', "-");
@@ -182,7 +180,7 @@ pub(crate) fn default_dir(run: &RunLine) -> anyhow::Result<PathBuf> {
     unique_dir(Path::new(RUNS), &name)
 }
 
-/// Creates the directory of that name, or if it exists, one with a number appended.
+/// Creates the directory with this name, or with a number appended if it exists.
 fn unique_dir(place: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let cannot = || format!("cannot make {}", place.join(name).display());
     fs::create_dir_all(place).with_context(cannot)?;

@@ -1,7 +1,7 @@
-//! Ends a simulation that gets nowhere for long by the host's clock.
+//! Ends a simulation that makes no progress for a long time by the host's clock.
 //!
-//! A simulation has a bound in steps, and a step of a thousand vCPUs takes the host thirty times as long as one of
-//! sixteen: a lock that never makes progress would be simulated for a quarter of an hour.
+//! A simulation is bounded in steps, but a step of a thousand vCPUs takes the host thirty times as long as a
+//! step of sixteen: a lock that never makes progress would be simulated for a quarter of an hour.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,19 +9,19 @@ use base::units::Nanos;
 use kvm::signal::ThreadClock;
 use sim::{Brake, Stuck};
 
-/// CPU time without a completed operation after which a simulation is given up. Those that get on complete one in seconds,
-/// of 1024 vCPUs on 80 CPUs, too.
+/// CPU time without a completed operation after which a simulation is aborted. Simulations that make progress
+/// complete one in seconds, even with 1024 vCPUs on 80 CPUs.
 const LONGEST: Nanos = Nanos::millis(120_000);
 
 /// Watches the progress of one simulation.
 #[derive(Debug)]
 struct ProgressWatch {
     longest: Nanos,
-    /// How much was done when that was last seen to grow, and the CPU time at that moment.
+    /// The number of operations when it was last found to grow, and the CPU time at that moment.
     seen: Mutex<(u64, Nanos)>,
 }
 
-/// Ends simulations of the calling thread that get nowhere for long, and all once `is_ended` says so.
+/// Ends simulations of the calling thread that make no progress for long, and all once `is_ended` is true.
 pub fn brake(is_ended: impl Fn() -> bool + Send + Sync + 'static) -> Brake {
     ProgressWatch::new(LONGEST, now()).brake(is_ended, now)
 }
@@ -31,7 +31,7 @@ impl ProgressWatch {
         Self { longest, seen: Mutex::new((0, now)) }
     }
 
-    /// So much is done at `now`. Is that too little?
+    /// Records that `done` operations are complete at `now`. Returns whether progress is too slow.
     fn is_over(&self, done: u64, now: Nanos) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if done != seen.0 {
@@ -40,7 +40,7 @@ impl ProgressWatch {
         now.since(seen.1) > self.longest
     }
 
-    /// A brake that asks `now` for the time.
+    /// Creates a brake that takes the time from `now`.
     fn brake(
         self,
         is_ended: impl Fn() -> bool + Send + Sync + 'static,
@@ -54,7 +54,7 @@ impl ProgressWatch {
     }
 }
 
-/// The CPU time that the calling thread has had: time in which it stood still is none of the simulation's.
+/// CPU time of the calling thread. Time in which it did not run does not count against the simulation.
 fn now() -> Nanos {
     ThreadClock::of_this_thread().and_then(ThreadClock::read).unwrap_or_default()
 }

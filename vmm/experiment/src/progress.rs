@@ -1,5 +1,5 @@
-//! Progress of a run: a bar on a terminal, otherwise a line for each tenth of the cells, and one for each
-//! cell that failed.
+//! Progress of a run: a bar on a terminal, otherwise a line for each tenth of the cells and for each
+//! failed cell.
 
 use std::{
     collections::HashSet,
@@ -26,7 +26,7 @@ use study::{
 #[derive(Debug)]
 pub struct Progress<'a> {
     experiment: &'a Experiment,
-    /// The first failure ends the run.
+    /// Whether the first failure ends the run.
     stops_at_failure: bool,
     has_failed: bool,
     bar: Option<ProgressBar>,
@@ -35,14 +35,14 @@ pub struct Progress<'a> {
     pace: Pace,
 }
 
-/// Tenths of the cells, each of which has a line.
+/// Number of parts of the cells that each have a line.
 const PARTS: usize = 10;
 
-/// How long cells take, all jobs together, compared with their estimates.
+/// Time of the cells, all jobs together, compared with their estimates.
 #[derive(Debug)]
 struct Pace {
     begun: Instant,
-    /// Estimate for the cells that are left, and for those that have ended since.
+    /// Estimates for the remaining cells, and for the cells that have ended since.
     left: Duration,
     thought: Duration,
 }
@@ -57,7 +57,7 @@ impl Pace {
         self.thought += thought;
     }
 
-    /// The time that is left after `elapsed`, at the pace of the cells that have ended.
+    /// Returns the remaining time after `elapsed`, at the pace of the cells that have ended.
     fn time_left(&self, elapsed: Duration) -> Duration {
         if self.thought.is_zero() {
             self.left
@@ -67,13 +67,13 @@ impl Pace {
     }
 }
 
-/// Has the cell that ended last completed a tenth of the cells?
+/// Whether the cell that ended last has completed a tenth of the cells.
 const fn completes_a_part(ended: usize, cells: usize) -> bool {
     ended > 0 && cells > 0 && ended * PARTS / cells > (ended - 1) * PARTS / cells
 }
 
 impl<'a> Progress<'a> {
-    /// For the cells that are not `finished`.
+    /// Shows the progress of the cells that are not `finished`.
     pub fn new(
         experiment: &'a Experiment,
         finished: &HashSet<u32>,
@@ -95,7 +95,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// How far it is, and for how long it will go on.
+    /// Describes the progress, and the remaining time.
     fn so_far(&self) -> String {
         let elapsed = self.pace.begun.elapsed();
         if self.ended < self.cells {
@@ -114,8 +114,8 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// The bar's unit is a millisecond of estimated cell time, so that it can show the time left from
-/// the first cell on.
+/// Creates the bar. Its unit is a millisecond of estimated cell time, so that it can show the remaining
+/// time from the first cell on.
 fn bar(whole: Duration) -> ProgressBar {
     let length = u64::try_from(whole.as_millis()).unwrap_or(u64::MAX);
     let bar = on_stderr(Some(length), "{bar:30} {prefix}, {eta} left  {msg}");
@@ -186,7 +186,7 @@ impl Drop for Progress<'_> {
 mod tests {
     use super::*;
 
-    /// The number of lines, and the last cell's: it is always told.
+    /// Checks the number of lines. The last cell always has one.
     #[test]
     fn each_tenth_has_a_line() {
         let told = |cells| {

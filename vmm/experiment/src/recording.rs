@@ -22,8 +22,8 @@ fn unusable(file: &Path, error: &dyn Display) -> Usage {
     Usage(format!("--policy replay:{}: {error}", file.display()))
 }
 
-/// Reads the recording that a policy replays, and prints a note on what it lacks. It must match every pair of slots
-/// and vCPUs (the sum over all machines) in `sizes`.
+/// Reads the recording that a policy replays, and prints a note if it is incomplete. It must match every pair
+/// of slots and vCPUs (the sum over all machines) in `sizes`.
 pub fn of_sizes(
     file: &Path,
     sizes: impl IntoIterator<Item = (u32, u32)>,
@@ -35,7 +35,7 @@ pub fn of_sizes(
     Ok(recording)
 }
 
-/// Reads a recording that matches these sizes, without a note on what it lacks.
+/// Reads a recording that matches these sizes, without such a note.
 pub fn matching(
     file: &Path,
     sizes: impl IntoIterator<Item = (u32, u32)>,

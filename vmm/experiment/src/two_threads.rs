@@ -1,4 +1,4 @@
-//! Work of two threads that wait for each other.
+//! Runs work on two threads that wait for each other.
 
 use std::{
     io,
@@ -6,12 +6,12 @@ use std::{
     thread::{self, Builder},
 };
 
-/// A word in a pair of cache lines of its own: processors fetch lines in pairs.
+/// A word in its own pair of cache lines, as processors fetch lines in pairs.
 #[repr(align(128))]
 pub struct PaddedAtomicU64(pub AtomicU64);
 
-/// Does both on threads of their own, and waits for them. The other begins only once there is a thread for either: it
-/// would wait for the first for ever.
+/// Runs both on new threads, and waits for them. The other begins only once both threads exist, or it would
+/// wait for the first forever.
 pub fn both<A: Send, B: Send>(
     first: impl FnOnce() -> io::Result<A> + Send,
     other: impl FnOnce() -> io::Result<B> + Send,
@@ -27,7 +27,7 @@ pub fn both<A: Send, B: Send>(
             // The other thread waits for this.
             let _ = go.send(());
         }
-        // If it was not told, it ends.
+        // Without this message, it ends.
         drop(go);
         let first = first?;
         let died = |_| io::Error::other("its thread died");

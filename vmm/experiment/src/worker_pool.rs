@@ -43,19 +43,19 @@ use study::{
     spec::{Experiment, PlannedCell},
 };
 
-/// The guest kernels that options name.
+/// Guest kernels named by options.
 #[derive(Debug, Clone, Default)]
 pub struct KernelFiles {
-    /// The kernel with ticketlocks; None: the built one.
+    /// The kernel with ticketlocks; None for the built one.
     pub kernel: Option<PathBuf>,
-    /// The kernel with mainline's spinlocks; None: the built one.
+    /// The kernel with mainline's spinlocks; None for the built one.
     pub stock_kernel: Option<PathBuf>,
 }
 
-/// Which cells are traced.
+/// Selection of the traced cells.
 #[derive(Debug)]
 pub enum Traced {
-    /// None.
+    /// No cell.
     Nothing,
     /// The first cell of each point; traces are appended to this file.
     First(File),
@@ -69,31 +69,31 @@ pub struct Workers {
     program: PathBuf,
     /// Arguments of the workers on this host.
     direct: [OsString; 2],
-    /// Arguments of those in the emulated host.
+    /// Arguments of the workers in the emulated host.
     emulated: [OsString; 2],
     /// CPUs of each job.
     shares: Vec<Vec<usize>>,
     traced: Traced,
-    /// The schedule's decisions in the last cell of the last round; None: not asked for.
+    /// The schedule's decisions in the last cell of the last round; None if they are not requested.
     recorded: Option<RefCell<Vec<u8>>>,
-    /// The last round.
+    /// Number of the last round.
     last: u32,
 }
 
 impl KernelFiles {
-    /// No kernel is named.
+    /// Whether no kernel is named.
     pub const fn is_empty(&self) -> bool {
         self.kernel.is_none() && self.stock_kernel.is_none()
     }
 
-    /// The Linux of guests whose spec names none. A file that is named may be any, and no store says which.
+    /// The Linux of guests whose spec does not name it. A named file may be any, and no store records which.
     pub fn usual_kernel(&self) -> GuestKernel {
         if self.is_empty() { GuestKernel::default() } else { GuestKernel::UNNAMED }
     }
 }
 
 impl Workers {
-    /// The workers of this run.
+    /// Creates the workers of this run.
     pub fn new(begun: &OpenRun, traced: Traced, is_recorded: bool) -> anyhow::Result<Self> {
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,
@@ -106,7 +106,7 @@ impl Workers {
         })
     }
 
-    /// The traces that were kept in memory.
+    /// Returns the traces kept in memory.
     pub fn traces(&self) -> Vec<u8> {
         match &self.traced {
             Traced::Last(traces) => traces.take(),
@@ -114,13 +114,13 @@ impl Workers {
         }
     }
 
-    /// The recording, if there is one.
+    /// Returns the recording, if there is one.
     pub fn recording(&self) -> Option<Vec<u8>> {
         self.recorded.as_ref().map(RefCell::take).filter(|bytes| !bytes.is_empty())
     }
 }
 
-/// The CPUs of each job, disjoint; a single job if there are fewer CPUs than jobs.
+/// Divides the CPUs among the jobs; a single job if there are fewer CPUs than jobs.
 pub(crate) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
     let cpus = cpus.cpus();
     let jobs = jobs.max(1) as usize;
@@ -130,7 +130,7 @@ pub(crate) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
     }
 }
 
-/// The kernels and the guest disk that the cells need; a missing one is an error before anything runs.
+/// Finds the kernels and the guest disk that the cells need. A missing one is an error before anything runs.
 pub(crate) fn kernels(files: &KernelFiles, experiment: &Experiment) -> anyhow::Result<Kernels> {
     let mut found = Vec::new();
     for (flavour, named) in
@@ -155,7 +155,7 @@ pub(crate) fn kernels(files: &KernelFiles, experiment: &Experiment) -> anyhow::R
     Ok(found.into_iter().collect::<Kernels>().with_guest_disk(disk))
 }
 
-/// Refuses a named file that says it is another Linux than was asked for. Without that, any will do, and none is read.
+/// Refuses a named file that reports another Linux than requested. Without a request, the file is not read.
 fn check_version(file: &Path, kernel: GuestKernel, flavour: Flavour) -> Result<(), Usage> {
     if kernel.is_unnamed() {
         return Ok(());
@@ -175,7 +175,7 @@ fn check_version(file: &Path, kernel: GuestKernel, flavour: Flavour) -> Result<(
     }
 }
 
-/// The one kernel that a named file is to be.
+/// Returns the single kernel that a named file stands for.
 fn only(wanted: &BTreeSet<GuestKernel>, flavour: Flavour) -> Result<GuestKernel, Usage> {
     let option = flavour.option();
     let mut kernels = wanted.iter();
@@ -196,7 +196,7 @@ fn only(wanted: &BTreeSet<GuestKernel>, flavour: Flavour) -> Result<GuestKernel,
     }
 }
 
-/// The guest kernels of this flavour that the cells boot.
+/// Returns the guest kernels of this flavour that the cells boot.
 fn needed(experiment: &Experiment, flavour: Flavour) -> BTreeSet<GuestKernel> {
     let is_of = |point: &&Point| {
         point.guest == GuestKind::Linux && kernels::flavour(point.lock) == Some(flavour)
@@ -209,7 +209,7 @@ pub(crate) fn memory(experiment: &Experiment) -> ByteSize {
     largest(experiment, HostKind::Emulated).unwrap_or(ByteSize(hypercalls::payload::MEMORY))
 }
 
-/// Guest memory of the largest cell on a host; None: there is no cell.
+/// Guest memory of the largest cell on a host; None if there is no cell.
 fn largest(experiment: &Experiment, host: HostKind) -> Option<ByteSize> {
     let guest_memory = |point: &Point| {
         let machine = match point.guest {
@@ -228,7 +228,7 @@ fn largest(experiment: &Experiment, host: HostKind) -> Option<ByteSize> {
         .map(ByteSize)
 }
 
-/// Says so if there is less memory than `jobs` of the largest cells at a time may need.
+/// Warns if there is less memory than `jobs` of the largest cells in parallel may need.
 pub(crate) fn warn_of_memory<'a>(
     experiment: &Experiment,
     jobs: usize,

@@ -1,4 +1,4 @@
-//! A worker process of a run, here or in the emulated host: it measures the cells that come on stdin.
+//! A worker process of a run, here or in the emulated host. It measures the cells that arrive on stdin.
 
 use std::{
     env,
@@ -46,37 +46,37 @@ use study::{
     timeline::Timeline,
 };
 
-/// Environment variable: a limit for the size of a trace, below the built-in one.
+/// Environment variable: a limit for the size of a trace, below the built-in limit.
 const TRACE_LIMIT: &str = "PVTICKET_TRACE_LIMIT";
 
-/// What a worker needs before its first cell.
+/// Parameters of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
-    /// Where the cells run.
+    /// Host of the cells.
     host: HostKind,
     /// The kernel of the emulated host.
     #[serde(with = "text")]
     host_kernel: HostKernel,
-    /// Memory that the guests need, in the emulated host.
+    /// Memory that the guests need in the emulated host.
     memory: ByteSize,
-    /// CPUs that the cells need, in the emulated host.
+    /// CPUs that the cells need in the emulated host.
     slots: u32,
     /// The guest kernels.
     kernels: Kernels,
-    /// The recording that the policy `replay` follows. Paths of files may be no UTF-8, which `PathBuf` refuses.
+    /// The recording that `replay` follows. Paths may not be UTF-8, which `PathBuf` refuses to serialize.
     recording: Option<OsString>,
-    /// Who changes the host's kernel, which needs capabilities: loads schedulers, switches features.
+    /// The process that changes the host's kernel (loads schedulers), which needs capabilities.
     changes: Changes,
-    /// Some cells have a schedule of this program's.
+    /// Whether some cells have one of this program's schedules.
     schedules: bool,
     /// The control groups of cells, opened before confinement.
     cgroups: Vec<VmGroups>,
-    /// Where they are; None: they are to be made, on a machine that is all ours.
+    /// Their directory; None if they must be created, on a machine that only we use.
     cgroup_root: Option<OsString>,
 }
 
-/// Where the host's kernel is changed.
+/// Process that changes the host's kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Changes {
@@ -89,7 +89,7 @@ enum Changes {
 }
 
 impl Setup {
-    /// A worker for the cells of a run on this host.
+    /// Describes a worker for the cells of a run on this host.
     pub(crate) fn of(begun: &OpenRun, host: HostKind) -> Self {
         let points = &begun.experiment.points;
         let loads_scheduler = points.iter().any(|point| needs_of(point).driver_bpf);
@@ -109,7 +109,7 @@ impl Setup {
         }
     }
 
-    /// Where the control groups are, which are made if need be; None: there are none.
+    /// Returns the directory of the control groups, and creates them if necessary. None without groups.
     fn cgroup_root(&self) -> anyhow::Result<Option<PathBuf>> {
         if self.cgroups.is_empty() {
             return Ok(None);
@@ -118,13 +118,12 @@ impl Setup {
         Ok(Some(made.map_or_else(|| make_on_own_machine(&self.cgroups), Ok)?))
     }
 
-    /// Opens the control groups, if there are any.
     fn open_cgroups(&self) -> anyhow::Result<Option<OpenGroups>> {
         let Some(root) = self.cgroup_root()? else { return Ok(None) };
         Ok(Some(OpenGroups::open(&root, &self.cgroups)?))
     }
 
-    /// The command's arguments for it.
+    /// Returns the command's arguments for it.
     pub(crate) fn words(&self) -> anyhow::Result<[OsString; 2]> {
         let json = serde_json::to_string(self).context("cannot describe a worker")?;
         Ok(["cells".into(), json.into()])
@@ -139,7 +138,7 @@ impl FromStr for Setup {
     }
 }
 
-/// Of this host, without files.
+/// A worker on this host, without files.
 impl Default for Setup {
     fn default() -> Self {
         Self {
@@ -157,8 +156,8 @@ impl Default for Setup {
     }
 }
 
-/// Measures the cells that come on stdin, one line of JSON per cell, and returns the exit status. What confines this
-/// process has been chosen.
+/// Measures the cells that arrive on stdin, one line of JSON per cell, and returns the exit status. The
+/// confinement of this process must have been chosen.
 pub fn run(setup: Setup) -> anyhow::Result<u8> {
     fatal::end_at_once();
     match setup.host {
@@ -170,7 +169,7 @@ pub fn run(setup: Setup) -> anyhow::Result<u8> {
 
 fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let mut inside = Inside::new(setup.host_kernel, setup.memory);
-    // The jobs.
+    // Jobs arrive on stdin.
     inside.errand().stdin = StdinMode::Inherit;
     inside.needs_cpus(setup.slots);
     let kernels = inside.take_kernels(&setup.kernels);
@@ -185,7 +184,7 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     };
     let memory = inside.errand().memory;
     let status = inside.run(setup_inside.words()?)?;
-    // The worker itself: what it starts has said so there.
+    // Only for the worker itself: processes that it starts have reported this there.
     if status == signals::status_of(Signal::KILL.as_raw()) && setup.changes != Changes::InChildren {
         say(format_args!(
             "the worker was killed in the emulated host: probably out of its {} of memory",
@@ -195,7 +194,7 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-/// Runs each cell in a process of its own.
+/// Runs each cell in a separate process.
 fn in_children(setup: Setup) -> anyhow::Result<u8> {
     let cgroup_root = setup.cgroup_root()?.map(OsString::from);
     let cell_setup = Setup { changes: Changes::Here, cgroup_root, ..setup };
@@ -218,7 +217,7 @@ fn in_children(setup: Setup) -> anyhow::Result<u8> {
     Ok(status.unwrap_or(if interrupt.raised() { FAILURE } else { 0 }))
 }
 
-/// Why a cell's process was killed: nobody here does that. A kernel without memory does, or a user.
+/// Describes why a cell's process was killed: by a kernel without memory, or by a user, but not by us.
 fn why_killed(status: ExitStatus, memory: impl FnOnce() -> Memory) -> Option<String> {
     let is_killed = status.signal() == Some(Signal::KILL.as_raw());
     is_killed
@@ -258,20 +257,20 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
     Ok(if interrupt.raised() { FAILURE } else { 0 })
 }
 
-/// What the machines of this point need.
+/// Returns the needs of this point's machines.
 fn needs_of(point: &Point) -> Needs {
     let driver_bpf = point.driver == DriverKind::Bpf;
     Needs { schedule: !driver_bpf && !point.policy.is_host(), driver_bpf }
 }
 
-/// The files that cells open: kernels and the guest disk. Their results go to stdout.
+/// Returns the files that cells open: kernels and the guest disk. Their results go to stdout.
 fn files(kernels: &Kernels) -> Files {
     let mut files = Files::of_guests();
     files.read.extend(kernels.paths().map(Path::to_owned));
     files
 }
 
-/// Largest size of a trace, from the environment or built in.
+/// Returns the maximum size of a trace, from the environment or built in.
 pub fn trace_limit() -> Result<ByteSize, Usage> {
     let set = env::var_os(TRACE_LIMIT).filter(|text| !text.is_empty());
     let Some(text) = set else { return Ok(run_jobs::MOST_TRACE) };
@@ -282,7 +281,7 @@ pub fn trace_limit() -> Result<ByteSize, Usage> {
     })
 }
 
-/// A trace in memory; writing beyond the limit is an error.
+/// A trace in memory. Writing beyond the limit fails.
 #[derive(Debug)]
 struct Limited {
     bytes: Vec<u8>,
@@ -315,7 +314,7 @@ impl Write for Limited {
 mod tests {
     use super::*;
 
-    /// Regression: of a cell's process that the kernel killed, only the status 137 was told.
+    /// Regression: for a cell's process that the kernel killed, only the status 137 was reported.
     #[test]
     fn a_killed_worker_may_have_lacked_memory() {
         let memory = || Memory::of_host(ByteSize::mib(600));

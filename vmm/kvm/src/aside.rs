@@ -7,22 +7,22 @@ use rustix::process::Pid;
 
 use crate::affinity::CpuMask;
 
-/// The threads of this program are kept off some CPUs while this value lives; those that they start
-/// inherit that, and may choose other CPUs for themselves.
+/// While this value lives, this program's threads keep off some CPUs. New threads inherit the restriction
+/// and may choose other CPUs for themselves.
 #[derive(Debug)]
 pub struct Aside {
-    /// What the threads may use now, and before: nothing, if all of their CPUs were to be left.
+    /// Pairs of new and previous masks. Has no entry for threads that would have been left without a CPU.
     moved: Vec<(CpuMask, CpuMask)>,
 }
 
 impl Aside {
-    /// Keeps all threads of this program off these CPUs. Those that may use no others stay where they are.
+    /// Moves all threads of this program off these CPUs, except threads that may use no other CPU.
     pub fn from(cpus: &CpuList) -> Self {
         let mut moved: Vec<(CpuMask, CpuMask)> = Vec::new();
         for thread in own_threads() {
             let Ok(before) = CpuMask::of(Some(thread)) else { continue };
             let after = before.without(cpus.cpus());
-            // The kernel refuses a mask without a CPU.
+            // The kernel rejects a mask without a CPU.
             if after != before && after.apply(Some(thread)).is_ok() {
                 let pair = (after, before);
                 if !moved.contains(&pair) {
@@ -35,19 +35,19 @@ impl Aside {
 }
 
 impl Drop for Aside {
-    /// Gives their CPUs back to the threads, and to those that they have started.
+    /// Restores the previous CPUs of the threads, and of threads that they have started.
     fn drop(&mut self) {
         for thread in own_threads() {
             let Ok(now) = CpuMask::of(Some(thread)) else { continue };
             if let Some((_, before)) = self.moved.iter().find(|(after, _)| *after == now) {
-                // A thread that has ended meanwhile needs none.
+                // Fails for a thread that has ended in the meantime.
                 let _ = before.apply(Some(thread));
             }
         }
     }
 }
 
-/// The threads of this program, by proc(5).
+/// Lists the threads of this program (proc(5)).
 fn own_threads() -> impl Iterator<Item = Pid> {
     let id = |thread: PathBuf| thread.file_name()?.to_str()?.parse().ok().and_then(Pid::from_raw);
     threads::of("self").into_iter().filter_map(id)
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::signal::{allowed_cpus, pin_this_thread};
 
-    /// In one test: the CPUs of a thread are those that it is started with.
+    /// A single test, because new threads inherit the CPUs of the thread that starts them.
     #[test]
     fn threads_are_moved_off_a_cpu_and_back() {
         let before = allowed_cpus();

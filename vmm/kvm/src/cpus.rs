@@ -1,19 +1,19 @@
-//! Host CPUs: the numbers that users see, and the kernel's.
+//! Conversion between the host CPU numbers that users see and the kernel's.
 //!
-//! They are the same except in the emulated host. There the machine's first CPU is kept free of
-//! guests (`emulated/agent/spare.rs` says why), and what this program accepts and prints as CPU 0
-//! is the kernel's CPU 1, and so on. All code that passes a CPU number to the kernel converts it
-//! here.
+//! They differ only in the emulated host. There the machine's first CPU is kept free of guests
+//! (`emulated/agent/spare.rs` explains why), and CPU 0 in this program's input and output is the
+//! kernel's CPU 1, and so on. All code that passes a CPU number to the kernel converts it here.
 
 use std::{env, sync::OnceLock};
 
 use super::host::is_emulated;
 
-/// Set by the agent of the emulated host for its commands: how many of the first CPUs they must not
-/// use.
+/// Number of leading CPUs that commands must not use. The agent of the emulated host sets this
+/// variable for its commands.
 pub const SPARED: &str = "PVTICKET_SPARED_CPUS";
 
-/// How many of the kernel's first CPUs are kept free of guests and have no number here.
+/// Number of the kernel's leading CPUs that are kept free of guests and have no user-visible
+/// number.
 pub fn spared() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
@@ -22,12 +22,12 @@ pub fn spared() -> usize {
     })
 }
 
-/// The kernel's number of a CPU.
+/// Returns the kernel's number of a user-visible CPU.
 pub fn kernels(cpu: usize) -> usize {
     cpu.saturating_add(spared())
 }
 
-/// The number here of the kernel's CPU `kernels`; None if it is kept free.
+/// Returns the user-visible number of the kernel's CPU `kernels`, or None if that CPU is kept free.
 pub fn ours(kernels: usize) -> Option<usize> {
     kernels.checked_sub(spared())
 }

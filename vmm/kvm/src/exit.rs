@@ -1,7 +1,7 @@
-//! KVM's exit record: what the pages that it shares with user space say.
+//! Decodes KVM's exit record, from the pages that KVM shares with user space.
 //!
-//! All of a record is data: nothing in it is used as an offset or a length before it is known to be
-//! inside the pages.
+//! Every field of a record is untrusted: offsets and lengths are checked against the pages before
+//! use.
 
 use std::{fmt, mem::offset_of, ops::Range};
 
@@ -14,49 +14,48 @@ use kvm_bindings::{
     kvm_run__bindgen_ty_1__bindgen_ty_6 as Mmio, kvm_run__bindgen_ty_1__bindgen_ty_13 as Internal,
 };
 
-/// Why a vCPU left the guest. Borrowed data is the guest's operand.
+/// The reason for a VM exit to user space. Borrowed data is the guest's operand.
 #[derive(Debug)]
 pub enum Exit<'a> {
-    /// `out`, or a run of them (`rep outs`): `data.len() / width` operations.
+    /// `out`, or a string operation (`rep outs`): `data.len() / width` operations.
     PortWrite {
         /// The port number.
         port: u16,
         /// Bytes per operation: 1, 2 or 4.
         width: u8,
-        /// The operations' bytes, in order.
+        /// The data of all operations, in order.
         data: &'a [u8],
     },
-    /// `in`, or a run of them: fill `data`.
+    /// `in`, or a string operation. The handler must fill `data`.
     PortRead {
         /// The port number.
         port: u16,
         /// Bytes per operation: 1, 2 or 4.
         width: u8,
-        /// What the guest will read.
+        /// Buffer for the values that the guest reads.
         data: &'a mut [u8],
     },
-    /// A load from an address without memory: fill `data`.
+    /// A load from an address without memory. The handler must fill the buffer.
     MmioRead(&'a mut [u8]),
     /// A store to an address without memory.
     MmioWrite,
     /// HLT on a machine without in-kernel local APICs.
     Halt,
-    /// A signal ended the run.
+    /// A signal interrupted the run.
     Interrupted,
-    /// The vCPU waits for INIT and SIPI, as all vCPUs but the first do on machines with local
-    /// APICs, or has just received them. KVM returns this at once and repeatedly as long as a kick
-    /// is pending for its first HLT.
+    /// The vCPU waits for INIT and SIPI, as all vCPUs except the first do on machines with local
+    /// APICs, or has just received them. While a kick is pending for its first HLT, KVM returns this
+    /// at once on every run.
     NotStarted,
     /// The vCPU took a triple fault.
     TripleFault,
-    /// KVM cannot emulate an instruction of the guest; the instruction's bytes, if KVM reported
-    /// them.
+    /// KVM cannot emulate this guest instruction (empty if KVM did not report its bytes).
     CannotEmulate(Vec<u8>),
-    /// Any other internal error of KVM.
+    /// Any other internal KVM error.
     InternalError(Suberror),
-    /// The processor refused the guest's state.
+    /// The processor rejected the guest state at VM entry.
     EntryRefused(u64),
-    /// Any other exit, by KVM's exit reason.
+    /// Any other exit. Contains KVM's exit reason.
     Other(u32),
 }
 
@@ -78,12 +77,12 @@ impl fmt::Display for Suberror {
     }
 }
 
-/// Where the members of the union of `struct kvm_run` begin.
+/// Offset of the union in `struct kvm_run`.
 const UNION: usize = offset_of!(kvm_run, __bindgen_anon_1);
 
-/// Decodes an exit record. None if it names bytes outside of `pages`, which no KVM should do.
-/// kvm-ioctls drops the width of a port access, and thus the difference between one `out` of 4 bytes
-/// and four of 1.
+/// Decodes an exit record. Returns None if it refers to bytes outside `pages`, which no correct KVM
+/// does. kvm-ioctls drops the width of a port access and therefore cannot distinguish one 4-byte
+/// `out` from four 1-byte ones.
 pub fn decode(pages: &mut [u8]) -> Option<Exit<'_>> {
     Some(match u32_at(pages, offset_of!(kvm_run, exit_reason))? {
         KVM_EXIT_IO => return decode_io(pages),
@@ -124,7 +123,7 @@ fn decode_mmio(pages: &mut [u8]) -> Option<Exit<'_>> {
     pages.get_mut(data).map(Exit::MmioRead)
 }
 
-/// KVM_INTERNAL_ERROR_EMULATION with flag bit 0 includes the instruction's bytes (`struct
+/// KVM_INTERNAL_ERROR_EMULATION includes the instruction's bytes if flag bit 0 is set (`struct
 /// kvm_run.emulation_failure`, kvm/api.rst 5).
 fn internal_error(pages: &[u8]) -> Option<Exit<'static>> {
     const FLAG_BYTES: u64 = KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES as u64;
@@ -137,7 +136,7 @@ fn internal_error(pages: &[u8]) -> Option<Exit<'static>> {
     if words < 3 || u64_at(pages, DATA)? & FLAG_BYTES == 0 {
         return Some(Exit::CannotEmulate(Vec::new()));
     }
-    // The second word starts with insn_size (u8), then up to 15 bytes.
+    // The second word starts with insn_size (u8), followed by up to 15 bytes.
     let [size, bytes @ ..] = array_at::<16>(pages, DATA + 8)?;
     let len = usize::from(size).min(bytes.len());
     Some(Exit::CannotEmulate(bytes[..len].to_vec()))
@@ -163,7 +162,7 @@ fn u64_at(pages: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Bytes of a vCPU's mapping on x86: the record, the data of ports, and the ring of MMIO.
+    /// Size of a vCPU's mapping on x86: the exit record, port I/O data and the MMIO ring.
     const MAPPED: usize = 3 << 12;
 
     fn put(pages: &mut [u8], at: usize, bytes: &[u8]) {

@@ -1,8 +1,8 @@
-//! Guests that were built before, in the cache beside the kernels: `guests/HASH` in `PVTICKET_CACHE`, or in
-//! `pvticket` below `XDG_CACHE_HOME`.
+//! Cache of previously built guests, next to the kernels: `guests/HASH` in `PVTICKET_CACHE`, or in `pvticket`
+//! below `XDG_CACHE_HOME`.
 //!
-//! The hash is of all that a guest is made of. Equal inputs give an equal guest in whatever folder it is built (the
-//! flags of [`super::without_folders`], `vmm/packaging/rustc.sh`); one that is built again takes up to 40 s of a CPU.
+//! The hash covers all inputs of a guest. Equal inputs give an equal guest in any folder (due to the flags of
+//! [`super::without_folders`] and `vmm/packaging/rustc.sh`). A rebuild takes up to 40 s of CPU time.
 
 use std::{
     env, fs,
@@ -12,15 +12,15 @@ use std::{
     process,
 };
 
-/// The place of a guest in the cache.
+/// The path of a guest in the cache.
 pub struct CachedGuest(PathBuf);
 
 impl CachedGuest {
-    /// The place of the guest that is built from the contents of these files and these words. None if no folder is
-    /// named for the cache.
+    /// Returns the path for a guest built from the contents of these files and these words. None if there is
+    /// no cache folder.
     pub fn of(files: &[PathBuf], words: &[&str]) -> io::Result<Option<Self>> {
         let Some(folder) = folder() else { return Ok(None) };
-        // The hasher's keys are fixed; another version of the compiler, whose hash may be another, is among the words.
+        // The hasher's keys are fixed. The words include the compiler version, whose hasher may differ.
         let mut hash = DefaultHasher::new();
         let mut add = |bytes: &[u8]| {
             hash.write_usize(bytes.len());
@@ -36,12 +36,12 @@ impl CachedGuest {
         Ok(Some(Self(folder.join(format!("{:016x}", hash.finish())))))
     }
 
-    /// Copies the guest to this path. False: it is not there.
+    /// Copies the guest to this path. Returns whether it was in the cache.
     pub fn take(&self, to: &Path) -> bool {
         fs::copy(&self.0, to).is_ok()
     }
 
-    /// Keeps the guest in this file, if the cache can be written to. Builds that run beside each other keep the same.
+    /// Stores this guest if the cache is writable. Concurrent builds store the same contents.
     pub fn keep(&self, guest: &Path) {
         let partial = self.0.with_extension(process::id().to_string());
         let kept = self.0.parent().map_or(Ok(()), fs::create_dir_all);
@@ -61,7 +61,7 @@ fn folder() -> Option<PathBuf> {
     Some(whole?.join("guests"))
 }
 
-/// The files at and below `path`, in an order that is always the same.
+/// Collects the files at and below `path`, in a reproducible order.
 fn collect(path: &Path, all: &mut Vec<PathBuf>) -> io::Result<()> {
     if !path.is_dir() {
         all.push(path.to_owned());

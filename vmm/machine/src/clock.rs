@@ -1,4 +1,4 @@
-//! The monotonic clock, in a form that two processes can compare, and the time of day.
+//! The monotonic clock, comparable across processes, and the time of day.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ pub fn since_1970() -> u64 {
 }
 
 /// A reading of `CLOCK_MONOTONIC`, which all processes of a host share: a parent may subtract its
-/// own reading from its child's. (`std::time::Instant` reads the same clock, but hides the number.)
+/// own reading from its child's. (`std::time::Instant` uses the same clock but hides the value.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Nanos);
 
@@ -22,17 +22,17 @@ impl Moment {
         Self(clock::monotonic())
     }
 
-    /// A reading received from another process.
+    /// Wraps a reading received from another process.
     pub const fn from_reading(reading: Nanos) -> Self {
         Self(reading)
     }
 
-    /// Nanoseconds since the clock's start, to be sent to another process.
+    /// Nanoseconds since the clock's epoch, for transfer to another process.
     pub const fn reading(self) -> Nanos {
         self.0
     }
 
-    /// The time from `earlier` to `self`; zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is later.
     pub const fn since(self, earlier: Moment) -> Nanos {
         Nanos(self.0.0.saturating_sub(earlier.0.0))
     }

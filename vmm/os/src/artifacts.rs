@@ -15,13 +15,13 @@ use base::{
 };
 use thiserror::Error;
 
-/// A file that is missing. Each message says how to get it.
+/// A missing file. Each message explains how to get it.
 #[derive(Debug, Error)]
 pub enum ArtifactError {
-    /// Neither a cache directory nor a home is known.
+    /// Neither a cache directory nor a home directory is known.
     #[error("no place for the cache: set HOME, XDG_CACHE_HOME or PVTICKET_CACHE")]
     NoCache,
-    /// What is there cannot be seen.
+    /// The directory of the file cannot be searched.
     #[error("cannot look for {0}: set PVTICKET_CACHE to a directory that you may read")]
     Hidden(PathBuf, #[source] io::Error),
     /// A guest kernel that `pvticket setup` has not built.
@@ -30,11 +30,11 @@ pub enum ArtifactError {
         flavour.of_locks(), kernel.setup_part(*flavour), flavour.option()
     )]
     GuestKernel {
-        /// The Linux that was asked for.
+        /// The requested Linux version.
         kernel: GuestKernel,
-        /// The spinlocks that were asked for.
+        /// The requested spinlocks.
         flavour: Flavour,
-        /// Where it would be.
+        /// Expected path of its `vmlinux`.
         path: PathBuf,
     },
     /// `pvticket setup busybox` has not run.
@@ -45,8 +45,8 @@ pub enum ArtifactError {
     GuestDisk(PathBuf),
 }
 
-/// The directory of everything built and fetched: `$PVTICKET_CACHE`, or else `pvticket` in
-/// `$XDG_CACHE_HOME` or in `~/.cache`.
+/// Returns the directory of all built and fetched files: `$PVTICKET_CACHE`, or else
+/// `pvticket` in `$XDG_CACHE_HOME` or in `~/.cache`.
 pub fn cache_dir() -> Result<PathBuf, ArtifactError> {
     cache_dir_from(|name| env::var_os(name))
 }
@@ -59,7 +59,6 @@ fn cache_dir_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf
         .ok_or(ArtifactError::NoCache)
 }
 
-/// A file of the cache.
 fn cached(
     name: &str,
     missing: impl FnOnce(PathBuf) -> ArtifactError,
@@ -72,18 +71,18 @@ fn cached(
     }
 }
 
-/// A guest kernel of `pvticket setup`: its ELF `vmlinux`.
+/// Returns the ELF `vmlinux` of a guest kernel built by `pvticket setup`.
 pub fn guest_kernel(kernel: GuestKernel, flavour: Flavour) -> Result<PathBuf, ArtifactError> {
     let missing = |path| ArtifactError::GuestKernel { kernel, flavour, path };
     cached(kernel.file(flavour), missing)
 }
 
-/// The guest kernel with PV ticketlocks that is booted if no other is named.
+/// Returns the guest kernel with PV ticketlocks that is booted by default.
 pub fn built_kernel() -> Result<PathBuf, ArtifactError> {
     guest_kernel(GuestKernel::default(), Flavour::Ticket)
 }
 
-/// A static busybox for the guest: from the cache, or else this system's own if it is static.
+/// Returns a static busybox for the guest: from the cache, or else the system's if static.
 pub fn busybox() -> Result<PathBuf, ArtifactError> {
     let cached = cache_dir()?.join("busybox/busybox");
     let places = [cached.clone(), "/usr/bin/busybox".into(), "/bin/busybox".into()];
@@ -101,7 +100,7 @@ pub fn busybox() -> Result<PathBuf, ArtifactError> {
 /// Path of the guest disk in the cache.
 pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 
-/// The archive with PostgreSQL for the guest's root, from `pvticket setup guest-disk`.
+/// Returns the archive with PostgreSQL for the guest's root, from `setup guest-disk`.
 pub fn guest_disk() -> Result<PathBuf, ArtifactError> {
     cached(GUEST_DISK, ArtifactError::GuestDisk)
 }

@@ -1,5 +1,5 @@
-//! How much CPU time the control groups of this process allow it: a process over its quota is stopped until the next
-//! period, and its vCPUs with it.
+//! CPU quotas of this process's control groups. When a quota is used up, the process and its vCPUs are
+//! throttled until the next period.
 
 use std::{fs, path::Path};
 
@@ -7,19 +7,19 @@ use base::units::Nanos;
 
 use crate::groups::{Listed, Version, group_dirs};
 
-/// CPUs' worth of time, for example 1.5.
+/// CPU time per unit of time, in CPUs, for example 1.5.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct CpuQuota(pub f64);
 
 impl CpuQuota {
-    /// The least quota of all groups; None: there is none.
+    /// Returns the lowest quota of all groups; None if there is no quota.
     pub fn here() -> Option<Self> {
         let Listed { groups, mounts } = Listed::own();
         least(&groups, &mounts, |file| fs::read_to_string(file).ok())
     }
 }
 
-/// For how long quotas have stopped these groups so far, on all CPUs together: the longest time of any group.
+/// Returns how long quotas have throttled these groups so far, on all CPUs: the maximum over the groups.
 pub fn throttled(listed: &Listed, text: impl Fn(&Path) -> Option<String>) -> Nanos {
     let times = group_dirs("cpu", &listed.groups, &listed.mounts).filter_map(|(version, dir)| {
         let (name, unit) = match version {
@@ -45,7 +45,7 @@ fn least(groups: &str, mounts: &str, text: impl Fn(&Path) -> Option<String>) -> 
                 (quota.to_owned(), period.to_owned())
             }
         };
-        // Without a quota it is -1, or max.
+        // Without a quota, it is -1 or max.
         let [quota, period] = [quota, period].map(|text| text.trim().parse::<u64>().ok());
         let period = period.filter(|period| *period > 0)?;
         Some(quota? as f64 / period as f64)

@@ -1,30 +1,30 @@
-//! The control groups that this process is in, whichever version of them limits something.
+//! Control groups of this process, in both versions of the interface.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// The version of a hierarchy's interface.
+/// Version of a hierarchy's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// A controller alone, or with others (Documentation/admin-guide/cgroup-v1).
+    /// One or several controllers (Documentation/admin-guide/cgroup-v1).
     One,
     /// All controllers (Documentation/admin-guide/cgroup-v2.rst).
     Two,
 }
 
-/// What the kernel lists of a process: the contents of `/proc/PID/cgroup` and `/proc/PID/mountinfo` (proc(5)).
+/// Listings of a process: the contents of `/proc/PID/cgroup` and `/proc/PID/mountinfo` (proc(5)).
 #[derive(Debug)]
 pub struct Listed {
-    /// The groups that it is in.
+    /// Groups of the process.
     pub groups: String,
-    /// What is mounted where it can see it.
+    /// Mounts that are visible to the process.
     pub mounts: String,
 }
 
 impl Listed {
-    /// Of this process.
+    /// Reads the listings of this process; empty if they cannot be read.
     pub fn own() -> Self {
         let [groups, mounts] = ["cgroup", "mountinfo"]
             .map(|name| fs::read_to_string(Path::new("/proc/self").join(name)).unwrap_or_default());
@@ -32,12 +32,12 @@ impl Listed {
     }
 }
 
-/// The only number in a file; None also where there is no limit (`max`, or -1).
+/// Reads a file that contains a single number. None if there is no limit (`max`, or -1), or on errors.
 pub fn number_in(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// The directories of the groups of `controller` that a process is in, and of those around them: the limits of all
+/// Returns the directories of a process's groups with `controller`, and of their ancestors: the limits of all
 /// apply.
 pub fn group_dirs(
     controller: &str,
@@ -51,17 +51,16 @@ pub fn group_dirs(
     })
 }
 
-/// A hierarchy of groups, as it is mounted.
 #[derive(Debug)]
 struct Hierarchy {
     version: Version,
     mount: PathBuf,
-    /// The directory of the process's group.
+    /// Directory of the process's group.
     group: PathBuf,
 }
 
 impl Hierarchy {
-    /// The one that a line of `mountinfo` describes, if it has this controller.
+    /// Returns the hierarchy described by a line of `mountinfo`, if it has this controller.
     fn mounted(line: &str, controller: &str, groups: &str) -> Option<Self> {
         let (left, right) = line.split_once(" - ")?;
         let mut left = left.split(' ').skip(3);
@@ -82,7 +81,7 @@ impl Hierarchy {
             let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
             is_listed(controllers).then_some(path)
         })?;
-        // In a container, what is mounted may be the own group, under the name that it has outside.
+        // In a container, the mount may be the process's group itself, under the name that it has outside.
         let below = Path::new(own).strip_prefix(root).unwrap_or(Path::new(""));
         let group = mount.join(below);
         Some(Self { version, mount, group })

@@ -1,12 +1,12 @@
-//! Limits of this process: what it does about them at its start, and where an error comes from one.
+//! Resource limits of this process: preparations at its start, and advice for errors caused by limits.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use kvm::sys::fatal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Advice for an error whose text has one of these words: from Rust, or from a program that does not print the
-/// number, as QEMU.
+/// Advice for an error whose text contains one of these strings, from Rust or from a program that does not
+/// print the error number, such as QEMU.
 const ADVICE: [(&[&str], &str); 4] = [
     (&["os error 24)", "Too many open files"], "allow more with ulimit -n"),
     (
@@ -19,16 +19,16 @@ const ADVICE: [(&[&str], &str); 4] = [
     (&["(SIGXCPU)"], "allow more with ulimit -t"),
 ];
 
-/// The words of an error for lack of memory.
+/// Texts of errors for lack of memory.
 const NO_MEMORY: [&str; 2] = ["os error 12)", "Cannot allocate memory"];
 
-/// There is a limit of memory. Confined threads may not ask.
+/// Whether memory is limited. Confined threads may not query the limits.
 static MEMORY_IS_LIMITED: AtomicBool = AtomicBool::new(false);
 
-/// The least stack of the main thread, in bytes: parsing the command line takes most of it.
+/// Minimum stack of the main thread in bytes. Parsing the command line uses most of it.
 const LEAST_STACK: u64 = 1 << 20;
 
-/// Prepares for the limits, before anything else; fails, with the reason, if nothing can be done within them.
+/// Prepares for the limits; must be called first. Fails if the program cannot run within them.
 pub fn prepare() -> Result<(), String> {
     fatal::expect_limits();
     raise();
@@ -46,30 +46,30 @@ pub fn prepare() -> Result<(), String> {
     }
 }
 
-/// Raises soft limits to the hard ones, which needs no privilege: open files, as 128 vCPUs with `--stats` need
-/// more than the usual 1024, and the stack, if it is too small.
+/// Raises soft limits to the hard limits, which needs no privilege: for open files, because 128 vCPUs with
+/// `--stats` need more than the usual 1024, and for the stack if it is too small.
 fn raise() {
     for resource in [Resource::Nofile, Resource::Stack] {
         let limit = getrlimit(resource);
         let is_enough = resource == Resource::Stack
             && limit.current.is_none_or(|current| current >= LEAST_STACK);
         if limit.current != limit.maximum && !is_enough {
-            // Most commands work with the lower limit, too.
+            // Most commands also work with the lower limit.
             let _ = setrlimit(resource, Rlimit { current: limit.maximum, ..limit });
         }
     }
 }
 
-/// At the hard limit of CPU time the kernel ends a process without a word; `ulimit -t` sets both.
+/// Lowers a soft limit of CPU time that equals the hard one, at which the kernel kills silently.
 fn leave_time_to_end() {
     let limit = getrlimit(Resource::Cpu);
     if let Some(most) = limit.maximum.filter(|most| *most > 1 && limit.current == Some(*most)) {
-        // A refusal leaves an end without a word.
+        // If this fails, the process ends without a message.
         let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(most - 1), ..limit });
     }
 }
 
-/// Adds advice to the text of an error that a limit causes.
+/// Adds advice to the text of an error caused by a limit.
 pub fn advised(text: String) -> String {
     let has = |words: &[&str]| words.iter().any(|words| text.contains(words));
     let advice = match ADVICE.iter().find(|(words, _)| has(words)) {
@@ -101,7 +101,7 @@ mod tests {
         let ended = "the worker ended with signal: 24 (SIGXCPU)";
         assert_eq!(advised(ended.into()), format!("{ended}; allow more with ulimit -t"));
         assert!(text(Errno::NOTUNIQ).ends_with("(os error 76)"));
-        // One of which the number of another is a part.
+        // Errors that no limit causes.
         assert!(text(Errno::NODEV).ends_with("(os error 19)"));
         assert_eq!(advised("cannot".into()), "cannot");
     }

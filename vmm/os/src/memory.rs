@@ -1,4 +1,4 @@
-//! How much memory this process may use, with those that it starts: the host's, or less where a control group limits it.
+//! Memory available to this process and its children: the host's, or less if a control group limits it.
 
 use std::{fmt, path::Path};
 
@@ -10,17 +10,17 @@ use rustix::{
 use crate::groups::{Listed, Version, group_dirs, number_in};
 use base::units::ByteSize;
 
-/// What there is.
+/// Available memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     /// Memory and swap.
     pub size: ByteSize,
     is_of_group: bool,
-    /// A group that takes more than this is slowed down.
+    /// A group that uses more than this is throttled.
     high: Option<ByteSize>,
 }
 
-/// As a part of a sentence.
+/// Formats it as part of a sentence.
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whose = if self.is_of_group { "this control group allows" } else { "this host has" };
@@ -28,13 +28,13 @@ impl fmt::Display for Memory {
     }
 }
 
-/// In whole MiB, for people.
+/// Rounds down to whole MiB, for messages.
 pub fn in_mib(size: ByteSize) -> ByteSize {
     ByteSize::mib(size.0 >> 20)
 }
 
 impl Memory {
-    /// Asks the kernel.
+    /// Queries the kernel.
     pub fn here() -> Self {
         let info = sysinfo();
         let [ram, swap] =
@@ -54,12 +54,12 @@ impl Memory {
         }
     }
 
-    /// A host's memory of this size, without limits of a control group.
+    /// Returns a host's memory of this size, without limits of a control group.
     pub const fn of_host(size: ByteSize) -> Self {
         Self { size, is_of_group: false, high: None }
     }
 
-    /// What happens to those who use so much; None: nothing.
+    /// Returns the consequence of using `used` bytes; None if it has no consequence.
     pub fn concern(self, used: ByteSize) -> Option<String> {
         match self.high {
             _ if used > self.size => Some(format!("{self}; what uses more will be killed")),
@@ -71,7 +71,7 @@ impl Memory {
         }
     }
 
-    /// Why a process was killed that nobody here has killed.
+    /// Returns the probable reason why a process was killed, if pvticket did not kill it.
     pub fn probably_lacking(self) -> String {
         let of_time =
             getrlimit(Resource::Cpu).maximum.map_or("", |_| " or of CPU time (ulimit -t)");
@@ -79,8 +79,8 @@ impl Memory {
     }
 }
 
-/// The least limit of memory and swap of the groups that a process is in, by `/proc/PID/cgroup` and `/proc/PID/mountinfo`
-/// (proc(5)). `number` reads a file that holds a number.
+/// Returns the lowest limit of memory and swap among a process's groups, from `/proc/PID/cgroup` and
+/// `/proc/PID/mountinfo` (proc(5)). `number` reads a file that contains a number.
 fn limit(
     groups: &str,
     mounts: &str,
@@ -91,7 +91,6 @@ fn limit(
     all.filter_map(|(version, dir)| limit_of(version, &dir, swap, &number)).min()
 }
 
-/// The limit of memory and swap of the group in this directory.
 fn limit_of(
     version: Version,
     dir: &Path,
@@ -111,7 +110,7 @@ fn limit_of(
     }
 }
 
-/// The least amount of memory above which a group is slowed down (`memory.high`, of version 2 only).
+/// Returns the lowest amount of memory above which a group is throttled (`memory.high`, only in version 2).
 fn high(groups: &str, mounts: &str, number: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
     let all = group_dirs("memory", groups, mounts);
     all.filter(|(version, _)| *version == Version::Two)
@@ -130,7 +129,7 @@ mod tests {
     const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n\
                       22 1 8:1 / / rw - ext4 /dev/root rw\n";
 
-    /// The bytes that a file states, of those with these MiB.
+    /// Reads the bytes in a file; `files` has MiB.
     fn number(files: &[(&str, u64)], file: &Path) -> Option<u64> {
         let found = files.iter().find(|(name, _)| Path::new(name) == file);
         found.map(|(_, mib)| mib * MIB)
@@ -140,7 +139,7 @@ mod tests {
         limit(groups, mounts, 100 * MIB, |file| number(files, file)).map(|limit| limit / MIB)
     }
 
-    /// Regression: a guest was allowed what the host has, and QEMU was killed for what its group has.
+    /// Regression: a guest was allowed the memory of the host, and QEMU was killed at the limit of its group.
     #[test]
     fn the_least_limit_of_all_groups_counts() {
         let groups = "5:devices:/x\n4:cpu,memory:/a/b\n0::/\n";
@@ -181,7 +180,7 @@ mod tests {
         assert_eq!(limit_with("0::/docker/1/a\n", mounts, &inner), Some(200));
     }
 
-    /// A group that is over `memory.high` is slowed down, and never killed for it.
+    /// A group over `memory.high` is throttled, and never killed for it.
     #[test]
     fn a_throttled_process_is_reported() {
         let files = [("/sys/fs/cgroup/user/memory.high", 200), ("/sys/fs/cgroup/memory.high", 300)];

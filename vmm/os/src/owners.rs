@@ -1,4 +1,4 @@
-//! Who could have put something else in the place of a file that is to be executed.
+//! Checks which other users could have replaced a file that is to be executed.
 
 use std::{
     fs::{self, Metadata},
@@ -9,24 +9,24 @@ use std::{
 use rustix::process::geteuid;
 use thiserror::Error;
 
-/// Permission of everybody to write.
+/// Write permission for others.
 const EVERYBODY_WRITES: u32 = 0o002;
 
-/// In such a directory only their owners replace files.
+/// In such a directory, only the owner of a file can replace it.
 const STICKY: u32 = 0o1000;
 
-/// Someone else than this user and the system's administrator.
+/// Someone other than this user and the administrator.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Stranger {
     /// The owner of the file, or of a directory above it.
     #[error("{} belongs to user {user}", .path.display())]
     Owner {
-        /// What belongs to it.
+        /// The file or directory that belongs to the user.
         path: PathBuf,
         /// The user's id.
         user: u32,
     },
-    /// Whoever is on this machine.
+    /// Every user of this machine.
     #[error("everybody may write to {}", .path.display())]
     Everybody {
         /// The file or directory.
@@ -34,8 +34,8 @@ pub enum Stranger {
     },
 }
 
-/// Who could change this file, which need not be there, or put another one in its place. A group that may write is taken for
-/// friends.
+/// Returns who else could change or replace this file, which need not exist. Groups with write permission are
+/// trusted.
 pub fn stranger(file: &Path) -> Option<Stranger> {
     let named = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let friends = friends();
@@ -44,12 +44,12 @@ pub fn stranger(file: &Path) -> Option<Stranger> {
     all.find_map(|path| stranger_at(path, &fs::symlink_metadata(path).ok()?, &friends))
 }
 
-/// Who could change a folder or anything in it, such as the libraries and firmware beside a program.
+/// Returns who else could change a folder or anything in it, such as the libraries and firmware of a program.
 pub fn stranger_within(folder: &Path) -> Option<Stranger> {
     stranger(folder).or_else(|| stranger_below(folder, &friends()))
 }
 
-/// Searches a folder whose path has been checked.
+/// Searches a folder whose own path has been checked.
 fn stranger_below(folder: &Path, friends: &[u32; 3]) -> Option<Stranger> {
     let entries = fs::read_dir(folder).ok()?;
     entries.filter_map(Result::ok).find_map(|entry| {
@@ -62,7 +62,7 @@ fn stranger_below(folder: &Path, friends: &[u32; 3]) -> Option<Stranger> {
     })
 }
 
-/// This user and the administrator: the owner of the root is one also in a container in which that is nobody.
+/// Trusted users: this user and the administrator. In a container, the root's owner may be nobody.
 fn friends() -> [u32; 3] {
     let root = fs::metadata("/").map_or(0, |root| root.uid());
     [0, root, geteuid().as_raw()]
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(all.map(stranger), [(); 3].map(|()| everybody(&folder)));
         open_to(&folder, 0o1777);
         assert_eq!(all.map(stranger), [None, None, None], "as in /tmp");
-        // Where the link leads to.
+        // The target of the link.
         open_to(&other, 0o777);
         let real = fs::canonicalize(&other).unwrap();
         assert_eq!(all.map(stranger), [None, everybody(&real), None]);
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(stranger(&program), everybody(&program));
     }
 
-    /// Regression: only the program itself was looked at, not what it loads.
+    /// Regression: only the program itself was checked, not the files it loads.
     #[test]
     fn strangers_are_found_beside_a_program() {
         let top = tempfile::tempdir().unwrap();

@@ -1,9 +1,8 @@
-//! Result files: each appears under its name complete, or the previous contents stay.
+//! Result files: each appears under its name when complete; until then, the previous contents stay.
 //!
-//! A result is written to a temporary file next to its target, with an unpredictable name and
-//! without following links, is synced and then renamed to the target. Anything that is not a
-//! regular file (a pipe, a terminal, `/dev/null`, `/dev/stdout` whatever that is) is written to
-//! directly.
+//! A result is written to a temporary file next to its target, created with an unpredictable name
+//! and without following links. The file is synced and then renamed to the target. A target that is
+//! not a regular file (a pipe, a terminal, `/dev/null`, any `/dev/stdout`) is written to directly.
 
 use std::{
     ffi::OsString,
@@ -32,35 +31,34 @@ use crate::{
 };
 use base::{files::folder, io_errors::without_path};
 
-/// Interval between two checks whether a named pipe has a reader.
+/// Interval between two checks for a reader of a named pipe.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The mode of a new file, before the umask.
+/// Mode of a new file, before the umask.
 const MODE: u32 = 0o666;
 
-/// How a result reaches its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Delivery {
-    /// As a temporary file next to it, which is then renamed.
+    /// A temporary file next to the target is renamed.
     Replaced,
-    /// Directly, into what is there.
+    /// Written directly into the existing target.
     Into,
-    /// Through our stdout or stderr, of which it is another name.
+    /// Written to our stdout or stderr, if the target is another name for it.
     Stream(streams::Stream),
 }
 
-/// The target of a result. Nothing about it changes before [`Target::write`] has succeeded.
+/// The target of a result. It stays unchanged until [`Target::write`] succeeds.
 #[derive(Debug)]
 pub struct Target {
     path: PathBuf,
     way: Delivery,
-    /// What [`Target::begin`] has opened.
+    /// Opened by [`Target::begin`].
     begun: Mutex<Option<Temporary>>,
 }
 
 impl Target {
-    /// A target at `path`. Checks that a file can be created there, so that an error shows before
-    /// anything is measured.
+    /// Creates a target at `path`. Fails if no file can be created there, so that the error appears
+    /// before anything is measured.
     pub fn new(path: &Path) -> io::Result<Self> {
         let target = Self::unchecked(path)?;
         if target.way == Delivery::Replaced {
@@ -77,8 +75,8 @@ impl Target {
         Ok(Self { path: path.into(), way, begun: Mutex::default() })
     }
 
-    /// Opens the temporary file now, for a process that is to be confined: it writes one result, and
-    /// opens nothing but [`Target::opened_late`] for it.
+    /// Opens the temporary file now, for a process that is to be confined: it writes one result, for
+    /// which it opens only [`Target::opened_late`].
     pub fn begin(&self) -> io::Result<()> {
         let temporary = match Temporary::new(self)? {
             Temporary::Named(file) => {
@@ -94,12 +92,12 @@ impl Target {
         Ok(())
     }
 
-    /// What is opened only when the result is complete: a pipe or device.
+    /// Returns the pipe or device that is opened only when the result is complete.
     pub fn opened_late(&self) -> Option<&Path> {
         (self.way == Delivery::Into).then_some(&self.path)
     }
 
-    /// Writes the whole result.
+    /// Writes the complete result.
     pub fn write(&self, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
         let file = begun.map_or_else(|| Temporary::new(self), Ok)?;
@@ -111,7 +109,7 @@ impl Target {
         pending.commit()
     }
 
-    /// A temporary file next to the target.
+    /// Creates a temporary file next to the target.
     fn temporary(&self) -> io::Result<NamedTempFile> {
         let mut prefix = OsString::from(".");
         prefix.push(self.path.file_name().unwrap_or_default());
@@ -122,7 +120,7 @@ impl Target {
             .permissions(Permissions::from_mode(MODE))
             .tempfile_in(folder(&self.path))
             .map_err(without_path)?;
-        // A file that is replaced keeps its permissions.
+        // A replaced file keeps its permissions.
         if let Ok(metadata) = fs::symlink_metadata(&self.path)
             && metadata.is_file()
         {
@@ -133,12 +131,12 @@ impl Target {
     }
 }
 
-/// Writes a complete result.
+/// Writes a complete result to `path`.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Target::unchecked(path)?.write(|out| out.write_all(bytes))
 }
 
-/// A result being written. If dropped, it leaves nothing behind.
+/// A result being written. Dropping it leaves nothing behind.
 #[derive(Debug)]
 pub struct PendingResult {
     path: PathBuf,
@@ -150,7 +148,7 @@ pub struct PendingResult {
 enum Temporary {
     /// Next to the target.
     Named(NamedTempFile),
-    /// Next to the target, for a process that cannot name it.
+    /// Next to the target, for a process that cannot rename it.
     Kept(File, Keeper),
     /// Elsewhere and unnamed, for targets that cannot be replaced.
     Nameless(File),
@@ -175,7 +173,7 @@ impl PendingResult {
         Ok(Self { path: target.path, way: target.way, file })
     }
 
-    /// The file to write the result to.
+    /// Returns the file to write the result to.
     pub fn out(&mut self) -> &mut File {
         match &mut self.file {
             Temporary::Named(file) => file.as_file_mut(),
@@ -183,7 +181,7 @@ impl PendingResult {
         }
     }
 
-    /// The result is complete: puts it in the target's place.
+    /// Puts the complete result in the target's place.
     pub fn commit(self) -> io::Result<()> {
         let Self { path, way, file } = self;
         let mut file = match file {
@@ -210,7 +208,7 @@ impl PendingResult {
     }
 }
 
-/// A target written to directly, with a check for signals.
+/// A target that is written to directly, checking for signals.
 struct Special<'a>(&'a File);
 
 impl Write for Special<'_> {
@@ -224,8 +222,8 @@ impl Write for Special<'_> {
     }
 }
 
-/// Opens a target that is not a regular file. For a named pipe, waits until it has a reader or the
-/// program is to end.
+/// Opens a target that is not a regular file. For a named pipe, waits until it has a reader or a
+/// signal asks the program to end.
 fn open_for_writing(path: &Path) -> io::Result<File> {
     let nonblocking = OFlags::NONBLOCK.bits() as i32;
     loop {
@@ -264,7 +262,7 @@ fn way(path: &Path) -> io::Result<Delivery> {
         return Ok(Delivery::Stream(streams::Stream::Stderr));
     }
     access(path, Access::WRITE_OK)?;
-    // A descriptor named by its number is written to directly, whatever it is.
+    // A regular file named by descriptor number is written to directly.
     let is_descriptor = fs::canonicalize(folder(path)).is_ok_and(|dir| dir.starts_with("/proc"));
     if kind.is_file() && !is_descriptor {
         Ok(Delivery::Replaced)

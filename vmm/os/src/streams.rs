@@ -1,9 +1,9 @@
-//! This program's own stdout and stderr, unbuffered.
+//! Stdout and stderr of this program, unbuffered.
 //!
-//! A write waits for a slow reader indefinitely, until a signal asks the program to end
-//! ([`signals`]); then it waits for [`GRACE`] more and drops the rest, so that a pipe whose reader
-//! has stalled does not keep the program from ending. A closed pipe is not an error; any other
-//! failure of stdout ([`failure`]), or of a guest's input ([`input_failure`]), makes the program fail at its end.
+//! A write waits for a slow reader indefinitely, until a signal asks the program to end ([`signals`]). Then
+//! it waits for [`GRACE`] more and drops the rest, so that a stalled reader of a pipe does not keep the
+//! program from exiting. A closed pipe is not an error. Any other failure of stdout ([`failure`]), or of a
+//! guest's input ([`input_failure`]), makes the program fail at its end.
 
 use std::{
     fmt,
@@ -27,20 +27,20 @@ use rustix::{
 use crate::signals::{self, Interrupt};
 use base::shown;
 
-/// How long a reader may stall after a signal has asked the program to end.
+/// Time for which a reader may stall after a signal has asked the program to end.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Minimum wait of a single write after that signal, however long ago it came.
+/// Minimum wait of a single write after that signal, however long ago it arrived.
 const LEAST: Duration = Duration::from_millis(50);
 
-/// Bytes that a pipe accepts at once if it accepts any (`PIPE_BUF`): after a poll such a write does
-/// not block.
+/// Bytes that a pipe accepts at once if it accepts any (`PIPE_BUF`): such a write does not block after a
+/// poll.
 const PIECE: usize = 4096;
 
-/// Pause when a descriptor polls as writable but is not.
+/// Pause after a descriptor polled as writable but was not.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// One of the two streams.
+/// One of the two output streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -49,7 +49,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// The state of one stream. The lock keeps the output of two threads apart.
+/// State of one stream. The lock separates the output of threads.
 #[derive(Debug)]
 struct StreamState {
     lock: Mutex<()>,
@@ -91,13 +91,13 @@ impl Write for Stream {
     }
 }
 
-/// Prints on stdout; control characters other than line feeds are replaced. A closed pipe, as after
-/// `head`, is not an error; any other error becomes the [`failure`].
+/// Prints on stdout, replacing control characters other than line feeds. A closed pipe, as after `head`, is
+/// not an error; any other error becomes the [`failure`].
 pub fn print(text: &str) {
     print_raw(shown::lines(text).as_bytes());
 }
 
-/// Prints JSON on stdout; control characters are escaped.
+/// Prints JSON on stdout, escaping control characters.
 pub fn print_json(text: &str) {
     print_raw(shown::json(text).as_bytes());
 }
@@ -111,18 +111,18 @@ pub fn print_raw(bytes: &[u8]) {
     }
 }
 
-/// Prints one line on stderr; every control character is replaced. Errors are ignored.
+/// Prints one line on stderr, replacing all control characters. Errors are ignored.
 pub fn say(text: fmt::Arguments<'_>) {
     let _ = write(Stream::Stderr, format!("{}\n", shown::line(&text.to_string())).as_bytes());
 }
 
-/// The error that made stdout fail, if there was one.
+/// Returns the error that made stdout fail, if any.
 pub fn failure() -> Option<&'static io::Error> {
     FAILURE.get()
 }
 
-/// Reading stdin for a guest has failed, which must not pass for the end of its input. The exception is a terminal that
-/// has gone away (EIO).
+/// Records that reading stdin for a guest has failed, which must not be mistaken for the end of its input. A
+/// terminal that has hung up (EIO) is not recorded.
 pub fn input_failed(error: io::Error) {
     if error.raw_os_error() == Some(Errno::IO.raw_os_error()) && input_is_terminal() {
         return;
@@ -130,18 +130,18 @@ pub fn input_failed(error: io::Error) {
     let _ = INPUT_FAILURE.set(error);
 }
 
-/// Is stdin a terminal? First asked at the program's start: confined threads may not ask.
+/// Whether stdin is a terminal. First called at the start, since confined threads may not query it.
 pub fn input_is_terminal() -> bool {
     static IS_TERMINAL: OnceLock<bool> = OnceLock::new();
     *IS_TERMINAL.get_or_init(|| isatty(stdio::stdin()))
 }
 
-/// The error that ended a guest's input, if there was one.
+/// Returns the error that ended a guest's input, if any.
 pub fn input_failure() -> Option<&'static io::Error> {
     INPUT_FAILURE.get()
 }
 
-/// Writes all bytes. [`ErrorKind::TimedOut`]: the program is to end, and the reader has stalled.
+/// Writes all bytes. Fails with [`ErrorKind::TimedOut`] if the program is to end and the reader has stalled.
 pub fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     let StreamState { lock, has_stalled } = stream.state();
     let _lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,7 +166,7 @@ pub fn offer(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes all bytes to a descriptor, like [`write()`]; `stop` tells when the program is to end.
+/// Writes all bytes to a descriptor, like [`write()`]; `stop` is raised when the program is to end.
 pub fn write_to(fd: BorrowedFd<'_>, mut bytes: &[u8], stop: Option<&Interrupt>) -> io::Result<()> {
     while !bytes.is_empty() {
         wait(fd, stop)?;
@@ -174,7 +174,7 @@ pub fn write_to(fd: BorrowedFd<'_>, mut bytes: &[u8], stop: Option<&Interrupt>) 
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR) => {}
-            // Another process set O_NONBLOCK, and another writer was faster.
+            // Another process has set O_NONBLOCK, and another writer was faster.
             Err(Errno::AGAIN) => thread::sleep(PAUSE),
             Err(error) => return Err(error.into()),
         }
@@ -182,7 +182,7 @@ pub fn write_to(fd: BorrowedFd<'_>, mut bytes: &[u8], stop: Option<&Interrupt>) 
     Ok(())
 }
 
-/// Waits until the descriptor accepts more, or the time is up.
+/// Waits until the descriptor accepts more data. Fails when the grace period has expired.
 fn wait(fd: BorrowedFd<'_>, stop: Option<&Interrupt>) -> io::Result<()> {
     let bell = stop.and_then(Interrupt::as_descriptor);
     loop {
@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// A pipe that accepts no more.
+    /// Creates a pipe that accepts no more data.
     fn stalled() -> (impl AsFd, impl AsFd) {
         let (read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
         while rustix::io::write(&write, &[0; PIECE]).is_ok() {}

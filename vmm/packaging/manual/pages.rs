@@ -1,4 +1,4 @@
-//! One man page per subcommand, and one for the whole.
+//! One man page per subcommand, and pvticket(1).
 
 use clap::Command;
 use clap_mangen::{
@@ -11,9 +11,9 @@ use crate::{
     source::{self, SectionPart},
 };
 
-/// All pages: their paths below `share`, and their contents.
+/// All pages: paths below `share`, with contents.
 pub(crate) fn all(command: &Command) -> Result<Vec<(String, Vec<u8>)>, ManualError> {
-    // As clap_mangen does it: `pvticket help` has no page.
+    // `pvticket help` has no page, as with clap_mangen.
     let mut root = command.clone().disable_help_subcommand(true);
     root.build();
     let source = format!("pvticket {}", root.get_version().unwrap_or_default());
@@ -22,7 +22,7 @@ pub(crate) fn all(command: &Command) -> Result<Vec<(String, Vec<u8>)>, ManualErr
     Ok(pages)
 }
 
-/// Renders `command` and all below it.
+/// Renders the pages of `command` and its subcommands.
 fn collect(
     command: &Command,
     source: &str,
@@ -39,7 +39,7 @@ fn collect(
     command.get_subcommands().try_for_each(|one| collect(one, source, pages))
 }
 
-/// Renders the sections that clap knows, but no VERSION: the page's footer has it.
+/// Renders clap's sections except VERSION, which is in the page's footer.
 fn rendered(man: &Man, command: &Command, text: &mut Vec<u8>) -> std::io::Result<()> {
     man.render_title(text)?;
     man.render_name_section(text)?;
@@ -52,7 +52,7 @@ fn rendered(man: &Man, command: &Command, text: &mut Vec<u8>) -> std::io::Result
     Ok(())
 }
 
-/// Keeps the preamble once instead of before each section, and sets words between backticks in bold.
+/// Removes the preambles of all sections but the first, and sets words in backticks in bold.
 fn tidied(page: &str) -> String {
     let mut preamble = 0;
     let mut tidy = String::new();
@@ -71,8 +71,8 @@ fn tidied(page: &str) -> String {
     tidy
 }
 
-/// What follows the sections of clap: in `pvticket.1` those of the manual, in all other pages a
-/// reference to `pvticket(1)`.
+/// The last sections: in `pvticket.1` from the manual, in all other pages a reference to
+/// `pvticket(1)`.
 fn ending(command: &Command) -> Result<Roff, ManualError> {
     let mut roff = Roff::new();
     let name = command.get_display_name().unwrap_or(command.get_name());
@@ -102,7 +102,7 @@ fn ending(command: &Command) -> Result<Roff, ManualError> {
     Ok(roff)
 }
 
-/// Markdown's code in bold; the text of its links without their targets.
+/// Sets Markdown code in bold and removes link targets.
 fn inlines(text: &str) -> Vec<Inline> {
     without_targets(text)
         .split('`')

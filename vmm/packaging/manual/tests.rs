@@ -16,7 +16,7 @@ fn hidden() -> Vec<String> {
     hidden.map(|one| one.get_name().to_owned()).collect()
 }
 
-/// Names as pages have them, `pvticket-bench-boot`.
+/// Collects page names such as `pvticket-bench-boot`.
 fn names(command: &Command, above: &str, all: &mut BTreeSet<String>) {
     for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
         let name = format!("{above}-{}", one.get_name());

@@ -1,4 +1,4 @@
-//! A report, whatever it is about: its parts, in the order in which pages, terminals and mails have them.
+//! A report: its parts in the order in which pages, terminals and mails show them.
 
 use base::plural::count;
 use study::{
@@ -21,24 +21,24 @@ use crate::{
     },
 };
 
-/// The parts of a report. Those that it does not have are empty.
+/// The parts of a report. Missing parts are empty.
 #[derive(Debug, Clone, Default)]
 pub struct Document {
     /// Title of the page.
     pub title: String,
     /// The first line.
     pub heading: String,
-    /// One line for each run, with its directory and its time.
+    /// One line per run, with its directory and time.
     pub runs: Vec<String>,
     /// The questions of the specs.
     pub questions: Vec<String>,
-    /// Host, guest, spec and method in lines with labels; for mails, which have no table of hosts.
+    /// Host, guest, spec and method in labelled lines, for mails, which have no table of hosts.
     pub setup: String,
-    /// What the reader has to know before any figure.
+    /// Information that the reader needs before any figure.
     pub warnings: Vec<Sentence>,
     /// The answer to the questions.
     pub answer: Vec<Sentence>,
-    /// Tables of locks by what they keep.
+    /// Tables of locks, ranked by the share of throughput that they keep.
     pub leagues: Vec<Table>,
     /// The same by schedule.
     pub heat_maps: Vec<HeatMap>,
@@ -50,11 +50,11 @@ pub struct Document {
     pub figures: Vec<Figure>,
     /// The tables.
     pub tables: Vec<Table>,
-    /// Published figures beside ours.
+    /// Published figures compared with ours.
     pub sections: Vec<DocumentSystems>,
     /// How the figures were made, one sentence each.
     pub method: Vec<String>,
-    /// Commands: their purpose, and the words of a shell. The last one makes this report again.
+    /// Commands: their purpose and the shell words. The last command recreates this report.
     pub commands: Vec<(String, String)>,
     /// The specs: title and text.
     pub specs: Vec<(String, String)>,
@@ -68,10 +68,10 @@ pub struct Document {
 const AGAIN: &str = "To make this report as a page";
 
 impl Document {
-    /// Of a study.
+    /// The report of a study.
     pub fn of_study(study: &Study) -> Self {
         let mut names: Vec<&str> = study.runs.iter().map(words::name).collect();
-        // Comparisons are all called the same.
+        // All comparisons have the same name.
         names.dedup();
         let title = names.join(", ");
         let leagues = League::all(study);
@@ -90,7 +90,7 @@ impl Document {
             answer: answer.collect(),
             leagues: league::tables(study, &leagues),
             heat_maps: league::heat_maps(study, &leagues),
-            // Series that differ in what their names leave out have the same finding where nothing can be found.
+            // Series that differ only in values that their names omit share a finding if nothing was found.
             findings: unique(sentences::findings(study)),
             facts: facts(study),
             figures: figures::all(study),
@@ -104,8 +104,8 @@ impl Document {
         }
     }
 
-    /// Of a study that a command has just measured: the answers, the tables of rates and preemptions, and the setup in a
-    /// few lines. The rest is in the whole report.
+    /// A short report of a study that a command has just measured: the answers, the tables of rates and
+    /// preemptions, and the setup in a few lines. The full report has the rest.
     pub fn summary(study: &Study) -> Self {
         let is_shown = |table: &Table| match table.id {
             "throughput-table" | "behaviour" | "extensions" | "notes" | "lost" => true,
@@ -114,7 +114,7 @@ impl Document {
         };
         let Self { tables, warnings, answer, leagues, findings, .. } = Self::of_study(study);
         let tables = tables.into_iter().filter(is_shown);
-        // Preemptions of Linux guests are lower bounds, which the table's note states.
+        // Preemptions of Linux guests are lower bounds, as the table's note states.
         let has_linux = study.points.iter().any(|point| point.point.guest == GuestKind::Linux);
         let brief = |table: Table| match table.id {
             "behaviour" if has_linux => table,
@@ -124,7 +124,7 @@ impl Document {
         Self { tables, setup, warnings, answer, leagues, findings, ..Self::default() }
     }
 
-    /// Of two runs.
+    /// The report of a comparison of two runs.
     pub fn of_diff(diff: &Diff) -> Self {
         let name = |study: &Study| study.runs.first().map_or("", |run| &run.source).to_owned();
         let title = format!("{} against {}", name(&diff.after), name(&diff.before));
@@ -155,7 +155,7 @@ impl Document {
         }
     }
 
-    /// Of published rows that were reproduced.
+    /// The report of reproduced published rows.
     pub fn of_reproduction(reproduction: &Reproduction) -> Self {
         let title = "Published figures, again".to_owned();
         Self {

@@ -1,4 +1,4 @@
-//! Injected faults, in words.
+//! Injected faults as text.
 
 use base::{counters::FaultCounts, plural::count};
 

@@ -1,6 +1,6 @@
-//! Lists in the order in which their values first appear.
+//! Lists in order of first appearance.
 
-/// The values, each once.
+/// The values without duplicates.
 pub fn unique<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
     for value in values {
@@ -11,7 +11,7 @@ pub fn unique<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     found
 }
 
-/// The values of each key.
+/// Groups the values by key.
 pub fn grouped<K: PartialEq, T>(pairs: impl IntoIterator<Item = (K, T)>) -> Vec<(K, Vec<T>)> {
     let mut groups: Vec<(K, Vec<T>)> = Vec::new();
     for (key, value) in pairs {

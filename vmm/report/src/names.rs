@@ -1,4 +1,4 @@
-//! What points are called in a report: only the axes in which they differ.
+//! Names of points in a report: only the axes on which they differ.
 
 use locks::Family;
 
@@ -9,7 +9,7 @@ use study::{
     point::Point,
 };
 
-/// The lock with its options, and a label where two points are otherwise alike.
+/// The lock with its options, and a label if two points are otherwise alike.
 pub fn system(point: &Point) -> String {
     if point.label.is_empty() {
         point.lock_name()
@@ -18,13 +18,13 @@ pub fn system(point: &Point) -> String {
     }
 }
 
-/// What tells a point's series from the others of its chart; may be empty.
+/// The name of a point's series within its chart; may be empty.
 pub fn series(study: &Study, point: &Point) -> String {
     words(study, point, Role::Series, &[])
 }
 
-/// The panel of a point within these surroundings: systems other than spinlocks have their own
-/// scale and their own baseline, hence their own panel.
+/// The panel of a point within `surroundings`. Systems other than spinlocks have separate scales
+/// and baselines, and therefore separate panels.
 pub fn panel(study: &Study, point: &Point, surroundings: String) -> String {
     let family = point.lock.family();
     let has_others = study.points.iter().any(|point| point.point.lock.family() != family);
@@ -32,7 +32,7 @@ pub fn panel(study: &Study, point: &Point, surroundings: String) -> String {
     joined([family, surroundings])
 }
 
-/// The name of a family's systems, in the plural.
+/// Plural name of a family's systems.
 pub const fn plural(family: Family) -> &'static str {
     match family {
         Family::Spinlock => "spinlocks",
@@ -42,7 +42,7 @@ pub const fn plural(family: Family) -> &'static str {
     }
 }
 
-/// The values that a point shares with its whole chart.
+/// The values that a point shares with its entire chart.
 pub fn facet(study: &Study, point: &Point) -> String {
     words(study, point, Role::Facet, &[])
 }
@@ -52,7 +52,7 @@ fn joined(parts: impl IntoIterator<Item = String>) -> String {
     parts.join(", ")
 }
 
-/// The point's values on the axes of one role, except for some.
+/// The point's values on the axes of one role, except for the axes in `but`.
 fn words(study: &Study, point: &Point, role: Role, but: &[Axis]) -> String {
     let is_asked = |axis: &&Axis| study.layout.role(**axis) == role && !but.contains(*axis);
     let others = study.varying.iter().filter(is_asked).filter(|axis| !OF_LOCKS.contains(*axis));
@@ -92,7 +92,7 @@ fn lock_words(study: &Study, point: &Point, role: Role, but: &[Axis]) -> String 
     format!("{name} {label}").trim().to_owned()
 }
 
-/// A value of an axis other than a lock's, as a part of a name.
+/// A value on an axis other than the lock, as a part of a name.
 pub fn word(axis: Axis, value: &str) -> String {
     match axis {
         Axis::Policy => format!("under {}", policy(value)),
@@ -106,17 +106,17 @@ fn policy(value: &str) -> &str {
     if value == "host" { "the host's scheduler" } else { value }
 }
 
-/// Everything that tells a point from the others of its study.
+/// The full name of a point within its study.
 pub fn whole(study: &Study, point: &Point) -> String {
     joined([within(study, point), facet(study, point)])
 }
 
-/// The first of these points by their whole names, and how many others there are.
+/// The full names of the first few points, and the number of other points.
 pub fn some<'a>(study: &Study, points: impl ExactSizeIterator<Item = &'a Point>) -> String {
     first_few(points.map(|point| whole(study, point)))
 }
 
-/// The first of these points, and how many others there are.
+/// The first few of these names, and the number of other points.
 pub fn first_few(points: impl ExactSizeIterator<Item = String>) -> String {
     const NAMED: usize = 3;
     let more = points.len().saturating_sub(NAMED);
@@ -124,13 +124,13 @@ pub fn first_few(points: impl ExactSizeIterator<Item = String>) -> String {
     points.take(NAMED).chain(more).collect::<Vec<_>>().join("; ")
 }
 
-/// What tells the points of a league from those of another one.
+/// The name of a point's league within its study.
 pub fn league(study: &Study, point: &Point) -> String {
     let others = study.varying.iter().filter(|axis| !WITHIN.contains(axis));
     joined(others.map(|axis| word(*axis, &axis.value(point))))
 }
 
-/// What tells a point from the others of its facet.
+/// The name of a point within its facet.
 pub fn within(study: &Study, point: &Point) -> String {
     let at = match study.layout.x {
         // The lock is the whole name.
@@ -149,7 +149,7 @@ pub fn x(study: &Study, point: &Point) -> String {
     }
 }
 
-/// Where on the axis of the charts these points are, with a preposition.
+/// The positions of these points on the axis of the charts, with a preposition.
 pub fn at(study: &Study, points: &[&Point]) -> String {
     let value = |point: &&Point| match x(study, point) {
         value if study.layout.x == Axis::Policy => policy(&value).to_owned(),
@@ -207,15 +207,15 @@ pub fn sides(study: &Study, comparison: &Comparison) -> (String, String) {
     }
 }
 
-/// Are the two sides of a comparison points of one series?
+/// Whether both sides of a comparison are points of one series.
 pub fn is_along_x(study: &Study, comparison: &Comparison) -> bool {
     let [subject, against] =
         [comparison.subject, comparison.against].map(|ix| &study.points[ix].point);
     study.layout.is_along_x(subject, against)
 }
 
-/// The values that both sides of a comparison share, where the study has others; without that on
-/// the axis of the charts.
+/// The values that both sides of a comparison share, if the study has others. Excludes the value
+/// on the axis of the charts.
 pub fn surroundings(study: &Study, comparison: &Comparison) -> String {
     let point = &study.points[comparison.subject].point;
     let of_lock = OF_LOCKS.contains(&comparison.axis);

@@ -1,12 +1,12 @@
-//! How closely a replay followed its recording, in words.
+//! The divergence of a replay from its recording as text.
 
 use base::plural::count;
 use sched::policy::Divergence;
 
-/// What stands before the counts of a replay that followed its recording too loosely to be one.
+/// Precedes the counts of a replay that diverged too far from its recording.
 pub const NOT_REPEATED: &str = "NOT REPEATED";
 
-/// One clause: what was repeated, what differed, and whether too much did.
+/// One clause: the repeated slices, the differences, and whether there are too many of them.
 pub fn in_a_line(divergence: &Divergence) -> String {
     let Divergence { recorded, replayed, skipped, woken, early, late, otherwise, cut, left_out } =
         divergence;
@@ -24,7 +24,7 @@ pub fn in_a_line(divergence: &Divergence) -> String {
     )
 }
 
-/// What most turns differ in, if too many do.
+/// The most frequent difference, if there are too many differences.
 pub fn why_not(divergence: &Divergence) -> Option<&'static str> {
     let reasons = [
         (divergence.unreplayed(), "turns that never came"),
@@ -44,7 +44,7 @@ pub fn why_not(divergence: &Divergence) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Regression: turns that never came, were skipped or were cut off in a lock did not count.
+    /// Regression: slices that never came, were skipped or were cut in a lock did not count.
     #[test]
     fn whatever_differs_in_more_than_a_tenth_of_the_turns_is_no_replay() {
         let whole = Divergence { recorded: 100, replayed: 100, ..Divergence::default() };

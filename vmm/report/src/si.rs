@@ -1,6 +1,6 @@
 //! Figures as short text.
 
-/// What is no figure: nothing by nothing.
+/// Shown for zero divided by zero.
 const NONE: &str = "-";
 
 /// Three significant digits and a suffix: `18.2M`, `7.81k`, `812`, `0.250`. At most six characters
@@ -36,10 +36,10 @@ fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Separates thousands, so that no line ends within a number; [`plain`] is for terminals and mails.
+/// No-break space between thousands, so that no line ends within a number; see [`plain`].
 const THIN: char = '\u{a0}';
 
-/// Ratios below this are written as one by a number: [`ratio`] has two decimals elsewhere.
+/// Below this, a ratio is written as 1/n. From here on, [`ratio`] has two decimals.
 const SMALL: f64 = 0.0995;
 
 /// A ratio in three significant digits, two below 0.1: `1/33 000`, `0.98x`, `12.3x`, `24800x`.
@@ -73,7 +73,7 @@ fn two_digits(value: f64) -> f64 {
     (value / unit).round() * unit
 }
 
-/// A whole number with its thousands separated from 10 000 on.
+/// A whole number, with separated thousands from 10 000 on.
 fn grouped(value: f64) -> String {
     if value >= 1e9 {
         return format!("{value:.1e}");
@@ -92,7 +92,7 @@ fn grouped(value: f64) -> String {
     text
 }
 
-/// The text with ordinary spaces only: lines are as they will be.
+/// The text with ordinary spaces, for use after line breaking.
 pub fn plain(text: &str) -> String {
     text.replace(THIN, " ")
 }
@@ -113,7 +113,7 @@ pub fn percent(share: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Regression: nothing by nothing was "unbounded".
+    /// Regression: zero divided by zero was shown as "unbounded".
     #[test]
     fn nothing_by_nothing_is_no_figure() {
         assert_eq!([si, ratio, percent].map(|show| show(f64::NAN)), ["-"; 3]);
@@ -148,7 +148,7 @@ mod tests {
             [24_763.0, 1e300, f64::INFINITY].map(ratio),
             ["24800x", "1.0e300x", "unbounded"]
         );
-        // Regression: a fall to a thirty-three-thousandth was "3.0e-5x".
+        // Regression: a fall to 1/33 000 was shown as "3.0e-5x".
         let small = [0.099, 0.0141, 0.00234, 1.0 / 9_960.0, 3.0e-5, 2.5e-7, 1e-300].map(ratio);
         let expected =
             ["1/10", "1/71", "1/430", "1/10 000", "1/33 000", "1/4 000 000", "1/1.0e300"];

@@ -1,4 +1,4 @@
-//! A trace's digest in words.
+//! A trace's digest as text.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use base::{plural::count, shown, units::Nanos};
 
-/// Run by run: the sums, what was lost, the longest handoffs and preemptions.
+/// For each run: sums, lost data, and the longest handoffs and preemptions.
 pub fn in_words(digest: &Digest) -> String {
     let mut text = String::new();
     for (ix, run) in digest.runs.iter().enumerate() {

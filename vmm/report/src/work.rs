@@ -1,4 +1,4 @@
-//! Lines about a point's lock: what it did besides its operations, and how long the operations took.
+//! Lines about a point's lock: its activity besides operations, and the durations of operations.
 
 use locks::Family;
 
@@ -55,8 +55,8 @@ fn reader_line(work: &WorkRow) -> String {
     format!("the last vCPU looked {} times a second", si(work.looks))
 }
 
-/// The line of a workload that measures switches. Each time is the lower bound of its histogram bucket, up to 6 % less
-/// than the time measured.
+/// The line of a workload that measures switches. Each time is the lower bound of its histogram bucket, up to
+/// 6 % below the measured time.
 fn switch_line(times: &Times) -> String {
     let Percentiles { p50, p99, max, .. } = times.percentiles;
     let all = || times.timings.pairs().iter().filter(|(_, count)| *count > 0);

@@ -1,10 +1,10 @@
-//! The core: which vCPU runs on which slot. A policy decides; the rules that no policy may break
-//! are enforced here.
+//! The core decides which vCPU runs on which slot. A policy makes the choices; the core enforces the rules
+//! that no policy may break.
 //!
-//! More than 400 lines, because all state transitions are in one file: each keeps the invariants of
-//! the same four fields (a slot and its vCPU, the state, the number of waiting vCPUs), which are
-//! private to it, and its contract is read beside it. What does not change the state is elsewhere:
-//! the table, the accounting, the log and the policies.
+//! All state transitions are in this file, which is why it exceeds 400 lines: each of them maintains the
+//! invariants of the same four private fields (a slot and its vCPU, the state, the number of waiting vCPUs),
+//! and can be checked against its contract here. The table, the accounting, the log and the policies do not
+//! change the state and are in other files.
 
 use super::{
     accounting::{Accounting, Preemption},
@@ -17,50 +17,49 @@ use base::units::{Nanos, SlotId};
 
 pub use super::table::{Member, State};
 
-/// The scheduler as a state machine: events and the time in, actions out.
+/// The scheduler as a state machine: it takes events and the time, and returns actions.
 ///
-/// It does no I/O, keeps no clock and starts no thread. The caller (the driver in `vmm/machine/src/driver`,
-/// a simulation or a test) supplies all three and keeps this contract:
+/// It does no I/O, keeps no clock and starts no thread. The caller (the driver in `vmm/machine/src/driver`, a
+/// simulation or a test) supplies all three and must keep this contract:
 ///
-/// * **Calls.** All calls on one core are serialized: the driver makes them under one mutex. Any
-///   thread may call [`Core::handle`], for its own vCPU or for another one. A vCPU's own thread
-///   reports [`Event::Started`], [`Event::Stopped`], [`Event::StoppedInHlt`], [`Event::Halted`],
-///   [`Event::HandedOver`], [`Event::Yielded`], [`Event::SpunOut`], [`Event::YieldsTo`], [`Event::Point`],
-///   [`Event::Waits`], [`Event::HoldOver`] and [`Event::Exited`], and is outside the guest when it does.
-///   [`Event::Kicked`], [`Event::KickedInHlt`], [`Event::Idle`], [`Event::Woken`] and
-///   [`Event::Sampled`] come from any thread, the kicker's for instance. Indices must be below the number of members; others panic.
-/// * **Time.** `now` is monotonic over all calls, so it has to be read under the same mutex.
-///   Nothing happens between calls: a caller that sleeps must call again at [`Core::deadline`],
-///   with [`Event::Stopped`] for a running vCPU and [`Event::HoldOver`] for a held one.
-/// * **Order.** A vCPU's first own event is [`Event::Started`], its last [`Event::Exited`]; after
-///   that it stays [`State::Gone`] and every event of it is ignored. Events of different vCPUs may
-///   come in any order: a kick may precede the halt it is meant for, and an observation may be out
-///   of date.
-/// * **Input.** Events and the time are all that a core reads: a recorded history of calls, made
-///   again on a new core, gives the same actions, log and accounting.
-/// * **Ignored.** An event that does not fit the state is stale, not an error. [`Event::Started`]
-///   counts only in [`State::New`]; [`Event::Idle`], [`Event::Waits`], [`Event::Sampled`] and the own events from
-///   [`Event::Stopped`] to [`Event::Point`] only in [`State::Running`]; [`Event::Woken`] and [`Event::KickedInHlt`] only
-///   in [`State::Idle`]; [`Event::HoldOver`] only in [`State::Held`] and not before its time.
-///   [`Event::Kicked`] makes a halted or idle vCPU ready; in any other state but [`State::Gone`] it
-///   is kept and cancels the next halt (one kick, however many come). [`Event::HandedOver`]
+/// * **Calls.** All calls on a core are serialized; the driver makes them under one mutex. Any thread may
+///   call [`Core::handle`], for its own vCPU or for another. A vCPU's own thread reports [`Event::Started`],
+///   [`Event::Stopped`], [`Event::StoppedInHlt`], [`Event::Halted`], [`Event::HandedOver`],
+///   [`Event::Yielded`], [`Event::SpunOut`], [`Event::YieldsTo`], [`Event::Point`], [`Event::Waits`],
+///   [`Event::HoldOver`] and [`Event::Exited`], and is outside the guest when it does. [`Event::Kicked`],
+///   [`Event::KickedInHlt`], [`Event::Idle`], [`Event::Woken`] and [`Event::Sampled`] may come from any
+///   thread, such as the kicker's. Indices must be below the number of members; other indices panic.
+/// * **Time.** `now` is monotonic over all calls and must therefore be read under the same mutex. Nothing
+///   happens between calls: a caller that sleeps must call again at [`Core::deadline`], with
+///   [`Event::Stopped`] for a running vCPU and [`Event::HoldOver`] for a held one.
+/// * **Order.** The first event reported by a vCPU's own thread is [`Event::Started`], the last is
+///   [`Event::Exited`]. After it the vCPU stays [`State::Gone`] and all its events are ignored. Events of
+///   different vCPUs may arrive in any order: a kick may precede the halt it is meant for, and an observation
+///   may be out of date.
+/// * **Input.** A core reads only events and the time. A recorded history of calls, repeated on a new core,
+///   yields the same actions, log and accounting.
+/// * **Ignored events.** An event that does not match the state is stale, not an error. [`Event::Started`] is
+///   accepted only in [`State::New`]; [`Event::Idle`], [`Event::Waits`], [`Event::Sampled`] and the thread's
+///   own events from [`Event::Stopped`] to [`Event::Point`] only in [`State::Running`]; [`Event::Woken`] and
+///   [`Event::KickedInHlt`] only in [`State::Idle`]; [`Event::HoldOver`] only in [`State::Held`] and not
+///   before its time. [`Event::Kicked`] makes a halted or idle vCPU ready. In any other state except
+///   [`State::Gone`] it is kept and cancels the next halt; several kicks count as one. [`Event::HandedOver`]
 ///   delivers its kick even if the vCPU has lost its slot and its halt is ignored.
-/// * **Actions.** They are valid until the next call and have to be carried out in order. The core
-///   takes them as done: a granted vCPU counts as running from `now`. Everything that lets a thread
-///   into its guest or keeps it out (the grant, the deadline, a request to yield) must be in force
-///   before the mutex is released, or a later decision could overtake it. Waking or signalling
-///   threads comes after that, since a woken thread may preempt its waker on the same CPU and want
-///   the mutex. [`Action::Sample`] is answered by [`Event::Sampled`] at the same `now`, before any
-///   other event; only the accounting uses it. A thread whose own event has cost its vCPU the slot must not enter the guest before
-///   the next grant.
-/// * **KVM's HLT.** A vCPU that halts inside KVM keeps its slot until the caller reports
-///   [`Event::Idle`], which it does only if [`Core::is_wanted`] and not
-///   [`Core::keeps_slot_in_hlt`]. [`Event::Idle`] and [`Event::StoppedInHlt`] may take the slot
-///   while the thread stays in `KVM_RUN`; the caller has to notice when it wakes, report
-///   [`Event::Woken`] and get it out of the guest unless it is granted a slot.
+/// * **Actions.** Actions are valid until the next call and must be carried out in order. The core treats
+///   them as done: a granted vCPU counts as running from `now`. Anything that lets a thread into its guest or
+///   keeps it out (the grant, the deadline, a request to yield) must be in force before the mutex is
+///   released, or a later decision could overtake it. Threads must be woken or signalled after that, because
+///   a woken thread may preempt its waker on the same CPU and contend for the mutex. [`Action::Sample`] must
+///   be answered by [`Event::Sampled`] at the same `now`, before any other event; only the accounting uses
+///   the answer. A thread whose own event made its vCPU lose the slot must not enter the guest before the
+///   next grant.
+/// * **KVM's HLT.** A vCPU that halts inside KVM keeps its slot until the caller reports [`Event::Idle`],
+///   which it does only if [`Core::is_wanted`] and not [`Core::keeps_slot_in_hlt`]. [`Event::Idle`] and
+///   [`Event::StoppedInHlt`] may take the slot while the thread stays in `KVM_RUN`. When the thread wakes,
+///   the caller must notice, report [`Event::Woken`] and get it out of the guest unless it is granted a slot.
 ///
-/// In return, a slot never has two vCPUs, a vCPU never has two slots, whatever the policy does; and
-/// no call allocates.
+/// In return, under any policy, a slot never has two vCPUs, a vCPU never has two slots, and no call
+/// allocates.
 #[derive(Debug)]
 pub struct Core {
     vcpus: Box<[Vcpu]>,
@@ -72,12 +71,12 @@ pub struct Core {
     accounting: Accounting,
     log: Log,
     actions: Vec<Action>,
-    /// The slot that was freed last: its CPU is the least likely to be in a deep idle state.
+    /// The slot freed last. Its CPU is the least likely to be in a deep idle state.
     warm: usize,
 }
 
 impl Core {
-    /// A schedule of `members` on `slots` slots. All vCPUs are [`State::New`], all slots free.
+    /// Creates a schedule of `members` on `slots` slots. All vCPUs are [`State::New`] and all slots are free.
     pub fn new(members: &[Member], slots: usize, policy: Box<dyn Policy>, log: Log) -> Self {
         let vcpu = |member: &Member| Vcpu {
             member: *member,
@@ -96,19 +95,19 @@ impl Core {
             points: 0,
             accounting: Accounting::new(members.len()),
             log,
-            // A step grants each slot, asks its vCPU, samples and recalls it at most once, and adds
-            // little else.
+            // A step grants each slot, asks its vCPU, samples it and recalls it at most once; there are few
+            // other actions.
             actions: Vec::with_capacity(4 * slots + 4),
             warm: 0,
         }
     }
 
-    /// The state of `vcpu`.
+    /// Returns the state of `vcpu`.
     pub fn state(&self, vcpu: VcpuIndex) -> State {
         self.vcpus[vcpu.ix()].state
     }
 
-    /// End of the turn of a running vCPU, or of the hold of a held one. None in other states.
+    /// Returns the end of a running vCPU's time on its slot or of a held vCPU's hold. None in other states.
     pub fn deadline(&self, vcpu: VcpuIndex) -> Option<Nanos> {
         let record = &self.vcpus[vcpu.ix()];
         match record.state {
@@ -118,52 +117,52 @@ impl Core {
         }
     }
 
-    /// When the slice of a running vCPU ends, as its guest may be told. None in other states.
+    /// Returns when the slice of a running vCPU ends, for publication to its guest. None in other states.
     pub fn slice_end(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos> {
         let view = View { now, vcpus: &self.vcpus, slots: &self.slots };
         self.runs(vcpu).then(|| self.policy.slice_end(vcpu, &view))
     }
 
-    /// The earliest deadline of all vCPUs: [`Core::handle`] has to be called by then.
+    /// Returns the earliest deadline of all vCPUs. [`Core::handle`] must be called by then.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let all = (0..self.vcpus.len()).map(|ix| VcpuIndex(ix as u32));
         all.filter_map(|vcpu| self.deadline(vcpu)).min()
     }
 
-    /// Which vCPU has each slot.
+    /// Returns the vCPU on each slot.
     pub fn slots(&self) -> &[Option<VcpuIndex>] {
         &self.slots
     }
 
-    /// The policy that decides.
+    /// Returns the policy in use.
     pub fn policy(&self) -> &dyn Policy {
         self.policy.as_ref()
     }
 
-    /// What preemptions have cost so far. An [`Event::Sampled`] of each running vCPU brings it up to
+    /// Returns the cost of preemptions so far. An [`Event::Sampled`] of each running vCPU brings it up to
     /// date.
     pub fn accounting(&self) -> &Accounting {
         &self.accounting
     }
 
-    /// Is any vCPU waiting for a slot?
+    /// Whether any vCPU waits for a slot.
     pub fn is_wanted(&self) -> bool {
         self.waiting > 0
     }
 
-    /// Does a vCPU in KVM's HLT keep its slot although another vCPU wants it? To be asked before
+    /// Whether a vCPU in KVM's HLT keeps its slot although another vCPU wants it. To be checked before
     /// [`Event::Idle`], which takes the slot away.
     pub fn keeps_slot_in_hlt(&self, vcpu: VcpuIndex, look: &Observation, now: Nanos) -> bool {
         let view = View { now, vcpus: &self.vcpus, slots: &self.slots };
         self.runs(vcpu) && self.policy.keeps_slot_in_hlt(vcpu, look, &view)
     }
 
-    /// The decisions so far.
+    /// Returns the decisions so far.
     pub fn log(&self) -> &Log {
         &self.log
     }
 
-    /// Takes an event of `vcpu` at `now` and returns what is to be done. The contract is at
+    /// Handles an event of `vcpu` at `now` and returns the required actions. The contract is described at
     /// [`Core`].
     pub fn handle(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos) -> &[Action] {
         self.actions.clear();
@@ -285,7 +284,7 @@ impl Core {
         }
     }
 
-    /// A running vCPU has kicked another one.
+    /// Asks the policy whether a running vCPU makes way after its kick of another vCPU.
     fn make_way(&mut self, kicker: Kicker, now: Nanos) {
         let by = kicker.vcpu;
         let activity = kicker.activity.after_kick();
@@ -309,8 +308,8 @@ impl Core {
         self.vcpus[vcpu.ix()].state = State::Halted;
     }
 
-    /// The turn may end, but this is not a preemption: the vCPU waits without needing a CPU. If the
-    /// policy wants the slot for another vCPU, this one becomes idle.
+    /// Handles a stop in KVM's HLT. A loss of the slot is then no preemption, since the vCPU waits without
+    /// needing a CPU: it becomes idle if the policy wants the slot for another vCPU.
     fn stop_in_hlt(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
         match self.ask(now, |policy, view| policy.stopped_in_hlt(vcpu, &look, view)) {
             Verdict::Preempt(_) | Verdict::Hold(_) => self.idle(vcpu, look, now),
@@ -339,7 +338,7 @@ impl Core {
         self.vcpus[vcpu.ix()].state = State::Gone;
     }
 
-    /// Records what a running vCPU is doing at `now`.
+    /// Records the state of a running vCPU at `now`.
     fn saw(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
         self.vcpus[vcpu.ix()].look = look;
         self.account_spinning(vcpu, &look.activity, now);
@@ -385,7 +384,7 @@ impl Core {
         self.end_turn(vcpu, end, now);
     }
 
-    /// Ends the turn and frees the slot. The caller sets the new state.
+    /// Ends the time slice and frees the slot. The caller sets the new state.
     fn end_turn(&mut self, vcpu: VcpuIndex, end: TurnEnd, now: Nanos) {
         let record = &mut self.vcpus[vcpu.ix()];
         let ran = now.since(record.since);
@@ -429,8 +428,8 @@ impl Core {
                 continue;
             };
             let vcpu = pick.vcpu;
-            // Picking a vCPU that is not ready is a bug in the policy. It must not put one vCPU on
-            // two slots: the slot stays idle instead.
+            // A policy that picks a vCPU that is not ready has a bug. The slot stays idle then, as the vCPU
+            // could otherwise get two slots.
             debug_assert_eq!(self.state(vcpu), State::Ready, "{:?} picked {vcpu:?}", self.policy);
             if self.state(vcpu) == State::Ready {
                 has_unblocked |= self.accounting.blocks(vcpu);
@@ -438,7 +437,7 @@ impl Core {
             }
         }
         if has_unblocked {
-            // Those that spun for its lock have done so for nothing until now.
+            // vCPUs that spun for its lock have wasted their time until now.
             let all = self.slots.iter().flatten();
             let ran = all.filter(|vcpu| self.vcpus[vcpu.ix()].since < now);
             self.actions.extend(ran.map(|vcpu| Action::Sample(*vcpu)));
@@ -460,7 +459,6 @@ impl Core {
         }
     }
 
-    /// Accounts what a running vCPU was doing with locks until `now`.
     fn account_spinning(&mut self, vcpu: VcpuIndex, activity: &LockActivity, now: Nanos) {
         let &Vcpu { member, since: began, .. } = &self.vcpus[vcpu.ix()];
         if let LockActivity::Waiting { since, halted: false, .. } = *activity

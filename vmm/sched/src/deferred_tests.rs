@@ -1,5 +1,5 @@
-//! A lock holder keeps its slot until its grace has run out, whatever led to the end of its turn;
-//! likewise under `kick-boost` when it kicks.
+//! A lock holder keeps its slot until its grace has run out, for any cause of the end of its
+//! slice. The same holds under `kick-boost` when it kicks.
 
 use super::{
     core::State,
@@ -10,7 +10,7 @@ use base::units::{Nanos, SlotId};
 
 const ONE: VcpuIndex = VcpuIndex(1);
 
-/// A vCPU alone on the slot of a schedule: the other one halts.
+/// Returns a schedule whose slot is used by vCPU 1 alone: vCPU 0 halts.
 fn alone(policy: &str) -> Core {
     let mut core = core_of(policy, &[0, 0], 1);
     tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 100);
@@ -18,12 +18,12 @@ fn alone(policy: &str) -> Core {
     core
 }
 
-/// vCPU 1 kicks vCPU 0 during this lock activity.
+/// vCPU 1 kicks vCPU 0 while it has this lock activity.
 fn kick_from(core: &mut Core, activity: LockActivity, now: u64) -> Vec<Action> {
     tell(core, 0, Event::Kicked(Some(Kicker { vcpu: ONE, activity })), now)
 }
 
-/// vCPU 1 is stopped in a lock at the ends of several slices, with no vCPU waiting for its slot.
+/// Stops vCPU 1 in a lock at the ends of several slices, with no vCPU waiting for its slot.
 fn prolong(core: &mut Core) {
     for now in [1_100, 2_100, 3_100] {
         let until = Some(Nanos(now + 1_000));
@@ -32,14 +32,14 @@ fn prolong(core: &mut Core) {
     }
 }
 
-/// (Forced preemptions, LHP) so far.
+/// Returns the number of forced preemptions and of LHPs.
 fn hits(core: &Core) -> (u64, u64) {
     (core.accounting().totals().forced, core.accounting().totals().lhp)
 }
 
 #[test]
 fn the_grace_of_a_prolonged_turn_counts_from_when_it_is_asked() {
-    // With a grace shorter than the turn has lasted, and with a longer one.
+    // With a grace shorter than the time it has had its slot, and with a longer grace.
     for (policy, grace) in [("deferred:ask,300ns", 300), ("deferred", 4_000)] {
         let mut core = alone(policy);
         prolong(&mut core);
@@ -53,7 +53,7 @@ fn the_grace_of_a_prolonged_turn_counts_from_when_it_is_asked() {
     }
 }
 
-/// A waiter spins for others: unless a grace is given, it has a slice, and a holder four.
+/// A waiter spins for others. By default its grace is one slice, and a holder's is four.
 #[test]
 fn a_waiter_has_a_grace_of_a_slice() {
     for (policy, grace) in
@@ -85,7 +85,7 @@ fn a_prolonged_turn_that_is_looked_at_has_its_grace_too() {
     let mut core = alone("deferred:look,250us");
     prolong(&mut core);
     tell(&mut core, 0, Event::Kicked(None), 3_500);
-    // A twentieth of a slice is shorter than the minimum pause between two looks.
+    // A twentieth of a slice is shorter than the minimum time between two polls.
     for (now, until) in [(4_100, 104_100), (104_100, 204_100), (204_100, 254_100)] {
         assert_eq!(tell(&mut core, 1, Event::Stopped(holding()), now), []);
         assert_eq!(core.deadline(ONE), Some(Nanos(until)));
@@ -98,7 +98,7 @@ fn a_prolonged_turn_that_is_looked_at_has_its_grace_too() {
 #[test]
 fn the_grace_begins_anew_when_the_slot_was_not_wanted_in_between() {
     let mut core = core_of("deferred:ask,300ns", &[0; 3], 2);
-    // 2 waits for a slot: 0 is asked. Then 1 leaves, and 2 gets its slot.
+    // vCPU 2 waits for a slot, and vCPU 0 is asked. Then vCPU 1 leaves, and vCPU 2 gets its slot.
     tell(&mut core, 0, Event::Stopped(holding()), 1_001);
     tell(&mut core, 1, Event::Halted(waiting(4, 1, 0)), 1_100);
     assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), 1_301), [], "not wanted any more");
@@ -139,7 +139,7 @@ fn kick_boost_takes_no_slot_from_a_kicker_that_holds_a_lock() {
     assert_eq!(hits(&core), (0, 0));
 }
 
-/// Also while its line still announces the kick: the waiter has had it.
+/// Also while its line still announces the kick, since the waiter has received it.
 #[test]
 fn a_kicker_that_holds_nothing_makes_way() {
     for activity in [LockActivity::Free, LockActivity::Kicking { lock: LockId(9), ticket: 2 }] {

@@ -1,13 +1,13 @@
-//! What carries out a schedule.
+//! Drivers, which carry out a schedule.
 
 use base::names;
 
 use super::{PolicySpec, policy::InKernel};
 
-/// What carries out a schedule.
+/// Kind of driver.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DriverKind {
-    /// This program, in user space: all policies, records and replays.
+    /// This program, in user space. Supports all policies, recordings and replays.
     #[default]
     User,
     /// A BPF scheduler in the host's kernel (`sched_ext`, Linux 7.x).
@@ -20,14 +20,14 @@ names!(
 );
 
 impl DriverKind {
-    /// Is this the default driver? Stores omit it, and points under the policy `host` have it, although it does not
-    /// schedule them.
+    /// Whether this is the default driver. Stores omit it. Points with the policy `host` have it although it
+    /// does not schedule them.
     pub fn is_user(&self) -> bool {
         *self == Self::User
     }
 
-    /// Why the driver cannot carry out this policy; None: it can. `host`, which needs no driver, goes with
-    /// [`Self::User`] only.
+    /// Returns why the driver does not support this policy, or None if it does. `host`, which needs no
+    /// driver, is accepted for [`Self::User`] only.
     pub fn obstacle(self, policy: &PolicySpec) -> Option<String> {
         let has = self == Self::User || policy.turn_rule().is_some();
         (!has).then(|| format!("it has the policies {}, not {policy}", InKernel::usages()))

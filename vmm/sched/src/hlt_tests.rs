@@ -1,5 +1,5 @@
-//! vCPUs that wait for a lock in KVM's own HLT: a policy sees them halt and be kicked like those
-//! that halt in the VMM.
+//! vCPUs that wait for a lock in KVM's own HLT. To a policy, their halts and kicks look like those
+//! of vCPUs that halt in the VMM.
 
 use super::{
     core::State,
@@ -17,8 +17,8 @@ fn last_end(core: &Core) -> TurnEnd {
     core.log().turns().iter().rev().find(|turn| turn.end != TurnEnd::Open).unwrap().end
 }
 
-/// vCPU 0 is in HLT, with this observation and without a slot; vCPU 1 has the only slot, 2 waits
-/// for it.
+/// Returns a schedule with vCPU 0 in HLT, with this observation and without a slot. vCPU 1 has the
+/// only slot, and vCPU 2 waits for it.
 fn asleep(policy: &str, look: Observation) -> Core {
     let mut core = core_of(policy, &[0; 3], 1);
     tell(&mut core, 0, Event::Idle(look), 100);
@@ -30,7 +30,7 @@ fn kick_by_1(core: &mut Core, activity: LockActivity) -> Vec<Action> {
     tell(core, 0, Event::KickedInHlt(Some(Kicker { vcpu: VcpuIndex(1), activity })), 130)
 }
 
-/// vCPU 0 is found in HLT at `at`, with this observation. It loses its slot, which is no preemption.
+/// vCPU 0 is found in HLT with `look` at `at`, and loses its slot without a preemption.
 fn loses_its_slot(core: &mut Core, look: Observation, at: u64) {
     let next = tell(core, 0, Event::StoppedInHlt(look), at);
     assert_eq!(next, [Action::Grant(VcpuIndex(1), SlotId(0))], "{look:?}");
@@ -40,8 +40,8 @@ fn loses_its_slot(core: &mut Core, look: Observation, at: u64) {
     assert_eq!(counts, (0, 0, 0, 0), "{look:?}");
 }
 
-/// For instance for a reader of the guest's output, with a lock held: nothing is preempted, and the
-/// others run.
+/// For instance, it waits for a reader of the guest's output with a lock held. It is not preempted,
+/// and the other vCPU runs.
 #[test]
 fn whose_thread_waits_for_something_else_needs_no_slot() {
     for policy in ["rr", "fair", "kick-boost", "random", "deferred", "gang", "directed-yield"] {
@@ -71,8 +71,8 @@ fn a_vcpu_in_hlt_at_the_end_of_its_turn_is_not_preempted() {
     }
 }
 
-/// As one that spins does: a kick comes as soon as those before it, which have slots, are done. If
-/// it lost its slot, the kicker would have to make way for it a moment later.
+/// Like a spinning waiter: the kick comes as soon as the vCPUs ahead of it, which have slots, are
+/// done. If it lost its slot, the kicker would have to make way for it a moment later.
 #[test]
 fn under_deferred_a_waiter_in_hlt_has_its_grace() {
     for (policy, goes_on) in
@@ -132,7 +132,7 @@ fn a_waiter_that_kvm_kicked_by_itself_is_known_by_its_ticket() {
         ("deferred", in_hlt(0), 0),
         ("deferred", in_hlt(1), 2),
         ("deferred", free(), 2),
-        // The vCPU took the lock before it was called out.
+        // The vCPU took the lock before it was interrupted.
         ("deferred", holding(), 0),
     ] {
         let mut core = asleep(policy, in_hlt(1));
@@ -144,7 +144,7 @@ fn a_waiter_that_kvm_kicked_by_itself_is_known_by_its_ticket() {
 
 #[test]
 fn a_policy_hears_of_a_halt_in_hlt() {
-    // 1 holds the lock and waits for the slot behind 2.
+    // vCPU 1 holds the lock and waits for the slot behind vCPU 2.
     let mut core = core_of("directed-yield", &[0; 3], 1);
     tell(&mut core, 0, Event::Stopped(free()), 1_001);
     tell(&mut core, 1, Event::Stopped(holding()), 2_001);

@@ -1,4 +1,4 @@
-//! The log of decisions: which vCPU got which slot when, for how long, and why the turn ended.
+//! The log of decisions: which vCPU got which slot when and for how long, and why it lost the slot.
 
 use hypercalls::telemetry::Point;
 use serde::Serialize;
@@ -6,36 +6,36 @@ use serde::Serialize;
 use super::event::{LockActivity, VcpuIndex};
 use base::units::{Nanos, SlotId};
 
-/// Maximum number of turns kept of a run: hours of slices, minutes of handoffs. 128 MiB, of which
-/// the kernel commits only what is used.
+/// Maximum number of time slices kept for a run: hours of full slices, minutes of handoffs. Takes 128 MiB,
+/// committed by the kernel only as it is used.
 pub(super) const ROOM: usize = 4 << 20;
 
-/// How a turn ended.
+/// Reason for the end of a time slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum TurnEnd {
-    /// The turn had not ended when the recording did.
+    /// The time slice had not ended when the recording did.
     Open = 0,
-    /// The slice was over.
+    /// The slice expired.
     Slice = 1,
-    /// The slice and a grace were over.
+    /// The slice and a grace expired.
     Grace = 2,
     /// The vCPU yielded.
     Yield = 3,
     /// The vCPU spun too long.
     Spun = 4,
-    /// The vCPU was held off on purpose.
+    /// The vCPU was held off by an injected preemption.
     Injected = 5,
     /// The vCPU halted in the VMM.
     Halted = 6,
     /// The vCPU was in KVM's HLT.
     Idle = 7,
-    /// The vCPU's thread left for good.
+    /// The vCPU's thread exited.
     Exited = 8,
-    /// The vCPU made way for the one it had just kicked.
+    /// The vCPU made way for a vCPU it had just kicked.
     MadeWay = 9,
-    /// The host's kernel ran another vCPU in its place and asked no schedule (`--driver bpf`, while threads enrol).
+    /// The host's kernel ran another vCPU without asking the schedule (`--driver bpf`, while threads enrol).
     Unasked = 10,
 }
 
@@ -54,33 +54,33 @@ impl TurnEnd {
         TurnEnd::Unasked,
     ];
 
-    /// Did the vCPU itself end it?
+    /// Whether the vCPU gave up the slot itself.
     pub const fn is_voluntary(self) -> bool {
         matches!(self, TurnEnd::Halted | TurnEnd::Idle | TurnEnd::Exited)
     }
 }
 
-/// One vCPU's turn on one slot.
+/// A vCPU's time slice on a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn {
-    /// When it began, since [`Log::start`].
+    /// Start, relative to [`Log::start`].
     pub at: Nanos,
-    /// How long it lasted.
+    /// Duration.
     pub ran: Nanos,
-    /// The vCPU whose turn it was.
+    /// The vCPU that ran.
     pub vcpu: VcpuIndex,
-    /// The slot that the vCPU had.
+    /// The slot it ran on.
     pub slot: SlotId,
-    /// Why it ended.
+    /// Reason for its end.
     pub end: TurnEnd,
-    /// The named point at which the guest was when it ended, if it reported one.
+    /// Named point reported by the guest at the end, if any.
     pub point: Option<Point>,
-    /// The vCPU is known to have held and awaited no lock when it ended, by a policy that waits for that
+    /// The vCPU is known to have held and awaited no lock at the end, under a policy that waits for that
     /// ([`Policy::ends_out_of_locks`](super::policy::Policy::ends_out_of_locks)).
     pub free: bool,
 }
 
-/// The turns of a schedule, in the order in which they began.
+/// The time slices of a schedule in the order of their starts.
 #[derive(Debug)]
 pub struct Log {
     turns: Vec<Turn>,
@@ -88,17 +88,17 @@ pub struct Log {
     start: Nanos,
 }
 
-/// A turn in a [`Log`]; `None` if there was no room for it.
+/// Index of a time slice in a [`Log`]; `None` if there was no room for it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TurnIndex(Option<usize>);
 
 impl Log {
-    /// An empty log with room for a recording.
+    /// Creates an empty log with room for a recording.
     pub fn new() -> Self {
         Self { turns: Vec::with_capacity(ROOM), lost: 0, start: Nanos::ZERO }
     }
 
-    /// An empty log that keeps no turns, for runs that are not recorded.
+    /// Creates an empty log that keeps no time slices, for runs that are not recorded.
     pub fn brief() -> Self {
         Self { turns: Vec::new(), lost: 0, start: Nanos::ZERO }
     }
@@ -116,7 +116,7 @@ impl Log {
         TurnIndex(Some(self.turns.len() - 1))
     }
 
-    /// The turn is about to end, at this point.
+    /// Records the named point of a time slice that is about to end.
     pub(super) fn at_point(&mut self, entry: TurnIndex, point: Point) {
         if let Some(turn) = entry.0.and_then(|ix| self.turns.get_mut(ix)) {
             turn.point = Some(point);
@@ -129,17 +129,17 @@ impl Log {
         }
     }
 
-    /// What the turns' times count from: the start of the first turn, by the schedule's clock.
+    /// Returns the origin of the recorded times: the start of the first time slice by the schedule's clock.
     pub fn start(&self) -> Nanos {
         self.start
     }
 
-    /// The turns kept.
+    /// Returns the recorded time slices.
     pub fn turns(&self) -> &[Turn] {
         &self.turns
     }
 
-    /// Number of turns for which there was no room.
+    /// Returns the number of time slices that did not fit.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -151,34 +151,34 @@ impl Default for Log {
     }
 }
 
-/// A VM's progress at one moment.
+/// Progress of a VM at one point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VmProgress {
-    /// When, monotonic clock.
+    /// Time of the observation, monotonic clock.
     pub at: Nanos,
     /// Index of the VM.
     pub vm: u32,
-    /// Operations that its vCPUs had done by then.
+    /// Operations its vCPUs had completed.
     pub done: u64,
 }
 
-/// What a vCPU was doing when its thread was outside the guest and was observed.
+/// Lock activity of a vCPU, observed while its thread was outside the guest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sighting {
-    /// When, monotonic clock.
+    /// Time of the observation, monotonic clock.
     pub at: Nanos,
-    /// The vCPU that had the turn.
+    /// The vCPU on the slot.
     pub vcpu: VcpuIndex,
-    /// What it had been doing. A waiter about to halt counts as spinning.
+    /// Its lock activity. A waiter about to halt counts as spinning.
     pub activity: LockActivity,
 }
 
-/// A kick that ended a halt, and its consequences. Times are of the monotonic clock.
+/// A kick that ended a halt, and its consequences. Times use the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handoff {
     /// When the schedule learned of the kick.
     pub at: Nanos,
-    /// The kicker; None: delivered late on purpose, by no vCPU's thread.
+    /// The kicker. None: a delayed kick of an injected fault, delivered by no vCPU's thread.
     pub by: Option<VcpuIndex>,
     /// The halted vCPU.
     pub to: VcpuIndex,

@@ -1,4 +1,4 @@
-//! What the preemption of a holder of several locks costs vCPUs that spin for an outer one.
+//! The cost of preempting a holder of several locks for vCPUs that spin for an outer lock.
 
 use super::{test_support::*, *};
 use base::units::Nanos;
@@ -18,14 +18,14 @@ fn spinning_for(lock: LockId) -> LockActivity {
     LockActivity::Waiting { lock, ticket: 2, distance: Some(1), since, halted: false }
 }
 
-/// vCPU 1 has its slot again at 70 us. Until then vCPU 0 is busy with `activity`.
+/// vCPU 1 gets its slot again at 70 us. Until then vCPU 0 has this activity.
 fn release(core: &mut Core, activity: LockActivity) {
     let actions = core.handle(VcpuIndex(1), Event::HoldOver, Nanos(70_000)).to_vec();
     assert!(actions.contains(&Action::Sample(VcpuIndex(0))), "{actions:?}");
     answer(core, &actions, activity, 70_000);
 }
 
-/// vCPU 1 is held off from 20 us to 70 us while holding its locks, and vCPU 0 spins for `lock`.
+/// vCPU 1 is held off from 20 us to 70 us while it holds its locks, and vCPU 0 spins for `lock`.
 fn wasted_on(lock: LockId) -> u64 {
     let mut core = core_of("lhp:100000,50us", &[0, 0], 2);
     tell(&mut core, 1, Event::Stopped(holding_three()), 20_000);
@@ -43,7 +43,7 @@ fn spinning_for_an_outer_lock_of_a_preempted_holder_is_wasted() {
     assert_eq!(wasted_on(LockId(7)), 0, "a lock that it does not hold");
 }
 
-/// A spinner that is stopped before the holder is back tells of its spinning then.
+/// A spinner that is stopped before the holder is back is accounted at its stop.
 #[test]
 fn spinning_that_a_stop_has_counted_is_not_counted_again() {
     let mut core = core_of("lhp:100000,50us", &[0, 0], 2);

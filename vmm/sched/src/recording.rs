@@ -1,11 +1,11 @@
-//! The file format of a recorded schedule.
+//! The file format of recorded schedules.
 //!
-//! All numbers are little-endian. The header has 40 bytes: `PVTSCHED`, the version (u32), the
-//! numbers of vCPUs and of slots (u32 each), the number of looks after which guests reported that
-//! they spun out (u32), the number of turns lost and the number of turns that follow (u64 each). A
-//! turn has 24 bytes: its start and its duration (u64 each, nanoseconds), its vCPU (u32), its slot
-//! (u16), a [`TurnEnd`] and a [`Point`] (u8 each; 255: none). The highest bit of the end is set if the
-//! vCPU is known to have been in no lock.
+//! All numbers are little-endian. The header has 40 bytes: `PVTSCHED`, the version (u32), the numbers of
+//! vCPUs and slots (u32 each), the number of spin iterations after which guests reported that they spun out
+//! (u32), the number of lost time slices and the number of those that follow (u64 each). A time slice has 24
+//! bytes: its start and duration (u64 each, nanoseconds), its vCPU (u32), its slot (u16), a [`TurnEnd`] and a
+//! [`Point`] (u8 each; 255: none). The highest bit of the end is set if the vCPU is known to have been in no
+//! lock.
 
 use std::{
     collections::HashMap,
@@ -25,20 +25,18 @@ use base::{
     units::{Nanos, SlotId},
 };
 
-/// First bytes of a recording.
 const MAGIC: [u8; 8] = *b"PVTSCHED";
-/// The version of the format.
 const VERSION: u32 = 3;
-/// Bytes per turn.
+/// Bytes per time slice.
 const TURN_BYTES: usize = 24;
-/// The bit of a turn's end: in no lock.
+/// The bit of an end that is set if the vCPU was in no lock.
 const FREE: u8 = 0x80;
-/// The recorded point of a turn that did not end at a [`Point`].
+/// The recorded point of a time slice that did not end at a [`Point`].
 const NO_POINT: u8 = 0xff;
 /// Maximum duration of a recording.
 const LONGEST: Nanos = Nanos(24 * 3_600 * 1_000_000_000);
 
-/// Why a file cannot be read as a recording.
+/// Reason why a file cannot be read as a recording.
 #[derive(Debug, Error)]
 pub enum RecordingError {
     /// An I/O error.
@@ -47,39 +45,39 @@ pub enum RecordingError {
     /// The file does not begin with the magic bytes.
     #[error("it is not a recording of a schedule (make one with --record)")]
     Magic,
-    /// Another version.
+    /// The version is not supported.
     #[error("it has version {0}, and this pvticket reads version {VERSION}: record it again")]
     Version(u32),
     /// The file is truncated, or contains an unknown code.
     #[error("it is damaged at turn {0}")]
     Damaged(usize),
-    /// A turn of a vCPU that does not exist.
+    /// A time slice of a vCPU that does not exist.
     #[error("it is damaged: turn {turn} is of vCPU {}, and there are {vcpus}", vcpu.0)]
     NoVcpu {
-        /// Index of the turn.
+        /// Index of the time slice.
         turn: usize,
-        /// The vCPU it names.
+        /// The vCPU in the record.
         vcpu: VcpuIndex,
-        /// Number of vCPUs by the header.
+        /// Number of vCPUs in the header.
         vcpus: u32,
     },
-    /// More turns than a run can record.
+    /// More time slices than a run can record.
     #[error("it has {0} turns, and no recording has more than {ROOM}")]
     TooLong(u64),
-    /// A turn on a slot that does not exist.
+    /// A time slice on a slot that does not exist.
     #[error("it is damaged: turn {turn} is on slot {}, and there are {slots}", slot.0)]
     NoSlot {
-        /// Index of the turn.
+        /// Index of the time slice.
         turn: usize,
-        /// The slot it names.
+        /// The slot in the record.
         slot: SlotId,
-        /// Number of slots by the header.
+        /// Number of slots in the header.
         slots: u32,
     },
-    /// A turn that begins before the preceding one, or before its vCPU or slot is free.
+    /// A time slice that begins before the preceding one, or before its vCPU or slot is free.
     #[error("it is damaged: turn {0} begins too early")]
     Early(usize),
-    /// A turn that ends later than [`LONGEST`] allows.
+    /// A time slice that ends later than [`LONGEST`] allows.
     #[error("it is damaged: turn {0} ends more than a day after the first one began")]
     Late(usize),
 }
@@ -91,16 +89,16 @@ pub struct Recording {
     pub vcpus: u32,
     /// Number of slots.
     pub slots: u32,
-    /// Looks at a lock after which its guests reported that they spun out; zero: never.
+    /// Spin iterations after which guests reported that they spun out; zero: never.
     pub spin_looks: u32,
-    /// Number of turns that were not recorded for lack of room.
+    /// Number of time slices not recorded for lack of room.
     pub lost: u64,
-    /// The turns, in the order in which they began.
+    /// The time slices in the order of their starts.
     pub turns: Vec<Turn>,
 }
 
 impl Recording {
-    /// What `core` has decided so far for `vcpus` vCPUs.
+    /// Returns the decisions of `core` so far for `vcpus` vCPUs.
     pub fn of(core: &Core, vcpus: u32) -> Self {
         Self {
             vcpus,
@@ -111,7 +109,7 @@ impl Recording {
         }
     }
 
-    /// Writes it. `InvalidInput`: a slot's number is above 65535.
+    /// Writes the recording. Fails with `InvalidInput` if a slot's number is above 65535.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&MAGIC)?;
         for word in [VERSION, self.vcpus, self.slots, self.spin_looks] {
@@ -122,7 +120,7 @@ impl Recording {
         self.turns.iter().try_for_each(|turn| out.write_all(&bytes(turn)?))
     }
 
-    /// What is missing from it, as a sentence.
+    /// Returns a sentence about the time slices missing from the recording, if any.
     pub fn shortfall(&self) -> Option<String> {
         let lost = Some(self.lost).filter(|lost| *lost > 0)?;
         Some(format!(
@@ -165,12 +163,12 @@ impl Recording {
     }
 }
 
-/// Checks that turns begin in order, overlap on no vCPU and no slot, and end within [`LONGEST`], which bounds
-/// how long a replay follows its recording.
+/// Checks that time slices start in order, overlap on no vCPU and no slot, and end within [`LONGEST`], which
+/// bounds how long a replay follows its recording.
 #[derive(Debug, Default)]
 struct TurnChecker {
     last: Nanos,
-    /// When each vCPU and each slot is free again.
+    /// Time from which each vCPU and each slot is free.
     vcpus: HashMap<u32, Nanos>,
     slots: HashMap<u32, Nanos>,
 }
@@ -239,7 +237,7 @@ fn double(input: &mut impl Read) -> Result<u64, RecordingError> {
     array(input).map(u64::from_le_bytes).map_err(short(RecordingError::Damaged(0)))
 }
 
-/// Maps an unexpected end of file to `otherwise`; other errors stay as they are.
+/// Maps an unexpected end of file to `otherwise`, and wraps other errors.
 fn short(otherwise: RecordingError) -> impl FnOnce(io::Error) -> RecordingError {
     move |error| match error.kind() {
         io::ErrorKind::UnexpectedEof => otherwise,

@@ -1,5 +1,5 @@
-//! A replay ends each turn as the recording did, by the guest's own event where that ended it, and
-//! counts the deviations.
+//! A replay ends each slice as recorded, by the guest's own event if an event ended it, and counts the
+//! deviations.
 
 use hypercalls::telemetry::Point;
 
@@ -22,7 +22,7 @@ fn core_of(policy: &str, vcpus: usize, slots: usize, turns: &[Turn]) -> Core {
     new_core(policy, &members(&vec![0; vcpus]), slots, Some(&recording))
 }
 
-/// A replay on one slot whose vCPUs have started, at time 0.
+/// A replay on one slot. Its vCPUs start at time 0.
 struct Replay(Core);
 
 impl Replay {
@@ -44,7 +44,7 @@ impl Replay {
         self.0.log().turns().iter().map(|turn| turn.end).collect()
     }
 
-    /// (Early, late, otherwise).
+    /// Returns the numbers of early, late and otherwise divergent slices.
     fn divergence(&self) -> (u64, u64, u64) {
         let Divergence { early, late, otherwise, .. } = self.0.policy().divergence().unwrap();
         (early, late, otherwise)
@@ -63,8 +63,8 @@ fn a_turn_that_was_yielded_is_asked_for_from_then_on() {
     assert_eq!((replay.0.accounting().totals().preemptions, replay.divergence()), (0, (0, 0, 0)));
 }
 
-/// Regression: a vCPU that kept its slot to the end of the recording cut it short, and the replay of what was before was called
-/// one of all.
+/// Regression: a vCPU that kept its slot to the end of the recording cut the replay short, and the replay of
+/// the part before it was reported as complete.
 #[test]
 fn turns_after_one_that_was_not_over_are_left_out_and_counted() {
     let open = |slot: u32| Turn { slot: SlotId(slot), ..turn(0, 0, slot, TurnEnd::Open) };
@@ -85,7 +85,7 @@ fn turns_after_one_that_was_not_over_are_left_out_and_counted() {
     assert_eq!(outcome(&first_is_open), (0, 21, false));
     assert_eq!(outcome(&[open(0), open(1)]), (0, 2, false), "nothing can be repeated");
     assert_eq!(outcome(&[]), (0, 0, true));
-    // As recordings usually end: a turn is not over on each slot, and hardly any began after the first of these.
+    // The usual end of a recording: each slot has an open slice, and few slices began after the first.
     let late = |turn: Turn| Turn { at: Nanos(turn.at.0 + 2_000), ..turn };
     let usual: Vec<Turn> = whole(20, 1)
         .chain([late(open(0))])

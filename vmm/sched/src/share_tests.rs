@@ -1,5 +1,5 @@
-//! What a VM gets of the slots beside one whose guest lies about its locks, and what an honest
-//! holder keeps of its grace.
+//! A VM's share of the slots next to a VM whose guest makes false claims about its locks, and the grace of an
+//! honest holder.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 
@@ -11,33 +11,33 @@ use super::{
 };
 use base::units::Nanos;
 
-/// Between two moments at which the vCPUs act.
+/// Interval between the vCPUs' actions.
 const TICK: u64 = SLICE.0 / 10;
 /// Long enough for a debt of a grace to be paid many times.
 const SLICES: u64 = 1_000;
 
-/// What a vCPU of the lying VM does when it is stopped, or at each tick.
+/// Behaviour of a vCPU of the lying VM when it is stopped, or at each tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lie {
     /// Claims to hold a lock.
     Holds,
-    /// Claims to await one.
+    /// Claims to await a lock.
     Waits,
     /// Claims to have to kick the next in line.
     Kicks,
     /// Claims nothing.
     Nothing,
-    /// Yields, whether it was asked to or not.
+    /// Yields, even if it was not asked to.
     Yields,
-    /// Gives its turn to a vCPU of its VM.
+    /// Offers the rest of its slice to a vCPU of its VM.
     Gives,
-    /// Claims to have spun for long.
+    /// Claims to have spun out.
     SpinsOut,
-    /// Halts and kicks a vCPU of its VM that halts.
+    /// Halts and kicks a halted vCPU of its VM.
     HandsOver,
-    /// Kicks a vCPU of its VM that halts, and runs on; that one halts at once.
+    /// Kicks a halted vCPU of its VM and continues to run. The kicked vCPU halts at once.
     Wakes,
-    /// Halts in KVM, and is awake at the next tick, as the holder of a lock.
+    /// Halts in KVM, and wakes at the next tick as the holder of a lock.
     Dozes,
 }
 
@@ -46,7 +46,7 @@ const LIES: [Lie; 10] = {
     [Holds, Waits, Kicks, Nothing, Yields, Gives, SpinsOut, HandsOver, Wakes, Dozes]
 };
 
-/// vCPUs of VM 0 and of VM 1, and slots.
+/// Numbers of vCPUs of VM 0 and VM 1, and of slots.
 const LOADS: [((usize, usize), usize); 9] = [
     ((1, 1), 1),
     ((2, 2), 1),
@@ -73,13 +73,13 @@ impl Lie {
     }
 }
 
-/// VM 0 lies, VM 1 computes and is in no lock.
+/// VM 0 lies. VM 1 computes and is in no lock.
 struct Contest {
     core: Core,
     vms: Vec<u32>,
     had: [u64; 2],
     now: u64,
-    /// What stops vCPUs looks so often.
+    /// Interval at which vCPUs are stopped if they are due.
     tick: u64,
 }
 
@@ -97,7 +97,7 @@ impl Contest {
         tell(&mut self.core, ix as u32, event, self.now);
     }
 
-    /// Another vCPU of the lying VM in this state.
+    /// Returns another vCPU of the lying VM in this state.
     fn sibling(&self, ix: usize, is_so: impl Fn(State) -> bool) -> Option<VcpuIndex> {
         let all = (0..self.vms.len()).filter(|other| self.vms[*other] == 0 && *other != ix);
         let mut all = all.map(|other| VcpuIndex(other as u32));
@@ -108,7 +108,7 @@ impl Contest {
         self.sibling(ix, |state| state == State::Halted)
     }
 
-    /// A vCPU of the lying VM that has a slot acts.
+    /// Lets a vCPU of the lying VM that has a slot act.
     fn act(&mut self, ix: usize, lie: Lie) {
         let has_other = self.sibling(ix, |_| true).is_some();
         let event = match lie {
@@ -158,7 +158,7 @@ impl Contest {
         }
     }
 
-    /// What VM 1 had, of what the slots gave it if each vCPU had the same.
+    /// Returns VM 1's CPU time relative to its share with equal shares for all vCPUs.
     fn share(&self, slots: usize) -> f64 {
         let honest = self.vms.iter().filter(|vm| **vm == 1).count();
         let due = (slots as u64 * (self.now - 1)) as f64 * honest as f64 / self.vms.len() as f64;
@@ -166,7 +166,7 @@ impl Contest {
     }
 }
 
-/// The share of VM 1 after [`SLICES`], while VM 0 repeats these lies, each for so many ticks.
+/// Returns the share of VM 1 after [`SLICES`], while VM 0 repeats these lies, each for the number of ticks.
 fn share_with(
     policy: &str,
     (liars, honest): (usize, usize),
@@ -179,20 +179,20 @@ fn share_with(
     contest.share(slots)
 }
 
-/// What VM 1 has beside a VM that does not lie, if that is less than its part of the slots: of three vCPUs whose turns on two
-/// slots end at the same moments, one has a slot all the time.
+/// Returns the share of VM 1 next to a VM that does not lie, 1 at most. It can be below 1: of three vCPUs
+/// whose slices on two slots end at the same times, one vCPU always has a slot.
 fn honest_share(policy: &str, vcpus: (usize, usize), slots: usize) -> f64 {
     share_with(policy, vcpus, slots, &[(Lie::Nothing, 1)]).min(1.0)
 }
 
-/// All that promise shares, with their arguments.
+/// Returns the policies that guarantee shares, with their arguments.
 fn policies() -> impl Iterator<Item = String> {
     let promised = POLICIES.iter().filter_map(|policy| policy.shares.ok());
     promised.flatten().map(|text| text.replace("SLICE", &format!("{}ns", SLICE.0)))
 }
 
-/// Regression: five slices a turn for a VM that claimed for ever to hold a lock, and a third of its share for its neighbour,
-/// under `deferred`, and two thirds under `extend`.
+/// Regression: a VM that claimed forever to hold a lock had five slices at a time under `deferred`, which
+/// left its neighbour a third of its share, and two slices under `extend`, which left it two thirds.
 #[test]
 fn a_vm_keeps_its_share_beside_one_that_lies() {
     for policy in policies() {
@@ -206,8 +206,8 @@ fn a_vm_keeps_its_share_beside_one_that_lies() {
     }
 }
 
-/// Regression: a turn and the grace of a VM in arrears take a tick of the host's timer each if they are shorter than that,
-/// so that a liar had two of three ticks.
+/// Regression: a slice and the grace of a VM in arrears take at least one tick of the host's timer each, so a
+/// liar had two of three ticks.
 #[test]
 fn a_timer_that_is_coarser_than_a_slice_takes_no_share() {
     for policy in policies() {
@@ -224,7 +224,7 @@ fn a_timer_that_is_coarser_than_a_slice_takes_no_share() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever a guest claims, and in whatever order.
+    /// Holds for any claims of a guest, in any order.
     #[test]
     fn no_order_of_lies_takes_a_vm_its_share(
         policy in select(policies().collect::<Vec<_>>()), (vcpus, slots) in select(&LOADS[..]),
@@ -235,8 +235,8 @@ proptest! {
     }
 }
 
-/// vCPU 0 has the slot beside one of another VM, and holds a lock whenever it is stopped. Ends its turn after
-/// `late` of the grace, or at the end of it, and the turn of the other one; returns the grace.
+/// vCPU 0 shares the slot with a vCPU of another VM, and holds a lock whenever it is stopped. Ends its slice
+/// after `late` of the grace, or at the end of the grace, and then the other vCPU's slice. Returns the grace.
 fn turn(core: &mut Core, now: &mut u64, late: Option<u64>) -> u64 {
     let deadline = |core: &Core, vcpu| core.deadline(VcpuIndex(vcpu)).map_or(0, |at| at.0);
     let due = deadline(core, 0);
@@ -251,8 +251,8 @@ fn turn(core: &mut Core, now: &mut u64, late: Option<u64>) -> u64 {
     grace
 }
 
-/// A holder that the host has stopped for once has all its grace. It pays that back before it has
-/// as much again.
+/// A holder that the host has stopped once has its full grace. It pays that back before it can have as much
+/// again.
 #[test]
 fn an_honest_holder_has_its_grace_when_it_needs_it() {
     let mut core = core_of("deferred", &[0, 1], 1);
@@ -266,7 +266,7 @@ fn an_honest_holder_has_its_grace_when_it_needs_it() {
     assert_eq!(turn(&mut core, &mut now, None), 4_000, "as the first time");
 }
 
-/// What is owed to a VM that sleeps fades, and beside such a VM nothing is owed at all.
+/// A debt to a VM that sleeps fades, and no debt arises next to such a VM.
 #[test]
 fn a_vm_whose_neighbour_sleeps_has_its_grace_again() {
     let mut core = core_of("deferred", &[0, 0, 1], 1);
@@ -290,7 +290,7 @@ fn a_vm_whose_neighbour_sleeps_has_its_grace_again() {
     assert!(graces[short..].iter().all(|grace| *grace == 4_000), "{graces:?}");
 }
 
-/// One vCPU each on one slot, for 400 turns: the machine with three times the weight has three times the time.
+/// One vCPU of each machine on one slot, for 400 slices: three times the weight yields three times the time.
 #[test]
 fn vms_get_what_they_weigh() {
     let policy = "fair:1,3";
@@ -302,14 +302,14 @@ fn vms_get_what_they_weigh() {
     }
     let mut had = [0; 2];
     core.log().turns().iter().for_each(|turn| had[turn.vcpu.ix()] += turn.ran.0);
-    // A slice of either is open.
+    // A slice of either vCPU is still open.
     let [light, heavy] = had;
     assert!(heavy.abs_diff(3 * light) <= 3 * SLICE.0, "{light} and {heavy} ns");
     assert!(light > 90 * SLICE.0, "{light} ns");
 }
 
-/// Regression: CPU time counted only once a turn was over. Who came back from a sleep beside a vCPU that had run alone, in one
-/// turn, was owed all of that.
+/// Regression: CPU time was counted only at the end of a time slice. A vCPU that woke up next to a vCPU that
+/// had run alone, in one time slice, was owed all of that.
 #[test]
 fn a_sleeper_is_owed_no_more_than_a_slice_however_long_the_other_one_ran() {
     let mut core = core_of("fair", &[0, 0], 1);

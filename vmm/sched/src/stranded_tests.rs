@@ -1,5 +1,5 @@
-//! `deferred` when a grace has run out: a waiter that is off its slot strands those behind it only
-//! until it has had a turn, and a vCPU that halts for a lock keeps its slot.
+//! `deferred` after a grace has run out: a waiter that is off its slot holds up those behind it only
+//! until it runs again, and a vCPU that halts for a lock keeps its slot.
 
 use super::{
     core::State,
@@ -10,8 +10,8 @@ use base::units::{Nanos, SlotId};
 
 const SLOT: SlotId = SlotId(0);
 
-/// Three vCPUs on one slot. vCPU 0 has been forced off it while waiting with ticket 2; vCPU 1,
-/// which was next in the round, has had it since 2000.
+/// Returns three vCPUs on one slot. vCPU 0 was forced off it while waiting with ticket 2. vCPU 1, the
+/// next in the round, has had it since 2000.
 fn stranded(policy: &str) -> Core {
     let mut core = core_of(policy, &[0; 3], 1);
     tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), 1_001);
@@ -24,7 +24,7 @@ fn stranded(policy: &str) -> Core {
     core
 }
 
-/// Regression: the vCPU behind it spun for a slice and a grace, and was then stranded as well.
+/// Regression: the vCPU behind it spun for a slice and a grace, and was then preempted in the lock, too.
 #[test]
 fn a_spinner_makes_way_for_a_stranded_waiter_ahead_of_it() {
     for (policy, actions) in [
@@ -35,7 +35,7 @@ fn a_spinner_makes_way_for_a_stranded_waiter_ahead_of_it() {
         let made_way = tell(&mut core, 1, Event::Stopped(waiting(4, 2, 2_010)), 2_100);
         assert_eq!(made_way, actions, "{policy}");
         assert_eq!(core.accounting().totals().forced, 1, "{policy}: no grace was waited for");
-        // Out of the lock it leaves, and the one that made way is next: it is in the queue.
+        // vCPU 0 leaves when it is out of the lock. The vCPU that made way is next in the queue.
         let next = tell(&mut core, 0, Event::Yielded, 2_150);
         assert_eq!(next.first(), Some(&Action::Grant(VcpuIndex(1), SLOT)), "{policy}");
     }
@@ -68,7 +68,7 @@ fn a_waiter_ahead_of_the_stranded_one_or_of_another_lock_goes_on() {
 #[test]
 fn the_holder_comes_before_its_waiters_and_those_by_their_tickets() {
     let mut core = core_of("deferred", &[0; 6], 2);
-    // In the round: 2, 3, 4, 5. The running vCPUs are forced off, in the wrong order.
+    // The round is 2, 3, 4, 5. The running vCPUs are forced off, in the wrong order.
     for (vcpu, look) in [(0, waiting(6, 3, 0)), (1, waiting(4, 2, 0))] {
         tell(&mut core, vcpu, Event::Stopped(look), 1_001);
         tell(&mut core, vcpu, Event::Stopped(look), 2_001);
@@ -83,7 +83,7 @@ fn the_holder_comes_before_its_waiters_and_those_by_their_tickets() {
     assert_eq!(core.state(VcpuIndex(0)), State::Running(SlotId(0)), "before the one behind it");
 }
 
-/// A guest that always claims to hold a lock gains one turn per round, each with its grace.
+/// A guest that always claims to hold a lock gains one slice per round, each with its grace.
 #[test]
 fn a_vcpu_forced_off_again_takes_its_turn_in_the_round() {
     let mut core = stranded("deferred:ask,1us");
@@ -93,12 +93,12 @@ fn a_vcpu_forced_off_again_takes_its_turn_in_the_round() {
     }
     assert_eq!(core.accounting().totals().forced, 2);
     assert_eq!(core.state(VcpuIndex(2)), State::Running(SLOT));
-    // In the round it is behind vCPU 1, which came before it.
+    // In the round it is behind vCPU 1, which queued before it.
     tell(&mut core, 2, Event::Stopped(free()), 5_100);
     assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT));
 }
 
-/// vCPU 0 holds up the line and is spent; vCPU 2, behind it, is stranded; vCPU 1 has the slot.
+/// vCPU 0 holds up the line and is spent. vCPU 2, behind it, is preempted in the lock. vCPU 1 runs.
 fn spent() -> Core {
     let mut core = stranded("deferred");
     tell(&mut core, 1, Event::Stopped(free()), 2_100);
@@ -110,8 +110,8 @@ fn spent() -> Core {
     core
 }
 
-/// Regression: whoever was behind a spent vCPU had its turn first, spun for a slice and a grace, and
-/// was spent, too; the line never moved again.
+/// Regression: a waiter behind a spent vCPU ran before it, spun for a slice and a grace, and was spent,
+/// too. The line never moved again.
 #[test]
 fn a_waiter_for_a_spent_vcpu_makes_way_and_stays_behind_it() {
     let mut core = spent();
@@ -147,7 +147,7 @@ fn a_waiter_whose_place_is_unknown_makes_way_at_a_look() {
 
 #[test]
 fn a_stranded_vcpu_ends_no_turn_of_another_vm_early() {
-    // Within a grace of less than a slice its VM owes no more than a slice, so that the vCPU is stranded.
+    // With a grace below a slice, the VM owes at most a slice, so its vCPU may go ahead of the round.
     let mut core = core_of("deferred:ask,300ns", &[0, 1], 1);
     for now in [1_001, 1_301] {
         tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), now);
@@ -158,7 +158,7 @@ fn a_stranded_vcpu_ends_no_turn_of_another_vm_early() {
     assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT), "nor at a look");
 }
 
-/// The vCPU it waits for has a slot, too, and another one on this slot would queue behind it.
+/// The vCPU it waits for has a slot, too, and another vCPU on this slot would queue behind it.
 #[test]
 fn a_waiter_in_hlt_keeps_its_slot() {
     let core = core_of("deferred", &[0; 2], 1);

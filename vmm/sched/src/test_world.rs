@@ -1,5 +1,5 @@
-//! A schedule under a random history, such as the threads around it would produce; every rule of
-//! the core is checked at each step.
+//! A schedule under a random history such as real threads could produce. Every rule of the core
+//! is checked at each step.
 
 #![allow(clippy::unwrap_used, reason = "only tests use it")]
 
@@ -11,10 +11,10 @@ use proptest::prelude::*;
 use super::{core::State, log::Log, policy::Setup, recording::Recording, *};
 use base::units::{Nanos, SlotId};
 
-/// The slice of the schedules here.
+/// The slice of these schedules.
 pub const SLICE: Nanos = Nanos(1_000);
 
-/// Something that may happen next; whether it is possible is checked when it is taken.
+/// A possible next step. Whether it is possible is checked when it is taken.
 #[derive(Debug, Clone, Copy)]
 pub enum WorldStep {
     /// The earliest deadline passes, and its vCPU leaves the guest with this activity.
@@ -23,17 +23,17 @@ pub enum WorldStep {
     Spurious(usize),
     /// A running vCPU's latch is parked; its `Halted` may come later.
     Park(usize),
-    /// The delayed `Halted` event of a vCPU that parked.
+    /// The delayed `Halted` event of a parked vCPU.
     Halted(usize),
-    /// The second kicks the first, which is parked.
+    /// The second vCPU kicks the first, which is parked.
     Kick(usize, usize),
-    /// The first halts and kicks the second.
+    /// The first vCPU halts and kicks the second.
     HandOver(usize, usize),
     /// A vCPU gives up its slot.
     Yield(usize),
-    /// A vCPU has spun, with this activity.
+    /// A vCPU has spun out, with this activity.
     Spin(usize, usize),
-    /// The first gives its turn to the second.
+    /// The first vCPU offers the rest of its slice to the second.
     YieldTo(usize, usize),
     /// A vCPU is at a point of the lock protocol.
     Point(usize),
@@ -43,13 +43,13 @@ pub enum WorldStep {
     Wait(usize),
     /// A vCPU in KVM's HLT is stopped.
     StopInHlt(usize),
-    /// The second kicks the first, which may be in KVM's HLT.
+    /// The second vCPU kicks the first, which may be in KVM's HLT.
     KickInHlt(usize, usize),
-    /// A vCPU leaves KVM's HLT, or the wait of its thread is over.
+    /// A vCPU leaves KVM's HLT, or its thread has finished waiting.
     Woken(usize),
-    /// A vCPU leaves for good.
+    /// The thread of a vCPU exits.
     Exit(usize),
-    /// Nanoseconds pass.
+    /// Time passes, in nanoseconds.
     Pass(u64),
 }
 
@@ -95,24 +95,24 @@ fn look(which: usize) -> Observation {
     Observation { mode: Mode::Unknown, activity: LOOKS[which % LOOKS.len()] }
 }
 
-/// A schedule, and what the threads around it would know.
+/// A schedule with the knowledge of the threads around it.
 pub struct World {
     /// The schedule.
     pub core: Core,
-    /// The time.
+    /// The current time.
     pub now: Nanos,
     parked: Vec<bool>,
-    /// A kick was taken from the latch; the wakeup is still owed.
+    /// By vCPU: a kick was taken from the latch, and the wakeup is still owed.
     owed: Vec<bool>,
     conserving: bool,
     replays: bool,
     points: RefCell<u32>,
-    /// Everything that the core was told, and what it answered.
+    /// All events of the core with their actions.
     pub history: Vec<(VcpuIndex, Event, Nanos, Vec<Action>)>,
 }
 
-/// A core whose vCPUs belong to three machines with different shares, and whether its policy
-/// promises to leave no slot idle.
+/// Creates a core whose vCPUs belong to three machines with different shares. Also returns
+/// whether its policy guarantees that no slot is left idle.
 pub fn make_core(
     policy: &str,
     vcpus: usize,
@@ -129,7 +129,7 @@ pub fn make_core(
 }
 
 impl World {
-    /// A schedule whose vCPUs have started.
+    /// Creates a schedule whose vCPUs have started.
     pub fn new(policy: &str, vcpus: usize, slots: usize, recording: Option<&Recording>) -> Self {
         let (core, conserving) = make_core(policy, vcpus, slots, recording);
         let (parked, owed) = (vec![false; vcpus], vec![false; vcpus]);
@@ -147,7 +147,7 @@ impl World {
         actions
     }
 
-    /// Hands in an event of vCPU `ix` and checks what comes of it.
+    /// Reports an event of vCPU `ix` and checks the resulting actions.
     pub fn tell(&mut self, ix: usize, event: Event) {
         let free: Vec<bool> = self.core.slots().iter().map(Option::is_none).collect();
         let before: Vec<State> = self.states();
@@ -174,7 +174,7 @@ impl World {
                             _ => false,
                         };
                         assert!(kicked || self.replays, "{vcpu:?} was not kicked");
-                        // Woken spuriously, its thread is not parked any more.
+                        // After a spurious wakeup, its thread is no longer parked.
                         self.parked[vcpu.ix()] = false;
                     }
                 }
@@ -196,7 +196,7 @@ impl World {
         self.check();
     }
 
-    /// The state of each vCPU.
+    /// Returns the state of each vCPU.
     pub fn states(&self) -> Vec<State> {
         (0..self.parked.len()).map(|ix| self.core.state(VcpuIndex(ix as u32))).collect()
     }
@@ -217,31 +217,31 @@ impl World {
         assert!(!(self.conserving && waits && idle), "a slot idles while a vCPU waits");
     }
 
-    /// Has it a slot?
+    /// Whether vCPU `ix` has a slot.
     pub fn runs(&self, ix: usize) -> bool {
         matches!(self.core.state(VcpuIndex(ix as u32)), State::Running(_))
     }
 
-    /// A vCPU that can kick, in some lock or none.
+    /// Returns vCPU `by` as a kicker, in some lock or none, if it can kick.
     fn kicker(&self, by: usize) -> Option<Kicker> {
         let ix = by % self.parked.len();
         let kicker = Kicker { vcpu: VcpuIndex(ix as u32), activity: look(by).activity };
         self.acts(ix).then_some(kicker)
     }
 
-    /// A vCPU that is running and not on its way into a halt can act.
+    /// Whether vCPU `ix` can act: it is running and not about to halt.
     pub fn acts(&self, ix: usize) -> bool {
         self.runs(ix) && !self.parked[ix] && !self.owed[ix]
     }
 
-    /// The earliest deadline passes.
+    /// Advances to the earliest deadline.
     pub fn due(&mut self, which: usize) {
         let all = (0..self.parked.len()).map(|ix| VcpuIndex(ix as u32));
         let next = all.filter_map(|v| Some((self.core.deadline(v)?, v))).min();
         let Some((at, vcpu)) = next.filter(|(at, _)| *at < Nanos::NEVER) else { return };
         self.now = self.now.max(at);
         if self.parked[vcpu.ix()] || self.owed[vcpu.ix()] {
-            // The vCPU's thread is on its way into the halt, and reports that first.
+            // The vCPU's thread is about to halt, and reports that first.
             return self.step(WorldStep::Halted(vcpu.ix()));
         }
         match self.core.state(vcpu) {
@@ -250,7 +250,7 @@ impl World {
         }
     }
 
-    /// Takes a step, if it is possible.
+    /// Takes a step if it is possible.
     pub fn step(&mut self, step: WorldStep) {
         let n = self.parked.len();
         match step {
@@ -273,7 +273,7 @@ impl World {
             WorldStep::Kick(v, by) if self.parked[v % n] => {
                 self.parked[v % n] = false;
                 self.owed[v % n] = self.runs(v % n);
-                // A vCPU on its way into a halt kicks no other.
+                // A vCPU that is about to halt kicks no other.
                 let by = self.kicker(by);
                 self.tell(v % n, Event::Kicked(by));
                 assert_ne!(self.states()[v % n], State::Halted, "a kicked vCPU stays halted");

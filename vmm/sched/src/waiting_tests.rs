@@ -1,4 +1,4 @@
-//! The longest time a vCPU waits for a slot: the bound that each policy documents, against
+//! The longest wait of a vCPU for a slot: the bound that each policy documents, tested with
 //! adversarial guests.
 
 use proptest::{collection::vec, prelude::*};
@@ -12,13 +12,13 @@ use super::{
 };
 use base::units::{Nanos, SlotId};
 
-/// The policies with a bound, with each set of arguments, and their bounds in slices per vCPU.
+/// The policies with a bound, for each set of arguments, and their bounds in slices per vCPU.
 fn bounds() -> impl Iterator<Item = (&'static str, u64)> {
     let bounded = POLICIES.iter().filter_map(|policy| Some((policy.tested, policy.slices?)));
     bounded.flat_map(|(tested, slices)| tested.iter().map(move |text| (*text, slices)))
 }
 
-/// Since when each vCPU has waited for a slot, and the longest wait so far.
+/// Start of each vCPU's current wait for a slot, and the longest wait so far.
 struct Waits {
     since: Vec<Option<Nanos>>,
     longest: Nanos,
@@ -45,7 +45,7 @@ impl Waits {
     }
 }
 
-/// The longest that any vCPU has waited for a slot, at any step.
+/// Returns the longest wait of any vCPU for a slot, over all steps.
 fn longest_wait(policy: &str, vcpus: usize, slots: usize, steps: &[WorldStep]) -> Nanos {
     let mut world = World::new(policy, vcpus, slots, None);
     let mut waits = Waits { since: vec![None; vcpus], longest: Nanos::ZERO };
@@ -53,7 +53,7 @@ fn longest_wait(policy: &str, vcpus: usize, slots: usize, steps: &[WorldStep]) -
     for step in std::iter::repeat_n(steps, 8).flatten() {
         match *step {
             WorldStep::Pass(span) => waits.pass(&mut world, span),
-            // A vCPU that leaves keeps no other waiting.
+            // A vCPU that has exited keeps no other waiting.
             WorldStep::Exit(_) => {}
             step => world.step(step),
         }
@@ -65,7 +65,7 @@ fn longest_wait(policy: &str, vcpus: usize, slots: usize, steps: &[WorldStep]) -
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Whatever guests do, and whatever they claim about locks.
+    /// Holds for any behaviour of guests and any claims about locks.
     #[test]
     fn each_gets_a_slot_within_the_bound_of_its_policy(
         steps in vec(step(), 1..200), vcpus in 1..10_usize, slots in 1..4_usize,
@@ -78,8 +78,8 @@ proptest! {
     }
 }
 
-/// When vCPU 2 of three first gets the only slot, while the other two pass it to each other by
-/// `pass`; None: not within 1000 passes.
+/// Returns when vCPU 2 of three first gets the only slot, while the other two pass it to each
+/// other by `pass`. None: not within 1000 passes.
 fn first_turn(
     policy: &str,
     mut core: Core,
@@ -97,7 +97,7 @@ fn first_turn(
     None
 }
 
-/// Regression: the slot went back and forth with the kicks as long as they went on.
+/// Regression: as long as the kicks continued, the slot went back and forth with them.
 #[test]
 fn two_that_hand_over_to_each_other_do_not_starve_a_third() {
     for (policy, slices) in bounds().filter(|(policy, _)| *policy != "rr") {
@@ -112,7 +112,7 @@ fn two_that_hand_over_to_each_other_do_not_starve_a_third() {
     }
 }
 
-/// Where two give each other what is left of one slice, a third waits no longer.
+/// If two vCPUs give each other the rest of one slice, a third waits no longer.
 #[test]
 fn two_that_give_each_other_their_turns_do_not_starve_a_third() {
     for policy in ["rr", "directed-yield"] {
@@ -131,11 +131,11 @@ fn two_that_give_each_other_their_turns_do_not_starve_a_third() {
     }
 }
 
-/// Regression: each was next in line for the other's lock, and went ahead of the third.
+/// Regression: each was next in line for the other's lock and went ahead of the third.
 #[test]
 fn two_that_spin_for_each_other_do_not_starve_a_third() {
     let mut core = core_of("directed-yield", &[0; 3], 1);
-    // The third waits for a slot behind both of them.
+    // vCPU 2 waits for a slot behind both of them.
     assert_eq!(core.state(VcpuIndex(0)), State::Running(SlotId(0)));
     tell(&mut core, 0, Event::SpunOut(waiting(2, 1, 0)), 2);
     let spin = |core: &mut Core, from, _, now| {

@@ -2,7 +2,7 @@
 
 const BITS: usize = u64::BITS as usize;
 
-/// Words of a set of `cpus` CPUs.
+/// Words in a set of `cpus` CPUs.
 pub(crate) const fn words(cpus: usize) -> usize {
     cpus.div_ceil(BITS)
 }
@@ -50,7 +50,7 @@ pub(crate) fn ends(set: &[u64]) -> Option<(usize, usize)> {
     Some((low, last * BITS + BITS - 1 - set[last].leading_zeros() as usize))
 }
 
-/// The member next below `cpu`, and the one next above it.
+/// The nearest members below and above `cpu`.
 pub(crate) fn neighbours(set: &[u64], cpu: usize) -> (Option<usize>, Option<usize>) {
     let (at, bit) = (cpu / BITS, cpu % BITS);
     let low = set[at] & ((1 << bit) - 1);

@@ -1,7 +1,7 @@
-//! Rung 3: micro-benchmarks on simulated machines give back the costs that the machine files state.
+//! Rung 3: micro-benchmarks on simulated machines reproduce the costs in the machine files.
 //!
-//! The vCPUs of a benchmark time single accesses and hypercalls, as programs do on machines that exist. They know nothing of
-//! the machine's costs but the time that has passed.
+//! The vCPUs of a benchmark time single accesses and hypercalls, like programs on real machines. They have no
+//! access to the machine's costs, only to the elapsed time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::guest::{Queued, SimulatedSystem, VcpuContext};
 use crate::machine::{Atomics, Level, Machine, SHIPPED, Stores};
 use crate::{Decisions, Load, Picos, Sim, Span, Spec, System};
 
-/// Repetitions, each on a line that no CPU has had before.
+/// Repetitions, each on a line that no CPU has used before.
 const ROUNDS: usize = 8;
 
 /// The action of a step.
@@ -22,14 +22,14 @@ const ROUNDS: usize = 8;
 enum Act {
     /// Accesses the round's line.
     Access(Access),
-    /// Pauses once. Must not be the first step, as only what was no pure look is followed by a pause
-    /// that is not skipped.
+    /// Pauses once. Must not be the first step: only after something other than loads is a single pause
+    /// simulated.
     Pause,
-    /// Looks at the line this often, with a pause after each look.
+    /// Spins on the line for this many iterations of a load and a pause.
     Looks(u32),
-    /// A store to the line, and a read-modify-write of it at once.
+    /// Stores to the line, immediately followed by a read-modify-write.
     StoreAndAdd,
-    /// A hypercall that has no effect: a kick of itself.
+    /// A hypercall without effect: a kick of itself.
     Exit,
 }
 
@@ -37,7 +37,7 @@ const LOAD: Act = Act::Access(Access::Load);
 const STORE: Act = Act::Access(Access::Store);
 const ADD: Act = Act::Access(Access::ReadModifyWrite);
 
-/// A step of [`Program::Turns`], of one vCPU.
+/// A step of [`Program::Turns`] by one vCPU.
 #[derive(Clone, Copy)]
 struct Step {
     vcpu: usize,
@@ -45,28 +45,28 @@ struct Step {
     is_timed: bool,
 }
 
-/// A step that prepares.
+/// A preparatory step.
 const fn by(vcpu: usize, act: Act) -> Step {
     Step { vcpu, act, is_timed: false }
 }
 
-/// A step of vCPU 0 that is timed.
+/// A timed step of vCPU 0.
 const fn timed(act: Act) -> Step {
     Step { vcpu: 0, act, is_timed: true }
 }
 
 enum Program {
-    /// These steps, one after the other; who has no turn looks at another line.
+    /// These steps in sequence. The other vCPUs spin on a different line.
     Turns(Vec<Step>),
-    /// Two vCPUs that have one CPU kick each other and halt. A sample is the time from a halt to the
-    /// return of the other's.
+    /// Two vCPUs on one CPU kick each other and halt. A sample is the time from a halt to the return of the
+    /// other vCPU's halt.
     Handoffs,
-    /// The first vCPU kicks the second, which has halted on a CPU of its own. A sample is the time
-    /// from the kick to the return of the halt.
+    /// The first vCPU kicks the second, which halts on a separate CPU. A sample is the time from the kick to
+    /// the return of the halt.
     Wakeups,
 }
 
-/// In its own pair of cache lines.
+/// Aligned to its own pair of cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct OwnLine(AtomicU64);
@@ -83,7 +83,7 @@ struct ProbeMemory {
 struct Probe {
     memory: Box<ProbeMemory>,
     program: Program,
-    /// The begin of what one vCPU does and another one ends.
+    /// Start of an action that may end on another vCPU.
     began: Cell<Option<Picos>>,
     samples: RefCell<Vec<Picos>>,
 }
@@ -93,7 +93,7 @@ impl Probe {
         self.began.set(Some(guest.shared.now()));
     }
 
-    /// A sample, if one has begun.
+    /// Records a sample, if one has begun.
     fn ends(&self, guest: &VcpuContext) {
         let began = self.began.take();
         self.samples.borrow_mut().extend(began.map(|began| guest.shared.now() - began));
@@ -117,7 +117,7 @@ impl Probe {
             if step.is_timed {
                 self.samples.borrow_mut().push(guest.shared.now() - began);
             }
-            // A read-modify-write: what the step has stored has its line before the next one begins.
+            // A read-modify-write: the step's store has its line before the next step begins.
             turn.swap(at as u64 + 1, Relaxed);
         }
     }
@@ -133,7 +133,7 @@ impl Probe {
             request(Request::Halt(0));
             self.ends(guest);
         }
-        // The other may be in its last halt.
+        // The other vCPU may be in its last halt.
         request(Request::Kick(other));
     }
 
@@ -196,17 +196,17 @@ impl SimulatedSystem for Probe {
     }
 }
 
-/// Asserts that the mean of a program's samples is `expected`, but for a thousandth.
+/// Asserts that the mean of a program's samples is within a thousandth of `expected`.
 fn costs(machine: &Machine, name: &str, expected: Picos, cpus: usize, program: Program) {
     let vcpus = if matches!(program, Program::Handoffs) { 2 } else { cpus };
-    // Longer than anything takes that is timed.
+    // Longer than any timed action.
     let rest = Picos(10 * (machine.costs.exit + machine.costs.wakeup).0 + 1_000_000);
     let load = Load::of(Span::Fixed(rest), Span::Fixed(rest));
     let spec = Spec {
         cpus,
         slice: Nanos::millis(100),
         spin_threshold: 4_096,
-        // The code of the vCPUs is the program: the lock does not matter.
+        // The vCPUs execute the program: the lock does not matter.
         ..Spec::new(machine.clone(), System::Queued, vcpus, load)
     };
     let (began, samples) = Default::default();
@@ -222,7 +222,7 @@ fn costs(machine: &Machine, name: &str, expected: Picos, cpus: usize, program: P
     assert!(off.abs() <= 0.001, "{} {name}: {}, not {expected}", machine.name, Picos(mean));
 }
 
-/// As [`costs`], of steps in turn. A cost of zero has no deviation to speak of.
+/// Like [`costs`], for a sequence of steps. Skips costs of zero, which have no relative deviation.
 fn takes(machine: &Machine, name: &str, expected: Picos, steps: &[Step]) {
     if expected != Picos::ZERO {
         let cpus = steps.iter().map(|step| step.vcpu + 1).max().unwrap_or(1);
@@ -234,7 +234,7 @@ fn shipped() -> impl Iterator<Item = Machine> {
     SHIPPED.iter().map(|(name, _)| Machine::shipped(name).expect("it can be read"))
 }
 
-/// The cost of a read-modify-write of a line that the CPU has.
+/// The cost of a read-modify-write of a line that the CPU owns.
 fn own_add(machine: &Machine) -> Picos {
     let line = match machine.atomics {
         Atomics::Near => machine.costs.hit,
@@ -264,7 +264,7 @@ fn a_cpu_alone_pays_what_the_machine_file_says() {
     }
 }
 
-/// Another CPU at the distance of `level`. `far`: CPUs of a group of the level within.
+/// Checks the costs at the distance of `level`. `far` is the group size of the next inner level.
 fn a_level_costs_what_it_says(machine: &Machine, level: &Level, far: usize) {
     let (lines, atomic) = (level.lines, machine.costs.atomic);
     let takes = |name: &str, expected, steps: &[Step]| {
@@ -272,12 +272,12 @@ fn a_level_costs_what_it_says(machine: &Machine, level: &Level, far: usize) {
     };
     let modified = by(far, STORE);
     takes("load modified", lines.load_modified, &[modified, timed(LOAD)]);
-    // A line is shared by two, both other than the one that measures.
+    // Two CPUs share the line, both different from the measuring CPU.
     let farther = if far + 1 < level.cpus { far + 1 } else { level.cpus };
     if farther < machine.cpus() {
         takes("load shared", lines.load_shared, &[modified, by(farther, LOAD), timed(LOAD)]);
     }
-    // A read-modify-write waits for its line as a store does whose CPU has no buffer.
+    // A read-modify-write waits for its line like a store without a store buffer.
     let shared = [by(0, STORE), by(far, LOAD)];
     for (state, cost, steps) in [
         ("modified", lines.store_modified, &[modified][..]),
@@ -290,7 +290,7 @@ fn a_level_costs_what_it_says(machine: &Machine, level: &Level, far: usize) {
         for (name, expected, act) in [
             ("store", stored, STORE),
             ("add", cost + atomic, ADD),
-            // The read-modify-write waits for the store, whether the CPU does or not.
+            // The read-modify-write waits for the store, even if the CPU does not.
             ("store and add", cost + own_add(machine), Act::StoreAndAdd),
         ] {
             takes(&format!("{name} {state}"), expected, &[steps, &[timed(act)]].concat());
@@ -306,7 +306,7 @@ fn lines_of_other_cpus_cost_what_the_machine_file_says() {
             a_level_costs_what_it_says(&machine, level, inner);
             inner = level.cpus;
         }
-        // A store to a line that all CPUs share, by a read-modify-write.
+        // A read-modify-write of a line that all CPUs share.
         let others = machine.cpus() - 1;
         let far = machine.levels.last().expect("it has levels").lines.store_shared;
         let invalidated = Picos(machine.costs.invalidate.0 * (others as u64 - 1));

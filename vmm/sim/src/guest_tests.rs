@@ -1,4 +1,4 @@
-//! Several guests, several locks, tasks that sleep, and interrupts that are answered.
+//! Several guests, several locks, sleeping tasks, and shootdowns.
 
 use base::units::Nanos;
 
@@ -21,8 +21,8 @@ fn guests_have_locks_of_their_own() {
 
 #[test]
 fn guests_share_cpus_by_weight() {
-    // What a guest gets in one run depends on how its two vCPUs come to share CPUs with those of
-    // others: it varies by 15 %.
+    // A guest's throughput in a single run depends on how its two vCPUs share CPUs with other guests:
+    // it varies by 15 %.
     let guests = |policy| {
         let mut totals = vec![0; 3];
         for seed in 1..=8 {
@@ -50,7 +50,7 @@ fn guests_share_cpus_by_weight() {
     assert!(weighed[2] > weighed[0] * 3 / 2 && weighed[2] > weighed[1] * 3 / 2, "{weighed:?}");
 }
 
-/// Guests that start at once take turns as wholes, so that none waits for a vCPU without a CPU.
+/// Guests whose vCPUs start together run as a unit, so no vCPU waits for a vCPU without a CPU.
 #[test]
 fn vcpus_that_start_at_random_moments_do_not_take_turns_as_guests() {
     let at_once = Spec { guests: 2, ..spec(System::NativeTicket, 4, "rr") };
@@ -74,7 +74,7 @@ fn sometimes(chance: &str) -> base::faults::Probability {
     chance.parse().expect("it is a probability")
 }
 
-/// vCPUs that think for 10 us, on 4 CPUs.
+/// vCPUs with a think time of 10 us on 4 CPUs.
 fn busy(vcpus: usize, policy: &str) -> Spec {
     let load = Load::of(Span::Fixed(micros(10)), Span::Fixed(Picos(100_000)));
     Spec { load, slice: Nanos::millis(1), ..spec(System::PvTicket, vcpus, policy) }
@@ -101,15 +101,15 @@ fn a_task_that_sleeps_leaves_its_cpu_to_another() {
         let mut spec = Spec { cpus: 1, ..busy(1, policy) };
         spec.load.sleep = Some(Sleep { chance: sometimes("1"), time });
         let alone = run(&spec, Picos(20 * MILLI.0));
-        // 10 us of thought, 90 of sleep, and what exits, entry and lock take.
+        // 10 us of think time, 90 us of sleep, and the times of the exits, the entry and the lock.
         let round = alone.time.seconds() * 1e6 / alone.all() as f64;
         assert!((100.0..115.0).contains(&round), "{policy}: {round} us");
         assert!(alone.sleeps.abs_diff(alone.all()) <= 1, "{policy}: {alone:?}");
-        // Four need less than half of the CPU.
+        // Four vCPUs need less than half of the CPU.
         let four = run(&Spec { guests: 2, vcpus: 2, ..spec.clone() }, Picos(20 * MILLI.0));
         let times = four.all() as f64 / alone.all() as f64;
         assert!((3.2..4.1).contains(&times), "{policy}: {times}");
-        // Who does not sleep needs it all.
+        // Without sleep, one vCPU needs all of it.
         spec.load.sleep = None;
         let [one, four] =
             [1, 4].map(|vcpus| run(&Spec { vcpus, ..spec.clone() }, Picos(20 * MILLI.0)).all());
@@ -127,7 +127,7 @@ fn a_shootdown_costs_both_sides_and_waits_for_vcpus_without_a_cpu() {
         4e7 * spec.vcpus as f64 / figures.all() as f64 / 1e3
     };
     let exit = busy(4, "rr").machine.costs.exit.seconds() * 1e6;
-    // The thought, the sender's exit, the exit and handler of the others, and those for three others.
+    // Think time, the sender's exit, and exit and handler for its own and three other shootdowns.
     let least = 10.0 + exit + 4.0 * (exit + 1.0);
     let round = shoots(busy(4, "rr"));
     assert!(round > least && round < 1.3 * least, "{round} us, at least {least}");
@@ -137,7 +137,7 @@ fn a_shootdown_costs_both_sides_and_waits_for_vcpus_without_a_cpu() {
     }
 }
 
-/// A vCPU whose task sleeps answers nobody, and nobody waits for it.
+/// Shootdowns neither interrupt nor wait for a vCPU whose task sleeps.
 #[test]
 fn no_shootdown_waits_for_an_idle_vcpu() {
     let mut spec = Spec { cpus: 1, ..busy(4, "rr") };
@@ -149,7 +149,7 @@ fn no_shootdown_waits_for_an_idle_vcpu() {
     assert!(figures.all() + 4 >= without && figures.shootdowns > 20, "{without} {figures:?}");
 }
 
-/// Three guests that share CPUs, with every lock of the library: no guest waits for a kick of another.
+/// Three guests share CPUs, with every lock of the library: no guest waits for another guest's kick.
 #[test]
 fn sleep_and_shootdowns_break_no_lock() {
     let host = HostModel {

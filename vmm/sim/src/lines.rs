@@ -1,11 +1,11 @@
-//! Cache lines: who has a copy, who waits for one, and what it costs.
+//! Cache lines: their copies, their waiters and their costs.
 //!
-//! A MESI protocol. A load hits if the CPU has a copy, a store if it has the only one. Everything
-//! else is a *transfer*, which makes the line busy from its start to its end; the line's home serves
-//! one at a time, and draws the next at random from those that wait, or takes the first ([`Queue`]).
-//! A transfer takes the copies that are in its way when it starts, and its access takes effect at its
-//! end: a CPU is sure of one access to a line that others want. CPUs that would only see the same
-//! value again *sleep* at a line until their copies are taken away.
+//! The model is a MESI protocol. A load hits if the CPU has a copy, a store if it has the only copy. All
+//! other accesses are *transfers*. A transfer makes the line busy from its start to its end. The line's home
+//! serves one transfer at a time, and picks the next at random or in order of arrival ([`Queue`]). A transfer
+//! removes conflicting copies at its start, and its access takes effect at its end, so a CPU is guaranteed
+//! one access to a contended line. CPUs that would read the same value again *sleep* at a line until their
+//! copies are removed.
 
 use base::rng::SplitMix64;
 use serde::{Deserialize, Serialize};
@@ -15,64 +15,62 @@ use crate::bits;
 use crate::machine::{Atomics, Level, LineCosts, Machine, Queue};
 use crate::time::Picos;
 
-/// How lines behave.
+/// The behavior of cache lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LineLaw {
-    /// As described above, with the machine's costs: the only law of a machine that exists.
+    /// The model above with the machine's costs: the only realistic law.
     Physical,
-    /// For searches: a transfer takes copies at its end, and until then their CPUs go on with what
-    /// they have, as if the invalidation waited in a queue. A look and the store that should have
-    /// been seen by it are interleaved more often than under [`LineLaw::Physical`].
+    /// For searches: a transfer removes copies at its end. Until then, their CPUs continue with these copies,
+    /// as if the invalidation waited in a queue. A load and the store that it should have observed are
+    /// interleaved more often than under [`LineLaw::Physical`].
     LateInvalidations,
-    /// For comparison with a Markov chain: stores and read-modify-writes are free, overtake all
-    /// loads, and make the loads of the line start again, in a new order. The loads of a vCPU that
-    /// releases its lock are free, too.
+    /// For comparison with a Markov chain: stores and read-modify-writes are free, overtake all loads, and
+    /// make the pending loads of the line start again in a new order. The loads of a vCPU that releases its
+    /// lock are free, too.
     FreeWrites,
-    /// There are no caches: an access or a pause takes a time that is drawn anew, most of them one or two steps
-    /// ([`STEP`]), some up to 24. So the relative speed of two vCPUs is arbitrary.
+    /// No caches: each access or pause takes a random time, usually one or two [`STEP`]s and at most 24. The
+    /// relative speed of two vCPUs is therefore arbitrary.
     AnyOrder,
-    /// There are no caches, and each access and each pause takes one step: vCPUs act in turn.
+    /// No caches: each access or pause takes one step, so vCPUs alternate.
     InTurn,
 }
 
-/// A step under the laws without caches.
+/// Time unit of the laws without caches.
 pub(crate) const STEP: Picos = Picos(100_000);
 
 impl LineLaw {
-    /// Do accesses cost what the machine says? Otherwise [`STEP`] is the measure of all.
+    /// Whether accesses have the machine's costs. Otherwise all times are in [`STEP`]s.
     pub const fn has_caches(self) -> bool {
         !matches!(self, Self::AnyOrder | Self::InTurn)
     }
 }
 
-/// No CPU.
+/// Sentinel: no CPU.
 const NONE: u16 = u16::MAX;
 
 #[derive(Debug, Clone)]
 struct CacheLine {
-    /// The CPU with the only copy.
+    /// CPU with the only copy.
     owner: u16,
-    /// The home's own cache has it, while no CPU has a copy ([`Atomics::Far`]).
+    /// Whether the home's own cache has the line while no CPU has a copy ([`Atomics::Far`]).
     is_home: bool,
-    /// The CPU whose access is under way.
+    /// CPU with the access in progress.
     served: u16,
     access: Access,
-    /// Those that wait.
+    /// Pending requests.
     queue: Vec<(u16, Access)>,
 }
 
-/// An access that begins: the CPU, and how long it takes.
+/// An access that begins: its CPU and its duration.
 pub(crate) type Start = (usize, Picos);
 
-/// All lines.
 #[derive(Debug)]
 pub(crate) struct CacheLines {
     levels: Box<[LineCosts]>,
-    /// By pair of CPUs: the level of their distance.
+    /// Distance level of each pair of CPUs.
     distances: Box<[u8]>,
     cpus: usize,
-    /// CPUs of a socket.
     per_socket: usize,
     hit: Picos,
     atomic: Picos,
@@ -91,7 +89,7 @@ pub(crate) struct CacheLines {
 }
 
 impl CacheLines {
-    /// `lines` lines that no cache has, for the first `cpus` CPUs of `machine`.
+    /// Creates `lines` uncached lines for the first `cpus` CPUs of `machine`.
     pub(crate) fn new(
         machine: &Machine,
         law: LineLaw,
@@ -134,7 +132,6 @@ impl CacheLines {
         }
     }
 
-    /// Transfers so far.
     pub(crate) fn transfers(&self) -> u64 {
         self.transfers
     }
@@ -149,19 +146,19 @@ impl CacheLines {
         &mut self.sharers[line * self.words..][..self.words]
     }
 
-    /// Does `cpu` have a copy?
+    /// Whether `cpu` has a copy.
     #[inline(always)]
     pub(crate) fn is_shared_by(&self, line: usize, cpu: usize) -> bool {
         bits::has(self.set(line), cpu)
     }
 
-    /// Is a transfer of it under way?
+    /// Whether a transfer of the line is in progress.
     #[inline(always)]
     pub(crate) fn is_busy(&self, line: usize) -> bool {
         self.lines[line].served != NONE
     }
 
-    /// The cost of an access that hits; `None`: it takes a transfer.
+    /// The cost of an access that hits; `None` if it takes a transfer.
     #[inline(always)]
     pub(crate) fn hit(&self, line: usize, cpu: usize, access: Access) -> Option<Picos> {
         match access {
@@ -174,8 +171,8 @@ impl CacheLines {
         }
     }
 
-    /// `cpu` needs a transfer. Returns its cost if it begins at once; otherwise it waits. Moves the
-    /// sleepers that it wakes to `woken`.
+    /// Requests a transfer for `cpu`. Returns its cost if it begins immediately; otherwise it is queued.
+    /// Moves woken sleepers to `woken`.
     pub(crate) fn request(
         &mut self,
         line: usize,
@@ -201,7 +198,7 @@ impl CacheLines {
         cost
     }
 
-    /// Copies that are in the way of an access are given up.
+    /// Removes the copies that conflict with an access.
     fn clear_way(&mut self, line: usize, access: Access, woken: &mut Vec<usize>) {
         match access {
             // The owner keeps a copy.
@@ -210,8 +207,8 @@ impl CacheLines {
         }
     }
 
-    /// The transfer under way ends, and its CPU has a copy. Starts the next one, and moves the
-    /// sleepers that this wakes to `woken`.
+    /// Completes the transfer in progress, which gives its CPU a copy. Starts the next transfer, and moves
+    /// the sleepers that it wakes to `woken`.
     pub(crate) fn complete(&mut self, line: usize, woken: &mut Vec<usize>) -> Option<Start> {
         let state = &mut self.lines[line];
         let (cpu, access) = (state.served, state.access);
@@ -233,7 +230,7 @@ impl CacheLines {
         self.next(line, woken)
     }
 
-    /// The line, of which no CPU has a copy, becomes that of `cpu` alone.
+    /// Gives `cpu` the only copy of a line of which no CPU has a copy.
     fn give(&mut self, line: usize, cpu: u16) {
         self.lines[line].owner = cpu;
         bits::add(self.set_mut(line), cpu.into());
@@ -262,8 +259,8 @@ impl CacheLines {
         Some((cpu.into(), self.start(line, cpu, access, woken)))
     }
 
-    /// [`LineLaw::FreeWrites`]: `cpu` stores now. Moves the CPUs that wait for the line to `stopped`:
-    /// they have to ask for it again.
+    /// Stores under [`LineLaw::FreeWrites`] from `cpu`. Moves the CPUs that wait for the line to `stopped`:
+    /// they have to request it again.
     pub(crate) fn store_freely(
         &mut self,
         line: usize,
@@ -280,30 +277,29 @@ impl CacheLines {
         stopped.extend(state.queue.drain(..).map(|(cpu, _)| usize::from(cpu)));
     }
 
-    /// No CPU has a copy any more.
+    /// Removes all copies.
     fn take_away(&mut self, line: usize, woken: &mut Vec<usize>) {
         self.lines[line].owner = NONE;
         self.set_mut(line).fill(0);
         self.wake(line, woken);
     }
 
-    /// The host stores, by DMA or a CPU that is not simulated: no cache has the line any more.
+    /// A store by the host, through DMA or a CPU that is not simulated: the line is in no cache afterwards.
     pub(crate) fn store_by_host(&mut self, line: usize, woken: &mut Vec<usize>) {
         self.take_away(line, woken);
         self.lines[line].is_home = false;
     }
 
-    /// `cpu` sleeps until its copy is taken away.
+    /// Puts `cpu` to sleep until its copy is removed.
     pub(crate) fn sleep(&mut self, line: usize, cpu: usize) {
         bits::add(&mut self.sleepers[line * self.words..][..self.words], cpu);
     }
 
-    /// `cpu` no longer sleeps there.
+    /// Ends the sleep of `cpu`.
     pub(crate) fn rouse(&mut self, line: usize, cpu: usize) {
         bits::remove(&mut self.sleepers[line * self.words..][..self.words], cpu);
     }
 
-    /// The socket of `cpu`.
     pub(crate) fn socket(&self, cpu: usize) -> u32 {
         (cpu / self.per_socket) as u32
     }
@@ -312,7 +308,7 @@ impl CacheLines {
         self.distances[one * self.cpus + other].into()
     }
 
-    /// The cost of a line that is in no CPU's cache. Its home is taken to be as far as CPUs can be.
+    /// The cost of a line that is in no CPU's cache. Its home counts as the maximum distance away.
     fn uncached(&self, line: usize, cost: impl FnOnce(&LineCosts) -> Picos) -> Picos {
         match self.levels.last() {
             Some(far) if self.lines[line].is_home => cost(far),

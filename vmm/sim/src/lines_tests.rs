@@ -1,6 +1,6 @@
 use super::*;
 
-/// Cores of 2 CPUs, sockets of 4, 8 in all. Costs tell the kind and the distance apart.
+/// Cores of 2 CPUs, sockets of 4, 8 in total. Costs identify the access and the distance.
 fn lines() -> CacheLines {
     lines_with(Atomics::Near)
 }
@@ -128,7 +128,7 @@ fn a_store_takes_copies_away_and_wakes_who_sleeps_there() {
     assert_eq!(access(&mut lines, 1, LOAD), 1_000);
 }
 
-/// An owner that stores twice needs the line twice if another CPU has asked for it meanwhile.
+/// An owner that stores twice needs the line twice if another CPU requested it in between.
 #[test]
 fn an_owner_shares_its_line_as_soon_as_it_is_asked_to() {
     let mut lines = lines();

@@ -2,17 +2,16 @@
 
 use crate::time::Picos;
 
-/// Bits of a key that name the leaf.
+/// Low bits of a key that hold the leaf.
 const LEAF: u32 = 12;
-/// The most leaves of one queue.
+/// Maximum number of leaves.
 pub(crate) const MOST: usize = 1 << LEAF;
 /// A leaf without an event.
 const NONE: u64 = u64::MAX;
 
-/// A winner tree: each node has the earlier of its two children's keys, so the root has the
-/// earliest event of all. Setting a leaf replaces its event, which makes cancelling free; no
-/// operation depends on how many events are pending. Of events at one time, that of the lower leaf
-/// comes first.
+/// A winner tree: each node has the earlier key of its two children, so the root has the earliest
+/// event. Setting a leaf replaces its event, so cancellation is free, and no operation depends on
+/// the number of pending events. Events at the same time are ordered by leaf, lowest first.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     /// The root is at 1, the children of `i` at `2 * i` and `2 * i + 1`.
@@ -29,7 +28,7 @@ impl EventQueue {
         Self { keys: vec![NONE; 2 * first].into(), first }
     }
 
-    /// Sets the time of a leaf's event, at most [`Picos::LAST`]; [`Picos::NEVER`]: it has none.
+    /// Sets the time of a leaf's event, at most [`Picos::LAST`]; [`Picos::NEVER`] removes it.
     #[inline(always)]
     pub(crate) fn set(&mut self, leaf: usize, time: Picos) {
         let time_key = time.min(Picos::LAST).0 << LEAF | leaf as u64;
@@ -43,18 +42,18 @@ impl EventQueue {
         }
     }
 
-    /// The earliest event: its time and leaf. [`Picos::NEVER`]: there is none.
+    /// The earliest event: its time and leaf. [`Picos::NEVER`] if the queue is empty.
     #[inline(always)]
     pub(crate) fn earliest(&self) -> (Picos, usize) {
         Self::parse(self.keys[1])
     }
 
-    /// Does `time` come before the events of all leaves but `leaf`?
+    /// Whether `time` is before the events of all leaves except `leaf`.
     #[inline(always)]
     pub(crate) fn is_before_others(&self, leaf: usize, time: Picos) -> bool {
         let key = time.0 << LEAF | (MOST - 1) as u64;
         let at = self.first + leaf;
-        // From the top: the larger half is the likelier to have an earlier one.
+        // Starts at the top: a larger subtree is more likely to have an earlier event.
         (0..self.first.trailing_zeros()).rev().all(|level| key < self.keys[at >> level ^ 1])
     }
 

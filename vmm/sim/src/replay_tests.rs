@@ -21,7 +21,7 @@ fn recorded(spec: &Spec) -> (Recording, SimFigures) {
     (recording, figures)
 }
 
-/// The replay of a simulation by the same guest: how it differs, and its own decisions.
+/// Replays a recording in the same guest: the divergence, and the figures.
 fn replayed(spec: &Spec, recording: &Recording) -> (sched::policy::Divergence, SimFigures) {
     let policy = "replay:of-a-test".parse().expect("it is a policy");
     let spec = Spec { policy, ..spec.clone() };
@@ -45,15 +45,15 @@ fn a_recording_is_repeated_turn_by_turn() {
         let (divergence, again) = replayed(&spec, &recording);
         let sched::policy::Divergence { recorded, replayed, skipped, woken, .. } = divergence;
         assert_eq!((skipped, woken), (0, 0), "{system} {policy}: {divergence:?}");
-        // The turns under way at the end are not repeated whole.
+        // Slices in progress at the end are not replayed completely.
         assert!(replayed >= recorded - 8, "{system} {policy}: {divergence:?}");
         let (first, again) = (first.schedule.preemptions, again.schedule.preemptions);
         assert!(first.abs_diff(again) <= first / 20 + 8, "{system} {policy}: {first} {again}");
     }
 }
 
-/// Regression: a turn of `deferred` ends when its vCPU is out of its lock; the replay ended it by the clock, in the middle
-/// of one, and gave a thousandth of the rate, or preempted holders and was reported as exact (A6 of tests/HISTORY.md).
+/// Regression: a slice of `deferred` ends once its vCPU leaves its lock. The replay ended it by the clock in
+/// a lock, at a thousandth of the rate, or preempted holders and passed as exact (A6 of tests/HISTORY.md).
 #[test]
 fn a_schedule_that_knows_locks_is_repeated() {
     for system in [System::NativeTicket, System::Queued] {
@@ -65,7 +65,7 @@ fn a_schedule_that_knows_locks_is_repeated() {
         assert!(rates.0.abs_diff(rates.1) <= rates.0 / 20, "{system}: {rates:?}");
         let held = (first.schedule.lhp, again.schedule.lhp);
         assert!(held.1 <= held.0, "{system}: holders preempted, {held:?}");
-        // Guests that think longer hold their locks at other times.
+        // Guests with longer think times hold their locks at different times.
         let mut slower = spec.clone();
         slower.load.think = Span::Uniform(Picos(4 * spec.machine.costs.increment.0 * 53));
         let (divergence, other) = replayed(&slower, &recording);
@@ -74,7 +74,7 @@ fn a_schedule_that_knows_locks_is_repeated() {
     }
 }
 
-/// Halts and kicks may come at other times. A replay that is none says so, whatever its lock and its schedule.
+/// Halts and kicks may occur at other times. A replay with another rate is not reported as repeated.
 #[test]
 fn a_replay_of_another_rate_is_not_called_one() {
     let systems = [System::NativeTicket, System::PvTicket, System::PvQueued, System::TestAndSet];
@@ -93,8 +93,8 @@ fn a_replay_of_another_rate_is_not_called_one() {
     }
 }
 
-/// Regression: a vCPU that keeps its slot to the end cuts its recording short, and the replay of the turns before was
-/// called one of all.
+/// Regression: a vCPU that keeps its slot until the end cuts its recording short, and the replay of the
+/// earlier slices was reported as a complete replay.
 #[test]
 fn a_recording_that_is_cut_short_is_not_repeated() {
     let spec = spec(System::NativeTicket, 8, "rr");
@@ -105,7 +105,7 @@ fn a_recording_that_is_cut_short_is_not_repeated() {
     assert!(divergence.recorded == 8 && divergence.left_out > 8, "{divergence:?}");
 }
 
-/// Halts and kicks are the guest's: their turns may come out differently, which is reported.
+/// The guest decides when it halts and kicks: its slices may differ, and the difference is reported.
 #[test]
 fn a_replay_of_halts_says_how_it_differs() {
     let spec = spec(System::PvTicket, 8, "rr");

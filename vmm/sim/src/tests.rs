@@ -1,10 +1,10 @@
-//! Whole simulations.
+//! Complete simulations.
 
 use base::{counters::FaultCounts, units::Nanos};
 
 use crate::*;
 
-/// `vcpus` vCPUs on 4 CPUs of a machine as shipped, with the payload's kind of work.
+/// `vcpus` vCPUs on 4 CPUs of a built-in machine, with the payload's kind of work.
 pub(super) fn spec(system: System, vcpus: usize, policy: &str) -> Spec {
     let machine = Machine::shipped("westmere-80").expect("it is shipped");
     let span = |increments| Span::Uniform(Picos(machine.costs.increment.0 * increments));
@@ -27,7 +27,7 @@ pub(super) fn run(spec: &Spec, end: Picos) -> SimFigures {
 
 pub(super) const MILLI: Picos = Picos(1_000_000_000);
 
-/// Two ways to count: waits by the lock's caller, operations by the vCPU.
+/// The lock's caller counts waits, the vCPU counts operations.
 #[test]
 fn every_operation_of_a_lock_has_one_wait() {
     use hypercalls::histogram::bucket;
@@ -63,11 +63,11 @@ fn every_system_works_under_every_policy() {
                         host-eevdf:150us lhp:1000,50us point:critical,1000,50us";
         for policy in policies.split(' ') {
             let spec = spec(*system, 7, policy);
-            // The host's slices are longer: a waiter's turn comes later.
+            // The host's slices are longer, so a waiter gets a CPU later.
             let millis = if policy.starts_with("host") { 8 } else { 2 };
             let figures = run(&spec, Picos(millis * MILLI.0));
             let name = format!("{system} {policy}");
-            // Locks that are not first in, first out may starve a vCPU for the whole run.
+            // A lock that is not first in, first out may starve a vCPU for the entire run.
             let least = if system.is_fifo() { 1 } else { 0 };
             assert!(figures.operations.iter().all(|done| *done >= least), "{name}: {figures:?}");
             assert!(figures.all() > 20, "{name}: {figures:?}");
@@ -79,7 +79,7 @@ fn every_system_works_under_every_policy() {
 /// A figure of a run.
 type Quantity = fn(&SimFigures) -> f64;
 
-/// The means over the seeds of what is counted, and their standard errors.
+/// Means of the quantities over the seeds, and their standard errors.
 fn means(spec: &Spec, counted: [Quantity; 3]) -> [(f64, f64); 3] {
     const SEEDS: u64 = 6;
     let of_seed = |seed| run(&Spec { seed, ..spec.clone() }, Picos(10 * MILLI.0));
@@ -92,8 +92,8 @@ fn means(spec: &Spec, counted: [Quantity; 3]) -> [(f64, f64); 3] {
     })
 }
 
-/// Asserts that the rate and two other figures are the same, up to chance, whether looks are skipped or simulated.
-/// Returns the means of the simulated ones.
+/// Asserts that the rate and two other figures agree within random variation, whether spin iterations are
+/// skipped or simulated. Returns the means of the simulated runs.
 fn skipping_changes_nothing(spec: &Spec, counted: [Quantity; 2]) -> [f64; 3] {
     let counted = [SimFigures::rate, counted[0], counted[1]];
     let simulated = means(&Spec { parks: false, ..spec.clone() }, counted);
@@ -127,8 +127,8 @@ fn skipping_looks_leaves_the_figures_as_they_are() {
     }
 }
 
-/// Regression: a parked waiter went on looking at the lock while it was out of its guest at the end of a slice, and used
-/// up its threshold there, while the holder, stopped at the same tick, stood still.
+/// Regression: a parked waiter continued to spin while it was outside its guest at the end of a slice. It
+/// exhausted its threshold there, while the holder was stopped at the same tick.
 #[test]
 fn a_parked_waiter_pays_its_exits() {
     let mut machine = Machine::ideal(4);
@@ -148,8 +148,8 @@ fn a_parked_waiter_pays_its_exits() {
     }
 }
 
-/// A host that knows nothing of locks preempts vCPUs in ticketlocks, as `rr` does; vCPUs that have a
-/// CPU each it must not preempt.
+/// A host that is unaware of locks preempts vCPUs in ticketlocks, like `rr`. It must not preempt vCPUs that
+/// have a CPU each.
 #[test]
 fn the_hosts_schedulers_are_blind_to_locks() {
     for policy in ["host-cfs", "host-eevdf"] {
@@ -160,7 +160,7 @@ fn the_hosts_schedulers_are_blind_to_locks() {
         let (fits, over) = (figures(4), figures(6));
         assert_eq!(fits.schedule.preemptions, 0, "{policy}");
         assert!(over.schedule.preemptions > 4, "{policy}: {:?}", over.schedule);
-        // Of 160 ms of CPU time: a vCPU that waits behind a preempted one spins through its slice.
+        // In 160 ms of CPU time. A waiter behind a preempted vCPU spins for its slice.
         let wasted = Nanos(over.schedule.wasted_spin_ns);
         assert!(wasted > Nanos::millis(20), "{policy}: {wasted}");
         assert!(over.rate() < fits.rate() * 0.8, "{policy}: {} {}", over.rate(), fits.rate());
@@ -184,7 +184,7 @@ fn a_standstill_is_noticed() {
     assert!(matches!(end, Err(Stuck::NoProgress(_))), "{end:?}");
 }
 
-/// Regression: events at the end of time were taken again and again, and passed for a lock that makes no progress.
+/// Regression: events at the end of time were processed repeatedly, and reported as a lack of progress.
 #[test]
 fn the_end_of_time_is_no_standstill() {
     let mut spec = spec(System::NativeTicket, 1, "rr");
@@ -197,7 +197,7 @@ fn the_end_of_time_is_no_standstill() {
     assert!((4_990..5_010).contains(&done), "{done} of 0.9 s in 75 minutes");
 }
 
-/// A run of a PV lock whose vCPUs halt often, under faults.
+/// Runs a PV lock, whose vCPUs halt often, with faults.
 fn faulty(faults: &str) -> Result<SimFigures, Stuck> {
     let faults = faults.parse().expect("they are faults");
     let spec = Spec { faults, spin_threshold: 4, ..spec(System::PvTicket, 8, "rr") };
@@ -234,7 +234,7 @@ fn a_lost_kick_leaves_all_vcpus_halted_and_late_ones_do_not() {
 fn a_kick_that_is_doubled_arrives_twice() {
     let figures = faulty("kick-delay:20us,kick-dup:1").expect("it comes to its end");
     let FaultCounts { delayed, duplicated, .. } = figures.faults;
-    // Each kick that arrives is late, but for those whose delay is drawn as zero.
+    // Every kick that arrives is late, except for delays drawn as zero.
     assert!(duplicated > 100 && delayed * 10 > duplicated * 19, "{duplicated}, {delayed} late");
 }
 
@@ -249,7 +249,7 @@ fn waits_are_measured_and_no_vcpu_passes_a_ticket() {
     };
     let [ticket, free] = [System::PvTicket, System::TestAndSet].map(most);
     assert_eq!((ticket.in_line, ticket.outside), (7, 0));
-    // A waiter sleeps for a slice while others pass.
+    // A waiter sleeps for a slice while others pass it.
     assert!(free.in_line > 7 && free.longest >= Picos(MILLI.0 / 5), "{free:?}");
 }
 
@@ -272,7 +272,7 @@ fn what_cannot_be_simulated_is_refused() {
     }
 }
 
-/// Spec with pause-loop exits.
+/// Adds pause-loop exits.
 fn with_ple(spec: Spec) -> Spec {
     let host = HostModel { ple: Some(Ple::default()), ..spec.host };
     Spec { host, ..spec }
@@ -290,12 +290,12 @@ fn a_lone_vcpu_and_one_that_looks_but_seldom_do_not_exit() {
     let alone = run(&with_ple(spec(System::NativeTicket, 1, "rr")), Picos(4 * MILLI.0));
     assert_eq!(alone.pause_exits, 0);
     let mut slow = with_ple(spec(System::NativeTicket, 6, "rr"));
-    // A PAUSE of 140 cycles, as from Skylake on: longer than the gap.
+    // A PAUSE of 140 cycles, as since Skylake: longer than the gap.
     slow.machine.costs.pause = Picos::from_nanos(140.0 * 1e3 / slow.machine.mhz);
     assert_eq!(run(&slow, Picos(4 * MILLI.0)).pause_exits, 0);
 }
 
-/// What PLE is for: a spinner gives its CPU to a vCPU that waits for one.
+/// The purpose of PLE: a spinner yields its CPU to a runnable vCPU.
 #[test]
 fn the_hosts_yields_end_waits_for_preempted_vcpus_early() {
     for policy in ["host-cfs", "host-eevdf"] {
@@ -309,7 +309,7 @@ fn the_hosts_yields_end_waits_for_preempted_vcpus_early() {
     }
 }
 
-/// Adds a thread to each CPU, which is busy for 50 us and idle for 100 us on average; it costs a switch each time.
+/// Adds a host thread to each CPU, busy for 50 us and idle for 100 us on average, plus a switch each time.
 fn with_noise(spec: Spec) -> Spec {
     let noise = Noise { busy: Picos::from_nanos(5e4), idle: Picos::from_nanos(1e5) };
     Spec { host: HostModel { noise: Some(noise), ..HostModel::default() }, ..spec }
@@ -324,7 +324,7 @@ fn noise_takes_its_share_of_every_cpu() {
     let share = busy / (busy + 1e5);
     let [quiet, noisy] = [quiet, noisy].map(|spec| run(&spec, Picos(200 * MILLI.0)));
     assert_eq!(quiet.stolen, Picos::ZERO);
-    // Of 1300 thefts: 0.03 is three standard errors.
+    // Over 1300 busy periods, 0.03 is three standard errors.
     let stolen = noisy.stolen.seconds() / noisy.time.seconds();
     assert!((stolen - share).abs() < 0.03, "{stolen} of {share}");
     let rate = noisy.rate() / quiet.rate();
@@ -338,7 +338,7 @@ fn noise_of_the_same_seed_is_the_same() {
     assert_ne!(run(&spec, MILLI), run(&Spec { seed: 12, ..spec }, MILLI));
 }
 
-/// With halt polling. Kicks of waiters that poll need no wakeup.
+/// With halt polling, kicks of polling waiters need no wakeup.
 #[test]
 fn halts_that_are_short_end_in_a_poll() {
     let mut blocks = Spec { spin_threshold: 8, ..spec(System::PvTicket, 4, "rr") };
@@ -355,7 +355,7 @@ fn halts_that_are_short_end_in_a_poll() {
     assert!(long.halts > 30 && long.polled * 10 < long.halts, "{long:?}");
 }
 
-/// A vCPU that polls takes no CPU from one that wants it, and no kick is lost. Noise breaks no lock.
+/// A polling vCPU keeps no CPU from a runnable vCPU, and no kick is lost. Noise breaks no lock.
 #[test]
 fn polls_end_where_others_want_the_cpu() {
     let mut polled = 0;
@@ -375,10 +375,10 @@ fn polls_end_where_others_want_the_cpu() {
     assert!(polled > 1_000, "{polled}");
 }
 
-/// Regression: the host took a CPU from a holder for longer than a slice and a grace. The waiters
-/// were forced off one after the other, each to the end of the round, and the lock never made more
-/// than a few operations a second again: with tickets because those behind a vCPU forced off twice ran
-/// before it, without tickets because the next in line was unknown.
+/// Regression: the host took the CPU from a holder for longer than a slice and a grace. The waiters were
+/// preempted one after the other, each until the end of the round, and the lock never again exceeded a few
+/// operations per second. With tickets, waiters behind a vCPU that was preempted twice ran before it; without
+/// tickets, the next in line was unknown.
 #[test]
 fn deferred_resumes_a_line_that_the_host_has_stopped() {
     let noise = Noise { busy: Picos(20 * MILLI.0), idle: Picos(100 * MILLI.0) };
@@ -397,8 +397,8 @@ fn deferred_resumes_a_line_that_the_host_has_stopped() {
             done.push(sim.figures().all());
         }
         let rates: Vec<u64> = done.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        // Without noise 150,000. The host may stop the line for a whole window (one of 192, over 24 seeds); the next
-        // one has thousands again.
+        // 150,000 without noise. The host may stop the line for an entire window (1 of 192, over 24 seeds);
+        // the next window has thousands again.
         let stopped = |rate: &u64| *rate < 20_000;
         assert!(rates.iter().filter(|rate| stopped(rate)).count() < 2, "{system}: {rates:?}");
         assert!(!rates.last().is_some_and(stopped), "{system}: {rates:?}");

@@ -7,48 +7,48 @@ use crate::engine::Answers;
 use crate::host_model::{PauseLoop, VcpuHalts};
 use crate::time::Picos;
 
-/// No CPU.
+/// Sentinel: no CPU.
 pub(crate) const NOWHERE: u16 = u16::MAX;
 
-/// What a vCPU's event, when it comes, will mean.
+/// The meaning of a vCPU's pending event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextEvent {
-    /// The vCPU's request takes place.
+    /// The vCPU's request takes effect.
     Due,
-    /// The vCPU's request has taken place, with [`Vcpu::answer`]; what it takes is over.
+    /// The vCPU's request has taken effect, with [`Vcpu::answer`], and its time has passed.
     Done,
-    /// A store has ended its pause: its next look begins, which is a load of the one line that it
-    /// looks at.
+    /// A store ended the vCPU's pause: its next spin iteration begins, which loads the only line of
+    /// its loop.
     Looks,
-    /// That load is under way, or waits for the line.
+    /// This load is in progress or waits for the line.
     LookTransfer,
-    /// The vCPU's access is under way, or waits for the line.
+    /// The vCPU's access is in progress or waits for the line.
     Transfer,
-    /// The vCPU has looked as often as its pause may stand for. Until then, and unless a line changes,
-    /// there is nothing to simulate.
+    /// The end of the vCPU's last spin iteration that its pause may cover. There is nothing to
+    /// simulate until then, unless a line changes.
     Parked,
-    /// The vCPU halts, and polls on its CPU for a kick.
+    /// The vCPU halts and polls for a kick on its CPU.
     Polling,
-    /// The vCPU has worked, and its task goes to sleep.
+    /// The vCPU has worked, and its task falls asleep.
     Tired,
-    /// The vCPU's task sleeps; if it has a CPU, it goes on or goes back to sleep.
+    /// The vCPU's task sleeps. If the vCPU has a CPU, the task continues or sleeps again.
     Asleep,
-    /// The vCPU has worked, and interrupts the other vCPUs of its guest.
+    /// The vCPU has worked and interrupts the other vCPUs of its guest.
     Shoots,
-    /// The vCPU spins for the answers of those that it interrupted.
+    /// The vCPU spins for the answers of the interrupted vCPUs.
     Awaiting,
     /// The vCPU's code has returned.
     Finished,
 }
 
 impl NextEvent {
-    /// Does it wait for a line? Then it cannot be interrupted.
+    /// Whether the vCPU waits for a line. It cannot be interrupted then.
     pub(crate) const fn is_transfer(self) -> bool {
         matches!(self, Self::Transfer | Self::LookTransfer)
     }
 }
 
-/// Lines that a round of a spin loop may read and still be skipped.
+/// Maximum number of lines read in one iteration of a spin loop that can be skipped.
 const READ: usize = 4;
 
 /// The loads since the last pause.
@@ -57,7 +57,7 @@ pub(crate) struct Round {
     lines: [u32; READ],
     used: u8,
     loads: u16,
-    /// The vCPU did something beside these loads.
+    /// Whether the vCPU did anything other than these loads.
     is_mixed: bool,
 }
 
@@ -81,13 +81,13 @@ impl Round {
         self.is_mixed = true;
     }
 
-    /// A pause ends it: the loads, or `None` if there was more.
+    /// The number of loads at the end of the round, or `None` if the vCPU did anything else.
     #[inline(always)]
     pub(crate) fn loads(&self) -> Option<u16> {
         (!self.is_mixed && self.loads > 0).then_some(self.loads)
     }
 
-    /// The line that it reads, if it is one load.
+    /// The line of the round's load, if there was exactly one load.
     #[inline(always)]
     pub(crate) fn only_line(&self) -> Option<usize> {
         (self.loads == 1).then_some(self.lines[0] as usize)
@@ -99,22 +99,22 @@ impl Round {
     }
 }
 
-/// A pause that stands for many looks.
+/// A pause that covers many spin iterations.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LongPause {
-    /// When the first look after the pause begins.
+    /// Start of the first spin iteration after the pause.
     pub(crate) first: Picos,
-    /// From one look to the next.
+    /// Time between the starts of two spin iterations.
     pub(crate) period: Picos,
-    /// The most looks that the pause may stand for.
+    /// Maximum number of spin iterations covered.
     pub(crate) most: u32,
-    /// The vCPU is out of its guest until then, and looks at nothing.
+    /// The vCPU is outside its guest until then and does not spin.
     pub(crate) out: Picos,
 }
 
 impl LongPause {
-    /// The first look that is not before `now`: the looks that the pause stands for, and when it
-    /// begins.
+    /// The first spin iteration that does not start before `now`: the number of iterations that the
+    /// pause covers, and the start of that iteration.
     #[inline(always)]
     pub(crate) fn next(&self, now: Picos) -> (u32, Picos) {
         let ahead = now.max(self.out).since(self.first).0.div_ceil(self.period.0);
@@ -122,13 +122,13 @@ impl LongPause {
         (ahead as u32 + 1, self.first + Picos(ahead * self.period.0))
     }
 
-    /// The vCPU leaves its guest at `now`, for `span`: its looks from now on are later by that.
+    /// Delays all later spin iterations by `span` because the vCPU leaves its guest at `now`.
     pub(crate) fn delay(&mut self, now: Picos, span: Picos) {
         self.first += span;
         self.out = self.out.max(now) + span;
     }
 
-    /// When the last look begins.
+    /// Start of the last spin iteration.
     pub(crate) fn last(&self) -> Picos {
         match self.most {
             u32::MAX => Picos::NEVER,
@@ -137,34 +137,33 @@ impl LongPause {
     }
 }
 
-/// A vCPU.
 pub(crate) struct Vcpu {
     pub(crate) code: sim_cell::Vcpu,
     pub(crate) request: Request,
     pub(crate) state: NextEvent,
     pub(crate) answer: Answer,
-    /// The CPU that it has.
+    /// The vCPU's CPU, or [`NOWHERE`].
     pub(crate) pcpu: u16,
-    /// It has none, and others [wait for it](sched::event::LockActivity::is_critical).
+    /// Whether others [wait for it](sched::event::LockActivity::is_critical) while it has no CPU.
     pub(crate) is_critical_off: bool,
-    /// The first vCPU of its guest.
+    /// Index of the first vCPU of its guest.
     pub(crate) first: u16,
-    /// The address at which its guest's memory would begin if it were the first.
+    /// Base address of its guest's memory if this guest were the first.
     pub(crate) base: usize,
     pub(crate) round: Round,
     pub(crate) park: LongPause,
     pub(crate) halts: VcpuHalts,
-    /// For pause-loop exits, if the host has them.
+    /// State of pause-loop exiting, if the host has it.
     pub(crate) pauses: Option<PauseLoop>,
-    /// What is left until its event, while it has no CPU.
+    /// Remaining time until its event, while it has no CPU.
     pub(crate) left: Picos,
-    /// The lock of its operation.
+    /// The lock of its current operation.
     pub(crate) lock: u16,
-    /// When its task wakes.
+    /// Wakeup time of its task.
     pub(crate) wakes: Picos,
-    /// What it waits for, if others have to answer it.
+    /// Answers that it waits for.
     pub(crate) answers: Answers,
-    /// vCPUs that wait for its answer, which it gives when it has a CPU.
+    /// vCPUs that wait for its answer, which it sends when it has a CPU.
     pub(crate) owes: Vec<u16>,
     pub(crate) rng: SplitMix64,
 }
@@ -188,7 +187,7 @@ mod tests {
     fn a_vcpu_that_is_out_of_its_guest_does_not_look() {
         let mut park =
             LongPause { first: Picos(100), period: Picos(30), most: 50, out: Picos::ZERO };
-        // Three looks are over, at 100, 130 and 160; the next one would be at 190.
+        // Three spin iterations are complete, at 100, 130 and 160; the next would be at 190.
         park.delay(Picos(175), Picos(1_000));
         assert_eq!(
             park.next(Picos(175)),

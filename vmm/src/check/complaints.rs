@@ -1,26 +1,26 @@
-//! Kernel bug reports, found in a guest's log.
+//! Detection of kernel bug reports in a guest's log.
 //!
-//! The texts are from Linux 5.15 to 7.x; each row names the file that prints it. The table covers the reports that syzkaller
-//! parses (pkg/report/linux.go).
+//! The texts are from Linux 5.15 to 7.x; each row names the file that prints it. The table covers the reports
+//! that syzkaller parses (pkg/report/linux.go).
 
 use base::shown;
 
-/// A kernel prints times (`printk.time=1`): a line without one is not the kernel's.
+/// Makes the kernel print timestamps. Lines without one are not from the kernel.
 pub const PARAMETER: &str = "printk.time=1";
 
-/// The characters of a line that are looked at: the longest that a kernel prints has fewer (kernel/printk/internal.h).
+/// Characters of a line that are searched. The kernel's lines are shorter (kernel/printk/internal.h).
 const LONGEST: usize = 2048;
 
-/// Begin of a report of `WARN` or `BUG`, and its end (kernel/panic.c).
+/// First and last line of a `WARN` or `BUG` report (kernel/panic.c).
 const CUT: &str = "[ cut here ]";
 const END: &str = "---[ end trace ";
 
-/// Where a row's words are in a line.
+/// Position of a row's words in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// The first ones begin the message, behind the prefixes of its subsystem at most; the others follow in this order.
+    /// The first word begins the message or follows a subsystem's prefix. The others follow in order.
     Begin,
-    /// All of them are in the message, in this order.
+    /// Anywhere in the message, in order.
     Inside,
 }
 
@@ -29,7 +29,7 @@ enum Place {
 enum Reason {
     /// A bug.
     Seen,
-    /// A timeout, which a host that stands still causes, too.
+    /// A timeout. A stalled host causes it, too.
     Time,
 }
 
@@ -38,7 +38,7 @@ type Row = (Place, &'static [&'static str], Reason, &'static str);
 use Place::{Begin, Inside};
 use Reason::{Seen, Time};
 
-/// The words of each report and the file of Linux that prints it. The first row that matches decides.
+/// The words of each report and the Linux file that prints it. The first matching row decides.
 const TABLE: &[Row] = &[
     // Timeouts.
     (Begin, &["BUG: soft lockup"], Time, "kernel/watchdog.c"),
@@ -55,7 +55,7 @@ const TABLE: &[Row] = &[
     (Begin, &["Kernel panic", "LOCKUP"], Time, "kernel/watchdog.c"),
     (Begin, &["Kernel panic", "hung_task: blocked tasks"], Time, "kernel/hung_task.c"),
     (Begin, &["Kernel panic", "RCU Stall"], Time, "kernel/rcu/tree_stall.h"),
-    // WARN: up to 6.18, since 6.19 (28ea295f941e), and without a file.
+    // WARN: up to 6.18, from 6.19 on (28ea295f941e), and without a file name.
     (Begin, &["WARNING: CPU: ", " at "], Seen, "kernel/panic.c"),
     (Begin, &["WARNING: ", "at ", ", CPU#"], Seen, "kernel/panic.c"),
     (Begin, &["WARNING: ", "at ", "+0x", "/0x"], Seen, "kernel/panic.c"),
@@ -78,12 +78,12 @@ const TABLE: &[Row] = &[
     (Begin, &["INFO: trying to register non-static key"], Seen, "kernel/locking/lockdep.c"),
     (Inside, &["DEBUG_LOCKS_WARN_ON("], Seen, "include/linux/debug_locks.h"),
     (Inside, &["rtmutex deadlock detected"], Seen, "kernel/locking/rtmutex.c"),
-    // The scheduler and its contexts.
+    // Scheduler and context checks.
     (Inside, &["scheduling while atomic: "], Seen, "kernel/sched/core.c"),
     (Inside, &["sleeping function called from invalid context"], Seen, "kernel/sched/core.c"),
     (Begin, &["bad: scheduling from the idle thread"], Seen, "kernel/sched/idle.c"),
     (Inside, &["corrupted stack end detected inside scheduler"], Seen, "kernel/sched/core.c"),
-    // Sanitizers, and checks of memory and objects.
+    // Sanitizers, memory and object checks.
     (Begin, &["BUG: KASAN: "], Seen, "mm/kasan/report.c"),
     (Begin, &["BUG: KCSAN: "], Seen, "kernel/kcsan/report.c"),
     (Begin, &["BUG: KMSAN: "], Seen, "mm/kmsan/report.c"),
@@ -97,7 +97,7 @@ const TABLE: &[Row] = &[
     (Begin, &["list_del corruption"], Seen, "lib/list_debug.c"),
     (Begin, &["BUG ", "): "], Seen, "mm/slub.c"),
     (Inside, &["Kernel stack is corrupted in"], Seen, "kernel/panic.c"),
-    // Exceptions. Before 6.10 the first line of an oops is its cause and its number only.
+    // Exceptions. Before 6.10, the first line of an oops has only its cause and number.
     (Begin, &["Oops: "], Seen, "arch/x86/kernel/dumpstack.c"),
     (Begin, &["Oops - "], Seen, "arch/arm64/kernel/traps.c"),
     (Inside, &[": ", " [#1]"], Seen, "arch/x86/kernel/dumpstack.c"),
@@ -120,22 +120,22 @@ const TABLE: &[Row] = &[
     (Begin, &["BUG: "], Seen, "spinlock_debug.c, fault.c, page_alloc.c, workqueue.c, fork.c, ..."),
 ];
 
-/// Text before a report in its line ends with one of these: a subsystem's prefix, or a bracket.
+/// Endings of the text before a report: a subsystem's prefix, or a bracket.
 const BEFORE: [&str; 2] = [": ", "[ "];
 
-/// A report.
+/// A bug report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Complaint<'a> {
     /// Its first line.
     pub line: &'a str,
-    /// It is a timeout.
+    /// Whether it is a timeout.
     pub is_by_time: bool,
 }
 
-/// The first report in a log without any of the `allowed` texts. Timeouts come last.
+/// Returns the first report that contains no `allowed` text. Timeouts come last.
 pub fn first<'a>(log: &'a str, allowed: &[String]) -> Option<Complaint<'a>> {
     let mut late = None;
-    // The first line of a report whose words are not known yet.
+    // Set inside a report that has matched no row yet: its first line, once read.
     let mut cut: Option<Option<&str>> = None;
     for message in log.lines().filter_map(message) {
         let complaint = complaint(message).or_else(|| {
@@ -157,8 +157,8 @@ pub fn first<'a>(log: &'a str, allowed: &[String]) -> Option<Complaint<'a>> {
     late
 }
 
-/// The message of a line that the kernel printed: the text behind its time and the caller (CONFIG_PRINTK_CALLER). A
-/// program may have written before it without an end of line.
+/// Returns the message of a kernel line: the text after the timestamp and the caller (CONFIG_PRINTK_CALLER).
+/// Output of a program without a final newline may precede it.
 fn message(line: &str) -> Option<&str> {
     let line = shown::cut(line, LONGEST);
     let starts = line.match_indices('[').map(|(at, _)| &line[at..]);
@@ -169,7 +169,7 @@ fn message(line: &str) -> Option<&str> {
     rest.strip_prefix(' ').map(str::trim)
 }
 
-/// The text behind `[    1.234567]`.
+/// The text after `[    1.234567]`.
 fn behind_time(text: &str) -> Option<&str> {
     let (time, rest) = text.strip_prefix('[')?.split_once(']')?;
     let (seconds, micros) = time.trim_start_matches(' ').split_once('.')?;
@@ -193,7 +193,7 @@ fn matches(line: &str, place: Place, words: &[&str]) -> bool {
     })
 }
 
-/// Can a message begin behind this text?
+/// Whether a message can begin after this text.
 fn is_begin(before: &str) -> bool {
     before.is_empty() || BEFORE.iter().any(|end| before.ends_with(end))
 }

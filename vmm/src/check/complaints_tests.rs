@@ -1,12 +1,12 @@
 use super::*;
 
-/// A log of one line of the kernel's.
+/// Searches a log of one kernel line.
 fn found(message: &str) -> Option<bool> {
     let log = format!("[    1.234567] {message}\n");
     first(&log, &[]).map(|complaint| complaint.is_by_time)
 }
 
-/// Regression: of eleven reports that a kernel can print one was seen, and none of `WARN` since Linux 6.19.
+/// Regression: only one of eleven kinds of reports was detected, and no `WARN` of Linux 6.19 and later.
 #[test]
 fn reports_of_every_kind_are_found_and_no_other_lines() {
     let lines = include_str!("complaints_tests.txt").lines();
@@ -33,7 +33,7 @@ fn each_row_has_a_source_and_is_reached() {
     }
 }
 
-/// A program of the guest's can print what it wants, but on its own lines.
+/// Programs in the guest can print any text, but on lines without a timestamp.
 #[test]
 fn lines_without_the_kernels_time_are_not_the_kernels() {
     let report = "BUG: spinlock bad magic on CPU#0, swapper/0/0";

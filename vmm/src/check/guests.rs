@@ -1,4 +1,4 @@
-//! Boots of the kernel under test, each by a `pvticket boot` of its own, and what they leave.
+//! Boots of the kernel under test, each in a separate `pvticket boot` process, and their results.
 
 use std::{
     env,
@@ -21,34 +21,34 @@ use crate::check::{
 use base::{backend::PvBackend, files, shown, units::ByteSize};
 use os::signals::Interrupt;
 
-/// Exit status of a test's script for a kernel that does not have what it tests.
+/// Exit status of a test's script if the kernel lacks the tested feature.
 pub const LACKING: i32 = 77;
-/// Exit status of a script in which something did not happen in time.
+/// Exit status of a test's script after a timeout.
 pub const TIMED_OUT: i32 = 78;
-/// The lines of a guest's log that a failure shows.
+/// Lines of the guest's log in a failure message.
 const SHOWN: usize = 6;
-/// A boot may take this many times as long as the first one.
+/// Limit of a boot's time, as a multiple of the first boot's.
 const PATIENCE: u32 = 12;
-/// The shortest time that a boot is given.
+/// Shortest time limit of a boot.
 const LEAST: Duration = Duration::from_secs(90);
-/// The longest time of the first boot.
+/// Time limit of the first boot.
 const FIRST: Duration = Duration::from_secs(180);
-/// The most that a guest may print.
+/// Limit of a guest's output.
 const OUTPUT: &str = "16M";
-/// More than the kernel's log, the command's output and the VMM's words together.
+/// More than the kernel's log, the command's output and the VMM's messages together.
 const FILE: ByteSize = ByteSize::mib(64);
-/// A timeout in the kernel's log is the host's fault if it took more: the shortest that Linux can be configured with are three
-/// seconds (RCU), and two (soft lockups).
+/// A timeout in the kernel's log is attributed to the host if the host took more time than this. The shortest
+/// timeouts that Linux can be configured with are 3 s (RCU) and 2 s (soft lockups).
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The characters of a guest's line that are shown.
+/// Characters of a guest's line in a message.
 const SHOWN_OF_LINE: usize = 200;
 
-/// Boots a kernel, each time by a `pvticket boot`.
+/// Boots a kernel, each time in a `pvticket boot` process.
 #[derive(Debug)]
 pub struct Guests {
     program: PathBuf,
     kernel: Kernel,
-    /// Texts of reports that are no failure.
+    /// Bug reports with one of these texts are ignored.
     allowed: Vec<String>,
     stop: Interrupt,
     slots: u32,
@@ -57,7 +57,7 @@ pub struct Guests {
     host: HostTime,
 }
 
-/// A boot, by the options of `pvticket boot`.
+/// A boot, as options of `pvticket boot`.
 #[derive(Debug, Clone)]
 pub struct Boot {
     options: Vec<String>,
@@ -67,31 +67,31 @@ pub struct Boot {
     runs: Duration,
 }
 
-/// How a boot ended.
+/// The outcome of a boot.
 #[derive(Debug)]
 pub struct Ended {
-    /// None: it did not end within its time.
+    /// None after a timeout.
     status: Option<ExitStatus>,
     limit: Duration,
     host: HostTime,
     allowed: Vec<String>,
-    /// The output of the guest's command.
+    /// Output of the guest's command.
     pub stdout: String,
-    /// The kernel's log and the errors of the command.
+    /// The kernel's log and the command's stderr.
     pub log: String,
-    /// The VMM's account.
+    /// The VMM's statistics (`--stats`).
     pub stats: Option<Value>,
 }
 
 impl Guests {
-    /// Boots this kernel on `slots` CPUs until `stop` is raised. Reports with one of the `allowed` texts do not fail a test.
+    /// Boots this kernel on `slots` CPUs until `stop` is raised. Ignores bug reports with an `allowed` text.
     pub fn new(
         kernel: &Kernel,
         allowed: &[String],
         slots: u32,
         stop: Interrupt,
     ) -> anyhow::Result<Self> {
-        let program = env::current_exe().context("cannot find this program's own file")?;
+        let program = env::current_exe().context("cannot find this program's executable")?;
         let (kernel, allowed) = (kernel.clone(), allowed.to_vec());
         Ok(Self { program, kernel, allowed, stop, slots, limit: FIRST, host: HostTime::default() })
     }
@@ -101,12 +101,12 @@ impl Guests {
         self.slots
     }
 
-    /// From now on a boot may take a multiple of `first`, which one took: an emulated host is slow, and another one slower.
+    /// Sets the time limit to a multiple of the first boot's time: emulated hosts differ in speed.
     pub fn expect(&mut self, first: Duration) {
         self.limit = (first * PATIENCE).max(LEAST);
     }
 
-    /// Another kernel, in the same way.
+    /// Switches to another kernel. The limits stay.
     pub fn switch(&mut self, kernel: &Kernel) {
         self.kernel = kernel.clone();
     }
@@ -116,7 +116,7 @@ impl Guests {
         std::mem::take(&mut self.host)
     }
 
-    /// Boots, and once more if the host took much time; then the second boot counts alone.
+    /// Boots, and repeats the boot if the host took much time. Only the repetition counts then.
     pub fn run_undisturbed(&mut self, boot: &Boot) -> anyhow::Result<Ended> {
         let before = self.host;
         let ended = self.run(boot)?;
@@ -127,15 +127,15 @@ impl Guests {
         self.run(boot)
     }
 
-    /// Boots, and waits for the end. An error says nothing about the kernel: the VMM failed, or a signal ends this program.
+    /// Boots, and waits for the end. Fails if the VMM failed or a signal arrived.
     pub fn run(&mut self, boot: &Boot) -> anyhow::Result<Ended> {
-        let folder = tempfile::tempdir().context("cannot make a temporary directory")?;
+        let folder = tempfile::tempdir().context("cannot create a temporary directory")?;
         let [stdout, log, stats] = ["stdout", "log", "stats"].map(|name| folder.path().join(name));
         let mut command = Command::new(&self.program);
         command.args(["boot", "--host", "direct", "-n", "--kernel"]).arg(&self.kernel.file);
         command.args(["--output-limit", OUTPUT, "--append", &boot.append]).args(&boot.options);
         command.arg("--stats").arg(&stats).args(["--", "sh", "-c", &boot.script]);
-        let create = |file: &Path| File::create(file).context("cannot make a temporary file");
+        let create = |file: &Path| File::create(file).context("cannot create a temporary file");
         command.stdin(Stdio::null()).stdout(create(&stdout)?).stderr(create(&log)?);
         let limit = self.limit + boot.runs;
         let Exit { status, host } = process::run(command, limit, self.slots, &self.stop)?;
@@ -159,49 +159,49 @@ impl Guests {
 }
 
 impl Boot {
-    /// With this many vCPUs and this backend. Warnings of the kernel are in its log.
+    /// A boot with this many vCPUs and this backend. Kernel warnings appear in the log.
     pub fn new(cpus: u32, pv: PvBackend) -> Self {
         let options = ["--cpus", &cpus.to_string(), "--pv", pv.name()].map(String::from).into();
         let append = format!("loglevel=5 {}", complaints::PARAMETER);
         Self { options, append, script: String::new(), runs: Duration::ZERO }
     }
 
-    /// An option with its value.
+    /// Adds an option with its value.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.options.extend([name.to_owned(), value.to_owned()]);
         self
     }
 
-    /// With these kernel parameters, too.
+    /// Adds kernel parameters.
     pub fn append(mut self, parameters: &str) -> Self {
         self.append += " ";
         self.append += parameters;
         self
     }
 
-    /// Under this policy on this many slots.
+    /// Sets the policy and the number of slots.
     pub fn under(self, policy: &str, slots: u32) -> Self {
         self.with("--policy", policy).with("--slots", &slots.to_string())
     }
 
-    /// Runs a shell script that takes this long beside the boot.
+    /// Runs a shell script. Its time, `runs`, is added to the time limit.
     pub fn script(self, script: &str, runs: Duration) -> Self {
         Self { script: script.to_owned(), runs, ..self }
     }
 }
 
 impl Ended {
-    /// Did the command end with status 0?
+    /// Whether the command ended with status 0.
     pub fn is_good(&self) -> bool {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// Does the kernel not have what the script tests?
+    /// Whether the kernel lacks the tested feature.
     pub fn is_lacking(&self) -> bool {
         self.status.is_some_and(|status| status.code() == Some(LACKING))
     }
 
-    /// Has the VMM failed? It writes its account whenever a machine has ended, whatever its kernel did.
+    /// Whether the VMM failed. It writes statistics at the end of every machine, even if the kernel crashed.
     fn is_of_the_vmm(&self) -> bool {
         let has_failed = |status: ExitStatus| {
             status.signal().is_some() || !status.success() && self.stats.is_none()
@@ -209,7 +209,7 @@ impl Ended {
         self.status.is_some_and(has_failed)
     }
 
-    /// Fails if its command did, or if the kernel reports a mistake of its own.
+    /// Fails if the command failed or the kernel printed a bug report.
     pub fn check(&self) -> Result<(), Failure> {
         if let Some(complaint) = complaints::first(&self.log, &self.allowed) {
             let why = format!("the kernel reports: {}", shown::cut(complaint.line, SHOWN_OF_LINE));
@@ -222,8 +222,8 @@ impl Ended {
         Err(Failure { why: self.reason(), is_late: self.is_late() })
     }
 
-    /// Did a timeout end it, or did it hang while the host had most of the time? (Time in which this program stood still, too,
-    /// has not counted.)
+    /// Whether a timeout ended it, or it hung while the host took most of the time. Time in which this
+    /// program stood still, too, is not included.
     fn is_late(&self) -> bool {
         match self.status {
             Some(status) => status.code() == Some(TIMED_OUT),
@@ -231,14 +231,14 @@ impl Ended {
         }
     }
 
-    /// Why it is not good, with the end of the log.
+    /// The reason of a failure, with the last lines of the log.
     pub fn reason(&self) -> String {
         let last = self.log.lines().rev().filter(|line| !line.trim().is_empty()).take(SHOWN);
         let mut last: Vec<&str> = last.map(|line| shown::cut(line, SHOWN_OF_LINE)).collect();
         last.reverse();
         let last = last.join(" | ");
         match self.status {
-            None => format!("hung: no end within {} s: {last}", self.limit.as_secs()),
+            None => format!("hung: did not end within {} s: {last}", self.limit.as_secs()),
             Some(status) => format!("ended with {status}: {last}"),
         }
     }
@@ -270,7 +270,7 @@ mod tests {
             "[    1.000000] WARNING: CPU: 1 PID: 9 at kernel/locking/x.c\n[    2.000000] x\n";
         let why = "the kernel reports: WARNING: CPU: 1 PID: 9 at kernel/locking/x.c";
         assert_eq!(failure(Some(0), warned), Some(Failure::sure(why)));
-        // Rather than that its command failed.
+        // The report takes precedence over the status.
         assert_eq!(failure(Some(1), warned), Some(Failure::sure(why)));
         let late = "[    1.000000] watchdog: BUG: soft lockup - CPU#1 stuck for 26s!\n";
         assert!(!failure(Some(0), late).unwrap().is_late, "the host took no time");
@@ -281,10 +281,10 @@ mod tests {
         assert_eq!(failed, Some(Failure::sure("ended with exit status: 1: a | b")));
         assert!(failure(Some(TIMED_OUT), "a").unwrap().is_late);
         let hung = failure(None, "stalled");
-        assert_eq!(hung, Some(Failure::sure("hung: no end within 90 s: stalled")));
+        assert_eq!(hung, Some(Failure::sure("hung: did not end within 90 s: stalled")));
     }
 
-    /// Regression: 16 MB that a guest wrote were repeated in each line about it.
+    /// Regression: 16 MB of guest output were repeated in each message.
     #[test]
     fn little_of_what_a_guest_writes_is_repeated() {
         let flood = "x".repeat(1 << 20);

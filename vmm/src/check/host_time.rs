@@ -1,5 +1,5 @@
-//! Time that the host took from a guest: the host stood still or ran other work, or the VMM was stopped. The guest's clock
-//! runs on, so such a time looks like a delay of the kernel.
+//! Time that the host took from a guest: the host stalled or ran other work, or the VMM was stopped. The
+//! guest's clock continues, so that this time looks like a delay in the kernel.
 
 use std::{
     fmt, fs,
@@ -11,13 +11,13 @@ use experiment::host::around::suspended;
 use os::processes::ThreadAccounts;
 use rustix::param::clock_ticks_per_second;
 
-/// The sleep of the thread that waits for the program.
+/// Sleep between two polls of the program's state.
 pub const SLEEP: Duration = Duration::from_millis(10);
-/// A sleep that is longer by more was delayed: a kernel of 100 ticks a second wakes within two of them.
+/// Tolerance of a sleep: a kernel with 100 ticks per second wakes within two ticks.
 const LATE: Duration = Duration::from_millis(20);
-/// Sleeps for one look at the files of the system.
+/// Sleeps between two readings of /proc.
 const SLEEPS: u32 = 20;
-/// Less explains nothing: this share of the time, within these bounds.
+/// Threshold of [`HostTime::is_much`]: a share of the time, within these bounds.
 const SHARE: f64 = 0.02;
 const LEAST: Duration = Duration::from_millis(200);
 const MOST: Duration = Duration::from_millis(500);
@@ -25,34 +25,33 @@ const MOST: Duration = Duration::from_millis(500);
 /// Time taken by the host during `wall`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct HostTime {
-    /// How long the program was waited for.
+    /// Elapsed time of the program.
     pub wall: Duration,
-    /// A thread that only reads the clock got no CPU.
+    /// The polling thread got no CPU.
     gaps: Duration,
-    /// Threads of the program were ready to run, while others than they had its CPUs.
+    /// Threads of the program were runnable while other processes had its CPUs.
     waited: Duration,
-    /// The hypervisor above ran others.
+    /// Steal time: the hypervisor that runs this host ran other machines.
     stolen: Duration,
-    /// The host was suspended.
     suspended: Duration,
     /// The program was stopped or frozen.
     held: Duration,
-    /// Whether it was much in any of the times that were added up.
+    /// Whether any of the added times was above the threshold.
     is_much: bool,
 }
 
 impl HostTime {
-    /// All of it. What delays our thread delays the program's for the same time.
+    /// The total. Delays of our thread and of the program's threads overlap: the longest counts.
     pub fn taken(&self) -> Duration {
         self.gaps.max(self.waited).max(self.stolen) + self.suspended + self.held
     }
 
-    /// Enough to make a right kernel look late?
+    /// Whether the host took enough time to make a correct kernel appear late.
     pub const fn is_much(&self) -> bool {
         self.is_much
     }
 
-    /// Both times together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -66,7 +65,7 @@ impl HostTime {
         }
     }
 
-    /// The program was stopped for this time.
+    /// A program that was stopped for this time.
     #[cfg(test)]
     pub(crate) fn held(held: Duration) -> Self {
         Self { held, ..Self::default() }
@@ -81,10 +80,10 @@ impl HostTime {
 impl fmt::Display for HostTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (taken, wall) = (self.taken().as_secs_f64(), self.wall.as_secs_f64());
-        write!(f, "the host took {taken:.1} s of {wall:.1} s away")?;
+        write!(f, "the host took {taken:.1} s of {wall:.1} s")?;
         for (time, name) in [
-            (self.gaps, "stood still or was busy"),
-            (self.waited, "CPUs had other work"),
+            (self.gaps, "stalled or busy"),
+            (self.waited, "CPUs busy with other work"),
             (self.stolen, "steal time"),
             (self.suspended, "suspended"),
             (self.held, "guest stopped or frozen"),
@@ -97,14 +96,14 @@ impl fmt::Display for HostTime {
     }
 }
 
-/// One reading of the system's files.
+/// One reading of /proc.
 #[derive(Debug, Default, Clone)]
 struct Sample {
-    /// When, since the begin of the watch.
+    /// Time since the start of the watch.
     at: Duration,
-    /// For how long the host has been suspended.
+    /// Total time of the host in suspend.
     suspended: Duration,
-    /// By CPU.
+    /// Steal time by CPU.
     stolen: Vec<Duration>,
     is_held: bool,
 }
@@ -134,21 +133,21 @@ fn stolen(stat: &str) -> Vec<Duration> {
     stat.lines().filter_map(of_cpu).collect()
 }
 
-/// Is the process stopped (proc_pid_stat(5)), or in a frozen control group, of version 1 or 2 (kernel/freezer.c, signal.c)?
+/// Whether the process is stopped (proc_pid_stat(5)) or in a frozen cgroup (kernel/freezer.c, signal.c).
 fn is_held(stat: &str, wchan: &str) -> bool {
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     matches!(state, Some('T' | 't'))
         || ["refrigerator", "freezer"].iter().any(|at| wchan.contains(at))
 }
 
-/// Time for which a thread waited while others than the program's threads had the CPUs of its slots.
+/// Time in which a thread waited while other processes had the CPUs of the program's slots.
 fn waited_for_others(threads: &[ThreadTimes], step: Duration, slots: u32) -> Duration {
     let ran: u64 = threads.iter().map(|times| times.ran.0).sum();
     let waited = threads.iter().map(|times| times.waited.0).max().unwrap_or(0);
     // A vCPU also waits while another vCPU has the CPU of its slot.
     let of_others = step.saturating_mul(slots).saturating_sub(Duration::from_nanos(ran));
     let lost = Duration::from_nanos(waited).min(of_others).min(step);
-    // Threads whose turns are over wait for up to two fifths of the time until they sleep (`study::disturbance`).
+    // After a slice, a thread stays runnable for up to two fifths of the time (`study::disturbance`).
     if lost > step / 2 { lost } else { Duration::ZERO }
 }
 
@@ -156,10 +155,10 @@ fn waited_for_others(threads: &[ThreadTimes], step: Duration, slots: u32) -> Dur
 #[derive(Debug)]
 pub struct HostWatch {
     process: u32,
-    /// CPUs that the program's threads share.
+    /// CPUs shared by the program's threads.
     slots: u32,
     began: Instant,
-    /// Since the last look at files.
+    /// Sleeps since the last reading of /proc.
     sleeps: u32,
     last: Sample,
     threads: ThreadAccounts,
@@ -167,7 +166,7 @@ pub struct HostWatch {
 }
 
 impl HostWatch {
-    /// Starts to watch for this process, whose threads share `slots` CPUs.
+    /// Starts the watch of a process whose threads share `slots` CPUs.
     pub fn start(process: u32, slots: u32) -> Self {
         let mut threads = ThreadAccounts::default();
         threads.renew(process);
@@ -182,12 +181,12 @@ impl HostWatch {
         }
     }
 
-    /// Is the program stopped, or frozen?
+    /// Whether the program is stopped or frozen.
     pub fn is_held(&self) -> bool {
         self.last.is_held
     }
 
-    /// The calling thread slept for so long instead of [`SLEEP`].
+    /// Records a sleep of the polling thread, which was meant to take [`SLEEP`].
     pub fn slept(&mut self, time: Duration) {
         let late = time.saturating_sub(SLEEP);
         if late > LATE {
@@ -199,7 +198,7 @@ impl HostWatch {
         }
     }
 
-    /// Ends the watch. Returns all time taken.
+    /// Ends the watch and returns the time taken.
     pub fn end(mut self) -> HostTime {
         self.look();
         HostTime { wall: self.began.elapsed() + self.time.suspended, ..self.time }.judged()

@@ -1,22 +1,22 @@
-//! Results as KTAP version 1, a line a test, with figures as diagnostics before it.
+//! Results as KTAP version 1: one line per test, after its figures as diagnostics.
 
 use std::{borrow::Cow, fmt::Write as _};
 
 use crate::check::{Failure, Skip};
 use base::shown;
 
-/// The characters of a line about a test, and its lines, that are printed at most.
+/// Limits of a test's output: characters per line, and lines.
 const LONGEST: usize = 2000;
 const MOST: usize = 40;
 
-/// What a test has found.
+/// The outcome of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It passed.
+    /// The test passed.
     Ok,
-    /// It failed, and why.
+    /// The test failed, with the reason.
     NotOk(String),
-    /// It could not be run on this kernel, and why.
+    /// The test was skipped, with the reason.
     Skipped(String),
 }
 
@@ -34,36 +34,36 @@ impl Verdict {
 /// The result of a test.
 #[derive(Debug, Clone)]
 pub struct TestResult {
-    /// What it found.
+    /// The outcome.
     pub verdict: Verdict,
-    /// Figures, a line each.
+    /// Lines with figures.
     pub notes: Vec<String>,
-    /// It failed by time, which the host may have taken.
+    /// Whether it failed by a timeout, which the host may have caused.
     pub is_late: bool,
 }
 
 impl TestResult {
-    /// It passed, with these figures.
+    /// A passed test with these figures.
     pub const fn ok(notes: Vec<String>) -> Self {
         Self { verdict: Verdict::Ok, notes, is_late: false }
     }
 
-    /// It failed.
+    /// A failed test.
     pub fn not_ok(why: impl Into<String>, notes: Vec<String>) -> Self {
         Self { verdict: Verdict::NotOk(why.into()), notes, is_late: false }
     }
 
-    /// It failed, unless the host took the time.
+    /// A test that failed by a timeout.
     pub fn late(why: impl Into<String>, notes: Vec<String>) -> Self {
         Self { is_late: true, ..Self::not_ok(why, notes) }
     }
 
-    /// A boot of it failed.
+    /// A test with a failed boot.
     pub fn failed(failure: Failure, notes: Vec<String>) -> Self {
         Self { is_late: failure.is_late, ..Self::not_ok(failure.why, notes) }
     }
 
-    /// It ended with this error; any other error is passed on.
+    /// Converts a [`Failure`] or a [`Skip`] to a result, and returns any other error.
     pub fn of_error(error: anyhow::Error) -> anyhow::Result<Self> {
         match error.downcast::<Failure>() {
             Ok(failure) => Ok(Self::failed(failure, Vec::new())),
@@ -71,18 +71,18 @@ impl TestResult {
         }
     }
 
-    /// The kernel does not have what it tests.
+    /// A skipped test.
     pub fn skipped(why: impl Into<String>) -> Self {
         Self { verdict: Verdict::Skipped(why.into()), notes: Vec::new(), is_late: false }
     }
 }
 
-/// The first lines: version, plan, and what is tested.
+/// The first lines: version, plan, and the tested kernel.
 pub fn heading(tests: usize, about: &[String]) -> String {
     format!("KTAP version 1\n1..{tests}\n{}", comments(about))
 }
 
-/// The lines of test number `number`, from 1. What a guest wrote is one line of printable characters.
+/// The lines of test `number`, from 1. Guest output becomes one line of printable characters.
 pub fn lines(number: usize, name: &str, result: &TestResult) -> String {
     let mut text = comments(&result.notes);
     let _ = match &result.verdict {
@@ -96,7 +96,7 @@ pub fn lines(number: usize, name: &str, result: &TestResult) -> String {
     text
 }
 
-/// The last line: how many tests there were, as kselftest ends its own.
+/// The last line: the number of tests by outcome, in the format of kselftest.
 pub fn totals(results: &[TestResult]) -> String {
     let count =
         |is: fn(&Verdict) -> bool| results.iter().filter(|result| is(&result.verdict)).count();

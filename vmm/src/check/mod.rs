@@ -1,9 +1,9 @@
-//! `pvticket check`: is this kernel's spinlock right, and has it become slower? A fixed set of tests, each in guests of its
-//! own, whose verdicts are printed as KTAP version 1 (Documentation/dev-tools/ktap.rst).
+//! `pvticket check`: tests a kernel's spinlocks for correctness and slowdowns. Each test of a fixed set boots
+//! new guests; the verdicts are printed as KTAP version 1 (Documentation/dev-tools/ktap.rst).
 //!
-//! [`subject`] finds the kernel and builds its tree, [`guests`] boots it, [`complaints`] reads its log, [`host_time`] measures what
-//! the host took away, [`suite`] has the tests, [`reference`](mod@reference) keeps rates and compares them, [`runner`] runs
-//! them, and [`ktap`] prints.
+//! [`subject`] finds the kernel and builds its tree, [`guests`] boots it, [`complaints`] searches its log,
+//! [`host_time`] measures time taken by the host, [`suite`] has the tests, [`reference`](mod@reference)
+//! stores rates and compares them, [`runner`] runs the tests, and [`ktap`] prints the results.
 
 pub mod complaints;
 pub mod guests;
@@ -22,15 +22,15 @@ use thiserror::Error;
 pub const PASSED: u8 = 0;
 /// A test failed.
 pub const FAILED: u8 = 1;
-/// Nothing can be said about this kernel: `git bisect run` skips the commit.
+/// No verdict on this kernel: `git bisect run` skips the commit.
 pub const CANNOT_TELL: u8 = 125;
 
-/// Why nothing can be said about a kernel.
+/// The reason for a missing verdict.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct CannotTell(pub String);
 
-/// Why a test is skipped.
+/// The reason for a skipped test.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct Skip(pub String);
@@ -39,14 +39,14 @@ pub struct Skip(pub String);
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{why}")]
 pub struct Failure {
-    /// In words.
+    /// The message.
     pub why: String,
-    /// Whether the host can have caused it, if it took much time.
+    /// Whether it is a timeout, which the host may have caused.
     pub is_late: bool,
 }
 
 impl Failure {
-    /// The kernel's fault in any case.
+    /// A failure that the host cannot have caused.
     pub fn sure(why: impl Into<String>) -> Self {
         Self { why: why.into(), is_late: false }
     }

@@ -1,4 +1,4 @@
-//! `--compare A B`: two kernels, measured in turn, as one table.
+//! `--compare A B`: measures two kernels in turn and prints one table.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Measures both kernels, boots in turn: native locks and those with KVM's kick, at 1x and 2x.
+    /// Measures both kernels in alternating boots: native locks and PV locks with KVM's kick, at 1x and 2x.
     pub fn measure(guests: &mut Guests, load: Load, kernels: [&Kernel; 2]) -> anyhow::Result<Self> {
         for (kernel, name) in kernels.into_iter().zip(["A", "B"]) {
             guests.switch(kernel);
@@ -37,7 +37,7 @@ impl Pairs {
             |(locks, pv)| [1, 2].map(|ratio| (pv, [(); 2].map(|()| Rates::new(locks, ratio))));
         let mut rows: Vec<(PvBackend, [Rates; 2])> = kinds.into_iter().flat_map(of_kind).collect();
         for round in 0..load.rounds {
-            // Forwards and backwards in turn.
+            // The order alternates: ABBA.
             let sides = if round % 2 == 0 { [0, 1] } else { [1, 0] };
             for (pv, row) in &mut rows {
                 for side in sides {
@@ -56,7 +56,7 @@ impl Pairs {
         Self { rows, compared, host }
     }
 
-    /// Is the second kernel slower by more than a fifth anywhere? An error: yes, but the host took time from some boots.
+    /// Whether any rate of B is lower by more than a fifth. Fails if so and the host took time from a boot.
     pub fn has_regression(&self) -> Result<bool, CannotTell> {
         match self.compared.iter().any(Compared::is_worse) {
             true if self.host.is_much() => Err(CannotTell(self.host.to_string())),
@@ -83,7 +83,7 @@ impl Pairs {
             let verdict = if compared.is_worse() {
                 "B is slower by more than a fifth"
             } else if compared.verdict.significant {
-                "they differ"
+                "A and B differ"
             } else {
                 "no difference found"
             };
@@ -98,7 +98,7 @@ impl Pairs {
     }
 }
 
-/// A kernel that fails cannot be compared.
+/// Turns a failed test into a missing verdict: a kernel that fails cannot be compared.
 fn of_kernel(kernel: &Kernel, error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<Failure>() {
         Ok(failure) => CannotTell(format!("{}: {failure}", kernel.name.display())).into(),

@@ -1,4 +1,4 @@
-//! Programs that are waited for, for a limited time, and that end with this one.
+//! Child processes with a time limit, which end with this process.
 
 use std::{
     io,
@@ -13,39 +13,39 @@ use thiserror::Error;
 use crate::check::host_time::{HostTime, HostWatch, SLEEP};
 use os::{processes::signal_group, signals::Interrupt};
 
-/// A longer sleep counts for this much: the host stood still.
+/// Limit of the time counted for a sleep. After a longer sleep, the host stood still.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// A program that is asked to end has this long.
+/// Time between SIGTERM and SIGKILL.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
-/// Why a program's end is not known.
+/// The exit status of a program is not known.
 #[derive(Debug, Error)]
 pub enum ProcessError {
-    /// It was not started.
+    /// The program could not be started.
     #[error("cannot start {0}")]
     Start(String, #[source] io::Error),
-    /// It was lost.
+    /// The wait failed.
     #[error("cannot wait for {0}")]
     Wait(String, #[source] io::Error),
-    /// Somebody stopped it and did not let it go on.
+    /// The program was stopped or frozen for this many seconds, and not resumed.
     #[error("{0} was stopped or frozen for {1} s")]
     Held(String, u64),
-    /// A signal has ended this program, and so that one.
+    /// This process was ended by a signal, and ended the program.
     #[error("ended by a signal")]
     Stopped,
 }
 
-/// How a program ended.
+/// The outcome of a program.
 #[derive(Debug)]
 pub struct Exit {
-    /// None: it did not end within its time, and was killed with all that it had started.
+    /// None after a timeout: the program's process group was killed.
     pub status: Option<ExitStatus>,
-    /// Host time taken from it.
+    /// Host time taken from the program.
     pub host: HostTime,
 }
 
-/// Runs a program in a new process group; its threads share `slots` CPUs. Time in which the host stood still, or the program
-/// was stopped, does not count towards `limit`.
+/// Runs a program in a new process group; its threads share `slots` CPUs. Time in which the host stood still,
+/// or the program was stopped, does not count towards `limit`.
 pub fn run(
     mut command: Command,
     limit: Duration,
@@ -66,7 +66,7 @@ pub fn run(
     Ok(Exit { status: waited?, host })
 }
 
-/// Waits for the end. None: `limit` is over.
+/// Waits for the program's exit. Returns None at the time limit.
 fn wait(
     child: &mut Child,
     name: String,
@@ -96,7 +96,7 @@ fn wait(
     Ok(None)
 }
 
-/// Ends its whole group.
+/// Ends the program's process group: by `signal`, and by SIGKILL after [`ENDS_WITHIN`].
 fn end(child: &mut Child, signal: Signal) {
     signal_group(child.id(), signal);
     let patience = Instant::now() + ENDS_WITHIN;
@@ -129,7 +129,7 @@ mod tests {
         assert!(ended("trap '' TERM; sleep 60", 100).is_none());
     }
 
-    /// Regression: the time in which a guest was frozen counted, and its kernel hung.
+    /// Regression: time in which a guest was frozen counted, so that its kernel seemed to hang.
     #[test]
     fn a_program_that_is_stopped_has_not_hung() {
         let stop = Interrupt::never();

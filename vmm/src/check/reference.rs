@@ -1,4 +1,4 @@
-//! Rates that are kept in a file, and compared with those of another kernel.
+//! Rates in a file, for comparison with another kernel.
 
 use std::path::Path;
 
@@ -14,80 +14,80 @@ use study::{
 
 /// The format of the file.
 pub const FORMAT: &str = "pvticket-check-1";
-/// A median below this share of the reference's, if it is significantly lower, is a failure: runs at different times differ by
-/// more than what a test of ranks takes for chance.
+/// A median that is significantly lower is a failure only below this share of the reference's: runs at
+/// different times differ by more than a rank test attributes to chance.
 pub const WORSE: f64 = 0.8;
-/// Seed of the bootstraps.
+/// Seed of the bootstrap.
 const SEED: u64 = 1;
-/// The largest file that is read.
+/// Limit of the file's size.
 const MOST: ByteSize = ByteSize::mib(16);
 
-/// The results of a run of the tests.
+/// The results of a test run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reference {
     /// [`FORMAT`].
     pub format: String,
     /// The kernel.
     pub kernel: FileFacts,
-    /// The CPU and KVM that it ran on.
+    /// The host's CPU and KVM.
     pub host: String,
-    /// The verdicts, by the names of the tests: `ok`, `not ok` or `skipped`.
+    /// Test names with verdicts: `ok`, `not ok` or `skipped`.
     pub results: Vec<(String, String)>,
-    /// Its rates.
+    /// The rates.
     pub rates: Vec<Rates>,
 }
 
-/// Rates of one kind of locks at one overcommitment.
+/// Rates of one kind of locks at one overcommit ratio.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// `native` or `pv`.
     pub locks: String,
-    /// vCPUs for each CPU.
+    /// vCPUs per CPU.
     pub overcommit: u32,
-    /// Additions per second, of each window.
+    /// Additions per second in each window.
     pub rates: Vec<f64>,
 }
 
-/// Two sets of rates beside each other.
+/// A comparison of two sets of rates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Compared {
-    /// The other's median over the reference's, with its interval.
+    /// The other median divided by the reference's, with a confidence interval.
     pub ratio: Option<stats::Estimate>,
     /// Whether they differ by more than chance.
     pub verdict: Verdict,
 }
 
 impl Reference {
-    /// Reads a file that `--json` has written.
+    /// Reads a file written by `--json`.
     pub fn read(file: &Path) -> Result<Self, Usage> {
         let refused =
             |why: &dyn std::fmt::Display| Usage(format!("--against {}: {why}", file.display()));
         let bytes = files::read(file, MOST).map_err(|error| refused(&error))?;
-        let what = "not a result of pvticket check (make one with --json)";
+        let what = "not a result of pvticket check (create it with --json)";
         let read: Self =
             serde_json::from_slice(&bytes).map_err(|error| refused(&format!("{what}: {error}")))?;
         if read.format != FORMAT {
-            return Err(refused(&format!("its format is {:?}, not {FORMAT}", read.format)));
+            return Err(refused(&format!("unsupported format {:?}, not {FORMAT}", read.format)));
         }
         let mut rates = read.rates.iter().flat_map(|rates| &rates.rates);
         if !rates.all(|rate| rate.is_finite() && *rate >= 0.0) {
-            return Err(refused(&"it has a rate that is no number"));
+            return Err(refused(&"invalid rate: must be at least 0"));
         }
         Ok(read)
     }
 
-    /// Results of this kernel on this host, none yet.
+    /// No results yet, for this kernel on this host.
     pub fn new(kernel: FileFacts, host: String) -> Self {
         Self { format: FORMAT.into(), kernel, host, results: Vec::new(), rates: Vec::new() }
     }
 
-    /// Fails if any of these rates, measured on this host, is worse than here.
+    /// Fails if one of these rates, measured on `host`, is worse than the reference's.
     pub fn judge(&self, host: &str, all: &[Rates]) -> TestResult {
         let mut notes: Vec<String> = all.iter().map(Rates::line).collect();
         if self.host != host {
             let theirs = shown::cut(&self.host, 200);
             let why =
-                format!("the reference was measured on another host: {theirs}; this one: {host}");
+                format!("the reference was measured on another host: {theirs}; this host: {host}");
             return TestResult { notes, ..TestResult::skipped(why) };
         }
         let pairs: Vec<(&Rates, &Rates)> =
@@ -97,7 +97,7 @@ impl Reference {
         }
         let mut worse = Vec::new();
         for ((reference, rates), compared) in pairs.iter().zip(compare(&pairs)) {
-            notes.push(format!("{}: {} of the reference's", rates.name(), compared.words()));
+            notes.push(format!("{}: {} of the reference", rates.name(), compared.words()));
             if compared.is_worse() {
                 worse.push(format!("{} is slower than {}", rates.name(), reference.line()));
             }
@@ -109,7 +109,7 @@ impl Reference {
         };
         let gone: Vec<&Rates> = self.rates.iter().filter(is_gone).collect();
         worse.extend(
-            gone.iter().map(|gone| format!("the kernel has no {} locks any more", gone.locks)),
+            gone.iter().map(|gone| format!("the kernel no longer has {} locks", gone.locks)),
         );
         if worse.is_empty() {
             return TestResult::ok(notes);
@@ -125,7 +125,7 @@ impl Reference {
 }
 
 impl Rates {
-    /// None yet.
+    /// No rates yet.
     pub fn new(locks: &str, overcommit: u32) -> Self {
         Self { locks: locks.to_owned(), overcommit, rates: Vec::new() }
     }
@@ -134,7 +134,7 @@ impl Rates {
         format!("{} at {}x", self.locks, self.overcommit)
     }
 
-    /// Its median and what it is of.
+    /// The name, the median and the range.
     pub fn line(&self) -> String {
         let Some(summary) = stats::summarise(&self.rates) else {
             return format!("{}: no rates", self.name());
@@ -144,7 +144,7 @@ impl Rates {
     }
 }
 
-/// Compares all pairs, each (reference, other), with one correction for all of them.
+/// Compares pairs of (reference, other), with one correction for multiple tests.
 pub fn compare(pairs: &[(&Rates, &Rates)]) -> Vec<Compared> {
     let samples =
         |(reference, other): &(&Rates, &Rates)| (other.rates.clone(), reference.rates.clone());
@@ -158,7 +158,7 @@ pub fn compare(pairs: &[(&Rates, &Rates)]) -> Vec<Compared> {
 }
 
 impl Compared {
-    /// Significantly less, and not by a little.
+    /// Whether the rate is significantly lower, and below [`WORSE`].
     pub fn is_worse(&self) -> bool {
         self.verdict.finds(Direction::Less) && self.ratio.is_some_and(|ratio| ratio.value < WORSE)
     }
@@ -198,7 +198,7 @@ mod tests {
             |native, pv| reference().judge("", &[rates("native", native), rates("pv", pv)]);
         assert_eq!(judged(100.0, 1000.0).verdict, ktap::Verdict::Ok);
         assert_eq!(judged(100.0, 5000.0).verdict, ktap::Verdict::Ok);
-        // Significant, but by a tenth.
+        // Significant, but only a tenth.
         assert_eq!(judged(100.0, 880.0).verdict, ktap::Verdict::Ok);
         let slower = judged(100.0, 500.0);
         let ktap::Verdict::NotOk(why) = &slower.verdict else { panic!("{slower:?}") };
@@ -209,18 +209,18 @@ mod tests {
         assert!(slower.is_late, "a busy host has lower rates");
         let gone = reference().judge("", &[rates("native", 100.0)]);
         assert!(!gone.is_late);
-        let why = "the kernel has no pv locks any more";
+        let why = "the kernel no longer has pv locks";
         assert_eq!(gone.verdict, ktap::Verdict::NotOk(why.into()));
     }
 
-    /// Regression: the rates were compared in spite of it.
+    /// Regression: rates of different hosts were compared.
     #[test]
     fn a_reference_of_another_host_is_not_one() {
         let here = Reference { host: "A CPU, 2 CPUs".into(), ..reference() };
         let judged = |host| here.judge(host, &[rates("native", 1.0)]).verdict;
         assert!(matches!(judged("A CPU, 2 CPUs"), ktap::Verdict::NotOk(_)));
         let ktap::Verdict::Skipped(why) = judged("A CPU, 1 CPU") else { panic!("compared") };
-        assert!(why.ends_with("another host: A CPU, 2 CPUs; this one: A CPU, 1 CPU"), "{why}");
+        assert!(why.ends_with("another host: A CPU, 2 CPUs; this host: A CPU, 1 CPU"), "{why}");
     }
 
     #[test]
@@ -239,9 +239,9 @@ mod tests {
             );
         }
         let other = Reference { format: "x".into(), ..reference() };
-        assert!(refused(&serde_json::to_string(&other).unwrap()).contains("its format is"));
+        assert!(refused(&serde_json::to_string(&other).unwrap()).contains("unsupported format"));
         let text = serde_json::to_string(&reference()).unwrap();
-        assert!(refused(&text.replacen("100.0", "-1.0", 1)).contains("no number"));
+        assert!(refused(&text.replacen("100.0", "-1.0", 1)).contains("invalid rate"));
         fs::write(&file, text).unwrap();
         assert_eq!(Reference::read(&file).unwrap(), reference());
     }

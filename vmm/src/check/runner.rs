@@ -1,4 +1,4 @@
-//! Runs all tests of one kernel, and prints each as it ends.
+//! Runs the tests of one kernel, and prints each result at once.
 
 use crate::check::{
     CannotTell, FAILED, PASSED,
@@ -10,8 +10,8 @@ use crate::check::{
 use os::streams::print;
 use study::host_facts::FileFacts;
 
-/// Runs the tests, or `only` some of them, on the kernel and the host that `found` names; the exit status, and all results. An
-/// error: nothing can be said.
+/// Runs the tests, or `only` these, and adds their results to `found`, which names the kernel and the host.
+/// Returns the exit status and the results. Fails if there is no verdict.
 pub fn run(
     found: Reference,
     mut guests: Guests,
@@ -52,17 +52,17 @@ fn about(found: &Reference, slots: u32, against: Option<&Reference>) -> Vec<Stri
     lines
 }
 
-/// The exit status after these tests, in their order.
+/// The exit status after these results, in order.
 fn status(results: &[TestResult]) -> Result<u8, CannotTell> {
     if results.iter().any(|result| matches!(result.verdict, Verdict::NotOk(_))) {
         return Ok(FAILED);
     }
     let is_skipped = |result: &TestResult| matches!(result.verdict, Verdict::Skipped(_));
     let skipped = |tests: &[TestResult]| !tests.is_empty() && tests.iter().all(is_skipped);
-    // The last of them, if no more was asked for.
+    // The last test, if only the first ones were requested.
     let first = FIRST.min(results.len().saturating_sub(1));
     if results.get(first..).is_some_and(skipped) {
-        let what = "every test but the first ones was skipped, for the reasons above";
+        let what = "all tests except the first were skipped, for the reasons above";
         return Err(CannotTell(what.into()));
     }
     Ok(PASSED)
@@ -72,8 +72,8 @@ fn status(results: &[TestResult]) -> Result<u8, CannotTell> {
 mod tests {
     use super::*;
 
-    /// Regression: a kernel that died when its other CPUs came up, so that no test could follow, was one of which nothing
-    /// could be told, and `git bisect` skipped it.
+    /// Regression: a kernel that crashed when its other CPUs came up, so that all later tests were skipped,
+    /// had no verdict, and `git bisect` skipped it.
     #[test]
     fn what_has_failed_is_a_verdict_though_all_that_follows_is_skipped() {
         let ok = || TestResult::ok(Vec::new());

@@ -1,4 +1,4 @@
-//! The kernel under test: a file, or that of a tree, which is built first.
+//! The kernel under test: a file, or a source tree that is built first.
 
 use std::{
     env,
@@ -23,15 +23,15 @@ use os::{
     streams::say,
 };
 
-/// Where a build has its kernel.
+/// Path of a build's kernel.
 const BZIMAGE: &str = "arch/x86/boot/bzImage";
-/// The earlier kernel during a build.
+/// Path of the previous kernel during a build.
 const EARLIER: &str = "arch/x86/boot/.bzImage.before";
-/// A build that takes longer is not waited for.
+/// Time limit of a build.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// The lines of a failed build that are shown.
+/// Lines of a failed build that are printed.
 const SHOWN: usize = 10;
-/// The most of its errors that is read.
+/// Bytes of its errors that are read.
 const ERRORS: u64 = 1 << 20;
 
 /// A kernel under test.
@@ -39,19 +39,19 @@ const ERRORS: u64 = 1 << 20;
 pub struct Kernel {
     /// The file that is booted.
     pub file: PathBuf,
-    /// The user's path: without its links resolved, and not as it is in the emulated host.
+    /// The user's path: links are not resolved, and it is not a path inside the emulated host.
     pub name: PathBuf,
 }
 
 impl Kernel {
-    /// Output in which the user's name stands for the file's.
+    /// Replaces the file's path by the user's in `text`.
     pub fn in_users_words(&self, text: &str) -> String {
         text.replace(&*self.file.to_string_lossy(), &self.name.to_string_lossy())
     }
 }
 
-/// The file to boot: `named`, or the kernel of the tree that it is; without a name that of the current directory. A tree
-/// is built before, unless `as_built`.
+/// Finds the kernel: the file `named`, or the kernel of the source tree `named`, by default the current
+/// directory. A tree is built first, unless `as_built`.
 pub fn find(
     named: Option<&Path>,
     option: &str,
@@ -61,13 +61,13 @@ pub fn find(
     let place = named.unwrap_or(Path::new("."));
     let called = |file: &Path| path::absolute(file).unwrap_or_else(|_| file.to_owned());
     if !place.is_dir() {
-        // A build that failed has left none: nothing can be said about it.
+        // A failed build may have left no file, hence no verdict.
         let file = kernel::named(place, option).map_err(|Usage(why)| CannotTell(why))?;
         return Ok(Kernel { file, name: called(place) });
     }
     if !is_tree(place) {
         let why = format!(
-            "{}: not a kernel's source tree: change to one, or name a kernel or a tree with --kernel",
+            "{}: not a kernel source tree; change to a tree, or specify a kernel or tree with --kernel",
             fs::canonicalize(place).unwrap_or_else(|_| place.to_owned()).display()
         );
         return Err(Usage(why).into());
@@ -85,12 +85,12 @@ pub fn find(
     Ok(Kernel { file: real, name: called(&file) })
 }
 
-/// The variables that the environment gives to a build, and where kbuild puts its output because of them.
+/// Variables that a build gets from the environment, which determine kbuild's output directory.
 #[derive(Debug, Default)]
 struct MakeVariables {
-    /// `NAME=VALUE`, from `MAKEFLAGS`: they override makefiles.
+    /// `NAME=VALUE` from `MAKEFLAGS`, which override makefiles.
     given: Vec<OsString>,
-    /// `KBUILD_OUTPUT` of the environment.
+    /// The environment variable `KBUILD_OUTPUT`.
     output: Option<OsString>,
 }
 
@@ -104,7 +104,7 @@ impl MakeVariables {
         Self { given, output: env::var_os("KBUILD_OUTPUT") }
     }
 
-    /// The value of a variable that make is given; the last one counts.
+    /// The value of a variable in `MAKEFLAGS`; the last assignment counts.
     fn value(&self, name: &str) -> Option<&OsStr> {
         let mut values = self.given.iter().filter_map(|word| {
             let value = word.as_bytes().strip_prefix(name.as_bytes())?;
@@ -113,8 +113,8 @@ impl MakeVariables {
         values.next_back().map(OsStr::from_bytes)
     }
 
-    /// The folder of the output (kbuild.rst; Makefile of Linux: a given KBUILD_OUTPUT counts before O, and that before the
-    /// environment's). One that is relative is so to the tree.
+    /// The output directory (kbuild.rst; Linux's Makefile: KBUILD_OUTPUT of make takes precedence over O, and
+    /// O over KBUILD_OUTPUT of the environment). Relative paths start at the tree.
     fn output(&self, tree: &Path) -> PathBuf {
         let named = self.value("KBUILD_OUTPUT").or_else(|| self.value("O"));
         let named = named.or(self.output.as_deref()).filter(|folder| !folder.is_empty());
@@ -122,8 +122,8 @@ impl MakeVariables {
     }
 }
 
-/// The variables in `MAKEFLAGS` (make.info, Options/Recursion): words with an equals sign that are no options; a backslash
-/// quotes the next character.
+/// The variables in `MAKEFLAGS` (make.info, Options/Recursion): words with an equals sign that are not
+/// options. A backslash quotes the next character.
 fn variables_in(flags: &OsStr) -> Vec<OsString> {
     let (mut words, mut is_quoted) = (vec![Vec::new()], false);
     for byte in flags.as_bytes() {
@@ -145,24 +145,24 @@ fn is_tree(place: &Path) -> bool {
     place.join("Makefile").is_file() && place.join("arch/x86").is_dir()
 }
 
-/// Another user who can change files that a build executes.
+/// Another user who can change files that a build executes, if any.
 fn stranger_in(folders: [&Path; 2]) -> Option<Stranger> {
     let there = folders.into_iter().filter(|folder| folder.is_dir());
     there.map(Path::to_owned).find_map(|folder| stranger_within(&folder))
 }
 
-/// Runs `make bzImage` and returns the kernel that it made, never one of an earlier build.
+/// Runs `make bzImage` and returns the new kernel, never the kernel of an earlier build.
 fn build(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Result<PathBuf> {
     let output = variables.output(tree);
     if let Some(who) = stranger_in([tree, &output]) {
         let why = format!(
-            "{} is not built: {who}, who could have this user execute anything; build it, and use --as-built",
+            "{} is not built, because others could change its commands: {who}; build it yourself and use --as-built",
             tree.display()
         );
         return Err(CannotTell(why).into());
     }
     let (file, earlier) = (output.join(BZIMAGE), output.join(EARLIER));
-    // If it is up to date, make assembles it again within a second.
+    // make links an up-to-date kernel again within a second.
     let had_one = fs::rename(&file, &earlier).is_ok();
     let made = make(tree, variables, stop);
     let is_made = file.is_file();
@@ -174,7 +174,7 @@ fn build(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Re
     made?;
     if !is_made {
         let why = format!(
-            "make has not made {}: if its output is elsewhere, name the kernel with --kernel",
+            "make did not create {}; if its output is elsewhere, specify the kernel with --kernel",
             file.display()
         );
         return Err(CannotTell(why).into());
@@ -185,11 +185,11 @@ fn build(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Re
 fn make(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Result<()> {
     let jobs = thread::available_parallelism().map_or(1, usize::from);
     say(format_args!("pvticket: building {} (make -j{jobs} bzImage)", tree.display()));
-    let errors = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+    let errors = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
     let mut make = Command::new("make");
     make.arg("-C").arg(tree).arg("-s").arg(format!("-j{jobs}")).args(&variables.given);
     make.arg("bzImage").stdin(Stdio::null()).stdout(Stdio::null());
-    // Options and jobserver of a make that started this program are not inherited.
+    // If make started this program, its options and jobserver are not passed on.
     MakeVariables::FLAGS.iter().chain(&["MFLAGS", "MAKELEVEL"]).for_each(|name| {
         make.env_remove(name);
     });
@@ -209,7 +209,7 @@ fn make(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Res
     Err(CannotTell(format!("{} does not build: {why}", tree.display())).into())
 }
 
-/// The end of a file.
+/// Reads the end of a file.
 fn last_of(mut file: &File) -> io::Result<Vec<u8>> {
     let start = file.metadata()?.len().saturating_sub(ERRORS);
     file.seek(SeekFrom::Start(start))?;

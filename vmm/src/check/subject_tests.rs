@@ -32,7 +32,7 @@ fn variables_of_make_are_found_among_its_options() {
     }
 }
 
-/// Regression: the tree was built elsewhere, and an older kernel in it was tested.
+/// Regression: the build's output was elsewhere, and an older kernel was tested.
 #[test]
 fn the_output_is_where_kbuild_puts_it() {
     for (flags, kbuild, expected) in [
@@ -76,10 +76,10 @@ fn a_kernel_that_is_older_than_the_build_is_not_taken() {
     for commands in ["true", "mkdir -p out && echo new > out/bzImage"] {
         let tree = tree(commands);
         let old = tree.path().join(BZIMAGE);
-        assert!(built(tree.path(), "", "").unwrap_err().contains("has not made"), "none at all");
+        assert!(built(tree.path(), "", "").unwrap_err().contains("did not create"), "none at all");
         fs::write(&old, "old").unwrap();
         let why = built(tree.path(), "", "").unwrap_err();
-        assert!(why.contains("has not made") && why.contains(BZIMAGE), "{why}");
+        assert!(why.contains("did not create") && why.contains(BZIMAGE), "{why}");
         assert_eq!(fs::read_to_string(&old).unwrap(), "old", "it is still there");
     }
     let fails = tree("exit 1");
@@ -88,7 +88,7 @@ fn a_kernel_that_is_older_than_the_build_is_not_taken() {
     assert!(fails.path().join(BZIMAGE).exists());
 }
 
-/// Regression: a Makefile that everybody may write ran its commands as root.
+/// Regression: commands of a world-writable Makefile ran as root.
 #[test]
 fn a_tree_that_others_may_write_is_not_built() {
     for place in ["", "Makefile", "arch", "arch/x86"] {

@@ -1,4 +1,4 @@
-//! `pvticket check`: a verdict about the locks of one's own kernel.
+//! `pvticket check`: tests the spinlocks of a kernel.
 
 use std::path::{Path, PathBuf};
 
@@ -33,40 +33,39 @@ use kvm::KvmKind;
 use os::{artifacts, signals};
 use study::{host_facts::FileFacts, point::HostKind};
 
-/// Slots that the guests share, if the host has as many.
+/// Slots that the guests share, unless the host has fewer.
 const SLOTS: usize = 2;
-/// Memory of a guest, that of `boot`.
+/// Memory of a guest; the default of `boot`.
 const MEMORY: ByteSize = ByteSize::mib(512);
 
-/// Test the spinlocks of a kernel: mutual exclusion and wakeups while vCPUs are preempted, PV on and
-/// off, CPUs unplugged, rates; as KTAP. Exit status 0: all passed, 1: a test failed, 125: nothing can
-/// be said, or the host took the time, so that `git bisect run pvticket check --quick` skips the
-/// commit
+/// Test a kernel's spinlocks: mutual exclusion and wakeups under preemption, PV switches, CPU hotplug,
+/// rates; prints KTAP. Exit status: 0 all passed, 1 a test failed, 125 no verdict, or the host took
+/// the time (`git bisect run pvticket check --quick` skips the commit)
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The kernel: a bzImage or vmlinux, or a source tree, which is built first (make bzImage)
-    /// [default: the tree in the current directory]
+    /// Kernel: a bzImage or vmlinux, or a source tree, which is built first (make bzImage) [default:
+    /// the tree in the current directory]
     #[arg(long, value_name = "FILE|DIR")]
     kernel: Option<PathBuf>,
 
-    /// Do not build the tree: test its arch/x86/boot/bzImage, or that in KBUILD_OUTPUT, as it is
+    /// Do not build the tree; test its present arch/x86/boot/bzImage (in KBUILD_OUTPUT, if set)
     #[arg(long)]
     as_built: bool,
 
-    /// Shorter tests: about five minutes in the emulated host
+    /// Run shorter tests: about 5 minutes in the emulated host
     #[arg(long)]
     quick: bool,
 
-    /// Ignore bug reports of the kernel with this text, such as the source file of a warning that
-    /// all kernels of a bisection have; may be repeated
+    /// Ignore kernel bug reports with this text, e.g. the source file of a warning that all kernels of
+    /// a bisection have; may be repeated
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     allow_warning: Vec<String>,
 
-    /// Only these tests, and boot and smp, which the others need
+    /// Run only these tests, and boot and smp, which the others require
     #[arg(long, value_name = "TESTS", value_delimiter = ',', conflicts_with = "compare")]
     only: Vec<TestName>,
 
-    /// Results of an earlier check (--json): its rates are compared, and much lower ones fail
+    /// Compare rates with this --json file; fail if a median is significantly below 0.8 of the file's
     #[arg(long, value_name = "F", conflicts_with = "compare")]
     against: Option<PathBuf>,
 
@@ -74,39 +73,39 @@ pub struct CheckArgs {
     #[arg(long, value_name = "F", conflicts_with = "compare")]
     json: Option<PathBuf>,
 
-    /// Compare the rates of two kernels instead, files or trees, with native locks and PV ones:
-    /// boots in turn, one table
+    /// Compare the rates of two kernels (files or trees) with native and PV locks instead: alternating
+    /// boots, one table
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "kernel")]
     compare: Option<Vec<PathBuf>>,
 
-    /// With --compare: exit status 1 if B is slower by more than a fifth anywhere
+    /// With --compare: exit with status 1 if any rate of B is lower by more than a fifth
     #[arg(long, value_name = "WHAT", requires = "compare")]
     fail_on: Option<FailOn>,
 
-    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
+    /// Host of the guests: this host's KVM, or an AMD-V machine emulated by QEMU
     #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
     #[command(flatten)]
     host_kernel: HostKernelArgs,
 
-    /// In the emulated host: what the kernels are called outside
+    /// In the emulated host: the kernels' paths outside
     #[arg(long, hide = true)]
     called: Vec<PathBuf>,
 
-    /// In the emulated host: the host outside
+    /// In the emulated host: the outer host
     #[arg(long, hide = true, default_value = "")]
     outside: String,
 }
 
-/// What makes the comparison of two kernels fail.
+/// Condition under which the comparison of two kernels fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// B is slower than A by more than a fifth, and by more than chance.
+    /// A rate of B is significantly lower than A's, by more than a fifth.
     Regression,
 }
 
-/// Runs the subcommand and returns the exit status. What is not the user's mistake says nothing about the kernel.
+/// Runs the subcommand and returns the exit status. Any error except a usage error means "no verdict".
 pub fn run(args: &CheckArgs) -> anyhow::Result<u8> {
     match checked(args) {
         Err(error) if is_stopped(&error) => Ok(signals::exit_status()),
@@ -118,7 +117,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Has a signal ended it?
+/// Whether a signal ended the check.
 fn is_stopped(error: &anyhow::Error) -> bool {
     let is_one = |cause: &(dyn std::error::Error + 'static)| {
         matches!(cause.downcast_ref(), Some(ProcessError::Stopped))
@@ -172,7 +171,7 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-/// The host in words. Rates are compared only if it is the same.
+/// A description of the host. Rates are only compared if it is equal.
 fn host_in_words(cpus: &CpuList) -> String {
     let facts = gather_facts(cpus);
     let count = base::plural::count(cpus.cpus().len(), "CPU");
@@ -192,7 +191,7 @@ fn compared(
     Ok(if fails { FAILED } else { 0 })
 }
 
-/// The same command in the emulated host.
+/// Runs the same command in the emulated host.
 fn emulated(args: &CheckArgs, kernels: &[Kernel]) -> anyhow::Result<u8> {
     let mut inside = Inside::new(args.host_kernel.choice().kernel()?, MEMORY);
     inside.take_busybox(&artifacts::busybox()?);

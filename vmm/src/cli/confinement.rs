@@ -1,4 +1,4 @@
-//! Confinement of a command's process: the environment variable, and the start.
+//! Confinement of a command's process.
 
 use std::env;
 
@@ -7,13 +7,13 @@ use anyhow::Context;
 use super::Usage;
 use confine::{Class, Files, Needs, Seccomp, VARIABLE};
 
-/// Sets the mode of this process by the environment. Workers and emulated hosts are started with the same one.
+/// Sets the mode of this process from the environment. Workers and emulated hosts inherit it.
 pub(super) fn choose() -> Result<(), Usage> {
     confine::choose(mode()?);
     Ok(())
 }
 
-/// The mode that `PVTICKET_SECCOMP` names; the default if it is unset or empty.
+/// The mode in `PVTICKET_SECCOMP`; the default if it is unset or empty.
 pub(super) fn mode() -> Result<Seccomp, Usage> {
     from_variable(env::var(VARIABLE).ok().as_deref())
 }
@@ -25,7 +25,7 @@ fn from_variable(text: Option<&str>) -> Result<Seccomp, Usage> {
     }
 }
 
-/// Confines this thread and all that it starts from now on.
+/// Confines this thread and all threads that it starts later.
 pub(super) fn begin(class: Class, files: &Files, needs: Needs) -> anyhow::Result<()> {
     confine::begin(class, files, needs).context("cannot confine this process")
 }

@@ -1,4 +1,4 @@
-//! `pvticket doctor`: what this host supports, and what to change for more.
+//! `pvticket doctor`: reports the host's features and possible improvements.
 
 use anyhow::Context;
 use clap::Args;
@@ -12,19 +12,19 @@ use kvm::KvmKind;
 use os::{artifacts, streams::print_json};
 use study::point::{HostKernel, HostKind};
 
-/// Report what this host supports, where guests will run and why, and what to install or change for
-/// more. Exit status 1 if no guest can run
+/// Report this host's features, where guests run and why, and what to install or change. Exit status 1 if no
+/// guest can run
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Print JSON instead
+    /// Print JSON
     #[arg(long)]
     json: bool,
 
-    /// Print three lines only: the host, where guests run, and what to do next
+    /// Print only three lines: the host, where guests run, and the next step
     #[arg(long, conflicts_with = "json")]
     brief: bool,
 
-    /// Print which system calls each class of threads of a confined process may make, and which ones QEMU may not
+    /// Print the system calls allowed to each class of confined threads, and those denied to QEMU
     #[arg(long, conflicts_with_all = ["json", "brief"])]
     calls: bool,
 }
@@ -32,7 +32,7 @@ pub struct DoctorArgs {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     if args.calls {
-        print(&calls::text().context("cannot make the filters")?);
+        print(&calls::text().context("cannot create the filters")?);
         return Ok(0);
     }
     let kind = KvmKind::detect();
@@ -52,7 +52,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     Ok(if report.anything_runs() { 0 } else { FAILURE })
 }
 
-/// Where a guest of this class will run, and what is missing for it.
+/// The host for guests of this class, and missing files.
 fn runs(class: GuestClass, kind: KvmKind, host_kernel: HostKernel) -> GuestRuns {
     let choice = host_choice::choose(HostMode::Auto, class, kind);
     let mut missing = Vec::new();

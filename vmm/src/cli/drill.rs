@@ -1,7 +1,7 @@
-//! `pvticket drill`, hidden: what becomes of a thread that a guest has taken over.
+//! `pvticket drill`, hidden: tests the confinement of a compromised thread.
 //!
-//! A thread with the confinement of a vCPU tries what an intruder would. With `PVTICKET_SECCOMP=off` the
-//! layers below the filter of system calls are seen at work.
+//! A thread with a vCPU's confinement tries an attacker's system calls. `PVTICKET_SECCOMP=off` tests the
+//! layers below the system call filter.
 
 use std::{
     ffi::OsString,
@@ -23,14 +23,14 @@ use confine::{Class, Files, Needs};
 use kvm::sys::ptrace;
 use os::terminal::{Hold, RawTerminal};
 
-/// Try as a vCPU thread what an intruder would: for tests.
+/// Try an attacker's actions on a vCPU thread, for tests
 #[derive(Debug, Args)]
 pub struct DrillArgs {
-    /// What it tries
+    /// Action to try
     #[arg(value_enum)]
     deed: Deed,
 
-    /// The file to read, write or execute
+    /// File to read, write or execute
     #[arg(default_value = "/etc/passwd")]
     file: PathBuf,
 }
@@ -47,7 +47,7 @@ enum Deed {
     Execute,
     /// Attaches to the parent as a debugger.
     Trace,
-    /// Asks whether it may signal the parent.
+    /// Sends a signal to the parent.
     Signal,
     /// Changes the root directory.
     Root,
@@ -70,13 +70,13 @@ impl Deed {
     }
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand and returns the exit status.
 pub fn run(args: &DrillArgs) -> anyhow::Result<u8> {
     confinement::choose()?;
-    // Asked while it may be asked.
-    let parent = getppid().context("there is no parent")?;
+    // Confinement forbids getppid.
+    let parent = getppid().context("no parent process")?;
     let _raw = match args.deed {
-        Deed::Abort => RawTerminal::enter(Hold::Keys).context("cannot take the terminal")?,
+        Deed::Abort => RawTerminal::enter(Hold::Keys).context("cannot set raw mode")?,
         _ => None,
     };
     confinement::begin(Class::Main, &Files::of_guests(), Needs::default())?;

@@ -1,49 +1,49 @@
-//! What `pvticket --help` shows: the commands in groups, a line each, and two examples above the help of each command.
+//! The text of `pvticket --help`, with the commands in groups, and two examples in the help of each command.
 
 use clap::Command;
 
-/// A group of commands: its title; each command with a line about it.
+/// A group of commands: its title, and each command with a description.
 type HelpGroup = (&'static str, &'static [(&'static str, &'static str)]);
 
 const GROUPS: [HelpGroup; 4] = [
     (
         "Guests",
         &[
-            ("boot", "Boot a Linux guest: a command in it, or a shell"),
+            ("boot", "Boot a Linux guest and run a command or a shell in it"),
             ("emulate", "Run any static program in the emulated host"),
         ],
     ),
     (
         "Experiments",
         &[
-            ("compare", "Compare native with PV ticketlocks, or others, under overcommit"),
-            ("check", "Test the spinlocks of your own kernel, as KTAP"),
-            ("run", "Run an experiment from its spec"),
-            ("report", "Report the results of runs: figures, comparisons, a page"),
+            ("compare", "Compare native, PV or other locks under overcommit"),
+            ("check", "Test the spinlocks of your own kernel (KTAP)"),
+            ("run", "Run an experiment described by a spec"),
+            ("report", "Report the results of runs: figures, comparisons, HTML"),
             ("export", "Write the cells of runs as one table"),
             ("trace", "Summarize a timeline: the worst handoffs and preemptions"),
-            ("reproduce", "Put published figures beside ours"),
+            ("reproduce", "Compare with published results"),
             ("locks", "List the systems of the lock library"),
         ],
     ),
     (
         "Simulator",
         &[
-            ("sim", "List its machines; calibrate one for this host, validate it"),
-            ("search", "Look for schedules and faults that break or starve a lock"),
+            ("sim", "List the machines; calibrate and validate one for this host"),
+            ("search", "Search for schedules and faults that break or starve a lock"),
         ],
     ),
     (
         "Host",
         &[
-            ("doctor", "Report what this host supports, and what to change for more"),
-            ("setup", "Build or fetch what guests need"),
+            ("doctor", "Report this host's features, and what to install or change"),
+            ("setup", "Build or fetch the files that guests need"),
             ("bench", "Measure the costs of the VMM: boots and hypercalls"),
         ],
     ),
 ];
 
-/// Two examples of each command, by its path.
+/// Two examples for each command, by path.
 const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("boot", ["boot --cpus 8 -- nproc", "boot --policy lhp:20,5ms -- lockbench --seconds 2"]),
     ("emulate", ["emulate -- /init doctor", "emulate --in prog:/prog --out /log:log -- /prog"]),
@@ -74,12 +74,12 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
     ),
 ];
 
-/// This command line with its help.
+/// Adds groups and examples to the help.
 pub(super) fn with_help(command: Command) -> Command {
     with_examples(command, "").help_template(template())
 }
 
-/// The help of the whole: clap has no groups of subcommands.
+/// The help template of `pvticket`: clap has no groups of subcommands.
 fn template() -> String {
     let width = GROUPS.iter().flat_map(|(_, all)| *all).map(|(name, _)| name.len()).max();
     let width = width.unwrap_or(0);
@@ -90,10 +90,10 @@ fn template() -> String {
             text += &format!("  {name:width$}  {about}\n");
         }
     }
-    text + "\nOptions:\n{options}\n\n`pvticket COMMAND --help` begins with two examples.\n"
+    text + "\nOptions:\n{options}\n\n`pvticket COMMAND --help` has all options and two examples.\n"
 }
 
-/// Puts the examples above the help of each command below this one, whose path is `above`.
+/// Adds examples to the help of all subcommands of `command`, whose path is `above`.
 fn with_examples(command: Command, above: &str) -> Command {
     let names: Vec<String> =
         command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::cli;
 
-    /// The paths of all visible commands.
+    /// Collects the paths of all visible commands.
     fn paths(command: &Command, above: &str, all: &mut Vec<String>) {
         for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
             let path = format!("{above} {}", one.get_name()).trim_start().to_owned();
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// The budget of options and of commands, with those below `bench`, `sim` and their like (tests/budget.toml).
+    /// The budgets of options and of commands, subcommands of `bench` and `sim` included (tests/budget.toml).
     #[test]
     fn options_and_commands_stay_within_the_budget() {
         let budget = include_str!("../../../tests/budget.toml");

@@ -1,4 +1,4 @@
-//! `pvticket inside`, hidden: what `pvticket boot` resolved on one host, carried out in the emulated host.
+//! `pvticket inside`, hidden: executes in the emulated host a plan that `pvticket boot` resolved outside.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,13 @@ use super::{
 };
 use base::{files, units::ByteSize};
 
-/// More than the longest command line that Linux takes (6 MiB), with up to four characters for each
-/// byte.
+/// More than Linux's longest command line (6 MiB) with up to four characters per byte.
 const LONGEST: ByteSize = ByteSize::mib(32);
 
-/// Boot as the plan in this file says, on this host's KVM.
+/// Boot the plan in this file on this host's KVM
 #[derive(Debug, Args)]
 pub struct InsideArgs {
-    /// JSON, as `pvticket boot` wrote it
+    /// Plan, in the JSON of `pvticket boot`
     file: PathBuf,
 }
 
@@ -31,8 +30,7 @@ pub fn run(args: &InsideArgs) -> anyhow::Result<u8> {
 fn read(file: &Path) -> Result<Plan, Usage> {
     let usage = |what: String| Usage(format!("{}: {what}", file.display()));
     let bytes = files::read(file, LONGEST).map_err(|error| usage(error.to_string()))?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| usage(format!("not the plan of a boot: {error}")))
+    serde_json::from_slice(&bytes).map_err(|error| usage(format!("invalid boot plan: {error}")))
 }
 
 #[cfg(test)]
@@ -54,7 +52,7 @@ mod tests {
             fs::write(&file, text).unwrap();
             let Usage(error) = read(&file).unwrap_err();
             assert!(
-                error.contains("not the plan of a boot") && error.contains(reason),
+                error.contains("invalid boot plan") && error.contains(reason),
                 "{text}: {error}"
             );
             assert!(!error.contains('\n'), "{error}");

@@ -8,7 +8,7 @@ use super::print;
 use report::columns::Columns;
 use study::guest::kernels;
 
-/// List the systems of the lock library: a description of each, its origin and what it needs
+/// List the systems of the lock library: description, origin and requirements of each
 #[derive(Debug, Args)]
 pub struct LocksArgs {}
 
@@ -34,7 +34,7 @@ fn list() -> String {
     columns.text(1)
 }
 
-/// The description of a system, then its properties.
+/// The description of a system and its properties, in lines.
 fn about(system: System) -> Vec<String> {
     let (seed, needs) = (system.seed().name(), system.needs().name());
     let guests = match kernels::flavour(system) {
@@ -45,17 +45,17 @@ fn about(system: System) -> Vec<String> {
         Some(bypass) => format!("{bypass}; "),
         None => String::new(),
     };
-    let facts = format!("{}{waiting}needs {needs}; {seed}; {guests}", promises(system));
+    let facts = format!("{}{waiting}requires {needs}; {seed}; {guests}", promises(system));
     let mut all = vec![system.about().to_owned(), facts];
     if let Some(after) = let_in_after(system) {
-        let bound = format!("{after}*(n-q+s)+n-1 others before a waiter outside");
+        let bound = format!("{after}*(n-q+s)+n-1 others before a waiter that is throttled");
         all.push(format!("with the handoff queue:N at most {bound}"));
-        all.push("(q = max(N-1, 1); s: vCPUs off their CPUs with a kick unsent)".to_owned());
+        all.push("(q = max(N-1, 1); s: vCPUs without a CPU that have a kick unsent)".to_owned());
     }
     all
 }
 
-/// Order of service and capacity, the properties in which spinlocks differ.
+/// Order of service and capacity of a spinlock.
 fn promises(system: System) -> String {
     if system.family() != Family::Spinlock {
         return String::new();
@@ -67,8 +67,7 @@ fn promises(system: System) -> String {
     }
 }
 
-/// For a lock with a limited queue: how many acquisitions may pass before an outside waiter is let
-/// in.
+/// Acquisitions after which a lock with a limited queue lets a throttled waiter in.
 fn let_in_after(system: System) -> Option<u32> {
     match system {
         System::PvTicket => Some(Handoff::let_in_after::<PvTicketLock>()),
@@ -86,7 +85,7 @@ mod tests {
         let list = list();
         let told = list.matches("others before a waiter").count();
         let locks = System::ALL.iter().filter(|system| system.bypass().is_some()).count();
-        // The two with limited queues state it twice.
+        // The two locks with limited queues have it twice.
         assert_eq!(told, locks + 2, "{list}");
         assert!(list.contains("at most 8193*(n-q+s)+n-1 others"), "{list}");
         assert!(list.contains("at most 65*(n-q+s)+n-1 others"), "{list}");

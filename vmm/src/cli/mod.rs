@@ -54,7 +54,7 @@ use os::{
 /// Exit status of a usage error.
 const USAGE: u8 = 2;
 
-/// A virtual machine monitor to study spinlocks when vCPUs are overcommitted.
+/// A virtual machine monitor for studying spinlocks under vCPU overcommit
 #[derive(Debug, Parser)]
 #[command(name = "pvticket", version, max_term_width = 100)]
 struct Cli {
@@ -93,7 +93,7 @@ enum Command {
     Tiny(tiny::TinyArgs),
 }
 
-/// The whole command line, for what describes it: man pages and completions.
+/// The command line definition, for man pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     help::with_help(Cli::command())
@@ -119,7 +119,7 @@ pub fn main() -> ExitCode {
     inherited::note();
     streams::input_is_terminal();
     let result = prepare().and_then(|()| dispatch(cli.command));
-    // Said for every status, which may be due to the input that was lacking.
+    // Reported with every status: the missing input may be its cause.
     let is_unread = streams::input_failure()
         .map(|error| say(format_args!("pvticket: cannot read stdin: {error}")))
         .is_some();
@@ -138,7 +138,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Before any thread is started and anything is run.
+/// Prepares the process, before it starts any thread.
 fn prepare() -> anyhow::Result<()> {
     priority::give_up()?;
     signal::block_stops_by_terminal().context("cannot block signals")?;
@@ -173,8 +173,8 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
     }
 }
 
-/// Prints the help or the version that the command line asks for. Groups and examples are put into it
-/// here, so that no other run spends time on them.
+/// Prints the requested help or version. Groups and examples are added only here, to save the time in
+/// other runs.
 fn print_help() -> ExitCode {
     match command().try_get_matches().map_err(|help| help.print()) {
         Err(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => unwritten(&error),
@@ -182,13 +182,13 @@ fn print_help() -> ExitCode {
     }
 }
 
-/// Reports that the output could not be written, for a reason other than a closed pipe.
+/// Reports output that could not be written, for a reason other than a closed pipe.
 fn unwritten(error: &io::Error) -> ExitCode {
     say(format_args!("pvticket: cannot write to stdout: {error}"));
     ExitCode::from(FAILURE)
 }
 
-/// clap's message without its "error: " prefix, usage block and line breaks.
+/// clap's message without the prefix "error: ", the usage block and line breaks.
 fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -204,14 +204,14 @@ fn one_line(error: &clap::Error) -> String {
     format!("{} (see pvticket --help)", message.trim_start_matches("error: "))
 }
 
-/// The message for a command line that lacks a command; `help` is what clap prints for it.
+/// The message for a missing command; `help` is clap's text.
 fn without_command(help: &str) -> String {
     let usage = help.lines().find_map(|line| line.strip_prefix("Usage: pvticket")).unwrap_or("");
     let words = usage.split_whitespace().take_while(|word| !word.starts_with(['<', '[']));
     let path: String = words.map(|word| format!("{word} ")).collect();
     let group = path.trim_end();
     let colon = if group.is_empty() { "" } else { ": " };
-    format!("{group}{colon}name a command (see pvticket {path}--help)")
+    format!("{group}{colon}requires a command (see pvticket {path}--help)")
 }
 
 #[cfg(test)]
@@ -222,8 +222,8 @@ mod tests {
     #[test]
     fn a_command_that_is_missing_is_asked_for() {
         for (words, message) in [
-            (&["pvticket"][..], "name a command (see pvticket --help)"),
-            (&["pvticket", "bench"], "bench: name a command (see pvticket bench --help)"),
+            (&["pvticket"][..], "requires a command (see pvticket --help)"),
+            (&["pvticket", "bench"], "bench: requires a command (see pvticket bench --help)"),
         ] {
             assert_eq!(one_line(&Cli::try_parse_from(words).unwrap_err()), message);
         }

@@ -1,4 +1,4 @@
-//! What every command plans by default on the machines of users, from topologies given as data. No host is looked at.
+//! Default plans of all commands on typical machines. Topologies are data; this host is not examined.
 
 use clap::Parser;
 
@@ -8,7 +8,7 @@ use experiment::doctor::topology::{MOST_BY_DEFAULT, Topology, made_up::Machine};
 use experiment::plan::{Plan, built_in::READY};
 use study::point::Point;
 
-/// As many CPUs as are named: cores of one socket, or what is named.
+/// Names and topologies. A number is that many cores of one socket.
 fn machines() -> Vec<(String, Topology)> {
     let machine =
         |sockets, cores, threads| Machine { sockets, cores, threads, cores_of_cache: 8.min(cores) };
@@ -35,7 +35,7 @@ fn command(words: &str) -> Command {
     Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).command
 }
 
-/// The points that a command plans. Of `--host emulated`, so that this host's KVM does not matter.
+/// The points that a command plans. Use `--host emulated`, so that this host's KVM does not matter.
 fn points(words: &str, topology: &Topology) -> anyhow::Result<Vec<Point>> {
     let plan: Plan = match command(words) {
         Command::Compare(args) => compare::options::plan(&args, topology)?,
@@ -58,7 +58,7 @@ fn every_command_plans_within_a_machine_and_sixteen_slots() {
             "compare --host emulated --guest linux",
             "compare --host emulated --guest linux --locks all",
             "compare --host emulated --policy rr,deferred,kick-boost",
-            // The steps of `make run`.
+            // From `make run`.
             "compare --host emulated --guest payload --vcpus 1x,2x --runs 6",
             "compare --host emulated --guest payload --vcpus 2x --runs 6 --policy rr,deferred,kick-boost",
             "compare --host emulated --guest linux --vcpus 2x --runs 6",
@@ -68,7 +68,7 @@ fn every_command_plans_within_a_machine_and_sixteen_slots() {
     for (name, topology) in machines() {
         let allowed = topology.cpus();
         let most = MOST_BY_DEFAULT.min(allowed.len()) as u32;
-        // A kernel with one CPU patches its queued locks away: what names them is refused.
+        // On one CPU, a kernel patches its queued locks away, so they are rejected.
         let has_queued =
             |words: &str| words.contains("league-linux") || words.contains("--locks all");
         for words in &commands {
@@ -112,7 +112,7 @@ fn a_schedule_of_boot_has_at_most_sixteen_slots_by_default() {
     }
 }
 
-/// A spec takes more CPUs than the default only for points with more slots.
+/// A spec uses more CPUs than the default only for points with more slots.
 #[test]
 fn a_spec_has_the_cpus_of_its_largest_point() {
     let machine = Machine { sockets: 2, cores: 48, threads: 1, cores_of_cache: 8 };
@@ -131,7 +131,7 @@ fn a_spec_has_the_cpus_of_its_largest_point() {
     assert!(error.contains("1 to 96, because each slot is a CPU of its own here"), "{error}");
 }
 
-/// Ratios are of the slots, and a machine that cannot be is refused with the largest one that can.
+/// Ratios refer to slots. The message about a machine that is too large has the largest possible ratio.
 #[test]
 fn ratios_are_of_the_slots_in_use() {
     let machine = Machine { sockets: 1, cores: 96, threads: 1, cores_of_cache: 8 };

@@ -1,4 +1,4 @@
-//! The batch script that measures the parts of a run as an array of Slurm.
+//! The batch script that measures the parts of a run as a Slurm job array.
 
 use std::{env, ffi::OsString, fs, path::Path};
 
@@ -7,11 +7,11 @@ use base::shown::quoted;
 
 use super::Usage;
 
-/// The script for this command line with so many parts, for the standard input of sbatch. Makes the directory
-/// `dir`, which Slurm does not.
+/// The script that runs this command line in `parts` parts, for the standard input of sbatch. Creates `dir`,
+/// which Slurm does not.
 pub(super) fn text(parts: u32, dir: &Path) -> anyhow::Result<String> {
-    let program = env::current_exe().context("cannot find this program's own file")?;
-    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let program = env::current_exe().context("cannot find this program's executable")?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let dir = fs::canonicalize(dir).with_context(|| format!("cannot find {}", dir.display()))?;
     let words: Result<Vec<String>, _> = env::args_os().skip(1).map(OsString::into_string).collect();
     let is_plain = |path: &Path| {
@@ -22,7 +22,7 @@ pub(super) fn text(parts: u32, dir: &Path) -> anyhow::Result<String> {
             Ok(script(parts, &dir, &program, &words))
         }
         _ => bail!(Usage(
-            "--slurm: a batch script can only name paths in UTF-8 without quotes and control characters".into()
+            "--slurm: arguments and paths must be UTF-8, paths without quotes and control characters".into()
         )),
     }
 }
@@ -30,11 +30,11 @@ pub(super) fn text(parts: u32, dir: &Path) -> anyhow::Result<String> {
 fn script(parts: u32, dir: &Path, program: &Path, words: &[String]) -> String {
     let words = without_slurm(words);
     let command: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-    // Slurm replaces %a by the number of the element, and %% by a percent sign.
+    // Slurm replaces %a by the array index, and %% by a percent sign.
     let logs = dir.display().to_string().replace('%', "%%");
     format!(
         "#!/bin/sh\n\
-         # {parts} parts of one run: an element of the array measures each. Options of sbatch override these.\n\
+         # {parts} parts of one run, one per array element. Options of sbatch override these.\n\
          #SBATCH --job-name=pvticket\n\
          #SBATCH --array=1-{parts}\n\
          #SBATCH --nodes=1\n\
@@ -46,7 +46,7 @@ fn script(parts: u32, dir: &Path, program: &Path, words: &[String]) -> String {
          #SBATCH --requeue\n\
          #SBATCH --open-mode=append\n\
          #SBATCH --output=\"{logs}/%a-of-{parts}.log\"\n\
-         # A minute before the time limit the running cell is aborted, in order.\n\
+         # One minute before the time limit, abort the running cell.\n\
          #SBATCH --signal=B:TERM@60\n\
          \n\
          exec {} {} --part \"$SLURM_ARRAY_TASK_ID/{parts}\"\n",

@@ -1,15 +1,15 @@
-//! Reading the file of `--system-map`.
+//! Reads the file of `--system-map`.
 
 use std::path::Path;
 
 use super::Usage;
 use base::{files, units::ByteSize};
 
-/// Longest file that is read: several times the System.map of an allyesconfig kernel.
+/// Limit of the file's size: several times the System.map of an allyesconfig kernel.
 const LONGEST: ByteSize = ByteSize::mib(64);
 
-/// Reads a System.map, and returns what `find` finds in its text. If that is nothing, the usage error says
-/// `missing`.
+/// Reads a System.map and returns the result of `find` on its text. If that is None, fails with `missing`
+/// as the reason.
 pub(super) fn read<T>(
     map: &Path,
     find: impl FnOnce(&str) -> Option<T>,

@@ -1,4 +1,4 @@
-//! `pvticket tiny`: the smallest guests, for timing and for tests.
+//! `pvticket tiny`, hidden: boots the smallest guests, for timing and tests.
 
 use std::{fs::File, io, os::fd::AsFd};
 
@@ -13,10 +13,10 @@ use machine::{
     vm::{Console, MachineSpec, Vm},
 };
 
-/// Boot the smallest guest: for timing and for tests.
+/// Boot the smallest guest, for timing and tests
 #[derive(Debug, Args)]
 pub struct TinyArgs {
-    /// What the guest does
+    /// Guest program
     #[arg(value_enum, default_value_t = TinyGuest::Hello)]
     guest: TinyGuest,
 }
@@ -25,9 +25,9 @@ pub struct TinyArgs {
 enum TinyGuest {
     /// Prints one byte.
     Hello,
-    /// Prints one byte and halts until the machine is killed: an idle VMM, to look at its memory.
+    /// Prints one byte and halts until it is killed: an idle VMM, to measure its memory.
     Rest,
-    /// Uses the hypercall ports in every wrong way, and kicks a vCPU that does not exist.
+    /// Uses the hypercall ports in every invalid way, and kicks a vCPU that does not exist.
     Misuse,
 }
 
@@ -51,6 +51,6 @@ pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
     match report.end {
         End::Done(0) => Ok(0),
         End::Failed(failure) => bail!("{failure}"),
-        end => bail!("the tiny guest ended by {end:?}"),
+        end => bail!("the tiny guest ended with {end:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Environment variables, checked before anything runs: workers read them, too, and would fail cell by cell.
+//! Checks environment variables before anything runs. Workers read them, too, and would fail cell by cell.
 
 use std::{env, ffi::OsString};
 
@@ -8,7 +8,7 @@ use experiment::{host_choice::HostKernelChoice, worker_process};
 #[cfg(feature = "bpf")]
 use machine::driver::bpf_fault;
 
-/// The variables whose values must be text. Those that hold a path are not among them: it may be any bytes.
+/// The variables whose values must be UTF-8. Paths may contain any bytes.
 const TEXTS: [&str; 8] = [
     "PVTICKET_TRACE_LIMIT",
     "PVTICKET_HOST_KERNEL",
@@ -20,9 +20,9 @@ const TEXTS: [&str; 8] = [
     "PVTICKET_BPF_FAULT",
 ];
 
-/// Refuses values that are not possible, whether or not this command would use them.
+/// Rejects invalid values, whether or not this command uses them.
 pub(super) fn check() -> Result<(), Usage> {
-    // A value that is not UTF-8 would pass for unset where it is read.
+    // The readers treat a value that is not UTF-8 as unset.
     check_texts(|name| env::var_os(name))?;
     worker_process::trace_limit()?;
     HostKernelChoice::default().kernel()?;
@@ -36,7 +36,7 @@ pub(super) fn check() -> Result<(), Usage> {
 fn check_texts(value: impl Fn(&str) -> Option<OsString>) -> Result<(), Usage> {
     let values = TEXTS.iter().filter_map(|name| Some((name, value(name)?)));
     match values.into_iter().find(|(_, value)| value.to_str().is_none()) {
-        Some((name, value)) => Err(Usage(format!("{name}={}: it is no text", value.display()))),
+        Some((name, value)) => Err(Usage(format!("{name}={}: must be UTF-8", value.display()))),
         None => Ok(()),
     }
 }
@@ -56,7 +56,7 @@ mod tests {
                 panic!("{name} was taken");
             };
             assert!(
-                error.starts_with(&format!("{name}=5")) && error.ends_with(": it is no text"),
+                error.starts_with(&format!("{name}=5")) && error.ends_with(": must be UTF-8"),
                 "{error}"
             );
         }

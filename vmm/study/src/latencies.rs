@@ -1,7 +1,7 @@
-//! Histograms of how long operations took.
+//! Histograms of the durations of operations.
 //!
-//! Waits that had not ended when the window did count with the length they had reached: a stuck vCPU
-//! has nothing else. And a vCPU that is stuck for 20 ms waits once while others wait thousands of
+//! Waits still in progress at the end of the window count with the length reached by then: a stuck
+//! vCPU has no others. A vCPU that is stuck for 20 ms waits once while others wait thousands of
 //! times, so that no percentile over operations shows it (coordinated omission); hence the
 //! percentiles of the time waited.
 
@@ -14,11 +14,11 @@ use base::{counters::WaitCounts, units::Nanos};
 /// Histogram of the durations of operations, of one vCPU or several.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Latencies {
-    /// A count for each bucket of [`hypercalls::histogram`].
+    /// One count per bucket of [`hypercalls::histogram`].
     counts: Vec<u64>,
-    /// How many of them had not ended at the end of the window.
+    /// Waits still in progress at the end of the window.
     open: u64,
-    /// Frequency of the time stamp counter in which they are counted.
+    /// Frequency of the time stamp counter that measured them.
     khz: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct Percentiles {
     pub p999: Nanos,
     /// The longest.
     pub max: Nanos,
-    /// Percentiles of the time waited instead of the waits.
+    /// Percentiles over the time waited instead of over the waits.
     pub by_time: TimeShares,
 }
 
@@ -42,19 +42,19 @@ pub struct Percentiles {
 pub struct TimeShares {
     /// At most half of the time waited is spent in longer waits.
     pub p50: Nanos,
-    /// At most one hundredth is.
+    /// At most one hundredth is spent in longer waits.
     pub p99: Nanos,
-    /// At most one thousandth is.
+    /// At most one thousandth is spent in longer waits.
     pub p999: Nanos,
 }
 
 impl TimeShares {
-    /// Computed from the lengths of waits, ascending, with the count of each. None if the total time
-    /// is zero.
+    /// Computes the percentiles from the lengths of waits, ascending, with their counts. None if the
+    /// total time is zero.
     pub fn of(waits: impl Iterator<Item = (Nanos, u64)> + Clone) -> Option<Self> {
         let time = |(nanos, count): (Nanos, u64)| u128::from(nanos.0) * u128::from(count);
         let all = waits.clone().map(time).fold(0, u128::saturating_add);
-        // The shortest length such that at most this share of the time is spent in longer waits.
+        // The shortest length such that at most 1/`share` of the time is spent in longer waits.
         let beyond = |share: u128| {
             let mut below = 0u128;
             let mut lengths = waits.clone().filter(|wait| time(*wait) > 0);
@@ -68,12 +68,12 @@ impl TimeShares {
 }
 
 impl Latencies {
-    /// Waits counted between two readings, and those still open at the second: `open` has their
-    /// lengths in ticks.
+    /// Returns the waits counted between two readings, and the waits still in progress at the second,
+    /// which have reached the lengths `open`, in ticks.
     pub fn between(before: &WaitCounts, after: &WaitCounts, open: &[u64], khz: u64) -> Self {
         let grown = |ix: usize| {
             let at = |waits: &WaitCounts| waits.counts.get(ix).copied().unwrap_or(0);
-            // A guest's counts are untrusted and may go down.
+            // A guest's counts are untrusted and may decrease.
             at(after).saturating_sub(at(before))
         };
         let mut counts: Vec<u64> = (0..BUCKETS).map(grown).collect();
@@ -90,12 +90,12 @@ impl Latencies {
         self
     }
 
-    /// How many waits had not ended at the end of the window.
+    /// Returns how many waits were still in progress at the end of the window.
     pub fn open(&self) -> u64 {
         self.open
     }
 
-    /// The lower bound in nanoseconds and the count of each bucket that is not empty.
+    /// Returns the lower bound in nanoseconds and the count of each nonempty bucket.
     pub fn timings(&self) -> Timings {
         let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         Timings::from_pairs(counted.map(|(bucket, count)| {
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A histogram of these times, in ticks.
+    /// Builds a histogram of these times in ticks, with their counts.
     fn counts(times: &[(u64, u64)]) -> WaitCounts {
         let mut counts = vec![0; BUCKETS];
         for (ticks, count) in times {
@@ -163,8 +163,8 @@ mod tests {
         assert!(is_near(found.p50, 100.0) && is_near(found.max, 1_000_000.0), "{found:?}");
     }
 
-    /// A vCPU waits 100 ms once, while three others wait 1 us a million times each: that is one of
-    /// three million waits, and a thirtieth of the time waited. Once, only the maximum showed it.
+    /// A vCPU waits 100 ms once, while three others wait 1 us a million times each: one of three
+    /// million waits, but a thirtieth of the time waited. Regression: only the maximum showed it.
     #[test]
     fn a_stuck_vcpu_is_in_the_time_waited() {
         let found = latencies(&[(1_000, 3_000_000), (100_000_000, 1)], &[], 1_000_000);
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!((waits(&[]), waits(&[(0, 5)])), (None, None));
     }
 
-    /// Wrong before: a wait that did not end was in no figure.
+    /// Regression: a wait that did not end was in no figure.
     #[test]
     fn waits_that_have_not_ended_count_as_long_as_they_last() {
         let waits = latencies(&[(1_000, 500)], &[400_000_000, 300_000_000], 1_000_000);

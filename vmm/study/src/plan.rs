@@ -1,4 +1,4 @@
-//! Numbers of vCPUs, CPUs and durations as users write them, resolved for this host.
+//! Numbers of vCPUs, CPUs and durations in the syntax of options and specs, resolved for this host.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -9,7 +9,7 @@ use base::{
     units::{CpuList, UnitError, VcpuCount},
 };
 
-/// Why a plan is invalid.
+/// Reasons to reject a plan.
 #[derive(Debug, Error, PartialEq)]
 pub enum PlanError {
     /// A level is not a valid number of vCPUs.
@@ -25,13 +25,13 @@ pub enum PlanError {
         largest_ratio(*.cpus, *.most)
     )]
     RatioRange {
-        /// vCPUs per CPU, as it was written.
+        /// vCPUs per CPU, as written.
         ratio: f64,
         /// The number of CPUs.
         cpus: usize,
         /// The resulting number of vCPUs.
         vcpus: f64,
-        /// The most that a machine has.
+        /// The maximum number of vCPUs of a machine.
         most: u32,
     },
     /// This process may not use a requested CPU.
@@ -45,12 +45,12 @@ pub enum PlanError {
     /// The process's CPU affinity cannot be read.
     #[error("cannot tell which CPUs this process may use")]
     Allowed,
-    /// Not a valid duration.
+    /// Invalid duration.
     #[error("'{0}' is not a number of seconds from 0.001 to 3600")]
     Seconds(String),
 }
 
-/// The largest ratio in hundredths, rounded down, that a machine of at most so many vCPUs has on these CPUs.
+/// Returns the largest vCPU ratio, rounded down to hundredths, of machines with up to `most` vCPUs.
 fn largest_ratio(cpus: usize, most: u32) -> f64 {
     (100.0 * f64::from(most) / cpus as f64).floor() / 100.0
 }
@@ -58,20 +58,20 @@ fn largest_ratio(cpus: usize, most: u32) -> f64 {
 /// A number of vCPUs, absolute or per CPU; parses `4`, `1.5x`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Level {
-    /// This number of vCPUs.
+    /// A number of vCPUs.
     Count(VcpuCount),
-    /// This many vCPUs per CPU, rounded up.
+    /// A number of vCPUs per CPU, rounded up.
     Ratio(f64),
 }
 
 impl Level {
-    /// The number of vCPUs on this many CPUs, of a machine that has `most`.
+    /// Returns the number of vCPUs on `cpus` CPUs, for a machine with at most `most` vCPUs.
     pub(crate) fn vcpus(self, cpus: usize, most: u32) -> Result<VcpuCount, PlanError> {
         match self {
             Level::Count(vcpus) => Ok(vcpus),
             Level::Ratio(ratio) => {
                 let vcpus = (ratio * cpus as f64).ceil();
-                // The cast of a float saturates, and both extremes are rejected.
+                // A cast from float saturates, and both extremes are rejected.
                 let count = VcpuCount::simulated(vcpus as u32).filter(|count| count.get() <= most);
                 count.ok_or(PlanError::RatioRange { ratio, cpus, vcpus, most })
             }

@@ -1,4 +1,4 @@
-//! What mutexes, per-CPU counters and lockrefs count beside their operations.
+//! Counts of mutexes, per-CPU counters and lockrefs in addition to their operations.
 
 use std::ops::AddAssign;
 
@@ -14,7 +14,7 @@ pub struct WorkCounts {
     /// Atomic read-modify-writes of the state that decides which waiter of a mutex may spin: a queue's
     /// tail, or the field for a single spinner.
     pub beside: u64,
-    /// Looks by a mutex's optimistic spinners, and by a counter's adds that had to wait.
+    /// Spin iterations of a mutex's optimistic spinners, and of a counter's additions that had to wait.
     pub spins: u64,
     /// Failed compare-exchanges of a lockref.
     pub retries: u64,
@@ -27,10 +27,10 @@ pub struct WorkCounts {
 }
 
 impl WorkCounts {
-    /// What the slots of all vCPUs counted from one reading to a later one; `deviation` is the largest
-    /// error until the later one.
+    /// Returns the counts in the slots of all vCPUs between two readings; `deviation` is the largest
+    /// error until the later reading.
     pub fn between(before: &[SlotFigures], after: &[SlotFigures]) -> Self {
-        // Saturating: a guest's counts are untrusted and may go down.
+        // Saturating because a guest's counts are untrusted and may decrease.
         let grown = |figure: fn(&SlotFigures) -> u64| {
             let slots = before.iter().zip(after);
             let each = slots.map(|(before, after)| figure(after).saturating_sub(figure(before)));
@@ -61,7 +61,7 @@ impl AddAssign for WorkCounts {
     }
 }
 
-/// The counts over all repetitions of a point, per operation or per second; of `deviation` the largest.
+/// Counts over all repetitions of a point, per operation or per second; `deviation` is the maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct WorkRow {
     /// Name of the lock system's family.
@@ -73,7 +73,7 @@ pub struct WorkRow {
     pub rmw_each_wait: f64,
     /// Atomic read-modify-writes of the state that decides which waiter may spin, per acquisition.
     pub beside: f64,
-    /// Looks by optimistic spinners, or by adds that had to wait, per operation.
+    /// Spin iterations of optimistic spinners, or of additions that had to wait, per operation.
     pub spins: f64,
     /// Failed compare-exchanges per change of a lockref's count.
     pub retries: f64,
@@ -86,8 +86,8 @@ pub struct WorkRow {
 }
 
 impl WorkRow {
-    /// Computed from the counts of `operations` operations in `seconds` seconds, `slow` of which were
-    /// contended.
+    /// Computes the row from the counts of `operations` operations in `seconds` seconds; `slow` of the
+    /// operations were contended.
     pub fn new(
         family: Family,
         counts: WorkCounts,
@@ -97,7 +97,7 @@ impl WorkRow {
     ) -> Self {
         let over = |count: u64, all: u64| if all > 0 { count as f64 / all as f64 } else { 0.0 };
         let each = |count| over(count, operations);
-        // An operation is a get and a put.
+        // A lockref operation is a get and a put.
         let changes = if family == Family::Lockref { 2.0 } else { 1.0 };
         Self {
             family: family.name(),

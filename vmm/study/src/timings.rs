@@ -1,4 +1,4 @@
-//! A stored histogram of durations: pairs of nanoseconds and a count.
+//! A stored histogram of durations: pairs of nanoseconds and counts.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use super::latencies::{Percentiles, TimeShares};
 use base::units::Nanos;
 use sched::extensions::Extensions;
 
-/// The longest duration that is resolved: 1000 s.
+/// The longest duration that can be resolved: 1000 s.
 const LONGEST: u64 = 1_000_000_000_000;
 
 /// Durations in nanoseconds with their counts, in ascending order without duplicates.
@@ -22,28 +22,28 @@ impl Timings {
         Self(values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect())
     }
 
-    /// From pairs of nanoseconds and a count.
+    /// Creates a histogram from pairs of nanoseconds and counts.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (u64, u64)>) -> Self {
         Self(pairs.into_iter().collect())
     }
 
-    /// How long extensions of slices were needed.
+    /// Returns the times for which extensions of slices were needed.
     pub fn needed(extensions: &Extensions) -> Self {
         Self::from_pairs(extensions.needed().map(|(nanos, count)| (nanos.0, count)))
     }
 
-    /// Pairs of nanoseconds and a count.
+    /// Returns the pairs of nanoseconds and counts.
     pub fn pairs(&self) -> &[(u64, u64)] {
         &self.0
     }
 
-    /// Is it empty?
+    /// Whether there are no durations.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|(_, count)| *count == 0)
     }
 
-    /// Converts to a histogram with two significant digits, an error below 1 %. Durations above the
-    /// longest that is resolved count as that.
+    /// Converts to a histogram with two significant digits, an error below 1 %. Longer durations
+    /// than can be resolved count as the longest.
     pub fn histogram(&self) -> Histogram<u64> {
         // These bounds are valid, so the default is never used.
         let mut histogram = Histogram::new_with_bounds(1, LONGEST, 2)
@@ -71,7 +71,7 @@ impl Timings {
         Self(pairs)
     }
 
-    /// The percentiles; None if it is empty.
+    /// Returns the percentiles; None if there are no durations.
     pub fn percentiles(&self) -> Option<Percentiles> {
         let histogram = self.histogram();
         let waits = self.0.iter().map(|(nanos, count)| (Nanos((*nanos).max(1)), *count));

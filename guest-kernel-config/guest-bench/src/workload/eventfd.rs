@@ -1,5 +1,5 @@
-//! One counter of the kernel, an eventfd's: every addition takes the spinlock that guards it (`eventfd_write`, fs/eventfd.c), in
-//! any kernel, and one that gets lost is seen at the end.
+//! A kernel counter, of an eventfd: every addition takes its spinlock (`eventfd_write`,
+//! fs/eventfd.c) in any kernel, and a lost addition is detected at the end.
 
 use std::{
     io,
@@ -39,7 +39,7 @@ pub const WORKLOAD: Workload = Workload {
     each: None,
 };
 
-/// Over all workers, from their first addition to their last, in the window and outside of it.
+/// Sums over all workers, from their first addition to their last, inside and outside the window.
 #[derive(Debug, Default)]
 struct Sums {
     additions: AtomicU64,
@@ -47,7 +47,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Fails if the counter does not have all additions.
+    /// Fails if the counter does not include all additions.
     fn check(&self, counted: u64) -> io::Result<()> {
         let additions = self.additions.load(Relaxed);
         if counted == additions {
@@ -59,7 +59,7 @@ impl Sums {
     }
 }
 
-/// A worker's additions, which are summed up when it ends.
+/// A worker's additions, which are added to the sums when it ends.
 struct Adder<'a> {
     all: &'a Sums,
     additions: u64,
@@ -72,7 +72,7 @@ impl<'a> Adder<'a> {
         Self { all, additions: 0, last: Instant::now(), longest_ns: 0 }
     }
 
-    /// An addition is done. The first one has waited for the others to start.
+    /// Records an addition. The first is not timed: it includes the start of the other workers.
     fn added(&mut self) {
         let now = Instant::now();
         if self.additions > 0 {

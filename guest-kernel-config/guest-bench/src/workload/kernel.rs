@@ -23,7 +23,7 @@ fn run(_: &Workload, options: &WorkloadOptions) -> io::Result<Vec<WorkloadPart>>
     let file = File::options().write(true).open(FILE);
     let mut file = file.map_err(|error| stats::of_ours(FILE, error))?;
     let line = command(options);
-    // The write returns when the run is over.
+    // The write returns at the end of the run.
     file.write_all(line.as_bytes()).map_err(|error| {
         io::Error::other(match error.kind() {
             ErrorKind::InvalidInput => format!("the kernel refuses '{line}'"),
@@ -36,7 +36,7 @@ fn run(_: &Workload, options: &WorkloadOptions) -> io::Result<Vec<WorkloadPart>>
     Ok(vec![part])
 }
 
-/// The line for the kernel's file.
+/// The line to write to the kernel's file.
 fn command(options: &WorkloadOptions) -> String {
     let WorkloadOptions { critical, think, workers, .. } = options;
     let msecs = |time: Duration| (time.as_secs_f64() * 1000.0).round();
@@ -45,8 +45,8 @@ fn command(options: &WorkloadOptions) -> String {
     format!("critical={critical} think={think} warmup={warm_up} msecs={msecs}{cpus}")
 }
 
-/// Parses `msecs N`, `violations N` and the `cpu I operations N` lines. None without the first or any of
-/// the last.
+/// Parses `msecs N`, `violations N` and the `cpu I operations N` lines. `None` without the first or
+/// any of the last.
 fn parse(text: &str) -> Option<WorkloadPart> {
     let (mut msecs, mut violations, mut operations) = (None, None, Vec::new());
     for line in text.lines() {

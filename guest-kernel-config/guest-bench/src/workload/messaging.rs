@@ -22,7 +22,7 @@ pub const WORKLOAD: Workload = Workload {
         let send = |message| wires.iter().try_for_each(|(near, _)| near.send(message).map(drop));
         let part = crew::threads(2 * each, options, |ix, ready, post| {
             ready();
-            // One half receives; the receivers count.
+            // The first half receives; the receivers count.
             if ix < each {
                 return receive(&wires[ix].1, each, post);
             }

@@ -4,7 +4,7 @@
 use super::Workload;
 use crate::{crew, mapping::Mapping};
 
-/// Number of processes: as in the patch of 2011 that made the counter scale.
+/// Number of processes, as in the patch of 2011 that made the counter scale.
 const PROCESSES: usize = 16;
 
 pub const WORKLOAD: Workload = Workload {

@@ -31,7 +31,7 @@ fn part(options: &WorkloadOptions, file: &Scratch, size: usize) -> io::Result<Wo
     Ok(WorkloadPart { name: format!("{size} bytes:"), ..part })
 }
 
-/// A file that is deleted when it is dropped.
+/// A file that is deleted when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {

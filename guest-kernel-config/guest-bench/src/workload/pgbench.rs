@@ -31,7 +31,7 @@ create extension if not exists pg_prewarm;
 select pg_prewarm('pgbench_accounts');
 select pg_prewarm('pgbench_accounts_pkey');
 ";
-/// The file with it, which pgbench reads.
+/// The file with this SQL, which pgbench reads.
 const PREWARM_FILE: &str = "/tmp/prewarm.sql";
 
 fn run(_: &Workload, options: &WorkloadOptions) -> io::Result<Vec<WorkloadPart>> {
@@ -52,18 +52,18 @@ fn run(_: &Workload, options: &WorkloadOptions) -> io::Result<Vec<WorkloadPart>>
     Ok(vec![part])
 }
 
-/// A running pgbench, which reports its progress once a second; killed when it is dropped.
+/// A running pgbench, which reports its progress once a second; killed when dropped.
 struct Pgbench {
     child: Child,
     lines: Lines<BufReader<ChildStderr>>,
-    /// The time of the last report in seconds; None before the first.
+    /// The time of the last report in seconds; `None` before the first.
     at: Option<f64>,
-    /// Since the first report.
+    /// Transactions since the first report.
     transactions: f64,
 }
 
 impl Pgbench {
-    /// Starts it, with at most one thread per CPU.
+    /// Starts pgbench with at most one thread per CPU.
     fn start(server: &Server, clients: usize, cpus: usize) -> io::Result<Self> {
         let mut child = server
             .client("pgbench")
@@ -80,8 +80,8 @@ impl Pgbench {
         Ok(Self { child, lines: BufReader::new(stderr).lines(), at: None, transactions: 0.0 })
     }
 
-    /// Waits for a report for each second of `span`, begun ones included; returns the time and the
-    /// transactions of the last. The first report comes after all clients have connected.
+    /// Waits for one report per second of `span`, rounded up; returns the time and the transactions
+    /// of the last report. The first report comes after all clients have connected.
     fn after(&mut self, span: Duration) -> io::Result<(f64, Vec<u64>)> {
         let mut left = span.as_secs_f64().ceil().max(1.0) as u64;
         let mut other = String::new();
@@ -109,8 +109,8 @@ impl Drop for Pgbench {
     }
 }
 
-/// A line of pgbench's progress, in the format of PostgreSQL 10 and later: the time in seconds, and the transactions per
-/// second since the line before.
+/// Parses a line of pgbench's progress, in the format of PostgreSQL 10 and later: the time in
+/// seconds, and the transactions per second since the line before.
 fn progress(line: &str) -> Option<(f64, f64)> {
     let (at, rest) = line.strip_prefix("progress: ")?.split_once(" s, ")?;
     let (rate, _) = rest.split_once(" tps, ")?;

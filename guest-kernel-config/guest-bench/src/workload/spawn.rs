@@ -24,7 +24,7 @@ pub const WORKLOAD: Workload = Workload {
 /// Makes this program the child of this workload: it copies stdin to stdout.
 pub const PASS: &str = "--pass-on";
 
-/// The child: see [`PASS`].
+/// Runs the child: see [`PASS`].
 pub fn pass_on() -> io::Result<()> {
     io::copy(&mut io::stdin().lock(), &mut io::stdout().lock()).map(drop)
 }

@@ -1,15 +1,15 @@
 //! The locks that are checked. A new lock needs a line here, and mutants.
 
-/// The lock with the most checks: only it has cheaper handoffs.
+/// The lock with additional checks: only it has cheaper handoffs.
 pub const PV_TICKET: &str = "PvTicketLock";
 
 /// A spinlock of the library.
 pub struct Lock {
     /// The name of its type.
     pub name: &'static str,
-    /// It has a constructor `starting_at`, which sets the first ticket.
+    /// Has a constructor `starting_at`, which sets the first ticket.
     pub has_tickets: bool,
-    /// The modules that it needs beside those that all locks need.
+    /// The modules that it needs in addition to the common modules.
     pub modules: &'static [&'static str],
 }
 
@@ -46,7 +46,7 @@ pub const LOCKS: &[Lock] = &[
     word("OwnerYieldLock", &["owner_yield", "owned"]),
 ];
 
-/// Does a variant with only these locks need the module?
+/// Whether a variant with only these locks needs the module.
 pub fn needs(locks: &[&Lock], module: &str) -> bool {
     let is_of = |lock: &Lock| lock.modules.contains(&module);
     locks.iter().any(|lock| is_of(lock)) || !LOCKS.iter().any(is_of)

@@ -8,7 +8,7 @@ use crate::{
     rewrite,
 };
 
-/// Sources that are compiled and checked together. The name begins that of the module with their checks.
+/// Sources that are compiled and checked together. The name is the prefix of the module with their checks.
 pub struct System {
     pub name: &'static str,
     pub sources: Vec<SourceFile>,
@@ -21,7 +21,7 @@ pub const SPINLOCK: &str = "spinlock";
 /// Name and file of a source.
 type Named = (String, String);
 
-/// Reads all of them.
+/// Reads all systems.
 pub fn all() -> Result<Vec<System>, Box<dyn Error>> {
     let root = fs::read_to_string("../src/lib.rs")?;
     let library: Vec<_> = rewrite::modules(&root).chain(["lib"]).map(in_library).collect();
@@ -48,8 +48,8 @@ pub fn all() -> Result<Vec<System>, Box<dyn Error>> {
     ])
 }
 
-/// A system of the library with these submodules, and the spinlocks that it uses. A mutant names a submodule by its path,
-/// `mutex/queued`.
+/// Creates a system of the library with these submodules, and the spinlocks that it uses. A mutant refers to
+/// a submodule by its path, `mutex/queued`.
 fn sleeping(
     name: &'static str,
     library: &[Named],

@@ -1,7 +1,7 @@
 //! The machine: vCPUs with latches, and the VMM's work at a halt and a kick.
 //!
-//! Not a module of this crate but a part of each variant: `build.rs` compiles it with the product's
-//! sources. `crate` is the variant, `in_the_model` is this crate.
+//! This file is not a module of this crate but a part of each variant: `build.rs` compiles it with the
+//! product's sources. `crate` is the variant, `in_the_model` is this crate.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,11 +18,11 @@ use in_the_model::{At, Irq, Op, Program, Scenario, memory};
 
 /// A lock that can be checked.
 pub trait Checked: RawLock + Send + Sync + 'static {
-    /// A free lock; if it has tickets, `first` is the next.
+    /// Creates a free lock; if it has tickets, `first` is the next.
     fn begin(first: u16) -> Self;
 }
 
-/// Runs `scenario` once, with locks of the kind `L`.
+/// Runs `scenario` once, with locks of type `L`.
 pub fn run<L: Checked>(scenario: &'static Scenario) {
     memory::reset();
     engine::disarm();
@@ -46,7 +46,7 @@ struct Guarded<L> {
     lock: L,
     /// Written without atomicity under the lock.
     count: AtomicU32,
-    /// Zero, or one more than the CPU inside. Not an atomic of the engine, so not a step.
+    /// The CPU inside plus one; zero: none. Not an atomic of the engine, so not a step.
     owner: Plain,
     next_ticket: Plain,
     taken: Plain,
@@ -67,7 +67,7 @@ struct LockMachine<L> {
     locks: Vec<Guarded<L>>,
     waiters: WaitTable,
     slots: Vec<VmmVcpu>,
-    /// How often it was asked the time, what is left of a slice, or whether a holder is off. Not an atomic of the engine, so not a step.
+    /// Reads of the time, of the slice or of preempted holders. Not an atomic of the engine: not a step.
     asked: Plain,
     /// Numbers that were posted, and CPUs that have answered an interrupt: one bit each.
     said: Mutex<usize>,
@@ -111,8 +111,8 @@ impl<L: Checked> LockMachine<L> {
         }
     }
 
-    /// Sleeps while `is_asleep` holds and no relevant interrupt is pending: compares and goes to
-    /// sleep in one step, as a futex does.
+    /// Sleeps while `is_asleep` holds and no relevant interrupt is pending: compares and goes to sleep
+    /// in one step, like a futex.
     fn sleep(&self, id: usize, irqs_on: bool, is_asleep: impl Fn() -> bool) {
         let slot = &self.slots[id];
         let pending = slot.interrupt.lock().unwrap_or_else(PoisonError::into_inner);
@@ -264,7 +264,7 @@ impl<L: Checked> GuestVcpu<L> {
         let is_last = guarded.left.fetch_sub(1, SeqCst) == 1;
         guarded.lock.unlock(&self.cpu());
         if lock == 0 && is_last && self.machine.scenario.frees {
-            // A queue that has lost a node may still be served, as long as others come.
+            // A queue that has lost a node may still be served, as long as other CPUs come.
             assert!(!guarded.lock.is_contended(), "a CPU is left in the queue");
             memory::free(&guarded.lock);
         }
@@ -283,7 +283,7 @@ impl<L: Checked> GuestVcpu<L> {
         );
     }
 
-    /// The handler of an interrupt at any point of this CPU's code.
+    /// Handles an interrupt at any point of this CPU's code.
     fn handle(&self, lock: usize) {
         let within = self.in_handler.replace(true);
         self.lock(lock);
@@ -292,7 +292,7 @@ impl<L: Checked> GuestVcpu<L> {
         self.in_handler.set(within);
     }
 
-    /// The guest gets no interrupt while its VMM works.
+    /// Does `work` in the VMM, during which the guest gets no interrupt.
     fn in_the_vmm(&self, work: impl FnOnce()) {
         engine::before_step();
         let masked = engine::mask(self.id, true);
@@ -344,7 +344,7 @@ impl<L: Checked> Pv for GuestVcpu<L> {
         ticket & 2 != 0
     }
 
-    /// Nothing, then a new slice that is too short, then one that is long enough.
+    /// Zero, then a new slice that is too short, then a sufficient slice.
     fn slice_left(&self) -> u64 {
         [0, 1, u64::MAX][self.machine.asked.fetch_add(1, SeqCst) % 3]
     }
@@ -357,7 +357,7 @@ impl<L: Checked> Pv for GuestVcpu<L> {
         self.machine.asked.fetch_add(1, SeqCst) as u64
     }
 
-    /// At every second question.
+    /// True at every second call.
     fn is_critical_off(&self) -> bool {
         self.machine.asked.fetch_add(1, SeqCst) % 2 == 1
     }

@@ -38,7 +38,7 @@ const fn thrice(handoff: Handoff, spin: u32) -> Program {
     Program { ops: &[Take(0), Take(0), Take(0)], spin, ..with(handoff) }
 }
 
-/// Lock 0, with an interrupt that takes lock 1 while it waits.
+/// Takes lock 0, with an interrupt that takes lock 1 during the wait.
 const fn interrupted(irqs: &'static [Irq]) -> Program {
     Program { irqs, ..ONCE }
 }
@@ -49,8 +49,8 @@ const RELEASE_TO_KICK: Irq = Irq { at: At::ReleaseToKick, lock: 1 };
 const ANY_STEP: Irq = Irq { at: At::Step(60), lock: 1 };
 
 /// Three programs for a search with an accidental match. Each waits until the next is ready, to
-/// leave little to chance: the holder has both locks; one waits for the first; another waits behind
-/// it, with an interrupt that waits for the second lock, whose ticket equals the first's.
+/// leave little to chance: the holder has both locks; one waits for the first lock; another waits
+/// behind it, with an interrupt that waits for the second lock, whose ticket equals the first's.
 const SEARCHER: Program =
     Program { ops: &[Lock(0), Lock(1), Post(0), Await(2), Unlock(0), Unlock(1)], ..ONCE };
 const SOUGHT: Program = Program { ops: &[Await(0), Post(1), Take(0)], ..ONCE };

@@ -1,4 +1,4 @@
-//! The scenarios of the other spinlocks: small ones, because there are many locks.
+//! The scenarios of the other spinlocks, small because there are many locks.
 
 use crate::scenario::{
     At, HOLDER, HOLDER_AGAIN, Handoff, Irq, ONCE, Op, PLAIN, Program, Scenario, TAKES_THE_OTHER,
@@ -11,7 +11,7 @@ const TWICE: Program = Program { ops: &[Take(0), Take(0)], ..ONCE };
 const THRICE: Program = Program { ops: &[Take(0), Take(0), Take(0)], ..ONCE };
 const TRIES: Program = Program { ops: &[Try(0), Take(0), Try(0)], ..ONCE };
 
-/// Of a restricted lock, a CPU that spins goes in beside others, as long as all handovers are in time.
+/// A CPU that spins enters a restricted lock with others inside, as long as all handovers are in time.
 const fn spinning(spin: u32, program: Program) -> Program {
     Program { spin, handoff: Handoff { restrict: u16::MAX, ..PLAIN }, ..program }
 }
@@ -27,7 +27,7 @@ const fn interrupted(at: At, program: Program) -> Program {
     Program { irqs, ..program }
 }
 
-/// The same scenario without freeing: a CPU that only looks at a lock may do so after its last use.
+/// The same scenario without freeing: a CPU that only reads a lock may do so after its last use.
 const fn kept(scenario: Scenario) -> Scenario {
     Scenario { frees: false, ..scenario }
 }

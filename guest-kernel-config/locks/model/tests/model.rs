@@ -1,4 +1,5 @@
-//! The product passes every check, and each mutant fails one: prints a table of the results.
+//! Checks that the product passes every check, and that each mutant fails one; prints a table of
+//! the results.
 //!
 //! `cargo test --manifest-path .../model/Cargo.toml -- WORDS` runs the variants whose names contain
 //! WORDS; `-- --each WORDS` prints the result of every single check.
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All checks of the product; those of a mutant up to the first that catches it, or all with
+/// Runs all checks of the product; for a mutant, only up to the first check that catches it, unless
 /// `each`.
 fn check(variant: &Variant, each: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -69,8 +70,7 @@ fn run(engine: Engine, check: Check) -> Finding {
     Finding { engine, check, wrong, took: began.elapsed() }
 }
 
-/// Prints the row of `variant`. False: it fails where it should pass, or passes where it should
-/// fail.
+/// Prints the row of `variant`. Returns whether its result is as expected.
 fn report(variant: &Variant, findings: &[Finding], each: bool) -> bool {
     let Variant { name, rule, expectation, .. } = variant;
     let wrong = || findings.iter().filter(|finding| finding.wrong.is_some());
@@ -103,7 +103,7 @@ fn describe(finding: &Finding) -> String {
     format!("{engine:?}, {subject}, {name}: {wrong} ({:.2} s)", took.as_secs_f32())
 }
 
-/// A panic in a few words.
+/// Describes a panic in a few words.
 fn what(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");

@@ -1,18 +1,18 @@
-//! From the review of "percpu_counter: scalability works" (Linux 2011): gates that keep sums and
-//! folds apart.
+//! Gates that separate sums from folds, from the review of "percpu_counter: scalability works"
+//! (Linux 2011).
 
 use crate::counter::locals::Locals;
 use crate::counter::{Added, Counter};
 use crate::sync::{AtomicI64, AtomicU32, Ordering};
 use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch};
 
-/// Folds pass a gate concurrently; a sum closes it and waits until all are through.
+/// Folds pass a gate concurrently; a sum closes it and waits until all folds have passed.
 ///
 /// Right when sums are rare: folds wait neither for a lock nor for each other, only for a sum.
-/// While a sum's vCPU is preempted, folds spin until it runs again; a sum also spins for folds. The
-/// sum is as good as that of the [`LockedCounter`](crate::counter::LockedCounter): no add is
-/// counted twice and none missed; for any moment during the reading it is off by at most `2 * n *
-/// (b - 1)`, and by at most `n * (b - 1)` if no amount is ever negative.
+/// While a sum's vCPU is preempted, folds spin until it runs again; a sum also spins for folds. A
+/// sum is as accurate as a [`LockedCounter`](crate::counter::LockedCounter)'s: no add is counted
+/// twice and none missed. For any moment during the reading it is off by at most `2 * n * (b - 1)`,
+/// and by at most `n * (b - 1)` if no amount is ever negative.
 #[derive(Debug)]
 pub struct GatedCounter {
     /// Serializes sums.
@@ -22,8 +22,8 @@ pub struct GatedCounter {
     locals: Locals,
 }
 
-/// Each side announces itself and then looks for the other. Read-modify-writes and loads are in one
-/// total order: of a concurrent fold and sum, at least one sees the other.
+/// Each side announces itself and then checks for the other. Read-modify-writes and loads are in
+/// one total order: of a concurrent fold and sum, at least one sees the other.
 #[derive(Debug)]
 struct Gates {
     folds: AtomicU32,
@@ -31,7 +31,7 @@ struct Gates {
 }
 
 impl Gates {
-    /// A fold enters; `look_again` is called before each retry.
+    /// Enters a fold; calls `look_again` before each retry.
     fn enter(&self, mut look_again: impl FnMut()) {
         loop {
             self.folds.fetch_add(1, Ordering::SeqCst);
@@ -45,12 +45,12 @@ impl Gates {
         }
     }
 
-    /// A fold is through. Release: the sum that sees it gone sees its effects.
+    /// Ends a fold. Release: a sum that sees the fold end sees its effects.
     fn leave(&self) {
         self.folds.fetch_sub(1, Ordering::Release);
     }
 
-    /// A sum closes the gate.
+    /// Closes the gate for a sum.
     fn close(&self, mut look_again: impl FnMut()) {
         self.sums.fetch_add(1, Ordering::SeqCst);
         while self.folds.load(Ordering::SeqCst) != 0 {
@@ -58,14 +58,14 @@ impl Gates {
         }
     }
 
-    /// A sum reopens the gate. Release: a fold that enters changes nothing that the sum still reads.
+    /// Reopens the gate. Release: a fold that enters changes nothing that the sum still reads.
     fn open(&self) {
         self.sums.fetch_sub(1, Ordering::Release);
     }
 }
 
 impl GatedCounter {
-    /// A counter at zero for CPUs below `cpus`, with batches of `batch`.
+    /// Creates a counter at zero for CPUs below `cpus`, with batches of `batch`.
     pub const fn new(cpus: usize, batch: i32) -> Self {
         let gates = Gates { folds: AtomicU32::new(0), sums: AtomicU32::new(0) };
         let (lock, count) = (PvTicketLock::new(), AtomicI64::new(0));

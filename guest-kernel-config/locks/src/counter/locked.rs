@@ -8,7 +8,7 @@ use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch};
 
 /// A lock around folds and sums: the code that the patch of 2011 starts from.
 ///
-/// Right when batches seldom fill; with amounts larger than the batch every add takes the lock. A
+/// Right when batches rarely fill; with amounts larger than the batch every add takes the lock. A
 /// sum counts no add twice and misses none that was completed before the call. While it reads,
 /// nothing is folded and each part stays within the batch: for any moment during the reading it is
 /// off by at most `2 * n * (b - 1)`, and by at most `n * (b - 1)` if no amount is ever negative.
@@ -21,7 +21,7 @@ pub struct LockedCounter {
 }
 
 impl LockedCounter {
-    /// A counter at zero for CPUs below `cpus`, with batches of `batch`.
+    /// Creates a counter at zero for CPUs below `cpus`, with batches of `batch`.
     pub const fn new(cpus: usize, batch: i32) -> Self {
         let (lock, count) = (PvTicketLock::new(), AtomicI64::new(0));
         Self { lock, count, locals: Locals::new(cpus, batch) }

@@ -1,24 +1,23 @@
-//! "percpu_counter: scalability works" (Linux 2011), V3: no lock, a sequence of folds, and a slow
-//! count during sums.
+//! "percpu_counter: scalability works" (Linux 2011), V3: no lock, but a sequence of folds, and a
+//! slow count during sums.
 
 use crate::counter::locals::Locals;
 use crate::counter::{Added, Counter};
 use crate::sync::{AtomicI64, AtomicU32, Ordering};
 use crate::{Cpu, Pv, Watch};
 
-/// During a sum, adds go to a shared slow count, and a sum starts over if a fold happened
-/// meanwhile.
+/// During a sum, adds go to a shared slow count; a sum starts over if a fold happened during it.
 ///
 /// Right when sums are rare and need not be exact: no CPU ever waits, and a sum ends after at most
 /// one round more than there are CPUs in the middle of an add. It has the hole that the patch's
 /// review points out: a CPU that has folded its part and not yet reset it is counted twice by a sum
-/// that begins and ends in between. That makes up to `b - 1` per CPU, `n * (b - 1)` in all, as much
-/// as the error of [`Counter::read`], and the sum may exceed all that was ever added. Otherwise,
+/// that begins and ends in between. The error is up to `b - 1` per CPU, `n * (b - 1)` in all, as
+/// much as the error of [`Counter::read`], and the sum may exceed the total ever added. Otherwise,
 /// since one add per CPU may be past the check, it is off by at most `2 * n * (b - 1)` at the
 /// moment of its last read of the slow count. It misses no add that was completed before the call.
 #[derive(Debug)]
 pub struct SequenceCounter {
-    /// Sums in progress. Read by every add, seldom written: not in the cache line of the counts.
+    /// Sums in progress. Read by every add, rarely written: not in the cache line of the counts.
     sums: AtomicU32,
     shared: Shared,
     locals: Locals,
@@ -30,12 +29,12 @@ pub struct SequenceCounter {
 struct Shared {
     count: AtomicI64,
     slow: AtomicI64,
-    /// Folds so far. In the patch it is not atomic: there, two folds may count as one.
+    /// Folds so far. Not atomic in the patch: there, two folds may count as one.
     folds: AtomicU32,
 }
 
 impl SequenceCounter {
-    /// A counter at zero for CPUs below `cpus`, with batches of `batch`.
+    /// Creates a counter at zero for CPUs below `cpus`, with batches of `batch`.
     pub const fn new(cpus: usize, batch: i32) -> Self {
         let (count, slow) = (AtomicI64::new(0), AtomicI64::new(0));
         let shared = Shared { count, slow, folds: AtomicU32::new(0) };
@@ -50,7 +49,7 @@ impl SequenceCounter {
     }
 
     fn sum_once(&self) -> Option<i64> {
-        // Acquire loads, in this order: none is reordered before the one above it.
+        // Acquire loads, in this order: no load is reordered before the load above it.
         let folds = self.shared.folds.load(Ordering::Acquire);
         let count = self.shared.count.load(Ordering::Acquire);
         let kept = self.locals.sum();

@@ -1,4 +1,4 @@
-//! What all counters guarantee, and where they differ.
+//! The guarantees common to all counters, and their differences.
 
 use super::*;
 use crate::test_stage::Stage;

@@ -84,7 +84,7 @@ fn tries_in_vain_are_counted_and_end_at_the_bound() {
         let left = Cell::new(rivals);
         let done = lockref.try_to_change(&mut counted, |count| {
             if left.get() > 0 {
-                // Another CPU takes a reference between the look and the exchange.
+                // Another CPU takes a reference between the load and the exchange.
                 left.set(left.get() - 1);
                 alone(&lockref, |cpu| lockref.get(cpu));
             }

@@ -3,7 +3,7 @@
 use crate::sync::{AtomicU32, Ordering};
 use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch, settle};
 
-/// A list of CPUs, linked through the shared table, and its lock. All methods but
+/// A list of CPUs, linked through the shared table, and its lock. All methods except
 /// [`Sleepers::lock`] need that lock, which orders the accesses, so they are relaxed. A CPU is
 /// stored as its index plus one, and no CPU as zero.
 #[derive(Debug)]
@@ -14,7 +14,6 @@ pub(super) struct Sleepers {
 }
 
 impl Sleepers {
-    /// An empty list.
     pub(super) const fn new() -> Self {
         let (first, last) = (AtomicU32::new(0), AtomicU32::new(0));
         Self { lock: PvTicketLock::new(), first, last }
@@ -25,15 +24,14 @@ impl Sleepers {
         self.lock.lock(cpu).halts
     }
 
-    /// Releases the list's lock; returns the number of kicks that this takes. Owed kicks are sent,
-    /// too: a CPU that goes to sleep, or enters its critical section, would not send them soon.
+    /// Releases the list's lock; returns the number of kicks. Also sends owed kicks: a CPU that
+    /// goes to sleep, or enters its critical section, would not send them soon.
     pub(super) fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> u32 {
         let released = self.lock.unlock(cpu);
         settle(cpu);
         released.kicks
     }
 
-    /// Appends `cpu`.
     pub(super) fn push<P, W>(&self, cpu: &Cpu<'_, P, W>) {
         let me = cpu.id as u32 + 1;
         next(cpu, me).store(0, Ordering::Relaxed);
@@ -68,7 +66,6 @@ impl Sleepers {
         (self.first.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// Is the list empty?
     pub(super) fn is_empty(&self) -> bool {
         self.first().is_none()
     }

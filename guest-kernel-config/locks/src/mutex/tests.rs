@@ -1,4 +1,4 @@
-//! CPUs on one thread: the pauses and halts of one run the steps of another.
+//! CPUs on one thread: the pauses and halts of one CPU run the steps of another.
 
 use super::*;
 use crate::test_stage::{Stage, Step};
@@ -12,7 +12,7 @@ fn release<const PAUSE: u32, S: Spinners>(stage: &Stage<Mutex<S>>, step: Step) {
     }
 }
 
-/// The cost of CPU 1's acquisition of what CPU 0 holds; checks that it then owns the mutex.
+/// The cost of CPU 1's acquisition of the mutex that CPU 0 holds; checks that CPU 1 then owns it.
 fn taken<const PAUSE: u32, S: Spinners>(mutex: Mutex<S>, owner_is_off: bool) -> MutexTaken {
     let stage = Stage { spin_threshold: 10, ..Stage::new(mutex, release::<PAUSE, S>) };
     stage.off.set(owner_is_off.into());
@@ -31,7 +31,7 @@ fn taken<const PAUSE: u32, S: Spinners>(mutex: Mutex<S>, owner_is_off: bool) -> 
 
 #[test]
 fn a_sleeper_writes_three_times_in_the_baseline_and_twice_less_if_it_reads() {
-    // The decrement, the look before queueing, the look before sleeping, and the one after it.
+    // The decrement, and the attempts before queueing, before sleeping and after it.
     let asleep = MutexTaken { slow: true, halts: 1, rmw: 4, ..MutexTaken::default() };
     assert_eq!(taken::<0, _>(BaselineMutex::new(), true), asleep);
     let fewer = MutexTaken { rmw: 2, ..asleep };
@@ -55,7 +55,7 @@ fn spinning_ends_at_the_threshold() {
     assert_eq!((slept.spins, slept.halts), (10, 1));
 }
 
-/// A mutex that CPU 0 has.
+/// A mutex that CPU 0 owns.
 struct Three<S> {
     mutex: Mutex<S>,
     /// The cost of CPU 2's acquisition.
@@ -64,7 +64,7 @@ struct Three<S> {
     is_released: Cell<bool>,
 }
 
-/// At the first step of CPU 1, CPU 2 takes the mutex; CPU 0 releases it at the first halt after that.
+/// CPU 2 takes the mutex at the first step of CPU 1; CPU 0 releases it at the first halt after that.
 fn others<S: Spinners>(stage: &Stage<Three<S>>, step: Step) {
     let Three { mutex, second, is_come, is_released } = &stage.lock;
     if !is_come.replace(true) {
@@ -107,7 +107,7 @@ fn the_second_spinner_of_a_mutex_for_one_sleeps_at_once() {
 
 #[test]
 fn a_queuer_that_gives_up_leaves_a_node_that_is_skipped() {
-    // All its looks are in the queue: as many as the threshold, without a look at the mutex.
+    // It spins only in the queue: as many iterations as the threshold, and none at the mutex.
     let (second, kicked) = three(QueuedMutex::new(), 100);
     assert_eq!((second.spins, second.beside, second.halts), (10, 1, 1));
     assert_eq!((second.rmw, kicked), (2, [0, 0, 1, 0]));

@@ -1,4 +1,4 @@
-//! The order of the steps that a watcher sees.
+//! The valid order of observed steps.
 
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ enum At {
     Kicking,
 }
 
-/// Fails if a step cannot follow the one before.
+/// Fails if a step may not follow the last step.
 pub struct Grammar<F> {
     at: Cell<At>,
     /// Called when the CPU begins to wait.

@@ -1,4 +1,4 @@
-//! A lock under test, and CPUs that are threads: a halt is `park`, a kick is `unpark` (whose token is the sticky bit).
+//! A lock under test. CPUs are threads: a halt is `park`, a kick `unpark`, whose token is the sticky bit.
 
 pub mod grammar;
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use locks::{Cpu, Handoff, Pv, RawLock, Section, Taken, WaitTable, Watch};
 
-/// The most that a test takes. A busy machine delays each handoff by milliseconds, so that it may take minutes there.
+/// Timeout of a test. A busy machine delays each handoff by milliseconds, so that a test may take minutes.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
 /// The threads, once they have started, and whether their waiters may halt.
@@ -20,7 +20,7 @@ pub struct Threads<const PV: bool> {
 }
 
 impl<const PV: bool> Threads<PV> {
-    /// Lets the others run until `is_so`: there are more threads than processors.
+    /// Yields to the other threads until `is_so`: there are more threads than processors.
     pub fn wait_until(&self, is_so: impl Fn() -> bool) {
         while !is_so() {
             self.check();
@@ -28,7 +28,7 @@ impl<const PV: bool> Threads<PV> {
         }
     }
 
-    /// Ends a wait that has no end, or whose releaser has failed.
+    /// Fails if the wait has timed out, or another CPU has failed.
     fn check(&self) {
         assert!(!self.has_failed.load(Ordering::SeqCst), "another CPU failed");
         assert!(self.began.elapsed() < PATIENCE, "it waits forever");
@@ -55,7 +55,7 @@ impl<const PV: bool> Pv for Threads<PV> {
     }
 }
 
-/// Wakes the other threads if its own one panics.
+/// Wakes the other threads if its thread panics.
 struct Failing<'a, const PV: bool>(&'a Threads<PV>);
 
 impl<const PV: bool> Drop for Failing<'_, PV> {
@@ -98,7 +98,7 @@ impl<L: RawLock + Default + Sync, const PV: bool> Bench<L, PV> {
         Cpu { id, spin_threshold, pv, waiters, watch, handoff }
     }
 
-    /// With the lock `taken`: runs the critical section and releases the lock.
+    /// Runs the critical section with the lock `taken`, and releases the lock.
     pub fn work<W: Watch>(&self, cpu: &Cpu<'_, Threads<PV>, W>, taken: &Taken) {
         assert_eq!(taken.ticket.is_some(), L::TICKETS != 0);
         let in_turn = self.section.follows::<L>(taken).is_ok();

@@ -1,4 +1,4 @@
-//! A per-CPU counter: every vCPU adds, and sums now and then.
+//! A per-CPU counter: every vCPU adds, and sums at intervals.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -11,7 +11,7 @@ use crate::telemetry::WorkloadWatch;
 /// Number of per-CPU parts of each counter.
 pub(super) const CPUS: usize = MAX_CPUS;
 
-/// Linux's batch for up to 16 CPUs, the number on which the patch of 2011 was measured.
+/// Linux's batch for up to 16 CPUs, as in the measurements of the patch of 2011.
 pub(super) const BATCH: i32 = usual_batch(16);
 
 /// Adds to a counter.
@@ -61,10 +61,10 @@ impl<C: Counter> CounterWork<C> {
         let slots = load.vcpu.slots();
         let adds = |order| slots.iter().map(|slot| slot.adds.load(order)).sum::<u64>() as i64;
         let amount = i64::from(load.critical);
-        // Acquire orders the sum after it, and the loads of later adds come after the sum.
+        // Acquire orders the sum after it; the loads of later adds come after the sum.
         let least = adds(Acquire) * amount;
         let sum = self.0.sum(cpu);
-        // Each may be in the middle of another add.
+        // Each vCPU may be in the middle of another add.
         let most = (adds(Relaxed) + slots.len() as i64) * amount;
         let off = (least - sum).max(sum - most).max(0) as u64;
         load.vcpu.add(|slot| &slot.sums, 1);

@@ -6,10 +6,9 @@ use locks::{Cpu, Family, MAX_CPUS, Pv};
 use super::{CachePadded, Done, OperationParams, Work};
 use crate::telemetry::WorkloadWatch;
 
-/// References that exist from the beginning.
+/// Number of references that exist from the beginning.
 pub(super) const FIRST: i32 = 1;
 
-/// A lockref under test.
 pub(super) struct LockrefWork<R>(pub(super) CachePadded<R>);
 
 impl<const TRIES: u32> Work for LockrefWork<Lockref<TRIES>> {
@@ -32,7 +31,8 @@ impl<const TRIES: u32> Work for LockrefWork<Lockref<TRIES>> {
             halts: got.halts + put.halts,
             kicks: got.kicks + put.kicks,
             retries: got.retries + put.retries,
-            // The first reference and its own exist, and at most one per vCPU.
+            // The first reference and this vCPU's exist, and at most one per
+            // vCPU.
             is_violated: count <= FIRST || count > FIRST + MAX_CPUS as i32,
             ticks,
             ..Done::default()

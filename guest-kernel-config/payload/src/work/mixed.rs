@@ -21,7 +21,7 @@ static LOCKREF: lockref::LockrefWork<UnboundedLockref> =
 
 const FAMILIES: [Family; 4] = [Family::Spinlock, Family::Mutex, Family::Counter, Family::Lockref];
 
-/// The given system, and the first of each other family.
+/// The system passed, and the first of each other family.
 pub(super) struct Mixed<'a, O>(pub(super) &'a O);
 
 impl<O: Work> Work for Mixed<'_, O> {
@@ -49,8 +49,8 @@ impl<O: Work> Work for Mixed<'_, O> {
     }
 }
 
-/// An index into [`FAMILIES`]: the same in every run for the same vCPU and operation number
-/// (SplitMix64's finalizer; Steele, Lea, Flood, 2014).
+/// Draws an index into [`FAMILIES`]: the same in every run for the same vCPU and operation
+/// number (SplitMix64's finalizer; Steele, Lea, Flood, 2014).
 fn draw(vcpu: &CallingVcpu) -> usize {
     let mut bits = vcpu.operations() ^ (vcpu.index as u64) << 48;
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

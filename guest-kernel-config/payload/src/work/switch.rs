@@ -7,10 +7,10 @@ use hypercalls::payload::Stamp;
 use crate::telemetry::tsc;
 use crate::vcpu::CallingVcpu;
 
-/// Stamps a shared word again and again. A vCPU that finds another vCPU's stamp there has just been
-/// switched to: the switch took the time from that stamp until now. A vCPU that is preempted between
-/// reading the word and stamping it finds the word changed when it runs again, and starts over: no
-/// sample contains another vCPU's turn.
+/// Stamps a shared word repeatedly. A vCPU that finds another vCPU's stamp there has just been
+/// switched to: the switch took the time since that stamp. A vCPU that is preempted between reading
+/// the word and stamping it finds the word changed when it runs again, and starts over: no sample
+/// contains another vCPU's slice.
 #[inline(never)]
 pub(super) fn time(vcpu: &CallingVcpu) {
     let stamp = vcpu.stamp();

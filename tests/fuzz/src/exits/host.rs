@@ -1,4 +1,4 @@
-//! What stands in for KVM, a schedule and a benchmark under a machine whose exits are handled.
+//! Mocks of KVM, a schedule and a benchmark, for a machine that handles exits.
 
 use std::{
     io::{self, ErrorKind, Write},
@@ -20,7 +20,7 @@ use machine::{
 };
 use sched::halts::{HaltScheduler, Host, KickPath};
 
-/// A host without KVM. A vCPU that would sleep is kicked at once: by another vCPU, or, at every
+/// A host without KVM. A vCPU that would sleep is kicked at once: by another vCPU or, at every
 /// second wait, by the VMM, so that a fault that drops the kick does not end the run.
 #[derive(Debug)]
 pub struct MockHost {
@@ -81,9 +81,9 @@ impl MachineHost for MockHost {
 /// A scheduler under which every vCPU always has a slot.
 #[derive(Debug, Default)]
 pub struct MockScheduler {
-    /// The scheduler has a part in halts and kicks.
+    /// Whether the scheduler takes part in halts and kicks.
     pub halts: bool,
-    /// vCPUs that wait for a reader of the output.
+    /// Number of vCPUs that wait for a reader of the output.
     pub aside: AtomicI32,
 }
 
@@ -127,7 +127,7 @@ impl VcpuScheduler for MockScheduler {
     fn leave(&self, _: VcpuId) {}
 }
 
-/// A halt may end without a wakeup, so that none has to block.
+/// A halt may end without a wakeup, so none has to block.
 impl HaltScheduler for MockScheduler {
     fn halt(&self, _: VcpuId) {}
 
@@ -154,7 +154,7 @@ impl Bench for MockBench {
     }
 }
 
-/// Counts what the guest says; its reader may have gone, or its disk may be full.
+/// Counts the guest's output; its reader may have exited, or its disk may be full.
 pub struct Said {
     pub bytes: Arc<AtomicU64>,
     pub room: u64,

@@ -41,15 +41,15 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use self::host::{MockBench, MockHost, MockScheduler, Said};
 use crate::input::{Input, is_one_line};
 
-/// Bytes that a vCPU shares with KVM on x86, and where the data of ports is in them.
+/// Bytes that a vCPU shares with KVM on x86, and the offset of port data in them.
 const MAPPED: usize = 3 << 12;
 const PORT_DATA: usize = 1 << 12;
 const UNION: usize = offset_of!(kvm_run, __bindgen_anon_1);
 
-/// In place of a vCPU's number: the courier delivers what is late.
+/// In place of a vCPU's number: delivers the delayed kicks.
 const COURIER: u8 = 255;
 
-/// What the machine has, one bit each.
+/// Parts of the machine, one bit each.
 const DICE: u8 = 1 << 0;
 const HAS_COURIER: u8 = 1 << 1;
 const SCHEDULER: u8 = 1 << 2;
@@ -93,7 +93,7 @@ fn board(input: &mut Input<'_>, printed: &Arc<AtomicU64>) -> Arc<Board<MockHost>
     let board = Arc::new(Board::new(host, devices, event(), spec));
     let _ = board.kicks.halts().host().board.set(Arc::downgrade(&board));
     if has(HAS_COURIER) {
-        // Delivered by hand: the thread is only unparked.
+        // Delivered explicitly: the thread is only unparked.
         board.kicks.register_courier(thread::current());
     }
     board
@@ -128,7 +128,7 @@ fn record(input: &mut Input<'_>, pages: &mut [u8]) {
     put(pages, PORT_DATA, &input.array::<8>());
 }
 
-/// A guest that leaves by arbitrary exits, on up to four vCPUs.
+/// A guest that makes arbitrary exits, on up to four vCPUs.
 pub fn exits(bytes: &[u8]) {
     const MOST: usize = 300;
     let mut input = Input::new(bytes);
@@ -166,7 +166,7 @@ pub fn exits(bytes: &[u8]) {
     }
     let counts = board.machine_counts().vcpus;
     assert!(counts.misuse <= count as u64);
-    // Each exit says at most a page.
+    // Each exit prints at most a page.
     assert!(printed.load(Relaxed) <= count as u64 * 4096);
     let misuse = board.devices.misuse.get();
     assert_eq!(counts.misuse > 0, misuse.is_some());
@@ -179,7 +179,7 @@ pub fn exits(bytes: &[u8]) {
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
-    // For each port of the contract a write and a read of each width.
+    // For each port of the contract, a write and a read of each width.
     let port = |offset: u8| -> Vec<u8> {
         let head = [1, 0, 9, u8::from(offset.is_multiple_of(3))];
         let accesses = [0x80, 0xa0, 0x90, 0x00, 0x20]
@@ -202,7 +202,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Every call of the contract, on the machine with these flags; those that end the run are last.
+/// Returns every call of the contract on this machine; calls that end the run are last.
 fn whole_contract(flags: u8, room: u8) -> Vec<u8> {
     let is_last = |offset: &u8| [ports::EXIT, ports::VCPU_DONE].contains(&u16::from(*offset));
     let (last, others): (Vec<u8>, Vec<u8>) = (0..ports::SPAN as u8).partition(is_last);
@@ -211,7 +211,7 @@ fn whole_contract(flags: u8, room: u8) -> Vec<u8> {
         let width = if of_bytes.contains(&offset) { 0 } else { 0x20 };
         let high = u16::from(offset) == ports::KICK_AND_HALT;
         let write = |n: u8| {
-            // The last page of output is in memory, or it is not.
+            // The last page of output is in memory or outside of it.
             let value = if flags.is_multiple_of(2) { n } else { 9 - n };
             let third = if high { n % 4 } else { u8::from(value == 9) };
             [n % 3, width | 0x80, offset, 0, value, 0, third, 0, 0, 0, 0, 0]

@@ -23,12 +23,12 @@ pub use seeds::store_seeds;
 use crate::input::is_one_line;
 
 thread_local! {
-    /// The directory of each execution of [`store`]. libFuzzer may leave without removing it: `run.sh` does.
+    /// Directory of each execution of [`store`]. libFuzzer may exit without removing it: `run.sh` does.
     static FOLDER: TempDir = TempDir::new().unwrap();
 }
 
-/// A store in its directory: nothing changes it before its run goes on, and what can be read can be
-/// reported.
+/// A store in its directory: nothing changes it before its run continues, and a store that can be read can
+/// be reported.
 pub fn store(bytes: &[u8]) {
     FOLDER.with(|folder| store_in(folder.path(), bytes));
 }
@@ -56,7 +56,7 @@ fn report(record: &RunRecord) {
     }
     let one = slice::from_ref(record);
     assert!(export::csv(one, Vec::new()).is_ok());
-    // Statistics take milliseconds: which report is made depends on the input.
+    // Statistics take milliseconds, so the input selects the report.
     let study = Study::new(one);
     if record.contents.cells.len().is_multiple_of(2) {
         assert!(!render(&Document::of_study(&study), Form::terminal(80)).is_empty());

@@ -1,4 +1,4 @@
-//! Stores as pvticket writes them, and with what it would not write.
+//! Stores as pvticket writes them, and with content that it would not write.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::run;
 
-/// What the spec of [`run`] plans.
+/// Returns the experiment that the spec of [`run`] plans.
 fn planned() -> Experiment {
     let cpus = CpuList::new(&[0]).unwrap();
     let place = |_: &str, _, _| Ok(HostKind::Emulated);
@@ -46,7 +46,7 @@ fn session() -> SessionLine {
     SessionLine { at_ms: 1, command: Vec::new(), host: Default::default() }
 }
 
-/// A store with three of four cells; and with each thing that a reader has to refuse.
+/// A store with three of four cells, and its variants with each fault that a reader has to reject.
 pub fn store_seeds() -> Vec<Vec<u8>> {
     let (planned, dir) = (planned(), TempDir::new().unwrap());
     let mut run = run();

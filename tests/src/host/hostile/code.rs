@@ -1,13 +1,12 @@
-//! Machine code that hostile guests are made of, for 64-bit mode, in which the first vCPU begins, and for real mode,
-//! in which others do.
+//! Machine code of hostile guests. The first vCPU starts in 64-bit mode, others start in real mode.
 
 use crate::files::code::{dx, port::STDIN_AVAIL, with};
 
-/// The first byte of a kernel.
+/// Address of a kernel's first byte.
 pub const KERNEL: u32 = 0x100_0000;
-/// Where other vCPUs begin, in real mode.
+/// Start address of other vCPUs, in real mode.
 pub const TRAMPOLINE: u32 = 0x8_0000;
-/// Where a kernel keeps their code, and the most that there is of it.
+/// Offset of their code in a kernel, and its largest size.
 pub const OTHERS: usize = 0x8000;
 pub const MOST: u32 = 4096;
 
@@ -35,7 +34,7 @@ pub fn real_x2apic() -> Vec<u8> {
     code
 }
 
-/// Continues in the machine whose input has a byte; any other one spins (`pause; jmp`).
+/// Continues in the machine whose input has a byte; any other machine spins (`pause; jmp`).
 pub fn unless_honest() -> Vec<u8> {
     let mut code = dx(STDIN_AVAIL);
     // 1: in eax, dx; test eax, eax; jz 1b; cmp eax, -1; jne 3f; 2: pause; jmp 2b; 3:
@@ -44,7 +43,7 @@ pub fn unless_honest() -> Vec<u8> {
     code
 }
 
-/// RCX is the address of the telemetry lines: the page frame in ECX of CPUID 0x40000101.
+/// Sets RCX to the address of the telemetry lines: the page frame in ECX of CPUID 0x40000101.
 pub fn telemetry() -> Vec<u8> {
     vec![0xb8, 0x01, 0x01, 0x00, 0x40, 0x0f, 0xa2, 0x48, 0xc1, 0xe1, 0x0c]
 }
@@ -111,8 +110,8 @@ pub fn store(address: u32, value: u32) -> Vec<u8> {
     [&with(&[0xc7, 0x04, 0x25], address)[..], &value.to_le_bytes()].concat()
 }
 
-/// Copies the code at [`OTHERS`] to where the second vCPU begins, and starts that by INIT and SIPI through the
-/// x2APIC (Intel SDM 3A, 11.12).
+/// Copies the code at [`OTHERS`] to the start address of the second vCPU, and starts that by INIT and SIPI
+/// through the x2APIC (Intel SDM 3A, 11.12).
 pub fn starts_second() -> Vec<u8> {
     // mov esi; mov edi; mov ecx; rep movsb
     let (from, to) = (with(&[0xbe], KERNEL + OTHERS as u32), with(&[0xbf], TRAMPOLINE));
@@ -120,7 +119,7 @@ pub fn starts_second() -> Vec<u8> {
     [copies, X2APIC.to_vec(), starts()].concat()
 }
 
-/// INIT and SIPI to all others.
+/// Sends INIT and SIPI to all other vCPUs.
 pub fn starts() -> Vec<u8> {
     let commands = [0xc_4500, 0xc_4600 | u64::from(TRAMPOLINE >> 12)];
     commands.into_iter().flat_map(|command| msr(apic::COMMAND, command)).collect()
@@ -132,9 +131,9 @@ pub fn maps_the_hole() -> Vec<u8> {
     store(0xa018, DIRECTORY | 0x27)
 }
 
-/// Maps the I/O APIC; RDI is its address.
+/// Maps the I/O APIC, and sets RDI to its address.
 pub fn maps_the_io_apic() -> Vec<u8> {
-    // The 2 MiB at it (boot/layout.rs); mov edi, 0xfec00000
+    // The 2 MiB at its address (boot/layout.rs); mov edi, 0xfec00000
     [maps_the_hole(), store(DIRECTORY + 0xfb0, 0xfec0_0083), with(&[0xbf], 0xfec0_0000)].concat()
 }
 
@@ -144,5 +143,5 @@ pub fn io_apic(index: u32, value: u32) -> Vec<u8> {
     [&with(&[0xc7, 0x07], index)[..], &[0xc7, 0x47, 0x10], &value].concat()
 }
 
-/// A page of a kernel's memory, behind its code.
+/// A page of a kernel's memory, after its code.
 pub const DIRECTORY: u32 = KERNEL + 0x9_0000;

@@ -1,4 +1,4 @@
-//! Hostile guests that do with ports what nobody does.
+//! Hostile guests that use ports in ways that no real guest does.
 
 use super::{
     code::{DIRECTORY, forever, forever_long, maps_the_hole, real_forever, store},
@@ -23,17 +23,17 @@ pub const UARTS: Guest = alone("registers of serial ports", End::Runs, || {
     )
 });
 
-/// All events, also those of a benchmark that there is none of, and the gate that no other machine opens.
+/// All events, including a benchmark's outside of any benchmark, and the gate that no other machine opens.
 pub const STEPS: Guest = alone("events and the gate", End::Runs, || {
     let events = (0..10).flat_map(|event| [out(EVENT, event), access(GATE, 4, 0)].concat());
     forever_long(&events.collect::<Vec<u8>>())
 });
 
-/// What does not end the machine at the ports that could.
+/// Accesses to the ports that can end the machine, except those that do.
 pub const POWER: Guest =
     alone("what ends no machine", End::Exits(3), || [harmless_ends(), out(EXIT, 3)].concat());
 
-/// [`POWER`] again and again.
+/// [`POWER`] in a loop.
 pub const POWERS: Guest =
     alone("what never ends one", End::Runs, || forever_long(&harmless_ends()));
 
@@ -51,18 +51,18 @@ fn harmless_ends() -> Vec<u8> {
     code
 }
 
-/// Strings of 2^64 - 1 bytes to a port without a device, from all of the memory that is mapped: `cld; mov esi; mov dx;
-/// or rcx, -1; rep outsb`.
+/// Strings of 2^64 - 1 bytes to a port without a device, from all mapped memory: `cld; mov esi; mov dx; or
+/// rcx, -1; rep outsb`.
 pub const STRING: Guest = alone("a string of 2^64 bytes", End::Runs, || {
     let body = [0xfc, 0xbe, 0, 0, 0, 1, 0x66, 0xba, 0x80, 0, 0x48, 0x83, 0xc9, 0xff, 0xf3, 0x6e];
     forever(&body)
 });
 
-/// Strings from and to a hole of memory: of ports without a device, of COM1's status, and of the contract's.
+/// Strings from and to a hole in memory: of ports without a device, of COM1's status, and of the kick port.
 pub const HOLES: Guest = alone("strings of no memory", End::Runs, || {
     let mut body = Vec::new();
     for port in [0x80_u16, 0x3fd, KICK] {
-        // mov edi/esi, 0x20000ff0; mov ecx, 32; mov dx: over the end of a page
+        // mov edi/esi, 0x20000ff0; mov ecx, 32; mov dx: across the end of a page
         body.extend([0xbf, 0xf0, 0x0f, 0, 0x20, 0xbe, 0xf0, 0x0f, 0, 0x20]);
         body.extend(dx(port));
         // rep insb; mov ecx; rep outsb
@@ -71,7 +71,7 @@ pub const HOLES: Guest = alone("strings of no memory", End::Runs, || {
     [code::MAP, &forever_long(&body)].concat()
 });
 
-/// One string each of nearly 2 MiB, into the hole from COM1's status and out of it to the contract's.
+/// A string of nearly 2 MiB each, into the hole from COM1's status and out of it to the contract's kick port.
 pub const LONG_IN: Guest =
     alone("a long string into no memory", End::Runs, || long_string(0x3fd, [0xf3, 0x6c]));
 pub const LONG_OUT: Guest =
@@ -84,7 +84,7 @@ fn long_string(port: u16, string: [u8; 2]) -> Vec<u8> {
     [code::MAP, &forever(&body)].concat()
 }
 
-/// Chains of kicks and halts whose ids are those of nobody; the second vCPU kicks the first one out of its halts.
+/// Chains of kicks and halts with ids of no vCPU; the second vCPU kicks the first out of its halts.
 pub const CHAINS: Guest = Guest {
     name: "kicks of nobody",
     end: End::Runs,
@@ -100,8 +100,8 @@ pub const CHAINS: Guest = Guest {
     second: Some(|| real_forever(KICK, 0)),
 };
 
-/// Loads and stores of the fourth GiB, where devices are: through it in steps of 64 KiB, and of each register of the
-/// I/O APIC and the local APIC, and of the pages that KVM has for itself on Intel's CPUs.
+/// Loads and stores in the fourth GiB, where devices are: through all of it in steps of 64 KiB, at each
+/// register of the I/O APIC and the local APIC, and in the pages that KVM reserves on Intel CPUs.
 pub const WINDOW: Guest = alone("all of the hole", End::Runs, || {
     let mut code = maps_the_hole();
     // mov edi, DIRECTORY; mov eax, 0xc0000083; mov ecx, 512; 1: mov [rdi], eax; add rdi, 8; add eax, 2 MiB; loop 1b
@@ -125,9 +125,9 @@ pub const WINDOW: Guest = alone("all of the hole", End::Runs, || {
     [code, forever_long(&body)].concat()
 });
 
-/// Loads and stores over the end of the machine's memory: half of each is there.
+/// Loads and stores across the end of the machine's memory: half of each is in memory.
 pub const EDGE: Guest = alone("the end of memory", End::Runs, || {
-    // The last 2 MiB of 512 MiB, beside those that code::MAP maps.
+    // The last 2 MiB of 512 MiB, in addition to the mapping of code::MAP.
     let mut code = code::MAP.to_vec();
     code.extend(store(0xb000 + 255 * 8, 0x1fe0_0083));
     let mut body = vec![0xb8, 0xfd, 0xff, 0xff, 0x1f]; // mov eax, 0x1ffffffd

@@ -31,7 +31,7 @@ const FIRST_FRAME: u32 = 0x1000;
 pub enum End {
     /// Never: SIGTERM ends it.
     Runs,
-    /// By the VMM after two seconds, as its only vCPU halts for ever.
+    /// The VMM ends it after two seconds, because its only vCPU halts forever.
     Halts,
     /// With this exit status.
     Exits(i32),
@@ -44,9 +44,9 @@ pub enum End {
 pub struct Guest {
     pub name: &'static str,
     pub end: End,
-    /// What the first vCPU executes, in 64-bit mode.
+    /// The first vCPU's code, in 64-bit mode.
     pub first: fn() -> Vec<u8>,
-    /// What the second vCPU executes, in real mode; None: there is no second vCPU.
+    /// The second vCPU's code, in real mode; None if there is no second vCPU.
     pub second: Option<fn() -> Vec<u8>>,
 }
 
@@ -59,7 +59,7 @@ impl Guest {
         1 + u32::from(self.second.is_some())
     }
 
-    /// A kernel that runs this guest's code in the machine that has input, and spins in any other machine.
+    /// Builds a kernel that runs this code in the machine that has input, and spins in any other.
     pub fn kernel(&self) -> Vec<u8> {
         let mut code = unless_honest();
         if self.second.is_some() {
@@ -77,7 +77,7 @@ impl Guest {
 pub const HOLDER: Guest =
     alone("claims to hold a lock", End::Runs, || [claims(0, u32::MAX), spin()].concat());
 pub const WAITER: Guest = alone("claims to await a lock", End::Runs, || {
-    // It spins with ticket 1 for a lock that has no tickets.
+    // It spins with ticket 1 for a lock without tickets.
     [claims(8, 0xd_0001), claims(4, 0x1_0002), spin()].concat()
 });
 pub const SCRIBBLER: Guest = alone("scribbles over its telemetry", End::Runs, || {
@@ -120,8 +120,8 @@ pub const SLEEPER: Guest =
     alone("HLT, interrupts off", End::Halts, || vec![0xfa, 0xf4, 0xeb, 0xfd]);
 pub const SPINNER: Guest = alone("spins", End::Runs, spin);
 pub const MMIO: Guest = alone("stores to no device", End::Runs, || {
-    // mov eax, 0x20000ffd; mov rcx, [rax] (over the end of a page); mov [rax], rcx; mov [rax], cl;
-    // mov [rax + 3], cx
+    // mov eax, 0x20000ffd; mov rcx, [rax] (across the end of a page); mov [rax], rcx; mov [rax], cl; mov [rax
+    // + 3], cx
     let body = [0x48, 0x8b, 0x08, 0x48, 0x89, 0x08, 0x88, 0x08, 0x66, 0x89, 0x48, 0x03];
     [code::MAP, &[0xb8, 0xfd, 0x0f, 0x00, 0x20], &forever(&body)].concat()
 });
@@ -145,11 +145,11 @@ pub const STRANGE: Guest = alone("FXSAVE to no device", End::Fails("cannot emula
     [code::MAP, &[0xb8, 0, 0, 0, 0x20, 0x0f, 0xae, 0x00, 0xeb, 0xfe]].concat()
 });
 
-/// Those that lie to policies: claims, kicks, halts, yields and turns given away.
+/// Guests that lie to policies: claims, kicks, halts, yields and slices given away.
 const LIARS: [&Guest; 9] =
     [&HOLDER, &WAITER, &SCRIBBLER, &YIELDER, &GIVER, &KICKER, &PASSER, &PARKER, &SPINNER];
 
-/// Each of them under each policy that promises shares, with each set of arguments (`SLICE`: the length of a slice).
+/// Returns each liar under each policy that promises shares, with each set of arguments (`SLICE`: the slice).
 pub fn lies() -> impl Iterator<Item = (&'static Guest, &'static str)> {
     let policies = POLICIES.iter().filter_map(|policy| policy.shares.ok()).flatten();
     policies.flat_map(|policy| LIARS.map(|guest| (guest, *policy)))
@@ -219,7 +219,7 @@ fn misuse() -> Vec<u8> {
     code
 }
 
-/// Executes what it has just written, 10 000 times: exits with 5, or with 9 if it executed something older.
+/// Executes code that it has just written, 10 000 times. Exits with 5, or with 9 if it executed older code.
 fn modifies_itself() -> Vec<u8> {
     // lea rdi, [rip + 3]: the immediate of the `mov al`; mov [rdi], cl; mov al, 0; cmp al, cl; je,
     // over the exit with 9

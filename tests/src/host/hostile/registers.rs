@@ -16,8 +16,8 @@ const CLOCK: u32 = 0x4b56_4d01;
 const WALL_CLOCK: u32 = 0x4b56_4d00;
 const STEAL_TIME: u32 = 0x4b56_4d03;
 
-/// Has KVM write its clocks and the guest's steal time into pages of all of its memory behind its first 18 MiB, and
-/// into addresses without memory.
+/// Makes KVM write its clocks and the guest's steal time into pages throughout the guest's memory after its
+/// first 18 MiB, and to addresses without memory.
 pub const CLOCKS: Guest = alone("KVM's clocks everywhere", End::Runs, || {
     // mov ebx, 18 MiB; 1: ...; add ebx, 0x11000; jnc (until it wraps) 1b
     let body = [0xbb, 0, 0, 0x20, 1];
@@ -33,12 +33,12 @@ pub const CLOCKS: Guest = alone("KVM's clocks everywhere", End::Runs, || {
     forever_long(&[&body[..], &each, &back.to_le_bytes()].concat())
 });
 
-/// Random numbers and values, KVM's own registers among them. A handler skips what faults.
+/// Random numbers and values, including KVM's own registers. A handler skips faults.
 pub const REGISTERS: Guest = alone("random registers", End::Exits(4), || {
     [skips_faults(), writes(&random(400)), out(EXIT, 4)].concat()
 });
 
-/// Random registers again and again by two vCPUs, also those that decide about the mode, the segments and the local
+/// Random registers in a loop on two vCPUs, including those that control the mode, the segments and the local
 /// APIC.
 pub const ALL_REGISTERS: Guest = Guest {
     name: "registers of two vCPUs",
@@ -51,9 +51,9 @@ pub const ALL_REGISTERS: Guest = Guest {
         // cli; xor ax, ax; mov ds, ax; mov ax, 0x7000; mov ss, ax; mov sp, 0xfff0
         let mut code =
             vec![0xfa, 0x31, 0xc0, 0x8e, 0xd8, 0xb8, 0, 0x70, 0x8e, 0xd0, 0xbc, 0xf0, 0xff];
-        // Handlers of NMI (iret), and of what faults (mov bp, sp; add word [bp], 2; iret: over a wrmsr or rdmsr).
+        // Handlers of NMI (iret) and of faults (mov bp, sp; add word [bp], 2; iret: skips a wrmsr or rdmsr).
         let handlers = [0xcf, 0x89, 0xe5, 0x83, 0x46, 0, 2, 0xcf];
-        // jmp over the handlers, behind which are two stores: mov dword [...]
+        // jmp over the handlers, followed by two stores: mov dword [...]
         code.extend([0xeb, handlers.len() as u8]);
         let at = TRAMPOLINE << 12 | code.len() as u32;
         code.extend(handlers);
@@ -62,7 +62,7 @@ pub const ALL_REGISTERS: Guest = Guest {
             code.extend((4 * vector).to_le_bytes());
             code.extend(handler.to_le_bytes());
         }
-        // rdmsr of each after it was written
+        // rdmsr of each after its write
         let numbers = random(520).split_off(400);
         let body = numbers
             .into_iter()
@@ -89,15 +89,15 @@ fn random(count: usize) -> Registers {
         };
         (number, u64::from(word(8)) << 32 | u64::from(word(12)))
     };
-    // The guest keeps its own mode and its own segments.
+    // The guest keeps its mode and its segments.
     let is_needed = |(number, _): &(u32, u64)| OWN.contains(number);
     noise.chunks_exact(16).map(register).filter(|register| !is_needed(register)).collect()
 }
 
-/// EFER, the bases of FS and GS, and that of the local APIC, which an odd value may take away for good.
+/// EFER, the bases of FS and GS, and the base of the local APIC, which an odd value may remove for good.
 const OWN: [u32; 4] = [0xc000_0080, 0xc000_0100, 0xc000_0101, 0x1b];
 
-/// These with values of all kinds.
+/// Returns these with values of all kinds.
 fn own() -> Registers {
     let values = [
         0,
@@ -112,7 +112,7 @@ fn own() -> Registers {
     OWN.into_iter().flat_map(|number| values.map(|value| (number, value))).collect()
 }
 
-/// Writes each and reads it back.
+/// Writes each register and reads it back.
 fn writes(registers: &[(u32, u64)]) -> Vec<u8> {
     let one = |(number, value): &(u32, u64)| {
         // mov ecx, number; rdmsr
@@ -122,8 +122,8 @@ fn writes(registers: &[(u32, u64)]) -> Vec<u8> {
     registers.iter().flat_map(one).collect()
 }
 
-/// Calls of KVM with any number and any arguments, by either vendor's instruction. (A software KVM did not come to the
-/// end of the first one.)
+/// Calls KVM with any number and any arguments, by either vendor's instruction. (A software KVM did not
+/// complete the first call.)
 pub const CALLS: Guest = alone("calls of KVM", End::Runs, || {
     let mut code = Vec::new();
     for number in (0..16_u32).chain([0x7fff_ffff, u32::MAX]) {
@@ -140,7 +140,7 @@ pub const CALLS: Guest = alone("calls of KVM", End::Runs, || {
     [skips_faults(), forever_long(&code)].concat()
 });
 
-/// Page tables in the telemetry: what the VMM writes there and reads from there translates addresses.
+/// Page tables in the telemetry: values that the VMM writes there and reads from there translate addresses.
 pub const TABLES: Guest = alone("page tables in the telemetry", End::Runs, || {
     // The lines' first word is the entry that maps the first GiB: mov eax, [0xa000]; mov [rcx], eax
     let mut code = telemetry();
@@ -152,10 +152,10 @@ pub const TABLES: Guest = alone("page tables in the telemetry", End::Runs, || {
     code
 });
 
-/// Where the interrupt descriptor table is.
+/// Address of the interrupt descriptor table.
 const DESCRIPTORS: u32 = DIRECTORY + 0x1000;
 
-/// Sets up a handler of all exceptions that goes on at R15 with an empty stack.
+/// Sets up a handler of all exceptions that continues at R15 with an empty stack.
 fn skips_faults() -> Vec<u8> {
     // The handler: mov esp, 0x9000; jmp r15
     let handler = [0xbc, 0, 0x90, 0, 0, 0x41, 0xff, 0xe7];

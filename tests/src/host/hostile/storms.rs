@@ -1,4 +1,4 @@
-//! Hostile guests that send interrupts, to themselves and to each other.
+//! Hostile guests that send interrupts to themselves and to each other.
 
 use super::{
     code::{
@@ -32,7 +32,7 @@ pub const STARTS: Guest = Guest {
     name: "INIT and SIPI",
     end: End::Runs,
     first: || {
-        // Of other vectors, too, which are other addresses: nothing but zeros is there, and it runs on through them.
+        // Also with other vectors, which are other addresses: the vCPU runs on through zeros.
         let at_zeros = msr(apic::COMMAND, 0xc_4670);
         forever_long(
             &[starts(), starts(), msr(apic::COMMAND, 0xc_4500), at_zeros, starts()].concat(),
@@ -45,7 +45,7 @@ pub const TIMERS: Guest = Guest {
     name: "timers of the local APIC",
     end: End::Runs,
     first: || {
-        // Periodic, once, and by the time stamp counter, whose deadline is long over.
+        // Periodic, one-shot, and by the TSC deadline, which has long passed.
         let modes = [2 << 16 | 0x30, 0x31, 4 << 16 | 0x32].map(|mode| {
             [
                 msr(apic::TIMER, mode),
@@ -67,13 +67,13 @@ pub const TIMERS: Guest = Guest {
     }),
 };
 
-/// The timer of a PC in all its modes, with counts that are as small and as large as can be; its interrupt goes to
-/// all pins of the I/O APIC that it may have.
+/// The timer of a PC in all its modes, with the smallest and largest counts. Its interrupt goes to all pins
+/// of the I/O APIC that it may have.
 pub const TIMER: Guest = alone("timer of a PC", End::Runs, || {
     let mut body = Vec::new();
     for mode in 0..6_u8 {
         for channel in 0..3_u8 {
-            // Low byte, high byte; read back, too.
+            // Low byte, high byte, and a read-back.
             for (port, value) in [
                 (0x43, channel << 6 | 0x30 | mode << 1),
                 (0x40 + u16::from(channel), mode & 1),
@@ -89,17 +89,17 @@ pub const TIMER: Guest = alone("timer of a PC", End::Runs, || {
     [routed(0), routed(2), forever_long(&body)].concat()
 });
 
-/// Entries of the I/O APIC of each delivery mode that ends no machine, for lines that the machine has and has not, with
-/// interrupts of COM1. NMIs are left out: the guest has no handler for them, and the first one would end it.
+/// Entries of the I/O APIC for each delivery mode that ends no machine, for existing and missing lines, with
+/// interrupts of COM1. NMIs are left out: the guest has no handler, and the first would end it.
 pub const ROUTES: Guest = alone("routes of the I/O APIC", End::Runs, || {
     routes((0..8).filter(|mode| ![MODE_SMI, MODE_NMI, MODE_INIT].contains(mode)))
 });
 
-/// COM1's interrupt resets its vCPU, which begins again at the reset vector, where no memory is.
+/// COM1's interrupt resets its vCPU, which restarts at the reset vector, where there is no memory.
 pub const INIT: Guest = alone("INIT by the I/O APIC", End::Fails("0xfff0"), || routes([MODE_INIT]));
 
-/// COM1's interrupt enters system management mode, for which nothing has set a handler up: KVM gives the machine up (EIO,
-/// Linux 7.3), or has it execute what is there (Linux 6.1). A software KVM drops it.
+/// COM1's interrupt enters system management mode, for which no handler is set up: KVM gives up the machine
+/// (EIO, Linux 7.3), or has it execute the memory there (Linux 6.1). A software KVM drops it.
 pub const SMI: Guest = alone("SMI by the I/O APIC", End::Fails("vCPU 0"), || routes([MODE_SMI]));
 
 /// Delivery modes of the I/O APIC (82093AA, 3.2.4).
@@ -114,7 +114,7 @@ fn routes(modes: impl IntoIterator<Item = u32>) -> Vec<u8> {
             body.extend(io_apic(0x11 + 2 * pin, 0xff00_0000 | mode << 24));
             body.extend(io_apic(0x10 + 2 * pin, mode << 8 | (mode & 1) << 15 | 0x41));
         }
-        // mov dx, 0x3f9; mov al, 2; out dx, al: an interrupt after each byte; mov dx, 0x3fa; in al, dx: it was looked at
+        // mov dx, 0x3f9; mov al, 2; out dx, al: interrupts after each byte; mov dx, 0x3fa; in al, dx: acks it
         body.extend([0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee, 0x66, 0xba, 0xfa, 0x03, 0xec]);
         body.extend([0x66, 0xba, 0xf8, 0x03, 0xee]); // mov dx, 0x3f8; out dx, al
     }

@@ -1,4 +1,4 @@
-//! What a guest can make grow, and what it can claim.
+//! Unbounded growth and false claims by guests.
 
 use std::fs::File;
 
@@ -18,10 +18,10 @@ use crate::{
     prelude::*,
 };
 
-/// Kicks of [`code`], all to be delayed.
+/// Number of kicks, all to be delayed.
 const KICKS: u32 = 100_000;
 
-/// The page frame of the kernel's first byte, and the next one.
+/// Page frame of the kernel's first byte.
 const FIRST: u32 = 0x1000;
 
 pub const ROWS: &[Row] = &[
@@ -66,7 +66,7 @@ pub const ROWS: &[Row] = &[
             let faults = &files::json(&folder.path().join("stats"))?["faults"];
             let (delayed, not_delayed) = (count(faults, "delayed")?, count(faults, "not_delayed")?);
             ensure!(delayed + not_delayed == u64::from(KICKS), "some are in no count: {faults}");
-            // What the courier holds, and what is queued for it.
+            // Kicks held for their delay, plus kicks queued for it.
             ensure!((64 << 10..=(64 << 10) + 512).contains(&delayed), "{faults}");
             Ok(())
         },
@@ -104,7 +104,7 @@ pub const ROWS: &[Row] = &[
         ),
         memory: 256,
         feed: |folder| {
-            // Each acquisition takes a halt, a kick and two turns.
+            // Each acquisition takes a halt, a kick and two time slices.
             let spec = "vcpus = 4\nlocks = \"pv-ticket\"\npolicies = \"rr\"\nspin-threshold = 1\n\
                         critical = 1\nthink = 1\nrepetitions = 1\nseconds = 0.5\n";
             let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
@@ -139,14 +139,14 @@ pub const ROWS: &[Row] = &[
         memory: 2048,
         feed: |folder| emulated(folder, code::TRIPLE_FAULT),
         check: |_, ran| {
-            // Where KVM has reset the vCPU to.
+            // KVM has reset the vCPU to this address.
             ensure!(!ran.errors().contains("0xfff0"), "the address misleads\n{}", ran.show());
             Ok(())
         },
     },
 ];
 
-/// A guest for whose output the VMM ends with status 1, one line of these words, and no long line.
+/// A guest whose output makes the VMM exit with status 1, with these words and no long line.
 const fn long_output(input: &'static str, says: &'static [&'static str], feed: Feed) -> Row {
     Row { check: lines_are_short, ..row(input, Says(1, says), 256, feed) }
 }
@@ -155,12 +155,12 @@ fn page(frame: u32) -> Vec<u8> {
     out(OUTPUT_PAGE, frame)
 }
 
-/// Sends the kernel's own first page, 2 MiB in all.
+/// Sends the kernel's first page 512 times, 2 MiB in all.
 fn flood(port: u16) -> Vec<u8> {
     times(512, &out(port, 4096))
 }
 
-/// A comparison of Linux guests with this code as the kernel.
+/// Compares Linux guests with this code as the kernel.
 fn compare(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
     let code = [code, code::SPIN].concat();
     let kernel = files::put(folder, "vmlinux", &files::vmlinux(&code))?;
@@ -169,7 +169,7 @@ fn compare(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
     Ok(compare.env("PVTICKET_TRUST_KVM", "1"))
 }
 
-/// A comparison of a guest that prints this result.
+/// Compares a guest that prints this result.
 fn claims(folder: &TempDir, result: &str) -> anyhow::Result<Program> {
     let length = result.len() as u32;
     let mut code = [page(FIRST + 1), out(STDOUT_PAGE, length), out(EXIT, 0)].concat();

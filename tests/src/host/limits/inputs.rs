@@ -8,10 +8,10 @@ use super::row::{
 };
 use crate::prelude::*;
 
-/// Limit in seconds of CPU time for rows that only read input.
+/// Limit of CPU time in seconds for rows that only read input.
 const SOON: u64 = 30;
 
-/// Of `make test-all` only: 8 s without optimization.
+/// Only in `make test-all`: 8 s without optimization.
 pub const DEAR: &[Row] =
     &[row("spec: 300 labels by 300 seeds", Silent(0), 512, |folder| dry_run(folder, &square(300)))];
 
@@ -123,11 +123,11 @@ pub const ROWS: &[Row] = &[
 /// The store's file in a run's directory.
 const STORE: &str = "cells.jsonl";
 
-/// A spec of one cell, apart from added lines.
+/// A spec of one cell; rows add lines.
 const ONE: &str = "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 1\n";
 
 fn quick(words: &[&str]) -> anyhow::Result<Program> {
-    // Rows that wait for what never comes are ended by the program's own limit.
+    // The program's own limit ends rows that would wait forever.
     Ok(pvticket(words).behind(&format!("ulimit -t {SOON}")))
 }
 
@@ -163,14 +163,14 @@ fn fifo_store(folder: &TempDir) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// A run whose first line is longer than 32 MiB.
+/// A run whose first line is 32 MiB long.
 fn long_store(folder: &TempDir) -> anyhow::Result<PathBuf> {
     let dir = run_dir(folder)?;
     File::create(dir.join(STORE))?.write_all(&vec![b' '; 32 << 20])?;
     Ok(dir)
 }
 
-/// A recording of two vCPUs on one slot, with turns of 1 us at these times, of these vCPUs.
+/// Writes a recording of two vCPUs on one slot: time slices of 1 us at these times, of these vCPUs.
 fn recording(
     folder: &TempDir,
     lost: u64,

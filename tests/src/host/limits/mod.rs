@@ -1,6 +1,6 @@
 //! Inputs beyond a limit: files, lines, outputs, and limits of this system. One test over a table:
-//! each row feeds an input to the product, which must end as the row says, with one line that says
-//! what to do, within a memory bound, and with every file unchanged.
+//! each row feeds an input to the product, which must end as the row requires, with one line on how
+//! to proceed, within a memory bound, and with every file unchanged.
 
 mod guests;
 mod hosts;

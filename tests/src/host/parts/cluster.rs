@@ -1,5 +1,6 @@
-//! A Slurm cluster on this host: munged, slurmctld and two slurmds in a private directory, with free ports. Its user is
-//! `nobody` if the tests are root's, and the tests' own otherwise. Its nodes are names for this same machine.
+//! A Slurm cluster on this host: munged, slurmctld and two slurmds in a private directory, with free ports.
+//! Its user is `nobody` if the tests run as root, and the tests' own otherwise. Its nodes are names for this
+//! machine.
 
 use std::net::TcpListener;
 
@@ -10,24 +11,23 @@ use rustix::{
 
 use crate::prelude::*;
 
-/// Where Debian installs daemons; it need not be in PATH.
+/// Folders of Debian's daemons, which need not be in PATH.
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/bin"];
 
-/// How long the cluster may take to start; 0.2 to 1.3 s on two quiet CPUs.
+/// Timeout for the cluster's start, which takes 0.2 to 1.3 s on two quiet CPUs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Options of setpriv(1) for the user `nobody` of Debian.
 const NOBODY: [&str; 5] = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
-/// The nodes.
 pub const NODES: [&str; 2] = ["n1", "n2"];
 
-/// Options of setpriv(1) for the cluster's user.
+/// Returns the options of setpriv(1) for the cluster's user.
 fn plain_user() -> &'static [&'static str] {
     if geteuid().is_root() { &NOBODY } else { &[] }
 }
 
-/// A running cluster; stopped by process ids when it is dropped.
+/// A running cluster; dropping it stops it by process ids.
 #[derive(Debug)]
 pub struct Cluster {
     folder: TempDir,
@@ -61,7 +61,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster's directory, in which its user may write.
+    /// Returns the cluster's directory, which its user may write.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -88,7 +88,7 @@ impl Cluster {
             .replace("{dir}", &self.path().display().to_string())
             .replace("{user}", id.text()?.trim())
             .replace("{host}", host.split('.').next().unwrap_or_default());
-        // All are held until the last is found, so that they differ.
+        // All ports are held until the last is found, so that they differ.
         let ports = (0..=NODES.len()).map(|_| TcpListener::bind("127.0.0.1:0"));
         for (number, port) in ports.collect::<Result<Vec<_>, _>>()?.iter().enumerate() {
             let port = port.local_addr()?.port().to_string();
@@ -99,14 +99,13 @@ impl Cluster {
 
     fn daemon(&mut self, name: &'static str, program: &str, options: &str) -> anyhow::Result<()> {
         let path = find(program).with_context(|| format!("no {program}"))?;
-        // A daemon whose test dies must not stay.
+        // A daemon must not outlive its test.
         let daemon = Program::new("setpriv").args(["--pdeathsig", "KILL"]).args(plain_user());
         let daemon = daemon.args(["--".into(), path]).args(options.split(' '));
         self.daemons.push((name, daemon.start()?));
         Ok(())
     }
 
-    /// Kills a daemon.
     pub fn kill(&mut self, name: &str) {
         self.daemons.retain(|(daemon, _)| *daemon != name);
     }
@@ -123,13 +122,13 @@ impl Cluster {
         })
     }
 
-    /// A program as the cluster's user, that finds the cluster.
+    /// Builds a program that runs as the cluster's user and finds the cluster.
     pub fn program(&self, program: &Path) -> Program {
         let program = Program::new("setpriv").args(plain_user()).args([program]);
         program.env("SLURM_CONF", self.path().join("slurm.conf")).env("HOME", self.path())
     }
 
-    /// One of Slurm's commands.
+    /// Runs one of Slurm's commands.
     pub fn slurm(&self, program: &str, args: &[&str]) -> anyhow::Result<Ran> {
         let path = find(program).with_context(|| format!("no {program}"))?;
         self.program(&path).args(args).run()
@@ -140,7 +139,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.daemons.clear();
         // A slurmstepd outlives its slurmd, and retries without limit to report its task's end to slurmctld.
-        // A test ends when the store is whole, which may be before that was said.
+        // A test ends when the store is complete, which may be before that report.
         let left = || {
             let users = users(self.path());
             for id in &users {
@@ -152,8 +151,8 @@ impl Drop for Cluster {
     }
 }
 
-/// The other processes that have files in this directory open. slurmd, slurmstepd and tasks have their
-/// logs there.
+/// Returns the other processes with open files in this directory, where slurmd, slurmstepd and tasks have
+/// their logs.
 pub fn users(dir: &Path) -> Vec<Pid> {
     let uses = |process: &Path| {
         let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
@@ -166,7 +165,7 @@ pub fn users(dir: &Path) -> Vec<Pid> {
     ids.filter(|id| *id != getpid()).collect()
 }
 
-/// A program of Slurm.
+/// Finds a program of Slurm.
 fn find(name: &str) -> Option<PathBuf> {
     PLACES.iter().map(|place| Path::new(place).join(name)).find(|path| path.is_file())
 }

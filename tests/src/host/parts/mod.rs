@@ -1,5 +1,5 @@
-//! Parts of a run (`--part K/N`), by themselves and as an array of Slurm. The cells are simulated, so that no KVM is
-//! needed, and the same cells give the same figures on every node.
+//! Parts of a run (`--part K/N`), individually and as an array of Slurm. The cells are simulated, so no KVM
+//! is needed, and equal cells give equal figures on every node.
 
 mod cluster;
 mod slurm;
@@ -31,15 +31,15 @@ fn rounds(seconds: f64, repetitions: u32) -> String {
     )
 }
 
-/// The exported cells that have ended: status, operations and node, by round, lock and number of vCPUs. Fails if one
-/// occurs twice.
+/// Returns the exported cells that have ended: status, operations and node, by round, lock and number of
+/// vCPUs. Fails if a cell occurs twice.
 fn cells(dir: &Path) -> anyhow::Result<BTreeMap<[String; 3], [String; 3]>> {
     let mut cells = BTreeMap::new();
     for row in exported(dir)? {
         let value = |name: &str| row.get(name).cloned().unwrap_or_default();
         let key = ["round", "lock", "vcpus"].map(value);
         let cell = ["status", "operations", "node"].map(value);
-        // A row of its own if the cell was measured again.
+        // It has a separate row if the cell was measured again.
         if cell[0] == "aborted" {
             continue;
         }
@@ -48,7 +48,7 @@ fn cells(dir: &Path) -> anyhow::Result<BTreeMap<[String; 3], [String; 3]>> {
     Ok(cells)
 }
 
-/// Checks that the parts in `dir` are the plain run in `plain`: each cell once, with its figures. Returns the nodes.
+/// Checks that the parts in `dir` match the plain run in `plain`, cell by cell. Returns the nodes.
 fn check(dir: &Path, plain: &Path) -> anyhow::Result<Vec<String>> {
     let (found, expected) = (cells(dir)?, cells(plain)?);
     ensure!(found.keys().eq(expected.keys()), "other cells: {found:?}");
@@ -64,7 +64,7 @@ fn check(dir: &Path, plain: &Path) -> anyhow::Result<Vec<String>> {
     Ok(nodes)
 }
 
-/// A plain run of this spec, in the folder.
+/// Runs this spec without parts, in the folder.
 fn plain(folder: &Path, spec: &Path) -> anyhow::Result<PathBuf> {
     let dir = folder.join("plain");
     pvticket(["run", "--dir"]).limit(600).args([&dir, spec]).run()?.exits(0)?;
@@ -86,7 +86,7 @@ fn parts_have_the_cells_of_a_plain_run() -> anyhow::Result<()> {
         part(number, &dir, &spec).run()?.exits(0)?;
     }
     check(&dir, &plain)?;
-    part("2/3", &dir, &spec).run()?.exits(0)?.complains(&["part 2/3 is done already"])?;
+    part("2/3", &dir, &spec).run()?.exits(0)?.complains(&["part 2/3 is already complete"])?;
     check(&dir, &plain)?;
     let report = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
     ensure!(!report.errors().contains("lacks"), "{}", report.show());
@@ -95,7 +95,7 @@ fn parts_have_the_cells_of_a_plain_run() -> anyhow::Result<()> {
     pvticket(["run", "--resume"]).args([&dir]).run()?.fails(2, &["--part K/3"]).map(drop)
 }
 
-/// By SIGKILL at random moments, and by Ctrl-C. Two processes never measure the same part.
+/// Killed by SIGKILL at random moments, and by Ctrl-C. Two processes never measure the same part.
 fn a_part_is_killed_and_resumed() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let spec = spec(folder.path(), &rounds(0.01, 6))?;
@@ -110,10 +110,10 @@ fn a_part_is_killed_and_resumed() -> anyhow::Result<()> {
     let both = [part("1/2", &dir, &spec).start()?, part("1/2", &dir, &spec).start()?];
     for running in both {
         let ran = running.wait()?;
-        let is_second = ["in use", "done already"].iter().any(|word| ran.errors().contains(word));
+        let is_second = ["in use", "already complete"].iter().any(|word| ran.errors().contains(word));
         ensure!(is_second || ran.status()? == 0, "{}", ran.show());
     }
-    part("1/2", &dir, &spec).run()?.exits(0)?.complains(&["done already"])?;
+    part("1/2", &dir, &spec).run()?.exits(0)?.complains(&["already complete"])?;
     part("2/2", &dir, &spec).run()?.exits(0)?;
     check(&dir, &plain).map(drop)
 }
@@ -127,7 +127,7 @@ fn parts_of_different_runs_are_refused() -> anyhow::Result<()> {
     let other = files::put(&folder, "other.toml", rounds(0.002, 2).as_bytes())?;
     part("2/2", &dir, &other).run()?.fails(2, &["1-of-2 is of another spec"])?;
     part("1/2", &dir, &other).run()?.fails(2, &["1-of-2 is of another spec"])?;
-    // Another program, by one byte.
+    // A different program, by one byte.
     let program = folder.path().join("program");
     let longer = [&fs::read(product::binary())?[..], b"\0"].concat();
     files::install(&files::put(&folder, "longer", &longer)?, &program)?;

@@ -9,13 +9,13 @@ use crate::{
     process::{folder, status},
 };
 
-/// The time after which a command counts as hung, on a busy machine, too.
+/// Time after which a command counts as hung, on a busy machine, too.
 const HUNG: Duration = Duration::from_secs(120);
 
-/// Between two signals, and how long a command is watched for what it must not do.
+/// Time between two signals, and time for which a command is watched for a wrong reaction.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// What is sent to a command.
+/// Signals sent to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// SIGINT.
@@ -33,7 +33,6 @@ pub enum Event {
 }
 
 impl Event {
-    /// All events.
     pub const ALL: [Self; 6] =
         [Self::Int, Self::Term, Self::Hup, Self::Nohup, Self::StopAndGoOn, Self::SecondInt];
 
@@ -50,7 +49,7 @@ impl Event {
         128 + self.last().as_raw()
     }
 
-    /// Sends it; returns a stopwatch from the moment at which the command was told to end.
+    /// Sends it; returns a stopwatch started before the signal that ends the command.
     fn tell(
         self,
         running: &mut Running,
@@ -105,13 +104,12 @@ pub struct Cell {
 #[derive(Debug)]
 struct Found {
     status: Option<i32>,
-    /// From the signal to its end, without the time for which it had to wait for a CPU.
+    /// Time from the signal to its end, excluding the time in which it waited for a CPU.
     took: Duration,
     stderr: String,
 }
 
 impl Cell {
-    /// Runs the cell.
     pub fn run(world: &World, subject: Subject, event: Event, output: Output) -> Self {
         let found = Self::find(world, subject, event, output);
         Self { subject, event, output, found }
@@ -156,7 +154,7 @@ impl Cell {
         Ok(Found { status: ran.shell_status(), took, stderr: ran.errors() })
     }
 
-    /// What is wrong with the result, if anything.
+    /// Returns the fault of the result, if any.
     pub fn problem(&self) -> Option<String> {
         let Self { subject, event, output, found } = self;
         let cell = format!("{subject:?}, {event:?}, {output:?}");
@@ -165,8 +163,8 @@ impl Cell {
             Err(error) => return Some(format!("{cell}: {error:#}")),
         };
         let due = subject.own_status(*output).unwrap_or(event.status());
-        // The second signal ends a command at once. On a busy host that is before it has tried to
-        // write what its output has no room for.
+        // The second signal ends a command at once, on a busy host before it has tried to write to
+        // an output without room.
         let is_cut_short = *event == Event::SecondInt && found.status == Some(event.status());
         if found.status != Some(due) && !is_cut_short {
             let status = found.status;

@@ -1,5 +1,5 @@
-//! Signals and outputs: the product ends when it is told to, whatever happens to its output. It ends with
-//! a shell's exit status for the signal, and restores the terminal.
+//! Signals and outputs: the product ends when signalled, regardless of its output. It ends with a shell's
+//! exit status for the signal, and restores the terminal.
 
 pub mod background;
 mod cell;
@@ -29,11 +29,10 @@ tests![
 /// Cells that run in parallel.
 const SIDE_BY_SIDE: usize = 4;
 
-/// The time within which a command must end, not counting the time that it waits for a CPU
-/// ([`Stopwatch`]).
+/// Time limit for the end of a command, excluding the time in which it waits for a CPU ([`Stopwatch`]).
 const SOON: Duration = Duration::from_secs(3);
 
-/// The time within which a second signal must end a command, which then waits for nothing.
+/// Time limit for the end after a second signal, when a command waits for nothing.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// A run on one CPU that measures for longer than any test waits.
@@ -49,7 +48,7 @@ fn each_signal_ends_each_command_whatever_its_output() -> anyhow::Result<()> {
     })
 }
 
-/// Tries the combinations that are chosen.
+/// Tries the selected combinations.
 fn try_cells(is_chosen: impl Fn(Subject, Event, Output) -> bool) -> anyhow::Result<()> {
     need_kvm()?;
     let disk = Disk::mount()?;
@@ -71,7 +70,7 @@ fn try_cells(is_chosen: impl Fn(Subject, Event, Output) -> bool) -> anyhow::Resu
     Ok(())
 }
 
-/// The run's worker is stopped, so that the run has to wait for it.
+/// The run's worker is stopped, so the run has to wait for it.
 fn a_second_signal_ends_what_does_not_end() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -89,7 +88,7 @@ fn a_second_signal_ends_what_does_not_end() -> anyhow::Result<()> {
     let worker = *children(parent).first().context("no worker")?;
     kill_process(worker, Signal::STOP)?;
     running.signal(Signal::INT)?;
-    // The first signal has been handled. The second one must not follow too soon, or both count as one.
+    // The first signal has been handled. The second must not follow too soon, or both count as one.
     running.wait_for_stderr("repeat to end at once")?;
     thread::sleep(Duration::from_millis(500));
     ensure!(!running.has_ended()?, "it does not wait for its worker");
@@ -161,7 +160,7 @@ fn too_few_threads_are_said() -> anyhow::Result<()> {
         let words =
             "compare --guest payload --host direct --vcpus 2 --policy rr --runs 1 --seconds 0.1";
         let compare = limited(limit).args(words.split(' ')).run()?;
-        // As it does after a minute, in which a vCPU never arrived at the start.
+        // This error appears after a minute in which a vCPU never arrived at the start.
         let is_late = compare.errors().contains("came to the start");
         ensure!(!is_late, "{}: it hangs\n{}", what(), compare.show());
         if compare.shell_status() != Some(0) {
@@ -169,7 +168,7 @@ fn too_few_threads_are_said() -> anyhow::Result<()> {
             failed[1] += 1;
         }
     }
-    // One thread is enough for neither, and sixteen for both.
+    // One thread is enough for neither, sixteen are enough for both.
     ensure!(failed.iter().all(|times| (1..16).contains(times)), "failures by limit: {failed:?}");
     Ok(())
 }

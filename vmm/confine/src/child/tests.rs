@@ -5,12 +5,12 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Calls by their numbers take no code without safety there. Debian has it in every system.
+/// Perl makes system calls by number without unsafe code here. Every Debian system has it.
 const PERL: &str = "/usr/bin/perl";
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/child/calls.pl");
 
-/// The error of each call of the script in a child with these limits.
+/// Returns the errno of each call of the script, made in a child with these limits.
 fn errors(calls: Vec<sock_filter>) -> BTreeMap<String, i32> {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("file"), "contents").unwrap();
@@ -27,8 +27,8 @@ fn errors(calls: Vec<sock_filter>) -> BTreeMap<String, i32> {
     stdout.lines().map(error).collect()
 }
 
-/// Regression: QEMU could change the modes of all files of its user, send datagrams to the host's sockets by path, and signal
-/// and share memory with other processes. The script's list of calls is not the filter's.
+/// Regression: QEMU could change modes of all its user's files, send datagrams to sockets by path, and signal
+/// other processes and share their memory. The script's list of calls is not the filter's.
 #[test]
 fn calls_that_lead_out_fail_in_a_live_child() {
     if !filter::is_supported() || !Path::new(PERL).exists() {

@@ -15,10 +15,10 @@ use super::{
     ControlSender,
 };
 
-/// The time between two heartbeats.
+/// Time between two heartbeats.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// The figures that heartbeats report.
+/// Figures reported by heartbeats.
 #[derive(Debug, Default)]
 pub struct Pulse {
     muted: AtomicBool,
@@ -66,7 +66,7 @@ pub fn start(line: &ControlSender) -> io::Result<Arc<Pulse>> {
     thread::Builder::new().name("heartbeat".into()).spawn(move || {
         for number in 1.. {
             if !beating.muted.load(Relaxed) {
-                // If the line is cut, the listening thread ends the machine.
+                // If the connection is closed, the listening thread ends the machine.
                 let _ = line.send(&FromAgent::Beat(beating.beat(number)));
             }
             thread::sleep(PERIOD);
@@ -75,14 +75,14 @@ pub fn start(line: &ControlSender) -> io::Result<Arc<Pulse>> {
     Ok(pulse)
 }
 
-/// Each CPU's local timer interrupts, from /proc/interrupts.
+/// Returns each CPU's local timer interrupts, from /proc/interrupts.
 fn ticks(interrupts: &str) -> Vec<u64> {
     let row = interrupts.lines().find_map(|line| line.trim_start().strip_prefix("LOC:"));
     row.unwrap_or_default().split_whitespace().map_while(|word| word.parse().ok()).collect()
 }
 
-/// The CPU time of a process and its ended children, from /proc/PID/stat (proc(5), fields 14 to
-/// 17).
+/// Returns the CPU time of a process and its ended children, from /proc/PID/stat (proc(5),
+/// fields 14 to 17).
 fn cpu_time(stat: &str) -> Option<u64> {
     let after_name = stat.rsplit_once(')')?.1;
     let fields = after_name.split_whitespace().skip(11).take(4);

@@ -1,4 +1,4 @@
-//! Runs the errand: a child process of this same binary, whose streams go over the ports.
+//! Runs the errand as a child process of this binary, with its streams on the ports.
 
 use std::{
     ffi::OsString,
@@ -27,13 +27,13 @@ use os::processes::signal_group;
 /// The ports of the errand's streams.
 #[derive(Debug)]
 pub struct StreamPorts {
-    /// The host's input for it.
+    /// The host sends input for the errand here.
     pub stdin: File,
     pub stdout: File,
     pub stderr: File,
 }
 
-/// Runs it to its end, hands back its result files, and returns how it ended.
+/// Runs the errand to its end, and returns its result files and exit status over `line`.
 pub fn run(
     job: &AgentJob,
     start: impl FnOnce(&mut Command) -> io::Result<Child>,
@@ -45,7 +45,7 @@ pub fn run(
     pulse.errand_is(child.id());
     let carriers = carry(&mut child, ports, pulse).map_err(when("streams"))?;
     let status = child.wait().map_err(when("cannot wait for the command"))?;
-    // Processes that it left running would keep its output open forever.
+    // Processes left running would keep its output open forever.
     signal_group(child.id(), Signal::KILL);
     for carrier in carriers {
         match carrier.join() {
@@ -80,7 +80,7 @@ fn command(job: &AgentJob) -> Command {
 
 type Carrier = JoinHandle<io::Result<()>>;
 
-/// Starts one thread per stream; returns those of the outputs, to be joined.
+/// Starts one thread per stream. Returns the output threads, to be joined.
 fn carry(child: &mut Child, ports: StreamPorts, pulse: &Arc<Pulse>) -> io::Result<Vec<Carrier>> {
     if let Some(to) = child.stdin.take() {
         let pulse = pulse.clone();
@@ -158,7 +158,7 @@ fn hand_back(index: u32, path: &[u8], line: &ControlSender) -> io::Result<()> {
     }
 }
 
-/// How many processes this kernel has killed for lack of memory.
+/// Returns the number of processes this kernel has killed for lack of memory.
 fn oom_kills() -> u64 {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));

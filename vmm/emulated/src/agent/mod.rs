@@ -30,10 +30,9 @@ use steady::Steady;
 use super::wire::{self, FromAgent, Injection, ToAgent, VERSION};
 use base::chain::chain;
 
-/// Is this process the agent? If so, call [`run`], which does not return.
+/// Whether this process is the agent. If so, call [`run`], which does not return.
 ///
-/// A process is the agent if it is the first process of a machine, and the kernel's command line has put the mark in
-/// its environment.
+/// The agent is the first process of a machine whose kernel command line has put the mark in its environment.
 pub fn is_wanted() -> bool {
     process::id() == 1 && env::var_os("PVTICKET_AGENT").is_some()
 }
@@ -41,7 +40,7 @@ pub fn is_wanted() -> bool {
 /// Runs one errand, then waits until the machine is killed.
 pub fn run() -> ! {
     if let Err(error) = serve() {
-        // On the console: the supervisor looks for this mark when the machine ends.
+        // Printed on the console, where the supervisor looks for this mark when the machine ends.
         eprintln!("pvticket agent: {error}");
     }
     rustix::fs::sync();
@@ -52,12 +51,12 @@ pub fn run() -> ! {
 
 type AgentError = String;
 
-/// Adds to an error what was tried.
+/// Adds the attempted operation to an error.
 fn when<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> AgentError {
     move |error| format!("{what}: {error}")
 }
 
-/// The sending side of the control port, shared by all threads.
+/// Sending side of the control port, shared by all threads.
 #[derive(Debug, Clone)]
 struct ControlSender(Arc<Mutex<File>>);
 
@@ -118,14 +117,14 @@ fn serve() -> Result<(), AgentError> {
     }
 }
 
-/// Reports a failure to the supervisor and gives it time to read the message.
+/// Reports a failure to the supervisor, and gives it time to read the message.
 fn tell(line: &ControlSender, error: AgentError) -> Result<(), AgentError> {
     line.send(&FromAgent::Failed { error: error.clone() }).map_err(when("control port"))?;
     thread::sleep(Duration::from_secs(10));
     Err(error)
 }
 
-/// Reads the supervisor's messages. If the supervisor is gone, ends the machine at once.
+/// Reads the supervisor's messages. Ends the machine immediately if the supervisor has exited.
 fn listen(mut control: File) -> io::Result<mpsc::Receiver<ToAgent>> {
     let (to, heard) = mpsc::channel();
     thread::Builder::new().spawn(move || {

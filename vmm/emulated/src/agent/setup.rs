@@ -21,8 +21,8 @@ use super::{
     AgentError, when,
 };
 
-/// How long the ports may take to appear after their driver is loaded. The supervisor gives up earlier,
-/// and it alone knows whether the emulator was kept from its CPUs.
+/// Timeout for the ports to appear after their driver is loaded. The supervisor gives up earlier, as it
+/// alone knows whether the emulator was denied CPU time.
 const PORTS_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Mounts the file systems that programs expect.
@@ -50,7 +50,7 @@ pub fn mounts() -> Result<(), AgentError> {
     Ok(())
 }
 
-/// The modules in the initramfs, in the order of loading, by which they are named.
+/// Returns the modules in the initramfs in load order, given by their names.
 pub fn modules() -> Result<Vec<PathBuf>, AgentError> {
     let folder = Path::new("/").join(MODULES);
     let entries = fs::read_dir(&folder).map_err(when(folder.display()))?;
@@ -60,8 +60,8 @@ pub fn modules() -> Result<Vec<PathBuf>, AgentError> {
     Ok(files)
 }
 
-/// Splits them into those of the ports, which may be built into the kernel, and those of KVM: if the
-/// latter fail, the former can report it.
+/// Splits the modules into modules of the ports, which may be built into the kernel, and modules of
+/// KVM. A failure of the latter can then be reported through the ports.
 pub fn split(mut modules: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let is_console = |path: &PathBuf| path.to_string_lossy().ends_with("console.ko");
     let ports = modules.iter().position(is_console).map_or(0, |place| place + 1);
@@ -83,8 +83,8 @@ pub fn load(modules: &[PathBuf]) -> Result<(), AgentError> {
     Ok(())
 }
 
-/// Brings up the CPUs that the kernel did not start. A CPU that fails is not an error: the errand
-/// sees how many there are.
+/// Brings up the CPUs that the kernel did not start. A CPU that fails is not an error: the errand sees
+/// the number of CPUs.
 pub fn all_cpus() {
     for cpu in 1.. {
         let switch = format!("/sys/devices/system/cpu/cpu{cpu}/online");
@@ -97,7 +97,7 @@ pub fn all_cpus() {
     }
 }
 
-/// Opens the ports in the order of [`PORTS`], each one once its other end is connected.
+/// Opens the ports in the order of [`PORTS`], each once its other end is connected.
 pub fn ports() -> Result<[File; PORTS.len()], AgentError> {
     let deadline = Instant::now() + PORTS_PATIENCE;
     let mut files = Vec::with_capacity(PORTS.len());
@@ -112,7 +112,7 @@ fn port(name: &str, deadline: Instant) -> io::Result<File> {
         if let Some(path) = find_port(name) {
             match OpenOptions::new().read(true).write(true).open(&path) {
                 Ok(file) => return connected(file, deadline),
-                // The device node appears a moment after the name.
+                // The device node appears shortly after the name.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -128,7 +128,7 @@ fn find_port(name: &str) -> Option<PathBuf> {
     })
 }
 
-/// Waits until the host's end is connected; before that, reads return the end of the stream.
+/// Waits until the host's end is connected. Before that, reads return the end of the stream.
 fn connected(file: File, deadline: Instant) -> io::Result<File> {
     loop {
         let mut fds = [PollFd::new(&file, PollFlags::OUT)];
@@ -148,7 +148,7 @@ fn wait(deadline: Instant) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the kernel panic, for a test.
+/// Makes the kernel panic, for tests.
 pub fn crash() -> io::Result<()> {
     fs::write("/proc/sysrq-trigger", "c")
 }

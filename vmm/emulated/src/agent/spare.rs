@@ -1,10 +1,10 @@
-//! Keeps commands, and with them every vCPU, off the machine's first CPU.
+//! Keeps commands, and thus every vCPU, off the machine's first CPU.
 //!
-//! In QEMU's TCG a CPU that restores FPU state may write to a word of the *first* CPU's state,
+//! In QEMU's TCG a CPU that restores FPU state may write to a word in the state of the *first* CPU
 //! which records whether that CPU is in a guest (`guest-kernel-config/host/QEMU-HFLAGS2.md`). A
 //! vCPU on the first CPU is therefore sometimes confused with its host; a vCPU on another CPU never
-//! is. So QEMU emulates one CPU more than commands get, and the first is left to the kernel, its
-//! interrupts and the agent.
+//! is. QEMU therefore emulates one CPU more than commands get, and the first is left to the kernel,
+//! its interrupts and the agent.
 
 use std::{
     fs, io,
@@ -25,13 +25,13 @@ use kvm::{cpus, signal, sys::fpu};
 /// The mount point of the control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// The control group of commands: they run on its CPUs, whatever affinity they ask for.
+/// The control group of commands. They run on its CPUs, regardless of the affinity they request.
 #[derive(Debug)]
 pub struct CommandCgroup(PathBuf);
 
 impl CommandCgroup {
-    /// Creates it, empty. Must be called while only one CPU is up, because it switches static keys
-    /// (see `steady.rs`).
+    /// Creates the group, empty. Must be called while only one CPU is up, because it switches
+    /// static keys (see `steady.rs`).
     pub fn make() -> Result<Self, AgentError> {
         let failed = || "the control group of commands";
         mount("cgroup2", GROUPS, "cgroup2", MountFlags::empty(), None).map_err(when(failed()))?;
@@ -47,7 +47,7 @@ impl CommandCgroup {
         let Share::Spared(cpus) = cpus else { return command.spawn() };
         fs::write(self.0.join("cpuset.cpus"), cpus.to_string())?;
         command.env(cpus::SPARED, "1");
-        // The child inherits the affinity of the thread that starts it, and so has not run on
+        // The child inherits the affinity of the thread that starts it, so it does not run on
         // another CPU before it joins the group.
         let start = || {
             signal::pin_this_thread(cpus)?;
@@ -62,8 +62,8 @@ impl CommandCgroup {
     }
 }
 
-/// Restores FPU state on every CPU all the time, at the lowest normal priority, for a test: any
-/// program does so now and then.
+/// Constantly restores FPU state on every CPU at the lowest normal priority, for a test. Ordinary
+/// programs do so occasionally.
 pub fn restore_on_every_cpu() -> io::Result<()> {
     for cpu in signal::allowed_cpus() {
         let work = move || restore_on(cpu).map_err(|error| eprintln!("pvticket agent: {error}"));
@@ -80,17 +80,17 @@ fn restore_on(cpu: usize) -> io::Result<()> {
     }
 }
 
-/// The machine's CPUs that commands get.
+/// CPUs of the machine that commands get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Share {
     /// All but the first.
     Spared(CpuList),
-    /// All of this many: none can be kept free.
+    /// All CPUs, this many: none can be kept free.
     All(usize),
 }
 
 impl Share {
-    /// The share of the CPUs that are up, for a command that is to have `wanted`.
+    /// Returns the share of the online CPUs for a command that needs `wanted`.
     pub fn of_online(wanted: u32) -> Result<Self, AgentError> {
         let file = "/sys/devices/system/cpu/online";
         let online = fs::read_to_string(file).map_err(when(file))?;
@@ -119,7 +119,7 @@ mod tests {
     fn the_first_cpu_is_spared_where_there_are_enough() {
         assert_eq!(share("0-2", 2), Share::Spared("1-2".parse().unwrap()));
         assert_eq!(share("0-1", 1), Share::Spared("1".parse().unwrap()));
-        // One of them did not come up.
+        // One of the CPUs did not come up.
         assert_eq!(share("0-1", 2), Share::All(2));
         assert_eq!(share("0,2", 2), Share::All(2));
         assert_eq!(share("0", 1), Share::All(1));

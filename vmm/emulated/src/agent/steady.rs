@@ -1,15 +1,14 @@
 //! Keeps the emulated host's kernel from changing its own code while guests run.
 //!
-//! QEMU drops its translations of a page *before* it lets a store into that page happen, and old
+//! QEMU drops its translations of a page *before* it performs a store into that page, and old
 //! versions do not lock the page during translation either (fixed in 8.1). If one CPU changes code
 //! that another is running, the old code may therefore be translated, and the translation kept. If
-//! the old code is a breakpoint that the kernel placed for a moment, it traps forever, and the host
-//! is frozen (seen with QEMU 7.2 and 10.0, in `__schedule`, at the static key of preempt
-//! notifiers).
+//! the old code is a temporary breakpoint of the kernel, it traps forever, and the host is frozen
+//! (seen with QEMU 7.2 and 10.0, in `__schedule`, at the static key of preempt notifiers).
 //!
-//! KVM's static keys are such places: they change when the first machine is created, when the last
-//! one is destroyed, and when local APICs are enabled. With one machine of each kind always
-//! present, none of them changes once the second CPU is up.
+//! KVM's static keys are such code: they change when the first machine is created, when the last
+//! machine is destroyed, and when local APICs are enabled. With one machine of each kind always
+//! present, no key changes once the second CPU is up.
 
 use super::{AgentError, when};
 use base::units::VcpuId;
@@ -23,7 +22,7 @@ pub struct Steady {
 }
 
 impl Steady {
-    /// Creates one with local APICs, whose vCPU leaves its own disabled as at reset, and one
+    /// Creates a machine with local APICs, whose vCPU leaves its APIC disabled as at reset, and one
     /// without. Must be called while only one CPU is up.
     pub fn hold() -> Result<Self, AgentError> {
         Ok(Self { _machines: [machine(Wiring::Full)?, machine(Wiring::Bare)?] })

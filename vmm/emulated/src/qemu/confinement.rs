@@ -1,5 +1,5 @@
-//! The confinement of QEMU, which is the boundary around the emulated host: whatever runs in there
-//! may be hostile, its agent included, and QEMU's TCG promises no isolation.
+//! The confinement of QEMU, which is the boundary around the emulated host. All software in it,
+//! including its agent, may be hostile, and QEMU's TCG does not guarantee isolation.
 
 use std::{path::PathBuf, process::Command};
 
@@ -7,16 +7,16 @@ use super::{MachineSize, Pieces, QemuError};
 use confine::{Files, filter_of_child, rules_of_child};
 use kvm::sys::spawn::{self, ChildLimits};
 
-/// QEMU's own filter of system calls: no obsolete ones, no new privileges, no processes, no changes
-/// to its threads' priorities and limits.
+/// QEMU's own system call filter: no obsolete calls, no new privileges, no processes, no changes to
+/// its threads' priorities and limits.
 pub(super) const SANDBOX: &str =
     "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
-/// Address space beyond the machine's memory: the translated code (1 GiB by default), stacks and
-/// heaps of its threads. A machine with 9 CPUs was seen to reserve 3 GiB.
+/// Address space beyond the machine's memory: translated code (1 GiB by default), stacks and heaps of
+/// the threads. A machine with 9 CPUs was seen to reserve 3 GiB.
 const MEMORY: u64 = 8 << 30;
 
-/// Confines QEMU, beyond what it does itself once it has started.
+/// Confines QEMU in addition to its own restrictions after its start.
 pub(super) fn confine(
     command: &mut Command,
     pieces: &Pieces,
@@ -29,11 +29,11 @@ pub(super) fn confine(
     Ok(())
 }
 
-/// Where QEMU's libraries and firmware are, from which it may also execute, and what else it may read.
+/// Locations of QEMU's libraries and firmware, which it may also execute, and further readable files.
 const LIBRARIES: [&str; 3] = ["/usr", "/lib", "/lib64"];
 const READ: [&str; 4] = ["/etc/ld.so.cache", "/proc", "/sys/devices/system", "/dev/urandom"];
 
-/// What limits QEMU besides our own filter of system calls, in lines for a person.
+/// Returns QEMU's limits besides our own system call filter, as human-readable lines.
 pub fn limits_of_qemu() -> String {
     let (libraries, read) = (LIBRARIES.join(", "), READ.join(", "));
     format!(
@@ -47,11 +47,11 @@ pub fn limits_of_qemu() -> String {
     )
 }
 
-/// What QEMU opens: itself with its libraries and firmware, and the kernel. The initramfs comes as an
-/// open descriptor.
+/// Returns the files that QEMU opens: itself with its libraries and firmware, and the kernel. The
+/// initramfs is passed as an open descriptor.
 fn files(pieces: &Pieces) -> Files {
     let libraries = LIBRARIES.map(PathBuf::from);
-    // With a QEMU of `pvticket setup host`: the folder that has its `bin` and `share`.
+    // For a QEMU of `pvticket setup host`: the folder that contains its `bin` and `share`.
     let own = pieces.qemu.canonicalize().ok();
     let own = own.and_then(|file| Some(file.parent()?.parent()?.to_owned()));
     Files {

@@ -1,4 +1,4 @@
-//! The emulated host's initramfs: this binary as `/init`, the modules, the errand's files.
+//! The emulated host's initramfs: this binary as `/init`, the modules, and the errand's files.
 
 use std::{
     collections::BTreeSet,
@@ -26,15 +26,15 @@ use super::pieces::Module;
 use crate::Errand;
 use boot::cpio::{Archive, CpioError};
 
-/// The folder of the modules in it; their names give their order.
+/// The folder of the modules in the initramfs. Their names define their order.
 pub const MODULES: &str = "pvticket/modules";
 
-/// How often the memory is sealed again, and the time between. The kernel refuses while something else holds one of the
-/// pages, such as a batch of another CPU or compaction. It waits for 150 ms itself (`memfd_wait_for_pins` of mm/memfd.c),
-/// which is not enough on a busy host.
+/// Retries of sealing the memory, and the time between them. The kernel refuses while another user holds one
+/// of the pages, such as a batch of another CPU or compaction. It waits for 150 ms itself
+/// (`memfd_wait_for_pins` in mm/memfd.c), which is too short on a busy host.
 const SEALED_AGAIN: (u32, Duration) = (40, Duration::from_millis(50));
 
-/// Why the initramfs cannot be made.
+/// Reason why the initramfs cannot be made.
 #[derive(Debug, Error)]
 pub enum InitramfsError {
     /// This binary cannot be found.
@@ -49,7 +49,7 @@ pub enum InitramfsError {
     /// A path in the emulated host is not absolute, or not UTF-8.
     #[error("invalid path '{0}' in the emulated host: name an absolute path without '..'")]
     Place(PathBuf),
-    /// There is no memory for it.
+    /// There is not enough memory.
     #[error("cannot hold the emulated host's initramfs in memory")]
     Memory(#[source] io::Error),
     /// The initramfs cannot be written.
@@ -64,10 +64,10 @@ pub struct Initramfs {
 }
 
 impl Initramfs {
-    /// Packs this binary, the modules, and what the errand takes along.
+    /// Packs this binary, the modules and the errand's files.
     pub fn pack(modules: &[Module], errand: &Errand) -> Result<Self, InitramfsError> {
         let own = env::current_exe().map_err(InitramfsError::OwnBinary)?;
-        // The link, not its target: that path goes stale when the binary is rebuilt.
+        // Uses the link rather than its target, as that path goes stale when the binary is rebuilt.
         if !is_static(Path::new("/proc/self/exe")) {
             return Err(InitramfsError::NotStatic(own));
         }
@@ -87,7 +87,7 @@ impl Initramfs {
             packer.contents(bytes, &relative(inside)?)?;
         }
         let file = packer.finish()?;
-        // QEMU gets a writable descriptor, and the next life of the machine the same file.
+        // QEMU gets a writable descriptor, and a restarted machine the same file.
         let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let (times, pause) = SEALED_AGAIN;
         while_busy(times, || fcntl_add_seals(&file, all), || thread::sleep(pause))
@@ -95,12 +95,12 @@ impl Initramfs {
         Ok(Self { file })
     }
 
-    /// The file that contains it.
+    /// The initramfs file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn size(&self) -> u64 {
         self.file.metadata().map_or(0, |data| data.len())
     }
@@ -112,7 +112,7 @@ impl From<Initramfs> for OwnedFd {
     }
 }
 
-/// Makes a call again, `times` times at most, while it fails because something is busy.
+/// Repeats a call, `times` times at most, while it fails because something is busy.
 fn while_busy(
     times: u32,
     mut call: impl FnMut() -> Result<(), Errno>,
@@ -127,7 +127,7 @@ fn while_busy(
     call()
 }
 
-/// An absolute path in the form that cpio needs.
+/// Converts an absolute path to the form that cpio needs.
 fn relative(inside: &Path) -> Result<String, InitramfsError> {
     let bad = || InitramfsError::Place(inside.into());
     let mut parts = Vec::new();
@@ -141,11 +141,11 @@ fn relative(inside: &Path) -> Result<String, InitramfsError> {
     if inside.is_absolute() && !parts.is_empty() { Ok(parts.join("/")) } else { Err(bad()) }
 }
 
-/// A module without its signature. The kernel takes both, but checking the signatures of these
-/// modules is a quarter of all instructions of the boot (measured).
+/// Returns a module without its signature. The kernel accepts both, but checking the signatures of these
+/// modules takes a quarter of all instructions of the boot (measured).
 ///
-/// At the end of the file are the signature, 12 bytes of which the last four are its length, and
-/// the mark (include/linux/module_signature.h).
+/// The end of the file consists of the signature, 12 bytes whose last four are its length, and the mark
+/// (include/linux/module_signature.h).
 fn unsigned(module: &[u8]) -> &[u8] {
     const MARK: &[u8] = b"~Module signature appended~\n";
     let body = module.strip_suffix(MARK).and_then(|rest| {

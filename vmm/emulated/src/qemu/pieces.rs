@@ -1,4 +1,4 @@
-//! The emulated host's parts, which `pvticket setup host` provides: QEMU, a kernel and modules.
+//! Parts of the emulated host provided by `pvticket setup host`: QEMU, a kernel and modules.
 
 use std::{
     env, fs, io,
@@ -16,17 +16,17 @@ use os::{
 };
 use study::point::HostKernel;
 
-/// Modules that the machine needs, unless they are built into its kernel; their dependencies are read
-/// from them.
+/// Modules that the machine needs unless they are built into its kernel. Their dependencies are read from
+/// them.
 const WANTED: [&str; 3] = ["virtio_pci", "virtio_console", "kvm-amd"];
 
-/// Names the emulator, wherever it is.
+/// Environment variable with the path of the emulator.
 const VARIABLE: &str = "PVTICKET_QEMU";
 
 /// The emulator's name on `PATH`.
 pub const QEMU: &str = "qemu-system-x86_64";
 
-/// A part is missing or unusable. Each message says how to get it.
+/// A part is missing or unusable. Each message explains how to get it.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum PiecesError {
@@ -38,12 +38,12 @@ pub enum PiecesError {
         "the emulated host needs {QEMU}, which is not on PATH: apt-get install qemu-system-x86, or name it in {VARIABLE}"
     )]
     Qemu,
-    /// Another user could have made the QEMU of the cache what it is.
+    /// Another user could have tampered with the QEMU in the cache.
     #[error(
         "the QEMU of the cache is not executed: {0}; take that away, or name a QEMU in {VARIABLE}"
     )]
     Strange(Stranger),
-    /// The variable names no program.
+    /// The variable does not name a program.
     #[error("{VARIABLE}={file}: {why}: name a {QEMU}, or unset it")]
     Named { file: PathBuf, why: String },
     /// `pvticket setup host` has not been run.
@@ -54,7 +54,7 @@ pub enum PiecesError {
         "the emulated host's kernel in {folder} has no module {name}: remove it and run `pvticket setup host` again"
     )]
     Module { folder: PathBuf, name: String },
-    /// Modules that depend on each other, which no real kernel has.
+    /// Modules with a circular dependency, which no real kernel has.
     #[error("the module {0} depends on itself")]
     Circle(String),
     /// A part cannot be read.
@@ -67,13 +67,13 @@ pub enum PiecesError {
 pub struct Pieces {
     /// The emulator.
     pub qemu: PathBuf,
-    /// The kernel: the ELF file, which starts a second sooner, or the bzImage.
+    /// The kernel: the ELF file, which boots a second faster, or the bzImage.
     pub kernel: PathBuf,
-    /// The modules in the order of loading.
+    /// The modules in load order.
     pub modules: Vec<Module>,
     /// The kernel's release.
     pub release: String,
-    /// The clock rate: this system's.
+    /// This system's clock rate.
     pub tsc: Rate,
 }
 
@@ -86,7 +86,7 @@ pub struct Module {
 }
 
 impl Pieces {
-    /// Finds the parts; fails if one is missing.
+    /// Finds the parts. Fails if a part is missing.
     pub fn find(kernel: HostKernel) -> Result<Self, PiecesError> {
         let tsc = Rate::start();
         let qemu = find_qemu()?;
@@ -103,7 +103,7 @@ impl Pieces {
     }
 }
 
-/// Where a kernel is in the cache.
+/// Returns a kernel's folder in the cache.
 const fn folder_of(kernel: HostKernel) -> &'static str {
     match kernel {
         HostKernel::Linux6_1 => "host",
@@ -111,7 +111,7 @@ const fn folder_of(kernel: HostKernel) -> &'static str {
     }
 }
 
-/// The command that fetches a kernel.
+/// Returns the command that fetches a kernel.
 const fn command(kernel: HostKernel) -> &'static str {
     match kernel {
         HostKernel::Linux6_1 => "pvticket setup host",
@@ -119,7 +119,7 @@ const fn command(kernel: HostKernel) -> &'static str {
     }
 }
 
-/// The QEMU to use: the one that the user names, or the one that `pvticket setup host` fetches where this
+/// Finds QEMU: the program named by the user, or the QEMU that `pvticket setup host` fetches if this
 /// system's is too old, or this system's.
 pub fn find_qemu() -> Result<PathBuf, PiecesError> {
     if let Some(named) = env::var_os(VARIABLE).filter(|name| !name.is_empty()) {
@@ -135,12 +135,12 @@ pub fn find_qemu() -> Result<PathBuf, PiecesError> {
     first_there(on_path)?.ok_or(PiecesError::Qemu)
 }
 
-/// The first of these files that is there.
+/// Returns the first of these files that exists.
 fn first_there(paths: impl IntoIterator<Item = PathBuf>) -> Result<Option<PathBuf>, PiecesError> {
     files::first_there(paths).map_err(|(path, source)| PiecesError::Read { path, source })
 }
 
-/// This file, which is to be a program.
+/// Returns `file` if it is a program that may be executed.
 fn program(file: PathBuf) -> Result<PathBuf, PiecesError> {
     let reason = match files::regular(&file) {
         // A program that may be executed need not be readable.
@@ -158,14 +158,14 @@ fn program(file: PathBuf) -> Result<PathBuf, PiecesError> {
 
 /// The modules of a kernel.
 struct ModuleFolder {
-    /// Where their files are.
+    /// Directory of their files.
     modules: PathBuf,
-    /// The names of those that are built into the kernel.
+    /// Names of the modules built into the kernel.
     built_in: Vec<String>,
 }
 
 impl ModuleFolder {
-    /// A kernel's folder. One that was made by hand may have no list of built-in modules.
+    /// Opens a kernel's folder. If made by hand, it may lack the list of built-in modules.
     fn open(folder: &Path) -> Result<Self, PiecesError> {
         let path = folder.join("modules.builtin");
         let built_in = match fs::read_to_string(&path) {
@@ -176,7 +176,7 @@ impl ModuleFolder {
         Ok(Self { modules: folder.join("modules"), built_in })
     }
 
-    /// The wanted modules that are not built in, with their dependencies, each after those.
+    /// Returns the wanted modules that are not built in, with their dependencies, in load order.
     fn in_order(&self) -> Result<Vec<Module>, PiecesError> {
         let mut order = Vec::new();
         for name in WANTED {
@@ -211,14 +211,14 @@ impl ModuleFolder {
     }
 }
 
-/// The modules that a `modules.builtin` lists, a path on each line (Documentation/kbuild/kbuild.rst).
+/// Parses the modules in a `modules.builtin`, one path per line (Documentation/kbuild/kbuild.rst).
 fn names(list: &str) -> Vec<String> {
     let name =
         |line: &str| Some(Path::new(line).file_name()?.to_str()?.strip_suffix(".ko")?.into());
     list.lines().filter_map(name).collect()
 }
 
-/// The kernel treats `-` and `_` in module names alike; file names have either.
+/// The kernel treats `-` and `_` in module names alike. File names have either.
 fn same_module(a: &str, b: &str) -> bool {
     a.replace('-', "_") == b.replace('-', "_")
 }
@@ -230,7 +230,7 @@ fn find_module(folder: &Path, name: &str) -> Result<PathBuf, PiecesError> {
         .ok_or_else(|| PiecesError::Module { folder: folder.into(), name: name.into() })
 }
 
-/// The dependencies in a module's `.modinfo`: `depends=a,b` and a NUL byte.
+/// Returns the dependencies in a module's `.modinfo`: `depends=a,b` and a NUL byte.
 fn depends(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(start) = module.windows(KEY.len()).position(|part| part == KEY) else {
@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// A kernel's folder with these modules and what they need; with the built-in ones listed.
+    /// Creates a kernel's folder with these modules, their dependencies, and the list of built-in ones.
     fn kernel(modules: &[(&str, &str)], built_in: &str) -> TempDir {
         let folder = TempDir::new().unwrap();
         fs::create_dir(folder.path().join("modules")).unwrap();

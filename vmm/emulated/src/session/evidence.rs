@@ -1,4 +1,4 @@
-//! Evidence from a machine that failed, kept for later analysis.
+//! Evidence from a failed machine, kept for later analysis.
 
 use std::{
     fs, io,
@@ -14,16 +14,16 @@ use tokio::{
     time::timeout,
 };
 
-/// The most failures whose evidence is kept.
+/// Maximum number of failures whose evidence is kept.
 const KEPT: usize = 20;
 
-/// The most bytes kept of the console, from its end.
+/// Maximum number of bytes kept from the end of the console.
 const CONSOLE: usize = 256 << 10;
 
-/// Time limit for the monitor. A stopped QEMU never answers.
+/// Timeout for the monitor. A stopped QEMU never answers.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A log of which only the end is kept.
+/// A log that keeps only its end.
 #[derive(Debug, Default)]
 pub struct LogTail {
     bytes: Vec<u8>,
@@ -38,7 +38,7 @@ impl LogTail {
         }
     }
 
-    /// The first line that contains one of the marks, without its time stamp.
+    /// Returns the first line that contains one of the marks, without its time stamp.
     pub fn line_with(&self, marks: &[&str]) -> Option<String> {
         let text = String::from_utf8_lossy(&self.bytes);
         text.lines().find_map(|line| {
@@ -47,7 +47,7 @@ impl LogTail {
         })
     }
 
-    /// The last line that is not a warning.
+    /// Returns the last line that is not a warning.
     pub fn last_complaint(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.bytes);
         let mut lines = text.lines().rev().map(str::trim);
@@ -62,7 +62,7 @@ impl LogTail {
 /// The evidence from one machine.
 #[derive(Debug)]
 pub struct Evidence<'a> {
-    /// What happened, line by line.
+    /// Description of the failure.
     pub summary: &'a str,
     /// The kernel's console.
     pub console: &'a LogTail,
@@ -73,7 +73,7 @@ pub struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// Writes it to a new folder in `place` and removes the oldest folders there.
+    /// Writes the evidence to a new folder in `place` and removes the oldest folders there.
     pub fn keep(&self, place: &Path) -> io::Result<PathBuf> {
         fs::create_dir_all(place)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -97,14 +97,14 @@ fn prune(place: &Path) -> io::Result<()> {
     folders.sort();
     let surplus = folders.len().saturating_sub(KEPT);
     for folder in &folders[..surplus] {
-        // Another process may be pruning too.
+        // Another process may be pruning, too.
         let _ = fs::remove_dir_all(folder);
     }
     Ok(())
 }
 
-/// Asks QEMU for the state of its CPUs and their local interrupt controllers. The emulator's known
-/// bug shows as vectors that stay pending in a CPU's controller.
+/// Queries QEMU for the state of its CPUs and their local interrupt controllers. The emulator's
+/// known bug shows as vectors that stay pending in a CPU's controller.
 pub async fn interrogate(monitor: &mut UnixStream, cpus: u32) -> Vec<u8> {
     let mut questions =
         vec!["info version".into(), "info status".into(), "info registers -a".into()];
@@ -117,8 +117,8 @@ pub async fn interrogate(monitor: &mut UnixStream, cpus: u32) -> Vec<u8> {
     answers.into_bytes()
 }
 
-/// Speaks QMP (docs/interop/qmp-spec in QEMU): one JSON object per line, which wrap the human
-/// monitor's texts.
+/// Speaks QMP (docs/interop/qmp-spec in QEMU): one JSON object per line, which wraps the human
+/// monitor's text.
 async fn converse(
     monitor: &mut UnixStream,
     questions: &[String],

@@ -1,4 +1,4 @@
-//! Sessions that end before their errand: the machine froze, or QEMU exited. Evidence is kept.
+//! Sessions that end before their errand because the machine froze or QEMU exited. Keeps evidence.
 
 use std::{io, os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
 
@@ -16,11 +16,10 @@ use crate::{
 };
 use os::memory::Memory;
 
-/// SIGKILL.
 const KILL: i32 = Signal::KILL.as_raw();
 
-/// The time to drain the sockets of a QEMU that has ended: some milliseconds, unless this host is busy
-/// or nobody reads the output.
+/// Timeout for draining the sockets of an exited QEMU. It takes a few milliseconds, unless this host is
+/// busy or the output is not read.
 const DRAIN: Duration = Duration::from_secs(5);
 
 impl Session<'_> {
@@ -30,7 +29,7 @@ impl Session<'_> {
         SessionEnd::Frozen(freeze, evidence)
     }
 
-    /// QEMU has exited: determines the reason, unless the errand had just ended.
+    /// Determines why QEMU has exited, unless the errand has just ended.
     pub(super) async fn obituary(
         &mut self,
         status: io::Result<ExitStatus>,
@@ -46,7 +45,7 @@ impl Session<'_> {
             return Ok(SessionEnd::Finished(finished));
         }
         let evidence = self.keep(&format!("QEMU ended: {status}"), b"");
-        // Checked first: a RAM disk without some of its files may end as any of the failures below, too.
+        // Checked first, as a RAM disk that lacks some files may also cause any of the failures below.
         if self.console_log.line_with(&["Initramfs unpacking failed"]).is_some() {
             let files = self.errand.files_in.iter().map(|(source, _)| source.as_path());
             let (memory, largest) = (self.errand.memory, LargestFile::among(files));
@@ -60,14 +59,14 @@ impl Session<'_> {
             return Err(EmulatedError::Panic { line, evidence });
         }
         let complaint = match status.signal() {
-            // This program has not killed it: the kernel does when memory runs out, or a user.
+            // This program has not killed it. The kernel does so when memory runs out, or a user did.
             Some(KILL) => Memory::here().probably_lacking(),
             _ => self.words_log.last_complaint().unwrap_or_else(|| self.stage().into()),
         };
         Err(EmulatedError::Ended { status: status.to_string(), complaint, evidence })
     }
 
-    /// The stage that the machine had reached.
+    /// Describes the stage that the machine had reached.
     fn stage(&self) -> &'static str {
         if self.agent_up.is_zero() {
             "its machine switched itself off before it was up"
@@ -76,7 +75,7 @@ impl Session<'_> {
         }
     }
 
-    /// Reads what is left in the sockets.
+    /// Reads the remaining data in the sockets.
     async fn drain(&mut self, input: &Input, seen: &PassedOutput) -> Result<(), EmulatedError> {
         while self.control.open || self.console.open || self.words.open || !self.tasks.is_empty() {
             match self.event().await {

@@ -35,10 +35,10 @@ use os::processes::ThreadAccounts;
 use spared::Spared;
 use watch::LivenessWatch;
 
-/// How often the watch is checked.
+/// Interval between checks of the watch.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How a session ended.
+/// End of a session.
 #[derive(Debug)]
 pub enum SessionEnd {
     /// The errand has ended.
@@ -64,18 +64,18 @@ pub struct Session<'a> {
     /// stdin, stdout and stderr until the errand starts.
     streams: Option<[UnixStream; 3]>,
     tasks: JoinSet<StreamEnd>,
-    /// The port of stdin once all input has been sent.
+    /// Port of stdin, once all input has been sent.
     given: Option<UnixStream>,
     ticker: Interval,
     clock: Clock,
     watch: LivenessWatch,
-    /// Of the machine.
+    /// Threads of the machine.
     threads: ThreadAccounts,
     beat: Beat,
     console_log: LogTail,
     words_log: LogTail,
     results: ResultFiles,
-    /// Output streams of the errand that have ended.
+    /// Number of the errand's output streams that have ended.
     outputs_ended: usize,
     done: Option<ErrandEnd>,
     spared: Spared,
@@ -86,8 +86,8 @@ pub struct Session<'a> {
 /// The result of a stream's task.
 #[derive(Debug)]
 enum StreamEnd {
-    /// All input has been sent, or the machine died, which is noticed elsewhere. The port is
-    /// returned to be kept open: QEMU drops unread data of a socket that closes (measured).
+    /// All input has been sent, or the machine died, which is detected elsewhere. The port is returned to be
+    /// kept open: QEMU drops unread data of a socket that closes (measured).
     Input(UnixStream),
     Output(io::Result<()>),
 }
@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Serves it until the errand has ended, or the machine has frozen or failed.
+    /// Serves the session until the errand has ended, or the machine has frozen or failed.
     pub async fn live(
         &mut self,
         input: &Input,
@@ -178,7 +178,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends the session and waits until QEMU has exited.
+    /// Ends the session, and waits until QEMU has exited.
     pub async fn end(mut self) -> Result<(), EmulatedError> {
         self.tasks.shutdown().await;
         if self.exited.is_none() {
@@ -239,7 +239,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The agent is up: sends it the errand.
+    /// Sends the errand to the agent, which is up.
     async fn begin(&mut self, input: &Input, seen: &PassedOutput) -> Result<(), EmulatedError> {
         self.agent_up = self.clock.now();
         self.watch.hello(self.agent_up);
@@ -278,7 +278,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// How long a thread of the machine was ready to run without a CPU of a busy system since the last call: the longest time.
+    /// Returns the longest time that a thread of the machine was runnable without a CPU since the last call.
     fn starved(&mut self) -> Duration {
         let times = self.child.id().map(|process| self.threads.renew(process));
         let waits = times.iter().flatten().map(|times| times.waited.0);
@@ -306,7 +306,7 @@ impl<'a> Session<'a> {
             Some(Ok(StreamEnd::Output(Err(error)))) if is_users(&error) => {
                 return Err(EmulatedError::Output(error));
             }
-            // A port fails when the machine dies, which is noticed elsewhere.
+            // A port fails when the machine dies, which is detected elsewhere.
             Some(Ok(StreamEnd::Output(Err(_)))) => {}
             Some(Err(error)) => return Err(EmulatedError::Connection(io::Error::other(error))),
             Some(Ok(StreamEnd::Input(port))) => self.given = Some(port),
@@ -331,7 +331,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Did a stream of this process fail, rather than a port?
+/// Whether a stream of this process failed, rather than a port.
 fn is_users(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<UserStream>())
 }

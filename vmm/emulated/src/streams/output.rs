@@ -1,4 +1,4 @@
-//! The errand's output, which is passed on as it comes.
+//! The errand's output, passed on as it arrives.
 
 use std::{
     io,
@@ -19,20 +19,20 @@ use crate::wire::Decoder;
 use os::streams;
 pub use os::streams::Stream;
 
-/// Where one of the errand's output streams goes.
+/// Handling of one of the errand's output streams.
 ///
-/// This decides whether a frozen machine may be restarted: the errand starts again, and its output
-/// must not appear twice.
+/// Determines whether a frozen machine may be restarted: the errand starts again, and its output must not
+/// appear twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OutputMode {
-    /// Passed on at once. After the first byte there is no restart.
+    /// Passed on at once. There is no restart after the first byte.
     #[default]
     Live,
     /// Passed on at once, and may appear twice: progress, logs.
     Progress,
 }
 
-/// Has any output been passed on that must not appear twice?
+/// Whether any output that must not appear twice has been passed on.
 #[derive(Debug, Clone, Default)]
 pub struct PassedOutput(Arc<AtomicBool>);
 
@@ -46,7 +46,7 @@ impl PassedOutput {
     }
 }
 
-/// Reads frames from the machine up to an empty one, and passes them on.
+/// Reads frames from the machine up to an empty frame, and passes them on.
 pub async fn take(
     mut port: impl AsyncRead + Unpin,
     stream: Stream,
@@ -78,8 +78,8 @@ pub async fn take(
     }
 }
 
-/// The thread that writes to one of this process's own streams, and may have to wait for its reader. (The runtime's own
-/// would panic if it cannot be started.)
+/// The thread that writes to one of this process's streams, and may have to wait for its reader. (The
+/// runtime would panic if it could not start a thread.)
 #[derive(Debug)]
 struct Writer(mpsc::Sender<(Vec<u8>, oneshot::Sender<io::Result<()>>)>);
 
@@ -88,7 +88,7 @@ impl Writer {
         let (to, pieces) = mpsc::channel::<(Vec<u8>, oneshot::Sender<_>)>();
         let work = move || {
             for (bytes, done) in pieces {
-                // The session may be over.
+                // The session may have ended.
                 let _ = done.send(streams::write(stream, &bytes));
             }
         };
@@ -104,12 +104,12 @@ impl Writer {
     }
 }
 
-/// Marks an error as one of this process's own stream, to be told from the port's.
+/// Marks an error as coming from this process's stream, not from the port.
 fn of_user(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), UserStream(error))
 }
 
-/// An error of this process's own stream, not of the machine's.
+/// An error of this process's stream, not of the machine's.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct UserStream(io::Error);

@@ -1,4 +1,4 @@
-//! Result files: they appear under their names complete, or not at all.
+//! Result files appear under their names complete or not at all.
 
 use std::{
     io::{self, Write},
@@ -11,7 +11,7 @@ use os::results::PendingResult;
 /// A result file that the errand did not produce.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// Where it was expected.
+    /// Expected path.
     pub host: PathBuf,
     /// The reason.
     pub why: String,
@@ -21,7 +21,7 @@ pub struct Missing {
 #[derive(Debug)]
 pub struct ResultFiles {
     files: Vec<Partial>,
-    /// Bytes that are still accepted.
+    /// Number of bytes still accepted.
     room: u64,
 }
 
@@ -34,7 +34,7 @@ struct Partial {
 }
 
 impl ResultFiles {
-    /// Expects these files, with at most `most` bytes in all: the machine holds them in its memory.
+    /// Expects these files, with at most `most` bytes in total: they are in the machine's memory.
     pub fn expect<'a>(hosts: impl Iterator<Item = &'a Path>, most: ByteSize) -> Self {
         Self { files: hosts.map(Partial::new).collect(), room: most.0 }
     }
@@ -48,7 +48,7 @@ impl ResultFiles {
         partial.open()?.out().write_all(bytes)
     }
 
-    /// File `index` is complete.
+    /// Marks file `index` as complete.
     pub fn end(&mut self, index: u32) -> io::Result<()> {
         let partial = self.file(index)?;
         partial.open()?;
@@ -56,13 +56,13 @@ impl ResultFiles {
         Ok(())
     }
 
-    /// File `index` cannot be read.
+    /// Records that file `index` cannot be read.
     pub fn failed(&mut self, index: u32, error: String) -> io::Result<()> {
         self.file(index)?.error = Some(error);
         Ok(())
     }
 
-    /// Renames the complete files to their final names; returns the missing ones.
+    /// Renames the complete files to their final names. Returns the missing files.
     pub fn commit(mut self) -> io::Result<Vec<Missing>> {
         let mut missing = Vec::new();
         for partial in &mut self.files {

@@ -1,4 +1,4 @@
-//! The errand's input: read once from the user and kept, so that it can be sent again.
+//! The errand's input, read once from the user and kept so that it can be sent again.
 
 use std::{
     io,
@@ -23,25 +23,25 @@ use crate::wire::frame;
 use base::escape::EscapeFilter;
 use os::{streams, terminal};
 
-/// The most bytes of input that are kept for a restart.
+/// Maximum number of input bytes kept for a restart.
 const KEPT: usize = 16 << 20;
 
-/// Pause between two looks whether the terminal has come back from another job.
+/// Interval between checks whether the terminal has returned from another job.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
 /// Bytes per read.
 const PIECE: usize = 64 << 10;
 
-/// Where the errand's input comes from.
+/// Source of the errand's input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum StdinMode {
-    /// No input: its stdin is at its end.
+    /// No input; stdin is at its end.
     #[default]
     Null,
     /// This process's own stdin.
     Inherit,
     /// This process's own stdin, a terminal in raw mode. Keys that end the machine are handled
-    /// here, as the signal that the terminal would have sent.
+    /// here by sending the signal that the terminal would have sent.
     Keys,
     /// These bytes.
     Bytes(Vec<u8>),
@@ -51,7 +51,7 @@ pub enum StdinMode {
 #[derive(Debug, Clone)]
 pub struct Input {
     shared: Arc<Mutex<InputState>>,
-    // Dropping the last clone ends the reading thread: its poll sees the pipe close.
+    // Dropping the last clone ends the reading thread, because its poll sees the pipe close.
     _reader: Option<Arc<OwnedFd>>,
 }
 
@@ -84,7 +84,7 @@ impl Input {
         Ok(Self { shared: Arc::new(Mutex::new(shared)), _reader: reader })
     }
 
-    /// Sends all of it to a machine as frames, from the beginning; the last frame is empty.
+    /// Sends all input to a machine as frames, from the beginning. The last frame is empty.
     pub async fn feed(&self, mut port: impl AsyncWrite + Unpin) -> io::Result<()> {
         let mut shared = self.shared.lock().await;
         for piece in shared.seen.chunks(PIECE) {
@@ -96,7 +96,7 @@ impl Input {
         port.write_all(&frame(b"")).await
     }
 
-    /// Is all consumed input still kept for another session? Must not be called during `feed`.
+    /// Whether all consumed input is kept for another session. Not to be called during `feed`.
     pub async fn can_repeat(&self) -> bool {
         !self.shared.lock().await.forgotten
     }
@@ -107,7 +107,7 @@ impl InputState {
         if self.ended {
             return None;
         }
-        // Nothing between taking a piece and keeping it may await: this future can be dropped.
+        // No await between taking a piece and keeping it, because this future can be dropped.
         let piece = self.from.as_mut()?.recv().await;
         match &piece {
             None => self.ended = true,
@@ -132,7 +132,7 @@ impl KeyFilter {
         Self { filter: EscapeFilter::default(), seen }
     }
 
-    /// What the guest gets. Before its first output, no program there handles Ctrl-C.
+    /// Returns the guest's bytes. Before its first output, no program there handles Ctrl-C.
     fn sort(&mut self, bytes: &[u8]) -> Vec<u8> {
         let keys = self.filter.feed(bytes, self.seen.any());
         if keys.quit {
@@ -147,7 +147,7 @@ impl KeyFilter {
 fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Option<KeyFilter>) {
     let stdin = io::stdin();
     loop {
-        // While another job has the terminal, what is typed is for that.
+        // While another job has the terminal, keys are meant for that job.
         let is_ours = terminal::input_is_ours();
         let wanted = if is_ours { PollFlags::IN } else { PollFlags::empty() };
         let mut fds =
@@ -159,8 +159,8 @@ fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Opt
             Err(Errno::INTR) => continue,
             Err(error) => return streams::input_failed(error.into()),
         }
-        // Bypasses std's buffered Stdin: bytes in that buffer would be lost to later readers of
-        // stdin.
+        // Bypasses std's buffered Stdin, because bytes in that buffer would be lost to later
+        // readers of stdin.
         let mut piece = vec![0; PIECE];
         match rustix::io::read(&stdin, &mut piece) {
             Ok(0) => return,
@@ -172,7 +172,7 @@ fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Opt
         }
         if let Some(keys) = &mut keys {
             piece = keys.sort(&piece);
-            // An empty frame would be the end of the input.
+            // An empty frame would signal the end of the input.
             if piece.is_empty() {
                 continue;
             }

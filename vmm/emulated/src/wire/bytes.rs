@@ -1,9 +1,9 @@
-//! System strings in JSON: text with one character per byte. Most are ASCII and keep their length;
-//! as lists of numbers they would be four times as long.
+//! System strings in JSON, as text with one character per byte. Most are ASCII and keep their
+//! length; lists of numbers would be four times as long.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-/// Bytes, each as the character with its number.
+/// Bytes as the characters with the same numbers.
 struct Text(String);
 
 impl Text {
@@ -46,7 +46,6 @@ pub mod list {
 pub mod pairs {
     use super::*;
 
-    /// A name and its value.
     type NameValue = (Vec<u8>, Vec<u8>);
 
     pub fn serialize<S: Serializer>(all: &[NameValue], to: S) -> Result<S::Ok, S::Error> {

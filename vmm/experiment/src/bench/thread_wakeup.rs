@@ -1,4 +1,4 @@
-//! The least cost of waking a thread, without a guest: two threads wake each other in turn.
+//! The minimum cost of waking a thread, without a guest: two threads wake each other.
 
 use std::{
     io,
@@ -17,13 +17,13 @@ use kvm::{futex, signal, sys::tsc};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticks(pub u64);
 
-/// Where the two threads or vCPUs run that wake each other.
+/// Placement of two threads or vCPUs that wake each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
     /// On one CPU: one must sleep before the other can run.
     SameCpu,
-    /// On a CPU each, which is idle while its vCPU or thread sleeps.
+    /// On one CPU each, idle while its vCPU or thread sleeps.
     OtherCpu,
 }
 
@@ -54,7 +54,7 @@ impl Placement {
     }
 }
 
-/// How a thread sleeps and is woken.
+/// The primitive by which a thread sleeps and is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawKind {
     /// On a futex.
@@ -73,7 +73,7 @@ impl RawKind {
     }
 }
 
-/// The means by which two threads wake each other.
+/// The mechanism by which two threads wake each other.
 trait Wire: Sync {
     /// Wakes thread `to`.
     fn ring(&self, to: usize) -> io::Result<()>;
@@ -82,7 +82,7 @@ trait Wire: Sync {
     fn wait(&self, me: usize) -> io::Result<()>;
 }
 
-/// The word has the index of the thread whose turn it is.
+/// Holds the index of the thread whose turn it is.
 struct FutexWire(AtomicU32);
 
 impl Wire for FutexWire {
@@ -112,7 +112,7 @@ impl Wire for EventfdWire {
     }
 }
 
-/// One-way times, measured until `end`: each is half of a round trip.
+/// Measures one-way times until `end`; each is half of a round trip.
 pub fn handoffs(
     kind: RawKind,
     placement: Placement,
@@ -128,7 +128,7 @@ pub fn handoffs(
     }
 }
 
-/// Mean time of a futex wakeup between two threads, in nanoseconds.
+/// Measures the mean time of a futex wakeup between two threads, in nanoseconds.
 pub fn mean_handoff(placement: Placement, cpus: &CpuList) -> io::Result<f64> {
     const TIME: Duration = Duration::from_millis(50);
     let began = Instant::now();
@@ -157,7 +157,7 @@ fn ping_pong(
     let mine = || {
         pin(placement.cpu(0, cpus))?;
         let mut samples = Vec::new();
-        // One sample at least: on a busy machine this thread may first run after `end`.
+        // At least one sample: on a busy machine this thread may first run after `end`.
         loop {
             let began = tsc::read();
             wire.ring(1)?;

@@ -1,7 +1,7 @@
-//! Costs that a CPU pays without any other's help, while all CPUs work.
+//! Costs of a single CPU, measured while all CPUs work.
 //!
-//! Under overcommit each CPU always runs a vCPU, and two hyperthreads share what their core can do: a CPU
-//! whose sibling is idle is faster than any vCPU ever is.
+//! Under overcommit each CPU always runs a vCPU, and two hyperthreads share the resources of their core. A
+//! CPU with an idle sibling is faster than any vCPU ever is.
 
 use std::{
     hint::{black_box, spin_loop},
@@ -21,42 +21,42 @@ use super::pairs::{Chain, nanos_each};
 use crate::doctor::increment;
 use base::units::CpuList;
 
-/// Nanoseconds, each.
+/// Costs in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alone {
-    /// A load that hits, at the end of another.
+    /// Load that hits in the first-level cache and depends on the load before.
     pub(super) hit: f64,
-    /// A load that hits in the second-level cache, likewise. No cost of the machine, but a measure for them.
+    /// The same for the second-level cache. It is no cost of the machine, but a reference for its costs.
     pub(super) second: f64,
-    /// A locked add to a line that the CPU has.
+    /// Locked add to a line that the CPU owns.
     pub(super) add: f64,
-    /// A pause of a spin loop.
+    /// Pause of a spin loop.
     pub(super) pause: f64,
-    /// A load of a line that no cache has.
+    /// Load of a line that is in no cache.
     pub(super) memory: f64,
-    /// An increment of the payload's work.
+    /// Increment of the payload's work.
     pub(super) increment: f64,
 }
 
-/// Lines that fit the first-level cache.
+/// Lines that fit in the first-level cache.
 const NEAR: usize = 128;
-/// Lines of 128 KiB: they fit the second-level cache, and are more than the first.
+/// Lines of 128 KiB: they fit in the second-level cache, but not in the first.
 const SECOND: usize = 1 << 10;
-/// Loads of lines that no cache has, in a round: more take long, and say no more.
+/// Loads of uncached lines in a round. More would take long and give no better figure.
 const FAR_LOADS: usize = 1 << 14;
-/// A round loads one part of these of a chain at most: no line comes twice in all rounds.
+/// A round loads at most one of this many parts of a chain, so that no line is loaded twice in all rounds.
 const FAR_PARTS: usize = 64;
-/// Of everything that is short.
+/// Repetitions of each short operation.
 const OPERATIONS: u32 = 1 << 18;
 
-/// Measures on the first of `cpus`, `rounds` times, while the others do the payload's work. No cache has `far`
-/// lines.
+/// Measures on the first of `cpus` in `rounds` rounds, while the others do the payload's work. No cache holds
+/// `far` lines.
 pub(super) fn measure(cpus: &CpuList, far: usize, rounds: usize) -> io::Result<Vec<Alone>> {
     let done = &AtomicBool::new(false);
     let gate = &Gate { missing: AtomicUsize::new(cpus.cpus().len()), done };
     let (first, others) = (cpus.cpus()[0], &cpus.cpus()[1..]);
     thread::scope(|scope| {
-        // Each comes to the gate whether it could be pinned or not, or the rest would wait for ever.
+        // Each thread reaches the gate even if it cannot be pinned, or the rest would wait forever.
         let work = |cpu: &usize| {
             let cpu = *cpu;
             Builder::new().spawn_scoped(scope, move || {
@@ -78,16 +78,16 @@ pub(super) fn measure(cpus: &CpuList, far: usize, rounds: usize) -> io::Result<V
         };
         let started =
             busy.and_then(|busy| Ok((busy, Builder::new().spawn_scoped(scope, measure)?)));
-        // Those that were started wait for the rest.
+        // The threads that were started wait for the rest.
         let (busy, mine) = started.inspect_err(|_| done.store(true, Release))?;
         let found = mine.join().unwrap_or_else(|_| Err(io::Error::other("its thread died")));
-        // One that died would have left the gate short; nothing in it panics.
+        // A thread that died would not have reached the gate, but nothing in it panics.
         busy.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))?;
         found
     })
 }
 
-/// Lets nobody pass before all have come, or all is over.
+/// Holds threads until all have arrived, or the measurement is done.
 #[derive(Debug)]
 struct Gate<'a> {
     missing: AtomicUsize,
@@ -103,7 +103,7 @@ impl Gate<'_> {
     }
 }
 
-/// Increments a line of its own, as the payload does between its locks.
+/// Increments its own line, as the payload does between its locks.
 fn work_until(done: &AtomicBool) {
     let own = Words::new();
     while !done.load(Acquire) {
@@ -111,8 +111,8 @@ fn work_until(done: &AtomicBool) {
     }
 }
 
-/// The loads of the last chain begin at `place`, where the last round ended: lines that no round before has
-/// loaded.
+/// Measures one round. The loads of the last chain begin at `place`, where the last round ended, so that no
+/// earlier round has loaded their lines.
 fn once([near, second, far]: &[Chain; 3], place: &mut usize) -> Alone {
     let word = AtomicU64::new(0);
     let often = |operation: &dyn Fn()| {
@@ -120,7 +120,7 @@ fn once([near, second, far]: &[Chain; 3], place: &mut usize) -> Alone {
         (0..OPERATIONS).for_each(|_| operation());
         nanos_each(began, OPERATIONS as usize)
     };
-    // Of lines that the cache has had before.
+    // Repeats loads of lines that are in the cache.
     let again = |chain: &Chain, lines: usize| {
         chain.load_all();
         let began = Instant::now();

@@ -1,4 +1,4 @@
-//! How long a chain of loads has to be so that no cache has its lines.
+//! Length of a chain of loads whose lines no cache holds.
 
 use kvm::cpus::kernels;
 
@@ -7,29 +7,28 @@ use crate::doctor::files::HostFiles;
 use base::units::{ByteSize, CpuList};
 use os::memory::{Memory, in_mib};
 
-/// The shortest chain, unless there is no memory for it.
+/// Minimum length, unless there is no memory for it.
 const LEAST: ByteSize = ByteSize::mib(128);
 
-/// A chain is so many times as long as the largest cache: a quarter of it may be there.
+/// Length in multiples of the largest cache, which may hold a quarter of the chain.
 const TIMES: u64 = 4;
 
-/// A chain takes so much of the memory that is free, at most: one part of.
+/// Divisor of the free memory, for the maximum length.
 const PART: u64 = 4;
 
-/// Lines that are loaded at all events.
+/// Minimum number of lines in any case.
 const FEWEST: usize = 1 << 16;
 
-/// A chain whose lines no cache has.
+/// A chain of lines that no cache holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Far {
-    /// Number of lines.
     pub(super) lines: usize,
-    /// The largest cache that one of the CPUs reaches, if the kernel says so.
+    /// The largest cache that any of the CPUs reaches, if the kernel reports it.
     cache: Option<ByteSize>,
 }
 
 impl Far {
-    /// For the caches of these CPUs, and the memory that there is now.
+    /// Sizes the chain for the caches of these CPUs and the memory available now.
     pub(super) fn of(files: &HostFiles, cpus: &CpuList) -> Self {
         let most = Memory::here().size;
         let free = available(files).map_or(most, |free| free.min(most));
@@ -47,7 +46,7 @@ impl Far {
         ByteSize((self.lines * LINE) as u64)
     }
 
-    /// For the machine file.
+    /// Note for the machine file.
     pub(super) fn note(self) -> String {
         let caches = match self.cache {
             Some(cache) => format!("the largest cache has {cache}"),
@@ -56,7 +55,7 @@ impl Far {
         format!("chain of loads through {}; {caches}", in_mib(self.size()))
     }
 
-    /// Why its loads may hit in a cache, if they may.
+    /// Describes why its loads may hit in a cache; None if they cannot.
     pub(super) fn doubt(self) -> Option<String> {
         let needed = self.cache?.0.saturating_mul(TIMES);
         (self.size().0 < needed).then(|| {
@@ -69,7 +68,7 @@ impl Far {
     }
 }
 
-/// The memory that new work can have without swapping.
+/// Memory that new work can use without swapping.
 fn available(files: &HostFiles) -> Option<ByteSize> {
     let info = files.text("/proc/meminfo")?;
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -77,7 +76,7 @@ fn available(files: &HostFiles) -> Option<ByteSize> {
     Some(ByteSize(kib.saturating_mul(1 << 10)))
 }
 
-/// Of all levels of all these CPUs.
+/// Returns the largest cache of any level of these CPUs.
 fn largest_cache(files: &HostFiles, cpus: &[usize]) -> Option<ByteSize> {
     let sizes = |cpu: &usize| -> Vec<ByteSize> {
         let folder = format!("/sys/devices/system/cpu/cpu{}/cache", kernels(*cpu));
@@ -116,7 +115,7 @@ mod tests {
         assert_eq!(largest_cache(&made_up::host("no-caches", &[("a", "")]), &[0]), None);
     }
 
-    /// Regression: a chain of 128 MiB whatever the caches, which the third level of some processors holds.
+    /// Regression: chains were always 128 MiB, which fits in the third-level cache of some processors.
     #[test]
     fn a_chain_is_four_times_as_long_as_the_largest_cache() {
         let lines = |bytes: u64| (bytes / LINE as u64) as usize;
@@ -124,10 +123,10 @@ mod tests {
             (None, 8 * GIB.0, 128 << 20, false),
             (Some(32 << 20), 8 * GIB.0, 128 << 20, false),
             (Some(1 << 20), 8 * GIB.0, 128 << 20, false),
-            // An EPYC with stacked cache, and a Xeon Max: as much as one of their CPUs reaches.
+            // An EPYC with stacked cache, and a Xeon Max: the cache that a CPU of theirs reaches.
             (Some(96 << 20), 8 * GIB.0, 384 << 20, false),
             (Some(112 << 20), 8 * GIB.0, 448 << 20, false),
-            // Too little memory for that, and too little for anything.
+            // Too little memory for such a chain, and too little for any.
             (Some(96 << 20), GIB.0, 256 << 20, true),
             (Some(96 << 20), 0, 8 << 20, true),
             (None, 0, 8 << 20, false),

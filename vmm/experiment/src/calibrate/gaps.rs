@@ -1,5 +1,5 @@
-//! How often and how long the host takes a CPU away: threads that do nothing but read the clock, one on
-//! each CPU, and the gaps in what they read.
+//! Measures how often and how long the host takes a CPU away: a thread on each CPU does nothing but read the
+//! clock, and its readings have gaps.
 
 use std::{
     io,
@@ -12,35 +12,35 @@ use kvm::signal::pin_this_thread;
 
 use base::units::CpuList;
 
-/// The shortest gap that counts. Two switches, to another thread and back, take no less; an interrupt that takes
-/// less holds up no vCPU for longer than an exit does.
+/// The shortest gap that counts. Two switches, to another thread and back, take at least as long. A shorter
+/// interrupt delays a vCPU no longer than an exit does.
 const LEAST: Duration = Duration::from_micros(2);
 
-/// Gaps that are rarer than one a second are in hardly any window that is simulated.
+/// Maximum of [`Thread::idle`]: gaps rarer than one a second are in hardly any simulated window.
 const RAREST: f64 = 1e9;
 
-/// Gaps of one CPU or several, in the time in which they were looked for.
+/// Gaps of one or more CPUs, and the observed time.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Gaps {
-    /// Each in nanoseconds.
+    /// Length of each gap in nanoseconds.
     pub(super) found: Vec<u64>,
-    /// The time of all CPUs together, in nanoseconds.
+    /// Observed time of all CPUs together, in nanoseconds.
     pub(super) looked: u64,
 }
 
-/// A thread of the host on each CPU that takes it as these gaps do: as the simulator has it.
+/// A thread of the host on each CPU that causes these gaps, as the simulator models it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Thread {
-    /// How long it runs in the mean, in nanoseconds, without the switch that it costs as well.
+    /// Mean time for which it runs, in nanoseconds, without the switch that it also costs.
     pub(super) busy: f64,
-    /// How long it sleeps in the mean.
+    /// Mean time for which it sleeps, in nanoseconds.
     pub(super) idle: f64,
-    /// The share of the time that it takes.
+    /// Share of the time that it takes.
     pub(super) share: f64,
 }
 
 impl Gaps {
-    /// The gaps in times at which the clock was read, one after the other.
+    /// Finds the gaps in consecutive readings of the clock.
     fn of_readings(mut readings: impl Iterator<Item = u64>) -> Self {
         let Some(first) = readings.next() else { return Self::default() };
         let (mut last, mut found) = (first, Vec::new());
@@ -59,13 +59,13 @@ impl Gaps {
         self.looked += more.looked;
     }
 
-    /// The longest, in nanoseconds.
+    /// The longest gap, in nanoseconds.
     pub(super) fn longest(&self) -> u64 {
         self.found.iter().copied().max().unwrap_or_default()
     }
 
-    /// The thread that takes as large a share of the time in as many pieces. `switch`: nanoseconds that the
-    /// simulator adds to each of them. None: no CPU was taken away, or hardly ever, or they were never there.
+    /// Returns the thread that takes the same share of the time in as many pieces. `switch` is the time in ns
+    /// that the simulator adds to each piece. None if gaps were absent or too rare, or took all of the time.
     pub(super) fn thread(&self, switch: f64) -> Option<Thread> {
         let taken = self.found.iter().copied().fold(0, u64::saturating_add) as f64;
         let count = self.found.len() as f64;
@@ -73,14 +73,14 @@ impl Gaps {
         if count == 0.0 || !(share > 0.0 && share < 1.0) {
             return None;
         }
-        // Gaps that are shorter than a switch are as rare as they have to be for the same share.
+        // Gaps shorter than a switch become rarer to keep the share.
         let busy = (taken / count - switch).max(1.0);
         let idle = (busy + switch) * (1.0 - share) / share;
         (idle <= RAREST).then_some(Thread { busy, idle, share })
     }
 }
 
-/// Looks for gaps on all CPUs at once, for so long.
+/// Looks for gaps on all CPUs at once, for this long.
 pub(super) fn measure(cpus: &CpuList, time: Duration) -> io::Result<Gaps> {
     let looks = at_once(cpus.cpus(), Builder::new, |cpu, ready| {
         let pinned = pin_this_thread(&CpuList::of(cpu));
@@ -92,7 +92,7 @@ pub(super) fn measure(cpus: &CpuList, time: Duration) -> io::Result<Gaps> {
     Ok(all)
 }
 
-/// Does the work on a thread for each CPU. None begins unless there are threads for all, which meet at the barrier.
+/// Runs `work` on a thread for each CPU. No thread begins before all are started; they meet at the barrier.
 fn at_once<T: Send>(
     cpus: &[usize],
     thread: impl Fn() -> Builder,
@@ -103,7 +103,7 @@ fn at_once<T: Send>(
         let mut threads = Vec::new();
         for cpu in cpus {
             let (go, told) = mpsc::channel::<()>();
-            // If one cannot be started, the others are told nothing, and end.
+            // If one cannot be started, the others receive nothing and end.
             let started = thread().spawn_scoped(scope, move || match told.recv() {
                 Ok(()) => work(*cpu, ready),
                 Err(_) => Err(io::Error::other("its thread did not begin")),
@@ -122,13 +122,13 @@ fn at_once<T: Send>(
     })
 }
 
-/// Reads the clock for so long.
+/// Reads the clock for this long.
 fn look(time: Duration) -> Gaps {
     let (began, most) = (Instant::now(), time.as_nanos() as u64);
     let mut is_over = false;
     Gaps::of_readings(std::iter::from_fn(|| {
         let now = began.elapsed().as_nanos() as u64;
-        // The reading that ends it is one of them.
+        // The reading that ends it is included.
         let is_after = std::mem::replace(&mut is_over, now >= most);
         (!is_after).then_some(now)
     }))
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(at_once(&[0], Builder::new, fails).unwrap_err().to_string(), "why");
     }
 
-    /// Regression: it panicked; and those that had begun would have waited for it for ever.
+    /// Regression: it panicked, and threads that had begun would have waited for it forever.
     #[test]
     fn a_thread_that_cannot_be_started_is_an_error() {
         let made = std::cell::Cell::new(0);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_where_the_clock_was_not_read() {
-        // Read each 50 ns, but for 30 us and for 1 us.
+        // Read every 50 ns, except for 30 us and for 1 us.
         let steps = [50, 50, 30 * MICRO, 50, MICRO, 50];
         let readings = steps.iter().scan(7, |at, step| {
             *at += step;
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(gaps.found, [30 * MICRO], "the shorter one is no thread's");
         assert_eq!(gaps.looked, steps.iter().sum::<u64>());
         assert_eq!(Gaps::of_readings([].into_iter()).looked, 0);
-        // A clock that goes back leaves no gap behind.
+        // A clock that jumps back causes no gap.
         assert!(Gaps::of_readings([9 * MICRO, 5, 10].into_iter()).found.is_empty());
     }
 

@@ -1,10 +1,10 @@
-//! What things cost on this host, for the simulator's machine `this`.
+//! Measures the costs of this host, for the simulator's machine `this`.
 //!
-//! Costs of cache lines come from two threads of this program, each on its CPU; those of exits from
-//! the payload under KVM; those of switches from two of its vCPUs that have a slot by turns, those of wakeups from
-//! futex handoffs, which is how vCPUs are woken. Costs of one CPU are those it has while all others work, too. How often and how long the host
-//! takes a CPU away is what threads see that only read the clock. No lock is run: measured locks are what the
-//! simulation is compared with.
+//! Costs of cache lines come from two threads of this program, each on its CPU; costs of exits from the
+//! payload under KVM; costs of switches from two of its vCPUs that alternate in a slot; and costs of wakeups
+//! from futex handoffs, which also wake vCPUs. Costs of a single CPU are measured while all others work.
+//! Threads that only read the clock show how often and how long the host takes a CPU away. No lock is run,
+//! because the simulation is compared with measured locks.
 
 mod alone;
 mod doubts;
@@ -38,25 +38,25 @@ use gaps::Gaps;
 use pairs::PairCosts;
 use study::{findings::is_elsewhere, spec::SpecError, stats};
 
-/// The name of the machine.
+/// Name of the machine.
 pub const NAME: &str = "this";
 
-/// How often each cost is measured; its median counts.
+/// Number of measurements of each cost; the median counts.
 const ROUNDS: usize = 9;
 
-/// How long each of [`ROUNDS`] looks for what the host does beside.
+/// Time for which each of [`ROUNDS`] observes the host's other work.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How often costs are measured if the host's CPUs were moved meanwhile.
+/// Maximum number of attempts if the host's CPUs are moved during the measurement.
 const TRIES: usize = 5;
 
-/// The most pairs of CPUs that are measured.
+/// Maximum number of measured pairs of CPUs.
 const MOST_PAIRS: usize = 16;
 
-/// A doubt about everything: a load in the first-level cache seemed to take 12 ns instead of 1.2.
+/// A doubt about all costs: a load in the first-level cache seemed to take 12 ns instead of 1.2.
 const NOT_OPTIMISED: &str = "this build is not optimised, and its loops take longer than what they measure: measure with a release build";
 
-/// Why a host was not measured.
+/// Errors when measuring a host.
 #[derive(Debug, Error)]
 pub enum CalibrateError {
     /// A thread cannot be pinned, started or put to sleep.
@@ -65,7 +65,7 @@ pub enum CalibrateError {
     /// The cost of an exit cannot be measured.
     #[error("cannot measure an exit")]
     Exit(#[source] BenchError),
-    /// The experiment that measures a switch is none.
+    /// The experiment that measures a switch is invalid.
     #[error("cannot plan the measurement of a switch")]
     Spec(#[source] SpecError),
     /// The cost of a switch between vCPUs cannot be measured.
@@ -112,8 +112,8 @@ impl Cost {
     }
 }
 
-/// Measures the machine that `cpus` are. Takes some seconds; other work on them spoils it, of which the machine's
-/// doubts may tell.
+/// Measures the machine that consists of `cpus`. Takes some seconds. Other work on the CPUs spoils the
+/// result, which the machine's doubts may show.
 pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, CalibrateError> {
     let far = Far::of(&HostFiles::host(), cpus);
     let (OfPlace { mut own, second, lines }, place) = costs_of_a_place(cpus, far, interrupt)?;
@@ -176,7 +176,7 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, Calib
     })
 }
 
-/// The thread of the host that each CPU has, with where its times come from.
+/// Measures the host's thread on each CPU, with the source of its times.
 fn noise(
     cpus: &CpuList,
     switch: Picos,
@@ -206,7 +206,7 @@ fn noise(
     Ok((Some(Noise { busy, idle }), vec![stated("busy", busy, note), stated("idle", idle, share)]))
 }
 
-/// Zero of none.
+/// Returns zero if there are no samples.
 fn median(samples: &[f64]) -> f64 {
     stats::median(samples).unwrap_or_default()
 }
@@ -217,7 +217,7 @@ fn rounds<T>(
     (0..ROUNDS).map(|_| measure()).collect()
 }
 
-/// Those of one CPU, and a load from its second-level cache.
+/// Measures the costs of one CPU, and a load from its second-level cache.
 fn alone_costs(cpus: &CpuList, far: Far) -> Result<(Vec<Cost>, Picos), CalibrateError> {
     let found = alone::measure(cpus, far.lines, ROUNDS).map_err(CalibrateError::Threads)?;
     let each = |part: fn(&alone::Alone) -> f64| found.iter().map(part).collect::<Vec<_>>();
@@ -246,15 +246,15 @@ fn alone_costs(cpus: &CpuList, far: Far) -> Result<(Vec<Cost>, Picos), Calibrate
     Ok((costs, second))
 }
 
-/// All that depends on where the machine below has the CPUs: lines, and what a CPU does by itself, too, since one that shares
-/// a core with another busy one takes up to twice as long for everything.
+/// Costs that depend on where the machine below has the CPUs: lines, and also costs of a single CPU, which
+/// takes up to twice as long for everything if it shares a core with another busy CPU.
 struct OfPlace {
     own: Vec<Cost>,
     second: Picos,
     lines: [Cost; 4],
 }
 
-/// The hops before, between and after what was measured of a place.
+/// Hops before, between and after the costs of a place were measured.
 struct HopSamples(Vec<f64>);
 
 impl HopSamples {
@@ -279,7 +279,7 @@ impl HopSamples {
     }
 }
 
-/// Measures costs until the CPUs were in one place meanwhile, some times at most.
+/// Measures costs until the CPUs stayed in one place, at most [`TRIES`] times.
 fn costs_of_a_place(
     cpus: &CpuList,
     far: Far,
@@ -306,7 +306,7 @@ fn costs_of_a_place(
     Ok(found)
 }
 
-/// In the order of [`LineCosts`].
+/// Measures the costs of lines, in the order of [`LineCosts`].
 fn line_costs(cpus: &CpuList, interrupt: &Interrupt) -> Result<[Cost; 4], CalibrateError> {
     let all = cpus.cpus();
     let mut found: Vec<PairCosts> = Vec::new();
@@ -370,8 +370,8 @@ fn host_costs(cpus: &CpuList, interrupt: &Interrupt) -> Result<Vec<Cost>, Calibr
 mod tests {
     use super::*;
 
-    /// Regression: costs of one CPU were measured in whatever place the CPUs were before the lines were: an increment took
-    /// 0.30 ns beside 0.19 ns where the two CPUs shared a core.
+    /// Regression: costs of one CPU were measured wherever the CPUs were before the lines were measured. An
+    /// increment took 0.30 ns, compared with 0.19 ns, where the two CPUs shared a core.
     #[test]
     fn all_costs_are_of_one_place() {
         assert!(HopSamples(vec![]).is_one() && HopSamples(vec![33.0]).is_one());

@@ -41,21 +41,21 @@ use study::{
     timeline::Timeline,
 };
 
-/// How long a guest may take for everything except its benchmark: its boot, which is slow on
-/// emulated and overcommitted CPUs, and its shutdown. 31 s were too few for one guest of 8 vCPUs with
-/// PV locks on 2 CPUs of an emulated host, where a kick may be found a tick late, and beside four busy
-/// threads that host has a third of its CPUs. QEMU's emulated AMD-V now and then loses a timer
-/// interrupt to the guest, whose one-shot timer is then never set again: a busy vCPU stays busy, and
-/// the benchmark never ends (seen once in about 100 runs).
+/// Time limit for all of a guest's work except its benchmark: its boot, which is slow on emulated and
+/// overcommitted CPUs, and its shutdown. 31 s were not enough for a guest of 8 vCPUs with PV locks on 2 CPUs
+/// of an emulated host, where a kick may be found a tick late and four other busy threads left that host a
+/// third of its CPUs. QEMU's emulated AMD-V occasionally loses a timer interrupt to the guest, whose one-shot
+/// timer is then never set again: a busy vCPU stays busy, and the benchmark never ends (observed once in
+/// about 100 runs).
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// vCPUs that a guest boots in time on emulated CPUs, which are threads of the host: more take longer in proportion.
+/// vCPUs that a guest boots in time on emulated CPUs (threads of the host); more take proportionally longer.
 const EMULATED_VCPUS: u32 = 8;
 
-/// A workload in a Linux guest; by default `spin_lock`, one kernel thread per vCPU on one lock.
+/// A workload in a Linux guest; the default is `spin_lock`, one kernel thread per vCPU on one lock.
 #[derive(Debug, Clone)]
 pub struct LinuxCell {
-    /// The guest kernels, including those for the systems to be run.
+    /// Guest kernels, including kernels for the systems to be run.
     pub kernels: Kernels,
     /// The program that the guest runs.
     pub workload: GuestWorkload,
@@ -65,8 +65,9 @@ impl LinuxCell {
     /// Memory of each machine: enough for the kernel and the per-CPU areas of 128 vCPUs.
     pub const MEMORY: ByteSize = ByteSize::mib(256);
 
-    /// Memory of each machine of this point. PostgreSQL's files are in memory, which takes half of it at most for files: for
-    /// a unit of scale 14.5 MiB of files and as much of buffers, for a client 1.2 MiB and the page tables of the buffers.
+    /// Memory of each machine of this point. PostgreSQL's files are in memory and may take half of it: 14.5
+    /// MiB of files and as much of buffers per unit of scale, 1.2 MiB and the buffers' page tables per
+    /// client.
     pub fn memory(point: &Point) -> ByteSize {
         let Some(GuestWorkload::Pgbench { clients, scale }) = point.guest_workload() else {
             return Self::MEMORY;
@@ -95,7 +96,7 @@ impl LinuxCell {
     fn cmdline(&self, run: &RunSpec<'_>, flavour: Flavour) -> String {
         let bare = linux::bare_cmdline(kernels::parameters(run.point.lock, run.point.backend));
         match flavour {
-            // Native guests get it too, so that both have the same command line.
+            // Native guests also get it, so that both have the same command line.
             Flavour::Ticket => format!(
                 "{bare} pvticket_spin={} pvticket_handoff={}",
                 run.point.spin_threshold, run.point.handoff
@@ -104,7 +105,6 @@ impl LinuxCell {
         }
     }
 
-    /// The command of the workload.
     fn command(&self, run: &RunSpec<'_>) -> Vec<OsString> {
         let mut words = vec![
             "/pvticket/bench".to_owned(),
@@ -173,19 +173,18 @@ impl Cell for LinuxCell {
     }
 }
 
-/// The outputs of one machine.
 #[derive(Debug, Default)]
 struct Outputs {
     stdout: KeptOutput,
     messages: KeptOutput,
 }
 
-/// The multiple of [`PATIENCE`] for a cell with `vcpus` vCPUs.
+/// Multiple of [`PATIENCE`] for a cell with `vcpus` vCPUs.
 fn patience_of(vcpus: u32, is_emulated: bool) -> u32 {
     if is_emulated { vcpus.div_ceil(EMULATED_VCPUS).max(1) } else { 1 }
 }
 
-/// How long the guest may take in addition for its database.
+/// Additional time limit, for filling the guest's database.
 fn time_to_fill(workload: GuestWorkload) -> Duration {
     match workload {
         GuestWorkload::Pgbench { scale, .. } => PATIENCE + Duration::from_secs(30) * scale,
@@ -229,10 +228,10 @@ impl Outputs {
 struct KeptOutput(Arc<Mutex<Vec<u8>>>);
 
 impl KeptOutput {
-    /// Bytes that are kept, far more than a result or a panic's trace; the rest is dropped.
+    /// Number of bytes kept, far more than a result or a panic's trace. The rest is dropped.
     const LIMIT: ByteSize = ByteSize::mib(1);
 
-    /// The whole output; None if something was or may have been dropped.
+    /// Returns the complete output; None if any of it was or may have been dropped.
     fn whole(&self) -> Option<String> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
         (kept < Self::LIMIT.0).then(|| self.text())
@@ -263,7 +262,7 @@ impl Write for KeptOutput {
 mod tests {
     use super::*;
 
-    /// Regression: on 40 emulated CPUs a guest of 32 vCPUs was given up after the time of one of 8.
+    /// Regression: on 40 emulated CPUs, a guest of 32 vCPUs was aborted after the time limit for 8.
     #[test]
     fn a_guest_of_many_emulated_vcpus_has_longer() {
         let times = [1, 8, 9, 32, 128].map(|vcpus| patience_of(vcpus, true));

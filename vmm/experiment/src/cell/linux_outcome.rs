@@ -12,7 +12,7 @@ use study::{
     store::record::Figures,
 };
 
-/// The figures; an error if the guest used other locks than requested.
+/// Computes the figures. Fails if the guest used locks other than requested.
 pub(super) fn figures(
     printed: &str,
     system: System,
@@ -101,7 +101,7 @@ mod tests {
         assert!(error.to_string().contains("a count of"), "{error}");
     }
 
-    /// The result of a stock kernel that reports this about its locks and has these counts.
+    /// The result of a stock kernel with this lock state and these counts.
     fn stock(state: &str, stats: &str) -> String {
         format!(
             "{{\"seconds\":1,\"violations\":null,\"operations\":[1],\"cpus\":2,\
@@ -137,7 +137,7 @@ mod tests {
         assert!(matches!(error, CellError::Spinlocks { asked: System::NativeTicket, .. }));
     }
 
-    /// A guest without ACPI found one of its CPUs, and its rate counted as the rate of all.
+    /// A guest without ACPI found one CPU, and its rate was taken for the rate of all.
     #[test]
     fn a_guest_that_did_not_find_all_its_cpus_has_no_figures() {
         let of = |vcpus, result: &str| of_vcpus(vcpus, result, System::PvTicket, PvBackend::Vmm);

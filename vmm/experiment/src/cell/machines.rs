@@ -22,11 +22,10 @@ use study::timeline::{TimeSpan, Timeline};
 /// Interval at which suspected lost wakeups are checked again.
 const DOUBT: Duration = Duration::from_millis(20);
 
-/// Running machines.
 #[derive(Debug)]
 pub(super) struct Machines {
     pub(super) running: Vec<Running>,
-    /// Where guests report the steps of their benchmarks.
+    /// Collects the benchmark steps that guests report.
     pub(super) gathering: Arc<Gathering>,
     schedule: Schedule,
     started: Moment,
@@ -35,7 +34,6 @@ pub(super) struct Machines {
 /// The results of machines that have ended.
 #[derive(Debug)]
 pub(super) struct MachineResults {
-    /// The report of each machine.
     pub(super) reports: Vec<Report>,
     /// The account of their schedule, if it was ours.
     pub(super) schedule: Option<SchedReport>,
@@ -44,8 +42,8 @@ pub(super) struct MachineResults {
 }
 
 impl Machines {
-    /// Starts the machines of the run as `spec` describes, each with its own number of vCPUs and its
-    /// own console.
+    /// Starts the machines of the run as `spec` describes, each with its own number of vCPUs and
+    /// console.
     pub(super) fn start(
         run: &RunSpec<'_>,
         spec: &MachineSpec,
@@ -59,7 +57,7 @@ impl Machines {
         };
         let specs: Vec<MachineSpec> = run.point.sizes().enumerate().map(of_size).collect();
         let build = |(ix, spec)| run.schedule.build(spec, ix);
-        // All are built before the first one starts, as building them takes time.
+        // All are built before the first one starts, as building takes time.
         let built = specs.iter().enumerate().map(build).collect::<Result<Vec<_>, _>>()?;
         let gathering = Gathering::new(specs.len(), run.schedule.clone());
         let (schedule, started) = (run.schedule.clone(), Moment::now());
@@ -73,24 +71,21 @@ impl Machines {
         Ok(machines)
     }
 
-    /// Has any machine ended?
     pub(super) fn has_one_ended(&self) -> bool {
         self.running.iter().any(Running::has_ended)
     }
 
-    /// Has any machine failed?
     pub(super) fn has_one_failed(&self) -> bool {
         self.running.iter().any(Running::has_failed)
     }
 
-    /// Has the host's kernel ended the schedule? What is measured then means nothing.
+    /// Whether the host's kernel has ended the schedule, which makes the measurement meaningless.
     pub(super) fn is_left_alone(&self) -> bool {
         self.schedule.ended().is_some()
     }
 
-    /// Waits until the watchdogs know for every vCPU halted now that it has not lost a wakeup, or
-    /// until a machine has ended because one has: a lost wakeup shortly before the end must not go
-    /// unnoticed.
+    /// Waits until the watchdogs have ruled out a lost wakeup for every vCPU that is halted now, or
+    /// until one has ended a machine. A lost wakeup shortly before the end must not go unnoticed.
     pub(super) fn outwait_doubts(&self, interrupt: &Interrupt) {
         let watchdogs = self.running.iter().filter_map(Running::watchdog);
         let looks: Vec<_> = watchdogs.map(|watchdog| (watchdog, watchdog.look())).collect();
@@ -101,25 +96,24 @@ impl Machines {
         }
     }
 
-    /// The VMM's counts so far, summed over all machines.
+    /// Returns the VMM's counts so far, summed over all machines.
     pub(super) fn counts(&self) -> MachineCounts {
         let mut counts = MachineCounts::default();
         self.running.iter().for_each(|running| counts += running.machine_counts());
         counts
     }
 
-    /// What the host's kernel has counted of each machine so far.
+    /// Returns the host kernel's counts for each machine so far.
     pub(super) fn host_counts(&self) -> Vec<HostCounts> {
         self.running.iter().map(Running::host_counts).collect()
     }
 
-    /// What the host's kernel has counted of all vCPUs of all machines together.
+    /// Returns the host kernel's counts for all vCPUs of all machines together.
     pub(super) fn times(&self) -> ThreadTimes {
         let each = self.host_counts().into_iter().map(|counts| counts.total());
         each.fold(ThreadTimes::default(), ThreadTimes::plus)
     }
 
-    /// Have all machines ended?
     pub(super) fn have_all_ended(&self) -> bool {
         self.running.iter().all(Running::has_ended)
     }
@@ -130,12 +124,12 @@ impl Machines {
         ended.for_each(|(vm, _)| self.gathering.gone(vm));
     }
 
-    /// Has the schedule read these progress meters, if it is ours and traced.
+    /// Makes the schedule read these progress meters, if it is ours and traced.
     pub(super) fn meter(&self, meters: impl IntoIterator<Item = Meter>) {
         self.schedule.meter(meters.into_iter().collect());
     }
 
-    /// Has it read the count of locks taken by the guests' kernels, from their telemetry, as their
+    /// Makes it read the number of locks taken by the guests' kernels, from their telemetry, as their
     /// progress.
     pub(super) fn meter_locks(&self) {
         let meter = |vm| -> Meter {
@@ -148,12 +142,12 @@ impl Machines {
         self.meter((0..self.running.len()).map(meter));
     }
 
-    /// The schedule's account now, if it is a pvticket schedule.
+    /// Returns the schedule's account now, if it is a pvticket schedule.
     pub(super) fn account(&self) -> Option<Account> {
         self.schedule.account()
     }
 
-    /// Stops all machines; `run` is the run that they were started for.
+    /// Stops all machines. `run` is the run that they were started for.
     pub(super) fn stop(self, run: &RunSpec<'_>) -> Result<MachineResults, CellError> {
         let schedule = self.schedule.report()?.map(|done| done.report);
         let ended = self.schedule.ended().map(str::to_owned);
@@ -170,7 +164,7 @@ impl Machines {
     }
 }
 
-/// Has `wait`, which ends when what it is given returns true, wait for the threads of earlier machines.
+/// Waits for the threads of earlier machines with `wait`, which ends when its argument returns true.
 fn outwait_earlier(
     wait: impl FnOnce(&dyn Fn() -> bool) -> Option<VcpuId>,
     interrupt: &Interrupt,
@@ -186,7 +180,7 @@ fn outwait_earlier(
 mod tests {
     use super::*;
 
-    /// Regression: benches heard no signal for the ten seconds of this wait.
+    /// Regression: benches ignored signals for the ten seconds of this wait.
     #[test]
     fn the_wait_for_an_earlier_machine_ends_by_a_signal() {
         let interrupt = Interrupt::default();

@@ -35,34 +35,34 @@ use study::{
     timings::Timings,
 };
 
-/// Each machine of a cell has a page of lines in the scheduler in BPF.
+/// Each machine of a cell has a page of lines in the BPF scheduler.
 #[cfg(feature = "bpf")]
 const _: () = assert!(study::spec::MOST_VMS <= bpf::MOST_MACHINES);
 
-/// What to measure, and how: one cell of an experiment.
+/// Parameters of one cell of an experiment.
 #[derive(Debug)]
 pub struct RunSpec<'a> {
     /// The machines, their lock, their schedule, and the window. All vCPUs contend.
     pub point: &'a Point,
-    /// The text of the simulated machine's file; None: it is looked for by its name.
+    /// Text of the simulated machine's file; None to find it by its name.
     pub machine: Option<&'a str>,
     /// How the window is measured.
     pub method: &'a Method,
-    /// Host CPUs that the vCPUs run on.
+    /// Host CPUs of the vCPUs.
     pub cpus: &'a CpuList,
-    /// For each machine, the control groups of its vCPUs; empty: those of this process.
+    /// Control groups of each machine's vCPUs; empty for the groups of this process.
     pub cgroups: &'a [ThreadFiles],
-    /// Decisions that a simulation replays, if its policy replays some.
+    /// Decisions that a simulation replays, if its policy replays any.
     pub replay: Option<Arc<Recording>>,
-    /// Record the decisions of a simulation, for [`Measurement::recording`].
+    /// Whether to record the decisions of a simulation, for [`Measurement::recording`].
     pub record: bool,
-    /// Record every event, for [`Measurement::timeline`].
+    /// Whether to record every event, for [`Measurement::timeline`].
     pub trace: bool,
-    /// The schedule of the machines; a simulation makes its own.
+    /// Schedule of the machines; a simulation makes its own.
     pub schedule: Schedule,
 }
 
-/// What one measurement yields.
+/// Result of a measurement.
 #[derive(Debug)]
 pub struct Measurement {
     /// The figures, as the store keeps them.
@@ -74,8 +74,8 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// `figures` of the guests and the VMM, with what the schedule did: `measured` over the window,
-    /// `whole` since the machines' start; None under the host's scheduler.
+    /// Combines the `figures` of the guests and the VMM with the schedule's account: `measured` over the
+    /// window, `whole` since the machines' start (None under the host's scheduler).
     fn new(
         figures: Figures,
         measured: &AccountDelta,
@@ -107,7 +107,7 @@ fn schedule_figures(measured: &AccountDelta, whole: &SchedReport) -> ScheduleFig
     }
 }
 
-/// Why a measurement has no figures.
+/// Errors when measuring a cell.
 #[derive(Debug, Error)]
 pub enum CellError {
     /// The user interrupted it.
@@ -137,12 +137,12 @@ pub enum CellError {
     /// The guest's output cannot be parsed as a result.
     #[error("cannot read the guest's result {:?}: {error}", quote(.said))]
     Result {
-        /// The whole output.
+        /// The complete output.
         said: String,
         /// The JSON parser's error.
         error: serde_json::Error,
     },
-    /// The guest printed more than any result is long.
+    /// The guest's output is longer than any result.
     #[error("the guest printed more than the {0} that are kept of its result")]
     Flooded(ByteSize),
     /// The guest reports impossible figures.
@@ -156,18 +156,18 @@ pub enum CellError {
         /// The backend that the machine offers.
         asked: PvBackend,
     },
-    /// The guest found another number of CPUs than it has.
+    /// The guest found fewer or more CPUs than it has.
     #[error("the guest runs on {found} of its CPUs, not on {}", vcpus.get())]
     Vcpus {
-        /// How many it found.
+        /// Number of CPUs it found.
         found: usize,
-        /// How many there are.
+        /// Number of CPUs it has.
         vcpus: VcpuCount,
     },
-    /// The guest's kernel uses other spinlocks than requested.
+    /// The guest's kernel uses spinlocks other than requested.
     #[error("the guest's locks are not {asked}: its kernel says {}", quoted(.said.as_deref()))]
     Spinlocks {
-        /// What it reports about them.
+        /// The kernel's report about them.
         said: Option<String>,
         /// The requested system.
         asked: System,
@@ -178,7 +178,7 @@ pub enum CellError {
          CONFIG_LOCK_EVENT_COUNTS"
     )]
     Uncounted,
-    /// The guest did not mark the begin and end of the benchmark's window.
+    /// The guest did not mark the start and end of the benchmark's window.
     #[error(
         "the guest's kernel does not say when its benchmark began and ended: run `pvticket setup kernel kernel-stock`"
     )]
@@ -192,13 +192,13 @@ pub enum CellError {
     /// Some vCPUs did not reach the start barrier in time.
     #[error("{arrived} of {} came to the start within {} s{}", count(.vcpus.get(), "vCPU"), waited.as_secs(), in_words(*times))]
     NotArrived {
-        /// How many did.
+        /// Number of vCPUs that arrived.
         arrived: u32,
-        /// How many should have.
+        /// Number of vCPUs expected.
         vcpus: VcpuCount,
         /// The time limit.
         waited: Duration,
-        /// What the vCPUs had of the host's CPUs meanwhile.
+        /// CPU times of the vCPUs within the limit.
         times: ThreadTimes,
     },
 }
@@ -207,8 +207,8 @@ fn quoted(report: Option<&str>) -> String {
     report.map_or_else(|| "nothing of its locks".to_owned(), |report| format!("\"{report}\""))
 }
 
-/// What vCPUs had of the host's CPUs within a time limit: tells a guest that hangs from a host that is
-/// busy. Empty where the host's kernel does not count it.
+/// Describes the CPU times of vCPUs within a time limit, which distinguish a hanging guest from a busy
+/// host. Empty where the host's kernel does not count them.
 pub(super) fn in_words(times: ThreadTimes) -> String {
     let ThreadTimes { ran, waited, turns } = times;
     if turns == 0 {
@@ -225,7 +225,7 @@ pub trait Cell {
 }
 
 impl<'a> RunSpec<'a> {
-    /// Only measures, under the host's scheduler: replays, records and traces nothing, in no control group.
+    /// Only measures, under the host's scheduler: no replay, recording, trace or control group.
     pub const fn new(point: &'a Point, method: &'a Method, cpus: &'a CpuList) -> Self {
         Self {
             point,
@@ -248,7 +248,7 @@ impl RunSpec<'_> {
         faults.map(|spec| FaultPlan { spec, seed: self.point.seed })
     }
 
-    /// A machine of the first size, with this guest. `is_ours`: as in [`Purpose::Cell`].
+    /// Describes a machine of the first size, with this guest. `is_ours` is as in [`Purpose::Cell`].
     pub(super) fn machine(&self, guest: GuestSpec, memory: ByteSize, is_ours: bool) -> MachineSpec {
         let Point { vcpus, backend, fault, .. } = self.point;
         let is_left_to_host = matches!(self.schedule, Schedule::Host);
@@ -266,7 +266,7 @@ impl RunSpec<'_> {
     }
 }
 
-/// The beginning of a guest's output, which may be of any length.
+/// Returns the beginning of a guest's output, which may be of any length.
 fn quote(text: &str) -> Cow<'_, str> {
     const MOST: usize = 300;
     match text.char_indices().nth(MOST) {
@@ -285,8 +285,8 @@ pub(super) fn ended_early(end: &End, messages: &str) -> CellError {
     }
 }
 
-/// How the machine ended, and the guest's last message: the line of a panic if there is one
-/// (the last lines of a panic say nothing), or else its last line.
+/// Describes how the machine ended, with a message of the guest: the line of a panic if there is one (a
+/// panic's last lines carry no information), otherwise its last line.
 fn early(end: &End, messages: &str) -> String {
     let how = match end {
         End::Exit(status) => format!("the benchmark gave exit status {status}"),

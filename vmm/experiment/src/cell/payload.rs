@@ -31,9 +31,9 @@ use study::{
     timeline::TimeSpan,
 };
 
-/// How long the vCPUs may take to reach the start barrier. The slowest case, 128 spinning vCPUs on
-/// one CPU, needs one round of the scheduler, well under a second; on a host that has as much other
-/// work a few times that.
+/// Time limit for the vCPUs to reach the start barrier. The slowest case, 128 spinning vCPUs on one
+/// CPU, needs one round of the scheduler, well under a second, and a few times as long on a host
+/// that has as much other work.
 const ARRIVAL: Duration = Duration::from_secs(60);
 
 /// Interval at which the arrival of the vCPUs is polled.
@@ -47,7 +47,7 @@ pub struct PayloadCell {
 }
 
 impl PayloadCell {
-    /// Switches have nothing else to show.
+    /// Switches have no other figures.
     fn is_timed(&self, run: &RunSpec<'_>) -> bool {
         run.method.timed || self.workload == Workload::Switch
     }
@@ -127,7 +127,7 @@ impl PayloadCell {
         let schedule = machines.account().zip(account).map(|(after, before)| after.since(&before));
         let span = TimeSpan { from, to: Moment::now().reading() };
         machines.outwait_doubts(interrupt);
-        // After this a machine may end, as it is told to.
+        // A machine may end after this, as it is asked to.
         let ended = machines.has_one_ended();
         shared.iter().try_for_each(SharedView::stop)?;
         let MachineCounts { vcpus: vmm, faults } = counts;
@@ -159,7 +159,7 @@ impl PayloadCell {
         Ok(GuestReading { at, slots, waits: waits.collect::<Result<_, SharedError>>()? })
     }
 
-    /// The figures between two readings.
+    /// Computes the figures between two readings.
     fn figures(
         &self,
         run: &RunSpec<'_>,
@@ -197,7 +197,7 @@ impl PayloadCell {
     }
 }
 
-/// The operations of all vCPUs but the last one of each machine, which only reads.
+/// Returns the operations of all vCPUs except the last one of each machine, which only reads.
 fn without_readers(operations: Vec<u64>, point: &Point) -> Vec<u64> {
     let mut all = operations.into_iter();
     let of_machine = |vcpus: VcpuCount| {
@@ -212,13 +212,13 @@ fn without_readers(operations: Vec<u64>, point: &Point) -> Vec<u64> {
 struct GuestReading {
     at: Instant,
     slots: Vec<SlotFigures>,
-    /// For each machine, if it keeps them: the histogram of waits, and the lengths in ticks of those
-    /// still open.
+    /// For each machine, if it keeps them: the histogram of waits, and the lengths in ticks of open
+    /// waits.
     waits: Vec<(WaitCounts, Vec<u64>)>,
 }
 
 impl GuestReading {
-    /// The durations between this reading and a later one.
+    /// Returns the durations between this reading and a later one.
     fn latencies(&self, later: &Self, rate: tsc::Rate) -> Option<Latencies> {
         let khz = if self.waits.is_empty() { 0 } else { rate.khz() };
         let pairs = self.waits.iter().zip(&later.waits);
@@ -228,8 +228,8 @@ impl GuestReading {
     }
 }
 
-/// Did a machine end properly? A payload exits only when it is told to stop; whether it does so
-/// before the machine is stopped from outside is a matter of timing.
+/// Whether a machine ended properly. A payload exits only when it is asked to stop; whether it does
+/// so before the machine is stopped from outside is a matter of timing.
 fn is_well(end: &End, ended_before: bool) -> bool {
     match end {
         End::Stopped => true,
@@ -238,9 +238,9 @@ fn is_well(end: &End, ended_before: bool) -> bool {
     }
 }
 
-/// What a measurement yields besides the figures of guests and VMM.
+/// Results of a measurement in addition to the figures of guests and VMM.
 struct WindowResult {
-    /// A machine ended before it was told to.
+    /// Whether a machine ended before it was asked to.
     ended: bool,
     /// The schedule's account over the window.
     schedule: Account,
@@ -273,7 +273,7 @@ impl Meters {
     }
 }
 
-/// A meter of the operations by all vCPUs of the machine with this memory.
+/// Creates a meter of the operations by all vCPUs of the machine with this memory.
 fn meter(memory: Ram, vcpus: VcpuCount) -> Meter {
     Box::new(move || {
         let shared = SharedView::new(&memory);
@@ -282,7 +282,7 @@ fn meter(memory: Ram, vcpus: VcpuCount) -> Meter {
     })
 }
 
-/// Waits for a time or until a machine has ended; calls `look` now and then.
+/// Waits for `duration`, or until a machine or the schedule has ended. Calls `look` at intervals.
 fn pause(
     machines: &Machines,
     duration: Duration,
@@ -327,7 +327,7 @@ fn wait_for_all(
 mod tests {
     use super::*;
 
-    /// Seen: all vCPUs had exited before the machine was stopped, and the run counted as failed.
+    /// Regression: all vCPUs exited before the machine was stopped, and the run counted as failed.
     #[test]
     fn a_payload_that_leaves_when_it_is_told_to_is_well() {
         assert!(is_well(&End::Done(0), false) && is_well(&End::Stopped, false));

@@ -1,4 +1,4 @@
-//! Makes the timeline of a run from the records of its machines and its schedule.
+//! Builds the timeline of a run from the records of its machines and its schedule.
 
 use sched::log::Turn;
 use study::timeline::{DroppedEntries, ProgressUnit, ScheduleTrace, TimeSpan, Timeline};
@@ -7,8 +7,8 @@ use crate::cell::RunSpec;
 use base::{events::VcpuEvent, units::Nanos};
 use machine::{driver::SchedReport, vcpu::recorder::History};
 
-/// Builds the timeline from the records of the machines of `run` and, if pvticket scheduled them, of
-/// their schedule. None if the run was not traced.
+/// Builds the timeline from the records of the machines of `run` and, if pvticket scheduled them,
+/// from the records of their schedule. None if the run was not traced.
 pub(super) fn timeline(
     run: &RunSpec<'_>,
     histories: Vec<Option<History>>,
@@ -25,7 +25,7 @@ pub(super) fn timeline(
     }
     let schedule = schedule.and_then(|report| {
         let captured = report.captured.as_ref()?;
-        // The threads run on after the account was taken, until their machines stop.
+        // The threads continue after the account was taken, until their machines stop.
         span.to = captured.until;
         lost.turns = report.recording.lost;
         lost.preemptions = report.totals.preemptions - report.preemptions.len() as u64;

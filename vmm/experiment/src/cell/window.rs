@@ -1,4 +1,4 @@
-//! The window of Linux guests' benchmarks: the VMM reads its counts at the same two moments as the
+//! The window of Linux guests' benchmarks. The VMM reads its counts at the same two moments as the
 //! guests, and several machines enter their windows together through a barrier.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,17 +22,17 @@ pub(super) struct Gathering {
 #[derive(Debug, Default)]
 struct GatheringState {
     guests: Vec<GuestWindow>,
-    /// The schedule's account when the last window began.
+    /// The schedule's account when the last machine began its window.
     open: Option<Account>,
     measured: AccountDelta,
     counts: MachineCounts,
-    /// Locks taken within the windows that have ended.
+    /// Locks taken within completed windows.
     taken: Option<u64>,
     span: Option<TimeSpan>,
 }
 
 impl GatheringState {
-    /// A machine's window has ended, within which it took so many locks, if its telemetry counts them.
+    /// Adds the locks that a machine took within its window, if its telemetry counts them.
     fn add_taken(&mut self, locks: Option<u64>) {
         if let Some(locks) = locks {
             self.taken = Some(self.taken.unwrap_or(0).saturating_add(locks));
@@ -45,19 +45,19 @@ impl GatheringState {
 struct GuestWindow {
     /// Number of barriers that it has reached.
     arrivals: u32,
-    /// Windows that it has begun.
+    /// Number of windows that it has begun.
     begun: u32,
-    /// Windows that it has ended.
+    /// Number of windows that it has ended.
     ended: u32,
-    /// The machine has ended, and barriers do not wait for it.
+    /// Whether the machine has ended. Barriers do not wait for it.
     gone: bool,
     /// The VMM's counts at the beginning of the window.
     before: Option<MachineCounts>,
     /// The host kernel's counts at the beginning of the window.
     host_before: Option<HostCounts>,
-    /// What the host's kernel counted within the windows that have ended.
+    /// The host kernel's counts within completed windows.
     host: Option<HostCounts>,
-    /// Locks that it had taken by then.
+    /// Locks that it had taken at the beginning of the window.
     taken_before: Option<u64>,
 }
 
@@ -75,17 +75,17 @@ pub(super) struct Windows {
     pub(super) schedule: AccountDelta,
     /// The VMM's counts, for each machine over its own window.
     pub(super) counts: MachineCounts,
-    /// What the host's kernel counted of each machine over its own window.
+    /// The host kernel's counts for each machine over its own window.
     pub(super) host: Vec<HostCounts>,
     /// Locks taken by the guests' kernels, for each over its own window, if their telemetry counts
     /// them.
     pub(super) taken: Option<u64>,
-    /// From the first window's beginning to the last one's end.
+    /// From the beginning of the first window to the end of the last.
     pub(super) span: TimeSpan,
 }
 
 impl Gathering {
-    /// For `vms` machines under that schedule.
+    /// Creates the barrier of `vms` machines under `schedule`.
     pub(super) fn new(vms: usize, schedule: Schedule) -> Arc<Self> {
         let state = GatheringState {
             guests: vec![GuestWindow::default(); vms],
@@ -94,24 +94,24 @@ impl Gathering {
         Arc::new(Self { schedule, state: Mutex::new(state) })
     }
 
-    /// The handle through which machine number `vm` reports its steps.
+    /// Returns the handle through which machine `vm` reports its steps.
     pub(super) fn seat(self: &Arc<Self>, vm: usize) -> Arc<dyn Bench> {
         Arc::new(GatheringSeat { gathering: self.clone(), vm })
     }
 
-    /// Machine number `vm` has ended.
+    /// Marks machine `vm` as ended.
     pub(super) fn gone(&self, vm: usize) {
         self.lock().guests[vm].gone = true;
     }
 
-    /// Have all machines arrived, and is one in its window?
+    /// Whether all machines have arrived, and at least one is in its window.
     pub(super) fn is_measured(&self) -> bool {
         let guests = &self.lock().guests;
         guests.iter().all(|guest| guest.arrivals > 0)
             && guests.iter().any(|guest| guest.begun > guest.ended)
     }
 
-    /// The figures; None if not all machines have completed a window.
+    /// Returns the figures; None if not all machines have completed a window.
     pub(super) fn windows(&self) -> Option<Windows> {
         let state = self.lock();
         let is_whole = |guest: &GuestWindow| guest.ended > 0 && guest.ended == guest.begun;
@@ -125,7 +125,7 @@ impl Gathering {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks that machine number `vm` has taken so far.
+    /// Returns the number of locks that machine `vm` has taken so far.
     pub(super) fn taken(&self, vm: usize) -> Option<u64> {
         self.schedule.taken(vm)
     }
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(gathering.windows().unwrap().counts.vcpus.exits, 6);
     }
 
-    /// Wrong before: faults were counted over the whole life of a machine, and exceeded its kicks.
+    /// Regression: faults were counted over the lifetime of a machine, and exceeded its kicks.
     #[test]
     fn faults_are_counted_over_the_window_of_the_kicks() {
         let counts = |unlock_kick, duplicated| MachineCounts {
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(gathering.windows().unwrap().counts, counts(220, 110));
     }
 
-    /// A machine with two windows, and one that the host's kernel does not count.
+    /// One machine has two windows; the host's kernel does not count the other machine.
     #[test]
     fn the_hosts_counts_are_those_of_each_machine() {
         let reading = |at, ran| HostCounts {

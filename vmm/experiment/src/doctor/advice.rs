@@ -1,11 +1,11 @@
-//! The next steps for a host. Pure: facts in, sentences out.
+//! The next steps for a host. Pure: maps facts to sentences.
 
 use super::{Facts, GuestRuns, tools::Tool};
 use base::units::CpuList;
 use emulated::QEMU;
 use kvm::KvmKind;
 
-/// The next steps, most useful first; never empty.
+/// Returns the next steps, most useful first; never empty.
 pub fn next_steps(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
     let mut steps = Vec::new();
     steps.extend(missing(facts, guests));
@@ -24,14 +24,14 @@ pub fn next_steps(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
     steps
 }
 
-/// Steps for what guests and builds lack.
+/// Steps for anything that guests and builds lack.
 fn missing(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
     let mut steps: Vec<String> =
         facts.cache.stranger.iter().map(|who| strange_cache(who)).collect();
     steps.extend(guests.iter().flat_map(|guest| guest.missing.clone()));
     let needed = facts.artifacts.iter().filter(|artifact| artifact.needed);
     steps.extend(needed.filter_map(|artifact| artifact.problem.clone()));
-    // That of a cache that others can change is not looked for.
+    // QEMU is not looked up in a cache that others can change.
     let is_refused = |tool: &Tool| tool.name == QEMU && facts.cache.stranger.is_some();
     let absent = facts.tools.iter().filter(|tool| tool.path.is_none() && tool.needed);
     let absent = absent.filter(|tool| !is_refused(tool));
@@ -50,15 +50,15 @@ fn missing(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
     steps
 }
 
-/// Whoever can change the cache chooses what runs as this user.
+/// A user who can change the cache chooses which programs run as this user.
 fn strange_cache(who: &str) -> String {
     format!(
         "the cache can be changed by others: {who}; chown or chmod it, or name another in PVTICKET_CACHE"
     )
 }
 
-/// QEMU before 8.1 could mistranslate code that another CPU was changing: guests, and the emulated
-/// host itself, die now and then (figures in guest-kernel-config/host/qemu.sh).
+/// QEMU before 8.1 could mistranslate code that another CPU was changing, so that guests, and the
+/// emulated host itself, occasionally die (figures in guest-kernel-config/host/qemu.sh).
 fn old_qemu(facts: &Facts) -> Option<String> {
     let version = facts.tools.iter().find(|tool| tool.name == QEMU)?.version.as_deref()?;
     let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
@@ -102,7 +102,7 @@ fn kvm(facts: &Facts) -> Option<String> {
     }
 }
 
-/// Notes about settings that influence measurements; they are not errors.
+/// Notes about settings that influence measurements. They are not errors.
 fn measuring(facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
     let used = facts.cpu.by_default.as_ref().map_or(0, |choice| choice.cpus.cpus().len());
@@ -160,7 +160,7 @@ pub(super) mod tests {
         virtualization::KvmFacts,
     };
 
-    /// Of a host with this KVM and CPU, of which nothing else is known.
+    /// Facts of a host with this KVM and CPU; everything else is unknown.
     pub fn facts(kind: KvmKind, flags: &[&'static str]) -> Facts {
         let none = crate::doctor::files::HostFiles::below(std::path::Path::new("/nonexistent"));
         let mut kvm = KvmFacts::read(&none, KvmKind::Absent);
@@ -221,7 +221,7 @@ pub(super) mod tests {
         assert_eq!(told(&facts), 0);
     }
 
-    /// Regression (G12): a quota was a line of a run only.
+    /// Regression (G12): only a run reported a quota.
     #[test]
     fn a_cpu_quota_is_named_everywhere() {
         let mut facts = facts(KvmKind::Hardware, &[]);

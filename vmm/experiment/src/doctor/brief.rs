@@ -4,7 +4,7 @@ use super::{DoctorReport, GuestRuns};
 use base::plural::count;
 use kvm::KvmKind;
 
-/// The host, where guests run and why, and what to do next.
+/// Describes the host, where guests run and why, and the next step.
 pub fn brief(report: &DoctorReport) -> String {
     let next = next(report);
     format!("host:   {}\nguests: {}\nnext:   {next}\n", host(report), guests(&report.guests))
@@ -26,7 +26,7 @@ fn host(report: &DoctorReport) -> String {
     format!("{}, {cpus}, Linux {}, {kvm}{itself}", known(&cpu.model), known(&system.kernel))
 }
 
-/// Where they run; the reason is that of the first, as the others need no more than it does.
+/// Describes where guests run. The reason is the first guest's, as the others need no more.
 fn guests(guests: &[GuestRuns]) -> String {
     let Some(first) = guests.first() else { return "none".to_owned() };
     let name = |guest: &GuestRuns| match guest.guest {
@@ -45,7 +45,7 @@ fn guests(guests: &[GuestRuns]) -> String {
     format!("{others}{beside} {}: {}", place(first), first.why)
 }
 
-/// The first step, and where the others are.
+/// Returns the first step, and where to see the others.
 fn next(report: &DoctorReport) -> String {
     let first = report.next.first().map_or("nothing is missing", String::as_str);
     let first = first.split(": run `make run`").next().unwrap_or(first);

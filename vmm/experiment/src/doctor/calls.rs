@@ -1,4 +1,4 @@
-//! What each class of threads may call, as a table.
+//! Table of the system calls that each class of threads may make.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use confine::{
 use emulated::limits_of_qemu;
 use report::columns::Columns;
 
-/// What is above the table.
+/// Text above the table.
 const LEGEND: &str = "\
 System calls that a thread of each class may make, read from the filters (SECURITY.md).
 x: in every process   s: in one with a schedule   b: in one with --driver bpf   e: in either of these   .: in none
@@ -17,12 +17,12 @@ x: in every process   s: in one with a schedule   b: in one with --driver bpf   
 
 ";
 
-/// What is above the list of QEMU.
+/// Text above QEMU's list.
 const CHILD: &str = "
 QEMU may make all calls but these:
 ";
 
-/// What is below it.
+/// Text below QEMU's list.
 const BESIDE: &str = "
 Besides that filter, QEMU has these limits:
 ";
@@ -30,7 +30,7 @@ Besides that filter, QEMU has these limits:
 /// A mark for each class.
 type Marks = [char; Class::ALL.len()];
 
-/// The table, and what QEMU may not call.
+/// Returns the table, and the list of calls that QEMU is denied.
 pub fn text() -> Result<String, BackendError> {
     let rows = rows()?;
     let name = |pass: &Pass| format!("{} {}", pass.call, pass.with).trim_end().to_owned();

@@ -1,21 +1,21 @@
-//! What confines a machine's threads here.
+//! Confinement of a machine's threads on this host.
 
 use confine::Support;
 use serde::Serialize;
 
-/// The parts of the confinement that this kernel has.
+/// Parts of the confinement that this kernel supports.
 #[derive(Debug, Clone, Serialize)]
 pub struct ConfinementFacts {
-    /// System calls can be filtered by thread.
+    /// Whether system calls can be filtered by thread.
     pub seccomp: bool,
-    /// The version of Landlock, which limits files; 0: there is none.
+    /// Version of Landlock, which limits files; 0 if it is not supported.
     pub landlock: u32,
-    /// What is missing, in words.
+    /// Descriptions of the missing parts.
     pub missing: Vec<&'static str>,
 }
 
 impl ConfinementFacts {
-    /// Asks the kernel.
+    /// Queries the kernel.
     pub fn read() -> Self {
         Self::of(Support::here())
     }
@@ -25,7 +25,7 @@ impl ConfinementFacts {
         Self { seccomp, landlock, missing: support.missing() }
     }
 
-    /// In a few words, for the facts of a run.
+    /// Returns a short description for the facts of a run.
     pub fn in_words() -> String {
         let Support { seccomp, landlock } = Support::here();
         let calls = if seccomp { confine::chosen().to_string() } else { "none".into() };

@@ -14,7 +14,7 @@ use kvm::{
     host::{Cpuid, flag, has_flags},
 };
 
-/// Flags of the CPU that matter here.
+/// CPU flags that matter here.
 const FLAGS: [&str; 7] =
     ["vmx", "svm", "x2apic", "tsc_deadline_timer", "constant_tsc", "nonstop_tsc", "hypervisor"];
 
@@ -27,27 +27,27 @@ pub struct CpuFacts {
     pub model: Option<String>,
     /// The microcode's revision.
     pub microcode: Option<String>,
-    /// Relevant flags, and whether the CPU has them; those that are unknown are left out.
+    /// Relevant flags, and whether the CPU has them. Unknown flags are left out.
     pub flags: BTreeMap<&'static str, bool>,
-    /// The flags come from CPUID, as `/proc/cpuinfo` cannot be read. Firmware or kernel may have switched some of them off.
+    /// Whether the flags are CPUID's (no `/proc/cpuinfo`). Firmware or the kernel may have disabled some.
     pub flags_of_cpuid: bool,
-    /// CPUs that are online, without the spared ones.
+    /// Number of online CPUs, without the spared ones.
     pub online: Option<usize>,
-    /// CPUs at the low end that are kept free of guests and not counted: one in the emulated host.
+    /// Number of CPUs at the low end that are kept free of guests and not counted: one in the emulated host.
     pub spared: usize,
     /// CPUs that this process may use.
     pub allowed: Vec<usize>,
-    /// Do hardware threads share cores?
+    /// Whether hardware threads share cores.
     pub smt: Option<bool>,
-    /// Of the CPUs that may be used, one per core.
+    /// One usable CPU per core.
     pub one_per_core: Vec<usize>,
-    /// The CPUs that commands use by default; None: this process may use none.
+    /// CPUs that commands use by default; None if this process may use no CPU.
     pub by_default: Option<Choice>,
     /// Parts of the topology that the host does not describe.
     pub unknown: Vec<&'static str>,
-    /// The frequency governors of the CPUs that may be used, without repeats.
+    /// Frequency governors of the usable CPUs, without repeats.
     pub governors: BTreeSet<String>,
-    /// The signature of the hypervisor that this host runs under.
+    /// Signature of the hypervisor that this host runs under.
     pub hypervisor: Option<String>,
 }
 
@@ -94,7 +94,7 @@ fn online(cpuinfo: &str) -> Option<usize> {
     (count > 0).then_some(count)
 }
 
-/// The CPUs by their list in `/sys`.
+/// Counts the CPUs in their list in `/sys`.
 fn on_line(files: &HostFiles) -> Option<usize> {
     let list: CpuList = files.text("/sys/devices/system/cpu/online")?.parse().ok()?;
     Some(list.cpus().len()).filter(|count| *count > 0)
@@ -105,11 +105,11 @@ fn governors(files: &HostFiles, cpus: &[usize]) -> BTreeSet<String> {
     cpus.iter().filter_map(|cpu| files.word(&path(kernels(*cpu)))).collect()
 }
 
-/// The leaves of the vendor's name and, by convention, of the hypervisor's.
+/// Leaves of the vendor's name and, by convention, of the hypervisor's.
 const VENDOR: u32 = 0;
 const HYPERVISOR: u32 = 0x4000_0000;
 
-/// The twelve bytes of a leaf that names somebody; the vendor's are in another order.
+/// Returns the twelve bytes of a leaf with a name. The vendor's registers are in a different order.
 fn signature(cpuid: Cpuid, leaf: u32) -> Option<String> {
     let answer = cpuid(leaf);
     let registers = match leaf {
@@ -119,7 +119,7 @@ fn signature(cpuid: Cpuid, leaf: u32) -> Option<String> {
     printed(&registers)
 }
 
-/// The brand string: leaves 0x8000_0002 to 0x8000_0004.
+/// Returns the brand string: leaves 0x8000_0002 to 0x8000_0004.
 fn brand(cpuid: Cpuid) -> Option<String> {
     const LEAVES: [u32; 3] = [0x8000_0002, 0x8000_0003, 0x8000_0004];
     let has_them = cpuid(0x8000_0000).eax >= LEAVES[2];
@@ -127,7 +127,7 @@ fn brand(cpuid: Cpuid) -> Option<String> {
     has_them.then(|| printed(registers.as_flattened())).flatten()
 }
 
-/// Registers as text; None if they hold none.
+/// Returns registers as text; None if they contain no text.
 fn printed(registers: &[u32]) -> Option<String> {
     let bytes = registers.iter().flat_map(|register| register.to_le_bytes());
     let text: String =
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(cpu.one_per_core, [0, 1]);
     }
 
-    /// Leaves of an Intel CPU with VT-x, below a hypervisor.
+    /// Leaves of an Intel CPU with VT-x, under a hypervisor.
     fn intel(leaf: u32) -> std::arch::x86_64::CpuidResult {
         let word = |text: &[u8; 4]| u32::from_le_bytes(*text);
         let [eax, ebx, ecx, edx] = match leaf {
@@ -170,7 +170,7 @@ mod tests {
         std::arch::x86_64::CpuidResult { eax, ebx, ecx, edx }
     }
 
-    /// Regression (G05 of tests/HISTORY.md): a container without cpuinfo had 0 CPUs, no model, and neither VT-x nor AMD-V.
+    /// Regression (G05 of tests/HISTORY.md): without cpuinfo, a container had 0 CPUs, no model, VT-x or SVM.
     #[test]
     fn without_cpuinfo_the_cpu_is_asked() {
         for (name, cpuinfo) in [("no-cpuinfo", None), ("empty-cpuinfo", Some("\n"))] {

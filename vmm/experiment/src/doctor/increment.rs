@@ -1,4 +1,4 @@
-//! Measures what an increment of the payload's work takes, by the payload's own code.
+//! Measures the time of an increment of the payload's work, with the payload's own code.
 
 use std::{
     hint::black_box,
@@ -11,20 +11,20 @@ use study::{
     spec::defaults::{CRITICAL, THINK},
 };
 
-/// Sections and pauses of a batch, some microseconds: shorter than the kernel's tick by far, so that a batch with an
-/// interrupt is one of hundreds.
+/// Sections and pauses per batch. A batch takes some microseconds, far less than the kernel's tick, so that
+/// only one batch in hundreds has an interrupt.
 const ROUNDS: u32 = 64;
-/// Batches of a measurement, if they fit in [`LONGEST`].
+/// Number of batches in a measurement, if they fit in [`LONGEST`].
 const BATCHES: usize = 2000;
-/// Fewest batches, on a CPU that is emulated.
+/// Minimum number of batches, on an emulated CPU.
 const FEWEST: usize = 100;
-/// How long a measurement takes at most.
+/// Maximum time of a measurement.
 const LONGEST: Duration = Duration::from_millis(40);
 
-/// Measures on the calling thread's CPU, in some 20 ms.
+/// Measures on the calling thread's CPU, in about 20 ms.
 ///
-/// As a vCPU does: `critical` increments of one line and `think` of another, by the same instructions. Each batch is
-/// followed by one on a single line, by instructions of its own: a neighbour on the core slows both.
+/// Like a vCPU, does `critical` increments of one line and `think` of another, by the same instructions. Each
+/// batch is followed by one on a single line, by separate instructions: a neighbour on the core slows both.
 pub fn measure() -> IncrementFacts {
     let (shared, own) = (Box::new(PaddedWords(Words::new())), Box::new(PaddedWords(Words::new())));
     let single = Box::new(PaddedWords(Words::new()));
@@ -45,7 +45,7 @@ pub fn measure() -> IncrementFacts {
     facts(&batches)
 }
 
-/// How long the same work took on two lines in turn and on one.
+/// Times of the same work on two alternating lines and on one line.
 #[derive(Debug, Clone, Copy)]
 struct Batch {
     two_lines: Duration,
@@ -58,7 +58,7 @@ fn timed(round: impl Fn()) -> Duration {
     began.elapsed()
 }
 
-/// In a pair of cache lines of its own, as the payload's.
+/// Has its own pair of cache lines, like the payload's words.
 #[repr(align(128))]
 struct PaddedWords(Words);
 

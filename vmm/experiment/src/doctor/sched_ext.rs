@@ -1,4 +1,4 @@
-//! Can a scheduler written in BPF be loaded here (`sched_ext`, Linux 6.12 and later)?
+//! Whether a scheduler written in BPF can be loaded here (`sched_ext`, Linux 6.12 and later).
 
 use std::fmt;
 
@@ -9,28 +9,28 @@ use super::files::HostFiles;
 /// Facts about `sched_ext` on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SchedExtFacts {
-    /// Has the kernel `sched_ext`?
+    /// Whether the kernel supports `sched_ext`.
     pub supported: Option<bool>,
-    /// The kernel's state of it: `disabled` if no scheduler is loaded, or `enabling`, `enabled`, `disabling`.
+    /// Its state in the kernel: `disabled` if no scheduler is loaded, or `enabling`, `enabled`, `disabling`.
     pub state: Option<String>,
-    /// The name of the scheduler that is loaded.
+    /// Name of the loaded scheduler.
     pub scheduler: Option<String>,
-    /// Does the kernel describe its types (BTF)? Programs are fitted to them when they are loaded.
+    /// Whether the kernel describes its types (BTF). Programs are fitted to them when they are loaded.
     pub btf: Option<bool>,
-    /// May this process load such programs?
+    /// Whether this process may load such programs.
     pub allowed: Option<bool>,
 }
 
-/// Why no scheduler can be loaded. Displayed as what to do about it.
+/// Reasons why no scheduler can be loaded. Displayed as the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The kernel was built without `sched_ext`, or is older than it.
+    /// The kernel was built without `sched_ext`, or predates it.
     NoKernelSupport,
     /// The kernel has no BTF.
     NoBtf,
     /// This process lacks capabilities.
     NotAllowed,
-    /// Another scheduler is loaded, or on its way; its name if it has one. There can be one only.
+    /// Another scheduler is loaded or being loaded, with its name if it has one. Only one can be loaded.
     Taken(Option<String>),
     /// Files of `/proc` or `/sys` cannot be read.
     Unknown,
@@ -62,7 +62,7 @@ impl SchedExtFacts {
         }
     }
 
-    /// All that is in the way; none if a scheduler can be loaded.
+    /// Returns all obstacles; empty if a scheduler can be loaded.
     pub fn obstacles(&self) -> Vec<Obstacle> {
         let kernel = match (self.supported, self.state.as_deref()) {
             (Some(false), _) => Some(Obstacle::NoKernelSupport),
@@ -78,7 +78,7 @@ impl SchedExtFacts {
     }
 }
 
-/// The states of `sched_ext` (kernel/sched/ext.c), the first without a scheduler.
+/// The states of `sched_ext` (kernel/sched/ext.c); in the first there is no scheduler.
 const DISABLED: &str = "disabled";
 const STATES: [&str; 4] = [DISABLED, "enabling", "enabled", "disabling"];
 
@@ -100,8 +100,8 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// Are these the effective capabilities of a process that may load schedulers (`bpf_prog_load` in
-/// kernel/bpf/syscall.c)?
+/// Whether these are the effective capabilities of a process that may load schedulers (`bpf_prog_load` in
+/// kernel/bpf/syscall.c).
 fn may_load(status: &str) -> Option<bool> {
     /// Bits of include/uapi/linux/capability.h.
     const SYS_ADMIN: u64 = 1 << 21;
@@ -112,8 +112,8 @@ fn may_load(status: &str) -> Option<bool> {
     Some(has & SYS_ADMIN != 0 || has & (PERFMON | BPF) == PERFMON | BPF)
 }
 
-/// Is this the map of the initial user namespace (`user_namespaces(7)`)? Capabilities of others do not
-/// count for BPF.
+/// Whether this is the map of the initial user namespace (`user_namespaces(7)`). Capabilities in other
+/// namespaces do not count for BPF.
 fn is_initial(uid_map: &str) -> Option<bool> {
     let first: Option<Vec<u32>> =
         uid_map.lines().next()?.split_whitespace().map(|number| number.parse().ok()).collect();

@@ -1,4 +1,4 @@
-//! The kernel, and signs that this host is a guest itself.
+//! The kernel, and signs that this host is itself a guest.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub struct SystemFacts {
     pub preemption: Option<String>,
     /// `/sys/hypervisor/type`, which exists under Xen.
     pub hypervisor_type: Option<String>,
-    /// Share of CPU time since boot that the hypervisor above gave to other VMs, in percent.
+    /// Share of CPU time since boot that the hypervisor gave to other VMs, in percent.
     pub steal_percent: Option<f64>,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub transparent_huge_pages: Option<String>,
@@ -41,8 +41,8 @@ impl SystemFacts {
     }
 }
 
-/// The word of the version line that names the model; kernels without preemption have none. The line begins with the
-/// number of the build, `#1`.
+/// Returns the word of the version line that names the model, or `none` for kernels without preemption. The
+/// line begins with the number of the build, `#1`.
 fn preemption(version: &str) -> Option<String> {
     let model = version.split_whitespace().find(|word| word.starts_with("PREEMPT"));
     version.starts_with('#').then(|| model.unwrap_or("none").to_owned())
@@ -55,14 +55,14 @@ fn chosen(choices: &str) -> Option<String> {
     ["always", "madvise", "never"].contains(&word).then(|| word.to_owned())
 }
 
-/// `MemTotal` in bytes; the file's unit is KiB, though it says kB (proc_meminfo(5)).
+/// `MemTotal` in bytes. The file's unit is KiB, although it prints kB (proc_meminfo(5)).
 fn memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// From the line of all CPUs: user nice system idle iowait irq softirq steal (proc_stat(5)); the
-/// fields after these are included in the first two.
+/// Parses the line of all CPUs: user nice system idle iowait irq softirq steal (proc_stat(5)). Later fields
+/// are included in the first two.
 fn steal_percent(stat: &str) -> Option<f64> {
     const STEAL: usize = 7;
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;

@@ -18,7 +18,7 @@ use emulated::default_cpus;
 use kvm::KvmKind;
 use study::host_facts::IncrementFacts;
 
-/// Why the emulated host has one CPU more than its guests use.
+/// Reason why the emulated host has one CPU more than its guests use.
 const KEPT_FREE: &str = "the machine's first CPU, whose state QEMU may corrupt";
 
 /// Width of a row's name.
@@ -112,7 +112,7 @@ fn pause_loop(kvm: &KvmFacts) -> String {
     if parameters.is_empty() { is_on } else { format!("{is_on}: {}", parameters.join(" ")) }
 }
 
-/// The module's switches as it names them: APICv or AVIC, IPI virtualization, posted interrupts, paging, timer.
+/// The module's switches by name: APICv or AVIC, IPI virtualization, posted interrupts, paging, timer.
 fn switches(kvm: &KvmFacts) -> String {
     let all = kvm.switches.iter().map(|(name, value)| format!("{name} {}", yes_no(*value)));
     let all: Vec<String> = all.collect();

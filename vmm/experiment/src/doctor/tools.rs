@@ -22,9 +22,9 @@ use study::point::HostKernel;
 pub struct Tool {
     /// The program's name.
     pub name: &'static str,
-    /// What it is used for.
+    /// Purpose of the program.
     pub purpose: &'static str,
-    /// Does anything fail without it? Package tools only save work.
+    /// Whether anything fails without it. Package tools only save work.
     pub needed: bool,
     /// Path, if found.
     pub path: Option<PathBuf>,
@@ -35,13 +35,13 @@ pub struct Tool {
 /// A file that `make` builds or fetches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Artifact {
-    /// A description of the file.
+    /// Description of the file.
     pub name: &'static str,
-    /// Does common use fail without it? The others have uses of their own.
+    /// Whether common use fails without it. Other files serve special uses.
     pub needed: bool,
     /// Path, if it exists.
     pub path: Option<PathBuf>,
-    /// What is missing, and the `make` target that creates it.
+    /// The missing part, and the `make` target that creates it.
     pub problem: Option<String>,
 }
 
@@ -64,7 +64,7 @@ const TOOLS: [(&str, &str, bool); 10] = [
     ("apt-get", SETUP, false),
 ];
 
-/// Looks for all of them, querying versions in parallel.
+/// Looks for all programs, querying versions in parallel.
 pub(super) fn find_tools() -> Vec<Tool> {
     thread::scope(|scope| {
         TOOLS
@@ -94,7 +94,7 @@ fn version(program: &Path) -> Option<String> {
     output.status.success().then(|| first_version(&text)).flatten()
 }
 
-/// The first word of the first line that looks like a version, without a distribution's suffix.
+/// Returns the first version in the first line, without a distribution's suffix.
 fn first_version(text: &str) -> Option<String> {
     let line = text.lines().next()?;
     let mut words = line.split(|c: char| c.is_whitespace() || "(),".contains(c));
@@ -106,13 +106,13 @@ fn first_version(text: &str) -> Option<String> {
 /// The directory of our files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CacheFacts {
-    /// Where it is, if that is known.
+    /// Its path, if known.
     pub folder: Option<PathBuf>,
-    /// Who else could change what is in it, in words.
+    /// Description of other users who could change its contents.
     pub stranger: Option<String>,
 }
 
-/// Looks at the directory of our files.
+/// Inspects the directory of our files.
 pub(super) fn find_cache() -> CacheFacts {
     let folder = artifacts::cache_dir().ok();
     let stranger = folder.as_deref().and_then(stranger).map(|who| who.to_string());

@@ -1,7 +1,7 @@
 use super::{made_up::Machine, *};
 use crate::doctor::files::made_up;
 
-/// Machines of users: name, topology, and the CPUs that a process may use.
+/// Typical machines: name, and topology of the CPUs that a process may use.
 fn machines() -> Vec<(&'static str, Topology)> {
     let machine = |sockets, cores, threads, cores_of_cache| Machine {
         sockets,
@@ -69,7 +69,7 @@ fn a_count_is_of_the_smallest_domain_that_has_it() {
     assert_eq!(topology.choose(Wanted::Count(256)).unwrap().note, None);
 }
 
-/// A choice never names a CPU twice, or one that the process may not use, on any mask of any machine.
+/// A choice never has a CPU twice, or a CPU that the process may not use, on any mask of any machine.
 #[test]
 fn a_choice_is_of_the_allowed_cpus() {
     let machine = Machine { sockets: 2, cores: 12, threads: 2, cores_of_cache: 3 };

@@ -1,5 +1,5 @@
-//! Containers lack files of `/proc` and `/sys`, or have others in their places: such facts are unknown, never 0, "no" or
-//! a flag that the CPU is "without" (G05 of tests/HISTORY.md).
+//! Containers lack files of `/proc` and `/sys`, or have other files in their places. Such facts are unknown,
+//! never 0, "no" or a flag that the CPU is "without" (G05 of tests/HISTORY.md).
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -13,13 +13,13 @@ use crate::doctor::{
 };
 use kvm::KvmKind;
 
-/// An Intel host with SMT, in a VM of Xen. Every file that the facts are read from.
+/// An Intel host with SMT, in a Xen VM: every file that the facts are read from.
 fn intel() -> Vec<(&'static str, &'static str)> {
     let files = include_str!("unreadable_tests.txt").split("== ").skip(1);
     files.map(|file| file.split_once('\n').unwrap()).collect()
 }
 
-/// Ways in which a file is of no use.
+/// Ways in which a file is unusable.
 const FAULTS: [&str; 4] = ["missing", "empty", "unreadable", "garbage"];
 
 fn rows(files: &HostFiles) -> Vec<NamedValue> {
@@ -43,7 +43,7 @@ fn spoil(files: &HostFiles, path: &str, fault: &str) {
     }
 }
 
-/// The rows of the whole host are known: the table below tests something.
+/// All rows of the complete host are known, so that the table below tests something.
 #[test]
 fn an_intel_host_is_known() {
     let rows = rows(&made_up::host("whole", &intel()));
@@ -89,7 +89,7 @@ fn what_a_container_lacks_is_unknown() {
     }
 }
 
-/// All of them at once, as in a container without `/proc` and `/sys`.
+/// All files at once, as in a container without `/proc` and `/sys`.
 #[test]
 fn a_host_without_files_is_unknown() {
     for (name, value) in rows(&made_up::host("none-at-all", &[])) {

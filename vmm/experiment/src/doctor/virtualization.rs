@@ -15,13 +15,13 @@ use kvm::{
 #[derive(Debug)]
 struct Vendor {
     module: &'static str,
-    /// The CPU's flag.
+    /// CPU flag of the extension.
     flag: &'static str,
-    /// Thresholds of pause loops, the switch first: 0 is off. In cycles with VMX, in PAUSEs with SVM.
+    /// Thresholds of pause loops; the first is the switch (0: off). In cycles with VMX, in PAUSEs with SVM.
     pause_loop: [&'static str; 5],
     /// Interrupt virtualization, and other switches that change the cost of exits.
     switches: &'static [&'static str],
-    /// The one of these that lets interrupts reach guests without an exit.
+    /// The switch that lets interrupts reach guests without an exit.
     apicv: &'static str,
 }
 
@@ -56,7 +56,7 @@ const VENDORS: [Vendor; 2] = [
             "pause_filter_count_shrink",
             "pause_filter_count_max",
         ],
-        // No twins: SVM tags its TLB always, and has no preemption timer.
+        // No `vpid` and `preemption_timer`: SVM always tags its TLB, and has no such timer.
         switches: &["avic", "enable_ipiv", "enable_device_posted_irqs", "npt"],
         apicv: "avic",
     },
@@ -75,22 +75,22 @@ pub struct KvmFacts {
     pub group: Option<String>,
     /// Capabilities, if `/dev/kvm` can be opened.
     pub capabilities: Option<Capabilities>,
-    /// How long KVM polls for a wake-up before a halted vCPU sleeps, in nanoseconds.
+    /// Time for which KVM polls for a wakeup before a halted vCPU sleeps, in nanoseconds.
     pub halt_poll_ns: Option<u64>,
-    /// Does the CPU exit from a guest that spins in a PAUSE loop, so that KVM can run another vCPU?
+    /// Whether the CPU exits from a guest that spins in a PAUSE loop, so that KVM can run another vCPU.
     pub pause_loop_exiting: Option<bool>,
     /// The thresholds of such a loop and how they change, by the module's parameter names.
     pub pause_loop: BTreeMap<String, u64>,
-    /// Switches of the module, by its parameter names; those that are unknown are left out.
+    /// Switches of the module, by its parameter names. Unknown switches are left out.
     pub switches: BTreeMap<String, bool>,
-    /// Do interrupts reach guests without an exit (APICv, AVIC)?
+    /// Whether interrupts reach guests without an exit (APICv, AVIC).
     pub interrupt_virtualization: Option<bool>,
-    /// May guests use VT-x or AMD-V themselves?
+    /// Whether guests may use VT-x or AMD-V themselves.
     pub nested: Option<bool>,
 }
 
 impl KvmFacts {
-    /// Reads this host's settings, and queries its KVM if that can be opened.
+    /// Reads this host's settings, and queries its KVM if it can be opened.
     pub fn read(files: &HostFiles, known: KvmKind) -> Self {
         let module = vendor_module(files);
         let usable = known.runs_payload();
@@ -126,14 +126,14 @@ impl KvmFacts {
 }
 
 impl KvmFacts {
-    /// Is the module one whose parameters are known?
+    /// Whether the module's parameters are known.
     pub fn has_vendor(&self) -> bool {
         VENDORS.iter().any(|vendor| Some(vendor.module) == self.module.as_deref())
     }
 }
 
-/// `/sys/module/kvm_*`; built-in modules show there, too, if they have parameters. A kernel with both vendors' modules
-/// built in shows both: the CPU decides.
+/// Returns the name of `/sys/module/kvm_*`. Built-in modules also appear there if they have parameters. A
+/// kernel with both vendors' modules built in shows both, and the CPU decides.
 fn vendor_module(files: &HostFiles) -> Option<String> {
     let names = files.names("/sys/module");
     let cpuinfo = files.text("/proc/cpuinfo").unwrap_or_default();
@@ -146,7 +146,7 @@ fn vendor_module(files: &HostFiles) -> Option<String> {
     all.iter().copied().find(is_of_cpu).or(only).cloned()
 }
 
-/// The name of the group of `/dev/kvm`, if its mode lets the group read and write.
+/// Returns the name of the group of `/dev/kvm`, if its mode lets the group read and write.
 fn group(files: &HostFiles) -> Option<String> {
     const GROUP_READ_WRITE: u32 = 0o060;
     let metadata = fs::metadata(files.path(DEV_KVM)).ok()?;
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::doctor::files::made_up;
 
-    /// Those of Intel: `unreadable_tests`.
+    /// Intel's settings are covered by `unreadable_tests`.
     #[test]
     fn settings_of_amd_are_found() {
         let amd = [
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(KvmFacts::read(&off, KvmKind::Absent).pause_loop_exiting, Some(false));
     }
 
-    /// A kernel with both modules built in has the directories of both. Regression: AMD's was taken on an Intel CPU.
+    /// A kernel with both modules built in has both directories. Regression: AMD's was used on an Intel CPU.
     #[test]
     fn the_module_is_that_of_the_cpu() {
         let both = [

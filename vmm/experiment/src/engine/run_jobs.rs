@@ -44,14 +44,14 @@ use study::{
     timeline::Timeline,
 };
 
-/// Largest trace of a cell. The worker holds three copies of it, at worst in the memory of the
+/// Maximum size of a cell's trace. The worker holds three copies of it, at worst in the memory of the
 /// emulated host. (A million yields would take three times as much.)
 pub const MOST_TRACE: ByteSize = ByteSize::mib(64);
 
-/// How often a cell is measured again whose window something stopped.
+/// Number of times that a cell is measured again if its window was stopped.
 const MORE_TRIES: u32 = 2;
 
-/// Why a worker cannot continue.
+/// Errors that end a worker.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// A line cannot be parsed as a job.
@@ -63,7 +63,7 @@ pub enum WorkerError {
     /// The output is closed.
     #[error("cannot write a cell's result")]
     Say(#[from] io::Error),
-    /// A thread of an earlier cell is still there: another worker has to go on.
+    /// A thread of an earlier cell still runs; another worker has to continue.
     #[error("{0} of an earlier cell still runs")]
     LeftBehind(VcpuId),
     /// The worker's jobs cannot be read.
@@ -71,7 +71,7 @@ pub enum WorkerError {
     NoReader(#[from] NoReader),
 }
 
-/// Why a cell cannot be begun.
+/// Errors when starting a cell.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum JobError {
     #[error(transparent)]
@@ -86,10 +86,10 @@ pub(super) enum JobError {
     NoCgroups,
 }
 
-/// Renders a timeline as part of a trace file, given its number in the file and its title.
+/// Renders a timeline as part of a trace file, with its number in the file and its title.
 pub type Draw<'a> = &'a dyn Fn(u32, &str, &Timeline) -> io::Result<Vec<u8>>;
 
-/// What a worker runs its cells with.
+/// Resources with which a worker runs its cells.
 #[derive(Clone, Copy)]
 pub struct Tools<'a> {
     /// The guest kernels.
@@ -98,7 +98,7 @@ pub struct Tools<'a> {
     pub recording: Option<&'a Arc<Recording>>,
     /// Renders timelines.
     pub draw: Draw<'a>,
-    /// Control groups; None: no cell asks for them.
+    /// Control groups; None if no cell needs them.
     pub cgroups: Option<&'a OpenGroups>,
 }
 
@@ -108,8 +108,8 @@ impl fmt::Debug for Tools<'_> {
     }
 }
 
-/// Runs jobs from `input` until it ends, and writes their results to `output`. The end of the input
-/// aborts the cell under way.
+/// Runs jobs from `input` until it ends, and writes their results to `output`. The end of the input aborts
+/// the current cell.
 pub fn work(
     tools: Tools<'_>,
     input: impl BufRead + Send + 'static,
@@ -127,7 +127,7 @@ pub fn work(
     Ok(())
 }
 
-/// What is known of a job before it runs.
+/// State of a job before it runs.
 #[derive(Debug)]
 pub(super) struct Prepared {
     /// The job's CPUs. A schedule that has been started keeps this process's own threads off them.
@@ -162,7 +162,7 @@ pub(super) fn say(output: &mut dyn Write, word: &WorkerMessage) -> Result<(), Wo
     Ok(output.flush()?)
 }
 
-/// A job with what is needed to run it.
+/// A job and the resources needed to run it.
 struct PreparedJob<'a> {
     job: &'a Job,
     tools: Tools<'a>,
@@ -193,13 +193,13 @@ impl PreparedJob<'_> {
         }
     }
 
-    /// What a cache line takes between the cell's CPUs at this moment.
+    /// Measures the current hop time of a cache line between the cell's CPUs.
     fn hop(&self) -> Option<f64> {
         let is_real = self.job.point.guest != GuestKind::Sim;
         self.prepared.cpus.as_ref().ok().filter(|_| is_real).and_then(hop::measure)
     }
 
-    /// The trace. If it cannot be rendered, the cell keeps its figures and has no trace.
+    /// Renders the trace. If this fails, the cell still has its figures.
     fn drawn(&self, timeline: &Timeline) -> Result<Bytes, String> {
         let Job { cell, point, .. } = self.job;
         let simulated = if point.guest == GuestKind::Sim { "SIMULATED " } else { "" };
@@ -236,8 +236,8 @@ impl PreparedJob<'_> {
             let spec = RunSpec { cgroups, schedule, ..spec(self.job, self.tools, cpus) };
             cell.run(&spec, self.interrupt)
         };
-        // A schedule that was started before the cell is that of its first try only: this process may load no other
-        // one into the host's kernel. Its window is noted in the report.
+        // A schedule started before the cell serves only its first attempt, as this process may load no other
+        // into the host's kernel. The report notes such a window.
         let mut left = if started.is_none() { MORE_TRIES } else { 0 };
         let measured = loop {
             match measure() {
@@ -258,7 +258,7 @@ impl PreparedJob<'_> {
         }
     }
 
-    /// The control groups that the point asks for.
+    /// Returns the control groups that the point requests.
     fn cgroups(&self) -> Result<&[ThreadFiles], JobError> {
         if self.job.point.cgroups.is_none() {
             return Ok(&[]);
@@ -286,7 +286,7 @@ fn spec<'a>(job: &'a Job, tools: Tools<'_>, cpus: &'a CpuList) -> RunSpec<'a> {
     }
 }
 
-/// Starts the schedule of a point's machines; `recording` is the one that the policy `replay` follows.
+/// Starts the schedule of a point's machines. `recording` is the recording that the policy `replay` follows.
 pub(crate) fn start_schedule(
     point: &Point,
     cpus: &CpuList,
@@ -302,12 +302,11 @@ pub(crate) fn start_schedule(
     Schedule::start(point.driver, &spec, &vcpus, extras.trace)
 }
 
-/// Did something stop its window?
+/// Whether something stopped the window.
 fn was_stopped(point: &Point, figures: &Figures) -> bool {
     Disturbance::new(point, [figures].into_iter()).is_of_a_stop()
 }
 
-/// The results of a cell.
 struct CellResult {
     outcome: Outcome,
     timeline: Option<Timeline>,
@@ -330,7 +329,7 @@ fn bytes_of(recording: &Recording) -> Bytes {
 pub(super) fn cpus(job: &Job) -> Result<CpuList, JobError> {
     let allowed = allowed_cpus()?;
     if job.point.guest == GuestKind::Sim {
-        // A simulation needs any one.
+        // A simulation runs on any CPU.
         return Ok(allowed);
     }
     let cpus = match &job.cpus {
@@ -357,7 +356,7 @@ fn failed(error: &dyn Error) -> Outcome {
 fn cell(job: &Job, kernels: &Kernels) -> Result<Box<dyn Cell>, JobError> {
     let point = &job.point;
     let unknown = || JobError::Workload(point.workload.clone());
-    // Only a simulated machine may have more.
+    // Only a simulated machine may have more vCPUs.
     VcpuCount::try_from(point.vcpus.get())?;
     Ok(match point.guest {
         GuestKind::Payload => {
@@ -365,7 +364,7 @@ fn cell(job: &Job, kernels: &Kernels) -> Result<Box<dyn Cell>, JobError> {
             let found = workloads.find(|(_, name, _)| *name == point.workload);
             Box::new(PayloadCell { workload: found.ok_or_else(unknown)?.0 })
         }
-        // A guest of this kind is simulated, without a cell.
+        // Guests of this kind are simulated, without a cell.
         GuestKind::Sim => return Err(unknown()),
         GuestKind::Linux => {
             let workload = point.guest_workload().ok_or_else(unknown)?;

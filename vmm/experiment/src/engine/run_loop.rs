@@ -1,4 +1,4 @@
-//! The loop of a run: gives cells to workers, receives their reports, and stores results.
+//! The loop of a run: passes cells to workers, receives their reports, and stores results.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -30,13 +30,13 @@ use study::{
 };
 
 /// A cell counts as failed when this many emulated hosts have died while running it, or this many
-/// workers before beginning it.
+/// workers before starting it.
 const DEATHS: u32 = 3;
 
-/// Bound of the queue of workers' reports.
+/// Capacity of the queue of workers' reports.
 const REPORTS: usize = 64;
 
-/// How long workers have to abort their cells when the run stops.
+/// Time limit for workers to abort their cells when the run stops.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// Runs all cells of `experiment` except the `finished` ones, and appends them to `store`.
@@ -74,22 +74,22 @@ struct RunLoop<'a> {
     workers: &'a dyn WorkerPool,
     watcher: &'a mut dyn Watcher,
     stop: Listener,
-    /// When the run gives up waiting for its workers; set once the user ends the run.
+    /// Time at which the run stops waiting for its workers; set once the user ends the run.
     stopping: Option<Instant>,
     summary: Summary,
-    /// The CPUs of this host that the run has had at its begin.
+    /// CPUs of this host that the run had at its start.
     own_cpus: Option<CpuList>,
 }
 
-/// One of the workers that run side by side, started or not.
+/// A parallel worker, started or not.
 #[derive(Default)]
 struct WorkerSlot {
     hand: Option<WorkerHandle>,
-    /// The cell that it runs, and how many workers have died of it.
+    /// The cell that it runs, with the number of workers that have died of it.
     cell: Option<(PlannedCell, u32)>,
-    /// The worker has reported the cell's begin.
+    /// Whether the worker has reported the cell's start.
     begun: bool,
-    /// This host when the cell was given to an emulated one.
+    /// State of this host when the cell was passed to an emulated host.
     below: Option<HostMoment>,
     /// A cell to run again because its worker died, with the number of deaths.
     again: Option<(PlannedCell, u32)>,
@@ -135,7 +135,7 @@ impl RunLoop<'_> {
                 }
                 () = self.stop.raised(), if self.stopping.is_none() => self.abort(&mut benches),
                 () = sleep_until(deadline), if self.stopping.is_some() => {
-                    // Dropping the handle kills the worker, which is then reported as gone.
+                    // Dropping the handle kills the worker, which is then reported as exited.
                     benches.iter_mut().for_each(|bench| bench.hand = None);
                     self.stopping = Some(Instant::now() + PATIENCE);
                 }
@@ -150,7 +150,7 @@ impl RunLoop<'_> {
         Ok(())
     }
 
-    /// Gives a cell to a worker.
+    /// Passes a cell to a worker.
     async fn begin(
         &mut self,
         bench: &mut WorkerSlot,
@@ -179,7 +179,7 @@ impl RunLoop<'_> {
         Ok(())
     }
 
-    /// Lets the workers abort their cells.
+    /// Makes the workers abort their cells.
     fn abort(&mut self, benches: &mut [WorkerSlot]) {
         self.watcher.stopping();
         self.stopping = Some(Instant::now() + PATIENCE);
@@ -212,7 +212,7 @@ impl RunLoop<'_> {
                 if self.stopping.is_some() {
                     return self.keep(&cell, nothing(&cell, Outcome::Aborted));
                 }
-                // On this host, a worker that dies within a cell is taken to have died of it.
+                // On this host, a worker that dies within a cell is assumed to have died of it.
                 let is_innocent = host == HostKind::Emulated || !bench.begun;
                 if is_innocent && deaths + 1 < DEATHS {
                     self.watcher.died(&cell, &reason);
@@ -225,12 +225,12 @@ impl RunLoop<'_> {
         }
     }
 
-    /// This host now.
+    /// Returns the current state of this host.
     fn moment(&self) -> Option<HostMoment> {
         self.own_cpus.as_ref().map(|cpus| HostWatch::below(cpus).moment())
     }
 
-    /// Adds what this host did while a cell ran in an emulated one.
+    /// Adds this host's activity while a cell ran in an emulated host.
     fn add_below(&self, before: Option<HostMoment>, point: &Point, ended: &mut Ended) {
         let Outcome::Done { figures } = &mut ended.outcome else { return };
         let seconds = figures.seconds;
@@ -263,7 +263,7 @@ impl RunLoop<'_> {
             Outcome::Aborted => self.summary.left += 1,
         }
         match ended.trace {
-            // Before the store records that the cell is done.
+            // Stored before the store records that the cell is done.
             Some(Ok(trace)) => self.workers.keep_trace(trace).map_err(RunError::Keep)?,
             Some(Err(error)) => self.watcher.untraced(cell, &error),
             None => {}
@@ -280,7 +280,7 @@ impl RunLoop<'_> {
     }
 }
 
-/// Waits until `at_work` workers have ended, for [`PATIENCE`] at most.
+/// Waits until `at_work` workers have ended, for at most [`PATIENCE`].
 async fn wait_for(mut at_work: usize, reports: &mut Receiver<(usize, WorkerReport)>) {
     let deadline = Instant::now() + PATIENCE;
     while at_work > 0 {
@@ -293,7 +293,7 @@ async fn wait_for(mut at_work: usize, reports: &mut Receiver<(usize, WorkerRepor
     }
 }
 
-/// The result of a cell whose worker is gone.
+/// Returns the result of a cell whose worker has exited.
 fn nothing(cell: &PlannedCell, outcome: Outcome) -> Ended {
     Ended {
         cell: cell.cell,

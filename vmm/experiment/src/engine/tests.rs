@@ -15,8 +15,8 @@ struct Scripts {
     jobs: usize,
 }
 
-/// A script that takes jobs, runs `before` with the cell's number in `$n`, reports that the cell has
-/// begun, runs `each`, and reports that it is done.
+/// A script that takes jobs. It runs `before` with the cell's number in `$n`, reports that the cell has
+/// begun, runs `each`, and reports that the cell is done.
 fn script(before: &str, each: &str) -> String {
     let figures = serde_json::to_string(&Figures::default()).unwrap();
     let outcome = format!(r#"{{"status":"done","figures":{figures}}}"#);
@@ -128,8 +128,8 @@ fn every_cell_that_is_left_is_run_once_and_stored() {
     assert_eq!(cells, [0, 1, 2, 3, 4, 5, 6, 7]);
 }
 
-/// Cells that are done, cells that failed, and deaths of workers. `ONCE` holds for the first worker only. A cell that ends
-/// its emulated host is run again a few times, and a worker that always dies is not restarted for ever.
+/// Counts done cells, failed cells and deaths of workers. `ONCE` holds only for the first worker. A cell that
+/// ends its emulated host is retried a few times, and a worker that always dies is not restarted forever.
 #[test]
 fn a_dead_worker_costs_its_cell_and_no_other() {
     let (direct, emulated) = (HostKind::Direct, HostKind::Emulated);

@@ -16,13 +16,13 @@ use super::{
 };
 use os::{memory::Memory, processes::signal_group};
 
-/// How many of the last lines of a worker's stderr are kept.
+/// Number of a worker's last stderr lines that are kept.
 const LAST_WORDS: usize = 4;
 
-/// How many bytes of each of them are kept.
+/// Number of bytes that are kept of each line.
 const LONGEST_ERROR: u64 = 4 << 10;
 
-/// Longest message of a worker, in bytes: a cell with its trace.
+/// Maximum length of a worker's message, in bytes: a cell with its trace.
 const LONGEST_WORD: u64 = 4 * MOST_TRACE.0.div_ceil(3) + (16 << 20);
 
 /// An event of a worker.
@@ -30,7 +30,7 @@ const LONGEST_WORD: u64 = 4 * MOST_TRACE.0.div_ceil(3) + (16 << 20);
 pub enum WorkerReport {
     /// The worker sent a message.
     WorkerMessage(WorkerMessage),
-    /// The worker has ended, and why.
+    /// The worker has ended, for this reason.
     Gone(String),
 }
 
@@ -38,7 +38,7 @@ pub enum WorkerReport {
 /// the run reads has to wait.
 pub type Reports = mpsc::Sender<(usize, WorkerReport)>;
 
-/// Why a worker cannot be started.
+/// Errors when starting a worker.
 #[derive(Debug, Error)]
 pub enum HandError {
     /// The process cannot be spawned.
@@ -57,9 +57,9 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Starts a worker; it reports under `number`.
+    /// Starts a worker, which reports under `number`.
     pub fn start(mut command: Command, number: usize, reports: Reports) -> Result<Self, HandError> {
-        // Ctrl-C at the terminal is for us; we then tell the workers to abort.
+        // Ctrl-C at the terminal is for us; we then ask the workers to abort.
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(HandError::Spawn)?;
@@ -67,13 +67,13 @@ impl WorkerHandle {
         let (kill, killed) = oneshot::channel();
         tokio::spawn(async move {
             let reason = attend(child, number, &reports, killed).await;
-            // The run may be over.
+            // The run may have ended.
             let _ = reports.send((number, WorkerReport::Gone(reason))).await;
         });
         Ok(Self { stdin: Some(stdin), _kill: kill })
     }
 
-    /// Gives it a cell. If the worker is gone, a report says so.
+    /// Passes a cell to the worker. If the worker has exited, a report follows.
     pub async fn give(&mut self, job: &Job) -> serde_json::Result<()> {
         let mut text = serde_json::to_vec(job)?;
         text.push(b'\n');
@@ -84,13 +84,13 @@ impl WorkerHandle {
         Ok(())
     }
 
-    /// Closes its input: the cell under way is aborted, and the worker exits.
+    /// Closes its input: the current cell is aborted, and the worker exits.
     pub fn dismiss(&mut self) {
         self.stdin = None;
     }
 }
 
-/// Passes on the worker's messages until it ends; returns why it did.
+/// Forwards the worker's messages until it ends. Returns the reason of its end.
 async fn attend(
     mut child: Child,
     number: usize,
@@ -107,7 +107,7 @@ async fn attend(
                 kill(group);
             }
             let how = match child.wait().await {
-                // Nobody here has killed it: a kernel without memory does, or a user.
+                // Killed by a kernel out of memory, or by a user, but not by us.
                 Ok(status) if unclear.is_none() && status.signal() == Some(Signal::KILL.as_raw()) => {
                     let cause = Memory::here().probably_lacking();
                     format!("the worker ended with {status}, {cause}")
@@ -115,7 +115,7 @@ async fn attend(
                 Ok(status) => format!("the worker ended with {status}"),
                 Err(error) => format!("the worker is lost: {error}"),
             };
-            // Children that it left behind would keep its stderr open.
+            // Children that are left behind would keep its stderr open.
             kill(group);
             let stderr = last_words.await.unwrap_or_default();
             [Some(how), unclear, stderr].into_iter().flatten().collect::<Vec<_>>().join("; ")
@@ -135,7 +135,7 @@ fn kill(group: Option<u32>) {
     }
 }
 
-/// Reads messages until the output ends or a message cannot be parsed.
+/// Reads messages until the output ends or a message is invalid. Returns the fault, if any.
 async fn listen(
     stdout: Option<tokio::process::ChildStdout>,
     number: usize,
@@ -167,8 +167,8 @@ async fn last_words(stderr: Option<tokio::process::ChildStderr>) -> Option<Strin
     (!last.is_empty()).then(|| last.join("; "))
 }
 
-/// The next line, truncated at `longest` bytes; the rest of a truncated line is returned as the
-/// next one. None at the end, or on a read error.
+/// Reads the next line, truncated at `longest` bytes, and whether it is complete. The rest of a
+/// truncated line is read as the next line. None at the end, or on a read error.
 async fn next_line(
     from: &mut (impl AsyncBufRead + Unpin),
     longest: u64,

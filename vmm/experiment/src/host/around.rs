@@ -1,4 +1,4 @@
-//! Looks at the host before, after and within a window, under every policy.
+//! Samples the host before, after and within a window, under every policy.
 
 use std::{
     fs,
@@ -17,39 +17,39 @@ use study::{
     point::Point,
 };
 
-/// Interval at which the thread of a cell looks at its machines.
+/// Interval at which a cell's thread checks its machines.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The CPUs that are on line (Documentation/admin-guide/cputopology.rst).
+/// CPUs that are online (Documentation/admin-guide/cputopology.rst).
 const ON_LINE: &str = "/sys/devices/system/cpu/online";
 
 /// Watches the host around the windows of a cell.
 #[derive(Debug)]
 pub struct HostWatch<'a> {
     cpus: &'a CpuList,
-    /// This thread is kept off the cell's CPUs: its affinity does not count.
+    /// Whether this thread is kept off the cell's CPUs, so that its affinity does not count.
     is_aside: bool,
     begin: Option<HostMoment>,
     end: HostMoment,
-    /// The last look, if a window was open then.
+    /// Time of the last sample, if a window was open then.
     last: Option<Instant>,
     pause: Duration,
 }
 
 impl<'a> HostWatch<'a> {
-    /// For a cell of this point on these CPUs.
+    /// Creates a watch for a cell of this point on these CPUs.
     pub fn new(point: &Point, cpus: &'a CpuList) -> Self {
         let is_aside = !point.policy.is_host() && !point.driver.is_user();
         Self { is_aside, ..Self::below(cpus) }
     }
 
-    /// For the host below an emulated one, which has these CPUs.
+    /// Creates a watch for the host below an emulated host, which has these CPUs.
     pub fn below(cpus: &'a CpuList) -> Self {
         let end = HostMoment::default();
         Self { cpus, is_aside: false, begin: None, end, last: None, pause: Duration::ZERO }
     }
 
-    /// To be called when a window begins, every [`LOOK_EVERY`] while it is open, and when it has ended.
+    /// Samples the host: when a window begins, every [`LOOK_EVERY`] while it is open, and when it has ended.
     pub fn look(&mut self, is_open: bool) {
         let now = Instant::now();
         let last = self.last.take();
@@ -63,13 +63,13 @@ impl<'a> HostWatch<'a> {
         }
     }
 
-    /// The host around the windows that have ended; None: no window was open at a look.
+    /// Returns the host's state around the windows that have ended; None if no sample found an open window.
     pub fn seen(&self) -> Option<HostWindow> {
         let pause = Nanos(u64::try_from(self.pause.as_nanos()).unwrap_or(u64::MAX));
         self.begin.map(|before| HostWindow { before, after: self.end, pause })
     }
 
-    /// The host now.
+    /// Returns the current state of the host.
     pub fn moment(&self) -> HostMoment {
         let text = |file: &Path| fs::read_to_string(file).ok();
         let listed = Listed::own();
@@ -87,7 +87,7 @@ impl<'a> HostWatch<'a> {
     }
 }
 
-/// The kernel's lists of the CPUs that are on line, and of those that the cpusets of this process have.
+/// Returns the kernel's lists of the online CPUs and of the CPUs in this process's cpusets.
 fn usable(listed: &Listed, text: impl Fn(&Path) -> Option<String>) -> Vec<CpuList> {
     let sets = group_dirs("cpuset", &listed.groups, &listed.mounts).map(|(version, dir)| {
         dir.join(match version {
@@ -96,11 +96,11 @@ fn usable(listed: &Listed, text: impl Fn(&Path) -> Option<String>) -> Vec<CpuLis
         })
     });
     let files = [ON_LINE.into()].into_iter().chain(sets);
-    // A file that cannot be read, or lists more CPUs than this program counts, limits nothing.
+    // A file that cannot be read, or lists more CPUs than this program supports, limits nothing.
     files.filter_map(|file| text(&file)?.parse().ok()).collect()
 }
 
-/// For how long the host has been suspended since its boot: CLOCK_MONOTONIC does not count that time (clock_gettime(2)).
+/// Returns the suspended time since boot, which CLOCK_MONOTONIC does not count (clock_gettime(2)).
 pub fn suspended() -> Nanos {
     let monotonic = clock::monotonic();
     clock::since_boot().since(monotonic)
@@ -110,7 +110,7 @@ pub fn suspended() -> Nanos {
 mod tests {
     use super::*;
 
-    /// In both versions, and at each level: a group has no more CPUs than those around it.
+    /// In both versions and at each level, a group has no more CPUs than its ancestors.
     #[test]
     fn cpusets_of_both_versions_and_hotplug_take_cpus_away() {
         let version_1 = "32 31 0:29 / /v1 rw,relatime - cgroup cgroup rw,cpuset\n";

@@ -10,26 +10,26 @@ use memchr::memmem;
 use sha2::{Digest, Sha256};
 use study::host_facts::FileFacts;
 
-/// Bytes of a hash that are kept: enough to tell files apart, short enough to read.
+/// Number of bytes kept of a hash: enough to distinguish files, short enough to read.
 const HASH_BYTES: usize = 8;
 
-/// Bytes of a file that are read at a time.
+/// Bytes of a file read at a time.
 const CHUNK: usize = 1 << 20;
 
 /// Start of the banner of an uncompressed Linux kernel, before its release.
 const BANNER: &[u8] = b"Linux version ";
 
-/// Longest release of a Linux kernel, by the limit of `uname`.
+/// Maximum length of a Linux kernel's release, by the limit of `uname`.
 const RELEASE: usize = 64;
 
-/// The facts of this program's file.
+/// Returns the facts of this program's file.
 pub fn of_binary() -> Option<FileFacts> {
     let path = std::env::current_exe().ok()?;
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
     Some(FileFacts { version, ..of_kernel(&path)? })
 }
 
-/// The facts of a kernel, ELF or bzImage. None if it cannot be read or is not a regular file.
+/// Returns the facts of a kernel, ELF or bzImage; None unless it is a readable regular file.
 pub fn of_kernel(path: &Path) -> Option<FileFacts> {
     let mut file = File::open(path).ok()?;
     if !file.metadata().ok()?.is_file() {
@@ -39,14 +39,14 @@ pub fn of_kernel(path: &Path) -> Option<FileFacts> {
     Some(FileFacts { path: path.display().to_string(), sha256, version })
 }
 
-/// The hash of the input, and the release of the kernel in it.
+/// Returns the hash of the input, and the release of the kernel in it.
 fn read(from: &mut impl Read) -> io::Result<(String, Option<String>)> {
     let mut hash = Sha256::new();
     let mut version = None;
     let mut bytes = Vec::new();
     let mut is_start = true;
     loop {
-        // Kept so that a banner across two chunks is found.
+        // Kept to find a banner across two chunks.
         let kept = bytes.len().min(BANNER.len() + RELEASE);
         bytes.drain(..bytes.len() - kept);
         if from.by_ref().take(CHUNK as u64).read_to_end(&mut bytes)? == 0 {
@@ -63,8 +63,8 @@ fn read(from: &mut impl Read) -> io::Result<(String, Option<String>)> {
     Ok((digest.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect(), version))
 }
 
-/// The release in the string that the setup header points to (Documentation/arch/x86/boot.rst,
-/// `kernel_version`).
+/// Returns the release in the string that the setup header points to
+/// (Documentation/arch/x86/boot.rst, `kernel_version`).
 fn release_of_bzimage(start: &[u8]) -> Option<String> {
     if start.get(0x202..0x206)? != b"HdrS" {
         return None;
@@ -73,12 +73,12 @@ fn release_of_bzimage(start: &[u8]) -> Option<String> {
     release(start.get(0x200 + usize::from(pointer)..)?)
 }
 
-/// The release in the kernel's banner; a format string of a banner does not count.
+/// Returns the release in the kernel's banner. A format string of a banner does not count.
 fn release_in_banner(bytes: &[u8]) -> Option<String> {
     memmem::find_iter(bytes, BANNER).find_map(|at| release(&bytes[at + BANNER.len()..]))
 }
 
-/// A release: a word that begins with a digit and is not too long.
+/// Returns a release: a word that begins with a digit and is not too long.
 fn release(bytes: &[u8]) -> Option<String> {
     let word = bytes.split(|byte| !byte.is_ascii_graphic()).next()?;
     let is_whole = word.len() < bytes.len() && word.len() <= RELEASE;

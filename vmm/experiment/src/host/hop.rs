@@ -1,8 +1,8 @@
-//! What a cache line takes from one CPU to another at this moment.
+//! Measures the current time of a cache line's transfer from one CPU to another.
 //!
-//! A host that is itself a guest may have its CPUs moved: on an AMD EPYC whose hypervisor does so, a line took 27 ns
-//! between its two CPUs for some seconds, and 163 ns for the next (measured; both within one run). Rates of
-//! contended locks follow that.
+//! A host that is itself a guest may have its CPUs moved. On an AMD EPYC whose hypervisor does so, a line
+//! took 27 ns between its two CPUs for some seconds, and 163 ns for the next (measured; both within one run).
+//! Rates of contended locks follow that.
 
 use std::{
     hint::spin_loop,
@@ -16,21 +16,21 @@ use crate::two_threads::{PaddedAtomicU64, both};
 use base::units::CpuList;
 use study::stats;
 
-/// Hops of a batch, of which the median counts: an interrupt spoils one.
+/// Hops per batch, and number of batches. The median counts, as an interrupt spoils one.
 const HOPS: u64 = 1000;
 const BATCHES: usize = 5;
 
-/// How long is looked at most: another process may have one of the CPUs.
+/// Maximum time of a measurement: another process may have one of the CPUs.
 const LONGEST: Duration = Duration::from_millis(20);
 
-/// Spins between two looks at the clock.
+/// Spins between two readings of the clock.
 const LOOK_EVERY: u32 = 1 << 12;
 
-/// What the other thread ends at.
+/// Value that ends the other thread.
 const OVER: u64 = u64::MAX;
 
-/// Nanoseconds from a store on one of the first two of these CPUs until the other one sees it; takes a millisecond or so.
-/// None: there is one CPU, or threads did not run on both in time.
+/// Measures the nanoseconds from a store on one of the first two CPUs until the other sees it, in about a
+/// millisecond. None if there is only one CPU, or threads did not run on both in time.
 pub fn measure(cpus: &CpuList) -> Option<f64> {
     let [one, other] = *cpus.cpus().first_chunk()?;
     let line = PaddedAtomicU64(AtomicU64::new(0));
@@ -50,7 +50,7 @@ pub fn measure(cpus: &CpuList) -> Option<f64> {
     stats::median(&batches)
 }
 
-/// Nanoseconds a hop of each batch that ended in time.
+/// Returns the nanoseconds per hop of each batch that ended in time.
 fn batches(line: &AtomicU64, end: Instant) -> Vec<f64> {
     let mut word = 0;
     let mut batch = || {
@@ -65,7 +65,7 @@ fn batches(line: &AtomicU64, end: Instant) -> Vec<f64> {
     (0..BATCHES).map_while(|_| batch()).collect()
 }
 
-/// Until the word is this; None: not in time.
+/// Waits until the line has this word; None if it does not in time.
 fn wait(line: &AtomicU64, word: u64, end: Instant) -> Option<()> {
     let mut spins = 0_u32;
     while line.load(SeqCst) != word {
@@ -78,7 +78,7 @@ fn wait(line: &AtomicU64, word: u64, end: Instant) -> Option<()> {
     Some(())
 }
 
-/// Makes each odd word even, until it is over.
+/// Makes each odd word even, until [`OVER`].
 fn answer(line: &AtomicU64) {
     loop {
         match line.load(SeqCst) {
@@ -89,7 +89,7 @@ fn answer(line: &AtomicU64) {
     }
 }
 
-/// Not if it is over meanwhile: the one who measures gives up after a time, and this thread would go on for ever.
+/// Does nothing after the end: the measuring thread may have given up, and this thread would run forever.
 fn reply(line: &AtomicU64, odd: u64) {
     let _ = line.compare_exchange(odd, odd + 1, SeqCst, SeqCst);
 }
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// Regression: the answer of a thread that was preempted before it took the place of the end, and a run hung.
+    /// Regression: the answer of a thread that was preempted before it overwrote the end, and a run hung.
     #[test]
     fn an_answer_that_comes_late_does_not_undo_the_end() {
         let line = AtomicU64::new(1);

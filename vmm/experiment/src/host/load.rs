@@ -14,7 +14,7 @@ pub struct LoadWatch {
 }
 
 impl LoadWatch {
-    /// Begins the interval.
+    /// Starts the interval.
     pub fn start(cpus: &CpuList) -> Self {
         let files = HostFiles::host();
         Self {
@@ -42,7 +42,7 @@ impl LoadWatch {
     }
 }
 
-/// The load average over 1, 5 and 15 minutes; empty where it cannot be read.
+/// Returns the load average over 1, 5 and 15 minutes; empty where it cannot be read.
 pub(super) fn read_average(files: &HostFiles) -> Vec<f64> {
     files.text("/proc/loadavg").as_deref().map(load_average).unwrap_or_default()
 }
@@ -53,7 +53,7 @@ fn load_average(loadavg: &str) -> Vec<f64> {
     if all.len() == 3 { all } else { Vec::new() }
 }
 
-/// Times of some CPUs in the kernel's ticks.
+/// Times of CPUs in the kernel's ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct CpuTicks {
     idle: u64,
@@ -64,9 +64,9 @@ struct CpuTicks {
 /// Shares of the CPUs' time in an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shares {
-    /// Not idle, including steal.
+    /// Time that is not idle, including steal.
     busy: f64,
-    /// Steal, taken by the hypervisor above.
+    /// Steal, taken by the hypervisor.
     steal: f64,
 }
 

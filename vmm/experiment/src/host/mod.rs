@@ -27,15 +27,15 @@ use study::{
     plan::{PlanError, check_cpus},
 };
 
-/// How long the load of other processes is sampled: twenty of the kernel's ticks.
+/// Time for which the load of other processes is sampled: twenty of the kernel's ticks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The places of the CPUs that this process may use.
+/// Returns the locations of the CPUs that this process may use.
 pub fn topology() -> Topology {
     Topology::read(&HostFiles::host(), &signal::allowed_cpus())
 }
 
-/// The CPUs to use: those that are named, which this process must be allowed to use, or a choice of those that it may use.
+/// Returns the named CPUs, which this process must be allowed to use, or a choice of its allowed CPUs.
 pub fn resolve_cpus(
     topology: &Topology,
     named: Option<&CpuList>,
@@ -51,12 +51,12 @@ pub fn resolve_cpus(
     }
 }
 
-/// All CPUs that this process may use.
+/// Returns all CPUs that this process may use.
 pub fn allowed_cpus() -> Result<CpuList, PlanError> {
     CpuList::new(&signal::allowed_cpus()).map_err(|_| PlanError::Allowed)
 }
 
-/// Gathers the facts of this host; samples the load of `cpus` for a fifth of a second.
+/// Gathers the facts of this host. Samples the load of `cpus` for a fifth of a second.
 pub fn gather_facts(cpus: &CpuList) -> HostFacts {
     let watch = LoadWatch::start(cpus);
     thread::sleep(LOOK);
@@ -78,7 +78,7 @@ pub fn gather_facts(cpus: &CpuList) -> HostFacts {
     }
 }
 
-/// The facts found in files of the host.
+/// Reads the facts in files of the host.
 fn read(files: &HostFiles, kind: KvmKind, cpus: &CpuList) -> HostFacts {
     let cpu = CpuFacts::read(files, cpus.cpus());
     let kvm = KvmFacts::read(files, kind);
@@ -104,8 +104,8 @@ fn read(files: &HostFiles, kind: KvmKind, cpus: &CpuList) -> HostFacts {
     }
 }
 
-/// Adds this program and these guest kernels to `facts`; they are read fully for their hashes. A
-/// kernel that cannot be read is left out.
+/// Adds this program and these guest kernels to `facts`. They are read completely for their hashes. A kernel
+/// that cannot be read is left out.
 pub fn with_files<'a>(facts: HostFacts, kernels: impl IntoIterator<Item = &'a Path>) -> HostFacts {
     HostFacts {
         binary: file::of_binary(),
@@ -114,8 +114,8 @@ pub fn with_files<'a>(facts: HostFacts, kernels: impl IntoIterator<Item = &'a Pa
     }
 }
 
-/// The value of [`HostFacts::kvm`]. Once, figures of the emulated host, where an exit costs twenty
-/// times what it costs elsewhere, were headed "hardware KVM".
+/// Returns the value of [`HostFacts::kvm`]. Once, figures of the emulated host, where an exit costs twenty
+/// times as much as elsewhere, were headed "hardware KVM".
 fn kvm_name(kind: KvmKind, is_emulated: bool) -> &'static str {
     match kind {
         KvmKind::Hardware if is_emulated => "emulated",

@@ -3,8 +3,8 @@
 use crate::Usage;
 use study::point::GuestKind;
 
-/// Name and text of each. That of `NAME-sim` is for the guest `sim`, that of `NAME-linux` for `linux`, and `-quick` at the
-/// end is a short form.
+/// Name and text of each spec. `NAME-sim` is the form for the guest `sim`, `NAME-linux` for `linux`; the
+/// suffix `-quick` marks a short form.
 pub const READY: [(&str, &str); 13] = [
     ("collapse", include_str!("../../../specs/collapse.toml")),
     ("preemption", include_str!("../../../specs/preemption.toml")),
@@ -21,7 +21,7 @@ pub const READY: [(&str, &str); 13] = [
     ("pgbench-quick", include_str!("../../../specs/pgbench-quick.toml")),
 ];
 
-/// The name of the form of a built-in spec for this guest, and of its short form if `is_quick`.
+/// Returns the name of a built-in spec's form for this guest, the short form if `is_quick`.
 pub fn form(name: &str, guest: GuestKind, is_quick: bool) -> Result<String, Usage> {
     if find(name).is_none() {
         let reason = format!("'{name}' is no built-in spec: --quick and --guest choose one's form");
@@ -40,7 +40,7 @@ pub fn form(name: &str, guest: GuestKind, is_quick: bool) -> Result<String, Usag
     Ok(form)
 }
 
-/// The built-in spec of that name.
+/// Returns the built-in spec with this name.
 pub fn find(name: &str) -> Option<&'static str> {
     READY.iter().find(|(candidate, _)| *candidate == name).map(|(_, text)| *text)
 }
@@ -72,7 +72,7 @@ mod tests {
         for cpus in ["0", "0-1", "0-63"] {
             let host = cpus.parse().unwrap();
             let place = |_: &str, _, _| Ok(HostKind::Direct);
-            // A kernel with one CPU takes no PV queued lock.
+            // A kernel with one CPU does not use the PV queued lock.
             let linux_can = |name: &str| cpus != "0" || name != "league-linux";
             for (name, text) in READY.into_iter().filter(|(name, _)| linux_can(name)) {
                 let cpus = if is_simulated(text) { &simulated } else { &host };

@@ -43,44 +43,44 @@ use study::{
 
 pub use stored::resumed;
 
-/// Largest number of cells at the same time.
+/// Maximum number of parallel cells.
 pub const MOST_JOBS: u16 = 64;
 
 /// An experiment to run, from its beginning or from where an earlier run stopped.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) run: RunLine,
-    /// Its cells, those that have ended included.
+    /// Its cells, including cells that have ended.
     pub experiment: Experiment,
     /// The directory and the store of the earlier run, with its contents.
     pub(crate) resumed: Option<(PathBuf, Store, Contents)>,
 }
 
-/// What an experiment is planned for.
+/// Parameters of a plan.
 #[derive(Debug)]
 pub struct Request {
     /// The name, unless the spec has one.
     pub name: String,
     /// The spec.
     pub spec: Form,
-    /// CPUs that carry vCPUs, of all jobs.
+    /// CPUs of the vCPUs, for all jobs.
     pub cpus: CpuList,
-    /// Cells at the same time.
+    /// Number of parallel cells.
     pub jobs: u16,
-    /// Where to run, if the spec does not say.
+    /// The host, if the spec does not name it.
     pub host: HostMode,
     /// The emulated host's kernel.
     pub host_kernel: HostKernelChoice,
-    /// The Linux of guests whose spec names none.
+    /// The Linux of guests whose spec does not name it.
     pub guest_kernel: GuestKernel,
-    /// Which of the spec's cells.
+    /// Selection of the spec's cells.
     pub only: Only,
-    /// The part of the run to measure; None: all of it.
+    /// The part of the run to measure; None for the complete run.
     pub part: Option<Part>,
 }
 
 impl Plan {
-    /// The experiment of a spec, to run from its beginning.
+    /// Plans the experiment of a spec, to run from its beginning.
     pub fn new(request: Request, usage: impl FnOnce(SpecError) -> Usage) -> anyhow::Result<Self> {
         let mut run = request.first_line()?;
         let whole = whole(&request.spec, &run, usage)?;
@@ -106,12 +106,12 @@ impl Plan {
         Ok(Self { run, experiment, resumed: None })
     }
 
-    /// The plan of a part, whose store is in `dir`, from the parts that are there.
+    /// Plans a part, whose store is in `dir`, from the existing parts.
     pub fn of_part(self, dir: &Path) -> anyhow::Result<Self> {
         part::begun(self, dir)
     }
 
-    /// Adds points that are measured in the same rounds. The run cannot be resumed.
+    /// Adds points that are measured in the same rounds. The run can then not be resumed.
     pub fn add(&mut self, other: Experiment) {
         let Experiment { points, machines, .. } = other;
         let own = &mut self.experiment;
@@ -125,7 +125,7 @@ impl Plan {
 }
 
 impl Request {
-    /// All cells of a spec, one at a time, with the default hosts and kernels.
+    /// Requests all cells of a spec, one at a time, with the default hosts and kernels.
     pub fn new(name: &str, spec: Form, cpus: CpuList) -> Self {
         Self {
             name: name.to_owned(),
@@ -140,8 +140,8 @@ impl Request {
         }
     }
 
-    /// The same for the spec in this file, or the built-in one of that name, on the CPUs that the user names or on those
-    /// of a choice.
+    /// Requests the same for the spec in this file, or the built-in spec with this name, on the CPUs that the
+    /// user names or on a choice of CPUs.
     pub fn of_file(
         file: &Path,
         named: Option<&CpuList>,
@@ -185,12 +185,12 @@ impl Request {
     }
 }
 
-/// The most CPUs of any machine. A cell that wants more than its machine has fails.
+/// Returns the maximum CPUs of any machine. A cell that needs more than its machine has fails.
 fn simulated_cpus() -> Result<CpuList, Usage> {
     Ok(CpuList::new(&Vec::from_iter(0..sim::machine::MOST_CPUS))?)
 }
 
-/// The CPUs that the jobs of a run share. Those of a simulated run carry nothing.
+/// Returns the CPUs that the jobs of a run share. A simulated run does not use them for vCPUs.
 pub(crate) fn carriers(run: &RunLine, is_simulated: bool) -> Result<CpuList, Usage> {
     if is_simulated { simulated_cpus() } else { Ok(CpuList::new(&run.cpus)?) }
 }
@@ -206,7 +206,7 @@ fn describe(run: &mut RunLine, experiment: &Experiment) {
     run.machines.clone_from(&experiment.machines);
 }
 
-/// The spec's text, and the experiment's name from its file name.
+/// Returns the spec's text, and the experiment's name from its file name.
 fn read(spec: &Path) -> anyhow::Result<(String, String)> {
     /// Longer than any spec written by hand.
     const LONGEST: ByteSize = ByteSize::mib(1);
@@ -223,7 +223,7 @@ fn read(spec: &Path) -> anyhow::Result<(String, String)> {
     Ok((text, plain.take(64).collect()))
 }
 
-/// All points of a run's spec, whichever of them it has, with the cells of its part.
+/// Returns all points of a run's spec, even if not selected, with the cells of its part.
 fn whole(
     spec: &Form,
     run: &RunLine,
@@ -238,16 +238,16 @@ fn whole(
     Ok(Experiment { part: run.part, ..experiment })
 }
 
-/// The cells that a run has, with the machine files that they name.
+/// Returns the selected cells of a run, with the machine files that they name.
 fn selected(mut experiment: Experiment, only: &Only, run: &RunLine) -> anyhow::Result<Experiment> {
     experiment.retain(only);
-    // Files may change or vanish: those of a resumed run are in its store.
+    // Files may change or vanish. The files of a resumed run are in its store.
     experiment.machines =
         machine_files(&experiment.points, &run.machines).map_err(|error| Usage(chain(&error)))?;
     Ok(experiment)
 }
 
-/// Where a guest runs. The spec has priority over the command line.
+/// Decides where a guest runs. The spec has priority over the command line.
 fn place_of(spec: &str, asked: &str, needs_ring_0: bool) -> Result<HostKind, String> {
     let mode = match spec.parse()? {
         HostMode::Auto => asked.parse().unwrap_or(HostMode::Auto),
@@ -267,12 +267,12 @@ impl Plan {
         self.resumed.as_ref().map(|(_, _, contents)| contents.finished()).unwrap_or_default()
     }
 
-    /// Has every cell ended?
+    /// Whether every cell has ended.
     pub fn is_finished(&self) -> bool {
         self.finished().len() == self.experiment.cells().len()
     }
 
-    /// The points, the number of their cells, and how long they may take.
+    /// Describes the points, the number of their cells, and their estimated time.
     pub fn dry_run(&self) -> String {
         let Self { experiment, run, .. } = self;
         let finished = self.finished();
@@ -302,7 +302,7 @@ impl Plan {
     }
 }
 
-/// The duration in words, in whole seconds.
+/// Formats the duration in words, in whole seconds.
 pub(crate) fn spoken(span: Duration) -> String {
     format_duration(Duration::from_secs(span.as_secs().max(1))).to_string()
 }

@@ -1,4 +1,4 @@
-//! Plans a part of a run beside the parts that its directory has. Writes nothing.
+//! Plans a part of a run from the parts in its directory. Writes nothing.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use study::{
     store::{FILE, parts::Parts, record::RunLine},
 };
 
-/// The part `plan` in the directory `dir` of its store: from its beginning, or as an earlier process left it. Refuses
-/// a directory with parts of another run, and another program than the one that measured them.
+/// Plans the part `plan` with its store in `dir`: from its beginning, or from the state that an earlier
+/// process left. Refuses a directory with parts of another run, or with parts that another program measured.
 pub(super) fn begun(plan: Plan, dir: &Path) -> anyhow::Result<Plan> {
     let whole = dir.parent().unwrap_or(dir);
     let shown = quoted(&whole.display().to_string());

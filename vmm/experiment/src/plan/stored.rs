@@ -17,7 +17,7 @@ use study::{
     },
 };
 
-/// The cells that are left of the run in this directory, with `retry` also those that failed.
+/// Plans the remaining cells of the run in this directory, with `retry` also failed cells.
 pub fn resumed(dir: &Path, retry: bool) -> anyhow::Result<Plan> {
     if let Some(parts) = Parts::find(dir)? {
         let (dir, of) = (base::shown::quoted(&dir.display().to_string()), parts.of());
@@ -27,7 +27,7 @@ pub fn resumed(dir: &Path, retry: bool) -> anyhow::Result<Plan> {
     }
     let (store, mut contents) = Store::resume(dir)?;
     if retry {
-        // In the plan only: the store keeps what it has.
+        // Only in the plan: the store keeps its contents.
         contents.cells.retain(|cell| !cell.has_failed());
     }
     let run = contents.run.clone();
@@ -39,7 +39,7 @@ pub fn resumed(dir: &Path, retry: bool) -> anyhow::Result<Plan> {
     Ok(Plan { run, experiment, resumed: Some((dir.to_owned(), store, contents)) })
 }
 
-/// The experiment of a stored run, which has to give the stored cells again.
+/// Returns the experiment of a stored run, which must produce the stored cells again.
 fn stored(dir: &Path, run: &RunLine, stored: &[CellLine]) -> anyhow::Result<Experiment> {
     let usage = |error: SpecError| Usage(format!("{}: its spec: {error}", dir.display()));
     let spec = Form::parse(&run.spec).map_err(usage)?;
@@ -54,7 +54,7 @@ fn stored(dir: &Path, run: &RunLine, stored: &[CellLine]) -> anyhow::Result<Expe
         && cells.len() == run.cells as usize
         && experiment.seed == run.seed
         && stored.iter().all(|line| {
-            // In the order of their numbers.
+            // Cells are in the order of their numbers.
             let at = cells.binary_search_by_key(&line.cell, |cell| cell.cell);
             at.is_ok_and(|at| {
                 let PlannedCell { round, point, .. } = cells[at];
@@ -70,7 +70,7 @@ fn stored(dir: &Path, run: &RunLine, stored: &[CellLine]) -> anyhow::Result<Expe
     Ok(experiment)
 }
 
-/// A value in a run's first line that `fresh` would never have written.
+/// Returns a value in a run's first line that [`Plan::new`] never writes.
 fn contradiction(run: &RunLine, is_simulated: bool) -> Option<String> {
     let RunLine { jobs, host, cpus, .. } = run;
     let carriers = |_| carriers(run, is_simulated);

@@ -1,4 +1,4 @@
-//! Resuming stores: as they were written, and with changes.
+//! Resuming stores: as written, and with changes.
 
 use std::fs;
 
@@ -50,7 +50,7 @@ fn text(lines: &[Value]) -> Vec<u8> {
     lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect()
 }
 
-/// Resumes this store: returns a plan in which every job has CPUs, or a one-line error. The store
+/// Resumes this store. Returns a plan in which every job has CPUs, or a one-line error. The store
 /// must not change.
 fn resume(bytes: &[u8]) -> Result<Plan, String> {
     let folder = TempDir::new().unwrap();
@@ -72,13 +72,13 @@ fn resume(bytes: &[u8]) -> Result<Plan, String> {
     Ok(plan)
 }
 
-/// Resumes a store of this first line only.
+/// Resumes a store with only this first line.
 fn resume_run(run: RunLine) -> Plan {
     let line = serde_json::to_value(Line::Run(Box::new(run))).unwrap();
     resume(&text(&[line])).unwrap()
 }
 
-/// The store has the kernel of the emulated host: later options and variables do not count.
+/// The store has the emulated host's kernel: later options and variables do not count.
 #[test]
 fn a_store_is_gone_on_with() {
     let plan = resume(&text(&lines())).unwrap();
@@ -95,7 +95,7 @@ fn guests_of_a_stored_spec_keep_their_kernel() {
     assert_eq!(resume_run(run).experiment.points[0].guest_kernel, GuestKernel::Linux7);
 }
 
-/// Regression (D3): its store listed 1024 CPUs for a machine of 80.
+/// Regression (D3): the store listed 1024 CPUs for a machine of 80.
 #[test]
 fn a_simulated_run_has_the_cpus_of_its_slots() {
     let spec = "guests = \"sim\"\nmachines = \"westmere-80\"\nslots = [2, 4]\nvcpus = 8\nlocks = \"ticket\"\n";

@@ -1,20 +1,20 @@
-//! The rows that a reproduction is asked for.
+//! The selected rows of a reproduction.
 
 use std::fmt::Write as _;
 
 use crate::Usage;
 use study::published::{Claim, Row, Table};
 
-/// Tables, each with its rows.
+/// Tables, each with its selected rows.
 pub struct Asked<'a> {
-    /// All tables, of which others may take their fit.
+    /// All tables; others may take their fit.
     pub all: &'a [Table],
-    /// Those with rows that were asked for.
+    /// Tables with selected rows.
     pub tables: Vec<(&'a Table, Vec<&'a Row>)>,
 }
 
 impl<'a> Asked<'a> {
-    /// The rows of these names, or all.
+    /// Selects the rows with these names, or all.
     pub fn new(all: &'a [Table], names: &[String]) -> Result<Self, Usage> {
         let is_named = |name: &String, table: &Table, row: &Row| {
             *name == table.name
@@ -48,7 +48,7 @@ fn full_name(table: &Table, row: &Row) -> String {
     format!("{}: {}", table.name, row.id)
 }
 
-/// All rows: name, published figure, and whether it is measured and simulated.
+/// Lists all rows: letter, published figure, whether measured, and name.
 pub fn list(tables: &[Table]) -> String {
     let mut text = String::new();
     for table in tables {

@@ -20,7 +20,7 @@ use study::{
     stats::{Estimate, ratio_of_medians},
 };
 
-/// Everything that the folder has.
+/// Gathers all figures of the folder.
 pub(super) fn gather(
     asked: &Asked<'_>,
     saved: &Saved,
@@ -43,10 +43,10 @@ pub(super) fn gather(
     })
 }
 
-/// Other load that disturbs measurements: this share of the CPUs.
+/// Share of the CPUs from which other load disturbs measurements.
 const BUSY: f64 = 0.1;
 
-/// The host of the first measurement.
+/// Describes the host of the first measurement.
 fn host(measured: &Measured) -> String {
     let mut runs = measured.studies().flat_map(|study| &study.runs);
     let Some((run, session)) = runs.find_map(|run| Some((run, run.sessions.first()?))) else {
@@ -93,7 +93,7 @@ fn method(options: &Options) -> Vec<String> {
     all
 }
 
-/// The command line that begins the same.
+/// Returns the command line that starts the same reproduction.
 fn command(options: &Options) -> Vec<String> {
     let Options { rows, measured, simulated, runs, seconds, short } = options;
     let mut words = vec!["pvticket reproduce".to_owned()];
@@ -110,7 +110,7 @@ fn command(options: &Options) -> Vec<String> {
 /// Gathers the rows of a table.
 struct Gather<'a> {
     table: &'a Table,
-    /// The table whose fit it takes, if it is simulated.
+    /// The table whose fit is used, if it is simulated.
     base: Option<&'a Table>,
     saved: &'a Saved,
     measured: &'a Measured,
@@ -140,7 +140,7 @@ impl Gather<'_> {
         }
     }
 
-    /// What disturbed the windows of the points that stand for these rows, each counted once.
+    /// Sums the disturbances of the windows of these rows' surrogates, each counted once.
     fn disturbance(&self, rows: &[&Row]) -> Disturbance {
         let Some(Ok(study)) = self.measured.study(&self.table.name) else {
             return Disturbance::default();
@@ -152,7 +152,7 @@ impl Gather<'_> {
         study.points.iter().filter(is_chosen).map(|point| point.disturbance).sum()
     }
 
-    /// In what the simulation differs, and what was fitted.
+    /// Describes the deviations of the simulation, and the fit.
     fn model(&self) -> Vec<String> {
         let fit = self.base.and_then(|base| Some((&base.name, self.saved.fit(&base.name)?)));
         let mut all = vec![format!("machine file {}", self.table.machine)];
@@ -221,7 +221,7 @@ impl Gather<'_> {
     }
 }
 
-/// What is known of a profile's parameters.
+/// Describes the sources of a profile's parameters.
 fn profile(profile: &Profile) -> String {
     let Profile { name, about, .. } = profile;
     let Sources { fitted, known, assumed } = profile.sources();
@@ -235,7 +235,7 @@ const fn plain(value: f64) -> Estimate {
     Estimate { value, interval: None }
 }
 
-/// The point of a study that stands for a cell.
+/// Returns the point of a study that is the surrogate of a cell.
 fn point<'a>(study: &'a Study, cell: Selected<'_>) -> Result<&'a PointStudy, String> {
     let only = Only::parse(cell.only).map_err(|error| error.to_string())?;
     let found = study.points.iter().find(|point| only.wants(&point.point) && point.rate.is_some());
@@ -249,7 +249,7 @@ fn point<'a>(study: &'a Study, cell: Selected<'_>) -> Result<&'a PointStudy, Str
     })
 }
 
-/// Operations a second of one guest, in each run.
+/// Operations per second of one guest, in each run.
 fn of_a_guest(point: &PointStudy) -> Vec<f64> {
     let guests = point.point.sizes().count() as f64;
     point.rates().iter().map(|rate| rate / guests).collect()
@@ -268,7 +268,7 @@ mod tests {
         testing::{Fixture, record},
     };
 
-    /// A run of what stands for table aim7-many; something stopped one window of each point, and of others.
+    /// A run of table aim7-many's surrogates. Something stopped one window of each point, and of others.
     fn stopped() -> RunRecord {
         let locks = vec![("mutex", "off"), ("mutex-read-first", "off"), ("ticket", "off")];
         let (policies, vcpus) = (vec!["host"], vec![2]);
@@ -281,7 +281,7 @@ mod tests {
         run
     }
 
-    /// Regression: a row's figure did not say that something had stopped its cells.
+    /// Regression: a row's figure did not report that something had stopped its cells.
     #[test]
     fn disturbed_windows_of_the_rows_are_told() {
         let tables = Table::all().expect("they can be read");

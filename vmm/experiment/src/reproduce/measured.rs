@@ -1,5 +1,5 @@
-//! Measures what stands for the rows on this host, by the engine of `run`: each table has a run's
-//! directory of its own.
+//! Measures the surrogates of the rows on this host, by the engine of `run`. Each table's run has
+//! its own directory.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,52 +24,49 @@ use study::{
     store,
 };
 
-/// The studies of the tables.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    /// By table; or why there is none.
+    /// By table, with the reason where a study is missing.
     tables: Vec<(String, Result<Study, String>)>,
-    /// CPUs of this host.
+    /// Number of CPUs of this host.
     cpus: usize,
 }
 
 impl Measured {
-    /// One table's study.
+    /// Creates a study of one table.
     #[cfg(test)]
     pub(super) fn new(table: &str, study: Study) -> Self {
         Self { tables: vec![(table.to_owned(), Ok(study))], cpus: 1 }
     }
 
-    /// The study of a table, or why there is none.
+    /// Returns the study of a table, or the reason why it is missing.
     pub(super) fn study(&self, table: &str) -> Option<Result<&Study, &str>> {
         let found = self.tables.iter().find(|(name, _)| name == table);
         found.map(|(_, study)| study.as_ref().map_err(String::as_str))
     }
 
-    /// All studies.
     pub(super) fn studies(&self) -> impl Iterator<Item = &Study> {
         self.tables.iter().filter_map(|(_, study)| study.as_ref().ok())
     }
 
-    /// Why this host cannot measure it, if it has too few CPUs.
+    /// Describes why this host cannot measure it, if it has too few CPUs.
     pub(super) fn lacks(&self, stand_in: &StandIn<'_>) -> Option<String> {
         let wants = stand_in.base.cpus.max(stand_in.changed.cpus);
         (wants > self.cpus)
             .then(|| format!("wants {}; this host has {}", count(wants, "CPU"), self.cpus))
     }
 
-    /// Violations of mutual exclusion, and tickets served out of order.
+    /// Number of violations of mutual exclusion, and of tickets served out of order.
     pub(super) fn broken(&self) -> f64 {
         self.studies().map(Study::broken).map(|(violations, disorder)| violations + disorder).sum()
     }
 }
 
-/// The directory of a table's run.
 pub(super) fn directory(folder: &Path, table: &str) -> PathBuf {
     folder.join(format!("measured-{table}"))
 }
 
-/// Measures what is left; None if it was interrupted.
+/// Measures the remaining rows; None if it was interrupted.
 pub(super) fn measure(
     asked: &Asked<'_>,
     options: &Options,
@@ -91,7 +88,7 @@ pub(super) fn measure(
         } else {
             match planned(table, spec, &rows, options, cpus) {
                 Ok(plan) => plan,
-                // This host cannot: that is what the rows say.
+                // This host cannot measure it; the rows report the reason.
                 Err(error) => {
                     let reason = format!("{error:#}");
                     say(format_args!("pvticket: table {}: {reason}", table.name));
@@ -106,12 +103,12 @@ pub(super) fn measure(
     Ok(Some(measured))
 }
 
-/// Runs what is left of a plan; None if it was interrupted.
+/// Runs the rest of a plan; None if it was interrupted.
 fn record(plan: Plan, dir: PathBuf) -> anyhow::Result<Option<RunRecord>> {
     if plan.is_finished() {
         return Ok(Some(RunRecord::read(&dir)?));
     }
-    // A cell that fails is in the study with its error, and does not end the run.
+    // A failed cell is in the study with its error, and does not end the run.
     let (folder, kernels) = (Folder::Named(dir), KernelFiles::default());
     let done = measure::measure(plan, &folder, &kernels, Outlets::default())?;
     let is_whole = !done.summary.stopped && done.summary.left == 0;
@@ -130,7 +127,7 @@ fn planned(
     Plan::new(Request { only, ..Request::new(&table.name, spec, cpus.clone()) }, Usage::from)
 }
 
-/// A table's spec with how often and how long its points are measured.
+/// Returns a table's spec with the number and length of its measurements.
 fn whole_spec(measured: &published::Measured, options: &Options) -> String {
     let published::Measured { spec, more_rounds, .. } = measured;
     let (rounds, seconds) = (options.runs * u32::from(*more_rounds), options.seconds);
@@ -138,7 +135,7 @@ fn whole_spec(measured: &published::Measured, options: &Options) -> String {
     format!("{lines}\nrepetitions = {rounds}\nseconds = {seconds}\n")
 }
 
-/// What `--only` selects all points of these rows, and as few others as it can.
+/// Returns the `--only` that selects all points of these rows, and as few others as it can.
 fn only(table: &Table, rows: &[&Row]) -> Vec<String> {
     let stand_ins = rows.iter().filter_map(|row| table.stand_in(row).ok());
     let cells: Vec<Vec<(&str, &str)>> = stand_ins
@@ -169,7 +166,7 @@ mod tests {
         Options { rows: Vec::new(), measured: true, simulated: true, runs, seconds, short: false }
     }
 
-    /// On hosts of any size, a row's cells are one point each, and both are run.
+    /// On hosts of any size, each cell of a row is one point, and both are run.
     #[test]
     fn every_measured_row_has_its_points() {
         for cpus in ["0-1", "0-7", "0-63"] {

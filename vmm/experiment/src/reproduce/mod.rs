@@ -24,12 +24,12 @@ pub use saved::{Options, Saved};
 pub struct Reproduced {
     /// Published, measured and simulated figures side by side.
     pub figures: Reproduction,
-    /// Violations of mutual exclusion, and tickets served out of order, in what was measured.
+    /// Violations of mutual exclusion, and tickets served out of order, in the measurements.
     pub broken: f64,
 }
 
-/// Measures and simulates what is left of a reproduction in this folder; None if it was interrupted: what is done is
-/// kept.
+/// Measures and simulates the rest of a reproduction in this folder. None if it was interrupted; completed
+/// figures are kept.
 pub fn reproduce(
     asked: &Asked<'_>,
     mut saved: Saved,

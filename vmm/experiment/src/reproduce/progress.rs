@@ -1,4 +1,4 @@
-//! Progress of the simulations: a bar on a terminal, otherwise one line for each.
+//! Progress of the simulations: a bar on a terminal, otherwise a line for each.
 
 use std::{
     io::{self, IsTerminal},
@@ -19,7 +19,7 @@ pub(super) struct Display {
 }
 
 impl Display {
-    /// Of `all` steps.
+    /// Shows the progress of `all` steps.
     pub(super) fn new(all: usize) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let simulations = noun(all, "simulation");
@@ -32,14 +32,14 @@ impl Display {
         Self { bar, done: 0, all }
     }
 
-    /// This is simulated now.
+    /// Shows that `what` is being simulated.
     pub(super) fn begins(&self, what: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(what.to_owned());
         }
     }
 
-    /// A step has ended.
+    /// Shows that a step has ended.
     pub(super) fn ended(&mut self, what: &str) {
         self.done += 1;
         match &self.bar {

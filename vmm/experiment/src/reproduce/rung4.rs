@@ -1,5 +1,5 @@
-//! Rung 4 of the validation, `reproduce --predict`: the simulated rows of published tables, which nobody can measure again, and the orders of
-//! their groups.
+//! Rung 4 of the validation, `reproduce --predict`: the simulated rows of published tables, which cannot be
+//! measured again, and the orders of their groups.
 
 use std::{fmt, time::Instant};
 
@@ -19,22 +19,22 @@ use study::{
     reproduction::{FACTOR, side},
 };
 
-/// The most vCPUs of a cell that the short form simulates.
+/// Maximum vCPUs of a cell in the short form.
 const SHORT: usize = 64;
 
-/// A published figure and the simulated one.
+/// A published figure and its simulated counterpart.
 #[derive(Debug)]
 struct Compared {
     /// The table and the row, or the group.
     name: String,
     published: f64,
     simulated: f64,
-    /// Ratios within this share of 1 are no change. None: it is enough if the simulated figure is not less.
+    /// Ratios within this share of 1 are no change. None if the simulated figure only must not be less.
     noise: Option<f64>,
 }
 
 impl Compared {
-    /// The ratio is on the same side of 1, and off by [`FACTOR`] at most.
+    /// Whether the ratio is on the same side of 1, and off by at most [`FACTOR`].
     fn holds(&self) -> bool {
         let Self { published, simulated, .. } = *self;
         self.noise.map_or(simulated >= published, |noise| {
@@ -56,7 +56,7 @@ impl fmt::Display for Compared {
     }
 }
 
-/// Simulates the rows and prints their verdicts. Fails if a row is off; a signal that ends it gives the exit status.
+/// Simulates the rows and prints their verdicts. Fails if a row is off; a signal sets the exit status.
 pub fn validate(is_short: bool, mut print: impl FnMut(&str)) -> anyhow::Result<u8> {
     let began = Instant::now();
     let tables = Table::all()?;
@@ -90,7 +90,7 @@ pub fn validate(is_short: bool, mut print: impl FnMut(&str)) -> anyhow::Result<u
     }
 }
 
-/// All rows, or in the short form the rows without large cells.
+/// Selects all rows, or in the short form the rows without large cells.
 fn asked(tables: &[Table], is_short: bool) -> Asked<'_> {
     let is_small = |table: &Table, row: &Row| {
         let mut setups =
@@ -118,7 +118,7 @@ fn simulated(
     Ok(is_whole.then_some(saved))
 }
 
-/// The rows that are simulated and the orders of each group, table by table.
+/// Compares the simulated rows and the orders of each group, table by table.
 fn compared(asked: &Asked<'_>, saved: &Saved) -> anyhow::Result<Vec<Compared>> {
     let mut all = Vec::new();
     for (table, rows) in asked.tables.iter().filter(|(table, _)| table.fit.is_some()) {
@@ -152,7 +152,7 @@ fn compared(asked: &Asked<'_>, saved: &Saved) -> anyhow::Result<Vec<Compared>> {
     Ok(all)
 }
 
-/// Published and simulated figures: is the larger published figure also the larger simulated one? Equal figures have no order.
+/// Whether two `[published, simulated]` pairs have the same order by both figures. Equal figures have none.
 fn is_in_order(one: [f64; 2], other: [f64; 2], noise: f64) -> bool {
     let [published, simulated] = [0, 1].map(|at| side(one[at] / other[at], noise));
     published != 0 && one[1] != other[1] && published == simulated
@@ -166,7 +166,7 @@ fn pairs(all: &[[f64; 2]], is_such: impl Fn([f64; 2], [f64; 2]) -> bool) -> f64 
     all.iter().enumerate().map(later).sum::<usize>() as f64
 }
 
-/// The reasons for which rows are not simulated, with the number of rows.
+/// Returns the reasons why rows are not simulated, with the number of rows.
 fn left_out(asked: &Asked<'_>) -> Vec<(String, usize)> {
     let mut all: Vec<(String, usize)> = Vec::new();
     let mut add = |reason: &str| match all.iter_mut().find(|(known, _)| known == reason) {
@@ -220,7 +220,7 @@ mod tests {
         let left_out: usize = left_out(&asked).iter().map(|(_, count)| count).sum();
         let orders = found.iter().filter(|row| row.name.contains(": order of ")).count();
         assert_eq!(found.len() - orders + left_out, rows, "every row is in one of both");
-        // Overcommitted, all locks are slower; several guests get less than their share.
+        // Overcommitted, all locks are slower, and several guests get less than their share.
         let falls: Vec<&Compared> =
             found.iter().filter(|row| row.name.contains("x by 1x")).collect();
         assert!(falls.len() == 10 && falls.iter().all(|row| row.simulated < 1.0), "{falls:#?}");

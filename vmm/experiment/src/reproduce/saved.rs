@@ -1,4 +1,4 @@
-//! What a reproduction's folder keeps beside the stores of its measurements.
+//! State of a reproduction's folder in addition to its measurements' stores.
 
 use std::path::Path;
 
@@ -10,55 +10,53 @@ use crate::Usage;
 use base::{files, units::ByteSize};
 use os::results;
 
-/// The file in the folder.
 const FILE: &str = "reproduce.json";
-/// The version of its format.
 const FORMAT: u32 = 1;
-/// The longest file that is read.
+/// Maximum size of the file.
 const LONGEST: ByteSize = ByteSize::mib(16);
 
-/// Options and simulated rates: all that it takes to go on.
+/// Options and simulated rates: everything that is needed to resume.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Saved {
     format: u32,
-    /// As they were when it was begun.
+    /// The options at its start.
     pub options: Options,
-    /// What was fitted so far.
+    /// Fits so far.
     pub fits: Vec<FitText>,
-    /// The cells that were simulated so far.
+    /// Cells simulated so far.
     pub cells: Vec<Simulated>,
 }
 
-/// How to reproduce.
+/// Options of a reproduction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// The names of the rows; none: all.
+    /// Names of the rows; empty for all.
     pub rows: Vec<String>,
-    /// Measure.
+    /// Whether to measure.
     pub measured: bool,
-    /// Simulate.
+    /// Whether to simulate.
     pub simulated: bool,
-    /// Runs of each measured point.
+    /// Number of runs of each measured point.
     pub runs: u32,
-    /// Length of each, in seconds.
+    /// Length of each run, in seconds.
     pub seconds: f64,
-    /// Short simulations.
+    /// Whether the simulations are short.
     pub short: bool,
 }
 
-/// What was fitted to the column of a table without overcommitment.
+/// Fit to the column of a table without overcommitment.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FitText {
     /// The table.
     pub table: String,
-    /// The parameters, in words.
+    /// Description of the parameters.
     pub text: String,
 }
 
-/// What was simulated for a cell.
+/// Result of a simulated cell.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Simulated {
@@ -66,9 +64,9 @@ pub struct Simulated {
     pub table: String,
     /// The cell's name.
     pub cell: String,
-    /// Operations a second, or why there are none.
+    /// Operations per second, or the reason why they are missing.
     rate: Result<f64, String>,
-    /// Retries for each success.
+    /// Retries per success.
     retries: f64,
 }
 
@@ -80,26 +78,26 @@ impl Simulated {
 }
 
 impl Options {
-    /// How long it simulates.
+    /// Amount of simulation.
     pub(super) const fn effort(&self) -> Effort {
         if self.short { Effort::Short } else { Effort::Full }
     }
 }
 
 impl Saved {
-    /// Nothing is done yet.
+    /// Creates a state without results.
     pub const fn new(options: Options) -> Self {
         Self { format: FORMAT, options, fits: Vec::new(), cells: Vec::new() }
     }
 
-    /// Has the folder a reproduction?
+    /// Whether the folder has a reproduction.
     pub fn is_in(folder: &Path) -> Result<bool, Usage> {
         let file = folder.join(FILE);
         files::is_there(&file)
             .map_err(|error| Usage(format!("cannot look for {}: {error}", file.display())))
     }
 
-    /// The reproduction in this folder.
+    /// Reads the reproduction in this folder.
     pub fn read(folder: &Path) -> Result<Self, Usage> {
         let file = folder.join(FILE);
         let bad = |what: String| Usage(format!("--resume: {}: {what}", file.display()));
@@ -111,21 +109,21 @@ impl Saved {
         }
     }
 
-    /// Replaces what the folder has.
+    /// Replaces the reproduction in the folder.
     pub fn write(&self, folder: &Path) -> anyhow::Result<()> {
         let file = folder.join(FILE);
         let text = serde_json::to_vec_pretty(self).context("cannot write JSON")?;
         results::write(&file, &text).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// What was simulated for a cell.
+    /// Returns the result of a simulated cell.
     pub fn simulated(&self, table: &str, cell: &str) -> Option<Result<Predicted, String>> {
         let found = self.cells.iter().find(|entry| entry.table == table && entry.cell == cell)?;
         let figures = |rate: &f64| Predicted { rate: *rate, retries: found.retries };
         Some(found.rate.as_ref().map(figures).map_err(Clone::clone))
     }
 
-    /// What was fitted to a table.
+    /// Returns the fit of a table.
     pub fn fit(&self, table: &str) -> Option<&str> {
         self.fits.iter().find(|fit| fit.table == table).map(|fit| fit.text.as_str())
     }

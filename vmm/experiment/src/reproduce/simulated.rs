@@ -1,4 +1,4 @@
-//! Simulates the cells of the rows that were asked for.
+//! Simulates the cells of the selected rows.
 
 use std::{
     collections::VecDeque,
@@ -20,14 +20,14 @@ use report::si::si;
 use sim::Brake;
 use study::published::{Cell, Table};
 
-/// The tables' cells that are still to be simulated, with the table that each is fitted to.
+/// A table's cells that remain to be simulated, with the table that it is fitted to.
 struct Work<'a> {
     table: &'a Table,
     base: &'a Table,
     cells: Vec<&'a Cell>,
 }
 
-/// Simulates on `threads` threads, and calls `keep` after each cell. False if it was interrupted.
+/// Simulates on `threads` threads, and calls `keep` after each cell. Returns false if interrupted.
 pub(super) fn simulate(
     asked: &Asked<'_>,
     saved: &mut Saved,
@@ -67,7 +67,7 @@ struct Results<'a, K> {
     saved: &'a mut Saved,
     display: Display,
     keep: K,
-    /// The first failure to keep it: then nothing else is simulated.
+    /// The first failure of `keep`, after which nothing else is simulated.
     failure: Option<anyhow::Error>,
 }
 
@@ -79,7 +79,7 @@ impl<K: Fn(&Saved) -> anyhow::Result<()>> Results<'_, K> {
         }
     }
 
-    /// A cell has ended. None: it cannot be kept.
+    /// Records that a cell has ended. None if it cannot be stored.
     fn ended(
         &mut self,
         table: &Table,
@@ -97,7 +97,7 @@ impl<K: Fn(&Saved) -> anyhow::Result<()>> Results<'_, K> {
     }
 }
 
-/// The cells that the rows need and that are not done yet.
+/// Returns the cells that the rows need and that remain to be simulated.
 fn work<'a>(asked: &Asked<'a>, saved: &Saved) -> Vec<Work<'a>> {
     let of_table = |(table, base): (&'a Table, &'a Table)| {
         let (_, rows) = asked.tables.iter().find(|(candidate, _)| candidate.name == table.name)?;
@@ -109,7 +109,7 @@ fn work<'a>(asked: &Asked<'a>, saved: &Saved) -> Vec<Work<'a>> {
     predicted(asked.all).filter_map(of_table).collect()
 }
 
-/// Tables of one fit together: it is made once.
+/// Groups the tables by their fit, so that each is made once.
 fn by_fit(work: Vec<Work<'_>>) -> VecDeque<Vec<Work<'_>>> {
     let mut all: VecDeque<Vec<Work<'_>>> = VecDeque::new();
     for one in work {
@@ -121,8 +121,8 @@ fn by_fit(work: Vec<Work<'_>>) -> VecDeque<Vec<Work<'_>>> {
     all
 }
 
-/// Fits the tables of one base, and simulates their cells one after the other. None: it was interrupted, or a cell cannot be
-/// kept.
+/// Fits the tables of one base, and simulates their cells one after the other. None if interrupted, or if a
+/// cell cannot be stored.
 fn all<K: Fn(&Saved) -> anyhow::Result<()>>(
     work: &[Work<'_>],
     effort: Effort,

@@ -1,5 +1,5 @@
-//! Repetitions that were measured in the place in which the machine was: where the machine below this host moves its
-//! CPUs, a line takes several times longer from one to the other for a while, and the host is another machine.
+//! Repetitions that were measured in the machine's place. Where the machine below this host moves its CPUs, a
+//! line takes several times as long between them for a while, and the host is another machine.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
@@ -12,13 +12,13 @@ use study::{
 use super::{Cells, study_of};
 use base::units::CpuList;
 
-/// Repetitions of each cell that have to be in the machine's place.
+/// Minimum number of repetitions of each cell in the machine's place.
 const LEAST: usize = 3;
 
-/// How often all cells are measured at most until they have these.
+/// Maximum number of times that all cells are measured to get these.
 const TRIES: u32 = 4;
 
-/// The cells, measured until each has enough repetitions in the machine's place, or often enough.
+/// Measures the cells until each has enough repetitions in the machine's place, at most [`TRIES`] times.
 pub(super) fn measured(
     cells: &Cells,
     machine: &Machine,
@@ -40,19 +40,19 @@ pub(super) fn measured(
     }
 }
 
-/// The rates of those in the machine's place.
+/// Returns the rates of the repetitions in the machine's place.
 pub(super) fn rates(point: &PointStudy, machine: &Machine) -> Vec<f64> {
     let repetitions = point.repetitions.iter().filter(|repetition| is_here(repetition, machine));
     repetitions.map(|repetition| repetition.rate).collect()
 }
 
-/// Of a machine whose place is not known, or cells of which it is not known: yes.
+/// Whether it is in the machine's place; true if the place of either is not known.
 fn is_here(repetition: &Repetition, machine: &Machine) -> bool {
     let Some(usual) = machine.hop().map(|hop| hop.0 as f64 / 1e3) else { return true };
     repetition.is_beside(usual)
 }
 
-/// In a line: how many repetitions were in the machine's place, and where the others were.
+/// Describes in a line how many repetitions were in the machine's place, and where the others were.
 pub(super) fn places(study: &Study, machine: &Machine) -> String {
     let all = || study.points.iter().flat_map(|point| &point.repetitions);
     let elsewhere: Vec<f64> = all()

@@ -1,5 +1,5 @@
-//! Rung 2 of the validation, `sim calibrate --validate`: cells that are measured on this host, beside their simulation by the
-//! costs of `sim calibrate`. None of them was used to calibrate.
+//! Rung 2 of the validation, `sim calibrate --validate`: compares cells measured on this host with their
+//! simulation by the costs of `sim calibrate`. None of them was used to calibrate.
 
 mod here;
 mod tally;
@@ -39,14 +39,14 @@ const LOCKS: [&str; 4] = ["ticket", "pv-ticket", "queued", "pv-queued"];
 /// The model of the host's own scheduler.
 const HOST: &str = "host-eevdf";
 
-/// Policies of the cells: as measured, and as simulated.
+/// Policies of the cells, as measured and as simulated.
 const POLICIES: [(&str, &str); 3] = [("rr", "rr"), ("deferred", "deferred"), ("host", HOST)];
 
-/// Locks whose rate depends on where the host's run queue and the queue of tickets stand to each other: one
-/// simulation is one sample of that, however long it takes, unless the host's noise mixes the two.
+/// Locks whose rate depends on the phase between the host's run queue and the queue of tickets. A simulation
+/// is one sample of it, however long it takes, unless the host's noise mixes the two.
 const NATIVE: [&str; 2] = ["ticket", "queued"];
 
-/// The work of a cell: as long on every machine, whose increments take 0.2 to 1.5 ns.
+/// Work of a cell. It takes the same time on every machine, whose increments take 0.2 to 1.5 ns.
 #[derive(Debug, Clone, Copy)]
 struct Work {
     /// Increments with the lock held.
@@ -56,7 +56,7 @@ struct Work {
 }
 
 impl Work {
-    /// Work with the lock held, and beside it.
+    /// Time of the work with the lock held, and without it.
     const CRITICAL: Picos = Picos(70_000);
     const THINK: Picos = Picos(280_000);
 
@@ -67,17 +67,17 @@ impl Work {
     }
 }
 
-/// How much is measured, and simulated.
+/// Amount of measurement and simulation.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     ratios: &'static [u32],
     rounds: u32,
     seconds: f64,
-    /// Simulations of each cell.
+    /// Number of simulations of each cell.
     simulations: u32,
     /// Simulated seconds of most cells.
     short: f64,
-    /// Of native locks under the host with more vCPUs than CPUs: hundreds of rotations of its queues.
+    /// For native locks under the host with more vCPUs than CPUs: hundreds of rotations of its queues.
     long: f64,
 }
 
@@ -92,7 +92,7 @@ const FULL: Extent = Extent {
 const SHORT: Extent =
     Extent { ratios: &[1, 2], rounds: 2, seconds: 0.1, simulations: 3, short: 0.1, long: 1.0 };
 
-/// The cells: those that are measured, and those that are simulated.
+/// The cells to be measured and simulated.
 struct Cells {
     extent: Extent,
     work: Work,
@@ -109,14 +109,14 @@ impl Cells {
         )
     }
 
-    /// The guests of this host.
+    /// Returns the spec of the measurement on this host.
     fn measured(&self) -> String {
         let Extent { ratios, seconds, rounds, .. } = self.extent;
         let spec = self.spec(ratios, &LOCKS, &POLICIES.map(|(real, _)| real));
         format!("{spec}seconds = {seconds}\nrepetitions = {rounds}\n")
     }
 
-    /// The guests of this host, simulated: with the noise of the machine file, each kind of cell as long as it takes.
+    /// Returns the specs of its simulation, with the machine file's noise, each as long as its cells need.
     fn simulated(&self) -> Vec<String> {
         let (own, hosts): (Vec<&str>, Vec<&str>) =
             POLICIES.map(|(_, model)| model).into_iter().partition(|model| *model != HOST);
@@ -139,11 +139,11 @@ impl Cells {
     }
 }
 
-/// Measures and simulates the cells, and prints what they show. Fails if one is off; the exit status is that of the
-/// signal if one ended it.
+/// Measures and simulates the cells, and prints the results. Fails if a cell is off. Returns the exit status
+/// of a signal that ended it.
 pub fn validate(is_short: bool, mut print: impl FnMut(&str)) -> anyhow::Result<u8> {
     let extent = if is_short { SHORT } else { FULL };
-    // Before anything is measured: is there a machine file?
+    // Fails without a machine file before anything is measured.
     let machine = machine(calibrate::NAME)?;
     let all = cpus::choose_without_option(&topology(), None)?;
     let cpus = all.first(machine.cpus().min(all.cpus().len()));
@@ -173,11 +173,10 @@ pub fn validate(is_short: bool, mut print: impl FnMut(&str)) -> anyhow::Result<u
     tally.result()
 }
 
-/// The names of the columns.
 const HEAD: [&str; 9] =
     ["vCPUs", "policy", "lock", "N", "measured", "range", "simulated", "ratio", ""];
 
-/// A cell in a line.
+/// Formats a cell as a row.
 fn row(
     real: &PointStudy,
     rates: &[f64],
@@ -196,7 +195,7 @@ fn row(
     [vcpus.to_string(), policy.to_string(), lock, count, rate, range, model, times, verdict]
 }
 
-/// The verdict on a cell that lacks a figure.
+/// Verdict on a cell that lacks a figure.
 const NOT_JUDGED: &str = "not judged: no repetition in the machine's place, or no simulation";
 
 fn heading(cells: &Cells, machine: &Machine) -> String {
@@ -213,7 +212,7 @@ fn heading(cells: &Cells, machine: &Machine) -> String {
     )
 }
 
-/// The study of these specs and its record, or the exit status if a signal ended it.
+/// Returns the study of these specs and its record, or the exit status if a signal ended it.
 fn study_of(
     name: &str,
     specs: &[String],
@@ -239,13 +238,13 @@ fn planned(name: &str, spec: &str, cpus: &CpuList) -> anyhow::Result<Plan> {
     Plan::new(Request { host, ..Request::new(name, spec, cpus.clone()) }, Usage::from)
 }
 
-/// What the machine's costs were doubted for, a line each.
+/// Describes the doubts about the machine's costs, a line each.
 fn doubts(machine: &Machine) -> String {
     let each = |doubt: &String| format!("the machine file this is DOUBTED: {doubt}\n");
     machine.doubts.iter().map(each).collect()
 }
 
-/// How often the machine's host takes its CPUs for other threads, in words.
+/// Describes how often the machine's host takes its CPUs for other threads.
 fn noise(machine: &Machine) -> String {
     match machine.noise {
         Some(Noise { busy, idle }) => format!("whose CPUs are taken for {busy} every {idle}"),
@@ -253,14 +252,14 @@ fn noise(machine: &Machine) -> String {
     }
 }
 
-/// The simulated rate of a measured point.
+/// Returns the simulated rate of a measured point.
 fn model_of(simulated: &Study, real: &Point) -> Option<f64> {
     let is_same = |candidate: &&PointStudy| is_model_of(&candidate.point, real);
     let found = simulated.points.iter().find(is_same)?;
     Some(found.rate.as_ref()?.median.value)
 }
 
-/// Is it the same cell, as it is simulated?
+/// Whether `model` is the simulation of the cell `real`.
 fn is_model_of(model: &Point, real: &Point) -> bool {
     let names = [real.policy.name(), model.policy.name()];
     let is_same = model.vcpus == real.vcpus && model.lock == real.lock;
@@ -292,7 +291,7 @@ mod tests {
         assert_eq!(on(0), (70_000, 280_000), "not measured");
     }
 
-    /// Regression: rung 2 judged a machine file whose calibration had been doubted, without a word.
+    /// Regression: rung 2 did not report that the calibration of its machine file had been doubted.
     #[test]
     fn doubts_of_the_machine_file_stand_above_the_cells() {
         let mut machine = Machine::ideal(2);
@@ -325,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Regression: two simulations of half a second each are two samples of an order that lasts.
+    /// Regression: two simulations of half a second each are two samples of a lasting order.
     #[test]
     fn native_locks_under_the_host_are_simulated_for_longer() {
         for spec in cells(FULL).simulated() {

@@ -1,17 +1,17 @@
-//! What the cells of rung 2 show.
+//! Verdicts on the cells of rung 2.
 
 use anyhow::bail;
 use base::plural::{agree, count};
 
-/// The most that a simulation may be off, as a share.
+/// Maximum deviation of a simulation, as a share.
 const BOUND: f64 = 0.15;
 
-/// What a cell shows.
+/// Verdict on a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The rates are within [`BOUND`].
     Holds,
-    /// Their logarithms are: enough where rates differ by four orders of magnitude.
+    /// Their logarithms are within it: enough where rates differ by four orders of magnitude.
     HoldsInLog,
     Off,
 }
@@ -35,7 +35,7 @@ impl Verdict {
     }
 }
 
-/// How many cells show what.
+/// Number of cells by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     holds: u32,
@@ -45,7 +45,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// None: the cell could not be judged.
+    /// Counts a verdict; None if the cell could not be judged.
     pub(super) fn add(&mut self, verdict: Option<Verdict>) {
         match verdict {
             Some(Verdict::Holds) => self.holds += 1,
@@ -65,7 +65,7 @@ impl Tally {
         )
     }
 
-    /// Fails if a cell is off, or if one was not judged: of that nothing is known.
+    /// Fails if a cell is off, or was not judged, as nothing is known about it.
     pub(super) fn result(&self) -> anyhow::Result<u8> {
         let Self { holds, in_log, off, not_judged } = *self;
         if not_judged > 0 || holds + in_log + off == 0 {
@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// Regression: a cell without a repetition in the machine's place left the table, the count and the verdict.
+    /// Regression: cells without a repetition in the machine's place were in no table, count or verdict.
     #[test]
     fn what_was_not_judged_does_not_pass() {
         let mut tally = Tally::default();

@@ -13,9 +13,9 @@ use study::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MeasurementHost {
-    /// A host with a usable KVM of its own; comparable with no stored figure.
+    /// A host with its own usable KVM; not comparable with stored figures.
     Direct,
-    /// The emulated host, on which the peers were measured too.
+    /// The emulated host, where the peers were also measured.
     Emulated,
 }
 
@@ -65,7 +65,7 @@ fn lines(figures: &BootFigures) -> Vec<BootTimeLine> {
         .collect()
 }
 
-/// The figures as text.
+/// Formats the figures as text.
 pub fn table(figures: &BootFigures, host: &HostFacts) -> String {
     let mut columns = Columns::new(1..usize::MAX);
     columns.row(["", "N", "min", "1/4", "median", "3/4", "max", "", "95 % of median"]);
@@ -102,7 +102,7 @@ struct BootTimesDocument<'a> {
     samples: &'a BootFigures,
 }
 
-/// The figures and every sample as JSON.
+/// Returns the figures and every sample as JSON.
 pub fn json(
     figures: &BootFigures,
     host: &HostFacts,

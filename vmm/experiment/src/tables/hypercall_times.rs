@@ -16,7 +16,7 @@ use study::{
     stats::{self, Estimate, Interval},
 };
 
-/// One line of the table. Times in nanoseconds.
+/// One line of the table. Times are in nanoseconds.
 #[derive(Debug, Serialize)]
 struct HypercallLine {
     backend: Option<&'static str>,
@@ -104,12 +104,12 @@ fn us(nanos: f64) -> String {
 struct Contrast {
     what: String,
     value: f64,
-    /// By rounds, each of which measured both.
+    /// Computed from the rounds, each of which measured both.
     interval: Option<Interval>,
 }
 
 impl Contrast {
-    /// `values` over `base`, round by round.
+    /// Computes `values` over `base`, round by round.
     fn new(what: String, values: &[f64], base: &[f64]) -> Option<Self> {
         let Estimate { value, interval } = super::by_rounds(values, base)?;
         Some(Self { what, value, interval })
@@ -123,7 +123,7 @@ impl Contrast {
     }
 }
 
-/// The ratios of interest.
+/// Returns the ratios of interest.
 fn contrasts(lines: &[HypercallLine]) -> Vec<Contrast> {
     let medians = |case: HyperCase| {
         lines.iter().find(|line| line.case == case).map_or(&[][..], |line| &line.medians)
@@ -131,8 +131,8 @@ fn contrasts(lines: &[HypercallLine]) -> Vec<Contrast> {
     let mut all = Vec::new();
     let futex = medians(HyperCase::Raw(RawKind::Futex, Placement::SameCpu));
     let run = medians(HyperCase::KickToRun(PvBackend::Vmm, Placement::SameCpu));
-    // A lower bound of the path: the kicker's two exits, at the cost of the same calls when no vCPU
-    // has to be woken, and one switch of threads.
+    // A lower bound of the path: the kicker's two exits, at the cost of the same calls without a
+    // vCPU to wake, and one switch of threads.
     let exits = medians(HyperCase::KickRunning(PvBackend::Vmm))
         .iter()
         .zip(medians(HyperCase::PendingHalt(PvBackend::Vmm)))
@@ -154,7 +154,7 @@ fn contrasts(lines: &[HypercallLine]) -> Vec<Contrast> {
     all
 }
 
-/// The whole report as text.
+/// Formats the complete report as text.
 pub fn table(figures: &HyperFigures, plan: &HyperPlan, host: &HostFacts) -> String {
     let lines: Vec<HypercallLine> = figures.cases.iter().filter_map(HypercallLine::new).collect();
     let mut text = format!(
@@ -206,7 +206,7 @@ struct HypercallDocument<'a> {
     contrasts: Vec<Contrast>,
 }
 
-/// The whole report as JSON.
+/// Returns the complete report as JSON.
 pub fn json(
     figures: &HyperFigures,
     plan: &HyperPlan,

@@ -10,7 +10,7 @@ use machine::driver::BpfReport;
 use machine::driver::SchedReport;
 use report::{replay, words::extensions};
 
-/// One line: preemptions, what they hit, what they cost.
+/// Describes the preemptions, their lock states and their costs, in a line.
 pub fn in_a_line(report: &SchedReport) -> String {
     let totals = &report.totals;
     let mut text = format!(
@@ -65,7 +65,7 @@ pub fn in_a_line(report: &SchedReport) -> String {
     text
 }
 
-/// One line: the turns that the host's kernel ended, and in which locks.
+/// Describes the slices that the host's kernel ended, and their lock states.
 #[cfg(feature = "bpf")]
 pub fn in_kernel(report: &BpfReport) -> String {
     let BpfReport { turns, blocked, slice, forced, yielded, taken, .. } = report;

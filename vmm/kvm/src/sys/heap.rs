@@ -1,10 +1,10 @@
-//! The heap of a program that ends in one line when there is no memory.
+//! A global allocator that ends the program with a single line when out of memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use super::fatal;
 
-/// The system's heap. Where that has no more memory, Rust would abort, and leave the terminal as it is.
+/// The system allocator. When it fails, Rust would abort and leave the terminal modes changed.
 #[derive(Debug)]
 pub struct Heap;
 
@@ -15,7 +15,7 @@ fn there(memory: *mut u8) -> *mut u8 {
     memory
 }
 
-// SAFETY: each call is passed on unchanged, under the contract that the caller keeps.
+// SAFETY: each call is forwarded unchanged, under the caller's contract.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.

@@ -1,13 +1,13 @@
-//! The last lines of a guest's kernel: a panic, after which it resets as after a reboot, and an ordered restart or halt, some
-//! of which no device sees. Our kernels report panics through the event port; the console of any Linux has these lines.
+//! The last console lines of a guest's kernel: a panic, after which it resets as in a reboot, and a requested
+//! restart or halt, which may reach no device. Our kernels also report panics through the event port.
 
 use std::{
     mem,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Printed by Linux before the reason of a panic (`panic` in its kernel/panic.c), and as it ends in order
-/// (kernel/reboot.c). None of these begins again within itself.
+/// Printed by Linux before the reason of a panic (`panic` in kernel/panic.c), and at a requested end
+/// (kernel/reboot.c). No text contains its own beginning again.
 const WORDS: [(&[u8], Saying); 5] = [
     (b"Kernel panic - not syncing: ", Saying::Panic),
     (b"reboot: Restarting system", Saying::Order(Order::Restart)),
@@ -17,14 +17,14 @@ const WORDS: [(&[u8], Saying); 5] = [
     (b"reboot: Power off not available: System halted", Saying::Order(Order::Halt)),
 ];
 
-/// Bytes that are kept of a reason.
+/// Maximum number of stored bytes of a reason.
 const REASON: usize = 160;
 
-/// A kernel that resets after a panic prints no more than this in between: traces of all its CPUs. What was
-/// printed longer ago is text, of a log that somebody read.
+/// Maximum output of a kernel between a panic and its reset: traces of all its CPUs. Earlier matches are
+/// ordinary text, for example from a log printed by a program.
 const RECENT: usize = 256 << 10;
 
-/// The same after an order, before which all tasks were ended.
+/// Maximum output after a requested end, before which all tasks were ended.
 const SOON: usize = 4 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,12 +33,12 @@ enum Saying {
     Order(Order),
 }
 
-/// An end that the guest's user space ordered.
+/// An end requested by the guest's user space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// A restart.
     Restart,
-    /// All CPUs halt; a power-off, too, where the kernel knows no device for it.
+    /// All CPUs halt. Also a power-off if the kernel has no device for it.
     Halt,
 }
 
@@ -48,25 +48,25 @@ pub struct LastWords(Mutex<Heard>);
 
 #[derive(Debug)]
 struct Heard {
-    /// Anything at all.
+    /// Whether the console has printed anything.
     spoken: bool,
-    /// The kernel itself has reported a panic.
+    /// Whether the kernel itself has reported a panic.
     told: bool,
-    /// So many bytes of each of the [`WORDS`] were the last ones on the console.
+    /// Number of bytes of each of the [`WORDS`] that the console's last bytes match.
     matched: [usize; WORDS.len()],
-    /// The text after the words of a panic.
+    /// The text after a panic match.
     reason: Vec<u8>,
-    /// Does the line of the reason go on?
+    /// Whether the line of the reason is incomplete.
     open: bool,
-    /// Bytes since the words of a panic; None: they were not there.
+    /// Number of bytes since the panic match, or None without a match.
     since: Option<usize>,
-    /// The last order, and the bytes since.
+    /// The last requested end, and the number of bytes since.
     order: Option<(Order, usize)>,
 }
 
 impl Default for LastWords {
     fn default() -> Self {
-        // No vCPU's thread allocates anything.
+        // Preallocated, because vCPU threads must not allocate.
         let reason = Vec::with_capacity(REASON);
         let matched = [0; WORDS.len()];
         Self(Mutex::new(Heard {
@@ -86,28 +86,28 @@ impl LastWords {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The guest's kernel reports that it panics.
+    /// Records that the guest's kernel has reported a panic.
     pub fn told(&self) {
         self.heard().told = true;
     }
 
-    /// The guest's console prints these bytes.
+    /// Processes console output.
     pub fn look(&self, bytes: &[u8]) {
         let mut heard = self.heard();
         heard.spoken = true;
         bytes.iter().for_each(|byte| heard.look(*byte));
     }
 
-    /// Has it printed anything?
+    /// Whether the console has printed anything.
     pub fn has_spoken(&self) -> bool {
         self.heard().spoken
     }
 
-    /// The reason of a panic that a reset follows now, which may be unknown (empty); None: there was none.
+    /// Returns the reason (empty if unknown) of the panic that a reset follows now, or None without a panic.
     pub fn panic(&self) -> Option<String> {
         let heard = self.heard();
         let is_recent = heard.since.is_some_and(|bytes| bytes <= RECENT);
-        // The last line of a panic, which not each one comes to, repeats its reason: `---[ end ... ]---`.
+        // The last line of a panic, which is not always printed, repeats the reason: `---[ end ... ]---`.
         let reason = || {
             let reason = String::from_utf8_lossy(&heard.reason);
             reason.trim_end_matches(" ]---").trim().to_owned()
@@ -115,7 +115,7 @@ impl LastWords {
         if is_recent { Some(reason()) } else { heard.told.then(String::new) }
     }
 
-    /// The order that the kernel carries out now.
+    /// Returns the requested end that the kernel is carrying out now.
     pub fn order(&self) -> Option<Order> {
         self.heard().order.filter(|(_, bytes)| *bytes <= SOON).map(|(order, _)| order)
     }
@@ -214,7 +214,7 @@ mod tests {
                 Some(Order::Halt),
             ),
             (b"[    1.0] reboot: Power down\r\n", Some(Order::Halt)),
-            // The decompressor, and programs.
+            // Printed by the decompressor and by programs.
             (b" -- System halted", None),
             (b"Restarting system\r\n", None),
             (b"reboot: Restarting\r\n", None),

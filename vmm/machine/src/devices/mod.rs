@@ -26,11 +26,10 @@ use serial::SerialPort;
 use crate::clock::Moment;
 use boot::layout;
 
-/// The first invalid access to a hypercall port, for the report.
+/// The first invalid access to a hypercall port.
 pub type FirstMisuse = OnceLock<hypercall::Misuse>;
 
-/// The devices shared by all vCPU threads. Ports without a device read as zeros, and writes to them
-/// are dropped.
+/// The devices shared by all vCPU threads. Ports without a device read as zeros and ignore writes.
 #[derive(Debug)]
 pub struct Devices {
     /// The guest kernel's console.
@@ -43,24 +42,23 @@ pub struct Devices {
     pub stdout: Output,
     /// The command's stderr.
     pub stderr: Output,
-    /// Tells threads that wait for a reader of the output that the machine ends, if there can be
-    /// any.
+    /// Notifies threads blocked on output that the machine ends, if there can be any.
     pub closing: Option<Closing>,
-    /// Frame number of the page that the guest's output is taken from.
+    /// Frame number of the page that the guest's output is read from.
     pub output_page: AtomicU32,
     /// The guest's first misuse of a hypercall port.
     pub misuse: FirstMisuse,
     /// The guest's lifecycle events.
     pub events: EventLog,
-    /// The last lines of the guest's kernel.
+    /// The last console lines of the guest's kernel.
     pub words: Arc<LastWords>,
-    /// Receives the steps of the guest's benchmark, if it is measured from outside.
+    /// Receives the steps of the guest's benchmark, if measured from outside.
     pub bench: Option<Arc<dyn Bench>>,
 }
 
 impl Devices {
-    /// Handles a write of `data` to a port outside the hypercall range. An error is the console's.
-    /// Waits for the console's reader in `aside` only.
+    /// Handles a write of `data` to a port outside the hypercall range. Errors come from the
+    /// console. Blocks on the console's reader only within `aside`.
     pub fn write(
         &self,
         port: u16,
@@ -98,7 +96,7 @@ fn offset_in(port: u16, first: u16) -> Option<u8> {
     u8::try_from(port.wrapping_sub(first)).ok().filter(|offset| *offset < layout::COM_SPAN)
 }
 
-/// When the guest reached the lifecycle points that it announces.
+/// Times of the lifecycle events that the guest reports.
 #[derive(Debug)]
 pub struct EventLog {
     init: OnceLock<Moment>,
@@ -106,23 +104,23 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// A log that writes to `shell` when an interactive shell takes over the console.
+    /// Creates a log that writes to `shell` when an interactive shell takes over the console.
     pub fn new(shell: EventFd) -> Self {
         Self { init: OnceLock::new(), shell }
     }
 
-    /// `/init` is running. Only the first call counts.
+    /// Records the start of `/init`. Only the first call counts.
     pub fn init_reached(&self) {
         let _ = self.init.set(Moment::now());
     }
 
-    /// A shell owns the console.
+    /// Reports that a shell owns the console.
     pub fn shell_ready(&self) {
-        // A full eventfd counter means that it is already readable.
+        // A full eventfd counter is already readable.
         let _ = self.shell.write(1);
     }
 
-    /// When `/init` first ran.
+    /// The first start time of `/init`.
     pub fn init_time(&self) -> Option<Moment> {
         self.init.get().copied()
     }

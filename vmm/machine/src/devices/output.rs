@@ -1,5 +1,5 @@
-//! What a guest prints: written by its vCPU threads, so that a slow reader slows the guest down instead
-//! of filling memory. A vCPU that waits for the reader needs no slot meanwhile.
+//! Guest output, written by the vCPU threads: a slow reader slows the guest down instead of filling memory.
+//! A vCPU that waits for the reader does not hold a slot.
 
 use std::{
     fmt,
@@ -10,8 +10,8 @@ use std::{
 
 /// Destination of a guest's output.
 pub trait Sink: Write + Send {
-    /// Writes what the reader takes without being waited for. Returns how many of the bytes that were;
-    /// an implementation that never waits for a reader takes all.
+    /// Writes as much as the reader accepts without blocking. Returns the number of bytes written; an
+    /// implementation that never blocks writes all.
     fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes)?;
         Ok(bytes.len())
@@ -21,13 +21,13 @@ pub trait Sink: Write + Send {
 impl Sink for io::Sink {}
 impl Sink for File {}
 
-/// Runs its argument, which may wait for a reader, once. A vCPU thread leaves its slot for that long.
+/// Runs its argument, which may block on a reader, once. In the meantime, a vCPU thread gives up its slot.
 pub type WaitRunner<'a> = &'a dyn Fn(&mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 
-/// The [`WaitRunner`] of a thread that has left its slot.
+/// The [`WaitRunner`] of a thread that has already given up its slot.
 const AS_IT_IS: WaitRunner<'static> = &|wait| wait();
 
-/// A sink that several threads write to.
+/// A sink shared by several threads.
 pub struct Output(Mutex<Box<dyn Sink>>);
 
 impl fmt::Debug for Output {
@@ -37,18 +37,18 @@ impl fmt::Debug for Output {
 }
 
 impl Output {
-    /// Output to `sink`.
+    /// Creates an output to `sink`.
     pub fn new(sink: Box<dyn Sink>) -> Self {
         Self(Mutex::new(sink))
     }
 
-    /// Writes all of it, or returns the error, for instance that the reader has closed it. Waits, for
-    /// the reader or another writer, in `aside` only.
+    /// Writes all bytes, or returns the error, for instance that the reader has closed the output. Waits
+    /// for the reader or another writer only within `aside`.
     pub fn write(&self, bytes: &[u8], aside: WaitRunner<'_>) -> io::Result<()> {
         self.locked(aside, |locked, aside| locked.write(bytes, aside))
     }
 
-    /// Runs `act` with the output locked. It is told how to wait: in `aside`, unless it runs there already.
+    /// Runs `act` with the output locked. Passes it the way to wait: within `aside`, unless already there.
     pub(super) fn locked(
         &self,
         aside: WaitRunner<'_>,
@@ -57,7 +57,7 @@ impl Output {
         let sink = match self.0.try_lock() {
             Ok(sink) => sink,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another thread writes, or waits for the reader.
+            // Another thread is writing, or waiting for the reader.
             Err(TryLockError::WouldBlock) => {
                 return aside(&mut || {
                     let sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,11 +69,11 @@ impl Output {
     }
 }
 
-/// An output that no other thread writes to.
+/// A locked output.
 pub(super) struct Locked<'a>(MutexGuard<'a, Box<dyn Sink>>);
 
 impl Locked<'_> {
-    /// [`Output::write`].
+    /// Like [`Output::write`].
     pub(super) fn write(mut self, bytes: &[u8], aside: WaitRunner<'_>) -> io::Result<()> {
         let done = self.0.write_now(bytes)?;
         if done == bytes.len() {
@@ -81,7 +81,7 @@ impl Locked<'_> {
         }
         let mut sink = Some(self.0);
         aside(&mut || {
-            // The output is unlocked when the reader has taken all, before the wait for a slot.
+            // The output is unlocked once the reader has taken everything, before the wait for a slot.
             let Some(mut sink) = sink.take() else { return Ok(()) };
             sink.write_all(&bytes[done..])?;
             sink.flush()
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes `room` bytes at once, and the others after a wait.
+    /// Accepts `room` bytes at once, and the rest after a wait.
     struct Slow {
         room: usize,
         taken: Arc<Mutex<Vec<u8>>>,
@@ -129,7 +129,7 @@ mod tests {
         (Output::new(Box::new(Slow { room, taken: taken.clone() })), taken)
     }
 
-    /// Writes it. How often the thread stepped aside.
+    /// Writes the bytes. Returns the number of times that the thread stepped aside.
     fn write(output: &Output, bytes: &[u8]) -> u32 {
         let asides = Cell::new(0);
         let aside: WaitRunner<'_> = &|wait| {
@@ -153,7 +153,7 @@ mod tests {
         let (output, taken) = output(0);
         let aside: WaitRunner<'_> = &|wait| {
             wait()?;
-            // As another vCPU, which has the slot now.
+            // Acts as another vCPU, which has the slot now.
             assert_eq!(write(&output, b"second"), 1);
             Ok(())
         };

@@ -1,8 +1,8 @@
-//! What a traced schedule keeps besides its decisions: observed vCPU activity and handoffs.
+//! Data that a traced schedule records besides its decisions: observed vCPU activity and handoffs.
 //!
-//! Written under the core's lock, which the writer holds anyway, into buffers allocated before the
-//! first turn. When they are full, further entries are only counted: like the log of turns and the
-//! account of preemptions, this keeps the beginning.
+//! It is written under the core's lock, which the writer holds anyway, into buffers allocated
+//! before the first slice. When they are full, further entries are only counted. Like the log of
+//! slices and the account of preemptions, the buffers keep the beginning.
 
 use std::fmt;
 
@@ -14,28 +14,28 @@ use sched::{
 
 /// Capacity for each kind of entry. The kernel commits only the memory that is used.
 const ROOM: usize = 1 << 20;
-/// Interval between two readings of the VMs' progress.
+/// Interval between two reads of the VMs' progress.
 pub(super) const METER_EVERY: Nanos = Nanos::millis(1);
 
-/// Returns how many operations a VM has done. Called under the core's lock: it must only read.
+/// Returns the number of operations completed by a VM. Must only read: the core's lock is held.
 pub type Meter = Box<dyn Fn() -> u64 + Send>;
 
-/// Everything that a traced schedule kept.
+/// The data recorded by a traced schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Captured {
-    /// Observed activities, in order of time.
+    /// Observed activities, in chronological order.
     pub sightings: Vec<Sighting>,
     /// Handoffs, in the order of their kicks.
     pub handoffs: Vec<Handoff>,
-    /// Progress of the VMs, in order of time; read when a vCPU is observed.
+    /// Progress of the VMs, in chronological order; read when a vCPU is observed.
     pub progress: Vec<VmProgress>,
-    /// Number of sightings for which there was no room.
+    /// Number of sightings dropped for lack of room.
     pub lost_sightings: u64,
-    /// Number of handoffs for which there was no room.
+    /// Number of handoffs dropped for lack of room.
     pub lost_handoffs: u64,
-    /// When the first turn began; the turns' times count from here.
+    /// Start of the first slice, the origin of the slices' times.
     pub began: Nanos,
-    /// When this record was made.
+    /// Time of this snapshot.
     pub until: Nanos,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Capture {
     kept: Captured,
     /// One per VM.
     meters: Vec<Meter>,
-    /// By vCPU: the index of its unfinished handoff.
+    /// By vCPU, the index of its unfinished handoff.
     open: Box<[Option<usize>]>,
 }
 
@@ -85,12 +85,12 @@ impl Capture {
         }
     }
 
-    /// Everything kept up to `until`, of turns that count from `began`.
+    /// Returns the data recorded up to `until`, with slice times relative to `began`.
     pub(super) fn captured(&self, began: Nanos, until: Nanos) -> Captured {
         Captured { began, until, ..self.kept.clone() }
     }
 
-    /// Records the activity in an event, if there is one.
+    /// Records the activity in an event, if it has any.
     pub(super) fn saw(&mut self, vcpu: VcpuIndex, event: &Event, now: Nanos) {
         let (Event::Stopped(look)
         | Event::StoppedInHlt(look)
@@ -111,7 +111,7 @@ impl Capture {
         }
     }
 
-    /// A kick ends a halt of `to`.
+    /// Records a kick that ends a halt of `to`.
     pub(super) fn kicked(
         &mut self,
         to: VcpuIndex,
@@ -133,14 +133,14 @@ impl Capture {
         self.kept.handoffs.get_mut(self.open[vcpu.ix()]?)
     }
 
-    /// A kicked vCPU is granted a slot.
+    /// Records that a kicked vCPU is granted a slot.
     pub(super) fn granted(&mut self, vcpu: VcpuIndex, now: Nanos) {
         if let Some(handoff) = self.open(vcpu) {
             handoff.granted = Some(now);
         }
     }
 
-    /// A granted vCPU has run; `resumed` is when its guest resumed, if that is known.
+    /// Records that a granted vCPU has run. `resumed` is the time at which its guest resumed.
     pub(super) fn resumed(&mut self, vcpu: VcpuIndex, resumed: Option<Nanos>) {
         if let Some(handoff) = self.open(vcpu) {
             handoff.resumed = resumed;
@@ -162,7 +162,7 @@ mod tests {
         capture.kicked(WHO, Some(VcpuIndex(0)), Some(Nanos(5)), Nanos(7));
         capture.granted(WHO, Nanos(9));
         capture.resumed(WHO, Some(Nanos(12)));
-        // Another turn, not preceded by a kick.
+        // Another slice, not preceded by a kick.
         capture.granted(WHO, Nanos(20));
         capture.resumed(WHO, Some(Nanos(21)));
         let captured = capture.captured(Nanos(1), Nanos(30));

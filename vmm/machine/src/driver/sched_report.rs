@@ -1,4 +1,4 @@
-//! A schedule's results in figures.
+//! The results of a schedule.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -17,7 +17,7 @@ use sched::{
     times::HandoffTimes,
 };
 
-/// Summary of one distribution of times, in nanoseconds.
+/// Summary of a distribution of times, in nanoseconds.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Latency {
     /// Number of samples.
@@ -47,13 +47,13 @@ impl Latency {
     }
 }
 
-/// Extensions of slices.
+/// Slice extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ExtensionReport {
-    /// How they ended.
+    /// Counts by outcome.
     #[serde(flatten)]
     pub counts: ExtensionCounts,
-    /// From the end of a slice until its vCPU had released its lock and left; of one that overran, until its end.
+    /// Time from the end of a slice until its vCPU has released its lock and left, or the extension overran.
     pub needed: Latency,
 }
 
@@ -73,28 +73,28 @@ pub struct SchedReport {
     /// Sums over the run.
     #[serde(flatten)]
     pub totals: Totals,
-    /// Hits and misses, for a policy that aims at certain preemptions.
+    /// Hits and misses, for a policy that targets certain preemptions.
     pub hits: Option<Hits>,
-    /// The extensions of slices, for a policy that grants them.
+    /// Slice extensions, for a policy that grants them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extensions: Option<ExtensionReport>,
-    /// Are the sums of wasted spinning counted? Not of guests that do not say when a wait began.
+    /// Whether wasted spinning is counted, which requires guests that publish the start of a wait.
     pub counts_waste: bool,
-    /// How a replay differs from its recording, if this was one.
+    /// Divergence of a replay from its recording, if this was a replay.
     pub divergence: Option<Divergence>,
-    /// Times from one of its events to the next.
+    /// Times between events.
     #[serde(flatten)]
     pub times: HandoffTimes<Latency>,
-    /// Their full distributions.
+    /// Full distributions of these times.
     #[serde(skip)]
     pub histograms: Histograms,
-    /// The first preemptions, one by one.
+    /// The first preemptions, individually.
     #[serde(rename = "preemptions_one_by_one")]
     pub preemptions: Vec<Preemption>,
-    /// The decisions, if they were recorded.
+    /// The decisions, if recorded.
     #[serde(skip)]
     pub recording: Recording,
-    /// What else a trace needs, if the schedule was traced.
+    /// Additional data for a trace, if the schedule was traced.
     #[serde(skip)]
     pub captured: Option<Captured>,
 }
@@ -135,7 +135,7 @@ mod tests {
 
     const ONE: VcpuId = VcpuId(0);
 
-    /// A traced schedule of one vCPU on one slot, whose thread calls `live` after its first grant.
+    /// Runs a traced schedule of one vCPU on one slot, whose thread calls `live` after its first grant.
     fn alone(
         live: impl FnOnce(&dyn VcpuScheduler) + Send,
         meanwhile: impl FnOnce(&Driver, &dyn VcpuScheduler),

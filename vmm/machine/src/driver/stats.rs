@@ -1,4 +1,4 @@
-//! What is measured of a running schedule: times from one event to the next.
+//! Statistics of a running schedule: times between events.
 
 use hdrhistogram::Histogram;
 
@@ -10,43 +10,43 @@ use sched::{
     times::HandoffTimes,
 };
 
-/// The longest time that a histogram resolves, in nanoseconds: 100 s.
+/// Maximum time that a histogram resolves, in nanoseconds: 100 s.
 const LONGEST: u64 = 100_000_000_000;
 
 /// Distributions of times in nanoseconds.
 pub type Histograms = HandoffTimes<Histogram<u64>>;
 
-/// Empty ones.
 pub(super) fn histograms() -> Histograms {
     HandoffTimes::<()>::default().map(|()| histogram())
 }
 
-/// What the statistics read of a vCPU whose event is reported.
+/// Readings of a vCPU for the statistics, taken at its events.
 pub(super) trait VcpuReadings {
-    /// How long the last handover to it took, unless that has been read already.
+    /// Returns the duration of the last handover to it, unless already read.
     fn take_handover(&self, vcpu: VcpuIndex) -> Option<Nanos>;
 
-    /// When it released the lock of its last kick, by its telemetry.
+    /// The time at which it released the lock of its last kick, according to its telemetry.
     fn released_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos>;
 
-    /// When it resumed after its last halt, by its telemetry. None if it has been kicked since its
-    /// grant: that may not be the halt which the grant ended.
+    /// The time at which it resumed after its last halt, according to its telemetry. None if it has
+    /// been kicked since its grant, because the grant may then have ended an earlier halt.
     fn resumed_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos>;
 }
 
-/// Filled while the schedule runs; allocates only when it is created.
+/// Filled while the schedule runs. Allocates only on creation.
 #[derive(Debug)]
 pub(super) struct Stats {
     pub(super) times: Histograms,
-    /// By vCPU: when it was kicked, until it is granted a slot.
+    /// By vCPU, the time of its kick, until it is granted a slot.
     kicked: Box<[Option<Nanos>]>,
-    /// By vCPU: when it was granted a slot after a kick, until its first instruction is known.
+    /// By vCPU, the time of its grant after a kick, until its first instruction is known.
     granted: Box<[Option<Nanos>]>,
-    /// For traced schedules only.
+    /// Only for traced schedules.
     pub(super) capture: Option<Capture>,
 }
 
-/// Is it in KVM's HLT again? Interrupts end that, too, and it has then resumed more than once.
+/// Whether it is in KVM's HLT again. Interrupts also end HLT, so it has then resumed more than
+/// once.
 const fn is_in_later_halt(event: &Event) -> bool {
     matches!(
         event,
@@ -55,10 +55,9 @@ const fn is_in_later_halt(event: &Event) -> bool {
     )
 }
 
-/// An empty histogram of times in nanoseconds.
+/// Creates an empty histogram of times in nanoseconds.
 pub(super) fn histogram() -> Histogram<u64> {
-    // Two significant digits: an error below 1 %. These bounds are valid, so the fallback is never
-    // used.
+    // Two significant digits: an error below 1 %. The bounds are valid, so the fallback is unused.
     Histogram::new_with_bounds(1, LONGEST, 2).unwrap_or_else(|_| Histogram::new(2).expect("2"))
 }
 
@@ -78,7 +77,7 @@ impl Stats {
         }
     }
 
-    /// Called before the core is told of an event.
+    /// Called before the core handles an event.
     pub(super) fn before(
         &mut self,
         vcpu: VcpuIndex,
@@ -126,7 +125,7 @@ impl Stats {
     ) {
         let released = by.and_then(|kicker| sources.released_at(kicker, now));
         record(&mut self.times.release_to_kick, released.map(|released| now.since(released)));
-        // A vCPU that has not halted yet will not halt because of this kick: its next grant is
+        // A vCPU that has not halted yet will not halt because of this kick, so its next grant is
         // unrelated.
         if !matches!(core.state(vcpu), State::Halted | State::Idle) {
             return;
@@ -151,7 +150,6 @@ impl Stats {
     }
 }
 
-/// Adds a time, if there is one.
 pub(super) fn record(histogram: &mut Histogram<u64>, nanos: Option<Nanos>) {
     if let Some(nanos) = nanos {
         histogram.saturating_record(nanos.0.max(1));
@@ -173,7 +171,7 @@ mod tests {
     const SLEEPER: VcpuIndex = VcpuIndex(0);
     const KICKER: VcpuIndex = VcpuIndex(1);
 
-    /// A guest that says that it resumed at this time.
+    /// A guest that reports this resume time.
     struct Resumed(u64);
 
     impl VcpuReadings for Resumed {
@@ -207,8 +205,8 @@ mod tests {
         Observation { mode: Mode::Kernel, activity }
     }
 
-    /// How long the guest of a vCPU took, which was kicked in KVM's HLT and granted a slot at 3000,
-    /// if this is its next event, at 4000, and its telemetry says that it resumed at `resumed`.
+    /// Returns the recorded times from grant to guest. The vCPU was kicked in KVM's HLT and granted
+    /// a slot at 3000. Its next event is `next` at 4000, and its telemetry reports `resumed`.
     fn grant_to_guest(next: Event, resumed: u64) -> Vec<u64> {
         let setup = Setup { vms: &[0, 0], slots: 1, slice: SLICE, seed: 1, recording: None };
         let policy = "rr".parse::<PolicySpec>().unwrap().make(&setup).unwrap();

@@ -1,4 +1,4 @@
-//! The steps of a schedule: an event goes to the core, and its actions are carried out.
+//! The steps of a schedule: pass an event to the core and carry out the resulting actions.
 
 use arrayvec::ArrayVec;
 use hypercalls::MAX_VCPUS;
@@ -15,11 +15,10 @@ use sched::{
     event::{Action, Event, Observation, VcpuIndex},
 };
 
-/// Maximum number of actions of one step: a grant, a request to yield and a sample per slot, and
-/// little else.
+/// Maximum number of actions per step: a grant, a yield request and a sample per slot, plus a few.
 const ACTIONS: usize = 4 * MAX_VCPUS as usize + 8;
 
-/// A vCPU's state after an event, as its thread needs it.
+/// A vCPU's state after an event, as needed by its thread.
 pub(super) struct TurnState {
     pub(super) state: State,
     pub(super) deadline: Nanos,
@@ -29,7 +28,8 @@ fn turn_state(core: &Core, vcpu: VcpuIndex) -> TurnState {
     TurnState { state: core.state(vcpu), deadline: core.deadline(vcpu).unwrap_or(Nanos::NEVER) }
 }
 
-/// Whether the vCPU of this event may have been in the guest since its last one. (Woken in KVM's HLT, it is without a slot.)
+/// Whether the vCPU of this event may have been in the guest since its last event. (A vCPU woken in KVM's HLT
+/// has no slot.)
 fn may_have_run(event: &Event) -> bool {
     !matches!(event, Event::Kicked(_) | Event::KickedInHlt(_) | Event::HoldOver)
 }
@@ -44,19 +44,19 @@ impl VcpuReadings for Driver {
     }
 
     fn resumed_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos> {
-        // The line has the last one only: kicked again, it may have halted and resumed once more.
+        // The line has only the last time. If kicked again, the vCPU may have halted and resumed since.
         let lines = self.telemetry_of(vcpu).filter(|_| self.thread(vcpu).resumed_once());
         lines.and_then(|(lines, id)| lines.resumed_at(id, now))
     }
 }
 
 impl Driver {
-    /// Passes an event to the core and carries out its actions.
+    /// Passes an event to the core, carries out its actions and returns the vCPU's slice state.
     pub(super) fn tell(&self, vcpu: VcpuIndex, event: Event) -> TurnState {
         self.tell_for(vcpu, vcpu, event)
     }
 
-    /// [`Driver::tell`] that returns the turn state of `whose` instead.
+    /// Like [`Driver::tell`], but returns the slice state of `whose`.
     pub(super) fn tell_for(&self, whose: VcpuIndex, vcpu: VcpuIndex, event: Event) -> TurnState {
         let mut actions = ArrayVec::<Action, ACTIONS>::new();
         delay::maybe();
@@ -91,12 +91,12 @@ impl Driver {
                         self.tell_slice_end(who, &inner.core, now);
                         thread.grant(self.cpus[slot.0 as usize]);
                     }
-                    // Under the lock: later, it might hit the vCPU's next turn.
+                    // Under the lock: later, the request could hit the vCPU's next slice.
                     Action::Ask(who) => self.ask_to_yield(who),
-                    // If its thread is about to enter, it sets its alarm to the old deadline: then
-                    // its turn ends late. Only models of the host recall, and they drive no threads.
+                    // If its thread is about to enter, it sets its alarm to the old deadline, and its slice
+                    // ends late. Only models of the host recall, and they drive no threads.
                     Action::Recall(who) => self.thread(who).set_alarm(now),
-                    // At this moment, before any other event.
+                    // Sampled immediately, before any other event.
                     Action::Sample(who) => {
                         let sampled = Event::Sampled(self.sample(who));
                         let further = inner.core.handle(who, sampled, now);
@@ -107,7 +107,7 @@ impl Driver {
             }
             self.watched.publish(&inner.core);
             self.tell_slice_end(whose, &inner.core, now);
-            // A vCPU that is in the guest, or about to be, without a slot must come out.
+            // A vCPU that is in the guest, or about to be, without a slot must be called out.
             let is_called_out = matches!(event, Event::Woken(_) | Event::KickedInHlt(_))
                 && self.thread(vcpu).is_unslotted()
                 && inner.core.state(vcpu) == State::Ready
@@ -125,11 +125,11 @@ impl Driver {
         turn_state
     }
 
-    /// Marks a vCPU that is to lose its slot while it is in KVM's HLT. False: it has a slot but is
-    /// no longer in HLT, and keeps the slot.
+    /// Marks a vCPU that is about to lose its slot while it is in KVM's HLT. Returns false if it has a slot
+    /// but is no longer in HLT, and therefore keeps the slot.
     ///
-    /// Called under the core's lock. Its thread may come out at this very moment: then either it
-    /// sees the mark, or it is seen awake here.
+    /// Called under the core's lock. Its thread may leave HLT at any moment: either it sees the mark, or it
+    /// is seen awake here.
     pub(super) fn takes_slot_in_hlt(&self, vcpu: VcpuIndex, core: &Core) -> bool {
         if !matches!(core.state(vcpu), State::Running(_)) {
             return true;
@@ -137,7 +137,7 @@ impl Driver {
         self.thread(vcpu).set_unslotted(true);
         let is_blocked = self.is_blocked(vcpu);
         if is_blocked {
-            // The end of its turn no longer matters to it.
+            // The end of its slice no longer matters.
             self.thread(vcpu).set_alarm(Nanos::NEVER);
         } else {
             self.thread(vcpu).set_unslotted(false);
@@ -145,8 +145,8 @@ impl Driver {
         is_blocked
     }
 
-    /// A turn begins or has ended. Publishes that in the vCPU's telemetry line, for the waiters
-    /// behind it, and withdraws any request to yield of the last turn.
+    /// Publishes the start or end of a slice in the vCPU's telemetry line, for the waiters behind it, and
+    /// withdraws any yield request from the previous slice.
     pub(super) fn change_turn(&self, vcpu: VcpuIndex, begins: bool) {
         if let Some((lines, id)) = self.telemetry_of(vcpu) {
             lines.ask_no_more(id);
@@ -154,7 +154,7 @@ impl Driver {
         }
     }
 
-    /// Tells a vCPU that has a slot when its slice ends.
+    /// Publishes the end of the slice to a vCPU that has a slot.
     fn tell_slice_end(&self, vcpu: VcpuIndex, core: &Core, now: Nanos) {
         if let (Some((lines, id)), State::Running(_)) = (self.telemetry_of(vcpu), core.state(vcpu))
         {
@@ -205,7 +205,7 @@ impl Driver {
             let now = now();
             thread.came_in(now);
             if thread.alarm() <= now {
-                // The alarm went off while the thread slept: it belongs to an earlier turn.
+                // The alarm went off while the thread slept, so it belongs to an earlier slice.
                 signal::consume();
                 thread.alarm_is_over();
             }
@@ -214,7 +214,7 @@ impl Driver {
         thread.set_alarm(turn_state.deadline);
     }
 
-    /// Handles an event of the calling thread's own vCPU, which may cost it its slot.
+    /// Handles an event of the calling thread's own vCPU, which may lose its slot.
     pub(super) fn own(&self, vcpu: VcpuIndex, event: Event) {
         self.thread(vcpu).expect_grant();
         let turn_state = self.tell(vcpu, event);
@@ -224,8 +224,8 @@ impl Driver {
         self.settle(vcpu, turn_state);
     }
 
-    /// The calling thread's own vCPU was in KVM's HLT when its turn ended. It goes back there,
-    /// without a slot if another vCPU has taken it.
+    /// Handles the end of a slice while the calling thread's own vCPU was in KVM's HLT. The vCPU returns
+    /// there, without a slot if another vCPU has taken it.
     pub(super) fn stay_in_hlt(&self, vcpu: VcpuIndex, look: Observation) {
         let turn_state = self.tell(vcpu, Event::StoppedInHlt(look));
         self.find_woken();

@@ -1,5 +1,5 @@
-//! The driver under real threads, timers and signals. A guest is a loop that waits for the kick
-//! signal as `KVM_RUN` does and takes random actions.
+//! The driver with real threads, timers and signals. A guest is a loop that waits for the kick
+//! signal, like `KVM_RUN`, and takes random actions.
 
 use std::{
     sync::{
@@ -25,12 +25,12 @@ use sched::{Event, LockActivity, VcpuIndex, core::State};
 const VCPUS: u32 = 4;
 const SLOTS: u32 = 2;
 const SLICE: Nanos = Nanos::micros(500);
-/// Actions that each vCPU takes before it leaves.
+/// Number of actions of each vCPU before it leaves.
 const STEPS: u32 = 150;
 /// Exceeded only by a hang, not by a slow machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// A vCPU in KVM's HLT, or one whose location is unknown.
+/// A stopped vCPU, in KVM's HLT or at an unknown location.
 struct Seen {
     is_in_hlt: bool,
 }
@@ -49,7 +49,7 @@ impl Stopped for Seen {
     }
 }
 
-/// A machine whose vCPUs halt in KVM, too: there an interrupt wakes them in its own time.
+/// A machine whose vCPUs also halt in KVM, where interrupts wake them at arbitrary times.
 struct TestHost(Arc<dyn VcpuScheduler>);
 
 impl Host for TestHost {
@@ -72,12 +72,12 @@ impl Host for TestHost {
 
 struct World {
     gates: Vec<Arc<dyn VcpuScheduler>>,
-    /// The machines' halts and kicks, as in the product.
+    /// The machines' halts and kicks, as in production.
     machines: Vec<Halts<TestHost>>,
-    /// By vCPU of both machines: it is in KVM's HLT.
+    /// By vCPU of both machines, whether it is in KVM's HLT.
     blocked: Vec<Arc<AtomicBool>>,
-    /// vCPUs whose threads may be in the guest: between the return from one gate call and the next
-    /// call.
+    /// Number of vCPUs whose threads may be in the guest: between the return from one gate call and
+    /// the next call.
     inside: AtomicU32,
     most: AtomicU32,
     done: Vec<AtomicU32>,
@@ -91,7 +91,7 @@ impl World {
         let allowed = signal::allowed_cpus();
         let spec = ScheduleSpec {
             policy: policy.parse().unwrap(),
-            // Two slots may share a CPU here: timing is not what is tested.
+            // Two slots may share a CPU, because timing is not under test.
             cpus: (0..SLOTS as usize).map(|ix| allowed[ix % allowed.len()]).collect(),
             slice: SLICE,
             seed: 5,
@@ -131,7 +131,7 @@ impl World {
         self.inside.fetch_sub(1, SeqCst);
     }
 
-    /// One vCPU's life.
+    /// Runs one vCPU from start to end.
     fn live(&self, vm: usize, id: VcpuId, seed: u64) {
         signal::block_in_this_thread().unwrap();
         delay::start(seed);
@@ -158,7 +158,7 @@ impl World {
         }
         self.leave_guest();
         gate.leave(id);
-        // Halted vCPUs need a kick, and this one will not kick any more.
+        // Halted vCPUs need a kick, and this vCPU will not kick any more.
         (0..VCPUS).for_each(|target| self.wake(vm, target));
     }
 
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// Like KVM: HLT until an interrupt; after a signal back into HLT, with or without a slot.
+    /// Like KVM: HLT until an interrupt. After a signal it returns to HLT, with or without a slot.
     fn sit_in_hlt(&self, gate: &Arc<dyn VcpuScheduler>, vm: usize, id: VcpuId, micros: u64) {
         let blocked = &self.blocked[vm * VCPUS as usize + id.0 as usize];
         let interrupt = Instant::now() + Duration::from_micros(micros);
@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    /// A kick that no vCPU sends.
+    /// Kicks on behalf of no vCPU.
     fn wake(&self, vm: usize, target: u32) {
         let (machine, target) = (&self.machines[vm], VcpuId(target));
         if machine.is_parked(target)
@@ -215,7 +215,7 @@ impl World {
     }
 }
 
-/// Checks that each vCPU that has a slot is running on it, whenever it is called.
+/// Checks that each vCPU with a slot is running on it, and no other vCPU.
 fn look(driver: &Driver) {
     let core = &driver.lock().core;
     for vcpu in (0..driver.vms.len() as u32).map(VcpuIndex) {
@@ -240,8 +240,8 @@ fn run(policy: &str) {
     }
     let deadline = Instant::now() + LIMIT;
     let all = || world.done.iter().all(|done| done.load(SeqCst) > STEPS);
-    // All vCPUs may be halted with none left to kick: the world is not a real guest, so that is not
-    // a hang. An occasional kick from outside keeps it going, and is itself under test.
+    // All vCPUs may be halted with none left to kick: unlike in a real guest, this is not a hang.
+    // An occasional kick from outside keeps the test going, and is itself under test.
     while !threads.iter().all(|thread| thread.is_finished()) {
         thread::sleep(Duration::from_millis(2));
         look(&driver);
@@ -272,9 +272,9 @@ fn run(policy: &str) {
     assert_eq!(report.recording.turns.len() as u64 + report.recording.lost, report.totals.grants);
 }
 
-/// No preemption and no wakeup is lost, whatever is delayed: early signals, kicks that overtake
-/// halts, grants that overtake the thread on its way to sleep. And no thread waits for the core's
-/// lock behind a thread of the lowest priority that waits for a CPU.
+/// No preemption or wakeup is lost, regardless of delays: early signals, kicks that overtake halts,
+/// grants that overtake the thread on its way to sleep. No thread waits for the core's lock behind
+/// a thread of the lowest priority that waits for a CPU.
 #[test]
 fn nothing_is_lost_whatever_is_late() {
     for policy in ["rr", "fair", "kick-boost", "directed-yield", "deferred", "random", "gang"] {
@@ -284,7 +284,7 @@ fn nothing_is_lost_whatever_is_late() {
     }
 }
 
-/// Whatever kicks it: the slot would be idle for as long as its thread waits.
+/// Regardless of kicks: the slot would stay idle for as long as its thread waits.
 #[test]
 fn a_vcpu_that_waits_for_a_reader_has_no_slot() {
     let cpus = signal::allowed_cpus()[..1].into();

@@ -1,4 +1,5 @@
-//! What a guest is told in its telemetry: a request to yield lasts for one turn, and which vCPUs count as critical without a CPU.
+//! Telemetry published to a guest: a yield request lasts for one slice, and critical vCPUs without a CPU are
+//! counted.
 
 use std::{
     mem::offset_of,
@@ -22,8 +23,7 @@ use sched::{Event, Kicker, LockActivity, Mode, Observation, VcpuIndex, core::Sta
 const BASE: u64 = 0x1000;
 const LOCK: u64 = 0x8000;
 
-/// Two vCPUs on one slot under `deferred`, and the memory with their lines. The first one holds a
-/// lock.
+/// Two vCPUs on one slot under `deferred`, and the memory with their lines. The first vCPU holds a lock.
 struct World {
     driver: Arc<Driver>,
     memory: Ram,
@@ -61,7 +61,7 @@ impl World {
         self.memory.store(u32::from(holds), at(offset_of!(Line, held)), SeqCst).unwrap();
     }
 
-    /// The other vCPU waits for the holder's lock.
+    /// Makes the other vCPU wait for the holder's lock.
     fn wait(&self) {
         let at = |offset| GuestAddress(BASE + (size_of::<Line>() + offset) as u64);
         self.memory.store(LOCK, at(offset_of!(Line, wait_lock)), SeqCst).unwrap();
@@ -82,7 +82,7 @@ impl World {
         self.memory.load::<u32>(at, SeqCst).unwrap() != 0
     }
 
-    /// Ends the holder's slice while it holds the lock and another vCPU waits: it is asked to yield.
+    /// Ends the holder's slice while it holds the lock and another vCPU waits, so it is asked to yield.
     fn ask(&self) {
         thread::sleep(Duration::from_millis(5));
         self.driver.tell(HOLDER, Event::Stopped(self.driver.look(HOLDER, Mode::Unknown)));
@@ -90,7 +90,7 @@ impl World {
         assert_eq!(self.state(), State::Running(SlotId(0)));
     }
 
-    /// The other vCPU kicks the holder.
+    /// Makes the other vCPU kick the holder.
     fn kick(&self) {
         let kicker = Kicker { vcpu: OTHER, activity: LockActivity::Free };
         self.driver.tell_for(OTHER, HOLDER, Event::Kicked(Some(kicker)));
@@ -116,7 +116,7 @@ fn what_was_asked_is_withdrawn_when_the_turn_ends() {
 fn what_is_asked_too_late_is_withdrawn_when_the_next_turn_begins() {
     let world = World::new();
     world.driver.tell(HOLDER, Event::Halted(Observation::default()));
-    // A guest may write anything into its line.
+    // A guest may write any value to its line.
     world.driver.telemetry_of(HOLDER).unwrap().0.ask_to_yield(VcpuId(0));
     world.kick();
     assert_eq!(world.state(), State::Running(SlotId(0)));

@@ -1,4 +1,4 @@
-//! The driver in this program: one schedule and what it knows of its machines.
+//! The user-space driver: a schedule and its state for each machine.
 
 use std::{
     fmt,
@@ -26,28 +26,28 @@ use sched::{
 /// A schedule to enforce.
 #[derive(Debug, Clone)]
 pub struct ScheduleSpec {
-    /// The policy that decides. `host` leaves the vCPUs to the host's scheduler: there is no driver then.
+    /// The scheduling policy. `host` leaves the vCPUs to the host's scheduler, without a driver.
     pub policy: PolicySpec,
     /// The host CPU of each slot.
     pub cpus: Vec<usize>,
-    /// The slice: how long a turn lasts.
+    /// Length of a time slice.
     pub slice: Nanos,
-    /// Seed of everything random.
+    /// Random seed.
     pub seed: u64,
-    /// The recording that the policy `replay` repeats.
+    /// The recording to repeat under the policy `replay`.
     pub recording: Option<Arc<Recording>>,
-    /// Log every turn, to write a recording.
+    /// Whether to log every slice, to write a recording.
     pub record: bool,
 }
 
 impl ScheduleSpec {
-    /// A schedule that neither records nor replays nor compares.
+    /// Creates a schedule that neither records nor replays.
     pub const fn new(policy: PolicySpec, cpus: Vec<usize>, slice: Nanos, seed: u64) -> Self {
         Self { policy, cpus, slice, seed, recording: None, record: false }
     }
 }
 
-/// Tells whether a vCPU is in KVM's HLT at this moment.
+/// Reports whether a vCPU is in KVM's HLT right now.
 pub type Blocked = Box<dyn Fn() -> bool + Send + Sync>;
 
 #[derive(Debug)]
@@ -56,22 +56,22 @@ pub(super) struct Inner {
     pub(super) stats: Stats,
 }
 
-/// One schedule of one or several VMs.
+/// A schedule of one or several VMs.
 pub struct Driver {
     pub(super) inner: Mutex<Inner>,
     pub(super) threads: Box<[VcpuThread]>,
     pub(super) unslotted: Arc<Unslotted>,
-    /// By VM: the index of its first vCPU.
+    /// By VM, the index of its first vCPU.
     pub(super) bases: Box<[u32]>,
-    /// By VM: its number of vCPUs.
+    /// By VM, its number of vCPUs.
     pub(super) counts: Box<[u32]>,
     pub(super) vms: Box<[u32]>,
     pub(super) lines: Box<[OnceLock<TelemetryView>]>,
-    /// By VM, if its vCPUs can halt inside KVM: whether each of them does.
+    /// By VM, if its vCPUs can halt inside KVM: a check for each vCPU.
     pub(super) blocking: Box<[OnceLock<Vec<Blocked>>]>,
-    /// vCPUs whose threads have not left; initially all of them.
+    /// Number of vCPUs whose threads have not left; initially all.
     pub(super) alive: AtomicU32,
-    /// Whether the idle watchers could be started, once they were needed; or the number of the error.
+    /// Result of starting the idle watchers, once needed. Contains the error number on failure.
     pub(super) idle_watchers: OnceLock<Result<(), i32>>,
     pub(super) watched: Watched,
     pub(super) cpus: Box<[usize]>,
@@ -85,12 +85,12 @@ impl fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// A schedule for VMs with these numbers of vCPUs. None if scheduling is left to the host.
+    /// Creates a schedule for VMs with these numbers of vCPUs. None if scheduling is left to the host.
     pub fn new(spec: &ScheduleSpec, vcpus: &[u32]) -> Option<Arc<Self>> {
         Self::make(spec, vcpus, false)
     }
 
-    /// [`Driver::new`] that also keeps everything a trace needs.
+    /// Like [`Driver::new`], but also records the data for a trace.
     pub fn traced(spec: &ScheduleSpec, vcpus: &[u32]) -> Option<Arc<Self>> {
         Self::make(spec, vcpus, true)
     }
@@ -136,25 +136,25 @@ impl Driver {
         }))
     }
 
-    /// Makes a traced schedule read each VM's progress whenever it observes a vCPU.
+    /// Makes a traced schedule read each VM's progress each time it observes a vCPU.
     pub fn meter(&self, meters: Vec<Meter>) {
         self.lock().stats.meter(meters);
     }
 
-    /// Number of locks that the vCPUs of a VM have taken, if its guest counts them.
+    /// Returns the number of locks acquired by a VM's vCPUs, if its guest counts them.
     pub fn taken(&self, vm: usize) -> Option<u64> {
         let lines = self.lines[vm].get()?;
         let counts = self.members(vm).filter_map(|(_, id)| lines.taken(id));
         counts.reduce(u64::saturating_add)
     }
 
-    /// Does the guest of a VM say what it does with locks? When a wait began that is only observed is not known.
+    /// Whether the guest of a VM publishes telemetry. Waits that are only observed have no known start time.
     fn is_told(&self, vm: usize) -> bool {
         let lines = self.lines[vm].get();
         lines.is_some_and(|lines| lines.activity(VcpuId(0), now()) != LockActivity::Unknown)
     }
 
-    /// Everything that has happened so far.
+    /// Returns the results so far.
     pub fn report(&self) -> SchedReport {
         let inner = self.lock();
         let report = SchedReport::new(&inner.core, &inner.stats, self.vms.len() as u32, now());
@@ -162,8 +162,8 @@ impl Driver {
         SchedReport { counts_waste, ..report }
     }
 
-    /// Takes the core's lock. Not to be called at the lowest priority: a vCPU on the same CPU would
-    /// keep the thread from releasing the lock for up to a slice.
+    /// Takes the core's lock. Must not be called at the lowest priority: a vCPU on the same CPU could keep
+    /// the thread from releasing the lock for up to a slice.
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         #[cfg(test)]
@@ -200,7 +200,7 @@ impl Driver {
         Observation { mode, activity: activity.unwrap_or_default() }
     }
 
-    /// What a vCPU is doing with locks, without stopping it. It may be out of date when it is read.
+    /// Returns a vCPU's lock activity without stopping it. The result may already be out of date.
     pub(super) fn sample(&self, vcpu: VcpuIndex) -> LockActivity {
         let activity = self.telemetry_of(vcpu).map(|(lines, id)| lines.activity(id, now()));
         activity.unwrap_or_default()
@@ -211,11 +211,11 @@ pub(super) fn now() -> Nanos {
     Moment::now().reading()
 }
 
-/// How often a thread of the lowest priority has taken the core's lock.
+/// Number of times that a thread of the lowest priority has taken the core's lock.
 #[cfg(test)]
 pub(super) static LOCKED_IN_BACKGROUND: AtomicU32 = AtomicU32::new(0);
 
-/// The calling thread has the core's lock.
+/// Counts a lock acquisition at the lowest priority. Called with the core's lock held.
 #[cfg(test)]
 pub(super) fn note_class() {
     use std::sync::atomic::Ordering::SeqCst;

@@ -1,4 +1,4 @@
-//! One vCPU thread as the driver sees it: waking, interrupting and placing it.
+//! A vCPU thread as seen by the driver: wakeup, interruption and placement.
 
 use std::{
     io,
@@ -19,57 +19,55 @@ use kvm::{
     sys::timer::ThreadTimer,
 };
 
-/// [`VcpuThread::word`]: the thread has no slot.
+/// Value of [`VcpuThread::word`]: the thread has no slot.
 const OFF: u32 = 0;
-/// [`VcpuThread::word`]: the thread has a slot.
+/// Value of [`VcpuThread::word`]: the thread has a slot.
 const ON: u32 = 1;
-/// [`VcpuThread::word`]: its machine is stopping.
+/// Value of [`VcpuThread::word`]: the machine is stopping.
 const STOP: u32 = 2;
 
-/// Not pinned to any CPU yet.
+/// The thread is not pinned to a CPU yet.
 const NOWHERE: usize = usize::MAX;
 
-/// Aligned so that threads do not share cache lines.
+/// Aligned to avoid false sharing between threads.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct VcpuThread {
-    /// The futex that the thread sleeps on while it has no slot.
+    /// The futex on which the thread sleeps while it has no slot.
     word: AtomicU32,
-    /// Zero before the thread has started and after it has left.
+    /// The thread id. Zero before the thread has started and after it has left.
     tid: AtomicI32,
     timer: OnceLock<ThreadTimer>,
-    /// The time that the timer is set to.
+    /// The time to which the timer is set.
     alarm: AtomicU64,
-    /// When the turn was granted, and when it ends.
+    /// Start and end of the slice.
     granted: AtomicU64,
     deadline: AtomicU64,
-    /// Time from that grant until the thread was awake; zero once it has been read.
+    /// Time from the grant until the thread was awake. Zero once it has been read.
     handover: AtomicU64,
-    /// The vCPU was kicked since that grant, and may have halted and resumed again.
+    /// Whether the vCPU was kicked since the grant, and may have halted and resumed again.
     kicked_again: AtomicBool,
     cpu: AtomicUsize,
-    /// The vCPU is in KVM's HLT, or leaving it, without a slot.
+    /// Whether the vCPU is in KVM's HLT, or leaving it, without a slot.
     unslotted: AtomicBool,
-    /// The vCPU is unslotted, has woken, and has been told to come out, since there is no slot for
-    /// it yet.
+    /// Whether the vCPU is unslotted, has woken, and has been called out because there is no slot for it yet.
     called: AtomicBool,
     all_unslotted: Arc<Unslotted>,
 }
 
-/// How many vCPUs of a schedule are unslotted, so that a search for those that have woken ends at
-/// once if there are none.
+/// Number of unslotted vCPUs of a schedule. If zero, a search for woken vCPUs ends at once.
 #[derive(Debug, Default)]
 pub(super) struct Unslotted(AtomicU32);
 
 impl Unslotted {
-    /// Is any? Never false while one is.
+    /// Whether there is any unslotted vCPU. Never false while there is one.
     pub(super) fn any(&self) -> bool {
         self.0.load(SeqCst) > 0
     }
 }
 
 impl VcpuThread {
-    /// A vCPU whose thread has not started, among others that share `all_unslotted`.
+    /// Creates a vCPU whose thread has not started. The vCPUs of a schedule share `all_unslotted`.
     pub(super) fn new(all_unslotted: Arc<Unslotted>) -> Self {
         Self {
             word: AtomicU32::new(OFF),
@@ -87,7 +85,7 @@ impl VcpuThread {
         }
     }
 
-    /// Owner: registers the calling thread.
+    /// Registers the calling thread. Owner only.
     pub(super) fn take(&self) -> io::Result<()> {
         let timer = ThreadTimer::new()?;
         let _ = self.timer.set(timer);
@@ -95,7 +93,7 @@ impl VcpuThread {
         Ok(())
     }
 
-    /// Owner: the thread leaves. Its thread id must not be used afterwards.
+    /// Unregisters the thread, whose id must not be used afterwards. Owner only.
     pub(super) fn leave(&self) {
         self.set_alarm(Nanos::NEVER);
         self.tid.store(0, SeqCst);
@@ -108,13 +106,13 @@ impl VcpuThread {
         }
     }
 
-    /// Owner, before it reports anything that may cost it its slot: from now on only a grant lets
-    /// it continue.
+    /// Called by the owner before it reports an event that may cost it its slot. From now on, only a grant
+    /// lets it continue.
     pub(super) fn expect_grant(&self) {
         let _ = self.word.compare_exchange(ON, OFF, SeqCst, SeqCst);
     }
 
-    /// Before a grant: when it was decided, and when the turn ends.
+    /// Records the time and the deadline of a grant. Called before the grant.
     pub(super) fn set_turn(&self, granted: Nanos, deadline: Option<Nanos>) {
         self.granted.store(granted.0, Relaxed);
         self.deadline.store(deadline.unwrap_or(Nanos::NEVER).0, Relaxed);
@@ -124,12 +122,12 @@ impl VcpuThread {
         Nanos(self.deadline.load(Relaxed))
     }
 
-    /// Owner: it is awake and about to enter the guest.
+    /// Records that the thread is awake and about to enter the guest. Owner only.
     pub(super) fn came_in(&self, now: Nanos) {
         self.handover.store(now.0.saturating_sub(self.granted.load(Relaxed)), Relaxed);
     }
 
-    /// How long the last handover to it took, unless that has been read already.
+    /// Returns the duration of the last handover to it, unless already read.
     pub(super) fn take_handover(&self) -> Option<Nanos> {
         match self.handover.swap(0, Relaxed) {
             0 => None,
@@ -137,19 +135,18 @@ impl VcpuThread {
         }
     }
 
-    /// Notes that the vCPU was kicked while it had a slot.
+    /// Records a kick while the vCPU had a slot.
     pub(super) fn kicked_again(&self) {
         self.kicked_again.store(true, Relaxed);
     }
 
-    /// Has it resumed once at the most since its grant, as far as kicks tell?
+    /// Whether it has resumed at most once since its grant, as far as kicks show.
     pub(super) fn resumed_once(&self) -> bool {
         !self.kicked_again.load(Relaxed)
     }
 
-    /// Gives it the slot on `cpu`. Called under the core's lock, so that the core agrees. A thread
-    /// that is already in the guest, or in KVM's HLT, gets its normal priority and the end of the
-    /// turn set.
+    /// Grants the slot on `cpu`. Called under the core's lock, so that the core agrees. For a thread that is
+    /// already in the guest or in KVM's HLT, restores the normal priority and sets the end of the slice.
     pub(super) fn grant(&self, cpu: usize) {
         self.kicked_again.store(false, Relaxed);
         if self.cpu.swap(cpu, Relaxed) != cpu
@@ -164,15 +161,15 @@ impl VcpuThread {
         let _ = self.word.compare_exchange(OFF, ON, SeqCst, SeqCst);
     }
 
-    /// After a grant, without the core's lock: wakes its thread if that sleeps.
+    /// Wakes the thread if it sleeps. Called after a grant, without the core's lock.
     pub(super) fn wake(&self) {
         if self.thread() != Some(ThreadId::current()) {
             futex::wake_one(&self.word);
         }
     }
 
-    /// Owner: sleeps until there is a grant or the machine stops (true), or until `until` has
-    /// passed (false).
+    /// Sleeps until there is a grant or the machine stops (returns true), or until `until` has passed
+    /// (returns false). Owner only.
     pub(super) fn wait(&self, until: Option<Nanos>, now: impl Fn() -> Nanos) -> bool {
         while self.word.load(Acquire) == OFF {
             delay::maybe();
@@ -185,8 +182,8 @@ impl VcpuThread {
         true
     }
 
-    /// Tells the thread that the machine stops: it never waits again. At the lowest priority, which it has without a
-    /// slot, or from someone outside, it would leave KVM only on a CPU that no other thread of the host wants.
+    /// Notifies the thread that the machine stops, so that it never waits again. At the lowest priority (its
+    /// class without a slot, or set from outside), it would leave KVM only on an otherwise idle CPU.
     pub(super) fn stop(&self) {
         self.word.store(STOP, SeqCst);
         self.set_class(SchedulingClass::Usual);
@@ -197,14 +194,14 @@ impl VcpuThread {
         self.word.load(SeqCst) == STOP
     }
 
-    /// Makes it leave the guest.
+    /// Makes the vCPU leave the guest.
     pub(super) fn signal(&self) {
         if let Some(thread) = self.thread() {
             thread.kick();
         }
     }
 
-    /// Sets its timer, which sends it the signal, to this time only.
+    /// Sets the thread's timer, which sends it the signal, to this time only.
     pub(super) fn set_alarm(&self, at: Nanos) {
         if self.alarm.swap(at.0, Relaxed) != at.0
             && let Some(timer) = self.timer.get()
@@ -213,20 +210,20 @@ impl VcpuThread {
         }
     }
 
-    /// The time that the timer is set to.
+    /// The time to which the timer is set.
     pub(super) fn alarm(&self) -> Nanos {
         Nanos(self.alarm.load(Relaxed))
     }
 
-    /// The timer has gone off and is not set any more.
+    /// Records that the timer has expired and is not set any more.
     pub(super) fn alarm_is_over(&self) {
         self.alarm.store(Nanos::NEVER.0, Relaxed);
     }
 
-    /// Marks it as in the guest, or in KVM's HLT, without a slot: it then runs only on an idle CPU.
+    /// Marks the vCPU as in the guest or in KVM's HLT without a slot. It then runs only on an idle CPU.
     pub(super) fn set_unslotted(&self, unslotted: bool) {
-        // The thread may come out at this moment and clear the mark, which restores the normal
-        // class: so the background class has to be set before the mark.
+        // The thread may leave HLT at this moment, clear the mark and restore the normal class. So the
+        // background class must be set before the mark.
         if unslotted {
             self.set_class(SchedulingClass::Background);
         }
@@ -237,7 +234,7 @@ impl VcpuThread {
         }
     }
 
-    /// Owner, outside the guest: it goes back into KVM's HLT without a slot.
+    /// Marks the vCPU as about to return to KVM's HLT without a slot. Owner only, outside the guest.
     /// [`VcpuThread::lie_down`] follows after the core's lock is released.
     pub(super) fn mark_unslotted(&self) {
         self.called.store(false, SeqCst);
@@ -249,15 +246,15 @@ impl VcpuThread {
         if unslotted {
             all.fetch_add(1, SeqCst);
         }
-        // SeqCst: ordered with what either side reads next, whether the vCPU is blocked.
+        // SeqCst: ordered with the next read on either side, whether the vCPU is blocked.
         let was_unslotted = self.unslotted.swap(unslotted, SeqCst);
         if was_unslotted {
             all.fetch_sub(1, SeqCst);
         }
     }
 
-    /// Owner, after [`VcpuThread::mark_unslotted`]. It may have been granted a slot since, or
-    /// called out, or its machine may be stopping.
+    /// Completes [`VcpuThread::mark_unslotted`]. Owner only. The vCPU may have been granted a slot since, or
+    /// been called out, or its machine may be stopping.
     pub(super) fn lie_down(&self) {
         self.set_class(SchedulingClass::Background);
         if !self.is_asleep() || self.is_stopped() {
@@ -265,9 +262,9 @@ impl VcpuThread {
         }
     }
 
-    /// Calls out a vCPU that has woken without a slot: gives the thread its normal priority, so
-    /// that the signal reaches it whatever else runs on its CPU. Called under the core's lock;
-    /// false if it has been called out before.
+    /// Calls out a vCPU that has woken without a slot: restores its thread's normal priority, so that the
+    /// signal reaches it regardless of other threads on its CPU. Called under the core's lock. Returns false
+    /// if it has already been called out.
     pub(super) fn call_out(&self) -> bool {
         let is_new = !self.called.swap(true, SeqCst);
         if is_new {
@@ -286,7 +283,7 @@ impl VcpuThread {
         self.unslotted.load(SeqCst)
     }
 
-    /// The vCPU is unslotted, and has not been called out.
+    /// Whether the vCPU is unslotted and has not been called out.
     pub(super) fn is_asleep(&self) -> bool {
         self.is_unslotted() && !self.called.load(SeqCst)
     }
@@ -311,7 +308,7 @@ mod tests {
         assert!(!all.any());
     }
 
-    /// Regression: only a vCPU without a slot got its class back.
+    /// Regression: the class was restored only for a vCPU without a slot.
     #[test]
     fn a_thread_that_is_to_stop_has_the_usual_class() {
         let vcpu = VcpuThread::new(Arc::default());

@@ -1,4 +1,4 @@
-//! Translates the calls of the vCPU threads into events for the scheduler's core.
+//! Translates the calls of the vCPU threads into events for the scheduler core.
 
 use std::{
     io,
@@ -21,9 +21,9 @@ use sched::{
 };
 
 impl Driver {
-    /// The scheduler for the vCPU threads of VM number `vm`. `lines`: the VM's telemetry, if its guest
-    /// publishes any. `blocking`: for each vCPU, a check whether the vCPU is in KVM's HLT; None if the
-    /// vCPUs of the VM never halt there.
+    /// Returns the scheduler for the vCPU threads of VM number `vm`. `lines` is the VM's telemetry, if
+    /// its guest publishes any. `blocking` checks for each vCPU whether it is in KVM's HLT; None if
+    /// the VM's vCPUs never halt there.
     pub fn vm_scheduler(
         self: &Arc<Self>,
         vm: usize,
@@ -42,7 +42,7 @@ impl Driver {
 }
 
 impl Driver {
-    /// Starts the idle watchers, once. If they cannot be started, no vCPU enters the guest.
+    /// Starts the idle watchers on the first call. If this fails, no vCPU enters the guest.
     fn watch_idle_slots(self: &Arc<Self>) -> io::Result<()> {
         let start = || idle_watcher::start(self).map_err(|error| error.raw_os_error().unwrap_or(0));
         self.idle_watchers.get_or_init(start).map_err(io::Error::from_raw_os_error)
@@ -68,13 +68,13 @@ impl VmScheduler {
     fn look_at_halt(&self, vcpu: VcpuIndex) -> Observation {
         let mut look = self.driver.look(vcpu, Mode::Unknown);
         if let LockActivity::Waiting { halted, .. } = &mut look.activity {
-            // The telemetry may say "halted" already, but the vCPU spun until this call.
+            // The telemetry may already report "halted", but the vCPU was spinning until this call.
             *halted = false;
         }
         look
     }
 
-    /// Handles a kick of `target`. If a vCPU kicks, this is called on the kicker's own thread, and the
+    /// Handles a kick of `target`. If a vCPU kicks, this runs on the kicker's own thread, and the
     /// kicker may lose its slot to `target`.
     fn kicked(&self, target: VcpuIndex, by: Option<VcpuId>, event: fn(Option<Kicker>) -> Event) {
         let driver = &self.driver;
@@ -90,7 +90,7 @@ impl VmScheduler {
         driver.settle(kicker, turn_state);
     }
 
-    /// The index of a vCPU number that the guest supplied; None if there is no such vCPU.
+    /// Returns the index of a vCPU number supplied by the guest, or None if there is no such vCPU.
     fn index_if_any(&self, id: VcpuId) -> Option<VcpuIndex> {
         (id.0 < self.driver.counts[self.vm]).then(|| self.index(id))
     }
@@ -124,8 +124,7 @@ impl HaltScheduler for VmScheduler {
         if thread.is_asleep() {
             self.kicked(target, by, Event::KickedInHlt);
         } else {
-            // A vCPU with a slot resumes without a grant; one that is called out already waits for a
-            // slot.
+            // A vCPU with a slot resumes without a grant. A called-out vCPU already waits for a slot.
             thread.kicked_again();
         }
     }

@@ -1,20 +1,20 @@
-//! What the keepers read of a schedule without its lock.
+//! Schedule state that idle watchers read without the core's lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use base::units::SlotId;
 use sched::{Core, VcpuIndex};
 
-/// What keepers read without the core's lock; it may be out of date.
+/// State published by the schedule; may be out of date.
 #[derive(Debug)]
 pub(super) struct Watched {
-    /// By slot: the vCPU that has it.
+    /// By slot, the vCPU that occupies it.
     occupants: Box<[AtomicU32]>,
-    /// Is any vCPU waiting for a slot?
+    /// Whether any vCPU waits for a slot.
     wanted: AtomicBool,
 }
 
-/// [`Watched::occupants`]: the slot is free.
+/// Marks a free slot in [`Watched::occupants`].
 const NONE: u32 = u32::MAX;
 
 impl Watched {
@@ -23,7 +23,7 @@ impl Watched {
         Self { occupants, wanted: AtomicBool::new(false) }
     }
 
-    /// Under the core's lock, after each event. Writes only what has changed.
+    /// Called under the core's lock after each event. Writes only changes.
     pub(super) fn publish(&self, core: &Core) {
         for (seen, now) in self.occupants.iter().zip(core.slots()) {
             let now = now.map_or(NONE, |vcpu| vcpu.0);

@@ -1,4 +1,4 @@
-//! What is known of a Linux kernel that does not say itself what it does with locks: where it has what tells.
+//! Symbols that reveal the lock activity of a Linux kernel without telemetry.
 
 use std::ops::Range;
 
@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 
 use super::{linux::is_in_image, symbols::lines};
 
-/// Size of a node of a queued lock's queue (`struct qnode`), in a kernel without PV queued spinlocks.
+/// Size of a node in a queued lock's queue (`struct qnode`), in a kernel without PV queued spinlocks.
 const NODE: u64 = 16;
-/// The same with `CONFIG_PARAVIRT_SPINLOCKS`, which adds two words.
+/// Size with `CONFIG_PARAVIRT_SPINLOCKS`, which adds two words.
 const PV_NODE: u64 = 32;
 
-/// The slow path of queued spinlocks: a vCPU in it waits, or has just taken the lock.
+/// A slow path of queued spinlocks. A vCPU in it waits, or has just acquired the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowPath {
     /// Virtual addresses of its code.
     pub code: Range<u64>,
-    /// Halts waiters, and keeps the pending bit for the first of the queue.
+    /// Whether it halts waiters and reserves the pending bit for the head of the queue.
     pub is_pv: bool,
 }
 
-/// Where a kernel has what tells of its locks. Addresses of per-CPU variables are relative to a CPU's base of GS.
+/// Symbols that reveal lock activity. Addresses of per-CPU variables are relative to a CPU's GS base.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelSymbols {
-    /// `entry_SYSCALL_64` as linked; None: the addresses are those of the running kernel.
+    /// Link address of `entry_SYSCALL_64`. None if the symbols have the running kernel's addresses.
     entry: Option<u64>,
     /// The preemption count.
     pub preempt_count: Option<u64>,
-    /// Spinlocks count in the preemption count (`CONFIG_PREEMPT_COUNT`), so that zero says that none is held.
+    /// Whether spinlocks count in the preemption count (`CONFIG_PREEMPT_COUNT`): zero means none is held.
     pub counts_locks: bool,
-    /// Each CPU's nodes in queues of queued spinlocks (`qnodes`).
+    /// Each CPU's nodes for queued spinlocks (`qnodes`).
     pub queue_nodes: Option<u64>,
     /// Size of a node.
     pub node_size: u64,
@@ -40,8 +40,8 @@ pub struct KernelSymbols {
 }
 
 impl KernelSymbols {
-    /// Of the kernel with this System.map. None if that does not have the preemption count, or
-    /// not the entry by which it is seen where the kernel was loaded.
+    /// Returns the symbols of the kernel with this System.map. None if it lacks the preemption count, or the
+    /// entry point from which the kernel's load address is inferred.
     pub fn in_system_map(text: &str) -> Option<Self> {
         let mut sorted: Vec<_> = lines(text).collect();
         sorted.sort_unstable();
@@ -52,7 +52,7 @@ impl KernelSymbols {
         symbols.preempt_count.is_some().then_some(symbols)
     }
 
-    /// As a guest has told of its kernel.
+    /// Returns the symbols reported by a guest about its kernel.
     pub fn reported(facts: &KernelFacts) -> Self {
         let known = |address: u64| (address != 0).then_some(address);
         let code = |code: CodeRange| (code.start < code.end).then_some(code.start..code.end);
@@ -67,13 +67,13 @@ impl KernelSymbols {
         }
     }
 
-    /// The symbols of the running kernel, which may have been moved (KASLR) by as much as its system call entry was.
-    /// That is at `entry` (None: not set yet).
+    /// Returns the symbols of the running kernel, moved (KASLR) by the same distance as its system call
+    /// entry. `entry` returns the address of the entry, or None if not set yet.
     pub fn loaded(&self, entry: impl FnOnce() -> Option<u64>) -> Option<Self> {
         let Some(linked) = self.entry else { return Some(self.clone()) };
         let moved = entry()?.wrapping_sub(linked);
-        // Since Linux 6.15 the base of GS is the distance from the image to the CPU's area, and per-CPU variables
-        // have addresses in the image. Before, they count from zero and do not move.
+        // Since Linux 6.15, GS base is the distance from the image to the CPU's area, and per-CPU variables
+        // have addresses in the image. Before, they start at zero and do not move.
         let per_cpu = |at: u64| if is_in_image(at) { at.wrapping_add(moved) } else { at };
         let code = |path: &SlowPath| SlowPath {
             code: path.code.start.wrapping_add(moved)..path.code.end.wrapping_add(moved),
@@ -98,7 +98,7 @@ fn slow_paths(native: Option<Range<u64>>, pv: Option<Range<u64>>) -> Vec<SlowPat
 mod tests {
     use super::*;
 
-    /// Regression: of Linux 6.12 the map was refused, and of 7.x with KASLR the count was read beside its place, as zero.
+    /// Regression: the map of Linux 6.12 was rejected, and with KASLR on 7.x the count was read as zero.
     #[test]
     fn per_cpu_symbols_are_where_each_version_has_them() {
         let map = "0000000000020940 D pcpu_hot\nffffffff81800040 T entry_SYSCALL_64\n\

@@ -1,4 +1,4 @@
-//! The embedded payload, and the memory block that it shares with the VMM.
+//! The embedded payload, and the memory block shared between it and the VMM.
 
 use std::{
     mem::{offset_of, size_of},
@@ -28,36 +28,36 @@ use base::{
 
 pub use hypercalls::payload::SlotFigures;
 
-/// The payload: a static ELF for [`hypercalls::payload::IMAGE_GPA`].
+/// The payload, a static ELF for [`hypercalls::payload::IMAGE_GPA`].
 pub const PAYLOAD_ELF: &[u8] = include_bytes!(env!("PVTICKET_PAYLOAD_ELF"));
 
-/// The program of a payload machine.
+/// Parameters of a payload machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayloadSpec {
     /// The workload of every vCPU.
     pub workload: Workload,
-    /// The system that [`Workload::Operate`] uses.
+    /// The lock library system used by [`Workload::Operate`].
     pub system: System,
-    /// Spin threshold: looks at the lock's head before a PV waiter halts.
+    /// Spin threshold: number of spin iterations before a PV waiter halts.
     pub spin_threshold: u32,
-    /// Number of spinlocks, from 1 to [`MOST_LOCKS`](hypercalls::payload::MOST_LOCKS): an operation takes any of them.
+    /// Number of spinlocks, 1 to [`MOST_LOCKS`](hypercalls::payload::MOST_LOCKS). Operations pick randomly.
     pub locks: u32,
     /// Increments in the critical section, or a counter's addend.
     pub critical: u32,
     /// Increments between two operations.
     pub think: u32,
-    /// Adds between two sums of a counter; zero: no sums.
+    /// Number of adds between two sums of a counter; zero disables sums.
     pub sum_every: u32,
-    /// Do the vCPUs keep histograms of the times of their operations?
+    /// Whether the vCPUs record histograms of their operation times.
     pub timed: bool,
-    /// How the vCPUs halt and are kicked.
+    /// The transport of halts and kicks.
     pub transport: Transport,
-    /// Ways in which PV locks make handoffs cheaper.
+    /// Optimizations of PV lock handoffs.
     pub handoff: HandoffSpec,
 }
 
 impl PayloadSpec {
-    /// Operations of `system` with the defaults.
+    /// Returns a workload of operations on `system`, with the defaults.
     pub const fn operate(system: System) -> Self {
         Self {
             workload: Workload::Operate,
@@ -73,18 +73,18 @@ impl PayloadSpec {
         }
     }
 
-    /// Must it run in ring 0, on a machine with local APICs? HLT needs both.
+    /// Whether the payload must run in ring 0, on a machine with local APICs. HLT requires both.
     pub fn needs_ring_0(&self) -> bool {
         self.transport != Transport::Ports
     }
 
-    /// A workload that uses no system of the lock library, with the defaults.
+    /// Returns a workload that uses no system of the lock library, with the defaults.
     pub const fn other(workload: Workload) -> Self {
         Self { workload, ..Self::operate(System::NativeTicket) }
     }
 }
 
-/// How a payload halts and kicks with this backend.
+/// Returns the payload's transport of halts and kicks for this backend.
 pub fn transport(backend: PvBackend) -> Transport {
     match backend {
         PvBackend::Vmm | PvBackend::Off => Transport::Ports,
@@ -94,23 +94,23 @@ pub fn transport(backend: PvBackend) -> Transport {
     }
 }
 
-/// The shared block is outside of the guest's memory.
+/// The shared block is outside the guest's memory.
 #[derive(Debug, Error)]
 #[error("the payload's shared block is out of reach")]
 pub struct SharedError(#[from] GuestMemoryError);
 
-/// The [`Shared`] block of a machine, accessed atomically at its fields' offsets.
+/// The [`Shared`] block of a machine. Its fields are accessed atomically.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedView<'a>(&'a Ram);
 
 impl<'a> SharedView<'a> {
-    /// The block in `memory`.
+    /// Creates a view of the block in `memory`.
     pub const fn new(memory: &'a Ram) -> Self {
         Self(memory)
     }
 
-    /// Writes the parameters, and whether the vCPUs publish [`hypercalls::telemetry`] lines. Call
-    /// it before the first vCPU runs.
+    /// Writes the parameters, and whether the vCPUs publish [`hypercalls::telemetry`] lines. Must be called
+    /// before the first vCPU runs.
     pub fn write_params(
         &self,
         spec: &PayloadSpec,
@@ -153,12 +153,12 @@ impl<'a> SharedView<'a> {
         self.store(offset_of!(Shared, go) + offset_of!(PaddedU32, 0), 1u32)
     }
 
-    /// Ends the workload at each vCPU's next look.
+    /// Ends the workload at each vCPU's next check.
     pub fn stop(&self) -> Result<(), SharedError> {
         self.store(offset_of!(Shared, stop) + offset_of!(PaddedU32, 0), 1u32)
     }
 
-    /// The figures of one vCPU; zeros for an id out of range.
+    /// Returns the figures of one vCPU, or zeros for an id out of range.
     pub fn slot(&self, vcpu: VcpuId) -> Result<SlotFigures, SharedError> {
         if vcpu.0 >= MAX_VCPUS {
             return Ok(SlotFigures::default());
@@ -167,7 +167,7 @@ impl<'a> SharedView<'a> {
         SlotFigures::read(|figure| self.load(slot + figure))
     }
 
-    /// The times of vCPU 0's last operations in TSC ticks, in no particular order.
+    /// Returns the times of vCPU 0's last operations in TSC ticks, in no particular order.
     pub fn samples(&self) -> Result<Vec<u32>, SharedError> {
         let done = self.slot(VcpuId(0))?.operations;
         let kept = usize::try_from(done).map_or(SAMPLES, |done| done.min(SAMPLES));
@@ -175,7 +175,7 @@ impl<'a> SharedView<'a> {
         (0..kept).map(|ix| self.load(at(ix))).collect()
     }
 
-    /// The waits of every vCPU so far, if they are timed.
+    /// Returns the waits of every vCPU so far, if they are timed.
     pub fn waits(&self, vcpus: VcpuCount) -> Result<WaitCounts, SharedError> {
         let mut waits = WaitCounts { counts: vec![0; BUCKETS], open: Vec::new() };
         for vcpu in vcpus.ids() {
@@ -186,8 +186,8 @@ impl<'a> SharedView<'a> {
                 let found: u64 = self.load(offset + bucket * size_of::<u64>())?;
                 *count = count.saturating_add(found);
             }
-            // An unchanged word belongs to a wait that is not in the counts. Otherwise the vCPU has
-            // begun or ended a wait meanwhile, a short one, which is left to the next reading.
+            // An unchanged word belongs to a wait that is not in the counts. Otherwise the vCPU has begun or
+            // ended a short wait in between, which is left to the next reading.
             match self.waiting(vcpu)? {
                 now if now != before => {}
                 Waiting::No => {}
@@ -206,7 +206,7 @@ impl<'a> SharedView<'a> {
         self.load(slot + offset_of!(Slot, waiting)).map(Waiting::parse)
     }
 
-    /// The figures of every vCPU, in order.
+    /// Returns the figures of every vCPU, in order.
     pub fn slots(&self, vcpus: VcpuCount) -> Result<Vec<SlotFigures>, SharedError> {
         vcpus.ids().map(|vcpu| self.slot(vcpu)).collect()
     }

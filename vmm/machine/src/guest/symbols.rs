@@ -1,8 +1,8 @@
-//! The symbols of a kernel's System.map.
+//! Symbols in a kernel's System.map.
 
 use super::linux::is_in_image;
 
-/// Parses lines of address, type letter and name (nm(1)).
+/// Parses lines with address, type letter and name (nm(1)).
 pub(super) fn lines(system_map: &str) -> impl Iterator<Item = (u64, &str)> {
     system_map.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -13,12 +13,12 @@ pub(super) fn lines(system_map: &str) -> impl Iterator<Item = (u64, &str)> {
 /// The symbols of a kernel's image, by address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbols {
-    /// Sorted by address; of several at one address, the first in the file.
+    /// Sorted by address. For several symbols at one address, only the first in the file.
     all: Vec<(u64, String)>,
 }
 
 impl Symbols {
-    /// The symbols in a System.map's text. None if none is in the image: it is some other file.
+    /// Parses the text of a System.map. None if no symbol is in the image, i.e. for any other file.
     pub fn parse(system_map: &str) -> Option<Self> {
         let of_image = lines(system_map).filter(|(address, _)| is_in_image(*address));
         let mut all: Vec<_> = of_image.map(|(address, name)| (address, name.to_owned())).collect();
@@ -27,8 +27,8 @@ impl Symbols {
         (!all.is_empty()).then_some(Self { all })
     }
 
-    /// The symbol at or below an address, with the offset. None outside of the image, which ends at
-    /// its last symbol.
+    /// Returns the symbol at or below an address, with the offset. None outside the image, which
+    /// ends at its last symbol.
     pub fn name(&self, address: u64) -> Option<String> {
         let after = self.all.partition_point(|(start, _)| *start <= address);
         let (start, name) = self.all.get(after.checked_sub(1)?)?;

@@ -1,5 +1,5 @@
-//! Does a kernel unpack a file as its initial RAM disk? What it does not, it reports on its console, and then it
-//! panics, as it has no init: far from the cause, and after an emulated host has started.
+//! Checks whether a kernel can unpack a file as its initial RAM disk. Otherwise it only reports that on its
+//! console and panics for lack of an init: far from the cause, and after an emulated host has started.
 
 use std::{
     fs::File,
@@ -11,29 +11,29 @@ use base::{files, units::ByteSize};
 use boot::kind::{Compression, FileKind, HEAD};
 use thiserror::Error;
 
-/// Why no RAM disk comes of a file.
+/// The reason why a file is not usable as a RAM disk.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum UnpackError {
     /// The file cannot be read.
     #[error("initrd: cannot read {path}")]
     Unreadable { path: PathBuf, source: io::Error },
-    /// No kernel unpacks it.
+    /// No kernel unpacks this format.
     #[error(
         "initrd: {0} is a cpio archive, but not in the format that Linux unpacks: make it by `cpio -o -H newc`"
     )]
     OtherCpio(PathBuf),
-    /// No kernel unpacks it.
+    /// No kernel unpacks this compression.
     #[error("initrd: {path} is compressed with {how}, which Linux does not unpack: use `lz4 -l`")]
     NoKernel { path: PathBuf, how: Compression },
-    /// This kernel does not unpack it.
+    /// This kernel does not unpack this compression.
     #[error(
         "initrd: {path} is compressed with {how}, which the kernel {kernel} does not unpack: it is built without {option}; \
          unpack the file first (`{}`), or build the kernel again (of ours: `pvticket setup kernel`)",
         how.unpacker()
     )]
     ThisKernel { path: PathBuf, how: Compression, kernel: PathBuf, option: &'static str },
-    /// The file is something else.
+    /// The file has an unknown format.
     #[error(
         "initrd: {0} is not an initial RAM disk, neither a newc cpio archive nor compressed with anything Linux unpacks: \
          make one by `find . | cpio -o -H newc`"
@@ -41,8 +41,8 @@ pub enum UnpackError {
     Other(PathBuf),
 }
 
-/// Rejects what this kernel would reject by its first bytes. The loader checks whether an archive that is not
-/// compressed is complete.
+/// Rejects a file that this kernel would reject by its first bytes. The loader checks that uncompressed
+/// archives are complete.
 pub(super) fn check(file: &Path, kernel: &Path) -> Result<(), UnpackError> {
     let how = match FileKind::of(&head(file)?) {
         Some(FileKind::Newc) => return Ok(()),
@@ -70,18 +70,18 @@ fn head(file: &Path) -> Result<Vec<u8>, UnpackError> {
     }
 }
 
-/// Far longer than any configuration.
+/// Far larger than any configuration.
 const LONGEST: ByteSize = ByteSize::mib(4);
 
-/// Is this kernel built without this option? Only its configuration tells: `config` beside it in our cache, `config-VERSION`
-/// in /boot, `.config` at the top of a build.
+/// Whether this kernel is built without this option. Only its configuration shows this: `config` next to the
+/// kernel in our cache, `config-VERSION` in /boot, or `.config` at the top of a build tree.
 fn lacks(kernel: &Path, option: &str) -> bool {
     let Some(config) = configs(kernel).find_map(|file| config(&file)) else { return false };
     let line = format!("{option}=y");
     config.lines().all(|set| set != line)
 }
 
-/// Where a kernel's configuration may be.
+/// Returns the possible paths of a kernel's configuration.
 fn configs(kernel: &Path) -> impl Iterator<Item = PathBuf> {
     let name = kernel.file_name().unwrap_or_default().to_string_lossy();
     let beside = match name.split_once('-') {
@@ -89,13 +89,13 @@ fn configs(kernel: &Path) -> impl Iterator<Item = PathBuf> {
         None => kernel.with_file_name("config"),
     };
     let folder = files::folder(kernel);
-    // A build's bzImage is below its top, its vmlinux there.
+    // In a build tree, bzImage is below the top and vmlinux at the top.
     let top =
         if folder.ends_with("arch/x86/boot") { folder.join("../../..") } else { folder.to_owned() };
     [beside, top.join(".config")].into_iter()
 }
 
-/// The text of a kernel's configuration; None: this file is none.
+/// Reads a kernel's configuration, or returns None if this is not such a file.
 fn config(file: &Path) -> Option<String> {
     let text = files::read_text(file, LONGEST).ok()?;
     text.lines().any(|line| line.starts_with("CONFIG_")).then_some(text)
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Regression: a kernel without the compression panicked, and the boot was a success.
+    /// Regression: a kernel without the compression panicked, and the boot was reported as a success.
     #[test]
     fn the_configuration_beside_a_kernel_says_what_it_unpacks() {
         let folder = TempDir::new().unwrap();
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(complaint(ZSTD, &ours), "");
     }
 
-    /// Regression: any text of that name refused good RAM disks, and a build's own configuration was not read.
+    /// Regression: any file named `config` led to rejections, and a build tree's configuration was not read.
     #[test]
     fn only_a_configuration_of_a_kernel_counts() {
         let folder = TempDir::new().unwrap();

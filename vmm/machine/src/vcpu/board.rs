@@ -1,4 +1,4 @@
-//! State that the vCPU threads of one machine share.
+//! State shared by the vCPU threads of one machine.
 
 use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicU32};
 
@@ -21,55 +21,54 @@ use base::{
 };
 use kvm::{KvmVm, futex, sys::ram::Ram};
 
-/// The machine as its vCPU threads see it.
+/// The machine as seen by its vCPU threads.
 #[derive(Debug)]
 pub struct Board<H = KvmHost> {
-    /// The devices that exits are passed to.
+    /// The devices that handle port exits.
     pub devices: Devices,
     /// The vCPUs' halts and kicks.
     pub kicks: Kicks<H>,
-    /// The machine's end.
+    /// The lifecycle of the machine.
     pub life: Lifecycle,
-    /// What the host's kernel counts of it.
+    /// The host kernel's counts for this machine.
     pub host: HostView,
-    /// Questions to the vCPUs.
+    /// State queries to the vCPUs.
     pub probe: Probe,
-    /// What is known of a Linux guest's kernel, for the times when that does not say what it does with locks.
+    /// The known facts about a Linux guest's kernel, for guests that publish no lock telemetry.
     pub kernel: ObservedKernel,
     at_counters_read: Mutex<Option<Box<[Counts]>>>,
 }
 
-/// What a [`Board`] is made for.
+/// Parameters of a [`Board`].
 #[derive(Debug)]
 pub struct BoardSpec {
     /// Number of vCPUs.
     pub vcpus: VcpuCount,
-    /// Decide about injected faults, if there are to be any.
+    /// Random generators for fault injection, if enabled.
     pub dice: Option<Box<[Dice]>>,
-    /// Keep everything that the vCPUs do, not only the last events.
+    /// Whether to record all vCPU events instead of only the last ones.
     pub traced: bool,
-    /// The symbols of a Linux guest's kernel, if they are known.
+    /// The symbols of a Linux guest's kernel, if known.
     pub symbols: Option<KernelSymbols>,
-    /// [`Board::host`].
+    /// See [`Board::host`].
     pub host: HostView,
 }
 
-/// What carries a machine, as far as the handling of exits needs it: [`KvmHost`], or a stand-in that
-/// needs no KVM.
+/// The host side of a machine, as needed to handle exits: [`KvmHost`], or a mock that needs no KVM.
 pub trait MachineHost: Host {
     /// The guest's memory.
     fn memory(&self) -> &Ram;
 
-    /// The scheduler; None: the host's alone.
+    /// The vCPU scheduler, or None if only the host's scheduler is used.
     fn vcpu_scheduler(&self) -> Option<&dyn VcpuScheduler>;
 }
 
-/// KVM and futexes, and a scheduler if there is one.
+/// KVM and futexes, with an optional scheduler.
 #[derive(Debug)]
 pub struct KvmHost {
     /// The KVM side of the machine.
     pub vm: KvmVm,
-    /// The scheduler; None: the host's alone.
+    /// The vCPU scheduler, or None if only the host's scheduler is used.
     pub scheduler: Option<Arc<dyn VcpuScheduler>>,
 }
 
@@ -111,7 +110,7 @@ impl Board {
 }
 
 impl<H: MachineHost> Board<H> {
-    /// A board of `host`. `ended` is written when the machine ends.
+    /// Creates the shared state on `host`. `ended` is written when the machine ends.
     pub fn new(host: H, devices: Devices, ended: EventFd, spec: BoardSpec) -> Self {
         let BoardSpec { vcpus, dice, traced, symbols, host: counted } = spec;
         Self {
@@ -130,13 +129,12 @@ impl<H: MachineHost> Board<H> {
         self.kicks.halts().host().memory()
     }
 
-    /// The scheduler; None: the host's alone.
+    /// The vCPU scheduler, or None if only the host's scheduler is used.
     pub fn scheduler(&self) -> Option<&dyn VcpuScheduler> {
         self.kicks.halts().host().vcpu_scheduler()
     }
 
-    /// Everything that the vCPUs did, if the machine is traced. To be called after their threads
-    /// have ended.
+    /// Returns all vCPU events if the machine is traced. Must be called after the vCPU threads have ended.
     pub fn history(&self) -> Option<History> {
         self.kicks.recorder().history()
     }
@@ -146,41 +144,41 @@ impl<H: MachineHost> Board<H> {
         &self.kicks.counters()[id.0 as usize]
     }
 
-    /// The current counts of every vCPU.
+    /// Returns the current counts of every vCPU.
     pub fn counts(&self) -> Box<[Counts]> {
         self.kicks.counters().iter().map(VcpuCounters::read).collect()
     }
 
-    /// The current counts of the whole machine.
+    /// Returns the current counts of the whole machine.
     pub fn machine_counts(&self) -> MachineCounts {
         MachineCounts { vcpus: sum(&self.counts()), faults: self.kicks.fault_counts() }
     }
 
-    /// Stores the current counts: the guest is reading its own at this moment. A later call
-    /// replaces an earlier one.
+    /// Records the current counts at the moment when the guest reads its own. A later call replaces an
+    /// earlier one.
     pub fn note_counters_read(&self) {
         let counts = self.counts();
         *self.at_counters_read.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);
     }
 
-    /// The counts at the time when the guest last read its own, if it did.
+    /// Returns the counts at the time when the guest last read its own, if it did.
     pub fn at_counters_read(&self) -> Option<Box<[Counts]>> {
         self.at_counters_read.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// vCPU `id` is done, with this status of its guest code.
+    /// Records that vCPU `id` is done, with the exit status of its guest code.
     pub fn vcpu_done(&self, id: VcpuId, status: u32) {
         self.kicks.recorder().of(id).add(VcpuEvent::Done(status));
         self.life.vcpu_done(id, status);
     }
 
-    /// Are the threads to leave?
+    /// Whether the threads must stop.
     pub fn stopping(&self) -> bool {
         self.kicks.halts().is_stopping()
     }
 
-    /// Makes the threads leave. Those in user space check for it; those that are halted or wait for
-    /// a reader of the output are woken here; those in the guest need the caller's signal.
+    /// Stops the vCPU threads. Threads in user space check for it, halted threads and threads blocked on
+    /// output are woken here, and threads in the guest need a signal from the caller.
     pub fn stop(&self) {
         self.kicks.halts().stop();
         if let Some(closing) = &self.devices.closing {

@@ -1,4 +1,4 @@
-//! The courier: the thread that delivers the kicks that an injected fault delays.
+//! The thread that delivers kicks delayed by fault injection.
 
 use std::{
     io,
@@ -13,10 +13,9 @@ use sched::halts::Courier;
 use super::Board;
 use crate::clock::Moment;
 
-/// Stack of the courier thread.
 const STACK_BYTES: usize = 128 << 10;
 
-/// Starts the courier thread. It ends when the machine stops and the thread is unparked.
+/// Starts the thread, which ends when the machine stops and the thread is unparked.
 pub fn start(board: Arc<Board>) -> io::Result<JoinHandle<()>> {
     Builder::new().name("courier".into()).stack_size(STACK_BYTES).spawn(move || {
         confine::enter(Class::Courier);

@@ -1,7 +1,7 @@
-//! Injected faults: what happens to a kick or a halt, by seeded random numbers.
+//! Injected faults in kicks and halts, chosen by seeded random numbers.
 //!
-//! Each vCPU has its own generator ("dice"), in cache lines of its own: on the exit path they cause
-//! no shared writes and no allocation.
+//! Each vCPU has a separate generator ("dice") in separate cache lines. On the exit path,
+//! generators cause no shared writes and no allocation.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -14,16 +14,16 @@ use base::{
     units::{Nanos, VcpuCount, VcpuId},
 };
 
-/// The faults of a machine.
+/// The fault injection plan of a machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FaultPlan {
     /// The faults to inject.
     pub spec: FaultSpec,
-    /// Seed of the random numbers.
+    /// Random seed.
     pub seed: u64,
 }
 
-/// What happens to a halt.
+/// The outcome of a halt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HaltFate {
     /// The halt begins after this time.
@@ -32,16 +32,16 @@ pub enum HaltFate {
     Spurious,
 }
 
-/// What happens to a kick.
+/// The outcome of a kick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KickFate {
-    /// Delays of its deliveries: none, one or two of them.
+    /// Delays of its deliveries, of which there are zero, one or two.
     pub deliveries: ArrayVec<Nanos, 2>,
-    /// Another vCPU that is woken as well.
+    /// Another vCPU, woken in addition.
     pub stray: Option<VcpuId>,
 }
 
-/// One vCPU's random numbers and the faults they gave; used by that vCPU's thread alone.
+/// One vCPU's random generator and fault counters. Only that vCPU's thread may use it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Dice {
@@ -52,7 +52,7 @@ pub struct Dice {
 }
 
 impl Dice {
-    /// The dice of each vCPU of machine number `machine`.
+    /// Creates the dice of each vCPU of machine number `machine`.
     pub fn of_all(plan: &FaultPlan, machine: usize, vcpus: VcpuCount) -> Box<[Self]> {
         // One generator seeds the others, so that no two start from adjacent states.
         let mut seeds = SplitMix64::new(plan.seed ^ (machine as u64) << 32);
@@ -65,22 +65,22 @@ impl Dice {
         vcpus.ids().map(dice).collect()
     }
 
-    /// The faults so far.
+    /// Returns the fault counts so far.
     pub fn counts(&self) -> FaultCounts {
         self.counters.read()
     }
 
-    /// Counts a kick that is on its way, late.
+    /// Counts a delayed kick.
     pub fn count_delayed(&self) {
         self.counters.delayed.bump();
     }
 
-    /// Counts a kick that was to be late but found no room in the queue.
+    /// Counts a kick that could not be delayed because the queue was full.
     pub fn count_not_delayed(&self) {
         self.counters.not_delayed.bump();
     }
 
-    /// Decides about a halt.
+    /// Decides the outcome of a halt.
     pub fn halt(&self) -> HaltFate {
         self.throw(|rng| {
             if self.spec.spurious.is_some_and(|p| p.happens(rng)) {
@@ -95,7 +95,7 @@ impl Dice {
         })
     }
 
-    /// Decides about a kick of `target`.
+    /// Decides the outcome of a kick to `target`.
     pub fn kick(&self, target: VcpuId) -> KickFate {
         self.throw(|rng| {
             let stray = self.spec.spurious.is_some_and(|p| p.happens(rng));
@@ -119,7 +119,7 @@ impl Dice {
         })
     }
 
-    /// A random other vCPU, if there is one.
+    /// Returns a random vCPU other than `target`, if there is any.
     fn other_than(&self, target: VcpuId, rng: &mut SplitMix64) -> Option<VcpuId> {
         let others = self.vcpus.get().checked_sub(1).filter(|others| *others > 0)?;
         let one = rng.below(others as usize) as u32;
@@ -134,7 +134,7 @@ impl Dice {
     }
 }
 
-/// A uniformly distributed time from zero to `most`.
+/// Returns a uniformly distributed time from zero to `most`.
 fn up_to(most: Nanos, rng: &mut SplitMix64) -> Nanos {
     let most = usize::try_from(most.0).unwrap_or(usize::MAX);
     Nanos(rng.below(most.saturating_add(1)) as u64)

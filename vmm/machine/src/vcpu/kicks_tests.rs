@@ -1,4 +1,4 @@
-//! Halts and kicks with counters, events and faults, on threads of the host: no KVM is needed.
+//! Halts and kicks with counters, events and faults, on host threads. Needs no KVM.
 
 use std::{sync::atomic::AtomicU32, thread, time::Duration};
 
@@ -13,7 +13,7 @@ const A: VcpuId = VcpuId(0);
 const B: VcpuId = VcpuId(1);
 const LATCH: KickPath = KickPath::Latch;
 
-/// Futexes alone, as on a machine without local APICs and without a schedule.
+/// Plain futexes, as on a machine without local APICs and without a schedule.
 #[derive(Debug, Default)]
 struct Threads {
     has_halt: bool,
@@ -107,7 +107,7 @@ fn vcpus_that_are_not_halted_here_get_an_msi_where_they_can_halt_in_kvm() {
     assert!(machine.recorder().text().contains("kicks vCPU 1: sent to KVM"));
 }
 
-/// Two vCPUs that wake each other in turn, each time in one call with their own halt.
+/// Two vCPUs that wake each other alternately, each time in a single call with their own halt.
 #[test]
 fn a_kick_with_a_halt_wakes_the_other_and_sleeps() {
     const ROUNDS: u32 = 1000;
@@ -125,7 +125,7 @@ fn a_kick_with_a_halt_wakes_the_other_and_sleeps() {
         let counts = counts(&machine, id);
         assert_eq!((counts.unlock_kick, counts.lock_spinning), (ROUNDS.into(), ROUNDS.into()));
     }
-    // A vCPU that does not exist is not woken, but the halt takes place.
+    // A nonexistent vCPU is not woken, but the halt takes place.
     thread::scope(|scope| {
         scope.spawn(|| machine.kick_and_halt(A, VcpuId(7), Ticket(0)));
         halted(&machine, A);
@@ -174,7 +174,7 @@ fn dropped_kicks_wake_no_vcpu_and_spurious_halts_do_not_sleep() {
     assert!(spurious.halts().park(A, Ticket(0), None).is_none());
 }
 
-/// The courier's thread is not started here: what it does is called.
+/// The delivery thread is not started; the test calls its work directly.
 #[test]
 fn delayed_kicks_come_when_they_are_due() {
     let machine = machine(Some("kick-delay:1s"));

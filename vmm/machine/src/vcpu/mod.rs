@@ -1,6 +1,5 @@
-//! A vCPU: what each exit means ([`step`]), the thread that drives it ([`thread`]), its halts and
-//! kicks ([`kicks`]), and the detection of vCPUs that wait forever ([`stuck`]) or whose threads do not
-//! leave ([`overdue`]).
+//! vCPUs: the handling of exits ([`step`]), the thread ([`thread`]), halts and kicks ([`kicks`]), and the
+//! detection of vCPUs that wait forever ([`stuck`]) or whose threads do not stop ([`overdue`]).
 
 pub mod board;
 pub mod courier;
@@ -30,69 +29,69 @@ use base::{chain::chain, units::VcpuId};
 use kvm::{KvmError, KvmKind, exit::Suberror};
 use stuck::StuckVcpu;
 
-/// How a machine ended.
+/// The way in which a machine ended.
 #[derive(Debug)]
 pub enum End {
     /// The guest reported an exit status.
     Exit(u8),
-    /// Every vCPU reported that it is done; the first nonzero status, else 0.
+    /// Every vCPU reported completion. Contains the first nonzero status, else 0.
     Done(u32),
     /// The guest requested a reset.
     Reset,
-    /// The guest requested a reset as its kernel panicked, for this reason, if it is known (else it is empty).
+    /// The guest requested a reset in a kernel panic. Contains the reason; empty if unknown.
     Panicked(String),
     /// The guest powered off.
     PowerOff,
     /// All vCPUs are halted with interrupts off.
     Halted {
-        /// The guest's user space ordered it.
+        /// Whether the guest's user space requested it.
         ordered: bool,
     },
-    /// The machine may run no longer; what its vCPUs did, in words.
+    /// The machine reached its timeout. Contains a description of its vCPUs' activity.
     TimedOut(String),
     /// The host requested the end.
     Stopped,
     /// The reader of the guest's output has closed it.
     OutputClosed,
-    /// The guest's output cannot be written for another reason.
+    /// The guest's output cannot be written for any other reason.
     OutputFailed(io::Error),
     /// The guest or KVM failed.
     Failed(Failure),
 }
 
-/// What failed, and where.
+/// A failure and its location.
 #[derive(Debug)]
 pub struct Failure {
-    /// The vCPU on which it failed.
+    /// The failed vCPU.
     pub vcpu: VcpuId,
     /// The guest's instruction pointer, if it could be read.
     pub rip: Option<u64>,
-    /// What went wrong.
+    /// The cause of the failure.
     pub cause: Cause,
 }
 
-/// Why a vCPU cannot continue.
+/// The reason why a vCPU cannot continue.
 #[derive(Debug)]
 pub enum Cause {
-    /// The guest faulted while it handled a double fault.
+    /// The guest faulted while handling a double fault.
     TripleFault,
     /// KVM cannot emulate an instruction of the guest.
     CannotEmulate(Vec<u8>),
-    /// Any other internal error of KVM.
+    /// Any other internal KVM error.
     InternalError(Suberror),
-    /// The processor refused the guest's state.
+    /// The processor rejected the guest state at VM entry.
     EntryRefused(u64),
     /// An exit that the VMM does not handle.
     UnknownExit(u32),
-    /// An ioctl of KVM failed.
+    /// A KVM ioctl failed.
     Kvm(KvmError),
-    /// The vCPU's thread cannot enter its control group.
+    /// The vCPU's thread cannot join its control group.
     Cgroup(io::Error),
     /// The vCPU waits forever.
     Stuck(StuckVcpu, Trace),
 }
 
-/// The last events of the vCPUs, one per line, for humans.
+/// The last events of the vCPUs, one per line, in human-readable form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace(pub String);
 
@@ -126,16 +125,16 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// On AMD-V KVM resets a vCPU after its triple fault: it is then at the reset vector and no
-    /// longer where it faulted.
+    /// On AMD-V, KVM resets a vCPU after a triple fault: its RIP is then the reset vector instead of the
+    /// address of the fault.
     fn is_reset(&self, rip: u64) -> bool {
         const RESET_VECTOR: u64 = 0xfff0;
         matches!(self.cause, Cause::TripleFault) && rip == RESET_VECTOR
     }
 }
 
-/// What to do where KVM cannot emulate an instruction: a software KVM fails on all of ring 0, any
-/// other only on accesses to addresses without memory.
+/// Advice for an instruction that KVM cannot emulate. A software KVM fails on all of ring 0, any other KVM
+/// only on accesses to addresses without memory.
 const fn instead_of_emulating(kind: KvmKind) -> &'static str {
     match kind {
         KvmKind::Hardware => {

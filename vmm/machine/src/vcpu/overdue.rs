@@ -1,41 +1,41 @@
-//! Decides when a thread that was told to leave counts as stuck. Pure: times go in.
+//! Decides whether a thread that was asked to stop is stuck. Pure: times are passed in.
 //!
-//! On a busy host a thread may wait long for a CPU, and waiting is not being stuck. What counts is the CPU time that
-//! it got since, and the time for which it slept: two threads that wake each other all the time have kept others of the
-//! same priority off a CPU for 3.3 s (EEVDF of Linux 6.18). That wait has a far longer limit. Time in which nobody
-//! looked, because the whole process stood still, does not count.
+//! On a busy host a thread may wait long for a CPU, which does not make it stuck. The limit applies to the
+//! CPU time that it consumes, and to the time for which it sleeps. The wait for a CPU has a far longer limit:
+//! two threads that constantly wake each other have kept other threads of the same priority off a CPU for 3.3
+//! s (EEVDF of Linux 6.18). Time without samples, because the whole process was stopped, does not count.
 
 use std::fmt;
 
 use base::units::Nanos;
 
-/// A thread that wants a CPU without ever leaving is stuck after so many times its limit.
+/// A runnable thread that never stops is stuck after this multiple of its limit.
 const MOST: u64 = 15;
 
-/// Maximum time between two looks; if it is longer, the process stood still.
+/// Maximum time between two samples. After a longer time, the process is assumed to have been stopped.
 const LONGEST_STEP: Nanos = Nanos::millis(500);
 
-/// What a thread was seen to do at one moment.
+/// A sample of a thread's activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadSample {
-    /// CPU time since the thread began.
+    /// CPU time since the thread's start.
     pub ran: Nanos,
-    /// The thread has a CPU, or waits for one.
+    /// Whether the thread has or waits for a CPU.
     pub is_runnable: bool,
 }
 
-/// How a thread that did not leave spent its time.
+/// Time usage of a thread that did not stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Late {
-    /// Time since it was told.
+    /// Time since the request to stop.
     pub passed: Nanos,
-    /// The part of it for which it had a CPU.
+    /// The part of this time during which it had a CPU.
     pub ran: Nanos,
-    /// The thread waits for a CPU that the host does not give it; else it sleeps, or has run all the time.
+    /// Whether the thread waits for a CPU from the host. Otherwise it sleeps, or has run all the time.
     pub is_starved: bool,
 }
 
-/// Printed after what it did not do.
+/// Formatted to follow the action that the thread did not complete.
 impl fmt::Display for Late {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (passed, ran) = (self.passed.seconds(), self.ran.seconds());
@@ -48,28 +48,28 @@ impl fmt::Display for Late {
     }
 }
 
-/// Watches one thread from the moment at which it is told to leave.
+/// Watches a thread from the moment at which it is asked to stop.
 #[derive(Debug, Clone, Copy)]
 pub struct Overdue {
     limit: Nanos,
-    /// The last look, and the sum of the times between looks, each limited to [`LONGEST_STEP`].
+    /// Time of the last sample, and the sum of the times between samples, each limited to [`LONGEST_STEP`].
     looked: Nanos,
     passed: Nanos,
-    /// CPU time of the thread at the last look, and the sum of its uses between looks, each limited to [`LONGEST_STEP`].
+    /// CPU time of the thread at the last sample, and the sum of its increments, each limited to the step.
     ran: Nanos,
     used: Nanos,
-    /// For how long it has slept without a break.
+    /// Time for which it has slept without interruption.
     slept: Nanos,
 }
 
 impl Overdue {
-    /// Watches a thread that is told to leave at `now`, and has had a CPU for `ran` until then.
+    /// Watches a thread that is asked to stop at `now`, having consumed the CPU time `ran`.
     pub const fn new(limit: Nanos, now: Nanos, ran: Nanos) -> Self {
         let (passed, used, slept) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
         Self { limit, looked: now, passed, ran, used, slept }
     }
 
-    /// The thread has not left at `now`. Is it stuck?
+    /// Evaluates a thread that has not stopped by `now`. Returns its time usage if it is stuck.
     pub fn look(&mut self, now: Nanos, seen: ThreadSample) -> Option<Late> {
         let step = now.since(self.looked).min(LONGEST_STEP);
         (self.looked, self.passed) = (now, self.passed.after(step));
@@ -100,8 +100,8 @@ mod tests {
         ThreadSample { ran: Nanos::millis(7 + ran), is_runnable }
     }
 
-    /// Looks every 5 ms at a thread whose CPU time since `BEGIN` is `ran` of the time since then, in ms, and that is
-    /// runnable when `is_runnable` says so.
+    /// Samples a thread every 5 ms. Its CPU time since `BEGIN` is `ran`, and it is runnable according to
+    /// `is_runnable`. Both are functions of the time since `BEGIN` in ms.
     fn found(ran: impl Fn(u64) -> u64, is_runnable: impl Fn(u64) -> bool) -> (u64, Late) {
         let mut overdue = Overdue::new(LIMIT, BEGIN, Nanos::millis(7));
         let looks = (0..20_000).map(|number| number * 5);
@@ -125,11 +125,11 @@ mod tests {
         assert_eq!((at, late.passed, late.is_starved), (2005, Nanos::millis(2005), false));
     }
 
-    /// Regression: EEVDF ran two threads that wake each other for 3.3 s, and the third one on their CPU was given up after two.
+    /// Regression: EEVDF ran two threads that wake each other for 3.3 s; a third counted as stuck after 2 s.
     #[test]
     fn a_thread_that_gets_no_cpu_is_waited_for() {
         let is_starved = |at| at < 3_300;
-        // Then it runs, and sleeps.
+        // Afterwards it runs for 100 ms, then sleeps.
         let ran = |at: u64| at.saturating_sub(3_300).min(100);
         let (at, late) = found(ran, is_starved);
         assert_eq!((at, late.ran), (3_400 + 2_005, Nanos::millis(100)));
@@ -143,11 +143,11 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_for_a_cpu_has_longer() {
-        // The thread has a CPU for 10 of 50 ms.
+        // The thread has a CPU for 10 ms of every 50 ms.
         let a_fifth = |at: u64| at / 50 * 10 + (at % 50).min(10);
         let (at, late) = found(a_fifth, |_| false);
         assert_eq!((at, late.ran), (10_005, Nanos::millis(2005)));
-        // The thread is asleep from then on.
+        // The thread sleeps from then on.
         assert_eq!(found(|at| a_fifth(at.min(5_000)), |_| false).0, 4_960 + 2_005);
     }
 
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(found(|at| at / 1_000, |_| false).0, 30_005);
     }
 
-    /// As after SIGSTOP, or where the looking thread gets no CPU either.
+    /// Happens after SIGSTOP, or if the sampling thread gets no CPU either.
     #[test]
     fn time_in_which_nobody_looked_does_not_count() {
         let mut overdue = Overdue::new(LIMIT, BEGIN, Nanos::millis(7));
@@ -164,8 +164,8 @@ mod tests {
         assert_eq!(overdue.look(BEGIN.after(Nanos::millis(61_000)), seen(0, false)), None);
     }
 
-    /// Regression: an emulated CPU that had no real one for seconds was charged to the thread on it, which was given up after
-    /// 1.1 s of a limit of 2 s.
+    /// Regression: time in which an emulated CPU had no real CPU was charged to the thread on it, which was
+    /// declared stuck after 1.1 s of a 2 s limit.
     #[test]
     fn cpu_time_in_which_nobody_looked_does_not_count() {
         let mut overdue = Overdue::new(LIMIT, BEGIN, Nanos::millis(7));

@@ -1,5 +1,5 @@
-//! Asks the vCPUs of a machine where they are. Each answers on its own thread, once a signal has ended its run: the exit
-//! path is not involved, and a vCPU that does not come out of a wait gives no answer.
+//! Queries the state of a machine's vCPUs. Each vCPU answers on its own thread after a signal has ended its
+//! run. The exit path is not involved, and a vCPU that stays blocked in a wait gives no answer.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -9,31 +9,31 @@ use std::sync::{
 use base::units::{VcpuCount, VcpuId};
 use kvm::vcpu::{Activity, VcpuState};
 
-/// The last question that a vCPU answered, and the answer.
+/// The number of the last answered query, and the answer.
 type Answer = (u32, Option<VcpuState>);
 
-/// The questions to the vCPUs of one machine, and their answers.
+/// Queries to the vCPUs of one machine, and their answers.
 #[derive(Debug)]
 pub struct Probe {
-    /// Questions so far.
+    /// Number of queries so far.
     asked: AtomicU32,
     /// By vCPU.
     answers: Box<[Mutex<Answer>]>,
 }
 
 impl Probe {
-    /// Nothing has been asked.
+    /// Creates a probe without queries.
     pub fn new(vcpus: VcpuCount) -> Self {
         let answers = vcpus.ids().map(|_| Mutex::default()).collect();
         Self { asked: AtomicU32::new(0), answers }
     }
 
-    /// Asks all of them; each has to be sent a signal then.
+    /// Starts a query to all vCPUs. The caller must then send each of them a signal.
     pub fn ask(&self) {
         self.asked.fetch_add(1, SeqCst);
     }
 
-    /// Called by the thread of a vCPU, outside the guest.
+    /// Answers the current query, if any. Called by the thread of a vCPU, outside the guest.
     pub fn answer(&self, vcpu: VcpuId, state: impl FnOnce() -> Option<VcpuState>) {
         let asked = self.asked.load(SeqCst);
         if asked == 0 {
@@ -47,7 +47,7 @@ impl Probe {
         }
     }
 
-    /// The answers to the last question, by vCPU; None: not answered yet.
+    /// Returns the answers to the last query, by vCPU. None if not answered yet.
     pub fn answers(&self) -> Vec<Option<VcpuState>> {
         let asked = self.asked.load(SeqCst);
         let last = |answer: &Mutex<Answer>| {
@@ -58,8 +58,8 @@ impl Probe {
     }
 }
 
-/// Can none of these vCPUs ever run again? All have answered, are halted with interrupts off or have not been started, and
-/// one is halted.
+/// Whether none of these vCPUs can ever run again: all have answered, are halted with interrupts off or have
+/// not been started, and at least one is halted.
 pub fn have_ended(states: &[Option<VcpuState>]) -> bool {
     let is_over = |state: &Option<VcpuState>| {
         state.is_some_and(|state| match state.activity {
@@ -72,10 +72,10 @@ pub fn have_ended(states: &[Option<VcpuState>]) -> bool {
     states.iter().all(is_over) && states.iter().flatten().any(halts)
 }
 
-/// vCPUs that are described one by one.
+/// Maximum number of vCPUs that are described individually.
 const SHOWN: usize = 4;
 
-/// Describes the activity of the vCPUs; `exits` are their exits so far.
+/// Describes the activity of the vCPUs and their number of `exits` so far.
 pub fn in_words(states: &[Option<VcpuState>], exits: &[u64]) -> String {
     let one = |(vcpu, (state, exits)): (usize, (&Option<VcpuState>, &u64))| {
         let doing = match state {
@@ -107,7 +107,7 @@ mod tests {
         Some(VcpuState { activity, takes_interrupts, rip: 0x1000 })
     }
 
-    /// Ends that no device sees, and states that are no end.
+    /// Covers ends that no device notices, and states that are not an end.
     #[test]
     fn a_guest_has_ended_once_no_vcpu_can_run_again() {
         use Activity::{Halted, NotStarted, Runs};
@@ -123,7 +123,7 @@ mod tests {
             (vec![off, idle], false),
             (vec![off, runs], false),
             (vec![spins], false),
-            // It waits in user space for a kick, a slot or a reader.
+            // Waits in user space for a kick, a slot or a reader.
             (vec![off, None], false),
         ] {
             assert_eq!(have_ended(&states), ended, "{states:?}");

@@ -1,4 +1,4 @@
-//! The last events of each vCPU, in rings that their threads write without waiting.
+//! The last events of each vCPU, in ring buffers that the vCPU threads write without waiting.
 
 use std::{
     fmt::{self, Write},
@@ -16,33 +16,32 @@ use base::{
 };
 use kvm::sys::tsc;
 
-/// Events that are shown of a stuck vCPU.
+/// Number of events shown for a stuck vCPU.
 const KEPT: u64 = 64;
-/// Capacity of a ring that is not traced: as many events may be written while [`KEPT`] of them are
+/// Capacity of an untraced ring. Up to [`KEPT`] events may be written while the same number are
 /// read.
 const PLACES: usize = 2 * KEPT as usize;
-/// Events of all vCPUs of a traced machine, 16 bytes each: one second at 2 million per second.
+/// Number of events of a traced machine, 16 bytes each: one second at 2 million per second.
 const TRACED_PLACES: usize = 2 << 20;
-/// Minimum per vCPU.
+/// Minimum number per vCPU.
 const TRACED_LEAST: usize = 1 << 14;
-/// Attempts to read both clocks together; the one with the least time between the two readings
-/// counts.
+/// Number of attempts to read both clocks together. The attempt with the shortest interval counts.
 const READINGS: usize = 16;
 
-/// The rings of one machine.
+/// The ring buffers of one machine.
 #[derive(Debug)]
 pub struct Recorder {
     /// By vCPU.
     rings: Box<[EventRing]>,
-    /// The ring of the thread that delivers late kicks.
+    /// The ring of the thread that delivers delayed kicks.
     late: EventRing,
     began: Began,
     is_traced: bool,
 }
 
 impl Recorder {
-    /// Rings for the last events of `vcpus` vCPUs or, if they are traced, with room for everything
-    /// that they do in a run.
+    /// Creates rings for the last events of `vcpus` vCPUs. If traced, they have room for all
+    /// events of a run.
     pub fn new(vcpus: VcpuCount, is_traced: bool) -> Self {
         let ring = |_| {
             if is_traced { EventRing::traced(vcpus.get() as usize) } else { EventRing::default() }
@@ -55,17 +54,17 @@ impl Recorder {
         }
     }
 
-    /// The ring of vCPU `id`, whose thread is the only writer.
+    /// Returns the ring of vCPU `id`. Only that vCPU's thread may write to it.
     pub fn of(&self, id: VcpuId) -> &EventRing {
         &self.rings[id.0 as usize]
     }
 
-    /// The ring of the thread that delivers late kicks.
+    /// The ring of the thread that delivers delayed kicks.
     pub const fn late(&self) -> &EventRing {
         &self.late
     }
 
-    /// The last events of each vCPU, one per line.
+    /// Formats the last events of each vCPU, one per line.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (id, ring) in (0..).map(VcpuId).zip(&self.rings) {
@@ -77,19 +76,19 @@ impl Recorder {
         text
     }
 
-    /// Everything that the vCPUs did, if they are traced. To be called after their threads have
-    /// ended.
+    /// Returns all vCPU events if the machine is traced. Must be called after the vCPU threads
+    /// have ended.
     pub fn history(&self) -> Option<History> {
         self.is_traced.then(|| self.began.history(&self.rings, &self.late))
     }
 }
 
 /// The last events of one thread, which is the only writer. An event costs two stores, a counter
-/// and a reading of the TSC. The memory is allocated and touched before the thread starts.
+/// update and a TSC read. The memory is allocated and touched before the thread starts.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct EventRing {
-    /// The number of places is a power of two.
+    /// The length is a power of two.
     places: Box<[(AtomicU64, AtomicU64)]>,
     written: AtomicU64,
 }
@@ -106,23 +105,23 @@ impl EventRing {
         Self { places: (0..places).map(|_| place()).collect(), written: AtomicU64::new(0) }
     }
 
-    /// A ring for one of `vcpus` vCPUs whose events are traced.
+    /// Creates a ring for one of `vcpus` traced vCPUs.
     fn traced(vcpus: usize) -> Self {
         let share = TRACED_PLACES / vcpus.max(1).next_power_of_two();
         Self::of(share.max(TRACED_LEAST))
     }
 
     fn place(&self, number: u64) -> &(AtomicU64, AtomicU64) {
-        // The mask is below the number of places, which is a power of two.
+        // The mask is the length minus one, and the length is a power of two.
         &self.places[number as usize & (self.places.len() - 1)]
     }
 
-    /// Owner: records an event that happens now.
+    /// Records an event that happens now. Owner only.
     pub fn add(&self, event: VcpuEvent) {
         self.add_at(tsc::read(), event);
     }
 
-    /// Owner: records an event that happened at the TSC value `ticks`.
+    /// Records an event that happened at the TSC value `ticks`. Owner only.
     pub fn add_at(&self, ticks: u64, event: VcpuEvent) {
         let written = self.written.load(Relaxed);
         let (time, word) = self.place(written);
@@ -131,13 +130,13 @@ impl EventRing {
         self.written.store(written + 1, Release);
     }
 
-    /// Has nothing been recorded yet?
+    /// Whether nothing has been recorded yet.
     fn is_empty(&self) -> bool {
         self.written.load(Relaxed) == 0
     }
 
-    /// Any thread: the last `most` events, newest last, with their TSC values. Omits events that
-    /// are overwritten in the meantime.
+    /// Returns up to `most` last events with their TSC values, newest last. May be called by any
+    /// thread. Omits events that are overwritten in the meantime.
     fn read(&self, most: u64) -> Vec<(u64, VcpuEvent)> {
         let written = self.written.load(Acquire);
         let places = (written.saturating_sub(most)..written).map(|number| {
@@ -145,15 +144,15 @@ impl EventRing {
             (number, time.load(Relaxed), word.load(Relaxed))
         });
         let places: Vec<_> = places.collect();
-        // The place after the last one may be being written.
+        // The slot after the last event may be partially written.
         let next = self.written.load(Acquire);
         let is_whole = |number: u64| next - number < self.places.len() as u64;
         let whole = places.into_iter().filter(|(number, ..)| is_whole(*number));
         whole.filter_map(|(_, time, word)| Some((time, VcpuEvent::parse(word)?))).collect()
     }
 
-    /// All events still in the ring, and the number of those overwritten. Only after its owner has
-    /// stopped writing.
+    /// Returns all events still in the ring and the number of overwritten events. Only after the
+    /// owner has stopped writing.
     fn all(&self) -> (Vec<(u64, VcpuEvent)>, u64) {
         let kept = self.read(self.places.len() as u64 - 1);
         let lost = self.written.load(Relaxed) - kept.len() as u64;
@@ -161,18 +160,18 @@ impl EventRing {
     }
 }
 
-/// Everything that the vCPUs of one machine did, as far as there was room.
+/// The events of all vCPUs of one machine, as far as there was room.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct History {
-    /// By vCPU, oldest first, monotonic clock.
+    /// By vCPU, oldest first, in monotonic time.
     pub vcpus: Vec<Vec<(Nanos, VcpuEvent)>>,
-    /// Events of the thread that delivers late kicks.
+    /// Events of the thread that delivers delayed kicks.
     pub late: Vec<(Nanos, VcpuEvent)>,
-    /// Number of events that were overwritten by later ones.
+    /// Number of overwritten events.
     pub lost: u64,
 }
 
-/// When the rings began, by two clocks.
+/// Start of the recording on both clocks.
 #[derive(Debug, Clone, Copy)]
 struct Began {
     ticks: u64,
@@ -180,7 +179,7 @@ struct Began {
 }
 
 impl Began {
-    /// Now. Retries if the thread is interrupted between the two readings.
+    /// Reads both clocks. Retries in case the thread is interrupted in between.
     fn now() -> Self {
         let reading = || {
             let before = tsc::read();
@@ -195,8 +194,8 @@ impl Began {
         closest.1
     }
 
-    /// Writes the last events of `ring`, one per line, newest last, under a heading with the name
-    /// of their vCPU.
+    /// Writes the last events of `ring`, one per line and newest last, below a heading with the
+    /// name `whose`.
     fn write(self, text: &mut String, whose: &dyn fmt::Display, ring: &EventRing) {
         let now = Self::now();
         let events = ring.read(KEPT);
@@ -208,7 +207,7 @@ impl Began {
         }
     }
 
-    /// Everything that these rings have kept. Only after all writers have stopped.
+    /// Returns all events still in these rings. Only after all writers have stopped.
     fn history(self, rings: &[EventRing], late: &EventRing) -> History {
         let now = Self::now();
         let mut history = History::default();
@@ -224,7 +223,7 @@ impl Began {
         History { vcpus, late, ..history }
     }
 
-    /// Converts ticks to time, by what has passed on both clocks since the beginning.
+    /// Converts ticks to time, by the time elapsed on both clocks since the start.
     fn nanos(self, now: Self, ticks: u64) -> Nanos {
         let all = u128::from(now.ticks.saturating_sub(self.ticks).max(1));
         let nanos = u128::from(ticks) * u128::from(now.at.since(self.at).0) / all;

@@ -1,4 +1,4 @@
-//! What an exit means for the vCPU: resume, halt or leave.
+//! Handles VM exits: each exit makes the vCPU resume, halt or stop.
 
 use std::{
     io::{self, ErrorKind},
@@ -28,20 +28,20 @@ use crate::{
 use base::units::VcpuId;
 use kvm::Exit;
 
-/// What the vCPU's thread does next.
+/// The next action of the vCPU's thread.
 #[derive(Debug)]
 pub enum Next {
     /// Enter the guest again. Pending port input completes there.
     Resume,
-    /// A signal ended the run: enter again, unless the schedule decides otherwise.
+    /// A signal ended the run. Enter again, unless the schedule decides otherwise.
     Interrupted,
-    /// As [`Next::Interrupted`], but the guest may not have started this vCPU yet.
+    /// Like [`Next::Interrupted`], but the guest may not have started this vCPU yet.
     NotStarted,
     /// This vCPU is done.
     Leave,
     /// The machine ends.
     End(End),
-    /// The vCPU cannot continue: the machine ends with a failure.
+    /// The vCPU cannot continue, and the machine ends with a failure.
     Fail(Cause),
 }
 
@@ -73,7 +73,7 @@ pub fn handle<H: MachineHost>(board: &Board<H>, id: VcpuId, exit: Exit<'_>) -> N
             board.vcpu_done(id, 0);
             Next::Leave
         }
-        // How some kernels restart (`reboot=t`).
+        // Some kernels restart by a triple fault (`reboot=t`).
         Exit::TripleFault if board.devices.words.order() == Some(Order::Restart) => {
             power(board, PowerRequest::Reset)
         }
@@ -108,7 +108,7 @@ fn write_hypercall<H: MachineHost>(
         Ok(Hypercall::SpunOut) => scheduled(board, |scheduler| scheduler.spun_out(id)),
         Ok(Hypercall::YieldTo(to)) => match board.scheduler() {
             Some(scheduler) => scheduler.yields_to(id, to),
-            // To whom, the host's scheduler cannot be told.
+            // The host's scheduler accepts no target.
             None => thread::yield_now(),
         },
         Ok(Hypercall::PreemptPoint(point)) => {
@@ -131,7 +131,7 @@ fn write_hypercall<H: MachineHost>(
     Next::Resume
 }
 
-/// A call that only a scheduler handles; ignored without one.
+/// Passes on a call that only a scheduler handles. Ignored without a scheduler.
 fn scheduled<H: MachineHost>(board: &Board<H>, call: impl FnOnce(&dyn VcpuScheduler)) {
     if let Some(scheduler) = board.scheduler() {
         call(scheduler);
@@ -143,7 +143,7 @@ fn write_out<H: MachineHost>(board: &Board<H>, id: VcpuId, output: &Output, byte
     written.map_or_else(unwritten, |()| Next::Resume)
 }
 
-/// Runs `wait`, which waits for a reader of the guest's output, without a slot.
+/// Runs `wait`, which blocks until the guest's output is read, without holding a slot.
 fn aside<H: MachineHost>(
     board: &Board<H>,
     id: VcpuId,
@@ -156,7 +156,7 @@ fn aside<H: MachineHost>(
     waited
 }
 
-/// A failed write to the guest's output ends the machine.
+/// Ends the machine after a failed write of the guest's output.
 fn unwritten(error: io::Error) -> Next {
     Next::End(match error.kind() {
         ErrorKind::BrokenPipe => End::OutputClosed,
@@ -187,7 +187,7 @@ fn page_at(frame: u32) -> GuestAddress {
     GuestAddress(u64::from(frame) * PageBytes::PAGE as u64)
 }
 
-/// The guest tells where its kernel has its locks.
+/// Reads the guest's report about its kernel's locks from this page.
 fn learn<H: MachineHost>(board: &Board<H>, id: VcpuId, frame: u32) {
     let mut bytes = [0; kernel_facts::SIZE];
     let read = board.memory().read_slice(&mut bytes, page_at(frame)).ok();
@@ -249,7 +249,7 @@ fn note_bench<H: MachineHost>(board: &Board<H>, step: BenchStep) {
     }
 }
 
-/// Counts an invalid call of the guest, and stores the first one. It has no other effect.
+/// Counts an invalid call by the guest, and stores the first. It has no other effect.
 fn count<H: MachineHost>(board: &Board<H>, id: VcpuId, misuse: Misuse) {
     board.counters(id).misuse.bump();
     let _ = board.devices.misuse.set(misuse);

@@ -1,72 +1,70 @@
-//! Detects vCPUs that wait forever. Observations of the vCPUs go in, with the time, and a verdict
-//! comes out; nothing here observes anything itself.
+//! Detects vCPUs that wait forever, from timed samples of the vCPUs. This module takes no samples itself.
 //!
-//! A halted waiter resumes only when it is kicked. Two things show that no kick will come: its lock
+//! A halted waiter resumes only when it is kicked. There are two signs that no kick will come: its lock
 //! has been serving it for long, or no vCPU is left that could kick it. Slow is not stuck:
 //!
-//! * A waiter that was kicked is not *halted*, though it may wait long for its turn in a schedule.
-//! * The releaser may be preempted before it has kicked, by the schedule or by the host. While one of them
-//!   keeps a vCPU off its CPU that has not run since the waiter was first seen served, the time does
-//!   not count.
-//! * Time in which no observation was made, because the whole process stood still, does not count
-//!   either.
+//! * A kicked waiter does not count as *halted*, even if it waits long for a slot in a schedule.
+//! * The releaser may be preempted before it kicks, by the schedule or by the host. Time does not count
+//!   while either of them keeps a vCPU off its CPU that has not run since the waiter was first seen
+//!   served.
+//! * Time without samples, because the whole process was stopped, does not count either.
 
 use std::fmt;
 
 use base::units::{Nanos, Ticket, VcpuId};
 
-/// Maximum time between two observations; if it is longer, the process stood still.
+/// Maximum time between two samples. After a longer time, the process is assumed to have been stopped.
 const LONGEST_STEP: Nanos = Nanos::millis(500);
 
 /// Whether a vCPU can continue without a kick.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// The vCPU can, or something other than a kick will make it.
+    /// Can continue without a kick.
     #[default]
     Able,
-    /// The vCPU is halted for a lock, and no kick is pending.
+    /// Halted for a lock, with no kick pending.
     Halted,
-    /// The vCPU is done.
+    /// Done.
     Left,
 }
 
-/// What a waiter waits for, by its telemetry.
+/// The lock that a waiter waits for, according to its telemetry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitedLock {
     /// The lock's address.
     pub lock: u64,
-    /// The waiter's ticket; None: it waits outside a queue that was full.
+    /// The waiter's ticket. None if it is throttled because the queue was full.
     pub ticket: Option<u16>,
-    /// Releases until it is served; None: not known. For a waiter outside the queue, zero: the
-    /// queue is empty, and no other vCPU has been admitted.
+    /// Number of releases until it is served, or None if unknown. Zero for a throttled waiter means that
+    /// the queue is empty and no other vCPU has been admitted.
     pub distance: Option<u16>,
 }
 
-/// One vCPU as it was observed.
+/// A sample of one vCPU.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct VcpuSample {
-    /// Can it continue?
+    /// Whether the vCPU can continue.
     pub standing: Standing,
-    /// Number of its exits so far.
+    /// Number of exits so far.
     pub exits: u64,
-    /// The vCPU is ready to run, but has no slot.
+    /// Whether the vCPU is runnable but has no slot.
     pub awaits_turn: bool,
-    /// The vCPU's thread wants a CPU of the host, or has one.
+    /// Whether the vCPU's thread has or waits for a host CPU.
     pub is_runnable: bool,
-    /// The CPU time that its thread has had; None: it cannot be known.
+    /// CPU time consumed by its thread, or None if unknown.
     pub ran: Option<Nanos>,
-    /// The ticket it last halted for.
+    /// The ticket of its last halt.
     pub ticket: Ticket,
-    /// What it waits for, if the guest publishes telemetry.
+    /// The awaited lock, if the guest publishes telemetry.
     pub waits: Option<AwaitedLock>,
 }
 
-/// How long to wait before a vCPU is considered stuck.
+/// Timeouts after which a vCPU is considered stuck.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// After a halted waiter is served.
+    /// Time since a halted waiter was first served.
     pub served: Nanos,
-    /// After all vCPUs have halted.
+    /// Time since the last vCPU halted.
     pub all: Nanos,
 }
 
@@ -75,26 +73,26 @@ pub struct Patience {
 pub struct StuckVcpu {
     /// The waiter that will never be kicked.
     pub vcpu: VcpuId,
-    /// The waiter's ticket; None: it waits outside a queue.
+    /// The waiter's ticket. None if it is a throttled waiter.
     pub ticket: Option<Ticket>,
-    /// The lock it waits for, if the guest publishes telemetry.
+    /// The awaited lock, if the guest publishes telemetry.
     pub lock: Option<u64>,
-    /// How this is known.
+    /// The evidence.
     pub proof: Proof,
-    /// For how long it has been stuck.
+    /// Time for which it has been stuck.
     pub since: Nanos,
 }
 
-/// Why no vCPU will kick it.
+/// The reason why no vCPU will kick it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// The lock serves the vCPU: the kick must have been sent, or never will be.
+    /// The lock serves the vCPU: the kick was already sent, or never will be.
     Served,
-    /// All vCPUs that have not left are halted, this many including itself.
+    /// All remaining vCPUs are halted. Contains their number, including this vCPU.
     NobodyLeft(usize),
 }
 
-/// Printed after the vCPU's name.
+/// Formatted to follow the vCPU's name.
 impl fmt::Display for StuckVcpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = self.since.seconds();
@@ -125,15 +123,15 @@ impl fmt::Display for StuckVcpu {
     }
 }
 
-/// What is remembered of one vCPU. Times are by [`StuckWatch::clock`].
+/// History of one vCPU. Times are on the clock of [`StuckWatch::clock`].
 #[derive(Debug, Default, Clone, Copy)]
 struct VcpuHistory {
     exits: u64,
     moved: Nanos,
-    /// CPU time of the vCPU, and when that was last seen to grow.
+    /// CPU time of the vCPU, and the time of its last growth.
     ran: Option<Nanos>,
     grew: Nanos,
-    /// Start of the halt it is still in.
+    /// Start of the current halt.
     halted: Option<Nanos>,
     waits: Option<(u64, Option<u16>)>,
     served: Option<Served>,
@@ -142,32 +140,32 @@ struct VcpuHistory {
 #[derive(Debug, Clone, Copy)]
 struct Served {
     first: Nanos,
-    /// Start of the time that counts: restarted while another vCPU may be about to kick.
+    /// Start of the counted time. Restarted while another vCPU may be about to kick.
     since: Nanos,
 }
 
-/// Detects stuck vCPUs from successive observations.
+/// Detects stuck vCPUs from successive samples.
 #[derive(Debug)]
 pub struct StuckWatch {
     patience: Patience,
-    /// Sum of the times between observations, each limited to [`LONGEST_STEP`].
+    /// Sum of the times between samples, each limited to [`LONGEST_STEP`].
     clock: Nanos,
     last: Option<Nanos>,
     past: Vec<VcpuHistory>,
 }
 
 impl StuckWatch {
-    /// A watch of `vcpus` vCPUs.
+    /// Creates a watch for `vcpus` vCPUs.
     pub fn new(patience: Patience, vcpus: usize) -> Self {
         Self { patience, clock: Nanos::ZERO, last: None, past: vec![VcpuHistory::default(); vcpus] }
     }
 
-    /// The current time by its own clock, for [`StuckWatch::doubts`].
+    /// The current time on the watch's own clock, for [`StuckWatch::doubts`].
     pub const fn clock(&self) -> Nanos {
         self.clock
     }
 
-    /// Takes one observation of all vCPUs, made at `now`.
+    /// Evaluates a sample of all vCPUs taken at `now`.
     pub fn look(&mut self, seen: &[VcpuSample], now: Nanos) -> Option<StuckVcpu> {
         let step = self.last.map_or(Nanos::ZERO, |last| now.since(last));
         self.clock = self.clock.after(step.min(LONGEST_STEP));
@@ -187,7 +185,7 @@ impl StuckWatch {
         Served { since: self.clock, ..served }
     }
 
-    /// May another vCPU that is off its CPU be about to kick it?
+    /// Whether another vCPU that is off its CPU may be about to kick the waiter.
     fn is_excused(&self, ix: usize, served: Served, seen: &[VcpuSample]) -> bool {
         let mut others = self.past.iter().zip(seen).enumerate().filter(|(other, _)| *other != ix);
         others.any(|(_, (past, seen))| {
@@ -222,8 +220,8 @@ impl StuckWatch {
         Some((first.0, self.clock.since(first.1.since)))
     }
 
-    /// If all vCPUs that have not left are halted: how many, and for how long all of them have
-    /// been.
+    /// If all remaining vCPUs are halted, returns their number and the time for which all of them have
+    /// been halted.
     fn all_halted(&self, seen: &[VcpuSample]) -> Option<(usize, Nanos)> {
         let (mut count, mut since) = (0, Nanos::ZERO);
         for (past, seen) in self.past.iter().zip(seen) {
@@ -247,7 +245,7 @@ impl StuckWatch {
         StuckVcpu { vcpu: VcpuId(ix as u32), ticket, lock, proof, since }
     }
 
-    /// Was any vCPU at time `then` in a state that may still turn out to be stuck?
+    /// Whether any vCPU was, at time `then`, in a state that may still prove to be stuck.
     pub fn doubts(&self, seen: &[VcpuSample], then: Nanos) -> bool {
         let served = self.past.iter().filter_map(|past| past.served);
         let all = self.all_halted(seen).map(|(_, since)| Nanos(self.clock.0 - since.0));
@@ -256,7 +254,7 @@ impl StuckWatch {
 }
 
 impl VcpuHistory {
-    /// Does it want a CPU, and has the host given it none since `then`?
+    /// Whether the vCPU is runnable and has received no CPU time from the host since `then`.
     fn is_starved(&self, seen: &VcpuSample, then: Nanos) -> bool {
         let is_known = seen.standing == Standing::Able && seen.ran.is_some();
         is_known && seen.is_runnable && self.grew <= then

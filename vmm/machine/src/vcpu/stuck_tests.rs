@@ -7,7 +7,7 @@ fn watch(vcpus: usize) -> StuckWatch {
     StuckWatch::new(Patience { served: Nanos::millis(2000), all: Nanos::millis(2000) }, vcpus)
 }
 
-/// Halted for a ticket that is `distance` releases from being served.
+/// A waiter halted for a ticket that is `distance` releases from being served.
 fn halted(ticket: u16, distance: Option<u16>) -> VcpuSample {
     let waits = Some(AwaitedLock { lock: LOCK, ticket: Some(ticket), distance });
     VcpuSample {
@@ -31,13 +31,13 @@ fn off(exits: u64) -> VcpuSample {
     VcpuSample { awaits_turn: true, ..runs(exits) }
 }
 
-/// The vCPU has a slot, and has had a CPU for `ran` ms.
+/// A vCPU that has a slot and has consumed `ran` ms of CPU time.
 fn on(exits: u64, ran: u64, is_runnable: bool) -> VcpuSample {
     VcpuSample { ran: Some(Nanos::millis(ran)), is_runnable, ..runs(exits) }
 }
 
-/// Makes `count` observations, which may depend on their number. Returns the verdict and the number
-/// of the observation that led to it.
+/// Takes `count` samples, which may depend on their index. Returns the verdict and the index of the
+/// sample that led to it.
 fn looks(
     watch: &mut StuckWatch,
     count: u64,
@@ -46,7 +46,7 @@ fn looks(
     (0..count).find_map(|n| Some((n, watch.look(&seen(n), Nanos(LOOK.0 * n))?)))
 }
 
-/// The vCPU waits outside of the queue, in which there are so many others.
+/// A throttled waiter, with `queued` waiters in the queue.
 fn outside(queued: u16) -> VcpuSample {
     let waits = Some(AwaitedLock { lock: LOCK, ticket: None, distance: Some(queued) });
     VcpuSample { waits, ..halted(1, None) }
@@ -75,13 +75,13 @@ fn a_vcpu_that_may_go_on_is_not_stuck() {
     }
 }
 
-/// After two seconds. Of all that halt the one that is served is named.
+/// Stuck after two seconds. If all vCPUs are halted, the waiter being served is reported.
 #[test]
 fn a_vcpu_whose_kick_was_lost_or_that_none_can_kick_is_stuck() {
     let served =
         "waits for ticket 42 of lock 0x203000, which has been served for 2.0 s: its kick was lost";
     let nobody = "waits for ticket 42 of lock 0x203000, and none can kick it: all 2 vCPUs have been halted for 2.0 s";
-    // Without telemetry the ticket is the one that the guest halted with.
+    // Without telemetry, the ticket comes from the guest's halt.
     let blind = "waits for ticket 6, and no vCPU has been left to kick it for 2.0 s";
     let free = "waits outside of the queue of lock 0x203000, which has been free for 2.0 s: its kick was lost";
     let all: [(Seen, u32, Proof, &str); 5] = [
@@ -110,24 +110,24 @@ fn a_vcpu_whose_kick_was_lost_or_that_none_can_kick_is_stuck() {
 
 #[test]
 fn the_releaser_may_be_off_its_cpu_before_it_kicks() {
-    // Off its CPU for 10 s; it has not run since the other was served. Then it runs, and does not
-    // kick.
+    // Off its CPU for 10 s without having run since the waiter was first seen served. Then it runs
+    // but does not kick.
     let seen = |n| vec![if n < 40 { off(5) } else { runs(6) }, halted(42, Some(0))];
     let (n, stuck) = looks(&mut watch(2), 1000, seen).unwrap();
     assert_eq!((n, stuck.vcpu, stuck.since), (47, VcpuId(1), Nanos::millis(2000)));
-    // A vCPU that has run since then and waits for its next turn is no excuse.
+    // A vCPU that has run since then and waits for its next slot does not stop the clock.
     let seen = |n| vec![off(n), halted(42, Some(0))];
     assert_eq!(looks(&mut watch(2), 1000, seen).unwrap().0, 8);
 }
 
-/// Regression: a releaser that the host kept from its CPU for two seconds passed for a lost wakeup.
+/// Regression: a releaser kept off its CPU by the host for two seconds counted as a lost wakeup.
 #[test]
 fn the_releaser_may_wait_for_a_cpu_of_the_host_before_it_kicks() {
-    // The releaser gets no CPU for 10 s. Then it runs, and does not kick.
+    // The releaser gets no CPU for 10 s. Then it runs but does not kick.
     let seen = |n: u64| vec![on(5, 30 + n.saturating_sub(39), true), halted(42, Some(0))];
     let (n, stuck) = looks(&mut watch(2), 1000, seen).unwrap();
     assert_eq!((n, stuck.vcpu, stuck.since), (47, VcpuId(1), Nanos::millis(2000)));
-    // One that sleeps, that has had a CPU since, or of which nothing is known, is no excuse.
+    // A vCPU that sleeps, has had a CPU since, or has an unknown CPU time does not stop the clock.
     let no_excuses: [fn(u64) -> VcpuSample; 3] = [
         |_| on(5, 30, false),
         |n| on(5, 30 + n / 2, true),
@@ -158,7 +158,7 @@ fn doubts_end_when_who_was_suspected_goes_on() {
     assert!(watch.doubts(&suspect, then));
     watch.look(&suspect, LOOK);
     assert!(watch.doubts(&suspect, then));
-    // The suspect halts anew: a different case.
+    // The suspect is in a new halt, which is a different case.
     let later = [runs(1), VcpuSample { exits: 9, ..halted(44, Some(0)) }];
     watch.look(&later, Nanos(2 * LOOK.0));
     assert!(!watch.doubts(&later, then));
@@ -190,7 +190,7 @@ fn nothing_that_a_guest_says_is_too_much() {
                 }),
             });
         }
-        // Clocks that jump back and forth are tolerated, too.
+        // Clocks that jump back and forth are tolerated as well.
         let _ = watch.look(&seen, Nanos(rng.next_u64()));
     }
 }

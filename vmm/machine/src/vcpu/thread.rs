@@ -1,4 +1,4 @@
-//! The thread of one vCPU: enter the guest, handle the exit, repeat.
+//! The vCPU thread: enters the guest and handles the exit in a loop.
 
 use std::{
     fs::File,
@@ -20,27 +20,27 @@ use confine::Class;
 use kvm::{KvmError, Vcpu, signal, vcpu::KernelRegisters};
 use sched::event::LockActivity;
 
-/// Stack of a vCPU thread: the exit path is shallow and allocates nothing.
+/// Stack size of a vCPU thread. The exit path is shallow and does not allocate.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Pause between two entries of a vCPU that its guest has not started. KVM does not let its thread
-/// sleep if an earlier kick is pending, which only a HLT of the vCPU could consume.
+/// Pause between entries of a vCPU that its guest has not started. KVM does not let the thread sleep while an
+/// earlier kick is pending, which only a HLT of the vCPU could consume.
 const REST: Duration = Duration::from_millis(10);
 
-/// So many times in a row KVM may refuse to run a vCPU for the moment that its guest has started: between a run and
-/// the question, another vCPU may start it.
+/// Tolerated number of consecutive refusals by KVM to run a vCPU that has been started: another vCPU may
+/// start it between the run and the check.
 const REFUSALS: u32 = 8;
 
-/// Where the host runs the thread of a vCPU.
+/// The placement of a vCPU's thread on the host.
 #[derive(Debug, Default)]
 pub struct ThreadPlacement {
-    /// The CPUs that it may use; None: those of its process.
+    /// The allowed CPUs. None means the CPUs of the process.
     pub cpus: Option<CpuList>,
-    /// The file `cgroup.threads` of its control group; None: that of its process.
+    /// The file `cgroup.threads` of its control group. None means the control group of the process.
     pub cgroup: Option<Arc<File>>,
 }
 
-/// Starts the thread of `vcpu` in its place.
+/// Starts the thread of `vcpu` with this placement.
 pub fn spawn(vcpu: Vcpu, board: Arc<Board>, place: ThreadPlacement) -> io::Result<JoinHandle<()>> {
     Builder::new()
         .name(format!("vcpu{}", vcpu.id().0))
@@ -52,7 +52,7 @@ fn run(mut vcpu: Vcpu, board: &Board, place: &ThreadPlacement) {
     board.host.enter(vcpu.id());
     match prepare(&vcpu, place).and_then(|()| enter(&vcpu, board)) {
         Ok(()) => {
-            // Not before: the first vCPU of a schedule starts its idle watchers.
+            // Must not happen earlier: the first vCPU of a schedule starts its idle watchers.
             confine::enter(Class::Vcpu);
             drive(&mut vcpu, board);
             if !vcpu.awaits_start() {
@@ -61,7 +61,7 @@ fn run(mut vcpu: Vcpu, board: &Board, place: &ThreadPlacement) {
         }
         Err(cause) => fail(&vcpu, board, cause),
     }
-    // Also if it never entered: the schedule must not wait for it.
+    // Required even if the vCPU never entered, because the schedule would wait for it otherwise.
     if let Some(scheduler) = board.scheduler() {
         scheduler.leave(vcpu.id());
     }
@@ -119,7 +119,7 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
     }
 }
 
-/// A vCPU outside the guest, after a signal ended its run, or KVM refused to run it because the guest has not started it.
+/// A vCPU outside the guest, after a signal or because its guest has not started it (KVM refused to run it).
 struct InterruptedVcpu<'a> {
     vcpu: &'a Vcpu,
     board: &'a Board,
@@ -150,7 +150,7 @@ impl Stopped for InterruptedVcpu<'_> {
     }
 }
 
-/// A vCPU that was stopped in ring 0, with its registers.
+/// A vCPU that was stopped in ring 0, and its registers.
 struct InRingZero<'a> {
     stopped: &'a InterruptedVcpu<'a>,
     registers: KernelRegisters,
@@ -189,7 +189,7 @@ impl StoppedCpu for InRingZero<'_> {
 fn prepare(vcpu: &Vcpu, place: &ThreadPlacement) -> Result<(), Cause> {
     vcpu.arm_kick().map_err(Cause::Kvm)?;
     if let Some(cgroup) = &place.cgroup {
-        // 0 is the thread that writes. One write is one request.
+        // 0 stands for the writing thread. Each write is one request.
         (&mut &**cgroup).write_all(b"0").map_err(Cause::Cgroup)?;
     }
     let pinned = place.cpus.as_ref().map_or(Ok(()), signal::pin_this_thread);

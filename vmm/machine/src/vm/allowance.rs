@@ -1,4 +1,4 @@
-//! A limit on the output of a guest.
+//! Limits on a guest's output.
 
 use std::{
     io::{self, Write},
@@ -11,7 +11,7 @@ use std::{
 use crate::devices::output::Sink;
 use base::units::ByteSize;
 
-/// A number of bytes that several outputs share. Clones share it.
+/// A byte limit shared by several outputs, and by its clones.
 #[derive(Debug, Clone)]
 pub struct Allowance {
     whole: ByteSize,
@@ -19,7 +19,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// An allowance of `whole` bytes.
+    /// Creates an allowance of `whole` bytes.
     pub fn new(whole: ByteSize) -> Self {
         Self { whole, left: Arc::new(AtomicU64::new(whole.0)) }
     }
@@ -36,7 +36,7 @@ impl Allowance {
     }
 }
 
-/// An output that fails once its allowance is used up.
+/// An output that fails once its allowance is exhausted.
 #[derive(Debug)]
 pub struct LimitedOutput<W> {
     out: W,
@@ -44,7 +44,7 @@ pub struct LimitedOutput<W> {
 }
 
 impl<W: Write> LimitedOutput<W> {
-    /// Limits `out`; without an allowance its output is unlimited.
+    /// Limits `out`. Without an allowance it is unlimited.
     pub fn new(out: W, allowance: Option<Allowance>) -> Self {
         Self { out, allowance }
     }

@@ -1,4 +1,4 @@
-//! Building a machine. The order of the steps matters; each says why.
+//! Building a machine. The order of the steps matters; comments give the reasons.
 
 use std::{
     io,
@@ -66,7 +66,7 @@ impl<'a> Vm<'a> {
         Self::build_in(spec, map_memory(spec)?)
     }
 
-    /// Creates the machine with the guest's telemetry lines in memory that something else shares, and loads its guest.
+    /// Creates the machine with the guest's telemetry lines in shared memory, and loads its guest.
     #[cfg(feature = "bpf")]
     pub(super) fn build_over(
         spec: &'a MachineSpec,
@@ -79,16 +79,15 @@ impl<'a> Vm<'a> {
     }
 
     fn build_in(spec: &'a MachineSpec, memory: Ram) -> Result<Self, VmError> {
-        // The interrupt controllers have to exist before the vCPUs, which get their local APICs at
-        // creation (kvm/api.rst, 4.24).
+        // The interrupt controllers must exist before the vCPUs, which get their local APICs at creation
+        // (kvm/api.rst, 4.24).
         let wiring = wiring(&spec.guest);
         let vm = KvmVm::new(memory, wiring, layout::KVM_TSS, layout::KVM_IDENTITY_MAP)?;
         let supported = vm.supported_cpuid()?;
         let cpuid_spec = CpuidSpec {
             vcpus: spec.vcpus,
-            // On QEMU's emulated AMD-V, TSC deadlines that are set early in a guest's boot never
-            // fire: its CPUs stay without ticks for 6 to 10 s (8 of 26 boots; 0 of 20 without
-            // deadlines).
+            // On QEMU's emulated AMD-V, TSC deadlines set early in a guest's boot never fire, and its CPUs
+            // stay without ticks for 6 to 10 s (8 of 26 boots; 0 of 20 without deadlines).
             tsc_deadline: vm.has_tsc_deadline() && !is_emulated(),
             lock_hypercalls: spec.pv == PvBackend::Vmm,
             kvm_kick: spec.kvm_kick,
@@ -98,7 +97,7 @@ impl<'a> Vm<'a> {
         };
         let vcpus = spec.vcpus.ids().map(|id| vm.create_vcpu(id));
         let vcpus = vcpus.collect::<Result<Vec<_>, _>>()?;
-        // The rate of the clock is known by vCPUs only.
+        // Only vCPUs report the clock's rate.
         let clock = vcpus.first().map(Vcpu::tsc_clock).transpose()?.unwrap_or_default();
         let guest = LoadedGuest::load(spec, vm.memory(), Some(clock))?;
         for vcpu in &vcpus {
@@ -110,7 +109,7 @@ impl<'a> Vm<'a> {
         Ok(Self { spec, vm, vcpus })
     }
 
-    /// The machine and its vCPUs, for callers that drive them without our threads.
+    /// Returns the machine and its vCPUs, for callers that run them without our threads.
     pub fn into_parts(self) -> (KvmVm, Vec<Vcpu>) {
         (self.vm, self.vcpus)
     }
@@ -120,12 +119,12 @@ impl<'a> Vm<'a> {
         self.start_behind(console, None, 0)
     }
 
-    /// The telemetry of its guest, if that publishes any.
+    /// Returns the guest's telemetry, if it publishes any.
     pub(super) fn telemetry(&self) -> Result<Option<TelemetryView>, VmError> {
         self.spec.oversight.telemetry().then(|| self.lines()).transpose()
     }
 
-    /// The memory in which the guest has its locks, at its own addresses and at ours.
+    /// Returns the memory that holds the guest's locks, with guest and host addresses.
     #[cfg(feature = "bpf")]
     pub(super) fn lock_ranges(&self) -> Vec<bpf::LockRange> {
         let maps: &[(u64, u64)] = match self.spec.guest {
@@ -148,7 +147,7 @@ impl<'a> Vm<'a> {
         ranges.collect()
     }
 
-    /// For each vCPU, what tells whether it is in KVM's HLT; None where vCPUs cannot halt in KVM.
+    /// Returns a reader of each vCPU's HLT state in KVM, or None where vCPUs cannot halt in KVM.
     pub(super) fn blocking(&self) -> Result<Option<Vec<Blocking>>, VmError> {
         if self.vm.wiring().has_halt() {
             Ok(self.vcpus.iter().map(Blocking::open).collect::<Result<_, _>>()?)
@@ -166,7 +165,7 @@ impl<'a> Vm<'a> {
         Ok(TelemetryView::new(self.vm.memory().clone(), base, translate, self.clocks()?, kept))
     }
 
-    /// Each vCPU's time stamp counter.
+    /// Returns each vCPU's time stamp counter.
     pub(super) fn clocks(&self) -> Result<Box<[TscClock]>, VmError> {
         Ok(self.vcpus.iter().map(Vcpu::tsc_clock).collect::<Result<_, _>>()?)
     }
@@ -186,8 +185,8 @@ impl<'a> Vm<'a> {
         let is_timed = matches!(&self.spec.guest, GuestSpec::Payload(payload) if payload.timed);
         let clocks = if is_timed { self.clocks()? } else { Box::default() };
         let Self { spec, mut vm, vcpus } = self;
-        // A schedule with a part in halts has to know each kicker and target, and faults are injected
-        // by the VMM: in both cases the writes have to come to the VMM instead.
+        // A schedule that takes part in halts must know each kicker and target, and faults are injected by
+        // the VMM. In both cases the port writes have to exit to the VMM instead.
         let is_scheduled = scheduler.as_ref().is_some_and(|scheduler| scheduler.halts().is_some());
         if spec.pv == PvBackend::Doorbell && !is_scheduled && spec.faults.is_none() {
             vm.wire_doorbells(ports::DEFAULT_BASE + ports::DOORBELL, spec.vcpus)?;
@@ -216,7 +215,7 @@ impl<'a> Vm<'a> {
         };
         let mut host = HostView::new(spec.vcpus);
         if spec.host_counts {
-            // Without them a column is empty; a machine does not fail for it.
+            // If the counters are unavailable, a column stays empty; the machine does not fail.
             host = host.counting(vcpus.iter().flat_map(Yields::open).collect());
         }
         let board_spec = BoardSpec {
@@ -251,7 +250,7 @@ impl<'a> Vm<'a> {
             .map(Pending::open)
             .collect::<Result<_, _>>()
             .map_err(|error| VmError::SetUp("a descriptor of a vCPU", error))?;
-        // A late kick may end a halt that nothing in the machine would end.
+        // A late kick may end a halt that the lookout would consider final.
         let lookout = spec.lookout.filter(|_| spec.faults.is_none());
         let lookout = lookout.map(|spec| Lookout::new(spec, board.clone()));
         let mut running = Running::new(board, subscribers, kvm_stats, clocks, lookout);
@@ -272,7 +271,7 @@ impl<'a> Vm<'a> {
     }
 }
 
-/// Where a guest's telemetry lines are.
+/// Returns the address of a guest's telemetry lines.
 const fn lines_at(guest: &GuestSpec) -> Gpa {
     match guest {
         GuestSpec::Linux { .. } => layout::TELEMETRY,
@@ -280,13 +279,13 @@ const fn lines_at(guest: &GuestSpec) -> Gpa {
     }
 }
 
-/// Loads the guest into memory that is then discarded: checks its files without KVM.
+/// Checks the guest's files without KVM, by loading the guest into temporary memory.
 pub fn check_guest(spec: &MachineSpec) -> Result<(), VmError> {
     let memory = map_memory(spec)?;
     LoadedGuest::load(spec, &memory, None).map(drop)
 }
 
-/// The event descriptors with which devices and threads wake the event loop.
+/// The eventfds that devices and threads use to wake the event loop.
 struct Signals {
     ended: EventFd,
     drained: EventFd,

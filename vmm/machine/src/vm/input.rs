@@ -1,4 +1,4 @@
-//! Subscribers of the event loop: the input pump, the machine's end, the interrupt.
+//! Event loop subscribers: the input pump, the end of the machine, the interrupt.
 
 use std::{
     fs::File,
@@ -21,29 +21,29 @@ use crate::{
 };
 use base::escape::EscapeFilter;
 
-/// Bytes read from the input at once.
+/// Maximum number of bytes per read.
 const CHUNK: usize = 4096;
 
-/// Pause between two looks whether the terminal has come back from another job. (A process that is continued in its
-/// foreground gets a signal, but none that was there all the time.)
+/// Interval for checking whether the terminal has returned from another job. (A process that is resumed in
+/// the foreground gets a signal, but a process that kept running gets none.)
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// Pause between two times that the end of the input is typed at the guest's console: programs that the shell runs take an
-/// end each, and those that make the line raw get one only while they read.
+/// Interval at which the end of the input is typed again at the guest's console. Each program run by the
+/// shell consumes one end, and programs in raw mode receive it only while they read.
 const TYPE_AGAIN: Duration = Duration::from_millis(250);
 
-/// The pause at the console of a guest that is not ours, which may have no reader for long, or one that begins again at
-/// each end, as a login does.
+/// The interval for guests that are not ours. Their console may have no reader for long, or one that restarts
+/// at each end of file, such as login.
 const TYPE_AGAIN_ELSEWHERE: Duration = Duration::from_secs(1);
 
-/// Everything the event loop listens to.
+/// The subscribers of the event loop.
 #[derive(Debug)]
 pub(super) enum Subscriber {
     /// Input to the guest.
     Pump(Pump),
-    /// The machine has ended. The loop checks that itself; this only wakes it.
+    /// The machine has ended. Only wakes the loop, which checks for the end itself.
     Ended(EventFd),
-    /// The host wants the machine to end.
+    /// The host requests the end of the machine.
     Interrupt(OwnedFd, Arc<Board>),
 }
 
@@ -54,15 +54,14 @@ impl MutEventSubscriber for Subscriber {
             Subscriber::Ended(event) => drop(event.read()),
             Subscriber::Interrupt(fd, board) => {
                 board.life.finish(End::Stopped);
-                // The descriptor stays readable: handling it once is enough.
+                // The descriptor stays readable; it needs to be handled only once.
                 let _ = ops.remove(Events::empty_raw(fd.as_raw_fd()));
             }
         }
     }
 
     fn init(&mut self, ops: &mut EventOps) {
-        // Adding these descriptors fails only if epoll does not support them; the pump handles that
-        // itself.
+        // Adding these descriptors fails only if epoll does not support them. The pump handles that itself.
         match self {
             Subscriber::Pump(pump) => pump.init(ops),
             Subscriber::Ended(event) => drop(ops.add(Events::new(event, EventSet::IN))),
@@ -73,22 +72,22 @@ impl MutEventSubscriber for Subscriber {
     }
 }
 
-/// How the input is watched.
+/// The way in which the input is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PollMode {
-    /// Not at all: not yet, or while the guest's side is full.
+    /// Unwatched: not started yet, or paused while the guest's side is full.
     Paused,
     /// Watched by epoll.
     Polled,
-    /// Not pollable (a regular file): read whenever there is room.
+    /// Read whenever there is room, because it is not pollable (a regular file).
     Always,
-    /// Not while it is the terminal of another job: the timer looks again.
+    /// Unwatched while another job has the terminal. The timer triggers a check.
     Background,
-    /// Not any more: it is at its end.
+    /// Unwatched: at end of file.
     Ended,
 }
 
-/// Copies input to the guest as fast as the guest accepts it.
+/// Copies input to the guest at the rate at which the guest accepts it.
 #[derive(Debug)]
 pub(super) struct Pump {
     input: Option<(File, Box<dyn InputOwner>)>,
@@ -101,7 +100,7 @@ pub(super) struct Pump {
     shell: EventFd,
     shell_ready: bool,
     watch: PollMode,
-    /// When to look, or to type the end, again.
+    /// Triggers the next check of the terminal, or the next typed end of input.
     timer: TimerFd,
     typed: LineEnd,
 }
@@ -165,8 +164,8 @@ impl Pump {
         self.resume(ops);
     }
 
-    /// Bytes that the guest's side accepts now. A raw terminal is always read: the user's escape
-    /// keys must not wait behind a busy guest.
+    /// Returns the number of bytes that the guest's side accepts now. A raw terminal is always read: the
+    /// user's escape keys must not wait for a busy guest.
     fn room(&self) -> usize {
         match self.target {
             InputTarget::Command => self.board.devices.stdin.room(),
@@ -176,7 +175,7 @@ impl Pump {
         }
     }
 
-    /// Resumes watching a paused input, if there is room.
+    /// Resumes a paused input if there is room.
     fn resume(&mut self, ops: &mut EventOps) {
         if let Some((input, _)) = self.input.as_ref().filter(|_| self.watch == PollMode::Paused)
             && self.room() > 0
@@ -199,7 +198,7 @@ impl Pump {
     fn transfer(&mut self, ops: &mut EventOps) {
         let room = self.room().min(CHUNK);
         if room == 0 {
-            // Without this, a pipe's hang-up would wake the loop continuously.
+            // Otherwise a pipe's hang-up would wake the loop continuously.
             return self.unwatch(ops, PollMode::Paused);
         }
         let Some((input, owner)) = &mut self.input else { return };
@@ -212,7 +211,7 @@ impl Pump {
             Ok(count) => self.deliver(&buffer[..count]),
             Err(error)
                 if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
-            // Another job has just got the terminal.
+            // Another job has just taken the terminal.
             Err(_) if !owner.is_ours() => self.look_again(ops),
             Err(error) => {
                 owner.failed(error);
@@ -221,7 +220,7 @@ impl Pump {
         }
     }
 
-    /// Leaves the terminal to another job for a while.
+    /// Stops reading while another job has the terminal.
     fn look_again(&mut self, ops: &mut EventOps) {
         self.unwatch(ops, PollMode::Background);
         self.wait(LOOK_AGAIN);
@@ -250,7 +249,7 @@ impl Pump {
         }
     }
 
-    /// The input is at its end.
+    /// Handles the end of the input.
     fn end(&mut self, ops: &mut EventOps) {
         self.unwatch(ops, PollMode::Ended);
         match self.target {
@@ -259,8 +258,8 @@ impl Pump {
         }
     }
 
-    /// Types the end of the input, once more each time until the machine has ended: programs that the shell runs take it,
-    /// too.
+    /// Types the end of the input, and repeats it until the machine has ended because programs that the shell
+    /// runs consume it as well.
     fn type_end(&mut self) {
         let com1 = &self.board.devices.com1;
         let is_heard = self.target != InputTarget::Shell || self.shell_ready;
@@ -274,7 +273,7 @@ impl Pump {
     }
 
     fn wait(&mut self, time: Duration) {
-        // The call fails for no time that is not zero.
+        // The call fails only for a zero time.
         let _ = self.timer.reset(time, None);
     }
 

@@ -1,8 +1,8 @@
-//! vCPU threads that did not leave in time, and what they use.
+//! vCPU threads that did not stop in time, and the resources that they use.
 //!
-//! Such a thread comes out at any time later, and what it is then the last to use would be dropped by it, with calls
-//! that its class may not make (the timers of a schedule, the affinity of other threads): the filter would end the
-//! process. So its machine is kept here until the thread has ended. Nothing is measured beside it meanwhile.
+//! Such a thread may stop at any later time. If it then dropped the last reference to a resource, it would
+//! make calls that are forbidden for its class (for timers of a schedule, or the affinity of other threads),
+//! and the filter would end the process. So its machine is kept here, and nothing is measured until then.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,13 +14,12 @@ use crate::vcpu::Board;
 use base::units::VcpuId;
 use kvm::signal;
 
-/// How long a thread is waited for before something else begins.
+/// Time to wait for a thread before other work begins.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Threads that use something of type `T`.
+/// Threads that use a resource of type `T`.
 #[derive(Debug)]
 struct LeftBehind<T>(Mutex<Vec<LeftThread<T>>>);
 
@@ -28,19 +27,19 @@ struct LeftBehind<T>(Mutex<Vec<LeftThread<T>>>);
 struct LeftThread<T> {
     id: VcpuId,
     thread: JoinHandle<()>,
-    /// Dropped by whoever waits for the thread.
+    /// Dropped by the waiter for the thread.
     _used: T,
 }
 
 static ALL: LeftBehind<Arc<Board>> = LeftBehind::new();
 
-/// Gives up the thread of this vCPU, which uses `board`.
+/// Abandons the thread of this vCPU, which uses `board`.
 pub(super) fn add(id: VcpuId, thread: JoinHandle<()>, board: Arc<Board>) {
     ALL.add(id, thread, board);
 }
 
-/// Waits until all threads that were given up have ended, for up to `patience`, or until `is_over`. Returns a vCPU whose
-/// thread is still there.
+/// Waits until all abandoned threads have ended, for at most `patience` or until `is_over`. Returns a vCPU
+/// whose thread still exists.
 pub fn wait(patience: Duration, is_over: impl Fn() -> bool) -> Option<VcpuId> {
     ALL.wait(patience, is_over)
 }
@@ -64,7 +63,7 @@ impl<T> LeftBehind<T> {
             let mut all = self.lock();
             all.retain(|left| !left.thread.is_finished());
             let first = all.first()?.id;
-            // A signal between two runs of its guest ends only the next one.
+            // A signal between two guest runs ends only the next run.
             all.iter().for_each(|left| signal::kick(&left.thread));
             drop(all);
             if is_over() || Instant::now() >= deadline {
@@ -84,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells which thread drops it.
+    /// Reports the thread that drops it.
     struct Used(Sender<ThreadId>);
 
     impl Drop for Used {
@@ -93,7 +92,7 @@ mod tests {
         }
     }
 
-    /// Regression: the thread dropped the timers of its schedule in a later cell, and its filter ended the worker.
+    /// Regression: a thread dropped its schedule's timers in a later cell, and its filter ended the process.
     #[test]
     fn the_resources_of_a_thread_are_dropped_by_its_waiter() {
         let all = LeftBehind::new();
@@ -101,7 +100,7 @@ mod tests {
         let (say, dropped) = mpsc::channel();
         let ours = Arc::new(Used(say));
         let theirs = ours.clone();
-        // Inherited: the thread is sent the kick, which would end this process.
+        // Inherited by the thread. It is sent the kick, which would otherwise end this process.
         signal::block_in_this_thread().unwrap();
         let thread = thread::spawn(move || {
             let _ = ended.recv();

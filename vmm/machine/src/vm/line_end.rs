@@ -1,32 +1,31 @@
-//! What is typed at a terminal when there is no more input. Pure.
+//! Keys to type at a terminal at the end of the input. Pure.
 
-/// Ctrl-D: the end of file, at the begin of a line.
+/// Ctrl-D: end of file at the beginning of a line.
 const EOT: u8 = 0x04;
 
-/// Ctrl-U, which discards a line: what an editor of lines made of an earlier Ctrl-D. (One that arrives while the line is
-/// cooked is a NUL once it is raw, which busybox's editor shows as '?' and keeps; its Ctrl-D is the end of an empty line
-/// only.)
+/// Ctrl-U, which discards the line that a line editor made of an earlier Ctrl-D. (A Ctrl-D that arrives in
+/// cooked mode becomes a NUL in raw mode, which busybox's editor shows as '?' and keeps. To that editor,
+/// Ctrl-D means end of file only on an empty line.)
 const KILL: u8 = 0x15;
 
-/// The end of input that consists of lines, as far as it has been typed.
+/// End of file for line-based input, depending on the bytes typed so far.
 #[derive(Debug, Default)]
 pub(super) struct LineEnd {
-    /// The last line has no end yet.
+    /// Whether the last line is not terminated yet.
     is_within: bool,
 }
 
 impl LineEnd {
-    /// Most bytes of an end.
+    /// Maximum length of the result in bytes.
     pub(super) const LONGEST: usize = 3;
 
-    /// These bytes were typed.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         if let Some(last) = bytes.last() {
             self.is_within = !matches!(last, b'\n' | b'\r');
         }
     }
 
-    /// What to type: the end of a last line that has none, which a shell would not carry out, and that of the input.
+    /// Returns the end of file, after a newline if the last line has none (a shell would not execute it).
     pub(super) fn end(&mut self) -> &'static [u8] {
         if std::mem::take(&mut self.is_within) { &[b'\n', KILL, EOT] } else { &[KILL, EOT] }
     }
@@ -36,7 +35,7 @@ impl LineEnd {
 mod tests {
     use super::*;
 
-    /// Regression: a last line without an end was never carried out, and its shell waited for ever.
+    /// Regression: an unterminated last line was never executed, and its shell waited forever.
     #[test]
     fn a_last_line_is_ended_once() {
         let mut typed = LineEnd::default();

@@ -1,5 +1,5 @@
-//! Looks after a user's guest from the event loop: one that prints nothing, one that has ended as no device sees, and one
-//! that takes longer than it may.
+//! Supervises a user's guest from the event loop: detects a guest that prints nothing, a guest that has ended
+//! unnoticed by any device, and a timeout.
 
 use std::{
     sync::Arc,
@@ -17,36 +17,36 @@ use crate::{
 use base::units::{Nanos, VcpuId};
 use kvm::{signal, vcpu::VcpuState};
 
-/// Time between two looks, and between two looks for answers.
+/// Time between two checks, and between two polls for answers.
 const PERIOD: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(20);
 
-/// The longest step between two looks that counts: beyond it, the process stood still.
+/// Longest step between two checks that counts. During a longer step the process was stopped.
 const LONGEST_STEP: Duration = Duration::from_secs(2);
 
-/// A guest that has printed nothing for so long is worth a line. Kernels with `quiet` print nothing until their init does,
-/// and dozens of vCPUs on emulated CPUs take half a minute to boot.
+/// Time without output after which a guest is reported. Kernels with `quiet` print nothing until their init
+/// does, and dozens of vCPUs on emulated CPUs take half a minute to boot.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// A kernel that does not reset so long after its panic does not reset at all.
+/// Time after a panic without a reset, after which the kernel is assumed not to reset.
 const PANIC: Duration = Duration::from_secs(10);
 
-/// No vCPU has run for so long: it may be that none ever will.
+/// Time without vCPU activity after which the guest may have ended.
 const STILL: Duration = Duration::from_secs(2);
 
-/// Answers that have not come by then do not come.
+/// Timeout for answers.
 const ANSWERED: Duration = Duration::from_secs(1);
 
-/// How a guest is looked after.
+/// Configuration of the supervision.
 #[derive(Debug, Clone, Copy)]
 pub struct LookoutSpec {
-    /// Is given lines for the user.
+    /// Receives lines for the user.
     pub notify: fn(&str),
-    /// How long the machine may run.
+    /// Maximum run time of the machine.
     pub timeout: Option<Duration>,
 }
 
-/// Asked of all vCPUs for this reason.
+/// The reason to query the state of all vCPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
     HasEnded,
@@ -60,18 +60,18 @@ enum Question {
 pub(super) struct Lookout {
     spec: LookoutSpec,
     board: Arc<Board>,
-    /// Times of the last look and the next.
+    /// Times of the last and the next check.
     looked: Instant,
     next: Instant,
     started: Instant,
-    /// Sum of the steps between looks, each limited.
+    /// Sum of the steps between checks, each limited to `LONGEST_STEP`.
     age: Duration,
-    /// Exits and CPU time of each vCPU, and the age at which they last changed.
+    /// Exits and CPU time of each vCPU, and the age at their last change.
     work: Vec<(u64, Option<Nanos>)>,
     moved: Duration,
-    /// The vCPUs were asked since, and can run again.
+    /// Whether the vCPUs were queried since that change and can still run.
     is_asked: bool,
-    /// By the last answers, the guest has ended.
+    /// Whether the guest has ended according to the last answers.
     seems_over: bool,
     question: Option<(Question, Instant)>,
     panicked: Option<Duration>,
@@ -98,20 +98,20 @@ impl Lookout {
         }
     }
 
-    /// Time until the next look.
+    /// Returns the time until the next check.
     pub(super) fn due_in(&self) -> Duration {
         let until = |at: Instant| at.saturating_duration_since(Instant::now());
         let next = until(self.next);
         self.end().map_or(next, |end| next.min(until(end)))
     }
 
-    /// When the guest's time is up, if that is still to be seen.
+    /// Returns the guest's deadline, unless it is already being handled.
     fn end(&self) -> Option<Instant> {
         let is_seen = matches!(self.question, Some((Question::TimeIsUp, _)));
         self.spec.timeout.filter(|_| !is_seen).map(|timeout| self.started + timeout)
     }
 
-    /// Looks, if it is time.
+    /// Checks the guest, if a check is due.
     pub(super) fn look(&mut self, threads: &[(VcpuId, JoinHandle<()>)]) {
         let now = Instant::now();
         if self.end().is_some_and(|end| now >= end) {
@@ -141,7 +141,7 @@ impl Lookout {
         }
     }
 
-    /// Is there a reason to ask?
+    /// Returns a reason to query the vCPUs, if there is any.
     fn doubt(&mut self) -> Option<Question> {
         let work = self.work();
         if work != self.work {
@@ -189,7 +189,7 @@ impl Lookout {
                     let ordered = self.board.devices.words.order() == Some(Order::Halt);
                     self.board.life.finish(End::Halted { ordered });
                 }
-                // Answers are not of one moment: all are asked twice.
+                // The answers are not from a single moment, so all vCPUs are queried twice.
                 self.seems_over = is_over;
                 self.is_asked = !is_over;
             }
@@ -202,7 +202,7 @@ impl Lookout {
             }
             Question::TimeIsUp => self.board.life.finish(End::TimedOut(words)),
         }
-        // The answers are no work of the guest.
+        // Answering the query does not count as guest activity.
         self.work = self.work();
     }
 

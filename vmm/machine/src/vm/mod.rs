@@ -1,4 +1,4 @@
-//! A whole machine: [`MachineSpec`] -> [`Vm`] -> [`Running`] -> [`Report`].
+//! Machines: [`MachineSpec`] -> [`Vm`] -> [`Running`] -> [`Report`].
 
 mod allowance;
 mod build;
@@ -33,7 +33,7 @@ use base::units::{ByteSize, VcpuId};
 use boot::{BootError, ImageError};
 use kvm::KvmError;
 
-/// Why a machine could not be built, or failed outside the guest.
+/// A machine could not be built, or failed outside the guest.
 #[derive(Debug, Error)]
 pub enum VmError {
     /// KVM refused an operation.
@@ -57,16 +57,16 @@ pub enum VmError {
     /// An event descriptor or thread cannot be created.
     #[error("cannot set up {0}")]
     SetUp(&'static str, #[source] io::Error),
-    /// The schedule.
+    /// The schedule cannot be started, or its results cannot be read.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
     /// The event loop failed.
     #[error("the event loop failed")]
     EventLoop(#[source] event_manager::Error),
-    /// A vCPU thread did not leave in time.
+    /// A vCPU thread did not stop in time.
     #[error("{0} did not stop {1}")]
     Stuck(VcpuId, Late),
-    /// One of an earlier machine still has not left.
+    /// A vCPU thread of an earlier machine still has not stopped.
     #[error("{0} of an earlier machine still runs: nothing can be measured beside it")]
     LeftBehind(VcpuId),
 }

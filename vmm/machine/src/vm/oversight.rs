@@ -1,44 +1,44 @@
-//! Whether a machine's guest tells what it does with locks, and whether a watchdog looks for hangs.
+//! Whether a guest publishes telemetry of its locks, and whether a watchdog detects hangs.
 
 use base::backend::PvBackend;
 
-/// How closely a machine's locks are followed. [`Oversight::of`] alone decides it for machines that
-/// take locks.
+/// The level of lock monitoring for a machine. [`Oversight::of`] is the only place that decides it for
+/// machines that take locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Oversight {
     telemetry: bool,
     watched: bool,
 }
 
-/// What a machine is for.
+/// The purpose of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A user's own guest.
     Boot,
     /// A measurement.
     Cell {
-        /// Is the guest the payload or a kernel with our ticketlocks? Of other locks nothing says when
-        /// their waiters halt.
+        /// Whether the guest is the payload or a kernel with our ticketlocks. Other locks do not report
+        /// when their waiters halt.
         is_ours: bool,
     },
 }
 
 impl Oversight {
-    /// No telemetry and no watchdog: for guests that take no locks, and where the telemetry itself
-    /// would be measured.
+    /// No telemetry and no watchdog, for guests that take no locks and for measurements of the telemetry
+    /// itself.
     pub const NONE: Self = Self { telemetry: false, watched: false };
 
-    /// Decides it by what the machine is for, what serves its halts and kicks, and whether it is
-    /// disturbed: whether a schedule of ours preempts its vCPUs, or faults are injected.
+    /// Selects the level by the machine's purpose, the backend of its halts and kicks, and whether it is
+    /// disturbed, i.e. our schedule preempts its vCPUs or faults are injected.
     ///
-    /// * Telemetry costs the guest a store at each step of a lock. A schedule needs it to know
-    ///   holders and waiters, an injected fault to be found by the watchdog; nothing else does. It
-    ///   does not depend on the backend, so that native and PV guests, and all locks, bear the same cost.
-    /// * The watchdog looks for halts that are never ended, which only PV guests make. A cell that
-    ///   hangs would hang its run, so every cell with PV locks is watched. In a stock kernel the
-    ///   watchdog has nothing to look at: its halts neither come to the VMM nor are told.
-    /// * A user's guest is ended only if it is disturbed, so that the cause may be ours; otherwise
-    ///   what looks like a hang may be what the user wants to look at.
+    /// * Telemetry costs the guest a store at each step of a lock. Schedules need it to find holders and
+    ///   waiters, and the watchdog needs it to detect injected faults; nothing else does. It does not
+    ///   depend on the backend, so that native and PV guests, and all locks, bear the same cost.
+    /// * The watchdog detects halts that never end, which only PV guests have. A hanging cell would hang
+    ///   its run, so every cell with PV locks is watched. In a stock kernel there is nothing to watch:
+    ///   its halts neither reach the VMM nor are published.
+    /// * A user's guest is ended only if it is disturbed, so that we may be the cause. Otherwise the user
+    ///   may want to examine the apparent hang.
     pub fn of(purpose: Purpose, backend: PvBackend, is_disturbed: bool) -> Self {
         let is_pv = backend != PvBackend::Off;
         let watched = match purpose {
@@ -48,12 +48,12 @@ impl Oversight {
         Self { telemetry: is_disturbed, watched }
     }
 
-    /// Is the guest asked to publish telemetry of its locks?
+    /// Whether the guest is asked to publish telemetry of its locks.
     pub const fn telemetry(self) -> bool {
         self.telemetry
     }
 
-    /// Does a watchdog end the machine when a vCPU waits forever for a lock?
+    /// Whether a watchdog ends the machine when a vCPU waits forever for a lock.
     pub const fn watched(self) -> bool {
         self.watched
     }

@@ -1,4 +1,4 @@
-//! A running machine: the event loop, the end, the report.
+//! A running machine: event loop, teardown and report.
 
 use std::{
     collections::BTreeMap,
@@ -35,8 +35,9 @@ use kvm::{
     vcpu::TscClock,
 };
 
-/// Maximum CPU time for a vCPU thread to leave, and maximum time for which it may sleep. One that wants a CPU and gets
-/// none has longer ([`Overdue`]). Signals end a machine within three seconds, if the host runs its threads.
+/// Limit of the CPU time that a vCPU thread may consume until it stops, and of the time it may sleep. A
+/// runnable thread without a CPU gets longer ([`Overdue`]). Signals end a machine within three seconds if the
+/// host runs its threads.
 const TEARDOWN: Nanos = Nanos::millis(2000);
 
 /// A started machine. Dropping it without [`Running::wait`] stops it.
@@ -46,21 +47,21 @@ pub struct Running {
     threads: Vec<(VcpuId, JoinHandle<()>)>,
     subscribers: Vec<Subscriber>,
     kvm_stats: Vec<VcpuStats>,
-    /// Threads that do not belong to a vCPU.
+    /// Threads other than vCPU threads.
     helpers: Vec<JoinHandle<()>>,
     watchdog: Option<Arc<Watchdog>>,
     lookout: Option<Lookout>,
-    /// By vCPU: its time stamp counter, where they were asked for.
+    /// Time stamp counter of each vCPU; empty unless requested.
     clocks: Box<[TscClock]>,
     started: Moment,
 }
 
-/// Ends a machine that another thread waits for.
+/// Ends a machine while another thread waits for it.
 #[derive(Debug)]
 pub struct Stopper(Arc<Board>);
 
 impl Stopper {
-    /// Ends it, as [`Running::stop`] does.
+    /// Ends the machine, like [`Running::stop`].
     pub fn stop(&self) {
         self.0.life.finish(End::Stopped);
     }
@@ -69,37 +70,37 @@ impl Stopper {
 /// The results of a machine.
 #[derive(Debug)]
 pub struct Report {
-    /// How it ended.
+    /// The reason for the end.
     pub end: End,
     /// Time from the first vCPU's start to the end.
     pub ran: Nanos,
-    /// When `/init` started, if it did.
+    /// Start time of `/init`, if it started.
     pub init_at: Option<Moment>,
     /// Time from the first vCPU's start to `/init`.
     pub init_after: Option<Nanos>,
-    /// Each vCPU's counts at the end.
+    /// Per-vCPU counts at the end.
     pub counts: Box<[Counts]>,
-    /// Each vCPU's counts when the guest last read its own lock counters.
+    /// Per-vCPU counts when the guest last read its own lock counters.
     pub at_counters_read: Option<Box<[Counts]>>,
-    /// KVM's own counters, summed over the vCPUs; empty unless they were asked for.
+    /// KVM's own counters, summed over the vCPUs; empty unless requested.
     pub kvm: BTreeMap<String, u64>,
     /// The guest's first misuse of a hypercall port.
     pub misuse: Option<Misuse>,
-    /// vCPUs that the guest has started.
+    /// Number of vCPUs that the guest has started.
     pub started: u32,
-    /// The faults injected, if any were asked for.
+    /// Injected faults; None unless requested.
     pub faults: Option<FaultCounts>,
-    /// Everything that the vCPUs did, if the machine was traced.
+    /// All vCPU events, if the machine was traced.
     pub history: Option<History>,
 }
 
 impl Report {
-    /// The counts of all vCPUs together.
+    /// Returns the sum of the counts of all vCPUs.
     pub fn total(&self) -> Counts {
         sum(&self.counts)
     }
 
-    /// One line about the guest's misuse of the hypercalls, if there was any.
+    /// Describes the guest's misuse of the hypercalls in one line, if there was any.
     pub fn complaint(&self) -> Option<String> {
         let total = self.total();
         let mut parts = Vec::new();
@@ -152,18 +153,16 @@ impl Running {
         Ok(())
     }
 
-    /// Starts its watchdog.
     pub(super) fn watch(&mut self, watchdog: Arc<Watchdog>) -> Result<(), VmError> {
         self.help(|_| watchdog.start())?;
         self.watchdog = Some(watchdog);
         Ok(())
     }
 
-    /// Starts one vCPU's thread.
     pub(super) fn spawn(&mut self, vcpu: Vcpu, place: ThreadPlacement) -> Result<(), VmError> {
         let id = vcpu.id();
-        // The machine may end before the thread itself has blocked the kick signal: blocked here,
-        // it is inherited and blocked there from the start.
+        // The machine may end before the thread itself has blocked the kick signal. The thread inherits the
+        // mask, so the signal is blocked from the start.
         signal::block_in_this_thread()?;
         let thread = vcpu_thread::spawn(vcpu, self.board.clone(), place)
             .map_err(|error| VmError::SetUp("a vCPU thread", error))?;
@@ -176,39 +175,39 @@ impl Running {
         self.board.memory()
     }
 
-    /// How many ticks ago this vCPU's time stamp counter had the value `then`, when the host's
-    /// counter shows `host`. None for implausible values, and if the counters were not asked for
+    /// Returns the ticks since this vCPU's time stamp counter had the value `then`, when the host's counter
+    /// shows `host`. None for implausible values, and if the counters were not requested
     /// ([`PayloadSpec::timed`](crate::guest::payload::PayloadSpec::timed)).
     pub fn ticks_since(&self, vcpu: VcpuId, then: u64, host: u64) -> Option<u64> {
         self.clocks.get(vcpu.0 as usize)?.ticks_since(then, host)
     }
 
-    /// The current counts of every vCPU.
+    /// Returns the current counts of every vCPU.
     pub fn counts(&self) -> Box<[Counts]> {
         self.board.counts()
     }
 
-    /// Has the machine ended?
+    /// Whether the machine has ended.
     pub fn has_ended(&self) -> bool {
         self.board.life.has_ended()
     }
 
-    /// The current counts of the whole machine.
+    /// Returns the current counts of the whole machine.
     pub fn machine_counts(&self) -> MachineCounts {
         self.board.machine_counts()
     }
 
-    /// What the host's kernel has counted of the machine so far, if that was asked for.
+    /// Returns the host kernel's counts for this machine so far, if requested.
     pub fn host_counts(&self) -> HostCounts {
         self.board.host.read()
     }
 
-    /// The watchdog for vCPUs that wait forever, if there is one.
+    /// The watchdog for vCPUs that wait forever, if any.
     pub fn watchdog(&self) -> Option<&Watchdog> {
         self.watchdog.as_deref()
     }
 
-    /// Has it failed?
+    /// Whether the machine has failed.
     pub fn has_failed(&self) -> bool {
         self.board.life.has_failed()
     }
@@ -218,7 +217,7 @@ impl Running {
         self.board.life.finish(End::Stopped);
     }
 
-    /// What ends it while another thread waits for it.
+    /// Returns a handle that ends the machine while another thread waits for it.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.board.clone())
     }
@@ -254,7 +253,7 @@ impl Running {
         while !self.board.life.has_ended() {
             let looks = self.lookout.as_ref().map(Lookout::due_in);
             let due = trim.due_in().into_iter().chain(looks).min();
-            // Rounded up: before its time a look sees nothing.
+            // Rounded up, because checks before the due time do nothing.
             let timeout = due.map_or(-1, |due| due.as_micros().div_ceil(1000) as i32);
             match manager.run_with_timeout(timeout) {
                 Ok(_) => {
@@ -280,14 +279,13 @@ impl Running {
         total
     }
 
-    /// Makes every vCPU thread leave. The signal is sent repeatedly until the thread has ended,
-    /// because a signal between two `KVM_RUN`s ends only the next one.
+    /// Stops every vCPU thread. The signal is sent repeatedly until the thread has ended, because a signal
+    /// between two `KVM_RUN`s ends only the next of them.
     fn teardown(&mut self) -> Result<(), VmError> {
         self.board.stop();
         for helper in self.helpers.drain(..) {
             helper.thread().unpark();
-            // The helper checks whether the machine is stopping whenever it is unparked, and does
-            // not block.
+            // A helper does not block, and checks whether the machine is stopping each time it is unparked.
             let _ = helper.join();
         }
         let now = Moment::now().reading();
@@ -312,7 +310,7 @@ impl Running {
     }
 }
 
-/// A vCPU whose thread was told to leave.
+/// A vCPU thread that has been asked to stop.
 struct Leaving {
     id: VcpuId,
     thread: JoinHandle<()>,
@@ -325,10 +323,10 @@ impl Leaving {
         Self { id, thread, overdue: Overdue::new(TEARDOWN, now, ran) }
     }
 
-    /// Sends it the signal again; an error if it is stuck.
+    /// Sends the signal again. Fails if the thread is stuck.
     fn hurry(&mut self, host: &HostView) -> Result<(), VmError> {
         signal::kick(&self.thread);
-        // A thread without a CPU time has just ended.
+        // A thread that has no CPU time has just ended.
         let ran = signal::cpu_time(&self.thread).unwrap_or_default();
         let is_runnable = host.is_runnable(self.id).unwrap_or_default();
         match self.overdue.look(Moment::now().reading(), ThreadSample { ran, is_runnable }) {
@@ -338,16 +336,16 @@ impl Leaving {
     }
 }
 
-/// First age of a machine at which unused pages of the program are given back; repeated whenever
-/// the age has doubled. They are what set up the machine and booted its guest.
+/// Age of a machine at the first release of the program's unused pages, i.e. the code that set up the machine
+/// and booted its guest. Repeated each time the age doubles.
 const FIRST_TRIM: Duration = Duration::from_millis(100);
 
-/// No pages are given back beyond this age.
+/// No release happens after this age.
 const LAST_TRIM: Duration = Duration::from_secs(3600);
 
-/// Gives back the pages of the program that are no longer used. Each page that is needed again
-/// costs a minor fault: some tens of them at most, a few microseconds each, whenever the machine's
-/// age has doubled. A guest that ends within [`FIRST_TRIM`] pays nothing.
+/// Releases the unused pages of the program. A page that is needed again costs a minor fault: at most some
+/// tens of faults of a few microseconds each, whenever the machine's age doubles. A guest that ends within
+/// [`FIRST_TRIM`] pays nothing.
 struct Trim {
     started: Instant,
     next: Duration,
@@ -358,7 +356,7 @@ impl Trim {
         Self { started: Instant::now(), next: FIRST_TRIM }
     }
 
-    /// Time until the next trim, rounded up; None: there is none.
+    /// Returns the time until the next release, rounded up, or None after the last.
     fn due_in(&self) -> Option<Duration> {
         let left = self.next.saturating_sub(self.started.elapsed()) + Duration::from_millis(1);
         (self.next <= LAST_TRIM).then_some(left)
@@ -374,8 +372,8 @@ impl Trim {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After `wait` there is nothing left to do. Otherwise a stuck thread is not reported; it
-        // can only be blocked on output.
+        // Does nothing after `wait`. Otherwise a stuck thread is not reported; it can only be blocked on
+        // output.
         let _ = self.teardown();
     }
 }

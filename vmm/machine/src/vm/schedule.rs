@@ -1,4 +1,4 @@
-//! What schedules the vCPUs of machines: the host, this program, or a scheduler in the host's kernel.
+//! The scheduler of a machine's vCPUs: the host's, this program, or a scheduler in the host's kernel.
 
 use std::sync::Arc;
 
@@ -11,43 +11,43 @@ use crate::driver::{Account, Driver, Meter, SchedReport, ScheduleSpec};
 #[cfg(feature = "bpf")]
 use crate::driver::{BpfDriver, BpfDriverError, BpfReport};
 
-/// Why a schedule cannot be started, or its results not be read.
+/// A schedule cannot be started, or its results cannot be read.
 #[derive(Debug, Error)]
 pub enum ScheduleError {
     /// This program was built without the driver.
     #[cfg(not(feature = "bpf"))]
     #[error("this pvticket was built without the driver bpf")]
     NotBuilt,
-    /// The scheduler in the host's kernel.
+    /// The scheduler in the host's kernel failed.
     #[cfg(feature = "bpf")]
     #[error(transparent)]
     Bpf(#[from] BpfDriverError),
 }
 
-/// A schedule at work.
+/// A running schedule.
 #[derive(Debug, Clone)]
 pub enum Schedule {
     /// The host's scheduler decides.
     Host,
-    /// This program's.
+    /// This program's scheduler.
     User(Arc<Driver>),
     /// A scheduler in the host's kernel.
     #[cfg(feature = "bpf")]
     Bpf(Arc<BpfDriver>),
 }
 
-/// What a schedule has done.
+/// The results of a schedule.
 #[derive(Debug)]
 pub struct ScheduleResult {
     /// The schedule's account.
     pub report: SchedReport,
-    /// What only a scheduler in the host's kernel says.
+    /// Results available only from a scheduler in the host's kernel.
     #[cfg(feature = "bpf")]
     pub in_kernel: Option<BpfReport>,
 }
 
 impl Schedule {
-    /// Starts the schedule for machines with these numbers of vCPUs. `traced`: keep what a trace needs.
+    /// Starts the schedule for machines with these numbers of vCPUs. `traced`: record data for a trace.
     pub fn start(
         driver: DriverKind,
         spec: &ScheduleSpec,
@@ -101,8 +101,8 @@ impl Schedule {
         machine.start_behind(console, scheduler, vm)
     }
 
-    /// Number of locks that the vCPUs of machine number `vm` have taken, if its guest counts them and
-    /// the schedule is not the host's.
+    /// Returns the number of locks acquired by the vCPUs of machine number `vm`, if its guest counts
+    /// them and the schedule is not the host's.
     pub fn taken(&self, vm: usize) -> Option<u64> {
         match self {
             Self::Host => None,
@@ -112,7 +112,7 @@ impl Schedule {
         }
     }
 
-    /// The account now; None: the schedule is the host's.
+    /// Returns the current account, or None under the host's schedule.
     pub fn account(&self) -> Option<Account> {
         match self {
             Self::Host => None,
@@ -122,7 +122,7 @@ impl Schedule {
         }
     }
 
-    /// Has it read these progress meters, if it is not the host's and traced.
+    /// Registers these progress meters, if the schedule is traced and not the host's.
     pub fn meter(&self, meters: Vec<Meter>) {
         match self {
             Self::Host => {}
@@ -132,7 +132,7 @@ impl Schedule {
         }
     }
 
-    /// Why the host's kernel has ended it, if it has. The vCPUs then go on under the host's scheduler.
+    /// Returns the reason if the host's kernel has ended it; vCPUs then use the host's scheduler.
     pub fn ended(&self) -> Option<&str> {
         match self {
             Self::Host | Self::User(_) => None,
@@ -141,7 +141,7 @@ impl Schedule {
         }
     }
 
-    /// What it has done so far; None: the schedule is the host's.
+    /// Returns the results so far, or None under the host's schedule.
     pub fn report(&self) -> Result<Option<ScheduleResult>, ScheduleError> {
         Ok(match self {
             Self::Host => None,

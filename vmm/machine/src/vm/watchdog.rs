@@ -1,7 +1,7 @@
-//! Ends a machine in which a vCPU waits forever, and names the vCPU.
+//! Ends a machine in which a vCPU waits forever, and identifies the vCPU.
 //!
-//! A thread that looks four times a second; it costs the vCPUs nothing.
-//! [`stuck`](crate::vcpu::stuck) decides whether what it sees is a hang.
+//! A thread checks four times a second, at no cost to the vCPUs. [`stuck`](crate::vcpu::stuck) decides
+//! whether a sample is a hang.
 
 use std::{
     io,
@@ -26,22 +26,22 @@ use confine::Class;
 use kvm::{host::is_emulated, stats::Blocking};
 use sched::event::{LockActivity, LockId};
 
-/// Time between two looks.
+/// Time between two checks.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Stack of the watchdog thread.
 const STACK_BYTES: usize = 128 << 10;
 
-/// How long a halted waiter may be served before its kick is considered lost. One of our own
-/// schedules tells which vCPUs cannot have kicked yet, and the host's kernel which want a CPU and get none
-/// ([`StuckWatch`]); what a scheduler below emulated CPUs does is not seen. There a releaser that wants a CPU waits for one turn of
-/// each other thread that does, a few milliseconds each: these limits are long enough beside some hundred of them on a CPU.
+/// Timeout for the kick of a halted waiter that is next to be served. Time does not count while our own
+/// schedule shows that a vCPU cannot have kicked yet, or the host's kernel that a runnable vCPU gets no CPU
+/// ([`StuckWatch`]). A scheduler below emulated CPUs is invisible: there a releaser waits for one time slice
+/// of each other runnable thread, a few milliseconds each. The timeouts allow for several hundred of them per
+/// CPU.
 const SERVED: Nanos = Nanos::millis(2000);
 const SERVED_ON_HOST: Nanos = Nanos::millis(3000);
-/// How long all vCPUs may be halted.
+/// Timeout for all vCPUs being halted at once.
 const ALL: Nanos = Nanos::millis(2000);
 
-/// How long to wait before a vCPU is reported as waiting forever.
+/// Returns the timeouts after which a vCPU is reported as waiting forever.
 pub(super) fn patience(is_scheduled: bool, faults: Option<FaultSpec>) -> Patience {
     let late = faults.map_or(Nanos::ZERO, |faults| faults.longest());
     let served = if is_scheduled && !is_emulated() { SERVED } else { SERVED_ON_HOST };
@@ -54,7 +54,7 @@ pub struct Watchdog {
     board: Arc<Board>,
     vcpus: VcpuCount,
     lines: Option<TelemetryView>,
-    /// By vCPU, where they can halt in KVM and it reports that.
+    /// By vCPU, where vCPUs can halt in KVM and it reports that.
     blocking: Option<Vec<Blocking>>,
     watch: Mutex<StuckWatch>,
 }
@@ -71,7 +71,7 @@ impl Watchdog {
         Self { board, vcpus, lines, blocking, watch }
     }
 
-    /// Starts its thread, which ends when the machine stops and the thread is unparked.
+    /// Starts the watchdog thread, which ends when the machine stops and the thread is unparked.
     pub(super) fn start(self: &Arc<Self>) -> io::Result<JoinHandle<()>> {
         let watchdog = self.clone();
         Builder::new().name("watchdog".into()).stack_size(STACK_BYTES).spawn(move || {
@@ -83,7 +83,7 @@ impl Watchdog {
         })
     }
 
-    /// Looks once, and ends the machine if a vCPU is stuck. Returns the time by the watch's own
+    /// Checks all vCPUs once, and ends the machine if one is stuck. Returns the time on the watch's own
     /// clock.
     pub fn look(&self) -> Nanos {
         let seen = self.see();
@@ -96,7 +96,7 @@ impl Watchdog {
         watch.clock()
     }
 
-    /// Looks once more: was any vCPU at that time in a state that may still turn out to be stuck?
+    /// Checks again. Returns whether any vCPU was, at that time, in a state that may still prove to be stuck.
     pub fn doubts(&self, then: Nanos) -> bool {
         self.look();
         let seen = self.see();
@@ -114,7 +114,7 @@ impl Watchdog {
             let Some(AwaitedLock { lock, ticket: None, distance: Some(0) }) = seen[ix].waits else {
                 continue;
             };
-            // A vCPU that has been admitted, or is about to admit one, will resolve it.
+            // A vCPU that has been admitted, or is about to admit another, will resolve the wait.
             let is_at_it = |(seen, activity): (&VcpuSample, &LockActivity)| {
                 seen.standing == Standing::Able && activity.is_involved_with(LockId(lock))
             };
@@ -126,8 +126,7 @@ impl Watchdog {
     }
 
     fn see_one(&self, id: VcpuId) -> (VcpuSample, LockActivity) {
-        // The exits first: a halt that begins in between is then taken for a new one at the next
-        // look.
+        // Reads the exits first: a halt that begins in between then counts as new at the next check.
         let exits = self.board.counters(id).exits.get();
         let activity = self.lines.as_ref().map(|lines| lines.activity(id, Moment::now().reading()));
         let activity = activity.unwrap_or_default();
@@ -137,7 +136,7 @@ impl Watchdog {
         let standing = if self.board.life.is_done(id) {
             Standing::Left
         } else if self.board.kicks.halts().is_parked(id)
-            // One that was kicked counts as in its halt until it gets a CPU.
+            // A kicked vCPU counts as halted until it gets a CPU.
             || says_halted && !is_runnable && blocks.is_some_and(Blocking::now)
         {
             Standing::Halted
@@ -162,7 +161,7 @@ impl Watchdog {
     }
 }
 
-/// What a telemetry line says that its vCPU waits for, and whether it says that the vCPU is halted.
+/// Returns the awaited lock according to a telemetry line, and whether the line reports a halt.
 fn waits(activity: &LockActivity) -> (Option<AwaitedLock>, bool) {
     match *activity {
         LockActivity::Waiting { lock, ticket, distance, halted, .. } => {

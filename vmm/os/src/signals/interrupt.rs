@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest sleep between two looks at the flag.
+/// Maximum sleep between two checks of the flag.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A flag that ends an experiment early. Clones share it.
@@ -30,7 +30,7 @@ pub struct Interrupt {
 pub struct Listener(Option<tokio::net::UnixStream>);
 
 impl Listener {
-    /// Returns once it is raised.
+    /// Returns once the flag is raised.
     pub async fn raised(&self) {
         let is_raised = match &self.0 {
             Some(heard) => heard.readable().await.is_ok(),
@@ -47,43 +47,43 @@ impl Listener {
 struct Bell {
     /// Becomes readable when the flag is raised, and stays readable.
     heard: UnixStream,
-    /// The end that is written to.
+    /// The write end.
     rung: UnixStream,
 }
 
 impl Interrupt {
-    /// A flag that signals do not raise.
+    /// Creates a flag that signals do not raise.
     pub fn never() -> Self {
         Self::default()
     }
 
-    /// The flag that SIGINT, SIGTERM and SIGHUP raise, from [`super::catch`].
+    /// Returns the flag that SIGINT, SIGTERM and SIGHUP raise, from [`super::catch`].
     pub fn on_signals() -> io::Result<Self> {
         super::catch()
     }
 
-    /// A flag with a descriptor.
+    /// Creates a flag with a descriptor.
     pub fn with_bell() -> io::Result<Self> {
         let (heard, rung) = UnixStream::pair()?;
         Ok(Self { flag: Arc::default(), bell: Some(Arc::new(Bell { heard, rung })) })
     }
 
-    /// A descriptor that becomes readable when the flag is raised, and stays readable. None for a
-    /// flag without one.
+    /// Returns a descriptor that becomes readable when the flag is raised, and stays readable.
+    /// None for a flag without a descriptor.
     pub fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
         self.bell.as_ref().map(|bell| bell.heard.as_fd().try_clone_to_owned()).transpose()
     }
 
-    /// As `descriptor`, borrowed.
+    /// Returns the same descriptor, borrowed.
     pub fn as_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.bell.as_ref().map(|bell| bell.heard.as_fd())
     }
 
-    /// An asynchronous listener. Call it within a tokio runtime.
+    /// Returns an asynchronous listener. Must be called within a tokio runtime.
     pub fn listener(&self) -> io::Result<Listener> {
         let Some(bell) = &self.bell else { return Ok(Listener(None)) };
         let heard = bell.heard.try_clone()?;
-        // Nothing ever reads the byte.
+        // The byte is never read.
         heard.set_nonblocking(true)?;
         tokio::net::UnixStream::from_std(heard).map(Some).map(Listener)
     }
@@ -92,12 +92,12 @@ impl Interrupt {
     pub fn raise(&self) {
         self.flag.store(true, SeqCst);
         if let Some(bell) = &self.bell {
-            // A full socket is readable already.
+            // A full socket is already readable.
             let _ = (&bell.rung).write(&[1]);
         }
     }
 
-    /// Has it been raised?
+    /// Whether the flag has been raised.
     pub fn raised(&self) -> bool {
         self.flag.load(SeqCst)
     }

@@ -17,13 +17,13 @@ use crate::{
 use base::plural::{agree, count};
 use study::{findings::Study, point::Point, stats::Summary};
 
-/// Most lines, the blank one above it included.
+/// Maximum number of lines, including the blank line above.
 pub const MOST_LINES: usize = 12;
 
-/// Most bars: without the blank line and the scale.
+/// Maximum number of bars, without the blank line and the scale.
 const MOST_BARS: usize = MOST_LINES - 2;
 
-/// A rate with the names of its guest, its schedule, and its lock with what else tells points apart.
+/// A rate with the names of its guest, its schedule, and its lock with other distinguishing values.
 #[derive(Debug)]
 pub struct Bar {
     guest: String,
@@ -32,7 +32,7 @@ pub struct Bar {
     rate: Summary,
 }
 
-/// The chart, below a blank line; nothing without rates.
+/// The chart below a blank line; empty without rates.
 pub fn render(bars: &[Bar], unit: &str, width: usize) -> String {
     let shown = if bars.len() > MOST_BARS { MOST_BARS - 1 } else { bars.len() };
     let Some(plot) = plot(&bars[..shown], unit) else { return String::new() };
@@ -47,7 +47,7 @@ pub fn render(bars: &[Bar], unit: &str, width: usize) -> String {
     format!("\n{}", clipped(&text, width))
 }
 
-/// A row for each bar, coloured by its lock; None without any.
+/// One row per bar, coloured by its lock; `None` without bars.
 fn plot(bars: &[Bar], unit: &str) -> Option<Rows> {
     let locks = locks(bars);
     let row = |bar: &Bar| {
@@ -74,7 +74,7 @@ fn plot(bars: &[Bar], unit: &str) -> Option<Rows> {
     (!rows.is_empty()).then_some(Rows { x, rows, reference: None })
 }
 
-/// The locks, each once.
+/// The locks without duplicates.
 fn locks(bars: &[Bar]) -> Vec<&str> {
     unique(bars.iter().map(|bar| bar.lock.as_str()))
 }
@@ -106,7 +106,7 @@ impl Bar {
     }
 }
 
-/// A bar for each point; of one that is in two studies, the first.
+/// One bar per point. Points in two studies have the bar of the first.
 pub fn bars(studies: &[Study], subjects: &[Subject], words: &LockWords) -> Vec<Bar> {
     let mut seen: Vec<&Point> = Vec::new();
     let mut bars = Vec::new();
@@ -128,7 +128,7 @@ pub fn bars(studies: &[Study], subjects: &[Subject], words: &LockWords) -> Vec<B
     bars
 }
 
-/// From the power of ten below the least rate, so that this one has a bar, too.
+/// Starts at the power of ten below the lowest rate, so that this rate has a bar, too.
 fn scale(label: &str, bars: &[Bar]) -> Scale {
     let rates = || bars.iter().map(Bar::median).filter(|rate| *rate > f64::MIN_POSITIVE);
     let least = rates().fold(f64::INFINITY, f64::min);

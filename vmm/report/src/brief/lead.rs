@@ -12,7 +12,7 @@ use crate::{
 };
 use base::plural::{agree, count};
 
-/// The answer: the clearest difference between locks of each guest, then the clearest between schedules.
+/// The answer: the clearest difference between locks for each guest, then the clearest between schedules.
 pub fn sentence(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords) -> String {
     let Some(level) = subjects.iter().find_map(|subject| subject.level) else {
         return "Nothing was measured with more vCPUs than CPUs.".to_owned();
@@ -43,12 +43,12 @@ pub fn sentence(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords)
     }
 }
 
-/// A guest's place in a sentence.
+/// A guest's name as a place in a sentence.
 fn place(guest: &str) -> String {
     if guest.starts_with("payload") { format!("the {guest}") } else { guest.to_owned() }
 }
 
-/// `PV ticketlocks have 398x the throughput of native ones`, or why there is no ratio.
+/// `PV ticketlocks have 398x the throughput of native ones`, or the reason why there is no ratio.
 fn of_lock(row: &ComparisonRow, words: &LockWords) -> String {
     let [compared, against] = &row.sides;
     match row.ratio.map(ratio) {
@@ -74,7 +74,7 @@ fn of_schedule(row: &ComparisonRow, words: &LockWords) -> Option<String> {
     ))
 }
 
-/// The row with the largest confirmed difference, or else the first.
+/// The row with the largest confirmed difference, or else the first row.
 fn clearest<'a>(
     mut rows: impl Iterator<Item = &'a ComparisonRow> + Clone,
 ) -> Option<&'a ComparisonRow> {
@@ -82,7 +82,7 @@ fn clearest<'a>(
     clear.max_by(|a, b| a.weight.total_cmp(&b.weight)).or_else(|| rows.next())
 }
 
-/// Does the answer hold? `rest`: its comparisons without the disturbed windows, if there are such windows.
+/// States whether the answer holds. `rest`: its comparisons without disturbed windows, if there are any.
 pub fn standing(
     rows: &[ComparisonRow],
     notes: &[Note],

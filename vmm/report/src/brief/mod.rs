@@ -1,8 +1,8 @@
-//! The answer of one or more runs in at most ten lines: what PV locks gain over native ones, and what
-//! a schedule gains, with more vCPUs than CPUs; and a chart of the rates behind it.
+//! The answer of one or more runs in at most ten lines: the gain of PV locks over native locks and of
+//! a schedule over another, with more vCPUs than CPUs; and a chart of the rates behind it.
 //!
-//! All ratios and intervals are those of the study of a run, so a brief agrees with the table that
-//! `pvticket compare` has printed of that run. Runs with different specs are not compared with each
+//! All ratios and intervals come from the study of a run, so a brief agrees with the table that
+//! `pvticket compare` has printed for that run. Runs with different specs are not compared with each
 //! other: their cells did not alternate.
 
 mod chart;
@@ -33,17 +33,17 @@ use study::{
 };
 use subject::{LockWords, Subject};
 
-/// Most lines of the answer, with one for the page's path.
+/// Maximum number of lines of the answer, including one for the page's path.
 pub const MOST_LINES: usize = 10;
-/// The width that it is laid out for, in columns, unless the terminal is narrower.
+/// Width of the layout in columns, unless the terminal is narrower.
 pub const WIDTH: usize = 72;
-/// The least width, in columns.
+/// Minimum width in columns.
 const NARROWEST: usize = 40;
-/// Most lines before the comparisons, and after them.
+/// Maximum number of lines before and after the comparisons.
 const MOST_HEAD: usize = 2;
 const MOST_NOTES: usize = 3;
 
-/// The answer of runs: what a terminal and the head of a page show.
+/// The answer of runs, for a terminal and the top of a page.
 #[derive(Debug)]
 pub struct Brief {
     head: String,
@@ -51,16 +51,16 @@ pub struct Brief {
     pub sentence: String,
     rows: Vec<ComparisonRow>,
     notes: Vec<Note>,
-    /// Does the answer hold?
+    /// States whether the answer holds.
     pub standing: Sentence,
     bars: Vec<Bar>,
-    /// The unit of rates.
+    /// Unit of the rates.
     unit: &'static str,
     levels: Vec<f64>,
 }
 
 impl Brief {
-    /// The answer of these runs.
+    /// The answer of `runs`.
     pub fn new(runs: &[RunRecord]) -> Self {
         let brief = Self::of(&studies(runs));
         let rest = undisturbed(runs).map(|rest| Self::of(&studies(&rest)).rows);
@@ -84,7 +84,7 @@ impl Brief {
         }
     }
 
-    /// The answer in `width` columns: one line fewer than [`MOST_LINES`], or less.
+    /// The answer in `width` columns and fewer than [`MOST_LINES`] lines.
     pub fn answer(&self, width: usize) -> String {
         let width = width.clamp(NARROWEST, WIDTH);
         let mut rows = self.rows.clone();
@@ -111,34 +111,34 @@ impl Brief {
         chart::render(&self.bars, self.unit, width.clamp(NARROWEST, WIDTH))
     }
 
-    /// The comparisons as a table; None without any.
+    /// The comparisons as a table; `None` without comparisons.
     pub fn table(&self) -> Option<Table> {
         rows::table(&self.head, &self.rows)
     }
 
-    /// The chart of the rates as a figure; None without any.
+    /// The chart of the rates as a figure; `None` without rates.
     pub fn figure(&self) -> Option<Figure> {
         chart::figure(&self.bars, self.unit)
     }
 
-    /// The notes that a study's own warnings lack.
+    /// The notes that are not among a study's own warnings.
     pub fn notes(&self) -> Vec<Sentence> {
         self.notes.iter().filter(|note| !note.is_of_study).map(Note::sentence).collect()
     }
 
-    /// Has the chart the points at this overcommit ratio?
+    /// Whether the chart has points at this overcommit ratio.
     pub fn is_at(&self, ratio: f64) -> bool {
         self.levels.contains(&ratio)
     }
 }
 
-/// A study of each run; runs of one spec make one study.
+/// The studies of the runs. Runs with the same spec share a study.
 fn studies(runs: &[RunRecord]) -> Vec<Study> {
     let by_spec = grouped(runs.iter().map(|run| (&run.contents.run.spec, run.clone())));
     by_spec.iter().map(|(_, runs)| Study::new(runs)).collect()
 }
 
-/// The runs without their disturbed windows; None if no window was disturbed.
+/// The runs without their disturbed windows; `None` if no window was disturbed.
 fn undisturbed(runs: &[RunRecord]) -> Option<Vec<RunRecord>> {
     let is_disturbed = |cell: &CellLine| match &cell.outcome {
         Outcome::Done { figures } => {
@@ -154,7 +154,7 @@ fn undisturbed(runs: &[RunRecord]) -> Option<Vec<RunRecord>> {
     Some(left)
 }
 
-/// What is compared, at which overcommit ratio, and from how many runs.
+/// The compared locks, the overcommit ratio, and the number of runs.
 fn head(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords) -> String {
     let Some(level) = subjects.iter().find_map(|subject| subject.level) else {
         return "Nothing was measured with more vCPUs than CPUs.".to_owned();
@@ -171,12 +171,12 @@ fn head(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords) -> Stri
     format!("{what}{level} vCPUs per CPU: ratios of medians (95 %){counted}")
 }
 
-/// The first lines of a text.
+/// The first `most` lines of a text.
 fn first(text: String, most: usize) -> String {
     text.lines().take(most).map(|line| format!("{line}\n")).collect()
 }
 
-/// The text with lines cut that are too long, as those with one long word are.
+/// Cuts lines that are too long, such as lines with one long word.
 fn clipped(text: &str, width: usize) -> String {
     let cut = |line: &str| -> String {
         if line.chars().count() <= width {
@@ -188,7 +188,7 @@ fn clipped(text: &str, width: usize) -> String {
     si::plain(text).lines().map(|line| format!("{}\n", cut(line).trim_end())).collect()
 }
 
-/// The points of a subject that the answer is about, each with its study.
+/// The points of a subject that the answer covers, each with its study.
 fn points<'a>(
     studies: &'a [Study],
     subject: &'a Subject,

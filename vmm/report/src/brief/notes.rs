@@ -1,4 +1,4 @@
-//! What the reader of a brief has to know beside its ratios: what failed, and what was not measured.
+//! Notes for the reader of a brief: failures, and missing measurements.
 
 use super::{first, rows::ComparisonRow, subject::Subject};
 use crate::{
@@ -22,9 +22,9 @@ use study::{
 pub struct Note {
     /// Part of a sentence.
     text: String,
-    /// Do the warnings of a study have it, too?
+    /// Whether the warnings of a study include it.
     pub is_of_study: bool,
-    /// Are the figures meaningless?
+    /// Whether the figures are meaningless.
     pub is_broken: bool,
 }
 
@@ -37,13 +37,13 @@ impl Note {
         Self { is_of_study: true, ..Self::new(text) }
     }
 
-    /// The note as a sentence of its own.
+    /// The note as a separate sentence.
     pub fn sentence(&self) -> Sentence {
         Sentence::plain(Tone::Neutral, format!("{}.", first_large(&self.text)))
     }
 }
 
-/// The notes, most important first.
+/// The notes in order of importance.
 pub fn all(studies: &[Study], subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<Note> {
     let mut notes = Vec::new();
     if studies.iter().any(|study| study.broken() != (0.0, 0.0)) {
@@ -70,7 +70,7 @@ pub fn all(studies: &[Study], subjects: &[Subject], rows: &[ComparisonRow]) -> V
     notes
 }
 
-/// A guest without any figures, and the first error of its runs.
+/// Reports a guest without any figures, with the first error of its runs.
 fn failed(studies: &[Study], subject: &Subject) -> Option<String> {
     let figures = studies.iter().flat_map(|study| &study.points);
     let mut figures = figures.filter(|point| subject.has(&point.point) && point.rate.is_some());
@@ -84,7 +84,7 @@ fn failed(studies: &[Study], subject: &Subject) -> Option<String> {
     Some(format!("{}: none of {} has figures{reason}", subject.name(), count(lost.len(), "run")))
 }
 
-/// The guests and comparisons that the answer lacks because they were not measured. A simulation has neither guest.
+/// The guests and comparisons that are missing because they were not measured. None for simulations.
 fn absent(subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<String> {
     let mut absent = Vec::new();
     if subjects.iter().all(|subject| subject.guest == GuestKind::Sim) && !subjects.is_empty() {
@@ -110,8 +110,8 @@ fn absent(subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<String> {
     absent
 }
 
-/// A sentence of the notes, and of how many comparisons there was no room for, in at most `most` lines of `width` columns.
-/// Notes that it has no room for are left out whole, the least important first, and it says so.
+/// One sentence with the notes and the number of comparisons without room, in at most `most` lines of `width`
+/// columns. Notes without room are omitted entirely, the least important first, and this is noted.
 pub fn sentence(notes: &[Note], dropped: usize, width: usize, most: usize) -> String {
     let more = (dropped > 0).then(|| {
         let are = agree(dropped, "is", "are");
@@ -153,7 +153,7 @@ mod tests {
             "Note: 1 more comparison is in the whole report; the first note has some words; more notes are in the report. "
         );
         assert_eq!(sentence(&[], 0, 72, 3), "");
-        // A note that is longer than all the room is cut: it is the most important one.
+        // A note longer than the entire room is cut: it has the highest importance.
         let long = sentence(&[Note::new("an error without end, ".repeat(20))], 0, 72, 3);
         assert!(long.starts_with("Note: an error") && long.lines().count() == 3, "{long}");
     }

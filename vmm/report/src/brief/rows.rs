@@ -1,4 +1,4 @@
-//! The comparisons of a brief, one row each: what is compared, and the ratio with its interval.
+//! The comparisons of a brief, one row each: the two sides, and the ratio with its interval.
 
 use super::{
     points,
@@ -19,16 +19,16 @@ use study::{
     stats::Estimate,
 };
 
-/// Axes that a row names anyway, or that are the same on both sides of it and in all rows of its guest.
+/// Axes that a row names anyway, or that are equal on both sides and in all rows of its guest.
 const NAMED: [Axis; 5] = [Axis::Guest, Axis::Machine, Axis::Host, Axis::Policy, Axis::Vcpus];
 
-/// Most rows of a page's table: eight schedules with two locks.
+/// Maximum number of rows of a page's table: eight schedules with two locks.
 const MOST_SHOWN: usize = 16;
 
 /// A comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparisonRow {
-    /// What it is about.
+    /// Index of its subject.
     pub subject: usize,
     /// The guest's name.
     pub guest: String,
@@ -38,21 +38,21 @@ pub struct ComparisonRow {
     pub sides: [String; 2],
     /// Common to both sides: a lock, or a schedule other than the host's.
     pub shared: Option<String>,
-    /// The ratio, or why there is none to speak of.
+    /// The ratio, or the reason why there is no meaningful ratio.
     pub value: String,
     /// The ratio of a confirmed difference.
     pub ratio: Option<f64>,
-    /// Is it about locks? Otherwise it is about schedules.
+    /// Whether it compares locks; otherwise it compares schedules.
     pub is_of_locks: bool,
-    /// How clear the difference is.
+    /// Clarity of the difference: the absolute logarithm of the ratio.
     pub weight: f64,
-    /// The schedules that are compared.
+    /// The compared schedules.
     policies: Vec<PolicySpec>,
-    /// Runs of each side, at least.
+    /// Number of runs of the side with fewer runs.
     pub runs: usize,
 }
 
-/// All comparisons that a brief may show: of each guest first those of locks, then those of schedules.
+/// All comparisons that a brief may show, for each guest first those between locks, then between schedules.
 pub fn all(studies: &[Study], subjects: &[Subject], words: &LockWords) -> Vec<ComparisonRow> {
     let mut rows = Vec::new();
     for (ix, subject) in subjects.iter().enumerate() {
@@ -81,7 +81,7 @@ pub fn all(studies: &[Study], subjects: &[Subject], words: &LockWords) -> Vec<Co
     rows
 }
 
-/// The schedule under which locks are compared: the host's own, or else the first that was measured.
+/// The schedule under which locks are compared: the host's, or else the first measured.
 fn plainest<'a>(studies: &'a [Study], subject: &'a Subject) -> Option<&'a PolicySpec> {
     let policies = || points(studies, subject).map(|(_, point)| &point.point.policy);
     policies().find(|policy| policy.is_host()).or_else(|| policies().next())
@@ -121,7 +121,7 @@ fn row(study: &Study, comparison: &Comparison, guest: String, words: &LockWords)
 }
 
 impl ComparisonRow {
-    /// Is this the same comparison, with a confirmed difference in the same direction?
+    /// Whether `other` is the same comparison, with a confirmed difference in the same direction.
     pub fn is_confirmed_by(&self, other: &Self) -> bool {
         let is_same = (&self.guest, &self.what) == (&other.guest, &other.what);
         let more = |row: &Self| row.ratio.map(|times| times > 1.0);
@@ -129,7 +129,7 @@ impl ComparisonRow {
     }
 }
 
-/// The ratio of a difference that its test confirms, and its interval does not deny.
+/// The ratio of a difference that its test confirms and its interval does not contradict.
 fn confirmed(comparison: &Comparison) -> Option<f64> {
     let times = comparison.ratio?;
     let is_clear = matches!(comparison.outcome(), Outcome::More | Outcome::Less)
@@ -143,14 +143,14 @@ pub fn schedule(point: &Point) -> String {
     shown::line(&point.schedule_name()).into_owned()
 }
 
-/// What else tells the points of its study apart.
+/// The remaining values that distinguish the point within its study.
 pub(super) fn others<'a>(study: &'a Study, point: &'a Point) -> impl Iterator<Item = String> + 'a {
     let axes =
         study.varying.iter().filter(|axis| !NAMED.contains(axis) && !OF_LOCKS.contains(axis));
     axes.map(|axis| shown::line(&names::word(*axis, &axis.value(point))).into_owned())
 }
 
-/// The ratio with its interval, if it shows a difference.
+/// The ratio with its interval if it shows a difference, or else the reason.
 fn value(comparison: &Comparison) -> String {
     if comparison.outcome() == Outcome::Apart {
         return "not measured in one place".to_owned();
@@ -175,7 +175,7 @@ fn value(comparison: &Comparison) -> String {
     }
 }
 
-/// Drops the row that says least: of a schedule rather than of a lock, and then of the smallest ratio.
+/// Drops the least important row: schedules before locks, then the smallest ratio.
 pub fn drop_least(rows: &mut Vec<ComparisonRow>) {
     let least = |(_, a): &(usize, &ComparisonRow), (_, b): &(usize, &ComparisonRow)| {
         a.is_of_locks.cmp(&b.is_of_locks).then(a.weight.total_cmp(&b.weight))
@@ -205,7 +205,7 @@ pub fn table(head: &str, rows: &[ComparisonRow]) -> Option<Table> {
     table.filled()
 }
 
-/// The rows in columns; one that is too wide for that has its own, or a line for each of its halves.
+/// The rows in columns. A row that is too wide has a separate line, or one line per half.
 pub fn layout(rows: &[ComparisonRow], width: usize) -> String {
     let guests = rows.iter().map(|row| row.guest.chars().count()).max().unwrap_or(0);
     let whats = column_of_whats(rows, width.saturating_sub(guests + 4));
@@ -231,8 +231,8 @@ pub fn layout(rows: &[ComparisonRow], width: usize) -> String {
     rows.iter().map(line).collect()
 }
 
-/// The widest column of what is compared in which each row that is not wider has its value beside it, in `width`
-/// columns for both. A row that is too wide does not keep the others from being aligned.
+/// The widest column of comparisons in which every row that fits has its value next to it, in a total of
+/// `width` columns. Rows that are too wide do not prevent the alignment of the others.
 fn column_of_whats(rows: &[ComparisonRow], width: usize) -> usize {
     let length = |text: &String| text.chars().count();
     let fits = |column: usize| {
@@ -242,7 +242,7 @@ fn column_of_whats(rows: &[ComparisonRow], width: usize) -> usize {
     rows.iter().map(|row| length(&row.what)).filter(|column| fits(*column)).max().unwrap_or(0)
 }
 
-/// What the schedules in the rows do; a short form leaves out what schedulers of other kinds are called, too.
+/// Descriptions of the schedules in the rows. The short form also omits `rr`, known from other schedulers.
 pub fn legends(rows: &[ComparisonRow]) -> [String; 2] {
     let is_there =
         |name: &str| rows.iter().flat_map(|row| &row.policies).any(|policy| policy.name() == name);

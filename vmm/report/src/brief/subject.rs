@@ -1,5 +1,5 @@
-//! What a brief is about: each guest on its host, at one overcommit ratio, and the words for its
-//! locks and schedules.
+//! The subjects of a brief: each guest on its host, at one overcommit ratio, and the names of
+//! its locks and schedules.
 
 use locks::System;
 
@@ -10,16 +10,16 @@ use study::{
     point::{GuestKind, HostKind, Point},
 };
 
-/// The ratio that is asked for where it was measured.
+/// The preferred overcommit ratio.
 const ASKED: f64 = 2.0;
 
-/// A guest on a host, with the overcommit ratio that is shown of it.
+/// A guest on a host, with the overcommit ratio at which it is shown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subject {
     pub guest: GuestKind,
     pub host: HostKind,
     machine: String,
-    /// The overcommit ratio that is shown; None: none above 1 has figures.
+    /// The overcommit ratio shown; `None` if no ratio above 1 has figures.
     pub level: Option<f64>,
 }
 
@@ -43,20 +43,20 @@ pub fn all(studies: &[Study]) -> Vec<Subject> {
     found
 }
 
-/// 2 if it is there, or else the least above 1.
+/// 2 if measured, or else the smallest ratio above 1.
 fn level(ratios: impl Iterator<Item = f64>) -> Option<f64> {
     let above = ratios.filter(|ratio| *ratio > 1.0);
     above.min_by(|a, b| (*a != ASKED).cmp(&(*b != ASKED)).then(a.total_cmp(b)))
 }
 
 impl Subject {
-    /// Is this one of its points, at whatever ratio?
+    /// Whether the point belongs to this subject, at any ratio.
     pub fn has(&self, point: &Point) -> bool {
         (self.guest, self.host, self.machine.as_str())
             == (point.guest, point.host, point.machine.as_str())
     }
 
-    /// Is this one of its points, at that ratio?
+    /// Whether the point belongs to this subject, at its ratio.
     pub fn is_at_level(&self, point: &Point) -> bool {
         self.has(point) && self.level == Some(point.overcommit())
     }
@@ -70,7 +70,7 @@ impl Subject {
         }
     }
 
-    /// Name where others have other ratios, or other hosts.
+    /// Name among subjects with other ratios or hosts.
     pub fn name_among(&self, all: &[Self]) -> String {
         let has_twin = all.iter().any(|other| other.guest == self.guest && other.host != self.host);
         let host = if has_twin { format!(", {}", self.host.name()) } else { String::new() };
@@ -82,15 +82,15 @@ impl Subject {
     }
 }
 
-/// The words for locks: `native` and `PV`, where there are no others.
+/// Names of locks: `native` and `PV` if there are no others.
 #[derive(Debug)]
 pub struct LockWords {
-    /// Are there no other locks than ticketlocks, native and PV?
+    /// Whether all locks are native or PV ticketlocks.
     pub are_of_ticketlocks: bool,
 }
 
 impl LockWords {
-    /// Those that fit the locks of the studies.
+    /// The names for the locks of the studies.
     pub fn of(studies: &[Study]) -> Self {
         let points =
             || studies.iter().flat_map(|study| &study.points).map(|study_point| &study_point.point);
@@ -104,7 +104,7 @@ impl LockWords {
     }
 }
 
-/// The word for an ordinary ticketlock.
+/// Short name of an ordinary ticketlock.
 fn ticketlock(point: &Point) -> Option<&'static str> {
     let is_plain = point.handoff == HandoffSpec::NONE && point.label.is_empty();
     match (point.lock, point.backend) {

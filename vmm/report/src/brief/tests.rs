@@ -1,4 +1,4 @@
-//! Briefs of made-up runs.
+//! Briefs of synthetic runs.
 
 use proptest::{
     prelude::*,
@@ -14,7 +14,7 @@ use study::{
     testing::{Fixture, figures, record},
 };
 
-/// A run with a spec of its own, as each comparison of `make run` has.
+/// A run with a separate spec, like each comparison of `make run`.
 fn run(name: &str, fixture: &Fixture) -> RunRecord {
     let mut run = record(fixture);
     run.contents.run.spec = format!("name = \"{name}\"\n");
@@ -30,7 +30,7 @@ fn schedules() -> RunRecord {
     run("schedules", &Fixture { policies, vcpus: vec![4], ..Fixture::default() })
 }
 
-/// The cells of the payload by a Linux guest in the emulated host.
+/// The cells of the payload as cells of a Linux guest in the emulated host.
 fn linux() -> RunRecord {
     let mut linux = payload();
     linux.contents.run.spec = "name = \"linux\"\n".into();
@@ -61,7 +61,7 @@ fn sections() -> RunRecord {
     run
 }
 
-/// Every ratio is the one of the study of its run, which `compare` prints.
+/// Every ratio is from the study of its run, which `compare` prints.
 #[test]
 fn it_says_what_pv_and_the_schedule_gain() {
     let runs = [payload(), schedules(), linux()];
@@ -106,16 +106,16 @@ fn what_the_test_does_not_confirm_is_unclear() {
     assert!(line(&text, "PV / native").contains("unclear, p = 0.195 (7"), "{text}");
 }
 
-/// Some windows of a run that were nine times as long as asked.
+/// Makes some windows of a run nine times as long as requested.
 fn stopped(mut run: RunRecord, is_stopped: impl Fn(&study::point::Point) -> bool) -> RunRecord {
     let stopped = figures(&mut run).filter(|(point, _)| is_stopped(point));
     stopped.for_each(|(_, figures)| figures.seconds *= 9.0);
     run
 }
 
-/// Answers, charts, sentences and their standing, in `golden/brief.txt`: each guest has the ratio nearest above 1x if it has
-/// none at 2x, failed guests name the reason, too few runs tell nothing, and no answer rests on disturbed or broken windows.
-/// Regression: bars of different points had one name, and one row that was too wide left all others unaligned.
+/// Answers, charts, sentences and whether they hold, in `golden/brief.txt`. A guest without 2x has the
+/// nearest ratio above 1x, failed guests name the reason, and too few runs, disturbed or broken windows give
+/// no answer. Regression: different points had bars of one name, and one wide row left all others unaligned.
 #[test]
 fn the_briefs_of_runs_are_known() {
     let host = |vcpus| Fixture { policies: vec!["host"], vcpus, ..Fixture::default() };
@@ -194,7 +194,7 @@ proptest! {
     ) {
         let brief = Brief::new(&runs);
         let (answer, chart) = (brief.answer(width), brief.chart(width));
-        // The page's path has a line, too.
+        // The page's path takes a line, too.
         prop_assert!(answer.lines().count() < MOST_LINES, "{answer}");
         prop_assert!(!answer.is_empty());
         prop_assert!(chart.lines().count() <= chart::MOST_LINES, "{chart}");

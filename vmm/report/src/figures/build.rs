@@ -1,4 +1,4 @@
-//! Which figures a study gets: throughput over the overcommit ratio first.
+//! Selection of the figures of a study: throughput over the overcommit ratio first.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ pub fn all(study: &Study) -> Vec<Figure> {
     figures
 }
 
-/// What the study's operations are called, in the plural.
+/// Plural name of the study's operations.
 pub(super) fn operations(study: &Study) -> &'static str {
     sentences::operations(study)
 }
@@ -89,15 +89,15 @@ fn mark(study: &Study, point: &PointStudy, rate: &Summary) -> PlottedValue {
 }
 
 impl PlottedValue {
-    /// A mark at the place of a point, without a value.
+    /// A mark at the position of a point, without a value.
     pub(super) fn of(study: &Study, point: &Point) -> Self {
         let x = study.layout.position(point).unwrap_or(0.0);
         Self { x, at: names::x(study, point), ..Self::default() }
     }
 }
 
-/// Each series of the study, in order. Locks of another family are drawn in another panel and may
-/// share these styles.
+/// The series of the study, in order. Locks of other families are in different panels and may have the same
+/// styles.
 pub(super) fn legend(study: &Study) -> Vec<Legend> {
     let mut legend: Vec<Legend> = Vec::new();
     let mut of_family: HashMap<&str, usize> = HashMap::new();
@@ -117,7 +117,7 @@ pub(super) fn style_of(legend: &[Legend], name: &str) -> Option<usize> {
     legend.iter().find(|line| line.name == name).map(|line| line.style)
 }
 
-/// Facets with their series; `marks` turns each point into marks.
+/// Facets with their series. `marks` converts each point to a mark.
 pub(super) fn panels(
     study: &Study,
     legend: &[Legend],
@@ -132,7 +132,7 @@ pub(super) fn panels(
     }))
 }
 
-/// The series of each panel; each mark comes with its panel's title, and with the name and the style of its series.
+/// The series of each panel. Each mark comes with its panel's title and its series' name and style.
 pub(super) fn in_panels(
     marks: impl Iterator<Item = (String, ((String, usize), PlottedValue))>,
 ) -> Vec<(String, Vec<Series>)> {
@@ -141,12 +141,12 @@ pub(super) fn in_panels(
     panels.map(|(title, marks)| (title, grouped(marks).into_iter().map(series).collect())).collect()
 }
 
-/// A legend of series that have names: a single one without needs none.
+/// The legend without unnamed series: a single series needs no entry.
 pub(super) fn named(legend: Vec<Legend>) -> Vec<Legend> {
     legend.into_iter().filter(|line| !line.name.is_empty()).collect()
 }
 
-/// Panels with common axes, in which categories are rows; None without panels.
+/// Panels with common axes, with categories as rows; `None` without panels.
 pub(super) fn finish(
     study: &Study,
     panels: Vec<(String, Vec<Series>)>,
@@ -155,7 +155,7 @@ pub(super) fn finish(
 ) -> Option<Vec<Panel>> {
     let places = || study.points.iter().filter_map(|point| study.layout.position(&point.point));
     let x = Scale::steps(&titles::x(study), titles::x_unit(study), places());
-    // The legend names a single series.
+    // A single series is named by the legend.
     let has_one = {
         let mut names = panels.iter().flat_map(|(_, series)| series).map(|series| &series.name);
         names.next().is_none_or(|first| names.all(|name| name == first))
@@ -199,7 +199,7 @@ fn of_series(series: &Series) -> impl Iterator<Item = PlotRow> {
     })
 }
 
-/// Brings the rows of each category together, in the order in which the categories appear.
+/// Groups the rows by category, in order of first appearance.
 fn by_category(mut rows: Vec<PlotRow>) -> Vec<PlotRow> {
     let mut places: HashMap<String, usize> = HashMap::new();
     rows.sort_by_cached_key(|row| {
@@ -209,7 +209,7 @@ fn by_category(mut rows: Vec<PlotRow>) -> Vec<PlotRow> {
     rows
 }
 
-/// The category of a point, and its name within that; on an axis of numbers both are in the name.
+/// The category of a point and its name within it. On a numeric axis, the name includes both.
 pub(super) fn row_names(study: &Study, point: &Point) -> (String, String) {
     match study.layout.position(point) {
         Some(_) => (String::new(), names::within(study, point)),
@@ -217,7 +217,7 @@ pub(super) fn row_names(study: &Study, point: &Point) -> (String, String) {
     }
 }
 
-/// Panels of rows on a common axis; each row comes with its panel's title.
+/// Panels of rows on a common axis. Each row comes with its panel's title.
 pub(super) fn rows(all: impl Iterator<Item = (String, PlotRow)>, x: &Scale) -> Vec<Panel> {
     let plot = |rows| Plot::Rows(Rows { x: x.clone(), rows: by_category(rows), reference: None });
     grouped(all).into_iter().map(|(title, rows)| Panel { title, plot: plot(rows) }).collect()

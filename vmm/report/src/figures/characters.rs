@@ -1,4 +1,4 @@
-//! Plots for a terminal: lines in braille dots, markers as letters.
+//! Plots for a terminal: lines as braille dots, markers as letters.
 
 use super::{Figure, Lines, Plot, PlotRow, Rows, STYLES, scale::Scale};
 
@@ -13,16 +13,16 @@ const SHADES: [char; 9] = [
     '\u{2588}',
 ];
 
-/// Parts of a character, by eighths from the left.
+/// Blocks of a character in eighths from the left.
 const EIGHTHS: [char; 9] = [
     ' ', '\u{258f}', '\u{258e}', '\u{258d}', '\u{258c}', '\u{258b}', '\u{258a}', '\u{2589}',
     '\u{2588}',
 ];
 
-/// The least width of what is drawn in a row.
+/// Minimum width of a row's drawing.
 const LEAST_STRIP: usize = 8;
 
-/// Letters of hollow markers; styles without one share the last.
+/// Letters of hollow markers. Styles without one share the last letter.
 const HOLLOW: [char; 6] = ['\u{25cb}', '\u{25a1}', '\u{25b3}', '\u{25c7}', '\u{25bd}', '\u{25cc}'];
 
 /// The letter of a style.
@@ -51,7 +51,7 @@ pub fn figure(figure: &Figure, width: usize) -> String {
     text + &wrapped(&figure.note, width, "  ")
 }
 
-/// A plot in characters, each of which has two columns and four rows of dots.
+/// A plot in characters of two by four dots.
 struct Canvas {
     columns: usize,
     rows: usize,
@@ -64,7 +64,7 @@ impl Canvas {
         Self { columns, rows, dots: vec![0; columns * rows], over: vec![None; columns * rows] }
     }
 
-    /// The dot at a position: 0 to 1 from the left and from the bottom.
+    /// The dot at a position, from 0 to 1, from the left and from the bottom.
     fn dot_at(&self, x: f64, y: f64) -> (usize, usize) {
         let column = (x * (self.columns * 2 - 1) as f64).round() as usize;
         let row = ((1.0 - y) * (self.rows * 4 - 1) as f64).round() as usize;
@@ -152,7 +152,7 @@ fn y_labels(scale: &Scale) -> Vec<(usize, String)> {
     ticks.map(|tick| (row(scale.place(*tick)), scale.unit.show(*tick))).collect()
 }
 
-/// The axis line, the tick labels that fit beneath it, and the axis' name.
+/// The axis line, the tick labels that fit below it, and the axis' name.
 fn axis_below(scale: &Scale, columns: usize, indent: usize) -> String {
     let names = tick_names(scale, columns);
     let blank = " ".repeat(indent);
@@ -160,7 +160,7 @@ fn axis_below(scale: &Scale, columns: usize, indent: usize) -> String {
     format!("{blank}\u{2514}{rule}\n{blank} {names}\n{blank} {}\n", scale.label)
 }
 
-/// The tick labels that fit beneath an axis of so many columns.
+/// The tick labels that fit below an axis of `columns` columns.
 fn tick_names(scale: &Scale, columns: usize) -> String {
     let mut names = String::new();
     let mut free = 0;
@@ -183,14 +183,14 @@ fn rows(plot: &Rows, width: usize) -> String {
     text + &axis_below(&plot.x, columns, left)
 }
 
-/// Rows, and in one line below them `unit` and the tick labels.
+/// Rows, and below them one line with `unit` and the tick labels.
 pub fn compact(plot: &Rows, unit: &str, width: usize) -> String {
     let (text, left, columns) = strips(plot, width);
     let unit: String = unit.chars().take(left).collect();
     text + &format!("{unit:<left$} {}\n", tick_names(&plot.x, columns))
 }
 
-/// A line for each row, the columns left of the axis, and those right of it.
+/// One line per row, the number of columns left of the axis, and the number right of it.
 fn strips(plot: &Rows, width: usize) -> (String, usize, usize) {
     let longest = |text: fn(&PlotRow) -> &String| {
         plot.rows.iter().map(|row| text(row).chars().count()).max().unwrap_or(0)
@@ -247,7 +247,7 @@ fn strip(row: &PlotRow, plot: &Rows, columns: usize) -> String {
     letters.into_iter().collect()
 }
 
-/// A bar up to this place, 0 to 1.
+/// A bar up to `place`, from 0 to 1.
 fn bar(place: f64, columns: usize) -> String {
     let eighths = (place * (columns * 8) as f64).round() as usize;
     let part = |column: usize| EIGHTHS[eighths.saturating_sub(column * 8).min(8)];

@@ -11,7 +11,7 @@ use crate::{
 };
 use study::findings::{Diff, diff::Both};
 
-/// None if the runs have no point in common.
+/// `None` if the runs have no point in common.
 pub fn figure(diff: &Diff) -> Option<Figure> {
     let ends = diff.both.iter().filter_map(|both| both.ratio).flat_map(|estimate| {
         let within = estimate.interval.map(|interval| [interval.low, interval.high]);

@@ -10,13 +10,13 @@ use crate::{
 };
 use study::findings::{PointStudy, Study, Timed, point::Times};
 
-/// Steps that a distribution is drawn in over the whole axis.
+/// Number of steps of a distribution over the entire axis.
 const STEPS: usize = 90;
 
-/// Styles of the percentiles' markers.
+/// Marker styles of the percentiles.
 const PERCENTILES: [(usize, &str); 4] = [(0, "median"), (3, "p99"), (2, "p99.9"), (5, "longest")];
 
-/// One figure for each kind of times that the study has samples of.
+/// One figure per kind of time that the study has samples of.
 pub(super) fn all(study: &Study) -> Vec<Figure> {
     Timed::ALL.into_iter().filter_map(|timed| figure(study, timed)).collect()
 }

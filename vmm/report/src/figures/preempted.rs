@@ -1,4 +1,4 @@
-//! What a schedule's preemptions hit, and the spinning that they wasted.
+//! Targets of a schedule's preemptions, and the wasted spinning.
 
 use super::{
     Figure, Legend, PlotRow, PlottedValue, build,
@@ -11,7 +11,7 @@ use crate::{
 };
 use study::findings::{PointStudy, Study, point::Preempted};
 
-/// What a preemption can hit: style, name, how often a second.
+/// A kind of preemption: style, name, and rate per second.
 type PreemptionKind = (usize, &'static str, fn(&Preempted) -> f64);
 
 const KINDS: [PreemptionKind; 4] = [
@@ -25,7 +25,7 @@ fn scheduled(study: &Study) -> impl Iterator<Item = (&PointStudy, Preempted)> {
     study.points.iter().filter_map(|point| Some((point, point.preempted?)))
 }
 
-/// The share of the slots' time that was wasted.
+/// The wasted share of the slots' time.
 pub(super) fn wasted(study: &Study) -> Option<Figure> {
     let legend = build::legend(study);
     let mark = |point: &PointStudy| {
@@ -56,7 +56,7 @@ pub(super) fn wasted(study: &Study) -> Option<Figure> {
     })
 }
 
-/// What preemptions hit.
+/// Preemptions by kind.
 pub(super) fn kinds(study: &Study) -> Option<Figure> {
     let counts =
         scheduled(study).flat_map(|(_, preempted)| KINDS.map(|(_, _, count)| count(&preempted)));
@@ -96,7 +96,7 @@ fn row(study: &Study, point: &PointStudy, preempted: Preempted) -> PlotRow {
             si(preempted.other)
         ),
         note,
-        // The first kinds last, on top of the others.
+        // In reverse order, so that the first kinds are on top.
         marks: counts.filter(|(_, count)| *count > 0.0).rev().collect(),
         ..PlotRow::default()
     }

@@ -1,4 +1,4 @@
-//! Each series relative to its baseline.
+//! Ratios of each series to its baseline.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 use study::findings::{Axis, Comparison, Study, compare::Outcome};
 
-/// One figure for each kind of comparison.
+/// One figure per kind of comparison.
 pub(super) fn all(study: &Study) -> Vec<Figure> {
     Axis::ALL.into_iter().filter_map(|axis| of_axis(study, axis)).collect()
 }
@@ -28,7 +28,7 @@ fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
         let Some(mark) = mark(study, comparison) else { continue };
         let (panel, name) = place(study, comparison);
         if legend.iter().all(|line| line.name != name) {
-            // Style 0 is the baseline's in the throughput figure.
+            // Style 0 belongs to the baseline in the throughput figure.
             let count = of_panel.entry(panel.clone()).or_insert(0);
             *count += 1;
             let style = build::style_of(&own, &name).unwrap_or(*count % STYLES);
@@ -64,14 +64,14 @@ fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
     })
 }
 
-/// The panel of a comparison and its series.
+/// The panel and the series of a comparison.
 fn place(study: &Study, comparison: &Comparison) -> (String, String) {
     let point = &study.points[comparison.subject].point;
     let (subject, against) = names::sides(study, comparison);
     let (around, name) = if !names::is_along_x(study, comparison) {
         (names::surroundings(study, comparison), format!("{subject} / {against}"))
     } else if comparison.axis == Axis::Lock {
-        // The axis of the charts tells what is compared, and the panel with what.
+        // The axis of the charts names the subject, and the panel names the baseline.
         let over = format!("over {against}");
         let around = [names::facet(study, point), over].into_iter();
         let around: Vec<String> = around.filter(|part| !part.is_empty()).collect();
@@ -82,8 +82,8 @@ fn place(study: &Study, comparison: &Comparison) -> (String, String) {
     (names::panel(study, point, around), name)
 }
 
-/// The axis of the ratios, with the baseline if all have the same, and neither series nor panels
-/// name it.
+/// The label of the ratio axis. It includes the baseline if all ratios share it and neither
+/// series nor panels name it.
 fn label(study: &Study, axis: Axis) -> String {
     let mut all = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
     let baseline = |comparison: &Comparison| {

@@ -1,12 +1,12 @@
-//! Axes: the position of a value, and the ticks.
+//! Axes: positions of values, and ticks.
 
 use super::super::si::{percent, ratio, si};
 use base::units::Nanos;
 
-/// The longest logarithmic axis, in decades, that has a grid line at every power of ten.
+/// Maximum length, in decades, of a logarithmic axis with a grid line at every power of ten.
 const MOST_DECADES: f64 = 8.0;
 
-/// How the values of an axis are written.
+/// Format of an axis' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AxisUnit {
     /// `1.2M`.
@@ -57,7 +57,7 @@ fn short(text: &str) -> String {
 pub struct Scale {
     /// The name of the axis, with its unit.
     pub label: String,
-    /// How values are written.
+    /// Format of the values.
     pub unit: AxisUnit,
     log: bool,
     low: f64,
@@ -67,8 +67,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// A logarithmic axis for these values; values that are not positive are drawn at its lower
-    /// end.
+    /// A logarithmic axis for these values. Nonpositive values are drawn at its lower end.
     pub fn log(label: &str, unit: AxisUnit, values: impl Iterator<Item = f64>) -> Self {
         let values = values.filter(|value| value.is_finite() && *value > f64::MIN_POSITIVE);
         let (least, most) = ends(values).unwrap_or((1.0, 10.0));
@@ -131,7 +130,7 @@ impl Scale {
         }
     }
 
-    /// Is a value within the axis?
+    /// Whether a value is within the axis.
     pub fn holds(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
@@ -144,7 +143,7 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// Powers of ten, and 2 and 5 times these if there are few decades; some lie outside of the axis.
+/// Powers of ten, and 2 and 5 times these if there are few decades. Some are outside the axis.
 fn decades_between((low, high): (i32, i32), decades: f64) -> Vec<f64> {
     let step = (f64::from(high - low) / MOST_DECADES).ceil().max(1.0) as usize;
     let steps: &[f64] = if decades < 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };

@@ -59,7 +59,7 @@ fn every_figure_of_categories_has_one_panel_for_each_facet() {
     }
 }
 
-/// The ratios to the baseline on the axis itself: it is no row, and the axis names it.
+/// With ratios along the axis, the baseline has no row, and the axis names it.
 #[test]
 fn ratios_along_the_axis_name_their_baseline_once() {
     let study = study(&policies());
@@ -72,7 +72,7 @@ fn ratios_along_the_axis_name_their_baseline_once() {
     }
     let names: Vec<&str> = figure.legend.iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!(names, ["ticket", "pv-ticket"]);
-    // The legend names a single series, and its rows do not.
+    // The legend names a single series instead of its rows.
     let locks = super::tests::figure(&study, "ratio-lock");
     assert_eq!(locks.legend.len(), 1);
     assert!(rows(&locks).iter().flat_map(|plot| &plot.rows).all(|row| row.label.is_empty()));
@@ -99,7 +99,7 @@ fn numbers_are_lines_and_single_points_are_none() {
     assert!(drawn(&figure).contains("class=\"mark"));
 }
 
-/// Regression: the page of the full league had 31 MB, with 996 charts.
+/// Regression: the page of the full league had 996 charts and 31 MB.
 #[test]
 fn of_many_panels_those_that_differ_most_are_kept() {
     let critical = (1..=40).map(|tens| tens * 10).collect();

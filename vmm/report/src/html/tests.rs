@@ -1,4 +1,4 @@
-//! Pages and texts of made-up runs, some of which could not occur.
+//! Pages and texts of synthetic runs, some of them impossible.
 
 use locks::{Family, System};
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn small() -> Fixture {
     Fixture { rounds: 2, vcpus: vec![2, 4], ..Fixture::default() }
 }
 
-/// The page and the text of runs. Neither may panic; checks what must hold for every report.
+/// Renders the page and the text of runs. Neither may panic. Checks properties of every report.
 fn shown(records: &[RunRecord]) -> (String, String) {
     let study = Study::new(records);
     let page = page(&study, None).unwrap();
@@ -34,8 +34,8 @@ fn shown(records: &[RunRecord]) -> (String, String) {
     (page, text)
 }
 
-/// Payload and Linux, as `make run` measures them: one page, named once. A kernel that only one of them has is no other
-/// program; two kernels are.
+/// Payload and Linux, as `make run` measures them: one page with one name. A kernel that only one of them has
+/// is not a different program; two kernels are.
 #[test]
 fn runs_of_several_guests_are_one_page() {
     let [payload, mut linux] = [record(&small()), record(&small())];
@@ -80,7 +80,7 @@ fn too_few_repetitions_are_said() {
     assert!(warns(&small()) && !warns(&Fixture::default()));
 }
 
-/// Permutations stay within a node: it takes more repetitions than on one.
+/// Permutations stay within a node, so more repetitions are needed than on a single node.
 #[test]
 fn too_few_repetitions_on_each_node_are_said() {
     let mut run = record(&Fixture { rounds: 6, ..small() });
@@ -94,7 +94,7 @@ fn too_few_repetitions_on_each_node_are_said() {
     assert!(!sentence.contains(" 6 of each"), "{sentence}");
 }
 
-/// Parts on two nodes, of which one has another kernel and other microcode.
+/// Parts on two nodes that differ in microcode.
 #[test]
 fn nodes_are_listed_and_what_differs_is_said_with_their_names() {
     let mut run = record(&Fixture::default());
@@ -175,8 +175,8 @@ fn the_answer_follows_the_question() {
     }
 }
 
-/// `make run`'s page: the sentence, its bars and its ratios, then the warnings. Regression: it began with a red box and
-/// "3.0e-5x", and had charts of one point.
+/// `make run`'s page: the sentence, its bars and ratios, then the warnings. Regression: it began with a red
+/// box and "3.0e-5x", and had charts with a single point.
 #[test]
 fn a_page_with_a_brief_begins_as_the_terminal_does() {
     let one = |name: &str, policies, vcpus| {
@@ -196,7 +196,7 @@ fn a_page_with_a_brief_begins_as_the_terminal_does() {
     assert!(places.is_sorted(), "{places:?}");
     let bars = brief.chart(72).lines().filter(|line| line.contains('\u{2588}')).count();
     let [start, end] = ["id=\"answer\"", "</figure>"].map(at);
-    // One for a wide and one for a narrow page.
+    // One for wide and one for narrow pages.
     assert_eq!(whole[start..end].matches("mark bar").count(), 2 * bars + 2, "and the legend");
     let panels = |page: &str| {
         let figure = page.split("<figure id=\"throughput\">").nth(1).unwrap();
@@ -205,7 +205,7 @@ fn a_page_with_a_brief_begins_as_the_terminal_does() {
     assert_eq!((panels(&page(&study, None).unwrap()), panels(&whole)), (3, 1));
 }
 
-/// It had 31 MB.
+/// Regression: it had 31 MB.
 #[test]
 #[ignore = "a minute: 11 400 cells"]
 fn a_page_of_the_full_league_has_at_most_3_mb() {
@@ -244,7 +244,7 @@ fn two_runs_are_one_page() {
     assert!(render(&Document::of_diff(&diff), Form::terminal(80)).contains("Points of both"));
 }
 
-/// A number that replaces one in a store.
+/// A value that replaces a number in a store.
 fn number() -> impl Strategy<Value = Value> {
     let odd = [0, 1, u64::MAX, u32::MAX.into()].map(Value::from);
     let others = [json!(1e308), json!(1e-308), json!(-1), json!(null), json!([]), json!("")];

@@ -11,7 +11,7 @@ use sched::{
     log::{Handoff, TurnEnd},
 };
 
-/// What the preempted vCPU was doing, as a slice name.
+/// Slice name for the activity of the preempted vCPU.
 pub(super) fn kind(activity: &LockActivity) -> &'static str {
     match activity {
         activity if activity.is_holder() => name::LHP,
@@ -72,7 +72,7 @@ pub(super) fn particulars(preemption: &Preemption, kind: &str) -> Annotations {
     all
 }
 
-/// The parts of a handoff's time that are known.
+/// The known parts of a handoff's time.
 pub(super) fn parts(handoff: &Handoff) -> impl Iterator<Item = DebugAnnotation> {
     let Handoff { at, released, granted, resumed, .. } = *handoff;
     let spans = [

@@ -1,4 +1,4 @@
-//! The worst of a trace: the longest handoffs, the costliest preemptions.
+//! Digest of a trace: the longest handoffs and the costliest preemptions.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,24 +14,24 @@ use super::{
 };
 use base::units::Nanos;
 
-/// The contents of a trace file in figures.
+/// A summary of a trace file.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
 pub struct Digest {
     /// The runs of the trace, in the order of their tracks.
     pub runs: Vec<RunDigest>,
-    /// The byte at which the file ends early; the run that it cuts off is left out here.
+    /// Byte offset at which the file is cut off. The incomplete run is omitted here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut_off_at: Option<u64>,
 }
 
-/// The figures of one run. Times count from the beginning of the run.
+/// The figures of one run. Times count from the start of the run.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
 pub struct RunDigest {
-    /// What the run measured.
+    /// Title of the run.
     pub title: String,
     /// A remark about the run.
     pub note: Option<String>,
-    /// Sums over the run, and what the trace lost.
+    /// Sums over the run, and counts of lost records.
     pub account: BTreeMap<String, u64>,
     /// Kicks that ended a halt.
     pub handoffs: u64,
@@ -54,17 +54,17 @@ pub struct Sum {
     pub total_ns: u64,
 }
 
-/// A handoff and the parts of its time that are known.
+/// A handoff and the known parts of its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lateness {
-    /// When the kick was made.
+    /// Time of the kick.
     pub at_ns: Nanos,
     /// The kicker's track.
     pub by: String,
     /// The target's track.
     pub to: String,
-    /// From the release (or the kick, if that is all that is known) to the guest's first
-    /// instruction (or the grant).
+    /// From the release, or the kick if the release is unknown, to the guest's first
+    /// instruction, or to the grant if that instruction is unknown.
     pub total_ns: Nanos,
     /// From the release of the lock to its kick.
     pub release_to_kick_ns: Option<Nanos>,
@@ -79,26 +79,26 @@ pub struct Lateness {
 /// A preemption of a holder or of the next in line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Off {
-    /// When it began.
+    /// Time at which it began.
     pub at_ns: Nanos,
     /// The preempted vCPU's track.
     pub vcpu: String,
     /// LHP or LWP.
     pub kind: String,
-    /// Why the turn ended.
+    /// Reason for the end of the time slice.
     pub why: String,
     /// The address of the lock.
     pub lock: Option<String>,
     /// The lock's symbol, if the kernel's symbols are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_name: Option<String>,
-    /// How long the vCPU was off.
+    /// Time for which the vCPU was off its slot.
     pub off_ns: Nanos,
-    /// How long others spun for the lock meanwhile.
+    /// Time that others spun for the lock during the preemption.
     pub others_spun_ns: Nanos,
 }
 
-/// Reads a trace; keeps the `top` longest of each kind in each run.
+/// Reads a trace. Keeps the `top` longest of each kind in each run.
 pub fn digest(input: impl BufRead, top: usize) -> Result<Digest, TraceError> {
     let mut reader = Reader { top, runs: Vec::new(), tracks: HashMap::new() };
     let mut packets = Packets::new(input);
@@ -153,11 +153,11 @@ struct Reader {
 struct RunReader {
     digest: RunDigest,
     began: Nanos,
-    /// The end of the run was read.
+    /// Whether the end of the run was read.
     is_whole: bool,
 }
 
-/// A track that was declared.
+/// A declared track.
 struct DeclaredTrack {
     /// Index of its run.
     run: usize,
@@ -194,7 +194,7 @@ impl Reader {
         }
     }
 
-    /// None if the event is impossible.
+    /// Returns `None` if the event is impossible.
     fn event(&mut self, event: &TrackEvent, at: Nanos) -> Option<()> {
         let track = self.tracks.get_mut(&event.track_uuid)?;
         let run = self.runs.get_mut(track.run)?;
@@ -218,7 +218,7 @@ impl Reader {
 }
 
 impl Digest {
-    /// Names locks by their addresses where `name` knows them.
+    /// Sets the names of locks whose addresses are known to `name`.
     pub fn name_locks(&mut self, name: impl Fn(u64) -> Option<String>) {
         for off in self.runs.iter_mut().flat_map(|run| &mut run.worst_preemptions) {
             let digits = off.lock.as_deref().and_then(|lock| lock.strip_prefix("0x"));
@@ -304,7 +304,7 @@ fn words(event: &TrackEvent, name: &str) -> Option<String> {
     event.annotations.iter().find(|annotation| annotation.name == name)?.text.clone()
 }
 
-/// Inserts `one` into the `top` longest, longest first; among equals the first to come is first.
+/// Inserts `one` into the `top` longest, longest first. Equal entries keep their order.
 fn keep<T>(all: &mut Vec<T>, one: T, top: usize, length: fn(&T) -> Nanos) {
     let place = all.partition_point(|other| length(other) >= length(&one));
     if place < top {

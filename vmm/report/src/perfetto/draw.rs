@@ -19,11 +19,11 @@ use study::timeline::{
     stretches::{Stretch, StretchState, Stretches},
 };
 
-/// The remark on a run under the host's scheduler.
+/// Note on a run under the host's scheduler.
 const NO_SLOTS: &str = "run by the host's scheduler: there are no slots and no turns, only the vCPUs' \
                         own events (halts, kicks, wakeups)";
 
-/// Writes one run. A file may hold several in a row, each with its own `number` (from zero).
+/// Writes one run. A file may have several runs, each with a different `run` from zero.
 pub fn write(out: &mut impl Write, run: u32, title: &str, timeline: &Timeline) -> io::Result<()> {
     let mut out = Out::new(out, run, title)?;
     out.name(Track::Run, "run", None)?;
@@ -38,7 +38,7 @@ pub fn write(out: &mut impl Write, run: u32, title: &str, timeline: &Timeline) -
         drawing.out.name(Track::Vcpu(vcpu.0), &timeline.name(vcpu), None)?;
     }
     drawing.late()?;
-    // Kicks first: an arrow that ends when it begins must have begun earlier in the file.
+    // Kicks first: an arrow of zero length must begin earlier in the file than it ends.
     match &timeline.schedule {
         Some(traced) => drawing.handoffs(traced)?,
         None => drawing.wakes()?,
@@ -54,11 +54,11 @@ pub fn write(out: &mut impl Write, run: u32, title: &str, timeline: &Timeline) -
             None => drawing.halts(vcpu)?,
         }
     }
-    // Last, so that a reader can tell a file that was cut off.
+    // Written last, so that a reader detects a truncated file.
     drawing.out.end(timeline.span.to, Track::Run)
 }
 
-/// The slice of the whole run.
+/// The slice of the entire run.
 fn whole(title: &str, timeline: &Timeline) -> TrackEvent {
     let DroppedEntries { turns, preemptions, sightings, handoffs, events } = timeline.lost;
     let mut annotations = vec![
@@ -103,7 +103,7 @@ struct Drawing<'a, W> {
 }
 
 impl<W: Write> Drawing<'_, W> {
-    /// The name of a VM's track; numbered if there are several VMs.
+    /// The name of a VM's track, numbered if there are several VMs.
     fn of_vm(&self, what: &str, vm: u32) -> String {
         match self.timeline.vms() {
             0 | 1 => what.to_owned(),
@@ -166,7 +166,7 @@ impl<W: Write> Drawing<'_, W> {
         }
         let events = self.timeline.events.get(vcpu.0 as usize).map_or(&[][..], Vec::as_slice);
         for (at, event) in events {
-            // The schedule's own records have these in more detail.
+            // The schedule's own records have more details of these.
             if !matches!(event, VcpuEvent::Kicks(_, KickOutcome::Woke)) {
                 self.event(*at, vcpu, event)?;
             }
@@ -224,7 +224,7 @@ impl<W: Write> Drawing<'_, W> {
         self.out.end(span.to, track)
     }
 
-    /// A vCPU's events that are not part of a turn.
+    /// Draws a vCPU's event that is not part of a time slice.
     fn event(&mut self, at: Nanos, vcpu: VcpuIndex, event: &VcpuEvent) -> io::Result<()> {
         let event = match event {
             VcpuEvent::Kicks(target, outcome) | VcpuEvent::Strays(target, outcome) => {
@@ -249,7 +249,7 @@ impl<W: Write> Drawing<'_, W> {
         self.out.instant(at, Track::Vcpu(vcpu.0), event)
     }
 
-    /// Kicks, and what each one led to.
+    /// Draws kicks with arrows to the resulting time slices.
     fn handoffs(&mut self, traced: &ScheduleTrace) -> io::Result<()> {
         for (ix, handoff) in traced.handoffs.iter().enumerate() {
             let track = handoff.by.map_or(Track::Late, |by| Track::Vcpu(by.0));
@@ -262,7 +262,7 @@ impl<W: Write> Drawing<'_, W> {
         Ok(())
     }
 
-    /// Under the host's scheduler: halts and other events.
+    /// Draws halts and other events under the host's scheduler.
     fn halts(&mut self, vcpu: VcpuIndex) -> io::Result<()> {
         let events = self.timeline.events.get(vcpu.0 as usize).map_or(&[][..], Vec::as_slice);
         let mut parked = None;
@@ -291,7 +291,7 @@ impl<W: Write> Drawing<'_, W> {
         self.out.slice(span, Track::Vcpu(vcpu.0), named(name::HALTED, annotations))
     }
 
-    /// Under the host's scheduler: each kick that ended a halt, and when its target resumed.
+    /// Under the host's scheduler: draws kicks that ended a halt, with the targets' resumes.
     fn wakes(&mut self) -> io::Result<()> {
         let mut flows = 0;
         for by in (0..self.timeline.events.len()).map(|ix| VcpuIndex(ix as u32)) {

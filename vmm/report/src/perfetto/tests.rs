@@ -1,4 +1,4 @@
-//! Traces that are written and read again, and bytes that are not traces.
+//! Traces that are written and read back, and bytes that are not traces.
 
 use prost::Message;
 
@@ -47,8 +47,8 @@ fn preemption(at: u64, vcpu: u32, activity: LockActivity, off: Option<u64>) -> P
     }
 }
 
-/// One slot. vCPU 0 holds the lock and is off from 1,100 to 1,300; vCPU 1 arrives, spins from 1,150
-/// and halts at 1,200; vCPU 0 returns, kicks it at 1,400, and both continue.
+/// One slot. vCPU 0 holds the lock and is preempted from 1,100 to 1,300; vCPU 1 arrives, spins from
+/// 1,150 and halts at 1,200; vCPU 0 returns, kicks it at 1,400, and both continue.
 fn timeline() -> Timeline {
     let activity = LockActivity::Holding { lock: Some(LOCK), depth: 1 };
     let seen = |at, vcpu, activity| Sighting { at: Nanos(at), vcpu: VcpuIndex(vcpu), activity };

@@ -1,5 +1,5 @@
-//! The answer to a spec's question: what the charts' axis costs or hits, and the clearest
-//! differences between what is compared.
+//! The answer to a spec's question: the effect along the axis of the charts, and the
+//! clearest differences between the compared points.
 
 use super::{
     super::{
@@ -18,7 +18,7 @@ use study::{
     stats::Estimate,
 };
 
-/// The answer, in a few sentences with their figures; none if the figures mean nothing.
+/// The answer in a few sentences with figures; empty if the figures are meaningless.
 pub fn answer(study: &Study) -> Vec<Sentence> {
     if study.broken() != (0.0, 0.0) {
         return Vec::new();
@@ -35,7 +35,7 @@ pub fn answer(study: &Study) -> Vec<Sentence> {
     observed.into_iter().chain(judged).collect()
 }
 
-/// What overcommit costs: the two points of a series that are farthest apart.
+/// The cost of overcommit: the two points of a series that are farthest apart.
 fn fall(study: &Study) -> Option<Sentence> {
     let Some((times, from, to)) = widest(study).filter(|(times, ..)| *times > 1.0) else {
         let text = "No throughput falls over the overcommit ratio by more than the 95 % intervals \
@@ -57,14 +57,14 @@ fn fall(study: &Study) -> Option<Sentence> {
     })
 }
 
-/// Which holders and waiters the schedule preempts.
+/// The holders and waiters that the schedule preempts.
 fn hit(study: &Study) -> Option<Sentence> {
     let parts: Vec<String> = titles::hits(study).map(|found| titles::hit(study, found)).collect();
     (!parts.is_empty())
         .then(|| Sentence::plain(Tone::Neutral, format!("{}.", first_large(&parts.join("; ")))))
 }
 
-/// The axis whose comparisons answer: that of the charts, or else the lock.
+/// The axis whose comparisons are the answer: the axis of the charts, or else the lock.
 fn asked(study: &Study) -> Option<Axis> {
     let axes = || study.comparisons.iter().map(|comparison| comparison.axis);
     let along_x = study.comparisons.iter().find(|comparison| names::is_along_x(study, comparison));
@@ -122,7 +122,7 @@ fn gives(study: &Study, comparison: &Comparison) -> String {
     format!("{claim}{medians} ({within}p {p}{})", by_ranks(is_contrary))
 }
 
-/// An estimate's interval in brackets; nothing without.
+/// An estimate's interval in parentheses; empty without an interval.
 fn within(estimate: &Estimate, show: fn(f64) -> String) -> String {
     let text = |low, high| format!(" (95 % {} .. {})", show(low), show(high));
     estimate.interval.map_or_else(String::new, |within| text(within.low, within.high))

@@ -1,4 +1,4 @@
-//! Tests of the answers, on made-up runs.
+//! Answers of synthetic runs.
 
 use super::{
     answer::answer,
@@ -12,7 +12,7 @@ use study::{
     testing::{Fixture, figures, record, schedules},
 };
 
-/// The figure and the interval of the answer are those of a significant comparison of the study.
+/// The answer has the figure and interval of a significant comparison of the study.
 #[test]
 fn an_answer_is_judged_as_the_tables_are() {
     let study = Study::new(&[record(&Fixture::default())]);
@@ -58,8 +58,8 @@ fn waiters_further_back_are_counted_where_holders_are() {
     assert!(text.contains("; a waiter further back is preempted up to "), "{text}");
 }
 
-/// In `golden/answers.txt`: what policies on the axis change and hit, and that too few repetitions, or broken locks, answer
-/// nothing.
+/// In `golden/answers.txt`: the effects and targets of policies on the axis, and no answer with too few
+/// repetitions or broken locks.
 #[test]
 fn the_answers_of_runs_are_known() {
     let fixture = |policies| Fixture { policies, vcpus: vec![8], ..Fixture::default() };

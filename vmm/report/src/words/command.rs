@@ -7,8 +7,8 @@ use study::{
     point::Point,
 };
 
-/// The commands that measure exactly these points again and report them: two lines per run. Empty
-/// if the store does not say how it was started.
+/// The commands that measure exactly these points again and report them: one line per run, then
+/// one for the report. Empty if the store has no record of the command that started it.
 pub fn again<'a>(study: &Study, points: impl Iterator<Item = &'a Point>) -> String {
     let points: Vec<&Point> = points.collect();
     let only = only(study, &points);
@@ -20,7 +20,7 @@ pub fn again<'a>(study: &Study, points: impl Iterator<Item = &'a Point>) -> Stri
         if words.is_empty() {
             continue;
         }
-        // A comparison has no part of its own to choose.
+        // A comparison has no parts to select.
         let only =
             if session.command.get(1).is_some_and(|word| word == "compare") { "" } else { &only };
         let folder = if ix == 0 { "again".to_owned() } else { format!("again-{}", ix + 1) };
@@ -33,7 +33,7 @@ pub fn again<'a>(study: &Study, points: impl Iterator<Item = &'a Point>) -> Stri
     lines.join("\n")
 }
 
-/// A command without its `--dir`, which names a store that exists already.
+/// A command without its `--dir`, which names an existing store.
 fn elsewhere(command: &[String]) -> impl Iterator<Item = &String> {
     let mut is_value = false;
     command.iter().filter(move |word| {
@@ -50,7 +50,7 @@ pub fn started(run: &RunFacts) -> Option<String> {
     (!words.is_empty()).then(|| words.join(" "))
 }
 
-/// `--only` for each axis of which `points` lack some value.
+/// `--only` for each axis on which `points` lack some value.
 fn only(study: &Study, points: &[&Point]) -> String {
     let mut text = String::new();
     for axis in &study.varying {

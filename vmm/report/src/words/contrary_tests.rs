@@ -1,4 +1,4 @@
-//! Differences by ranks whose medians lie the other way.
+//! Differences by ranks with medians in the opposite direction.
 
 use super::{answer::answer, diff as diff_words, regressions, sentences, tables, text, titles};
 use crate::{brief, document::Document};
@@ -7,8 +7,8 @@ use study::{
     testing::{Fixture, figures, record},
 };
 
-/// Rates of two modes: those of ticketlocks are the middle one and a low one, those of the others the middle one, or
-/// somewhat less, and a high one. One repetition more is in the mode of the middle.
+/// Bimodal rates: ticketlocks have a middle and a low mode, the others a slightly lower middle mode and a
+/// high mode. The middle mode has one repetition more.
 fn rate(lock: &str, round: u32) -> f64 {
     let jitter = f64::from(round) / 1000.0;
     match (lock, round < 11) {
@@ -50,7 +50,7 @@ fn a_ratio_that_contradicts_its_direction_is_told() {
     for text in told {
         assert!(text.contains(OTHER_WAY), "{text}");
     }
-    // The figures beside sentences are coloured by the direction.
+    // The figures next to sentences are coloured by the direction.
     assert!(sentences::findings(&study)[0].figure.is_empty());
     assert!(answer(&study).last().unwrap().figure.is_empty());
     let all = tables::all(&study);
@@ -59,7 +59,7 @@ fn a_ratio_that_contradicts_its_direction_is_told() {
     assert!(brief::Brief::new(&[run]).answer(100).contains("more by ranks, medians 0.99x"));
 }
 
-/// Likewise of two runs: a regression with a ratio above 1.
+/// The same for two runs: a regression with a ratio above 1.
 #[test]
 fn a_regression_by_ranks_is_told_as_such() {
     let only = |lock: &str| {

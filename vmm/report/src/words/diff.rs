@@ -1,4 +1,4 @@
-//! Two runs compared, in words and tables.
+//! A comparison of two runs as text and tables.
 
 use super::{
     super::{
@@ -92,7 +92,7 @@ fn with_host(diff: &Diff, mut all: Vec<Sentence>) -> Vec<Sentence> {
     all
 }
 
-/// Which windows of either run give no figures of their locks.
+/// Windows of either run without valid figures, and quotas.
 pub fn disturbed(diff: &Diff) -> Vec<Sentence> {
     let runs = [("first", &diff.before), ("second", &diff.after)];
     let sentences = |(which, study): (&str, &Study)| {
@@ -135,7 +135,7 @@ pub fn method(diff: &Diff) -> Vec<String> {
     ]
 }
 
-/// The command that makes this page again.
+/// The command that recreates this page.
 pub fn command(diff: &Diff) -> String {
     let source =
         |study: &Study| study.runs.first().map_or_else(String::new, |run| quoted(&run.source));
@@ -146,7 +146,7 @@ pub fn command(diff: &Diff) -> String {
     )
 }
 
-/// All tables that have lines.
+/// All nonempty tables.
 pub fn tables(diff: &Diff) -> Vec<Table> {
     let note = "Medians; p is Holm's.";
     let head = ["point", "first", "second", "ratio", "95 % interval", "p", ""];

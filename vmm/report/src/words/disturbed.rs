@@ -1,4 +1,4 @@
-//! Windows that something disturbed, in words.
+//! Disturbed windows as text.
 
 use base::plural::count;
 
@@ -9,7 +9,7 @@ use study::{
     spec,
 };
 
-/// How many windows give no figures of their locks, and why, if there are any: part of a sentence.
+/// A clause with the number of windows without valid figures by reason; `None` without such windows.
 pub fn counted(disturbance: Disturbance) -> Option<String> {
     let Disturbance { overlong, stopped, starved, lacking, throttled } = disturbance;
     let longest = stopped.map_or(0.0, |(_, seconds)| seconds);
@@ -27,7 +27,7 @@ pub fn counted(disturbance: Disturbance) -> Option<String> {
         .then(|| format!("disturbed windows, no figures of a lock: {}", parts.join(", ")))
 }
 
-/// A note on each kind of disturbance of a point's windows.
+/// One note per kind of disturbance of a point's windows.
 pub fn notes(point: &PointStudy) -> Vec<String> {
     let Disturbance { overlong, stopped, starved, lacking, throttled } = point.disturbance;
     let asked = point.point.duration.as_secs_f64();
@@ -59,7 +59,7 @@ pub fn notes(point: &PointStudy) -> Vec<String> {
     all.into_iter().flatten().collect()
 }
 
-/// The least CPU quota under which something was measured, if it allowed less than the CPUs of its run.
+/// The lowest CPU quota of a measurement, if it allowed less than the CPUs of its run.
 pub fn quota(study: &Study) -> Option<String> {
     let measured = study.runs.iter().filter(|run| !spec::is_simulated(&run.run.spec));
     let mut concerns = measured.filter_map(|run| {
@@ -95,7 +95,7 @@ mod tests {
         testing::{Fixture, figures, record},
     };
 
-    /// A run in which something stopped two windows of one point.
+    /// A run with two windows of one point in which something stopped the cell.
     fn stopped() -> RunRecord {
         let mut run = record(&Fixture::default());
         let chosen = figures(&mut run)
@@ -120,7 +120,7 @@ mod tests {
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Regression: only the table of `compare` told of a window in which something had stopped its cell.
+    /// Regression: only the table of `compare` reported a window in which its cell had been stopped.
     #[test]
     fn disturbed_windows_are_told_on_the_page_and_in_the_mail() {
         let study = study_of(stopped());
@@ -135,7 +135,7 @@ mod tests {
         assert!(!text(&study_of(record(&Fixture::default())), Form::MAIL).contains("Disturbed"));
     }
 
-    /// Regression: the brief and the comparison of two runs said nothing.
+    /// Regression: the brief and the comparison of two runs did not report them.
     #[test]
     fn a_brief_and_a_comparison_of_runs_tell_of_disturbed_windows() {
         let expected = "disturbed windows, no figures of a lock: 2 much longer than asked";
@@ -157,7 +157,7 @@ mod tests {
                 assert_eq!(text.matches(&expected).count(), 1, "{text}");
                 assert_eq!(text.matches("disturbed windows").count(), 1, "{text}");
             }
-            // The mail has it with the other facts of the run.
+            // The mail reports it with the other facts of the run.
             let mail = of_diff(&diff, Form::MAIL).to_lowercase();
             assert_eq!(mail.matches("disturbed").count(), 1, "{mail}");
         }

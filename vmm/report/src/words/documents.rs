@@ -13,7 +13,7 @@ use study::{
     published::{self, CellSetup, Claim, Row},
 };
 
-/// The published tables; none if they cannot be read, which their own tests exclude.
+/// The published tables; empty if they cannot be read, which their own tests exclude.
 static TABLES: LazyLock<Vec<published::Table>> =
     LazyLock::new(|| published::Table::all().unwrap_or_default());
 
@@ -33,9 +33,9 @@ pub struct DocumentSystems {
 pub struct Theirs {
     /// The published figures.
     pub table: Table,
-    /// Where the figures were published, and how much of that could be read.
+    /// Source of the figures, and how much of it was accessible.
     pub source: String,
-    /// How far they compare with ours.
+    /// How far the figures are comparable with ours.
     pub remark: &'static str,
 }
 
@@ -57,7 +57,7 @@ fn theirs(seed: Seed) -> impl Iterator<Item = Theirs> {
     })
 }
 
-/// The rows of a published table, with the figures that they compare if it has any.
+/// The rows of a published table, with the compared figures if it has any.
 fn rows(published: &published::Table) -> Table {
     let figures = |row: &Row| {
         let [base, changed] = published.cells_of(row)?;
@@ -86,7 +86,7 @@ fn rows(published: &published::Table) -> Table {
     table
 }
 
-/// A ratio of which more is better: in percent if it is small, as publications have it.
+/// A gain: in percent if it is small, as in publications, or else a ratio.
 fn gain(value: f64) -> String {
     if (0.5..2.0).contains(&value) {
         format!("{:+.1} %", (value - 1.0) * 100.0)
@@ -127,7 +127,7 @@ fn baseline<'a>(study: &'a Study, point: &PointStudy) -> Option<&'a Comparison> 
     study.comparisons.iter().find(is_ours)
 }
 
-/// What is published of this lock at this overcommitment, relative to another lock.
+/// The published ratio of this lock to another lock at this overcommit ratio.
 fn at_ratio(point: &PointStudy) -> Option<String> {
     let (lock, overcommit) = (point.point.lock, point.point.overcommit());
     let is_at = |setup: &CellSetup| setup.all_vcpus() as f64 / setup.cpus as f64 == overcommit;

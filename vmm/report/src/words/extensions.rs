@@ -1,4 +1,4 @@
-//! Extensions of slices, in words.
+//! Slice extensions as text.
 
 use sched::extensions::ExtensionCounts;
 
@@ -9,7 +9,7 @@ use super::{
 use base::{plural::count, units::Nanos};
 use study::findings::{PointStudy, Study, Timed};
 
-/// One clause: how they ended, and how long they were needed.
+/// One clause: the outcomes of the extensions, and the times needed.
 pub fn in_a_line(counts: &ExtensionCounts, needed: Option<[Nanos; 3]>) -> String {
     let ExtensionCounts { granted, in_time, overrun } = *counts;
     let needed = needed.map(|nanos| nanos.map(|nanos| time(nanos.0 as f64)));
@@ -23,13 +23,13 @@ pub fn in_a_line(counts: &ExtensionCounts, needed: Option<[Nanos; 3]>) -> String
     )
 }
 
-/// The median, the 99th percentile and the most of a point's extensions.
+/// Median, 99th percentile and maximum of a point's extensions.
 fn needed(point: &PointStudy) -> Option<[Nanos; 3]> {
     let percentiles = point.timed(Timed::Extension)?.percentiles;
     Some([percentiles.p50, percentiles.p99, percentiles.max])
 }
 
-/// The points whose policy grants extensions.
+/// A table of the points whose policy grants extensions.
 pub(super) fn table(study: &Study) -> Option<Table> {
     let note = "Of holders whose slice was over, all repetitions together. Needed: from the end of the slice until \
                 the vCPU had released its lock and left, with all that this takes (of a measured one the entry \

@@ -1,4 +1,4 @@
-//! The league in words: a table of the locks, what each keeps by schedule, and who leads.
+//! The league as text: a table of the locks, their kept shares by schedule, and the leaders.
 
 use super::{
     sentences::{Sentence, Tone, bracketed},
@@ -20,22 +20,22 @@ use study::{
     stats::Estimate,
 };
 
-/// A share below this is a collapse.
+/// Shares below this are a collapse.
 const COLLAPSE: f64 = 0.01;
 
-/// Shares of a heat map: each lower bound has a colour, the first ones for the smallest shares.
+/// Lower bounds of the colours of a heat map, from the smallest share.
 const BOUNDS: [f64; 8] = [1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.8, 1.25];
 
-/// What each lock keeps in each trial, with the colour of each cell.
+/// The shares that each lock keeps in each trial, with the colour of each cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeatMap {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// How to read it.
     pub note: String,
     /// The columns: schedules.
     pub head: Vec<String>,
-    /// The locks.
+    /// The rows, one per lock.
     pub rows: Vec<HeatRow>,
 }
 
@@ -44,11 +44,11 @@ pub struct HeatMap {
 pub struct HeatRow {
     /// The lock.
     pub name: String,
-    /// The text of each cell, and its colour, from 0 (least) to 8; None: it was not measured.
+    /// Text and colour of each cell, from 0 (least) to 8; `None` if it was not measured.
     pub cells: Vec<(String, Option<usize>)>,
 }
 
-/// Who leads, in a few sentences.
+/// The leaders in a few sentences.
 pub fn answer(study: &Study, leagues: &[League]) -> Vec<Sentence> {
     leagues.iter().flat_map(|league| lead(study, league)).collect()
 }
@@ -111,7 +111,7 @@ fn each(league: &League, row: &Standing) -> String {
     league.ranked_by.map(share).join(", ")
 }
 
-/// Cells that do not count.
+/// Reports the number of cells that do not count.
 fn elsewhere((counted, all): (usize, usize)) -> String {
     if counted == all {
         return String::new();
@@ -168,12 +168,12 @@ fn table(study: &Study, league: &League) -> Table {
     table
 }
 
-/// What the lock needs from the machine. Who is kept outside by `restrict:N` halts there, whatever the lock.
+/// The lock's requirements on the machine. Throttled waiters of `restrict:N` halt with any lock.
 fn needs(point: &Point) -> Needs {
     if point.handoff.restrict != 0 { Needs::Halts } else { point.lock.needs() }
 }
 
-/// The note on trials that preempted no vCPU of those that they look for.
+/// The note on trials that preempted none of their target vCPUs.
 const SPARED: &str = "*: of those that it is to preempt the schedule found none.";
 
 fn cell(kept: Option<Kept>) -> String {
@@ -213,7 +213,7 @@ fn heat_map(study: &Study, league: &League) -> HeatMap {
 }
 
 impl HeatMap {
-    /// The same figures as a table, where there are no colours.
+    /// The same figures as a table, for output without colours.
     pub fn table(&self) -> Table {
         let head: Vec<&str> =
             ["lock"].into_iter().chain(self.head.iter().map(String::as_str)).collect();
@@ -234,7 +234,7 @@ fn name(study: &Study, row: &Standing) -> String {
     names::system(&study.points[row.base].point)
 }
 
-/// What the points of the league have in common that those of another one do not.
+/// The values that distinguish the points of the league from those in other leagues.
 fn surroundings(study: &Study, league: &League) -> String {
     let point = league.rows.first().map(|row| &study.points[row.base].point);
     point.map_or_else(String::new, |point| names::league(study, point))

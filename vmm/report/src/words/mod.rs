@@ -1,4 +1,4 @@
-//! A study in words and tables: its answer, its findings, its tables, the commands that reproduce
+//! A study as sentences and tables: its answer, findings and tables, the commands that reproduce
 //! it, and its layout as text.
 
 pub mod answer;
@@ -35,7 +35,7 @@ use super::names;
 use base::plural::{agree, count};
 use study::findings::{RunFacts, Study};
 
-/// `partial: 3 of 8 runs have figures`, where each cell is a run; `None` if all cells have figures.
+/// `partial: 3 of 8 runs have figures`, with each cell as a run; `None` if all cells have figures.
 pub fn partial<'a>(studies: impl IntoIterator<Item = &'a Study>) -> Option<String> {
     let add = |(done, cells), study: &Study| (done + study.done(), cells + study.cells());
     let (done, cells) = studies.into_iter().fold((0, 0), add);
@@ -79,7 +79,7 @@ fn all_of(number: usize, noun: &str) -> String {
     }
 }
 
-/// The command that makes this report again.
+/// The command that recreates this report.
 pub fn report_command(study: &Study) -> String {
     let sources: Vec<String> =
         study.runs.iter().map(|run| base::shown::quoted(&run.source)).collect();
@@ -91,17 +91,17 @@ pub fn name(run: &RunFacts) -> &str {
     if run.run.name.is_empty() { &run.source } else { &run.run.name }
 }
 
-/// The overcommit ratio, if it is the same at every point.
+/// The overcommit ratio, if it is equal at all points.
 pub fn overcommit(study: &Study) -> Option<String> {
     let mut all = study.points.iter().map(|point| names::overcommit(&point.point));
     let first = all.next()?;
     all.all(|ratio| ratio == first).then_some(first)
 }
 
-/// The last millisecond of the year 9999, up to which moments have a name.
+/// Last millisecond of the year 9999. Later times are shown as this time.
 const LAST_MS: u64 = 253_402_300_799_999;
 
-/// A time in UTC, to the minute.
+/// A UTC time, to the minute.
 pub fn when(at_ms: u64) -> String {
     let at = UNIX_EPOCH + Duration::from_millis(at_ms.min(LAST_MS));
     let text = humantime::format_rfc3339_seconds(at).to_string();

@@ -1,4 +1,4 @@
-//! Notes on a host that is a virtual machine and had its CPUs moved.
+//! Notes on a host that is a virtual machine whose CPUs were moved.
 
 use base::plural::count;
 use study::{findings::Moved, store::record::Load};
@@ -26,7 +26,7 @@ pub fn briefly(all: &[&Moved]) -> Option<String> {
     ))
 }
 
-/// What a cache line took between two CPUs just before and after a cell.
+/// Transfer times of a line between two CPUs just before and after a cell.
 pub(super) fn hops(load: &Load) -> Option<String> {
     match (load.hop_before, load.hop_after) {
         (Some(before), Some(after)) => Some(format!("{before:.0} and {after:.0} ns")),

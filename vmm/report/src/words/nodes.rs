@@ -1,11 +1,11 @@
-//! The nodes that measured parts of a run: a table of them, and differences between them.
+//! The nodes that measured parts of a run: a table, and their differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tables::Table;
 use study::findings::{Study, diff};
 
-/// The nodes, with the number of sessions of each.
+/// The nodes with their numbers of sessions.
 pub(super) fn table(study: &Study) -> Table {
     let note = "Comparisons exchange repetitions within nodes only.";
     let head = ["node", "CPU", "Linux", "microcode", "sessions"];
@@ -25,7 +25,7 @@ pub(super) fn table(study: &Study) -> Table {
     table
 }
 
-/// Facts by which nodes may differ and figures with them, and how they are called.
+/// Facts that may differ between nodes and affect figures, and their names.
 const OF_NODES: [(&str, &str); 3] =
     [("cpu", "CPU model"), ("kernel", "host's Linux"), ("microcode", "microcode")];
 

@@ -1,4 +1,4 @@
-//! Notes on points: what no column of a table shows.
+//! Notes on points: facts that have no column in a table.
 
 use super::{disturbed, tables::Table};
 use crate::{faults::in_a_line, names, replay, si::si, work};
@@ -20,7 +20,7 @@ pub(super) fn table(study: &Study) -> Option<Table> {
     table.headed().filled()
 }
 
-/// Hits, bounds, long waits, faults, further work.
+/// Hits, bounds, long waits, faults, additional work.
 fn of_point(point: &PointStudy) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(hits) = point.preempted.and_then(|preempted| preempted.hits) {
@@ -48,7 +48,7 @@ fn of_point(point: &PointStudy) -> Vec<String> {
     notes
 }
 
-/// What the simulated host did beside the schedule, if it was asked to.
+/// Effects of the simulated host's extras, if any are enabled.
 fn host_extras(point: &Point, sim: SimRates) -> Option<String> {
     let SimRates { pause_exits, polled, stolen } = sim;
     let stolen = stolen / f64::from(point.slots);

@@ -1,4 +1,4 @@
-//! Counts of one, in all that is said of a run.
+//! Counts of one in all texts about a run.
 
 use super::text::{Form, render};
 use crate::{document::Document, html};
@@ -8,11 +8,11 @@ use study::{
     testing::{Fixture, record},
 };
 
-/// What reports count.
+/// Nouns that reports count.
 const COUNTED: &str = "vCPUs CPUs slots cells points runs rounds repetitions comparisons costs nodes lines looks times \
                        tickets";
 
-/// Every text about these runs.
+/// All texts about this run.
 fn texts(run: &RunRecord) -> Vec<String> {
     let study = || Study::new(std::slice::from_ref(run));
     let diff = Diff::new(study(), study());
@@ -27,8 +27,8 @@ fn texts(run: &RunRecord) -> Vec<String> {
     ]
 }
 
-/// Regression (D3, D4): the command of a run stood below each of its figures, and each CPU of a host had a number of its
-/// own.
+/// Regression (D3, D4): the command of a run was repeated below each of its figures, and the CPUs of a host
+/// were listed one by one.
 #[test]
 fn a_command_is_told_once_and_cpus_are_ranges() {
     let mut run = record(&Fixture::default());

@@ -1,4 +1,4 @@
-//! The regressions of a second run, and the points that cannot be judged.
+//! Regressions of a second run, and points that cannot be judged.
 
 use super::{
     sentences,
@@ -14,7 +14,7 @@ use study::{
     point::Point,
 };
 
-/// Every regression of a second run in a line: its figure, then its point.
+/// One line per regression of a second run: its figure, then its point.
 pub fn lines(diff: &Diff) -> Vec<String> {
     let name = |point: &Point| names::whole(&diff.before, point);
     let line = |regression: &Regression<'_>| match regression {
@@ -36,7 +36,7 @@ pub fn lines(diff: &Diff) -> Vec<String> {
     all.iter().map(|regression| shown::line(&line(regression)).into_owned()).collect()
 }
 
-/// The ratio of a point that gives less, and its interval; without a ratio it gives nothing.
+/// The ratio of a point that gives less, and its interval. Zero without a ratio.
 fn figures(both: &Both) -> [String; 2] {
     let [figure, interval] = ratio_within(both.ratio);
     [if both.ratio.is_none() { ratio(0.0) } else { figure }, interval]
@@ -61,7 +61,7 @@ pub fn table(diff: &Diff) -> Option<Table> {
     )
 }
 
-/// The points of either run that cannot be judged, in one line; None if all can.
+/// The points of either run that cannot be judged, in one line; `None` if all can be judged.
 pub fn not_judged(diff: &Diff) -> Option<String> {
     let gaps = diff.gaps();
     let reasons = grouped(gaps.iter().map(|(point, gap)| (*gap, *point)));

@@ -1,11 +1,11 @@
-//! Replays that did not repeat their recordings, in words.
+//! Replays that did not repeat their recordings, as text.
 
 use base::plural::noun;
 
 use super::super::{names, replay};
 use study::findings::{PointStudy, Study};
 
-/// Which points are no replays, if there are any, and why.
+/// The points whose replays failed, with the reasons.
 pub(super) fn not_repeated(study: &Study) -> Option<String> {
     let reason = |point: &PointStudy| replay::why_not(&point.preempted?.divergence?);
     let all: Vec<(&PointStudy, &str)> =

@@ -1,4 +1,4 @@
-//! A reproduction in words and tables.
+//! A reproduction as text and tables.
 
 use super::{
     super::si::{ratio, si},
@@ -15,7 +15,7 @@ use study::{
     stats::Estimate,
 };
 
-/// The score in a line.
+/// The score in one line.
 pub fn score_line(score: Score) -> String {
     let Score { scored, sign_and_order, ratio, .. } = score;
     format!(
@@ -24,7 +24,7 @@ pub fn score_line(score: Score) -> String {
     )
 }
 
-/// The score of the card in a line; none without a card.
+/// The score of the card in one line; `None` without a card.
 fn card_line(reproduction: &Reproduction) -> Option<String> {
     let card = reproduction.card();
     let [holds, scored] = [
@@ -61,7 +61,7 @@ fn parts(reproduction: &Reproduction) -> Vec<String> {
     Way::ALL.into_iter().filter_map(of_way).chain([left]).chain(card_line(reproduction)).collect()
 }
 
-/// Which tables have measurements that are no figures of their locks.
+/// Tables with measurements that are not valid figures of their locks.
 fn disturbed(reproduction: &Reproduction) -> Option<String> {
     let sections = reproduction.sections.iter();
     let all: Vec<&Section> = sections.filter(|section| !section.disturbance.is_none()).collect();
@@ -70,7 +70,7 @@ fn disturbed(reproduction: &Reproduction) -> Option<String> {
     Some(format!("{counted} ({})", tables.join(", ")))
 }
 
-/// What the score consists of.
+/// The parts of the score, and disturbed measurements.
 pub fn findings(reproduction: &Reproduction) -> Vec<Sentence> {
     let plain = |tone: Tone| move |text: String| Sentence::plain(tone, text);
     let parts = parts(reproduction).into_iter().map(plain(Tone::Neutral));
@@ -96,7 +96,7 @@ fn card(reproduction: &Reproduction) -> Option<Table> {
     table.filled()
 }
 
-/// What is known of a table beside its rows.
+/// Facts about a table in addition to its rows.
 fn about(section: &Section) -> Vec<String> {
     let Section { source, read, place, noise, stand_in, model, command, .. } = section;
     let mut all = vec![format!(
@@ -112,7 +112,7 @@ fn about(section: &Section) -> Vec<String> {
     all
 }
 
-/// How tables show figures.
+/// Format of figures in tables.
 const fn show(entry: &Entry) -> fn(f64) -> String {
     match entry.kind {
         Kind::Ratio => ratio,
@@ -123,7 +123,7 @@ const fn show(entry: &Entry) -> fn(f64) -> String {
 const HEAD: [&str; 9] =
     ["row", "published", "by", "ours", "95 %", "sign", "order", "off", "verdict"];
 
-/// The rows of which there are figures; one line for each way to them.
+/// The rows with figures, one line per method.
 fn figures(section: &Section) -> Option<Table> {
     let title = format!("{}: {}", section.name, section.table);
     let mut table = Table::new("figures", &title, "", &HEAD);
@@ -155,7 +155,7 @@ fn judged_cells(entry: &Entry, ours: &Estimate, verdict: Option<FigureJudgement>
     ]
 }
 
-/// Why the rows without figures have none: the reasons, and the rows of each.
+/// The reasons for rows without figures, each with its rows.
 fn reasons(section: &Section) -> Vec<(String, Vec<&Entry>)> {
     grouped(section.entries.iter().filter_map(|entry| {
         let (Err(measured), Err(simulated)) = (&entry.measured, &entry.simulated) else {

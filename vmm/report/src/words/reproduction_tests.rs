@@ -28,7 +28,7 @@ const fn long_row() -> &'static str {
     "--row 'build: unfair queued by pv-ticket, 1.5x, and more'"
 }
 
-/// Three rows: one that holds, one that fails, and one without a figure.
+/// Three rows: holding, failing, and without a figure.
 fn made() -> Reproduction {
     let long = "a remark that is as long as remarks are, so that it does not fit into one line";
     let section = Section {

@@ -1,4 +1,4 @@
-//! The findings of a study in sentences, each backed by its figures.
+//! The findings of a study as sentences, each backed by its figures.
 
 use base::plural::{agree, count};
 use locks::Family;
@@ -16,7 +16,7 @@ use study::{
     store::record::MachineFile,
 };
 
-/// What the study's operations are called, in the plural.
+/// Plural name of the study's operations.
 pub fn operations(study: &Study) -> &'static str {
     let unit = |point: &Point| match (point.guest, point.lock.family()) {
         (GuestKind::Linux, _) if point.workload != "lock" => "operations",
@@ -32,7 +32,7 @@ pub fn operations(study: &Study) -> &'static str {
     }
 }
 
-/// Does its guest time switches of vCPUs?
+/// Whether its guest measures vCPU switches.
 pub fn is_of_switches(point: &Point) -> bool {
     point.workload == "switch"
 }
@@ -46,18 +46,18 @@ pub enum Tone {
     Less,
     /// No difference.
     Neutral,
-    /// A limit of what the figures show.
+    /// A limit on the validity of the figures.
     Caution,
-    /// A failure, or a broken invariant: the figures mean nothing.
+    /// A failure, or a broken invariant: the figures are meaningless.
     Bad,
 }
 
 /// A sentence of a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sentence {
-    /// What the sentence reports, which decides its colour.
+    /// Kind of the statement, which determines its colour.
     pub tone: Tone,
-    /// Figure; empty if there is none.
+    /// The figure; may be empty.
     pub figure: String,
     /// The sentence, without markup.
     pub text: String,
@@ -84,12 +84,12 @@ fn caution(text: String) -> Sentence {
     Sentence::plain(Tone::Caution, text)
 }
 
-/// A caution of a text without a full stop.
+/// A caution from a text without a full stop.
 fn noted(text: String) -> Sentence {
     caution(format!("{}.", first_large(&text)))
 }
 
-/// The most findings in sentences; the table has them all.
+/// Maximum number of findings as sentences. The table has all of them.
 const MOST_FINDINGS: usize = 6;
 
 /// The clearest findings.
@@ -116,7 +116,7 @@ pub fn findings(study: &Study) -> Vec<Sentence> {
     all
 }
 
-/// Says so if the repetitions are too few for any difference to be significant.
+/// Reports that no difference can be significant because there are too few repetitions.
 pub(super) fn too_few(study: &Study) -> Option<String> {
     let tested = || study.comparisons.iter().filter(|comparison| !comparison.places.is_empty());
     let can_differ = |one: &Comparison| stats::can_differ(&one.places, one.tested);
@@ -143,7 +143,7 @@ pub(super) fn too_few(study: &Study) -> Option<String> {
     })
 }
 
-/// Says so if sides of comparisons were never measured in one place.
+/// Reports that sides of comparisons were never measured in the same place.
 fn apart(study: &Study) -> Option<String> {
     let all = study.comparisons.len();
     let apart = study.comparisons.iter().filter(|comparison| comparison.places.is_empty()).count();
@@ -156,7 +156,7 @@ fn apart(study: &Study) -> Option<String> {
     })
 }
 
-/// How many repetitions a comparison needs.
+/// The number of repetitions that a comparison needs.
 pub fn needed(comparison: &Comparison) -> String {
     let evenly = match comparison.places.len() {
         0 | 1 => String::new(),
@@ -165,7 +165,7 @@ pub fn needed(comparison: &Comparison) -> String {
     format!("at least {} of each are needed{evenly}", comparison.least())
 }
 
-/// What makes the figures worth less, or worthless.
+/// Warnings that limit or void the validity of the figures.
 pub fn warnings(study: &Study) -> Vec<Sentence> {
     let mut all = Vec::new();
     all.extend(simulated::simulated(study).map(|machines| {
@@ -233,10 +233,10 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     all
 }
 
-/// A share of the CPUs' time taken by others above which there is a warning.
+/// Share of the CPUs' time used by others above which there is a warning.
 const BUSY: f64 = 0.1;
 
-/// A warning if other processes used the CPUs of the vCPUs just before.
+/// A warning if other processes used the vCPUs' CPUs just before.
 fn busy(facts: &study::host_facts::HostFacts) -> Option<String> {
     let busy = facts.busy.filter(|busy| *busy >= BUSY)?;
     Some(format!(
@@ -245,8 +245,8 @@ fn busy(facts: &study::host_facts::HostFacts) -> Option<String> {
     ))
 }
 
-/// Facts that should be the same for all starts of the runs and are not. A guest without a kernel has none that
-/// could be another.
+/// Facts that should be equal for all starts of the runs and are not. A guest without a kernel matches any
+/// kernel.
 fn strangers(study: &Study) -> Vec<String> {
     let sessions = study.runs.iter().flat_map(|run| &run.sessions);
     let all: Vec<(bool, Vec<(String, String)>)> = sessions
@@ -344,7 +344,7 @@ fn parts(study: &Study, all: &[&Comparison]) -> Vec<String> {
     parts
 }
 
-/// The comparison that needs the most repetitions.
+/// The comparison with the largest number of needed repetitions.
 fn neediest<'a>(all: &[&'a Comparison]) -> Option<&'a Comparison> {
     all.iter().copied().max_by_key(|comparison| comparison.least())
 }
@@ -353,7 +353,7 @@ pub(super) fn bracketed(text: String) -> String {
     if text.is_empty() { text } else { format!(" ({text})") }
 }
 
-/// The clearest of some comparisons and the others; None of none.
+/// The clearest of some comparisons and the others; `None` if there are no comparisons.
 fn with_rest<'a>(all: &[&'a Comparison]) -> Option<(&'a Comparison, Vec<&'a Comparison>)> {
     let first = clearest(all)?;
     Some((
@@ -362,7 +362,7 @@ fn with_rest<'a>(all: &[&'a Comparison]) -> Option<(&'a Comparison, Vec<&'a Comp
     ))
 }
 
-/// How far a ratio is from 1: without a ratio as far as can be, and not at all where the ranks contradict it.
+/// Distance of a ratio from 1: maximal without a ratio, and zero if the ranks contradict the ratio.
 pub(super) fn clarity(ratio: Option<Estimate>, is_contrary: bool) -> f64 {
     match ratio {
         _ if is_contrary => 0.0,
@@ -375,15 +375,15 @@ pub(super) fn clearest<'a>(all: &[&'a Comparison]) -> Option<&'a Comparison> {
     all.iter().copied().max_by(|a, b| clarity(a).total_cmp(&clarity(b)))
 }
 
-/// Where on the axis of the charts comparisons are.
+/// Positions of comparisons on the axis of the charts.
 fn at(study: &Study, all: &[&Comparison]) -> String {
     let points: Vec<&Point> =
         all.iter().map(|comparison| &study.points[comparison.subject].point).collect();
     names::at(study, &points)
 }
 
-/// Where a comparison is: its place on the axis of the charts, unless the names of its sides say
-/// that, and what surrounds it in brackets.
+/// The place of a comparison: its position on the axis of the charts, unless the names of its sides include
+/// it, and its surroundings in parentheses.
 pub(super) fn place(study: &Study, comparison: &Comparison) -> String {
     let around = bracketed(names::surroundings(study, comparison));
     if names::is_along_x(study, comparison) {
@@ -400,12 +400,12 @@ fn some(all: &[&Comparison]) -> String {
     }
 }
 
-/// What stands beside a direction and a ratio that contradict each other.
+/// Remark on a direction that its ratio contradicts.
 pub const fn by_ranks(is_contrary: bool) -> &'static str {
     if is_contrary { ", by ranks: the medians lie the other way" } else { "" }
 }
 
-/// The ratio of a comparison as the figure of its direction; nothing if it is not one.
+/// The ratio of a comparison as the figure of its direction; empty if it contradicts the direction.
 pub(super) fn figure(comparison: &Comparison) -> String {
     let ratio_of = comparison.ratio.filter(|_| !comparison.is_contrary());
     ratio_of.map_or_else(String::new, |estimate| ratio(estimate.value))

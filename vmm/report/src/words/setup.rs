@@ -1,4 +1,4 @@
-//! The lines about what was measured, on what, and how.
+//! Lines about the setup of measurements: machines, guests and method.
 
 use std::collections::BTreeSet;
 
@@ -16,16 +16,16 @@ use study::{
     spec,
 };
 
-/// The most guests that are described one by one.
+/// Maximum number of guests described individually.
 const MOST_GUESTS: usize = 3;
 
-/// What stands for the host of a simulation.
+/// Describes the host of a simulation.
 const SIMULATED: &str = "SIMULATED: nothing was measured on the host";
 
-/// The most lines of the setup below an answer, the last one about the report included.
+/// Maximum number of lines of the setup below an answer, including the report line.
 const MOST_BRIEF: usize = 8;
 
-/// The setup below an answer: as much of it as has room, then the command that shows the rest.
+/// The setup below an answer: the lines that fit, then the command that shows the rest.
 pub fn brief(study: &Study) -> String {
     let mut lines = SetupLines::default();
     for run in &study.runs {
@@ -62,7 +62,7 @@ fn short_machine(host: &HostFacts) -> String {
     joined([Some(cpu.clone()), cpus, kvm, kernel], ", ")
 }
 
-/// The setup of a study, a line for each part of it.
+/// The setup of a study, one line per part.
 pub fn described(study: &Study) -> String {
     let mut lines = SetupLines::default();
     for run in &study.runs {
@@ -86,7 +86,7 @@ pub fn described(study: &Study) -> String {
     lines.text
 }
 
-/// Lines that begin with what they are about, each text once.
+/// Lines that begin with a label, without duplicates.
 #[derive(Default)]
 struct SetupLines {
     text: String,
@@ -105,7 +105,7 @@ impl SetupLines {
     }
 }
 
-/// Texts that are there, one after the other.
+/// Joins the nonempty texts.
 fn joined<const N: usize>(parts: [Option<String>; N], between: &str) -> String {
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(between)
 }
@@ -209,7 +209,7 @@ fn of_run(run: &RunFacts, lines: &mut SetupLines) {
     }
 }
 
-/// Values of what varies, as a spec has them.
+/// Values of the varying axes, in the syntax of a spec.
 fn axes(study: &Study, lines: &mut SetupLines) {
     for axis in &study.varying {
         let Some(key) = axis.key().filter(|_| *axis != Axis::Policy) else { continue };
@@ -239,7 +239,7 @@ fn schedules(study: &Study, lines: &mut SetupLines) {
     }
 }
 
-/// What points have besides their schedule.
+/// Host extras and faults of the points.
 fn faults(study: &Study, lines: &mut SetupLines) {
     for point in study.points.iter().map(|point| &point.point) {
         lines.add("host", &point.host_extras().join(", "));
@@ -261,7 +261,7 @@ fn seeds(study: &Study, lines: &mut SetupLines) {
     lines.add("seeds", &format!("order of the cells {order}; schedules and faults {all}"));
 }
 
-/// The windows' lengths, and the repetitions of each point.
+/// Lengths of the windows, and repetitions of each point.
 fn windows(study: &Study) -> (String, String) {
     let seconds = unique(study.points.iter().map(|point| point.point.duration.as_secs_f64()));
     let seconds: Vec<String> = seconds.iter().map(f64::to_string).collect();
@@ -275,14 +275,14 @@ fn windows(study: &Study) -> (String, String) {
     (format!("{} s{warm_up}", names::listed(&seconds)), counts)
 }
 
-/// The guest and its work, in words.
+/// Describes the guest and its work.
 fn guest(point: &Point) -> String {
     let Point {
         guest, guest_kernel, workload, lock_count, critical, think, spin_threshold, ..
     } = point;
     let locks =
         if *lock_count == 1 { "one lock".into() } else { format!("one of {lock_count} locks") };
-    // Stores of a file that the user named have none: it is 6.1 or any other.
+    // Stores with a kernel file named by the user have no version: it is 6.1 or any other.
     let linux =
         if guest_kernel.is_unnamed() { "Linux".into() } else { format!("Linux {guest_kernel}") };
     let work = match (guest, workload.as_str()) {

@@ -1,4 +1,4 @@
-//! Marks on simulated results: the machine file that was used, and how far that file is validated.
+//! Marks on simulated results: the machine file used, and the extent of its validation.
 
 use crate::lists::unique;
 use study::{
@@ -15,12 +15,12 @@ pub fn simulated(study: &Study) -> Option<String> {
     (!machines.is_empty()).then(|| format!("simulated {}", machines.join(", ")))
 }
 
-/// The machine files of a study, each once.
+/// The machine files of a study without duplicates.
 pub(super) fn machine_files(study: &Study) -> Vec<&MachineFile> {
     unique(study.runs.iter().flat_map(|run| &run.run.machines))
 }
 
-/// Which validation a machine file has passed.
+/// The validation that a machine file has passed.
 pub const fn validation(file: &MachineFile) -> &'static str {
     match file.origin {
         MachineOrigin::Shipped => {
@@ -34,19 +34,19 @@ pub const fn validation(file: &MachineFile) -> &'static str {
     }
 }
 
-/// The doubts about a machine file that were found when it was measured: a sentence each, without a full stop.
+/// The doubts found when a machine file was measured: one sentence each, without a full stop.
 pub fn doubts(file: &MachineFile) -> impl Iterator<Item = String> {
     let MachineFile { name, doubts, .. } = file;
     doubts.iter().map(move |doubt| format!("machine file {name} is DOUBTED: {doubt}"))
 }
 
-/// A warning that rates depend on the order in which the vCPUs started, with the locks and machines concerned; `None` if
-/// no point is affected. Without a full stop.
+/// A warning that rates depend on the start order of the vCPUs, with the affected locks and machines; `None`
+/// if no point is affected. Without a full stop.
 ///
-/// A first in, first out lock whose waiters all come back keeps their order for ever, and so does a host's run queue
-/// that nothing disturbs. The number of rotations of the run queue per round of the lock is then constant
-/// throughout a simulation: 100 to 500 acquisitions a second were simulated where a real host, which reorders its queues
-/// all the time, has 142.
+/// If all waiters of a first in, first out lock return to it, they keep their order forever, and so does an
+/// undisturbed run queue of the host. The number of rotations of the run queue per round of the lock is then
+/// constant throughout a simulation: 100 to 500 acquisitions per second were simulated where a real host,
+/// which constantly reorders its queues, has 142.
 pub fn frozen(study: &Study) -> Option<String> {
     let files = machine_files(study);
     let file_of = |point: &Point| files.iter().find(|file| file.name == point.machine);
@@ -70,7 +70,7 @@ fn is_frozen(point: &Point, file: &MachineFile) -> bool {
     is_still && waits_in_order && point.policy.is_host_model() && point.all_vcpus() > point.slots
 }
 
-/// A title with the mark of what was simulated.
+/// A title with the mark of simulated results.
 pub fn marked(study: &Study, title: &str) -> String {
     match simulated(study) {
         Some(mark) => format!("{title} ({mark})"),
@@ -88,7 +88,7 @@ mod tests {
         MachineFile { name: "m".into(), origin, assumed: 3, costs: 17, text, doubts, has_noise }
     }
 
-    /// The warning about simulations of four vCPUs on two CPUs, with each point changed by `change`.
+    /// The warning about simulations of four vCPUs on two CPUs, with `change` applied to each point.
     fn told(file: MachineFile, change: impl Fn(&mut Point)) -> Option<String> {
         let fixture =
             Fixture { rounds: 1, policies: vec!["host"], vcpus: vec![4], ..Fixture::default() };
@@ -102,7 +102,7 @@ mod tests {
         frozen(&Study::new(&[record]))
     }
 
-    /// Regression: machines that come with pvticket have no noise, and nothing said what that does.
+    /// Regression: built-in machines have no noise, and its effect was not reported.
     #[test]
     fn rates_that_follow_the_luck_of_the_start_are_told() {
         let shipped = || file(MachineOrigin::Shipped, false);

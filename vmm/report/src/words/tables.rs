@@ -28,7 +28,7 @@ pub struct Table {
     pub title: String,
     /// How to read it.
     pub note: String,
-    /// Names of the columns; the first one names the rows.
+    /// Names of the columns. The first column names the rows.
     pub head: Vec<String>,
     /// Index of the first column of figures, which are aligned to the right.
     pub figures_from: usize,
@@ -69,7 +69,7 @@ impl Table {
         })
     }
 
-    /// The table with each of its texts in one line.
+    /// The table with each text in one line.
     pub(super) fn in_lines(&self) -> Self {
         let mut table = self.clone();
         for line in &mut table.lines {
@@ -82,7 +82,7 @@ impl Table {
         table
     }
 
-    /// The table without columns of figures that no row has.
+    /// The table without columns of figures that are empty in all rows.
     pub(super) fn without_empty_columns(self) -> Self {
         let has_figures =
             |ix: usize| self.rows().any(|cells| cells.get(ix).is_some_and(|cell| cell != "-"));
@@ -92,7 +92,7 @@ impl Table {
         self.with_columns(&kept)
     }
 
-    /// The table with these of its columns; the first one names the rows.
+    /// The table with these columns only. The first column names the rows.
     pub(super) fn with_columns(mut self, columns: &[usize]) -> Self {
         self.figures_from = columns.iter().filter(|ix| **ix < self.figures_from).count();
         let kept = |all: &[String]| -> Vec<String> {
@@ -111,7 +111,7 @@ impl Table {
         (!self.lines.is_empty()).then_some(self)
     }
 
-    /// The table with a heading wherever the first column changes, and without that column.
+    /// The table with a heading at each change of the first column, and without that column.
     pub(super) fn headed(mut self) -> Self {
         let rest: Vec<usize> = (1..self.head.len()).collect();
         let mut last = None;
@@ -129,7 +129,7 @@ impl Table {
         self.with_columns(&rest)
     }
 
-    /// One line per point, below the heading of its facet.
+    /// One line per point, below its facet's heading.
     pub(super) fn by_facet<'a>(
         self,
         study: &'a Study,
@@ -139,7 +139,7 @@ impl Table {
         self.by_facets(study, study.points.iter().filter_map(line))
     }
 
-    /// The cells of each point, below the heading of its facet.
+    /// The cells of each point, below its facet's heading.
     pub(super) fn by_facets<'a>(
         mut self,
         study: &Study,
@@ -174,7 +174,7 @@ pub(super) fn ratio_within(estimate: Option<Estimate>) -> [String; 2] {
     [value, estimate.map_or_else(dash, |estimate| within(&estimate, ratio))]
 }
 
-/// The outcome of a test in a word or two.
+/// The outcome of a test in one or two words.
 pub(super) const fn outcome(outcome: Outcome, is_contrary: bool) -> &'static str {
     match (outcome, is_contrary) {
         (Outcome::More, true) => "more (ranks)",
@@ -187,7 +187,7 @@ pub(super) const fn outcome(outcome: Outcome, is_contrary: bool) -> &'static str
     }
 }
 
-/// All tables that have lines.
+/// All nonempty tables.
 pub fn all(study: &Study) -> Vec<Table> {
     let all = [
         throughput(study),
@@ -205,7 +205,7 @@ pub fn all(study: &Study) -> Vec<Table> {
     all
 }
 
-/// Throughput, as the documents that this project starts from tabulate it.
+/// Throughput, in the format of the documents on which this project is based.
 pub fn throughput(study: &Study) -> Option<Table> {
     let title = format!("Throughput, {}/s", sentences::operations(study));
     let note = "Both intervals are of the median, 95 %, from six repetitions on: the exact one (order \
@@ -270,7 +270,7 @@ fn comparisons(study: &Study) -> Option<Table> {
     table.filled()
 }
 
-/// What vCPUs did besides: halts, waits, and what preemptions hit.
+/// Other behaviour of vCPUs: halts, waits, and targets of preemptions.
 fn behaviour(study: &Study) -> Option<Table> {
     let note = "Over all repetitions. slow: operations that had to wait. LHP, LWP: preemptions of \
                 a lock holder, of the next in line. queued: of a waiter further back. wasted: share of the slots' time spun while these \
@@ -298,7 +298,7 @@ fn behaviour(study: &Study) -> Option<Table> {
     })
 }
 
-/// What the host's kernel did with the vCPUs, and what of it is not known.
+/// Counts by the host's kernel, and the reasons for missing counts.
 fn host(study: &Study) -> Option<Table> {
     let rates = || study.points.iter().filter_map(|point| point.host);
     let mut note =
@@ -422,7 +422,7 @@ pub fn hosts(study: &Study) -> Vec<Table> {
         let mut seen: BTreeMap<Option<&str>, Vec<_>> = BTreeMap::new();
         for session in &run.sessions {
             let lasting = diff::lasting(&session.host);
-            // A host that stays the same after a resume is described once, and so is each node.
+            // A host that is unchanged after a resume is described once, and so is each node.
             let node = session.host.node.as_deref();
             let described = seen.entry(node).or_default();
             if last.as_ref() == Some(&lasting) || (node.is_some() && described.contains(&lasting)) {

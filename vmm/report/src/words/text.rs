@@ -15,13 +15,13 @@ use crate::{
 };
 use base::shown;
 
-/// The least width of a terminal's report, in columns.
+/// Minimum width of a report for a terminal, in columns.
 pub const NARROWEST: usize = 80;
-/// The greatest width, in columns; longer lines are no easier to read.
+/// Maximum width in columns. Longer lines are not easier to read.
 const WIDEST: usize = 120;
-/// Columns of a line of a mail, which may be quoted a few times before it is wrapped.
+/// Width of a mail in columns. It may be quoted a few times before it is wrapped.
 pub(super) const MAIL: usize = 72;
-/// Before each line of a table.
+/// Indentation of tables.
 const INDENT: &str = "  ";
 
 /// A form of text.
@@ -31,22 +31,22 @@ pub struct Form {
     parts: Parts,
 }
 
-/// The parts of a report that a form has besides sentences and tables.
+/// The parts of a report that a form has in addition to sentences and tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Parts {
     /// Figures, published tables and hosts.
     Whole,
-    /// The setup, first.
+    /// The setup, at the beginning.
     SetupFirst,
-    /// The setup, last; findings are below the tables.
+    /// The setup, at the end; findings are below the tables.
     SetupLast,
 }
 
 impl Form {
-    /// At most 72 columns, the setup first, then tables: no figures, and no line is longer.
+    /// At most 72 columns: the setup, then tables. No figures and no longer lines.
     pub const MAIL: Self = Self { width: MAIL, parts: Parts::SetupFirst };
 
-    /// The answer and its tables first, then the setup, for a terminal of this width.
+    /// For a terminal of this width: the answer and its tables, then the setup.
     pub fn summary(columns: usize) -> Self {
         Self { parts: Parts::SetupLast, ..Self::terminal(columns) }
     }
@@ -57,7 +57,7 @@ impl Form {
     }
 }
 
-/// The whole report.
+/// Renders a report.
 pub fn render(document: &Document, form: Form) -> String {
     let Form { width, parts } = form;
     let is_whole = parts == Parts::Whole;
@@ -129,7 +129,7 @@ fn published(document: &Document, width: usize) -> String {
     text
 }
 
-/// Figures with the commands that measure their points: one for figures of the same points, below the last of them.
+/// Figures with the commands that measure their points. Figures of equal points share the last command.
 fn figures(all: &[Figure], width: usize) -> String {
     let mut text = String::new();
     for (ix, figure) in all.iter().enumerate() {
@@ -142,7 +142,7 @@ fn figures(all: &[Figure], width: usize) -> String {
     text
 }
 
-/// Text after `label`, with further lines as far to the right.
+/// Text after `label`, with the following lines indented by the same width.
 pub(super) fn hanging(label: &str, text: &str, width: usize) -> String {
     let blank = " ".repeat(label.chars().count());
     let lines = wrapped(&shown::line(text), width, &blank);
@@ -154,8 +154,8 @@ fn below(one: &Table, width: usize) -> String {
     format!("\n{}", table(one, width))
 }
 
-/// A table in `width` columns. Columns that have no room are below the others, with the names repeated; a text that has
-/// no room beside them is below them.
+/// A table in `width` columns. Columns without room are below the others, with the names repeated; a text
+/// without room next to the names is below them.
 pub fn table(table: &Table, width: usize) -> String {
     let table = table.in_lines().without_empty_columns();
     let names = table.figures_from.min(table.head.len());
@@ -178,7 +178,7 @@ pub fn table(table: &Table, width: usize) -> String {
     }
 }
 
-/// The gap with which all columns fit into `width`.
+/// The gap between columns with which all of them fit into `width`.
 fn gap(table: &Table, width: usize) -> Option<u16> {
     let columns = columns(table);
     [2, 1].into_iter().find(|gap| INDENT.len() + columns.width(*gap) <= width)
@@ -200,7 +200,7 @@ fn rows(table: &Table, width: usize) -> String {
         None => all.map(|cells| one_below_another(cells, width)).collect(),
     };
     let mut lines = lines.into_iter();
-    // The only column of a table says itself what it is.
+    // The only column of a table needs no name.
     let mut text = lines.next().filter(|_| table.head.len() > 1).unwrap_or_default();
     for line in &table.lines {
         text += &match line {
@@ -221,7 +221,7 @@ fn one_below_another(cells: &[String], width: usize) -> String {
     }
 }
 
-/// A command in lines of at most `width` columns, which a shell takes as one.
+/// A command in lines of at most `width` columns, which a shell reads as one line.
 fn in_lines(command: &str, width: usize) -> String {
     let mut is_quoted = false;
     let words = command.split(|letter| {
@@ -242,7 +242,7 @@ fn in_lines(command: &str, width: usize) -> String {
     lines.join(" \\\n") + "\n"
 }
 
-/// Text without lines of more than `width` columns: words that are longer than a line, such as paths, are cut.
+/// Splits lines of more than `width` columns, also within words that are longer than a line, such as paths.
 fn cut(text: &str, width: usize) -> String {
     let mut lines = String::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! The texts of made-up runs, letter by letter, and what must hold for those that could not occur.
+//! Exact texts of synthetic runs, and properties of the texts of impossible runs.
 
 use super::*;
 use crate::words::regressions::{self, not_judged};
@@ -27,7 +27,7 @@ fn slower() -> Diff {
     )
 }
 
-/// Compares a text with the file that has it; `PVTICKET_GOLDEN` set writes the file instead.
+/// Compares a text with its golden file. If `PVTICKET_GOLDEN` is set, writes the file first.
 pub(crate) fn golden(name: &str, text: &str) {
     let file = format!("{}/src/words/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("PVTICKET_GOLDEN").is_some() {
@@ -71,7 +71,7 @@ fn all_starts_are_in_the_setup_and_each_fact_is_there_once() {
     assert!(!text.contains("/home/somebody"), "{text}");
 }
 
-/// A store whose texts are long, odd or hostile.
+/// A store whose text fields are all `text`, which may be long, odd or hostile.
 fn with_texts(text: &str) -> RunRecord {
     let mut run = record(&Fixture { rounds: 3, vcpus: vec![2, 4], ..Fixture::default() });
     run.source = text.into();
@@ -121,7 +121,7 @@ fn regressions_are_counted_by_the_verdicts_of_the_comparison() {
     assert_eq!(again.regressions(), []);
 }
 
-/// A lock that fails is worse, however fast it is, and so is a point of which nothing is left.
+/// A broken lock is a regression even if it is faster, and so is a point without any figures.
 #[test]
 fn broken_and_failed_points_are_regressions() {
     let small = Fixture { vcpus: vec![4], policies: vec!["rr"], ..Fixture::default() };
@@ -155,8 +155,8 @@ fn a_comparison_that_can_find_nothing_is_not_a_pass() {
     assert!(line.starts_with(expected) && line.ends_with("; 13 other points"), "{line}");
 }
 
-/// Regression (G13): a second run without half of the first one's points passed without a line, and 2
-/// repetitions against 8 asked for 5 of each.
+/// Regression (G13): a second run without half of the first run's points passed without a report, and
+/// 2 repetitions against 8 requested 5 of each.
 #[test]
 fn every_point_that_cannot_be_judged_is_named_with_its_reason() {
     use study::store::record::CellLine;
@@ -218,7 +218,7 @@ fn every_point_that_cannot_be_judged_is_named_with_its_reason() {
     assert!(line.starts_with(begin), "{line}");
 }
 
-/// Regression: NOT REPEATED stood in `compare` and tables of schedules only.
+/// Regression: NOT REPEATED was only shown in `compare` and in tables of schedules.
 #[test]
 fn replays_that_are_none_are_told_on_the_page_in_the_mail_and_in_json() {
     let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() });
@@ -251,7 +251,7 @@ fn replays_that_are_none_are_told_on_the_page_in_the_mail_and_in_json() {
     assert!(json.contains("\"repeated\": true"), "{json}");
 }
 
-/// Regression: one point on a node of both runs, and nothing was said of the others, which passed.
+/// Regression: one point was on a node of both runs; the others passed and were not reported.
 #[test]
 fn points_that_cannot_be_judged_are_told() {
     let run = |node: fn(&str) -> &'static str| {

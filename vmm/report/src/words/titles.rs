@@ -1,4 +1,4 @@
-//! The titles of figures: what each one shows, in one line.
+//! Titles of figures: their results in one line.
 
 use super::{
     super::{
@@ -34,7 +34,7 @@ pub fn x(study: &Study) -> String {
     }
 }
 
-/// How the values on the axis of the charts are written.
+/// Format of the values on the axis of the charts.
 pub const fn x_unit(study: &Study) -> AxisUnit {
     match study.layout.x {
         _ if study.layout.is_ratio => AxisUnit::Ratio,
@@ -47,9 +47,9 @@ fn median(point: &PointStudy) -> Option<f64> {
     Some(point.rate?.median.value)
 }
 
-/// The two points of a series with the greatest ratio of medians, and that ratio: a fall from a lower
-/// to a higher overcommit ratio or, along any other x axis, the best and the worst point. Pairs whose
-/// medians have intervals that overlap do not count.
+/// The two points of a series with the greatest ratio of medians, and that ratio: a fall from a lower to a
+/// higher overcommit ratio or, on any other x axis, the best and the worst point. Pairs with overlapping
+/// intervals of the medians do not count.
 pub(super) fn widest(study: &Study) -> Option<(f64, &PointStudy, &PointStudy)> {
     let mut widest: Option<(f64, &PointStudy, &PointStudy)> = None;
     for from in &study.points {
@@ -77,7 +77,7 @@ pub(super) fn widest(study: &Study) -> Option<(f64, &PointStudy, &PointStudy)> {
     widest
 }
 
-/// The throughput figure: the deepest fall or, along an x axis other than overcommit, the widest gap.
+/// Title of the throughput figure: the deepest fall or, on x axes other than overcommit, the widest gap.
 pub fn throughput(study: &Study) -> String {
     let operations = operations(study);
     let rate = |point: &PointStudy| si(median(point).unwrap_or(0.0));
@@ -110,7 +110,7 @@ pub fn throughput(study: &Study) -> String {
     }
 }
 
-/// A figure of ratios along `axis`: the clearest difference.
+/// Title of a figure of ratios along `axis`: the clearest difference.
 pub fn ratios(study: &Study, axis: Axis) -> String {
     let all = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
     let clear: Vec<&Comparison> = all
@@ -129,7 +129,7 @@ fn most(study: &Study, pick: impl Fn(&PointStudy) -> Option<f64>) -> Option<(&Po
     all.max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// The figure of wasted time.
+/// Title of the figure of wasted time.
 pub fn wasted(study: &Study) -> String {
     let share = |point: &PointStudy| point.preempted.and_then(|preempted| preempted.wasted_share);
     match most(study, share) {
@@ -142,11 +142,11 @@ pub fn wasted(study: &Study) -> String {
     }
 }
 
-/// How often a second preemptions hit one kind of vCPU.
+/// Preemptions per second of one kind of vCPU.
 type PreemptionRate = fn(&Preempted) -> f64;
 
-/// The points where most preemptions hit a holder or a waiter, with their rates and whom they hit. A waiter further back
-/// counts, too: it may become the next in line while it is off its CPU.
+/// The points with the highest rates of preempted holders and waiters, with the rates and the victims.
+/// Waiters further back count, too: such a waiter may become the next in line while it is off its CPU.
 pub(super) fn hits(study: &Study) -> impl Iterator<Item = (&PointStudy, f64, &'static str)> {
     let kinds: [(PreemptionRate, &str); 3] = [
         (|preempted| preempted.lhp, "a lock's holder"),
@@ -165,7 +165,7 @@ pub(super) fn hit(study: &Study, (point, count, victim): (&PointStudy, f64, &str
     format!("{victim} is preempted up to {} times a second: {place}", si(count))
 }
 
-/// The figure of preemptions.
+/// Title of the figure of preemptions.
 pub fn preempted(study: &Study) -> String {
     match hits(study).max_by(|a, b| a.1.total_cmp(&b.1)) {
         Some(worst) => first_large(&hit(study, worst)),
@@ -173,7 +173,7 @@ pub fn preempted(study: &Study) -> String {
     }
 }
 
-/// For a kind of interval: the anchor in a page, the label of the axis, the name in a sentence.
+/// Anchor in a page, axis label and name in a sentence of a kind of interval.
 pub const fn timed(timed: Timed) -> (&'static str, &'static str, &'static str) {
     match timed {
         Timed::Operation => ("waits", "time of a wait or an operation (log scale)", "An operation"),
@@ -200,7 +200,7 @@ pub const fn timed(timed: Timed) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-/// A figure of times.
+/// Title of a figure of times.
 pub fn times(study: &Study, kind: Timed) -> String {
     let times = |pick: fn(&Percentiles) -> u64| {
         let all = study.points.iter().filter_map(move |point| point.timed(kind));

@@ -1,5 +1,5 @@
-//! Kicks on their way: each vCPU posts to a queue of its own, and a thread of the machine, the
-//! courier, delivers them when they are due. No kicker waits.
+//! Delayed kicks. Each vCPU posts its kicks to a queue, and the machine's delivery thread
+//! ([`Courier`]) delivers them when they are due. No kicker waits.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -9,30 +9,30 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use base::units::{Nanos, VcpuCount, VcpuId};
 
-/// Capacity of one vCPU's queue of kicks for the courier.
+/// Capacity of each vCPU's queue of delayed kicks.
 const ROOM: u32 = 256;
 
-/// Maximum number of kicks that the courier holds, 1.5 MiB of them. Beyond that the queues fill up;
-/// a kick that finds its queue full is delivered at once and counted as such.
+/// Maximum number of kicks in a [`Courier`], which take 1.5 MiB. Beyond that the queues fill
+/// up. A kick that finds its queue full is delivered at once and counted as such.
 const MOST: usize = 64 << 10;
 
-/// How a kick reaches its target.
+/// Path of a kick to its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KickPath {
-    /// Through its latch, whether it halts in the VMM or in KVM.
+    /// Through the target's latch, for halts in the VMM or in KVM.
     Latch,
-    /// By an MSI alone: the target halts in KVM.
+    /// By an MSI alone, for a target that halts in KVM.
     Doorbell,
 }
 
 /// A kick to deliver at `due`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DelayedKick {
-    /// When, monotonic clock.
+    /// Time of delivery, monotonic clock.
     pub due: Nanos,
     /// The vCPU to kick.
     pub target: VcpuId,
-    /// How.
+    /// Path of the kick.
     pub path: KickPath,
 }
 
@@ -49,7 +49,7 @@ impl QueuedKick {
     }
 }
 
-/// The kicks posted by one vCPU, which writes; the courier reads.
+/// Kicks posted by one vCPU. Written by that vCPU, read by the delivery thread.
 #[derive(Debug)]
 #[repr(align(128))]
 struct DelayQueue {
@@ -58,7 +58,7 @@ struct DelayQueue {
     taken: TakenCount,
 }
 
-/// Written by the courier, and therefore in cache lines of its own.
+/// Written by the delivery thread and therefore in separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct TakenCount(AtomicU32);
@@ -72,7 +72,7 @@ impl DelayQueue {
         }
     }
 
-    /// Owner: appends a kick. False: the queue is full.
+    /// Appends a kick. Called by the owner. Returns false if the queue is full.
     fn put(&self, kick: DelayedKick) -> bool {
         let written = self.written.load(Relaxed);
         if written.wrapping_sub(self.taken.0.load(Acquire)) >= ROOM {
@@ -87,7 +87,7 @@ impl DelayQueue {
         true
     }
 
-    /// Courier: removes the oldest kick.
+    /// Removes the oldest kick. Called by the delivery thread.
     fn take(&self) -> Option<DelayedKick> {
         let taken = self.taken.0.load(Relaxed);
         if taken == self.written.load(Acquire) {
@@ -110,28 +110,28 @@ impl DelayQueue {
 pub struct DelayedKicks(Box<[DelayQueue]>);
 
 impl DelayedKicks {
-    /// Empty queues of `vcpus` vCPUs.
+    /// Creates empty queues for `vcpus` vCPUs.
     pub fn new(vcpus: VcpuCount) -> Self {
         Self(vcpus.ids().map(|_| DelayQueue::new()).collect())
     }
 
-    /// Called by the thread of vCPU `id`, which then unparks the courier's. False: the queue is
-    /// full.
+    /// Posts a kick. Called by the thread of vCPU `id`, which then unparks the delivery thread.
+    /// Returns false if the queue is full.
     #[must_use = "a kick that was not posted has to be delivered at once"]
     pub fn post(&self, id: VcpuId, kick: DelayedKick) -> bool {
         self.0[id.0 as usize].put(kick)
     }
 }
 
-/// The kicks that the courier's thread has collected and not delivered yet.
+/// Kicks that the delivery thread has collected and not yet delivered.
 #[derive(Debug, Default)]
 pub struct Courier {
     held: BinaryHeap<Reverse<DelayedKick>>,
 }
 
 impl Courier {
-    /// Takes what was posted and delivers what is due at `now`. Returns when the next kick is due;
-    /// `None`: when its thread is unparked.
+    /// Collects the posted kicks and delivers those due at `now`. Returns the due time of the next
+    /// kick, or `None` if there is nothing to do until the thread is unparked.
     pub fn round(
         &mut self,
         posted: &DelayedKicks,
@@ -149,7 +149,7 @@ impl Courier {
         None
     }
 
-    /// Takes what was posted, as far as there is room for it.
+    /// Collects the posted kicks as far as there is room.
     fn collect(&mut self, posted: &DelayedKicks) {
         for queue in &posted.0 {
             while self.held.len() < MOST

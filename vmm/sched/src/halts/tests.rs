@@ -1,5 +1,5 @@
-//! The protocol on threads of the host, and the calls that a scheduler gets. The races are the
-//! model checkers' (see `guest-kernel-config/locks/model`).
+//! Tests of the protocol with host threads, and of the calls to a scheduler. The model
+//! checkers cover the races (see `guest-kernel-config/locks/model`).
 
 use std::{
     sync::{
@@ -17,7 +17,7 @@ use super::{HaltScheduler, Halts, Host, Kicked};
 const A: VcpuId = VcpuId(0);
 const B: VcpuId = VcpuId(1);
 
-/// What a scheduler is told.
+/// A call to the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
     Halt(VcpuId),
@@ -27,7 +27,7 @@ enum Call {
     Stop,
 }
 
-/// Records its calls, and lets no thread sleep.
+/// Records its calls and lets no thread sleep.
 #[derive(Debug, Default)]
 struct Recorder(Mutex<Vec<Call>>);
 
@@ -63,7 +63,7 @@ impl HaltScheduler for Recorder {
     }
 }
 
-/// Futexes made of a condition variable; with a scheduler or without one.
+/// Emulates futexes with a condition variable, with or without a scheduler.
 #[derive(Debug, Default)]
 struct TestHost {
     lock: Mutex<()>,
@@ -110,7 +110,7 @@ fn calls(halts: &Halts<TestHost>) -> Vec<Call> {
     halts.host().scheduler().unwrap().take()
 }
 
-/// Kicks `target`; true: it was parked.
+/// Kicks `target`. Returns whether it was parked.
 fn kick(halts: &Halts<TestHost>, target: VcpuId, by: Option<VcpuId>) -> bool {
     match halts.kick(target) {
         Kicked::Parked(wakeup) => {
@@ -143,7 +143,7 @@ fn a_halt_sleeps_until_its_kick() {
     thread::scope(|scope| {
         let halted = scope.spawn(|| halts.park(A, Ticket(0), None).unwrap().sleep());
         wait_until(|| halts.is_parked(A));
-        // A wakeup without a kick: the thread looks at its latch and sleeps on.
+        // A wakeup without a kick: the thread checks its latch and sleeps again.
         halts.host().wake(&AtomicU32::new(0));
         thread::sleep(Duration::from_millis(5));
         assert!(!halted.is_finished());

@@ -1,48 +1,45 @@
-//! What the VMs of a schedule owe each other: slot time that they had beyond their parts.
+//! Debts between the VMs of a schedule: slot time used in excess of their shares.
 //!
-//! A policy that lets vCPUs keep their slots or go ahead of their turns because of what their guests say
-//! about locks would give a guest that lies more than its part. While any vCPU waits for a slot, the slots' time
-//! is therefore divided equally among the vCPUs that have or want one, and each VM owes the others
-//! what it had beyond the parts of its vCPUs. A VM that owes
+//! A policy that lets vCPUs keep their slots or run out of order because of the lock state their guests
+//! report would favour a guest that makes false claims. While any vCPU waits for a slot, the slots' time is
+//! therefore divided equally among the vCPUs that have or want a slot, and each VM owes the others the time
+//! it had beyond its vCPUs' shares:
 //!
-//! * anything has shorter turns, down to half a slice;
-//! * more than a slice is *in arrears*: it has a grace of a quarter of a slice at most, and none of its vCPUs goes
-//!   ahead of the round;
-//! * more than eight slices is *passed over*: it has no grace, and other VMs' vCPUs go before its own, unless these are
-//!   overdue. (Of three vCPUs on two slots, the one with the shortest turns finds a slot free whenever it wants one. And
-//!   where the host's timer is coarser than a slice, a turn takes a tick, and a grace, however short, another one.)
+//! * The slices of a VM with any debt are shorter, down to half a slice.
+//! * A VM that owes more than a slice is *in arrears*. Its grace is a quarter of a slice at most, and none of
+//!   its vCPUs goes ahead of the round.
+//! * A VM that owes more than eight slices is *passed over*. It has no grace, and other VMs' vCPUs run before
+//!   its own, unless these are overdue. (With three vCPUs on two slots, the vCPU with the shortest slices
+//!   always finds a free slot. If the host's tick is longer than a slice, a slice and a grace take one each.)
 //!
-//! A VM waives what is owed to it as far as it ends its turns early: a vCPU that mostly sleeps puts
-//! no other VM into debt, and neither does one that yields all the time. While at most one VM has or
-//! wants slots, debts fade.
+//! A VM waives the debts of others to the extent that it gives up slots early. A vCPU that mostly sleeps or
+//! yields thus puts no other VM into debt. While at most one VM has or wants slots, debts fade.
 //!
-//! Bound: on `S` slots a VM owes `8 + S (1 + GRACE)` slices at most (on each slot a turn with its GRACE, in
-//! slices). What a lie gains does not grow with time, so that each VM has 90 % of its part over any time in
-//! which a tenth of that is more.
+//! Bound: on `S` slots a VM owes at most `8 + S (1 + GRACE)` slices (on each slot a slice with its GRACE, in
+//! slices). The gain from false claims does not grow with time: each VM has 90 % of its share over any period
+//! long enough for a tenth of the share to exceed the bound.
 
 use super::Setup;
 use crate::event::VcpuIndex;
 use base::units::Nanos;
 
-/// A turn of a VM with debts lasts at least a slice divided by this.
+/// The slice of a VM with debts is at least the full slice divided by this.
 const SHORTEST_TURN: u64 = 2;
 /// The grace of a VM in arrears is a slice divided by this.
 const ARREARS_GRACE: u64 = 4;
-/// A VM that owes more than so many slices is passed over: more than one turn with the usual grace.
+/// A VM that owes more slices than this is passed over. One slice with the default grace is less.
 const PASSED_OVER: i128 = 8;
-/// The time in which a debt fades is longer than it by this factor: a VM that sleeps for a while does not find
-/// that its neighbour may take five slices at a time again, whenever it wakes.
+/// Ratio of a debt's fading time to the debt. With faster fading, a VM that wakes after a short sleep would
+/// find that its neighbour may again take five slices at a time.
 const FADES: i128 = 16;
 const PICOS_A_NANO: i128 = 1_000;
 
-/// The debts of all VMs.
 #[derive(Debug)]
 pub(super) struct Debts {
     slice: Nanos,
-    /// All is settled up to then.
+    /// Time up to which debts are settled.
     settled: Nanos,
     vms: Box<[VmDebt]>,
-    /// By vCPU.
     vm_of: Box<[u32]>,
 }
 
@@ -52,8 +49,8 @@ struct VmDebt {
     running: u32,
     /// Number of vCPUs that want a slot.
     waiting: u32,
-    /// In picoseconds, or the rounding of many short times would add up. Below zero: it is owed that,
-    /// a slice at most.
+    /// In picoseconds, as rounding errors of many short times would add up. Negative if other VMs owe it
+    /// time, a slice at most.
     owes: i128,
 }
 
@@ -73,13 +70,14 @@ impl Debts {
         self.vms[self.vm_of[vcpu.ix()] as usize].owes
     }
 
-    /// `vcpu` wants a slot.
+    /// Records that `vcpu` wants a slot.
     pub(super) fn waits(&mut self, vcpu: VcpuIndex, now: Nanos) {
         self.settle(now);
         self.vm(vcpu).waiting += 1;
     }
 
-    /// `vcpu` waited and has a slot. Returns the length of its turn, which is `most` without debts.
+    /// Records that `vcpu`, which waited, has a slot. Returns the length of its slice, which is `most`
+    /// without debts.
     pub(super) fn begins(&mut self, vcpu: VcpuIndex, most: Nanos, now: Nanos) -> Nanos {
         self.settle(now);
         let vm = self.vm(vcpu);
@@ -88,19 +86,19 @@ impl Debts {
         self.turn(vcpu).min(most)
     }
 
-    /// `vcpu` has no slot any more; this much of its turn was left.
+    /// Records that `vcpu` has lost its slot with `left` remaining of its slice.
     pub(super) fn stops(&mut self, vcpu: VcpuIndex, left: Nanos, now: Nanos) {
         self.settle(now);
         self.vm(vcpu).running -= 1;
         self.waive(vcpu, picos(left));
     }
 
-    /// `vcpu` waited and has left for good.
+    /// Removes `vcpu`, which waited and whose thread has exited.
     pub(super) fn gone(&mut self, vcpu: VcpuIndex) {
         self.vm(vcpu).waiting -= 1;
     }
 
-    /// Counts the time since the last change.
+    /// Accounts for the time since the last change.
     fn settle(&mut self, now: Nanos) {
         let passed = picos(now.since(self.settled));
         self.settled = now;
@@ -124,7 +122,7 @@ impl Debts {
         }
     }
 
-    /// The vCPU's VM waives so much of what it is owed; those that owe have the less to pay.
+    /// Waives up to `most` of what the vCPU's VM is owed, and reduces the other VMs' debts in proportion.
     fn waive(&mut self, vcpu: VcpuIndex, most: i128) {
         let vm = self.vm(vcpu);
         let waived = most.min(-vm.owes).max(0);
@@ -135,24 +133,24 @@ impl Debts {
         }
     }
 
-    /// Does the vCPU's VM owe more than a slice?
+    /// Whether the vCPU's VM owes more than a slice.
     pub(super) fn is_in_arrears(&self, vcpu: VcpuIndex) -> bool {
         self.owes(vcpu) > picos(self.slice)
     }
 
-    /// Do vCPUs of other VMs go before this one?
+    /// Whether vCPUs of other VMs run before this vCPU.
     pub(super) fn is_passed_over(&self, vcpu: VcpuIndex) -> bool {
         self.owes(vcpu) > PASSED_OVER * picos(self.slice)
     }
 
-    /// The length of its next turn.
+    /// Returns the length of the vCPU's next slice.
     fn turn(&self, vcpu: VcpuIndex) -> Nanos {
         let owes = self.owes(vcpu).max(0) / PICOS_A_NANO;
         let owes = Nanos(u64::try_from(owes).unwrap_or(u64::MAX));
         self.slice.since(owes).max(Nanos(self.slice.0 / SHORTEST_TURN))
     }
 
-    /// What is left of a grace.
+    /// Returns `grace` as limited by the VM's debt.
     pub(super) fn grace(&self, vcpu: VcpuIndex, grace: Nanos) -> Nanos {
         match () {
             () if self.is_passed_over(vcpu) => Nanos::ZERO,

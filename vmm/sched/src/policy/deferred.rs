@@ -1,36 +1,35 @@
-//! `deferred[:ask|look[,GRACE]]`: a vCPU whose slice is over keeps its slot until it neither holds
-//! nor awaits a lock, but for GRACE at most (default: four slices for a holder, one for a waiter),
-//! counted from when another vCPU is first found waiting for the slot. A holder that is in its
-//! critical section for so long does not run: the host has taken its CPU, and the grace has to
-//! outlast that. A waiter's lock may be held up by others, behind which it would spin. `ask` asks
-//! the guest to yield, `look` stops it repeatedly and
-//! reads its telemetry. A turn continues as long as no other vCPU is waiting. A vCPU that kicks a
-//! waiter makes way for it if it holds and awaits no other lock. If it does (it released the inner
-//! of two locks, or an interrupt handler's), it is asked to yield, or looked at. Lock-aware
-//! preemption after Uhlig et al. (VM 2004), who delay it to "safe points". Right whenever guests
-//! publish telemetry: a vCPU that is never preempted in a lock keeps no other waiting.
+//! `deferred[:ask|look[,GRACE]]`: a vCPU keeps its slot beyond its slice until it neither holds nor awaits a
+//! lock, for GRACE at most (default: four slices for a holder, one for a waiter), counted from the time
+//! another vCPU is first found waiting for the slot. A holder that stays in its critical section that long is
+//! not running: the host has taken its CPU, and the grace must outlast that. A waiter's lock may be held up
+//! by vCPUs ahead of it, and it would only spin. `ask` asks the guest to yield; `look` stops it repeatedly
+//! and reads its telemetry. While no other vCPU waits, a vCPU keeps its slot. A vCPU that kicks a waiter
+//! makes way for it if it holds and awaits no other lock. If it does (it released the inner of two locks, or
+//! an interrupt handler's lock), it is asked to yield, or polled. Lock-aware preemption after Uhlig et al.
+//! (VM 2004), who delay it to "safe points". Suitable whenever guests publish telemetry: a vCPU that is never
+//! preempted in a lock keeps no other vCPU waiting.
 //!
-//! A host that takes CPUs away can still make a grace run out. The vCPU is then *stranded*: off its
-//! slot in a lock. One stranded waiter of a FIFO lock strands those behind it, one after the other,
-//! each for a slice and a grace. Stranded vCPUs therefore go ahead of their turn, first those that
-//! others wait for, and leave as soon as they are out of the lock. A stranded vCPU that is forced off
-//! again is *spent*: it takes its turn in the round, and leaves as soon as it is out of the lock. A
-//! vCPU that spins for a stranded or spent one makes way at the next look, and does not go ahead of
-//! a spent one. So a line that a host has stopped resumes after one round (`sim::deferred_tests`).
-//! Stranded vCPUs end only turns of their own VM early.
+//! A host that takes CPUs away can still make a grace run out. The vCPU is then preempted in the lock
+//! (`stranded` in the code). One such waiter of a FIFO lock stops those behind it, one after the other, each
+//! for a slice and a grace. vCPUs preempted in a lock therefore go ahead of the round, first those that
+//! others wait for, and leave the slot as soon as they are out of the lock. If such a vCPU is forced off
+//! again it is *spent*: it waits for its place in the round, and leaves the slot as soon as it is out of the
+//! lock. A vCPU that spins for one of these vCPUs makes way at the next poll, and does not go ahead of a
+//! spent vCPU. A line of waiters that a host has stopped thus resumes after one round
+//! (`sim::deferred_tests`). Only slices of vCPUs of the same VM are cut short for this.
 //!
-//! A waiter in KVM's HLT keeps its slot as long as one that spins does, its grace included, unless a
-//! kicked or stranded vCPU wants the slot. The vCPU it waits for has a slot, too, and kicks it soon; if
-//! it had lost its slot by then, the kicker would have to make way for it. Another vCPU on this slot
-//! would only queue for the lock behind the sleeper. (In a Linux guest at 2x, one of two slots each:
-//! 1.3 times the acquisitions of a scheduler that takes the slot at the end of the slice.)
+//! A waiter in KVM's HLT keeps its slot as long as a spinning waiter does, including its grace, unless a vCPU
+//! that was kicked or preempted in a lock wants the slot. The vCPU it waits for has a slot, too, and kicks it
+//! soon. If the waiter had lost its slot by then, the kicker would have to make way for it. Another vCPU on
+//! this slot would only queue for the lock behind the sleeper. (In Linux guests at 2x, with one of two slots
+//! each: 1.3 times the acquisitions of a scheduler that takes the slot at the end of the slice.)
 //!
-//! Waiting: no vCPU goes ahead of one that has waited for one slice per vCPU of the schedule, and a
-//! contended turn lasts at most a slice and a GRACE. So each waits at most two slices and a GRACE
-//! per vCPU.
+//! Waiting time: once a vCPU has waited for a slice per vCPU of the schedule, no other vCPU goes ahead of it.
+//! A contended slot is kept for a slice and a GRACE at most. Each vCPU thus waits at most two slices and a
+//! GRACE per vCPU.
 //!
-//! Fairness: what a VM has beyond its part it owes to the others ([`Rr::with_debts`]), so that over time no guest
-//! gains by what it claims.
+//! Fairness: a VM owes the time beyond its share to the others ([`Rr::with_debts`]), so that over time no
+//! guest gains by false claims.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
 use crate::{
@@ -39,24 +38,25 @@ use crate::{
 };
 use base::units::{Nanos, SlotId};
 
-/// Time between two looks at a guest that is not asked to yield: this fraction of its slice,
+/// Number of polls per slice of a guest that is not asked to yield.
 const LOOKS_A_SLICE: u64 = 20;
-/// but at least this, far more than an entry into the guest takes: otherwise it would make no
-/// progress (measured).
+/// Minimum polling interval, far above the cost of a guest entry: with less the guest makes no progress
+/// (measured).
 const LOOK_AGAIN: Nanos = Nanos::micros(100);
 
-/// How long a vCPU may keep its slot for a lock when its slice is over and others wait.
+/// Time for which a vCPU may keep its slot in a lock after its slice has expired and others wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grace {
-    /// If it holds one.
+    /// For a holder.
     pub holder: Nanos,
-    /// If it awaits one.
+    /// For a waiter.
     pub waiter: Nanos,
 }
 
 impl Grace {
-    /// As given, or four slices for a holder and one for a waiter. With one slice, holders of Linux guests with
-    /// native locks at 2x lost theirs 0.06 times a second to a host that stood still; with four, never (16 s each).
+    /// Returns `given`, or by default four slices for a holder and one for a waiter. With one slice, host
+    /// stalls forced off holders in Linux guests with native locks at 2x 0.06 times a second; with four,
+    /// never (16 s each).
     #[must_use]
     pub fn new(given: Option<Nanos>, slice: Nanos) -> Self {
         let four = Nanos(slice.0.saturating_mul(4));
@@ -64,12 +64,12 @@ impl Grace {
     }
 }
 
-/// How the end of a critical section is found.
+/// Method of detecting the end of a critical section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndDetection {
     /// The guest is asked to yield.
     Ask,
-    /// The guest is stopped repeatedly and its telemetry read.
+    /// The guest is stopped repeatedly, and its telemetry is read.
     Observation,
 }
 
@@ -77,9 +77,9 @@ pub(super) enum EndDetection {
 pub(super) struct Deferred {
     rr: Rr,
     kicked: Queue,
-    /// Off their slots in a lock; those that others wait for come first.
+    /// vCPUs preempted in a lock. Those that others wait for come first.
     stranded: Queue,
-    /// The first stranded vCPU has only just lost its slot: one turn of the round comes before it.
+    /// The first vCPU in `stranded` has only just lost its slot: one slice of the round comes before it.
     round_first: bool,
     way: EndDetection,
     grace: Grace,
@@ -87,19 +87,18 @@ pub(super) struct Deferred {
     turns: Box<[CurrentTurn]>,
 }
 
-/// What is known of a vCPU's current turn.
 #[derive(Debug, Default, Clone, Copy)]
 struct CurrentTurn {
-    /// When its slice was first found to be over, with the vCPU in a lock and another one waiting.
-    /// The grace counts from then: the turn itself may have been extended long before.
+    /// When its slice was first found expired with the vCPU in a lock and another vCPU waiting. The grace
+    /// counts from then, because the vCPU may have had its slot much longer.
     due: Option<Nanos>,
-    /// The vCPU makes way once it is out of its lock: it has kicked a vCPU from within it, or a
-    /// stranded vCPU waits for a slot.
+    /// The vCPU makes way once it is out of its lock: it has kicked a vCPU from within it, or a vCPU
+    /// preempted in a lock waits for a slot.
     makes_way: bool,
-    /// The vCPU was stranded when the turn began.
+    /// The vCPU was preempted in a lock before this slice.
     ahead: bool,
-    /// The vCPU's last turn was ahead of its place in the round and was forced to end: it is in the
-    /// round, in a lock.
+    /// The vCPU was last scheduled ahead of its place in the round and was forced off: it is in the round, in
+    /// a lock.
     spent: bool,
 }
 
@@ -117,7 +116,7 @@ impl Deferred {
         }
     }
 
-    /// How long a turn of this vCPU may go on because of what it does with locks.
+    /// Returns how long this vCPU may keep its slot because of its lock activity.
     fn grace(&self, vcpu: VcpuIndex, activity: &LockActivity) -> Nanos {
         let grace = if activity.is_holder() { self.grace.holder } else { self.grace.waiter };
         self.rr.grace(vcpu, grace)
@@ -127,20 +126,20 @@ impl Deferred {
         self.rr.is_contended() || !self.kicked.is_empty() || !self.stranded.is_empty()
     }
 
-    /// `vcpu` has lost its slot in a lock.
+    /// Queues `vcpu`, which was preempted in a lock.
     fn strand(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
         self.round_first |= self.stranded.is_empty();
         self.stranded.insert(vcpu, |other| keeps_waiting(vcpu, other, view));
     }
 
-    /// Does a vCPU in HLT wait for a lock that comes to it by the turns under way?
+    /// Whether a vCPU in HLT waits for a lock that the running vCPUs will pass to it.
     fn sleeps_in_line(&self, look: &Observation) -> bool {
         matches!(look.activity, LockActivity::Waiting { .. })
             && self.kicked.is_empty()
             && self.stranded.is_empty()
     }
 
-    /// Those that are off their slots in a lock: the stranded and the spent.
+    /// Returns the vCPUs that are off their slots in a lock, in `stranded` or spent.
     fn lost(&self) -> impl Iterator<Item = VcpuIndex> {
         self.stranded.iter().chain(self.spent())
     }
@@ -149,13 +148,13 @@ impl Deferred {
         self.rr.waiting().filter(|vcpu| self.turns[vcpu.ix()].spent)
     }
 
-    /// Is another vCPU of its VM off its slot in a lock?
+    /// Whether another vCPU of its VM is off its slot in a lock.
     fn has_lost(&self, vcpu: VcpuIndex, view: &View<'_>) -> bool {
         self.lost().any(|other| other != vcpu && view.vm_of(other) == view.vm_of(vcpu))
     }
 
-    /// Does a vCPU with this activity only spin, because it waits for one that is off its slot? In a
-    /// line of unknown order it may be the next, which a short turn shows.
+    /// Whether a vCPU with this activity can only spin because it waits for a vCPU that is off its slot. In a
+    /// line of unknown order it may be the next, which a short slice shows.
     fn only_spins(&self, vcpu: VcpuIndex, activity: &LockActivity, view: &View<'_>) -> bool {
         self.lost().any(|other| {
             other != vcpu
@@ -164,14 +163,14 @@ impl Deferred {
         })
     }
 
-    /// The first stranded vCPU, unless it waits for a spent one: it would only spin.
+    /// Returns the first vCPU preempted in a lock, unless it waits for a spent vCPU and would only spin.
     fn first_stranded(&self, view: &View<'_>) -> Option<VcpuIndex> {
         let first = self.stranded.first()?;
         let waits = self.spent().any(|other| keeps_waiting(other, first, view));
         (!waits).then_some(first)
     }
 
-    /// Takes the vCPU that has waited longest, if it is overdue: no other may go ahead of it then.
+    /// Takes the vCPU that has waited longest if it is overdue, as no other may go ahead of it then.
     fn pop_overdue(&mut self, view: &View<'_>) -> Option<(VcpuIndex, Lane)> {
         let stranded = self.stranded.iter().min_by_key(|vcpu| self.rr.since(*vcpu));
         let firsts = [
@@ -192,7 +191,7 @@ impl Deferred {
         Some((vcpu, lane))
     }
 
-    /// Takes the next vCPU, and tells from which queue.
+    /// Takes the next vCPU, and returns the queue it was in.
     fn pop(&mut self, view: &View<'_>) -> Option<(VcpuIndex, Lane)> {
         if let Some(overdue) = self.pop_overdue(view) {
             return Some(overdue);
@@ -211,12 +210,12 @@ impl Deferred {
         self.stranded.pop().map(|vcpu| (vcpu, Lane::Stranded))
     }
 
-    /// When to look again: soon, but not after `end`.
+    /// Returns the time of the next poll: soon, but not after `end`.
     fn look_again(&self, end: Nanos, now: Nanos) -> Nanos {
         end.min(now.after(Nanos(self.slice.0 / LOOKS_A_SLICE).max(LOOK_AGAIN)))
     }
 
-    /// The deadline of a vCPU in a lock whose turn lasts until `end` at the longest.
+    /// Returns the deadline of a vCPU in a lock that may keep its slot until `end`.
     fn next_look(&self, end: Nanos, now: Nanos) -> Nanos {
         match self.way {
             EndDetection::Ask => end,
@@ -224,8 +223,7 @@ impl Deferred {
         }
     }
 
-    /// A vCPU in a lock continues until `end` at the longest, and makes way once it is out of the
-    /// lock.
+    /// Lets a vCPU in a lock continue until `end` at the latest. It makes way once it is out of the lock.
     fn leaves_soon(&self, end: Nanos, now: Nanos) -> Verdict {
         match self.way {
             EndDetection::Ask => Verdict::Ask(end),
@@ -234,7 +232,7 @@ impl Deferred {
     }
 }
 
-/// The queue that a vCPU was taken from.
+/// The queue from which a vCPU was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lane {
     Kicked,
@@ -242,7 +240,7 @@ enum Lane {
     Round,
 }
 
-/// Does `other`, as last observed, wait for `vcpu`?
+/// Whether `other`, as last observed, waits for `vcpu`.
 fn keeps_waiting(vcpu: VcpuIndex, other: VcpuIndex, view: &View<'_>) -> bool {
     view.vm_of(other) == view.vm_of(vcpu) && view.last_seen(vcpu).goes_before(view.last_seen(other))
 }
@@ -252,7 +250,7 @@ impl Policy for Deferred {
         self.rr.waits(vcpu, view);
         match cause {
             _ if self.rr.is_in_arrears(vcpu) => self.rr.join(vcpu),
-            // It is needed where a lock goes next.
+            // A lock is passed to it next.
             Ready::Kicked(_) => self.kicked.push(vcpu),
             // The vCPU took a lock before it could be called out of the guest.
             Ready::Woken if view.last_seen(vcpu).is_holder() => self.kicked.push(vcpu),
@@ -281,7 +279,7 @@ impl Policy for Deferred {
             return Some(pick);
         }
         let end = pick.until;
-        // The vCPU soon runs into the lock that a lost vCPU holds up, or is out of its own.
+        // The vCPU will soon wait for a lock held up by a vCPU without a slot, or leave its own lock.
         let asked = is_lost && self.way == EndDetection::Ask && self.is_contended();
         let leaves = asked && !self.only_spins(vcpu, view.last_seen(vcpu), view);
         let until = if leaves { end } else { self.look_again(end, view.now) };
@@ -308,7 +306,7 @@ impl Policy for Deferred {
                 self.leaves_soon(end, view.now)
             }
             (true, _) if !turn.makes_way => Verdict::Stay(end),
-            // (At a time that the schedule chose, so that a replay can do the same.)
+            // (At a time chosen by the schedule, so that a replay can repeat it.)
             (true, false) => Verdict::Preempt(Why::Slice),
             (true, true) => Verdict::Stay(self.next_look(end, view.now)),
             (false, false) => Verdict::Preempt(Why::Slice),
@@ -323,7 +321,8 @@ impl Policy for Deferred {
         }
     }
 
-    /// A waiter's turn goes on in HLT as it does while it spins, unless a vCPU that a lock goes to next wants the slot.
+    /// A waiter keeps its slot in HLT as it does while it spins, unless a vCPU that gets a lock next wants
+    /// the slot.
     fn stopped_in_hlt(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         if self.sleeps_in_line(look) {
             return self.stopped(vcpu, look, view);

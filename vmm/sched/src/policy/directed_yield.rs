@@ -1,10 +1,10 @@
-//! `directed-yield[:LOOKS]`: a vCPU that has looked LOOKS times at a lock without getting it gives
-//! its slot to the lock's holder if that is preempted, else to the next in line, else to the vCPU
-//! that has waited longest for a slot. After KVM's pause-loop exits and yield_to, with telemetry
-//! where KVM guesses. Right with native locks on CPUs without a better remedy: it shortens waits
-//! but prevents none. Waiting: slots are given in order again when the first of the round has
-//! waited for one slice per vCPU; so each waits at most two slices per vCPU of the schedule. A vCPU whose VM is in arrears
-//! ([`Rr::with_debts`]) has no choice: its slot goes to the next of the round.
+//! `directed-yield[:LOOKS]`: a vCPU that has spun LOOKS iterations on a lock gives its slot to the lock's
+//! holder if the holder is preempted, else to the next in line, else to the vCPU that has waited longest for
+//! a slot. Modelled on KVM's pause-loop exits and yield_to, with telemetry where KVM guesses. Suitable for
+//! native locks on CPUs without a better remedy: it shortens waits but prevents none. Waiting time: slots are
+//! given in order again when the first of the round has waited for one slice per vCPU, so each waits at most
+//! two slices per vCPU of the schedule. A vCPU whose VM is in arrears ([`Rr::with_debts`]) has no choice: its
+//! slot goes to the next vCPU of the round.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
 use crate::{
@@ -20,14 +20,14 @@ pub(super) struct DirectedYield {
 }
 
 impl DirectedYield {
-    /// The number of looks that a PV waiter takes before it halts.
+    /// Spin iterations of a PV waiter before it halts.
     pub(super) const LOOKS: u32 = 2048;
 
     pub(super) fn new(setup: &Setup<'_>, looks: u32) -> Self {
         Self { rr: Rr::with_debts(setup), looks }
     }
 
-    /// The ready vCPU that `spinner` most needs to run.
+    /// Returns the ready vCPU that `spinner` most needs to run.
     fn beneficiary(
         &mut self,
         spinner: VcpuIndex,

@@ -1,12 +1,12 @@
-//! `extend[:BOUND]`: round robin in which a holder whose slice is over goes on until it has released
-//! its lock, but for BOUND at most (default: 5us). It gets that once a turn, is asked to yield, and does
-//! so when it is in no lock; a turn that ends by the bound is counted as forced. Waiters get nothing.
-//! The protocol of Linux's time-slice extension for restartable sequences (T. Gleixner, Linux 6.19),
-//! between a guest and its VMM: the request is [`Line::held`](hypercalls::telemetry::Line::held), the
-//! grant is the request to yield. Right where sections are short, and holders on the CPU at all when
-//! their slices end; `deferred` also keeps waiters, and knows what to do with those that were forced.
-//! A VM whose guest claims locks for ever pays for its extensions ([`Rr::with_debts`]).
-//! Waiting: at most two slices and a BOUND per other vCPU.
+//! `extend[:BOUND]`: round robin, but a holder whose slice has expired keeps its slot until it has
+//! released its lock, for BOUND at most (default: 5us). It is extended once per slice, is asked to
+//! yield, and yields when it is in no lock. An extension that ends by the bound counts as forced.
+//! Waiters get no extension. This is the protocol of Linux's time-slice extension for restartable
+//! sequences (T. Gleixner, Linux 6.19), between a guest and its VMM: the request is
+//! [`Line::held`](hypercalls::telemetry::Line::held), the grant is the request to yield. Suitable for
+//! short critical sections whose holders are on a CPU when their slices end; `deferred` also keeps
+//! waiters on their slots and handles vCPUs that were forced off. A VM whose guest claims locks forever
+//! pays for its extensions ([`Rr::with_debts`]). Waiting: at most two slices and a BOUND per other vCPU.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
 use crate::{
@@ -24,17 +24,16 @@ pub(super) struct Extend {
     extensions: Extensions,
 }
 
-/// What a vCPU's current turn has had.
 #[derive(Debug, Default, Clone, Copy)]
 struct CurrentTurn {
-    /// It has been extended: not again.
+    /// The slice has been extended and is not extended again.
     is_extended: bool,
-    /// When its slice was found to be over, and how long it may go on, while the extension lasts.
+    /// While the extension lasts: the time the slice was found expired, and the bound.
     extension: Option<(Nanos, Nanos)>,
 }
 
 impl Extend {
-    /// That of Linux (`rseq_slice_extension_nsec`).
+    /// Default in Linux (`rseq_slice_extension_nsec`).
     pub(super) const BOUND: Nanos = Nanos::micros(5);
 
     pub(super) fn new(setup: &Setup<'_>, bound: Nanos) -> Self {
@@ -42,7 +41,7 @@ impl Extend {
         Self { rr: Rr::with_debts(setup), bound, turns, extensions: Extensions::default() }
     }
 
-    /// The vCPU goes, or is in no lock any more: an extension that is under way has ended.
+    /// Ends the extension in progress, if any: the vCPU leaves its slot or is in no lock any longer.
     fn end(&mut self, vcpu: VcpuIndex, now: Nanos) {
         if let Some((since, bound)) = self.turns[vcpu.ix()].extension.take() {
             let needed = now.since(since);
@@ -50,7 +49,7 @@ impl Extend {
         }
     }
 
-    /// The vCPU was stopped in its extension. `verdict`: what follows when that is over.
+    /// Handles a stop during an extension. `verdict` applies when the extension has ended.
     fn extended(
         &mut self,
         vcpu: VcpuIndex,
@@ -61,7 +60,7 @@ impl Extend {
     ) -> Verdict {
         let end = since.after(bound);
         if !look.activity.is_holder() {
-            // It has released the lock, and not come to yield yet: at the bound at the latest.
+            // It has released the lock but not yielded yet. Its time counts up to the bound.
             self.end(vcpu, view.now.min(end));
             return verdict;
         }
@@ -204,7 +203,7 @@ mod tests {
         assert_eq!((core.accounting().totals().forced, counts(&core)), (0, (1, 1, 0)));
     }
 
-    /// A timer is late: the stop says only that the lock was released before.
+    /// With a late timer, the stop shows only that the lock was released before.
     #[test]
     fn one_that_is_found_out_of_its_lock_has_released_it_in_time() {
         let mut core = extended();

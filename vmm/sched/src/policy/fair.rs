@@ -1,7 +1,6 @@
-//! `fair[:WEIGHT,...]`: the vCPU that has had the least CPU time, divided by its VM's weight, runs
-//! next; one that comes back from a sleep gets a bounded credit. After Linux's CFS (Molnar 2007),
-//! without its wake-up preemption. Right for a host with VMs of different shares; as blind to locks
-//! as `rr`.
+//! `fair[:WEIGHT,...]`: runs the vCPU with the least CPU time divided by its VM's weight. A vCPU that wakes
+//! from a sleep gets a bounded credit. After Linux's CFS (Molnar 2007), without its wakeup preemption.
+//! Suitable for a host with VMs of different shares; as blind to locks as `rr`.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -12,20 +11,20 @@ use crate::{
 };
 use base::units::{Nanos, SlotId};
 
-/// The weight at which time counts as it is.
+/// The weight at which CPU time is not scaled.
 const USUAL_WEIGHT: u64 = 1024;
 
 #[derive(Debug)]
 pub(super) struct Fair {
     slice: Nanos,
-    /// What each waiting vCPU has had, and its index: the least first. It gets nothing while it
-    /// waits, so that its entry stays right.
+    /// CPU time and index of each waiting vCPU, least time first. A waiting vCPU accumulates no time, so its
+    /// entry stays valid.
     waiting: BinaryHeap<Reverse<(u64, u32)>>,
     /// CPU time so far, divided by weight.
     had: Box<[u64]>,
     weights: Box<[u32]>,
-    /// The most that a vCPU had when it was picked or a further slice of its turn began: a vCPU that wakes up is at most
-    /// one slice behind that.
+    /// Highest CPU time of a vCPU when it was picked or started another slice. A vCPU that wakes up is at
+    /// most one slice behind it.
     floor: u64,
 }
 
@@ -41,7 +40,7 @@ impl Fair {
         }
     }
 
-    /// What the vCPU has had, with a turn of which it `ran` so much.
+    /// Returns the vCPU's CPU time including the `ran` of its current time slice.
     fn had_with(&self, vcpu: VcpuIndex, ran: Nanos) -> u64 {
         let ix = vcpu.ix();
         let more = u128::from(ran.0) * u128::from(USUAL_WEIGHT) / u128::from(self.weights[ix]);

@@ -1,6 +1,6 @@
-//! `gang`: all slots serve one VM at a time and switch to the next VM at the same moment; a slot
-//! that the VM cannot use stays idle. After Ousterhout's coscheduling (ICDCS 1982). Right for VMs
-//! as wide as the host whose vCPUs contend for the same locks; wasteful for others.
+//! `gang`: all slots serve one VM at a time and switch to the next VM at the same moment. A slot that the VM
+//! cannot use stays idle. After Ousterhout's coscheduling (ICDCS 1982). Suitable for VMs as wide as the host
+//! whose vCPUs contend for the same locks; wasteful for others.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue};
 use crate::event::{Observation, VcpuIndex};
@@ -9,16 +9,15 @@ use base::units::{Nanos, SlotId};
 #[derive(Debug)]
 pub(super) struct Gang {
     queue: Queue,
-    /// VM of each vCPU.
     vms: Box<[u32]>,
     vm_count: u32,
     slice: Nanos,
-    /// The VM whose turn it is.
+    /// The VM being served.
     current: u32,
-    /// The end of that turn.
+    /// The end of its slice.
     ends: Nanos,
-    /// The end of the turn that each vCPU was given last. A VM with more vCPUs than slots follows itself: its next turn
-    /// begins when the first of them leaves, and the others still are in the one before.
+    /// Last deadline of each vCPU. If a VM has more vCPUs than slots, two of its slices may follow each
+    /// other: the second begins when the first vCPU leaves, while the others are still in the previous slice.
     given: Box<[Nanos]>,
 }
 
@@ -48,7 +47,7 @@ impl Gang {
         view.slots.iter().flatten().any(|vcpu| self.vms[vcpu.ix()] == vm)
     }
 
-    /// Begins the turn of the next VM that has a waiting vCPU, and takes the first of them.
+    /// Starts the slice of the next VM that has a waiting vCPU, and takes the first of its vCPUs.
     fn advance(&mut self, view: &View<'_>) -> Option<VcpuIndex> {
         self.ends = view.now.after(self.slice);
         for step in 1..=self.vm_count {
@@ -75,7 +74,7 @@ impl Policy for Gang {
         let over = view.now >= self.ends;
         let vcpu = match if over { None } else { self.take(self.current) } {
             Some(vcpu) => vcpu,
-            // Other vCPUs of the current VM still run: the slot stays idle until its turn is over.
+            // Other vCPUs of the current VM still run: the slot stays idle until its slice ends.
             None if !over && self.runs(self.current, view) => return None,
             None => self.advance(view)?,
         };

@@ -1,49 +1,49 @@
-//! The policies that a scheduler in the host's kernel has (`--driver bpf`), and what it does of them. A
-//! policy is enabled there by its entry in `POLICIES`.
+//! The policies that a scheduler in the host's kernel supports (`--driver bpf`), and their rules there. The
+//! `in_kernel` field of a policy's entry in `POLICIES` enables it.
 
 use super::{
     POLICIES, args::Args, deferred::Grace, extend::Extend, inject::Inject, spec::PolicySpec,
 };
 use base::units::Nanos;
 
-/// When turns end under a policy that a scheduler in the host's kernel has.
+/// End of time slices under a policy that a scheduler in the host's kernel supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnRule {
     /// After one slice.
     Slice,
-    /// As soon as the vCPU is in no lock, and after this grace at the latest (see [`Grace`]).
+    /// Once the vCPU is in no lock, or after this grace at the latest (see [`Grace`]).
     OutOfLocks(Option<Nanos>),
-    /// After one slice; once, for so long at most, as soon as the vCPU holds no lock.
+    /// After one slice. Once per slice, a holder continues until it holds no lock, for this time at most.
     Extended(Nanos),
-    /// After one slice; the vCPU that has had the least comes next.
+    /// After one slice. The vCPU with the least CPU time runs next.
     Fair,
-    /// After one slice, or for the vCPU that it has kicked.
+    /// After one slice, or to make way for a vCPU it has kicked.
     KickBoost {
         /// The kicker does not make way.
         later: bool,
     },
     /// After one slice, and at random times in a lock.
     Inject {
-        /// The next in line, not holders.
+        /// Preempts the next in line instead of holders.
         next: bool,
-        /// A second, on average; in thousandths.
+        /// Average rate, in thousandths of a preemption per second.
         rate_milli: u64,
-        /// How long each preemption lasts.
+        /// Duration of each preemption.
         hold: Nanos,
     },
 }
 
-/// A policy as a scheduler in the host's kernel has it.
+/// Support for a policy by a scheduler in the host's kernel.
 pub struct InKernel {
-    /// Name and arguments there, as written on the command line.
+    /// Supported name and arguments, as written on the command line.
     pub usage: &'static str,
-    /// The rule; `None`: not with these arguments.
+    /// Returns the rule for these arguments; `None` if they are not supported.
     pub(super) rule: fn(&Args) -> Option<TurnRule>,
 }
 
 pub(super) const RR: InKernel = InKernel { usage: "rr", rule: |_| Some(TurnRule::Slice) };
 
-/// Guests are asked to yield: nothing looks at them from outside.
+/// Guests are asked to yield. Polling is not supported.
 pub(super) const DEFERRED: InKernel = InKernel {
     usage: "deferred[:ask[,GRACE]]",
     rule: |args| {
@@ -77,17 +77,17 @@ fn inject(args: &Args, next: bool) -> Option<TurnRule> {
     Some(TurnRule::Inject { next, rate_milli, hold: args.get(1, Inject::HOLD).ok()? })
 }
 
-/// The kernel ends a scheduler under which a runnable thread waits for so long: the longest that a scheduler
-/// can ask for (`SCX_WATCHDOG_MAX_TIMEOUT`).
+/// The kernel ends a scheduler that leaves a runnable thread waiting for this time, the longest that a
+/// scheduler can request (`SCX_WATCHDOG_MAX_TIMEOUT`).
 const WATCHDOG: Nanos = Nanos::millis(30_000);
 
 impl PolicySpec {
-    /// Why the kernel would end a schedule of so many vCPUs (of all machines), if it would.
+    /// Returns why the kernel would end a schedule of `vcpus` vCPUs (of all machines), if it would.
     pub fn overlong(&self, slice: Nanos, vcpus: u32, slots: u32) -> Option<String> {
         let others = u64::from(vcpus.div_ceil(slots.max(1)).saturating_sub(1));
         let times = |time: Nanos, count: u64| Nanos(time.0.saturating_mul(count));
         let round = times(slice, others);
-        // Others may go ahead until it has waited for a slice of each vCPU, however many slots there are.
+        // Others may go ahead until it has waited for a slice of each vCPU, for any number of slots.
         let ahead = times(slice, if others > 0 { vcpus.into() } else { 0 });
         let longest = match self.turn_rule()? {
             TurnRule::Slice => round,
@@ -109,7 +109,7 @@ impl PolicySpec {
 }
 
 impl InKernel {
-    /// All of them, as written on the command line: `rr and deferred[:ask[,GRACE]]`.
+    /// Returns the supported policies, as written on the command line: `rr and deferred[:ask[,GRACE]]`.
     pub fn usages() -> String {
         let all = POLICIES.iter().filter_map(|policy| policy.in_kernel.as_ref());
         let all: Vec<&str> = all.map(|policy| policy.usage).collect();

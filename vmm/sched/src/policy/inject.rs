@@ -1,9 +1,9 @@
-//! `lhp[:RATE,HOLD]` and `lwp[:RATE,HOLD]`: at random moments, on average 1/RATE seconds after the
-//! last hold ended (RATE: 10 by default), vCPUs are stopped until one is found that holds a lock (lhp)
-//! or is next in line for one (lwp). That vCPU is held off its slot for HOLD (default: 20ms). What a vCPU
-//! was doing the policy reads from telemetry after a stop; without telemetry it is observed from outside,
-//! and a vCPU whose kernel has disabled preemption is guessed to be a holder. In between it is `rr`. Use
-//! it to measure what a single LHP or LWP costs.
+//! `lhp[:RATE,HOLD]` and `lwp[:RATE,HOLD]`: at random times, on average 1/RATE seconds after the last hold
+//! ended (RATE: 10 by default), vCPUs are stopped until one of them holds a lock (lhp) or is next in line
+//! (lwp). That vCPU is held off its slot for HOLD (default: 20ms). The policy reads the lock activity from
+//! telemetry after a stop. Without telemetry it is observed from outside, and a vCPU in a preempt-disabled
+//! region is assumed to be a holder. In between, the policy is `rr`. It serves to measure the cost of a
+//! single LHP or LWP.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,11 +15,11 @@ use base::{
     units::{Nanos, SlotId},
 };
 
-/// Nanoseconds between two attempts: far more than an entry into the guest takes, or the guest would
-/// make no progress; random, so that no periodic behaviour of the guest evades the attempts.
+/// Nanoseconds between two attempts. Far more than an entry into the guest takes, or the guest would make no
+/// progress. Random, so that no periodic behaviour of the guest evades the attempts.
 const RETRY: std::ops::Range<u64> = 60_000..200_000;
 
-/// Which vCPUs to preempt.
+/// The vCPUs to preempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InjectionTarget {
     Holder,
@@ -29,7 +29,7 @@ pub(super) enum InjectionTarget {
 impl InjectionTarget {
     fn is(self, activity: &LockActivity) -> bool {
         match self {
-            // Without telemetry, `Guarded` is the best guess; the account does not count it as LHP.
+            // Without telemetry, `Guarded` is the best guess. The account does not count it as LHP.
             InjectionTarget::Holder => activity.is_holder() || *activity == LockActivity::Guarded,
             InjectionTarget::Next => activity.is_next(),
         }
@@ -41,21 +41,21 @@ impl InjectionTarget {
 pub struct Hits {
     /// Attempts that preempted a vCPU of the kind aimed at.
     pub hits: u64,
-    /// The part of the hits that is a guess: the vCPU's kernel had disabled preemption, maybe for a lock.
+    /// Hits that are guesses: the vCPU was in a preempt-disabled region, maybe for a lock.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub guesses: u64,
-    /// Attempts that found a vCPU of another kind and did not hold it off.
+    /// Attempts that found a vCPU of another kind, which was not held off.
     pub misses: u64,
 }
 
 sums!(Hits: hits, guesses, misses);
 
-/// Without guesses a record is as it was before there were any.
+/// Records without guesses keep the format they had before guesses existed.
 fn is_zero(guesses: &u64) -> bool {
     *guesses == 0
 }
 
-/// When the next preemption is due: at random times, with a given average rate.
+/// Time of the next preemption. The times are random with a given average rate.
 #[derive(Debug)]
 pub(super) struct Due {
     at: Nanos,
@@ -68,7 +68,7 @@ impl Due {
         Self { at: Nanos::ZERO, mean: 1e9 / rate, rng: SplitMix64::new(seed) }
     }
 
-    /// Is a preemption due? The first is due one mean interval after the first call.
+    /// Whether a preemption is due. The first is due one mean interval after the first call.
     pub(super) fn now(&mut self, now: Nanos) -> bool {
         if self.at == Nanos::ZERO {
             self.at = now.after(Nanos(self.mean as u64));
@@ -76,8 +76,8 @@ impl Due {
         now >= self.at
     }
 
-    /// Sets when the next preemption is due. The time from `start` is exponentially distributed, as for
-    /// independent events.
+    /// Schedules the next preemption. The time from `start` is exponentially distributed, as for independent
+    /// events.
     pub(super) fn reset(&mut self, start: Nanos) {
         let uniform = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         self.at = start.after(Nanos((-(1.0 - uniform).ln() * self.mean) as u64));
@@ -88,11 +88,11 @@ impl Due {
         Nanos(RETRY.start + self.rng.below(span) as u64)
     }
 
-    /// `until`, but not later than the next preemption is due or the next attempt is made, on a slot whose next attempt
-    /// is at `attempt`.
+    /// Limits `until` to the time of the next preemption or, if it is due, of the slot's next attempt,
+    /// `attempt`.
     ///
-    /// That time stays when another vCPU gets the slot: counted from each grant, no attempt would ever be made on vCPUs
-    /// that halt sooner than that, as waiters for PV locks do.
+    /// `attempt` is kept when another vCPU gets the slot. If it were counted from each grant, vCPUs that halt
+    /// before an attempt, such as waiters for PV locks, would never be stopped.
     fn bound(&mut self, until: Nanos, attempt: &mut Nanos, now: Nanos) -> Nanos {
         if !self.now(now) {
             return until.min(self.at);
@@ -110,9 +110,9 @@ pub(super) struct Inject {
     target: InjectionTarget,
     hold: Nanos,
     due: Due,
-    /// When the next attempt is made, by slot.
+    /// Time of the next attempt, by slot.
     attempts: Box<[Nanos]>,
-    /// The slot that each vCPU had last.
+    /// Last slot of each vCPU.
     slots: Box<[SlotId]>,
     hits: Hits,
 }
@@ -130,7 +130,7 @@ impl Inject {
 }
 
 impl Inject {
-    /// [`Due::bound`] of a vCPU that has a slot.
+    /// [`Due::bound`] for a vCPU that has a slot.
     fn bound(&mut self, vcpu: VcpuIndex, until: Nanos, now: Nanos) -> Nanos {
         let slot = self.slots[vcpu.ix()];
         self.due.bound(until, &mut self.attempts[slot.0 as usize], now)
@@ -179,7 +179,7 @@ impl Policy for Inject {
         self.rr.yields_to(vcpu, to, look, view)
     }
 
-    /// Without the moments at which it only looks at the vCPU.
+    /// Ignores stops that only observe the vCPU.
     fn slice_end(&self, vcpu: VcpuIndex, view: &View<'_>) -> Nanos {
         view.now.after(self.rr.left(vcpu, view)).max(view.until(vcpu))
     }

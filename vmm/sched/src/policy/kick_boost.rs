@@ -1,9 +1,9 @@
 //! `kick-boost[:later]`: a kicked vCPU runs next, on its kicker's CPU. The kicker makes way for it
 //! at once unless it holds or awaits another lock: then it keeps its slot, and the kicked vCPU gets
-//! the next free one. `later`: the kicked vCPU waits until the kicker halts or yields. After the
-//! boost that KVM gives a kicked vCPU, published as +6/+70/+74 % at 1/2/3 VMs. Right with PV locks:
-//! the lock is handed to a vCPU that runs, on a warm CPU. Waiting: boosts stop when the first of
-//! the round has waited for one slice per vCPU; so each waits at most two slices per vCPU of the
+//! the next free slot. With `later`, the kicked vCPU waits until the kicker halts or yields. After
+//! KVM's boost of kicked vCPUs, published as +6/+70/+74 % at 1/2/3 VMs. Suitable for PV locks: the
+//! lock is handed to a vCPU that runs, on a warm CPU. Waiting time: boosts stop when the first of
+//! the round has waited for one slice per vCPU, so each waits at most two slices per vCPU of the
 //! schedule. No kick boosts a vCPU whose VM is in arrears ([`Rr::with_debts`]).
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
@@ -18,7 +18,7 @@ pub(super) struct KickBoost {
     rr: Rr,
     later: bool,
     boosted: Queue,
-    /// By vCPU: the slot its kicker had.
+    /// By vCPU: the slot of its kicker.
     beside: Box<[Option<SlotId>]>,
 }
 

@@ -1,7 +1,7 @@
-//! `point:NAME[,RATE,HOLD]`: RATE times a second (default: 10) guests are told to report the named
+//! `point:NAME[,RATE,HOLD]`: RATE times a second (default: 10) guests are asked to report the named
 //! point (before-flag, flag-to-halt, release-to-kick, critical, interrupt), and the first vCPU that
-//! reaches it is held off for HOLD (default: 20ms). `rr` in between. Right to hit one window of a
-//! protocol, every time.
+//! reaches it is held off for HOLD (default: 20ms). In between, the policy is `rr`. Suitable to hit
+//! one window of a protocol reliably.
 
 use hypercalls::telemetry::Point;
 
@@ -9,7 +9,7 @@ use super::{Hits, Pick, Policy, Ready, Setup, Verdict, View, inject::Due, rr::Rr
 use crate::event::{Observation, VcpuIndex};
 use base::units::{Nanos, SlotId};
 
-/// The points by their names on the command line.
+/// The points by command-line name.
 pub(super) const NAMES: [(&str, Point); 5] = [
     ("before-flag", Point::BeforeFlag),
     ("flag-to-halt", Point::FlagToHalt),

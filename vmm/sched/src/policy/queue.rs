@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use crate::event::VcpuIndex;
 
-/// First in, first out; a vCPU can also be put at the front or before another one.
+/// A FIFO that also inserts vCPUs at the front or before another vCPU.
 #[derive(Debug)]
 pub(super) struct Queue(VecDeque<VcpuIndex>);
 
 impl Queue {
-    /// Capacity for `vcpus` entries: each vCPU may be queued once.
+    /// Creates a queue for `vcpus` entries. Each vCPU may be queued once.
     pub(super) fn with_room(vcpus: usize) -> Self {
         Self(VecDeque::with_capacity(vcpus))
     }
@@ -41,13 +41,12 @@ impl Queue {
         self.0.pop_front()
     }
 
-    /// Removes and returns the first vCPU that fits.
+    /// Removes and returns the first vCPU that satisfies `fits`.
     pub(super) fn take(&mut self, fits: impl Fn(VcpuIndex) -> bool) -> Option<VcpuIndex> {
         let at = self.0.iter().position(|vcpu| fits(*vcpu))?;
         self.0.remove(at)
     }
 
-    /// Removes and returns the vCPU at this position.
     pub(super) fn take_at(&mut self, at: usize) -> Option<VcpuIndex> {
         self.0.remove(at)
     }

@@ -1,7 +1,7 @@
-//! `random`: a random waiting vCPU for a random time, from a hundredth of a slice to two slices, as
-//! the seed determines. After schedule fuzzers (PCT, Burckhardt et al., ASPLOS 2010), without their
-//! guarantees. Right to provoke what no sensible scheduler does: `run soak`, lost wakeups, races in the
-//! driver.
+//! `random`: a random waiting vCPU for a random time, from a hundredth of a slice to two slices,
+//! determined by the seed. Modelled on schedule fuzzers (PCT, Burckhardt et al., ASPLOS 2010), without
+//! their guarantees. Suitable to provoke schedules that no sensible scheduler makes: for `run soak`,
+//! lost wakeups and races in the driver.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue};
 use crate::event::{Observation, VcpuIndex};
@@ -15,7 +15,7 @@ pub(super) struct Random {
     queue: Queue,
     slice: Nanos,
     rng: SplitMix64,
-    /// By vCPU: the end of its turn.
+    /// By vCPU: its deadline.
     ends: Box<[Nanos]>,
 }
 

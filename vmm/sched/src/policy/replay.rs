@@ -1,17 +1,16 @@
-//! `replay:FILE`: repeats the turns of a recording in the recorded order, each on its recorded slot and for the
-//! recorded time.
+//! `replay:FILE`: repeats the time slices of a recording in the recorded order, each on its recorded slot and
+//! for the recorded time.
 //!
-//! A turn that the guest ended (it yielded, spun out, made way for a vCPU it kicked, or was at a
-//! named point) is ended by the guest again: once the recorded time has passed, the policy asks the
-//! vCPU to yield or waits for the event, for one slice at most. A turn that a lock-aware schedule ended
-//! while its vCPU was in no lock goes on, for one slice at most, while the vCPU is in one: in the replay,
-//! the recorded time may end in the middle of a critical section. A turn that ends in another way than
-//! recorded is a divergence.
+//! If the guest ended a slice (it yielded, spun out, made way for a vCPU it kicked, or was at a named point),
+//! the guest ends it again: once the recorded time has passed, the policy asks the vCPU to yield or waits for
+//! the event, for one slice at most. If a lock-aware policy ended a slice while its vCPU was in no lock, the
+//! slice continues, for one slice at most, while the vCPU is in a lock: in the replay, the recorded time may
+//! end in the middle of a critical section. A slice that ends in another way than recorded is a divergence.
 //!
-//! If the vCPU whose turn comes next is halted, the turn waits for it as long as any vCPU runs. Then
-//! the policy wakes the vCPU, which its guest must expect; that is a divergence, too. Only turns of
-//! vCPUs that have left are skipped. The idea is that of deterministic replay (ReVirt, Dunlap et al.,
-//! OSDI 2002), applied to the schedule alone.
+//! If the vCPU that is to run next is halted, the replay waits for it as long as any vCPU runs. Then the
+//! policy wakes the vCPU, which its guest must expect; that is a divergence, too. Only slices of vCPUs that
+//! have exited are skipped. This is deterministic replay (ReVirt, Dunlap et al., OSDI 2002) applied to the
+//! schedule alone.
 
 use hypercalls::telemetry::Point;
 use serde::{Deserialize, Serialize};
@@ -26,75 +25,75 @@ use base::{
     units::{Nanos, SlotId},
 };
 
-/// Upper bound on the time a vCPU is held off, whatever the recording says.
+/// Upper bound on the time a vCPU is held off, regardless of the recording.
 const LONGEST_HOLD: Nanos = Nanos::millis(60_000);
 
 /// How closely a replay followed its recording.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Divergence {
-    /// Turns of the recording, up to the first one that the end of the recording cut off.
+    /// Slices of the recording, up to the first slice that the end of the recording cut off.
     pub recorded: u64,
-    /// Recorded turns that were repeated.
+    /// Recorded slices that were repeated.
     pub replayed: u64,
-    /// Recorded turns that were skipped because the vCPU had left.
+    /// Recorded slices that were skipped because the vCPU had exited.
     pub skipped: u64,
-    /// vCPUs that were halted when their turn came, with no vCPU running to kick them, and were
-    /// woken.
+    /// vCPUs that were halted when they should have run, with no vCPU running to kick them, and were woken.
     pub woken: u64,
-    /// Turns that the vCPU itself ended (halt, idle, exit), recorded to end otherwise.
+    /// Slices that the vCPU itself ended (halt, idle, exit), recorded to end otherwise.
     pub early: u64,
-    /// Turns recorded to end by the vCPU itself that did not.
+    /// Slices that the vCPU did not end itself, although recorded so.
     pub late: u64,
-    /// Turns that ended in another way than recorded, not counted above.
+    /// Slices that ended in another way than recorded, not counted above.
     pub otherwise: u64,
-    /// Turns recorded to end outside of locks that were cut off inside one, a slice later.
+    /// Slices recorded to end outside of locks that were cut off inside a lock, one slice later.
     pub cut: u64,
-    /// Complete turns of the recording that are not repeated, because they began after a turn that was still open when the
-    /// recording ended. If not even the first turn can be repeated, open turns count, too.
+    /// Complete slices of the recording that are not repeated because they began after a slice that was still
+    /// open when the recording ended. If not even the first slice can be repeated, open slices count, too.
     pub left_out: u64,
 }
 
 sums!(Divergence: recorded, replayed, skipped, woken, early, late, otherwise, cut, left_out);
 
 impl Divergence {
-    /// Turns whose time never came.
+    /// Returns the number of slices that were never begun.
     pub const fn unreplayed(&self) -> u64 {
         self.recorded.saturating_sub(self.replayed).saturating_sub(self.skipped)
     }
 
-    /// Turns that were not repeated as recorded. A store's counts may be anything.
+    /// Returns the number of slices that were not repeated as recorded. Saturates, as counts from a store may
+    /// be anything.
     pub fn differ(&self) -> u64 {
         let Self { woken, early, late, otherwise, cut, skipped, left_out, .. } = *self;
         let all = [woken, early, late, otherwise, cut, skipped, left_out, self.unreplayed()];
         all.into_iter().fold(0, u64::saturating_add)
     }
 
-    /// Did the replay repeat its recording? Of many turns, one in ten may differ.
+    /// Whether the replay repeated its recording. One slice in ten may differ.
     pub fn is_repeated(&self) -> bool {
         self.differ() <= self.recorded.saturating_add(self.left_out) / 10
     }
 }
 
-/// Did the guest end this turn by an event other than a halt, idling or an exit?
+/// Whether the guest ended this slice by an event other than a halt, idling or an exit.
 fn is_by_event(turn: &Turn) -> bool {
     matches!(turn.end, TurnEnd::Yield | TurnEnd::Spun | TurnEnd::MadeWay) || turn.point.is_some()
 }
 
-/// How many turns of the recording are lost, if `turns`, its first ones, are repeated. A vCPU that keeps its slot until
-/// the end of the recording cuts the replay short where its turn begins. Each slot has an open turn at the end of the
-/// recording; open turns are not counted as long as any turn is repeated.
+/// Returns the number of recorded slices that are lost if only `turns`, the first of them, are repeated. A
+/// vCPU that keeps its slot until the end of the recording cuts the replay short where its slice begins. Each
+/// slot has an open slice at the end of the recording; open slices are not counted as long as any slice is
+/// repeated.
 fn left_out(turns: &[Turn], recorded: &[Turn]) -> u64 {
     let behind = &recorded[turns.len()..];
     let is_lost = |turn: &&Turn| turns.is_empty() || turn.end != TurnEnd::Open;
     behind.iter().filter(is_lost).count() as u64
 }
 
-/// The turn that a vCPU is repeating.
+/// The recorded slice that a vCPU is repeating.
 #[derive(Debug, Clone, Copy)]
 struct Current {
-    /// Index of the turn.
     ix: usize,
-    /// The vCPU has been told to report the point at which the turn ended.
+    /// The vCPU was asked to report the point at which the slice ended.
     reports: bool,
 }
 
@@ -102,14 +101,12 @@ struct Current {
 pub(super) struct Replay {
     turns: Box<[Turn]>,
     next: usize,
-    /// By vCPU: its current turn.
     current: Box<[Option<Current>]>,
-    /// By [`Point`]: number of vCPUs that are to report it.
+    /// By [`Point`]: number of vCPUs asked to report it.
     reporters: [u32; Point::ALL.len()],
-    /// Looks after which guests report that they spun out.
     spin_looks: u32,
     ready: Box<[bool]>,
-    /// Schedules once the recording is used up.
+    /// Schedules after the end of the recording.
     after: Rr,
     slice: Nanos,
     divergence: Divergence,
@@ -118,7 +115,7 @@ pub(super) struct Replay {
 impl Replay {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
         let recorded = setup.recording.map_or(&[][..], |recording| recording.turns.as_slice());
-        // How long an unfinished turn would have lasted is not known, nor what came after it. (Turns of
+        // The length of an unfinished slice is unknown, and so is the rest of its slot's schedule. (Slices of
         // vCPUs or slots that this schedule does not have cannot be repeated either.)
         let fits = |turn: &&Turn| {
             turn.end != TurnEnd::Open
@@ -146,7 +143,7 @@ impl Replay {
         self.next == self.turns.len()
     }
 
-    /// How long the vCPU of this turn was held off afterwards.
+    /// Returns the time for which the vCPU of this slice was held off afterwards.
     fn off_after(&self, ix: usize) -> Nanos {
         let turn = &self.turns[ix];
         let again = self.turns[ix + 1..].iter().find(|later| later.vcpu == turn.vcpu);
@@ -154,12 +151,12 @@ impl Replay {
         off.min(LONGEST_HOLD)
     }
 
-    /// Was this turn ended by a policy that waited until the vCPU neither held nor awaited a lock?
+    /// Whether this slice was ended by a policy that waited until the vCPU neither held nor awaited a lock.
     fn is_out_of_locks(turn: &Turn) -> bool {
         turn.end == TurnEnd::Slice && turn.free
     }
 
-    /// How long a turn may last at most.
+    /// Returns the maximum duration of a slice.
     fn limit(&self, turn: &Turn) -> Nanos {
         match turn.end {
             end if end.is_voluntary() => self.slice.after(turn.ran).after(turn.ran),
@@ -168,14 +165,14 @@ impl Replay {
         }
     }
 
-    /// The vCPU's turn, if it is time for the guest to end it by an event.
+    /// Returns the vCPU's recorded slice if the guest should end it by an event now.
     fn awaits(&self, vcpu: VcpuIndex, view: &View<'_>) -> Option<(usize, Turn)> {
         let ix = self.current[vcpu.ix()]?.ix;
         let turn = self.turns[ix];
         (is_by_event(&turn) && view.ran(vcpu) >= turn.ran).then_some((ix, turn))
     }
 
-    /// Waits until `until` for the event that ended the turn.
+    /// Waits until `until` for the event that ended the slice.
     fn wait(&mut self, vcpu: VcpuIndex, turn: &Turn, until: Nanos) -> Verdict {
         if let (Some(point), Some(current)) = (turn.point, &mut self.current[vcpu.ix()])
             && !std::mem::replace(&mut current.reports, true)
@@ -188,8 +185,8 @@ impl Replay {
         }
     }
 
-    /// The index of the turn to begin now, if its vCPU is ready. Skips turns of vCPUs that have
-    /// left.
+    /// Returns the index of the slice to begin now, if its vCPU is ready. Skips slices of vCPUs that have
+    /// exited.
     fn due(&mut self, view: &View<'_>) -> Option<usize> {
         while self.turns.get(self.next).is_some_and(|turn| view.is_gone(turn.vcpu)) {
             self.divergence.skipped += 1;
@@ -257,7 +254,7 @@ impl Policy for Replay {
                 self.divergence.cut += 1;
                 Verdict::Preempt(Why::Slice)
             }
-            // The event that ended the turn has not come.
+            // The event that ended the slice has not occurred.
             _ => Verdict::Preempt(Why::Slice),
         }
     }

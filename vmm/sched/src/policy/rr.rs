@@ -1,8 +1,8 @@
-//! `rr`: round robin. Each vCPU in turn, for one slice, whatever it does with locks. The textbook
-//! policy, and what a hypervisor does that knows nothing of its guests. Right as the blind
-//! baseline: it shows what lock-holder preemption costs. A vCPU that gives its turn to another one
-//! ([`Event::YieldsTo`](crate::Event::YieldsTo)) gives it what is left of its slice, so that no third one waits longer,
-//! and no VM gains by it; both are at the end of the round then. Waiting: at most one slice per other vCPU.
+//! `rr`: round robin. Each vCPU runs in turn for one slice, regardless of locks. The textbook policy, and the
+//! policy of a hypervisor that knows nothing about its guests. The blind baseline: it shows the cost of
+//! lock-holder preemption. A vCPU that yields to another ([`Event::YieldsTo`](crate::Event::YieldsTo)) gives
+//! it the rest of its slice, so no third vCPU waits longer and no VM gains by it. Both are then at the end of
+//! the round. Waiting time: at most one slice per other vCPU.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, debt::Debts, queue::Queue};
 use crate::{
@@ -11,18 +11,18 @@ use crate::{
 };
 use base::units::{Nanos, SlotId};
 
-/// Round robin; other policies use it between their own decisions.
+/// Round robin. Other policies use it between their own decisions.
 #[derive(Debug)]
 pub(super) struct Rr {
     queue: Queue,
     slice: Nanos,
-    /// By vCPU: when it became ready. Valid only while it waits for a slot.
+    /// By vCPU: the time it became ready. Valid only while it waits for a slot.
     since: Box<[Nanos]>,
     /// By slot: the vCPU that gets it next, and for how long.
     next: Box<[Option<(VcpuIndex, Nanos)>]>,
-    /// By vCPU: the length of its turn.
+    /// By vCPU: the length of its slice.
     lengths: Box<[Nanos]>,
-    /// For a policy that listens to its guests.
+    /// Debts between VMs, for policies that act on reports of guests.
     debts: Option<Debts>,
 }
 
@@ -39,48 +39,47 @@ impl Rr {
         }
     }
 
-    /// For a policy that lets vCPUs keep their slots, or go ahead of their turns, because of what guests say or do: VMs owe
-    /// each other what they have beyond their parts ([`Debts`]).
+    /// Adds debts of VMs for time beyond their shares ([`Debts`]). For policies under which vCPUs keep their
+    /// slots or run out of order because of the behaviour or the reports of guests.
     pub(super) fn with_debts(setup: &Setup<'_>) -> Self {
         Self { debts: Some(Debts::new(setup)), ..Self::new(setup) }
     }
 
-    /// Is any vCPU waiting?
+    /// Whether any vCPU is waiting.
     pub(super) fn is_contended(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// The queue, for policies that serve it in another order.
+    /// Returns the queue, for policies that serve it in another order.
     pub(super) fn queue(&mut self) -> &mut Queue {
         &mut self.queue
     }
 
-    /// Those that wait, in the order of their turns.
+    /// Returns the waiting vCPUs in the order of the round.
     pub(super) fn waiting(&self) -> impl Iterator<Item = VcpuIndex> {
         self.queue.iter()
     }
 
-    /// The end of a turn that begins now.
     pub(super) fn turn(&self, view: &View<'_>) -> Nanos {
         view.now.after(self.slice)
     }
 
-    /// Time left of its turn; zero at its end.
+    /// Returns the remaining time of the vCPU's slice; zero at its end.
     pub(super) fn left(&self, vcpu: VcpuIndex, view: &View<'_>) -> Nanos {
         self.lengths[vcpu.ix()].since(view.ran(vcpu))
     }
 
-    /// Does its VM owe so much that it may not go ahead of its turn?
+    /// Whether the vCPU's VM owes so much that the vCPU may not go ahead of the round.
     pub(super) fn is_in_arrears(&self, vcpu: VcpuIndex) -> bool {
         self.debts.as_ref().is_some_and(|debts| debts.is_in_arrears(vcpu))
     }
 
-    /// What the debts of its VM leave of a grace.
+    /// Returns `grace` as limited by the debt of the vCPU's VM.
     pub(super) fn grace(&self, vcpu: VcpuIndex, grace: Nanos) -> Nanos {
         self.debts.as_ref().map_or(grace, |debts| debts.grace(vcpu, grace))
     }
 
-    /// Notes that `vcpu` waits from now on, in this queue ([`Rr::join`]) or in one that the calling policy keeps.
+    /// Records that `vcpu` waits from now on, in this queue ([`Rr::join`]) or in a queue of the caller.
     pub(super) fn waits(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
         self.since[vcpu.ix()] = view.now;
         if let Some(debts) = &mut self.debts {
@@ -88,12 +87,12 @@ impl Rr {
         }
     }
 
-    /// `vcpu`, which waits, is the last of the round.
+    /// Appends `vcpu`, which waits, to the round.
     pub(super) fn join(&mut self, vcpu: VcpuIndex) {
         self.queue.push(vcpu);
     }
 
-    /// The next of the round: the first whose VM is not passed over, unless the head is overdue.
+    /// Takes the next vCPU of the round: the first whose VM is not passed over, unless the head is overdue.
     pub(super) fn take_next(&mut self, view: &View<'_>) -> Option<VcpuIndex> {
         let debts = self.debts.as_ref().filter(|_| self.overdue(view).is_none());
         let unburdened =
@@ -101,7 +100,7 @@ impl Rr {
         unburdened.or_else(|| self.queue.pop())
     }
 
-    /// The turn of `vcpu`, which waited and is in no queue any more: it lasts for `most`, or what debts leave of that.
+    /// Starts a slice of `vcpu`, which waited and is no longer queued, of `most` or less in case of debts.
     pub(super) fn begin(&mut self, vcpu: VcpuIndex, most: Nanos, view: &View<'_>) -> Pick {
         let debts = self.debts.as_mut();
         let length = debts.map_or(most, |debts| debts.begins(vcpu, most, view.now));
@@ -109,29 +108,27 @@ impl Rr {
         Pick::new(vcpu, view.now.after(length))
     }
 
-    /// When a waiting vCPU became ready.
     pub(super) fn since(&self, vcpu: VcpuIndex) -> Nanos {
         self.since[vcpu.ix()]
     }
 
-    /// Has it waited for so long that no other may go ahead of it any more? The limit is one slice
-    /// per vCPU of the schedule, more than a round takes on one slot.
+    /// Whether the vCPU has waited so long that no other vCPU may go ahead of it. The limit is one slice per
+    /// vCPU of the schedule, more than a round takes on one slot.
     pub(super) fn is_overdue(&self, vcpu: VcpuIndex, view: &View<'_>) -> bool {
         let round = Nanos(self.slice.0.saturating_mul(self.since.len() as u64));
         view.now.since(self.since(vcpu)) >= round
     }
 
-    /// The head of the queue.
     pub(super) fn first(&self) -> Option<VcpuIndex> {
         self.queue.first()
     }
 
-    /// The head of the queue, if it is overdue: a policy that lets others go ahead serves it first.
+    /// Returns the head of the queue if it is overdue. A policy that lets others go ahead serves it first.
     pub(super) fn overdue(&self, view: &View<'_>) -> Option<VcpuIndex> {
         self.queue.first().filter(|vcpu| self.is_overdue(*vcpu, view))
     }
 
-    /// `next`, which is in no queue, gets `slot` for this long: the turn there ends in this step.
+    /// Gives `slot` to `next`, which is not queued, for `length`. The current slice there ends in this step.
     pub(super) fn give(&mut self, slot: SlotId, next: VcpuIndex, length: Nanos) {
         // At most one vCPU is set aside per slot; it is picked in the same step.
         if let Some((other, _)) = self.next[slot.0 as usize].replace((next, length)) {
@@ -139,12 +136,10 @@ impl Rr {
         }
     }
 
-    /// A turn of the usual length.
     pub(super) fn slice(&self) -> Nanos {
         self.slice
     }
 
-    /// Removes and returns the head of the queue, if it is overdue.
     pub(super) fn pop_overdue(&mut self, view: &View<'_>) -> Option<VcpuIndex> {
         self.overdue(view).and_then(|_| self.queue.pop())
     }

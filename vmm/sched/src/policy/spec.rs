@@ -21,10 +21,9 @@ use super::{
 };
 use base::units::Nanos;
 
-/// No share is promised where the policy takes vCPUs their slots.
+/// Reason for the missing share guarantee of policies that take slots away.
 const ON_PURPOSE: &str = "it takes time away on purpose";
 
-/// The default weight of a vCPU.
 const USUAL_WEIGHT: u32 = 1024;
 
 /// A policy that can be named on the command line.
@@ -33,29 +32,29 @@ pub struct Registered {
     pub name: &'static str,
     /// Name and arguments, as written on the command line.
     pub usage: &'static str,
-    /// One line that says what it does.
+    /// One-line description.
     pub about: &'static str,
-    /// The longest time that a vCPU waits for a slot, in slices for each vCPU of the schedule. `None`:
-    /// it depends on more, or has no bound.
+    /// The longest wait for a slot, in slices per vCPU of the schedule. `None`: unbounded, or dependent on
+    /// other parameters.
     pub slices: Option<u64>,
     /// The policy with each set of arguments that the tests use, as written on the command line.
     pub tested: &'static [&'static str],
-    /// The policy, as on the command line, with each set of arguments with which tests check that a VM keeps 90 % of its
-    /// share whatever the guests beside it do or claim; `SLICE` is the length of a slice. Or why there is no such promise.
+    /// Argument sets tested to leave a VM 90 % of its share next to any guest. `SLICE` stands for the length
+    /// of a slice. An error is the reason why there is no such guarantee.
     pub shares: Result<&'static [&'static str], &'static str>,
-    /// What the scheduler in the host's kernel implements of it (`--driver bpf`). `None`: nothing.
+    /// The part that the scheduler in the host's kernel implements (`--driver bpf`). `None`: nothing.
     pub in_kernel: Option<InKernel>,
     make: fn(&Setup<'_>, &Args) -> Made,
 }
 
-/// A policy, `None` for the host's own scheduling, or what is wrong with the arguments.
+/// A policy, `None` for the host's own scheduling, or the error in the arguments.
 type Made = Result<Option<Box<dyn Policy>>, String>;
 
 fn boxed(policy: impl Policy + 'static) -> Made {
     Ok(Some(Box::new(policy)))
 }
 
-/// All policies that `--policy` knows, in the order of its help.
+/// All policies known to `--policy`, in the order of its help.
 pub const POLICIES: &[Registered] = &[
     Registered {
         name: "host",
@@ -128,7 +127,7 @@ pub const POLICIES: &[Registered] = &[
         name: "deferred",
         usage: "deferred[:ask|look[,GRACE]]",
         about: "a slice ends at the next moment out of any lock",
-        // Two, and a grace, which is four slices unless it is given.
+        // Two slices and a grace, which is four slices by default.
         slices: Some(6),
         tested: &["deferred", "deferred:look"],
         shares: Ok(&["deferred", "deferred:look", "deferred:ask,SLICE"]),
@@ -149,7 +148,7 @@ pub const POLICIES: &[Registered] = &[
         name: "extend",
         usage: "extend[:BOUND]",
         about: "a holder's slice ends after its section, by BOUND later at most",
-        // Two, and BOUND.
+        // Two slices and BOUND.
         slices: Some(3),
         tested: &["extend:500ns"],
         shares: Ok(&["extend", "extend:SLICE"]),
@@ -209,7 +208,7 @@ pub const POLICIES: &[Registered] = &[
         usage: "host-cfs[:kick-yield,LATENCY,MIN,WAKEUP]",
         about: "for simulations: Linux's scheduler up to 6.5",
         slices: Some(16),
-        // Linux's settings for 8 or more CPUs, divided by 4000: its tick of 4 ms is one of 1 us here.
+        // Linux's settings for 8 or more CPUs divided by 4000: its tick of 4 ms is 1 us here.
         tested: &["host-cfs:6us,750ns,1us", "host-cfs:kick-yield,6us,750ns,1us"],
         shares: Err("a model of the host's scheduler, for simulations"),
         in_kernel: None,
@@ -260,7 +259,7 @@ fn inject(setup: &Setup<'_>, args: &Args, target: InjectionTarget) -> Made {
     boxed(Inject::new(setup, target, args.rate(0)?, args.get(1, Inject::HOLD)?))
 }
 
-/// A policy and its arguments as the user gave them.
+/// A policy and its arguments as entered by the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicySpec {
     name: &'static str,
@@ -268,38 +267,38 @@ pub struct PolicySpec {
 }
 
 impl PolicySpec {
-    /// The host's own scheduling.
+    /// Returns the host's own scheduling.
     pub const fn host() -> Self {
         Self { name: "host", args: Args(Vec::new()) }
     }
 
-    /// Slices in turn: the default of a simulation.
+    /// Returns round robin, the default of a simulation.
     pub const fn round_robin() -> Self {
         Self { name: "rr", args: Args(Vec::new()) }
     }
 
-    /// The name without arguments.
+    /// Returns the name without arguments.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Is scheduling left to the host?
+    /// Whether scheduling is left to the host.
     pub fn is_host(&self) -> bool {
         self.name == "host"
     }
 
-    /// What `host` means in a simulation: the model of the host's scheduler in today's kernels.
+    /// Returns the meaning of `host` in a simulation: the model of the host's scheduler in current kernels.
     pub const fn simulated_host() -> Self {
         Self { name: "host-eevdf", args: Args(Vec::new()) }
     }
 
-    /// Is it a model of the host's scheduler, for simulations only?
+    /// Whether the policy is a model of the host's scheduler, for simulations only.
     pub fn is_host_model(&self) -> bool {
         self.name.starts_with("host-")
     }
 
-    /// The weight of the vCPUs of VM `vm`: `fair:1,3` gives those of the second VM three times the
-    /// weight. With more VMs than weights, the list is repeated. 1024 is the default.
+    /// Returns the weight of the vCPUs of VM `vm`. `fair:1,3` gives the vCPUs of the second VM three times
+    /// the weight. If there are more VMs than weights, the list is repeated. 1024 is the default.
     pub fn weight_of(&self, vm: u32) -> u32 {
         match self.args.0.len() {
             0 => USUAL_WEIGHT,
@@ -308,7 +307,7 @@ impl PolicySpec {
         }
     }
 
-    /// Upper bound on the ratio of two VMs' weights: the largest weight over the default one.
+    /// Returns an upper bound on the ratio of two VMs' weights: the largest weight over the default weight.
     pub(super) fn spread(&self) -> u64 {
         let all = (0..self.args.0.len() as u32).map(|vm| self.weight_of(vm));
         let (least, most) = all
@@ -316,25 +315,25 @@ impl PolicySpec {
         u64::from(most.div_ceil(least)).max(1)
     }
 
-    /// The file of the recording that it replays.
+    /// Returns the file of the recording to replay.
     pub fn replays(&self) -> Option<&str> {
         if self.name == "replay" { self.args.word(0) } else { None }
     }
 
-    /// The rule by which its turns end, if the scheduler in the host's kernel has it.
+    /// Returns the rule that ends its time slices, if the scheduler in the host's kernel implements it.
     pub fn turn_rule(&self) -> Option<TurnRule> {
         let in_kernel = registered(self.name)?.in_kernel.as_ref()?;
         (in_kernel.rule)(&self.args)
     }
 
-    /// The policy; `None` if scheduling is left to the host.
+    /// Creates the policy; `None` if scheduling is left to the host.
     pub fn make(&self, setup: &Setup<'_>) -> Option<Box<dyn Policy>> {
         // The arguments were checked when the specification was parsed.
         registered(self.name).and_then(|policy| (policy.make)(setup, &self.args).ok().flatten())
     }
 
-    /// The policies of a list as on the command line: `rr,lhp:10,20ms,deferred`. A part that is not
-    /// the name of a policy is an argument of the policy before it.
+    /// Splits a list of policies as on the command line: `rr,lhp:10,20ms,deferred`. A part that is not the
+    /// name of a policy is an argument of the preceding policy.
     pub fn split_list(text: &str) -> Vec<String> {
         let mut specs: Vec<String> = Vec::new();
         for part in text.split(',') {

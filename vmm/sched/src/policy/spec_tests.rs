@@ -1,9 +1,8 @@
-//! Policies by name.
+//! Tests of policies by name.
 
 use super::{InKernel, POLICIES, PolicySpec, Setup, TurnRule};
 use base::units::Nanos;
 
-/// The default weight of a vCPU.
 const USUAL_WEIGHT: u32 = 1024;
 
 #[test]
@@ -50,7 +49,7 @@ fn the_guide_names_every_policy_with_its_arguments() {
     }
 }
 
-/// The usage is what users are told of; the rule is what is done.
+/// The usage is shown to users; the rule is executed.
 #[test]
 fn a_policy_of_the_kernels_scheduler_has_a_rule_with_its_plain_name() {
     for policy in POLICIES {
@@ -93,24 +92,24 @@ fn a_schedule_that_the_kernel_would_end_is_named() {
     for (policy, slice, vcpus, slots, is_named) in [
         ("rr", 4, 128, 1, false),
         ("rr", 29_000, 2, 1, false),
-        ("rr", 60_000, 2, 2, false), // none waits
+        ("rr", 60_000, 2, 2, false), // no vCPU waits
         ("rr", 1000, 31, 2, false),
         ("kick-boost", 1000, 16, 1, true),
-        // Regression: on many slots it counted as if a kicked vCPU went ahead for a round of one slot only.
+        // Regression: on many slots, a kicked vCPU was assumed to go ahead only for a round of one slot.
         ("kick-boost", 1000, 32, 16, true),
         ("deferred", 1000, 32, 16, true),
-        ("kick-boost", 1000, 16, 16, false), // none waits
+        ("kick-boost", 1000, 16, 16, false), // no vCPU waits
         ("deferred", 1000, 16, 16, false),
         ("deferred", 1000, 6, 1, true),
         ("deferred", 1000, 5, 1, false),
         ("deferred:ask,29s", 1000, 2, 1, true),
         ("extend:29s", 1000, 2, 1, true),
         ("extend", 1000, 15, 1, false),
-        ("extend", 1000, 16, 1, true), // a machine that owes waits for a round longer
+        ("extend", 1000, 16, 1, true), // a machine with debts waits for one more round
         ("lhp:10,30s", 4, 2, 1, true),
         ("fair", 1000, 20, 1, false),
         ("fair:1,3", 1000, 20, 1, true),
-        ("gang", 60_000, 2, 1, false), // not the kernel's
+        ("gang", 60_000, 2, 1, false), // not supported by the kernel's scheduler
     ] {
         let found = overlong(policy, slice, vcpus, slots);
         assert_eq!(found.is_some(), is_named, "{policy} {slice} {vcpus} {slots}: {found:?}");

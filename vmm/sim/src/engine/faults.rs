@@ -1,4 +1,4 @@
-//! Faults of halts and kicks, drawn from the seed, with the effects that the VMM's have.
+//! Faults of halts and kicks, drawn from the seed, with the same effects as the VMM's.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,15 +8,15 @@ use base::faults::{FaultSpec, Probability};
 
 use super::*;
 
-/// The faults of a simulation, and the kicks that are late.
+/// The faults of a simulation, and its late kicks.
 #[derive(Debug)]
 pub(super) struct Faults {
     spec: FaultSpec,
     rng: SplitMix64,
-    /// When each arrives, in which order they were sent, and the vCPU it is for.
+    /// Late kicks: arrival time, sequence number and target vCPU.
     late: BinaryHeap<Reverse<(Picos, u64, usize)>>,
     sent: u64,
-    /// By vCPU: its halt has begun late, and takes place now.
+    /// Per vCPU: whether its halt was delayed and takes effect at the next attempt.
     was_late: Box<[bool]>,
     counts: FaultCounts,
 }
@@ -28,7 +28,6 @@ impl Faults {
         Self { spec, rng, late, sent: 0, was_late, counts: FaultCounts::default() }
     }
 
-    /// What was injected so far.
     pub(super) fn counts(&self) -> FaultCounts {
         self.counts
     }
@@ -41,32 +40,32 @@ impl Faults {
         Picos(self.rng.below(most.0 as usize + 1) as u64)
     }
 
-    /// Does this halt return at once?
+    /// Draws whether this halt returns immediately.
     pub(super) fn ends_halt(&mut self) -> bool {
         let ends = self.happens(self.spec.spurious);
         self.counts.spurious += u64::from(ends);
         ends
     }
 
-    /// How long the delivery of a kick takes.
+    /// Draws the delivery time of a kick.
     fn delay(&mut self) -> Picos {
         let mean = self.spec.delay;
         mean.map_or(Picos::ZERO, |mean| self.up_to(Picos(2 * Picos::from(mean).0)))
     }
 
-    /// When the next late kick arrives.
+    /// Arrival time of the next late kick.
     fn due(&self) -> Picos {
         self.late.peek().map_or(Picos::NEVER, |Reverse((at, ..))| *at)
     }
 }
 
 impl Sim {
-    /// The leaf of the late kicks among the timers.
+    /// Timer leaf of the late kicks.
     pub(super) fn late_leaf(&self) -> usize {
         self.pcpus.len() + self.vcpus.len()
     }
 
-    /// `v` is to halt. True: it does so later, and has been given an event for that.
+    /// Delays the halt of `v` if the spec has delayed halts. Returns whether it did.
     pub(super) fn halts_late(&mut self, v: usize, pcpu: usize) -> bool {
         let Some(most) = self.faults.spec.halt_delay else { return false };
         let was_late = &mut self.faults.was_late[v];
@@ -80,7 +79,7 @@ impl Sim {
         true
     }
 
-    /// `v` kicks `target`.
+    /// Kicks `target` from `v`.
     pub(super) fn kick(&mut self, v: usize, target: usize) {
         let exit = self.costs.exit;
         self.shared.waits.kicked(target, v);
@@ -116,7 +115,7 @@ impl Sim {
         }
     }
 
-    /// The kicks arrive that were late until now.
+    /// Delivers the late kicks that are due.
     pub(super) fn deliver(&mut self) {
         while self.faults.due() <= self.now {
             if let Some(Reverse((_, _, target))) = self.faults.late.pop() {

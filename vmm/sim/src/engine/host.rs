@@ -1,7 +1,7 @@
 //! The host: carries out what the scheduler core decides.
 //!
-//! The core is the one that drives real vCPUs. It is told what happens at the moment at which a vCPU
-//! leaves its guest; what the exit and the switch take is added to the entries that follow.
+//! The core is the same as for real vCPUs. It receives an event at the time when a vCPU leaves its guest; the
+//! costs of the exit and the switch are added to the subsequent VM entries.
 
 use sched::core::State as Turn;
 use sched::event::{LockActivity, Mode, Observation};
@@ -12,7 +12,7 @@ use crate::guest::TICK;
 use super::*;
 
 impl Sim {
-    /// A turn or a hold ends.
+    /// Handles the earliest timer.
     #[cold]
     pub(super) fn timer(&mut self) -> Result<(), Stuck> {
         self.count_timer();
@@ -53,7 +53,7 @@ impl Sim {
         Ok(())
     }
 
-    /// The turn on this CPU is over, by its deadline.
+    /// Ends the slice on this CPU at its deadline.
     pub(super) fn stop(&mut self, pcpu: usize) {
         let vcpu = self.pcpus[pcpu].vcpu;
         if vcpu == NOBODY {
@@ -65,8 +65,8 @@ impl Sim {
         if usize::from(self.vcpus[v].pcpu) != pcpu {
             return;
         }
-        // The vCPU stays, but was out of its guest. Who was out already leaves it no second time: or a CPU that others
-        // ask to choose again, more often than an exit takes, would never come to its guest.
+        // The vCPU stays on its CPU, but was outside its guest. If it was already outside, the exit is not
+        // charged again: otherwise a CPU with frequent reschedule requests would never enter its guest.
         if self.pcpus[pcpu].entered > self.now {
             return;
         }
@@ -84,7 +84,7 @@ impl Sim {
         }
     }
 
-    /// A hypercall.
+    /// Handles a hypercall.
     pub(super) fn call(&mut self, v: usize, pcpu: usize, request: Request) {
         if matches!(request, Request::Halt(_)) && self.halts_late(v, pcpu) {
             return;
@@ -118,7 +118,7 @@ impl Sim {
     }
 
     pub(super) fn activity(&self, v: usize) -> LockActivity {
-        // The first access after it entered draws its ticket.
+        // The first access after the vCPU has entered the lock draws its ticket.
         let draws = |access| matches!(access, Access::ReadModifyWrite);
         let is_drawn = match self.vcpus[v].request {
             Request::Access(access, _) => !draws(access),
@@ -145,19 +145,19 @@ impl Sim {
         }
     }
 
-    /// What is left of the slice of `v`, in [`TICK`]s.
+    /// Remaining slice of `v` in [`TICK`]s.
     pub(super) fn slice_left(&self, v: usize) -> Answer {
         let end = self.core.slice_end(VcpuIndex(v as u32), self.now.to_clock());
         let left = |end| Picos::of_clock(end).0.saturating_sub(self.now.0) / TICK;
         end.map_or(Answer::MAX, |end| left(end).try_into().unwrap_or(Answer::MAX))
     }
 
-    /// Is a vCPU of the guest of `v` without a CPU that others wait for?
+    /// Whether a critical vCPU of the guest of `v` has no CPU.
     pub(super) fn is_critical_off(&self, v: usize) -> bool {
         self.critical_off[v / self.per_guest] > 0
     }
 
-    /// The line of that guest's count of them.
+    /// The line with the guest's count of such vCPUs.
     pub(super) fn critical_word(&self, v: usize) -> usize {
         self.marks + self.vcpus.len() + v / self.per_guest
     }
@@ -166,8 +166,8 @@ impl Sim {
         self.vcpus[v].pcpu == NOWHERE
     }
 
-    /// Tells the core an event of `v`, and carries out what it decides. `exit` is how long it takes
-    /// from the guest to the decision.
+    /// Sends an event of `v` to the core, and carries out its decisions. `exit` is the time from the guest to
+    /// the decision.
     pub(super) fn tell(&mut self, v: usize, event: Event, exit: Picos) {
         let now = self.now.to_clock();
         if let (Some(handoffs), Event::Kicked(by)) = (&mut self.handoffs, event) {
@@ -215,7 +215,7 @@ impl Sim {
         }
     }
 
-    /// Takes the CPU of `v` away, if it has one and the core has ended that turn.
+    /// Takes the CPU away from `v` if the core has ended its slice there.
     fn lose_turn(&mut self, v: usize, actions: &[Action]) {
         let pcpu = self.vcpus[v].pcpu;
         if pcpu == NOWHERE {
@@ -246,7 +246,7 @@ impl Sim {
             debug_assert!(!self.vcpus[v].state.is_transfer(), "it cannot be interrupted");
             self.vcpus[v].left = match self.events.time(pcpu) {
                 Picos::NEVER => Picos::ZERO,
-                // What it has not paid of its way into the guest, it will pay the next time.
+                // An unfinished VM entry does not count: the next entry has its full cost.
                 at => at.since(self.now.max(self.pcpus[pcpu].entered)),
             };
         }
@@ -264,7 +264,7 @@ impl Sim {
         self.change_turn(v);
     }
 
-    /// `v` gets a CPU.
+    /// Gives `v` the CPU of `slot`.
     fn enter(&mut self, v: usize, slot: SlotId, exit: Picos) {
         let pcpu = slot.0 as usize;
         let is_switch = self.pcpus[pcpu].left == self.now;
@@ -298,8 +298,8 @@ impl Sim {
         }
     }
 
-    /// A turn begins or ends: those who look whether `v` has a CPU see it, and a request to yield is
-    /// withdrawn.
+    /// Updates the line that shows whether `v` has a CPU, at the start or end of a slice, and withdraws a
+    /// request to yield.
     fn change_turn(&mut self, v: usize) {
         self.shared.doing(v).yields.set(false);
         self.lines.store_by_host(self.marks + v, &mut self.woken);
@@ -320,8 +320,8 @@ mod tests {
     use crate::tests::{MILLI, spec};
     use crate::{System, machine::Machine};
 
-    /// Regression: each request to choose again cost the vCPU that stayed one more exit, also while it was out: where
-    /// many spinners yielded to the queue of its CPU, it never came back to its guest.
+    /// Regression: each reschedule request cost the vCPU that stayed another exit, even while it was outside
+    /// its guest. If many spinners yielded to the queue of its CPU, it never returned to its guest.
     #[test]
     fn a_vcpu_outside_of_its_guest_pays_no_second_exit() {
         let mut spec = spec(System::PvTicket, 1, "host-cfs");

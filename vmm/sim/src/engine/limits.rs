@@ -1,60 +1,60 @@
-//! Why a simulation ends early: it gets nowhere, or who made it has no more time.
+//! Early ends of a simulation: it makes no progress, or its owner stops it.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::*;
 
-/// Steps between two looks at the limits, of up to [`FEW`] vCPUs: milliseconds on the host. A step of more vCPUs may take
-/// longer, in proportion: the scheduler's account looks at those that wait.
+/// Steps between two checks of the limits for up to [`FEW`] vCPUs: milliseconds on the host. With more vCPUs
+/// a step may take proportionally longer, because the scheduler's account scans the waiters.
 const LOOK_EVERY: u64 = 1 << 16;
 const FEW: usize = 16;
 
-/// Steps without a completed operation after which a simulation is stuck. The engine makes at
-/// least ten million a second, so that this takes less than a minute of the host's time. A lock that
-/// works is far from it: most looks are skipped, and a slice of those that are not has some million steps.
+/// Steps without a completed operation after which a simulation is stuck. The engine executes at least ten
+/// million per second, so this takes less than a minute of host time. A working lock stays far below: most
+/// spin iterations are skipped, and a time slice of the others has a few million steps.
 const MOST_IDLE: u64 = 1 << 28;
-/// More, for each CPU: all of them may spin for a slice.
+/// Additional steps per CPU: all CPUs may spin for a slice.
 const MORE_FOR_A_CPU: u64 = 1 << 20;
 
-/// Why a simulation cannot go on.
+/// The reason why a simulation cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Stuck {
     /// No vCPU has completed an operation for this long.
     #[error("no operation was completed for {0} of simulated time: a lost wakeup, or starvation")]
     NoProgress(Picos),
-    /// All vCPUs that have not ended halt, and no kick is on its way.
+    /// All unfinished vCPUs halt, and no kick is pending.
     #[error("all vCPUs halt and no kick is on its way: a lost wakeup")]
     AllHalt,
-    /// The vCPUs take steps, and none of them leads anywhere.
+    /// The vCPUs executed this many steps without a completed operation.
     #[error("no operation was completed in {0} steps of the simulation: no progress")]
     NoSteps(u64),
-    /// The simulation got nowhere by the clock of who made it, in so many seconds.
+    /// No operation was completed in this many seconds of the host's CPU time.
     #[error("no operation was completed in {0} s of this host's CPU time: no progress")]
     NoTime(u64),
-    /// The simulation's [`Brake`] was pulled. Nothing is wrong with it.
+    /// The simulation's [`Brake`] stopped it. Nothing is wrong with the simulation.
     #[error("stopped")]
     Stopped,
 }
 
-/// Ends simulations early. Who makes them knows the host's time and its signals, of which a simulation
-/// knows nothing. By default it never does.
+/// Stops simulations early. It can depend on the host's time and signals, which a simulation itself never
+/// reads. The default never stops a simulation.
 #[derive(Clone, Default)]
 pub struct Brake(Option<Arc<dyn Fn(u64) -> Option<Stuck> + Send + Sync>>);
 
 impl Brake {
-    /// Simulations end soon after `is_pulled` returns true. It is asked every few milliseconds.
+    /// Stops simulations soon after `is_pulled` returns true. It is polled every few milliseconds.
     pub fn when(is_pulled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self::watching(move |_| is_pulled().then_some(Stuck::Stopped))
     }
 
-    /// Simulations end soon after `end` says why. It is told every few milliseconds how many operations and vCPUs of
-    /// a simulation have ended so far.
+    /// Stops simulations soon after `end` returns a reason. It is called every few milliseconds with the
+    /// number of completed operations plus finished vCPUs of a simulation.
     pub fn watching(end: impl Fn(u64) -> Option<Stuck> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(end)))
     }
 
-    /// Why a simulation is to end that has `done` so much.
+    /// The reason to stop a simulation with `done` completed operations and finished vCPUs, if any.
     pub fn end(&self, done: u64) -> Option<Stuck> {
         self.0.as_ref().and_then(|end| end(done))
     }
@@ -66,29 +66,28 @@ impl fmt::Debug for Brake {
     }
 }
 
-/// Why a simulation does not go on.
+/// The reason why a simulation has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StopReason {
-    /// The simulation must not go on.
+    /// The simulation must not continue.
     Stuck(Stuck),
-    /// The simulation has made as many steps as it was asked to; it can go on.
+    /// The simulation has counted the requested number of events; it can continue.
     Spent,
 }
 
-/// The limits of a simulation.
 #[derive(Debug)]
 pub(super) struct Limits {
     brake: Brake,
-    /// Steps without a completed operation.
+    /// Maximum number of steps without a completed operation.
     most_idle: u64,
-    /// Events counted in all.
+    /// Maximum number of counted events.
     most: u64,
-    /// Operations and finished vCPUs when last seen to grow, and the steps at that time.
+    /// Completed operations plus finished vCPUs at their last observed increase, and the steps at that time.
     progress: (u64, u64),
     look_every: u64,
-    /// Events counted at the next look; zero once it has ended.
+    /// Number of events at the next check; zero after the end.
     pub(super) look_at: u64,
-    /// Events of timers, which are steps as well.
+    /// Timer events. They count as steps, too.
     timers: u64,
     pub(super) end: Option<StopReason>,
 }
@@ -108,7 +107,7 @@ impl Limits {
         }
     }
 
-    /// At so many events of vCPUs and lines, with `done` operations and vCPUs that have ended.
+    /// Checks the limits after `counted` events of vCPUs and lines, with `done` completed operations.
     fn look(&mut self, counted: u64, done: u64) {
         let steps = counted + self.timers;
         self.look_at = (counted + self.look_every).min(self.most);
@@ -130,17 +129,17 @@ impl Limits {
 }
 
 impl Sim {
-    /// Ends when `brake` is pulled, with [`Stuck::Stopped`].
+    /// Makes the simulation end with [`Stuck::Stopped`] when `brake` is pulled.
     pub fn obey(&mut self, brake: &Brake) {
         self.limits.brake = brake.clone();
     }
 
-    /// Is stuck after so many steps without a completed operation.
+    /// Limits the steps without a completed operation to `steps`.
     pub(crate) fn give_up_after(&mut self, steps: u64) {
         self.limits.most_idle = steps;
     }
 
-    /// Counts at most so many events in all; `u64::MAX`: no bound.
+    /// Limits the total number of events to `events`; `u64::MAX`: no limit.
     pub(super) fn end_after(&mut self, events: u64) {
         let limits = &mut self.limits;
         limits.most = events;
@@ -152,7 +151,7 @@ impl Sim {
         }
     }
 
-    /// Is it to end? To be asked when [`Limits::look_at`] is reached.
+    /// Whether the simulation has to end. Called when [`Limits::look_at`] is reached.
     #[cold]
     #[inline(never)]
     pub(super) fn is_at_limit(&mut self) -> bool {
@@ -163,7 +162,7 @@ impl Sim {
         self.limits.end.is_some()
     }
 
-    /// An event of a timer, which is none of a vCPU: these alone could go on for ever, too.
+    /// Counts a timer event. A simulation with timer events only could otherwise continue forever.
     pub(super) fn count_timer(&mut self) {
         let limits = &mut self.limits;
         limits.timers += 1;
@@ -172,7 +171,7 @@ impl Sim {
         }
     }
 
-    /// Operations and vCPUs that have ended.
+    /// Completed operations plus finished vCPUs.
     pub(super) fn done(&self) -> u64 {
         self.operations() + (self.vcpus.len() - self.unfinished) as u64
     }
@@ -182,7 +181,7 @@ impl Sim {
 mod tests {
     use super::*;
 
-    /// Looks until it ends, `by` events each, with as many operations as `done` says; at most 1000 times.
+    /// Checks every `by` events until the end, at most 1000 times; `done` maps a check to its operations.
     fn looks(limits: &mut Limits, by: u64, mut done: impl FnMut(u64) -> u64) -> u64 {
         (1..1_000)
             .find(|look| {

@@ -1,4 +1,4 @@
-//! The engine: takes the earliest event, lets its vCPU act, and queues what comes of it.
+//! The engine: processes the earliest event, runs its vCPU, and queues the resulting events.
 
 mod decisions;
 mod faults;
@@ -50,43 +50,43 @@ use self::trace::EventTrace;
 /// Bytes of a cache line, as a power of two.
 const LINE: u32 = 6;
 
-/// One CPU of the machine.
+/// A CPU of the machine.
 #[derive(Debug, Clone, Copy)]
 struct Pcpu {
-    /// The vCPU that has it.
+    /// Its vCPU, or [`NOBODY`].
     vcpu: u32,
-    /// The vCPU's turn has ended during an access, and it stops when that is over.
+    /// Whether the vCPU's slice has ended during an access; the vCPU stops after the access.
     is_due: bool,
-    /// When a vCPU last left it.
+    /// Time when a vCPU last left it.
     left: Picos,
-    /// When its vCPU is in its guest: until then it pays for the way there.
+    /// End of its vCPU's VM entry. The vCPU is outside its guest until then.
     entered: Picos,
-    /// Until when a thread of the host runs on it.
+    /// Time until which a host thread runs on it.
     stolen: Picos,
 }
 
-/// No vCPU.
+/// Sentinel: no vCPU.
 const NOBODY: u32 = u32::MAX;
 
-/// The crowd's law: see [`Load::crowd`].
+/// State of the law of [`Load::crowd`].
 #[derive(Debug, Default)]
 struct Crowd {
-    /// vCPUs that wait for the lock.
+    /// Number of vCPUs that wait for the lock.
     waiting: u64,
-    /// The vCPU whose critical time runs.
+    /// The vCPU in its critical section.
     inside: Option<usize>,
 }
 
-/// A simulation under way.
+/// A simulation in progress.
 ///
-/// It is a pure function of its [`Spec`]: it reads no clock and no file, and starts no thread. It
-/// stays on the thread that made it. One that is dropped before [`Sim::finish`] leaks the stacks of
-/// its vCPUs where a panic aborts.
+/// A pure function of its [`Spec`]: it reads no clock or file, and starts no thread. It stays on the thread
+/// that created it. With `panic = "abort"`, a simulation that is dropped before [`Sim::finish`] leaks the
+/// stacks of its vCPUs.
 pub struct Sim {
-    /// The event of each CPU's vCPU, and as the last leaf the earliest of `timers`.
+    /// One leaf per CPU for the event of its vCPU, then a leaf for the earliest of `timers`.
     events: EventQueue,
-    /// The end of each CPU's turn, then of each vCPU's hold, then when the next late kick arrives, then
-    /// each CPU's next thread of the host, and as the last leaf the end of the next store.
+    /// Leaves: the end of each CPU's slice, each vCPU's timer, the next late kick, each CPU's next host
+    /// thread, and the end of the next store.
     timers: EventQueue,
     pcpus: Box<[Pcpu]>,
     vcpus: Box<[Vcpu]>,
@@ -97,12 +97,12 @@ pub struct Sim {
     shared: Rc<SharedActivity>,
     /// By guest.
     subjects: Box<[Rc<dyn SimulatedSystem>]>,
-    /// Number of the guests' lines. Those from here on are the marks of whether a vCPU has a CPU, and behind these the
-    /// guests' counts of critical vCPUs that have none.
+    /// Number of lines of all guests. The following lines are, for each vCPU, a mark that shows whether it
+    /// has a CPU, and, for each guest, a count of its critical vCPUs without a CPU.
     marks: usize,
     /// By guest.
     critical_off: Box<[u32]>,
-    /// vCPUs of a guest.
+    /// Number of vCPUs of a guest.
     per_guest: usize,
     costs: Costs,
     law: LineLaw,
@@ -111,7 +111,7 @@ pub struct Sim {
     /// Pause-loop exits.
     pauses: Option<Pauses>,
     pause_exits: u64,
-    /// Halt polling, how many vCPUs poll, and how many kicks found them polling.
+    /// Halt polling, the number of polling vCPUs, and the number of kicks that ended a poll.
     polls: Option<HaltPoll>,
     polling: usize,
     polled: u64,
@@ -122,9 +122,9 @@ pub struct Sim {
     shootdowns: u64,
     crowd: Crowd,
     now: Picos,
-    /// The end of what is simulated now.
+    /// End of the current run.
     end: Picos,
-    /// Operations and finished vCPUs when last seen to grow, and since when they have not.
+    /// Completed operations plus finished vCPUs, and the time of their last observed increase.
     progress: (u64, Picos),
     looks: u64,
     counted: u64,
@@ -134,26 +134,26 @@ pub struct Sim {
     handoffs: Option<Handoffs>,
     actions: Vec<Action>,
     woken: Vec<usize>,
-    /// Time without progress after which it is stuck: the longest wait for a slot, many times.
+    /// Time without progress after which the simulation is stuck: many times the longest wait for a slot.
     patience: Picos,
     limits: Limits,
     trace: Option<Box<EventTrace>>,
 }
 
 impl Sim {
-    /// A simulation at its start: all vCPUs begin to think.
+    /// A simulation at its start: all vCPUs begin with think time.
     pub fn new(spec: &Spec) -> Result<Self, SimSpecError> {
         Self::scheduled(spec, Decisions::default())
     }
 
-    /// As [`Sim::new`], with decisions that are recorded or replayed.
+    /// Like [`Sim::new`], but records or replays decisions.
     pub fn scheduled(spec: &Spec, decisions: Decisions<'_>) -> Result<Self, SimSpecError> {
         let make =
             || guest::subjects(spec.system, spec.vcpus, spec.load.locks.len(), &spec.handoff);
         Self::with(spec, decisions, make, guest::rounds)
     }
 
-    /// As [`Sim::scheduled`], but each vCPU runs `code` once, on the subject that `make` returns for its
+    /// Like [`Sim::scheduled`], but each vCPU runs `code` once, on the subject that `make` returns for its
     /// guest.
     pub(crate) fn with(
         spec: &Spec,
@@ -266,7 +266,7 @@ impl Sim {
             .into(),
             lines,
             stores: PendingStores::new(cpus),
-            // The other laws say themselves what a store costs, or when it takes copies.
+            // The other laws define the cost of a store, or when it removes copies.
             buffers_stores: spec.law == LineLaw::Physical
                 && spec.machine.stores == machine::Stores::Buffered,
             core,
@@ -311,7 +311,7 @@ impl Sim {
         Ok(sim)
     }
 
-    /// Starts all vCPUs, now or each at a random moment from now to `within`.
+    /// Starts all vCPUs, either now or each at a random time up to `within`.
     fn start(&mut self, within: Picos, seed: u64) {
         let mut rng = SplitMix64::new(seed);
         for v in 0..self.vcpus.len() {
@@ -325,7 +325,7 @@ impl Sim {
         }
     }
 
-    /// Simulates until `end`, at most [`Picos::LAST`]: an event there may be of any later time, and is not simulated.
+    /// Simulates until `end`, at most [`Picos::LAST`]: later events are queued there and not simulated.
     pub fn run_until(&mut self, end: Picos) -> Result<(), Stuck> {
         let timers = self.pcpus.len();
         let end = end.min(Picos::LAST);
@@ -354,12 +354,12 @@ impl Sim {
         }
     }
 
-    /// Simulates until at least `operations` have been completed in all.
+    /// Simulates until a total of at least `operations` are complete.
     pub fn run_for(&mut self, operations: u64) -> Result<(), Stuck> {
         self.run_for_at_most(operations, u64::MAX)
     }
 
-    /// As [`Sim::run_for`], but ends after so many events.
+    /// Like [`Sim::run_for`], but stops after `events` events.
     pub fn run_for_at_most(&mut self, operations: u64, events: u64) -> Result<(), Stuck> {
         self.end_after(events);
         let end = self.run_in_pieces(operations, events);
@@ -368,7 +368,7 @@ impl Sim {
     }
 
     fn run_in_pieces(&mut self, operations: u64, events: u64) -> Result<(), Stuck> {
-        // The mean time of an operation is not known: in pieces that grow with what is left.
+        // The mean time of an operation is unknown: each piece depends on the remaining work.
         let mut piece = Picos(1_000_000);
         while self.operations() < operations && self.counted < events && self.now < Picos::LAST {
             let before = self.operations();
@@ -381,30 +381,30 @@ impl Sim {
         Ok(())
     }
 
-    /// Lets every vCPU finish its operation and end, which frees their stacks.
+    /// Reads the figures, then lets every vCPU complete its operation and end, which frees its stack.
     pub fn finish(mut self) -> Result<SimFigures, Stuck> {
         let figures = self.figures();
         self.run_out()?;
         Ok(figures)
     }
 
-    /// Lets every vCPU finish its operation and end.
+    /// Lets every vCPU complete its operation and end.
     pub(crate) fn run_out(&mut self) -> Result<(), Stuck> {
         self.shared.end();
         self.run_until(Picos::LAST)
     }
 
-    /// The longest waits so far, of those that have ended: of one guest with one lock.
+    /// The longest completed waits so far, of one guest with one lock.
     pub fn waits(&self) -> LongestWaits {
         self.shared.waits.most()
     }
 
-    /// The time up to which it is simulated.
+    /// Current simulated time.
     pub fn now(&self) -> Picos {
         self.now
     }
 
-    /// The time up to which it is simulated, on the clock of the schedule and of what is kept of it.
+    /// Current simulated time on the clock of the schedule and its records.
     pub fn clock(&self) -> Nanos {
         self.now.to_clock()
     }

@@ -1,18 +1,18 @@
-//! Threads of the host that take CPUs away from vCPUs.
+//! Background noise: host threads that take CPUs away from vCPUs.
 
 use super::*;
 
-/// A thread that is to run during an access looks so much later whether that is over.
+/// Retry interval of a host thread that cannot run because of an access in progress.
 const AGAIN: Picos = Picos(100_000);
 
 impl Sim {
-    /// Each CPU's thread sleeps.
+    /// Starts the host thread of each CPU, asleep.
     pub(super) fn start_noise(&mut self, seed: u64) {
         self.noise_rng = SplitMix64::new(seed);
         (0..self.pcpus.len()).for_each(|pcpu| self.sleep_noise(pcpu, Picos::ZERO));
     }
 
-    /// The leaf of this CPU's thread among the timers.
+    /// Timer leaf of this CPU's thread.
     fn noise_leaf(&self, pcpu: usize) -> usize {
         self.late_leaf() + 1 + pcpu
     }
@@ -24,7 +24,7 @@ impl Sim {
         }
     }
 
-    /// The thread of this CPU runs.
+    /// Runs the host thread of this CPU.
     #[cold]
     pub(super) fn steal(&mut self, pcpu: usize) {
         let Some(noise) = self.noise else { return };
@@ -44,7 +44,7 @@ impl Sim {
         }
     }
 
-    /// `v` has its CPU, and does nothing for `span`.
+    /// Stops `v` on its CPU for `span`.
     pub(super) fn delay(&mut self, v: usize, pcpu: usize, span: Picos) {
         let until = self.now + span;
         let next = match self.vcpus[v].state {

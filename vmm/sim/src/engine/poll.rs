@@ -6,8 +6,8 @@ use sched::event::{Kicker, LockActivity};
 use super::*;
 
 impl Sim {
-    /// `v` halts: it polls for a kick if it may, and else gives its CPU up. It is outside its guest
-    /// from `back`.
+    /// Halts `v`: it polls for a kick if allowed, otherwise it gives up its CPU. It is outside its
+    /// guest until `back`.
     pub(super) fn halt(&mut self, v: usize, pcpu: usize, back: Picos) {
         let vcpu = &mut self.vcpus[v];
         let is_kicked = std::mem::take(&mut vcpu.halts.is_kicked);
@@ -35,7 +35,7 @@ impl Sim {
         self.tell(v, Event::Halted(look), exit);
     }
 
-    /// `v` has polled for long enough, or another vCPU wants its CPU.
+    /// Ends the poll of `v`: its window has passed, or another vCPU needs its CPU.
     #[cold]
     pub(super) fn end_poll(&mut self, v: usize) {
         self.polling -= 1;
@@ -44,7 +44,7 @@ impl Sim {
         self.block(v, Picos::ZERO);
     }
 
-    /// vCPUs that poll give up CPUs that others want.
+    /// Makes polling vCPUs give up their CPUs while other vCPUs need one.
     #[cold]
     pub(super) fn yield_polls(&mut self) {
         let polls = |vcpu: &Vcpu| vcpu.state == NextEvent::Polling && vcpu.pcpu != NOWHERE;
@@ -55,14 +55,14 @@ impl Sim {
         }
     }
 
-    /// A kick for `v` arrives, `exit` after its kicker left its guest.
+    /// Delivers a kick to `v`, `exit` after its kicker left its guest.
     pub(super) fn kicked(&mut self, v: usize, by: Option<Kicker>, exit: Picos) {
         if !self.kick_ends_poll(v) {
             self.tell(v, Event::Kicked(by), exit);
         }
     }
 
-    /// True: a kick finds `v` polling, and the schedule need not know.
+    /// Ends the poll of `v` by a kick, without the schedule. Returns whether `v` was polling.
     fn kick_ends_poll(&mut self, v: usize) -> bool {
         if self.polls.is_none() {
             return false;
@@ -87,7 +87,7 @@ impl Sim {
         true
     }
 
-    /// `v` gets a CPU: if that ends a halt, its next poll is as long as this one should have been.
+    /// Adapts the polling window of `v`, which gets a CPU, if that ends a halt.
     pub(super) fn learn_poll(&mut self, v: usize) {
         let halts = &mut self.vcpus[v].halts;
         if let Some(polls) = &self.polls

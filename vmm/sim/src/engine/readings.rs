@@ -1,4 +1,4 @@
-//! What is read of a simulation: sums, decisions, sizes.
+//! Readings of a simulation: sums, wait times, decisions.
 
 use sched::extensions::Extensions;
 use sched::log::Turn;
@@ -8,7 +8,7 @@ use sched::recording::Recording;
 use super::*;
 
 impl Sim {
-    /// What was counted so far.
+    /// The figures so far.
     pub fn figures(&mut self) -> SimFigures {
         self.sample_all();
         let all = self.shared.all();
@@ -35,17 +35,17 @@ impl Sim {
         }
     }
 
-    /// How long vCPUs waited so far. A counter is not waited for, nor a lockref unless it is locked.
+    /// Wait times of vCPUs so far. Counters have no wait times, and lockrefs only if they are locked.
     pub fn wait_times(&self) -> WaitTimes {
         self.shared.waits.times(self.now)
     }
 
-    /// How a replay differs from its recording so far; `None` for all other policies.
+    /// Divergence of a replay from its recording so far; `None` for all other policies.
     pub fn divergence(&self) -> Option<Divergence> {
         self.core.policy().divergence()
     }
 
-    /// Hits and misses so far of a policy that aims at certain preemptions.
+    /// Hits and misses so far of a policy that targets certain preemptions.
     pub fn hits(&self) -> Option<Hits> {
         self.core.policy().hits()
     }
@@ -61,18 +61,18 @@ impl Sim {
         (0..self.vcpus.len()).map(|vcpu| self.activity(vcpu)).collect()
     }
 
-    /// The extensions of slices so far, of a policy that grants them.
+    /// Slice extensions so far, for a policy that grants them.
     pub fn extensions(&self) -> Option<&Extensions> {
         self.core.policy().extensions()
     }
 
-    /// The decisions so far; without turns if they are not recorded.
+    /// The decisions so far, without slices if these are not recorded.
     pub fn recording(&self) -> Recording {
         Recording::of(&self.core, self.vcpus.len() as u32)
     }
 
-    /// The schedule as a timeline shows it, all times on the simulation's clock. Turns only if they are
-    /// kept.
+    /// The schedule for a timeline, with all times on the simulation's clock. Slices are included only
+    /// if they are recorded.
     pub fn kept(&self) -> Kept {
         let log = self.core.log();
         let turn = |turn: &Turn| Turn { at: log.start().after(turn.at), ..*turn };

@@ -1,4 +1,4 @@
-//! Spin loops: what would only see the same again is not simulated look by look.
+//! Spin loops: iterations that would read the same values again are skipped.
 
 use sim_cell::Access;
 
@@ -6,11 +6,11 @@ use super::step::Go;
 use super::*;
 
 impl Sim {
-    /// `v` pauses at `at`, for up to `most` looks.
+    /// Pauses `v` at `at`, for up to `most` spin iterations.
     ///
-    /// If it has done nothing but load since its last pause, and still has copies of all it read, its
-    /// next looks will see the same: they are skipped until a store takes a copy away, or there are
-    /// no looks left.
+    /// If `v` has only executed loads since its last pause and still has copies of all lines it read,
+    /// its next iterations would read the same values. They are skipped until a store removes a copy
+    /// or no iterations remain.
     #[inline]
     pub(super) fn pause(&mut self, v: usize, pcpu: usize, mut most: u32, at: Picos) {
         let after = at + if self.law.has_caches() { self.costs.pause } else { self.one_step(v) };
@@ -43,13 +43,13 @@ impl Sim {
         self.events.set(pcpu, after);
     }
 
-    /// From one look to the next, of a loop with this many loads.
+    /// Time from one iteration to the next of a spin loop with `loads` loads.
     #[inline(always)]
     pub(super) fn look_period(&self, loads: u16) -> Picos {
         Picos(self.costs.hit.0 * u64::from(loads)) + self.costs.pause
     }
 
-    /// The pause of `v` has stood for as many looks as it may.
+    /// Ends the pause of `v` after its maximum number of spin iterations.
     pub(super) fn last_look(&mut self, v: usize, pcpu: usize) -> Go {
         self.unpark(v, pcpu);
         let looks = self.vcpus[v].park.most;
@@ -58,14 +58,14 @@ impl Sim {
         Go::on(looks)
     }
 
-    /// `v` no longer sleeps at the lines that it looked at.
+    /// Removes `v` from the sleepers of the lines that it reads.
     #[inline]
     pub(super) fn unpark(&mut self, v: usize, pcpu: usize) {
         let round = std::mem::take(&mut self.vcpus[v].round);
         round.lines().for_each(|line| self.lines.rouse(line, pcpu));
     }
 
-    /// Those whose copies were taken away go on with their next look.
+    /// Resumes the vCPUs whose copies were removed, with their next spin iteration.
     #[inline]
     pub(super) fn wake_all(&mut self) {
         while let Some(pcpu) = self.woken.pop() {
@@ -79,7 +79,7 @@ impl Sim {
             self.has_paused(v, looks);
             let vcpu = &mut self.vcpus[v];
             vcpu.answer = looks;
-            // After the last look of its loop it may do something else.
+            // After the last iteration of its loop, the vCPU may do something else.
             vcpu.state = match round.only_line() {
                 Some(line) if looks < vcpu.park.most => {
                     vcpu.round.load(line);
@@ -91,8 +91,8 @@ impl Sim {
         }
     }
 
-    /// The pause of `v` is over, and it looks at its one line, which it has to get first. Its code
-    /// goes on when it has it: until then it could do nothing else.
+    /// Loads the only line of the spin loop of `v` after a pause. If this needs a transfer, the code
+    /// of `v` resumes at the transfer's end: until then it could do nothing else.
     #[inline(always)]
     pub(super) fn look_again(&mut self, v: usize, pcpu: usize) -> Option<Go> {
         let vcpu = &self.vcpus[v];
@@ -105,7 +105,7 @@ impl Sim {
         Some(go)
     }
 
-    /// The line that `v` looks at has come.
+    /// Completes the transfer of the line that `v` spins on.
     #[inline(always)]
     pub(super) fn look_served(&mut self, v: usize) -> Go {
         let Vcpu { answer, base, .. } = self.vcpus[v];
@@ -114,7 +114,7 @@ impl Sim {
         Go { answer, line: (line << LINE).wrapping_add(base) }
     }
 
-    /// `v` is preempted in its pause, and goes on with a look when it has a CPU again.
+    /// Interrupts the pause of `v`, which continues with a spin iteration when it runs again.
     pub(super) fn interrupt_pause(&mut self, v: usize, pcpu: usize) {
         self.unpark(v, pcpu);
         let vcpu = &mut self.vcpus[v];

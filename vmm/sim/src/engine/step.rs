@@ -1,21 +1,21 @@
-//! What a vCPU does at its event.
+//! Processing of a vCPU's events.
 
 use sim_cell::{Access, Answer, Mark};
 
 use super::stores::Buffered;
 use super::*;
 
-/// How the code of a vCPU goes on.
+/// Resumption of a vCPU's code.
 #[derive(Clone, Copy)]
 pub(super) struct Go {
     /// The answer to its request.
     pub(super) answer: Answer,
-    /// The vCPU may load from the cache line at this address without a request.
+    /// Address of a cache line from which the vCPU may load without a request.
     pub(super) line: usize,
 }
 
 impl Go {
-    /// Without a line.
+    /// A resumption without a line.
     #[inline(always)]
     pub(super) const fn on(answer: Answer) -> Self {
         Self { answer, line: usize::MAX }
@@ -23,11 +23,11 @@ impl Go {
 }
 
 impl Sim {
-    /// The event of the vCPU on this CPU: its code goes on, from request to request, up to one that
-    /// takes time, or that others could see or sees what others do, before which their events come.
+    /// Processes the event of the vCPU on this CPU. Its code runs from request to request, until a request
+    /// takes time, or observes other vCPUs or can be observed by them while they have earlier events.
     ///
-    /// The only place that switches to a vCPU. Nothing returns from a call between two switches, as
-    /// far as possible: a switch is paired with the processor's prediction of returns.
+    /// This is the only place that switches to a vCPU. As far as possible, no call returns between two
+    /// switches, because a switch disturbs the processor's return prediction.
     #[inline(always)]
     pub(super) fn step(&mut self, pcpu: usize) {
         let v = self.pcpus[pcpu].vcpu as usize;
@@ -66,7 +66,7 @@ impl Sim {
                 vcpu.state = NextEvent::Due;
                 let (request, is_loaded) = vcpu.code.resume_with_line(answer, line);
                 if line != usize::MAX && !is_loaded {
-                    // The vCPU pauses again before it looks: this round has no load yet.
+                    // The vCPU pauses again before its load: this round has no load yet.
                     vcpu.round = Round::default();
                 }
                 match request {
@@ -116,13 +116,13 @@ impl Sim {
         }
     }
 
-    /// The number of the line at an address of the guest of `v`.
+    /// Index of the line at an address of the guest of `v`.
     #[inline(always)]
     fn line(&self, v: usize, address: usize) -> usize {
         address.wrapping_sub(self.vcpus[v].base) >> LINE
     }
 
-    /// The index of the vCPU with this number in the guest of `v`.
+    /// Index of vCPU `number` of the guest of `v`.
     pub(super) fn of_guest(&self, v: usize, number: usize) -> usize {
         usize::from(self.vcpus[v].first) + number
     }
@@ -133,7 +133,7 @@ impl Sim {
         first..first + self.per_guest
     }
 
-    /// Requests that are made seldom. Returns the answer and the cost of one that takes place at once.
+    /// Handles infrequent requests. Returns the answer and the cost if the request takes effect at once.
     #[cold]
     #[inline(never)]
     fn rare(&mut self, v: usize, pcpu: usize, request: Request) -> Option<(Answer, Picos)> {
@@ -143,10 +143,10 @@ impl Sim {
                 let cost = self.access(v, pcpu, self.marks + other, Access::Load)?;
                 Some((self.is_off(other).into(), cost))
             }
-            // The processor tells it.
+            // Known to the processor, without an access to memory.
             Request::Socket => Some((self.lines.socket(pcpu), self.costs.hit)),
             Request::SliceLeft => {
-                // The word is in a line of the vCPU's own, which its host has written.
+                // The word is in the vCPU's own line, and the host has written it.
                 self.vcpus[v].round.other();
                 Some((self.slice_left(v), self.costs.hit))
             }
@@ -158,7 +158,7 @@ impl Sim {
                 self.vcpus[v].round.other();
                 let before = self.guest_of(v).find(|v| self.shared.is_before(*v, lock, ticket));
                 let is_off = before.is_some_and(|before| self.is_off(before));
-                // The vCPU reads the lines of the others, and finds most of them in its cache.
+                // The vCPU reads the lines of the others; most of them hit its cache.
                 let cost = Picos(self.costs.hit.0 * self.per_guest as u64);
                 Some((is_off.into(), cost))
             }
@@ -185,14 +185,14 @@ impl Sim {
         self.tell(v, Event::Exited, Picos::ZERO);
     }
 
-    /// The event of `v` will come at `at`, and means `state`.
+    /// Schedules the event `state` of `v` at `at`.
     #[inline(always)]
     pub(super) fn expect(&mut self, v: usize, pcpu: usize, state: NextEvent, at: Picos) {
         self.vcpus[v].state = state;
         self.events.set(pcpu, at);
     }
 
-    /// The next event is that of this CPU's vCPU, at `at`: it goes on without the queue.
+    /// Whether the vCPU on this CPU has the next event, at `at`. If so, it continues without the queue.
     #[inline(always)]
     fn goes_on(&mut self, pcpu: usize, at: Picos) -> bool {
         let is_next = at <= self.end && self.events.is_before_others(pcpu, at);
@@ -202,8 +202,8 @@ impl Sim {
         is_next
     }
 
-    /// `v` accesses a line. Returns the cost if it has a copy that will do: then the access takes
-    /// place now. Otherwise it waits for a transfer.
+    /// Accesses a line. Returns the cost if the access hits and takes effect now. Otherwise `v` waits for a
+    /// transfer.
     #[inline(always)]
     fn access(&mut self, v: usize, pcpu: usize, line: usize, access: Access) -> Option<Picos> {
         let round = &mut self.vcpus[v].round;
@@ -244,14 +244,14 @@ impl Sim {
             return STEP;
         }
         let drawn = self.vcpus[v].rng.next_u64();
-        // From a half to one and a half, doubled with a chance of one half each time, four times at the most.
+        // 0.5 to 1.5 steps, doubled up to four times, each time with a probability of 1/2.
         let within = ((drawn & 0xffff) * STEP.0) >> 16;
         let doubled = (drawn >> 16).trailing_zeros().min(4);
         Picos((STEP.0 / 2 + within) << doubled)
     }
 
-    /// `v` asks for a line. Returns the cost if that is nothing: then it has the line at once.
-    /// Otherwise its event, at the end of the transfer, means `state`.
+    /// Requests a line. Returns the cost if it is zero: `v` then has the line. Otherwise the event of `v` at
+    /// the end of the transfer is `state`.
     #[inline(always)]
     pub(super) fn ask_for(
         &mut self,
@@ -262,13 +262,13 @@ impl Sim {
         state: NextEvent,
     ) -> Option<Picos> {
         let Some(cost) = self.lines.request(line, pcpu, access, &mut self.woken) else {
-            // The line's home will get to it.
+            // The line's home serves the request later.
             self.expect(v, pcpu, state, Picos::NEVER);
             return None;
         };
         let is_free = cost == Picos::ZERO;
         if is_free {
-            // Value and line change in one event, also here.
+            // Value and line change in one event here, too.
             let next = self.lines.complete(line, &mut self.woken);
             debug_assert!(next.is_none(), "nobody waits for a line that is free of cost");
         } else {
@@ -278,7 +278,7 @@ impl Sim {
         is_free.then_some(cost)
     }
 
-    /// [`LineLaw::FreeWrites`].
+    /// Whether an access is free under [`LineLaw::FreeWrites`].
     fn is_free(&self, v: usize, access: Access) -> bool {
         access != Access::Load || self.shared.doing(v).releases.get()
     }
@@ -289,7 +289,7 @@ impl Sim {
         self.wake_all();
         for pcpu in stopped {
             let v = self.pcpus[pcpu].vcpu as usize;
-            // With those just woken, which go on within a pause: so any of them may be the first.
+            // Within a pause, like the CPUs that were just woken, so that any of them may be first.
             let within = self.vcpus[v].rng.below(self.costs.pause.0 as usize);
             let state = match self.vcpus[v].state {
                 NextEvent::LookTransfer => NextEvent::Looks,
@@ -299,7 +299,7 @@ impl Sim {
         }
     }
 
-    /// The transfer of `line` has ended. The next one begins, and those wake whose copies it takes.
+    /// Completes the transfer of `line`, starts the next, and wakes the CPUs whose copies that takes.
     #[inline(always)]
     pub(super) fn complete(&mut self, line: usize) {
         self.counted += 1;
@@ -309,7 +309,7 @@ impl Sim {
         self.wake_all();
     }
 
-    /// The transfer for `v` has ended: its access takes place.
+    /// Completes the transfer for `v`: its access takes effect.
     #[inline(always)]
     fn served(&mut self, v: usize) -> Go {
         match self.vcpus[v].request {
@@ -333,7 +333,7 @@ impl Sim {
         }
     }
 
-    /// If the turn of `v` has ended during its access, it stops now.
+    /// Stops `v` if its slice ended during its access.
     #[cold]
     fn stop_if_due(&mut self, v: usize, pcpu: usize) {
         if !self.vcpus[v].state.is_transfer() {
@@ -342,21 +342,21 @@ impl Sim {
         }
     }
 
-    /// A critical time by the crowd's law.
+    /// Draws a critical time under the law of [`Load::crowd`].
     pub(super) fn crowded(&mut self, v: usize) -> Picos {
         let mean =
             self.load.locks[0].critical.mean().0 + self.load.crowd.0 * self.crowd.waiting / 2;
         Span::Exponential(Picos(mean)).draw(&mut self.vcpus[v].rng)
     }
 
-    /// The crowd's law: a vCPU comes to wait, or waits no more.
+    /// Updates the state of the crowd: a vCPU starts to wait, takes the lock or releases it.
     #[cold]
     fn mark(&mut self, mark: Mark) {
         match mark {
             Mark::Enter => {
                 self.crowd.waiting += 1;
                 if let Some(inside) = self.crowd.inside {
-                    // Memoryless: what is left may be drawn again, by the mean that holds from now.
+                    // Memoryless: the remaining time may be redrawn with the mean that holds from now on.
                     let left = self.crowded(inside);
                     match self.vcpus[inside].pcpu {
                         NOWHERE => self.vcpus[inside].left = left,

@@ -1,4 +1,4 @@
-//! Tasks that sleep, and vCPUs that wait for each other's answers to interrupts.
+//! Sleeping tasks, and shootdowns: vCPUs that wait for the answers to their interrupts.
 
 use sched::core::State as Turn;
 
@@ -6,19 +6,19 @@ use super::step::Go;
 use super::*;
 use crate::load::Shootdown;
 
-/// The answers that a vCPU waits for.
+/// The pending answers of a shootdown.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Answers {
-    /// vCPUs that had no CPU, and still have none.
+    /// Number of vCPUs that had no CPU and still have none.
     missing: u32,
-    /// When the last of the others has answered.
+    /// Time of the last answer from the others.
     last: Picos,
-    /// When its loop ends in an exit.
+    /// Time at which the waiting loop causes a pause-loop exit.
     exits: Option<Picos>,
 }
 
 impl Sim {
-    /// The work that `v` does next: how long it takes, and what its end means.
+    /// Draws the next work of `v`: its duration, and the event at its end.
     #[inline(always)]
     pub(super) fn work(&mut self, v: usize, work: Work) -> (Picos, NextEvent) {
         let (load, vcpu) = (&self.load, &mut self.vcpus[v]);
@@ -48,7 +48,7 @@ impl Sim {
         }
     }
 
-    /// The task of `v` goes to sleep.
+    /// Puts the task of `v` to sleep.
     #[cold]
     pub(super) fn fall_asleep(&mut self, v: usize) {
         let vcpu = &mut self.vcpus[v];
@@ -63,7 +63,7 @@ impl Sim {
         self.tell(v, Event::Idle(look), self.costs.exit);
     }
 
-    /// The timer of `v`, which has no CPU, fires: at its start, at its task's wakeup, or at the end of its
+    /// Handles the timer of `v`, which has no CPU: its start, the wakeup of its task, or the end of its
     /// hold.
     pub(super) fn vcpu_timer(&mut self, v: usize) {
         let event = match self.core.state(VcpuIndex(v as u32)) {
@@ -74,7 +74,7 @@ impl Sim {
         self.tell(v, event, Picos::ZERO);
     }
 
-    /// When the timer of `v` ends its sleep, if it is idle.
+    /// The wakeup time of `v`, if it is idle.
     pub(super) fn wakes(&self, v: usize) -> Picos {
         match self.core.state(VcpuIndex(v as u32)) {
             Turn::Idle => self.vcpus[v].wakes,
@@ -82,7 +82,7 @@ impl Sim {
         }
     }
 
-    /// `v`, whose task sleeps, has a CPU. A kick that came late may have woken it too early.
+    /// Resumes `v` from its task's sleep when it has a CPU. After a late kick it may be too early.
     #[cold]
     pub(super) fn woken_up(&mut self, v: usize) -> Option<Go> {
         if self.vcpus[v].wakes <= self.now {
@@ -92,7 +92,7 @@ impl Sim {
         None
     }
 
-    /// `v` interrupts the other vCPUs of its guest.
+    /// Interrupts the other vCPUs of the guest of `v`.
     #[cold]
     pub(super) fn shoot_down(&mut self, v: usize, pcpu: usize) {
         let Some(Shootdown { handler, .. }) = self.load.shootdown else { return };
@@ -122,8 +122,8 @@ impl Sim {
         self.await_answers(v, sent);
     }
 
-    /// The vCPU `v`, which runs, is interrupted for `span`, by what arrives at `at`. Returns when it
-    /// has answered. One that waits for a line is not made slower.
+    /// Interrupts the running vCPU `v` for `span`, by an interrupt that arrives at `at`. Returns the time of
+    /// its answer. A vCPU that waits for a line is not delayed.
     fn interrupt(&mut self, v: usize, at: Picos, span: Picos) -> Picos {
         let pcpu = usize::from(self.vcpus[v].pcpu);
         let at = at.max(self.pcpus[pcpu].entered);
@@ -135,7 +135,7 @@ impl Sim {
         at + span
     }
 
-    /// `v` spins for answers from `from` on.
+    /// Makes `v` spin for answers, from `from` on.
     fn await_answers(&mut self, v: usize, from: Picos) {
         let pcpu = usize::from(self.vcpus[v].pcpu);
         let vcpu = &mut self.vcpus[v];
@@ -150,8 +150,8 @@ impl Sim {
         self.expect(v, pcpu, NextEvent::Awaiting, at);
     }
 
-    /// Steps `v`, which waits for answers: it has all of them, or is back on its CPU, or its loop ends in an
-    /// exit.
+    /// Handles an event of `v`, which waits for answers: it has received all of them, has a CPU again, or
+    /// its loop causes a pause-loop exit.
     #[cold]
     pub(super) fn awaiting(&mut self, v: usize) -> Option<Go> {
         let vcpu = &self.vcpus[v];
@@ -185,7 +185,7 @@ impl Sim {
         at
     }
 
-    /// `v` gets an answer at `at`.
+    /// Records an answer for `v` at `at`.
     fn answered(&mut self, v: usize, at: Picos) {
         let vcpu = &mut self.vcpus[v];
         vcpu.answers.missing -= 1;
@@ -197,7 +197,7 @@ impl Sim {
         }
     }
 
-    /// `v` loses its CPU: a loop in which it waits for answers begins anew when it has one again.
+    /// Interrupts the waiting loop of `v`, which loses its CPU. The loop restarts when it has one again.
     pub(super) fn interrupt_await(&mut self, v: usize) {
         self.vcpus[v].answers.exits = None;
     }

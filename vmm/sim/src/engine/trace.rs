@@ -1,4 +1,4 @@
-//! The last events of a simulation, in words.
+//! The last events of a simulation as text.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -11,13 +11,13 @@ use super::*;
 enum Traced {
     /// The vCPU's request took effect.
     Step(Request, Answer),
-    /// The schedule was told of this event of the vCPU.
+    /// The schedule received this event of the vCPU.
     Told(&'static str),
     /// The vCPU got this CPU.
     Granted(SlotId),
 }
 
-/// Keeps the last events.
+/// A log of the last events.
 #[derive(Debug)]
 pub(super) struct EventTrace {
     keep: usize,
@@ -67,14 +67,14 @@ impl EventTrace {
 }
 
 impl Sim {
-    /// Keeps the last `keep` events from now on, for [`Sim::trace`].
+    /// Records the last `keep` events from now on, for [`Sim::trace`].
     pub(crate) fn keep_last(&mut self, keep: usize) {
         let trace = || Box::new(EventTrace { keep, last: VecDeque::new() });
         self.trace = (keep > 0).then(trace);
     }
 
-    /// The events that were kept, one per line: the time, the vCPU, and the step that the vCPU made or, after `==`, what
-    /// happened to it. Addresses are offsets into the parts of the guest's memory, so that a trace is the same each time.
+    /// The recorded events, one per line: the time, the vCPU, and the vCPU's step or, after `==`, an event of
+    /// the schedule. Addresses are offsets into the parts of the guest's memory, so a trace is reproducible.
     pub(crate) fn trace(&self) -> String {
         let mut text = String::new();
         for (at, v, event) in self.trace.iter().flat_map(|trace| &trace.last) {

@@ -1,4 +1,4 @@
-//! What vCPUs do with locks, as the lock code itself reports it.
+//! Lock activity of vCPUs, as reported by the lock code itself.
 
 use std::cell::Cell;
 
@@ -9,24 +9,24 @@ use super::Queued;
 use super::waits::WaitCounter;
 use crate::time::Picos;
 
-/// Marks the id of a lock that serves no tickets, as a guest's telemetry does.
+/// Flag in the id of a lock without tickets, as in a guest's telemetry.
 const NO_HEAD: u64 = 1;
 /// Distance between two tickets.
 const INC: u16 = 2;
-/// What stands for the tickets of a waiter that is next, and of one that is not, of a lock without tickets: odd.
+/// Reported as the ticket of a waiter in a lock without tickets: next in line, and behind others. Odd.
 const NEXT: u16 = 3;
 const BEHIND: u16 = 5;
-/// A lock's id is not zero: that is no lock.
+/// Smallest id of a lock. Zero means no lock.
 const FIRST: usize = 64;
-/// Bytes of the words that heads are in.
+/// Size of the words that contain heads.
 const WORD: usize = 4;
 
-/// What a vCPU waits for.
+/// The kind of a vCPU's wait.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitKind {
     #[default]
     Nothing,
-    /// Draws a ticket, or looks whether the lock is free.
+    /// The vCPU draws a ticket, or checks whether the lock is free.
     Entering,
     Spinning,
     Halted,
@@ -34,21 +34,21 @@ pub(crate) enum WaitKind {
     Kicking,
 }
 
-/// What one vCPU does, and how often it has done it.
+/// The lock activity of a vCPU, and its counters.
 #[derive(Debug, Default)]
 pub(crate) struct Doing {
     pub(crate) wait: Cell<WaitKind>,
     lock: Cell<u64>,
     ticket: Cell<u16>,
     since: Cell<Nanos>,
-    /// Its place in the queue, if the lock tells it.
+    /// Its position in the queue, if the lock provides it.
     queued: Cell<Option<Queued>>,
     holds: Cell<bool>,
     held_lock: Cell<u64>,
     held_ticket: Cell<Option<u16>>,
-    /// The vCPU is in the release of its lock.
+    /// Whether the vCPU is releasing its lock.
     pub(crate) releases: Cell<bool>,
-    /// The schedule has asked it to yield.
+    /// Whether the schedule has asked it to yield.
     pub(crate) yields: Cell<bool>,
     pub(crate) operations: Cell<u64>,
     pub(crate) slow: Cell<u64>,
@@ -59,33 +59,31 @@ pub(crate) struct Doing {
     pub(crate) disorder: Cell<u64>,
 }
 
-/// Adds to a counter.
 pub(crate) fn count(counter: &Cell<u64>, more: u64) {
     counter.set(counter.get() + more);
 }
 
-/// What the vCPUs and their machine share, beside the memory that is simulated.
+/// State shared by the vCPUs and their machine, in addition to the simulated memory.
 #[derive(Debug)]
 pub(crate) struct SharedActivity {
-    /// The time of the vCPU that runs.
+    /// Time of the running vCPU.
     now: Cell<Picos>,
     is_over: Cell<bool>,
-    /// Operations of all vCPUs.
     pub(crate) operations: Cell<u64>,
     pub(crate) waits: WaitCounter,
-    /// The points that vCPUs report, as a mask.
+    /// Mask of the points that vCPUs report.
     pub(crate) points: Cell<u32>,
-    /// The policy's `spin_looks`.
     pub(crate) spin_looks: u32,
-    /// By vCPU: the address at which its guest's memory would begin if it were the first.
+    /// Per vCPU: base address of its guest's memory if this guest were the first.
     bases: Box<[usize]>,
     vcpus: Box<[Doing]>,
-    /// By the offset of a lock's word: the ticket that it serves.
+    /// The served ticket, by the offset of a lock's word.
     heads: Box<[Cell<u16>]>,
 }
 
 impl SharedActivity {
-    /// For vCPUs with these `bases`, whose guests have `size` bytes of memory in all, and so many locks each.
+    /// For vCPUs with these `bases` and `locks` locks each, in guests with a total of `size` bytes of
+    /// memory.
     pub(crate) fn new(bases: Box<[usize]>, size: usize, locks: usize, spin_looks: u32) -> Self {
         let vcpus = bases.len();
         Self {
@@ -110,13 +108,13 @@ impl SharedActivity {
         &self.vcpus
     }
 
-    /// A vCPU runs on at this time.
+    /// Sets the time of the vCPU that runs next.
     #[inline(always)]
     pub(crate) fn set_now(&self, now: Picos) {
         self.now.set(now);
     }
 
-    /// The time of the vCPU that runs.
+    /// Time of the running vCPU.
     #[inline(always)]
     pub(crate) fn now(&self) -> Picos {
         self.now.get()
@@ -127,13 +125,13 @@ impl SharedActivity {
         self.is_over.get()
     }
 
-    /// Every vCPU ends after its operation.
+    /// Makes every vCPU end after its operation.
     pub(crate) fn end(&self) {
         self.is_over.set(true);
     }
 
-    /// The lock at an address of the guest of `vcpu`, by its offset in the memory of all guests:
-    /// addresses differ between runs.
+    /// The id of the lock at an address of the guest of `vcpu`. It is the lock's offset in the memory of all
+    /// guests, because addresses differ between runs.
     fn id(&self, vcpu: usize, lock: usize, has_tickets: bool) -> u64 {
         let offset = (lock.wrapping_sub(self.bases[vcpu]) + FIRST) as u64;
         if has_tickets { offset } else { offset | NO_HEAD }
@@ -147,7 +145,7 @@ impl SharedActivity {
         self.vcpus[vcpu].wait.set(WaitKind::Entering);
     }
 
-    /// Notes that the vCPU begins to wait.
+    /// Records that the vCPU starts to wait.
     pub(crate) fn waits(&self, vcpu: usize, wait: WaitKind, lock: usize, ticket: Option<u16>) {
         let doing = &self.vcpus[vcpu];
         doing.lock.set(self.id(vcpu, lock, ticket.is_some()));
@@ -157,7 +155,7 @@ impl SharedActivity {
         doing.wait.set(wait);
     }
 
-    /// As [`SharedActivity::waits`], of a vCPU that spins for a lock without tickets.
+    /// Like [`SharedActivity::waits`], for a vCPU that spins for a lock without tickets.
     pub(crate) fn queues(&self, vcpu: usize, lock: usize, queued: Option<Queued>) {
         self.waits(vcpu, WaitKind::Spinning, lock, None);
         self.vcpus[vcpu].queued.set(queued);
@@ -184,7 +182,7 @@ impl SharedActivity {
         }
     }
 
-    /// Does `vcpu` have the ticket before `ticket` of the lock at `lock`?
+    /// Whether `vcpu` has the ticket before `ticket` of the lock at `lock`.
     pub(crate) fn is_before(&self, vcpu: usize, lock: usize, ticket: u16) -> bool {
         let (id, before) = (self.id(vcpu, lock, true), ticket.wrapping_sub(INC));
         let doing = &self.vcpus[vcpu];
@@ -199,8 +197,8 @@ impl SharedActivity {
         }
     }
 
-    /// What `vcpu` does with locks. `is_drawn`: it has made at least one step since it entered. `place` asks the lock of
-    /// this number where a waiter stands.
+    /// The lock activity of `vcpu`. `is_drawn`: whether it has made at least one step since it entered.
+    /// `place` returns a waiter's position in the queue of the lock with this index.
     pub(crate) fn activity(
         &self,
         vcpu: usize,

@@ -21,7 +21,7 @@ use crate::guest::{Queued, TICK, SimulatedSystem, VcpuContext};
 struct RunningVcpu<'a> {
     index: usize,
     shared: &'a SharedActivity,
-    /// The lock gives the vCPU its ticket before it spins, and does not call its watch (a lockref).
+    /// Whether the lock assigns the ticket before the vCPU spins, and calls no watch (a lockref).
     spins_in_line: bool,
 }
 
@@ -68,7 +68,7 @@ impl Pv for RunningVcpu<'_> {
         request(Request::IsOff(cpu)) != 0
     }
 
-    /// The vCPU reads its clock at no cost.
+    /// Reading the clock is free.
     #[inline(always)]
     fn ticks(&self) -> u64 {
         self.shared.now().0 / TICK
@@ -191,18 +191,18 @@ fn cpu<'a>(
     me: &'a RunningVcpu<'a>,
     waiters: &'a WaitTable,
 ) -> Cpu<'a, RunningVcpu<'a>, RunningVcpu<'a>> {
-    // By name, so that a new option is not forgotten here.
+    // By name, so that a new option cannot be missed here.
     let simulated_locks::Handoff { far, predecessor, adapt, claim, ahead, fuse, queue, restrict } =
         guest.handoff;
     let handoff = Handoff { far, predecessor, adapt, claim, ahead, fuse, queue, restrict };
     Cpu { id: guest.id, spin_threshold: guest.spin_threshold, pv: me, waiters, watch: *me, handoff }
 }
 
-/// In its own pair of cache lines.
+/// Aligned to its own pair of cache lines.
 #[repr(align(128))]
 struct CacheAligned<T>(T);
 
-/// A system, the data it protects and the table of its vCPUs.
+/// A system, its protected data and the table of its vCPUs.
 #[repr(C)]
 struct SystemMemory<L> {
     lock: CacheAligned<L>,
@@ -232,18 +232,18 @@ impl<L> SystemMemory<L> {
     }
 }
 
-/// One use of a system, by its family.
+/// One use of a system, depending on its family.
 trait Operate: Sized {
     fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext);
 
-    /// As [`RawLock::releases_before`].
+    /// See [`RawLock::releases_before`].
     fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
         let _ = (waiters, awaited);
         None
     }
 }
 
-/// The systems of a guest, in one piece of memory, so that a line has the same number in every run.
+/// The systems of a guest in one block of memory, so that a line has the same index in every run.
 struct GuestSystems<L>(Box<[SystemMemory<L>]>);
 
 impl<L> GuestSystems<L> {
@@ -254,7 +254,7 @@ impl<L> GuestSystems<L> {
         Rc::new(Self(std::iter::repeat_with(|| SystemMemory::with(lock())).take(count).collect()))
     }
 
-    /// The table of the vCPUs that use the lock with this number.
+    /// The table of the vCPUs that use lock `lock`.
     #[inline(always)]
     fn waiters(&self, lock: usize, shares_table: bool) -> &WaitTable {
         let table = if shares_table { 0 } else { lock };
@@ -270,7 +270,7 @@ impl<F: Operate> SimulatedSystem for GuestSystems<F> {
     }
 
     fn releases_before(&self, lock: usize, shares_table: bool, queued: Queued) -> Option<u16> {
-        // The gate is the node's, by which it is found here.
+        // The lock finds the waiter by its node here, which includes the gate.
         let awaited = Awaited { name: queued.name, node: queued.node, gate: 0 };
         self.0[lock].lock.0.releases_before(self.waiters(lock, shares_table), awaited)
     }
@@ -298,7 +298,7 @@ impl<F: Operate> SimulatedSystem for GuestSystems<F> {
     }
 }
 
-/// Counts what an operation cost.
+/// Counts the slow path, halts and kicks of an operation.
 #[inline(always)]
 fn counted(doing: &Doing, slow: bool, halts: impl Into<u64>, kicks: impl Into<u64>) {
     count(&doing.slow, slow.into());
@@ -306,7 +306,7 @@ fn counted(doing: &Doing, slow: bool, halts: impl Into<u64>, kicks: impl Into<u6
     count(&doing.kicks, kicks.into());
 }
 
-/// Calls `work` between two marks of the lock, if the machine wants them.
+/// Calls `work` between two marks of the lock, if the machine needs them.
 #[inline(always)]
 fn marked(guest: &VcpuContext, before: Mark, work: impl FnOnce(), after: Mark) {
     if guest.marks {
@@ -406,7 +406,7 @@ impl<const TRIES: u32> Operate for SimLockref<Lockref<TRIES>> {
     }
 }
 
-/// References that a lockref has from the beginning.
+/// Initial reference count of a lockref.
 const FIRST: i32 = 1;
 /// Linux's batch for up to 16 CPUs, as in the payload.
 const BATCH: i32 = usual_batch(16);

@@ -1,8 +1,8 @@
-//! How long vCPUs wait for a lock, and how often others come before them.
+//! Wait times of vCPUs for a lock, and acquisitions by others during a wait.
 //!
-//! What is counted is what the lock library promises a bound for ([`simulated_locks::Bypass`]), of acquisitions of the
-//! same lock. That of a ticketlock begins with its ticket, and is counted from when its owner spins; that
-//! tickets are served in turn is checked by the critical section.
+//! Counts the acquisitions of the same lock for which the lock library promises a bound
+//! ([`simulated_locks::Bypass`]). For a ticketlock, the bound applies from the draw of the ticket, and
+//! counting starts when its owner spins. The critical section checks that tickets are served in order.
 
 use std::cell::Cell;
 
@@ -14,50 +14,49 @@ use crate::time::Picos;
 /// The longest waits of a simulation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LongestWaits {
-    /// The most acquisitions by others while a vCPU was in line.
+    /// Maximum number of acquisitions by others while a vCPU was in line.
     pub in_line: u64,
-    /// The most acquisitions by others while a vCPU was outside of a queue that is limited by `queue:N`.
-    /// Without those for which the schedule is to blame: from the release whose kick lets it in, and
-    /// while it is preempted.
+    /// Maximum number of acquisitions by others while a vCPU was outside a queue limited by `queue:N`. It
+    /// excludes acquisitions that are due to the schedule: from the release whose kick lets the vCPU in,
+    /// and while it is preempted.
     pub outside: u64,
-    /// From the call to the acquisition.
+    /// Longest time from the call to the acquisition.
     pub longest: Picos,
 }
 
-/// How long vCPUs waited for a lock, from each call to its acquisition.
+/// Wait times of vCPUs for a lock, from each call to its acquisition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WaitTimes {
-    /// How many waits have ended since the start, by bucket of [`hypercalls::histogram`], in nanoseconds.
+    /// Number of completed waits since the start, by bucket of [`hypercalls::histogram`], in nanoseconds.
     pub ended: Vec<u64>,
-    /// How many nanoseconds those have lasted that have not ended.
+    /// Durations of the unfinished waits, in nanoseconds.
     pub open: Vec<u64>,
 }
 
 const PICOS_PER_NANO: u64 = 1_000;
 
-/// Why acquisitions by others do not count at present.
+/// The reason why acquisitions by others currently do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Excuse {
-    /// The vCPU has been kicked, so it will go on.
+    /// The vCPU has been kicked and will resume.
     Kicked,
-    /// The vCPU has no CPU, although it wants one.
+    /// The vCPU has no CPU although it is runnable.
     Preempted,
 }
 
-/// The wait of one vCPU.
 #[derive(Debug, Clone, Copy, Default)]
 struct VcpuWait {
     is_waiting: bool,
     since: Picos,
-    /// Acquisitions of all vCPUs when it was in line.
+    /// Acquisitions by all vCPUs when it got in line.
     in_line: Option<u64>,
-    /// When it was outside of the queue.
+    /// Acquisitions by all vCPUs when it started to wait outside the queue.
     outside: Option<u64>,
-    /// When others ceased to count.
+    /// The current excuse, and the acquisitions at its start.
     excuse: Option<(Excuse, u64)>,
-    /// Acquisitions that do not count.
+    /// Number of excused acquisitions.
     excused: u64,
-    /// When others counted again.
+    /// Acquisitions at the end of the last excuse.
     excused_until: u64,
 }
 
@@ -75,18 +74,17 @@ impl VcpuWait {
     }
 }
 
-/// Counts waits.
 #[derive(Debug)]
 pub(crate) struct WaitCounter {
     vcpus: Box<[Cell<VcpuWait>]>,
-    /// The lock that each vCPU uses.
+    /// The lock used by each vCPU.
     locks: Box<[Cell<usize>]>,
-    /// Acquisitions when each vCPU made the release after which it kicks at present.
+    /// Acquisitions at each vCPU's release for which it is currently sending kicks.
     released: Box<[Cell<Option<u64>>]>,
-    /// By lock.
+    /// Acquisitions by lock.
     taken: Box<[Cell<u64>]>,
     most: Cell<LongestWaits>,
-    /// How many waits ended after so many nanoseconds, by bucket of [`hypercalls::histogram`].
+    /// Number of completed waits by duration, in buckets of [`hypercalls::histogram`] in nanoseconds.
     times: Box<[Cell<u64>]>,
 }
 
@@ -102,7 +100,7 @@ impl WaitCounter {
         }
     }
 
-    /// The waits that have ended, by bucket, and in nanoseconds how long those have lasted that have not.
+    /// The completed waits by bucket, and the durations of the unfinished waits in nanoseconds.
     pub(crate) fn times(&self, now: Picos) -> WaitTimes {
         let waits = self.vcpus.iter().map(Cell::get).filter(|wait| wait.is_waiting);
         WaitTimes {
@@ -111,23 +109,23 @@ impl WaitCounter {
         }
     }
 
-    /// The vCPU uses the lock with this number from now on.
+    /// Sets the lock used by the vCPU from now on.
     #[inline(always)]
     pub(crate) fn turns_to(&self, vcpu: usize, lock: usize) {
         self.locks[vcpu].set(lock);
     }
 
-    /// The number of the lock that the vCPU uses.
+    /// Index of the lock used by the vCPU.
     pub(crate) fn lock(&self, vcpu: usize) -> usize {
         self.locks[vcpu].get()
     }
 
-    /// Acquisitions of the lock that the vCPU uses.
+    /// Acquisitions of the lock used by the vCPU.
     fn taken(&self, vcpu: usize) -> u64 {
         self.taken[self.locks[vcpu].get()].get()
     }
 
-    /// The longest so far, of waits that have ended.
+    /// The longest completed waits so far.
     pub(crate) fn most(&self) -> LongestWaits {
         self.most.get()
     }
@@ -138,12 +136,13 @@ impl WaitCounter {
         self.vcpus[vcpu].set(wait);
     }
 
-    /// The vCPU calls `lock`.
+    /// Records that the vCPU calls `lock`.
     pub(crate) fn calls(&self, vcpu: usize, now: Picos) {
         self.vcpus[vcpu].set(VcpuWait { is_waiting: true, since: now, ..VcpuWait::default() });
     }
 
-    /// The vCPU is in line. A mutex also reports waits for its list's lock, possibly in a release.
+    /// Records that the vCPU is in line. Mutexes also report waits for their list's lock, maybe in a
+    /// release.
     pub(crate) fn in_line(&self, vcpu: usize) {
         self.change(vcpu, |wait, taken| {
             if wait.is_waiting && wait.in_line.is_none() {
@@ -153,7 +152,7 @@ impl WaitCounter {
         });
     }
 
-    /// The vCPU has published that it waits: outside, if it is not in line.
+    /// Records that the vCPU has published its wait: it is outside if it is not in line.
     pub(crate) fn published(&self, vcpu: usize) {
         self.change(vcpu, |wait, taken| {
             if wait.is_waiting && wait.in_line.is_none() {
@@ -162,18 +161,18 @@ impl WaitCounter {
         });
     }
 
-    /// The vCPU has released a lock, and will kick those that this lets go on.
+    /// Records that the vCPU has released a lock and will kick the vCPUs that can continue.
     pub(crate) fn kicks(&self, vcpu: usize) {
         self.released[vcpu].set(Some(self.taken(vcpu)));
     }
 
-    /// The vCPU will kick nobody else.
+    /// Records that the vCPU has no more kicks to send.
     pub(crate) fn has_kicked(&self, vcpu: usize) {
         self.released[vcpu].set(None);
     }
 
-    /// A kick of `by` is on its way to `vcpu`. If `by` was preempted after its release, which may
-    /// have let `vcpu` in, that is part of the time which the wakeup takes.
+    /// Records that a kick of `by` is on its way to `vcpu`. If `by` was preempted after its release, which
+    /// may have let `vcpu` in, that time is part of the wakeup.
     pub(crate) fn kicked(&self, vcpu: usize, by: usize) {
         self.change(vcpu, |wait, taken| {
             if let (Some(outside), None) = (wait.outside, wait.in_line) {
@@ -181,25 +180,25 @@ impl WaitCounter {
                 let released = self.released[by].get().filter(|_| is_of_it);
                 let since = released.unwrap_or(taken).max(outside);
                 let since = wait.excuse.map_or(since, |(_, earlier)| earlier.min(since));
-                // What was excused before is not excused twice.
+                // Acquisitions are excused only once.
                 let since = since.max(wait.excused_until);
                 wait.excuse = Some((Excuse::Kicked, since));
             }
         });
     }
 
-    /// The vCPU loses its CPU: because it halts, or against its will.
+    /// Records that the vCPU loses its CPU, by a halt or by preemption.
     pub(crate) fn leaves(&self, vcpu: usize, halts: bool) {
         self.change(vcpu, |wait, taken| match wait.excuse {
             _ if !wait.is_outside() => {}
             None if !halts => wait.excuse = Some((Excuse::Preempted, taken)),
-            // Nobody has let it in meanwhile.
+            // No release has let it in yet.
             Some((Excuse::Preempted, _)) if halts => wait.end_excuse(taken),
             _ => {}
         });
     }
 
-    /// The vCPU has the lock.
+    /// Records that the vCPU has the lock.
     pub(crate) fn acquires(&self, vcpu: usize, now: Picos) {
         let taken = self.taken(vcpu);
         let mut wait = self.vcpus[vcpu].take();

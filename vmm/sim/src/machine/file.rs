@@ -5,10 +5,10 @@ use super::{Atomics, Costs, Level, LineCosts, MOST_CPUS, Machine, Queue, Source,
 use crate::host_model::Noise;
 use crate::time::Picos;
 
-/// The largest cost that a file may state. More is a mistake in the unit.
+/// Maximum cost that a file may state, in ns. A larger cost is a unit error.
 const MOST_NANOS: f64 = 1e9;
 
-/// The most doubts that a file may have, and the bytes of each.
+/// Maximum number of doubts in a file, and maximum length of a doubt in bytes.
 const MOST_DOUBTS: usize = 32;
 const LONGEST_DOUBT: usize = 400;
 
@@ -60,7 +60,7 @@ pub(super) fn parse(text: &str) -> Result<Machine> {
     })
 }
 
-/// What its costs were doubted for. Files that nobody doubted, and those of before, have none.
+/// The recorded doubts about the file's costs. Files without doubts and older files have none.
 fn doubts(file: &Keys<'_>) -> Result<Vec<String>> {
     let key = "doubts";
     if file.get(key).is_none() {
@@ -88,7 +88,7 @@ pub(super) const STORES: &[(&str, Stores)] =
 pub(super) const SOURCES: &[(&str, Source)] =
     &[("paper", Source::Paper), ("measured", Source::Measured), ("assumed", Source::Assumed)];
 
-/// Reads costs, and keeps where each comes from.
+/// Reads costs and records their sources.
 struct Costly {
     mhz: f64,
     stated: Vec<Stated>,
@@ -132,7 +132,7 @@ impl Costly {
         Ok(costs)
     }
 
-    /// The threads of the host, if the file has any.
+    /// The host's background noise, if the file defines it.
     fn noise(&mut self, file: &Keys<'_>) -> Result<Option<Noise>> {
         if file.get("noise").is_none() {
             return Ok(None);

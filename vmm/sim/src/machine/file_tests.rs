@@ -58,7 +58,7 @@ fn a_file_may_say_what_its_host_does_beside() {
     }
 }
 
-/// Regression: the doubts of a calibration were said once, and its file was taken for a good one ever after.
+/// Regression: doubts of a calibration were reported once; later its file passed as valid.
 #[test]
 fn a_file_keeps_what_its_costs_were_doubted_for() {
     let usual = parse(FILE).expect("it can be read");

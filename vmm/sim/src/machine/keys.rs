@@ -1,4 +1,4 @@
-//! Reads the TOML of machine files: each error is one line, with the file's line and the key.
+//! Reads the TOML of machine files. An error is one line with the line number and the key.
 
 use base::shown;
 use base::text_lines::TextLines;
@@ -6,7 +6,7 @@ use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// An error in a machine file, in one line whatever the file has in its texts.
+/// An error in a machine file. Its message is one line, even if the file's strings are not.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}: {}", shown::line(&fault.to_string()))]
 pub struct KeyError {
@@ -16,7 +16,7 @@ pub struct KeyError {
     pub fault: KeyFault,
 }
 
-/// The kinds of errors in such a file.
+/// The kinds of errors in a machine file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum KeyFault {
     /// The file is not valid TOML.
@@ -27,7 +27,7 @@ pub enum KeyFault {
     Unknown {
         /// The key, as written.
         key: String,
-        /// The keys that are valid there.
+        /// The valid keys at this place.
         known: Vec<&'static str>,
     },
     /// A key is missing.
@@ -41,9 +41,9 @@ pub enum KeyFault {
     Kind {
         /// The key.
         key: String,
-        /// What it wants.
+        /// The expected type.
         wanted: &'static str,
-        /// What was found, as TOML names it.
+        /// The type found, as TOML names it.
         found: &'static str,
     },
     /// A value is invalid.
@@ -51,7 +51,7 @@ pub enum KeyFault {
     Value {
         /// The key.
         key: String,
-        /// What is wrong with the value.
+        /// The reason.
         why: String,
     },
 }
@@ -62,10 +62,10 @@ impl KeyFault {
     }
 }
 
-/// What a key is read as, or its error.
+/// The value of a key, or its error.
 pub(super) type Result<T> = std::result::Result<T, KeyError>;
 
-/// Reads a text whose keys, outside of tables, are `known`.
+/// Reads a text whose top-level keys are `known`.
 pub(super) fn read<T>(
     text: &str,
     known: &[&'static str],
@@ -83,9 +83,9 @@ pub(super) fn read<T>(
 pub(super) struct Keys<'t> {
     lines: &'t TextLines,
     table: &'t DeTable<'t>,
-    /// How messages name its keys: empty, or ends with a dot.
+    /// Prefix of its keys in messages: empty, or ends with a dot.
     prefix: String,
-    /// The line of its head.
+    /// Line of its header.
     line: usize,
 }
 
@@ -107,7 +107,7 @@ impl<'t> Keys<'t> {
         Ok(Self { lines, table, prefix, line })
     }
 
-    /// A key with its table, as messages name it.
+    /// A key with its table, as shown in messages.
     pub(super) fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
@@ -130,13 +130,13 @@ impl<'t> Keys<'t> {
         KeyFault::Kind { key, wanted, found }.at(self.lines.of(&value.span()))
     }
 
-    /// The error of a value that has the right type and cannot be used.
+    /// The error for an invalid value of the right type.
     pub(super) fn wrong(&self, key: &str, reason: String) -> KeyError {
         let line = self.get(key).map_or(self.line, |value| self.lines.of(&value.span()));
         KeyFault::Value { key: self.key(key), why: reason }.at(line)
     }
 
-    /// A text in one line, not empty.
+    /// A nonempty text in one line.
     pub(super) fn text(&self, key: &str) -> Result<String> {
         let value = self.need(key)?;
         let text = value.get_ref().as_str().ok_or_else(|| self.wants(key, "a text", value))?;
@@ -146,7 +146,7 @@ impl<'t> Keys<'t> {
         Ok(text.to_owned())
     }
 
-    /// A decimal number in these bounds, which belong to them.
+    /// A decimal number from `least` to `most`.
     pub(super) fn number(&self, key: &str, least: f64, most: f64) -> Result<f64> {
         let value = self.need(key)?;
         let text = match value.get_ref() {
@@ -161,7 +161,7 @@ impl<'t> Keys<'t> {
         }
     }
 
-    /// A table with these keys.
+    /// A table whose valid keys are `known`.
     pub(super) fn table(&self, key: &str, known: &[&'static str]) -> Result<Keys<'t>> {
         self.of(key, self.need(key)?, self.key(key) + ".", known)
     }
@@ -174,12 +174,12 @@ impl<'t> Keys<'t> {
         all.iter().map(|value| self.of(key, value, self.key(key) + ".", known)).collect()
     }
 
-    /// The same table, whose keys messages name by `name` in the place of its own.
+    /// The same table, with `name` as the prefix of its keys in messages.
     pub(super) fn named(self, name: &str) -> Self {
         Self { prefix: format!("{name}."), ..self }
     }
 
-    /// The texts of an array.
+    /// An array of texts.
     pub(super) fn texts(&self, key: &str) -> Result<Vec<String>> {
         let value = self.need(key)?;
         let all = value.get_ref().as_array();
@@ -191,17 +191,17 @@ impl<'t> Keys<'t> {
         all.iter().map(text).collect()
     }
 
-    /// A text that may be missing.
+    /// An optional text.
     pub(super) fn text_if_any(&self, key: &str) -> Result<Option<String>> {
         self.get(key).map(|_| self.text(key)).transpose()
     }
 
-    /// What a text stands for, by its names.
+    /// The value named by a text.
     pub(super) fn name<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<T> {
         self.name_if_any(key, names)?.ok_or_else(|| self.missing(key))
     }
 
-    /// What a text that may be missing stands for.
+    /// The value named by an optional text.
     pub(super) fn name_if_any<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<Option<T>> {
         let Some(text) = self.text_if_any(key)? else { return Ok(None) };
         let of_name = names.iter().find(|(name, _)| *name == text);
@@ -211,7 +211,7 @@ impl<'t> Keys<'t> {
         })
     }
 
-    /// A whole number.
+    /// A whole number from `least` to `most`.
     pub(super) fn whole(&self, key: &str, least: u32, most: u32) -> Result<u32> {
         let number = self.number(key, least.into(), most.into())?;
         if number.fract() == 0.0 {

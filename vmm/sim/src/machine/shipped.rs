@@ -1,6 +1,6 @@
-//! The machine files that come with pvticket.
+//! The built-in machine files.
 
-/// Their names and texts.
+/// Names and texts of the built-in machine files.
 pub const SHIPPED: &[(&str, &str)] = &[
     ("westmere-80", include_str!("../../machines/westmere-80.toml")),
     ("opteron-48", include_str!("../../machines/opteron-48.toml")),
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
     use crate::machine::{Machine, Source};
 
-    /// Each can be read, and again as it is written. A published cost names its publication, and what is farther costs no less.
+    /// Each file parses, also after writing it. Published costs have a note; costs rise with distance.
     #[test]
     fn shipped_machines_are_sound() {
         for (name, text) in SHIPPED {

@@ -9,8 +9,8 @@ use super::{Machine, Stated};
 const LINES: [&str; 4] = ["load-modified", "load-shared", "store-modified", "store-shared"];
 
 impl Machine {
-    /// The machine's file. What it is read to is this machine again, but for the clock rate: all costs
-    /// are in nanoseconds.
+    /// The machine as a machine file with all costs in nanoseconds. Parsing it returns an equal
+    /// machine.
     pub fn to_toml(&self) -> String {
         let mut text = format!(
             "name = {}\nabout = {}\nmhz = {}\natomics = {}\nqueue = {}\nstores = {}\n{}\n[costs]\n",
@@ -46,12 +46,12 @@ impl Machine {
     }
 }
 
-/// The name that a value is read by.
+/// The name of a value in a machine file.
 fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: T) -> &'static str {
     names.iter().find(|(_, named)| *named == value).map_or("", |(name, _)| name)
 }
 
-/// The key of doubts, a line each; nothing if there are none.
+/// The `doubts` key with one line per doubt; empty without doubts.
 fn doubts(doubts: &[String]) -> String {
     let each = |doubt: &String| format!("    {},\n", quoted(doubt));
     match doubts {
@@ -60,7 +60,7 @@ fn doubts(doubts: &[String]) -> String {
     }
 }
 
-/// Those whose keys begin with this.
+/// Writes the costs whose keys begin with `prefix`.
 fn lines(text: &mut String, stated: &[Stated], prefix: &str) {
     for cost in stated {
         if let Some(key) = cost.key.strip_prefix(prefix) {
@@ -79,7 +79,7 @@ fn line(text: &mut String, key: &str, cost: &Stated) {
     let _ = writeln!(text, "{key} = {{ ns = {nanos}, source = \"{source}\"{note} }}");
 }
 
-/// A basic string of TOML, in which Rust's escapes of quotes and backslashes are TOML's, too.
+/// A TOML basic string without control characters. TOML escapes quotes and backslashes like Rust.
 fn quoted(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).collect();
     format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))

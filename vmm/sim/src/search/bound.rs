@@ -1,4 +1,4 @@
-//! The bounds that a lock promises to its waiters.
+//! A lock's promised bounds on bypasses.
 
 use simulated_locks::{Family, PvTicketLock, SmallPvTicketLock, System};
 
@@ -9,24 +9,24 @@ use super::Scenario;
 pub(super) struct Bounds {
     /// For a waiter in line.
     pub(super) in_line: u64,
-    /// For one outside of a limited queue, if there can be one.
+    /// For a waiter outside a limited queue, if there can be one.
     pub(super) outside: Option<u64>,
 }
 
 impl Bounds {
-    /// None: the lock promises nothing, by design.
+    /// Returns `None` if the lock promises no bound, by design.
     pub(super) fn of(scenario: &Scenario) -> Option<Self> {
         let Scenario { system, vcpus, .. } = *scenario;
         match system.family() {
             Family::Spinlock => {}
-            // Else its operations seldom take its lock, and do not say so.
+            // With caches, its operations rarely take its lock, and do not report it.
             Family::Lockref if !scenario.law.has_caches() => {}
             _ => return None,
         }
         let cpus = u32::try_from(vcpus).ok()?;
         let in_line = system.bypass()?.most(cpus)?.into();
         let handoff = scenario.handoff();
-        // Where CPUs are short or taken away, each of the others may be stopped with a kick unsent.
+        // With too few CPUs or preemption, the others may be stopped with a kick unsent.
         let is_steady = matches!(scenario.policy.name(), "rr" | "random");
         let is_short = scenario.cpus < vcpus || scenario.noise.is_some() || !is_steady;
         let stopped = if is_short { cpus.saturating_sub(2) } else { 0 };

@@ -1,5 +1,5 @@
-//! Fixed scenarios, one after the other of which a lock keeps its bound on bypasses, or not: every lock and every
-//! handoff option, under the laws without caches.
+//! Fixed scenarios that check whether locks keep their bounds on bypasses: every lock and every handoff
+//! option, under the laws without caches.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use super::bound::Bounds;
 use super::{Scenario, TrialOutcome};
 use crate::lines::LineLaw;
 
-/// The seed of the cases' random choices.
+/// Seed of the cases' random choices.
 pub const SEED: u64 = 14;
 
-/// CPUs and vCPUs, and whether threads of the host take the CPUs away, too.
+/// Numbers of CPUs and vCPUs, and whether host threads also take the CPUs away.
 #[derive(Debug, Clone, Copy)]
 struct Ratio {
     cpus: usize,
@@ -28,17 +28,17 @@ const fn ratio(vcpus: usize, cpus: usize) -> Ratio {
     Ratio { cpus, vcpus, is_noisy: false }
 }
 
-/// Not overcommitted; by 2, by 3, and by 3 beside threads of the host.
+/// No overcommit; 2x; 3x; 3x with background noise.
 const EVEN: Ratio = ratio(4, 4);
 const TWICE: Ratio = ratio(4, 2);
 const THRICE: Ratio = ratio(3, 1);
 const NOISY: Ratio = Ratio { is_noisy: true, ..ratio(6, 2) };
 const RATIOS: [Ratio; 4] = [EVEN, TWICE, THRICE, NOISY];
 
-/// Critical and think times in steps: mostly free, mostly contended, and longer than a waiter spins.
+/// Critical and think times in steps: low contention, high contention, and longer than a waiter spins.
 const TIMES: [(u32, u32); 3] = [(4, 40), (10, 10), (60, 5)];
 
-/// Every handoff option, and combinations that act on the same step.
+/// Every handoff option, and combinations that affect the same step.
 const HANDOFFS: &[&str] = &[
     "far:1",
     "far:2",
@@ -62,10 +62,10 @@ const HANDOFFS: &[&str] = &[
     "queue:3+far:1+predecessor+adapt+claim+ahead+fuse",
 ];
 
-/// Kicks that take some 25 steps to arrive, and one halt or kick in 8 that wakes a vCPU for nothing.
+/// Kick delays with a mean of 25 steps, and a spurious wakeup for one in 8 halts or kicks.
 const LATE: &str = "kick-delay:2500ns,spurious:0.125";
 
-/// Reads a constant of this file. One that could not be read would be found missing by a test.
+/// Parses a constant of this file. A test fails if one does not parse.
 fn read<T: std::str::FromStr + Default>(text: &str) -> T {
     text.parse().unwrap_or_default()
 }
@@ -82,7 +82,7 @@ fn case(system: System, ratio: Ratio, (critical, think): (u32, u32), operations:
         critical,
         is_fixed: false,
         policy: "random".parse().unwrap_or_else(|_| PolicySpec::round_robin()),
-        // Turns of 1 to 200 steps.
+        // Slices of 1 to 200 steps.
         slice: 10_000,
         faults: FaultSpec::default(),
         noise,
@@ -97,8 +97,8 @@ fn late(case: Scenario) -> Scenario {
     Scenario { faults: read(LATE), ..case }
 }
 
-/// Every lock, at every ratio, with every load in turn; for locks whose waiters halt also with
-/// delayed kicks and spurious wakeups.
+/// Every lock at every ratio, with the loads in rotation. Locks whose waiters halt also run with delayed
+/// kicks and spurious wakeups.
 fn of_locks(operations: u64) -> impl Iterator<Item = Scenario> {
     let systems = System::ALL.iter().filter(|system| system.family() != Family::Counter);
     systems.enumerate().flat_map(move |(turn, system)| {
@@ -110,8 +110,8 @@ fn of_locks(operations: u64) -> impl Iterator<Item = Scenario> {
     })
 }
 
-/// Every handoff option of the PV ticketlock: overcommitted and not, halting at nearly every
-/// handoff (critical sections longer than a waiter spins) and seldom.
+/// Every handoff option of the PV ticketlock, with and without overcommit. Waiters halt at nearly every
+/// handoff (critical sections longer than a waiter spins) or rarely.
 fn of_handoffs(operations: u64) -> impl Iterator<Item = Scenario> {
     HANDOFFS.iter().enumerate().flat_map(move |(turn, handoff)| {
         // Constant times: a releaser always returns before the next release.
@@ -124,12 +124,12 @@ fn of_handoffs(operations: u64) -> impl Iterator<Item = Scenario> {
     })
 }
 
-/// Locks of each kind of bound, and one without, with a limit on the vCPUs that want them at once.
+/// Locks with each kind of bound, and a lock without one, with a limit on concurrent vCPUs.
 fn of_restricted(operations: u64) -> impl Iterator<Item = Scenario> {
     use System::{Mcs, NativeTicket, PvTicket, Reciprocating, TestAndSet};
     [NativeTicket, Mcs, PvTicket, Reciprocating, TestAndSet].into_iter().enumerate().flat_map(
         move |(turn, system)| {
-            // One vCPU outside waits for the release that lets it in though others are inside.
+            // One vCPU waits outside for the release that lets it in while others are inside.
             let long = case(system, EVEN, TIMES[2], operations);
             let over = case(system, TWICE, TIMES[turn % TIMES.len()], operations);
             let late = late(case(system, THRICE, TIMES[2], operations));
@@ -145,12 +145,11 @@ fn of_restricted(operations: u64) -> impl Iterator<Item = Scenario> {
     )
 }
 
-/// Limited queues on CPUs that are never taken away: every wait in the queue is longer than the
-/// threshold, or none is; waiters with others ahead all halt; and releases of one lock are not
-/// counted for another.
+/// Limited queues without preemption: all waits in the queue exceed the threshold, or none does; all waiters
+/// behind others halt; and releases of one lock do not count for another.
 fn in_turn(operations: u64) -> impl Iterator<Item = Scenario> {
     use System::{PvTicket, SmallPvTicket};
-    // Threshold, critical and think time.
+    // Threshold, critical time and think time.
     const LONG: [u32; 3] = [20, 60, 5];
     const SHORT: [u32; 3] = [2048, 3, 1];
     const FAR: [u32; 3] = [2048, 20, 5];
@@ -181,7 +180,7 @@ fn in_turn(operations: u64) -> impl Iterator<Item = Scenario> {
     .into_iter()
 }
 
-/// The cases: every lock that is acquired and every handoff option, with `operations` in each.
+/// All cases: every lock that is acquired and every handoff option, with `operations` operations each.
 pub fn cases(operations: u64) -> Vec<Scenario> {
     of_locks(operations)
         .chain(of_handoffs(operations))
@@ -190,12 +189,12 @@ pub fn cases(operations: u64) -> Vec<Scenario> {
         .collect()
 }
 
-/// A case with what came of it, as one line.
+/// One line with a case and its outcome.
 #[derive(Debug)]
 pub struct Case<'a> {
-    /// What was simulated.
+    /// The scenario.
     pub scenario: &'a Scenario,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: &'a TrialOutcome,
 }
 

@@ -1,4 +1,4 @@
-//! No lock lets a waiter be passed more often than its bound, and a lock that does is caught.
+//! Every lock keeps its bound on bypasses, and a lock that exceeds it is detected.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use super::tests::{each_of, machine};
 use super::*;
 use crate::LineLaw;
 
-/// Acquisitions of each case in `make test` and in `make test-all`; `make soak` makes a hundred times as many.
+/// Acquisitions per case in `make test` and `make test-all`. `make soak` has a hundred times as many.
 const FEW: u64 = 10_000;
 const ACQUISITIONS: u64 = 100_000;
 
@@ -17,8 +17,8 @@ fn whole(scenario: &Scenario) -> TrialOutcome {
     outcome.expect("it can be simulated").expect("nothing ends it")
 }
 
-/// If CPUs are never taken away, each vCPU gets at least a twentieth of the acquisitions of the most successful one, over more
-/// acquisitions than may pass it by.
+/// Without preemption, each vCPU gets at least a twentieth of the acquisitions of the vCPU with the highest
+/// number of them, over more acquisitions than may pass it.
 fn is_fair_enough(case: &Case<'_>) -> bool {
     if case.scenario.operations < ACQUISITIONS {
         return true;
@@ -54,8 +54,8 @@ fn each_keeps_its_bound(acquisitions: u64) {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// The cases of the lock that a mutant breaks, the short ones first, until one of them shows it. The long ones are those
-/// whose bound few acquisitions cannot exceed.
+/// The first case that detects a mutant, out of the cases of the lock that it breaks, short ones first. Long
+/// cases are those whose bound cannot be exceeded with few acquisitions.
 fn shown(mutant: &Mutant) -> Option<(Scenario, TrialOutcome)> {
     let is_long = |case: &Scenario| {
         let outside = Bounds::of(case).and_then(|bounds| bounds.outside);
@@ -88,7 +88,7 @@ fn the_same_seed_is_the_same_run_and_another_is_another() {
         let digest = |seed| whole(&Scenario { seed, ..case.clone() }).digest();
         let first = digest(1);
         assert_eq!(first, digest(1), "{case}");
-        // With fixed times and steps in turn only the lock of an operation is drawn.
+        // With fixed times and alternating steps, only the lock of an operation is drawn.
         if case.law != LineLaw::InTurn {
             assert_ne!(first, digest(2), "{case}");
         }
@@ -109,7 +109,7 @@ fn a_kick_that_is_lost_is_a_standstill_with_a_trace() {
     let first = trace();
     assert_eq!(first.lines().count(), 120);
     assert!(first.contains("== halts") && first.contains("lock 0+"), "{first}");
-    // Addresses are other ones, and do not show.
+    // Addresses differ, but the trace does not show them.
     let _elsewhere = vec![0_u8; 1 << 20];
     assert_eq!(trace(), first);
 }

@@ -1,4 +1,4 @@
-//! Scenarios that are worth varying.
+//! Scenarios worth varying.
 
 use std::mem;
 
@@ -8,33 +8,33 @@ use serde::{Deserialize, Serialize};
 use super::bound::Bounds;
 use super::{Scenario, Space, TrialOutcome};
 
-/// A scenario and how bad it was.
+/// A scenario and its rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct RankedScenario {
-    /// The share of all operations that came before one waiter, in thousandths.
+    /// Operations by others before one waiter, in thousandths of all operations.
     passed: u64,
-    /// By which it is kept.
+    /// Rank in its list.
     score: u64,
     scenario: Scenario,
 }
 
-/// How many are kept for each reason.
+/// Scenarios kept per list.
 const ROOM: usize = 6;
-/// If so many thousandths of all operations came before one waiter, it may never be served.
+/// A waiter may starve if this many thousandths of all operations passed it.
 const STARVED: u64 = 250;
-/// The most operations of a simulation.
+/// Maximum number of operations of a simulation.
 const LONGEST: u64 = 250_000;
-/// Words of the set of what was seen.
+/// Words of the set of observed figures.
 const WORDS: usize = 16;
 
-/// The scenarios of one system in which others came before a waiter most often, those in which one
-/// waited longest, and the last that did something new. Of bounded size.
+/// The scenarios of one system in which a waiter was passed most often, those in which a waiter
+/// waited longest, and the last with new behavior. The size is bounded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     passed: Vec<RankedScenario>,
     longest: Vec<RankedScenario>,
     new: Vec<RankedScenario>,
-    /// A set of hashes of rough figures, one bit each.
+    /// A set of hashes of rounded figures, one bit each.
     seen: [u64; WORDS],
 }
 
@@ -47,31 +47,31 @@ impl Pool {
         self.all().map(|kept| &kept.scenario)
     }
 
-    /// What to try after one of them.
+    /// Draws the next scenario from the pool: a variant, or a longer run.
     pub(super) fn next(&self, space: &Space, rng: &mut SplitMix64) -> Option<Scenario> {
         let drawn = rng.below(self.all().count().max(1));
         let RankedScenario { passed, scenario, .. } = self.all().nth(drawn)?;
         let is_longest = scenario.operations >= LONGEST;
         if *passed >= STARVED && !is_longest && rng.below(2) == 0 {
-            // The kept scenario, and what comes after.
+            // The same scenario, continued for longer.
             let operations = (scenario.operations * 4).min(LONGEST);
             return Some(Scenario { operations, ..scenario.clone() });
         }
         Some(space.vary(scenario, rng))
     }
 
-    /// Keeps a scenario that ended well, if it is among the worst or did something new.
+    /// Adds a scenario without trouble, if it is among the worst or shows new behavior.
     pub(super) fn consider(&mut self, scenario: &Scenario, outcome: &TrialOutcome) {
         let (figures, waits) = (&outcome.figures, outcome.waits);
         let n = scenario.vcpus.max(1) as u64;
-        // In thousandths of all operations. In a queue with a bound all but the last may come first,
-        // and soon do: that says nothing.
+        // In thousandths of all operations. In a bounded queue, all but the last may pass a waiter,
+        // and soon do: their number is not informative.
         let passed = match Bounds::of(scenario) {
             Some(Bounds { outside, .. }) => outside.map_or(0, |_| waits.outside),
             None => waits.in_line,
         };
         let passed = passed * 1_000 / figures.all().max(1);
-        // Operations in the time of the longest wait, in rounds.
+        // Operations during the longest wait, in rounds.
         let share = waits.longest.0 as f64 / figures.time.0.max(1) as f64;
         let longest = (share * figures.all() as f64 * 1_000.0 / n as f64) as u64;
         let kept = |score| RankedScenario { passed, score, scenario: scenario.clone() };
@@ -92,7 +92,7 @@ impl Pool {
         }
     }
 
-    /// Was nothing like it seen before? It is now.
+    /// Adds the figures to the set. Returns whether nothing similar was in it.
     fn is_new(&mut self, rough: &[u64]) -> bool {
         let hash = rough.iter().fold(0, |hash, one| SplitMix64::new(hash ^ one).next_u64());
         let bit = hash as usize % (WORDS * 64);

@@ -1,4 +1,4 @@
-//! Makes a finding small.
+//! Minimizes a finding.
 
 use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
@@ -7,34 +7,34 @@ use sched::PolicySpec;
 use super::{Scenario, TrialOutcome};
 use crate::Brake;
 
-/// A scenario that shows the same kind of trouble and is as small as was found.
+/// The smallest scenario found with the same kind of trouble.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shrunk {
     /// The scenario.
     pub scenario: Scenario,
-    /// What comes of it.
+    /// Its outcome.
     pub outcome: TrialOutcome,
-    /// Simulations that it took.
+    /// Number of simulations used.
     pub trials: u32,
 }
 
-/// The most simulations for one finding.
+/// Maximum number of simulations per finding.
 const MOST_TRIALS: u32 = 400;
-/// The most operations in them.
+/// Maximum number of operations in these simulations.
 const MOST_OPERATIONS: u64 = 4_000_000;
-/// The most events in them: each of those that make no progress takes a second.
+/// Maximum number of events in these simulations. A simulation without progress takes a second.
 const MOST_EVENTS: u64 = 300_000_000;
-/// Seeds that a simpler scenario is tried with, its own included.
+/// Seeds tried for each simpler scenario, including its own.
 const SEEDS: u64 = 4;
-/// Operations from which one seed has to do.
+/// Above this number of operations, only one seed is tried.
 const LONG: u64 = 20_000;
 
-/// Looks for a simpler scenario with trouble of the same kind as in `outcome`, which came of `first`: fewer vCPUs and CPUs, fewer operations, no
-/// faults, `rr`, no options, fixed times. `run` simulates; `None` if that cannot be. It ends early when
-/// `brake` is pulled.
+/// Searches for a simpler scenario with the same kind of trouble as `outcome`, the outcome of `first`: fewer
+/// vCPUs and CPUs, fewer operations, no faults, `rr`, no options, fixed times. `run` simulates a scenario and
+/// returns `None` if it cannot. Ends early when `brake` is pulled.
 ///
-/// Every step is simpler in one property, so it ends; the result has the kind of trouble that the
-/// first scenario had.
+/// Each step simplifies one property, so the search terminates. The result has the same kind of trouble as
+/// the first scenario.
 pub(super) fn shrink(
     first: &Scenario,
     outcome: &TrialOutcome,
@@ -45,11 +45,11 @@ pub(super) fn shrink(
     let wanted = kind(outcome);
     let mut best = Shrunk { scenario: first.clone(), outcome: outcome.clone(), trials: 0 };
     let (mut operations, mut events) = (0, 0);
-    // Operations that were done before it showed; at first as many as it was to make.
+    // Operations completed before the trouble showed; initially the scenario's total.
     let mut done = first.operations;
     'simpler: loop {
         for candidate in simpler(&best.scenario, done) {
-            // What starves for long does so with any seed.
+            // A long starvation shows with any seed.
             let seeds = if candidate.operations > LONG { 1 } else { SEEDS };
             for more in 0..seeds {
                 let is_enough = best.trials >= MOST_TRIALS
@@ -77,7 +77,7 @@ pub(super) fn shrink(
     }
 }
 
-/// Each is simpler than `scenario` in one property; those that save most come first.
+/// Scenarios that are each simpler in one property, those that save most first.
 fn simpler(scenario: &Scenario, done: u64) -> Vec<Scenario> {
     let mut all = Vec::new();
     let mut propose = |change: &dyn Fn(&mut Scenario)| {
@@ -108,7 +108,7 @@ fn simpler(scenario: &Scenario, done: u64) -> Vec<Scenario> {
     propose(&|changed| changed.handoff.far = 0);
     propose(&|changed| changed.handoff.queue = 0);
     propose(&|changed| changed.policy = PolicySpec::round_robin());
-    // Those that were done before it showed are enough, and fewer may be.
+    // The operations completed before the trouble suffice, and fewer may suffice, too.
     for fewer in [done / 2, done, operations / 2] {
         propose(&|changed| changed.operations = fewer.clamp(1, operations));
     }

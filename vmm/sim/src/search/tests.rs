@@ -1,4 +1,4 @@
-//! What a search finds, and what it does not.
+//! Findings of a search in broken locks, and none in the locks as they are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ pub(super) fn machine() -> Machine {
     Machine::shipped("westmere-80").expect("it is shipped")
 }
 
-/// As a search simulates it.
+/// Simulates like a search.
 fn run(scenario: &Scenario, make: Make) -> TrialOutcome {
     let outcome = scenario.run(&machine(), make, &Brake::default(), MOST_EVENTS);
     outcome.expect("it can be simulated").expect("nothing ends it")
@@ -27,10 +27,10 @@ fn space() -> Space {
     Space { cpus: 4, vcpus: 8, policies: usual_policies(), slice }
 }
 
-/// Acquisitions within which each mutant must be found.
+/// Number of acquisitions within which each mutant must be found.
 const SOON: u64 = 3_000_000;
 
-/// The first step that finds trouble of the right kind in `mutant`.
+/// The first step that finds the right kind of trouble in `mutant`.
 fn found(mutant: &Mutant, seed: u64, brake: &Brake) -> (Step, Shrunk, u64) {
     let (space, machine) = (space(), machine());
     let mut search =
@@ -57,7 +57,7 @@ fn is_found_and_shrinks(mutant: &Mutant, seed: u64, brake: &Brake) {
     assert!(shrunk.scenario.vcpus <= scenario.vcpus, "{name}");
 }
 
-/// Each simulation is on one thread; two of them are done in half of the time.
+/// Runs on two threads: each simulation uses only one.
 pub(super) fn each_of<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -71,9 +71,9 @@ pub(super) fn each_of<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
     });
 }
 
-/// The seed of a mutant's search. That of the one named here needs another: its waiter has to be overtaken between a load
-/// and the store that follows. With the seeds 1 to 12 it was found after 0.26 to 12 million acquisitions, 3.7 million in
-/// the mean (5 of 12 beyond [`SOON`]), which `pvticket search` makes in half a minute.
+/// The seed of a mutant's search. The mutant named here needs another seed: its waiter has to be overtaken
+/// between a load and the subsequent store. With seeds 1 to 12 it was found after 0.26 to 12 million
+/// acquisitions, on average 3.7 million (5 of 12 beyond [`SOON`]): half a minute of `pvticket search`.
 fn seed(mutant: &Mutant) -> u64 {
     match mutant.name {
         "commit looks, then marks" => 12,
@@ -81,7 +81,7 @@ fn seed(mutant: &Mutant) -> u64 {
     }
 }
 
-/// Mutants that are found after some 10^6 acquisitions, the others after 10^5 at most.
+/// Mutants found after about 10^6 acquisitions. All others are found within 10^5.
 const LATE: [&str; 3] = [
     "the last to come is let in first",
     "commit looks, then marks",
@@ -94,7 +94,7 @@ fn are_found_and_shrink(mutants: impl Iterator<Item = &'static Mutant>) {
     each_of(&mutants, |mutant| is_found_and_shrinks(mutant, seed(mutant), &Brake::default()));
 }
 
-/// Those that are found late, or the others.
+/// The mutants found late, or the others.
 fn mutants(is_late: bool) -> impl Iterator<Item = &'static Mutant> {
     MUTANTS.iter().filter(move |mutant| LATE.contains(&mutant.name) == is_late)
 }
@@ -111,14 +111,14 @@ fn late_mutants_are_found_and_stay_what_they_are_when_they_shrink() {
     are_found_and_shrink(mutants(true));
 }
 
-/// The time for which this thread has had a CPU (scheduler/sched-stats.rst).
+/// CPU time of this thread (scheduler/sched-stats.rst).
 fn on_cpu() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("it is there");
     let nanos = text.split(' ').next().and_then(|first| first.parse().ok());
     Duration::from_nanos(nanos.expect("a number"))
 }
 
-/// With the time of `pvticket search`, which also has to be enough to make it small.
+/// Within the time of `pvticket search`, which must also suffice for shrinking.
 #[test]
 #[ignore = "some minutes: each wrong lock with six seeds, within a minute of CPU time each"]
 fn every_wrong_lock_is_found_within_a_minute_with_any_seed() {
@@ -162,7 +162,7 @@ fn a_search_that_is_interrupted_goes_on_as_if_it_had_not_been() {
     assert_eq!(&state, whole.state());
 }
 
-/// A pulled brake ends a simulation that would go on, and the search can be continued as if it had not been begun.
+/// A pulled brake ends a simulation early, and the search resumes as if it had not started the simulation.
 #[test]
 fn a_search_ends_in_the_middle_of_a_simulation() {
     let (space, machine) = (space(), machine());
@@ -172,7 +172,7 @@ fn a_search_ends_in_the_middle_of_a_simulation() {
         let before = whole.state().clone();
         let step = whole.step(&Brake::default()).expect("it can be simulated");
         let step = step.expect("there is more");
-        // Longer than from one look at the brake to the next, several times.
+        // Several times longer than the interval between two checks of the brake.
         if step.outcome.figures.events > 500_000 {
             break before;
         }
@@ -189,12 +189,12 @@ fn a_search_ends_in_the_middle_of_a_simulation() {
     assert_eq!(again.state(), whole.state());
 }
 
-/// Regression: a lock whose vCPUs are busy without end was simulated for ever, and neither its end nor a signal ended the search.
+/// Regression: a lock with endlessly busy vCPUs was simulated forever, despite limits and signals.
 #[test]
 fn steps_that_lead_nowhere_are_a_finding() {
     let wrong = WRONG_LOCKS.iter().find(|wrong| wrong.name.starts_with("a pause a thousand"));
     let make = wrong.expect("it is in the list").make;
-    // One vCPU has the lock nearly all of the time; the pauses of the other soon take longer than the rest.
+    // One vCPU has the lock nearly always; the pauses of the other soon exceed the remaining time.
     let text = r#"{"system": "test-and-set", "handoff": "none", "cpus": 2, "vcpus": 2,
         "spin_threshold": 2, "think": 0, "critical": 20000, "is_fixed": true, "policy": "rr",
         "slice": 4000000, "faults": "none", "operations": 3000, "seed": 3}"#;
@@ -207,8 +207,8 @@ fn steps_that_lead_nowhere_are_a_finding() {
     a_simulation_of_any_kind_ends(&scenario, make);
 }
 
-/// Comparisons, validations, predictions and benches simulate so many operations, or so long, and then to the end of each
-/// vCPU. None of them has a search's bounds.
+/// Comparisons, validations, predictions and benches simulate a number of operations or a duration, and then
+/// until each vCPU has ended. They have none of a search's limits.
 fn a_simulation_of_any_kind_ends(scenario: &Scenario, make: Make) {
     const STEPS: u64 = 2_000_000;
     let spec = scenario.spec(&machine());
@@ -222,7 +222,7 @@ fn a_simulation_of_any_kind_ends(scenario: &Scenario, make: Make) {
     };
     assert_eq!(simulate(Brake::default()), Err(Stuck::NoSteps(STEPS)));
     assert_eq!(simulate(Brake::when(|| true)), Err(Stuck::Stopped));
-    // As the host's clock does: by what was done when it was last asked.
+    // Like the host's clock: based on the operations completed at the previous call.
     let before = AtomicU64::new(u64::MAX);
     let late = Brake::watching(move |done| {
         (before.swap(done, Ordering::Relaxed) == done).then_some(Stuck::NoTime(120))
@@ -232,7 +232,7 @@ fn a_simulation_of_any_kind_ends(scenario: &Scenario, make: Make) {
 
 #[test]
 fn a_finding_is_replayed_to_the_bit_and_a_changed_one_is_not() {
-    // A lost kick is no fault that a search draws: no lock survives it.
+    // A search draws no lost kicks, because no lock survives them.
     let text = r#"{"system": "pv-ticket", "handoff": "none", "cpus": 2, "vcpus": 4,
         "spin_threshold": 2, "think": 5, "critical": 50, "is_fixed": false, "policy": "rr",
         "slice": 50000, "faults": "kick-drop:0.05", "operations": 5000, "seed": 3}"#;
@@ -270,8 +270,8 @@ fn a_finding_is_replayed_to_the_bit_and_a_changed_one_is_not() {
 
 #[test]
 fn a_kicker_that_is_preempted_is_no_fault_of_the_lock() {
-    // Found by a search: one vCPU lets another in and is held for 20 us before its kick, while the
-    // third takes the lock 232 times. 197 are promised, without the time that a wakeup takes.
+    // Found by a search: one vCPU lets another in and is held for 20 us before its kick, while the third
+    // takes the lock 232 times. The lock promises 197, excluding the time of a wakeup.
     let text = r#"{"system": "small-pv-ticket", "handoff": "queue:1", "cpus": 2, "vcpus": 3,
         "spin_threshold": 5, "think": 20, "critical": 1, "is_fixed": true,
         "policy": "point:release-to-kick,100000,20us", "slice": 1062500, "faults": "none",

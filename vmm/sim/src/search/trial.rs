@@ -1,4 +1,4 @@
-//! One simulation, and what is wrong with it.
+//! A single simulation and the trouble found in it.
 
 use std::fmt;
 
@@ -20,52 +20,52 @@ use crate::{Brake, Decisions};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TroubleKind {
-    /// Two vCPUs had the lock at once.
+    /// Two vCPUs held the lock at the same time.
     NotExclusive,
-    /// All vCPUs halt, and no kick is on its way.
+    /// All vCPUs halt, and no kick is pending.
     AllHalt,
-    /// vCPUs run, and none completes an operation.
+    /// vCPUs run, but none completes an operation.
     NoProgress,
-    /// Tickets were not served in turn.
+    /// Tickets were served out of order.
     OutOfTurn,
     /// A waiter in line was passed more often than the lock promises.
     PassedInLine,
-    /// A waiter outside of a limited queue was passed more often than the lock promises.
+    /// A waiter outside a limited queue was passed more often than the lock promises.
     PassedOutside,
 }
 
-/// Something that must not be.
+/// A violation of a lock's guarantees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trouble {
     /// Its kind.
     pub kind: TroubleKind,
-    /// How often it happened, or how often a waiter was passed.
+    /// Number of violations, or number of times that a waiter was passed.
     pub counted: u64,
-    /// How often a waiter may be passed.
+    /// Maximum number of times that a waiter may be passed.
     pub most: u64,
 }
 
-/// What came of a scenario.
+/// The outcome of a scenario.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrialOutcome {
-    /// What is wrong.
+    /// The trouble found, if any.
     pub trouble: Option<Trouble>,
-    /// All figures, up to the end or the standstill.
+    /// All figures until the end or the lack of progress.
     pub figures: SimFigures,
     /// The longest waits.
     pub waits: LongestWaits,
 }
 
-/// Events after which a simulation ends although operations are missing: a second or so. With many
-/// vCPUs on few CPUs some locks hardly get on.
+/// Maximum number of events, even if operations are missing: about a second. With many vCPUs on few CPUs some
+/// locks make hardly any progress.
 pub(super) const MOST_EVENTS: u64 = 10_000_000;
-/// Events for each of its vCPUs, but as for eight at least, in which it completes no operation, after which
-/// it makes no progress: far more than they need to have a turn each, some milliseconds of looks.
+/// Events without a completed operation after which there is no progress, per vCPU but for at least eight.
+/// The vCPUs need far less for one slice each, some milliseconds of spin iterations.
 const MOST_IDLE: u64 = 2_500_000;
 
 impl Scenario {
-    /// Simulates it to the end of all of its operations, however many events that takes. None: `brake` was pulled.
+    /// Simulates all operations, with no limit on events. Returns `None` if `brake` was pulled.
     pub fn run_whole(
         &self,
         machine: &Machine,
@@ -74,7 +74,7 @@ impl Scenario {
         self.run(machine, subjects, brake, u64::MAX)
     }
 
-    /// Simulates it with the locks of `make`, and so many events at most. None: `brake` was pulled.
+    /// Simulates at most `events` events with the locks of `make`. Returns `None` if `brake` was pulled.
     pub(super) fn run(
         &self,
         machine: &Machine,
@@ -87,7 +87,7 @@ impl Scenario {
         Ok(self.simulate(&mut sim, events))
     }
 
-    /// Simulates it as a search does, and keeps the schedule's decisions and the last `keep` events, in words.
+    /// Simulates like a search. Keeps the schedule's decisions and the last `keep` events as text.
     pub(super) fn run_kept(
         &self,
         machine: &Machine,
@@ -112,9 +112,9 @@ impl Scenario {
         Ok(sim)
     }
 
-    /// None: its brake was pulled, and it says nothing.
+    /// Returns `None` if its brake was pulled: the outcome is inconclusive.
     fn simulate(&self, sim: &mut Sim, events: u64) -> Option<TrialOutcome> {
-        // To the end of each vCPU: one that will never be woken shows there.
+        // Runs until each vCPU has ended, which shows a vCPU that is never woken.
         let end = sim.run_for_at_most(self.operations, events).and_then(|()| sim.run_out());
         let (figures, waits) = (sim.figures(), sim.waits());
         let trouble = self.trouble(&figures, waits, end.err());
@@ -151,7 +151,7 @@ impl Scenario {
 }
 
 impl TrialOutcome {
-    /// A digest of all figures: two simulations that differ in an event hardly have the same.
+    /// A digest of all figures. Simulations that differ in an event almost certainly have different digests.
     pub fn digest(&self) -> u64 {
         let SimFigures { time, operations, slow, halts, kicks, retries, .. } = &self.figures;
         let SimFigures { violations, disorder, looks, transfers, events, .. } = &self.figures;
@@ -159,7 +159,7 @@ impl TrialOutcome {
             [time.0, *slow, *halts, *kicks, *retries, *violations, *disorder, *looks, *transfers];
         let waits = [self.waits.in_line, self.waits.outside, self.waits.longest.0];
         let all = counts.iter().chain(operations).chain([events]).chain(&waits);
-        // FNV-1a, by words.
+        // FNV-1a by words.
         all.fold(0xcbf2_9ce4_8422_2325, |digest, word| {
             (digest ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17)
         })
@@ -167,7 +167,7 @@ impl TrialOutcome {
 }
 
 impl TroubleKind {
-    /// The name in files.
+    /// The name used in files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotExclusive => "not-exclusive",
@@ -201,7 +201,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// In a line: the system, the machine's share of it, the schedule.
+/// One line: the system, its vCPUs and CPUs, the schedule, faults and noise.
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { system, handoff, cpus, vcpus, policy, .. } = self;

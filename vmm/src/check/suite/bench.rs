@@ -1,4 +1,4 @@
-//! The benchmark of the tests: all vCPUs add to one eventfd, whose spinlock every kernel has.
+//! The tests' benchmark: all vCPUs add to one eventfd, which every kernel protects with a spinlock.
 
 use std::time::Duration;
 
@@ -12,60 +12,60 @@ use crate::check::{
 use base::{backend::PvBackend, chain::chain, shown};
 use study::guest::bench_report::BenchReport;
 
-/// The characters of what a guest printed that are shown.
+/// Characters of guest output in a message.
 const SHOWN: usize = 200;
 
-/// How much a run of the tests does.
+/// Amount of work of a test run.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// The length of a benchmark.
+    /// Duration of a benchmark.
     pub seconds: Duration,
-    /// The length of a benchmark that looks for rare failures.
+    /// Duration of a benchmark for rare failures.
     pub long: Duration,
-    /// Boots for the rates of one lock.
+    /// Boots per lock for the rates.
     pub rounds: u32,
-    /// Windows of each.
+    /// Windows per boot.
     pub windows: u32,
 }
 
 impl Load {
-    /// `--quick`.
+    /// With `--quick`.
     pub const QUICK: Self = Self {
         seconds: Duration::from_millis(500),
         long: Duration::from_secs(2),
         rounds: 2,
         windows: 4,
     };
-    /// Without it.
+    /// Without `--quick`.
     pub const FULL: Self = Self {
         seconds: Duration::from_secs(3),
         long: Duration::from_secs(15),
         rounds: 5,
         windows: 4,
     };
-    /// The length of a window of a rate.
+    /// Length of a window.
     pub const WINDOW: Duration = Duration::from_millis(250);
 }
 
-/// What the benchmark has found.
+/// The benchmark's result.
 #[derive(Debug)]
 pub struct BenchResult {
     /// Additions per second.
     pub rate: f64,
-    /// Those of the vCPU with the fewest, in the window.
+    /// Additions of the slowest vCPU in the window.
     pub fewest: u64,
-    /// vCPUs that took part.
+    /// Number of participating vCPUs.
     pub workers: usize,
     /// The longest addition, in seconds.
     pub longest: f64,
-    /// What the kernel's log says of its spinlocks.
+    /// The line about spinlocks in the kernel's log.
     pub spinlocks: Option<String>,
-    /// The VMM's account of the schedule.
+    /// The VMM's statistics of the schedule.
     pub schedule: Value,
 }
 
 impl BenchResult {
-    /// Of a boot with a [`bench_script`].
+    /// Reads the result of a boot that ran a [`bench_script`].
     pub fn read(ended: &Ended) -> Result<Self, Failure> {
         ended.check()?;
         let line = ended.stdout.lines().next().unwrap_or_default();
@@ -93,27 +93,27 @@ impl BenchResult {
         })
     }
 
-    /// How many preemptions of a kind the schedule counted.
+    /// The schedule's count of this kind of preemptions.
     pub fn counted(&self, name: &str) -> u64 {
         self.schedule[name].as_u64().unwrap_or(0)
     }
 
-    /// How many of the holders that the schedule preempted were guessed, in words; empty if none was.
+    /// A phrase with the number of preempted vCPUs that may or may not have held a lock; empty if 0.
     pub fn guessed(&self) -> String {
         match self.schedule["hits"]["guesses"].as_u64() {
             None | Some(0) => String::new(),
-            Some(count) => format!(" ({count} of them guessed: preemption was disabled)"),
+            Some(count) => format!(" ({count} of them only assumed: preemption was disabled)"),
         }
     }
 }
 
-/// A script that runs it once.
+/// A script that runs the benchmark once.
 pub fn bench_script(seconds: Duration) -> String {
     format!("bench eventfd --json --warm-up 0.1 --seconds {}", seconds.as_secs_f64())
 }
 
 impl Rates {
-    /// Adds those of the windows of one boot, in turns (`rr`), if possible without time taken by the host.
+    /// Adds the rates of one boot under `rr`. If the host takes time, the boot is repeated once.
     pub fn measure(
         &mut self,
         guests: &mut Guests,
@@ -149,8 +149,8 @@ fn windows(ended: &Ended, count: usize) -> Result<Vec<f64>, Failure> {
 mod tests {
     use super::*;
 
-    /// Regression: two counts of 2^64 - 1 ended the whole program with status 134, at which `git bisect run` stops, and
-    /// 1e-300 seconds gave an infinite rate.
+    /// Regression: two counts of 2^64 - 1 aborted the program with status 134, at which `git bisect run`
+    /// stops, and 1e-300 seconds resulted in an infinite rate.
     #[test]
     fn what_no_guest_can_have_done_fails_its_test() {
         let parsed = |seconds: &str, count: &str| {

@@ -1,4 +1,4 @@
-//! What only some kernels have: PV that is switched at run time, locktorture, CPUs that are unplugged.
+//! Features of some kernels: a run-time switch of PV, locktorture, CPU hotplug.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::check::{
 };
 use base::shown;
 
-/// Runs the benchmark in the background, and `each` as long as it runs, which counts itself in n; prints both.
+/// Runs the benchmark, and `each` in a loop until it ends. `each` increments n. Prints the result and n.
 fn beside_bench(needs: &str, each: &str, seconds: Duration) -> String {
     format!(
         "{needs} || exit {LACKING}; {bench} >/bench & load=$!; n=0; \
@@ -19,16 +19,16 @@ fn beside_bench(needs: &str, each: &str, seconds: Duration) -> String {
     )
 }
 
-/// The result of such a script: how often `what` was done.
+/// The result of such a script, with the count of `what`.
 fn counted(ended: &Ended, what: &str, lacking: &str) -> Result<TestResult, Failure> {
     if ended.is_lacking() {
         return Ok(TestResult::skipped(lacking));
     }
     super::BenchResult::read(ended)?;
     let count: u64 = ended.stdout.lines().nth(1).and_then(|line| line.parse().ok()).unwrap_or(0);
-    let notes = vec![format!("{what} {count} times meanwhile, no addition lost")];
+    let notes = vec![format!("{what} {count} times, no addition lost")];
     Ok(match count {
-        0 => TestResult::late("it could not be done at all", notes),
+        0 => TestResult::late("it never succeeded", notes),
         _ => TestResult::ok(notes),
     })
 }
@@ -44,10 +44,10 @@ pub(super) fn pv_switch(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     Ok(counted(&ended, "PV was turned off and on", &format!("the kernel has no {FILE}"))?)
 }
 
-/// CPUs leave and come back while the lock is contended.
+/// CPUs are unplugged and plugged in while the lock is contended.
 pub(super) fn hot_unplug(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     let seconds = suite.load.long;
-    // Linux waits ten seconds for a CPU (arch/x86/kernel/smpboot.c).
+    // Linux waits 10 s for a CPU (arch/x86/kernel/smpboot.c).
     let each = format!(
         "for c in 1 2 3; do echo 0 >/sys/devices/system/cpu/cpu$c/online && n=$((n + 1)); done; \
                 for c in 1 2 3; do echo 1 >/sys/devices/system/cpu/cpu$c/online || exit {TIMED_OUT}; done"
@@ -58,7 +58,7 @@ pub(super) fn hot_unplug(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     Ok(counted(&ended, "a CPU was unplugged", "the kernel cannot unplug CPUs")?)
 }
 
-/// The kernel's own test, which ends by itself and turns the machine off.
+/// The kernel's locktorture, which powers the machine off at its end.
 pub(super) fn locktorture(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     let seconds = suite.load.long.as_secs().max(3);
     let parameters = format!(
@@ -78,6 +78,6 @@ pub(super) fn locktorture(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     Ok(if ended.log.contains("End of test: SUCCESS") && !ended.log.contains("!!!") {
         TestResult::ok(notes)
     } else {
-        TestResult::not_ok("it does not end with SUCCESS", notes)
+        TestResult::not_ok("locktorture did not end with SUCCESS", notes)
     })
 }

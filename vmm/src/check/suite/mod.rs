@@ -24,17 +24,17 @@ use locks::System;
 use study::guest::kernels;
 use wakeups::woken;
 
-/// vCPUs of most guests: two for each slot of two.
+/// vCPUs of most guests: 2 for each of 2 slots.
 pub const VCPUS: u32 = 4;
 
-/// A test: its name in the output, and what it does. An error ends the run, unless it is a [`Failure`](crate::check::Failure) or a
-/// [`Skip`].
+/// A test: its name in the output and its function. An error other than [`Failure`](crate::check::Failure) or
+/// [`Skip`] ends the run.
 pub type Test = (&'static str, fn(&mut Suite<'_>) -> anyhow::Result<TestResult>);
 
-/// How often a test that failed by time is repeated if the host took the time.
+/// Repetitions of a test that failed by a timeout while the host took time.
 const REPEATS: u32 = 2;
 
-/// Tests that the others need: they run in any case.
+/// Number of initial tests that always run, because the others need their results.
 pub const FIRST: usize = 2;
 
 /// The name of a test.
@@ -48,12 +48,12 @@ impl FromStr for TestName {
         let found = TESTS.iter().find(|(name, _)| *name == text);
         found.map(|(name, _)| Self(name)).ok_or_else(|| {
             let names: Vec<&str> = TESTS.iter().map(|(name, _)| *name).collect();
-            format!("no test '{text}'; there are {}", names.join(", "))
+            format!("unknown test '{text}': must be one of {}", names.join(", "))
         })
     }
 }
 
-/// All tests. The first one decides whether anything can be said.
+/// All tests. If the first test fails to boot the kernel, there is no verdict.
 pub const TESTS: [Test; 15] = [
     ("boot", |suite| first_boot(suite.guests)),
     ("smp", smp),
@@ -77,26 +77,26 @@ pub const TESTS: [Test; 15] = [
 enum PvLocks {
     /// Ticketlocks of pvticket, with every backend.
     Ticket,
-    /// Mainline's PV queued locks, which only KVM serves.
+    /// Mainline's PV queued locks, with the backend KVM only.
     Queued,
-    /// No PV locks, or none chosen in this guest.
+    /// No PV locks, or not enabled in this guest.
     Absent,
 }
 
-/// The tests' state.
+/// The state of the test run.
 pub struct Suite<'a> {
     guests: &'a mut Guests,
     load: Load,
-    /// To compare rates with.
+    /// Reference for the rates.
     against: Option<&'a Reference>,
-    /// None: it is not known.
+    /// None if unknown.
     pv: Option<PvLocks>,
     /// The results of this kernel.
     pub found: Reference,
 }
 
 impl<'a> Suite<'a> {
-    /// Of these guests, for results of which nothing but the kernel and the host is known.
+    /// A run in these guests. `found` names the kernel and the host, and has no results yet.
     pub fn new(
         guests: &'a mut Guests,
         load: Load,
@@ -106,7 +106,7 @@ impl<'a> Suite<'a> {
         Self { guests, load, against, pv: None, found }
     }
 
-    /// Runs a test; repeats it if it failed by a timeout while the host took time, and at last skips it.
+    /// Runs a test. If it fails by a timeout while the host takes time, it is repeated and finally skipped.
     pub fn verdict(&mut self, test: &Test) -> anyhow::Result<TestResult> {
         let (_, test) = test;
         let mut left = REPEATS;
@@ -126,7 +126,7 @@ impl<'a> Suite<'a> {
         }
     }
 
-    /// The backend of tests that need one, the most direct one of the kernel.
+    /// The backend of tests that do not compare backends: the kernel's most direct one.
     const fn backend(&self) -> PvBackend {
         match self.pv {
             Some(PvLocks::Ticket) => PvBackend::Vmm,
@@ -135,29 +135,29 @@ impl<'a> Suite<'a> {
         }
     }
 
-    /// The kernel's PV locks; else why a test of them is skipped.
+    /// The kernel's PV locks, or the reason to skip their tests.
     fn pv_locks(&self) -> Result<PvLocks, Skip> {
         match self.pv {
-            None => Err(Skip("smp failed, so that the kernel's PV locks are not known".into())),
-            Some(PvLocks::Absent) => Err(Skip("the kernel has chosen no PV locks".into())),
+            None => Err(Skip("smp failed, so the kernel's PV locks are unknown".into())),
+            Some(PvLocks::Absent) => Err(Skip("the kernel did not enable PV locks".into())),
             Some(pv) => Ok(pv),
         }
     }
 
-    /// A guest of twice as many vCPUs as slots under this policy.
+    /// A guest with twice as many vCPUs as slots, under this policy.
     fn overcommitted(&self, pv: PvBackend, policy: &str) -> Boot {
         Boot::new(VCPUS, pv).under(policy, self.guests.slots())
     }
 
-    /// Runs the benchmark in this guest.
+    /// Boots a guest and runs the benchmark.
     fn bench(&mut self, boot: Boot, seconds: Duration) -> anyhow::Result<BenchResult> {
         let ended = self.guests.run(&boot.script(&bench_script(seconds), seconds))?;
         Ok(BenchResult::read(&ended)?)
     }
 }
 
-/// The kernel comes up with one vCPU and native locks, runs a command, has an eventfd, and is for several CPUs: an error if not.
-/// Later boots may take a multiple of its time. A bug report is a failed test.
+/// Boots with one vCPU and native locks. Fails if the kernel does not run a command, or lacks eventfd or SMP.
+/// The limit of later boots is a multiple of its time. A bug report is a failed test.
 pub fn first_boot(guests: &mut Guests) -> anyhow::Result<TestResult> {
     let try_eventfd = bench_script(Duration::from_millis(20));
     let script = format!(
@@ -169,7 +169,7 @@ pub fn first_boot(guests: &mut Guests) -> anyhow::Result<TestResult> {
     let took = began.elapsed();
     let uname = Uname::parse(&ended.stdout);
     if ended.is_lacking() {
-        let why = "the kernel has no eventfd, which the tests need (CONFIG_EVENTFD)";
+        let why = "the kernel has no eventfd, which the tests require (CONFIG_EVENTFD)";
         return Err(CannotTell(why.into()).into());
     }
     let Some(Uname { release, is_smp }) = uname.filter(|_| ended.is_good()) else {
@@ -177,24 +177,24 @@ pub fn first_boot(guests: &mut Guests) -> anyhow::Result<TestResult> {
         return Err(CannotTell(why).into());
     };
     if !is_smp {
-        let why = "the kernel is for one CPU, which never waits for a spinlock (CONFIG_SMP)";
+        let why = "the kernel supports only one CPU, which never waits for a spinlock (CONFIG_SMP)";
         return Err(CannotTell(why.into()).into());
     }
     guests.expect(took);
     let release = shown::cut(release, 100);
     let notes =
-        vec![format!("Linux {release}, to the end of a command in {:.1} s", took.as_secs_f64())];
+        vec![format!("Linux {release}, booted and ran a command in {:.1} s", took.as_secs_f64())];
     Ok(match ended.check() {
         Ok(()) => TestResult::ok(notes),
         Err(failure) => TestResult::failed(failure, notes),
     })
 }
 
-/// What `uname -rv` prints.
+/// Output of `uname -rv`.
 #[derive(Debug, PartialEq, Eq)]
 struct Uname<'a> {
     release: &'a str,
-    /// The kernel's version names its kind (init/Makefile of Linux).
+    /// Whether the version contains `SMP` (Linux's init/Makefile).
     is_smp: bool,
 }
 
@@ -206,7 +206,7 @@ impl<'a> Uname<'a> {
     }
 }
 
-/// All vCPUs come up; which PV locks the kernel has is seen by what it says.
+/// All vCPUs come up. The kernel's PV locks are known from its log.
 fn smp(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     let boot = suite.overcommitted(PvBackend::Kvm, "rr");
     let result = suite.bench(boot, suite.load.seconds)?;
@@ -217,14 +217,14 @@ fn smp(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
         _ => Some(PvLocks::Absent),
     };
     let notes =
-        vec![if said.is_empty() { "its log names no choice of spinlocks".into() } else { said }];
+        vec![if said.is_empty() { "no choice of spinlocks in the log".into() } else { said }];
     Ok(match result.workers {
         all if all == VCPUS as usize => TestResult::ok(notes),
-        some => TestResult::late(format!("{some} of {VCPUS} vCPUs came up"), notes),
+        some => TestResult::late(format!("only {some} of {VCPUS} vCPUs came up"), notes),
     })
 }
 
-/// Rates of native and PV locks, boots in turn; worse than the reference's fails.
+/// Rates of native and PV locks in alternating boots. Fails if they are worse than the reference's.
 fn throughput(suite: &mut Suite<'_>, ratio: u32) -> anyhow::Result<TestResult> {
     let mut kinds = vec![("native", PvBackend::Off)];
     kinds.extend(suite.pv_locks().is_ok().then(|| ("pv", suite.backend())));

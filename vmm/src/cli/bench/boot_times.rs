@@ -20,10 +20,10 @@ use os::artifacts;
 use study::point::{HostKernel, HostKind};
 
 /// Measure the time to a guest's first output and to Linux's init, the VMM's memory in addition to
-/// the guest's, and the cost of a port exit.
+/// the guest's, and the cost of a port exit
 #[derive(Debug, Args)]
 pub(super) struct BootBenchArgs {
-    /// Rounds; each measures everything once
+    /// Number of rounds, 1 to 10000; each measures everything once
     #[arg(long, value_name = "K", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
 
@@ -44,7 +44,7 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
         Some(find_kernel(args.kernel.as_deref())?)
     } else {
         say(format_args!(
-            "pvticket: this KVM runs no guest kernels: the tiny guest alone is measured"
+            "pvticket: this KVM cannot run guest kernels: measuring only the tiny guest"
         ));
         None
     };
@@ -57,7 +57,7 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// The Linux guests' kernel, which boots in their memory.
+/// The Linux guests' kernel, checked to boot in their memory.
 fn find_kernel(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     let file = match named {
         Some(file) => kernel::named(file, "--kernel")?,
@@ -67,7 +67,7 @@ fn find_kernel(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// CPUs of the emulated host: as many as the VMMs that the report compares with had.
+/// CPUs of the emulated host, as for the VMMs that the report compares with.
 const OUTER_CPUS: u32 = 2;
 
 /// Measures in the emulated host, with the same files.
@@ -79,7 +79,7 @@ fn emulated(
 ) -> anyhow::Result<u8> {
     let crowd = boot_times::CROWD_GUEST_MEMORY.0 * boot_times::CROWD as u64;
     let mut inside = Inside::new(kernel, ByteSize(crowd.max(boot_times::GUEST_MEMORY.0)));
-    // The measured boots look for it in the cache.
+    // The measured boots take it from the cache.
     inside.take_busybox(&artifacts::busybox()?);
     inside.errand().cpus = OUTER_CPUS;
     let guest_kernel = guest_kernel.map(|file| option("--kernel", inside.take_kernel(&file)));
@@ -87,7 +87,7 @@ fn emulated(
     run_inside(inside, "boot", json, options.flatten())
 }
 
-/// Measures on this host's KVM; without a kernel no Linux guests.
+/// Measures on this host's KVM. Without a kernel, Linux guests are left out.
 fn direct(runs: u32, kernel: Option<PathBuf>, json: Option<&Path>) -> anyhow::Result<u8> {
     let vcpus = vec![VcpuCount::ONE, VcpuCount::try_from(4)?];
     let bench = BenchPlan { runs, kernel, vcpus };

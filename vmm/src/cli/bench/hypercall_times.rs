@@ -27,33 +27,33 @@ use study::{
     point::{HostKernel, HostKind},
 };
 
-/// Rounds per run of `--runs`, each with a quarter of its time: a shared host moves a VM's CPUs, and what a line takes
-/// between them, within a second (`experiment::host::hop`), and cases that are compared should meet the same place.
+/// Rounds per run of `--runs`, each with a quarter of its time: short, because a shared host moves a VM's
+/// CPUs, and so changes cache line latencies, within a second (`experiment::host::hop`).
 const PARTS: u32 = 4;
 
-/// Measure what an exit, a kick, a halt and the time from a kick to the kicked vCPU's first
-/// instruction cost, by backend, and for comparison the wakeup of a thread.
+/// Measure the costs of an exit, a kick, a halt, and the time from a kick to the kicked vCPU's first
+/// instruction, by backend, and a thread's wakeup for comparison
 #[derive(Debug, Args)]
 pub(super) struct HyperBenchArgs {
-    /// Backends to measure: vmm, doorbell, kvm [default: all that this KVM can run; vmm on software
+    /// Backends to measure: vmm, doorbell, kvm [default: all that this KVM supports; vmm on software
     /// KVMs, which cannot run ring 0]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pv_backends: Option<Vec<PvBackend>>,
 
-    /// Runs of every case, each in four short rounds
+    /// Runs of each case, 1 to 10000, in four short rounds each
     #[arg(long, value_name = "K", default_value_t = 8,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
 
-    /// Time measured in a run of a case
+    /// Measured time of a case per run, in seconds
     #[arg(long, value_name = "S", default_value = "0.2")]
     seconds: Seconds,
 
-    /// The two host CPUs, for example 0,2 [default: two cores that share a cache]
+    /// Two host CPUs, e.g. 0,2 [default: two cores that share a cache]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
 
-    /// Seed of the order
+    /// Seed of the order of cases
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -66,7 +66,7 @@ pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let asked = args.pv_backends.as_deref().unwrap_or_default();
     if asked.contains(&PvBackend::Off) {
-        return Err(Usage("--pv-backends: off makes no calls".into()).into());
+        return Err(Usage("--pv-backends: off is not supported, it makes no calls".into()).into());
     }
     let needs_ring_0 = asked.iter().any(|backend| backend.needs_ring_0());
     let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
@@ -101,7 +101,7 @@ fn emulated(args: &HyperBenchArgs, kernel: HostKernel) -> anyhow::Result<u8> {
 }
 
 impl HyperBenchArgs {
-    /// The backends to measure, without repeats, always in the same order.
+    /// The backends to measure, without duplicates, in a fixed order.
     fn backends(&self, kind: KvmKind) -> Vec<PvBackend> {
         let all = [PvBackend::Vmm, PvBackend::Doorbell, PvBackend::Kvm];
         let is_measured = |backend: &PvBackend| match &self.pv_backends {
@@ -111,7 +111,7 @@ impl HyperBenchArgs {
         all.into_iter().filter(is_measured).collect()
     }
 
-    /// Resolves the first table's plan on this host.
+    /// Resolves the plan on this host.
     fn resolve(&self) -> Result<HyperPlan, Usage> {
         Ok(HyperPlan {
             backends: self.backends(KvmKind::detect()),
@@ -134,7 +134,7 @@ fn direct(asked: &HyperBenchArgs) -> anyhow::Result<u8> {
     };
     let run = || hypercall_times::run(&plan, &interrupt, &mut { started });
     let figures =
-        confine::within(&Files::of_guests(), run).context("cannot confine the bench")??;
+        confine::within(&Files::of_guests(), run).context("cannot confine the benchmark")??;
     print(&tables::table(&figures, &plan, &host));
     keep(asked.common.json.as_deref(), || tables::json(&figures, &plan, &host))?;
     Ok(if figures.interrupted { signals::exit_status() } else { 0 })

@@ -1,4 +1,4 @@
-//! `pvticket bench`: the VMM's own costs.
+//! `pvticket bench`: measures the VMM's costs.
 
 mod boot_times;
 mod hypercall_times;
@@ -16,7 +16,7 @@ use super::{
 };
 use experiment::{host_choice::HostMode, inside::Inside};
 
-/// Measure the costs of the VMM itself: boots and hypercalls
+/// Measure the costs of the VMM: boots and hypercalls
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -37,14 +37,14 @@ pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Options that all benches have.
+/// Options of all benchmarks.
 #[derive(Debug, Args)]
 struct Common {
-    /// Write every figure to this file as JSON
+    /// Write all figures to this file as JSON
     #[arg(long, value_name = "F")]
     json: Option<PathBuf>,
 
-    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
+    /// Host of the guests: this host's KVM, or an AMD-V machine emulated by QEMU
     #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
@@ -52,7 +52,7 @@ struct Common {
     host_kernel: HostKernelArgs,
 }
 
-/// Runs a bench in the emulated host with these words as its options, and returns its exit status.
+/// Runs a benchmark with these options in the emulated host, and returns its exit status.
 fn run_inside(
     mut inside: Inside,
     bench: &str,
@@ -70,7 +70,7 @@ fn option(name: &str, value: impl Into<OsString>) -> [OsString; 2] {
     [name.into(), value.into()]
 }
 
-/// Writes a bench's figures to the file that `--json` names, if it is given.
+/// Writes a benchmark's figures to the file of `--json`, if present.
 fn keep(
     json: Option<&Path>,
     text: impl FnOnce() -> serde_json::Result<String>,

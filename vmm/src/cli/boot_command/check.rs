@@ -1,4 +1,4 @@
-//! What is checked before a boot begins, and all that `--dry-run` checks.
+//! Checks before a boot, and all checks of `--dry-run`.
 
 use super::plan::Plan;
 use crate::cli::results::ResultFile;
@@ -9,8 +9,8 @@ use machine::vm::check_guest;
 use study::point::HostKind;
 
 impl Plan {
-    /// Refuses here what would be refused only in the emulated host, or once machines are built: images that are none,
-    /// results that cannot be written, and schedules that the host's CPUs or a recording do not allow.
+    /// Rejects early, before the emulated host or a machine starts, invalid images, results that cannot be
+    /// written, and schedules that the host's CPUs or a recording do not allow.
     pub(super) fn check(&self, place: HostKind) -> anyhow::Result<()> {
         let topology = topology();
         let default = match place {

@@ -32,10 +32,10 @@ use os::{
     terminal::{self, Hold, RawTerminal},
 };
 
-/// Exit status when the reader of the output has closed it: 128 + SIGPIPE.
+/// Exit status after the output's reader has closed it: 128 + SIGPIPE.
 const OUTPUT_CLOSED: u8 = 141;
 
-/// Exit status when the machine may run no longer, as with timeout(1).
+/// Exit status after `--timeout`, as with timeout(1).
 const TIMED_OUT: u8 = 124;
 
 /// Boots, waits for the end and returns the exit status.
@@ -69,8 +69,7 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
         let console = console.context("cannot set up the guest's input and output")?;
         running.push(schedule.run(vm, console, ix)?);
     }
-    // The guest has its initrd by now; the files it was assembled from take as much memory as a
-    // VMM.
+    // The guest has its initrd by now. The assembled files take as much memory as a VMM.
     drop(spec);
     let reports = wait_for_all(running);
     drop(terminal);
@@ -97,7 +96,7 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
         say(format_args!("pvticket: {}", account.line));
         if let Some(reason) = account.failure {
             bail!(
-                "the host's kernel ended the scheduler ({reason}); the vCPUs went on under its own"
+                "the host's kernel ended the scheduler ({reason}); the vCPUs continued without it"
             );
         }
     }
@@ -108,13 +107,13 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     Ok(worst)
 }
 
-/// What is opened once the machines are built: results in pipes and devices.
+/// The files that are opened after confinement: results in pipes and devices.
 fn files(results: &[&ResultFile]) -> Files {
     let late = results.iter().filter_map(|file| file.opened_late());
     Files { results: late.map(Into::into).collect(), ..Files::of_guests() }
 }
 
-/// A vCPU thread did not leave `KVM_RUN` in time after the user asked for the end.
+/// Whether a vCPU thread did not leave `KVM_RUN` in time after a signal.
 fn is_left_behind(error: &anyhow::Error) -> bool {
     signals::first().is_some() && matches!(error.downcast_ref(), Some(VmError::Stuck(..)))
 }
@@ -151,7 +150,7 @@ fn console(
     let limited = |out| Box::new(LimitedOutput::new(out, allowance.cloned()));
     let interrupt = signals::catch()?.descriptor()?;
     let closing = Closing::new()?;
-    // With a command, stdout carries only the command's output; kernel messages go to stderr.
+    // With a command, stdout has only the command's output. Kernel messages go to stderr.
     let com1 = match plan.mode {
         InitMode::Command => Outlet::new(io::stderr(), &closing, Loss::IsNothing)?,
         InitMode::Shell | InitMode::OwnInit => Outlet::new(io::stdout(), &closing, Loss::Fails)?,
@@ -169,7 +168,7 @@ fn console(
     })
 }
 
-/// This process's stdin. (Where it was closed, `/dev/null` took its place at the start of the program.)
+/// This process's stdin. (If it was closed, the program has opened `/dev/null` in its place.)
 #[derive(Debug)]
 struct ProcessStdin;
 
@@ -183,14 +182,14 @@ impl InputOwner for ProcessStdin {
     }
 }
 
-/// What machine number `vm` reads: of several, the first one reads stdin.
+/// The input of machine `vm`. Only the first machine reads stdin.
 fn input(plan: &Plan, vm: usize) -> io::Result<Option<InputSource>> {
     match (plan.stdin, plan.mode) {
         (true, _) if vm == 0 => {
             let stdin = io::stdin().as_fd().try_clone_to_owned()?;
             Ok(Some(InputSource::File(stdin.into(), Box::new(ProcessStdin))))
         }
-        // To an init of the user's, that there is no input is not the end of its console.
+        // For the user's init, missing input does not mean EOF on its console.
         (_, InitMode::OwnInit) => Ok(None),
         _ => Ok(Some(InputSource::AtEnd)),
     }
@@ -226,7 +225,7 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
     }
 }
 
-/// One line about a guest that came to its end by itself, with fewer vCPUs than it was given.
+/// A message about a guest that came up with fewer vCPUs than its machine has.
 fn too_few(report: &Report) -> Option<String> {
     let is_up = match report.end {
         End::Exit(_) | End::PowerOff | End::Reset | End::Halted { ordered: true } => true,
@@ -234,12 +233,12 @@ fn too_few(report: &Report) -> Option<String> {
     };
     let asked = report.counts.len() as u32;
     (is_up && report.started < asked)
-        .then(|| format!("the guest started {} of {}", report.started, count(asked, "vCPU")))
+        .then(|| format!("the guest started only {} of {}", report.started, count(asked, "vCPU")))
 }
 
 fn panicked(reason: &str) -> String {
     match reason {
-        "" => "the guest's kernel panicked, and said no reason on its first serial port".into(),
+        "" => "the guest's kernel panicked without a reason on its first serial port".into(),
         reason => format!("the guest's kernel panicked: {reason}"),
     }
 }

@@ -11,16 +11,15 @@ use base::{
 /// Options for injected faults.
 #[derive(Debug, Args)]
 pub(super) struct FaultArgs {
-    /// Faults to inject into kicks and halts, seeded by --seed: kick-drop:P (a kick is lost),
-    /// kick-delay:T (every kick comes later, by up to twice T), kick-dup:P (it comes twice),
-    /// spurious:P (a halt returns at once; a kick also wakes another vCPU), halt-delay:T (every
-    /// halt begins late, by up to T). P is a probability, T a time such as 50us
+    /// Inject faults with probability P or time T (e.g. 50us): kick-drop:P (lost kick),
+    /// kick-delay:T (late by up to 2T), kick-dup:P (duplicate kick), spurious:P (a halt returns
+    /// at once; a kick also wakes another vCPU), halt-delay:T (late by up to T)
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true)]
     fault: Vec<Fault>,
 }
 
 impl FaultArgs {
-    /// The faults combined, if there are any; a usage error if this backend cannot inject them.
+    /// The combined faults, if any. Fails if this backend cannot inject them.
     pub(super) fn spec(&self, pv: PvBackend) -> Result<Option<FaultSpec>, Usage> {
         let spec = FaultSpec::collect(&self.fault);
         let spec = spec.map_err(|error| Usage(format!("--fault: {error}")))?;

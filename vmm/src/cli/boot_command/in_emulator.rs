@@ -33,7 +33,7 @@ pub(super) fn run(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     status
 }
 
-/// The plan in the emulated host, with its files taken along.
+/// The plan in the emulated host. Its files are copied there.
 fn there(plan: &Plan, inside: &mut Inside) -> Result<Plan, Usage> {
     Ok(Plan {
         kernel: inside.take_kernel(&plan.kernel),

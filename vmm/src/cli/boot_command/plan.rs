@@ -1,5 +1,5 @@
-//! Resolves the arguments to a machine. The plan is data: for the emulated host it is written as
-//! JSON, with the paths of the files there.
+//! Resolves the arguments to a machine. The plan is data: for the emulated host it is written as JSON, with
+//! paths of the emulated host.
 
 use std::{
     env,
@@ -39,19 +39,19 @@ use os::{artifacts, memory::Memory};
 use sched::driver::DriverKind;
 use study::plan::Seconds;
 
-/// What runs as the guest's init.
+/// The guest's init.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum InitMode {
-    /// Our init, which runs a command.
+    /// Our init with a command.
     Command,
-    /// Our init, with a shell on the console.
+    /// Our init with a shell on the console.
     Shell,
     /// The `/init` of the user's initrd.
     OwnInit,
 }
 
-/// A fully resolved boot: every default filled in, every file found.
+/// A fully resolved boot, with all defaults and file paths.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::cli) struct Plan {
@@ -72,11 +72,11 @@ pub(in crate::cli) struct Plan {
     pub(super) stats: Option<PathBuf>,
     pub(super) output_limit: Option<ByteSize>,
     pub(super) timeout: Option<Duration>,
-    /// Stdin is read.
+    /// Whether stdin is read.
     pub(super) stdin: bool,
-    /// Stdin is a terminal, at which a person types.
+    /// Whether stdin is a terminal.
     pub(super) typed: bool,
-    /// Where the kernel has its preemption count.
+    /// Address of the kernel's preemption count.
     pub(super) symbols: Option<KernelSymbols>,
     pub(super) schedule: SchedulePlan,
     #[serde(with = "text")]
@@ -103,7 +103,7 @@ impl Plan {
             return Err(Usage(format!("--handoff {}: {NOT_IN_KERNELS}", args.handoff)).into());
         }
         if args.no_stdin && mode == InitMode::Shell {
-            return Err(Usage("-n: the guest's shell reads stdin; name a command".into()).into());
+            return Err(Usage("-n: requires a command; the shell reads stdin".into()).into());
         }
         let guest_disk = needs_guest_disk(&args.command).then(artifacts::guest_disk).transpose()?;
         let kernel = match args.kernel {
@@ -117,7 +117,7 @@ impl Plan {
         };
         let faults = args.faults.spec(args.pv)?;
         if schedule.vms > 1 && mode != InitMode::Command {
-            return Err(Usage("--vms: several machines need a command to run".into()).into());
+            return Err(Usage("--vms: several machines require a command".into()).into());
         }
         let mem = memory(args.mem, guest_disk.as_deref())?;
         if let Some(warning) = check_memory(mem, schedule.vms, Memory::here())? {
@@ -157,10 +157,10 @@ impl Plan {
         let init = match (self.mode, &self.initrd) {
             (InitMode::OwnInit, _) => None,
             (_, None) => Some("quiet"),
-            // The user's initrd may have an /init; ours is next to it under another name.
+            // The user's initrd may have an /init, so our init has another name.
             (_, Some(_)) => Some(OUR_INIT),
         };
-        // Kernels without our patches pass the unknown parameter to init, as any variable.
+        // Kernels without our patches pass the unknown parameter to init as a variable.
         let handoff = (self.handoff != HandoffSpec::NONE)
             .then(|| format!("pvticket_handoff={}", self.handoff));
         let pv = self.pv.kernel_parameters();
@@ -172,12 +172,12 @@ impl Plan {
             .join(" ")
     }
 
-    /// May a terminal that is stdin be put into raw mode?
+    /// Whether a terminal on stdin is put into raw mode.
     pub(super) fn reads_keys(&self) -> bool {
         self.stdin && self.mode != InitMode::Command
     }
 
-    /// What reads the input.
+    /// The reader of the input.
     pub(super) fn input_target(&self) -> InputTarget {
         match self.mode {
             InitMode::Command => InputTarget::Command,
@@ -220,7 +220,7 @@ impl Plan {
     }
 }
 
-/// Refuses a shell on a serial line that has no interrupts; returns a warning for an init of the user's, which may do without.
+/// Rejects a shell on a serial line without interrupts. Returns a warning for the user's init.
 fn check_shell(mode: InitMode, append: Option<&str>) -> Result<Option<String>, Usage> {
     let Some(word) = append.and_then(turns_the_io_apic_off) else { return Ok(None) };
     let reason =
@@ -229,74 +229,69 @@ fn check_shell(mode: InitMode, append: Option<&str>) -> Result<Option<String>, U
         InitMode::Command => Ok(None),
         InitMode::OwnInit => Ok(Some(format!("{reason}: its programs cannot open ttyS0"))),
         InitMode::Shell => {
-            let instead =
-                if asks_for_one_cpu(word) { ", or use --cpus 1 in its place" } else { "" };
-            Err(Usage(format!("{reason}, and no shell runs on it: name a command{instead}")))
+            let instead = if asks_for_one_cpu(word) { ", or use --cpus 1 instead" } else { "" };
+            Err(Usage(format!("{reason}, which a shell requires: add a command{instead}")))
         }
     }
 }
 
-/// Does this command need the guest disk of `pvticket setup guest-disk`?
+/// Whether the command needs the disk of `pvticket setup guest-disk`.
 fn needs_guest_disk(command: &[OsString]) -> bool {
     command.starts_with(&["bench".into(), "pgbench".into()])
 }
 
-/// This size in whole pages, as KVM maps it.
+/// Rounds up to whole pages, as KVM requires.
 fn whole_pages(ByteSize(size): ByteSize) -> ByteSize {
     const PAGE: u64 = 4096;
     ByteSize(size.div_ceil(PAGE).saturating_mul(PAGE))
 }
 
-/// The guest's memory: the size asked for, or a default that suffices. With a guest disk, less than four times the
-/// disk's size is rejected: the archive is unpacked to the root file system, which may take half of the memory, while
-/// the archive itself is still in memory.
+/// The guest's memory: the requested size, or a sufficient default. With a guest disk, less than four times
+/// the disk's size is rejected: the archive is still in memory while it is unpacked to the root file system,
+/// whose limit is half of the memory.
 fn memory(asked: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize, Usage> {
     let Some(disk) = guest_disk else { return Ok(asked.unwrap_or(ByteSize::mib(512))) };
     let memory = asked.unwrap_or(ByteSize::mib(1024));
     let least =
         ByteSize::mib(4 * fs::metadata(disk).map_or(0, |data| data.len().div_ceil(1 << 20)));
     if memory < least {
-        Err(Usage(format!("--mem {memory}: a guest with PostgreSQL needs {least} or more")))
+        Err(Usage(format!("--mem {memory}: must be at least {least} for a guest with PostgreSQL")))
     } else {
         Ok(memory)
     }
 }
 
-/// Checks that Linux can boot in this memory, and that `vms` such machines fit what is `available`.
-/// Returns a warning where they boot but cannot all use their memory: a guest
-/// takes only the pages it touches.
+/// Checks that Linux can boot in this memory, and that `vms` such machines fit into `available`. Returns a
+/// warning if they boot but cannot use all of their memory: a guest takes only the pages that it touches.
 fn check_memory(memory: ByteSize, vms: u32, available: Memory) -> Result<Option<String>, Usage> {
-    /// Linux does not find room for itself in less.
+    /// Linux does not fit into less memory.
     const LEAST: ByteSize = ByteSize::mib(4);
-    /// Linux describes each 4-KiB page by a `struct page` of 64 bytes and writes them all at boot:
-    /// 1/64 of its memory.
+    /// At boot Linux writes a `struct page` of 64 bytes for each 4 KiB page, i.e. 1/64 of its memory.
     const WRITTEN: u64 = 64;
     if memory < LEAST {
-        return Err(Usage(format!(
-            "--mem {memory}: a Linux guest needs {LEAST} at the very least"
-        )));
+        return Err(Usage(format!("--mem {memory}: must be at least {LEAST} for a Linux guest")));
     }
     let all = ByteSize(memory.0.saturating_mul(vms.into()));
     let each = if vms > 1 { format!(" for each of {vms} machines") } else { String::new() };
     let asked = format!("--mem {memory}{each}");
     if all.0 / WRITTEN > available.size.0 {
         return Err(Usage(format!(
-            "{asked}: {available}, and Linux writes 1/{WRITTEN} of its own at boot"
+            "{asked}: {available}, but Linux writes 1/{WRITTEN} of its memory at boot"
         )));
     }
     Ok(available.concern(all).map(|concern| format!("{asked}: {concern}")))
 }
 
-/// Where a kernel has its preemption count.
+/// The address of a kernel's preemption count.
 fn kernel_symbols(map: &Path) -> Result<KernelSymbols, Usage> {
     system_map::read(
         map,
         KernelSymbols::in_system_map,
-        "it has no __preempt_count or pcpu_hot, or no entry_SYSCALL_64",
+        "no __preempt_count or pcpu_hot, or no entry_SYSCALL_64",
     )
 }
 
-/// A file that the user named; a usage error if it cannot be read.
+/// The absolute path of a file. Fails if it cannot be read.
 fn readable(file: PathBuf, option: &str) -> Result<PathBuf, Usage> {
     match files::regular(&file) {
         Ok(_) => absolute(&file),
@@ -328,7 +323,7 @@ mod tests {
         args: BootArgs,
     }
 
-    /// What arrives in the emulated host is what was resolved here, to the last nanosecond and byte.
+    /// The plan in the emulated host is equal to the resolved plan, to the nanosecond and byte.
     #[test]
     fn a_plan_survives_its_way_as_json() {
         let words = "boot --kernel /proc/self/exe --initrd /proc/self/exe --cpus 3 \
@@ -355,8 +350,8 @@ mod tests {
             error.starts_with("--append nosmp: ") && error.contains("or use --cpus 1"),
             "{error}"
         );
-        // Regression: --cpus 1 was the advice where it changes nothing.
-        assert!(refused("noapic").ends_with("no shell runs on it: name a command"));
+        // Regression: the message recommended --cpus 1 where it has no effect.
+        assert!(refused("noapic").ends_with("which a shell requires: add a command"));
         let warning = check_shell(InitMode::OwnInit, Some("acpi=off")).unwrap();
         assert!(warning.is_some_and(|warning| warning.ends_with("cannot open ttyS0")));
     }
@@ -380,7 +375,7 @@ mod tests {
             Err(Usage(error)) => format!("refused: {error}"),
         };
         assert_eq!([outcome("4M", 1), outcome("8G", 1), outcome("4G", 2)], ["", "", ""]);
-        let least = "refused: --mem 1 byte: a Linux guest needs 4 MiB at the very least";
+        let least = "refused: --mem 1 byte: must be at least 4 MiB for a Linux guest";
         assert_eq!(outcome("1", 1), least);
         let warning =
             "--mem 512 GiB: this host has 8 GiB of memory and swap; what uses more will be killed";

@@ -1,4 +1,4 @@
-//! What a boot says of its schedule when it has ended.
+//! The summary of a boot's schedule.
 
 use serde_json::{Value, json};
 
@@ -8,17 +8,17 @@ use experiment::tables::schedule::in_a_line;
 use experiment::tables::schedule::in_kernel;
 use machine::vm::{Schedule, ScheduleResult};
 
-/// What a schedule did.
+/// The summary of a schedule.
 pub(super) struct ScheduleSummary {
-    /// In words.
+    /// A line of text.
     pub(super) line: String,
     /// For `--stats`.
     pub(super) json: Value,
-    /// Why it ended before the machines, if it did.
+    /// The reason why it ended before the machines, if so.
     pub(super) failure: Option<String>,
 }
 
-/// Ends a schedule, and writes its recording. None: it was the host's.
+/// Ends a schedule and writes its recording. Returns None for the host's schedule.
 pub(super) fn end(
     schedule: &Schedule,
     record: Option<ResultFile>,

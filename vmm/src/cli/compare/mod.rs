@@ -1,5 +1,5 @@
-//! `pvticket compare`: native against PV ticketlocks under overcommit, or any other locks. The
-//! options make a spec, which the engine of `run` carries out.
+//! `pvticket compare`: compares native and PV ticketlocks, or any other locks, under overcommit. The options
+//! become a spec for the engine of `run`.
 
 pub(super) mod options;
 mod workload;
@@ -42,30 +42,30 @@ use study::{
 };
 use workload::workloads;
 
-/// Compare native with PV ticketlocks, or any other locks: all vCPUs take one lock again and again,
-/// on fewer CPUs. Runs of the locks alternate, each on a fresh machine.
+/// Compare native and PV ticketlocks, or any other locks, while all vCPUs contend for one lock on fewer CPUs.
+/// Runs of the locks alternate, each on a new machine
 #[derive(Debug, Clone, Args)]
 #[command(mut_args(of_a_new_comparison), mut_arg("policy", list_policies))]
 pub struct CompareArgs {
     #[command(flatten)]
     what: ComparisonArgs,
 
-    /// Directory for the results, as that of `pvticket run` [default: a temporary one, which is kept
-    /// if the comparison fails or is interrupted]
+    /// Directory for the results, as with `pvticket run` [default: a temporary directory, kept if the
+    /// comparison fails or is interrupted]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Resume the comparison in this directory (`pvticket run --resume DIR --retry failed` measures its failed cells
-    /// again)
+    /// Resume the comparison in this directory (`pvticket run --resume DIR --retry failed` repeats failed
+    /// cells)
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
 
-    /// Write the results to this file, as `pvticket export --json` does
+    /// Write the results to this file in the format of `pvticket export --json`
     #[arg(long, value_name = "F")]
     json: Option<PathBuf>,
 
-    /// Write a timeline of the last round, one run of each kind at each number of vCPUs, to this
-    /// file, for ui.perfetto.dev and `pvticket trace`
+    /// Write a timeline of the last round (a run of each kind at each number of vCPUs) to this file, for
+    /// ui.perfetto.dev and `pvticket trace`
     #[arg(long, value_name = "F")]
     trace: Option<PathBuf>,
 
@@ -73,7 +73,7 @@ pub struct CompareArgs {
     kernels: KernelArgs,
 }
 
-/// The store of a comparison determines its cells: `--resume` takes only options of outputs and kernel files.
+/// Makes all options except those for outputs and kernel files conflict with `--resume`: the store has them.
 fn of_a_new_comparison(option: Arg) -> Arg {
     const OF_ANY: [&str; 5] = ["resume", "json", "trace", "kernel", "stock_kernel"];
     if OF_ANY.contains(&option.get_id().as_str()) {
@@ -83,10 +83,10 @@ fn of_a_new_comparison(option: Arg) -> Arg {
     }
 }
 
-/// What is compared, and how.
+/// The options that define a comparison.
 #[derive(Debug, Clone, Args)]
 struct ComparisonArgs {
-    /// vCPUs of the machine, 1 to 128, or vCPUs for each slot
+    /// vCPUs of the machine, 1 to 128, or vCPUs per slot (2x)
     #[arg(
         long,
         value_name = "LIST",
@@ -96,23 +96,23 @@ struct ComparisonArgs {
     )]
     vcpus: Vec<Level>,
 
-    /// Host CPUs that carry the vCPUs, for example 0,2-5, in the order of the slots [default: at most 16 of one
-    /// socket, one hardware thread of each core first]; for --guest sim how many of the machine's CPUs [default: all]
+    /// Host CPUs of the slots, in order, e.g. 0,2-5 [default: at most 16 of one socket, one hardware thread
+    /// per core first]; with --guest sim the number of the machine's CPUs [default: all]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
 
-    /// Guest of the machine: payload, the ring-3 payload, on any KVM; linux, spin_lock in a Linux guest, by a
-    /// kernel thread on each vCPU; sim, the lock library on a simulated --machine, without KVM
+    /// Guest: payload (in ring 3, on any KVM), linux (spin_lock in a Linux guest, by a kernel thread on each
+    /// vCPU) or sim (the lock library on a simulated --machine, without KVM)
     #[arg(long, value_name = "GUEST", value_parser = guests(), default_value = GuestKind::Payload.name())]
     guest: GuestKind,
 
-    /// For --guest linux: the Linux that the guests boot, 6.1, 6.12 or 7 (`pvticket setup kernel-6.1`)
-    /// [default: 6.12, or whatever --kernel names]
+    /// With --guest linux: Linux version of the guests, 6.1, 6.12 or 7 (`pvticket setup kernel-6.1`)
+    /// [default: 6.12, or the file of --kernel]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     guest_kernel: Vec<GuestKernel>,
 
-    /// For --guest sim: the machine to simulate, one that `pvticket sim` lists or a file (see
-    /// vmm/sim/README.md). Figures are then of the simulator and of that file
+    /// With --guest sim: the machine, from the list of `pvticket sim` or a file (see vmm/sim/README.md). The
+    /// figures describe the simulator and that file
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
 
@@ -120,36 +120,32 @@ struct ComparisonArgs {
     #[arg(long, value_name = "WORKLOAD", value_parser = workloads(), default_value = "lock")]
     workload: String,
 
-    /// Time measured in a run [default: 0.5 for the payload, 0.8 for Linux, 0.1 simulated seconds]
+    /// Measured time of a run in seconds [default: 0.5 for the payload, 0.8 for Linux, 0.1 in simulations]
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
     seconds: Option<Seconds>,
 
-    /// Runs of each lock at each number of vCPUs [default: 10 for the payload, 6 for Linux and
+    /// Runs of each lock at each number of vCPUs, 1 to 100000 [default: 10 for the payload, 6 for Linux and
     /// simulations]
     #[arg(long, value_name = "K", allow_hyphen_values = true,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     runs: Option<u32>,
 
-    /// Payload: measure the latency of every operation: the wait for a spinlock or a mutex, the add
-    /// to a counter, the get and put of a lockref. Sim: the wait for a spinlock or a mutex. Prints
-    /// percentiles, writes them with --json
+    /// Measure the latency of each operation (payload, sim) and report percentiles, also in --json: waits for
+    /// spinlocks and mutexes; payload: also counter adds, lockref gets and puts
     #[arg(long)]
     latency: bool,
 
-    /// Backends to compare with native locks: vmm, doorbell, kvm. The payload needs ring 0 for
-    /// doorbell and kvm, which software KVMs emulate slowly: then it runs in the emulated host
-    /// [default: vmm]
+    /// Backends to compare with native locks: vmm, doorbell, kvm. doorbell and kvm require ring 0, for which
+    /// the payload runs in the emulated host if KVM is a software KVM [default: vmm]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pv_backends: Vec<PvBackend>,
 
-    /// Systems of the lock library to compare, by the names that `pvticket locks` lists, or all
-    /// that the guest has; a Linux guest boots the kernel that has them: ticket, pv-ticket,
-    /// test-and-set, queued, pv-queued (always with KVM's own halts and kicks) [default: ticket and
-    /// pv-ticket]
+    /// Systems to compare, as in `pvticket locks`, or all of the guest; Linux kernels have ticket, pv-ticket,
+    /// test-and-set, queued, and pv-queued (always with kvm) [default: ticket and pv-ticket]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     locks: Vec<Systems>,
 
-    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
+    /// Host of the guests: this host's KVM, or an AMD-V machine emulated by QEMU
     #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
@@ -163,12 +159,11 @@ struct ComparisonArgs {
     set: Vec<KeyValues>,
 }
 
-/// `--policy` with all policies, for the help of this command and of those that refer to it.
+/// Lists all policies in the help of `--policy`, to which other commands refer.
 fn list_policies(option: Arg) -> Arg {
     let usages: Vec<_> = POLICIES.iter().map(|policy| policy.usage).collect();
     option.help(format!(
-        "Policies that schedule the vCPUs: {}. host-* are for simulations, where host is {} [default: host, in \
-         simulations rr]",
+        "Scheduling policies: {}. host-* are for simulations, where host is {} [default: host, in simulations rr]",
         usages.join(", "),
         PolicySpec::simulated_host(),
     ))
@@ -177,13 +172,13 @@ fn list_policies(option: Arg) -> Arg {
 /// The help of `--set`.
 fn set_help() -> String {
     format!(
-        "Set another key of a spec, for example critical=400, drivers=user,bpf or ple=on; may be repeated, also for \
-         more values of a key (needed where a value has a comma). Keys (see vmm/specs/README.md): {}",
+        "Set another spec key, e.g. critical=400, drivers=user,bpf or ple=on; may be repeated, also for more values \
+         of a key (required for values with a comma). Keys (see vmm/specs/README.md): {}",
         KeyValues::keys().join(", ")
     )
 }
 
-/// Files for the results.
+/// Result files.
 struct OutputFiles {
     json: Option<ResultFile>,
     trace: Option<ResultFile>,
@@ -206,7 +201,7 @@ impl OutputFiles {
         if let Some((file, recording)) = self.record.as_ref().zip(measured.recording.as_deref()) {
             write_record(file, &Recording::read(&mut &*recording)?)?;
         }
-        // An interrupted comparison may have none.
+        // An interrupted comparison may have no traces.
         match &self.trace {
             Some(file) if !measured.traces.is_empty() => {
                 file.write(|out| out.write_all(&measured.traces))

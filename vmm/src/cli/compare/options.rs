@@ -1,4 +1,4 @@
-//! From the options of a comparison to a spec.
+//! Converts the options of a comparison to a spec.
 
 use super::{CompareArgs, ComparisonArgs};
 use crate::cli::Usage;
@@ -16,7 +16,7 @@ use study::{
     spec::{Form, defaults},
 };
 
-/// The comparison that the options describe on this host, to run from its beginning.
+/// The plan of a new comparison with these options on this host.
 pub(in crate::cli) fn plan(args: &CompareArgs, topology: &Topology) -> anyhow::Result<Plan> {
     let what = &args.what;
     what.schedule.check()?;
@@ -39,10 +39,10 @@ pub(in crate::cli) fn plan(args: &CompareArgs, topology: &Topology) -> anyhow::R
 }
 
 impl ComparisonArgs {
-    /// The machine's CPUs, or the first N of them: `--cpus N`, or a list.
+    /// The machine's CPUs, or the first N: `--cpus N`, or a list of N.
     fn simulated_cpus(&self) -> Result<CpuList, Usage> {
         let Some(name) = &self.machine else {
-            return Err(Usage("--guest sim: name a --machine".into()));
+            return Err(Usage("--guest sim: requires --machine".into()));
         };
         let machine = machine(name).map_err(|error| Usage(chain(&error)))?;
         let available = machine.cpus();
@@ -52,12 +52,12 @@ impl ComparisonArgs {
             Some(list) => list.len(),
         };
         if !(1..=available).contains(&cpus) {
-            return Err(Usage(format!("--cpus {cpus}: {name} has {}", one_to(available, "CPU"))));
+            return Err(Usage(format!("--cpus {cpus}: must be {}", one_to(available, "CPU"))));
         }
         CpuList::new(&Vec::from_iter(0..cpus)).map_err(|error| Usage(error.to_string()))
     }
 
-    /// The spec of these options, with the defaults of a comparison.
+    /// The spec for these options, with the defaults of a comparison.
     fn spec(&self, cpus: &CpuList) -> Result<Form, Usage> {
         let (policy, runs, seconds, warm_up) = match self.guest {
             GuestKind::Payload => ("host", 10, 0.5, defaults::PAYLOAD_WARM_UP),

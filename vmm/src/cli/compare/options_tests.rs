@@ -1,4 +1,4 @@
-//! From options to points.
+//! The points of a comparison's options.
 
 use clap::Parser;
 
@@ -39,7 +39,7 @@ fn options_make_points() {
     assert_eq!(names(all), locks.map(|lock| format!("{lock} 2")));
 }
 
-/// Regression (D1): waits for simulated locks were refused.
+/// Regression (D1): `--latency` was rejected for simulated locks.
 #[test]
 fn latency_is_of_guests_that_time_their_waits() {
     let is_refused = |words: &str| parsed(words).is_err();
@@ -148,7 +148,7 @@ fn an_error_of_a_set_key_names_the_key() {
     assert_eq!(error(twice), "--set warm-up: it has one value");
 }
 
-/// A store says what was run, so nothing else may be given.
+/// The store determines the comparison, so other options are rejected.
 #[test]
 fn a_resumed_comparison_takes_no_new_options() {
     let parses = |words: &str| {

@@ -1,4 +1,4 @@
-//! `pvticket search --cases`: the fixed cases, on as many threads as there are CPUs, but at most 16.
+//! `pvticket search --cases`: the fixed cases, on one thread per CPU, 16 at most.
 
 use std::{
     collections::BTreeMap,
@@ -24,10 +24,10 @@ use sim::{
     search::{Case, Finding, SEED, Scenario, TrialOutcome, cases},
 };
 
-/// Acquisitions of each case if no option says it.
+/// Default acquisitions of each case.
 const USUAL: u64 = 100_000;
 
-/// Runs them, prints a line for each, in their order, and returns the exit status.
+/// Runs the cases, prints a line for each in order, and returns the exit status.
 pub(super) fn run(args: &SearchArgs) -> anyhow::Result<u8> {
     let usage = |error: SimCellError| Usage(chain(&error));
     let text = machine_text(&args.machine).map_err(usage)?;
@@ -37,7 +37,7 @@ pub(super) fn run(args: &SearchArgs) -> anyhow::Result<u8> {
     let mut chosen = cases(acquisitions);
     chosen.retain(|case| systems.contains(&case.system));
     if chosen.is_empty() {
-        let what = "--cases: a counter is not acquired; name a lock by --locks (pvticket locks lists them)";
+        let what = "--cases: counters are not supported; select --locks (see pvticket locks)";
         return Err(Usage(what.into()).into());
     }
     chosen.iter_mut().for_each(|case| case.seed = seed);
@@ -66,10 +66,10 @@ pub(super) fn run(args: &SearchArgs) -> anyhow::Result<u8> {
     Ok(if interrupt.raised() { signals::exit_status() } else { u8::from(!is_kept) })
 }
 
-/// A case's outcome; None if it was ended from outside.
+/// A case's outcome; None if it was interrupted.
 type Ran = Result<Option<TrialOutcome>, SimSpecError>;
 
-/// Runs all `cases`, one on each CPU at a time, and passes each outcome to `then`, in their order.
+/// Runs all `cases`, one per CPU at a time, and passes each outcome to `then`, in order.
 fn each(
     cases: &[Scenario],
     machine: &Machine,

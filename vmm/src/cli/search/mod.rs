@@ -1,4 +1,4 @@
-//! `pvticket search`: time, files and output around the simulator's search.
+//! `pvticket search`: time limits, files and output of the simulator's search.
 
 mod cases;
 mod replay;
@@ -42,84 +42,83 @@ use study::{
     plan::Seconds,
 };
 
-/// Look for schedules and faults that break a lock or starve its waiters, in simulations (see
-/// vmm/sim/docs/SEARCH.md). Exit status: 0 if nothing was found, 1 if something was.
+/// Search in simulations for schedules and faults that break a lock or starve its waiters (see
+/// vmm/sim/docs/SEARCH.md). Exit status: 0 nothing found, 1 otherwise
 #[derive(Debug, Args)]
 pub struct SearchArgs {
-    /// Systems to search, in turn: names as in pvticket locks, or all [default: all]
+    /// Systems to search in turn, by names of `pvticket locks`, or all [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     locks: Vec<Systems>,
 
-    /// Machine: one that `pvticket sim` lists, or a file
+    /// Machine, from the list of `pvticket sim` or a file
     #[arg(long, value_name = "M", default_value = "westmere-80")]
     machine: String,
 
-    /// The most CPUs of a simulation; each draws its own number
+    /// Maximum CPUs of a simulation; each simulation draws a number
     #[arg(long, value_name = "N", default_value_t = 4)]
     cpus: usize,
 
-    /// The most vCPUs of a simulation, at least 2; each draws its own number
+    /// Maximum vCPUs of a simulation, 2 to 1024; each simulation draws a number
     #[arg(long, value_name = "N", default_value_t = 8)]
     vcpus: usize,
 
-    /// Policies to draw from, as `pvticket compare --help` lists them [default: all that can be simulated]
+    /// Policies to draw from, see `pvticket compare --help` [default: all that can be simulated]
     #[arg(long, value_name = "LIST", value_parser = policies)]
     policy: Vec<PolicyList>,
 
-    /// End after this time [default: 60, if there is no --acquisitions]
+    /// Stop after this many seconds [default: 60 without --acquisitions]
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
     seconds: Option<Seconds>,
 
-    /// End after this many acquisitions in all simulations, those before --resume included; with --cases: in each of
-    /// them [default: 100000]
+    /// Stop after this many acquisitions in all simulations, including those before --resume; with --cases:
+    /// in each case [default: 100000]
     #[arg(long, value_name = "N")]
     acquisitions: Option<u64>,
 
-    /// Seed of all that is random [default: 1; of --cases 14]
+    /// Seed of all random choices [default: 1, with --cases 14]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Folder of what is found, and of the state for --resume
+    /// Directory for findings, and for the state for --resume
     #[arg(long, value_name = "DIR", default_value = "pvticket-search")]
     out: PathBuf,
 
-    /// Go on with the search in --out, with its options
+    /// Resume the search in --out, with its options
     #[arg(long, conflicts_with_all = ["locks", "machine", "cpus", "vcpus", "policy", "seed"])]
     resume: bool,
 
-    /// Simulate a finding again, instead of a search. Exit status: 1 if there is still trouble
+    /// Simulate a finding again instead of searching. Exit status: 1 if it still fails
     #[arg(long, value_name = "FILE", conflicts_with_all = ["locks", "machine", "cpus", "vcpus",
           "policy", "seed", "resume", "out", "seconds", "acquisitions"])]
     replay: Option<PathBuf>,
 
-    /// Simulate fixed cases, one line each, instead of a search: each lock (--locks) and each handoff option with
-    /// accesses in any order, and how often a waiter was passed, of how often the lock promises. Exit status: 1 if a
-    /// lock is wrong
+    /// Simulate fixed cases instead of searching: each lock (--locks) and handoff option, with accesses in
+    /// any order; print observed and promised bypasses. Exit status: 1 if a lock is wrong
     #[arg(long, conflicts_with_all = ["cpus", "vcpus", "policy", "resume", "replay", "seconds"])]
     cases: bool,
 
-    /// With --replay: print the last N events, too
+    /// With --replay: also print the last N events
     #[arg(long, value_name = "N", requires = "replay")]
     trace: Option<usize>,
 
-    /// With --replay: write the schedule's decisions to this file, for --policy replay:FILE of
-    /// simulated and of real vCPUs, and print the command for the latter
+    /// With --replay: write the schedule's decisions to this file, for --policy replay:FILE with simulated or
+    /// real vCPUs, and print the command for real vCPUs
     #[arg(long, value_name = "FILE", requires = "replay")]
     record: Option<PathBuf>,
 }
 
-/// The state's file in the folder.
+/// File name of the search's state.
 const STATE: &str = "state.json";
-/// The version of its format.
+/// Version of its format.
 const FORMAT: u32 = 1;
-/// Interval between two writes of it.
+/// Interval between two writes of the state.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
-/// The longest file that is read.
+/// Limit of a file's size.
 const LONGEST: ByteSize = ByteSize::mib(16);
-/// How long to search if no option says it.
+/// Default duration of a search.
 const USUAL: Duration = Duration::from_secs(60);
 
-/// All that a search needs to go on.
+/// The state that resumes a search.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -133,7 +132,7 @@ struct Saved {
     state: State,
 }
 
-/// A search as it was asked for.
+/// A search to run.
 struct Plan {
     saved: Saved,
     machine: Machine,
@@ -160,10 +159,10 @@ pub fn run(args: &SearchArgs) -> anyhow::Result<u8> {
 
 fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
     let state = args.out.join(STATE);
-    if files::is_there(&state).with_context(|| format!("cannot look for {}", state.display()))? {
+    if files::is_there(&state).with_context(|| format!("cannot access {}", state.display()))? {
         let folder = args.out.display();
         return Err(Usage(format!(
-            "--out {folder}: it has a search; go on with it by --resume, or name another folder"
+            "--out {folder}: contains a search; add --resume, or choose another directory"
         ))
         .into());
     }
@@ -180,11 +179,11 @@ fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
     Ok(Plan { space: space(&machine, &saved)?, machine, saved })
 }
 
-/// Those of `--locks`, or all.
+/// The systems of `--locks`, or all.
 fn systems(args: &SearchArgs) -> Vec<sim::System> {
     match args.locks.as_slice() {
         [] => sim::System::ALL.to_vec(),
-        // The simulator has the library compiled for itself, with the same names.
+        // The simulator has a separately compiled library with the same names.
         list => all_of(list).iter().filter_map(|system| system.name().parse().ok()).collect(),
     }
 }
@@ -193,14 +192,14 @@ fn space(machine: &Machine, saved: &Saved) -> Result<Space, Usage> {
     let Saved { cpus, vcpus, ref policies, .. } = *saved;
     let has = machine.cpus();
     if !(1..=has).contains(&cpus) {
-        return Err(Usage(format!("--cpus {cpus}: {} has {}", machine.name, one_to(has, "CPU"))));
+        return Err(Usage(format!("--cpus {cpus}: must be {}", one_to(has, "CPU"))));
     }
     if !(2..=1024).contains(&vcpus) {
-        return Err(Usage(format!("--vcpus {vcpus}: a search is of 2 to 1024 vCPUs")));
+        return Err(Usage(format!("--vcpus {vcpus}: must be 2 to 1024")));
     }
     if let Some(no) = policies.iter().find(|policy| policy.is_host() || policy.replays().is_some())
     {
-        return Err(Usage(format!("--policy {no}: it is not simulated")));
+        return Err(Usage(format!("--policy {no}: not supported in simulations")));
     }
     Ok(Space { cpus, vcpus, policies: policies.clone(), slice: shortest_slice(machine) })
 }
@@ -212,14 +211,14 @@ fn policies(text: &str) -> Result<PolicyList, String> {
 
 type PolicyList = Vec<PolicySpec>;
 
-/// The search that the folder has.
+/// Reads the search in the folder.
 fn resumed(folder: &Path) -> anyhow::Result<Plan> {
     let file = folder.join(STATE);
     let bad = |what: String| Usage(format!("--resume: {}: {what}", file.display()));
     let text = files::read_text(&file, LONGEST).map_err(|error| bad(error.to_string()))?;
     let saved: Saved = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
     if saved.format != FORMAT {
-        return Err(bad(format!("format {} is not known", saved.format)).into());
+        return Err(bad(format!("format {} is not supported", saved.format)).into());
     }
     let machine = Machine::parse(&saved.machine).map_err(|error| bad(chain(&error)))?;
     if saved.policies.is_empty() {
@@ -281,8 +280,8 @@ fn summary(state: &State, before: u64, spent: Duration) -> String {
     )
 }
 
-/// Makes a finding small, saves it, and returns the line that says so. The end of the search does not end
-/// that, a signal does.
+/// Shrinks a finding, saves it, and returns a line about it. The search's time limit does not interrupt this;
+/// a signal does.
 fn save_finding(
     args: &SearchArgs,
     machine_text: &str,
@@ -303,7 +302,7 @@ fn save_finding(
     Ok(format!("{scenario}, seed {}: {trouble} {}\n", scenario.seed, is_saved(&path)))
 }
 
-/// Where a finding is, and how it is replayed.
+/// A phrase with the command that replays a finding.
 fn is_saved(path: &Path) -> String {
     let file = quoted(&path.display().to_string());
     format!("(saved; replay: pvticket search --replay {file})")
@@ -319,7 +318,7 @@ fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     results::write(path, &text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The progress, on stderr if that is a terminal.
+/// The progress on stderr, if it is a terminal.
 struct Display(Option<ProgressBar>);
 
 impl Display {
@@ -341,7 +340,7 @@ impl Display {
         }
     }
 
-    /// Writes something above the progress.
+    /// Writes above the progress.
     fn aside(&self, write: impl FnOnce()) {
         match &self.0 {
             Some(bar) => bar.suspend(write),

@@ -1,4 +1,4 @@
-//! Where the scripts are that come with the program.
+//! Finds the scripts that come with the program.
 
 use std::{
     env, io,
@@ -10,16 +10,16 @@ use thiserror::Error;
 
 use os::owners::{Stranger, stranger};
 
-/// Environment variable: the folder that has `guest-kernel-config`.
+/// Environment variable with the folder of `guest-kernel-config`.
 const VARIABLE: &str = "PVTICKET_DATA";
 
-/// The folder's place below a prefix such as `/usr`, where the program is in `bin`.
+/// The folder below a prefix such as `/usr`, which has the program in `bin`.
 const SHARED: &str = "share/pvticket";
 
-/// A file of Cargo's in each of its `target`s.
+/// A file that Cargo writes to each `target`.
 const CARGOS: &str = ".rustc_info.json";
 
-/// A file that it has.
+/// A file of the folder.
 const SIGN: &str = "guest-kernel-config/setup.sh";
 
 /// The scripts were not found.
@@ -27,24 +27,24 @@ const SIGN: &str = "guest-kernel-config/setup.sh";
 pub(super) enum DataError {
     #[error("{VARIABLE}={0} has no {SIGN}")]
     Named(PathBuf),
-    #[error("cannot look into {VARIABLE}={0}")]
+    #[error("cannot access {VARIABLE}={0}")]
     Hidden(PathBuf, #[source] io::Error),
-    #[error("cannot look for {0}")]
+    #[error("cannot access {0}")]
     Unknown(PathBuf, #[source] io::Error),
     #[error(
-        "no scripts to set up with: {0} has neither {SHARED} beside its folder bin, nor was it built in a checkout; set {VARIABLE} \
-         to the folder that has {SIGN}"
+        "setup scripts not found: {0} is neither in a bin next to {SHARED}, nor built in a checkout; set {VARIABLE} \
+         to the folder with {SIGN}"
     )]
     Absent(PathBuf),
     #[error(
-        "the scripts to set up with are not executed: {0}; if they are yours, name their folder in {VARIABLE}"
+        "setup scripts are not executed: {0}; if you trust them, set {VARIABLE} to their folder"
     )]
     Strange(Stranger),
-    #[error("cannot tell where this program is")]
+    #[error("cannot find this program's executable")]
     Program(#[source] io::Error),
 }
 
-/// The folder: the one that the environment names, the package's, or the checkout that the program was built in.
+/// The folder: from the environment, of the package, or the checkout in which the program was built.
 pub(super) fn folder() -> Result<PathBuf, DataError> {
     let named = env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     folder_from(named, &env::current_exe().map_err(DataError::Program)?)
@@ -69,15 +69,15 @@ fn folder_from(named: Option<PathBuf>, program: &Path) -> Result<PathBuf, DataEr
     stranger(&folder.join(SIGN)).map_or(Ok(folder), |who| Err(DataError::Strange(who)))
 }
 
-/// The data of the package whose `bin` the program is in.
+/// The data folder of the package, if the program is in `bin`.
 fn package(program: &Path) -> Option<PathBuf> {
     let bin =
         program.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "bin"))?;
     Some(bin.parent()?.join(SHARED))
 }
 
-/// The folder of the `target` that Cargo built the program in. Any other folder of that name, and folders further up, may be
-/// anybody's, `/tmp` for one: their scripts are not run.
+/// The parent of the `target` in which Cargo built the program. Other folders with that name, and parents
+/// like `/tmp`, may belong to other users: their scripts are not run.
 fn checkout(program: &Path) -> Option<PathBuf> {
     let is_target = |folder: &&Path| folder.file_name().is_some_and(|name| name == "target");
     let target = program.ancestors().find(is_target)?;
@@ -102,7 +102,7 @@ mod tests {
         folder
     }
 
-    /// Regression: a folder that may not be entered had no scripts. (A loop of links is refused to root, too.)
+    /// Regression: a folder without permission was "missing". (A symlink loop fails for root, too.)
     #[test]
     fn what_may_not_be_looked_at_is_not_missing() {
         let root = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! `pvticket setup` builds or fetches into the cache what guests need besides this program. It runs the scripts that
-//! `make kernel host busybox` also runs; they come with the program.
+//! `pvticket setup`: builds or fetches the files that guests need into the cache. It runs the same scripts as
+//! `make kernel host busybox`; they come with the program.
 
 mod data;
 mod parts;
@@ -26,16 +26,16 @@ use os::{
 use parts::CachePart;
 use report::columns::Columns;
 
-/// Build or fetch what guests need into the cache (PVTICKET_CACHE): a guest kernel, busybox, and a kernel for the
-/// emulated host. Root is not needed, but QEMU and the programs that build a kernel must be installed; missing ones are
-/// named. Prints the SHA-256 of each file, in the format that sha256sum(1) checks. Files that exist already are kept
+/// Build or fetch a guest kernel, busybox, and a kernel for the emulated host into the cache
+/// (PVTICKET_CACHE). Requires QEMU and the tools that build a kernel, but not root; names missing tools.
+/// Existing files are kept. Prints SHA-256 sums in the format of sha256sum(1)
 #[derive(Debug, Args)]
 pub struct SetupArgs {
-    /// Parts [default: busybox host kernel]
+    /// Parts to build or fetch [default: busybox host kernel]
     #[arg(value_name = "PART", value_enum)]
     parts: Vec<CachePart>,
 
-    /// Only print what each part is, and whether it is there
+    /// Print the parts and whether they are there, and exit
     #[arg(long)]
     list: bool,
 }
@@ -56,7 +56,7 @@ pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
     let folder = data::folder()?;
     let cache = artifacts::cache_dir()?;
     if let Some(who) = who_could_change(&cache, &parts) {
-        bail!("nothing is put into the cache, as it would be executed from there: {who}");
+        bail!("the cache is not used, because others could change the programs in it: {who}");
     }
     let stop = Interrupt::on_signals().context("cannot catch signals")?;
     let mut failed = Vec::new();
@@ -74,18 +74,18 @@ pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
     if failed.is_empty() {
         return Ok(0);
     }
-    say(format_args!("pvticket: without {}: see above; then run this again", failed.join(", ")));
+    say(format_args!("pvticket: failed: {}; see above, then run this again", failed.join(", ")));
     Ok(FAILURE)
 }
 
-/// Who could change what the scripts of these parts find in the cache, or put there.
+/// A user who could change files that the scripts of these parts find in the cache, or put there.
 fn who_could_change(cache: &Path, parts: &[CachePart]) -> Option<Stranger> {
     let folders = parts.iter().flat_map(|part| part.folders());
     stranger(cache)
         .or_else(|| folders.map(|name| cache.join(name)).find_map(|f| stranger_within(&f)))
 }
 
-/// Runs the scripts of one part, checks that its files are there, and prints their sums.
+/// Runs the scripts of one part, checks that its files exist, and prints their SHA-256.
 fn provide(part: CachePart, folder: &Path, step: &str, stop: &Interrupt) -> anyhow::Result<()> {
     let bar = io::stderr().is_terminal().then(|| {
         let bar = bar::on_stderr(None, "{prefix}: {elapsed} {spinner}");
@@ -108,7 +108,7 @@ fn provide(part: CachePart, folder: &Path, step: &str, stop: &Interrupt) -> anyh
         let cache = artifacts::cache_dir()?;
         for file in part.files().iter().map(|name| cache.join(name)) {
             let is_there = files::is_there(&file);
-            if !is_there.with_context(|| format!("cannot look for {}", file.display()))? {
+            if !is_there.with_context(|| format!("cannot access {}", file.display()))? {
                 continue;
             }
             let sum = sum(&file).with_context(|| format!("cannot read {}", file.display()))?;

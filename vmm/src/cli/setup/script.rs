@@ -1,4 +1,4 @@
-//! Runs a script of the data, line by line.
+//! Runs a setup script and shows its output line by line.
 
 use std::{
     io::{self, BufRead, BufReader},
@@ -16,23 +16,23 @@ use thiserror::Error;
 use base::io_errors::of_start;
 use os::{processes::signal_group, signals::Interrupt};
 
-/// Pause between two looks at the interrupt.
+/// Interval of checks for an interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Pause between two requests to end. A program that a shell has forked and not yet executed still has the shell's
-/// handlers, which lose the request.
+/// Interval of SIGTERMs. A child that a shell has forked but not yet executed still has the shell's handlers,
+/// which lose the signal.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// A script failed. It has said why.
+/// A script failed. Its output has the reason.
 #[derive(Debug, Error)]
 pub(super) enum ScriptError {
     #[error("cannot run {program} {script}")]
     Start { program: &'static str, script: &'static str, source: io::Error },
-    #[error("failed ({0}), for the reason above")]
+    #[error("failed ({0}), see above")]
     Failed(std::process::ExitStatus),
 }
 
-/// One call of a script.
+/// A call of a script.
 #[derive(Debug, Clone)]
 pub(super) struct Script {
     shell: &'static str,
@@ -56,8 +56,8 @@ impl Script {
         self
     }
 
-    /// Runs it in `folder`; `show` gets each line of its output, `tick` is called now and then. If `stop` is raised, the
-    /// script and all that it started are asked to end, and that is no error.
+    /// Runs it in `folder`. `show` gets each line of its output; `tick` is called regularly. If `stop` is
+    /// raised, the script's process group gets SIGTERM, and the result is Ok.
     pub(super) fn run(
         &self,
         folder: &Path,
@@ -85,7 +85,7 @@ impl Script {
             match lines.recv_timeout(LOOK_EVERY) {
                 Ok(line) => show(&line),
                 Err(RecvTimeoutError::Timeout) => {}
-                // All ends of the pipe are closed.
+                // All writers have closed the pipe.
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             tick();
@@ -100,7 +100,7 @@ impl Script {
         }
     }
 
-    /// Starts it in a process group of its own, with both streams on one pipe.
+    /// Starts it in a new process group, with both output streams on one pipe.
     fn start(&self, folder: &Path) -> io::Result<(Child, io::PipeReader)> {
         let (output, input) = io::pipe()?;
         let mut command = Command::new(self.shell);
@@ -152,7 +152,7 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(300));
     }
 
-    /// Regression: the request was made once, and a program that had lost it kept the output open.
+    /// Regression: SIGTERM was sent once, and a program that had lost it kept the output open.
     #[test]
     fn a_child_that_loses_the_first_request_is_asked_again() {
         let stop = Interrupt::never();

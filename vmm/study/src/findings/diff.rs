@@ -1,4 +1,4 @@
-//! Compares one study with another.
+//! Compares two studies.
 
 use base::units::CpuList;
 use serde_json::Value;
@@ -17,27 +17,27 @@ use super::{
 /// A point that has figures in both runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Both {
-    /// The settings that both studies measured.
+    /// The settings measured by both studies.
     pub point: Point,
     /// Operations per second in the first run.
     pub before: Summary,
     /// Operations per second in the second run.
     pub after: Summary,
-    /// Second over first, within places; None when the first median is zero.
+    /// Ratio of the second to the first, within places; None if the first median is zero.
     pub ratio: Option<Estimate>,
-    /// Repetitions of the second and the first run, in each place that has both.
+    /// Repetitions of the second and the first run in each place that has both.
     pub places: Vec<(usize, usize)>,
     /// Verdict of a permutation test, adjusted for all points.
     pub verdict: Verdict,
 }
 
 impl Both {
-    /// Is its direction, which is that of the ranks, not that of its ratio of medians?
+    /// Whether its direction, which is determined by ranks, contradicts its ratio of medians.
     pub fn is_contrary(&self) -> bool {
         stats::is_contrary(&self.verdict, self.ratio)
     }
 
-    /// The number of repetitions, and how many could be enough for one of `points` points.
+    /// Returns the numbers of repetitions, and the numbers that could suffice for one of `points` points.
     fn too_few(&self, points: usize) -> Gap {
         let (after, before) = stats::total(&self.places);
         let of_each = stats::samples_in_blocks_for(points, self.places.len());
@@ -53,12 +53,12 @@ impl Both {
     }
 }
 
-/// A fact of host or program in which the runs differ.
+/// A fact about host or program in which the runs differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Differs {
     /// The fact's name.
     pub what: String,
-    /// Value in the first run; empty: not known.
+    /// Value in the first run; empty if unknown.
     pub before: String,
     /// Value in the second run.
     pub after: String,
@@ -77,7 +77,7 @@ pub struct Diff {
     pub only_before: Vec<Point>,
     /// Points that only the second has.
     pub only_after: Vec<Point>,
-    /// Differences of host and program.
+    /// Differences between hosts and programs.
     pub differs: Vec<Differs>,
 }
 
@@ -99,9 +99,9 @@ impl Diff {
 /// A point at which the second run is worse than the first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Regression<'a> {
-    /// The point gives significantly less.
+    /// The rate is significantly lower.
     Less(&'a Both),
-    /// The lock failed more often than in the first run, whatever its rate.
+    /// The lock failed more often than in the first run, regardless of its rate.
     Broken {
         /// The point in the second run.
         point: &'a Point,
@@ -110,17 +110,17 @@ pub enum Regression<'a> {
         /// Tickets served out of order in the second run.
         disorder: f64,
     },
-    /// The first run has figures of it. In the second every cell failed.
+    /// The first run has figures of it. In the second run, every cell failed.
     Failed {
         /// The point in the second run.
         point: &'a Point,
-        /// Why the first of the cells failed.
+        /// Error of the first of the cells.
         error: &'a str,
     },
 }
 
 impl<'a> Regression<'a> {
-    /// The point that is worse.
+    /// Returns the point that is worse.
     pub const fn point(&self) -> &'a Point {
         match self {
             Self::Less(both) => &both.point,
@@ -129,29 +129,29 @@ impl<'a> Regression<'a> {
     }
 }
 
-/// The reason why a point cannot be judged, however much worse the second run is.
+/// Reason why a point cannot be judged, however much worse the second run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gap {
     /// The first run has no figures of it.
     First,
-    /// The second run has none, and no failures either.
+    /// The second run has neither figures nor failures of it.
     Second,
-    /// Its lock failed in the first run: its figures are of no lock.
+    /// Its lock failed in the first run, so the figures there are invalid.
     Broken,
     /// No node has figures of both runs.
     Apart,
-    /// No test could be significant with so few repetitions.
+    /// Too few repetitions for any test to be significant.
     Few {
-        /// Repetitions of the first and the second run, on the nodes that have both.
+        /// Repetitions of the first and the second run on the nodes that have both.
         have: (usize, usize),
-        /// How many could be enough: of a run that has enough, those it has.
+        /// Numbers that could suffice; for a run that has enough, its own number.
         need: (usize, usize),
     },
 }
 
 impl Diff {
-    /// What is worse in the second run: by the verdicts of [`Diff::both`], and what has no figures or
-    /// wrong ones.
+    /// Returns all regressions of the second run: by the verdicts of [`Diff::both`], and points with missing
+    /// or wrong figures.
     pub fn regressions(&self) -> Vec<Regression<'_>> {
         let is_less = |both: &&Both| both.verdict.finds(Direction::Less);
         let less = self.both.iter().filter(is_less).map(Regression::Less);
@@ -173,7 +173,7 @@ impl Diff {
         broken.chain(failed).chain(less).collect()
     }
 
-    /// The points of either run that cannot be judged, with the reason. None of them is among [`Self::regressions`].
+    /// Returns the points of either run that cannot be judged, with the reason; no regressions.
     pub fn gaps(&self) -> Vec<(&Point, Gap)> {
         let worse = self.regressions();
         let is_worse =
@@ -192,7 +192,7 @@ impl Diff {
             .collect()
     }
 
-    /// The reason why this one of `points` points cannot be judged.
+    /// Returns the reason why a point, one of `points`, cannot be judged.
     fn gap(&self, point: &Point, points: usize) -> Option<Gap> {
         let of = |study: &Study| measured(study).any(|(other, _)| other.point.is_like(point));
         let is_broken = |study: &PointStudy| {
@@ -210,12 +210,12 @@ impl Diff {
         }
     }
 
-    /// How many of [`Self::both`] have this outcome.
+    /// Returns how many of [`Self::both`] have this outcome.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.both.iter().filter(|both| self.outcome(both) == outcome).count()
     }
 
-    /// The direction of the difference at one of [`Diff::both`].
+    /// Returns the direction of the difference at a point of [`Diff::both`].
     pub fn outcome(&self, both: &Both) -> Outcome {
         let tested = self.both.iter().filter(|both| both.verdict.p.is_some()).count();
         match both.verdict.direction {
@@ -265,7 +265,7 @@ fn only(study: &Study, other: &Study) -> Vec<Point> {
         .collect()
 }
 
-/// The facts of a host, by name, that do not change from minute to minute.
+/// Returns the facts about a host, by name, that do not change from minute to minute.
 pub fn lasting(host: &HostFacts) -> Vec<(String, String)> {
     facts(host)
         .into_iter()
@@ -274,7 +274,7 @@ pub fn lasting(host: &HostFacts) -> Vec<(String, String)> {
         .collect()
 }
 
-/// All facts of a host, by name.
+/// Returns all facts about a host, by name.
 pub fn facts(host: &HostFacts) -> Vec<(String, String)> {
     let mut found = Vec::new();
     if let Ok(Value::Object(fields)) = serde_json::to_value(host) {

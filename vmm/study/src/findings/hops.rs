@@ -1,4 +1,4 @@
-//! Did the host's CPUs stay where they were? What a cache line took between them just before and after each cell says so.
+//! Detects moves of the host's CPUs by cache line transfers between them just before and after each cell.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use super::{
 };
 use crate::stats;
 
-/// A cache line that takes this many times longer, or less, goes another way. Within one core complex or socket, hops
-/// between two CPUs differ by less (measured: 26 to 31 ns in one place, 160 to 170 ns in another).
+/// A cache line that takes this factor longer or shorter takes another path. Within a core complex or socket,
+/// hops between two CPUs differ less (measured: 26 to 31 ns in one place, 160 to 170 ns in another).
 pub const ELSEWHERE: f64 = 1.6;
 
-/// Cells before or after which a line took much longer or less than usual.
+/// Cells before or after which a cache line took much longer or shorter than usual.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Moved {
-    /// How many of the cells.
+    /// Number of such cells.
     pub cells: usize,
-    /// The cells for which it is known.
+    /// Number of cells with known hops.
     pub known: usize,
-    /// The median hop, in nanoseconds; of the first place that has such cells.
+    /// The median hop in nanoseconds, in the first place that has such cells.
     pub usual: f64,
-    /// The hop that is farthest from it.
+    /// The hop that is farthest from the median.
     pub farthest: f64,
 }
 
 impl Moved {
-    /// Of all repetitions of these points, those of each node or host for themselves. None: no cell is such.
+    /// Checks all repetitions of these points, separately for each node or host. None if no cell has moved.
     pub fn of(points: &[PointStudy]) -> Option<Self> {
         let mut places: BTreeMap<&RepetitionPlace, Vec<[Option<f64>; 2]>> = BTreeMap::new();
         for repetition in points.iter().flat_map(|point| &point.repetitions) {
@@ -44,17 +44,17 @@ impl Moved {
     }
 }
 
-/// Is it a hop of another place than the usual one?
+/// Whether a hop indicates another place than the usual hop.
 pub fn is_elsewhere(hop: f64, usual: f64) -> bool {
     hop > usual * ELSEWHERE || hop * ELSEWHERE < usual
 }
 
-/// The usual hop, by place.
+/// The usual hop of each place.
 #[derive(Debug)]
 pub(super) struct UsualHops<'a>(BTreeMap<&'a RepetitionPlace, f64>);
 
 impl<'a> UsualHops<'a> {
-    /// The medians of these points' hops.
+    /// Computes the medians of these points' hops.
     pub(super) fn new(points: &'a [PointStudy]) -> Self {
         let mut places: BTreeMap<&RepetitionPlace, Vec<f64>> = BTreeMap::new();
         for repetition in points.iter().flat_map(|point| &point.repetitions) {
@@ -64,25 +64,25 @@ impl<'a> UsualHops<'a> {
         Self(places.into_iter().filter_map(usual).collect())
     }
 
-    /// Were the CPUs where they usually are before and after it, as far as is known?
+    /// Whether the CPUs were in their usual place before and after it, as far as known.
     pub(super) fn are_beside(&self, repetition: &Repetition) -> bool {
         self.0.get(&repetition.place).is_none_or(|usual| repetition.is_beside(*usual))
     }
 }
 
 impl Repetition {
-    /// What a cache line took between two CPUs before and after it, in nanoseconds, as far as is known.
+    /// Returns the known times of a cache line between two CPUs before and after it, in nanoseconds.
     pub fn hops(&self) -> impl Iterator<Item = f64> {
         sound([self.load.hop_before, self.load.hop_after])
     }
 
-    /// Were the CPUs in the place of this hop before and after it, as far as is known?
+    /// Whether the CPUs were in the place of this hop before and after it, as far as known.
     pub fn is_beside(&self, usual: f64) -> bool {
         self.hops().all(|hop| !is_elsewhere(hop, usual))
     }
 }
 
-/// A store may say anything.
+/// Filters out invalid values: a store may have anything.
 fn sound(cell: [Option<f64>; 2]) -> impl Iterator<Item = f64> {
     cell.into_iter().flatten().filter(|hop| hop.is_finite() && *hop > 0.0)
 }

@@ -1,37 +1,37 @@
-//! What the host's kernel did with the vCPUs of a point: shares of time, and KVM's counts.
+//! How the host's kernel treated the vCPUs of a point: shares of time, and KVM's counts.
 
 use serde::Serialize;
 
 use crate::store::record::Figures;
 use base::host_counts::{HostCounts, ThreadTimes, YieldCounts};
 
-/// The least and the greatest of some shares.
+/// Minimum and maximum of some shares.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Extremes {
-    /// The least.
+    /// The minimum.
     pub least: f64,
-    /// The greatest.
+    /// The maximum.
     pub most: f64,
 }
 
 /// Shares of the time of the vCPUs of some machines.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct VcpuTimeShares {
-    /// The threads of all vCPUs together.
+    /// Times of all vCPU threads together.
     #[serde(skip)]
     pub times: ThreadTimes,
-    /// Share of the vCPUs' time for which they had a CPU.
+    /// Share of the vCPUs' time spent on a CPU.
     pub ran: f64,
-    /// The least and the greatest such share of one vCPU.
+    /// Minimum and maximum of this share among vCPUs.
     pub vcpus: Extremes,
-    /// The least and the greatest such share of one machine: the mean of its vCPUs.
+    /// Minimum and maximum of this share among machines: the mean of their vCPUs.
     pub vms: Extremes,
-    /// Share of the vCPUs' time in which they were ready to run and waited in the host's run queue.
+    /// Share of the vCPUs' time spent runnable in the host's run queue.
     pub waited: f64,
 }
 
 impl VcpuTimeShares {
-    /// Of the machines of a cell; None where the host's kernel does not count it.
+    /// Computes the shares of a cell's machines; None if the host's kernel does not count them.
     pub fn of(machines: &[HostCounts]) -> Option<Self> {
         let all: Vec<f64> = machines.iter().flat_map(HostCounts::shares).collect();
         let means =
@@ -63,21 +63,21 @@ fn range(shares: &[f64]) -> Option<Extremes> {
     Some(Extremes { least, most })
 }
 
-/// Shares of the vCPUs' time over the repetitions of a point, and what KVM and the guests count, each second.
+/// Shares of the vCPUs' time over the repetitions of a point, and counts of KVM and the guests per second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct HostRates {
-    /// Means of the repetitions; of the least and greatest shares the least and greatest.
+    /// Means over the repetitions; extremes for the minima and maxima.
     pub threads: Option<VcpuTimeShares>,
-    /// Exits of pause loops each second.
+    /// Pause-loop exits per second.
     pub pause_exits: Option<f64>,
-    /// Yields each second that the guests asked KVM for.
+    /// Yields per second that the guests requested from KVM.
     pub yields: Option<f64>,
     /// Share of the vCPUs' time that the guests' kernels count as stolen.
     pub guest_steal: Option<f64>,
 }
 
 impl HostRates {
-    /// Of all repetitions of a point with so many vCPUs; None if one does not have the host's counts.
+    /// Evaluates all repetitions of a point with this many vCPUs; None if a repetition has no host counts.
     pub fn new<'a>(all: impl Iterator<Item = &'a Figures> + Clone, vcpus: u32) -> Option<Self> {
         let has_counts = |figures: &Figures| !figures.host.is_empty();
         if all.clone().next().is_none() || !all.clone().all(has_counts) {

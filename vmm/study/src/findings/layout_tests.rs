@@ -1,4 +1,4 @@
-//! Which axis goes where.
+//! Placement of axes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 use sched::driver::DriverKind;
 
-/// The study of a fixture whose spec has these lines only.
+/// Returns the study of a fixture with a spec of these lines only.
 fn study(fixture: &Fixture, spec: &str) -> Study {
     let mut run = record(fixture);
     run.contents.run.spec = spec.into();
@@ -29,8 +29,8 @@ fn policies() -> Fixture {
     }
 }
 
-/// The axis is the overcommit ratio if that varies, else what has most values, or is compared; locks if nothing else varies.
-/// A spec may name axes that vary.
+/// The axis is the overcommit ratio if it varies, else the axis with most values, or with a baseline; locks
+/// if nothing else varies. A spec may name axes that vary.
 #[test]
 fn axes_are_chosen_by_what_varies_or_named_by_the_spec() {
     use Axis::{Backend, Critical, Lock, Policy, Vcpus};
@@ -50,7 +50,7 @@ fn axes_are_chosen_by_what_varies_or_named_by_the_spec() {
         (policies(), "x = \"policies\"\nfacets = \"locks\"", Policy, &[Lock], &[Critical]),
         (policies(), "x = \"critical\"", Critical, &[Policy], of_locks),
         (policies(), "facets = []", Policy, &[], and_critical),
-        // What does not vary would be an axis with one value.
+        // An axis that does not vary would have a single value.
         (policies(), "x = \"vms\"\nfacets = [\"slots\"]\n", Policy, &[], and_critical),
     ] {
         let Layout { x: found, facets: found_facets, series: found_series, is_ratio, .. } =
@@ -64,11 +64,11 @@ fn axes_are_chosen_by_what_varies_or_named_by_the_spec() {
     };
     assert_eq!(places(&Fixture::default())[..4], [Some(1.0), Some(1.5), Some(2.0), Some(4.0)]);
     assert_eq!((places(&four)[0], places(&locks)[0]), (Some(5.0), None));
-    // ticket has no backend and pv-ticket has one: that follows from the lock.
+    // ticket has no backend and pv-ticket has one: the lock determines it.
     assert_eq!(study(&locks, "").layout.role(Backend), Role::None);
 }
 
-/// Each policy by both drivers: both are in one chart, and compared under each policy.
+/// Each policy with both drivers: both are in one chart, and compared under each policy.
 #[test]
 fn drivers_are_series() {
     let fixture = Fixture { critical: vec![50], policies: vec!["rr", "deferred"], ..policies() };
@@ -106,8 +106,7 @@ fn vcpus_that_follow_from_the_slots_are_no_axis() {
     assert_eq!(layout.role(Axis::Vcpus), Role::None);
 }
 
-/// As of `compare` with one guest and then with another. Wrong before: each name had the threshold and the
-/// window, too.
+/// Two runs of `compare`, with different guests. Regression: each name included the threshold and the window.
 #[test]
 fn settings_that_come_with_the_guest_are_no_axes() {
     let mut runs = [record(&Fixture::default()), record(&Fixture::default())];
@@ -134,7 +133,7 @@ fn points_of_a_chart_are_together_and_findings_go_along_its_axis() {
     assert_eq!(facets, [[50; 6], [5000; 6]].concat());
     let along: Vec<usize> =
         study.findings.iter().map(|finding| finding.comparisons.len()).collect();
-    // Each lock's policies with the first of them, and the locks under each policy.
+    // Each lock's policies compared with the first policy, and the locks under each policy.
     assert_eq!(study.findings.len(), 6);
     assert_eq!(along.iter().sum::<usize>(), 2 * (2 * 2 + 3));
 }

@@ -1,4 +1,4 @@
-//! The league: what each lock keeps of its own throughput when it is overcommitted, by schedule.
+//! The league: the share of its baseline throughput that each lock keeps under overcommit, by schedule.
 
 use super::{
     Axis, OF_LOCKS, PointStudy, Study, Timed, compare::is_finite, hops::UsualHops,
@@ -11,28 +11,28 @@ use crate::{
 use base::units::Nanos;
 use sched::policy::PolicySpec;
 
-/// Axes along which the points of one league differ.
+/// Axes along which the points of a league differ.
 pub const WITHIN: [Axis; 6] =
     [Axis::Lock, Axis::Backend, Axis::Handoff, Axis::Label, Axis::Policy, Axis::Vcpus];
 
-/// Fewest locks of a league.
+/// Minimum number of locks in a league.
 const FEWEST: usize = 3;
 
 /// The ratio of vCPUs to CPUs at which locks are compared.
 const AT: f64 = 2.0;
 
-/// Locks that were measured under the same schedules, all else being equal.
+/// Locks measured under the same schedules, all else being equal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct League {
-    /// The schedules, and at which ratio of vCPUs to CPUs.
+    /// The schedules, with their ratios of vCPUs to CPUs.
     pub trials: Vec<Trial>,
-    /// Indices of the three trials by which the locks are ranked: holders are preempted, those next in line are, and
-    /// the host's own scheduler.
+    /// Indices of the three trials that rank the locks: preempted holders, preempted next in line, and the
+    /// host's own scheduler.
     pub ranked_by: [usize; 3],
-    /// The locks; first those that keep the largest share in the worst of these three.
+    /// The locks, ordered by their lowest share in these three trials, highest first.
     pub rows: Vec<Standing>,
-    /// How many repetitions of its points count, and how many there are: the others ran while the host's CPUs were
-    /// elsewhere than usual.
+    /// Number of repetitions of its points that count, and of all. The others ran while the host's CPUs were
+    /// not in their usual place.
     pub counted: (usize, usize),
 }
 
@@ -41,39 +41,39 @@ pub struct League {
 pub struct Trial {
     /// The schedule.
     pub policy: PolicySpec,
-    /// vCPUs for each CPU.
+    /// vCPUs per CPU.
     pub overcommit: f64,
 }
 
 /// One lock of a league.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
-    /// Index of its point with as many vCPUs as CPUs under the host's scheduler, to which all shares refer.
+    /// Index of its point with as many vCPUs as CPUs under the host's scheduler, the base of all shares.
     pub base: usize,
-    /// Its median rate there.
+    /// Its median rate at the base.
     pub rate: Option<f64>,
-    /// Its rate there by that of the league's first lock.
+    /// Its rate at the base relative to the league's first lock.
     pub cost: Option<Estimate>,
-    /// By trial; None: it was not measured.
+    /// By trial; None: not measured.
     pub kept: Vec<Option<Kept>>,
     /// The longest operation in the trial under the host's scheduler; None: operations were not timed.
     pub longest: Option<Nanos>,
 }
 
-/// What a lock keeps in a trial.
+/// Throughput that a lock keeps in a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Kept {
     /// Index of the point.
     pub point: usize,
-    /// Its rate by the lock's own rate at its base.
+    /// Its rate relative to the lock's rate at its base.
     pub share: Option<Estimate>,
-    /// The trial was to preempt certain vCPUs, and found none.
+    /// Whether the trial should have preempted certain vCPUs, but hit none.
     pub is_spared: bool,
 }
 
 impl League {
-    /// The leagues of a study: one for each value of the other axes with which enough locks were measured under all
-    /// three schedules.
+    /// Returns the leagues of a study: one for each combination of the other axes' values under which enough
+    /// locks were measured with all three schedules.
     pub fn all(study: &Study) -> Vec<Self> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for (ix, one) in study.points.iter().enumerate().filter(|(_, one)| one.rate.is_some()) {
@@ -106,7 +106,7 @@ impl League {
             let point = &points[*ix].point;
             is_of_host(point) && point.overcommit() == 1.0
         };
-        // Of two models of the host the first.
+        // Only the first of several models of the host counts.
         let mut bases: Vec<usize> = Vec::new();
         for ix in group.iter().copied().filter(is_base) {
             let is_known = |base: &usize| is_same_lock(&points[*base].point, &points[ix].point);
@@ -149,7 +149,7 @@ impl League {
         (rows.len() >= FEWEST).then_some(Self { trials, ranked_by, rows, counted: (counted, all) })
     }
 
-    /// The lock that keeps most in this trial.
+    /// Returns the lock that keeps the largest share in this trial.
     pub fn best_in(&self, trial: usize) -> Option<(&Standing, f64)> {
         let shares = self.rows.iter().filter_map(|row| Some((row, row.share(trial)?)));
         shares.max_by(|(_, a), (_, b)| a.total_cmp(b))
@@ -163,12 +163,12 @@ impl Trial {
 }
 
 impl Standing {
-    /// The share that it keeps in a trial.
+    /// Returns the share that it keeps in a trial.
     pub fn share(&self, trial: usize) -> Option<f64> {
         self.kept.get(trial)?.as_ref()?.share.map(|share| share.value)
     }
 
-    /// The least that it keeps in these trials; less than nothing, if it was not measured in all of them.
+    /// Returns the lowest share that it keeps in these trials; negative if not measured in all of them.
     pub fn least(&self, trials: [usize; 3]) -> f64 {
         let shares = trials.map(|trial| self.share(trial).unwrap_or(-1.0));
         shares.into_iter().fold(f64::INFINITY, f64::min)
@@ -194,8 +194,8 @@ impl Kept {
     }
 }
 
-/// The repetitions of a point that count: those beside which the host's CPUs were where they usually are, or if there
-/// are none, all. (Medians of all were off by a factor of up to four, where a fourth and more of them were elsewhere.)
+/// Returns the repetitions that count: with the host's CPUs in their usual place, or all if there are no such
+/// ones. (Medians of all were off by a factor of up to four if a fourth of them or more were elsewhere.)
 fn counted<'a>(point: &'a PointStudy, usual: &UsualHops<'_>) -> Vec<&'a Repetition> {
     let beside: Vec<_> = point.repetitions.iter().filter(|one| usual.are_beside(one)).collect();
     if beside.is_empty() { point.repetitions.iter().collect() } else { beside }
@@ -213,7 +213,7 @@ fn is_same_lock(a: &Point, b: &Point) -> bool {
     !Axis::between(a, b).iter().any(|axis| OF_LOCKS.contains(axis))
 }
 
-/// Do they differ only along these axes?
+/// Whether both differ only along these axes.
 fn differ_in(a: &Point, b: &Point, axes: &[Axis]) -> bool {
     Axis::between(a, b).iter().all(|axis| axes.contains(axis))
 }
@@ -242,7 +242,7 @@ mod tests {
     fn each_lock_has_its_share_in_every_trial() {
         let (study, leagues) = leagues(&fixture());
         let [league] = leagues.as_slice() else { panic!("{} leagues", leagues.len()) };
-        // All but the base: three ratios of four schedules.
+        // All but the base: three ratios under four schedules.
         assert_eq!((league.trials.len(), league.rows.len()), (11, 3));
         let policies = league.ranked_by.map(|trial| league.trials[trial].policy.name());
         assert_eq!(policies, ["lhp", "lwp", "host"]);
@@ -255,7 +255,7 @@ mod tests {
                 let point = &study.points[kept.point];
                 assert_eq!(point.point.lock, base.point.lock);
                 assert_eq!(Trial::of(&point.point), *trial);
-                // The second way: by the medians.
+                // Computed independently from the medians.
                 let median = |point: &PointStudy| point.rate.expect("it has cells").median.value;
                 let share = kept.share.expect("both have a rate");
                 assert_eq!(share.value, median(point) / median(base), "{trial:?}");
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(first.and_then(|row| row.cost).map(|cost| cost.value), Some(1.0));
     }
 
-    /// Where a machine below moves the host's CPUs, contended locks have a quarter of their rate for a while.
+    /// While the host's CPUs are in another place, contended locks have a quarter of their rate.
     #[test]
     fn repetitions_beside_which_the_cpus_were_elsewhere_do_not_count() {
         let mut study = Study::new(&[record(&Fixture { rounds: 5, ..fixture() })]);

@@ -1,5 +1,5 @@
-//! The evaluation of one or more runs: points with all their repetitions, and comparisons between
-//! them.
+//! Evaluation of one or several runs: points with all their repetitions, and comparisons between
+//! points.
 
 pub mod compare;
 pub mod diff;
@@ -43,13 +43,13 @@ use super::{
 pub struct LostCell {
     /// Directory of its run.
     pub source: String,
-    /// Number in that run.
+    /// Number of the cell in that run.
     pub cell: u32,
-    /// Which repetition of its point, from 0.
+    /// Index of the repetition of its point, from 0.
     pub round: u32,
     /// The point that was run.
     pub point: Point,
-    /// The error; None: the user aborted it.
+    /// The error; None if the user aborted it.
     pub error: Option<String>,
     /// The last events of each vCPU, if a watchdog ended it.
     pub trace: String,
@@ -58,22 +58,22 @@ pub struct LostCell {
 /// A run without its cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunFacts {
-    /// Directory, as the user wrote it.
+    /// Directory, as written by the user.
     pub source: String,
     /// The first line of its store.
     pub run: RunLine,
-    /// Each start or resume of it.
+    /// Starts and resumes of the run.
     pub sessions: Vec<SessionLine>,
-    /// Cells that have figures.
+    /// Number of cells with figures.
     pub done: u32,
-    /// The store's last line is incomplete.
+    /// Whether the store's last line is incomplete.
     pub torn: bool,
 }
 
-/// A study: everything that a report shows.
+/// A study: the contents of a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Study {
-    /// The runs, in the order in which they were given.
+    /// The runs, in the order supplied.
     pub runs: Vec<RunFacts>,
     /// The points, in the order in which they are shown.
     pub points: Vec<PointStudy>,
@@ -85,9 +85,9 @@ pub struct Study {
     pub lost: Vec<LostCell>,
     /// The axes along which the points differ.
     pub varying: Vec<Axis>,
-    /// Which of them goes where in charts.
+    /// Placement of these axes in charts.
     pub layout: Layout,
-    /// Cells beside which the host's CPUs were in another place.
+    /// Cells during which the host's CPUs were in another place.
     pub moved: Option<Moved>,
     /// Seed of the bootstrap and of the permutations.
     pub seed: u64,
@@ -117,17 +117,17 @@ impl Study {
         }
     }
 
-    /// Number of cells in all runs.
+    /// Returns the number of cells in all runs.
     pub fn cells(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.run.cells)).sum()
     }
 
-    /// Number of cells with figures.
+    /// Returns the number of cells with figures.
     pub fn done(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.done)).sum()
     }
 
-    /// Violations of mutual exclusion, and tickets served out of order.
+    /// Returns the violations of mutual exclusion, and the tickets served out of order.
     pub fn broken(&self) -> (f64, f64) {
         let sum = |pick: fn(&PointStudy) -> f64| self.points.iter().map(pick).sum();
         (sum(|point| point.violations), sum(|point| point.disorder))
@@ -144,7 +144,7 @@ fn facts(record: &RunRecord) -> RunFacts {
     }
 }
 
-/// What is said of a cell whose figures cannot be.
+/// Error of a cell with impossible figures.
 pub(crate) const NONSENSE: &str = "its figures make no sense";
 
 fn lost(source: &str, cell: &CellLine) -> LostCell {
@@ -163,7 +163,7 @@ fn lost(source: &str, cell: &CellLine) -> LostCell {
     }
 }
 
-/// Brings the points of each chart together, in the order in which the charts appear.
+/// Groups the points of each chart, in the order in which the charts appear.
 fn by_facet(points: &mut [PointStudy], layout: &Layout) {
     let mut places: HashMap<Vec<String>, usize> = HashMap::new();
     points.sort_by_cached_key(|study| {

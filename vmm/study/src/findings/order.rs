@@ -8,19 +8,19 @@ use crate::{
     spec,
 };
 
-/// The order in which points are shown. The first value of an axis is the baseline of the others.
-/// The order is that of the spec; values without a place there are sorted from plain to special.
+/// The order in which points are shown: the spec's, and from plain to special for values without
+/// a place there. The first value of an axis is the baseline of the others.
 #[derive(Debug, Default, Clone)]
 pub struct PointOrder(Vec<(Axis, Vec<String>)>);
 
 impl PointOrder {
-    /// The order of a spec, as far as it can be parsed.
+    /// Reads the order of a spec, as far as it can be parsed.
     pub fn of(spec: &str) -> Self {
         let values = |axis: Axis| Some((axis, spec::values(spec, axis.key()?)));
         Self(Axis::ALL.into_iter().filter_map(values).collect())
     }
 
-    /// Compares the places of two points.
+    /// Compares the positions of two points.
     pub fn compare(&self, a: &Point, b: &Point) -> Ordering {
         // The lock and the overcommit ratio vary fastest.
         let (within, around): (Vec<_>, Vec<_>) =
@@ -43,7 +43,7 @@ impl PointOrder {
     }
 }
 
-/// The order of points without a place in the spec: along all axes but those that vary fastest.
+/// Orders points without a place in the spec, along all axes except those that vary fastest.
 fn plain_around(a: &Point, b: &Point) -> Ordering {
     let around = Axis::ALL.into_iter().filter(|axis| !INNER.contains(axis) && *axis != Axis::Vcpus);
     plain(around, a, b)

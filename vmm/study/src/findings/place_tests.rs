@@ -1,4 +1,4 @@
-//! Studies of what was measured in several places: nodes of parts, hosts, simulations.
+//! Studies of measurements in several places: nodes of parts, hosts, simulations.
 
 use super::{
     super::{
@@ -22,7 +22,7 @@ fn set_rate(cell: &mut CellLine, rate: f64) {
     }
 }
 
-/// Each cell with this rate, by its lock and its round.
+/// Sets the rate of each cell, by its lock and its round.
 fn with_rates(fixture: &Fixture, rate: impl Fn(&str, u32) -> f64) -> RunRecord {
     let mut run = record(fixture);
     for cell in &mut run.contents.cells {
@@ -31,7 +31,7 @@ fn with_rates(fixture: &Fixture, rate: impl Fn(&str, u32) -> f64) -> RunRecord {
     run
 }
 
-/// Each cell on this node, by its lock and its round.
+/// Sets the node of each cell, by its lock and its round.
 fn on_nodes(fixture: &Fixture, node: impl Fn(&str, u32) -> String) -> RunRecord {
     let mut run = record(fixture);
     for cell in &mut run.contents.cells {
@@ -40,31 +40,29 @@ fn on_nodes(fixture: &Fixture, node: impl Fn(&str, u32) -> String) -> RunRecord 
     run
 }
 
-/// Two nodes.
 fn node(is_first: bool) -> String {
     if is_first { "a" } else { "b" }.to_owned()
 }
 
-/// Asserts that the comparison finds more, by half.
+/// Asserts that the comparison finds a rate higher by half.
 fn finds_half_as_much_again(comparison: &Comparison) {
     assert_eq!(comparison.outcome(), Outcome::More, "{comparison:?}");
     let ratio = comparison.ratio.unwrap().value;
     assert!((1.4..1.6).contains(&ratio), "{ratio}");
 }
 
-/// The second run was on another host.
 fn on_another_host(mut run: RunRecord) -> RunRecord {
     run.contents.sessions.iter_mut().for_each(|session| session.host.cpu = "another CPU".into());
     run
 }
 
-/// The rounds of each lock that are kept.
+/// Drops the rounds of each lock that are not `kept`.
 fn keep(run: &mut RunRecord, kept: impl Fn(&str, u32) -> bool) {
     run.contents.cells.retain(|cell| kept(cell.point.lock.name(), cell.round));
 }
 
-/// A PV lock is half as fast again on each of two hosts, one of which is ten times as fast; it was measured on the
-/// slow one most of the time, and the other lock on the fast one.
+/// A PV lock is 1.5 times as fast as the native lock on both hosts, but one host is ten times as fast as the
+/// other. The PV lock was measured mostly on the slow host, the native lock mostly on the fast host.
 fn unequal_mix(fast: u32, slow: u32) -> [RunRecord; 2] {
     let rate = |speed: f64| {
         move |lock: &str, round: u32| {
@@ -82,7 +80,7 @@ fn unequal_mix(fast: u32, slow: u32) -> [RunRecord; 2] {
     [on_fast, on_slow]
 }
 
-/// Regression: runs of two hosts were one block, if they had no nodes.
+/// Regression: runs of two hosts were one block if they had no nodes.
 #[test]
 fn hosts_are_blocks_as_nodes_are() {
     let [fast, slow] = unequal_mix(6, 2);
@@ -96,14 +94,14 @@ fn hosts_are_blocks_as_nodes_are() {
     finds_half_as_much_again(comparison);
 }
 
-/// Likewise on the nodes of parts.
+/// The same for the nodes of parts.
 #[test]
 fn the_direction_is_that_of_the_nodes() {
     let [mut run, mut slow] = unequal_mix(6, 2);
     for (of_node, name) in [(&mut run, "fast"), (&mut slow, "slow")] {
         of_node.contents.cells.iter_mut().for_each(|cell| cell.node = Some(name.into()));
     }
-    // Cells of one run have numbers of their own.
+    // Cells of one run have unique numbers.
     for (cell, number) in slow.contents.cells.iter_mut().zip(1000..) {
         cell.cell = number;
     }
@@ -113,7 +111,7 @@ fn the_direction_is_that_of_the_nodes() {
     finds_half_as_much_again(comparison);
 }
 
-/// Two runs on one host are not compared one by one: only the place of a file differs.
+/// Two runs on one host are one block although the path of a file differs.
 #[test]
 fn runs_on_one_host_are_one_block() {
     let runs = [1, 2].map(|seed| {
@@ -129,7 +127,7 @@ fn runs_on_one_host_are_one_block() {
     assert_eq!(pv.blocks(native).len(), 1);
 }
 
-/// Rounds of a simulated run are divided over nodes, which says nothing about their figures.
+/// A simulated run whose rounds are distributed over nodes, which does not affect their figures.
 fn simulated(seed: u64, node: impl Fn(&str, u32) -> String) -> RunRecord {
     let mut run = on_nodes(&Fixture { seed, ..small(8) }, node);
     for cell in &mut run.contents.cells {
@@ -139,7 +137,7 @@ fn simulated(seed: u64, node: impl Fn(&str, u32) -> String) -> RunRecord {
     run
 }
 
-/// Regression: simulated cells of two nodes were not compared, and those of parts with none of another run's.
+/// Regression: simulated cells of two nodes were not compared, nor were parts with the parts of another run.
 #[test]
 fn simulations_are_the_same_on_every_node() {
     let by_lock = Study::new(&[simulated(1, |lock, _| lock.to_owned())]);
@@ -149,7 +147,7 @@ fn simulations_are_the_same_on_every_node() {
     assert!(diff.both.iter().all(|both| both.verdict.p.is_some()), "{:?}", diff.both);
 }
 
-/// Regression: nodes that have a lock each made a comparison that may find nothing "no difference".
+/// Regression: if each node had only one lock, the comparison cannot find anything, but had "no difference".
 #[test]
 fn what_was_never_measured_in_one_place_has_no_verdict() {
     let study = Study::new(&[on_nodes(&small(8), |lock, _| lock.to_owned())]);
@@ -157,7 +155,7 @@ fn what_was_never_measured_in_one_place_has_no_verdict() {
     assert!(study.comparisons[0].ratio.is_none() && study.comparisons[0].verdict.p.is_none());
 }
 
-/// Regression: 8 and 8 repetitions of a point can differ, 7 and 1 beside 1 and 7 cannot.
+/// Regression: 8 and 8 repetitions of a point can differ, but 7 and 1 against 1 and 7 cannot.
 #[test]
 fn few_repetitions_are_those_of_the_places() {
     let rounds = |lock: &str| if lock == "ticket" { 7 } else { 1 };
@@ -170,7 +168,7 @@ fn few_repetitions_are_those_of_the_places() {
     }
 }
 
-/// Regression: the same of a comparison of runs, which passed as one without regressions.
+/// Regression: the same for a comparison of runs, which was reported as free of regressions.
 #[test]
 fn a_difference_that_no_node_can_show_is_not_looked_for() {
     let run = |rounds| Study::new(&[on_nodes(&small(8), |_, round| node(round < rounds))]);

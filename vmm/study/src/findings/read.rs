@@ -7,45 +7,45 @@ use super::super::store::{self, Contents, StoreError, record::CellLine};
 /// A run and its directory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecord {
-    /// Directory, as the user wrote it.
+    /// Directory, as written by the user.
     pub source: String,
-    /// The contents of its store.
+    /// Contents of its store.
     pub contents: Contents,
 }
 
 impl RunRecord {
-    /// Reads the run in directory `folder`.
+    /// Reads the run in the directory `folder`.
     pub fn read(folder: &Path) -> Result<Self, StoreError> {
         Ok(Self { source: folder.display().to_string(), contents: store::read(folder)? })
     }
 }
 
-/// A run that was given twice.
+/// A run that was supplied twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repeat {
-    /// The directory that is left out, or of which some cells are.
+    /// The directory that is left out, wholly or in part.
     pub source: String,
-    /// That of the same run.
+    /// The directory of the first copy.
     pub first: String,
-    /// So many cells of `source` count, as only it has them: a copy was resumed for itself.
+    /// Number of cells of `source` that count because only it has them: the copy was resumed separately.
     pub own_cells: usize,
 }
 
-/// Are these copies of one run that have cells in common?
+/// Whether these are copies of one run that have cells in common.
 pub fn share_cells(one: &RunRecord, other: &RunRecord) -> bool {
     let (cells, others) = (&one.contents.cells, &other.contents.cells);
     is_same_run(one, other) && cells.iter().any(|cell| others.contains(cell))
 }
 
-/// Are these copies of one run? They began at the same moment with the same seed and spec.
+/// Whether these are copies of one run, which began at the same moment with the same seed and spec.
 fn is_same_run(one: &RunRecord, other: &RunRecord) -> bool {
     let (one, other) = (&one.contents.run, &other.contents.run);
     (one.at_ms, one.seed, &one.spec, &one.name, one.part)
         == (other.at_ms, other.seed, &other.spec, &other.name, other.part)
 }
 
-/// Leaves each cell of copies of a run once: the same measurements under two names would count twice, and feign precision. Of
-/// copies the one with the most cells comes first, and one without cells of its own is left out.
+/// Keeps each cell of copied runs once: the same measurements under two names would count twice and feign
+/// precision. The largest copy comes first, and copies without further cells are left out.
 pub fn once(records: Vec<RunRecord>) -> (Vec<RunRecord>, Vec<Repeat>) {
     let (mut left, mut repeats) = (Vec::<RunRecord>::new(), Vec::new());
     for mut record in copies_together(records) {
@@ -70,7 +70,7 @@ pub fn once(records: Vec<RunRecord>) -> (Vec<RunRecord>, Vec<Repeat>) {
     (left, repeats)
 }
 
-/// Copies beside each other, where the first of them was, those with more cells first.
+/// Brings copies together at the position of the first copy, larger copies first.
 fn copies_together(records: Vec<RunRecord>) -> Vec<RunRecord> {
     let place = |record: &RunRecord| records.iter().position(|other| is_same_run(other, record));
     let places: Vec<Option<usize>> = records.iter().map(place).collect();

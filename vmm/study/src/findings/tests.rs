@@ -1,4 +1,4 @@
-//! A study of made-up runs.
+//! Studies of synthetic runs.
 
 use super::{
     super::{
@@ -22,19 +22,19 @@ fn find<'a>(study: &'a Study, lock: &str, policy: &str, vcpus: u32) -> &'a Point
     study.points.iter().find(is).unwrap()
 }
 
-/// The point and the baseline of each comparison along `axis`.
+/// Returns the point and the baseline of each comparison along `axis`.
 fn compared(study: &Study, axis: Axis) -> Vec<(&Point, &Point)> {
     let comparisons = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
     let point = |ix: usize| &study.points[ix].point;
     comparisons.map(|comparison| (point(comparison.subject), point(comparison.against))).collect()
 }
 
-/// Has each comparison such a subject and such a baseline?
+/// Whether `is` holds for the subject and the baseline of each comparison.
 fn are_all(compared: &[(&Point, &Point)], is: impl Fn(&Point, &Point) -> bool) -> bool {
     compared.iter().all(|(subject, against)| is(subject, against))
 }
 
-/// Regression: a schedule under which no holder was preempted had no figure, so that the published row that it shows was not scored.
+/// Regression: a schedule that preempted no holder had no figure, so its published row was not scored.
 #[test]
 fn holders_that_were_never_preempted_have_a_least_ratio() {
     let study = study(&Fixture::default());
@@ -82,7 +82,7 @@ fn repetitions_of_other_seeds_are_pooled() {
     assert!(study.comparisons.iter().all(|comparison| comparison.pairs == 16));
 }
 
-/// Regression: a run that was named twice had twice as many repetitions, and a tenth of its p.
+/// Regression: a run named twice had twice as many repetitions, and a tenth of its p.
 #[test]
 fn a_run_that_is_given_twice_counts_once() {
     let whole = RunRecord { source: "whole".into(), ..record(&Fixture::default()) };
@@ -96,7 +96,7 @@ fn a_run_that_is_given_twice_counts_once() {
     assert_eq!(repeats, [repeat("whole"), repeat("part")]);
 }
 
-/// Regression: of two copies that were resumed each for itself, the one with fewer cells was left out whole.
+/// Regression: if two copies were resumed separately, the copy with fewer cells was left out entirely.
 #[test]
 fn a_copy_that_was_resumed_for_itself_adds_its_own_cells() {
     let mut first = RunRecord { source: "first".into(), ..record(&Fixture::default()) };
@@ -112,7 +112,7 @@ fn a_copy_that_was_resumed_for_itself_adds_its_own_cells() {
     assert_eq!((&left[0], &left[1].contents.cells), (&first, &own));
     let repeat = Repeat { source: "copy".into(), first: "first".into(), own_cells: 2 };
     assert_eq!(repeats, [repeat]);
-    // The shortest comes first, and what it has is in the longest, too.
+    // The shortest copy comes first, and the longest copy has its cells, too.
     let mut short = RunRecord { source: "short".into(), ..first.clone() };
     short.contents.cells = first.contents.cells[all - 2..].to_vec();
     let mut middle = RunRecord { source: "middle".into(), ..first.clone() };
@@ -121,14 +121,14 @@ fn a_copy_that_was_resumed_for_itself_adds_its_own_cells() {
     let (left, _) = once(vec![short, middle, first.clone()]);
     let cells = left.iter().map(|record| record.contents.cells.len());
     assert_eq!(cells.collect::<Vec<_>>(), [all, own.len()]);
-    // Nothing of it is a repeat: it went on from its start.
+    // No cell is a repeat: both copies were continued from the start.
     first.contents.cells.truncate(4);
     let mut other = RunRecord { source: "other".into(), ..first.clone() };
     other.contents.cells.iter_mut().for_each(|cell| cell.at_ms += 1);
     assert_eq!(once(vec![first.clone(), other.clone()]), (vec![first, other], Vec::new()));
 }
 
-/// Regression: only a length that is no number was tried; by these, figures came of cells that took no time (F19).
+/// Regression: only NaN was tested; the other lengths yielded figures of cells without duration (F19).
 #[test]
 fn cells_of_no_time_are_no_figures() {
     for seconds in [0.0, -1.0, f64::NAN, 1e-320] {
@@ -145,7 +145,7 @@ fn cells_of_no_time_are_no_figures() {
     }
 }
 
-/// Regression: 16 processes on 16 vCPUs, and 20 threads on 20, passed for one worker on each.
+/// Regression: 16 processes on 16 vCPUs, and 20 threads on 20, were taken for one worker on each vCPU.
 #[test]
 fn fairness_is_that_of_vcpus() {
     let fairness = |guest: GuestKind, workload: &str, vcpus: u32, operations: usize| {
@@ -257,7 +257,7 @@ fn a_cell_counts_as_it_ended_last() {
     assert_eq!(study.lost[0].error.as_deref(), Some("4 vCPUs: a kick was lost"));
 }
 
-/// Rounds of which `is_fast` says so ran on a node that is ten times as fast.
+/// Rounds selected by `is_fast` ran on a node that is ten times as fast.
 fn on_two_nodes(fixture: &Fixture, is_fast: impl Fn(u32) -> bool) -> RunRecord {
     let mut run = record(fixture);
     for cell in &mut run.contents.cells {
@@ -285,8 +285,8 @@ fn a_run_on_another_mix_of_nodes_is_no_regression() {
     assert!(none.regressions().is_empty() && none.both.iter().all(|both| both.ratio.is_none()));
 }
 
-/// Every second round ran on a node that is ten times as fast. Nodes are blocks, so that what
-/// differs within both is found.
+/// Every second round ran on a node that is ten times as fast. Nodes are blocks, so differences within both
+/// are found.
 #[test]
 fn nodes_are_blocks() {
     let mut run = on_two_nodes(&Fixture::default(), |round| round % 2 == 1);
@@ -320,8 +320,8 @@ fn a_diff_has_what_both_have_and_names_the_rest() {
     assert_eq!(what, ["kernel"]);
 }
 
-/// A4 of tests/HISTORY.md: with Linux guests the schedule's account covers another time than the
-/// window, in which the operations are counted.
+/// A4 of tests/HISTORY.md: with Linux guests, the schedule's account covers another interval than the window
+/// in which operations are counted.
 #[test]
 fn rates_of_a_schedule_are_over_the_time_of_its_account() {
     let mut run = record(&Fixture::default());

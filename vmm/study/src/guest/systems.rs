@@ -14,7 +14,7 @@ pub enum Systems {
 }
 
 impl Systems {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -23,7 +23,7 @@ impl Systems {
     }
 }
 
-/// The systems of a list, in its order, without repeats.
+/// Returns the systems of a list in its order, without duplicates.
 pub fn all_of(list: &[Systems]) -> Vec<System> {
     let mut all = Vec::new();
     for one in list {
@@ -51,7 +51,7 @@ impl FromStr for Systems {
     }
 }
 
-/// Unknown system.
+/// Error for an unknown system.
 #[derive(Debug, thiserror::Error)]
 pub struct NoSystem(UnknownSystem);
 

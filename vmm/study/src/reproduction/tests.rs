@@ -86,7 +86,7 @@ fn an_interval_around_one_has_no_sign() {
     };
     assert_eq!(shown(1.5, 1.5, 1.1, 2.0), (true, "holds"));
     assert_eq!(shown(1.5, 1.5, 0.9, 2.0), (false, "unclear"));
-    // That it cannot be told does not show that nothing changes.
+    // An unclear figure does not show that nothing changes.
     assert_eq!(shown(1.0, 1.5, 0.9, 2.0), (false, "unclear"));
     assert_eq!(shown(1.0, 1.03, 0.9, 2.0), (true, "holds"));
 }
@@ -125,7 +125,7 @@ fn rows_of_a_group_have_an_order() {
     assert_eq!(orders, [Some(true), Some(false), Some(false), Some(true), None]);
 }
 
-/// Regression: of two equal figures the one that should be less counted as less, and any difference as one.
+/// Regression: equal figures counted as ordered as expected, and so did any difference, however small.
 #[test]
 fn figures_that_cannot_be_told_apart_have_no_order() {
     let orders = |first: Estimate, second: Estimate| {

@@ -1,20 +1,20 @@
-//! The axes that a spec names for the charts of its report.
+//! Axes that a spec names for the charts of its report.
 
 use super::{
     error::{SpecError, SpecFault},
     form::Value,
 };
 
-/// Axes by their keys in a spec. What a spec does not name, the report chooses.
+/// Axes by their keys in a spec. The report chooses axes that the spec does not name.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Charts {
     /// `x`: the axis along which the values of a chart lie.
     pub x: Option<&'static str>,
-    /// `facets`: each combination of their values is a chart of its own; may be empty.
+    /// `facets`: each combination of their values has a separate chart; may be empty.
     pub facets: Option<Vec<&'static str>>,
 }
 
-/// The keys of a spec that name axes of charts.
+/// Keys of a spec that name axes of charts.
 pub(super) const KEYS: [&str; 2] = ["x", "facets"];
 
 impl Charts {
@@ -50,7 +50,7 @@ impl Charts {
     }
 }
 
-/// The axes that charts can have: all but the seeds, whose samples are pooled.
+/// Returns the axes that charts can have: all but the seeds, whose samples are pooled.
 fn allowed() -> impl Iterator<Item = &'static str> {
     crate::axis::KEYS.into_iter().filter(|key| *key != "seeds")
 }

@@ -3,17 +3,17 @@
 use base::shown;
 use thiserror::Error;
 
-/// Why a spec cannot be run, in one line whatever the spec has in its texts.
+/// Error in a spec, in one line regardless of line feeds in the spec's texts.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}: {}{}", shown::line(&fault.to_string()), fault.remedy())]
 pub struct SpecError {
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// The kind of fault, with the words it concerns.
+    /// The kind of fault, with the affected words.
     pub fault: SpecFault,
 }
 
-/// The kinds of errors in a spec.
+/// Kinds of errors in a spec.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecFault {
     /// The spec is not valid TOML.
@@ -24,7 +24,7 @@ pub enum SpecFault {
     UnknownKey {
         /// The key, as written in the spec.
         key: String,
-        /// The keys that are valid there.
+        /// The keys that are valid in this place.
         known: Vec<&'static str>,
     },
     /// A value has the wrong type.
@@ -32,9 +32,9 @@ pub enum SpecFault {
     Kind {
         /// The key whose value is wrong.
         key: &'static str,
-        /// The type that it takes.
+        /// The expected type.
         wanted: &'static str,
-        /// The type that was found, as TOML names it.
+        /// The actual type, as named by TOML.
         found: &'static str,
     },
     /// A value is invalid.
@@ -42,13 +42,13 @@ pub enum SpecFault {
     Value {
         /// The key or option whose value is invalid.
         name: String,
-        /// What is wrong with it.
+        /// Reason why it is invalid.
         why: String,
     },
     /// A list is empty, which would leave nothing to run.
     #[error("{0} is empty: leave it out, or name at least one")]
     Empty(&'static str),
-    /// A value is given twice; both would be measured as one point.
+    /// A value occurs twice; both would be measured as one point.
     #[error("{key} names {value} twice; for an A/A run give two labels")]
     Twice {
         /// The key of the list.
@@ -61,10 +61,10 @@ pub enum SpecFault {
     Impossible {
         /// The values that conflict.
         cell: String,
-        /// Why they do.
+        /// Reason for the conflict.
         why: String,
     },
-    /// An exclude matches no cell, which must be a mistake.
+    /// An exclude matches no cell, which is probably a mistake.
     #[error("this [[exclude]] matches no cell")]
     ExcludesNothing,
     /// There are too many excludes.
@@ -79,7 +79,7 @@ pub enum SpecFault {
 }
 
 impl SpecFault {
-    /// Advice to the writer of a spec.
+    /// Advice to the author of a spec.
     const fn remedy(&self) -> &'static str {
         match self {
             Self::Impossible { .. } => "; change it, or take it out with [[exclude]]",

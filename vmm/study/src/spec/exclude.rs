@@ -9,28 +9,28 @@ use super::{
     matrix::Combination,
 };
 
-/// Most excludes of a spec: each is one bit of a [`Mask`].
+/// Maximum number of excludes in a spec: each is one bit of a [`Mask`].
 pub const MOST: usize = 128;
 
 /// A set of excludes.
 type Mask = u128;
 
-/// The excludes of a spec, prepared for the axes of its matrix. Which excludes a value can match is
-/// computed once, so that a combination costs a few bit operations, however many values the excludes
-/// have.
+/// The excludes of a spec, prepared for the axes of its matrix. The excludes that a value can match
+/// are computed once, so a combination costs a few bit operations, regardless of the number of values
+/// in excludes.
 #[derive(Debug)]
 pub(super) struct Excludes {
-    /// By axis and value: the excludes that the value can match.
+    /// By axis and value: excludes that the value can match.
     of_values: Vec<Vec<Mask>>,
-    /// The values of `vcpus` in the excludes: the number that a ratio stands for depends on the slots.
+    /// The values of `vcpus` in the excludes. The number of vCPUs for a ratio depends on the slots.
     vcpus: Written,
-    /// By places on the axes of slots and vCPUs: the excludes that the number of vCPUs can match.
+    /// By the indices of slots and vCPUs: excludes that the number of vCPUs can match.
     of_counts: HashMap<(usize, usize), Mask>,
-    /// The excludes that some combination has matched.
+    /// Excludes that some combination has matched.
     used: Mask,
 }
 
-/// The values that excludes have for one key.
+/// Values of one key in the excludes.
 #[derive(Debug, Default)]
 struct Written {
     /// Excludes without the key: any value matches them.
@@ -68,7 +68,7 @@ impl Written {
     }
 }
 
-/// The value's bits, the same for equal numbers.
+/// Returns the value's bits, which are the same for equal numbers.
 fn number(text: &str) -> Option<u64> {
     // Maps -0.0 to 0.0.
     text.parse::<f64>()
@@ -98,7 +98,7 @@ impl Excludes {
         })
     }
 
-    /// Does any exclude match? Those that do are marked as used.
+    /// Whether any exclude matches. Marks the matching excludes as used.
     pub(super) fn match_any(
         &mut self,
         combination: &Combination<'_>,
@@ -113,7 +113,7 @@ impl Excludes {
         matching != 0
     }
 
-    /// The excludes that the number of vCPUs can match: `4` and `2x` are equal on two slots.
+    /// Returns the excludes that the number of vCPUs can match: `4` and `2x` are equal on two slots.
     fn of_count(&mut self, combination: &Combination<'_>, setting: &Setting<'_>) -> Mask {
         let written = &self.vcpus;
         let places = (combination.place("slots"), combination.place("vcpus"));
@@ -125,7 +125,7 @@ impl Excludes {
         })
     }
 
-    /// The first exclude that has matched nothing.
+    /// Returns the first exclude that has matched nothing.
     pub(super) fn unused<'a>(&self, excludes: &'a [Exclude]) -> Option<&'a Exclude> {
         excludes
             .iter()

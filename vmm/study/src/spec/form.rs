@@ -1,4 +1,4 @@
-//! The form of a spec: keys and values as written, each with its line or its option.
+//! The form of a spec: keys and values as written, each with its line or option.
 
 use std::{collections::HashSet, fmt::Write as _, ops::RangeInclusive, str::FromStr};
 
@@ -18,28 +18,28 @@ use crate::{
 };
 use base::text_lines::TextLines;
 
-/// The line of a value that has none: of a default, which the spec does not have.
+/// Line of a value that is not written in the spec, such as a default.
 pub(super) const UNWRITTEN: usize = 0;
 
 /// Keys that apply to the whole run.
 pub(super) const SETTINGS: [&str; 7] =
     ["name", "question", "repetitions", "warm-up", "latency", "sum-every", "host"];
 
-/// The option that sets any key, which follows it.
+/// Prefix of the option that sets any key; the key follows.
 const SET: &str = "--set ";
 
-/// A value as it is written, without TOML's quotes.
+/// A value as written, without TOML's quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// The name by which the user knows it: its key, or its option, of `--set` with the key.
+    /// The name known to the user: its key, its option, or `--set` with its key.
     pub name: String,
     pub text: String,
-    /// From 1; 1 for all options.
+    /// Line number from 1; 1 for all options.
     pub line: usize,
 }
 
 impl Value {
-    /// The value with its name, as the user wrote them.
+    /// Formats the value with its name, as the user wrote them.
     pub(super) fn written(&self) -> String {
         let joint = if self.name.starts_with(SET) { '=' } else { ' ' };
         format!("{}{joint}{}", self.name, self.text)
@@ -61,7 +61,7 @@ impl Value {
         })
     }
 
-    /// The error for an invalid value.
+    /// Returns the error for an invalid value.
     pub(super) fn wrong(&self, why: impl ToString) -> SpecError {
         SpecFault::Value { name: self.name.clone(), why: why.to_string() }.at(self.line)
     }
@@ -107,7 +107,7 @@ impl Form {
             if name == "exclude" {
                 form.excludes = excludes(&lines, value)?;
             } else if let Some(key) = key_named(name) {
-                // TOML refuses a key that is written twice, but not with `-` and with `_`.
+                // TOML rejects duplicate keys, but not keys that differ in `-` and `_`.
                 if form.axis(key).is_some() {
                     return Err(SpecFault::Toml(format!("duplicate key {key}")).at(line));
                 }
@@ -124,7 +124,7 @@ impl Form {
         Ok(form)
     }
 
-    /// Adds the values of a key, without repeats, which come from the option `name`. No values: the key is left out.
+    /// Adds the values of a key from the option `name`, without duplicates. No values: omits the key.
     pub fn set<T: ToString>(
         &mut self,
         key: &'static str,
@@ -137,7 +137,7 @@ impl Form {
                 texts.push(text);
             }
         }
-        // JSON's strings are strings of TOML, too, and writing to a String cannot fail.
+        // JSON strings are valid TOML strings, and writing to a String cannot fail.
         let _ = match texts.as_slice() {
             [] => return self,
             [text] => writeln!(self.text, "{key} = {}", serde_json::json!(text)),
@@ -153,8 +153,8 @@ impl Form {
         self
     }
 
-    /// Adds keys by `--set`, which may name a key again for more values. Refuses keys that the form has already, from
-    /// an option of their own.
+    /// Adds keys from `--set`, which may repeat a key for more values. Fails for keys that the form already
+    /// has from their own options.
     pub fn assign(&mut self, all: &[KeyValues]) -> Result<(), SpecError> {
         for key in KeyValues::keys() {
             let named = all.iter().filter(|one| one.key == key);
@@ -175,44 +175,44 @@ impl Form {
         Ok(())
     }
 
-    /// The name by which the user knows the values of a key; None if the form does not have it.
+    /// Returns the name by which the user knows the values of a key; None if the form does not have the key.
     fn name(&self, key: &str) -> Option<&str> {
         let of_axis = self.axis(key).and_then(|axis| axis.values.first());
         of_axis.or_else(|| self.setting(key)).map(|value| value.name.as_str())
     }
 
-    /// Has the form this key?
+    /// Whether the form has this key.
     pub fn has(&self, key: &str) -> bool {
         self.name(key).is_some()
     }
 
-    /// The spec as TOML, as it was written or as [`parse`](Self::parse) reads it.
+    /// Returns the spec as TOML, as written or in the form that [`parse`](Self::parse) reads.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The values of a key of the matrix, as they are written.
+    /// Returns the values of a key of the matrix as written.
     pub(super) fn values(&self, key: &str) -> impl Iterator<Item = &str> {
         self.axis(key).into_iter().flat_map(|axis| &axis.values).map(|value| value.text.as_str())
     }
 
-    /// Are all guests simulated? Then its CPUs are not those of a host.
+    /// Whether all guests are simulated. Then the CPUs are not a host's.
     pub fn is_simulated(&self) -> bool {
         let mut guests = self.values("guests").peekable();
         guests.peek().is_some() && guests.all(|guest| guest == GuestKind::Sim.name())
     }
 
-    /// The largest number of slots; None if it leaves them to the host.
+    /// Returns the largest number of slots; None if it depends on the host.
     pub fn most_slots(&self) -> Option<usize> {
         self.values("slots").filter_map(|slots| slots.parse().ok()).max()
     }
 
-    /// The axis with this key, if the spec has it.
+    /// Returns the axis with this key, if the spec has it.
     pub(super) fn axis(&self, key: &str) -> Option<&Axis> {
         self.axes.iter().find(|axis| axis.key == key)
     }
 
-    /// The setting with this key, if the spec has it.
+    /// Returns the setting with this key, if the spec has it.
     pub(super) fn setting(&self, key: &str) -> Option<&Value> {
         self.settings.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
@@ -255,7 +255,6 @@ fn list(
     }
 }
 
-/// Parses the values of an axis.
 fn axis(
     lines: &TextLines,
     key: &'static str,

@@ -1,4 +1,4 @@
-//! The matrix: combinations of a spec's values, and which of them can be run.
+//! The matrix: combinations of a spec's values, and checks whether they can be run.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -33,10 +33,10 @@ use base::{
 };
 use sched::{PolicySpec, driver::DriverKind};
 
-/// Largest number of machines in a cell.
+/// Maximum number of machines in a cell.
 pub const MOST_VMS: u32 = 64;
 
-/// All points of the matrix that are not excluded, in the order of its axes.
+/// Returns all points of the matrix that are not excluded, in the order of its axes.
 pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecError> {
     let axes = axes(form, setting)?;
     let combinations: u64 =
@@ -68,7 +68,7 @@ pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecErro
     place(points, form, setting)
 }
 
-/// Sets the host of each point: points that are compared run on the same host.
+/// Sets the host of each point. Points that are compared run on the same host.
 fn place(
     points: Vec<(Point, bool)>,
     form: &Form,
@@ -108,7 +108,7 @@ fn place(
         .collect()
 }
 
-/// Every axis, with default values where the spec has none, and with `all` locks expanded to names.
+/// Returns every axis, with default values if the spec has none, and with `all` locks expanded to names.
 fn axes(form: &Form, setting: &Setting<'_>) -> Result<Vec<Axis>, SpecError> {
     let mut axes = Vec::new();
     for key in KEYS {
@@ -124,7 +124,7 @@ fn axes(form: &Form, setting: &Setting<'_>) -> Result<Vec<Axis>, SpecError> {
     Ok(axes)
 }
 
-/// Expands `all` to the locks that any of the guests supports.
+/// Expands `all` to the locks supported by any of the guests.
 fn locks(axis: &Axis, form: &Form) -> Result<Axis, SpecError> {
     let mut guests = form.values("guests").peekable();
     let linux_alone = guests.peek().is_some() && guests.all(|guest| guest == "linux");
@@ -148,12 +148,12 @@ fn locks(axis: &Axis, form: &Form) -> Result<Axis, SpecError> {
 /// One value of each axis.
 pub(crate) struct Combination<'a> {
     axes: &'a [Axis],
-    /// By axis: the index of the combination's value.
+    /// By axis: index of the combination's value.
     places: [usize; KEYS.len()],
 }
 
 impl<'a> Combination<'a> {
-    /// Combination number `number`; the last axis varies fastest.
+    /// Creates combination number `number`; the last axis varies fastest.
     fn new(axes: &'a [Axis], mut number: u64) -> Self {
         let mut places = [0; KEYS.len()];
         for (axis, place) in axes.iter().zip(&mut places).rev() {
@@ -164,7 +164,7 @@ impl<'a> Combination<'a> {
         Self { axes, places }
     }
 
-    /// The indices of the combination's values, in the order of the axes.
+    /// Returns the indices of the combination's values, in the order of the axes.
     pub(super) fn places(&self) -> &[usize] {
         &self.places
     }
@@ -191,7 +191,7 @@ impl<'a> Combination<'a> {
         self.value(key).number(range)
     }
 
-    /// The error for an impossible combination of the values of `keys`. It leaves out what the spec leaves out.
+    /// Returns the error for an impossible combination of values, without those that the spec omits.
     pub(super) fn impossible(&self, keys: &[&'static str], reason: impl Into<String>) -> SpecError {
         let is_absent = |value: &Value| value.line == UNWRITTEN && value.text == NONE;
         let values = keys.iter().map(|key| self.value(key));
@@ -221,7 +221,7 @@ impl<'a> Combination<'a> {
         })
     }
 
-    /// The value of a key. None if it is `otherwise`, the key's word for none.
+    /// Parses the value of a key; None if it is `otherwise`, the key's word for none.
     pub(crate) fn unless<T: FromStr<Err: ToString>>(
         &self,
         key: &'static str,
@@ -230,7 +230,7 @@ impl<'a> Combination<'a> {
         if self.value(key).text == otherwise { Ok(None) } else { self.parse(key).map(Some) }
     }
 
-    /// The value of a key. None if it is the usual word for none.
+    /// Parses the value of a key; None if it is the usual word for none.
     pub(crate) fn unless_none<T: FromStr<Err: ToString>>(
         &self,
         key: &'static str,
@@ -238,18 +238,18 @@ impl<'a> Combination<'a> {
         self.unless(key, NONE)
     }
 
-    /// Does the spec have the key?
+    /// Whether the spec has the key.
     pub(crate) fn is_written(&self, key: &str) -> bool {
         self.value(key).line != UNWRITTEN
     }
 
-    /// The Linux of this point's guest. A guest that boots none has that which stores leave out.
+    /// Returns the Linux version of this point's guest: without a kernel, the version that stores omit.
     pub(crate) fn guest_kernel(&self, point: &Point) -> Result<GuestKernel, SpecError> {
         let asked = self.parse("guest-kernels")?;
         Ok(if point.guest == GuestKind::Linux { asked } else { GuestKernel::UNNAMED })
     }
 
-    /// The backend of this point's lock: off if the lock never halts.
+    /// Returns the backend of this point's lock: off if the lock never halts.
     pub(crate) fn backend(&self, point: &Point) -> Result<PvBackend, SpecError> {
         let asked: PvBackend = self.parse("backends")?;
         if asked == PvBackend::Off {
@@ -265,7 +265,7 @@ impl<'a> Combination<'a> {
         })
     }
 
-    /// The number of locks. Only spinlocks of the library are used in any number.
+    /// Returns the number of locks. Only spinlocks of the library can be used in any number.
     pub(crate) fn lock_count(&self, point: &Point) -> Result<u32, SpecError> {
         let asked = self.number("lock-count", 1..=MOST_LOCKS as u32)?;
         let is_of_library =
@@ -277,7 +277,7 @@ impl<'a> Combination<'a> {
         Err(self.value("lock-count").wrong(why))
     }
 
-    /// The handoff options, as far as this point's lock has them.
+    /// Returns the handoff options, as far as this point's lock has them.
     pub(crate) fn handoff(&self, point: &Point) -> Result<HandoffSpec, SpecError> {
         let asked: HandoffSpec = self.parse("handoffs")?;
         let is_linux = point.guest == GuestKind::Linux;
@@ -291,7 +291,7 @@ impl<'a> Combination<'a> {
         })
     }
 
-    /// The policy. For a simulated guest, `host` stands for a model of the host's scheduler.
+    /// Returns the policy. For a simulated guest, `host` stands for a model of the host's scheduler.
     pub(crate) fn policy(&self, guest: GuestKind) -> Result<PolicySpec, SpecError> {
         let policy: PolicySpec = self.parse("policies")?;
         if guest == GuestKind::Sim && policy.is_host() {
@@ -301,7 +301,7 @@ impl<'a> Combination<'a> {
         }
     }
 
-    /// The driver that carries out the schedule. The policy `host` needs none, and all drivers give the same
+    /// Returns the driver of the schedule. The policy `host` needs no driver, so all drivers give the same
     /// point with it.
     pub(crate) fn driver(&self) -> Result<DriverKind, SpecError> {
         let driver: DriverKind = self.parse("drivers")?;

@@ -1,14 +1,14 @@
-//! A share of the rounds of a run, which one process measures into a store of its own.
+//! A share of the rounds of a run, which one process measures into a separate store.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Most parts of a run: a Slurm array has 1001 elements by default (MaxArraySize).
+/// Maximum number of parts of a run: a Slurm array has 1001 elements by default (MaxArraySize).
 pub const MOST_PARTS: u32 = 1000;
 
-/// Part `number` of `of`, from 1. Written as `3/8`.
+/// Part `number` of `of`, counted from 1 and written as `3/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Part {
@@ -16,41 +16,41 @@ pub struct Part {
     of: u32,
 }
 
-/// A text that is not a part.
+/// Error for a text that is not a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("expected K/N with K from 1 to N, and N at most {MOST_PARTS}, for example 3/8")]
 pub struct NotAPart;
 
 impl Part {
-    /// Part `number` of `of`.
+    /// Creates part `number` of `of`.
     pub fn new(number: u32, of: u32) -> Result<Self, NotAPart> {
         let is_valid = (1..=of).contains(&number) && of <= MOST_PARTS;
         if is_valid { Ok(Self { number, of }) } else { Err(NotAPart) }
     }
 
-    /// Its number, from 1.
+    /// Returns its number, from 1.
     pub const fn number(self) -> u32 {
         self.number
     }
 
-    /// The number of parts of the run.
+    /// Returns the number of parts of the run.
     pub const fn of(self) -> u32 {
         self.of
     }
 
-    /// The folder of its store in the directory of the run.
+    /// Returns the folder of its store within the directory of the run.
     pub fn folder(self) -> String {
         format!("{}-of-{}", self.number, self.of)
     }
 
-    /// The part with this folder.
+    /// Returns the part with this folder.
     pub fn from_folder(name: &str) -> Option<Self> {
         let (number, of) = name.split_once("-of-")?;
         let part = Self::new(number.parse().ok()?, of.parse().ok()?).ok()?;
         (part.folder() == name).then_some(part)
     }
 
-    /// Whether it has the block with this index, from 0: blocks are dealt in turn.
+    /// Whether the part has the block with this index, from 0. Blocks are dealt in turn.
     pub const fn has(self, block: u64) -> bool {
         block % self.of as u64 == self.number as u64 - 1
     }

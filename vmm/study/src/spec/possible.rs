@@ -1,4 +1,4 @@
-//! Which combinations of a matrix can be run.
+//! Checks whether combinations of a matrix can be run.
 
 use hypercalls::payload;
 
@@ -14,7 +14,7 @@ use crate::{
 use base::{backend::PvBackend, plural::count, units::VcpuCount};
 use sched::{driver::DriverKind, policy::SHORTEST_SLICE};
 
-/// The error for values that cannot go together. It names the line of the first of them that the spec has.
+/// Returns the error for conflicting values. It has the line of the first value that is in the spec.
 pub(super) fn impossible(values: &[&Value], reason: impl Into<String>) -> SpecError {
     let lines = values.iter().map(|value| value.line);
     let line = lines.into_iter().find(|line| *line != UNWRITTEN).unwrap_or(1);
@@ -23,7 +23,7 @@ pub(super) fn impossible(values: &[&Value], reason: impl Into<String>) -> SpecEr
     SpecFault::Impossible { cell, why: reason.into() }.at(line)
 }
 
-/// Refuses a value for which no combination of the matrix has a use.
+/// Rejects a value that no combination of the matrix uses.
 pub(super) fn check_matrix(form: &Form, axes: &[Axis]) -> Result<(), SpecError> {
     let values =
         |key| axes.iter().filter(move |axis| axis.key == key).flat_map(|axis| &axis.values);
@@ -56,7 +56,7 @@ pub(super) fn check_matrix(form: &Form, axes: &[Axis]) -> Result<(), SpecError> 
 }
 
 impl Combination<'_> {
-    /// Refuses a point that no guest can run; the error names the line of a value that rules it out.
+    /// Rejects a point that no guest can run. The error has the line of a conflicting value.
     pub(super) fn check(&self, point: &Point) -> Result<(), SpecError> {
         match point.guest {
             GuestKind::Payload => self.check_payload(point)?,
@@ -70,7 +70,7 @@ impl Combination<'_> {
         self.check_fault(point)
     }
 
-    /// Refuses what the schedule's driver does not have.
+    /// Rejects settings that the schedule's driver does not support.
     fn check_driver(&self, point: &Point) -> Result<(), SpecError> {
         if point.guest == GuestKind::Sim && !point.driver.is_user() {
             let reason = "a simulation has no kernel that could carry out a schedule";
@@ -90,7 +90,7 @@ impl Combination<'_> {
         }
     }
 
-    /// Refuses what only a simulated host has.
+    /// Rejects settings that only a simulated host supports.
     fn check_measured(&self, point: &Point) -> Result<(), SpecError> {
         const OF_A_HOST: &str = "only a simulated host can be given it; name the guest sim";
         let (key, reason) = match () {
@@ -185,7 +185,7 @@ impl Combination<'_> {
     }
 
     fn check_fault(&self, point: &Point) -> Result<(), SpecError> {
-        // Native locks make no calls, and their runs are compared with those of PV locks.
+        // Native locks make no calls, but their runs are compared with runs of PV locks.
         let fault = point.fault.filter(|_| point.backend != PvBackend::Off);
         match fault.and_then(|fault| fault.obstacle(point.backend)) {
             Some(reason) => Err(self.impossible(&["faults", "backends", "locks"], reason)),

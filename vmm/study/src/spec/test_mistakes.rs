@@ -1,6 +1,6 @@
-//! Specs with one mistake each: for the tests of this module, and as seeds of a fuzz target.
+//! Specs with one mistake each, for the tests of this module and as seeds of a fuzz target.
 
-/// The text of a spec, the line that its error names, and a part of the error's message.
+/// Text of a spec, line in its error, and a part of the error's message.
 pub const MISTAKES: &[(&str, usize, &str)] = &[
     ("\nlocks = \"tickets\"", 2, "tickets"),
     ("vcpus = [1,\n 0]", 2, "vCPUs"),

@@ -1,7 +1,7 @@
 use super::{test_mistakes::MISTAKES, *};
 use base::{backend::PvBackend, guest_kernel::GuestKernel, units::VcpuCount};
 
-/// Parses a spec for CPUs 0 and 1, with guests that need ring 0 in the emulated host.
+/// Parses a spec for CPUs 0 and 1. Guests that need ring 0 run in the emulated host.
 fn parse(text: &str) -> Result<Experiment, SpecError> {
     let cpus = "0-1".parse().unwrap();
     let place = |host: &str, _, ring_0| match (host, ring_0) {
@@ -119,7 +119,7 @@ fn only_keeps_a_part() {
     assert!(["lock=ticket", "vcpus"].iter().all(|text| Only::parse(&[(*text).into()]).is_err()));
 }
 
-/// Regression: `policies=host,critical=5` is a value of `policies` that no cell has, and was taken without a word.
+/// Regression: `policies=host,critical=5`, a value of `policies` that no cell has, was accepted.
 #[test]
 fn a_value_that_selects_nothing_is_known() {
     let points = parse("policies = [\"host\", \"fair:1,2\"]").unwrap().points;
@@ -156,7 +156,7 @@ fn mistakes_are_said_with_their_line() {
     assert!(matches!(parse(&many).unwrap_err().fault, SpecFault::TooMany(_)));
 }
 
-/// Values match by their meaning, as written, and by the number that a ratio stands for.
+/// Values match by meaning, as written, and by the number of vCPUs for a ratio.
 #[test]
 fn an_exclude_names_values_as_a_person_would() {
     for (text, left) in [
@@ -193,7 +193,7 @@ fn a_lock_with_a_limit_is_compared_with_the_first_lock_and_with_itself_without_o
     assert_eq!(bases(limited_mcs), [true, true, true, false]);
 }
 
-/// Ten thousand cells, in a slow debug build: no step is quadratic.
+/// Ten thousand cells in a slow debug build: no step may be quadratic.
 #[test]
 fn a_large_spec_is_read() {
     let list = |count: u64| (0..count).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
@@ -234,7 +234,7 @@ fn neighbours_are_compared_and_rounds_are_shuffled() {
     assert_ne!(other.cells(), cells);
 }
 
-/// Each cell is in one part, with its whole round, or of simulated cells with its seed in the round.
+/// Each cell is in exactly one part, with its whole round, or with its seed of the round if simulated.
 #[test]
 fn parts_have_each_cell_once() {
     let measured = "vcpus = [2, 3]\nrepetitions = 5";

@@ -1,4 +1,4 @@
-//! Rank-sum permutation test: could two sets of samples come from one distribution?
+//! Rank-sum permutation test: could two sets of samples be from one distribution?
 //!
 //! The rank sum (Wilcoxon, 1945) assumes nothing about the samples' distribution, and an outlier
 //! weighs no more than the highest rank. Its null distribution is computed over all permutations of
@@ -8,16 +8,16 @@ use serde::Serialize;
 
 use base::rng::SplitMix64;
 
-/// Most steps of [`ways`] for the exact test: some hundredths of a second.
+/// Maximum steps of [`ways`] for the exact test: some hundredths of a second.
 const CHEAP: usize = 20_000_000;
 
-/// Random permutations drawn where the exact test is too expensive. The standard error of a p of
-/// 0.05 is then 0.0015.
+/// Number of random permutations if the exact test is too expensive. The standard error of a p of 0.05 is
+/// then 0.0015.
 const DRAWS: u64 = 20_000;
 
-/// The two-sided p-value: the probability that the rank sum of `a` is at least as far from its
-/// expectation if `a` and `b` come from one distribution. Exact up to about 90 samples in total;
-/// beyond that estimated from random permutations drawn with `seed`. None when either is empty.
+/// Returns the two-sided p-value: the probability that the rank sum of `a` is at least as far from its
+/// expectation if `a` and `b` are from one distribution. Exact up to about 90 samples in total; for more,
+/// estimated from random permutations drawn with `seed`. None if either is empty.
 pub fn rank_sum(a: &[f64], b: &[f64], seed: u64) -> Option<f64> {
     if a.is_empty() || b.is_empty() {
         return None;
@@ -29,9 +29,9 @@ pub fn rank_sum(a: &[f64], b: &[f64], seed: u64) -> Option<f64> {
     Some(if test.steps() <= CHEAP { test.exact(distance) } else { test.random(distance, seed) })
 }
 
-/// As [`rank_sum`], for samples that were taken in blocks, such as the nodes of a cluster: the rank
-/// sums within the blocks are added, and sides are exchanged within blocks only, so that a difference
-/// between blocks neither hides nor feigns one of the sides. None if no block has both sides.
+/// Variant of [`rank_sum`] for samples taken in blocks, such as the nodes of a cluster. The rank sums within
+/// the blocks are added, and sides are exchanged only within blocks, so that a difference between blocks
+/// neither hides nor feigns a difference of the sides. None if no block has both sides.
 pub fn rank_sum_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Option<f64> {
     let both: Vec<_> = blocks.iter().filter(|(a, b)| !a.is_empty() && !b.is_empty()).collect();
     if let [(a, b)] = both[..] {
@@ -55,21 +55,21 @@ pub fn rank_sum_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Option<
     })
 }
 
-/// Which of two sides has the higher ranks.
+/// The side with the higher ranks.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// The first.
+    /// The first side.
     More,
-    /// The second.
+    /// The second side.
     Less,
-    /// Neither, or there is nothing to compare.
+    /// Neither side, or there is nothing to compare.
     #[default]
     Even,
 }
 
-/// The direction that [`rank_sum_in_blocks`] tests: the sign of the rank sum less its expectation, which is that of the
-/// pairs within blocks in which the first is above, less those in which it is below.
+/// Returns the direction that [`rank_sum_in_blocks`] tests: the sign of the rank sum less its expectation,
+/// computed from the pairs within blocks whose first sample is above or below.
 pub fn direction_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)]) -> Direction {
     let pairs =
         blocks.iter().flat_map(|(a, b)| a.iter().flat_map(|a| b.iter().map(move |b| (a, b))));
@@ -81,7 +81,7 @@ pub fn direction_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)]) -> Direction {
     }
 }
 
-/// The sum's distribution is the convolution of those of the blocks.
+/// Convolves the blocks' distributions of the sum.
 fn exact_in_blocks(tests: &[Test<'_>], expected: usize, distance: usize) -> f64 {
     let mut chances = vec![1.0];
     for test in tests {
@@ -112,7 +112,7 @@ fn random_in_blocks(tests: &[Test<'_>], expected: usize, distance: usize, seed: 
     (far.count() as u64 + 1) as f64 / (DRAWS + 1) as f64
 }
 
-/// Twice the rank of each sample, from 2; equal samples share the mean of their ranks.
+/// Returns twice the rank of each sample, from 2; equal samples share the mean of their ranks.
 fn doubled_ranks(samples: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..samples.len()).collect();
     order.sort_unstable_by(|a, b| samples[*a].total_cmp(&samples[*b]));
@@ -133,12 +133,12 @@ struct Test<'a> {
 }
 
 impl Test<'_> {
-    /// Twice the distance of this doubled rank sum from the expected one.
+    /// Returns twice the distance of this doubled rank sum from the expected sum.
     fn distance(&self, sum: usize) -> usize {
         sum.abs_diff(self.taken * (self.ranks.len() + 1))
     }
 
-    /// The size of the smaller side, which is cheaper to count: its sum is equally far from its own
+    /// Returns the size of the smaller side, which is cheaper to count: its sum is equally far from its own
     /// expectation.
     fn fewer(&self) -> usize {
         self.taken.min(self.ranks.len() - self.taken)
@@ -146,7 +146,7 @@ impl Test<'_> {
 
     fn steps(&self) -> usize {
         let all = self.ranks.len();
-        // On average, half of the sums are reachable at each step.
+        // On average, half of the sums can be reached at each step.
         self.fewer().saturating_mul(all).saturating_mul(all.saturating_mul(all + 1) / 2)
     }
 
@@ -175,13 +175,13 @@ impl Test<'_> {
     }
 }
 
-/// In how many ways `taken` of `ranks` add up to each sum. In floating point, which is exact up to
-/// 2^53 and accurate to thirteen digits beyond.
+/// Returns the number of ways in which `taken` of `ranks` add up to each sum, in floating point, which is
+/// exact up to 2^53 and accurate to thirteen digits beyond.
 fn ways(taken: usize, ranks: &[usize]) -> Vec<f64> {
     let mut ascending = ranks.to_vec();
     ascending.sort_unstable();
     let highest: usize = ascending.iter().rev().take(taken).sum();
-    // For each number of ranks taken so far, the number of ways to each sum.
+    // By number of ranks taken so far: the number of ways to each sum.
     let mut ways = vec![vec![0.0; highest + 1]; taken + 1];
     ways[0][0] = 1.0;
     let mut reached = 0;
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(doubled_ranks(&[0.0, -0.0]), [3, 3]);
     }
 
-    /// Two blocks of 1 and 1: of the four exchanges two are as extreme as 'above in both'.
+    /// Two blocks of 1 and 1: two of the four exchanges are as extreme as 'above in both'.
     #[test]
     fn p_in_blocks_by_hand() {
         let p = |blocks: &[(Vec<f64>, Vec<f64>)]| rank_sum_in_blocks(blocks, SEED);
@@ -218,7 +218,7 @@ mod tests {
         assert!((p(&[above(), above()]).unwrap() - 0.5).abs() < 1e-12);
         let apart = || (vec![4.0, 5.0, 6.0], vec![1.0, 2.0, 3.0]);
         assert!((p(&[apart(), apart()]).unwrap() - 2.0 / 400.0).abs() < 1e-12);
-        // One block is the test without blocks; those without both sides say nothing.
+        // One block is equivalent to the test without blocks; blocks without both sides are ignored.
         assert_eq!(p(&[apart(), (vec![], vec![9.0])]), rank_sum(&apart().0, &apart().1, SEED));
         assert_eq!(p(&[(vec![1.0], vec![]), (vec![], vec![1.0])]), None);
         assert_eq!([p(&[]), rank_sum(&[], &[1.0], SEED), rank_sum(&[1.0], &[], SEED)], [None; 3]);

@@ -30,7 +30,7 @@ struct OneSet {
     quartiles: [f64; 2],
     interval: Option<[f64; 2]>,
     bootstrap: Option<Bootstrap>,
-    /// Modified z-scores; None where the median distance from the median is zero.
+    /// Modified z-scores; None if the median distance from the median is zero.
     scores: Option<Vec<f64>>,
 }
 
@@ -49,7 +49,7 @@ struct Ratio {
     bootstrap: Bootstrap,
 }
 
-/// A bootstrap interval, and the ranges in which its ends lie with as few resamples as ours.
+/// A bootstrap interval, and the ranges of its ends with as few resamples as ours.
 #[derive(Debug, Deserialize)]
 struct Bootstrap {
     interval: [f64; 2],
@@ -58,9 +58,9 @@ struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// The ends lie where those of as many of their resamples would, except once in 15,000 times.
+    /// Asserts that the ends are in their ranges, which fails by chance once in 15,000 times.
     fn assert_same(&self, name: &str, Interval { low, high }: Interval) {
-        // Their figures are rounded at another digit.
+        // Their figures are rounded to another digit.
         let within = |end: f64, [from, to]: [f64; 2]| from - 1e-9 <= end && end <= to + 1e-9;
         assert!(within(low, self.low_within), "{name}: {low}, not {:?}", self.interval);
         assert!(within(high, self.high_within), "{name}: {high}, not {:?}", self.interval);

@@ -1,4 +1,4 @@
-//! By hand, and by simulation.
+//! Tests by hand and by simulation.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn zeros_are_samples_like_others() {
 
 #[test]
 fn median_intervals_are_those_of_the_tables() {
-    // Ranks of the 95 % interval of a median from statistical tables: none below 6, 1 and 6 of
+    // Ranks of the 95 % interval of a median from statistical tables: no interval below 6, 1 and 6 of
     // 6, 2 and 9 of 10, 6 and 15 of 20, 40 and 61 of 100.
     for (n, first) in [(6, 1), (8, 1), (9, 2), (10, 2), (20, 6), (100, 40)] {
         let samples: Vec<f64> = (1..=n).map(f64::from).collect();
@@ -64,14 +64,14 @@ fn ratios_by_hand() {
 
 #[test]
 fn ratios_in_blocks_by_hand() {
-    // A fast block and a slow one, half as much again in both, and the sides measured unequally often.
+    // A fast and a slow block, with a ratio of 1.5 in both, and the sides measured unequally often.
     let fast = (vec![150.0], vec![90.0, 100.0, 110.0]);
     let slow = (vec![14.0, 15.0, 16.0], vec![10.0]);
     let ratio =
         |blocks: &[(Vec<f64>, Vec<f64>)]| ratio_in_blocks(blocks, SEED).map(|ratio| ratio.value);
     assert_eq!(ratio(&[fast.clone(), slow.clone()]), Some(1.5));
     assert_eq!(ratio(std::slice::from_ref(&slow)), Some(1.5));
-    // One side alone, and a block whose unit would be nothing, leave the others as they are.
+    // A block with one side only, and a block whose unit would be zero, do not affect the others.
     let (alone, none) = ((Vec::new(), vec![1e9]), (vec![5.0], vec![0.0, 0.0]));
     assert_eq!(ratio(&[fast, slow, alone.clone(), none.clone()]), Some(1.5));
     assert_eq!(ratio(&[alone, none]), None);

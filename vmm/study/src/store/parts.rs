@@ -1,4 +1,4 @@
-//! The parts of a run: stores of their own, `K-of-N/cells.jsonl` in the directory of the run.
+//! The parts of a run: separate stores, `K-of-N/cells.jsonl` in the directory of the run.
 
 use std::{
     fs, io,
@@ -9,8 +9,8 @@ use super::{FILE, StoreError, failed};
 use crate::spec::Part;
 use base::files;
 
-/// The parts in a directory, at least one, by number. A folder without a store is not a part yet,
-/// and neither is a link: nothing is written through it.
+/// The parts in a directory, at least one, by number. A folder without a store is not yet a part.
+/// Links are ignored: nothing is written through them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parts {
     dir: PathBuf,
@@ -18,7 +18,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The parts in `dir`; None if it has none, or a store itself.
+    /// Finds the parts in `dir`; None if it has no parts, or is a store itself.
     pub fn find(dir: &Path) -> Result<Option<Self>, StoreError> {
         let has_store = |dir: &Path| {
             let file = dir.join(FILE);
@@ -50,23 +50,23 @@ impl Parts {
         }
     }
 
-    /// The directories of their stores.
+    /// Returns the directories of their stores.
     pub fn dirs(&self) -> impl Iterator<Item = PathBuf> {
         self.all.iter().map(|part| self.dir.join(part.folder()))
     }
 
-    /// The part `part` of the run in `dir`: the directory of its store, which may not be a link.
+    /// Returns the directory of the store of `part` in `dir`. Fails if it is a link.
     pub fn own(dir: &Path, part: Part) -> Result<PathBuf, StoreError> {
         let own = dir.join(part.folder());
         if own.is_symlink() { Err(StoreError::Link(own)) } else { Ok(own) }
     }
 
-    /// The number of parts of the run.
+    /// Returns the number of parts of the run.
     pub fn of(&self) -> u32 {
         self.all[0].of()
     }
 
-    /// The parts that are not in the directory.
+    /// Returns the parts that are not in the directory.
     pub fn missing(&self) -> Vec<Part> {
         let all = (1..=self.of()).filter_map(|number| Part::new(number, self.of()).ok());
         all.filter(|part| !self.all.contains(part)).collect()

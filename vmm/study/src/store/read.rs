@@ -1,4 +1,4 @@
-//! Reads a store, whose last line may be torn.
+//! Reads a store. Its last line may be torn.
 
 use std::{
     collections::HashSet,
@@ -17,19 +17,19 @@ use base::{
     units::ByteSize,
 };
 
-/// Longest line, in bytes: a cell of 128 vCPUs with all its histograms is far below.
+/// Maximum length of a line in bytes, far above a cell of 128 vCPUs with all histograms.
 const LONGEST: u64 = 16 << 20;
 
 /// The contents of a store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contents {
-    /// Describes the run.
+    /// Description of the run.
     pub run: RunLine,
-    /// Each start or resume of the run.
+    /// Starts and resumes of the run.
     pub sessions: Vec<SessionLine>,
     /// The cells in the order in which they ended, including aborted ones.
     pub cells: Vec<CellLine>,
-    /// The incomplete last line, if there is one.
+    /// The incomplete last line, if any.
     pub torn: Option<Torn>,
 }
 
@@ -43,7 +43,7 @@ pub struct Torn {
 }
 
 impl Contents {
-    /// Numbers of the cells that need not be run again: those done and those failed.
+    /// Returns the numbers of cells that need not be run again: done or failed.
     pub fn finished(&self) -> HashSet<u32> {
         let last = self.last_of_each().into_values();
         last.filter(|cell| cell.is_ended()).map(|cell| cell.cell).collect()
@@ -57,7 +57,7 @@ pub fn read(dir: &Path) -> Result<Contents, StoreError> {
     read_from(BufReader::new(file), &path)
 }
 
-/// Opens the file of the store in `dir` for reading; it must be a regular file.
+/// Opens the file of the store in `dir` for reading. Fails unless it is a regular file.
 pub(super) fn open_regular(path: &Path, dir: &Path) -> Result<File, StoreError> {
     files::regular(path).map_err(|error| match error {
         FileError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -120,7 +120,7 @@ fn parse(bytes: &[u8], number: u64, path: &Path) -> Result<Line, StoreError> {
     serde_json::from_slice(bytes).map_err(damaged)
 }
 
-/// Says what is wrong with a line in one line: serde_json quotes names from it as they are.
+/// Describes an error in a line in one line: serde_json quotes names from it unescaped.
 fn in_a_line(error: &serde_json::Error) -> String {
     shown::line(&error.to_string()).into_owned()
 }

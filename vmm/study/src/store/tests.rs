@@ -14,7 +14,7 @@ use crate::{
     testing::{Fixture, record},
 };
 
-/// A store of one cell: others would take most of the time of these tests.
+/// Returns a store of one cell: more cells would take most of the time of these tests.
 fn made_up() -> Contents {
     let (locks, policies) = (vec![("ticket", "off")], vec!["host"]);
     let one = Fixture { rounds: 1, locks, policies, vcpus: vec![2], ..Fixture::default() };
@@ -50,7 +50,7 @@ pub(super) fn failure() -> Outcome {
     Outcome::Failed { error: "it died".into(), trace: "vCPU 0 ...\n".into() }
 }
 
-/// A folder, and a place for a store in it.
+/// Returns a folder, and a path for a store in it.
 fn place() -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let dir = folder.path().join("run");
@@ -74,7 +74,7 @@ fn what_is_appended_is_read() {
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing is left of what was refused");
 }
 
-/// /dev/null takes what is written, and has nothing that could be synced (fsync(2): EINVAL).
+/// /dev/null accepts data but cannot be synced (fsync(2): EINVAL).
 #[test]
 fn a_line_that_is_not_on_the_disk_is_not_appended() {
     let path = PathBuf::from("/dev/null");
@@ -95,7 +95,7 @@ fn one_writes_at_a_time() {
     assert!(matches!(read(&dir), Err(StoreError::Absent(_))));
 }
 
-/// A child of a killed run has the store's descriptor until it executes its program.
+/// A child of a killed run has the store's descriptor until the child executes its program.
 #[test]
 fn a_lock_that_is_left_behind_is_waited_for() {
     let (_folder, dir) = place();
@@ -112,7 +112,7 @@ fn a_lock_that_is_left_behind_is_waited_for() {
     fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Wherever the last line is torn, the lines before it are kept, and the run is resumed after them.
+/// At any tear in the last line, the lines before it are kept, and the run is resumed after them.
 #[test]
 fn a_torn_last_line_is_cut_off() {
     let (_folder, dir) = place();
@@ -132,7 +132,7 @@ fn a_torn_last_line_is_cut_off() {
         store.append(&cell(1, done())).unwrap();
         assert_eq!(fs::read(dir.join(FILE)).unwrap(), all);
     }
-    // With a torn first line there is no run.
+    // Without a complete first line, there is no run.
     fs::write(dir.join(FILE), &whole[..9]).unwrap();
     assert!(matches!(read(&dir), Err(StoreError::Damaged { line: 1, .. })));
 }
@@ -202,7 +202,7 @@ fn a_store_that_is_a_link_is_not_written_to() {
     assert!(matches!(error, StoreError::Link(_)), "{error}");
 }
 
-/// Regression: the sum of both counts, which a guest chooses, ended the program by an overflow.
+/// Regression: the sum of both counts, which a guest chooses, overflowed and ended the program.
 #[test]
 fn counts_of_failures_are_not_added() {
     let figures = |violations, disorder| Figures { violations, disorder, ..Figures::default() };
@@ -214,7 +214,7 @@ fn counts_of_failures_are_not_added() {
     assert!(!figures(0, 0).is_broken());
 }
 
-/// A cell that failed may be measured again, by a session that may be ended early; one that is done, or BROKEN, may not.
+/// A failed cell may be measured again, in a session that may end early; a done or BROKEN cell may not.
 #[test]
 fn only_a_failed_cell_is_there_twice() {
     let broken = || match done() {

@@ -1,21 +1,20 @@
-//! The timeline of one run: the plain data that a trace is drawn from.
+//! The timeline of one run: the plain data from which a trace is drawn.
 //!
-//! Exact, by one clock (`CLOCK_MONOTONIC`): the turns of every vCPU on every slot and why they ended,
-//! each preemption and its length, each kick that ended a halt and the grant that followed, and the
-//! vCPU's lock activity when its turn ended, read from its telemetry while its thread was outside
-//! the guest. Known only from samples: that it spins (from the start of that wait, which is in its
-//! telemetry, to the sample; a wait that began and ended between two samples is missing), that it
-//! holds a lock (while it is preempted), and hence the number of waiters, which is a lower bound. The
-//! times of a release and of the guest's first instruction come from the guest, in its time stamp
-//! counter.
+//! Exact, by one clock (`CLOCK_MONOTONIC`): the time slices of every vCPU on every slot and why they
+//! ended, each preemption and its length, each kick that ended a halt and the grant that followed, and
+//! the vCPU's lock activity at the end of its slice, read from its telemetry while its thread was
+//! outside the guest. Known only from samples: spinning (from the start of the wait, which is in its
+//! telemetry, to the sample; a wait that began and ended between two samples is missing), holding a
+//! lock (while preempted), and hence the number of waiters, which is a lower bound. The times of a
+//! release and of the guest's first instruction come from the guest, in its time stamp counter.
 //!
-//! Under the host's scheduler there are no turns; only the vCPUs' calls are known: their halts,
-//! kicks and wakeups.
+//! Under the host's scheduler, slices are unknown; only the vCPUs' calls are known: their halts, kicks
+//! and wakeups.
 //!
 //! A kick that ends a HLT in KVM is drawn as an arrow if the VMM sees it: with the `vmm` backend, and
-//! with `doorbell` under a pvticket schedule. Under the host's scheduler KVM handles a doorbell's write
-//! itself, and the VMM never sees the calls of the `kvm` backend: that the vCPU woke is known, which
-//! kick woke it is not.
+//! with `doorbell` under a pvticket schedule. Under the host's scheduler, KVM handles a doorbell's
+//! write itself, and the VMM never sees the calls of the `kvm` backend: the wakeup of the vCPU is
+//! known, but not the kick that caused it.
 
 pub mod stretches;
 
@@ -30,37 +29,37 @@ use sched::{
     log::{Handoff, Sighting, Turn, VmProgress},
 };
 
-/// The timeline of a run. Times are of the monotonic clock.
+/// The timeline of a run. Times are on the monotonic clock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeline {
-    /// For each vCPU, by its index in the schedule: its machine, and its number there.
+    /// Machine of each vCPU and its id there, by its index in the schedule.
     pub vcpus: Vec<(u32, VcpuId)>,
     /// The interval that the timeline covers.
     pub span: TimeSpan,
-    /// The window, if it is known.
+    /// The window, if known.
     pub measured: Option<TimeSpan>,
-    /// The decisions of our schedule; None under the host's.
+    /// Decisions of the pvticket schedule; None under the host's scheduler.
     pub schedule: Option<ScheduleTrace>,
-    /// The events of each vCPU, by its index, oldest first.
+    /// Events of each vCPU, by its index, oldest first.
     pub events: Vec<Vec<(Nanos, VcpuEvent)>>,
-    /// Events outside vCPU threads: deliberately delayed kicks.
+    /// Events outside vCPU threads: kicks delayed on purpose.
     pub late: Vec<(Nanos, VcpuEvent)>,
-    /// Samples of each machine's progress, in order, if the guest counts it.
+    /// Samples of each machine's progress in order, if the guest counts it.
     pub progress: Vec<VmProgress>,
-    /// What `progress` counts.
+    /// Unit of `progress`.
     pub counted: ProgressUnit,
-    /// Entries that were dropped for lack of room.
+    /// Entries dropped for lack of room.
     pub lost: DroppedEntries,
 }
 
-/// What a guest counts as progress.
+/// Unit of a guest's progress.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressUnit {
-    /// Operations, with the payload.
+    /// Operations of the payload.
     #[default]
     Operations,
-    /// Locks taken, with our kernel under a pvticket schedule: the VMM cannot see the operations of
-    /// its workload.
+    /// Locks taken by our kernel under a pvticket schedule: the VMM cannot see the operations of its
+    /// workload.
     Locks,
 }
 
@@ -74,12 +73,12 @@ pub struct TimeSpan {
 }
 
 impl TimeSpan {
-    /// Time from beginning to end.
+    /// Returns the time from beginning to end.
     pub const fn length(&self) -> Nanos {
         self.to.since(self.from)
     }
 
-    /// The intersection with `other`, if there is one.
+    /// Returns the intersection with `other`; None if it is empty.
     pub fn within(&self, other: TimeSpan) -> Option<TimeSpan> {
         let both = TimeSpan { from: self.from.max(other.from), to: self.to.min(other.to) };
         (both.from < both.to).then_some(both)
@@ -89,9 +88,9 @@ impl TimeSpan {
 /// The decisions of a pvticket schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleTrace {
-    /// The host CPU of each slot.
+    /// Host CPU of each slot.
     pub cpus: Vec<usize>,
-    /// Every turn, with its time on the monotonic clock.
+    /// Every time slice, with its time on the monotonic clock.
     pub turns: Vec<Turn>,
     /// Every preemption, in order.
     pub preemptions: Vec<Preemption>,
@@ -99,14 +98,14 @@ pub struct ScheduleTrace {
     pub sightings: Vec<Sighting>,
     /// Every kick that ended a halt.
     pub handoffs: Vec<Handoff>,
-    /// The schedule's sums.
+    /// Sums over the schedule.
     pub totals: Totals,
 }
 
-/// Numbers of entries that were dropped for lack of room.
+/// Numbers of entries dropped for lack of room.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedEntries {
-    /// Turns; the last ones are dropped.
+    /// Time slices; the last ones are dropped.
     pub turns: u64,
     /// Preemptions; the last ones are dropped.
     pub preemptions: u64,
@@ -119,14 +118,14 @@ pub struct DroppedEntries {
 }
 
 impl DroppedEntries {
-    /// The sum over all kinds.
+    /// Returns the sum over all kinds.
     pub const fn all(&self) -> u64 {
         self.turns + self.preemptions + self.sightings + self.handoffs + self.events
     }
 }
 
 impl Timeline {
-    /// How many entries it has per second, and how many it had no room for.
+    /// Returns the number of entries per second, and the number of dropped entries.
     pub fn counts(&self) -> TimelineCounts {
         let schedule = self.schedule.as_ref().map_or(0, |schedule| {
             schedule.turns.len()
@@ -158,12 +157,12 @@ impl Timeline {
         Self { counted: ProgressUnit::Locks, ..self }
     }
 
-    /// Number of machines.
+    /// Returns the number of machines.
     pub fn vms(&self) -> u32 {
         self.vcpus.iter().map(|(vm, _)| vm + 1).max().unwrap_or(0)
     }
 
-    /// The name of a vCPU, with its machine where there are several.
+    /// Returns the name of a vCPU, with its machine if there are several.
     pub fn name(&self, vcpu: VcpuIndex) -> String {
         match self.vcpus.get(vcpu.0 as usize) {
             Some((vm, id)) if self.vms() > 1 => format!("VM {vm} {id}"),
@@ -172,7 +171,7 @@ impl Timeline {
         }
     }
 
-    /// The index of vCPU `id` of the machine that `vcpu` belongs to.
+    /// Returns the index of vCPU `id` in the machine that `vcpu` belongs to.
     pub fn neighbour(&self, vcpu: VcpuIndex, id: VcpuId) -> Option<VcpuIndex> {
         let (vm, _) = self.vcpus.get(vcpu.0 as usize)?;
         let found = self.vcpus.iter().position(|other| *other == (*vm, id))?;

@@ -1,4 +1,4 @@
-//! Divides each vCPU's time into stretches: its turns, and what it did in the gaps between them.
+//! Divides each vCPU's time into stretches: its time slices, and its states in the gaps between them.
 
 use std::collections::HashMap;
 
@@ -10,30 +10,30 @@ use sched::{
     log::{Handoff, Turn, TurnEnd},
 };
 
-/// An interval in which a vCPU did one thing.
+/// An interval in which a vCPU was in one state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stretch<'a> {
-    /// When it began and ended.
+    /// Beginning and end.
     pub span: TimeSpan,
-    /// What it did.
+    /// State of the vCPU.
     pub what: StretchState<'a>,
 }
 
-/// What a vCPU does during a stretch.
+/// State of a vCPU during a stretch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StretchState<'a> {
     /// Has a slot.
     Running {
-        /// The slot that the vCPU had.
+        /// Slot of the vCPU.
         slot: SlotId,
-        /// Why the turn ended.
+        /// Cause of the end of the slice.
         end: TurnEnd,
-        /// The index of the handoff that led to the turn.
+        /// Index of the handoff that led to the slice.
         kick: Option<usize>,
-        /// When it is known to have spun for a lock.
+        /// Intervals in which it is known to have spun for a lock.
         spinning: Vec<TimeSpan>,
     },
-    /// Was preempted; the preemption is None where there was no room to record it.
+    /// Was preempted; the preemption is None if there was no room to record it.
     Preempted(TurnEnd, Option<&'a Preemption>),
     /// Yielded its slot on request.
     Yielded,
@@ -41,28 +41,28 @@ pub enum StretchState<'a> {
     Halted,
     /// Halts in KVM.
     Idle,
-    /// Was kicked, and waits for a slot.
+    /// Was kicked and waits for a slot.
     Woken(&'a Handoff),
 }
 
-/// The turns of each vCPU, and what is between them.
+/// Time slices of each vCPU, and the gaps between them.
 #[derive(Debug)]
 pub struct Stretches<'a> {
     traced: &'a ScheduleTrace,
     until: Nanos,
-    /// By vCPU: its turns, in order.
+    /// Slices of each vCPU, in order.
     turns: Vec<Vec<&'a Turn>>,
-    /// By vCPU: its handoffs, with their indices, in order.
+    /// Handoffs to each vCPU, with their indices, in order.
     handoffs: Vec<Vec<(usize, &'a Handoff)>>,
-    /// By vCPU: when it is known to have spun for a lock on a slot, in order and disjoint.
+    /// Intervals in which each vCPU is known to have spun for a lock on a slot, ordered and disjoint.
     spinning: Vec<Vec<TimeSpan>>,
     preemptions: HashMap<(VcpuIndex, Nanos), &'a Preemption>,
-    /// No turns were dropped; otherwise a vCPU's last turn may have been followed by dropped ones.
+    /// Whether no slices were dropped. Otherwise, dropped slices may follow a vCPU's last slice.
     is_whole: bool,
 }
 
 impl<'a> Stretches<'a> {
-    /// For a run under a pvticket schedule; None under the host's.
+    /// Analyses a run under a pvticket schedule; None under the host's scheduler.
     pub fn of(timeline: &'a Timeline) -> Option<Self> {
         let traced = timeline.schedule.as_ref()?;
         let vcpus = timeline.vcpus.len();
@@ -100,13 +100,13 @@ impl<'a> Stretches<'a> {
         TimeSpan { from: turn.at, to: to.max(turn.at) }
     }
 
-    /// The turns on a slot, in order.
+    /// Returns the slices on a slot, in order.
     pub fn on_slot(&self, slot: SlotId) -> impl Iterator<Item = (TimeSpan, &'a Turn)> {
         let turns = self.traced.turns.iter().filter(move |turn| turn.slot == slot);
         turns.map(|turn| (self.span_of(turn), turn))
     }
 
-    /// The stretches of a vCPU, in order and without overlap.
+    /// Returns the stretches of a vCPU, in order and without overlap.
     pub fn of_vcpu(&self, vcpu: VcpuIndex) -> Vec<Stretch<'a>> {
         let ix = vcpu.0 as usize;
         let (turns, mut kicks) = (&self.turns[ix], self.handoffs[ix].iter().copied().peekable());
@@ -134,7 +134,7 @@ impl<'a> Stretches<'a> {
         all
     }
 
-    /// The stretches from the end of one turn to the beginning of the next.
+    /// Adds the stretches from the end of one slice to the beginning of the next.
     fn between(
         &self,
         vcpu: VcpuIndex,
@@ -160,8 +160,8 @@ impl<'a> Stretches<'a> {
         }
     }
 
-    /// How many vCPUs of `vm` are known to wait for a lock, with or without a slot, at each change. A
-    /// wait ends when the turn begins in which the vCPU is served.
+    /// Returns how many vCPUs of `vm` are known to wait for a lock, with or without a slot, at each
+    /// change. A wait ends at the beginning of the slice in which the vCPU is served.
     pub fn waiters(&self, timeline: &Timeline, vm: u32) -> Vec<(Nanos, u32)> {
         let mut steps = Vec::new();
         for (ix, turns) in self.turns.iter().enumerate() {
@@ -169,7 +169,7 @@ impl<'a> Stretches<'a> {
                 continue;
             }
             let spans = self.spinning[ix].iter().map(|spin| {
-                // A vCPU that loses or yields its slot while it waits goes on waiting.
+                // A vCPU that loses or yields its slot while it waits continues to wait.
                 let after = turns.partition_point(|turn| turn.at < spin.to);
                 let last = after.checked_sub(1).map(|last| self.span_of(turns[last]));
                 match (last, turns.get(after)) {
@@ -200,7 +200,7 @@ impl<'a> Stretches<'a> {
     }
 }
 
-/// When each vCPU is known to have spun for a lock while it had a slot.
+/// Returns the intervals in which each vCPU is known to have spun for a lock while it had a slot.
 fn spinning(traced: &ScheduleTrace, vcpus: usize) -> Vec<Vec<TimeSpan>> {
     let mut all = vec![Vec::new(); vcpus];
     for seen in &traced.sightings {
@@ -215,7 +215,7 @@ fn spinning(traced: &ScheduleTrace, vcpus: usize) -> Vec<Vec<TimeSpan>> {
     all.into_iter().map(joined).collect()
 }
 
-/// Merges overlapping intervals and sorts them.
+/// Sorts intervals and merges overlapping ones.
 fn joined(mut spans: Vec<TimeSpan>) -> Vec<TimeSpan> {
     spans.sort_unstable_by_key(|span| span.from);
     let mut all: Vec<TimeSpan> = Vec::new();

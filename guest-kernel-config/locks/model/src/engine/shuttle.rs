@@ -18,11 +18,11 @@ atomics!(::shuttle::sync::atomic);
 /// The longest execution, in steps.
 const STEPS: usize = 50_000;
 
-/// The depth of PCT: one more than the number of priority changes; an order of three steps needs
-/// two.
+/// The depth of PCT: the number of priority changes plus one; an order of three steps needs two
+/// changes.
 const DEPTH: usize = 4;
 
-/// Gives the same schedules in each run; `SHUTTLE_RANDOM_SEED` overrides it.
+/// Makes the schedules the same in each run; `SHUTTLE_RANDOM_SEED` overrides it.
 const SEED: u64 = 2012;
 
 /// Runs `times` executions of `work` at random, and as many by PCT.
@@ -72,7 +72,7 @@ pub fn draw(bound: u32) -> u32 {
     shuttle::rand::thread_rng().gen_range(0..bound)
 }
 
-/// An interrupt that is due on a CPU.
+/// A pending interrupt on a CPU.
 struct Armed {
     steps: u32,
     masked: bool,
@@ -98,12 +98,12 @@ pub fn mask(cpu: usize, masked: bool) -> bool {
     })
 }
 
-/// Cancels all interrupts that are due.
+/// Cancels all pending interrupts.
 pub fn disarm() {
     ARMED.with_borrow_mut(|armed| armed.fill_with(|| None));
 }
 
-/// An interrupt may occur here: before every atomic operation, and where the machine says so.
+/// Runs a due interrupt, if any. Called before every atomic operation, and by the machine.
 pub fn before_step() {
     if std::thread::panicking() {
         return;

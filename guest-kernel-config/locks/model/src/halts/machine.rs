@@ -15,7 +15,7 @@ use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::{Courier, DelayedKick, DelayedKicks, HaltScheduler, Halts, Host, KickPath, Kicked};
 use in_the_model::memory;
 
-/// Sleeps until a condition of its own.
+/// A state, and a thread that sleeps until it satisfies a condition.
 struct Sleeper<T> {
     state: Mutex<T>,
     changed: Condvar,
@@ -26,13 +26,13 @@ impl<T: Default> Sleeper<T> {
         Self { state: Mutex::new(T::default()), changed: Condvar::new() }
     }
 
-    /// Changes its state, and wakes the thread that sleeps on it.
+    /// Changes the state, and wakes the thread that sleeps on it.
     fn change(&self, change: impl FnOnce(&mut T)) {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_one();
     }
 
-    /// Sleeps until `take` finds what it looks for.
+    /// Sleeps until `take` returns `true`.
     fn wait(&self, mut take: impl FnMut(&mut T) -> bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !take(&mut state) {
@@ -41,15 +41,15 @@ impl<T: Default> Sleeper<T> {
     }
 }
 
-/// What a scheduler knows of a vCPU.
+/// A scheduler's state of a vCPU.
 #[derive(Default)]
 struct Seat {
     is_woken: bool,
     is_stopped: bool,
 }
 
-/// A scheduler with a slot for each vCPU, which keeps its contract and not more: a wakeup may come
-/// before the halt, and no halt returns without one.
+/// A scheduler with a slot for each vCPU, which guarantees no more than its contract: a wakeup may
+/// come before the halt, and no halt returns without a wakeup.
 pub struct ModelScheduler(Vec<Sleeper<Seat>>);
 
 impl HaltScheduler for ModelScheduler {
@@ -80,7 +80,7 @@ impl HaltScheduler for ModelScheduler {
 pub struct ModelHost {
     scheduler: Option<ModelScheduler>,
     futexes: Vec<Sleeper<()>>,
-    /// By futex: the address of its word. Not of the engine: no step of the machine.
+    /// The address of each futex's word. Not an atomic of the engine: not a step.
     words: Plain<Vec<usize>>,
 }
 
@@ -104,7 +104,7 @@ impl Host for ModelHost {
         self.scheduler.as_ref()
     }
 
-    /// Compares and goes to sleep in one step. Returns without a wakeup now and then. (shuttle)
+    /// Compares and goes to sleep in one step. Sometimes returns without a wakeup. (shuttle)
     fn wait(&self, word: &AtomicU32, expected: u32) {
         let futex = self.futex(word);
         let state = futex.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,13 +122,13 @@ impl Host for ModelHost {
     }
 }
 
-/// What the vCPUs share.
+/// State shared by the vCPUs.
 pub struct HaltMachine {
-    /// What is checked.
+    /// The code under check.
     pub halts: Halts<ModelHost>,
     /// Kicks on their way.
     pub delayed: DelayedKicks,
-    /// What a vCPU waits for, by vCPU: how often others have written it.
+    /// Number of writes to each vCPU by others, which it waits for.
     pub mail: Vec<AtomicU32>,
     courier: Sleeper<bool>,
     kicks: Vec<Count>,
@@ -137,14 +137,14 @@ pub struct HaltMachine {
 }
 
 impl HaltMachine {
-    /// The whole machine stops.
+    /// Stops the whole machine.
     pub fn stop(&self) {
         self.stopped.store(true, SeqCst);
         self.halts.stop();
         self.courier.change(|is_unparked| *is_unparked = true);
     }
 
-    /// The courier's thread.
+    /// Runs the thread that delivers late kicks.
     fn deliver(&self) {
         let mut courier = Courier::default();
         while !self.halts.is_stopping() {
@@ -153,7 +153,7 @@ impl HaltMachine {
         }
     }
 
-    /// As the VMM's `deliver`.
+    /// Like the VMM's `deliver`.
     fn kick(&self, target: VcpuId, by: Option<VcpuId>) {
         self.kicks[target.0 as usize].fetch_add(1, SeqCst);
         match self.halts.kick(target) {
@@ -172,12 +172,12 @@ pub struct HaltVcpu {
 }
 
 impl HaltVcpu {
-    /// `unlock_kick`.
+    /// Performs `unlock_kick`.
     pub fn kick(&self, target: u32) {
         self.machine.kick(VcpuId(target), Some(self.id));
     }
 
-    /// A kick that the courier delivers; at once if it has no room.
+    /// Posts a kick for late delivery; sends it at once if there is no room.
     pub fn kick_late(&self, target: u32) {
         let target = VcpuId(target);
         let kick = DelayedKick { due: Nanos(1), target, path: KickPath::Latch };
@@ -188,14 +188,14 @@ impl HaltVcpu {
         }
     }
 
-    /// A kick by no vCPU, if the target is halted.
+    /// Kicks the target from outside the vCPUs, if it is halted.
     pub fn end_halt(&self, target: u32) {
         if self.machine.halts.is_parked(VcpuId(target)) {
             self.machine.kick(VcpuId(target), None);
         }
     }
 
-    /// `lock_spinning`.
+    /// Performs `lock_spinning`.
     pub fn halt(&self) {
         if let Some(parked) = self.machine.halts.park(self.id, Ticket(0), None) {
             parked.sleep();
@@ -203,7 +203,7 @@ impl HaltVcpu {
         self.note_end();
     }
 
-    /// `unlock_kick` and `lock_spinning` in one.
+    /// Performs `unlock_kick` and `lock_spinning` in one call.
     pub fn kick_and_halt(&self, target: u32) {
         let machine = &self.machine;
         machine.kicks[target as usize].fetch_add(1, SeqCst);
@@ -217,7 +217,7 @@ impl HaltVcpu {
         self.note_end();
     }
 
-    /// Writes to another vCPU before it kicks it.
+    /// Writes to another vCPU before kicking it.
     pub fn write_to(&self, target: u32) {
         self.machine.mail[target as usize].fetch_add(1, Relaxed);
     }
@@ -229,8 +229,8 @@ impl HaltVcpu {
         }
     }
 
-    /// Does `round` until the machine stops, as a vCPU's thread does, but `most` times at most: an
-    /// engine may let the thread that stops it wait as long as others can run.
+    /// Repeats `round` until the machine stops, as a vCPU's thread does, but at most `most` times:
+    /// an engine may delay the thread that stops the machine for as long as others can run.
     pub fn until_stopped(&self, most: u32, round: impl Fn()) {
         for _ in 0..most {
             if self.machine.halts.is_stopping() {
@@ -240,7 +240,7 @@ impl HaltVcpu {
         }
     }
 
-    /// A halt has returned.
+    /// Checks and counts the end of a halt.
     fn note_end(&self) {
         let HaltMachine { kicks, ended, stopped, .. } = &*self.machine;
         let id = self.id.0 as usize;
@@ -250,7 +250,7 @@ impl HaltVcpu {
     }
 }
 
-/// Runs `works` on one vCPU each, with a scheduler and without. With `has_courier` there is a
+/// Runs `works` on one vCPU each, with or without a scheduler. With `has_courier` there is a
 /// thread that delivers late kicks.
 fn run_on(works: &'static [fn(&HaltVcpu)], is_scheduled: bool, has_courier: bool) {
     memory::reset();
@@ -281,24 +281,24 @@ fn run_on(works: &'static [fn(&HaltVcpu)], is_scheduled: bool, has_courier: bool
         let vcpu = HaltVcpu { machine: machine.clone(), id };
         threads.push(engine::spawn(move || work(&vcpu)));
     }
-    // vCPU 0 is the thread that is there already.
+    // vCPU 0 runs on the calling thread.
     works[0](&HaltVcpu { machine, id: VcpuId(0) });
     for thread in threads {
         thread.join().expect("a vCPU that failed has ended the execution");
     }
 }
 
-/// vCPUs whose threads sleep on futexes.
+/// Runs vCPUs whose threads sleep on futexes.
 pub fn run(works: &'static [fn(&HaltVcpu)]) {
     run_on(works, false, false);
 }
 
-/// vCPUs that a scheduler puts to sleep.
+/// Runs vCPUs that a scheduler puts to sleep.
 pub fn run_scheduled(works: &'static [fn(&HaltVcpu)]) {
     run_on(works, true, false);
 }
 
-/// vCPUs with a courier.
+/// Runs vCPUs with a thread that delivers late kicks.
 pub fn run_with_courier(works: &'static [fn(&HaltVcpu)]) {
     run_on(works, false, true);
 }

@@ -10,14 +10,14 @@ const BATCH: i32 = 2;
 /// The most that a CPU keeps in its own part of the counter.
 const KEPT: i64 = BATCH as i64 - 1;
 
-/// A counter, and the number of adds of 1 that are completed, as far as other CPUs may know.
+/// A counter, and the number of completed adds of 1, as far as other CPUs may know.
 struct CountedAdds<C> {
     counter: C,
     done: AtomicU32,
 }
 
 trait CheckedCounter: Counter + Send + Sync + 'static {
-    /// By how much each CPU in the middle of an add may make a concurrent sum too large.
+    /// The amount by which each CPU in the middle of an add may make a concurrent sum too large.
     const HOLE: i64 = if Self::EXACT { 0 } else { KEPT };
 
     fn make(cpus: usize) -> Self;
@@ -49,7 +49,7 @@ fn add<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>, times: u32) {
     }
 }
 
-/// Sums on this CPU while other CPUs may add; `most` is all that is ever added. The sum must contain
+/// Sums on this CPU while other CPUs may add; `most` is the total of all adds. The sum must contain
 /// every add that was completed before, and may exceed `most` only by `hole`.
 fn sum_of<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>, most: i64, hole: i64) {
     let CountedAdds { counter, done } = &vcpu.machine.subject;
@@ -77,7 +77,7 @@ fn all_add_and_sum<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
     add(vcpu, 1);
 }
 
-/// As [`one_adds`], but no add may be counted twice, whatever the counter's hole.
+/// Like [`one_adds`], but no add may be counted twice, even if the counter has a hole.
 fn exact<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
     if vcpu.id == 0 { sum_of(vcpu, 2, 0) } else { add(vcpu, 2) }
 }
@@ -95,8 +95,8 @@ fn check<C: CheckedCounter>(setup: Setup, work: fn(&SleepCpu<CountedAdds<C>>)) {
     run(setup, counted, work, done);
 }
 
-/// With `three` preemptions of three CPUs: loom runs none with zero, as three CPUs that spin for each other are too many
-/// for it.
+/// Checks with `three` preemptions of three CPUs. With zero, loom does not run them: three CPUs
+/// that spin for each other are too many for it.
 const fn checks<C: CheckedCounter>(of: &'static str, three: usize) -> [Check; 4] {
     [
         Check::new(of, "one", || check::<C>(TWO, one_adds), 2, 0),

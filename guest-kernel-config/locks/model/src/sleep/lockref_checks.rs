@@ -14,7 +14,7 @@ struct CheckedLockref<const TRIES: u32> {
     /// Written once by each CPU before it drops its reference.
     written: [AtomicU32; 4],
     deaths: Plain,
-    /// Uses left until the last user frees it.
+    /// Uses left until the last user frees the lockref.
     left: Plain,
 }
 
@@ -30,7 +30,7 @@ fn subject<const TRIES: u32>(setup: Setup, count: i32) -> CheckedLockref<TRIES> 
     }
 }
 
-/// While the lock is held, the count does not change.
+/// Checks that the count does not change while the lock is held.
 fn hold<const TRIES: u32>(vcpu: &Of<TRIES>) {
     let lockref = &vcpu.machine.subject.lockref;
     vcpu.machine.inside.enter(vcpu.id);
@@ -69,8 +69,8 @@ fn one_left<const TRIES: u32>(vcpu: &Of<TRIES>) {
     assert_eq!(count, 1, "a reference is lost");
 }
 
-/// Each drops its reference; the CPU that drops the last one sees all writes of the others, and
-/// marks the lockref dead.
+/// Each CPU drops its reference; the CPU that drops the last one sees all writes of the others,
+/// and marks the lockref dead.
 fn put_last<const TRIES: u32>(vcpu: &Of<TRIES>) {
     let subject = &vcpu.machine.subject;
     subject.written[vcpu.id].store(1, Ordering::Relaxed);
@@ -82,7 +82,7 @@ fn put_last<const TRIES: u32>(vcpu: &Of<TRIES>) {
     }
 }
 
-/// Marks it dead. The caller holds the lock and has the last reference.
+/// Marks the lockref dead. The caller holds the lock and has the last reference.
 fn kill<const TRIES: u32>(vcpu: &Of<TRIES>) {
     let subject = &vcpu.machine.subject;
     hold(vcpu);
@@ -93,7 +93,7 @@ fn kill<const TRIES: u32>(vcpu: &Of<TRIES>) {
     subject.lockref.unlock(&vcpu.cpu());
 }
 
-/// CPU 0 drops the first reference; the others look it up.
+/// CPU 0 drops the first reference; the others look the lockref up.
 fn look_up<const TRIES: u32>(vcpu: &Of<TRIES>) {
     let (subject, cpu) = (&vcpu.machine.subject, vcpu.cpu());
     let lockref = &subject.lockref;
@@ -115,8 +115,8 @@ fn is_dead<const TRIES: u32>(vcpu: &Of<TRIES>) {
     assert!(subject.lockref.is_dead() && subject.deaths.load(SeqCst) == 1, "it dies once");
 }
 
-/// Each locks once, and the last one frees it, though others may not have returned from their
-/// release.
+/// Each CPU locks once, and the last frees the lockref, although others may not have returned
+/// from their release.
 fn lock_and_free<const TRIES: u32>(vcpu: &Of<TRIES>) {
     let (subject, cpu) = (&vcpu.machine.subject, vcpu.cpu());
     subject.lockref.lock(&cpu);
@@ -143,7 +143,7 @@ fn check<const TRIES: u32>(
     run(setup, subject::<TRIES>(setup, count), work, done);
 }
 
-/// Handlers take another lockref's lock inside of a wait.
+/// Handlers take another lockref's lock during a wait.
 fn check_nested<const TRIES: u32>() {
     let setup = Setup { irq: 40, ..THREE };
     run_with(setup, subject::<TRIES>(setup, 1), all_of_it, lock_inner, one_left);

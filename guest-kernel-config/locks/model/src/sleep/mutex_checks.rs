@@ -26,7 +26,7 @@ fn take_twice<M: CheckedMutex>(vcpu: &SleepCpu<M>) {
     take(vcpu);
 }
 
-/// Each takes it; CPU 0 once more than the others.
+/// Each CPU takes the mutex once; CPU 0 twice.
 fn take_some<M: CheckedMutex>(vcpu: &SleepCpu<M>) {
     if vcpu.id == 0 {
         take(vcpu);

@@ -10,12 +10,12 @@ use crate::{Access, Answer, Request};
 
 type RequestYielder = Yielder<Answer, Request>;
 
-/// Address space of a stack, of which only touched pages cost memory. The deepest lock needs 1.1
-/// KiB; a panic that prints a backtrace 64. An overflow hits a guard page.
+/// Address space of a stack; only touched pages cost memory. The deepest lock needs 1.1 KiB; a panic
+/// that prints a backtrace 64. An overflow hits a guard page.
 const STACK: usize = 128 << 10;
 
 thread_local! {
-    /// The way out of the coroutine that runs on this thread; null if none does.
+    /// The yielder of the coroutine that runs on this thread; null outside a coroutine.
     static LINK: Cell<*const RequestYielder> = const { Cell::new(ptr::null()) };
 
     /// The cache line whose next load needs no request: see [`Vcpu::resume_with_line`].
@@ -25,10 +25,9 @@ thread_local! {
 /// Bytes of a cache line, as a power of two.
 const LINE: u32 = 6;
 
-/// Not the number of a line.
 const NO_LINE: usize = usize::MAX;
 
-/// Restores the link when it is dropped, also by a panic.
+/// Restores the link when dropped, also by a panic.
 struct Restore(*const RequestYielder);
 
 impl Drop for Restore {
@@ -37,8 +36,8 @@ impl Drop for Restore {
     }
 }
 
-/// Suspends the calling vCPU until its machine grants `what`; returns the machine's answer. Outside
-/// of a vCPU it does nothing and returns zero.
+/// Suspends the calling vCPU until its machine grants `what`; returns the machine's answer. Outside a
+/// vCPU it does nothing and returns zero.
 #[inline(always)]
 pub fn request(what: Request) -> Answer {
     let link = LINK.get();
@@ -47,8 +46,8 @@ pub fn request(what: Request) -> Answer {
     }
     // SAFETY: LINK is not null only while the coroutine whose link it is runs on this thread: the
     // coroutine sets it when it is entered, here each time it is entered again, and `Vcpu::resume`
-    // puts back what was there before as soon as it is left, also by a panic. Neither the link nor
-    // the coroutine can go to another thread. A running coroutine's link is alive.
+    // restores the previous link as soon as it is left, also by a panic. Neither the link nor the
+    // coroutine can move to another thread. A running coroutine's link is alive.
     let answer = unsafe { &*link }.suspend(what);
     LINK.set(link);
     answer
@@ -71,7 +70,7 @@ pub struct Vcpu {
 }
 
 impl Vcpu {
-    /// A vCPU that will run `code`. It has not started.
+    /// Creates a vCPU that will run `code`. It has not started.
     pub fn new(code: impl FnOnce() + 'static) -> io::Result<Self> {
         let stack = DefaultStack::new(STACK)?;
         let coroutine = Coroutine::with_stack(stack, move |link: &RequestYielder, _| {
@@ -81,8 +80,8 @@ impl Vcpu {
         Ok(Self { coroutine: Some(coroutine) })
     }
 
-    /// Answers the vCPU's last request, which now takes effect, and runs it to its next one.
-    /// `None`: its code has returned, and it must not be resumed again.
+    /// Answers the vCPU's last request, which now takes effect, and runs it to its next request.
+    /// `None` if its code has returned; it must not be resumed again.
     ///
     /// The first call starts the code; its answer is ignored.
     #[inline(always)]
@@ -96,8 +95,8 @@ impl Vcpu {
 }
 
 impl Vcpu {
-    /// As [`Vcpu::resume`]. If the first access of the vCPU is a load from the cache line of 64
-    /// bytes at `line`, it takes effect at once and is not requested. Returns whether it did so, too.
+    /// Like [`Vcpu::resume`]. If the vCPU's first access is a load from the 64-byte cache line at
+    /// `line`, it takes effect at once and is not requested. Also returns whether this was the case.
     #[inline(always)]
     pub fn resume_with_line(&mut self, answer: Answer, line: usize) -> (Option<Request>, bool) {
         GRANTED.set(line >> LINE);
@@ -108,8 +107,8 @@ impl Vcpu {
 }
 
 impl Drop for Vcpu {
-    /// A coroutine that has not returned is unwound, so that the values on its stack are dropped.
-    /// Where a panic aborts there is no unwinding, and they are leaked instead.
+    /// Unwinds a coroutine that has not returned, so that the values on its stack are dropped. With
+    /// panic = "abort" there is no unwinding, and they are leaked instead.
     fn drop(&mut self) {
         // Drops on the coroutine's stack are not steps.
         let _restore = Restore(LINK.replace(ptr::null()));

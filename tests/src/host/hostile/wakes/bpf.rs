@@ -11,10 +11,10 @@ use crate::{
 
 kernel_7::tests![every_event_under_a_scheduler_in_the_hosts_kernel => Long("2 min: an emulated host of its own")];
 
-/// The policies that the host's kernel carries out.
+/// Policies that the host's kernel carries out.
 const POLICIES: [&str; 6] = ["rr", "fair", "kick-boost", "deferred", "lhp:10,5ms", "lwp:10,5ms"];
 
-/// Two machines would have slots of their own pace: each case is a boot of its own in one host.
+/// Two machines would have slots of their own pace, so each case is a separate boot in one host.
 fn every_event_under_a_scheduler_in_the_hosts_kernel() -> anyhow::Result<()> {
     let files = Files::new()?;
     let mut options = vec!["--host-kernel=7".to_owned(), take_along(&files.initrd, "initrd")];
@@ -46,7 +46,7 @@ fn every_event_under_a_scheduler_in_the_hosts_kernel() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds a page of one boot to those of all.
+/// Boots a case, and appends its page to the pages of all.
 fn one(policy: &str, backend: &str, fault: &str) -> String {
     let fault = if fault.is_empty() { String::new() } else { format!("--fault {fault}") };
     format!(

@@ -1,11 +1,11 @@
-//! Everything that can wake a vCPU, sent to one at each place where it may wait: halted in the VMM, in HLT in KVM with
-//! interrupts off and on, and spinning, where a schedule parks it. Each class of thread is confined to its own system calls, and
-//! another one carries out the wakeup for each policy and backend: none of them may make a call that is not its own, and
-//! no event may be lost.
+//! Everything that can wake a vCPU, sent to a vCPU at each place where it may wait: halted in the VMM, in HLT
+//! in KVM with interrupts off and on, and spinning, where a schedule parks it. Each class of thread is
+//! confined to its own system calls, and a different class carries out the wakeup for each policy and
+//! backend: none of them may make a call that is not its own, and no event may be lost.
 //!
-//! One guest goes through all pairs in one boot ([`guest`]). The test sends signals to the process meanwhile; [`signals`]
-//! has those that end it, [`bpf`] the scheduler in the host's kernel. KVM's own call for kicks is not among the events: a software KVM
-//! does not come to the end of it (`registers::CALLS`).
+//! One guest goes through all pairs in one boot ([`guest`]), while the test sends signals to the process.
+//! [`signals`] has the signals that end it, [`bpf`] the scheduler in the host's kernel. KVM's own call for
+//! kicks is not among the events: a software KVM does not complete it (`registers::CALLS`).
 
 pub mod bpf;
 mod guest;
@@ -30,12 +30,12 @@ pub mod emulated {
     tests![every_event_reaches_a_vcpu_wherever_it_waits_there];
 }
 
-/// What the first vCPU sends the second one.
+/// An event that the first vCPU sends to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 enum Event {
     Nmi,
-    /// INIT, and SIPI after it.
+    /// INIT, followed by SIPI.
     Init,
     Ipi,
     /// By the port.
@@ -51,7 +51,7 @@ impl Event {
         [Self::Nmi, Self::Init, Self::Ipi, Self::Kick, Self::Doorbell, Self::Device];
 }
 
-/// Where the second vCPU waits.
+/// A place where the second vCPU waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 enum Place {
@@ -61,7 +61,7 @@ enum Place {
     HltMasked,
     /// In HLT in KVM, with interrupts on.
     Hlt,
-    /// In the guest. Beside the first vCPU on one slot it is parked by the schedule whenever that runs.
+    /// In the guest. On one slot with the first vCPU, it is parked by the schedule whenever the first runs.
     Spins,
 }
 
@@ -69,7 +69,7 @@ impl Place {
     const ALL: [Self; 4] = [Self::Vmm, Self::HltMasked, Self::Hlt, Self::Spins];
 }
 
-/// The policies that divide time, and those that take it away.
+/// Policies that divide time, and policies that take it away.
 const POLICIES: [&str; 13] = [
     "host",
     "rr",
@@ -88,11 +88,11 @@ const POLICIES: [&str; 13] = [
 
 const BACKENDS: [&str; 4] = ["vmm", "doorbell", "kvm", "off"];
 
-/// The guests of this backend halt by the port, so that their machines have a nurse. A guest of another backend that
-/// halts there has its NMIs and INITs when a kick ends the halt.
+/// Guests of this backend halt by the port, so their machines have an NMI poller. A guest of another backend
+/// that halts there gets its NMIs and INITs when a kick ends the halt.
 const BACKEND_OF_HALTS: &str = "vmm";
 
-/// Kicks by the courier, and the backends whose kicks the VMM has to see for that.
+/// Delayed kicks, and the backends whose kicks the VMM has to see for that.
 const LATE: &str = "kick-delay:50us";
 const LATE_BACKENDS: [&str; 2] = ["vmm", "doorbell"];
 
@@ -113,7 +113,7 @@ impl<'a> Case<'a> {
         Self { policy, backend, is_late: true }
     }
 
-    /// Of a guest of two vCPUs.
+    /// Boots a guest of two vCPUs.
     fn boot(self, kernel: &Path, initrd: &Path) -> Boot {
         let boot = Boot::direct()
             .option("--kernel", kernel)
@@ -122,7 +122,7 @@ impl<'a> Case<'a> {
         let boot =
             boot.option("--pv", self.backend).option("--policy", self.policy).command(["wakes"]);
         let boot = if self.is_late { boot.option("--fault", LATE) } else { boot };
-        // One slot: what the second vCPU does between two turns of the first is spent parked.
+        // One slot: the second vCPU is parked while the first runs.
         if self.policy == "host" { boot } else { boot.with("--slots 1 --slice 1ms") }
     }
 }
@@ -139,7 +139,7 @@ impl fmt::Display for Case<'_> {
     }
 }
 
-/// Of each policy and each backend one, for `make test`; with `vmm` all kinds of steps that a schedule takes.
+/// A selection for `make test`, with each backend; with `vmm`, all kinds of steps that a schedule takes.
 const FEW: [Case<'_>; 7] = [
     Case::of("host", "vmm"),
     Case::of("rr", "vmm"),
@@ -158,7 +158,7 @@ fn all() -> impl Iterator<Item = Case<'static>> {
     POLICIES.into_iter().flat_map(|policy| BACKENDS.map(|backend| Case::of(policy, backend)))
 }
 
-/// The files that all cases of a test share.
+/// Files that all cases of a test share.
 struct Files {
     folder: TempDir,
     initrd: PathBuf,
@@ -217,8 +217,8 @@ fn check(cases: impl IntoIterator<Item = Case<'static>>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Records the turns of each policy, and has them repeated. Turns of the recording end halts, too, so that events may come
-/// when a wait is over: not each pair can be counted.
+/// Records the slices of each policy, and replays them. Recorded slices end halts, too, so events may arrive
+/// after a wait has ended, and not every pair can be counted.
 fn replays<'a>(policies: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()> {
     let files = Files::new()?;
     let recording = files.folder.path().join("recording");
@@ -235,7 +235,7 @@ fn replays<'a>(policies: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()
     Ok(())
 }
 
-/// Runs it, and sends the process what a terminal and a shell send it.
+/// Runs it, and sends the process the signals that a terminal and a shell send.
 fn disturbed(boot: Boot) -> anyhow::Result<Ran> {
     let program = boot.program().env("PVTICKET_TRUST_KVM", "1").limit(120);
     let ran = program.start()?.wait_watching(disturb)?;
@@ -266,7 +266,7 @@ fn pairs() -> impl Iterator<Item = (Event, Place)> {
     Event::ALL.into_iter().flat_map(|event| Place::ALL.map(|place| (event, place)))
 }
 
-/// Each event ended each wait that it ends.
+/// Checks that each event ended each wait that it should end.
 fn has_missed_none(counted: &Counted<'_>) -> anyhow::Result<()> {
     let missed = pairs().filter(|(event, place)| counted.missed(*event, *place) > 0);
     let missed: Vec<_> = missed
@@ -279,8 +279,8 @@ fn has_missed_none(counted: &Counted<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each event was answered at each place. Beside other work the rounds may end before one was: a guest that loses it does so
-/// each time.
+/// Checks that each event was answered at each place. With other load the rounds may end before that; a guest
+/// that loses an event loses it every time.
 fn is_complete(counted: &Counted<'_>) -> anyhow::Result<()> {
     let unanswered = pairs().filter(|(event, place)| counted.answers(*event, *place) == 0);
     let unanswered: Vec<_> =

@@ -1,12 +1,12 @@
-//! Signals that end a process, while one of its vCPUs waits.
+//! Signals that end a process while one of its vCPUs waits.
 
 use super::{Case, Files, Place, guest};
 use crate::prelude::*;
 
-/// Twice each, as from an impatient user: the second one comes before, while or after the first has ended the machine.
+/// Sent twice, as by an impatient user: the second before, while or after the first has ended the machine.
 const SIGNALS: [(Signal, i32); 2] = [(Signal::TERM, 143), (Signal::INT, 130)];
 
-/// Sends each signal to a boot for each of the cases.
+/// Boots each of the cases and sends it one of the signals, twice.
 pub fn check(cases: impl IntoIterator<Item = (Case<'static>, Place)>) -> anyhow::Result<()> {
     let files = Files::new()?;
     for (ix, (case, place)) in cases.into_iter().enumerate() {

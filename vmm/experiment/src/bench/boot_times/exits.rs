@@ -1,6 +1,6 @@
 //! The cost of a port exit: our exit loop against a bare `KVM_RUN` loop, with the same guest.
 //!
-//! Both are computed from the guest's own count of exits, read twice by another thread that sleeps
+//! Both are computed from the guest's own count of exits. Another thread reads it twice and sleeps
 //! in between, so that only the loop differs.
 
 use std::{
@@ -22,9 +22,9 @@ use machine::{
     vm::{Console, MachineSpec, Vm},
 };
 
-/// How long each loop is measured.
+/// Measured time of each loop.
 const WINDOW: Duration = Duration::from_millis(100);
-/// How long it runs before the measurement, so that its code and tables are cached.
+/// Time that each loop runs before it is measured, so that its code and tables are cached.
 const WARM_UP: Duration = Duration::from_millis(50);
 /// Interval at which the guest's arrival is polled.
 const POLL: Duration = Duration::from_millis(1);
@@ -41,13 +41,13 @@ pub struct ExitPair {
 }
 
 impl ExitPair {
-    /// What our loop adds to an exit, in nanoseconds.
+    /// Overhead of our loop per exit, in nanoseconds.
     pub fn added_ns(&self) -> f64 {
         self.loop_ns - self.bare_ns
     }
 }
 
-/// Measures both on `cpu`. The caller alternates which one goes first.
+/// Measures both loops on `cpu`. The caller alternates their order.
 pub fn measure(cpu: usize, bare_first: bool) -> Result<ExitPair, BenchError> {
     let cpus = cpu.to_string().parse::<CpuList>().map_err(BenchError::Cpu)?;
     if bare_first {
@@ -128,8 +128,8 @@ fn nanos_an_exit(guest: &SharedView<'_>) -> Result<f64, BenchError> {
     Err(BenchError::NoExits)
 }
 
-/// A reading one window later. On a busy host, which may keep the vCPU off its CPU for longer than
-/// that, it waits until there are exits.
+/// Reads the count one window later. On a busy host, which may keep the vCPU off its CPU for
+/// longer, it waits until there are exits, for at most [`ARRIVAL`].
 fn exits_since(
     guest: &SharedView<'_>,
     before: &(Moment, u64),

@@ -26,18 +26,18 @@ impl MeasuredGuest {
     }
 }
 
-/// One measured quantity, in the unit that [`BootQuantity::unit`] names.
+/// A measured quantity, in the unit of [`BootQuantity::unit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BootQuantity {
     /// Time from start to the tiny guest's first output.
     FirstOutput,
     /// Time from start to the init of a Linux guest with this many vCPUs.
     ToInit(u32),
-    /// Time from start to that init with guest memory in small pages only.
+    /// The same with guest memory in small pages only.
     ToInitSmallPages(u32),
     /// Resident set, without the guest's memory, of a VMM that runs alone.
     Resident(MeasuredGuest),
-    /// The anonymous part of that.
+    /// The anonymous part of it.
     Anonymous(MeasuredGuest),
     /// Proportional set size, without the guest's memory, of the last of [`CROWD`] VMMs.
     Tenth(MeasuredGuest),
@@ -45,7 +45,7 @@ pub enum BootQuantity {
     ExitBare,
     /// Cost of a port exit with our loop.
     ExitLoop,
-    /// The difference of the two.
+    /// Difference of the two.
     ExitAdded,
 }
 
@@ -88,7 +88,7 @@ impl BootQuantity {
         }
     }
 
-    /// All quantities that these figures have, in the order of a report.
+    /// Returns all quantities that these figures have, in the order of a report.
     pub fn all(figures: &BootFigures) -> Vec<Self> {
         let each = |make: fn(u32) -> Self| {
             figures.linux.iter().map(move |LinuxFigures { vcpus, .. }| make(*vcpus))

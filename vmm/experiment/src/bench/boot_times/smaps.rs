@@ -10,16 +10,16 @@ use base::units::ByteSize;
 /// Memory of a VMM process, excluding the mappings of guest memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Outside {
-    /// Resident set in KiB: every page that is mapped, shared or not. This is the cost of the
-    /// process if no other process runs the same program.
+    /// Resident set in KiB: every mapped page, shared or not. This is the cost of the process if no other
+    /// process runs the same program.
     pub rss_kib: u64,
-    /// Proportional set size in KiB: each page counts divided by the number of processes that map it.
+    /// Proportional set size in KiB: each page is divided by the number of processes that map it.
     pub pss_kib: u64,
     /// Anonymous pages in KiB, which cannot be shared.
     pub anonymous_kib: u64,
 }
 
-/// Reads the memory of VMM process `pid`. `guest` is the size of guest memory; an error if smaps shows another size.
+/// Reads the memory of VMM process `pid`. Fails if smaps shows a size of guest memory other than `guest`.
 pub fn outside(pid: u32, guest: ByteSize) -> Result<Outside, BenchError> {
     let path = format!("/proc/{pid}/smaps");
     let text = fs::read_to_string(&path).map_err(|error| BenchError::Read(path, error))?;

@@ -14,10 +14,9 @@ use machine::{
 
 /// Time before the samples that count; earlier samples are overwritten.
 const WARM_UP: Duration = Duration::from_millis(20);
-/// Timeout for the guest's arrival, which only a guest that hangs exceeds: emulated CPUs are slow, and a
+/// Timeout for the guest's arrival, which only a hanging guest exceeds. Emulated CPUs are slow, and a
 /// busy host makes them slower.
 const ARRIVAL: Duration = Duration::from_secs(60);
-/// Polling interval.
 const POLL: Duration = Duration::from_millis(1);
 
 fn machine(plan: &HyperPlan, case: HyperCase, khz: u64) -> Option<MachineSpec> {
@@ -86,12 +85,12 @@ fn sample(
     while shared.samples()?.is_empty() && !running.has_ended() && Instant::now() < deadline {
         thread::sleep(POLL);
     }
-    // Checked before the payload is told to stop, as it may end after that.
+    // Checked before the payload is asked to stop, as it may end after that.
     if running.has_ended() {
         return Err(HyperError::Still("its machine ended".into()));
     }
     shared.stop()?;
-    // Lets the operation under way end, or halt for good; its sample is then the oldest.
+    // Lets the current operation end, or halt for good; its sample is then the oldest.
     thread::sleep(POLL);
     let samples = shared.samples()?;
     let operations = shared.slots(vcpus)?.first().map_or(0, |slot| slot.operations);

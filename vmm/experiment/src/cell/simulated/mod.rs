@@ -30,15 +30,15 @@ use study::{
     timings::Timings,
 };
 
-/// Where the machine file of this host is kept.
+/// Returns the path of this host's machine file.
 pub fn calibrated() -> Result<PathBuf, ArtifactError> {
     Ok(cache_dir()?.join("machines").join(format!("{}.toml", calibrate::NAME)))
 }
 
-/// Longest machine file. As JSON it is at most six times as long, and fits in a job.
+/// Maximum size of a machine file. Its JSON is at most six times as large, and fits in a job.
 const LONGEST: ByteSize = ByteSize(128 << 10);
 
-/// Why a point has no simulated figures.
+/// Errors when simulating a point.
 #[derive(Debug, Error)]
 pub enum SimCellError {
     /// There is no machine file of this host.
@@ -52,16 +52,16 @@ pub enum SimCellError {
     File {
         /// The name of the file.
         file: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: FileError,
     },
-    /// The machine file is wrong.
+    /// The machine file is invalid.
     #[error("machine {file}")]
     Machine {
         /// The name of the file.
         file: String,
-        /// What is wrong, with its line.
+        /// The invalid key, with its line.
         #[source]
         source: sim::machine::KeyError,
     },
@@ -74,17 +74,17 @@ pub enum SimCellError {
     /// The user interrupted it.
     #[error("interrupted")]
     Interrupted,
-    /// The simulation came to a standstill.
+    /// The simulation makes no progress.
     #[error("{stuck} (seed {seed})")]
     Stuck {
-        /// How.
+        /// The cause.
         stuck: sim::Stuck,
         /// The simulation's seed, which repeats it.
         seed: u64,
     },
 }
 
-/// The machine of this name, or in this file.
+/// Returns the machine with this name, or in this file.
 pub fn machine(name: &str) -> Result<Machine, SimCellError> {
     parsed(name, &machine_text(name)?)
 }
@@ -93,7 +93,7 @@ fn parsed(name: &str, text: &str) -> Result<Machine, SimCellError> {
     Machine::parse(text).map_err(|source| SimCellError::Machine { file: name.to_owned(), source })
 }
 
-/// The machine files of `points`, each once: those of `kept`, and the others as they are now.
+/// Returns the machine files of `points`, each once: from `kept`, or else as they are now.
 pub fn machine_files(
     points: &[Point],
     kept: &[MachineFile],
@@ -126,7 +126,7 @@ fn machine_file(name: &str) -> Result<MachineFile, SimCellError> {
     Ok(MachineFile { name, origin, assumed, costs, text, doubts, has_noise })
 }
 
-/// The text of its file.
+/// Returns the text of the machine's file.
 pub fn machine_text(name: &str) -> Result<String, SimCellError> {
     let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
     if let Some((_, text)) = shipped {
@@ -140,11 +140,10 @@ pub fn machine_text(name: &str) -> Result<String, SimCellError> {
         .map_err(|source| SimCellError::File { file: name.to_owned(), source })
 }
 
-/// Simulated time between two looks at whether the user wants it to end.
+/// Simulated time between two checks for an interrupt.
 const LOOK_EVERY: Picos = Picos(1_000_000_000);
 
-/// Simulates the point of `spec`. `cell` is its number in the run: each has random choices of its
-/// own.
+/// Simulates the point of `spec`. `cell` is its number in the run; each cell has its own random choices.
 pub fn simulate(
     spec: &RunSpec<'_>,
     cell: u32,
@@ -227,7 +226,7 @@ pub fn simulate(
     Ok(Measurement { figures, timeline, recording })
 }
 
-/// How long operations took that ended between two readings or were under way at the second.
+/// Returns the times of operations that ended between two readings or were open at the second.
 fn latencies(before: WaitTimes, after: WaitTimes) -> Latencies {
     /// A tick is a nanosecond.
     const KHZ: u64 = 1_000_000;
@@ -237,16 +236,16 @@ fn latencies(before: WaitTimes, after: WaitTimes) -> Latencies {
 }
 
 fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCellError> {
-    // The simulator has the library compiled for itself, with the same names.
+    // The simulator has its own build of the library, with the same names.
     let system = point.lock.name().parse().map_err(|_| SimCellError::System(point.lock))?;
     let increment = machine.costs.increment.0;
     // The payload does the same number of increments each time.
     let span = |increments: u32| Span::Steady(Picos(increment * u64::from(increments)));
-    // As the payload: a counter is added to by the number of increments of a critical section.
+    // Like the payload, adds the number of increments of a critical section to a counter.
     let one = Load::of(span(point.think), span(point.critical));
     let load = Load {
         locks: one.locks.repeat(point.lock_count as usize),
-        // As those of a kernel and of the payload.
+        // Like locks of a kernel and of the payload.
         shares_table: true,
         has_data: true,
         adds: point.critical,
@@ -266,7 +265,7 @@ fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCell
     })
 }
 
-/// What the host of the point does beside the schedule: the point's own noise replaces that of the machine.
+/// Models the host's activity in addition to the schedule. The point's noise replaces the machine's.
 fn host(point: &Point, machine: &Machine) -> HostModel {
     let Point { ple, halt_poll, noise, .. } = *point;
     HostModel {

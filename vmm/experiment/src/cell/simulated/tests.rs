@@ -44,8 +44,8 @@ fn a_point_is_simulated_alike_each_time_and_each_cell_has_its_own_chance() {
     assert!(matches!(ended, Err(SimCellError::Interrupted)), "{ended:?}");
 }
 
-/// Regression: of two vCPUs on CPUs of their own a third of the acquisitions had to wait, where the payload's come by turns and
-/// a hundredth has to (measured).
+/// Regression: with two vCPUs on separate CPUs, a third of the acquisitions had to wait. The payload's vCPUs
+/// take turns, and a hundredth has to wait (measured).
 #[test]
 fn work_is_as_steady_as_the_payloads() {
     let experiment = experiment(
@@ -71,7 +71,7 @@ fn a_timeline_has_the_kicks_that_ended_a_halt() {
         RunSpec { trace: true, ..RunSpec::new(&experiment.points[0], &experiment.method, &cpus) };
     let Measurement { figures, timeline, .. } = simulate(&spec, 3, &interrupt).unwrap();
     let handoffs = timeline.and_then(|timeline| timeline.schedule).expect("a schedule").handoffs;
-    // Those of the warm-up, too; a kick before its halt ends none.
+    // Includes the handoffs of the warm-up. A kick before its halt ends no halt.
     assert!(figures.kicks > 0 && handoffs.len() as u64 > figures.kicks / 2, "{figures:?}");
     let granted: Vec<_> =
         handoffs.iter().filter_map(|handoff| Some((handoff.at, handoff.granted?))).collect();

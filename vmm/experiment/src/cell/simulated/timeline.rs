@@ -1,5 +1,5 @@
-//! The timeline of a simulation: turns, preemptions with what they met, kicks that ended a halt, and
-//! operations. What a vCPU does within a turn is not kept: there are no exits and lock sections in it.
+//! Timeline of a simulation: time slices, preemptions and the lock states they hit, kicks that ended a
+//! halt, and operations. Events within a slice (exits, lock sections) are not kept.
 
 use sim::{Kept, Sim};
 use study::{
@@ -10,14 +10,14 @@ use study::{
 use base::units::Nanos;
 use sched::log::VmProgress;
 
-/// The operations of each machine by now.
+/// Returns the operations of each machine so far.
 pub(super) fn progress(sim: &Sim, point: &Point) -> Vec<VmProgress> {
     let (at, operations) = (sim.clock(), sim.operations_by_vcpu());
     let done = operations.chunks(point.vcpus.get() as usize).map(|vcpus| vcpus.iter().sum());
     (0..).zip(done).map(|(vm, done)| VmProgress { at, vm, done }).collect()
 }
 
-/// The timeline of a simulation that was measured from `from` to its present time.
+/// Returns the timeline of a simulation that was measured from `from` to its current time.
 pub(super) fn timeline(
     sim: &Sim,
     point: &Point,

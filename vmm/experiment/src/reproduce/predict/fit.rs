@@ -6,15 +6,15 @@ use super::{Effort, PredictError, Predictor, SimulationLength};
 use sim::Picos;
 use study::published::{Cell, CellSetup};
 
-/// What a vCPU of a table's workload does: fitted to the column without overcommitment, or as its
-/// profile has it.
+/// Work of a vCPU of a table's workload, fitted to the column without overcommitment or from its
+/// profile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fit {
     /// Mean time between two operations.
     pub think: Picos,
     /// Mean time with the first lock held.
     pub critical: Picos,
-    /// What is left: the root of the mean square of the logarithms of the fitted ratios. `None`:
+    /// Residual: the root of the mean square of the logarithms of the fitted ratios. `None` if
     /// nothing was fitted.
     pub error: Option<f64>,
 }
@@ -53,7 +53,7 @@ impl Guess {
         }
     }
 
-    /// The guess's neighbours at a distance of this factor.
+    /// Returns the guess's neighbours at a distance of this factor.
     fn around(self, step: f64) -> [Self; 4] {
         let Self { critical, ratio } = self;
         [
@@ -66,7 +66,7 @@ impl Guess {
 }
 
 impl Predictor<'_> {
-    /// The times of the profile, if it does not leave them to the column.
+    /// Returns the times of the profile; None if they are to be fitted to the column.
     fn stated(&self) -> Result<Option<Fit>, PredictError> {
         let mut fitted = self.table.cells.iter().filter(|cell| cell.is_fitted);
         let column = fitted.find_map(|cell| self.table.setup(cell).ok()).map(|setup| setup.vcpus);
@@ -80,8 +80,8 @@ impl Predictor<'_> {
         }
     }
 
-    /// The think and critical times with which the fitted cells come out in the published ratios, as
-    /// nearly as they can: the best of a grid, and then of ever smaller steps around it.
+    /// Returns the think and critical times that best reproduce the published ratios of the fitted
+    /// cells: the best of a grid, and then of ever smaller steps around it.
     pub fn fit(&self, effort: Effort) -> Result<Fit, PredictError> {
         if let Some(times) = self.stated()? {
             return Ok(times);
@@ -127,7 +127,7 @@ impl Predictor<'_> {
         Ok(if is_better { (guess, Fit { error: Some(error), ..fit }) } else { best })
     }
 
-    /// How far the ratios of these cells are from the published ones.
+    /// Returns the deviation of these cells' ratios from the published ratios.
     fn error(
         &self,
         cells: &[FittedCell<'_>],
@@ -137,7 +137,7 @@ impl Predictor<'_> {
         let mut logs = Vec::new();
         for (cell, setup, figure) in cells {
             let simulated = self.simulate(cell, setup, fit, SimulationLength::of_fit(effort))?;
-            // The fixed work of a build: its time is that over the rate.
+            // A build does fixed work: its time is the work divided by the rate.
             logs.push((simulated.rate * figure).ln());
         }
         let mean = logs.iter().sum::<f64>() / logs.len() as f64;

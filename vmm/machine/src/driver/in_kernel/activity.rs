@@ -1,4 +1,4 @@
-//! Lock activity of a vCPU, decoded from a record of the scheduler in BPF.
+//! Decodes the lock activity of a vCPU from a record of the BPF scheduler.
 
 use bpf::Locks;
 use hypercalls::telemetry::Wait;
@@ -7,11 +7,11 @@ use crate::driver::telemetry::line::{self, LineView, drawn_ticket, queue};
 use base::units::Nanos;
 use sched::event::{LockActivity, LockId};
 
-/// The line of a vCPU in a record.
+/// A vCPU's line in a record.
 struct LineInRecord<'a> {
     locks: &'a Locks,
     since: Nanos,
-    /// The guest may not maintain its lines.
+    /// Whether the guest may not maintain its lines.
     may_be_blank: bool,
 }
 
@@ -45,7 +45,7 @@ impl LineView for LineInRecord<'_> {
     }
 
     fn was_let_ahead(&self) -> bool {
-        // The record does not have it.
+        // The record does not include it.
         false
     }
 
@@ -58,8 +58,8 @@ impl LineView for LineInRecord<'_> {
     }
 }
 
-/// What the vCPU did. `since`: when its wait began; zero if that is not known. `blank`: a line that has named
-/// no lock yet says nothing.
+/// Returns the vCPU's lock activity. `since` is the start of its wait, or zero if unknown. `blank` means that
+/// a line which has named no lock yet is invalid.
 pub(super) fn activity(locks: &Locks, since: Nanos, at: Nanos, blank: bool) -> LockActivity {
     match line::activity(&LineInRecord { locks, since, may_be_blank: blank }) {
         LockActivity::Entering => drawn(locks, at).unwrap_or(LockActivity::Entering),
@@ -67,12 +67,12 @@ pub(super) fn activity(locks: &Locks, since: Nanos, at: Nanos, blank: bool) -> L
     }
 }
 
-/// Which ticket a vCPU has drawn that has not published it: the one that is out and that no other vCPU
-/// claims. `None`: not known.
+/// Infers the ticket drawn by a vCPU that has not published it: a drawn ticket that no other vCPU claims.
+/// `None` if unknown.
 fn drawn(locks: &Locks, at: Nanos) -> Option<LockActivity> {
     let (word, claimed) = (locks.wait_word?, locks.claimed?);
     let (lock, (head, count)) = (LockId(locks.wait_lock), queue(word));
-    // The kernel looks at 64 tickets.
+    // The kernel examines 64 tickets.
     let out = 1_u64.checked_shl(count.into()).map_or(u64::MAX, |bit| bit - 1);
     drawn_ticket(lock, head, (out & !claimed).into(), count <= 64, at)
 }
@@ -84,7 +84,7 @@ mod tests {
     const LOCK: LockId = LockId(0xffff_8880_0000_1000);
     const AT: Nanos = Nanos(100);
 
-    /// A lock's word that serves `head`, with `tail` to be drawn next.
+    /// Returns a lock's word that serves `head` and has `tail` as the next ticket to draw.
     const fn word(head: u16, tail: u16) -> Option<u32> {
         Some(head as u32 | (tail as u32) << 16)
     }
@@ -161,7 +161,7 @@ mod tests {
         let entering = |claimed, wait_word| {
             decoded(Locks { claimed, ..waiting(Wait::Entering, 0, wait_word) })
         };
-        // Three tickets are out, and the others have some of them.
+        // Three tickets are drawn, and other vCPUs have some of them.
         let word = word(10, 16);
         assert_eq!(entering(Some(0b111), word), LockActivity::Free, "it has drawn none");
         let holds = LockActivity::Holding { lock: Some(LOCK), depth: 1 };

@@ -1,11 +1,11 @@
-//! The extensions that the scheduler in the host's kernel has granted, by its records of turns.
+//! Extensions granted by the scheduler in the host's kernel, according to its slice records.
 
 use bpf::RecordedEnd;
 
 use base::units::Nanos;
 use sched::extensions::Extensions;
 
-/// The account of extensions with a bound.
+/// Account of bounded extensions.
 pub(super) struct RecordedExtensions {
     bound: Nanos,
     pub(super) all: Extensions,
@@ -16,7 +16,7 @@ impl RecordedExtensions {
         Self { bound, all: Extensions::default() }
     }
 
-    /// A turn has ended that was extended for so long. The kernel may end one without asking, in the lock.
+    /// Counts the end of an extended slice. The kernel may end a slice within the lock without asking.
     pub(super) fn count(&mut self, end: RecordedEnd, lasted: Nanos) {
         let is_forced = matches!(end, RecordedEnd::Forced | RecordedEnd::Unasked);
         self.all.grant();

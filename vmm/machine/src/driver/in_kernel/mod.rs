@@ -1,6 +1,6 @@
-//! The other driver: a scheduler in the host's kernel, which reads the telemetry page that it shares with
-//! the guests. The vCPU threads enrol and then run freely: there are no signals, and no exits at the end
-//! of a turn. A halted vCPU sleeps on its latch, and the kernel learns from that.
+//! The BPF driver: a scheduler in the host's kernel that reads the telemetry page shared with the guests.
+//! The vCPU threads enrol and then run freely, without signals and without exits at the end of a slice. A
+//! halted vCPU sleeps on its latch, which the kernel observes.
 
 mod activity;
 mod counter;
@@ -37,58 +37,58 @@ use vm_scheduler::BpfVmScheduler;
 
 pub use kernel_report::BpfReport;
 
-/// How often records are taken. The ring buffer has room for 25 000, more than those of 128 CPUs in this
+/// Interval for reading records. The ring buffer holds 25 000 of them, more than 128 CPUs write in this
 /// time.
 const TAKE_EVERY: Duration = Duration::from_millis(100);
 
-/// How often a trace reads the machines' progress.
+/// Interval at which a trace reads the machines' progress.
 const TRACE_EVERY: Duration = Duration::from_millis(2);
 
-/// Why this driver cannot be used.
+/// The reason why this driver cannot be used.
 #[derive(Debug, Error)]
 pub enum BpfDriverError {
-    /// The policy is not one of the scheduler's.
+    /// The BPF scheduler does not support the policy.
     #[error("the BPF scheduler has no policy {0}")]
     Policy(String),
     /// The kernel would end the scheduler.
     #[error("driver bpf: {0}")]
     Overlong(String),
-    /// The slots are no list of CPUs.
+    /// The slots are not a valid list of CPUs.
     #[error(transparent)]
     Slots(#[from] UnitError),
     /// The scheduler cannot be started or used.
     #[error(transparent)]
     Scheduler(#[from] bpf::BpfError),
-    /// The thread that reads its records cannot be started.
+    /// The thread that reads the records cannot be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
 }
 
-/// A schedule that the host's kernel carries out.
+/// A schedule carried out by the host's kernel.
 pub struct BpfDriver {
     scheduler: Arc<Scheduler>,
     slots: CpuList,
     kept: Arc<KeptRecords>,
-    /// By machine: its number of vCPUs.
+    /// By machine, its number of vCPUs.
     counts: Box<[u32]>,
-    /// By machine: the weight of its vCPUs.
+    /// By machine, the weight of its vCPUs.
     weights: Box<[u32]>,
-    /// Does the policy aim at certain preemptions?
+    /// Whether the policy targets certain preemptions.
     injects: bool,
     reader: Mutex<Option<JoinHandle<()>>>,
-    /// Threads of the fair class go before all vCPUs: they are kept off the slots.
+    /// Keeps threads of the fair class, which run before all vCPUs, off the slots.
     _aside: Aside,
 }
 
-/// What is kept of the scheduler's records.
+/// Data derived from the scheduler's records.
 struct KeptRecords {
     turns: Mutex<Turns>,
     /// By machine.
     lines: Box<[OnceLock<TelemetryView>]>,
-    /// How long its reader sleeps.
+    /// Sleep time of the reader thread.
     pause: Duration,
     stop: AtomicBool,
-    /// Why the kernel has ended the scheduler.
+    /// The reason if the kernel has ended the scheduler.
     ended: OnceLock<String>,
 }
 
@@ -99,7 +99,7 @@ impl fmt::Debug for BpfDriver {
 }
 
 impl BpfDriver {
-    /// Starts the scheduler for machines with these numbers of vCPUs. `traced`: keep what a trace needs.
+    /// Starts the scheduler for machines with these numbers of vCPUs. `traced`: record data for a trace.
     pub fn start(
         spec: &ScheduleSpec,
         vcpus: &[u32],
@@ -123,7 +123,7 @@ impl BpfDriver {
             slots: cpus,
             vcpus: all,
             seed: spec.seed,
-            // Checked at the start of the program.
+            // Already validated at program startup.
             fault: fault().unwrap_or_default(),
         })?);
         let kept = Arc::new(KeptRecords {
@@ -140,8 +140,8 @@ impl BpfDriver {
         Ok(Arc::new(Self { scheduler, slots, kept, counts, weights, injects, reader, _aside }))
     }
 
-    /// Describes machine `vm` to the scheduler: `locks` is the memory in which its guest has locks.
-    /// `counters` are those of its vCPUs.
+    /// Describes machine `vm` to the scheduler. `locks` is the memory that holds its guest's locks, and
+    /// `counters` are the time stamp counters of its vCPUs.
     pub fn describe(
         &self,
         vm: usize,
@@ -156,12 +156,12 @@ impl BpfDriver {
             .describe(vm as u32, &ScheduledMachine { ranges: locks, counters, vcpus, weight })?)
     }
 
-    /// The memory for the telemetry lines of machine `vm`.
+    /// Returns the memory for the telemetry lines of machine `vm`.
     pub fn lines(&self, vm: usize) -> Result<FileRegion<'_>, BpfDriverError> {
         Ok(FileRegion { file: self.scheduler.pages(), offset: vm as u64 * PAGES })
     }
 
-    /// The scheduler of a machine's vCPU threads; `lines` is its telemetry.
+    /// Returns the scheduler for a machine's vCPU threads. `lines` is its telemetry.
     pub fn vm_scheduler(
         &self,
         vm: usize,
@@ -175,8 +175,8 @@ impl BpfDriver {
         Ok(Arc::new(BpfVmScheduler { scheduler, slots, vm: vm as u32 }))
     }
 
-    /// Starts the reader of the records, once. Not with the scheduler, which is loaded before this process
-    /// is confined: a thread that is older than the confinement is not confined.
+    /// Starts the reader thread on the first call. It cannot start with the scheduler, which is loaded
+    /// before this process is confined: threads created before the confinement are not confined.
     fn read_records(&self) -> Result<(), BpfDriverError> {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         if reader.is_none() {
@@ -188,20 +188,20 @@ impl BpfDriver {
         Ok(())
     }
 
-    /// Has a trace read the machines' progress.
+    /// Registers progress meters for a trace.
     pub fn meter(&self, meters: Vec<Meter>) {
         self.kept.turns().meter(meters);
     }
 
-    /// Number of locks that the vCPUs of a machine have taken, if its guest counts them.
+    /// Returns the number of locks acquired by a machine's vCPUs, if its guest counts them.
     pub fn taken(&self, vm: usize) -> Option<u64> {
         let lines = self.kept.lines[vm].get()?;
         let counts = (0..self.counts[vm]).filter_map(|id| lines.taken(VcpuId(id)));
         counts.reduce(u64::saturating_add)
     }
 
-    /// The account now. A wait or a preemption that is still going on is included up to this moment; the
-    /// rest of it belongs to the time after.
+    /// Returns the current account. An ongoing wait or preemption is included up to this moment; the rest
+    /// of it belongs to the time after.
     pub fn account(&self) -> Account {
         let mut turns = self.kept.turns();
         self.kept.take(&self.scheduler, &mut turns);
@@ -219,14 +219,14 @@ impl BpfDriver {
         self.injects.then(|| self.scheduler.counts().ok().as_ref().map(hits)).flatten()
     }
 
-    /// Why the kernel has ended the scheduler, if it has. The vCPU threads then go on under the
-    /// kernel's own. Known within a tenth of a second.
+    /// Returns the reason if the kernel has ended the scheduler, within a tenth of a second. The vCPU
+    /// threads then continue under the kernel's own scheduler.
     pub fn ended(&self) -> Option<&str> {
         self.kept.ended.get().map(String::as_str)
     }
 
-    /// Takes no more records; what the scheduler did, by its own words and by those of a schedule of
-    /// this program.
+    /// Stops reading records. Returns the scheduler's own report, and the results in the form of the
+    /// user-space driver.
     pub fn report(&self) -> Result<(BpfReport, SchedReport), BpfDriverError> {
         self.stop();
         let mut turns = self.kept.turns();
@@ -249,7 +249,7 @@ impl Drop for BpfDriver {
     }
 }
 
-/// What tests make go wrong: `PVTICKET_BPF_FAULT` is `program` or `ring`; why it cannot be another.
+/// Returns the fault to inject in tests (`PVTICKET_BPF_FAULT`), or an error for unknown values.
 pub fn fault() -> Result<Option<SchedulerFault>, String> {
     match env::var("PVTICKET_BPF_FAULT").ok().as_deref() {
         None | Some("") => Ok(None),
@@ -259,7 +259,7 @@ pub fn fault() -> Result<Option<SchedulerFault>, String> {
     }
 }
 
-/// What the scheduler is told of a policy; None: it does not have it.
+/// Converts the policy for the scheduler. None if it is not supported.
 fn policy(spec: &ScheduleSpec) -> Option<KernelPolicy> {
     Some(match spec.policy.turn_rule()? {
         TurnRule::Slice => KernelPolicy::RoundRobin,
@@ -282,11 +282,10 @@ impl KeptRecords {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the records that are there.
     fn take(&self, scheduler: &Scheduler, turns: &mut Turns) {
-        // A failure leaves the records where they are; they are counted as they come.
+        // On failure the records stay in place and are counted as they arrive.
         let mut records = scheduler.records().unwrap_or_default();
-        // CPUs write them in an order that is nearly that of their times.
+        // CPUs write the records in nearly chronological order.
         records.sort_by_key(|record| record.at);
         let now = now();
         for record in records {
@@ -295,12 +294,12 @@ impl KeptRecords {
         }
     }
 
-    /// Takes records until it is told to stop, and then once more.
+    /// Reads records until stopped, and then one last time.
     fn read(&self, scheduler: &Scheduler) {
         confine::enter(confine::Class::Turns);
         loop {
             let last = self.stop.load(SeqCst);
-            // Without a new one, guests are told less and less well, and then nothing.
+            // Without a new reading, the times that guests see become inaccurate and finally disappear.
             let _ = scheduler.read_counter(read_counter());
             let mut turns = self.turns();
             self.take(scheduler, &mut turns);

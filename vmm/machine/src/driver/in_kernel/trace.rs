@@ -1,4 +1,4 @@
-//! What a trace shows of a schedule of the host's kernel.
+//! Trace data of a schedule in the host's kernel.
 
 use crate::driver::{Captured, Meter, capture::METER_EVERY};
 use base::units::Nanos;
@@ -7,13 +7,13 @@ use sched::{
     log::{self, Sighting, VmProgress},
 };
 
-/// Turns that a trace keeps.
+/// Maximum number of slices in a trace.
 const TRACED: usize = 1 << 20;
 
-/// Turns, and what was seen at their ends.
+/// Slices, and the activity seen at their ends.
 #[derive(Default)]
 pub(super) struct KernelTrace {
-    /// With the time at which each began.
+    /// Each with its start time.
     turns: Vec<(Nanos, log::Turn)>,
     pub(super) lost: u64,
     sightings: Vec<Sighting>,
@@ -22,7 +22,7 @@ pub(super) struct KernelTrace {
 }
 
 impl KernelTrace {
-    /// Adds a turn that began at this time, and what its vCPU did when it ended.
+    /// Adds a slice that began at this time, and its vCPU's activity at the end.
     pub(super) fn add(&mut self, began: Nanos, turn: log::Turn, activity: LockActivity) {
         if self.turns.len() == TRACED {
             self.lost += 1;
@@ -33,7 +33,7 @@ impl KernelTrace {
         self.sightings.push(Sighting { at, vcpu, activity });
     }
 
-    /// Reads the machines' progress, unless that was done a moment ago.
+    /// Reads the machines' progress, unless it was read a moment ago.
     pub(super) fn read_meters(&mut self, now: Nanos) {
         let is_due = |last: &VmProgress| now.since(last.at) >= METER_EVERY;
         if self.progress.last().is_none_or(is_due) && self.progress.len() < TRACED {
@@ -58,7 +58,7 @@ impl KernelTrace {
         }
     }
 
-    /// The turns in the order in which they began, counted from `began`.
+    /// Returns the slices ordered by start time, relative to `began`.
     pub(super) fn turns(&self, began: Nanos) -> Vec<log::Turn> {
         let since = |(at, turn): &(Nanos, log::Turn)| log::Turn { at: at.since(began), ..*turn };
         let mut turns: Vec<log::Turn> = self.turns.iter().map(since).collect();

@@ -1,5 +1,5 @@
-//! The account of a schedule that the host's kernel carries out: its records, given to the accounting that
-//! the other driver's core has.
+//! The account of a schedule carried out by the host's kernel: feeds its records to the accounting of the
+//! user-space driver's core.
 
 use std::collections::HashMap;
 
@@ -21,19 +21,19 @@ use sched::{
     recording::Recording,
 };
 
-/// What the records of a schedule add up to.
+/// Sums over the records of a schedule.
 pub(super) struct Turns {
-    /// By machine: the index of its first vCPU, and how many it has.
+    /// By machine, the index of its first vCPU, and its number of vCPUs.
     machines: Box<[(u32, u32)]>,
-    /// The slot of each CPU, by the kernel's number.
+    /// The slot of each CPU, by the kernel's CPU number.
     slots: HashMap<u32, SlotId>,
     pub(super) report: BpfReport,
     accounting: Accounting,
-    /// By vCPU: when its turn began, while it has one.
+    /// By vCPU, the start of its current slice.
     running: Box<[Option<Nanos>]>,
-    /// By vCPU: since when it has waited for a slot, if its last turn ended without a halt.
+    /// By vCPU, the start of its wait for a slot, if its last slice ended without a halt.
     waiting: Box<[Option<Nanos>]>,
-    /// By slot: when its last turn ended, until the next begins.
+    /// By slot, the end of its last slice, until a new one begins.
     vacated: Box<[Option<Nanos>]>,
     times: Histograms,
     extensions: Option<RecordedExtensions>,
@@ -41,8 +41,8 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Of machines with these numbers of vCPUs, on slots that are these CPUs by the kernel's number.
-    /// `bound`: of extensions, if the policy grants any.
+    /// Creates the account of machines with these numbers of vCPUs, on slots with these CPUs, by the
+    /// kernel's number. `bound` is the limit of extensions, if the policy grants any.
     pub(super) fn new(
         vcpus: &[u32],
         cpus: impl IntoIterator<Item = usize>,
@@ -77,21 +77,21 @@ impl Turns {
         (vcpu < count).then(|| VcpuIndex(first + vcpu))
     }
 
-    /// Has a trace read the machines' progress.
+    /// Registers progress meters for a trace.
     pub(super) fn meter(&mut self, meters: Vec<Meter>) {
         if let Some(trace) = &mut self.trace {
             trace.meters = meters;
         }
     }
 
-    /// Reads the machines' progress, if a trace shows it.
+    /// Reads the machines' progress for a trace.
     pub(super) fn read_meters(&mut self, now: Nanos) {
         if let Some(trace) = &mut self.trace {
             trace.read_meters(now);
         }
     }
 
-    /// Adds what has happened; `lines` are those of the record's machine, `now` is the time of this call.
+    /// Adds a record. `lines` belong to the record's machine, and `now` is the time of this call.
     pub(super) fn add(&mut self, record: &Record, lines: Option<&TelemetryView>, now: Nanos) {
         let Some(vcpu) = self.index(record.machine, record.vcpu) else { return };
         let see = |locks: &Locks| {
@@ -119,7 +119,7 @@ impl Turns {
         }
     }
 
-    /// A turn begins. The slot was handed over if the vCPU waited for it when the turn before ended there.
+    /// Handles a slice's start: a handover if the vCPU was waiting when the slot's last slice ended.
     fn handed_over(&mut self, vcpu: VcpuIndex, record: &Record) {
         let waiting = self.waiting[vcpu.ix()].take();
         let slot =
@@ -136,12 +136,12 @@ impl Turns {
         end: RecordedEnd,
         activity: LockActivity,
     ) {
-        // The vCPU makes way from within its kick: its line still says that it kicks.
+        // The vCPU makes way during its kick, so its line still shows the kick.
         let activity = if end == RecordedEnd::MadeWay { activity.after_kick() } else { activity };
         self.report.count(end, &activity);
-        // The turn goes on when the thread of the host is done.
+        // The slice continues after the host's thread.
         let Some(end) = as_logged(end) else { return };
-        // The record of its beginning may be lost.
+        // The record of the start may be lost.
         let began = self.running[vcpu.ix()].unwrap_or(record.began);
         self.spun(vcpu, record.machine, &activity, record.at);
         self.running[vcpu.ix()] = None;
@@ -149,7 +149,7 @@ impl Turns {
         if let Some(vacated) = self.vacated.get_mut(slot.0 as usize) {
             *vacated = Some(record.at);
         }
-        // One that is held off does not want a slot.
+        // A vCPU that is held off does not want a slot.
         let waits = !matches!(end, log::TurnEnd::Halted | log::TurnEnd::Injected);
         self.waiting[vcpu.ix()] = waits.then_some(record.at);
         match end {
@@ -170,7 +170,7 @@ impl Turns {
         }
     }
 
-    /// Accounts what a running vCPU did with locks until `at`.
+    /// Accounts a running vCPU's lock activity until `at`.
     fn spun(&mut self, vcpu: VcpuIndex, machine: u32, activity: &LockActivity, at: Nanos) {
         let LockActivity::Waiting { since, halted: false, .. } = *activity else { return };
         if let Some(began) = self.running[vcpu.ix()] {
@@ -178,7 +178,7 @@ impl Turns {
         }
     }
 
-    /// Brings the account up to `now`: those that run may have spun until then.
+    /// Brings the account up to `now`, because running vCPUs may have spun until then.
     pub(super) fn catch_up<'a>(
         &mut self,
         lines: impl Fn(usize) -> Option<&'a TelemetryView>,
@@ -193,17 +193,17 @@ impl Turns {
         }
     }
 
-    /// The sums, with the part so far of preemptions that still last.
+    /// Returns the sums, including ongoing preemptions up to `now`.
     pub(super) fn totals(&self, now: Nanos) -> Totals {
         self.accounting.totals_at(now)
     }
 
-    /// The extensions of turns that have ended, under a policy that grants any.
+    /// Returns the extensions of ended slices, under a policy that grants any.
     pub(super) fn extensions(&self) -> Option<&Extensions> {
         self.extensions.as_ref().map(|extensions| &extensions.all)
     }
 
-    /// All of it, in the form of a schedule of this program. `until`: now.
+    /// Returns the results in the form of the user-space driver. `until` is the current time.
     pub(super) fn sched_report(&self, hits: Option<Hits>, until: Nanos) -> SchedReport {
         let captured = self.trace.as_ref().map(|trace| trace.captured(until));
         let began = captured.as_ref().map_or(Nanos::ZERO, |captured| captured.began);
@@ -229,12 +229,12 @@ impl Turns {
     }
 }
 
-/// Hits and misses, of a policy that injects.
+/// Returns hits and misses of a policy that injects preemptions.
 pub(super) const fn hits(counts: &SchedulerCounts) -> Hits {
     Hits { hits: counts.hits, guesses: 0, misses: counts.misses }
 }
 
-/// Converts an end to that of a schedule of this program; `None`: the turn goes on.
+/// Converts the end of a slice to the user-space driver's form. `None` if the slice continues.
 const fn as_logged(end: RecordedEnd) -> Option<log::TurnEnd> {
     Some(match end {
         RecordedEnd::Blocked => log::TurnEnd::Halted,
@@ -300,14 +300,14 @@ mod tests {
         };
         let turns = [
             turn(0, 0, 100, RecordedEnd::Slice),
-            // The first turn of this one: it was woken, perhaps later.
+            // The first slice of this vCPU: it was woken, perhaps later.
             turn(2, 107, 200, RecordedEnd::Blocked),
             turn(0, 205, 300, RecordedEnd::Slice),
-            // The vCPU halted: nothing says that it waited.
+            // The vCPU halted, so it is unknown whether it waited.
             turn(2, 350, 400, RecordedEnd::Injected),
             turn(0, 409, 500, RecordedEnd::Slice),
             turn(2, 5_000, 5_100, RecordedEnd::Slice),
-            // On a CPU where no turn has ended.
+            // On a CPU where no slice has ended.
             turn(1, 5_000, 5_100, RecordedEnd::Slice),
         ];
         let times = account(&turns.concat()).times.handover;
@@ -325,7 +325,7 @@ mod tests {
             (RecordedEnd::MadeWay, free()),
             // The kick has been delivered: no waiter depends on this vCPU.
             (RecordedEnd::MadeWay, Locks { wait: Wait::Kicking.word(4), ..waiter(4) }),
-            // This one has its kick before it.
+            // This vCPU has not delivered its kick yet.
             (RecordedEnd::Slice, Locks { wait: Wait::Kicking.word(4), ..waiter(4) }),
             (RecordedEnd::Yielded, free()),
             (RecordedEnd::Blocked, Locks { wait: Wait::Halted.word(4), ..waiter(4) }),
@@ -337,7 +337,7 @@ mod tests {
         let Totals { grants, preemptions, lhp, lwp, queued, .. } = totals;
         assert_eq!((grants, preemptions, lhp, lwp, queued), (9, 7, 2, 2, 1));
         assert_eq!((totals.forced, totals.injected, totals.yields), (1, 1, 1));
-        // Each was off for five; the turns of two follow.
+        // Two holders and two LWP vCPUs were off for five each.
         assert_eq!((totals.holders_off_ns, totals.next_off_ns), (10, 10));
     }
 
@@ -353,7 +353,7 @@ mod tests {
             record(1, 150, RecordKind::Seen(waiter(4))),
             ended(1, 300, RecordedEnd::Slice, waiter(4)),
         ]);
-        // Without a clock their waits are as old as their turns: vCPU 2 spun for 50, vCPU 1 since 100.
+        // Without a clock, their waits are as old as their slices: vCPU 2 spun for 50, vCPU 1 since 100.
         assert_eq!(turns.totals(Nanos(300)).wasted_spin_ns, 50 + 50);
     }
 

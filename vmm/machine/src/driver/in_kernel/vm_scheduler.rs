@@ -1,4 +1,4 @@
-//! vCPU threads under the scheduler in the host's kernel: they enrol and then run freely.
+//! vCPU threads under the scheduler in the host's kernel. They enrol and then run freely.
 
 use std::{io, sync::Arc, thread};
 
@@ -10,7 +10,6 @@ use crate::vcpu::{Stopped, VcpuScheduler};
 use base::units::{CpuList, VcpuId};
 use kvm::signal;
 
-/// The vCPU threads of one machine.
 #[derive(Debug)]
 pub(super) struct BpfVmScheduler {
     pub(super) scheduler: Arc<Scheduler>,
@@ -20,25 +19,25 @@ pub(super) struct BpfVmScheduler {
 
 impl VcpuScheduler for BpfVmScheduler {
     fn halts(&self) -> Option<&(dyn HaltScheduler + 'static)> {
-        // The kernel sees a thread that sleeps, and one that is woken.
+        // The kernel observes sleeps and wakeups itself.
         None
     }
 
     fn enter(&self, id: VcpuId) -> io::Result<()> {
         signal::pin_this_thread(&self.slots)?;
         self.scheduler.enrol(self.vm, id.0).map_err(io::Error::other)?;
-        // This thread was one of the fair class, and a vCPU that it took the CPU from is on the CPU's own list:
-        // the scheduler is not asked when the turn ends that begins here. No guest runs in it yet.
+        // This thread was in the fair class. A vCPU that it preempted is on the CPU's own list, and the
+        // scheduler is not asked at the end of the slice that begins here. No guest runs in this slice yet.
         thread::yield_now();
         Ok(())
     }
 
     fn interrupted(&self, _: VcpuId, _: &dyn Stopped) {
-        // No turn ends by a signal.
+        // No slice ends by a signal.
     }
 
     fn came_out(&self, _: VcpuId) {
-        // A thread that runs has its turn.
+        // A running thread has a slot.
     }
 
     fn yielded(&self, _: VcpuId) {
@@ -46,7 +45,7 @@ impl VcpuScheduler for BpfVmScheduler {
     }
 
     fn spun_out(&self, _: VcpuId) {
-        // No policy of this driver asks for it.
+        // No policy of this driver requests it.
     }
 
     fn yields_to(&self, _: VcpuId, _: VcpuId) {
@@ -54,15 +53,15 @@ impl VcpuScheduler for BpfVmScheduler {
     }
 
     fn point(&self, _: VcpuId, _: Point) {
-        // No policy of this driver asks for it.
+        // No policy of this driver requests it.
     }
 
     fn waits(&self, _: VcpuId) {
-        // The kernel sees a thread that sleeps.
+        // The kernel observes sleeps itself.
     }
 
     fn waited(&self, _: VcpuId) {
-        // A thread that runs has its turn.
+        // A running thread has a slot.
     }
 
     fn awaits_turn(&self, _: VcpuId) -> bool {
@@ -71,11 +70,11 @@ impl VcpuScheduler for BpfVmScheduler {
     }
 
     fn observes(&self, _: VcpuId) -> bool {
-        // Its vCPUs are not stopped by a thread that could.
+        // Its vCPUs are not stopped by a thread that could observe them.
         false
     }
 
     fn leave(&self, _: VcpuId) {
-        // The scheduler forgets a thread when it ends.
+        // The scheduler drops a thread when it ends.
     }
 }

@@ -1,7 +1,7 @@
-//! A vCPU that was stopped while it took a queued lock, or waited for one.
+//! vCPUs stopped while acquiring a queued lock or waiting for one.
 //!
-//! A processor takes an interrupt right after a locked instruction, before the stores that publish its effect: stops
-//! cluster there. What it has just done is then found in the lock's word, and in what the lines of the others leave.
+//! A processor takes an interrupt right after a locked instruction, before the stores that publish its
+//! effect. Stops cluster there. The effect then follows from the lock's word and the other vCPUs' lines.
 
 use std::{mem::offset_of, sync::atomic::Ordering::Acquire};
 
@@ -13,16 +13,16 @@ use crate::guest::queued_lock::{self, QueuedWord, Rank};
 use base::units::{Nanos, VcpuId};
 use sched::event::{LockActivity, LockId};
 
-/// What lines say of one lock.
+/// Claims to one lock, according to telemetry lines.
 #[derive(Debug, Default, Clone, Copy)]
 struct Claims {
-    /// It is held.
+    /// The lock is held.
     owns: bool,
-    /// It may have been taken at this moment, or be one of the held locks that the line does not name.
+    /// The lock may have just been acquired, or be one of the held locks that the line does not name.
     may_own: bool,
-    /// The place of a waiter.
+    /// The rank of a waiter.
     rank: Option<Rank>,
-    /// The vCPU stands in the queue.
+    /// Whether the vCPU is in the queue.
     is_queued: bool,
 }
 
@@ -32,7 +32,7 @@ impl Claims {
         self.may_own |= other.may_own;
         self.is_queued |= other.is_queued;
         self.rank = match (self.rank, other.rank) {
-            // Those that may have set the pending bit.
+            // Waiters that may have set the pending bit.
             (Some(Rank::Pending | Rank::PvHead), _) | (_, Some(Rank::Pending | Rank::PvHead)) => {
                 Some(Rank::Pending)
             }
@@ -43,8 +43,8 @@ impl Claims {
 }
 
 impl TelemetryView {
-    /// What a stopped vCPU does that was `seen` taking the queued lock of this name, or waiting for it. If another vCPU
-    /// may have done the same at this moment, that is not known.
+    /// Returns the activity of a stopped vCPU `seen` acquiring the queued lock of this name, or waiting for
+    /// it. It stays unresolved if another vCPU may be doing the same at this moment.
     pub(super) fn stopped_at_queued(
         &self,
         vcpu: VcpuId,
@@ -61,7 +61,7 @@ impl TelemetryView {
             rest
         };
         let rest = all_claims();
-        // An owner that runs may have released the lock meanwhile, and another one may have taken it.
+        // A running owner may have released the lock in between, and another vCPU may have acquired it.
         let again = all_claims();
         let is_steady = (rest.owns, rest.may_own) == (again.owns, again.may_own);
         if self.word(named) != Some(word.0) || !is_steady {
@@ -87,8 +87,8 @@ impl TelemetryView {
         rank.waiting(lock, Some(word), since, halted)
     }
 
-    /// What a stopped vCPU does that was `seen` holding a lock at `now`: if the innermost is a queued one that another
-    /// vCPU says it holds, one of the two has released it just now. The outer locks are held all the same.
+    /// Returns the activity of a stopped vCPU `seen` holding a lock at `now`. If another vCPU also claims the
+    /// innermost lock, a queued lock, one of the two has just released it. The outer locks stay held.
     pub(super) fn stopped_with_queued(
         &self,
         vcpu: VcpuId,
@@ -115,9 +115,9 @@ impl TelemetryView {
         }
     }
 
-    /// What the line of a vCPU says of the queued lock of this name, with this word.
+    /// Returns the claims in a vCPU's line to the queued lock of this name, with this word.
     fn claims(&self, vcpu: VcpuId, named: LockId, word: QueuedWord) -> Claims {
-        // Read before the held locks: a waiter publishes that it holds the lock before it withdraws that it waits.
+        // Read before the held locks: a waiter publishes that it holds the lock before it withdraws its wait.
         let (wait, raw) = Wait::parse(self.load(vcpu, offset_of!(Line, wait)));
         let wait_lock: u64 = self.load(vcpu, offset_of!(Line, wait_lock));
         let held: u32 = self.load(vcpu, offset_of!(Line, held));
@@ -135,7 +135,7 @@ impl TelemetryView {
         }
     }
 
-    /// Is the vCPU, which waits in the queue of a queued lock, the first of it, as the one before it has said?
+    /// Whether a waiter in the queue of a queued lock is its head, according to its predecessor.
     pub(super) fn was_let_ahead(&self, vcpu: VcpuId) -> bool {
         /// Offset of `locked` in `struct mcs_spinlock`.
         const LOCKED: u64 = 8;

@@ -1,31 +1,29 @@
-//! Where the machine code of a slow path keeps the lock.
+//! Locates the lock and the spin loops in the machine code of a slow path.
 
-/// Longest function that is read: the slow paths have some 700 bytes.
+/// Maximum number of code bytes to read. The slow paths have about 700 bytes.
 pub(super) const LONGEST: u64 = 4096;
 
-/// Number of RDI, which has a function's first argument (System V ABI).
+/// Number of RDI, the first argument register (System V ABI).
 const RDI: u8 = 7;
 
-/// The registers that a function keeps for its caller, so that they survive the calls that it makes itself: RBX, RBP,
-/// R12 to R15.
+/// The callee-saved registers, which survive a function's own calls: RBX, RBP, R12 to R15.
 const KEPT: [u8; 6] = [3, 5, 12, 13, 14, 15];
 
-/// Where a slow path has the lock that it was called with.
+/// The register that holds a slow path's lock argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LockRegister {
-    /// Number of the register.
     register: u8,
-    /// Offset of the instruction after which it is there. Until then it is in RDI.
+    /// Offset of the first instruction after the copy. Before it, the lock is in RDI.
     from: u64,
 }
 
 impl LockRegister {
-    /// Finds the copy of RDI in the code of a function: to a register that calls keep or, in a function that makes no
-    /// calls, to any. The functions in question make one such copy, and use the register for nothing else (6.1,
-    /// 6.12 and 7.3, of Debian and of our configuration, GCC 12 and 14).
+    /// Finds the copy of RDI in a function's code: to a callee-saved register or, in a function without
+    /// calls, to any register. The relevant functions make one such copy, and use the register for nothing
+    /// else (Linux 6.1, 6.12 and 7.3, of Debian and of our configuration, GCC 12 and 14).
     pub(super) fn find(code: &[u8]) -> Option<Self> {
-        // MOV r/m64, r64 (SDM vol. 2, REX.W 89 /r) between registers: REX with W and maybe B, the opcode, and a
-        // ModR/M byte with mod 3 and reg RDI.
+        // MOV r/m64, r64 (SDM vol. 2, REX.W 89 /r) between registers: REX with W and optionally B, the
+        // opcode, and a ModR/M byte with mod 3 and reg RDI.
         let copies = code.windows(3).zip(3..).filter_map(|(bytes, from)| {
             let [rex @ (0x48 | 0x49), 0x89, modrm] = bytes else { return None };
             let register = (modrm & 7) | (rex & 1) << 3;
@@ -35,7 +33,7 @@ impl LockRegister {
         copies.iter().find(|copy| copy.is_kept()).or(copies.first()).copied()
     }
 
-    /// The number of the register that has the lock at this offset in the function.
+    /// Returns the number of the register that holds the lock at this offset in the function.
     pub(super) const fn at(self, offset: u64) -> u8 {
         if offset < self.from { RDI } else { self.register }
     }
@@ -44,18 +42,18 @@ impl LockRegister {
         KEPT.contains(&self.register)
     }
 
-    /// The number of the register that has it while a function is called.
+    /// Returns the number of the register that holds the lock across calls.
     pub(super) fn kept(self) -> Option<u8> {
         self.is_kept().then_some(self.register)
     }
 }
 
-/// Where a function spins: its PAUSE instructions.
+/// Offsets of the PAUSE instructions where a function spins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SpinLoops(Vec<u64>);
 
 impl SpinLoops {
-    /// Bytes that belong to a loop before and after its PAUSE: a load, a test and a branch.
+    /// Number of bytes around a PAUSE that belong to its loop: a load, a test and a branch.
     const REACH: u64 = 12;
 
     pub(super) fn find(code: &[u8]) -> Self {
@@ -64,7 +62,7 @@ impl SpinLoops {
         Self(pauses.map(|(_, at)| at).collect())
     }
 
-    /// Is the instruction at this offset in one of the loops?
+    /// Whether the instruction at this offset is in one of the loops.
     pub(super) fn contain(&self, offset: u64) -> bool {
         self.0.iter().any(|pause| pause.abs_diff(offset) <= Self::REACH)
     }
@@ -82,7 +80,7 @@ mod tests {
         assert_eq!((found.at(0), found.at(4), found.at(5), found.kept()), (7, 7, 3, Some(3)));
         // mov %rdi,%r13
         assert_eq!(LockRegister::find(&[0x49, 0x89, 0xfd]).unwrap().kept(), Some(13));
-        // mov %rdi,%rdx, in a function that calls none; one that calls has another copy.
+        // mov %rdi,%rdx, in a function without calls. A function with calls has another copy.
         let (leaf, calls) = ([0x48, 0x89, 0xfa], [0x48, 0x89, 0xfa, 0x48, 0x89, 0xfd]);
         let found = LockRegister::find(&leaf).unwrap();
         assert_eq!((found.at(3), found.kept()), (2, None));

@@ -1,5 +1,5 @@
-//! The nodes by which CPUs stand in the queues of queued spinlocks (`struct qnode`, kernel/locking/qspinlock.c): four
-//! for each CPU, as interrupts may come into a wait.
+//! The nodes of CPUs in the queues of queued spinlocks (`struct qnode`, kernel/locking/qspinlock.c). Each CPU
+//! has four, because interrupts may occur during a wait.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -9,36 +9,36 @@ use std::sync::atomic::{
 use super::{PAGE, StoppedCpu};
 use base::units::{VcpuCount, VcpuId};
 
-/// Nodes of a CPU, one for each context that can wait in another one's place.
+/// Number of nodes per CPU, one for each context that may interrupt the wait of another context.
 const NODES: u64 = 4;
-/// In a node, after the address of the next one (`struct mcs_spinlock`): nonzero for the first of the queue, if
-/// another one was ahead of it before.
+/// Offset in a node, after the address of the next node (`struct mcs_spinlock`). Nonzero for the head of the
+/// queue if another node was ahead of it before.
 const LOCKED: u64 = 8;
-/// In a CPU's first node: how many of its nodes are in use.
+/// Offset of the number of nodes in use, in a CPU's first node.
 const COUNT: u64 = 12;
 
-/// Does a vCPU stand in a queue?
+/// The position of a vCPU in a queue.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Queued {
-    /// It cannot be told.
+    /// Unknown.
     #[default]
     Unknown,
-    /// No.
+    /// Outside any queue.
     No,
-    /// It was let to the front by the one before it.
+    /// At the head of the queue, as signalled by its predecessor.
     First,
-    /// No other vCPU is known to be ahead of its node of this index. If `linked`, one has joined behind it.
+    /// No other vCPU is known to be ahead of it.
     Alone {
-        /// Of the CPU's nodes.
+        /// Index of the node among the CPU's nodes.
         ix: u32,
-        /// It has a next one.
+        /// Whether another node has joined behind it.
         linked: bool,
     },
-    /// Behind another one.
+    /// Behind another node.
     Behind,
 }
 
-/// Where a vCPU has its nodes; zero: not known yet.
+/// The addresses of a vCPU's nodes; zero if unknown.
 #[derive(Debug, Default)]
 struct NodePlace {
     virt: AtomicU64,
@@ -54,13 +54,12 @@ impl Nodes {
         Self(vcpus.ids().map(|_| NodePlace::default()).collect())
     }
 
-    /// Number of vCPUs.
     pub(super) fn cpus(&self) -> u32 {
         self.0.len() as u32
     }
 
-    /// Does the stopped vCPU `id`, whose nodes of `size` bytes are at `virt`, stand in a queue? Reads the nodes of those
-    /// others that have been stopped before.
+    /// Returns the queue position of the stopped vCPU `id`, whose nodes of `size` bytes are at `virt`. Reads
+    /// the nodes of other vCPUs that have been stopped before.
     pub(super) fn queued(&self, id: VcpuId, virt: u64, size: u64, cpu: &impl StoppedCpu) -> Queued {
         let Some(physical) = self.place(id, virt, size, cpu) else { return Queued::Unknown };
         let in_use = match count(physical, cpu) {
@@ -85,7 +84,7 @@ impl Nodes {
         Queued::Alone { ix: in_use as u32 - 1, linked }
     }
 
-    /// The guest-physical address of a vCPU's nodes, which do not move.
+    /// Returns the guest-physical address of a vCPU's nodes, which do not move.
     fn place(&self, id: VcpuId, virt: u64, size: u64, cpu: &impl StoppedCpu) -> Option<u64> {
         let place = self.0.get(id.0 as usize)?;
         if place.virt.load(Acquire) == virt {
@@ -110,7 +109,7 @@ fn word(at: u64, cpu: &impl StoppedCpu) -> Option<u32> {
     cpu.read(at, &mut bytes).then(|| u32::from_le_bytes(bytes))
 }
 
-/// Is one of a vCPU's nodes right before the node at `virt`?
+/// Whether one of a vCPU's nodes is directly ahead of the node at `virt`.
 fn is_before(place: &NodePlace, virt: u64, size: u64, cpu: &impl StoppedCpu) -> bool {
     if place.virt.load(Acquire) == 0 {
         return false;
@@ -120,7 +119,7 @@ fn is_before(place: &NodePlace, virt: u64, size: u64, cpu: &impl StoppedCpu) -> 
     (0..in_use).any(|ix| next(physical + ix * size, cpu) == Some(virt))
 }
 
-/// The virtual address of the node behind this one; 0: none.
+/// Returns the virtual address of the next node, or 0 if it is the last.
 fn next(node: u64, cpu: &impl StoppedCpu) -> Option<u64> {
     let mut bytes = [0; 8];
     cpu.read(node, &mut bytes).then(|| u64::from_le_bytes(bytes))

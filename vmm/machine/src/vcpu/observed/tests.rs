@@ -12,14 +12,14 @@ const PV: u64 = MAP + 0x1100;
 const LOOP: u64 = 0x40;
 const LOCK: u64 = MAP + 0x2000;
 const STACK_TOP: u64 = MAP + 0x3f00;
-/// Per-CPU areas: of each vCPU a page.
+/// Per-CPU areas, one page per vCPU.
 const AREAS: u64 = MAP + 0x4000;
 const COUNT_AT: u64 = 0x100;
 const NODES_AT: u64 = 0x200;
 const ONE: VcpuId = VcpuId(1);
 const RBX: u8 = 3;
 
-/// Two vCPUs' memory, and the registers of the one that is stopped.
+/// Memory of two vCPUs, and the registers of the stopped vCPU.
 struct Cpu {
     memory: RefCell<Vec<u8>>,
     rip: u64,
@@ -131,7 +131,7 @@ fn distance(activity: LockActivity) -> Option<u16> {
 fn a_preemption_count_of_zero_frees_a_vcpu_if_the_kernel_counts_locks() {
     let (kernel, cpu) = (kernel(), Cpu::new());
     assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Free);
-    // Bit 31 does not belong to the count.
+    // Bit 31 is not part of the count.
     cpu.set_word(Cpu::area(ONE) + COUNT_AT, 1 << 31);
     assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Free);
     cpu.set_word(Cpu::area(ONE) + COUNT_AT, 1);
@@ -153,10 +153,10 @@ fn a_pending_waiter_is_next_while_it_spins() {
     let mut cpu = Cpu::new().in_loop(NATIVE);
     cpu.set_word(LOCK, 0x101);
     assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1));
-    // It takes the lock at this moment, or waits for another one to do so.
+    // It takes the lock at this moment, or waits for another vCPU to take it.
     cpu.set_word(LOCK, 0x100);
     assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering);
-    // Elsewhere in the function the bit may be another's.
+    // Elsewhere in the function the pending bit may belong to another vCPU.
     cpu.set_word(LOCK, 0x101);
     cpu.rip = NATIVE + 0x20;
     assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering);
@@ -167,12 +167,12 @@ fn the_queue_is_known_by_its_nodes() {
     let kernel = kernel();
     let mut cpu = Cpu::new().in_loop(NATIVE);
     let (zero, own) = (Cpu::node(VcpuId(0)), Cpu::node(ONE));
-    // The tail is the stopped one.
+    // The tail is the stopped vCPU.
     cpu.set_word(LOCK, QueuedWord::tail_of(1, 0) << 16 | 1);
     cpu.set_word(own + 12, 1);
     assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1), "it is alone in the queue");
 
-    // Another vCPU, which has been seen before, is ahead of it.
+    // Another vCPU, already seen, is ahead of it.
     cpu.id = VcpuId(0);
     cpu.set_word(zero + 12, 1);
     let _ = kernel.activity(VcpuId(0), &cpu);
@@ -182,12 +182,12 @@ fn the_queue_is_known_by_its_nodes() {
     cpu.set_word(own + 8, 1);
     assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1), "it was let to the front");
 
-    // Its node is in use until it has let the next one on, and then the queue is empty.
+    // Its node is in use until it has passed the head on. Then the queue is empty.
     cpu.set_word(LOCK, 1);
     let owns = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
     assert_eq!(kernel.activity(ONE, &cpu), owns);
 
-    // It has a node, and is about to join.
+    // It has a node and is about to join.
     cpu.set_word(own + 8, 0);
     cpu.set_word(zero + 12, 0);
     cpu.set_word(LOCK, QueuedWord::tail_of(0, 0) << 16 | 1);
@@ -208,7 +208,7 @@ fn a_halted_waiter_is_known_by_its_node_and_the_register_that_calls_keep() {
     assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering, "for some lock");
 }
 
-/// With the page tables of user space, in the first instructions of an entry, the kernel's code is not mapped.
+/// In the first instructions of an entry, with user page tables, the kernel's code is not mapped.
 #[test]
 fn code_that_cannot_be_read_is_read_at_another_stop() {
     let kernel = kernel();
@@ -220,7 +220,7 @@ fn code_that_cannot_be_read_is_read_at_another_stop() {
     assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1));
 }
 
-/// The end of the slow path: the register is the caller's again, and the node still in use.
+/// At the end of the slow path, the register has the caller's value again and the node is still in use.
 #[test]
 fn what_does_not_look_like_a_lock_is_not_taken_for_one() {
     let kernel = kernel();
@@ -231,7 +231,7 @@ fn what_does_not_look_like_a_lock_is_not_taken_for_one() {
     assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering);
 }
 
-/// Whatever a guest says of its kernel, and whatever its registers have.
+/// Covers arbitrary kernel facts and register values.
 #[test]
 fn nothing_a_guest_tells_is_believed_blindly() {
     let odd = [0, 1, MAP, MAP + 0x7ffd, u64::MAX, u64::MAX - 7, 1 << 63];

@@ -6,12 +6,12 @@ use crate::figures::{Lines, PlottedValue, Series};
 /// Margin above the plot.
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 44.0;
-/// Least distance between direct labels.
+/// Minimum distance between direct labels.
 const LABEL: f64 = 16.0;
 /// Distance between the markers of two series at the same position.
 const DODGE: f64 = 14.0;
 
-/// Where the axes are, in user units.
+/// Positions of the axes in user units.
 struct Frame {
     left: f64,
     right: f64,
@@ -67,7 +67,7 @@ fn height(plot: &Lines, frame: &Frame, value: f64) -> f64 {
     frame.bottom - plot.y.place(value) * (frame.bottom - frame.top)
 }
 
-/// Returns the height at which the series ends.
+/// Draws a series. Returns the height of its end.
 fn draw_series(
     scene: &mut Scene,
     plot: &Lines,
@@ -105,7 +105,7 @@ fn draw_series(
     places.last().map(|(_, y)| *y)
 }
 
-/// Names next to the ends of their lines, moved apart where these are close.
+/// Draws names next to the ends of lines, moved apart if these are close.
 fn direct(scene: &mut Scene, frame: &Frame, mut ends: Vec<(f64, &Series)>) {
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut free = frame.top;

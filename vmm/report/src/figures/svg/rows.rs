@@ -13,19 +13,19 @@ const BAR: f64 = 13.0;
 /// Height of a category's name above its rows.
 const HEADING: f64 = 18.0;
 
-/// Where the parts of the rows are.
+/// Positions of the parts of the rows.
 struct RowLayout {
     left: f64,
     right: f64,
-    /// Where the names of rows end; those of categories begin at the left.
+    /// Right end of the row names. Category names begin at the left.
     names: f64,
     /// Height of a row.
     row: f64,
-    /// Height of what is drawn in a row.
+    /// Height of the drawing in a row.
     strip: f64,
-    /// Names and figures are above their row, not next to it.
+    /// Whether names and figures are above their row instead of next to it.
     is_stacked: bool,
-    /// Width of the categories' names.
+    /// Width of the category names.
     groups: f64,
     has_groups: bool,
 }
@@ -88,7 +88,7 @@ impl RowLayout {
         }
     }
 
-    /// The top of each row, and the end of the last.
+    /// Tops of the rows, and the bottom of the last row.
     fn tops(&self, plot: &Rows) -> (Vec<f64>, f64) {
         let mut at = TOP;
         let mut tops = Vec::new();
@@ -103,7 +103,7 @@ impl RowLayout {
         (tops, at)
     }
 
-    /// Has a row the name of its category above it? A row without a name of its own takes that.
+    /// Whether a row has its category's name above it. Rows without a name show it instead.
     fn has_heading(&self, plot: &Rows, row: usize) -> bool {
         let has_name = plot.rows.get(row).is_some_and(|row| !row.label.is_empty());
         self.is_stacked && self.has_groups && plot.is_first(row) && has_name
@@ -137,7 +137,7 @@ pub(super) fn draw(plot: &Rows, columns: &Columns, size: PlotWidth, name: &str) 
     scene
 }
 
-/// The names and the figures of a row.
+/// Draws the names and figures of a row.
 fn names(scene: &mut Scene, plot: &Rows, frame: &RowLayout, ix: usize, top: f64) {
     let Some(row) = plot.rows.get(ix) else { return };
     let all = scene.width;

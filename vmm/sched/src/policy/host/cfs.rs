@@ -1,5 +1,5 @@
 //! The Completely Fair Scheduler, as in Linux 6.1 (`kernel/sched/fair.c`, `features.h`), the last
-//! long-term version that has it.
+//! long-term version with CFS.
 
 use super::{
     Arrival, Law, by_cpus,
@@ -8,19 +8,18 @@ use super::{
 use crate::event::VcpuIndex;
 use base::units::Nanos;
 
-/// CFS: the least virtual runtime runs.
+/// CFS runs the vCPU with the least virtual runtime.
 ///
-/// * A slice is the vCPU's share, by weight, of a period in which each runs once: `sched_latency`,
-///   or `min_granularity` for each if there are more than fit (`sched_slice`). The tick ends a turn
-///   after its slice, or earlier if another vCPU is behind by more than a slice
-///   (`check_preempt_tick`).
+/// * A slice is the vCPU's share, by weight, of a period that lets each vCPU run once: `sched_latency`, or
+///   `min_granularity` per vCPU if there are too many for that (`sched_slice`). The tick preempts a vCPU
+///   after its slice, or earlier if another vCPU is behind by more than a slice (`check_preempt_tick`).
 /// * A vCPU that wakes is placed half a latency behind the others at most (`place_entity` with
-///   `GENTLE_FAIR_SLEEPERS`). It preempts the current vCPU if the current one is ahead by more than
-///   `wakeup_granularity` (`check_preempt_wakeup`), and then becomes its CPU's next buddy. A new vCPU
-///   is placed a slice ahead (`START_DEBIT`).
-/// * Buddies (`pick_next_entity`): the vCPU that has yielded is skipped. The next buddy goes first or,
-///   with 8 or more vCPUs on the CPU, the last buddy: the one that was preempted last. A buddy must not be
-///   ahead of the least virtual runtime by more than `wakeup_granularity`.
+///   `GENTLE_FAIR_SLEEPERS`). It preempts the current vCPU if that vCPU is ahead by more than
+///   `wakeup_granularity` (`check_preempt_wakeup`), and then becomes its CPU's next buddy. A new vCPU is
+///   placed a slice ahead (`START_DEBIT`).
+/// * Buddies (`pick_next_entity`): the vCPU that has yielded is skipped. The next buddy runs first or,
+///   with 8 or more vCPUs on the CPU, the last buddy, which is the vCPU preempted last. A buddy must not
+///   be ahead of the least virtual runtime by more than `wakeup_granularity`.
 #[derive(Debug)]
 pub(in super::super) struct Cfs {
     latency: Nanos,
@@ -29,7 +28,7 @@ pub(in super::super) struct Cfs {
 }
 
 impl Cfs {
-    /// With the kernel's settings for `cpus` CPUs: 6, 0.75 and 1 ms, scaled by [`by_cpus`].
+    /// Uses the kernel's settings for `cpus` CPUs: 6, 0.75 and 1 ms, scaled by [`by_cpus`].
     pub(in super::super) fn usual(cpus: usize) -> Self {
         Self::new(
             by_cpus(Nanos::micros(6_000), cpus),
@@ -46,7 +45,7 @@ impl Cfs {
         Self { latency, min_granularity, wakeup_granularity }
     }
 
-    /// Number of vCPUs that fit into a period of `sched_latency`.
+    /// Returns the number of vCPUs that fit into a period of `sched_latency`.
     fn fit(&self) -> u64 {
         self.latency.0.div_ceil(self.min_granularity.0)
     }
@@ -62,13 +61,13 @@ impl Cfs {
         Nanos(period * weight / load).max(self.min_granularity)
     }
 
-    /// Would it be unfair to run `vcpu` instead of `least`?
+    /// Whether it would be unfair to run `vcpu` instead of `least`.
     fn is_unfair(&self, queues: &Queues, vcpu: VcpuIndex, least: VcpuIndex) -> bool {
         let granularity = queues.virtual_time(least, self.wakeup_granularity);
         queues.of(vcpu).vruntime - queues.of(least).vruntime > granularity
     }
 
-    /// The order of the tree: by virtual runtime, and among equals the one queued first.
+    /// Returns the sort key of the tree: the virtual runtime, then the time of queueing.
     fn key(queues: &Queues, vcpu: VcpuIndex) -> (i64, Nanos, VcpuIndex) {
         let entity = queues.of(vcpu);
         (entity.vruntime, entity.since, vcpu)
@@ -106,7 +105,7 @@ impl Law for Cfs {
             queues.cpus[cpu].is_due = true;
             queues.forget(current);
         } else if ran >= self.min_granularity {
-            // This compares virtual with real time, as the kernel does.
+            // This compares virtual with real time, like the kernel.
             let is_ahead = queues.of(current).vruntime - least > slice.0 as i64;
             queues.cpus[cpu].is_due |= is_ahead;
         }

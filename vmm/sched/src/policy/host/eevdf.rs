@@ -1,6 +1,5 @@
 //! Earliest Eligible Virtual Deadline First (Stoica and Abdel-Wahab 1995), as in Linux 6.12
-//! (`kernel/sched/fair.c`, `features.h`), with `PICK_BUDDY`, which 6.14 and 6.12's stable versions
-//! have.
+//! (`kernel/sched/fair.c`, `features.h`), with `PICK_BUDDY` as in 6.14 and 6.12's stable versions.
 
 use super::{
     Arrival, Law, by_cpus,
@@ -9,18 +8,18 @@ use super::{
 use crate::event::VcpuIndex;
 use base::units::Nanos;
 
-/// EEVDF: of the eligible vCPUs the one with the earliest virtual deadline runs.
+/// EEVDF runs the eligible vCPU with the earliest virtual deadline.
 ///
-/// * A vCPU's lag is what it is owed: the queue's average virtual runtime, by weight, minus its own.
-///   It is eligible if that is not negative (`entity_eligible`). Each asks for a base slice, and its
-///   deadline is the end of that in virtual time (`update_deadline`).
-/// * Once picked it keeps the CPU until its slice is over, or until it is not eligible any more and
-///   another one wakes (`RUN_TO_PARITY`). The tick finds out that a slice is over.
-/// * A vCPU that wakes has the lag with which it went to sleep (`PLACE_LAG`), at most two slices or
-///   a tick (`update_entity_lag`), and preempts if it would be picked. One that goes to sleep with a
-///   negative lag stays in the average until that has passed (`DELAY_DEQUEUE`, `DELAY_ZERO`).
-/// * The next buddy, which only `yield_to` sets, is picked if it is eligible (`PICK_BUDDY`). A
-///   vCPU that yields has its deadline put off by a slice (`yield_task_fair`); no buddy is skipped.
+/// * A vCPU's lag is the time it is owed: the queue's average virtual runtime, by weight, minus its
+///   own. It is eligible if its lag is not negative (`entity_eligible`). Each vCPU requests a base
+///   slice, and its deadline is the end of that slice in virtual time (`update_deadline`).
+/// * A picked vCPU keeps the CPU until its slice ends, or until it is no longer eligible and another
+///   vCPU wakes (`RUN_TO_PARITY`). The tick detects the end of a slice.
+/// * A vCPU that wakes has the lag it went to sleep with (`PLACE_LAG`), at most two slices or a tick
+///   (`update_entity_lag`), and preempts if it would be picked. A vCPU that goes to sleep with
+///   negative lag stays in the average until the lag has passed (`DELAY_DEQUEUE`, `DELAY_ZERO`).
+/// * The next buddy, which only `yield_to` sets, is picked if it is eligible (`PICK_BUDDY`). A yield
+///   postpones the vCPU's deadline by a slice (`yield_task_fair`); no buddy is skipped.
 #[derive(Debug)]
 pub(in super::super) struct Eevdf {
     slice: Nanos,
@@ -28,7 +27,7 @@ pub(in super::super) struct Eevdf {
 }
 
 impl Eevdf {
-    /// With the kernel's base slice for `cpus` CPUs: 0.75 ms, by [`by_cpus`].
+    /// Uses the kernel's base slice for `cpus` CPUs: 0.75 ms, scaled by [`by_cpus`].
     pub(in super::super) fn usual(cpus: usize, tick: Nanos) -> Self {
         Self::new(by_cpus(Nanos::micros(750), cpus), tick)
     }
@@ -42,7 +41,8 @@ impl Eevdf {
         queue.queued.iter().copied().chain(queue.current)
     }
 
-    /// The weight in the queue, and the sum of all weighted virtual runtimes from its zero.
+    /// Returns the weight in the queue, and the weighted sum of virtual runtimes relative to its
+    /// zero.
     fn sums(queues: &Queues, cpu: usize) -> (i128, i128) {
         let zero = queues.cpus[cpu].zero;
         Self::members(queues, cpu).map(|vcpu| queues.of(vcpu)).fold(
@@ -61,11 +61,10 @@ impl Eevdf {
 
     fn is_eligible(queues: &Queues, vcpu: VcpuIndex, (load, sum): (i128, i128)) -> bool {
         let entity = queues.of(vcpu);
-        // Without the rounding of the average.
+        // Computed without the rounding of the average.
         sum >= load * i128::from(entity.vruntime - queues.cpus[entity.cpu].zero)
     }
 
-    /// The lag of a vCPU in its queue.
     fn lag(&self, queues: &Queues, vcpu: VcpuIndex) -> i64 {
         let entity = queues.of(vcpu);
         let limit = Nanos(2 * self.slice.0).max(self.tick);
@@ -73,7 +72,7 @@ impl Eevdf {
         (Self::average(queues, entity.cpu) - entity.vruntime).clamp(-limit, limit)
     }
 
-    /// What would be picked without buddies.
+    /// Returns the pick without buddies.
     fn best(queues: &Queues, cpu: usize) -> Option<VcpuIndex> {
         let sums = Self::sums(queues, cpu);
         let queue = &queues.cpus[cpu];
@@ -97,7 +96,7 @@ impl Law for Eevdf {
         let entity = queues.of(vcpu);
         let (cpu, weight) = (entity.cpu, i128::from(entity.weight));
         let (load, _) = Self::sums(queues, cpu);
-        // The vCPU pulls the average towards itself: this much leaves it the lag that it had.
+        // The vCPU moves the average towards itself. With this value it keeps the lag it had.
         let lag = (i128::from(entity.lag) * (load + weight)).checked_div(load).unwrap_or_default();
         let vruntime = Self::average(queues, cpu) - lag as i64;
         let until = match arrival {
@@ -112,7 +111,7 @@ impl Law for Eevdf {
     }
 
     fn change_queue(&self, queues: &mut Queues, vcpu: VcpuIndex, to: usize) {
-        // The vCPU has its lag from when it left.
+        // The vCPU keeps the lag from when it left its queue.
         queues.of_mut(vcpu).cpu = to;
     }
 
@@ -162,7 +161,7 @@ impl Law for Eevdf {
             if queues.of(best).place != QueueState::Leaving {
                 return Some(best);
             }
-            // The vCPU has paid what it owed to others.
+            // The vCPU has paid its debt to the others.
             queues.remove(best);
             queues.of_mut(best).lag = 0;
         }

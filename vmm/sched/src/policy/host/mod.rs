@@ -1,38 +1,36 @@
-//! `host-cfs` and `host-eevdf`: models of the host's own scheduler, for simulations. What Linux does
-//! with vCPUs that are threads: a run queue for each CPU, whose order is [`Cfs`] or [`Eevdf`], timer
-//! ticks, wakeups, load balancing and `yield_to`. Blind to locks, as the host is.
+//! `host-cfs` and `host-eevdf`: models of the host's own scheduler, for simulations. They model how Linux
+//! schedules vCPU threads: a run queue for each CPU, ordered by [`Cfs`] or [`Eevdf`], timer ticks, wakeups,
+//! load balancing and `yield_to`. Blind to locks, as the host is.
 //!
-//! What both have in common (kernel/sched/core.c and fair.c of Linux 6.1 and 6.12, with the default
-//! features of features.h):
+//! Common to both (kernel/sched/core.c and fair.c of Linux 6.1 and 6.12, with the default features of
+//! features.h):
 //!
-//! * **The tick** checks the current vCPU, on all CPUs at the same moments. It is the schedule's
-//!   slice: 4 ms is `CONFIG_HZ=250`. Nothing else ends a slice (no `HRTICK`), so that slices are
-//!   rounded up to ticks.
-//! * **A wakeup** goes to the CPU that the vCPU had last, if that is idle, else to any idle one, else
-//!   to the less loaded of that CPU and the waker's (`select_task_rq_fair`, `wake_affine`). There it
-//!   may preempt the current vCPU: at once if that is the waker, else by an interrupt.
-//! * **Balancing.** An idle CPU takes the vCPU that has waited longest from the CPU with the most
-//!   load (`newidle_balance`). A busy one does so every 16 ms for each CPU, of 10 at most, if that
-//!   makes their loads more equal (`load_balance` with a busy factor of 16).
-//! * **A pause-loop exit** ([`Event::SpunOut`](crate::Event::SpunOut)) yields to the next vCPU of the
-//!   machine, in turn, that waits for a CPU (`kvm_vcpu_on_spin` and `yield_to`). One that itself
-//!   waits because it yielded is passed over every other time.
-//! * **A kick** is a wakeup. With `kick-yield` the kicker then yields to the vCPU that it has woken, as
-//!   KVM has it since Linux 5.4 (`kvm_sched_yield` in the `KVM_HC_KICK_CPU` hypercall, commit
-//!   266e85a5ec91), unless that vCPU got an idle CPU: what `yield_to` does then depends on a race.
+//! * **The tick** checks the current vCPU, on all CPUs at the same time. Its period is the schedule's slice:
+//!   4 ms is `CONFIG_HZ=250`. No other timer ends a slice (no `HRTICK`), so slices are rounded up to ticks.
+//! * **A wakeup** goes to the vCPU's last CPU if that CPU is idle, else to any idle CPU, else to the less
+//!   loaded of the vCPU's last CPU and the waker's (`select_task_rq_fair`, `wake_affine`). There it may
+//!   preempt the current vCPU: at once if that is the waker, else by an interrupt.
+//! * **Balancing.** An idle CPU takes the vCPU that has waited longest from the CPU with the highest load
+//!   (`newidle_balance`). A busy CPU does so every 16 ms times the number of CPUs (10 at most), if that makes
+//!   their loads more equal (`load_balance` with a busy factor of 16).
+//! * **A pause-loop exit** ([`Event::SpunOut`](crate::Event::SpunOut)) yields to the machine's next vCPU in
+//!   turn that waits for a CPU (`kvm_vcpu_on_spin` and `yield_to`). A vCPU that itself waits because it
+//!   yielded is passed over every other time.
+//! * **A kick** is a wakeup. With `kick-yield` the kicker then yields to the vCPU that it has woken, as in
+//!   KVM since Linux 5.4 (`kvm_sched_yield` in the `KVM_HC_KICK_CPU` hypercall, commit 266e85a5ec91), unless
+//!   that vCPU got an idle CPU: the effect of `yield_to` then depends on a race.
 //!
-//! Not modelled: yields that a guest directs ([`Event::YieldsTo`](crate::Event::YieldsTo)), which the host's
-//! scheduler cannot be told with `--policy host` either; groups (cgroups, autogroup), nice levels other than as weights, other classes,
-//! distances between CPUs (all share one cache, as in one scheduling domain), load averages over
-//! time (loads are sums of weights now), cache-hot vCPUs, NUMA balancing, idle states.
+//! Omitted: yields directed by a guest ([`Event::YieldsTo`](crate::Event::YieldsTo)), which do not reach
+//! the host's scheduler with `--policy host` either; groups (cgroups, autogroup), nice levels other than as
+//! weights, other classes, distances between CPUs (all share one cache, as in one scheduling domain), load
+//! averages over time (loads are sums of weights now), cache-hot vCPUs, NUMA balancing, idle states.
 //!
-//! Waiting: on one CPU no vCPU waits forever, since each of the others runs only as long as its
-//! virtual runtime (CFS) or deadline (EEVDF) is not ahead of the waiting one by more than a constant
-//! number of slices. With the settings for 8 or more CPUs and a tick of 4 ms, a vCPU waits at most 16
-//! ticks for each vCPU of the schedule, if no weight is more than three times another
-//! (`waiting_tests`, with wakeups and claims at random, on one to three CPUs). Virtual time is the
-//! queue's own: a vCPU that changes queues keeps what it is ahead or behind, and nothing bounds that
-//! over many changes.
+//! Waiting time: on one CPU no vCPU waits forever, since each of the others runs only as long as its virtual
+//! runtime (CFS) or deadline (EEVDF) is not ahead of the waiting vCPU's by more than a constant number of
+//! slices. With the settings for 8 or more CPUs and a tick of 4 ms, a vCPU waits at most 16 ticks per vCPU of
+//! the schedule, if no weight is more than three times another (`waiting_tests`, with random wakeups and
+//! claims, on one to three CPUs). Each queue has its own virtual time: a vCPU that changes queues stays ahead
+//! or behind by the same amount, without a bound over many changes.
 
 mod cfs;
 mod eevdf;
@@ -51,77 +49,76 @@ pub(super) use cfs::Cfs;
 pub(super) use eevdf::Eevdf;
 use queue::{QueueState, Queues};
 
-/// A setting for one CPU as the kernel has it for `cpus` (`get_update_sysctl_factor` with its
-/// default, logarithmic scaling): times one plus the logarithm to base two of the CPUs, of at most 8.
+/// Scales a setting for one CPU to `cpus` CPUs like the kernel (`get_update_sysctl_factor` with its default,
+/// logarithmic scaling): by one plus the binary logarithm of the number of CPUs, 8 at most.
 fn by_cpus(setting: Nanos, cpus: usize) -> Nanos {
     Nanos(setting.0 * u64::from(1 + cpus.clamp(1, 8).ilog2()))
 }
 
-/// Why a vCPU comes into a queue.
+/// Reason for a vCPU's entry into a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arrival {
     New,
     Woken,
-    /// From another CPU's queue.
+    /// From the queue of another CPU.
     Moved,
 }
 
-/// The order of a run queue. It keeps nothing itself.
+/// The order of a run queue. It has no state.
 trait Law: Debug + Send {
-    /// `vcpu`, in no queue, is about to be put into that of its CPU.
+    /// Places `vcpu`, which is in no queue and about to be inserted into its CPU's queue.
     fn place(&self, queues: &mut Queues, vcpu: VcpuIndex, arrival: Arrival);
 
-    /// `vcpu`, in no queue, is about to be placed in another queue than its last.
+    /// Adapts `vcpu`, which is in no queue, to the queue of CPU `to`.
     fn change_queue(&self, queues: &mut Queues, vcpu: VcpuIndex, to: usize);
 
-    /// `vcpu`, still in its queue, is about to leave it.
+    /// Called when `vcpu` is about to leave its queue.
     fn leaves(&self, _: &mut Queues, _: VcpuIndex) {}
 
-    /// Does the current `vcpu`, which goes to sleep, stay in the queue for a while?
+    /// Whether the current `vcpu`, which goes to sleep, stays in the queue for a while.
     fn keeps(&self, _: &Queues, _: VcpuIndex) -> bool {
         false
     }
 
-    /// `vcpu` wakes and is still in the queue.
+    /// Handles a wakeup of `vcpu` while it is still in the queue.
     fn comes_back(&self, _: &mut Queues, _: VcpuIndex) {}
 
-    /// The virtual runtime of the current `vcpu` has grown.
+    /// Handles an increase of the current `vcpu`'s virtual runtime.
     fn charged(&self, _: &mut Queues, _: VcpuIndex) {}
 
-    /// The tick: is the current vCPU due?
+    /// Handles the tick, which may make the current vCPU due.
     fn ticks(&self, _: &mut Queues, _cpu: usize) {}
 
-    /// `woken` is in this CPU's queue: does it make the current vCPU due?
+    /// Handles the wakeup of `woken` in this CPU's queue, which may make the current vCPU due.
     fn wakes(&self, queues: &mut Queues, cpu: usize, woken: VcpuIndex);
 
-    /// Which of the current vCPU and those that wait is to run.
+    /// Picks the vCPU to run, the current vCPU or a waiting one.
     fn pick(&self, queues: &mut Queues, cpu: usize) -> Option<VcpuIndex>;
 
-    /// The current vCPU yields.
     fn yields(&self, queues: &mut Queues, cpu: usize);
 }
 
-/// The host's scheduler, with a queue order.
+/// The host's scheduler, with a given queue order.
 #[derive(Debug)]
 pub(super) struct HostScheduler {
     law: Box<dyn Law>,
     queues: Queues,
     tick: Nanos,
-    /// Time between two comparisons of a busy CPU's load with others'.
+    /// Interval at which a busy CPU compares its load with other CPUs.
     interval: Nanos,
-    /// vCPUs that are interrupted because another one preempts them.
+    /// vCPUs to interrupt because another vCPU preempts them.
     recalled: Vec<VcpuIndex>,
-    /// The vCPU that each machine's vCPUs yielded to last.
+    /// The last vCPU of each machine that was yielded to.
     boosted: Box<[u32]>,
-    /// A vCPU yields to the one that it has kicked.
+    /// A kicker yields to the vCPU that it has kicked.
     yields_on_kick: bool,
-    /// The vCPU that was kicked last.
+    /// The vCPU kicked last.
     kicked: Option<VcpuIndex>,
 }
 
-/// A busy CPU balances once in this many ticks of 4 ms for each CPU.
+/// Ticks of 4 ms, per CPU, between two balancings of a busy CPU.
 const BALANCE_TICKS: u64 = 4;
-/// CPUs whose number lengthens that.
+/// Maximum number of CPUs in this product.
 const BALANCE_CPUS: u64 = 10;
 
 impl HostScheduler {
@@ -153,7 +150,7 @@ impl HostScheduler {
         Nanos((now.0 / self.tick.0 + 1).saturating_mul(self.tick.0))
     }
 
-    /// Brings the virtual runtime of a CPU's current vCPU up to date.
+    /// Updates the virtual runtime of a CPU's current vCPU.
     fn charge(&mut self, cpu: usize, view: &View<'_>) {
         if let Some(current) = self.queues.cpus[cpu].current {
             self.charge_turn(current, view.ran(current));
@@ -170,7 +167,7 @@ impl HostScheduler {
         self.queues.advance(cpu);
     }
 
-    /// Puts a vCPU that wakes or starts into a queue, and interrupts whom it preempts.
+    /// Queues a vCPU that wakes or starts, and interrupts the vCPU it preempts.
     fn wake(&mut self, vcpu: VcpuIndex, waker: Option<VcpuIndex>, view: &View<'_>) {
         if self.queues.of(vcpu).place == QueueState::Leaving {
             self.queues.of_mut(vcpu).place = QueueState::Queued;
@@ -236,7 +233,7 @@ impl HostScheduler {
         self.queues.advance(to);
     }
 
-    /// An idle CPU takes a vCPU that waits elsewhere.
+    /// Lets an idle CPU take a vCPU that waits elsewhere.
     fn pull(&mut self, cpu: usize, view: &View<'_>) -> Option<VcpuIndex> {
         let queues = &self.queues;
         // The only vCPU of a CPU that is about to pick it stays there.
@@ -248,7 +245,7 @@ impl HostScheduler {
         self.law.pick(&mut self.queues, cpu)
     }
 
-    /// A busy CPU takes a vCPU from the most loaded one if the two are more alike then.
+    /// Lets a busy CPU take a vCPU from the CPU with the highest load if that makes their loads more equal.
     fn balance(&mut self, cpu: usize, view: &View<'_>) {
         if view.now < self.queues.cpus[cpu].balance {
             return;
@@ -267,7 +264,7 @@ impl HostScheduler {
         }
     }
 
-    /// The current vCPU of a CPU goes on, or makes way for another one.
+    /// Decides whether a CPU's current vCPU continues or makes way for another.
     fn decide(&mut self, cpu: usize, cause: Why) -> Verdict {
         self.queues.cpus[cpu].is_due = false;
         let picked = self.law.pick(&mut self.queues, cpu);

@@ -1,13 +1,13 @@
-//! Run queues, one for each CPU, and what they keep of each vCPU.
+//! Per-CPU run queues and their per-vCPU state.
 
 use base::units::Nanos;
 
 use crate::event::VcpuIndex;
 
-/// The weight at which virtual time passes like time (nice 0).
+/// The weight at which virtual time equals real time (nice 0).
 const USUAL_WEIGHT: u64 = 1024;
 
-/// Where a vCPU is, as its host sees it.
+/// State of a vCPU in its host's run queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QueueState {
     /// In no queue: it sleeps, or has not started.
@@ -21,7 +21,7 @@ pub(super) enum QueueState {
     Leaving,
 }
 
-/// What the host's scheduler keeps of a vCPU (`sched_entity`). Virtual times are nanoseconds on the
+/// State of a vCPU in the host's scheduler (`sched_entity`). Virtual times are nanoseconds on the
 /// clock of its queue.
 #[derive(Debug, Clone)]
 pub(super) struct Entity {
@@ -29,22 +29,22 @@ pub(super) struct Entity {
     pub(super) vruntime: i64,
     /// EEVDF: the virtual deadline of its request.
     pub(super) deadline: i64,
-    /// EEVDF: what it is owed, while it is in no queue.
+    /// EEVDF: its lag while it is in no queue.
     pub(super) lag: i64,
-    /// EEVDF: it was picked for its request, which is not served yet.
+    /// EEVDF: it was picked for its request, which has not been served yet.
     pub(super) has_slice: bool,
     pub(super) place: QueueState,
-    /// The CPU in whose queue it is or was last.
+    /// The CPU whose queue it is or was last in.
     pub(super) cpu: usize,
-    /// The part of its turn that its virtual runtime contains.
+    /// The part of its time slice already added to its virtual runtime.
     pub(super) charged: Nanos,
-    /// When it was queued.
+    /// Time of queueing.
     pub(super) since: Nanos,
     /// The vCPU has never been in a queue.
     pub(super) is_new: bool,
     /// The vCPU waits because it yielded in a pause loop.
     pub(super) yielded: bool,
-    /// The vCPU may be yielded to although it waits in a pause loop; changes with each look.
+    /// The vCPU may be yielded to although it waits in a pause loop. Toggles at each attempt.
     pub(super) takes_yields: bool,
 }
 
@@ -53,24 +53,22 @@ pub(super) struct Entity {
 pub(super) struct RunQueue {
     pub(super) current: Option<VcpuIndex>,
     pub(super) queued: Vec<VcpuIndex>,
-    /// The least virtual runtime in it; never goes back (`min_vruntime`).
+    /// The least virtual runtime in the queue; never decreases (`min_vruntime`).
     pub(super) zero: i64,
-    /// The buddies: the vCPU that is to run next, the one that was preempted last, and the one that
-    /// has yielded.
+    /// The buddies: the vCPU to run next, the vCPU preempted last, and the vCPU that has yielded.
     pub(super) next: Option<VcpuIndex>,
     pub(super) last: Option<VcpuIndex>,
     pub(super) skip: Option<VcpuIndex>,
-    /// The current vCPU is to make way if another one is to be picked (`need_resched`).
+    /// The current vCPU must make way if another vCPU is picked (`need_resched`).
     pub(super) is_due: bool,
-    /// The vCPU for which the current one makes way.
+    /// The vCPU that the current vCPU makes way for.
     pub(super) chosen: Option<VcpuIndex>,
     /// The next timer tick.
     pub(super) tick: Nanos,
-    /// When it next compares its load with others'.
+    /// Time of the next load balancing.
     pub(super) balance: Nanos,
 }
 
-/// All queues.
 #[derive(Debug)]
 pub(super) struct Queues {
     pub(super) cpus: Box<[RunQueue]>,
@@ -116,24 +114,24 @@ impl Queues {
         &mut self.all[vcpu.ix()]
     }
 
-    /// The virtual time in which `vcpu` runs for `span`.
+    /// Returns the virtual time that passes while `vcpu` runs for `span`.
     pub(super) fn virtual_time(&self, vcpu: VcpuIndex, span: Nanos) -> i64 {
         let time = u128::from(span.0) * u128::from(USUAL_WEIGHT);
         (time / u128::from(self.of(vcpu).weight)) as i64
     }
 
-    /// The vCPUs that wait for this CPU.
+    /// Returns the vCPUs that wait for this CPU.
     pub(super) fn waiting(&self, cpu: usize) -> impl Iterator<Item = VcpuIndex> {
         let queued = self.cpus[cpu].queued.iter().copied();
         queued.filter(|vcpu| self.of(*vcpu).place == QueueState::Queued)
     }
 
-    /// The vCPUs that run or wait on this CPU.
+    /// Returns the vCPUs that run or wait on this CPU.
     pub(super) fn runnable(&self, cpu: usize) -> impl Iterator<Item = VcpuIndex> {
         self.waiting(cpu).chain(self.cpus[cpu].current)
     }
 
-    /// The weight of those that run or wait on this CPU.
+    /// Returns the total weight of the vCPUs that run or wait on this CPU.
     pub(super) fn load(&self, cpu: usize) -> u64 {
         self.runnable(cpu).map(|vcpu| self.of(vcpu).weight).sum()
     }
@@ -142,7 +140,6 @@ impl Queues {
         self.runnable(cpu).next().is_none()
     }
 
-    /// The vCPU that has waited longest for this CPU.
     pub(super) fn longest_waiting(&self, cpu: usize) -> Option<VcpuIndex> {
         self.waiting(cpu).min_by_key(|vcpu| (self.of(*vcpu).since, *vcpu))
     }
@@ -155,7 +152,6 @@ impl Queues {
         queue.queued.push(vcpu);
     }
 
-    /// Takes `vcpu` out of its queue.
     pub(super) fn remove(&mut self, vcpu: VcpuIndex) {
         let entity = &mut self.all[vcpu.ix()];
         entity.place = QueueState::Away;
@@ -165,7 +161,7 @@ impl Queues {
         self.advance(cpu);
     }
 
-    /// `vcpu` is no buddy any more.
+    /// Removes `vcpu` from the buddies.
     pub(super) fn forget(&mut self, vcpu: VcpuIndex) {
         let RunQueue { next, last, skip, .. } = &mut self.cpus[self.all[vcpu.ix()].cpu];
         for buddy in [next, last, skip] {
@@ -173,7 +169,7 @@ impl Queues {
         }
     }
 
-    /// Brings the queue's zero up to its least virtual runtime.
+    /// Advances the queue's zero to its least virtual runtime.
     pub(super) fn advance(&mut self, cpu: usize) {
         let queue = &self.cpus[cpu];
         let all = queue.queued.iter().copied().chain(queue.current);

@@ -1,18 +1,18 @@
-//! Yields to another vCPU: of a kicker, and of a vCPU in a pause loop.
+//! Yields to another vCPU: by a kicker, and by a vCPU in a pause loop.
 
 use super::queue::QueueState;
 use super::{HostScheduler, Verdict, View, Why};
 use crate::event::VcpuIndex;
 
 impl HostScheduler {
-    /// Does `vcpu` wait for a CPU that another one has?
+    /// Whether `vcpu` waits for a CPU that another vCPU has.
     pub(super) fn waits_for_another(&self, vcpu: VcpuIndex) -> bool {
         let entity = self.queues.of(vcpu);
         entity.place == QueueState::Queued && self.queues.cpus[entity.cpu].current.is_some()
     }
 
-    /// The current `vcpu` yields to `to`, which waits for a CPU (`yield_to`): that becomes its CPU's
-    /// next buddy, and is followed as far as the order of that queue permits.
+    /// Yields from the current `vcpu` to `to`, which waits for a CPU (`yield_to`). `to` becomes its
+    /// CPU's next buddy, and is run if the order of that queue permits it.
     pub(super) fn yield_to(
         &mut self,
         vcpu: VcpuIndex,
@@ -34,7 +34,7 @@ impl HostScheduler {
         self.decide(cpu, cause)
     }
 
-    /// The vCPU that KVM yields to for one in a pause loop.
+    /// Returns the vCPU that KVM yields to for a vCPU in a pause loop.
     pub(super) fn beneficiary(&mut self, spinner: VcpuIndex, view: &View<'_>) -> Option<VcpuIndex> {
         let vm = view.vm_of(spinner);
         let last = self.boosted[vm as usize];

@@ -12,7 +12,6 @@ use base::{
 };
 use sched::{accounting::Totals, extensions::ExtensionCounts, policy::Hits};
 
-/// The data of a row.
 #[derive(Debug)]
 pub(crate) struct CellRow<'a> {
     pub store: &'a str,
@@ -78,17 +77,17 @@ impl<'a> CellRow<'a> {
         self.figures()?.work.as_ref()
     }
 
-    /// The threads of all vCPUs together; None where the host's kernel does not count them.
+    /// Returns the sum over all vCPUs' threads; None if the host's kernel has no counts.
     pub fn threads(&self) -> Option<ThreadTimes> {
         VcpuTimeShares::of(&self.figures()?.host).map(|host| host.times)
     }
 
-    /// KVM's counts of all machines together.
+    /// Returns the sum of KVM's counts over all machines.
     pub fn yields(&self) -> Option<YieldCounts> {
         self.figures()?.host.iter().map(|counts| counts.yields).reduce(YieldCounts::plus)
     }
 
-    /// Shares of the time for which vCPUs had a CPU.
+    /// Returns the shares of time for which vCPUs had a CPU.
     pub fn ran(&self) -> Option<VcpuTimeShares> {
         VcpuTimeShares::of(&self.figures()?.host)
     }

@@ -16,7 +16,7 @@ use base::{
     units::Nanos,
 };
 
-/// Gives every count a different number.
+/// Sets every count to a different number.
 fn fill(value: &mut Value, next: &mut u64) {
     match value {
         Value::Number(number) if number.is_u64() => {
@@ -29,7 +29,7 @@ fn fill(value: &mut Value, next: &mut u64) {
     }
 }
 
-/// A machine of two vCPUs, as the host's kernel counts it.
+/// Host counts of a machine with two vCPUs.
 fn machine() -> HostCounts {
     let some = Some(0);
     HostCounts {
@@ -39,7 +39,7 @@ fn machine() -> HostCounts {
     }
 }
 
-/// Figures with every optional part present.
+/// Returns figures with every optional part present.
 fn full() -> Figures {
     let figures = Figures {
         seconds: 0.25,
@@ -109,7 +109,7 @@ fn names_of_columns_are_unique() {
     assert!(rows.iter().all(|row| row.len() == width()));
 }
 
-/// The row expected for a stored cell.
+/// Returns the row expected for a stored cell.
 fn stored(cell: &CellLine) -> Fields {
     let cell = serde_json::to_value(cell).unwrap();
     let figures = &cell["figures"];
@@ -135,7 +135,7 @@ fn stored(cell: &CellLine) -> Fields {
                 Value::String(text) => text.clone(),
                 Value::Number(number) => number.as_f64().unwrap().to_string(),
                 Value::Null => String::new(),
-                // Handled separately, and histograms.
+                // Handled separately, or a histogram.
                 _ => continue,
             };
             fields.insert(format!("{prefix}{name}"), text);
@@ -144,11 +144,10 @@ fn stored(cell: &CellLine) -> Fields {
     fields
 }
 
-/// Optional parts that have columns of their own, and a failure's last events, which are not
-/// exported.
+/// Optional parts with separate columns, and a failure's last events, which are not exported.
 const PARTS: [&str; 6] = ["schedule", "faults", "work", "latencies", "trace", "timeline"];
 
-/// Fails if a field is stored and not exported.
+/// Fails if a field is stored but not exported.
 #[test]
 fn all_that_is_stored_is_exported() {
     let rows = from_csv();
@@ -167,14 +166,14 @@ fn all_that_is_stored_is_exported() {
     }
 }
 
-/// The rows if the first cell has these figures.
+/// Returns the rows if the first cell has these figures.
 fn from_csv_with(figures: Figures) -> Vec<Fields> {
     let mut stores = stores();
     stores[0].contents.cells[0] = line(0, Outcome::Done { figures: Box::new(figures) });
     from_csv_of(&stores)
 }
 
-/// The counts of the host's kernel are stored by machine and vCPU, and exported as sums and shares.
+/// The host kernel's counts are stored by machine and vCPU, and exported as sums and shares.
 #[test]
 fn the_hosts_counts_are_exported() {
     let mut figures = full();
@@ -205,7 +204,7 @@ fn the_hosts_counts_are_exported() {
     }
 }
 
-/// Regression: a figure of a window that something had stopped was exported like any other.
+/// Regression: the figures of a window that had been stopped were exported like any other.
 #[test]
 fn figures_of_disturbed_windows_are_marked() {
     let asked = line(0, done()).point.duration.as_secs_f64();
@@ -215,7 +214,7 @@ fn figures_of_disturbed_windows_are_marked() {
     assert_eq!(of_seconds(asked)[1]["disturbed"], "", "the cell failed");
 }
 
-/// Regression: cells of no time were exported with the rate 0 and their counts.
+/// Regression: cells without duration were exported with the rate 0 and their counts.
 #[test]
 fn figures_that_make_no_sense_are_left_out_and_said() {
     for seconds in [0.0, -1.0] {
@@ -253,8 +252,8 @@ fn what_is_derived_is_there_too() {
     assert_eq!(rows[4]["store"], "second");
 }
 
-/// These were not exported once. One operation in a thousand is long, and most of the time passes in
-/// such operations.
+/// Regression: these were not exported. One operation in a thousand is long, and most of the time is
+/// spent in such operations.
 #[test]
 fn percentiles_of_the_time_waited_are_exported_beside_those_of_the_waits() {
     let mut figures = full();

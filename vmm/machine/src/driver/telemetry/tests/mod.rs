@@ -8,7 +8,7 @@ mod queued;
 
 const LOCK: u64 = 0x3000;
 const VCPU: VcpuId = VcpuId(2);
-/// A queued lock by its name in a line.
+/// The name of a queued lock in a line.
 const QUEUED: u64 = LOCK | QUEUED_LOCK;
 /// The host's own TSC, at 1 GHz.
 const CLOCK: TscClock = TscClock { offset: 0, khz: 1_000_000 };
@@ -28,13 +28,13 @@ fn set_head(lines: &TelemetryView, head: u16) {
     lines.memory.store(head, GuestAddress(LOCK), Relaxed).unwrap();
 }
 
-/// The vCPU waits for this lock, as `word` says.
+/// Makes the vCPU wait for this lock with this wait word.
 fn set_wait(lines: &TelemetryView, vcpu: VcpuId, lock: u64, word: u32) {
     lines.store(vcpu, offset_of!(Line, wait_lock), lock);
     lines.store(vcpu, offset_of!(Line, wait), word);
 }
 
-/// What the stopped vCPU does, by the lines of three.
+/// Returns the activity of the stopped vCPU, by the lines of three vCPUs.
 fn stopped(lines: &TelemetryView) -> LockActivity {
     lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5))
 }
@@ -72,7 +72,7 @@ fn critical_vcpus_without_a_cpu_are_counted_once_each() {
     turn(VCPU.0, false);
     turn(1, false);
     assert_eq!(count(), 1, "vCPU 1 holds none");
-    // What the guest writes changes neither the count nor what comes next.
+    // Values written by the guest affect neither the count nor later updates.
     lines.memory.store(7_u32, GuestAddress(0x1000 + MACHINE), Relaxed).unwrap();
     lines.store(VcpuId(0), offset_of!(Line, held), u32::MAX);
     turn(0, false);
@@ -88,7 +88,7 @@ fn the_next_in_line_is_counted_if_it_spins_without_a_cpu() {
     let count = || lines.memory.load::<u32>(GuestAddress(0x1000 + MACHINE), Relaxed).unwrap();
     lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
     set_head(&lines, 2);
-    // Ticket 4 is served by the next release, ticket 6 by the one after it.
+    // The next release serves ticket 4, and the release after it ticket 6.
     let waits = [
         (Wait::Spinning, 4, 1),
         (Wait::Spinning, 6, 0),
@@ -131,11 +131,11 @@ fn a_vcpu_outside_or_about_to_kick_is_not_free() {
         let LockActivity::Outside { lock, queued, .. } = activity else { panic!() };
         assert_eq!((lock, queued), (LockId(LOCK), Some(expected)));
         assert!(activity.is_involved() && !activity.is_holder());
-        // Admitted to an empty queue: only it can take the lock and let the others in.
+        // Admitted to an empty queue: only it can acquire the lock and admit others.
         assert_eq!(activity.is_next(), expected == 0);
     }
     lines.store(VCPU, offset_of!(Line, wait), Wait::Kicking.word(8));
-    // The line may still claim a lock that has been released.
+    // The line may still claim a released lock.
     for depth in [1, 0] {
         hold(&lines, 1, 6);
         lines.store(VCPU, offset_of!(Line, held), depth);
@@ -177,7 +177,7 @@ fn a_lock_that_was_released_is_not_held_though_the_line_says_so() {
     assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Free);
 }
 
-/// A vCPU that was stopped while drawing a ticket: did it draw one, and which?
+/// A vCPU stopped while drawing a ticket: whether it drew one, and its number.
 #[test]
 fn a_ticket_that_no_other_vcpu_has_is_that_of_the_drawing_one() {
     let lines = lines();
@@ -196,18 +196,18 @@ fn a_ticket_that_no_other_vcpu_has_is_that_of_the_drawing_one() {
     lines.store(other, offset_of!(Line, held_ticket), 0xfffe_u16);
     lines.store(other, offset_of!(Line, held), 1_u32);
     assert_eq!(seen(), LockActivity::Free);
-    // and the next ticket is out, too,
+    // the next ticket is drawn as well,
     set(0xfffe, 2).unwrap();
     let LockActivity::Waiting { ticket: 0, distance: Some(1), since: Nanos(5), .. } = seen() else {
         panic!("{:?}", seen());
     };
-    // which another vCPU that is drawing may have,
+    // and may belong to another vCPU that is drawing,
     lines.store(third, offset_of!(Line, wait), Wait::Entering.word(0));
     assert_eq!(seen(), LockActivity::Entering);
-    // or does have.
+    // or does belong to it.
     set_wait(&lines, third, LOCK, Wait::Halted.word(0));
     assert_eq!(seen(), LockActivity::Free);
-    // An impossible word: more tickets than there are vCPUs.
+    // An invalid word, with more tickets than vCPUs.
     set(0, 0xfffe).unwrap();
     assert_eq!(seen(), LockActivity::Entering);
     lines.store(VCPU, offset_of!(Line, wait_lock), LOCK | 1);
@@ -233,18 +233,18 @@ fn outer_locks_are_named_while_they_are_held() {
     let outer = [names(AT[0]), names(AT[1]), None];
     let three = LockActivity::HoldingSeveral { lock: names(AT[2]), depth: 3, outer };
     assert_eq!(seen(3), three);
-    // Of five locks it names three, and the innermost is not among them.
+    // The line names three of the five locks, without the innermost.
     let outer = [names(AT[0]), names(AT[1]), names(AT[2])];
     let five = LockActivity::HoldingSeveral { lock: None, depth: 5, outer };
     assert_eq!(seen(5), five);
     assert!(five.is_holder() && five.concerns(LockId(AT[1])));
     assert!(five.is_involved_with(LockId(AT[3])), "it may be one of the other two");
     assert!(!three.is_involved_with(LockId(AT[3])));
-    // The innermost lock has been released, but the line does not say so yet.
+    // The innermost lock has been released, but the line does not show it yet.
     lines.memory.store(6_u16, GuestAddress(AT[2]), Relaxed).unwrap();
     let outer = [names(AT[0]), None, None];
     assert_eq!(seen(3), LockActivity::HoldingSeveral { lock: names(AT[1]), depth: 2, outer });
-    // One in the middle is just being removed from the line.
+    // A lock in the middle is being removed from the line.
     lines.store(VCPU, offset_of!(Line, held_lock), 0_u64);
     assert_eq!(seen(2), LockActivity::Holding { lock: names(AT[1]), depth: 2 });
 }
@@ -279,8 +279,8 @@ fn guest_time_becomes_the_schedules() {
     assert!(when <= Nanos::millis(9) && when > Nanos::millis(1), "{when}");
 }
 
-/// Regression: vCPU 0's offset was used for all vCPUs. What vCPU 1 had just written, with a counter
-/// that is half a second ahead, seemed to be in the future and was dropped.
+/// Regression: vCPU 0's offset was used for all vCPUs. A fresh value from vCPU 1, whose counter is
+/// half a second ahead, appeared to be in the future and was dropped.
 #[test]
 fn each_vcpu_has_a_clock_of_its_own() {
     let ahead = TscClock { offset: 500_000_000, ..CLOCK };

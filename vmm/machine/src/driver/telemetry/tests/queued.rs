@@ -42,7 +42,8 @@ fn a_waiter_of_a_queued_lock_is_next_by_its_rank_and_the_word() {
     }
 }
 
-/// A PV release is a locked instruction, too: the vCPU has not said yet that it holds the lock no longer.
+/// A PV release is also a locked instruction: the vCPU has not published yet that it no longer holds the
+/// lock.
 #[test]
 fn a_queued_lock_that_two_say_they_hold_was_just_released_by_one() {
     let lines = lines();
@@ -77,8 +78,7 @@ fn a_queued_lock_that_two_say_they_hold_was_just_released_by_one() {
     assert_eq!(seen(), outer);
 }
 
-/// Lines that a program in the guest writes, in pages anywhere in its memory or not in it.
-/// Lock stealing, and test-and-set locks: taken before the queue is joined.
+/// Lock stealing, and test-and-set locks: acquired before the vCPU joins the queue.
 #[test]
 fn a_waiter_that_took_a_queued_lock_out_of_turn_owns_it() {
     let lines = lines();
@@ -95,7 +95,7 @@ fn a_waiter_that_took_a_queued_lock_out_of_turn_owns_it() {
     assert!(matches!(seen(), LockActivity::Waiting { distance: None, .. }), "its turn is open");
 }
 
-/// A vCPU is stopped most often right after a locked instruction: the one that took the lock.
+/// A vCPU is most often stopped right after a locked instruction, here the lock acquisition.
 #[test]
 fn a_queued_lock_that_no_other_vcpu_can_own_is_the_stopped_ones() {
     let lines = lines();
@@ -116,7 +116,7 @@ fn a_queued_lock_that_no_other_vcpu_can_own_is_the_stopped_ones() {
     set_word(&lines, 0);
     assert_eq!(lines.stopped(other, (0..3).map(VcpuId), Nanos(5)), LockActivity::Free);
 
-    // Waiters: the pending one whose bit is gone, and the first of a PV queue.
+    // Waiters: a pending waiter whose bit is cleared, and the head of a PV queue.
     lines.store(other, offset_of!(Line, held), 0_u32);
     lines.store(third, offset_of!(Line, wait), 0_u32);
     for (rank, word) in [(QUEUED_PENDING, 1), (QUEUED_PV_HEAD, 0x4_0001), (QUEUED_HEAD, 1)] {
@@ -132,7 +132,7 @@ fn a_queued_lock_that_no_other_vcpu_can_own_is_the_stopped_ones() {
     assert!(matches!(seen(), LockActivity::Waiting { .. }), "its bit is set: it waits");
 }
 
-/// Right after the locked instructions that set the pending bit and that join the queue.
+/// Right after the locked instructions that set the pending bit or join the queue.
 #[test]
 fn a_waiter_that_has_just_become_the_next_one_is_found() {
     let lines = lines();
@@ -152,7 +152,7 @@ fn a_waiter_that_has_just_become_the_next_one_is_found() {
 
     lines.store(other, offset_of!(Line, wait), 0_u32);
     wait_for_queued(&lines, VCPU, QUEUED_BEHIND);
-    // The tail is CPU 2, or 1.
+    // The tail is CPU 2, or CPU 1.
     set_word(&lines, 0xc_0001);
     assert!(seen().is_next(), "no other is in the queue");
     wait_for_queued(&lines, other, QUEUED_BEHIND);
@@ -162,7 +162,7 @@ fn a_waiter_that_has_just_become_the_next_one_is_found() {
     assert!(!seen().is_next(), "it has not joined");
 }
 
-/// A waiter that has lost its CPU does not notice that it is the first by now.
+/// A preempted waiter does not notice that it has become the head.
 #[test]
 fn a_waiter_that_was_let_ahead_is_next_before_it_notices() {
     const NODE: u64 = 0x3040;
