@@ -51,7 +51,7 @@ impl KernelFacts {
     /// Records a symbol. To be called in the order of addresses, except that modules' addresses come
     /// last: a slow path ends at the next address, and the first symbol with a name is the kernel's own.
     /// An address of zero is ignored: a kernel that hides its addresses shows zeros.
-    pub fn note(&mut self, address: u64, name: &[u8]) {
+    pub fn record(&mut self, address: u64, name: &[u8]) {
         if address == 0 {
             return;
         }
@@ -84,8 +84,8 @@ impl KernelFacts {
     /// The facts as they are in memory, in little-endian order.
     pub fn to_bytes(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(self.words()) {
-            place.copy_from_slice(&word.to_le_bytes());
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(self.words()) {
+            chunk.copy_from_slice(&word.to_le_bytes());
         }
         bytes
     }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_survive_memory() {
+    fn facts_encode_and_decode() {
         let facts = KernelFacts {
             version: VERSION,
             flags: COUNTS_LOCKS,
@@ -133,7 +133,7 @@ mod tests {
             preempt_count: u64::MAX,
         };
         assert_eq!(KernelFacts::from_bytes(&facts.to_bytes()), Some(facts));
-        let other = KernelFacts { version: VERSION + 1, ..facts };
-        assert_eq!(KernelFacts::from_bytes(&other.to_bytes()), None);
+        let newer = KernelFacts { version: VERSION + 1, ..facts };
+        assert_eq!(KernelFacts::from_bytes(&newer.to_bytes()), None);
     }
 }

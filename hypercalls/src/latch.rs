@@ -57,7 +57,7 @@ impl WakeLatch {
         match self.0.compare_exchange(IDLE, PARKED, SeqCst, SeqCst) {
             Ok(_) => Park::Wait,
             Err(_) => {
-                self.consume();
+                self.clear();
                 Park::Consumed
             }
         }
@@ -71,12 +71,12 @@ impl WakeLatch {
     /// Clears the kick after the owner has woken, *before* the guest runs again and checks the
     /// lock; a later kick stays pending (clearing later would lose it).
     pub fn unpark(&self) {
-        self.consume();
+        self.clear();
     }
 
     /// Clears all kicks so far. A swap, not a store: the owner then sees the earlier writes of
     /// each kicker, including kickers that came after the kick that woke it.
-    fn consume(&self) {
+    fn clear(&self) {
         self.0.swap(IDLE, SeqCst);
     }
 
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kick_before_halt_stays_pending_and_is_consumed_once() {
+    fn a_kick_before_the_halt_is_consumed_once() {
         let latch = WakeLatch::new();
         assert_eq!(latch.kick(), Kick::LeftPending);
         assert_eq!(latch.kick(), Kick::Coalesced);
@@ -101,7 +101,7 @@ mod tests {
 
     /// A kick left over from before a vCPU's reset costs at most one halt that returns at once.
     #[test]
-    fn a_stale_kick_costs_one_halt_and_no_more() {
+    fn a_stale_kick_ends_only_one_halt() {
         let latch = WakeLatch::new();
         assert_eq!(latch.park(), Park::Wait);
         latch.unpark();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn kick_of_a_parked_owner_asks_for_a_wake() {
+    fn kicking_a_parked_owner_requests_a_wakeup() {
         let latch = WakeLatch::new();
         assert_eq!(latch.park(), Park::Wait);
         assert!(latch.is_parked());

@@ -85,7 +85,7 @@ impl Workload {
         (
             Self::Operate,
             "lock",
-            "Every vCPU uses one system again and again: a lock (in a Linux guest the kernel's), a \
+            "Every vCPU uses one system repeatedly: a lock (in a Linux guest the kernel's), a \
              mutex, a counter, a lockref",
         ),
         (
@@ -97,14 +97,14 @@ impl Workload {
         (
             Self::Switch,
             "switch",
-            "Payload: no lock; vCPUs of one slot time the switches between them, by their own clock",
+            "Payload: no lock; vCPUs of one slot time the switches between them, by their own TSC",
         ),
     ];
 
     /// The workload with this number, if it is in [`Self::OF_LOCKS`].
-    pub fn of_locks(number: u32) -> Option<Self> {
-        let found = Self::OF_LOCKS.iter().find(|(workload, ..)| *workload as u32 == number);
-        found.map(|(workload, ..)| *workload)
+    pub fn from_number(number: u32) -> Option<Self> {
+        let entry = Self::OF_LOCKS.iter().find(|(workload, ..)| *workload as u32 == number);
+        entry.map(|(workload, ..)| *workload)
     }
 }
 
@@ -142,7 +142,7 @@ pub mod handoff {
     /// The options that are on, by their names in `locks::Handoff`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     #[allow(missing_docs)]
-    pub struct Switches {
+    pub struct Options {
         pub predecessor: bool,
         pub adapt: bool,
         pub claim: bool,
@@ -150,9 +150,9 @@ pub mod handoff {
         pub fuse: bool,
     }
 
-    impl Switches {
+    impl Options {
         /// The options whose bits are set.
-        pub const fn of(bits: u32) -> Self {
+        pub const fn from_bits(bits: u32) -> Self {
             Self {
                 predecessor: bits & PREDECESSOR != 0,
                 adapt: bits & ADAPT != 0,
@@ -165,7 +165,7 @@ pub mod handoff {
 }
 
 /// The largest number of locks that a payload's vCPUs use.
-pub const MOST_LOCKS: usize = 16;
+pub const MAX_LOCKS: usize = 16;
 
 /// Number of samples that a payload keeps: the last ones.
 pub const SAMPLES: usize = 1 << 14;
@@ -205,7 +205,7 @@ pub struct Params {
     pub sum_every: AtomicU32,
     /// Nonzero: each vCPU fills its [`Shared::latencies`].
     pub timed: AtomicU32,
-    /// Number of spinlocks, at most [`MOST_LOCKS`]: each operation takes one of them.
+    /// Number of spinlocks, at most [`MAX_LOCKS`]: each operation takes one of them.
     pub locks: AtomicU32,
 }
 
@@ -253,7 +253,7 @@ slot! {
     /// Atomic read-modify-writes of a mutex's word.
     rmw,
     /// Atomic read-modify-writes of the state that decides which waiter may spin for a mutex.
-    beside,
+    spinner_rmw,
     /// Spin iterations of optimistic spinners, and of a counter's adds that had to wait.
     spins,
     /// Failed compare-exchanges of a lockref.
@@ -265,7 +265,7 @@ slot! {
     /// Largest distance of a sum from the nearest possible value.
     deviation,
     /// Reads by [`Workload::HotLine`]'s reader.
-    looks,
+    reads,
 }
 
 /// Whether a vCPU whose operations are timed is waiting. A wait that has not ended is not counted in
@@ -320,24 +320,24 @@ pub struct Ball {
     /// Number of times the ball was passed.
     pub turn: AtomicU32,
     /// The turn of the vCPU that halts, plus one; zero: neither has begun.
-    pub resting: AtomicU32,
+    pub announced: AtomicU32,
     /// TSC when the ball was last passed.
     pub kicked_at: AtomicU64,
     /// Time from vCPU 0's last pass to its arrival, in TSC ticks.
-    pub way: AtomicU64,
+    pub one_way: AtomicU64,
 }
 
 impl Ball {
     /// Announces that the calling vCPU halts until the ball is passed in `turn`.
-    pub fn rest(&self, turn: u32) {
-        self.resting.store(turn.wrapping_add(1), Release);
+    pub fn announce_halt(&self, turn: u32) {
+        self.announced.store(turn.wrapping_add(1), Release);
     }
 
     /// Whether the other vCPU has announced its halt in `turn`. A vCPU that passes the ball earlier
     /// announces its own halt first; the other's late announcement then overwrites it, and both wait
     /// forever.
-    pub fn rests(&self, turn: u32) -> bool {
-        self.resting.load(Acquire) == turn.wrapping_add(1)
+    pub fn has_announced(&self, turn: u32) -> bool {
+        self.announced.load(Acquire) == turn.wrapping_add(1)
     }
 }
 
@@ -376,20 +376,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_bit_switches_its_own_option_on() {
+    fn each_bit_enables_its_option() {
         use handoff::*;
         let names = |bits| {
-            let Switches { predecessor, adapt, claim, ahead, fuse } = Switches::of(bits);
+            let Options { predecessor, adapt, claim, ahead, fuse } = Options::from_bits(bits);
             [predecessor, adapt, claim, ahead, fuse]
         };
         for (place, bit) in [PREDECESSOR, ADAPT, CLAIM, AHEAD, FUSE].into_iter().enumerate() {
-            assert_eq!(names(bit), [0, 1, 2, 3, 4].map(|other| other == place));
-            assert_eq!(names(!bit), [0, 1, 2, 3, 4].map(|other| other != place));
+            assert_eq!(names(bit), [0, 1, 2, 3, 4].map(|ix| ix == place));
+            assert_eq!(names(!bit), [0, 1, 2, 3, 4].map(|ix| ix != place));
         }
     }
 
     #[test]
-    fn what_waits_is_what_was_said() {
+    fn waiting_states_encode_and_decode() {
         for waiting in [Waiting::No, Waiting::Since(1), Waiting::Since(1 << 62), Waiting::Over(0)] {
             assert_eq!(Waiting::parse(waiting.word()), waiting);
         }
@@ -399,14 +399,14 @@ mod tests {
     /// Regression: vCPU 0 continued before the other had reached its first halt, whose late announcement
     /// overwrote vCPU 0's own; one benchmark in sixty hung.
     #[test]
-    fn nobody_rests_who_has_not_said_so() {
-        let [turn, resting] = [0, 0].map(AtomicU32::new);
-        let [kicked_at, way] = [0, 0].map(AtomicU64::new);
-        let ball = Ball { turn, resting, kicked_at, way };
-        assert!(!ball.rests(0), "zeroed memory announces nothing");
-        ball.rest(0);
-        assert!(ball.rests(0) && !ball.rests(1));
-        ball.rest(u32::MAX);
-        assert!(ball.rests(u32::MAX) && !ball.rests(0));
+    fn a_halt_is_seen_only_after_its_announcement() {
+        let [turn, announced] = [0, 0].map(AtomicU32::new);
+        let [kicked_at, one_way] = [0, 0].map(AtomicU64::new);
+        let ball = Ball { turn, announced, kicked_at, one_way };
+        assert!(!ball.has_announced(0), "zeroed memory announces nothing");
+        ball.announce_halt(0);
+        assert!(ball.has_announced(0) && !ball.has_announced(1));
+        ball.announce_halt(u32::MAX);
+        assert!(ball.has_announced(u32::MAX) && !ball.has_announced(0));
     }
 }

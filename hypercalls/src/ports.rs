@@ -30,7 +30,7 @@ pub const PREEMPT_POINT: u16 = 0x08;
 pub const YIELD: u16 = 0x0c;
 
 /// Write 32: `lock_spinning` without a halt: the vCPU has completed
-/// [`Line::spin_looks`](crate::telemetry::Line::spin_looks) spin iterations for this ticket. The
+/// [`Line::spin_limit`](crate::telemetry::Line::spin_limit) spin iterations for this ticket. The
 /// schedule may give its CPU to another vCPU; the call returns without a kick.
 pub const SPUN_OUT: u16 = 0x30;
 

@@ -20,7 +20,7 @@
 //! ticket, [`Wait::Entering`], then `wait_lock`; once it knows that it must wait, `wait_since`, then
 //! [`Wait::Spinning`] with the ticket; when served, `held_lock` and `held_ticket` of the new depth, then
 //! `held`, then [`Wait::Nothing`]; after a release, `held`. A vCPU that has to wait outside a full queue
-//! publishes that before it draws a ticket: `wait_lock` and `wait_since`, then [`Wait::Outside`], and
+//! publishes that before it draws a ticket: `wait_lock` and `wait_since`, then [`Wait::Throttled`], and
 //! [`Wait::Entering`] as soon as it continues. A vCPU whose release has to kick a waiter publishes
 //! [`Wait::Kicking`] before the store to `held`, and restores the `wait*` fields after the kick. An interrupt
 //! handler that waits restores the fields that it found.
@@ -30,7 +30,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use crate::MAX_VCPUS;
 
 /// Number of held locks that a line identifies; deeper ones are only counted.
-pub const NAMED: usize = 3;
+pub const MAX_NAMED: usize = 3;
 
 /// This bit of a lock's address is set for a lock without a head that the VMM could read.
 pub const NO_HEAD: u64 = 1;
@@ -46,7 +46,7 @@ pub const QUEUED_PV_HEAD: u16 = 3;
 pub const QUEUED_HEAD: u16 = 4;
 /// Behind the head and any pending waiter, or about to join. The CPU that joined last is in the lock's word.
 pub const QUEUED_BEHIND: u16 = 6;
-/// Has not decided yet whether to join the queue: it may just have set the pending bit.
+/// Undecided whether to join the queue: it may just have set the pending bit.
 pub const QUEUED_JOINING: u16 = 8;
 
 /// Number of releases until a waiter for a lock without a head is served: 0 if it has been served, 2 for two
@@ -83,7 +83,7 @@ pub const MEMORY: u64 = MACHINE + 4096;
 pub enum Wait {
     /// No wait.
     Nothing = 0,
-    /// Is about to draw a ticket, or has just drawn one.
+    /// About to draw a ticket, or just has.
     Entering = 1,
     /// Spins at the lock's head.
     Spinning = 2,
@@ -91,9 +91,9 @@ pub enum Wait {
     Halted = 3,
     /// Waits outside the queue, which is full, and has no ticket: it halts, is about to halt, or has been let
     /// in and has not continued yet. The ticket is zero.
-    Outside = 4,
-    /// Has released the lock and is about to kick the waiter with this ticket, or a waiter outside the queue:
-    /// until the kick they sleep, although the lock may be free.
+    Throttled = 4,
+    /// About to kick the waiter with this ticket, or a throttled waiter, after a release: until the kick that
+    /// waiter sleeps, although the lock may be free.
     Kicking = 5,
 }
 
@@ -109,7 +109,7 @@ impl Wait {
             1 => Wait::Entering,
             2 => Wait::Spinning,
             3 => Wait::Halted,
-            4 => Wait::Outside,
+            4 => Wait::Throttled,
             5 => Wait::Kicking,
             _ => Wait::Nothing,
         };
@@ -169,10 +169,10 @@ pub struct Line {
     pub wait_lock: AtomicU64,
     /// The vCPU's TSC when the wait began.
     pub wait_since: AtomicU64,
-    /// The locks held, by depth: the first [`NAMED`].
-    pub held_lock: [AtomicU64; NAMED],
+    /// The locks held, by depth: the first [`MAX_NAMED`].
+    pub held_lock: [AtomicU64; MAX_NAMED],
     /// The tickets of [`Line::held_lock`].
-    pub held_ticket: [AtomicU16; NAMED],
+    pub held_ticket: [AtomicU16; MAX_NAMED],
     /// Reserved, zero.
     pub reserved: AtomicU16,
     /// The vCPU's TSC at the release before its last `unlock_kick`.
@@ -186,7 +186,7 @@ pub struct Line {
     pub points: AtomicU32,
     /// VMM: number of spin iterations after which a waiter that is not served reports it (port
     /// [`SPUN_OUT`](crate::ports::SPUN_OUT)) and restarts its count; 0: never.
-    pub spin_looks: AtomicU32,
+    pub spin_limit: AtomicU32,
     /// VMM: nonzero while a schedule keeps this vCPU off its CPU, or it halts in the VMM. Always zero under
     /// the host's scheduler, whose decisions the VMM does not see.
     pub off_cpu: AtomicU32,
@@ -230,13 +230,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_words_carry_state_and_ticket() {
+    fn wait_words_encode_state_and_ticket() {
         for wait in [
             Wait::Nothing,
             Wait::Entering,
             Wait::Spinning,
             Wait::Halted,
-            Wait::Outside,
+            Wait::Throttled,
             Wait::Kicking,
         ] {
             assert_eq!(Wait::parse(wait.word(0xfffe)), (wait, 0xfffe));
@@ -245,10 +245,10 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_is_next_by_name_or_gate_and_served_by_its_gate() {
-        let named = |word, gate| releases_before(12, word, gate);
-        assert_eq!((named(8 << 16 | 12, 0), named(12 << 16, 1), named(12 << 16, 2)), (2, 1, 0));
-        assert_eq!(named(8 << 16, 400), 0, "a gate may carry a word");
+    fn releases_before_by_name_and_by_gate() {
+        let ahead = |word, gate| releases_before(12, word, gate);
+        assert_eq!((ahead(8 << 16 | 12, 0), ahead(12 << 16, 1), ahead(12 << 16, 2)), (2, 1, 0));
+        assert_eq!(ahead(8 << 16, 400), 0, "a gate may carry a word");
         let head = |word, gate| releases_before(0, word, gate);
         assert_eq!((head(1, 4 | 1), head(1, 2), head(8 | 1, 2 | 1), head(8, 2)), (2, 1, 1, 0));
         assert_eq!(head(0, 4), 2, "the first of the queue comes before it");

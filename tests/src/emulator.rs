@@ -11,7 +11,7 @@ use crate::prelude::*;
 /// test that switches static keys died of it and a boot hung. On another machine, none of 711 boots did. The
 /// emulated host's own kernel, whose static keys are switched by each scheduler that it loads, died of it
 /// once, with three such hosts on two CPUs. A test is repeated at most twice, the summary shows the end of
-/// the guest's console, and more than [`MOST_KILLED`](crate::suite::MOST_KILLED) such tests fail the run, so
+/// the guest's console, and more than [`MAX_KILLED`](crate::suite::MAX_KILLED) such tests fail the run, so
 /// that a frequent defect of the product is not hidden. A hang with a running vCPU is not a lost wakeup: when
 /// all vCPUs wait, the product's watchdog ends the machine and reports it.
 #[derive(Debug, Error)]
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_ends_by_itself_says_why() {
+    fn the_reason_of_a_guests_end_is_found() {
         let reset = "pvticket: the guest reset before the command returned its exit status\n";
         assert_eq!(end_of_guest(reset), Some(reset.trim_end()));
         let panic =
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_died_of_it_is_known_by_its_console() {
+    fn a_stale_breakpoint_is_found_in_the_hosts_console() {
         let evidence = tempfile::tempdir().unwrap();
         let report = format!(
             "pvticket: the emulated host's own kernel died: Kernel panic: why; evidence: {}",

@@ -41,6 +41,11 @@ pub fn is_emulated() -> bool {
     product::binary() == Path::new(product::IN_EMULATED_HOST)
 }
 
+/// Skips a test of the emulated host itself.
+pub fn need_emulated() -> anyhow::Result<()> {
+    if is_emulated() { Ok(()) } else { skip("this is not an emulated host") }
+}
+
 /// Whether guest kernels run on an emulated CPU.
 pub fn emulates_guests() -> bool {
     is_emulated() || Kvm::here() != Kvm::Hardware

@@ -61,17 +61,17 @@ pub fn json(file: &Path) -> anyhow::Result<Value> {
 /// A child writes it. Otherwise a child that another test starts at that moment would inherit this process's
 /// descriptor, and no kernel executes the file (`ETXTBSY` of execve(2)) before that child calls execve.
 pub fn install(program: &Path, to: &Path) -> anyhow::Result<()> {
-    installed(Program::new("install").args(["-m", "755"]).args([program, to]))
+    run_install(Program::new("install").args(["-m", "755"]).args([program, to]))
 }
 
 /// Writes these commands as a shell script, like [`install`].
 pub fn script(to: &Path, commands: &str) -> anyhow::Result<()> {
     let text = format!("#!/bin/sh\n{commands}\n").into_bytes();
     let install = Program::new("install").args(["-m", "755", "/dev/stdin"]).args([to]);
-    installed(install.input(Input::Bytes(text)))
+    run_install(install.input(Input::Bytes(text)))
 }
 
-fn installed(install: Program) -> anyhow::Result<()> {
+fn run_install(install: Program) -> anyhow::Result<()> {
     install.run()?.exits(0).map(drop)
 }
 
@@ -111,11 +111,11 @@ const PROGRAM_HEADER: u64 = 56;
 
 /// Builds an ELF kernel that contains only this code, entered at its start in 64-bit mode.
 pub fn vmlinux(code: &[u8]) -> Vec<u8> {
-    vmlinux_of(KERNEL_SIZE, code)
+    vmlinux_of_size(KERNEL_SIZE, code)
 }
 
 /// Builds a [`vmlinux`] that occupies `size` bytes of memory.
-pub fn vmlinux_of(size: u64, code: &[u8]) -> Vec<u8> {
+pub fn vmlinux_of_size(size: u64, code: &[u8]) -> Vec<u8> {
     const UPPER_HALF: u64 = 0xffff_ffff_8100_0000;
     elf(KERNEL_AT, UPPER_HALF, size, code)
 }
@@ -129,13 +129,13 @@ pub fn program(code: &[u8]) -> Vec<u8> {
 
 /// Builds an ELF file with one segment of `size` bytes, entered at its start. `entry` is the entry point and
 /// the segment's physical address, `place` its virtual address.
-fn elf(entry: u64, place: u64, size: u64, code: &[u8]) -> Vec<u8> {
+fn elf(paddr: u64, vaddr: u64, size: u64, code: &[u8]) -> Vec<u8> {
     const EXECUTABLE_X86_64: [u8; 4] = [2, 0, 62, 0];
     let mut file = b"\x7fELF\x02\x01\x01".to_vec();
     file.resize(16, 0);
     file.extend(EXECUTABLE_X86_64);
     file.extend(1_u32.to_le_bytes());
-    for field in [entry, ELF_HEADER, 0] {
+    for field in [paddr, ELF_HEADER, 0] {
         file.extend(field.to_le_bytes());
     }
     file.extend(0_u32.to_le_bytes());
@@ -146,7 +146,7 @@ fn elf(entry: u64, place: u64, size: u64, code: &[u8]) -> Vec<u8> {
         file.extend(field.to_le_bytes()); // PT_LOAD, read and execute
     }
     let at = ELF_HEADER + PROGRAM_HEADER;
-    for field in [at, place, entry, code.len() as u64, size, 0x1000] {
+    for field in [at, vaddr, paddr, code.len() as u64, size, 0x1000] {
         file.extend(field.to_le_bytes());
     }
     file.extend(code);
@@ -184,7 +184,7 @@ pub mod code {
         &[0x0f, 0x01, 0x1d, 2, 0, 0, 0, 0x0f, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
     /// Encodes an instruction with a 32-bit operand.
-    pub fn with(opcode: &[u8], operand: u32) -> Vec<u8> {
+    pub fn imm32(opcode: &[u8], operand: u32) -> Vec<u8> {
         [opcode, &operand.to_le_bytes()].concat()
     }
 
@@ -196,7 +196,7 @@ pub mod code {
     /// Exits to the hypervisor `count` times by CPUID, then falls through.
     pub fn exits(count: u32) -> Vec<u8> {
         // mov esi, count; 1: xor eax, eax; cpuid; dec esi; jnz 1b
-        [&with(&[0xbe], count)[..], &[0x31, 0xc0, 0x0f, 0xa2, 0xff, 0xce, 0x75, 0xf8]].concat()
+        [&imm32(&[0xbe], count)[..], &[0x31, 0xc0, 0x0f, 0xa2, 0xff, 0xce, 0x75, 0xf8]].concat()
     }
 
     /// Maps the 2 MiB at 512 MiB, where a machine of up to 512 MiB has no memory, and allows FXSAVE.
@@ -213,27 +213,27 @@ pub mod code {
 
     /// `mov dx, port; mov eax, value; out dx, eax`
     pub fn out(port: u16, value: u32) -> Vec<u8> {
-        [dx(port), with(&[0xb8], value), vec![0xef]].concat()
+        [dx(port), imm32(&[0xb8], value), vec![0xef]].concat()
     }
 
     /// `mov ecx, count`, the body, `dec ecx; jnz` to the body, which must preserve ECX.
     pub fn times(count: u32, body: &[u8]) -> Vec<u8> {
-        [&with(&[0xb9], count)[..], body, &[0xff, 0xc9, 0x75, (252 - body.len()) as u8]].concat()
+        [&imm32(&[0xb9], count)[..], body, &[0xff, 0xc9, 0x75, (252 - body.len()) as u8]].concat()
     }
 
     /// Writes the text to COM1, then continues with the code.
-    pub fn says(text: &str, then: &[u8]) -> Vec<u8> {
+    pub fn prints(text: &str, next: &[u8]) -> Vec<u8> {
         let mut code = vec![0x66, 0xba, 0xf8, 0x03]; // mov dx, 0x3f8
         for byte in text.bytes() {
             code.extend([0xb0, byte, 0xee]); // mov al, byte; out dx, al
         }
-        code.extend(then);
+        code.extend(next);
         code
     }
 
     /// Writes the text to COM1, then resets the machine via the keyboard controller.
     pub fn hello(text: &str) -> Vec<u8> {
-        says(text, &[0xb0, 0xfe, 0xe6, 0x64, 0xeb, 0xfe]) // mov al, 0xfe; out 0x64, al; jmp .
+        prints(text, &[0xb0, 0xfe, 0xe6, 0x64, 0xeb, 0xfe]) // mov al, 0xfe; out 0x64, al; jmp .
     }
 }
 
@@ -268,7 +268,7 @@ fn entry(archive: &mut Vec<u8>, inode: u32, path: &str, mode: u32, bytes: &[u8])
 
 /// A time slice of a recording.
 #[derive(Debug)]
-pub struct Turn {
+pub struct Slice {
     pub at_ns: u64,
     pub ran_ns: u64,
     pub vcpu: u32,
@@ -278,21 +278,21 @@ pub struct Turn {
 }
 
 /// Reads the time slices of a recording: 24 bytes each after a header of 40 (`sched/recording.rs`).
-pub fn turns(recording: &Path) -> anyhow::Result<Vec<Turn>> {
+pub fn slices(recording: &Path) -> anyhow::Result<Vec<Slice>> {
     let bytes = fs::read(recording)?;
-    let (turns, _) = bytes.get(40..).context("no header")?.as_chunks::<24>();
-    let turn = |turn: &[u8; 24]| Turn {
-        at_ns: number(&turn[..8]),
-        ran_ns: number(&turn[8..16]),
-        vcpu: number(&turn[16..20]) as u32,
-        slot: number(&turn[20..22]) as u16,
-        end: turn[22],
+    let (slices, _) = bytes.get(40..).context("no header")?.as_chunks::<24>();
+    let slice = |slice: &[u8; 24]| Slice {
+        at_ns: number(&slice[..8]),
+        ran_ns: number(&slice[8..16]),
+        vcpu: number(&slice[16..20]) as u32,
+        slot: number(&slice[20..22]) as u16,
+        end: slice[22],
     };
-    Ok(turns.iter().map(turn).collect())
+    Ok(slices.iter().map(slice).collect())
 }
 
 /// Decodes a little-endian number.
-fn number(bytes: &[u8]) -> u64 {
+pub fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
@@ -312,8 +312,8 @@ pub fn noise(count: usize) -> Vec<u8> {
 
 /// Reads the first `bytes` bytes of a longer file.
 pub fn head(file: &Path, bytes: usize) -> anyhow::Result<Vec<u8>> {
-    let mut all = fs::read(file).with_context(|| file.display().to_string())?;
-    ensure!(all.len() > bytes, "{} has no {bytes} bytes", file.display());
-    all.truncate(bytes);
-    Ok(all)
+    let mut contents = fs::read(file).with_context(|| file.display().to_string())?;
+    ensure!(contents.len() > bytes, "{} has no {bytes} bytes", file.display());
+    contents.truncate(bytes);
+    Ok(contents)
 }

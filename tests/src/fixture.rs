@@ -163,12 +163,12 @@ impl Fixture {
         let shape = shape(lock, policy, vcpus);
         let seconds = 0.5;
         // The machine occasionally has other load.
-        let others = if dice.share() < 0.03 { 0.3 } else { 1.0 };
-        let rate = dice.around(shape.rate * self.speed, shape.spread) * others;
+        let slowdown = if dice.share() < 0.03 { 0.3 } else { 1.0 };
+        let rate = dice.around(shape.rate * self.speed, shape.spread) * slowdown;
         let operations: Vec<u64> = (0..vcpus)
             .map(|_| (dice.around(rate * seconds / f64::from(vcpus), 0.05)).max(1.0) as u64)
             .collect();
-        let all: u64 = operations.iter().sum();
+        let total: u64 = operations.iter().sum();
         let count = |dice: &mut Dice, a_second: f64| dice.around(a_second * seconds, 0.1) as u64;
         let (halts, lhp, lwp) =
             (count(dice, shape.halts), count(dice, shape.lhp), count(dice, shape.lwp));
@@ -196,8 +196,8 @@ impl Fixture {
             .map(|vcpu| {
                 let ran = seconds * 1e9 * share * (1.0 - 0.01 * f64::from(vcpu));
                 // A vCPU without a slot sleeps; under the host's scheduler it waits for a CPU.
-                let rest = seconds * 1e9 - ran;
-                let waited = if policy == "host" { rest } else { rest * 0.04 };
+                let off = seconds * 1e9 - ran;
+                let waited = if policy == "host" { off } else { off * 0.04 };
                 json!({"ran_ns": ran as u64, "waited_ns": waited as u64, "turns": 120})
             })
             .collect();
@@ -207,7 +207,7 @@ impl Fixture {
         }]);
         let wait = 1e9 * f64::from(vcpus) / shape.rate;
         json!({
-            "seconds": seconds, "operations": operations, "slow": all / 2, "halts": halts,
+            "seconds": seconds, "operations": operations, "slow": total / 2, "halts": halts,
             "kicks": halts, "violations": 0, "disorder": 0,
             "vmm": {
                 "exits": 4000, "lock_spinning": halts, "parked": halts, "unlock_kick": halts,

@@ -21,17 +21,17 @@ pub fn by_form<T>(short: T, long: T) -> T {
 }
 
 /// Returns the words that [`read`] accepts in front of the names of tests.
-pub fn words() -> &'static [&'static str] {
+pub fn args() -> &'static [&'static str] {
     by_form(&[], &[LONG])
 }
 
 /// Sets the form that these words select; returns the names of tests after it.
-pub fn read(words: &[OsString]) -> &[OsString] {
-    match words.split_first() {
+pub fn read(args: &[OsString]) -> &[OsString] {
+    match args.split_first() {
         Some((first, names)) if first == OsStr::new(LONG) => {
             set(true);
             names
         }
-        _ => words,
+        _ => args,
     }
 }

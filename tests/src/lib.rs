@@ -1,7 +1,6 @@
 //! End-to-end tests of pvticket, which run its binary as a user does.
 //!
-//! Tests run in parallel, one more at a time than there are CPUs because most of them wait. Tests that boot
-//! Linux guests run one after the other in a separate lane: on this host if its KVM can run guest kernels,
+//! Tests run in parallel, as many at a time as there are CPUs. Tests that boot Linux guests run one after the other in a separate lane: on this host if its KVM can run guest kernels,
 //! otherwise all in one emulated host. Tests whose verdict needs a quiet machine ([`suite::Tier::Quiet`]) run
 //! last, one at a time. Tests that cannot run here are skipped with the reason.
 //!
@@ -26,11 +25,9 @@ mod history;
 mod host;
 mod lane;
 mod log;
-mod logged;
 mod prelude;
 mod process;
 mod product;
-mod ran;
 #[cfg(test)]
 mod references;
 mod relay;
@@ -38,10 +35,14 @@ mod relay;
 mod repository;
 mod retry;
 mod rows;
+mod run_result;
 #[cfg(test)]
 mod specification;
 mod suite;
 mod terminal;
+mod unlisted_calls;
+#[cfg(test)]
+mod words;
 
 use std::{
     env, fs, os::unix::process::CommandExt, process::Command, process::ExitCode, time::Instant,
@@ -54,7 +55,7 @@ use lane::Lane;
 use suite::{Outcome, Tally, Test, Tier};
 
 /// SIGHUP, SIGINT, SIGQUIT and SIGTERM, in the format of `SigIgn` in /proc/PID/status.
-const ENDING: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14;
+const TERMINATING: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14;
 
 /// Restarts this program with the default actions of signals if it inherited ignored ones, as background
 /// commands of a shell do. The product keeps an inherited signal ignored, so tests that send it would hang.
@@ -62,7 +63,7 @@ fn expect_signals() {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    if ignored & ENDING != 0
+    if ignored & TERMINATING != 0
         && let Ok(program) = env::current_exe()
     {
         let mut again = Command::new("env");
@@ -74,14 +75,14 @@ fn expect_signals() {
 /// The test program.
 pub fn main() -> ExitCode {
     expect_signals();
-    let mut words = env::args_os().skip(1);
-    let result = match words.next() {
+    let mut args = env::args_os().skip(1);
+    let result = match args.next() {
         // In the emulated host: runs the tests with these names.
-        Some(first) if first == relay::ERRAND => {
-            let names: Vec<_> = words.collect();
-            relay::inside(&guest::tests(), form::read(&names)).map(|()| ExitCode::SUCCESS)
+        Some(first) if first == relay::INSIDE => {
+            let names: Vec<_> = args.collect();
+            relay::run_inside(&guest::tests(), form::read(&names)).map(|()| ExitCode::SUCCESS)
         }
-        _ => product::find().and_then(|()| run(Arguments::from_args())),
+        _ => product::find().and_then(|()| run(&Arguments::from_args())),
     };
     result.unwrap_or_else(|error| {
         eprintln!("pvticket-tests: {error:#}");
@@ -89,23 +90,22 @@ pub fn main() -> ExitCode {
     })
 }
 
-fn run(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
+fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     form::set(arguments.include_ignored || arguments.ignored);
-    arguments.test_threads.get_or_insert(std::thread::available_parallelism()?.get() + 1);
     let mut tally = Tally::default();
-    let (beside, alone) = parts(&host::tests());
-    let (guests_beside, guests_alone) = parts(&guest::tests());
+    let (parallel, alone) = split_by_tier(&host::tests());
+    let (guests_parallel, guests_alone) = split_by_tier(&guest::tests());
     let serial = Arguments { test_threads: Some(1), ..arguments.clone() };
     let lane = |tests: &[Test]| {
-        let tests = if arguments.list { Vec::new() } else { suite::selected(&arguments, tests) };
+        let tests = if arguments.list { Vec::new() } else { suite::selected(arguments, tests) };
         Lane::start(move |pass| run_guests(&tests, pass))
     };
-    let started = (arguments.test_threads != Some(1)).then(|| lane(&guests_beside));
-    tally.run(&arguments, &beside, retry::run);
+    let started = (arguments.test_threads != Some(1)).then(|| lane(&guests_parallel));
+    tally.run(arguments, &parallel, retry::run);
     // Guests come last: this waits for the outcomes of the lane.
-    let guests = started.unwrap_or_else(|| lane(&guests_beside));
-    tally.run(&arguments, &guests_beside, move |test| guests.outcome(test));
+    let guests = started.unwrap_or_else(|| lane(&guests_parallel));
+    tally.run(arguments, &guests_parallel, move |test| guests.outcome(test));
     tally.run(&serial, &alone, retry::run);
     let guests = lane(&guests_alone);
     tally.run(&serial, &guests_alone, move |test| guests.outcome(test));
@@ -117,8 +117,8 @@ fn run(mut arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(if tally.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Splits tests into those that run in parallel and those that run alone.
-fn parts(tests: &[Test]) -> (Vec<Test>, Vec<Test>) {
+/// Splits tests into the parallel tests and the tests that run alone.
+fn split_by_tier(tests: &[Test]) -> (Vec<Test>, Vec<Test>) {
     tests.iter().partition(|test| !matches!(test.tier, Tier::Quiet(_)))
 }
 

@@ -7,7 +7,7 @@ use anyhow::Context;
 use crate::product;
 
 /// Limit of a log in bytes; only the end of longer output is kept.
-const MOST: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 thread_local! {
     static LOG: RefCell<String> = const { RefCell::new(String::new()) };
@@ -18,8 +18,8 @@ pub fn add(text: &str) {
     LOG.with_borrow_mut(|log| {
         log.push_str(text);
         log.push('\n');
-        if let Some(over) = log.len().checked_sub(MOST) {
-            let from = (over..=log.len()).find(|at| log.is_char_boundary(*at));
+        if let Some(excess) = log.len().checked_sub(MAX_BYTES) {
+            let from = (excess..=log.len()).find(|at| log.is_char_boundary(*at));
             log.drain(..from.unwrap_or(0));
         }
     });
@@ -31,7 +31,7 @@ pub fn take() -> String {
 }
 
 /// Writes the log of a failed test; returns the file.
-pub fn keep(name: &str, log: &str) -> anyhow::Result<PathBuf> {
+pub fn save(name: &str, log: &str) -> anyhow::Result<PathBuf> {
     let folder = product::profile_folder()?.join("pvticket-tests");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let file = folder.join(format!("{}.log", name.replace("::", ".")));

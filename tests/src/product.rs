@@ -16,9 +16,9 @@ static BINARY: OnceLock<PathBuf> = OnceLock::new();
 /// Returns the folder of the cargo profile that this program was built with; test programs are in its
 /// `deps`.
 pub fn profile_folder() -> anyhow::Result<PathBuf> {
-    let own = env::current_exe().context("cannot find this program")?;
-    let folder = own.parent().and_then(Path::parent);
-    Ok(folder.with_context(|| format!("no folder above {}", own.display()))?.into())
+    let program = env::current_exe().context("cannot find this program")?;
+    let folder = program.parent().and_then(Path::parent);
+    Ok(folder.with_context(|| format!("no folder above {}", program.display()))?.into())
 }
 
 /// Finds the binary: `$PVTICKET`, or else the binary built with this program's profile.
@@ -117,15 +117,15 @@ fn row(point: &Value) -> Value {
 }
 
 /// Returns how often a point's lock failed its checks; NaN if it was not checked.
-fn broken(row: &Value) -> f64 {
+fn broken_promises(row: &Value) -> f64 {
     let count = |name: &str| row[name].as_f64().unwrap_or(f64::NAN);
     count("violations") + count("disorder")
 }
 
 /// Checks that each row's lock excluded and made progress.
-pub fn every_row_is_sound(rows: &[Value]) -> anyhow::Result<()> {
+pub fn check_rows(rows: &[Value]) -> anyhow::Result<()> {
     for row in rows {
-        ensure!(broken(row) == 0.0, "mutual exclusion failed: {row}");
+        ensure!(broken_promises(row) == 0.0, "mutual exclusion failed: {row}");
         expect_usually!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
     }
     Ok(())
@@ -134,18 +134,18 @@ pub fn every_row_is_sound(rows: &[Value]) -> anyhow::Result<()> {
 /// A finished comparison.
 #[derive(Debug)]
 pub struct Compared {
-    pub ran: Ran,
+    pub ran: RunResult,
     pub results: Results,
 }
 
 impl Compared {
     /// Runs `pvticket compare` with these options, separated by spaces.
-    pub fn with(options: &str) -> anyhow::Result<Self> {
-        Self::by(pvticket(["compare"]).args(options.split_whitespace()))
+    pub fn with_options(options: &str) -> anyhow::Result<Self> {
+        Self::new(pvticket(["compare"]).args(options.split_whitespace()))
     }
 
     /// Runs a comparison, which must succeed.
-    pub fn by(compare: Program) -> anyhow::Result<Self> {
+    pub fn new(compare: Program) -> anyhow::Result<Self> {
         let folder = files::scratch()?;
         let json = folder.path().join("json");
         let ran = compare.args(["--json"]).args([&json]).run()?.exits(0)?;
@@ -176,13 +176,13 @@ pub fn each_operations(figures: &Value) -> Vec<u64> {
 
 /// Returns a count of an account by its name or path (`hits/hits`).
 pub fn count(account: &Value, path: &str) -> anyhow::Result<u64> {
-    let found = account.pointer(&format!("/{path}")).and_then(Value::as_u64);
-    found.with_context(|| format!("no {path}: {account}"))
+    let number = account.pointer(&format!("/{path}")).and_then(Value::as_u64);
+    number.with_context(|| format!("no {path}: {account}"))
 }
 
 /// Checks that the lock excluded and that every vCPU took it, except for a native lock, which may
 /// starve some.
-pub fn every_vcpu_took_the_lock(runs: &[Value]) -> anyhow::Result<()> {
+pub fn check_progress(runs: &[Value]) -> anyhow::Result<()> {
     for run in runs {
         ensure!(run["violations"] == 0, "mutual exclusion failed: {run}");
         let idle = each_operations(run).into_iter().filter(|count| *count == 0).count();
@@ -203,7 +203,7 @@ pub struct Boot {
 }
 
 /// Time limit of a boot in seconds.
-const BOOT_LIMIT: u64 = 300;
+pub const BOOT_LIMIT: u64 = 300;
 
 impl Boot {
     /// Builds a boot on this host's KVM.
@@ -230,7 +230,7 @@ impl Boot {
     }
 
     /// Boots a kernel of this code alone and an empty RAM disk, both written into the folder.
-    pub fn of_code(self, folder: &TempDir, code: &[u8]) -> anyhow::Result<Self> {
+    pub fn kernel_code(self, folder: &TempDir, code: &[u8]) -> anyhow::Result<Self> {
         let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
         let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
         Ok(self.option("--kernel", kernel).option("--initrd", initrd))
@@ -262,7 +262,7 @@ impl Boot {
     }
 
     /// Runs it to completion.
-    pub fn run(self) -> anyhow::Result<Ran> {
+    pub fn run(self) -> anyhow::Result<RunResult> {
         self.program().run()
     }
 
@@ -273,8 +273,8 @@ impl Boot {
     /// Runs it by `run`; returns its result and the contents of `--stats`.
     pub fn with_stats(
         self,
-        run: impl FnOnce(Self) -> anyhow::Result<Ran>,
-    ) -> anyhow::Result<(Ran, Value)> {
+        run: impl FnOnce(Self) -> anyhow::Result<RunResult>,
+    ) -> anyhow::Result<(RunResult, Value)> {
         let folder = files::scratch()?;
         let file = folder.path().join("stats");
         let ran = run(self.option("--stats", &file))?;
@@ -283,10 +283,10 @@ impl Boot {
     }
 
     /// Runs a command, which must succeed; returns its result and the contents of `--stats`.
-    pub fn measured(
+    pub fn measure(
         self,
         command: impl IntoIterator<Item = impl Into<OsString>>,
-    ) -> anyhow::Result<(Ran, Value)> {
+    ) -> anyhow::Result<(RunResult, Value)> {
         self.command(command).with_stats(|boot| boot.run()?.exits(0))
     }
 }

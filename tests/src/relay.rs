@@ -21,9 +21,9 @@ use crate::{
 };
 
 /// First argument of this binary in the emulated host.
-pub const ERRAND: &str = "--inside";
+pub const INSIDE: &str = "--inside";
 /// Path of this binary in the emulated host.
-const TESTS_THERE: &str = "/in/pvticket-tests";
+const TESTS_PATH: &str = "/in/pvticket-tests";
 /// Memory there, for guests and files. The largest guest has 5 GiB but touches little of it.
 const MEMORY: &str = "2G";
 /// Time limit of all tests in the emulated host, in seconds. Each test has its own limits.
@@ -40,7 +40,7 @@ struct Line {
 }
 
 /// Runs tests by name in the emulated host; prints each outcome.
-pub fn inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
+pub fn run_inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
     product::set(Path::new(product::IN_EMULATED_HOST));
     for name in names {
         let test = tests.iter().find(|test| OsStr::new(test.name()) == name);
@@ -56,35 +56,35 @@ pub fn inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
 
 /// Runs these tests in an emulated host, and passes on each outcome.
 pub fn run(tests: &[Test], pass: &dyn Fn(&Test, Outcome)) {
-    let mut rest = tests.iter();
-    let failed = receive(&mut rest, pass).err().zip(rest.next());
+    let mut remaining = tests.iter();
+    let failed = receive(&mut remaining, pass).err().zip(remaining.next());
     if let Some((error, test)) = failed {
         pass(test, Outcome::failed(format!("{error:#}")));
     }
     // They would fail in the same way.
     let reason = "not run: the emulated host ended at an earlier test";
-    rest.for_each(|test| pass(test, Outcome::failed(reason.into())));
+    remaining.for_each(|test| pass(test, Outcome::failed(reason.into())));
 }
 
 /// Starts the emulated host; removes each test from the list when its outcome has arrived.
-fn receive(rest: &mut Iter<'_, Test>, pass: &dyn Fn(&Test, Outcome)) -> anyhow::Result<()> {
-    let mut host = emulated_host(rest.as_slice())?.start()?;
-    while let Some(test) = rest.as_slice().first() {
+fn receive(remaining: &mut Iter<'_, Test>, pass: &dyn Fn(&Test, Outcome)) -> anyhow::Result<()> {
+    let mut host = emulated_host(remaining.as_slice())?.start()?;
+    while let Some(test) = remaining.as_slice().first() {
         let line = host.next_line()?;
         let line: Line = serde_json::from_str(&line)
             .with_context(|| format!("the tests in the emulated host printed {line:?}"))?;
         let Line { name, verdict, log, took } = line;
         ensure!(name == test.name(), "the tests in the emulated host are at {name} already");
         pass(test, Outcome { verdict, log, took });
-        rest.next();
+        remaining.next();
     }
     Ok(())
 }
 
 fn emulated_host(tests: &[Test]) -> anyhow::Result<Program> {
     let emulate = pvticket(["emulate", "--mem", MEMORY]).limit(LIMIT);
-    let own = env::current_exe().context("cannot find this program")?;
-    let emulate = take_along(emulate, &own, TESTS_THERE);
+    let program = env::current_exe().context("cannot find this program")?;
+    let emulate = copy_in(emulate, &program, TESTS_PATH);
     let cached = [
         files::STOCK_KERNEL,
         files::BUILT_STOCK,
@@ -95,13 +95,13 @@ fn emulated_host(tests: &[Test]) -> anyhow::Result<Program> {
     // Tests that need a missing file report it.
     let cached = cached.iter().filter_map(|name| Some((name, files::cached(name).ok()?)));
     let emulate = cached.fold(emulate, |emulate, (name, file)| {
-        take_along(emulate, &file, &format!("/in/cache/{name}"))
+        copy_in(emulate, &file, &format!("/in/cache/{name}"))
     });
     let names = tests.iter().map(Test::name);
-    Ok(emulate.args(["--", TESTS_THERE, ERRAND]).args(form::words()).args(names))
+    Ok(emulate.args(["--", TESTS_PATH, INSIDE]).args(form::args()).args(names))
 }
 
-fn take_along(emulate: Program, file: &Path, target: &str) -> Program {
+fn copy_in(emulate: Program, file: &Path, target: &str) -> Program {
     let mut pair = file.as_os_str().to_owned();
     pair.push(":");
     pair.push(target);

@@ -16,19 +16,20 @@ use thiserror::Error;
 
 use crate::{
     emulator::Killed,
-    log, logged,
-    suite::{MOST_KILLED, Outcome, Test, Verdict},
+    log,
+    suite::{MAX_KILLED, Outcome, Test, Verdict},
+    unlisted_calls,
 };
 
 /// Number of tests in this process whose guest died.
-static WITH_KILLED: AtomicUsize = AtomicUsize::new(0);
+static KILLED_TESTS: AtomicUsize = AtomicUsize::new(0);
 
 /// Repetitions of a test that missed a [`Chance`]. A defect would recur each time.
-const MISSED: usize = 2;
+const MISS_RETRIES: usize = 2;
 
 /// Repetitions of a test whose guest died in the emulated host. Switching static keys twenty times under load
 /// killed it twice in a row (seen once).
-const KILLED: usize = 2;
+const KILL_RETRIES: usize = 2;
 
 /// Violation of a condition that nearly always holds for a correct product on a calm machine.
 #[derive(Debug, Error)]
@@ -49,12 +50,12 @@ macro_rules! expect_usually {
 
 /// Runs a row of a test's table and repeats it while it misses a [`Chance`]. Repeating the whole test instead
 /// would fail by another row each time. Prints each miss; a row that misses every time fails.
-pub fn row<T>(name: &str, try_it: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+pub fn row<T>(name: &str, attempt: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let mut missed = 0;
     loop {
-        match try_it() {
+        match attempt() {
             Err(error) if error.is::<Chance>() => {
-                ensure!(missed < MISSED, "missed {} times: {error}", MISSED + 1);
+                ensure!(missed < MISS_RETRIES, "missed {} times: {error}", MISS_RETRIES + 1);
                 eprintln!("{name}: again: {error}");
                 missed += 1;
             }
@@ -77,9 +78,9 @@ impl Repeats {
     fn forgive(&mut self, error: &anyhow::Error) -> bool {
         if let Some(Killed(how)) = error.downcast_ref() {
             self.killed.push(how.clone());
-            return self.killed.len() <= KILLED;
+            return self.killed.len() <= KILL_RETRIES;
         }
-        let missed = error.downcast_ref::<Chance>().filter(|_| self.missed.len() < MISSED);
+        let missed = error.downcast_ref::<Chance>().filter(|_| self.missed.len() < MISS_RETRIES);
         self.missed.extend(missed.map(|Chance(what)| what.lines().next().unwrap_or("").to_owned()));
         missed.is_some()
     }
@@ -102,7 +103,7 @@ impl fmt::Display for Repeats {
         if !self.missed.is_empty() {
             let comma = if self.has_killed() { "; " } else { "" };
             let (times, missed) = (self.missed.len(), self.missed.join("; "));
-            write!(f, "{comma}missed by chance, {times} of {MISSED} times: {missed}")?;
+            write!(f, "{comma}missed by chance, {times} of {MISS_RETRIES} times: {missed}")?;
         }
         Ok(())
     }
@@ -111,17 +112,17 @@ impl fmt::Display for Repeats {
 /// Runs a test like [`run`], unless a guest died in too many tests before. The whole run has failed by then,
 /// and each further guest that hangs would take three minutes, three times.
 pub fn run_unless_too_many_died(test: &Test) -> Outcome {
-    if WITH_KILLED.load(Ordering::Relaxed) <= MOST_KILLED {
+    if KILLED_TESTS.load(Ordering::Relaxed) <= MAX_KILLED {
         return run(test);
     }
-    Outcome::failed(format!("not run: a guest died or hung in more than {MOST_KILLED} tests"))
+    Outcome::failed(format!("not run: a guest died or hung in more than {MAX_KILLED} tests"))
 }
 
 /// Runs a test, and repeats it if it missed a [`Chance`] or its guest died in the emulated host.
 pub fn run(test: &Test) -> Outcome {
     let began = Instant::now();
     let verdict = verdict(test);
-    let verdict = logged::take().map_or(verdict, Verdict::Failed);
+    let verdict = unlisted_calls::take().map_or(verdict, Verdict::Failed);
     Outcome { verdict, log: log::take(), took: began.elapsed() }
 }
 
@@ -134,7 +135,7 @@ fn verdict(test: &Test) -> Verdict {
         }
     };
     if repeats.has_killed() {
-        WITH_KILLED.fetch_add(1, Ordering::Relaxed);
+        KILLED_TESTS.fetch_add(1, Ordering::Relaxed);
     }
     match result {
         Ok(()) if !repeats.is_empty() => Verdict::PassedAtLast(repeats),
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_chance_spoils_is_repeated_and_nothing_else() {
+    fn only_missed_chances_are_repeated() {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let third = verdict(&test(|| {
             expect_usually!(RUNS.fetch_add(1, Ordering::Relaxed) == 2, "no luck\nat all");
@@ -178,18 +179,18 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_guest_is_forgiven_twice_and_told() {
+    fn a_dead_guest_is_repeated_twice_and_reported() {
         static RUNS: AtomicU32 = AtomicU32::new(0);
-        let found = verdict(&test(|| match RUNS.fetch_add(1, Ordering::Relaxed) {
+        let repeated = verdict(&test(|| match RUNS.fetch_add(1, Ordering::Relaxed) {
             0 => Err(anyhow::Error::new(Killed("it panicked".into())).context("status 1")),
             _ => Ok(()),
         }));
-        let Verdict::PassedAtLast(repeats) = found else { panic!("{found:?}") };
+        let Verdict::PassedAtLast(repeats) = repeated else { panic!("{repeated:?}") };
         assert_eq!(repeats.to_string(), "a guest of the emulated host died: it panicked");
         let always = || Err(anyhow::Error::new(Killed("it panicked".into())).context("status 1"));
         assert_eq!(verdict(&test(always)), Verdict::Failed("status 1: it panicked".into()));
         // A guest has died in two tests so far.
-        for _ in 2..=MOST_KILLED {
+        for _ in 2..=MAX_KILLED {
             let verdict = run_unless_too_many_died(&test(always)).verdict;
             assert_eq!(verdict, Verdict::Failed("status 1: it panicked".into()));
         }

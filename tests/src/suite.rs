@@ -17,13 +17,13 @@ use crate::{log, retry::Repeats};
 
 /// Maximum number of repeated tests in one run. Runs on quiet and busy machines repeated 0 to 6. More, even
 /// with each test within its own bound, would hide an occasional defect.
-const MOST_REPEATED: usize = 12;
+const MAX_REPEATED: usize = 12;
 
 /// Maximum number of tests repeated in one run because a guest died in the emulated host.
-pub const MOST_KILLED: usize = 3;
+pub const MAX_KILLED: usize = 3;
 
 /// The runs that include a test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
     /// `make test` and `make test-all`. Needs no quiet machine, so it runs in parallel with other tests.
     Short,
@@ -190,7 +190,7 @@ impl Notes {
         let took = (took.as_secs_f64() * 100.0).round() / 100.0;
         self.seconds.insert(name.clone(), took);
         match verdict {
-            Verdict::Failed(what) => return Err(failure(&what, &log, &name).into()),
+            Verdict::Failed(reason) => return Err(failure(&reason, &log, &name).into()),
             Verdict::Skipped(reason) => {
                 self.skipped.insert((name, reason.clone()));
                 return Ok(Completion::ignored_with(reason));
@@ -225,7 +225,7 @@ impl Tally {
         tests: &[Test],
         run: impl Fn(&Test) -> Outcome + Send + Sync + 'static,
     ) {
-        let tests = tests.iter().filter(|test| is_asked_for(arguments, test));
+        let tests = tests.iter().filter(|test| is_tier_selected(arguments, test));
         let tests: Vec<Test> = tests.copied().collect();
         if selected(arguments, &tests).is_empty() && !arguments.list {
             self.filtered += tests.len() as u64;
@@ -298,11 +298,11 @@ impl Tally {
 /// Returns an error text if more tests were repeated than chance explains.
 fn too_many(repeated: &BTreeSet<(String, Repeats)>) -> Option<String> {
     let killed = repeated.iter().filter(|(_, repeats)| repeats.has_killed()).count();
-    if repeated.len() > MOST_REPEATED {
-        return Some(format!("more than {MOST_REPEATED} tests were repeated: too many for chance"));
+    if repeated.len() > MAX_REPEATED {
+        return Some(format!("more than {MAX_REPEATED} tests were repeated: too many for chance"));
     }
-    (killed > MOST_KILLED).then(|| {
-        format!("{killed} guests died in the emulated host: more than {MOST_KILLED} fail the run")
+    (killed > MAX_KILLED).then(|| {
+        format!("{killed} guests died in the emulated host: more than {MAX_KILLED} fail the run")
     })
 }
 
@@ -312,17 +312,17 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns the text of a failure, with the command that repeats the test and the file with its log.
-fn failure(what: &str, log: &str, name: &str) -> String {
-    let kept = match log::keep(name, &format!("{log}{what}\n")) {
+fn failure(reason: &str, log: &str, name: &str) -> String {
+    let log_line = match log::save(name, &format!("{log}{reason}\n")) {
         Ok(file) => format!("log:   {}", file.display()),
         Err(error) => format!("no log: {error:#}"),
     };
-    format!("{what}\nagain: make e2e FILTER={name}\n{kept}")
+    format!("{reason}\nagain: make e2e FILTER={name}\n{log_line}")
 }
 
 /// Whether the arguments select the test's tier: `--include-ignored` selects all tiers, `--ignored` those
 /// that only `make test-all` runs.
-fn is_asked_for(arguments: &Arguments, test: &Test) -> bool {
+fn is_tier_selected(arguments: &Arguments, test: &Test) -> bool {
     if test.tier.is_short() {
         !arguments.ignored
     } else {
@@ -339,7 +339,7 @@ fn without_tiers(arguments: &Arguments) -> Arguments {
 pub fn selected(arguments: &Arguments, tests: &[Test]) -> Vec<Test> {
     let names = without_tiers(arguments);
     let is_selected = |test: &&Test| {
-        is_asked_for(arguments, test)
+        is_tier_selected(arguments, test)
             && !names.is_filtered_out(&Trial::test(test.name(), || Ok(())))
     };
     tests.iter().filter(is_selected).copied().collect()

@@ -18,10 +18,10 @@ use rustix::{
     termios::{LocalModes, Termios, tcgetattr},
 };
 
-use crate::{logged, prelude::*};
+use crate::{prelude::*, unlisted_calls};
 
 /// How late output may appear on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The user's side of a pseudo-terminal.
 pub struct Terminal {
@@ -44,8 +44,8 @@ impl Terminal {
         let before = format!("{:?}", tcgetattr(&line).context("tcgetattr")?);
         let keyboard = File::from(master);
         let screen = Arc::new(Mutex::new(Vec::new()));
-        let (shown, source) = (screen.clone(), keyboard.try_clone()?);
-        thread::spawn(move || watch(source, &shown));
+        let (bytes, source) = (screen.clone(), keyboard.try_clone()?);
+        thread::spawn(move || collect(source, &bytes));
         Ok(Self { keyboard, line, screen, before })
     }
 
@@ -67,8 +67,8 @@ impl Terminal {
     /// Waits until this text is on the screen.
     pub fn wait_for(&self, running: &mut Running, text: &str) -> anyhow::Result<()> {
         running
-            .wait_until(&format!("'{text}' on its terminal"), || self.shown().contains(text))
-            .with_context(|| format!("--- screen\n{}", self.shown()))
+            .wait_until(&format!("'{text}' on its terminal"), || self.text().contains(text))
+            .with_context(|| format!("--- screen\n{}", self.text()))
     }
 
     /// Expects the settings from before the program's start.
@@ -81,7 +81,7 @@ impl Terminal {
     /// Whether this was shown. Waits for it, because the program's last output may arrive after its
     /// end.
     pub fn has_shown(&self, text: &str) -> bool {
-        wait_until(text, PATIENCE, || Ok(self.shown().contains(text))).is_ok()
+        wait_until(text, TIMEOUT, || Ok(self.text().contains(text))).is_ok()
     }
 
     pub fn is_raw(&self) -> anyhow::Result<bool> {
@@ -89,8 +89,8 @@ impl Terminal {
         Ok(!self.settings()?.local_modes.intersects(cooked))
     }
 
-    /// Returns everything that was ever on the screen.
-    pub fn shown(&self) -> String {
+    /// Returns the output on the screen since the start.
+    pub fn text(&self) -> String {
         let bytes = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).into_owned()
     }
@@ -102,11 +102,11 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        logged::look("(on a terminal)", self.shown().as_bytes());
+        unlisted_calls::note("(on a terminal)", self.text().as_bytes());
     }
 }
 
-fn watch(mut source: File, screen: &Mutex<Vec<u8>>) {
+fn collect(mut source: File, screen: &Mutex<Vec<u8>>) {
     use std::io::Read;
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = source.read(&mut buffer) {

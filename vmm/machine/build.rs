@@ -3,17 +3,17 @@
 //! Each guest is a separate crate outside the workspace, for its own environment. A nested cargo builds it
 //! with its own flags: the flags, wrappers and profiles of the outer build do not apply. So all outer builds
 //! below the checkout's `target` share one build, in `target/guests`, and previous builds are in the cache
-//! (`build/kept.rs`).
+//! (`build/guest_cache.rs`).
 
-#[path = "build/kept.rs"]
-mod kept;
+#[path = "build/guest_cache.rs"]
+mod guest_cache;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use kept::CachedGuest;
+use guest_cache::CachedGuest;
 
 /// A guest program to embed.
 struct GuestProgram {
@@ -65,7 +65,7 @@ const SOURCES: &[&str] = &["src", "Cargo.toml", "Cargo.lock", "build.rs", "paylo
 
 /// Variables of the outer build named `CARGO_*` that the nested build may see. The others (target directory,
 /// profiles, flags) would change it.
-const KEPT: &[&str] = &["CARGO_HOME", "CARGO_MAKEFLAGS", "CARGO_NET_", "CARGO_HTTP_"];
+const INHERITED: &[&str] = &["CARGO_HOME", "CARGO_MAKEFLAGS", "CARGO_NET_", "CARGO_HTTP_"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
@@ -97,9 +97,9 @@ fn variable(name: &str) -> Result<PathBuf, String> {
 /// Returns the source files and folders of a guest.
 fn sources(guest: &GuestProgram, root: &Path) -> Vec<PathBuf> {
     let crates = guest.depends_on.iter().chain([&guest.dir]).map(|dir| root.join(dir));
-    let own = crates.flat_map(|dir| SOURCES.iter().map(move |source| dir.join(source)));
+    let crate_files = crates.flat_map(|dir| SOURCES.iter().map(move |source| dir.join(source)));
     let shared = ["Cargo.toml", WRAPPER].map(|name| root.join(name));
-    own.chain(shared).filter(|path| path.exists()).collect()
+    crate_files.chain(shared).filter(|path| path.exists()).collect()
 }
 
 /// Returns the guests' target directory, shared by lints, tests, the release build and the fuzz targets. A
@@ -121,8 +121,8 @@ fn build(
     // A descriptive name in a separate place.
     let embedded = out.join(format!("{}.elf", guest.bin));
     let words = [&[guest.dir, guest.bin, TARGET, compiler], guest.rustflags].concat();
-    let kept = CachedGuest::of(sources, &words)?;
-    if kept.as_ref().is_some_and(|kept| kept.take(&embedded)) {
+    let cached = CachedGuest::for_inputs(sources, &words)?;
+    if cached.as_ref().is_some_and(|cached| cached.copy_to(&embedded)) {
         return Ok(embedded);
     }
     let target_dir = targets.join(Path::new(guest.dir).file_name().unwrap_or_default());
@@ -152,8 +152,8 @@ fn build(
     }
     let built = target_dir.join(TARGET).join("release").join(guest.bin);
     fs::copy(&built, &embedded).map_err(|error| format!("copy {}: {error}", built.display()))?;
-    if let Some(kept) = kept {
-        kept.keep(&embedded);
+    if let Some(cached) = cached {
+        cached.store(&embedded);
     }
     Ok(embedded)
 }
@@ -172,7 +172,7 @@ fn without_folders(root: &Path) -> Vec<String> {
 
 /// Whether this variable of the outer build would change the nested one.
 fn changes_the_build(name: &str) -> bool {
-    let kept = KEPT.iter().any(|kept| name.starts_with(kept));
-    !kept && (name.starts_with("CARGO") || name == "RUSTFLAGS" || name.starts_with("RUSTC"))
+    let is_inherited = INHERITED.iter().any(|prefix| name.starts_with(prefix));
+    !is_inherited && (name.starts_with("CARGO") || name == "RUSTFLAGS" || name.starts_with("RUSTC"))
         || name == "CLIPPY_ARGS"
 }

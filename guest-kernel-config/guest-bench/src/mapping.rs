@@ -39,7 +39,7 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn it_can_be_written_and_begins_as_zeros() {
+    fn a_mapping_is_zeroed_and_writable() {
         let mut mapping = super::Mapping::new(10_000).unwrap();
         let bytes = mapping.bytes();
         assert!(bytes.len() == 10_000 && bytes.iter().all(|byte| *byte == 0));

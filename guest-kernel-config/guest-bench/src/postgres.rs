@@ -21,7 +21,7 @@ const USER: u32 = 65_534;
 /// The file that receives the server's messages.
 const LOG: &str = "/tmp/postgres.log";
 /// Time between two polls.
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A server that accepts connections; terminated when dropped.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Server {
     /// Starts the server and waits until it accepts connections.
     pub fn start(shared_buffers_mib: usize, connections: usize) -> io::Result<Self> {
         let programs = programs()?;
-        give_to(USER, Path::new(DATA))?;
+        chown_all(USER, Path::new(DATA))?;
         let child = command(&programs, "postgres")
             .args(["-D", DATA, "-k", DATA])
             .args(["-c", &format!("shared_buffers={shared_buffers_mib}MB")])
@@ -52,7 +52,7 @@ impl Server {
                     last_messages()
                 )));
             }
-            thread::sleep(PAUSE);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(server)
     }
@@ -91,7 +91,7 @@ fn programs() -> io::Result<PathBuf> {
     programs.find(|programs| programs.join("postgres").is_file()).ok_or_else(|| {
         io::Error::other(
             "there is no PostgreSQL in this guest; `pvticket boot -- bench pgbench` adds the guest \
-             disk of `pvticket setup guest-disk` (or has the guest too little memory for it?)",
+             disk of `pvticket setup guest-disk` (or the guest has too little memory for it)",
         )
     })
 }
@@ -111,11 +111,11 @@ fn last_messages() -> String {
 }
 
 /// Changes the owner of a directory and all its contents.
-fn give_to(user: u32, folder: &Path) -> io::Result<()> {
+fn chown_all(user: u32, folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            give_to(user, &entry.path())?;
+            chown_all(user, &entry.path())?;
         } else {
             lchown(entry.path(), Some(user), Some(user))?;
         }

@@ -90,9 +90,9 @@ impl WorkloadReport {
             count(self.cpus, "CPU")
         );
         for part in &self.parts {
-            let (rate, each) = (part.rate(), part.rate() / self.cpus as f64);
+            let (rate, per_cpu) = (part.rate(), part.rate() / self.cpus as f64);
             let name = format!("{} operations/s", part.name);
-            text += &format!("  {:<28}{rate:>12.0}{each:>12.0} per CPU\n", name.trim());
+            text += &format!("  {:<28}{rate:>12.0}{per_cpu:>12.0} per CPU\n", name.trim());
         }
         text += &match self.steal_seconds {
             Some(steal) => {
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_over_the_time_and_for_each_cpu() {
+    fn rates_are_per_second_and_per_cpu() {
         let part = |name: &str| WorkloadPart {
             name: name.into(),
             seconds: 2.0,

@@ -30,15 +30,15 @@ const LOG: &str = "/dev/kmsg";
 /// A buffer size that fits every message (CONSOLE_EXT_LOG_MAX of the kernel).
 const LOG_RECORD: usize = 8192;
 /// Prefixes of the messages about the chosen spinlocks, of our kernel and of mainline's KVM guests.
-const BEGINNINGS: [&str; 3] =
+const PREFIXES: [&str; 3] =
     ["pvticket: PV ticketlocks ", "pvticket: native ticketlocks", "kvm-guest: PV spinlocks "];
 
 /// Counters and texts, such as the backend's name.
 type Stats = Map<String, Value>;
 
 /// All counts since boot.
-pub fn all() -> io::Result<Value> {
-    let text = read().map_or_else(|| read_ours(FILE), Ok)?;
+pub fn read_all() -> io::Result<Value> {
+    let text = read().map_or_else(|| read_kernel_file(FILE), Ok)?;
     Ok(parse(&text).into())
 }
 
@@ -49,15 +49,15 @@ pub fn read_windows() -> Option<String> {
 }
 
 /// Reads a file that only our kernels have.
-pub fn read_ours(path: &str) -> io::Result<String> {
-    fs::read_to_string(path).map_err(|error| of_ours(path, error))
+pub fn read_kernel_file(path: &str) -> io::Result<String> {
+    fs::read_to_string(path).map_err(|error| describe_error(path, error))
 }
 
 /// The error message for such a file.
-pub fn of_ours(path: &str, error: io::Error) -> io::Error {
+pub fn describe_error(path: &str, error: io::Error) -> io::Error {
     io::Error::other(match error.kind() {
         ErrorKind::NotFound => format!("no {path}: only the kernels of `pvticket setup` have it"),
-        ErrorKind::PermissionDenied => format!("{path}: only root may open it"),
+        ErrorKind::PermissionDenied => format!("cannot open {path}: requires root"),
         _ => format!("cannot open {path}: {error}"),
     })
 }
@@ -106,17 +106,17 @@ pub fn steal_seconds(stats: &Option<Value>) -> Option<f64> {
 /// The kernel's message about the spinlocks that it chose.
 pub fn chosen_spinlocks() -> Option<String> {
     let flags = OFlags::NONBLOCK.bits() as i32;
-    chosen_in(OpenOptions::new().read(true).custom_flags(flags).open(LOG).ok()?)
+    find_message(OpenOptions::new().read(true).custom_flags(flags).open(LOG).ok()?)
 }
 
-fn chosen_in(mut log: impl Read) -> Option<String> {
+fn find_message(mut log: impl Read) -> Option<String> {
     let mut record = vec![0; LOG_RECORD];
     loop {
         match log.read(&mut record) {
             Ok(0) => return None,
             Ok(count) => {
                 let text = String::from_utf8_lossy(&record[..count]);
-                if let Some(message) = chosen(&text) {
+                if let Some(message) = spinlock_message(&text) {
                     return Some(message.to_owned());
                 }
             }
@@ -132,9 +132,9 @@ fn chosen_in(mut log: impl Read) -> Option<String> {
 /// The message in a record of [`LOG`], if it is about the chosen spinlocks.
 ///
 /// A record is `PREFIX;MESSAGE`, followed by lines with further properties.
-fn chosen(record: &str) -> Option<&str> {
+fn spinlock_message(record: &str) -> Option<&str> {
     let (_, message) = record.lines().next()?.split_once(';')?;
-    BEGINNINGS.iter().any(|beginning| message.starts_with(beginning)).then_some(message)
+    PREFIXES.iter().any(|prefix| message.starts_with(prefix)).then_some(message)
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_subtracted_and_texts_kept() {
+    fn counters_are_subtracted_and_texts_retained() {
         let before = "backend vmm\ntaken_slow 3\nkicked 1\n";
         let after = "backend vmm\ntaken_slow 10\nkicked 1\nnew 2\nword\n";
         let stats = between(before, after);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_about_spinlocks_is_known_among_others() {
+    fn the_spinlock_message_is_recognized() {
         for message in [
             "pvticket: PV ticketlocks on, backend vmm",
             "pvticket: native ticketlocks (PV off: asked for)",
@@ -163,11 +163,11 @@ mod tests {
             "kvm-guest: PV spinlocks enabled",
         ] {
             let record = format!("6,305,94483,-;{message}\n SUBSYSTEM=none\n");
-            assert_eq!(chosen(&record), Some(message));
+            assert_eq!(spinlock_message(&record), Some(message));
         }
-        for other in ["6,1,0,-;pvticket: telemetry on\n", "4,1,0,-;PV spinlocks\n", "", "no prefix"]
+        for line in ["6,1,0,-;pvticket: telemetry on\n", "4,1,0,-;PV spinlocks\n", "", "no prefix"]
         {
-            assert_eq!(chosen(other), None);
+            assert_eq!(spinlock_message(line), None);
         }
     }
 
@@ -185,17 +185,17 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_read_until_it_is_found_or_ends() {
-        let (other, enabled) =
+    fn the_log_is_read_up_to_the_message() {
+        let (hello, enabled) =
             (Ok("6,1,0,-;hello\n"), Ok("6,2,0,-;kvm-guest: PV spinlocks enabled\n"));
-        let reads = Reads(vec![other, enabled, Err(ErrorKind::BrokenPipe), other]);
-        assert_eq!(chosen_in(reads).as_deref(), Some("kvm-guest: PV spinlocks enabled"));
-        assert_eq!(chosen_in(Reads(vec![enabled, Err(ErrorKind::WouldBlock), other])), None);
-        assert_eq!(chosen_in(Reads(vec![other])), None);
+        let reads = Reads(vec![hello, enabled, Err(ErrorKind::BrokenPipe), hello]);
+        assert_eq!(find_message(reads).as_deref(), Some("kvm-guest: PV spinlocks enabled"));
+        assert_eq!(find_message(Reads(vec![enabled, Err(ErrorKind::WouldBlock), hello])), None);
+        assert_eq!(find_message(Reads(vec![hello])), None);
     }
 
     #[test]
-    fn counts_are_those_of_the_files_that_are_there() {
+    fn missing_event_files_are_skipped() {
         let count = |path: &str| path.ends_with("/pv_wait_head").then(|| "7\n".into());
         assert_eq!(events(count).as_deref(), Some("pv_wait_head 7\n"));
         assert_eq!(events(|_| None), None);

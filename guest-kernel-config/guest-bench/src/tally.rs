@@ -70,17 +70,17 @@ impl Tally {
     }
 
     /// Sets the flag that ends the run.
-    pub fn ring(&self) {
+    pub fn stop(&self) {
         self.cells()[0].0.store(1, Relaxed);
     }
 
     /// The cell of worker number `worker`, if there is one.
-    pub fn post(&self, worker: usize) -> io::Result<Post<'_>> {
-        let [over, counts @ ..] = self.cells() else {
-            return Err(io::Error::other("a tally without room"));
+    pub fn worker(&self, worker: usize) -> io::Result<WorkerCell<'_>> {
+        let [stop, counts @ ..] = self.cells() else {
+            return Err(io::Error::other("a tally without cells"));
         };
-        let count = counts.get(worker).ok_or_else(|| io::Error::other("no room for a worker"))?;
-        Ok(Post { over: &over.0, count: &count.0 })
+        let count = counts.get(worker).ok_or_else(|| io::Error::other("no cell for a worker"))?;
+        Ok(WorkerCell { stop: &stop.0, count: &count.0 })
     }
 }
 
@@ -96,15 +96,15 @@ impl Drop for Tally {
 
 /// A worker's own cell.
 #[derive(Debug, Clone, Copy)]
-pub struct Post<'a> {
-    over: &'a AtomicU64,
+pub struct WorkerCell<'a> {
+    stop: &'a AtomicU64,
     count: &'a AtomicU64,
 }
 
-impl Post<'_> {
+impl WorkerCell<'_> {
     /// Whether the run has ended. Cheap enough to check after each operation.
-    pub fn is_over(&self) -> bool {
-        self.over.load(Relaxed) != 0
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Relaxed) != 0
     }
 
     /// Counts an operation. Only this worker writes here.
@@ -118,16 +118,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_mapping_sees_what_a_worker_counts_and_that_it_is_over() {
+    fn mappings_share_counts_and_the_stop_flag() {
         let tally = Tally::new(3).unwrap();
-        let other = Tally::open(&tally.path()).unwrap();
-        let post = other.post(2).unwrap();
-        post.count();
-        post.count();
+        let reopened = Tally::open(&tally.path()).unwrap();
+        let cell = reopened.worker(2).unwrap();
+        cell.count();
+        cell.count();
         assert_eq!(tally.counts(), [0, 0, 2]);
-        assert!(!post.is_over());
-        tally.ring();
-        assert!(post.is_over());
-        assert!(other.post(3).is_err());
+        assert!(!cell.is_stopped());
+        tally.stop();
+        assert!(cell.is_stopped());
+        assert!(reopened.worker(3).is_err());
     }
 }

@@ -27,25 +27,25 @@ impl Window {
 
     /// Announces that all workers are ready. Returns when the VMM's other machines are ready, too.
     pub fn ready(&mut self) -> io::Result<()> {
-        self.say(b"ready")
+        self.announce(b"ready")
     }
 
     /// The window begins: earlier operations do not count.
     pub fn begins(&mut self) -> io::Result<()> {
-        self.say(b"begins")
+        self.announce(b"begins")
     }
 
     /// The window ends: later operations do not count.
     pub fn ends(&mut self) -> io::Result<()> {
-        self.say(b"ends")
+        self.announce(b"ends")
     }
 
     /// Returns when no other machine is being measured; until then the workers continue.
     pub fn leave(&mut self) -> io::Result<()> {
-        self.say(b"leave")
+        self.announce(b"leave")
     }
 
-    fn say(&mut self, word: &[u8]) -> io::Result<()> {
+    fn announce(&mut self, word: &[u8]) -> io::Result<()> {
         self.0.as_mut().map_or(Ok(()), |file| file.write_all(word))
     }
 }

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     /// Whether each part of the workload completes an operation in a window of this length.
-    fn gets_on(workload: &Workload, duration: Duration) -> bool {
+    fn makes_progress(workload: &Workload, duration: Duration) -> bool {
         let (workers, sizes) = (Some(2), vec![0, 100]);
         let options = WorkloadOptions { duration, workers, sizes, ..WorkloadOptions::default() };
         let parts = (workload.run)(workload, &options).unwrap();
@@ -56,13 +56,13 @@ mod tests {
     /// Excludes the workloads that start this program again, the kernel's own, and PostgreSQL's. On a busy
     /// machine it may be that no worker runs during a short window: the last windows are minutes long.
     #[test]
-    fn every_workload_of_threads_gets_on() {
+    fn every_thread_workload_makes_progress() {
         for workload in ALL.iter().filter(|workload| {
             workload.each.is_none() && !matches!(workload.name, "lock" | "pgbench" | "spawn")
         }) {
             let mut windows =
                 [20, 200, 2_000, 20_000, 200_000].map(Duration::from_millis).into_iter();
-            assert!(windows.any(|window| gets_on(workload, window)), "{}", workload.name);
+            assert!(windows.any(|window| makes_progress(workload, window)), "{}", workload.name);
         }
     }
 }

@@ -25,16 +25,16 @@ use crate::{
 pub fn run(machine: &Platform, argv: &[u8]) -> Result<i32, FailedStep> {
     let words: Vec<&CStr> = lists::items(argv).collect();
     if words.is_empty() {
-        return Err(FailedStep::when("/pvticket/argv names no command")(Errno::INVAL));
+        return Err(FailedStep::when("/pvticket/argv contains no command")(Errno::INVAL));
     }
     match machine {
-        Platform::Pvticket(ports) => forwarded(machine, ports, &words),
-        Platform::Other => on_console(&words),
+        Platform::Pvticket(ports) => run_forwarded(machine, ports, &words),
+        Platform::Other => run_on_console(&words),
     }
 }
 
 /// Runs the command on the console, without the VMM.
-fn on_console(words: &[&CStr]) -> Result<i32, FailedStep> {
+fn run_on_console(words: &[&CStr]) -> Result<i32, FailedStep> {
     let console = console::open_console().map_err(FailedStep::when("cannot open /dev/console"))?;
     if let Ok(mut settings) = rustix::termios::tcgetattr(&console) {
         settings.make_raw();
@@ -48,24 +48,25 @@ fn on_console(words: &[&CStr]) -> Result<i32, FailedStep> {
     })
 }
 
-fn forwarded(machine: &Platform, ports: &Ports, words: &[&CStr]) -> Result<i32, FailedStep> {
+fn run_forwarded(machine: &Platform, ports: &Ports, words: &[&CStr]) -> Result<i32, FailedStep> {
     syscall::block_signals(SignalSet::CHILD);
     let ended = syscall::signalfd(SignalSet::CHILD)
-        .map_err(FailedStep::when("cannot learn of its end (CONFIG_SIGNALFD)"))?;
+        .map_err(FailedStep::when("cannot await its end (requires CONFIG_SIGNALFD)"))?;
 
-    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(FailedStep::when("cannot make its pipes"));
+    let pipe =
+        || pipe_with(PipeFlags::CLOEXEC).map_err(FailedStep::when("cannot create its pipes"));
     let (stdin_read, stdin_write) = pipe()?;
     let (stdout_read, stdout_write) = pipe()?;
     let (stderr_read, stderr_write) = pipe()?;
     let pid = child::spawn(words, || {
-        ports.give_up();
+        ports.revoke();
         rustix::process::setsid()?;
         child::set_standard(&stdin_read, &stdout_write, &stderr_write)
     })?;
     drop((stdin_read, stdout_write, stderr_write));
-    for ours in [&stdin_write, &stdout_read, &stderr_read] {
-        rustix::fs::fcntl_setfl(ours, OFlags::NONBLOCK)
-            .map_err(FailedStep::when("cannot make its pipes"))?;
+    for fd in [&stdin_write, &stdout_read, &stderr_read] {
+        rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK)
+            .map_err(FailedStep::when("cannot create its pipes"))?;
     }
     let forwarder = Forwarder {
         machine,
@@ -76,18 +77,18 @@ fn forwarded(machine: &Platform, ports: &Ports, words: &[&CStr]) -> Result<i32, 
         stderr: OutputPipe { pipe: Some(stderr_read), stream: OutputStream::Stderr },
         buffer: Buffer::new(ports),
     };
-    forwarder.run(pid).map_err(FailedStep::when(child::NO_WAIT))
+    forwarder.run(pid).map_err(FailedStep::when(child::WAIT_FAILED))
 }
 
 /// A buffer for output between a pipe and the VMM.
 enum Buffer {
     Page(OutputPage),
-    Own(Vec<u8>),
+    Heap(Vec<u8>),
 }
 
 impl Buffer {
     fn new(ports: &Ports) -> Self {
-        ports.output_page().map_or_else(|| Self::Own(vec![0; output_page::SIZE]), Self::Page)
+        ports.output_page().map_or_else(|| Self::Heap(vec![0; output_page::SIZE]), Self::Page)
     }
 
     /// Moves one buffer's worth from the pipe to the VMM; `false` at the end of the pipe.
@@ -99,13 +100,13 @@ impl Buffer {
     ) -> Result<bool, Errno> {
         let bytes = match self {
             Self::Page(page) => page.bytes(),
-            Self::Own(bytes) => bytes,
+            Self::Heap(bytes) => bytes,
         };
         let count = rustix::io::read(pipe, &mut *bytes)?;
         match self {
             _ if count == 0 => return Ok(false),
-            Self::Page(_) => ports.put_page(stream, count as u32),
-            Self::Own(bytes) => ports.put(stream, &bytes[..count]),
+            Self::Page(_) => ports.write_output_page(stream, count as u32),
+            Self::Heap(bytes) => ports.write_output(stream, &bytes[..count]),
         }
         Ok(true)
     }

@@ -27,7 +27,7 @@ const PANICKED: i32 = 134;
 fn panic(info: &PanicInfo<'_>) -> ! {
     report::error(format_args!("{info}"));
     if rustix::process::getpid().is_init() {
-        Platform::find().end(PANICKED)
+        Platform::detect().shut_down(PANICKED)
     }
     syscall::exit(PANICKED)
 }

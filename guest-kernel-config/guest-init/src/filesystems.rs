@@ -61,12 +61,12 @@ fn attach(kind: &CStr, at: &CStr) -> bool {
 /// The contents of a file; `None` if it cannot be read.
 pub fn read(path: &CStr) -> Option<Vec<u8>> {
     let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut all = Vec::new();
+    let mut contents = Vec::new();
     let mut chunk = [0; 4096];
     loop {
         match rustix::io::read(&file, &mut chunk).ok()? {
-            0 => return Some(all),
-            count => all.extend_from_slice(&chunk[..count]),
+            0 => return Some(contents),
+            count => contents.extend_from_slice(&chunk[..count]),
         }
     }
 }

@@ -39,17 +39,17 @@ fn run() -> i32 {
 
 fn init() -> ! {
     // First, because the kernel's boot time is measured up to here.
-    let machine = Platform::find();
+    let machine = Platform::detect();
     machine.event(hypercalls::ports::GuestEvent::InitReached);
 
     filesystems::set_up();
-    machine.tell_kernel_facts();
+    machine.report_kernel_facts();
     let _serial_line = console::keep_serial_line();
     let (program, ended) = match filesystems::read(c"/pvticket/argv") {
         Some(argv) => ("the command", command::run(&machine, &argv)),
         None => ("a shell on the console", shell::run(&machine)),
     };
-    machine.end(ended.unwrap_or_else(|error| {
+    machine.shut_down(ended.unwrap_or_else(|error| {
         report::error(format_args!("cannot start {program}: {error}"));
         FAILED
     }))

@@ -28,7 +28,7 @@ pub fn run(machine: &Platform) -> Result<i32, FailedStep> {
     // needs a controlling terminal for job control, and complains without one.
     child::run(shell, || {
         if let Platform::Pvticket(ports) = machine {
-            ports.give_up();
+            ports.revoke();
         }
         child::set_standard(&terminal, &terminal, &terminal)
     })

@@ -12,7 +12,7 @@ use rustix::{
 use crate::machine::{Platform, Ports};
 
 /// Polling interval in ms if there is no serial line for wakeups.
-const WITHOUT_WAKE_MS: i64 = 10;
+const POLL_INTERVAL_MS: i64 = 10;
 
 const CHUNK: usize = 4096;
 
@@ -49,10 +49,10 @@ impl Stdin {
             }
             match ports.stdin_ready() {
                 STDIN_EOF => self.pipe = None,
-                0 => return self.ask(machine),
+                0 => return self.request_wakeup(machine),
                 count => {
                     let count = CHUNK.min(count as usize);
-                    ports.get(&mut self.chunk[..count]);
+                    ports.read_stdin(&mut self.chunk[..count]);
                     self.pending = 0..count;
                 }
             }
@@ -61,7 +61,7 @@ impl Stdin {
 
     /// Requests a wakeup from the VMM. The line must be opened first: opening it discards
     /// bytes that have arrived.
-    fn ask(&mut self, machine: &Platform) {
+    fn request_wakeup(&mut self, machine: &Platform) {
         self.waiting = true;
         if self.wake.is_none() {
             self.wake = open_wake_line();
@@ -79,7 +79,7 @@ impl Stdin {
 
     /// The poll timeout in ms; `None`: no limit.
     pub fn timeout_ms(&self) -> Option<i64> {
-        (self.pipe.is_some() && self.waiting && self.wake.is_none()).then_some(WITHOUT_WAKE_MS)
+        (self.pipe.is_some() && self.waiting && self.wake.is_none()).then_some(POLL_INTERVAL_MS)
     }
 
     /// Handles the results of polling [`poll_fds`](Self::poll_fds).

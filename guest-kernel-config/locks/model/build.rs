@@ -43,8 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=build");
     println!("cargo:rerun-if-changed=mutants");
-    check_that_all_are_listed()?;
-    let (choice, systems) = (Choice::new()?, systems::all()?);
+    check_all_listed()?;
+    let (choice, systems) = (Choice::new()?, systems::read_all()?);
     rewrite::check(systems.iter().flat_map(|system| &system.sources))?;
     let mut variants = Variants::default();
     for system in &systems {
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Fails if a spinlock of the library's list is not in [`LOCKS`].
-fn check_that_all_are_listed() -> Result<(), Box<dyn Error>> {
+fn check_all_listed() -> Result<(), Box<dyn Error>> {
     const LIST: &str = "../src/systems.rs";
     println!("cargo:rerun-if-changed={LIST}");
     let list = fs::read_to_string(LIST)?;
@@ -111,9 +111,9 @@ impl Variants {
                 executions += &execution(engine, &plain, subject, "CHECKS");
             }
         }
-        self.row(&plain, "what the product runs", "Sound", &executions)?;
+        self.row(&plain, "the product as it is", "Sound", &executions)?;
         for (name, engine) in HOLES.iter().filter(|_| system.name == "counter") {
-            let rule = "the patch's review: a fold counts twice";
+            let rule = "the hole from the patch's review: a fold counts twice";
             self.row(name, rule, "Caught", &execution(engine, &plain, system.name, "HOLE"))?;
         }
         Ok(())
@@ -165,7 +165,7 @@ impl Variants {
             let make = if *has_tickets { "starting_at(first)" } else { "new()" };
             writeln!(
                 code,
-                "impl machine::Checked for {name} {{ fn begin(first: u16) -> Self {{ {name}::{make} }} }}"
+                "impl machine::Checked for {name} {{ fn starting_at(first: u16) -> Self {{ {name}::{make} }} }}"
             )?;
         }
         writeln!(code, "}}")
@@ -206,7 +206,7 @@ fn execution(engine: &str, variant: &str, subject: &str, checks: &str) -> String
         ),
         None => format!("Programs({path}::{subject}_checks::{checks})"),
     };
-    let engine = rewrite::capital(engine);
+    let engine = rewrite::capitalize(engine);
     format!(
         "Execution {{ engine: Engine::{engine}, subject: {subject:?}, checks: Checks::{checks} }},"
     )

@@ -25,7 +25,7 @@ pub enum Bypass {
 
 impl Bypass {
     /// The bound for `cpus` CPUs.
-    pub const fn most(self, cpus: u32) -> Option<u32> {
+    pub const fn bound(self, cpus: u32) -> Option<u32> {
         match self {
             Self::FromCall | Self::FromQueue => Some(cpus.saturating_sub(1)),
             Self::TimesFromQueue(times) => Some(times * cpus.saturating_sub(1)),
@@ -52,10 +52,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_is_all_others_so_many_times_or_none() {
-        assert_eq!(Bypass::FromCall.most(4), Some(3));
-        assert_eq!(Bypass::FromQueue.most(0), Some(0));
-        assert_eq!(Bypass::TimesFromQueue(2).most(4), Some(6));
-        assert_eq!(Bypass::Unbounded.most(4), None);
+    fn the_bound_follows_from_the_number_of_cpus() {
+        assert_eq!(Bypass::FromCall.bound(4), Some(3));
+        assert_eq!(Bypass::FromQueue.bound(0), Some(0));
+        assert_eq!(Bypass::TimesFromQueue(2).bound(4), Some(6));
+        assert_eq!(Bypass::Unbounded.bound(4), None);
     }
 }

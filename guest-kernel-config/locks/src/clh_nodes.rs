@@ -12,17 +12,17 @@ const FREE: u16 = 0;
 /// Its CPU waits for the lock, or holds it.
 const PENDING: u16 = 1;
 /// Its CPU has released the lock to its successor. Every value from here on means released, for
-/// [`Awaited`](crate::Awaited).
+/// [`Position`](crate::Position).
 const RELEASED: u16 = 2;
 /// The successor has seen the release: the node is free again.
-const BACK: u16 = 3;
+const GIVEN_BACK: u16 = 3;
 
 /// One CPU's nodes, in two cache lines of their own.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Own([AtomicU16; NESTINGS]);
+struct CpuNodes([AtomicU16; NESTINGS]);
 
-impl Own {
+impl CpuNodes {
     const fn new() -> Self {
         Self([const { AtomicU16::new(FREE) }; NESTINGS])
     }
@@ -30,26 +30,26 @@ impl Own {
 
 /// The nodes of all CPUs, for all [`ClhLock`](crate::ClhLock)s.
 #[derive(Debug)]
-pub(crate) struct ClhNodes([Own; MAX_CPUS]);
+pub(crate) struct ClhNodes([CpuNodes; MAX_CPUS]);
 
 impl ClhNodes {
     pub(crate) const fn new() -> Self {
-        Self([const { Own::new() }; MAX_CPUS])
+        Self([const { CpuNodes::new() }; MAX_CPUS])
     }
 
     /// Allocates a node of `cpu`, unless all are in use.
     ///
     /// Checks and sets a node in one step, because a handler may interrupt. Acquire, for the CPU
     /// that gave it back.
-    pub(crate) fn begin(&self, cpu: usize) -> Option<NodeId> {
-        let is_mine = |node: &AtomicU16| {
+    pub(crate) fn alloc(&self, cpu: usize) -> Option<NodeId> {
+        let try_alloc = |node: &AtomicU16| {
             let from = node.load(Ordering::Relaxed);
-            matches!(from, FREE | BACK)
+            matches!(from, FREE | GIVEN_BACK)
                 && node
                     .compare_exchange(from, PENDING, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
         };
-        let level = self.0[cpu].0.iter().position(is_mine)?;
+        let level = self.0[cpu].0.iter().position(try_alloc)?;
         Some(NodeId::new(cpu, level as u16))
     }
 
@@ -71,7 +71,7 @@ impl ClhNodes {
 
     /// Gives the node back to its CPU: no other CPU reads it any longer.
     pub(crate) fn give_back(&self, id: NodeId) {
-        self.gate(id).store(BACK, Ordering::Release);
+        self.gate(id).store(GIVEN_BACK, Ordering::Release);
     }
 }
 
@@ -80,16 +80,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_in_use_until_the_cpu_behind_gives_it_back() {
+    fn a_node_is_in_use_until_its_successor_frees_it() {
         let nodes = ClhNodes::new();
-        let taken: [_; NESTINGS] = core::array::from_fn(|_| nodes.begin(3));
-        assert_eq!(nodes.begin(3), None);
+        let taken: [_; NESTINGS] = core::array::from_fn(|_| nodes.alloc(3));
+        assert_eq!(nodes.alloc(3), None);
         let second = taken[1].expect("none was in use");
         assert!(!nodes.is_released(second));
         nodes.release(second);
         assert!(nodes.is_released(second));
-        assert_eq!(nodes.begin(3), None, "it is still looked at");
+        assert_eq!(nodes.alloc(3), None, "the successor still polls it");
         nodes.give_back(second);
-        assert_eq!(nodes.begin(3), Some(second));
+        assert_eq!(nodes.alloc(3), Some(second));
     }
 }

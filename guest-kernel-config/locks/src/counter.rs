@@ -27,7 +27,7 @@ use crate::{Cpu, Pv, Watch};
 
 /// The cost of an addition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Added {
+pub struct Addition {
     /// The addition wrote to shared cache lines.
     pub shared: bool,
     /// Spin iterations while it waited for a sum or a lock.
@@ -45,7 +45,7 @@ pub trait Counter {
     const EXACT: bool;
 
     /// Adds `amount`.
-    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added;
+    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Addition;
 
     /// The sum of all parts; slow. Counts every add completed before the call, none that begins
     /// after it, and some of the concurrent adds.
@@ -64,7 +64,7 @@ pub trait Counter {
 }
 
 /// Linux's batch for `cpus` CPUs.
-pub const fn usual_batch(cpus: usize) -> i32 {
+pub const fn default_batch(cpus: usize) -> i32 {
     let twice = cpus as i32 * 2;
     if twice > 32 { twice } else { 32 }
 }

@@ -5,8 +5,8 @@ use crate::halt::{self, Waits};
 use crate::held::Held;
 use crate::queue::Queue;
 use crate::wait::LockKey;
-use crate::watch::Looks;
-use crate::{Bypass, Cpu, Pv, Released, Watch, settle};
+use crate::watch::Spins;
+use crate::{Bypass, Cpu, Pv, Release, Watch, settle};
 
 /// Waiters spin while no CPU is preempted that holds any lock or is next in line for one, and halt while
 /// one is: after V. Laforet and others, "FlexGuard: Fast Mutual Exclusion Independent of Subscription"
@@ -38,25 +38,25 @@ impl FlexGuardLock {
     }
 
     fn key(&self) -> LockKey {
-        LockKey::of(self)
+        LockKey::new(self)
     }
 
     /// Whether waiters have to halt.
-    fn blocks<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>) -> bool {
+    fn must_halt<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>) -> bool {
         P::ENABLED && cpu.pv.is_critical_off()
     }
 
     /// Polls the word until it is taken, which returns `true`, or the waiter has to halt.
-    fn take_or_block<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, looks: &mut Looks) -> bool {
+    fn take_or_block<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, spins: &mut Spins) -> bool {
         loop {
-            looks.count(&cpu.watch, None);
+            spins.count(&cpu.watch, None);
             if self.held.take() {
                 return true;
             }
-            if Self::blocks(cpu) {
+            if Self::must_halt(cpu) {
                 return false;
             }
-            looks.spin(cpu.pv, u32::MAX);
+            spins.spin(cpu.pv, u32::MAX);
         }
     }
 }
@@ -75,27 +75,27 @@ impl Ticketless for FlexGuardLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        let node = if Self::blocks(cpu) { None } else { nodes.begin(cpu.id) };
-        let awaited = node.map(|me| nodes.awaited(me));
+        let mut spins = Spins::new(&cpu.watch);
+        let node = if Self::must_halt(cpu) { None } else { nodes.alloc(cpu.id) };
+        let position = node.map(|me| nodes.position(me));
         let is_behind = node.is_some_and(|me| self.queue.join_linked(nodes, me));
-        cpu.watch.queued(self.key().address(), awaited);
+        cpu.watch.queued(self.key().address(), position);
         if let Some(me) = node.filter(|_| is_behind) {
-            looks.until(cpu, None, || nodes.is_head(me) || Self::blocks(cpu));
+            spins.until(cpu, None, || nodes.is_head(me) || Self::must_halt(cpu));
         }
-        let mut has_stood_aside = false;
-        while !self.take_or_block(cpu, &mut looks) {
+        let mut has_halted = false;
+        while !self.take_or_block(cpu, &mut spins) {
             // A full barrier after the record: the release sees the flag, and then the record.
-            waits.stand_aside(cpu, self.key(), || self.held.await_release());
-            has_stood_aside = true;
-            cpu.watch.queued(self.key().address(), awaited);
+            waits.wait_throttled(cpu, self.key(), || self.held.request_kick());
+            has_halted = true;
+            cpu.watch.queued(self.key().address(), position);
         }
-        if has_stood_aside {
+        if has_halted {
             // The release that let this CPU in has used up the flag, and others may wait outside.
-            self.held.await_own();
+            self.held.request_own_kick();
         }
         if let Some(me) = node {
-            self.queue.end_wait(nodes, me, || cpu.pv.spin_hint());
+            self.queue.remove(nodes, me, || cpu.pv.spin_hint());
         }
     }
 
@@ -108,7 +108,7 @@ impl Ticketless for FlexGuardLock {
         self.held.release_clearing()
     }
 
-    fn kick<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
+    fn kick<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Release {
         halt::let_in(cpu, lock)
     }
 
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_spins_until_a_holder_is_preempted_and_then_halts() {
+    fn a_waiter_halts_once_a_holder_is_preempted() {
         let stage = stage();
         assert!(!stage.lock(0).slow);
         let taken = stage.lock(1);

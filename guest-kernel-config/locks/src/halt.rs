@@ -1,7 +1,7 @@
 //! Code shared by the locks whose waiters halt.
 
-use crate::wait::{ASIDE, LockKey};
-use crate::{Cpu, Place, Pv, Released, Watch};
+use crate::wait::{LockKey, THROTTLED};
+use crate::{Cpu, Place, Pv, Release, Watch};
 
 /// The cost of waiting for a lock.
 #[derive(Debug, Default)]
@@ -16,14 +16,14 @@ pub(crate) struct Waits {
 
 impl Waits {
     /// Records the end of a wait.
-    pub(crate) fn end(&mut self, was_nested: bool, halted: bool) {
+    pub(crate) fn record(&mut self, was_nested: bool, halted: bool) {
         self.were_nested |= was_nested;
         self.halts += u32::from(halted);
     }
 
     /// Replaces the kick of an interrupted wait, if need be. Called once the CPU has its lock.
     #[inline]
-    pub(crate) fn give_back<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+    pub(crate) fn restore_kick<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         if P::ENABLED && self.were_nested {
             cpu.pv.unlock_kick(cpu.id);
         }
@@ -50,23 +50,23 @@ impl Waits {
             halted = halt_unless_claimed(cpu, want);
             cpu.watch.resumed(None);
         }
-        self.end(cpu.waiters.withdraw(cpu.id, outer), halted);
+        self.record(cpu.waiters.withdraw(cpu.id, outer), halted);
         waits
     }
 
     /// Waits outside `lock` until it is let in, unless `is_full` returns `false`; may return spuriously. If
     /// the lock is full, `is_full` must have announced the wait to the CPU that lets it in.
-    pub(crate) fn stand_aside<P: Pv, W: Watch>(
+    pub(crate) fn wait_throttled<P: Pv, W: Watch>(
         &mut self,
         cpu: &Cpu<'_, P, W>,
         lock: LockKey,
         is_full: impl FnOnce() -> bool,
     ) {
-        cpu.watch.outside(lock.address(), false);
-        let outer = cpu.waiters.publish(cpu.id, lock, ASIDE);
+        cpu.watch.throttled(lock.address(), false);
+        let outer = cpu.waiters.publish(cpu.id, lock, THROTTLED);
         cpu.watch.reached(Place::BeforeFlag);
-        let halted = is_full() && halt_unless_claimed(cpu, ASIDE);
-        self.end(cpu.waiters.withdraw(cpu.id, outer), halted);
+        let halted = is_full() && halt_unless_claimed(cpu, THROTTLED);
+        self.record(cpu.waiters.withdraw(cpu.id, outer), halted);
     }
 }
 
@@ -83,11 +83,11 @@ fn halt_unless_claimed<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, want: u16) -> bool 
 /// Lets in the CPU that has waited outside longest, after a release of `lock`, which may be freed memory.
 #[cold]
 #[inline(never)]
-pub(crate) fn let_in<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
-    let Some((waiter, true)) = cpu.waiters.let_in(lock) else { return Released::default() };
+pub(crate) fn let_in<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Release {
+    let Some((waiter, true)) = cpu.waiters.let_in(lock) else { return Release::default() };
     cpu.watch.reached(Place::ReleaseToKick);
     cpu.pv.unlock_kick(waiter);
-    Released { kicks: 1 }
+    Release { kicks: 1 }
 }
 
 /// Completes a release of a lock without tickets, with a `kick` if a waiter awaits one.
@@ -96,11 +96,11 @@ pub(crate) fn after_release<P: Pv, W: Watch>(
     cpu: &Cpu<'_, P, W>,
     lock: LockKey,
     is_awaited: bool,
-    kick: impl FnOnce() -> Released,
-) -> Released {
+    kick: impl FnOnce() -> Release,
+) -> Release {
     if !is_awaited {
         cpu.watch.released();
-        return Released::default();
+        return Release::default();
     }
     // Before the search, so that the time since the release includes it.
     cpu.watch.before_kick(lock.address(), None);

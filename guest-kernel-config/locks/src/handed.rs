@@ -1,12 +1,12 @@
 //! A lock that is handed from node to node along a queue.
 
 use crate::acquire;
+use crate::handovers::Handovers;
 use crate::node::{Gate, NodeId, Nodes};
 use crate::sync::{AtomicU16, Ordering};
-use crate::turns::Turns;
 use crate::wait::LockKey;
-use crate::watch::Looks;
-use crate::{Awaited, Cpu, Pv, WaitTable, Watch};
+use crate::watch::Spins;
+use crate::{Cpu, Position, Pv, WaitTable, Watch};
 
 const FREE: u16 = 0;
 /// The lock is held, and no CPU waits. No node has this name.
@@ -30,9 +30,9 @@ macro_rules! waiters_of_handed_queue {
         fn releases_before(
             &self,
             waiters: &$crate::WaitTable,
-            awaited: $crate::Awaited,
+            position: $crate::Position,
         ) -> Option<u16> {
-            self.$queue.releases_before(waiters, awaited)
+            self.$queue.releases_before(waiters, position)
         }
     };
 }
@@ -42,11 +42,11 @@ pub(crate) use waiters_of_handed_queue;
 /// and others, US patent application 2003/0200457): the lock's own `next` replaces the holder's
 /// node, so that a CPU needs a node only while it waits, and may hold any number of locks.
 ///
-/// Must be first in a lock's memory: its address is the lock's.
+/// It must be first in a lock's memory: its address is the lock's.
 ///
 /// A CPU calls [`take_free`](Self::take_free). If that fails, it calls [`join`](Self::join) with
 /// one of its nodes, waits at the node's [`Gate`] if that returns `true`, and then replaces the
-/// node by the lock's `next` ([`stand_in`](Self::stand_in)). A holder calls
+/// node by the lock's `next` ([`replace_node`](Self::replace_node)). A holder calls
 /// [`next_or_free`](Self::next_or_free), and opens the gate of the node that it returns.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -55,12 +55,12 @@ pub(crate) struct HandedQueue {
     tail: AtomicU16,
     /// The node to hand the lock to, once it is known; zero: none. Zero while the lock is free.
     next: AtomicU16,
-    turns: Turns,
+    handovers: Handovers,
 }
 
 impl HandedQueue {
     pub(crate) const fn new() -> Self {
-        Self { tail: AtomicU16::new(FREE), next: AtomicU16::new(0), turns: Turns::new() }
+        Self { tail: AtomicU16::new(FREE), next: AtomicU16::new(0), handovers: Handovers::new() }
     }
 
     /// Takes the lock if it is free.
@@ -82,13 +82,13 @@ impl HandedQueue {
             Some(before) => nodes.link(before, me),
             None => self.next.store(me.name(), Ordering::Release),
         }
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited_gate(me)));
+        cpu.watch.queued(LockKey::new(self).address(), Some(nodes.gate_position(me)));
         true
     }
 
     /// Records that the lock has been handed to the calling CPU.
-    pub(crate) fn begin_turn(&self) {
-        self.turns.begin();
+    pub(crate) fn record_handover(&self) {
+        self.handovers.record();
     }
 
     /// Waits in the queue, or for a free lock if all nodes of the CPU are in use. Returns the CPU's
@@ -99,20 +99,20 @@ impl HandedQueue {
         prepare: impl FnOnce(&Nodes, NodeId),
     ) -> Option<NodeId> {
         let nodes = &cpu.waiters.nodes;
-        let Some(me) = nodes.begin(cpu.id) else {
-            acquire::wait_outside(self, cpu, || self.take_free());
+        let Some(me) = nodes.alloc(cpu.id) else {
+            acquire::wait_without_node(self, cpu, || self.take_free());
             return None;
         };
         prepare(nodes, me);
         if self.join(cpu, me) {
-            Looks::new(&cpu.watch).until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
-            self.begin_turn();
+            Spins::new(&cpu.watch).until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
+            self.record_handover();
         }
         Some(me)
     }
 
     /// Replaces the holder's node `me` by the lock's own `next`.
-    pub(crate) fn stand_in<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
+    pub(crate) fn replace_node<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
         if let Some(next) = self.next_or_last(cpu, me, ALONE, 0) {
             self.set_next(next);
         }
@@ -142,7 +142,7 @@ impl HandedQueue {
 
     /// Like [`HandedQueue::next_or_last`], for a node that leaves the queue; frees the lock if it
     /// was last.
-    pub(crate) fn behind_or_free<P: Pv, W: Watch>(
+    pub(crate) fn successor_or_free<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
         node: NodeId,
@@ -156,7 +156,7 @@ impl HandedQueue {
     }
 
     /// The node to hand the lock to. `None` if no CPU waited; the lock is then free.
-    pub(crate) fn next_or_free(&self, mut look_again: impl FnMut()) -> Option<NodeId> {
+    pub(crate) fn next_or_free(&self, mut pause: impl FnMut()) -> Option<NodeId> {
         if let Some(next) = self.next() {
             return Some(next);
         }
@@ -165,7 +165,7 @@ impl HandedQueue {
         }
         // A CPU has swapped the tail, and links itself in its next step.
         loop {
-            look_again();
+            pause();
             if let Some(next) = self.next() {
                 return Some(next);
             }
@@ -185,11 +185,11 @@ impl HandedQueue {
     /// See [`RawLock::wait_until_released`](crate::RawLock::wait_until_released).
     pub(crate) fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         let is_free = || self.tail.load(Ordering::Acquire) == FREE;
-        self.turns.wait_until_released(is_free, || cpu.pv.spin_hint());
+        self.handovers.wait_until_released(is_free, || cpu.pv.spin_hint());
     }
 
     /// See [`RawLock::releases_before`](crate::RawLock::releases_before).
-    pub(crate) fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before_gate(awaited, self.next.load(Ordering::Relaxed))
+    pub(crate) fn releases_before(&self, waiters: &WaitTable, position: Position) -> Option<u16> {
+        waiters.nodes.releases_before_gate(position, self.next.load(Ordering::Relaxed))
     }
 }

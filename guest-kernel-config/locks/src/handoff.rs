@@ -1,6 +1,6 @@
 //! Options that make handoffs cheaper, and their per-CPU state.
 
-use crate::adaptive::LEAST;
+use crate::adaptive::MIN_LIMIT;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 use crate::ticket::INC;
 use crate::{Bypass, RawLock};
@@ -69,16 +69,16 @@ impl Handoff {
     /// ahead of it. At least one period is counted, because a CPU can wait outside a queue with room for all:
     /// it reads the head and then the tail, and acquisitions in between look like a queue.
     pub fn bypasses<L: RawLock>(&self, cpus: u32, stopped: u32) -> u32 {
-        let others = cpus.saturating_sub(1);
+        let ahead = cpus.saturating_sub(1);
         if self.queue == 0 {
-            return others;
+            return ahead;
         }
-        let turns = cpus.saturating_sub(self.places(true).into()).max(1) + stopped;
-        Self::let_in_after::<L>() * turns + others
+        let let_ins = cpus.saturating_sub(self.queue_limit(true).into()).max(1) + stopped;
+        Self::let_in_interval::<L>() * let_ins + ahead
     }
 
     /// The K of [`Handoff::bypasses`]: the largest number of acquisitions between two let-ins.
-    pub const fn let_in_after<L: RawLock>() -> u32 {
+    pub const fn let_in_interval<L: RawLock>() -> u32 {
         period(L::TICKETS) as u32 + 1
     }
 
@@ -89,17 +89,17 @@ impl Handoff {
     /// releases: `8192 * (cpus - restrict + stopped)`, and then the bound of the inner lock. An adaptive
     /// limit may be as low as 2.
     pub fn restricted_bypasses(&self, inside: Bypass, cpus: u32, stopped: u32) -> Option<u32> {
-        let inside = inside.most(cpus)?;
+        let inside = inside.bound(cpus)?;
         let is_adaptive = self.restrict == Self::ADAPTIVE;
-        let restrict = u32::from(if is_adaptive { LEAST } else { self.restrict });
-        let turns = cpus.saturating_sub(restrict).max(1) + stopped;
-        Some(u32::from(LET_IN_EVERY) * turns + inside)
+        let restrict = u32::from(if is_adaptive { MIN_LIMIT } else { self.restrict });
+        let let_ins = cpus.saturating_sub(restrict).max(1) + stopped;
+        Some(u32::from(LET_IN_EVERY) * let_ins + inside)
     }
 
     /// The queue length that makes a CPU wait outside instead of joining. Shorter if the CPU has given up its
     /// place.
     #[inline]
-    pub(crate) fn places(&self, has_given: bool) -> u16 {
+    pub(crate) fn queue_limit(&self, has_given: bool) -> u16 {
         if has_given { self.queue.saturating_sub(1).max(1) } else { self.queue }
     }
 }
@@ -136,47 +136,47 @@ pub(crate) fn lets_in(ticket: u16, mask: u16) -> bool {
 
 /// A CPU's state between acquisitions. Written by that CPU only.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct CpuState {
     /// The current threshold of [`Handoff::adapt`]; zero: none yet.
     threshold: AtomicU32,
     /// The CPU that is owed a kick, plus one; zero: none.
     owed: AtomicU32,
     /// The address of the lock where this CPU has given up its place; zero: none.
-    given: AtomicUsize,
+    gave_at: AtomicUsize,
 }
 
-impl Memory {
+impl CpuState {
     pub(crate) const fn new() -> Self {
-        Self { threshold: AtomicU32::new(0), owed: AtomicU32::new(0), given: AtomicUsize::new(0) }
+        Self { threshold: AtomicU32::new(0), owed: AtomicU32::new(0), gave_at: AtomicUsize::new(0) }
     }
 
-    /// Spin iterations before a halt, at most `most`.
-    pub(crate) fn threshold(&self, most: u32) -> u32 {
+    /// Spin iterations before a halt, at most `max`.
+    pub(crate) fn threshold(&self, max: u32) -> u32 {
         match self.threshold.load(Ordering::Relaxed) {
-            0 => most,
-            learnt => learnt.min(most),
+            0 => max,
+            adapted => adapted.min(max),
         }
     }
 
     /// Adapts the threshold after a wait, which ended in a halt or by spinning.
-    pub(crate) fn learn(&self, most: u32, halted: bool) {
-        let now = self.threshold(most);
-        let least = most / 64;
+    pub(crate) fn adapt(&self, max: u32, halted: bool) {
+        let now = self.threshold(max);
+        let min = max / 64;
         let next = if halted { now / 2 } else { now.saturating_add(now / 4) };
-        self.threshold.store(next.clamp(least, most).max(1), Ordering::Relaxed);
+        self.threshold.store(next.clamp(min, max).max(1), Ordering::Relaxed);
     }
 
     /// Gives the CPU's place in the queue of the lock at `address` to another CPU.
     pub(crate) fn give_place(&self, address: usize) {
-        self.given.store(address, Ordering::Relaxed);
+        self.gave_at.store(address, Ordering::Relaxed);
     }
 
     /// Whether the CPU has given up its place in the queue of the lock at `address`. Resets the answer.
     #[inline]
-    pub(crate) fn has_given(&self, address: usize) -> bool {
-        let has_given = self.given.load(Ordering::Relaxed) == address;
+    pub(crate) fn take_given_place(&self, address: usize) -> bool {
+        let has_given = self.gave_at.load(Ordering::Relaxed) == address;
         if has_given {
-            self.given.store(0, Ordering::Relaxed);
+            self.gave_at.store(0, Ordering::Relaxed);
         }
         has_given
     }
@@ -199,7 +199,7 @@ impl Memory {
     }
 
     /// Clears the debt: the kick has been sent.
-    pub(crate) fn forget_debt(&self) {
+    pub(crate) fn clear_debt(&self) {
         self.owed.store(0, Ordering::Relaxed);
     }
 }
@@ -214,45 +214,45 @@ mod tests {
     use crate::{PvTicketLock, SmallPvTicketLock};
 
     #[test]
-    fn the_threshold_follows_experience_within_bounds() {
-        let memory = Memory::new();
-        assert_eq!(memory.threshold(2048), 2048);
+    fn the_threshold_adapts_within_bounds() {
+        let state = CpuState::new();
+        assert_eq!(state.threshold(2048), 2048);
         for _ in 0..20 {
-            memory.learn(2048, true);
+            state.adapt(2048, true);
         }
-        assert_eq!(memory.threshold(2048), 32);
-        memory.learn(2048, false);
-        assert_eq!(memory.threshold(2048), 40);
+        assert_eq!(state.threshold(2048), 32);
+        state.adapt(2048, false);
+        assert_eq!(state.threshold(2048), 40);
         for _ in 0..40 {
-            memory.learn(2048, false);
+            state.adapt(2048, false);
         }
-        assert_eq!(memory.threshold(2048), 2048);
-        memory.learn(0, true);
-        assert_eq!(memory.threshold(0), 0, "a threshold of zero stays");
+        assert_eq!(state.threshold(2048), 2048);
+        state.adapt(0, true);
+        assert_eq!(state.threshold(0), 0, "a threshold of zero stays");
     }
 
     #[test]
-    fn a_debt_is_remembered_until_it_is_forgotten() {
-        let memory = Memory::new();
-        assert_eq!(memory.owed(), None);
-        memory.owe(0);
-        assert!(memory.is_owing());
-        assert_eq!((memory.owed(), memory.owed()), (Some(0), Some(0)));
-        memory.forget_debt();
-        assert_eq!((memory.owed(), memory.is_owing()), (None, false));
+    fn an_owed_kick_is_kept_until_cleared() {
+        let state = CpuState::new();
+        assert_eq!(state.owed(), None);
+        state.owe(0);
+        assert!(state.is_owing());
+        assert_eq!((state.owed(), state.owed()), (Some(0), Some(0)));
+        state.clear_debt();
+        assert_eq!((state.owed(), state.is_owing()), (None, false));
     }
 
     #[test]
-    fn a_place_is_given_at_one_lock_and_once() {
-        let memory = Memory::new();
-        memory.give_place(0x1000);
-        assert!(!memory.has_given(0x2000));
-        assert!(memory.has_given(0x1000));
-        assert!(!memory.has_given(0x1000));
+    fn a_place_is_given_up_once_per_lock() {
+        let state = CpuState::new();
+        state.give_place(0x1000);
+        assert!(!state.take_given_place(0x2000));
+        assert!(state.take_given_place(0x1000));
+        assert!(!state.take_given_place(0x1000));
     }
 
     #[test]
-    fn one_is_let_in_at_every_so_many_tickets() {
+    fn let_ins_are_a_period_apart() {
         let gaps = |mask: u16| {
             let at: Vec<u32> =
                 (0..2 * 32768).filter(|number| lets_in((number * 2) as u16, mask)).collect();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_is_that_of_the_queue_or_of_the_let_ins() {
+    fn bounds_with_and_without_a_queue_limit() {
         let plain = Handoff::default();
         assert_eq!(plain.bypasses::<PvTicketLock>(4, 0), 3);
         assert_eq!(plain.bypasses::<PvTicketLock>(0, 0), 0);
@@ -272,12 +272,12 @@ mod tests {
         assert_eq!(limited.bypasses::<PvTicketLock>(4, 0), 3 * 8193 + 3);
         assert_eq!(limited.bypasses::<PvTicketLock>(4, 1), 4 * 8193 + 3);
         assert_eq!(limited.bypasses::<SmallPvTicketLock>(4, 0), 3 * 65 + 3);
-        let one = Handoff { queue: 1, ..plain };
-        assert_eq!(one.bypasses::<PvTicketLock>(4, 0), 3 * 8193 + 3);
+        let queue_of_one = Handoff { queue: 1, ..plain };
+        assert_eq!(queue_of_one.bypasses::<PvTicketLock>(4, 0), 3 * 8193 + 3);
         let restricted = Handoff { restrict: 2, ..plain };
         assert_eq!(restricted.restricted_bypasses(Bypass::FromQueue, 4, 1), Some(3 * 8192 + 3));
         assert_eq!(restricted.restricted_bypasses(Bypass::Unbounded, 4, 1), None);
-        let four = Handoff { queue: 4, ..plain };
-        assert_eq!(four.bypasses::<PvTicketLock>(6, 0), 3 * 8193 + 5);
+        let queue_of_four = Handoff { queue: 4, ..plain };
+        assert_eq!(queue_of_four.bypasses::<PvTicketLock>(6, 0), 3 * 8193 + 5);
     }
 }

@@ -46,14 +46,14 @@ impl Held {
 
     /// Reads first: a held word is not written, and stays shared in the caches that poll it.
     #[inline]
-    fn take_without(&self, obstacles: u16) -> bool {
-        let mut seen = self.0.load(Ordering::Relaxed);
-        while seen & obstacles == 0 {
+    fn take_without(&self, forbidden: u16) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
+        while word & forbidden == 0 {
             let taken =
-                self.0.compare_exchange(seen, seen | HELD, Ordering::Acquire, Ordering::Relaxed);
+                self.0.compare_exchange(word, word | HELD, Ordering::Acquire, Ordering::Relaxed);
             match taken {
                 Ok(_) => return true,
-                Err(now) => seen = now,
+                Err(now) => word = now,
             }
         }
         false
@@ -64,30 +64,30 @@ impl Held {
     /// way.
     ///
     /// Releases the caller's record to the holder, which reads the flag when it releases.
-    pub(crate) fn take_or_await(&self) -> bool {
+    pub(crate) fn take_or_request_kick(&self) -> bool {
         self.0.fetch_or(HELD | AWAITED, Ordering::AcqRel) & HELD == 0
     }
 
     /// Requests a kick at the caller's own release. Relaxed: only the holder reads it.
-    pub(crate) fn await_own(&self) {
+    pub(crate) fn request_own_kick(&self) {
         self.0.fetch_or(AWAITED, Ordering::Relaxed);
     }
 
     /// Asks the holder to kick at its release, and gives up a reservation; `false` if the lock is
-    /// not held. Release and acquire as in [`Held::take_or_await`].
-    pub(crate) fn await_unreserved(&self) -> bool {
-        let mut seen = self.0.load(Ordering::Relaxed);
+    /// not held. Release and acquire as in [`Held::take_or_request_kick`].
+    pub(crate) fn unreserve_and_request_kick(&self) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            let next = (seen | AWAITED) & !RESERVED;
-            match self.0.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return seen & HELD != 0,
-                Err(now) => seen = now,
+            let next = (word | AWAITED) & !RESERVED;
+            match self.0.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return word & HELD != 0,
+                Err(now) => word = now,
             }
         }
     }
 
     /// Asks the holder to kick at its release. Returns `false` if the lock is not held.
-    pub(crate) fn await_release(&self) -> bool {
+    pub(crate) fn request_kick(&self) -> bool {
         self.0.fetch_or(AWAITED, Ordering::AcqRel) & HELD != 0
     }
 
@@ -127,23 +127,23 @@ impl Held {
     /// Acquire, for the record of the CPU that set the flag.
     #[inline]
     pub(crate) fn release_reserved(&self) -> bool {
-        let mut seen = self.0.load(Ordering::Relaxed);
+        let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            let next = seen.wrapping_add(RELEASE - HELD) & !AWAITED;
-            match self.0.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return seen & AWAITED != 0,
-                Err(now) => seen = now,
+            let next = word.wrapping_add(RELEASE - HELD) & !AWAITED;
+            match self.0.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return word & AWAITED != 0,
+                Err(now) => word = now,
             }
         }
     }
 
     /// Waits until the lock has been free at some moment: until its present holder has released
     /// it.
-    pub(crate) fn wait_until_released(&self, mut look_again: impl FnMut()) {
+    pub(crate) fn wait_until_released(&self, mut pause: impl FnMut()) {
         let first = self.0.load(Ordering::Acquire);
         let is_same = |now: u16| now & HELD != 0 && (now ^ first) / RELEASE == 0;
         while is_same(self.0.load(Ordering::Acquire)) {
-            look_again();
+            pause();
         }
     }
 }
@@ -153,14 +153,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reservation_is_for_one() {
+    fn only_the_head_takes_a_reserved_lock() {
         let held = Held::new();
         held.reserve();
         assert!(!held.take_unreserved());
         assert!(held.take());
         assert!(!held.release_reserved());
         assert!(!held.take_unreserved(), "it is kept over a release");
-        assert!(!held.await_unreserved(), "it is not held");
+        assert!(!held.unreserve_and_request_kick(), "it is not held");
         assert!(held.take_unreserved());
         assert!(held.release_reserved(), "awaited all the same");
         assert!(held.take_unreserved());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_counted_over_the_wrap_and_leave_the_word_free() {
+    fn release_count_wraps_and_the_word_is_free() {
         let held = Held::new();
         for round in 0..(1 << 14) {
             assert!(held.take(), "round {round}");
@@ -182,20 +182,20 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_release_ends_though_the_lock_is_never_seen_free() {
+    fn waiting_ends_at_a_release_without_a_free_lock() {
         let held = Held::new();
         assert!(held.take());
         // Across the wrap of the count.
         for _ in 0..(1 << 13) + 5 {
-            let mut looks = 0;
+            let mut spins = 0;
             held.wait_until_released(|| {
-                looks += 1;
+                spins += 1;
                 held.release_reserved();
                 assert!(held.take());
                 // A flag does not count as a release.
-                held.await_own();
+                held.request_own_kick();
             });
-            assert_eq!(looks, 1);
+            assert_eq!(spins, 1);
         }
     }
 }

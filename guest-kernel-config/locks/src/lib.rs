@@ -30,7 +30,6 @@
 
 mod acquire;
 mod adaptive;
-mod awaited;
 mod bypass;
 mod clh;
 mod clh_nodes;
@@ -40,6 +39,7 @@ mod flexguard;
 mod halt;
 mod handed;
 mod handoff;
+mod handovers;
 mod held;
 mod limits;
 mod links;
@@ -52,6 +52,7 @@ mod node;
 mod owned;
 mod owner_confer;
 mod owner_yield;
+mod position;
 mod preemptable;
 mod pv;
 mod pv_queued;
@@ -68,7 +69,6 @@ mod test_and_set;
 #[cfg(test)]
 mod test_stage;
 mod ticket;
-mod turns;
 mod twa;
 mod unfair_queued;
 mod wait;
@@ -76,7 +76,6 @@ mod waiting_array;
 mod watch;
 mod width;
 
-pub use awaited::Awaited;
 pub use bypass::Bypass;
 pub use clh::ClhLock;
 pub use cna::CnaLock;
@@ -88,6 +87,7 @@ pub use mcs_tp::McsTpLock;
 pub use native::{NativeTicketLock, NativeTickets, SmallNativeTicketLock};
 pub use owner_confer::OwnerConferLock;
 pub use owner_yield::OwnerYieldLock;
+pub use position::Position;
 pub use preemptable::{PreemptableTicketLock, PreemptableTickets, PvPreemptableTicketLock};
 pub use pv::{PvTicketLock, PvTickets, SmallPvTicketLock, settle};
 pub use pv_queued::PvQueuedLock;
@@ -98,7 +98,7 @@ pub use section::{Disorder, Section, Violation, Words};
 pub use shuffled::ShuffledLock;
 pub use slice_aware::SliceAwareLock;
 pub use sync::MAX_CPUS;
-pub use systems::{Family, Needs, Seed, System, UnknownSystem};
+pub use systems::{Family, Needs, Origin, System, UnknownSystem};
 pub use test_and_set::TestAndSetLock;
 pub use twa::TwaLock;
 pub use unfair_queued::UnfairQueuedLock;
@@ -115,15 +115,15 @@ pub trait Pv {
     /// Hints to the processor that this is a spin loop (PAUSE).
     fn spin_hint(&self);
 
-    /// Pauses in a spin loop that has at most `most` iterations left, at least one. Returns the number of
-    /// iterations that the pause stands for, from 1 to `most`.
+    /// Pauses in a spin loop that has at most `max` iterations left, at least one. Returns the number of
+    /// iterations that the pause stands for, from 1 to `max`.
     ///
     /// A processor pauses once. A simulated machine may know that the next iterations would read the same
-    /// values, and skips them: it returns before an iteration that may differ, or with `most`. Call it only
+    /// values, and skips them: it returns before an iteration that may differ, or with `max`. Call it only
     /// in loops that may continue as if every skipped iteration had read the same values.
     #[inline(always)]
-    fn spin(&self, most: u32) -> u32 {
-        let _ = most;
+    fn spin(&self, max: u32) -> u32 {
+        let _ = max;
         self.spin_hint();
         1
     }
@@ -206,7 +206,7 @@ pub struct Cpu<'a, P, W = Unwatched> {
 
 /// The cost of an acquisition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct Acquisition {
     /// Whether the lock was not free at the first attempt.
     pub slow: bool,
     /// Calls of [`Pv::lock_spinning`].
@@ -218,7 +218,7 @@ pub struct Taken {
 
 /// The cost of a release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Released {
+pub struct Release {
     /// Calls of [`Pv::unlock_kick`].
     pub kicks: u32,
 }
@@ -235,33 +235,33 @@ pub trait RawLock {
     /// Largest number of CPUs that may hold the lock or wait for it at once: its counting limit.
     const CPUS: u32;
 
-    /// The valid bits of [`Taken::ticket`]. Zero if the lock has no tickets, or serves them in any order.
+    /// The valid bits of [`Acquisition::ticket`]. Zero if the lock has no tickets, or serves them in any order.
     const TICKETS: u16 = 0;
 
     /// Fails if `cpus` is more than [`RawLock::CPUS`].
     fn check_cpus(cpus: u32) -> Result<(), TooManyCpus> {
-        let most = Self::CPUS;
-        if cpus <= most { Ok(()) } else { Err(TooManyCpus { cpus, most }) }
+        let max = Self::CPUS;
+        if cpus <= max { Ok(()) } else { Err(TooManyCpus { cpus, max }) }
     }
 
     /// Returns once the caller holds the lock.
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken;
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Acquisition;
 
     /// Takes the lock if it is free and not due to a waiter; otherwise returns `None` at once.
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken>;
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Acquisition>;
 
     /// Releases the lock, to the next in line if the lock has a queue. Only the holder may call it.
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released;
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Release;
 
     /// Whether any CPU waits for the lock, as far as the lock knows: a hint for a holder that may release
     /// early. The answer may be outdated at once.
     fn is_contended(&self) -> bool;
 
-    /// Number of releases until the waiter identified by `awaited` is served: 0 if it has been served, 2 for
-    /// two or more. `None` if the lock does not support it. Reads the words that [`Awaited`] specifies, as an
+    /// Number of releases until the waiter identified by `position` is served: 0 if it has been served, 2 for
+    /// two or more. `None` if the lock does not support it. Reads the words that [`Position`] specifies, as an
     /// observer would.
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        let _ = (waiters, awaited);
+    fn releases_before(&self, waiters: &WaitTable, position: Position) -> Option<u16> {
+        let _ = (waiters, position);
         None
     }
 

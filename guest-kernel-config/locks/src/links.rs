@@ -44,7 +44,7 @@ impl Links {
     }
 
     /// Grants the turn to the calling CPU, the first of its queue: no other CPU reads its state.
-    pub(crate) fn be_first(&self) {
+    pub(crate) fn grant_first(&self) {
         self.spinner.store(GRANTED, Ordering::Relaxed);
     }
 

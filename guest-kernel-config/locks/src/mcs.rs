@@ -43,8 +43,8 @@ impl Ticketless for McsLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         if let Some(me) = self.0.wait(cpu, |_, _| {}) {
-            self.0.stand_in(cpu, me);
-            cpu.waiters.nodes.end(me);
+            self.0.replace_node(cpu, me);
+            cpu.waiters.nodes.free(me);
         }
     }
 

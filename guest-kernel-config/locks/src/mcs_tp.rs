@@ -5,20 +5,20 @@ use crate::halt::Waits;
 use crate::handed::HandedQueue;
 use crate::node::{Gate, NodeId};
 use crate::sync::{AtomicU16, AtomicU64, Ordering};
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// The gate of a node that a holder has passed over: its CPU has to queue again. Not more than 1, unlike
-/// an open gate ([`crate::Awaited`]).
+/// an open gate ([`crate::Position`]).
 const SKIPPED: Gate = Gate(1);
 
 /// Spin iterations of a waiter between two of its timestamps.
 const STAMP_EVERY: u32 = 64;
 /// A waiter whose last timestamp is older than this, in [`Pv::ticks`], is assumed to be preempted: about
 /// 50 us, ten times as long as 64 spin iterations take.
-const STALE: u64 = 125_000;
+const STALE_TICKS: u64 = 125_000;
 /// So is a holder that has had the lock for longer than this: about 10 us.
-const LONG: u64 = 25_000;
+const LONG_HOLD_TICKS: u64 = 25_000;
 
 /// [`McsLock`](crate::McsLock) for CPUs that are preempted, which it infers from times: after B. He,
 /// W. N. Scherer III and M. L. Scott, "Preemption Adaptivity in Time-Published Queue-Based Spin Locks"
@@ -50,7 +50,7 @@ impl McsTpLock {
 
     /// Records the calling CPU as the holder.
     #[inline]
-    fn own<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+    fn set_owner<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         self.since.store(cpu.pv.ticks(), Ordering::Relaxed);
         self.owner.store(cpu.id as u16 + 1, Ordering::Relaxed);
     }
@@ -59,7 +59,7 @@ impl McsTpLock {
     fn queue_once<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
-        looks: &mut Looks,
+        spins: &mut Spins,
         me: NodeId,
     ) -> bool {
         let nodes = &cpu.waiters.nodes;
@@ -67,30 +67,30 @@ impl McsTpLock {
         if !self.queue.join(cpu, me) {
             return true;
         }
-        let gate = self.wait_at(cpu, looks, me);
+        let gate = self.wait_at(cpu, spins, me);
         if gate != SKIPPED {
-            self.queue.begin_turn();
+            self.queue.record_handover();
         }
         gate != SKIPPED
     }
 
     /// Spins until the gate of `me` is no longer closed.
-    fn wait_at<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, looks: &mut Looks, me: NodeId) -> Gate {
+    fn wait_at<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, spins: &mut Spins, me: NodeId) -> Gate {
         let nodes = &cpu.waiters.nodes;
-        let mut left = 0;
+        let mut remaining = 0;
         loop {
-            looks.count(&cpu.watch, None);
+            spins.count(&cpu.watch, None);
             let gate = nodes.gate(me);
             if gate != Gate::CLOSED {
                 return gate;
             }
-            if left == 0 {
+            if remaining == 0 {
                 let now = cpu.pv.ticks();
                 nodes.stamp(me, now);
                 self.yield_to_long_holder(cpu, now);
-                left = STAMP_EVERY;
+                remaining = STAMP_EVERY;
             }
-            left -= looks.spin(cpu.pv, left);
+            remaining -= spins.spin(cpu.pv, remaining);
         }
     }
 
@@ -98,7 +98,7 @@ impl McsTpLock {
         let owner = usize::from(self.owner.load(Ordering::Relaxed)).checked_sub(1);
         // The time of a holder that has just got the lock may be later.
         let held = now.saturating_sub(self.since.load(Ordering::Relaxed));
-        if let Some(owner) = owner.filter(|owner| *owner != cpu.id && held > LONG) {
+        if let Some(owner) = owner.filter(|owner| *owner != cpu.id && held > LONG_HOLD_TICKS) {
             cpu.pv.yield_to(owner);
         }
     }
@@ -108,9 +108,9 @@ impl McsTpLock {
     fn first_running<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, first: NodeId) -> Option<NodeId> {
         let (nodes, now) = (&cpu.waiters.nodes, cpu.pv.ticks());
         let mut node = first;
-        while now.saturating_sub(nodes.stamped(node)) > STALE {
+        while now.saturating_sub(nodes.stamped(node)) > STALE_TICKS {
             // Finds the next node first: once the CPU of `node` is notified, the node may be reused.
-            let behind = self.queue.behind_or_free(cpu, node);
+            let behind = self.queue.successor_or_free(cpu, node);
             nodes.open(node, SKIPPED);
             node = behind?;
         }
@@ -126,7 +126,7 @@ impl Ticketless for McsTpLock {
     fn take<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
         let is_taken = self.queue.take_free();
         if is_taken {
-            self.own(cpu);
+            self.set_owner(cpu);
         }
         is_taken
     }
@@ -136,16 +136,16 @@ impl Ticketless for McsTpLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        let Some(me) = nodes.begin(cpu.id) else {
-            return acquire::wait_outside(self, cpu, || self.take(cpu));
+        let mut spins = Spins::new(&cpu.watch);
+        let Some(me) = nodes.alloc(cpu.id) else {
+            return acquire::wait_without_node(self, cpu, || self.take(cpu));
         };
-        while !self.queue_once(cpu, &mut looks, me) {
-            nodes.renew(me);
+        while !self.queue_once(cpu, &mut spins, me) {
+            nodes.reset(me);
         }
-        self.own(cpu);
-        self.queue.stand_in(cpu, me);
-        nodes.end(me);
+        self.set_owner(cpu);
+        self.queue.replace_node(cpu, me);
+        nodes.free(me);
     }
 
     #[inline]
@@ -169,35 +169,35 @@ mod tests {
     /// Puts a CPU into the queue, where it does not spin yet.
     fn join(stage: &Stage<McsTpLock>, id: usize) -> NodeId {
         let nodes = &stage.waiters.nodes;
-        let me = nodes.begin(id).expect("none in use");
+        let me = nodes.alloc(id).expect("none in use");
         nodes.stamp(me, stage.now.get());
         assert!(stage.lock.queue.join(&stage.cpu(id), me));
         me
     }
 
     #[test]
-    fn a_release_passes_over_those_that_have_not_looked_for_long() {
+    fn a_release_skips_waiters_with_stale_timestamps() {
         let stage = Stage::without_waits(McsTpLock::new());
-        assert!(stage.tries(0));
-        let [old, other] = [1, 2].map(|id| join(&stage, id));
-        stage.now.set(2 + STALE);
-        let new = join(&stage, 3);
+        assert!(stage.try_lock(0));
+        let [stale, also_stale] = [1, 2].map(|id| join(&stage, id));
+        stage.now.set(2 + STALE_TICKS);
+        let fresh = join(&stage, 3);
         stage.unlock(0);
-        let gates = [old, other, new].map(|node| stage.waiters.nodes.gate(node));
+        let gates = [stale, also_stale, fresh].map(|node| stage.waiters.nodes.gate(node));
         assert_eq!(gates, [SKIPPED, SKIPPED, Gate::OPEN]);
-        stage.lock.queue.stand_in(&stage.cpu(3), new);
+        stage.lock.queue.replace_node(&stage.cpu(3), fresh);
         assert!(!stage.is_contended(), "they have to queue again");
     }
 
     #[test]
-    fn a_waiter_gives_its_turn_to_a_holder_that_has_had_the_lock_for_long() {
+    fn a_waiter_yields_to_a_long_holder() {
         let stage = Stage::new(McsTpLock::new(), |stage, step| {
             if let Step::YieldTo(holder) = step {
                 stage.unlock(holder);
             }
         });
-        assert!(stage.tries(4));
-        stage.now.set(2 + LONG);
+        assert!(stage.try_lock(4));
+        stage.now.set(2 + LONG_HOLD_TICKS);
         assert!(stage.lock(1).slow);
         assert_eq!(stage.yielded_to.get(), Some(4));
     }

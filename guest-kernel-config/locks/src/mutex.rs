@@ -34,7 +34,7 @@ const AWAITED: i32 = -1;
 
 /// The cost of an acquisition of a mutex.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MutexTaken {
+pub struct MutexCost {
     /// The mutex was not free at the first attempt.
     pub slow: bool,
     /// Calls of [`Pv::lock_spinning`], including those for the list's own lock.
@@ -46,12 +46,12 @@ pub struct MutexTaken {
     pub rmw: u32,
     /// Read-modify-writes of the state that decides which CPU may spin: the field of the
     /// [`OneSpinnerMutex`], or the queue's tail.
-    pub beside: u32,
+    pub spinner_rmw: u32,
 }
 
 /// The cost of a release of a mutex.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MutexReleased {
+pub struct MutexReleaseCost {
     /// Calls of [`Pv::unlock_kick`], including those for the list's own lock.
     pub kicks: u32,
     /// Atomic read-modify-writes of the mutex's word.
@@ -65,13 +65,13 @@ pub trait RawMutex {
     const BYPASS: Bypass;
 
     /// Returns once the caller owns the mutex.
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexTaken;
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexCost;
 
     /// Takes the mutex if it is free; neither spins nor sleeps.
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<MutexTaken>;
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<MutexCost>;
 
     /// Releases the mutex and wakes the CPU that has slept longest. Only the owner may call it.
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexReleased;
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexReleaseCost;
 
     /// Whether the mutex is owned. The answer may be outdated at once.
     fn is_locked(&self) -> bool;
@@ -84,10 +84,10 @@ pub trait Spinners {
     const READS_FIRST: bool;
 
     /// Asks to spin. If `true`, the caller may, and must call [`Spinners::leave`] afterwards.
-    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) -> bool;
+    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) -> bool;
 
     /// Ends the caller's spinning.
-    fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken);
+    fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost);
 }
 
 /// A mutex whose spinners are `S`.
@@ -115,14 +115,14 @@ impl<S: Default> Default for Mutex<S> {
 
 impl<S: Spinners> Mutex<S> {
     #[inline]
-    fn own<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+    fn set_owner<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         // Relaxed: a spinner that sees an old owner only checks again.
         self.owner.store(cpu.id as u32 + 1, Ordering::Relaxed);
     }
 
     #[cold]
     #[inline(never)]
-    fn lock_slow<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) {
+    fn lock_slow<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) {
         if self.spinners.enter(cpu, taken) {
             let is_taken = self.spin(cpu, taken);
             self.spinners.leave(cpu, taken);
@@ -135,9 +135,9 @@ impl<S: Spinners> Mutex<S> {
 
     /// Spins while the owner runs. Returns whether the caller owns the mutex.
     /// [`Cpu::spin_threshold`] models the end of a time slice.
-    fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) -> bool {
-        let mut left = cpu.spin_threshold;
-        while left > 0 {
+    fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) -> bool {
+        let mut remaining = cpu.spin_threshold;
+        while remaining > 0 {
             match (self.owner.load(Ordering::Relaxed) as usize).checked_sub(1) {
                 Some(owner) if cpu.pv.is_off(owner) => return false,
                 Some(_) => (),
@@ -146,15 +146,15 @@ impl<S: Spinners> Mutex<S> {
                 None if self.take_if_free(taken) => return true,
                 None => (),
             }
-            let looks = cpu.pv.spin(left);
-            taken.spins += looks;
-            left -= looks;
+            let spins = cpu.pv.spin(remaining);
+            taken.spins += spins;
+            remaining -= spins;
         }
         false
     }
 
     /// A spinner's attempt to take the word.
-    fn take_if_free(&self, taken: &mut MutexTaken) -> bool {
+    fn take_if_free(&self, taken: &mut MutexCost) -> bool {
         if S::READS_FIRST && self.word.load(Ordering::Relaxed) != FREE {
             return false;
         }
@@ -170,7 +170,7 @@ impl<S: Spinners> Mutex<S> {
 
     /// A sleeper's attempt to take the word, under the list's lock: takes it if it is free, and
     /// marks it as awaited in either case.
-    fn take_as_sleeper(&self, taken: &mut MutexTaken) -> bool {
+    fn take_as_sleeper(&self, taken: &mut MutexCost) -> bool {
         // A negative word already is what the swap would store. It stays negative while the caller
         // is in the list: only the owner's release frees it, and then checks the list.
         if S::READS_FIRST && self.word.load(Ordering::Relaxed) < TAKEN {
@@ -180,7 +180,7 @@ impl<S: Spinners> Mutex<S> {
         self.word.swap(AWAITED, Ordering::Acquire) == FREE
     }
 
-    fn sleep<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) {
+    fn sleep<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) {
         taken.halts += self.sleepers.lock(cpu);
         self.sleepers.push(cpu);
         // The attempt before queueing; the attempts before sleeping are in the loop.
@@ -201,10 +201,10 @@ impl<S: Spinners> Mutex<S> {
     }
 
     /// Releases the list's lock, halts once, and takes it again. May return spuriously.
-    fn halt<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) {
+    fn halt<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) {
         // Before any CPU can know that this CPU is to be kicked: an interrupt handler that consumes
         // the kick replaces it if it interrupted a wait.
-        let outer = cpu.waiters.publish(cpu.id, LockKey::of(self), ASLEEP);
+        let outer = cpu.waiters.publish(cpu.id, LockKey::new(self), ASLEEP);
         self.sleepers.unlock(cpu);
         if P::ENABLED {
             taken.halts += 1;
@@ -239,33 +239,33 @@ impl<S: Spinners> RawMutex for Mutex<S> {
     const BYPASS: Bypass = Bypass::Unbounded;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexTaken {
-        let mut taken = MutexTaken { rmw: 1, ..MutexTaken::default() };
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexCost {
+        let mut taken = MutexCost { rmw: 1, ..MutexCost::default() };
         if self.word.fetch_add(-1, Ordering::Acquire) != FREE {
             taken.slow = true;
             self.lock_slow(cpu, &mut taken);
         }
-        self.own(cpu);
+        self.set_owner(cpu);
         taken
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<MutexTaken> {
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<MutexCost> {
         if !self.take_free() {
             return None;
         }
-        self.own(cpu);
-        Some(MutexTaken { rmw: 1, ..MutexTaken::default() })
+        self.set_owner(cpu);
+        Some(MutexCost { rmw: 1, ..MutexCost::default() })
     }
 
     #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexReleased {
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexReleaseCost {
         self.owner.store(0, Ordering::Relaxed);
         // Release is enough: a sleeper either marked the word before this, which shows in the
         // value, or will find the word free.
-        let was = self.word.fetch_add(1, Ordering::Release);
-        let kicks = if was == TAKEN { 0 } else { self.unlock_slow(cpu) };
-        MutexReleased { kicks, rmw: 1 }
+        let before = self.word.fetch_add(1, Ordering::Release);
+        let kicks = if before == TAKEN { 0 } else { self.unlock_slow(cpu) };
+        MutexReleaseCost { kicks, rmw: 1 }
     }
 
     #[inline]

@@ -3,11 +3,11 @@
 use crate::acquire::Ticketless;
 use crate::halt::Waits;
 use crate::node::NodeId;
-use crate::owned::{Owned, confer};
+use crate::owned::{Owned, yield_if_off};
 use crate::queue::Queue;
 use crate::sync::{AtomicU16, Ordering};
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// Spin iterations of a waiter between two checks whether the CPU that it waits for is running.
@@ -43,22 +43,22 @@ impl OwnerConferLock {
     fn wait_until<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
-        looks: &mut Looks,
+        spins: &mut Spins,
         is_over: impl Fn() -> bool,
     ) {
-        let mut left = 0;
+        let mut remaining = 0;
         loop {
-            looks.count(&cpu.watch, None);
+            spins.count(&cpu.watch, None);
             if is_over() {
                 return;
             }
-            if left == 0 {
-                confer(cpu, self.awaited_cpu());
+            if remaining == 0 {
+                yield_if_off(cpu, self.awaited_cpu());
                 // This iteration took longer than those to come.
-                looks.spin(cpu.pv, 1);
-                left = CONFER_EVERY;
+                spins.spin(cpu.pv, 1);
+                remaining = CONFER_EVERY;
             } else {
-                left -= looks.spin(cpu.pv, left);
+                remaining -= spins.spin(cpu.pv, remaining);
             }
         }
     }
@@ -80,7 +80,7 @@ impl OwnerConferLock {
             self.name_head(next.cpu());
             nodes.make_head(next);
         }
-        nodes.end(me);
+        nodes.free(me);
     }
 }
 
@@ -98,18 +98,18 @@ impl Ticketless for OwnerConferLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        let Some(me) = nodes.begin(cpu.id) else {
+        let mut spins = Spins::new(&cpu.watch);
+        let Some(me) = nodes.alloc(cpu.id) else {
             // A nested handler with all nodes of its CPU in use waits outside the queue.
-            cpu.watch.queued(LockKey::of(self).address(), None);
-            return self.wait_until(cpu, &mut looks, || self.word.steal(cpu.id));
+            cpu.watch.queued(LockKey::new(self).address(), None);
+            return self.wait_until(cpu, &mut spins, || self.word.steal(cpu.id));
         };
         if self.queue.join_behind(nodes, me).is_none() {
             self.name_head(cpu.id);
         }
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
-        self.wait_until(cpu, &mut looks, || nodes.is_head(me));
-        self.wait_until(cpu, &mut looks, || self.word.take(cpu.id));
+        cpu.watch.queued(LockKey::new(self).address(), Some(nodes.position(me)));
+        self.wait_until(cpu, &mut spins, || nodes.is_head(me));
+        self.wait_until(cpu, &mut spins, || self.word.take(cpu.id));
         self.leave(cpu, me);
     }
 
@@ -128,7 +128,7 @@ mod tests {
     use crate::test_stage::{Stage, Step};
 
     #[test]
-    fn a_waiter_gives_its_turn_to_a_preempted_holder_at_once() {
+    fn a_waiter_yields_to_a_preempted_holder_at_once() {
         let stage = Stage::new(OwnerConferLock::new(), |stage, step| {
             if let Step::YieldTo(holder) = step {
                 stage.off.set(0);
@@ -143,10 +143,10 @@ mod tests {
     }
 
     #[test]
-    fn while_the_lock_is_free_the_head_of_the_queue_is_waited_for() {
+    fn waiters_watch_the_head_of_a_free_lock() {
         let stage = Stage::without_waits(OwnerConferLock::new());
         let (lock, nodes) = (&stage.lock, &stage.waiters.nodes);
-        let heads = [4, 9].map(|cpu| nodes.begin(cpu).expect("none in use"));
+        let heads = [4, 9].map(|cpu| nodes.alloc(cpu).expect("none in use"));
         for node in heads {
             lock.queue.join(nodes, node);
         }

@@ -5,7 +5,7 @@ use crate::halt::Waits;
 use crate::held::Held;
 use crate::queue::Queue;
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// A queue after Mellor-Crummey and Scott (1991) in front of a lock of four bytes: two show whether
@@ -47,19 +47,19 @@ impl Ticketless for QueuedLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let node = nodes.begin(cpu.id);
+        let node = nodes.alloc(cpu.id);
         if let Some(me) = node {
             self.queue.join(nodes, me);
         }
-        cpu.watch.queued(LockKey::of(self).address(), node.map(|me| nodes.awaited(me)));
-        let mut looks = Looks::new(&cpu.watch);
+        cpu.watch.queued(LockKey::new(self).address(), node.map(|me| nodes.position(me)));
+        let mut spins = Spins::new(&cpu.watch);
         if let Some(me) = node {
-            looks.until(cpu, None, || nodes.is_head(me));
+            spins.until(cpu, None, || nodes.is_head(me));
         }
-        looks.until(cpu, None, || self.held.take());
+        spins.until(cpu, None, || self.held.take());
         if let Some(me) = node {
             // After taking the lock: until then no CPU can bypass the queue.
-            self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
+            self.queue.pass_head(nodes, me, || cpu.pv.spin_hint());
         }
     }
 

@@ -2,16 +2,16 @@
 
 use crate::acquire::{self, Ticketless};
 use crate::halt::Waits;
+use crate::handovers::Handovers;
 use crate::node::{Gate, NodeId};
 use crate::sync::{AtomicU16, Ordering};
-use crate::turns::Turns;
 use crate::wait::LockKey;
-use crate::watch::Looks;
-use crate::{Awaited, Bypass, Cpu, Pv, WaitTable, Watch, settle};
+use crate::watch::Spins;
+use crate::{Bypass, Cpu, Position, Pv, WaitTable, Watch, settle};
 
 const FREE: u16 = 0;
 /// The lock is held, and no CPU has come since: the end of a segment that no node marks. No node
-/// has this name. More than 1, like an open gate ([`Awaited`]).
+/// has this name. More than 1, like an open gate ([`Position`]).
 const EMPTY: u16 = 2;
 
 /// Waiters push themselves onto a stack; a holder whose segment has been served takes the whole
@@ -41,7 +41,7 @@ pub struct ReciprocatingLock {
     /// The name at the end of a segment: of the segment served now if there is a successor,
     /// otherwise of the next segment, whose lowest node finds it in `arrivals`.
     end: AtomicU16,
-    turns: Turns,
+    handovers: Handovers,
 }
 
 impl ReciprocatingLock {
@@ -51,13 +51,13 @@ impl ReciprocatingLock {
             arrivals: AtomicU16::new(FREE),
             successor: AtomicU16::new(0),
             end: AtomicU16::new(EMPTY),
-            turns: Turns::new(),
+            handovers: Handovers::new(),
         }
     }
 
     /// Sets what the calling CPU, the holder, will hand over. Relaxed: the lock orders it.
     #[inline]
-    fn serve(&self, successor: u16, end: u16) {
+    fn set_handover(&self, successor: u16, end: u16) {
         self.successor.store(successor, Ordering::Relaxed);
         self.end.store(end, Ordering::Relaxed);
     }
@@ -72,7 +72,7 @@ impl ReciprocatingLock {
         if self.arrivals.compare_exchange(end, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
             return None;
         }
-        // Acquire, for the nodes of all that have come.
+        // Acquire, for the nodes of all arrivals.
         let last = self.arrivals.swap(EMPTY, Ordering::AcqRel);
         NodeId::parse(last).map(|last| (last, Gate(end)))
     }
@@ -86,7 +86,7 @@ impl Ticketless for ReciprocatingLock {
     fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
         let is_taken = acquire::take_zero(&self.arrivals, EMPTY);
         if is_taken {
-            self.serve(0, EMPTY);
+            self.set_handover(0, EMPTY);
         }
         is_taken
     }
@@ -96,28 +96,28 @@ impl Ticketless for ReciprocatingLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let Some(me) = nodes.begin(cpu.id) else {
-            return acquire::wait_outside(self, cpu, || self.take(cpu));
+        let Some(me) = nodes.alloc(cpu.id) else {
+            return acquire::wait_without_node(self, cpu, || self.take(cpu));
         };
         // Release, for the node that a holder writes to; acquire, for earlier holders' writes if
         // the lock is free now.
         let below = self.arrivals.swap(me.name(), Ordering::AcqRel);
         if below == FREE {
             // The name stays behind as the end of the next segment; no CPU follows it.
-            self.serve(0, me.name());
+            self.set_handover(0, me.name());
         } else {
-            cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited_gate(me)));
-            Looks::new(&cpu.watch).until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
+            cpu.watch.queued(LockKey::new(self).address(), Some(nodes.gate_position(me)));
+            Spins::new(&cpu.watch).until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
             let end = nodes.gate(me).0;
             let is_last = below == EMPTY || below == end;
             if is_last {
-                self.serve(0, EMPTY)
+                self.set_handover(0, EMPTY)
             } else {
-                self.serve(below, end)
+                self.set_handover(below, end)
             }
-            self.turns.begin();
+            self.handovers.record();
         }
-        nodes.end(me);
+        nodes.free(me);
     }
 
     #[inline]
@@ -131,16 +131,16 @@ impl Ticketless for ReciprocatingLock {
 
     fn is_contended(&self) -> bool {
         let arrivals = self.arrivals.load(Ordering::Relaxed);
-        let has_come = arrivals != FREE && arrivals != self.end.load(Ordering::Relaxed);
-        has_come || self.successor.load(Ordering::Relaxed) != 0
+        let has_arrivals = arrivals != FREE && arrivals != self.end.load(Ordering::Relaxed);
+        has_arrivals || self.successor.load(Ordering::Relaxed) != 0
     }
 
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         let is_free = || self.arrivals.load(Ordering::Acquire) == FREE;
-        self.turns.wait_until_released(is_free, || cpu.pv.spin_hint());
+        self.handovers.wait_until_released(is_free, || cpu.pv.spin_hint());
     }
 
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before_gate(awaited, self.successor.load(Ordering::Relaxed))
+    fn releases_before(&self, waiters: &WaitTable, position: Position) -> Option<u16> {
+        waiters.nodes.releases_before_gate(position, self.successor.load(Ordering::Relaxed))
     }
 }

@@ -5,12 +5,12 @@ use crate::halt::{self, Waits};
 use crate::handoff::LET_IN_EVERY;
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::wait::LockKey;
-use crate::{Awaited, Bypass, Cpu, Handoff, Pv, RawLock, Released, Taken, WaitTable, Watch};
+use crate::{Acquisition, Bypass, Cpu, Handoff, Position, Pv, RawLock, Release, WaitTable, Watch};
 
 /// A CPU halts outside, or is about to halt. The low bit of the count.
 const AWAITED: u16 = 1;
 /// One CPU inside. This and the higher bits count the CPUs inside.
-const ONE: u16 = 2;
+const ONE_INSIDE: u16 = 2;
 
 /// At most [`Handoff::restrict`] CPUs hold the inner lock or wait for it; the others halt outside until
 /// they are let in. After D. Dice and A. Kogan, "Avoiding Scalability Collapse by Restricting
@@ -67,13 +67,13 @@ impl<L> Restricted<L> {
         Self { inside, releases, adaptive: AdaptiveLimit::new(), lock }
     }
 
-    /// Whether a CPU with these settings may go in while `others` are inside. True if `others` is zero.
+    /// Whether a CPU with these settings may go in while `inside` are inside. True if `inside` is zero.
     #[inline]
-    fn has_room_beside(&self, others: u16, handoff: &Handoff) -> bool {
+    fn has_room(&self, inside: u16, handoff: &Handoff) -> bool {
         match handoff.restrict {
             0 => true,
-            Handoff::ADAPTIVE => others < self.adaptive.most(),
-            most => others < most,
+            Handoff::ADAPTIVE => inside < self.adaptive.limit(),
+            limit => inside < limit,
         }
     }
 
@@ -81,26 +81,26 @@ impl<L> Restricted<L> {
     #[inline]
     fn adapt<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, has_waited_inside: bool) {
         if cpu.handoff.restrict == Handoff::ADAPTIVE {
-            let inside = self.inside.load(Ordering::Relaxed) / ONE;
-            self.adaptive.taken(cpu.pv.ticks(), has_waited_inside, inside);
+            let inside = self.inside.load(Ordering::Relaxed) / ONE_INSIDE;
+            self.adaptive.record_acquisition(cpu.pv.ticks(), has_waited_inside, inside);
         }
     }
 
     fn key(&self) -> LockKey {
-        LockKey::of(self)
+        LockKey::new(self)
     }
 
     /// Goes in if there is room. Relaxed: the inner lock orders the accesses under it.
     #[inline]
-    fn go_in(&self, handoff: &Handoff) -> bool {
-        let mut seen = self.inside.load(Ordering::Relaxed);
-        while self.has_room_beside(seen / ONE, handoff) {
-            let more = seen.wrapping_add(ONE);
-            let gone =
-                self.inside.compare_exchange(seen, more, Ordering::Relaxed, Ordering::Relaxed);
-            match gone {
+    fn try_enter(&self, handoff: &Handoff) -> bool {
+        let mut word = self.inside.load(Ordering::Relaxed);
+        while self.has_room(word / ONE_INSIDE, handoff) {
+            let entered = word.wrapping_add(ONE_INSIDE);
+            let result =
+                self.inside.compare_exchange(word, entered, Ordering::Relaxed, Ordering::Relaxed);
+            match result {
                 Ok(_) => return true,
-                Err(now) => seen = now,
+                Err(now) => word = now,
             }
         }
         false
@@ -110,37 +110,37 @@ impl<L> Restricted<L> {
     /// wakeup, which only puts one CPU more inside.
     #[cold]
     #[inline(never)]
-    fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
-        waits.stand_aside(cpu, self.key(), || {
+    fn wait_throttled<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
+        waits.wait_throttled(cpu, self.key(), || {
             // A full barrier after the record: the last of the CPUs counted here has not left yet, and
             // sees the flag when it leaves.
-            let seen = self.inside.fetch_or(AWAITED, Ordering::SeqCst);
-            !self.has_room_beside(seen / ONE, &cpu.handoff)
+            let word = self.inside.fetch_or(AWAITED, Ordering::SeqCst);
+            !self.has_room(word / ONE_INSIDE, &cpu.handoff)
         });
-        self.inside.fetch_add(ONE, Ordering::SeqCst);
-        self.clear_flag_if_none_waits(cpu);
+        self.inside.fetch_add(ONE_INSIDE, Ordering::SeqCst);
+        self.clear_flag_if_unneeded(cpu);
     }
 
     /// Clears the flag, from inside, if no other CPU waits outside. A CPU that comes to wait at the
     /// same time has published its record before it set the flag: the second check sees the record, and
     /// the flag is set again before this CPU leaves.
-    fn clear_flag_if_none_waits<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        if cpu.waiters.is_awaited_outside(self.key()) {
+    fn clear_flag_if_unneeded<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        if cpu.waiters.has_throttled(self.key()) {
             return;
         }
         self.inside.fetch_and(!AWAITED, Ordering::SeqCst);
-        if cpu.waiters.is_awaited_outside(self.key()) {
+        if cpu.waiters.has_throttled(self.key()) {
             self.inside.fetch_or(AWAITED, Ordering::SeqCst);
         }
     }
 
     /// Leaves, before the holder's release. Returns whether the holder must then let a CPU in.
-    fn go(&self) -> bool {
+    fn leave(&self) -> bool {
         let releases = self.releases.load(Ordering::Relaxed).wrapping_add(1);
         self.releases.store(releases, Ordering::Relaxed);
-        let seen = self.inside.fetch_sub(ONE, Ordering::SeqCst);
-        let is_last = seen / ONE == 1;
-        seen & AWAITED != 0 && (is_last || releases.is_multiple_of(LET_IN_EVERY))
+        let word = self.inside.fetch_sub(ONE_INSIDE, Ordering::SeqCst);
+        let is_last = word / ONE_INSIDE == 1;
+        word & AWAITED != 0 && (is_last || releases.is_multiple_of(LET_IN_EVERY))
     }
 }
 
@@ -153,42 +153,42 @@ impl<L: RawLock> RawLock for Restricted<L> {
     const TICKETS: u16 = L::TICKETS;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Acquisition {
         if !P::ENABLED {
             return self.lock.lock(cpu);
         }
         let mut waits = Waits::default();
-        let is_inside = self.go_in(&cpu.handoff);
+        let is_inside = self.try_enter(&cpu.handoff);
         if !is_inside {
-            self.stand_aside(cpu, &mut waits);
+            self.wait_throttled(cpu, &mut waits);
         }
         let taken = self.lock.lock(cpu);
         self.adapt(cpu, is_inside && taken.slow);
-        waits.give_back(cpu);
+        waits.restore_kick(cpu);
         let slow = taken.slow || waits.halts != 0;
-        Taken { slow, halts: taken.halts + waits.halts, ..taken }
+        Acquisition { slow, halts: taken.halts + waits.halts, ..taken }
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Acquisition> {
         let taken = self.lock.try_lock(cpu)?;
         if P::ENABLED {
-            self.inside.fetch_add(ONE, Ordering::SeqCst);
+            self.inside.fetch_add(ONE_INSIDE, Ordering::SeqCst);
             self.adapt(cpu, false);
         }
         Some(taken)
     }
 
     #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Release {
         if !P::ENABLED {
             return self.lock.unlock(cpu);
         }
         let key = self.key();
         if cpu.handoff.restrict == Handoff::ADAPTIVE {
-            self.adaptive.released(cpu.pv.ticks());
+            self.adaptive.record_release(cpu.pv.ticks());
         }
-        let lets_in = self.go();
+        let lets_in = self.leave();
         // From here on the lock may be freed memory.
         let mut released = self.lock.unlock(cpu);
         if lets_in {
@@ -201,8 +201,8 @@ impl<L: RawLock> RawLock for Restricted<L> {
         self.inside.load(Ordering::Relaxed) & AWAITED != 0 || self.lock.is_contended()
     }
 
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        self.lock.releases_before(waiters, awaited)
+    fn releases_before(&self, waiters: &WaitTable, position: Position) -> Option<u16> {
+        self.lock.releases_before(waiters, position)
     }
 
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {

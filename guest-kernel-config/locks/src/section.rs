@@ -2,7 +2,7 @@
 
 use crate::sync::{AtomicU16, AtomicU64, Ordering};
 use crate::ticket::INC;
-use crate::{RawLock, Taken};
+use crate::{Acquisition, RawLock};
 
 /// Two CPUs were in a [`Section`] at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Words {
         self.0.increment(times);
     }
 
-    /// Does the same work in a separate function, for measurements that compare: the caller decides
+    /// Performs the same work in a separate function, for measurements that compare: the caller decides
     /// which line its instructions access.
     #[inline]
     pub fn add_two(&self, times: u32) {
@@ -63,7 +63,7 @@ impl Counts {
     /// Increments of the first word so far, modulo 2^16: one in [`Self::COUNT`] of each
     /// [`Self::increment`], starting with its first.
     #[inline]
-    fn of_first(&self) -> u16 {
+    fn first(&self) -> u16 {
         self.0[0].load(Ordering::Relaxed)
     }
 
@@ -129,27 +129,27 @@ impl Section {
     /// Checks that the ticket of `taken`, the lock held by the caller, is the next in order. A first in,
     /// first out lock serves tickets without gaps. A lock without tickets is never out of order.
     #[inline]
-    pub fn follows<L: RawLock>(&self, taken: &Taken) -> Result<(), Disorder> {
+    pub fn follows<L: RawLock>(&self, taken: &Acquisition) -> Result<(), Disorder> {
         let Some(ticket) = taken.ticket else { return Ok(()) };
         let last = self.last.load(Ordering::Relaxed);
         self.last.store(ticket, Ordering::Relaxed);
-        let passed = ticket.wrapping_sub(last);
-        if passed & L::TICKETS == INC & L::TICKETS { Ok(()) } else { Err(Disorder) }
+        let step = ticket.wrapping_sub(last);
+        if step & L::TICKETS == INC & L::TICKETS { Ok(()) } else { Err(Disorder) }
     }
 
-    /// Does `increments` increments of the shared words.
+    /// Increments the shared words `increments` times.
     #[inline]
     pub fn run(&self, cpu: usize, increments: u32) -> Result<(), Violation> {
         let me = cpu as u64 + 1;
-        let empty = self.owner.load(Ordering::Relaxed) == 0;
+        let is_empty = self.owner.load(Ordering::Relaxed) == 0;
         self.owner.store(me, Ordering::Relaxed);
-        let before = self.words.of_first();
+        let before = self.words.first();
         self.words.increment(increments);
-        let own = increments.div_ceil(Counts::COUNT as u32);
-        let counted = self.words.of_first() == before.wrapping_add(own as u16);
-        let mine = self.owner.load(Ordering::Relaxed) == me;
+        let expected = increments.div_ceil(Counts::COUNT as u32);
+        let is_counted = self.words.first() == before.wrapping_add(expected as u16);
+        let is_owner = self.owner.load(Ordering::Relaxed) == me;
         self.owner.store(0, Ordering::Relaxed);
-        if empty && counted && mine { Ok(()) } else { Err(Violation) }
+        if is_empty && is_counted && is_owner { Ok(()) } else { Err(Violation) }
     }
 }
 
@@ -159,19 +159,19 @@ mod tests {
     use crate::{NativeTicketLock, SmallNativeTicketLock, TestAndSetLock};
 
     #[test]
-    fn alone_there_is_no_violation_and_every_increment_counts() {
+    fn one_cpu_causes_no_violation() {
         let section = Section::new();
         assert_eq!(section.run(0, 50), Ok(()));
         assert_eq!(section.run(7, 0), Ok(()));
         assert_eq!(section.run(1, 5), Ok(()));
-        let mut each = [2; Counts::COUNT];
-        each[..2].fill(4);
-        each[2..5].fill(3);
-        assert_eq!(section.words.0.map(AtomicU16::into_inner), each, "50 and 5");
+        let mut expected = [2; Counts::COUNT];
+        expected[..2].fill(4);
+        expected[2..5].fill(3);
+        assert_eq!(section.words.0.map(AtomicU16::into_inner), expected, "50 and 5");
     }
 
     fn follows<L: RawLock>(section: &Section, ticket: u16) -> Result<(), Disorder> {
-        section.follows::<L>(&Taken { ticket: Some(ticket), ..Taken::default() })
+        section.follows::<L>(&Acquisition { ticket: Some(ticket), ..Acquisition::default() })
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         let small = follows::<SmallNativeTicketLock>;
         assert_eq!([0xfe, 0, 2].map(|ticket| small(&wraps, ticket)), [Ok(()); 3]);
         assert_eq!(follows::<NativeTicketLock>(&wraps, 0x104), Err(Disorder));
-        let taken = Taken::default();
+        let taken = Acquisition::default();
         assert_eq!(wraps.follows::<TestAndSetLock>(&taken), Ok(()), "no tickets, no order");
     }
 
@@ -200,7 +200,7 @@ mod tests {
     /// CPU predicted the value of a load (13 cycles, measured): there must be at least twice as many
     /// words.
     #[test]
-    fn a_word_rests_for_longer_than_a_store_is_forwarded() {
+    fn there_are_enough_words_to_avoid_forwarding() {
         const { assert!(Counts::COUNT >= 16) };
         assert_eq!((size_of::<Words>(), align_of::<Words>()), (64, 64), "in one line");
     }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_inside_is_a_violation() {
+    fn a_second_cpu_inside_is_a_violation() {
         let section = Section::new();
         section.owner.store(3, Ordering::Relaxed);
         assert_eq!(section.run(0, 1), Err(Violation));

@@ -6,7 +6,7 @@ use crate::held::Held;
 use crate::node::{NodeId, Nodes};
 use crate::queue::Queue;
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// Limit on waiters in a row that are moved ahead of an earlier waiter.
@@ -81,20 +81,20 @@ impl Ticketless for ShuffledLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let Some(me) = nodes.begin(cpu.id) else {
-            return acquire::wait_outside(self, cpu, || self.held.take());
+        let Some(me) = nodes.alloc(cpu.id) else {
+            return acquire::wait_without_node(self, cpu, || self.held.take());
         };
-        let mut looks = Looks::new(&cpu.watch);
+        let mut spins = Spins::new(&cpu.watch);
         nodes.set_socket(me, cpu.pv.socket());
         nodes.set_moved(me, 0);
         self.queue.join(nodes, me);
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
-        looks.until(cpu, None, || nodes.is_head(me));
+        cpu.watch.queued(LockKey::new(self).address(), Some(nodes.position(me)));
+        spins.until(cpu, None, || nodes.is_head(me));
         if self.held.is_held() {
             shuffle(nodes, me);
         }
-        looks.until(cpu, None, || self.held.take());
-        self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
+        spins.until(cpu, None, || self.held.take());
+        self.queue.pass_head(nodes, me, || cpu.pv.spin_hint());
     }
 
     #[inline]
@@ -117,7 +117,7 @@ mod tests {
     fn queue(nodes: &Nodes, waiters: &[(usize, u16)]) -> Queue {
         let queue = Queue::new();
         for (cpu, socket) in waiters {
-            let me = nodes.begin(*cpu).expect("none in use");
+            let me = nodes.alloc(*cpu).expect("none in use");
             nodes.set_socket(me, *socket);
             nodes.set_moved(me, 0);
             queue.join(nodes, me);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn those_on_the_socket_of_the_head_come_to_the_front() {
+    fn waiters_on_the_heads_socket_move_to_the_front() {
         let nodes = Nodes::new();
         queue(&nodes, &[(1, 7), (2, 7), (3, 8), (4, 9), (5, 7), (6, 8), (7, 7), (8, 7)]);
         shuffle(&nodes, NodeId::new(1, 0));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_a_batch_is_moved_before_a_waiter() {
+    fn at_most_a_batch_is_moved_ahead_of_a_waiter() {
         let nodes = Nodes::new();
         queue(&nodes, &[(1, 7), (2, 7), (3, 8), (4, 7), (5, 7), (6, 7)]);
         nodes.set_moved(NodeId::new(1, 0), BATCH - 1);

@@ -1,10 +1,10 @@
 //! A ticketlock that draws tickets only with enough of the slice left.
 
-use crate::{Bypass, Cpu, NativeTicketLock, Pv, RawLock, Released, Taken, Watch};
+use crate::{Acquisition, Bypass, Cpu, NativeTicketLock, Pv, RawLock, Release, Watch};
 
 /// Time to enter and leave for each CPU that is served up to and including the caller, in
 /// [`Pv::ticks`]: about 5 us.
-const NEED: u64 = 12_500;
+const PER_CPU: u64 = 12_500;
 
 /// The informed spinlock: B. Teabe, V. Nitu, A. Tchana and D. Hagimont, "The lock holder and the
 /// lock waiter pre-emption problems: nip them in the bud using informed spinlocks (I-Spinlock)"
@@ -39,26 +39,26 @@ impl SliceAwareLock {
 
     /// Number of CPUs that hold the lock or have a ticket.
     #[inline]
-    fn served(&self) -> u16 {
+    fn queue_length(&self) -> u16 {
         let word = &self.0.0;
         word.queued(word.head())
     }
 
-    /// Whether `left`, the rest of the slice, suffices to draw a ticket now.
+    /// Whether `remaining`, the rest of the slice, suffices to draw a ticket now.
     #[inline]
-    fn suffices(&self, left: u64) -> bool {
-        left >= NEED * (u64::from(self.served()) + 1)
+    fn is_enough(&self, remaining: u64) -> bool {
+        remaining >= PER_CPU * (u64::from(self.queue_length()) + 1)
     }
 
-    /// Waits until a ticket may be drawn. `left` is the rest of the slice just before the call.
+    /// Waits until a ticket may be drawn. `remaining` is the rest of the slice just before the call.
     #[cold]
     #[inline(never)]
-    fn await_slice<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, mut left: u64) {
+    fn await_slice<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, mut remaining: u64) {
         let mut is_next_slice = false;
-        while !(self.suffices(left) || is_next_slice && self.served() == 0) {
+        while !(self.is_enough(remaining) || is_next_slice && self.queue_length() == 0) {
             cpu.pv.spin_hint();
-            let before = core::mem::replace(&mut left, cpu.pv.slice_left());
-            is_next_slice |= left > before;
+            let before = core::mem::replace(&mut remaining, cpu.pv.slice_left());
+            is_next_slice |= remaining > before;
         }
     }
 }
@@ -70,21 +70,21 @@ impl RawLock for SliceAwareLock {
     const TICKETS: u16 = NativeTicketLock::TICKETS;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        let left = cpu.pv.slice_left();
-        if !self.suffices(left) {
-            self.await_slice(cpu, left);
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Acquisition {
+        let remaining = cpu.pv.slice_left();
+        if !self.is_enough(remaining) {
+            self.await_slice(cpu, remaining);
         }
         self.0.lock(cpu)
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Acquisition> {
         self.0.try_lock(cpu)
     }
 
     #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Release {
         self.0.unlock(cpu)
     }
 
@@ -102,42 +102,42 @@ mod tests {
     use super::*;
     use crate::test_stage::Stage;
 
-    /// Takes the lock with `left` of a slice; each pause uses 1000, and later slices have `NEXT`.
+    /// Takes the lock with `remaining` of a slice; each pause uses 1000, and later slices have `NEXT`.
     /// Returns the rest of the slice.
-    fn takes<const NEXT: u64>(left: u64) -> u64 {
+    fn slice_left_after_lock<const NEXT: u64>(remaining: u64) -> u64 {
         let stage = Stage::new(SliceAwareLock::new(), |stage, _| {
             stage.slice_left.set(stage.slice_left.get().checked_sub(1_000).unwrap_or(NEXT));
         });
-        stage.slice_left.set(left);
+        stage.slice_left.set(remaining);
         assert!(!stage.lock(0).slow);
         stage.unlock(0);
         stage.slice_left.get()
     }
 
     #[test]
-    fn a_ticket_is_drawn_in_the_next_slice_if_this_one_is_nearly_over() {
-        const NEXT: u64 = 10 * NEED;
-        for (left, after) in [(NEED, NEED), (NEED - 1, NEXT), (0, NEXT)] {
-            assert_eq!(takes::<NEXT>(left), after);
+    fn a_short_rest_defers_the_ticket() {
+        const NEXT: u64 = 10 * PER_CPU;
+        for (remaining, after) in [(PER_CPU, PER_CPU), (PER_CPU - 1, NEXT), (0, NEXT)] {
+            assert_eq!(slice_left_after_lock::<NEXT>(remaining), after);
         }
     }
 
     /// Regression: a CPU whose slices are all too short waited forever.
     #[test]
-    fn a_free_lock_is_taken_at_the_beginning_of_a_slice_that_is_too_short() {
-        const NEXT: u64 = NEED / 2;
-        for left in [0, 1_000, NEXT - 1] {
-            assert_eq!(takes::<NEXT>(left), NEXT);
+    fn a_free_lock_is_taken_in_a_new_short_slice() {
+        const NEXT: u64 = PER_CPU / 2;
+        for remaining in [0, 1_000, NEXT - 1] {
+            assert_eq!(slice_left_after_lock::<NEXT>(remaining), NEXT);
         }
     }
 
     #[test]
-    fn those_that_queue_are_counted() {
+    fn the_queue_increases_the_required_slice() {
         let lock = SliceAwareLock::new();
         for _ in 0..3 {
-            assert!(lock.suffices(3 * NEED));
+            assert!(lock.is_enough(3 * PER_CPU));
             lock.0.0.take_ticket();
         }
-        assert!(!lock.suffices(3 * NEED), "the fourth is preempted in line");
+        assert!(!lock.is_enough(3 * PER_CPU), "the fourth is preempted in line");
     }
 }

@@ -4,7 +4,7 @@ use crate::acquire::Ticketless;
 use crate::halt::Waits;
 use crate::held::Held;
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// One bit that all waiters try to set: each polls until it is clear, and only then tries
@@ -38,15 +38,15 @@ impl Ticketless for TestAndSetLock {
     #[cold]
     #[inline(never)]
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
-        cpu.watch.queued(LockKey::of(self).address(), None);
+        cpu.watch.queued(LockKey::new(self).address(), None);
         settle(cpu);
-        let mut looks = Looks::new(&cpu.watch);
+        let mut spins = Spins::new(&cpu.watch);
         loop {
-            looks.count(&cpu.watch, None);
+            spins.count(&cpu.watch, None);
             if self.0.take() {
                 return;
             }
-            looks.spin(cpu.pv, u32::MAX);
+            spins.spin(cpu.pv, u32::MAX);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use core::cell::Cell;
 
-use crate::{Cpu, Handoff, Pv, RawLock, Released, Taken, Unwatched, WaitTable};
+use crate::{Acquisition, Cpu, Handoff, Pv, RawLock, Release, Unwatched, WaitTable};
 
 /// A step of the waiting CPU: the only point where other CPUs can act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,16 +62,16 @@ impl<L> Stage<L> {
 }
 
 impl<L: RawLock> Stage<L> {
-    pub(crate) fn lock(&self, id: usize) -> Taken {
+    pub(crate) fn lock(&self, id: usize) -> Acquisition {
         self.lock.lock(&self.cpu(id))
     }
 
     /// Tries to take the lock for a CPU. Returns whether it was free.
-    pub(crate) fn tries(&self, id: usize) -> bool {
+    pub(crate) fn try_lock(&self, id: usize) -> bool {
         self.lock.try_lock(&self.cpu(id)).is_some()
     }
 
-    pub(crate) fn unlock(&self, id: usize) -> Released {
+    pub(crate) fn unlock(&self, id: usize) -> Release {
         self.lock.unlock(&self.cpu(id))
     }
 

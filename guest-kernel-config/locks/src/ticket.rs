@@ -79,14 +79,14 @@ impl<C: Width> TicketWord<C> {
     /// wait for its ticket to be served, although the lock looked free.
     #[inline]
     pub(crate) fn draw_if_free(&self) -> Option<u16> {
-        self.draw_if_served(self.head().ticket())
+        self.try_draw(self.head().ticket())
     }
 
     /// Completes [`TicketWord::draw_if_free`], after reading `served` in the head.
     #[inline]
-    fn draw_if_served(&self, served: u16) -> Option<u16> {
-        let after = C::after(served);
-        self.tail.compare_exchange(served, after, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+    fn try_draw(&self, served: u16) -> Option<u16> {
+        let next = C::after(served);
+        self.tail.compare_exchange(served, next, Ordering::SeqCst, Ordering::Relaxed).ok()?;
         if self.head().ticket() == served || !self.put_back(served) {
             return Some(served);
         }
@@ -97,8 +97,8 @@ impl<C: Width> TicketWord<C> {
     /// after it proves this: it cannot wrap around while a CPU has this ticket.
     #[cold]
     fn put_back(&self, ticket: u16) -> bool {
-        let after = C::after(ticket);
-        self.tail.compare_exchange(after, ticket, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        let next = C::after(ticket);
+        self.tail.compare_exchange(next, ticket, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// Reads the head. A CPU that sees its own ticket there holds the lock.
@@ -109,11 +109,11 @@ impl<C: Width> TicketWord<C> {
 
     /// Waits until the lock has been free at some moment: until its present holder has released it.
     ///
-    /// Does not wait for an empty queue: CPUs that take the lock in turn may never leave it empty.
-    pub(crate) fn wait_until_released(&self, mut look_again: impl FnMut()) {
+    /// The queue need not be empty then: CPUs that take the lock in turn may never leave it empty.
+    pub(crate) fn wait_until_released(&self, mut pause: impl FnMut()) {
         let first = self.head();
         while self.queued(first) > 0 && self.head().ticket() == first.ticket() {
-            look_again();
+            pause();
         }
     }
 
@@ -207,26 +207,26 @@ mod tests {
     type Small = TicketWord<AtomicU8>;
 
     #[test]
-    fn waiting_for_a_release_ends_though_the_queue_never_does() {
+    fn waiting_ends_although_the_queue_never_empties() {
         // Across the wrap: at each iteration the holder releases and another CPU joins the queue.
         let word = Large::starting_at(0xfffc);
         word.take_ticket();
         word.take_ticket();
         for _ in 0..5 {
-            let mut looks = 0;
+            let mut spins = 0;
             word.wait_until_released(|| {
-                looks += 1;
-                assert!(looks < 10, "it waits for an empty queue");
+                spins += 1;
+                assert!(spins < 10, "it waits for an empty queue");
                 word.take_ticket();
                 word.release_fetch();
             });
-            assert_eq!(looks, 1);
+            assert_eq!(spins, 1);
             assert!(word.queued(word.head()) == 2, "the lock was never seen free");
         }
     }
 
     #[test]
-    fn the_full_queue_of_small_tickets_is_served_in_order_over_the_wrap() {
+    fn a_full_small_queue_is_served_in_order() {
         let word = Small::starting_at(0x80);
         let tickets: [u16; 127] = core::array::from_fn(|_| word.take_ticket());
         assert_eq!(word.queued(word.head()), 127);
@@ -244,7 +244,7 @@ mod tests {
         // Seen free at 0; since then all tickets were drawn, and the last is served.
         let word = Small::starting_at(0xfe);
         assert_eq!(word.take_ticket(), 0xfe);
-        assert_eq!(word.draw_if_served(0), None);
+        assert_eq!(word.try_draw(0), None);
         assert_eq!(word.queued(word.head()), 1);
         word.release_plain();
         assert_eq!(word.take_ticket(), 0);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_with_others_behind_it_cannot_be_put_back() {
+    fn a_ticket_with_successors_is_not_put_back() {
         let word = Small::new();
         let tickets = [word.take_ticket(), word.take_ticket(), word.take_ticket()];
         assert!(!word.put_back(tickets[1]));

@@ -3,9 +3,9 @@
 use crate::sync::{AtomicU16, Ordering};
 use crate::ticket::{INC, TicketWord};
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::width::Cell;
-use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Acquisition, Bypass, Cpu, Pv, RawLock, Release, Watch, settle};
 
 /// Largest distance of a waiter that polls the head; the paper's LongTermThreshold.
 const NEAR: u16 = 1;
@@ -36,18 +36,18 @@ impl TwaLock {
     }
 
     fn key(&self) -> LockKey {
-        LockKey::of(self)
+        LockKey::new(self)
     }
 
     /// Waits until `ticket` is served.
     #[inline]
-    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> Taken {
+    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> Acquisition {
         let slow = self.0.head().ticket() != ticket;
         if slow {
             self.wait(cpu, ticket);
         }
         cpu.watch.taken(self.key().address(), Some(ticket));
-        Taken { slow, halts: 0, ticket: Some(ticket) }
+        Acquisition { slow, halts: 0, ticket: Some(ticket) }
     }
 
     #[cold]
@@ -55,21 +55,21 @@ impl TwaLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) {
         cpu.watch.spinning(self.key().address(), ticket);
         settle(cpu);
-        let mut looks = Looks::new(&cpu.watch);
+        let mut spins = Spins::new(&cpu.watch);
         let distance = || AtomicU16::distance(self.0.head().ticket(), ticket);
         if distance() > NEAR {
             let slot = cpu.waiters.array.slot(self.key(), ticket);
             loop {
                 // Acquire, before the head is read: otherwise the waiter could see an old head,
                 // and wait for a change of the slot that it has already seen.
-                let seen = slot.load(Ordering::Acquire);
+                let old = slot.load(Ordering::Acquire);
                 if distance() <= NEAR {
                     break;
                 }
-                looks.until(cpu, Some(ticket), || slot.load(Ordering::Acquire) != seen);
+                spins.until(cpu, Some(ticket), || slot.load(Ordering::Acquire) != old);
             }
         }
-        looks.until(cpu, Some(ticket), || distance() == 0);
+        spins.until(cpu, Some(ticket), || distance() == 0);
     }
 }
 
@@ -81,31 +81,31 @@ impl RawLock for TwaLock {
     const TICKETS: u16 = AtomicU16::MASK;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Acquisition {
         cpu.watch.entering(Some(self.key().address()));
         let ticket = self.0.take_ticket();
         self.enter(cpu, ticket)
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Acquisition> {
         cpu.watch.entering(Some(self.key().address()));
         let Some(ticket) = self.0.draw_if_free() else {
-            cpu.watch.gave_up();
+            cpu.watch.try_failed();
             return None;
         };
         Some(self.enter(cpu, ticket))
     }
 
     #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Release {
         let key = self.key();
         let served = self.0.release_plain();
         cpu.watch.released();
         // From here on the lock may be freed memory. Release, for the head.
         let next = served.wrapping_add(NEAR * INC);
         cpu.waiters.array.slot(key, next).fetch_add(1, Ordering::Release);
-        Released::default()
+        Release::default()
     }
 
     fn is_contended(&self) -> bool {

@@ -6,7 +6,7 @@ use crate::held::Held;
 use crate::node::NodeId;
 use crate::queue::Queue;
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// Spin iterations between two attempts of the waiter behind the head.
@@ -41,22 +41,22 @@ impl UnfairQueuedLock {
         &self,
         cpu: &Cpu<'_, P, W>,
         me: NodeId,
-        looks: &mut Looks,
+        spins: &mut Spins,
     ) -> bool {
         let nodes = &cpu.waiters.nodes;
-        let mut left = 0;
+        let mut remaining = 0;
         loop {
-            looks.count(&cpu.watch, None);
+            spins.count(&cpu.watch, None);
             if nodes.is_head(me) {
                 return false;
             }
-            if left == 0 {
+            if remaining == 0 {
                 if self.held.take() {
                     return true;
                 }
-                left = TRY_EVERY << (nodes.place(me) - 1);
+                remaining = TRY_EVERY << (nodes.update_distance(me) - 1);
             }
-            left -= looks.spin(cpu.pv, left);
+            remaining -= spins.spin(cpu.pv, remaining);
         }
     }
 }
@@ -75,17 +75,17 @@ impl Ticketless for UnfairQueuedLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let Some(me) = nodes.begin(cpu.id) else {
-            return acquire::wait_outside(self, cpu, || self.held.take());
+        let Some(me) = nodes.alloc(cpu.id) else {
+            return acquire::wait_without_node(self, cpu, || self.held.take());
         };
-        let mut looks = Looks::new(&cpu.watch);
+        let mut spins = Spins::new(&cpu.watch);
         let is_behind = self.queue.join_linked(nodes, me);
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
-        let is_taken = is_behind && self.try_behind(cpu, me, &mut looks);
+        cpu.watch.queued(LockKey::new(self).address(), Some(nodes.position(me)));
+        let is_taken = is_behind && self.try_behind(cpu, me, &mut spins);
         if !is_taken {
-            looks.until(cpu, None, || self.held.take());
+            spins.until(cpu, None, || self.held.take());
         }
-        self.queue.end_wait(nodes, me, || cpu.pv.spin_hint());
+        self.queue.remove(nodes, me, || cpu.pv.spin_hint());
     }
 
     #[inline]
@@ -111,7 +111,7 @@ mod tests {
         });
         assert!(!stage.lock(0).slow);
         let (queue, nodes) = (&stage.lock.queue, &stage.waiters.nodes);
-        let heads = [1, 2].map(|cpu| nodes.begin(cpu).expect("none in use"));
+        let heads = [1, 2].map(|cpu| nodes.alloc(cpu).expect("none in use"));
         for head in heads {
             queue.join_linked(nodes, head);
         }
@@ -123,6 +123,6 @@ mod tests {
         nodes.make_head(heads[1]);
         assert_eq!(queue.leave(nodes, heads[1], link), None);
         stage.unlock(3);
-        assert!(stage.tries(1));
+        assert!(stage.try_lock(1));
     }
 }

@@ -1,6 +1,6 @@
 //! Observation of a CPU's locks.
 
-use crate::{Awaited, Cpu, Pv};
+use crate::{Cpu, Position, Pv};
 
 /// A place in the lock paths where preemption is costly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Place {
 /// [`Unwatched`] they contain none of this code.
 ///
 /// `lock` is the address of a lock's word. Where a ticket is passed, the first 16 bits of the word
-/// are the head. Otherwise its layout is unspecified, except as `has_head` and [`Awaited`] define
+/// are the head. Otherwise its layout is unspecified, except as `has_head` and [`Position`] define
 /// it.
 pub trait Watch {
     /// A lock is about to be taken: a ticket drawn, if it has tickets. `lock` is passed if the
@@ -37,24 +37,24 @@ pub trait Watch {
     /// The queue is full: this CPU waits outside, and halts or is about to halt. Followed by
     /// [`Watch::entering`] or [`Watch::queued`] as soon as it continues. `has_head`: the first 16
     /// bits are the head.
-    fn outside(&self, lock: usize, has_head: bool) {
+    fn throttled(&self, lock: usize, has_head: bool) {
         let _ = (lock, has_head);
     }
 
     /// Another CPU has the lock: this CPU waits for it without a ticket that could be compared with
     /// the head. Called instead of [`Watch::spinning`]; a CPU that queues has joined the queue.
-    /// `awaited` shows its place there. `None` if it is in no queue, or no memory shows its place.
-    fn queued(&self, lock: usize, awaited: Option<Awaited>) {
-        let _ = (lock, awaited);
+    /// `position` shows its place there. `None` if it is in no queue, or no memory shows its place.
+    fn queued(&self, lock: usize, position: Option<Position>) {
+        let _ = (lock, position);
     }
 
     /// Number of spin iterations after which a waiter is [`Watch::spun_out`]; zero: never. Read
     /// once by each waiter, when it begins to spin.
-    fn spin_looks(&self) -> u32 {
+    fn spin_limit(&self) -> u32 {
         0
     }
 
-    /// The waiter, for `ticket` if it has one, has completed [`Watch::spin_looks`] spin iterations
+    /// The waiter, for `ticket` if it has one, has completed [`Watch::spin_limit`] spin iterations
     /// since it began to spin, was last spun out or last halted.
     fn spun_out(&self, ticket: Option<u16>) {
         let _ = ticket;
@@ -71,7 +71,7 @@ pub trait Watch {
     }
 
     /// A `try_lock` found the lock taken.
-    fn gave_up(&self) {}
+    fn try_failed(&self) {}
 
     /// This CPU holds the lock.
     fn taken(&self, lock: usize, ticket: Option<u16>) {
@@ -104,22 +104,22 @@ pub struct Unwatched;
 impl Watch for Unwatched {}
 
 /// Counts a waiter's spin iterations for [`Watch::spun_out`].
-pub(crate) struct Looks {
-    /// [`Watch::spin_looks`].
-    most: u32,
-    left: u32,
+pub(crate) struct Spins {
+    /// [`Watch::spin_limit`].
+    limit: u32,
+    remaining: u32,
 }
 
-impl Looks {
+impl Spins {
     #[inline]
     pub(crate) fn new<W: Watch>(watch: &W) -> Self {
-        let most = watch.spin_looks();
-        Self { most, left: most }
+        let limit = watch.spin_limit();
+        Self { limit, remaining: limit }
     }
 
     #[inline]
     pub(crate) fn restart(&mut self) {
-        self.left = self.most;
+        self.remaining = self.limit;
     }
 
     /// Counts a spin iteration; must be called before each. Notifies the observer here and not
@@ -127,14 +127,14 @@ impl Looks {
     /// up its CPU once and not twice.
     #[inline]
     pub(crate) fn count<W: Watch>(&mut self, watch: &W, ticket: Option<u16>) {
-        if self.most == 0 {
+        if self.limit == 0 {
             return;
         }
-        if self.left == 0 {
+        if self.remaining == 0 {
             watch.spun_out(ticket);
             self.restart();
         }
-        self.left -= 1;
+        self.remaining -= 1;
     }
 
     /// Spins until `is_over`, as a waiter for `ticket`, if it has one.
@@ -156,12 +156,12 @@ impl Looks {
 
     /// Like [`Pv::spin`], but not past an iteration that requires a notification.
     #[inline(always)]
-    pub(crate) fn spin<P: Pv>(&mut self, pv: &P, most: u32) -> u32 {
-        if self.most == 0 {
-            return pv.spin(most);
+    pub(crate) fn spin<P: Pv>(&mut self, pv: &P, limit: u32) -> u32 {
+        if self.limit == 0 {
+            return pv.spin(limit);
         }
-        let looks = pv.spin(most.min(self.left.saturating_add(1)));
-        self.left -= looks - 1;
-        looks
+        let spins = pv.spin(limit.min(self.remaining.saturating_add(1)));
+        self.remaining -= spins - 1;
+        spins
     }
 }

@@ -18,7 +18,7 @@ pub trait Cell: Default + core::fmt::Debug + Send + Sync {
     const MASK: u16;
 
     /// Whether the head is where an observer expects it: in the first 16 bits.
-    const IS_WATCHED: bool;
+    const IS_OBSERVABLE: bool;
 
     /// Number of CPUs that can be counted: one less than there are tickets. With one CPU more, a
     /// full queue would look like an empty queue, and so to `try_lock` like a free lock.
@@ -38,8 +38,8 @@ pub trait Cell: Default + core::fmt::Debug + Send + Sync {
 
     /// The ticket as passed to an observer.
     #[inline]
-    fn told(ticket: u16) -> Option<u16> {
-        Self::IS_WATCHED.then_some(ticket)
+    fn for_observer(ticket: u16) -> Option<u16> {
+        Self::IS_OBSERVABLE.then_some(ticket)
     }
 
     /// See the standard library's atomics.
@@ -63,10 +63,10 @@ pub trait Cell: Default + core::fmt::Debug + Send + Sync {
 }
 
 macro_rules! cell {
-    ($atomic:ident, $value:ty, $is_watched:expr) => {
+    ($atomic:ident, $value:ty, $is_observable:expr) => {
         impl Cell for $atomic {
             const MASK: u16 = <$value>::MAX as u16;
-            const IS_WATCHED: bool = $is_watched;
+            const IS_OBSERVABLE: bool = $is_observable;
 
             #[inline]
             fn load(&self, order: Ordering) -> u16 {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_no_empty_one() {
+    fn a_full_queue_differs_from_an_empty_queue() {
         assert_eq!((AtomicU8::CPUS, AtomicU16::CPUS), (127, 32767));
         let tail = (AtomicU8::CPUS as u16 * INC) & AtomicU8::MASK;
         assert_eq!(AtomicU8::distance(0, tail), 127);

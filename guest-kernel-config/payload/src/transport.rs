@@ -23,7 +23,7 @@ pub struct TransportPorts {
 
 impl TransportPorts {
     /// The transport that the VMM has chosen.
-    pub fn of(vcpu: &CallingVcpu) -> Self {
+    pub fn for_vcpu(vcpu: &CallingVcpu) -> Self {
         Self {
             kind: vcpu.param(|params| &params.transport),
             lock_spinning: port::at(ports::LOCK_SPINNING),
@@ -68,7 +68,7 @@ impl TransportPorts {
         port::out32(self.yield_to, cpu as u32);
     }
 
-    /// Does both, in one exit if the transport has a call for it.
+    /// Kicks and then halts, in one exit if the transport has a call for both.
     pub fn kick_and_halt(&self, cpu: usize, ticket: u16) {
         if self.is(payload::Transport::Ports) {
             port::out32(self.kick_and_halt, (cpu as u32) << 16 | u32::from(ticket));

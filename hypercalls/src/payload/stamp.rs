@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_says_which_vcpu_ran_and_when() {
+    fn stamps_encode_and_decode() {
         for vcpu in [0, 1, MAX_VCPUS as usize - 1] {
             let stamp = Stamp { vcpu, tsc: (1 << 56) - 1 };
             assert_eq!(Stamp::parse(stamp.word()), Some(stamp));

@@ -12,9 +12,9 @@ impl<'a> Input<'a> {
     pub fn array<const N: usize>(&mut self) -> [u8; N] {
         let mut array = [0; N];
         let count = N.min(self.0.len());
-        let (head, rest) = self.0.split_at(count);
+        let (head, tail) = self.0.split_at(count);
         array[..count].copy_from_slice(head);
-        self.0 = rest;
+        self.0 = tail;
         array
     }
 
@@ -29,7 +29,7 @@ impl<'a> Input<'a> {
     }
 
     /// Returns one of these, chosen by the next byte.
-    pub fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub fn choose<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
@@ -49,14 +49,14 @@ impl<'a> Input<'a> {
     }
 
     /// Returns up to `most` of the next bytes.
-    pub fn bytes(&mut self, most: usize) -> &'a [u8] {
-        let (head, rest) = self.0.split_at(most.min(self.0.len()));
-        self.0 = rest;
+    pub fn bytes(&mut self, limit: usize) -> &'a [u8] {
+        let (head, tail) = self.0.split_at(limit.min(self.0.len()));
+        self.0 = tail;
         head
     }
 
     /// Returns all remaining bytes.
-    pub fn rest(&mut self) -> &'a [u8] {
+    pub fn remaining(&mut self) -> &'a [u8] {
         self.bytes(usize::MAX)
     }
 

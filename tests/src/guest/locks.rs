@@ -12,7 +12,7 @@ tests![
     both_sides_count_alike_with_backend_vmm,
     kicks_with_backend_doorbell_do_not_reach_the_vmm: served_by_kvm("doorbell"),
     both_sides_count_with_backend_kvm: served_by_kvm("kvm"),
-    a_guest_without_pv_halts_never,
+    a_guest_without_pv_never_halts,
     benchmark_at_every_ratio_with_backend_vmm: benchmark_at_every_ratio("vmm"),
     benchmark_at_every_ratio_with_backend_doorbell: benchmark_at_every_ratio("doorbell") => Long("8 s: three boots; with another backend in make test"),
     benchmark_at_every_ratio_with_backend_kvm: benchmark_at_every_ratio("kvm") => Long("8 s: three boots; with another backend in make test"),
@@ -20,7 +20,7 @@ tests![
     pv_is_switched_under_load_with_backend_doorbell: pv_is_switched_under_load("doorbell") => Long("12 s; with another backend in make test"),
     pv_is_switched_under_load_with_backend_kvm: pv_is_switched_under_load("kvm") => Long("12 s; with another backend in make test"),
     pv_is_switched_under_torture => Long("9 s; under another load in make test"),
-    pv_that_is_not_there_is_not_switched_on,
+    unavailable_pv_is_not_switched_on,
 ];
 
 /// Number of vCPUs: an overcommit of 2x.
@@ -29,12 +29,13 @@ const VCPUS: u32 = 4;
 const CPUS: usize = 2;
 
 /// Runs it on the first [`CPUS`] CPUs that this process may use.
-fn on_few_cpus(boot: Boot) -> anyhow::Result<Ran> {
+fn on_few_cpus(boot: Boot) -> anyhow::Result<RunResult> {
     // The affinity is per thread; the child inherits it from this thread.
     let start = move || {
-        let all = sched_getaffinity(None).context("sched_getaffinity")?;
+        let allowed = sched_getaffinity(None).context("sched_getaffinity")?;
         let mut few = CpuSet::new();
-        (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).take(CPUS).for_each(|cpu| few.set(cpu));
+        let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+        cpus.take(CPUS).for_each(|cpu| few.set(cpu));
         sched_setaffinity(None, &few).context("sched_setaffinity")?;
         boot.start()
     };
@@ -49,11 +50,11 @@ fn torture(pv: &str) -> anyhow::Result<()> {
 
 /// Twice as many writers as vCPUs; the guest shuts down by itself, with the verdict on its console.
 pub fn torture_of(boot: Boot) -> anyhow::Result<()> {
-    torture_beside(boot.command(["sleep", "600"])).map(drop)
+    torture_with_command(boot.command(["sleep", "600"])).map(drop)
 }
 
 /// Runs the torture test in parallel with a command that does not end. Returns the finished machine.
-fn torture_beside(boot: Boot) -> anyhow::Result<Ran> {
+fn torture_with_command(boot: Boot) -> anyhow::Result<RunResult> {
     let writers = 2 * VCPUS;
     let parameters = format!(
         "locktorture.torture_type=spin_lock locktorture.nwriters_stress={writers} \
@@ -95,11 +96,11 @@ pub struct Counted {
 impl Counted {
     /// Uses a low threshold that emulated CPUs reach; with the kernel's own there are about ten halts.
     fn run(pv: &str) -> anyhow::Result<Self> {
-        Self::of(Boot::direct().with(format!("--pv {pv} --append pvticket_spin=256")))
+        Self::from_boot(Boot::direct().with(format!("--pv {pv} --append pvticket_spin=256")))
     }
 
     /// Runs a boot on few CPUs.
-    pub fn of(boot: Boot) -> anyhow::Result<Self> {
+    pub fn from_boot(boot: Boot) -> anyhow::Result<Self> {
         let script = "lockbench --seconds 2 --critical 500 && lockstats";
         let (ran, stats) = boot
             .with(format!("--cpus {VCPUS}"))
@@ -182,7 +183,7 @@ fn served_by_kvm(backend: &str) -> anyhow::Result<()> {
     counted.vmm_served_none()
 }
 
-fn a_guest_without_pv_halts_never() -> anyhow::Result<()> {
+fn a_guest_without_pv_never_halts() -> anyhow::Result<()> {
     let counted = Counted::run("off")?;
     ensure!(counted.guest["backend"] == "off", "backend: {}", counted.guest);
     for name in ["halted_irq_off", "halted_irq_on", "kicked"] {
@@ -241,10 +242,10 @@ fn pv_is_switched_under_load(pv: &str) -> anyhow::Result<()> {
 fn pv_is_switched_under_torture() -> anyhow::Result<()> {
     let script = "cd /sys/kernel/debug/pvticket; \
         while echo 0 >enabled && echo 1 >enabled; do :; done; exit 1";
-    torture_beside(Boot::direct().with("--pv vmm").script(script)).map(drop)
+    torture_with_command(Boot::direct().with("--pv vmm").script(script)).map(drop)
 }
 
-fn pv_that_is_not_there_is_not_switched_on() -> anyhow::Result<()> {
+fn unavailable_pv_is_not_switched_on() -> anyhow::Result<()> {
     let script = "cd /sys/kernel/debug/pvticket; cat enabled; echo 0 >enabled && \
         ! echo 1 >enabled && ! echo 2 >enabled && cat enabled";
     Boot::direct()
@@ -252,6 +253,6 @@ fn pv_that_is_not_there_is_not_switched_on() -> anyhow::Result<()> {
         .script(script)
         .run()?
         .exits(0)?
-        .says("0\n0\n")
+        .stdout_is("0\n0\n")
         .map(drop)
 }

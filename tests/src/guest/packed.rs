@@ -13,17 +13,17 @@ pub fn names() -> Vec<&'static str> {
 
 /// Returns all archives, one after the other, each at a multiple of four bytes; zeros end the data of lz4.
 pub fn archives() -> Vec<u8> {
-    let mut all = Vec::new();
+    let mut joined = Vec::new();
     for (_, digits) in digits() {
-        all.extend(bytes(digits));
-        all.resize((all.len() + 4).next_multiple_of(4), 0);
+        joined.extend(bytes(digits));
+        joined.resize((joined.len() + 4).next_multiple_of(4), 0);
     }
-    all
+    joined
 }
 
 /// Returns the archive of this name.
 pub fn archive(name: &str) -> Vec<u8> {
-    digits().find(|(known, _)| *known == name).map(|(_, digits)| bytes(digits)).unwrap_or_default()
+    digits().find(|(entry, _)| *entry == name).map(|(_, digits)| bytes(digits)).unwrap_or_default()
 }
 
 fn bytes(digits: &str) -> Vec<u8> {

@@ -9,7 +9,7 @@ use crate::{
     process::{ThreadTimes, thread_named, times_by_name},
 };
 
-tests![stolen_time_is_the_time_for_which_the_vcpu_waited => Quiet("27 s: it compares three clocks")];
+tests![stolen_time_is_the_wait_time_of_the_vcpu => Quiet("27 s: it compares three clocks")];
 
 /// Works without a pause and prints a reading now and then: `cpu`, then user, nice, system, idle,
 /// iowait, irq, softirq and steal in hundredths of a second (proc_stat(5)).
@@ -37,13 +37,13 @@ fn only(cpu: usize) -> CpuSet {
 }
 
 /// Returns the host's figures on the only vCPU's thread at one moment.
-fn known(process: Pid) -> anyhow::Result<(Instant, ThreadTimes)> {
+fn host_times(process: Pid) -> anyhow::Result<(Instant, ThreadTimes)> {
     let times = times_by_name(process, "vcpu0").pop().context("no thread vcpu0")?;
     Ok((Instant::now(), times))
 }
 
 /// Returns the number of a reading, and its steal time.
-fn stolen(line: &str) -> Option<(u32, f64)> {
+fn parse_reading(line: &str) -> Option<(u32, f64)> {
     let (number, rest) = line.strip_prefix("reading ")?.split_once(": ")?;
     let ticks: f64 = rest.split_whitespace().nth(8)?.parse().ok()?;
     Some((number.parse().ok()?, ticks / 100.0))
@@ -58,7 +58,7 @@ fn stolen(line: &str) -> Option<(u32, f64)> {
 /// thread may begin or end before that: some tens of milliseconds, the length of a slice. The guest
 /// counts in ticks of 10 ms. A twentieth of the elapsed time allows for both. (Measured in the
 /// emulated host, of 3.011 s: 1.500 s, 1.506 s and 1.505 s.)
-fn stolen_time_is_the_time_for_which_the_vcpu_waited() -> anyhow::Result<()> {
+fn stolen_time_is_the_wait_time_of_the_vcpu() -> anyhow::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
     let Some(cpu) = cpus.next_back().filter(|_| cpus.next().is_some()) else {
@@ -71,12 +71,12 @@ fn stolen_time_is_the_time_for_which_the_vcpu_waited() -> anyhow::Result<()> {
     sched_setaffinity(Some(thread), &only(cpu))?;
     let hog = hog(cpu)?;
     running.wait_for_stdout(&format!("reading {FROM}: "))?;
-    let (began, before) = known(process)?;
+    let (began, before) = host_times(process)?;
     let mut until = FROM;
     let (passed, after) = loop {
         until += 5;
         running.wait_for_stdout(&format!("reading {until}: "))?;
-        let (now, after) = known(process)?;
+        let (now, after) = host_times(process)?;
         let passed = (now - began).as_secs_f64();
         if passed >= SECONDS {
             break (passed, after);
@@ -85,19 +85,19 @@ fn stolen_time_is_the_time_for_which_the_vcpu_waited() -> anyhow::Result<()> {
     drop(hog);
     let ran = running.wait()?.exits(0)?;
     let at = |number| {
-        ran.text().ok()?.lines().filter_map(stolen).find(|(reading, _)| *reading == number)
+        ran.text().ok()?.lines().filter_map(parse_reading).find(|(reading, _)| *reading == number)
     };
     let (from, to) = at(FROM).zip(at(until)).with_context(|| ran.show())?;
     let guest = to.1 - from.1;
     let waited = (after.waited - before.waited).as_secs_f64();
     let ran = (after.ran - before.ran).as_secs_f64();
     let off = passed - ran;
-    let all = format!("guest {guest} s, run queue {waited} s, off {off} s of {passed} s");
-    expect_usually!(guest > 0.25 * passed, "hardly any of it was stolen: {all}");
+    let summary = format!("guest {guest} s, run queue {waited} s, off {off} s of {passed} s");
+    expect_usually!(guest > 0.25 * passed, "hardly any of it was stolen: {summary}");
     let tolerance = 0.05 * passed;
-    for other in [waited, off] {
-        expect_usually!((guest - other).abs() <= tolerance, "{all}");
+    for host in [waited, off] {
+        expect_usually!((guest - host).abs() <= tolerance, "{summary}");
     }
-    ensure!(guest <= passed + tolerance, "more than all of it: {all}");
+    ensure!(guest <= passed + tolerance, "more than all of it: {summary}");
     Ok(())
 }

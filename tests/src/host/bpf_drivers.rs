@@ -32,7 +32,7 @@ pub(super) fn run_by<'a>(
 
 /// Each switch that the guest sees is a slice of the account, and takes at least the driver's own time.
 fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
-    let compared = Compared::by(compare(
+    let compared = Compared::new(compare(
         "--locks ticket --policy rr --slice 40ms --vcpus 2 --runs 2 --seconds 2 --workload switch",
     ))?;
     let text = compared.ran.text()?;
@@ -49,16 +49,16 @@ fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
         let (driver, switches) = (driver_of(run), operations(run));
         let grants = count(run, "schedule/measured/grants")?;
         let ever = count(run, "schedule/whole/grants")?;
-        ensure!(switches <= ever, "{driver}: {switches} of {ever} turns since the start: {run}");
+        ensure!(switches <= ever, "{driver}: {switches} of {ever} slices since the start: {run}");
         // A vCPU with a slot for no time sees nothing; on a busy host the account's window begins later.
         let are_near = switches * 10 >= grants * 8 && switches * 8 <= grants * 10;
-        expect_usually!(are_near, "{driver}: {switches} of {grants} turns in the window");
+        expect_usually!(are_near, "{driver}: {switches} of {grants} slices in the window");
         let least = |times: &Value| times[0][0].as_u64();
-        let (guest, own) = (least(&run["latencies"]), least(&run["schedule"]["handover"]));
+        let (guest, host) = (least(&run["latencies"]), least(&run["schedule"]["handover"]));
         // The guest's buckets are 6 % wide.
         ensure!(
-            guest.zip(own).is_some_and(|(guest, own)| guest * 17 / 16 >= own),
-            "{driver}: {guest:?} ns seen, of which {own:?} are its own"
+            guest.zip(host).is_some_and(|(guest, host)| guest * 17 / 16 >= host),
+            "{driver}: {guest:?} ns seen, of which {host:?} are its own"
         );
     }
     Ok(())
@@ -69,7 +69,7 @@ fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
 fn both_drivers_preempt_the_next_in_line_of_a_queue() -> anyhow::Result<()> {
     let words = "compare --host emulated --host-kernel 7 --set drivers=user,bpf --slots 2 --vcpus 2 --runs 1 --seconds 1 \
                  --locks queued,mcs,clh,test-and-set --policy lwp:50,5ms";
-    let runs = Compared::by(pvticket(words.split_whitespace()).limit(400))?.runs()?;
+    let runs = Compared::new(pvticket(words.split_whitespace()).limit(400))?.runs()?;
     ensure!(runs.len() == 8, "{} runs", runs.len());
     for run in runs {
         let count = |name: &str| run["schedule"]["whole"][name].as_u64();

@@ -62,14 +62,14 @@ impl Load {
         let schedule = &stats["schedule"];
         is_complete(schedule)?;
         ensure!(schedule["ended"].is_null(), "{schedule}");
-        let all =
+        let log =
             schedule["account"]["preemptions_one_by_one"].as_array().context("no preemptions")?;
         let moved =
-            (0..u64::from(machines * vcpus)).filter(|vcpu| slots_of(all, *vcpu).len() > 1).count();
+            (0..u64::from(machines * vcpus)).filter(|vcpu| slots_of(log, *vcpu).len() > 1).count();
         let longest =
-            all.iter().filter_map(|preemption| preemption["off_ns"].as_u64()).max().unwrap_or(0);
+            log.iter().filter_map(|preemption| preemption["off_ns"].as_u64()).max().unwrap_or(0);
         println!(
-            "{slots} slots, {machines} x {vcpus} vCPUs, {policy}, {seconds} s: {} turns, {} lost, {} forced, {moved} \
+            "{slots} slots, {machines} x {vcpus} vCPUs, {policy}, {seconds} s: {} slices, {} lost, {} forced, {moved} \
              vCPUs moved, longest off {} ms, operations {operations:?}, least of a vCPU {least}",
             schedule["turns"],
             schedule["lost"],

@@ -10,17 +10,17 @@ tests![
     a_program_of_the_shell_reads_its_input_unchanged,
     streams_status_and_stats_come_back,
     a_frozen_host_is_replaced => Long("30 s: three hosts, one after the other"),
-    a_host_that_freezes_again_and_again,
-    a_host_whose_kernel_dies,
-    an_emulator_that_is_killed,
+    repeated_freezes_are_a_failure: faulty("mute,mute", 1).run()?.exits(1)?.stdout_is("")?.stderr_has(&[FROZE, "1 of 1", "not of the guest"]).map(drop),
+    a_dead_host_kernel_is_reported: faulty("panic", 2).run()?.exits(1)?.stdout_is("")?.stderr_has(&["the emulated host's own kernel died"]).map(drop),
+    a_killed_emulator_is_reported: faulty("kill", 2).run()?.fails(1, &["the emulator exited unexpectedly", "probably out of memory"])?.stdout_is("").map(drop),
     sigterm_ends_the_emulated_host,
     a_shell_at_a_terminal,
-    ctrl_c_before_the_shell,
-    a_program_with_its_files,
+    ctrl_c_before_the_shell_ends_the_host,
+    a_program_reads_and_returns_files,
     unreadable_stdin_is_a_failure,
     a_signal_ends_a_run_in_the_emulated_host,
     the_option_selects_the_host_kernel,
-    a_kernel_of_300_megabytes => Long("15 s: its copies in an emulated machine"),
+    a_kernel_of_300_megabytes_boots => Long("15 s: its copies in an emulated machine"),
 ];
 
 /// Completed cells are kept, and the run can be resumed.
@@ -33,7 +33,7 @@ fn a_signal_ends_a_run_in_the_emulated_host() -> anyhow::Result<()> {
     let has_cells = || run::cells(&dir).is_ok_and(|cells| !cells.is_empty());
     running.wait_until("a cell that has ended", has_cells)?;
     running.signal(Signal::INT)?;
-    running.wait()?.exits(130)?.complains(&[" left; resume with: pvticket run --resume "])?;
+    running.wait()?.exits(130)?.stderr_has(&[" left; resume with: pvticket run --resume "])?;
     ensure!(has_cells(), "no cell is in the store");
     Ok(())
 }
@@ -50,7 +50,7 @@ pub fn shell_with(options: impl IntoIterator<Item = impl Into<OsString>>, script
 }
 
 /// Returns an option of `emulate` that copies this file to `/in`.
-pub fn take_along(file: &Path, name: &str) -> String {
+pub fn copy_in(file: &Path, name: &str) -> String {
     format!("--in={}:/in/{name}", file.display())
 }
 
@@ -125,28 +125,10 @@ fn faulty(faults: &str, restarts: u32) -> Program {
 }
 
 fn a_frozen_host_is_replaced() -> anyhow::Result<()> {
-    let ran = faulty("mute,stop", 2).run()?.exits(7)?.says("out\n")?;
-    let ran = ran.complains(&[FROZE, "1 of 2", "2 of 2"])?;
+    let ran = faulty("mute,stop", 2).run()?.exits(7)?.stdout_is("out\n")?;
+    let ran = ran.stderr_has(&[FROZE, "1 of 2", "2 of 2"])?;
     ensure!(ran.errors().lines().count() == 2, "a line for each restart\n{}", ran.show());
     Ok(())
-}
-
-fn a_host_that_freezes_again_and_again() -> anyhow::Result<()> {
-    let ran = faulty("mute,mute", 1).run()?.exits(1)?.says("")?;
-    ran.complains(&[FROZE, "1 of 1", "not of the guest"]).map(drop)
-}
-
-fn a_host_whose_kernel_dies() -> anyhow::Result<()> {
-    let ran = faulty("panic", 2).run()?.exits(1)?.says("")?;
-    ran.complains(&["the emulated host's own kernel died"]).map(drop)
-}
-
-fn an_emulator_that_is_killed() -> anyhow::Result<()> {
-    faulty("kill", 2)
-        .run()?
-        .fails(1, &["the emulator exited unexpectedly", "probably out of memory"])?
-        .says("")
-        .map(drop)
 }
 
 fn sigterm_ends_the_emulated_host() -> anyhow::Result<()> {
@@ -171,7 +153,7 @@ fn a_shell_at_a_terminal() -> anyhow::Result<()> {
     terminal.is_restored()
 }
 
-fn ctrl_c_before_the_shell() -> anyhow::Result<()> {
+fn ctrl_c_before_the_shell_ends_the_host() -> anyhow::Result<()> {
     let terminal = Terminal::open()?;
     let mut running = terminal.start(Boot::on("emulated").with("--cpus 1").program())?;
     terminal.wait_for_raw(&mut running)?;
@@ -180,17 +162,17 @@ fn ctrl_c_before_the_shell() -> anyhow::Result<()> {
     terminal.is_restored()
 }
 
-fn a_program_with_its_files() -> anyhow::Result<()> {
+fn a_program_reads_and_returns_files() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let input = files::put(&folder, "input", b"brought along\n")?;
     let result = folder.path().join("result");
     let busybox = files::cached("busybox/busybox")?;
-    let emulate = pvticket(["emulate".into(), take_along(&busybox, "busybox")]);
-    let emulate = emulate.args([take_along(&input, "input")]);
+    let emulate = pvticket(["emulate".into(), copy_in(&busybox, "busybox")]);
+    let emulate = emulate.args([copy_in(&input, "input")]);
     let emulate = emulate.args([format!("--out=/tmp/result:{}", result.display())]);
     let script = "cat /in/input | tee /tmp/result; exit 6";
     let ran = emulate.args(["--", "/in/busybox", "sh", "-c", script]).run()?;
-    ran.exits(6)?.says("brought along\n")?;
+    ran.exits(6)?.stdout_is("brought along\n")?;
     ensure!(fs::read(&result)? == b"brought along\n", "the result file differs");
     Ok(())
 }
@@ -200,13 +182,13 @@ fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let unread = Input::From(fs::File::open(folder.path())?.into());
     let ran = pvticket(["emulate", "--mem", "128M", "--", "/init", "locks"]).input(unread).run()?;
-    let ran = ran.exits(1)?.complains(&["pvticket: cannot read stdin: Is a directory"])?;
-    ran.shows(&["pv-ticket"])
+    let ran = ran.exits(1)?.stderr_has(&["pvticket: cannot read stdin: Is a directory"])?;
+    ran.stdout_has(&["pv-ticket"])
 }
 
 /// Regression: a kernel with debugging information filled the emulated host's RAM disk, and the boot failed
 /// for lack of other files.
-fn a_kernel_of_300_megabytes() -> anyhow::Result<()> {
+fn a_kernel_of_300_megabytes_boots() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let large = folder.path().join("vmlinux");
     fs::copy(files::cached(files::BUILT_KERNEL)?, &large)?;
@@ -218,6 +200,6 @@ fn a_kernel_of_300_megabytes() -> anyhow::Result<()> {
         .command(["echo", "up"])
         .run()?
         .exits(0)?
-        .says("up\n")?;
+        .stdout_is("up\n")?;
     Ok(())
 }

@@ -14,9 +14,9 @@ fn example(name: &str) -> anyhow::Result<String> {
 
 /// In the emulated host, where a kernel boots regardless of this host's KVM.
 fn a_kernel_boots() -> anyhow::Result<()> {
-    let taken = format!("{}:/in/boot", example("boot")?);
+    let option = format!("{}:/in/boot", example("boot")?);
     let kernel = format!("/in/cache/{}", files::BUILT_KERNEL);
-    let ran = pvticket(["emulate", "--in", &taken, "--", "/in/boot", &kernel, BUSYBOX])
+    let ran = pvticket(["emulate", "--in", &option, "--", "/in/boot", &kernel, BUSYBOX])
         .args(["sh", "-c", "nproc; exit 7"])
         .limit(300)
         .run()?

@@ -5,19 +5,20 @@ use super::run::cells;
 use crate::prelude::*;
 
 kvm::tests![
-    late_double_and_spurious_wakes_lose_nothing,
-    the_hosts_own_schedule_loses_nothing_either,
+    late_double_and_spurious_wakes_lose_no_kick,
+    the_host_scheduler_loses_no_kick,
     // The comparison would run for ten minutes, but must fail at once.
     a_lost_kick_is_found_and_named: fails_for_a_lost_kick("--vcpus 4 --seconds 600 --policy rr --set faults=kick-drop:0.01"),
     a_lost_kick_is_found_on_the_hosts_schedule: fails_for_a_lost_kick("--vcpus 8 --seconds 600 --set faults=kick-drop:0.02,kick-delay:20us"),
-    a_run_is_not_well_because_it_was_over_sooner: fails_for_a_lost_kick("--vcpus 4 --seconds 0.2 --policy rr --set faults=kick-drop:0.05"),
+    a_lost_kick_fails_a_short_run: fails_for_a_lost_kick("--vcpus 4 --seconds 0.2 --policy rr --set faults=kick-drop:0.05"),
     a_slow_vcpu_is_not_reported_as_lost => Long("23 s: waits that last"),
     one_seed_makes_one_sequence_of_faults,
     a_short_soak_holds,
 ];
 
 /// All faults except lost kicks.
-const HARMLESS: &str = "--set faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
+pub(super) const HARMLESS: &str =
+    "--set faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
 
 /// Limit in seconds for the detection of a lost kick, by the clock of the product's watchdog, which
 /// stops while the watchdog has no CPU.
@@ -25,7 +26,7 @@ const BOUND: f64 = 4.0;
 
 /// Compares the payload with these options; returns the runs with PV locks.
 fn compare(options: &str) -> anyhow::Result<Vec<Value>> {
-    let compared = Compared::with(&format!("--guest payload --runs 1 {options}"))?;
+    let compared = Compared::with_options(&format!("--guest payload --runs 1 {options}"))?;
     let mut runs = compared.runs()?;
     runs.retain(|run| run["backend"] != "off");
     ensure!(!runs.is_empty(), "{}", compared.ran.show());
@@ -46,14 +47,14 @@ fn all_kinds(run: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn late_double_and_spurious_wakes_lose_nothing() -> anyhow::Result<()> {
+fn late_double_and_spurious_wakes_lose_no_kick() -> anyhow::Result<()> {
     let options = "--vcpus 2x,4x --seconds 1 --slice 1ms --policy rr,random";
     let runs = compare(&format!("{options} {HARMLESS}"))?;
     ensure!(runs.len() == 4, "{} runs", runs.len());
     runs.iter().try_for_each(all_kinds)
 }
 
-fn the_hosts_own_schedule_loses_nothing_either() -> anyhow::Result<()> {
+fn the_host_scheduler_loses_no_kick() -> anyhow::Result<()> {
     let runs = compare(&format!("--vcpus 4x --seconds 1 {HARMLESS}"))?;
     runs.iter().try_for_each(all_kinds)
 }
@@ -93,8 +94,8 @@ fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
         let share = count(&runs[0], "faults/duplicated")? as f64 / kicks as f64;
         expect_usually!(kicks > 200, "the host was busy: {kicks} kicks in half a second");
         // 4.5 standard deviations.
-        let most = 4.5 * 0.5 / (kicks as f64).sqrt();
-        ensure!((share - 0.5).abs() < most, "{share} of {kicks} kicks came twice, not a half");
+        let bound = 4.5 * 0.5 / (kicks as f64).sqrt();
+        ensure!((share - 0.5).abs() < bound, "{share} of {kicks} kicks came twice, not a half");
     }
     Ok(())
 }

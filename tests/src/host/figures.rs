@@ -7,8 +7,8 @@ use crate::{
 };
 
 kvm::tests![
-    holders_that_were_aimed_at_are_those_counted => Quiet("rate in the table within 5 % of a count read at other moments"),
-    time_spun_in_vain_is_what_the_guest_waited => Quiet("ns counted by the schedule against ns timed by the guest"),
+    injected_preemptions_are_counted_as_lhp => Quiet("rate in the table within 5 % of a count read at other moments"),
+    wasted_time_matches_the_guests_waits => Quiet("ns counted by the schedule against ns timed by the guest"),
     a_vcpu_that_is_stuck_is_in_the_latencies,
     a_vcpu_that_spins_runs_or_waits_for_a_cpu => Quiet("run + wait within 20 % of the window, window within 50 ms"),
     a_vmm_alone_is_small,
@@ -19,16 +19,16 @@ const HOLD_NS: u64 = 10_000_000;
 
 /// Compares native and PV locks, one run each, on two vCPUs with a slot each: the policy makes all
 /// preemptions.
-fn aim(options: &str) -> anyhow::Result<Results> {
+fn compare_under_lhp(options: &str) -> anyhow::Result<Results> {
     let words = "--guest payload --host direct --runs 1 --latency --vcpus 2 --slots 2";
-    Ok(Compared::with(&format!("{words} {options}"))?.results)
+    Ok(Compared::with_options(&format!("{words} {options}"))?.results)
 }
 
 /// Returns the row and the run of a backend.
 fn row_and_run(results: &Results, backend: &str) -> anyhow::Result<[Value; 2]> {
     let find = |list: Vec<Value>| {
-        let mut all = list.into_iter();
-        all.find(|one| one["backend"] == backend).with_context(|| format!("no {backend}"))
+        let mut list = list.into_iter();
+        list.find(|entry| entry["backend"] == backend).with_context(|| format!("no {backend}"))
     };
     Ok([find(results.levels()?.concat())?, find(results.runs()?)?])
 }
@@ -37,27 +37,27 @@ fn row_and_run(results: &Results, backend: &str) -> anyhow::Result<[Value; 2]> {
 /// whole run and the same preemptions, so they have no tolerance. The rate covers the window, which the
 /// account reads a moment after the guest's seconds at either end. On a busy host these moments may differ by
 /// some milliseconds.
-fn holders_that_were_aimed_at_are_those_counted() -> anyhow::Result<()> {
-    let results = aim("--policy lhp:50,4ms --seconds 1")?;
+fn injected_preemptions_are_counted_as_lhp() -> anyhow::Result<()> {
+    let results = compare_under_lhp("--policy lhp:50,4ms --seconds 1")?;
     for backend in ["off", "vmm"] {
         let [row, run] = &row_and_run(&results, backend)?;
-        let [whole, measured] = ["whole", "measured"].map(|which| &run["schedule"][which]);
-        let aimed = count(&whole["hits"], "hits")?;
-        expect_usually!(aimed >= 3, "hardly a holder was preempted: {whole}");
-        ensure!(aimed == count(whole, "injected")?, "{whole}");
-        ensure!(aimed == count(whole, "lhp")?, "not all that were aimed at held a lock: {whole}");
+        let [total, measured] = ["whole", "measured"].map(|which| &run["schedule"][which]);
+        let aimed = count(&total["hits"], "hits")?;
+        expect_usually!(aimed >= 3, "hardly a holder was preempted: {total}");
+        ensure!(aimed == count(total, "injected")?, "{total}");
+        ensure!(aimed == count(total, "lhp")?, "not all that were aimed at held a lock: {total}");
         let seconds = run["seconds"].as_f64().context("no seconds")?;
         let rate = row["schedule"]["lhp"].as_f64().context("no LHP/s")?;
         let lhp = count(measured, "lhp")?;
         ensure!(count(&row["schedule"]["hits"], "hits")? == lhp, "not all of the window: {row}");
-        let off = (rate * seconds - lhp as f64).abs();
-        expect_usually!(off <= 0.05 * lhp as f64, "{rate}/s, {lhp} in {seconds} s: {row}");
+        let gap = (rate * seconds - lhp as f64).abs();
+        expect_usually!(gap <= 0.05 * lhp as f64, "{rate}/s, {lhp} in {seconds} s: {row}");
         ensure!(lhp <= aimed, "more in a part than in the whole: {run}");
         // The times are exponentially distributed, so less regular than the mean suggests. If holds had no
         // length, 50 in one second would have a standard deviation of 7. Six of these are exceeded once in
         // 10^7 runs.
-        let most = 50.0 * seconds + 6.0 * (50.0 * seconds).sqrt();
-        ensure!(rate * seconds <= most, "{rate} a second: {run}");
+        let limit = 50.0 * seconds + 6.0 * (50.0 * seconds).sqrt();
+        ensure!(rate * seconds <= limit, "{rate} a second: {run}");
     }
     Ok(())
 }
@@ -65,8 +65,8 @@ fn holders_that_were_aimed_at_are_those_counted() -> anyhow::Result<()> {
 /// Two vCPUs contend for one native lock: while the holder is kept off, the other vCPU spins. The account has
 /// that time by the schedule's clock, and the guest's histogram of waits by the TSC. The guest may have
 /// waited longer, because the host preempts holders, too, which the account does not see.
-fn time_spun_in_vain_is_what_the_guest_waited() -> anyhow::Result<()> {
-    let results = aim("--policy lhp:20,10ms --seconds 1 --locks ticket")?;
+fn wasted_time_matches_the_guests_waits() -> anyhow::Result<()> {
+    let results = compare_under_lhp("--policy lhp:20,10ms --seconds 1 --locks ticket")?;
     let [_, run] = &row_and_run(&results, "off")?;
     let wasted = count(&run["schedule"]["measured"], "wasted_spin_ns")?;
     expect_usually!(wasted >= 2 * HOLD_NS, "hardly anything was wasted: {run}");
@@ -85,7 +85,7 @@ fn time_spun_in_vain_is_what_the_guest_waited() -> anyhow::Result<()> {
 /// One preemption outlasts the run: the waiter for that holder waits until the end, and its wait is not among
 /// the completed waits.
 fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
-    let results = aim("--policy lhp:20,60s --seconds 0.5 --locks ticket")?;
+    let results = compare_under_lhp("--policy lhp:20,60s --seconds 0.5 --locks ticket")?;
     let [row, run] = &row_and_run(&results, "off")?;
     expect_usually!(
         count(&run["schedule"]["whole"]["hits"], "hits")? > 0,
@@ -93,12 +93,12 @@ fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
     );
     // A holder that is preempted before it returns from its call has not ended its wait, either.
     ensure!((1..=2).contains(&count(run, "open_waits")?), "unexpected waits at the end: {run}");
-    let found = &row["latencies"];
+    let times = &row["latencies"];
     // The wait may have begun in the warm-up. At twenty a second it has begun within the first half.
-    expect_usually!(count(found, "max")? > 200_000_000, "{found}");
-    expect_usually!(count(&found["by_time"], "p50")? > 200_000_000, "{found}");
-    let least = count(&found["by_time"], "p99")?;
-    ensure!(least >= count(&found["by_time"], "p50")? && least <= count(found, "max")?, "{found}");
+    expect_usually!(count(times, "max")? > 200_000_000, "{times}");
+    expect_usually!(count(&times["by_time"], "p50")? > 200_000_000, "{times}");
+    let least = count(&times["by_time"], "p99")?;
+    ensure!(least >= count(&times["by_time"], "p50")? && least <= count(times, "max")?, "{times}");
     Ok(())
 }
 
@@ -109,10 +109,10 @@ fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
 /// and a wait at each end of the window count late: some tens of milliseconds in a second.
 fn a_vcpu_that_spins_runs_or_waits_for_a_cpu() -> anyhow::Result<()> {
     let words = "--guest payload --host direct --runs 1 --vms 2 --vcpus 2 --slots 2 --locks ticket --seconds 1";
-    let run = Compared::with(words)?.run()?;
+    let run = Compared::with_options(words)?.run()?;
     let machines = run["host"].as_array().context("no counts of the host")?;
     ensure!(machines.len() == 2, "not of each machine: {run}");
-    let mut all = 0;
+    let mut sum = 0;
     for machine in machines {
         let window = count(machine, "window_ns")?;
         let seconds = run["seconds"].as_f64().context("no seconds")?;
@@ -121,9 +121,9 @@ fn a_vcpu_that_spins_runs_or_waits_for_a_cpu() -> anyhow::Result<()> {
         ensure!(vcpus.len() == 2, "not of each vCPU: {machine}");
         for vcpu in vcpus {
             let (ran, waited) = (count(vcpu, "ran_ns")?, count(vcpu, "waited_ns")?);
-            all += ran;
-            let off = (ran + waited).abs_diff(window);
-            expect_usually!(off < window / 5, "{ran} run and {waited} waited of {window}: {run}");
+            sum += ran;
+            let gap = (ran + waited).abs_diff(window);
+            expect_usually!(gap < window / 5, "{ran} run and {waited} waited of {window}: {run}");
             expect_usually!(ran > 0 && waited > 0 && count(vcpu, "turns")? > 1, "{run}");
         }
         // No mainline KVM counts them on x86, and the payload requests no yield.
@@ -131,7 +131,7 @@ fn a_vcpu_that_spins_runs_or_waits_for_a_cpu() -> anyhow::Result<()> {
         ensure!(machine["yields_attempted"].as_u64().unwrap_or(0) == 0, "{machine}");
     }
     let window = count(&machines[0], "window_ns")?;
-    ensure!(all < 2 * window + window / 5, "{all} ns on two CPUs in {window} ns: {run}");
+    ensure!(sum < 2 * window + window / 5, "{sum} ns on two CPUs in {window} ns: {run}");
     Ok(())
 }
 

@@ -4,20 +4,20 @@
 use std::collections::BTreeSet;
 
 use super::first_cpu::BUSYBOX;
-use crate::{prelude::*, product::every_row_is_sound};
+use crate::{prelude::*, product::check_rows};
 
 tests![
     linux_6_1_boots_with_every_backend: boots_with_every_backend(&LINUX_6_1) => Quiet("47 s alone, beyond its limit beside others: 33 CPUs on two"),
     linux_7_boots_with_every_backend: boots_with_every_backend(&LINUX_7) => Quiet("73 s alone, beyond its limit beside others: 33 CPUs on two"),
     linux_6_1_passes_locktorture: passes_locktorture(&LINUX_6_1) => Long("30 s: another guest kernel"),
     linux_7_passes_locktorture: passes_locktorture(&LINUX_7) => Long("30 s: another guest kernel"),
-    linux_6_1_says_what_it_does_with_locks: says_what_it_does_with_locks(&LINUX_6_1) => Long("30 s: another guest kernel"),
-    linux_7_says_what_it_does_with_locks: says_what_it_does_with_locks(&LINUX_7) => Long("30 s: another guest kernel"),
+    linux_6_1_reports_lock_state: reports_lock_state(&LINUX_6_1) => Long("30 s: another guest kernel"),
+    linux_7_reports_lock_state: reports_lock_state(&LINUX_7) => Long("30 s: another guest kernel"),
     the_preempt_count_is_found_in_linux_6_1: the_preempt_count_is_found(&LINUX_6_1) => Long("30 s: another guest kernel"),
     the_preempt_count_is_found_in_linux_6_12: the_preempt_count_is_found(&LINUX_6_12) => Long("30 s: boots with a System.map, in a machine of their own"),
     the_preempt_count_is_found_in_linux_7: the_preempt_count_is_found(&LINUX_7) => Long("30 s: another guest kernel"),
     locks_are_compared_across_guest_kernels => Long("100 s: six guest kernels"),
-    a_tree_that_the_changes_do_not_fit_is_told_which,
+    a_patch_that_does_not_apply_is_named,
 ];
 
 /// Versions, by the names of their files in the cache. Other tests of the default version are in `guest::`.
@@ -56,12 +56,12 @@ impl Version {
         let (file, name) = self.kernel("pvticket")?;
         let mut map = file.with_file_name("System.map").into_os_string();
         map.push(":/map");
-        let mut taken = file.into_os_string();
-        taken.push(format!(":/in/cache/{name}"));
+        let mut kernel_option = file.into_os_string();
+        kernel_option.push(format!(":/in/cache/{name}"));
         let script = script
             .replace("BOOT", &format!("/init boot --host direct --guest-kernel {}", self.name));
         let words = ["emulate", "--mem", "1G", "--in"];
-        let program = pvticket(words).args([taken, "--in".into(), map]).args([
+        let program = pvticket(words).args([kernel_option, "--in".into(), map]).args([
             "--",
             BUSYBOX,
             "sh",
@@ -122,7 +122,7 @@ fn passes_locktorture(version: &Version) -> anyhow::Result<()> {
 
 /// Every preemption that the schedule injects hits a holder, by the guest's telemetry, and few preemptions
 /// happen before the kernel has telemetry lines.
-fn says_what_it_does_with_locks(version: &Version) -> anyhow::Result<()> {
+fn reports_lock_state(version: &Version) -> anyhow::Result<()> {
     let script = format!(
         "BOOT --cpus 4 --slots 2 --policy lhp:100,2ms --stats /tmp/stats -- lockbench --seconds 1 && \
          {BUSYBOX} cat /tmp/stats"
@@ -136,9 +136,9 @@ fn says_what_it_does_with_locks(version: &Version) -> anyhow::Result<()> {
     let (holders, injected) = (number("lhp")?, number("injected")?);
     ensure!(injected <= holders, "{injected} injections preempted {holders} holders");
     expect_usually!(injected >= 20, "{injected} injections");
-    let (unknown, all) = (number("unknown")?, number("preemptions")?);
+    let (unknown, preemptions) = (number("unknown")?, number("preemptions")?);
     // Its other vCPUs get time slices before it starts them.
-    expect_usually!(unknown <= 20, "{unknown} of {all} preemptions are unclassified");
+    expect_usually!(unknown <= 20, "{unknown} of {preemptions} preemptions are unclassified");
     Ok(())
 }
 
@@ -152,11 +152,11 @@ fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
     let ran = version.script(&script)?.run()?.exits(0)?;
     let stats = ran.json()?;
     let number = |name: &str| count(&stats["schedule"], name);
-    let (all, guarded, unknown) = (number("preemptions")?, number("guarded")?, number("unknown")?);
-    expect_usually!(guarded > 0, "{guarded} of {all} with preemption off");
+    let (total, off, unknown) = (number("preemptions")?, number("guarded")?, number("unknown")?);
+    expect_usually!(off > 0, "{off} of {total} with preemption off");
     if version.counts_locks {
-        expect_usually!(guarded * 4 >= all, "{guarded} of {all} with preemption off");
-        expect_usually!(unknown * 10 <= all, "{unknown} of {all} are unclassified");
+        expect_usually!(off * 4 >= total, "{off} of {total} with preemption off");
+        expect_usually!(unknown * 10 <= total, "{unknown} of {total} are unclassified");
     }
     Ok(())
 }
@@ -170,10 +170,9 @@ fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
     files::cached(files::BUILT_STOCK)?;
     let words = ["compare", "--guest", "linux", "--guest-kernel", "6.1,6.12,7", "--vcpus", "2x"];
     let compare = pvticket(words).args(["--locks", "all", "--runs", "1", "--seconds", "0.2"]);
-    let Compared { ran, results } = Compared::by(compare.limit(600))?;
-    for row in ["6.1 ticket", "6.12 pv-ticket", "7 queued", "7 pv-queued-kvm", "6.12 test-and-set"]
-    {
-        ran.shows(&[&format!("\n  {row} ")])?;
+    let Compared { ran, results } = Compared::new(compare.limit(600))?;
+    for (lock, kernel) in [("ticket", "6.1"), ("test-and-set", "6.12"), ("pv-queued-kvm", "7")] {
+        ran.stdout_has(&[&format!("\n  {lock} with guest kernel {kernel} ")])?;
     }
     let rows = results.levels()?.concat();
     ensure!(rows.len() == 15, "{} rows", rows.len());
@@ -181,11 +180,11 @@ fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
     let name = |row: &Value| row["point"]["guest_kernel"].as_str().unwrap_or("6.1").to_owned();
     let kernels: BTreeSet<String> = rows.iter().map(name).collect();
     ensure!(kernels == ["6.1", "6.12", "7"].map(String::from).into(), "{kernels:?}");
-    every_row_is_sound(&rows)
+    check_rows(&rows)
 }
 
 /// One line names the patch and the hunk, or the missing file, and nothing is compiled.
-fn a_tree_that_the_changes_do_not_fit_is_told_which() -> anyhow::Result<()> {
+fn a_patch_that_does_not_apply_is_named() -> anyhow::Result<()> {
     let script = files::repository("guest-kernel-config/linux/build.sh")?;
     let folder = files::scratch()?;
     let source = folder.path().join("linux");
@@ -208,13 +207,13 @@ fn a_tree_that_the_changes_do_not_fit_is_told_which() -> anyhow::Result<()> {
         let build = build.env("PVTICKET_CACHE", folder.path().join("cache"));
         build.env("KERNEL_SRC", &source).env("FLAVOUR", "pvticket").run()
     };
-    let says = |why: &str| {
-        let what = format!("kernel: patches/hooks.patch does not fit this tree ({why}): change");
-        let ran = build()?.exits(1)?.complains(&[&what])?;
+    let names_mismatch = |part: &str| {
+        let line = format!("kernel: patches/hooks.patch does not fit this tree ({part}): change");
+        let ran = build()?.exits(1)?.stderr_has(&[&line])?;
         ensure!(ran.errors().lines().count() == 1, "not one line\n{}", ran.show());
         Ok(())
     };
-    says("arch/x86/Kbuild, hunk #1")?;
+    names_mismatch("arch/x86/Kbuild, hunk #1")?;
     fs::remove_file(source.join("arch/x86/Kbuild"))?;
-    says("no arch/x86/Kbuild")
+    names_mismatch("no arch/x86/Kbuild")
 }

@@ -2,7 +2,7 @@
 
 use crate::{prelude::*, product::profile_folder};
 
-tests![a_lock_with_pv_off_executes_what_the_native_one_does];
+tests![a_lock_with_pv_off_executes_native_instructions];
 
 /// Two numbers of rounds: the difference of their counts is due to the rounds alone.
 const ROUNDS: [u32; 2] = [1_000, 11_000];
@@ -33,7 +33,7 @@ fn instructions(lock: &str) -> anyhow::Result<u64> {
     Ok((more as f64 / f64::from(many - few)).round() as u64)
 }
 
-fn a_lock_with_pv_off_executes_what_the_native_one_does() -> anyhow::Result<()> {
+fn a_lock_with_pv_off_executes_native_instructions() -> anyhow::Result<()> {
     if Program::new("valgrind").args(["--version"]).run().is_err() {
         return skip("no valgrind here");
     }

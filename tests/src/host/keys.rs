@@ -12,7 +12,7 @@ kvm::tests![
         files::put(folder, "vmlinux", &files::vmlinux(code::SPIN)[..121])?;
         Ok(program)
     }),
-    restored_by_ctrl_c: left_by(130, |terminal, _| terminal.press(b"\x03")),
+    restored_by_ctrl_c: exits_after(130, |terminal, _| terminal.press(b"\x03")),
     restored_by_ctrl_a_x,
     restored_by_signals,
     restored_by_fatal_signals,
@@ -36,7 +36,7 @@ fn is_restored_after(
     terminal.is_restored()
 }
 
-fn left_by(
+fn exits_after(
     status: i32,
     way_out: impl FnOnce(&Terminal, &crate::process::Running) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
@@ -50,12 +50,12 @@ fn left_by(
 
 fn restored_by_ctrl_a_x() -> anyhow::Result<()> {
     // Repeated: raw mode begins just before the vCPU threads start, so the end races with them.
-    (0..20).try_for_each(|_| left_by(130, |terminal, _| terminal.press(b"\x01x")))
+    (0..20).try_for_each(|_| exits_after(130, |terminal, _| terminal.press(b"\x01x")))
 }
 
 fn restored_by_signals() -> anyhow::Result<()> {
     for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
-        left_by(status, |_, running| running.signal(signal))?;
+        exits_after(status, |_, running| running.signal(signal))?;
     }
     Ok(())
 }

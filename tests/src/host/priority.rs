@@ -54,14 +54,14 @@ fn every_thread_has_normal_priority() -> anyhow::Result<()> {
         tried += 1;
         let folder = files::scratch()?;
         let boot = tiny::boot(&folder, code::SPIN)?.input(Input::Silence);
-        let mut running = boot.behind(&with_class(class)).start()?;
+        let mut running = boot.after(&with_class(class)).start()?;
         let pid = running.pid();
         running.wait_for_stderr(&format!("pvticket: dropped {name}"))?;
         let has_vcpu =
-            |all: Vec<(String, u32)>| all.iter().any(|(thread, _)| thread.contains("vcpu0"));
+            |list: Vec<(String, u32)>| list.iter().any(|(thread, _)| thread.contains("vcpu0"));
         running.wait_until("vCPU", || classes(pid).is_ok_and(has_vcpu))?;
-        let all = classes(pid)?;
-        ensure!(all.iter().all(|(_, class)| *class == 0), "under {name}: {all:?}");
+        let list = classes(pid)?;
+        ensure!(list.iter().all(|(_, class)| *class == 0), "under {name}: {list:?}");
         running.signal(Signal::TERM)?;
         running.wait()?.exits(143)?;
     }
@@ -75,9 +75,9 @@ fn a_comparison_under_fifo_ends() -> anyhow::Result<()> {
         return skip("this user may not set a real-time priority");
     }
     let words = "compare --guest payload --host direct --vcpus 2x --runs 2 --seconds 0.1";
-    let ran = pvticket(words.split_whitespace()).behind(&with_class(class)).limit(60).run()?;
+    let ran = pvticket(words.split_whitespace()).after(&with_class(class)).limit(60).run()?;
     let line = format!("pvticket: dropped {name}");
-    let ran = ran.exits(0)?.complains(&[&line])?;
+    let ran = ran.exits(0)?.stderr_has(&[&line])?;
     let times = ran.errors().matches(&line).count();
     ensure!(times == 1, "the line is printed {times} times, not once\n{}", ran.show());
     Ok(())

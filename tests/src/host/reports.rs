@@ -15,7 +15,7 @@ tests![
 fn doctor_agrees_with_this_host() -> anyhow::Result<()> {
     let ran = pvticket(["doctor"]).run()?;
     ensure!(matches!(ran.status()?, 0 | 1) && ran.stderr.is_empty(), "{}", ran.show());
-    ran.shows(&["KVM", "Where guests run", "linux", "payload", "qemu-system-x86_64"])
+    ran.stdout_has(&["KVM", "Where guests run", "linux", "payload", "qemu-system-x86_64"])
 }
 
 fn doctor_speaks_json() -> anyhow::Result<()> {
@@ -56,7 +56,7 @@ fn compare_agrees_with_export_and_report() -> anyhow::Result<()> {
     let compared = compare.args([Path::new("--json"), &ours]).run()?.exits(0)?;
     pvticket(["export", "--json"]).args([&exported, &dir]).run()?.exits(0)?;
     ensure!(fs::read(&ours)? == fs::read(&exported)?, "compare and export differ");
-    compared.shows(&["Min", "Max", "Median", "Avg", "Stddev"])?;
+    compared.stdout_has(&["Min", "Max", "Median", "Avg", "Stddev"])?;
     let results = Results::read(&ours)?;
     let (levels, runs) = (results.levels()?, results.runs()?);
     ensure!(levels.len() == 2 && levels.iter().all(|rows| rows.len() == 2), "{levels:?}");
@@ -71,10 +71,10 @@ fn compare_agrees_with_export_and_report() -> anyhow::Result<()> {
     let report = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
     for comparison in comparisons {
         let words = match comparison["outcome"].as_str().unwrap_or_default() {
-            "more" => "gives more than ticket",
-            "less" => "gives less than ticket",
+            "more" => "is faster than ticket",
+            "less" => "is slower than ticket",
             "unclear" => "o significant difference",
-            other => anyhow::bail!("{other}: {comparison}"),
+            outcome => anyhow::bail!("{outcome}: {comparison}"),
         };
         for ran in [&compared, &report] {
             ensure!(ran.words()?.contains(words), "{comparison}: {}", ran.show());
@@ -93,7 +93,7 @@ fn an_interrupted_comparison_is_resumed() -> anyhow::Result<()> {
     running.wait_for_stderr("measured 1/4, about ")?;
     running.signal(Signal::INT)?;
     let ran = running.wait()?.exits(130)?;
-    ran.shows(&["Partial: "])?;
+    ran.stdout_has(&["Partial: "])?;
     let done = Results::read(&json)?.runs()?.len();
     ensure!((1..4).contains(&done), "{done} runs: {}", ran.show());
     let errors = ran.errors();

@@ -19,8 +19,8 @@ fn commands(block: &str) -> Vec<(&str, Vec<&str>)> {
     for line in block.lines() {
         if let Some(command) = line.strip_prefix("$ ") {
             commands.push((command, Vec::new()));
-        } else if let Some((_, shown)) = commands.last_mut() {
-            shown.push(line);
+        } else if let Some((_, expected)) = commands.last_mut() {
+            expected.push(line);
         }
     }
     commands
@@ -43,10 +43,10 @@ fn words(line: &str) -> Vec<&str> {
 }
 
 /// Whether the output has a line like this. A line without words must be there literally.
-fn prints(output: &str, shown: &str) -> bool {
-    let wanted = words(shown);
-    let is_alike = |line: &str| !wanted.is_empty() && words(line) == wanted;
-    output.lines().any(|line| line.trim() == shown.trim() || is_alike(line))
+fn prints(output: &str, expected: &str) -> bool {
+    let pattern = words(expected);
+    let is_alike = |line: &str| !pattern.is_empty() && words(line) == pattern;
+    output.lines().any(|line| line.trim() == expected.trim() || is_alike(line))
 }
 
 fn the_commands_print_what_the_tutorial_shows() -> anyhow::Result<()> {
@@ -56,13 +56,13 @@ fn the_commands_print_what_the_tutorial_shows() -> anyhow::Result<()> {
     files::put(&folder, "mine.toml", specs.first().context("no spec")?.as_bytes())?;
     let commands: Vec<_> = blocks(&text, "console").into_iter().flat_map(commands).collect();
     ensure!(commands.len() > 10, "only {} commands", commands.len());
-    for (command, shown) in commands {
+    for (command, expected) in commands {
         let script =
             format!("cd \"$FOLDER\" || exit; pvticket() {{ \"$PRODUCT\" \"$@\"; }}; {command}");
         let shell = Program::new("/bin/sh").args(["-c", &script]).env("FOLDER", folder.path());
         let ran = shell.env("PRODUCT", binary()).limit(300).run()?.exits(0)?;
         let output = ran.text()?;
-        for line in shown.into_iter().filter(|line| !["", "..."].contains(&line.trim())) {
+        for line in expected.into_iter().filter(|line| !["", "..."].contains(&line.trim())) {
             // A schedule's injections, and so the report on them, are a matter of chance.
             expect_usually!(
                 prints(output, line),

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-tests![an_increment_takes_one_time => Quiet("what else runs on the machine makes batches longer")];
+tests![increments_of_two_lines_take_equal_time => Quiet("what else runs on the machine makes batches longer")];
 
 /// Measurements, each in a new process: CPUs predict differently for each process's addresses.
 const MEASUREMENTS: usize = 20;
@@ -12,15 +12,15 @@ const MEASUREMENTS: usize = 20;
 ///
 /// The figure is the time on two lines divided by the time on a single line, measured alternately. With a
 /// neighbour on the core, possibly another machine's, both take up to 1.7 times as long.
-fn an_increment_takes_one_time() -> anyhow::Result<()> {
+fn increments_of_two_lines_take_equal_time() -> anyhow::Result<()> {
     let measure = |_| -> anyhow::Result<f64> {
         let ran = pvticket(["doctor", "--json"]).run()?;
         let facts = ran.json()?;
         facts["increment"]["two_lines"].as_f64().with_context(|| ran.show())
     };
-    let all = (0..MEASUREMENTS).map(measure).collect::<anyhow::Result<Vec<_>>>()?;
-    println!("{all:.2?}");
-    let equal = all.iter().filter(|ratio| (0.9..=1.1).contains(*ratio)).count();
-    expect_usually!(equal >= MEASUREMENTS - 1, "two lines do not take as long as one: {all:.2?}");
+    let ratios = (0..MEASUREMENTS).map(measure).collect::<anyhow::Result<Vec<_>>>()?;
+    println!("{ratios:.2?}");
+    let equal = ratios.iter().filter(|ratio| (0.9..=1.1).contains(*ratio)).count();
+    expect_usually!(equal >= MEASUREMENTS - 1, "two lines take longer than one: {ratios:.2?}");
     Ok(())
 }

@@ -22,7 +22,7 @@ use rustix::{
     process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid},
 };
 
-use crate::{emulator::Killed, facts, ran::Ran};
+use crate::{emulator::Killed, facts, run_result::RunResult};
 use output::Collected;
 pub use proc::{children, folder, status, thread_named, threads};
 pub use stopwatch::{Stopwatch, ThreadTimes, times_by_name};
@@ -31,21 +31,21 @@ pub use stopwatch::{Stopwatch, ThreadTimes, times_by_name};
 /// quiet one, a child with this limit takes less than a third of it.
 const LIMIT: Duration = Duration::from_secs(180);
 /// How long other processes may keep a child's output open after the child's end.
-const LEFT_BEHIND: Duration = Duration::from_secs(60);
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The event that [`Running::wait`] waits for.
 const END: &str = "end";
 /// Time between two polls of a child.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until a condition holds; fails after `patience`.
+/// Waits until a condition holds; fails after `timeout`.
 pub fn wait_until(
     what: &str,
-    patience: Duration,
+    timeout: Duration,
     mut holds: impl FnMut() -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     while !holds()? {
-        ensure!(Instant::now() < deadline, "no {what} in {} s", patience.as_secs());
+        ensure!(Instant::now() < deadline, "no {what} in {} s", timeout.as_secs());
         thread::sleep(PAUSE);
     }
     Ok(())
@@ -104,7 +104,7 @@ impl Program {
     }
 
     /// Removes a variable that the child would inherit from this process.
-    pub fn without(mut self, name: &str) -> Self {
+    pub fn unset(mut self, name: &str) -> Self {
         self.unset.push(name.into());
         self
     }
@@ -128,11 +128,11 @@ impl Program {
 
     /// Starts it from a shell that ignores this signal, as nohup(1) does with SIGHUP.
     pub fn ignoring(self, signal: &str) -> Self {
-        self.behind(&format!("trap '' {signal}"))
+        self.after(&format!("trap '' {signal}"))
     }
 
     /// Starts it from a shell, after these commands.
-    pub fn behind(mut self, words: &str) -> Self {
+    pub fn after(mut self, words: &str) -> Self {
         let script = format!("{words}; exec \"$0\" \"$@\"");
         let program = std::mem::replace(&mut self.program, "/bin/sh".into());
         let words = ["-c".into(), script.into(), program.into()];
@@ -146,7 +146,7 @@ impl Program {
     }
 
     /// Runs it to completion.
-    pub fn run(self) -> anyhow::Result<Ran> {
+    pub fn run(self) -> anyhow::Result<RunResult> {
         self.start()?.wait()
     }
 
@@ -163,8 +163,8 @@ impl Program {
             Input::Null => Stdio::null(),
             Input::Silence => Stdio::piped(),
             Input::From(fd) => fd.into(),
-            Input::Bytes(given) => {
-                bytes = Some(given);
+            Input::Bytes(input) => {
+                bytes = Some(input);
                 Stdio::piped()
             }
         });
@@ -264,7 +264,7 @@ impl Running {
                 return Ok(());
             }
             if let Some(status) = ended {
-                bail!("it ended ({status}) before {what}\n{}", self.so_far());
+                bail!("it ended ({status}) before {what}\n{}", self.output_so_far());
             }
             self.check_deadline(what)?;
             thread::sleep(PAUSE);
@@ -276,7 +276,7 @@ impl Running {
             return Ok(());
         }
         let hung = format!("hung, killed: no {what} within its time");
-        let error = format!("{hung}\n{}", self.so_far());
+        let error = format!("{hung}\n{}", self.output_so_far());
         match what {
             // The product's own watchdog ends a machine whose vCPUs all wait, so a vCPU of this machine ran.
             END if facts::is_emulated() => Err(anyhow::Error::new(Killed(hung)).context(error)),
@@ -284,29 +284,29 @@ impl Running {
         }
     }
 
-    fn so_far(&self) -> String {
-        Ran::describe(&self.line, &self.stdout.bytes(), &self.stderr.bytes())
+    fn output_so_far(&self) -> String {
+        RunResult::describe(&self.line, &self.stdout.bytes(), &self.stderr.bytes())
     }
 
     /// Waits until the child has ended, while `watch`, which was started before, takes samples. Fails once
-    /// `patience` has passed by the clock since the stopwatch was started.
-    pub fn wait_by(&mut self, watch: &mut Stopwatch, patience: Duration) -> anyhow::Result<()> {
-        while !self.is_over()? {
+    /// `timeout` has passed by the clock since the stopwatch was started.
+    pub fn wait_by(&mut self, watch: &mut Stopwatch, timeout: Duration) -> anyhow::Result<()> {
+        while !self.has_exited()? {
             ensure!(
-                watch.elapsed() < patience,
+                watch.elapsed() < timeout,
                 "no end in {} s\n{}",
-                patience.as_secs(),
-                self.so_far()
+                timeout.as_secs(),
+                self.output_so_far()
             );
-            watch.look();
+            watch.sample();
             thread::sleep(PAUSE);
         }
-        watch.look();
+        watch.sample();
         Ok(())
     }
 
     /// Whether the child has ended. Does not reap it, so that its accounts in /proc remain.
-    fn is_over(&self) -> anyhow::Result<bool> {
+    fn has_exited(&self) -> anyhow::Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(self.pid()), options) {
             Ok(status) => Ok(status.is_some()),
@@ -317,34 +317,34 @@ impl Running {
     }
 
     /// Waits until the child has ended and its output is closed.
-    pub fn wait(self) -> anyhow::Result<Ran> {
+    pub fn wait(self) -> anyhow::Result<RunResult> {
         self.wait_watching(|_| Ok(()))
     }
 
-    /// Like [`Self::wait`], but calls `look` until the child has ended. An error of `look` kills the child.
+    /// Like [`Self::wait`], but calls `poll` until the child has ended. An error of `poll` kills the child.
     pub fn wait_watching(
         mut self,
-        mut look: impl FnMut(Pid) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Ran> {
+        mut poll: impl FnMut(Pid) -> anyhow::Result<()>,
+    ) -> anyhow::Result<RunResult> {
         let status = loop {
             if let Some(status) = self.child.try_wait().context("cannot wait")? {
                 break status;
             }
-            look(self.pid()).with_context(|| self.so_far())?;
+            poll(self.pid()).with_context(|| self.output_so_far())?;
             self.check_deadline(END)?;
             thread::sleep(PAUSE);
         };
         self.collect(status)
     }
 
-    fn collect(&mut self, status: ExitStatus) -> anyhow::Result<Ran> {
+    fn collect(&mut self, status: ExitStatus) -> anyhow::Result<RunResult> {
         let is_closed = || Ok(self.stdout.has_ended() && self.stderr.has_ended());
-        if wait_until("end of the output", LEFT_BEHIND, is_closed).is_err() {
-            bail!("it ended ({status}), but left a process behind\n{}", self.so_far());
+        if wait_until("end of the output", OUTPUT_TIMEOUT, is_closed).is_err() {
+            bail!("it ended ({status}), but left a process behind\n{}", self.output_so_far());
         }
         self.ended = true;
         let (stdout, stderr) = (self.stdout.bytes(), self.stderr.bytes());
-        Ok(Ran::new(self.line.clone(), status, stdout, stderr))
+        Ok(RunResult::new(self.line.clone(), status, stdout, stderr))
     }
 }
 

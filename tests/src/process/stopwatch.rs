@@ -20,7 +20,7 @@ use super::{
 use crate::prelude::*;
 
 /// The observing thread: while it waits for a CPU, it cannot notice that the process is done.
-const OWN: &str = "/proc/thread-self";
+const OBSERVER: &str = "/proc/thread-self";
 
 /// `kthreadd`, the parent of all kernel threads; absent in a PID namespace.
 const KERNEL: i32 = 2;
@@ -36,7 +36,7 @@ pub struct Stopwatch {
     waited: Accounts,
     kernel: KernelWaits,
     /// Time of the last sample.
-    seen: Duration,
+    sampled_at: Duration,
     waits: Waits,
 }
 
@@ -44,19 +44,19 @@ impl Stopwatch {
     pub fn start(process: Pid) -> Self {
         let (began, waited) = (Instant::now(), accounts(process));
         let (kernel, waits) = (KernelWaits::default(), Waits::default());
-        Self { process, began, waited, kernel, seen: Duration::ZERO, waits }
+        Self { process, began, waited, kernel, sampled_at: Duration::ZERO, waits }
     }
 
     /// Takes a sample. To be called every few milliseconds, the last time while the process still exists.
-    pub fn look(&mut self) {
+    pub fn sample(&mut self) {
         let now = accounts(self.process);
-        self.seen = self.began.elapsed();
-        self.waits.add(longest(&self.waited, &now), self.seen);
+        self.sampled_at = self.began.elapsed();
+        self.waits.add(largest_growth(&self.waited, &now), self.sampled_at);
         // Keeps the accounts of threads that have ended.
         self.waited.extend(now);
         let is_blocked = threads(self.process).any(|thread| is_blocked(&thread));
-        let length = self.kernel.look(is_blocked, self.seen, kernel_accounts);
-        self.waits.add(length, self.seen);
+        let length = self.kernel.sample(is_blocked, self.sampled_at, kernel_accounts);
+        self.waits.add(length, self.sampled_at);
     }
 
     /// Wall-clock time since the start.
@@ -65,8 +65,8 @@ impl Stopwatch {
     }
 
     /// Time from the start to the last sample, without the waits.
-    pub fn took(&self) -> Duration {
-        self.seen.saturating_sub(self.waits.sum())
+    pub fn net(&self) -> Duration {
+        self.sampled_at.saturating_sub(self.waits.sum())
     }
 }
 
@@ -83,7 +83,7 @@ struct Blocked {
 impl KernelWaits {
     /// Returns the longest wait that ended since the last sample if a thread was blocked then, but at most
     /// the time since that thread blocked. Calls `accounts` only if a thread is or was blocked.
-    fn look(
+    fn sample(
         &mut self,
         is_blocked: bool,
         now: Duration,
@@ -95,7 +95,8 @@ impl KernelWaits {
         }
         let waited = accounts();
         let since = before.as_ref().map_or(now, |before| before.since);
-        let length = before.map(|before| longest(&before.waited, &waited)).unwrap_or_default();
+        let length =
+            before.map(|before| largest_growth(&before.waited, &waited)).unwrap_or_default();
         self.0 = is_blocked.then_some(Blocked { since, waited });
         length.min(now.saturating_sub(since))
     }
@@ -109,8 +110,8 @@ impl Waits {
     /// Adds a wait of this length that ended at `end`, which is not before any earlier end.
     fn add(&mut self, length: Duration, end: Duration) {
         let mut begin = end.saturating_sub(length);
-        while let Some((other, _)) = self.0.pop_if(|(_, other)| *other >= begin) {
-            begin = begin.min(other);
+        while let Some((earlier, _)) = self.0.pop_if(|(_, earlier)| *earlier >= begin) {
+            begin = begin.min(earlier);
         }
         self.0.push((begin, end));
     }
@@ -121,7 +122,7 @@ impl Waits {
 }
 
 /// Returns the largest growth of any thread's account. A new thread's account counts in full.
-fn longest(before: &Accounts, now: &Accounts) -> Duration {
+fn largest_growth(before: &Accounts, now: &Accounts) -> Duration {
     let grown = now.iter().map(|(thread, waited)| {
         waited.saturating_sub(before.get(thread).copied().unwrap_or_default())
     });
@@ -130,24 +131,24 @@ fn longest(before: &Accounts, now: &Accounts) -> Duration {
 
 /// Returns how long each thread of the process and its descendants, and the caller, has waited so far.
 fn accounts(process: Pid) -> Accounts {
-    let mut found = HashMap::new();
+    let mut times = HashMap::new();
     let mut processes = vec![process];
     while let Some(process) = processes.pop() {
         processes.extend(children(process));
         for thread in threads(process) {
-            found.extend(ThreadTimes::of(&thread).map(|times| (thread, times.waited)));
+            times.extend(ThreadTimes::read(&thread).map(|times| (thread, times.waited)));
         }
     }
-    let own = Path::new(OWN);
-    found.extend(ThreadTimes::of(own).map(|times| (own.to_owned(), times.waited)));
-    found
+    let observer = Path::new(OBSERVER);
+    times.extend(ThreadTimes::read(observer).map(|times| (observer.to_owned(), times.waited)));
+    times
 }
 
 /// Returns how long each kernel thread has waited so far.
 fn kernel_accounts() -> Accounts {
     let threads = Pid::from_raw(KERNEL).map(children).unwrap_or_default().into_iter().map(folder);
     threads
-        .filter_map(|thread| ThreadTimes::of(&thread).map(|times| (thread, times.waited)))
+        .filter_map(|thread| ThreadTimes::read(&thread).map(|times| (thread, times.waited)))
         .collect()
 }
 
@@ -167,7 +168,7 @@ pub struct ThreadTimes {
 
 impl ThreadTimes {
     /// None if the thread has exited or the kernel does not count.
-    fn of(thread: &Path) -> Option<Self> {
+    fn read(thread: &Path) -> Option<Self> {
         Self::parse(&fs::read_to_string(thread.join("schedstat")).ok()?)
     }
 
@@ -181,14 +182,14 @@ impl ThreadTimes {
 /// Returns the accounts of a process's threads whose names begin with `name`, by thread id.
 pub fn times_by_name(process: Pid, name: &str) -> Vec<ThreadTimes> {
     let id = |thread: &Path| thread.file_name()?.to_str()?.parse::<u32>().ok();
-    let mut found: Vec<_> = threads(process)
+    let mut times: Vec<_> = threads(process)
         .filter(|thread| {
             fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.starts_with(name))
         })
-        .filter_map(|thread| Some((id(&thread)?, ThreadTimes::of(&thread)?)))
+        .filter_map(|thread| Some((id(&thread)?, ThreadTimes::read(&thread)?)))
         .collect();
-    found.sort_unstable_by_key(|(id, _)| *id);
-    found.into_iter().map(|(_, times)| times).collect()
+    times.sort_unstable_by_key(|(id, _)| *id);
+    times.into_iter().map(|(_, times)| times).collect()
 }
 
 #[cfg(test)]
@@ -207,7 +208,7 @@ mod tests {
     #[test]
     fn the_thread_that_waited_longest_counts() {
         let before = waits(&[("1", 900), ("2", 50)]);
-        let nanos = |now: &[(&str, u64)]| longest(&before, &waits(now)).as_nanos();
+        let nanos = |now: &[(&str, u64)]| largest_growth(&before, &waits(now)).as_nanos();
         assert_eq!(nanos(&[("1", 910), ("2", 80)]), 30);
         assert_eq!(nanos(&[("1", 910), ("3", 70)]), 70, "it began meanwhile");
         assert_eq!(nanos(&[("1", 900)]), 0);
@@ -234,7 +235,7 @@ mod tests {
         for (is_blocked, at, sum, length) in rows {
             let accounts = || waits(&[("kworker/0:1", sum)]);
             let (at, length) = (Duration::from_nanos(at), Duration::from_nanos(length));
-            assert_eq!(kernel.look(is_blocked, at, accounts), length, "at {at:?}");
+            assert_eq!(kernel.sample(is_blocked, at, accounts), length, "at {at:?}");
         }
     }
 
@@ -243,9 +244,9 @@ mod tests {
         let mut watch = Stopwatch::start(getpid());
         for _ in 0..10 {
             thread::sleep(Duration::from_millis(5));
-            watch.look();
+            watch.sample();
         }
-        let (took, waited) = (watch.took(), watch.waits.sum());
+        let (took, waited) = (watch.net(), watch.waits.sum());
         assert!(took + waited >= Duration::from_millis(50), "{took:?}, {waited:?}");
         assert!(took <= watch.elapsed());
         assert!(!times_by_name(getpid(), "").is_empty());
@@ -254,10 +255,10 @@ mod tests {
     #[test]
     fn waits_at_the_same_time_count_once() {
         let sum = |waits: &[(u64, u64)]| {
-            let mut all = Waits::default();
+            let mut merged = Waits::default();
             let millis = Duration::from_millis;
-            waits.iter().for_each(|(length, end)| all.add(millis(*length), millis(*end)));
-            all.sum().as_millis()
+            waits.iter().for_each(|(length, end)| merged.add(millis(*length), millis(*end)));
+            merged.sum().as_millis()
         };
         assert_eq!(sum(&[(3, 5), (2, 10)]), 5);
         assert_eq!(sum(&[(3, 5), (2, 10), (9, 15)]), 3 + 9, "2 to 5 and 6 to 15");

@@ -6,11 +6,11 @@ use std::{error::Error, fmt::Write as _};
 /// repeat their source's text, so `to_string` alone would omit the cause.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let mut link = error.source();
-    while let Some(source) = link {
+    let mut next = error.source();
+    while let Some(source) = next {
         // Writing to a String does not fail.
         let _ = write!(text, ": {source}");
-        link = source.source();
+        next = source.source();
     }
     text
 }

@@ -15,7 +15,7 @@ pub struct WaitCounts {
     /// Histogram of the waits: a count per bucket of [`hypercalls::histogram`].
     pub counts: Vec<u64>,
     /// vCPUs that are still waiting, each with the TSC at the start of its wait.
-    pub open: Vec<(VcpuId, u64)>,
+    pub pending: Vec<(VcpuId, u64)>,
 }
 
 /// Implements sums and differences of counts. Sums saturate because counts read from a store may have any

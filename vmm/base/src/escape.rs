@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn ctrl_c_is_ours_until_a_shell_is_ready() {
+    fn ctrl_c_quits_until_a_shell_is_ready() {
         let mut filter = EscapeFilter::default();
         assert!(filter.feed(b"\x03", false).quit);
         assert_eq!(filter.feed(b"\x03", true), Keys { forward: vec![3], quit: false });

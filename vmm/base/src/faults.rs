@@ -38,8 +38,8 @@ impl FromStr for Probability {
     type Err = FaultError;
 
     fn from_str(text: &str) -> Result<Self, FaultError> {
-        let wrong = || FaultError::Probability(text.into());
-        text.parse().ok().and_then(|p| Self::new(p).ok()).ok_or_else(wrong)
+        let invalid = || FaultError::Probability(text.into());
+        text.parse().ok().and_then(|p| Self::new(p).ok()).ok_or_else(invalid)
     }
 }
 
@@ -61,8 +61,8 @@ impl Probability {
     /// Returns true with this probability.
     pub fn happens(self, rng: &mut SplitMix64) -> bool {
         // 53 bits: each value is exactly representable.
-        let thrown = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-        thrown < self.0
+        let sample = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        sample < self.0
     }
 }
 
@@ -118,14 +118,14 @@ impl FaultSpec {
     pub fn collect(faults: &[Fault]) -> Result<Option<Self>, FaultError> {
         let mut spec = Self::default();
         for fault in faults {
-            let (name, was_there) = match *fault {
+            let (name, is_repeated) = match *fault {
                 Fault::KickDrop(p) => ("kick-drop", spec.drop.replace(p).is_some()),
                 Fault::KickDelay(t) => ("kick-delay", spec.delay.replace(t).is_some()),
                 Fault::KickDup(p) => ("kick-dup", spec.dup.replace(p).is_some()),
                 Fault::Spurious(p) => ("spurious", spec.spurious.replace(p).is_some()),
                 Fault::HaltDelay(t) => ("halt-delay", spec.halt_delay.replace(t).is_some()),
             };
-            if was_there {
+            if is_repeated {
                 return Err(FaultError::Twice(name));
             }
         }
@@ -145,7 +145,7 @@ impl FaultSpec {
     }
 
     /// Returns the maximum delay of a kick or halt caused by these faults alone.
-    pub const fn longest(&self) -> Nanos {
+    pub const fn max_delay(&self) -> Nanos {
         let kick = match self.delay {
             Some(delay) => delay.after(delay),
             None => Nanos::ZERO,
@@ -192,26 +192,26 @@ mod tests {
     }
 
     #[test]
-    fn specs_print_as_they_parse() {
+    fn specs_round_trip() {
         let text = "kick-drop:0.25,kick-delay:50us,kick-dup:1,spurious:0,halt-delay:2ms";
         assert_eq!(spec(text).to_string(), text);
         assert_eq!(spec("halt-delay:2ms").to_string(), "halt-delay:2ms");
         assert_eq!(FaultSpec::collect(&[]), Ok(None));
-        assert_eq!(spec(text).longest(), Nanos::micros(2100));
+        assert_eq!(spec(text).max_delay(), Nanos::micros(2100));
     }
 
     #[test]
-    fn an_invalid_fault_says_why() {
+    fn rejects_invalid_faults_with_a_reason() {
         let error = |text: &str| text.parse::<Fault>().unwrap_err().to_string();
-        for bad in ["", "kick", "kick-drop", "drop:0.5", "kick-drop=0.5", ":"] {
-            assert!(error(bad).contains("kick-drop:P"), "{bad}");
+        for text in ["", "kick", "kick-drop", "drop:0.5", "kick-drop=0.5", ":"] {
+            assert!(error(text).contains("kick-drop:P"), "{text}");
         }
-        for bad in ["kick-drop:1.1", "kick-dup:-0.1", "spurious:nan", "spurious:", "kick-drop:5us"]
+        for text in ["kick-drop:1.1", "kick-dup:-0.1", "spurious:nan", "spurious:", "kick-drop:5us"]
         {
-            assert!(error(bad).contains("is not a probability"), "{bad}");
+            assert!(error(text).contains("is not a probability"), "{text}");
         }
-        for bad in ["kick-delay:0.5", "halt-delay:", "halt-delay:-1us", "kick-delay:9999s"] {
-            assert!(error(bad).contains("is not a span of time"), "{bad}");
+        for text in ["kick-delay:0.5", "halt-delay:", "halt-delay:-1us", "kick-delay:9999s"] {
+            assert!(error(text).contains("is not a duration"), "{text}");
         }
         let twice = ["spurious:0.1", "spurious:0.2"].map(|text| text.parse().unwrap());
         assert_eq!(FaultSpec::collect(&twice), Err(FaultError::Twice("spurious")));

@@ -82,7 +82,7 @@ impl Flavour {
     }
 
     /// Name in messages.
-    pub const fn of_locks(self) -> &'static str {
+    pub const fn locks(self) -> &'static str {
         match self {
             Self::Ticket => "PV ticketlocks",
             Self::Stock => "stock spinlocks",

@@ -15,7 +15,8 @@ pub struct ThreadTimes {
     #[serde(rename = "waited_ns")]
     pub waited: Nanos,
     /// Number of times it was scheduled in.
-    pub turns: u64,
+    #[serde(rename = "turns")]
+    pub slices: u64,
 }
 
 impl ThreadTimes {
@@ -23,7 +24,7 @@ impl ThreadTimes {
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split_ascii_whitespace().map(|field| field.parse().ok());
         let mut next = || fields.next().flatten();
-        Some(Self { ran: Nanos(next()?), waited: Nanos(next()?), turns: next()? })
+        Some(Self { ran: Nanos(next()?), waited: Nanos(next()?), slices: next()? })
     }
 
     /// Returns the counts since an earlier reading.
@@ -32,7 +33,7 @@ impl ThreadTimes {
         Self {
             ran: self.ran.since(before.ran),
             waited: self.waited.since(before.waited),
-            turns: self.turns.saturating_sub(before.turns),
+            slices: self.slices.saturating_sub(before.slices),
         }
     }
 
@@ -42,7 +43,7 @@ impl ThreadTimes {
         Self {
             ran: self.ran.after(other.ran),
             waited: self.waited.after(other.waited),
-            turns: self.turns.saturating_add(other.turns),
+            slices: self.slices.saturating_add(other.slices),
         }
     }
 }
@@ -78,7 +79,7 @@ impl YieldCounts {
 
 /// Two ticks at the lowest rate that kernels are built with (CONFIG_HZ_100). In a longer window, a thread
 /// that runs throughout is accounted at least once.
-const TICKS: Nanos = Nanos::millis(20);
+const TWO_TICKS: Nanos = Nanos::millis(20);
 
 /// Counts of one machine over a window.
 ///
@@ -107,11 +108,11 @@ impl HostCounts {
     pub fn since(&self, before: &Self) -> Self {
         let window = self.window.since(before.window);
         let pairs = self.vcpus.iter().zip(&before.vcpus).enumerate();
-        let counted = pairs.map(|(ix, (after, earlier))| {
+        let vcpus = pairs.map(|(ix, (after, earlier))| {
             let times = after.since(*earlier);
-            let awaits =
+            let was_runnable =
                 [before, self].iter().all(|reading| reading.runnable.get(ix) == Some(&true));
-            if awaits && times == ThreadTimes::default() && window > TICKS {
+            if was_runnable && times == ThreadTimes::default() && window > TWO_TICKS {
                 ThreadTimes { waited: window, ..times }
             } else {
                 times
@@ -119,7 +120,7 @@ impl HostCounts {
         });
         Self {
             window,
-            vcpus: counted.collect(),
+            vcpus: vcpus.collect(),
             runnable: Vec::new(),
             yields: self.yields.with(before.yields, u64::saturating_sub),
         }
@@ -153,12 +154,12 @@ impl HostCounts {
 mod tests {
     use super::*;
 
-    fn times(ran: u64, waited: u64, turns: u64) -> ThreadTimes {
-        ThreadTimes { ran: Nanos(ran), waited: Nanos(waited), turns }
+    fn times(ran: u64, waited: u64, slices: u64) -> ThreadTimes {
+        ThreadTimes { ran: Nanos(ran), waited: Nanos(waited), slices }
     }
 
     #[test]
-    fn a_schedstat_is_read() {
+    fn parses_schedstat() {
         assert_eq!(ThreadTimes::parse("538221 3293600 3\n"), Some(times(538_221, 3_293_600, 3)));
         for text in ["", "1 2", "a b c", "1 -2 3"] {
             assert_eq!(ThreadTimes::parse(text), None, "{text:?}");
@@ -168,7 +169,7 @@ mod tests {
     /// Regression: a vCPU without a CPU for a whole window of 300 ms had a wait time of 0, so the window was
     /// not marked as starved.
     #[test]
-    fn a_thread_that_waits_throughout_a_window_has_waited() {
+    fn counts_waits_longer_than_the_window() {
         let reading = |window, runnable: &[bool]| HostCounts {
             window: Nanos::millis(window),
             vcpus: vec![times(7, 10, 1); runnable.len()],
@@ -180,14 +181,14 @@ mod tests {
             counts.vcpus.iter().map(|vcpu| (vcpu.ran, vcpu.waited)).collect()
         };
         let counts = reading(400, &[true, true, false, true]).since(&before);
-        let (all, none) = ((Nanos(0), Nanos::millis(300)), (Nanos(0), Nanos(0)));
-        assert_eq!(waited(&counts), [all, none, none, all]);
+        let (waited_throughout, none) = ((Nanos(0), Nanos::millis(300)), (Nanos(0), Nanos(0)));
+        assert_eq!(waited(&counts), [waited_throughout, none, none, waited_throughout]);
         // Within a tick, it may have run without being accounted.
         assert_eq!(waited(&reading(110, &[true; 4]).since(&before)), [none; 4]);
     }
 
     #[test]
-    fn what_is_counted_is_that_of_the_window() {
+    fn counts_cover_only_the_window() {
         let reading = |window, ran, tried| HostCounts {
             window: Nanos(window),
             vcpus: vec![times(ran, 10, 1), times(0, 0, 0)],

@@ -21,7 +21,7 @@ pub mod other_vms;
 pub mod plural;
 pub mod program;
 pub mod rng;
-pub mod shown;
+pub mod sanitize;
 pub mod text;
 pub mod text_lines;
 pub mod threads;

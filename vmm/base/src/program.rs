@@ -28,7 +28,7 @@ pub fn interpreter(file: &Path) -> Option<PathBuf> {
 fn head(file: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     // Opening a FIFO would block.
-    files::regular(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
+    files::open_regular(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
     Some(head)
 }
 
@@ -114,19 +114,19 @@ mod tests {
     }
 
     #[test]
-    fn the_interpreter_of_a_program_is_known() {
-        let found = |head: &[u8]| interpreter_in(head).map(|path| path.display().to_string());
-        assert_eq!(found(&elf(&[6, 3, 1])).as_deref(), Some("/lib64/loader"));
-        assert_eq!(found(&elf(&[1, 2])), None);
-        assert_eq!(found(b"#! /usr/bin/env python3\nprint()").as_deref(), Some("/usr/bin/env"));
-        for other in [&b""[..], b"#!", b"#!\n/bin/sh", b"text"] {
-            assert_eq!(found(other), None, "{other:?}");
+    fn finds_the_interpreter_of_a_program() {
+        let parse = |head: &[u8]| interpreter_in(head).map(|path| path.display().to_string());
+        assert_eq!(parse(&elf(&[6, 3, 1])).as_deref(), Some("/lib64/loader"));
+        assert_eq!(parse(&elf(&[1, 2])), None);
+        assert_eq!(parse(b"#! /usr/bin/env python3\nprint()").as_deref(), Some("/usr/bin/env"));
+        for text in [&b""[..], b"#!", b"#!\n/bin/sh", b"text"] {
+            assert_eq!(parse(text), None, "{text:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn no_elf_header_makes_us_panic(
+        fn invalid_elf_headers_do_not_panic(
             changes in prop::collection::vec((0..120_usize, any::<u8>()), 0..9),
             start in prop::sample::select(vec![0, 64, u64::MAX - 64, u64::MAX]),
             cut in 0..200_usize,
@@ -142,7 +142,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_of_a_program_make_us_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let head = [b"\x7fELF\x02\x01", &bytes[..]].concat();
             has_no_interpreter(&head);
             interpreter_in(&head);
@@ -150,9 +150,9 @@ mod tests {
     }
 
     #[test]
-    fn this_test_is_built_as_the_product_is() {
-        let own = env::current_exe().expect("own path");
-        assert_eq!(is_static(&own), cfg!(target_feature = "crt-static"));
-        assert_eq!(interpreter(&own).is_none(), cfg!(target_feature = "crt-static"));
+    fn detects_the_linkage_of_this_test() {
+        let test = env::current_exe().expect("own path");
+        assert_eq!(is_static(&test), cfg!(target_feature = "crt-static"));
+        assert_eq!(interpreter(&test).is_none(), cfg!(target_feature = "crt-static"));
     }
 }

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_the_published_sequence() {
+    fn matches_the_published_sequence() {
         // From the reference implementation with seed 1234567.
         let mut rng = SplitMix64::new(1_234_567);
         assert_eq!(rng.next_u64(), 6_457_827_717_110_365_317);
@@ -63,8 +63,8 @@ mod tests {
     #[test]
     fn indices_cover_the_range_evenly() {
         let mut rng = SplitMix64::new(1);
-        let mut seen = [0; 5];
-        (0..50_000).for_each(|_| seen[rng.below(5)] += 1);
-        assert!(seen.iter().all(|count| (9_600..10_400).contains(count)), "{seen:?}");
+        let mut counts = [0; 5];
+        (0..50_000).for_each(|_| counts[rng.below(5)] += 1);
+        assert!(counts.iter().all(|count| (9_600..10_400).contains(count)), "{counts:?}");
     }
 }

@@ -9,7 +9,7 @@ const TRIES: u32 = 100;
 ///
 /// Reading `task` ends early if a thread exits during the reading (`next_tid` in Linux's fs/proc/base.c). A
 /// listing is complete if it has as many threads as the process had before and after.
-pub fn of(process: impl Display) -> Vec<PathBuf> {
+pub fn list(process: impl Display) -> Vec<PathBuf> {
     let folder = format!("/proc/{process}/task");
     // Links other than `.` and `..` (proc_task_getattr).
     let count = || fs::metadata(&folder).map_or(0, |folder| folder.nlink().saturating_sub(2));
@@ -36,32 +36,32 @@ mod tests {
 
     /// Regression: 6 % of plain listings missed a thread created later than threads that exited.
     #[test]
-    fn exits_of_other_threads_hide_no_thread() {
+    fn exits_during_the_reading_hide_no_thread() {
         for _ in 0..300 {
             let gate = Arc::new(Barrier::new(9));
             let exits = |gate: Arc<Barrier>| thread::spawn(move || _ = gate.wait());
             let older: Vec<_> = (0..8).map(|_| exits(gate.clone())).collect();
             let (send, name) = mpsc::channel();
-            let (end, ends) = mpsc::channel::<()>();
+            let (keep, exit) = mpsc::channel::<()>();
             let thread = thread::spawn(move || {
                 send.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
-                let _ = ends.recv();
+                let _ = exit.recv();
             });
             let name = name.recv().unwrap();
             gate.wait();
             for _ in 0..20 {
-                let threads = of("self");
-                let is_there = threads.iter().any(|thread| thread.file_name() == name.file_name());
-                assert!(is_there, "{name:?} is not in {threads:?}");
+                let threads = list("self");
+                let is_listed = threads.iter().any(|thread| thread.file_name() == name.file_name());
+                assert!(is_listed, "{name:?} is not in {threads:?}");
             }
-            drop(end);
+            drop(keep);
             thread.join().unwrap();
             older.into_iter().for_each(|thread| thread.join().unwrap());
         }
     }
 
     #[test]
-    fn a_process_that_is_gone_has_no_threads() {
-        assert!(of("self/no").is_empty());
+    fn exited_processes_have_no_threads() {
+        assert!(list("self/no").is_empty());
     }
 }

@@ -7,4 +7,4 @@ pub const THINK: u32 = 200;
 /// Additions per vCPU between two sums of a counter.
 pub const SUM_EVERY: u32 = 1000;
 /// Spin iterations before a PV waiter halts, as in the listings of the PV ticketlock series of 2012.
-pub const LOOKS: u32 = 2048;
+pub const SPINS: u32 = 2048;

@@ -20,7 +20,7 @@ const HEADER_END_BASE: usize = 0x202;
 const MAGIC: u32 = 0x5372_6448;
 const MAGIC_OFFSET: u64 = 0x202;
 /// Length up to the end of the magic number.
-pub(super) const LEAST: u64 = MAGIC_OFFSET + 4;
+pub(super) const MIN_SIZE: u64 = MAGIC_OFFSET + 4;
 /// The first protocol version with `xloadflags`.
 const PROTOCOL: u16 = 0x020c;
 /// `xloadflags`: there is a 64-bit entry point at 0x200.
@@ -41,10 +41,10 @@ pub(super) struct LoadedKernel {
 }
 
 /// Whether the file is a bzImage. False for files too short to contain the magic number.
-pub(super) fn recognise<R: ReadVolatile + Seek>(
+pub(super) fn is_bzimage<R: ReadVolatile + Seek>(
     image: &mut Image<'_, R>,
 ) -> Result<bool, ImageError> {
-    if image.len() < LEAST {
+    if image.len() < MIN_SIZE {
         return Ok(false);
     }
     Ok(image.read_struct::<u32>(MAGIC_OFFSET)? == MAGIC)

@@ -23,13 +23,13 @@ pub enum CpioError {
     #[error("cannot read `{path}` for the cpio archive")]
     Read { path: String, source: io::Error },
     /// A source was longer or shorter than its announced length, already written to the header.
-    #[error("`{path}` has {got} bytes, not the {want} expected")]
-    Length { path: String, want: u64, got: u64 },
+    #[error("`{path}` has {actual} bytes, not the {expected} expected")]
+    Length { path: String, expected: u64, actual: u64 },
     /// The format's size field has 32 bits.
     #[error("`{path}` has {size} bytes; a cpio archive holds files below 4 GiB")]
     TooBig { path: String, size: u64 },
     /// The path is not unpacked unchanged by the kernel.
-    #[error("`{0}` is not a valid cpio name: use a relative, non-empty one without NUL bytes")]
+    #[error("`{0}` is not a valid cpio name: use a relative, non-empty name without NUL bytes")]
     Name(String),
 }
 
@@ -87,9 +87,9 @@ impl<W: Write> Archive<W> {
         from: &mut dyn Read,
     ) -> Result<(), CpioError> {
         self.head(path, REGULAR | permissions, 1, size, (0, 0))?;
-        let got = copy(&mut from.take(size), &mut self.out, path)?;
-        if got != size {
-            return Err(CpioError::Length { path: path.into(), want: size, got });
+        let actual = copy(&mut from.take(size), &mut self.out, path)?;
+        if actual != size {
+            return Err(CpioError::Length { path: path.into(), expected: size, actual });
         }
         self.pad(size)
     }
@@ -97,7 +97,7 @@ impl<W: Write> Archive<W> {
     /// Adds a regular file as the last entry, but without its contents, which avoids copying a
     /// large file. The caller must place `size` bytes after the writer's output, padded to a
     /// multiple of four. Another archive with the trailer must follow.
-    pub fn leave_at_file(
+    pub fn finish_before_contents(
         mut self,
         path: &str,
         permissions: u32,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cpio_tool_reads_it() {
+    fn the_cpio_tool_reads_archives() {
         let Ok(mut tool) = Command::new("cpio")
             .args(["-itv", "--quiet"])
             .stdin(Stdio::piped())
@@ -270,7 +270,7 @@ mod tests {
             assert!(matches!(archive.file(name, 0o644, b""), Err(CpioError::Name(_))), "{name:?}");
         }
         let short = archive.file_from("short", 0o644, 4, &mut &b"abc"[..]);
-        assert!(matches!(short, Err(CpioError::Length { want: 4, got: 3, .. })));
+        assert!(matches!(short, Err(CpioError::Length { expected: 4, actual: 3, .. })));
         let big = archive.file_from("big", 0o644, 1 << 32, &mut io::empty());
         assert!(matches!(big, Err(CpioError::TooBig { .. })));
     }

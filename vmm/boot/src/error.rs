@@ -27,7 +27,7 @@ pub enum BootError {
     #[error("initrd: {0} is truncated")]
     InitrdTruncated(PathBuf),
     /// Kernel and initrd together do not fit into memory.
-    #[error("initrd: {size} do not fit beside the kernel{}: give the machine more memory (--mem)", of_which(.largest.as_deref()))]
+    #[error("initrd: {size} do not fit next to the kernel{}: give the machine more memory (--mem)", largest_file(.largest.as_deref()))]
     InitrdTooLarge {
         /// The largest file of the initrd.
         largest: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub enum BootError {
         size: ByteSize,
     },
     /// The command line is longer than the kernel accepts.
-    #[error("command line: {length} bytes are more than the {limit} this kernel takes")]
+    #[error("command line: {length} bytes exceed this kernel's limit of {limit}")]
     CmdlineTooLong {
         /// Length in bytes.
         length: usize,
@@ -60,12 +60,12 @@ pub enum ImageError {
     #[error("not a Linux kernel: neither an ELF vmlinux nor a bzImage")]
     Unrecognised,
     /// The file has another known type.
-    #[error("not a Linux kernel, but {}", .0.instead_of_a_kernel())]
-    Other(FileKind),
+    #[error("not a Linux kernel, but {}", .0.kernel_advice())]
+    OtherKind(FileKind),
     /// The raw code of a kernel, without a load address or an entry point.
     #[error(
-        "not a Linux kernel with a header, but its raw code (vmlinux.bin): name the vmlinux or the bzImage that it was \
-         made of"
+        "not a Linux kernel with a header, but its raw code (vmlinux.bin): use the vmlinux or the bzImage it was made \
+         from"
     )]
     Raw,
     /// An ELF file for another machine or class.
@@ -84,7 +84,7 @@ pub enum ImageError {
     #[error("a 32-bit kernel: it has no 64-bit entry")]
     Only32Bit,
     /// A bzImage older than the 64-bit boot protocol.
-    #[error("boot protocol {}.{:02} is too old: 2.12 (Linux 3.8) is needed", .0 >> 8, .0 & 0xff)]
+    #[error("boot protocol {}.{:02} is too old: 2.12 (Linux 3.8) is required", .0 >> 8, .0 & 0xff)]
     OldProtocol(u16),
     /// The image does not fit into the RAM at its address.
     #[error("it needs {needs} of memory, and the machine has {has} there: give it more with --mem")]
@@ -95,11 +95,11 @@ pub enum ImageError {
         has: ByteSize,
     },
     /// The image is linked to addresses reserved for boot data.
-    #[error("it wants to be loaded below {0:#x}, where boot data lies")]
+    #[error("its load address is below {0:#x}, in the range of boot data")]
     TooLow(u64),
 }
 
-fn of_which(file: Option<&Path>) -> String {
+fn largest_file(file: Option<&Path>) -> String {
     file.map_or_else(String::new, |file| format!(" (the largest file: {})", file.display()))
 }
 

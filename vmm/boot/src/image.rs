@@ -33,7 +33,7 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
         let mut slice = VolatileSlice::from(buffer);
         let read = self.reader.read_exact_volatile(&mut slice).map_err(|error| match error {
             VolatileMemoryError::IOError(error) => error,
-            other => io::Error::other(other),
+            error => io::Error::other(error),
         });
         read.map_err(image_error)
     }
@@ -101,7 +101,7 @@ pub(super) fn read_into(
     read.map_err(|error| match error {
         GuestMemoryError::IOError(error) => error,
         GuestMemoryError::PartialBuffer { .. } => ErrorKind::UnexpectedEof.into(),
-        other => io::Error::other(other),
+        error => io::Error::other(error),
     })
 }
 

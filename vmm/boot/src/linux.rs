@@ -111,7 +111,7 @@ fn load_kernel(
         let format = KernelFormat::Vmlinux;
         let header = zero_page::elf_header();
         Ok(Kernel { format, entry: loaded.entry, end: loaded.end, header })
-    } else if bzimage::recognise(&mut image)? {
+    } else if bzimage::is_bzimage(&mut image)? {
         let loaded = bzimage::load(&mut image, memory, ram_end)?;
         let format = KernelFormat::BzImage;
         Ok(Kernel { format, entry: loaded.entry, end: loaded.end, header: loaded.header })
@@ -124,10 +124,10 @@ fn load_kernel(
 fn unrecognised(image: &mut Image<'_, impl ReadVolatile + Seek>) -> Result<ImageError, ImageError> {
     let mut head = vec![0; image.len().min(kind::HEAD as u64) as usize];
     image.read(0, &mut head)?;
-    Ok(match FileKind::of(&head) {
+    Ok(match FileKind::detect(&head) {
         // A bzImage is also a UEFI program.
-        Some(FileKind::Efi) if image.len() < bzimage::LEAST => ImageError::Truncated,
-        Some(other) => ImageError::Other(other),
+        Some(FileKind::Efi) if image.len() < bzimage::MIN_SIZE => ImageError::Truncated,
+        Some(kind) => ImageError::OtherKind(kind),
         // The kernel's banner (init/version.c).
         None if image.contains(b"Linux version ")? => ImageError::Raw,
         None => ImageError::Unrecognised,

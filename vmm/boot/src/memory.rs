@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_goes_around_the_hole() {
+    fn ram_skips_the_hole() {
         let gib = 1 << 30;
         let expected: [(u64, &[(u64, u64)]); 6] = [
             (0, &[]),
@@ -93,14 +93,14 @@ mod tests {
             (64 * gib, &[(0, 3 * gib), (4 * gib, 61 * gib)]),
         ];
         for (size, ranges) in expected {
-            let got: Vec<_> =
+            let regions: Vec<_> =
                 regions(ByteSize(size)).iter().map(|(at, len)| (at.0, *len as u64)).collect();
-            assert_eq!(got, ranges, "{size:#x}");
+            assert_eq!(regions, ranges, "{size:#x}");
         }
     }
 
     #[test]
-    fn e820_is_sorted_disjoint_and_whole() {
+    fn e820_is_sorted_disjoint_and_complete() {
         for mib in [2, 512, 3071, 3072, 3073, 8192] {
             let map = map_of(ByteSize::mib(mib));
             assert!(map.windows(2).all(|w| w[0].end <= w[1].start), "{mib}: {map:x?}");

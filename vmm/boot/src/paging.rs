@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn user_bit_is_there_only_when_asked_for() {
+    fn user_bit_is_set_on_request() {
         let memory = memory();
         for (access, bit) in [(MappingAccess::Kernel, 0), (MappingAccess::User, USER)] {
             write(&memory, Gpa(0x100_0000), access).unwrap();

@@ -7,17 +7,17 @@
 
 #include "state.h"
 
-#define SHORTEST_TURN 2
-#define ARREARS_GRACE 4
-#define PASSED_OVER 8
-#define FADES 16
+#define MIN_SLICE_DIVISOR 2
+#define ARREARS_DIVISOR 4
+#define PASSED_OVER_SLICES 8
+#define FADE_RATIO 16
 
 /* Debts are in 1024ths of a nanosecond, as rounding errors of many short times would add up. */
 #define FINE(ns) ((s64)(ns) << 10)
 #define COARSE(fine) ((u64)(fine) >> 10)
 
 /* Twice the kernel's limit for a thread's wait, so no product overflows. Only fading debts may be older. */
-#define MOST_PASSED (60 * 1000000000ULL)
+#define MAX_PASSED (60 * 1000000000ULL)
 
 /* Whether vCPUs go ahead of the queue or keep their slots because of reports of guests. */
 INLINE bool has_debts(void)
@@ -30,9 +30,9 @@ INLINE bool has_debts(void)
 INLINE struct debt *next_debt(struct debts *debts, struct bpf_iter_num *it)
 {
 	int *at = bpf_iter_num_next(it);
-	u32 ix = at ? *at : MOST_MACHINES;
+	u32 ix = at ? *at : MAX_MACHINES;
 
-	return ix < MOST_MACHINES ? &debts->machine[ix] : 0;
+	return ix < MAX_MACHINES ? &debts->machine[ix] : 0;
 }
 
 /* Lets debts fade while less than two machines have or want a slot. */
@@ -71,10 +71,10 @@ INLINE void settle(struct debts *debts, u64 now)
 	if (now <= debts->settled_ns)
 		return;
 	passed = now - debts->settled_ns;
-	passed = FINE(passed < MOST_PASSED ? passed : MOST_PASSED);
+	passed = FINE(passed < MAX_PASSED ? passed : MAX_PASSED);
 	debts->settled_ns = now;
 	if (debts->involved < 2)
-		fade(debts, passed / FADES);
+		fade(debts, passed / FADE_RATIO);
 	else if (debts->waiting)
 		charge(debts, passed, passed * debts->running / (debts->running + debts->waiting));
 }
@@ -136,7 +136,7 @@ static __attribute__((noinline)) void change_slot(struct state *state, u32 machi
 	struct debt *debt;
 	bool was_involved;
 
-	if (!debts || machine >= MOST_MACHINES || state->slot == slot)
+	if (!debts || machine >= MAX_MACHINES || state->slot == slot)
 		return;
 	debt = &debts->machine[machine];
 	bpf_spin_lock(&debts->lock);
@@ -161,7 +161,7 @@ INLINE s64 owes(const struct vcpu *vcpu)
 	u32 key = 0, machine = vcpu->seat.machine;
 	struct debts *debts = bpf_map_lookup_elem(&all_debts, &key);
 
-	if (!has_debts() || !debts || machine >= MOST_MACHINES)
+	if (!has_debts() || !debts || machine >= MAX_MACHINES)
 		return 0;
 	return *(volatile s64 *)&debts->machine[machine].owes;
 }
@@ -175,14 +175,14 @@ INLINE bool is_in_arrears(const struct vcpu *vcpu)
 /* Whether other machines' vCPUs run before this machine's. */
 INLINE bool is_passed_over(const struct vcpu *vcpu)
 {
-	return owes(vcpu) > PASSED_OVER * FINE(settings.slice_ns);
+	return owes(vcpu) > PASSED_OVER_SLICES * FINE(settings.slice_ns);
 }
 
 /* Returns the length of the vCPU's next slice. */
-INLINE u64 turn_length(const struct vcpu *vcpu)
+INLINE u64 slice_length(const struct vcpu *vcpu)
 {
 	s64 debt = owes(vcpu);
-	u64 shortest = settings.slice_ns / SHORTEST_TURN;
+	u64 shortest = settings.slice_ns / MIN_SLICE_DIVISOR;
 
 	if (debt <= 0)
 		return settings.slice_ns;
@@ -192,7 +192,7 @@ INLINE u64 turn_length(const struct vcpu *vcpu)
 /* Returns `grace` as limited by the machine's debt. */
 INLINE u64 grace_left(const struct vcpu *vcpu, u64 grace)
 {
-	u64 in_arrears = settings.slice_ns / ARREARS_GRACE;
+	u64 in_arrears = settings.slice_ns / ARREARS_DIVISOR;
 
 	if (is_passed_over(vcpu))
 		return 0;

@@ -37,7 +37,7 @@ static int end_at_bound(void *map, u32 *key, struct on_cpu *on)
 	return 0;
 }
 
-INLINE void watch_bound(u64 bound)
+INLINE void arm_bound(u64 bound)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct on_cpu *on = bpf_map_lookup_elem(&cpus, &cpu);
@@ -77,7 +77,7 @@ INLINE bool has_extension(struct task_struct *p, struct vcpu *vcpu, u64 now)
 			return 0;
 		state->due_ns = now;
 		vcpu->line->yield_wanted = 1;
-		watch_bound(bound);
+		arm_bound(bound);
 		scx_bpf_task_set_slice(p, bound);
 		return 1;
 	}
@@ -86,14 +86,14 @@ INLINE bool has_extension(struct task_struct *p, struct vcpu *vcpu, u64 now)
 		return 1;
 	}
 	if (holds)
-		state->end = TURN_FORCED;
+		state->end = END_FORCED;
 	/* If it is out of its lock, the release was earlier. */
 	end_extension(state, holds || lasted < bound ? lasted : bound);
 	return 0;
 }
 
 /* Ends the extension with the slice, and withdraws the request to yield. */
-INLINE void end_extended_turn(const struct vcpu *vcpu, u64 now)
+INLINE void end_extended_slice(const struct vcpu *vcpu, u64 now)
 {
 	end_extension(vcpu->state, now - vcpu->state->due_ns);
 	vcpu->line->yield_wanted = 0;

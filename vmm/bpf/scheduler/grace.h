@@ -41,7 +41,7 @@ INLINE bool has_grace(struct task_struct *p, struct vcpu *vcpu, u64 now)
 	line->yield_wanted = 1;
 	left = grace - (now - state->due_ns);
 	if ((s64)left <= 0) {
-		state->end = TURN_FORCED;
+		state->end = END_FORCED;
 		return 0;
 	}
 	scx_bpf_task_set_slice(p, left);

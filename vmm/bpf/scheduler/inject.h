@@ -29,7 +29,7 @@ INLINE u64 draw(void)
 
 INLINE u64 interval(void)
 {
-	return settings.interval_ns[draw() % MOST_INTERVALS];
+	return settings.interval_ns[draw() % INTERVALS];
 }
 
 INLINE bool is_target(const struct vcpu *vcpu)
@@ -47,7 +47,7 @@ INLINE bool take_due(u64 now)
 	return due <= now && __sync_val_compare_and_swap(&memory.injector.due_ns, due, NEVER) == due;
 }
 
-INLINE u64 next_look(u64 now)
+INLINE u64 next_poll(u64 now)
 {
 	u64 due = memory.injector.due_ns;
 
@@ -55,7 +55,7 @@ INLINE u64 next_look(u64 now)
 }
 
 /* Timer callback of a CPU. The guest on it is stopped during the call. */
-static int look_at_cpu(void *map, u32 *key, struct on_cpu *on)
+static int poll_cpu(void *map, u32 *key, struct on_cpu *on)
 {
 	struct vcpu vcpu;
 	u64 now = bpf_ktime_get_ns();
@@ -73,12 +73,12 @@ static int look_at_cpu(void *map, u32 *key, struct on_cpu *on)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 		}
 	}
-	bpf_timer_start(&on->timer, next_look(now), BPF_F_TIMER_CPU_PIN);
+	bpf_timer_start(&on->timer, next_poll(now), BPF_F_TIMER_CPU_PIN);
 	return 0;
 }
 
 /* Arms this CPU's timer if necessary. */
-INLINE void watch_cpu(struct on_cpu *on, u64 now)
+INLINE void arm_poll(struct on_cpu *on, u64 now)
 {
 	if (!memory.injector.due_ns) {
 		memory.injector.random = settings.seed;
@@ -87,26 +87,26 @@ INLINE void watch_cpu(struct on_cpu *on, u64 now)
 	if (!on->is_ready) {
 		if (bpf_timer_init(&on->timer, &cpus, CLOCK_MONOTONIC))
 			return;
-		bpf_timer_set_callback(&on->timer, look_at_cpu);
+		bpf_timer_set_callback(&on->timer, poll_cpu);
 		on->is_ready = 1;
 	}
 	if (!on->is_armed) {
 		on->is_armed = 1;
-		bpf_timer_start(&on->timer, next_look(now), BPF_F_TIMER_CPU_PIN);
+		bpf_timer_start(&on->timer, next_poll(now), BPF_F_TIMER_CPU_PIN);
 	}
 }
 
 /* Wakes an idle slot (bpf_loop). */
 static long wake_slot(u64 slot, void *context)
 {
-	if (slot >= MOST_SLOTS)
+	if (slot >= MAX_SLOTS)
 		return 1;
 	scx_bpf_kick_cpu(settings.cpu[slot], SCX_KICK_IDLE);
 	return 0;
 }
 
 /* Timer callback: the hold of a vCPU has ended. */
-static int release(void *map, u32 *key, struct releasing *releasing)
+static int hold_ended(void *map, u32 *key, struct releasing *releasing)
 {
 	bpf_loop(settings.slots, wake_slot, 0, 0);
 	return 0;
@@ -122,7 +122,7 @@ INLINE void release_later(void)
 	if (!releasing->is_ready) {
 		if (bpf_timer_init(&releasing->timer, &releases, CLOCK_MONOTONIC))
 			return;
-		bpf_timer_set_callback(&releasing->timer, release);
+		bpf_timer_set_callback(&releasing->timer, hold_ended);
 		releasing->is_ready = 1;
 	}
 	bpf_timer_start(&releasing->timer, settings.hold_ns, 0);

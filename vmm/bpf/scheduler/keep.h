@@ -24,7 +24,7 @@ INLINE bool is_kept(const struct on_cpu *on, u64 now)
 }
 
 /* Timer callback at the end of the slice. */
-static int give_up(void *map, u32 *key, struct on_cpu *on)
+static int keep_expired(void *map, u32 *key, struct on_cpu *on)
 {
 	scx_bpf_kick_cpu(*key, SCX_KICK_IDLE);
 	return 0;
@@ -41,7 +41,7 @@ INLINE bool keep_slot(struct on_cpu *on, const struct vcpu *vcpu, u64 now, u64 l
 	if (!on->is_ready) {
 		if (bpf_timer_init(&on->timer, &cpus, CLOCK_MONOTONIC))
 			return 0;
-		bpf_timer_set_callback(&on->timer, give_up);
+		bpf_timer_set_callback(&on->timer, keep_expired);
 		on->is_ready = 1;
 	}
 	if (bpf_timer_start(&on->timer, left, BPF_F_TIMER_CPU_PIN))
@@ -90,7 +90,7 @@ INLINE s32 pick_idle(struct task_struct *p, u64 now, s32 *kept)
 	s32 cpu;
 
 	*kept = -1;
-	for (ix = 0; ix < MOST_SLOTS; ix++) {
+	for (ix = 0; ix < MAX_SLOTS; ix++) {
 		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 		if (cpu < 0)
 			return cpu;

@@ -30,7 +30,7 @@ INLINE bool read_guest(const struct machine *machine, u64 at, void *to, const u3
 {
 	int ix;
 
-	for (ix = 0; ix < MOST_RANGES; ix++) {
+	for (ix = 0; ix < MAX_RANGES; ix++) {
 		const struct range *range = &machine->ranges[ix];
 		u64 offset = at - range->guest;
 

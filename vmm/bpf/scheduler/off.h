@@ -17,7 +17,7 @@ INLINE bool is_critical(const struct vcpu *vcpu)
  * Publishes in the guest's count that this vCPU is critical and off its CPU, or no longer so. The page is
  * guest memory: a store works in any address space. The lock keeps the stores of several CPUs in order.
  */
-INLINE void tell_off(const struct vcpu *vcpu, bool is_off)
+INLINE void publish_off(const struct vcpu *vcpu, bool is_off)
 {
 	u32 machine = vcpu->seat.machine;
 	struct critical_off *off;

@@ -25,14 +25,14 @@ INLINE bool first_due(u64 now, u64 *since)
  * Moves a waiting vCPU to this CPU. The kernel ends a scheduler that moves a task where it may not run, and
  * every CPU of the host asks for tasks, not only slots. (scx_move_to_local skips such tasks itself.)
  */
-INLINE bool take(struct bpf_iter_scx_dsq *it, struct task_struct *p)
+INLINE bool move_here(struct bpf_iter_scx_dsq *it, struct task_struct *p)
 {
 	return bpf_cpumask_test_cpu(bpf_get_smp_processor_id(), p->cpus_ptr) &&
 	       scx_bpf_dsq_move(it, p, SCX_DSQ_LOCAL, 0);
 }
 
 /* Whether a vCPU of a machine that is not passed over may run now. If `moves`, moves it to this CPU. */
-INLINE bool find_unburdened(u64 now, bool moves)
+INLINE bool find_eligible(u64 now, bool moves)
 {
 	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
@@ -42,7 +42,7 @@ INLINE bool find_unburdened(u64 now, bool moves)
 	bpf_iter_scx_dsq_new(&it, QUEUE, 0);
 	while ((p = bpf_iter_scx_dsq_next(&it))) {
 		if (p->scx.dsq_vtime <= now && find(p, &vcpu) && !is_passed_over(&vcpu)) {
-			found = !moves || take(&it, p);
+			found = !moves || move_here(&it, p);
 			break;
 		}
 	}
@@ -68,7 +68,7 @@ INLINE bool is_contended(const struct vcpu *vcpu, u64 now)
 	if (!first_due(now, &since))
 		return 0;
 	return !has_debts() || is_overdue(since, now) || is_passed_over(vcpu) ||
-	       find_unburdened(now, 0);
+	       find_eligible(now, 0);
 }
 
 /* Runs the kicked vCPU whose kicker ran here, or else the first kicked vCPU. */
@@ -81,8 +81,8 @@ INLINE bool move_boosted(u32 cpu)
 
 	bpf_iter_scx_dsq_new(&it, BOOSTED, 0);
 	while ((p = bpf_iter_scx_dsq_next(&it))) {
-		if (find(p, &vcpu) && vcpu.state->beside == cpu + 1) {
-			moved = take(&it, p);
+		if (find(p, &vcpu) && vcpu.state->kicker_cpu == cpu + 1) {
+			moved = move_here(&it, p);
 			break;
 		}
 	}
@@ -106,7 +106,7 @@ INLINE void take_next(u64 now, u32 cpu)
 	}
 	if (!has_first)
 		return;
-	if (has_debts() && !is_overdue(since, now) && find_unburdened(now, 1))
+	if (has_debts() && !is_overdue(since, now) && find_eligible(now, 1))
 		return;
 	scx_move_to_local(QUEUE, 0);
 }

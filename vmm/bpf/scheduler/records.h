@@ -28,7 +28,7 @@ static long add_claims(u64 vcpu, struct claims *claims)
 	const volatile struct line *line;
 	u32 wait, held, ix;
 
-	if (vcpu >= MOST_VCPUS || vcpu == claims->except)
+	if (vcpu >= MAX_VCPUS || vcpu == claims->except)
 		return 0;
 	line = &claims->lines->vcpu[vcpu];
 	/* A waiter publishes that it holds the lock before it withdraws its wait. */
@@ -65,7 +65,7 @@ INLINE void find_claims(const struct vcpu *vcpu, struct record *record)
 }
 
 /* Fills in the vCPU's lock activity. */
-INLINE void look(const struct vcpu *vcpu, struct record *record)
+INLINE void record_locks(const struct vcpu *vcpu, struct record *record)
 {
 	const volatile struct line *line = vcpu->line;
 	u32 ix;
@@ -89,7 +89,7 @@ INLINE void look(const struct vcpu *vcpu, struct record *record)
 		record->known |= KNOWN_WAIT | KNOWN_GATE;
 }
 
-INLINE void name(const struct vcpu *vcpu, struct record *record, u32 kind, u64 now)
+INLINE void record_header(const struct vcpu *vcpu, struct record *record, u32 kind, u64 now)
 {
 	record->at_ns = now;
 	record->kind = kind;
@@ -98,7 +98,7 @@ INLINE void name(const struct vcpu *vcpu, struct record *record, u32 kind, u64 n
 	record->cpu = bpf_get_smp_processor_id();
 }
 
-INLINE void tell_turn(const struct vcpu *vcpu, u64 now)
+INLINE void record_end(const struct vcpu *vcpu, u64 now)
 {
 	struct record record = {
 		.began_ns = vcpu->state->began_ns,
@@ -107,59 +107,59 @@ INLINE void tell_turn(const struct vcpu *vcpu, u64 now)
 		.end = vcpu->state->end,
 	};
 
-	name(vcpu, &record, RECORD_ENDED, now);
-	look(vcpu, &record);
+	record_header(vcpu, &record, RECORD_ENDED, now);
+	record_locks(vcpu, &record);
 	if (!record.held && IS(record.wait, ENTERING) && (record.known & KNOWN_WAIT))
 		find_claims(vcpu, &record);
-	__sync_fetch_and_add(&memory.counters.turns, 1);
-	if (bpf_ringbuf_output(&turns, &record, sizeof(record), 0))
+	__sync_fetch_and_add(&memory.counters.slices, 1);
+	if (bpf_ringbuf_output(&records, &record, sizeof(record), 0))
 		__sync_fetch_and_add(&memory.counters.lost, 1);
 }
 
-INLINE void tell(const struct vcpu *vcpu, u32 kind, u64 now, bool looks)
+INLINE void record_event(const struct vcpu *vcpu, u32 kind, u64 now, bool has_locks)
 {
 	struct record record = { .began_ns = vcpu->state->began_ns };
 
-	name(vcpu, &record, kind, now);
-	if (looks)
-		look(vcpu, &record);
-	if (bpf_ringbuf_output(&turns, &record, sizeof(record), 0))
+	record_header(vcpu, &record, kind, now);
+	if (has_locks)
+		record_locks(vcpu, &record);
+	if (bpf_ringbuf_output(&records, &record, sizeof(record), 0))
 		__sync_fetch_and_add(&memory.counters.lost_others, 1);
 }
 
 /* The machine of a vCPU that gets a slot again, and the time. */
-struct back {
+struct resumed {
 	u64 now;
 	u32 machine;
 	u32 cpu;
 };
 
 /* Records the activity of a slot's vCPU if it belongs to the same machine (bpf_loop). */
-static long tell_slot(u64 slot, struct back *back)
+static long record_slot(u64 slot, struct resumed *resumed)
 {
 	struct on_cpu *on;
 	struct vcpu vcpu;
 	u32 cpu;
 
-	if (slot >= MOST_SLOTS)
+	if (slot >= MAX_SLOTS)
 		return 1;
 	cpu = settings.cpu[slot];
 	on = bpf_map_lookup_elem(&cpus, &cpu);
-	if (!on || !on->runs || cpu == back->cpu || on->seat.machine != back->machine ||
+	if (!on || !on->runs || cpu == resumed->cpu || on->seat.machine != resumed->machine ||
 	    !find_seat(&on->seat, &vcpu))
 		return 0;
-	tell(&vcpu, RECORD_SEEN, back->now, 1);
+	record_event(&vcpu, RECORD_SAMPLED, resumed->now, 1);
 	return 0;
 }
 
 /* A vCPU preempted in a lock runs again. Others that spun for it have wasted their time until now. */
-INLINE void tell_all(const struct vcpu *vcpu, u64 now)
+INLINE void record_siblings(const struct vcpu *vcpu, u64 now)
 {
-	struct back back = {
+	struct resumed resumed = {
 		.now = now,
 		.machine = vcpu->seat.machine,
 		.cpu = bpf_get_smp_processor_id(),
 	};
 
-	bpf_loop(settings.slots, tell_slot, &back, 0);
+	bpf_loop(settings.slots, record_slot, &resumed, 0);
 }

@@ -36,43 +36,43 @@
 char licence[] SEC("license") = "Dual MIT/GPL";
 
 /* Returns the weighted CPU time of a vCPU by now. */
-INLINE u64 had_by(const struct vcpu *vcpu, u64 now)
+INLINE u64 runtime_by(const struct vcpu *vcpu, u64 now)
 {
 	u64 weight = vcpu->machine->weight ? vcpu->machine->weight : 1024;
 
-	return vcpu->state->had_ns + (now - vcpu->state->began_ns) * 1024 / weight;
+	return vcpu->state->runtime_ns + (now - vcpu->state->began_ns) * 1024 / weight;
 }
 
 /* fair: whether this vCPU, whose slice has expired, still has no more CPU time than any waiting vCPU. */
-INLINE bool is_least(struct task_struct *p, const struct vcpu *vcpu, u64 now)
+INLINE bool has_least_runtime(struct task_struct *p, const struct vcpu *vcpu, u64 now)
 {
-	u64 had = had_by(vcpu, now), least;
+	u64 had = runtime_by(vcpu, now), least;
 
 	if (first_due(now, &least) && had > least)
 		return 0;
-	if (memory.floor_ns < had)
-		memory.floor_ns = had;
+	if (memory.max_runtime_ns < had)
+		memory.max_runtime_ns = had;
 	scx_bpf_task_set_slice(p, settings.slice_ns);
 	return 1;
 }
 
 /* Whether the vCPU may stay although another vCPU waits and the slice has expired. */
-INLINE bool has_more(struct task_struct *p, struct vcpu *vcpu, u64 now)
+INLINE bool may_stay(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
 	if (settings.policy == POLICY_DEFERRED)
 		return has_grace(p, vcpu, now);
 	if (settings.policy == POLICY_EXTEND)
 		return has_extension(p, vcpu, now);
-	return settings.policy == POLICY_FAIR && is_least(p, vcpu, now);
+	return settings.policy == POLICY_FAIR && has_least_runtime(p, vcpu, now);
 }
 
 /* Decides whether a vCPU keeps its slot, which starts a new slice. Otherwise sets the reason. */
-INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
+INLINE bool keeps_slot(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
 	struct state *state = vcpu->state;
 
 	if (injects() && state->hold_ns && is_hit(vcpu, now)) {
-		state->end = TURN_INJECTED;
+		state->end = END_INJECTED;
 		return 0;
 	}
 	if (!is_contended(vcpu, now)) {
@@ -85,28 +85,28 @@ INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
 		scx_bpf_task_set_slice(p, settings.slice_ns);
 		return 1;
 	}
-	state->end = TURN_SLICE;
+	state->end = END_EXPIRED;
 	if (state->yielded)
-		state->end = TURN_YIELDED;
+		state->end = END_YIELDED;
 	else if (state->makes_way)
-		state->end = TURN_MADE_WAY;
-	else if (has_more(p, vcpu, now)) {
+		state->end = END_MADE_WAY;
+	else if (may_stay(p, vcpu, now)) {
 		/* The end of this time must be decided again, in stopping if need be. */
-		state->end = TURN_UNASKED;
+		state->end = END_UNASKED;
 		return 1;
 	}
 	return 0;
 }
 
 /* fair: a vCPU that wakes up is at most one slice behind those that ran. */
-INLINE u64 had(struct vcpu *vcpu, bool wakes)
+INLINE u64 wakeup_runtime(struct vcpu *vcpu, bool wakes)
 {
-	u64 floor = memory.floor_ns;
+	u64 floor = memory.max_runtime_ns;
 
 	floor = floor > settings.slice_ns ? floor - settings.slice_ns : 0;
-	if (wakes && vcpu->state->had_ns < floor)
-		vcpu->state->had_ns = floor;
-	return vcpu->state->had_ns;
+	if (wakes && vcpu->state->runtime_ns < floor)
+		vcpu->state->runtime_ns = floor;
+	return vcpu->state->runtime_ns;
 }
 
 /* Whether a wakeup by a vCPU of the same machine was a kick. The kicker may have to make way. */
@@ -117,11 +117,11 @@ INLINE bool is_boosted(struct vcpu *vcpu, bool has_idle)
 	struct vcpu by;
 	bool kicked = 0;
 
-	vcpu->state->beside = 0;
+	vcpu->state->kicker_cpu = 0;
 	vcpu->state->has_slot = 0;
 	if (current && find(current, &by) && kicks(&by, vcpu)) {
 		kicked = 1;
-		vcpu->state->beside = cpu + 1;
+		vcpu->state->kicker_cpu = cpu + 1;
 		if (has_idle || settings.policy == POLICY_KICK_BOOST_LATER)
 			return 1;
 		if (!is_holder(&by)) {
@@ -171,7 +171,7 @@ int enqueue(u64 *context)
 		change_slot(vcpu.state, vcpu.seat.machine, SLOT_WANTED, 0, now);
 	idle = pick_idle(p, now, &kept);
 	if (settings.policy == POLICY_FAIR)
-		from = had(&vcpu, flags & SCX_ENQ_WAKEUP);
+		from = wakeup_runtime(&vcpu, flags & SCX_ENQ_WAKEUP);
 	else if (boosts() && (flags & SCX_ENQ_WAKEUP) && is_boosted(&vcpu, idle >= 0) &&
 		 !is_in_arrears(&vcpu))
 		queue = BOOSTED;
@@ -200,8 +200,8 @@ int dispatch(u64 *context)
 	struct vcpu vcpu;
 
 	if (previous && (previous->scx.flags & SCX_TASK_QUEUED) && find(previous, &vcpu) &&
-	    goes_on(previous, &vcpu, now)) {
-		tell_slice_end(previous, &vcpu, now);
+	    keeps_slot(previous, &vcpu, now)) {
+		publish_slice_end(previous, &vcpu, now);
 		return 0;
 	}
 	if (on && is_kept(on, now) && !is_slot_wanted())
@@ -213,9 +213,9 @@ int dispatch(u64 *context)
 }
 
 /* Sets the slice of a vCPU that starts to run: its full length, or the rest of the slice it halted in. */
-INLINE void begin_turn(struct task_struct *p, struct vcpu *vcpu)
+INLINE void begin_slice(struct task_struct *p, struct vcpu *vcpu)
 {
-	u64 length = turn_length(vcpu);
+	u64 length = slice_length(vcpu);
 
 	if (p->scx.slice > length)
 		scx_bpf_task_set_slice(p, length);
@@ -237,31 +237,31 @@ int running(u64 *context)
 	if (!on || !find(p, &vcpu))
 		return 0;
 	state = vcpu.state;
-	tell_off(&vcpu, 0);
+	publish_off(&vcpu, 0);
 	if (has_debts())
 		change_slot(state, vcpu.seat.machine, SLOT_HELD, 0, now);
 	if (settings.policy == POLICY_DEFERRED)
 		end_keeping(on, now);
-	if (state->end != TURN_TAKEN) {
+	if (state->end != END_TAKEN) {
 		state->began_ns = now;
 		state->due_ns = 0;
 		state->extended_ns = 0;
 		if (has_debts())
-			begin_turn(p, &vcpu);
-		tell(&vcpu, RECORD_BEGAN, now, 0);
-		if (memory.floor_ns < state->had_ns)
-			memory.floor_ns = state->had_ns;
-		if (state->stranded)
-			tell_all(&vcpu, now);
+			begin_slice(p, &vcpu);
+		record_event(&vcpu, RECORD_BEGAN, now, 0);
+		if (memory.max_runtime_ns < state->runtime_ns)
+			memory.max_runtime_ns = state->runtime_ns;
+		if (state->preempted_in_lock)
+			record_siblings(&vcpu, now);
 	}
-	tell_slice_end(p, &vcpu, now);
-	state->end = TURN_UNASKED;
-	state->stranded = 0;
+	publish_slice_end(p, &vcpu, now);
+	state->end = END_UNASKED;
+	state->preempted_in_lock = 0;
 	state->hold_ns = 0;
 	on->seat = vcpu.seat;
 	on->runs = 1;
 	if (injects())
-		watch_cpu(on, now);
+		arm_poll(on, now);
 	return 0;
 }
 
@@ -271,7 +271,7 @@ int running(u64 *context)
  */
 INLINE bool is_undecided(const struct state *state)
 {
-	return state->end == TURN_UNASKED && !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL);
+	return state->end == END_UNASKED && !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL);
 }
 
 /* Records the slot that a stopping vCPU has or wants now. A slice that was taken away continues later. */
@@ -280,7 +280,7 @@ INLINE void settle_stop(const struct vcpu *vcpu, u8 slot, u64 now)
 	struct state *state = vcpu->state;
 	u64 ran = now - state->began_ns, left = state->length_ns > ran ? state->length_ns - ran : 0;
 
-	if (slot == SLOT_KEPT || state->end == TURN_TAKEN)
+	if (slot == SLOT_KEPT || state->end == END_TAKEN)
 		left = 0;
 	change_slot(state, vcpu->seat.machine, slot, left, now);
 }
@@ -301,18 +301,18 @@ int stopping(u64 *context)
 		return 0;
 	state = vcpu.state;
 	if (is_critical(&vcpu))
-		tell_off(&vcpu, 1);
+		publish_off(&vcpu, 1);
 	if (on)
 		on->runs = 0;
 	if (!runnable) {
-		state->end = TURN_BLOCKED;
+		state->end = END_BLOCKED;
 		if (on && settings.policy == POLICY_DEFERRED && keep_slot(on, &vcpu, now, p->scx.slice))
 			slot = SLOT_KEPT;
-	} else if (p->scx.slice || (is_undecided(state) && goes_on(p, &vcpu, now))) {
+	} else if (p->scx.slice || (is_undecided(state) && keeps_slot(p, &vcpu, now))) {
 		/* The kernel puts it first on its CPU's local queue, as it has a slice left. */
-		state->end = TURN_TAKEN;
+		state->end = END_TAKEN;
 	}
-	if (state->end == TURN_INJECTED) {
+	if (state->end == END_INJECTED) {
 		hold_off(state, now);
 	} else if (state->hold_ns) {
 		/* It was to be held off, but stopped for another reason. */
@@ -321,18 +321,18 @@ int stopping(u64 *context)
 	}
 	if (has_debts())
 		settle_stop(&vcpu, slot, now);
-	if (settings.policy == POLICY_EXTEND && state->end != TURN_TAKEN)
-		end_extended_turn(&vcpu, now);
-	tell_turn(&vcpu, now);
-	if (state->end == TURN_TAKEN)
+	if (settings.policy == POLICY_EXTEND && state->end != END_TAKEN)
+		end_extended_slice(&vcpu, now);
+	record_end(&vcpu, now);
+	if (state->end == END_TAKEN)
 		return 0;
-	state->stranded = runnable && is_busy(vcpu.line);
+	state->preempted_in_lock = runnable && is_busy(vcpu.line);
 	/* Only once in a row, or it would stay ahead of the others forever. */
-	state->ahead = settings.policy == POLICY_DEFERRED && state->end == TURN_FORCED && !state->ahead &&
+	state->ahead = settings.policy == POLICY_DEFERRED && state->end == END_FORCED && !state->ahead &&
 		       is_holder(&vcpu) && !is_in_arrears(&vcpu);
 	state->yielded = 0;
 	state->makes_way = 0;
-	state->had_ns = had_by(&vcpu, now);
+	state->runtime_ns = runtime_by(&vcpu, now);
 	return 0;
 }
 
@@ -367,10 +367,10 @@ SEC("struct_ops/exit")
 int leave(u64 *context)
 {
 	struct scx_exit_info *info = (void *)context[0];
-	struct farewell *farewell = &memory.farewell;
+	struct exit_report *exit_report = &memory.exit_report;
 
-	bpf_probe_read_kernel_str(farewell->reason, sizeof(farewell->reason), info->reason);
-	bpf_probe_read_kernel_str(farewell->message, sizeof(farewell->message), info->msg);
+	bpf_probe_read_kernel_str(exit_report->reason, sizeof(exit_report->reason), info->reason);
+	bpf_probe_read_kernel_str(exit_report->message, sizeof(exit_report->message), info->msg);
 	return 0;
 }
 

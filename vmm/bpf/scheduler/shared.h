@@ -6,13 +6,13 @@
 #include "pvticket_abi.h"
 
 /* Limits: vCPUs of a machine, machines and slots of a schedule, and the kernel's CPU numbers. */
-#define MOST_VCPUS PVTICKET_MAX_VCPUS
-#define MOST_MACHINES 64
-#define MOST_SLOTS 128
-#define MOST_CPUS 1024
+#define MAX_VCPUS PVTICKET_MAX_VCPUS
+#define MAX_MACHINES 64
+#define MAX_SLOTS 128
+#define MAX_CPUS 1024
 /* Limits: address ranges with locks of a guest, and values for the interval between injections. */
-#define MOST_RANGES 4
-#define MOST_INTERVALS 256
+#define MAX_RANGES 4
+#define INTERVALS 256
 
 /* Number of held locks that a line names. */
 #define NAMED PVTICKET_LINE_NAMED
@@ -46,14 +46,14 @@ struct settings {
 	/* Seed of the injector's generator. */
 	u64 seed;
 	/* Equally likely quantiles of the time between injections. */
-	u64 interval_ns[MOST_INTERVALS];
+	u64 interval_ns[INTERVALS];
 	u32 policy;
 	u32 slots;
 	/* Nonzero: the program contains code that no verifier accepts. */
 	u32 is_unsafe;
 	u32 unused;
 	/* The slots' CPUs. */
-	u32 cpu[MOST_SLOTS];
+	u32 cpu[MAX_SLOTS];
 };
 
 /* The vCPU that a thread runs. */
@@ -71,7 +71,7 @@ struct range {
 
 /* A machine; not visible to guests. */
 struct machine {
-	struct range ranges[MOST_RANGES];
+	struct range ranges[MAX_RANGES];
 	u32 vcpus;
 	/* Weight of each of its vCPUs; the default is 1024. */
 	u32 weight;
@@ -98,27 +98,27 @@ enum record_kind {
 	/* A time slice ends. */
 	RECORD_ENDED = 1,
 	/* A running vCPU, at the time a vCPU that was preempted in a lock gets a slot again. */
-	RECORD_SEEN = 2,
+	RECORD_SAMPLED = 2,
 };
 
 /* Reason for the end of a time slice. */
-enum turn_end {
+enum slice_end {
 	/* The thread sleeps because its vCPU halts, or it has exited. */
-	TURN_BLOCKED = 0,
+	END_BLOCKED = 0,
 	/* Its slice expired. */
-	TURN_SLICE = 1,
+	END_EXPIRED = 1,
 	/* Its grace expired while it held or awaited a lock. */
-	TURN_FORCED = 2,
+	END_FORCED = 2,
 	/* The vCPU yielded. */
-	TURN_YIELDED = 3,
+	END_YIELDED = 3,
 	/* It made way for a vCPU that it had kicked. */
-	TURN_MADE_WAY = 4,
+	END_MADE_WAY = 4,
 	/* It is held off by an injected preemption. */
-	TURN_INJECTED = 5,
+	END_INJECTED = 5,
 	/* A thread of a higher class took the CPU. The slice continues afterwards. */
-	TURN_TAKEN = 6,
+	END_TAKEN = 6,
 	/* No decision was requested: the CPU's local queue had others, as just after they enrolled. */
-	TURN_UNASKED = 7,
+	END_UNASKED = 7,
 };
 
 /* Bits of record.known: which words could be read, and whether the claims are complete. */
@@ -161,7 +161,7 @@ struct record {
 };
 
 struct counters {
-	u64 turns;
+	u64 slices;
 	/* Ends of slices without a record, as the ring buffer was full. */
 	u64 lost;
 	/* Other records lost. */
@@ -174,7 +174,7 @@ struct counters {
 };
 
 /* Reason why the kernel ended the scheduler; empty while it runs. */
-struct farewell {
+struct exit_report {
 	char reason[64];
 	char message[128];
 };

@@ -8,12 +8,12 @@
 #include "state.h"
 
 /* Validity of a reading. By its end the clock, which NTP adjusts by up to 500 ppm, may be off by a tick. */
-#define READING_SERVES 2000000000ULL
+#define READING_VALID_NS 2000000000ULL
 
 /* Returns the vCPU's counter at a future time; 0: unknown. */
 INLINE u64 counter_at(const struct vcpu *vcpu, u64 at)
 {
-	u32 place = vcpu->seat.machine * MOST_VCPUS + vcpu->seat.vcpu, key = 0;
+	u32 place = vcpu->seat.machine * MAX_VCPUS + vcpu->seat.vcpu, key = 0;
 	const struct counter *counter = bpf_map_lookup_elem(&counters, &place);
 	const volatile struct reading *reading = bpf_map_lookup_elem(&readings, &key);
 	u64 ns, ticks, check;
@@ -24,13 +24,13 @@ INLINE u64 counter_at(const struct vcpu *vcpu, u64 at)
 	ticks = reading->ticks;
 	check = reading->check;
 	/* The VMM may be writing the reading. */
-	if (!check || check != (ns ^ ticks) || at - ns >= READING_SERVES)
+	if (!check || check != (ns ^ ticks) || at - ns >= READING_VALID_NS)
 		return 0;
 	return ticks + counter->offset + (at - ns) * counter->khz / 1000000;
 }
 
 /* Publishes when the slice of a running vCPU ends. It may lose its slot from the first tick after that. */
-INLINE void tell_slice_end(struct task_struct *p, const struct vcpu *vcpu, u64 now)
+INLINE void publish_slice_end(struct task_struct *p, const struct vcpu *vcpu, u64 now)
 {
 	vcpu->line->slice_end = counter_at(vcpu, now + p->scx.slice);
 }

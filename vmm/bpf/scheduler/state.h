@@ -49,7 +49,7 @@ _Static_assert(sizeof(struct line) == PVTICKET_LINE_SIZE, "a line is as large as
 
 /* A machine's lines, followed by the page of words for all its vCPUs. */
 struct lines {
-	struct line vcpu[MOST_VCPUS];
+	struct line vcpu[MAX_VCPUS];
 	u32 critical_off;
 	u32 rest[1023];
 };
@@ -74,16 +74,16 @@ struct state {
 	/* extend: length of the extension; 0: not extended, or the extension has not ended. */
 	u64 extended_ns;
 	/* fair: weighted CPU time. */
-	u64 had_ns;
+	u64 runtime_ns;
 	/* Held off until this time; 0: not held off. */
 	u64 hold_ns;
 	u32 end;
 	/* kick-boost: one more than the CPU of its kicker; 0: not kicked. */
-	u32 beside;
+	u32 kicker_cpu;
 	u8 yielded;
 	u8 makes_way;
 	/* Preempted in a lock. */
-	u8 stranded;
+	u8 preempted_in_lock;
 	/* deferred: forced off while it held a lock; goes ahead of the queue once. */
 	u8 ahead;
 	/* It was kicked, and its kicker makes way for it. */
@@ -143,7 +143,7 @@ struct debts {
 	u32 waiting;
 	u32 involved;
 	u32 unused;
-	struct debt machine[MOST_MACHINES];
+	struct debt machine[MAX_MACHINES];
 };
 
 /* Time of the next injection, and the state of its generator. */
@@ -152,13 +152,13 @@ struct injector {
 	u64 random;
 };
 
-/* The loader reads the counters and the farewell. */
+/* The loader reads the counters and the exit_report. */
 struct memory {
 	struct counters counters;
-	struct farewell farewell;
+	struct exit_report exit_report;
 	struct injector injector;
 	/* fair: highest CPU time of a vCPU at the start of a slice. */
-	u64 floor_ns;
+	u64 max_runtime_ns;
 };
 
 volatile const struct settings settings SEC(".rodata");
@@ -168,28 +168,28 @@ struct memory memory;
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
 	MAP_NUMBER(map_flags, BPF_F_MMAPABLE);
-	MAP_NUMBER(max_entries, MOST_MACHINES);
+	MAP_NUMBER(max_entries, MAX_MACHINES);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct lines);
 } pages SEC(".maps");
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	MAP_NUMBER(max_entries, MOST_MACHINES);
+	MAP_NUMBER(max_entries, MAX_MACHINES);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct machine);
 } machines SEC(".maps");
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	MAP_NUMBER(max_entries, MOST_MACHINES * MOST_VCPUS);
+	MAP_NUMBER(max_entries, MAX_MACHINES * MAX_VCPUS);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct state);
 } states SEC(".maps");
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	MAP_NUMBER(max_entries, MOST_MACHINES * MOST_VCPUS);
+	MAP_NUMBER(max_entries, MAX_MACHINES * MAX_VCPUS);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct counter);
 } counters SEC(".maps");
@@ -204,7 +204,7 @@ struct {
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	MAP_NUMBER(max_entries, MOST_CPUS);
+	MAP_NUMBER(max_entries, MAX_CPUS);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct on_cpu);
 } cpus SEC(".maps");
@@ -218,7 +218,7 @@ struct {
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	MAP_NUMBER(max_entries, MOST_MACHINES);
+	MAP_NUMBER(max_entries, MAX_MACHINES);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct critical_off);
 } all_off SEC(".maps");
@@ -241,7 +241,7 @@ struct {
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_RINGBUF);
 	MAP_NUMBER(max_entries, 1 << 22);
-} turns SEC(".maps");
+} records SEC(".maps");
 
 /* A vCPU with its line and state. */
 struct vcpu {
@@ -256,11 +256,11 @@ INLINE bool find_seat(const struct seat *seat, struct vcpu *found)
 {
 	u32 machine = seat->machine, vcpu = seat->vcpu, place;
 
-	if (vcpu >= MOST_VCPUS)
+	if (vcpu >= MAX_VCPUS)
 		return 0;
 	found->lines = bpf_map_lookup_elem(&pages, &machine);
 	found->machine = bpf_map_lookup_elem(&machines, &machine);
-	place = machine * MOST_VCPUS + vcpu;
+	place = machine * MAX_VCPUS + vcpu;
 	found->state = bpf_map_lookup_elem(&states, &place);
 	if (!found->lines || !found->machine || !found->state)
 		return 0;

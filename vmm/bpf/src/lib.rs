@@ -15,7 +15,7 @@ pub use settings::{
     CounterReading, Graces, KernelPolicy, LockRange, RandomPreemptions, ScheduledMachine,
     SchedulerFault, Settings, VcpuCounter,
 };
-pub use shared::MOST_MACHINES;
+pub use shared::MAX_MACHINES;
 
 use std::{
     ffi::OsStr,
@@ -44,7 +44,7 @@ const PROGRAM: &[u8] = include_bytes!("../scheduler/scheduler.bpf.o");
 pub const PAGES: u64 = hypercalls::telemetry::MEMORY;
 
 /// A ring buffer cannot be smaller than a page.
-const SMALLEST_RING: u32 = 4096;
+const MIN_RING: u32 = 4096;
 
 /// Reason why the scheduler cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -53,19 +53,19 @@ pub enum BpfError {
     #[error("cannot read the scheduler's program")]
     Open(#[source] Error),
     /// More slots, or higher CPU numbers, than the scheduler supports.
-    #[error("the scheduler has at most 128 slots, on CPUs 0 to 1023")]
+    #[error("the scheduler supports at most 128 slots, on CPUs 0 to 1023")]
     Slots,
     /// The scheduler's settings do not fit.
     #[error("cannot set the scheduler's {0}")]
     Set(&'static str, #[source] Error),
     /// The kernel refuses the program.
-    #[error("the kernel refuses the scheduler's program{}", because(.0))]
+    #[error("the kernel refuses the scheduler's program{}", in_parentheses(.0))]
     Load(String, #[source] Error),
     /// A map of the program is missing, or its values have another size than expected.
     #[error("cannot use the scheduler's {0}")]
     Map(&'static str, #[source] Error),
     /// The scheduler cannot be attached.
-    #[error("cannot attach the scheduler (another one may be loaded: see /sys/kernel/sched_ext)")]
+    #[error("cannot attach the scheduler (another may be loaded: see /sys/kernel/sched_ext)")]
     Attach(#[source] Error),
     /// A file descriptor of the calling thread cannot be opened.
     #[error("cannot open the vCPU's thread")]
@@ -74,14 +74,14 @@ pub enum BpfError {
     #[error("cannot register the vCPU's thread")]
     Register(#[source] Error),
     /// The thread cannot change to the scheduler.
-    #[error("cannot schedule the vCPU's thread by BPF")]
+    #[error("cannot move the vCPU's thread to the scheduler")]
     Class(#[source] io::Error),
     /// The scheduler's records cannot be read.
     #[error("cannot read the scheduler's {0}")]
     Read(&'static str, #[source] Error),
 }
 
-fn because(log: &str) -> String {
+fn in_parentheses(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!(" ({log})") }
 }
 
@@ -89,7 +89,7 @@ fn because(log: &str) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchedulerCounts {
     /// Ends of time slices, including each time a higher class took the CPU.
-    pub turns: u64,
+    pub slices: u64,
     /// Ends of time slices that did not fit into the ring buffer.
     pub lost: u64,
     /// Other records that did not fit.
@@ -128,17 +128,17 @@ impl Scheduler {
     pub fn start(settings: &Settings) -> Result<Self, BpfError> {
         let mut program = open()?;
         check_sizes(&program)?;
-        set(&mut program, settings)?;
+        apply(settings, &mut program)?;
         let mut object =
             program.load().map_err(|error| BpfError::Load(reason(&take_messages()), error))?;
-        let ring = Ring::of(&object)?;
+        let ring = Ring::open(&object)?;
         let pages = map(&object, "pages")?.as_fd().try_clone_to_owned();
         let pages = pages.map_err(|error| BpfError::Map("pages", error.into()))?;
-        let mut all = object.maps_mut();
-        let attached = all.find(|map| is_named(map.name(), "pvticket"));
+        let mut maps = object.maps_mut();
+        let attached = maps.find(|map| is_named(map.name(), "pvticket"));
         let attached = attached.ok_or_else(missing).and_then(|mut map| map.attach_struct_ops());
         let link = attached.map_err(BpfError::Attach)?;
-        drop(all);
+        drop(maps);
         Ok(Self { _link: link, ring: Mutex::new(ring), pages, object })
     }
 
@@ -154,7 +154,7 @@ impl Scheduler {
     }
 
     /// Sets the last reading of the host's counter. It lets the scheduler publish slice ends for two seconds.
-    pub fn read_counter(&self, reading: CounterReading) -> Result<(), BpfError> {
+    pub fn set_reading(&self, reading: CounterReading) -> Result<(), BpfError> {
         put(&map(&self.object, "readings")?, 0, &reading.raw())
             .map_err(|error| BpfError::Set("reading", error))
     }
@@ -170,10 +170,10 @@ impl Scheduler {
     pub fn enrol(&self, machine: u32, vcpu: u32) -> Result<(), BpfError> {
         /// `PIDFD_THREAD` (include/uapi/linux/pidfd.h): a thread, not its process.
         const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(0o200);
-        let own = Pid::as_raw(Some(rustix::thread::gettid()));
-        let own =
-            Pid::from_raw(own).ok_or_else(|| BpfError::Thread(io::ErrorKind::NotFound.into()))?;
-        let thread = pidfd_open(own, THREAD).map_err(|errno| BpfError::Thread(errno.into()))?;
+        let tid = Pid::as_raw(Some(rustix::thread::gettid()));
+        let tid =
+            Pid::from_raw(tid).ok_or_else(|| BpfError::Thread(io::ErrorKind::NotFound.into()))?;
+        let thread = pidfd_open(tid, THREAD).map_err(|errno| BpfError::Thread(errno.into()))?;
         let key = thread.as_raw_fd().cast_unsigned();
         put(&map(&self.object, "seats")?, key, &RawSeat { machine, vcpu })
             .map_err(BpfError::Register)?;
@@ -189,12 +189,12 @@ impl Scheduler {
 
     /// Returns the current counters.
     pub fn counts(&self) -> Result<SchedulerCounts, BpfError> {
-        let RawMemory { turns, lost, lost_others, hits, misses, kept, .. } = self.memory()?;
-        Ok(SchedulerCounts { turns, lost, lost_others, hits, misses, kept })
+        let RawMemory { slices, lost, lost_others, hits, misses, kept, .. } = self.memory()?;
+        Ok(SchedulerCounts { slices, lost, lost_others, hits, misses, kept })
     }
 
     /// Returns why the kernel has ended the scheduler; `None` while it runs.
-    pub fn ended(&self) -> Result<Option<String>, BpfError> {
+    pub fn exit_reason(&self) -> Result<Option<String>, BpfError> {
         let RawMemory { reason, message, .. } = self.memory()?;
         let [reason, message] = [text(&reason), text(&message)];
         Ok(match (reason.is_empty(), message.is_empty()) {
@@ -213,13 +213,13 @@ impl Scheduler {
 }
 
 fn map<'a>(object: &'a Object, name: &'static str) -> Result<Map<'a>, BpfError> {
-    let mut all = object.maps();
-    all.find(|map| is_named(map.name(), name)).ok_or_else(|| BpfError::Map(name, missing()))
+    let mut maps = object.maps();
+    maps.find(|map| is_named(map.name(), name)).ok_or_else(|| BpfError::Map(name, missing()))
 }
 
 impl Ring {
-    fn of(object: &Object) -> Result<Self, BpfError> {
-        let turns = map(object, "turns")?;
+    fn open(object: &Object) -> Result<Self, BpfError> {
+        let map = map(object, "records")?;
         let (sender, records) = mpsc::channel();
         let deliver = move |bytes: &[u8]| {
             // Data of any other size is ignored. The receiver lives as long as the ring.
@@ -227,9 +227,9 @@ impl Ring {
             0
         };
         let mut ring = RingBufferBuilder::new();
-        let added = ring.add(&turns, deliver).map(drop);
+        let added = ring.add(&map, deliver).map(drop);
         let buffer = added.and_then(|()| ring.build());
-        Ok(Self { buffer: buffer.map_err(|error| BpfError::Map("turns", error))?, records })
+        Ok(Self { buffer: buffer.map_err(|error| BpfError::Map("records", error))?, records })
     }
 }
 
@@ -253,14 +253,14 @@ fn open() -> Result<OpenObject, BpfError> {
     ObjectBuilder::default().open_memory(PROGRAM).map_err(BpfError::Open)
 }
 
-fn set(program: &mut OpenObject, settings: &Settings) -> Result<(), BpfError> {
+fn apply(settings: &Settings, program: &mut OpenObject) -> Result<(), BpfError> {
     let mut constants = map_to_set(program, ".rodata")?;
     constants
         .set_initial_value(settings.raw()?.as_bytes())
         .map_err(|error| BpfError::Set("settings", error))?;
     if settings.fault == Some(SchedulerFault::Ring) {
-        let mut ring = map_to_set(program, "turns")?;
-        ring.set_max_entries(SMALLEST_RING).map_err(|error| BpfError::Set("ring buffer", error))?;
+        let mut ring = map_to_set(program, "records")?;
+        ring.set_max_entries(MIN_RING).map_err(|error| BpfError::Set("ring buffer", error))?;
     }
     Ok(())
 }
@@ -269,8 +269,8 @@ fn map_to_set<'a>(
     program: &'a mut OpenObject,
     name: &'static str,
 ) -> Result<OpenMapMut<'a>, BpfError> {
-    let mut all = program.maps_mut();
-    all.find(|map| is_named(map.name(), name)).ok_or_else(|| BpfError::Map(name, missing()))
+    let mut maps = program.maps_mut();
+    maps.find(|map| is_named(map.name(), name)).ok_or_else(|| BpfError::Map(name, missing()))
 }
 
 /// libbpf prefixes the names of sections with the object's name.
@@ -339,17 +339,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verifier_is_quoted() {
+    fn verifier_errors_are_extracted() {
         let log = "0: R1=ctx()\n1: (61) r0 = *(u32 *)(r1 +0)\nR1 invalid mem access 'scalar'\n\
                    A scalar is no pointer: 1 of 2.\nprocessed 2 insns (limit 1000000)\n\n";
-        let failed = "libbpf: prog 'turns': BPF program load failed: -EACCES\n";
+        let failed = "libbpf: prog 'enqueue': BPF program load failed: -EACCES\n";
         let messages = format!("{failed}-- BEGIN PROG LOAD LOG --\n{log}-- END PROG LOAD LOG --\n");
         assert_eq!(reason(&messages), "R1 invalid mem access 'scalar'");
         assert_eq!(reason(failed), "", "the error itself says it");
     }
 
     #[test]
-    fn the_object_has_maps_of_these_values() {
+    fn maps_have_the_expected_sizes() {
         let program = open().unwrap();
         check_sizes(&program).unwrap();
         let error = check_size(&program, "seats", size_of::<RawMachine>()).unwrap_err();

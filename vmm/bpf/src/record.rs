@@ -53,7 +53,7 @@ pub struct Record {
     /// Start of its time slice.
     pub began: Nanos,
     /// The kind of event.
-    pub what: RecordKind,
+    pub kind: RecordKind,
 }
 
 /// Kind of an event.
@@ -73,7 +73,7 @@ pub enum RecordKind {
         locks: Locks,
     },
     /// A running vCPU, at the time a vCPU of its machine that was preempted in a lock gets a slot again.
-    Seen(Locks),
+    Sampled(Locks),
 }
 
 /// Contents of a vCPU's telemetry line and of its locks. Lock words (head and tail) are `None` if they could
@@ -106,7 +106,7 @@ pub struct Locks {
 impl Record {
     /// Parses a record of the scheduler. Returns `None` for an unknown kind.
     pub(crate) fn parse(raw: RawRecord) -> Option<Self> {
-        let what = match raw.kind {
+        let kind = match raw.kind {
             0 => RecordKind::Began,
             1 => RecordKind::Ended {
                 end: *RecordedEnd::ALL.get(raw.end as usize)?,
@@ -115,18 +115,18 @@ impl Record {
                     due => Nanos(raw.at_ns.saturating_sub(due)),
                 },
                 extended: (raw.extended_ns > 0).then_some(Nanos(raw.extended_ns)),
-                locks: Locks::of(&raw),
+                locks: Locks::from_raw(&raw),
             },
-            2 => RecordKind::Seen(Locks::of(&raw)),
+            2 => RecordKind::Sampled(Locks::from_raw(&raw)),
             _ => return None,
         };
         let RawRecord { machine, vcpu, cpu, .. } = raw;
-        Some(Self { at: Nanos(raw.at_ns), machine, vcpu, cpu, began: Nanos(raw.began_ns), what })
+        Some(Self { at: Nanos(raw.at_ns), machine, vcpu, cpu, began: Nanos(raw.began_ns), kind })
     }
 }
 
 impl Locks {
-    fn of(raw: &RawRecord) -> Self {
+    fn from_raw(raw: &RawRecord) -> Self {
         let known = |bit: u32| raw.known & bit != 0;
         Self {
             held: raw.held,
@@ -148,9 +148,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_says_how_long_it_was_left_in_a_lock() {
+    fn records_contain_the_grace() {
         let raw = RawRecord { at_ns: 50, due_ns: 30, kind: 1, end: 2, ..RawRecord::default() };
-        let grace = |raw| match Record::parse(raw).map(|record| record.what) {
+        let grace = |raw| match Record::parse(raw).map(|record| record.kind) {
             Some(RecordKind::Ended { end: RecordedEnd::Forced, grace, .. }) => Some(grace),
             _ => None,
         };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_could_not_be_read_are_not_known() {
+    fn unreadable_words_are_none() {
         let raw = RawRecord {
             kind: 2,
             known: 1 << 1 | KNOWN_WAIT,
@@ -170,7 +170,7 @@ mod tests {
             claimed: 5,
             ..RawRecord::default()
         };
-        let Some(RecordKind::Seen(locks)) = Record::parse(raw).map(|record| record.what) else {
+        let Some(RecordKind::Sampled(locks)) = Record::parse(raw).map(|record| record.kind) else {
             panic!("another kind")
         };
         assert_eq!(locks.held_word, [None, Some(2), None]);

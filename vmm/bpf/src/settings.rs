@@ -5,8 +5,8 @@ use base::units::Nanos;
 use crate::{
     BpfError,
     shared::{
-        INTERVALS, MOST_CPUS, MOST_RANGES, MOST_SLOTS, RawCounter, RawMachine, RawRange,
-        RawReading, RawSettings,
+        INTERVALS, MAX_CPUS, MAX_RANGES, MAX_SLOTS, RawCounter, RawMachine, RawRange, RawReading,
+        RawSettings,
     },
 };
 
@@ -28,9 +28,9 @@ pub enum KernelPolicy {
         /// A kicker makes way only when it halts or yields.
         later: bool,
     },
-    /// Lock holders are held off at random times.
+    /// Lock holders are held off at random gaps.
     Holders(RandomPreemptions),
-    /// vCPUs next in line for a lock are held off at random times.
+    /// vCPUs next in line for a lock are held off at random gaps.
     Next(RandomPreemptions),
 }
 
@@ -43,7 +43,7 @@ pub struct Graces {
     pub waiter: Nanos,
 }
 
-/// Preemptions at random times.
+/// Preemptions at random gaps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RandomPreemptions {
     /// Average number per second; above zero.
@@ -133,9 +133,9 @@ impl Settings {
         let cpus: Option<Vec<u32>> =
             self.slots.iter().map(|cpu| u32::try_from(*cpu).ok()).collect();
         let cpus =
-            cpus.filter(|all| all.len() <= MOST_SLOTS && all.iter().all(|cpu| *cpu < MOST_CPUS));
+            cpus.filter(|cpus| cpus.len() <= MAX_SLOTS && cpus.iter().all(|cpu| *cpu < MAX_CPUS));
         let cpus = cpus.ok_or(BpfError::Slots)?;
-        let mut cpu = [0; MOST_SLOTS];
+        let mut cpu = [0; MAX_SLOTS];
         cpu[..cpus.len()].copy_from_slice(&cpus);
         let no_grace = Graces { holder: Nanos(0), waiter: Nanos(0) };
         let none = RandomPreemptions { rate: 1.0, hold: Nanos(0) };
@@ -182,7 +182,7 @@ fn intervals(mean: f64) -> [u64; INTERVALS] {
 
 impl ScheduledMachine {
     pub(crate) fn raw(&self) -> RawMachine {
-        let mut ranges = [RawRange::default(); MOST_RANGES];
+        let mut ranges = [RawRange::default(); MAX_RANGES];
         for (to, &LockRange { guest, size, host }) in ranges.iter_mut().zip(&self.ranges) {
             *to = RawRange { guest, size, host };
         }
@@ -200,13 +200,13 @@ mod tests {
 
     #[test]
     fn intervals_have_their_mean_and_are_exponential() {
-        let all = intervals(1e8);
-        let mean = all.iter().sum::<u64>() as f64 / INTERVALS as f64;
+        let gaps = intervals(1e8);
+        let mean = gaps.iter().sum::<u64>() as f64 / INTERVALS as f64;
         assert!((mean / 1e8 - 1.0).abs() < 1e-6, "{mean}");
-        assert!(all.is_sorted());
+        assert!(gaps.is_sorted());
         // The median of an exponential distribution is ln 2 of its mean, its 99th percentile ln 100.
-        assert!((all[INTERVALS / 2] as f64 / 1e8 - 0.693).abs() < 0.01, "{}", all[INTERVALS / 2]);
-        assert!((all[253] as f64 / 1e8 - 4.6).abs() < 0.1, "{}", all[253]);
+        assert!((gaps[INTERVALS / 2] as f64 / 1e8 - 0.693).abs() < 0.01, "{}", gaps[INTERVALS / 2]);
+        assert!((gaps[253] as f64 / 1e8 - 4.6).abs() < 0.1, "{}", gaps[253]);
     }
 
     #[test]

@@ -48,8 +48,8 @@ static struct task_struct *current_task(void);
 
 #define SLICE 4000000ULL
 #define STEP (SLICE / 20)
-#define MOST_TASKS 8
-#define MOST_HERE 4
+#define MAX_TASKS 8
+#define MAX_HERE 4
 
 /* Acts for the loader: to the scheduler, settings are read-only. */
 static void set(struct settings to)
@@ -69,7 +69,7 @@ struct task {
 };
 
 struct list {
-	struct task *task[MOST_TASKS];
+	struct task *task[MAX_TASKS];
 	u32 count;
 };
 
@@ -77,23 +77,23 @@ static struct cpu {
 	struct task *runs;
 	struct list local;
 	bool is_idle, is_kicked;
-} here[MOST_HERE];
+} here[MAX_HERE];
 
 static struct {
 	void (*call)(void *map, u32 *key, void *value);
 	u64 at;
-} timers[MOST_HERE];
+} timers[MAX_HERE];
 
 static struct lines page[2];
 static struct machine described[2];
-static struct state all_states[2 * MOST_VCPUS];
-static struct on_cpu on_cpus[MOST_HERE];
+static struct state all_states[2 * MAX_VCPUS];
+static struct on_cpu on_cpus[MAX_HERE];
 static struct debts debts;
 static struct critical_off off[2];
 /* The same for all vCPUs. */
 static struct counter counter = { .offset = 100, .khz = 3000000 };
 static struct reading reading;
-static struct task tasks[MOST_TASKS];
+static struct task tasks[MAX_TASKS];
 static struct list queues[2];
 static u32 word = 2 << 16, tasks_count, on, slots;
 /* CPUs that are slots. */
@@ -121,7 +121,7 @@ static void *find_value(void *map, const void *key)
 	if (map == &machines)
 		return ix < 2 ? &described[ix] : 0;
 	if (map == &states)
-		return ix < 2 * MOST_VCPUS ? &all_states[ix] : 0;
+		return ix < 2 * MAX_VCPUS ? &all_states[ix] : 0;
 	if (map == &all_off)
 		return ix < 2 ? &off[ix] : 0;
 	if (map == &counters)
@@ -129,7 +129,7 @@ static void *find_value(void *map, const void *key)
 	if (map == &readings)
 		return &reading;
 	if (map == &cpus)
-		return ix < MOST_HERE ? &on_cpus[ix] : 0;
+		return ix < MAX_HERE ? &on_cpus[ix] : 0;
 	check(map == &all_debts, "an unknown map");
 	return &debts;
 }
@@ -146,7 +146,7 @@ static void read_counter(void)
 }
 
 /* Checks the published end of the slice of a vCPU that runs or continues. */
-static void check_told(const struct task *task)
+static void check_slice_end(const struct task *task)
 {
 	check(task->line->slice_end == counted_at(now + task->kernels.scx.slice), "another end of the slice");
 }
@@ -207,7 +207,7 @@ static struct task_struct *current_task(void) { return here[on].runs ? &here[on]
 
 static void insert_at(struct list *list, u32 at, struct task *task)
 {
-	check(list->count < MOST_TASKS, "a task is in a queue twice");
+	check(list->count < MAX_TASKS, "a task is in a queue twice");
 	memmove(&list->task[at + 1], &list->task[at], (list->count++ - at) * sizeof(task));
 	list->task[at] = task;
 }
@@ -352,7 +352,7 @@ static void schedule(void)
 	if (!cpu->local.count) {
 		dispatch((u64[]){ on, (u64)(queued ? &previous->kernels : 0) });
 		if (queued && previous->kernels.scx.slice) {
-			check_told(previous);
+			check_slice_end(previous);
 			return;
 		}
 	}
@@ -372,7 +372,7 @@ static void schedule(void)
 	cpu->runs = cpu->local.task[0];
 	take_out(&cpu->local, cpu->runs);
 	running((u64[]){ (u64)&cpu->runs->kernels });
-	check_told(cpu->runs);
+	check_slice_end(cpu->runs);
 }
 
 static void sleeps(struct task *task)

@@ -179,7 +179,7 @@ int main(int count, char **words)
 	for (ix = 1; ix < 8; ix++)
 		number[ix] = atoi(words[ix]);
 	slots = number[7];
-	check(number[4] && slots && slots < MOST_HERE && number[5] + number[6] <= MOST_TASKS,
+	check(number[4] && slots && slots < MAX_HERE && number[5] + number[6] <= MAX_TASKS,
 	      "an argument is out of range");
 	of_slots.bits[0] = (1UL << slots) - 1;
 	set((struct settings){

@@ -11,7 +11,7 @@ use std::{
 use base::units::Nanos;
 use sched::{
     PolicySpec,
-    policy::{Grace, POLICIES, TurnRule},
+    policy::{Grace, POLICIES, SliceRule},
 };
 use tempfile::TempDir;
 
@@ -34,12 +34,12 @@ const LOADS: [[u64; 3]; 9] = [
 /// Intervals at which the kernel checks slices, in twentieths of a slice.
 const TICKS: [u64; 4] = [1, 20, 30, 80];
 
-struct Stand {
+struct Harness {
     _folder: TempDir,
     program: PathBuf,
 }
 
-impl Stand {
+impl Harness {
     fn build() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let program = folder.path().join("share");
@@ -60,11 +60,11 @@ impl Stand {
 
     /// Returns machine 1's share for each lie, relative to equal shares for all vCPUs.
     fn shares(&self, policy: [u64; 3], tick: u64, load: [u64; 3]) -> Vec<(String, f64)> {
-        let words = policy.into_iter().chain([tick]).chain(load).map(|word| word.to_string());
-        let ran = Command::new(&self.program).args(words).output();
-        let ran = ran.expect("the stand is executable");
-        let text = String::from_utf8_lossy(&ran.stdout);
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let args = policy.into_iter().chain([tick]).chain(load).map(|word| word.to_string());
+        let output = Command::new(&self.program).args(args).output();
+        let output = output.expect("the harness is executable");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let line = |line: &str| {
             let (lie, share) = line.rsplit_once(' ').expect("two words");
             (lie.to_owned(), share.parse().expect("a share"))
@@ -76,28 +76,28 @@ impl Stand {
 /// Returns the number of a policy in `scheduler/shared.h`, and its graces for holders and waiters. Policies
 /// that inject preemptions do not guarantee shares.
 fn settings(policy: &PolicySpec) -> Option<[u64; 3]> {
-    Some(match policy.turn_rule()? {
-        TurnRule::Slice => [0, 0, 0],
-        TurnRule::OutOfLocks(grace) => {
+    Some(match policy.slice_rule()? {
+        SliceRule::Fixed => [0, 0, 0],
+        SliceRule::OutOfLocks(grace) => {
             let Grace { holder, waiter } = Grace::new(grace, SLICE);
             [1, holder.0, waiter.0]
         }
-        TurnRule::Fair => [2, 0, 0],
-        TurnRule::KickBoost { later } => [3 + u64::from(later), 0, 0],
-        TurnRule::Extended(bound) => [7, bound.0, 0],
-        TurnRule::Inject { .. } => panic!("{policy} promises shares"),
+        SliceRule::Fair => [2, 0, 0],
+        SliceRule::KickBoost { later } => [3 + u64::from(later), 0, 0],
+        SliceRule::Extended(bound) => [7, bound.0, 0],
+        SliceRule::Inject { .. } => panic!("{policy} promises shares"),
     })
 }
 
 /// Regression: a machine that always claimed a lock had five slices at a time (`deferred`) or two (`extend`).
 #[test]
-fn a_machine_keeps_its_share_beside_one_that_lies() {
-    let stand = Stand::build();
+fn false_claims_gain_no_share() {
+    let harness = Harness::build();
     let promised = POLICIES.iter().filter_map(|policy| policy.shares.ok()).flatten();
     for policy in promised.map(|text| text.replace("SLICE", "4ms")) {
         let Some(numbers) = settings(&policy.parse().unwrap()) else { continue };
         for (load, tick) in LOADS.iter().flat_map(|load| TICKS.map(|tick| (*load, tick))) {
-            for (lie, share) in stand.shares(numbers, tick, load) {
+            for (lie, share) in harness.shares(numbers, tick, load) {
                 assert!(share >= 0.9, "{policy}, {lie}, {load:?}, a tick of {tick}: {share:.3}");
             }
         }

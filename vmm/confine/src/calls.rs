@@ -8,11 +8,11 @@ pub struct Call {
     /// Permitted arguments.
     pub rule: Rule,
     /// Reason for permitting it.
-    pub why: &'static str,
+    pub reason: &'static str,
     /// Processes that need it.
     pub when: When,
     /// The reason why no test observes the call; None if a test does.
-    pub unseen: Option<Unseen>,
+    pub untested: Option<Untested>,
 }
 
 /// Processes that need a call.
@@ -51,17 +51,17 @@ impl Needs {
 
 /// Reasons why no test observes a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unseen {
+pub enum Untested {
     /// Cannot be trapped, so it is not noted.
-    Passes,
+    Untrappable,
     /// Made by `--driver bpf`, which needs a host kernel with sched_ext. Observed on such hosts.
     DriverBpf,
     /// Made by builds with debug assertions.
     DebugBuild,
     /// Made while a forbidden call ends the process, which does not happen where calls are noted.
-    AtTheEnd,
+    AfterViolation,
     /// Made at a moment that a test cannot choose.
-    Chance,
+    Timing,
 }
 
 /// Arguments that a call may have.
@@ -87,22 +87,22 @@ pub enum Rule {
 
 impl Call {
     const fn new(number: i64, rule: Rule, reason: &'static str) -> Self {
-        Self { number, rule, why: reason, when: When::Always, unseen: None }
+        Self { number, rule, reason, when: When::Always, untested: None }
     }
 
     /// Marks the call as not observed by any test.
-    pub(crate) const fn unseen(self, reason: Unseen) -> Self {
-        Self { unseen: Some(reason), ..self }
+    pub(crate) const fn untested(self, reason: Untested) -> Self {
+        Self { untested: Some(reason), ..self }
     }
 
     /// Limits the call to processes with a schedule.
-    pub(crate) const fn of_schedules(self) -> Self {
+    pub(crate) const fn with_schedule(self) -> Self {
         Self { when: When::Schedule, ..self }
     }
 
     /// Limits the call to processes with a scheduler in the host's kernel.
-    pub(crate) const fn of_driver_bpf(self) -> Self {
-        Self { when: When::DriverBpf, ..self }.unseen(Unseen::DriverBpf)
+    pub(crate) const fn with_driver_bpf(self) -> Self {
+        Self { when: When::DriverBpf, ..self }.untested(Untested::DriverBpf)
     }
 
     pub(crate) const fn any(number: i64, reason: &'static str) -> Self {
@@ -135,11 +135,11 @@ impl Call {
         Self::new(libc::SYS_fcntl, Rule::Flags(command as u32, bits as u32), reason)
     }
 
-    pub(crate) const fn with(number: i64, bits: u32, reason: &'static str) -> Self {
+    pub(crate) const fn with_bits(number: i64, bits: u32, reason: &'static str) -> Self {
         Self::new(number, Rule::With(bits), reason)
     }
 
-    pub(crate) const fn ours(number: i64, reason: &'static str) -> Self {
+    pub(crate) const fn own_process(number: i64, reason: &'static str) -> Self {
         Self::new(number, Rule::OurProcess, reason)
     }
 
@@ -151,8 +151,8 @@ impl Call {
                 if self.number == libc::SYS_ioctl =>
             {
                 let requests = crate::requests::NAMES;
-                let known = requests.iter().find(|(number, _)| *number == request);
-                match known {
+                let entry = requests.iter().find(|(number, _)| *number == request);
+                match entry {
                     Some((_, request)) => format!("{name} {request}"),
                     None => format!("{name} {request:#x}"),
                 }

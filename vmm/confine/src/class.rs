@@ -21,9 +21,9 @@ pub enum Class {
     /// A vCPU.
     Vcpu,
     /// Wakes halted vCPUs for NMIs.
-    Nurse,
+    NmiPoller,
     /// Delivers late kicks.
-    Courier,
+    DelayedKicks,
     /// Detects vCPUs that wait forever.
     Watchdog,
     /// Detects idle slots of a schedule.
@@ -33,7 +33,7 @@ pub enum Class {
     /// Reads a worker's jobs.
     Jobs,
     /// Reads the time slices that a scheduler in the host's kernel reports.
-    Turns,
+    Slices,
 }
 
 impl Class {
@@ -44,13 +44,13 @@ impl Class {
         Self::Worker,
         Self::Machine,
         Self::Vcpu,
-        Self::Nurse,
-        Self::Courier,
+        Self::NmiPoller,
+        Self::DelayedKicks,
         Self::Watchdog,
         Self::IdleWatcher,
         Self::Signals,
         Self::Jobs,
-        Self::Turns,
+        Self::Slices,
     ];
 
     /// Name in messages.
@@ -61,18 +61,18 @@ impl Class {
             Self::Worker => "worker",
             Self::Machine => "machine",
             Self::Vcpu => "vcpu",
-            Self::Nurse => "nurse",
-            Self::Courier => "courier",
+            Self::NmiPoller => "nurse",
+            Self::DelayedKicks => "courier",
             Self::Watchdog => "watchdog",
             Self::IdleWatcher => "idle-watcher",
             Self::Signals => "signals",
             Self::Jobs => "jobs",
-            Self::Turns => "turns",
+            Self::Slices => "turns",
         }
     }
 
     /// Whether it starts threads of other classes, which inherit its filter.
-    pub const fn is_first(self) -> bool {
+    pub const fn is_main(self) -> bool {
         matches!(self, Self::Main | Self::Worker)
     }
 
@@ -80,38 +80,38 @@ impl Class {
     pub const fn lists(self) -> &'static [&'static [Call]] {
         use lists::*;
         match self {
-            Self::New => &[UNTRAPPABLE, BEGINNINGS, EVERY, NEW, STEPS],
+            Self::New => &[UNTRAPPABLE, SPAWN, COMMON, NEW, STEPS],
             Self::Main => &[
                 UNTRAPPABLE,
-                BEGINNINGS,
-                EVERY,
-                STARTS,
+                SPAWN,
+                COMMON,
+                MAIN_THREADS,
                 MACHINE,
                 TERMINAL,
                 FOREGROUND,
                 MAIN,
-                LOADERS,
+                BPF,
             ],
-            Self::Worker => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, WORKER, LOADERS],
-            Self::Machine => &[UNTRAPPABLE, EVERY, MACHINE, FOREGROUND],
+            Self::Worker => &[UNTRAPPABLE, SPAWN, COMMON, MAIN_THREADS, MACHINE, WORKER, BPF],
+            Self::Machine => &[UNTRAPPABLE, COMMON, MACHINE, FOREGROUND],
             // The most frequent request, KVM_RUN, comes first.
-            Self::Vcpu => &[VCPU, UNTRAPPABLE, EVERY, STEPS],
-            Self::Nurse => &[UNTRAPPABLE, EVERY, STEPS, NURSE],
-            Self::Courier => &[UNTRAPPABLE, EVERY, STEPS, COURIER],
-            Self::Watchdog => &[UNTRAPPABLE, EVERY, WATCHDOG],
-            Self::IdleWatcher => &[UNTRAPPABLE, EVERY, STEPS, IDLE_WATCHER],
-            Self::Signals => &[UNTRAPPABLE, EVERY, TERMINAL, FOREGROUND, SIGNALS],
-            Self::Jobs => &[UNTRAPPABLE, EVERY, JOBS],
-            Self::Turns => &[UNTRAPPABLE, EVERY, TURNS],
+            Self::Vcpu => &[VCPU, UNTRAPPABLE, COMMON, STEPS],
+            Self::NmiPoller => &[UNTRAPPABLE, COMMON, STEPS, NMI_POLLER],
+            Self::DelayedKicks => &[UNTRAPPABLE, COMMON, STEPS, DELAYED_KICKS],
+            Self::Watchdog => &[UNTRAPPABLE, COMMON, WATCHDOG],
+            Self::IdleWatcher => &[UNTRAPPABLE, COMMON, STEPS, IDLE_WATCHER],
+            Self::Signals => &[UNTRAPPABLE, COMMON, TERMINAL, FOREGROUND, SIGNALS],
+            Self::Jobs => &[UNTRAPPABLE, COMMON, JOBS],
+            Self::Slices => &[UNTRAPPABLE, COMMON, SLICES],
         }
     }
 
     /// The lists of its filter, and of the threads that it starts, which inherit the filter.
     pub(crate) fn filter(self) -> Vec<&'static [Call]> {
-        let heirs = Self::ALL.iter().filter(|heir| self.is_first() && !heir.is_first());
-        let vcpus = heirs.clone().filter(|heir| **heir == Self::Vcpu);
-        let all = vcpus.chain(std::iter::once(&self)).chain(heirs);
-        all.flat_map(|class| class.lists().iter().copied()).collect()
+        let children = Self::ALL.iter().filter(|child| self.is_main() && !child.is_main());
+        let vcpus = children.clone().filter(|child| **child == Self::Vcpu);
+        let classes = vcpus.chain(std::iter::once(&self)).chain(children);
+        classes.flat_map(|class| class.lists().iter().copied()).collect()
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn restrict(files: &Files) -> Result<(), RulesetError> {
 
 /// Whether the error concerns a pipe or a nameless file, in a file system that cannot be mounted. Landlock
 /// has no rules for such files and does not restrict them.
-fn is_of_no_folder(error: &RulesetError) -> bool {
+fn is_unmountable(error: &RulesetError) -> bool {
     let mut causes =
         iter::successors(Some(error as &(dyn Error + 'static)), |&error| error.source());
     causes.any(|cause| {
@@ -59,9 +59,9 @@ fn is_of_no_folder(error: &RulesetError) -> bool {
 
 impl Files {
     /// Whether this file is listed, by the device and inode of its fstat(2). Directories are skipped.
-    pub(crate) fn has(&self, file: &Stat) -> bool {
-        let all = [&self.read, &self.programs, &self.devices, &self.results];
-        all.into_iter().flatten().any(|path| {
+    pub(crate) fn contains(&self, file: &Stat) -> bool {
+        let lists = [&self.read, &self.programs, &self.devices, &self.results];
+        lists.into_iter().flatten().any(|path| {
             fs::metadata(path).is_ok_and(|data| {
                 !data.is_dir() && (data.dev(), data.ino()) == (file.st_dev, file.st_ino)
             })
@@ -69,7 +69,7 @@ impl Files {
     }
 
     /// The files that every process with guests opens: KVM, and the kernel's files that describe the host.
-    pub fn of_guests() -> Self {
+    pub fn for_guests() -> Self {
         Self {
             read: ["/proc", "/sys"].map(PathBuf::from).into(),
             devices: vec![DEV_KVM.into()],
@@ -79,7 +79,7 @@ impl Files {
 }
 
 /// Creates Landlock rules for a process to be started; None if the kernel has no Landlock.
-pub fn rules_of_child(files: &Files) -> Result<Option<OwnedFd>, RulesetError> {
+pub fn child_rules(files: &Files) -> Result<Option<OwnedFd>, RulesetError> {
     rules(files).map(Into::into)
 }
 
@@ -104,7 +104,7 @@ fn rules(files: &Files) -> Result<RulesetCreated, RulesetError> {
             let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(NEWEST) };
             // The clone is the same ruleset. A refused rule does not change it.
             match rules.try_clone().map(|rules| rules.add_rule(PathBeneath::new(opened, rights))) {
-                Ok(Err(error)) if !is_of_no_folder(&error) => return Err(error),
+                Ok(Err(error)) if !is_unmountable(&error) => return Err(error),
                 _ => {}
             }
         }
@@ -134,7 +134,7 @@ mod tests {
     /// Regression: with a result in a directory, everything below the directory could be read, written and
     /// removed.
     #[test]
-    fn a_result_opens_itself_and_nothing_else() {
+    fn result_grants_access_to_its_file_only() {
         if kvm::sys::landlock::version() == 0 {
             eprintln!("not tested: no Landlock");
             return;
@@ -155,7 +155,7 @@ mod tests {
 
     /// Regression: `--stats >(cmd)` was refused because Landlock has no rules for pipes.
     #[test]
-    fn a_pipe_of_the_shell_is_written_to() {
+    fn shell_pipe_can_be_written() {
         let (_from, to) = io::pipe().unwrap();
         let name = format!("/proc/self/fd/{}", to.as_raw_fd());
         let opened = confined(&[Path::new(&name)], || OpenOptions::new().write(true).open(&name));

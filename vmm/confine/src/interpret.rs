@@ -23,13 +23,13 @@ pub(crate) enum CallVerdict {
     /// For all arguments.
     Always,
     /// For arguments that meet all conditions of one of these paths.
-    When(Ways),
+    When(Paths),
     /// For no arguments.
     Never,
 }
 
 /// The conditions met on each path through a filter.
-type Ways = BTreeSet<BTreeSet<Condition>>;
+type Paths = BTreeSet<BTreeSet<Condition>>;
 
 /// A position in the filter, with the conditions that are known there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +42,7 @@ struct FilterState {
 
 impl FilterState {
     /// Returns these bits of a word if they follow from the met conditions.
-    fn known(&self, word: u32, mask: u32) -> Option<u32> {
+    fn bits(&self, word: u32, mask: u32) -> Option<u32> {
         if mask == 0 {
             return Some(0);
         }
@@ -54,7 +54,7 @@ impl FilterState {
 /// Returns the verdict on a call of the 64-bit table. Conditions that do not hold are not recorded, as a list
 /// of permitted calls checks them one after the other.
 pub(crate) fn verdict(program: &[sock_filter], number: u32) -> CallVerdict {
-    let [passing, stopped] = ways(program, number);
+    let [passing, stopped] = paths(program, number);
     match (passing.is_empty(), stopped.is_empty()) {
         (true, _) => CallVerdict::Never,
         (false, true) => CallVerdict::Always,
@@ -63,53 +63,53 @@ pub(crate) fn verdict(program: &[sock_filter], number: u32) -> CallVerdict {
 }
 
 /// Returns the conditions that stop the call, which a list of denied calls checks.
-pub(crate) fn stops(program: &[sock_filter], number: u32) -> Ways {
-    let [_, stopped] = ways(program, number);
+pub(crate) fn denied_paths(program: &[sock_filter], number: u32) -> Paths {
+    let [_, stopped] = paths(program, number);
     stopped
 }
 
 /// Returns the paths on which the call passes, and the paths on which it is stopped.
-fn ways(program: &[sock_filter], number: u32) -> [Ways; 2] {
+fn paths(program: &[sock_filter], number: u32) -> [Paths; 2] {
     let start = FilterState { at: 0, loaded: (0, u32::MAX), met: BTreeSet::new() };
-    let (mut left, mut seen) = (vec![start.clone()], BTreeSet::from([start]));
-    let [mut passing, mut stopped] = [Ways::new(), Ways::new()];
-    while let Some(place) = left.pop() {
+    let (mut pending, mut visited) = (vec![start.clone()], BTreeSet::from([start]));
+    let [mut passing, mut stopped] = [Paths::new(), Paths::new()];
+    while let Some(state) = pending.pop() {
         // The kernel rejects filters without a final return.
-        let Some(step) = program.get(place.at) else { return [Ways::new(), stopped] };
+        let Some(step) = program.get(state.at) else { return [Paths::new(), stopped] };
         if step.code == RETURN {
             if step.k == ALLOW {
-                passing.insert(place.met)
+                passing.insert(state.met)
             } else {
-                stopped.insert(place.met)
+                stopped.insert(state.met)
             };
             continue;
         }
-        let next = next(&place, step, number);
-        left.extend(next.into_iter().filter(|place| seen.insert(place.clone())));
+        let next = next(&state, step, number);
+        pending.extend(next.into_iter().filter(|state| visited.insert(state.clone())));
     }
     [passing, stopped]
 }
 
 /// Returns the next positions: two if the branch depends on an argument.
-fn next(place: &FilterState, step: &sock_filter, number: u32) -> Vec<FilterState> {
+fn next(state: &FilterState, step: &sock_filter, number: u32) -> Vec<FilterState> {
     let sock_filter { code, jt, jf, k } = *step;
-    let (word, mask) = place.loaded;
-    let to = |at: usize| FilterState { at: place.at + 1 + at, ..place.clone() };
-    let known = match word {
+    let (word, mask) = state.loaded;
+    let to = |at: usize| FilterState { at: state.at + 1 + at, ..state.clone() };
+    let constant = match word {
         0 => Some(number & mask),
         1 => Some(X86_64 & mask),
         _ => None,
     };
     let branch = |holds: bool| to(usize::from(if holds { jt } else { jf }));
     let both = |holds: FilterState| vec![holds, branch(false)];
-    match (code, known) {
+    match (code, constant) {
         (LOAD, _) => vec![FilterState { loaded: (k / 4, u32::MAX), ..to(0) }],
         (AND, _) => vec![FilterState { loaded: (word, mask & k), ..to(0) }],
         (SKIP, _) => vec![to(k as usize)],
         (IF_EQUAL, Some(value)) => vec![branch(value == k)],
         (IF_ABOVE, Some(value)) => vec![branch(value > k)],
         (IF_AT_LEAST, Some(value)) => vec![branch(value >= k)],
-        (IF_EQUAL, None) => match place.known(word, mask) {
+        (IF_EQUAL, None) => match state.bits(word, mask) {
             Some(value) => vec![branch(value == k)],
             None => {
                 let mut holds = branch(true);

@@ -45,7 +45,7 @@ use kvm::{
     signal,
     sys::{
         self, inherited,
-        sigsys::{self, Reporter, Then},
+        sigsys::{self, Action, Reporter},
     },
 };
 use rustix::{
@@ -55,10 +55,10 @@ use rustix::{
 };
 use thiserror::Error;
 
-pub use calls::{Call, Needs, Rule, Unseen, When};
-pub use child::filter_of_child;
+pub use calls::{Call, Needs, Rule, Untested, When};
+pub use child::child_filter;
 pub use class::Class;
-pub use files::{Files, rules_of_child};
+pub use files::{Files, child_rules};
 pub use landlock::RulesetError;
 pub use seccompiler::BackendError;
 
@@ -88,47 +88,49 @@ impl FromStr for Seccomp {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = MODES.iter().find(|(_, name)| *name == text);
-        found.map(|(mode, _)| *mode).ok_or_else(|| format!("'{text}' is not kill, log or off"))
+        let entry = MODES.iter().find(|(_, name)| *name == text);
+        entry
+            .map(|(mode, _)| *mode)
+            .ok_or_else(|| format!("invalid value '{text}': expected kill, log or off"))
     }
 }
 
 /// Environment variable with the mode of a command and its workers.
-pub const VARIABLE: &str = "PVTICKET_SECCOMP";
+pub const SECCOMP_ENV: &str = "PVTICKET_SECCOMP";
 
 /// Environment variable for tests: a file to which each system call of each class is appended. All calls are
 /// made.
-pub const NOTES: &str = "PVTICKET_SYSTEM_CALLS";
+pub const CALL_LOG_ENV: &str = "PVTICKET_SYSTEM_CALLS";
 
 /// Errors when confining a process.
 #[derive(Debug, Error)]
 pub enum ConfineError {
     /// `no_new_privs` cannot be set.
-    #[error("cannot give up new privileges")]
+    #[error("cannot set no_new_privs")]
     NoNewPrivs(#[source] io::Error),
     /// The capabilities cannot be dropped.
     #[error("cannot drop the capabilities")]
     Capabilities(#[source] io::Error),
     /// Core dumps cannot be forbidden.
-    #[error("cannot forbid core dumps")]
+    #[error("cannot disable core dumps")]
     Cores(#[source] io::Error),
     /// Landlock is available but refuses the rules.
-    #[error("cannot restrict the files")]
+    #[error("cannot restrict file access")]
     Files(#[source] RulesetError),
     /// The handler of trapped calls cannot be installed.
-    #[error("cannot catch forbidden system calls")]
+    #[error("cannot install the handler of denied system calls")]
     Handler(#[source] io::Error),
     /// The file for notes cannot be opened.
-    #[error("cannot open the file that {NOTES} names")]
+    #[error("cannot open the file named by {CALL_LOG_ENV}")]
     Notes(#[source] io::Error),
     /// A thread cannot be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
     /// A list cannot be converted into a filter.
-    #[error("cannot make a filter of system calls")]
+    #[error("cannot build the system call filter")]
     Filter(#[source] seccompiler::BackendError),
     /// The kernel refuses the filter.
-    #[error("cannot filter system calls")]
+    #[error("cannot install the system call filter")]
     Apply(#[source] seccompiler::Error),
 }
 
@@ -143,38 +145,38 @@ pub struct Support {
 
 impl Support {
     /// Queries the kernel.
-    pub fn here() -> Self {
+    pub fn detect() -> Self {
         Self { seccomp: filter::is_supported(), landlock: sys::landlock::version() }
     }
 
     /// Describes the missing parts; empty if nothing is missing.
     pub fn missing(self) -> Vec<&'static str> {
         let parts = [
-            (!self.seccomp, "filters of system calls (CONFIG_SECCOMP_FILTER, Linux 4.14)"),
-            (self.landlock == 0, "limits to files (Landlock, Linux 5.13, CONFIG_LSM)"),
+            (!self.seccomp, "system call filters (CONFIG_SECCOMP_FILTER, Linux 4.14)"),
+            (self.landlock == 0, "file access limits (Landlock, Linux 5.13, CONFIG_LSM)"),
             (
                 (1..files::WITH_NET).contains(&self.landlock),
-                "limits to TCP (Landlock's version 4, Linux 6.7)",
+                "TCP limits (Landlock version 4, Linux 6.7)",
             ),
             (
                 (1..files::WITH_SCOPES as u32).contains(&self.landlock),
-                "limits to signals (Landlock's version 6, Linux 6.12)",
+                "signal limits (Landlock version 6, Linux 6.12)",
             ),
         ];
         parts.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, part)| part).collect()
     }
 }
 
-static CHOSEN: OnceLock<Seccomp> = OnceLock::new();
+static SECCOMP: OnceLock<Seccomp> = OnceLock::new();
 
 /// Sets the handling of calls that are not on a list. Only the first call has an effect.
-pub fn choose(seccomp: Seccomp) {
-    CHOSEN.get_or_init(|| seccomp);
+pub fn set_seccomp(seccomp: Seccomp) {
+    SECCOMP.get_or_init(|| seccomp);
 }
 
 /// Returns the handling of calls that are not on a list.
-pub fn chosen() -> Seccomp {
-    CHOSEN.get().copied().unwrap_or_default()
+pub fn seccomp() -> Seccomp {
+    SECCOMP.get().copied().unwrap_or_default()
 }
 
 /// Kinds of filters.
@@ -185,7 +187,7 @@ enum FilterMode {
     /// Traps calls that are not on the list, and lets the handler's calls pass.
     WithGate,
     /// Traps all calls, and lets the handler's calls pass.
-    AllNoted,
+    LogAll,
 }
 
 static MODE: OnceLock<Option<FilterMode>> = OnceLock::new();
@@ -193,14 +195,14 @@ static MODE: OnceLock<Option<FilterMode>> = OnceLock::new();
 static NEEDS: OnceLock<Needs> = OnceLock::new();
 
 /// Whether threads of this process are confined.
-static BEGUN: AtomicBool = AtomicBool::new(false);
+static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// Confines the calling thread, and all threads that it starts later, to this class.
 ///
-/// Closes the descriptors that the process was started with ([`inherited::note`]), except the standard
+/// Closes the descriptors that the process was started with ([`inherited::record`]), except the standard
 /// streams and the files in `files`, such as the shell's `/dev/fd/63`.
-pub fn begin(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineError> {
-    inherited::close(|file| files.has(file));
+pub fn apply(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineError> {
+    inherited::close(|file| files.contains(file));
     narrow_to(class, files, needs)
 }
 
@@ -210,36 +212,36 @@ fn narrow_to(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineErr
     // Opens the file for notes, so it must precede the restriction of files.
     let mode = match MODE.get() {
         Some(mode) => *mode,
-        None => start(chosen())?,
+        None => start(seccomp())?,
     };
     files::restrict(files).map_err(ConfineError::Files)?;
     drop_capabilities().map_err(|error| ConfineError::Capabilities(error.into()))?;
     // Queried while the query is still permitted, and without capabilities.
     signal::may_leave_background();
     NEEDS.get_or_init(|| needs);
-    BEGUN.store(true, Relaxed);
+    CONFINED.store(true, Relaxed);
     narrow(*MODE.get_or_init(|| mode), class)
 }
 
 /// Runs `work` on a new thread that is confined as a worker. Used by processes that also start other
 /// processes, which a confined thread cannot. Its machines have no schedules.
-pub fn within<T: Send>(files: &Files, work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
+pub fn run<T: Send>(files: &Files, work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
     let confined = || narrow_to(Class::Worker, files, Needs::default()).map(|()| work());
-    apart("confined", confined)?.unwrap_or_else(|panic| panic::resume_unwind(panic))
+    on_thread("confined", confined)?.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
 /// Runs `work` on a new thread without confinement; threads that it starts are not narrowed. Used by a bench
-/// that compares both. The caller's thread must not be confined, and nothing may call [`within`] at the same
+/// that compares both. The caller's thread must not be confined, and nothing may call [`run`] at the same
 /// time.
-pub fn without<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
-    let had_begun = BEGUN.swap(false, Relaxed);
-    let done = apart("bare", work);
-    BEGUN.store(had_begun, Relaxed);
-    Ok(done?.unwrap_or_else(|panic| panic::resume_unwind(panic)))
+pub fn run_unconfined<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
+    let was_confined = CONFINED.swap(false, Relaxed);
+    let result = on_thread("bare", work);
+    CONFINED.store(was_confined, Relaxed);
+    Ok(result?.unwrap_or_else(|panic| panic::resume_unwind(panic)))
 }
 
 /// Runs `work` on a thread with this name, and waits for it.
-fn apart<T: Send>(
+fn on_thread<T: Send>(
     name: &str,
     work: impl FnOnce() -> T + Send,
 ) -> Result<thread::Result<T>, ConfineError> {
@@ -255,9 +257,9 @@ fn set_limits() -> Result<(), ConfineError> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).map_err(|error| ConfineError::Cores(error.into()))?;
     let nice = getrlimit(Resource::Nice);
-    let usual = Some(signal::USUAL_PRIORITY);
+    let usual = Some(signal::NICE_0_LIMIT);
     if nice.current.is_some_and(|current| Some(current) < usual) {
-        let maximum = nice.maximum.map(|maximum| maximum.max(signal::USUAL_PRIORITY));
+        let maximum = nice.maximum.map(|maximum| maximum.max(signal::NICE_0_LIMIT));
         // Refused to unprivileged users.
         let _ = setrlimit(Resource::Nice, Rlimit { current: usual, maximum });
     }
@@ -266,13 +268,13 @@ fn set_limits() -> Result<(), ConfineError> {
 
 /// Chooses the kind of filters, and installs the handler of trapped calls.
 fn start(seccomp: Seccomp) -> Result<Option<FilterMode>, ConfineError> {
-    let notes = env::var_os(NOTES);
-    let (mode, then) = match seccomp {
+    let notes = env::var_os(CALL_LOG_ENV);
+    let (mode, action) = match seccomp {
         _ if !filter::is_supported() => return Ok(None),
-        _ if notes.is_some() => (FilterMode::AllNoted, Then::Note),
+        _ if notes.is_some() => (FilterMode::LogAll, Action::Note),
         Seccomp::Off => return Ok(None),
-        Seccomp::Log => (FilterMode::WithGate, Then::Go),
-        Seccomp::Kill => (FilterMode::Lists, Then::End),
+        Seccomp::Log => (FilterMode::WithGate, Action::Log),
+        Seccomp::Kill => (FilterMode::Lists, Action::End),
     };
     let to = match notes {
         None => stdio::raw_stderr(),
@@ -281,7 +283,7 @@ fn start(seccomp: Seccomp) -> Result<Option<FilterMode>, ConfineError> {
             file.map_err(ConfineError::Notes)?.into_raw_fd()
         }
     };
-    let reporter = Reporter { then, to, calls: &names::NAMES, requests: requests::NAMES };
+    let reporter = Reporter { action, to, calls: &names::NAMES, requests: requests::NAMES };
     sigsys::install(reporter).map_err(ConfineError::Handler)?;
     Ok(Some(mode))
 }
@@ -305,7 +307,7 @@ fn narrow(mode: Option<FilterMode>, class: Class) -> Result<(), ConfineError> {
 /// Narrows the calling thread to the calls of this class. Does nothing in a process that is not confined. If
 /// the kernel refuses, the process ends: it never continues with fewer limits than promised.
 pub fn enter(class: Class) {
-    if !BEGUN.load(Relaxed) {
+    if !CONFINED.load(Relaxed) {
         return;
     }
     if let Err(error) = narrow(MODE.get().copied().flatten(), class) {

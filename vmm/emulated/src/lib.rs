@@ -35,14 +35,14 @@ use std::{
 
 pub use error::EmulatedError;
 pub use qemu::confinement::limits_of_qemu;
-pub use qemu::pieces::{Pieces, PiecesError, QEMU, find_qemu};
+pub use qemu::pieces::{Parts, PartsError, QEMU, find_qemu};
 pub use session::watch::{Freeze, SilenceLimits};
 pub use streams::{output::OutputMode, results::Missing, stdin::StdinMode};
 pub use wire::Injection;
 
 use base::units::ByteSize;
 use kvm::signal;
-use os::{artifacts::cache_dir, owners::stranger, runtime};
+use os::{artifacts::cache_dir, owners::untrusted_user, runtime};
 use study::point::HostKernel;
 
 /// A command to run in the emulated host, with its resources.
@@ -130,7 +130,7 @@ impl Default for Supervision {
             evidence: cache_dir()
                 .ok()
                 .map(|cache| cache.join("evidence"))
-                .filter(|place| stranger(place).is_none()),
+                .filter(|place| untrusted_user(place).is_none()),
         }
     }
 }
@@ -203,10 +203,10 @@ pub struct Finished {
 /// Handles SIGINT, SIGTERM and SIGHUP by killing the emulator and returning [`EmulatedError::Interrupted`],
 /// so that a caller can restore its terminal.
 pub fn run(errand: &Errand, supervision: &Supervision) -> Result<Finished, EmulatedError> {
-    if errand.memory < error::SMALLEST {
+    if errand.memory < error::MIN_MEMORY {
         return Err(EmulatedError::TooSmall(errand.memory));
     }
-    let pieces = Pieces::find(errand.kernel)?;
+    let pieces = Parts::find(errand.kernel)?;
     let image = qemu::image::Initramfs::pack(&pieces.modules, errand)?;
     let runtime = runtime::build()?;
     let finished = runtime.block_on(supervise::supervise(errand, supervision, &pieces, &image));
@@ -254,7 +254,7 @@ mod tests {
             ("PVTICKET_EMULATED_INJECT", "mute,"),
             ("PVTICKET_EMULATED_SPARE", "no"),
         ] {
-            let set = |asked| (asked == name).then(|| value.to_owned());
+            let set = |variable| (variable == name).then(|| value.to_owned());
             let error = Supervision::from_variables(set).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(value), "{error}");
         }

@@ -21,7 +21,7 @@ use os::{
     artifacts::GUEST_DISK,
     memory::{Memory, in_mib},
     results::Target,
-    streams::say,
+    streams::print_line,
 };
 use study::{
     guest::kernels::{KernelFile, Kernels},
@@ -36,12 +36,12 @@ const CACHE: &str = "/in/cache";
 const OUT: &str = "/tmp";
 
 /// Memory for the emulated host's system, the files in its RAM, and our process.
-const OUTER: u64 = 448 << 20;
+const HOST_MEMORY: u64 = 448 << 20;
 
 /// Warns if there is less memory than this many emulated hosts may need, each with all its contents.
 pub fn warn_of_memory(each: ByteSize, hosts: usize) {
-    if let Some(warning) = memory_warning(&emulated_hosts(hosts), each, hosts, Memory::here()) {
-        say(format_args!("pvticket: {warning}"));
+    if let Some(warning) = memory_warning(&emulated_hosts(hosts), each, hosts, Memory::current()) {
+        print_line(format_args!("pvticket: {warning}"));
     }
 }
 
@@ -52,22 +52,22 @@ fn emulated_hosts(count: usize) -> String {
     }
 }
 
-/// Returns a warning if there is less memory than `number` equal consumers, named `all`, may need.
+/// Returns a warning if there is less memory than `number` equal consumers, named `consumers`, may need.
 pub(crate) fn memory_warning(
-    all: &str,
+    consumers: &str,
     each: ByteSize,
     number: usize,
     available: Memory,
 ) -> Option<String> {
     let need = ByteSize(each.0.saturating_mul(number as u64));
-    let concern = available.concern(need)?;
-    Some(format!("{all} may need {}: {concern}", in_mib(need)))
+    let concern = available.warning(need)?;
+    Some(format!("{consumers} may need {}: {concern}", in_mib(need)))
 }
 
 /// Returns the memory of an emulated host with these guests and with these files taken along.
 pub fn memory_with<'a>(guests: ByteSize, files: impl IntoIterator<Item = &'a Path>) -> ByteSize {
     let files = files.into_iter().map(|file| file_size(file).saturating_mul(COPIES));
-    ByteSize(files.fold(guests.0.saturating_add(OUTER), u64::saturating_add))
+    ByteSize(files.fold(guests.0.saturating_add(HOST_MEMORY), u64::saturating_add))
 }
 
 /// Number of copies of a file in memory until the RAM disk is unpacked. The RAM disk may take half of the
@@ -83,13 +83,13 @@ fn file_size(file: &Path) -> u64 {
 ///
 /// The methods for files that it takes along, or brings back, return the path there, for the command.
 #[derive(Debug)]
-pub struct Inside {
+pub struct EmulatedCommand {
     errand: Errand,
     /// Memory of all its machines.
     guest_memory: ByteSize,
 }
 
-impl Inside {
+impl EmulatedCommand {
     /// Creates a command. `kernel` is the emulated host's, `guest_memory` the memory of all its machines.
     pub fn new(kernel: HostKernel, guest_memory: ByteSize) -> Self {
         let mut errand = Errand::new(Vec::<OsString>::new());
@@ -98,7 +98,7 @@ impl Inside {
         errand.stdin = StdinMode::Null;
         errand.memory = memory_with(guest_memory, []);
         errand.env.push(("PVTICKET_CACHE".into(), CACHE.into()));
-        errand.env.push((confine::VARIABLE.into(), confine::chosen().to_string().into()));
+        errand.env.push((confine::SECCOMP_ENV.into(), confine::seccomp().to_string().into()));
         errand.env.extend(env::var_os("TERM").map(|term| ("TERM".into(), term)));
         Self { errand, guest_memory }
     }
@@ -115,16 +115,16 @@ impl Inside {
             let place = Path::new(CACHE).join(file.kernel.file(file.flavour));
             KernelFile::new(file.kernel, file.flavour, self.take(file.path(), place))
         };
-        let taken: Kernels = kernels.iter().map(take).collect();
+        let copied: Kernels = kernels.iter().map(take).collect();
         let disk = kernels.guest_disk().map(|disk| self.take_guest_disk(disk));
-        taken.with_guest_disk(disk)
+        copied.with_guest_disk(disk)
     }
 
     /// Takes busybox along, to the path of the built one, and the list of its applets if there is one.
     pub fn take_busybox(&mut self, file: &Path) -> PathBuf {
         let applets = file.with_file_name("applets");
         // An unreadable list is reported where it is read.
-        if files::is_there(&applets).unwrap_or(true) {
+        if files::is_file(&applets).unwrap_or(true) {
             self.take(&applets, Path::new(CACHE).join("busybox/applets"));
         }
         self.take(file, Path::new(CACHE).join("busybox/busybox"))
@@ -151,8 +151,8 @@ impl Inside {
 
     /// Adds memory for this many copies of a file.
     fn add_memory(&mut self, file: &Path, copies: u64) {
-        let all = file_size(file).saturating_mul(copies);
-        self.errand.memory = ByteSize(self.errand.memory.0.saturating_add(all));
+        let bytes = file_size(file).saturating_mul(copies);
+        self.errand.memory = ByteSize(self.errand.memory.0.saturating_add(bytes));
     }
 
     /// Warns if there is less memory than the emulated host may need.
@@ -175,7 +175,7 @@ impl Inside {
     /// Boots in the emulated host as `plan` describes, for `pvticket inside`, and returns the exit status.
     pub fn boot(mut self, plan: &impl Serialize) -> anyhow::Result<u8> {
         // If there is too little even for the guests, this has been reported.
-        if Memory::here().concern(self.guest_memory).is_none() {
+        if Memory::current().warning(self.guest_memory).is_none() {
             self.warn_of_memory();
         }
         let bytes = serde_json::to_vec(plan).context("cannot describe the boot")?;
@@ -191,8 +191,8 @@ impl Inside {
         }
         match emulated::run(&self.errand, &Supervision::from_env()?) {
             Ok(Finished { status: 0, missing }) if !missing.is_empty() => {
-                let Missing { host, why } = &missing[0];
-                bail!("the command left no {} in the emulated host: {why}", host.display())
+                let Missing { host, reason } = &missing[0];
+                bail!("the emulated command did not create {}: {reason}", host.display())
             }
             // 128 + signal numbers and exit statuses all fit into a byte.
             Ok(finished) => Ok(u8::try_from(finished.status).unwrap_or(u8::MAX)),
@@ -208,14 +208,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_emulated_host_needs_more_than_its_guests() {
+    fn emulated_host_needs_more_than_its_guests() {
         let available = Memory::of_host(ByteSize::mib(600));
         let warning = |mib, hosts| {
             let each = memory_with(ByteSize::mib(mib), []);
             memory_warning(&emulated_hosts(hosts), each, hosts, available).unwrap_or_default()
         };
         assert_eq!(warning(152, 1), "");
-        let end = "this host has 600 MiB of memory and swap; what uses more will be killed";
+        let end = "this host has 600 MiB of memory and swap; processes that use more are killed";
         assert_eq!(warning(512, 1), format!("the emulated host may need 960 MiB: {end}"));
         // Regression: of two parallel hosts, only one was counted.
         let both = "the 2 emulated hosts of --jobs may need 1200 MiB: ";
@@ -223,8 +223,8 @@ mod tests {
     }
 
     #[test]
-    fn a_command_has_the_cpus_that_it_needs() {
-        let mut inside = Inside::new(HostKernel::default(), ByteSize::mib(512));
+    fn command_gets_the_cpus_it_needs() {
+        let mut inside = EmulatedCommand::new(HostKernel::default(), ByteSize::mib(512));
         let default = inside.errand.cpus;
         inside.needs_cpus(1);
         assert_eq!(inside.errand.cpus, default);
@@ -234,12 +234,12 @@ mod tests {
 
     /// Regression: a kernel of 300 MB filled the RAM disk, and the plan's file was missing there.
     #[test]
-    fn there_is_memory_for_what_is_taken_along() {
+    fn memory_covers_copied_files() {
         let folder = tempfile::TempDir::new().unwrap();
         let large = folder.path().join("vmlinux");
         fs::File::create(&large).unwrap().set_len(300 << 20).unwrap();
-        let memory = |take: &dyn Fn(&mut Inside)| {
-            let mut inside = Inside::new(HostKernel::default(), ByteSize::mib(512));
+        let memory = |take: &dyn Fn(&mut EmulatedCommand)| {
+            let mut inside = EmulatedCommand::new(HostKernel::default(), ByteSize::mib(512));
             take(&mut inside);
             inside.errand.memory.0 >> 20
         };

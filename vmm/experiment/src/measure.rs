@@ -12,13 +12,13 @@ use tempfile::TempDir;
 use crate::{
     engine::Summary,
     plan::Plan,
-    run::{self, Outlets, Ran},
+    run::{self, RunOptions},
     worker_pool::KernelFiles,
 };
 use base::{
     io_errors::without_path,
     plural::{agree, count},
-    shown,
+    sanitize,
 };
 use machine::vcpu::Trace;
 use os::{
@@ -41,14 +41,14 @@ pub enum Folder {
 
 impl Folder {
     /// Returns the directory with this name, or a new temporary one.
-    pub fn new(named: Option<PathBuf>) -> anyhow::Result<Self> {
-        if let Some(dir) = named {
+    pub fn new(dir: Option<PathBuf>) -> anyhow::Result<Self> {
+        if let Some(dir) = dir {
             return Ok(Self::Named(dir));
         }
         let mut new = tempfile::Builder::new();
         let dir = new.prefix("pvticket-").tempdir().map_err(without_path);
         let place =
-            || format!("cannot make a temporary directory in {}", env::temp_dir().display());
+            || format!("cannot create a temporary directory in {}", env::temp_dir().display());
         Ok(Self::Temporary(dir.with_context(place)?))
     }
 
@@ -61,7 +61,7 @@ impl Folder {
     }
 
     /// Whether it has anything to resume. A temporary store without a cell does not count.
-    pub fn is_worth_keeping(&self) -> bool {
+    pub fn is_resumable(&self) -> bool {
         match self {
             Self::Named(dir) => dir.join(store::FILE).exists(),
             Self::Temporary(dir) => {
@@ -97,26 +97,26 @@ pub fn measure(
     plan: Plan,
     folder: &Folder,
     kernels: &KernelFiles,
-    outlets: Outlets<'_>,
+    options: RunOptions<'_>,
 ) -> anyhow::Result<Measured> {
-    let Ran { dir, summary, workers } = run::run(plan, Some(folder.path()), kernels, outlets)?;
+    let result = run::run(plan, Some(folder.path()), kernels, options)?;
     Ok(Measured {
-        record: RunRecord::read(&dir)?,
-        summary,
-        traces: workers.traces(),
-        recording: workers.recording(),
+        record: RunRecord::read(&result.dir)?,
+        summary: result.summary,
+        traces: result.workers.traces(),
+        recording: result.workers.recording(),
     })
 }
 
 /// Prints the vCPUs' last events. The error that names the stuck vCPUs follows.
 pub fn show_events(trace: &Trace) {
     // A closed stderr is ignored.
-    let _ = streams::write(Stream::Stderr, shown::lines(&trace.0).as_bytes());
+    let _ = streams::write(Stream::Stderr, sanitize::lines(&trace.0).as_bytes());
 }
 
 /// Fails on a broken lock or a failed cell. An interrupted comparison has its own exit status.
-pub fn finish(summary: &Summary, study: &Study) -> anyhow::Result<u8> {
-    let (violations, disorder) = study.broken();
+pub fn exit_status(summary: &Summary, study: &Study) -> anyhow::Result<u8> {
+    let (violations, disorder) = study.failures();
     if violations > 0.0 {
         bail!("mutual exclusion failed {}: this is a bug", count(violations, "time"));
     }
@@ -135,5 +135,5 @@ pub fn finish(summary: &Summary, study: &Study) -> anyhow::Result<u8> {
             bail!("cell {}: {}: {error}", lost.cell, lost.point);
         }
     }
-    Ok(if summary.stopped || summary.left > 0 { signals::exit_status() } else { 0 })
+    Ok(if summary.stopped || summary.remaining > 0 { signals::exit_status() } else { 0 })
 }

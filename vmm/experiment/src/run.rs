@@ -20,7 +20,7 @@ use os::{
 
 /// Results of a run in addition to its store.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Outlets<'a> {
+pub struct RunOptions<'a> {
     /// The file that the timelines of the first cells are appended to.
     pub trace: Option<&'a Path>,
     /// Whether to keep the timelines of the last cells.
@@ -33,7 +33,7 @@ pub struct Outlets<'a> {
 
 /// A run that has ended or was stopped.
 #[derive(Debug)]
-pub struct Ran {
+pub struct RunResult {
     /// The directory of its store.
     pub dir: PathBuf,
     /// Summary of the run.
@@ -48,24 +48,24 @@ pub fn run(
     plan: Plan,
     dir: Option<&Path>,
     kernels: &KernelFiles,
-    outlets: Outlets<'_>,
-) -> anyhow::Result<Ran> {
+    options: RunOptions<'_>,
+) -> anyhow::Result<RunResult> {
     let runtime = runtime::build()?;
     // Before the store exists: signals must cause an orderly end at any stage.
     let stop = runtime.block_on(stop_listener())?;
-    let mut begun = plan.begin(dir, kernels, outlets.trace)?;
-    let traced = match begun.trace.take() {
+    let mut open = plan.begin(dir, kernels, options.trace)?;
+    let traced = match open.trace.take() {
         Some(file) => Traced::First(file),
-        None if outlets.keeps_traces => Traced::Last(RefCell::default()),
+        None if options.keeps_traces => Traced::Last(RefCell::default()),
         None => Traced::Nothing,
     };
-    let workers = Workers::new(&begun, traced, outlets.records)?;
+    let workers = Workers::new(&open, traced, options.records)?;
     let summary = runtime.block_on(async {
-        let OpenRun { experiment, finished, store, .. } = &mut begun;
-        let mut progress = Progress::new(experiment, finished, outlets.ends_at_failure);
+        let OpenRun { experiment, finished, store, .. } = &mut open;
+        let mut progress = Progress::new(experiment, finished, options.ends_at_failure);
         engine::run(experiment, finished, store, &workers, &mut progress, stop).await
     })?;
-    Ok(Ran { dir: begun.dir, summary, workers })
+    Ok(RunResult { dir: open.dir, summary, workers })
 }
 
 /// Catches the signals that end a run. Must be called within a tokio runtime.

@@ -12,14 +12,14 @@ pub struct PaddedAtomicU64(pub AtomicU64);
 
 /// Runs both on new threads, and waits for them. The other begins only once both threads exist, or it would
 /// wait for the first forever.
-pub fn both<A: Send, B: Send>(
+pub fn run_both<A: Send, B: Send>(
     first: impl FnOnce() -> io::Result<A> + Send,
-    other: impl FnOnce() -> io::Result<B> + Send,
+    second: impl FnOnce() -> io::Result<B> + Send,
 ) -> io::Result<(A, B)> {
-    let (go, told) = mpsc::channel::<()>();
+    let (go, started) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        let other = Builder::new().spawn_scoped(scope, move || match told.recv() {
-            Ok(()) => other().map(Some),
+        let second = Builder::new().spawn_scoped(scope, move || match started.recv() {
+            Ok(()) => second().map(Some),
             Err(_) => Ok(None),
         })?;
         let first = Builder::new().spawn_scoped(scope, first);
@@ -32,9 +32,9 @@ pub fn both<A: Send, B: Send>(
         let first = first?;
         let died = |_| io::Error::other("its thread died");
         let first = first.join().map_err(died).flatten();
-        let other = other.join().map_err(died).flatten();
+        let second = second.join().map_err(died).flatten();
         let nothing = || io::Error::other("its thread did not begin");
-        Ok((first?, other?.ok_or_else(nothing)?))
+        Ok((first?, second?.ok_or_else(nothing)?))
     })
 }
 
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_are_at_work_at_the_same_time() {
+    fn threads_run_concurrently() {
         let barrier = &Barrier::new(2);
         let meet = |what| {
             move || {
@@ -53,16 +53,16 @@ mod tests {
                 Ok(what)
             }
         };
-        assert_eq!(both(meet(1), meet(2)).unwrap(), (1, 2));
+        assert_eq!(run_both(meet(1), meet(2)).unwrap(), (1, 2));
     }
 
     #[test]
-    fn the_error_of_either_is_that_of_both() {
+    fn error_of_either_thread_is_returned() {
         let fails = || Err::<(), _>(io::Error::other("why"));
-        for done in [both(fails, || Ok(())), both(|| Ok(()), fails)] {
+        for done in [run_both(fails, || Ok(())), run_both(|| Ok(()), fails)] {
             assert_eq!(done.unwrap_err().to_string(), "why");
         }
         let panics = || -> io::Result<()> { panic!("for the test") };
-        assert_eq!(both(|| Ok(()), panics).unwrap_err().to_string(), "its thread died");
+        assert_eq!(run_both(|| Ok(()), panics).unwrap_err().to_string(), "its thread died");
     }
 }

@@ -32,7 +32,7 @@ use base::{
 use os::{
     artifacts::{self, guest_kernel},
     memory::Memory,
-    streams::say,
+    streams::print_line,
 };
 use study::{
     guest::{
@@ -77,7 +77,7 @@ pub struct Workers {
     /// The schedule's decisions in the last cell of the last round; None if they are not requested.
     recorded: Option<RefCell<Vec<u8>>>,
     /// Number of the last round.
-    last: u32,
+    last_round: u32,
 }
 
 impl KernelFiles {
@@ -87,22 +87,22 @@ impl KernelFiles {
     }
 
     /// The Linux of guests whose spec does not name it. A named file may be any, and no store records which.
-    pub fn usual_kernel(&self) -> GuestKernel {
+    pub fn default_kernel(&self) -> GuestKernel {
         if self.is_empty() { GuestKernel::default() } else { GuestKernel::UNNAMED }
     }
 }
 
 impl Workers {
     /// Creates the workers of this run.
-    pub fn new(begun: &OpenRun, traced: Traced, is_recorded: bool) -> anyhow::Result<Self> {
+    pub fn new(run: &OpenRun, traced: Traced, is_recorded: bool) -> anyhow::Result<Self> {
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,
-            direct: Setup::of(begun, HostKind::Direct).words()?,
-            emulated: Setup::of(begun, HostKind::Emulated).words()?,
-            shares: shares(&begun.cpus, begun.jobs),
+            direct: Setup::new(run, HostKind::Direct).args()?,
+            emulated: Setup::new(run, HostKind::Emulated).args()?,
+            shares: shares(&run.cpus, run.jobs),
             traced,
             recorded: is_recorded.then(RefCell::default),
-            last: begun.experiment.repetitions.saturating_sub(1),
+            last_round: run.experiment.repetitions.saturating_sub(1),
         })
     }
 
@@ -132,27 +132,27 @@ pub(crate) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
 
 /// Finds the kernels and the guest disk that the cells need. A missing one is an error before anything runs.
 pub(crate) fn kernels(files: &KernelFiles, experiment: &Experiment) -> anyhow::Result<Kernels> {
-    let mut found = Vec::new();
-    for (flavour, named) in
+    let mut kernel_files = Vec::new();
+    for (flavour, option) in
         [(Flavour::Ticket, &files.kernel), (Flavour::Stock, &files.stock_kernel)]
     {
-        let wanted = needed(experiment, flavour);
-        if let Some(file) = named {
-            let kernel = only(&wanted, flavour)?;
-            let file = kernel::named(file, flavour.option())?;
+        let needed = needed(experiment, flavour);
+        if let Some(file) = option {
+            let kernel = single_kernel(&needed, flavour)?;
+            let file = kernel::resolve(file, flavour.option())?;
             check_version(&file, kernel, flavour)?;
-            found.push(KernelFile::new(kernel, flavour, file));
+            kernel_files.push(KernelFile::new(kernel, flavour, file));
             continue;
         }
-        for kernel in wanted {
-            found.push(KernelFile::new(kernel, flavour, guest_kernel(kernel, flavour)?));
+        for kernel in needed {
+            kernel_files.push(KernelFile::new(kernel, flavour, guest_kernel(kernel, flavour)?));
         }
     }
-    found.iter().try_for_each(|file| kernel::check(file.path(), LinuxCell::MEMORY))?;
+    kernel_files.iter().try_for_each(|file| kernel::check(file.path(), LinuxCell::MEMORY))?;
     let needs_disk =
         |point: &Point| point.guest_workload().is_some_and(GuestWorkload::needs_guest_disk);
     let disk = experiment.points.iter().any(needs_disk).then(artifacts::guest_disk).transpose()?;
-    Ok(found.into_iter().collect::<Kernels>().with_guest_disk(disk))
+    Ok(kernel_files.into_iter().collect::<Kernels>().with_guest_disk(disk))
 }
 
 /// Refuses a named file that reports another Linux than requested. Without a request, the file is not read.
@@ -162,13 +162,13 @@ fn check_version(file: &Path, kernel: GuestKernel, flavour: Flavour) -> Result<(
     }
     let version = kernel_facts(file).and_then(|facts| facts.version);
     let is_other = |version: &String| {
-        let rest = version.strip_prefix(kernel.name());
-        !rest.is_some_and(|rest| rest.starts_with(['.', '-']))
+        let suffix = version.strip_prefix(kernel.name());
+        !suffix.is_some_and(|suffix| suffix.starts_with(['.', '-']))
     };
     match version.filter(is_other) {
         None => Ok(()),
         Some(version) => Err(Usage(format!(
-            "{} {}: it is Linux {version}, and guest kernel {kernel} was asked for",
+            "{} {}: it is Linux {version}, but guest kernel {kernel} was requested",
             flavour.option(),
             file.display()
         ))),
@@ -176,17 +176,17 @@ fn check_version(file: &Path, kernel: GuestKernel, flavour: Flavour) -> Result<(
 }
 
 /// Returns the single kernel that a named file stands for.
-fn only(wanted: &BTreeSet<GuestKernel>, flavour: Flavour) -> Result<GuestKernel, Usage> {
+fn single_kernel(needed: &BTreeSet<GuestKernel>, flavour: Flavour) -> Result<GuestKernel, Usage> {
     let option = flavour.option();
-    let mut kernels = wanted.iter();
+    let mut kernels = needed.iter();
     match (kernels.next(), kernels.next()) {
         (Some(kernel), None) => Ok(*kernel),
         (None, _) => Err(Usage(format!(
-            "{option}: none of the locks to be run is in it; --kernel is for ticket and \
+            "{option}: none of the requested locks uses it; --kernel is for ticket and \
              pv-ticket of Linux guests, --stock-kernel for their other locks"
         ))),
         (Some(_), Some(_)) => {
-            let names: Vec<&str> = wanted.iter().map(|kernel| kernel.name()).collect();
+            let names: Vec<&str> = needed.iter().map(|kernel| kernel.name()).collect();
             Err(Usage(format!(
                 "{option}: names one kernel, and guest kernels {} are to be run: name no file, or \
                  one guest kernel",
@@ -198,10 +198,10 @@ fn only(wanted: &BTreeSet<GuestKernel>, flavour: Flavour) -> Result<GuestKernel,
 
 /// Returns the guest kernels of this flavour that the cells boot.
 fn needed(experiment: &Experiment, flavour: Flavour) -> BTreeSet<GuestKernel> {
-    let is_of = |point: &&Point| {
+    let needs = |point: &&Point| {
         point.guest == GuestKind::Linux && kernels::flavour(point.lock) == Some(flavour)
     };
-    experiment.points.iter().filter(is_of).map(|point| point.guest_kernel).collect()
+    experiment.points.iter().filter(needs).map(|point| point.guest_kernel).collect()
 }
 
 /// Guest memory of the largest cell in the emulated host.
@@ -232,23 +232,23 @@ fn largest(experiment: &Experiment, host: HostKind) -> Option<ByteSize> {
 pub(crate) fn warn_of_memory<'a>(
     experiment: &Experiment,
     jobs: usize,
-    taken: impl IntoIterator<Item = &'a Path>,
+    files: impl IntoIterator<Item = &'a Path>,
 ) {
     if let Some(guests) = largest(experiment, HostKind::Emulated) {
-        inside::warn_of_memory(inside::memory_with(guests, taken), jobs);
+        inside::warn_of_memory(inside::memory_with(guests, files), jobs);
     }
-    let all = format!("the guests of {}", count(jobs, "cell"));
+    let name = format!("the guests of {}", count(jobs, "cell"));
     let direct = largest(experiment, HostKind::Direct);
-    let warning = direct.and_then(|each| inside::memory_warning(&all, each, jobs, Memory::here()));
-    if let Some(warning) = warning {
-        say(format_args!("pvticket: {warning}"));
+    let note = direct.and_then(|each| inside::memory_warning(&name, each, jobs, Memory::current()));
+    if let Some(note) = note {
+        print_line(format_args!("pvticket: {note}"));
     }
 }
 
 impl WorkerPool for Workers {
     fn worker(&self, host: HostKind) -> Command {
         let mut command = Command::new(&self.program);
-        command.env(confine::VARIABLE, confine::chosen().to_string());
+        command.env(confine::SECCOMP_ENV, confine::seccomp().to_string());
         command.args(match host {
             HostKind::Direct => &self.direct,
             HostKind::Emulated => &self.emulated,
@@ -268,7 +268,7 @@ impl WorkerPool for Workers {
     }
 
     fn extras(&self, cell: &PlannedCell) -> Extras {
-        let is_last = cell.round == self.last;
+        let is_last = cell.round == self.last_round;
         Extras {
             trace: match self.traced {
                 Traced::Nothing => false,
@@ -279,7 +279,7 @@ impl WorkerPool for Workers {
         }
     }
 
-    fn keep_trace(&self, Bytes(trace): Bytes) -> io::Result<()> {
+    fn store_trace(&self, Bytes(trace): Bytes) -> io::Result<()> {
         match &self.traced {
             Traced::First(file) => {
                 (&mut &*file).write_all(&trace)?;
@@ -291,7 +291,7 @@ impl WorkerPool for Workers {
         Ok(())
     }
 
-    fn keep_recording(&self, Bytes(recording): Bytes) {
+    fn store_recording(&self, Bytes(recording): Bytes) {
         if let Some(recorded) = &self.recorded {
             *recorded.borrow_mut() = recording;
         }

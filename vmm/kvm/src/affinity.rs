@@ -20,7 +20,7 @@ impl CpuMask {
     pub(crate) const NONE: Self = Self([0; CpuList::LIMIT / BITS]);
 
     /// Returns the CPUs that a thread may use. None means the calling thread.
-    pub(crate) fn of(thread: Option<Pid>) -> io::Result<Self> {
+    pub(crate) fn of_thread(thread: Option<Pid>) -> io::Result<Self> {
         let mut mask = Self::NONE;
         let (words, size) = (mask.0.as_mut_ptr(), size_of_val(&mask.0));
         // SAFETY: the kernel writes at most `size` bytes, and the mask lives through the call.
@@ -49,7 +49,7 @@ impl CpuMask {
     }
 
     fn bits(&mut self, list: &[usize], change: impl Fn(&mut u64, u64)) {
-        for cpu in list.iter().map(|cpu| cpus::kernels(*cpu)) {
+        for cpu in list.iter().map(|cpu| cpus::to_kernel(*cpu)) {
             if let Some(word) = self.0.get_mut(cpu / BITS) {
                 change(word, 1 << (cpu % BITS));
             }
@@ -59,7 +59,7 @@ impl CpuMask {
     /// Returns the user-visible numbers of the CPUs, in ascending order.
     pub(crate) fn cpus(&self) -> Vec<usize> {
         let is_set = |cpu: &usize| self.0[cpu / BITS] >> (cpu % BITS) & 1 == 1;
-        (0..CpuList::LIMIT).filter(is_set).filter_map(cpus::ours).collect()
+        (0..CpuList::LIMIT).filter(is_set).filter_map(cpus::from_kernel).collect()
     }
 }
 
@@ -80,13 +80,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_the_cpus_that_it_is_restricted_to() {
+    fn apply_restricts_a_thread() {
         std::thread::spawn(|| {
-            let before = CpuMask::of(None).unwrap();
+            let before = CpuMask::of_thread(None).unwrap();
             let (first, _) = before.cpus().split_first().map(|(cpu, _)| (*cpu, ())).unwrap();
             // CPUs that this machine does not have are ignored.
             CpuMask::NONE.with(&[first, CpuList::LIMIT - 1]).apply(None).unwrap();
-            assert_eq!(CpuMask::of(None).unwrap().cpus(), [first]);
+            assert_eq!(CpuMask::of_thread(None).unwrap().cpus(), [first]);
             assert!(CpuMask::NONE.apply(None).is_err());
             before.apply(None).unwrap();
         })

@@ -10,24 +10,24 @@ use super::host::is_emulated;
 
 /// Number of leading CPUs that commands must not use. The agent of the emulated host sets this
 /// variable for its commands.
-pub const SPARED: &str = "PVTICKET_SPARED_CPUS";
+pub const RESERVED_ENV: &str = "PVTICKET_SPARED_CPUS";
 
 /// Number of the kernel's leading CPUs that are kept free of guests and have no user-visible
 /// number.
-pub fn spared() -> usize {
+pub fn reserved() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
-        let told = env::var(SPARED).ok().filter(|_| is_emulated());
-        told.and_then(|count| count.parse().ok()).unwrap_or(0)
+        let count = env::var(RESERVED_ENV).ok().filter(|_| is_emulated());
+        count.and_then(|count| count.parse().ok()).unwrap_or(0)
     })
 }
 
 /// Returns the kernel's number of a user-visible CPU.
-pub fn kernels(cpu: usize) -> usize {
-    cpu.saturating_add(spared())
+pub fn to_kernel(cpu: usize) -> usize {
+    cpu.saturating_add(reserved())
 }
 
-/// Returns the user-visible number of the kernel's CPU `kernels`, or None if that CPU is kept free.
-pub fn ours(kernels: usize) -> Option<usize> {
-    kernels.checked_sub(spared())
+/// Returns the user-visible number of the kernel's CPU `cpu`, or None if that CPU is kept free.
+pub fn from_kernel(cpu: usize) -> Option<usize> {
+    cpu.checked_sub(reserved())
 }

@@ -65,15 +65,15 @@ pub struct Suberror(pub u32);
 
 impl fmt::Display for Suberror {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.0 {
-            KVM_INTERNAL_ERROR_SIMUL_EX => "it met two exceptions at once",
+        let cause = match self.0 {
+            KVM_INTERNAL_ERROR_SIMUL_EX => "two simultaneous exceptions",
             KVM_INTERNAL_ERROR_DELIVERY_EV => {
-                "it could not deliver an exception or interrupt; the guest's tables or stack for it \
-                 may lie where no memory is"
+                "cannot deliver an exception or interrupt; the guest's descriptor tables or stack \
+                 may be outside its memory"
             }
             _ => "see KVM_EXIT_INTERNAL_ERROR in the kernel's kvm/api.rst",
         };
-        write!(f, "suberror {}: {what}", self.0)
+        write!(f, "suberror {}: {cause}", self.0)
     }
 }
 
@@ -95,7 +95,7 @@ pub fn decode(pages: &mut [u8]) -> Option<Exit<'_>> {
             pages,
             UNION + offset_of!(FailEntry, hardware_entry_failure_reason),
         )?),
-        other => Exit::Other(other),
+        reason => Exit::Other(reason),
     })
 }
 
@@ -114,12 +114,12 @@ fn decode_io(pages: &mut [u8]) -> Option<Exit<'_>> {
 }
 
 fn decode_mmio(pages: &mut [u8]) -> Option<Exit<'_>> {
-    const MOST: usize = 8;
+    const MAX_LEN: usize = 8;
     if array_at::<1>(pages, UNION + offset_of!(Mmio, is_write))? != [0] {
         return Some(Exit::MmioWrite);
     }
     let len = u32_at(pages, UNION + offset_of!(Mmio, len))? as usize;
-    let data = range(UNION + offset_of!(Mmio, data), len.min(MOST))?;
+    let data = range(UNION + offset_of!(Mmio, data), len.min(MAX_LEN))?;
     pages.get_mut(data).map(Exit::MmioRead)
 }
 
@@ -169,7 +169,7 @@ mod tests {
         pages[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    fn left(reason: u32) -> Vec<u8> {
+    fn exit_record(reason: u32) -> Vec<u8> {
         let mut pages = vec![0; MAPPED];
         put(&mut pages, offset_of!(kvm_run, exit_reason), &reason.to_le_bytes());
         pages
@@ -180,9 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_failed_emulation_is_called_one() {
+    fn internal_errors_are_distinguished_from_failed_emulation() {
         let failed = |suberror: u32, data: &[u64]| {
-            let mut pages = left(KVM_EXIT_INTERNAL_ERROR);
+            let mut pages = exit_record(KVM_EXIT_INTERNAL_ERROR);
             put(&mut pages, UNION + offset_of!(Internal, suberror), &suberror.to_le_bytes());
             let words = (data.len() as u32).to_le_bytes();
             put(&mut pages, UNION + offset_of!(Internal, ndata), &words);
@@ -192,15 +192,15 @@ mod tests {
             decoded(&mut pages)
         };
         assert_eq!(failed(1, &[1, 0x0000_3001_0f03, 0]), "Some(CannotEmulate([15, 1, 48]))");
-        let most = format!("Some(CannotEmulate({:?}))", [255; 15]);
-        assert_eq!(failed(1, &[1, u64::MAX, u64::MAX]), most);
+        let longest = format!("Some(CannotEmulate({:?}))", [255; 15]);
+        assert_eq!(failed(1, &[1, u64::MAX, u64::MAX]), longest);
         assert_eq!(failed(1, &[0, 9, 9]), "Some(CannotEmulate([]))");
         assert_eq!(failed(1, &[]), "Some(CannotEmulate([]))");
         assert_eq!(failed(3, &[1, 2, 3]), "Some(InternalError(Suberror(3)))");
     }
 
     fn io(direction: u32, width: u8, count: u32, at: u64) -> Vec<u8> {
-        let mut pages = left(KVM_EXIT_IO);
+        let mut pages = exit_record(KVM_EXIT_IO);
         put(&mut pages, UNION + offset_of!(Io, direction), &[direction as u8]);
         put(&mut pages, UNION + offset_of!(Io, size), &[width]);
         put(&mut pages, UNION + offset_of!(Io, port), &0x3f8_u16.to_le_bytes());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_a_port_access_is_where_kvm_says() {
+    fn reads_port_data_at_the_reported_offset() {
         let mut pages = io(KVM_EXIT_IO_OUT, 2, 2, 4096);
         put(&mut pages, 4096, &[1, 2, 3, 4]);
         let write = "Some(PortWrite { port: 1016, width: 2, data: [1, 2, 3, 4] })";
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn data_outside_of_the_pages_is_refused() {
+    fn rejects_data_outside_the_pages() {
         let end = MAPPED as u64;
         assert!(decode(&mut io(0, 4, 1, end - 4)).is_some());
         for (width, count, at) in [
@@ -236,18 +236,18 @@ mod tests {
     }
 
     #[test]
-    fn no_cut_record_is_read_beyond_its_end() {
+    fn truncated_records_are_not_read_beyond_their_end() {
         for reason in 0..40 {
-            let whole = left(reason);
+            let record = exit_record(reason);
             for end in 0..400 {
-                let _ = decode(&mut whole[..end].to_vec());
+                let _ = decode(&mut record[..end].to_vec());
             }
         }
     }
 
     #[test]
     fn a_load_has_at_most_eight_bytes() {
-        let mut pages = left(KVM_EXIT_MMIO);
+        let mut pages = exit_record(KVM_EXIT_MMIO);
         put(&mut pages, UNION + offset_of!(Mmio, len), &u32::MAX.to_le_bytes());
         assert_eq!(decoded(&mut pages), "Some(MmioRead([0, 0, 0, 0, 0, 0, 0, 0]))");
         put(&mut pages, UNION + offset_of!(Mmio, is_write), &[1]);

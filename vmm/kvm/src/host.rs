@@ -107,13 +107,13 @@ fn flags(cpuinfo: &str) -> Option<&str> {
 pub fn flag(cpuinfo: &str, cpuid: Option<Cpuid>, name: &str) -> Option<bool> {
     match flags(cpuinfo) {
         Some(flags) => Some(flags.split_whitespace().any(|word| word == name)),
-        None => cpuid.and_then(|cpuid| in_cpuid(cpuid, name)),
+        None => cpuid.and_then(|cpuid| cpuid_flag(cpuid, name)),
     }
 }
 
 /// Checks the CPUID bit from which Linux derives a flag (Intel SDM volume 2, CPUID; AMD APM volume 3,
 /// appendix E). None for flags that are not listed here. The invariant-TSC bit implies two flags.
-fn in_cpuid(cpuid: Cpuid, name: &str) -> Option<bool> {
+fn cpuid_flag(cpuid: Cpuid, name: &str) -> Option<bool> {
     const EXTENDED: u32 = 0x8000_0000;
     let (leaf, register, bit): (u32, fn(CpuidResult) -> u32, u32) = match name {
         "vmx" => (1, |leaf| leaf.ecx, 5),
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_told_apart() {
+    fn classifies_kvm_kinds() {
         assert_eq!(KvmKind::classify(None, true), KvmKind::Hardware);
         assert_eq!(KvmKind::classify(None, false), KvmKind::Software);
         assert_eq!(KvmKind::classify(Some(ErrorKind::NotFound), true), KvmKind::Absent);
@@ -166,7 +166,7 @@ mod tests {
 
     /// Regression (G05 of tests/HISTORY.md): without cpuinfo, no CPU was found to have VT-x or AMD-V.
     #[test]
-    fn flags_are_those_of_cpuinfo_or_else_of_cpuid() {
+    fn flags_come_from_cpuinfo_or_else_cpuid() {
         const SVM: &str = "processor\t: 0\nflags\t\t: fpu svm sse\n";
         const PLAIN: &str = "processor\t: 0\nflags\t\t: fpu svm_lock sse\n";
         for (text, cpuid, name, expected) in [

@@ -1,8 +1,8 @@
 //! The only crate that uses KVM. In the VMM, only this crate and `vmm/bpf` (libbpf) contain `unsafe`.
 
 mod affinity;
-pub mod aside;
 pub mod caps;
+pub mod cpu_avoidance;
 pub mod cpus;
 pub mod exit;
 mod exit_pages;
@@ -32,7 +32,7 @@ use vmm_sys_util::errno::Error as Errno;
 pub enum KvmError {
     /// `/dev/kvm` is absent.
     #[error(
-        "there is no {0}: load kvm_intel or kvm_amd, or run with --host emulated, which needs no KVM"
+        "{0} does not exist: load kvm_intel or kvm_amd, or run with --host emulated, which needs no KVM"
     )]
     Absent(PathBuf),
     /// `/dev/kvm` may not be opened.
@@ -45,26 +45,26 @@ pub enum KvmError {
     #[error("{0} is not a KVM device: reload kvm_intel or kvm_amd, or run with --host emulated")]
     NotKvm(PathBuf),
     /// KVM has an API version other than 12, the only version since Linux 2.6.22 (kvm/api.rst, 4.1).
-    #[error("this KVM has API version {0}; version 12 is needed")]
+    #[error("KVM API version {0} is not supported; version 12 is required")]
     ApiVersion(i32),
     /// A capability is missing.
-    #[error("this KVM lacks {0}, which the machine needs")]
+    #[error("this KVM does not support {0}, which the machine requires")]
     Capability(&'static str),
     /// An ioctl failed.
     #[error("{0} failed")]
     Ioctl(&'static str, #[source] Errno),
     /// KVM refuses to run the machine any further after a state that it cannot handle (`kvm_vm_dead`,
     /// include/linux/kvm_host.h).
-    #[error("KVM gave the machine up (the host's kernel log may say why)")]
-    GivenUp,
+    #[error("KVM does not run the machine any more; see the host's kernel log")]
+    VmDead,
     /// The exit record of a vCPU cannot be mapped.
     #[error("cannot map the exit record of a vCPU")]
     ExitPages(#[source] std::io::Error),
     /// An invalid exit record: its data lies outside its pages, or it is mapped at address zero.
-    #[error("this KVM reported an exit whose data is outside of its pages")]
+    #[error("invalid exit record from KVM: its data is outside its pages")]
     ExitRecord,
     /// KVM accepted only some of the MSRs passed to it; contains the index of the first rejected MSR.
-    #[error("KVM refused to set MSR {0:#x}")]
+    #[error("KVM rejected MSR {0:#x}")]
     Msr(u32),
     /// The thread cannot be restricted to the requested CPUs.
     #[error("cannot run on the chosen CPUs")]
@@ -81,7 +81,7 @@ impl KvmError {
     /// KVM persistently refuses to run a vCPU (EAGAIN). Newer kernels create a thread when a machine first
     /// runs, and that thread counts against this process's limits (kvm_mmu_post_init_vm in
     /// arch/x86/kvm/mmu/mmu.c).
-    pub fn never_runs() -> Self {
+    pub fn run_refused() -> Self {
         Self::Ioctl("KVM_RUN", Errno::new(libc::EAGAIN))
     }
 }

@@ -95,7 +95,7 @@ pub fn kick<T>(thread: &JoinHandle<T>) {
 /// Returns the CPU time consumed by an unjoined thread, or None if it has ended.
 pub fn cpu_time<T>(thread: &JoinHandle<T>) -> Option<Nanos> {
     // SAFETY: an unjoined JoinHandle's pthread_t is valid.
-    unsafe { ThreadClock::of(thread.as_pthread_t()) }?.read()
+    unsafe { ThreadClock::from_pthread(thread.as_pthread_t()) }?.read()
 }
 
 /// The CPU-time clock of a thread of this process. After the thread has ended, the kernel may reuse the clock
@@ -105,14 +105,14 @@ pub struct ThreadClock(libc::clockid_t);
 
 impl ThreadClock {
     /// Returns the clock of the calling thread.
-    pub fn of_this_thread() -> Option<Self> {
+    pub fn current() -> Option<Self> {
         // SAFETY: the calling thread has not ended.
-        unsafe { Self::of(libc::pthread_self()) }
+        unsafe { Self::from_pthread(libc::pthread_self()) }
     }
 
     /// # Safety
     /// The thread must not have been joined. For a thread that has ended, the call fails with ESRCH.
-    unsafe fn of(thread: libc::pthread_t) -> Option<Self> {
+    unsafe fn from_pthread(thread: libc::pthread_t) -> Option<Self> {
         let mut clock = 0;
         // SAFETY: the caller guarantees an unjoined thread; `clock` lives through the call.
         let result = unsafe { libc::pthread_getcpuclockid(thread, &mut clock) };
@@ -144,15 +144,15 @@ fn pin(thread: Option<Pid>, chosen: &[usize]) -> io::Result<()> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchedulingClass {
     /// Normal scheduling (`SCHED_OTHER`).
-    Usual,
+    Normal,
     /// Does not preempt other threads on wakeup (`SCHED_BATCH`).
-    Patient,
+    Batch,
     /// Runs only on an otherwise idle CPU (`SCHED_IDLE`).
     Background,
 }
 
 /// `RLIMIT_NICE` that permits nice value 0 (setrlimit(2): 20 minus the nice value).
-pub const USUAL_PRIORITY: u64 = 20;
+pub const NICE_0_LIMIT: u64 = 20;
 
 /// Whether threads of this process may leave `SCHED_IDLE`. The kernel treats this as a change from nice 20 to
 /// the thread's nice value, which requires `RLIMIT_NICE` or `CAP_SYS_NICE` (user_check_sched_setscheduler in
@@ -160,7 +160,7 @@ pub const USUAL_PRIORITY: u64 = 20;
 pub fn may_leave_background() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
-        let is_in_limit = getrlimit(Resource::Nice).current.is_none_or(|now| now >= USUAL_PRIORITY);
+        let is_in_limit = getrlimit(Resource::Nice).current.is_none_or(|now| now >= NICE_0_LIMIT);
         let has = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SYS_NICE);
         is_in_limit || capabilities(None).is_ok_and(has)
     })
@@ -215,7 +215,7 @@ impl ThreadId {
 
 /// Changes the scheduling class of the calling thread, like [`ThreadId::set_class`]. The system call names no
 /// thread, so a filter that limits a thread to itself permits it.
-pub fn set_own_class(class: SchedulingClass) {
+pub fn set_current_class(class: SchedulingClass) {
     set_class(0, class);
 }
 
@@ -224,8 +224,8 @@ fn set_class(thread: libc::pid_t, class: SchedulingClass) {
         return;
     }
     let policy = match class {
-        SchedulingClass::Usual => libc::SCHED_OTHER,
-        SchedulingClass::Patient => libc::SCHED_BATCH,
+        SchedulingClass::Normal => libc::SCHED_OTHER,
+        SchedulingClass::Batch => libc::SCHED_BATCH,
         SchedulingClass::Background => libc::SCHED_IDLE,
     };
     let param = libc::sched_param { sched_priority: 0 };
@@ -235,7 +235,7 @@ fn set_class(thread: libc::pid_t, class: SchedulingClass) {
 
 /// Returns the CPUs that the calling thread may use.
 pub fn allowed_cpus() -> Vec<usize> {
-    CpuMask::of(None).map(|mask| mask.cpus()).unwrap_or_default()
+    CpuMask::of_thread(None).map(|mask| mask.cpus()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -245,13 +245,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cpu_time_of_a_thread_is_what_it_used() {
+    fn cpu_time_of_a_busy_thread_is_positive() {
         let (end, ended) = mpsc::channel::<()>();
-        let (say, busy) = mpsc::channel();
+        let (started, busy) = mpsc::channel();
         let thread = thread::spawn(move || {
             let began = Instant::now();
             while began.elapsed().as_millis() < 20 {}
-            say.send(()).unwrap();
+            started.send(()).unwrap();
             let _ = ended.recv();
         });
         busy.recv().unwrap();

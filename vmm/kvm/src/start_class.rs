@@ -36,7 +36,7 @@ impl StartClass {
     }
 
     /// Returns the class of the calling thread, which its new threads inherit. None for any other policy.
-    pub fn of_this_thread() -> Option<Self> {
+    pub fn current() -> Option<Self> {
         // SAFETY: takes no pointers; 0 is the calling thread.
         Self::from_policy(unsafe { libc::sched_getscheduler(0) })
     }
@@ -56,7 +56,7 @@ impl fmt::Display for StartClass {
 
 /// Resets the calling thread, and threads that it creates from now on, to normal priority. Needs no
 /// privilege, except to leave `SCHED_IDLE` where `RLIMIT_NICE` does not permit nice 0.
-pub fn give_up() -> io::Result<()> {
+pub fn reset() -> io::Result<()> {
     // SAFETY: takes no pointers.
     let policy = unsafe { libc::sched_getscheduler(0) };
     // Unprivileged users may not clear this flag (user_check_sched_setscheduler in kernel/sched/syscalls.c).
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_told_apart() {
+    fn classifies_policies() {
         let name = |policy| StartClass::from_policy(policy).map(|class| class.to_string());
         assert_eq!(name(libc::SCHED_FIFO).as_deref(), Some("SCHED_FIFO"));
         assert_eq!(name(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK).as_deref(), Some("SCHED_RR"));
@@ -89,16 +89,16 @@ mod tests {
 
     /// Runs in a separate thread because the class is per thread.
     #[test]
-    fn what_was_given_up_is_gone_for_the_threads_to_come() {
+    fn reset_applies_to_new_threads() {
         let thread = thread::spawn(|| {
             let param = libc::sched_param { sched_priority: 1 };
             // SAFETY: `param` lives through the call.
             let is_permitted =
                 unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) } == 0;
-            assert_eq!(StartClass::of_this_thread(), is_permitted.then_some(StartClass::Fifo));
-            give_up().unwrap();
-            let another = thread::spawn(StartClass::of_this_thread).join().unwrap();
-            assert_eq!((StartClass::of_this_thread(), another), (None, None));
+            assert_eq!(StartClass::current(), is_permitted.then_some(StartClass::Fifo));
+            reset().unwrap();
+            let inherited = thread::spawn(StartClass::current).join().unwrap();
+            assert_eq!((StartClass::current(), inherited), (None, None));
         });
         thread.join().unwrap();
     }

@@ -58,14 +58,14 @@ fn scalars(file: &File) -> io::Result<Vec<(String, u64)>> {
 
     let mut descriptors = vec![0_u8; count * (DESC_FIXED + name_size)];
     file.read_exact_at(&mut descriptors, desc_offset)?;
-    let named = descriptors.chunks_exact(DESC_FIXED + name_size).filter_map(|desc| {
+    let scalars = descriptors.chunks_exact(DESC_FIXED + name_size).filter_map(|desc| {
         let size = u16::from_le_bytes([desc[6], desc[7]]);
         let name = desc[DESC_FIXED..].split(|byte| *byte == 0).next().unwrap_or_default();
         let offset = data_offset + u64::from(u32_at(desc, 8));
         // Entries of another size are histograms.
         (size == 1).then(|| (String::from_utf8_lossy(name).into_owned(), offset))
     });
-    Ok(named.collect())
+    Ok(scalars.collect())
 }
 
 /// Names under which a KVM may count pause-loop exits. Mainline does not on x86 (as of Linux 7.0).
@@ -84,13 +84,13 @@ impl Yields {
     /// Locates the counters of this vCPU.
     pub fn open(vcpu: &Vcpu) -> Result<Self, KvmError> {
         let VcpuStats(file) = VcpuStats::open(vcpu)?;
-        Ok(Self::of(file))
+        Ok(Self::from_file(file))
     }
 
-    fn of(file: File) -> Self {
-        let all = scalars(&file).unwrap_or_default();
+    fn from_file(file: File) -> Self {
+        let table = scalars(&file).unwrap_or_default();
         let offset = |names: &[&str]| {
-            all.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, offset)| *offset)
+            table.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, at)| *at)
         };
         Self {
             pause_exits: offset(&PAUSE_EXITS),
@@ -126,19 +126,19 @@ impl Blocking {
     /// Opens the counter. Returns None if this KVM does not report it (before Linux 5.16).
     pub fn open(vcpu: &Vcpu) -> Result<Option<Self>, KvmError> {
         let VcpuStats(file) = VcpuStats::open(vcpu)?;
-        let offset = scalars(&file).ok().and_then(|all| {
-            all.into_iter().find_map(|(name, offset)| (name == "blocking").then_some(offset))
+        let offset = scalars(&file).ok().and_then(|counters| {
+            counters.into_iter().find_map(|(name, offset)| (name == "blocking").then_some(offset))
         });
         Ok(offset.map(|offset| Self { file, offset }))
     }
 
     /// Returns a function that reports whether the vCPU is blocked right now.
     pub fn into_fn(self) -> Box<dyn Fn() -> bool + Send + Sync> {
-        Box::new(move || self.now())
+        Box::new(move || self.is_blocked())
     }
 
     /// Whether the vCPU is blocked right now.
-    pub fn now(&self) -> bool {
+    pub fn is_blocked(&self) -> bool {
         let mut value = [0; 8];
         self.file.read_exact_at(&mut value, self.offset).is_ok() && u64::from_le_bytes(value) != 0
     }
@@ -180,13 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn yields_are_found_by_name_and_what_is_not_counted_is_none() {
+    fn yield_counters_are_read_by_name() {
         let mainline =
             [("exits", 7), ("directed_yield_attempted", 5), ("directed_yield_successful", 3)];
-        let counts = Yields::of(file(&mainline)).read();
+        let counts = Yields::from_file(file(&mainline)).read();
         assert_eq!((counts.yields_attempted, counts.yields_successful), (Some(5), Some(3)));
         assert_eq!(counts.pause_exits, None);
-        let patched = Yields::of(file(&[("blocking", 1), ("ple_exits", 9)])).read();
+        let patched = Yields::from_file(file(&[("blocking", 1), ("ple_exits", 9)])).read();
         assert_eq!((patched.pause_exits, patched.yields_attempted), (Some(9), None));
     }
 }

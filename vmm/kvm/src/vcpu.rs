@@ -42,15 +42,15 @@ pub struct TscClock {
 impl TscClock {
     /// Returns the time since the guest's counter showed `then`, when the host's shows `host`. None if that
     /// is in the future, or an hour or more ago: values from the guest are untrusted.
-    pub fn since(&self, then: u64, host: u64) -> Option<Nanos> {
+    pub fn elapsed_since(&self, then: u64, host: u64) -> Option<Nanos> {
         self.ticks_since(then, host).map(|ticks| Nanos(self.nanos(ticks) as u64))
     }
 
-    /// [`TscClock::since`] in ticks.
+    /// [`TscClock::elapsed_since`] in ticks.
     pub fn ticks_since(&self, then: u64, host: u64) -> Option<u64> {
         const HOUR: u128 = 3_600_000_000_000;
-        let ago = host.wrapping_add(self.offset).wrapping_sub(then);
-        (self.nanos(ago) < HOUR).then_some(ago)
+        let elapsed = host.wrapping_add(self.offset).wrapping_sub(then);
+        (self.nanos(elapsed) < HOUR).then_some(elapsed)
     }
 
     /// Returns the guest counter's value `span` after the moment at which the host's shows `host`.
@@ -94,7 +94,7 @@ pub enum Activity {
     /// Halted in HLT.
     Halted,
     /// Neither of these.
-    Runs,
+    Running,
 }
 
 /// One vCPU. Only the thread that called [`Vcpu::arm_kick`] may call `run`.
@@ -136,8 +136,8 @@ impl Vcpu {
     pub fn set_msrs(&self, entries: &[kvm_msr_entry]) -> Result<(), KvmError> {
         let msrs =
             Msrs::from_entries(entries).map_err(|_| KvmError::Capability("that many MSRs"))?;
-        let taken = self.fd.set_msrs(&msrs).map_err(ioctl("KVM_SET_MSRS"))?;
-        entries.get(taken).map_or(Ok(()), |refused| Err(KvmError::Msr(refused.index)))
+        let accepted = self.fd.set_msrs(&msrs).map_err(ioctl("KVM_SET_MSRS"))?;
+        entries.get(accepted).map_or(Ok(()), |rejected| Err(KvmError::Msr(rejected.index)))
     }
 
     /// Sets XCR0, the enabled extended state. Must follow CPUID, which limits it.
@@ -225,7 +225,7 @@ impl Vcpu {
         let activity = match self.fd.get_mp_state().map(|state| state.mp_state) {
             Ok(KVM_MP_STATE_UNINITIALIZED) => Activity::NotStarted,
             Ok(KVM_MP_STATE_HALTED) => Activity::Halted,
-            _ => Activity::Runs,
+            _ => Activity::Running,
         };
         Ok(VcpuState { activity, rip: regs.rip, takes_interrupts: regs.rflags & IF != 0 })
     }
@@ -246,16 +246,16 @@ impl Vcpu {
 
     /// Translates a guest-virtual address with the vCPU's current page tables. None if it is not mapped.
     pub fn translate(&self, address: u64) -> Option<u64> {
-        let place = self.fd.translate_gva(address).ok()?;
-        (place.valid != 0).then_some(place.physical_address)
+        let translation = self.fd.translate_gva(address).ok()?;
+        (translation.valid != 0).then_some(translation.physical_address)
     }
 
     /// Returns the SYSCALL entry point of the guest's kernel (MSR LSTAR, SDM vol. 4). None until the kernel
     /// has set it.
     pub fn syscall_entry(&self) -> Option<u64> {
         const LSTAR: u32 = 0xc000_0082;
-        let asked = kvm_msr_entry { index: LSTAR, ..Default::default() };
-        let mut msrs = Msrs::from_entries(&[asked]).ok()?;
+        let query = kvm_msr_entry { index: LSTAR, ..Default::default() };
+        let mut msrs = Msrs::from_entries(&[query]).ok()?;
         let count = self.fd.get_msrs(&mut msrs).ok()?;
         let entry = msrs.as_slice().first().filter(|_| count == 1)?.data;
         (entry != 0).then_some(entry)
@@ -307,7 +307,7 @@ impl Vcpu {
                     signal::consume();
                     Ok(Exit::NotStarted)
                 }
-                libc::EIO => Err(KvmError::GivenUp),
+                libc::EIO => Err(KvmError::VmDead),
                 _ => Err(KvmError::Ioctl("KVM_RUN", errno)),
             };
         }

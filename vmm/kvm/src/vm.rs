@@ -71,7 +71,7 @@ impl KvmVm {
     /// addresses that KVM on Intel needs for real mode (kvm/api.rst, 4.34 and 4.63).
     pub fn new(memory: Ram, wiring: Wiring, tss: Gpa, identity_map: Gpa) -> Result<Self, KvmError> {
         let kvm = open()?;
-        let fd = uninterrupted(|| kvm.create_vm()).map_err(ioctl("KVM_CREATE_VM"))?;
+        let fd = retry_eintr(|| kvm.create_vm()).map_err(ioctl("KVM_CREATE_VM"))?;
         for (slot, region) in (0..).zip(memory.iter()) {
             let host = memory
                 .get_host_address(region.start_addr())
@@ -182,8 +182,8 @@ impl KvmVm {
 }
 
 /// Repeats a call interrupted by a signal. KVM registers with the process's memory, which fails while any
-/// signal is pending, even one that only stops the process (`mm_take_all_locks` in mm/mmap.c).
-fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+/// signal is pending, even a job-control stop (`mm_take_all_locks` in mm/mmap.c).
+fn retry_eintr<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
             Err(error) if error.errno() == libc::EINTR => {}
@@ -240,7 +240,7 @@ pub(super) fn open() -> Result<Kvm, KvmError> {
         API_VERSION => Ok(kvm),
         // The ioctl itself failed.
         -1 => Err(KvmError::NotKvm(path.into())),
-        other => Err(KvmError::ApiVersion(other)),
+        version => Err(KvmError::ApiVersion(version)),
     }
 }
 
@@ -251,12 +251,12 @@ mod tests {
     /// Regression: a SIGCHLD or SIGCONT at startup ended the command (`KVM_CREATE_VM failed: Interrupted
     /// ...`).
     #[test]
-    fn a_signal_does_not_keep_a_machine_from_being_made() {
+    fn retries_interrupted_calls() {
         let mut answers = [Err(libc::EINTR), Err(libc::EINTR), Ok(5)].into_iter();
-        let made = uninterrupted(|| answers.next().unwrap_or(Err(libc::EIO)).map_err(Errno::new));
-        assert_eq!(made, Ok(5));
+        let result = retry_eintr(|| answers.next().unwrap_or(Err(libc::EIO)).map_err(Errno::new));
+        assert_eq!(result, Ok(5));
         assert_eq!(
-            uninterrupted(|| Err::<(), _>(Errno::new(libc::ENOMEM))),
+            retry_eintr(|| Err::<(), _>(Errno::new(libc::ENOMEM))),
             Err(Errno::new(libc::ENOMEM))
         );
     }

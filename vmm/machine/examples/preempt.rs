@@ -15,7 +15,7 @@ use locks::System;
 use machine::{
     driver::ScheduleSpec,
     guest::payload::{PayloadSpec, SharedView},
-    vm::{Console, GuestSpec, MachineSpec, Oversight, Purpose, Schedule},
+    vm::{Console, GuestSpec, LockMonitoring, MachineSpec, Purpose, Schedule},
 };
 use sched::driver::DriverKind;
 
@@ -45,7 +45,7 @@ fn contend(lock: System, pv: PvBackend) -> Result<String, Box<dyn Error>> {
     let spec = MachineSpec {
         pv,
         // The vCPUs publish the locks that they hold, so that the schedule can find a holder.
-        oversight: Oversight::of(Purpose::Cell { is_ours: true }, pv, true),
+        monitoring: LockMonitoring::for_machine(Purpose::Cell { is_ours: true }, pv, true),
         ..MachineSpec::new(vcpus, ByteSize(MEMORY), guest)
     };
     let machine = schedule.build(&spec, 0)?;
@@ -54,16 +54,16 @@ fn contend(lock: System, pv: PvBackend) -> Result<String, Box<dyn Error>> {
     while shared.arrived()? < vcpus.get() {
         thread::sleep(Duration::from_millis(1));
     }
-    shared.go()?;
+    shared.start()?;
     thread::sleep(WINDOW);
-    let taken: u64 = shared.slots(vcpus)?.iter().map(|slot| slot.operations).sum();
+    let acquisitions: u64 = shared.slots(vcpus)?.iter().map(|slot| slot.operations).sum();
     running.stop();
     running.wait()?;
 
-    let done = schedule.report()?.ok_or("the schedule is the host's")?;
-    let totals = done.report.totals;
+    let result = schedule.report()?.ok_or("the schedule is the host's")?;
+    let totals = result.report.totals;
     Ok(format!(
-        "{taken:>9} acquisitions; preempted: {:>3} holders, {:>3} next in line; {:>4} ms spun for nothing",
+        "{acquisitions:>9} acquisitions; preempted: {:>3} holders, {:>3} next in line; {:>4} ms spun for nothing",
         totals.lhp,
         totals.lwp,
         totals.wasted_spin_ns / 1_000_000

@@ -6,7 +6,7 @@ use base::units::Nanos;
 use kvm::sys::clock;
 
 /// Milliseconds since 1970-01-01 00:00 UTC.
-pub fn since_1970() -> u64 {
+pub fn unix_millis() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
@@ -23,12 +23,12 @@ impl Moment {
     }
 
     /// Wraps a reading received from another process.
-    pub const fn from_reading(reading: Nanos) -> Self {
+    pub const fn from_nanos(reading: Nanos) -> Self {
         Self(reading)
     }
 
     /// Nanoseconds since the clock's epoch, for transfer to another process.
-    pub const fn reading(self) -> Nanos {
+    pub const fn nanos(self) -> Nanos {
         self.0
     }
 
@@ -43,12 +43,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readings_travel_and_order() {
+    fn readings_round_trip_and_are_ordered() {
         let earlier = Moment::now();
         let later = Moment::now();
         assert!(earlier <= later);
-        assert_eq!(Moment::from_reading(earlier.reading()), earlier);
-        assert_eq!(later.since(earlier).0, later.reading().0 - earlier.reading().0);
-        assert_eq!(Moment::from_reading(Nanos(1)).since(later), Nanos(0));
+        assert_eq!(Moment::from_nanos(earlier.nanos()), earlier);
+        assert_eq!(later.since(earlier).0, later.nanos().0 - earlier.nanos().0);
+        assert_eq!(Moment::from_nanos(Nanos(1)).since(later), Nanos(0));
     }
 }

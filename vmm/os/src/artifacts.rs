@@ -19,15 +19,15 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ArtifactError {
     /// Neither a cache directory nor a home directory is known.
-    #[error("no place for the cache: set HOME, XDG_CACHE_HOME or PVTICKET_CACHE")]
+    #[error("no directory for the cache: set HOME, XDG_CACHE_HOME or PVTICKET_CACHE")]
     NoCache,
     /// The directory of the file cannot be searched.
-    #[error("cannot look for {0}: set PVTICKET_CACHE to a directory that you may read")]
-    Hidden(PathBuf, #[source] io::Error),
+    #[error("cannot access {0}: set PVTICKET_CACHE to a directory that you may read")]
+    Unreadable(PathBuf, #[source] io::Error),
     /// A guest kernel that `pvticket setup` has not built.
     #[error(
         "no kernel of Linux {kernel} with {} at {path}: run `pvticket setup {}`, or name one with {}",
-        flavour.of_locks(), kernel.setup_part(*flavour), flavour.option()
+        flavour.locks(), kernel.setup_part(*flavour), flavour.option()
     )]
     GuestKernel {
         /// The requested Linux version.
@@ -64,10 +64,10 @@ fn cached(
     missing: impl FnOnce(PathBuf) -> ArtifactError,
 ) -> Result<PathBuf, ArtifactError> {
     let file = cache_dir()?.join(name);
-    match files::is_there(&file) {
+    match files::is_file(&file) {
         Ok(true) => Ok(file),
         Ok(false) => Err(missing(file)),
-        Err(error) => Err(ArtifactError::Hidden(file, error)),
+        Err(error) => Err(ArtifactError::Unreadable(file, error)),
     }
 }
 
@@ -78,7 +78,7 @@ pub fn guest_kernel(kernel: GuestKernel, flavour: Flavour) -> Result<PathBuf, Ar
 }
 
 /// Returns the guest kernel with PV ticketlocks that is booted by default.
-pub fn built_kernel() -> Result<PathBuf, ArtifactError> {
+pub fn default_kernel() -> Result<PathBuf, ArtifactError> {
     guest_kernel(GuestKernel::default(), Flavour::Ticket)
 }
 
@@ -86,12 +86,12 @@ pub fn built_kernel() -> Result<PathBuf, ArtifactError> {
 pub fn busybox() -> Result<PathBuf, ArtifactError> {
     let cached = cache_dir()?.join("busybox/busybox");
     let places = [cached.clone(), "/usr/bin/busybox".into(), "/bin/busybox".into()];
-    if let Some(found) = places.into_iter().find(|file| is_static(file)) {
-        return Ok(found);
+    if let Some(busybox) = places.into_iter().find(|file| is_static(file)) {
+        return Ok(busybox);
     }
     match File::open(&cached) {
         Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Err(ArtifactError::Hidden(cached, error))
+            Err(ArtifactError::Unreadable(cached, error))
         }
         _ => Err(ArtifactError::Busybox(cached)),
     }
@@ -117,12 +117,12 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_is_where_the_environment_says() {
-        let all = [("PVTICKET_CACHE", "/p"), ("XDG_CACHE_HOME", "/x"), ("HOME", "/h")];
-        assert_eq!(cache(&all), Some("/p".into()));
-        assert_eq!(cache(&all[1..]), Some("/x/pvticket".into()));
-        assert_eq!(cache(&all[2..]), Some("/h/.cache/pvticket".into()));
-        assert_eq!(cache(&[("PVTICKET_CACHE", ""), ("HOME", "/h")]), cache(&all[2..]));
+    fn cache_directory_follows_the_environment() {
+        let variables = [("PVTICKET_CACHE", "/p"), ("XDG_CACHE_HOME", "/x"), ("HOME", "/h")];
+        assert_eq!(cache(&variables), Some("/p".into()));
+        assert_eq!(cache(&variables[1..]), Some("/x/pvticket".into()));
+        assert_eq!(cache(&variables[2..]), Some("/h/.cache/pvticket".into()));
+        assert_eq!(cache(&[("PVTICKET_CACHE", ""), ("HOME", "/h")]), cache(&variables[2..]));
         assert_eq!(cache(&[]), None);
     }
 }

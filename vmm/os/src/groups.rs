@@ -16,16 +16,16 @@ pub enum Version {
 
 /// Listings of a process: the contents of `/proc/PID/cgroup` and `/proc/PID/mountinfo` (proc(5)).
 #[derive(Debug)]
-pub struct Listed {
+pub struct Listings {
     /// Groups of the process.
     pub groups: String,
     /// Mounts that are visible to the process.
     pub mounts: String,
 }
 
-impl Listed {
+impl Listings {
     /// Reads the listings of this process; empty if they cannot be read.
-    pub fn own() -> Self {
+    pub fn current() -> Self {
         let [groups, mounts] = ["cgroup", "mountinfo"]
             .map(|name| fs::read_to_string(Path::new("/proc/self").join(name)).unwrap_or_default());
         Self { groups, mounts }
@@ -44,8 +44,8 @@ pub fn group_dirs(
     groups: &str,
     mounts: &str,
 ) -> impl Iterator<Item = (Version, PathBuf)> {
-    let all = mounts.lines().filter_map(move |line| Hierarchy::mounted(line, controller, groups));
-    all.flat_map(|hierarchy| {
+    let mounted = mounts.lines().filter_map(move |line| Hierarchy::parse(line, controller, groups));
+    mounted.flat_map(|hierarchy| {
         let version = hierarchy.version;
         hierarchy.dirs().map(|dir| (version, dir)).collect::<Vec<_>>()
     })
@@ -61,12 +61,12 @@ struct Hierarchy {
 
 impl Hierarchy {
     /// Returns the hierarchy described by a line of `mountinfo`, if it has this controller.
-    fn mounted(line: &str, controller: &str, groups: &str) -> Option<Self> {
-        let (left, right) = line.split_once(" - ")?;
-        let mut left = left.split(' ').skip(3);
-        let (root, mount) = (left.next()?, PathBuf::from(left.next()?));
-        let mut right = right.split(' ');
-        let (kind, options) = (right.next()?, right.nth(1)?);
+    fn parse(line: &str, controller: &str, groups: &str) -> Option<Self> {
+        let (front, back) = line.split_once(" - ")?;
+        let mut front = front.split(' ').skip(3);
+        let (root, mount) = (front.next()?, PathBuf::from(front.next()?));
+        let mut back = back.split(' ');
+        let (kind, options) = (back.next()?, back.nth(1)?);
         let version = match kind {
             "cgroup2" => Version::Two,
             "cgroup" if options.split(',').any(|option| option == controller) => Version::One,
@@ -77,12 +77,12 @@ impl Hierarchy {
             Version::One => controllers.split(',').any(|name| name == controller),
             Version::Two => controllers.is_empty(),
         };
-        let own = groups.lines().find_map(|line| {
+        let path_of_group = groups.lines().find_map(|line| {
             let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
             is_listed(controllers).then_some(path)
         })?;
         // In a container, the mount may be the process's group itself, under the name that it has outside.
-        let below = Path::new(own).strip_prefix(root).unwrap_or(Path::new(""));
+        let below = Path::new(path_of_group).strip_prefix(root).unwrap_or(Path::new(""));
         let group = mount.join(below);
         Some(Self { version, mount, group })
     }

@@ -40,16 +40,16 @@ impl Keeper {
 
     /// Renames the result, which must be complete and on disk.
     pub fn commit(mut self) -> io::Result<()> {
-        let gone = || io::Error::new(ErrorKind::BrokenPipe, "the process that names it has ended");
+        let exited = || io::Error::new(ErrorKind::BrokenPipe, "the process that renames it exited");
         let mut pipes = self.0.stdin.take().zip(self.0.stdout.take());
-        let (to, from) = pipes.as_mut().ok_or_else(gone)?;
+        let (to, from) = pipes.as_mut().ok_or_else(exited)?;
         to.write_all(&[COMPLETE])?;
         let mut answer = String::new();
         from.read_to_string(&mut answer)?;
         match answer.trim().parse() {
             Ok(0) => Ok(()),
             Ok(code) => Err(io::Error::from_raw_os_error(code)),
-            Err(_) => Err(gone()),
+            Err(_) => Err(exited()),
         }
     }
 }
@@ -76,8 +76,8 @@ pub fn keep(
 ) -> io::Result<()> {
     let mut order = [0];
     let is_complete = orders.read_exact(&mut order).is_ok() && order == [COMPLETE];
-    let named = if is_complete { fs::rename(temporary, target) } else { Ok(()) };
-    if !is_complete || named.is_err() {
+    let renamed = if is_complete { fs::rename(temporary, target) } else { Ok(()) };
+    if !is_complete || renamed.is_err() {
         // Another process may have removed the file.
         let _ = fs::remove_file(temporary);
     }
@@ -86,7 +86,7 @@ pub fn keep(
     }
     sync_name(target);
     let unknown = Errno::IO.raw_os_error();
-    let code = named.err().map_or(0, |error| error.raw_os_error().unwrap_or(unknown));
+    let code = renamed.err().map_or(0, |error| error.raw_os_error().unwrap_or(unknown));
     writeln!(answer, "{code}")?;
     answer.flush()
 }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_has_its_name_once_it_is_complete() {
+    fn renames_only_complete_results() {
         assert_eq!(after(b"c", "old"), (Some("new".into()), false, "0\n".into()));
         assert_eq!(after(b"", "old"), (Some("old".into()), false, String::new()), "it was dropped");
         let nowhere = Errno::NOENT.raw_os_error();

@@ -19,12 +19,12 @@ pub struct ThreadAccounts(HashMap<PathBuf, ThreadTimes>);
 impl ThreadAccounts {
     /// Reads the statistics and returns the times since the last reading, for threads present in both. Empty
     /// if the kernel keeps no such statistics.
-    pub fn renew(&mut self, process: u32) -> Vec<ThreadTimes> {
+    pub fn refresh(&mut self, process: u32) -> Vec<ThreadTimes> {
         let account = |thread: PathBuf| {
             let text = fs::read_to_string(thread.join("schedstat")).ok()?;
             Some((thread, ThreadTimes::parse(&text)?))
         };
-        self.replace(threads::of(process).into_iter().filter_map(account).collect())
+        self.replace(threads::list(process).into_iter().filter_map(account).collect())
     }
 
     fn replace(&mut self, now: HashMap<PathBuf, ThreadTimes>) -> Vec<ThreadTimes> {
@@ -41,7 +41,7 @@ mod tests {
     use base::units::Nanos;
 
     #[test]
-    fn times_are_since_the_last_reading_of_a_thread() {
+    fn times_are_since_the_last_reading() {
         let mut accounts = ThreadAccounts::default();
         let mut waits = |list: &[(&str, u64)]| {
             let times = |waited| ThreadTimes { waited: Nanos(waited), ..ThreadTimes::default() };

@@ -25,17 +25,17 @@ use rustix::{
 };
 
 use crate::signals::{self, Interrupt};
-use base::shown;
+use base::sanitize;
 
 /// Time for which a reader may stall after a signal has asked the program to end.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Minimum wait of a single write after that signal, however long ago it arrived.
-const LEAST: Duration = Duration::from_millis(50);
+const MIN_WAIT: Duration = Duration::from_millis(50);
 
 /// Bytes that a pipe accepts at once if it accepts any (`PIPE_BUF`): such a write does not block after a
 /// poll.
-const PIECE: usize = 4096;
+const PIPE_BUF: usize = 4096;
 
 /// Pause after a descriptor polled as writable but was not.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -94,12 +94,12 @@ impl Write for Stream {
 /// Prints on stdout, replacing control characters other than line feeds. A closed pipe, as after `head`, is
 /// not an error; any other error becomes the [`failure`].
 pub fn print(text: &str) {
-    print_raw(shown::lines(text).as_bytes());
+    print_raw(sanitize::lines(text).as_bytes());
 }
 
 /// Prints JSON on stdout, escaping control characters.
 pub fn print_json(text: &str) {
-    print_raw(shown::json(text).as_bytes());
+    print_raw(sanitize::json(text).as_bytes());
 }
 
 /// Prints bytes on stdout unchanged, for other programs.
@@ -112,8 +112,8 @@ pub fn print_raw(bytes: &[u8]) {
 }
 
 /// Prints one line on stderr, replacing all control characters. Errors are ignored.
-pub fn say(text: fmt::Arguments<'_>) {
-    let _ = write(Stream::Stderr, format!("{}\n", shown::line(&text.to_string())).as_bytes());
+pub fn print_line(text: fmt::Arguments<'_>) {
+    let _ = write(Stream::Stderr, format!("{}\n", sanitize::line(&text.to_string())).as_bytes());
 }
 
 /// Returns the error that made stdout fail, if any.
@@ -156,21 +156,11 @@ pub fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Writes a few bytes if the stream accepts them now, without waiting for other writers.
-pub fn offer(stream: Stream, bytes: &[u8]) -> io::Result<()> {
-    let fd = stream.fd();
-    let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
-    match poll(&mut fds, Some(&Timespec::default()))? {
-        0 => Err(ErrorKind::TimedOut.into()),
-        _ => Ok(rustix::io::write(fd, bytes).map(drop)?),
-    }
-}
-
 /// Writes all bytes to a descriptor, like [`write()`]; `stop` is raised when the program is to end.
 pub fn write_to(fd: BorrowedFd<'_>, mut bytes: &[u8], stop: Option<&Interrupt>) -> io::Result<()> {
     while !bytes.is_empty() {
         wait(fd, stop)?;
-        match rustix::io::write(fd, &bytes[..bytes.len().min(PIECE)]) {
+        match rustix::io::write(fd, &bytes[..bytes.len().min(PIPE_BUF)]) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR) => {}
@@ -184,17 +174,17 @@ pub fn write_to(fd: BorrowedFd<'_>, mut bytes: &[u8], stop: Option<&Interrupt>) 
 
 /// Waits until the descriptor accepts more data. Fails when the grace period has expired.
 fn wait(fd: BorrowedFd<'_>, stop: Option<&Interrupt>) -> io::Result<()> {
-    let bell = stop.and_then(Interrupt::as_descriptor);
+    let descriptor = stop.and_then(Interrupt::as_descriptor);
     loop {
-        let left = stop.filter(|stop| stop.raised()).map(|_| {
+        let remaining = stop.filter(|stop| stop.raised()).map(|_| {
             let since = signals::since_first().unwrap_or_default();
-            GRACE.saturating_sub(since).max(LEAST)
+            GRACE.saturating_sub(since).max(MIN_WAIT)
         });
-        let limit = left.and_then(|left| Timespec::try_from(left).ok());
+        let limit = remaining.and_then(|remaining| Timespec::try_from(remaining).ok());
         let mut fds = vec![PollFd::new(&fd, PollFlags::OUT)];
-        // Once raised, the bell stays readable, and polling it again would not wait.
-        if let (None, Some(bell)) = (left, &bell) {
-            fds.push(PollFd::new(bell, PollFlags::IN));
+        // Once the flag is raised, the descriptor stays readable, and polling it again would not wait.
+        if let (None, Some(descriptor)) = (remaining, &descriptor) {
+            fds.push(PollFd::new(descriptor, PollFlags::IN));
         }
         match poll(&mut fds, limit.as_ref()) {
             Err(Errno::INTR) => continue,
@@ -217,14 +207,14 @@ mod tests {
     /// Creates a pipe that accepts no more data.
     fn stalled() -> (impl AsFd, impl AsFd) {
         let (read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
-        while rustix::io::write(&write, &[0; PIECE]).is_ok() {}
+        while rustix::io::write(&write, &[0; PIPE_BUF]).is_ok() {}
         (read, write)
     }
 
     #[test]
-    fn a_stalled_reader_is_left_once_the_end_was_asked_for() {
+    fn stalled_readers_are_abandoned_after_a_signal() {
         let (_read, write) = stalled();
-        let stop = Interrupt::with_bell().unwrap();
+        let stop = Interrupt::with_descriptor().unwrap();
         let raised = stop.clone();
         let begin = Instant::now();
         thread::spawn(move || {
@@ -233,11 +223,11 @@ mod tests {
         });
         let error = write_to(write.as_fd(), b"last words", Some(&stop)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert!(begin.elapsed() >= Duration::from_millis(100) + LEAST);
+        assert!(begin.elapsed() >= Duration::from_millis(100) + MIN_WAIT);
     }
 
     #[test]
-    fn a_slow_reader_gets_it_all() {
+    fn slow_readers_get_all_data() {
         let (read, write) = stalled();
         let reader = thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -250,13 +240,13 @@ mod tests {
             }
             bytes.iter().filter(|byte| **byte == 7).count()
         });
-        let text = [vec![7; 3 * PIECE + 1], b"end".to_vec()].concat();
+        let text = [vec![7; 3 * PIPE_BUF + 1], b"end".to_vec()].concat();
         write_to(write.as_fd(), &text, Some(&Interrupt::never())).unwrap();
-        assert_eq!(reader.join().unwrap(), 3 * PIECE + 1);
+        assert_eq!(reader.join().unwrap(), 3 * PIPE_BUF + 1);
     }
 
     #[test]
-    fn a_full_disk_is_no_closed_pipe() {
+    fn full_disks_and_closed_pipes_differ() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let error = write_to(full.as_fd(), b"x", None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StorageFull);

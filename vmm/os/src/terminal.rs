@@ -1,4 +1,4 @@
-//! The user's terminal: raw mode while a guest uses it, on its normal or its alternate screen.
+//! The user's terminal: raw mode while a guest uses it.
 //!
 //! The terminal is restored on every exit path: on drop, on a signal that ends or stops the process
 //! ([`crate::signals`]), on a panic, and on a fatal signal ([`fatal`]).
@@ -20,22 +20,10 @@ use rustix::{
 };
 
 use crate::{
-    signals::{self, Loan},
-    streams::{self, Stream},
+    signals::{self, StopHooks},
+    streams,
 };
 use kvm::sys::fatal;
-
-/// Alternate screen, no cursor, no line wrapping (xterm's control sequences).
-const ENTER_SCREEN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
-
-/// Mode in which the terminal is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
-    /// Raw mode.
-    Keys,
-    /// Raw mode on the alternate screen.
-    Screen,
-}
 
 /// A terminal in use.
 #[derive(Debug)]
@@ -43,9 +31,8 @@ struct HeldTerminal {
     stdin: Stdin,
     /// `None` until the terminal is first taken.
     modes: Option<Modes>,
-    hold: Hold,
-    /// Whether the terminal is given back for now, or has not been taken yet.
-    is_back: bool,
+    /// False if the terminal is released for now, or has not been taken yet.
+    is_taken: bool,
 }
 
 /// Original modes of the terminal, and the modes while in use.
@@ -75,17 +62,17 @@ pub struct RawTerminal(());
 
 impl RawTerminal {
     /// Takes the terminal; None if stdin is not a terminal. A background process takes it when continued.
-    pub fn enter(hold: Hold) -> io::Result<Option<Self>> {
+    pub fn enter() -> io::Result<Option<Self>> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
             return Ok(None);
         }
-        signals::around_stops(Loan { give_back, take_again });
+        signals::around_stops(StopHooks { release, acquire });
         signals::catch()?;
         restore_at_panics();
         let mut held = lock();
-        let held = held.insert(HeldTerminal { stdin, modes: None, hold, is_back: true });
-        if is_ours() {
+        let held = held.insert(HeldTerminal { stdin, modes: None, is_taken: false });
+        if is_foreground() {
             held.take()?;
         }
         Ok(Some(Self(())))
@@ -95,7 +82,7 @@ impl RawTerminal {
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Some(mut held) = lock().take() {
-            held.give_back();
+            held.release();
         }
     }
 }
@@ -107,39 +94,32 @@ impl HeldTerminal {
             None => self.modes.insert(Modes::read(&self.stdin)?),
         };
         // `arm` saves the modes, so it must run before they change.
-        fatal::arm(self.hold == Hold::Screen);
+        fatal::arm();
         tcsetattr(&self.stdin, OptionalActions::Now, &modes.raw)?;
-        self.is_back = false;
-        if self.hold == Hold::Screen {
-            streams::offer(Stream::Stdout, ENTER_SCREEN.as_bytes())?;
-        }
+        self.is_taken = true;
         Ok(())
     }
 
     /// Errors are ignored, since nothing can be done about a terminal that has hung up. If another job is in
     /// the foreground by now, the terminal is left to it.
-    fn give_back(&mut self) {
-        let Some(modes) = self.modes.as_ref().filter(|_| !self.is_back && is_ours()) else {
+    fn release(&mut self) {
+        let Some(modes) = self.modes.as_ref().filter(|_| self.is_taken && is_foreground()) else {
             return;
         };
-        if self.hold == Hold::Screen {
-            // Before the modes change: raw mode passes output through unchanged.
-            let _ = streams::offer(Stream::Stdout, fatal::LEAVE_SCREEN.as_bytes());
-        }
         let _ = tcsetattr(&self.stdin, OptionalActions::Now, &modes.saved);
         fatal::disarm();
-        self.is_back = true;
+        self.is_taken = false;
     }
 }
 
 /// Whether this process may read its stdin: not if stdin is the terminal of another job.
-pub fn input_is_ours() -> bool {
-    !streams::input_is_terminal() || is_ours()
+pub fn may_read_input() -> bool {
+    !streams::input_is_terminal() || is_foreground()
 }
 
 /// Whether this process may use the terminal that is its stdin: not while another job is in the terminal's
 /// foreground. Always true if stdin is not the controlling terminal, or not a terminal.
-pub fn is_ours() -> bool {
+pub fn is_foreground() -> bool {
     tcgetpgrp(stdio::stdin()).map_or(true, |group| group == getpgrp())
 }
 
@@ -147,18 +127,18 @@ fn lock() -> MutexGuard<'static, Option<HeldTerminal>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives the terminal back, permanently or while the process is stopped.
-fn give_back() {
+/// Releases the terminal, permanently or while the process is stopped.
+fn release() {
     if let Some(held) = &mut *lock() {
-        held.give_back();
+        held.release();
     }
 }
 
 /// Takes the terminal again if it is in use and the process is in its foreground: a shell may have changed
 /// its modes in the meantime.
-fn take_again() {
+fn acquire() {
     if let Some(held) = &mut *lock()
-        && is_ours()
+        && is_foreground()
     {
         // On failure, the guest gets its input line by line, which is no reason to exit.
         let _ = held.take();
@@ -178,7 +158,7 @@ fn restore_at_panics() {
                 Err(TryLockError::WouldBlock) => None,
             };
             if let Some(Some(held)) = held.as_deref_mut() {
-                held.give_back();
+                held.release();
             }
             before(info);
         }));

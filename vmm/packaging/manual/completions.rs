@@ -11,7 +11,7 @@ const SHELLS: [(Shell, &str); 3] = [
 ];
 
 /// Paths below `share`, with contents.
-pub(crate) fn all(command: &Command) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn scripts(command: &Command) -> Vec<(String, Vec<u8>)> {
     SHELLS
         .into_iter()
         .map(|(shell, path)| {

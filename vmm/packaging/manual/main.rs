@@ -24,21 +24,21 @@ use thiserror::Error;
 fn main() -> ExitCode {
     let mut args = env::args_os().skip(1);
     let (Some(dir), None) = (args.next(), args.next()) else {
-        complain("which folder? pvticket-manual DIR");
+        print_error("requires a directory: pvticket-manual DIR");
         return ExitCode::from(2);
     };
     match write_to(Path::new(&dir)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&error.to_string());
+            print_error(&error.to_string());
             ExitCode::FAILURE
         }
     }
 }
 
 /// Prints an error. A closed stderr is ignored.
-fn complain(what: &str) {
-    drop(writeln!(io::stderr(), "pvticket-manual: {what}"));
+fn print_error(message: &str) {
+    drop(writeln!(io::stderr(), "pvticket-manual: {message}"));
 }
 
 /// The files could not be written.
@@ -59,7 +59,7 @@ enum ManualError {
 /// Writes all files below `prefix`: `share/man/man1/` and the shells' folders.
 fn write_to(prefix: &Path) -> Result<(), ManualError> {
     let command = visible(&pvticket::cli::command());
-    for (name, text) in pages::all(&command)?.into_iter().chain(completions::all(&command)) {
+    for (name, text) in pages::pages(&command)?.into_iter().chain(completions::scripts(&command)) {
         let path = prefix.join("share").join(name);
         path.parent()
             .map_or(Ok(()), fs::create_dir_all)
@@ -71,13 +71,13 @@ fn write_to(prefix: &Path) -> Result<(), ManualError> {
 
 /// The command line without pvticket's internal subcommands, which completions would offer.
 fn visible(command: &Command) -> Command {
-    let mut shown = Command::new("pvticket").version(env!("CARGO_PKG_VERSION"));
+    let mut visible = Command::new("pvticket").version(env!("CARGO_PKG_VERSION"));
     if let Some(about) = command.get_about() {
-        shown = shown.about(about.clone());
+        visible = visible.about(about.clone());
     }
-    shown
+    visible
         .subcommand_required(true)
         .subcommand_value_name("COMMAND")
         .args(command.get_arguments().cloned())
-        .subcommands(command.get_subcommands().filter(|one| !one.is_hide_set()).cloned())
+        .subcommands(command.get_subcommands().filter(|command| !command.is_hide_set()).cloned())
 }

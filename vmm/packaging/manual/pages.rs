@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// All pages: paths below `share`, with contents.
-pub(crate) fn all(command: &Command) -> Result<Vec<(String, Vec<u8>)>, ManualError> {
+pub(crate) fn pages(command: &Command) -> Result<Vec<(String, Vec<u8>)>, ManualError> {
     // `pvticket help` has no page, as with clap_mangen.
     let mut root = command.clone().disable_help_subcommand(true);
     root.build();
@@ -31,16 +31,16 @@ fn collect(
     let man = Man::new(command.clone()).source(source).manual("pvticket");
     let path = format!("man/man1/{}", man.get_filename());
     let mut text = Vec::new();
-    rendered(&man, command, &mut text)
+    render(&man, command, &mut text)
         .map_err(|source| ManualError::Write { path: path.clone().into(), source })?;
     let text =
-        tidied(&(String::from_utf8_lossy(&text) + &*ending(command)?.to_roff())).into_bytes();
+        tidy(&(String::from_utf8_lossy(&text) + &*last_sections(command)?.to_roff())).into_bytes();
     pages.push((path, text));
-    command.get_subcommands().try_for_each(|one| collect(one, source, pages))
+    command.get_subcommands().try_for_each(|command| collect(command, source, pages))
 }
 
 /// Renders clap's sections except VERSION, which is in the page's footer.
-fn rendered(man: &Man, command: &Command, text: &mut Vec<u8>) -> std::io::Result<()> {
+fn render(man: &Man, command: &Command, text: &mut Vec<u8>) -> std::io::Result<()> {
     man.render_title(text)?;
     man.render_name_section(text)?;
     man.render_synopsis_section(text)?;
@@ -53,9 +53,9 @@ fn rendered(man: &Man, command: &Command, text: &mut Vec<u8>) -> std::io::Result
 }
 
 /// Removes the preambles of all sections but the first, and sets words in backticks in bold.
-fn tidied(page: &str) -> String {
+fn tidy(page: &str) -> String {
     let mut preamble = 0;
-    let mut tidy = String::new();
+    let mut text = String::new();
     for line in page.lines() {
         let is_preamble = line.starts_with(".ie ") || line.starts_with(".el ");
         preamble += usize::from(is_preamble);
@@ -63,17 +63,17 @@ fn tidied(page: &str) -> String {
             continue;
         }
         for (index, part) in line.split('`').enumerate() {
-            tidy += ["", "\\fB", "\\fR"][if index == 0 { 0 } else { 2 - index % 2 }];
-            tidy += part;
+            text += ["", "\\fB", "\\fR"][if index == 0 { 0 } else { 2 - index % 2 }];
+            text += part;
         }
-        tidy.push('\n');
+        text.push('\n');
     }
-    tidy
+    text
 }
 
 /// The last sections: in `pvticket.1` from the manual, in all other pages a reference to
 /// `pvticket(1)`.
-fn ending(command: &Command) -> Result<Roff, ManualError> {
+fn last_sections(command: &Command) -> Result<Roff, ManualError> {
     let mut roff = Roff::new();
     let name = command.get_display_name().unwrap_or(command.get_name());
     if name != "pvticket" {
@@ -98,7 +98,7 @@ fn ending(command: &Command) -> Result<Roff, ManualError> {
         }
     }
     roff.control("SH", ["SEE ALSO"]);
-    roff.text([roman("The guides, in "), bold("share/doc/pvticket"), roman(" of the package.")]);
+    roff.text([roman("The guides in "), bold("share/doc/pvticket"), roman(" of the package.")]);
     Ok(roff)
 }
 

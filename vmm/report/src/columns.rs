@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_to_the_right_and_wide_letters_count_twice() {
+    fn figures_align_right_with_wide_letters() {
         let mut columns = Columns::new(1..2);
         columns.row(["lock", "rate", ""]);
         columns.row(["\u{6f22}\u{5b57}-ticket", "1.00k", "x"]);

@@ -65,11 +65,11 @@ pub struct Document {
 }
 
 /// The purpose of the last command.
-const AGAIN: &str = "To make this report as a page";
+const PAGE: &str = "To write this report as a page";
 
 impl Document {
     /// The report of a study.
-    pub fn of_study(study: &Study) -> Self {
+    pub fn for_study(study: &Study) -> Self {
         let mut names: Vec<&str> = study.runs.iter().map(words::name).collect();
         // All comparisons have the same name.
         names.dedup();
@@ -77,7 +77,7 @@ impl Document {
         let leagues = League::all(study);
         let answer = league::answer(study, &leagues).into_iter().chain(answer::answer(study));
         let started = |run: &RunFacts| {
-            Some((format!("{} was started with", run.source), command::started(run)?))
+            Some((format!("Command that started {}", run.source), command::start_command(run)?))
         };
         let commands = study.runs.iter().filter_map(started);
         Self {
@@ -85,7 +85,7 @@ impl Document {
             title,
             runs: study.runs.iter().map(|run| run_line(study, run)).collect(),
             questions: questions(&study.runs),
-            setup: setup::described(study),
+            setup: setup::describe(study),
             warnings: sentences::warnings(study),
             answer: answer.collect(),
             leagues: league::tables(study, &leagues),
@@ -93,11 +93,11 @@ impl Document {
             // Series that differ only in values that their names omit share a finding if nothing was found.
             findings: unique(sentences::findings(study)),
             facts: facts(study),
-            figures: figures::all(study),
-            tables: tables::all(study),
+            figures: figures::for_study(study),
+            tables: tables::for_study(study),
             sections: documents::sections(study),
             method: words::method(study),
-            commands: commands.chain([(AGAIN.to_owned(), words::report_command(study))]).collect(),
+            commands: commands.chain([(PAGE.to_owned(), words::report_command(study))]).collect(),
             specs: specs(&study.runs),
             hosts: tables::hosts(study),
             footer: footer(&study.runs),
@@ -109,10 +109,12 @@ impl Document {
     pub fn summary(study: &Study) -> Self {
         let is_shown = |table: &Table| match table.id {
             "throughput-table" | "behaviour" | "extensions" | "notes" | "lost" => true,
-            "latencies" => study.points.iter().any(|point| point.timed(Timed::Operation).is_some()),
+            "latencies" => {
+                study.points.iter().any(|point| point.times_of(Timed::Operation).is_some())
+            }
             _ => false,
         };
-        let Self { tables, warnings, answer, leagues, findings, .. } = Self::of_study(study);
+        let Self { tables, warnings, answer, leagues, findings, .. } = Self::for_study(study);
         let tables = tables.into_iter().filter(is_shown);
         // Preemptions of Linux guests are lower bounds, as the table's note states.
         let has_linux = study.points.iter().any(|point| point.point.guest == GuestKind::Linux);
@@ -125,11 +127,11 @@ impl Document {
     }
 
     /// The report of a comparison of two runs.
-    pub fn of_diff(diff: &Diff) -> Self {
+    pub fn for_diff(diff: &Diff) -> Self {
         let name = |study: &Study| study.runs.first().map_or("", |run| &run.source).to_owned();
         let title = format!("{} against {}", name(&diff.after), name(&diff.before));
         let both = [("First run", &diff.before), ("Second run", &diff.after)];
-        let setup = both.map(|(which, study)| format!("{which}\n{}", setup::described(study)));
+        let setup = both.map(|(which, study)| format!("{which}\n{}", setup::describe(study)));
         let runs: Vec<RunFacts> =
             diff.before.runs.iter().chain(&diff.after.runs).cloned().collect();
         Self {
@@ -140,14 +142,14 @@ impl Document {
             warnings: diff_words::disturbed(diff),
             findings: diff_words::verdict(diff),
             facts: vec![
-                ("points of both", diff.both.len().to_string()),
+                ("points of both", diff.compared.len().to_string()),
                 ("only in the first", diff.only_before.len().to_string()),
                 ("only in the second", diff.only_after.len().to_string()),
             ],
             figures: figures::diff::figure(diff).into_iter().collect(),
             tables: regressions::table(diff).into_iter().chain(diff_words::tables(diff)).collect(),
             method: diff_words::method(diff),
-            commands: vec![(AGAIN.to_owned(), diff_words::command(diff))],
+            commands: vec![(PAGE.to_owned(), diff_words::command(diff))],
             specs: specs(&runs),
             hosts: [&diff.before, &diff.after].into_iter().flat_map(tables::hosts).collect(),
             footer: footer(&runs),
@@ -156,8 +158,8 @@ impl Document {
     }
 
     /// The report of reproduced published rows.
-    pub fn of_reproduction(reproduction: &Reproduction) -> Self {
-        let title = "Published figures, again".to_owned();
+    pub fn for_reproduction(reproduction: &Reproduction) -> Self {
+        let title = "Published figures, reproduced".to_owned();
         Self {
             heading: title.clone(),
             title,
@@ -165,12 +167,12 @@ impl Document {
             questions: vec![reproduction_words::score_line(reproduction.score(None))],
             findings: reproduction_words::findings(reproduction),
             facts: vec![
-                ("made", words::when(reproduction.at_ms)),
+                ("made", words::utc_minutes(reproduction.at_ms)),
                 ("host of the measurements", reproduction.host.clone()),
             ],
             tables: reproduction_words::tables(reproduction),
             method: reproduction_words::method(reproduction),
-            commands: vec![("To make this again".to_owned(), reproduction.command.join(" "))],
+            commands: vec![("To reproduce it".to_owned(), reproduction.command.join(" "))],
             footer: footer(&[]),
             ..Self::default()
         }
@@ -180,7 +182,7 @@ impl Document {
 fn run_line(study: &Study, run: &RunFacts) -> String {
     let ratio =
         words::overcommit(study).map_or_else(String::new, |ratio| format!(", all at {ratio}"));
-    format!("{}  ({}, {}{ratio})", words::name(run), run.source, words::when(run.run.at_ms))
+    format!("{}  ({}, {}{ratio})", words::name(run), run.source, words::utc_minutes(run.run.at_ms))
 }
 
 fn questions(runs: &[RunFacts]) -> Vec<String> {
@@ -188,23 +190,23 @@ fn questions(runs: &[RunFacts]) -> Vec<String> {
 }
 
 fn facts(study: &Study) -> Vec<(&'static str, String)> {
-    let mut all = vec![
+    let mut facts = vec![
         ("cells with figures", format!("{} of {}", study.done(), study.cells())),
         ("points", study.points.len().to_string()),
     ];
-    all.extend(words::overcommit(study).map(|ratio| ("vCPUs for each CPU", ratio)));
+    facts.extend(words::overcommit(study).map(|ratio| ("vCPUs per CPU", ratio)));
     let outliers: usize = study.points.iter().map(|point| point.outliers()).sum();
-    all.push(("far from the others", count(outliers, "repetition").to_string()));
+    facts.push(("outliers", count(outliers, "repetition").to_string()));
     if let Some(run) = study.runs.first() {
-        all.push(("begun", words::when(run.run.at_ms)));
+        facts.push(("started", words::utc_minutes(run.run.at_ms)));
         if let Some(session) = run.sessions.first() {
-            all.push(("CPU", session.host.cpu.clone()));
-            all.push(("KVM", session.host.kvm.clone()));
-            all.push(("host's Linux", session.host.kernel.clone()));
+            facts.push(("CPU", session.host.cpu.clone()));
+            facts.push(("KVM", session.host.kvm.clone()));
+            facts.push(("host's Linux", session.host.kernel.clone()));
         }
     }
-    all.retain(|(_, value)| !value.is_empty());
-    all
+    facts.retain(|(_, value)| !value.is_empty());
+    facts
 }
 
 fn specs(runs: &[RunFacts]) -> Vec<(String, String)> {

@@ -2,13 +2,13 @@
 
 /// The values without duplicates.
 pub fn unique<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
-    let mut found = Vec::new();
+    let mut distinct = Vec::new();
     for value in values {
-        if !found.contains(&value) {
-            found.push(value);
+        if !distinct.contains(&value) {
+            distinct.push(value);
         }
     }
-    found
+    distinct
 }
 
 /// Groups the values by key.

@@ -40,7 +40,7 @@ fn three_digits(value: f64) -> String {
 const THIN: char = '\u{a0}';
 
 /// Below this, a ratio is written as 1/n. From here on, [`ratio`] has two decimals.
-const SMALL: f64 = 0.0995;
+const MIN_DECIMAL: f64 = 0.0995;
 
 /// A ratio in three significant digits, two below 0.1: `1/33 000`, `0.98x`, `12.3x`, `24800x`.
 pub fn ratio(value: f64) -> String {
@@ -61,7 +61,7 @@ pub fn ratio(value: f64) -> String {
         v if v >= 99.95 => 0,
         v if v >= 9.995 => 1,
         0.0 => return "0x".into(),
-        v if v < SMALL => return format!("1/{}", grouped(two_digits(1.0 / v))),
+        v if v < MIN_DECIMAL => return format!("1/{}", grouped(two_digits(1.0 / v))),
         _ => 2,
     };
     format!("{value:.decimals$}x")
@@ -93,7 +93,7 @@ fn grouped(value: f64) -> String {
 }
 
 /// The text with ordinary spaces, for use after line breaking.
-pub fn plain(text: &str) -> String {
+pub fn spaced(text: &str) -> String {
     text.replace(THIN, " ")
 }
 
@@ -115,7 +115,7 @@ mod tests {
 
     /// Regression: zero divided by zero was shown as "unbounded".
     #[test]
-    fn nothing_by_nothing_is_no_figure() {
+    fn nan_is_a_dash() {
         assert_eq!([si, ratio, percent].map(|show| show(f64::NAN)), ["-"; 3]);
         assert_eq!([si, ratio].map(|show| show(f64::INFINITY)), ["unbounded"; 2]);
     }
@@ -153,7 +153,7 @@ mod tests {
         let expected =
             ["1/10", "1/71", "1/430", "1/10 000", "1/33 000", "1/4 000 000", "1/1.0e300"];
         assert!(!small[4].contains(' '), "a line may end there: {small:?}");
-        assert_eq!(small.map(|text| plain(&text)), expected);
+        assert_eq!(small.map(|text| spaced(&text)), expected);
         let shares = [0.0, 0.00001, 0.0003, 0.6534, 1.0].map(percent);
         assert_eq!(shares, ["0 %", "<.01 %", "0.03 %", "65.3 %", "100.0 %"]);
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     event::{LockActivity, Observation, VcpuIndex},
-    log::TurnEnd,
+    log::SliceEnd,
 };
 use base::{
     sums,
@@ -16,7 +16,7 @@ use base::{
 };
 
 /// Number of preemptions recorded individually.
-const ROOM: usize = 1 << 16;
+const MAX_RECORDS: usize = 1 << 16;
 
 /// One preemption. Times are in nanoseconds, monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -29,10 +29,10 @@ pub struct Preemption {
     /// The slot it lost.
     pub slot: SlotId,
     /// Reason for the end of its time slice.
-    pub end: TurnEnd,
+    pub end: SliceEnd,
     /// Lock activity when it was preempted.
     #[serde(flatten)]
-    pub look: Observation,
+    pub observed: Observation,
     /// Time without a slot. None: until the end of the run.
     #[serde(rename = "off_ns")]
     pub off: Option<Nanos>,
@@ -92,12 +92,12 @@ impl Totals {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct OpenPreemption {
+struct LastPreemption {
     at: Nanos,
     vm: u32,
     activity: LockActivity,
     /// When it got a slot again.
-    back: Option<Nanos>,
+    until: Option<Nanos>,
     record: Option<usize>,
 }
 
@@ -107,12 +107,12 @@ pub struct Accounting {
     totals: Totals,
     records: Vec<Preemption>,
     /// By vCPU: its last preemption.
-    open: Box<[Option<OpenPreemption>]>,
+    open: Box<[Option<LastPreemption>]>,
     /// vCPUs preempted in a lock that others may have spun for since. Entries of vCPUs that run again are
     /// dropped by the next search, which keeps searches short.
-    stranded: Vec<VcpuIndex>,
+    preempted: Vec<VcpuIndex>,
     /// By vCPU: the time until which its spinning has been counted, so that no time counts twice.
-    counted: Box<[Nanos]>,
+    counted_until: Box<[Nanos]>,
 }
 
 impl Accounting {
@@ -120,10 +120,10 @@ impl Accounting {
     pub fn new(vcpus: usize) -> Self {
         Self {
             totals: Totals::default(),
-            records: Vec::with_capacity(ROOM),
+            records: Vec::with_capacity(MAX_RECORDS),
             open: vec![None; vcpus].into(),
-            stranded: Vec::with_capacity(vcpus),
-            counted: vec![Nanos::ZERO; vcpus].into(),
+            preempted: Vec::with_capacity(vcpus),
+            counted_until: vec![Nanos::ZERO; vcpus].into(),
         }
     }
 
@@ -135,7 +135,7 @@ impl Accounting {
     /// Returns the sums at `now`, including vCPUs that are still preempted.
     pub fn totals_at(&self, now: Nanos) -> Totals {
         let mut totals = self.totals;
-        for open in self.open.iter().flatten().filter(|open| open.back.is_none()) {
+        for open in self.open.iter().flatten().filter(|open| open.until.is_none()) {
             totals.add_off(&open.activity, now.since(open.at));
         }
         totals
@@ -147,12 +147,12 @@ impl Accounting {
     }
 
     /// Records that a vCPU of machine `vm` loses its slot against its will.
-    pub fn preempted(&mut self, p: Preemption, vm: u32) {
+    pub fn record_preemption(&mut self, p: Preemption, vm: u32) {
         let totals = &mut self.totals;
         totals.preemptions += 1;
-        match p.look.activity {
+        match p.observed.activity {
             LockActivity::Unknown => totals.unknown += 1,
-            LockActivity::Guarded => totals.guarded += 1,
+            LockActivity::PreemptDisabled => totals.guarded += 1,
             LockActivity::Free => {}
             LockActivity::Entering => {
                 totals.queued += 1;
@@ -163,44 +163,44 @@ impl Accounting {
             _ => totals.queued += 1,
         }
         match p.end {
-            TurnEnd::Grace => totals.forced += 1,
-            TurnEnd::Injected => totals.injected += 1,
+            SliceEnd::Grace => totals.forced += 1,
+            SliceEnd::Injected => totals.injected += 1,
             _ => {}
         }
         let record = (self.records.len() < self.records.capacity()).then(|| {
             self.records.push(p);
             self.records.len() - 1
         });
-        let activity = p.look.activity;
-        if activity.is_involved() && !self.stranded.contains(&p.vcpu) {
-            self.stranded.push(p.vcpu);
+        let activity = p.observed.activity;
+        if activity.is_involved() && !self.preempted.contains(&p.vcpu) {
+            self.preempted.push(p.vcpu);
         }
         self.open[p.vcpu.ix()] =
-            Some(OpenPreemption { at: p.at, vm, activity, back: None, record });
+            Some(LastPreemption { at: p.at, vm, activity, until: None, record });
     }
 
     /// Records that a vCPU yields its slot on request.
-    pub fn yielded(&mut self) {
+    pub fn count_yield(&mut self) {
         self.totals.yields += 1;
     }
 
     /// Records that a vCPU gets a slot.
-    pub fn granted(&mut self) {
+    pub fn count_grant(&mut self) {
         self.totals.grants += 1;
     }
 
     /// Whether other vCPUs of its VM may spin for a lock because this vCPU is preempted.
-    pub(super) fn blocks(&self, vcpu: VcpuIndex) -> bool {
-        let open = self.open[vcpu.ix()].filter(|open| open.back.is_none());
+    pub(super) fn may_block_others(&self, vcpu: VcpuIndex) -> bool {
+        let open = self.open[vcpu.ix()].filter(|open| open.until.is_none());
         open.is_some_and(|open| open.activity.is_involved())
     }
 
     /// Records that the vCPU has a slot again. Spinning sampled at `now` still counts.
-    pub fn back(&mut self, vcpu: VcpuIndex, now: Nanos) {
-        let Some(open) = self.open[vcpu.ix()].as_mut().filter(|open| open.back.is_none()) else {
+    pub fn record_resume(&mut self, vcpu: VcpuIndex, now: Nanos) {
+        let Some(open) = self.open[vcpu.ix()].as_mut().filter(|open| open.until.is_none()) else {
             return;
         };
-        open.back = Some(now);
+        open.until = Some(now);
         let off = now.since(open.at);
         if let Some(record) = open.record.and_then(|ix| self.records.get_mut(ix)) {
             record.off = Some(off);
@@ -211,7 +211,7 @@ impl Accounting {
     /// Records that `spinner` of `vm` ran and waited, as described by `activity`, from `from` to `now`. The
     /// time is wasted if the lock's holder or the vCPU that the lock now serves is preempted. (A running
     /// holder keeps the lock too briefly for its part of the wait to be separated.)
-    pub fn spun(
+    pub fn record_spinning(
         &mut self,
         spinner: VcpuIndex,
         vm: u32,
@@ -219,30 +219,31 @@ impl Accounting {
         from: Nanos,
         now: Nanos,
     ) {
-        let from = from.max(self.counted[spinner.ix()]);
-        self.counted[spinner.ix()] = now;
+        let from = from.max(self.counted_until[spinner.ix()]);
+        self.counted_until[spinner.ix()] = now;
         let (Some(lock), head) = (activity.lock(), activity.head()) else { return };
         let open = &self.open;
-        let counts = |open: &OpenPreemption| {
-            open.activity.is_involved() && open.back.is_none_or(|back| back == now)
+        let may_count = |open: &LastPreemption| {
+            open.activity.is_involved() && open.until.is_none_or(|at| at == now)
         };
-        self.stranded.retain(|vcpu| open[vcpu.ix()].as_ref().is_some_and(counts));
-        let keeps_waiting = |open: &OpenPreemption| match open.activity {
+        self.preempted.retain(|vcpu| open[vcpu.ix()].as_ref().is_some_and(may_count));
+        let is_blocker = |open: &LastPreemption| match open.activity {
             _ if open.vm != vm || !open.activity.concerns(lock) => false,
             LockActivity::Waiting { ticket, .. } | LockActivity::Kicking { ticket, .. } => {
                 head.map_or(open.activity.is_next(), |h| h == ticket)
             }
             _ => open.activity.is_holder(),
         };
-        let all = self.stranded.iter().filter_map(|vcpu| Some((vcpu.ix(), open[vcpu.ix()]?)));
-        let keeping = all.filter(|(_, open)| keeps_waiting(open)).min_by_key(|(ix, _)| *ix);
-        let all = || self.open.iter().flatten().filter(|open| open.back.is_none_or(|at| at == now));
+        let vcpus = self.preempted.iter().filter_map(|vcpu| Some((vcpu.ix(), open[vcpu.ix()]?)));
+        let blocker = vcpus.filter(|(_, open)| is_blocker(open)).min_by_key(|(ix, _)| *ix);
+        let off =
+            || self.open.iter().flatten().filter(|open| open.until.is_none_or(|at| at == now));
         debug_assert_eq!(
-            keeping.map(|(_, open)| open.at),
-            all().find(|open| keeps_waiting(open)).map(|open| open.at),
-            "a stranded vCPU is missing"
+            blocker.map(|(_, open)| open.at),
+            off().find(|open| is_blocker(open)).map(|open| open.at),
+            "a preempted vCPU is missing"
         );
-        let Some((_, open)) = keeping else { return };
+        let Some((_, open)) = blocker else { return };
         let spun = now.since(from.max(open.at));
         self.totals.wasted_spin_ns += spun.0;
         if let Some(record) = open.record.and_then(|ix| self.records.get_mut(ix)) {

@@ -38,18 +38,18 @@ fn hits(core: &Core) -> (u64, u64) {
 }
 
 #[test]
-fn the_grace_of_a_prolonged_turn_counts_from_when_it_is_asked() {
+fn grace_starts_when_the_slot_is_contended() {
     // With a grace shorter than the time it has had its slot, and with a longer grace.
     for (policy, grace) in [("deferred:ask,300ns", 300), ("deferred", 4_000)] {
         let mut core = alone(policy);
         prolong(&mut core);
         tell(&mut core, 0, Event::Kicked(None), 3_500);
-        let asked = tell(&mut core, 1, Event::Stopped(holding()), 4_100);
-        assert_eq!(asked, [Action::Ask(ONE)], "{policy}");
+        let actions = tell(&mut core, 1, Event::Stopped(holding()), 4_100);
+        assert_eq!(actions, [Action::Ask(ONE)], "{policy}");
         assert_eq!(core.deadline(ONE), Some(Nanos(4_100 + grace)), "{policy}");
         assert_eq!(hits(&core), (0, 0), "{policy}");
         tell(&mut core, 1, Event::Stopped(holding()), 4_100 + grace);
-        assert_eq!(hits(&core), (1, 1), "{policy}: the grace is over");
+        assert_eq!(hits(&core), (1, 1), "{policy}: the grace has expired");
     }
 }
 
@@ -69,7 +69,7 @@ fn a_waiter_has_a_grace_of_a_slice() {
 }
 
 #[test]
-fn a_grace_of_a_second_is_given_after_more_than_a_second_alone() {
+fn a_long_grace_starts_after_a_long_run() {
     let mut core = alone("deferred:ask,1s");
     (1..2_000_000).step_by(1_000).for_each(|slices| {
         tell(&mut core, 1, Event::Stopped(holding()), 100 + slices * 1_000);
@@ -81,7 +81,7 @@ fn a_grace_of_a_second_is_given_after_more_than_a_second_alone() {
 }
 
 #[test]
-fn a_prolonged_turn_that_is_looked_at_has_its_grace_too() {
+fn polled_vcpus_have_a_grace() {
     let mut core = alone("deferred:look,250us");
     prolong(&mut core);
     tell(&mut core, 0, Event::Kicked(None), 3_500);
@@ -96,25 +96,25 @@ fn a_prolonged_turn_that_is_looked_at_has_its_grace_too() {
 }
 
 #[test]
-fn the_grace_begins_anew_when_the_slot_was_not_wanted_in_between() {
+fn grace_restarts_after_contention_ends() {
     let mut core = core_of("deferred:ask,300ns", &[0; 3], 2);
     // vCPU 2 waits for a slot, and vCPU 0 is asked. Then vCPU 1 leaves, and vCPU 2 gets its slot.
     tell(&mut core, 0, Event::Stopped(holding()), 1_001);
     tell(&mut core, 1, Event::Halted(waiting(4, 1, 0)), 1_100);
     assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), 1_301), [], "not wanted any more");
     tell(&mut core, 1, Event::Kicked(None), 1_400);
-    let asked = tell(&mut core, 0, Event::Stopped(holding()), 2_301);
-    assert_eq!(asked, [Action::Ask(VcpuIndex(0))]);
+    let actions = tell(&mut core, 0, Event::Stopped(holding()), 2_301);
+    assert_eq!(actions, [Action::Ask(VcpuIndex(0))]);
     assert_eq!(core.deadline(VcpuIndex(0)), Some(Nanos(2_601)));
 }
 
 #[test]
-fn a_kicker_that_holds_a_lock_is_asked_and_keeps_its_slot() {
+fn a_kicking_holder_is_asked_to_yield() {
     for inner in [holding().activity, waiting(6, 2, 0).activity, LockActivity::Entering] {
         let mut core = alone("deferred");
         assert_eq!(kick_from(&mut core, inner, 130), [Action::Ask(ONE)], "{inner:?}");
         assert_eq!(core.state(ONE), State::Running(SlotId(0)));
-        assert_eq!(core.deadline(ONE), Some(Nanos(1_100)), "its turn is as long as before");
+        assert_eq!(core.deadline(ONE), Some(Nanos(1_100)), "its slice is as long as before");
         let yielded = tell(&mut core, 1, Event::Yielded, 200);
         assert_eq!(yielded, [Action::Grant(VcpuIndex(0), SlotId(0))], "the kicked vCPU is next");
         assert_eq!(core.accounting().totals().preemptions, 0);
@@ -122,17 +122,17 @@ fn a_kicker_that_holds_a_lock_is_asked_and_keeps_its_slot() {
 }
 
 #[test]
-fn a_kicker_that_holds_a_lock_is_looked_at_until_it_is_out_of_it() {
+fn a_kicking_holder_is_polled_until_release() {
     let mut core = alone("deferred:look");
     assert_eq!(kick_from(&mut core, holding().activity, 130), []);
     assert_eq!(tell(&mut core, 1, Event::Stopped(holding()), 150), []);
-    let left = tell(&mut core, 1, Event::Stopped(free()), 180);
-    assert_eq!(left, [Action::Grant(VcpuIndex(0), SlotId(0))]);
+    let granted = tell(&mut core, 1, Event::Stopped(free()), 180);
+    assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))]);
     assert_eq!((core.accounting().totals().preemptions, hits(&core)), (1, (0, 0)));
 }
 
 #[test]
-fn kick_boost_takes_no_slot_from_a_kicker_that_holds_a_lock() {
+fn kick_boost_lets_a_kicking_holder_run() {
     let mut core = alone("kick-boost");
     assert_eq!(kick_from(&mut core, holding().activity, 130), []);
     assert_eq!(core.state(ONE), State::Running(SlotId(0)));
@@ -141,7 +141,7 @@ fn kick_boost_takes_no_slot_from_a_kicker_that_holds_a_lock() {
 
 /// Also while its line still announces the kick, since the waiter has received it.
 #[test]
-fn a_kicker_that_holds_nothing_makes_way() {
+fn a_kicker_without_locks_makes_way() {
     for activity in [LockActivity::Free, LockActivity::Kicking { lock: LockId(9), ticket: 2 }] {
         for policy in ["deferred", "deferred:look", "kick-boost"] {
             let mut core = alone(policy);

@@ -28,9 +28,9 @@ impl DriverKind {
 
     /// Returns why the driver does not support this policy, or None if it does. `host`, which needs no
     /// driver, is accepted for [`Self::User`] only.
-    pub fn obstacle(self, policy: &PolicySpec) -> Option<String> {
-        let has = self == Self::User || policy.turn_rule().is_some();
-        (!has).then(|| format!("it has the policies {}, not {policy}", InKernel::usages()))
+    pub fn refusal(self, policy: &PolicySpec) -> Option<String> {
+        let fits = self == Self::User || policy.slice_rule().is_some();
+        (!fits).then(|| format!("it supports the policies {}, not {policy}", InKernel::usages()))
     }
 }
 
@@ -39,18 +39,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_says_which_policies_it_has() {
-        let obstacle = |driver: DriverKind, policy: &str| driver.obstacle(&policy.parse().unwrap());
+    fn drivers_reject_unsupported_policies() {
+        let reason = |driver: DriverKind, policy: &str| driver.refusal(&policy.parse().unwrap());
         for policy in ["rr", "gang", "replay:f", "deferred:look"] {
-            assert_eq!(obstacle(DriverKind::User, policy), None, "{policy}");
+            assert_eq!(reason(DriverKind::User, policy), None, "{policy}");
         }
-        assert_eq!(obstacle(DriverKind::Bpf, "rr"), None);
-        assert_eq!(obstacle(DriverKind::Bpf, "deferred:ask,3ms"), None);
+        assert_eq!(reason(DriverKind::Bpf, "rr"), None);
+        assert_eq!(reason(DriverKind::Bpf, "deferred:ask,3ms"), None);
         for policy in ["host", "gang", "replay:f", "deferred:look", "point:critical", "host-cfs"] {
-            let reason = obstacle(DriverKind::Bpf, policy).unwrap();
+            let text = reason(DriverKind::Bpf, policy).unwrap();
             assert!(
-                reason.starts_with("it has the policies rr") && reason.ends_with(policy),
-                "{reason}"
+                text.starts_with("it supports the policies rr") && text.ends_with(policy),
+                "{text}"
             );
         }
     }

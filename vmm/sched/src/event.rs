@@ -1,6 +1,6 @@
 //! The core's input ([`Event`]) and output ([`Action`]), and the known lock state of a vCPU.
 
-use hypercalls::telemetry::{NAMED, Point};
+use hypercalls::telemetry::{MAX_NAMED, Point};
 use serde::{Deserialize, Serialize};
 
 use base::units::{Nanos, SlotId};
@@ -43,7 +43,8 @@ pub enum LockActivity {
     /// Neither holds nor awaits a lock.
     Free,
     /// The vCPU's kernel has disabled preemption, possibly for a lock: inferred without telemetry.
-    Guarded,
+    #[serde(rename = "guarded")]
+    PreemptDisabled,
     /// Draws a ticket, or takes or releases a queued lock. The vCPU may or may not have the lock or ticket
     /// already; the telemetry lines of the other vCPUs do not show it. Also a waiter for an unknown lock.
     Entering,
@@ -61,7 +62,7 @@ pub enum LockActivity {
         /// Number of locks held.
         depth: u32,
         /// The locks around it, outermost first, as far as telemetry names them.
-        outer: [Option<LockId>; NAMED],
+        outer: [Option<LockId>; MAX_NAMED],
     },
     /// Waits in a lock's queue.
     Waiting {
@@ -79,7 +80,8 @@ pub enum LockActivity {
         halted: bool,
     },
     /// Throttled waiter: waits for admission to a full queue, or was admitted but has not drawn its ticket.
-    Outside {
+    #[serde(rename = "outside")]
+    Throttled {
         /// The lock it waits for.
         lock: LockId,
         /// Length of the queue. None: the lock's word could not be read.
@@ -110,7 +112,7 @@ impl LockActivity {
         matches!(
             self,
             LockActivity::Waiting { distance: Some(0 | 1), .. }
-                | LockActivity::Outside { queued: Some(0), .. }
+                | LockActivity::Throttled { queued: Some(0), .. }
                 | LockActivity::Kicking { .. }
         )
     }
@@ -119,7 +121,7 @@ impl LockActivity {
     /// awake, or owes a kick. (A halted vCPU needs its kick before it needs a CPU.)
     pub const fn is_critical(&self) -> bool {
         match self {
-            LockActivity::Waiting { halted: true, .. } | LockActivity::Outside { .. } => false,
+            LockActivity::Waiting { halted: true, .. } | LockActivity::Throttled { .. } => false,
             _ => self.is_holder() || self.is_next(),
         }
     }
@@ -129,7 +131,7 @@ impl LockActivity {
     pub const fn after_kick(self) -> Self {
         match self {
             LockActivity::Kicking { .. } => LockActivity::Free,
-            other => other,
+            activity => activity,
         }
     }
 
@@ -171,29 +173,29 @@ impl LockActivity {
 
     /// Whether a vCPU with this activity must run before a vCPU of the same VM with activity `other` can be
     /// served. True if it holds the same lock, is about to kick for it, or is further ahead in its queue.
-    pub fn goes_before(&self, other: &LockActivity) -> bool {
-        let LockActivity::Waiting { lock, ticket: after, .. } = *other else { return false };
+    pub fn is_ahead_of(&self, other: &LockActivity) -> bool {
+        let LockActivity::Waiting { lock, ticket: behind, .. } = *other else { return false };
         self.concerns(lock)
             && match *self {
                 LockActivity::Holding { .. } | LockActivity::HoldingSeveral { .. } => true,
                 // Half of the ticket space is ahead, half behind.
                 LockActivity::Waiting { ticket, .. } | LockActivity::Kicking { ticket, .. } => {
-                    (ticket.wrapping_sub(after) as i16) < 0
-                        || (matches!(self, LockActivity::Kicking { .. }) && ticket == after)
+                    (ticket.wrapping_sub(behind) as i16) < 0
+                        || (matches!(self, LockActivity::Kicking { .. }) && ticket == behind)
                 }
                 _ => false,
             }
     }
 
-    /// Like [`goes_before`](Self::goes_before), but also true if both wait at positions whose order is
+    /// Like [`is_ahead_of`](Self::is_ahead_of), but also true if both wait at positions whose order is
     /// unknown: for a lock without tickets, or behind the first positions of a queued lock.
-    pub fn may_go_before(&self, other: &LockActivity) -> bool {
+    pub fn may_be_ahead_of(&self, other: &LockActivity) -> bool {
         // No two vCPUs share a ticket.
         let place = |activity: &LockActivity| match *activity {
             LockActivity::Waiting { lock, ticket, .. } => Some((lock, ticket)),
             _ => None,
         };
-        self.goes_before(other) || place(self).is_some_and(|own| place(other) == Some(own))
+        self.is_ahead_of(other) || place(self).is_some_and(|at| place(other) == Some(at))
     }
 
     /// Whether the vCPU holds or awaits `lock`. Outer locks count.
@@ -210,7 +212,7 @@ impl LockActivity {
         match *self {
             LockActivity::Holding { lock, .. } | LockActivity::HoldingSeveral { lock, .. } => lock,
             LockActivity::Waiting { lock, .. }
-            | LockActivity::Outside { lock, .. }
+            | LockActivity::Throttled { lock, .. }
             | LockActivity::Kicking { lock, .. } => Some(lock),
             _ => None,
         }
@@ -259,7 +261,7 @@ pub enum Event {
     HandedOver(VcpuIndex, Observation),
     /// The vCPU yields its slot on request.
     Yielded,
-    /// The vCPU has read a lock as often as [`Policy::spin_looks`](super::Policy::spin_looks) allows.
+    /// The vCPU has read a lock as often as [`Policy::spin_limit`](super::Policy::spin_limit) allows.
     SpunOut(Observation),
     /// The vCPU waits for a lock and offers the rest of its time slice to the vCPU passed, which it knows to
     /// have no CPU.
@@ -270,7 +272,7 @@ pub enum Event {
     Idle(Observation),
     /// The vCPU's thread is about to wait for something outside the machine, such as the reader of the
     /// guest's output. It needs no CPU until [`Event::Woken`].
-    Waits(Observation),
+    Blocks(Observation),
     /// The vCPU has left KVM's HLT, woken by an interrupt or by a kick that KVM delivered without the VMM, or
     /// its thread has finished waiting. If its lock already serves it, it was kicked by an unknown vCPU.
     Woken(Observation),
@@ -278,7 +280,7 @@ pub enum Event {
     /// the accounting up to date. No decision depends on it.
     Sampled(LockActivity),
     /// The time for which the vCPU is held off has passed.
-    HoldOver,
+    HoldEnded,
     /// The vCPU's thread has exited.
     Exited,
 }

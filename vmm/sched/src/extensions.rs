@@ -1,7 +1,7 @@
 //! The account of time-slice extensions: how many were granted to vCPUs whose slices had expired, how they
 //! ended, and how long they were needed. All memory is allocated at the start, so counting allocates nothing.
 
-use hypercalls::histogram::{BUCKETS, bucket, least};
+use hypercalls::histogram::{BUCKETS, bucket, floor};
 use serde::{Deserialize, Serialize};
 
 use base::{sums, units::Nanos};
@@ -50,7 +50,7 @@ impl Extensions {
     /// Returns the lower bound and the count of each nonempty bucket, in ascending order.
     pub fn needed(&self) -> impl Iterator<Item = (Nanos, u64)> {
         let counted = self.needed.iter().enumerate().filter(|(_, count)| **count > 0);
-        counted.map(|(bucket, count)| (Nanos(least(bucket)), *count))
+        counted.map(|(bucket, count)| (Nanos(floor(bucket)), *count))
     }
 
     /// Returns the account without the extensions in `earlier`.
@@ -65,7 +65,7 @@ impl Extensions {
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.counts += other.counts;
-        self.needed.iter_mut().zip(&other.needed).for_each(|(one, more)| *one += more);
+        self.needed.iter_mut().zip(&other.needed).for_each(|(sum, count)| *sum += count);
         self
     }
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_and_differences_are_of_the_same_extensions() {
+    fn since_and_plus_are_inverse() {
         let mut early = Extensions::default();
         early.grant();
         early.end(Nanos(350), true);

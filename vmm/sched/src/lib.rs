@@ -24,13 +24,13 @@ pub mod log;
 #[cfg(test)]
 mod outer_lock_tests;
 pub mod policy;
+#[cfg(test)]
+mod preempted_in_lock_tests;
 pub mod recording;
 #[cfg(test)]
 mod replay_tests;
 #[cfg(test)]
 mod share_tests;
-#[cfg(test)]
-mod stranded_tests;
 pub mod table;
 #[cfg(test)]
 mod test_support;

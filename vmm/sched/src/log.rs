@@ -8,17 +8,18 @@ use base::units::{Nanos, SlotId};
 
 /// Maximum number of time slices kept for a run: hours of full slices, minutes of handoffs. Takes 128 MiB,
 /// committed by the kernel only as it is used.
-pub(super) const ROOM: usize = 4 << 20;
+pub(super) const MAX_SLICES: usize = 4 << 20;
 
 /// Reason for the end of a time slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
-pub enum TurnEnd {
+pub enum SliceEnd {
     /// The time slice had not ended when the recording did.
     Open = 0,
     /// The slice expired.
-    Slice = 1,
+    #[serde(rename = "slice")]
+    Expired = 1,
     /// The slice and a grace expired.
     Grace = 2,
     /// The vCPU yielded.
@@ -39,30 +40,30 @@ pub enum TurnEnd {
     Unasked = 10,
 }
 
-impl TurnEnd {
-    pub(super) const ALL: [TurnEnd; 11] = [
-        TurnEnd::Open,
-        TurnEnd::Slice,
-        TurnEnd::Grace,
-        TurnEnd::Yield,
-        TurnEnd::Spun,
-        TurnEnd::Injected,
-        TurnEnd::Halted,
-        TurnEnd::Idle,
-        TurnEnd::Exited,
-        TurnEnd::MadeWay,
-        TurnEnd::Unasked,
+impl SliceEnd {
+    pub(super) const ALL: [SliceEnd; 11] = [
+        SliceEnd::Open,
+        SliceEnd::Expired,
+        SliceEnd::Grace,
+        SliceEnd::Yield,
+        SliceEnd::Spun,
+        SliceEnd::Injected,
+        SliceEnd::Halted,
+        SliceEnd::Idle,
+        SliceEnd::Exited,
+        SliceEnd::MadeWay,
+        SliceEnd::Unasked,
     ];
 
     /// Whether the vCPU gave up the slot itself.
     pub const fn is_voluntary(self) -> bool {
-        matches!(self, TurnEnd::Halted | TurnEnd::Idle | TurnEnd::Exited)
+        matches!(self, SliceEnd::Halted | SliceEnd::Idle | SliceEnd::Exited)
     }
 }
 
 /// A vCPU's time slice on a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
+pub struct Slice {
     /// Start, relative to [`Log::start`].
     pub at: Nanos,
     /// Duration.
@@ -72,7 +73,7 @@ pub struct Turn {
     /// The slot it ran on.
     pub slot: SlotId,
     /// Reason for its end.
-    pub end: TurnEnd,
+    pub end: SliceEnd,
     /// Named point reported by the guest at the end, if any.
     pub point: Option<Point>,
     /// The vCPU is known to have held and awaited no lock at the end, under a policy that waits for that
@@ -83,49 +84,49 @@ pub struct Turn {
 /// The time slices of a schedule in the order of their starts.
 #[derive(Debug)]
 pub struct Log {
-    turns: Vec<Turn>,
+    slices: Vec<Slice>,
     lost: u64,
     start: Nanos,
 }
 
 /// Index of a time slice in a [`Log`]; `None` if there was no room for it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct TurnIndex(Option<usize>);
+pub(super) struct SliceIndex(Option<usize>);
 
 impl Log {
     /// Creates an empty log with room for a recording.
     pub fn new() -> Self {
-        Self { turns: Vec::with_capacity(ROOM), lost: 0, start: Nanos::ZERO }
+        Self { slices: Vec::with_capacity(MAX_SLICES), lost: 0, start: Nanos::ZERO }
     }
 
     /// Creates an empty log that keeps no time slices, for runs that are not recorded.
-    pub fn brief() -> Self {
-        Self { turns: Vec::new(), lost: 0, start: Nanos::ZERO }
+    pub fn without_slices() -> Self {
+        Self { slices: Vec::new(), lost: 0, start: Nanos::ZERO }
     }
 
-    pub(super) fn begin(&mut self, vcpu: VcpuIndex, slot: SlotId, now: Nanos) -> TurnIndex {
+    pub(super) fn begin(&mut self, vcpu: VcpuIndex, slot: SlotId, now: Nanos) -> SliceIndex {
         if self.start == Nanos::ZERO {
             self.start = now;
         }
-        if self.turns.len() == self.turns.capacity() {
+        if self.slices.len() == self.slices.capacity() {
             self.lost += 1;
-            return TurnIndex(None);
+            return SliceIndex(None);
         }
-        let (at, ran, end) = (now.since(self.start), Nanos::ZERO, TurnEnd::Open);
-        self.turns.push(Turn { at, ran, vcpu, slot, end, point: None, free: false });
-        TurnIndex(Some(self.turns.len() - 1))
+        let (at, ran, end) = (now.since(self.start), Nanos::ZERO, SliceEnd::Open);
+        self.slices.push(Slice { at, ran, vcpu, slot, end, point: None, free: false });
+        SliceIndex(Some(self.slices.len() - 1))
     }
 
     /// Records the named point of a time slice that is about to end.
-    pub(super) fn at_point(&mut self, entry: TurnIndex, point: Point) {
-        if let Some(turn) = entry.0.and_then(|ix| self.turns.get_mut(ix)) {
-            turn.point = Some(point);
+    pub(super) fn at_point(&mut self, entry: SliceIndex, point: Point) {
+        if let Some(slice) = entry.0.and_then(|ix| self.slices.get_mut(ix)) {
+            slice.point = Some(point);
         }
     }
 
-    pub(super) fn end(&mut self, entry: TurnIndex, end: TurnEnd, ran: Nanos, free: bool) {
-        if let Some(turn) = entry.0.and_then(|ix| self.turns.get_mut(ix)) {
-            (turn.end, turn.ran, turn.free) = (end, ran, free);
+    pub(super) fn end(&mut self, entry: SliceIndex, end: SliceEnd, ran: Nanos, free: bool) {
+        if let Some(slice) = entry.0.and_then(|ix| self.slices.get_mut(ix)) {
+            (slice.end, slice.ran, slice.free) = (end, ran, free);
         }
     }
 
@@ -135,8 +136,8 @@ impl Log {
     }
 
     /// Returns the recorded time slices.
-    pub fn turns(&self) -> &[Turn] {
-        &self.turns
+    pub fn slices(&self) -> &[Slice] {
+        &self.slices
     }
 
     /// Returns the number of time slices that did not fit.
@@ -195,10 +196,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_log_counts_what_it_loses() {
-        let mut log = Log::brief();
+    fn a_full_log_counts_lost_slices() {
+        let mut log = Log::without_slices();
         let entry = log.begin(VcpuIndex(0), SlotId(0), Nanos(5));
-        log.end(entry, TurnEnd::Slice, Nanos(1), false);
-        assert_eq!((log.turns().len(), log.lost()), (0, 1));
+        log.end(entry, SliceEnd::Expired, Nanos(1), false);
+        assert_eq!((log.slices().len(), log.lost()), (0, 1));
     }
 }

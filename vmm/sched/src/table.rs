@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     event::{LockActivity, Observation, VcpuIndex},
-    log::TurnIndex,
+    log::SliceIndex,
 };
 use base::units::{Nanos, SlotId};
 
@@ -34,7 +34,8 @@ pub enum State {
     /// In KVM's HLT, without a slot.
     Idle,
     /// The vCPU's thread has exited; final.
-    Gone,
+    #[serde(rename = "gone")]
+    Exited,
 }
 
 #[derive(Debug)]
@@ -42,13 +43,13 @@ pub(super) struct Vcpu {
     pub(super) member: Member,
     pub(super) state: State,
     /// Observation at its last stop.
-    pub(super) look: Observation,
+    pub(super) observed: Observation,
     /// Start of its time slice.
-    pub(super) since: Nanos,
+    pub(super) granted_at: Nanos,
     pub(super) deadline: Nanos,
     /// A kick arrived before the halt it is meant for.
-    pub(super) kick: bool,
-    pub(super) turn: TurnIndex,
+    pub(super) pending_kick: bool,
+    pub(super) slice: SliceIndex,
 }
 
 /// A policy's view of the schedule.
@@ -75,23 +76,23 @@ impl View<'_> {
     }
 
     /// Whether the thread of `vcpu` has exited.
-    pub fn is_gone(&self, vcpu: VcpuIndex) -> bool {
-        self.vcpus[vcpu.ix()].state == State::Gone
+    pub fn has_exited(&self, vcpu: VcpuIndex) -> bool {
+        self.vcpus[vcpu.ix()].state == State::Exited
     }
 
     /// Returns the lock activity of `vcpu` when it was last observed outside the guest.
-    pub fn last_seen(&self, vcpu: VcpuIndex) -> &LockActivity {
-        &self.vcpus[vcpu.ix()].look.activity
+    pub fn activity(&self, vcpu: VcpuIndex) -> &LockActivity {
+        &self.vcpus[vcpu.ix()].observed.activity
     }
 
     /// Returns the deadline of a running vCPU.
-    pub fn until(&self, vcpu: VcpuIndex) -> Nanos {
+    pub fn deadline(&self, vcpu: VcpuIndex) -> Nanos {
         self.vcpus[vcpu.ix()].deadline
     }
 
     /// Returns the time since the slot was granted to `vcpu`.
     pub fn ran(&self, vcpu: VcpuIndex) -> Nanos {
-        self.now.since(self.vcpus[vcpu.ix()].since)
+        self.now.since(self.vcpus[vcpu.ix()].granted_at)
     }
 
     /// Returns the index of the vCPU's VM.
@@ -105,7 +106,7 @@ impl View<'_> {
     }
 
     /// Whether any vCPU is running.
-    pub fn anybody_runs(&self) -> bool {
+    pub fn is_any_running(&self) -> bool {
         self.slots.iter().any(Option::is_some)
     }
 

@@ -1,7 +1,7 @@
 //! Small schedules, observations and single events for the core's tests.
 
 use super::{
-    log::{Log, Turn},
+    log::{Log, Slice},
     policy::Setup,
     recording::Recording,
     *,
@@ -24,9 +24,9 @@ pub(super) fn answer(core: &mut Core, actions: &[Action], activity: LockActivity
     }
 }
 
-pub(super) fn recording_of(vcpus: usize, slots: usize, turns: &[Turn]) -> Recording {
-    let (vcpus, slots, turns) = (vcpus as u32, slots as u32, turns.to_vec());
-    Recording { vcpus, slots, spin_looks: 0, lost: 0, turns }
+pub(super) fn recording_of(vcpus: usize, slots: usize, slices: &[Slice]) -> Recording {
+    let (vcpus, slots, slices) = (vcpus as u32, slots as u32, slices.to_vec());
+    Recording { vcpus, slots, spin_limit: 0, lost: 0, slices }
 }
 
 pub(super) fn tell(core: &mut Core, vcpu: u32, event: Event, now: u64) -> Vec<Action> {

@@ -55,29 +55,29 @@ pub enum WorldStep {
 
 #[cfg(test)]
 pub(super) fn step() -> impl Strategy<Value = WorldStep> {
-    let who = || 0..64_usize;
+    let index = || 0..64_usize;
     prop_oneof![
-        20 => who().prop_map(WorldStep::Due),
-        4 => who().prop_map(WorldStep::Spurious),
-        8 => who().prop_map(WorldStep::Park),
-        8 => who().prop_map(WorldStep::Halted),
-        8 => (who(), who()).prop_map(|(a, b)| WorldStep::Kick(a, b)),
-        4 => (who(), who()).prop_map(|(a, b)| WorldStep::HandOver(a, b)),
-        4 => who().prop_map(WorldStep::Yield),
-        4 => (who(), who()).prop_map(|(a, b)| WorldStep::Spin(a, b)),
-        4 => (who(), who()).prop_map(|(a, b)| WorldStep::YieldTo(a, b)),
-        2 => who().prop_map(WorldStep::Point),
-        3 => who().prop_map(WorldStep::Idle),
-        2 => who().prop_map(WorldStep::Wait),
-        3 => who().prop_map(WorldStep::StopInHlt),
-        3 => (who(), who()).prop_map(|(a, b)| WorldStep::KickInHlt(a, b)),
-        3 => who().prop_map(WorldStep::Woken),
-        1 => who().prop_map(WorldStep::Exit),
+        20 => index().prop_map(WorldStep::Due),
+        4 => index().prop_map(WorldStep::Spurious),
+        8 => index().prop_map(WorldStep::Park),
+        8 => index().prop_map(WorldStep::Halted),
+        8 => (index(), index()).prop_map(|(a, b)| WorldStep::Kick(a, b)),
+        4 => (index(), index()).prop_map(|(a, b)| WorldStep::HandOver(a, b)),
+        4 => index().prop_map(WorldStep::Yield),
+        4 => (index(), index()).prop_map(|(a, b)| WorldStep::Spin(a, b)),
+        4 => (index(), index()).prop_map(|(a, b)| WorldStep::YieldTo(a, b)),
+        2 => index().prop_map(WorldStep::Point),
+        3 => index().prop_map(WorldStep::Idle),
+        2 => index().prop_map(WorldStep::Wait),
+        3 => index().prop_map(WorldStep::StopInHlt),
+        3 => (index(), index()).prop_map(|(a, b)| WorldStep::KickInHlt(a, b)),
+        3 => index().prop_map(WorldStep::Woken),
+        1 => index().prop_map(WorldStep::Exit),
         4 => (0..3_000_u64).prop_map(WorldStep::Pass),
     ]
 }
 
-const LOOKS: [LockActivity; 5] = [
+const ACTIVITIES: [LockActivity; 5] = [
     LockActivity::Unknown,
     LockActivity::Free,
     LockActivity::Entering,
@@ -91,8 +91,8 @@ const LOOKS: [LockActivity; 5] = [
     },
 ];
 
-fn look(which: usize) -> Observation {
-    Observation { mode: Mode::Unknown, activity: LOOKS[which % LOOKS.len()] }
+fn obs(which: usize) -> Observation {
+    Observation { mode: Mode::Unknown, activity: ACTIVITIES[which % ACTIVITIES.len()] }
 }
 
 /// A schedule with the knowledge of the threads around it.
@@ -166,7 +166,7 @@ impl World {
                     let freed = [before[ix], kicker].contains(&State::Running(slot));
                     assert!(free[slot.0 as usize] || freed);
                     assert_eq!(self.core.state(vcpu), State::Running(slot));
-                    assert!(!matches!(was, State::Gone), "{vcpu:?} has left");
+                    assert!(!matches!(was, State::Exited), "{vcpu:?} has left");
                     if was == State::Halted {
                         let kicked = match event {
                             Event::Kicked(_) => vcpu.ix() == ix,
@@ -188,7 +188,7 @@ impl World {
                 }
                 Action::Sample(vcpu) => {
                     assert!(matches!(self.core.state(vcpu), State::Running(_)));
-                    let sampled = Event::Sampled(look(vcpu.ix() + ix).activity);
+                    let sampled = Event::Sampled(obs(vcpu.ix() + ix).activity);
                     assert_eq!(self.handle(vcpu, sampled), [], "an account decides nothing");
                 }
             }
@@ -212,7 +212,7 @@ impl World {
             assert_eq!(running.first().copied(), occupant.map(VcpuIndex::ix));
         }
         let waits = states.contains(&State::Ready);
-        assert_eq!(self.core.is_wanted(), waits);
+        assert_eq!(self.core.has_waiters(), waits);
         let idle = self.core.slots().iter().any(Option::is_none);
         assert!(!(self.conserving && waits && idle), "a slot idles while a vCPU waits");
     }
@@ -225,7 +225,7 @@ impl World {
     /// Returns vCPU `by` as a kicker, in some lock or none, if it can kick.
     fn kicker(&self, by: usize) -> Option<Kicker> {
         let ix = by % self.parked.len();
-        let kicker = Kicker { vcpu: VcpuIndex(ix as u32), activity: look(by).activity };
+        let kicker = Kicker { vcpu: VcpuIndex(ix as u32), activity: obs(by).activity };
         self.acts(ix).then_some(kicker)
     }
 
@@ -236,8 +236,8 @@ impl World {
 
     /// Advances to the earliest deadline.
     pub fn due(&mut self, which: usize) {
-        let all = (0..self.parked.len()).map(|ix| VcpuIndex(ix as u32));
-        let next = all.filter_map(|v| Some((self.core.deadline(v)?, v))).min();
+        let vcpus = (0..self.parked.len()).map(|ix| VcpuIndex(ix as u32));
+        let next = vcpus.filter_map(|v| Some((self.core.deadline(v)?, v))).min();
         let Some((at, vcpu)) = next.filter(|(at, _)| *at < Nanos::NEVER) else { return };
         self.now = self.now.max(at);
         if self.parked[vcpu.ix()] || self.owed[vcpu.ix()] {
@@ -245,8 +245,8 @@ impl World {
             return self.step(WorldStep::Halted(vcpu.ix()));
         }
         match self.core.state(vcpu) {
-            State::Held(_) => self.tell(vcpu.ix(), Event::HoldOver),
-            _ => self.tell(vcpu.ix(), Event::Stopped(look(which))),
+            State::Held(_) => self.tell(vcpu.ix(), Event::HoldEnded),
+            _ => self.tell(vcpu.ix(), Event::Stopped(obs(which))),
         }
     }
 
@@ -256,13 +256,13 @@ impl World {
         match step {
             WorldStep::Due(which) => self.due(which),
             WorldStep::Pass(span) => self.now = self.now.after(Nanos(span)),
-            WorldStep::Spurious(v) if self.acts(v % n) => self.tell(v % n, Event::Stopped(look(v))),
+            WorldStep::Spurious(v) if self.acts(v % n) => self.tell(v % n, Event::Stopped(obs(v))),
             WorldStep::Park(v) if self.acts(v % n) => self.parked[v % n] = true,
             WorldStep::Halted(v) => {
                 let v = v % n;
                 if self.runs(v) && (self.parked[v] || self.owed[v]) {
                     let owed = self.owed[v];
-                    self.tell(v, Event::Halted(look(4)));
+                    self.tell(v, Event::Halted(obs(4)));
                     let woken = self.replays && !owed;
                     assert!(woken || self.runs(v) == owed, "an early kick ends a halt at once");
                     if owed {
@@ -283,31 +283,31 @@ impl World {
                 self.parked[to] = false;
                 self.owed[to] = self.runs(to);
                 self.parked[v] = true;
-                self.tell(v, Event::HandedOver(VcpuIndex(to as u32), look(4)));
+                self.tell(v, Event::HandedOver(VcpuIndex(to as u32), obs(4)));
                 assert!(self.replays || !self.runs(v), "a vCPU that hands over halts");
                 assert_ne!(self.states()[to], State::Halted, "a kicked vCPU stays halted");
             }
             WorldStep::Yield(v) if self.acts(v % n) => self.tell(v % n, Event::Yielded),
-            WorldStep::Spin(v, l) if self.acts(v % n) => self.tell(v % n, Event::SpunOut(look(l))),
+            WorldStep::Spin(v, l) if self.acts(v % n) => self.tell(v % n, Event::SpunOut(obs(l))),
             WorldStep::YieldTo(v, to) if self.acts(v % n) => {
                 let to = VcpuIndex((to % n) as u32);
-                self.tell(v % n, Event::YieldsTo(to, look(v)));
+                self.tell(v % n, Event::YieldsTo(to, obs(v)));
             }
             WorldStep::Point(v) if self.acts(v % n) && *self.points.borrow() != 0 => {
                 let point = hypercalls::telemetry::Point::Critical;
-                self.tell(v % n, Event::Point(point, look(3)));
+                self.tell(v % n, Event::Point(point, obs(3)));
             }
-            WorldStep::Idle(v) if self.acts(v % n) => self.tell(v % n, Event::Idle(look(v))),
-            WorldStep::Wait(v) if self.acts(v % n) => self.tell(v % n, Event::Waits(look(v))),
+            WorldStep::Idle(v) if self.acts(v % n) => self.tell(v % n, Event::Idle(obs(v))),
+            WorldStep::Wait(v) if self.acts(v % n) => self.tell(v % n, Event::Blocks(obs(v))),
             WorldStep::StopInHlt(v) if self.acts(v % n) => {
-                self.tell(v % n, Event::StoppedInHlt(look(v)));
+                self.tell(v % n, Event::StoppedInHlt(obs(v)));
             }
             WorldStep::KickInHlt(v, by) => {
                 let by = self.kicker(by);
                 self.tell(v % n, Event::KickedInHlt(by));
                 assert_ne!(self.states()[v % n], State::Idle, "a kicked vCPU stays in HLT");
             }
-            WorldStep::Woken(v) => self.tell(v % n, Event::Woken(look(v))),
+            WorldStep::Woken(v) => self.tell(v % n, Event::Woken(obs(v))),
             WorldStep::Exit(v) if self.acts(v % n) => self.tell(v % n, Event::Exited),
             _ => {}
         }

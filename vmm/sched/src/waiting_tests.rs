@@ -14,7 +14,7 @@ use base::units::{Nanos, SlotId};
 
 /// The policies with a bound, for each set of arguments, and their bounds in slices per vCPU.
 fn bounds() -> impl Iterator<Item = (&'static str, u64)> {
-    let bounded = POLICIES.iter().filter_map(|policy| Some((policy.tested, policy.slices?)));
+    let bounded = POLICIES.iter().filter_map(|policy| Some((policy.tested, policy.max_wait?)));
     bounded.flat_map(|(tested, slices)| tested.iter().map(move |text| (*text, slices)))
 }
 
@@ -67,7 +67,7 @@ proptest! {
 
     /// Holds for any behaviour of guests and any claims about locks.
     #[test]
-    fn each_gets_a_slot_within_the_bound_of_its_policy(
+    fn waits_stay_within_the_policys_bound(
         steps in vec(step(), 1..200), vcpus in 1..10_usize, slots in 1..4_usize,
     ) {
         for (policy, slices) in bounds() {
@@ -80,7 +80,7 @@ proptest! {
 
 /// Returns when vCPU 2 of three first gets the only slot, while the other two pass it to each
 /// other by `pass`. None: not within 1000 passes.
-fn first_turn(
+fn first_grant(
     policy: &str,
     mut core: Core,
     pass: impl Fn(&mut Core, u32, u32, u64),
@@ -99,22 +99,22 @@ fn first_turn(
 
 /// Regression: as long as the kicks continued, the slot went back and forth with them.
 #[test]
-fn two_that_hand_over_to_each_other_do_not_starve_a_third() {
+fn mutual_handovers_do_not_starve_a_third() {
     for (policy, slices) in bounds().filter(|(policy, _)| *policy != "rr") {
         let mut core = core_of(policy, &[0; 3], 1);
         tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 2);
         let hand_over = |core: &mut Core, from, to, now| {
             tell(core, from, Event::HandedOver(VcpuIndex(to), waiting(2, 1, 0)), now);
         };
-        let turn = first_turn(policy, core, hand_over);
+        let wait = first_grant(policy, core, hand_over);
         let bound = slices * SLICE.0 * 3;
-        assert!(turn.is_some_and(|turn| turn <= bound), "{policy}: {turn:?} of {bound}");
+        assert!(wait.is_some_and(|wait| wait <= bound), "{policy}: {wait:?} of {bound}");
     }
 }
 
 /// If two vCPUs give each other the rest of one slice, a third waits no longer.
 #[test]
-fn two_that_give_each_other_their_turns_do_not_starve_a_third() {
+fn mutual_yields_do_not_starve_a_third() {
     for policy in ["rr", "directed-yield"] {
         let core = core_of(policy, &[0; 3], 1);
         let give = |core: &mut Core, from, to, now| {
@@ -126,14 +126,14 @@ fn two_that_give_each_other_their_turns_do_not_starve_a_third() {
                 tell(core, to, Event::Stopped(waiting(2, 1, 0)), until.0);
             }
         };
-        let turn = first_turn(policy, core, give);
-        assert!(turn.is_some_and(|turn| turn <= SLICE.0 + 10), "{policy}: {turn:?}");
+        let wait = first_grant(policy, core, give);
+        assert!(wait.is_some_and(|wait| wait <= SLICE.0 + 10), "{policy}: {wait:?}");
     }
 }
 
 /// Regression: each was next in line for the other's lock and went ahead of the third.
 #[test]
-fn two_that_spin_for_each_other_do_not_starve_a_third() {
+fn mutual_spinning_does_not_starve_a_third() {
     let mut core = core_of("directed-yield", &[0; 3], 1);
     // vCPU 2 waits for a slot behind both of them.
     assert_eq!(core.state(VcpuIndex(0)), State::Running(SlotId(0)));
@@ -141,6 +141,6 @@ fn two_that_spin_for_each_other_do_not_starve_a_third() {
     let spin = |core: &mut Core, from, _, now| {
         tell(core, from, Event::SpunOut(waiting(2, 1, 0)), now);
     };
-    let turn = first_turn("directed-yield", core, spin);
-    assert!(turn.is_some_and(|turn| turn <= 2 * SLICE.0 * 3), "{turn:?}");
+    let wait = first_grant("directed-yield", core, spin);
+    assert!(wait.is_some_and(|wait| wait <= 2 * SLICE.0 * 3), "{wait:?}");
 }

@@ -19,39 +19,39 @@ const ROUNDS: usize = 8;
 
 /// The action of a step.
 #[derive(Clone, Copy)]
-enum Act {
+enum Action {
     /// Accesses the round's line.
     Access(Access),
     /// Pauses once. Must not be the first step: only after something other than loads is a single pause
     /// simulated.
     Pause,
     /// Spins on the line for this many iterations of a load and a pause.
-    Looks(u32),
+    Spin(u32),
     /// Stores to the line, immediately followed by a read-modify-write.
     StoreAndAdd,
     /// A hypercall without effect: a kick of itself.
     Exit,
 }
 
-const LOAD: Act = Act::Access(Access::Load);
-const STORE: Act = Act::Access(Access::Store);
-const ADD: Act = Act::Access(Access::ReadModifyWrite);
+const LOAD: Action = Action::Access(Access::Load);
+const STORE: Action = Action::Access(Access::Store);
+const ADD: Action = Action::Access(Access::ReadModifyWrite);
 
 /// A step of [`Program::Turns`] by one vCPU.
 #[derive(Clone, Copy)]
 struct Step {
     vcpu: usize,
-    act: Act,
+    act: Action,
     is_timed: bool,
 }
 
 /// A preparatory step.
-const fn by(vcpu: usize, act: Act) -> Step {
+const fn by(vcpu: usize, act: Action) -> Step {
     Step { vcpu, act, is_timed: false }
 }
 
 /// A timed step of vCPU 0.
-const fn timed(act: Act) -> Step {
+const fn timed(act: Action) -> Step {
     Step { vcpu: 0, act, is_timed: true }
 }
 
@@ -69,14 +69,14 @@ enum Program {
 /// Aligned to its own pair of cache lines.
 #[derive(Default)]
 #[repr(align(128))]
-struct OwnLine(AtomicU64);
+struct PaddedWord(AtomicU64);
 
 /// The memory that the vCPUs access.
 #[derive(Default)]
 #[repr(C)]
 struct ProbeMemory {
-    turn: OwnLine,
-    lines: [OwnLine; ROUNDS],
+    turn: PaddedWord,
+    lines: [PaddedWord; ROUNDS],
 }
 
 /// A program and its samples.
@@ -107,13 +107,13 @@ impl Probe {
         loop {
             let at = turn.load(Relaxed) as usize;
             let (round, step) = (at / steps.len(), steps[at % steps.len()]);
-            let Some(OwnLine(word)) = self.memory.lines.get(round) else { return };
+            let Some(PaddedWord(word)) = self.memory.lines.get(round) else { return };
             if step.vcpu != guest.id {
                 request(Request::Spin(u32::MAX));
                 continue;
             }
             let began = guest.shared.now();
-            carry_out(step.act, guest, word);
+            execute(step.act, guest, word);
             if step.is_timed {
                 self.samples.borrow_mut().push(guest.shared.now() - began);
             }
@@ -123,18 +123,18 @@ impl Probe {
     }
 
     fn hands_over(&self, guest: &VcpuContext) {
-        let other = 1 - guest.id;
+        let peer = 1 - guest.id;
         if guest.id == 0 {
             request(Request::Halt(0));
         }
         for _ in 0..ROUNDS {
-            request(Request::Kick(other));
+            request(Request::Kick(peer));
             self.begins(guest);
             request(Request::Halt(0));
             self.ends(guest);
         }
         // The other vCPU may be in its last halt.
-        request(Request::Kick(other));
+        request(Request::Kick(peer));
     }
 
     fn wakes(&self, guest: &VcpuContext) {
@@ -151,23 +151,23 @@ impl Probe {
     }
 }
 
-fn carry_out(act: Act, guest: &VcpuContext, word: &AtomicU64) {
+fn execute(act: Action, guest: &VcpuContext, word: &AtomicU64) {
     match act {
-        Act::Access(Access::Load) => _ = word.load(Relaxed),
-        Act::Access(Access::Store) => word.store(1, Relaxed),
-        Act::Access(Access::ReadModifyWrite) => _ = word.fetch_add(1, Relaxed),
-        Act::Pause => _ = request(Request::Pause),
-        Act::Looks(mut left) => {
+        Action::Access(Access::Load) => _ = word.load(Relaxed),
+        Action::Access(Access::Store) => word.store(1, Relaxed),
+        Action::Access(Access::ReadModifyWrite) => _ = word.fetch_add(1, Relaxed),
+        Action::Pause => _ = request(Request::Pause),
+        Action::Spin(mut left) => {
             while left > 0 {
                 word.load(Relaxed);
                 left -= request(Request::Spin(left)).min(left);
             }
         }
-        Act::StoreAndAdd => {
+        Action::StoreAndAdd => {
             word.store(1, Relaxed);
             word.fetch_add(1, Relaxed);
         }
-        Act::Exit => _ = request(Request::Kick(guest.id)),
+        Action::Exit => _ = request(Request::Kick(guest.id)),
     }
 }
 
@@ -197,11 +197,11 @@ impl SimulatedSystem for Probe {
 }
 
 /// Asserts that the mean of a program's samples is within a thousandth of `expected`.
-fn costs(machine: &Machine, name: &str, expected: Picos, cpus: usize, program: Program) {
+fn check_mean(machine: &Machine, name: &str, expected: Picos, cpus: usize, program: Program) {
     let vcpus = if matches!(program, Program::Handoffs) { 2 } else { cpus };
     // Longer than any timed action.
-    let rest = Picos(10 * (machine.costs.exit + machine.costs.wakeup).0 + 1_000_000);
-    let load = Load::of(Span::Fixed(rest), Span::Fixed(rest));
+    let think = Picos(10 * (machine.costs.exit + machine.costs.wakeup).0 + 1_000_000);
+    let load = Load::new(Span::Fixed(think), Span::Fixed(think));
     let spec = Spec {
         cpus,
         slice: Nanos::millis(100),
@@ -212,8 +212,9 @@ fn costs(machine: &Machine, name: &str, expected: Picos, cpus: usize, program: P
     let (began, samples) = Default::default();
     let probe = Rc::new(Probe { memory: Box::default(), program, began, samples });
     let subject = || Rc::<Probe>::clone(&probe) as Rc<_>;
-    let sim =
-        Sim::with(&spec, Decisions::default(), subject, |program, guest| program.operate(guest, 0));
+    let sim = Sim::with_code(&spec, Decisions::default(), subject, |program, guest| {
+        program.operate(guest, 0)
+    });
     let mut sim = sim.expect("it can be simulated");
     sim.run_until(Picos::LAST).unwrap_or_else(|stuck| panic!("{} {name}: {stuck}", machine.name));
     let samples = probe.samples.borrow();
@@ -223,10 +224,10 @@ fn costs(machine: &Machine, name: &str, expected: Picos, cpus: usize, program: P
 }
 
 /// Like [`costs`], for a sequence of steps. Skips costs of zero, which have no relative deviation.
-fn takes(machine: &Machine, name: &str, expected: Picos, steps: &[Step]) {
+fn check(machine: &Machine, name: &str, expected: Picos, steps: &[Step]) {
     if expected != Picos::ZERO {
         let cpus = steps.iter().map(|step| step.vcpu + 1).max().unwrap_or(1);
-        costs(machine, name, expected, cpus, Program::Turns(steps.to_vec()));
+        check_mean(machine, name, expected, cpus, Program::Turns(steps.to_vec()));
     }
 }
 
@@ -244,31 +245,31 @@ fn own_add(machine: &Machine) -> Picos {
 }
 
 #[test]
-fn a_cpu_alone_pays_what_the_machine_file_says() {
-    const LOOKS: u32 = 100;
+fn single_cpu_costs_match_the_machine_file() {
+    const SPINS: u32 = 100;
     for machine in shipped() {
         let costs = machine.costs;
-        let looks = Picos((costs.hit + costs.pause).0 * u64::from(LOOKS));
+        let spins = Picos((costs.hit + costs.pause).0 * u64::from(SPINS));
         for (name, expected, act) in [
             ("load, hit", costs.hit, LOAD),
             ("store, hit", costs.hit, STORE),
             ("add, own", own_add(&machine), ADD),
-            ("pause", costs.pause, Act::Pause),
-            ("100 looks", looks, Act::Looks(LOOKS)),
+            ("pause", costs.pause, Action::Pause),
+            ("100 spin iterations", spins, Action::Spin(SPINS)),
         ] {
-            takes(&machine, name, expected, &[by(0, STORE), timed(act)]);
+            check(&machine, name, expected, &[by(0, STORE), timed(act)]);
         }
-        takes(&machine, "load, memory", costs.memory, &[timed(LOAD)]);
-        takes(&machine, "add, memory", costs.memory + costs.atomic, &[timed(ADD)]);
-        takes(&machine, "exit", costs.exit, &[timed(Act::Exit)]);
+        check(&machine, "load, memory", costs.memory, &[timed(LOAD)]);
+        check(&machine, "add, memory", costs.memory + costs.atomic, &[timed(ADD)]);
+        check(&machine, "exit", costs.exit, &[timed(Action::Exit)]);
     }
 }
 
 /// Checks the costs at the distance of `level`. `far` is the group size of the next inner level.
-fn a_level_costs_what_it_says(machine: &Machine, level: &Level, far: usize) {
+fn assert_level_costs(machine: &Machine, level: &Level, far: usize) {
     let (lines, atomic) = (level.lines, machine.costs.atomic);
     let takes = |name: &str, expected, steps: &[Step]| {
-        takes(machine, &format!("{} {name}", level.name), expected, steps);
+        check(machine, &format!("{} {name}", level.name), expected, steps);
     };
     let modified = by(far, STORE);
     takes("load modified", lines.load_modified, &[modified, timed(LOAD)]);
@@ -291,7 +292,7 @@ fn a_level_costs_what_it_says(machine: &Machine, level: &Level, far: usize) {
             ("store", stored, STORE),
             ("add", cost + atomic, ADD),
             // The read-modify-write waits for the store, even if the CPU does not.
-            ("store and add", cost + own_add(machine), Act::StoreAndAdd),
+            ("store and add", cost + own_add(machine), Action::StoreAndAdd),
         ] {
             takes(&format!("{name} {state}"), expected, &[steps, &[timed(act)]].concat());
         }
@@ -299,11 +300,11 @@ fn a_level_costs_what_it_says(machine: &Machine, level: &Level, far: usize) {
 }
 
 #[test]
-fn lines_of_other_cpus_cost_what_the_machine_file_says() {
+fn remote_line_costs_match_the_machine_file() {
     for machine in shipped() {
         let mut inner = 1;
         for level in machine.levels.iter().filter(|level| level.cpus > 1) {
-            a_level_costs_what_it_says(&machine, level, inner);
+            assert_level_costs(&machine, level, inner);
             inner = level.cpus;
         }
         // A read-modify-write of a line that all CPUs share.
@@ -313,15 +314,15 @@ fn lines_of_other_cpus_cost_what_the_machine_file_says() {
         let loads = (1..=others).map(|vcpu| by(vcpu, LOAD));
         let steps: Vec<Step> =
             [by(0, STORE)].into_iter().chain(loads).chain([timed(ADD)]).collect();
-        takes(&machine, "add, shared by all", far + invalidated + machine.costs.atomic, &steps);
+        check(&machine, "add, shared by all", far + invalidated + machine.costs.atomic, &steps);
     }
 }
 
 #[test]
-fn switches_and_wakeups_cost_what_the_machine_file_says() {
+fn switch_and_wakeup_costs_match_the_machine_file() {
     for machine in shipped() {
         let Machine { costs: stated, .. } = &machine;
-        costs(&machine, "switch", stated.exit + stated.switch, 1, Program::Handoffs);
-        costs(&machine, "wakeup", stated.exit + stated.wakeup, 2, Program::Wakeups);
+        check_mean(&machine, "switch", stated.exit + stated.switch, 1, Program::Handoffs);
+        check_mean(&machine, "wakeup", stated.exit + stated.wakeup, 2, Program::Wakeups);
     }
 }

@@ -37,7 +37,7 @@ pub struct SimFigures {
     /// Tickets served out of order.
     pub disorder: u64,
     /// Spin iterations, including skipped ones.
-    pub looks: u64,
+    pub spins: u64,
     /// Transfers of cache lines.
     pub transfers: u64,
     /// Events: requests of vCPUs that took effect, and completed transfers.
@@ -50,18 +50,18 @@ pub struct SimFigures {
 
 impl SimFigures {
     /// Operations of all vCPUs.
-    pub fn all(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.operations.iter().sum()
     }
 
     /// Operations per second of simulated time.
     pub fn rate(&self) -> f64 {
-        self.all() as f64 / self.time.seconds()
+        self.total() as f64 / self.time.seconds()
     }
 
     /// `count` per operation; zero without operations.
     pub fn per_operation(&self, count: u64) -> f64 {
-        count as f64 / self.all().max(1) as f64
+        count as f64 / self.total().max(1) as f64
     }
 }
 
@@ -84,7 +84,7 @@ impl Sub<&SimFigures> for SimFigures {
             pause_exits: self.pause_exits - before.pause_exits,
             violations: self.violations - before.violations,
             disorder: self.disorder - before.disorder,
-            looks: self.looks - before.looks,
+            spins: self.spins - before.spins,
             transfers: self.transfers - before.transfers,
             events: self.events - before.events,
             faults: self.faults - before.faults,

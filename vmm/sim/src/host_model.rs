@@ -168,7 +168,7 @@ impl Pauses {
     }
 
     /// The state of a vCPU that gets a CPU.
-    pub(crate) fn fresh(&self) -> PauseLoop {
+    pub(crate) fn reset(&self) -> PauseLoop {
         PauseLoop { since: None, window: self.ple.window }
     }
 
@@ -193,8 +193,8 @@ impl Pauses {
             // Each pause starts a new loop.
             return Some(u32::MAX);
         }
-        let left = (first + window).since(at).0 / period.0.max(1) + 1;
-        Some(left.min(u64::from(u32::MAX)) as u32)
+        let remaining = (first + window).since(at).0 / period.0.max(1) + 1;
+        Some(remaining.min(u64::from(u32::MAX)) as u32)
     }
 
     /// Records that the loop has paused again, most recently at `at`.
@@ -205,7 +205,7 @@ impl Pauses {
     }
 
     /// Grows the window after an exit due to pauses.
-    pub(crate) fn exits(&self, pause_loop: &mut PauseLoop) {
+    pub(crate) fn grow_window(&self, pause_loop: &mut PauseLoop) {
         *pause_loop = PauseLoop { since: None, window: self.ple.grown(pause_loop.window) };
     }
 }
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_grow_as_kvms() {
+    fn ple_windows_grow_like_kvm() {
         let usual = Ple::default();
         assert_eq!((usual.grown(4_096), usual.grown(1 << 31)), (8_192, u32::MAX));
         assert_eq!(Ple { window: 2, ..usual }.grown(4_096), 4_098);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn polls_grow_after_short_halts_and_end_after_long_ones() {
+    fn halt_poll_window_grows_and_resets() {
         let usual = HaltPoll::default();
         let us = |us: u64| Picos(us * 1_000_000);
         let after = |window, halted| usual.after(us(window), us(halted));
@@ -233,20 +233,20 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_of_pauses_ends_in_an_exit_and_a_gap_begins_another() {
+    fn pause_loops_exit_and_restart_after_a_gap() {
         // One cycle is 1 ns.
         let pauses = Pauses::new(Ple { window: 1_000, ..Ple::default() }, 1_000.0);
         let at = |nanos: u64| Picos(nanos * 1_000);
-        let mut pause_loop = pauses.fresh();
+        let mut pause_loop = pauses.reset();
         // Pauses at 0, 100, ... 1000 are within the window; the pause at 1100 is outside.
         assert_eq!(pauses.pause(&mut pause_loop, at(0), at(100)), Some(11));
         Pauses::paused(&mut pause_loop, at(1_000));
         assert_eq!(pauses.pause(&mut pause_loop, at(1_100), at(100)), None);
-        pauses.exits(&mut pause_loop);
+        pauses.grow_window(&mut pause_loop);
         assert_eq!(pauses.pause(&mut pause_loop, at(1_200), at(100)), Some(21), "twice the window");
         assert_eq!(pauses.pause(&mut pause_loop, at(1_329), at(100)), Some(21), "another loop");
         assert_eq!(pauses.pause(&mut pause_loop, at(1_457), at(100)), Some(19), "the same");
-        pause_loop = pauses.fresh();
+        pause_loop = pauses.reset();
         assert_eq!(pauses.pause(&mut pause_loop, at(1_500), at(100)), Some(11));
         assert_eq!(
             pauses.pause(&mut pause_loop, at(1_600), at(129)),

@@ -40,7 +40,7 @@ mod tests;
 mod time;
 mod vcpu;
 
-pub use engine::{Brake, Decisions, Kept, Sim, Stuck};
+pub use engine::{Brake, Decisions, ScheduleRecord, Sim, Stuck};
 pub use figures::SimFigures;
 pub use guest::{LongestWaits, WaitTimes};
 pub use host_model::{HaltPoll, HostModel, Noise, Ple};

@@ -47,7 +47,7 @@ impl LineLaw {
 }
 
 /// Sentinel: no CPU.
-const NONE: u16 = u16::MAX;
+const NO_CPU: u16 = u16::MAX;
 
 #[derive(Debug, Clone)]
 struct CacheLine {
@@ -99,17 +99,17 @@ impl CacheLines {
     ) -> Self {
         let words = bits::words(cpus);
         let line = CacheLine {
-            owner: NONE,
+            owner: NO_CPU,
             is_home: false,
-            served: NONE,
+            served: NO_CPU,
             access: Access::Load,
             queue: Vec::new(),
         };
-        let distance = |one: usize, other: usize| {
-            let is_near = |level: &Level| one / level.cpus == other / level.cpus;
+        let distance = |cpu: usize, peer: usize| {
+            let is_near = |level: &Level| cpu / level.cpus == peer / level.cpus;
             machine.levels.iter().position(is_near).unwrap_or(machine.levels.len() - 1) as u8
         };
-        let from = |one| (0..cpus).map(move |other| distance(one, other));
+        let from = |cpu| (0..cpus).map(move |peer| distance(cpu, peer));
         let costs = &machine.costs;
         Self {
             levels: machine.levels.iter().map(|level| level.lines).collect(),
@@ -155,7 +155,7 @@ impl CacheLines {
     /// Whether a transfer of the line is in progress.
     #[inline(always)]
     pub(crate) fn is_busy(&self, line: usize) -> bool {
-        self.lines[line].served != NONE
+        self.lines[line].served != NO_CPU
     }
 
     /// The cost of an access that hits; `None` if it takes a transfer.
@@ -193,17 +193,17 @@ impl CacheLines {
         let state = &mut self.lines[line];
         (state.served, state.access) = (cpu, access);
         if !self.is_late {
-            self.clear_way(line, access, woken);
+            self.invalidate_conflicts(line, access, woken);
         }
         cost
     }
 
     /// Removes the copies that conflict with an access.
-    fn clear_way(&mut self, line: usize, access: Access, woken: &mut Vec<usize>) {
+    fn invalidate_conflicts(&mut self, line: usize, access: Access, woken: &mut Vec<usize>) {
         match access {
             // The owner keeps a copy.
-            Access::Load => self.lines[line].owner = NONE,
-            Access::Store | Access::ReadModifyWrite => self.take_away(line, woken),
+            Access::Load => self.lines[line].owner = NO_CPU,
+            Access::Store | Access::ReadModifyWrite => self.invalidate_all(line, woken),
         }
     }
 
@@ -212,26 +212,26 @@ impl CacheLines {
     pub(crate) fn complete(&mut self, line: usize, woken: &mut Vec<usize>) -> Option<Start> {
         let state = &mut self.lines[line];
         let (cpu, access) = (state.served, state.access);
-        state.served = NONE;
+        state.served = NO_CPU;
         if self.is_late {
-            self.clear_way(line, access, woken);
+            self.invalidate_conflicts(line, access, woken);
         }
         match access {
             Access::Load => {
                 let is_alone = bits::is_empty(self.set(line));
-                self.lines[line].owner = if is_alone { cpu } else { NONE };
+                self.lines[line].owner = if is_alone { cpu } else { NO_CPU };
                 bits::add(self.set_mut(line), cpu.into());
             }
             Access::ReadModifyWrite if self.atomics == Atomics::Far => {
                 self.lines[line].is_home = true;
             }
-            Access::Store | Access::ReadModifyWrite => self.give(line, cpu),
+            Access::Store | Access::ReadModifyWrite => self.grant_exclusive(line, cpu),
         }
         self.next(line, woken)
     }
 
     /// Gives `cpu` the only copy of a line of which no CPU has a copy.
-    fn give(&mut self, line: usize, cpu: u16) {
+    fn grant_exclusive(&mut self, line: usize, cpu: u16) {
         self.lines[line].owner = cpu;
         bits::add(self.set_mut(line), cpu.into());
     }
@@ -268,25 +268,25 @@ impl CacheLines {
         woken: &mut Vec<usize>,
         stopped: &mut Vec<usize>,
     ) {
-        self.take_away(line, woken);
-        self.give(line, cpu as u16);
+        self.invalidate_all(line, woken);
+        self.grant_exclusive(line, cpu as u16);
         let state = &mut self.lines[line];
-        if state.served != NONE {
-            stopped.push(std::mem::replace(&mut state.served, NONE).into());
+        if state.served != NO_CPU {
+            stopped.push(std::mem::replace(&mut state.served, NO_CPU).into());
         }
         stopped.extend(state.queue.drain(..).map(|(cpu, _)| usize::from(cpu)));
     }
 
     /// Removes all copies.
-    fn take_away(&mut self, line: usize, woken: &mut Vec<usize>) {
-        self.lines[line].owner = NONE;
+    fn invalidate_all(&mut self, line: usize, woken: &mut Vec<usize>) {
+        self.lines[line].owner = NO_CPU;
         self.set_mut(line).fill(0);
         self.wake(line, woken);
     }
 
     /// A store by the host, through DMA or a CPU that is not simulated: the line is in no cache afterwards.
     pub(crate) fn store_by_host(&mut self, line: usize, woken: &mut Vec<usize>) {
-        self.take_away(line, woken);
+        self.invalidate_all(line, woken);
         self.lines[line].is_home = false;
     }
 
@@ -296,7 +296,7 @@ impl CacheLines {
     }
 
     /// Ends the sleep of `cpu`.
-    pub(crate) fn rouse(&mut self, line: usize, cpu: usize) {
+    pub(crate) fn cancel_sleep(&mut self, line: usize, cpu: usize) {
         bits::remove(&mut self.sleepers[line * self.words..][..self.words], cpu);
     }
 
@@ -304,8 +304,8 @@ impl CacheLines {
         (cpu / self.per_socket) as u32
     }
 
-    fn distance(&self, one: usize, other: usize) -> usize {
-        self.distances[one * self.cpus + other].into()
+    fn distance(&self, cpu: usize, peer: usize) -> usize {
+        self.distances[cpu * self.cpus + peer].into()
     }
 
     /// The cost of a line that is in no CPU's cache. Its home counts as the maximum distance away.
@@ -320,7 +320,7 @@ impl CacheLines {
         let owner = self.lines[line].owner;
         let is_load = access == Access::Load;
         let locked = if access == Access::ReadModifyWrite { self.atomic } else { Picos::ZERO };
-        if owner != NONE {
+        if owner != NO_CPU {
             let costs = &self.levels[self.distance(cpu, owner.into())];
             return if is_load { costs.load_modified } else { costs.store_modified + locked };
         }

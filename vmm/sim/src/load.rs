@@ -65,7 +65,7 @@ pub struct Shootdown {
 
 impl Load {
     /// A load with one lock, without data.
-    pub fn of(think: Span, critical: Span) -> Self {
+    pub fn new(think: Span, critical: Span) -> Self {
         Self {
             think,
             locks: vec![LockLoad { share: 1.0, critical }],
@@ -85,26 +85,26 @@ impl Load {
         if last == 0 {
             return 0;
         }
-        let all: f64 = self.locks.iter().map(|lock| lock.share).sum();
-        let mut left = all * unit(rng);
+        let total: f64 = self.locks.iter().map(|lock| lock.share).sum();
+        let mut remaining = total * unit(rng);
         let is_reached = |lock: &LockLoad| {
-            left -= lock.share;
-            left < 0.0
+            remaining -= lock.share;
+            remaining < 0.0
         };
         self.locks.iter().position(is_reached).unwrap_or(last)
     }
 
     /// Draws whether this think time ends in sleep.
     #[inline]
-    pub(crate) fn sleeps(&self, rng: &mut SplitMix64) -> bool {
+    pub(crate) fn draw_sleep(&self, rng: &mut SplitMix64) -> bool {
         self.sleep.is_some_and(|sleep| sleep.chance.happens(rng))
     }
 
     /// Draws whether this think time or critical section ends in a shootdown.
     #[inline]
-    pub(crate) fn shoots(&self, is_held: bool, rng: &mut SplitMix64) -> bool {
-        let such = self.shootdown.filter(|shootdown| shootdown.is_held == is_held);
-        such.is_some_and(|shootdown| shootdown.chance.happens(rng))
+    pub(crate) fn draw_shootdown(&self, is_held: bool, rng: &mut SplitMix64) -> bool {
+        let drawn = self.shootdown.filter(|shootdown| shootdown.is_held == is_held);
+        drawn.is_some_and(|shootdown| shootdown.chance.happens(rng))
     }
 }
 

@@ -21,14 +21,14 @@ impl Closed {
         let Self { cpus, think, section } = self;
         // Weight of k CPUs at the lock, relative to none.
         let mut weight = 1.0;
-        let (mut all, mut thinking) = (1.0, cpus as f64);
+        let (mut total, mut thinking) = (1.0, cpus as f64);
         for at in 1..=cpus {
             let arrival = (cpus - at + 1) as f64 / think;
             weight *= arrival * (section + read * (at - 1) as f64 / 2.0);
-            all += weight;
+            total += weight;
             thinking += weight * (cpus - at) as f64;
         }
-        thinking / all
+        thinking / total
     }
 
     /// The same mean as [`Self::speedup`], for a ticketlock whose waiters read the lock's line after each
@@ -150,7 +150,7 @@ const CURVES: [(f64, f64, f64, [f64; 8]); 4] = [
 ];
 
 #[test]
-fn the_formula_gives_the_papers_curves() {
+fn formula_matches_the_paper() {
     for (section, share, read, curve) in CURVES {
         for (cpus, expected) in SIZES.into_iter().zip(curve) {
             let speedup = closed(cpus, section, share).speedup(read);
@@ -160,7 +160,7 @@ fn the_formula_gives_the_papers_curves() {
 }
 
 #[test]
-fn without_cost_of_reads_the_chain_is_the_formula() {
+fn chain_matches_formula_with_free_reads() {
     for cpus in [1, 2, 8, 30, 80] {
         let closed = closed(cpus, 400.0, 0.02);
         let (chain, formula) = (closed.speedup_with_reads(0.0), closed.speedup(0.0));
@@ -177,7 +177,7 @@ fn simulated(
 ) -> f64 {
     let cycles = |n: f64| Picos((n * 1e6 / machine.mhz) as u64);
     let think = cycles(closed.think);
-    let spans = Load::of(Span::Exponential(think), Span::Exponential(cycles(closed.section)));
+    let spans = Load::new(Span::Exponential(think), Span::Exponential(cycles(closed.section)));
     let load = Load { crowd: cycles(crowd), ..spans };
     let spec = Spec {
         law,
@@ -253,7 +253,7 @@ fn lines_follow_the_chain(sizes: &[usize], times: u64) {
 }
 
 #[test]
-fn simulated_locks_meet_exact_mathematics() {
+fn simulations_match_exact_solutions() {
     locks_are_queues(&[8, 32, 80], 1);
     longer_sections_follow_the_paper(&[16, 28, 80], 1);
     lines_follow_the_chain(&[8, 28, 48], 1);
@@ -261,7 +261,7 @@ fn simulated_locks_meet_exact_mathematics() {
 
 #[test]
 #[ignore = "some minutes: all sizes, with four times the operations"]
-fn simulated_locks_of_all_sizes_meet_exact_mathematics() {
+fn simulations_match_exact_solutions_at_all_sizes() {
     locks_are_queues(&SIZES, 4);
     longer_sections_follow_the_paper(&SIZES, 4);
     lines_follow_the_chain(&[8, 16, 24, 28, 32, 34, 40, 48, 80], 4);
@@ -269,7 +269,7 @@ fn simulated_locks_of_all_sizes_meet_exact_mathematics() {
 
 /// For a built-in machine, only the shapes of the curves are known.
 #[test]
-fn a_ticketlock_collapses_on_many_sockets_a_queue_does_not() {
+fn ticketlocks_collapse_and_queued_locks_do_not() {
     let machine = Machine::shipped("westmere-80").expect("it is shipped");
     let curve = |system| {
         [10, 20, 40, 80].map(|cpus| {

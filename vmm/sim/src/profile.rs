@@ -176,7 +176,7 @@ impl Profile {
             adds: self.adds.as_ref().map_or(1, |adds| adds.number() as u32),
             sleep: self.sleep.as_ref().map(sleep),
             shootdown: self.shootdown.as_ref().map(shootdown),
-            ..Load::of(law.of(think), Span::Fixed(critical))
+            ..Load::new(law.of(think), Span::Fixed(critical))
         }
     }
 
@@ -201,19 +201,19 @@ impl Profile {
     /// The mean think time in ps for which the first lock is held for `held` of the time if no vCPU waits for
     /// it; zero if it is held for less at any think time.
     fn think_for(&self, held: f64, vcpus: usize) -> Option<u64> {
-        let all: f64 = self.locks.iter().map(|lock| lock.share.number()).sum();
+        let total: f64 = self.locks.iter().map(|lock| lock.share.number()).sum();
         let mut busy = 0.0;
         for lock in &self.locks {
-            busy += lock.share.number() / all * lock.critical.mean()?.0 as f64;
+            busy += lock.share.number() / total * lock.critical.mean()?.0 as f64;
         }
         let first = self.locks.first()?;
-        let round =
-            vcpus as f64 * first.share.number() / all * first.critical.mean()?.0 as f64 / held;
+        let cycle =
+            vcpus as f64 * first.share.number() / total * first.critical.mean()?.0 as f64 / held;
         let asleep = |sleep: &ProfileSleep| {
             sleep.chance.number() * sleep.time.mean().unwrap_or_default().0 as f64
         };
         let asleep = self.sleep.as_ref().map_or(0.0, asleep);
-        Some((round - busy - asleep).max(0.0) as u64)
+        Some((cycle - busy - asleep).max(0.0) as u64)
     }
 
     fn parameters(&self) -> impl Iterator<Item = &Parameter> {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_can_be_read_and_have_what_they_need() {
+    fn built_in_profiles_are_valid() {
         for (name, _) in SHIPPED {
             let profile = shipped(name);
             assert_eq!(profile.name, *name);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_think_time_makes_the_first_lock_as_busy_as_stated() {
+    fn think_time_matches_the_held_share() {
         let dbench = shipped("dbench");
         let (think, critical) = dbench.times(Some(32)).expect("nothing is fitted");
         assert_eq!(critical, Picos(1_000_000));

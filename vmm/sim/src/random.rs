@@ -37,8 +37,8 @@ impl Span {
             Self::Exponential(mean) => Picos((mean.0 as f64 * exponential(rng)) as u64),
             Self::Uniform(mean) => Picos(rng.below(2 * mean.0 as usize + 1) as u64),
             Self::Steady(mean) => {
-                let most = mean.0 / 16;
-                Picos(mean.0 - most + rng.below(2 * most as usize + 1) as u64)
+                let spread = mean.0 / 16;
+                Picos(mean.0 - spread + rng.below(2 * spread as usize + 1) as u64)
             }
         }
     }
@@ -89,11 +89,11 @@ fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = (bits >> 52) as i64 - 1023;
     let fraction = bits & ((1 << 52) - 1);
-    let (inverse, of_begin) = PIECES[(fraction >> (52 - PIECE_BITS)) as usize];
+    let (inverse, start_log) = PIECES[(fraction >> (52 - PIECE_BITS)) as usize];
     // Relative distance from the start of its piece: r < 1/128. There is no division on this path.
     let r = f64::from_bits(fraction | 1023 << 52) * inverse - 1.0;
-    let rest = r - r * r * (0.5 - r * (1.0 / 3.0 - r * 0.25));
-    exponent as f64 * LN_2 + (of_begin + rest)
+    let log_rest = r - r * r * (0.5 - r * (1.0 / 3.0 - r * 0.25));
+    exponent as f64 * LN_2 + (start_log + log_rest)
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_logarithm_is_that_of_the_library() {
+    fn ln_matches_std() {
         let mut rng = SplitMix64::new(5);
         for _ in 0..100_000 {
             let x = (rng.next_u64() >> 11) as f64 / 1e9 + 1e-12;
@@ -116,9 +116,9 @@ mod tests {
         let squares = |span: Span| {
             let mut rng = SplitMix64::new(9);
             let draw = |_| span.draw(&mut rng).0 as f64 / 1e6;
-            let all: Vec<f64> = (0..400_000).map(draw).collect();
-            let mean = all.iter().sum::<f64>() / all.len() as f64;
-            (mean, all.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / all.len() as f64)
+            let samples: Vec<f64> = (0..400_000).map(draw).collect();
+            let mean = samples.iter().sum::<f64>() / samples.len() as f64;
+            (mean, samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / samples.len() as f64)
         };
         for (span, variance) in [
             (Span::Fixed(mean), 0.0),

@@ -6,7 +6,7 @@ use base::{
     faults::FaultSpec,
     plural::{agree, count},
 };
-use hypercalls::payload::handoff::Switches;
+use hypercalls::payload::handoff::Options;
 use sched::{PolicySpec, policy::DEFAULT_SLICE};
 use simulated_locks::{Handoff, System};
 use thiserror::Error;
@@ -56,7 +56,7 @@ pub struct Spec {
     pub seed: u64,
     /// Whether to skip spin iterations that would read the same value as the previous one. Skipping
     /// makes a simulation faster and changes its results only within random variation.
-    pub parks: bool,
+    pub skip_iterations: bool,
 }
 
 /// The reason why a spec cannot be simulated.
@@ -70,22 +70,22 @@ pub enum SimSpecError {
     #[error("{}: a simulated guest has 1 to {WIDE}", count(*.0, "vCPU"))]
     Vcpus(usize),
     /// No guest, or too many vCPUs in all guests.
-    #[error("{} of {}: there can be 1 to {WIDE} vCPUs in all", count(*.guests, "guest"), count(*.vcpus, "vCPU"))]
+    #[error("{} of {}: a simulation has 1 to {WIDE} vCPUs in total", count(*.guests, "guest"), count(*.vcpus, "vCPU"))]
     Guests { guests: usize, vcpus: usize },
     /// More vCPUs than the lock can count.
-    #[error("{} {} more than the {most} that {system} can count", count(*.vcpus, "vCPU"), agree(*.vcpus, "is", "are"))]
-    Lock { vcpus: usize, most: u32, system: System },
+    #[error("{} {} more than the {max} that {system} can count", count(*.vcpus, "vCPU"), agree(*.vcpus, "is", "are"))]
+    Lock { vcpus: usize, max: u32, system: System },
     /// The policy is `host`; a simulation has only models of the host's scheduler.
-    #[error("policy 'host': a simulation has models of it, host-cfs and host-eevdf")]
+    #[error("policy 'host': not supported in simulations; use host-cfs or host-eevdf")]
     Host,
     /// The policy has no recording to replay.
-    #[error("policy 'replay': no recording was given")]
+    #[error("policy 'replay': requires a recording")]
     NoRecording,
     /// The recording has a different number of vCPUs or slots.
     #[error("policy 'replay': the recording is of {} on {}", count(*.vcpus, "vCPU"), count(*.slots, "slot"))]
     OtherSize { vcpus: u32, slots: u32 },
     /// Background noise that is never busy or never idle.
-    #[error("background noise: it must be busy and idle for some time")]
+    #[error("background noise: busy and idle times must not be zero")]
     Noise,
     /// No memory for a stack.
     #[error("cannot allocate the stack of a simulated vCPU")]
@@ -122,12 +122,12 @@ impl Spec {
             faults: FaultSpec::default(),
             starts: Picos::ZERO,
             seed: 1,
-            parks: true,
+            skip_iterations: true,
         }
     }
 
     /// Number of vCPUs in all guests.
-    pub fn all_vcpus(&self) -> usize {
+    pub fn total_vcpus(&self) -> usize {
         self.guests * self.vcpus
     }
 
@@ -146,9 +146,9 @@ impl Spec {
             return Err(SimSpecError::Guests { guests, vcpus });
         }
         // A lock with 8-bit tickets has a lower limit; the table limits all others.
-        let (most, system) = (self.system.most_cpus(), self.system);
-        if most < simulated_locks::MAX_CPUS as u32 && vcpus > most as usize {
-            return Err(SimSpecError::Lock { vcpus, most, system });
+        let (max, system) = (self.system.max_cpus(), self.system);
+        if max < simulated_locks::MAX_CPUS as u32 && vcpus > max as usize {
+            return Err(SimSpecError::Lock { vcpus, max, system });
         }
         if let Some(Noise { busy, idle }) = self.host.noise
             && (busy == Picos::ZERO || idle == Picos::ZERO)
@@ -165,6 +165,6 @@ impl Spec {
 /// Converts the options of a lock to the type of the simulator's locks.
 pub fn handoff(spec: HandoffSpec) -> Handoff {
     let HandoffSpec { bits, far, queue, restrict } = spec;
-    let Switches { predecessor, adapt, claim, ahead, fuse } = Switches::of(bits);
+    let Options { predecessor, adapt, claim, ahead, fuse } = Options::from_bits(bits);
     Handoff { far, predecessor, adapt, claim, ahead, fuse, queue, restrict }
 }

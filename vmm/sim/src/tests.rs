@@ -8,7 +8,7 @@ use crate::*;
 pub(super) fn spec(system: System, vcpus: usize, policy: &str) -> Spec {
     let machine = Machine::shipped("westmere-80").expect("it is shipped");
     let span = |increments| Span::Uniform(Picos(machine.costs.increment.0 * increments));
-    let load = Load { has_data: true, ..Load::of(span(400), span(50)) };
+    let load = Load { has_data: true, ..Load::new(span(400), span(50)) };
     Spec {
         cpus: 4,
         spin_threshold: 512,
@@ -34,11 +34,11 @@ fn every_operation_of_a_lock_has_one_wait() {
     for system in [System::PvTicket, System::Mcs, System::TestAndSet, System::BaselineMutex] {
         let mut sim = Sim::new(&spec(system, 8, "rr")).expect("it can be simulated");
         sim.run_until(MILLI).expect("it goes on");
-        let (times, all) = (sim.wait_times(), sim.figures().all());
+        let (times, runs) = (sim.wait_times(), sim.figures().total());
         let ended: u64 = times.ended.iter().sum();
         // At most one operation of each vCPU is between its wait and its end.
-        assert!((all..=all + 8).contains(&ended), "{system}: {ended} waits, {all} operations");
-        assert!(times.open.len() <= 8 && all > 50, "{system}: {all} operations, {times:?}");
+        assert!((runs..=runs + 8).contains(&ended), "{system}: {ended} waits, {runs} operations");
+        assert!(times.open.len() <= 8 && runs > 50, "{system}: {runs} operations, {times:?}");
         let longest = times.ended.iter().rposition(|count| *count > 0);
         assert_eq!(longest, Some(bucket(sim.waits().longest.0 / 1_000)), "{system}");
         sim.finish().expect("it ends");
@@ -46,12 +46,12 @@ fn every_operation_of_a_lock_has_one_wait() {
 }
 
 #[test]
-fn a_counter_folds_each_time_that_it_gets_a_batch() {
+fn a_counter_folds_on_each_full_batch() {
     for (adds, folds) in [(1, false), (50, true)] {
         let small = spec(System::LockedCounter, 4, "rr");
         let spec = Spec { load: Load { adds, ..small.load.clone() }, ..small };
         let figures = run(&spec, MILLI);
-        assert_eq!(figures.slow == figures.all(), folds, "{adds}: {} folds", figures.slow);
+        assert_eq!(figures.slow == figures.total(), folds, "{adds}: {} folds", figures.slow);
         assert!(figures.slow > 0, "{adds}");
     }
 }
@@ -70,7 +70,7 @@ fn every_system_works_under_every_policy() {
             // A lock that is not first in, first out may starve a vCPU for the entire run.
             let least = if system.is_fifo() { 1 } else { 0 };
             assert!(figures.operations.iter().all(|done| *done >= least), "{name}: {figures:?}");
-            assert!(figures.all() > 20, "{name}: {figures:?}");
+            assert!(figures.total() > 20, "{name}: {figures:?}");
             assert_eq!((figures.violations, figures.disorder), (0, 0), "{name}");
         }
     }
@@ -83,11 +83,11 @@ type Quantity = fn(&SimFigures) -> f64;
 fn means(spec: &Spec, counted: [Quantity; 3]) -> [(f64, f64); 3] {
     const SEEDS: u64 = 6;
     let of_seed = |seed| run(&Spec { seed, ..spec.clone() }, Picos(10 * MILLI.0));
-    let all: Vec<SimFigures> = (1..=SEEDS).map(of_seed).collect();
+    let runs: Vec<SimFigures> = (1..=SEEDS).map(of_seed).collect();
     counted.map(|quantity| {
         let n = SEEDS as f64;
-        let mean = all.iter().map(quantity).sum::<f64>() / n;
-        let squares: f64 = all.iter().map(|one| (quantity(one) - mean).powi(2)).sum();
+        let mean = runs.iter().map(quantity).sum::<f64>() / n;
+        let squares: f64 = runs.iter().map(|run| (quantity(run) - mean).powi(2)).sum();
         (mean, (squares / (n * (n - 1.0))).sqrt())
     })
 }
@@ -96,7 +96,7 @@ fn means(spec: &Spec, counted: [Quantity; 3]) -> [(f64, f64); 3] {
 /// skipped or simulated. Returns the means of the simulated runs.
 fn skipping_changes_nothing(spec: &Spec, counted: [Quantity; 2]) -> [f64; 3] {
     let counted = [SimFigures::rate, counted[0], counted[1]];
-    let simulated = means(&Spec { parks: false, ..spec.clone() }, counted);
+    let simulated = means(&Spec { skip_iterations: false, ..spec.clone() }, counted);
     let skipped = means(spec, counted).into_iter().zip(simulated);
     for (which, ((parking, error), (spinning, other))) in skipped.enumerate() {
         let chance = 4.0 * (error * error + other * other).sqrt();
@@ -108,7 +108,7 @@ fn skipping_changes_nothing(spec: &Spec, counted: [Quantity; 2]) -> [f64; 3] {
 }
 
 #[test]
-fn skipping_looks_leaves_the_figures_as_they_are() {
+fn skipped_iterations_do_not_change_figures() {
     for (system, policy, vcpus) in [
         (System::NativeTicket, "rr", 4),
         (System::PvTicket, "rr", 8),
@@ -123,7 +123,7 @@ fn skipping_looks_leaves_the_figures_as_they_are() {
         (System::BoundedLockref, "rr", 6),
     ] {
         let spec = spec(system, vcpus, policy);
-        skipping_changes_nothing(&spec, [|run| run.looks as f64, |run| run.transfers as f64]);
+        skipping_changes_nothing(&spec, [|run| run.spins as f64, |run| run.transfers as f64]);
     }
 }
 
@@ -136,7 +136,7 @@ fn a_parked_waiter_pays_its_exits() {
     (machine.costs.hit, machine.costs.pause) = (Picos(2_000), Picos(20_000));
     (machine.costs.exit, machine.costs.switch) = (micros(5), micros(1));
     machine.costs.wakeup = micros(5);
-    let load = Load::of(Span::Exponential(micros(1)), Span::Exponential(Picos(300_000)));
+    let load = Load::new(Span::Exponential(micros(1)), Span::Exponential(Picos(300_000)));
     for (vcpus, slice, ple) in [(4, 300, true), (4, 100, false), (6, 100, false)] {
         let spec = Spec {
             spin_threshold: 256,
@@ -151,7 +151,7 @@ fn a_parked_waiter_pays_its_exits() {
 /// A host that is unaware of locks preempts vCPUs in ticketlocks, like `rr`. It must not preempt vCPUs that
 /// have a CPU each.
 #[test]
-fn the_hosts_schedulers_are_blind_to_locks() {
+fn host_schedulers_preempt_in_locks() {
     for policy in ["host-cfs", "host-eevdf"] {
         let figures = |vcpus| {
             let slice = Nanos::millis(4);
@@ -171,12 +171,12 @@ fn the_hosts_schedulers_are_blind_to_locks() {
 fn a_machine_of_a_thousand_vcpus_works() {
     let wide = Spec { cpus: 64, vcpus: 1_000, ..spec(System::PvQueued, 8, "rr") };
     let figures = run(&wide, MILLI);
-    assert!(figures.all() > 100 && figures.halts > 20, "{figures:?}");
+    assert!(figures.total() > 100 && figures.halts > 20, "{figures:?}");
     assert_eq!(figures.violations, 0);
 }
 
 #[test]
-fn a_standstill_is_noticed() {
+fn lack_of_progress_is_reported() {
     let mut spec = spec(System::NativeTicket, 4, "rr");
     spec.load.locks[0].critical = Span::Fixed(Picos(60_000 * MILLI.0));
     let mut sim = Sim::new(&spec).expect("it can be simulated");
@@ -186,14 +186,14 @@ fn a_standstill_is_noticed() {
 
 /// Regression: events at the end of time were processed repeatedly, and reported as a lack of progress.
 #[test]
-fn the_end_of_time_is_no_standstill() {
+fn the_end_of_time_is_not_an_error() {
     let mut spec = spec(System::NativeTicket, 1, "rr");
     spec.slice = Nanos(500_000_000);
     spec.load.locks[0].critical = Span::Fixed(Picos(900 * MILLI.0));
     let mut sim = Sim::new(&spec).expect("it can be simulated");
     assert_eq!(sim.run_for_at_most(1_000_000, u64::MAX), Ok(()));
-    assert_eq!(sim.run_out(), Ok(()));
-    let done = sim.figures().all();
+    assert_eq!(sim.run_to_end(), Ok(()));
+    let done = sim.figures().total();
     assert!((4_990..5_010).contains(&done), "{done} of 0.9 s in 75 minutes");
 }
 
@@ -207,7 +207,7 @@ fn faulty(faults: &str) -> Result<SimFigures, Stuck> {
 }
 
 #[test]
-fn a_lost_kick_leaves_all_vcpus_halted_and_late_ones_do_not() {
+fn only_lost_kicks_halt_all_vcpus() {
     assert_eq!(faulty("kick-drop:0.01").err(), Some(Stuck::AllHalt));
     let figures = |faults| faulty(faults).expect("it comes to its end");
     let usual = figures("kick-drop:0");
@@ -240,21 +240,21 @@ fn a_kick_that_is_doubled_arrives_twice() {
 
 #[test]
 fn waits_are_measured_and_no_vcpu_passes_a_ticket() {
-    let most = |system| {
+    let longest_waits = |system| {
         let spec = spec(system, 8, "rr");
         let mut sim = Sim::new(&spec).expect("it can be simulated");
         sim.run_until(Picos(20 * MILLI.0)).expect("it goes on");
-        sim.run_out().expect("it ends");
+        sim.run_to_end().expect("it ends");
         sim.waits()
     };
-    let [ticket, free] = [System::PvTicket, System::TestAndSet].map(most);
-    assert_eq!((ticket.in_line, ticket.outside), (7, 0));
+    let [ticket, free] = [System::PvTicket, System::TestAndSet].map(longest_waits);
+    assert_eq!((ticket.in_line, ticket.throttled), (7, 0));
     // A waiter sleeps for a slice while others pass it.
     assert!(free.in_line > 7 && free.longest >= Picos(MILLI.0 / 5), "{free:?}");
 }
 
 #[test]
-fn what_cannot_be_simulated_is_refused() {
+fn invalid_specs_are_rejected() {
     let good = spec(System::SmallPvTicket, 8, "rr");
     for (spec, what) in [
         (Spec { cpus: 81, ..good.clone() }, "81 CPUs are more than the 80 of westmere-80"),
@@ -262,7 +262,7 @@ fn what_cannot_be_simulated_is_refused() {
         (Spec { vcpus: 1_025, ..good.clone() }, "1025 vCPUs: a simulated guest has 1 to 1024"),
         (
             Spec { guests: 3, vcpus: 512, ..good.clone() },
-            "3 guests of 512 vCPUs: there can be 1 to 1024 vCPUs in all",
+            "3 guests of 512 vCPUs: a simulation has 1 to 1024 vCPUs in total",
         ),
         (Spec { vcpus: 128, ..good.clone() }, "128 vCPUs are more than the 127 that small-pv"),
         (Spec { policy: sched::PolicySpec::host(), ..good.clone() }, "policy 'host'"),
@@ -281,12 +281,12 @@ fn with_ple(spec: Spec) -> Spec {
 #[test]
 fn pause_loops_exit_whether_looks_are_skipped_or_not() {
     let spec = with_ple(spec(System::NativeTicket, 6, "rr"));
-    let counted: [Quantity; 2] = [|run| run.looks as f64, |run| run.pause_exits as f64];
+    let counted: [Quantity; 2] = [|run| run.spins as f64, |run| run.pause_exits as f64];
     assert!(skipping_changes_nothing(&spec, counted).iter().all(|mean| *mean > 0.0));
 }
 
 #[test]
-fn a_lone_vcpu_and_one_that_looks_but_seldom_do_not_exit() {
+fn no_pause_exits_alone_or_with_long_pauses() {
     let alone = run(&with_ple(spec(System::NativeTicket, 1, "rr")), Picos(4 * MILLI.0));
     assert_eq!(alone.pause_exits, 0);
     let mut slow = with_ple(spec(System::NativeTicket, 6, "rr"));
@@ -297,7 +297,7 @@ fn a_lone_vcpu_and_one_that_looks_but_seldom_do_not_exit() {
 
 /// The purpose of PLE: a spinner yields its CPU to a runnable vCPU.
 #[test]
-fn the_hosts_yields_end_waits_for_preempted_vcpus_early() {
+fn pause_exits_reduce_wasted_spinning() {
     for policy in ["host-cfs", "host-eevdf"] {
         let slice = Nanos::millis(4);
         let plain = Spec { slice, ..spec(System::NativeTicket, 8, policy) };
@@ -332,7 +332,7 @@ fn noise_takes_its_share_of_every_cpu() {
 }
 
 #[test]
-fn noise_of_the_same_seed_is_the_same() {
+fn noise_depends_only_on_the_seed() {
     let spec = with_noise(spec(System::PvTicket, 8, "host-cfs:1200us,150us,200us"));
     assert_eq!(run(&spec, MILLI), run(&spec, MILLI));
     assert_ne!(run(&spec, MILLI), run(&Spec { seed: 12, ..spec }, MILLI));
@@ -340,7 +340,7 @@ fn noise_of_the_same_seed_is_the_same() {
 
 /// With halt polling, kicks of polling waiters need no wakeup.
 #[test]
-fn halts_that_are_short_end_in_a_poll() {
+fn short_halts_end_by_polling() {
     let mut blocks = Spec { spin_threshold: 8, ..spec(System::PvTicket, 4, "rr") };
     blocks.load.locks[0].critical = Span::Fixed(Picos::from_nanos(1e4));
     let host = HostModel { halt_poll: Some(HaltPoll::default()), ..HostModel::default() };
@@ -357,7 +357,7 @@ fn halts_that_are_short_end_in_a_poll() {
 
 /// A polling vCPU keeps no CPU from a runnable vCPU, and no kick is lost. Noise breaks no lock.
 #[test]
-fn polls_end_where_others_want_the_cpu() {
+fn polling_yields_to_runnable_vcpus() {
     let mut polled = 0;
     for system in System::ALL {
         for policy in ["rr", "host-eevdf:150us", "kick-boost", "gang", "random", "lhp:1000,50us"] {
@@ -368,7 +368,7 @@ fn polls_end_where_others_want_the_cpu() {
                 let figures = run(&spec, Picos(3 * MILLI.0));
                 polled += figures.polled;
                 assert_eq!((figures.violations, figures.disorder), (0, 0), "{system} {policy}");
-                assert!(figures.all() > 20 && figures.stolen > Picos::ZERO, "{system} {policy}");
+                assert!(figures.total() > 20 && figures.stolen > Picos::ZERO, "{system} {policy}");
             }
         }
     }
@@ -380,7 +380,7 @@ fn polls_end_where_others_want_the_cpu() {
 /// operations per second. With tickets, waiters behind a vCPU that was preempted twice ran before it; without
 /// tickets, the next in line was unknown.
 #[test]
-fn deferred_resumes_a_line_that_the_host_has_stopped() {
+fn deferred_recovers_from_a_stopped_holder() {
     let noise = Noise { busy: Picos(20 * MILLI.0), idle: Picos(100 * MILLI.0) };
     for (system, seed) in [(System::NativeTicket, 11), (System::Queued, 0)] {
         let spec = Spec {
@@ -394,7 +394,7 @@ fn deferred_resumes_a_line_that_the_host_has_stopped() {
         let mut done = vec![0];
         for window in 1..=6 {
             sim.run_until(Picos(100 * MILLI.0 * window)).expect("it goes on");
-            done.push(sim.figures().all());
+            done.push(sim.figures().total());
         }
         let rates: Vec<u64> = done.windows(2).map(|pair| pair[1] - pair[0]).collect();
         // 150,000 without noise. The host may stop the line for an entire window (1 of 192, over 24 seeds);

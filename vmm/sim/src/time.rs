@@ -29,7 +29,7 @@ impl Picos {
     }
 
     /// The earliest time at which [`Picos::to_clock`] has reached `clock`.
-    pub(crate) const fn of_clock(clock: Nanos) -> Self {
+    pub(crate) const fn from_clock(clock: Nanos) -> Self {
         match clock {
             Nanos::NEVER => Self::NEVER,
             Nanos(n) => Self(n.saturating_sub(1).saturating_mul(1_000)),
@@ -93,12 +93,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_of_the_scheduler_is_reached_at_its_first_picosecond() {
+    fn of_clock_is_the_first_picosecond_of_its_nanosecond() {
         for clock in [1, 2, 4_000_001].map(Nanos) {
-            let at = Picos::of_clock(clock);
+            let at = Picos::from_clock(clock);
             assert_eq!(at.to_clock(), clock);
             assert!(at == Picos::ZERO || Picos(at.0 - 1).to_clock() < clock);
         }
-        assert_eq!(Picos::of_clock(Nanos::NEVER), Picos::NEVER);
+        assert_eq!(Picos::from_clock(Nanos::NEVER), Picos::NEVER);
     }
 }

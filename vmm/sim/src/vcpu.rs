@@ -8,7 +8,7 @@ use crate::host_model::{PauseLoop, VcpuHalts};
 use crate::time::Picos;
 
 /// Sentinel: no CPU.
-pub(crate) const NOWHERE: u16 = u16::MAX;
+pub(crate) const NO_CPU: u16 = u16::MAX;
 
 /// The meaning of a vCPU's pending event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,9 +19,9 @@ pub(crate) enum NextEvent {
     Done,
     /// A store ended the vCPU's pause: its next spin iteration begins, which loads the only line of
     /// its loop.
-    Looks,
+    SpinLoad,
     /// This load is in progress or waits for the line.
-    LookTransfer,
+    SpinTransfer,
     /// The vCPU's access is in progress or waits for the line.
     Transfer,
     /// The end of the vCPU's last spin iteration that its pause may cover. There is nothing to
@@ -30,13 +30,13 @@ pub(crate) enum NextEvent {
     /// The vCPU halts and polls for a kick on its CPU.
     Polling,
     /// The vCPU has worked, and its task falls asleep.
-    Tired,
+    FallAsleep,
     /// The vCPU's task sleeps. If the vCPU has a CPU, the task continues or sleeps again.
     Asleep,
     /// The vCPU has worked and interrupts the other vCPUs of its guest.
-    Shoots,
+    Shootdown,
     /// The vCPU spins for the answers of the interrupted vCPUs.
-    Awaiting,
+    AwaitAnswers,
     /// The vCPU's code has returned.
     Finished,
 }
@@ -44,17 +44,17 @@ pub(crate) enum NextEvent {
 impl NextEvent {
     /// Whether the vCPU waits for a line. It cannot be interrupted then.
     pub(crate) const fn is_transfer(self) -> bool {
-        matches!(self, Self::Transfer | Self::LookTransfer)
+        matches!(self, Self::Transfer | Self::SpinTransfer)
     }
 }
 
 /// Maximum number of lines read in one iteration of a spin loop that can be skipped.
-const READ: usize = 4;
+const MAX_LINES: usize = 4;
 
 /// The loads since the last pause.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Round {
-    lines: [u32; READ],
+    lines: [u32; MAX_LINES],
     used: u8,
     loads: u16,
     /// Whether the vCPU did anything other than these loads.
@@ -63,7 +63,7 @@ pub(crate) struct Round {
 
 impl Round {
     #[inline(always)]
-    pub(crate) fn load(&mut self, line: usize) {
+    pub(crate) fn record_load(&mut self, line: usize) {
         self.loads = self.loads.saturating_add(1);
         let line = line as u32;
         let used = usize::from(self.used);
@@ -77,7 +77,7 @@ impl Round {
     }
 
     #[inline(always)]
-    pub(crate) fn other(&mut self) {
+    pub(crate) fn mark_mixed(&mut self) {
         self.is_mixed = true;
     }
 
@@ -107,9 +107,9 @@ pub(crate) struct LongPause {
     /// Time between the starts of two spin iterations.
     pub(crate) period: Picos,
     /// Maximum number of spin iterations covered.
-    pub(crate) most: u32,
+    pub(crate) limit: u32,
     /// The vCPU is outside its guest until then and does not spin.
-    pub(crate) out: Picos,
+    pub(crate) back_at: Picos,
 }
 
 impl LongPause {
@@ -117,20 +117,20 @@ impl LongPause {
     /// pause covers, and the start of that iteration.
     #[inline(always)]
     pub(crate) fn next(&self, now: Picos) -> (u32, Picos) {
-        let ahead = now.max(self.out).since(self.first).0.div_ceil(self.period.0);
-        let ahead = ahead.min(u64::from(self.most - 1));
+        let ahead = now.max(self.back_at).since(self.first).0.div_ceil(self.period.0);
+        let ahead = ahead.min(u64::from(self.limit - 1));
         (ahead as u32 + 1, self.first + Picos(ahead * self.period.0))
     }
 
     /// Delays all later spin iterations by `span` because the vCPU leaves its guest at `now`.
     pub(crate) fn delay(&mut self, now: Picos, span: Picos) {
         self.first += span;
-        self.out = self.out.max(now) + span;
+        self.back_at = self.back_at.max(now) + span;
     }
 
     /// Start of the last spin iteration.
     pub(crate) fn last(&self) -> Picos {
-        match self.most {
+        match self.limit {
             u32::MAX => Picos::NEVER,
             most => self.first + Picos(self.period.0 * u64::from(most - 1)),
         }
@@ -142,7 +142,7 @@ pub(crate) struct Vcpu {
     pub(crate) request: Request,
     pub(crate) state: NextEvent,
     pub(crate) answer: Answer,
-    /// The vCPU's CPU, or [`NOWHERE`].
+    /// The vCPU's CPU, or [`NO_CPU`].
     pub(crate) pcpu: u16,
     /// Whether others [wait for it](sched::event::LockActivity::is_critical) while it has no CPU.
     pub(crate) is_critical_off: bool,
@@ -151,20 +151,20 @@ pub(crate) struct Vcpu {
     /// Base address of its guest's memory if this guest were the first.
     pub(crate) base: usize,
     pub(crate) round: Round,
-    pub(crate) park: LongPause,
+    pub(crate) long_pause: LongPause,
     pub(crate) halts: VcpuHalts,
     /// State of pause-loop exiting, if the host has it.
     pub(crate) pauses: Option<PauseLoop>,
     /// Remaining time until its event, while it has no CPU.
-    pub(crate) left: Picos,
+    pub(crate) remaining: Picos,
     /// The lock of its current operation.
     pub(crate) lock: u16,
     /// Wakeup time of its task.
-    pub(crate) wakes: Picos,
+    pub(crate) wake_at: Picos,
     /// Answers that it waits for.
     pub(crate) answers: Answers,
     /// vCPUs that wait for its answer, which it sends when it has a CPU.
-    pub(crate) owes: Vec<u16>,
+    pub(crate) askers: Vec<u16>,
     pub(crate) rng: SplitMix64,
 }
 
@@ -173,20 +173,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_is_never_before_the_store_that_it_is_to_see() {
-        let park = LongPause { first: Picos(100), period: Picos(30), most: 5, out: Picos::ZERO };
+    fn next_iteration_starts_at_or_after_the_store() {
+        let park =
+            LongPause { first: Picos(100), period: Picos(30), limit: 5, back_at: Picos::ZERO };
         assert_eq!(park.next(Picos(40)), (1, Picos(100)));
         assert_eq!(park.next(Picos(100)), (1, Picos(100)));
         assert_eq!(park.next(Picos(101)), (2, Picos(130)));
         assert_eq!(park.next(Picos(9_000)), (5, Picos(220)), "no more than it may");
         assert_eq!(park.last(), Picos(220));
-        assert_eq!(LongPause { most: u32::MAX, ..park }.last(), Picos::NEVER);
+        assert_eq!(LongPause { limit: u32::MAX, ..park }.last(), Picos::NEVER);
     }
 
     #[test]
-    fn a_vcpu_that_is_out_of_its_guest_does_not_look() {
+    fn no_iterations_outside_the_guest() {
         let mut park =
-            LongPause { first: Picos(100), period: Picos(30), most: 50, out: Picos::ZERO };
+            LongPause { first: Picos(100), period: Picos(30), limit: 50, back_at: Picos::ZERO };
         // Three spin iterations are complete, at 100, 130 and 160; the next would be at 190.
         park.delay(Picos(175), Picos(1_000));
         assert_eq!(
@@ -201,16 +202,16 @@ mod tests {
     }
 
     #[test]
-    fn a_round_of_loads_only_can_be_skipped() {
+    fn only_rounds_of_loads_are_skipped() {
         let mut round = Round::default();
         assert_eq!(round.loads(), None, "it looked at nothing");
-        round.load(3);
-        round.load(3);
+        round.record_load(3);
+        round.record_load(3);
         assert_eq!((round.loads(), round.lines().collect::<Vec<_>>()), (Some(2), vec![3]));
         let mut mixed = round;
-        mixed.other();
+        mixed.mark_mixed();
         assert_eq!(mixed.loads(), None);
-        (0..9).for_each(|line| round.load(line));
+        (0..9).for_each(|line| round.record_load(line));
         assert_eq!(round.loads(), None, "too many lines");
     }
 }

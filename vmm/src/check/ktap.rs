@@ -3,11 +3,11 @@
 use std::{borrow::Cow, fmt::Write as _};
 
 use crate::check::{Failure, Skip};
-use base::shown;
+use base::sanitize;
 
 /// Limits of a test's output: characters per line, and lines.
-const LONGEST: usize = 2000;
-const MOST: usize = 40;
+const MAX_LINE: usize = 2000;
+const MAX_LINES: usize = 40;
 
 /// The outcome of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,32 +39,32 @@ pub struct TestResult {
     /// Lines with figures.
     pub notes: Vec<String>,
     /// Whether it failed by a timeout, which the host may have caused.
-    pub is_late: bool,
+    pub is_timeout: bool,
 }
 
 impl TestResult {
     /// A passed test with these figures.
     pub const fn ok(notes: Vec<String>) -> Self {
-        Self { verdict: Verdict::Ok, notes, is_late: false }
+        Self { verdict: Verdict::Ok, notes, is_timeout: false }
     }
 
     /// A failed test.
-    pub fn not_ok(why: impl Into<String>, notes: Vec<String>) -> Self {
-        Self { verdict: Verdict::NotOk(why.into()), notes, is_late: false }
+    pub fn not_ok(reason: impl Into<String>, notes: Vec<String>) -> Self {
+        Self { verdict: Verdict::NotOk(reason.into()), notes, is_timeout: false }
     }
 
     /// A test that failed by a timeout.
-    pub fn late(why: impl Into<String>, notes: Vec<String>) -> Self {
-        Self { is_late: true, ..Self::not_ok(why, notes) }
+    pub fn timed_out(reason: impl Into<String>, notes: Vec<String>) -> Self {
+        Self { is_timeout: true, ..Self::not_ok(reason, notes) }
     }
 
     /// A test with a failed boot.
     pub fn failed(failure: Failure, notes: Vec<String>) -> Self {
-        Self { is_late: failure.is_late, ..Self::not_ok(failure.why, notes) }
+        Self { is_timeout: failure.is_timeout, ..Self::not_ok(failure.reason, notes) }
     }
 
     /// Converts a [`Failure`] or a [`Skip`] to a result, and returns any other error.
-    pub fn of_error(error: anyhow::Error) -> anyhow::Result<Self> {
+    pub fn from_error(error: anyhow::Error) -> anyhow::Result<Self> {
         match error.downcast::<Failure>() {
             Ok(failure) => Ok(Self::failed(failure, Vec::new())),
             Err(error) => Ok(Self::skipped(error.downcast::<Skip>()?.0)),
@@ -72,8 +72,8 @@ impl TestResult {
     }
 
     /// A skipped test.
-    pub fn skipped(why: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Skipped(why.into()), notes: Vec::new(), is_late: false }
+    pub fn skipped(reason: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Skipped(reason.into()), notes: Vec::new(), is_timeout: false }
     }
 }
 
@@ -87,11 +87,11 @@ pub fn lines(number: usize, name: &str, result: &TestResult) -> String {
     let mut text = comments(&result.notes);
     let _ = match &result.verdict {
         Verdict::Ok => writeln!(text, "ok {number} {name}"),
-        Verdict::NotOk(why) => {
-            text += &comments(std::slice::from_ref(why));
+        Verdict::NotOk(reason) => {
+            text += &comments(std::slice::from_ref(reason));
             writeln!(text, "not ok {number} {name}")
         }
-        Verdict::Skipped(why) => writeln!(text, "ok {number} {name} # SKIP {}", shown(why)),
+        Verdict::Skipped(note) => writeln!(text, "ok {number} {name} # SKIP {}", plain(note)),
     };
     text
 }
@@ -109,11 +109,11 @@ pub fn totals(results: &[TestResult]) -> String {
 }
 
 fn comments(lines: &[String]) -> String {
-    lines.iter().take(MOST).map(|line| format!("# {}\n", shown(line))).collect()
+    lines.iter().take(MAX_LINES).map(|line| format!("# {}\n", plain(line))).collect()
 }
 
-fn shown(line: &str) -> Cow<'_, str> {
-    shown::line(shown::cut(line, LONGEST))
+fn plain(line: &str) -> Cow<'_, str> {
+    sanitize::line(sanitize::truncate(line, MAX_LINE))
 }
 
 #[cfg(test)]
@@ -142,17 +142,17 @@ mod tests {
         let failed = TestResult::not_ok(long.clone(), vec![long.clone(); 1000]);
         for result in [failed, TestResult::skipped(long)] {
             let text = lines(1, "a", &result);
-            assert!(text.len() < (MOST + 2) * (LONGEST + 10), "{}", text.len());
+            assert!(text.len() < (MAX_LINES + 2) * (MAX_LINE + 10), "{}", text.len());
         }
     }
 
     #[test]
     fn totals_count_each_kind() {
-        let all = [
+        let results = [
             TestResult::ok(Vec::new()),
             TestResult::skipped(""),
             TestResult::not_ok("", Vec::new()),
         ];
-        assert_eq!(totals(&all), "# Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0\n");
+        assert_eq!(totals(&results), "# Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0\n");
     }
 }

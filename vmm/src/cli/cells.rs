@@ -14,6 +14,6 @@ pub struct CellsArgs {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
-    confinement::choose()?;
+    confinement::set_mode()?;
     worker_process::run(args.setup.unwrap_or_default())
 }

@@ -6,19 +6,18 @@ use anyhow::Context;
 use clap::{Args, ValueEnum, builder::NonEmptyStringValueParser};
 
 use super::{
-    host::{HostKernelArgs, modes},
-    print,
+    host::{HostKernelArgs, host_parser},
+    print, print_line,
     results::ResultFile,
-    say,
 };
 use crate::check::{
-    CANNOT_TELL, CannotTell, FAILED,
+    FAILED, NO_VERDICT, NoVerdict,
     guests::Guests,
-    pairs::Pairs,
+    kernel_pair::KernelPair,
+    kernel_source::{self, Kernel},
     process::ProcessError,
     reference::Reference,
     runner,
-    subject::{self, Kernel},
     suite::{Load, TestName},
 };
 use base::units::{ByteSize, CpuList};
@@ -26,7 +25,7 @@ use experiment::{
     Usage, cpus,
     host::{gather_facts, kernel_facts, topology},
     host_choice::{self, GuestClass, HostMode},
-    inside::Inside,
+    inside::EmulatedCommand,
     kernel,
 };
 use kvm::KvmKind;
@@ -38,9 +37,8 @@ const SLOTS: usize = 2;
 /// Memory of a guest; the default of `boot`.
 const MEMORY: ByteSize = ByteSize::mib(512);
 
-/// Test a kernel's spinlocks: mutual exclusion and wakeups under preemption, PV switches, CPU hotplug,
-/// rates; prints KTAP. Exit status: 0 all passed, 1 a test failed, 125 no verdict, or the host took
-/// the time (`git bisect run pvticket check --quick` skips the commit)
+/// Test a kernel's spinlocks under preemption, PV switches and CPU hotplug, and measure rates; prints
+/// KTAP. Exit status: 0 passed, 1 a test failed, 125 no verdict (`git bisect run` skips the commit)
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Kernel: a bzImage or vmlinux, or a source tree, which is built first (make bzImage) [default:
@@ -83,7 +81,7 @@ pub struct CheckArgs {
     fail_on: Option<FailOn>,
 
     /// Host of the guests: this host's KVM, or an AMD-V machine emulated by QEMU
-    #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
+    #[arg(long, value_parser = host_parser(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
     #[command(flatten)]
@@ -107,46 +105,46 @@ enum FailOn {
 
 /// Runs the subcommand and returns the exit status. Any error except a usage error means "no verdict".
 pub fn run(args: &CheckArgs) -> anyhow::Result<u8> {
-    match checked(args) {
-        Err(error) if is_stopped(&error) => Ok(signals::exit_status()),
+    match run_tests(args) {
+        Err(error) if is_interrupted(&error) => Ok(signals::exit_status()),
         Err(error) if !error.is::<Usage>() => {
-            say(format_args!("pvticket: {error:#}"));
-            Ok(CANNOT_TELL)
+            print_line(format_args!("pvticket: {error:#}"));
+            Ok(NO_VERDICT)
         }
-        other => other,
+        result => result,
     }
 }
 
 /// Whether a signal ended the check.
-fn is_stopped(error: &anyhow::Error) -> bool {
-    let is_one = |cause: &(dyn std::error::Error + 'static)| {
-        matches!(cause.downcast_ref(), Some(ProcessError::Stopped))
+fn is_interrupted(error: &anyhow::Error) -> bool {
+    let is_interrupt = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(ProcessError::Interrupted))
     };
-    error.chain().any(is_one)
+    error.chain().any(is_interrupt)
 }
 
-fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
+fn run_tests(args: &CheckArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let place = host_choice::choose_here(args.host, GuestClass::Ring0, kind).place;
     args.host_kernel.choice().check(place == HostKind::Emulated)?;
     let against = args.against.as_deref().map(Reference::read).transpose()?;
-    let json = ResultFile::named("--json", args.json.as_deref())?;
-    let named: Vec<Option<&Path>> = match &args.compare {
-        Some(both) => both.iter().map(|place| Some(place.as_path())).collect(),
+    let json = ResultFile::check("--json", args.json.as_deref())?;
+    let paths: Vec<Option<&Path>> = match &args.compare {
+        Some(kernels) => kernels.iter().map(|place| Some(place.as_path())).collect(),
         None => vec![args.kernel.as_deref()],
     };
     let stop = signals::catch().context("cannot catch signals")?;
     let option = if args.compare.is_some() { "--compare" } else { "--kernel" };
-    let find = |place: &Option<&Path>| subject::find(*place, option, args.as_built, &stop);
-    let kernels = named.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?;
+    let find = |place: &Option<&Path>| kernel_source::find(*place, option, args.as_built, &stop);
+    let kernels = paths.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?;
     for Kernel { file, .. } in &kernels {
-        kernel::check(file, MEMORY).map_err(|error| CannotTell(base::chain::chain(&error)))?;
+        kernel::check(file, MEMORY).map_err(|error| NoVerdict(base::chain::chain(&error)))?;
     }
     if place == HostKind::Emulated {
-        return emulated(args, &kernels);
+        return run_emulated(args, &kernels);
     }
     host_choice::check_direct(GuestClass::Ring0, kind)?;
-    let cpus = cpus::choose_without_option(&topology(), Some(SLOTS))?;
+    let cpus = cpus::choose_default(&topology(), Some(SLOTS))?;
     let slots = cpus.cpus().len() as u32;
     let load = if args.quick { Load::QUICK } else { Load::FULL };
     let names = args.called.iter().map(Some).chain(std::iter::repeat(None));
@@ -158,42 +156,42 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     let kernel = kernels.first().context("no kernel")?;
     let mut guests = Guests::new(kernel, &args.allow_warning, slots, stop)?;
     if let [first, second] = kernels.as_slice() {
-        return compared(&mut guests, load, [first, second], args.fail_on);
+        return run_comparison(&mut guests, load, [first, second], args.fail_on);
     }
     let facts = kernel_facts(&kernel.file);
     let facts = facts.with_context(|| format!("cannot read {}", kernel.name.display()))?;
     let facts = FileFacts { path: kernel.name.display().to_string(), ..facts };
-    let found = Reference::new(facts, format!("{}{}", host_in_words(&cpus), args.outside));
-    let (status, found) = runner::run(found, guests, load, against.as_ref(), &args.only)?;
+    let outcome = Reference::new(facts, format!("{}{}", host_description(&cpus), args.outside));
+    let (status, outcome) = runner::run(outcome, guests, load, against.as_ref(), &args.only)?;
     if let Some(json) = json {
-        json.write_text(&(serde_json::to_string(&found)? + "\n"))?;
+        json.write_text(&(serde_json::to_string(&outcome)? + "\n"))?;
     }
     Ok(status)
 }
 
 /// A description of the host. Rates are only compared if it is equal.
-fn host_in_words(cpus: &CpuList) -> String {
+fn host_description(cpus: &CpuList) -> String {
     let facts = gather_facts(cpus);
     let count = base::plural::count(cpus.cpus().len(), "CPU");
-    format!("{}, {count}", facts.in_words())
+    format!("{}, {count}", facts.summary())
 }
 
-fn compared(
+fn run_comparison(
     guests: &mut Guests,
     load: Load,
     kernels: [&Kernel; 2],
     fail_on: Option<FailOn>,
 ) -> anyhow::Result<u8> {
-    let pairs = Pairs::measure(guests, load, kernels)?;
+    let pair = KernelPair::measure(guests, load, kernels)?;
     let [first, second] = kernels.map(|kernel| kernel.name.display());
-    print(&format!("A  {first}\nB  {second}\n\n{}", pairs.table()));
-    let fails = fail_on == Some(FailOn::Regression) && pairs.has_regression()?;
+    print(&format!("A  {first}\nB  {second}\n\n{}", pair.table()));
+    let fails = fail_on == Some(FailOn::Regression) && pair.has_regression()?;
     Ok(if fails { FAILED } else { 0 })
 }
 
 /// Runs the same command in the emulated host.
-fn emulated(args: &CheckArgs, kernels: &[Kernel]) -> anyhow::Result<u8> {
-    let mut inside = Inside::new(args.host_kernel.choice().kernel()?, MEMORY);
+fn run_emulated(args: &CheckArgs, kernels: &[Kernel]) -> anyhow::Result<u8> {
+    let mut inside = EmulatedCommand::new(args.host_kernel.choice().kernel()?, MEMORY);
     inside.take_busybox(&artifacts::busybox()?);
     let mut words: Vec<std::ffi::OsString> = vec!["check".into(), "--host".into(), "direct".into()];
     words.push(if args.compare.is_some() { "--compare".into() } else { "--kernel".into() });
@@ -203,7 +201,7 @@ fn emulated(args: &CheckArgs, kernels: &[Kernel]) -> anyhow::Result<u8> {
     for Kernel { name, .. } in kernels {
         words.extend(["--called".into(), name.into()]);
     }
-    let outside = host_in_words(&cpus::choose_without_option(&topology(), Some(SLOTS))?);
+    let outside = host_description(&cpus::choose_default(&topology(), Some(SLOTS))?);
     words.push(format!("--outside= in QEMU on {outside}").into());
     for text in &args.allow_warning {
         words.push(format!("--allow-warning={text}").into());

@@ -5,8 +5,8 @@ use clap::Args;
 
 use super::{FAILURE, print};
 use base::chain::chain;
-use emulated::Pieces;
-use experiment::doctor::{DoctorReport, Facts, GuestRuns, advice, brief::brief, calls};
+use emulated::Parts;
+use experiment::doctor::{DoctorReport, Facts, GuestHost, advice, brief::brief, calls};
 use experiment::host_choice::{self, GuestClass, HostKernelChoice, HostMode};
 use kvm::KvmKind;
 use os::{artifacts, streams::print_json};
@@ -38,8 +38,8 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let facts = Facts::collect(kind);
     let kernel = HostKernelChoice::default().kernel()?;
-    let guests =
-        vec![runs(GuestClass::Ring0, kind, kernel), runs(GuestClass::Payload, kind, kernel)];
+    let classes = [GuestClass::Ring0, GuestClass::Payload];
+    let guests: Vec<_> = classes.map(|class| guest_runs(class, kind, kernel)).into();
     let next = advice::next_steps(&facts, &guests);
     let report = DoctorReport { facts, guests, next };
     if args.json {
@@ -49,29 +49,29 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     } else {
         print(&report.to_string());
     }
-    Ok(if report.anything_runs() { 0 } else { FAILURE })
+    Ok(if report.can_run_any() { 0 } else { FAILURE })
 }
 
 /// The host for guests of this class, and missing files.
-fn runs(class: GuestClass, kind: KvmKind, host_kernel: HostKernel) -> GuestRuns {
+fn guest_runs(class: GuestClass, kind: KvmKind, host_kernel: HostKernel) -> GuestHost {
     let choice = host_choice::choose(HostMode::Auto, class, kind);
     let mut missing = Vec::new();
     if choice.place == HostKind::Emulated
-        && let Err(error) = Pieces::find(host_kernel)
+        && let Err(error) = Parts::find(host_kernel)
     {
         missing.push(chain(&error));
     }
     if class == GuestClass::Ring0 {
         missing.extend(artifacts::busybox().err().map(|error| chain(&error)));
-        missing.extend(artifacts::built_kernel().err().map(|error| chain(&error)));
+        missing.extend(artifacts::default_kernel().err().map(|error| chain(&error)));
     }
-    GuestRuns {
+    GuestHost {
         guest: match class {
             GuestClass::Ring0 => "linux",
             GuestClass::Payload => "payload",
         },
         host: choice.place.name(),
-        why: choice.why,
+        why: choice.reason,
         missing,
     }
 }

@@ -14,7 +14,7 @@ use clap::Args;
 use super::{Usage, confinement, host::HostKernelArgs};
 use base::{program, units::ByteSize};
 use emulated::StdinMode;
-use experiment::inside::Inside;
+use experiment::inside::EmulatedCommand;
 use os::artifacts::{self, ArtifactError};
 
 /// Run a program in the emulated host: a static program that --in copies there, or this binary
@@ -50,16 +50,16 @@ pub struct EmulateArgs {
 }
 
 fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
-    let (one, other) = text.split_once(':').ok_or("must be two paths separated by a colon")?;
-    Ok((one.into(), other.into()))
+    let (first, second) = text.split_once(':').ok_or("must be two paths separated by a colon")?;
+    Ok((first.into(), second.into()))
 }
 
 /// Runs the subcommand and returns the program's exit status.
 pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     check_program(&args)?;
     // The emulated host passes this mode on to the program in its environment.
-    confinement::choose()?;
-    let mut inside = Inside::new(args.host_kernel.choice().kernel()?, args.mem);
+    confinement::set_mode()?;
+    let mut inside = EmulatedCommand::new(args.host_kernel.choice().kernel()?, args.mem);
     if !args.no_stdin {
         inside.errand().stdin = StdinMode::Inherit;
     }
@@ -67,10 +67,10 @@ pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
         inside.errand().cpus = cpus;
     }
     // Files that are not built yet are left out; a program that needs them reports it.
-    if let Some(kernel) = built(artifacts::built_kernel())? {
+    if let Some(kernel) = if_built(artifacts::default_kernel())? {
         inside.take_kernel(&kernel);
     }
-    if let Some(busybox) = built(artifacts::busybox())? {
+    if let Some(busybox) = if_built(artifacts::busybox())? {
         inside.take_busybox(&busybox);
     }
     for (file, path_inside) in args.files_in {
@@ -83,10 +83,10 @@ pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
 
 /// Rejects a program without its interpreter: the dynamic loader, or the program after `#!`.
 fn check_program(args: &EmulateArgs) -> Result<(), Usage> {
-    let taken = |path_inside: &Path| args.files_in.iter().find(|(_, place)| place == path_inside);
-    let asked = args.command.first().map(Path::new);
-    let Some((file, path_inside)) = asked.and_then(taken) else { return Ok(()) };
-    match program::interpreter(file).filter(|needed| taken(needed).is_none()) {
+    let copied = |path_inside: &Path| args.files_in.iter().find(|(_, place)| place == path_inside);
+    let program = args.command.first().map(Path::new);
+    let Some((file, path_inside)) = program.and_then(copied) else { return Ok(()) };
+    match program::interpreter(file).filter(|needed| copied(needed).is_none()) {
         Some(needed) => Err(Usage(format!(
             "{}: {} requires {}, which is missing; use a static program, or copy it with all required files (--in)",
             path_inside.display(),
@@ -98,10 +98,10 @@ fn check_program(args: &EmulateArgs) -> Result<(), Usage> {
 }
 
 /// Returns `None` if the file is not built yet. Fails if it cannot be looked up.
-fn built(found: Result<PathBuf, ArtifactError>) -> Result<Option<PathBuf>, ArtifactError> {
-    match found {
-        Err(hidden @ ArtifactError::Hidden(..)) => Err(hidden),
-        found => Ok(found.ok()),
+fn if_built(artifact: Result<PathBuf, ArtifactError>) -> Result<Option<PathBuf>, ArtifactError> {
+    match artifact {
+        Err(error @ ArtifactError::Unreadable(..)) => Err(error),
+        artifact => Ok(artifact.ok()),
     }
 }
 
@@ -142,24 +142,24 @@ mod tests {
         args: EmulateArgs,
     }
 
-    fn checked(words: &[&str]) -> Result<(), String> {
+    fn check(words: &[&str]) -> Result<(), String> {
         let line = Line::try_parse_from(["emulate"].iter().chain(words)).unwrap();
         check_program(&line.args).map_err(|Usage(error)| error)
     }
 
     #[test]
-    fn a_program_is_refused_without_its_interpreter() {
+    fn missing_interpreter_is_rejected() {
         let folder = TempDir::new().unwrap();
         let script = folder.path().join("script");
         std::fs::write(&script, "#!/bin/interpreter -x\n").unwrap();
-        let taken = format!("{}:/script", script.display());
-        let error = checked(&["--in", &taken, "--", "/script"]).unwrap_err();
+        let pair = format!("{}:/script", script.display());
+        let error = check(&["--in", &pair, "--", "/script"]).unwrap_err();
         assert!(
             error.starts_with("/script: ") && error.contains("requires /bin/interpreter, which"),
             "{error}"
         );
-        let words = ["--in", &taken, "--in", "/bin/true:/bin/interpreter", "--", "/script"];
-        assert_eq!(checked(&words), Ok(()));
-        assert_eq!(checked(&["--in", &taken, "--", "/other"]), Ok(()));
+        let words = ["--in", &pair, "--in", "/bin/true:/bin/interpreter", "--", "/script"];
+        assert_eq!(check(&words), Ok(()));
+        assert_eq!(check(&["--in", &pair, "--", "/other"]), Ok(()));
     }
 }

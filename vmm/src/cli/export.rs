@@ -11,9 +11,8 @@ use base::{files, plural::count};
 use clap::Args;
 
 use super::{
-    Usage, print,
-    report_command::{each_once, records},
-    say,
+    Usage, print, print_line,
+    report_command::{records, without_copies},
 };
 use os::{
     results,
@@ -32,13 +31,13 @@ pub struct ExportArgs {
     dirs: Vec<PathBuf>,
 
     #[command(flatten)]
-    forms: Forms,
+    outputs: Outputs,
 }
 
 /// The tables to write, at least one.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
-struct Forms {
+struct Outputs {
     /// Write CSV to this file, or to stdout (-)
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -51,7 +50,7 @@ struct Forms {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
-    let Forms { csv, json } = &args.forms;
+    let Outputs { csv, json } = &args.outputs;
     let is_stdout = |file: &&PathBuf| file.as_os_str() == "-";
     if [csv, json].into_iter().flatten().filter(is_stdout).count() > 1 {
         return Err(Usage("--csv, --json: only one can write to stdout".into()).into());
@@ -60,12 +59,12 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
     let stores: Vec<RunRecord> = stores.into_iter().flatten().collect();
     for store in stores.iter().filter(|store| store.contents.torn.is_some()) {
         let file = Path::new(&store.source).join(FILE);
-        say(format_args!("note: ignored the incomplete last line of {}", file.display()));
+        print_line(format_args!("note: ignored the incomplete last line of {}", file.display()));
     }
     let dirs: Vec<PathBuf> = stores.iter().map(|store| PathBuf::from(&store.source)).collect();
     let files = csv.iter().chain(json);
     check_targets(files.filter(|file| !is_stdout(file)), &dirs)?;
-    let stores = each_once(stores);
+    let stores = without_copies(stores);
     if let Some(file) = csv {
         let mut table = Vec::new();
         export::csv(&stores, &mut table)?;
@@ -100,19 +99,19 @@ fn check_targets<'a>(
     files: impl Iterator<Item = &'a PathBuf>,
     dirs: &[PathBuf],
 ) -> Result<(), Usage> {
-    let mut taken: Vec<PathBuf> = dirs.iter().map(|dir| real(&dir.join(FILE))).collect();
+    let mut targets: Vec<PathBuf> = dirs.iter().map(|dir| canonical(&dir.join(FILE))).collect();
     for file in files {
-        let place = real(file);
-        if taken.contains(&place) {
+        let place = canonical(file);
+        if targets.contains(&place) {
             return Err(Usage(format!("{}: the file is a store, or named twice", file.display())));
         }
-        taken.push(place);
+        targets.push(place);
     }
     Ok(())
 }
 
 /// The canonical path of a file that may not exist yet.
-fn real(file: &Path) -> PathBuf {
+fn canonical(file: &Path) -> PathBuf {
     fs::canonicalize(file).unwrap_or_else(|_| {
         let dir = fs::canonicalize(files::folder(file)).ok();
         dir.zip(file.file_name()).map_or_else(|| file.into(), |(dir, name)| dir.join(name))
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn where_to_and_which_must_be_said() {
+    fn runs_and_output_are_required() {
         let accepts = |line: &str| {
             Line::try_parse_from(["export"].into_iter().chain(line.split(' '))).is_ok()
         };

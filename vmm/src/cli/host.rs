@@ -9,7 +9,7 @@ use experiment::host_choice::{HostKernelChoice, HostMode};
 use study::point::HostKernel;
 
 /// The parser of `--host`.
-pub(super) fn modes() -> impl TypedValueParser<Value = HostMode> {
+pub(super) fn host_parser() -> impl TypedValueParser<Value = HostMode> {
     let help = |mode| match mode {
         HostMode::Auto => "This host's KVM if it can run the guest, otherwise the emulated host",
         HostMode::Direct => "This host's KVM",

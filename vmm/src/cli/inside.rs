@@ -12,7 +12,7 @@ use super::{
 use base::{files, units::ByteSize};
 
 /// More than Linux's longest command line (6 MiB) with up to four characters per byte.
-const LONGEST: ByteSize = ByteSize::mib(32);
+const MAX_PLAN: ByteSize = ByteSize::mib(32);
 
 /// Boot the plan in this file on this host's KVM
 #[derive(Debug, Args)]
@@ -23,13 +23,13 @@ pub struct InsideArgs {
 
 /// Boots and returns the exit status.
 pub fn run(args: &InsideArgs) -> anyhow::Result<u8> {
-    confinement::choose()?;
+    confinement::set_mode()?;
     boot_command::direct(&read(&args.file)?)
 }
 
 fn read(file: &Path) -> Result<Plan, Usage> {
-    let usage = |what: String| Usage(format!("{}: {what}", file.display()));
-    let bytes = files::read(file, LONGEST).map_err(|error| usage(error.to_string()))?;
+    let usage = |reason: String| Usage(format!("{}: {reason}", file.display()));
+    let bytes = files::read(file, MAX_PLAN).map_err(|error| usage(error.to_string()))?;
     serde_json::from_slice(&bytes).map_err(|error| usage(format!("invalid boot plan: {error}")))
 }
 
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_a_plan_is_refused_in_one_line() {
+    fn invalid_plan_is_one_line_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("plan");
         for (text, reason) in [

@@ -19,6 +19,6 @@ pub struct KeepArgs {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &KeepArgs) -> anyhow::Result<u8> {
-    let kept = keeper::keep(&args.temporary, &args.target, io::stdin(), io::stdout());
-    kept.context("cannot report whether a result was renamed").map(|()| 0)
+    let result = keeper::keep(&args.temporary, &args.target, io::stdin(), io::stdout());
+    result.context("cannot report whether a result was renamed").map(|()| 0)
 }

@@ -2,28 +2,28 @@
 
 use anyhow::Context;
 
-use super::say;
+use super::print_line;
 use kvm::start_class::{self, StartClass};
 
 /// Switches to the default scheduling class and reports it. vCPUs and emulators spin: with a real-time
 /// priority they would block the threads that end them and the whole host. Other classes would affect only
 /// cells under the host's schedule: our schedules set the default class.
-pub(super) fn give_up() -> anyhow::Result<()> {
-    let Some(class) = StartClass::of_this_thread() else { return Ok(()) };
-    let given_up = start_class::give_up();
+pub(super) fn drop_class() -> anyhow::Result<()> {
+    let Some(class) = StartClass::current() else { return Ok(()) };
+    let result = start_class::reset();
     if class.is_real_time() {
-        given_up.with_context(|| format!("cannot drop {class}; start pvticket without it"))?;
-        say(format_args!(
+        result.with_context(|| format!("cannot drop {class}; start pvticket without it"))?;
+        print_line(format_args!(
             "pvticket: dropped {class}: spinning vCPUs would block all other threads"
         ));
         return Ok(());
     }
-    match given_up {
-        Ok(()) => say(format_args!(
+    match result {
+        Ok(()) => print_line(format_args!(
             "pvticket: dropped {class}: vCPUs would run less under some schedules than under others"
         )),
         // Then schedules cannot change it either: it is the same for all vCPUs.
-        Err(error) => say(format_args!(
+        Err(error) => print_line(format_args!(
             "pvticket: cannot drop {class} ({error}): vCPUs only get CPU time that others leave"
         )),
     }

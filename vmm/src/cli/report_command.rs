@@ -10,10 +10,10 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use rustix::termios::tcgetwinsize;
 
-use super::{Usage, print, say};
+use super::{Usage, print, print_line};
 use base::{
     plural::{agree, count, noun},
-    shown,
+    sanitize,
     units::CpuList,
 };
 use os::{results, streams};
@@ -27,7 +27,7 @@ use report::{
     },
 };
 use study::{
-    findings::{Diff, Repeat, RunRecord, Study, once, share_cells},
+    findings::{Diff, Repeat, RunRecord, Study, share_cells, without_repeats},
     store::{Tally, parts::Parts},
 };
 
@@ -50,13 +50,13 @@ pub struct ReportArgs {
     #[arg(long)]
     text: bool,
 
-    /// Print at most ten lines and a chart: gains of PV locks and of schedules at 2x overcommit (or the ratio
-    /// nearest above 1x), for each spec separately; also at the top of the --html page
+    /// Print at most ten lines and a chart per spec: gains of PV locks and schedules at 2x overcommit (or the
+    /// nearest ratio above 1x); also at the top of the --html page
     #[arg(long, conflicts_with_all = ["diff", "text"])]
     brief: bool,
 
-    /// With --diff: exit with 1 if any point is worse in the second run (report's verdict, broken lock, all
-    /// cells failed), and print these points; 2 if none is, but some cannot be judged; otherwise 0
+    /// With --diff: print points that got worse (verdict, broken lock, all cells failed). Exit status: 1 if
+    /// there are any, otherwise 2 if a point cannot be judged, otherwise 0
     #[arg(long, value_name = "WHAT", requires = "diff")]
     fail_on: Option<FailOn>,
 }
@@ -78,14 +78,14 @@ const PAGE: &str = "report.html";
 pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
     match args.fail_on {
         None => {
-            let (_, tallies) = shown(args)?;
+            let (_, tallies) = show(args)?;
             tallies.into_iter().try_for_each(check).map(|()| 0)
         }
         // Status 1 means a regression and a written report. All failures, of stdout, too, have status 2.
         Some(FailOn::Regression) => {
             let usage = |error: anyhow::Error| Usage(format!("{error:#}"));
-            let (diff, _) = shown(args).map_err(usage)?;
-            let status = diff.map_or(Ok(0), |diff| judged(&diff, args.text)).map_err(usage)?;
+            let (diff, _) = show(args).map_err(usage)?;
+            let status = diff.map_or(Ok(0), |diff| diff_status(&diff, args.text)).map_err(usage)?;
             match streams::failure() {
                 Some(error) => Err(Usage(format!("cannot write to stdout: {error}")).into()),
                 None => Ok(status),
@@ -113,19 +113,19 @@ pub(super) fn check(tally: Tally) -> anyhow::Result<()> {
 }
 
 /// Prints or writes the requested report. Returns the comparison, if any, and the cell counts of each run.
-fn shown(args: &ReportArgs) -> anyhow::Result<(Option<Diff>, Vec<Tally>)> {
+fn show(args: &ReportArgs) -> anyhow::Result<(Option<Diff>, Vec<Tally>)> {
     if args.diff && args.runs.len() != 2 {
         let count = args.runs.len();
-        let what = format!("--diff: requires two run directories, not {count}");
-        return Err(Usage(what).into());
+        let message = format!("--diff: requires two run directories, not {count}");
+        return Err(Usage(message).into());
     }
     let runs = args.runs.iter().map(|dir| records(dir)).collect::<anyhow::Result<Vec<_>>>()?;
     let tallies = runs.iter().flatten().map(|record| record.contents.tally()).collect();
-    let form = if args.text { Form::MAIL } else { terminal() };
+    let form = if args.text { Form::MAIL } else { terminal_form() };
     if let ([before, after], true) = (&runs[..], args.diff) {
         note_same_run(before, after);
         let diff = Diff::new(Study::new(before), Study::new(after));
-        let document = Document::of_diff(&diff);
+        let document = Document::for_diff(&diff);
         if args.html.is_none() || args.text {
             print(&render(&document, form));
         }
@@ -134,16 +134,16 @@ fn shown(args: &ReportArgs) -> anyhow::Result<(Option<Diff>, Vec<Tally>)> {
         }
         return Ok((Some(diff), tallies));
     }
-    let records = each_once(runs.into_iter().flatten().collect());
+    let records = without_copies(runs.into_iter().flatten().collect());
     let study = Study::new(&records);
     let brief = args.brief.then(|| Brief::new(&records));
     if let Some(file) = &args.html {
         write_page(file, html::page(&study, brief.as_ref()))?;
     }
     match brief {
-        Some(brief) => print(&last_screen(&brief, args.html.as_deref())),
+        Some(brief) => print(&brief_text(&brief, args.html.as_deref())),
         None if args.html.is_none() || args.text => {
-            print(&render(&Document::of_study(&study), form));
+            print(&render(&Document::for_study(&study), form));
         }
         None => {}
     }
@@ -158,32 +158,32 @@ pub(super) fn records(dir: &Path) -> anyhow::Result<Vec<RunRecord>> {
     if !missing.is_empty() {
         let (dir, noun) = (dir.display(), noun(missing.len(), "part"));
         let missing = CpuList::ranges(&missing);
-        say(format_args!("note: {dir} lacks {noun} {missing} of {}", parts.of()));
+        print_line(format_args!("note: {dir} lacks {noun} {missing} of {}", parts.count()));
     }
     Ok(parts.dirs().map(|dir| RunRecord::read(&dir)).collect::<Result<_, _>>()?)
 }
 
 /// Removes copies of runs, and prints a note for each copy.
-pub(super) fn each_once(records: Vec<RunRecord>) -> Vec<RunRecord> {
-    let (left, repeats) = once(records);
-    for Repeat { source, first, own_cells } in repeats {
+pub(super) fn without_copies(records: Vec<RunRecord>) -> Vec<RunRecord> {
+    let (unique, repeats) = without_repeats(records);
+    for Repeat { source, first, unique_cells: own_cells } in repeats {
         match own_cells {
-            0 => say(format_args!("note: {source} is the same run as {first}, and counts once")),
-            _ => say(format_args!(
+            0 => print_line(format_args!("note: {source} is a copy of {first}; counted once")),
+            _ => print_line(format_args!(
                 "note: {source} is a copy of {first} that was resumed separately: only its {} {}",
                 count(own_cells, "new cell"),
                 agree(own_cells, "counts", "count")
             )),
         }
     }
-    left
+    unique
 }
 
 /// Prints a note if a run is compared with itself, where equal figures mean nothing.
 fn note_same_run(before: &[RunRecord], after: &[RunRecord]) {
     let pairs = before.iter().flat_map(|before| after.iter().map(move |after| (before, after)));
-    if let Some((before, after)) = pairs.into_iter().find(|(one, other)| share_cells(one, other)) {
-        say(format_args!(
+    if let Some((before, after)) = pairs.into_iter().find(|(a, b)| share_cells(a, b)) {
+        print_line(format_args!(
             "note: {} is the same run as {}: they differ only in resumed cells",
             after.source, before.source
         ));
@@ -191,13 +191,13 @@ fn note_same_run(before: &[RunRecord], after: &[RunRecord]) {
 }
 
 /// The brief report, with the path of its page at the end.
-fn last_screen(brief: &Brief, page: Option<&Path>) -> String {
-    let page = page.map(|page| format!("page: {}\n", shown::line(&page.display().to_string())));
+fn brief_text(brief: &Brief, page: Option<&Path>) -> String {
+    let page = page.map(|page| format!("page: {}\n", sanitize::line(&page.display().to_string())));
     brief.answer(columns()) + &brief.chart(columns()) + &page.unwrap_or_default()
 }
 
 /// The exit status. Lists the regressions, unless the text is a mail, which has them.
-fn judged(diff: &Diff, is_mail: bool) -> anyhow::Result<u8> {
+fn diff_status(diff: &Diff, is_mail: bool) -> anyhow::Result<u8> {
     let regressions = regressions::lines(diff);
     if !is_mail {
         print(&regressions.iter().map(|line| format!("regression: {line}\n")).collect::<String>());
@@ -205,7 +205,7 @@ fn judged(diff: &Diff, is_mail: bool) -> anyhow::Result<u8> {
     match regressions::not_judged(diff) {
         Some(note) if regressions.is_empty() => Err(Usage(note).into()),
         Some(note) => {
-            say(format_args!("note: {note}"));
+            print_line(format_args!("note: {note}"));
             Ok(REGRESSION)
         }
         None if regressions.is_empty() => Ok(0),
@@ -214,10 +214,10 @@ fn judged(diff: &Diff, is_mail: bool) -> anyhow::Result<u8> {
 }
 
 /// Prints the report of a finished run, writes the page to the run's directory and returns the page's path.
-pub(super) fn of_run(record: RunRecord, dir: &Path) -> anyhow::Result<PathBuf> {
-    let document = Document::of_study(&Study::new(&[record]));
+pub(super) fn report_run(record: RunRecord, dir: &Path) -> anyhow::Result<PathBuf> {
+    let document = Document::for_study(&Study::new(&[record]));
     let file = dir.join(PAGE);
-    print(&render(&document, terminal()));
+    print(&render(&document, terminal_form()));
     write_page(&file, html::document_page(document))?;
     Ok(file)
 }
@@ -231,7 +231,7 @@ fn write_page(
 }
 
 /// The text form for this terminal.
-fn terminal() -> Form {
+fn terminal_form() -> Form {
     Form::terminal(columns())
 }
 
@@ -240,5 +240,5 @@ pub(super) fn columns() -> usize {
     let stdout = io::stdout();
     let size = stdout.is_terminal().then(|| tcgetwinsize(&stdout).ok()).flatten();
     // A terminal without a known width returns 0.
-    size.map(|size| usize::from(size.ws_col)).filter(|width| *width > 0).unwrap_or(text::NARROWEST)
+    size.map(|size| usize::from(size.ws_col)).filter(|width| *width > 0).unwrap_or(text::MIN_WIDTH)
 }

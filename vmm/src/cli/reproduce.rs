@@ -6,11 +6,11 @@ use anyhow::{Context, bail};
 use base::plural::count;
 use clap::Args;
 
-use super::{Usage, print, results::ResultFile, say};
+use super::{Usage, print, print_line, results::ResultFile};
 use experiment::{
     cpus,
     host::topology,
-    reproduce::{self, Asked, Options, Reproduced, Saved, list, rung4},
+    reproduce::{self, Options, Reproduced, Saved, Selection, list, rung4},
 };
 use os::{results, signals};
 use report::{
@@ -20,9 +20,8 @@ use report::{
 };
 use study::{plan::Seconds, published::Table};
 
-/// Compare published figures with measurements of surrogate workloads on this host, and with simulations of
-/// other machines (see vmm/sim/REPRODUCE.md). Prints the score first, and a reason for each row without a
-/// figure
+/// Compare published figures with measurements on this host and with simulations of other machines (see
+/// vmm/sim/REPRODUCE.md). Prints the score, the rows, and a reason for each missing figure
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
     /// Only this row ("TABLE: ROW"), the rows of this table, or the rows of this letter of the score card
@@ -95,22 +94,22 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
         print(&list(&tables));
         return Ok(0);
     }
-    let cpus = cpus::choose_without_option(&topology(), None)?;
+    let cpus = cpus::choose_default(&topology(), None)?;
     let (saved, is_new) =
-        if args.resume { (Saved::read(&args.out)?, false) } else { (begun(args)?, true) };
-    let asked = Asked::new(&tables, &saved.options.rows)?;
-    let page = ResultFile::named("--html", args.html.as_deref())?;
+        if args.resume { (Saved::read(&args.out)?, false) } else { (new_options(args)?, true) };
+    let rows = Selection::new(&tables, &saved.options.rows)?;
+    let page = ResultFile::check("--html", args.html.as_deref())?;
     let interrupt = signals::catch().context("cannot catch signals")?;
     fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot create --out {}", args.out.display()))?;
     if is_new {
         saved.write(&args.out)?;
     }
-    match reproduce::reproduce(&asked, saved, &args.out, &cpus, &interrupt)? {
-        Some(done) => shown(args, &done, page.as_ref()).map(|()| 0),
+    match reproduce::reproduce(&rows, saved, &args.out, &cpus, &interrupt)? {
+        Some(result) => show(args, &result, page.as_ref()).map(|()| 0),
         None => {
-            let out = base::shown::quoted(&args.out.display().to_string());
-            say(format_args!(
+            let out = base::sanitize::shell_quoted(&args.out.display().to_string());
+            print_line(format_args!(
                 "pvticket: completed rows are kept; resume with: pvticket reproduce --resume --out {out}"
             ));
             Ok(signals::exit_status())
@@ -119,7 +118,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
 }
 
 /// The options of a new reproduction. Fails if the folder has one.
-fn begun(args: &ReproduceArgs) -> Result<Saved, Usage> {
+fn new_options(args: &ReproduceArgs) -> Result<Saved, Usage> {
     if Saved::is_in(&args.out)? {
         let folder = args.out.display();
         return Err(Usage(format!(
@@ -138,9 +137,9 @@ fn begun(args: &ReproduceArgs) -> Result<Saved, Usage> {
 }
 
 /// Writes the figures as text and as a page, and prints the text.
-fn shown(args: &ReproduceArgs, done: &Reproduced, page: Option<&ResultFile>) -> anyhow::Result<()> {
-    let Reproduced { figures, broken } = done;
-    let document = Document::of_reproduction(figures);
+fn show(args: &ReproduceArgs, data: &Reproduced, page: Option<&ResultFile>) -> anyhow::Result<()> {
+    let Reproduced { figures, broken } = data;
+    let document = Document::for_reproduction(figures);
     let text = render(&document, Form::MAIL);
     let html = html::document_page(document).context("cannot create the page")?;
     for (name, contents) in [(PAGE, &html), (TEXT, &text)] {

@@ -23,22 +23,22 @@ impl ResultFile {
     /// Checks the file at `path`, the value of `option`.
     pub(super) fn new(option: &'static str, path: &Path) -> anyhow::Result<Self> {
         let target =
-            Target::new(path).with_context(|| format!("cannot write {}", named(option, path)))?;
+            Target::new(path).with_context(|| format!("cannot write {}", label(option, path)))?;
         Ok(Self { option, path: path.to_owned(), target })
     }
 
     /// Calls [`Self::new`] if there is a path.
-    pub(super) fn named(option: &'static str, path: Option<&Path>) -> anyhow::Result<Option<Self>> {
+    pub(super) fn check(option: &'static str, path: Option<&Path>) -> anyhow::Result<Option<Self>> {
         path.map(|path| Self::new(option, path)).transpose()
     }
 
     /// Opens the temporary file, for a process that is confined later.
     pub(super) fn begin(&self) -> anyhow::Result<()> {
-        self.target.begin().with_context(|| format!("cannot write {self}"))
+        self.target.open().with_context(|| format!("cannot write {self}"))
     }
 
     /// The pipe or device that is opened only when the result is complete.
-    pub(super) fn opened_late(&self) -> Option<&Path> {
+    pub(super) fn late_path(&self) -> Option<&Path> {
         self.target.opened_late()
     }
 
@@ -59,10 +59,10 @@ impl ResultFile {
 /// The option and the file, in the user's spelling.
 impl fmt::Display for ResultFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&named(self.option, &self.path))
+        f.write_str(&label(self.option, &self.path))
     }
 }
 
-fn named(option: &str, path: &Path) -> String {
+fn label(option: &str, path: &Path) -> String {
     format!("{option} {}", path.display())
 }

@@ -14,23 +14,23 @@ use clap::{
 
 use super::{
     Usage, confinement,
-    host::{HostKernelArgs, modes},
-    print, report_command, say, slurm_script,
+    host::{HostKernelArgs, host_parser},
+    print, print_line, report_command, slurm_script,
 };
 use experiment::doctor::topology::Topology;
 use experiment::{
     cpus,
     host::topology,
     host_choice::HostMode,
-    plan::{self, MOST_JOBS, Plan, Request, built_in},
-    run::{self, Outlets},
+    plan::{self, MAX_JOBS, Plan, Request, built_in},
+    run::{self, RunOptions},
     worker_pool::KernelFiles,
 };
 use os::signals;
 use study::{
     findings::RunRecord,
     point::GuestKind,
-    spec::{KeyValues, MOST_PARTS, Only, Part, SpecError},
+    spec::{KeyValues, MAX_PARTS, Only, Part, SpecError},
     store::{Tally, parts::Parts},
 };
 
@@ -47,7 +47,7 @@ pub struct RunArgs {
     quick: bool,
 
     /// Use a built-in spec's form for this guest: payload, linux or sim of league
-    #[arg(long, value_name = "GUEST", requires = "spec", value_parser = guests())]
+    #[arg(long, value_name = "GUEST", requires = "spec", value_parser = guest_parser())]
     guest: Option<GuestKind>,
 
     /// Directory for the results [default: runs/NAME-TIME]
@@ -67,19 +67,19 @@ pub struct RunArgs {
     dry_run: bool,
 
     /// Run only cells with one of these values, e.g. vcpus=2x,4x; if repeated, all must match
-    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume", value_parser = KeyValues::of_matrix)]
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume", value_parser = KeyValues::parse_matrix)]
     only: Vec<KeyValues>,
 
     /// Number of concurrent cells, 1 to 64, each on its share of the CPUs; they may disturb each other
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "resume",
-          value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_JOBS)))]
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_JOBS)))]
     jobs: u16,
 
     #[arg(long, value_name = "LIST", conflicts_with = "resume", help = cpus::HELP)]
     cpus: Option<CpuList>,
 
     /// Host of the guests, unless the spec names it
-    #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto, conflicts_with = "resume")]
+    #[arg(long, value_parser = host_parser(), default_value_t = HostMode::Auto, conflicts_with = "resume")]
     host: HostMode,
 
     #[command(flatten)]
@@ -99,7 +99,7 @@ pub struct RunArgs {
 
     /// Print a script for sbatch that measures the run in N parts, one per node
     #[arg(long, value_name = "N", requires = "dir", conflicts_with_all = ["part", "dry_run"],
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PARTS)))]
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PARTS)))]
     slurm: Option<u32>,
 }
 
@@ -113,7 +113,7 @@ enum Retry {
 impl Retry {
     /// Whether failed cells are measured again, which requires `--resume`. (clap ignores `requires` if the
     /// required option conflicts with a present one.)
-    fn of(option: Option<Self>, resume: Option<&Path>) -> Result<bool, Usage> {
+    fn check(option: Option<Self>, resume: Option<&Path>) -> Result<bool, Usage> {
         match (option, resume) {
             (Some(Self::Failed), None) => Err(Usage("--retry: requires --resume DIR".into())),
             (option, _) => Ok(option.is_some()),
@@ -143,7 +143,7 @@ impl KernelArgs {
 }
 
 /// The parser of a guest's name.
-pub(super) fn guests() -> impl TypedValueParser<Value = GuestKind> {
+pub(super) fn guest_parser() -> impl TypedValueParser<Value = GuestKind> {
     let names = PossibleValuesParser::new(GuestKind::ALL.map(GuestKind::name));
     names.try_map(|name| name.parse::<GuestKind>())
 }
@@ -161,15 +161,15 @@ impl RunArgs {
 
     /// The results directory, if named. Each part has a separate directory.
     fn store(&self) -> anyhow::Result<Option<PathBuf>> {
-        let part = self.part.zip(self.dir.as_ref()).map(|(part, dir)| Parts::own(dir, part));
+        let part = self.part.zip(self.dir.as_ref()).map(|(part, dir)| Parts::dir_of(dir, part));
         Ok(part.transpose()?.or_else(|| self.dir.clone()))
     }
 
     /// The plan with the remaining cells.
     pub(super) fn plan(&self, topology: &Topology) -> anyhow::Result<Plan> {
-        let retry = Retry::of(self.retry, self.resume.as_deref())?;
+        let retry = Retry::check(self.retry, self.resume.as_deref())?;
         if let Some(dir) = &self.resume {
-            return plan::resumed(dir, retry);
+            return plan::resume(dir, retry);
         }
         let file = self.spec()?.context("no spec")?;
         let usage = |error: SpecError| Usage(format!("{}: {error}", file.display()));
@@ -177,14 +177,14 @@ impl RunArgs {
             jobs: self.jobs,
             host: self.host,
             host_kernel: self.host_kernel.choice(),
-            guest_kernel: self.kernels.files().usual_kernel(),
+            guest_kernel: self.kernels.files().default_kernel(),
             only: Only::new(self.only.clone()),
             part: self.part,
-            ..Request::of_file(&file, self.cpus.as_ref(), topology, usage)?
+            ..Request::from_file(&file, self.cpus.as_ref(), topology, usage)?
         };
         let plan = Plan::new(request, usage)?;
         match self.store()?.filter(|_| self.part.is_some()) {
-            Some(dir) => plan.of_part(&dir),
+            Some(dir) => plan.for_part(&dir),
             None => Ok(plan),
         }
     }
@@ -192,7 +192,7 @@ impl RunArgs {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
-    confinement::choose()?;
+    confinement::set_mode()?;
     if let Some((parts, dir)) = args.slurm.zip(args.dir.as_deref()) {
         args.spec()?;
         print(&slurm_script::text(parts, dir)?);
@@ -205,42 +205,42 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     }
     let dir = args.store()?;
     if let (true, Some(part)) = (plan.is_finished(), args.part) {
-        say(format_args!("pvticket: part {part} is already complete"));
+        print_line(format_args!("pvticket: part {part} is already complete"));
         return finish(dir.as_deref().unwrap_or(Path::new(".")), false);
     }
-    let outlets = Outlets { trace: args.trace.as_deref(), ..Outlets::default() };
-    let ran = run::run(plan, dir.as_deref(), &args.kernels.files(), outlets)?;
-    finish(&ran.dir, ran.summary.stopped)
+    let outlets = RunOptions { trace: args.trace.as_deref(), ..RunOptions::default() };
+    let result = run::run(plan, dir.as_deref(), &args.kernels.files(), outlets)?;
+    finish(&result.dir, result.summary.stopped)
 }
 
 /// Reports the run in `dir`, or the command that resumes it. The status covers the whole store.
 fn finish(dir: &Path, stopped: bool) -> anyhow::Result<u8> {
     let record = RunRecord::read(dir)?;
     let tally = record.contents.tally();
-    let Tally { done, failed, left, .. } = tally;
-    let shown = base::shown::quoted(&dir.display().to_string());
-    let is_over = !stopped && left == 0;
-    if let (true, Some(part)) = (is_over, record.contents.run.part) {
-        let whole = dir.parent().unwrap_or(dir).display().to_string();
+    let Tally { done, failed, remaining, .. } = tally;
+    let quoted_dir = base::sanitize::shell_quoted(&dir.display().to_string());
+    let is_finished = !stopped && remaining == 0;
+    if let (true, Some(part)) = (is_finished, record.contents.run.part) {
+        let run_dir = dir.parent().unwrap_or(dir).display().to_string();
         print(&format!(
             "part {part}: {} done, {failed} failed; pvticket report {} reads all parts\n",
             count(done, "cell"),
-            base::shown::quoted(&whole)
+            base::sanitize::shell_quoted(&run_dir)
         ));
-    } else if is_over {
-        let page = report_command::of_run(record, dir)?;
+    } else if is_finished {
+        let page = report_command::report_run(record, dir)?;
         print(&format!(
-            "\n{} done, {failed} failed; results: {shown}, page: {}\n",
+            "\n{} done, {failed} failed; results: {quoted_dir}, page: {}\n",
             count(done, "cell"),
             page.display()
         ));
     } else {
-        say(format_args!(
-            "pvticket: {} {} left; resume with: pvticket run --resume {shown}",
-            count(left, "cell"),
-            agree(left, "is", "are")
+        print_line(format_args!(
+            "pvticket: {} {} left; resume with: pvticket run --resume {quoted_dir}",
+            count(remaining, "cell"),
+            agree(remaining, "is", "are")
         ));
     }
     report_command::check(tally)?;
-    Ok(if is_over { 0 } else { signals::exit_status() })
+    Ok(if is_finished { 0 } else { signals::exit_status() })
 }

@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{Usage, results::ResultFile, say};
+use super::{Usage, print_line, results::ResultFile};
 use base::{
     text,
     units::{CpuList, Nanos, VcpuCount},
@@ -17,7 +17,7 @@ use experiment::doctor::topology::Topology;
 use experiment::{
     cpus,
     host::allowed_cpus,
-    inside::Inside,
+    inside::EmulatedCommand,
     recording::{self, RECORDING_INSIDE},
 };
 use machine::driver::ScheduleSpec;
@@ -30,13 +30,13 @@ use sched::{
 /// Writes the schedule's decisions to the file of `--record` and prints a note if it is incomplete.
 pub(super) fn write_record(file: &ResultFile, recording: &Recording) -> anyhow::Result<()> {
     file.write(|mut out| recording.write(&mut out))?;
-    if let Some(what) = recording.shortfall() {
-        say(format_args!("pvticket: {file}: {what}"));
+    if let Some(shortfall) = recording.shortfall() {
+        print_line(format_args!("pvticket: {file}: {shortfall}"));
     }
     Ok(())
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
+fn parse_slots(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".into()),
         Ok(slots) => Ok(slots),
@@ -52,7 +52,7 @@ pub(super) struct ScheduleArgs {
     policy: Vec<String>,
 
     /// Number of slots: the first of the vCPUs' CPUs [default: all of them]
-    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = parse_slots)]
     pub(super) slots: Option<usize>,
 
     /// Time slice, e.g. 500us or 4ms; at least 50us except in simulations
@@ -70,11 +70,11 @@ pub(super) struct ScheduleArgs {
 }
 
 impl ScheduleArgs {
-    /// The policies as written, separately; by default `usual`.
-    pub(super) fn policies(&self, usual: &str) -> Vec<String> {
+    /// The policies as written, separately; by default `default`.
+    pub(super) fn policies(&self, default: &str) -> Vec<String> {
         let lists = self.policy.iter();
-        let named: Vec<String> = lists.flat_map(|list| PolicySpec::split_list(list)).collect();
-        if named.is_empty() { vec![usual.to_owned()] } else { named }
+        let policies: Vec<String> = lists.flat_map(|list| PolicySpec::split_list(list)).collect();
+        if policies.is_empty() { vec![default.to_owned()] } else { policies }
     }
 
     /// The only policy. Fails if there are several.
@@ -148,12 +148,12 @@ pub(super) struct SchedulePlan {
 impl SchedulePlan {
     /// The file for the schedule's decisions, checked.
     pub(super) fn record_file(&self) -> anyhow::Result<Option<ResultFile>> {
-        ResultFile::named("--record", self.record.as_deref())
+        ResultFile::check("--record", self.record.as_deref())
     }
 
     /// The reason why the kernel would end this schedule, if so and if the number of slots is known.
-    pub(super) fn overlong(&self, vcpus: VcpuCount) -> Option<String> {
-        self.policy.overlong(self.slice, vcpus.get() * self.vms, self.slots? as u32)
+    pub(super) fn obstacle(&self, vcpus: VcpuCount) -> Option<String> {
+        self.policy.watchdog_conflict(self.slice, vcpus.get() * self.vms, self.slots? as u32)
     }
 
     /// Whether its decisions are recorded.
@@ -165,8 +165,8 @@ impl SchedulePlan {
     pub(super) fn check(&self, vcpus: VcpuCount, cpus: usize, default: usize) -> Result<(), Usage> {
         let cpus: Vec<usize> = (0..cpus).collect();
         let slots = slots(self.slots.or(Some(default)), &CpuList::new(&cpus)?)?;
-        let file = self.policy.replays().map(Path::new);
-        file.map_or(Ok(()), |file| recording::matching(file, [self.size(slots, vcpus)]).map(drop))
+        let Some(file) = self.policy.replay_file().map(Path::new) else { return Ok(()) };
+        recording::read_matching(file, [self.size(slots, vcpus)]).map(drop)
     }
 
     /// The number of slots and of all vCPUs, as in a recording.
@@ -183,12 +183,12 @@ impl SchedulePlan {
         let cpus = if self.policy.is_host() {
             allowed_cpus()?
         } else {
-            cpus::choose_without_option(&topology(), self.slots)?
+            cpus::choose_default(&topology(), self.slots)?
         };
         let slots = slots(self.slots, &cpus)?;
         let size = self.size(slots, vcpus);
         let recording =
-            self.policy.replays().map(|file| recording::of_sizes(Path::new(file), [size]));
+            self.policy.replay_file().map(|file| recording::read_for(Path::new(file), [size]));
         Ok(ScheduleSpec {
             policy: self.policy.clone(),
             cpus: cpus.cpus()[..slots].to_vec(),
@@ -200,9 +200,9 @@ impl SchedulePlan {
     }
 
     /// The schedule in the emulated host. Its files are copied there.
-    pub(super) fn there(&self, inside: &mut Inside) -> Result<Self, Usage> {
+    pub(super) fn for_emulated(&self, inside: &mut EmulatedCommand) -> Result<Self, Usage> {
         let mut plan_inside = self.clone();
-        if let Some(file) = self.policy.replays() {
+        if let Some(file) = self.policy.replay_file() {
             let place = inside.take(Path::new(file), RECORDING_INSIDE);
             let policy = format!("replay:{}", place.display());
             plan_inside.policy = policy.parse().map_err(Usage)?;
@@ -213,9 +213,9 @@ impl SchedulePlan {
 }
 
 /// The number of slots on these CPUs.
-fn slots(asked: Option<usize>, cpus: &CpuList) -> Result<usize, Usage> {
+fn slots(requested: Option<usize>, cpus: &CpuList) -> Result<usize, Usage> {
     let available = cpus.cpus().len();
-    match asked {
+    match requested {
         None => Ok(available),
         Some(slots) if (1..=available).contains(&slots) => Ok(slots),
         Some(slots) => Err(Usage(format!(

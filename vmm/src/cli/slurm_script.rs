@@ -3,7 +3,7 @@
 use std::{env, ffi::OsString, fs, path::Path};
 
 use anyhow::{Context, bail};
-use base::shown::quoted;
+use base::sanitize::shell_quoted;
 
 use super::Usage;
 
@@ -29,7 +29,7 @@ pub(super) fn text(parts: u32, dir: &Path) -> anyhow::Result<String> {
 
 fn script(parts: u32, dir: &Path, program: &Path, words: &[String]) -> String {
     let words = without_slurm(words);
-    let command: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    let command: Vec<String> = words.iter().map(|word| shell_quoted(word)).collect();
     // Slurm replaces %a by the array index, and %% by a percent sign.
     let logs = dir.display().to_string().replace('%', "%%");
     format!(
@@ -50,23 +50,23 @@ fn script(parts: u32, dir: &Path, program: &Path, words: &[String]) -> String {
          #SBATCH --signal=B:TERM@60\n\
          \n\
          exec {} {} --part \"$SLURM_ARRAY_TASK_ID/{parts}\"\n",
-        quoted(&program.display().to_string()),
+        shell_quoted(&program.display().to_string()),
         command.join(" ")
     )
 }
 
 /// The words of a command line without `--slurm N`.
 fn without_slurm(words: &[String]) -> Vec<&str> {
-    let mut left = Vec::new();
+    let mut remaining = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.strip_prefix("--slurm") {
             Some("") => drop(words.next()),
             Some(value) if value.starts_with('=') => {}
-            _ => left.push(word.as_str()),
+            _ => remaining.push(word.as_str()),
         }
     }
-    left
+    remaining
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_script_has_the_command_with_its_part() {
+    fn script_has_the_command_and_its_part() {
         for slurm in [&["--slurm", "8"][..], &["--slurm=8"]] {
             let mut words: Vec<String> =
                 ["run", "a b.toml", "--dir", "d"].map(str::to_owned).into();

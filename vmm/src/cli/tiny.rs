@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use hypercalls::payload::Workload;
 
-use super::{confinement, say};
+use super::{confinement, print_line};
 use confine::{Class, Files, Needs};
 use machine::{
     vcpu::End,
@@ -38,15 +38,15 @@ pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
         TinyGuest::Rest => Workload::Rest,
         TinyGuest::Misuse => Workload::Misuse,
     };
-    let spec = MachineSpec::tiny(workload);
+    let spec = MachineSpec::lockless(workload);
     let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let console = Console { com1: Box::new(stdout), ..Console::null() };
-    confinement::choose()?;
+    confinement::set_mode()?;
     let vm = Vm::build(&spec)?;
-    confinement::begin(Class::Main, &Files::of_guests(), Needs::default())?;
+    confinement::begin(Class::Main, &Files::for_guests(), Needs::default())?;
     let report = vm.start(console)?.wait()?;
     if let Some(complaint) = report.complaint() {
-        say(format_args!("pvticket: {complaint}"));
+        print_line(format_args!("pvticket: {complaint}"));
     }
     match report.end {
         End::Done(0) => Ok(0),

@@ -48,7 +48,7 @@ pub fn run(args: &TraceArgs) -> anyhow::Result<u8> {
     if args.json {
         print_json(&(serde_json::to_string_pretty(&digest)? + "\n"))
     } else {
-        print(&trace_text::in_words(&digest))
+        print(&trace_text::render(&digest))
     }
     Ok(0)
 }

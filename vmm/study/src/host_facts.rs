@@ -75,7 +75,7 @@ pub struct HostFacts {
 
 impl HostFacts {
     /// Returns CPU, KVM and kernel in one line.
-    pub fn in_words(&self) -> String {
+    pub fn summary(&self) -> String {
         let known = |fact: &str, unknown: &str| {
             if fact.trim().is_empty() { unknown.to_owned() } else { fact.to_owned() }
         };
@@ -85,11 +85,11 @@ impl HostFacts {
     }
 
     /// Returns a note if a CPU quota allows less time than a run on `cpus` CPUs takes.
-    pub fn quota_concern(&self, cpus: usize) -> Option<String> {
+    pub fn quota_warning(&self, cpus: usize) -> Option<String> {
         let quota = self.cpu_quota.filter(|quota| *quota < cpus as f64)?;
         Some(format!(
-            "a CPU quota allows {quota:.2} of the {} of the run: vCPUs are stopped in between, and the figures are of the \
-             quota",
+            "a CPU quota allows {quota:.2} of the {} of the run: vCPUs are throttled in between, and the figures \
+             measure the quota",
             count(cpus, "CPU")
         ))
     }
@@ -136,19 +136,19 @@ mod tests {
 
     /// Regression (G05 of tests/HISTORY.md): the line of a host without cpuinfo began with blanks.
     #[test]
-    fn facts_that_are_unknown_are_called_that() {
+    fn unknown_facts_are_named() {
         let mut facts = HostFacts { kvm: "software".into(), ..HostFacts::default() };
         let unknown = "unknown CPU, software KVM, Linux of an unknown version";
-        assert_eq!(facts.in_words(), unknown);
+        assert_eq!(facts.summary(), unknown);
         (facts.cpu, facts.kernel) = ("AMD EPYC".into(), "6.1".into());
-        assert_eq!(facts.in_words(), "AMD EPYC, software KVM, Linux 6.1");
+        assert_eq!(facts.summary(), "AMD EPYC, software KVM, Linux 6.1");
     }
 
     #[test]
-    fn a_quota_below_the_cpus_of_a_run_is_a_concern() {
+    fn warns_about_quotas_below_the_cpus_of_a_run() {
         let facts = |cpu_quota| HostFacts { cpu_quota, ..HostFacts::default() };
-        assert_eq!((facts(None).quota_concern(2), facts(Some(2.0)).quota_concern(2)), (None, None));
-        let concern = facts(Some(0.1)).quota_concern(2).unwrap();
+        assert_eq!((facts(None).quota_warning(2), facts(Some(2.0)).quota_warning(2)), (None, None));
+        let concern = facts(Some(0.1)).quota_warning(2).unwrap();
         assert!(
             concern.starts_with("a CPU quota allows 0.10 of the 2 CPUs of the run: "),
             "{concern}"

@@ -8,9 +8,9 @@ use base::units::Nanos;
 /// Maximum share of the CPUs' time that quotas may take: throttling stops lock holders for milliseconds.
 const THROTTLED_SHARE: f64 = 0.01;
 /// Minimum idle part of a pause that stopped the whole cell; below 1 because run time is accounted by ticks.
-const STILL: f64 = 0.9;
+const IDLE_SHARE: f64 = 0.9;
 /// Minimum suspension that two clocks, read one after the other, show reliably.
-const SUSPENDED_LEAST: Nanos = Nanos::millis(10);
+const MIN_SUSPENSION: Nanos = Nanos::millis(10);
 
 /// Host of a cell at one moment.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,14 +36,14 @@ pub struct HostWindow {
 
 impl HostWindow {
     /// Adds the effects of the underlying host on a cell in an emulated host, which has one CPU more than the
-    /// cell has slots. `span` is of `all` CPUs of the run. Throttled time is scaled by `seconds / took`.
-    pub fn add_below(&mut self, span: &Self, all: u32, point: &Point, (seconds, took): (f64, f64)) {
-        let needed = all.min(point.slots.saturating_add(1));
+    /// cell has slots. `span` covers the `cpus` CPUs of the run. Throttled time is scaled by `window / took`.
+    pub fn add_outer(&mut self, span: &Self, cpus: u32, point: &Point, (window, took): (f64, f64)) {
+        let needed = cpus.min(point.slots.saturating_add(1));
         let missing = needed.saturating_sub(span.before.cpus.min(span.after.cpus));
-        let least = point.slots.saturating_sub(missing);
-        self.after.cpus = self.after.cpus.min(least);
+        let available = point.slots.saturating_sub(missing);
+        self.after.cpus = self.after.cpus.min(available);
         let throttled = span.after.throttled.since(span.before.throttled);
-        let part = if took > seconds { seconds / took } else { 1.0 };
+        let part = if took > window { window / took } else { 1.0 };
         let throttled = Nanos((throttled.0 as f64 * part) as u64);
         self.after.throttled = self.after.throttled.after(throttled);
         let suspended = span.after.suspended.since(span.before.suspended);
@@ -58,16 +58,16 @@ impl HostWindow {
         let slots = f64::from(point.slots);
         let vcpus = figures.host.iter().flat_map(|machine| &machine.vcpus);
         let ran: f64 = vcpus.map(|times| times.ran.seconds()).sum();
-        let is_still = figures.seconds * slots - ran >= pause * slots * STILL;
+        let is_still = figures.seconds * slots - ran >= pause * slots * IDLE_SHARE;
         let is_long = is_still && point.is_overlong(point.duration.as_secs_f64() + pause);
         let stop = pause.max(suspended.seconds());
-        (is_long || suspended >= SUSPENDED_LEAST).then_some(stop)
+        (is_long || suspended >= MIN_SUSPENSION).then_some(stop)
     }
 
     /// Returns how many CPUs of the point's slots were missing at either end.
     pub(super) fn missing(&self, point: &Point) -> Option<f64> {
-        let least = self.before.cpus.min(self.after.cpus);
-        Some(point.slots.saturating_sub(least)).filter(|missing| *missing > 0).map(f64::from)
+        let available = self.before.cpus.min(self.after.cpus);
+        Some(point.slots.saturating_sub(available)).filter(|missing| *missing > 0).map(f64::from)
     }
 
     /// Returns the share of the CPUs' time that quotas took.

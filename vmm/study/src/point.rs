@@ -11,7 +11,7 @@ use base::{
     faults::FaultSpec,
     guest_kernel::GuestKernel,
     handoff::HandoffSpec,
-    host_extras::{HaltPollMost, NoiseTimes, PleWindow},
+    host_extras::{HaltPollLimit, NoiseTimes, PleWindow},
     names,
     other_vms::OtherVms,
     plural::count,
@@ -124,7 +124,7 @@ pub struct Point {
     pub ple: Option<PleWindow>,
     /// The simulated host's halt polling.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
-    pub halt_poll: Option<HaltPollMost>,
+    pub halt_poll: Option<HaltPollLimit>,
     /// Other threads of the simulated host.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub noise: Option<NoiseTimes>,
@@ -171,7 +171,7 @@ const fn is_one(count: &u32) -> bool {
 
 impl Point {
     /// Returns a point with its fields still to be read from a spec.
-    pub(crate) fn blank() -> Self {
+    pub(crate) fn empty() -> Self {
         Self {
             label: String::new(),
             guest: GuestKind::Payload,
@@ -210,7 +210,7 @@ impl Point {
 
     /// Returns the workload of a Linux guest; None for other guests.
     pub fn guest_workload(&self) -> Option<GuestWorkload> {
-        GuestWorkload::named(&self.workload).filter(|_| self.guest == GuestKind::Linux)
+        GuestWorkload::from_name(&self.workload).filter(|_| self.guest == GuestKind::Linux)
     }
 
     /// Whether operations are counted by one worker on each vCPU. The last vCPU of a hot line only reads.
@@ -246,7 +246,7 @@ impl Point {
     /// Returns the further options of its simulated host, each with its name.
     pub fn host_extras(&self) -> Vec<String> {
         let ple = self.ple.map(|ple| format!("pause-loop exits {ple}"));
-        let halt_poll = self.halt_poll.map(|most| format!("halt polling {most}"));
+        let halt_poll = self.halt_poll.map(|max| format!("halt polling {max}"));
         let noise = self.noise.map(|times| format!("background noise {times}"));
         [ple, halt_poll, noise].into_iter().flatten().collect()
     }
@@ -285,7 +285,7 @@ impl Point {
     }
 
     /// Whether cells of both points are repetitions of one point: only the seeds differ.
-    pub fn is_like(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         *self == Self { seed: self.seed, ..other.clone() }
     }
 
@@ -308,7 +308,7 @@ impl Point {
     }
 
     /// Whether both differ only in the lock with its options, so that either can be the other's baseline.
-    pub fn is_beside(&self, other: &Self) -> bool {
+    pub fn is_peer_of(&self, other: &Self) -> bool {
         self.family() == other.family()
     }
 }

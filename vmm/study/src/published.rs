@@ -9,7 +9,7 @@
 //! them beyond their syntax.
 
 use base::{handoff::HandoffSpec, text, units::Nanos};
-use locks::{Seed, System};
+use locks::{Origin, System};
 use sched::PolicySpec;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use thiserror::Error;
@@ -86,8 +86,8 @@ pub struct Table {
     pub pause_loop_exits: Option<PauseLoopExits>,
     /// Differences between its simulation and the published measurement.
     pub notes: Vec<String>,
-    #[serde(default, deserialize_with = "seed")]
-    document: Option<Seed>,
+    #[serde(default, deserialize_with = "origin")]
+    document: Option<Origin>,
     remark: Option<String>,
     spin_threshold: u32,
     #[serde(default, with = "text::option")]
@@ -198,10 +198,10 @@ fn percent<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(f64::deserialize(from)? / 100.0)
 }
 
-fn seed<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Seed>, D::Error> {
+fn origin<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Origin>, D::Error> {
     let name = String::deserialize(from)?;
-    let seed = Seed::ALL.into_iter().find(|seed| seed.name() == name);
-    seed.map(Some).ok_or_else(|| D::Error::custom(format!("there is no document '{name}'")))
+    let origin = Origin::ALL.into_iter().find(|origin| origin.name() == name);
+    origin.map(Some).ok_or_else(|| D::Error::custom(format!("there is no document '{name}'")))
 }
 
 const fn one() -> u16 {
@@ -265,7 +265,7 @@ pub struct Selected<'t> {
 
 /// Measured points of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StandIn<'t> {
+pub struct Surrogate<'t> {
     /// The point of the base.
     pub base: Selected<'t>,
     /// The point that is compared with the base; the base itself if the row has one cell.
@@ -293,7 +293,7 @@ impl Table {
 
     /// Returns the document of the lock library with whose systems a report shows the table, and a remark on
     /// how its figures compare with a study's.
-    pub fn shown(&self) -> Option<(Seed, &str)> {
+    pub fn compared_document(&self) -> Option<(Origin, &str)> {
         self.document.zip(self.remark.as_deref())
     }
 
@@ -366,7 +366,7 @@ impl Table {
     }
 
     /// Returns the measured points of a row, or the reason why it is not measured.
-    pub fn stand_in<'t>(&'t self, row: &'t Row) -> Result<StandIn<'t>, &'t str> {
+    pub fn surrogate<'t>(&'t self, row: &'t Row) -> Result<Surrogate<'t>, &'t str> {
         if let Some(reason) = &row.not_measured {
             return Err(reason);
         }
@@ -375,7 +375,7 @@ impl Table {
             .and_then(|[base, changed]| Some([base.selected()?, changed.selected()?]))
             .ok_or_else(|| self.not_measured.as_deref().unwrap_or(UNKNOWN))?;
         let usual = if row.count.is_some() { Quantity::Retries } else { Quantity::Rate };
-        Ok(StandIn { base: base?, changed: changed?, quantity: row.quantity.unwrap_or(usual) })
+        Ok(Surrogate { base: base?, changed: changed?, quantity: row.quantity.unwrap_or(usual) })
     }
 }
 
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn all_tables_can_be_read_and_name_what_exists() {
+    fn tables_are_valid() {
         let tables = tables();
         assert!(are_unique(tables.iter().map(|table| &table.name)));
         for (table, (file, _)) in tables.iter().zip(FILES) {
@@ -444,22 +444,21 @@ mod tests {
     }
 
     #[test]
-    fn the_card_has_each_entry_that_tables_name_and_no_other() {
+    fn card_entries_match_the_tables() {
         let entries = CardLine::all().unwrap_or_else(|error| panic!("{error}"));
         let tables = tables();
-        let named: HashSet<&str> =
-            tables.iter().filter_map(|table| table.card.as_deref()).collect();
-        assert_eq!(named, entries.iter().map(|entry| entry.id.as_str()).collect());
-        assert_eq!(named.len(), entries.len());
+        let ids: HashSet<&str> = tables.iter().filter_map(|table| table.card.as_deref()).collect();
+        assert_eq!(ids, entries.iter().map(|entry| entry.id.as_str()).collect());
+        assert_eq!(ids.len(), entries.len());
     }
 
     #[test]
-    fn every_row_is_measured_or_says_why_not() {
+    fn rows_are_measured_or_state_a_reason() {
         for table in tables() {
-            let is_measured = table.rows.iter().any(|row| table.stand_in(row).is_ok());
+            let is_measured = table.rows.iter().any(|row| table.surrogate(row).is_ok());
             assert_eq!(is_measured, table.measured.is_some(), "{}", table.name);
             for row in &table.rows {
-                match table.stand_in(row) {
+                match table.surrogate(row) {
                     Ok(stand_in) => assert!(!stand_in.base.only.is_empty(), "{}", row.id),
                     Err(reason) => {
                         let is_stated = reason.len() > 10 && reason != UNKNOWN;
@@ -482,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_as_the_documents_state_them() {
+    fn ratios_match_the_documents() {
         let claim = |name: &str, row: &str| {
             let table = table(name);
             let row = table.rows.iter().find(|known| known.id == row).expect(row);

@@ -7,7 +7,7 @@ pub const PV_TICKET: &str = "PvTicketLock";
 pub struct Lock {
     /// The name of its type.
     pub name: &'static str,
-    /// Has a constructor `starting_at`, which sets the first ticket.
+    /// A lock with a constructor `starting_at`, which sets the first ticket.
     pub has_tickets: bool,
     /// The modules that it needs in addition to the common modules.
     pub modules: &'static [&'static str],
@@ -32,14 +32,14 @@ pub const LOCKS: &[Lock] = &[
     word("QueuedLock", &["queued", "held"]),
     word("PvQueuedLock", &["pv_queued", "held"]),
     word("UnfairQueuedLock", &["unfair_queued", "held"]),
-    word("McsLock", &["mcs", "handed", "turns"]),
-    word("McsTpLock", &["mcs_tp", "handed", "turns"]),
-    word("CnaLock", &["cna", "handed", "turns"]),
+    word("McsLock", &["mcs", "handed", "handovers"]),
+    word("McsTpLock", &["mcs_tp", "handed", "handovers"]),
+    word("CnaLock", &["cna", "handed", "handovers"]),
     word("ShuffledLock", &["shuffled", "held"]),
-    word("ClhLock", &["clh", "turns"]),
+    word("ClhLock", &["clh", "handovers"]),
     tickets("TwaLock", &["twa"]),
     tickets("RestrictedTicketLock", &["restricted", "native"]),
-    word("ReciprocatingLock", &["reciprocating", "turns"]),
+    word("ReciprocatingLock", &["reciprocating", "handovers"]),
     tickets("SliceAwareLock", &["slice_aware", "native"]),
     word("FlexGuardLock", &["flexguard", "held"]),
     word("OwnerConferLock", &["owner_confer", "owned"]),

@@ -17,7 +17,7 @@ pub struct Mutant {
     pub name: String,
     /// The rule that it breaks.
     pub rule: String,
-    /// The reason if it must pass although it is changed: it breaks nothing that matters.
+    /// The reason if it must pass although it is changed: the change breaks no guarantee.
     pub harmless: Option<String>,
     /// The engine that runs it: loom if a load must see an old value, which shuttle cannot do.
     #[serde(default = "shuttle")]
@@ -37,12 +37,12 @@ struct Mutants {
 
 /// Reads the mutants of these files, in order.
 pub fn read(files: &[&str]) -> Result<Vec<Mutant>, Box<dyn Error>> {
-    let mut all = Vec::new();
+    let mut mutants = Vec::new();
     for file in files {
         let path = format!("mutants/{file}.toml");
         let read: Mutants = toml::from_str(&fs::read_to_string(&path)?)
             .map_err(|error| format!("{path}: {error}"))?;
-        all.extend(read.mutants);
+        mutants.extend(read.mutants);
     }
-    Ok(all)
+    Ok(mutants)
 }

@@ -11,19 +11,19 @@ type Edit = (&'static str, &'static str, &'static str);
 const EDITS: &[Edit] = &[
     // Paths that a few CPUs with a few acquisitions each would not reach.
     ("handoff", "const KICKS: u32 = 31;", "const KICKS: u32 = 2;"),
-    ("preemptable", "const PATIENCE: u32 = 128;", "const PATIENCE: u32 = 1;"),
+    ("preemptable", "const SPINS_PER_PLACE: u32 = 128;", "const SPINS_PER_PLACE: u32 = 1;"),
     ("handoff", "const LET_IN_EVERY: u16 = LET_IN;", "const LET_IN_EVERY: u16 = 2;"),
     ("unfair_queued", "const TRY_EVERY: u32 = 8;", "const TRY_EVERY: u32 = 1;"),
     ("owner_confer", "const CONFER_EVERY: u32 = 1000;", "const CONFER_EVERY: u32 = 1;"),
-    ("owner_yield", "const STEAL_LOOKS: u32 = 32;", "const STEAL_LOOKS: u32 = 1;"),
-    ("owner_yield", "const HEAD_LOOKS: u32 = 256;", "const HEAD_LOOKS: u32 = 1;"),
+    ("owner_yield", "const STEAL_SPINS: u32 = 32;", "const STEAL_SPINS: u32 = 1;"),
+    ("owner_yield", "const HEAD_SPINS: u32 = 256;", "const HEAD_SPINS: u32 = 1;"),
     ("mcs_tp", "const STAMP_EVERY: u32 = 64;", "const STAMP_EVERY: u32 = 1;"),
-    ("cna", "const LOCAL: u16 = 64;", "const LOCAL: u16 = 1;"),
+    ("cna", "const MAX_LOCAL: u16 = 64;", "const MAX_LOCAL: u16 = 1;"),
     ("shuffled", "const BATCH: u16 = 64;", "const BATCH: u16 = 1;"),
-    ("adaptive", "const LATE: u64 = 25_000;", "const LATE: u64 = 1;"),
+    ("adaptive", "const LATE_TICKS: u64 = 25_000;", "const LATE_TICKS: u64 = 1;"),
     // The machine's clock ticks each time that it is read.
-    ("mcs_tp", "const STALE: u64 = 125_000;", "const STALE: u64 = 1;"),
-    ("mcs_tp", "const LONG: u64 = 25_000;", "const LONG: u64 = 1;"),
+    ("mcs_tp", "const STALE_TICKS: u64 = 125_000;", "const STALE_TICKS: u64 = 1;"),
+    ("mcs_tp", "const LONG_HOLD_TICKS: u64 = 25_000;", "const LONG_HOLD_TICKS: u64 = 1;"),
     // Each node costs every execution a few more atomics.
     ("node", "const NESTINGS: usize = 4;", "const NESTINGS: usize = 2;"),
     (
@@ -32,8 +32,8 @@ const EDITS: &[Edit] = &[
         "const SLOTS: usize = 2;",
     ),
     // A few CPUs never make a long queue: here every kick may be owed, regardless of the queue's length.
-    ("pv", "cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT", "cpu.handoff.fuse"),
-    ("delayed", "const ROOM: u32 = 256;", "const ROOM: u32 = 2;"),
+    ("pv", "cpu.handoff.queue == 0 && queued > SHORT_QUEUE", "true"),
+    ("delayed", "const CAPACITY: u32 = 256;", "const CAPACITY: u32 = 2;"),
     // Stores among read-modify-writes, see `store` in the loom engine.
     ("mutex", "self.word.store(", "self.word.swap("),
     // Loads that rely on a total order, which loom provides only for fences.
@@ -61,9 +61,9 @@ pub fn check<'a>(
 
 /// The product's part of the source `name`, edited. A mutant may have changed the text of an edit.
 fn edited(name: &str, text: &str) -> String {
-    let own = EDITS.iter().filter(|(source, ..)| *source == name);
+    let edits = EDITS.iter().filter(|(source, ..)| *source == name);
     let text =
-        own.fold(without_tests(text).to_owned(), |text, (_, from, to)| text.replace(from, to));
+        edits.fold(without_tests(text).to_owned(), |text, (_, from, to)| text.replace(from, to));
     // The engines' atomics register themselves at construction. Checks have none in constants.
     if name.ends_with("_checks") { text } else { text.replace("const fn ", "fn ") }
 }
@@ -86,9 +86,9 @@ pub fn module_name(engine: &str, variant: &str) -> String {
 }
 
 /// The name of `engine` in the crate's enum of engines.
-pub fn capital(engine: &str) -> String {
-    let (first, rest) = engine.split_at(1);
-    first.to_uppercase() + rest
+pub fn capitalize(engine: &str) -> String {
+    let (first, tail) = engine.split_at(1);
+    first.to_uppercase() + tail
 }
 
 /// `text`, edited, as part of the module `path`, with that module's atomics.
@@ -105,8 +105,8 @@ pub fn for_engine(text: &str, path: &str) -> String {
 }
 
 /// The crate's root without crate attributes, without the module that the engine supplies, and without
-/// the names of modules that `is_there` rejects.
-pub fn root(text: &str, is_there: impl Fn(&str) -> bool) -> String {
+/// the names of modules that `is_included` rejects.
+pub fn root(text: &str, is_included: impl Fn(&str) -> bool) -> String {
     text.lines()
         .filter(|line| !line.starts_with("//!") && !line.starts_with("#!["))
         .filter(|line| {
@@ -114,8 +114,8 @@ pub fn root(text: &str, is_there: impl Fn(&str) -> bool) -> String {
         })
         .filter(|line| !line.starts_with("pub use systems::"))
         .filter(|line| {
-            let used = line.strip_prefix("pub use ").and_then(|rest| rest.split("::").next());
-            used.is_none_or(&is_there)
+            let used = line.strip_prefix("pub use ").and_then(|tail| tail.split("::").next());
+            used.is_none_or(&is_included)
         })
         .map(|line| format!("{line}\n"))
         .collect()
@@ -123,22 +123,22 @@ pub fn root(text: &str, is_there: impl Fn(&str) -> bool) -> String {
 
 /// Modules that are not checked: the engine supplies `sync`, the list of systems has no code, and the
 /// last is for unit tests.
-const LEFT_OUT: [&str; 3] = ["sync", "systems", "test_stage"];
+const EXCLUDED: [&str; 3] = ["sync", "systems", "test_stage"];
 
-/// The modules of a root, apart from [`LEFT_OUT`].
+/// The modules of a root, apart from [`EXCLUDED`].
 pub fn modules(root: &str) -> impl Iterator<Item = &str> {
     root.lines()
         .filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'))
-        .filter(|name| !LEFT_OUT.contains(name))
+        .filter(|name| !EXCLUDED.contains(name))
 }
 
 /// Makes `[const { VALUE }; COUNT]` an array that is built at run time.
 fn arrays_at_run_time(text: &str) -> String {
     let (open, close) = ("[const { ", " }; ");
-    let Some((before, rest)) = text.split_once(open) else { return text.to_owned() };
-    let (value, rest) = rest.split_once(close).expect("an array of constants ends");
-    let (_count, rest) = rest.split_once(']').expect("an array of constants ends");
-    format!("{before}core::array::from_fn(|_| {value}){}", arrays_at_run_time(rest))
+    let Some((before, tail)) = text.split_once(open) else { return text.to_owned() };
+    let (value, tail) = tail.split_once(close).expect("an array of constants ends");
+    let (_count, tail) = tail.split_once(']').expect("an array of constants ends");
+    format!("{before}core::array::from_fn(|_| {value}){}", arrays_at_run_time(tail))
 }
 
 /// Cuts off the tests, which end every source.

@@ -13,13 +13,13 @@ use std::sync::{
 use crate::engine::{self, Condvar, Mutex};
 use crate::latch::{Kick, Park, WakeLatch};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::{Cpu, Handoff, Place, Pv, RawLock, Taken, WaitTable, Watch, settle};
+use crate::{Acquisition, Cpu, Handoff, Place, Pv, RawLock, WaitTable, Watch, settle};
 use in_the_model::{At, Irq, Op, Program, Scenario, memory};
 
 /// A lock that can be checked.
 pub trait Checked: RawLock + Send + Sync + 'static {
     /// Creates a free lock; if it has tickets, `first` is the next.
-    fn begin(first: u16) -> Self;
+    fn starting_at(first: u16) -> Self;
 }
 
 /// Runs `scenario` once, with locks of type `L`.
@@ -28,15 +28,15 @@ pub fn run<L: Checked>(scenario: &'static Scenario) {
     engine::disarm();
     let machine = Arc::new(LockMachine::<L>::new(scenario));
     // CPU 0 is the calling thread.
-    let others: Vec<_> = (1..scenario.cpus.len())
+    let threads: Vec<_> = (1..scenario.cpus.len())
         .map(|id| {
             let machine = Arc::clone(&machine);
             engine::spawn(move || GuestVcpu::run(machine, id))
         })
         .collect();
     GuestVcpu::run(Arc::clone(&machine), 0);
-    for other in others {
-        other.join().expect("a CPU that failed has ended the execution");
+    for thread in threads {
+        thread.join().expect("a CPU that failed has ended the execution");
     }
     machine.assert_done();
 }
@@ -51,7 +51,7 @@ struct Guarded<L> {
     next_ticket: Plain,
     taken: Plain,
     /// Releases left until the lock is freed.
-    left: Plain,
+    remaining: Plain,
 }
 
 /// A vCPU as the VMM sees it.
@@ -68,10 +68,10 @@ struct LockMachine<L> {
     waiters: WaitTable,
     slots: Vec<VmmVcpu>,
     /// Reads of the time, of the slice or of preempted holders. Not an atomic of the engine: not a step.
-    asked: Plain,
+    reads: Plain,
     /// Numbers that were posted, and CPUs that have answered an interrupt: one bit each.
-    said: Mutex<usize>,
-    heard: Condvar,
+    posted: Mutex<usize>,
+    has_posted: Condvar,
 }
 
 impl<L: Checked> LockMachine<L> {
@@ -86,21 +86,21 @@ impl<L: Checked> LockMachine<L> {
             VmmVcpu { latch, interrupt: Mutex::new(false), wake: Condvar::new() }
         };
         let guarded = |first: &u16| Guarded {
-            lock: L::begin(*first),
+            lock: L::starting_at(*first),
             count: AtomicU32::new(0),
             owner: Plain::new(0),
             next_ticket: Plain::new((*first & L::TICKETS).into()),
             taken: Plain::new(0),
-            left: Plain::new(uses),
+            remaining: Plain::new(uses),
         };
         Self {
             scenario,
             locks: scenario.locks.iter().map(guarded).collect(),
             waiters: WaitTable::new(),
             slots: scenario.cpus.iter().map(slot).collect(),
-            asked: Plain::new(0),
-            said: Mutex::new(0),
-            heard: Condvar::new(),
+            reads: Plain::new(0),
+            posted: Mutex::new(0),
+            has_posted: Condvar::new(),
         }
     }
 
@@ -141,15 +141,15 @@ impl<L: Checked> LockMachine<L> {
         *self.slots[id].interrupt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn say(&self, id: usize) {
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) |= 1 << id;
-        self.heard.notify_all();
+    fn post(&self, id: usize) {
+        *self.posted.lock().unwrap_or_else(PoisonError::into_inner) |= 1 << id;
+        self.has_posted.notify_all();
     }
 
-    fn hear(&self, id: usize) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        while *said & (1 << id) == 0 {
-            said = self.heard.wait(said).unwrap_or_else(PoisonError::into_inner);
+    fn wait_for_post(&self, id: usize) {
+        let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        while *posted & (1 << id) == 0 {
+            posted = self.has_posted.wait(posted).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -172,9 +172,9 @@ impl<L: Checked> GuestVcpu<L> {
         let (in_handler, answered) = (Cell::new(false), Cell::new(false));
         let vcpu = Rc::new(Self { machine, id, program, irqs, in_handler, answered });
         for irq in program.irqs {
-            if let At::Step(most) = irq.at {
+            if let At::Step(max) = irq.at {
                 let (handled, lock) = (Rc::clone(&vcpu), irq.lock);
-                engine::arm(id, engine::draw(most) + 1, Box::new(move || handled.handle(lock)));
+                engine::arm(id, engine::draw(max) + 1, Box::new(move || handled.handle(lock)));
             }
         }
         for op in program.ops {
@@ -198,7 +198,7 @@ impl<L: Checked> GuestVcpu<L> {
             Op::Kick(cpu) => self.unlock_kick(cpu),
             Op::Ipi(cpu) => {
                 machine.interrupt(cpu);
-                machine.hear(cpu);
+                machine.wait_for_post(cpu);
             }
             Op::Idle => {
                 while !self.answered.get() {
@@ -206,24 +206,24 @@ impl<L: Checked> GuestVcpu<L> {
                     self.answer();
                 }
             }
-            Op::Post(word) => machine.say(word),
-            Op::Await(word) => machine.hear(word),
+            Op::Post(word) => machine.post(word),
+            Op::Await(word) => machine.wait_for_post(word),
             Op::IrqsOff => drop(engine::mask(self.id, true)),
             Op::IrqsOn => drop(engine::mask(self.id, false)),
         }
     }
 
     fn cpu(&self) -> Cpu<'_, Self, &Self> {
-        let set = self.program.handoff;
+        let options = self.program.handoff;
         let handoff = Handoff {
-            far: set.far,
-            predecessor: set.predecessor,
-            adapt: set.adapt,
-            claim: set.claim,
-            ahead: set.ahead,
-            fuse: set.fuse,
-            queue: set.queue,
-            restrict: set.restrict,
+            far: options.far,
+            predecessor: options.predecessor,
+            adapt: options.adapt,
+            claim: options.claim,
+            ahead: options.ahead,
+            fuse: options.fuse,
+            queue: options.queue,
+            restrict: options.restrict,
         };
         let (spin_threshold, waiters) = (self.program.spin, &self.machine.waiters);
         Cpu { id: self.id, spin_threshold, pv: self, waiters, watch: self, handoff }
@@ -243,7 +243,7 @@ impl<L: Checked> GuestVcpu<L> {
         self.unlock(lock);
     }
 
-    fn work(&self, guarded: &Guarded<L>, taken: &Taken) {
+    fn work(&self, guarded: &Guarded<L>, taken: &Acquisition) {
         if let Some(ticket) = taken.ticket {
             let next = usize::from(ticket.wrapping_add(2) & L::TICKETS);
             let expected = guarded.next_ticket.swap(next, SeqCst);
@@ -261,7 +261,7 @@ impl<L: Checked> GuestVcpu<L> {
         let before = guarded.owner.swap(0, SeqCst);
         assert_eq!(before, self.id + 1, "another CPU holds the lock");
         // Counted by the holder: earlier holders may not have returned from their release.
-        let is_last = guarded.left.fetch_sub(1, SeqCst) == 1;
+        let is_last = guarded.remaining.fetch_sub(1, SeqCst) == 1;
         guarded.lock.unlock(&self.cpu());
         if lock == 0 && is_last && self.machine.scenario.frees {
             // A queue that has lost a node may still be served, as long as other CPUs come.
@@ -274,9 +274,9 @@ impl<L: Checked> GuestVcpu<L> {
     fn wait_until_released(&self, lock: usize) {
         let guarded = &self.machine.locks[lock];
         let holder = guarded.owner.load(SeqCst);
-        let before = guarded.left.load(SeqCst);
+        let before = guarded.remaining.load(SeqCst);
         guarded.lock.wait_until_released(&self.cpu());
-        let is_over = holder == 0 || guarded.left.load(SeqCst) != before;
+        let is_over = holder == 0 || guarded.remaining.load(SeqCst) != before;
         assert!(
             is_over,
             "two CPUs hold the lock, as far as one can tell that waits for its release"
@@ -292,7 +292,7 @@ impl<L: Checked> GuestVcpu<L> {
         self.in_handler.set(within);
     }
 
-    /// Does `work` in the VMM, during which the guest gets no interrupt.
+    /// Runs `work` in the VMM, during which the guest gets no interrupt.
     fn in_the_vmm(&self, work: impl FnOnce()) {
         engine::before_step();
         let masked = engine::mask(self.id, true);
@@ -315,7 +315,7 @@ impl<L: Checked> GuestVcpu<L> {
     fn answer(&self) {
         if self.program.irqs_on && self.machine.take_interrupt(self.id) {
             self.answered.set(true);
-            self.machine.say(self.id);
+            self.machine.post(self.id);
         }
     }
 }
@@ -346,7 +346,7 @@ impl<L: Checked> Pv for GuestVcpu<L> {
 
     /// Zero, then a new slice that is too short, then a sufficient slice.
     fn slice_left(&self) -> u64 {
-        [0, 1, u64::MAX][self.machine.asked.fetch_add(1, SeqCst) % 3]
+        [0, 1, u64::MAX][self.machine.reads.fetch_add(1, SeqCst) % 3]
     }
 
     fn socket(&self) -> u16 {
@@ -354,12 +354,12 @@ impl<L: Checked> Pv for GuestVcpu<L> {
     }
 
     fn ticks(&self) -> u64 {
-        self.machine.asked.fetch_add(1, SeqCst) as u64
+        self.machine.reads.fetch_add(1, SeqCst) as u64
     }
 
     /// True at every second call.
     fn is_critical_off(&self) -> bool {
-        self.machine.asked.fetch_add(1, SeqCst) % 2 == 1
+        self.machine.reads.fetch_add(1, SeqCst) % 2 == 1
     }
 
     /// Half of the CPUs seem to be off, so that waiters yield to them; a yield is a pause.

@@ -120,11 +120,11 @@ pub const PLAIN: Handoff = Handoff {
 };
 
 /// A ticket just before the wrap, of large and of small tickets.
-pub const LAST: u16 = 0xfffe;
+pub const LAST_TICKET: u16 = 0xfffe;
 
 /// A machine with two locks. The last user of lock 0 frees it.
 pub const fn machine(name: &'static str, cpus: &'static [Program], effort: usize) -> Scenario {
-    Scenario { name, cpus, locks: &[LAST; 2], frees: true, effort }
+    Scenario { name, cpus, locks: &[LAST_TICKET; 2], frees: true, effort }
 }
 
 /// Holds both locks, and releases lock 0 first: a waiter for lock 0 with an interrupt that waits
@@ -137,4 +137,4 @@ pub const HOLDER_AGAIN: Program =
     Program { ops: &[Op::Lock(0), Op::Lock(1), Op::Unlock(0), Op::Unlock(1), Op::Take(1)], ..ONCE };
 
 /// Takes lock 1 twice.
-pub const TAKES_THE_OTHER: Program = Program { ops: &[Op::Take(1), Op::Take(1)], ..ONCE };
+pub const TAKES_LOCK_1: Program = Program { ops: &[Op::Take(1), Op::Take(1)], ..ONCE };

@@ -1,8 +1,8 @@
 //! The scenarios that each engine runs.
 
 use crate::scenario::{
-    At, HOLDER, HOLDER_AGAIN, Handoff, Irq, LAST, ONCE, Op, PLAIN, Program, Scenario,
-    TAKES_THE_OTHER, machine,
+    At, HOLDER, HOLDER_AGAIN, Handoff, Irq, LAST_TICKET, ONCE, Op, PLAIN, Program, Scenario,
+    TAKES_LOCK_1, machine,
 };
 
 use Op::{Await, Idle, Ipi, IrqsOff, IrqsOn, Kick, Lock, Post, Take, Unlock};
@@ -127,7 +127,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         &[
             Program { irqs: &[RELEASE_TO_KICK, BEFORE_FLAG], ..thrice(PLAIN, 0) },
             Program { irqs: &[RELEASE_TO_KICK], ..thrice(PLAIN, 0) },
-            TAKES_THE_OTHER,
+            TAKES_LOCK_1,
         ],
         TIMES,
     ),
@@ -136,7 +136,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         &[
             Program { irqs: &[ANY_STEP], ..twice(PLAIN) },
             Program { irqs: &[ANY_STEP], ..twice(PLAIN) },
-            TAKES_THE_OTHER,
+            TAKES_LOCK_1,
         ],
         5 * TIMES,
     ),
@@ -145,7 +145,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         &[
             Program { irqs: &[ANY_STEP], ..twice(ALL) },
             Program { irqs: &[ANY_STEP], ..twice(ALL) },
-            Program { handoff: ALL, ..TAKES_THE_OTHER },
+            Program { handoff: ALL, ..TAKES_LOCK_1 },
         ],
         TIMES,
     ),
@@ -231,7 +231,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         TIMES,
     ),
     Scenario {
-        locks: &[LAST; 3],
+        locks: &[LAST_TICKET; 3],
         ..machine(
             "debts and interrupts",
             &[

@@ -2,7 +2,7 @@
 //! (Linux 2011).
 
 use crate::counter::locals::Locals;
-use crate::counter::{Added, Counter};
+use crate::counter::{Addition, Counter};
 use crate::sync::{AtomicI64, AtomicU32, Ordering};
 use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch};
 
@@ -31,8 +31,8 @@ struct Gates {
 }
 
 impl Gates {
-    /// Enters a fold; calls `look_again` before each retry.
-    fn enter(&self, mut look_again: impl FnMut()) {
+    /// Enters a fold; calls `pause` before each retry.
+    fn enter(&self, mut pause: impl FnMut()) {
         loop {
             self.folds.fetch_add(1, Ordering::SeqCst);
             if self.sums.load(Ordering::SeqCst) == 0 {
@@ -40,7 +40,7 @@ impl Gates {
             }
             self.leave();
             while self.sums.load(Ordering::SeqCst) != 0 {
-                look_again();
+                pause();
             }
         }
     }
@@ -51,14 +51,14 @@ impl Gates {
     }
 
     /// Closes the gate for a sum.
-    fn close(&self, mut look_again: impl FnMut()) {
+    fn close(&self, mut pause: impl FnMut()) {
         self.sums.fetch_add(1, Ordering::SeqCst);
         while self.folds.load(Ordering::SeqCst) != 0 {
-            look_again();
+            pause();
         }
     }
 
-    /// Reopens the gate. Release: a fold that enters changes nothing that the sum still reads.
+    /// Reopens the gate. Release: a fold that enters does not change a part before the sum has read it.
     fn open(&self) {
         self.sums.fetch_sub(1, Ordering::Release);
     }
@@ -77,14 +77,14 @@ impl Counter for GatedCounter {
     const EXACT: bool = true;
 
     #[inline]
-    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added {
-        let Some(all) = self.locals.keep(cpu.id, amount) else { return Added::default() };
-        let mut added = Added { shared: true, ..Added::default() };
+    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Addition {
+        let Some(total) = self.locals.add_local(cpu.id, amount) else { return Addition::default() };
+        let mut added = Addition { shared: true, ..Addition::default() };
         self.gates.enter(|| {
             added.waits += cpu.pv.spin(u32::MAX);
         });
         // The gates order these.
-        self.count.fetch_add(all, Ordering::Relaxed);
+        self.count.fetch_add(total, Ordering::Relaxed);
         self.locals.reset(cpu.id);
         self.gates.leave();
         added

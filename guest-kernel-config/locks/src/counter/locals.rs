@@ -34,17 +34,17 @@ impl Locals {
     /// Adds `amount` to `cpu`'s part. If the part reaches the batch, leaves it unchanged and
     /// returns the new value; [`Locals::reset`] must follow.
     #[inline]
-    pub(super) fn keep(&self, cpu: usize, amount: i64) -> Option<i64> {
+    pub(super) fn add_local(&self, cpu: usize, amount: i64) -> Option<i64> {
         let part = &self.parts[..self.cpus][cpu].0;
-        let all = i64::from(part.load(Ordering::Relaxed)).wrapping_add(amount);
-        match i32::try_from(all) {
-            Ok(kept) if kept > -self.batch && kept < self.batch => {
+        let total = i64::from(part.load(Ordering::Relaxed)).wrapping_add(amount);
+        match i32::try_from(total) {
+            Ok(part_value) if part_value > -self.batch && part_value < self.batch => {
                 // Release, like every write of a part: its reader sees all folds of this CPU so
                 // far.
-                part.store(kept, Ordering::Release);
+                part.store(part_value, Ordering::Release);
                 None
             }
-            _ => Some(all),
+            _ => Some(total),
         }
     }
 
@@ -56,7 +56,7 @@ impl Locals {
 
     /// The sum of all parts, read one after the other.
     pub(super) fn sum(&self) -> i64 {
-        // Acquire: see `keep`.
+        // Acquire: see `add_local`.
         self.parts[..self.cpus].iter().map(|part| i64::from(part.0.load(Ordering::Acquire))).sum()
     }
 

@@ -2,7 +2,7 @@
 //! slow count during sums.
 
 use crate::counter::locals::Locals;
-use crate::counter::{Added, Counter};
+use crate::counter::{Addition, Counter};
 use crate::sync::{AtomicI64, AtomicU32, Ordering};
 use crate::{Cpu, Pv, Watch};
 
@@ -43,8 +43,8 @@ impl SequenceCounter {
 
     /// The first half of a fold. The sequence advances before the part is reset: a sum that missed
     /// the count and sees the part reset also sees that it must start over.
-    fn publish(&self, all: i64) {
-        self.shared.count.fetch_add(all, Ordering::Release);
+    fn publish(&self, total: i64) {
+        self.shared.count.fetch_add(total, Ordering::Release);
         self.shared.folds.fetch_add(1, Ordering::Release);
     }
 
@@ -52,10 +52,10 @@ impl SequenceCounter {
         // Acquire loads, in this order: no load is reordered before the load above it.
         let folds = self.shared.folds.load(Ordering::Acquire);
         let count = self.shared.count.load(Ordering::Acquire);
-        let kept = self.locals.sum();
+        let parts = self.locals.sum();
         let slow = self.shared.slow.load(Ordering::Acquire);
         let is_alone = self.shared.folds.load(Ordering::Relaxed) == folds;
-        is_alone.then(|| count.wrapping_add(kept).wrapping_add(slow))
+        is_alone.then(|| count.wrapping_add(parts).wrapping_add(slow))
     }
 }
 
@@ -63,15 +63,15 @@ impl Counter for SequenceCounter {
     const EXACT: bool = false;
 
     #[inline]
-    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added {
-        let shared = Added { shared: true, ..Added::default() };
+    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Addition {
+        let shared = Addition { shared: true, ..Addition::default() };
         // Relaxed: missing a sum that has just begun costs that sum one more round.
         if self.sums.load(Ordering::Relaxed) != 0 {
             self.shared.slow.fetch_add(amount, Ordering::Release);
             return shared;
         }
-        let Some(all) = self.locals.keep(cpu.id, amount) else { return Added::default() };
-        self.publish(all);
+        let Some(total) = self.locals.add_local(cpu.id, amount) else { return Addition::default() };
+        self.publish(total);
         // The hole: a sum that runs between `publish` and this counts the part twice.
         self.locals.reset(cpu.id);
         shared
@@ -110,12 +110,12 @@ mod tests {
     #[test]
     fn adds_go_to_the_slow_count_during_a_sum() {
         let stage = Stage::without_waits(());
-        let one = stage.cpu(0);
+        let cpu = stage.cpu(0);
         let counter = SequenceCounter::new(2, 10);
-        assert!(!counter.add(&one, 3).shared);
+        assert!(!counter.add(&cpu, 3).shared);
         counter.sums.store(1, Ordering::Relaxed);
-        assert!(counter.add(&one, 4).shared);
+        assert!(counter.add(&cpu, 4).shared);
         counter.sums.store(0, Ordering::Relaxed);
-        assert_eq!((counter.read(), counter.locals.sum(), counter.sum(&one)), (4, 3, 7));
+        assert_eq!((counter.read(), counter.locals.sum(), counter.sum(&cpu)), (4, 3, 7));
     }
 }

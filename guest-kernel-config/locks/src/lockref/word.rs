@@ -63,8 +63,8 @@ impl Word {
     /// Acquire and release: the CPU that drops the last reference sees the earlier writes of the
     /// others.
     pub(super) fn exchange(&self, from: Snapshot, to: Snapshot) -> Result<(), Snapshot> {
-        let done = self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire);
-        done.map(|_| ()).map_err(Snapshot)
+        let result = self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire);
+        result.map(|_| ()).map_err(Snapshot)
     }
 
     /// Joins the queue; returns the caller's ticket.
@@ -80,27 +80,27 @@ impl Word {
 
     /// Clears the holder's flag if no CPU queues behind it: in one step of the whole word, which
     /// fails if a CPU joins first.
-    pub(super) fn clear_flag_if_alone(&self, seen: Snapshot) {
-        if seen.is_flagged() && seen.tail() == seen.served().wrapping_add(INC) {
-            let _ = self.exchange(seen, Snapshot(seen.0 & !FLAG));
+    pub(super) fn clear_flag_if_alone(&self, value: Snapshot) {
+        if value.is_flagged() && value.tail() == value.served().wrapping_add(INC) {
+            let _ = self.exchange(value, Snapshot(value.0 & !FLAG));
         }
     }
 
     /// Changes the count, for the lock's holder: no other CPU changes it while the lock is held, so
     /// it still has the loaded value, and there is no carry out of it.
     pub(super) fn set_count(&self, count: i32) {
-        let was = Snapshot(self.0.load(Ordering::Relaxed));
-        self.0.fetch_add(was.with_count(count).0.wrapping_sub(was.0), Ordering::Relaxed);
+        let before = Snapshot(self.0.load(Ordering::Relaxed));
+        self.0.fetch_add(before.with_count(count).0.wrapping_sub(before.0), Ordering::Relaxed);
     }
 
     /// Changes the count and releases the lock. Returns the previous flag, and the ticket that is
     /// served now.
     pub(super) fn release(&self, count: i32) -> (bool, u16) {
         // Neither the count nor the head changes under the holder; the flag and the tail may.
-        let was = Snapshot(self.0.load(Ordering::Relaxed));
-        let next = was.served().wrapping_add(INC);
-        let heads = u64::from(next).wrapping_sub(u64::from(was.served())) << HEAD;
-        let counts = was.with_count(count).0.wrapping_sub(was.0);
+        let before = Snapshot(self.0.load(Ordering::Relaxed));
+        let next = before.served().wrapping_add(INC);
+        let heads = u64::from(next).wrapping_sub(u64::from(before.served())) << HEAD;
+        let counts = before.with_count(count).0.wrapping_sub(before.0);
         // A full barrier, like the release of a ticketlock.
         let old = self.0.fetch_add(heads.wrapping_add(counts), Ordering::SeqCst);
         (Snapshot(old).is_flagged(), next)
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_change_without_touching_each_other_over_every_wrap() {
+    fn parts_are_independent_across_wraps() {
         for count in [0, 1, -1, -128, i32::MAX, i32::MIN] {
             let word = Word::starting_at(0xfffc, count);
             let tickets = [0xfffc, 0xfffe, 0, 2];
@@ -120,8 +120,8 @@ mod tests {
                 assert_eq!(word.take_ticket(), ticket);
             }
             for (served, now) in tickets.into_iter().zip([-128, 0, -1, count]) {
-                let seen = word.load(Ordering::Relaxed);
-                assert_eq!((seen.served(), seen.tail(), seen.is_locked()), (served, 4, true));
+                let value = word.load(Ordering::Relaxed);
+                assert_eq!((value.served(), value.tail(), value.is_locked()), (served, 4, true));
                 let next = served.wrapping_add(INC);
                 assert_eq!(word.release(now), (false, next));
                 assert_eq!(word.load(Ordering::Relaxed).count(), now);
@@ -131,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn a_count_may_change_while_a_flag_is_left_over() {
+    fn a_stale_flag_does_not_block_the_count() {
         let word = Word::new(1);
         word.set_flag();
-        let seen = word.load(Ordering::Relaxed);
-        assert!(!seen.is_locked());
-        assert_eq!(word.exchange(seen, seen.with_count(2)), Ok(()));
-        assert_eq!(word.exchange(seen, seen.with_count(3)).map_err(Snapshot::count), Err(2));
+        let value = word.load(Ordering::Relaxed);
+        assert!(!value.is_locked());
+        assert_eq!(word.exchange(value, value.with_count(2)), Ok(()));
+        assert_eq!(word.exchange(value, value.with_count(3)).map_err(Snapshot::count), Err(2));
     }
 }

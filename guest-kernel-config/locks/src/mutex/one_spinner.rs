@@ -1,6 +1,6 @@
 //! "mutex: restrict mutex spinning to only one task per mutex" (Linux 2013).
 
-use crate::mutex::{Mutex, MutexTaken, Spinners};
+use crate::mutex::{Mutex, MutexCost, Spinners};
 use crate::sync::{AtomicU32, Ordering};
 use crate::{Cpu, Pv, Watch};
 
@@ -31,16 +31,16 @@ impl OneSpinnerMutex {
 impl Spinners for OneSpinner {
     const READS_FIRST: bool = true;
 
-    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) -> bool {
+    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) -> bool {
         if self.spinner.load(Ordering::Relaxed) != 0 {
             return false;
         }
-        taken.beside += 1;
+        taken.spinner_rmw += 1;
         let me = cpu.id as u32 + 1;
         self.spinner.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    fn leave<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>, _: &mut MutexTaken) {
+    fn leave<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>, _: &mut MutexCost) {
         self.spinner.store(0, Ordering::Relaxed);
     }
 }

@@ -1,7 +1,7 @@
 //! Spinners that queue, from the review of "mutex: Make more scalable by doing less atomic
 //! operations" (Linux 2013).
 
-use crate::mutex::{Mutex, MutexTaken, Spinners};
+use crate::mutex::{Mutex, MutexCost, Spinners};
 use crate::sync::{AtomicU32, Ordering};
 use crate::{Cpu, Pv, Watch};
 
@@ -35,37 +35,37 @@ impl SpinQueue {
         &self,
         cpu: &Cpu<'_, P, W>,
         before: usize,
-        taken: &mut MutexTaken,
+        taken: &mut MutexCost,
     ) -> bool {
         let links = cpu.waiters.links(cpu.id);
-        let mut left = cpu.spin_threshold;
-        while left > 0 {
+        let mut remaining = cpu.spin_threshold;
+        while remaining > 0 {
             if links.is_granted() {
                 return true;
             }
             if cpu.pv.is_off(before) {
                 break;
             }
-            let looks = cpu.pv.spin(left);
-            taken.spins += looks;
-            left -= looks;
+            let spins = cpu.pv.spin(remaining);
+            taken.spins += spins;
+            remaining -= spins;
         }
         !links.abandon()
     }
 
     /// The CPU that queues behind `node`, which the caller owns. `None` if `node` was the last; the
     /// queue is then empty.
-    fn behind<P: Pv, W: Watch>(
+    fn successor<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
         node: usize,
-        taken: &mut MutexTaken,
+        taken: &mut MutexCost,
     ) -> Option<usize> {
         let links = cpu.waiters.links(node);
         if let Some(next) = links.next() {
             return Some(next);
         }
-        taken.beside += 1;
+        taken.spinner_rmw += 1;
         let (last, none) = (node as u32 + 1, 0);
         if self.tail.compare_exchange(last, none, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return None;
@@ -83,17 +83,17 @@ impl SpinQueue {
 impl Spinners for SpinQueue {
     const READS_FIRST: bool = true;
 
-    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) -> bool {
+    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) -> bool {
         let links = cpu.waiters.links(cpu.id);
         if !links.prepare() {
             return false;
         }
-        taken.beside += 1;
+        taken.spinner_rmw += 1;
         // Releases the node to the next CPU, and acquires the previous CPU's node.
         let before = self.tail.swap(cpu.id as u32 + 1, Ordering::AcqRel) as usize;
         match before.checked_sub(1) {
             None => {
-                links.be_first();
+                links.grant_first();
                 true
             }
             Some(before) => {
@@ -103,10 +103,10 @@ impl Spinners for SpinQueue {
         }
     }
 
-    fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) {
+    fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) {
         let mut node = cpu.id;
         loop {
-            let next = self.behind(cpu, node, taken);
+            let next = self.successor(cpu, node, taken);
             cpu.waiters.links(node).free();
             match next {
                 Some(next) if !cpu.waiters.links(next).grant() => node = next,

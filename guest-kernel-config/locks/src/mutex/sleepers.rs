@@ -47,10 +47,10 @@ impl Sleepers {
         let me = cpu.id as u32 + 1;
         let behind = next(cpu, me).load(Ordering::Relaxed);
         let mut before = 0;
-        let mut at = self.first.load(Ordering::Relaxed);
-        while at != me && at != 0 {
-            before = at;
-            at = next(cpu, at).load(Ordering::Relaxed);
+        let mut current = self.first.load(Ordering::Relaxed);
+        while current != me && current != 0 {
+            before = current;
+            current = next(cpu, current).load(Ordering::Relaxed);
         }
         match before {
             0 => self.first.store(behind, Ordering::Relaxed),
@@ -71,9 +71,9 @@ impl Sleepers {
     }
 }
 
-/// The link behind `of`, a CPU as stored in the list.
-fn next<'a, P, W>(cpu: &Cpu<'a, P, W>, of: u32) -> &'a AtomicU32 {
-    &cpu.waiters.links(of as usize - 1).next_sleeper
+/// The link behind `sleeper`, a CPU as stored in the list.
+fn next<'a, P, W>(cpu: &Cpu<'a, P, W>, sleeper: u32) -> &'a AtomicU32 {
+    &cpu.waiters.links(sleeper as usize - 1).next_sleeper
 }
 
 #[cfg(test)]
@@ -82,16 +82,16 @@ mod tests {
     use crate::test_stage::Stage;
 
     #[test]
-    fn cpus_keep_their_order_and_any_may_leave() {
+    fn sleepers_keep_their_order_when_one_leaves() {
         let stage = Stage::without_waits(());
         for leaving in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
             let list = Sleepers::new();
-            let mut left = [Some(0), Some(1), Some(2)];
+            let mut remaining = [Some(0), Some(1), Some(2)];
             (0..3).for_each(|id| list.push(&stage.cpu(id)));
             for id in leaving {
-                assert_eq!(list.first(), left.iter().flatten().next().copied());
+                assert_eq!(list.first(), remaining.iter().flatten().next().copied());
                 list.remove(&stage.cpu(id));
-                left[id] = None;
+                remaining[id] = None;
                 list.push(&stage.cpu(9));
                 list.remove(&stage.cpu(9));
             }

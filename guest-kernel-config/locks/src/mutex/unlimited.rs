@@ -1,7 +1,7 @@
 //! Any number of spinners: Linux's mutex before and after "mutex: Make more scalable by doing less atomic operations"
 //! (2013).
 
-use crate::mutex::{Mutex, MutexTaken, Spinners};
+use crate::mutex::{Mutex, MutexCost, Spinners};
 use crate::{Cpu, Pv, Watch};
 
 /// The code that the patch of 2013 starts from: every attempt is a write. There are three atomic
@@ -35,9 +35,9 @@ impl<const READS_FIRST: bool> Mutex<Unlimited<READS_FIRST>> {
 impl<const READS_FIRST: bool> Spinners for Unlimited<READS_FIRST> {
     const READS_FIRST: bool = READS_FIRST;
 
-    fn enter<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>, _: &mut MutexTaken) -> bool {
+    fn enter<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>, _: &mut MutexCost) -> bool {
         true
     }
 
-    fn leave<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>, _: &mut MutexTaken) {}
+    fn leave<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>, _: &mut MutexCost) {}
 }

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use locks::{Cpu, Handoff, Pv, RawLock, Section, Taken, WaitTable, Watch};
+use locks::{Acquisition, Cpu, Handoff, Pv, RawLock, Section, WaitTable, Watch};
 
 /// Timeout of a test. A busy machine delays each handoff by milliseconds, so that a test may take minutes.
-const PATIENCE: Duration = Duration::from_secs(1_800);
+const TIMEOUT: Duration = Duration::from_secs(1_800);
 
 /// The threads, once they have started, and whether their waiters may halt.
 pub struct Threads<const PV: bool> {
@@ -20,9 +20,9 @@ pub struct Threads<const PV: bool> {
 }
 
 impl<const PV: bool> Threads<PV> {
-    /// Yields to the other threads until `is_so`: there are more threads than processors.
-    pub fn wait_until(&self, is_so: impl Fn() -> bool) {
-        while !is_so() {
+    /// Yields to the other threads until `condition`: there are more threads than processors.
+    pub fn wait_until(&self, condition: impl Fn() -> bool) {
+        while !condition() {
             self.check();
             thread::yield_now();
         }
@@ -31,7 +31,7 @@ impl<const PV: bool> Threads<PV> {
     /// Fails if the wait has timed out, or another CPU has failed.
     fn check(&self) {
         assert!(!self.has_failed.load(Ordering::SeqCst), "another CPU failed");
-        assert!(self.began.elapsed() < PATIENCE, "it waits forever");
+        assert!(self.began.elapsed() < TIMEOUT, "it waits forever");
     }
 }
 
@@ -45,7 +45,7 @@ impl<const PV: bool> Pv for Threads<PV> {
 
     fn lock_spinning(&self, _ticket: u16) {
         assert!(PV, "PV is off");
-        thread::park_timeout(PATIENCE);
+        thread::park_timeout(TIMEOUT);
         self.check();
     }
 
@@ -73,7 +73,7 @@ pub struct Bench<L, const PV: bool> {
     pub section: Section,
     pub waiters: WaitTable,
     pub pv: Threads<PV>,
-    pub wrong: AtomicU64,
+    pub violations: AtomicU64,
 }
 
 impl<L: RawLock + Default + Sync, const PV: bool> Bench<L, PV> {
@@ -84,7 +84,7 @@ impl<L: RawLock + Default + Sync, const PV: bool> Bench<L, PV> {
             section: Section::new(),
             waiters: WaitTable::new(),
             pv: Threads { handles, began: Instant::now(), has_failed: AtomicBool::new(false) },
-            wrong: AtomicU64::new(0),
+            violations: AtomicU64::new(0),
         }
     }
 
@@ -99,12 +99,12 @@ impl<L: RawLock + Default + Sync, const PV: bool> Bench<L, PV> {
     }
 
     /// Runs the critical section with the lock `taken`, and releases the lock.
-    pub fn work<W: Watch>(&self, cpu: &Cpu<'_, Threads<PV>, W>, taken: &Taken) {
+    pub fn work<W: Watch>(&self, cpu: &Cpu<'_, Threads<PV>, W>, taken: &Acquisition) {
         assert_eq!(taken.ticket.is_some(), L::TICKETS != 0);
         let in_turn = self.section.follows::<L>(taken).is_ok();
         let alone = self.section.run(cpu.id, 20).is_ok();
         if !in_turn || !alone {
-            self.wrong.fetch_add(1, Ordering::Relaxed);
+            self.violations.fetch_add(1, Ordering::Relaxed);
         }
         self.lock.unlock(cpu);
     }

@@ -1,23 +1,23 @@
 //! Systems of all families in random order, as a kernel uses them.
 
-use hypercalls::payload::MOST_LOCKS;
+use hypercalls::payload::MAX_LOCKS;
 use locks::counter::LockedCounter;
 use locks::lockref::UnboundedLockref;
 use locks::mutex::BaselineMutex;
 use locks::{Cpu, Family, NativeTicketLock, Pv};
 
-use super::{CachePadded, Done, OperationParams, Work, counter, lockref, mutex, spinlock};
+use super::{CachePadded, OperationParams, Outcome, Work, counter, lockref, mutex, spinlock};
 use crate::telemetry::WorkloadWatch;
 use crate::vcpu::CallingVcpu;
 
 static SPINLOCK: spinlock::SpinlockWork<NativeTicketLock> = spinlock::SpinlockWork(
-    [const { spinlock::Guarded::under(NativeTicketLock::new()) }; MOST_LOCKS],
+    [const { spinlock::Guarded::under(NativeTicketLock::new()) }; MAX_LOCKS],
 );
 static MUTEX: mutex::MutexWork<BaselineMutex> = mutex::MutexWork::under(BaselineMutex::new());
 static COUNTER: counter::CounterWork<LockedCounter> =
     counter::CounterWork(LockedCounter::new(counter::CPUS, counter::BATCH));
 static LOCKREF: lockref::LockrefWork<UnboundedLockref> =
-    lockref::LockrefWork(CachePadded(UnboundedLockref::new(lockref::FIRST)));
+    lockref::LockrefWork(CachePadded(UnboundedLockref::new(lockref::INITIAL_COUNT)));
 
 const FAMILIES: [Family; 4] = [Family::Spinlock, Family::Mutex, Family::Counter, Family::Lockref];
 
@@ -31,7 +31,7 @@ impl<O: Work> Work for Mixed<'_, O> {
         &self,
         cpu: &Cpu<'_, P, W>,
         load: &OperationParams<'_>,
-    ) -> Done {
+    ) -> Outcome {
         let family = FAMILIES[draw(load.vcpu)];
         if family == O::FAMILY {
             return self.0.operate(cpu, load);
@@ -44,8 +44,8 @@ impl<O: Work> Work for Mixed<'_, O> {
         }
     }
 
-    fn look(&self) -> bool {
-        self.0.look()
+    fn read_word(&self) -> bool {
+        self.0.read_word()
     }
 }
 

@@ -16,16 +16,16 @@ pub(super) fn time(vcpu: &CallingVcpu) {
     let stamp = vcpu.stamp();
     vcpu.wait_for_go();
     while !vcpu.stopped() {
-        let seen = stamp.load(Acquire);
+        let current = stamp.load(Acquire);
         let now = Stamp { vcpu: vcpu.index, tsc: tsc() };
-        if stamp.compare_exchange(seen, now.word(), AcqRel, Acquire).is_err() {
+        if stamp.compare_exchange(current, now.word(), AcqRel, Acquire).is_err() {
             continue;
         }
-        if let Some(last) = Stamp::parse(seen)
+        if let Some(last) = Stamp::parse(current)
             && last.vcpu != vcpu.index
             && let Some(now) = Stamp::parse(now.word())
         {
-            vcpu.took(now.tsc.saturating_sub(last.tsc));
+            vcpu.record_latency(now.tsc.saturating_sub(last.tsc));
             vcpu.add(|slot| &slot.operations, 1);
         }
     }

@@ -16,22 +16,22 @@ struct Pace {
     /// Time until both machines are up.
     start: Duration,
     /// Time for which they share the slot.
-    beside: Duration,
+    window: Duration,
     /// A slice that is long compared with the time from one slice to the next.
     slice: &'static str,
 }
 
 const REAL: Pace =
-    Pace { start: Duration::from_millis(300), beside: Duration::from_millis(500), slice: "1ms" };
+    Pace { start: Duration::from_millis(300), window: Duration::from_millis(500), slice: "1ms" };
 /// With slices of 1 ms the honest machine had 63 to 70 % of its share next to a machine that claims to hold a
 /// lock, and with these 95 % (QEMU 10.0.2, TCG).
 const EMULATED: Pace =
-    Pace { start: Duration::from_millis(900), beside: Duration::from_millis(900), slice: "8ms" };
+    Pace { start: Duration::from_millis(900), window: Duration::from_millis(900), slice: "8ms" };
 
 impl Pace {
     /// The VMM ends a machine that [halts for ever](End::Halts) after 2 s. A busy host may take half of that,
     /// and the share of an honest machine that is alone needs no long window.
-    fn of(guest: &Guest) -> Self {
+    fn for_guest(guest: &Guest) -> Self {
         match guest.end {
             End::Halts => Self { slice: Self::here().slice, ..REAL },
             _ => Self::here(),
@@ -70,7 +70,7 @@ pub struct Pair {
 
 /// Result of a pair.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct PairResult {
     /// Share of the honest machine, 1 being equal parts for all vCPUs; None if there was no such machine.
     pub share: Option<f64>,
     /// Part of the time in which vCPUs waited for a CPU.
@@ -81,12 +81,12 @@ pub struct Found {
 
 impl Pair {
     /// Runs it and checks all promises except the share.
-    pub fn run(&self) -> anyhow::Result<Found> {
+    pub fn run(&self) -> anyhow::Result<PairResult> {
         let folder = files::scratch()?;
         if let End::Exits(status) = self.guest.end {
             return self.ends_alone(&folder, status);
         }
-        let Pace { start, beside, slice } = Pace::of(self.guest);
+        let Pace { start, window, slice } = Pace::for_guest(self.guest);
         let recording = folder.path().join("recording");
         let boot = self
             .boot(&folder)?
@@ -106,12 +106,13 @@ impl Pair {
         sleep(start);
         let cpus = self.guest.cpus() as usize;
         let before = (resident(process)?, times_by_name(process, "vcpu"));
-        sleep(beside);
+        sleep(window);
         let growth_kib = resident(process)?.saturating_sub(before.0);
         let after = times_by_name(process, "vcpu");
         let part = |vcpus: usize, time: fn(&ThreadTimes) -> Duration| {
-            let sum = |all: &[ThreadTimes]| all.iter().take(vcpus).map(time).sum::<Duration>();
-            sum(&after).saturating_sub(sum(&before.1)).as_secs_f64() / beside.as_secs_f64()
+            let sum =
+                |threads: &[ThreadTimes]| threads.iter().take(vcpus).map(time).sum::<Duration>();
+            sum(&after).saturating_sub(sum(&before.1)).as_secs_f64() / window.as_secs_f64()
         };
         // vCPUs without a slot sleep and do not count.
         let waited = part(usize::MAX, |times| times.waited);
@@ -119,35 +120,35 @@ impl Pair {
         let mut watch = Stopwatch::start(process);
         running.signal(Signal::TERM)?;
         running.wait_by(&mut watch, HUNG)?;
-        let (ran, took) = (running.wait()?, watch.took());
+        let (ran, took) = (running.wait()?, watch.net());
         let ran = match self.guest.end {
             // The VMM's messages are in the unread pipe.
             _ if self.stalled => ran.exits(TERMINATED)?,
-            End::Fails(words) => ran.exits(1)?.complains(&[words])?,
-            _ => ran.exits(TERMINATED)?.complains(&[])?,
+            End::Fails(words) => ran.exits(1)?.stderr_has(&[words])?,
+            _ => ran.exits(TERMINATED)?.stderr_has(&[])?,
         };
-        ensure!(growth_kib <= GROWTH_KIB, "{growth_kib} KiB more in {beside:?}\n{}", ran.show());
+        ensure!(growth_kib <= GROWTH_KIB, "{growth_kib} KiB more in {window:?}\n{}", ran.show());
         expect_usually!(took <= ENDS_WITHIN, "{took:?} from SIGTERM to its end");
-        let share = Some(share(&recording, self.guest.cpus(), beside)?);
-        Ok(Found { share, waited, hostile })
+        let share = Some(share(&recording, self.guest.cpus(), window)?);
+        Ok(PairResult { share, waited, hostile })
     }
 
     /// Checks the share that the policy promises.
-    pub fn check_share(&self, found: &Found) -> anyhow::Result<()> {
-        let Some(share) = found.share else { return Ok(()) };
-        if found.is_busy() {
+    pub fn check_share(&self, result: &PairResult) -> anyhow::Result<()> {
+        let Some(share) = result.share else { return Ok(()) };
+        if result.is_busy() {
             return Ok(());
         }
         expect_usually!(share >= SHARE, "{share:.2} of its share under {}", self.policy);
         Ok(())
     }
 
-    fn ends_alone(&self, folder: &TempDir, status: i32) -> anyhow::Result<Found> {
+    fn ends_alone(&self, folder: &TempDir, status: i32) -> anyhow::Result<PairResult> {
         let mut running = program(self.boot(folder)?).start()?;
         let mut watch = Stopwatch::start(running.pid());
         running.wait_by(&mut watch, HUNG)?;
-        running.wait()?.exits(status)?.complains(&[])?;
-        Ok(Found::default())
+        running.wait()?.exits(status)?.stderr_has(&[])?;
+        Ok(PairResult::default())
     }
 
     /// Waits until both machines are at work: the honest machine is the second, and its first vCPU works. A
@@ -163,12 +164,8 @@ impl Pair {
     }
 
     fn boot(&self, folder: &TempDir) -> anyhow::Result<Boot> {
-        let kernel = files::put(folder, "vmlinux", &self.guest.kernel())?;
-        let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
-        let boot = Boot::direct()
-            .option("--kernel", kernel)
-            .option("--initrd", initrd)
-            .option("--cpus", self.guest.cpus().to_string());
+        let boot = Boot::direct().kernel_code(folder, &self.guest.code())?;
+        let boot = boot.option("--cpus", self.guest.cpus().to_string());
         // The machine that has input is hostile.
         let boot = boot
             .option("--policy", self.policy.replace("SLICE", Pace::here().slice))
@@ -178,7 +175,7 @@ impl Pair {
     }
 }
 
-impl Found {
+impl PairResult {
     /// Whether other load on the host took so much of the slot's time that the honest machine had too little.
     /// False if the hostile machine had more than its share.
     pub fn is_busy(&self) -> bool {
@@ -212,17 +209,17 @@ fn resident(process: Pid) -> anyhow::Result<u64> {
 
 /// Returns the honest machine's time on the slot since its first slice, relative to equal parts for all
 /// vCPUs. Its first vCPU follows the `hostile` ones of the other machine, and its further vCPUs do not run.
-fn share(recording: &Path, hostile: u32, beside: Duration) -> anyhow::Result<f64> {
-    let (mut had, mut first, mut last) = (0, None, 0);
-    for turn in files::turns(recording)? {
-        if turn.vcpu == hostile {
-            first = first.or(Some(turn.at_ns));
-            had += turn.ran_ns;
+fn share(recording: &Path, hostile: u32, window: Duration) -> anyhow::Result<f64> {
+    let (mut cpu_time, mut first, mut last) = (0, None, 0);
+    for slice in files::slices(recording)? {
+        if slice.vcpu == hostile {
+            first = first.or(Some(slice.at_ns));
+            cpu_time += slice.ran_ns;
         }
-        last = last.max(turn.at_ns + turn.ran_ns);
+        last = last.max(slice.at_ns + slice.ran_ns);
     }
-    let whole = last.saturating_sub(first.unwrap_or(0));
+    let total = last.saturating_sub(first.unwrap_or(0));
     // The last slice is open in the recording and has no length; it may be most of the time.
-    let whole = whole.max(beside.as_nanos() as u64);
-    Ok(had as f64 * f64::from(hostile + 1) / whole as f64)
+    let total = total.max(window.as_nanos() as u64);
+    Ok(cpu_time as f64 * f64::from(hostile + 1) / total as f64)
 }

@@ -4,11 +4,11 @@ use super::{
     code::{
         DIRECTORY, TRAMPOLINE, forever_long, msr, real_forever_long, real_msr, store, telemetry,
     },
-    guests::{End, Guest, alone},
+    guests::{End, Guest, solo},
 };
 use crate::files::{
     self,
-    code::{SPIN, out, port::EXIT, with},
+    code::{SPIN, imm32, out, port::EXIT},
 };
 
 /// KVM's own registers (virt/kvm/x86/msr.rst).
@@ -18,12 +18,12 @@ const STEAL_TIME: u32 = 0x4b56_4d03;
 
 /// Makes KVM write its clocks and the guest's steal time into pages throughout the guest's memory after its
 /// first 18 MiB, and to addresses without memory.
-pub const CLOCKS: Guest = alone("KVM's clocks everywhere", End::Runs, || {
+pub const CLOCKS: Guest = solo("KVM's clocks everywhere", End::Runs, || {
     // mov ebx, 18 MiB; 1: ...; add ebx, 0x11000; jnc (until it wraps) 1b
     let body = [0xbb, 0, 0, 0x20, 1];
     let mut each = Vec::new();
     for (number, flag) in [(WALL_CLOCK, 0_u8), (CLOCK, 1), (STEAL_TIME, 1)] {
-        each.extend(with(&[0xb9], number));
+        each.extend(imm32(&[0xb9], number));
         // xor edx, edx; mov eax, ebx; or eax, flag; wrmsr
         each.extend([0x31, 0xd2, 0x89, 0xd8, 0x83, 0xc8, flag, 0x0f, 0x30]);
     }
@@ -34,7 +34,7 @@ pub const CLOCKS: Guest = alone("KVM's clocks everywhere", End::Runs, || {
 });
 
 /// Random numbers and values, including KVM's own registers. A handler skips faults.
-pub const REGISTERS: Guest = alone("random registers", End::Exits(4), || {
+pub const REGISTERS: Guest = solo("random registers", End::Exits(4), || {
     [skips_faults(), writes(&random(400)), out(EXIT, 4)].concat()
 });
 
@@ -44,8 +44,8 @@ pub const ALL_REGISTERS: Guest = Guest {
     name: "registers of two vCPUs",
     end: End::Runs,
     first: || {
-        let all = [random(400), own()].concat();
-        [skips_faults(), forever_long(&writes(&all))].concat()
+        let targets = [random(400), reserved_registers()].concat();
+        [skips_faults(), forever_long(&writes(&targets))].concat()
     },
     second: Some(|| {
         // cli; xor ax, ax; mov ds, ax; mov ax, 0x7000; mov ss, ax; mov sp, 0xfff0
@@ -90,15 +90,15 @@ fn random(count: usize) -> Registers {
         (number, u64::from(word(8)) << 32 | u64::from(word(12)))
     };
     // The guest keeps its mode and its segments.
-    let is_needed = |(number, _): &(u32, u64)| OWN.contains(number);
+    let is_needed = |(number, _): &(u32, u64)| RESERVED.contains(number);
     noise.chunks_exact(16).map(register).filter(|register| !is_needed(register)).collect()
 }
 
 /// EFER, the bases of FS and GS, and the base of the local APIC, which an odd value may remove for good.
-const OWN: [u32; 4] = [0xc000_0080, 0xc000_0100, 0xc000_0101, 0x1b];
+const RESERVED: [u32; 4] = [0xc000_0080, 0xc000_0100, 0xc000_0101, 0x1b];
 
 /// Returns these with values of all kinds.
-fn own() -> Registers {
+fn reserved_registers() -> Registers {
     let values = [
         0,
         1,
@@ -109,30 +109,30 @@ fn own() -> Registers {
         0x8000_0000_0000_0000,
         u64::MAX,
     ];
-    OWN.into_iter().flat_map(|number| values.map(|value| (number, value))).collect()
+    RESERVED.into_iter().flat_map(|number| values.map(|value| (number, value))).collect()
 }
 
 /// Writes each register and reads it back.
 fn writes(registers: &[(u32, u64)]) -> Vec<u8> {
-    let one = |(number, value): &(u32, u64)| {
+    let write_and_read = |(number, value): &(u32, u64)| {
         // mov ecx, number; rdmsr
-        let read = [with(&[0xb9], *number), vec![0x0f, 0x32]].concat();
+        let read = [imm32(&[0xb9], *number), vec![0x0f, 0x32]].concat();
         [skipping(&msr(*number, *value)), skipping(&read)].concat()
     };
-    registers.iter().flat_map(one).collect()
+    registers.iter().flat_map(write_and_read).collect()
 }
 
 /// Calls KVM with any number and any arguments, by either vendor's instruction. (A software KVM did not
 /// complete the first call.)
-pub const CALLS: Guest = alone("calls of KVM", End::Runs, || {
+pub const CALLS: Guest = solo("calls of KVM", End::Runs, || {
     let mut code = Vec::new();
     for number in (0..16_u32).chain([0x7fff_ffff, u32::MAX]) {
         for argument in [0_u32, 1, 2, 128, DIRECTORY, u32::MAX] {
             for call in [0xd9_u8, 0xc1] {
                 // mov eax; mov ebx, ecx, edx, esi; vmmcall or vmcall
                 let arguments =
-                    [0xbb, 0xb9, 0xba, 0xbe].map(|register| with(&[register], argument));
-                let call = [with(&[0xb8], number), arguments.concat(), vec![0x0f, 0x01, call]];
+                    [0xbb, 0xb9, 0xba, 0xbe].map(|register| imm32(&[register], argument));
+                let call = [imm32(&[0xb8], number), arguments.concat(), vec![0x0f, 0x01, call]];
                 code.extend(skipping(&call.concat()));
             }
         }
@@ -141,7 +141,7 @@ pub const CALLS: Guest = alone("calls of KVM", End::Runs, || {
 });
 
 /// Page tables in the telemetry: values that the VMM writes there and reads from there translate addresses.
-pub const TABLES: Guest = alone("page tables in the telemetry", End::Runs, || {
+pub const TABLES: Guest = solo("page tables in the telemetry", End::Runs, || {
     // The lines' first word is the entry that maps the first GiB: mov eax, [0xa000]; mov [rcx], eax
     let mut code = telemetry();
     code.extend([0x8b, 0x04, 0x25, 0, 0xa0, 0, 0, 0x89, 0x01]);
@@ -168,18 +168,18 @@ fn skips_faults() -> Vec<u8> {
     code.extend([0x0f, 0xb7, 0xd8, 0x81, 0xcb, 0, 0, 0x10, 0]);
     code.extend([0x25, 0, 0, 0xff, 0xff, 0x0d, 0, 0x8e, 0, 0]);
     // mov edi, DESCRIPTORS; mov ecx, 32; 1: mov [rdi], ebx; mov [rdi + 4], eax; add edi, 16; dec ecx; jnz 1b
-    code.extend(with(&[0xbf], DESCRIPTORS));
+    code.extend(imm32(&[0xbf], DESCRIPTORS));
     code.extend([0xb9, 32, 0, 0, 0, 0x89, 0x1f, 0x89, 0x47, 0x04, 0x83, 0xc7, 0x10]);
     code.extend([0xff, 0xc9, 0x75, 0xf4]);
     // The table's size and address behind it: mov word [...], 511; lidt [...]
-    code.extend(with(&[0x66, 0xc7, 0x04, 0x25], DESCRIPTORS + 0x1000));
+    code.extend(imm32(&[0x66, 0xc7, 0x04, 0x25], DESCRIPTORS + 0x1000));
     code.extend(511_u16.to_le_bytes());
     code.extend(store(DESCRIPTORS + 0x1002, DESCRIPTORS));
-    code.extend(with(&[0x0f, 0x01, 0x1c, 0x25], DESCRIPTORS + 0x1000));
+    code.extend(imm32(&[0x0f, 0x01, 0x1c, 0x25], DESCRIPTORS + 0x1000));
     code
 }
 
 /// Code that may fault: lea r15, [behind it].
 fn skipping(body: &[u8]) -> Vec<u8> {
-    [&with(&[0x4c, 0x8d, 0x3d], body.len() as u32)[..], body].concat()
+    [&imm32(&[0x4c, 0x8d, 0x3d], body.len() as u32)[..], body].concat()
 }

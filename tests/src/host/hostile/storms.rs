@@ -2,10 +2,10 @@
 
 use super::{
     code::{
-        apic, forever_long, io_apic, maps_the_io_apic, msr, real_forever_long, real_msr, real_out,
-        real_x2apic, starts,
+        apic, forever_long, init_sipi, io_apic, map_the_io_apic, msr, real_forever_long, real_msr,
+        real_out, real_x2apic,
     },
-    guests::{End, Guest, alone},
+    guests::{End, Guest, solo},
 };
 use crate::files::code::{SPIN, dx, port::HALT};
 
@@ -35,7 +35,8 @@ pub const STARTS: Guest = Guest {
         // Also with other vectors, which are other addresses: the vCPU runs on through zeros.
         let at_zeros = msr(apic::COMMAND, 0xc_4670);
         forever_long(
-            &[starts(), starts(), msr(apic::COMMAND, 0xc_4500), at_zeros, starts()].concat(),
+            &[init_sipi(), init_sipi(), msr(apic::COMMAND, 0xc_4500), at_zeros, init_sipi()]
+                .concat(),
         )
     },
     second: Some(|| [real_out(HALT, 1), SPIN.to_vec()].concat()),
@@ -69,7 +70,7 @@ pub const TIMERS: Guest = Guest {
 
 /// The timer of a PC in all its modes, with the smallest and largest counts. Its interrupt goes to all pins
 /// of the I/O APIC that it may have.
-pub const TIMER: Guest = alone("timer of a PC", End::Runs, || {
+pub const TIMER: Guest = solo("timer of a PC", End::Runs, || {
     let mut body = Vec::new();
     for mode in 0..6_u8 {
         for channel in 0..3_u8 {
@@ -91,16 +92,16 @@ pub const TIMER: Guest = alone("timer of a PC", End::Runs, || {
 
 /// Entries of the I/O APIC for each delivery mode that ends no machine, for existing and missing lines, with
 /// interrupts of COM1. NMIs are left out: the guest has no handler, and the first would end it.
-pub const ROUTES: Guest = alone("routes of the I/O APIC", End::Runs, || {
+pub const ROUTES: Guest = solo("routes of the I/O APIC", End::Runs, || {
     routes((0..8).filter(|mode| ![MODE_SMI, MODE_NMI, MODE_INIT].contains(mode)))
 });
 
 /// COM1's interrupt resets its vCPU, which restarts at the reset vector, where there is no memory.
-pub const INIT: Guest = alone("INIT by the I/O APIC", End::Fails("0xfff0"), || routes([MODE_INIT]));
+pub const INIT: Guest = solo("INIT by the I/O APIC", End::Fails("0xfff0"), || routes([MODE_INIT]));
 
 /// COM1's interrupt enters system management mode, for which no handler is set up: KVM gives up the machine
 /// (EIO, Linux 7.3), or has it execute the memory there (Linux 6.1). A software KVM drops it.
-pub const SMI: Guest = alone("SMI by the I/O APIC", End::Fails("vCPU 0"), || routes([MODE_SMI]));
+pub const SMI: Guest = solo("SMI by the I/O APIC", End::Fails("vCPU 0"), || routes([MODE_SMI]));
 
 /// Delivery modes of the I/O APIC (82093AA, 3.2.4).
 const MODE_SMI: u32 = 2;
@@ -118,12 +119,12 @@ fn routes(modes: impl IntoIterator<Item = u32>) -> Vec<u8> {
         body.extend([0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee, 0x66, 0xba, 0xfa, 0x03, 0xec]);
         body.extend([0x66, 0xba, 0xf8, 0x03, 0xee]); // mov dx, 0x3f8; out dx, al
     }
-    [maps_the_io_apic(), forever_long(&body)].concat()
+    [map_the_io_apic(), forever_long(&body)].concat()
 }
 
 const TSC_DEADLINE: u32 = 0x6e0;
 
 /// Routes this line of the I/O APIC to the first vCPU.
 fn routed(pin: u32) -> Vec<u8> {
-    [maps_the_io_apic(), io_apic(0x11 + 2 * pin, 0), io_apic(0x10 + 2 * pin, 0x50)].concat()
+    [map_the_io_apic(), io_apic(0x11 + 2 * pin, 0), io_apic(0x10 + 2 * pin, 0x50)].concat()
 }

@@ -29,7 +29,7 @@ pub const ROWS: &[Row] = &[
     Row {
         end: OneLine(1, &["allow more with ulimit -n"]),
         ..too_few("emulate: ulimit -n 9", |_| {
-            Ok(pvticket(["emulate", "--", "/init", "locks"]).behind("ulimit -n 9"))
+            Ok(pvticket(["emulate", "--", "/init", "locks"]).after("ulimit -n 9"))
         })
     },
     // Opening it would wait for a writer before the emulated host starts.
@@ -45,8 +45,8 @@ pub const ROWS: &[Row] = &[
         memory: 2048,
         feed: |_| arguments(3),
         check: |_, ran| {
-            let given = format!("{}\n", 3 * ARGUMENT);
-            ensure!(ran.stdout == given.as_bytes(), "{}", ran.show());
+            let expected = format!("{}\n", 3 * ARGUMENT);
+            ensure!(ran.stdout == expected.as_bytes(), "{}", ran.show());
             Ok(())
         },
     },
@@ -58,7 +58,7 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "boot: --mem of twice what there is",
-        OneLine(0, &["of memory and swap", "will be killed"]),
+        OneLine(0, &["of memory and swap", "that use more are killed"]),
         64,
         |_| {
             let mem = format!("{}K", 2 * memory_and_swap()?);
@@ -118,7 +118,7 @@ const fn too_few(input: &'static str, feed: Feed) -> Row {
 
 /// Boots a guest that prints hello, after these shell commands.
 fn hello(words: &str, folder: &TempDir) -> anyhow::Result<Program> {
-    Ok(tiny::boot(folder, &code::hello("hello\n"))?.behind(words))
+    Ok(tiny::boot(folder, &code::hello("hello\n"))?.after(words))
 }
 
 /// Runs a program in the emulated host that prints the length of its arguments.

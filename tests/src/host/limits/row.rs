@@ -13,19 +13,19 @@ pub enum End {
     /// Exits with this status; stderr is a single line of the product that contains all of these.
     OneLine(i32, &'static [&'static str]),
     /// Exits with this status; one line of the product contains all of these.
-    Says(i32, &'static [&'static str]),
+    Line(i32, &'static [&'static str]),
     /// Exits with this status and prints nothing on stderr.
     Silent(i32),
 }
 
 /// Prefixes of the product's own lines.
-const OWN: [&str; 2] = ["pvticket: ", "note: "];
+const PREFIXES: [&str; 2] = ["pvticket: ", "note: "];
 
 /// Creates the input and returns the command.
 pub type Feed = fn(&TempDir) -> anyhow::Result<Program>;
 
 /// Checks the directory of the input and the command's outputs.
-pub type Check = fn(&TempDir, &Ran) -> anyhow::Result<()>;
+pub type Check = fn(&TempDir, &RunResult) -> anyhow::Result<()>;
 
 /// A row of the table.
 #[derive(Debug)]
@@ -53,12 +53,12 @@ pub const fn refused(input: &'static str, says: &'static [&'static str], feed: F
 }
 
 /// The default check: nothing but the files matters.
-pub fn nothing_else(_: &TempDir, _: &Ran) -> anyhow::Result<()> {
+pub fn nothing_else(_: &TempDir, _: &RunResult) -> anyhow::Result<()> {
     Ok(())
 }
 
 impl Row {
-    pub fn try_it(&self) -> anyhow::Result<()> {
+    pub fn run(&self) -> anyhow::Result<()> {
         let scratch = files::scratch()?;
         let program = (self.feed)(&scratch)?;
         let before = contents(scratch.path())?;
@@ -68,7 +68,7 @@ impl Row {
             ensure!(peak <= self.memory << 10, "{peak} KiB are more than {} MiB", self.memory);
             Ok(())
         })?;
-        let ran = self.ended(ran)?;
+        let ran = self.check_end(ran)?;
         let after = contents(scratch.path())?;
         for (name, bytes) in &before {
             ensure!(after.get(name) == Some(bytes), "{name} is not as it was\n{}", ran.show());
@@ -77,17 +77,18 @@ impl Row {
         (self.check)(&scratch, &ran)
     }
 
-    fn ended(&self, ran: Ran) -> anyhow::Result<Ran> {
+    fn check_end(&self, ran: RunResult) -> anyhow::Result<RunResult> {
         let (status, parts) = match self.end {
             End::OneLine(status, parts) => return ran.fails(status, parts),
-            End::Silent(status) => return ran.exits(status)?.complains_of_nothing(),
-            End::Says(status, parts) => (status, parts),
+            End::Silent(status) => return ran.exits(status)?.no_stderr(),
+            End::Line(status, parts) => (status, parts),
         };
-        let ran = ran.exits(status)?.complains(&[])?;
+        let ran = ran.exits(status)?.stderr_has(&[])?;
         let errors = ran.errors();
-        let mut own = errors.lines().filter(|line| OWN.iter().any(|own| line.starts_with(own)));
-        let is_said = own.any(|line| parts.iter().all(|part| line.contains(part)));
-        ensure!(is_said, "no line with {parts:?}\n{}", ran.show());
+        let mut lines =
+            errors.lines().filter(|line| PREFIXES.iter().any(|prefix| line.starts_with(prefix)));
+        let has_line = lines.any(|line| parts.iter().all(|part| line.contains(part)));
+        ensure!(has_line, "no line with {parts:?}\n{}", ran.show());
         Ok(ran)
     }
 }
@@ -95,25 +96,25 @@ impl Row {
 /// Returns the peak resident memory of a process and its descendants so far, in KiB.
 fn resident(pid: Pid) -> u64 {
     let peak = status(&folder(pid), "VmHWM:");
-    let own = peak.and_then(|peak| peak.trim_end_matches(" kB").parse().ok()).unwrap_or(0);
-    own + children(pid).into_iter().map(resident).sum::<u64>()
+    let vmm = peak.and_then(|peak| peak.trim_end_matches(" kB").parse().ok()).unwrap_or(0);
+    vmm + children(pid).into_iter().map(resident).sum::<u64>()
 }
 
 /// Returns the files below a directory by name, with the contents of regular files.
 fn contents(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
-    let mut all = BTreeMap::new();
+    let mut by_name = BTreeMap::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let kind = entry.file_type()?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if kind.is_dir() {
             for (below, bytes) in contents(&entry.path())? {
-                all.insert(format!("{name}/{below}"), bytes);
+                by_name.insert(format!("{name}/{below}"), bytes);
             }
         } else {
             let is_special = kind.is_fifo() || kind.is_socket();
-            all.insert(name, if is_special { Vec::new() } else { fs::read(entry.path())? });
+            by_name.insert(name, if is_special { Vec::new() } else { fs::read(entry.path())? });
         }
     }
-    Ok(all)
+    Ok(by_name)
 }

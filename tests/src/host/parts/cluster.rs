@@ -15,7 +15,7 @@ use crate::prelude::*;
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/bin"];
 
 /// Timeout for the cluster's start, which takes 0.2 to 1.3 s on two quiet CPUs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Options of setpriv(1) for the user `nobody` of Debian.
 const NOBODY: [&str; 5] = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
@@ -52,7 +52,7 @@ impl Cluster {
         );
         cluster.daemon("munged", "munged", &munge)?;
         let socket = cluster.path().join("munge/socket");
-        wait_until("munged that listens", PATIENCE, || Ok(socket.exists()))?;
+        wait_until("munged that listens", TIMEOUT, || Ok(socket.exists()))?;
         cluster.daemon("slurmctld", "slurmctld", &format!("-D -f {dir}/slurm.conf -c"))?;
         for node in NODES {
             cluster.daemon(node, "slurmd", &format!("-D -N {node} -f {dir}/slurm.conf"))?;
@@ -112,7 +112,7 @@ impl Cluster {
 
     /// Waits until all nodes are idle.
     fn wait_for_idle(&self) -> anyhow::Result<()> {
-        wait_until("idle nodes", PATIENCE, || {
+        wait_until("idle nodes", TIMEOUT, || {
             let ran = self.slurm("sinfo", &["-h", "-t", "idle", "-o", "%D"])?;
             Ok(ran.text()?.trim() == NODES.len().to_string())
         })
@@ -129,7 +129,7 @@ impl Cluster {
     }
 
     /// Runs one of Slurm's commands.
-    pub fn slurm(&self, program: &str, args: &[&str]) -> anyhow::Result<Ran> {
+    pub fn slurm(&self, program: &str, args: &[&str]) -> anyhow::Result<RunResult> {
         let path = find(program).with_context(|| format!("no {program}"))?;
         self.program(&path).args(args).run()
     }
@@ -140,14 +140,14 @@ impl Drop for Cluster {
         self.daemons.clear();
         // A slurmstepd outlives its slurmd, and retries without limit to report its task's end to slurmctld.
         // A test ends when the store is complete, which may be before that report.
-        let left = || {
+        let no_users = || {
             let users = users(self.path());
             for id in &users {
                 let _ = kill_process(*id, Signal::KILL);
             }
             Ok(users.is_empty())
         };
-        let _ = wait_until("end of those that use the cluster's files", PATIENCE, left);
+        let _ = wait_until("end of those that use the cluster's files", TIMEOUT, no_users);
     }
 }
 
@@ -159,8 +159,8 @@ pub fn users(dir: &Path) -> Vec<Pid> {
         let mut links = files.filter_map(|file| fs::read_link(file.path()).ok());
         links.any(|link| link.starts_with(dir))
     };
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let used = all.filter(|entry| uses(&entry.path()));
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let used = processes.filter(|entry| uses(&entry.path()));
     let ids = used.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
     ids.filter(|id| *id != getpid()).collect()
 }

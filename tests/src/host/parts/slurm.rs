@@ -7,10 +7,10 @@ use super::{
 };
 use crate::{host::run::spec, prelude::*, process, product};
 
-tests![eight_parts_on_two_nodes_survive_a_node_and_a_repeat, a_cluster_leaves_no_process,];
+tests![eight_parts_survive_a_dead_node_and_a_repeat, a_cluster_leaves_no_process,];
 
 /// Timeout for a step of Slurm on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A cluster, a spec, and a plain run of it.
 struct Kit {
@@ -62,7 +62,7 @@ impl Kit {
     }
 
     fn wait_for_the_end(&self) -> anyhow::Result<()> {
-        wait_until("empty queue", PATIENCE, || {
+        wait_until("empty queue", TIMEOUT, || {
             // A dead node's elements wait for their start time.
             for [job, state, _] in self.queue()? {
                 if state == "PENDING" {
@@ -77,14 +77,14 @@ impl Kit {
 
 /// slurmd is killed with its element and the node declared down: Slurm requeues the element, which resumes
 /// its part on the other node. One part is submitted again after it is done.
-fn eight_parts_on_two_nodes_survive_a_node_and_a_repeat() -> anyhow::Result<()> {
+fn eight_parts_survive_a_dead_node_and_a_repeat() -> anyhow::Result<()> {
     let mut kit = Kit::new(&rounds(0.03, 8))?;
     kit.submit("8", &[])?;
     let mut victim = String::new();
-    wait_until("node that measures", PATIENCE, || {
+    wait_until("node that measures", TIMEOUT, || {
         let running = kit.queue()?.into_iter().find(|[_, state, _]| state == "RUNNING");
         victim = running.map(|[_, _, node]| node).unwrap_or_default();
-        Ok(!victim.is_empty() && fs::read_dir(&kit.dir).is_ok_and(|all| all.count() > 1))
+        Ok(!victim.is_empty() && fs::read_dir(&kit.dir).is_ok_and(|entries| entries.count() > 1))
     })?;
     kit.cluster.kill(&victim);
     let name = format!("nodename={victim}");
@@ -103,8 +103,8 @@ fn eight_parts_on_two_nodes_survive_a_node_and_a_repeat() -> anyhow::Result<()> 
     let log = fs::read_to_string(kit.dir.join("3-of-8.log"))?;
     ensure!(log.contains("part 3/8 is already complete"), "job {again}: {log}");
     // A part's second element may have found the first still running.
-    let left: Vec<u32> = (1..=8).filter(|number| !is_done(&kit, *number)).collect();
-    for number in left {
+    let unfinished: Vec<u32> = (1..=8).filter(|number| !is_done(&kit, *number)).collect();
+    for number in unfinished {
         kit.submit("8", &[&format!("--array={number}")])?;
     }
     kit.wait_for_the_end()?;
@@ -125,7 +125,7 @@ fn a_cluster_leaves_no_process() -> anyhow::Result<()> {
     let dir = cluster.path().to_owned();
     let log = format!("--output={}", dir.join("work/log").display());
     cluster.slurm("sbatch", &[&log, "--wrap=exec sleep 1000"])?.exits(0)?;
-    wait_until("running task", PATIENCE, || Ok(dir.join("work/log").exists()))?;
+    wait_until("running task", TIMEOUT, || Ok(dir.join("work/log").exists()))?;
     for daemon in ["slurmctld", "n1", "n2"] {
         cluster.kill(daemon);
     }

@@ -2,13 +2,13 @@
 
 use crate::{host::tiny, prelude::*};
 
-kvm::tests![a_job_in_the_background_ends, what_is_typed_is_left_to_the_foreground];
+kvm::tests![a_job_in_the_background_ends, typed_input_is_left_to_the_foreground];
 
 /// Runs a shell that controls the terminal, and below it timeout(1), which makes itself a background job. It
 /// sends the signal after three seconds, then SIGCONT, and waits for the end.
 fn in_background(program: Program, signal: &str, setting: &str) -> Program {
     let job = format!("timeout -s {signal} 3 \\\"\\$0\\\" \\\"\\$@\\\"");
-    program.behind(&format!("exec setsid -w -c sh -c \"stty {setting}; {job}\" \"$0\" \"$@\""))
+    program.after(&format!("exec setsid -w -c sh -c \"stty {setting}; {job}\" \"$0\" \"$@\""))
 }
 
 /// Status of timeout(1) for a program that it had to end.
@@ -60,18 +60,17 @@ fn ends_in_background(program: Program, signal: &str, setting: &str) -> anyhow::
     thread::sleep(Duration::from_secs(1));
     terminal.press(b"typed\r")?;
     thread::sleep(Duration::from_secs(1));
-    ensure!(!running.has_ended()?, "it ended early: {}", terminal.shown());
+    ensure!(!running.has_ended()?, "it ended early: {}", terminal.text());
     ensure!(!terminal.is_raw()?, "it changed the terminal of another job");
     running.wait()?.exits(TIMED_OUT).map(drop)
 }
 
 /// The shell reads a line while its job runs.
-fn what_is_typed_is_left_to_the_foreground() -> anyhow::Result<()> {
+fn typed_input_is_left_to_the_foreground() -> anyhow::Result<()> {
     let (folder, terminal) = (files::scratch()?, Terminal::open()?);
     let script = "set -m; \\\"\\$0\\\" \\\"\\$@\\\" & read -r line; echo shell got \\$line; kill -TERM %1; wait; exit 5";
     let session = format!("exec setsid -w -c sh -c \"{script}\" \"$0\" \"$@\"");
-    let mut running =
-        terminal.start(tiny::boot(&folder, code::SPIN)?.behind(&session).limit(60))?;
+    let mut running = terminal.start(tiny::boot(&folder, code::SPIN)?.after(&session).limit(60))?;
     thread::sleep(Duration::from_secs(1));
     terminal.press(b"typed\r")?;
     terminal.wait_for(&mut running, "shell got typed").or_else(|error| {

@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// Timeout for a command to be up.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Time to the signal once it is up.
-const SETTLED: Duration = Duration::from_millis(200);
+const SETTLE_TIME: Duration = Duration::from_millis(200);
 
 /// A command under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Subject {
                 Output::File => matches!(event, Event::Nohup | Event::Term),
                 Output::StalledPipe => matches!(event, Event::Int | Event::SecondInt),
                 Output::FullDisk | Output::ClosedPipe => event == Event::Int,
-                Output::Tty => event == Event::StopAndGoOn,
+                Output::Tty => event == Event::StopAndContinue,
             },
             _ => true,
         }
@@ -109,7 +109,7 @@ impl Subject {
                 program.args(["--seconds", "600", "--json"]).args([path("json")])
             }
         }
-        .limit(PATIENCE.as_secs())
+        .limit(TIMEOUT.as_secs())
         .input(Input::Silence))
     }
 
@@ -117,14 +117,14 @@ impl Subject {
     pub fn settle(self, running: &mut Running, output: Output) -> anyhow::Result<bool> {
         let pid = running.pid();
         // Waits for the end if the output causes it.
-        let patience = match (self, output) {
+        let timeout = match (self, output) {
             (Self::Compare, _) | (_, Output::Tty) => None,
-            _ => self.own_status(output).map(|_| PATIENCE),
+            _ => self.own_status(output).map(|_| TIMEOUT),
         };
-        if let Some(patience) = patience {
-            return Ok(wait_until("end", patience, || running.has_ended()).is_err());
+        if let Some(timeout) = timeout {
+            return Ok(wait_until("end", timeout, || running.has_ended()).is_err());
         }
-        wait_until("command at work", PATIENCE, || {
+        wait_until("command at work", TIMEOUT, || {
             Ok(running.has_ended()?
                 || match self {
                     Self::Emulated => !children(pid).is_empty(),
@@ -135,7 +135,7 @@ impl Subject {
                     _ => catches(pid, Signal::TERM),
                 })
         })?;
-        thread::sleep(SETTLED);
+        thread::sleep(SETTLE_TIME);
         Ok(!running.has_ended()?)
     }
 }

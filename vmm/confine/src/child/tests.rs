@@ -30,19 +30,19 @@ fn errors(calls: Vec<sock_filter>) -> BTreeMap<String, i32> {
 /// Regression: QEMU could change modes of all its user's files, send datagrams to sockets by path, and signal
 /// other processes and share their memory. The script's list of calls is not the filter's.
 #[test]
-fn calls_that_lead_out_fail_in_a_live_child() {
+fn child_filter_denies_calls_in_a_live_child() {
     if !filter::is_supported() || !Path::new(PERL).exists() {
         eprintln!("not tested: no filters, or no {PERL}");
         return;
     }
-    let (free, confined) = (errors(Vec::new()), errors(filter_of_child().unwrap()));
-    assert!(free.len() >= 70 && free.len() == confined.len(), "{}", free.len());
-    let passing: Vec<_> = free.iter().filter(|(_, error)| **error == EPERM).collect();
-    assert!(passing.is_empty(), "denied without a filter, too: {passing:?}");
-    let (own, others): (Vec<_>, Vec<_>) =
+    let (unconfined, confined) = (errors(Vec::new()), errors(child_filter().unwrap()));
+    assert!(unconfined.len() >= 70 && unconfined.len() == confined.len(), "{}", unconfined.len());
+    let not_denied: Vec<_> = unconfined.iter().filter(|(_, error)| **error == EPERM).collect();
+    assert!(not_denied.is_empty(), "denied without a filter, too: {not_denied:?}");
+    let (permitted, denied): (Vec<_>, Vec<_>) =
         confined.iter().partition(|(name, _)| name.starts_with("own "));
-    let failing: Vec<_> = own.iter().filter(|(_, error)| **error != 0).collect();
-    assert!(own.len() == 4 && failing.is_empty(), "{failing:?}");
-    let passing: Vec<_> = others.iter().filter(|(_, error)| **error != EPERM).collect();
-    assert!(passing.is_empty(), "not denied: {passing:?}");
+    let failing: Vec<_> = permitted.iter().filter(|(_, error)| **error != 0).collect();
+    assert!(permitted.len() == 4 && failing.is_empty(), "{failing:?}");
+    let not_denied: Vec<_> = denied.iter().filter(|(_, error)| **error != EPERM).collect();
+    assert!(not_denied.is_empty(), "not denied: {not_denied:?}");
 }

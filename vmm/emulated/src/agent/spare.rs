@@ -18,7 +18,7 @@ use rustix::{
     process::nice,
 };
 
-use super::{AgentError, when};
+use super::{AgentError, context};
 use base::units::CpuList;
 use kvm::{cpus, signal, sys::fpu};
 
@@ -31,14 +31,15 @@ pub struct CommandCgroup(PathBuf);
 
 impl CommandCgroup {
     /// Creates the group, empty. Must be called while only one CPU is up, because it switches
-    /// static keys (see `steady.rs`).
+    /// static keys (see `static_keys.rs`).
     pub fn make() -> Result<Self, AgentError> {
         let failed = || "the control group of commands";
-        mount("cgroup2", GROUPS, "cgroup2", MountFlags::empty(), None).map_err(when(failed()))?;
+        mount("cgroup2", GROUPS, "cgroup2", MountFlags::empty(), None)
+            .map_err(context(failed()))?;
         let controls = Path::new(GROUPS).join("cgroup.subtree_control");
-        fs::write(controls, "+cpuset").map_err(when(failed()))?;
+        fs::write(controls, "+cpuset").map_err(context(failed()))?;
         let folder = Path::new(GROUPS).join("commands");
-        fs::create_dir(&folder).map_err(when(failed()))?;
+        fs::create_dir(&folder).map_err(context(failed()))?;
         Ok(Self(folder))
     }
 
@@ -46,7 +47,7 @@ impl CommandCgroup {
     pub fn spawn(&self, command: &mut Command, cpus: &Share) -> io::Result<Child> {
         let Share::Spared(cpus) = cpus else { return command.spawn() };
         fs::write(self.0.join("cpuset.cpus"), cpus.to_string())?;
-        command.env(cpus::SPARED, "1");
+        command.env(cpus::RESERVED_ENV, "1");
         // The child inherits the affinity of the thread that starts it, so it does not run on
         // another CPU before it joins the group.
         let start = || {
@@ -55,9 +56,9 @@ impl CommandCgroup {
             fs::write(self.0.join("cgroup.procs"), child.id().to_string())?;
             Ok(child)
         };
-        let died = |_| Err(io::Error::other("the starting thread failed"));
+        let thread_failed = |_| Err(io::Error::other("the starting thread failed"));
         thread::scope(|scope| {
-            thread::Builder::new().spawn_scoped(scope, start)?.join().unwrap_or_else(died)
+            thread::Builder::new().spawn_scoped(scope, start)?.join().unwrap_or_else(thread_failed)
         })
     }
 }
@@ -73,7 +74,7 @@ pub fn restore_on_every_cpu() -> io::Result<()> {
 }
 
 fn restore_on(cpu: usize) -> io::Result<()> {
-    signal::pin_this_thread(&CpuList::of(cpu))?;
+    signal::pin_this_thread(&CpuList::single(cpu))?;
     nice(19)?;
     loop {
         fpu::restore(1 << 16);
@@ -93,16 +94,16 @@ impl Share {
     /// Returns the share of the online CPUs for a command that needs `wanted`.
     pub fn of_online(wanted: u32) -> Result<Self, AgentError> {
         let file = "/sys/devices/system/cpu/online";
-        let online = fs::read_to_string(file).map_err(when(file))?;
-        Ok(Self::of(&online.parse().map_err(when(file))?, wanted))
+        let online = fs::read_to_string(file).map_err(context(file))?;
+        Ok(Self::choose(&online.parse().map_err(context(file))?, wanted))
     }
 
-    fn of(online: &CpuList, wanted: u32) -> Self {
+    fn choose(online: &CpuList, wanted: u32) -> Self {
         match online.cpus() {
             [0, rest @ ..] if !rest.is_empty() && rest.len() >= wanted as usize => {
                 CpuList::new(rest).map_or(Self::All(online.cpus().len()), Self::Spared)
             }
-            all => Self::All(all.len()),
+            cpus => Self::All(cpus.len()),
         }
     }
 }
@@ -112,11 +113,11 @@ mod tests {
     use super::*;
 
     fn share(online: &str, wanted: u32) -> Share {
-        Share::of(&online.parse().unwrap(), wanted)
+        Share::choose(&online.parse().unwrap(), wanted)
     }
 
     #[test]
-    fn the_first_cpu_is_spared_where_there_are_enough() {
+    fn the_first_cpu_is_spared_if_possible() {
         assert_eq!(share("0-2", 2), Share::Spared("1-2".parse().unwrap()));
         assert_eq!(share("0-1", 1), Share::Spared("1".parse().unwrap()));
         // One of the CPUs did not come up.

@@ -3,8 +3,8 @@
 
 use std::{path::PathBuf, process::Command};
 
-use super::{MachineSize, Pieces, QemuError};
-use confine::{Files, filter_of_child, rules_of_child};
+use super::{MachineSize, Parts, QemuError};
+use confine::{Files, child_filter, child_rules};
 use kvm::sys::spawn::{self, ChildLimits};
 
 /// QEMU's own system call filter: no obsolete calls, no new privileges, no processes, no changes to
@@ -14,17 +14,17 @@ pub(super) const SANDBOX: &str =
 
 /// Address space beyond the machine's memory: translated code (1 GiB by default), stacks and heaps of
 /// the threads. A machine with 9 CPUs was seen to reserve 3 GiB.
-const MEMORY: u64 = 8 << 30;
+const EXTRA_ADDRESS_SPACE: u64 = 8 << 30;
 
 /// Confines QEMU in addition to its own restrictions after its start.
 pub(super) fn confine(
     command: &mut Command,
-    pieces: &Pieces,
+    pieces: &Parts,
     size: MachineSize,
 ) -> Result<(), QemuError> {
-    let files = rules_of_child(&files(pieces)).map_err(QemuError::Confine)?;
-    let calls = filter_of_child().map_err(QemuError::Calls)?;
-    let memory = size.memory.0.saturating_add(MEMORY);
+    let files = child_rules(&files(pieces)).map_err(QemuError::Confine)?;
+    let calls = child_filter().map_err(QemuError::Calls)?;
+    let memory = size.memory.0.saturating_add(EXTRA_ADDRESS_SPACE);
     spawn::confine(command, ChildLimits { files, memory, calls });
     Ok(())
 }
@@ -43,20 +43,20 @@ pub fn limits_of_qemu() -> String {
          and removes no file; no ioctls of devices (Linux 6.10), no TCP (6.7), no signals and abstract sockets of others (6.12)\n\
          also: no capabilities, no new privileges, no core dumps, address space for its machine and {} GiB more, no descriptors but its \
          own\n",
-        MEMORY >> 30
+        EXTRA_ADDRESS_SPACE >> 30
     )
 }
 
 /// Returns the files that QEMU opens: itself with its libraries and firmware, and the kernel. The
 /// initramfs is passed as an open descriptor.
-fn files(pieces: &Pieces) -> Files {
+fn files(pieces: &Parts) -> Files {
     let libraries = LIBRARIES.map(PathBuf::from);
     // For a QEMU of `pvticket setup host`: the folder that contains its `bin` and `share`.
-    let own = pieces.qemu.canonicalize().ok();
-    let own = own.and_then(|file| Some(file.parent()?.parent()?.to_owned()));
+    let folder = pieces.qemu.canonicalize().ok();
+    let folder = folder.and_then(|file| Some(file.parent()?.parent()?.to_owned()));
     Files {
         read: READ.into_iter().map(PathBuf::from).chain([pieces.kernel.clone()]).collect(),
-        programs: libraries.into_iter().chain([pieces.qemu.clone()]).chain(own).collect(),
+        programs: libraries.into_iter().chain([pieces.qemu.clone()]).chain(folder).collect(),
         ..Files::default()
     }
 }
@@ -75,7 +75,7 @@ mod tests {
             let ended = command.output().unwrap();
             (ended.status.success(), String::from_utf8_lossy(&ended.stderr).into_owned())
         };
-        let (succeeds, stderr) = kills(filter_of_child().unwrap());
+        let (succeeds, stderr) = kills(child_filter().unwrap());
         assert!(!succeeds && stderr.contains("not permitted"), "{stderr}");
         assert!(kills(Vec::new()).0, "a child that is not filtered does");
     }

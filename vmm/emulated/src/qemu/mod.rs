@@ -15,7 +15,7 @@ use tokio::{
 
 use super::wire::PORTS;
 use image::Initramfs;
-use pieces::Pieces;
+use pieces::Parts;
 
 pub(super) mod confinement;
 pub(super) mod image;
@@ -100,7 +100,7 @@ pub struct Qemu {
 
 impl Qemu {
     /// Starts QEMU. The calling thread must live as long as the machine.
-    pub fn start(pieces: &Pieces, image: &Initramfs, size: MachineSize) -> Result<Self, QemuError> {
+    pub fn start(pieces: &Parts, image: &Initramfs, size: MachineSize) -> Result<Self, QemuError> {
         let mut sockets = Sockets::default();
         let [control, stdin, stdout, stderr] = sockets.pairs()?;
         let [console, monitor] = sockets.pairs()?;
@@ -108,11 +108,11 @@ impl Qemu {
         base(&mut command, pieces, size);
         // QEMU reopens the image through this name, so the descriptor need not be rewound.
         command.arg("-initrd").arg(format!("/proc/self/fd/{}", image.file().as_raw_fd()));
-        serial_ports(&mut command, &sockets.theirs[..PORTS.len()]);
-        extras(&mut command, sockets.number(PORTS.len()), sockets.number(PORTS.len() + 1));
+        serial_ports(&mut command, &sockets.qemu_ends[..PORTS.len()]);
+        extras(&mut command, sockets.fd(PORTS.len()), sockets.fd(PORTS.len() + 1));
         // In a separate process group: Ctrl-C reaches only this process, which then ends QEMU.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut keep: Vec<RawFd> = sockets.theirs.iter().map(AsRawFd::as_raw_fd).collect();
+        let mut keep: Vec<RawFd> = sockets.qemu_ends.iter().map(AsRawFd::as_raw_fd).collect();
         keep.push(image.file().as_raw_fd());
         keep_and_die_with_us(&mut command, keep);
         confinement::confine(&mut command, pieces, size)?;
@@ -121,11 +121,11 @@ impl Qemu {
         let qemu = || pieces.qemu.display().to_string();
         let mut child = spawned.map_err(|error| QemuError::Spawn {
             qemu: qemu(),
-            source: io_errors::of_start(error),
+            source: io_errors::start_error(error),
         })?;
-        let words = child.stderr.take().ok_or_else(|| QemuError::NoStderr(qemu()))?;
+        let log = child.stderr.take().ok_or_else(|| QemuError::NoStderr(qemu()))?;
         let ports = [control, stdin, stdout, stderr];
-        Ok(Self { child, stderr: words, ports, console, monitor, command_line })
+        Ok(Self { child, stderr: log, ports, console, monitor, command_line })
     }
 }
 
@@ -135,7 +135,7 @@ const fn whole_mib(memory: ByteSize) -> u64 {
     memory.0.div_ceil(1 << 20)
 }
 
-fn base(command: &mut StdCommand, pieces: &Pieces, size: MachineSize) {
+fn base(command: &mut StdCommand, pieces: &Parts, size: MachineSize) {
     command
         .args(["-sandbox", confinement::SANDBOX])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
@@ -168,7 +168,7 @@ fn extras(command: &mut StdCommand, console: RawFd, monitor: RawFd) {
 /// Socket pairs. QEMU inherits one end of each.
 #[derive(Debug, Default)]
 struct Sockets {
-    theirs: Vec<StdStream>,
+    qemu_ends: Vec<StdStream>,
 }
 
 impl Sockets {
@@ -182,13 +182,13 @@ impl Sockets {
 
     fn pair(&mut self) -> io::Result<UnixStream> {
         let (ours, theirs) = StdStream::pair()?;
-        self.theirs.push(theirs);
+        self.qemu_ends.push(theirs);
         ours.set_nonblocking(true)?;
         UnixStream::from_std(ours)
     }
 
-    fn number(&self, index: usize) -> RawFd {
-        self.theirs[index].as_raw_fd()
+    fn fd(&self, index: usize) -> RawFd {
+        self.qemu_ends[index].as_raw_fd()
     }
 }
 

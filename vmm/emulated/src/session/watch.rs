@@ -79,7 +79,7 @@ struct CpuSign {
 
 /// The supervisor checks several times a second. If it did not for this long, it was stopped itself
 /// (Ctrl-Z, a suspended or starved machine), and the pause does not count as silence.
-const OWN_PAUSE: Duration = Duration::from_secs(2);
+const MAX_CHECK_GAP: Duration = Duration::from_secs(2);
 
 impl LivenessWatch {
     /// Creates the watch when the emulator has just been started.
@@ -111,7 +111,7 @@ impl LivenessWatch {
     pub fn check(&mut self, now: Duration, starved: Duration) -> Option<Freeze> {
         let pause = now.saturating_sub(self.last_check);
         self.last_check = now;
-        self.forgive(if pause > OWN_PAUSE { pause } else { starved }, now);
+        self.discount(if pause > MAX_CHECK_GAP { pause } else { starved }, now);
         let Some(beat) = self.last_beat else {
             let after = now.saturating_sub(self.started);
             return (after > self.limits.boot).then_some(Freeze::Boot { after });
@@ -128,7 +128,7 @@ impl LivenessWatch {
     }
 
     /// Subtracts lost time from the age of all observations, without moving any into the future.
-    fn forgive(&mut self, lost: Duration, now: Duration) {
+    fn discount(&mut self, lost: Duration, now: Duration) {
         let later = |time: Duration| (time + lost).min(now).max(time);
         self.started = later(self.started);
         self.last_beat = self.last_beat.map(later);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     /// Checks every quarter of a second up to `until`, like the supervisor.
-    fn look(watch: &mut LivenessWatch, from: f64, until: f64) -> Option<(f64, Freeze)> {
+    fn check_until(watch: &mut LivenessWatch, from: f64, until: f64) -> Option<(f64, Freeze)> {
         let steps = ((until - from) / 0.25) as u32;
         (1..=steps).find_map(|step| {
             let now = from + f64::from(step) * 0.25;
@@ -204,9 +204,9 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_does_not_come_up_is_frozen() {
+    fn a_failed_start_counts_as_frozen() {
         let mut watch = LivenessWatch::new(LIMITS, at(0.0));
-        let (when, freeze) = look(&mut watch, 0.0, 100.0).unwrap();
+        let (when, freeze) = check_until(&mut watch, 0.0, 100.0).unwrap();
         assert_eq!(when, 60.25);
         assert!(matches!(freeze, Freeze::Boot { .. }));
     }
@@ -215,9 +215,9 @@ mod tests {
     fn silence_is_counted_from_the_last_sign() {
         let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         watch.hello(at(2.0));
-        assert_eq!(look(&mut watch, 0.0, 10.0), None);
+        assert_eq!(check_until(&mut watch, 0.0, 10.0), None);
         watch.beat(&beat(1, &[5, 5]), at(10.0));
-        let (when, freeze) = look(&mut watch, 10.0, 100.0).unwrap();
+        let (when, freeze) = check_until(&mut watch, 10.0, 100.0).unwrap();
         assert_eq!(when, 30.25);
         assert!(matches!(freeze, Freeze::Silent { .. }));
     }
@@ -226,13 +226,13 @@ mod tests {
     fn one_stopped_cpu_among_living_ones_is_a_freeze() {
         let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         watch.hello(at(0.0));
-        let found = (0..200u64).find_map(|quarter| {
+        let frozen = (0..200u64).find_map(|quarter| {
             let now = quarter as f64 * 0.25;
             let stopped = if now < 5.0 { quarter * 62 } else { 1240 };
             watch.beat(&beat(quarter, &[quarter * 62, stopped]), at(now));
             watch.check(at(now), Duration::ZERO).map(|freeze| (now, freeze))
         });
-        let (when, freeze) = found.unwrap();
+        let (when, freeze) = frozen.unwrap();
         assert!(matches!(freeze, Freeze::Cpu { cpu: 1, .. }), "{freeze}");
         assert!((25.0..26.0).contains(&when), "{when}");
     }
@@ -249,30 +249,30 @@ mod tests {
     }
 
     #[test]
-    fn our_own_pause_is_not_its_silence() {
+    fn supervisor_pauses_do_not_count_as_silence() {
         let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         watch.hello(at(1.0));
         watch.beat(&beat(1, &[9]), at(2.0));
-        assert_eq!(look(&mut watch, 0.0, 15.0), None);
+        assert_eq!(check_until(&mut watch, 0.0, 15.0), None);
         // After a stop of an hour, 7 s of the 20 remain.
         assert_eq!(watch.check(at(3615.0), Duration::ZERO), None);
-        let (when, _) = look(&mut watch, 3615.0, 3700.0).unwrap();
+        let (when, _) = check_until(&mut watch, 3615.0, 3700.0).unwrap();
         assert_eq!(when, 3622.25);
         // The same if a heartbeat that waited in the socket during the pause is read first.
         let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         watch.beat(&beat(1, &[9]), at(1.0));
         watch.beat(&beat(2, &[10]), at(3600.0));
         assert_eq!(watch.check(at(3600.0), Duration::ZERO), None);
-        let (when, _) = look(&mut watch, 3600.0, 3700.0).unwrap();
+        let (when, _) = check_until(&mut watch, 3600.0, 3700.0).unwrap();
         assert_eq!(when, 3620.25);
     }
 
     #[test]
-    fn a_starved_machine_gets_more_time_and_a_frozen_one_does_not() {
-        let half = Duration::from_millis(125);
+    fn starvation_does_not_count_as_silence() {
+        let half_starved = Duration::from_millis(125);
         let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         let when = (1..1000u32).map(|quarter| f64::from(quarter) * 0.25).find(|&now| {
-            let starved = if now < 100.0 { half } else { Duration::ZERO };
+            let starved = if now < 100.0 { half_starved } else { Duration::ZERO };
             watch.check(at(now), starved).is_some()
         });
         // The 399 checks that lost half of their time count half, the others in full.

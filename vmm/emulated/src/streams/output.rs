@@ -47,11 +47,11 @@ impl PassedOutput {
 }
 
 /// Reads frames from the machine up to an empty frame, and passes them on.
-pub async fn take(
+pub async fn forward(
     mut port: impl AsyncRead + Unpin,
     stream: Stream,
     mode: OutputMode,
-    seen: PassedOutput,
+    sent: PassedOutput,
 ) -> io::Result<()> {
     let mut decoder = Decoder::default();
     let mut buffer = vec![0; 64 << 10];
@@ -67,11 +67,11 @@ pub async fn take(
                 return Ok(());
             }
             if mode == OutputMode::Live {
-                seen.mark();
+                sent.mark();
             }
             let writer = match &mut writer {
                 Some(writer) => writer,
-                None => writer.insert(Writer::start(stream).map_err(of_user)?),
+                None => writer.insert(Writer::start(stream).map_err(user_error)?),
             };
             writer.write(bytes).await?;
         }
@@ -100,12 +100,12 @@ impl Writer {
         let (done, written) = oneshot::channel();
         // If the thread has died, it has dropped `done`.
         let _ = self.0.send((bytes, done));
-        written.await.map_err(io::Error::other)?.map_err(of_user)
+        written.await.map_err(io::Error::other)?.map_err(user_error)
     }
 }
 
 /// Marks an error as coming from this process's stream, not from the port.
-fn of_user(error: io::Error) -> io::Error {
+fn user_error(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), UserStream(error))
 }
 
@@ -119,24 +119,24 @@ mod tests {
     use super::*;
     use crate::wire::frame;
 
-    fn taken(bytes: &[u8], mode: OutputMode) -> (io::Result<()>, bool) {
+    fn forward_all(bytes: &[u8], mode: OutputMode) -> (io::Result<()>, bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let seen = PassedOutput::default();
-        let taken = runtime.block_on(take(bytes, Stream::Stderr, mode, seen.clone()));
-        (taken, seen.any())
+        let sent = PassedOutput::default();
+        let result = runtime.block_on(forward(bytes, Stream::Stderr, mode, sent.clone()));
+        (result, sent.any())
     }
 
     #[test]
     fn only_live_output_forbids_a_restart() {
         let stream = [frame(b"\n"), frame(b"")].concat();
-        assert!(taken(&stream, OutputMode::Live).1);
-        assert!(!taken(&stream, OutputMode::Progress).1);
-        assert!(!taken(&frame(b""), OutputMode::Live).1);
+        assert!(forward_all(&stream, OutputMode::Live).1);
+        assert!(!forward_all(&stream, OutputMode::Progress).1);
+        assert!(!forward_all(&frame(b""), OutputMode::Live).1);
     }
 
     #[test]
     fn a_stream_cut_short_is_an_error() {
-        let (taken, _) = taken(&frame(b"half"), OutputMode::Progress);
-        assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let (result, _) = forward_all(&frame(b"half"), OutputMode::Progress);
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 }

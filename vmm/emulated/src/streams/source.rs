@@ -30,7 +30,7 @@ impl<R: AsyncRead + Unpin> StreamReader<R> {
 
     /// Returns the bytes of a read; empty at the end of the stream and on an error, which
     /// counts as the end.
-    pub fn taken(&mut self, read: io::Result<usize>) -> &[u8] {
+    pub fn chunk(&mut self, read: io::Result<usize>) -> &[u8] {
         let count = read.unwrap_or(0);
         self.open = count > 0;
         &self.buffer[..count]

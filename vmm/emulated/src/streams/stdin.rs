@@ -24,10 +24,10 @@ use base::escape::EscapeFilter;
 use os::{streams, terminal};
 
 /// Maximum number of input bytes kept for a restart.
-const KEPT: usize = 16 << 20;
+const MAX_KEPT: usize = 16 << 20;
 
 /// Interval between checks whether the terminal has returned from another job.
-const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+const TERMINAL_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
 /// Bytes per read.
 const PIECE: usize = 64 << 10;
@@ -57,20 +57,20 @@ pub struct Input {
 
 #[derive(Debug)]
 struct InputState {
-    seen: Vec<u8>,
-    forgotten: bool,
+    kept_input: Vec<u8>,
+    is_dropped: bool,
     ended: bool,
     from: Option<mpsc::Receiver<Vec<u8>>>,
 }
 
 impl Input {
     /// Opens the input.
-    pub fn open(mode: &StdinMode, seen: &PassedOutput) -> io::Result<Self> {
-        let (from, reader, seen) = match mode {
+    pub fn open(mode: &StdinMode, sent: &PassedOutput) -> io::Result<Self> {
+        let (from, reader, kept_input) = match mode {
             StdinMode::Null => (None, None, Vec::new()),
             StdinMode::Bytes(bytes) => (None, None, bytes.clone()),
             StdinMode::Inherit | StdinMode::Keys => {
-                let keys = (*mode == StdinMode::Keys).then(|| KeyFilter::new(seen.clone()));
+                let keys = (*mode == StdinMode::Keys).then(|| KeyFilter::new(sent.clone()));
                 let (pipe_read, pipe_write) = pipe_with(PipeFlags::CLOEXEC)?;
                 let (to, from) = mpsc::channel(4);
                 thread::Builder::new()
@@ -80,14 +80,14 @@ impl Input {
             }
         };
         let ended = from.is_none();
-        let shared = InputState { seen, forgotten: false, ended, from };
+        let shared = InputState { kept_input, is_dropped: false, ended, from };
         Ok(Self { shared: Arc::new(Mutex::new(shared)), _reader: reader })
     }
 
     /// Sends all input to a machine as frames, from the beginning. The last frame is empty.
     pub async fn feed(&self, mut port: impl AsyncWrite + Unpin) -> io::Result<()> {
         let mut shared = self.shared.lock().await;
-        for piece in shared.seen.chunks(PIECE) {
+        for piece in shared.kept_input.chunks(PIECE) {
             port.write_all(&frame(piece)).await?;
         }
         while let Some(piece) = shared.next().await {
@@ -98,7 +98,7 @@ impl Input {
 
     /// Whether all consumed input is kept for another session. Not to be called during `feed`.
     pub async fn can_repeat(&self) -> bool {
-        !self.shared.lock().await.forgotten
+        !self.shared.lock().await.is_dropped
     }
 }
 
@@ -111,11 +111,11 @@ impl InputState {
         let piece = self.from.as_mut()?.recv().await;
         match &piece {
             None => self.ended = true,
-            Some(piece) if self.forgotten || self.seen.len() + piece.len() > KEPT => {
-                self.forgotten = true;
-                self.seen = Vec::new();
+            Some(piece) if self.is_dropped || self.kept_input.len() + piece.len() > MAX_KEPT => {
+                self.is_dropped = true;
+                self.kept_input = Vec::new();
             }
-            Some(piece) => self.seen.extend(piece),
+            Some(piece) => self.kept_input.extend(piece),
         }
         piece
     }
@@ -124,17 +124,17 @@ impl InputState {
 /// Filters the keys that are handled here.
 struct KeyFilter {
     filter: EscapeFilter,
-    seen: PassedOutput,
+    sent: PassedOutput,
 }
 
 impl KeyFilter {
-    fn new(seen: PassedOutput) -> Self {
-        Self { filter: EscapeFilter::default(), seen }
+    fn new(sent: PassedOutput) -> Self {
+        Self { filter: EscapeFilter::default(), sent }
     }
 
     /// Returns the guest's bytes. Before its first output, no program there handles Ctrl-C.
-    fn sort(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let keys = self.filter.feed(bytes, self.seen.any());
+    fn filter_keys(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let keys = self.filter.feed(bytes, self.sent.any());
         if keys.quit {
             // A process may always signal itself.
             let _ = kill_process(getpid(), Signal::INT);
@@ -148,11 +148,11 @@ fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Opt
     let stdin = io::stdin();
     loop {
         // While another job has the terminal, keys are meant for that job.
-        let is_ours = terminal::input_is_ours();
-        let wanted = if is_ours { PollFlags::IN } else { PollFlags::empty() };
+        let is_ours = terminal::may_read_input();
+        let events = if is_ours { PollFlags::IN } else { PollFlags::empty() };
         let mut fds =
-            [PollFd::new(&stdin, wanted), PollFd::from_borrowed_fd(closed.as_fd(), PollFlags::IN)];
-        match poll(&mut fds, (!is_ours).then_some(&LOOK_AGAIN)) {
+            [PollFd::new(&stdin, events), PollFd::from_borrowed_fd(closed.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, (!is_ours).then_some(&TERMINAL_CHECK)) {
             Ok(_) if !fds[1].revents().is_empty() => return,
             Ok(_) if !is_ours => continue,
             Ok(_) => {}
@@ -167,11 +167,11 @@ fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Opt
             Ok(count) => piece.truncate(count),
             Err(Errno::INTR | Errno::AGAIN) => continue,
             // Another job has just got the terminal.
-            Err(Errno::IO) if !terminal::input_is_ours() => continue,
+            Err(Errno::IO) if !terminal::may_read_input() => continue,
             Err(error) => return streams::input_failed(error.into()),
         }
         if let Some(keys) = &mut keys {
-            piece = keys.sort(&piece);
+            piece = keys.filter_keys(&piece);
             // An empty frame would signal the end of the input.
             if piece.is_empty() {
                 continue;
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::wire::Decoder;
 
-    fn given(input: &Input) -> Vec<Vec<u8>> {
+    fn fed_frames(input: &Input) -> Vec<Vec<u8>> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut bytes = Vec::new();
         runtime.block_on(input.feed(&mut bytes)).unwrap();
@@ -198,29 +198,29 @@ mod tests {
     }
 
     #[test]
-    fn input_is_given_whole_and_again() {
+    fn input_is_sent_completely_and_repeatedly() {
         let input =
             Input::open(&StdinMode::Bytes(vec![7; PIECE + 1]), &PassedOutput::default()).unwrap();
         for _ in 0..2 {
-            assert_eq!(given(&input), [vec![7u8; PIECE], vec![7], vec![]]);
+            assert_eq!(fed_frames(&input), [vec![7u8; PIECE], vec![7], vec![]]);
         }
         assert_eq!(
-            given(&Input::open(&StdinMode::Null, &PassedOutput::default()).unwrap()),
+            fed_frames(&Input::open(&StdinMode::Null, &PassedOutput::default()).unwrap()),
             [Vec::<u8>::new()]
         );
     }
 
     #[test]
-    fn what_is_too_much_to_keep_cannot_be_repeated() {
+    fn oversized_input_cannot_be_repeated() {
         let (to, from) = mpsc::channel(4);
-        let seen = vec![1; KEPT];
-        let shared = InputState { seen, forgotten: false, ended: false, from: Some(from) };
+        let kept_input = vec![1; MAX_KEPT];
+        let shared = InputState { kept_input, is_dropped: false, ended: false, from: Some(from) };
         let input = Input { shared: Arc::new(Mutex::new(shared)), _reader: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         to.blocking_send(vec![2]).unwrap();
         drop(to);
         assert!(runtime.block_on(input.can_repeat()));
-        assert_eq!(given(&input).len(), KEPT / PIECE + 2);
+        assert_eq!(fed_frames(&input).len(), MAX_KEPT / PIECE + 2);
         assert!(!runtime.block_on(input.can_repeat()));
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 struct Text(String);
 
 impl Text {
-    fn of(bytes: &[u8]) -> Self {
+    fn new(bytes: &[u8]) -> Self {
         Self(bytes.iter().copied().map(char::from).collect())
     }
 
@@ -34,7 +34,7 @@ pub mod list {
     use super::*;
 
     pub fn serialize<S: Serializer>(list: &[Vec<u8>], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(list.iter().map(|bytes| Text::of(bytes)))
+        to.collect_seq(list.iter().map(|bytes| Text::new(bytes)))
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<u8>>, D::Error> {
@@ -48,12 +48,12 @@ pub mod pairs {
 
     type NameValue = (Vec<u8>, Vec<u8>);
 
-    pub fn serialize<S: Serializer>(all: &[NameValue], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(all.iter().map(|(name, value)| (Text::of(name), Text::of(value))))
+    pub fn serialize<S: Serializer>(pairs: &[NameValue], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(pairs.iter().map(|(name, value)| (Text::new(name), Text::new(value))))
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NameValue>, D::Error> {
-        let all = Vec::<(Text, Text)>::deserialize(from)?;
-        all.iter().map(|(name, value)| Ok((name.bytes()?, value.bytes()?))).collect()
+        let pairs = Vec::<(Text, Text)>::deserialize(from)?;
+        pairs.iter().map(|(name, value)| Ok((name.bytes()?, value.bytes()?))).collect()
     }
 }

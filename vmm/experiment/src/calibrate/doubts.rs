@@ -18,7 +18,7 @@ struct CostBound {
     less: &'static str,
     reason: &'static str,
     /// Holds only between CPUs of different cores.
-    is_of_cores: bool,
+    between_cores: bool,
 }
 
 const fn bound(
@@ -27,16 +27,16 @@ const fn bound(
     less: &'static str,
     reason: &'static str,
 ) -> CostBound {
-    CostBound { greater, times, less, reason, is_of_cores: false }
+    CostBound { greater, times, less, reason, between_cores: false }
 }
 
-const fn of_cores(
+const fn core_bound(
     greater: &'static str,
     times: f64,
     less: &'static str,
     reason: &'static str,
 ) -> CostBound {
-    CostBound { is_of_cores: true, ..bound(greater, times, less, reason) }
+    CostBound { between_cores: true, ..bound(greater, times, less, reason) }
 }
 
 const BETWEEN_CPUS: &str = "a line that another core has is beyond the second-level cache";
@@ -58,10 +58,10 @@ const A_CALL: &str = "it takes hundreds of instructions";
 /// much: a busy thread on one of two CPUs takes a quarter, and measured costs then include its slices.
 const BOUNDS: [CostBound; 17] = [
     bound("second-level hit", 1.5, "hit", "a larger cache is slower"),
-    of_cores("load-modified", 2.0, "second-level hit", BETWEEN_CPUS),
-    of_cores("load-shared", 2.0, "second-level hit", BETWEEN_CPUS),
-    of_cores("store-modified", 2.0, "second-level hit", BETWEEN_CPUS),
-    of_cores("store-shared", 1.0, "second-level hit", BETWEEN_CPUS),
+    core_bound("load-modified", 2.0, "second-level hit", BETWEEN_CPUS),
+    core_bound("load-shared", 2.0, "second-level hit", BETWEEN_CPUS),
+    core_bound("store-modified", 2.0, "second-level hit", BETWEEN_CPUS),
+    core_bound("store-shared", 1.0, "second-level hit", BETWEEN_CPUS),
     bound("memory", 3.0, "second-level hit", "it misses every cache"),
     bound("memory", 1.0, "increment", "an increment is of a line that the CPU has"),
     bound(
@@ -77,7 +77,7 @@ const BOUNDS: [CostBound; 17] = [
     bound("switch", 10.0, "hit", A_CALL),
     bound("wakeup", 2.0, "load-modified", "two lines at least go to the other CPU"),
     bound("hop", 0.5, "load-modified", "a line goes to the other CPU in it"),
-    of_cores("load-modified", 0.1, "hop", "a hop is two transfers of a line and some pauses"),
+    core_bound("load-modified", 0.1, "hop", "a hop is two transfers of a line and some pauses"),
     bound(
         "noise.idle",
         4.0,
@@ -87,22 +87,22 @@ const BOUNDS: [CostBound; 17] = [
 ];
 
 impl MeasuredCosts {
-    fn of(&self, key: &str) -> Option<Picos> {
+    fn get(&self, key: &str) -> Option<Picos> {
         self.costs.iter().find(|(name, _)| *name == key).map(|(_, cost)| *cost)
     }
 
     /// Returns a line for each bound that does not hold.
     pub(super) fn doubts(&self) -> Vec<String> {
-        let is_asked = |bound: &&CostBound| self.has_cores || !bound.is_of_cores;
+        let applies = |bound: &&CostBound| self.has_cores || !bound.between_cores;
         let doubt = |bound: &CostBound| {
             let CostBound { greater, times, less, reason, .. } = bound;
-            let (cost, other) = self.of(greater).zip(self.of(less))?;
-            let holds = cost > Picos::ZERO && cost.0 as f64 >= times * other.0 as f64;
+            let (cost, lesser) = self.get(greater).zip(self.get(less))?;
+            let holds = cost > Picos::ZERO && cost.0 as f64 >= times * lesser.0 as f64;
             (!holds).then(|| {
-                format!("{greater} {cost} is less than {times} times {less} {other}, but {reason}")
+                format!("{greater} {cost} is less than {times} times {less} {lesser}, but {reason}")
             })
         };
-        BOUNDS.iter().filter(is_asked).filter_map(doubt).collect()
+        BOUNDS.iter().filter(applies).filter_map(doubt).collect()
     }
 }
 
@@ -133,14 +133,14 @@ mod tests {
     ];
 
     /// Returns [`MEASURED`] with these costs replaced.
-    fn measured(other: &[(&str, f64)]) -> MeasuredCosts {
-        let other = |key: &str| other.iter().find(|(name, _)| *name == key).map(|(_, cost)| *cost);
-        let cost = |(key, usual)| (key, Picos::from_nanos(other(key).unwrap_or(usual)));
+    fn measured(costs: &[(&str, f64)]) -> MeasuredCosts {
+        let costs = |key: &str| costs.iter().find(|(name, _)| *name == key).map(|(_, cost)| *cost);
+        let cost = |(key, usual)| (key, Picos::from_nanos(costs(key).unwrap_or(usual)));
         MeasuredCosts { costs: MEASURED.into_iter().map(cost).collect(), has_cores: true }
     }
 
     #[test]
-    fn costs_of_a_machine_that_exists_are_not_doubted() {
+    fn plausible_costs_raise_no_doubt() {
         assert_eq!(measured(&[]).doubts(), [""; 0]);
         // Two CPUs of an AMD EPYC, in two places to which its hypervisor moved them: a line's load, and a
         // hop. Others take 3 % of the time.
@@ -162,7 +162,7 @@ mod tests {
 
     /// Regression: lines were never written, and the same two megabytes were loaded in every round.
     #[test]
-    fn lines_that_never_moved_are_doubted_unless_they_are_of_one_core() {
+    fn immobile_lines_are_doubted_across_cores() {
         let wrong = measured(&[
             ("load-modified", 4.254),
             ("store-modified", 0.063),
@@ -181,21 +181,21 @@ mod tests {
     }
 
     /// Asserts that these costs raise exactly one doubt.
-    fn is_doubted(other: &[(&str, f64)], doubt: &str) {
-        let doubts = measured(other).doubts();
+    fn is_doubted(costs: &[(&str, f64)], doubt: &str) {
+        let doubts = measured(costs).doubts();
         assert!(doubts.len() == 1 && doubts[0].starts_with(doubt), "{doubts:?}");
     }
 
     /// Regression: loads of the same two megabytes took 195 116 60 55 61 60 54 51 50 ns; the median passed.
     #[test]
-    fn memory_that_only_the_first_round_missed_the_caches_for_is_doubted() {
+    fn cached_memory_rounds_are_doubted() {
         let doubt = "memory 60ns is less than 0.5 times first round of memory 195ns";
         is_doubted(&[("memory", 60.0), ("first round of memory", 195.0)], doubt);
     }
 
     /// Regression: hops and noise had no bound.
     #[test]
-    fn hops_and_noise_that_cannot_be_are_doubted() {
+    fn implausible_hops_and_noise_are_doubted() {
         is_doubted(&[("hop", 20.0)], "hop 20ns is less than 0.5 times load-modified 45ns");
         is_doubted(&[("hop", 900.0)], "load-modified 45ns is less than 0.1 times hop 900ns");
         // Another thread takes a quarter of the time.
@@ -206,12 +206,12 @@ mod tests {
     /// Costs of zero also break every bound, except one whose other cost is zero, too.
     #[test]
     fn every_cost_has_a_bound() {
-        let named =
+        let is_bound =
             |key: &str| BOUNDS.iter().any(|bound| bound.greater == key || bound.less == key);
-        assert!(MEASURED.iter().all(|(key, _)| named(key)));
-        let all = BOUNDS.iter().flat_map(|bound| [bound.greater, bound.less]);
+        assert!(MEASURED.iter().all(|(key, _)| is_bound(key)));
+        let names = BOUNDS.iter().flat_map(|bound| [bound.greater, bound.less]);
         assert!(
-            all.map(|name| measured(&[]).of(name)).all(|cost| cost.is_some()),
+            names.map(|name| measured(&[]).get(name)).all(|cost| cost.is_some()),
             "each is a cost"
         );
         // The second-level hit and the first round keep their values.

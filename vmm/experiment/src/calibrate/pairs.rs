@@ -13,7 +13,7 @@ use std::{
 use base::{rng::SplitMix64, units::CpuList};
 use kvm::signal::pin_this_thread;
 
-use crate::two_threads::{PaddedAtomicU64, both};
+use crate::two_threads::{PaddedAtomicU64, run_both};
 
 /// Costs in nanoseconds. Stores are without the locked instruction itself.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,7 @@ impl Chain {
     }
 
     /// Writes all lines, in the order of the ring, so that only this CPU has them.
-    fn own_all(&self) {
+    fn write_all(&self) {
         black_box(self.visit(0, self.0.len(), |word| word.fetch_add(WRITE, SeqCst)));
     }
 
@@ -89,30 +89,30 @@ pub(super) fn measure(cpus: [usize; 2], rounds: usize) -> io::Result<Vec<PairCos
     let (chain, barrier) = (Chain::new(LINES, 3), Barrier::new(2));
     let (chain, barrier) = (&chain, &barrier);
     // A thread that cannot be pinned still meets the barriers, or the other would wait forever.
-    let pinned = |cpu| pin_this_thread(&CpuList::of(cpu));
-    let other = || {
+    let pinned = |cpu| pin_this_thread(&CpuList::single(cpu));
+    let peer = || {
         let pinned = pinned(cpus[1]);
         barrier.wait();
         for _ in 0..rounds * TIMES {
-            chain.own_all();
+            chain.write_all();
             barrier.wait();
             barrier.wait();
             chain.load_all();
             barrier.wait();
             barrier.wait();
-            chain.own_all();
+            chain.write_all();
             barrier.wait();
             barrier.wait();
         }
         pinned
     };
-    let mine = || {
+    let measuring = || {
         let pinned = pinned(cpus[0]);
         barrier.wait();
-        let found = (0..rounds).map(|_| round(chain, barrier)).collect::<Vec<_>>();
-        pinned.map(|()| found)
+        let costs = (0..rounds).map(|_| round(chain, barrier)).collect::<Vec<_>>();
+        pinned.map(|()| costs)
     };
-    both(mine, other).map(|(found, ())| found)
+    run_both(measuring, peer).map(|(costs, ())| costs)
 }
 
 /// Runs one round on the measuring CPU. At its first barrier the other CPU has written all lines, at the
@@ -126,25 +126,25 @@ fn round(chain: &Chain, barrier: &Barrier) -> PairCosts {
         operation();
         nanos_each(began, LINES)
     };
-    let [mut loads, mut shared, mut modified, mut own] = [[0.0; TIMES]; 4];
+    let [mut loads, mut shared, mut modified, mut owned] = [[0.0; TIMES]; 4];
     for time in 0..TIMES {
         barrier.wait();
         loads[time] = each(&|| chain.load_all());
         barrier.wait();
         barrier.wait();
-        shared[time] = each(&|| chain.own_all());
+        shared[time] = each(&|| chain.write_all());
         barrier.wait();
         barrier.wait();
-        modified[time] = each(&|| chain.own_all());
-        own[time] = each(&|| chain.own_all());
+        modified[time] = each(&|| chain.write_all());
+        owned[time] = each(&|| chain.write_all());
         barrier.wait();
     }
-    let [loads, shared, modified, own] =
-        [loads, shared, modified, own].map(|all| super::median(&all));
+    let [loads, shared, modified, owned] =
+        [loads, shared, modified, owned].map(|samples| super::median(&samples));
     PairCosts {
         load_modified: loads,
-        store_modified: (modified - own).max(0.0),
-        store_shared: (shared - own).max(0.0),
+        store_modified: (modified - owned).max(0.0),
+        store_shared: (shared - owned).max(0.0),
     }
 }
 
@@ -153,27 +153,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_owner_of_all_lines_has_written_each() {
+    fn write_all_writes_each_line_once() {
         let chain = Chain::new(16, 3);
         let writes = || chain.0.iter().map(|line| line.0.load(SeqCst) / WRITE).collect::<Vec<_>>();
         for times in 1..=3 {
-            chain.own_all();
+            chain.write_all();
             assert_eq!(writes(), [times; 16]);
         }
     }
 
     #[test]
-    fn a_load_goes_on_where_the_last_one_ended() {
+    fn loads_continue_around_the_ring() {
         let chain = Chain::new(16, 3);
-        chain.own_all();
+        chain.write_all();
         let mut at = 0;
-        let mut seen = vec![at];
+        let mut visited = vec![at];
         for _ in 0..15 {
             at = chain.load(at, 1);
-            seen.push(at);
+            visited.push(at);
         }
         assert_eq!(chain.load(at, 1), 0, "a ring");
-        seen.sort_unstable();
-        assert_eq!(seen, (0..16).collect::<Vec<_>>());
+        visited.sort_unstable();
+        assert_eq!(visited, (0..16).collect::<Vec<_>>());
     }
 }

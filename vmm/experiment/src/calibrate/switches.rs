@@ -27,7 +27,7 @@ pub(super) fn measure(
     rounds: usize,
     interrupt: &Interrupt,
 ) -> Result<Vec<f64>, CalibrateError> {
-    let cpus = CpuList::of(cpus.cpus()[0]);
+    let cpus = CpuList::single(cpus.cpus()[0]);
     let place = |_: &str, _, _| Ok(HostKind::Direct);
     let setting = Setting::new(&cpus, &place);
     let Experiment { points, method, .. } =

@@ -24,7 +24,7 @@ use machine::{
     driver::{AccountDelta, SchedReport},
     guest::{initrd::InitrdError, payload::SharedError},
     vcpu::{Cause, End, Failure, Trace, fault::FaultPlan},
-    vm::{GuestSpec, MachineSpec, Oversight, Purpose, Schedule, ScheduleError, VmError},
+    vm::{GuestSpec, LockMonitoring, MachineSpec, Purpose, Schedule, ScheduleError, VmError},
 };
 use sched::recording::Recording;
 use study::{
@@ -37,7 +37,7 @@ use study::{
 
 /// Each machine of a cell has a page of lines in the BPF scheduler.
 #[cfg(feature = "bpf")]
-const _: () = assert!(study::spec::MOST_VMS <= bpf::MOST_MACHINES);
+const _: () = assert!(study::spec::MAX_VMS <= bpf::MAX_MACHINES);
 
 /// Parameters of one cell of an experiment.
 #[derive(Debug)]
@@ -75,35 +75,35 @@ pub struct Measurement {
 
 impl Measurement {
     /// Combines the `figures` of the guests and the VMM with the schedule's account: `measured` over the
-    /// window, `whole` since the machines' start (None under the host's scheduler).
+    /// window, `report` since the machines' start (None under the host's scheduler).
     fn new(
         figures: Figures,
         measured: &AccountDelta,
-        whole: Option<SchedReport>,
+        report: Option<SchedReport>,
         timeline: Option<Timeline>,
     ) -> Self {
-        let schedule = whole.as_ref().map(|whole| schedule_figures(measured, whole));
+        let schedule = report.as_ref().map(|report| schedule_figures(measured, report));
         let counts = timeline.as_ref().map(Timeline::counts);
         Self {
             figures: Figures { schedule, timeline: counts, ..figures },
             timeline,
-            recording: whole.map(|whole| whole.recording),
+            recording: report.map(|report| report.recording),
         }
     }
 }
 
 /// The account of a schedule, as the store keeps it.
-fn schedule_figures(measured: &AccountDelta, whole: &SchedReport) -> ScheduleFigures {
+fn schedule_figures(measured: &AccountDelta, report: &SchedReport) -> ScheduleFigures {
     ScheduleFigures {
         seconds: measured.seconds(),
         totals: measured.totals,
         hits: measured.hits,
         extensions: measured.extensions.as_ref().map(|extensions| extensions.counts),
         extension_needed: measured.extensions.as_ref().map(Timings::needed).unwrap_or_default(),
-        waste_uncounted: !whole.counts_waste,
-        since_start: SinceStart { totals: whole.totals, hits: whole.hits },
-        divergence: whole.divergence,
-        times: whole.histograms.map(Timings::of),
+        waste_uncounted: !report.counts_waste,
+        since_start: SinceStart { totals: report.totals, hits: report.hits },
+        divergence: report.divergence,
+        times: report.histograms.map(Timings::from_histogram),
     }
 }
 
@@ -120,7 +120,9 @@ pub enum CellError {
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
     /// The host's kernel ended the schedule, for this reason.
-    #[error("the host's kernel ended the BPF scheduler ({0}); the vCPUs went on under its own")]
+    #[error(
+        "the host's kernel ended the BPF scheduler ({0}); the vCPUs continued under its own scheduler"
+    )]
     ScheduleEnded(String),
     /// The block of memory shared with the payload is invalid.
     #[error(transparent)]
@@ -135,62 +137,62 @@ pub enum CellError {
     #[error(transparent)]
     Initrd(#[from] InitrdError),
     /// The guest's output cannot be parsed as a result.
-    #[error("cannot read the guest's result {:?}: {error}", quote(.said))]
+    #[error("cannot read the guest's result {:?}: {error}", quote(.output))]
     Result {
         /// The complete output.
-        said: String,
+        output: String,
         /// The JSON parser's error.
         error: serde_json::Error,
     },
     /// The guest's output is longer than any result.
-    #[error("the guest printed more than the {0} that are kept of its result")]
-    Flooded(ByteSize),
+    #[error("the result of the guest is longer than {0}")]
+    LongOutput(ByteSize),
     /// The guest reports impossible figures.
-    #[error("the guest claims what cannot be: {0}")]
+    #[error("the guest reports impossible figures: {0}")]
     Impossible(String),
     /// The guest's locks use another backend than requested.
-    #[error("the guest's locks are served by '{found}', not by '{asked}'")]
+    #[error("the guest's locks use backend '{reported}' instead of '{requested}'")]
     Backend {
         /// The backend that the guest reports.
-        found: String,
+        reported: String,
         /// The backend that the machine offers.
-        asked: PvBackend,
+        requested: PvBackend,
     },
     /// The guest found fewer or more CPUs than it has.
-    #[error("the guest runs on {found} of its CPUs, not on {}", vcpus.get())]
+    #[error("the guest uses {reported} CPUs instead of {}", vcpus.get())]
     Vcpus {
         /// Number of CPUs it found.
-        found: usize,
+        reported: usize,
         /// Number of CPUs it has.
         vcpus: VcpuCount,
     },
     /// The guest's kernel uses spinlocks other than requested.
-    #[error("the guest's locks are not {asked}: its kernel says {}", quoted(.said.as_deref()))]
+    #[error("the guest's locks are not {requested}: its kernel reports {}", quoted(.reported.as_deref()))]
     Spinlocks {
         /// The kernel's report about them.
-        said: Option<String>,
+        reported: Option<String>,
         /// The requested system.
-        asked: System,
+        requested: System,
     },
     /// The guest's PV queued spinlocks do not count halts and kicks.
     #[error(
-        "the guest's kernel does not count what its PV queued spinlocks do: it needs \
+        "the guest's kernel does not count events of its PV queued spinlocks: it requires \
          CONFIG_LOCK_EVENT_COUNTS"
     )]
-    Uncounted,
+    NoLockEvents,
     /// The guest did not mark the start and end of the benchmark's window.
     #[error(
-        "the guest's kernel does not say when its benchmark began and ended: run `pvticket setup kernel kernel-stock`"
+        "the guest's kernel does not report the start and end of its benchmark: run `pvticket setup kernel kernel-stock`"
     )]
     NoWindow,
     /// No available kernel has the system.
-    #[error("no kernel at hand has {0}")]
+    #[error("no available kernel has {0}")]
     NoKernel(System),
     /// The descriptor that interrupts the machine cannot be created.
     #[error("cannot set up an interrupt")]
     Descriptor(#[source] io::Error),
     /// Some vCPUs did not reach the start barrier in time.
-    #[error("{arrived} of {} came to the start within {} s{}", count(.vcpus.get(), "vCPU"), waited.as_secs(), in_words(*times))]
+    #[error("{arrived} of {} reached the start barrier within {} s{}", count(.vcpus.get(), "vCPU"), waited.as_secs(), describe_times(*times))]
     NotArrived {
         /// Number of vCPUs that arrived.
         arrived: u32,
@@ -204,18 +206,18 @@ pub enum CellError {
 }
 
 fn quoted(report: Option<&str>) -> String {
-    report.map_or_else(|| "nothing of its locks".to_owned(), |report| format!("\"{report}\""))
+    report.map_or_else(|| "no lock type".to_owned(), |report| format!("\"{report}\""))
 }
 
 /// Describes the CPU times of vCPUs within a time limit, which distinguish a hanging guest from a busy
 /// host. Empty where the host's kernel does not count them.
-pub(super) fn in_words(times: ThreadTimes) -> String {
-    let ThreadTimes { ran, waited, turns } = times;
-    if turns == 0 {
+pub(super) fn describe_times(times: ThreadTimes) -> String {
+    let ThreadTimes { ran, waited, slices } = times;
+    if slices == 0 {
         return String::new();
     }
     let [ran, waited] = [ran, waited].map(Nanos::seconds);
-    format!(", in which the vCPUs had a CPU for {ran:.1} s and waited for one for {waited:.1} s")
+    format!("; the vCPUs ran for {ran:.1} s and waited for a CPU for {waited:.1} s")
 }
 
 /// A kind of guest that can be measured: the payload or Linux.
@@ -253,11 +255,12 @@ impl RunSpec<'_> {
         let Point { vcpus, backend, fault, .. } = self.point;
         let is_left_to_host = matches!(self.schedule, Schedule::Host);
         let is_disturbed = !is_left_to_host || fault.is_some();
+        let purpose = Purpose::Cell { is_ours };
         MachineSpec {
             pv: *backend,
             // A schedule of ours places the threads itself.
             affinity: is_left_to_host.then(|| self.cpus.clone()),
-            oversight: Oversight::of(Purpose::Cell { is_ours }, *backend, is_disturbed),
+            monitoring: LockMonitoring::for_machine(purpose, *backend, is_disturbed),
             host_counts: true,
             faults: self.fault_plan(),
             traced: self.trace,
@@ -268,8 +271,8 @@ impl RunSpec<'_> {
 
 /// Returns the beginning of a guest's output, which may be of any length.
 fn quote(text: &str) -> Cow<'_, str> {
-    const MOST: usize = 300;
-    match text.char_indices().nth(MOST) {
+    const MAX_CHARS: usize = 300;
+    match text.char_indices().nth(MAX_CHARS) {
         None => text.into(),
         Some((end, _)) => format!("{} ... (of {} bytes)", &text[..end], text.len()).into(),
     }
@@ -281,16 +284,16 @@ pub(super) fn ended_early(end: &End, messages: &str) -> CellError {
         End::Failed(failure @ Failure { cause: Cause::Stuck(_, trace), .. }) => {
             CellError::Stuck(failure.to_string(), trace.clone())
         }
-        _ => CellError::EndedEarly(early(end, messages)),
+        _ => CellError::EndedEarly(describe_end(end, messages)),
     }
 }
 
 /// Describes how the machine ended, with a message of the guest: the line of a panic if there is one (a
 /// panic's last lines carry no information), otherwise its last line.
-fn early(end: &End, messages: &str) -> String {
+fn describe_end(end: &End, messages: &str) -> String {
     let how = match end {
-        End::Exit(status) => format!("the benchmark gave exit status {status}"),
-        End::Done(status) => format!("a vCPU gave status {status}"),
+        End::Exit(status) => format!("the benchmark exited with status {status}"),
+        End::Done(status) => format!("a vCPU exited with status {status}"),
         End::Failed(failure) => failure.to_string(),
         End::Panicked(_) => "panic".into(),
         other => format!("{other:?}"),
@@ -309,33 +312,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_done_in_time_names_the_delay() {
+    fn timeout_error_reports_cpu_times() {
         let times =
-            ThreadTimes { ran: Nanos::millis(1_460), waited: Nanos::millis(58_000), turns: 9 };
+            ThreadTimes { ran: Nanos::millis(1_460), waited: Nanos::millis(58_000), slices: 9 };
         let vcpus = VcpuCount::try_from(4).unwrap();
         let waited = Duration::from_secs(60);
         let error = CellError::NotArrived { arrived: 3, vcpus, waited, times };
         assert_eq!(
             error.to_string(),
-            "3 of 4 vCPUs came to the start within 60 s, in which the vCPUs had a CPU for 1.5 s and waited for \
-             one for 58.0 s"
+            "3 of 4 vCPUs reached the start barrier within 60 s; the vCPUs ran for 1.5 s and waited for a CPU for 58.0 s"
         );
-        assert_eq!(in_words(ThreadTimes::default()), "", "this host does not count it");
+        assert_eq!(describe_times(ThreadTimes::default()), "", "this host does not count it");
     }
 
     #[test]
-    fn an_early_end_quotes_the_guest() {
+    fn early_end_quotes_the_guest() {
         assert_eq!(
-            early(&End::Exit(1), "booting\ninit: no such file\n\n"),
-            "the benchmark gave exit status 1; the guest's last line: init: no such file"
+            describe_end(&End::Exit(1), "booting\ninit: no such file\n\n"),
+            "the benchmark exited with status 1; the guest's last line: init: no such file"
         );
-        assert_eq!(early(&End::Reset, ""), "Reset");
+        assert_eq!(describe_end(&End::Reset, ""), "Reset");
         let panic = "[1.0] Kernel panic - not syncing: why\n[1.1] Kernel Offset: disabled\n";
         assert_eq!(
-            early(&End::Panicked("why".into()), panic),
+            describe_end(&End::Panicked("why".into()), panic),
             "panic; the guest: [1.0] Kernel panic - not syncing: why"
         );
-        let long = early(&End::Reset, &"\u{e9}".repeat(1000));
+        let long = describe_end(&End::Reset, &"\u{e9}".repeat(1000));
         assert!(long.ends_with(" ... (of 2000 bytes)") && long.chars().count() < 400, "{long}");
     }
 }

@@ -11,7 +11,7 @@ use super::machines::{MachineResults, Machines};
 use crate::{
     Interrupt,
     cell::{Cell, CellError, Measurement, RunSpec, ended_early},
-    host::around::{HostWatch, LOOK_EVERY},
+    host::around::{HostWatch, POLL_INTERVAL},
 };
 use base::{
     counters::{MachineCounts, WaitCounts},
@@ -34,10 +34,10 @@ use study::{
 /// Time limit for the vCPUs to reach the start barrier. The slowest case, 128 spinning vCPUs on one
 /// CPU, needs one round of the scheduler, well under a second, and a few times as long on a host
 /// that has as much other work.
-const ARRIVAL: Duration = Duration::from_secs(60);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Interval at which the arrival of the vCPUs is polled.
-const ARRIVAL_LOOK: Duration = Duration::from_micros(500);
+const ARRIVAL_POLL: Duration = Duration::from_micros(500);
 
 /// A workload of the payload, in ring 3, or in ring 0 where the backend needs HLT.
 #[derive(Debug, Clone, Copy)]
@@ -78,14 +78,14 @@ impl Cell for PayloadCell {
         let measured = self.measure(&machines, run, interrupt);
         let ended = match &measured {
             Ok((_, measured)) => measured.ended,
-            Err(_) => machines.has_one_ended(),
+            Err(_) => machines.any_ended(),
         };
         let MachineResults { reports, schedule, timeline } = machines.stop(run)?;
-        if let Some(report) = reports.iter().find(|report| !is_well(&report.end, ended)) {
+        if let Some(report) = reports.iter().find(|report| !ended_properly(&report.end, ended)) {
             return Err(ended_early(&report.end, ""));
         }
         let (figures, WindowResult { schedule: account, span, progress, .. }) = measured?;
-        let timeline = timeline.map(|timeline| timeline.measured(span, progress));
+        let timeline = timeline.map(|timeline| timeline.with_window(span, progress));
         Ok(Measurement::new(figures, &account, schedule, timeline))
     }
 }
@@ -104,34 +104,34 @@ impl PayloadCell {
         for (shared, vcpus) in shared.iter().zip(run.point.sizes()) {
             wait_for_all(machines, (shared, vcpus), interrupt)?;
         }
-        shared.iter().try_for_each(SharedView::go)?;
+        shared.iter().try_for_each(SharedView::start)?;
         let rate = tsc::Rate::start();
         let mut meters = Meters::new(machines, run);
-        pause(machines, run.method.warm_up, interrupt, || meters.read())?;
+        wait_window(machines, run.method.warm_up, interrupt, || meters.read())?;
         // The guest's counts are read inside our window: even if this thread is preempted between
         // the two readings, they have no call that the VMM has not counted.
         let mut watch = HostWatch::new(run.point, run.cpus);
-        watch.look(true);
+        watch.sample(true);
         let host = machines.host_counts();
         let (counts, before) = (machines.counts(), self.read(machines, &shared, run)?);
         let account = machines.account();
-        let from = Moment::now().reading();
-        pause(machines, run.point.duration, interrupt, || {
-            watch.look(true);
+        let from = Moment::now().nanos();
+        wait_window(machines, run.point.duration, interrupt, || {
+            watch.sample(true);
             meters.read();
         })?;
         let (after, counts) = (self.read(machines, &shared, run)?, machines.counts() - counts);
         let since = machines.host_counts();
-        watch.look(false);
+        watch.sample(false);
         let host = since.iter().zip(&host).map(|(after, before)| after.since(before)).collect();
         let schedule = machines.account().zip(account).map(|(after, before)| after.since(&before));
-        let span = TimeSpan { from, to: Moment::now().reading() };
-        machines.outwait_doubts(interrupt);
+        let span = TimeSpan { from, to: Moment::now().nanos() };
+        machines.wait_for_watchdogs(interrupt);
         // A machine may end after this, as it is asked to.
-        let ended = machines.has_one_ended();
+        let ended = machines.any_ended();
         shared.iter().try_for_each(SharedView::stop)?;
         let MachineCounts { vcpus: vmm, faults } = counts;
-        let around = watch.seen();
+        let around = watch.window();
         let figures =
             Figures { vmm, faults, host, around, ..self.figures(run, &before, &after, rate) };
         let schedule = schedule.unwrap_or_default();
@@ -153,7 +153,7 @@ impl PayloadCell {
             let waits = shared.waits(vcpus)?;
             let now = tsc::read();
             let age = |(vcpu, since): &(VcpuId, u64)| running.ticks_since(*vcpu, *since, now);
-            let open = waits.open.iter().filter_map(age).collect();
+            let open = waits.pending.iter().filter_map(age).collect();
             Ok((waits, open))
         });
         Ok(GuestReading { at, slots, waits: waits.collect::<Result<_, SharedError>>()? })
@@ -168,13 +168,13 @@ impl PayloadCell {
         rate: tsc::Rate,
     ) -> Figures {
         // Saturating: a guest's counts are untrusted and may go down.
-        let grown = |figure: fn(&SlotFigures) -> u64| -> Vec<u64> {
+        let increase = |figure: fn(&SlotFigures) -> u64| -> Vec<u64> {
             let slots = before.slots.iter().zip(&after.slots);
             slots.map(|(before, after)| figure(after).saturating_sub(figure(before))).collect()
         };
-        let sum = |all: Vec<u64>| all.into_iter().fold(0, u64::saturating_add);
-        let total = |figure| sum(grown(figure));
-        let mut operations = grown(|slot| slot.operations);
+        let sum = |counts: Vec<u64>| counts.into_iter().fold(0, u64::saturating_add);
+        let total = |figure| sum(increase(figure));
+        let mut operations = increase(|slot| slot.operations);
         if self.workload == Workload::HotLine {
             operations = without_readers(operations, run.point);
         }
@@ -199,13 +199,13 @@ impl PayloadCell {
 
 /// Returns the operations of all vCPUs except the last one of each machine, which only reads.
 fn without_readers(operations: Vec<u64>, point: &Point) -> Vec<u64> {
-    let mut all = operations.into_iter();
-    let of_machine = |vcpus: VcpuCount| {
-        let mut counts: Vec<u64> = all.by_ref().take(vcpus.get() as usize).collect();
-        counts.pop();
-        counts
+    let mut counts = operations.into_iter();
+    let without_reader = |vcpus: VcpuCount| {
+        let mut machine: Vec<u64> = counts.by_ref().take(vcpus.get() as usize).collect();
+        machine.pop();
+        machine
     };
-    point.sizes().flat_map(of_machine).collect()
+    point.sizes().flat_map(without_reader).collect()
 }
 
 /// The counts that the guests' vCPUs publish, at one moment.
@@ -224,13 +224,13 @@ impl GuestReading {
         let pairs = self.waits.iter().zip(&later.waits);
         let machines =
             pairs.map(|((before, _), (after, open))| Latencies::between(before, after, open, khz));
-        machines.reduce(|all, one| all.merge(&one))
+        machines.reduce(|sum, machine| sum.merge(&machine))
     }
 }
 
 /// Whether a machine ended properly. A payload exits only when it is asked to stop; whether it does
 /// so before the machine is stopped from outside is a matter of timing.
-fn is_well(end: &End, ended_before: bool) -> bool {
+fn ended_properly(end: &End, ended_before: bool) -> bool {
     match end {
         End::Stopped => true,
         End::Done(0) => !ended_before,
@@ -267,7 +267,7 @@ impl Meters {
     }
 
     fn read(&mut self) {
-        let at = Moment::now().reading();
+        let at = Moment::now().nanos();
         let read = (0..).zip(&self.meters).map(|(vm, meter)| VmProgress { at, vm, done: meter() });
         self.read.extend(read);
     }
@@ -282,22 +282,22 @@ fn meter(memory: Ram, vcpus: VcpuCount) -> Meter {
     })
 }
 
-/// Waits for `duration`, or until a machine or the schedule has ended. Calls `look` at intervals.
-fn pause(
+/// Waits for `duration`, or until a machine or the schedule has ended. Calls `poll` at intervals.
+fn wait_window(
     machines: &Machines,
     duration: Duration,
     interrupt: &Interrupt,
-    mut look: impl FnMut(),
+    mut poll: impl FnMut(),
 ) -> Result<(), CellError> {
     let deadline = Instant::now() + duration;
-    let is_over = || machines.has_one_ended() || machines.is_left_alone();
+    let is_over = || machines.any_ended() || machines.schedule_ended();
     while Instant::now() < deadline && !is_over() {
-        look();
-        if !interrupt.sleep_until(deadline.min(Instant::now() + LOOK_EVERY)) {
+        poll();
+        if !interrupt.sleep_until(deadline.min(Instant::now() + POLL_INTERVAL)) {
             return Err(CellError::Interrupted);
         }
     }
-    look();
+    poll();
     Ok(())
 }
 
@@ -306,10 +306,10 @@ fn wait_for_all(
     (shared, vcpus): (&SharedView<'_>, VcpuCount),
     interrupt: &Interrupt,
 ) -> Result<(), CellError> {
-    let deadline = Instant::now() + ARRIVAL;
+    let deadline = Instant::now() + ARRIVAL_TIMEOUT;
     loop {
         let arrived = shared.arrived()?;
-        if arrived == vcpus.get() || machines.has_one_ended() {
+        if arrived == vcpus.get() || machines.any_ended() {
             return Ok(());
         }
         if interrupt.raised() {
@@ -317,9 +317,9 @@ fn wait_for_all(
         }
         if Instant::now() > deadline {
             let times = machines.times();
-            return Err(CellError::NotArrived { arrived, vcpus, waited: ARRIVAL, times });
+            return Err(CellError::NotArrived { arrived, vcpus, waited: ARRIVAL_TIMEOUT, times });
         }
-        thread::sleep(ARRIVAL_LOOK);
+        thread::sleep(ARRIVAL_POLL);
     }
 }
 
@@ -329,9 +329,9 @@ mod tests {
 
     /// Regression: all vCPUs exited before the machine was stopped, and the run counted as failed.
     #[test]
-    fn a_payload_that_leaves_when_it_is_told_to_is_well() {
-        assert!(is_well(&End::Done(0), false) && is_well(&End::Stopped, false));
-        assert!(!is_well(&End::Done(0), true), "it had not been told to");
-        assert!(!is_well(&End::Done(1), false) && !is_well(&End::Reset, false));
+    fn payload_may_exit_once_asked_to_stop() {
+        assert!(ended_properly(&End::Done(0), false) && ended_properly(&End::Stopped, false));
+        assert!(!ended_properly(&End::Done(0), true), "it had not been asked to");
+        assert!(!ended_properly(&End::Done(1), false) && !ended_properly(&End::Reset, false));
     }
 }

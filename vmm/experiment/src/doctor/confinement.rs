@@ -17,18 +17,18 @@ pub struct ConfinementFacts {
 impl ConfinementFacts {
     /// Queries the kernel.
     pub fn read() -> Self {
-        Self::of(Support::here())
+        Self::new(Support::detect())
     }
 
-    fn of(support: Support) -> Self {
+    fn new(support: Support) -> Self {
         let Support { seccomp, landlock } = support;
         Self { seccomp, landlock, missing: support.missing() }
     }
 
     /// Returns a short description for the facts of a run.
-    pub fn in_words() -> String {
-        let Support { seccomp, landlock } = Support::here();
-        let calls = if seccomp { confine::chosen().to_string() } else { "none".into() };
+    pub fn summary() -> String {
+        let Support { seccomp, landlock } = Support::detect();
+        let calls = if seccomp { confine::seccomp().to_string() } else { "none".into() };
         format!("seccomp {calls}, Landlock {landlock}")
     }
 }
@@ -38,12 +38,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_kernel_lacks_is_told() {
+    fn missing_features_are_reported() {
         let missing =
-            |seccomp, landlock| ConfinementFacts::of(Support { seccomp, landlock }).missing;
+            |seccomp, landlock| ConfinementFacts::new(Support { seccomp, landlock }).missing;
         assert!(missing(true, 7).is_empty());
-        let signals = "limits to signals (Landlock's version 6, Linux 6.12)";
-        assert_eq!(missing(true, 2), ["limits to TCP (Landlock's version 4, Linux 6.7)", signals]);
+        let signals = "signal limits (Landlock version 6, Linux 6.12)";
+        assert_eq!(missing(true, 2), ["TCP limits (Landlock version 4, Linux 6.7)", signals]);
         assert_eq!(missing(true, 5), [signals]);
         assert_eq!(missing(false, 0).len(), 2);
     }

@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use super::{
     files::HostFiles,
-    topology::{Choice, Topology, Wanted},
+    topology::{Choice, CpuRequest, Topology},
 };
 use base::units::CpuList;
 use kvm::{
-    cpus::{kernels, spared},
+    cpus::{reserved, to_kernel},
     host::{Cpuid, flag, has_flags},
 };
 
@@ -55,9 +55,9 @@ impl CpuFacts {
     /// Reads the host's CPUs, of which this process may use `allowed`.
     pub fn read(files: &HostFiles, allowed: &[usize]) -> Self {
         let cpuinfo = files.text("/proc/cpuinfo").unwrap_or_default();
-        let known =
+        let flags =
             FLAGS.iter().filter_map(|name| Some((*name, flag(&cpuinfo, files.cpuid, name)?)));
-        let flags: BTreeMap<_, _> = known.collect();
+        let flags: BTreeMap<_, _> = flags.collect();
         let topology = Topology::read(files, allowed);
         let is_vm = flags.get("hypervisor") == Some(&true);
         let hypervisor =
@@ -66,13 +66,13 @@ impl CpuFacts {
             vendor: field(&cpuinfo, "vendor_id").or_else(|| signature(files.cpuid?, VENDOR)),
             model: field(&cpuinfo, "model name").or_else(|| brand(files.cpuid?)),
             microcode: field(&cpuinfo, "microcode"),
-            online: online(&cpuinfo)
-                .or_else(|| on_line(files))
-                .map(|count| count.saturating_sub(spared())),
-            spared: spared(),
+            online: online_in_cpuinfo(&cpuinfo)
+                .or_else(|| online_in_sysfs(files))
+                .map(|count| count.saturating_sub(reserved())),
+            spared: reserved(),
             smt: files.flag("/sys/devices/system/cpu/smt/active"),
             one_per_core: topology.one_per_core(),
-            by_default: topology.choose(Wanted::Default).ok(),
+            by_default: topology.choose(CpuRequest::Default).ok(),
             unknown: topology.unknown,
             governors: governors(files, allowed),
             allowed: allowed.into(),
@@ -89,20 +89,20 @@ fn field(cpuinfo: &str, name: &str) -> Option<String> {
     Some(value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-fn online(cpuinfo: &str) -> Option<usize> {
+fn online_in_cpuinfo(cpuinfo: &str) -> Option<usize> {
     let count = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
     (count > 0).then_some(count)
 }
 
 /// Counts the CPUs in their list in `/sys`.
-fn on_line(files: &HostFiles) -> Option<usize> {
+fn online_in_sysfs(files: &HostFiles) -> Option<usize> {
     let list: CpuList = files.text("/sys/devices/system/cpu/online")?.parse().ok()?;
     Some(list.cpus().len()).filter(|count| *count > 0)
 }
 
 fn governors(files: &HostFiles, cpus: &[usize]) -> BTreeSet<String> {
     let path = |cpu| format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
-    cpus.iter().filter_map(|cpu| files.word(&path(kernels(*cpu)))).collect()
+    cpus.iter().filter_map(|cpu| files.word(&path(to_kernel(*cpu)))).collect()
 }
 
 /// Leaves of the vendor's name and, by convention, of the hypervisor's.
@@ -116,7 +116,7 @@ fn signature(cpuid: Cpuid, leaf: u32) -> Option<String> {
         VENDOR => [answer.ebx, answer.edx, answer.ecx],
         _ => [answer.ebx, answer.ecx, answer.edx],
     };
-    printed(&registers)
+    register_text(&registers)
 }
 
 /// Returns the brand string: leaves 0x8000_0002 to 0x8000_0004.
@@ -124,11 +124,11 @@ fn brand(cpuid: Cpuid) -> Option<String> {
     const LEAVES: [u32; 3] = [0x8000_0002, 0x8000_0003, 0x8000_0004];
     let has_them = cpuid(0x8000_0000).eax >= LEAVES[2];
     let registers = LEAVES.map(cpuid).map(|leaf| [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx]);
-    has_them.then(|| printed(registers.as_flattened())).flatten()
+    has_them.then(|| register_text(registers.as_flattened())).flatten()
 }
 
 /// Returns registers as text; None if they contain no text.
-fn printed(registers: &[u32]) -> Option<String> {
+fn register_text(registers: &[u32]) -> Option<String> {
     let bytes = registers.iter().flat_map(|register| register.to_le_bytes());
     let text: String =
         bytes.map(char::from).filter(|c| c.is_ascii_graphic() || *c == ' ').collect();
@@ -138,14 +138,14 @@ fn printed(registers: &[u32]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::files::made_up;
+    use crate::doctor::files::mock;
 
     const TWO: &str = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: A CPU @ 2 GHz\n\
         flags\t\t: fpu vmx x2apic\n\nprocessor\t: 1\nvendor_id\t: GenuineIntel\n";
 
     #[test]
     fn cpuinfo_is_read() {
-        let files = made_up::host("cpu", &[("proc/cpuinfo", TWO)]);
+        let files = mock::host("cpu", &[("proc/cpuinfo", TWO)]);
         let cpu = CpuFacts::read(&files, &[0, 1]);
         assert_eq!(cpu.vendor.as_deref(), Some("GenuineIntel"));
         assert_eq!(cpu.model.as_deref(), Some("A CPU @ 2 GHz"));
@@ -172,11 +172,11 @@ mod tests {
 
     /// Regression (G05 of tests/HISTORY.md): without cpuinfo, a container had 0 CPUs, no model, VT-x or SVM.
     #[test]
-    fn without_cpuinfo_the_cpu_is_asked() {
+    fn cpuid_replaces_missing_cpuinfo() {
         for (name, cpuinfo) in [("no-cpuinfo", None), ("empty-cpuinfo", Some("\n"))] {
-            let mut all = vec![("sys/devices/system/cpu/online", "0-2,5\n")];
-            all.extend(cpuinfo.map(|text| ("proc/cpuinfo", text)));
-            let mut files = made_up::host(name, &all);
+            let mut contents = vec![("sys/devices/system/cpu/online", "0-2,5\n")];
+            contents.extend(cpuinfo.map(|text| ("proc/cpuinfo", text)));
+            let mut files = mock::host(name, &contents);
             files.cpuid = Some(intel);
             let cpu = CpuFacts::read(&files, &[0]);
             assert_eq!(cpu.vendor.as_deref(), Some("GenuineIntel"));

@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use base::shown;
+use base::sanitize;
 use kvm::host::{Cpuid, cpuid};
 
 /// Maximum length of a text. `/proc/cpuinfo` has about 1.5 kB per CPU.
-const LONGEST: u64 = 8 << 20;
+const MAX_SIZE: u64 = 8 << 20;
 
 /// Text files below a root, and CPUID.
 #[derive(Debug, Clone)]
@@ -39,10 +39,10 @@ impl HostFiles {
     /// Returns a file's trimmed text without control characters; `None` if it is empty or cannot be read.
     pub fn text(&self, path: &str) -> Option<String> {
         let mut bytes = Vec::new();
-        File::open(self.path(path)).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
+        File::open(self.path(path)).ok()?.take(MAX_SIZE).read_to_end(&mut bytes).ok()?;
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim();
-        let tabs_stay = |part| shown::lines(part).into_owned();
+        let tabs_stay = |part| sanitize::lines(part).into_owned();
         let text: Vec<String> = text.split('\t').map(tabs_stay).collect();
         Some(text.join("\t")).filter(|text| !text.is_empty())
     }
@@ -94,7 +94,7 @@ impl HostFiles {
 
 /// Mocked hosts, for tests.
 #[cfg(any(test, feature = "testing"))]
-pub mod made_up {
+pub mod mock {
     use super::*;
 
     /// Creates a mocked host with only these files, in a separate directory.
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn parameters_read_as_flags_and_numbers() {
-        let files = made_up::host("files", &[("p/a", "Y\n"), ("p/b", "0\n"), ("p/c", "many\n")]);
+        let files = mock::host("files", &[("p/a", "Y\n"), ("p/b", "0\n"), ("p/c", "many\n")]);
         assert_eq!(files.flag("/p/a"), Some(true));
         assert_eq!(files.flag("/p/b"), Some(false));
         assert_eq!(files.flag("/p/c"), None);

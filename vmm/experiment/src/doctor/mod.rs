@@ -55,7 +55,7 @@ impl Facts {
         Self {
             kvm: virtualization::KvmFacts::read(&files, kind),
             cpu: cpu::CpuFacts::read(&files, &kvm::signal::allowed_cpus()),
-            cpu_quota: CpuQuota::here().map(|quota| quota.0),
+            cpu_quota: CpuQuota::current().map(|quota| quota.0),
             increment: increment::measure(),
             system: system::SystemFacts::read(&files),
             confinement: confinement::ConfinementFacts::read(),
@@ -69,7 +69,7 @@ impl Facts {
 
 /// The host of one kind of guest with `--host auto`.
 #[derive(Debug, Clone, Serialize)]
-pub struct GuestRuns {
+pub struct GuestHost {
     /// `linux` or `payload`.
     pub guest: &'static str,
     /// `direct` or `emulated`.
@@ -87,14 +87,14 @@ pub struct DoctorReport {
     #[serde(flatten)]
     pub facts: Facts,
     /// The host of each kind of guest.
-    pub guests: Vec<GuestRuns>,
+    pub guests: Vec<GuestHost>,
     /// The next steps, most useful first.
     pub next: Vec<String>,
 }
 
 impl DoctorReport {
     /// Whether any guest can run.
-    pub fn anything_runs(&self) -> bool {
+    pub fn can_run_any(&self) -> bool {
         self.guests.iter().any(|guest| guest.missing.is_empty())
     }
 }

@@ -123,7 +123,7 @@ fn is_initial(uid_map: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::files::made_up;
+    use crate::doctor::files::mock;
 
     const STATE: (&str, &str) = ("sys/kernel/sched_ext/state", "disabled\n");
     const BTF: (&str, &str) = ("sys/kernel/btf/vmlinux", "\u{1}");
@@ -131,15 +131,15 @@ mod tests {
     const USERS: (&str, &str) = ("proc/self/uid_map", "         0          0 4294967295\n");
 
     #[test]
-    fn each_thing_that_is_lacking_is_an_obstacle() {
+    fn missing_requirements_are_obstacles() {
         const CONTAINER: (&str, &str) = ("proc/self/uid_map", "         0     100000      65536\n");
         const NONE: &str = "0000000000000000";
         let status = |capabilities: &str| {
             format!("Name:\tpvticket\nCapInh:\tffffffffffffffff\nCapEff:\t{capabilities}\n")
         };
         let state = |state| [("sys/kernel/sched_ext/state", state), BTF];
-        let other = ("sys/kernel/sched_ext/root/ops", "lavd_1.0\n");
-        let loaded = [&state("enabled\n")[..], &[other]].concat();
+        let loaded_ops = ("sys/kernel/sched_ext/root/ops", "lavd_1.0\n");
+        let loaded = [&state("enabled\n")[..], &[loaded_ops]].concat();
         for (name, files, capabilities, users, expected) in [
             ("7", &[STATE, BTF][..], ALL, USERS, vec![]),
             ("6.1", &[BTF], ALL, USERS, vec![Obstacle::NoKernelSupport]),
@@ -161,13 +161,13 @@ mod tests {
         ] {
             let status = status(capabilities);
             let files = [files, &[("proc/self/status", &status), users]].concat();
-            let facts = SchedExtFacts::read(&made_up::host(&format!("scx-{name}"), &files));
+            let facts = SchedExtFacts::read(&mock::host(&format!("scx-{name}"), &files));
             assert_eq!(facts.obstacles(), expected, "{name}");
         }
-        let unknown = SchedExtFacts::read(&made_up::host("scx-unknown", &[]));
+        let unknown = SchedExtFacts::read(&mock::host("scx-unknown", &[]));
         assert_eq!(unknown.obstacles(), [Obstacle::Unknown]);
-        let what = Obstacle::NoKernelSupport.to_string();
-        assert!(what.contains("6.12") && what.contains("--host-kernel 7"), "{what}");
+        let remedy = Obstacle::NoKernelSupport.to_string();
+        assert!(remedy.contains("6.12") && remedy.contains("--host-kernel 7"), "{remedy}");
         assert!(Obstacle::NoBtf.to_string().contains("CONFIG_DEBUG_INFO_BTF"));
         let taken = Obstacle::Taken(Some("lavd_1.0".into())).to_string();
         assert_eq!(taken, "end the scheduler lavd_1.0, which is loaded");

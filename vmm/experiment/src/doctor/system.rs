@@ -33,7 +33,7 @@ impl SystemFacts {
             preemption: version.as_deref().and_then(preemption),
             hypervisor_type: files.word("/sys/hypervisor/type"),
             steal_percent: files.text("/proc/stat").as_deref().and_then(steal_percent),
-            transparent_huge_pages: huge_pages.as_deref().and_then(chosen),
+            transparent_huge_pages: huge_pages.as_deref().and_then(bracketed),
             clocksource: files
                 .word("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             memory: files.text("/proc/meminfo").as_deref().and_then(memory),
@@ -49,7 +49,7 @@ fn preemption(version: &str) -> Option<String> {
 }
 
 /// The word in square brackets.
-fn chosen(choices: &str) -> Option<String> {
+fn bracketed(choices: &str) -> Option<String> {
     let (_, rest) = choices.split_once('[')?;
     let (word, _) = rest.split_once(']')?;
     ["always", "madvise", "never"].contains(&word).then(|| word.to_owned())
@@ -76,11 +76,11 @@ fn steal_percent(stat: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::files::made_up;
+    use crate::doctor::files::mock;
 
     #[test]
-    fn the_system_is_read() {
-        let files = made_up::host(
+    fn system_facts_are_read() {
+        let files = mock::host(
             "system",
             &[
                 ("proc/sys/kernel/osrelease", "6.1.0\n"),
@@ -98,11 +98,11 @@ mod tests {
     }
 
     #[test]
-    fn short_or_odd_statistics_are_unknown() {
+    fn malformed_statistics_are_unknown() {
         assert_eq!(steal_percent("cpu 1 2 3\n"), None);
         assert_eq!(steal_percent("cpu 0 0 0 0 0 0 0 0\n"), None);
-        let most = u64::MAX;
-        assert_eq!(steal_percent(&format!("cpu {most} {most} 0 0 0 0 0 1\n")), None);
+        let max = u64::MAX;
+        assert_eq!(steal_percent(&format!("cpu {max} {max} 0 0 0 0 0 1\n")), None);
         assert_eq!(steal_percent("intr 5\n"), None);
         assert_eq!(memory("MemTotal:       24684092 kB\n"), Some(24_684_092 << 10));
         assert_eq!(memory("MemTotal: much\n"), None);

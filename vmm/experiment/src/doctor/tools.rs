@@ -13,8 +13,8 @@ use base::{
     chain::chain,
     guest_kernel::{Flavour, GuestKernel},
 };
-use emulated::{Pieces, PiecesError, QEMU, find_qemu};
-use os::{artifacts, owners::stranger};
+use emulated::{Parts, PartsError, QEMU, find_qemu};
+use os::{artifacts, owners::untrusted_user};
 use study::point::HostKernel;
 
 /// A program that pvticket or its build uses.
@@ -69,13 +69,13 @@ pub(super) fn find_tools() -> Vec<Tool> {
     thread::scope(|scope| {
         TOOLS
             .map(|(name, purpose, ask)| {
-                let look = move || {
+                let probe = move || {
                     let path = if name == QEMU { find_qemu().ok() } else { on_path(name) };
                     let version = path.as_deref().filter(|_| ask).and_then(version);
                     Tool { name, purpose, needed: purpose != SETUP, path, version }
                 };
                 // Without a thread it only takes longer.
-                thread::Builder::new().spawn_scoped(scope, look).map_err(|_| look())
+                thread::Builder::new().spawn_scoped(scope, probe).map_err(|_| probe())
             })
             .into_iter()
             .filter_map(|thread| thread.map_or_else(Some, |thread| thread.join().ok()))
@@ -98,8 +98,8 @@ fn version(program: &Path) -> Option<String> {
 fn first_version(text: &str) -> Option<String> {
     let line = text.lines().next()?;
     let mut words = line.split(|c: char| c.is_whitespace() || "(),".contains(c));
-    let looks = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
-    let word = words.find(looks)?;
+    let dotted = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+    let word = words.find(dotted)?;
     Some(word.split(['-', '+', '~']).next().unwrap_or(word).to_owned())
 }
 
@@ -115,14 +115,14 @@ pub struct CacheFacts {
 /// Inspects the directory of our files.
 pub(super) fn find_cache() -> CacheFacts {
     let folder = artifacts::cache_dir().ok();
-    let stranger = folder.as_deref().and_then(stranger).map(|who| who.to_string());
+    let stranger = folder.as_deref().and_then(untrusted_user).map(|who| who.to_string());
     CacheFacts { folder, stranger }
 }
 
 /// Looks for our files in the cache.
 pub(super) fn find_artifacts() -> Vec<Artifact> {
     vec![
-        artifact("PV ticketlock kernel", true, artifacts::built_kernel()),
+        artifact("PV ticketlock kernel", true, artifacts::default_kernel()),
         artifact("emulated host's kernel", true, host_kernel(HostKernel::Linux6_1)),
         artifact("busybox for guests", true, artifacts::busybox()),
         artifact("its kernel 7", false, host_kernel(HostKernel::Linux7)),
@@ -135,16 +135,16 @@ pub(super) fn find_artifacts() -> Vec<Artifact> {
     ]
 }
 
-fn host_kernel(kernel: HostKernel) -> Result<PathBuf, PiecesError> {
-    Pieces::find(kernel).map(|pieces| pieces.kernel)
+fn host_kernel(kernel: HostKernel) -> Result<PathBuf, PartsError> {
+    Parts::find(kernel).map(|pieces| pieces.kernel)
 }
 
 fn artifact<E: std::error::Error>(
     name: &'static str,
     needed: bool,
-    found: Result<PathBuf, E>,
+    result: Result<PathBuf, E>,
 ) -> Artifact {
-    let (path, problem) = match found {
+    let (path, problem) = match result {
         Ok(path) => (Some(path), None),
         Err(error) => (None, Some(chain(&error))),
     };
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_programs_say() {
+    fn versions_are_parsed_from_program_output() {
         for (text, version) in [
             ("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)\nCopyright", Some("7.2.22")),
             ("cargo 1.95.0 (f2d3ce0bd 2026-03-21)\n", Some("1.95.0")),

@@ -6,22 +6,22 @@ use serde::Serialize;
 
 use super::files::HostFiles;
 use base::units::{CpuList, UnitError};
-use kvm::cpus::kernels;
+use kvm::cpus::to_kernel;
 
 /// Maximum number of CPUs that a command uses by default: at 8x they carry as many vCPUs as a machine can
 /// have.
-pub const MOST_BY_DEFAULT: usize = 16;
+pub const MAX_DEFAULT_CPUS: usize = 16;
 
 /// Sockets with fewer cores come from a hypervisor, which may give each CPU a socket.
-const LEAST_CORES: usize = 4;
+const MIN_SOCKET_CORES: usize = 4;
 
 /// Capacity of a CPU for which the kernel reports none (`SCHED_CAPACITY_SCALE`).
 const FULL_CAPACITY: u64 = 1024;
 
 /// Number of CPUs that a command wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// At most [`MOST_BY_DEFAULT`] CPUs of one socket.
+pub enum CpuRequest {
+    /// At most [`MAX_DEFAULT_CPUS`] CPUs of one socket.
     Default,
     /// This many CPUs, from several sockets if one has too few.
     Count(usize),
@@ -66,7 +66,7 @@ enum Domain {
 }
 
 impl Domain {
-    fn of(self, place: &CpuPlace) -> u64 {
+    fn id(self, place: &CpuPlace) -> u64 {
         match self {
             Self::Cache => place.cache,
             Self::Node => place.node,
@@ -85,25 +85,25 @@ impl Topology {
         let slow: Vec<usize> = slow.map_or_else(Vec::new, |list: CpuList| list.cpus().to_vec());
         let mut unknown = BTreeSet::new();
         let cpus = allowed.iter().map(|cpu| {
-            let kernel = kernels(*cpu);
+            let kernel = to_kernel(*cpu);
             let folder = format!("/sys/devices/system/cpu/cpu{kernel}");
-            let mut known = |name, value: Option<u64>, otherwise: u64| {
+            let mut or_default = |name, value: Option<u64>, otherwise: u64| {
                 value.unwrap_or_else(|| {
                     unknown.insert(name);
                     otherwise
                 })
             };
-            let first = |name: &str| first_of(&files.text(&format!("{folder}/{name}"))?);
+            let first = |name: &str| lowest_cpu(&files.text(&format!("{folder}/{name}"))?);
             let core =
                 first("topology/core_cpus_list").or_else(|| first("topology/thread_siblings_list"));
             let socket = files.number(&format!("{folder}/topology/physical_package_id"));
-            let socket = known("sockets", socket, 0);
-            let node = known("NUMA nodes", nodes.get(&kernel).copied(), socket);
+            let socket = or_default("sockets", socket, 0);
+            let node = or_default("NUMA nodes", nodes.get(&kernel).copied(), socket);
             let capacity = if slow.contains(&kernel) { FULL_CAPACITY / 2 } else { FULL_CAPACITY };
             CpuPlace {
                 cpu: *cpu,
-                core: known("cores", core, kernel as u64),
-                cache: known("L3 caches", first("cache/index3/shared_cpu_list"), socket << 32),
+                core: or_default("cores", core, kernel as u64),
+                cache: or_default("L3 caches", first("cache/index3/shared_cpu_list"), socket << 32),
                 node,
                 socket,
                 capacity: files.number(&format!("{folder}/cpu_capacity")).unwrap_or(capacity),
@@ -130,25 +130,25 @@ impl Topology {
     /// Merges the sockets if they come from a hypervisor.
     fn merge_small_sockets(&mut self) {
         let sockets = groups(&self.cpus, Domain::Socket);
-        if sockets.len() > 2 && sockets.iter().all(|socket| cores(socket) < LEAST_CORES) {
+        if sockets.len() > 2 && sockets.iter().all(|socket| cores(socket) < MIN_SOCKET_CORES) {
             self.cpus.iter_mut().for_each(|place| place.socket = 0);
         }
     }
 
     /// Chooses CPUs for a command from the smallest domain that has a core for each, or else a hardware
     /// thread for each. Fails if there is no CPU.
-    pub fn choose(&self, wanted: Wanted) -> Result<Choice, UnitError> {
+    pub fn choose(&self, request: CpuRequest) -> Result<Choice, UnitError> {
         let fast = self.fast();
-        let (places, count) = match wanted {
-            Wanted::Default => (&fast, MOST_BY_DEFAULT.min(fast.len())),
-            Wanted::Count(count) if count <= fast.len() => (&fast, count),
-            Wanted::Count(count) => (&self.cpus, count),
+        let (places, count) = match request {
+            CpuRequest::Default => (&fast, MAX_DEFAULT_CPUS.min(fast.len())),
+            CpuRequest::Count(count) if count <= fast.len() => (&fast, count),
+            CpuRequest::Count(count) => (&self.cpus, count),
         };
         let fitting = fitting(places, count);
         let fitting = fitting.map(|(domain, group)| (widest(places, &group, domain), group));
-        let (domain, places) = fitting.unwrap_or_else(|| match wanted {
-            Wanted::Default => (Domain::Socket, largest_socket(places)),
-            Wanted::Count(_) => (Domain::Host, places.clone()),
+        let (domain, places) = fitting.unwrap_or_else(|| match request {
+            CpuRequest::Default => (Domain::Socket, largest_socket(places)),
+            CpuRequest::Count(_) => (Domain::Host, places.clone()),
         });
         let mut ordered = cores_first(&places);
         ordered.truncate(count);
@@ -209,7 +209,7 @@ fn nodes(files: &HostFiles) -> BTreeMap<usize, u64> {
 }
 
 /// Returns the lowest CPU of a list, which identifies the CPUs that share a resource.
-fn first_of(list: &str) -> Option<u64> {
+fn lowest_cpu(list: &str) -> Option<u64> {
     let list: CpuList = list.parse().ok()?;
     list.cpus().iter().min().map(|cpu| *cpu as u64)
 }
@@ -218,7 +218,7 @@ fn first_of(list: &str) -> Option<u64> {
 fn groups(places: &[CpuPlace], domain: Domain) -> Vec<Vec<CpuPlace>> {
     let mut groups: Vec<Vec<CpuPlace>> = Vec::new();
     for place in places {
-        match groups.iter_mut().find(|group| domain.of(&group[0]) == domain.of(place)) {
+        match groups.iter_mut().find(|group| domain.id(&group[0]) == domain.id(place)) {
             Some(group) => group.push(*place),
             None => groups.push(vec![*place]),
         }
@@ -245,7 +245,7 @@ fn fitting(places: &[CpuPlace], count: usize) -> Option<(Domain, Vec<CpuPlace>)>
 /// Returns the largest domain with the same CPUs as this group.
 fn widest(places: &[CpuPlace], group: &[CpuPlace], domain: Domain) -> Domain {
     let is_same = |wider: &Domain| {
-        places.iter().filter(|place| wider.of(place) == wider.of(&group[0])).count() == group.len()
+        places.iter().filter(|place| wider.id(place) == wider.id(&group[0])).count() == group.len()
     };
     [Domain::Socket, Domain::Node].into_iter().find(is_same).unwrap_or(domain)
 }
@@ -273,7 +273,7 @@ fn cores_first(places: &[CpuPlace]) -> Vec<CpuPlace> {
 
 /// Mocked machines, for tests.
 #[cfg(any(test, feature = "testing"))]
-pub mod made_up {
+pub mod mock {
     use super::*;
 
     /// A machine of identical sockets.
@@ -286,17 +286,17 @@ pub mod made_up {
         /// Hardware threads per core; the second threads have the higher numbers.
         pub threads: usize,
         /// Cores that share an L3 cache.
-        pub cores_of_cache: usize,
+        pub cores_per_cache: usize,
     }
 
     impl Machine {
         /// Returns the topology of these of its CPUs.
         pub fn topology(self, allowed: impl IntoIterator<Item = usize>) -> Topology {
-            let all = self.sockets * self.cores;
+            let cores = self.sockets * self.cores;
             let place = |cpu: usize| {
-                let core = cpu % all;
+                let core = cpu % cores;
                 let socket = (core / self.cores) as u64;
-                let cache = (core / self.cores_of_cache) as u64;
+                let cache = (core / self.cores_per_cache) as u64;
                 CpuPlace {
                     cpu,
                     core: core as u64,
@@ -306,7 +306,7 @@ pub mod made_up {
                     capacity: FULL_CAPACITY,
                 }
             };
-            let cpus = allowed.into_iter().filter(|cpu| *cpu < all * self.threads).map(place);
+            let cpus = allowed.into_iter().filter(|cpu| *cpu < cores * self.threads).map(place);
             let mut topology = Topology { cpus: cpus.collect(), unknown: Vec::new() };
             topology.merge_small_sockets();
             topology

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::symlink};
 
 use crate::doctor::{
     cpu::CpuFacts,
-    files::{HostFiles, made_up},
+    files::{HostFiles, mock},
     sched_ext::SchedExtFacts,
     system::SystemFacts,
     text::{NamedValue, cpu_rows, kvm_rows, sched_ext_rows, system_rows},
@@ -31,7 +31,7 @@ fn rows(files: &HostFiles) -> Vec<NamedValue> {
     rows
 }
 
-fn spoil(files: &HostFiles, path: &str, fault: &str) {
+fn damage(files: &HostFiles, path: &str, fault: &str) {
     let file = files.path(path);
     fs::remove_file(&file).unwrap();
     match fault {
@@ -45,11 +45,11 @@ fn spoil(files: &HostFiles, path: &str, fault: &str) {
 
 /// All rows of the complete host are known, so that the table below tests something.
 #[test]
-fn an_intel_host_is_known() {
-    let rows = rows(&made_up::host("whole", &intel()));
+fn intel_host_has_no_unknown_facts() {
+    let rows = rows(&mock::host("whole", &intel()));
     let row = |name: &str| {
-        let found = rows.iter().find(|(row, _)| row == name);
-        found.unwrap_or_else(|| panic!("no {name}: {rows:#?}")).1.as_str()
+        let entry = rows.iter().find(|(row, _)| row == name);
+        entry.unwrap_or_else(|| panic!("no {name}: {rows:#?}")).1.as_str()
     };
     assert!(rows.iter().all(|(_, value)| !value.contains("unknown")), "{rows:#?}");
     assert_eq!(row("module"), "kvm_intel");
@@ -65,18 +65,18 @@ fn an_intel_host_is_known() {
 }
 
 #[test]
-fn what_a_container_lacks_is_unknown() {
+fn unreadable_files_make_facts_unknown() {
     // The kernel has no BTF then, and any bytes may be BTF.
     let is_a_fact = |path: &str, fault: &str| {
         path.ends_with("btf/vmlinux") && ["missing", "garbage"].contains(&fault)
     };
-    let whole = rows(&made_up::host("whole-too", &intel()));
+    let complete = rows(&mock::host("complete", &intel()));
     for fault in FAULTS {
         for (path, _) in intel() {
-            let files = made_up::host("spoilt", &intel());
-            spoil(&files, path, fault);
+            let files = mock::host("spoilt", &intel());
+            damage(&files, path, fault);
             for (name, value) in rows(&files) {
-                let before = whole.iter().find(|(row, _)| *row == name);
+                let before = complete.iter().find(|(row, _)| *row == name);
                 let before: Vec<&str> =
                     before.map_or_else(Vec::new, |(_, value)| value.split([' ', ',']).collect());
                 let is_less = value.split([' ', ',']).all(|word| before.contains(&word));
@@ -91,9 +91,9 @@ fn what_a_container_lacks_is_unknown() {
 
 /// All files at once, as in a container without `/proc` and `/sys`.
 #[test]
-fn a_host_without_files_is_unknown() {
-    for (name, value) in rows(&made_up::host("none-at-all", &[])) {
-        let is_told = ["kind", "CPUs", "CPUs by default"].contains(&name.as_str());
-        assert!(is_told || value.contains("unknown"), "{name} {value}");
+fn host_without_files_is_unknown() {
+    for (name, value) in rows(&mock::host("none-at-all", &[])) {
+        let is_passed = ["kind", "CPUs", "CPUs by default"].contains(&name.as_str());
+        assert!(is_passed || value.contains("unknown"), "{name} {value}");
     }
 }

@@ -13,7 +13,7 @@ pub const EMULATED_HOST: Duration = Duration::from_secs(8);
 
 /// Estimates a cell's time, including its machine's start and end (measured on two CPUs).
 pub fn of_cell(point: &Point, method: &Method) -> Duration {
-    let beside = match (point.guest, point.host) {
+    let overhead = match (point.guest, point.host) {
         // A simulated second has about a million acquisitions, which take some microseconds each to simulate.
         (GuestKind::Sim, _) => (point.duration + method.warm_up) * 10,
         (GuestKind::Payload, HostKind::Direct) => method.warm_up + Duration::from_millis(80),
@@ -22,7 +22,7 @@ pub fn of_cell(point: &Point, method: &Method) -> Duration {
         (GuestKind::Linux, HostKind::Emulated) => method.warm_up + Duration::from_secs(5),
     };
     // PostgreSQL's start, and its database.
-    let filling = match (point.guest_workload(), point.host) {
+    let database = match (point.guest_workload(), point.host) {
         (Some(GuestWorkload::Pgbench { scale, .. }), HostKind::Direct) => {
             Duration::from_secs(1) * (1 + scale)
         }
@@ -31,5 +31,5 @@ pub fn of_cell(point: &Point, method: &Method) -> Duration {
         }
         _ => Duration::ZERO,
     };
-    point.duration + beside + filling
+    point.duration + overhead + database
 }

@@ -16,7 +16,7 @@ use tokio::process::Command;
 
 pub use estimate::EMULATED_HOST;
 pub use run_loop::run;
-pub use worker_handle::HandError;
+pub use worker_handle::StartError;
 
 use job::{Bytes, Extras};
 use study::{
@@ -33,12 +33,12 @@ pub enum RunError {
     Store(#[from] StoreError),
     /// A worker cannot be started.
     #[error(transparent)]
-    WorkerHandle(#[from] HandError),
+    Worker(#[from] StartError),
     /// A trace or a recording cannot be stored.
     #[error("cannot write the trace")]
-    Keep(#[source] io::Error),
+    Trace(#[source] io::Error),
     /// A job cannot be serialized.
-    #[error("cannot tell a worker what to run")]
+    #[error("cannot serialize a worker's job")]
     Job(#[from] serde_json::Error),
 }
 
@@ -57,10 +57,10 @@ pub trait WorkerPool {
     fn extras(&self, cell: &PlannedCell) -> Extras;
 
     /// Stores a trace, before the store records that its cell is done.
-    fn keep_trace(&self, trace: Bytes) -> io::Result<()>;
+    fn store_trace(&self, trace: Bytes) -> io::Result<()>;
 
     /// Stores a recording.
-    fn keep_recording(&self, _: Bytes) {}
+    fn store_recording(&self, _: Bytes) {}
 }
 
 /// Receives a run's progress.
@@ -89,7 +89,7 @@ pub struct Summary {
     /// Cells that failed.
     pub failed: u32,
     /// Cells that have not been run.
-    pub left: u32,
+    pub remaining: u32,
     /// Cells in which a lock violated mutual exclusion or its order, which is a bug.
     pub broken: u32,
     /// Whether the run was stopped before its end.
@@ -99,8 +99,8 @@ pub struct Summary {
 /// Estimates the time for the cells that are not `finished`.
 pub fn estimate(experiment: &Experiment, finished: &HashSet<u32>, jobs: usize) -> Duration {
     let cells = experiment.cells();
-    let left = cells.iter().filter(|cell| !finished.contains(&cell.cell));
-    let points: Vec<&Point> = left.map(|cell| &experiment.points[cell.point]).collect();
+    let remaining = cells.iter().filter(|cell| !finished.contains(&cell.cell));
+    let points: Vec<&Point> = remaining.map(|cell| &experiment.points[cell.point]).collect();
     let cells: Duration =
         points.iter().map(|point| estimate::of_cell(point, &experiment.method)).sum();
     let boots = points.iter().any(|point| point.host == HostKind::Emulated);

@@ -49,7 +49,7 @@ impl OnlyJob {
         mut output: impl Write,
         interrupt: &Interrupt,
     ) -> Result<(), WorkerError> {
-        let _no_more = lines(input, interrupt.clone())?;
+        let _lines = lines(input, interrupt.clone())?;
         run(&self.job, tools, &mut output, interrupt, self.prepared)
     }
 }

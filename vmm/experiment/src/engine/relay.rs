@@ -42,7 +42,7 @@ pub fn relay(
         let mut command = command();
         keep_and_die_with_us(&mut command, Vec::new());
         let child = command.stdin(Stdio::piped()).spawn().map_err(RelayError::Spawn)?;
-        let status = attend(child, &line, interrupt).map_err(RelayError::Wait)?;
+        let status = run_child(child, &line, interrupt).map_err(RelayError::Wait)?;
         if !status.success() {
             return Ok(Some(status));
         }
@@ -51,7 +51,7 @@ pub fn relay(
 }
 
 /// Passes the job to the process, and waits for its end.
-fn attend(mut child: Child, job: &[u8], interrupt: &Interrupt) -> io::Result<ExitStatus> {
+fn run_child(mut child: Child, job: &[u8], interrupt: &Interrupt) -> io::Result<ExitStatus> {
     let mut input = child.stdin.take();
     if let Some(input) = &mut input {
         // The child may have ended already, as its status then shows.
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn each_job_has_a_process_of_its_own() {
+    fn each_job_runs_in_a_separate_process() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("jobs");
         let command = || {
@@ -103,17 +103,17 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_fails_is_the_last() {
+    fn failed_process_ends_the_relay() {
         let jobs = Cursor::new("one\ntwo\n");
         let status = relay(shell("read job; exit 9"), jobs, &Interrupt::default()).unwrap();
         assert_eq!(status.and_then(|status| status.code()), Some(9));
     }
 
     #[test]
-    fn the_end_of_the_input_ends_the_process() {
+    fn end_of_input_ends_the_process() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         (&ours).write_all(b"one\n").unwrap();
-        let interrupt = Interrupt::with_bell().unwrap();
+        let interrupt = Interrupt::with_descriptor().unwrap();
         std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(100));
             drop(ours);

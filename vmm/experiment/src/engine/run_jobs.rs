@@ -31,7 +31,7 @@ use super::{
 use machine::{
     clock,
     driver::ScheduleSpec,
-    vm::{Schedule, ScheduleError, left_behind},
+    vm::{Schedule, ScheduleError, abandoned},
 };
 use os::limits;
 use sched::recording::Recording;
@@ -46,26 +46,26 @@ use study::{
 
 /// Maximum size of a cell's trace. The worker holds three copies of it, at worst in the memory of the
 /// emulated host. (A million yields would take three times as much.)
-pub const MOST_TRACE: ByteSize = ByteSize::mib(64);
+pub const MAX_TRACE: ByteSize = ByteSize::mib(64);
 
 /// Number of times that a cell is measured again if its window was stopped.
-const MORE_TRIES: u32 = 2;
+const RETRIES: u32 = 2;
 
 /// Errors that end a worker.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// A line cannot be parsed as a job.
-    #[error("cannot understand a job")]
+    #[error("cannot parse a job")]
     Job(#[from] serde_json::Error),
     /// The line was truncated; it is rejected even if the rest parses.
     #[error("a job is longer than {}", ByteSize(LONGEST_JOB))]
     LongJob,
     /// The output is closed.
     #[error("cannot write a cell's result")]
-    Say(#[from] io::Error),
+    Write(#[from] io::Error),
     /// A thread of an earlier cell still runs; another worker has to continue.
     #[error("{0} of an earlier cell still runs")]
-    LeftBehind(VcpuId),
+    Abandoned(VcpuId),
     /// The worker's jobs cannot be read.
     #[error(transparent)]
     NoReader(#[from] NoReader),
@@ -82,7 +82,7 @@ pub(super) enum JobError {
     Workload(String),
     #[error(transparent)]
     Vcpus(#[from] UnitError),
-    #[error("the worker was not told of these control groups")]
+    #[error("the worker has no such control groups")]
     NoCgroups,
 }
 
@@ -118,8 +118,8 @@ pub fn work(
 ) -> Result<(), WorkerError> {
     for line in lines(input, interrupt.clone())? {
         let job = parse(&line)?;
-        if let Some(vcpu) = left_behind::wait(left_behind::PATIENCE, || interrupt.raised()) {
-            return Err(WorkerError::LeftBehind(vcpu));
+        if let Some(vcpu) = abandoned::wait(abandoned::TIMEOUT, || interrupt.raised()) {
+            return Err(WorkerError::Abandoned(vcpu));
         }
         let prepared = Prepared { cpus: cpus(&job), started: Ok(None) };
         run(&job, tools, &mut output, interrupt, prepared)?;
@@ -150,13 +150,13 @@ pub(super) fn run(
     interrupt: &Interrupt,
     prepared: Prepared,
 ) -> Result<(), WorkerError> {
-    say(output, &WorkerMessage::Begun { cell: job.cell })?;
+    send(output, &WorkerMessage::Begun { cell: job.cell })?;
     let ended = PreparedJob { job, tools, interrupt, prepared }.run();
-    say(output, &WorkerMessage::Ended(Box::new(ended)))
+    send(output, &WorkerMessage::Ended(Box::new(ended)))
 }
 
-pub(super) fn say(output: &mut dyn Write, word: &WorkerMessage) -> Result<(), WorkerError> {
-    let mut text = serde_json::to_vec(word)?;
+pub(super) fn send(output: &mut dyn Write, message: &WorkerMessage) -> Result<(), WorkerError> {
+    let mut text = serde_json::to_vec(message)?;
     text.push(b'\n');
     output.write_all(&text)?;
     Ok(output.flush()?)
@@ -172,7 +172,7 @@ struct PreparedJob<'a> {
 
 impl PreparedJob<'_> {
     fn run(&self) -> Ended {
-        let at_ms = clock::since_1970();
+        let at_ms = clock::unix_millis();
         let began = Instant::now();
         let cpus = &self.prepared.cpus;
         let hop_before = self.hop();
@@ -188,7 +188,7 @@ impl PreparedJob<'_> {
             took: began.elapsed().as_secs_f64(),
             load: Load { hop_before, hop_after: self.hop(), ..load },
             outcome,
-            trace: timeline.map(|timeline| self.drawn(&timeline)),
+            trace: timeline.map(|timeline| self.render_trace(&timeline)),
             recording,
         }
     }
@@ -200,12 +200,12 @@ impl PreparedJob<'_> {
     }
 
     /// Renders the trace. If this fails, the cell still has its figures.
-    fn drawn(&self, timeline: &Timeline) -> Result<Bytes, String> {
+    fn render_trace(&self, timeline: &Timeline) -> Result<Bytes, String> {
         let Job { cell, point, .. } = self.job;
         let simulated = if point.guest == GuestKind::Sim { "SIMULATED " } else { "" };
         let title = format!("{simulated}cell {cell}: {point}");
-        let drawn = (self.tools.draw)(self.job.cell, &title, timeline);
-        drawn.map(Bytes).map_err(|error| chain(&error))
+        let trace = (self.tools.draw)(self.job.cell, &title, timeline);
+        trace.map(Bytes).map_err(|error| chain(&error))
     }
 
     fn measure(&self, cpus: &CpuList) -> CellResult {
@@ -213,7 +213,7 @@ impl PreparedJob<'_> {
         if point.guest == GuestKind::Sim {
             let spec = spec(self.job, self.tools, cpus);
             return match simulated::simulate(&spec, *number, self.interrupt) {
-                Ok(measurement) => self.done(measurement),
+                Ok(measurement) => self.finish(measurement),
                 Err(simulated::SimCellError::Interrupted) => Outcome::Aborted.into(),
                 Err(error) => failed(&error).into(),
             };
@@ -238,17 +238,17 @@ impl PreparedJob<'_> {
         };
         // A schedule started before the cell serves only its first attempt, as this process may load no other
         // into the host's kernel. The report notes such a window.
-        let mut left = if started.is_none() { MORE_TRIES } else { 0 };
+        let mut retries_left = if started.is_none() { RETRIES } else { 0 };
         let measured = loop {
             match measure() {
-                Ok(measurement) if left > 0 && was_stopped(point, &measurement.figures) => {
-                    left -= 1;
+                Ok(measurement) if retries_left > 0 && was_stopped(point, &measurement.figures) => {
+                    retries_left -= 1;
                 }
-                other => break other,
+                result => break result,
             }
         };
         match measured {
-            Ok(measurement) => self.done(measurement),
+            Ok(measurement) => self.finish(measurement),
             Err(CellError::Interrupted) => Outcome::Aborted.into(),
             Err(CellError::Stuck(error, trace)) => {
                 let error = error.replace('\n', " ");
@@ -263,15 +263,15 @@ impl PreparedJob<'_> {
         if self.job.point.cgroups.is_none() {
             return Ok(&[]);
         }
-        let open = self.tools.cgroups.and_then(|open| open.of(&self.job.point));
+        let open = self.tools.cgroups.and_then(|open| open.files(&self.job.point));
         open.ok_or(JobError::NoCgroups)
     }
 
-    fn done(&self, measurement: Measurement) -> CellResult {
+    fn finish(&self, measurement: Measurement) -> CellResult {
         let Measurement { figures, timeline, recording } = measurement;
         let recording = recording.filter(|_| self.job.extras.recording);
         let outcome = Outcome::Done { figures: Box::new(figures) };
-        CellResult { outcome, timeline, recording: recording.as_ref().map(bytes_of) }
+        CellResult { outcome, timeline, recording: recording.as_ref().map(serialize_recording) }
     }
 }
 
@@ -304,7 +304,7 @@ pub(crate) fn start_schedule(
 
 /// Whether something stopped the window.
 fn was_stopped(point: &Point, figures: &Figures) -> bool {
-    Disturbance::new(point, [figures].into_iter()).is_of_a_stop()
+    Disturbance::new(point, [figures].into_iter()).is_stop()
 }
 
 struct CellResult {
@@ -319,7 +319,7 @@ impl From<Outcome> for CellResult {
     }
 }
 
-fn bytes_of(recording: &Recording) -> Bytes {
+fn serialize_recording(recording: &Recording) -> Bytes {
     let mut bytes = Vec::new();
     // Writing to memory cannot fail.
     let _ = recording.write(&mut bytes);
@@ -334,10 +334,10 @@ pub(super) fn cpus(job: &Job) -> Result<CpuList, JobError> {
     }
     let cpus = match &job.cpus {
         None => allowed,
-        Some(named) => {
-            let named = CpuList::new(named).map_err(|_| PlanError::Allowed)?;
-            check_cpus(&named, &allowed)?;
-            named
+        Some(list) => {
+            let list = CpuList::new(list).map_err(|_| PlanError::Allowed)?;
+            check_cpus(&list, &allowed)?;
+            list
         }
     };
     let (wanted, available) = (job.point.slots, cpus.cpus().len());
@@ -349,7 +349,7 @@ pub(super) fn cpus(job: &Job) -> Result<CpuList, JobError> {
 }
 
 fn failed(error: &dyn Error) -> Outcome {
-    let error = limits::advised(chain(error).replace('\n', " "));
+    let error = limits::with_advice(chain(error).replace('\n', " "));
     Outcome::Failed { error, trace: String::new() }
 }
 
@@ -361,8 +361,8 @@ fn cell(job: &Job, kernels: &Kernels) -> Result<Box<dyn Cell>, JobError> {
     Ok(match point.guest {
         GuestKind::Payload => {
             let mut workloads = payload::Workload::OF_LOCKS.iter();
-            let found = workloads.find(|(_, name, _)| *name == point.workload);
-            Box::new(PayloadCell { workload: found.ok_or_else(unknown)?.0 })
+            let workload = workloads.find(|(_, name, _)| *name == point.workload);
+            Box::new(PayloadCell { workload: workload.ok_or_else(unknown)?.0 })
         }
         // Guests of this kind are simulated, without a cell.
         GuestKind::Sim => return Err(unknown()),

@@ -45,7 +45,7 @@ pub enum CgroupError {
     None,
     /// Only some controllers can be used below this process's group.
     #[error(
-        "the control group {} has no controller cpu for groups in it, only '{has}'",
+        "the control group {} has no cpu controller for child groups, only '{has}'",
         .dir.display()
     )]
     NoController {
@@ -55,8 +55,8 @@ pub enum CgroupError {
         has: String,
     },
     /// A group cannot be created.
-    #[error("cannot make the control group {}", .0.display())]
-    Make(PathBuf, #[source] io::Error),
+    #[error("cannot create the control group {}", .0.display())]
+    Create(PathBuf, #[source] io::Error),
     /// The kernel refuses a value.
     #[error("cannot write '{value}' to {}", .file.display())]
     Write {
@@ -70,7 +70,7 @@ pub enum CgroupError {
     },
     /// The kernel accepted a value, but has a different one.
     #[error("{} has '{has}' after '{value}' was written", .file.display())]
-    NotTaken {
+    NotApplied {
         /// The group's file.
         file: PathBuf,
         /// The value.
@@ -94,7 +94,7 @@ pub struct VmGroups {
 
 impl VmGroups {
     /// Returns the groups that a point needs.
-    pub fn of(point: &Point) -> Option<Self> {
+    pub fn for_point(point: &Point) -> Option<Self> {
         let cgroups = point.cgroups.clone()?;
         Some(Self { cgroups, vcpus: point.sizes().map(VcpuCount::get).collect() })
     }
@@ -110,23 +110,23 @@ impl VmGroups {
 pub struct CgroupTree {
     root: PathBuf,
     /// The parent group, if its controller was enabled for this tree.
-    switched: Option<PathBuf>,
+    enabled_in: Option<PathBuf>,
 }
 
 impl CgroupTree {
     /// Creates the groups in the group of this process.
-    pub fn make(all: &[VmGroups]) -> Result<Self, CgroupError> {
-        let own = own_group()?;
-        let is_there = |list: &str| list.split_whitespace().any(|name| name == CONTROLLER);
-        let has = read(&own.join("cgroup.controllers"))?;
-        if !is_there(&has) {
-            return Err(CgroupError::NoController { dir: own, has });
+    pub fn create(layouts: &[VmGroups]) -> Result<Self, CgroupError> {
+        let parent = own_group()?;
+        let has_controller = |list: &str| list.split_whitespace().any(|name| name == CONTROLLER);
+        let has = read(&parent.join("cgroup.controllers"))?;
+        if !has_controller(&has) {
+            return Err(CgroupError::NoController { dir: parent, has });
         }
-        let is_on = is_there(&read(&own.join(CONTROLS))?);
-        let root = make_root(&own)?;
+        let is_on = has_controller(&read(&parent.join(CONTROLS))?);
+        let root = create_root(&parent)?;
         // From here on a failure removes the created groups.
-        let tree = Self { root, switched: (!is_on).then(|| own.clone()) };
-        fill(&own, &tree.root, all)?;
+        let tree = Self { root, enabled_in: (!is_on).then(|| parent.clone()) };
+        create_layouts(&parent, &tree.root, layouts)?;
         Ok(tree)
     }
 
@@ -145,47 +145,47 @@ impl Drop for CgroupTree {
                 Err(_) => thread::sleep(pause),
             }
         }
-        if let Some(own) = &self.switched {
+        if let Some(parent) = &self.enabled_in {
             // Another run may use it by now. The kernel then refuses, and it stays enabled.
-            let _ = fs::write(own.join(CONTROLS), format!("-{CONTROLLER}"));
+            let _ = fs::write(parent.join(CONTROLS), format!("-{CONTROLLER}"));
         }
     }
 }
 
 /// Creates the groups on a machine that only we use and that ends with its command. Returns the group
 /// that contains them. Nothing else manages groups there, so the root group also distributes CPU time.
-pub fn make_on_own_machine(all: &[VmGroups]) -> Result<PathBuf, CgroupError> {
-    let (mount, own) = (mount_point()?, own_group()?);
-    if own != mount {
-        share_out(&mount)?;
+pub fn create_on_own_host(layouts: &[VmGroups]) -> Result<PathBuf, CgroupError> {
+    let (mount, parent) = (mount_point()?, own_group()?);
+    if parent != mount {
+        enable_controller(&mount)?;
     }
-    let root = make_root(&own)?;
-    fill(&own, &root, all)?;
+    let root = create_root(&parent)?;
+    create_layouts(&parent, &root, layouts)?;
     Ok(root)
 }
 
-fn make_root(own: &Path) -> Result<PathBuf, CgroupError> {
-    let root = own.join(format!("pvticket-{}", process::id()));
-    fs::create_dir(&root).map_err(|error| CgroupError::Make(root.clone(), error))?;
+fn create_root(parent: &Path) -> Result<PathBuf, CgroupError> {
+    let root = parent.join(format!("pvticket-{}", process::id()));
+    fs::create_dir(&root).map_err(|error| CgroupError::Create(root.clone(), error))?;
     Ok(root)
 }
 
-/// Creates the groups of each layout below `root`, which is in the group `own`.
-fn fill(own: &Path, root: &Path, all: &[VmGroups]) -> Result<(), CgroupError> {
+/// Creates the groups of each layout below `root`, which is in the group `parent`.
+fn create_layouts(parent: &Path, root: &Path, layouts: &[VmGroups]) -> Result<(), CgroupError> {
     // The type comes first: a group with processes can distribute CPU time only to threaded groups.
     write(&root.join(TYPE), THREADED)?;
-    share_out(own)?;
-    share_out(root)?;
-    for (number, groups) in all.iter().enumerate() {
+    enable_controller(parent)?;
+    enable_controller(root)?;
+    for (number, groups) in layouts.iter().enumerate() {
         let dir = root.join(number.to_string());
-        make_group(&dir)?;
-        share_out(&dir)?;
+        create_group(&dir)?;
+        enable_controller(&dir)?;
         for group in groups.groups() {
             let group_dir = dir.join(&group.path);
-            make_group(&group_dir)?;
+            create_group(&group_dir)?;
             group.values.iter().try_for_each(|(file, value)| set(&group_dir.join(file), value))?;
             if group.is_parent {
-                share_out(&group_dir)?;
+                enable_controller(&group_dir)?;
             }
         }
     }
@@ -202,26 +202,26 @@ pub struct OpenGroups(Vec<(VmGroups, Vec<ThreadFiles>)>);
 pub type ThreadFiles = Vec<Arc<File>>;
 
 impl OpenGroups {
-    /// Opens the groups that were created for `all`, in this order.
-    pub fn open(root: &Path, all: &[VmGroups]) -> Result<Self, CgroupError> {
+    /// Opens the groups that were created for `layouts`, in this order.
+    pub fn open(root: &Path, layouts: &[VmGroups]) -> Result<Self, CgroupError> {
         let open = |(number, groups): (usize, &VmGroups)| {
             let dir = root.join(number.to_string());
             let vms = groups.vcpus.iter().enumerate();
-            let of_vm = |(vm, vcpus): (usize, &u32)| {
+            let open_vm = |(vm, vcpus): (usize, &u32)| {
                 (0..*vcpus)
                     .map(|id| groups.thread_file(&dir, vm, id))
                     .collect::<Result<ThreadFiles, _>>()
             };
-            Ok((groups.clone(), vms.map(of_vm).collect::<Result<_, _>>()?))
+            Ok((groups.clone(), vms.map(open_vm).collect::<Result<_, _>>()?))
         };
-        all.iter().enumerate().map(open).collect::<Result<_, _>>().map(Self)
+        layouts.iter().enumerate().map(open).collect::<Result<_, _>>().map(Self)
     }
 
     /// Returns the files of a point's VMs; None if they were not created.
-    pub fn of(&self, point: &Point) -> Option<&[ThreadFiles]> {
-        let wanted = VmGroups::of(point)?;
-        let found = self.0.iter().find(|(groups, _)| *groups == wanted);
-        found.map(|(_, files)| files.as_slice())
+    pub fn files(&self, point: &Point) -> Option<&[ThreadFiles]> {
+        let groups = VmGroups::for_point(point)?;
+        let entry = self.0.iter().find(|(entry, _)| *entry == groups);
+        entry.map(|(_, files)| files.as_slice())
     }
 }
 
@@ -236,12 +236,12 @@ impl VmGroups {
 /// Returns the mount point of cgroup2.
 fn mount_point() -> Result<PathBuf, CgroupError> {
     let mounts = read(Path::new("/proc/self/mounts"))?;
-    let of_line = |line: &str| {
+    let parse_line = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
         let (at, kind) = (words.next()?, words.next()?);
         (kind == "cgroup2").then(|| PathBuf::from(at))
     };
-    mounts.lines().find_map(of_line).ok_or(CgroupError::None)
+    mounts.lines().find_map(parse_line).ok_or(CgroupError::None)
 }
 
 fn own_group() -> Result<PathBuf, CgroupError> {
@@ -253,17 +253,17 @@ fn own_group() -> Result<PathBuf, CgroupError> {
 fn group_in(groups: &str, mount: &Path) -> Option<PathBuf> {
     match groups.lines().find_map(|line| line.strip_prefix("0::/"))? {
         "" => Some(mount.to_owned()),
-        own => Some(mount.join(own)),
+        name => Some(mount.join(name)),
     }
 }
 
-fn make_group(dir: &Path) -> Result<(), CgroupError> {
-    fs::create_dir(dir).map_err(|error| CgroupError::Make(dir.into(), error))?;
+fn create_group(dir: &Path) -> Result<(), CgroupError> {
+    fs::create_dir(dir).map_err(|error| CgroupError::Create(dir.into(), error))?;
     write(&dir.join(TYPE), THREADED)
 }
 
 /// Enables the controller in the child groups.
-fn share_out(dir: &Path) -> Result<(), CgroupError> {
+fn enable_controller(dir: &Path) -> Result<(), CgroupError> {
     write(&dir.join(CONTROLS), &format!("+{CONTROLLER}"))
 }
 
@@ -274,7 +274,7 @@ fn set(file: &Path, value: &str) -> Result<(), CgroupError> {
     if has == value {
         Ok(())
     } else {
-        Err(CgroupError::NotTaken { file: file.into(), value: value.into(), has })
+        Err(CgroupError::NotApplied { file: file.into(), value: value.into(), has })
     }
 }
 
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_group_is_that_of_version_2() {
+    fn own_group_is_cgroup_v2() {
         let group = |text| group_in(text, Path::new("/g")).map(|path| path.display().to_string());
         assert_eq!(group("3:cpuset:/x\n0::/").as_deref(), Some("/g"));
         assert_eq!(group("0::/user.slice/a.scope").as_deref(), Some("/g/user.slice/a.scope"));
@@ -315,12 +315,12 @@ mod tests {
 
     /// A directory accepts every value, unlike the kernel.
     #[test]
-    fn a_value_that_was_not_taken_is_an_error() {
+    fn value_that_was_not_applied_is_an_error() {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("cpu.weight");
         set(&file, "100").unwrap();
         let error = set(&file, "100\n").unwrap_err();
-        assert!(matches!(error, CgroupError::NotTaken { .. }), "{error}");
+        assert!(matches!(error, CgroupError::NotApplied { .. }), "{error}");
         let error = set(&folder.path().join("no/cpu.max"), "1 2").unwrap_err();
         assert!(error.to_string().starts_with("cannot write '1 2' to "), "{error}");
     }

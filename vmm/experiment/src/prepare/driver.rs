@@ -45,7 +45,7 @@ pub fn check_schedule(
     policy: &sched::PolicySpec,
     is_recorded: bool,
 ) -> Result<(), Usage> {
-    if let Some(obstacle) = driver.obstacle(policy) {
+    if let Some(obstacle) = driver.refusal(policy) {
         return Err(Usage(format!("--driver {driver}: {obstacle}")));
     }
     check_record([driver], is_recorded)
@@ -58,7 +58,7 @@ pub fn check_record(
 ) -> Result<(), Usage> {
     match drivers.into_iter().find(|driver| !driver.is_user()) {
         Some(driver) if is_recorded => {
-            Err(Usage(format!("--record: driver {driver} records nothing")))
+            Err(Usage(format!("--record: driver {driver} does not support recording")))
         }
         _ => Ok(()),
     }

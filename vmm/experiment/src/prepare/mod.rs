@@ -29,8 +29,8 @@ pub(crate) fn begin(
         return Ok(None);
     };
     check_jobs(jobs, &need, "jobs would share the groups")?;
-    let tree = CgroupTree::make(&control_groups(points, HostKind::Direct)).map_err(|error| {
-        let how = "it takes a delegated cgroup v2 with the controller cpu, or --host emulated";
+    let tree = CgroupTree::create(&control_groups(points, HostKind::Direct)).map_err(|error| {
+        let how = "it requires a delegated cgroup v2 with the cpu controller, or --host emulated";
         Usage(format!("{need}: {}; {how}", chain(&error)))
     })?;
     Ok(Some(tree))
@@ -46,13 +46,13 @@ fn check_jobs(jobs: u32, need: &str, obstacle: &str) -> Result<(), Usage> {
 
 /// Returns the control groups of the points on a host, each once.
 pub(crate) fn control_groups(points: &[Point], host: HostKind) -> Vec<VmGroups> {
-    let mut all: Vec<VmGroups> = Vec::new();
-    for groups in points.iter().filter(|point| point.host == host).filter_map(VmGroups::of) {
-        if !all.contains(&groups) {
-            all.push(groups);
+    let mut unique: Vec<VmGroups> = Vec::new();
+    for groups in points.iter().filter(|point| point.host == host).filter_map(VmGroups::for_point) {
+        if !unique.contains(&groups) {
+            unique.push(groups);
         }
     }
-    all
+    unique
 }
 
 #[cfg(test)]

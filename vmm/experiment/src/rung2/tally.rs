@@ -17,8 +17,8 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    pub(super) fn of(measured: f64, simulated: f64) -> Self {
-        let off = |one: f64, other: f64| (other / one - 1.0).abs();
+    pub(super) fn new(measured: f64, simulated: f64) -> Self {
+        let off = |expected: f64, actual: f64| (actual / expected - 1.0).abs();
         match () {
             () if off(measured, simulated) <= BOUND => Self::Holds,
             () if off(measured.log10(), simulated.log10()) <= BOUND => Self::HoldsInLog,
@@ -55,7 +55,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn in_words(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let Self { holds, in_log, off, not_judged } = *self;
         format!(
             "\n{holds} of {} {} within {} %, {in_log} more only by their logarithm\n",
@@ -70,7 +70,7 @@ impl Tally {
         let Self { holds, in_log, off, not_judged } = *self;
         if not_judged > 0 || holds + in_log + off == 0 {
             bail!(
-                "{} {} not judged; {off} off: calibrate again, and validate while this host's CPUs stay where they are",
+                "{} {} not judged; {off} off: calibrate again, and validate while this host's CPUs are not moved",
                 count(not_judged, "cell"),
                 agree(not_judged, "is", "are")
             );
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_off_by_its_ratio_and_by_its_logarithm() {
+    fn verdict_depends_on_ratio_and_logarithm() {
         for (measured, simulated, verdict) in [
             (100.0, 114.0, Verdict::Holds),
             (1e6, 0.86e6, Verdict::Holds),
@@ -95,20 +95,20 @@ mod tests {
             (140.0, 320.0, Verdict::Off),
             (1e7, 1e5, Verdict::Off),
         ] {
-            assert_eq!(Verdict::of(measured, simulated), verdict, "{measured} {simulated}");
+            assert_eq!(Verdict::new(measured, simulated), verdict, "{measured} {simulated}");
         }
     }
 
     /// Regression: cells without a repetition in the machine's place were in no table, count or verdict.
     #[test]
-    fn what_was_not_judged_does_not_pass() {
+    fn unjudged_cells_fail() {
         let mut tally = Tally::default();
         assert!(tally.result().is_err(), "nothing was judged");
         tally.add(Some(Verdict::Holds));
         tally.add(Some(Verdict::HoldsInLog));
         assert_eq!(tally.result().unwrap(), 0);
         tally.add(None);
-        assert!(tally.in_words().contains("1 of 3 cells holds"), "{}", tally.in_words());
+        assert!(tally.summary().contains("1 of 3 cells holds"), "{}", tally.summary());
         assert!(tally.result().unwrap_err().to_string().starts_with("1 cell is not judged"));
         let off = Tally { off: 2, holds: 1, ..Tally::default() };
         assert_eq!(off.result().unwrap_err().to_string(), "2 cells are off");

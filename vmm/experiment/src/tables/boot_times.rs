@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::bench::boot_times::{BootFigures, BootQuantity, CROWD};
+use crate::bench::boot_times::{BootFigures, BootQuantity, PARALLEL_VMMS};
 use report::{columns::Columns, si::percent};
 use study::{
     host_facts::HostFacts,
@@ -47,12 +47,12 @@ impl BootTimeLine {
     fn cells(&self) -> Vec<String> {
         let Quartiles { min, lower, median, upper, max } = self.quartiles;
         let decimals = decimals(median);
-        let shown = |figure: f64| format!("{figure:.decimals$}");
+        let format_figure = |figure: f64| format!("{figure:.decimals$}");
         let within = self.median_interval.map_or_else(
             || "-".to_owned(),
-            |within| format!("{} .. {}", shown(within.low), shown(within.high)),
+            |within| format!("{} .. {}", format_figure(within.low), format_figure(within.high)),
         );
-        let figures = [min, lower, median, upper, max].map(shown);
+        let figures = [min, lower, median, upper, max].map(format_figure);
         let name = [self.what.clone(), self.runs.to_string()];
         name.into_iter().chain(figures).chain([self.unit.to_owned(), within]).collect()
     }
@@ -78,10 +78,10 @@ fn heading(host: &HostFacts) -> String {
     let busy = busy.map(|busy| format!(", {} busy before", percent(busy))).unwrap_or_default();
     format!(
         "host    {cpu}, {kvm} KVM, Linux {kernel}{busy}\n\
-         memory  of the VMM's process beside its guest's, while the guest waits (/proc/PID/smaps).\n\
-         \x20       alone: all that is resident, where no other process runs its program;\n\
-         \x20       last of {CROWD}: PSS, where they share the program's pages\n\
-         exits   against a loop of KVM_RUN alone over the same guest, in turn\n\n"
+         memory  of the VMM process without guest memory, while the guest is idle (/proc/PID/smaps).\n\
+         \x20       alone: resident set, if no other process runs the program;\n\
+         \x20       last of {PARALLEL_VMMS}: PSS, as they share the program's pages\n\
+         exits   compared with a bare KVM_RUN loop and the same guest, alternating\n\n"
     )
 }
 

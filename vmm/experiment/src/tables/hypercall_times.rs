@@ -128,7 +128,7 @@ fn contrasts(lines: &[HypercallLine]) -> Vec<Contrast> {
     let medians = |case: HyperCase| {
         lines.iter().find(|line| line.case == case).map_or(&[][..], |line| &line.medians)
     };
-    let mut all = Vec::new();
+    let mut contrasts = Vec::new();
     let futex = medians(HyperCase::Raw(RawKind::Futex, Placement::SameCpu));
     let run = medians(HyperCase::KickToRun(PvBackend::Vmm, Placement::SameCpu));
     // A lower bound of the path: the kicker's two exits, at the cost of the same calls without a
@@ -137,21 +137,21 @@ fn contrasts(lines: &[HypercallLine]) -> Vec<Contrast> {
         .iter()
         .zip(medians(HyperCase::PendingHalt(PvBackend::Vmm)))
         .map(|(kick, halt)| kick + halt);
-    let least: Vec<f64> =
+    let lower_bound: Vec<f64> =
         futex.iter().zip(exits).map(|(futex, exits)| 1.5 * futex + exits).collect();
-    all.extend(Contrast::new(
+    contrasts.extend(Contrast::new(
         "vmm, kick -> run on the same CPU, over 1.5 futex handoffs and the exits of kick and halt"
             .into(),
         run,
-        &least,
+        &lower_bound,
     ));
     for placement in [Placement::SameCpu, Placement::OtherCpu] {
         let doorbell = HyperCase::KickToRun(PvBackend::Doorbell, placement);
         let kvm = HyperCase::KickToRun(PvBackend::Kvm, placement);
         let what = format!("doorbell over kvm, {}", doorbell.name());
-        all.extend(Contrast::new(what, medians(doorbell), medians(kvm)));
+        contrasts.extend(Contrast::new(what, medians(doorbell), medians(kvm)));
     }
-    all
+    contrasts
 }
 
 /// Formats the complete report as text.
@@ -159,7 +159,7 @@ pub fn table(figures: &HyperFigures, plan: &HyperPlan, host: &HostFacts) -> Stri
     let lines: Vec<HypercallLine> = figures.cases.iter().filter_map(HypercallLine::new).collect();
     let mut text = format!(
         "host    {}, {} KVM, Linux {}\n\
-         method  {}, each of every case once in a seeded random order, {} s a case; CPUs {}\n\
+         method  {}, each with every case once in a seeded random order, {} s per case; CPUs {}\n\
          times   in us; of all samples, and the median of the rounds' medians with its interval\n\
          threads SCHED_BATCH: none preempts another at a wakeup\n\
          compare vmm with two threads of the host that wake each other (futex, eventfd); doorbell\n\

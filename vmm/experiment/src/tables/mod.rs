@@ -40,7 +40,7 @@ fn document(
 
 /// Returns a line about the CPU quota of the measurement, if there was one.
 fn quota_note(host: &HostFacts) -> String {
-    let concern = host.quota_concern(host.cpu_count.unwrap_or(1));
+    let concern = host.quota_warning(host.cpu_count.unwrap_or(1));
     concern.map_or_else(String::new, |concern| format!("note    {concern}\n"))
 }
 

@@ -25,15 +25,10 @@ unsafe impl Sync for Saved {}
 static SAVED: Saved = Saved(UnsafeCell::new(MaybeUninit::uninit()));
 static ONCE: Once = Once::new();
 static ARMED: AtomicBool = AtomicBool::new(false);
-/// Whether the sequence that leaves the alternate screen must be written to stdout.
-static ON_OTHER_SCREEN: AtomicBool = AtomicBool::new(false);
 
-/// xterm's control sequences: line wrapping on, cursor visible, normal screen.
-pub const LEAVE_SCREEN: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
-
-/// Makes fatal signals restore the terminal modes before they end the process. The modes are those that
-/// stdin's terminal had at the first call.
-pub fn arm(on_other_screen: bool) {
+/// Makes fatal signals restore the terminal modes before they end the process. The modes are those of
+/// stdin's terminal at the first call.
+pub fn arm() {
     ONCE.call_once(|| {
         // SAFETY: `SAVED` is written once, by one thread, before the handlers that read it are installed.
         let saved = unsafe {
@@ -47,7 +42,6 @@ pub fn arm(on_other_screen: bool) {
         let flags = libc::SA_RESETHAND | libc::SA_NODEFER | libc::SA_ONSTACK;
         FATAL.into_iter().for_each(|signal| handle(signal, restore, flags));
     });
-    ON_OTHER_SCREEN.store(on_other_screen, SeqCst);
     ARMED.store(true, SeqCst);
 }
 
@@ -67,52 +61,51 @@ fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int), flags: libc:
 }
 
 /// Printed when the process has used up its CPU time limit.
-pub const OUT_OF_TIME: &str =
-    "pvticket: the limit of CPU time is reached: allow more with ulimit -t";
+pub const OUT_OF_TIME: &str = "pvticket: CPU time limit reached: raise it with ulimit -t";
 
 /// Whether another part of the process shuts it down in an orderly way at the CPU time limit.
 static TIME_IS_WATCHED: AtomicBool = AtomicBool::new(false);
 /// Whether the process is part of a command, which continues without it.
-static IS_PART: AtomicBool = AtomicBool::new(false);
+static IS_WORKER: AtomicBool = AtomicBool::new(false);
 
 /// Handles the signals of resource limits (setrlimit(2)). A write beyond RLIMIT_FSIZE fails with EFBIG, just
 /// as a write to a full disk fails with ENOSPC, and RLIMIT_CPU ends the process with a single line. Executed
 /// programs get the default dispositions.
-pub fn expect_limits() {
-    handle(libc::SIGXFSZ, go_on, libc::SA_RESTART);
+pub fn handle_limits() {
+    handle(libc::SIGXFSZ, ignore, libc::SA_RESTART);
     handle(libc::SIGXCPU, out_of_time, libc::SA_RESTART | libc::SA_ONSTACK);
 }
 
 /// Leaves the CPU time limit to the caller, which handles its signal.
-pub fn watch_time() {
+pub fn watch_cpu_time() {
     TIME_IS_WATCHED.store(true, SeqCst);
 }
 
 /// Ends the process immediately at its CPU time limit, even if its signal is handled elsewhere: the command
 /// passes on the line and the exit status of its workers.
-pub fn end_at_once() {
-    IS_PART.store(true, SeqCst);
+pub fn exit_at_cpu_limit() {
+    IS_WORKER.store(true, SeqCst);
 }
 
-extern "C" fn go_on(_: libc::c_int) {}
+extern "C" fn ignore(_: libc::c_int) {}
 
 extern "C" fn out_of_time(_: libc::c_int) {
-    if !TIME_IS_WATCHED.load(SeqCst) || IS_PART.load(SeqCst) {
-        end(OUT_OF_TIME);
+    if !TIME_IS_WATCHED.load(SeqCst) || IS_WORKER.load(SeqCst) {
+        exit_with(OUT_OF_TIME);
     }
 }
 
 /// Prints this line and ends the process with status 1. Async-signal-safe.
-pub(super) fn end(line: &str) -> ! {
+pub(super) fn exit_with(line: &str) -> ! {
     restore_terminal();
-    offer(libc::STDERR_FILENO, line.as_bytes());
-    offer(libc::STDERR_FILENO, b"\n");
+    write_nonblocking(libc::STDERR_FILENO, line.as_bytes());
+    write_nonblocking(libc::STDERR_FILENO, b"\n");
     // SAFETY: takes no pointers.
     unsafe { libc::_exit(1) }
 }
 
 /// Writes as much as the descriptor accepts without blocking.
-fn offer(fd: libc::c_int, bytes: &[u8]) {
+fn write_nonblocking(fd: libc::c_int, bytes: &[u8]) {
     // SAFETY: both pointers are live through the calls, which are async-signal-safe (poll is a bare system
     // call on Linux). The write follows a poll for room.
     unsafe {
@@ -138,9 +131,6 @@ extern "C" fn restore(signal: libc::c_int) {
 pub(super) fn restore_terminal() {
     if !ARMED.swap(false, SeqCst) {
         return;
-    }
-    if ON_OTHER_SCREEN.load(SeqCst) {
-        offer(libc::STDOUT_FILENO, LEAVE_SCREEN.as_bytes());
     }
     // SAFETY: `SAVED` was written before arming. The ioctl is a bare system call on Linux, and its pointer is
     // live.

@@ -28,7 +28,7 @@ pub fn restore(times: u32) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn nothing_is_changed() {
+    fn restore_changes_nothing() {
         let half = std::hint::black_box(0.5_f64);
         super::restore(1000);
         assert_eq!(half + std::hint::black_box(0.25), 0.75);

@@ -8,9 +8,9 @@ use super::fatal;
 #[derive(Debug)]
 pub struct Heap;
 
-fn there(memory: *mut u8) -> *mut u8 {
+fn or_exit(memory: *mut u8) -> *mut u8 {
     if memory.is_null() {
-        fatal::end("pvticket: out of memory (is there a limit: ulimit -v, ulimit -d?)");
+        fatal::exit_with("pvticket: out of memory: check the limits (ulimit -v, ulimit -d)");
     }
     memory
 }
@@ -19,17 +19,17 @@ fn there(memory: *mut u8) -> *mut u8 {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
-        there(unsafe { System.alloc(layout) })
+        or_exit(unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
-        there(unsafe { System.alloc_zeroed(layout) })
+        or_exit(unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: as above.
-        there(unsafe { System.realloc(memory, layout, size) })
+        or_exit(unsafe { System.realloc(memory, layout, size) })
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {

@@ -8,22 +8,22 @@ use std::{
 
 use rustix::fs::{Stat, fstat};
 
-static NOTED: OnceLock<Vec<RawFd>> = OnceLock::new();
+static RECORDED: OnceLock<Vec<RawFd>> = OnceLock::new();
 
 /// Records the open descriptors, except the standard streams. Must be called before anything is opened.
-pub fn note() {
-    NOTED.get_or_init(|| {
-        let all = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-        let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let noted: Vec<RawFd> = numbers.filter(|fd| *fd > libc::STDERR_FILENO).collect();
+pub fn record() {
+    RECORDED.get_or_init(|| {
+        let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let fds: Vec<RawFd> = numbers.filter(|fd| *fd > libc::STDERR_FILENO).collect();
         // The descriptor used to read the directory is closed by now.
-        noted.into_iter().filter(|fd| stat(*fd).is_some()).collect()
+        fds.into_iter().filter(|fd| stat(*fd).is_some()).collect()
     });
 }
 
 /// Closes the recorded descriptors, except files to be kept.
 pub fn close(is_kept: impl Fn(&Stat) -> bool) {
-    for fd in NOTED.get().into_iter().flatten() {
+    for fd in RECORDED.get().into_iter().flatten() {
         if stat(*fd).is_some_and(|file| !is_kept(&file)) {
             // SAFETY: the number was open before this program opened anything, and no object in this program
             // owns it and would close it again.
@@ -43,17 +43,17 @@ mod tests {
 
     use super::*;
 
-    /// Sets `NOTED` directly, as if the process had inherited these two descriptors.
+    /// Sets `RECORDED` directly, as if the process had inherited these two descriptors.
     #[test]
-    fn descriptors_that_are_not_kept_are_closed() {
-        let [kept, left] = ["/dev/null", "/dev/zero"].map(|file| File::open(file).unwrap());
-        let expected = fstat(&kept).unwrap();
-        let [kept, left] = [kept, left].map(IntoRawFd::into_raw_fd);
-        NOTED.set(vec![kept, left]).unwrap();
+    fn closes_descriptors_that_are_not_kept() {
+        let [retained, closed] = ["/dev/null", "/dev/zero"].map(|file| File::open(file).unwrap());
+        let expected = fstat(&retained).unwrap();
+        let [retained, closed] = [retained, closed].map(IntoRawFd::into_raw_fd);
+        RECORDED.set(vec![retained, closed]).unwrap();
         close(|file| (file.st_dev, file.st_ino) == (expected.st_dev, expected.st_ino));
-        assert!(stat(kept).is_some());
+        assert!(stat(retained).is_some());
         // Another test's thread may have received the same number since.
         let is_zero = |file: Stat| file.st_rdev == rustix::fs::makedev(1, 5);
-        assert!(!stat(left).is_some_and(is_zero));
+        assert!(!stat(closed).is_some_and(is_zero));
     }
 }

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn released_pages_come_back_when_they_are_used() {
+    fn released_pages_fault_in_again() {
         let before = resident_file_kib();
         release_unused_pages();
         let after = resident_file_kib();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_a_segment_shares_is_left_alone() {
+    fn whole_pages_excludes_partial_pages() {
         assert_eq!(whole_pages(0x1000, 0x2000), Some(0x1000..0x3000));
         assert_eq!(whole_pages(0x1940, 0x2000), Some(0x2000..0x3000));
         assert_eq!(whole_pages(0x1940, 0x800), None);

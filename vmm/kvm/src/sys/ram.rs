@@ -85,8 +85,8 @@ pub fn map(regions: &[(GuestAddress, usize)], alignment: usize) -> io::Result<Ra
 }
 
 fn region(at: GuestAddress, len: usize, alignment: usize) -> io::Result<GuestRegionMmap<Reserved>> {
-    let whole = alignment.max(PAGE).checked_add(len).and_then(|len| len.checked_add(PAGE));
-    let reserved = Reserved::new(whole.ok_or(io::ErrorKind::OutOfMemory)?)?;
+    let size = alignment.max(PAGE).checked_add(len).and_then(|len| len.checked_add(PAGE));
+    let reserved = Reserved::new(size.ok_or(io::ErrorKind::OutOfMemory)?)?;
     let first = reserved.start.addr().get() + PAGE;
     let offset = PAGE + ((at.0 as usize).wrapping_sub(first) & (alignment - 1));
     let start = reserved.open(offset, len)?;
@@ -114,10 +114,10 @@ mod tests {
     fn access(address: usize) -> Option<String> {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         maps.lines().find_map(|line| {
-            let (range, rest) = line.split_once(' ')?;
+            let (range, flags) = line.split_once(' ')?;
             let (start, end) = range.split_once('-')?;
             let number = |text| usize::from_str_radix(text, 16).ok();
-            (number(start)?..number(end)?).contains(&address).then(|| rest[..4].to_owned())
+            (number(start)?..number(end)?).contains(&address).then(|| flags[..4].to_owned())
         })
     }
 
@@ -126,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_lies_between_pages_without_access() {
+    fn memory_has_guard_pages() {
         const SIZE: usize = 5 << 20;
         const HIGH: u64 = 4 << 30;
         let regions = [(GuestAddress(0), SIZE), (GuestAddress(HIGH), SIZE)];
         for alignment in [PAGE, 2 << 20] {
             // Several at once, because their ranges may be adjacent.
-            let all: Vec<_> = (0..16).map(|_| map(&regions, alignment).unwrap()).collect();
-            for at in all.iter().flat_map(|memory| [host(memory, 0), host(memory, HIGH)]) {
+            let memories: Vec<_> = (0..16).map(|_| map(&regions, alignment).unwrap()).collect();
+            for at in memories.iter().flat_map(|memory| [host(memory, 0), host(memory, HIGH)]) {
                 let ends = [at - PAGE, at, at + SIZE - 1, at + SIZE];
                 let [before, first, last, after] = ends.map(|address| access(address).unwrap());
                 assert_eq!([before, after], ["---p", "---p"]);
@@ -162,7 +162,7 @@ mod tests {
 
     /// 256 regions of 1 TiB exceed a process's 128 TiB of address space (x86/x86_64/mm.rst).
     #[test]
-    fn nothing_stays_mapped() {
+    fn drop_unmaps_everything() {
         for _ in 0..256 {
             let memory = map(&[(GuestAddress(0), PAGE)], 1 << 40).unwrap();
             drop(memory);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_that_cannot_be_mapped_are_refused() {
+    fn rejects_unmappable_regions() {
         assert!(map(&[(GuestAddress(0), usize::MAX - PAGE)], PAGE).is_err(), "more than there is");
         assert!(map(&[(GuestAddress(0), usize::MAX / 2)], PAGE).is_err(), "more than there is");
         let twice = [(GuestAddress(0), PAGE), (GuestAddress(0), PAGE)];

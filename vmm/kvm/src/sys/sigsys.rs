@@ -24,11 +24,11 @@ const SYS_SECCOMP: i32 = 1;
 
 /// The action on a trapped call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
+pub enum Action {
     /// Report the call and end the process.
     End,
     /// Report the first occurrence and make the call.
-    Go,
+    Log,
     /// Log the first occurrence as `class call request`, and make the call.
     Note,
 }
@@ -37,7 +37,7 @@ pub enum Then {
 #[derive(Debug)]
 pub struct Reporter {
     /// The action on a trapped call.
-    pub then: Then,
+    pub action: Action,
     /// The descriptor to write reports to.
     pub to: i32,
     /// System call names, indexed by number; empty if unknown.
@@ -63,7 +63,7 @@ pub fn set_class(class: &'static str) {
 /// Reports trapped calls from now on. Only the first call in a process has an effect.
 pub fn install(reporter: Reporter) -> io::Result<()> {
     // Under `End`, a trapped call within the handler ends the process without a report.
-    let flags = if reporter.then == Then::End { 0 } else { libc::SA_NODEFER };
+    let flags = if reporter.action == Action::End { 0 } else { libc::SA_NODEFER };
     if REPORTER.set(reporter).is_err() {
         return Ok(());
     }
@@ -74,7 +74,7 @@ pub fn install(reporter: Reporter) -> io::Result<()> {
     let result = unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction =
-            trapped as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+            handle as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize;
         action.sa_flags = libc::SA_SIGINFO | flags;
         libc::sigaction(libc::SIGSYS, &action, ptr::null_mut())
     };
@@ -107,13 +107,13 @@ unsafe extern "C" {
     fn pvticket_gate_end();
 }
 
-/// The instruction pointer that seccomp sees for calls made by the handler under [`Then::Go`] and
-/// [`Then::Note`].
+/// The instruction pointer that seccomp sees for calls made by the handler under [`Action::Log`] and
+/// [`Action::Note`].
 pub fn gate() -> u64 {
     pvticket_gate_end as *const () as u64
 }
 
-extern "C" fn trapped(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a siginfo and the ucontext of the interrupted call. Both live until the
     // handler returns, and nothing else refers to them.
     let (info, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
@@ -125,10 +125,10 @@ extern "C" fn trapped(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut 
         [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8].map(at);
     let last = at(libc::REG_R9);
     let reporter = REPORTER.get().filter(|_| info.si_code == SYS_SECCOMP);
-    let Some(reporter) = reporter.filter(|reporter| reporter.then != Then::End) else {
+    let Some(reporter) = reporter.filter(|reporter| reporter.action != Action::End) else {
         end(reporter, number, arguments[1] as u32);
     };
-    if FIRST.is_first(CLASS.get(), number, arguments[1] as u32) {
+    if REPORTED.is_first(CLASS.get(), number, arguments[1] as u32) {
         report(reporter, number, arguments[1] as u32);
     }
     let [a, b, c, d, e] = arguments;
@@ -153,7 +153,7 @@ fn report(reporter: &Reporter, number: i64, request: u32) {
     let mut line = LineBuffer::default();
     let call = usize::try_from(number).ok().and_then(|number| reporter.calls.get(number));
     let call = call.filter(|name| !name.is_empty());
-    let is_note = reporter.then == Then::Note;
+    let is_note = reporter.action == Action::Note;
     line.add(if is_note { "" } else { "pvticket: seccomp: a thread of class " });
     line.add(CLASS.get());
     line.add(if is_note { " " } else { " called " });
@@ -168,10 +168,10 @@ fn report(reporter: &Reporter, number: i64, request: u32) {
             None => line.add_hex(request.into()),
         }
     }
-    line.add(match reporter.then {
-        Then::Note => "\n",
-        Then::Go => ", which is not on its list; it goes on (PVTICKET_SECCOMP=log)\n",
-        Then::End => ", which is not on its list; ended (PVTICKET_SECCOMP)\n",
+    line.add(match reporter.action {
+        Action::Note => "\n",
+        Action::Log => ", which is not on its list; allowed (PVTICKET_SECCOMP=log)\n",
+        Action::End => ", which is not on its list; ended (PVTICKET_SECCOMP)\n",
     });
     let mut ready = libc::pollfd { fd: reporter.to, events: libc::POLLOUT, revents: 0 };
     let (ready, bytes) =
@@ -220,11 +220,11 @@ impl LineBuffer {
 }
 
 /// An open-addressing hash table of reported calls.
-struct Firsts([AtomicU64; 1024]);
+struct ReportedCalls([AtomicU64; 1024]);
 
-static FIRST: Firsts = Firsts([const { AtomicU64::new(0) }; 1024]);
+static REPORTED: ReportedCalls = ReportedCalls([const { AtomicU64::new(0) }; 1024]);
 
-impl Firsts {
+impl ReportedCalls {
     /// Whether a thread of this class makes this call (for an ioctl, this request) for the first time.
     /// Always true once the table is full.
     fn is_first(&self, class: &str, number: i64, request: u32) -> bool {
@@ -235,10 +235,10 @@ impl Firsts {
                 | 1 << 63;
         let start = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize;
         for step in 0..self.0.len() {
-            let place = &self.0[(start + step) % self.0.len()];
-            match place.compare_exchange(0, key, Relaxed, Relaxed) {
+            let slot = &self.0[(start + step) % self.0.len()];
+            match slot.compare_exchange(0, key, Relaxed, Relaxed) {
                 Ok(_) => return true,
-                Err(found) if found == key => return false,
+                Err(present) if present == key => return false,
                 Err(_) => {}
             }
         }
@@ -252,13 +252,13 @@ mod tests {
 
     #[test]
     fn each_call_of_a_class_is_reported_once() {
-        let firsts = Firsts([const { AtomicU64::new(0) }; 1024]);
-        let (one, other) = ("vcpu", "courier");
-        assert!(firsts.is_first(one, 1, 0) && !firsts.is_first(one, 1, 7));
-        assert!(firsts.is_first(other, 1, 0) && firsts.is_first(one, 2, 0));
-        assert!(firsts.is_first(one, libc::SYS_ioctl, 0xae80));
-        assert!(firsts.is_first(one, libc::SYS_ioctl, 0xae81));
-        assert!(!firsts.is_first(one, libc::SYS_ioctl, 0xae80));
+        let reported = ReportedCalls([const { AtomicU64::new(0) }; 1024]);
+        let (vcpu, helper) = ("vcpu", "courier");
+        assert!(reported.is_first(vcpu, 1, 0) && !reported.is_first(vcpu, 1, 7));
+        assert!(reported.is_first(helper, 1, 0) && reported.is_first(vcpu, 2, 0));
+        assert!(reported.is_first(vcpu, libc::SYS_ioctl, 0xae80));
+        assert!(reported.is_first(vcpu, libc::SYS_ioctl, 0xae81));
+        assert!(!reported.is_first(vcpu, libc::SYS_ioctl, 0xae80));
     }
 
     #[test]

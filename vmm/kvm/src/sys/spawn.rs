@@ -56,7 +56,7 @@ fn close_all_at_exec() {
 
 /// Placeholder in filters for the child's own process id, which is unknown before the child exists. No
 /// process has this id (PID_MAX_LIMIT is 4194304).
-pub const OWN_PROCESS: u32 = 0x7fff_fffe;
+pub const OWN_PID: u32 = 0x7fff_fffe;
 
 /// BPF_JMP | BPF_JEQ | BPF_K
 const IF_EQUAL: u16 = 0x15;
@@ -66,9 +66,9 @@ fn restrict_calls(filter: &mut [libc::sock_filter]) -> io::Result<()> {
     if filter.is_empty() {
         return Ok(());
     }
-    let own = getpid().as_raw_pid() as u32;
-    for step in filter.iter_mut().filter(|step| (step.code, step.k) == (IF_EQUAL, OWN_PROCESS)) {
-        step.k = own;
+    let pid = getpid().as_raw_pid() as u32;
+    for step in filter.iter_mut().filter(|step| (step.code, step.k) == (IF_EQUAL, OWN_PID)) {
+        step.k = pid;
     }
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the kernel reads the program, which outlives the call, and checks it.
@@ -85,15 +85,15 @@ pub struct ChildLimits {
     pub files: Option<OwnedFd>,
     /// Address space limit in bytes.
     pub memory: u64,
-    /// A system call filter; empty where the kernel has no seccomp. It must permit execve(2). [`OWN_PROCESS`]
+    /// A system call filter; empty where the kernel has no seccomp. It must permit execve(2). [`OWN_PID`]
     /// in comparisons is replaced by the child's process id.
     pub calls: Vec<libc::sock_filter>,
 }
 
 /// Confines `command` from its start: no capabilities and no way to gain any, no core dumps, no writes to
-/// regular files, and the limits of `cell`. Must be called after [`keep_and_die_with_us`].
-pub fn confine(command: &mut Command, mut cell: ChildLimits) {
-    let limits = [(Resource::Core, 0), (Resource::Fsize, 0), (Resource::As, cell.memory)];
+/// regular files, and the limits of `child`. Must be called after [`keep_and_die_with_us`].
+pub fn confine(command: &mut Command, mut child: ChildLimits) {
+    let limits = [(Resource::Core, 0), (Resource::Fsize, 0), (Resource::As, child.memory)];
     let before_exec = move || {
         for (resource, limit) in limits {
             let maximum = getrlimit(resource).maximum;
@@ -104,8 +104,8 @@ pub fn confine(command: &mut Command, mut cell: ChildLimits) {
         let none = CapabilitySet::empty();
         let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
         set_capabilities(None, none)?;
-        restrict_calls(&mut cell.calls)?;
-        if let Some(files) = &cell.files {
+        restrict_calls(&mut child.calls)?;
+        if let Some(files) = &child.files {
             // SAFETY: takes no pointers.
             let result = unsafe {
                 libc::syscall(libc::SYS_landlock_restrict_self, files.as_raw_fd(), 0_u32)

@@ -22,5 +22,5 @@ pub trait Bench: fmt::Debug + Send + Sync {
     fn step(&self, step: BenchStep, counts: MachineCounts, host: HostCounts);
 
     /// Whether all machines of the run have reached their last barrier.
-    fn is_open(&self) -> bool;
+    fn is_gate_open(&self) -> bool;
 }

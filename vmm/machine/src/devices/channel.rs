@@ -17,22 +17,22 @@ const CAPACITY: usize = 64 << 10;
 
 /// Notifies vCPU threads blocked on output that the machine ends. Shared by its clones.
 #[derive(Debug, Clone)]
-pub struct Closing(Arc<OwnedFd>);
+pub struct EndSignal(Arc<OwnedFd>);
 
-impl Closing {
+impl EndSignal {
     /// Creates the signal for a machine that has not ended. Fails if no descriptor is left.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?)))
     }
 
     /// Makes the descriptor readable permanently, because the machine ends.
-    pub fn close(&self) {
+    pub fn signal(&self) {
         // A full counter is already readable and stays so.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
 
-impl AsFd for Closing {
+impl AsFd for EndSignal {
     /// Readable once the machine ends.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -61,7 +61,7 @@ pub enum Wake {
     /// The guest waits: raise its interrupt.
     Guest,
     /// No wakeup is needed.
-    Nobody,
+    None,
 }
 
 impl StdinChannel {
@@ -128,7 +128,7 @@ impl PendingInput {
             self.wanted = false;
             Wake::Guest
         } else {
-            Wake::Nobody
+            Wake::None
         }
     }
 }
@@ -142,30 +142,30 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_guest_is_woken_once_for_input_and_once_for_its_end() {
+    fn wakes_a_waiting_guest_once_for_input_and_eof() {
         let channel = channel();
-        assert_eq!(channel.want(), Wake::Nobody);
+        assert_eq!(channel.want(), Wake::None);
         assert_eq!(channel.push(b"ab"), Wake::Guest);
-        assert_eq!(channel.push(b"c"), Wake::Nobody);
+        assert_eq!(channel.push(b"c"), Wake::None);
         let mut data = [9; 4];
         channel.take(&mut data);
         assert_eq!(data, *b"abc\0");
         assert_eq!(channel.available(), 0);
-        assert_eq!(channel.end(), Wake::Nobody);
+        assert_eq!(channel.end(), Wake::None);
         assert_eq!(channel.want(), Wake::Guest);
         assert_eq!(channel.available(), STDIN_EOF);
     }
 
     #[test]
-    fn a_guest_that_asks_after_the_input_came_is_woken_at_once() {
+    fn wakes_at_once_if_input_is_pending() {
         let channel = channel();
-        assert_eq!(channel.push(b"x"), Wake::Nobody);
+        assert_eq!(channel.push(b"x"), Wake::None);
         assert_eq!(channel.available(), 1);
         assert_eq!(channel.want(), Wake::Guest);
     }
 
     #[test]
-    fn the_end_is_seen_only_after_the_last_byte() {
+    fn eof_follows_the_last_byte() {
         let channel = channel();
         let _ = channel.push(b"x");
         let _ = channel.end();

@@ -105,7 +105,7 @@ impl fmt::Display for Misuse {
 impl Misuse {
     /// A frame number, written to the port at `offset`, whose page is not guest memory or has invalid
     /// contents.
-    pub(crate) fn page(offset: u16, frame: u32) -> Self {
+    pub(crate) fn invalid_page(offset: u16, frame: u32) -> Self {
         Self { offset, width: 4, value: Some(frame) }
     }
 }
@@ -218,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn four_bytes_written_one_by_one_are_not_a_call() {
+    fn single_byte_writes_are_not_a_call() {
         let error = decode_write(ports::UNLOCK_KICK, 1, &[3, 0, 0, 0]).unwrap_err();
         assert_eq!(error.to_string(), "unlock_kick with accesses of 1 bytes instead of 4");
     }
 
     #[test]
-    fn misuse_names_what_is_wrong() {
+    fn misuse_describes_the_error() {
         let text = |offset, width, data: &[u8]| {
             decode_write(offset, width, data).map(|_| ()).unwrap_err().to_string()
         };

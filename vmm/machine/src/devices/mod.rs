@@ -3,8 +3,8 @@
 
 pub mod bench;
 pub mod channel;
+pub mod console_monitor;
 pub mod hypercall;
-pub mod last_words;
 pub mod output;
 pub mod power;
 pub mod serial;
@@ -17,8 +17,8 @@ use std::{
 use vmm_sys_util::eventfd::EventFd;
 
 use bench::Bench;
-use channel::{Closing, StdinChannel};
-use last_words::LastWords;
+use channel::{EndSignal, StdinChannel};
+use console_monitor::ConsoleMonitor;
 use output::{Output, WaitRunner};
 use power::PowerRequest;
 use serial::SerialPort;
@@ -43,7 +43,7 @@ pub struct Devices {
     /// The command's stderr.
     pub stderr: Output,
     /// Notifies threads blocked on output that the machine ends, if there can be any.
-    pub closing: Option<Closing>,
+    pub end_signal: Option<EndSignal>,
     /// Frame number of the page that the guest's output is read from.
     pub output_page: AtomicU32,
     /// The guest's first misuse of a hypercall port.
@@ -51,24 +51,24 @@ pub struct Devices {
     /// The guest's lifecycle events.
     pub events: EventLog,
     /// The last console lines of the guest's kernel.
-    pub words: Arc<LastWords>,
+    pub monitor: Arc<ConsoleMonitor>,
     /// Receives the steps of the guest's benchmark, if measured from outside.
     pub bench: Option<Arc<dyn Bench>>,
 }
 
 impl Devices {
     /// Handles a write of `data` to a port outside the hypercall range. Errors come from the
-    /// console. Blocks on the console's reader only within `aside`.
+    /// console. Blocks on the console's reader only within `run_wait`.
     pub fn write(
         &self,
         port: u16,
         data: &[u8],
-        aside: WaitRunner<'_>,
+        run_wait: WaitRunner<'_>,
     ) -> io::Result<Option<PowerRequest>> {
         if let Some(offset) = offset_in(port, layout::COM1_PORT) {
-            self.com1.write(offset, data, aside)?;
+            self.com1.write(offset, data, run_wait)?;
         } else if let Some(offset) = offset_in(port, layout::COM2_PORT) {
-            self.com2.write(offset, data, aside)?;
+            self.com2.write(offset, data, run_wait)?;
         } else {
             return Ok(power::write(port, data));
         }

@@ -25,7 +25,7 @@ impl Sink for File {}
 pub type WaitRunner<'a> = &'a dyn Fn(&mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 
 /// The [`WaitRunner`] of a thread that has already given up its slot.
-const AS_IT_IS: WaitRunner<'static> = &|wait| wait();
+const WITHOUT_SLOT: WaitRunner<'static> = &|wait| wait();
 
 /// A sink shared by several threads.
 pub struct Output(Mutex<Box<dyn Sink>>);
@@ -43,15 +43,15 @@ impl Output {
     }
 
     /// Writes all bytes, or returns the error, for instance that the reader has closed the output. Waits
-    /// for the reader or another writer only within `aside`.
-    pub fn write(&self, bytes: &[u8], aside: WaitRunner<'_>) -> io::Result<()> {
-        self.locked(aside, |locked, aside| locked.write(bytes, aside))
+    /// for the reader or another writer only within `run_wait`.
+    pub fn write(&self, bytes: &[u8], run_wait: WaitRunner<'_>) -> io::Result<()> {
+        self.locked(run_wait, |locked, run_wait| locked.write(bytes, run_wait))
     }
 
-    /// Runs `act` with the output locked. Passes it the way to wait: within `aside`, unless already there.
+    /// Runs `act` with the output locked. Passes it the way to wait: within `run_wait`, unless already there.
     pub(super) fn locked(
         &self,
-        aside: WaitRunner<'_>,
+        run_wait: WaitRunner<'_>,
         act: impl Fn(Locked<'_>, WaitRunner<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let sink = match self.0.try_lock() {
@@ -59,13 +59,13 @@ impl Output {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Another thread is writing, or waiting for the reader.
             Err(TryLockError::WouldBlock) => {
-                return aside(&mut || {
+                return run_wait(&mut || {
                     let sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                    act(Locked(sink), AS_IT_IS)
+                    act(Locked(sink), WITHOUT_SLOT)
                 });
             }
         };
-        act(Locked(sink), aside)
+        act(Locked(sink), run_wait)
     }
 }
 
@@ -74,16 +74,16 @@ pub(super) struct Locked<'a>(MutexGuard<'a, Box<dyn Sink>>);
 
 impl Locked<'_> {
     /// Like [`Output::write`].
-    pub(super) fn write(mut self, bytes: &[u8], aside: WaitRunner<'_>) -> io::Result<()> {
-        let done = self.0.write_now(bytes)?;
-        if done == bytes.len() {
+    pub(super) fn write(mut self, bytes: &[u8], run_wait: WaitRunner<'_>) -> io::Result<()> {
+        let written = self.0.write_now(bytes)?;
+        if written == bytes.len() {
             return self.0.flush();
         }
         let mut sink = Some(self.0);
-        aside(&mut || {
+        run_wait(&mut || {
             // The output is unlocked once the reader has taken everything, before the wait for a slot.
             let Some(mut sink) = sink.take() else { return Ok(()) };
-            sink.write_all(&bytes[done..])?;
+            sink.write_all(&bytes[written..])?;
             sink.flush()
         })
     }
@@ -102,12 +102,12 @@ mod tests {
     /// Accepts `room` bytes at once, and the rest after a wait.
     struct Slow {
         room: usize,
-        taken: Arc<Mutex<Vec<u8>>>,
+        written: Arc<Mutex<Vec<u8>>>,
     }
 
     impl Write for Slow {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.taken.lock().unwrap().extend_from_slice(bytes);
+            self.written.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -125,56 +125,56 @@ mod tests {
     }
 
     fn output(room: usize) -> (Output, Arc<Mutex<Vec<u8>>>) {
-        let taken = Arc::new(Mutex::new(Vec::new()));
-        (Output::new(Box::new(Slow { room, taken: taken.clone() })), taken)
+        let written = Arc::new(Mutex::new(Vec::new()));
+        (Output::new(Box::new(Slow { room, written: written.clone() })), written)
     }
 
-    /// Writes the bytes. Returns the number of times that the thread stepped aside.
+    /// Writes the bytes. Returns the number of times that the thread waited.
     fn write(output: &Output, bytes: &[u8]) -> u32 {
-        let asides = Cell::new(0);
-        let aside: WaitRunner<'_> = &|wait| {
-            asides.set(asides.get() + 1);
+        let waits = Cell::new(0);
+        let run_wait: WaitRunner<'_> = &|wait| {
+            waits.set(waits.get() + 1);
             wait()
         };
-        output.write(bytes, aside).unwrap();
-        asides.get()
+        output.write(bytes, run_wait).unwrap();
+        waits.get()
     }
 
     #[test]
-    fn only_what_the_reader_does_not_take_is_waited_for_aside() {
-        let (output, taken) = output(5);
+    fn waits_aside_only_for_unaccepted_bytes() {
+        let (output, written) = output(5);
         assert_eq!(write(&output, b"abcd"), 0);
         assert_eq!(write(&output, b"efgh"), 1);
-        assert_eq!(*taken.lock().unwrap(), b"abcdefgh");
+        assert_eq!(*written.lock().unwrap(), b"abcdefgh");
     }
 
     #[test]
-    fn the_output_is_free_while_a_thread_waits_for_its_slot_again() {
-        let (output, taken) = output(0);
-        let aside: WaitRunner<'_> = &|wait| {
+    fn output_is_unlocked_while_waiting_for_a_slot() {
+        let (output, written) = output(0);
+        let run_wait: WaitRunner<'_> = &|wait| {
             wait()?;
             // Acts as another vCPU, which has the slot now.
             assert_eq!(write(&output, b"second"), 1);
             Ok(())
         };
-        output.write(b"first ", aside).unwrap();
-        assert_eq!(*taken.lock().unwrap(), b"first second");
+        output.write(b"first ", run_wait).unwrap();
+        assert_eq!(*written.lock().unwrap(), b"first second");
     }
 
     #[test]
-    fn another_writer_is_waited_for_aside() {
-        let (output, taken) = output(0);
+    fn waits_aside_for_another_writer() {
+        let (output, written) = output(0);
         let (waits, is_waiting) = mpsc::channel();
         let (read, is_read) = mpsc::channel();
         thread::scope(|scope| {
             let output = &output;
             scope.spawn(move || {
-                let aside: WaitRunner<'_> = &|wait| {
+                let run_wait: WaitRunner<'_> = &|wait| {
                     waits.send(()).unwrap();
                     is_read.recv().unwrap();
                     wait()
                 };
-                output.write(b"first ", aside).unwrap();
+                output.write(b"first ", run_wait).unwrap();
             });
             is_waiting.recv().unwrap();
             let second: WaitRunner<'_> = &|wait| {
@@ -183,6 +183,6 @@ mod tests {
             };
             output.write(b"second", second).unwrap();
         });
-        assert_eq!(*taken.lock().unwrap(), b"first second");
+        assert_eq!(*written.lock().unwrap(), b"first second");
     }
 }

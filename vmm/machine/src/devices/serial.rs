@@ -10,7 +10,7 @@ use vm_superio::{Serial, Trigger, serial::SerialEvents};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{
-    last_words::LastWords,
+    console_monitor::ConsoleMonitor,
     output::{Locked, Output, Sink, WaitRunner},
 };
 
@@ -57,7 +57,7 @@ pub struct SerialPort {
     /// Locked before the port itself, to keep output in order.
     out: Output,
     /// Receives a copy of the output if this is the console of a guest's kernel.
-    words: Option<Arc<LastWords>>,
+    monitor: Option<Arc<ConsoleMonitor>>,
 }
 
 impl fmt::Debug for SerialPort {
@@ -72,12 +72,12 @@ impl SerialPort {
     pub fn new(irq: EventFd, drained: EventFd, out: Box<dyn Sink>) -> Self {
         let uart = Serial::with_events(IrqTrigger(irq), DrainedSignal(drained), Vec::new());
         let inner = Mutex::new(BufferedUart { uart, backlog: VecDeque::new() });
-        Self { inner, out: Output::new(out), words: None }
+        Self { inner, out: Output::new(out), monitor: None }
     }
 
     /// Makes this port the console of a guest's kernel.
-    pub fn watched(self, words: Arc<LastWords>) -> Self {
-        Self { words: Some(words), ..self }
+    pub fn with_monitor(self, monitor: Arc<ConsoleMonitor>) -> Self {
+        Self { monitor: Some(monitor), ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, BufferedUart> {
@@ -86,8 +86,8 @@ impl SerialPort {
 
     /// Handles register writes by the guest; each byte of `data` is one access. The resulting output is
     /// written before this returns, like by [`Output::write`].
-    pub fn write(&self, offset: u8, data: &[u8], aside: WaitRunner<'_>) -> io::Result<()> {
-        self.out.locked(aside, |out, aside| self.write_to(out, offset, data, aside))
+    pub fn write(&self, offset: u8, data: &[u8], run_wait: WaitRunner<'_>) -> io::Result<()> {
+        self.out.locked(run_wait, |out, run_wait| self.write_to(out, offset, data, run_wait))
     }
 
     fn write_to(
@@ -95,7 +95,7 @@ impl SerialPort {
         out: Locked<'_>,
         offset: u8,
         data: &[u8],
-        aside: WaitRunner<'_>,
+        run_wait: WaitRunner<'_>,
     ) -> io::Result<()> {
         let mut inner = self.lock();
         for byte in data {
@@ -108,10 +108,10 @@ impl SerialPort {
         // The buffer is returned so that the next write does not allocate.
         let mut sent = mem::take(inner.uart.writer_mut());
         drop(inner);
-        if let Some(words) = &self.words {
-            words.look(&sent);
+        if let Some(monitor) = &self.monitor {
+            monitor.observe(&sent);
         }
-        let written = out.write(&sent, aside);
+        let written = out.write(&sent, run_wait);
         sent.clear();
         *self.lock().uart.writer_mut() = sent;
         written
@@ -154,8 +154,8 @@ impl BufferedUart {
         let (front, _) = self.backlog.as_slices();
         let chunk = &front[..room.min(front.len())];
         // In loopback mode the port accepts nothing, and the bytes are dropped, as on a real line.
-        let taken = self.uart.enqueue_raw_bytes(chunk).unwrap_or(chunk.len());
-        self.backlog.drain(..taken);
+        let enqueued = self.uart.enqueue_raw_bytes(chunk).unwrap_or(chunk.len());
+        self.backlog.drain(..enqueued);
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
 
     /// A guest that repeatedly requests stdin is sent a byte each time, even if it reads none.
     #[test]
-    fn input_that_no_guest_reads_does_not_pile_up() {
+    fn unread_input_is_bounded() {
         let port = port();
         for _ in 0..3 * BACKLOG {
             port.send(&[0]);

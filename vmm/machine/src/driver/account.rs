@@ -33,13 +33,13 @@ pub struct AccountDelta {
 impl Account {
     /// Returns the changes since `earlier`.
     pub fn since(&self, earlier: &Account) -> AccountDelta {
-        let hits = self.hits.zip(earlier.hits).map(|(now, then)| now - then);
+        let hits = self.hits.zip(earlier.hits).map(|(after, before)| after - before);
         let extensions = self.extensions.clone().zip(earlier.extensions.as_ref());
         AccountDelta {
             time: self.at.since(earlier.at),
             totals: self.totals - earlier.totals,
             hits,
-            extensions: extensions.map(|(now, then)| now.since(then)),
+            extensions: extensions.map(|(after, before)| after.since(before)),
         }
     }
 }

@@ -16,6 +16,7 @@ mod delay;
 mod idle_watcher;
 #[cfg(feature = "bpf")]
 mod in_kernel;
+mod published;
 mod sched_report;
 mod stats;
 mod steps;
@@ -23,10 +24,9 @@ mod telemetry;
 mod user_driver;
 mod vcpu_thread;
 mod vm_scheduler;
-mod watched;
 
 pub use account::{Account, AccountDelta};
-pub use capture::{Captured, Meter};
+pub use capture::{Meter, TraceData};
 #[cfg(feature = "bpf")]
 pub use in_kernel::{BpfDriver, BpfDriverError, BpfReport, fault as bpf_fault};
 pub use sched_report::{ExtensionReport, Latency, SchedReport};
@@ -35,6 +35,6 @@ pub use telemetry::{LineUpkeep, TelemetryView, Translate};
 pub use user_driver::{Blocked, Driver, ScheduleSpec};
 
 #[cfg(test)]
-mod tests;
+mod published_tests;
 #[cfg(test)]
-mod told_tests;
+mod tests;

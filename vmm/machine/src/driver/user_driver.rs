@@ -7,11 +7,11 @@ use std::{
 
 use super::{
     capture::{Capture, Meter},
+    published::PublishedState,
     sched_report::SchedReport,
     stats::Stats,
     telemetry::TelemetryView,
     vcpu_thread::{Unslotted, VcpuThread},
-    watched::Watched,
 };
 use crate::clock::Moment;
 use base::units::{Nanos, VcpuId};
@@ -73,9 +73,9 @@ pub struct Driver {
     pub(super) alive: AtomicU32,
     /// Result of starting the idle watchers, once needed. Contains the error number on failure.
     pub(super) idle_watchers: OnceLock<Result<(), i32>>,
-    pub(super) watched: Watched,
+    pub(super) published: PublishedState,
     pub(super) cpus: Box<[usize]>,
-    pub(super) spin_looks: u32,
+    pub(super) spin_limit: u32,
 }
 
 impl fmt::Debug for Driver {
@@ -87,15 +87,15 @@ impl fmt::Debug for Driver {
 impl Driver {
     /// Creates a schedule for VMs with these numbers of vCPUs. None if scheduling is left to the host.
     pub fn new(spec: &ScheduleSpec, vcpus: &[u32]) -> Option<Arc<Self>> {
-        Self::make(spec, vcpus, false)
+        Self::build(spec, vcpus, false)
     }
 
     /// Like [`Driver::new`], but also records the data for a trace.
     pub fn traced(spec: &ScheduleSpec, vcpus: &[u32]) -> Option<Arc<Self>> {
-        Self::make(spec, vcpus, true)
+        Self::build(spec, vcpus, true)
     }
 
-    pub(super) fn make(spec: &ScheduleSpec, vcpus: &[u32], is_traced: bool) -> Option<Arc<Self>> {
+    pub(super) fn build(spec: &ScheduleSpec, vcpus: &[u32], is_traced: bool) -> Option<Arc<Self>> {
         let mut bases = Vec::new();
         let mut vms = Vec::new();
         for (vm, count) in (0..).zip(vcpus) {
@@ -112,9 +112,9 @@ impl Driver {
         let policy = spec.policy.make(&setup)?;
         let members: Vec<Member> =
             vms.iter().map(|vm| Member { vm: *vm, weight: spec.policy.weight_of(*vm) }).collect();
-        let log = if spec.record || is_traced { Log::new() } else { Log::brief() };
+        let log = if spec.record || is_traced { Log::new() } else { Log::without_slices() };
         let capture = is_traced.then(|| Capture::new(members.len()));
-        let spin_looks = policy.spin_looks();
+        let spin_limit = policy.spin_limit();
         let unslotted = Arc::new(Unslotted::default());
         Some(Arc::new(Self {
             inner: Mutex::new(Inner {
@@ -129,27 +129,27 @@ impl Driver {
             blocking: vcpus.iter().map(|_| OnceLock::new()).collect(),
             alive: AtomicU32::new(vms.len() as u32),
             idle_watchers: OnceLock::new(),
-            watched: Watched::new(spec.cpus.len()),
+            published: PublishedState::new(spec.cpus.len()),
             vms: vms.into(),
             cpus: spec.cpus.as_slice().into(),
-            spin_looks,
+            spin_limit,
         }))
     }
 
     /// Makes a traced schedule read each VM's progress each time it observes a vCPU.
-    pub fn meter(&self, meters: Vec<Meter>) {
-        self.lock().stats.meter(meters);
+    pub fn set_meters(&self, meters: Vec<Meter>) {
+        self.lock().stats.set_meters(meters);
     }
 
     /// Returns the number of locks acquired by a VM's vCPUs, if its guest counts them.
-    pub fn taken(&self, vm: usize) -> Option<u64> {
+    pub fn acquisitions(&self, vm: usize) -> Option<u64> {
         let lines = self.lines[vm].get()?;
-        let counts = self.members(vm).filter_map(|(_, id)| lines.taken(id));
+        let counts = self.members(vm).filter_map(|(_, id)| lines.acquisitions(id));
         counts.reduce(u64::saturating_add)
     }
 
     /// Whether the guest of a VM publishes telemetry. Waits that are only observed have no known start time.
-    fn is_told(&self, vm: usize) -> bool {
+    fn publishes_telemetry(&self, vm: usize) -> bool {
         let lines = self.lines[vm].get();
         lines.is_some_and(|lines| lines.activity(VcpuId(0), now()) != LockActivity::Unknown)
     }
@@ -158,7 +158,7 @@ impl Driver {
     pub fn report(&self) -> SchedReport {
         let inner = self.lock();
         let report = SchedReport::new(&inner.core, &inner.stats, self.vms.len() as u32, now());
-        let counts_waste = (0..self.counts.len()).all(|vm| self.is_told(vm));
+        let counts_waste = (0..self.counts.len()).all(|vm| self.publishes_telemetry(vm));
         SchedReport { counts_waste, ..report }
     }
 
@@ -167,7 +167,7 @@ impl Driver {
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         #[cfg(test)]
-        note_class();
+        count_background_lock();
         inner
     }
 
@@ -194,7 +194,7 @@ impl Driver {
     }
 
     /// Observes a vCPU that is outside the guest.
-    pub(super) fn look(&self, vcpu: VcpuIndex, mode: Mode) -> Observation {
+    pub(super) fn observe(&self, vcpu: VcpuIndex, mode: Mode) -> Observation {
         let vcpus = self.members(self.vms[vcpu.ix()] as usize).map(|(_, id)| id);
         let activity = self.telemetry_of(vcpu).map(|(lines, id)| lines.stopped(id, vcpus, now()));
         Observation { mode, activity: activity.unwrap_or_default() }
@@ -208,7 +208,7 @@ impl Driver {
 }
 
 pub(super) fn now() -> Nanos {
-    Moment::now().reading()
+    Moment::now().nanos()
 }
 
 /// Number of times that a thread of the lowest priority has taken the core's lock.
@@ -217,7 +217,7 @@ pub(super) static LOCKED_IN_BACKGROUND: AtomicU32 = AtomicU32::new(0);
 
 /// Counts a lock acquisition at the lowest priority. Called with the core's lock held.
 #[cfg(test)]
-pub(super) fn note_class() {
+pub(super) fn count_background_lock() {
     use std::sync::atomic::Ordering::SeqCst;
 
     if kvm::signal::ThreadId::current().is_background() {

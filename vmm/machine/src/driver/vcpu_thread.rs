@@ -27,7 +27,7 @@ const ON: u32 = 1;
 const STOP: u32 = 2;
 
 /// The thread is not pinned to a CPU yet.
-const NOWHERE: usize = usize::MAX;
+const UNPINNED: usize = usize::MAX;
 
 /// Aligned to avoid false sharing between threads.
 #[derive(Debug)]
@@ -46,12 +46,12 @@ pub(super) struct VcpuThread {
     /// Time from the grant until the thread was awake. Zero once it has been read.
     handover: AtomicU64,
     /// Whether the vCPU was kicked since the grant, and may have halted and resumed again.
-    kicked_again: AtomicBool,
+    was_kicked: AtomicBool,
     cpu: AtomicUsize,
     /// Whether the vCPU is in KVM's HLT, or leaving it, without a slot.
     unslotted: AtomicBool,
     /// Whether the vCPU is unslotted, has woken, and has been called out because there is no slot for it yet.
-    called: AtomicBool,
+    is_called_out: AtomicBool,
     all_unslotted: Arc<Unslotted>,
 }
 
@@ -77,16 +77,16 @@ impl VcpuThread {
             granted: AtomicU64::new(0),
             deadline: AtomicU64::new(Nanos::NEVER.0),
             handover: AtomicU64::new(0),
-            kicked_again: AtomicBool::new(false),
-            cpu: AtomicUsize::new(NOWHERE),
+            was_kicked: AtomicBool::new(false),
+            cpu: AtomicUsize::new(UNPINNED),
             unslotted: AtomicBool::new(false),
-            called: AtomicBool::new(false),
+            is_called_out: AtomicBool::new(false),
             all_unslotted,
         }
     }
 
     /// Registers the calling thread. Owner only.
-    pub(super) fn take(&self) -> io::Result<()> {
+    pub(super) fn register(&self) -> io::Result<()> {
         let timer = ThreadTimer::new()?;
         let _ = self.timer.set(timer);
         self.tid.store(ThreadId::current().raw(), SeqCst);
@@ -113,7 +113,7 @@ impl VcpuThread {
     }
 
     /// Records the time and the deadline of a grant. Called before the grant.
-    pub(super) fn set_turn(&self, granted: Nanos, deadline: Option<Nanos>) {
+    pub(super) fn set_slice(&self, granted: Nanos, deadline: Option<Nanos>) {
         self.granted.store(granted.0, Relaxed);
         self.deadline.store(deadline.unwrap_or(Nanos::NEVER).0, Relaxed);
     }
@@ -123,7 +123,7 @@ impl VcpuThread {
     }
 
     /// Records that the thread is awake and about to enter the guest. Owner only.
-    pub(super) fn came_in(&self, now: Nanos) {
+    pub(super) fn record_entry(&self, now: Nanos) {
         self.handover.store(now.0.saturating_sub(self.granted.load(Relaxed)), Relaxed);
     }
 
@@ -136,19 +136,19 @@ impl VcpuThread {
     }
 
     /// Records a kick while the vCPU had a slot.
-    pub(super) fn kicked_again(&self) {
-        self.kicked_again.store(true, Relaxed);
+    pub(super) fn record_kick(&self) {
+        self.was_kicked.store(true, Relaxed);
     }
 
     /// Whether it has resumed at most once since its grant, as far as kicks show.
     pub(super) fn resumed_once(&self) -> bool {
-        !self.kicked_again.load(Relaxed)
+        !self.was_kicked.load(Relaxed)
     }
 
     /// Grants the slot on `cpu`. Called under the core's lock, so that the core agrees. For a thread that is
     /// already in the guest or in KVM's HLT, restores the normal priority and sets the end of the slice.
     pub(super) fn grant(&self, cpu: usize) {
-        self.kicked_again.store(false, Relaxed);
+        self.was_kicked.store(false, Relaxed);
         if self.cpu.swap(cpu, Relaxed) != cpu
             && let Some(thread) = self.thread()
         {
@@ -186,7 +186,7 @@ impl VcpuThread {
     /// class without a slot, or set from outside), it would leave KVM only on an otherwise idle CPU.
     pub(super) fn stop(&self) {
         self.word.store(STOP, SeqCst);
-        self.set_class(SchedulingClass::Usual);
+        self.set_class(SchedulingClass::Normal);
         futex::wake_one(&self.word);
     }
 
@@ -216,7 +216,7 @@ impl VcpuThread {
     }
 
     /// Records that the timer has expired and is not set any more.
-    pub(super) fn alarm_is_over(&self) {
+    pub(super) fn clear_alarm(&self) {
         self.alarm.store(Nanos::NEVER.0, Relaxed);
     }
 
@@ -227,38 +227,38 @@ impl VcpuThread {
         if unslotted {
             self.set_class(SchedulingClass::Background);
         }
-        self.called.store(false, SeqCst);
+        self.is_called_out.store(false, SeqCst);
         self.store_unslotted(unslotted);
         if !unslotted || self.is_stopped() {
-            self.set_class(SchedulingClass::Usual);
+            self.set_class(SchedulingClass::Normal);
         }
     }
 
     /// Marks the vCPU as about to return to KVM's HLT without a slot. Owner only, outside the guest.
-    /// [`VcpuThread::lie_down`] follows after the core's lock is released.
+    /// [`VcpuThread::enter_background`] follows after the core's lock is released.
     pub(super) fn mark_unslotted(&self) {
-        self.called.store(false, SeqCst);
+        self.is_called_out.store(false, SeqCst);
         self.store_unslotted(true);
     }
 
     fn store_unslotted(&self, unslotted: bool) {
-        let all = &self.all_unslotted.0;
+        let count = &self.all_unslotted.0;
         if unslotted {
-            all.fetch_add(1, SeqCst);
+            count.fetch_add(1, SeqCst);
         }
         // SeqCst: ordered with the next read on either side, whether the vCPU is blocked.
         let was_unslotted = self.unslotted.swap(unslotted, SeqCst);
         if was_unslotted {
-            all.fetch_sub(1, SeqCst);
+            count.fetch_sub(1, SeqCst);
         }
     }
 
     /// Completes [`VcpuThread::mark_unslotted`]. Owner only. The vCPU may have been granted a slot since, or
     /// been called out, or its machine may be stopping.
-    pub(super) fn lie_down(&self) {
+    pub(super) fn enter_background(&self) {
         self.set_class(SchedulingClass::Background);
         if !self.is_asleep() || self.is_stopped() {
-            self.set_class(SchedulingClass::Usual);
+            self.set_class(SchedulingClass::Normal);
         }
     }
 
@@ -266,9 +266,9 @@ impl VcpuThread {
     /// signal reaches it regardless of other threads on its CPU. Called under the core's lock. Returns false
     /// if it has already been called out.
     pub(super) fn call_out(&self) -> bool {
-        let is_new = !self.called.swap(true, SeqCst);
+        let is_new = !self.is_called_out.swap(true, SeqCst);
         if is_new {
-            self.set_class(SchedulingClass::Usual);
+            self.set_class(SchedulingClass::Normal);
         }
         is_new
     }
@@ -285,7 +285,7 @@ impl VcpuThread {
 
     /// Whether the vCPU is unslotted and has not been called out.
     pub(super) fn is_asleep(&self) -> bool {
-        self.is_unslotted() && !self.called.load(SeqCst)
+        self.is_unslotted() && !self.is_called_out.load(SeqCst)
     }
 }
 
@@ -295,24 +295,24 @@ mod tests {
 
     #[test]
     fn each_unslotted_vcpu_is_counted_once() {
-        let all = Arc::new(Unslotted::default());
-        let [one, other] = [(); 2].map(|()| VcpuThread::new(all.clone()));
-        one.set_unslotted(false);
-        assert!(!all.any());
-        one.set_unslotted(true);
-        one.mark_unslotted();
-        other.mark_unslotted();
-        other.set_unslotted(false);
-        assert!(all.any());
-        one.set_unslotted(false);
-        assert!(!all.any());
+        let unslotted = Arc::new(Unslotted::default());
+        let [first, second] = [(); 2].map(|()| VcpuThread::new(unslotted.clone()));
+        first.set_unslotted(false);
+        assert!(!unslotted.any());
+        first.set_unslotted(true);
+        first.mark_unslotted();
+        second.mark_unslotted();
+        second.set_unslotted(false);
+        assert!(unslotted.any());
+        first.set_unslotted(false);
+        assert!(!unslotted.any());
     }
 
     /// Regression: the class was restored only for a vCPU without a slot.
     #[test]
-    fn a_thread_that_is_to_stop_has_the_usual_class() {
+    fn stop_restores_the_normal_class() {
         let vcpu = VcpuThread::new(Arc::default());
-        vcpu.take().unwrap();
+        vcpu.register().unwrap();
         let thread = ThreadId::current();
         thread.set_class(SchedulingClass::Background);
         assert_eq!(thread.is_background(), kvm::signal::may_leave_background());
@@ -322,12 +322,12 @@ mod tests {
     }
 
     #[test]
-    fn a_kick_after_the_grant_may_be_of_another_halt() {
+    fn kick_after_the_grant_may_end_another_halt() {
         let thread = VcpuThread::new(Arc::default());
-        thread.kicked_again();
+        thread.record_kick();
         thread.grant(0);
         assert!(thread.resumed_once());
-        thread.kicked_again();
+        thread.record_kick();
         assert!(!thread.resumed_once());
     }
 }

@@ -74,9 +74,9 @@ pub enum InitrdError {
 pub fn assemble(
     kernel: &Path,
     users: Option<&Path>,
-    own: Option<GuestRoot<'_>>,
+    root: Option<GuestRoot<'_>>,
 ) -> Result<Vec<InitrdSource>, InitrdError> {
-    let mut parts = own.map_or(Ok(Vec::new()), |root| own_parts(kernel, &root))?;
+    let mut parts = root.map_or(Ok(Vec::new()), |root| own_parts(kernel, &root))?;
     if let Some(file) = users {
         unpackable::check(file, kernel)?;
         parts.push(InitrdSource::File(file.into()));
@@ -91,13 +91,15 @@ fn own_parts(kernel: &Path, root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, I
         let applets = applets(busybox)?;
         let size = fs::metadata(busybox).map_err(unreadable(busybox))?.len();
         parts = vec![
-            InitrdSource::Bytes(skeleton().and_then(|a| a.leave_at_file(BUSYBOX, 0o755, size))?),
+            InitrdSource::Bytes(
+                skeleton().and_then(|a| a.finish_before_contents(BUSYBOX, 0o755, size))?,
+            ),
             InitrdSource::File(busybox.into()),
         ];
-        archive.directory(OURS, 0o755)?;
+        archive.directory(DIRECTORY, 0o755)?;
         archive.file("pvticket/applets", 0o644, applets.as_bytes())?;
     } else {
-        archive.directory(OURS, 0o755)?;
+        archive.directory(DIRECTORY, 0o755)?;
     }
     archive.file("pvticket/init", 0o755, GUEST_INIT)?;
     archive.file("pvticket/bench", 0o755, GUEST_BENCH)?;
@@ -120,7 +122,7 @@ fn own_parts(kernel: &Path, root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, I
     Ok(parts)
 }
 
-const OURS: &str = "pvticket";
+const DIRECTORY: &str = "pvticket";
 const BUSYBOX: &str = "bin/busybox";
 
 /// Creates the root of a guest whose only program is busybox. Our init creates the mount points.
@@ -170,15 +172,15 @@ mod tests {
     use boot::test_fixtures::newc_names as names;
 
     fn flatten(parts: &[InitrdSource]) -> Vec<u8> {
-        let mut all = Vec::new();
+        let mut bytes = Vec::new();
         for part in parts {
             match part {
-                InitrdSource::Bytes(bytes) => all.extend(bytes),
-                InitrdSource::File(file) => all.extend(fs::read(file).expect("read")),
+                InitrdSource::Bytes(part) => bytes.extend(part),
+                InitrdSource::File(file) => bytes.extend(fs::read(file).expect("read")),
             }
-            all.resize(all.len().next_multiple_of(4), 0);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
         }
-        all
+        bytes
     }
 
     fn scratch(name: &str) -> PathBuf {
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_the_users_initrd_only_our_directory_is_added() {
+    fn adds_only_our_directory_to_a_user_initrd() {
         let users = scratch("users.cpio");
         let archive = Archive::new(Vec::new()).finish().expect("archive");
         fs::write(&users, archive).expect("write");

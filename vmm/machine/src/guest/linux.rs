@@ -54,22 +54,22 @@ pub const OUR_INIT: &str = "quiet rdinit=/pvticket/init";
 /// Returns the first parameter that leaves Linux without an I/O APIC, if any. Its serial ports then have no
 /// interrupts (it assumes that the 8259s of a hardware-reduced machine are absent), and a terminal on them
 /// cannot be opened. All were tested with Linux 6.1; `nr_cpus=0` has no effect.
-pub fn turns_the_io_apic_off(parameters: &str) -> Option<&str> {
-    let is_such = |word: &&str| {
+pub fn io_apic_disabler(parameters: &str) -> Option<&str> {
+    let disables_io_apic = |word: &&str| {
         let word = word.replace('"', "");
         match word.split_once('=') {
             None => ["noapic", "nosmp", "nolapic", "disableapic"].contains(&word.as_str()),
-            Some(("acpi", how)) => ["off", "noirq"].contains(&how),
-            Some(("pci", how)) => how.split(',').any(|how| how == "noacpi"),
+            Some(("acpi", value)) => ["off", "noirq"].contains(&value),
+            Some(("pci", value)) => value.split(',').any(|value| value == "noacpi"),
             Some(("maxcpus", count)) => is_zero(count),
             Some(_) => false,
         }
     };
-    parameters.split_ascii_whitespace().find(is_such)
+    parameters.split_ascii_whitespace().find(disables_io_apic)
 }
 
 /// Whether the parameter restricts the guest to its boot CPU.
-pub fn asks_for_one_cpu(parameter: &str) -> bool {
+pub fn is_single_cpu(parameter: &str) -> bool {
     parameter.contains("nosmp") || parameter.contains("maxcpus")
 }
 
@@ -80,8 +80,8 @@ fn is_zero(number: &str) -> bool {
     let is_hexadecimal = digits.len() < number.len();
     let is_digit =
         |c: &char| if is_hexadecimal { c.is_ascii_hexdigit() } else { c.is_ascii_digit() };
-    let read: String = digits.chars().take_while(is_digit).collect();
-    !read.is_empty() && read.chars().all(|digit| digit == '0')
+    let digits: String = digits.chars().take_while(is_digit).collect();
+    !digits.is_empty() && digits.chars().all(|digit| digit == '0')
 }
 
 /// Returns the command line for a guest with only our init, with these parameters.
@@ -94,10 +94,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_turns_the_io_apic_off_is_found_among_other_words() {
-        let found =
-            ["quiet noapic", "maxcpus=0", "noapictimer maxcpus=1", ""].map(turns_the_io_apic_off);
-        assert_eq!(found, [Some("noapic"), Some("maxcpus=0"), None, None]);
+    fn finds_parameters_that_disable_the_io_apic() {
+        let parameters =
+            ["quiet noapic", "maxcpus=0", "noapictimer maxcpus=1", ""].map(io_apic_disabler);
+        assert_eq!(parameters, [Some("noapic"), Some("maxcpus=0"), None, None]);
         for word in [
             "maxcpus=0x0",
             "maxcpus=00",
@@ -108,17 +108,17 @@ mod tests {
             "nolapic",
             "disableapic",
         ] {
-            assert_eq!(turns_the_io_apic_off(&format!("quiet {word}")), Some(word));
+            assert_eq!(io_apic_disabler(&format!("quiet {word}")), Some(word));
         }
         for word in ["maxcpus=0x1", "maxcpus=10", "maxcpus=", "nr_cpus=0", "acpi=on", "lapic"] {
-            assert_eq!(turns_the_io_apic_off(word), None, "{word}");
+            assert_eq!(io_apic_disabler(word), None, "{word}");
         }
     }
 
     #[test]
     fn the_rate_of_the_clock_is_a_parameter() {
-        let of = |khz| clock_parameter(TscClock { offset: 7, khz });
-        assert_eq!((of(2_445_424), of(0)), (Some("tsc_early_khz=2445424".into()), None));
+        let option = |khz| clock_parameter(TscClock { offset: 7, khz });
+        assert_eq!((option(2_445_424), option(0)), (Some("tsc_early_khz=2445424".into()), None));
     }
 
     #[test]

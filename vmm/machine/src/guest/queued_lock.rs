@@ -81,9 +81,9 @@ impl Rank {
     }
 
     /// Like [`Rank::from_raw`], for a waiter that may be the head of the queue without having noticed it.
-    pub fn told(raw: u16, was_let_ahead: impl FnOnce() -> bool) -> Self {
+    pub fn with_head_check(raw: u16, is_queue_head: impl FnOnce() -> bool) -> Self {
         match Self::from_raw(raw) {
-            Self::Behind if was_let_ahead() => Self::Head,
+            Self::Behind if is_queue_head() => Self::Head,
             rank => rank,
         }
     }
@@ -153,16 +153,16 @@ mod tests {
 
     #[test]
     fn the_word_has_owner_pending_waiter_and_queue() {
-        let all = |word: QueuedWord| (word.is_held(), word.has_pending(), word.has_queue());
-        assert_eq!(all(FREE), (false, false, false));
-        assert_eq!(all(PENDING), (true, true, false));
-        assert_eq!(all(SLEEPS), (true, false, true));
-        assert_eq!(all(QueuedWord(0x4_0100)), (false, true, true));
+        let parts = |word: QueuedWord| (word.is_held(), word.has_pending(), word.has_queue());
+        assert_eq!(parts(FREE), (false, false, false));
+        assert_eq!(parts(PENDING), (true, true, false));
+        assert_eq!(parts(SLEEPS), (true, false, true));
+        assert_eq!(parts(QueuedWord(0x4_0100)), (false, true, true));
     }
 
     /// The states in the diagram of kernel/locking/qspinlock.c, from the last in line to the first.
     #[test]
-    fn the_distance_is_the_releases_until_a_waiter_is_served() {
+    fn distance_is_the_number_of_releases() {
         for (word, pending, head, behind) in [
             (FREE, 0, Some(0), None),
             (QUEUE, 1, Some(1), Some(2)),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_whose_pending_bit_is_gone_owns_the_lock() {
+    fn cleared_pending_bit_means_ownership() {
         assert!(Rank::Pending.may_own(HELD) && Rank::Pending.may_own(QUEUE));
         assert!(!Rank::Pending.may_own(PENDING) && !Rank::Pending.may_own(FREE));
         assert!(Rank::PvHead.may_own(SLEEPS) && !Rank::Behind.may_own(QUEUE));
@@ -186,20 +186,20 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_something_else_does_not_look_like_a_lock() {
+    fn rejects_words_that_are_not_locks() {
         assert!(SLEEPS.looks_used(1) && QueuedWord(0x12_0101).looks_used(4) && HELD.looks_used(1));
         assert_eq!(QueuedWord(0x12_0101).tail(), QueuedWord::tail_of(3, 2));
-        let others = [FREE, QueuedWord(0x14_0001), QueuedWord(0x4_0002), QueuedWord(0x4_0201)];
-        for other in others {
-            assert!(!other.looks_used(4), "{other:?}");
+        let words = [FREE, QueuedWord(0x14_0001), QueuedWord(0x4_0002), QueuedWord(0x4_0201)];
+        for word in words {
+            assert!(!word.looks_used(4), "{word:?}");
         }
     }
 
     #[test]
-    fn a_marked_address_is_that_of_a_queued_lock() {
+    fn decodes_marked_addresses() {
         assert_eq!(address(LockId(0x1003)), Some(LockId(0x1000)));
-        for other in [0x1000, 0x1001, 0x1002] {
-            assert_eq!(address(LockId(other)), None);
+        for unmarked in [0x1000, 0x1001, 0x1002] {
+            assert_eq!(address(LockId(unmarked)), None);
         }
         assert_eq!(Rank::from_raw(QUEUED_HEAD), Rank::Head);
         assert_eq!(Rank::from_raw(77), Rank::Behind);

@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use sched::halts::{Courier, DelayedKick, DelayedKicks, Halts, Host, KickPath, Kicked, Wakeup};
+use sched::halts::{
+    DelayedKick, DelayedKicks, Halts, Host, KickPath, Kicked, PendingKicks, Wakeup,
+};
 
 use super::{
     fault::{Dice, HaltFate, KickFate},
@@ -22,7 +24,7 @@ use base::{
 use kvm::sys::tsc;
 
 /// Maximum sleep between checks for the end of the machine.
-const NAP: Duration = Duration::from_millis(10);
+const MAX_SLEEP: Duration = Duration::from_millis(10);
 
 /// Halts and kicks of one machine. Methods with an `id` must be called by that vCPU's thread.
 #[derive(Debug)]
@@ -38,16 +40,16 @@ struct KickFaults {
     dice: Box<[Dice]>,
     delayed: DelayedKicks,
     /// The thread that delivers delayed kicks.
-    courier: OnceLock<Thread>,
+    thread: OnceLock<Thread>,
 }
 
 impl KickFaults {
     /// Queues the kick for the delivery thread. Returns whether it will be delivered.
     fn post(&self, id: VcpuId, kick: DelayedKick) -> bool {
-        let Some(courier) = self.courier.get() else { return false };
+        let Some(thread) = self.thread.get() else { return false };
         let is_posted = self.delayed.post(id, kick);
         if is_posted {
-            courier.unpark();
+            thread.unpark();
         }
         is_posted
     }
@@ -57,7 +59,7 @@ impl<H: Host> Kicks<H> {
     /// Creates the halts and kicks of `vcpus` vCPUs on `host`. `dice` enables fault injection.
     pub fn new(host: H, vcpus: VcpuCount, recorder: Recorder, dice: Option<Box<[Dice]>>) -> Self {
         let faults =
-            |dice| KickFaults { dice, delayed: DelayedKicks::new(vcpus), courier: OnceLock::new() };
+            |dice| KickFaults { dice, delayed: DelayedKicks::new(vcpus), thread: OnceLock::new() };
         Self {
             halts: Halts::new(host, vcpus),
             counters: vcpus.ids().map(|_| VcpuCounters::default()).collect(),
@@ -86,7 +88,7 @@ impl<H: Host> Kicks<H> {
     }
 
     fn ring(&self, id: VcpuId) -> &EventRing {
-        self.recorder.of(id)
+        self.recorder.ring(id)
     }
 
     /// Returns the number of injected faults so far, or None if fault injection is off.
@@ -94,9 +96,9 @@ impl<H: Host> Kicks<H> {
         let faults = self.faults.as_ref()?;
         Some(faults.dice.iter().map(Dice::counts).fold(
             FaultCounts::default(),
-            |mut all, counts| {
-                all += counts;
-                all
+            |mut total, counts| {
+                total += counts;
+                total
             },
         ))
     }
@@ -151,30 +153,30 @@ impl<H: Host> Kicks<H> {
     }
 
     /// Registers the thread that calls [`Kicks::deliver_due`] each time it is unparked.
-    pub fn register_courier(&self, thread: Thread) {
+    pub fn register_delivery_thread(&self, thread: Thread) {
         if let Some(faults) = &self.faults {
-            let _ = faults.courier.set(thread);
+            let _ = faults.thread.set(thread);
         }
     }
 
     /// Delivers delayed kicks that are due at `now`. Returns the due time of the next delayed kick.
-    pub fn deliver_due(&self, courier: &mut Courier, now: Nanos) -> Option<Nanos> {
-        courier.round(&self.faults.as_ref()?.delayed, now, |kick| {
+    pub fn deliver_due(&self, pending: &mut PendingKicks, now: Nanos) -> Option<Nanos> {
+        pending.deliver_due(&self.faults.as_ref()?.delayed, now, |kick| {
             let outcome = self.deliver(kick.target, kick.path, None);
-            self.recorder.late().add(VcpuEvent::Kicks(kick.target, outcome));
+            self.recorder.delayed().add(VcpuEvent::Kicks(kick.target, outcome));
         })
     }
 
-    /// Halts `id` unless a kick is pending. `handed` is the wakeup for the vCPU that it has kicked.
-    fn park(&self, id: VcpuId, ticket: Ticket, handed: Option<Wakeup<'_, H>>) {
+    /// Halts `id` unless a kick is pending. `wakeup` is for the vCPU that it has kicked.
+    fn park(&self, id: VcpuId, ticket: Ticket, wakeup: Option<Wakeup<'_, H>>) {
         let ring = self.ring(id);
-        let Some(parked) = self.halts.park(id, ticket, handed) else {
-            return ring.add(VcpuEvent::FoundKick(ticket));
+        let Some(parked) = self.halts.park(id, ticket, wakeup) else {
+            return ring.add(VcpuEvent::KickPending(ticket));
         };
         self.counters_of(id).parked.bump();
         ring.add(VcpuEvent::Parks(ticket));
         parked.sleep();
-        ring.add(VcpuEvent::GoesOn);
+        ring.add(VcpuEvent::Resumes);
     }
 
     /// Delivers a kick subject to injected faults.
@@ -182,13 +184,13 @@ impl<H: Host> Kicks<H> {
         let dice = &faults.dice[id.0 as usize];
         let KickFate { deliveries, stray } = dice.kick(target);
         if let Some(stray) = stray {
-            self.deliver_now(id, stray, path, VcpuEvent::Strays);
+            self.deliver_now(id, stray, path, VcpuEvent::WakesOther);
         }
         if deliveries.is_empty() {
             self.ring(id).add(VcpuEvent::Kicks(target, KickOutcome::Dropped));
         }
         for (ix, after) in deliveries.into_iter().enumerate() {
-            let due = Moment::now().reading().after(after);
+            let due = Moment::now().nanos().after(after);
             // A kick that cannot be delayed is delivered at once.
             let is_late = after > Nanos::ZERO && faults.post(id, DelayedKick { due, target, path });
             if ix == 0 && after != Nanos::ZERO {
@@ -238,9 +240,9 @@ impl<H: Host> Kicks<H> {
         by: Option<VcpuId>,
     ) -> (KickOutcome, Option<Wakeup<'_, H>>) {
         // Delayed kicks are not included in any vCPU's counters.
-        let count = |which: fn(&VcpuCounters) -> &SingleWriterCounter| {
+        let count = |counter: fn(&VcpuCounters) -> &SingleWriterCounter| {
             if let Some(id) = by {
-                which(self.counters_of(id)).bump();
+                counter(self.counters_of(id)).bump();
             }
         };
         let outcome = match path {
@@ -269,11 +271,11 @@ impl<H: Host> Kicks<H> {
 
     /// Sleeps for `span`, or until the machine stops.
     fn sleep(&self, span: Nanos) {
-        let mut left = Duration::from_nanos(span.0);
-        while !left.is_zero() && !self.halts.is_stopping() {
-            let nap = left.min(NAP);
+        let mut remaining = Duration::from_nanos(span.0);
+        while !remaining.is_zero() && !self.halts.is_stopping() {
+            let nap = remaining.min(MAX_SLEEP);
             thread::sleep(nap);
-            left -= nap;
+            remaining -= nap;
         }
     }
 }

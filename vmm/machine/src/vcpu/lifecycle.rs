@@ -63,14 +63,14 @@ impl Lifecycle {
     /// Marks vCPU `id` as done. The last vCPU or the first nonzero status ends the machine.
     pub fn vcpu_done(&self, id: VcpuId, status: u32) {
         self.done[id.0 as usize].store(true, Relaxed);
-        let left = self.running.fetch_sub(1, SeqCst) - 1;
-        if status != 0 || left == 0 {
+        let remaining = self.running.fetch_sub(1, SeqCst) - 1;
+        if status != 0 || remaining == 0 {
             self.finish(End::Done(status));
         }
     }
 
     /// Counts the end of a thread whose vCPU the guest had started.
-    pub fn had_started(&self) {
+    pub fn count_started(&self) {
         self.started.fetch_add(1, Relaxed);
     }
 

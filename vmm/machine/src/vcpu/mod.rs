@@ -1,26 +1,26 @@
 //! vCPUs: the handling of exits ([`step`]), the thread ([`thread`]), halts and kicks ([`kicks`]), and the
-//! detection of vCPUs that wait forever ([`stuck`]) or whose threads do not stop ([`overdue`]).
+//! detection of vCPUs that wait forever ([`stuck`]) or whose threads do not stop ([`stop_timeout`]).
 
-pub mod board;
-pub mod courier;
+pub mod delayed_kicks;
 pub mod fault;
 pub mod host_view;
 pub mod kicks;
 pub mod lifecycle;
-pub mod nurse;
+pub mod nmi_poller;
 pub mod observed;
-pub mod overdue;
 pub mod probe;
 pub mod recorder;
 pub mod scheduler;
+pub mod shared;
 pub mod step;
+pub mod stop_timeout;
 pub mod stuck;
 pub mod thread;
 
-pub use board::{Board, MachineHost};
 pub use kicks::Kicks;
 pub use lifecycle::Lifecycle;
 pub use scheduler::{Stopped, VcpuScheduler};
+pub use shared::{MachineHost, VcpuShared};
 pub use thread::ThreadPlacement;
 
 use std::{fmt, io};
@@ -45,7 +45,7 @@ pub enum End {
     /// All vCPUs are halted with interrupts off.
     Halted {
         /// Whether the guest's user space requested it.
-        ordered: bool,
+        requested: bool,
     },
     /// The machine reached its timeout. Contains a description of its vCPUs' activity.
     TimedOut(String),
@@ -103,22 +103,22 @@ impl fmt::Display for Failure {
         }
         match &self.cause {
             Cause::TripleFault => {
-                write!(f, ": triple fault; the guest's console shows what led to it")
+                write!(f, ": triple fault; see the guest's console for the cause")
             }
             Cause::CannotEmulate(bytes) => {
                 write!(f, ": this host's KVM cannot emulate the instruction")?;
                 bytes.iter().try_for_each(|byte| write!(f, " {byte:02x}"))?;
-                f.write_str(instead_of_emulating(KvmKind::detect()))
+                f.write_str(emulation_advice(KvmKind::detect()))
             }
             Cause::InternalError(suberror) => write!(f, ": KVM failed with {suberror}"),
             Cause::EntryRefused(reason) => {
-                write!(f, ": the processor refused to enter the guest (reason {reason:#x})")
+                write!(f, ": VM entry failed (hardware reason {reason:#x})")
             }
             Cause::UnknownExit(reason) => {
-                write!(f, ": KVM left the guest for reason {reason}, which is not handled")
+                write!(f, ": unsupported KVM exit reason {reason}")
             }
             Cause::Kvm(error) => write!(f, ": {}", chain(error)),
-            Cause::Cgroup(error) => write!(f, ": it cannot enter its control group: {error}"),
+            Cause::Cgroup(error) => write!(f, ": cannot join its control group: {error}"),
             Cause::Stuck(stuck, _) => write!(f, " {stuck}"),
         }
     }
@@ -135,10 +135,10 @@ impl Failure {
 
 /// Advice for an instruction that KVM cannot emulate. A software KVM fails on all of ring 0, any other KVM
 /// only on accesses to addresses without memory.
-const fn instead_of_emulating(kind: KvmKind) -> &'static str {
+const fn emulation_advice(kind: KvmKind) -> &'static str {
     match kind {
         KvmKind::Hardware => {
-            "; it accesses an address without memory, where KVM takes plain loads and stores only"
+            "; it accesses an address without memory, where KVM emulates plain loads and stores only"
         }
         _ => "; run it with --host emulated",
     }
@@ -153,15 +153,15 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_broke_and_where() {
+    fn formats_cause_and_location_of_a_failure() {
         assert!(message(Cause::TripleFault, 0x1000).starts_with("vCPU 0 at 0x1000: triple fault"));
         assert!(message(Cause::TripleFault, 0xfff0).starts_with("vCPU 0: triple fault"));
         let internal = message(Cause::InternalError(Suberror(3)), 0xfff0);
         assert!(internal.starts_with("vCPU 0 at 0xfff0: KVM failed"), "{internal}");
-        assert!(internal.contains("suberror 3: it could not deliver"), "{internal}");
+        assert!(internal.contains("suberror 3: cannot deliver"), "{internal}");
         assert!(message(Cause::InternalError(Suberror(9)), 1).contains("suberror 9: see KVM_EXIT"));
         assert!(message(Cause::CannotEmulate(vec![0xcc]), 1).contains("the instruction cc; "));
-        assert!(instead_of_emulating(KvmKind::Software).contains("--host emulated"));
-        assert!(!instead_of_emulating(KvmKind::Hardware).contains("--host emulated"));
+        assert!(emulation_advice(KvmKind::Software).contains("--host emulated"));
+        assert!(!emulation_advice(KvmKind::Hardware).contains("--host emulated"));
     }
 }

@@ -32,7 +32,7 @@ pub trait Stopped {
 ///   during these calls.
 /// * The kick signal is blocked in the thread outside `KVM_RUN`, so that a signal that arrives early ends the
 ///   next entry at once.
-/// * After every return from `KVM_RUN`, the thread calls [`VcpuScheduler::came_out`] before it handles the
+/// * After every return from `KVM_RUN`, the thread calls [`VcpuScheduler::after_exit`] before it handles the
 ///   exit. It calls [`VcpuScheduler::interrupted`] afterwards if a signal ended the run, or if KVM refused to
 ///   run the vCPU because its guest has not started it.
 ///
@@ -40,7 +40,7 @@ pub trait Stopped {
 ///
 /// * A call by a vCPU's own thread may block. It returns when this vCPU may be in the guest, or when its
 ///   machine stops.
-/// * [`VcpuScheduler::awaits_turn`] may be called by any thread and does not wait for a slot.
+/// * [`VcpuScheduler::awaits_slot`] may be called by any thread and does not wait for a slot.
 /// * Target vCPU numbers come from the guest. Numbers that do not exist are ignored.
 pub trait VcpuScheduler: fmt::Debug + Send + Sync {
     /// The scheduler's part in halts and kicks. With None, threads sleep on their latches and may enter the
@@ -56,34 +56,34 @@ pub trait VcpuScheduler: fmt::Debug + Send + Sync {
 
     /// Called after every exit, before it is handled, because the vCPU may have run without a slot. Otherwise
     /// it costs one load.
-    fn came_out(&self, id: VcpuId);
+    fn after_exit(&self, id: VcpuId);
 
     /// The vCPU yields its slot, as requested.
-    fn yielded(&self, id: VcpuId);
+    fn yield_slot(&self, id: VcpuId);
 
     /// The vCPU has used up its spin iterations on a lock.
     fn spun_out(&self, id: VcpuId);
 
     /// The vCPU waits for a lock and yields its slot to `to`, if that is ready. Blocks until its next slot.
-    fn yields_to(&self, id: VcpuId, to: VcpuId);
+    fn yield_to(&self, id: VcpuId, to: VcpuId);
 
     /// The vCPU has reached a named point in the lock protocol.
-    fn point(&self, id: VcpuId, point: Point);
+    fn preempt_point(&self, id: VcpuId, point: Point);
 
     /// The thread is about to wait for an event outside the machine, such as a read of the guest's output. It
-    /// does not enter the guest before [`VcpuScheduler::waited`]. Does not block.
-    fn waits(&self, id: VcpuId);
+    /// does not enter the guest before [`VcpuScheduler::end_wait`]. Does not block.
+    fn begin_wait(&self, id: VcpuId);
 
     /// The wait has ended. Blocks until the next slot, like [`VcpuScheduler::enter`].
-    fn waited(&self, id: VcpuId);
+    fn end_wait(&self, id: VcpuId);
 
     /// Whether the vCPU is runnable but has no CPU. False also if the scheduler does not know. May be called
     /// by any thread.
-    fn awaits_turn(&self, id: VcpuId) -> bool;
+    fn awaits_slot(&self, id: VcpuId) -> bool;
 
     /// Whether the scheduler needs observed lock activity because the guest has published none yet. Called by
     /// the vCPU's thread.
-    fn observes(&self, id: VcpuId) -> bool;
+    fn lacks_telemetry(&self, id: VcpuId) -> bool;
 
     /// The thread ends.
     fn leave(&self, id: VcpuId);

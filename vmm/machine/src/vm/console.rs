@@ -15,7 +15,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::devices::{bench::Bench, channel::Closing, output::Sink};
+use crate::devices::{bench::Bench, channel::EndSignal, output::Sink};
 
 /// The receiver of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum InputSource {
 /// it before each read, and when a read fails.
 pub trait InputOwner: fmt::Debug + Send {
     /// Whether the input may be read now, i.e. no other job has the terminal.
-    fn is_ours(&self) -> bool;
+    fn is_readable(&self) -> bool;
 
     /// Reports that the input has failed. The guest sees end of file.
     fn failed(&self, error: io::Error);
@@ -50,19 +50,19 @@ pub trait InputOwner: fmt::Debug + Send {
 
 /// The handling of output that cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loss {
-    /// The loss ends the machine.
-    Fails,
-    /// The loss is ignored: humans read the output and may have closed it.
-    IsNothing,
+pub enum OnWriteError {
+    /// A failed write ends the machine.
+    EndMachine,
+    /// Failures are ignored: humans read the output and may have closed it.
+    Ignore,
 }
 
-impl Loss {
+impl OnWriteError {
     /// Returns the result to report for an attempt to write these bytes.
-    fn of(self, bytes: &[u8], written: io::Result<usize>) -> io::Result<usize> {
+    fn apply(self, bytes: &[u8], written: io::Result<usize>) -> io::Result<usize> {
         match self {
-            Self::Fails => written,
-            Self::IsNothing => Ok(written.unwrap_or(bytes.len())),
+            Self::EndMachine => written,
+            Self::Ignore => Ok(written.unwrap_or(bytes.len())),
         }
     }
 }
@@ -70,35 +70,35 @@ impl Loss {
 /// Unbuffered output to a descriptor, usually a duplicate of 1 or 2. A vCPU's thread blocks on a slow
 /// reader, but not beyond the end of the machine.
 #[derive(Debug)]
-pub struct Outlet {
+pub struct FdOutput {
     fd: OwnedFd,
-    closing: Closing,
-    loss: Loss,
+    end_signal: EndSignal,
+    on_error: OnWriteError,
 }
 
 /// Number of bytes that a pipe accepts at once if it accepts any (`PIPE_BUF`).
-const PIECE: usize = 4096;
+const MAX_WRITE: usize = 4096;
 
 /// Pause if a descriptor polls as writable but is not.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Held from the poll for room to the write, because all outputs may be the same pipe.
-static TURN: Mutex<()> = Mutex::new(());
+static WRITE_LOCK: Mutex<()> = Mutex::new(());
 
-impl Outlet {
-    /// Creates an output to `fd`, which blocks until `closing` reports the end of the machine.
-    pub fn new(fd: impl AsFd, closing: &Closing, loss: Loss) -> io::Result<Self> {
-        Ok(Self { fd: fd.as_fd().try_clone_to_owned()?, closing: closing.clone(), loss })
+impl FdOutput {
+    /// Creates an output to `fd`, which blocks until `end_signal` reports the end of the machine.
+    pub fn new(fd: impl AsFd, end_signal: &EndSignal, on_error: OnWriteError) -> io::Result<Self> {
+        Ok(Self { fd: fd.as_fd().try_clone_to_owned()?, end_signal: end_signal.clone(), on_error })
     }
 
     /// Writes some of the bytes, or returns None if the descriptor accepts none now.
     fn try_write(&self, bytes: &[u8]) -> Result<Option<usize>, Errno> {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = WRITE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
         if poll(&mut fds, Some(&Timespec::default()))? == 0 {
             return Ok(None);
         }
-        rustix::io::write(&self.fd, &bytes[..bytes.len().min(PIECE)]).map(Some)
+        rustix::io::write(&self.fd, &bytes[..bytes.len().min(MAX_WRITE)]).map(Some)
     }
 
     fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -120,23 +120,23 @@ impl Outlet {
     /// Writes as many bytes as the descriptor accepts at once. (The last write may block for a
     /// terminal or a socket that polls as writable.)
     fn write_ready(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut done = 0;
-        while done < bytes.len() {
-            match self.try_write(&bytes[done..]) {
-                Ok(Some(count)) => done += count,
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.try_write(&bytes[written..]) {
+                Ok(Some(count)) => written += count,
                 Ok(None) | Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(done)
+        Ok(written)
     }
 
     /// Blocks until the descriptor accepts more or the machine ends.
     fn wait(&self) -> io::Result<()> {
         let mut fds = [
             PollFd::new(&self.fd, PollFlags::OUT),
-            PollFd::from_borrowed_fd(self.closing.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.end_signal.as_fd(), PollFlags::IN),
         ];
         match poll(&mut fds, None) {
             Ok(_) if !fds[1].revents().is_empty() => Err(ErrorKind::ConnectionAborted.into()),
@@ -146,10 +146,10 @@ impl Outlet {
     }
 }
 
-impl Write for Outlet {
+impl Write for FdOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.write_some(bytes);
-        self.loss.of(bytes, written)
+        self.on_error.apply(bytes, written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -157,10 +157,10 @@ impl Write for Outlet {
     }
 }
 
-impl Sink for Outlet {
+impl Sink for FdOutput {
     fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.write_ready(bytes);
-        self.loss.of(bytes, written)
+        self.on_error.apply(bytes, written)
     }
 }
 
@@ -181,7 +181,7 @@ pub struct Console {
     /// Becomes readable when the host requests the end of the machine.
     pub interrupt: Option<OwnedFd>,
     /// Signalled when the machine ends. Required if its outputs may block.
-    pub closing: Option<Closing>,
+    pub end_signal: Option<EndSignal>,
     /// Receives the steps of the guest's benchmark.
     pub bench: Option<Arc<dyn Bench>>,
 }
@@ -197,7 +197,7 @@ impl Console {
             stdout: Box::new(io::sink()),
             stderr: Box::new(io::sink()),
             interrupt: None,
-            closing: None,
+            end_signal: None,
             bench: None,
         }
     }

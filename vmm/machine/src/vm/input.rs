@@ -13,11 +13,11 @@ use vmm_sys_util::{eventfd::EventFd, timerfd::TimerFd};
 
 use super::{
     console::{InputOwner, InputSource, InputTarget},
-    line_end::LineEnd,
+    typed_eof::TypedEof,
 };
 use crate::{
     devices::channel::Wake,
-    vcpu::{Board, End},
+    vcpu::{End, VcpuShared},
 };
 use base::escape::EscapeFilter;
 
@@ -26,15 +26,15 @@ const CHUNK: usize = 4096;
 
 /// Interval for checking whether the terminal has returned from another job. (A process that is resumed in
 /// the foreground gets a signal, but a process that kept running gets none.)
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+const TERMINAL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Interval at which the end of the input is typed again at the guest's console. Each program run by the
 /// shell consumes one end, and programs in raw mode receive it only while they read.
-const TYPE_AGAIN: Duration = Duration::from_millis(250);
+const EOF_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The interval for guests that are not ours. Their console may have no reader for long, or one that restarts
+/// The interval for guests that are not ours. Their console may have no reader for long, or a reader that restarts
 /// at each end of file, such as login.
-const TYPE_AGAIN_ELSEWHERE: Duration = Duration::from_secs(1);
+const FOREIGN_EOF_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The subscribers of the event loop.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(super) enum Subscriber {
     /// The machine has ended. Only wakes the loop, which checks for the end itself.
     Ended(EventFd),
     /// The host requests the end of the machine.
-    Interrupt(OwnedFd, Arc<Board>),
+    Interrupt(OwnedFd, Arc<VcpuShared>),
 }
 
 impl MutEventSubscriber for Subscriber {
@@ -52,8 +52,8 @@ impl MutEventSubscriber for Subscriber {
         match self {
             Subscriber::Pump(pump) => pump.process(&events, ops),
             Subscriber::Ended(event) => drop(event.read()),
-            Subscriber::Interrupt(fd, board) => {
-                board.life.finish(End::Stopped);
+            Subscriber::Interrupt(fd, shared) => {
+                shared.life.finish(End::Stopped);
                 // The descriptor stays readable; it needs to be handled only once.
                 let _ = ops.remove(Events::empty_raw(fd.as_raw_fd()));
             }
@@ -93,16 +93,16 @@ pub(super) struct Pump {
     input: Option<(File, Box<dyn InputOwner>)>,
     target: InputTarget,
     keys: Option<EscapeFilter>,
-    board: Arc<Board>,
+    shared: Arc<VcpuShared>,
     /// Signalled when the guest has made room.
     drained: EventFd,
     /// Signalled when the guest's shell is ready.
-    shell: EventFd,
+    shell_signal: EventFd,
     shell_ready: bool,
-    watch: PollMode,
+    polling: PollMode,
     /// Triggers the next check of the terminal, or the next typed end of input.
     timer: TimerFd,
-    typed: LineEnd,
+    eof: TypedEof,
 }
 
 impl Pump {
@@ -110,9 +110,9 @@ impl Pump {
         input: InputSource,
         target: InputTarget,
         keys: Option<EscapeFilter>,
-        board: Arc<Board>,
+        shared: Arc<VcpuShared>,
         drained: EventFd,
-        shell: EventFd,
+        shell_signal: EventFd,
     ) -> io::Result<Self> {
         let input = match input {
             InputSource::File(file, owner) => Some((file, owner)),
@@ -123,38 +123,38 @@ impl Pump {
             input,
             target,
             keys,
-            board,
+            shared,
             drained,
-            shell,
+            shell_signal,
             shell_ready: false,
-            watch: PollMode::Paused,
+            polling: PollMode::Paused,
             timer,
-            typed: LineEnd::default(),
+            eof: TypedEof::default(),
         })
     }
 
     fn init(&mut self, ops: &mut EventOps) {
         drop(ops.add(Events::new(&self.drained, EventSet::IN)));
-        drop(ops.add(Events::new(&self.shell, EventSet::IN)));
+        drop(ops.add(Events::new(&self.shell_signal, EventSet::IN)));
         drop(ops.add(Events::new(&self.timer, EventSet::IN)));
         match self.input {
             Some(_) => self.resume(ops),
-            None => self.end(ops),
+            None => self.end_input(ops),
         }
     }
 
     fn process(&mut self, events: &Events, ops: &mut EventOps) {
         if events.fd() == self.drained.as_raw_fd() {
             let _ = self.drained.read();
-            self.board.devices.com1.refill();
-            self.board.devices.com2.refill();
-        } else if events.fd() == self.shell.as_raw_fd() {
-            let _ = self.shell.read();
+            self.shared.devices.com1.refill();
+            self.shared.devices.com2.refill();
+        } else if events.fd() == self.shell_signal.as_raw_fd() {
+            let _ = self.shell_signal.read();
             self.shell_ready = true;
         } else if events.fd() == self.timer.as_raw_fd() {
             let _ = self.timer.wait();
-            match self.watch {
-                PollMode::Background => self.watch = PollMode::Paused,
+            match self.polling {
+                PollMode::Background => self.polling = PollMode::Paused,
                 PollMode::Ended => self.type_end(),
                 PollMode::Paused | PollMode::Polled | PollMode::Always => {}
             }
@@ -168,31 +168,31 @@ impl Pump {
     /// user's escape keys must not wait for a busy guest.
     fn room(&self) -> usize {
         match self.target {
-            InputTarget::Command => self.board.devices.stdin.room(),
+            InputTarget::Command => self.shared.devices.stdin.room(),
             InputTarget::Shell if !self.shell_ready && self.keys.is_none() => 0,
             InputTarget::Shell | InputTarget::Console if self.keys.is_some() => CHUNK,
-            InputTarget::Shell | InputTarget::Console => self.board.devices.com1.room(),
+            InputTarget::Shell | InputTarget::Console => self.shared.devices.com1.room(),
         }
     }
 
     /// Resumes a paused input if there is room.
     fn resume(&mut self, ops: &mut EventOps) {
-        if let Some((input, _)) = self.input.as_ref().filter(|_| self.watch == PollMode::Paused)
+        if let Some((input, _)) = self.input.as_ref().filter(|_| self.polling == PollMode::Paused)
             && self.room() > 0
         {
             let added = ops.add(Events::new(input, EventSet::IN));
-            self.watch = if added.is_ok() { PollMode::Polled } else { PollMode::Always };
+            self.polling = if added.is_ok() { PollMode::Polled } else { PollMode::Always };
         }
-        while self.watch == PollMode::Always && self.room() > 0 {
+        while self.polling == PollMode::Always && self.room() > 0 {
             self.transfer(ops);
         }
     }
 
     fn unwatch(&mut self, ops: &mut EventOps, next: PollMode) {
-        if let Some((input, _)) = self.input.as_ref().filter(|_| self.watch == PollMode::Polled) {
+        if let Some((input, _)) = self.input.as_ref().filter(|_| self.polling == PollMode::Polled) {
             let _ = ops.remove(Events::empty(input));
         }
-        self.watch = next;
+        self.polling = next;
     }
 
     fn transfer(&mut self, ops: &mut EventOps) {
@@ -202,28 +202,28 @@ impl Pump {
             return self.unwatch(ops, PollMode::Paused);
         }
         let Some((input, owner)) = &mut self.input else { return };
-        if !owner.is_ours() {
-            return self.look_again(ops);
+        if !owner.is_readable() {
+            return self.wait_for_terminal(ops);
         }
         let mut buffer = [0; CHUNK];
         match input.read(&mut buffer[..room]) {
-            Ok(0) => self.end(ops),
+            Ok(0) => self.end_input(ops),
             Ok(count) => self.deliver(&buffer[..count]),
             Err(error)
                 if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
             // Another job has just taken the terminal.
-            Err(_) if !owner.is_ours() => self.look_again(ops),
+            Err(_) if !owner.is_readable() => self.wait_for_terminal(ops),
             Err(error) => {
                 owner.failed(error);
-                self.end(ops);
+                self.end_input(ops);
             }
         }
     }
 
     /// Stops reading while another job has the terminal.
-    fn look_again(&mut self, ops: &mut EventOps) {
+    fn wait_for_terminal(&mut self, ops: &mut EventOps) {
         self.unwatch(ops, PollMode::Background);
-        self.wait(LOOK_AGAIN);
+        self.wait(TERMINAL_CHECK_INTERVAL);
     }
 
     fn deliver(&mut self, bytes: &[u8]) {
@@ -233,27 +233,27 @@ impl Pump {
             Some(filter) => {
                 let keys = filter.feed(bytes, self.shell_ready);
                 if keys.quit {
-                    self.board.life.finish(End::Stopped);
+                    self.shared.life.finish(End::Stopped);
                 }
                 filtered.extend(keys.forward);
                 &filtered
             }
         };
         match self.target {
-            InputTarget::Command => self.wake(self.board.devices.stdin.push(bytes)),
+            InputTarget::Command => self.wake(self.shared.devices.stdin.push(bytes)),
             InputTarget::Shell | InputTarget::Console => {
-                let room = self.board.devices.com1.room().min(bytes.len());
-                self.typed.add(&bytes[..room]);
-                self.board.devices.com1.send(&bytes[..room]);
+                let room = self.shared.devices.com1.room().min(bytes.len());
+                self.eof.add(&bytes[..room]);
+                self.shared.devices.com1.send(&bytes[..room]);
             }
         }
     }
 
     /// Handles the end of the input.
-    fn end(&mut self, ops: &mut EventOps) {
+    fn end_input(&mut self, ops: &mut EventOps) {
         self.unwatch(ops, PollMode::Ended);
         match self.target {
-            InputTarget::Command => self.wake(self.board.devices.stdin.end()),
+            InputTarget::Command => self.wake(self.shared.devices.stdin.end()),
             InputTarget::Shell | InputTarget::Console => self.type_end(),
         }
     }
@@ -261,14 +261,14 @@ impl Pump {
     /// Types the end of the input, and repeats it until the machine has ended because programs that the shell
     /// runs consume it as well.
     fn type_end(&mut self) {
-        let com1 = &self.board.devices.com1;
-        let is_heard = self.target != InputTarget::Shell || self.shell_ready;
-        if is_heard && com1.room() >= LineEnd::LONGEST {
-            com1.send(self.typed.end());
+        let com1 = &self.shared.devices.com1;
+        let is_ready = self.target != InputTarget::Shell || self.shell_ready;
+        if is_ready && com1.room() >= TypedEof::MAX_LEN {
+            com1.send(self.eof.end());
         }
         self.wait(match self.target {
-            InputTarget::Console => TYPE_AGAIN_ELSEWHERE,
-            InputTarget::Shell | InputTarget::Command => TYPE_AGAIN,
+            InputTarget::Console => FOREIGN_EOF_INTERVAL,
+            InputTarget::Shell | InputTarget::Command => EOF_INTERVAL,
         });
     }
 
@@ -279,7 +279,7 @@ impl Pump {
 
     fn wake(&self, wake: Wake) {
         if wake == Wake::Guest {
-            self.board.devices.wake_for_stdin();
+            self.shared.devices.wake_for_stdin();
         }
     }
 }

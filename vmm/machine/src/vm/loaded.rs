@@ -64,7 +64,7 @@ impl LoadedGuest {
                 };
                 let entry = entry.map_err(|error| match error {
                     BootError::Kernel(cause) => VmError::Kernel(kernel.clone(), cause),
-                    other => other.into(),
+                    error => error.into(),
                 })?;
                 Ok(Self::Linux(entry))
             }
@@ -75,7 +75,7 @@ impl LoadedGuest {
                     payload,
                     spec.vcpus,
                     ports::DEFAULT_BASE,
-                    spec.oversight.telemetry(),
+                    spec.monitoring.telemetry(),
                 )?;
                 Ok(Self::Payload(entry, ring))
             }

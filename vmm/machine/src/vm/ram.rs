@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_are_no_multiple_of_a_huge_page_work() {
+    fn maps_sizes_unaligned_to_huge_pages() {
         for usage in [MemoryUsage::Dense, MemoryUsage::Sparse] {
             let memory = map(ByteSize((5 << 20) + 4096), usage).unwrap();
             assert_eq!(memory.iter().map(|region| region.len()).sum::<u64>(), (5 << 20) + 4096);

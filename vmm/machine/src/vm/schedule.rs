@@ -16,7 +16,7 @@ use crate::driver::{BpfDriver, BpfDriverError, BpfReport};
 pub enum ScheduleError {
     /// This program was built without the driver.
     #[cfg(not(feature = "bpf"))]
-    #[error("this pvticket was built without the driver bpf")]
+    #[error("this pvticket was built without driver bpf")]
     NotBuilt,
     /// The scheduler in the host's kernel failed.
     #[cfg(feature = "bpf")]
@@ -71,7 +71,8 @@ impl Schedule {
         match self {
             #[cfg(feature = "bpf")]
             Self::Bpf(driver) => {
-                let machine = Vm::build_over(spec, driver.lines(vm).map_err(ScheduleError::Bpf)?)?;
+                let lines = driver.lines(vm).map_err(ScheduleError::Bpf)?;
+                let machine = Vm::build_sharing(spec, lines)?;
                 let (ranges, counters) = (machine.lock_ranges(), machine.clocks()?);
                 driver.describe(vm, ranges, &counters).map_err(ScheduleError::Bpf)?;
                 Ok(machine)
@@ -88,8 +89,8 @@ impl Schedule {
         let scheduler = match self {
             Self::Host => None,
             Self::User(driver) => {
-                let blocking = machine.blocking()?;
-                let blocking = blocking.map(|all| all.into_iter().map(Blocking::into_fn).collect());
+                let list = machine.blocking()?;
+                let blocking = list.map(|list| list.into_iter().map(Blocking::into_fn).collect());
                 Some(driver.vm_scheduler(vm, machine.telemetry()?, blocking))
             }
             #[cfg(feature = "bpf")]
@@ -98,17 +99,17 @@ impl Schedule {
                 Some(scheduler.map_err(ScheduleError::Bpf)?)
             }
         };
-        machine.start_behind(console, scheduler, vm)
+        machine.start_scheduled(console, scheduler, vm)
     }
 
     /// Returns the number of locks acquired by the vCPUs of machine number `vm`, if its guest counts
     /// them and the schedule is not the host's.
-    pub fn taken(&self, vm: usize) -> Option<u64> {
+    pub fn acquisitions(&self, vm: usize) -> Option<u64> {
         match self {
             Self::Host => None,
-            Self::User(driver) => driver.taken(vm),
+            Self::User(driver) => driver.acquisitions(vm),
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => driver.taken(vm),
+            Self::Bpf(driver) => driver.acquisitions(vm),
         }
     }
 
@@ -123,21 +124,21 @@ impl Schedule {
     }
 
     /// Registers these progress meters, if the schedule is traced and not the host's.
-    pub fn meter(&self, meters: Vec<Meter>) {
+    pub fn set_meters(&self, meters: Vec<Meter>) {
         match self {
             Self::Host => {}
-            Self::User(driver) => driver.meter(meters),
+            Self::User(driver) => driver.set_meters(meters),
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => driver.meter(meters),
+            Self::Bpf(driver) => driver.set_meters(meters),
         }
     }
 
     /// Returns the reason if the host's kernel has ended it; vCPUs then use the host's scheduler.
-    pub fn ended(&self) -> Option<&str> {
+    pub fn end_reason(&self) -> Option<&str> {
         match self {
             Self::Host | Self::User(_) => None,
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => driver.ended(),
+            Self::Bpf(driver) => driver.end_reason(),
         }
     }
 

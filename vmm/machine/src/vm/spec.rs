@@ -4,7 +4,7 @@ use std::{fs::File, path::PathBuf, sync::Arc};
 
 use hypercalls::payload::{MEMORY, Workload};
 
-use super::{LookoutSpec, Oversight};
+use super::{LockMonitoring, WatcherSpec};
 use crate::{
     guest::{initrd::InitrdSource, kernel_symbols::KernelSymbols, payload::PayloadSpec},
     vcpu::{ThreadPlacement, fault::FaultPlan},
@@ -52,9 +52,9 @@ pub struct MachineSpec {
     /// cgroup.
     pub cgroups: Vec<Arc<File>>,
     /// Telemetry of the guest's locks, and the watchdog.
-    pub oversight: Oversight,
+    pub monitoring: LockMonitoring,
     /// Supervision of a user's guest. None for measurements, which have their own limits.
-    pub lookout: Option<LookoutSpec>,
+    pub watcher: Option<WatcherSpec>,
     /// The symbols of the kernel, if known.
     pub symbols: Option<KernelSymbols>,
     /// Whether the report includes KVM's own counters.
@@ -79,8 +79,8 @@ impl MachineSpec {
             affinity: None,
             pinned: false,
             cgroups: Vec::new(),
-            oversight: Oversight::NONE,
-            lookout: None,
+            monitoring: LockMonitoring::NONE,
+            watcher: None,
             symbols: None,
             kvm_stats: false,
             host_counts: false,
@@ -90,16 +90,16 @@ impl MachineSpec {
     }
 
     /// Returns a machine with one vCPU whose payload takes no locks.
-    pub const fn tiny(workload: Workload) -> Self {
-        let guest = GuestSpec::Payload(PayloadSpec::other(workload));
+    pub const fn lockless(workload: Workload) -> Self {
+        let guest = GuestSpec::Payload(PayloadSpec::without_locks(workload));
         Self::new(VcpuCount::ONE, ByteSize(MEMORY), guest)
     }
 
     /// Returns the host CPUs that the thread of `vcpu` may use, or None if unrestricted.
     pub fn cpus_of(&self, vcpu: VcpuId) -> Option<CpuList> {
-        let all = self.affinity.as_ref()?;
-        let own = all.cpus().iter().cycle().nth(vcpu.0 as usize).filter(|_| self.pinned);
-        Some(own.map_or_else(|| all.clone(), |cpu| CpuList::of(*cpu)))
+        let affinity = self.affinity.as_ref()?;
+        let pinned = affinity.cpus().iter().cycle().nth(vcpu.0 as usize).filter(|_| self.pinned);
+        Some(pinned.map_or_else(|| affinity.clone(), |cpu| CpuList::single(*cpu)))
     }
 
     /// Returns the placement of a vCPU's thread on the host.

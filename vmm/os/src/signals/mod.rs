@@ -34,7 +34,7 @@ const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGTERM, SIGXCPU];
 
 /// Signals this close together count as one: timeout(1) signals its child and then the child's group, and a
 /// terminal that hangs up may signal twice, too.
-const TOGETHER: Duration = Duration::from_millis(100);
+const COALESCE_TIME: Duration = Duration::from_millis(100);
 
 /// The flag raised by signals, once they are caught.
 static CAUGHT: Mutex<Option<Interrupt>> = Mutex::new(None);
@@ -45,29 +45,29 @@ static SINCE: OnceLock<Instant> = OnceLock::new();
 
 /// A resource to release while the process is stopped, and before it ends at once.
 #[derive(Debug, Clone, Copy)]
-pub struct Loan {
+pub struct StopHooks {
     /// Releases it.
-    pub give_back: fn(),
+    pub release: fn(),
     /// Acquires it again after the process is continued.
-    pub take_again: fn(),
+    pub acquire: fn(),
 }
 
-static LOAN: OnceLock<Loan> = OnceLock::new();
+static STOP_HOOKS: OnceLock<StopHooks> = OnceLock::new();
 
 /// Registers functions that the signal thread calls around stops. Only the first call has an effect.
-pub fn around_stops(loan: Loan) {
-    let _ = LOAN.set(loan);
+pub fn around_stops(hooks: StopHooks) {
+    let _ = STOP_HOOKS.set(hooks);
 }
 
-fn give_back() {
-    if let Some(loan) = LOAN.get() {
-        (loan.give_back)();
+fn release() {
+    if let Some(hooks) = STOP_HOOKS.get() {
+        (hooks.release)();
     }
 }
 
-fn take_again() {
-    if let Some(loan) = LOAN.get() {
-        (loan.take_again)();
+fn acquire() {
+    if let Some(hooks) = STOP_HOOKS.get() {
+        (hooks.acquire)();
     }
 }
 
@@ -78,15 +78,15 @@ pub fn catch() -> io::Result<Interrupt> {
     if let Some(interrupt) = &*caught {
         return Ok(interrupt.clone());
     }
-    let interrupt = Interrupt::with_bell()?;
-    let wanted = ENDING.into_iter().chain([SIGTSTP, SIGCONT]).filter(|signal| !is_ignored(*signal));
-    let signals = Signals::new(wanted)?;
-    fatal::watch_time();
+    let interrupt = Interrupt::with_descriptor()?;
+    let numbers = ENDING.into_iter().chain([SIGTSTP, SIGCONT]);
+    let signals = Signals::new(numbers.filter(|signal| !is_ignored(*signal)))?;
+    fatal::watch_cpu_time();
     let raised = interrupt.clone();
     thread::Builder::new()
         .name("signals".into())
         .stack_size(STACK_BYTES)
-        .spawn(move || attend(signals, &raised))?;
+        .spawn(move || handle_signals(signals, &raised))?;
     Ok(caught.insert(interrupt).clone())
 }
 
@@ -127,17 +127,17 @@ pub fn since_first() -> Option<Duration> {
     SINCE.get().map(Instant::elapsed)
 }
 
-fn attend(mut signals: Signals, interrupt: &Interrupt) {
+fn handle_signals(mut signals: Signals, interrupt: &Interrupt) {
     confine::enter(Class::Signals);
     for signal in signals.forever() {
         match signal {
             SIGTSTP => {
-                give_back();
+                release();
                 // Returns when the process is continued.
                 let _ = emulate_default_handler(SIGTSTP);
-                take_again();
+                acquire();
             }
-            SIGCONT => take_again(),
+            SIGCONT => acquire(),
             SIGXCPU if SINCE.get().is_some() => {}
             _ => match SINCE.get() {
                 None => {
@@ -145,9 +145,9 @@ fn attend(mut signals: Signals, interrupt: &Interrupt) {
                     let _ = SINCE.set(Instant::now());
                     interrupt.raise();
                 }
-                Some(first) if first.elapsed() < TOGETHER => {}
+                Some(first) if first.elapsed() < COALESCE_TIME => {}
                 Some(_) => {
-                    give_back();
+                    release();
                     let _ = emulate_default_handler(signal);
                 }
             },

@@ -2,8 +2,8 @@
 
 use super::{
     clipped, points,
-    rows::{others, schedule},
-    subject::{LockWords, Subject},
+    rows::{extras, schedule},
+    subject::{LockNames, Subject},
 };
 use crate::{
     figures::{
@@ -12,16 +12,16 @@ use crate::{
     },
     lists::unique,
     si::si,
-    words::sentences::first_large,
+    words::sentences::capitalize,
 };
 use base::plural::{agree, count};
 use study::{findings::Study, point::Point, stats::Summary};
 
 /// Maximum number of lines, including the blank line above.
-pub const MOST_LINES: usize = 12;
+pub const MAX_LINES: usize = 12;
 
 /// Maximum number of bars, without the blank line and the scale.
-const MOST_BARS: usize = MOST_LINES - 2;
+const MAX_BARS: usize = MAX_LINES - 2;
 
 /// A rate with the names of its guest, its schedule, and its lock with other distinguishing values.
 #[derive(Debug)]
@@ -34,12 +34,12 @@ pub struct Bar {
 
 /// The chart below a blank line; empty without rates.
 pub fn render(bars: &[Bar], unit: &str, width: usize) -> String {
-    let shown = if bars.len() > MOST_BARS { MOST_BARS - 1 } else { bars.len() };
+    let shown = if bars.len() > MAX_BARS { MAX_BARS - 1 } else { bars.len() };
     let Some(plot) = plot(&bars[..shown], unit) else { return String::new() };
     let mut text = characters::compact(&plot, &format!("{unit}/s, log"), width);
     if bars.len() > shown {
         text += &format!(
-            "{} {} in the whole report\n",
+            "{} {} in the complete report\n",
             count(bars.len() - shown, "more rate"),
             agree(bars.len() - shown, "is", "are")
         );
@@ -59,7 +59,7 @@ fn plot(bars: &[Bar], unit: &str) -> Option<Rows> {
         });
         let label = format!("{schedule}, {lock}");
         PlotRow {
-            says: format!("{guest}, {label}: {shown} {unit}/s{within}"),
+            tooltip: format!("{guest}, {label}: {shown} {unit}/s{within}"),
             group: guest.clone(),
             label,
             note: shown,
@@ -90,7 +90,7 @@ pub fn figure(bars: &[Bar], unit: &str) -> Option<Figure> {
         locks.iter().map(|lock| Legend { style: style(&locks, lock), name: (*lock).to_owned() });
     Some(Figure {
         id: "answer".to_owned(),
-        title: format!("{} a second by guest, schedule and lock", first_large(unit)),
+        title: format!("{} a second by guest, schedule and lock", capitalize(unit)),
         note: "Bars: medians on a logarithmic scale. Lines: their exact 95 % intervals, from six \
                repetitions on."
             .to_owned(),
@@ -107,20 +107,21 @@ impl Bar {
 }
 
 /// One bar per point. Points in two studies have the bar of the first.
-pub fn bars(studies: &[Study], subjects: &[Subject], words: &LockWords) -> Vec<Bar> {
-    let mut seen: Vec<&Point> = Vec::new();
+pub fn bars(studies: &[Study], subjects: &[Subject], words: &LockNames) -> Vec<Bar> {
+    let mut charted: Vec<&Point> = Vec::new();
     let mut bars = Vec::new();
     for subject in subjects {
-        let guest = subject.name_among(subjects);
+        let guest = subject.qualified_name(subjects);
         for (study, measured) in points(studies, subject) {
-            let Some(rate) =
-                measured.rate.filter(|_| !seen.iter().any(|point| point.is_like(&measured.point)))
+            let Some(rate) = measured
+                .rate
+                .filter(|_| !charted.iter().any(|point| point.is_same(&measured.point)))
             else {
                 continue;
             };
-            seen.push(&measured.point);
+            charted.push(&measured.point);
             let lock = [words.lock(&measured.point)].into_iter();
-            let lock = lock.chain(others(study, &measured.point)).collect::<Vec<_>>().join(", ");
+            let lock = lock.chain(extras(study, &measured.point)).collect::<Vec<_>>().join(", ");
             let schedule = schedule(&measured.point);
             bars.push(Bar { guest: guest.clone(), schedule, lock, rate });
         }

@@ -31,17 +31,17 @@ use study::{
     findings::{PointStudy, RunRecord, Study},
     store::record::{CellLine, Outcome},
 };
-use subject::{LockWords, Subject};
+use subject::{LockNames, Subject};
 
 /// Maximum number of lines of the answer, including one for the page's path.
-pub const MOST_LINES: usize = 10;
+pub const MAX_LINES: usize = 10;
 /// Width of the layout in columns, unless the terminal is narrower.
 pub const WIDTH: usize = 72;
 /// Minimum width in columns.
-const NARROWEST: usize = 40;
+const MIN_WIDTH: usize = 40;
 /// Maximum number of lines before and after the comparisons.
-const MOST_HEAD: usize = 2;
-const MOST_NOTES: usize = 3;
+const MAX_HEAD_LINES: usize = 2;
+const MAX_NOTE_LINES: usize = 3;
 
 /// The answer of runs, for a terminal and the top of a page.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub struct Brief {
     rows: Vec<ComparisonRow>,
     notes: Vec<Note>,
     /// States whether the answer holds.
-    pub standing: Sentence,
+    pub validity: Sentence,
     bars: Vec<Bar>,
     /// Unit of the rates.
     unit: &'static str,
@@ -62,42 +62,42 @@ pub struct Brief {
 impl Brief {
     /// The answer of `runs`.
     pub fn new(runs: &[RunRecord]) -> Self {
-        let brief = Self::of(&studies(runs));
-        let rest = undisturbed(runs).map(|rest| Self::of(&studies(&rest)).rows);
-        let standing = lead::standing(&brief.rows, &brief.notes, rest.as_deref());
-        Self { standing, ..brief }
+        let brief = Self::from_studies(&studies(runs));
+        let clean = undisturbed(runs).map(|runs| Self::from_studies(&studies(&runs)).rows);
+        let standing = lead::validity(&brief.rows, &brief.notes, clean.as_deref());
+        Self { validity: standing, ..brief }
     }
 
-    fn of(studies: &[Study]) -> Self {
-        let subjects = subject::all(studies);
-        let words = LockWords::of(studies);
-        let rows = rows::all(studies, &subjects, &words);
+    fn from_studies(studies: &[Study]) -> Self {
+        let subjects = subject::subjects(studies);
+        let words = LockNames::new(studies);
+        let rows = rows::list(studies, &subjects, &words);
         Self {
             head: head(&rows, &subjects, &words),
             sentence: lead::sentence(&rows, &subjects, &words),
-            notes: notes::all(studies, &subjects, &rows),
-            standing: Sentence::plain(Tone::Neutral, String::new()),
+            notes: notes::list(studies, &subjects, &rows),
+            validity: Sentence::plain(Tone::Neutral, String::new()),
             bars: chart::bars(studies, &subjects, &words),
             unit: studies.first().map_or("operations", operations),
-            levels: subjects.iter().filter_map(|subject| subject.level).collect(),
+            levels: subjects.iter().filter_map(|subject| subject.ratio).collect(),
             rows,
         }
     }
 
-    /// The answer in `width` columns and fewer than [`MOST_LINES`] lines.
+    /// The answer in `width` columns and fewer than [`MAX_LINES`] lines.
     pub fn answer(&self, width: usize) -> String {
-        let width = width.clamp(NARROWEST, WIDTH);
+        let width = width.clamp(MIN_WIDTH, WIDTH);
         let mut rows = self.rows.clone();
-        let head = first(wrapped(&self.head, width, ""), MOST_HEAD);
+        let head = first_lines(wrapped(&self.head, width, ""), MAX_HEAD_LINES);
         let mut dropped = 0;
         loop {
             let shown = rows::layout(&rows, width);
-            let notes = notes::sentence(&self.notes, dropped, width, MOST_NOTES);
+            let notes = notes::sentence(&self.notes, dropped, width, MAX_NOTE_LINES);
             let lines =
                 [&head, &shown, &notes].map(|part| part.lines().count()).iter().sum::<usize>();
-            if lines < MOST_LINES || rows.is_empty() {
+            if lines < MAX_LINES || rows.is_empty() {
                 let legends = rows::legends(&rows).map(|legend| wrapped(&legend, width, ""));
-                let fits = |legend: &String| lines + legend.lines().count() < MOST_LINES;
+                let fits = |legend: &String| lines + legend.lines().count() < MAX_LINES;
                 let legend = legends.into_iter().find(fits).unwrap_or_default();
                 return clipped(&format!("{head}{shown}{legend}{notes}"), width);
             }
@@ -108,7 +108,7 @@ impl Brief {
 
     /// The chart of the rates in `width` columns, below a blank line; empty without rates.
     pub fn chart(&self, width: usize) -> String {
-        chart::render(&self.bars, self.unit, width.clamp(NARROWEST, WIDTH))
+        chart::render(&self.bars, self.unit, width.clamp(MIN_WIDTH, WIDTH))
     }
 
     /// The comparisons as a table; `None` without comparisons.
@@ -149,14 +149,14 @@ fn undisturbed(runs: &[RunRecord]) -> Option<Vec<RunRecord>> {
     if !runs.iter().flat_map(|run| &run.contents.cells).any(is_disturbed) {
         return None;
     }
-    let mut left = runs.to_vec();
-    left.iter_mut().for_each(|run| run.contents.cells.retain(|cell| !is_disturbed(cell)));
-    Some(left)
+    let mut undisturbed = runs.to_vec();
+    undisturbed.iter_mut().for_each(|run| run.contents.cells.retain(|cell| !is_disturbed(cell)));
+    Some(undisturbed)
 }
 
 /// The compared locks, the overcommit ratio, and the number of runs.
-fn head(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords) -> String {
-    let Some(level) = subjects.iter().find_map(|subject| subject.level) else {
+fn head(rows: &[ComparisonRow], subjects: &[Subject], words: &LockNames) -> String {
+    let Some(level) = subjects.iter().find_map(|subject| subject.ratio) else {
         return "Nothing was measured with more vCPUs than CPUs.".to_owned();
     };
     let runs = || rows.iter().map(|row| row.runs);
@@ -172,7 +172,7 @@ fn head(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords) -> Stri
 }
 
 /// The first `most` lines of a text.
-fn first(text: String, most: usize) -> String {
+fn first_lines(text: String, most: usize) -> String {
     text.lines().take(most).map(|line| format!("{line}\n")).collect()
 }
 
@@ -185,7 +185,7 @@ fn clipped(text: &str, width: usize) -> String {
             line.chars().take(width - 1).chain(['\u{2026}']).collect()
         }
     };
-    si::plain(text).lines().map(|line| format!("{}\n", cut(line).trim_end())).collect()
+    si::spaced(text).lines().map(|line| format!("{}\n", cut(line).trim_end())).collect()
 }
 
 /// The points of a subject that the answer covers, each with its study.
@@ -193,6 +193,7 @@ fn points<'a>(
     studies: &'a [Study],
     subject: &'a Subject,
 ) -> impl Iterator<Item = (&'a Study, &'a PointStudy)> {
-    let all = studies.iter().flat_map(|study| study.points.iter().map(move |point| (study, point)));
-    all.filter(|(_, point)| point.rate.is_some() && subject.is_at_level(&point.point))
+    let pairs =
+        studies.iter().flat_map(|study| study.points.iter().map(move |point| (study, point)));
+    pairs.filter(|(_, point)| point.rate.is_some() && subject.contains_at_ratio(&point.point))
 }

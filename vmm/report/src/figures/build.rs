@@ -21,16 +21,16 @@ use study::{
 };
 
 /// All figures that the study has data for.
-pub fn all(study: &Study) -> Vec<Figure> {
+pub fn for_study(study: &Study) -> Vec<Figure> {
     let mut figures = Vec::new();
     figures.extend(throughput(study));
-    figures.extend(ratios::all(study));
+    figures.extend(ratios::figures(study));
     figures.extend(preempted::wasted(study));
     figures.extend(preempted::kinds(study));
-    figures.extend(latency::all(study));
+    figures.extend(latency::figures(study));
     for figure in &mut figures {
         figure.title = simulated::marked(study, &figure.title);
-        figure.keep_telling_panels();
+        figure.drop_flat_panels();
     }
     figures
 }
@@ -52,11 +52,11 @@ fn throughput(study: &Study) -> Option<Figure> {
         id: THROUGHPUT.to_owned(),
         title: titles::throughput(study),
         note: "Markers: medians. Bars: their exact 95 % intervals, from six repetitions on. Dots: \
-               single repetitions; rings are far from the others, and count all the same."
+               single repetitions; rings are outliers, which count as well."
             .to_owned(),
-        command: command::again(study, study.points.iter().map(|study| &study.point)),
+        command: command::rerun_commands(study, study.points.iter().map(|study| &study.point)),
         panels: finish(study, panels, &y, None)?,
-        legend: named(legend),
+        legend: without_unnamed(legend),
     })
 }
 
@@ -78,21 +78,21 @@ fn mark(study: &Study, point: &PointStudy, rate: &Summary) -> PlottedValue {
             .iter()
             .map(|repetition| (repetition.rate, repetition.outlier))
             .collect(),
-        says: format!(
+        tooltip: format!(
             "{}: {} {}/s ({within})",
-            names::whole(study, &point.point),
+            names::full_name(study, &point.point),
             si(rate.median.value),
             operations(study)
         ),
-        ..PlottedValue::of(study, &point.point)
+        ..PlottedValue::at_point(study, &point.point)
     }
 }
 
 impl PlottedValue {
     /// A mark at the position of a point, without a value.
-    pub(super) fn of(study: &Study, point: &Point) -> Self {
+    pub(super) fn at_point(study: &Study, point: &Point) -> Self {
         let x = study.layout.position(point).unwrap_or(0.0);
-        Self { x, at: names::x(study, point), ..Self::default() }
+        Self { x, at: names::x_value(study, point), ..Self::default() }
     }
 }
 
@@ -142,7 +142,7 @@ pub(super) fn in_panels(
 }
 
 /// The legend without unnamed series: a single series needs no entry.
-pub(super) fn named(legend: Vec<Legend>) -> Vec<Legend> {
+pub(super) fn without_unnamed(legend: Vec<Legend>) -> Vec<Legend> {
     legend.into_iter().filter(|line| !line.name.is_empty()).collect()
 }
 
@@ -173,7 +173,7 @@ pub(super) fn finish(
             }
             Plot::Rows(Rows {
                 x: values.clone(),
-                rows: by_category(series.iter().flat_map(of_series).collect()),
+                rows: by_category(series.iter().flat_map(series_rows).collect()),
                 reference: reference.map(|(value, _)| value),
             })
         }
@@ -184,7 +184,7 @@ pub(super) fn finish(
 }
 
 /// A row for each mark of a series.
-fn of_series(series: &Series) -> impl Iterator<Item = PlotRow> {
+fn series_rows(series: &Series) -> impl Iterator<Item = PlotRow> {
     series.marks.iter().map(|mark| PlotRow {
         group: mark.at.clone(),
         label: series.name.clone(),
@@ -194,7 +194,7 @@ fn of_series(series: &Series) -> impl Iterator<Item = PlotRow> {
         marks: vec![(series.style, mark.y)],
         hollow: mark.hollow,
         samples: mark.samples.clone(),
-        says: mark.says.clone(),
+        tooltip: mark.tooltip.clone(),
         ..PlotRow::default()
     })
 }
@@ -212,8 +212,8 @@ fn by_category(mut rows: Vec<PlotRow>) -> Vec<PlotRow> {
 /// The category of a point and its name within it. On a numeric axis, the name includes both.
 pub(super) fn row_names(study: &Study, point: &Point) -> (String, String) {
     match study.layout.position(point) {
-        Some(_) => (String::new(), names::within(study, point)),
-        None => (names::x(study, point), names::series(study, point)),
+        Some(_) => (String::new(), names::name_in_facet(study, point)),
+        None => (names::x_value(study, point), names::series(study, point)),
     }
 }
 

@@ -20,7 +20,7 @@ const EIGHTHS: [char; 9] = [
 ];
 
 /// Minimum width of a row's drawing.
-const LEAST_STRIP: usize = 8;
+const MIN_STRIP: usize = 8;
 
 /// Letters of hollow markers. Styles without one share the last letter.
 const HOLLOW: [char; 6] = ['\u{25cb}', '\u{25a1}', '\u{25b3}', '\u{25c7}', '\u{25bd}', '\u{25cc}'];
@@ -110,7 +110,7 @@ fn lines(plot: &Lines, width: usize) -> String {
     let room = labels.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0) + 1;
     let mut canvas = Canvas::new(width.saturating_sub(room + 4).max(20), HEIGHT);
     if let Some((value, _)) = plot.reference {
-        let y = plot.y.place(value);
+        let y = plot.y.position(value);
         (0..canvas.columns).step_by(2).for_each(|column| {
             let x = column as f64 / canvas.columns as f64;
             canvas.put(x, y, '\u{2508}', false);
@@ -119,15 +119,15 @@ fn lines(plot: &Lines, width: usize) -> String {
     let count = plot.series.len();
     for (ix, series) in plot.series.iter().enumerate() {
         let dodge = (ix as f64 - (count - 1) as f64 / 2.0) / canvas.columns as f64;
-        let place = |x: f64| (plot.x.place(x) + dodge).clamp(0.0, 1.0);
+        let place = |x: f64| (plot.x.position(x) + dodge).clamp(0.0, 1.0);
         let places: Vec<(f64, f64)> =
-            series.marks.iter().map(|mark| (place(mark.x), plot.y.place(mark.y))).collect();
+            series.marks.iter().map(|mark| (place(mark.x), plot.y.position(mark.y))).collect();
         for pair in places.windows(2) {
             canvas.line(pair[0], pair[1]);
         }
         for (mark, (x, y)) in series.marks.iter().zip(&places) {
             if let Some((low, high)) = mark.interval {
-                canvas.line((*x, plot.y.place(low)), (*x, plot.y.place(high)));
+                canvas.line((*x, plot.y.position(low)), (*x, plot.y.position(high)));
             }
             let letter = if mark.hollow { hollow(series.style) } else { marker(series.style) };
             canvas.put(*x, *y, letter, true);
@@ -148,8 +148,8 @@ fn y_labels(scale: &Scale) -> Vec<(usize, String)> {
     let row = |place: f64| {
         (((1.0 - place) * (HEIGHT * 4 - 1) as f64).round() as usize / 4).min(HEIGHT - 1)
     };
-    let ticks = scale.ticks.iter().filter(|tick| scale.holds(**tick));
-    ticks.map(|tick| (row(scale.place(*tick)), scale.unit.show(*tick))).collect()
+    let ticks = scale.ticks.iter().filter(|tick| scale.contains(**tick));
+    ticks.map(|tick| (row(scale.position(*tick)), scale.unit.show(*tick))).collect()
 }
 
 /// The axis line, the tick labels that fit below it, and the axis' name.
@@ -164,11 +164,11 @@ fn axis_below(scale: &Scale, columns: usize, indent: usize) -> String {
 fn tick_names(scale: &Scale, columns: usize) -> String {
     let mut names = String::new();
     let mut free = 0;
-    for tick in scale.ticks.iter().filter(|tick| scale.holds(**tick)) {
+    for tick in scale.ticks.iter().filter(|tick| scale.contains(**tick)) {
         let text = scale.unit.show(*tick);
         let half = text.chars().count() / 2;
         let at =
-            ((scale.place(*tick) * (columns - 1) as f64).round() as usize).saturating_sub(half);
+            ((scale.position(*tick) * (columns - 1) as f64).round() as usize).saturating_sub(half);
         if at >= free && at + text.chars().count() <= columns {
             names += &" ".repeat(at + usize::from(free > 0) - free);
             names += &text;
@@ -200,9 +200,9 @@ fn strips(plot: &Rows, width: usize) -> (String, usize, usize) {
         longest => longest + 1,
     };
     let notes = longest(|row| &row.note).min(width / 2);
-    let room = width.saturating_sub(groups + notes + LEAST_STRIP + 6);
+    let room = width.saturating_sub(groups + notes + MIN_STRIP + 6);
     let labels = longest(|row| &row.label).min(room.max(width / 3));
-    let columns = width.saturating_sub(groups + labels + notes + 6).max(LEAST_STRIP);
+    let columns = width.saturating_sub(groups + labels + notes + 6).max(MIN_STRIP);
     let mut text = String::new();
     for (ix, row) in plot.rows.iter().enumerate() {
         let group = if plot.is_first(ix) { row.group.as_str() } else { "" };
@@ -221,9 +221,9 @@ fn strips(plot: &Rows, width: usize) -> (String, usize, usize) {
 
 fn strip(row: &PlotRow, plot: &Rows, columns: usize) -> String {
     if let Some(end) = row.bar {
-        return bar(plot.x.place(end), columns);
+        return bar(plot.x.position(end), columns);
     }
-    let at = |value: f64| (plot.x.place(value) * (columns - 1) as f64).round() as usize;
+    let at = |value: f64| (plot.x.position(value) * (columns - 1) as f64).round() as usize;
     let mut letters = vec![' '; columns];
     for (ix, height) in row.ridge.iter().enumerate() {
         let column = (ix * columns / row.ridge.len()).min(columns - 1);

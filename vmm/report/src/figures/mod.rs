@@ -16,7 +16,7 @@ pub mod svg;
 mod tests;
 
 use base::plural::{agree, count};
-pub use build::all;
+pub use build::for_study;
 use scale::Scale;
 
 /// Number of marker styles, each with a different colour.
@@ -26,7 +26,7 @@ pub const STYLES: usize = 12;
 pub const MANY: usize = 4;
 
 /// Maximum number of values of a figure with several panels.
-const MOST_VALUES: usize = 120;
+const MAX_VALUES: usize = 120;
 
 /// Id of the throughput figure.
 pub const THROUGHPUT: &str = "throughput";
@@ -119,7 +119,7 @@ pub struct PlottedValue {
     /// Single samples; true if the sample is an outlier.
     pub samples: Vec<(f64, bool)>,
     /// Tooltip text.
-    pub says: String,
+    pub tooltip: String,
 }
 
 /// One row per item, over a common axis.
@@ -157,13 +157,13 @@ pub struct PlotRow {
     /// A distribution: heights from 0 to 1 in equal steps over the whole axis.
     pub ridge: Vec<f64>,
     /// Tooltip text.
-    pub says: String,
+    pub tooltip: String,
 }
 
 impl Plot {
     fn values(&self) -> usize {
         match self {
-            Self::Lines(Lines { series, .. }) => series.iter().map(|one| one.marks.len()).sum(),
+            Self::Lines(Lines { series, .. }) => series.iter().map(|line| line.marks.len()).sum(),
             Self::Rows(Rows { rows, .. }) => rows.len(),
         }
     }
@@ -172,15 +172,15 @@ impl Plot {
     fn spread(&self) -> f64 {
         let places: Vec<f64> = match self {
             Self::Lines(Lines { y, series, .. }) => {
-                series.iter().flat_map(|series| &series.marks).map(|mark| y.place(mark.y)).collect()
+                series.iter().flat_map(|line| &line.marks).map(|mark| y.position(mark.y)).collect()
             }
             Self::Rows(Rows { x, rows, .. }) => {
                 let marks = rows.iter().flat_map(|row| &row.marks);
-                marks.map(|(_, value)| x.place(*value)).collect()
+                marks.map(|(_, value)| x.position(*value)).collect()
             }
         };
-        let most = places.iter().copied().fold(0.0, f64::max);
-        most - places.iter().copied().fold(most, f64::min)
+        let high = places.iter().copied().fold(0.0, f64::max);
+        high - places.iter().copied().fold(high, f64::min)
     }
 }
 
@@ -207,7 +207,7 @@ impl Figure {
     }
 
     /// Drops the panels with the smallest spread if there are too many panels. The tables have their figures.
-    fn keep_telling_panels(&mut self) {
+    fn drop_flat_panels(&mut self) {
         let spread = |ix: &usize| self.panels[*ix].plot.spread();
         let mut order: Vec<usize> = (0..self.panels.len()).collect();
         order.sort_by(|a, b| spread(b).total_cmp(&spread(a)));
@@ -215,8 +215,8 @@ impl Figure {
             *sum += self.panels[*ix].plot.values();
             Some(*sum)
         });
-        let kept = values.take_while(|values| *values <= MOST_VALUES).count().max(1);
-        let left_out = order.split_off(kept.min(order.len()));
+        let shown = values.take_while(|values| *values <= MAX_VALUES).count().max(1);
+        let left_out = order.split_off(shown.min(order.len()));
         if left_out.is_empty() {
             return;
         }

@@ -33,12 +33,12 @@ pub(super) fn wasted(study: &Study) -> Option<Figure> {
         Some(PlottedValue {
             y: share,
             note: percent(share),
-            says: format!(
+            tooltip: format!(
                 "{}: {} of the slots' time",
-                names::whole(study, &point.point),
+                names::full_name(study, &point.point),
                 percent(share)
             ),
-            ..PlottedValue::of(study, &point.point)
+            ..PlottedValue::at_point(study, &point.point)
         })
     };
     let panels = build::panels(study, &legend, mark);
@@ -50,9 +50,9 @@ pub(super) fn wasted(study: &Study) -> Option<Figure> {
             "Wasted: spun while the lock's holder, or the next in line, was off its CPU. Computed \
                from the guests' telemetry and the schedule; unknown under the host's scheduler."
                 .to_owned(),
-        command: command::again(study, scheduled(study).map(|(point, _)| &point.point)),
+        command: command::rerun_commands(study, scheduled(study).map(|(point, _)| &point.point)),
         panels: build::finish(study, panels, &y, None)?,
-        legend: build::named(legend),
+        legend: build::without_unnamed(legend),
     })
 }
 
@@ -73,7 +73,7 @@ pub(super) fn kinds(study: &Study) -> Option<Figure> {
                mark."
             .to_owned(),
         legend: KINDS.map(|(style, name, _)| Legend { style, name: name.to_owned() }).to_vec(),
-        command: command::again(study, scheduled(study).map(|(point, _)| &point.point)),
+        command: command::rerun_commands(study, scheduled(study).map(|(point, _)| &point.point)),
         panels,
     })
 }
@@ -90,9 +90,9 @@ fn row(study: &Study, point: &PointStudy, preempted: Preempted) -> PlotRow {
     PlotRow {
         group,
         label,
-        says: format!(
+        tooltip: format!(
             "{}: {note}, {}/s others",
-            names::whole(study, &point.point),
+            names::full_name(study, &point.point),
             si(preempted.other)
         ),
         note,

@@ -4,7 +4,7 @@
 mod tests;
 
 use askama::Template;
-use base::shown;
+use base::sanitize;
 use study::findings::Study;
 
 use super::{
@@ -35,7 +35,7 @@ struct Page {
 
 /// The page of a study. With a brief, it begins with the brief's sentence and bars.
 pub fn page(study: &Study, brief: Option<&Brief>) -> askama::Result<String> {
-    let document = Document::of_study(study);
+    let document = Document::for_study(study);
     let Some(brief) = brief else { return document_page(document) };
     let is_single = |figure: &Figure| figure.id == THROUGHPUT || figure.id.starts_with(RATIO);
     let shown = |figure: Figure| {
@@ -46,7 +46,7 @@ pub fn page(study: &Study, brief: Option<&Brief>) -> askama::Result<String> {
         }
     };
     let Document { warnings, answer, findings, figures, .. } = document;
-    let warnings = [brief.standing.clone()].into_iter().chain(warnings).chain(brief.notes());
+    let warnings = [brief.validity.clone()].into_iter().chain(warnings).chain(brief.notes());
     let document = Document {
         heading: brief.sentence.clone(),
         warnings: warnings.collect(),
@@ -71,7 +71,7 @@ fn rendered(
     bars: Option<Figure>,
 ) -> askama::Result<String> {
     let page = Page { style: STYLE, ratios, bars, document };
-    Ok(shown::lines(&page.render()?).into_owned())
+    Ok(sanitize::lines(&page.render()?).into_owned())
 }
 
 impl Tone {
@@ -100,7 +100,7 @@ impl Figure {
     }
 
     /// The CSS class for the number of panels side by side.
-    fn beside(&self) -> &'static str {
+    fn panels_class(&self) -> &'static str {
         match self.panels.len() {
             MANY.. => " many",
             2.. if self.has_lines() => " pairs",
@@ -109,7 +109,7 @@ impl Figure {
     }
 
     /// Titles and plots of its panels.
-    fn drawn(&self) -> Vec<(&str, Vec<String>)> {
+    fn rendered_panels(&self) -> Vec<(&str, Vec<String>)> {
         svg::panels(self)
     }
 }

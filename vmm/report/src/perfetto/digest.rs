@@ -40,9 +40,9 @@ pub struct RunDigest {
     /// The preemptions in the trace by kind: their number and total length.
     pub preemptions: BTreeMap<String, Sum>,
     /// The longest handoffs, longest first.
-    pub worst_handoffs: Vec<Lateness>,
+    pub worst_handoffs: Vec<HandoffTimes>,
     /// The longest preemptions of a lock's holder or of the next in line, longest first.
-    pub worst_preemptions: Vec<Off>,
+    pub worst_preemptions: Vec<LockPreemption>,
 }
 
 /// A number of intervals and their total length.
@@ -56,7 +56,7 @@ pub struct Sum {
 
 /// A handoff and the known parts of its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Lateness {
+pub struct HandoffTimes {
     /// Time of the kick.
     pub at_ns: Nanos,
     /// The kicker's track.
@@ -78,7 +78,7 @@ pub struct Lateness {
 
 /// A preemption of a holder or of the next in line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Off {
+pub struct LockPreemption {
     /// Time at which it began.
     pub at_ns: Nanos,
     /// The preempted vCPU's track.
@@ -125,14 +125,14 @@ pub fn digest(input: impl BufRead, top: usize) -> Result<Digest, TraceError> {
             reader.event(&event, moment).ok_or(TraceError::Damaged(at))?;
         }
     }
-    if reader.runs.last().is_some_and(|last| !last.is_whole) {
+    if reader.runs.last().is_some_and(|last| !last.is_complete) {
         reader.runs.pop();
         cut_off_at.get_or_insert(packets.at);
     }
     match (reader.runs.is_empty(), cut_off_at) {
         (true, None) => Err(TraceError::NotOurs),
         (true, Some(at)) => Err(TraceError::Short(at)),
-        (false, _) if reader.runs.iter().any(|run| !run.is_whole) => {
+        (false, _) if reader.runs.iter().any(|run| !run.is_complete) => {
             Err(TraceError::Damaged(packets.at))
         }
         (false, _) => {
@@ -154,7 +154,7 @@ struct RunReader {
     digest: RunDigest,
     began: Nanos,
     /// Whether the end of the run was read.
-    is_whole: bool,
+    is_complete: bool,
 }
 
 /// A declared track.
@@ -168,7 +168,7 @@ struct DeclaredTrack {
 
 enum Open {
     Run,
-    Preempted(Box<Off>, Nanos),
+    Preempted(Box<LockPreemption>, Nanos),
     Other,
 }
 
@@ -204,7 +204,7 @@ impl Reader {
                 track.open.push(open);
             }
             TrackEventType::SliceEnd => match track.open.pop()? {
-                Open::Run => run.is_whole = true,
+                Open::Run => run.is_complete = true,
                 Open::Preempted(off, since) => run.was_off(*off, at.since(since), self.top),
                 Open::Other => {}
             },
@@ -247,7 +247,7 @@ impl RunReader {
             return Open::Run;
         }
         let Some(kind) = words(event, key::KIND) else { return Open::Other };
-        let off = Off {
+        let off = LockPreemption {
             at_ns: at.since(self.began),
             vcpu: track.to_owned(),
             why: words(event, key::WHY).unwrap_or_default(),
@@ -260,13 +260,13 @@ impl RunReader {
         Open::Preempted(Box::new(off), at)
     }
 
-    fn was_off(&mut self, off: Off, length: Nanos, top: usize) {
+    fn was_off(&mut self, off: LockPreemption, length: Nanos, top: usize) {
         let sum = self.digest.preemptions.entry(off.kind.clone()).or_default();
         sum.count += 1;
         sum.total_ns = sum.total_ns.saturating_add(length.0);
         if [name::LHP, name::LWP].contains(&off.kind.as_str()) {
-            let off = Off { off_ns: length, ..off };
-            keep(&mut self.digest.worst_preemptions, off, top, |off| off.off_ns);
+            let off = LockPreemption { off_ns: length, ..off };
+            push_top(&mut self.digest.worst_preemptions, off, top, |off| off.off_ns);
         }
     }
 
@@ -281,7 +281,7 @@ impl RunReader {
         }
         let parts = [release, kick, grant, run].into_iter().flatten();
         let total = parts.fold(Nanos::ZERO, Nanos::after);
-        let lateness = Lateness {
+        let lateness = HandoffTimes {
             at_ns: at.since(self.began),
             by: by.to_owned(),
             to: words(event, key::TO).unwrap_or_default(),
@@ -291,13 +291,13 @@ impl RunReader {
             grant_to_guest_ns: grant,
             kick_to_run_ns: run,
         };
-        keep(&mut self.digest.worst_handoffs, lateness, top, |lateness| lateness.total_ns);
+        push_top(&mut self.digest.worst_handoffs, lateness, top, |lateness| lateness.total_ns);
     }
 }
 
 fn figure(event: &TrackEvent, name: &str) -> Option<Nanos> {
-    let found = event.annotations.iter().find(|annotation| annotation.name == name)?;
-    found.number.map(Nanos)
+    let figure = event.annotations.iter().find(|annotation| annotation.name == name)?;
+    figure.number.map(Nanos)
 }
 
 fn words(event: &TrackEvent, name: &str) -> Option<String> {
@@ -305,8 +305,8 @@ fn words(event: &TrackEvent, name: &str) -> Option<String> {
 }
 
 /// Inserts `one` into the `top` longest, longest first. Equal entries keep their order.
-fn keep<T>(all: &mut Vec<T>, one: T, top: usize, length: fn(&T) -> Nanos) {
-    let place = all.partition_point(|other| length(other) >= length(&one));
+fn push_top<T>(all: &mut Vec<T>, one: T, top: usize, length: fn(&T) -> Nanos) {
+    let place = all.partition_point(|kept_entry| length(kept_entry) >= length(&one));
     if place < top {
         all.truncate(top - 1);
         all.insert(place, one);

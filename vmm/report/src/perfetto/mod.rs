@@ -21,7 +21,7 @@ mod resume;
 mod tests;
 mod write;
 
-pub use digest::{Digest, Lateness, Off, RunDigest, Sum, digest};
+pub use digest::{Digest, HandoffTimes, LockPreemption, RunDigest, Sum, digest};
 pub use draw::write;
 pub use read::TraceError;
 pub use resume::length_of_wanted;
@@ -42,7 +42,7 @@ mod name {
     pub(super) const LWP: &str = "LWP";
     pub(super) const QUEUED: &str = "queued";
     pub(super) const MEASURED: &str = "measured";
-    pub(super) const GOES_ON: &str = "goes on";
+    pub(super) const RESUMED: &str = "goes on";
 }
 /// Names of the annotations that `digest` reads.
 mod key {

@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::{proto::TracePacket, write::PACKET};
 
 /// Maximum length of a packet in bytes. Ours have a few hundred.
-const LONGEST: u64 = 1 << 20;
+const MAX_PACKET: u64 = 1 << 20;
 
 /// The reason why a file cannot be read as a trace of pvticket.
 #[derive(Debug, Error)]
@@ -17,13 +17,13 @@ pub enum TraceError {
     #[error(transparent)]
     Read(#[from] io::Error),
     /// The file is from another program.
-    #[error("it is not a trace of pvticket (make one with --trace)")]
+    #[error("not a pvticket trace (make one with --trace)")]
     NotOurs,
     /// The contents are inconsistent.
-    #[error("it is damaged at byte {0}")]
+    #[error("corrupted at byte {0}")]
     Damaged(u64),
     /// The file ends within a packet.
-    #[error("it ends too early, at byte {0}: it was cut off")]
+    #[error("truncated at byte {0}")]
     Short(u64),
 }
 
@@ -63,13 +63,13 @@ impl<R: BufRead> Packets<R> {
                 return Err(damaged());
             }
         }
-        if length > LONGEST {
+        if length > MAX_PACKET {
             return Err(damaged());
         }
         self.bytes.clear();
-        let found = self.input.by_ref().take(length).read_to_end(&mut self.bytes)? as u64;
-        if found < length {
-            return Err(TraceError::Short(self.at + read + found));
+        let bytes_read = self.input.by_ref().take(length).read_to_end(&mut self.bytes)? as u64;
+        if bytes_read < length {
+            return Err(TraceError::Short(self.at + read + bytes_read));
         }
         let packet = TracePacket::decode(self.bytes.as_slice()).map_err(|_| damaged())?;
         self.at += read + length;

@@ -32,7 +32,7 @@ pub(super) enum Track {
 }
 
 impl Track {
-    /// Kind and index, for [`Out::uuid`].
+    /// Kind and index, for [`RunWriter::uuid`].
     const fn place(self) -> (u64, u32) {
         match self {
             Track::Run => (1, 0),
@@ -56,7 +56,7 @@ pub(super) const fn is_run_track(uuid: u64) -> bool {
 }
 
 /// Writes one run's part of a file.
-pub(super) struct Out<'a, W> {
+pub(super) struct RunWriter<'a, W> {
     out: &'a mut W,
     /// The run's number plus one, so that it is not zero.
     number: u32,
@@ -76,7 +76,7 @@ pub(super) fn text(name: &str, value: impl Into<String>) -> DebugAnnotation {
     DebugAnnotation { name: name.into(), number: None, text: Some(value.into()) }
 }
 
-impl<'a, W: Write> Out<'a, W> {
+impl<'a, W: Write> RunWriter<'a, W> {
     /// Begins the part of run `number` (from zero) and names its process.
     pub(super) fn new(out: &'a mut W, number: u32, title: &str) -> io::Result<Self> {
         let mut part = Self { out, number: number + 1, bytes: Vec::new() };
@@ -185,6 +185,6 @@ impl<'a, W: Write> Out<'a, W> {
 }
 
 /// An event with a name and annotations.
-pub(super) fn named(name: &str, annotations: Annotations) -> TrackEvent {
+pub(super) fn entry(name: &str, annotations: Annotations) -> TrackEvent {
     TrackEvent { name: name.into(), annotations, ..TrackEvent::default() }
 }

@@ -24,13 +24,13 @@ pub(super) fn machine_files(study: &Study) -> Vec<&MachineFile> {
 pub const fn validation(file: &MachineFile) -> &'static str {
     match file.origin {
         MachineOrigin::Shipped => {
-            "tests of the simulator hold for it; they do not show that its costs are right"
+            "the simulator's tests pass with it; they do not show that its costs are right"
         }
         MachineOrigin::Calibrated => {
-            "measured by `pvticket sim calibrate`; not validated beyond what `pvticket sim calibrate \
-             --validate` says on that host"
+            "measured by `pvticket sim calibrate`; not validated beyond `pvticket sim calibrate --validate` \
+             on that host"
         }
-        MachineOrigin::File => "a file that does not come with pvticket, not validated",
+        MachineOrigin::File => "not a built-in machine, not validated",
     }
 }
 
@@ -56,8 +56,8 @@ pub fn frozen(study: &Study) -> Option<String> {
     let machines = unique(points().map(|point| point.machine.as_str()));
     (!locks.is_empty()).then(|| {
         format!(
-            "rates of {} under the host's scheduler, with more vCPUs than CPUs, depend on the order of the start: machine \
-             {} has no noise, so that waiters and run queue keep their order; set noise=20us+980us",
+            "rates of {} under the host's scheduler, with more vCPUs than CPUs, depend on the vCPUs' start order: machine \
+             {} has no noise, so waiters and run queue keep their order; set noise=20us+980us",
             locks.join(", "),
             machines.join(", ")
         )
@@ -89,7 +89,7 @@ mod tests {
     }
 
     /// The warning about simulations of four vCPUs on two CPUs, with `change` applied to each point.
-    fn told(file: MachineFile, change: impl Fn(&mut Point)) -> Option<String> {
+    fn warning(file: MachineFile, change: impl Fn(&mut Point)) -> Option<String> {
         let fixture =
             Fixture { rounds: 1, policies: vec!["host"], vcpus: vec![4], ..Fixture::default() };
         let mut record = record(&fixture);
@@ -104,38 +104,38 @@ mod tests {
 
     /// Regression: built-in machines have no noise, and its effect was not reported.
     #[test]
-    fn rates_that_follow_the_luck_of_the_start_are_told() {
+    fn start_dependent_rates_are_reported() {
         let shipped = || file(MachineOrigin::Shipped, false);
-        let text = told(shipped(), |_| ()).expect("it is told");
+        let text = warning(shipped(), |_| ()).expect("it is told");
         assert!(text.starts_with("rates of ticket under the host's scheduler, "), "{text}");
         assert!(text.contains(": machine m has no noise, ") && !text.contains('\n'), "{text}");
         let cfs = |point: &mut Point| point.policy = "host-cfs".parse().unwrap();
-        assert!(told(shipped(), cfs).is_some());
+        assert!(warning(shipped(), cfs).is_some());
         let queued = |point: &mut Point| {
             if point.lock.name() == "pv-ticket" {
                 point.lock = "queued".parse().unwrap();
             }
         };
-        let text = told(shipped(), queued).expect("it is told");
+        let text = warning(shipped(), queued).expect("it is told");
         assert!(text.starts_with("rates of ticket, queued under "), "{text}");
-        assert!(told(file(MachineOrigin::File, false), |_| ()).is_some());
+        assert!(warning(file(MachineOrigin::File, false), |_| ()).is_some());
     }
 
     #[test]
-    fn rates_whose_order_changes_are_not() {
+    fn other_rates_are_not_reported() {
         let shipped = || file(MachineOrigin::Shipped, false);
         let noise = |point: &mut Point| point.noise = Some("20us+980us".parse().unwrap());
-        assert_eq!(told(shipped(), noise), None);
-        assert_eq!(told(file(MachineOrigin::Calibrated, true), |_| ()), None);
-        let own = |point: &mut Point| point.policy = "rr".parse().unwrap();
-        assert_eq!(told(shipped(), own), None, "turns are of one length");
+        assert_eq!(warning(shipped(), noise), None);
+        assert_eq!(warning(file(MachineOrigin::Calibrated, true), |_| ()), None);
+        let round_robin = |point: &mut Point| point.policy = "rr".parse().unwrap();
+        assert_eq!(warning(shipped(), round_robin), None, "slices are of one length");
         let alone = |point: &mut Point| point.slots = 4;
-        assert_eq!(told(shipped(), alone), None, "there is no queue");
+        assert_eq!(warning(shipped(), alone), None, "there is no queue");
         for lock in ["pv-ticket", "test-and-set"] {
-            let other = |point: &mut Point| point.lock = lock.parse().unwrap();
-            assert_eq!(told(shipped(), other), None, "{lock}");
+            let with_lock = |point: &mut Point| point.lock = lock.parse().unwrap();
+            assert_eq!(warning(shipped(), with_lock), None, "{lock}");
         }
         let measured = |point: &mut Point| point.machine.clear();
-        assert_eq!(told(shipped(), measured), None);
+        assert_eq!(warning(shipped(), measured), None);
     }
 }

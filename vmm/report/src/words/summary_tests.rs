@@ -89,7 +89,7 @@ fn with_hits(hits: u64, change: impl Fn(&mut Figures)) -> RunRecord {
 
 /// In `golden/summaries.txt`. Regression: a policy without hits had "0 preemptions, all on target".
 #[test]
-fn the_summaries_of_runs_are_known() {
+fn summaries_match_golden_file() {
     use GuestKernel::{Linux6_1, Linux6_12, Linux7};
     let mut idle = record(&plain());
     for (_, figures) in figures(&mut idle).filter(|(point, _)| point.lock.name() == "ticket") {
@@ -123,7 +123,7 @@ fn the_summaries_of_runs_are_known() {
 #[test]
 fn a_machine_file_comes_with_its_validation() {
     for (origin, words) in [
-        (MachineOrigin::Shipped, "tests of the simulator hold for it"),
+        (MachineOrigin::Shipped, "the simulator's tests pass with it"),
         (MachineOrigin::Calibrated, "measured by `pvticket sim calibrate`"),
         (MachineOrigin::File, "not validated"),
     ] {
@@ -139,7 +139,7 @@ fn a_machine_file_comes_with_its_validation() {
         }
         let study = Study::new(&[record]);
         for text in
-            [render(&study), text::render(&Document::of_study(&study), text::Form::terminal(400))]
+            [render(&study), text::render(&Document::for_study(&study), text::Form::terminal(400))]
         {
             // Reports wrap their lines.
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -23,7 +23,7 @@ mod protocol;
 #[cfg(test)]
 mod tests;
 
-pub use delayed::{Courier, DelayedKick, DelayedKicks, KickPath};
+pub use delayed::{DelayedKick, DelayedKicks, KickPath, PendingKicks};
 pub use protocol::{Halts, Kicked, Parked, Wakeup};
 
 use core::sync::atomic::AtomicU32;

@@ -59,7 +59,7 @@ pub struct Parked<'a, H> {
     halts: &'a Halts<H>,
     id: VcpuId,
     /// Wakeup owed to another vCPU, which may take over the slot.
-    handed: Option<Wakeup<'a, H>>,
+    successor: Option<Wakeup<'a, H>>,
 }
 
 impl<H: Host> Halts<H> {
@@ -102,20 +102,20 @@ impl<H: Host> Halts<H> {
         is_sent
     }
 
-    /// Parks vCPU `id`, on its own thread, to halt for `ticket` and hand `handed` over. Returns `None`
-    /// if a pending kick was consumed instead: the vCPU does not halt, and `handed` was delivered.
+    /// Parks vCPU `id`, on its own thread, to halt for `ticket` and hand `successor` over. Returns `None`
+    /// if a pending kick was consumed instead: the vCPU does not halt, and `successor` was delivered.
     pub fn park<'a>(
         &'a self,
         id: VcpuId,
         ticket: Ticket,
-        handed: Option<Wakeup<'a, H>>,
+        successor: Option<Wakeup<'a, H>>,
     ) -> Option<Parked<'a, H>> {
         let state = self.state(id);
         state.ticket.store(ticket.0, Relaxed);
         if state.latch.park() == Park::Wait {
-            return Some(Parked { halts: self, id, handed });
+            return Some(Parked { halts: self, id, successor });
         }
-        if let Some(wakeup) = handed {
+        if let Some(wakeup) = successor {
             wakeup.deliver(Some(id));
         }
         None
@@ -164,13 +164,13 @@ impl<H: Host> Wakeup<'_, H> {
 impl<H: Host> Parked<'_, H> {
     /// Sleeps until a kick or the end of the machine. May return earlier if a scheduler does.
     pub fn sleep(self) {
-        let Self { halts, id, handed } = self;
+        let Self { halts, id, successor } = self;
         let latch = &halts.state(id).latch;
-        match (halts.host.scheduler(), handed) {
+        match (halts.host.scheduler(), successor) {
             (Some(scheduler), Some(wakeup)) => scheduler.hand_over(wakeup.target, id),
             (Some(scheduler), None) => scheduler.halt(id),
-            (None, handed) => {
-                if let Some(wakeup) = handed {
+            (None, successor) => {
+                if let Some(wakeup) = successor {
                     wakeup.deliver(Some(id));
                 }
                 while latch.is_parked() {

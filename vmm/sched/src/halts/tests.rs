@@ -128,7 +128,7 @@ fn wait_until(is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn kicks_before_a_halt_cost_one_halt_its_sleep() {
+fn kicks_before_a_halt_cancel_one_sleep() {
     let halts = halts(TestHost::default());
     assert!(matches!(halts.kick(A), Kicked::LeftPending));
     assert!(matches!(halts.kick(A), Kicked::Coalesced));
@@ -154,7 +154,7 @@ fn a_halt_sleeps_until_its_kick() {
 }
 
 #[test]
-fn stop_ends_halts_and_those_to_come() {
+fn stop_ends_current_and_later_halts() {
     let halts = halts(TestHost::default());
     thread::scope(|scope| {
         scope.spawn(|| halts.park(A, Ticket(0), None).unwrap().sleep());
@@ -166,7 +166,7 @@ fn stop_ends_halts_and_those_to_come() {
 }
 
 #[test]
-fn a_scheduler_gets_one_call_for_each_halt_that_ends() {
+fn each_ended_halt_is_one_scheduler_call() {
     let halts = scheduled();
     let parked = halts.park(A, Ticket(0), None).unwrap();
     assert!(kick(&halts, A, Some(B)), "the kick overtakes the call for the halt");
@@ -181,7 +181,7 @@ fn a_scheduler_gets_one_call_for_each_halt_that_ends() {
 }
 
 #[test]
-fn a_kick_and_a_halt_go_to_the_scheduler_together() {
+fn hand_over_is_one_scheduler_call() {
     let halts = scheduled();
     let _waits = halts.park(B, Ticket(0), None).unwrap();
     let Kicked::Parked(wakeup) = halts.kick(B) else { panic!("it was parked") };
@@ -190,7 +190,7 @@ fn a_kick_and_a_halt_go_to_the_scheduler_together() {
 }
 
 #[test]
-fn the_kick_is_delivered_even_if_the_halt_finds_one() {
+fn a_successor_is_woken_even_if_a_kick_is_pending() {
     let halts = scheduled();
     let _waits = halts.park(B, Ticket(0), None).unwrap();
     let Kicked::Parked(wakeup) = halts.kick(B) else { panic!("it was parked") };
@@ -200,7 +200,7 @@ fn the_kick_is_delivered_even_if_the_halt_finds_one() {
 }
 
 #[test]
-fn a_scheduler_learns_of_msis_that_were_sent() {
+fn msis_are_reported_to_the_scheduler() {
     let mut host = TestHost { scheduler: Some(Recorder::default()), ..TestHost::default() };
     assert!(!halts(TestHost::default()).send_msi(A, None), "no local APICs");
     host.has_halt = true;

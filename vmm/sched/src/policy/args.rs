@@ -25,12 +25,12 @@ impl Args {
     }
 
     /// Words before the times of a model of the host's scheduler: 1 if a kicker yields.
-    pub(super) fn yields_on_kick(&self) -> usize {
+    pub(super) fn num_options(&self) -> usize {
         usize::from(self.word(0) == Some("kick-yield"))
     }
 
     /// Returns a time whose presence the caller has checked.
-    pub(super) fn span(&self, ix: usize) -> Result<Nanos, String> {
+    pub(super) fn time(&self, ix: usize) -> Result<Nanos, String> {
         self.get(ix, Nanos::ZERO)
     }
 

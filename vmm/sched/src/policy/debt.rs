@@ -24,15 +24,15 @@ use crate::event::VcpuIndex;
 use base::units::Nanos;
 
 /// The slice of a VM with debts is at least the full slice divided by this.
-const SHORTEST_TURN: u64 = 2;
+const MIN_SLICE_DIVISOR: u64 = 2;
 /// The grace of a VM in arrears is a slice divided by this.
-const ARREARS_GRACE: u64 = 4;
+const ARREARS_DIVISOR: u64 = 4;
 /// A VM that owes more slices than this is passed over. One slice with the default grace is less.
-const PASSED_OVER: i128 = 8;
+const PASSED_OVER_SLICES: i128 = 8;
 /// Ratio of a debt's fading time to the debt. With faster fading, a VM that wakes after a short sleep would
 /// find that its neighbour may again take five slices at a time.
-const FADES: i128 = 16;
-const PICOS_A_NANO: i128 = 1_000;
+const FADE_RATIO: i128 = 16;
+const PICOS_PER_NANO: i128 = 1_000;
 
 #[derive(Debug)]
 pub(super) struct Debts {
@@ -51,12 +51,12 @@ struct VmDebt {
     waiting: u32,
     /// In picoseconds, as rounding errors of many short times would add up. Negative if other VMs owe it
     /// time, a slice at most.
-    owes: i128,
+    debt: i128,
 }
 
 impl Debts {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
-        let vms = setup.vms.iter().max().map_or(0, |most| *most as usize + 1);
+        let vms = setup.vms.iter().max().map_or(0, |vm| *vm as usize + 1);
         let (slice, settled) = (setup.slice, Nanos::ZERO);
         let vm_of = setup.vms.into();
         Self { slice, settled, vms: vec![VmDebt::default(); vms].into(), vm_of }
@@ -66,35 +66,35 @@ impl Debts {
         &mut self.vms[self.vm_of[vcpu.ix()] as usize]
     }
 
-    fn owes(&self, vcpu: VcpuIndex) -> i128 {
-        self.vms[self.vm_of[vcpu.ix()] as usize].owes
+    fn debt(&self, vcpu: VcpuIndex) -> i128 {
+        self.vms[self.vm_of[vcpu.ix()] as usize].debt
     }
 
     /// Records that `vcpu` wants a slot.
-    pub(super) fn waits(&mut self, vcpu: VcpuIndex, now: Nanos) {
+    pub(super) fn start_waiting(&mut self, vcpu: VcpuIndex, now: Nanos) {
         self.settle(now);
         self.vm(vcpu).waiting += 1;
     }
 
-    /// Records that `vcpu`, which waited, has a slot. Returns the length of its slice, which is `most`
+    /// Records that `vcpu`, which waited, has a slot. Returns the length of its slice, which is `max`
     /// without debts.
-    pub(super) fn begins(&mut self, vcpu: VcpuIndex, most: Nanos, now: Nanos) -> Nanos {
+    pub(super) fn start_slice(&mut self, vcpu: VcpuIndex, max: Nanos, now: Nanos) -> Nanos {
         self.settle(now);
         let vm = self.vm(vcpu);
         vm.waiting -= 1;
         vm.running += 1;
-        self.turn(vcpu).min(most)
+        self.slice_length(vcpu).min(max)
     }
 
-    /// Records that `vcpu` has lost its slot with `left` remaining of its slice.
-    pub(super) fn stops(&mut self, vcpu: VcpuIndex, left: Nanos, now: Nanos) {
+    /// Records that `vcpu` has lost its slot with `remaining` of its slice unused.
+    pub(super) fn end_slice(&mut self, vcpu: VcpuIndex, remaining: Nanos, now: Nanos) {
         self.settle(now);
         self.vm(vcpu).running -= 1;
-        self.waive(vcpu, picos(left));
+        self.waive(vcpu, picos(remaining));
     }
 
     /// Removes `vcpu`, which waited and whose thread has exited.
-    pub(super) fn gone(&mut self, vcpu: VcpuIndex) {
+    pub(super) fn remove(&mut self, vcpu: VcpuIndex) {
         self.vm(vcpu).waiting -= 1;
     }
 
@@ -105,61 +105,61 @@ impl Debts {
         let running: u32 = self.vms.iter().map(|vm| vm.running).sum();
         let waiting: u32 = self.vms.iter().map(|vm| vm.waiting).sum();
         if self.vms.iter().filter(|vm| vm.running + vm.waiting > 0).count() < 2 {
-            for vm in self.vms.iter_mut().filter(|vm| vm.owes > 0) {
-                vm.owes = (vm.owes - passed / FADES).max(0);
+            for vm in self.vms.iter_mut().filter(|vm| vm.debt > 0) {
+                vm.debt = (vm.debt - passed / FADE_RATIO).max(0);
             }
             return;
         }
         if waiting == 0 {
             return;
         }
-        let most = -picos(self.slice);
+        let max_credit = -picos(self.slice);
         for vm in &mut self.vms {
-            let had = passed * i128::from(vm.running);
+            let used = passed * i128::from(vm.running);
             let wants = i128::from(vm.running + vm.waiting);
-            let part = passed * i128::from(running) * wants / i128::from(running + waiting);
-            vm.owes = (vm.owes + had - part).max(most);
+            let share = passed * i128::from(running) * wants / i128::from(running + waiting);
+            vm.debt = (vm.debt + used - share).max(max_credit);
         }
     }
 
-    /// Waives up to `most` of what the vCPU's VM is owed, and reduces the other VMs' debts in proportion.
-    fn waive(&mut self, vcpu: VcpuIndex, most: i128) {
+    /// Waives up to `limit` of what the vCPU's VM is owed, and reduces the other VMs' debts in proportion.
+    fn waive(&mut self, vcpu: VcpuIndex, limit: i128) {
         let vm = self.vm(vcpu);
-        let waived = most.min(-vm.owes).max(0);
-        vm.owes += waived;
-        let owed: i128 = self.vms.iter().map(|vm| vm.owes.max(0)).sum();
-        for vm in self.vms.iter_mut().filter(|vm| vm.owes > 0) {
-            vm.owes -= waived.min(owed) * vm.owes / owed;
+        let waived = limit.min(-vm.debt).max(0);
+        vm.debt += waived;
+        let owed: i128 = self.vms.iter().map(|vm| vm.debt.max(0)).sum();
+        for vm in self.vms.iter_mut().filter(|vm| vm.debt > 0) {
+            vm.debt -= waived.min(owed) * vm.debt / owed;
         }
     }
 
     /// Whether the vCPU's VM owes more than a slice.
     pub(super) fn is_in_arrears(&self, vcpu: VcpuIndex) -> bool {
-        self.owes(vcpu) > picos(self.slice)
+        self.debt(vcpu) > picos(self.slice)
     }
 
     /// Whether vCPUs of other VMs run before this vCPU.
     pub(super) fn is_passed_over(&self, vcpu: VcpuIndex) -> bool {
-        self.owes(vcpu) > PASSED_OVER * picos(self.slice)
+        self.debt(vcpu) > PASSED_OVER_SLICES * picos(self.slice)
     }
 
     /// Returns the length of the vCPU's next slice.
-    fn turn(&self, vcpu: VcpuIndex) -> Nanos {
-        let owes = self.owes(vcpu).max(0) / PICOS_A_NANO;
-        let owes = Nanos(u64::try_from(owes).unwrap_or(u64::MAX));
-        self.slice.since(owes).max(Nanos(self.slice.0 / SHORTEST_TURN))
+    fn slice_length(&self, vcpu: VcpuIndex) -> Nanos {
+        let debt = self.debt(vcpu).max(0) / PICOS_PER_NANO;
+        let debt = Nanos(u64::try_from(debt).unwrap_or(u64::MAX));
+        self.slice.since(debt).max(Nanos(self.slice.0 / MIN_SLICE_DIVISOR))
     }
 
     /// Returns `grace` as limited by the VM's debt.
-    pub(super) fn grace(&self, vcpu: VcpuIndex, grace: Nanos) -> Nanos {
+    pub(super) fn limit_grace(&self, vcpu: VcpuIndex, grace: Nanos) -> Nanos {
         match () {
             () if self.is_passed_over(vcpu) => Nanos::ZERO,
-            () if self.is_in_arrears(vcpu) => grace.min(Nanos(self.slice.0 / ARREARS_GRACE)),
+            () if self.is_in_arrears(vcpu) => grace.min(Nanos(self.slice.0 / ARREARS_DIVISOR)),
             () => grace,
         }
     }
 }
 
 fn picos(time: Nanos) -> i128 {
-    i128::from(time.0) * PICOS_A_NANO
+    i128::from(time.0) * PICOS_PER_NANO
 }

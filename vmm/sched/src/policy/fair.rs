@@ -4,15 +4,15 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{Pick, Policy, Ready, Setup, Verdict, View, Why};
+use super::{Pick, Policy, Ready, Reason, Setup, Verdict, View};
 use crate::{
     event::{Observation, VcpuIndex},
-    log::TurnEnd,
+    log::SliceEnd,
 };
 use base::units::{Nanos, SlotId};
 
 /// The weight at which CPU time is not scaled.
-const USUAL_WEIGHT: u64 = 1024;
+const DEFAULT_WEIGHT: u64 = 1024;
 
 #[derive(Debug)]
 pub(super) struct Fair {
@@ -21,7 +21,7 @@ pub(super) struct Fair {
     /// entry stays valid.
     waiting: BinaryHeap<Reverse<(u64, u32)>>,
     /// CPU time so far, divided by weight.
-    had: Box<[u64]>,
+    runtime: Box<[u64]>,
     weights: Box<[u32]>,
     /// Highest CPU time of a vCPU when it was picked or started another slice. A vCPU that wakes up is at
     /// most one slice behind it.
@@ -34,17 +34,17 @@ impl Fair {
         Self {
             slice: setup.slice,
             waiting: BinaryHeap::with_capacity(vcpus),
-            had: vec![0; vcpus].into(),
-            weights: vec![USUAL_WEIGHT as u32; vcpus].into(),
+            runtime: vec![0; vcpus].into(),
+            weights: vec![DEFAULT_WEIGHT as u32; vcpus].into(),
             floor: 0,
         }
     }
 
     /// Returns the vCPU's CPU time including the `ran` of its current time slice.
-    fn had_with(&self, vcpu: VcpuIndex, ran: Nanos) -> u64 {
+    fn runtime_with(&self, vcpu: VcpuIndex, ran: Nanos) -> u64 {
         let ix = vcpu.ix();
-        let more = u128::from(ran.0) * u128::from(USUAL_WEIGHT) / u128::from(self.weights[ix]);
-        self.had[ix].saturating_add(more.min(u128::from(u64::MAX)) as u64)
+        let delta = u128::from(ran.0) * u128::from(DEFAULT_WEIGHT) / u128::from(self.weights[ix]);
+        self.runtime[ix].saturating_add(delta.min(u128::from(u64::MAX)) as u64)
     }
 }
 
@@ -53,33 +53,33 @@ impl Policy for Fair {
         let ix = vcpu.ix();
         self.weights[ix] = view.weight_of(vcpu).max(1);
         if !matches!(cause, Ready::Preempted | Ready::Yielded) {
-            self.had[ix] = self.had[ix].max(self.floor.saturating_sub(self.slice.0));
+            self.runtime[ix] = self.runtime[ix].max(self.floor.saturating_sub(self.slice.0));
         }
-        self.waiting.push(Reverse((self.had[ix], vcpu.0)));
+        self.waiting.push(Reverse((self.runtime[ix], vcpu.0)));
     }
 
-    fn gone(&mut self, vcpu: VcpuIndex) {
-        self.waiting.retain(|Reverse((_, other))| *other != vcpu.0);
+    fn exited(&mut self, vcpu: VcpuIndex) {
+        self.waiting.retain(|Reverse((_, entry))| *entry != vcpu.0);
     }
 
     fn pick(&mut self, _: SlotId, view: &View<'_>) -> Option<Pick> {
-        let Reverse((had, vcpu)) = self.waiting.pop()?;
-        self.floor = self.floor.max(had);
+        let Reverse((runtime, vcpu)) = self.waiting.pop()?;
+        self.floor = self.floor.max(runtime);
         Some(Pick::new(VcpuIndex(vcpu), view.now.after(self.slice)))
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
         match self.slice.since(view.ran(vcpu)) {
-            Nanos::ZERO if !self.waiting.is_empty() => Verdict::Preempt(Why::Slice),
+            Nanos::ZERO if !self.waiting.is_empty() => Verdict::Preempt(Reason::Slice),
             Nanos::ZERO => {
-                self.floor = self.floor.max(self.had_with(vcpu, view.ran(vcpu)));
+                self.floor = self.floor.max(self.runtime_with(vcpu, view.ran(vcpu)));
                 Verdict::Stay(view.now.after(self.slice))
             }
             left => Verdict::Stay(view.now.after(left)),
         }
     }
 
-    fn turn_over(&mut self, vcpu: VcpuIndex, _: TurnEnd, ran: Nanos, _: &View<'_>) {
-        self.had[vcpu.ix()] = self.had_with(vcpu, ran);
+    fn slice_ended(&mut self, vcpu: VcpuIndex, _: SliceEnd, ran: Nanos, _: &View<'_>) {
+        self.runtime[vcpu.ix()] = self.runtime_with(vcpu, ran);
     }
 }

@@ -27,11 +27,11 @@ pub(super) enum InjectionTarget {
 }
 
 impl InjectionTarget {
-    fn is(self, activity: &LockActivity) -> bool {
+    fn matches(self, activity: &LockActivity) -> bool {
         match self {
-            // Without telemetry, `Guarded` is the best guess. The account does not count it as LHP.
-            InjectionTarget::Holder => activity.is_holder() || *activity == LockActivity::Guarded,
-            InjectionTarget::Next => activity.is_next(),
+            // `PreemptDisabled` is the best guess without telemetry. The account does not count it as LHP.
+            Self::Holder => activity.is_holder() || *activity == LockActivity::PreemptDisabled,
+            Self::Next => activity.is_next(),
         }
     }
 }
@@ -57,19 +57,19 @@ fn is_zero(guesses: &u64) -> bool {
 
 /// Time of the next preemption. The times are random with a given average rate.
 #[derive(Debug)]
-pub(super) struct Due {
+pub(super) struct InjectionTimer {
     at: Nanos,
     mean: f64,
     rng: SplitMix64,
 }
 
-impl Due {
+impl InjectionTimer {
     pub(super) fn new(rate: f64, seed: u64) -> Self {
         Self { at: Nanos::ZERO, mean: 1e9 / rate, rng: SplitMix64::new(seed) }
     }
 
     /// Whether a preemption is due. The first is due one mean interval after the first call.
-    pub(super) fn now(&mut self, now: Nanos) -> bool {
+    pub(super) fn is_due(&mut self, now: Nanos) -> bool {
         if self.at == Nanos::ZERO {
             self.at = now.after(Nanos(self.mean as u64));
         }
@@ -94,7 +94,7 @@ impl Due {
     /// `attempt` is kept when another vCPU gets the slot. If it were counted from each grant, vCPUs that halt
     /// before an attempt, such as waiters for PV locks, would never be stopped.
     fn bound(&mut self, until: Nanos, attempt: &mut Nanos, now: Nanos) -> Nanos {
-        if !self.now(now) {
+        if !self.is_due(now) {
             return until.min(self.at);
         }
         if *attempt <= now {
@@ -109,7 +109,7 @@ pub(super) struct Inject {
     rr: Rr,
     target: InjectionTarget,
     hold: Nanos,
-    due: Due,
+    due: InjectionTimer,
     /// Time of the next attempt, by slot.
     attempts: Box<[Nanos]>,
     /// Last slot of each vCPU.
@@ -122,7 +122,7 @@ impl Inject {
     pub(super) const HOLD: Nanos = Nanos::millis(20);
 
     pub(super) fn new(setup: &Setup<'_>, target: InjectionTarget, rate: f64, hold: Nanos) -> Self {
-        let due = Due::new(rate, setup.seed);
+        let due = InjectionTimer::new(rate, setup.seed);
         let attempts = vec![Nanos::ZERO; setup.slots].into();
         let slots = vec![SlotId(0); setup.vms.len()].into();
         Self { rr: Rr::new(setup), target, hold, due, attempts, slots, hits: Hits::default() }
@@ -130,7 +130,7 @@ impl Inject {
 }
 
 impl Inject {
-    /// [`Due::bound`] for a vCPU that has a slot.
+    /// [`InjectionTimer::bound`] for a vCPU that has a slot.
     fn bound(&mut self, vcpu: VcpuIndex, until: Nanos, now: Nanos) -> Nanos {
         let slot = self.slots[vcpu.ix()];
         self.due.bound(until, &mut self.attempts[slot.0 as usize], now)
@@ -142,28 +142,28 @@ impl Policy for Inject {
         self.rr.ready(vcpu, cause, view);
     }
 
-    fn gone(&mut self, vcpu: VcpuIndex) {
-        self.rr.gone(vcpu);
+    fn exited(&mut self, vcpu: VcpuIndex) {
+        self.rr.exited(vcpu);
     }
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
-        let Pick { vcpu, until, .. } = self.rr.pick(slot, view)?;
+        let Pick { vcpu, deadline, .. } = self.rr.pick(slot, view)?;
         self.slots[vcpu.ix()] = slot;
-        Some(Pick::new(vcpu, self.bound(vcpu, until, view.now)))
+        Some(Pick::new(vcpu, self.bound(vcpu, deadline, view.now)))
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
-        if self.due.now(view.now) {
-            if self.target.is(&look.activity) {
+    fn stopped(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict {
+        if self.due.is_due(view.now) {
+            if self.target.matches(&obs.activity) {
                 self.hits.hits += 1;
-                self.hits.guesses += u64::from(look.activity == LockActivity::Guarded);
+                self.hits.guesses += u64::from(obs.activity == LockActivity::PreemptDisabled);
                 let until = view.now.after(self.hold);
                 self.due.reset(until);
                 return Verdict::Hold(until);
             }
             self.hits.misses += 1;
         }
-        match self.rr.stopped(vcpu, look, view) {
+        match self.rr.stopped(vcpu, obs, view) {
             Verdict::Stay(until) => Verdict::Stay(self.bound(vcpu, until, view.now)),
             verdict => verdict,
         }
@@ -173,15 +173,15 @@ impl Policy for Inject {
         &mut self,
         vcpu: VcpuIndex,
         to: VcpuIndex,
-        look: &Observation,
+        obs: &Observation,
         view: &View<'_>,
     ) -> Option<Verdict> {
-        self.rr.yields_to(vcpu, to, look, view)
+        self.rr.yields_to(vcpu, to, obs, view)
     }
 
     /// Ignores stops that only observe the vCPU.
     fn slice_end(&self, vcpu: VcpuIndex, view: &View<'_>) -> Nanos {
-        view.now.after(self.rr.left(vcpu, view)).max(view.until(vcpu))
+        view.now.after(self.rr.remaining(vcpu, view)).max(view.deadline(vcpu))
     }
 
     fn hits(&self) -> Option<Hits> {

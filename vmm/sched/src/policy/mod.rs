@@ -29,12 +29,12 @@ use std::fmt::Debug;
 use hypercalls::telemetry::Point;
 
 use super::event::{LockActivity, Observation, VcpuIndex};
-use crate::{extensions::Extensions, log::TurnEnd, recording::Recording};
+use crate::{extensions::Extensions, log::SliceEnd, recording::Recording};
 use base::units::{Nanos, SlotId};
 
 pub use super::table::View;
 pub use deferred::Grace;
-pub use in_kernel::{InKernel, TurnRule};
+pub use in_kernel::{InKernel, SliceRule};
 pub use inject::Hits;
 pub use spec::{POLICIES, PolicySpec};
 
@@ -71,7 +71,7 @@ pub enum Ready {
     Yielded,
     /// A kick ended its halt, in the VMM or in KVM. Contains the kicker, if known.
     Kicked(Option<VcpuIndex>),
-    /// The vCPU left KVM's HLT without a kick, or [`Policy::wakes`] woke it.
+    /// The vCPU left KVM's HLT without a kick, or [`Policy::vcpu_to_wake`] woke it.
     Woken,
     /// The time for which it was held off has passed.
     Released,
@@ -83,15 +83,15 @@ pub struct Pick {
     /// The vCPU, which must be ready.
     pub vcpu: VcpuIndex,
     /// The deadline.
-    pub until: Nanos,
+    pub deadline: Nanos,
     /// Ask the vCPU to yield from the start.
-    pub asked: bool,
+    pub ask: bool,
 }
 
 impl Pick {
     /// Returns a pick of `vcpu` until `until`.
     pub const fn new(vcpu: VcpuIndex, until: Nanos) -> Self {
-        Self { vcpu, until, asked: false }
+        Self { vcpu, deadline: until, ask: false }
     }
 }
 
@@ -103,14 +103,14 @@ pub enum Verdict {
     /// The vCPU is asked to yield and continues until this time at the latest.
     Ask(Nanos),
     /// The vCPU loses its slot and becomes ready.
-    Preempt(Why),
+    Preempt(Reason),
     /// The vCPU loses its slot and is held off until this time.
     Hold(Nanos),
 }
 
 /// Reason for a preemption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum Reason {
     /// The slice expired.
     Slice,
     /// The slice expired earlier, and the grace has run out.
@@ -133,56 +133,56 @@ pub enum Why {
 /// * It is a function of its calls, its [`Setup`] and its seed: it reads no clock ([`View::now`] is the
 ///   time), does no I/O, and allocates nothing after its construction.
 /// * It keeps the vCPUs that wait for a slot, from [`Policy::ready`] until it returns them from
-///   [`Policy::pick`] or [`Policy::gone`] removes them. It must not lose a vCPU: the core does not pass a
+///   [`Policy::pick`] or [`Policy::exited`] removes them. It must not lose a vCPU: the core does not pass a
 ///   waiting vCPU a second time.
 /// * It picks only ready vCPUs. Any other pick fails an assertion in debug builds and leaves the slot idle in
-///   release builds. [`Policy::wakes`] may return only halted or idle vCPUs, and must return `None` at some
-///   point in every step.
+///   release builds. [`Policy::vcpu_to_wake`] may return only halted or idle vCPUs, and must return `None`
+///   at some point in every step.
 /// * Every deadline it returns should be later than [`View::now`]. Otherwise the vCPU is stopped again
 ///   immediately and makes no progress.
 /// * Unless [`Policy::is_work_conserving`] is false, it leaves no slot idle while a vCPU is ready.
 ///
 /// Guarantees for a policy:
 ///
-/// * For each vCPU, calls of [`Policy::ready`] and [`Policy::pick`] alternate. [`Policy::turn_over`] follows
-///   each pick that the core granted, for any reason that ended it.
+/// * For each vCPU, calls of [`Policy::ready`] and [`Policy::pick`] alternate.
+///   [`Policy::slice_ended`] follows each pick that the core granted, for any reason that ended it.
 /// * [`Policy::stopped`], [`Policy::yielded`], [`Policy::spun_out`], [`Policy::yields_to`], [`Policy::point`]
-///   and [`Policy::makes_way`] are called for a vCPU that has its slot and is outside the guest. The
+///   and [`Policy::kicked`] are called for a vCPU that has its slot and is outside the guest. The
 ///   observation is then as exact as the guest's telemetry. Without telemetry it is `Unknown`.
-/// * A preemption requested by a verdict is followed by [`Policy::turn_over`] and, except for
+/// * A preemption requested by a verdict is followed by [`Policy::slice_ended`] and, except for
 ///   [`Verdict::Hold`], by [`Policy::ready`], both within the step.
-/// * In each step, after the event: [`Policy::wakes`] until it returns `None`, then [`Policy::pick`] once for
-///   each free slot, starting with the slot freed last, then [`Policy::recalls`] until it returns `None`,
-///   then [`Policy::points`].
+/// * In each step, after the event: [`Policy::vcpu_to_wake`] until it returns `None`, then [`Policy::pick`]
+///   once for each free slot, starting with the slot freed last, then [`Policy::vcpu_to_recall`] until it
+///   returns `None`, then [`Policy::points`].
 pub trait Policy: Debug + Send {
     /// Called when `vcpu` starts to wait for a slot.
     fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>);
 
     /// Called when the thread of a waiting vCPU has exited. Not called for other vCPUs.
-    fn gone(&mut self, vcpu: VcpuIndex);
+    fn exited(&mut self, vcpu: VcpuIndex);
 
     /// Picks the vCPU that gets `slot`, which is free. `None` leaves the slot idle.
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick>;
 
     /// Called when `vcpu` has left the guest, at its deadline or spuriously.
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict;
+    fn stopped(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict;
 
     /// Called instead of [`Policy::stopped`] when `vcpu` was found in KVM's HLT. It may be waiting for the
     /// lock in the observation. A preemption only takes its slot. By default, the vCPU is treated as if it
     /// held and awaited no lock.
-    fn stopped_in_hlt(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
-        self.stopped(vcpu, &Observation { activity: LockActivity::Free, ..*look }, view)
+    fn stopped_in_hlt(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict {
+        self.stopped(vcpu, &Observation { activity: LockActivity::Free, ..*obs }, view)
     }
 
     /// Returns when the slice of a running vCPU will end if nothing unforeseen happens before. By default its
     /// deadline.
     fn slice_end(&self, vcpu: VcpuIndex, view: &View<'_>) -> Nanos {
-        view.until(vcpu)
+        view.deadline(vcpu)
     }
 
     /// Called when the vCPU has left its slot after `_ran`, for any reason. The slot is free, but the vCPU's
     /// state has not changed yet.
-    fn turn_over(&mut self, _: VcpuIndex, _end: TurnEnd, _ran: Nanos, _: &View<'_>) {}
+    fn slice_ended(&mut self, _: VcpuIndex, _end: SliceEnd, _ran: Nanos, _: &View<'_>) {}
 
     /// Whether the vCPU, which is in KVM's HLT for the lock in the observation, keeps its slot although
     /// another vCPU wants it. It keeps it until its deadline at most, so that a kick resumes it at once.
@@ -196,16 +196,16 @@ pub trait Policy: Debug + Send {
 
     /// Called when a running vCPU with this lock activity has just kicked another vCPU, which is now ready.
     /// `None`: it continues as before.
-    fn makes_way(&mut self, _: VcpuIndex, _: &LockActivity, _: &View<'_>) -> Option<Verdict> {
+    fn kicked(&mut self, _: VcpuIndex, _: &LockActivity, _: &View<'_>) -> Option<Verdict> {
         None
     }
 
     /// Called when a vCPU yields on request.
     fn yielded(&mut self, _: VcpuIndex, _: &View<'_>) -> Verdict {
-        Verdict::Preempt(Why::Yield)
+        Verdict::Preempt(Reason::Yield)
     }
 
-    /// Called when a vCPU spun for [`Policy::spin_looks`] iterations. `None`: it continues as before.
+    /// Called when a vCPU spun for [`Policy::spin_limit`] iterations. `None`: it continues as before.
     fn spun_out(&mut self, _: VcpuIndex, _: &Observation, _: &View<'_>) -> Option<Verdict> {
         None
     }
@@ -229,13 +229,13 @@ pub trait Policy: Debug + Send {
 
     /// Returns a halted or idle vCPU to wake without a kick. (The contract of `lock_spinning` allows spurious
     /// wakeups.)
-    fn wakes(&mut self, _: &View<'_>) -> Option<VcpuIndex> {
+    fn vcpu_to_wake(&mut self, _: &View<'_>) -> Option<VcpuIndex> {
         None
     }
 
     /// Returns a running vCPU that another vCPU preempts now. It is stopped immediately, and
     /// [`Policy::stopped`] decides. A vCPU that is no longer running is ignored.
-    fn recalls(&mut self, _: &View<'_>) -> Option<VcpuIndex> {
+    fn vcpu_to_recall(&mut self, _: &View<'_>) -> Option<VcpuIndex> {
         None
     }
 
@@ -245,7 +245,7 @@ pub trait Policy: Debug + Send {
     }
 
     /// Returns the number of spin iterations after which a guest reports that it spun out; 0: never.
-    fn spin_looks(&self) -> u32 {
+    fn spin_limit(&self) -> u32 {
         0
     }
 

@@ -25,7 +25,7 @@ impl Queue {
 
     /// Inserts `vcpu` before the first entry that it goes before, or at the end.
     pub(super) fn insert(&mut self, vcpu: VcpuIndex, goes_before: impl Fn(VcpuIndex) -> bool) {
-        let at = self.0.iter().position(|other| goes_before(*other)).unwrap_or(self.0.len());
+        let at = self.0.iter().position(|entry| goes_before(*entry)).unwrap_or(self.0.len());
         self.0.insert(at, vcpu);
     }
 
@@ -52,7 +52,7 @@ impl Queue {
     }
 
     pub(super) fn remove(&mut self, vcpu: VcpuIndex) {
-        self.0.retain(|other| *other != vcpu);
+        self.0.retain(|entry| *entry != vcpu);
     }
 
     pub(super) fn len(&self) -> usize {

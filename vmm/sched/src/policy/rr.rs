@@ -4,10 +4,10 @@
 //! it the rest of its slice, so no third vCPU waits longer and no VM gains by it. Both are then at the end of
 //! the round. Waiting time: at most one slice per other vCPU.
 
-use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, debt::Debts, queue::Queue};
+use super::{Pick, Policy, Ready, Reason, Setup, Verdict, View, debt::Debts, queue::Queue};
 use crate::{
     event::{Observation, VcpuIndex},
-    log::TurnEnd,
+    log::SliceEnd,
 };
 use base::units::{Nanos, SlotId};
 
@@ -60,12 +60,12 @@ impl Rr {
         self.queue.iter()
     }
 
-    pub(super) fn turn(&self, view: &View<'_>) -> Nanos {
+    pub(super) fn new_slice_end(&self, view: &View<'_>) -> Nanos {
         view.now.after(self.slice)
     }
 
     /// Returns the remaining time of the vCPU's slice; zero at its end.
-    pub(super) fn left(&self, vcpu: VcpuIndex, view: &View<'_>) -> Nanos {
+    pub(super) fn remaining(&self, vcpu: VcpuIndex, view: &View<'_>) -> Nanos {
         self.lengths[vcpu.ix()].since(view.ran(vcpu))
     }
 
@@ -75,40 +75,39 @@ impl Rr {
     }
 
     /// Returns `grace` as limited by the debt of the vCPU's VM.
-    pub(super) fn grace(&self, vcpu: VcpuIndex, grace: Nanos) -> Nanos {
-        self.debts.as_ref().map_or(grace, |debts| debts.grace(vcpu, grace))
+    pub(super) fn limit_grace(&self, vcpu: VcpuIndex, grace: Nanos) -> Nanos {
+        self.debts.as_ref().map_or(grace, |debts| debts.limit_grace(vcpu, grace))
     }
 
-    /// Records that `vcpu` waits from now on, in this queue ([`Rr::join`]) or in a queue of the caller.
-    pub(super) fn waits(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
+    /// Records that `vcpu` waits from now on, in this queue ([`Rr::enqueue`]) or in a queue of the caller.
+    pub(super) fn start_waiting(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
         self.since[vcpu.ix()] = view.now;
         if let Some(debts) = &mut self.debts {
-            debts.waits(vcpu, view.now);
+            debts.start_waiting(vcpu, view.now);
         }
     }
 
     /// Appends `vcpu`, which waits, to the round.
-    pub(super) fn join(&mut self, vcpu: VcpuIndex) {
+    pub(super) fn enqueue(&mut self, vcpu: VcpuIndex) {
         self.queue.push(vcpu);
     }
 
     /// Takes the next vCPU of the round: the first whose VM is not passed over, unless the head is overdue.
     pub(super) fn take_next(&mut self, view: &View<'_>) -> Option<VcpuIndex> {
         let debts = self.debts.as_ref().filter(|_| self.overdue(view).is_none());
-        let unburdened =
-            debts.and_then(|debts| self.queue.take(|vcpu| !debts.is_passed_over(vcpu)));
-        unburdened.or_else(|| self.queue.pop())
+        let eligible = debts.and_then(|debts| self.queue.take(|vcpu| !debts.is_passed_over(vcpu)));
+        eligible.or_else(|| self.queue.pop())
     }
 
-    /// Starts a slice of `vcpu`, which waited and is no longer queued, of `most` or less in case of debts.
-    pub(super) fn begin(&mut self, vcpu: VcpuIndex, most: Nanos, view: &View<'_>) -> Pick {
+    /// Starts a slice of `vcpu`, which waited and is no longer queued, of `max` or less in case of debts.
+    pub(super) fn begin(&mut self, vcpu: VcpuIndex, max: Nanos, view: &View<'_>) -> Pick {
         let debts = self.debts.as_mut();
-        let length = debts.map_or(most, |debts| debts.begins(vcpu, most, view.now));
+        let length = debts.map_or(max, |debts| debts.start_slice(vcpu, max, view.now));
         self.lengths[vcpu.ix()] = length;
         Pick::new(vcpu, view.now.after(length))
     }
 
-    pub(super) fn since(&self, vcpu: VcpuIndex) -> Nanos {
+    pub(super) fn ready_since(&self, vcpu: VcpuIndex) -> Nanos {
         self.since[vcpu.ix()]
     }
 
@@ -116,7 +115,7 @@ impl Rr {
     /// vCPU of the schedule, more than a round takes on one slot.
     pub(super) fn is_overdue(&self, vcpu: VcpuIndex, view: &View<'_>) -> bool {
         let round = Nanos(self.slice.0.saturating_mul(self.since.len() as u64));
-        view.now.since(self.since(vcpu)) >= round
+        view.now.since(self.ready_since(vcpu)) >= round
     }
 
     pub(super) fn first(&self) -> Option<VcpuIndex> {
@@ -129,10 +128,10 @@ impl Rr {
     }
 
     /// Gives `slot` to `next`, which is not queued, for `length`. The current slice there ends in this step.
-    pub(super) fn give(&mut self, slot: SlotId, next: VcpuIndex, length: Nanos) {
+    pub(super) fn assign(&mut self, slot: SlotId, next: VcpuIndex, length: Nanos) {
         // At most one vCPU is set aside per slot; it is picked in the same step.
-        if let Some((other, _)) = self.next[slot.0 as usize].replace((next, length)) {
-            self.queue.push_front(other);
+        if let Some((displaced, _)) = self.next[slot.0 as usize].replace((next, length)) {
+            self.queue.push_front(displaced);
         }
     }
 
@@ -147,13 +146,13 @@ impl Rr {
 
 impl Policy for Rr {
     fn ready(&mut self, vcpu: VcpuIndex, _: Ready, view: &View<'_>) {
-        self.waits(vcpu, view);
-        self.join(vcpu);
+        self.start_waiting(vcpu, view);
+        self.enqueue(vcpu);
     }
 
-    fn gone(&mut self, vcpu: VcpuIndex) {
+    fn exited(&mut self, vcpu: VcpuIndex) {
         if let Some(debts) = &mut self.debts {
-            debts.gone(vcpu);
+            debts.remove(vcpu);
         }
         self.queue.remove(vcpu);
         let is_of = |next: &Option<(VcpuIndex, Nanos)>| next.is_some_and(|(next, _)| next == vcpu);
@@ -161,24 +160,24 @@ impl Policy for Rr {
     }
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
-        let (vcpu, most) = match self.next[slot.0 as usize].take() {
+        let (vcpu, max) = match self.next[slot.0 as usize].take() {
             Some(next) => next,
             None => (self.take_next(view)?, self.slice),
         };
-        Some(self.begin(vcpu, most, view))
+        Some(self.begin(vcpu, max, view))
     }
 
-    fn turn_over(&mut self, vcpu: VcpuIndex, _: TurnEnd, _: Nanos, view: &View<'_>) {
-        let left = self.left(vcpu, view);
+    fn slice_ended(&mut self, vcpu: VcpuIndex, _: SliceEnd, _: Nanos, view: &View<'_>) {
+        let left = self.remaining(vcpu, view);
         if let Some(debts) = &mut self.debts {
-            debts.stops(vcpu, left, view.now);
+            debts.end_slice(vcpu, left, view.now);
         }
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
-        match self.left(vcpu, view) {
-            Nanos::ZERO if self.is_contended() => Verdict::Preempt(Why::Slice),
-            Nanos::ZERO => Verdict::Stay(self.turn(view)),
+        match self.remaining(vcpu, view) {
+            Nanos::ZERO if self.is_contended() => Verdict::Preempt(Reason::Slice),
+            Nanos::ZERO => Verdict::Stay(self.new_slice_end(view)),
             left => Verdict::Stay(view.now.after(left)),
         }
     }
@@ -190,12 +189,12 @@ impl Policy for Rr {
         _: &Observation,
         view: &View<'_>,
     ) -> Option<Verdict> {
-        let (slot, left) = (view.slot_of(vcpu)?, self.left(vcpu, view));
+        let (slot, left) = (view.slot_of(vcpu)?, self.remaining(vcpu, view));
         if left == Nanos::ZERO {
             return None;
         }
         let next = self.queue.take(|waiting| waiting == to)?;
-        self.give(slot, next, left);
-        Some(Verdict::Preempt(Why::Spun))
+        self.assign(slot, next, left);
+        Some(Verdict::Preempt(Reason::Spun))
     }
 }

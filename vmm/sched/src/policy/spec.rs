@@ -11,7 +11,7 @@ use super::{
     fair::Fair,
     gang::Gang,
     host::{Cfs, Eevdf, HostScheduler},
-    in_kernel::{self, InKernel, TurnRule},
+    in_kernel::{self, InKernel, SliceRule},
     inject::{Inject, InjectionTarget},
     kick_boost::KickBoost,
     point::{self, AtPoint},
@@ -22,9 +22,9 @@ use super::{
 use base::units::Nanos;
 
 /// Reason for the missing share guarantee of policies that take slots away.
-const ON_PURPOSE: &str = "it takes time away on purpose";
+const TAKES_SLOTS: &str = "it takes slots away on purpose";
 
-const USUAL_WEIGHT: u32 = 1024;
+const DEFAULT_WEIGHT: u32 = 1024;
 
 /// A policy that can be named on the command line.
 pub struct Registered {
@@ -36,7 +36,7 @@ pub struct Registered {
     pub about: &'static str,
     /// The longest wait for a slot, in slices per vCPU of the schedule. `None`: unbounded, or dependent on
     /// other parameters.
-    pub slices: Option<u64>,
+    pub max_wait: Option<u64>,
     /// The policy with each set of arguments that the tests use, as written on the command line.
     pub tested: &'static [&'static str],
     /// Argument sets tested to leave a VM 90 % of its share next to any guest. `SLICE` stands for the length
@@ -60,7 +60,7 @@ pub const POLICIES: &[Registered] = &[
         name: "host",
         usage: "host",
         about: "leave it to the host's scheduler",
-        slices: None,
+        max_wait: None,
         tested: &[],
         shares: Err("the host's scheduler decides"),
         in_kernel: None,
@@ -70,7 +70,7 @@ pub const POLICIES: &[Registered] = &[
         name: "rr",
         usage: "rr",
         about: "each vCPU in turn, blind to locks",
-        slices: Some(1),
+        max_wait: Some(1),
         tested: &["rr"],
         shares: Ok(&["rr"]),
         in_kernel: Some(in_kernel::RR),
@@ -80,7 +80,7 @@ pub const POLICIES: &[Registered] = &[
         name: "fair",
         usage: "fair[:WEIGHT,...]",
         about: "least CPU time first, by weight",
-        slices: None,
+        max_wait: None,
         tested: &["fair"],
         shares: Ok(&["fair"]),
         in_kernel: Some(in_kernel::FAIR),
@@ -93,7 +93,7 @@ pub const POLICIES: &[Registered] = &[
         name: "gang",
         usage: "gang",
         about: "all slots to one VM at a time",
-        slices: None,
+        max_wait: None,
         tested: &["gang"],
         shares: Ok(&["gang"]),
         in_kernel: None,
@@ -103,45 +103,45 @@ pub const POLICIES: &[Registered] = &[
         name: "kick-boost",
         usage: "kick-boost[:later]",
         about: "a kicked vCPU runs next, on its kicker's CPU",
-        slices: Some(2),
+        max_wait: Some(2),
         tested: &["kick-boost", "kick-boost:later"],
         shares: Ok(&["kick-boost", "kick-boost:later"]),
         in_kernel: Some(in_kernel::KICK_BOOST),
         make: |s, args| match args.word(0) {
             None => boxed(KickBoost::new(s, false)),
             Some("later") => boxed(KickBoost::new(s, true)),
-            Some(other) => Err(format!("unknown option '{other}' (expected: later)")),
+            Some(word) => Err(format!("unknown option '{word}' (expected: later)")),
         },
     },
     Registered {
         name: "directed-yield",
-        usage: "directed-yield[:LOOKS]",
+        usage: "directed-yield[:SPINS]",
         about: "a spinner gives its slot to the vCPU it waits for",
-        slices: Some(2),
+        max_wait: Some(2),
         tested: &["directed-yield"],
         shares: Ok(&["directed-yield"]),
         in_kernel: None,
-        make: |s, args| boxed(DirectedYield::new(s, args.get(0, DirectedYield::LOOKS)?)),
+        make: |s, args| boxed(DirectedYield::new(s, args.get(0, DirectedYield::SPINS)?)),
     },
     Registered {
         name: "deferred",
         usage: "deferred[:ask|look[,GRACE]]",
         about: "a slice ends at the next moment out of any lock",
         // Two slices and a grace, which is four slices by default.
-        slices: Some(6),
+        max_wait: Some(6),
         tested: &["deferred", "deferred:look"],
         shares: Ok(&["deferred", "deferred:look", "deferred:ask,SLICE"]),
         in_kernel: Some(in_kernel::DEFERRED),
         make: |s, args| {
-            let way = match args.word(0) {
+            let detection = match args.word(0) {
                 None | Some("ask") => EndDetection::Ask,
                 Some("look") => EndDetection::Observation,
-                Some(other) => {
-                    return Err(format!("unknown option '{other}' (expected: ask or look)"));
+                Some(word) => {
+                    return Err(format!("unknown option '{word}' (expected: ask or look)"));
                 }
             };
             let grace = args.word(1).map(|_| args.get(1, Nanos::ZERO)).transpose()?;
-            boxed(Deferred::new(s, way, grace))
+            boxed(Deferred::new(s, detection, grace))
         },
     },
     Registered {
@@ -149,7 +149,7 @@ pub const POLICIES: &[Registered] = &[
         usage: "extend[:BOUND]",
         about: "a holder's slice ends after its section, by BOUND later at most",
         // Two slices and BOUND.
-        slices: Some(3),
+        max_wait: Some(3),
         tested: &["extend:500ns"],
         shares: Ok(&["extend", "extend:SLICE"]),
         in_kernel: Some(in_kernel::EXTEND),
@@ -159,9 +159,9 @@ pub const POLICIES: &[Registered] = &[
         name: "lhp",
         usage: "lhp[:RATE,HOLD]",
         about: "preempt lock holders",
-        slices: None,
+        max_wait: None,
         tested: &["lhp:100000,5us"],
-        shares: Err(ON_PURPOSE),
+        shares: Err(TAKES_SLOTS),
         in_kernel: Some(in_kernel::LHP),
         make: |s, args| inject(s, args, InjectionTarget::Holder),
     },
@@ -169,9 +169,9 @@ pub const POLICIES: &[Registered] = &[
         name: "lwp",
         usage: "lwp[:RATE,HOLD]",
         about: "preempt the next in line",
-        slices: None,
+        max_wait: None,
         tested: &["lwp:100000,5us"],
-        shares: Err(ON_PURPOSE),
+        shares: Err(TAKES_SLOTS),
         in_kernel: Some(in_kernel::LWP),
         make: |s, args| inject(s, args, InjectionTarget::Next),
     },
@@ -179,17 +179,17 @@ pub const POLICIES: &[Registered] = &[
         name: "point",
         usage: "point:NAME[,RATE,HOLD]",
         about: "preempt at a named point",
-        slices: None,
+        max_wait: None,
         tested: &["point:critical,100000,5us"],
-        shares: Err(ON_PURPOSE),
+        shares: Err(TAKES_SLOTS),
         in_kernel: None,
         make: |s, args| {
             let names = point::NAMES.map(|(name, _)| name);
-            let wanted =
+            let name =
                 args.word(0).ok_or_else(|| format!("the point is missing: one of {names:?}"))?;
-            let found = point::NAMES.iter().find(|(name, _)| *name == wanted);
+            let point = point::NAMES.iter().find(|(known, _)| *known == name);
             let (_, point) =
-                found.ok_or_else(|| format!("unknown point '{wanted}': one of {names:?}"))?;
+                point.ok_or_else(|| format!("unknown point '{name}': one of {names:?}"))?;
             boxed(AtPoint::new(s, *point, args.rate(1)?, args.get(2, Inject::HOLD)?))
         },
     },
@@ -197,7 +197,7 @@ pub const POLICIES: &[Registered] = &[
         name: "random",
         usage: "random",
         about: "a random vCPU for a random time, by the seed",
-        slices: None,
+        max_wait: None,
         tested: &["random"],
         shares: Err("it divides by chance"),
         in_kernel: None,
@@ -207,17 +207,17 @@ pub const POLICIES: &[Registered] = &[
         name: "host-cfs",
         usage: "host-cfs[:kick-yield,LATENCY,MIN,WAKEUP]",
         about: "for simulations: Linux's scheduler up to 6.5",
-        slices: Some(16),
+        max_wait: Some(16),
         // Linux's settings for 8 or more CPUs divided by 4000: its tick of 4 ms is 1 us here.
         tested: &["host-cfs:6us,750ns,1us", "host-cfs:kick-yield,6us,750ns,1us"],
         shares: Err("a model of the host's scheduler, for simulations"),
         in_kernel: None,
         make: |s, args| {
-            let first = args.yields_on_kick();
+            let first = args.num_options();
             let cfs = match args.0.len() - first {
-                0 => Cfs::usual(s.slots),
-                3 => Cfs::new(args.span(first)?, args.span(first + 1)?, args.span(first + 2)?),
-                _ => return Err("all three times, or none".to_owned()),
+                0 => Cfs::default_for(s.slots),
+                3 => Cfs::new(args.time(first)?, args.time(first + 1)?, args.time(first + 2)?),
+                _ => return Err("it takes three times or none".to_owned()),
             };
             boxed(HostScheduler::cfs(s, cfs, first == 1))
         },
@@ -226,16 +226,16 @@ pub const POLICIES: &[Registered] = &[
         name: "host-eevdf",
         usage: "host-eevdf[:kick-yield,BASE]",
         about: "for simulations: Linux's scheduler from 6.6",
-        slices: Some(16),
+        max_wait: Some(16),
         tested: &["host-eevdf:750ns", "host-eevdf:kick-yield,750ns"],
         shares: Err("a model of the host's scheduler, for simulations"),
         in_kernel: None,
         make: |s, args| {
-            let first = args.yields_on_kick();
+            let first = args.num_options();
             let eevdf = match args.0.len() - first {
-                0 => Eevdf::usual(s.slots, s.slice),
-                1 => Eevdf::new(args.span(first)?, s.slice),
-                _ => return Err("one time, or none".to_owned()),
+                0 => Eevdf::default_for(s.slots, s.slice),
+                1 => Eevdf::new(args.time(first)?, s.slice),
+                _ => return Err("it takes one time or none".to_owned()),
             };
             boxed(HostScheduler::eevdf(s, eevdf, first == 1))
         },
@@ -244,7 +244,7 @@ pub const POLICIES: &[Registered] = &[
         name: "replay",
         usage: "replay:FILE",
         about: "repeat the decisions of a recording",
-        slices: None,
+        max_wait: None,
         tested: &["replay:none"],
         shares: Err("it repeats what was recorded"),
         in_kernel: None,
@@ -301,27 +301,27 @@ impl PolicySpec {
     /// the weight. If there are more VMs than weights, the list is repeated. 1024 is the default.
     pub fn weight_of(&self, vm: u32) -> u32 {
         match self.args.0.len() {
-            0 => USUAL_WEIGHT,
-            _ if self.name != "fair" => USUAL_WEIGHT,
-            count => self.args.weight(vm as usize % count).unwrap_or(1) * USUAL_WEIGHT,
+            0 => DEFAULT_WEIGHT,
+            _ if self.name != "fair" => DEFAULT_WEIGHT,
+            count => self.args.weight(vm as usize % count).unwrap_or(1) * DEFAULT_WEIGHT,
         }
     }
 
     /// Returns an upper bound on the ratio of two VMs' weights: the largest weight over the default weight.
-    pub(super) fn spread(&self) -> u64 {
-        let all = (0..self.args.0.len() as u32).map(|vm| self.weight_of(vm));
-        let (least, most) = all
-            .fold((USUAL_WEIGHT, 0), |(least, most), weight| (weight.min(least), weight.max(most)));
-        u64::from(most.div_ceil(least)).max(1)
+    pub(super) fn weight_ratio(&self) -> u64 {
+        let weights = (0..self.args.0.len() as u32).map(|vm| self.weight_of(vm));
+        let (min, max) = weights
+            .fold((DEFAULT_WEIGHT, 0), |(min, max), weight| (weight.min(min), weight.max(max)));
+        u64::from(max.div_ceil(min)).max(1)
     }
 
     /// Returns the file of the recording to replay.
-    pub fn replays(&self) -> Option<&str> {
+    pub fn replay_file(&self) -> Option<&str> {
         if self.name == "replay" { self.args.word(0) } else { None }
     }
 
     /// Returns the rule that ends its time slices, if the scheduler in the host's kernel implements it.
-    pub fn turn_rule(&self) -> Option<TurnRule> {
+    pub fn slice_rule(&self) -> Option<SliceRule> {
         let in_kernel = registered(self.name)?.in_kernel.as_ref()?;
         (in_kernel.rule)(&self.args)
     }
@@ -366,12 +366,12 @@ impl FromStr for PolicySpec {
         })?;
         let split = |args: &str| args.split(',').map(str::to_owned).collect();
         let args = Args(args.map_or(Vec::new(), split));
-        let most = if policy.usage.ends_with("...]") {
+        let max_args = if policy.usage.ends_with("...]") {
             usize::MAX
         } else {
             policy.usage.split([':', ',']).count() - 1
         };
-        if args.0.len() > most || args.0.iter().any(String::is_empty) {
+        if args.0.len() > max_args || args.0.iter().any(String::is_empty) {
             return Err(format!("'{text}': write {}", policy.usage));
         }
         let probe = Setup { vms: &[0], slots: 1, slice: Nanos(1), seed: 0, recording: None };

@@ -2,7 +2,7 @@
 
 use base::units::Nanos;
 use sched::accounting::{Preemption, Totals};
-use sched::log::{Handoff, Log, Turn};
+use sched::log::{Handoff, Log, Slice};
 use sched::recording::Recording;
 use sched::{VcpuIndex, event::Kicker};
 
@@ -14,18 +14,18 @@ pub struct Decisions<'a> {
     /// The recording for the policy `replay`, from a simulation or from real vCPUs.
     pub replayed: Option<&'a Recording>,
     /// Whether to keep the decisions for [`Sim::recording`](super::Sim::recording).
-    pub are_kept: bool,
+    pub are_recorded: bool,
 }
 
 /// The part of a schedule that a timeline shows.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Kept {
+pub struct ScheduleRecord {
     /// Current simulated time.
     pub now: Nanos,
     /// Slices in the order of their start.
-    pub turns: Vec<Turn>,
+    pub slices: Vec<Slice>,
     /// Slices dropped because the log was full.
-    pub lost_turns: u64,
+    pub lost_slices: u64,
     /// The first preemptions, each with the vCPU's activity.
     pub preemptions: Vec<Preemption>,
     /// The first kicks that ended a halt. The times of the lock's release and of the guest's
@@ -48,7 +48,7 @@ pub(super) struct Handoffs {
 
 impl Handoffs {
     /// Maximum number of logged kicks.
-    const ROOM: usize = 1 << 20;
+    const CAPACITY: usize = 1 << 20;
 
     pub(super) fn new(vcpus: usize) -> Self {
         Self { all: Vec::new(), lost: 0, open: vec![None; vcpus].into() }
@@ -56,7 +56,7 @@ impl Handoffs {
 
     /// Records a kick to `to`, which halts.
     pub(super) fn kicked(&mut self, to: VcpuIndex, by: Option<Kicker>, at: Nanos) {
-        if self.all.len() == Self::ROOM {
+        if self.all.len() == Self::CAPACITY {
             self.lost += 1;
             return;
         }
@@ -73,7 +73,7 @@ impl Handoffs {
         }
     }
 
-    pub(super) fn kept(&self) -> (Vec<Handoff>, u64) {
+    pub(super) fn records(&self) -> (Vec<Handoff>, u64) {
         (self.all.clone(), self.lost)
     }
 }
@@ -81,12 +81,12 @@ impl Handoffs {
 impl Decisions<'_> {
     /// Checks that the policy has its recording, with the same numbers of vCPUs and slots.
     pub(super) fn check(&self, spec: &Spec) -> Result<(), SimSpecError> {
-        if spec.policy.replays().is_none() {
+        if spec.policy.replay_file().is_none() {
             return Ok(());
         }
         let recording = self.replayed.ok_or(SimSpecError::NoRecording)?;
         let (vcpus, slots) = (recording.vcpus, recording.slots);
-        if (vcpus as usize, slots as usize) == (spec.all_vcpus(), spec.cpus) {
+        if (vcpus as usize, slots as usize) == (spec.total_vcpus(), spec.cpus) {
             Ok(())
         } else {
             Err(SimSpecError::OtherSize { vcpus, slots })
@@ -94,6 +94,6 @@ impl Decisions<'_> {
     }
 
     pub(super) fn log(&self) -> Log {
-        if self.are_kept { Log::new() } else { Log::brief() }
+        if self.are_recorded { Log::new() } else { Log::without_slices() }
     }
 }

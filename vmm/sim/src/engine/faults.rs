@@ -36,12 +36,12 @@ impl Faults {
         chance.is_some_and(|chance| chance.happens(&mut self.rng))
     }
 
-    fn up_to(&mut self, most: Picos) -> Picos {
-        Picos(self.rng.below(most.0 as usize + 1) as u64)
+    fn random_delay(&mut self, max: Picos) -> Picos {
+        Picos(self.rng.below(max.0 as usize + 1) as u64)
     }
 
     /// Draws whether this halt returns immediately.
-    pub(super) fn ends_halt(&mut self) -> bool {
+    pub(super) fn draw_spurious_halt(&mut self) -> bool {
         let ends = self.happens(self.spec.spurious);
         self.counts.spurious += u64::from(ends);
         ends
@@ -50,11 +50,11 @@ impl Faults {
     /// Draws the delivery time of a kick.
     fn delay(&mut self) -> Picos {
         let mean = self.spec.delay;
-        mean.map_or(Picos::ZERO, |mean| self.up_to(Picos(2 * Picos::from(mean).0)))
+        mean.map_or(Picos::ZERO, |mean| self.random_delay(Picos(2 * Picos::from(mean).0)))
     }
 
     /// Arrival time of the next late kick.
-    fn due(&self) -> Picos {
+    fn next_arrival(&self) -> Picos {
         self.late.peek().map_or(Picos::NEVER, |Reverse((at, ..))| *at)
     }
 }
@@ -66,15 +66,15 @@ impl Sim {
     }
 
     /// Delays the halt of `v` if the spec has delayed halts. Returns whether it did.
-    pub(super) fn halts_late(&mut self, v: usize, pcpu: usize) -> bool {
-        let Some(most) = self.faults.spec.halt_delay else { return false };
+    pub(super) fn delay_halt(&mut self, v: usize, pcpu: usize) -> bool {
+        let Some(max) = self.faults.spec.halt_delay else { return false };
         let was_late = &mut self.faults.was_late[v];
         *was_late = !*was_late;
         if !*was_late {
             return false;
         }
         self.faults.counts.halts_delayed += 1;
-        let at = self.now + self.faults.up_to(most.into());
+        let at = self.now + self.faults.random_delay(max.into());
         self.expect(v, pcpu, NextEvent::Due, at);
         true
     }
@@ -85,12 +85,12 @@ impl Sim {
         self.shared.waits.kicked(target, v);
         let FaultSpec { drop, dup, spurious, .. } = self.faults.spec;
         if self.faults.happens(spurious) && self.per_guest > 1 {
-            let first = self.of_guest(v, 0);
-            let past = 1 + self.faults.rng.below(self.per_guest - 1);
-            let other = first + (target - first + past) % self.per_guest;
+            let first = self.guest_vcpu(v, 0);
+            let offset = 1 + self.faults.rng.below(self.per_guest - 1);
+            let victim = first + (target - first + offset) % self.per_guest;
             self.faults.counts.spurious += 1;
-            self.shared.waits.kicked(other, v);
-            self.kicked(other, None, exit);
+            self.shared.waits.kicked(victim, v);
+            self.deliver_kick(victim, None, exit);
         }
         if self.faults.happens(drop) {
             self.faults.counts.dropped += 1;
@@ -102,26 +102,26 @@ impl Sim {
             match self.faults.delay() {
                 Picos::ZERO => {
                     let by = Kicker { vcpu: VcpuIndex(v as u32), activity: self.activity(v) };
-                    self.kicked(target, Some(by), exit);
+                    self.deliver_kick(target, Some(by), exit);
                 }
                 delay => {
                     self.faults.sent += 1;
                     self.faults.counts.delayed += 1;
                     let kick = (self.now + delay, self.faults.sent, target);
                     self.faults.late.push(Reverse(kick));
-                    self.set_timer(self.late_leaf(), self.faults.due());
+                    self.set_timer(self.late_leaf(), self.faults.next_arrival());
                 }
             }
         }
     }
 
     /// Delivers the late kicks that are due.
-    pub(super) fn deliver(&mut self) {
-        while self.faults.due() <= self.now {
+    pub(super) fn deliver_late_kicks(&mut self) {
+        while self.faults.next_arrival() <= self.now {
             if let Some(Reverse((_, _, target))) = self.faults.late.pop() {
-                self.kicked(target, None, Picos::ZERO);
+                self.deliver_kick(target, None, Picos::ZERO);
             }
         }
-        self.set_timer(self.late_leaf(), self.faults.due());
+        self.set_timer(self.late_leaf(), self.faults.next_arrival());
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Retry interval of a host thread that cannot run because of an access in progress.
-const AGAIN: Picos = Picos(100_000);
+const RETRY_INTERVAL: Picos = Picos(100_000);
 
 impl Sim {
     /// Starts the host thread of each CPU, asleep.
@@ -26,17 +26,17 @@ impl Sim {
 
     /// Runs the host thread of this CPU.
     #[cold]
-    pub(super) fn steal(&mut self, pcpu: usize) {
+    pub(super) fn run_noise(&mut self, pcpu: usize) {
         let Some(noise) = self.noise else { return };
         let v = self.pcpus[pcpu].vcpu as usize;
         if let Some(vcpu) = self.vcpus.get(v)
             && vcpu.state.is_transfer()
         {
-            return self.set_timer(self.noise_leaf(pcpu), self.now + AGAIN);
+            return self.set_timer(self.noise_leaf(pcpu), self.now + RETRY_INTERVAL);
         }
         let busy = Span::Exponential(noise.busy).draw(&mut self.noise_rng) + self.costs.switch;
         let until = self.now + busy;
-        self.pcpus[pcpu].stolen = until;
+        self.pcpus[pcpu].stolen_until = until;
         self.sleep_noise(pcpu, until);
         if v < self.vcpus.len() {
             self.stolen += busy;

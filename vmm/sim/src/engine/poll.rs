@@ -1,6 +1,6 @@
 //! Halt polling.
 
-use sched::core::State as Turn;
+use sched::core::State;
 use sched::event::{Kicker, LockActivity};
 
 use super::*;
@@ -15,7 +15,7 @@ impl Sim {
         if self.polls.is_some()
             && !is_kicked
             && vcpu.halts.window > Picos::ZERO
-            && !self.core.is_wanted()
+            && !self.core.has_waiters()
         {
             vcpu.state = NextEvent::Polling;
             self.events.set(pcpu, back + vcpu.halts.window);
@@ -27,12 +27,12 @@ impl Sim {
     }
 
     fn block(&mut self, v: usize, exit: Picos) {
-        let mut look = self.observe(v);
-        if let LockActivity::Waiting { halted, .. } = &mut look.activity {
+        let mut observation = self.observe(v);
+        if let LockActivity::Waiting { halted, .. } = &mut observation.activity {
             // The vCPU has spun until now.
             *halted = false;
         }
-        self.tell(v, Event::Halted(look), exit);
+        self.handle_event(v, Event::Halted(observation), exit);
     }
 
     /// Ends the poll of `v`: its window has passed, or another vCPU needs its CPU.
@@ -47,8 +47,8 @@ impl Sim {
     /// Makes polling vCPUs give up their CPUs while other vCPUs need one.
     #[cold]
     pub(super) fn yield_polls(&mut self) {
-        let polls = |vcpu: &Vcpu| vcpu.state == NextEvent::Polling && vcpu.pcpu != NOWHERE;
-        while self.core.is_wanted()
+        let polls = |vcpu: &Vcpu| vcpu.state == NextEvent::Polling && vcpu.pcpu != NO_CPU;
+        while self.core.has_waiters()
             && let Some(v) = self.vcpus.iter().position(polls)
         {
             self.end_poll(v);
@@ -56,9 +56,9 @@ impl Sim {
     }
 
     /// Delivers a kick to `v`, `exit` after its kicker left its guest.
-    pub(super) fn kicked(&mut self, v: usize, by: Option<Kicker>, exit: Picos) {
+    pub(super) fn deliver_kick(&mut self, v: usize, by: Option<Kicker>, exit: Picos) {
         if !self.kick_ends_poll(v) {
-            self.tell(v, Event::Kicked(by), exit);
+            self.handle_event(v, Event::Kicked(by), exit);
         }
     }
 
@@ -70,16 +70,16 @@ impl Sim {
         let vcpu = &mut self.vcpus[v];
         if vcpu.state != NextEvent::Polling {
             let state = self.core.state(VcpuIndex(v as u32));
-            vcpu.halts.is_kicked = !matches!(state, Turn::Halted | Turn::Idle | Turn::Gone);
+            vcpu.halts.is_kicked = !matches!(state, State::Halted | State::Idle | State::Exited);
             return false;
         }
         self.polling -= 1;
         self.polled += 1;
         (vcpu.state, vcpu.answer) = (NextEvent::Done, 0);
         match vcpu.pcpu {
-            NOWHERE => vcpu.left = Picos::ZERO,
+            NO_CPU => vcpu.remaining = Picos::ZERO,
             pcpu => {
-                let free = self.pcpus[usize::from(pcpu)].stolen;
+                let free = self.pcpus[usize::from(pcpu)].stolen_until;
                 let at = self.now.max(vcpu.halts.since).max(free);
                 self.events.set(pcpu.into(), at);
             }
@@ -88,7 +88,7 @@ impl Sim {
     }
 
     /// Adapts the polling window of `v`, which gets a CPU, if that ends a halt.
-    pub(super) fn learn_poll(&mut self, v: usize) {
+    pub(super) fn adapt_poll_window(&mut self, v: usize) {
         let halts = &mut self.vcpus[v].halts;
         if let Some(polls) = &self.polls
             && std::mem::take(&mut halts.blocks)

@@ -1,7 +1,7 @@
 //! Readings of a simulation: sums, wait times, decisions.
 
 use sched::extensions::Extensions;
-use sched::log::Turn;
+use sched::log::Slice;
 use sched::policy::{Divergence, Hits};
 use sched::recording::Recording;
 
@@ -11,11 +11,11 @@ impl Sim {
     /// The figures so far.
     pub fn figures(&mut self) -> SimFigures {
         self.sample_all();
-        let all = self.shared.all();
-        let sum = |count: fn(&guest::Doing) -> u64| all.iter().map(count).sum();
+        let vcpus = self.shared.vcpus();
+        let sum = |count: fn(&guest::VcpuActivity) -> u64| vcpus.iter().map(count).sum();
         SimFigures {
             time: self.now,
-            operations: all.iter().map(|doing| doing.operations.get()).collect(),
+            operations: vcpus.iter().map(|doing| doing.operations.get()).collect(),
             slow: sum(|doing| doing.slow.get()),
             halts: sum(|doing| doing.halts.get()),
             kicks: sum(|doing| doing.kicks.get()),
@@ -27,9 +27,9 @@ impl Sim {
             pause_exits: self.pause_exits,
             violations: sum(|doing| doing.violations.get()),
             disorder: sum(|doing| doing.disorder.get()),
-            looks: self.looks,
+            spins: self.spins,
             transfers: self.lines.transfers(),
-            events: self.counted,
+            events: self.num_events,
             faults: self.faults.counts(),
             schedule: self.core.accounting().totals_at(self.now.to_clock()),
         }
@@ -52,7 +52,7 @@ impl Sim {
 
     /// The operations of each vCPU so far.
     pub fn operations_by_vcpu(&self) -> Vec<u64> {
-        self.shared.all().iter().map(|doing| doing.operations.get()).collect()
+        self.shared.vcpus().iter().map(|doing| doing.operations.get()).collect()
     }
 
     /// The lock activity of each vCPU.
@@ -68,23 +68,23 @@ impl Sim {
 
     /// The decisions so far, without slices if these are not recorded.
     pub fn recording(&self) -> Recording {
-        Recording::of(&self.core, self.vcpus.len() as u32)
+        Recording::from_core(&self.core, self.vcpus.len() as u32)
     }
 
     /// The schedule for a timeline, with all times on the simulation's clock. Slices are included only
     /// if they are recorded.
-    pub fn kept(&self) -> Kept {
+    pub fn schedule_record(&self) -> ScheduleRecord {
         let log = self.core.log();
-        let turn = |turn: &Turn| Turn { at: log.start().after(turn.at), ..*turn };
+        let slice = |slice: &Slice| Slice { at: log.start().after(slice.at), ..*slice };
         let accounting = self.core.accounting();
         let (handoffs, lost_handoffs) =
-            self.handoffs.as_ref().map(Handoffs::kept).unwrap_or_default();
-        Kept {
+            self.handoffs.as_ref().map(Handoffs::records).unwrap_or_default();
+        ScheduleRecord {
             handoffs,
             lost_handoffs,
             now: self.now.to_clock(),
-            turns: log.turns().iter().map(turn).collect(),
-            lost_turns: log.lost(),
+            slices: log.slices().iter().map(slice).collect(),
+            lost_slices: log.lost(),
             preemptions: accounting.records().to_vec(),
             totals: accounting.totals_at(self.now.to_clock()),
         }

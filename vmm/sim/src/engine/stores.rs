@@ -15,7 +15,7 @@ use super::*;
 
 /// Maximum number of pending stores of a CPU: the line fill buffers of its first-level cache (10 in
 /// Skylake, 16 in Golden Cove).
-const ROOM: usize = 10;
+const CAPACITY: usize = 10;
 
 /// The pending stores of all CPUs.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct PendingStores {
     lines: Box<[Vec<u32>]>,
     /// All pending stores: end of the transfer, sequence number, CPU and line.
     ends: BinaryHeap<Reverse<(Picos, u64, u16, u32)>>,
-    made: u64,
+    sequence: u64,
     /// Per CPU: whether its vCPU waits for the end of a store to repeat its request.
     has_waiter: Box<[bool]>,
 }
@@ -34,7 +34,7 @@ impl PendingStores {
         Self {
             lines: vec![Vec::new(); cpus].into(),
             ends: BinaryHeap::new(),
-            made: 0,
+            sequence: 0,
             has_waiter: vec![false; cpus].into(),
         }
     }
@@ -61,9 +61,9 @@ pub(super) enum Buffered {
     /// The access takes effect now.
     Now,
     /// The access has to wait for the buffer.
-    Waits,
+    Wait,
     /// The buffer does not apply: the access needs its line.
-    Not,
+    Bypass,
 }
 
 impl Sim {
@@ -81,16 +81,16 @@ impl Sim {
         access: Access,
     ) -> Buffered {
         if !self.buffers_stores {
-            return Buffered::Not;
+            return Buffered::Bypass;
         }
-        let is_full = self.stores.lines[pcpu].len() >= ROOM;
+        let is_full = self.stores.lines[pcpu].len() >= CAPACITY;
         match access {
             Access::ReadModifyWrite if self.stores.is_storing(pcpu) => self.await_store(v, pcpu),
-            Access::ReadModifyWrite => Buffered::Not,
+            Access::ReadModifyWrite => Buffered::Bypass,
             _ if self.stores.has(pcpu, line) => Buffered::Now,
-            Access::Load => Buffered::Not,
+            Access::Load => Buffered::Bypass,
             Access::Store if is_full => self.await_store(v, pcpu),
-            Access::Store if self.lines.is_busy(line) => Buffered::Not,
+            Access::Store if self.lines.is_busy(line) => Buffered::Bypass,
             Access::Store => self.store(pcpu, line),
         }
     }
@@ -99,7 +99,7 @@ impl Sim {
     fn await_store(&mut self, v: usize, pcpu: usize) -> Buffered {
         self.stores.has_waiter[pcpu] = true;
         self.expect(v, pcpu, NextEvent::Due, Picos::NEVER);
-        Buffered::Waits
+        Buffered::Wait
     }
 
     /// Whether the vCPU on this CPU waits for one of its stores.
@@ -121,8 +121,8 @@ impl Sim {
         match cost {
             Picos::ZERO => self.complete(line),
             cost => {
-                self.wake_all();
-                let PendingStores { lines, ends, made, .. } = &mut self.stores;
+                self.resume_spinners();
+                let PendingStores { lines, ends, sequence: made, .. } = &mut self.stores;
                 lines[pcpu].push(line as u32);
                 ends.push(Reverse((self.now + cost, *made, pcpu as u16, line as u32)));
                 *made += 1;
@@ -155,12 +155,12 @@ mod tests {
 
     /// A release is a plain store to a line that a waiter spins on.
     #[test]
-    fn a_holder_does_not_wait_for_the_line_that_it_releases() {
+    fn store_buffers_speed_up_releases() {
         let rate = |system, stores| {
             let mut spec = spec(system, 2, "rr");
             spec.machine.stores = stores;
             spec.load =
-                Load { has_data: true, ..Load::of(Span::Fixed(Picos(0)), Span::Fixed(Picos(0))) };
+                Load { has_data: true, ..Load::new(Span::Fixed(Picos(0)), Span::Fixed(Picos(0))) };
             let figures = run(&spec, Picos(20 * MILLI.0));
             assert_eq!((figures.violations, figures.disorder), (0, 0), "{system}");
             figures.rate()

@@ -11,7 +11,7 @@ use sim_cell::{Request, Work, request};
 use simulated_locks::{Handoff, System};
 
 use activity::count;
-pub(crate) use activity::{Doing, SharedActivity};
+pub(crate) use activity::{SharedActivity, VcpuActivity};
 pub use waits::{LongestWaits, WaitTimes};
 
 /// vCPUs in the library's default table.
@@ -39,20 +39,20 @@ pub(crate) struct VcpuContext {
     /// Amount added by one use of a counter.
     pub(crate) adds: u32,
     /// Whether to report positions to the machine.
-    pub(crate) marks: bool,
+    pub(crate) reports_marks: bool,
     /// Whether the vCPU may sleep or wait after its think time.
-    pub(crate) rests: bool,
+    pub(crate) may_sleep: bool,
     pub(crate) shared: Rc<SharedActivity>,
 }
 
 impl VcpuContext {
     #[inline(always)]
-    pub(crate) fn doing(&self) -> &Doing {
-        self.shared.doing(self.index)
+    pub(crate) fn activity(&self) -> &VcpuActivity {
+        self.shared.vcpu(self.index)
     }
 }
 
-/// Identifies a waiter in a lock's queue, like the library's `Awaited`.
+/// Identifies a waiter in a lock's queue, like the library's `Position`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queued {
     pub(crate) name: u16,
@@ -79,7 +79,7 @@ pub(crate) trait SimulatedSystem {
 }
 
 /// Creates `locks` locks of a system for `vcpus` vCPUs, restricted if `handoff` has a limit.
-pub(crate) fn subjects(
+pub(crate) fn guest_systems(
     system: System,
     vcpus: usize,
     locks: usize,
@@ -93,20 +93,20 @@ pub(crate) fn subjects(
 }
 
 /// The code of a vCPU: it thinks and uses the system until the simulation ends.
-pub(crate) fn rounds(subject: &dyn SimulatedSystem, guest: &VcpuContext) {
-    let doing = guest.doing();
-    while !guest.shared.is_over() {
-        if guest.rests {
+pub(crate) fn run_operations(subject: &dyn SimulatedSystem, guest: &VcpuContext) {
+    let activity = guest.activity();
+    while !guest.shared.is_ended() {
+        if guest.may_sleep {
             subject.settle(guest);
         }
         let lock = request(Request::Work(Work::Think)) as usize;
-        if guest.shared.is_over() {
+        if guest.shared.is_ended() {
             break;
         }
         subject.operate(guest, lock);
-        count(&doing.operations, 1);
+        count(&activity.operations, 1);
         count(&guest.shared.operations, 1);
-        if doing.yields.get() {
+        if activity.yields.get() {
             subject.settle(guest);
             request(Request::Yield);
         }

@@ -19,7 +19,7 @@ pub struct LongestWaits {
     /// Maximum number of acquisitions by others while a vCPU was outside a queue limited by `queue:N`. It
     /// excludes acquisitions that are due to the schedule: from the release whose kick lets the vCPU in,
     /// and while it is preempted.
-    pub outside: u64,
+    pub throttled: u64,
     /// Longest time from the call to the acquisition.
     pub longest: Picos,
 }
@@ -51,7 +51,7 @@ struct VcpuWait {
     /// Acquisitions by all vCPUs when it got in line.
     in_line: Option<u64>,
     /// Acquisitions by all vCPUs when it started to wait outside the queue.
-    outside: Option<u64>,
+    throttled: Option<u64>,
     /// The current excuse, and the acquisitions at its start.
     excuse: Option<(Excuse, u64)>,
     /// Number of excused acquisitions.
@@ -62,8 +62,8 @@ struct VcpuWait {
 
 impl VcpuWait {
     /// Whether the vCPU waits outside, and not in line.
-    fn is_outside(&self) -> bool {
-        self.outside.is_some() && self.in_line.is_none()
+    fn is_throttled(&self) -> bool {
+        self.throttled.is_some() && self.in_line.is_none()
     }
 
     fn end_excuse(&mut self, taken: u64) {
@@ -83,7 +83,7 @@ pub(crate) struct WaitCounter {
     released: Box<[Cell<Option<u64>>]>,
     /// Acquisitions by lock.
     taken: Box<[Cell<u64>]>,
-    most: Cell<LongestWaits>,
+    longest: Cell<LongestWaits>,
     /// Number of completed waits by duration, in buckets of [`hypercalls::histogram`] in nanoseconds.
     times: Box<[Cell<u64>]>,
 }
@@ -95,7 +95,7 @@ impl WaitCounter {
             locks: (0..vcpus).map(|_| Cell::default()).collect(),
             released: (0..vcpus).map(|_| Cell::default()).collect(),
             taken: (0..locks).map(|_| Cell::default()).collect(),
-            most: Cell::default(),
+            longest: Cell::default(),
             times: (0..BUCKETS).map(|_| Cell::default()).collect(),
         }
     }
@@ -111,7 +111,7 @@ impl WaitCounter {
 
     /// Sets the lock used by the vCPU from now on.
     #[inline(always)]
-    pub(crate) fn turns_to(&self, vcpu: usize, lock: usize) {
+    pub(crate) fn set_lock(&self, vcpu: usize, lock: usize) {
         self.locks[vcpu].set(lock);
     }
 
@@ -126,8 +126,8 @@ impl WaitCounter {
     }
 
     /// The longest completed waits so far.
-    pub(crate) fn most(&self) -> LongestWaits {
-        self.most.get()
+    pub(crate) fn longest(&self) -> LongestWaits {
+        self.longest.get()
     }
 
     fn change(&self, vcpu: usize, change: impl FnOnce(&mut VcpuWait, u64)) {
@@ -137,7 +137,7 @@ impl WaitCounter {
     }
 
     /// Records that the vCPU calls `lock`.
-    pub(crate) fn calls(&self, vcpu: usize, now: Picos) {
+    pub(crate) fn begin(&self, vcpu: usize, now: Picos) {
         self.vcpus[vcpu].set(VcpuWait { is_waiting: true, since: now, ..VcpuWait::default() });
     }
 
@@ -156,18 +156,18 @@ impl WaitCounter {
     pub(crate) fn published(&self, vcpu: usize) {
         self.change(vcpu, |wait, taken| {
             if wait.is_waiting && wait.in_line.is_none() {
-                wait.outside.get_or_insert(taken);
+                wait.throttled.get_or_insert(taken);
             }
         });
     }
 
     /// Records that the vCPU has released a lock and will kick the vCPUs that can continue.
-    pub(crate) fn kicks(&self, vcpu: usize) {
+    pub(crate) fn begin_kicks(&self, vcpu: usize) {
         self.released[vcpu].set(Some(self.taken(vcpu)));
     }
 
     /// Records that the vCPU has no more kicks to send.
-    pub(crate) fn has_kicked(&self, vcpu: usize) {
+    pub(crate) fn finish_kicks(&self, vcpu: usize) {
         self.released[vcpu].set(None);
     }
 
@@ -175,7 +175,7 @@ impl WaitCounter {
     /// may have let `vcpu` in, that time is part of the wakeup.
     pub(crate) fn kicked(&self, vcpu: usize, by: usize) {
         self.change(vcpu, |wait, taken| {
-            if let (Some(outside), None) = (wait.outside, wait.in_line) {
+            if let (Some(outside), None) = (wait.throttled, wait.in_line) {
                 let is_of_it = self.locks[by].get() == self.locks[vcpu].get();
                 let released = self.released[by].get().filter(|_| is_of_it);
                 let since = released.unwrap_or(taken).max(outside);
@@ -188,9 +188,9 @@ impl WaitCounter {
     }
 
     /// Records that the vCPU loses its CPU, by a halt or by preemption.
-    pub(crate) fn leaves(&self, vcpu: usize, halts: bool) {
+    pub(crate) fn record_off_cpu(&self, vcpu: usize, halts: bool) {
         self.change(vcpu, |wait, taken| match wait.excuse {
-            _ if !wait.is_outside() => {}
+            _ if !wait.is_throttled() => {}
             None if !halts => wait.excuse = Some((Excuse::Preempted, taken)),
             // No release has let it in yet.
             Some((Excuse::Preempted, _)) if halts => wait.end_excuse(taken),
@@ -199,18 +199,19 @@ impl WaitCounter {
     }
 
     /// Records that the vCPU has the lock.
-    pub(crate) fn acquires(&self, vcpu: usize, now: Picos) {
+    pub(crate) fn finish(&self, vcpu: usize, now: Picos) {
         let taken = self.taken(vcpu);
         let mut wait = self.vcpus[vcpu].take();
         wait.end_excuse(taken);
-        let mut most = self.most.get();
+        let mut longest = self.longest.get();
         let since = |from: Option<u64>| from.map_or(0, |from| taken - from);
-        most.in_line = most.in_line.max(since(wait.in_line));
-        most.outside = most.outside.max(since(wait.outside).saturating_sub(wait.excused));
+        longest.in_line = longest.in_line.max(since(wait.in_line));
+        longest.throttled =
+            longest.throttled.max(since(wait.throttled).saturating_sub(wait.excused));
         let waited = now.since(wait.since);
-        most.longest = most.longest.max(waited);
+        longest.longest = longest.longest.max(waited);
         count(&self.times[bucket(waited.0 / PICOS_PER_NANO)], 1);
-        self.most.set(most);
+        self.longest.set(longest);
         self.taken[self.locks[vcpu].get()].set(taken + 1);
     }
 }
@@ -219,66 +220,66 @@ impl WaitCounter {
 mod tests {
     use super::*;
 
-    fn others(waits: &WaitCounter, times: u64) {
+    fn acquire_by_other(waits: &WaitCounter, times: u64) {
         for _ in 0..times {
-            waits.calls(1, Picos(5));
-            waits.acquires(1, Picos(7));
+            waits.begin(1, Picos(5));
+            waits.finish(1, Picos(7));
         }
     }
 
     #[test]
-    fn acquisitions_count_from_the_line_and_the_time_from_the_call() {
+    fn counts_start_in_line_and_times_at_the_call() {
         let waits = WaitCounter::new(2, 1);
-        waits.calls(0, Picos(10));
-        others(&waits, 3);
+        waits.begin(0, Picos(10));
+        acquire_by_other(&waits, 3);
         waits.in_line(0);
-        others(&waits, 2);
+        acquire_by_other(&waits, 2);
         waits.in_line(0);
-        waits.acquires(0, Picos(100));
-        assert_eq!(waits.most(), LongestWaits { in_line: 2, outside: 0, longest: Picos(90) });
-        others(&waits, 9);
+        waits.finish(0, Picos(100));
+        assert_eq!(waits.longest(), LongestWaits { in_line: 2, throttled: 0, longest: Picos(90) });
+        acquire_by_other(&waits, 9);
         waits.in_line(0);
-        waits.calls(0, Picos(200));
-        waits.acquires(0, Picos(201));
-        assert_eq!(waits.most().in_line, 2, "it did not wait");
+        waits.begin(0, Picos(200));
+        waits.finish(0, Picos(201));
+        assert_eq!(waits.longest().in_line, 2, "it did not wait");
     }
 
     #[test]
-    fn the_schedule_is_excused_outside() {
+    fn scheduling_delays_are_excused_while_throttled() {
         let waits = WaitCounter::new(2, 1);
-        waits.calls(0, Picos(10));
+        waits.begin(0, Picos(10));
         waits.published(0);
-        others(&waits, 3);
-        waits.leaves(0, false);
-        others(&waits, 50);
-        waits.leaves(0, true);
-        others(&waits, 4);
-        waits.kicks(1);
-        others(&waits, 30);
+        acquire_by_other(&waits, 3);
+        waits.record_off_cpu(0, false);
+        acquire_by_other(&waits, 50);
+        waits.record_off_cpu(0, true);
+        acquire_by_other(&waits, 4);
+        waits.begin_kicks(1);
+        acquire_by_other(&waits, 30);
         waits.kicked(0, 1);
-        waits.has_kicked(1);
-        waits.leaves(0, true);
-        others(&waits, 50);
+        waits.finish_kicks(1);
+        waits.record_off_cpu(0, true);
+        acquire_by_other(&waits, 50);
         waits.in_line(0);
-        others(&waits, 1);
+        acquire_by_other(&waits, 1);
         waits.kicked(0, 1);
-        waits.leaves(0, false);
-        others(&waits, 1);
-        waits.acquires(0, Picos(100));
-        let LongestWaits { in_line, outside, .. } = waits.most();
+        waits.record_off_cpu(0, false);
+        acquire_by_other(&waits, 1);
+        waits.finish(0, Picos(100));
+        let LongestWaits { in_line, throttled: outside, .. } = waits.longest();
         assert_eq!((in_line, outside), (2, 3 + 4 + 2));
     }
 
     #[test]
     fn acquisitions_of_another_lock_do_not_count() {
         let waits = WaitCounter::new(2, 2);
-        waits.calls(0, Picos(10));
+        waits.begin(0, Picos(10));
         waits.in_line(0);
-        waits.turns_to(1, 1);
-        others(&waits, 5);
-        waits.turns_to(1, 0);
-        others(&waits, 2);
-        waits.acquires(0, Picos(100));
-        assert_eq!(waits.most().in_line, 2);
+        waits.set_lock(1, 1);
+        acquire_by_other(&waits, 5);
+        waits.set_lock(1, 0);
+        acquire_by_other(&waits, 2);
+        waits.finish(0, Picos(100));
+        assert_eq!(waits.longest().in_line, 2);
     }
 }

@@ -1,16 +1,18 @@
 //! Reads a machine file.
 
 use super::keys::{Keys, Result, read};
-use super::{Atomics, Costs, Level, LineCosts, MOST_CPUS, Machine, Queue, Source, Stated, Stores};
+use super::{
+    Atomics, CostEntry, Costs, Level, LineCosts, MAX_CPUS, Machine, Queue, Source, Stores,
+};
 use crate::host_model::Noise;
 use crate::time::Picos;
 
 /// Maximum cost that a file may state, in ns. A larger cost is a unit error.
-const MOST_NANOS: f64 = 1e9;
+const MAX_NANOS: f64 = 1e9;
 
 /// Maximum number of doubts in a file, and maximum length of a doubt in bytes.
-const MOST_DOUBTS: usize = 32;
-const LONGEST_DOUBT: usize = 400;
+const MAX_DOUBTS: usize = 32;
+const MAX_DOUBT_LEN: usize = 400;
 
 const KEYS: &[&str] =
     &["name", "about", "mhz", "atomics", "queue", "stores", "doubts", "costs", "noise", "levels"];
@@ -34,14 +36,14 @@ const COST: &[&str] = &["cycles", "ns", "source", "note"];
 pub(super) fn parse(text: &str) -> Result<Machine> {
     read(text, KEYS, |file| {
         let mhz = file.number("mhz", 1.0, 100_000.0)?;
-        let mut reader = Costly { mhz, stated: Vec::new() };
+        let mut reader = CostReader { mhz, stated: Vec::new() };
         let costs = reader.costs(&file.table("costs", COSTS)?)?;
         let noise = reader.noise(file)?;
         let levels = reader.levels(file)?;
         let (name, about, stated) = (file.text("name")?, file.text("about")?, reader.stated);
-        let atomics = file.name_if_any("atomics", ATOMICS)?.unwrap_or(Atomics::Near);
-        let queue = file.name_if_any("queue", QUEUES)?.unwrap_or(Queue::Random);
-        let stores = file.name_if_any("stores", STORES)?.unwrap_or_default();
+        let atomics = file.opt_name("atomics", ATOMICS)?.unwrap_or(Atomics::Near);
+        let queue = file.opt_name("queue", QUEUES)?.unwrap_or(Queue::Random);
+        let stores = file.opt_name("stores", STORES)?.unwrap_or_default();
         let doubts = doubts(file)?;
         let machine = Machine {
             name,
@@ -53,7 +55,7 @@ pub(super) fn parse(text: &str) -> Result<Machine> {
             levels,
             costs,
             noise,
-            stated,
+            cost_entries: stated,
             doubts,
         };
         Ok(machine)
@@ -67,16 +69,18 @@ fn doubts(file: &Keys<'_>) -> Result<Vec<String>> {
         return Ok(Vec::new());
     }
     let doubts = file.texts(key)?;
-    if doubts.len() > MOST_DOUBTS {
-        return Err(file.wrong(key, format!("there are {}, {MOST_DOUBTS} at most", doubts.len())));
+    if doubts.len() > MAX_DOUBTS {
+        return Err(
+            file.invalid(key, format!("must be at most {MAX_DOUBTS}, not {}", doubts.len()))
+        );
     }
-    let is_short = |doubt: &String| (1..=LONGEST_DOUBT).contains(&doubt.len());
+    let is_short = |doubt: &String| (1..=MAX_DOUBT_LEN).contains(&doubt.len());
     let is_line = |doubt: &String| !doubt.contains(char::is_control);
     if doubts.iter().all(|doubt| is_short(doubt) && is_line(doubt)) {
         Ok(doubts)
     } else {
-        let reason = format!("each is a text in one line, of {LONGEST_DOUBT} bytes at most");
-        Err(file.wrong(key, reason))
+        let reason = format!("each must be a line of at most {MAX_DOUBT_LEN} bytes");
+        Err(file.invalid(key, reason))
     }
 }
 
@@ -89,25 +93,25 @@ pub(super) const SOURCES: &[(&str, Source)] =
     &[("paper", Source::Paper), ("measured", Source::Measured), ("assumed", Source::Assumed)];
 
 /// Reads costs and records their sources.
-struct Costly {
+struct CostReader {
     mhz: f64,
-    stated: Vec<Stated>,
+    stated: Vec<CostEntry>,
 }
 
-impl Costly {
+impl CostReader {
     fn cost(&mut self, table: &Keys<'_>, key: &str) -> Result<Picos> {
         let cost = table.table(key, COST)?;
         let nanos = match (cost.get("cycles"), cost.get("ns")) {
             (Some(_), None) => {
-                cost.number("cycles", 0.0, MOST_NANOS * self.mhz / 1e3)? * 1e3 / self.mhz
+                cost.number("cycles", 0.0, MAX_NANOS * self.mhz / 1e3)? * 1e3 / self.mhz
             }
-            (None, Some(_)) => cost.number("ns", 0.0, MOST_NANOS)?,
-            _ => return Err(table.wrong(key, "write either cycles = N or ns = N".into())),
+            (None, Some(_)) => cost.number("ns", 0.0, MAX_NANOS)?,
+            _ => return Err(table.invalid(key, "write either cycles = N or ns = N".into())),
         };
         let source = cost.name("source", SOURCES)?;
-        let note = cost.text_if_any("note")?.unwrap_or_default();
+        let note = cost.opt_text("note")?.unwrap_or_default();
         let picos = Picos::from_nanos(nanos);
-        self.stated.push(Stated { key: table.key(key), cost: picos, source, note });
+        self.stated.push(CostEntry { key: table.key(key), cost: picos, source, note });
         Ok(picos)
     }
 
@@ -127,7 +131,7 @@ impl Costly {
             self.cost(table, "hop")?;
         }
         if costs.pause == Picos::ZERO {
-            return Err(table.wrong("pause", "a spin loop cannot be free".into()));
+            return Err(table.invalid("pause", "a spin loop cannot be free".into()));
         }
         Ok(costs)
     }
@@ -139,7 +143,7 @@ impl Costly {
         }
         let table = file.table("noise", NOISE)?;
         let mut time = |key| match self.cost(&table, key)? {
-            Picos::ZERO => Err(table.wrong(key, "a thread that runs takes some time".into())),
+            Picos::ZERO => Err(table.invalid(key, "a thread that runs takes some time".into())),
             time => Ok(time),
         };
         Ok(Some(Noise { busy: time("busy")?, idle: time("idle")? }))
@@ -152,7 +156,7 @@ impl Costly {
             levels.push(level);
         }
         if levels.is_empty() {
-            Err(file.wrong("levels", "name at least one".into()))
+            Err(file.invalid("levels", "name at least one".into()))
         } else {
             Ok(levels)
         }
@@ -160,16 +164,16 @@ impl Costly {
 
     fn level(&mut self, table: Keys<'_>, inner: Option<&Level>) -> Result<Level> {
         let name = table.text("name")?;
-        let table = table.named(&name);
-        let cpus = table.whole("cpus", 1, MOST_CPUS as u32)? as usize;
+        let table = table.with_prefix(&name);
+        let cpus = table.integer("cpus", 1, MAX_CPUS as u32)? as usize;
         if let Some(inner) =
             inner.filter(|inner| cpus <= inner.cpus || !cpus.is_multiple_of(inner.cpus))
         {
             let reason = format!(
-                "{cpus} is not a multiple of the {} of '{}', from the inside out",
+                "{cpus} is not a multiple of the {} of '{}'; levels are listed from the innermost",
                 inner.cpus, inner.name
             );
-            return Err(table.wrong("cpus", reason));
+            return Err(table.invalid("cpus", reason));
         }
         let lines = LineCosts {
             load_modified: self.cost(&table, "load-modified")?,

@@ -13,7 +13,7 @@ use crate::lines::STEP;
 use crate::time::Picos;
 
 /// Maximum number of CPUs of a machine.
-pub const MOST_CPUS: usize = 1024;
+pub const MAX_CPUS: usize = 1024;
 
 /// The origin of a cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum Source {
 
 /// A cost as stated in a machine file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stated {
+pub struct CostEntry {
     /// The key, with the level it belongs to: `costs.pause`, `socket.load-shared`.
     pub key: String,
     /// The cost.
@@ -140,7 +140,7 @@ pub struct Machine {
     /// Background noise of its host, if known.
     pub noise: Option<Noise>,
     /// All costs with their sources.
-    pub stated: Vec<Stated>,
+    pub cost_entries: Vec<CostEntry>,
     /// Contradictions between its costs, one line each, as found when they were measured. The costs are used
     /// anyway.
     pub doubts: Vec<String>,
@@ -172,7 +172,7 @@ impl Machine {
     /// Measured one-way time of a line bouncing between two of its CPUs, if its file states it. It identifies
     /// the placement of the measured CPUs. No simulated operation takes this time.
     pub fn hop(&self) -> Option<Picos> {
-        self.stated.iter().find(|cost| cost.key == "costs.hop").map(|cost| cost.cost)
+        self.cost_entries.iter().find(|cost| cost.key == "costs.hop").map(|cost| cost.cost)
     }
 
     /// A machine of `cpus` CPUs at one distance where everything except a pause is free. It is the base of
@@ -190,7 +190,7 @@ impl Machine {
             levels: vec![level],
             costs,
             noise: None,
-            stated: Vec::new(),
+            cost_entries: Vec::new(),
             doubts: Vec::new(),
         }
     }
@@ -216,7 +216,7 @@ impl Machine {
 
     /// The number of assumed costs, and the number of all costs.
     pub fn assumed(&self) -> (usize, usize) {
-        let assumed = self.stated.iter().filter(|cost| cost.source == Source::Assumed);
-        (assumed.count(), self.stated.len())
+        let assumed = self.cost_entries.iter().filter(|cost| cost.source == Source::Assumed);
+        (assumed.count(), self.cost_entries.len())
     }
 }

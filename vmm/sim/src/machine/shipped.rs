@@ -22,7 +22,7 @@ mod tests {
             let machine = Machine::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(machine.name, *name);
             assert!(name.ends_with(&format!("-{}", machine.cpus())), "{name}");
-            for cost in &machine.stated {
+            for cost in &machine.cost_entries {
                 assert!(cost.source != Source::Paper || !cost.note.is_empty(), "{name}: {cost:?}");
             }
             for pair in machine.levels.windows(2) {
@@ -34,8 +34,8 @@ mod tests {
                 assert!(rises, "{name}: {} and {}", pair[0].name, pair[1].name);
             }
             let machine = Machine { about: "a \"quoted\" \\ text".to_owned(), ..machine };
-            let again = Machine::parse(&machine.to_toml()).expect("what was written can be read");
-            assert_eq!(again, machine, "{name}");
+            let parsed = Machine::parse(&machine.to_toml()).expect("what was written can be read");
+            assert_eq!(parsed, machine, "{name}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::file::{ATOMICS, QUEUES, SOURCES, STORES};
-use super::{Machine, Stated};
+use super::{CostEntry, Machine};
 
 /// The keys of a level, after its name.
 const LINES: [&str; 4] = ["load-modified", "load-shared", "store-modified", "store-shared"];
@@ -22,10 +22,10 @@ impl Machine {
             quoted(name_of(STORES, self.stores)),
             doubts(&self.doubts)
         );
-        lines(&mut text, &self.stated, "costs.");
+        lines(&mut text, &self.cost_entries, "costs.");
         if self.noise.is_some() {
             text += "\n[noise]\n";
-            lines(&mut text, &self.stated, "noise.");
+            lines(&mut text, &self.cost_entries, "noise.");
         }
         for level in &self.levels {
             // Writing to a String cannot fail.
@@ -37,7 +37,7 @@ impl Machine {
             );
             for key in LINES {
                 let name = format!("{}.{key}", level.name);
-                if let Some(cost) = self.stated.iter().find(|cost| cost.key == name) {
+                if let Some(cost) = self.cost_entries.iter().find(|cost| cost.key == name) {
                     line(&mut text, key, cost);
                 }
             }
@@ -61,7 +61,7 @@ fn doubts(doubts: &[String]) -> String {
 }
 
 /// Writes the costs whose keys begin with `prefix`.
-fn lines(text: &mut String, stated: &[Stated], prefix: &str) {
+fn lines(text: &mut String, stated: &[CostEntry], prefix: &str) {
     for cost in stated {
         if let Some(key) = cost.key.strip_prefix(prefix) {
             line(text, key, cost);
@@ -69,7 +69,7 @@ fn lines(text: &mut String, stated: &[Stated], prefix: &str) {
     }
 }
 
-fn line(text: &mut String, key: &str, cost: &Stated) {
+fn line(text: &mut String, key: &str, cost: &CostEntry) {
     let nanos = cost.cost.0 as f64 / 1e3;
     let note = match cost.note.as_str() {
         "" => String::new(),

@@ -9,13 +9,13 @@ use super::Scenario;
 pub(super) struct Bounds {
     /// For a waiter in line.
     pub(super) in_line: u64,
-    /// For a waiter outside a limited queue, if there can be one.
-    pub(super) outside: Option<u64>,
+    /// For a throttled waiter, if there can be one.
+    pub(super) throttled: Option<u64>,
 }
 
 impl Bounds {
     /// Returns `None` if the lock promises no bound, by design.
-    pub(super) fn of(scenario: &Scenario) -> Option<Self> {
+    pub(super) fn new(scenario: &Scenario) -> Option<Self> {
         let Scenario { system, vcpus, .. } = *scenario;
         match system.family() {
             Family::Spinlock => {}
@@ -24,13 +24,13 @@ impl Bounds {
             _ => return None,
         }
         let cpus = u32::try_from(vcpus).ok()?;
-        let in_line = system.bypass()?.most(cpus)?.into();
+        let in_line = system.bypass()?.bound(cpus)?.into();
         let handoff = scenario.handoff();
         // With too few CPUs or preemption, the others may be stopped with a kick unsent.
         let is_steady = matches!(scenario.policy.name(), "rr" | "random");
-        let is_short = scenario.cpus < vcpus || scenario.noise.is_some() || !is_steady;
-        let stopped = if is_short { cpus.saturating_sub(2) } else { 0 };
-        let outside = match system {
+        let can_be_stopped = scenario.cpus < vcpus || scenario.noise.is_some() || !is_steady;
+        let stopped = if can_be_stopped { cpus.saturating_sub(2) } else { 0 };
+        let throttled = match system {
             _ if handoff.restrict != 0 => {
                 handoff.restricted_bypasses(system.bypass()?, cpus, stopped)
             }
@@ -39,6 +39,6 @@ impl Bounds {
             System::SmallPvTicket => Some(handoff.bypasses::<SmallPvTicketLock>(cpus, stopped)),
             _ => None,
         };
-        Some(Self { in_line, outside: outside.map(u64::from) })
+        Some(Self { in_line, throttled: throttled.map(u64::from) })
     }
 }

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use simulated_locks::{Handoff, System};
 
 use crate::Brake;
-use crate::guest::{SimulatedSystem, subjects};
+use crate::guest::{SimulatedSystem, guest_systems};
 use crate::machine::Machine;
 use crate::spec::SimSpecError;
 
@@ -41,14 +41,14 @@ pub use pool::Pool;
 pub use saved::{Finding, FindingReplay, ReplayError};
 pub use scenario::{Scenario, ScenarioError};
 pub use shrink::Shrunk;
-pub use space::{Space, shortest_slice, usual_policies};
+pub use space::{Space, default_policies, shortest_slice};
 pub use trial::{TrialOutcome, Trouble, TroubleKind};
 
 use shrink::shrink;
-use trial::MOST_EVENTS;
+use trial::MAX_EVENTS;
 
 /// Makes the locks of a scenario: arguments are vCPUs and locks. Tests pass broken locks.
-pub(crate) type Make = fn(System, usize, usize, &Handoff) -> Rc<dyn SimulatedSystem>;
+pub(crate) type LockFn = fn(System, usize, usize, &Handoff) -> Rc<dyn SimulatedSystem>;
 
 /// The results of a search for one system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,7 +102,7 @@ impl State {
     }
 
     /// Kinds of trouble found, in all systems.
-    pub fn found(&self) -> usize {
+    pub fn num_found(&self) -> usize {
         self.tallies.iter().map(|tally| tally.found.len()).sum()
     }
 
@@ -128,7 +128,7 @@ pub struct Step {
 pub struct Search<'a> {
     space: &'a Space,
     machine: &'a Machine,
-    make: Make,
+    make: LockFn,
     state: State,
 }
 
@@ -136,15 +136,15 @@ pub struct Search<'a> {
 const RANDOM_FIRST: u64 = 24;
 /// Number of failed simulations after which a system is no longer searched. Each failed simulation retains
 /// the stacks of its vCPUs (see [`crate::Sim`]).
-const MOST_FAILED: u64 = 24;
+const MAX_FAILED: u64 = 24;
 
 impl<'a> Search<'a> {
     /// Resumes a search from `state` on `machine`.
     pub fn new(space: &'a Space, machine: &'a Machine, state: State) -> Self {
-        Self::on(space, machine, state, subjects)
+        Self::with(space, machine, state, guest_systems)
     }
 
-    pub(crate) fn on(space: &'a Space, machine: &'a Machine, state: State, make: Make) -> Self {
+    pub(crate) fn with(space: &'a Space, machine: &'a Machine, state: State, make: LockFn) -> Self {
         Self { space, machine, make, state }
     }
 
@@ -156,7 +156,7 @@ impl<'a> Search<'a> {
     /// The system with the fewest operations; `None` if all systems have failed too often.
     fn next(&self) -> Option<usize> {
         let tally = |ix: &usize| &self.state.tallies[*ix];
-        let sound = (0..self.state.tallies.len()).filter(|ix| tally(ix).failed < MOST_FAILED);
+        let sound = (0..self.state.tallies.len()).filter(|ix| tally(ix).failed < MAX_FAILED);
         sound.min_by_key(|ix| tally(ix).operations)
     }
 
@@ -166,18 +166,18 @@ impl<'a> Search<'a> {
         let Some(ix) = self.next() else { return Ok(None) };
         let mut rng = SplitMix64::new(self.state.rng);
         let tally = &self.state.tallies[ix];
-        let seen = if tally.trials < RANDOM_FIRST || rng.below(2) == 0 {
+        let variant = if tally.trials < RANDOM_FIRST || rng.below(2) == 0 {
             None
         } else {
             tally.pool.next(self.space, &mut rng)
         };
-        let scenario = seen.unwrap_or_else(|| self.space.draw(tally.system, &mut rng));
-        let outcome = scenario.run(self.machine, self.make, brake, MOST_EVENTS)?;
+        let scenario = variant.unwrap_or_else(|| self.space.draw(tally.system, &mut rng));
+        let outcome = scenario.run(self.machine, self.make, brake, MAX_EVENTS)?;
         let Some(outcome) = outcome else { return Ok(None) };
         self.state.rng = rng.next_u64();
         let tally = &mut self.state.tallies[ix];
         tally.trials += 1;
-        tally.operations += outcome.figures.all();
+        tally.operations += outcome.figures.total();
         let mut is_new = false;
         match outcome.trouble {
             None => tally.pool.consider(&scenario, &outcome),
@@ -195,7 +195,7 @@ impl<'a> Search<'a> {
     /// Minimizes the finding of a step, as far as possible before `brake` is pulled.
     pub fn shrink(&self, step: &Step, brake: &Brake) -> Shrunk {
         let run = |scenario: &Scenario| {
-            scenario.run(self.machine, self.make, brake, MOST_EVENTS).ok().flatten()
+            scenario.run(self.machine, self.make, brake, MAX_EVENTS).ok().flatten()
         };
         shrink(&step.scenario, &step.outcome, brake, run)
     }

@@ -19,11 +19,11 @@ struct RankedScenario {
 }
 
 /// Scenarios kept per list.
-const ROOM: usize = 6;
+const CAPACITY: usize = 6;
 /// A waiter may starve if this many thousandths of all operations passed it.
 const STARVED: u64 = 250;
 /// Maximum number of operations of a simulation.
-const LONGEST: u64 = 250_000;
+const MAX_OPERATIONS: u64 = 250_000;
 /// Words of the set of observed figures.
 const WORDS: usize = 16;
 
@@ -39,22 +39,22 @@ pub struct Pool {
 }
 
 impl Pool {
-    fn all(&self) -> impl Iterator<Item = &RankedScenario> {
+    fn entries(&self) -> impl Iterator<Item = &RankedScenario> {
         [&self.passed, &self.longest, &self.new].into_iter().flatten()
     }
 
     pub(super) fn scenarios(&self) -> impl Iterator<Item = &Scenario> {
-        self.all().map(|kept| &kept.scenario)
+        self.entries().map(|ranked| &ranked.scenario)
     }
 
     /// Draws the next scenario from the pool: a variant, or a longer run.
     pub(super) fn next(&self, space: &Space, rng: &mut SplitMix64) -> Option<Scenario> {
-        let drawn = rng.below(self.all().count().max(1));
-        let RankedScenario { passed, scenario, .. } = self.all().nth(drawn)?;
-        let is_longest = scenario.operations >= LONGEST;
+        let drawn = rng.below(self.entries().count().max(1));
+        let RankedScenario { passed, scenario, .. } = self.entries().nth(drawn)?;
+        let is_longest = scenario.operations >= MAX_OPERATIONS;
         if *passed >= STARVED && !is_longest && rng.below(2) == 0 {
             // The same scenario, continued for longer.
-            let operations = (scenario.operations * 4).min(LONGEST);
+            let operations = (scenario.operations * 4).min(MAX_OPERATIONS);
             return Some(Scenario { operations, ..scenario.clone() });
         }
         Some(space.vary(scenario, rng))
@@ -66,17 +66,17 @@ impl Pool {
         let n = scenario.vcpus.max(1) as u64;
         // In thousandths of all operations. In a bounded queue, all but the last may pass a waiter,
         // and soon do: their number is not informative.
-        let passed = match Bounds::of(scenario) {
-            Some(Bounds { outside, .. }) => outside.map_or(0, |_| waits.outside),
+        let passed = match Bounds::new(scenario) {
+            Some(Bounds { throttled, .. }) => throttled.map_or(0, |_| waits.throttled),
             None => waits.in_line,
         };
-        let passed = passed * 1_000 / figures.all().max(1);
+        let passed = passed * 1_000 / figures.total().max(1);
         // Operations during the longest wait, in rounds.
         let share = waits.longest.0 as f64 / figures.time.0.max(1) as f64;
-        let longest = (share * figures.all() as f64 * 1_000.0 / n as f64) as u64;
-        let kept = |score| RankedScenario { passed, score, scenario: scenario.clone() };
-        keep_worst(&mut self.passed, kept(passed));
-        keep_worst(&mut self.longest, kept(longest));
+        let longest = (share * figures.total() as f64 * 1_000.0 / n as f64) as u64;
+        let ranked = |score| RankedScenario { passed, score, scenario: scenario.clone() };
+        keep_worst(&mut self.passed, ranked(passed));
+        keep_worst(&mut self.longest, ranked(longest));
         let rough = [
             figures.per_operation(figures.halts),
             figures.per_operation(figures.kicks),
@@ -85,8 +85,8 @@ impl Pool {
             longest as f64 / 100.0,
         ];
         if self.is_new(&rough.map(|figure| (figure * 8.0 + 1.0).log2() as u64)) {
-            self.new.push(kept(0));
-            if self.new.len() > ROOM {
+            self.new.push(ranked(0));
+            if self.new.len() > CAPACITY {
                 self.new.remove(0);
             }
         }
@@ -94,7 +94,7 @@ impl Pool {
 
     /// Adds the figures to the set. Returns whether nothing similar was in it.
     fn is_new(&mut self, rough: &[u64]) -> bool {
-        let hash = rough.iter().fold(0, |hash, one| SplitMix64::new(hash ^ one).next_u64());
+        let hash = rough.iter().fold(0, |hash, part| SplitMix64::new(hash ^ part).next_u64());
         let bit = hash as usize % (WORDS * 64);
         let word = &mut self.seen[bit / 64];
         let before = mem::replace(word, *word | 1 << (bit % 64));
@@ -102,10 +102,10 @@ impl Pool {
     }
 }
 
-fn keep_worst(all: &mut Vec<RankedScenario>, kept: RankedScenario) {
-    let place = all.partition_point(|other| other.score >= kept.score);
-    if place < ROOM {
-        all.insert(place, kept);
-        all.truncate(ROOM);
+fn keep_worst(entries: &mut Vec<RankedScenario>, ranked: RankedScenario) {
+    let place = entries.partition_point(|entry| entry.score >= ranked.score);
+    if place < CAPACITY {
+        entries.insert(place, ranked);
+        entries.truncate(CAPACITY);
     }
 }

@@ -43,13 +43,13 @@ pub struct FindingReplay {
 #[derive(Debug, Error)]
 pub enum ReplayError {
     /// The format version is later than supported, or invalid.
-    #[error("format {0} is not known (expected: {FORMAT})")]
+    #[error("format {0} is not supported (expected: {FORMAT})")]
     Format(u32),
     /// The finding's machine is invalid.
-    #[error("its machine")]
+    #[error("invalid machine")]
     Machine(#[source] KeyError),
     /// The finding's scenario is invalid.
-    #[error("its scenario")]
+    #[error("invalid scenario")]
     Scenario(#[source] ScenarioError),
     /// The scenario cannot be simulated.
     #[error(transparent)]
@@ -75,7 +75,7 @@ impl Finding {
 
     /// Simulates the finding again, with a trace of the last `traced` events.
     pub fn replay(&self, traced: usize) -> Result<FindingReplay, ReplayError> {
-        let (outcome, recording, trace) = self.scenario.run_kept(&self.machine()?, traced)?;
+        let (outcome, recording, trace) = self.scenario.run_recorded(&self.machine()?, traced)?;
         let digest = outcome.as_ref().map(|outcome| format!("{:016x}", outcome.digest()));
         let is_same = digest.as_ref() == Some(&self.digest);
         let trouble = outcome.and_then(|outcome| outcome.trouble);

@@ -52,10 +52,10 @@ pub struct Scenario {
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub noise: Option<NoiseTimes>,
     /// The law of the cache lines.
-    #[serde(default = "usual_law", skip_serializing_if = "is_usual")]
+    #[serde(default = "default_law", skip_serializing_if = "is_default_law")]
     pub law: LineLaw,
     /// Number of locks, which share one waiter table. Each operation takes one at random.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "one_lock", skip_serializing_if = "is_one_lock")]
     pub locks: usize,
     /// Number of operations.
     pub operations: u64,
@@ -67,16 +67,16 @@ pub struct Scenario {
 #[derive(Debug, Error)]
 pub enum ScenarioError {
     /// A number is out of range.
-    #[error("{key}: {value} is not from {least} to {most}")]
+    #[error("{key}: {value} is not in the range {min} to {max}")]
     Range {
         /// Key of the number.
         key: &'static str,
         /// Value in the file.
         value: u64,
         /// Minimum.
-        least: u64,
+        min: u64,
         /// Maximum.
-        most: u64,
+        max: u64,
     },
     /// The specification is invalid.
     #[error(transparent)]
@@ -84,28 +84,28 @@ pub enum ScenarioError {
 }
 
 /// The law of a search: wide windows between a load and a store that it should have seen.
-pub(super) const fn usual_law() -> LineLaw {
+pub(super) const fn default_law() -> LineLaw {
     LineLaw::LateInvalidations
 }
 
-fn is_usual(law: &LineLaw) -> bool {
-    *law == usual_law()
+fn is_default_law(law: &LineLaw) -> bool {
+    *law == default_law()
 }
 
-const fn one() -> usize {
+const fn one_lock() -> usize {
     1
 }
 
-const fn is_one(locks: &usize) -> bool {
+const fn is_one_lock(locks: &usize) -> bool {
     *locks == 1
 }
 
 /// Maximum think or critical time, in increments.
-const MOST_WORK: u64 = 1_000_000;
+const MAX_WORK: u64 = 1_000_000;
 /// Maximum number of operations.
-const MOST_OPERATIONS: u64 = 1_000_000_000;
+const MAX_OPERATIONS: u64 = 1_000_000_000;
 /// Maximum number of locks.
-const MOST_LOCKS: u64 = 8;
+const MAX_LOCKS: u64 = 8;
 
 impl Scenario {
     /// The system's options in the type of the locks.
@@ -127,7 +127,7 @@ impl Scenario {
             locks: vec![lock; self.locks],
             shares_table: true,
             locks_lockrefs: !self.law.has_caches(),
-            ..Load::of(time(self.think), lock.critical)
+            ..Load::new(time(self.think), lock.critical)
         };
         Spec {
             law: self.law,
@@ -146,15 +146,15 @@ impl Scenario {
     /// Checks that the scenario can be simulated on `machine`.
     pub fn check(&self, machine: &Machine) -> Result<(), ScenarioError> {
         let ranges = [
-            ("think", self.think.into(), 0, MOST_WORK),
-            ("critical", self.critical.into(), 0, MOST_WORK),
+            ("think", self.think.into(), 0, MAX_WORK),
+            ("critical", self.critical.into(), 0, MAX_WORK),
             ("slice", self.slice, 1_000, 1_000_000_000),
-            ("operations", self.operations, 1, MOST_OPERATIONS),
-            ("locks", self.locks as u64, 1, MOST_LOCKS),
+            ("operations", self.operations, 1, MAX_OPERATIONS),
+            ("locks", self.locks as u64, 1, MAX_LOCKS),
         ];
-        for (key, value, least, most) in ranges {
-            if !(least..=most).contains(&value) {
-                return Err(ScenarioError::Range { key, value, least, most });
+        for (key, value, min, max) in ranges {
+            if !(min..=max).contains(&value) {
+                return Err(ScenarioError::Range { key, value, min, max });
             }
         }
         Ok(self.spec(machine).check()?)

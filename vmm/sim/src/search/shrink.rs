@@ -19,15 +19,15 @@ pub struct Shrunk {
 }
 
 /// Maximum number of simulations per finding.
-const MOST_TRIALS: u32 = 400;
+const MAX_TRIALS: u32 = 400;
 /// Maximum number of operations in these simulations.
-const MOST_OPERATIONS: u64 = 4_000_000;
+const MAX_OPERATIONS: u64 = 4_000_000;
 /// Maximum number of events in these simulations. A simulation without progress takes a second.
-const MOST_EVENTS: u64 = 300_000_000;
+const MAX_EVENTS: u64 = 300_000_000;
 /// Seeds tried for each simpler scenario, including its own.
 const SEEDS: u64 = 4;
 /// Above this number of operations, only one seed is tried.
-const LONG: u64 = 20_000;
+const LONG_OPERATIONS: u64 = 20_000;
 
 /// Searches for a simpler scenario with the same kind of trouble as `outcome`, the outcome of `first`: fewer
 /// vCPUs and CPUs, fewer operations, no faults, `rr`, no options, fixed times. `run` simulates a scenario and
@@ -42,7 +42,7 @@ pub(super) fn shrink(
     mut run: impl FnMut(&Scenario) -> Option<TrialOutcome>,
 ) -> Shrunk {
     let kind = |outcome: &TrialOutcome| outcome.trouble.map(|trouble| trouble.kind);
-    let wanted = kind(outcome);
+    let kind_found = kind(outcome);
     let mut best = Shrunk { scenario: first.clone(), outcome: outcome.clone(), trials: 0 };
     let (mut operations, mut events) = (0, 0);
     // Operations completed before the trouble showed; initially the scenario's total.
@@ -50,24 +50,24 @@ pub(super) fn shrink(
     'simpler: loop {
         for candidate in simpler(&best.scenario, done) {
             // A long starvation shows with any seed.
-            let seeds = if candidate.operations > LONG { 1 } else { SEEDS };
-            for more in 0..seeds {
-                let is_enough = best.trials >= MOST_TRIALS
-                    || operations >= MOST_OPERATIONS
-                    || events >= MOST_EVENTS;
-                if is_enough || brake.end(0).is_some() {
+            let seeds = if candidate.operations > LONG_OPERATIONS { 1 } else { SEEDS };
+            for seed_offset in 0..seeds {
+                let is_exhausted = best.trials >= MAX_TRIALS
+                    || operations >= MAX_OPERATIONS
+                    || events >= MAX_EVENTS;
+                if is_exhausted || brake.stop_reason(0).is_some() {
                     return best;
                 }
                 best.trials += 1;
-                let seed = if more == 0 { candidate.seed } else { more };
+                let seed = if seed_offset == 0 { candidate.seed } else { seed_offset };
                 let candidate = Scenario { seed, ..candidate.clone() };
                 let outcome = run(&candidate);
                 if let Some(TrialOutcome { figures, .. }) = &outcome {
-                    operations += figures.all();
+                    operations += figures.total();
                     events += figures.events;
                 }
-                if let Some(outcome) = outcome.filter(|outcome| kind(outcome) == wanted) {
-                    done = outcome.figures.all();
+                if let Some(outcome) = outcome.filter(|outcome| kind(outcome) == kind_found) {
+                    done = outcome.figures.total();
                     (best.scenario, best.outcome) = (candidate, outcome);
                     continue 'simpler;
                 }
@@ -79,12 +79,12 @@ pub(super) fn shrink(
 
 /// Scenarios that are each simpler in one property, those that save most first.
 fn simpler(scenario: &Scenario, done: u64) -> Vec<Scenario> {
-    let mut all = Vec::new();
+    let mut candidates = Vec::new();
     let mut propose = |change: &dyn Fn(&mut Scenario)| {
         let mut changed = scenario.clone();
         change(&mut changed);
         if changed != *scenario {
-            all.push(changed);
+            candidates.push(changed);
         }
     };
     let Scenario { cpus, vcpus, operations, .. } = *scenario;
@@ -113,5 +113,5 @@ fn simpler(scenario: &Scenario, done: u64) -> Vec<Scenario> {
         propose(&|changed| changed.operations = fewer.clamp(1, operations));
     }
     propose(&|changed| changed.is_fixed = true);
-    all
+    candidates
 }

@@ -10,7 +10,7 @@ use sched::policy::POLICIES;
 use simulated_locks::{Family, System};
 
 use super::Scenario;
-use super::scenario::usual_law;
+use super::scenario::default_law;
 use crate::machine::{Costs, Machine};
 
 /// The ranges that a search draws from.
@@ -35,7 +35,7 @@ pub fn shortest_slice(machine: &Machine) -> Nanos {
 
 /// All policies that can be simulated, with the arguments of their own tests, and more that preempt
 /// holders, next waiters and vCPUs inside the windows of a halt and a kick, for longer.
-pub fn usual_policies() -> Vec<PolicySpec> {
+pub fn default_policies() -> Vec<PolicySpec> {
     const MORE: [&str; 5] = [
         "point:before-flag,100000,20us",
         "point:flag-to-halt,100000,20us",
@@ -43,15 +43,15 @@ pub fn usual_policies() -> Vec<PolicySpec> {
         "lhp:10000,500us",
         "lwp:10000,500us",
     ];
-    let own = POLICIES.iter().filter(|policy| !["host", "replay"].contains(&policy.name));
+    let policies = POLICIES.iter().filter(|policy| !["host", "replay"].contains(&policy.name));
     // Only one form of each model of the host's scheduler: both forms would have a fifth of all trials,
     // and one mutant would not be found in time.
-    let tested = own.flat_map(|policy| policy.tested.iter().copied());
+    let tested = policies.flat_map(|policy| policy.tested.iter().copied());
     let tested = tested.filter(|text| !text.contains("kick-yield"));
     tested.chain(MORE).filter_map(|text| text.parse().ok()).collect()
 }
 
-const LOOKS: [u32; 8] = [0, 1, 2, 5, 20, 100, 512, 4_096];
+const SPIN_THRESHOLDS: [u32; 8] = [0, 1, 2, 5, 20, 100, 512, 4_096];
 /// In increments. The longest exceed a wakeup: only then are there moments at which no operation in
 /// progress hides a lost wakeup.
 const WORK: [u32; 9] = [0, 1, 5, 20, 100, 400, 2_000, 20_000, 100_000];
@@ -67,18 +67,18 @@ const CHANCES: [&str; 3] = ["0.01", "0.1", "0.4"];
 const NOISES: [&str; 4] = ["2us+4us", "5us+5us", "20us+20us", "50us+200us"];
 const SWITCHES: [u32; 4] = [handoff::PREDECESSOR, handoff::ADAPT, handoff::CLAIM, handoff::AHEAD];
 
-type Gene = fn(&Space, &mut Scenario, &mut SplitMix64);
+type Mutation = fn(&Space, &mut Scenario, &mut SplitMix64);
 
 /// Each redraws one property of a scenario.
-const GENES: [Gene; 10] = [
+const MUTATIONS: [Mutation; 10] = [
     |space, scenario, rng| scenario.cpus = 1 + rng.below(space.cpus),
     |space, scenario, rng| {
         // The smaller of two draws: few vCPUs find as much as many, and are faster to simulate.
-        let most = space.vcpus.min(scenario.system.most_cpus() as usize);
+        let most = space.vcpus.min(scenario.system.max_cpus() as usize);
         scenario.vcpus = 2 + rng.below(most - 1).min(rng.below(most - 1));
     },
     |_, scenario, rng| scenario.handoff = handoffs(scenario.system, rng),
-    |_, scenario, rng| scenario.spin_threshold = pick(&LOOKS, rng),
+    |_, scenario, rng| scenario.spin_threshold = pick(&SPIN_THRESHOLDS, rng),
     |_, scenario, rng| {
         (scenario.think, scenario.critical) = (pick(&WORK, rng), pick(&WORK, rng));
         scenario.is_fixed = is_one_in(3, rng);
@@ -158,20 +158,20 @@ impl Space {
             slice: 0,
             faults: FaultSpec::default(),
             noise: None,
-            law: usual_law(),
+            law: default_law(),
             locks: 1,
             operations: 0,
             seed: rng.next_u64(),
         };
-        GENES.iter().for_each(|gene| gene(self, &mut scenario, rng));
+        MUTATIONS.iter().for_each(|gene| gene(self, &mut scenario, rng));
         scenario
     }
 
     /// Varies `seen`: a new seed, and up to two new properties.
-    pub(super) fn vary(&self, seen: &Scenario, rng: &mut SplitMix64) -> Scenario {
-        let mut scenario = Scenario { seed: rng.next_u64(), ..seen.clone() };
+    pub(super) fn vary(&self, base: &Scenario, rng: &mut SplitMix64) -> Scenario {
+        let mut scenario = Scenario { seed: rng.next_u64(), ..base.clone() };
         for _ in 0..rng.below(3) {
-            GENES[rng.below(GENES.len())](self, &mut scenario, rng);
+            MUTATIONS[rng.below(MUTATIONS.len())](self, &mut scenario, rng);
         }
         scenario
     }
@@ -182,12 +182,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drawn_scenarios_can_be_simulated_and_survive_json() {
+    fn drawn_scenarios_are_valid_and_survive_json() {
         let machine = Machine::shipped("westmere-80").expect("it is shipped");
         let space = Space {
             cpus: 8,
             vcpus: 200,
-            policies: usual_policies(),
+            policies: default_policies(),
             slice: shortest_slice(&machine),
         };
         let mut rng = SplitMix64::new(3);
@@ -207,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn all_policies_but_those_that_cannot_be_simulated_are_tried() {
-        let names: Vec<_> = usual_policies().iter().map(|policy| policy.name()).collect();
+    fn default_policies_are_all_simulated_policies() {
+        let names: Vec<_> = default_policies().iter().map(|policy| policy.name()).collect();
         for policy in POLICIES {
             let is_tried = names.contains(&policy.name);
             assert_eq!(is_tried, !["host", "replay"].contains(&policy.name), "{}", policy.name);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use simulated_locks::{Handoff, System};
 
-use super::{Make, TroubleKind};
+use super::{LockFn, TroubleKind};
 use crate::guest::SimulatedSystem;
 
 /// A broken lock.
@@ -16,7 +16,7 @@ pub(super) struct Mutant {
     /// Name of the kind of trouble that detects it.
     pub(super) caught: &'static str,
     /// Creates the locks of a scenario from the broken sources.
-    pub(super) make: Make,
+    pub(super) make: LockFn,
 }
 
 impl Mutant {

@@ -11,7 +11,7 @@ pub(super) const KICKS_AND_HALTS: &str =
     "kick-delay:300us,kick-dup:0.1,spurious:0.1,halt-delay:100us";
 
 /// Tests one backend. KVM serves the calls itself, without faults: only preemptions delay kicks.
-pub(super) fn woken(
+pub(super) fn wakeup(
     suite: &mut Suite<'_>,
     pv: PvBackend,
     faults: Option<&str>,
@@ -22,7 +22,7 @@ pub(super) fn woken(
     }
     let mut boot = suite.overcommitted(pv, "rr");
     if let Some(faults) = faults {
-        boot = boot.with("--fault", faults);
+        boot = boot.option("--fault", faults);
     }
     if locks == PvLocks::Ticket {
         // Waiters halt earlier and so more often.
@@ -32,7 +32,7 @@ pub(super) fn woken(
     let mut notes = vec![format!("{:.0} additions/s, none lost", result.rate)];
     notes.extend(faults.map(|faults| format!("faults {faults}")));
     Ok(match result.fewest {
-        0 => TestResult::late("a vCPU added nothing in the whole window", notes),
+        0 => TestResult::timed_out("a vCPU made no addition in the window", notes),
         _ => TestResult::ok(notes),
     })
 }

@@ -11,16 +11,16 @@ use std::{
 use clap::{Args, Subcommand};
 
 use super::{
-    host::{HostKernelArgs, modes},
+    host::{HostKernelArgs, host_parser},
     results::ResultFile,
 };
-use experiment::{host_choice::HostMode, inside::Inside};
+use experiment::{host_choice::HostMode, inside::EmulatedCommand};
 
 /// Measure the costs of the VMM: boots and hypercalls
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     #[command(subcommand)]
-    what: BenchCommand,
+    command: BenchCommand,
 }
 
 #[derive(Debug, Subcommand)]
@@ -31,7 +31,7 @@ enum BenchCommand {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
-    match args.what {
+    match args.command {
         BenchCommand::Boot(args) => boot_times::run(args),
         BenchCommand::Hypercalls(args) => hypercall_times::run(args),
     }
@@ -45,7 +45,7 @@ struct Common {
     json: Option<PathBuf>,
 
     /// Host of the guests: this host's KVM, or an AMD-V machine emulated by QEMU
-    #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
+    #[arg(long, value_parser = host_parser(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
     #[command(flatten)]
@@ -54,7 +54,7 @@ struct Common {
 
 /// Runs a benchmark with these options in the emulated host, and returns its exit status.
 fn run_inside(
-    mut inside: Inside,
+    mut inside: EmulatedCommand,
     bench: &str,
     json: Option<&Path>,
     options: impl IntoIterator<Item = OsString>,
@@ -71,11 +71,11 @@ fn option(name: &str, value: impl Into<OsString>) -> [OsString; 2] {
 }
 
 /// Writes a benchmark's figures to the file of `--json`, if present.
-fn keep(
+fn write_json(
     json: Option<&Path>,
     text: impl FnOnce() -> serde_json::Result<String>,
 ) -> anyhow::Result<()> {
-    match ResultFile::named("--json", json)? {
+    match ResultFile::check("--json", json)? {
         Some(file) => file.write_text(&text()?),
         None => Ok(()),
     }

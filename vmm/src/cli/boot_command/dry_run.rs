@@ -40,7 +40,7 @@ impl fmt::Display for DryRun<'_> {
         if let Some(faults) = &plan.faults {
             row("faults", faults)?;
         }
-        let reason = choice.why;
+        let reason = choice.reason;
         match choice.place {
             HostKind::Direct => row("host", &format_args!("direct ({reason})"))?,
             HostKind::Emulated => {

@@ -11,9 +11,8 @@ use base::{
 /// Options for injected faults.
 #[derive(Debug, Args)]
 pub(super) struct FaultArgs {
-    /// Inject faults with probability P or time T (e.g. 50us): kick-drop:P (lost kick),
-    /// kick-delay:T (late by up to 2T), kick-dup:P (duplicate kick), spurious:P (a halt returns
-    /// at once; a kick also wakes another vCPU), halt-delay:T (late by up to T)
+    /// Inject faults with probability P or time T (50us): kick-drop:P, kick-delay:T (up to 2T),
+    /// kick-dup:P, spurious:P (halts return, kicks wake another vCPU, too), halt-delay:T (up to T)
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true)]
     fault: Vec<Fault>,
 }
@@ -24,7 +23,7 @@ impl FaultArgs {
         let spec = FaultSpec::collect(&self.fault);
         let spec = spec.map_err(|error| Usage(format!("--fault: {error}")))?;
         match spec.and_then(|spec| Some((spec, spec.obstacle(pv)?))) {
-            Some((spec, why)) => Err(Usage(format!("--fault {spec} with --pv {pv}: {why}"))),
+            Some((spec, reason)) => Err(Usage(format!("--fault {spec} with --pv {pv}: {reason}"))),
             None => Ok(spec),
         }
     }

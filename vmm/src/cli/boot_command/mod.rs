@@ -14,7 +14,7 @@ use clap::Args;
 
 use super::{
     confinement,
-    host::{HostKernelArgs, modes},
+    host::{HostKernelArgs, host_parser},
     print,
     schedule::ScheduleArgs,
 };
@@ -61,8 +61,8 @@ pub struct BootArgs {
     #[arg(long, value_name = "SIZE")]
     mem: Option<ByteSize>,
 
-    /// Parameters appended to the kernel's command line. noapic, nosmp, maxcpus=0 and acpi=off disable serial
-    /// interrupts and require a command; panic=0 keeps the machine running after a panic
+    /// Kernel parameters to append. noapic, nosmp, maxcpus=0 and acpi=off disable serial interrupts and
+    /// require a command; panic=0 keeps the machine running after a panic
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
     append: Option<String>,
 
@@ -77,7 +77,7 @@ pub struct BootArgs {
     handoff: HandoffSpec,
 
     /// Host of the guest: this host's KVM, or an AMD-V machine emulated by QEMU
-    #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
+    #[arg(long, value_parser = host_parser(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
     #[command(flatten)]
@@ -138,7 +138,7 @@ fn driver_help() -> String {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: BootArgs) -> anyhow::Result<u8> {
-    confinement::choose()?;
+    confinement::set_mode()?;
     let choice = host_choice::choose_here(args.host, GuestClass::Ring0, KvmKind::detect());
     let host_kernel = args.host_kernel.choice().kernel()?;
     args.host_kernel.choice().check(choice.place == HostKind::Emulated)?;

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::cli::{results::ResultFile, schedule::write_record};
-use experiment::tables::schedule::in_a_line;
 #[cfg(feature = "bpf")]
-use experiment::tables::schedule::in_kernel;
+use experiment::tables::schedule::bpf_summary;
+use experiment::tables::schedule::summary;
 use machine::vm::{Schedule, ScheduleResult};
 
 /// The summary of a schedule.
@@ -23,17 +23,17 @@ pub(super) fn end(
     schedule: &Schedule,
     record: Option<ResultFile>,
 ) -> anyhow::Result<Option<ScheduleSummary>> {
-    let Some(done) = schedule.report()? else { return Ok(None) };
-    let failure = schedule.ended().map(str::to_owned);
-    let ScheduleResult { report, .. } = &done;
+    let Some(result) = schedule.report()? else { return Ok(None) };
+    let failure = schedule.end_reason().map(str::to_owned);
+    let ScheduleResult { report, .. } = &result;
     #[cfg(feature = "bpf")]
-    if let Some(kernels) = &done.in_kernel {
+    if let Some(kernels) = &result.in_kernel {
         let mut json = json!(kernels);
         json["account"] = json!(report);
-        return Ok(Some(ScheduleSummary { line: in_kernel(kernels), json, failure }));
+        return Ok(Some(ScheduleSummary { line: bpf_summary(kernels), json, failure }));
     }
     if let Some(file) = record {
         write_record(&file, &report.recording)?;
     }
-    Ok(Some(ScheduleSummary { line: in_a_line(report), json: json!(report), failure }))
+    Ok(Some(ScheduleSummary { line: summary(report), json: json!(report), failure }))
 }

@@ -10,21 +10,20 @@ use clap::{Arg, Args};
 
 use super::{
     confinement,
-    host::{HostKernelArgs, modes},
-    print,
+    host::{HostKernelArgs, host_parser},
+    print, print_line,
     report_command::columns,
     results::ResultFile,
-    run::{KernelArgs, guests},
-    say,
+    run::{KernelArgs, guest_parser},
     schedule::{ScheduleArgs, write_record},
     trace,
 };
-use base::{backend::PvBackend, guest_kernel::GuestKernel, shown::quoted, units::CpuList};
+use base::{backend::PvBackend, guest_kernel::GuestKernel, sanitize::shell_quoted, units::CpuList};
 use experiment::{
     host_choice::HostMode,
-    measure::{Folder, Measured, finish, measure},
+    measure::{Folder, Measured, exit_status, measure},
     plan::{self, Plan},
-    run::Outlets,
+    run::RunOptions,
     worker_pool::KernelFiles,
 };
 use report::{
@@ -45,10 +44,10 @@ use workload::workloads;
 /// Compare native and PV ticketlocks, or any other locks, while all vCPUs contend for one lock on fewer CPUs.
 /// Runs of the locks alternate, each on a new machine
 #[derive(Debug, Clone, Args)]
-#[command(mut_args(of_a_new_comparison), mut_arg("policy", list_policies))]
+#[command(mut_args(conflict_with_resume), mut_arg("policy", list_policies))]
 pub struct CompareArgs {
     #[command(flatten)]
-    what: ComparisonArgs,
+    comparison: ComparisonArgs,
 
     /// Directory for the results, as with `pvticket run` [default: a temporary directory, kept if the
     /// comparison fails or is interrupted]
@@ -74,9 +73,9 @@ pub struct CompareArgs {
 }
 
 /// Makes all options except those for outputs and kernel files conflict with `--resume`: the store has them.
-fn of_a_new_comparison(option: Arg) -> Arg {
-    const OF_ANY: [&str; 5] = ["resume", "json", "trace", "kernel", "stock_kernel"];
-    if OF_ANY.contains(&option.get_id().as_str()) {
+fn conflict_with_resume(option: Arg) -> Arg {
+    const WITH_RESUME: [&str; 5] = ["resume", "json", "trace", "kernel", "stock_kernel"];
+    if WITH_RESUME.contains(&option.get_id().as_str()) {
         option
     } else {
         option.conflicts_with("resume")
@@ -96,14 +95,14 @@ struct ComparisonArgs {
     )]
     vcpus: Vec<Level>,
 
-    /// Host CPUs of the slots, in order, e.g. 0,2-5 [default: at most 16 of one socket, one hardware thread
-    /// per core first]; with --guest sim the number of the machine's CPUs [default: all]
+    /// Host CPUs of the slots, in order, e.g. 0,2-5 [default: at most 16 of one socket, one thread per core
+    /// first]; with --guest sim the number of CPUs [default: all]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
 
     /// Guest: payload (in ring 3, on any KVM), linux (spin_lock in a Linux guest, by a kernel thread on each
     /// vCPU) or sim (the lock library on a simulated --machine, without KVM)
-    #[arg(long, value_name = "GUEST", value_parser = guests(), default_value = GuestKind::Payload.name())]
+    #[arg(long, value_name = "GUEST", value_parser = guest_parser(), default_value = GuestKind::Payload.name())]
     guest: GuestKind,
 
     /// With --guest linux: Linux version of the guests, 6.1, 6.12 or 7 (`pvticket setup kernel-6.1`)
@@ -135,18 +134,18 @@ struct ComparisonArgs {
     #[arg(long)]
     latency: bool,
 
-    /// Backends to compare with native locks: vmm, doorbell, kvm. doorbell and kvm require ring 0, for which
-    /// the payload runs in the emulated host if KVM is a software KVM [default: vmm]
+    /// Backends to compare with native locks: vmm, doorbell, kvm. doorbell and kvm require ring 0: on a
+    /// software KVM, the payload then runs in the emulated host [default: vmm]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pv_backends: Vec<PvBackend>,
 
-    /// Systems to compare, as in `pvticket locks`, or all of the guest; Linux kernels have ticket, pv-ticket,
-    /// test-and-set, queued, and pv-queued (always with kvm) [default: ticket and pv-ticket]
+    /// Systems of `pvticket locks` to compare, or all; Linux kernels have ticket, pv-ticket, test-and-set,
+    /// queued, and pv-queued (only with kvm) [default: ticket and pv-ticket]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     locks: Vec<Systems>,
 
     /// Host of the guests: this host's KVM, or an AMD-V machine emulated by QEMU
-    #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
+    #[arg(long, value_parser = host_parser(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
     #[command(flatten)]
@@ -155,7 +154,7 @@ struct ComparisonArgs {
     #[command(flatten)]
     schedule: ScheduleArgs,
 
-    #[arg(long, value_name = "KEY=VALUES", value_parser = KeyValues::of_spec, help = set_help())]
+    #[arg(long, value_name = "KEY=VALUES", value_parser = KeyValues::parse_spec, help = set_help())]
     set: Vec<KeyValues>,
 }
 
@@ -188,9 +187,9 @@ struct OutputFiles {
 impl OutputFiles {
     fn new(args: &CompareArgs) -> anyhow::Result<Self> {
         Ok(Self {
-            json: ResultFile::named("--json", args.json.as_deref())?,
-            record: ResultFile::named("--record", args.what.schedule.record.as_deref())?,
-            trace: ResultFile::named(trace::OPTION, args.trace.as_deref())?,
+            json: ResultFile::check("--json", args.json.as_deref())?,
+            record: ResultFile::check("--record", args.comparison.schedule.record.as_deref())?,
+            trace: ResultFile::check(trace::OPTION, args.trace.as_deref())?,
         })
     }
 
@@ -213,22 +212,22 @@ impl OutputFiles {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
-    confinement::choose()?;
+    confinement::set_mode()?;
     let plan = match &args.resume {
-        Some(dir) => plan::resumed(dir, false)?,
+        Some(dir) => plan::resume(dir, false)?,
         None => options::plan(args, &experiment::host::topology())?,
     };
     let files = OutputFiles::new(args)?;
     let folder = Folder::new(args.resume.clone().or(args.dir.clone()))?;
     match compare(plan, &folder, &args.kernels.files(), &files) {
         Ok(0) => Ok(0),
-        other => {
-            if folder.is_worth_keeping() {
+        result => {
+            if folder.is_resumable() {
                 let dir = folder.keep();
-                let dir = quoted(&dir.display().to_string());
-                say(format_args!("pvticket: resume with: pvticket compare --resume {dir}"));
+                let dir = shell_quoted(&dir.display().to_string());
+                print_line(format_args!("pvticket: resume with: pvticket compare --resume {dir}"));
             }
-            other
+            result
         }
     }
 }
@@ -239,11 +238,11 @@ fn compare(
     kernels: &KernelFiles,
     files: &OutputFiles,
 ) -> anyhow::Result<u8> {
-    let outlets = Outlets {
+    let outlets = RunOptions {
         keeps_traces: files.trace.is_some(),
         records: files.record.is_some(),
         ends_at_failure: true,
-        ..Outlets::default()
+        ..RunOptions::default()
     };
     let mut measured = measure(plan, folder, kernels, outlets)?;
     if matches!(folder, Folder::Temporary(_)) {
@@ -253,5 +252,5 @@ fn compare(
     let document = Document::summary(&study);
     print(&text::render(&document, Form::summary(columns())));
     files.write(&measured, &study)?;
-    finish(&measured.summary, &study)
+    exit_status(&measured.summary, &study)
 }

@@ -18,23 +18,23 @@ use study::{
 
 /// The plan of a new comparison with these options on this host.
 pub(in crate::cli) fn plan(args: &CompareArgs, topology: &Topology) -> anyhow::Result<Plan> {
-    let what = &args.what;
-    what.schedule.check()?;
-    let cpus = match what.guest {
-        GuestKind::Sim => what.simulated_cpus()?,
+    let options = &args.comparison;
+    options.schedule.check()?;
+    let cpus = match options.guest {
+        GuestKind::Sim => options.simulated_cpus()?,
         GuestKind::Payload | GuestKind::Linux => {
-            cpus::choose(topology, what.cpus.as_ref(), what.schedule.slots)?
+            cpus::choose(topology, options.cpus.as_ref(), options.schedule.slots)?
         }
     };
     let request = Request {
-        host: what.host,
-        host_kernel: what.host_kernel.choice(),
-        guest_kernel: args.kernels.files().usual_kernel(),
-        ..Request::new("compare", what.spec(&cpus)?, cpus)
+        host: options.host,
+        host_kernel: options.host_kernel.choice(),
+        guest_kernel: args.kernels.files().default_kernel(),
+        ..Request::new("compare", options.spec(&cpus)?, cpus)
     };
     let plan = Plan::new(request, |error| Usage(error.fault.to_string()))?;
     let drivers = plan.experiment.points.iter().map(|point| point.driver);
-    check_record(drivers, what.schedule.record.is_some())?;
+    check_record(drivers, options.schedule.record.is_some())?;
     Ok(plan)
 }
 

@@ -15,12 +15,12 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
-use super::{Usage, print, results::ResultFile, say, schedule::write_record};
+use super::{Usage, print, print_line, results::ResultFile, schedule::write_record};
 use base::{
     chain::chain,
     files,
     plural::{count, noun, one_to},
-    shown::quoted,
+    sanitize::shell_quoted,
     units::ByteSize,
 };
 use experiment::{
@@ -35,10 +35,10 @@ use report::{lists::unique, si::si};
 use sched::PolicySpec;
 use sim::{
     Brake, Machine,
-    search::{Finding, Search, Shrunk, Space, State, Step, shortest_slice, usual_policies},
+    search::{Finding, Search, Shrunk, Space, State, Step, default_policies, shortest_slice},
 };
 use study::{
-    guest::systems::{Systems, all_of},
+    guest::systems::{Systems, expand},
     plan::Seconds,
 };
 
@@ -62,7 +62,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     vcpus: usize,
 
-    /// Policies to draw from, see `pvticket compare --help` [default: all that can be simulated]
+    /// Policies to draw from, see `pvticket compare --help` [default: all for simulations]
     #[arg(long, value_name = "LIST", value_parser = policies)]
     policy: Vec<PolicyList>,
 
@@ -92,8 +92,8 @@ pub struct SearchArgs {
           "policy", "seed", "resume", "out", "seconds", "acquisitions"])]
     replay: Option<PathBuf>,
 
-    /// Simulate fixed cases instead of searching: each lock (--locks) and handoff option, with accesses in
-    /// any order; print observed and promised bypasses. Exit status: 1 if a lock is wrong
+    /// Instead, simulate fixed cases: each lock (--locks) and handoff option, with accesses in any order;
+    /// print observed and promised bypasses. Exit status: 1 if a lock is wrong
     #[arg(long, conflicts_with_all = ["cpus", "vcpus", "policy", "resume", "replay", "seconds"])]
     cases: bool,
 
@@ -112,11 +112,11 @@ const STATE: &str = "state.json";
 /// Version of its format.
 const FORMAT: u32 = 1;
 /// Interval between two writes of the state.
-const SAVE_EVERY: Duration = Duration::from_secs(5);
+const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Limit of a file's size.
-const LONGEST: ByteSize = ByteSize::mib(16);
+const MAX_FILE: ByteSize = ByteSize::mib(16);
 /// Default duration of a search.
-const USUAL: Duration = Duration::from_secs(60);
+const DEFAULT_DURATION: Duration = Duration::from_secs(60);
 
 /// The state that resumes a search.
 #[derive(Clone, Serialize, Deserialize)]
@@ -147,9 +147,9 @@ pub fn run(args: &SearchArgs) -> anyhow::Result<u8> {
     if args.cases {
         return cases::run(args);
     }
-    let mut plan = if args.resume { resumed(&args.out)? } else { planned(args)? };
+    let mut plan = if args.resume { resume(&args.out)? } else { new_plan(args)? };
     for doubt in &plan.machine.doubts {
-        say(format_args!("pvticket: machine {} is DOUBTED: {doubt}", plan.machine.name));
+        print_line(format_args!("pvticket: machine {} is DOUBTED: {doubt}", plan.machine.name));
     }
     let interrupt = signals::catch().context("cannot catch signals")?;
     fs::create_dir_all(&args.out)
@@ -157,9 +157,9 @@ pub fn run(args: &SearchArgs) -> anyhow::Result<u8> {
     search(args, &mut plan, &interrupt)
 }
 
-fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
+fn new_plan(args: &SearchArgs) -> anyhow::Result<Plan> {
     let state = args.out.join(STATE);
-    if files::is_there(&state).with_context(|| format!("cannot access {}", state.display()))? {
+    if files::is_file(&state).with_context(|| format!("cannot access {}", state.display()))? {
         let folder = args.out.display();
         return Err(Usage(format!(
             "--out {folder}: contains a search; add --resume, or choose another directory"
@@ -170,7 +170,7 @@ fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
     let text = machine_text(&args.machine).map_err(usage)?;
     let machine = machine(&args.machine).map_err(usage)?;
     let policies = match args.policy.as_slice() {
-        [] => usual_policies(),
+        [] => default_policies(),
         lists => unique(lists.iter().flatten().cloned()),
     };
     let (cpus, vcpus) = (args.cpus, args.vcpus);
@@ -184,22 +184,22 @@ fn systems(args: &SearchArgs) -> Vec<sim::System> {
     match args.locks.as_slice() {
         [] => sim::System::ALL.to_vec(),
         // The simulator has a separately compiled library with the same names.
-        list => all_of(list).iter().filter_map(|system| system.name().parse().ok()).collect(),
+        list => expand(list).iter().filter_map(|system| system.name().parse().ok()).collect(),
     }
 }
 
 fn space(machine: &Machine, saved: &Saved) -> Result<Space, Usage> {
     let Saved { cpus, vcpus, ref policies, .. } = *saved;
-    let has = machine.cpus();
-    if !(1..=has).contains(&cpus) {
-        return Err(Usage(format!("--cpus {cpus}: must be {}", one_to(has, "CPU"))));
+    let available = machine.cpus();
+    if !(1..=available).contains(&cpus) {
+        return Err(Usage(format!("--cpus {cpus}: must be {}", one_to(available, "CPU"))));
     }
     if !(2..=1024).contains(&vcpus) {
         return Err(Usage(format!("--vcpus {vcpus}: must be 2 to 1024")));
     }
-    if let Some(no) = policies.iter().find(|policy| policy.is_host() || policy.replays().is_some())
-    {
-        return Err(Usage(format!("--policy {no}: not supported in simulations")));
+    let is_real = |policy: &&PolicySpec| policy.is_host() || policy.replay_file().is_some();
+    if let Some(policy) = policies.iter().find(is_real) {
+        return Err(Usage(format!("--policy {policy}: not supported in simulations")));
     }
     Ok(Space { cpus, vcpus, policies: policies.clone(), slice: shortest_slice(machine) })
 }
@@ -212,44 +212,44 @@ fn policies(text: &str) -> Result<PolicyList, String> {
 type PolicyList = Vec<PolicySpec>;
 
 /// Reads the search in the folder.
-fn resumed(folder: &Path) -> anyhow::Result<Plan> {
+fn resume(folder: &Path) -> anyhow::Result<Plan> {
     let file = folder.join(STATE);
-    let bad = |what: String| Usage(format!("--resume: {}: {what}", file.display()));
-    let text = files::read_text(&file, LONGEST).map_err(|error| bad(error.to_string()))?;
-    let saved: Saved = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    let invalid = |reason: String| Usage(format!("--resume: {}: {reason}", file.display()));
+    let text = files::read_text(&file, MAX_FILE).map_err(|error| invalid(error.to_string()))?;
+    let saved: Saved = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
     if saved.format != FORMAT {
-        return Err(bad(format!("format {} is not supported", saved.format)).into());
+        return Err(invalid(format!("format {} is not supported", saved.format)).into());
     }
-    let machine = Machine::parse(&saved.machine).map_err(|error| bad(chain(&error)))?;
+    let machine = Machine::parse(&saved.machine).map_err(|error| invalid(chain(&error)))?;
     if saved.policies.is_empty() {
-        return Err(bad("no policies".into()).into());
+        return Err(invalid("no policies".into()).into());
     }
-    saved.state.check(&machine).map_err(|error| bad(chain(&error)))?;
+    saved.state.check(&machine).map_err(|error| invalid(chain(&error)))?;
     Ok(Plan { space: space(&machine, &saved)?, machine, saved })
 }
 
 fn search(args: &SearchArgs, plan: &mut Plan, interrupt: &Interrupt) -> anyhow::Result<u8> {
-    let began = Instant::now();
+    let start = Instant::now();
     let time = match (args.seconds, args.acquisitions) {
         (Some(seconds), _) => seconds.0,
         (None, Some(_)) => Duration::MAX,
-        (None, None) => USUAL,
+        (None, None) => DEFAULT_DURATION,
     };
-    let most = args.acquisitions.unwrap_or(u64::MAX);
+    let limit = args.acquisitions.unwrap_or(u64::MAX);
     let before = plan.saved.state.operations();
     let signals = interrupt.clone();
-    let is_over = move || signals.raised() || began.elapsed() >= time;
-    let brake = Brake::when(is_over.clone());
+    let is_finished = move || signals.raised() || start.elapsed() >= time;
+    let brake = Brake::when(is_finished.clone());
     let mut search = Search::new(&plan.space, &plan.machine, plan.saved.state.clone());
     let display = Display::new();
-    let mut saved = began;
-    while !is_over() && search.state().operations() < most {
+    let mut saved = start;
+    while !is_finished() && search.state().operations() < limit {
         let Some(step) = search.step(&brake)? else { break };
         if step.is_new {
             let line = save_finding(args, &plan.saved.machine, &search, &step, interrupt)?;
-            display.aside(|| print(&line));
+            display.suspend(|| print(&line));
         }
-        if saved.elapsed() >= SAVE_EVERY {
+        if saved.elapsed() >= SAVE_INTERVAL {
             save_state(args, &mut plan.saved, search.state())?;
             saved = Instant::now();
         }
@@ -257,22 +257,22 @@ fn search(args: &SearchArgs, plan: &mut Plan, interrupt: &Interrupt) -> anyhow::
     }
     display.clear();
     save_state(args, &mut plan.saved, search.state())?;
-    let spent = began.elapsed();
+    let spent = start.elapsed();
     print(&summary(search.state(), before, spent));
     if interrupt.raised() {
         return Ok(signals::exit_status());
     }
-    Ok(u8::from(search.state().found() > 0))
+    Ok(u8::from(search.state().num_found() > 0))
 }
 
 fn summary(state: &State, before: u64, spent: Duration) -> String {
     let rate = (state.operations() - before) as f64 / spent.as_secs_f64();
-    let found = match state.found() {
+    let findings = match state.num_found() {
         0 => "nothing found".to_owned(),
-        some => count(some, "finding").to_string(),
+        number => count(number, "finding").to_string(),
     };
     format!(
-        "{} in {} of {}, {} a second: {found}\n",
+        "{} in {} of {}, {} a second: {findings}\n",
         count(state.operations(), "acquisition"),
         count(state.trials(), "simulation"),
         count(state.tallies.len(), "system"),
@@ -299,12 +299,12 @@ fn save_finding(
     let path = args.out.join(name);
     write_json(&path, &finding)?;
     let Finding { trouble, scenario, .. } = &finding;
-    Ok(format!("{scenario}, seed {}: {trouble} {}\n", scenario.seed, is_saved(&path)))
+    Ok(format!("{scenario}, seed {}: {trouble} {}\n", scenario.seed, saved_note(&path)))
 }
 
 /// A phrase with the command that replays a finding.
-fn is_saved(path: &Path) -> String {
-    let file = quoted(&path.display().to_string());
+fn saved_note(path: &Path) -> String {
+    let file = shell_quoted(&path.display().to_string());
     format!("(saved; replay: pvticket search --replay {file})")
 }
 
@@ -329,9 +329,9 @@ impl Display {
     fn show(&self, state: &State) {
         if let Some(bar) = &self.0 {
             let (acquisitions, trials) = (state.operations(), state.trials());
-            let found = state.found();
+            let findings = state.num_found();
             bar.set_message(format!(
-                "{} {}, {}, {found} found",
+                "{} {}, {}, {findings} found",
                 si(acquisitions as f64),
                 noun(acquisitions, "acquisition"),
                 count(trials, "simulation")
@@ -341,7 +341,7 @@ impl Display {
     }
 
     /// Writes above the progress.
-    fn aside(&self, write: impl FnOnce()) {
+    fn suspend(&self, write: impl FnOnce()) {
         match &self.0 {
             Some(bar) => bar.suspend(write),
             None => write(),

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 
 use super::script::Script;
 use base::guest_kernel::{Flavour, GuestKernel};
-use emulated::Pieces;
+use emulated::Parts;
 use os::artifacts::{self, GUEST_DISK};
 use study::point::HostKernel;
 
@@ -69,7 +69,7 @@ impl CachePart {
     }
 
     /// The part's description.
-    pub(super) fn what(self) -> String {
+    pub(super) fn description(self) -> String {
         let help = self.to_possible_value().and_then(|value| value.get_help().cloned());
         help.map(|help| help.to_string()).unwrap_or_default()
     }
@@ -77,7 +77,7 @@ impl CachePart {
     /// The part's row of the list.
     pub(super) fn row(self) -> [String; 3] {
         let state = if self.check().is_ok() { "present" } else { "missing" };
-        [self.name(), state.to_owned(), self.what()]
+        [self.name(), state.to_owned(), self.description()]
     }
 
     /// The part's guest kernel, if any.
@@ -98,12 +98,12 @@ impl CachePart {
     pub(super) fn scripts(self) -> Vec<Script> {
         if let Some((kernel, flavour)) = self.guest_kernel() {
             let build = Script::new("bash", "guest-kernel-config/linux/build.sh");
-            return vec![build.with("FLAVOUR", flavour.name()).with("KERNEL", kernel.name())];
+            return vec![build.env("FLAVOUR", flavour.name()).env("KERNEL", kernel.name())];
         }
         let host = |kernel: HostKernel| {
             let fetch = Script::new("sh", "guest-kernel-config/host/fetch.sh");
             vec![
-                fetch.with("HOST_KERNEL", kernel.name()),
+                fetch.env("HOST_KERNEL", kernel.name()),
                 Script::new("sh", "guest-kernel-config/host/qemu.sh"),
             ]
         };
@@ -140,9 +140,9 @@ impl CachePart {
         }
     }
 
-    /// Fails if the part, or something that it needs, is missing.
+    /// Fails if the part or a dependency is missing.
     pub(super) fn check(self) -> anyhow::Result<()> {
-        let pieces = |kernel| Pieces::find(kernel).map(drop).context("not usable");
+        let pieces = |kernel| Parts::find(kernel).map(drop).context("not usable");
         if let Some((kernel, flavour)) = self.guest_kernel() {
             return Ok(artifacts::guest_kernel(kernel, flavour).map(drop)?);
         }
@@ -160,11 +160,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_guest_kernel_is_a_part_of_the_name_that_messages_give() {
+    fn every_guest_kernel_is_a_part() {
         for kernel in GuestKernel::ALL {
             for flavour in [Flavour::Ticket, Flavour::Stock] {
-                let is_it = |part: &CachePart| part.guest_kernel() == Some((kernel, flavour));
-                let part = CachePart::ALL.into_iter().find(is_it).unwrap();
+                let matches = |part: &CachePart| part.guest_kernel() == Some((kernel, flavour));
+                let part = CachePart::ALL.into_iter().find(matches).unwrap();
                 assert_eq!(part.name(), kernel.setup_part(flavour));
             }
         }
@@ -172,7 +172,7 @@ mod tests {
 
     /// These were the names while another Linux was the default.
     #[test]
-    fn the_usual_kernels_have_names_with_their_version_too() {
+    fn default_kernels_have_version_aliases() {
         for (name, part) in [("kernel-6.12", Kernel), ("kernel-stock-6.12", KernelStock)] {
             assert_eq!(CachePart::from_str(name, false), Ok(part));
         }

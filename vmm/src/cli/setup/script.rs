@@ -13,15 +13,15 @@ use std::{
 use rustix::process::Signal;
 use thiserror::Error;
 
-use base::io_errors::of_start;
+use base::io_errors::start_error;
 use os::{processes::signal_group, signals::Interrupt};
 
 /// Interval of checks for an interrupt.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Interval of SIGTERMs. A child that a shell has forked but not yet executed still has the shell's handlers,
 /// which lose the signal.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+const TERM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A script failed. Its output has the reason.
 #[derive(Debug, Error)]
@@ -51,7 +51,7 @@ impl Script {
         self
     }
 
-    pub(super) fn with(mut self, variable: &'static str, value: &'static str) -> Self {
+    pub(super) fn env(mut self, variable: &'static str, value: &'static str) -> Self {
         self.variables.push((variable, value));
         self
     }
@@ -80,17 +80,17 @@ impl Script {
             let _ = child.wait();
             return Err(failed(error));
         }
-        let mut asked: Option<Instant> = None;
+        let mut sent: Option<Instant> = None;
         loop {
-            match lines.recv_timeout(LOOK_EVERY) {
+            match lines.recv_timeout(POLL_INTERVAL) {
                 Ok(line) => show(&line),
                 Err(RecvTimeoutError::Timeout) => {}
                 // All writers have closed the pipe.
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             tick();
-            if stop.raised() && asked.is_none_or(|asked| asked.elapsed() >= ASK_EVERY) {
-                asked = Some(Instant::now());
+            if stop.raised() && sent.is_none_or(|sent| sent.elapsed() >= TERM_INTERVAL) {
+                sent = Some(Instant::now());
                 signal_group(child.id(), Signal::TERM);
             }
         }
@@ -109,7 +109,7 @@ impl Script {
             .args(self.argument)
             .envs(self.variables.iter().copied());
         command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input).process_group(0);
-        Ok((command.spawn().map_err(of_start)?, output))
+        Ok((command.spawn().map_err(start_error)?, output))
     }
 }
 
@@ -123,38 +123,38 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("it.sh"), text).unwrap();
         let lines = RefCell::new(Vec::new());
-        let script = Script::new("sh", "it.sh").argument("one").with("NAME", "value");
-        let done = script.run(
+        let script = Script::new("sh", "it.sh").argument("one").env("NAME", "value");
+        let result = script.run(
             folder.path(),
             stop,
             &|line| lines.borrow_mut().push(line.to_owned()),
             &|| {},
         );
-        (done, lines.into_inner())
+        (result, lines.into_inner())
     }
 
     #[test]
-    fn both_streams_are_shown_and_the_status_counts() {
-        let (done, lines) = run("echo $NAME; echo $1 >&2", &Interrupt::never());
+    fn both_streams_are_shown_and_status_is_checked() {
+        let (result, lines) = run("echo $NAME; echo $1 >&2", &Interrupt::never());
         assert_eq!(lines, ["value", "one"]);
-        assert!(done.is_ok());
-        let (done, lines) = run("echo why >&2; exit 3", &Interrupt::never());
+        assert!(result.is_ok());
+        let (result, lines) = run("echo why >&2; exit 3", &Interrupt::never());
         assert_eq!(lines, ["why"]);
-        assert!(done.unwrap_err().to_string().contains("exit status: 3"));
+        assert!(result.unwrap_err().to_string().contains("exit status: 3"));
     }
 
     #[test]
-    fn an_interrupt_ends_the_script_and_its_children() {
+    fn interrupt_ends_script_and_children() {
         let stop = Interrupt::never();
         stop.raise();
-        let began = std::time::Instant::now();
+        let start = std::time::Instant::now();
         assert!(run("sleep 600 & sleep 600", &stop).0.is_ok());
-        assert!(began.elapsed() < Duration::from_secs(300));
+        assert!(start.elapsed() < Duration::from_secs(300));
     }
 
     /// Regression: SIGTERM was sent once, and a program that had lost it kept the output open.
     #[test]
-    fn a_child_that_loses_the_first_request_is_asked_again() {
+    fn sigterm_is_repeated() {
         let stop = Interrupt::never();
         let text = "(trap 'trap - TERM' TERM; echo; while :; do sleep 0.01; done) & \
                     trap 'exit 9' TERM; while :; do wait; done";

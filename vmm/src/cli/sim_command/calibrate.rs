@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::cli::{Usage, print, say};
+use crate::cli::{Usage, print, print_line};
 use base::units::CpuList;
 use experiment::{
     Interrupt, calibrate, cell::simulated::calibrated as machine_of_this_host, host::allowed_cpus,
@@ -15,8 +15,8 @@ use kvm::KvmKind;
 use os::{results, signals};
 use study::plan::check_cpus;
 
-/// Measure this host's costs of cache line transfers, exits and context switches, and how often it takes a
-/// CPU away, and write its machine file for --machine this. Takes some seconds; the host should be idle
+/// Measure this host's costs of cache line transfers, exits and context switches, and its interruptions
+/// of CPUs, and write the machine file for --machine this. Takes some seconds; the host should be idle
 #[derive(Debug, Args)]
 pub(super) struct CalibrateArgs {
     /// Output file [default: the file that --machine this reads]
@@ -27,7 +27,7 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
 
-    /// Instead, validate the present machine file: measure cells on this host (some minutes) and compare them
+    /// Instead, validate the machine file: measure cells on this host (some minutes) and compare them
     /// with simulations; fails if a figure is off (see vmm/sim/docs/VALIDATION.md)
     #[arg(long, conflicts_with_all = ["output", "cpus"])]
     validate: bool,
@@ -46,9 +46,9 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<u8> {
             "/dev/kvm: not available, but required to measure the cost of an exit; see `pvticket doctor`"
         );
     }
-    let all = allowed_cpus().map_err(Usage::from)?;
-    let cpus = args.cpus.clone().unwrap_or_else(|| all.clone());
-    check_cpus(&cpus, &all).map_err(Usage::from)?;
+    let allowed = allowed_cpus().map_err(Usage::from)?;
+    let cpus = args.cpus.clone().unwrap_or_else(|| allowed.clone());
+    check_cpus(&cpus, &allowed).map_err(Usage::from)?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let machine = match calibrate::calibrate(&cpus, &interrupt) {
         Err(calibrate::CalibrateError::Interrupted) => return Ok(signals::exit_status()),
@@ -68,9 +68,9 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<u8> {
     results::write(&file, text.as_bytes())
         .with_context(|| format!("cannot write {}", file.display()))?;
     print(&text);
-    say(format_args!("written to {}", file.display()));
+    print_line(format_args!("written to {}", file.display()));
     for doubt in machine.doubts {
-        say(format_args!("pvticket: {doubt}: repeat with nothing else on these CPUs"));
+        print_line(format_args!("pvticket: {doubt}: repeat with nothing else on these CPUs"));
     }
     Ok(0)
 }

@@ -36,7 +36,7 @@ pub(super) enum Defaults {
     /// Fixed values.
     Words(&'static [&'static str]),
     /// A value that depends on the host's CPUs or on the time of the spec, or is a number of the program.
-    Of(fn(&Setting<'_>) -> String),
+    Computed(fn(&Setting<'_>) -> String),
 }
 
 impl Defaults {

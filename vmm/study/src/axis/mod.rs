@@ -18,11 +18,11 @@ pub(crate) use table::SEEDS;
 pub use table::{Axis, KEYS};
 
 /// Axes that distinguish locks; the first is the lock itself.
-pub const OF_LOCKS: [Axis; 4] = [Axis::Lock, Axis::Backend, Axis::Handoff, Axis::Label];
+pub const LOCK_AXES: [Axis; 4] = [Axis::Lock, Axis::Backend, Axis::Handoff, Axis::Label];
 
 /// Formats a point's value for a key of a spec's matrix as in a spec; empty for an unknown key.
 pub fn value(point: &Point, key: &str) -> String {
-    match of_key(key) {
+    match axis_for(key) {
         Some(axis) => axis.value(point),
         // Points that differ only in the seed are repetitions of one point.
         None if key == SEEDS => point.seed.to_string(),
@@ -31,10 +31,10 @@ pub fn value(point: &Point, key: &str) -> String {
 }
 
 /// Returns the values of a spec that omits this key of its matrix; an empty one if they depend on the guest.
-pub(crate) fn default_of(key: &str, setting: &Setting<'_>) -> Vec<String> {
-    match of_key(key).map(|axis| &axis.entry().default) {
+pub(crate) fn default_values(key: &str, setting: &Setting<'_>) -> Vec<String> {
+    match axis_for(key).map(|axis| &axis.entry().default) {
         Some(Defaults::Words(words)) => words.iter().map(|word| (*word).to_owned()).collect(),
-        Some(Defaults::Of(value)) => vec![value(setting)],
+        Some(Defaults::Computed(value)) => vec![value(setting)],
         None => vec!["1".to_owned()],
     }
 }
@@ -47,7 +47,7 @@ pub(crate) fn read(
 ) -> Result<(), SpecError> {
     /// In the order of the keys. Computed only once: a spec may have 10^5 combinations.
     static IN_ORDER: LazyLock<Vec<Axis>> =
-        LazyLock::new(|| KEYS.into_iter().filter_map(of_key).collect());
+        LazyLock::new(|| KEYS.into_iter().filter_map(axis_for).collect());
     point.seed = from.parse(SEEDS)?;
     IN_ORDER.iter().try_for_each(|axis| axis.read(from, setting, point))
 }
@@ -60,10 +60,10 @@ pub(crate) fn key_named(name: &str) -> Option<&'static str> {
 
 /// Whether a value of this key may have commas.
 pub(crate) fn has_commas(key: &str) -> bool {
-    of_key(key).is_some_and(|axis| axis.entry().has_commas)
+    axis_for(key).is_some_and(|axis| axis.entry().has_commas)
 }
 
-fn of_key(key: &str) -> Option<Axis> {
+fn axis_for(key: &str) -> Option<Axis> {
     Axis::ALL.into_iter().find(|axis| axis.key() == Some(key))
 }
 
@@ -97,7 +97,7 @@ impl Axis {
     }
 
     /// Whether its numbers are times in nanoseconds.
-    pub const fn is_of_times(self) -> bool {
+    pub const fn is_time(self) -> bool {
         matches!(self.entry().numbers, Numbers::Nanos(_))
     }
 
@@ -114,7 +114,7 @@ impl Axis {
     /// Returns the axes along which `points` differ.
     pub fn varying<'a>(points: impl Iterator<Item = &'a Point> + Clone) -> Vec<Self> {
         let differs = |axis: &Self| {
-            let mut points = points.clone().filter(|point| axis.is_of(point));
+            let mut points = points.clone().filter(|point| axis.applies_to(point));
             let Some(first) = points.next() else { return false };
             points.any(|point| !axis.is_same(first, point))
         };
@@ -122,7 +122,7 @@ impl Axis {
     }
 
     /// Whether the axis applies to this point. Only Linux guests boot a kernel.
-    fn is_of(self, point: &Point) -> bool {
+    fn applies_to(self, point: &Point) -> bool {
         self != Self::GuestKernel || point.guest == GuestKind::Linux
     }
 
@@ -137,22 +137,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spec_can_vary_every_axis_that_has_a_key() {
+    fn specs_can_vary_every_axis_with_a_key() {
         let mut keys: Vec<&str> = Axis::ALL.into_iter().filter_map(Axis::key).collect();
         keys.push(SEEDS);
         keys.sort_unstable();
-        let mut of_matrix = KEYS;
-        of_matrix.sort_unstable();
-        assert_eq!(keys, of_matrix);
+        let mut matrix_keys = KEYS;
+        matrix_keys.sort_unstable();
+        assert_eq!(keys, matrix_keys);
     }
 
     /// A payload has no kernel: compared with Linux guests of one kernel, the kernel does not vary.
     #[test]
-    fn only_linux_guests_differ_in_their_kernel() {
+    fn kernels_vary_only_among_linux_guests() {
         use base::guest_kernel::GuestKernel;
-        let payload = Point::blank();
+        let payload = Point::empty();
         let linux =
-            |guest_kernel| Point { guest: GuestKind::Linux, guest_kernel, ..Point::blank() };
+            |guest_kernel| Point { guest: GuestKind::Linux, guest_kernel, ..Point::empty() };
         let [older, newer] = [GuestKernel::Linux6_1, GuestKernel::Linux6_12].map(linux);
         assert_eq!(Axis::between(&payload, &newer), [Axis::Guest]);
         assert_eq!(Axis::between(&older, &newer), [Axis::GuestKernel]);

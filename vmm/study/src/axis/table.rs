@@ -6,14 +6,14 @@ use super::entry::{Defaults, Entry, Numbers, OFF, or_none, or_off};
 use crate::{
     plan::Seconds,
     point::{GuestKind, HostKind, Point},
-    spec::{Combination, MOST_VMS, Setting, SpecError, defaults},
+    spec::{Combination, MAX_VMS, Setting, SpecError, defaults},
     store::export::columns::{count, number, text},
 };
 use base::handoff::HandoffSpec;
 use sched::policy::{DEFAULT_SLICE, POLICIES};
 
 /// Default limit of slots: on more CPUs, high ratios would need more vCPUs than a machine can have.
-const MOST_SLOTS: usize = 16;
+const MAX_SLOTS: usize = 16;
 
 /// Compares two points by their values, or by a key derived from the points.
 macro_rules! order {
@@ -110,7 +110,7 @@ axes! {
     GuestKernel(guest_kernel) = |from, _, point| from.guest_kernel(point)?; Entry {
         key: Some("guest-kernels"),
         name: "guest kernel",
-        default: Defaults::Of(|setting| setting.guest_kernel.to_string()),
+        default: Defaults::Computed(|setting| setting.guest_kernel.to_string()),
         has_baseline: true,
         text: |point| point.guest_kernel.to_string(),
         columns: &[text("guest_kernel", |row| {
@@ -233,7 +233,7 @@ axes! {
         name: "halt polling",
         default: Defaults::OFF,
         text: |point| or_off(point.halt_poll),
-        columns: &[text("halt_poll", |row| row.cell.point.halt_poll.map(|most| most.to_string()))],
+        columns: &[text("halt_poll", |row| row.cell.point.halt_poll.map(|max| max.to_string()))],
         ..Entry::PLAIN
     };
     /// Other threads of the simulated host.
@@ -268,7 +268,7 @@ axes! {
         ..Entry::PLAIN
     };
     /// Number of machines.
-    Vms(vms) = |from, _, _| from.number("vms", 1..=MOST_VMS)?; Entry {
+    Vms(vms) = |from, _, _| from.number("vms", 1..=MAX_VMS)?; Entry {
         key: Some("vms"),
         name: "VMs",
         default: Defaults::Words(&["1"]),
@@ -292,7 +292,7 @@ axes! {
     Slots(slots) = |from, setting, _| from.slots(setting)?; Entry {
         key: Some("slots"),
         name: "slots",
-        default: Defaults::Of(|setting| setting.cpus.cpus().len().min(MOST_SLOTS).to_string()),
+        default: Defaults::Computed(|setting| setting.cpus.cpus().len().min(MAX_SLOTS).to_string()),
         text: |point| point.slots.to_string(),
         numbers: Numbers::Counts(|point| point.slots.into()),
         columns: &[
@@ -306,7 +306,7 @@ axes! {
         key: Some("slice"),
         name: "slice",
         title: Some("time slice"),
-        default: Defaults::Of(|_| DEFAULT_SLICE.to_string()),
+        default: Defaults::Computed(|_| DEFAULT_SLICE.to_string()),
         has_baseline: true,
         text: |point| point.slice.to_string(),
         numbers: Numbers::Nanos(|point| point.slice.0 as f64),
@@ -315,19 +315,19 @@ axes! {
     };
     /// Spin iterations before a waiter halts.
     SpinThreshold(spin_threshold) = |from, _, point| {
-        let by_guest = match point.guest {
-            GuestKind::Payload | GuestKind::Sim => defaults::PAYLOAD_LOOKS,
+        let default = match point.guest {
+            GuestKind::Payload | GuestKind::Sim => defaults::PAYLOAD_SPINS,
             GuestKind::Linux => defaults::BY_HOST,
         };
         if from.is_written("spin-threshold") {
             from.number("spin-threshold", 0..=u32::MAX)?
         } else {
-            by_guest
+            default
         }
     }; Entry {
         key: Some("spin-threshold"),
         name: "spin threshold",
-        title: Some("looks before a waiter halts"),
+        title: Some("spin iterations before a waiter halts"),
         has_baseline: true,
         text: |point| point.spin_threshold.to_string(),
         numbers: Numbers::Counts(|point| point.spin_threshold.into()),
@@ -349,7 +349,7 @@ axes! {
         key: Some("critical"),
         name: "critical section",
         title: Some("increments in a critical section"),
-        default: Defaults::Of(|_| defaults::CRITICAL.to_string()),
+        default: Defaults::Computed(|_| defaults::CRITICAL.to_string()),
         text: |point| point.critical.to_string(),
         numbers: Numbers::Counts(|point| point.critical.into()),
         columns: &[count("critical", |row| Some(row.cell.point.critical.into()))],
@@ -360,7 +360,7 @@ axes! {
         key: Some("think"),
         name: "think time",
         title: Some("increments between two critical sections"),
-        default: Defaults::Of(|_| defaults::THINK.to_string()),
+        default: Defaults::Computed(|_| defaults::THINK.to_string()),
         text: |point| point.think.to_string(),
         numbers: Numbers::Counts(|point| point.think.into()),
         columns: &[count("think", |row| Some(row.cell.point.think.into()))],
@@ -368,17 +368,17 @@ axes! {
     };
     /// Length of the window.
     Seconds(duration) = |from, _, point| {
-        let by_guest = match point.guest {
+        let default = match point.guest {
             GuestKind::Payload => 0.5,
             GuestKind::Linux => 1.0,
             GuestKind::Sim => defaults::SIM_SECONDS,
         };
-        let asked = if from.is_written("seconds") {
+        let requested = if from.is_written("seconds") {
             from.parse::<Seconds>("seconds")?.0
         } else {
-            Duration::from_secs_f64(by_guest)
+            Duration::from_secs_f64(default)
         };
-        point.guest_workload().map_or(asked, |workload| workload.window(asked))
+        point.guest_workload().map_or(requested, |workload| workload.window(requested))
     }; Entry {
         key: Some("seconds"),
         name: "seconds",

@@ -8,10 +8,10 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{super::spec::Charts, Axis};
-use crate::{axis::OF_LOCKS, point::Point};
+use crate::{axis::LOCK_AXES, point::Point};
 
 /// Settings whose defaults depend on the guest.
-const OF_GUEST: [Axis; 2] = [Axis::SpinThreshold, Axis::Seconds];
+const GUEST_DEFAULTS: [Axis; 2] = [Axis::SpinThreshold, Axis::Seconds];
 
 /// Axes that can change the overcommit ratio.
 const COUNTS: [Axis; 3] = [Axis::Vcpus, Axis::Vms, Axis::Slots];
@@ -46,37 +46,37 @@ pub struct Layout {
 
 impl Layout {
     /// Chooses the axes. The points differ along the axes `varying`, and the spec names the axes
-    /// `named`. Named axes that do not vary are left out.
-    pub fn new(points: &[&Point], varying: &[Axis], named: &Charts) -> Self {
-        let of_key = |key: &str| varying.iter().copied().find(|axis| axis.key() == Some(key));
-        let chosen = named.facets.as_ref();
+    /// `charts`. Named axes that do not vary are left out.
+    pub fn new(points: &[&Point], varying: &[Axis], charts: &Charts) -> Self {
+        let axis_for = |key: &str| varying.iter().copied().find(|axis| axis.key() == Some(key));
+        let chosen = charts.facets.as_ref();
         let chosen: Option<Vec<Axis>> =
-            chosen.map(|keys| keys.iter().filter_map(|key| of_key(key)).collect());
+            chosen.map(|keys| keys.iter().filter_map(|key| axis_for(key)).collect());
         let facets = chosen.clone().unwrap_or_default();
         let ratios: HashSet<u64> =
             points.iter().map(|point| point.overcommit().to_bits()).collect();
-        let named_x = named.x.and_then(of_key);
+        let spec_x = charts.x.and_then(axis_for);
         let free: Vec<Axis> =
             varying.iter().copied().filter(|axis| !facets.contains(axis)).collect();
-        let x = named_x.unwrap_or_else(|| default_x(points, &free, ratios.len() > 1));
+        let x = spec_x.unwrap_or_else(|| default_x(points, &free, ratios.len() > 1));
         let is_ratio = ratios.len() > 1
-            && (matches!(x, Axis::Vcpus | Axis::Vms) || x == Axis::Slots && named_x.is_none());
+            && (matches!(x, Axis::Vcpus | Axis::Vms) || x == Axis::Slots && spec_x.is_none());
         let others = || varying.iter().copied().filter(move |axis| *axis != x);
         let facets = chosen.unwrap_or_else(|| {
             // All drivers implement the same schedule and belong side by side.
-            let beside = |axis: &Axis| OF_LOCKS.contains(axis) || *axis == Axis::Driver;
+            let is_series_axis = |axis: &Axis| LOCK_AXES.contains(axis) || *axis == Axis::Driver;
             // The guest's name already implies them.
             let is_default = |axis: &Axis| {
-                OF_GUEST.contains(axis)
+                GUEST_DEFAULTS.contains(axis)
                     && varying.contains(&Axis::Guest)
-                    && follows(points, *axis, &[Axis::Guest])
+                    && is_implied_by(points, *axis, &[Axis::Guest])
             };
-            let around = others().filter(|axis| !beside(axis) && !is_default(axis));
-            around.filter(|axis| is_ratio || !follows(points, *axis, &[x])).collect()
+            let facets = others().filter(|axis| !is_series_axis(axis) && !is_default(axis));
+            facets.filter(|axis| is_ratio || !is_implied_by(points, *axis, &[x])).collect()
         });
         let known = [&[x], facets.as_slice()].concat();
         let series =
-            others().filter(|axis| !facets.contains(axis) && !follows(points, *axis, &known));
+            others().filter(|axis| !facets.contains(axis) && !is_implied_by(points, *axis, &known));
         let mut layout = Self { x, series: series.collect(), facets, is_ratio, is_numeric: false };
         let is_positive = |point: &&Point| layout.number(point).is_some_and(|x| x > 0.0);
         layout.is_numeric = points.iter().all(is_positive);
@@ -122,15 +122,15 @@ fn default_x(points: &[&Point], free: &[Axis], has_ratios: bool) -> Axis {
     let ratio = COUNTS.into_iter().find(|axis| has_ratios && free.contains(axis));
     let values =
         |axis: &Axis| points.iter().map(|point| axis.value(point)).collect::<HashSet<_>>().len();
-    let others = free.iter().copied().filter(|axis| !OF_LOCKS.contains(axis));
+    let other_axes = free.iter().copied().filter(|axis| !LOCK_AXES.contains(axis));
     // Among axes with equally many values, an axis with a baseline is preferred, then the first.
-    let most = others.rev().max_by_key(|axis| (values(axis), axis.has_baseline()));
-    let of_locks = OF_LOCKS.into_iter().find(|axis| free.contains(axis));
-    ratio.or(most).or(of_locks).unwrap_or(Axis::Lock)
+    let most_values = other_axes.rev().max_by_key(|axis| (values(axis), axis.has_baseline()));
+    let lock_axis = LOCK_AXES.into_iter().find(|axis| free.contains(axis));
+    ratio.or(most_values).or(lock_axis).unwrap_or(Axis::Lock)
 }
 
 /// Whether the values of `known` determine the value of an axis.
-fn follows(points: &[&Point], axis: Axis, known: &[Axis]) -> bool {
+fn is_implied_by(points: &[&Point], axis: Axis, known: &[Axis]) -> bool {
     let mut values: HashMap<Vec<String>, String> = HashMap::new();
     points.iter().all(|point| {
         let value = axis.value(point);

@@ -32,31 +32,31 @@ fn policies() -> Fixture {
 /// The axis is the overcommit ratio if it varies, else the axis with most values, or with a baseline; locks
 /// if nothing else varies. A spec may name axes that vary.
 #[test]
-fn axes_are_chosen_by_what_varies_or_named_by_the_spec() {
+fn chooses_axes_by_variation_or_spec() {
     use Axis::{Backend, Critical, Lock, Policy, Vcpus};
     let four = Fixture { critical: vec![5, 50, 500, 5000], ..policies() };
     let two = Fixture { policies: vec!["rr", "fair"], ..policies() };
     let locks = Fixture { policies: vec!["rr"], critical: vec![50], ..policies() };
-    let one = Fixture { locks: vec![("ticket", "off")], ..locks.clone() };
-    let of_locks = &[Lock, Backend][..];
+    let single_lock = Fixture { locks: vec![("ticket", "off")], ..locks.clone() };
+    let lock_axes = &[Lock, Backend][..];
     let and_critical = &[Lock, Backend, Critical][..];
     for (fixture, spec, x, facets, series) in [
-        (Fixture::default(), "", Vcpus, &[Policy][..], of_locks),
-        (policies(), "", Policy, &[Critical], of_locks),
-        (four.clone(), "", Critical, &[Policy], of_locks),
-        (two, "", Policy, &[Critical], of_locks),
+        (Fixture::default(), "", Vcpus, &[Policy][..], lock_axes),
+        (policies(), "", Policy, &[Critical], lock_axes),
+        (four.clone(), "", Critical, &[Policy], lock_axes),
+        (two, "", Policy, &[Critical], lock_axes),
         (locks.clone(), "", Lock, &[], &[]),
-        (one, "", Lock, &[], &[]),
+        (single_lock, "", Lock, &[], &[]),
         (policies(), "x = \"policies\"\nfacets = \"locks\"", Policy, &[Lock], &[Critical]),
-        (policies(), "x = \"critical\"", Critical, &[Policy], of_locks),
+        (policies(), "x = \"critical\"", Critical, &[Policy], lock_axes),
         (policies(), "facets = []", Policy, &[], and_critical),
         // An axis that does not vary would have a single value.
         (policies(), "x = \"vms\"\nfacets = [\"slots\"]\n", Policy, &[], and_critical),
     ] {
-        let Layout { x: found, facets: found_facets, series: found_series, is_ratio, .. } =
+        let Layout { x: actual_x, facets: actual_facets, series: actual_series, is_ratio, .. } =
             study(&fixture, spec).layout;
-        assert_eq!((found, is_ratio), (x, x == Vcpus), "{fixture:?} {spec}");
-        assert_eq!((&*found_facets, &*found_series), (facets, series), "{fixture:?} {spec}");
+        assert_eq!((actual_x, is_ratio), (x, x == Vcpus), "{fixture:?} {spec}");
+        assert_eq!((&*actual_facets, &*actual_series), (facets, series), "{fixture:?} {spec}");
     }
     let places = |fixture: &Fixture| -> Vec<Option<f64>> {
         let study = study(fixture, "");
@@ -92,7 +92,7 @@ fn drivers_are_series() {
 }
 
 #[test]
-fn vcpus_that_follow_from_the_slots_are_no_axis() {
+fn vcpus_determined_by_slots_are_no_axis() {
     let mut run = record(&Fixture { policies: vec!["rr"], ..policies() });
     for cell in &mut run.contents.cells {
         if cell.point.critical == 50 {
@@ -108,7 +108,7 @@ fn vcpus_that_follow_from_the_slots_are_no_axis() {
 
 /// Two runs of `compare`, with different guests. Regression: each name included the threshold and the window.
 #[test]
-fn settings_that_come_with_the_guest_are_no_axes() {
+fn guest_defaults_are_no_axes() {
     let mut runs = [record(&Fixture::default()), record(&Fixture::default())];
     for run in &mut runs {
         run.contents.run.spec = String::new();
@@ -127,7 +127,7 @@ fn settings_that_come_with_the_guest_are_no_axes() {
 }
 
 #[test]
-fn points_of_a_chart_are_together_and_findings_go_along_its_axis() {
+fn groups_points_by_chart() {
     let study = study(&policies(), "");
     let facets: Vec<_> = study.points.iter().map(|point| point.point.critical).collect();
     assert_eq!(facets, [[50; 6], [5000; 6]].concat());
@@ -139,7 +139,7 @@ fn points_of_a_chart_are_together_and_findings_go_along_its_axis() {
 }
 
 #[test]
-fn a_family_on_an_axis_of_locks_has_its_own_finding() {
+fn each_lock_family_has_a_finding() {
     let locks = ["ticket", "queued", "mutex", "mutex-queued"].map(|lock| (lock, "off")).to_vec();
     let fixture = Fixture { locks, policies: vec!["rr"], critical: vec![50], ..policies() };
     let study = study(&fixture, "");

@@ -45,7 +45,7 @@ fn node(is_first: bool) -> String {
 }
 
 /// Asserts that the comparison finds a rate higher by half.
-fn finds_half_as_much_again(comparison: &Comparison) {
+fn assert_half_more(comparison: &Comparison) {
     assert_eq!(comparison.outcome(), Outcome::More, "{comparison:?}");
     let ratio = comparison.ratio.unwrap().value;
     assert!((1.4..1.6).contains(&ratio), "{ratio}");
@@ -56,9 +56,9 @@ fn on_another_host(mut run: RunRecord) -> RunRecord {
     run
 }
 
-/// Drops the rounds of each lock that are not `kept`.
-fn keep(run: &mut RunRecord, kept: impl Fn(&str, u32) -> bool) {
-    run.contents.cells.retain(|cell| kept(cell.point.lock.name(), cell.round));
+/// Drops the rounds of each lock that are not `is_kept`.
+fn retain_rounds(run: &mut RunRecord, is_kept: impl Fn(&str, u32) -> bool) {
+    run.contents.cells.retain(|cell| is_kept(cell.point.lock.name(), cell.round));
 }
 
 /// A PV lock is 1.5 times as fast as the native lock on both hosts, but one host is ten times as fast as the
@@ -74,15 +74,15 @@ fn unequal_mix(fast: u32, slow: u32) -> [RunRecord; 2] {
         move |lock: &str, round: u32| round < if lock == "ticket" { native } else { pv }
     };
     let mut on_fast = with_rates(&small(fast + slow), rate(10e3));
-    keep(&mut on_fast, is_kept(fast, slow));
+    retain_rounds(&mut on_fast, is_kept(fast, slow));
     let mut on_slow = with_rates(&Fixture { seed: 2, ..small(fast + slow) }, rate(1e3));
-    keep(&mut on_slow, is_kept(slow, fast));
+    retain_rounds(&mut on_slow, is_kept(slow, fast));
     [on_fast, on_slow]
 }
 
 /// Regression: runs of two hosts were one block if they had no nodes.
 #[test]
-fn hosts_are_blocks_as_nodes_are() {
+fn hosts_are_blocks() {
     let [fast, slow] = unequal_mix(6, 2);
     let study = Study::new(&[fast, on_another_host(slow)]);
     let [comparison] = &study.comparisons[..] else { panic!("{:?}", study.comparisons) };
@@ -91,12 +91,12 @@ fn hosts_are_blocks_as_nodes_are() {
     assert!(median(pv) < median(native), "by pooled medians it is the other way round");
     let sizes: Vec<_> = pv.blocks(native).iter().map(|(a, b)| (a.len(), b.len())).collect();
     assert_eq!(sizes, [(2, 6), (6, 2)]);
-    finds_half_as_much_again(comparison);
+    assert_half_more(comparison);
 }
 
 /// The same for the nodes of parts.
 #[test]
-fn the_direction_is_that_of_the_nodes() {
+fn directions_follow_the_nodes() {
     let [mut run, mut slow] = unequal_mix(6, 2);
     for (of_node, name) in [(&mut run, "fast"), (&mut slow, "slow")] {
         of_node.contents.cells.iter_mut().for_each(|cell| cell.node = Some(name.into()));
@@ -108,7 +108,7 @@ fn the_direction_is_that_of_the_nodes() {
     run.contents.cells.extend(slow.contents.cells);
     let comparisons = Study::new(&[run]).comparisons;
     let [comparison] = &comparisons[..] else { panic!("{comparisons:?}") };
-    finds_half_as_much_again(comparison);
+    assert_half_more(comparison);
 }
 
 /// Two runs on one host are one block although the path of a file differs.
@@ -139,17 +139,17 @@ fn simulated(seed: u64, node: impl Fn(&str, u32) -> String) -> RunRecord {
 
 /// Regression: simulated cells of two nodes were not compared, nor were parts with the parts of another run.
 #[test]
-fn simulations_are_the_same_on_every_node() {
+fn simulations_do_not_depend_on_nodes() {
     let by_lock = Study::new(&[simulated(1, |lock, _| lock.to_owned())]);
     assert_eq!(by_lock.comparisons[0].outcome(), Outcome::More, "{:?}", by_lock.comparisons);
     let diff = Diff::new(by_lock, Study::new(&[simulated(2, |_, round| format!("node-{round}"))]));
     assert_eq!(diff.gaps(), []);
-    assert!(diff.both.iter().all(|both| both.verdict.p.is_some()), "{:?}", diff.both);
+    assert!(diff.compared.iter().all(|both| both.verdict.p.is_some()), "{:?}", diff.compared);
 }
 
 /// Regression: if each node had only one lock, the comparison cannot find anything, but had "no difference".
 #[test]
-fn what_was_never_measured_in_one_place_has_no_verdict() {
+fn points_without_common_place_have_no_verdict() {
     let study = Study::new(&[on_nodes(&small(8), |lock, _| lock.to_owned())]);
     assert_eq!(study.comparisons[0].outcome(), Outcome::Apart);
     assert!(study.comparisons[0].ratio.is_none() && study.comparisons[0].verdict.p.is_none());
@@ -157,20 +157,20 @@ fn what_was_never_measured_in_one_place_has_no_verdict() {
 
 /// Regression: 8 and 8 repetitions of a point can differ, but 7 and 1 against 1 and 7 cannot.
 #[test]
-fn few_repetitions_are_those_of_the_places() {
+fn counts_repetitions_by_place() {
     let rounds = |lock: &str| if lock == "ticket" { 7 } else { 1 };
     let run = on_nodes(&Fixture::default(), |lock, round| node(round < rounds(lock)));
     let study = Study::new(&[run]);
     let of_locks = study.comparisons.iter().filter(|comparison| comparison.axis == Axis::Lock);
     for comparison in of_locks {
         assert_eq!(comparison.outcome(), Outcome::TooFew, "{comparison:?}");
-        assert_eq!(comparison.least(), 7, "spread evenly");
+        assert_eq!(comparison.min_repetitions(), 7, "spread evenly");
     }
 }
 
 /// Regression: the same for a comparison of runs, which was reported as free of regressions.
 #[test]
-fn a_difference_that_no_node_can_show_is_not_looked_for() {
+fn too_few_repetitions_per_node_are_a_gap() {
     let run = |rounds| Study::new(&[on_nodes(&small(8), |_, round| node(round < rounds))]);
     let diff = Diff::new(run(7), run(1));
     let few = Gap::Few { have: (8, 8), need: (8, 4) };

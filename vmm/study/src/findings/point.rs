@@ -178,15 +178,15 @@ impl PointStudy {
     /// `other` had none, one in all of its windows is assumed, which makes the ratio a lower bound. None if
     /// this point had no such preemptions, or if they are not counted.
     pub fn holder_preemptions_over(&self, other: &Self) -> Option<f64> {
-        let (own, others) = self.preempted.zip(other.preempted)?;
+        let (preempted, base) = self.preempted.zip(other.preempted)?;
         let windows = other.point.duration.as_secs_f64() * other.repetitions.len() as f64;
-        let ratio = own.lhp / others.lhp.max(1.0 / windows);
-        (own.lhp > 0.0 && ratio.is_finite()).then_some(ratio)
+        let ratio = preempted.lhp / base.lhp.max(1.0 / windows);
+        (preempted.lhp > 0.0 && ratio.is_finite()).then_some(ratio)
     }
 
     /// Evaluates cells that have figures.
     pub fn new(point: Point, cells: &[MeasuredCell<'_>]) -> Self {
-        let repetitions = repetition::all(cells);
+        let repetitions = repetition::repetitions(cells);
         let rates: Vec<f64> = repetitions.iter().map(|repetition| repetition.rate).collect();
         let figures = || cells.iter().map(|cell| cell.figures);
         let seconds: f64 = figures().map(|figures| figures.seconds).sum();
@@ -200,9 +200,9 @@ impl PointStudy {
             long_waits: long_waits
                 .sum::<Option<f64>>()
                 .filter(|_| seconds > 0.0)
-                .map(|count| each(count, seconds)),
-            halts: each(total(|figures| figures.halts), seconds),
-            kicks: each(total(|figures| figures.kicks), seconds),
+                .map(|count| per_second(count, seconds)),
+            halts: per_second(total(|figures| figures.halts), seconds),
+            kicks: per_second(total(|figures| figures.kicks), seconds),
             preempted: preempted(figures(), f64::from(point.slots)),
             times: times(figures()),
             open_waits: total(|figures| figures.open_waits),
@@ -245,11 +245,9 @@ impl PointStudy {
 
     /// Returns the rates of both points in each round that both have in one place, this point's first.
     pub fn pairs(&self, other: &Self) -> Vec<(f64, f64)> {
-        let is_beside = |one: &Repetition, other: &Repetition| {
-            (one.key, &one.place) == (other.key, &other.place)
-        };
-        let find = |one: &Repetition| other.repetitions.iter().find(|other| is_beside(one, other));
-        let pair = |one: &Repetition| Some((one.rate, find(one)?.rate));
+        let is_same_round = |a: &Repetition, b: &Repetition| (a.key, &a.place) == (b.key, &b.place);
+        let find = |a: &Repetition| other.repetitions.iter().find(|b| is_same_round(a, b));
+        let pair = |a: &Repetition| Some((a.rate, find(a)?.rate));
         self.repetitions.iter().filter_map(pair).collect()
     }
 
@@ -265,14 +263,14 @@ impl PointStudy {
     }
 
     /// Returns the host CPU time of its vCPUs' threads per operation; None if the host does not count it.
-    pub fn cpu_time_each(&self) -> Option<Nanos> {
+    pub fn cpu_time_per_operation(&self) -> Option<Nanos> {
         let cpus = self.host?.threads?.ran * f64::from(self.point.all_vcpus());
         let rate = self.rate?.median.value;
         (rate > 0.0).then(|| Nanos((cpus / rate * 1e9) as u64))
     }
 
     /// Returns the times of a kind.
-    pub fn timed(&self, timed: Timed) -> Option<&Times> {
+    pub fn times_of(&self, timed: Timed) -> Option<&Times> {
         self.times.iter().find(|times| times.timed == timed)
     }
 }
@@ -284,11 +282,11 @@ pub fn fairness_of(point: &Point, figures: &Figures) -> Option<Fairness> {
     stats::fairness(&figures.operations).filter(|_| point.is_by_vcpu() && is_of_vcpus)
 }
 
-fn fairness<'a>(point: &Point, all: impl Iterator<Item = &'a Figures>) -> Option<Fairness> {
-    let found = all.filter_map(|figures| fairness_of(point, figures));
-    let found: Vec<Fairness> = found.collect();
+fn fairness<'a>(point: &Point, cells: impl Iterator<Item = &'a Figures>) -> Option<Fairness> {
+    let values = cells.filter_map(|figures| fairness_of(point, figures));
+    let values: Vec<Fairness> = values.collect();
     let median =
-        |pick: fn(&Fairness) -> f64| stats::median(&found.iter().map(pick).collect::<Vec<_>>());
+        |pick: fn(&Fairness) -> f64| stats::median(&values.iter().map(pick).collect::<Vec<_>>());
     Some(Fairness {
         min_over_max: median(|fairness| fairness.min_over_max)?,
         jain: median(|fairness| fairness.jain)?,
@@ -299,11 +297,11 @@ fn fairness<'a>(point: &Point, all: impl Iterator<Item = &'a Figures>) -> Option
 /// Returns None if a repetition does not have the counts.
 fn work<'a>(
     point: &Point,
-    all: impl Iterator<Item = &'a Figures>,
+    cells: impl Iterator<Item = &'a Figures>,
     seconds: f64,
 ) -> Option<WorkRow> {
     let (mut counts, mut operations, mut slow) = (WorkCounts::default(), 0u64, 0u64);
-    for figures in all {
+    for figures in cells {
         counts += figures.work?;
         operations =
             figures.operations.iter().fold(operations, |sum, count| sum.saturating_add(*count));
@@ -312,43 +310,43 @@ fn work<'a>(
     (seconds > 0.0).then(|| WorkRow::new(point.lock.family(), counts, operations, slow, seconds))
 }
 
-fn faults<'a>(all: impl Iterator<Item = &'a Figures>) -> Option<FaultCounts> {
-    all.filter_map(|figures| figures.faults).reduce(|mut all, more| {
-        all += more;
-        all
+fn faults<'a>(cells: impl Iterator<Item = &'a Figures>) -> Option<FaultCounts> {
+    cells.filter_map(|figures| figures.faults).reduce(|mut sum, more| {
+        sum += more;
+        sum
     })
 }
 
 /// Returns None if a repetition was measured.
-fn sim<'a>(all: impl Iterator<Item = &'a Figures>, seconds: f64) -> Option<SimRates> {
+fn sim<'a>(cells: impl Iterator<Item = &'a Figures>, seconds: f64) -> Option<SimRates> {
     let mut sums = [0.0; 3];
-    for figures in all {
+    for figures in cells {
         let SimCounts { pause_exits, polled, stolen_ns, .. } = figures.sim?;
         let counts = [pause_exits, polled, stolen_ns];
         sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count as f64);
     }
-    let [pause_exits, polled, stolen] = sums.map(|sum| each(sum, seconds));
+    let [pause_exits, polled, stolen] = sums.map(|sum| per_second(sum, seconds));
     Some(SimRates { pause_exits, polled, stolen: stolen / 1e9 })
 }
 
-fn each(count: f64, seconds: f64) -> f64 {
+fn per_second(count: f64, seconds: f64) -> f64 {
     let share = count / seconds;
     if share.is_finite() { share } else { 0.0 }
 }
 
 /// Returns the share of operations that had to wait; None without operations, or if it is not counted.
-fn slow<'a>(all: impl Iterator<Item = &'a Figures>) -> Option<f64> {
+fn slow<'a>(cells: impl Iterator<Item = &'a Figures>) -> Option<f64> {
     let (mut slow, mut operations) = (0.0, 0.0);
-    for figures in all {
+    for figures in cells {
         slow += figures.slow? as f64;
         operations += figures.operations.iter().map(|count| *count as f64).sum::<f64>();
     }
     (operations > 0.0).then_some(slow / operations)
 }
 
-fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<Preempted> {
+fn preempted<'a>(cells: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<Preempted> {
     let scheduled: Vec<&ScheduleFigures> =
-        all.filter_map(|figures| figures.schedule.as_ref()).collect();
+        cells.filter_map(|figures| figures.schedule.as_ref()).collect();
     let seconds: f64 = scheduled.iter().map(|schedule| schedule.seconds).sum();
     let sum = |pick: fn(&Totals) -> u64| {
         scheduled.iter().map(|schedule| pick(&schedule.totals) as f64).sum::<f64>()
@@ -358,8 +356,8 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
         scheduled.iter().filter_map(|schedule| schedule.extensions).reduce(ExtensionCounts::add);
     let preemptions = sum(|totals| totals.preemptions);
     // If all preemptions are unclassified, the guest publishes no telemetry.
-    let is_blind = preemptions > 0.0 && sum(|totals| totals.unknown) >= preemptions;
-    if scheduled.is_empty() || is_blind {
+    let is_unclassified = preemptions > 0.0 && sum(|totals| totals.unknown) >= preemptions;
+    if scheduled.is_empty() || is_unclassified {
         return None;
     }
     let (lhp, lwp, queued) =
@@ -367,18 +365,18 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
     let wasted = scheduled
         .iter()
         .all(|schedule| !schedule.waste_uncounted)
-        .then(|| each(sum(|totals| totals.wasted_spin_ns) / 1e9, seconds));
+        .then(|| per_second(sum(|totals| totals.wasted_spin_ns) / 1e9, seconds));
     let divergence = scheduled.iter().filter_map(|schedule| schedule.divergence).reduce(Add::add);
     Some(Preempted {
-        lhp: each(lhp, seconds),
-        lwp: each(lwp, seconds),
-        queued: each(queued, seconds),
-        other: each((preemptions - lhp - lwp - queued).max(0.0), seconds),
-        entering: each(sum(|totals| totals.entering), seconds),
-        yields: each(sum(|totals| totals.yields), seconds),
-        forced: each(sum(|totals| totals.forced), seconds),
+        lhp: per_second(lhp, seconds),
+        lwp: per_second(lwp, seconds),
+        queued: per_second(queued, seconds),
+        other: per_second((preemptions - lhp - lwp - queued).max(0.0), seconds),
+        entering: per_second(sum(|totals| totals.entering), seconds),
+        yields: per_second(sum(|totals| totals.yields), seconds),
+        forced: per_second(sum(|totals| totals.forced), seconds),
         wasted,
-        wasted_share: wasted.map(|wasted| each(wasted, slots)),
+        wasted_share: wasted.map(|wasted| per_second(wasted, slots)),
         hits,
         extensions,
         repeated: divergence.as_ref().map(Divergence::is_repeated),
@@ -386,9 +384,9 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
     })
 }
 
-fn times<'a>(all: impl Iterator<Item = &'a Figures> + Clone) -> Vec<Times> {
+fn times<'a>(cells: impl Iterator<Item = &'a Figures> + Clone) -> Vec<Times> {
     let times = |timed: Timed| {
-        let timings = Timings::merged(all.clone().filter_map(|figures| timed.timings(figures)));
+        let timings = Timings::merged(cells.clone().filter_map(|figures| timed.timings(figures)));
         let percentiles = timings.percentiles()?;
         Some(Times { timed, timings, percentiles })
     };

@@ -64,7 +64,7 @@ pub struct MeasuredCell<'a> {
 }
 
 /// Returns all repetitions of a point in the order of their keys.
-pub(super) fn all(cells: &[MeasuredCell<'_>]) -> Vec<Repetition> {
+pub(super) fn repetitions(cells: &[MeasuredCell<'_>]) -> Vec<Repetition> {
     let repetition = |cell: &MeasuredCell<'_>| Repetition {
         key: RoundKey { run: cell.run, round: cell.line.round, seed: cell.line.point.seed },
         place: cell.place.clone(),
@@ -73,21 +73,21 @@ pub(super) fn all(cells: &[MeasuredCell<'_>]) -> Vec<Repetition> {
         load: cell.line.load,
         outlier: false,
     };
-    let mut all: Vec<Repetition> = cells.iter().map(repetition).collect();
-    all.sort_by_key(|repetition| repetition.key);
-    flag_outliers(&mut all);
-    all
+    let mut repetitions: Vec<Repetition> = cells.iter().map(repetition).collect();
+    repetitions.sort_by_key(|repetition| repetition.key);
+    flag_outliers(&mut repetitions);
+    repetitions
 }
 
 /// Flags outliers within each place: on a slow node, repetitions are not far from each other.
-fn flag_outliers(all: &mut [Repetition]) {
+fn flag_outliers(repetitions: &mut [Repetition]) {
     let mut places: BTreeMap<RepetitionPlace, Vec<&mut Repetition>> = BTreeMap::new();
-    for repetition in all {
+    for repetition in repetitions {
         places.entry(repetition.place.clone()).or_default().push(repetition);
     }
-    for mut of_place in places.into_values() {
-        let rates: Vec<f64> = of_place.iter().map(|repetition| repetition.rate).collect();
-        for (repetition, flag) in of_place.iter_mut().zip(stats::outliers::flags(&rates)) {
+    for mut in_place in places.into_values() {
+        let rates: Vec<f64> = in_place.iter().map(|repetition| repetition.rate).collect();
+        for (repetition, flag) in in_place.iter_mut().zip(stats::outliers::flags(&rates)) {
             repetition.outlier = flag;
         }
     }
@@ -108,12 +108,12 @@ impl Hosts {
     /// Groups these runs.
     pub(super) fn new(records: &[RunRecord]) -> Self {
         let is_kernel = |(name, _): &(String, String)| name.starts_with("kernels");
-        let with_kernels: Vec<FactSet> = records.iter().map(facts).collect();
-        let without: Vec<FactSet> = with_kernels
+        let full: Vec<FactSet> = records.iter().map(facts).collect();
+        let reduced: Vec<FactSet> = full
             .iter()
             .map(|facts| facts.iter().filter(|fact| !is_kernel(fact)).cloned().collect())
             .collect();
-        Self { first: first_of_each(&without), first_with_kernels: first_of_each(&with_kernels) }
+        Self { first: first_of_each(&reduced), first_with_kernels: first_of_each(&full) }
     }
 
     /// Returns the place where a cell of a run was measured.
@@ -131,11 +131,11 @@ impl Hosts {
 /// Returns the facts about a run's hosts. Paths of files are not among them.
 fn facts(record: &RunRecord) -> FactSet {
     let sessions = record.contents.sessions.iter();
-    let all = sessions.flat_map(|session| diff::lasting(&session.host));
-    all.filter(|(name, _)| !name.ends_with(": path")).collect()
+    let facts = sessions.flat_map(|session| diff::stable_facts(&session.host));
+    facts.filter(|(name, _)| !name.ends_with(": path")).collect()
 }
 
-fn first_of_each(all: &[FactSet]) -> Vec<usize> {
-    let first = |facts: &FactSet| all.iter().position(|other| other == facts);
-    all.iter().enumerate().map(|(ix, facts)| first(facts).unwrap_or(ix)).collect()
+fn first_of_each(sets: &[FactSet]) -> Vec<usize> {
+    let first = |facts: &FactSet| sets.iter().position(|other| other == facts);
+    sets.iter().enumerate().map(|(ix, facts)| first(facts).unwrap_or(ix)).collect()
 }

@@ -4,12 +4,12 @@ use serde::Deserialize;
 use thiserror::Error;
 
 /// Maximum plausible count: at one per cycle, it takes about a day.
-const MOST: u64 = 1 << 48;
+const MAX_COUNT: u64 = 1 << 48;
 /// Maximum plausible rate: hundreds per cycle.
-const FASTEST: f64 = 1e12;
+const MAX_RATE: f64 = 1e12;
 const DAY: f64 = 86_400.0;
 /// More workers than vCPUs of any machine.
-const WORKERS: usize = 1 << 16;
+const MAX_WORKERS: usize = 1 << 16;
 
 /// Error in the output of a benchmark.
 #[derive(Debug, Error)]
@@ -89,7 +89,7 @@ impl BenchReport {
     /// Reads a report. Sums of its counts do not overflow, and its rate is finite.
     pub fn read(text: &str) -> Result<Self, BenchReportError> {
         let report: Self = serde_json::from_str(text)?;
-        report.impossible().map_or(Ok(report), |what| Err(BenchReportError::Impossible(what)))
+        report.impossible().map_or(Ok(report), |reason| Err(BenchReportError::Impossible(reason)))
     }
 
     /// Returns the operations per second of all workers.
@@ -103,7 +103,7 @@ impl BenchReport {
         if !(*seconds > 0.0 && *seconds <= DAY) {
             return Some(format!("that it measured for {seconds} s"));
         }
-        if operations.len() > WORKERS {
+        if operations.len() > MAX_WORKERS {
             return Some(format!("{} workers", operations.len()));
         }
         let stolen = steal_seconds.unwrap_or(0.0);
@@ -114,13 +114,13 @@ impl BenchReport {
         if let Some(longest) = longest.into_iter().find(|longest| !(0.0..=DAY).contains(longest)) {
             return Some(format!("an operation of {longest} s"));
         }
-        let of_kernel = stats.iter().flat_map(GuestKernelStats::counts);
-        let counts = operations.iter().copied().chain(*violations).chain(of_kernel);
-        if let Some(count) = counts.max().filter(|count| *count > MOST) {
+        let kernel_counts = stats.iter().flat_map(GuestKernelStats::counts);
+        let counts = operations.iter().copied().chain(*violations).chain(kernel_counts);
+        if let Some(count) = counts.max().filter(|count| *count > MAX_COUNT) {
             return Some(format!("a count of {count}"));
         }
         let rate = self.rate();
-        (rate > FASTEST).then(|| format!("{rate:.1e} operations a second"))
+        (rate > MAX_RATE).then(|| format!("{rate:.1e} operations a second"))
     }
 }
 
@@ -130,12 +130,12 @@ mod tests {
 
     /// Regression: `pvticket check` had another reader, which panicked when it added two counts.
     #[test]
-    fn what_no_guest_can_have_done_is_no_figure() {
+    fn impossible_counts_are_rejected() {
         let good = "{\"seconds\":2.003,\"violations\":0,\"operations\":[12,30],\
             \"stats\":{\"kicked\":4},\"parts\":[{\"longest_seconds\":0.5}]}";
         assert_eq!(BenchReport::read(good).unwrap().rate(), 42.0 / 2.003);
         let huge = u64::MAX.to_string();
-        for (from, to, what) in [
+        for (from, to, reason) in [
             ("2.003", "1e-300", "operations a second"),
             ("2.003", "0", "measured for 0 s"),
             ("2.003", "-1", "measured for -1 s"),
@@ -154,7 +154,7 @@ mod tests {
             ("0.5}", "1e300}", "an operation of 1"),
         ] {
             let error = BenchReport::read(&good.replace(from, to)).unwrap_err().to_string();
-            assert!(error.contains("claims") && error.contains(what), "{to}: {error}");
+            assert!(error.contains("claims") && error.contains(reason), "{to}: {error}");
         }
         for text in
             ["", "sh: not found", "{}", &good.replace("30", "-30"), &good.replace("30", "1e30")]

@@ -38,8 +38,8 @@ pub struct KernelFile {
 impl Kernels {
     /// Returns the file of this kernel, if there is one.
     pub fn file(&self, kernel: GuestKernel, flavour: Flavour) -> Option<&Path> {
-        let is_wanted = |file: &&KernelFile| file.kernel == kernel && file.flavour == flavour;
-        self.iter().find(is_wanted).map(KernelFile::path)
+        let matches = |file: &&KernelFile| file.kernel == kernel && file.flavour == flavour;
+        self.iter().find(matches).map(KernelFile::path)
     }
 
     /// Returns all kernel files.
@@ -143,13 +143,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn systems_are_those_that_a_kernel_implements() {
+    fn lists_systems_with_a_kernel() {
         use System::{NativeTicket, PvQueued, PvTicket, Queued, TestAndSet};
         assert_eq!(systems(), [NativeTicket, PvTicket, TestAndSet, Queued, PvQueued]);
     }
 
     #[test]
-    fn a_line_of_the_kernels_log_names_the_chosen_system() {
+    fn reads_the_chosen_system_from_the_log() {
         for (line, system) in [
             ("pvticket: PV ticketlocks on, backend doorbell", Some(System::PvTicket)),
             ("pvticket: native ticketlocks (PV off: asked for)", Some(System::NativeTicket)),

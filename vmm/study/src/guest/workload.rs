@@ -22,9 +22,9 @@ pub enum GuestWorkload {
 }
 
 /// Maximum number of pgbench clients.
-const MOST_CLIENTS: u32 = 1000;
+const MAX_CLIENTS: u32 = 1000;
 /// Maximum scale of the database.
-const MOST_SCALE: u32 = 10_000;
+const MAX_SCALE: u32 = 10_000;
 
 impl GuestWorkload {
     /// All workloads, with their default sizes.
@@ -91,10 +91,10 @@ impl GuestWorkload {
     }
 
     /// Returns the window for a requested length. pgbench counts whole seconds: the length is rounded up.
-    pub fn window(self, asked: Duration) -> Duration {
+    pub fn window(self, requested: Duration) -> Duration {
         match self {
-            Self::Pgbench { .. } => Duration::from_secs_f64(asked.as_secs_f64().ceil()),
-            _ => asked,
+            Self::Pgbench { .. } => Duration::from_secs_f64(requested.as_secs_f64().ceil()),
+            _ => requested,
         }
     }
 
@@ -104,15 +104,15 @@ impl GuestWorkload {
     }
 
     /// Returns the workload with this name; `pgbench:64/10` has 64 clients and a database of scale 10.
-    pub fn named(text: &str) -> Option<Self> {
+    pub fn from_name(text: &str) -> Option<Self> {
         let mut plain = Self::ALL.into_iter();
         plain.find(|workload| workload.name() == text).or_else(|| {
             let size = text.strip_prefix("pgbench:")?;
             let (clients, scale) = size.split_once('/').unwrap_or((size, "1"));
             let number =
-                |text: &str, most| text.parse().ok().filter(|number| (1..=most).contains(number));
-            let clients = Some(number(clients, MOST_CLIENTS)?);
-            Some(Self::Pgbench { clients, scale: number(scale, MOST_SCALE)? })
+                |text: &str, max| text.parse().ok().filter(|number| (1..=max).contains(number));
+            let clients = Some(number(clients, MAX_CLIENTS)?);
+            Some(Self::Pgbench { clients, scale: number(scale, MAX_SCALE)? })
         })
     }
 }
@@ -122,17 +122,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pgbench_has_clients_and_a_scale() {
+    fn parses_clients_and_scale_of_pgbench() {
         let sized = |clients, scale| Some(GuestWorkload::Pgbench { clients: Some(clients), scale });
-        assert_eq!(GuestWorkload::named("pgbench:64/10"), sized(64, 10));
-        assert_eq!(GuestWorkload::named("pgbench:8"), sized(8, 1));
+        assert_eq!(GuestWorkload::from_name("pgbench:64/10"), sized(64, 10));
+        assert_eq!(GuestWorkload::from_name("pgbench:8"), sized(8, 1));
         let windows = [0.8, 1.0, 2.1].map(Duration::from_secs_f64);
-        let rounded = windows.map(|asked| GuestWorkload::named("pgbench").unwrap().window(asked));
+        let pgbench = GuestWorkload::from_name("pgbench").unwrap();
+        let rounded = windows.map(|window| pgbench.window(window));
         assert_eq!(rounded, [1, 1, 3].map(Duration::from_secs));
-        for wrong in
+        for invalid in
             ["pgbench:", "pgbench:0", "pgbench:1001", "pgbench:8/", "pgbench:8/0", "mmap:8"]
         {
-            assert_eq!(GuestWorkload::named(wrong), None, "{wrong}");
+            assert_eq!(GuestWorkload::from_name(invalid), None, "{invalid}");
         }
     }
 }

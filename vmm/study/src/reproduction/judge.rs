@@ -1,6 +1,6 @@
 //! Judges our figures for published rows.
 
-use super::{Entry, FACTOR, Kind, Section, Way};
+use super::{Basis, Entry, FACTOR, Kind, Section};
 use crate::stats::{Estimate, Interval};
 
 /// Judgement of one figure.
@@ -41,17 +41,17 @@ impl FigureJudgement {
 pub struct Judged<'a> {
     /// The row.
     pub entry: &'a Entry,
-    /// By measurement and by simulation, in the order of [`Way::ALL`]. None without a figure, or with only a
+    /// By measurement and by simulation, in the order of [`Basis::ALL`]. None without a figure, or with only a
     /// fitted one.
     pub verdicts: [Option<FigureJudgement>; 2],
 }
 
 impl Judged<'_> {
     /// Returns the judgement of one way, or the first available.
-    pub fn by(&self, way: Option<Way>) -> Option<FigureJudgement> {
-        match way {
-            Some(Way::Measured) => self.verdicts[0],
-            Some(Way::Simulated) => self.verdicts[1],
+    pub fn from(&self, basis: Option<Basis>) -> Option<FigureJudgement> {
+        match basis {
+            Some(Basis::Measured) => self.verdicts[0],
+            Some(Basis::Simulated) => self.verdicts[1],
             None => self.verdicts[0].or(self.verdicts[1]),
         }
     }
@@ -61,7 +61,7 @@ impl Judged<'_> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Score {
     /// All rows.
-    pub all: usize,
+    pub total: usize,
     /// Rows with a figure that shows something.
     pub scored: usize,
     /// Scored rows that hold in sign and order.
@@ -72,7 +72,7 @@ pub struct Score {
 
 impl Score {
     pub(super) fn add(&mut self, verdict: Option<FigureJudgement>) {
-        self.all += 1;
+        self.total += 1;
         let Some(verdict) = verdict else { return };
         self.scored += 1;
         self.sign_and_order += usize::from(verdict.sign_and_order());
@@ -94,57 +94,56 @@ impl Section {
     pub fn judged(&self) -> impl Iterator<Item = Judged<'_>> {
         self.entries.iter().map(|entry| Judged {
             entry,
-            verdicts: Way::ALL
-                .map(|way| entry.shows(way).map(|ours| self.verdict(entry, *ours, way))),
+            verdicts: Basis::ALL
+                .map(|basis| entry.unfitted(basis).map(|ours| self.verdict(entry, *ours, basis))),
         })
     }
 
-    fn verdict(&self, entry: &Entry, ours: Estimate, way: Way) -> FigureJudgement {
+    fn verdict(&self, entry: &Entry, ours: Estimate, basis: Basis) -> FigureJudgement {
         let published = entry.published;
-        let [wanted, shown] = [published, ours.value].map(|ratio| side(ratio, self.noise));
+        let [expected, actual] = [published, ours.value].map(|ratio| side(ratio, self.noise));
         let has_one = |interval: &Interval| interval.low <= 1.0 && interval.high >= 1.0;
         let is_unclear =
-            entry.kind == Kind::Ratio && shown != 0 && ours.interval.as_ref().is_some_and(has_one);
-        let off = ours.value / published;
-        let is_less_than_wanted = off < 1.0 / FACTOR;
-        let is_more_than_wanted = off > FACTOR && !entry.is_at_least;
+            entry.kind == Kind::Ratio && actual != 0 && ours.interval.as_ref().is_some_and(has_one);
+        let deviation = ours.value / published;
+        let is_too_low = deviation < 1.0 / FACTOR;
+        let is_too_high = deviation > FACTOR && !entry.is_at_least;
         FigureJudgement {
-            sign: wanted == shown && !is_unclear,
+            sign: expected == actual && !is_unclear,
             is_unclear,
-            order: self.order(entry, ours, way),
+            order: self.order(entry, ours, basis),
             // If both are zero, there is no deviation.
             ratio: published == ours.value
-                || off.is_finite() && !is_less_than_wanted && !is_more_than_wanted
-                || off == f64::INFINITY && entry.is_at_least,
+                || deviation.is_finite() && !is_too_low && !is_too_high
+                || deviation == f64::INFINITY && entry.is_at_least,
         }
     }
 
     /// Returns 1 for above, -1 for below, and 0 if both are indistinguishable: within the noise of each
     /// other, or with overlapping intervals.
-    fn beside(&self, one: &Estimate, other: &Estimate) -> i8 {
-        let overlap =
-            |one: Interval, other: Interval| one.low <= other.high && other.low <= one.high;
-        match one.interval.zip(other.interval) {
-            _ if one.value == other.value => 0,
-            Some((one, other)) if overlap(one, other) => 0,
-            _ => side(one.value / other.value, self.noise),
+    fn compare(&self, a: &Estimate, b: &Estimate) -> i8 {
+        let overlap = |a: Interval, b: Interval| a.low <= b.high && b.low <= a.high;
+        match a.interval.zip(b.interval) {
+            _ if a.value == b.value => 0,
+            Some((a, b)) if overlap(a, b) => 0,
+            _ => side(a.value / b.value, self.noise),
         }
     }
 
     /// Compares `ours` with the other rows of its group that have a figure by the same way.
-    fn order(&self, entry: &Entry, ours: Estimate, way: Way) -> Option<bool> {
+    fn order(&self, entry: &Entry, ours: Estimate, basis: Basis) -> Option<bool> {
         let group = entry.group.as_ref()?;
-        let beside = self
+        let peers = self
             .entries
             .iter()
-            .filter(|other| other.group.as_ref() == Some(group) && !std::ptr::eq(*other, entry));
-        let mut is_so = beside.filter_map(|other| {
-            let theirs = other.shows(way)?;
+            .filter(|peer| peer.group.as_ref() == Some(group) && !std::ptr::eq(*peer, entry));
+        let mut agrees = peers.filter_map(|peer| {
+            let peer_figure = peer.unfitted(basis)?;
             // Published figures within the noise of each other have no order.
-            let published = Some(side(entry.published / other.published, self.noise));
-            published.filter(|side| *side != 0).map(|side| side == self.beside(&ours, theirs))
+            let published = Some(side(entry.published / peer.published, self.noise));
+            published.filter(|side| *side != 0).map(|side| side == self.compare(&ours, peer_figure))
         });
-        let first = is_so.next()?;
-        Some(first && is_so.all(|is_so| is_so))
+        let first = agrees.next()?;
+        Some(first && agrees.all(|agrees| agrees))
     }
 }

@@ -14,14 +14,14 @@ pub const FACTOR: f64 = 2.0;
 
 /// Source of our figure for a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Basis {
     /// Experiments on this host.
     Measured,
     /// Simulations of another host.
     Simulated,
 }
 
-impl Way {
+impl Basis {
     /// Both, in order of precedence.
     pub const ALL: [Self; 2] = [Self::Measured, Self::Simulated];
 
@@ -66,18 +66,18 @@ pub struct Entry {
 
 impl Entry {
     /// Returns our figure, or the reason why it is missing.
-    pub fn figure(&self, way: Way) -> Result<&Estimate, &str> {
-        match way {
-            Way::Measured => &self.measured,
-            Way::Simulated => &self.simulated,
+    pub fn figure(&self, basis: Basis) -> Result<&Estimate, &str> {
+        match basis {
+            Basis::Measured => &self.measured,
+            Basis::Simulated => &self.simulated,
         }
         .as_ref()
         .map_err(String::as_str)
     }
 
     /// Returns our figure unless it was fitted: fitted figures show nothing.
-    pub(crate) fn shows(&self, way: Way) -> Option<&Estimate> {
-        self.figure(way).ok().filter(|_| way == Way::Measured || !self.is_fitted)
+    pub(crate) fn unfitted(&self, basis: Basis) -> Option<&Estimate> {
+        self.figure(basis).ok().filter(|_| basis == Basis::Measured || !self.is_fitted)
     }
 }
 
@@ -99,7 +99,7 @@ pub struct Section {
     /// The entry of the score card for its rows.
     pub card: Option<String>,
     /// Surrogates in our measurements.
-    pub stand_in: Vec<String>,
+    pub surrogates: Vec<String>,
     /// Differences of its simulation, with the machine file and the fitted values.
     pub model: Vec<String>,
     /// Command that reports our measurements, if any.
@@ -155,11 +155,11 @@ impl CardScore<'_> {
 
 impl Reproduction {
     /// Returns the score by one way, or by both: measured where available, otherwise simulated.
-    pub fn score(&self, way: Option<Way>) -> Score {
+    pub fn score(&self, basis: Option<Basis>) -> Score {
         let mut score = Score::default();
         for section in &self.sections {
             for judged in section.judged() {
-                score.add(judged.by(way));
+                score.add(judged.from(basis));
             }
         }
         score
@@ -171,9 +171,9 @@ impl Reproduction {
             let mut score = Score::default();
             for section in self.sections.iter().filter(|section| section.card.as_ref() == Some(id))
             {
-                section.judged().for_each(|judged| score.add(judged.by(None)));
+                section.judged().for_each(|judged| score.add(judged.from(None)));
             }
-            [score.sign_and_order, score.scored, score.all]
+            [score.sign_and_order, score.scored, score.total]
         };
         let scores = self.card.iter().map(|line| CardScore { line, rows: rows_of(&line.id) });
         scores.filter(|score| score.rows[2] > 0).collect()

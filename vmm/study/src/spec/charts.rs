@@ -23,17 +23,17 @@ impl Charts {
         &mut self,
         key: &'static str,
         line: usize,
-        listed: &[Value],
+        values: &[Value],
     ) -> Result<(), SpecError> {
-        let axes: Vec<_> = listed.iter().map(|value| axis(key, value)).collect::<Result<_, _>>()?;
-        let is_again = |ix: &usize| axes[..*ix].contains(&axes[*ix]);
-        if let Some(again) = (0..axes.len()).find(is_again) {
-            let reason = format!("'{}' is named twice", axes[again]);
-            return Err(SpecFault::Value { name: key.into(), why: reason }.at(listed[again].line));
+        let axes: Vec<_> = values.iter().map(|value| axis(key, value)).collect::<Result<_, _>>()?;
+        let is_second = |ix: &usize| axes[..*ix].contains(&axes[*ix]);
+        if let Some(second) = (0..axes.len()).find(is_second) {
+            let reason = format!("'{}' is named twice", axes[second]);
+            return Err(SpecFault::Value { name: key.into(), why: reason }.at(values[second].line));
         }
         match (key, axes.as_slice()) {
             ("facets", _) => self.facets = Some(axes),
-            (_, [one]) => self.x = Some(*one),
+            (_, [axis]) => self.x = Some(*axis),
             (_, several) => {
                 let reason = format!("{} axes: a chart has one", several.len());
                 return Err(SpecFault::Value { name: key.into(), why: reason }.at(line));
@@ -57,8 +57,8 @@ fn allowed() -> impl Iterator<Item = &'static str> {
 
 fn axis(key: &'static str, value: &Value) -> Result<&'static str, SpecError> {
     allowed().find(|axis| *axis == value.text).ok_or_else(|| {
-        let all: Vec<&str> = allowed().collect();
-        let reason = format!("unknown axis '{}'; there are {}", value.text, all.join(", "));
+        let keys: Vec<&str> = allowed().collect();
+        let reason = format!("unknown axis '{}'; there are {}", value.text, keys.join(", "));
         SpecFault::Value { name: key.into(), why: reason }.at(value.line)
     })
 }

@@ -1,11 +1,11 @@
 //! Errors in a spec, with their line.
 
-use base::shown;
+use base::sanitize;
 use thiserror::Error;
 
 /// Error in a spec, in one line regardless of line feeds in the spec's texts.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("line {line}: {}{}", shown::line(&fault.to_string()), fault.remedy())]
+#[error("line {line}: {}{}", sanitize::line(&fault.to_string()), fault.remedy())]
 pub struct SpecError {
     /// Line number, from 1.
     pub line: usize,
@@ -28,14 +28,14 @@ pub enum SpecFault {
         known: Vec<&'static str>,
     },
     /// A value has the wrong type.
-    #[error("{key} wants {wanted}, not {found}")]
+    #[error("{key} must be {expected}, not {actual}")]
     Kind {
         /// The key whose value is wrong.
         key: &'static str,
         /// The expected type.
-        wanted: &'static str,
+        expected: &'static str,
         /// The actual type, as named by TOML.
-        found: &'static str,
+        actual: &'static str,
     },
     /// A value is invalid.
     #[error("{name}: {why}")]
@@ -49,7 +49,7 @@ pub enum SpecFault {
     #[error("{0} is empty: leave it out, or name at least one")]
     Empty(&'static str),
     /// A value occurs twice; both would be measured as one point.
-    #[error("{key} names {value} twice; for an A/A run give two labels")]
+    #[error("{key} names {value} twice; for an A/A run use two labels")]
     Twice {
         /// The key of the list.
         key: &'static str,
@@ -68,13 +68,13 @@ pub enum SpecFault {
     #[error("this [[exclude]] matches no cell")]
     ExcludesNothing,
     /// There are too many excludes.
-    #[error("{0} times [[exclude]]: at most {max}; one exclude may list several values of a key", max = super::exclude::MOST)]
+    #[error("{0} times [[exclude]]: at most {max}; one exclude may list several values of a key", max = super::exclude::MAX_EXCLUDES)]
     TooManyExcludes(usize),
     /// There are too many cells.
-    #[error("{0} cells: at most {max}", max = super::MOST_CELLS)]
+    #[error("{0} cells: at most {max}", max = super::MAX_CELLS)]
     TooMany(u64),
     /// Everything is excluded.
-    #[error("nothing is left to run")]
+    #[error("no cells are left to run")]
     Nothing,
 }
 
@@ -82,7 +82,7 @@ impl SpecFault {
     /// Advice to the author of a spec.
     const fn remedy(&self) -> &'static str {
         match self {
-            Self::Impossible { .. } => "; change it, or take it out with [[exclude]]",
+            Self::Impossible { .. } => "; change it, or remove it with [[exclude]]",
             _ => "",
         }
     }

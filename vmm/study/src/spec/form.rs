@@ -49,7 +49,7 @@ impl Value {
         self.text.parse::<T>().map_err(|error| {
             let reason = error.to_string();
             let is_named = reason.contains(&format!("'{}'", self.text));
-            self.wrong(if is_named { reason } else { format!("'{}': {reason}", self.text) })
+            self.invalid(if is_named { reason } else { format!("'{}': {reason}", self.text) })
         })
     }
 
@@ -57,12 +57,12 @@ impl Value {
         let number = self.text.parse().ok().filter(|number| range.contains(number));
         number.ok_or_else(|| {
             let (low, high) = (range.start(), range.end());
-            self.wrong(format!("'{}' is not a number from {low} to {high}", self.text))
+            self.invalid(format!("'{}' is not a number from {low} to {high}", self.text))
         })
     }
 
     /// Returns the error for an invalid value.
-    pub(super) fn wrong(&self, why: impl ToString) -> SpecError {
+    pub(super) fn invalid(&self, why: impl ToString) -> SpecError {
         SpecFault::Value { name: self.name.clone(), why: why.to_string() }.at(self.line)
     }
 }
@@ -97,12 +97,12 @@ impl Form {
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let lines = TextLines::new(text);
         let table = DeTable::parse(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| lines.of(&span));
+            let line = error.span().map_or(1, |span| lines.line_at(&span));
             SpecFault::Toml(error.message().replace('\n', " ")).at(line)
         })?;
         let mut form = Self { text: text.to_owned(), ..Self::default() };
         for (key, value) in table.get_ref() {
-            let line = lines.of(&key.span());
+            let line = lines.line_at(&key.span());
             let name: &str = key.get_ref();
             if name == "exclude" {
                 form.excludes = excludes(&lines, value)?;
@@ -155,14 +155,14 @@ impl Form {
 
     /// Adds keys from `--set`, which may repeat a key for more values. Fails for keys that the form already
     /// has from their own options.
-    pub fn assign(&mut self, all: &[KeyValues]) -> Result<(), SpecError> {
+    pub fn assign(&mut self, assignments: &[KeyValues]) -> Result<(), SpecError> {
         for key in KeyValues::keys() {
-            let named = all.iter().filter(|one| one.key == key);
-            let values: Vec<&str> = named.flat_map(|one| one.listed()).collect();
+            let of_key = assignments.iter().filter(|assignment| assignment.key == key);
+            let values: Vec<&str> = of_key.flat_map(KeyValues::split_values).collect();
             let name = format!("{SET}{key}");
             let why = match self.name(key) {
                 Some(option) if !values.is_empty() => {
-                    format!("it has an option of its own, {option}")
+                    format!("it has a separate option, {option}")
                 }
                 _ if SETTINGS.contains(&key) && values.len() > 1 => "it has one value".to_owned(),
                 _ => {
@@ -203,7 +203,7 @@ impl Form {
     }
 
     /// Returns the largest number of slots; None if it depends on the host.
-    pub fn most_slots(&self) -> Option<usize> {
+    pub fn max_slots(&self) -> Option<usize> {
         self.values("slots").filter_map(|slots| slots.parse().ok()).max()
     }
 
@@ -219,25 +219,25 @@ impl Form {
 }
 
 fn excludes(lines: &TextLines, value: &Spanned<DeValue<'_>>) -> Result<Vec<Exclude>, SpecError> {
-    let wrong = |value: &Spanned<DeValue<'_>>| {
-        let (wanted, found) = ("tables: [[exclude]]", value.get_ref().type_str());
-        SpecFault::Kind { key: "exclude", wanted, found }.at(lines.of(&value.span()))
+    let invalid = |value: &Spanned<DeValue<'_>>| {
+        let (expected, actual) = ("tables: [[exclude]]", value.get_ref().type_str());
+        SpecFault::Kind { key: "exclude", expected, actual }.at(lines.line_at(&value.span()))
     };
-    let tables = value.get_ref().as_array().ok_or_else(|| wrong(value))?;
-    tables.iter().map(|table| exclude(lines, table).ok_or_else(|| wrong(table))?).collect()
+    let tables = value.get_ref().as_array().ok_or_else(|| invalid(value))?;
+    tables.iter().map(|table| exclude(lines, table).ok_or_else(|| invalid(table))?).collect()
 }
 
 /// Parses an exclude; None if it is not a table.
 fn exclude(lines: &TextLines, value: &Spanned<DeValue<'_>>) -> Option<Result<Exclude, SpecError>> {
     let table = value.get_ref().as_table()?;
-    let first = table.keys().map(|key| lines.of(&key.span())).min();
-    let line = first.unwrap_or_else(|| lines.of(&value.span()));
+    let first = table.keys().map(|key| lines.line_at(&key.span())).min();
+    let line = first.unwrap_or_else(|| lines.line_at(&value.span()));
     let axes = table.iter().map(|(key, value)| {
         let name: &str = key.get_ref();
         match key_named(name) {
             Some(key) => axis(lines, key, value),
             None => Err(SpecFault::UnknownKey { key: name.into(), known: KEYS.into() }
-                .at(lines.of(&key.span()))),
+                .at(lines.line_at(&key.span()))),
         }
     });
     Some(axes.collect::<Result<_, _>>().map(|axes| Exclude { line, axes }))
@@ -251,7 +251,7 @@ fn list(
 ) -> Result<Vec<Value>, SpecError> {
     match value.get_ref().as_array() {
         None => Ok(vec![scalar(lines, key, value)?]),
-        Some(list) => list.iter().map(|one| scalar(lines, key, one)).collect(),
+        Some(list) => list.iter().map(|item| scalar(lines, key, item)).collect(),
     }
 }
 
@@ -261,13 +261,13 @@ fn axis(
     value: &Spanned<DeValue<'_>>,
 ) -> Result<Axis, SpecError> {
     let values = list(lines, key, value)?;
-    let line = lines.of(&value.span());
+    let line = lines.line_at(&value.span());
     if values.is_empty() {
         return Err(SpecFault::Empty(key).at(line));
     }
-    let mut seen = HashSet::new();
-    if let Some(again) = values.iter().find(|value| !seen.insert(value.text.as_str())) {
-        return Err(SpecFault::Twice { key, value: again.text.clone() }.at(again.line));
+    let mut known = HashSet::new();
+    if let Some(duplicate) = values.iter().find(|value| !known.insert(value.text.as_str())) {
+        return Err(SpecFault::Twice { key, value: duplicate.text.clone() }.at(duplicate.line));
     }
     Ok(Axis { key, values })
 }
@@ -277,15 +277,15 @@ fn scalar(
     key: &'static str,
     value: &Spanned<DeValue<'_>>,
 ) -> Result<Value, SpecError> {
-    let line = lines.of(&value.span());
+    let line = lines.line_at(&value.span());
     let text = match value.get_ref() {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
         DeValue::Float(number) => number.as_str().to_owned(),
         DeValue::Boolean(accounting) => accounting.to_string(),
         other => {
-            let wanted = "a text or a decimal number, or a list of them";
-            return Err(SpecFault::Kind { key, wanted, found: other.type_str() }.at(line));
+            let expected = "a text or a decimal number, or a list of them";
+            return Err(SpecFault::Kind { key, expected, actual: other.type_str() }.at(line));
         }
     };
     Ok(Value { name: key.to_owned(), text, line })
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_know_their_lines() {
+    fn values_have_line_numbers() {
         let text = "name = \"x\"\nlocks = [\n  \"ticket\",\n  \"pv-ticket\",\n]\nvcpus = 4\n\n[[exclude]]\nvcpus = [4]\nlocks = \"ticket\"\n";
         let form = Form::parse(text).unwrap();
         let locks = form.axis("locks").unwrap();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_options_has_their_values() {
+    fn options_round_trip_through_text() {
         let mut form = Form::default();
         form.set("vcpus", "--vcpus", ["1x", "2", "1x"]).set("machines", "--machine", ["a \"b\""]);
         form.set("repetitions", "--runs", [3]).set("labels", "--label", [""; 0]);
@@ -328,13 +328,13 @@ mod tests {
     fn charts_are_named_by_keys() {
         let charts = |text| Form::parse(text).unwrap().charts;
         assert_eq!(charts("vcpus = 4"), Charts::default());
-        let named = charts("x = \"policies\"\nfacets = \"locks\"");
-        assert_eq!(named, Charts { x: Some("policies"), facets: Some(vec!["locks"]) });
+        let both = charts("x = \"policies\"\nfacets = \"locks\"");
+        assert_eq!(both, Charts { x: Some("policies"), facets: Some(vec!["locks"]) });
         assert_eq!(charts("facets = []").facets, Some(vec![]));
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn errors_have_line_numbers() {
         let rows = include_str!("form_tests.txt").lines().filter(|line| !line.starts_with('#'));
         for row in rows {
             let [line, text, what] = row.split(" | ").collect::<Vec<_>>()[..] else {

@@ -30,10 +30,10 @@ pub use error::{SpecError, SpecFault};
 pub use form::Form;
 pub use key_values::{KeyError, KeyValues};
 pub(crate) use matrix::Combination;
-pub use matrix::MOST_VMS;
+pub use matrix::MAX_VMS;
 pub use only::Only;
 pub use order::PlannedCell;
-pub use part::{MOST_PARTS, NotAPart, Part};
+pub use part::{InvalidPart, MAX_PARTS, Part};
 
 use super::{
     plan::Seconds,
@@ -43,7 +43,7 @@ use super::{
 use base::{guest_kernel::GuestKernel, units::CpuList};
 
 /// Maximum number of cells in a run: a day of short ones. Such a spec is read in less than a second.
-pub const MOST_CELLS: u64 = 100_000;
+pub const MAX_CELLS: u64 = 100_000;
 
 /// Default number of repetitions.
 const REPETITIONS: u32 = 10;
@@ -141,14 +141,14 @@ impl Experiment {
         };
         let points = matrix::points(form, setting)?;
         let cells = points.len() as u64 * u64::from(repetitions);
-        if cells > MOST_CELLS {
+        if cells > MAX_CELLS {
             return Err(
                 SpecFault::TooMany(cells).at(form.setting("repetitions").map_or(1, |v| v.line))
             );
         }
         let text = |key| form.setting(key).map(|value| value.text.clone());
         Ok(Self {
-            name: named(form, name)?,
+            name: experiment_name(form, name)?,
             question: text("question").unwrap_or_default(),
             repetitions,
             method: method(form)?,
@@ -168,19 +168,19 @@ impl Experiment {
 
     /// Drops the points that `only` does not select.
     pub fn retain(&mut self, only: &Only) {
-        self.points.retain(|point| only.wants(point));
+        self.points.retain(|point| only.selects(point));
     }
 }
 
 /// Returns the spec's name, which must be valid as part of a file name.
-fn named(form: &Form, otherwise: &str) -> Result<String, SpecError> {
-    let Some(value) = form.setting("name") else { return Ok(otherwise.to_owned()) };
+fn experiment_name(form: &Form, default: &str) -> Result<String, SpecError> {
+    let Some(value) = form.setting("name") else { return Ok(default.to_owned()) };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let text = &value.text;
     if text.is_empty() || text.len() > 64 || text.starts_with('.') || !text.chars().all(is_plain) {
         let reason =
             format!("invalid name '{text}': use 1 to 64 letters, digits, '-', '_' and '.'");
-        return Err(value.wrong(reason));
+        return Err(value.invalid(reason));
     }
     Ok(text.clone())
 }

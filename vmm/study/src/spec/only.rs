@@ -11,8 +11,8 @@ pub struct Only(Vec<KeyValues>);
 
 impl Only {
     /// Combines the options of a command line.
-    pub fn new(all: Vec<KeyValues>) -> Self {
-        Self(all)
+    pub fn new(options: Vec<KeyValues>) -> Self {
+        Self(options)
     }
 
     /// Returns the options as written.
@@ -22,17 +22,17 @@ impl Only {
 
     /// Parses options in the form in which they were written.
     pub fn parse(texts: &[String]) -> Result<Self, KeyError> {
-        texts.iter().map(|text| KeyValues::of_matrix(text)).collect::<Result<_, _>>().map(Self)
+        texts.iter().map(|text| KeyValues::parse_matrix(text)).collect::<Result<_, _>>().map(Self)
     }
 
     /// Whether the point matches all options.
-    pub fn wants(&self, point: &Point) -> bool {
-        self.0.iter().all(|one| one.parts().any(|(_, text)| is_value(point, one.key, text)))
+    pub fn selects(&self, point: &Point) -> bool {
+        self.0.iter().all(|only| only.parts().any(|(_, text)| is_value(point, only.key, text)))
     }
 
     /// Returns the first option with a value that no point has, as KEY=VALUE.
     pub fn without_effect(&self, points: &[Point]) -> Option<String> {
-        self.0.iter().find_map(|one| one.without_effect(points))
+        self.0.iter().find_map(|option| option.without_effect(points))
     }
 }
 
@@ -50,11 +50,11 @@ impl KeyValues {
     }
 
     fn without_effect(&self, points: &[Point]) -> Option<String> {
-        let is_there = |text| points.iter().any(|point| is_value(point, self.key, text));
-        let there: Vec<_> = self.parts().filter(|(_, text)| is_there(text)).collect();
-        let is_lost =
-            |(place, _): &(usize, &str)| !there.iter().any(|(all, _)| all.contains(place));
-        let (_, value) = self.values.split(',').enumerate().find(is_lost)?;
+        let is_present = |text| points.iter().any(|point| is_value(point, self.key, text));
+        let present: Vec<_> = self.parts().filter(|(_, text)| is_present(text)).collect();
+        let is_absent =
+            |(place, _): &(usize, &str)| !present.iter().any(|(places, _)| places.contains(place));
+        let (_, value) = self.values.split(',').enumerate().find(is_absent)?;
         Some(format!("{}={}", self.key, value.trim()))
     }
 }

@@ -91,7 +91,7 @@ fn one_round(groups: &[Vec<usize>], seed: u64, round: u32) -> impl Iterator<Item
     let mut rng = SplitMix64::new(seed ^ u64::from(round) << 32);
     let mut order: Vec<usize> = (0..groups.len()).collect();
     rng.shuffle(&mut order);
-    let mut all = Vec::new();
+    let mut cells = Vec::new();
     for group in order {
         let mut points = groups[group].clone();
         // The first direction is random for each group, so that the groups do not all begin alike.
@@ -99,7 +99,7 @@ fn one_round(groups: &[Vec<usize>], seed: u64, round: u32) -> impl Iterator<Item
         if (first + round) % 2 == 1 {
             points.reverse();
         }
-        all.extend(points);
+        cells.extend(points);
     }
-    all.into_iter()
+    cells.into_iter()
 }

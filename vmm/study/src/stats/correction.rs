@@ -23,14 +23,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_lower_nor_in_another_order(p in prop::collection::vec(0.0..=1.0, 0..40)) {
+        fn correction_raises_p_and_keeps_the_order(p in prop::collection::vec(0.0..=1.0, 0..40)) {
             let adjusted = holm(&p);
             for (p, adjusted) in p.iter().zip(&adjusted) {
                 prop_assert!(p <= adjusted && *adjusted <= 1.0);
             }
-            for (one, other) in (0..p.len()).flat_map(|i| (0..i).map(move |j| (i, j))) {
-                if p[one] < p[other] {
-                    prop_assert!(adjusted[one] <= adjusted[other]);
+            for (a, b) in (0..p.len()).flat_map(|i| (0..i).map(move |j| (i, j))) {
+                if p[a] < p[b] {
+                    prop_assert!(adjusted[a] <= adjusted[b]);
                 }
             }
         }

@@ -51,8 +51,8 @@ pub fn is_contrary(verdict: &Verdict, ratio: Option<Estimate>) -> bool {
 /// correction is void. Comparisons without samples of both sides are not counted. `seed` is used for sets of
 /// samples that are too large for the exact test.
 pub fn judge(comparisons: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Vec<Verdict> {
-    let one = |samples: &(Vec<f64>, Vec<f64>)| vec![samples.clone()];
-    judge_in_blocks(&comparisons.iter().map(one).collect::<Vec<_>>(), seed)
+    let block = |samples: &(Vec<f64>, Vec<f64>)| vec![samples.clone()];
+    judge_in_blocks(&comparisons.iter().map(block).collect::<Vec<_>>(), seed)
 }
 
 /// Samples of both sides of a comparison, per block.
@@ -90,8 +90,8 @@ pub fn judge_in_blocks(comparisons: &[Blocks], seed: u64) -> Vec<Verdict> {
 /// Returns the lowest p of `rank_sum` for blocks with these sample counts: the p of disjoint sets, which
 /// occur in two of all permutations.
 pub fn lowest_p_in_blocks(blocks: &[(usize, usize)]) -> f64 {
-    let one = |(a, b): &(usize, usize)| lowest_one_sided(*a, *b);
-    (2.0 * blocks.iter().map(one).product::<f64>()).min(1.0)
+    let lowest = |(a, b): &(usize, usize)| lowest_one_sided(*a, *b);
+    (2.0 * blocks.iter().map(lowest).product::<f64>()).min(1.0)
 }
 
 fn lowest_one_sided(a: usize, b: usize) -> f64 {
@@ -101,7 +101,7 @@ fn lowest_one_sided(a: usize, b: usize) -> f64 {
 
 /// Returns the minimum number of samples of each side for a significant difference in one of `comparisons`
 /// comparisons, if the samples are spread as evenly as possible over `blocks` blocks.
-pub fn samples_in_blocks_for(comparisons: usize, blocks: usize) -> usize {
+pub fn samples_in_blocks(comparisons: usize, blocks: usize) -> usize {
     let can_be = |samples: &usize| {
         let part = |ix| spread(*samples, blocks, ix);
         let sizes: Vec<_> = (0..blocks).map(|ix| (part(ix), part(ix))).collect();
@@ -112,7 +112,7 @@ pub fn samples_in_blocks_for(comparisons: usize, blocks: usize) -> usize {
 
 /// Returns the minimum number of samples of one side for a significant difference, if the other side has
 /// `others` samples in each block.
-pub fn samples_beside(others: &[usize], comparisons: usize) -> usize {
+pub fn samples_against(others: &[usize], comparisons: usize) -> usize {
     let can_be = |samples: &usize| {
         let part = |ix| spread(*samples, others.len(), ix);
         let sizes: Vec<_> =
@@ -129,8 +129,8 @@ const fn spread(samples: usize, blocks: usize, ix: usize) -> usize {
 
 /// Returns the minimum number of samples of each side, in `blocks` blocks, for a verdict on one of
 /// `comparisons` comparisons: enough for the interval of a median and for a significant difference.
-pub fn least_samples(comparisons: usize, blocks: usize) -> usize {
-    ENOUGH.max(samples_in_blocks_for(comparisons, blocks))
+pub fn min_samples(comparisons: usize, blocks: usize) -> usize {
+    ENOUGH.max(samples_in_blocks(comparisons, blocks))
 }
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
     use base::rng::SplitMix64;
 
     #[test]
-    fn what_so_few_samples_can_tell_is_known_beforehand() {
+    fn lowest_p_matches_the_test() {
         for (a, b) in [(1, 1), (3, 3), (4, 4), (6, 6), (8, 8), (4, 9)] {
             let above: Vec<f64> = (0..a).map(f64::from).collect();
             let below: Vec<f64> = (0..b).map(|ix| 100.0 + f64::from(ix)).collect();
@@ -148,7 +148,7 @@ mod tests {
             assert!((p - lowest).abs() < 1e-12, "{a} and {b}: {p}, not {lowest}");
         }
         assert_eq!(
-            [1, 8, 25, 1000].map(|comparisons| samples_in_blocks_for(comparisons, 1)),
+            [1, 8, 25, 1000].map(|comparisons| samples_in_blocks(comparisons, 1)),
             [4, 6, 7, 9]
         );
         assert!(
@@ -156,18 +156,17 @@ mod tests {
                 && lowest_p_in_blocks(&[(7, 7)]) * 25.0 < LEVEL
         );
         // For three blocks: two samples of each side in a block are 6 ways, three are 20.
-        assert_eq!(samples_in_blocks_for(8, 3), 7);
+        assert_eq!(samples_in_blocks(8, 3), 7);
         assert!(lowest_p_in_blocks(&[(2, 2); 3]) * 8.0 > LEVEL);
         assert!(lowest_p_in_blocks(&[(3, 3), (2, 2), (2, 2)]) * 8.0 < LEVEL);
     }
 
     #[test]
-    fn one_side_needs_fewer_where_the_other_one_has_more() {
-        for (others, comparisons, least) in [(8, 1, 2), (8, 2, 3), (8, 16, 5), (4, 1, 4), (3, 1, 5)]
-        {
-            assert_eq!(samples_beside(&[others], comparisons), least, "{others}, {comparisons}");
+    fn one_side_needs_fewer_samples_than_two() {
+        for (others, comparisons, min) in [(8, 1, 2), (8, 2, 3), (8, 16, 5), (4, 1, 4), (3, 1, 5)] {
+            assert_eq!(samples_against(&[others], comparisons), min, "{others}, {comparisons}");
         }
-        assert_eq!(samples_beside(&[7, 1], 2), 4, "two in each block: 2/(36 * 3)");
+        assert_eq!(samples_against(&[7, 1], 2), 4, "two in each block: 2/(36 * 3)");
     }
 
     const COMPARISONS: usize = 8;
@@ -230,15 +229,15 @@ mod tests {
     // In 5000 other experiments, 19 (0.4 %) found a difference; without drift and with twice the noise, 177
     // (3.5 %).
     #[test]
-    fn the_same_against_itself_is_hardly_ever_different() {
-        let wrong = (0..100).filter(|seed| significant(*seed, 1.0) > 0).count();
-        assert!(wrong <= 5, "{wrong} of 100 experiments found what is not there");
+    fn equal_locks_rarely_differ() {
+        let errors = (0..100).filter(|seed| significant(*seed, 1.0) > 0).count();
+        assert!(errors <= 5, "{errors} of 100 experiments found what is not there");
     }
 
     #[test]
-    fn twice_as_fast_is_found_under_the_same_noise() {
-        let found: usize = (0..100).map(|seed| significant(seed, 2.0)).sum();
-        assert!(found >= 90 * COMPARISONS, "{found} of {}", 100 * COMPARISONS);
+    fn finds_a_factor_of_two_in_noise() {
+        let hits: usize = (0..100).map(|seed| significant(seed, 2.0)).sum();
+        assert!(hits >= 90 * COMPARISONS, "{hits} of {}", 100 * COMPARISONS);
     }
 
     #[test]

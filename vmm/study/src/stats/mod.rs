@@ -19,8 +19,8 @@ mod reference_tests;
 mod tests;
 
 pub use judgement::{
-    Blocks, LEVEL, Verdict, can_differ, is_contrary, judge, judge_in_blocks, least_samples,
-    lowest_p_in_blocks, samples_beside, samples_in_blocks_for, sizes, total,
+    Blocks, LEVEL, Verdict, can_differ, is_contrary, judge, judge_in_blocks, lowest_p_in_blocks,
+    min_samples, samples_against, samples_in_blocks, sizes, total,
 };
 pub use permutation::Direction;
 

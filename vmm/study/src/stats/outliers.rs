@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn those_far_from_the_others_are_flagged() {
+    fn flags_distant_samples() {
         assert_eq!(flagged(&[10.0, 11.0, 9.0, 10.5, 0.2, 9.5, 10.2]), [0.2]);
         assert_eq!(flagged(&[10.0, 11.0, 9.0, 10.5, 9.5, 10.2]), NONE);
         assert_eq!(flagged(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]), NONE, "factors are even");
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn where_most_are_equal_the_rest_is_held_against_all() {
+    fn mostly_equal_samples_use_the_mean_distance() {
         assert_eq!(flagged(&[5.0; 9]), NONE);
         assert_eq!(flagged(&[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.0]), [3.0]);
         assert_eq!(flagged(&[5.0, 5.0, 5.0, 5.0, 5.0, 6.0, 7.0, 8.0]), NONE);

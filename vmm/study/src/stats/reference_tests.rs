@@ -90,7 +90,7 @@ fn assert_same(what: &str, ours: f64, theirs: f64) {
 }
 
 #[test]
-fn summaries_intervals_scores_and_bootstraps_are_theirs() {
+fn single_sample_statistics_match_references() {
     let mut bootstrapped = 0;
     for (name, known) in known().samples {
         let ours = summarise(&known.samples).unwrap();
@@ -110,7 +110,7 @@ fn summaries_intervals_scores_and_bootstraps_are_theirs() {
         assert_eq!(ours.stddev.is_some(), known.stddev.is_some(), "{name}");
         let interval = known.interval.map(|[low, high]| Interval { low, high });
         assert_eq!(ours.median.interval, interval, "{name}");
-        if let Some(theirs) = known.scores.filter(|all| all.len() >= outliers::ENOUGH) {
+        if let Some(theirs) = known.scores.filter(|scores| scores.len() >= outliers::ENOUGH) {
             for (ours, theirs) in outliers::scores(&known.samples).into_iter().zip(&theirs) {
                 assert_same(&name, ours, *theirs);
             }
@@ -128,7 +128,7 @@ fn summaries_intervals_scores_and_bootstraps_are_theirs() {
 }
 
 #[test]
-fn p_values_and_ratios_of_pairs_are_theirs() {
+fn two_sample_statistics_match_references() {
     let mut ratios = 0;
     for (name, known) in known().pairs {
         assert_same(&name, rank_sum(&known.a, &known.b, SEED).unwrap(), known.rank_sum);
@@ -142,7 +142,7 @@ fn p_values_and_ratios_of_pairs_are_theirs() {
 }
 
 #[test]
-fn corrected_p_values_are_theirs() {
+fn corrected_p_values_match_references() {
     for known in known().holm {
         for (ours, theirs) in holm(&known.p).into_iter().zip(known.adjusted) {
             assert_same("holm", ours, theirs);
@@ -151,7 +151,7 @@ fn corrected_p_values_are_theirs() {
 }
 
 #[test]
-fn fairness_is_as_defined() {
+fn fairness_matches_references() {
     for known in known().fairness {
         assert_same("Jain", fairness(&known.shares).unwrap().jain, known.jain);
     }

@@ -37,7 +37,7 @@ pub const FILE: &str = "cells.jsonl";
 
 /// Timeout for a store's lock: by then, a child of a killed run has executed its program or died, even on a
 /// busy machine, where it needs a time slice for either.
-const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Errors of a store.
 #[derive(Debug, Error)]
@@ -66,7 +66,7 @@ pub enum StoreError {
     },
     /// The file is not a regular file or too large.
     #[error("{file}: {1}", file = .0.display())]
-    Odd(PathBuf, FileError),
+    Unusable(PathBuf, FileError),
     /// A line other than a torn last one cannot be parsed.
     #[error("{file} is damaged in line {line}: {why}", file = .file.display())]
     Damaged {
@@ -78,18 +78,18 @@ pub enum StoreError {
         why: String,
     },
     /// The parts in a directory are from different runs.
-    #[error("{dir} has parts of a run in {one} parts and of one in {other}: name another directory for one of them", dir = .dir.display())]
+    #[error("{dir} has parts of a run in {first} parts and of a run in {second}: use another directory for one of them", dir = .dir.display())]
     Parts {
         /// The directory of the parts.
         dir: PathBuf,
         /// The number of parts of one run.
-        one: u32,
+        first: u32,
         /// The number of parts of the other run.
-        other: u32,
+        second: u32,
     },
     /// Another version of pvticket wrote the store.
     #[error(
-        "{file} is of format {found}, this pvticket reads format {ours}: use the pvticket that wrote it, or measure again",
+        "{file} has format {format}, this pvticket reads format {ours}: use the pvticket that wrote it, or measure again",
         file = .file.display(),
         ours = record::FORMAT
     )]
@@ -97,7 +97,7 @@ pub enum StoreError {
         /// The store's file.
         file: PathBuf,
         /// The format of the file.
-        found: u32,
+        format: u32,
     },
 }
 
@@ -162,9 +162,9 @@ impl Store {
     }
 
     /// Takes the store's lock. A run that was killed while it started a worker leaves the lock to the child
-    /// until the child executes its program or dies, so a held lock is retried for [`LOCK_PATIENCE`].
+    /// until the child executes its program or dies, so a held lock is retried for [`LOCK_TIMEOUT`].
     fn lock(&self, dir: &Path) -> Result<(), StoreError> {
-        let until = Instant::now() + LOCK_PATIENCE;
+        let until = Instant::now() + LOCK_TIMEOUT;
         loop {
             match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(()),

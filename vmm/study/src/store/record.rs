@@ -287,7 +287,7 @@ impl Figures {
     /// Adds the report of another machine's guest, which ran at the same time and measured the same window by
     /// its own clock. The counts of the VMM and the schedule already include all machines.
     #[must_use]
-    pub fn beside(mut self, other: Self) -> Self {
+    pub fn merge_machine(mut self, other: Self) -> Self {
         let rate = self.rate() + other.rate();
         self.seconds = if rate > 0.0 {
             (self.all_operations() + other.all_operations()) / rate
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate_is_all_vcpus_over_the_time_measured() {
+    fn rate_covers_all_vcpus() {
         let mut figures = Figures { seconds: 0.5, operations: vec![10, 30], ..Figures::default() };
         assert_eq!((figures.all_operations(), figures.rate()), (40.0, 80.0));
         figures.seconds = 0.0;
@@ -357,17 +357,17 @@ mod tests {
 
     /// A machine that is measured slightly longer than another does not lower the rate.
     #[test]
-    fn the_rate_of_two_machines_is_the_sum_of_both() {
+    fn rates_of_machines_add_up() {
         let figures = |seconds, operations| Figures {
             seconds,
             operations: vec![operations],
             ..Figures::default()
         };
-        let both = figures(1.0, 100).beside(figures(2.0, 600));
+        let both = figures(1.0, 100).merge_machine(figures(2.0, 600));
         assert_eq!((both.all_operations(), both.rate()), (700.0, 400.0));
-        assert_eq!(figures(1.0, 0).beside(figures(2.0, 0)).seconds, 2.0);
+        assert_eq!(figures(1.0, 0).merge_machine(figures(2.0, 0)).seconds, 2.0);
         let liar = || Figures { halts: u64::MAX, violations: u64::MAX, ..figures(1.0, u64::MAX) };
-        let both = liar().beside(liar());
+        let both = liar().merge_machine(liar());
         assert_eq!((both.halts, both.violations), (u64::MAX, u64::MAX));
     }
 }

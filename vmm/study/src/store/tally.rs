@@ -17,26 +17,26 @@ pub struct Tally {
     /// Cells whose lock violated mutual exclusion or its order, which is a bug. They may have figures.
     pub broken: u32,
     /// Cells still to be measured: not begun, or aborted.
-    pub left: u32,
+    pub remaining: u32,
 }
 
 impl Contents {
     /// Returns the line that counts for each cell: the last line, because cells may be run again.
-    pub fn last_of_each(&self) -> BTreeMap<u32, &CellLine> {
+    pub fn last_lines(&self) -> BTreeMap<u32, &CellLine> {
         self.cells.iter().map(|cell| (cell.cell, cell)).collect()
     }
 
     /// Counts the cells by outcome.
     pub fn tally(&self) -> Tally {
-        let last = self.last_of_each();
+        let last = self.last_lines();
         let number =
-            |is: fn(&CellLine) -> bool| last.values().filter(|cell| is(cell)).count() as u32;
+            |has: fn(&CellLine) -> bool| last.values().filter(|cell| has(cell)).count() as u32;
         let ended = number(CellLine::is_ended);
         Tally {
             done: number(|cell| cell.figures().is_some()),
             failed: number(CellLine::has_failed),
             broken: number(CellLine::is_broken),
-            left: self.run.cells.saturating_sub(ended),
+            remaining: self.run.cells.saturating_sub(ended),
         }
     }
 }

@@ -26,7 +26,7 @@ use base::{
 use sched::{
     VcpuIndex,
     accounting::{Preemption, Totals},
-    log::{Handoff, Sighting, Turn, VmProgress},
+    log::{Handoff, Sighting, Slice, VmProgress},
 };
 
 /// The timeline of a run. Times are on the monotonic clock.
@@ -43,11 +43,11 @@ pub struct Timeline {
     /// Events of each vCPU, by its index, oldest first.
     pub events: Vec<Vec<(Nanos, VcpuEvent)>>,
     /// Events outside vCPU threads: kicks delayed on purpose.
-    pub late: Vec<(Nanos, VcpuEvent)>,
+    pub delayed_kicks: Vec<(Nanos, VcpuEvent)>,
     /// Samples of each machine's progress in order, if the guest counts it.
     pub progress: Vec<VmProgress>,
     /// Unit of `progress`.
-    pub counted: ProgressUnit,
+    pub progress_unit: ProgressUnit,
     /// Entries dropped for lack of room.
     pub lost: DroppedEntries,
 }
@@ -91,11 +91,11 @@ pub struct ScheduleTrace {
     /// Host CPU of each slot.
     pub cpus: Vec<usize>,
     /// Every time slice, with its time on the monotonic clock.
-    pub turns: Vec<Turn>,
+    pub slices: Vec<Slice>,
     /// Every preemption, in order.
     pub preemptions: Vec<Preemption>,
     /// Samples of the vCPUs' lock activity.
-    pub sightings: Vec<Sighting>,
+    pub activity_samples: Vec<Sighting>,
     /// Every kick that ended a halt.
     pub handoffs: Vec<Handoff>,
     /// Sums over the schedule.
@@ -106,11 +106,11 @@ pub struct ScheduleTrace {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedEntries {
     /// Time slices; the last ones are dropped.
-    pub turns: u64,
+    pub slices: u64,
     /// Preemptions; the last ones are dropped.
     pub preemptions: u64,
     /// Samples of lock activity; the last ones are dropped.
-    pub sightings: u64,
+    pub activity_samples: u64,
     /// Handoffs; the last ones are dropped.
     pub handoffs: u64,
     /// Events of vCPUs; the first ones are dropped.
@@ -119,8 +119,8 @@ pub struct DroppedEntries {
 
 impl DroppedEntries {
     /// Returns the sum over all kinds.
-    pub const fn all(&self) -> u64 {
-        self.turns + self.preemptions + self.sightings + self.handoffs + self.events
+    pub const fn total(&self) -> u64 {
+        self.slices + self.preemptions + self.activity_samples + self.handoffs + self.events
     }
 }
 
@@ -128,33 +128,33 @@ impl Timeline {
     /// Returns the number of entries per second, and the number of dropped entries.
     pub fn counts(&self) -> TimelineCounts {
         let schedule = self.schedule.as_ref().map_or(0, |schedule| {
-            schedule.turns.len()
+            schedule.slices.len()
                 + schedule.preemptions.len()
-                + schedule.sightings.len()
+                + schedule.activity_samples.len()
                 + schedule.handoffs.len()
         });
-        let events = self.events.iter().map(Vec::len).sum::<usize>() + self.late.len();
-        let all = (schedule + events + self.progress.len()) as f64;
+        let events = self.events.iter().map(Vec::len).sum::<usize>() + self.delayed_kicks.len();
+        let total = (schedule + events + self.progress.len()) as f64;
         let seconds = self.span.length().0 as f64 / 1e9;
-        let entries = if seconds > 0.0 { all / seconds } else { 0.0 };
-        TimelineCounts { entries, lost: self.lost.all() }
+        let entries = if seconds > 0.0 { total / seconds } else { 0.0 };
+        TimelineCounts { entries, lost: self.lost.total() }
     }
 }
 
 impl Timeline {
     /// Adds the window `span` and further samples of the machines' progress.
     #[must_use]
-    pub fn measured(mut self, span: TimeSpan, besides: Vec<VmProgress>) -> Self {
+    pub fn with_window(mut self, span: TimeSpan, samples: Vec<VmProgress>) -> Self {
         self.measured = Some(span);
-        self.progress.extend(besides.into_iter().filter(|sample| sample.at <= self.span.to));
+        self.progress.extend(samples.into_iter().filter(|sample| sample.at <= self.span.to));
         self.progress.sort_by_key(|sample| sample.at);
         self
     }
 
     /// Marks the progress as locks taken by the guests' kernels.
     #[must_use]
-    pub fn of_locks(self) -> Self {
-        Self { counted: ProgressUnit::Locks, ..self }
+    pub fn with_lock_progress(self) -> Self {
+        Self { progress_unit: ProgressUnit::Locks, ..self }
     }
 
     /// Returns the number of machines.
@@ -172,9 +172,9 @@ impl Timeline {
     }
 
     /// Returns the index of vCPU `id` in the machine that `vcpu` belongs to.
-    pub fn neighbour(&self, vcpu: VcpuIndex, id: VcpuId) -> Option<VcpuIndex> {
+    pub fn sibling(&self, vcpu: VcpuIndex, id: VcpuId) -> Option<VcpuIndex> {
         let (vm, _) = self.vcpus.get(vcpu.0 as usize)?;
-        let found = self.vcpus.iter().position(|other| *other == (*vm, id))?;
-        Some(VcpuIndex(found as u32))
+        let index = self.vcpus.iter().position(|other| *other == (*vm, id))?;
+        Some(VcpuIndex(index as u32))
     }
 }

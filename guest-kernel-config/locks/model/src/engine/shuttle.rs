@@ -64,7 +64,7 @@ pub fn pause() {
     shuttle::hint::spin_loop();
 }
 
-/// Does nothing: all operations are in one order already.
+/// A no-op: all operations are in one order already.
 pub fn total_order() {}
 
 /// A number below `bound`.
@@ -108,12 +108,12 @@ pub fn before_step() {
     if std::thread::panicking() {
         return;
     }
-    let handler = ARMED.with_borrow_mut(|all| {
-        if all.iter().all(Option::is_none) {
+    let handler = ARMED.with_borrow_mut(|pending| {
+        if pending.iter().all(Option::is_none) {
             return None;
         }
         // The machine starts its threads in the order of its CPUs.
-        let armed = all.get_mut(usize::from(shuttle::current::me()))?.as_mut()?;
+        let armed = pending.get_mut(usize::from(shuttle::current::me()))?.as_mut()?;
         armed.steps = armed.steps.saturating_sub(1);
         if armed.steps == 0 && !armed.masked { armed.handler.take() } else { None }
     });

@@ -1,6 +1,6 @@
 //! Scenarios of halts and kicks.
 
-use crate::machine::{HaltVcpu, run, run_scheduled, run_with_courier};
+use crate::machine::{HaltVcpu, run, run_scheduled, run_with_delivery};
 use in_the_model::Check;
 
 /// A kick before, during or after the halt that it has to end.
@@ -112,6 +112,6 @@ pub const CHECKS: &[&[Check]] = &[&[
     check("stop, scheduled", || run_scheduled(STOP), 2),
     check("stop while handing over", || run(STOP_HANDING_OVER), 2),
     check("stop while handing over, scheduled", || run_scheduled(STOP_HANDING_OVER), 2),
-    check("one late kick", || run_with_courier(ONE_LATE), 2),
-    check("late kicks", || run_with_courier(LATE), 0),
+    check("one late kick", || run_with_delivery(ONE_LATE), 2),
+    check("late kicks", || run_with_delivery(LATE), 0),
 ]];

@@ -106,15 +106,15 @@ pub fn run_with<T: Send + Sync + 'static>(
         irq_count: AtomicU32::new(0),
     });
     // CPU 0 is the calling thread.
-    let others: Vec<_> = (1..setup.cpus)
+    let threads: Vec<_> = (1..setup.cpus)
         .map(|id| {
             let machine = Arc::clone(&machine);
             engine::spawn(move || drop(SleepCpu { machine, id }.run(work)))
         })
         .collect();
     let first = SleepCpu { machine, id: 0 }.run(work);
-    for other in others {
-        other.join().expect("a CPU that failed has ended the execution");
+    for thread in threads {
+        thread.join().expect("a CPU that failed has ended the execution");
     }
     engine::disarm();
     first.machine.inside.assert_done();
@@ -124,10 +124,10 @@ pub fn run_with<T: Send + Sync + 'static>(
 impl<T: Send + Sync + 'static> SleepCpu<T> {
     fn run(self, work: fn(&Self)) -> Rc<Self> {
         let vcpu = Rc::new(self);
-        let most = vcpu.machine.setup.irq;
-        if most > 0 {
+        let max_steps = vcpu.machine.setup.irq;
+        if max_steps > 0 {
             let handled = Rc::clone(&vcpu);
-            engine::arm(vcpu.id, engine::draw(most) + 1, Box::new(move || handled.interrupt()));
+            engine::arm(vcpu.id, engine::draw(max_steps) + 1, Box::new(move || handled.interrupt()));
         }
         work(&vcpu);
         settle(&vcpu.cpu());
@@ -156,7 +156,7 @@ impl<T: Send + Sync + 'static> SleepCpu<T> {
         self.machine.irq_lock.unlock(&cpu);
     }
 
-    /// Does `work` in the VMM, during which the guest gets no interrupt.
+    /// Runs `work` in the VMM, during which the guest gets no interrupt.
     fn in_the_vmm(&self, work: impl FnOnce(&CpuHalt), cpu: usize) {
         engine::before_step();
         let masked = engine::mask(self.id, true);

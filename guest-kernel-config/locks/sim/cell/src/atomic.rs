@@ -109,7 +109,7 @@ mod tests {
     use std::rc::Rc;
 
     #[test]
-    fn outside_of_a_vcpu_they_are_plain_atomics() {
+    fn atomics_outside_a_vcpu_are_plain() {
         let word = AtomicU16::new(3);
         assert_eq!(word.fetch_add(2, Ordering::SeqCst), 3);
         assert_eq!(word.compare_exchange(5, 7, Ordering::AcqRel, Ordering::Relaxed), Ok(5));

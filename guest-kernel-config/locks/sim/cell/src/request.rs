@@ -31,9 +31,9 @@ pub enum Request {
     Yield,
     /// Donates the rest of its slice to this vCPU, if that is runnable.
     YieldTo(usize),
-    /// Has completed the number of spin iterations that its machine has set.
+    /// Reports that it has completed the number of spin iterations set by its machine.
     SpunOut,
-    /// Has reached a place in the lock paths, with this number, that its machine watches.
+    /// Reports that it has reached the place in the lock paths with this number.
     Point(u32),
     /// Instructions that access nothing shared. The machine decides how many.
     Work(Work),
@@ -70,6 +70,6 @@ pub enum Mark {
     Taken,
     /// About to call `unlock`.
     Release,
-    /// Has left the lock path: an operation other than the measured one has ended.
-    Beside,
+    /// Outside the lock path: an operation other than the measured one has ended.
+    OutsideLock,
 }

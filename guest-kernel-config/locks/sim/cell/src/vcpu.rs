@@ -36,10 +36,10 @@ impl Drop for Restore {
     }
 }
 
-/// Suspends the calling vCPU until its machine grants `what`; returns the machine's answer. Outside a
+/// Suspends the calling vCPU until its machine grants `request`; returns the machine's answer. Outside a
 /// vCPU it does nothing and returns zero.
 #[inline(always)]
-pub fn request(what: Request) -> Answer {
+pub fn request(request: Request) -> Answer {
     let link = LINK.get();
     if link.is_null() {
         return 0;
@@ -48,7 +48,7 @@ pub fn request(what: Request) -> Answer {
     // coroutine sets it when it is entered, here each time it is entered again, and `Vcpu::resume`
     // restores the previous link as soon as it is left, also by a panic. Neither the link nor the
     // coroutine can move to another thread. A running coroutine's link is alive.
-    let answer = unsafe { &*link }.suspend(what);
+    let answer = unsafe { &*link }.suspend(request);
     LINK.set(link);
     answer
 }
@@ -132,24 +132,24 @@ mod tests {
     }
 
     #[test]
-    fn answers_arrive_and_the_end_is_told() {
+    fn answers_and_the_end_are_returned() {
         let sum = Rc::new(Cell::new(0));
-        let of_vcpu = Rc::clone(&sum);
+        let shared = Rc::clone(&sum);
         let mut vcpu = vcpu(move || {
             for cpu in 1..=3 {
-                of_vcpu.set(of_vcpu.get() + request(Request::IsOff(cpu)));
+                shared.set(shared.get() + request(Request::IsOff(cpu)));
             }
         });
-        let mut asked = vcpu.resume(0);
+        let mut received = vcpu.resume(0);
         for cpu in 1..=3 {
-            assert_eq!(asked, Some(Request::IsOff(cpu)));
-            asked = vcpu.resume(10 * cpu as u32);
+            assert_eq!(received, Some(Request::IsOff(cpu)));
+            received = vcpu.resume(10 * cpu as u32);
         }
-        assert_eq!((asked, sum.get()), (None, 60));
+        assert_eq!((received, sum.get()), (None, 60));
     }
 
     #[test]
-    fn nothing_is_asked_outside_of_a_vcpu_even_after_one_has_run() {
+    fn requests_outside_a_vcpu_return_zero() {
         let mut half_run = vcpu(|| {
             request(Request::Pause);
             request(Request::Pause);
@@ -161,11 +161,11 @@ mod tests {
     }
 
     #[test]
-    fn a_half_run_vcpu_drops_what_is_on_its_stack() {
+    fn an_unfinished_vcpu_drops_its_stack() {
         let held = Rc::new(());
-        let of_vcpu = Rc::clone(&held);
+        let shared = Rc::clone(&held);
         let mut vcpu = vcpu(move || {
-            let _held = of_vcpu;
+            let _held = shared;
             request(Request::Pause);
         });
         vcpu.resume(0);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_a_vcpu_reaches_its_machine_and_leaves_no_link_behind() {
+    fn a_panic_propagates_and_clears_the_link() {
         let mut vcpu = vcpu(|| {
             request(Request::Pause);
             panic!("in the vCPU");
@@ -187,17 +187,17 @@ mod tests {
     }
 
     #[test]
-    fn a_granted_load_is_not_requested_and_only_one() {
+    fn one_granted_load_needs_no_request() {
         use crate::atomic::{AtomicU32, Ordering::Relaxed};
         let words = Rc::new([AtomicU32::new(1), AtomicU32::new(2)]);
         let address = ptr::from_ref(&words[0]).addr();
-        let of_vcpu = Rc::clone(&words);
+        let shared = Rc::clone(&words);
         let mut vcpu = vcpu(move || {
             request(Request::Pause);
-            of_vcpu[0].load(Relaxed);
-            of_vcpu[0].load(Relaxed);
+            shared[0].load(Relaxed);
+            shared[0].load(Relaxed);
             request(Request::Pause);
-            of_vcpu[0].store(3, Relaxed);
+            shared[0].store(3, Relaxed);
         });
         let load = Some(Request::Access(Access::Load, address));
         vcpu.resume(0);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpus_nest() {
+    fn vcpus_may_be_nested() {
         let mut outer = vcpu(|| {
             let mut inner = vcpu(|| _ = request(Request::Kick(7)));
             assert_eq!(inner.resume(0), Some(Request::Kick(7)));

@@ -1,17 +1,16 @@
 //! The guest of the matrix. Its first vCPU orders the second to a place where it waits, and sends it an event
 //! there. The second notes its place before it waits, and the event's answer is counted for that place.
 
-use super::{BACKEND_OF_HALTS, Event, Place};
+use super::{Event, PORT_HALT_BACKEND, Place};
 use crate::{
     files::code::{
-        SPIN, out,
+        SPIN, imm32, out,
         port::{DOORBELL, EXIT, HALT, KICK, OUTPUT_PAGE, STDOUT_PAGE},
-        with,
     },
     form::by_form,
     host::hostile::code::{
-        OTHERS, TRAMPOLINE, X2APIC, apic, io_apic, maps_the_io_apic, msr, pauses, real_msr,
-        real_out, real_x2apic, rounds, starts_second, store,
+        AP_CODE, TRAMPOLINE, X2APIC, apic, io_apic, map_the_io_apic, msr, pauses, real_msr,
+        real_out, real_x2apic, rounds, start_second, store,
     },
 };
 
@@ -40,8 +39,8 @@ const DEVICE: u32 = 0x41;
 /// Timeouts in units of 2^32 cycles (1 to 2 s), for a wait to end by its event, and after its release. A
 /// worker of the host's kernel (irqfd) delivers a device's interrupt, and can be late: by 5 s, seen once, in
 /// three processes at once and for this event alone, when an emulated host of idle priority was killed.
-const PATIENCE: u8 = 16;
-const HANGS: u8 = 24;
+const EVENT_TIMEOUT: u8 = 16;
+const HANG_TIMEOUT: u8 = 24;
 /// Exit status of a guest whose second vCPU never returned.
 pub const HUNG: i32 = 99;
 
@@ -72,12 +71,12 @@ impl<'a> Counted<'a> {
 
 /// Builds a kernel that goes through all pairs of events and places, and prints its first page.
 pub fn kernel(backend: &str) -> Vec<u8> {
-    let mut code = begins();
+    let mut code = start();
     let pairs = Event::ALL.into_iter().flat_map(|event| Place::ALL.map(|place| (event, place)));
-    let all: Vec<u8> = pairs
+    let all_rounds: Vec<u8> = pairs
         .flat_map(|(event, place)| round(event, place, ends_alone(event, place, backend)))
         .collect();
-    code.extend(rounds(by_form(5, 6), &all));
+    code.extend(rounds(by_form(5, 6), &all_rounds));
     code.extend(
         [out(OUTPUT_PAGE, 0), out(STDOUT_PAGE, 4096), out(EXIT, 0), SPIN.to_vec()].concat(),
     );
@@ -86,7 +85,7 @@ pub fn kernel(backend: &str) -> Vec<u8> {
 
 /// Builds a kernel whose second vCPU waits at this place forever, while the first prints a zero and spins.
 pub fn waiting(place: Place) -> Vec<u8> {
-    let mut code = begins();
+    let mut code = start();
     code.extend(order(Event::Kick, place));
     let waits = waits_for(WHERE, place as u8);
     code.extend(
@@ -100,7 +99,7 @@ pub fn ends_alone(event: Event, place: Place, backend: &str) -> bool {
     match (event, place) {
         // A thread that sleeps in the VMM is not in KVM, where these are pending. The NMI poller checks for
         // them; only machines whose guests halt by this port have a poller.
-        (Event::Nmi | Event::Init, Place::Vmm) => backend == BACKEND_OF_HALTS,
+        (Event::Nmi | Event::Init, Place::Vmm) => backend == PORT_HALT_BACKEND,
         (Event::Nmi | Event::Init, _) => true,
         // A kick ends any halt. A vCPU that does not halt has it pending for its next halt.
         (Event::Kick, place) => place != Place::Spins,
@@ -112,16 +111,16 @@ pub fn ends_alone(event: Event, place: Place, backend: &str) -> bool {
 }
 
 fn with_second(mut code: Vec<u8>) -> Vec<u8> {
-    assert!(code.len() <= OTHERS, "{} bytes", code.len());
-    code.resize(OTHERS, 0);
+    assert!(code.len() <= AP_CODE, "{} bytes", code.len());
+    code.resize(AP_CODE, 0);
     code.extend(second());
     code
 }
 
 /// Starts the second vCPU and waits until it is up.
-fn begins() -> Vec<u8> {
+fn start() -> Vec<u8> {
     let mut code = [store(WHERE.into(), NOWHERE.into()), store(ROUND.into(), 1)].concat();
-    code.extend(starts_second());
+    code.extend(start_second());
     code.extend(
         [X2APIC.to_vec(), msr(apic::SPURIOUS, apic::ON), routes_com1(), waits_for(DONE, 1)]
             .concat(),
@@ -131,28 +130,28 @@ fn begins() -> Vec<u8> {
 
 /// `1: pause; cmp dword [word], value; jne 1b`
 fn waits_for(word: u16, value: u8) -> Vec<u8> {
-    let looks = with(&[0xf3, 0x90, 0x83, 0x3c, 0x25], word.into());
-    [looks, vec![value, 0x75, 0xf4]].concat()
+    let poll = imm32(&[0xf3, 0x90, 0x83, 0x3c, 0x25], word.into());
+    [poll, vec![value, 0x75, 0xf4]].concat()
 }
 
 /// Begins a round: its event, its place, and then `inc dword [ROUND]`.
 fn order(event: Event, place: Place) -> Vec<u8> {
-    let begins = with(&[0xff, 0x04, 0x25], ROUND.into());
-    [store(EVENT.into(), event as u32), store(PLACE.into(), place as u32), begins].concat()
+    let start = imm32(&[0xff, 0x04, 0x25], ROUND.into());
+    [store(EVENT.into(), event as u32), store(PLACE.into(), place as u32), start].concat()
 }
 
 /// `mov eax, [DONE]; cmp eax, [ROUND]`
 fn is_done() -> Vec<u8> {
-    [with(&[0x8b, 0x04, 0x25], DONE.into()), with(&[0x3b, 0x04, 0x25], ROUND.into())].concat()
+    [imm32(&[0x8b, 0x04, 0x25], DONE.into()), imm32(&[0x3b, 0x04, 0x25], ROUND.into())].concat()
 }
 
 /// Waits for the end of the second vCPU's wait; executes `otherwise` if that does not come in time.
-fn waits_for_end(patience: u8, otherwise: &[u8]) -> Vec<u8> {
+fn waits_for_end(timeout: u8, otherwise: &[u8]) -> Vec<u8> {
     // rdtsc; mov edi, edx; 1: pause; is it done? je 2f; rdtsc; sub edx, edi; cmp edx, patience; jb 1b; ...; 2:
     let mut body = [vec![0xf3, 0x90], is_done()].concat();
-    let over = 7 + 2 + otherwise.len();
-    body.extend(with(&[0x0f, 0x84], over as u32));
-    body.extend([0x0f, 0x31, 0x29, 0xfa, 0x83, 0xfa, patience]);
+    let skip = 7 + 2 + otherwise.len();
+    body.extend(imm32(&[0x0f, 0x84], skip as u32));
+    body.extend([0x0f, 0x31, 0x29, 0xfa, 0x83, 0xfa, timeout]);
     let back = -(body.len() as i32 + 2);
     body.extend([0x72, back as i8 as u8]);
     [vec![0x0f, 0x31, 0x89, 0xd7], body, otherwise.to_vec()].concat()
@@ -163,27 +162,27 @@ fn round(event: Event, place: Place, ends_alone: bool) -> Vec<u8> {
     // Restarts a wait that ended before its event (by a pending earlier wakeup): pause; is it done? je to the
     // order; cmp dword [WHERE], place; jne to the pause
     let mut code = order(event, place);
-    let looks = [vec![0xf3, 0x90], is_done()].concat();
-    let back = -((code.len() + looks.len()) as i32 + 6);
-    code.extend(&looks);
-    code.extend(with(&[0x0f, 0x84], back as u32));
-    code.extend(with(&[0x83, 0x3c, 0x25], WHERE.into()));
+    let poll = [vec![0xf3, 0x90], is_done()].concat();
+    let back = -((code.len() + poll.len()) as i32 + 6);
+    code.extend(&poll);
+    code.extend(imm32(&[0x0f, 0x84], back as u32));
+    code.extend(imm32(&[0x83, 0x3c, 0x25], WHERE.into()));
     code.extend([place as u8, 0x75]);
-    code.push(-(looks.len() as i32 + 6 + 8 + 2) as i8 as u8);
+    code.push(-(poll.len() as i32 + 6 + 8 + 2) as i8 as u8);
     // The second vCPU notes its place before it waits.
     code.extend(pauses(2_000));
     code.extend(send(event));
     if ends_alone {
         // inc dword [MISSED ...]
         let missed = MISSED + ROW * event as u16 + 4 * place as u16;
-        let missed = [with(&[0xff, 0x04, 0x25], missed.into()), release(place)].concat();
-        code.extend(waits_for_end(PATIENCE, &missed));
+        let missed = [imm32(&[0xff, 0x04, 0x25], missed.into()), release(place)].concat();
+        code.extend(waits_for_end(EVENT_TIMEOUT, &missed));
     } else {
         // A worker of the host's kernel delivers a device's interrupt (irqfd); after the release it would count for no place.
         let delivery = if event == Event::Device { 40_000 } else { 2_000 };
         code.extend([pauses(delivery), release(place)].concat());
     }
-    code.extend(waits_for_end(HANGS, &[out(EXIT, HUNG as u32), SPIN.to_vec()].concat()));
+    code.extend(waits_for_end(HANG_TIMEOUT, &[out(EXIT, HUNG as u32), SPIN.to_vec()].concat()));
     code
 }
 
@@ -209,7 +208,7 @@ fn send(event: Event) -> Vec<u8> {
 /// Ends a wait without an event of the matrix: mov eax, [ROUND]; mov [RELEASE], eax; and a kick for that kind of halt.
 fn release(place: Place) -> Vec<u8> {
     let (from, to) =
-        (with(&[0x8b, 0x04, 0x25], ROUND.into()), with(&[0x89, 0x04, 0x25], RELEASE.into()));
+        (imm32(&[0x8b, 0x04, 0x25], ROUND.into()), imm32(&[0x89, 0x04, 0x25], RELEASE.into()));
     let mut code = [from, to].concat();
     match place {
         Place::Vmm => code.extend(out(KICK, 1)),
@@ -225,13 +224,13 @@ fn routes_com1() -> Vec<u8> {
     let entry = [io_apic(0x19, 1 << 24), io_apic(0x18, DEVICE)].concat();
     // COM1 interrupts when it has sent: mov dx, 0x3f9; mov al, 2; out dx, al
     let sends = vec![0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee];
-    [maps_the_io_apic(), entry, sends].concat()
+    [map_the_io_apic(), entry, sends].concat()
 }
 
 /// Offsets of the parts of the second vCPU's code.
 #[derive(Clone, Copy, Default)]
 struct Parts {
-    after: usize,
+    end_of_wait: usize,
     nmi: usize,
     ipi: usize,
     device: usize,
@@ -239,17 +238,17 @@ struct Parts {
 
 /// The second vCPU's code, in real mode.
 fn second() -> Vec<u8> {
-    let length = |parts: Parts| setup(parts).len() + goes_there().len();
-    let mut parts = Parts { after: length(Parts::default()), ..Parts::default() };
-    let tail = after(parts.after);
+    let length = |parts: Parts| setup(parts).len() + wait_at_place().len();
+    let mut parts = Parts { end_of_wait: length(Parts::default()), ..Parts::default() };
+    let tail = end_of_wait(parts.end_of_wait);
     let handlers = |parts: Parts| {
         [handler(Event::Nmi, parts), handler(Event::Ipi, parts), handler(Event::Device, parts)]
     };
     let [nmi, ipi, _] = handlers(parts);
-    parts.nmi = parts.after + tail.len();
+    parts.nmi = parts.end_of_wait + tail.len();
     parts.ipi = parts.nmi + nmi.len();
     parts.device = parts.ipi + ipi.len();
-    [setup(parts), goes_there(), tail, handlers(parts).concat()].concat()
+    [setup(parts), wait_at_place(), tail, handlers(parts).concat()].concat()
 }
 
 /// Counts its start for the place where it waited, sets itself up, and ends the wait.
@@ -297,8 +296,8 @@ fn counts(event: Event) -> Vec<u8> {
     code
 }
 
-/// Waits for the next round, and goes to its place; falls through to [`after`] or jumps there.
-fn goes_there() -> Vec<u8> {
+/// Waits for the next round, and goes to its place; falls through to [`end_of_wait`] or jumps there.
+fn wait_at_place() -> Vec<u8> {
     let ways = Place::ALL.map(|place| match place {
         // sti, which lets interrupts pass after the next instruction: nop; out; jmp
         Place::Vmm => [vec![0xfb, 0x90], real_out(HALT, 1)].concat(),
@@ -306,8 +305,8 @@ fn goes_there() -> Vec<u8> {
         Place::Hlt => vec![0xfb, 0xf4],
         // sti; 1: pause; mov eax, [RELEASE]; cmp eax, [ROUND]; jne 1b
         Place::Spins => {
-            let looks = [on(&[0x66, 0xa1], RELEASE, None), on(&[0x66, 0x3b, 0x06], ROUND, None)];
-            [&[0xfb, 0xf3, 0x90][..], &looks.concat(), &[0x75, 0xf3]].concat()
+            let poll = [on(&[0x66, 0xa1], RELEASE, None), on(&[0x66, 0x3b, 0x06], ROUND, None)];
+            [&[0xfb, 0xf3, 0x90][..], &poll.concat(), &[0x75, 0xf3]].concat()
         }
     });
     // 1: pause; mov eax, [ROUND]; cmp eax, [DONE]; je 1b
@@ -329,7 +328,7 @@ fn goes_there() -> Vec<u8> {
 }
 
 /// The end of all waits, including those that a handler cuts off. `at` is its offset.
-fn after(at: usize) -> Vec<u8> {
+fn end_of_wait(at: usize) -> Vec<u8> {
     // Masked events arrive now: sti; out 0x80, al; nop; cli. (A software KVM checks for them after an exit.)
     let mut code = vec![0xfb, 0xe6, 0x80, 0x90, 0xfa];
     // A kick stays pending for this port, unless it ended a halt there. A doorbell stays pending for HLT.
@@ -348,7 +347,7 @@ fn after(at: usize) -> Vec<u8> {
     }
     code.extend(ends_wait());
     // jmp to the wait for the next round
-    let begin = at - goes_there().len();
+    let begin = at - wait_at_place().len();
     code.push(0xe9);
     code.extend((begin as i16 - (at + code.len() + 2) as i16).to_le_bytes());
     code
@@ -363,11 +362,11 @@ fn handler(event: Event, parts: Parts) -> Vec<u8> {
     }
     code.extend(counts(event));
     // If it waits: mov bp, sp; mov word [bp + 14], after
-    let mut goes_on = vec![0x89, 0xe5, 0xc7, 0x46, 14];
-    goes_on.extend((parts.after as u16).to_le_bytes());
+    let mut continues = vec![0x89, 0xe5, 0xc7, 0x46, 14];
+    continues.extend((parts.end_of_wait as u16).to_le_bytes());
     code.extend(on(&[0x80, 0x3e], WHERE, Some(NOWHERE)));
-    code.extend([0x74, goes_on.len() as u8]);
-    code.extend(goes_on);
+    code.extend([0x74, continues.len() as u8]);
+    code.extend(continues);
     code.extend([0x5b, 0x66, 0x5a, 0x66, 0x59, 0x66, 0x58, 0xcf]);
     code
 }

@@ -15,11 +15,11 @@ use rustix::thread::disable_transparent_huge_pages;
 use serde::Deserialize;
 
 use super::{
-    BenchError, CROWD, CROWD_GUEST_MEMORY, GUEST_MEMORY,
-    smaps::{self, Outside},
+    BenchError, GUEST_MEMORY, PARALLEL_GUEST_MEMORY, PARALLEL_VMMS,
+    smaps::{self, VmmMemory},
 };
 use base::{
-    io_errors::of_start,
+    io_errors::start_error,
     units::{ByteSize, Nanos, VcpuCount},
 };
 use confine::Seccomp;
@@ -40,7 +40,7 @@ pub enum Pages {
 
 impl Pages {
     /// Whether the host grants huge pages.
-    pub fn are_huge_ones_granted() -> bool {
+    pub fn has_huge_pages() -> bool {
         let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         setting.is_ok_and(|setting| !setting.contains("[never]"))
     }
@@ -99,7 +99,7 @@ impl Binary {
     }
 
     /// Measures the time from before the start to the Linux guest's init.
-    pub fn to_init(&self, vcpus: VcpuCount, pages: Pages) -> Result<Nanos, BenchError> {
+    pub fn time_to_init(&self, vcpus: VcpuCount, pages: Pages) -> Result<Nanos, BenchError> {
         let file = self.scratch.join("stats");
         let mut command = self.boot(&self.program, vcpus, GUEST_MEMORY);
         command.arg("--stats").arg(&file).stdin(Stdio::null()).args(["--", "true"]);
@@ -109,19 +109,19 @@ impl Binary {
             .and_then(|text| serde_json::from_slice::<BootStats>(&text).map_err(io::Error::other))
             .map_err(|error| BenchError::Read(file.display().to_string(), error))?;
         let reading = stats.init_at_monotonic_ns.ok_or(BenchError::NoInit)?;
-        Ok(Moment::from_reading(Nanos(reading)).since(start))
+        Ok(Moment::from_nanos(Nanos(reading)).since(start))
     }
 
     /// Measures a VMM's memory without its idle guest's, as the only process of its program.
-    pub fn alone(&self, guest: IdleGuest) -> Result<Outside, BenchError> {
-        self.start(guest, GUEST_MEMORY)?.look()
+    pub fn memory_alone(&self, guest: IdleGuest) -> Result<VmmMemory, BenchError> {
+        self.start(guest, GUEST_MEMORY)?.measure_memory()
     }
 
-    /// Measures the same for the last of [`CROWD`] such VMMs while all run.
-    pub fn last_of_many(&self, guest: IdleGuest) -> Result<Outside, BenchError> {
-        let start = || self.start(guest, CROWD_GUEST_MEMORY);
-        let _others = (1..CROWD).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
-        start()?.look()
+    /// Measures the same for the last of [`PARALLEL_VMMS`] such VMMs while all run.
+    pub fn memory_shared(&self, guest: IdleGuest) -> Result<VmmMemory, BenchError> {
+        let start = || self.start(guest, PARALLEL_GUEST_MEMORY);
+        let _idle = (1..PARALLEL_VMMS).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
+        start()?.measure_memory()
     }
 
     /// Starts the copy, and waits until the guest reports that it is up.
@@ -159,7 +159,7 @@ impl Binary {
 
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command.env(confine::VARIABLE, self.seccomp.to_string());
+        command.env(confine::SECCOMP_ENV, self.seccomp.to_string());
         command
     }
 }
@@ -178,9 +178,9 @@ struct IdleVmm {
 }
 
 impl IdleVmm {
-    fn look(&self) -> Result<Outside, BenchError> {
+    fn measure_memory(&self) -> Result<VmmMemory, BenchError> {
         thread::sleep(SETTLE);
-        smaps::outside(self.run.child.id(), self.memory)
+        smaps::vmm_memory(self.run.child.id(), self.memory)
     }
 }
 
@@ -218,7 +218,7 @@ impl ChildRun {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| BenchError::Start(of_start(error)))?;
+            .map_err(|error| BenchError::Start(start_error(error)))?;
         let stdout = child.stdout.take();
         Ok(Self { child, stdout })
     }
@@ -246,6 +246,6 @@ impl ChildRun {
 fn failed(output: &Output) -> BenchError {
     BenchError::Failed {
         status: output.status,
-        said: String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
     }
 }

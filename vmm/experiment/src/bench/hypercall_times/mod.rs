@@ -21,7 +21,7 @@ use base::{
     units::{CpuList, UnitError},
 };
 use kvm::{
-    signal::{SchedulingClass, set_own_class},
+    signal::{SchedulingClass, set_current_class},
     sys::tsc,
 };
 use machine::{guest::payload::SharedError, vm::VmError};
@@ -43,7 +43,7 @@ pub struct HyperPlan {
 
 /// Time for which a vCPU halts before it is kicked from another CPU. Longer than a thread takes to
 /// go to sleep, shorter than KVM polls before it lets the thread sleep (`halt_poll_ns`, 200 us).
-pub const REST: Duration = Duration::from_micros(100);
+pub const HALT_TIME: Duration = Duration::from_micros(100);
 
 /// A case to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub enum HyperCase {
     KickRunning(PvBackend),
     /// Time from a kick to the first instruction of the halted vCPU; two vCPUs kick each other in
     /// turn. On one CPU the kicker must halt, or be preempted, before the other runs. On two CPUs
-    /// the target has been halted for [`REST`] when it is kicked.
+    /// the target has been halted for [`HALT_TIME`] when it is kicked.
     KickToRun(PvBackend, Placement),
     /// A halt that finds a kick pending.
     PendingHalt(PvBackend),
@@ -67,19 +67,19 @@ impl HyperCase {
     pub fn all(plan: &HyperPlan) -> Vec<Self> {
         let both = [Placement::SameCpu, Placement::OtherCpu];
         let placements = if plan.cpus.cpus().len() > 1 { &both[..] } else { &both[..1] };
-        let mut all = Vec::new();
+        let mut cases = Vec::new();
         for kind in [RawKind::Futex, RawKind::Eventfd] {
-            all.extend(placements.iter().map(|placement| Self::Raw(kind, *placement)));
+            cases.extend(placements.iter().map(|placement| Self::Raw(kind, *placement)));
         }
         for backend in plan.backends.iter().copied() {
-            all.push(Self::Exit(backend));
+            cases.push(Self::Exit(backend));
             if placements.len() > 1 {
-                all.push(Self::KickRunning(backend));
+                cases.push(Self::KickRunning(backend));
             }
-            all.extend(placements.iter().map(|placement| Self::KickToRun(backend, *placement)));
-            all.push(Self::PendingHalt(backend));
+            cases.extend(placements.iter().map(|placement| Self::KickToRun(backend, *placement)));
+            cases.push(Self::PendingHalt(backend));
         }
-        all
+        cases
     }
 
     /// The backend of the case, if it has one.
@@ -115,7 +115,7 @@ impl HyperCase {
     }
 
     /// Number of samples in one timed operation: a sample is the operation's time divided by it.
-    fn share(self) -> u64 {
+    fn samples_per_operation(self) -> u64 {
         if matches!(self, Self::KickToRun(..)) { 2 } else { 1 }
     }
 }
@@ -161,11 +161,11 @@ pub enum HyperError {
     #[error(transparent)]
     Shared(#[from] SharedError),
     /// The raw thread wakeup cannot be measured.
-    #[error("cannot measure how threads wake each other")]
+    #[error("cannot measure thread wakeups")]
     Raw(#[source] io::Error),
     /// The payload made no progress.
-    #[error("the payload did not begin, or did not go on: {0}")]
-    Still(String),
+    #[error("the payload did not start or made no progress: {0}")]
+    NoProgress(String),
     /// The number of vCPUs is invalid.
     #[error(transparent)]
     Units(#[from] UnitError),
@@ -181,15 +181,15 @@ pub fn run(
     interrupt: &Interrupt,
     started: &mut dyn FnMut(u32, HyperCase),
 ) -> Result<HyperFigures, HyperError> {
-    patiently(|| rounds(plan, interrupt, started))
+    without_wakeup_preemption(|| rounds(plan, interrupt, started))
 }
 
 /// Runs `work` with wakeup preemption disabled for this thread and threads that it starts.
-pub(super) fn patiently<T>(work: impl FnOnce() -> T) -> T {
-    set_own_class(SchedulingClass::Patient);
-    let done = work();
-    set_own_class(SchedulingClass::Usual);
-    done
+pub(super) fn without_wakeup_preemption<T>(work: impl FnOnce() -> T) -> T {
+    set_current_class(SchedulingClass::Batch);
+    let result = work();
+    set_current_class(SchedulingClass::Normal);
+    result
 }
 
 fn rounds(
@@ -241,7 +241,7 @@ pub(super) fn measure(
         _ => {
             let mut round = guest::measure(plan, case, khz)?;
             for sample in &mut round.samples {
-                *sample = nanos(Ticks(*sample / case.share()));
+                *sample = nanos(Ticks(*sample / case.samples_per_operation()));
             }
             Ok(round)
         }

@@ -1,7 +1,7 @@
 //! Timeline of a simulation: time slices, preemptions and the lock states they hit, kicks that ended a
 //! halt, and operations. Events within a slice (exits, lock sections) are not kept.
 
-use sim::{Kept, Sim};
+use sim::{ScheduleRecord, Sim};
 use study::{
     point::Point,
     timeline::{DroppedEntries, ProgressUnit, ScheduleTrace, TimeSpan, Timeline},
@@ -24,9 +24,10 @@ pub(super) fn timeline(
     from: Nanos,
     progress: Vec<VmProgress>,
 ) -> Timeline {
-    let Kept { now, turns, lost_turns, preemptions, handoffs, lost_handoffs, totals } = sim.kept();
+    let ScheduleRecord { now, slices, lost_slices, preemptions, handoffs, lost_handoffs, totals } =
+        sim.schedule_record();
     let lost = DroppedEntries {
-        turns: lost_turns,
+        slices: lost_slices,
         handoffs: lost_handoffs,
         preemptions: totals.preemptions - preemptions.len() as u64,
         ..DroppedEntries::default()
@@ -40,15 +41,15 @@ pub(super) fn timeline(
         measured: Some(TimeSpan { from, to: now }),
         schedule: Some(ScheduleTrace {
             cpus: (0..point.slots as usize).collect(),
-            turns,
+            slices,
             preemptions,
-            sightings: Vec::new(),
+            activity_samples: Vec::new(),
             handoffs,
             totals,
         }),
-        late: Vec::new(),
+        delayed_kicks: Vec::new(),
         progress,
-        counted: ProgressUnit::Operations,
+        progress_unit: ProgressUnit::Operations,
         lost,
     }
 }

@@ -54,7 +54,7 @@ impl Guess {
     }
 
     /// Returns the guess's neighbours at a distance of this factor.
-    fn around(self, step: f64) -> [Self; 4] {
+    fn neighbours(self, step: f64) -> [Self; 4] {
         let Self { critical, ratio } = self;
         [
             Self { critical: critical * step, ratio },
@@ -67,15 +67,16 @@ impl Guess {
 
 impl Predictor<'_> {
     /// Returns the times of the profile; None if they are to be fitted to the column.
-    fn stated(&self) -> Result<Option<Fit>, PredictError> {
+    fn profile_times(&self) -> Result<Option<Fit>, PredictError> {
         let mut fitted = self.table.cells.iter().filter(|cell| cell.is_fitted);
         let column = fitted.find_map(|cell| self.table.setup(cell).ok()).map(|setup| setup.vcpus);
         match (self.profile.times(column), column) {
             (Some((think, critical)), _) => Ok(Some(Fit { think, critical, error: None })),
             (None, Some(_)) => Ok(None),
             (None, None) => {
-                let (name, why) = (self.table.name.clone(), "no column to fit a profile to".into());
-                Err(PredictError::NotSimulated { name, why })
+                let (name, reason) =
+                    (self.table.name.clone(), "no column to fit a profile to".into());
+                Err(PredictError::NotSimulated { name, reason })
             }
         }
     }
@@ -83,7 +84,7 @@ impl Predictor<'_> {
     /// Returns the think and critical times that best reproduce the published ratios of the fitted
     /// cells: the best of a grid, and then of ever smaller steps around it.
     pub fn fit(&self, effort: Effort) -> Result<Fit, PredictError> {
-        if let Some(times) = self.stated()? {
+        if let Some(times) = self.profile_times()? {
             return Ok(times);
         }
         let fitted = self.table.cells.iter().filter(|cell| cell.is_fitted);
@@ -107,7 +108,7 @@ impl Predictor<'_> {
             }
         }
         for step in steps {
-            for guess in best.0.around(*step) {
+            for guess in best.0.neighbours(*step) {
                 best = self.better(best, guess, &cells, effort)?;
             }
         }

@@ -40,12 +40,12 @@ pub fn predicted(tables: &[Table]) -> impl Iterator<Item = (&Table, &Table)> {
 #[derive(Debug, Error)]
 pub enum PredictError {
     /// The table or the cell is not simulated, as its file lacks something that a simulation needs.
-    #[error("{name} is not simulated: {why}")]
+    #[error("{name} is not simulated: {reason}")]
     NotSimulated {
         /// The table or the cell.
         name: String,
         /// The missing part, or the reason that its table states.
-        why: String,
+        reason: String,
     },
     /// The cell cannot be simulated.
     #[error("{cell} cannot be simulated")]
@@ -57,7 +57,7 @@ pub enum PredictError {
         source: SimSpecError,
     },
     /// The simulation makes no progress.
-    #[error("{cell} came to a standstill, with seed {seed}")]
+    #[error("{cell} made no progress (seed {seed})")]
     Stuck {
         /// The cell.
         cell: String,
@@ -70,7 +70,7 @@ pub enum PredictError {
 }
 
 /// Changes per operation of a lockref, which takes a reference and drops it.
-const CHANGES: f64 = 2.0;
+const CHANGES_PER_OPERATION: f64 = 2.0;
 
 /// Result of a cell's simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,7 +84,7 @@ pub struct Predicted {
 impl Predicted {
     /// Returns the figure of a row with this claim from its two cells; not finite if the base did
     /// nothing.
-    pub fn of(claim: Claim, base: &Self, changed: &Self) -> f64 {
+    pub fn value(claim: Claim, base: &Self, changed: &Self) -> f64 {
         match claim {
             Claim::Ratio(_) => changed.rate / base.rate,
             Claim::Retries(_) => base.retries,
@@ -129,7 +129,7 @@ impl SimulationLength {
     fn simulate(self, sim: &mut Sim) -> Result<SimFigures, Stuck> {
         let tenths = |sim: &mut Sim, tenths: u64| match self {
             Self::Operations(count) => {
-                let done = sim.figures().all();
+                let done = sim.figures().total();
                 sim.run_for(done + count * tenths / 10)
             }
             Self::Time(length) => {
@@ -147,8 +147,9 @@ impl SimulationLength {
 
 impl<'a> Predictor<'a> {
     /// Creates a predictor for the cells of `table`. Its simulations end when `brake` is pulled.
-    pub fn of(table: &'a Table, brake: &Brake) -> Result<Self, PredictError> {
-        let lacks = |why: String| PredictError::NotSimulated { name: table.name.clone(), why };
+    pub fn new(table: &'a Table, brake: &Brake) -> Result<Self, PredictError> {
+        let lacks =
+            |reason: String| PredictError::NotSimulated { name: table.name.clone(), reason };
         let machine = Machine::shipped(&table.machine)
             .ok_or_else(|| lacks(format!("there is no machine {}", table.machine)))?;
         let profile = Profile::shipped(&table.profile)
@@ -172,11 +173,11 @@ impl<'a> Predictor<'a> {
     }
 
     fn setup(&self, cell: &Cell) -> Result<CellSetup, PredictError> {
-        let not = |reason: &str| PredictError::NotSimulated {
+        let not_simulated = |reason: &str| PredictError::NotSimulated {
             name: self.name(cell),
-            why: reason.to_owned(),
+            reason: reason.to_owned(),
         };
-        self.table.setup(cell).map_err(not)
+        self.table.setup(cell).map_err(not_simulated)
     }
 
     /// Returns the cell's system in the library's build for simulations.
@@ -184,7 +185,7 @@ impl<'a> Predictor<'a> {
         let name = setup.system.name();
         name.parse().map_err(|_| PredictError::NotSimulated {
             name: self.name(cell),
-            why: format!("{name} is not compiled for simulations"),
+            reason: format!("{name} is not compiled for simulations"),
         })
     }
 
@@ -200,12 +201,12 @@ impl<'a> Predictor<'a> {
         let stuck = |source| PredictError::Stuck { cell: name(), seed: spec.seed, source };
         let mut sim =
             Sim::new(&spec).map_err(|source| PredictError::Spec { cell: name(), source })?;
-        sim.obey(&self.brake);
+        sim.set_brake(&self.brake);
         let figures = window.simulate(&mut sim).map_err(stuck)?;
         sim.finish().map_err(stuck)?;
         Ok(Predicted {
             rate: figures.rate() / setup.guests as f64,
-            retries: figures.per_operation(figures.retries) / CHANGES,
+            retries: figures.per_operation(figures.retries) / CHANGES_PER_OPERATION,
         })
     }
 
@@ -238,11 +239,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fit_ends_by_its_brake() {
+    fn brake_ends_a_fit() {
         let tables = Table::all().expect("they can be read");
         let build = tables.iter().find(|table| table.name == "build").expect("build");
         let pulled = Brake::watching(|_| Some(Stuck::NoTime(120)));
-        let fit = Predictor::of(build, &pulled).and_then(|predictor| predictor.fit(Effort::Short));
+        let fit = Predictor::new(build, &pulled).and_then(|predictor| predictor.fit(Effort::Short));
         let source = match fit {
             Err(PredictError::Stuck { source, .. }) => Some(source),
             _ => None,
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_name_machines_profiles_and_fits_that_exist() {
+    fn tables_name_existing_machines_and_profiles() {
         let tables = Table::all().expect("they can be read");
         let mut simulated = 0;
         for table in &tables {
@@ -259,7 +260,7 @@ mod tests {
         }
         for (at, table) in tables.iter().enumerate() {
             let Some(fit) = &table.fit else { continue };
-            let base = tables[..=at].iter().find(|other| other.name == *fit);
+            let base = tables[..=at].iter().find(|candidate| candidate.name == *fit);
             let base = base.unwrap_or_else(|| panic!("{}: {fit}", table.name));
             let profile = Profile::shipped(&base.profile).expect("it is shipped");
             let is_stated = profile.times(None).is_some();

@@ -44,7 +44,7 @@ impl LineView for LineInRecord<'_> {
         self.locks.gate
     }
 
-    fn was_let_ahead(&self) -> bool {
+    fn is_queue_head(&self) -> bool {
         // The record does not include it.
         false
     }
@@ -108,10 +108,10 @@ mod tests {
             ..Locks::default()
         };
         assert_eq!(decoded(held), LockActivity::Holding { lock: Some(LOCK), depth: 1 });
-        let both = Locks { held_word: [word(5, 8), None, None], ..held };
+        let second_lock = Locks { held_word: [word(5, 8), None, None], ..held };
         let outer = [Some(LOCK), None, None];
         let several = LockActivity::HoldingSeveral { lock: Some(LockId(8)), depth: 2, outer };
-        assert_eq!(decoded(both), several, "the flag is no part of the ticket");
+        assert_eq!(decoded(second_lock), several, "the flag is no part of the ticket");
         let none = Locks { held_word: [word(6, 8), word(8, 8), None], ..held };
         assert_eq!(decoded(none), LockActivity::Free);
         let deep = Locks { held: 5, ..none };
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_locks_word_tells_who_is_next() {
+    fn lock_word_identifies_next_waiter() {
         let next = decoded(waiting(Wait::Spinning, 0x10, word(0xe, 0x14)));
         assert!(next.is_next(), "{next:?}");
         let behind = decoded(waiting(Wait::Spinning, 0x10, word(0xc, 0x14)));
@@ -128,12 +128,12 @@ mod tests {
         assert!(wraps.is_next(), "{wraps:?}");
         let unknown = decoded(waiting(Wait::Spinning, 0x10, None));
         assert!(!unknown.is_next() && unknown.is_involved(), "{unknown:?}");
-        assert!(decoded(waiting(Wait::Outside, 0, word(4, 4))).is_next());
-        assert!(!decoded(waiting(Wait::Outside, 0, word(4, 6))).is_next());
+        assert!(decoded(waiting(Wait::Throttled, 0, word(4, 4))).is_next());
+        assert!(!decoded(waiting(Wait::Throttled, 0, word(4, 6))).is_next());
     }
 
     #[test]
-    fn a_gate_tells_who_is_next_for_a_lock_without_tickets() {
+    fn gate_identifies_next_waiter_without_tickets() {
         let waiting = |gate, wait_word| Locks {
             wait_lock: LOCK.0 | 1,
             gate,
@@ -151,13 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_a_lock_says_nothing_unless_it_is_always_kept() {
+    fn blank_lines_are_invalid_unless_always_maintained() {
         assert_eq!(decoded(Locks::default()), LockActivity::Unknown);
         assert_eq!(activity(&Locks::default(), AT, AT, false), LockActivity::Free);
     }
 
     #[test]
-    fn a_ticket_that_nobody_claims_is_the_drawers() {
+    fn recorded_unclaimed_ticket_belongs_to_its_drawer() {
         let entering = |claimed, wait_word| {
             decoded(Locks { claimed, ..waiting(Wait::Entering, 0, wait_word) })
         };

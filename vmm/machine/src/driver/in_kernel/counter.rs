@@ -17,6 +17,6 @@ pub(super) fn read_counter() -> CounterReading {
     };
     let closest = (1..READINGS)
         .map(|_| reading())
-        .fold(reading(), |best, other| if other.0 < best.0 { other } else { best });
+        .fold(reading(), |best, next| if next.0 < best.0 { next } else { best });
     closest.1
 }

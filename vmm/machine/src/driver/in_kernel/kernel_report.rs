@@ -42,7 +42,7 @@ pub struct BpfReport {
 
 impl BpfReport {
     pub(super) fn count(&mut self, end: RecordedEnd, activity: &LockActivity) {
-        let of_its_kind = match end {
+        let counter = match end {
             RecordedEnd::Blocked => &mut self.blocked,
             RecordedEnd::Slice => &mut self.slice,
             RecordedEnd::Forced => &mut self.forced,
@@ -52,7 +52,7 @@ impl BpfReport {
             RecordedEnd::Taken => &mut self.taken,
             RecordedEnd::Unasked => &mut self.unasked,
         };
-        *of_its_kind += 1;
+        *counter += 1;
         match end {
             RecordedEnd::Blocked => {}
             _ if activity.is_holder() => self.held += 1,
@@ -63,7 +63,7 @@ impl BpfReport {
 
     /// Adds the kernel's own counts.
     pub(super) fn complete(&mut self, counts: &SchedulerCounts, ended: Option<String>) {
-        (self.turns, self.lost) = (counts.turns, counts.lost);
+        (self.turns, self.lost) = (counts.slices, counts.lost);
         (self.lost_others, self.kept) = (counts.lost_others, counts.kept);
         self.ended = ended;
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_are_counted_by_their_ends_and_locks() {
+    fn counts_slices_by_end_and_locks() {
         let mut report = BpfReport::default();
         let holding = LockActivity::Holding { lock: None, depth: 1 };
         for (end, activity) in [

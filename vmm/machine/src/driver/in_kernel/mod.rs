@@ -4,10 +4,10 @@
 
 mod activity;
 mod counter;
-mod extended;
+mod extensions;
 mod kernel_report;
+mod slices;
 mod trace;
-mod turns;
 mod vm_scheduler;
 
 use std::{
@@ -30,29 +30,29 @@ use super::{Account, Meter, SchedReport, ScheduleSpec, TelemetryView, user_drive
 use crate::vcpu::VcpuScheduler;
 use base::units::{CpuList, UnitError, VcpuId};
 use counter::read_counter;
-use kvm::{aside::Aside, cpus, sys::overlay::FileRegion, vcpu::TscClock};
-use sched::policy::{Grace, Hits, TurnRule};
-use turns::{Turns, hits};
+use kvm::{cpu_avoidance::CpuAvoidance, cpus, sys::overlay::FileRegion, vcpu::TscClock};
+use sched::policy::{Grace, Hits, SliceRule};
+use slices::{SliceAccount, hits};
 use vm_scheduler::BpfVmScheduler;
 
 pub use kernel_report::BpfReport;
 
 /// Interval for reading records. The ring buffer holds 25 000 of them, more than 128 CPUs write in this
 /// time.
-const TAKE_EVERY: Duration = Duration::from_millis(100);
+const READ_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Interval at which a trace reads the machines' progress.
-const TRACE_EVERY: Duration = Duration::from_millis(2);
+const TRACE_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The reason why this driver cannot be used.
 #[derive(Debug, Error)]
 pub enum BpfDriverError {
     /// The BPF scheduler does not support the policy.
-    #[error("the BPF scheduler has no policy {0}")]
+    #[error("the BPF scheduler does not support policy {0}")]
     Policy(String),
     /// The kernel would end the scheduler.
     #[error("driver bpf: {0}")]
-    Overlong(String),
+    WouldStall(String),
     /// The slots are not a valid list of CPUs.
     #[error(transparent)]
     Slots(#[from] UnitError),
@@ -68,7 +68,7 @@ pub enum BpfDriverError {
 pub struct BpfDriver {
     scheduler: Arc<Scheduler>,
     slots: CpuList,
-    kept: Arc<KeptRecords>,
+    records: Arc<RecordReader>,
     /// By machine, its number of vCPUs.
     counts: Box<[u32]>,
     /// By machine, the weight of its vCPUs.
@@ -77,12 +77,12 @@ pub struct BpfDriver {
     injects: bool,
     reader: Mutex<Option<JoinHandle<()>>>,
     /// Keeps threads of the fair class, which run before all vCPUs, off the slots.
-    _aside: Aside,
+    _avoid: CpuAvoidance,
 }
 
 /// Data derived from the scheduler's records.
-struct KeptRecords {
-    turns: Mutex<Turns>,
+struct RecordReader {
+    slices: Mutex<SliceAccount>,
     /// By machine.
     lines: Box<[OnceLock<TelemetryView>]>,
     /// Sleep time of the reader thread.
@@ -106,38 +106,40 @@ impl BpfDriver {
         traced: bool,
     ) -> Result<Arc<Self>, BpfDriverError> {
         let policy = policy(spec).ok_or_else(|| BpfDriverError::Policy(spec.policy.to_string()))?;
-        let all = vcpus.iter().sum();
-        if let Some(reason) = spec.policy.overlong(spec.slice, all, spec.cpus.len() as u32) {
-            return Err(BpfDriverError::Overlong(reason));
+        let vcpu_count = vcpus.iter().sum();
+        if let Some(reason) =
+            spec.policy.watchdog_conflict(spec.slice, vcpu_count, spec.cpus.len() as u32)
+        {
+            return Err(BpfDriverError::WouldStall(reason));
         }
         let slots = CpuList::new(&spec.cpus)?;
-        let cpus: Vec<usize> = spec.cpus.iter().copied().map(cpus::kernels).collect();
+        let cpus: Vec<usize> = spec.cpus.iter().copied().map(cpus::to_kernel).collect();
         let bound = match policy {
             KernelPolicy::Extended(bound) => Some(bound),
             _ => None,
         };
-        let turns = Turns::new(vcpus, cpus.iter().copied(), bound, traced);
+        let account = SliceAccount::new(vcpus, cpus.iter().copied(), bound, traced);
         let scheduler = Arc::new(Scheduler::start(&Settings {
             policy,
             slice: spec.slice,
             slots: cpus,
-            vcpus: all,
+            vcpus: vcpu_count,
             seed: spec.seed,
             // Already validated at program startup.
             fault: fault().unwrap_or_default(),
         })?);
-        let kept = Arc::new(KeptRecords {
-            turns: Mutex::new(turns),
+        let records = Arc::new(RecordReader {
+            slices: Mutex::new(account),
             lines: vcpus.iter().map(|_| OnceLock::new()).collect(),
-            pause: if traced { TRACE_EVERY } else { TAKE_EVERY },
+            pause: if traced { TRACE_INTERVAL } else { READ_INTERVAL },
             stop: AtomicBool::new(false),
             ended: OnceLock::new(),
         });
-        let (aside, reader) = (Aside::from(&slots), Mutex::new(None));
+        let (avoid, reader) = (CpuAvoidance::new(&slots), Mutex::new(None));
         let weights = (0..vcpus.len() as u32).map(|vm| spec.policy.weight_of(vm)).collect();
         let injects = matches!(policy, KernelPolicy::Holders(_) | KernelPolicy::Next(_));
-        let (counts, _aside) = (vcpus.into(), aside);
-        Ok(Arc::new(Self { scheduler, slots, kept, counts, weights, injects, reader, _aside }))
+        let (counts, _avoid) = (vcpus.into(), avoid);
+        Ok(Arc::new(Self { scheduler, slots, records, counts, weights, injects, reader, _avoid }))
     }
 
     /// Describes machine `vm` to the scheduler. `locks` is the memory that holds its guest's locks, and
@@ -169,7 +171,7 @@ impl BpfDriver {
     ) -> Result<Arc<dyn VcpuScheduler>, BpfDriverError> {
         self.read_records()?;
         if let Some(lines) = lines {
-            let _ = self.kept.lines[vm].set(lines);
+            let _ = self.records.lines[vm].set(lines);
         }
         let (scheduler, slots) = (self.scheduler.clone(), self.slots.clone());
         Ok(Arc::new(BpfVmScheduler { scheduler, slots, vm: vm as u32 }))
@@ -180,38 +182,38 @@ impl BpfDriver {
     fn read_records(&self) -> Result<(), BpfDriverError> {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         if reader.is_none() {
-            let (kept, scheduler) = (self.kept.clone(), self.scheduler.clone());
+            let (records, scheduler) = (self.records.clone(), self.scheduler.clone());
             let started =
-                thread::Builder::new().name("turns".into()).spawn(move || kept.read(&scheduler));
+                thread::Builder::new().name("turns".into()).spawn(move || records.read(&scheduler));
             *reader = Some(started.map_err(BpfDriverError::Thread)?);
         }
         Ok(())
     }
 
     /// Registers progress meters for a trace.
-    pub fn meter(&self, meters: Vec<Meter>) {
-        self.kept.turns().meter(meters);
+    pub fn set_meters(&self, meters: Vec<Meter>) {
+        self.records.slices().set_meters(meters);
     }
 
     /// Returns the number of locks acquired by a machine's vCPUs, if its guest counts them.
-    pub fn taken(&self, vm: usize) -> Option<u64> {
-        let lines = self.kept.lines[vm].get()?;
-        let counts = (0..self.counts[vm]).filter_map(|id| lines.taken(VcpuId(id)));
+    pub fn acquisitions(&self, vm: usize) -> Option<u64> {
+        let lines = self.records.lines[vm].get()?;
+        let counts = (0..self.counts[vm]).filter_map(|id| lines.acquisitions(VcpuId(id)));
         counts.reduce(u64::saturating_add)
     }
 
     /// Returns the current account. An ongoing wait or preemption is included up to this moment; the rest
     /// of it belongs to the time after.
     pub fn account(&self) -> Account {
-        let mut turns = self.kept.turns();
-        self.kept.take(&self.scheduler, &mut turns);
+        let mut account = self.records.slices();
+        self.records.take(&self.scheduler, &mut account);
         let at = now();
-        turns.catch_up(|vm| self.kept.lines[vm].get(), at);
+        account.catch_up(|vm| self.records.lines[vm].get(), at);
         Account {
             at,
-            totals: turns.totals(at),
+            totals: account.totals(at),
             hits: self.hits(),
-            extensions: turns.extensions().cloned(),
+            extensions: account.extensions().cloned(),
         }
     }
 
@@ -221,21 +223,21 @@ impl BpfDriver {
 
     /// Returns the reason if the kernel has ended the scheduler, within a tenth of a second. The vCPU
     /// threads then continue under the kernel's own scheduler.
-    pub fn ended(&self) -> Option<&str> {
-        self.kept.ended.get().map(String::as_str)
+    pub fn end_reason(&self) -> Option<&str> {
+        self.records.ended.get().map(String::as_str)
     }
 
     /// Stops reading records. Returns the scheduler's own report, and the results in the form of the
     /// user-space driver.
     pub fn report(&self) -> Result<(BpfReport, SchedReport), BpfDriverError> {
         self.stop();
-        let mut turns = self.kept.turns();
-        turns.report.complete(&self.scheduler.counts()?, self.scheduler.ended()?);
-        Ok((turns.report.clone(), turns.sched_report(self.hits(), now())))
+        let mut account = self.records.slices();
+        account.report.complete(&self.scheduler.counts()?, self.scheduler.exit_reason()?);
+        Ok((account.report.clone(), account.sched_report(self.hits(), now())))
     }
 
     fn stop(&self) {
-        self.kept.stop.store(true, SeqCst);
+        self.records.stop.store(true, SeqCst);
         if let Some(reader) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
             reader.thread().unpark();
             let _ = reader.join();
@@ -255,34 +257,34 @@ pub fn fault() -> Result<Option<SchedulerFault>, String> {
         None | Some("") => Ok(None),
         Some("program") => Ok(Some(SchedulerFault::Program)),
         Some("ring") => Ok(Some(SchedulerFault::Ring)),
-        Some(other) => Err(format!("PVTICKET_BPF_FAULT={other}: it is program or ring")),
+        Some(other) => Err(format!("PVTICKET_BPF_FAULT={other}: must be program or ring")),
     }
 }
 
 /// Converts the policy for the scheduler. None if it is not supported.
 fn policy(spec: &ScheduleSpec) -> Option<KernelPolicy> {
-    Some(match spec.policy.turn_rule()? {
-        TurnRule::Slice => KernelPolicy::RoundRobin,
-        TurnRule::OutOfLocks(grace) => {
+    Some(match spec.policy.slice_rule()? {
+        SliceRule::Fixed => KernelPolicy::RoundRobin,
+        SliceRule::OutOfLocks(grace) => {
             let Grace { holder, waiter } = Grace::new(grace, spec.slice);
             KernelPolicy::OutsideLocks(Graces { holder, waiter })
         }
-        TurnRule::Extended(bound) => KernelPolicy::Extended(bound),
-        TurnRule::Fair => KernelPolicy::Fair,
-        TurnRule::KickBoost { later } => KernelPolicy::KickBoost { later },
-        TurnRule::Inject { next, rate_milli, hold } => {
+        SliceRule::Extended(bound) => KernelPolicy::Extended(bound),
+        SliceRule::Fair => KernelPolicy::Fair,
+        SliceRule::KickBoost { later } => KernelPolicy::KickBoost { later },
+        SliceRule::Inject { next, rate_milli, hold } => {
             let injection = RandomPreemptions { rate: rate_milli as f64 / 1e3, hold };
             if next { KernelPolicy::Next(injection) } else { KernelPolicy::Holders(injection) }
         }
     })
 }
 
-impl KeptRecords {
-    fn turns(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+impl RecordReader {
+    fn slices(&self) -> MutexGuard<'_, SliceAccount> {
+        self.slices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, scheduler: &Scheduler, turns: &mut Turns) {
+    fn take(&self, scheduler: &Scheduler, account: &mut SliceAccount) {
         // On failure the records stay in place and are counted as they arrive.
         let mut records = scheduler.records().unwrap_or_default();
         // CPUs write the records in nearly chronological order.
@@ -290,22 +292,22 @@ impl KeptRecords {
         let now = now();
         for record in records {
             let lines = self.lines.get(record.machine as usize).and_then(OnceLock::get);
-            turns.add(&record, lines, now);
+            account.add(&record, lines, now);
         }
     }
 
     /// Reads records until stopped, and then one last time.
     fn read(&self, scheduler: &Scheduler) {
-        confine::enter(confine::Class::Turns);
+        confine::enter(confine::Class::Slices);
         loop {
             let last = self.stop.load(SeqCst);
             // Without a new reading, the times that guests see become inaccurate and finally disappear.
-            let _ = scheduler.read_counter(read_counter());
-            let mut turns = self.turns();
-            self.take(scheduler, &mut turns);
-            turns.read_meters(now());
-            drop(turns);
-            if let Ok(Some(reason)) = scheduler.ended() {
+            let _ = scheduler.set_reading(read_counter());
+            let mut account = self.slices();
+            self.take(scheduler, &mut account);
+            account.read_meters(now());
+            drop(account);
+            if let Ok(Some(reason)) = scheduler.exit_reason() {
                 let _ = self.ended.set(reason);
             }
             if last {

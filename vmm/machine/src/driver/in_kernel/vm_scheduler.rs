@@ -36,11 +36,11 @@ impl VcpuScheduler for BpfVmScheduler {
         // No slice ends by a signal.
     }
 
-    fn came_out(&self, _: VcpuId) {
+    fn after_exit(&self, _: VcpuId) {
         // A running thread has a slot.
     }
 
-    fn yielded(&self, _: VcpuId) {
+    fn yield_slot(&self, _: VcpuId) {
         thread::yield_now();
     }
 
@@ -48,28 +48,28 @@ impl VcpuScheduler for BpfVmScheduler {
         // No policy of this driver requests it.
     }
 
-    fn yields_to(&self, _: VcpuId, _: VcpuId) {
+    fn yield_to(&self, _: VcpuId, _: VcpuId) {
         thread::yield_now();
     }
 
-    fn point(&self, _: VcpuId, _: Point) {
+    fn preempt_point(&self, _: VcpuId, _: Point) {
         // No policy of this driver requests it.
     }
 
-    fn waits(&self, _: VcpuId) {
+    fn begin_wait(&self, _: VcpuId) {
         // The kernel observes sleeps itself.
     }
 
-    fn waited(&self, _: VcpuId) {
+    fn end_wait(&self, _: VcpuId) {
         // A running thread has a slot.
     }
 
-    fn awaits_turn(&self, _: VcpuId) -> bool {
+    fn awaits_slot(&self, _: VcpuId) -> bool {
         // Only the kernel knows.
         false
     }
 
-    fn observes(&self, _: VcpuId) -> bool {
+    fn lacks_telemetry(&self, _: VcpuId) -> bool {
         // Its vCPUs are not stopped by a thread that could observe them.
         false
     }

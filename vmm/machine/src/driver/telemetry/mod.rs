@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use hypercalls::telemetry::{Line, MACHINE, MachineWords, NAMED, Wait};
+use hypercalls::telemetry::{Line, MACHINE, MAX_NAMED, MachineWords, Wait};
 use vm_memory::{AtomicAccess, Bytes, GuestAddress};
 
 use crate::guest::queued_lock;
@@ -34,7 +34,7 @@ pub struct TelemetryView {
     translate: Translate,
     /// By vCPU: on hosts with unsynchronized time stamp counters, the vCPUs' offsets differ.
     clocks: Box<[TscClock]>,
-    kept: LineUpkeep,
+    upkeep: LineUpkeep,
     /// By vCPU, whether it is counted in [`MachineWords::critical_off`]; and that count, which the guest
     /// could overwrite.
     is_counted: Box<[AtomicBool]>,
@@ -47,7 +47,7 @@ pub enum LineUpkeep {
     /// It does, from its first instruction on.
     Always,
     /// It does if its kernel supports it. A line is invalid until its vCPU has acquired a lock.
-    Perhaps,
+    Maybe,
 }
 
 impl TelemetryView {
@@ -57,11 +57,11 @@ impl TelemetryView {
         base: Gpa,
         translate: Translate,
         clocks: Box<[TscClock]>,
-        kept: LineUpkeep,
+        upkeep: LineUpkeep,
     ) -> Self {
         let is_counted = clocks.iter().map(|_| AtomicBool::new(false)).collect();
         let critical_off = AtomicU32::new(0);
-        Self { memory, base, translate, clocks, kept, is_counted, critical_off }
+        Self { memory, base, translate, clocks, upkeep, is_counted, critical_off }
     }
 
     fn load<T: AtomicAccess + Default>(&self, vcpu: VcpuId, offset: usize) -> T {
@@ -76,8 +76,8 @@ impl TelemetryView {
     }
 
     /// Reads the word of the lock of this name, if it can be found.
-    fn word(&self, named: LockId) -> Option<u32> {
-        let lock = queued_lock::address(named).unwrap_or(named);
+    fn word(&self, name: LockId) -> Option<u32> {
+        let lock = queued_lock::address(name).unwrap_or(name);
         let at = (self.translate)(lock.0).filter(|at| at.0.is_multiple_of(4))?;
         self.memory.load(GuestAddress(at.0), Acquire).ok()
     }
@@ -96,19 +96,19 @@ impl TelemetryView {
         vcpus: impl Iterator<Item = VcpuId> + Clone,
         now: Nanos,
     ) -> LockActivity {
-        let seen = self.activity(vcpu, now);
-        let others = vcpus.filter(|other| *other != vcpu);
-        if seen.is_holder() {
-            return self.stopped_with_queued(vcpu, others, seen, now);
+        let activity = self.activity(vcpu, now);
+        let peers = vcpus.filter(|peer| *peer != vcpu);
+        if activity.is_holder() {
+            return self.stopped_with_queued(vcpu, peers, activity, now);
         }
-        if !matches!(seen, LockActivity::Entering | LockActivity::Waiting { .. }) {
-            return seen;
+        if !matches!(activity, LockActivity::Entering | LockActivity::Waiting { .. }) {
+            return activity;
         }
-        let named = LockId(self.load(vcpu, offset_of!(Line, wait_lock)));
-        match (seen, queued_lock::address(named)) {
-            (seen, Some(lock)) => self.stopped_at_queued(vcpu, named, lock, others, seen),
-            (LockActivity::Entering, None) => self.drawn(named, others, now).unwrap_or(seen),
-            (seen, None) => seen,
+        let name = LockId(self.load(vcpu, offset_of!(Line, wait_lock)));
+        match (activity, queued_lock::address(name)) {
+            (activity, Some(lock)) => self.stopped_at_queued(vcpu, name, lock, peers, activity),
+            (LockActivity::Entering, None) => self.drawn(name, peers, now).unwrap_or(activity),
+            (activity, None) => activity,
         }
     }
 
@@ -120,24 +120,24 @@ impl TelemetryView {
     fn drawn(
         &self,
         lock: LockId,
-        others: impl Iterator<Item = VcpuId>,
+        peers: impl Iterator<Item = VcpuId>,
         now: Nanos,
     ) -> Option<LockActivity> {
         let before = self.word(lock)?;
         let (head, count) = line::queue(before);
         // Bits of drawn tickets, starting at the ticket being served.
-        let out = 1_u128.checked_shl(count.into()).map_or(u128::MAX, |bit| bit - 1);
+        let drawn = 1_u128.checked_shl(count.into()).map_or(u128::MAX, |bit| bit - 1);
         let mut owned = 0;
-        let mut all_say = true;
-        for other in others {
-            let (tickets, says_all) = self.tickets(other, lock, head);
+        let mut all_known = true;
+        for peer in peers {
+            let (tickets, is_complete) = self.tickets(peer, lock, head);
             owned |= tickets;
-            all_say &= says_all;
+            all_known &= is_complete;
         }
         if self.word(lock) != Some(before) {
             return None;
         }
-        drawn_ticket(lock, head, out & !owned, all_say, now)
+        drawn_ticket(lock, head, drawn & !owned, all_known, now)
     }
 
     /// Returns the tickets of `lock` that a vCPU claims, as bits starting at `head`, and whether these are
@@ -151,53 +151,53 @@ impl TelemetryView {
         let is_waiting = matches!(wait, Wait::Spinning | Wait::Halted) && wait_lock == lock.0;
         let mut tickets = if is_waiting { bit(ticket) } else { 0 };
         let held: u32 = self.load(vcpu, offset_of!(Line, held));
-        let named = usize::try_from(held).unwrap_or(NAMED).min(NAMED);
-        for ix in 0..named {
+        let count = usize::try_from(held).unwrap_or(MAX_NAMED).min(MAX_NAMED);
+        for ix in 0..count {
             if self.load::<u64>(vcpu, offset_of!(Line, held_lock) + ix * 8) == lock.0 {
                 tickets |= bit(self.load(vcpu, offset_of!(Line, held_ticket) + ix * 2));
             }
         }
         // An interrupt handler's own lock hides a ticket drawn by the interrupted code.
-        let hides = matches!(wait, Wait::Entering | Wait::Outside | Wait::Kicking);
-        (tickets, !hides && held as usize <= NAMED)
+        let hides = matches!(wait, Wait::Entering | Wait::Throttled | Wait::Kicking);
+        (tickets, !hides && held as usize <= MAX_NAMED)
     }
 
     /// Converts a TSC value in the vCPU's line to the clock that shows `now`. None if it is in the future or
     /// more than an hour ago, because the guest may write any value.
-    fn when(&self, vcpu: VcpuId, offset: usize, now: Nanos) -> Option<Nanos> {
+    fn load_time(&self, vcpu: VcpuId, offset: usize, now: Nanos) -> Option<Nanos> {
         self.time_of(vcpu, self.load(vcpu, offset), now)
     }
 
-    /// Converts a time stamp read from the line earlier, like [`Self::when`].
+    /// Converts a time stamp read from the line earlier, like [`Self::load_time`].
     pub(super) fn time_of(&self, vcpu: VcpuId, stamp: u64, now: Nanos) -> Option<Nanos> {
         let clock = self.clocks.get(vcpu.0 as usize)?;
-        let ago = clock.since(stamp, tsc::read())?;
-        now.0.checked_sub(ago.0).map(Nanos)
+        let elapsed = clock.elapsed_since(stamp, tsc::read())?;
+        now.0.checked_sub(elapsed.0).map(Nanos)
     }
 
     /// Whether the guest maintains its lines.
     #[cfg(feature = "bpf")]
-    pub(super) const fn kept(&self) -> LineUpkeep {
-        self.kept
+    pub(super) const fn upkeep(&self) -> LineUpkeep {
+        self.upkeep
     }
 
     /// Returns the time at which it released the lock of its last kick.
     pub fn released_at(&self, vcpu: VcpuId, now: Nanos) -> Option<Nanos> {
-        self.when(vcpu, offset_of!(Line, released_at), now)
+        self.load_time(vcpu, offset_of!(Line, released_at), now)
     }
 
     /// Returns the time at which it resumed after its last halt.
     pub fn resumed_at(&self, vcpu: VcpuId, now: Nanos) -> Option<Nanos> {
-        self.when(vcpu, offset_of!(Line, resumed_at), now)
+        self.load_time(vcpu, offset_of!(Line, resumed_at), now)
     }
 
     /// Returns the number of locks acquired. None if it does not count them or has acquired none.
-    pub fn taken(&self, vcpu: VcpuId) -> Option<u64> {
+    pub fn acquisitions(&self, vcpu: VcpuId) -> Option<u64> {
         Some(self.load(vcpu, offset_of!(Line, taken))).filter(|count| *count > 0)
     }
 
     /// Requests a yield.
-    pub fn ask_to_yield(&self, vcpu: VcpuId) {
+    pub fn request_yield(&self, vcpu: VcpuId) {
         self.store(vcpu, offset_of!(Line, yield_wanted), 1u32);
     }
 
@@ -226,7 +226,7 @@ impl TelemetryView {
     }
 
     /// Withdraws a request to yield.
-    pub fn ask_no_more(&self, vcpu: VcpuId) {
+    pub fn clear_yield_request(&self, vcpu: VcpuId) {
         self.store(vcpu, offset_of!(Line, yield_wanted), 0u32);
     }
 
@@ -236,8 +236,8 @@ impl TelemetryView {
     }
 
     /// Sets the number of spin iterations on a lock after which the vCPU has spun out.
-    pub fn set_spin_looks(&self, vcpu: VcpuId, looks: u32) {
-        self.store(vcpu, offset_of!(Line, spin_looks), looks);
+    pub fn set_spin_limit(&self, vcpu: VcpuId, limit: u32) {
+        self.store(vcpu, offset_of!(Line, spin_limit), limit);
     }
 }
 
@@ -286,16 +286,16 @@ impl LineView for LineInMemory<'_> {
         self.lines.memory.load(GuestAddress(at.0), Acquire).ok()
     }
 
-    fn was_let_ahead(&self) -> bool {
-        self.lines.was_let_ahead(self.vcpu)
+    fn is_queue_head(&self) -> bool {
+        self.lines.is_queue_head(self.vcpu)
     }
 
     fn wait_since(&self) -> Nanos {
-        self.lines.when(self.vcpu, offset_of!(Line, wait_since), self.now).unwrap_or_default()
+        self.lines.load_time(self.vcpu, offset_of!(Line, wait_since), self.now).unwrap_or_default()
     }
 
     fn is_blank(&self) -> bool {
-        self.lines.kept == LineUpkeep::Perhaps && self.load::<u64>(offset_of!(Line, held_lock)) == 0
+        self.lines.upkeep == LineUpkeep::Maybe && self.load::<u64>(offset_of!(Line, held_lock)) == 0
     }
 }
 

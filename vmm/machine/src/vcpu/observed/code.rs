@@ -1,13 +1,13 @@
 //! Locates the lock and the spin loops in the machine code of a slow path.
 
 /// Maximum number of code bytes to read. The slow paths have about 700 bytes.
-pub(super) const LONGEST: u64 = 4096;
+pub(super) const MAX_CODE: u64 = 4096;
 
 /// Number of RDI, the first argument register (System V ABI).
 const RDI: u8 = 7;
 
 /// The callee-saved registers, which survive a function's own calls: RBX, RBP, R12 to R15.
-const KEPT: [u8; 6] = [3, 5, 12, 13, 14, 15];
+const CALLEE_SAVED: [u8; 6] = [3, 5, 12, 13, 14, 15];
 
 /// The register that holds a slow path's lock argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl LockRegister {
             (modrm >> 3 == 0b11 << 3 | RDI).then_some(Self { register, from })
         });
         let copies: Vec<_> = copies.collect();
-        copies.iter().find(|copy| copy.is_kept()).or(copies.first()).copied()
+        copies.iter().find(|copy| copy.is_callee_saved()).or(copies.first()).copied()
     }
 
     /// Returns the number of the register that holds the lock at this offset in the function.
@@ -38,13 +38,13 @@ impl LockRegister {
         if offset < self.from { RDI } else { self.register }
     }
 
-    fn is_kept(self) -> bool {
-        KEPT.contains(&self.register)
+    fn is_callee_saved(self) -> bool {
+        CALLEE_SAVED.contains(&self.register)
     }
 
     /// Returns the number of the register that holds the lock across calls.
-    pub(super) fn kept(self) -> Option<u8> {
-        self.is_kept().then_some(self.register)
+    pub(super) fn across_calls(self) -> Option<u8> {
+        self.is_callee_saved().then_some(self.register)
     }
 }
 
@@ -73,22 +73,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_copy_of_the_first_argument_is_found() {
+    fn locates_the_copy_of_the_first_argument() {
         // push %r12; mov %rdi,%rbx; nop
         let code = [0x41, 0x54, 0x48, 0x89, 0xfb, 0x90];
-        let found = LockRegister::find(&code).unwrap();
-        assert_eq!((found.at(0), found.at(4), found.at(5), found.kept()), (7, 7, 3, Some(3)));
+        let copy = LockRegister::find(&code).unwrap();
+        assert_eq!((copy.at(0), copy.at(4), copy.at(5), copy.across_calls()), (7, 7, 3, Some(3)));
         // mov %rdi,%r13
-        assert_eq!(LockRegister::find(&[0x49, 0x89, 0xfd]).unwrap().kept(), Some(13));
+        assert_eq!(LockRegister::find(&[0x49, 0x89, 0xfd]).unwrap().across_calls(), Some(13));
         // mov %rdi,%rdx, in a function without calls. A function with calls has another copy.
         let (leaf, calls) = ([0x48, 0x89, 0xfa], [0x48, 0x89, 0xfa, 0x48, 0x89, 0xfd]);
-        let found = LockRegister::find(&leaf).unwrap();
-        assert_eq!((found.at(3), found.kept()), (2, None));
-        assert_eq!(LockRegister::find(&calls).unwrap().kept(), Some(5));
+        let copy = LockRegister::find(&leaf).unwrap();
+        assert_eq!((copy.at(3), copy.across_calls()), (2, None));
+        assert_eq!(LockRegister::find(&calls).unwrap().across_calls(), Some(5));
     }
 
     #[test]
-    fn the_loops_are_around_the_pauses() {
+    fn spin_loops_surround_pause_instructions() {
         let mut code = [0x90; 64];
         code[30] = 0xf3;
         let loops = SpinLoops::find(&code);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn other_moves_are_not_taken_for_it() {
+    fn ignores_other_moves() {
         // mov %rsi,%rbx; mov %rdi,(%rbx); mov %edi,%ebx
         let code = [0x48, 0x89, 0xf3, 0x48, 0x89, 0x3b, 0x89, 0xfb];
         assert_eq!(LockRegister::find(&code), None);

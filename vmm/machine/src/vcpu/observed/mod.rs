@@ -13,8 +13,8 @@ mod nodes;
 
 use std::sync::OnceLock;
 
-use code::{LONGEST, LockRegister, SpinLoops};
-use nodes::{Nodes, Queued};
+use code::{LockRegister, MAX_CODE, SpinLoops};
+use nodes::{Nodes, Position};
 
 use crate::guest::{
     kernel_symbols::{KernelSymbols, SlowPath},
@@ -92,7 +92,7 @@ impl ObservedKernel {
     }
 
     /// Records the symbols reported by the guest. Only the first known symbols count.
-    pub fn tell(&self, symbols: KernelSymbols) {
+    pub fn set_symbols(&self, symbols: KernelSymbols) {
         let _ = self.symbols.set(symbols);
     }
 
@@ -109,7 +109,7 @@ impl ObservedKernel {
         if let Some(loaded) = self.loaded.get() {
             return Some(loaded);
         }
-        let symbols = self.symbols.get()?.loaded(|| cpu.syscall_entry())?;
+        let symbols = self.symbols.get()?.relocated(|| cpu.syscall_entry())?;
         // Retried at another stop if not mapped now, for example with the page tables of user space.
         let code = symbols.slow_paths.iter().map(|path| code_of(path, cpu));
         let code: Vec<_> = code.collect::<Option<_>>()?;
@@ -120,23 +120,23 @@ impl ObservedKernel {
 
     fn observe(&self, kernel: &LoadedKernel, id: VcpuId, cpu: &impl StoppedCpu) -> LockActivity {
         let symbols = &kernel.symbols;
-        let places = symbols.queue_nodes.map(|nodes| cpu.gs_base().wrapping_add(nodes));
-        let queued = places.map(|at| self.nodes.queued(id, at, symbols.node_size, cpu));
+        let nodes_at = symbols.queue_nodes.map(|nodes| cpu.gs_base().wrapping_add(nodes));
+        let queued = nodes_at.map(|at| self.nodes.find(id, at, symbols.node_size, cpu));
         let queued = queued.unwrap_or_default();
         let is_inside = |path: &SlowPath| path.code.contains(&cpu.rip());
         if let Some(ix) = symbols.slow_paths.iter().position(is_inside) {
             return kernel.in_slow_path(ix, id, queued, self.nodes.cpus(), cpu);
         }
         match queued {
-            Queued::Unknown if cpu.is_in_hlt() => LockActivity::Unknown,
-            Queued::No | Queued::Unknown => outside(symbols, cpu),
+            Position::Unknown if cpu.is_in_hlt() => LockActivity::Unknown,
+            Position::No | Position::Unknown => idle_activity(symbols, cpu),
             _ => kernel.interrupted(id, queued, self.nodes.cpus(), cpu),
         }
     }
 }
 
 /// Returns the activity of a vCPU that does not wait for a lock.
-fn outside(symbols: &KernelSymbols, cpu: &impl StoppedCpu) -> LockActivity {
+fn idle_activity(symbols: &KernelSymbols, cpu: &impl StoppedCpu) -> LockActivity {
     if cpu.is_in_hlt() {
         return LockActivity::Free;
     }
@@ -147,24 +147,24 @@ fn outside(symbols: &KernelSymbols, cpu: &impl StoppedCpu) -> LockActivity {
     });
     match count {
         Some(0) if symbols.counts_locks => LockActivity::Free,
-        Some(1..) => LockActivity::Guarded,
+        Some(1..) => LockActivity::PreemptDisabled,
         _ => LockActivity::Unknown,
     }
 }
 
 /// Reads the code of a slow path. None if it cannot be read.
 fn code_of(path: &SlowPath, cpu: &impl StoppedCpu) -> Option<Vec<u8>> {
-    let length = path.code.end.saturating_sub(path.code.start).min(LONGEST);
+    let length = path.code.end.saturating_sub(path.code.start).min(MAX_CODE);
     let mut code = vec![0; length as usize];
     let mut at = path.code.start;
-    let mut rest = code.as_mut_slice();
-    while !rest.is_empty() {
-        let in_page = ((PAGE - at % PAGE) as usize).min(rest.len());
-        let (part, next) = rest.split_at_mut(in_page);
+    let mut remaining = code.as_mut_slice();
+    while !remaining.is_empty() {
+        let in_page = ((PAGE - at % PAGE) as usize).min(remaining.len());
+        let (part, next) = remaining.split_at_mut(in_page);
         if !cpu.read(cpu.translate(at)?, part) {
             return None;
         }
-        (at, rest) = (at + in_page as u64, next);
+        (at, remaining) = (at + in_page as u64, next);
     }
     Some(code)
 }
@@ -182,7 +182,7 @@ impl LoadedKernel {
         &self,
         ix: usize,
         id: VcpuId,
-        queued: Queued,
+        queued: Position,
         cpus: u32,
         cpu: &impl StoppedCpu,
     ) -> LockActivity {
@@ -194,12 +194,12 @@ impl LoadedKernel {
         let Some((lock, word)) = lock.zip(word) else { return LockActivity::Entering };
         match queued {
             // The node stays in use until the vCPU has taken the lock and passed the head of the queue on.
-            Queued::First if !word.has_queue() && word.is_held() => {
+            Position::First if !word.has_queue() && word.is_held() => {
                 LockActivity::Holding { lock: Some(lock), depth: 1 }
             }
             // Outside the queue, and spinning while the lock is held: it has set the pending bit. (Elsewhere
             // in the function, and while the pending waiter takes the lock, the bit may be another vCPU's.)
-            Queued::No
+            Position::No
                 if word.has_pending()
                     && word.is_held()
                     && !path.is_pv
@@ -219,33 +219,33 @@ impl LoadedKernel {
     fn interrupted(
         &self,
         id: VcpuId,
-        queued: Queued,
+        queued: Position,
         cpus: u32,
         cpu: &impl StoppedCpu,
     ) -> LockActivity {
         let paths = self.symbols.slow_paths.iter().zip(&self.registers);
-        let at_hand = paths.filter_map(|(path, register)| {
-            Some((LockId(cpu.register(register.as_ref()?.kept()?)), path.is_pv))
+        let candidates = paths.filter_map(|(path, register)| {
+            Some((LockId(cpu.register(register.as_ref()?.across_calls()?)), path.is_pv))
         });
         // The PV slow path is the last, and only it halts.
-        let waits = at_hand.last().and_then(|(lock, is_pv)| {
+        let activity = candidates.last().and_then(|(lock, is_pv)| {
             let word =
                 word_of(lock, cpu).filter(|word| word.has_queue() && word.looks_used(cpus))?;
             let rank = rank(queued, id, word, is_pv)?;
             Some(rank.waiting(lock, Some(word), Nanos::ZERO, cpu.is_in_hlt()))
         });
-        waits.unwrap_or(LockActivity::Entering)
+        activity.unwrap_or(LockActivity::Entering)
     }
 }
 
 /// Returns the queue position of a vCPU with a node in use, or None if it has not joined this lock's queue.
-fn rank(queued: Queued, id: VcpuId, word: QueuedWord, is_pv: bool) -> Option<Rank> {
+fn rank(queued: Position, id: VcpuId, word: QueuedWord, is_pv: bool) -> Option<Rank> {
     let is_first = match queued {
-        Queued::First => word.has_queue(),
-        Queued::Behind => return Some(Rank::Behind),
+        Position::First => word.has_queue(),
+        Position::Behind => return Some(Rank::Behind),
         // Linux numbers its CPUs by their APIC ids, which are equal to the vCPU ids.
-        Queued::Alone { ix, linked } => linked || word.tail() == QueuedWord::tail_of(id.0, ix),
-        Queued::No | Queued::Unknown => false,
+        Position::Alone { ix, linked } => linked || word.tail() == QueuedWord::tail_of(id.0, ix),
+        Position::No | Position::Unknown => false,
     };
     is_first.then_some(head_rank(is_pv))
 }

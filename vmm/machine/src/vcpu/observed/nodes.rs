@@ -19,7 +19,7 @@ const COUNT: u64 = 12;
 
 /// The position of a vCPU in a queue.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Queued {
+pub(super) enum Position {
     /// Unknown.
     #[default]
     Unknown,
@@ -40,18 +40,18 @@ pub(super) enum Queued {
 
 /// The addresses of a vCPU's nodes; zero if unknown.
 #[derive(Debug, Default)]
-struct NodePlace {
+struct NodeAddress {
     virt: AtomicU64,
     physical: AtomicU64,
 }
 
 /// The nodes of all vCPUs of a machine.
 #[derive(Debug)]
-pub(super) struct Nodes(Box<[NodePlace]>);
+pub(super) struct Nodes(Box<[NodeAddress]>);
 
 impl Nodes {
     pub(super) fn new(vcpus: VcpuCount) -> Self {
-        Self(vcpus.ids().map(|_| NodePlace::default()).collect())
+        Self(vcpus.ids().map(|_| NodeAddress::default()).collect())
     }
 
     pub(super) fn cpus(&self) -> u32 {
@@ -60,42 +60,41 @@ impl Nodes {
 
     /// Returns the queue position of the stopped vCPU `id`, whose nodes of `size` bytes are at `virt`. Reads
     /// the nodes of other vCPUs that have been stopped before.
-    pub(super) fn queued(&self, id: VcpuId, virt: u64, size: u64, cpu: &impl StoppedCpu) -> Queued {
-        let Some(physical) = self.place(id, virt, size, cpu) else { return Queued::Unknown };
+    pub(super) fn find(&self, id: VcpuId, virt: u64, size: u64, cpu: &impl StoppedCpu) -> Position {
+        let Some(physical) = self.address(id, virt, size, cpu) else { return Position::Unknown };
         let in_use = match count(physical, cpu) {
-            Some(0) => return Queued::No,
+            Some(0) => return Position::No,
             Some(in_use) if u64::from(in_use) <= NODES => u64::from(in_use),
-            _ => return Queued::Unknown,
+            _ => return Position::Unknown,
         };
         let offset = (in_use - 1) * size;
         match word(physical + offset + LOCKED, cpu) {
-            None => return Queued::Unknown,
+            None => return Position::Unknown,
             Some(0) => {}
-            Some(_) => return Queued::First,
+            Some(_) => return Position::First,
         }
-        let is_behind =
-            self.0.iter().enumerate().any(|(ix, other)| {
-                ix != id.0 as usize && is_before(other, virt + offset, size, cpu)
-            });
+        let is_behind = (0..)
+            .zip(&self.0)
+            .any(|(ix, peer)| ix != id.0 && is_before(peer, virt + offset, size, cpu));
         if is_behind {
-            return Queued::Behind;
+            return Position::Behind;
         }
         let linked = next(physical + offset, cpu).is_some_and(|next| next != 0);
-        Queued::Alone { ix: in_use as u32 - 1, linked }
+        Position::Alone { ix: in_use as u32 - 1, linked }
     }
 
     /// Returns the guest-physical address of a vCPU's nodes, which do not move.
-    fn place(&self, id: VcpuId, virt: u64, size: u64, cpu: &impl StoppedCpu) -> Option<u64> {
-        let place = self.0.get(id.0 as usize)?;
-        if place.virt.load(Acquire) == virt {
-            return Some(place.physical.load(Relaxed));
+    fn address(&self, id: VcpuId, virt: u64, size: u64, cpu: &impl StoppedCpu) -> Option<u64> {
+        let node = self.0.get(id.0 as usize)?;
+        if node.virt.load(Acquire) == virt {
+            return Some(node.physical.load(Relaxed));
         }
         let physical = cpu.translate(virt)?;
         if physical % PAGE + NODES * size > PAGE {
             return None;
         }
-        place.physical.store(physical, Relaxed);
-        place.virt.store(virt, Release);
+        node.physical.store(physical, Relaxed);
+        node.virt.store(virt, Release);
         Some(physical)
     }
 }
@@ -110,11 +109,11 @@ fn word(at: u64, cpu: &impl StoppedCpu) -> Option<u32> {
 }
 
 /// Whether one of a vCPU's nodes is directly ahead of the node at `virt`.
-fn is_before(place: &NodePlace, virt: u64, size: u64, cpu: &impl StoppedCpu) -> bool {
-    if place.virt.load(Acquire) == 0 {
+fn is_before(node: &NodeAddress, virt: u64, size: u64, cpu: &impl StoppedCpu) -> bool {
+    if node.virt.load(Acquire) == 0 {
         return false;
     }
-    let physical = place.physical.load(Relaxed);
+    let physical = node.physical.load(Relaxed);
     let in_use = u64::from(count(physical, cpu).unwrap_or(0)).min(NODES);
     (0..in_use).any(|ix| next(physical + ix * size, cpu) == Some(virt))
 }

@@ -67,7 +67,7 @@ impl Scene {
     }
 
     /// Gives the shapes from `draw` a tooltip.
-    fn titled(&mut self, says: &str, draw: impl FnOnce(&mut Self)) {
+    fn with_tooltip(&mut self, says: &str, draw: impl FnOnce(&mut Self)) {
         self.items.push(Item::Begin { says: says.to_owned() });
         draw(self);
         self.items.push(Item::End);
@@ -93,8 +93,8 @@ impl Scene {
         at: impl Fn(f64, f64) -> (f64, f64),
     ) {
         for far in [false, true] {
-            let those = places.iter().enumerate().filter(|(_, (_, is_far))| *is_far == far);
-            let dots = those.map(|(ix, (place, _))| {
+            let selected = places.iter().enumerate().filter(|(_, (_, is_far))| *is_far == far);
+            let dots = selected.map(|(ix, (place, _))| {
                 let (x, y) = at(*place, [-1.5, 1.5, -0.5, 0.5][ix % 4]);
                 // A line without length, which the style draws as a dot.
                 if far { mark(0, (x, y), 2.8) } else { format!("M{} {}h0", number(x), number(y)) }
@@ -109,8 +109,8 @@ impl Scene {
     /// Grid lines, and the labels below them as far as there is room.
     fn ticks_below(&mut self, scale: &Scale, left: f64, right: f64, top: f64, bottom: f64) {
         let mut free = f64::NEG_INFINITY;
-        for tick in scale.ticks.iter().filter(|tick| scale.holds(**tick)) {
-            let x = left + scale.place(*tick) * (right - left);
+        for tick in scale.ticks.iter().filter(|tick| scale.contains(**tick)) {
+            let x = left + scale.position(*tick) * (right - left);
             self.path("grid", line((x, top), (x, bottom)));
             let text = scale.unit.show(*tick);
             let half = width(&text) / 2.0;
@@ -176,9 +176,9 @@ fn width(text: &str) -> f64 {
 
 /// A text shortened to `room`.
 fn clipped(text: &str, room: f64) -> String {
-    let most = (room / LETTER).max(4.0) as usize;
-    if text.chars().count() > most {
-        text.chars().take(most - 1).chain(['\u{2026}']).collect()
+    let max_letters = (room / LETTER).max(4.0) as usize;
+    if text.chars().count() > max_letters {
+        text.chars().take(max_letters - 1).chain(['\u{2026}']).collect()
     } else {
         text.to_owned()
     }

@@ -5,20 +5,20 @@ use base::units::Nanos;
 use crate::event::VcpuIndex;
 
 /// The weight at which virtual time equals real time (nice 0).
-const USUAL_WEIGHT: u64 = 1024;
+const NICE_0_WEIGHT: u64 = 1024;
 
 /// State of a vCPU in its host's run queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QueueState {
     /// In no queue: it sleeps, or has not started.
-    Away,
+    Dequeued,
     /// Waits for its CPU.
     Queued,
     /// Has its CPU.
     Current,
     /// Sleeps, and still counts in its queue's average until it would be picked (EEVDF's delayed
     /// dequeue).
-    Leaving,
+    Delayed,
 }
 
 /// State of a vCPU in the host's scheduler (`sched_entity`). Virtual times are nanoseconds on the
@@ -33,7 +33,7 @@ pub(super) struct Entity {
     pub(super) lag: i64,
     /// EEVDF: it was picked for its request, which has not been served yet.
     pub(super) has_slice: bool,
-    pub(super) place: QueueState,
+    pub(super) state: QueueState,
     /// The CPU whose queue it is or was last in.
     pub(super) cpu: usize,
     /// The part of its time slice already added to its virtual runtime.
@@ -45,7 +45,7 @@ pub(super) struct Entity {
     /// The vCPU waits because it yielded in a pause loop.
     pub(super) yielded: bool,
     /// The vCPU may be yielded to although it waits in a pause loop. Toggles at each attempt.
-    pub(super) takes_yields: bool,
+    pub(super) dy_eligible: bool,
 }
 
 /// The queue of one CPU (`cfs_rq`).
@@ -60,7 +60,7 @@ pub(super) struct RunQueue {
     pub(super) last: Option<VcpuIndex>,
     pub(super) skip: Option<VcpuIndex>,
     /// The current vCPU must make way if another vCPU is picked (`need_resched`).
-    pub(super) is_due: bool,
+    pub(super) need_resched: bool,
     /// The vCPU that the current vCPU makes way for.
     pub(super) chosen: Option<VcpuIndex>,
     /// The next timer tick.
@@ -72,24 +72,24 @@ pub(super) struct RunQueue {
 #[derive(Debug)]
 pub(super) struct Queues {
     pub(super) cpus: Box<[RunQueue]>,
-    pub(super) all: Box<[Entity]>,
+    pub(super) entities: Box<[Entity]>,
 }
 
 impl Queues {
     pub(super) fn new(vcpus: usize, cpus: usize) -> Self {
         let entity = Entity {
-            weight: USUAL_WEIGHT,
+            weight: NICE_0_WEIGHT,
             vruntime: 0,
             deadline: 0,
             lag: 0,
             has_slice: false,
-            place: QueueState::Away,
+            state: QueueState::Dequeued,
             cpu: 0,
             charged: Nanos::ZERO,
             since: Nanos::ZERO,
             is_new: true,
             yielded: false,
-            takes_yields: false,
+            dy_eligible: false,
         };
         let queue = |_| RunQueue {
             current: None,
@@ -98,32 +98,32 @@ impl Queues {
             next: None,
             last: None,
             skip: None,
-            is_due: false,
+            need_resched: false,
             chosen: None,
             tick: Nanos::ZERO,
             balance: Nanos::ZERO,
         };
-        Self { cpus: (0..cpus).map(queue).collect(), all: vec![entity; vcpus].into() }
+        Self { cpus: (0..cpus).map(queue).collect(), entities: vec![entity; vcpus].into() }
     }
 
-    pub(super) fn of(&self, vcpu: VcpuIndex) -> &Entity {
-        &self.all[vcpu.ix()]
+    pub(super) fn get(&self, vcpu: VcpuIndex) -> &Entity {
+        &self.entities[vcpu.ix()]
     }
 
-    pub(super) fn of_mut(&mut self, vcpu: VcpuIndex) -> &mut Entity {
-        &mut self.all[vcpu.ix()]
+    pub(super) fn get_mut(&mut self, vcpu: VcpuIndex) -> &mut Entity {
+        &mut self.entities[vcpu.ix()]
     }
 
     /// Returns the virtual time that passes while `vcpu` runs for `span`.
     pub(super) fn virtual_time(&self, vcpu: VcpuIndex, span: Nanos) -> i64 {
-        let time = u128::from(span.0) * u128::from(USUAL_WEIGHT);
-        (time / u128::from(self.of(vcpu).weight)) as i64
+        let time = u128::from(span.0) * u128::from(NICE_0_WEIGHT);
+        (time / u128::from(self.get(vcpu).weight)) as i64
     }
 
     /// Returns the vCPUs that wait for this CPU.
     pub(super) fn waiting(&self, cpu: usize) -> impl Iterator<Item = VcpuIndex> {
         let queued = self.cpus[cpu].queued.iter().copied();
-        queued.filter(|vcpu| self.of(*vcpu).place == QueueState::Queued)
+        queued.filter(|vcpu| self.get(*vcpu).state == QueueState::Queued)
     }
 
     /// Returns the vCPUs that run or wait on this CPU.
@@ -133,7 +133,7 @@ impl Queues {
 
     /// Returns the total weight of the vCPUs that run or wait on this CPU.
     pub(super) fn load(&self, cpu: usize) -> u64 {
-        self.runnable(cpu).map(|vcpu| self.of(vcpu).weight).sum()
+        self.runnable(cpu).map(|vcpu| self.get(vcpu).weight).sum()
     }
 
     pub(super) fn is_idle(&self, cpu: usize) -> bool {
@@ -141,29 +141,29 @@ impl Queues {
     }
 
     pub(super) fn longest_waiting(&self, cpu: usize) -> Option<VcpuIndex> {
-        self.waiting(cpu).min_by_key(|vcpu| (self.of(*vcpu).since, *vcpu))
+        self.waiting(cpu).min_by_key(|vcpu| (self.get(*vcpu).since, *vcpu))
     }
 
-    pub(super) fn insert(&mut self, vcpu: VcpuIndex, place: QueueState) {
-        let entity = &mut self.all[vcpu.ix()];
+    pub(super) fn insert(&mut self, vcpu: VcpuIndex, state: QueueState) {
+        let entity = &mut self.entities[vcpu.ix()];
         let queue = &mut self.cpus[entity.cpu];
         debug_assert!(!queue.queued.contains(&vcpu), "{vcpu:?} is queued twice");
-        entity.place = place;
+        entity.state = state;
         queue.queued.push(vcpu);
     }
 
     pub(super) fn remove(&mut self, vcpu: VcpuIndex) {
-        let entity = &mut self.all[vcpu.ix()];
-        entity.place = QueueState::Away;
+        let entity = &mut self.entities[vcpu.ix()];
+        entity.state = QueueState::Dequeued;
         let cpu = entity.cpu;
-        self.cpus[cpu].queued.retain(|other| *other != vcpu);
-        self.forget(vcpu);
+        self.cpus[cpu].queued.retain(|entry| *entry != vcpu);
+        self.clear_buddies(vcpu);
         self.advance(cpu);
     }
 
     /// Removes `vcpu` from the buddies.
-    pub(super) fn forget(&mut self, vcpu: VcpuIndex) {
-        let RunQueue { next, last, skip, .. } = &mut self.cpus[self.all[vcpu.ix()].cpu];
+    pub(super) fn clear_buddies(&mut self, vcpu: VcpuIndex) {
+        let RunQueue { next, last, skip, .. } = &mut self.cpus[self.entities[vcpu.ix()].cpu];
         for buddy in [next, last, skip] {
             *buddy = buddy.filter(|buddy| *buddy != vcpu);
         }
@@ -172,8 +172,8 @@ impl Queues {
     /// Advances the queue's zero to its least virtual runtime.
     pub(super) fn advance(&mut self, cpu: usize) {
         let queue = &self.cpus[cpu];
-        let all = queue.queued.iter().copied().chain(queue.current);
-        if let Some(least) = all.map(|vcpu| self.of(vcpu).vruntime).min() {
+        let members = queue.queued.iter().copied().chain(queue.current);
+        if let Some(least) = members.map(|vcpu| self.get(vcpu).vruntime).min() {
             let queue = &mut self.cpus[cpu];
             queue.zero = queue.zero.max(least);
         }

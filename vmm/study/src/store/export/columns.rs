@@ -68,13 +68,13 @@ type PercentileOf = fn(&Percentiles) -> Nanos;
 
 /// Percentiles of a time, and the suffix of their columns' names.
 const PERCENTILES: [(&str, PercentileOf); 7] = [
-    ("p50_ns", |found| found.p50),
-    ("p99_ns", |found| found.p99),
-    ("p999_ns", |found| found.p999),
-    ("max_ns", |found| found.max),
-    ("by_time_p50_ns", |found| found.by_time.p50),
-    ("by_time_p99_ns", |found| found.by_time.p99),
-    ("by_time_p999_ns", |found| found.by_time.p999),
+    ("p50_ns", |times| times.p50),
+    ("p99_ns", |times| times.p99),
+    ("p999_ns", |times| times.p999),
+    ("max_ns", |times| times.max),
+    ("by_time_p50_ns", |times| times.by_time.p50),
+    ("by_time_p99_ns", |times| times.by_time.p99),
+    ("by_time_p999_ns", |times| times.by_time.p999),
 ];
 
 /// Returns the names of all columns in order.
@@ -133,7 +133,7 @@ const LOAD: &[Column] = &[
 const FIGURES: &[Column] = &[
     number("seconds", |row| Some(row.figures()?.seconds)),
     count("operations", |row| {
-        Some(row.figures()?.operations.iter().fold(0, |all, count| all.saturating_add(*count)))
+        Some(row.figures()?.operations.iter().fold(0, |sum, count| sum.saturating_add(*count)))
     }),
     number("rate", |row| Some(row.figures()?.rate())),
     text("disturbed", |row| Some(row.disturbance()?.name())),
@@ -160,7 +160,7 @@ const VMM: &[Column] = counts!(
 const HOST: &[Column] = &[
     count("host_ran_ns", |row| Some(row.threads()?.ran.0)),
     count("host_waited_ns", |row| Some(row.threads()?.waited.0)),
-    count("host_turns", |row| Some(row.threads()?.turns)),
+    count("host_turns", |row| Some(row.threads()?.slices)),
     number("host_ran_share", |row| Some(row.ran()?.ran)),
     number("host_ran_least", |row| Some(row.ran()?.vcpus.least)),
     number("host_ran_most", |row| Some(row.ran()?.vcpus.most)),

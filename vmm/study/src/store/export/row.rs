@@ -3,7 +3,7 @@
 use super::super::record::{CellLine, Figures, Outcome, RunLine, SimCounts};
 use crate::{
     disturbance::Disturbance,
-    findings::{NONSENSE, VcpuTimeShares, point::fairness_of},
+    findings::{IMPOSSIBLE, VcpuTimeShares, point::fairness_of},
     sync_counters::WorkCounts,
 };
 use base::{
@@ -39,7 +39,7 @@ impl<'a> CellRow<'a> {
     pub fn error(&self) -> Option<&'a str> {
         match &self.cell.outcome {
             Outcome::Failed { error, .. } => Some(error),
-            Outcome::Done { .. } if self.figures().is_none() => Some(NONSENSE),
+            Outcome::Done { .. } if self.figures().is_none() => Some(IMPOSSIBLE),
             Outcome::Done { .. } | Outcome::Aborted => None,
         }
     }
@@ -79,7 +79,7 @@ impl<'a> CellRow<'a> {
 
     /// Returns the sum over all vCPUs' threads; None if the host's kernel has no counts.
     pub fn threads(&self) -> Option<ThreadTimes> {
-        VcpuTimeShares::of(&self.figures()?.host).map(|host| host.times)
+        VcpuTimeShares::new(&self.figures()?.host).map(|host| host.times)
     }
 
     /// Returns the sum of KVM's counts over all machines.
@@ -89,7 +89,7 @@ impl<'a> CellRow<'a> {
 
     /// Returns the shares of time for which vCPUs had a CPU.
     pub fn ran(&self) -> Option<VcpuTimeShares> {
-        VcpuTimeShares::of(&self.figures()?.host)
+        VcpuTimeShares::new(&self.figures()?.host)
     }
 
     pub fn jain(&self) -> Option<f64> {
