@@ -36,7 +36,7 @@ fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// No-break space between thousands, so that no line ends within a number; see [`plain`].
+/// No-break space between thousands, so that no line ends within a number; see [`spaced`].
 const THIN: char = '\u{a0}';
 
 /// Below this, a ratio is written as 1/n. From here on, [`ratio`] has two decimals.

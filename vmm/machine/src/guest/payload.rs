@@ -143,7 +143,7 @@ impl<'a> SharedView<'a> {
         Ok(())
     }
 
-    /// Number of vCPUs that wait for [`SharedView::go`].
+    /// Number of vCPUs that wait for [`SharedView::start`].
     pub fn arrived(&self) -> Result<u32, SharedError> {
         self.load(offset_of!(Shared, arrived) + offset_of!(PaddedU32, 0))
     }

@@ -192,7 +192,7 @@ impl TrialResult {
         let point = group.iter().copied().find(is_trial)?;
         let hits = points[point].preempted.and_then(|preempted| preempted.hits);
         let found_no_target = hits.is_some_and(|hits| hits.hits == 0);
-        Some(Self { point, share: ratio(point, base), found_no_target: found_no_target })
+        Some(Self { point, share: ratio(point, base), found_no_target })
     }
 }
 
