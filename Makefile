@@ -189,6 +189,7 @@ lint-workspace: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --quiet --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked --quiet --workspace --test e2e -- -D warnings
+	$(CARGO) test --locked --quiet --package tests --lib -- words
 	$(DOC)
 
 lint-guests: setup

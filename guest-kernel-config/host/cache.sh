@@ -1,20 +1,20 @@
 # Functions shared by scripts that fill one folder of the cache. They source this file and apt.sh, with $name set to that
-# folder, and define is_there, which says so if the part is there and is to stay. Each version is made in a separate folder
-# next to its place and moved there in one step.
+# folder, and define is_there, which reports whether the part is present and stays. Each version is created in a separate
+# folder next to its destination and moved there in one step.
 
 cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-${HOME:?set HOME, XDG_CACHE_HOME or PVTICKET_CACHE}/.cache}/pvticket}/$name
 
-# Ends the script if the part is there. What killed scripts have left is removed all the same.
+# Ends the script if the part is present. Removes the remains of killed scripts in any case.
 unless_there() {
     is_there || return 0
     [ ! -d "$cache" ] || take_folder "$cache" --try 2>/dev/null || true
     exit 0
 }
 
-# Makes that folder, $work, which is removed at every exit.
+# Creates that folder, $work, which is removed at every exit.
 begin_work() {
     take_folder "$cache" || cannot_write
-    # Another script may have made it meanwhile.
+    # Another script may have created it in the meantime.
     if is_there; then exit 0; fi
     work=$(mktemp -d "$cache/.new-XXXXXX") || cannot_write
     trap 'end_work $?' EXIT
@@ -23,7 +23,7 @@ begin_work() {
     trap 'exit 143' TERM
 }
 
-# Ends because nothing can be written to the cache.
+# Exits with an error: the cache is not writable.
 cannot_write() {
     why="cannot write to $cache: let this user write there, or name another folder in PVTICKET_CACHE"
     if is_full "${cache%/*}"; then why=$(full_disk "${cache%/*}"); fi
@@ -32,7 +32,7 @@ cannot_write() {
     exit 1
 }
 
-# The status is $1. On a full disk, programs fail with all kinds of messages.
+# $1 is the status. On a full disk, programs fail with various messages.
 end_work() {
     if [ "$1" != 0 ] && is_full "$cache"; then
         keep_reason "$name: $(full_disk "$cache")"

@@ -2,10 +2,10 @@
 # Fetches a kernel for the emulated host: a stock Debian cloud kernel with its KVM and virtio modules.
 # Nothing is installed, and root is not needed: packages are only downloaded and unpacked.
 #
-#   fetch.sh                        once; says so in one line when it is there already
-#   fetch.sh --refresh              also when it is there
-#   HOST_DEB=PLACE fetch.sh         from packages that are at hand: a file, or a folder of *.deb
-#   HOST_KERNEL=7 fetch.sh ...      the newest 7.x of trixie-backports, which is kept beside the 6.1
+#   fetch.sh                        once; prints one line if it is present already
+#   fetch.sh --refresh              also if it is present
+#   HOST_DEB=PLACE fetch.sh         from local packages: a file, or a folder of *.deb
+#   HOST_KERNEL=7 fetch.sh ...      the newest 7.x of trixie-backports, stored in addition to 6.1
 set -eu
 
 wanted="virtio_pci virtio_console kvm-amd"
@@ -60,12 +60,12 @@ HELP
 # A module's name as a pattern that matches both its spellings.
 spellings() { echo "$1" | sed 's/[-_]/[-_]/g'; }
 
-# Prints the path of a module in the tree $1, whatever its spelling and compression.
+# Prints the path of a module in the tree $1, regardless of spelling and compression.
 find_module() {
     find "$1/lib/modules" "$1/usr/lib/modules" -name "$(spellings "$2").ko*" 2>/dev/null | head -n 1
 }
 
-# Is the module $2 a part of the kernel itself, by its list $1 of such modules?
+# Whether the module $2 is built into the kernel, by its list $1 of built-in modules.
 is_built_in() {
     [ -f "$1" ] && grep -q "/$(spellings "$2")\.ko\$" "$1"
 }
@@ -79,8 +79,8 @@ unpacked() {
     esac
 }
 
-# Copies a module and its dependencies from the tree $1 to the folder $2/modules, except for those
-# that $2/modules.builtin lists.
+# Copies a module and its dependencies from the tree $1 to the folder $2/modules, except for the modules
+# in $2/modules.builtin.
 take_module() {
     if [ -e "$2/modules/$3.ko" ] || is_built_in "$2/modules.builtin" "$3"; then return 0; fi
     source=$(find_module "$1" "$3")
@@ -113,24 +113,24 @@ extract_elf() {
     rm -f "$2.packed"
     if [ "$(od -An -tx1 -N4 "$2" 2>/dev/null | tr -d ' ')" != 7f454c46 ]; then
         rm -f "$2"
-        say "no tool ${tool%% *} to unpack the kernel with: it will start a second slower"
+        say "${tool%% *} is missing, so the kernel is not unpacked: it will start a second slower"
     fi
 }
 
-# Sets $packages to those of the kernel, and $options for apt.
+# Sets $packages to the kernel's packages, and $options for apt.
 find_packages() {
     options=
     case $name in
     host)
         packages=$(real_package)
-        # If the system's package lists do not have it, separate lists do, which needs no root either.
+        # If the system's package lists do not contain it, uses separate lists, which need no root either.
         if [ -z "$packages" ]; then
             own_lists || true
             packages=$(real_package)
             [ -n "$packages" ] || ! grep -q '^[EW]: ' apt.log ||
                 fail "no package lists for $meta: $(apt_reason apt.log)"
         fi
-        [ -n "$packages" ] || fail "apt knows no $meta, which is Debian's"
+        [ -n "$packages" ] || fail "apt has no package $meta, which Debian provides"
         ;;
     *)
         from=$(mirror "$(codename)")
@@ -158,16 +158,16 @@ newest_release() {
 
 # Downloads the packages into the current folder.
 download() {
-    command -v apt-get >/dev/null || fail "apt-get is missing here"
+    command -v apt-get >/dev/null || fail "apt-get is missing"
     find_packages
     # shellcheck disable=SC2086
     apt-get $options -qq -o APT::Sandbox::User=root download $packages >apt.log 2>&1 ||
         fail "apt-get download $packages failed: $(apt_reason apt.log)"
 }
 
-# Unpacks the packages that are the arguments to the folder tree, and sets $version to the kernel's.
+# Unpacks the packages in the arguments to the folder tree, and sets $version to the kernel's.
 unpack() {
-    command -v dpkg-deb >/dev/null || fail "dpkg-deb is missing here: cannot unpack $*"
+    command -v dpkg-deb >/dev/null || fail "dpkg-deb is missing: cannot unpack $*"
     version=
     for deb; do
         dpkg-deb -x "$deb" tree || fail "$deb is not a Debian package"

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Fetches a QEMU for the emulated host if this system's own is older than 8.1.
 #
-#   qemu.sh              once; says so in one line when nothing is to be done
-#   qemu.sh --refresh    also when it is there
+#   qemu.sh              once; prints one line if there is nothing to do
+#   qemu.sh --refresh    also if it is present
 #
 # Until 8.1 QEMU's TCG did not lock a page of code during its translation, so that code which
-# another CPU changed meanwhile was translated wrongly, for good ("accel/tcg: Always lock pages
+# another CPU changed concurrently was translated incorrectly, permanently ("accel/tcg: Always lock pages
 # before translation"). Kernels change their own code: about one in thirty boots of Linux guests
 # with four vCPUs died, and the emulated host froze about as often (measured with 7.2).
 #
@@ -22,7 +22,7 @@ firmware="bios-256k.bin kvmvapic.bin linuxboot.bin linuxboot_dma.bin"
 
 say() { echo "qemu: $*"; }
 
-# A failure to get a newer one is not an error: with supervision the old one usually works.
+# A failure to fetch a newer QEMU is not an error: with supervision the old one usually works.
 give_up() {
     say "$*" >&2
     say "the emulated host will use this system's $(version_of $program || echo "QEMU, which is missing")" >&2
@@ -62,9 +62,9 @@ unless_there
 # Its libraries are installed with the system's own QEMU, which setup.sh installs.
 case $(cat /etc/debian_version 2>/dev/null) in
 12*) ;;
-*) give_up "QEMU ${own:-(none)} is older than $wanted, and this is no Debian 12, whose backports have one" ;;
+*) give_up "QEMU ${own:-(none)} is older than $wanted, and this is not Debian 12, whose backports have a newer one" ;;
 esac
-command -v apt-get >/dev/null && [ -e $keys ] || give_up "no apt-get, or no $keys, to fetch a newer one with"
+command -v apt-get >/dev/null && [ -e $keys ] || give_up "cannot fetch a newer QEMU: apt-get or $keys is missing"
 
 from=$(mirror bookworm)
 [ -n "$from" ] || give_up "no mirror to fetch a newer QEMU from: apt's sources have no entry for Debian 12" \

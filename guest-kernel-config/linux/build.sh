@@ -6,12 +6,12 @@
 #
 #   $XDG_CACHE_HOME/pvticket/kernel/<hash>/{vmlinux,bzImage,System.map,config,build.log}
 #   $XDG_CACHE_HOME/pvticket/kernel/<flavour>-<version>  -> <hash>     (6.1, 6.12 or 7: what pvticket boots)
-#   $XDG_CACHE_HOME/pvticket/kernel/<flavour>  -> <hash>     (of the usual version, 6.12)
+#   $XDG_CACHE_HOME/pvticket/kernel/<flavour>  -> <hash>     (of the default version, 6.12)
 #   $XDG_CACHE_HOME/pvticket/kernel/current    -> <hash>     (flavour pvticket of that)
 #
 # The hash covers everything that decides the result: source, our files, patches, header, configuration,
-# flavour, compiler, and the recipe's number: raise it when a change of this script changes what is
-# built. See the Makefile for the variables.
+# flavour, compiler, and the recipe's number: increment it when a change of this script changes the
+# result. See the Makefile for the variables.
 #
 # The source's package stays in the cache, with its SHA-256 next to it. The sum comes from apt's
 # lists, which are signed; the package is checked against it before each use.
@@ -27,26 +27,26 @@ kernels=$cache/kernel
 usual=6.12
 version=${KERNEL:-$usual}
 own_config=${KERNEL_CONFIG:-}
-# Lines of one's own may ask for any driver.
+# A user's lines may enable any driver.
 excludes=$here/source.excludes
 [ -z "$own_config" ] || excludes=/dev/null
 recipe=2
-# For apt, where the system has no lists of packages.
+# For apt, on systems without package lists.
 options=
-# The patched source, once a flavour has needed it, and the build folders.
+# The patched source, once a flavour needs it, and the build folders.
 source=
 works=()
-# Where lists of our own are made, and the process that tells of progress.
+# The folder of separate package lists, and the process that reports progress.
 lists=$kernels/.new-lists
 teller=
-# Was it said why the script ends?
+# Whether the reason for the exit has been printed.
 told=
 
 . "$here/../apt.sh"
 
 say() { printf 'kernel: %s\n' "$*"; }
 
-# Ends with the reason, which on a full disk is that, whatever failed because of it.
+# Exits with the reason; on a full disk that is the reason, regardless of the failed step.
 fail() {
     local why=$*
     if is_full "$cache"; then why=$(full_disk "$cache"); fi
@@ -62,27 +62,27 @@ choose_flavour() {
     [ -z "$own_config" ] || fragments+=("$own_config")
     case $flavour in
     pvticket | stock-pvqspinlock) ;;
-    *) fail "no flavour '$flavour'; there are pvticket and stock-pvqspinlock" ;;
+    *) fail "unknown flavour '$flavour': use pvticket or stock-pvqspinlock" ;;
     esac
 }
 
-# Sets package, the Debian package of the source: empty for Linux 7, whose newest one the lists tell.
+# Sets package, the Debian package of the source: empty for Linux 7, whose newest package is in the lists.
 choose_version() {
     [ -z "${KERNEL_SRC:-}" ] || version=$(version_of_tree)
     case $version in
     6.1 | 6.12) package=linux-source-$version ;;
     7) package= ;;
-    *) fail "no Linux '$version'; there are 6.1, 6.12 and 7, or a tree of 6.1 or newer as KERNEL_SRC=dir" ;;
+    *) fail "unknown Linux '$version': use 6.1, 6.12 or 7, or a tree of 6.1 or newer as KERNEL_SRC=dir" ;;
     esac
 }
 
-# The configuration for the tree in KERNEL_SRC: that of the newest version that is not newer than it.
+# The configuration for the tree in KERNEL_SRC: the newest version's that is not newer than the tree.
 version_of_tree() {
     local major minor
     major=$(sed -n 's/^VERSION = //p' "$KERNEL_SRC/Makefile" 2>/dev/null)
     minor=$(sed -n 's/^PATCHLEVEL = //p' "$KERNEL_SRC/Makefile" 2>/dev/null)
     case ${major:-6} in
-    # None: the caller says so.
+    # None: the caller reports it.
     [0-5]) echo "$major.$minor" ;;
     6) if [ "${minor:-1}" -lt 12 ]; then echo 6.1; else echo 6.12; fi ;;
     *) echo 7 ;;
@@ -106,7 +106,7 @@ missing_tools() {
 check_tools() {
     local missing
     missing=$(missing_tools | tr '\n' ' ')
-    [ -z "$missing" ] || fail "to build a kernel these are missing: ${missing% }" \
+    [ -z "$missing" ] || fail "missing packages for building a kernel: ${missing% }" \
         "(on Debian: apt-get install ${missing% })"
 }
 
@@ -116,25 +116,25 @@ cached_package() {
     find "$cache/source" -name "${package:-linux-source-7.*}_*_all.deb" | sort -V | tail -n 1
 }
 
-# What apt would download: the file's name, or with $1=3 its size.
+# The file that apt would download: its name, or with $1=3 its size.
 # shellcheck disable=SC2086 # a list of options
 offered() {
     apt-get $options download --print-uris "$package" 2>/dev/null |
         awk -v field="${1:-2}" '{ print $field; exit }' || true
 }
 
-# Sets deb to the file that apt would download, by the system's lists or, where they do not have it, by lists of our own,
+# Sets deb to the file that apt would download, by the system's lists or, if they do not contain it, by separate lists,
 # which need no root.
 find_package() {
     command -v apt-get >/dev/null ||
-        fail "no apt-get here to fetch a source: give a Linux tree as KERNEL_SRC=dir"
+        fail "apt-get, which fetches the source, is missing: pass a Linux tree as KERNEL_SRC=dir"
     [ -z "$package" ] || deb=$(offered)
     [ -z "$deb" ] || return 0
     mkdir -p "$lists"
     pushd "$lists" >/dev/null
     if [ -n "$package" ]; then
         own_lists -o Acquire::Languages=none || true
-        # Debian 13's own Linux is 6.12; Debian 12 has it among its security updates only.
+        # Debian 13's own Linux is 6.12; Debian 12 has it only among its security updates.
         [ "$version" != 6.12 ] || [ -n "$(offered)" ] || lists_beside_own trixie || true
     else
         lists_of_newest || true
@@ -144,7 +144,7 @@ find_package() {
     popd >/dev/null
 }
 
-# Makes lists of the suite $1 on the mirror of this system's Debian.
+# Creates lists of the suite $1 on the mirror of this system's Debian.
 lists_beside_own() {
     local from
     # shellcheck disable=SC1091
@@ -153,7 +153,7 @@ lists_beside_own() {
     lists_of_suite "$1" "$from"
 }
 
-# Makes lists of the backports to Debian 13, which have Linux 7, and sets package to the newest there.
+# Creates lists of the backports to Debian 13, which have Linux 7, and sets package to the newest there.
 # shellcheck disable=SC2086
 lists_of_newest() {
     lists_beside_own trixie-backports || return 1
@@ -173,8 +173,8 @@ listed_sum() {
     }'
 }
 
-# The expected sum of the package $1: from apt's lists or, if those do not have it (they are gone,
-# or newer), the sum that they had when it was fetched.
+# The expected sum of the package $1: from apt's lists or, if they do not contain it (they are missing
+# or newer), the sum stored when it was fetched.
 expected_sum() {
     local sum
     sum=$(listed_sum "${1##*/}")
@@ -213,7 +213,7 @@ hash_inputs() {
     {
         echo "$source_id" "$flavour" "$recipe"
         gcc --version | head -n 1
-        # Only the changes of a patch count, not its message.
+        # Only the diff of a patch counts, not its message.
         sed -s -n '/^diff --git /,$p' "$here"/patches/*.patch
         (cd "$here" && find arch -type f | sort | xargs sha256sum)
         cat "$header" "${fragments[@]}" "$excludes"
@@ -232,7 +232,7 @@ fetch_package() {
     deb=$(cached_package)
 }
 
-# Fetches the package unless it is there, copies it to the file $1, and keeps its sum for when apt's lists are gone.
+# Fetches the package unless it is present, copies it to the file $1, and stores its sum in case apt's lists are removed.
 provide_package() {
     fetch_package
     take_package "$1"
@@ -252,12 +252,12 @@ unpack_source() {
         tar -C "$1" --strip-components=1 --exclude-from="$excludes" -xf -
 }
 
-# Puts our files into the tree $1, and the hooks that lead to them. A hunk that fits only nearly is refused: patch would
-# put some of them in the wrong place.
+# Puts our files into the tree $1, and the hooks that lead to them. A hunk that does not fit exactly is rejected: patch
+# would put some hunks in the wrong place.
 add_ours() {
     local file log=$1.patch.log
     for file in "$here"/patches/{hooks,locktorture,acpi-without-pci}.patch; do
-        # A tree of one's own may have it.
+        # A user's tree may have it.
         ! patch -d "$1" -p1 -R -f -s --dry-run <"$file" >/dev/null 2>&1 || continue
         patch -d "$1" -p1 -f --fuzz=0 --no-backup-if-mismatch <"$file" >"$log" 2>&1 ||
             { cat "$log" && does_not_apply "$file" "$log" >"$1.reason"; return 1; }
@@ -266,7 +266,7 @@ add_ours() {
         cp "$header" "$1/arch/x86/include/asm/pvticket_abi.h"
 }
 
-# Says which hunk of the patch $1 the tree does not take, by the log $2, and what to do.
+# Prints the rejected hunk of the patch $1, by the log $2, and the remedy.
 does_not_apply() {
     local hunk
     hunk=$(awk '/^patching file/ { file = $3 } /^Hunk #[0-9]+ FAILED/ { print file ", hunk " $2; exit }
@@ -274,19 +274,19 @@ does_not_apply() {
     echo "patches/${1##*/} does not fit this tree ($hunk): change the patch until it does, and run this again"
 }
 
-# What the fragments ask for: of each symbol the last line.
+# The requests of the fragments: the last line for each symbol.
 wanted_config() {
     cat "${fragments[@]}" | awk '
         /^(# )?CONFIG_/ && match($0, /CONFIG_[A-Za-z0-9_]+/) { last[substr($0, RSTART, RLENGTH)] = $0 }
         END { for (symbol in last) print last[symbol] }'
 }
 
-# If a line of a fragment did not survive, the kernel would not be the one asked for.
+# If a line of a fragment is not in the result, this is not the requested kernel.
 check_config() {
     local line bad=0
     while read -r line; do
         case $line in
-        CONFIG_*) grep -qxF -- "$line" "$1" || { echo "configuration: lost $line"; bad=1; } ;;
+        CONFIG_*) grep -qxF -- "$line" "$1" || { echo "configuration: missing $line"; bad=1; } ;;
         '# CONFIG_'*' is not set')
             line=${line#\# }
             ! grep -q "^${line% is not set}=" "$1" || { echo "configuration: still set: ${line% is not set}"; bad=1; } ;;
@@ -299,7 +299,7 @@ configure() {
     local src=$1 obj=$2
     mkdir -p "$obj" &&
         make -s -C "$src" O="$obj" tinyconfig &&
-        # It makes a temporary file in the current folder, which may be one that cannot be written.
+        # It creates a temporary file in the current folder, which may not be writable.
         (cd "$obj" && "$src/scripts/kconfig/merge_config.sh" -m -O "$obj" "$obj/.config" "${fragments[@]}") >/dev/null &&
         make -s -C "$src" O="$obj" olddefconfig &&
         check_config "$obj/.config"
@@ -312,8 +312,8 @@ compile() {
         KBUILD_BUILD_HOST=pvticket vmlinux bzImage
 }
 
-# Called under `if`, where bash ignores -e: hence the chains of &&. Objects are kept apart from the
-# source, so that the next flavour finds it clean.
+# Called under `if`, where bash ignores -e: hence the chains of &&. Objects are separate from the
+# source, so that it is clean for the next flavour.
 prepare_source() {
     [ -n "$source" ] && return
     unpack_source "$1" "$1.deb" && add_ours "$1" && source=$1
@@ -334,7 +334,7 @@ collect() {
     mv "$work/out" "$kernels/$hash"
 }
 
-# Says every 30 s how far the build is whose log is $1.
+# Prints the progress of the build with the log $1 every 30 s.
 tell_progress() {
     # It outlives this function when that is killed, and must not keep the output open.
     while sleep 30 >/dev/null 2>&1; do
@@ -360,11 +360,11 @@ build() {
         cp "$work/build.log" "$kernels/failed-$flavour.log" || true
         [ ! -f "$work/src.reason" ] || fail "$(cat "$work/src.reason")"
         tail -n 20 "$work/build.log" >&2
-        fail "flavour $flavour did not build; whole log: $kernels/failed-$flavour.log"
+        fail "flavour $flavour did not build; complete log: $kernels/failed-$flavour.log"
     fi
     collect "$work"
     if [ -n "${KEEP_BUILD:-}" ]; then
-        say "source and objects kept in $source and $work/obj"
+        say "source and objects are in $source and $work/obj"
     else
         rm -rf "$work/obj"
     fi
@@ -378,7 +378,7 @@ link() {
 }
 
 clean_up() {
-    # What failed has said something, but not what to do.
+    # The failed step has printed a message, but not the remedy.
     if [ "$1" != 0 ] && [ -z "$told" ] && is_full "$cache"; then (fail) || true; fi
     [ -z "$teller" ] || kill "$teller" 2>/dev/null || true
     rm -rf "$lists"
@@ -393,7 +393,7 @@ make_flavour() {
         check_tools
         build
     fi
-    # Of a configuration of one's own, the path has been said.
+    # For a user's configuration, the path has been printed.
     [ -z "$own_config" ] || return 0
     link "$flavour-$version"
     if [ "$version" = "$usual" ]; then

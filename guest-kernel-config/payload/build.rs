@@ -4,7 +4,7 @@ use hypercalls::payload::{IMAGE_GPA, STACKS_GPA};
 
 fn main() {
     println!("cargo::rerun-if-changed=payload.ld");
-    let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
+    let folder = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     for argument in [
         "-nostartfiles".into(),
         "-nostdlib".into(),
@@ -12,7 +12,7 @@ fn main() {
         format!("-Wl,--defsym=IMAGE_BASE={IMAGE_GPA:#x}"),
         format!("-Wl,--defsym=IMAGE_LIMIT={STACKS_GPA:#x}"),
         "-Wl,--build-id=none".into(),
-        format!("-Wl,-T,{here}/payload.ld"),
+        format!("-Wl,-T,{folder}/payload.ld"),
     ] {
         println!("cargo::rustc-link-arg-bins={argument}");
     }

@@ -21,30 +21,30 @@ pub const FEATURE_CONSOLE: u32 = 1 << 1;
 /// [`STDOUT_PAGE`](crate::ports::STDOUT_PAGE) and [`STDERR_PAGE`](crate::ports::STDERR_PAGE).
 pub const FEATURE_OUTPUT_PAGE: u32 = 1 << 2;
 
-/// The VMM reads [`telemetry`](crate::telemetry) lines at the page frame in ECX, in memory that is
-/// reserved for them, and serves [`YIELD`](crate::ports::YIELD),
-/// [`SPUN_OUT`](crate::ports::SPUN_OUT) and [`PREEMPT_POINT`](crate::ports::PREEMPT_POINT).
+/// The VMM reads [`telemetry`](crate::telemetry) lines at the page frame in ECX, in memory reserved for
+/// them, and serves [`YIELD`](crate::ports::YIELD), [`SPUN_OUT`](crate::ports::SPUN_OUT) and
+/// [`PREEMPT_POINT`](crate::ports::PREEMPT_POINT).
 pub const FEATURE_TELEMETRY: u32 = 1 << 3;
 
-/// [`DOORBELL`](crate::ports::DOORBELL) kicks vCPUs that halted by HLT, interrupts on or off:
-/// the machine has local APICs, and its HLT does not exit to the VMM.
+/// [`DOORBELL`](crate::ports::DOORBELL) kicks vCPUs that halted by HLT, interrupts on or off: the
+/// machine has local APICs, and HLT does not exit to the VMM.
 pub const FEATURE_DOORBELL: u32 = 1 << 4;
 
 /// [`GATE`](crate::ports::GATE) is available, and the VMM handles a benchmark's events.
 pub const FEATURE_WINDOW: u32 = 1 << 5;
 
-/// The VMM wants to be told of a panic ([`GuestEvent::Panicked`](crate::ports::GuestEvent::Panicked)).
+/// The VMM asks for reports of panics ([`GuestEvent::Panicked`](crate::ports::GuestEvent::Panicked)).
 pub const FEATURE_PANIC: u32 = 1 << 6;
 
 /// [`YIELD_TO`](crate::ports::YIELD_TO) is available.
 pub const FEATURE_YIELD_TO: u32 = 1 << 7;
 
-/// Behind the [`telemetry`](crate::telemetry) lines there is a page with
-/// [`MachineWords`](crate::telemetry::MachineWords). Not without [`FEATURE_TELEMETRY`].
+/// A page with [`MachineWords`](crate::telemetry::MachineWords) follows the
+/// [`telemetry`](crate::telemetry) lines. Implies [`FEATURE_TELEMETRY`].
 pub const FEATURE_MACHINE_WORDS: u32 = 1 << 8;
 
-/// Schedules tell the end of each slice in [`Line::slice_end`](crate::telemetry::Line::slice_end). Not without
-/// [`FEATURE_TELEMETRY`].
+/// Schedules publish the end of each slice in [`Line::slice_end`](crate::telemetry::Line::slice_end).
+/// Implies [`FEATURE_TELEMETRY`].
 pub const FEATURE_SLICE_END: u32 = 1 << 9;
 
 /// [`SIGNATURE`] as the three registers that carry it: EBX, ECX, EDX.

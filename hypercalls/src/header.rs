@@ -7,13 +7,13 @@ use core::mem::offset_of;
 use crate::{
     ABI_VERSION, MAX_VCPUS, cpuid, ports,
     telemetry::{
-        Line, MACHINE, MachineWords, NAMED, Point, QUEUED_BEHIND, QUEUED_HEAD, QUEUED_JOINING,
+        Line, MACHINE, MAX_NAMED, MachineWords, Point, QUEUED_BEHIND, QUEUED_HEAD, QUEUED_JOINING,
         QUEUED_LOCK, QUEUED_PENDING, QUEUED_PV_HEAD, Wait,
     },
 };
 
 /// Writes the C header to `out`. `make header` stores it in
-/// `hypercalls/include/pvticket_abi.h`; a test fails when the two differ.
+/// `hypercalls/include/pvticket_abi.h`; a test fails if the two differ.
 pub fn render(out: &mut impl Write) -> fmt::Result {
     out.write_str(PREAMBLE)?;
     let [b, c, d] = cpuid::signature_registers();
@@ -60,13 +60,13 @@ pub fn render(out: &mut impl Write) -> fmt::Result {
         ("LINE_RELEASED_AT", offset_of!(Line, released_at) as u32),
         ("LINE_YIELD_WANTED", offset_of!(Line, yield_wanted) as u32),
         ("LINE_POINTS", offset_of!(Line, points) as u32),
-        ("LINE_SPIN_LOOKS", offset_of!(Line, spin_looks) as u32),
+        ("LINE_SPIN_LOOKS", offset_of!(Line, spin_limit) as u32),
         ("LINE_OFF_CPU", offset_of!(Line, off_cpu) as u32),
         ("LINE_RESUMED_AT", offset_of!(Line, resumed_at) as u32),
         ("LINE_TAKEN", offset_of!(Line, taken) as u32),
         ("LINE_QUEUE_NODE", offset_of!(Line, queue_node) as u32),
         ("LINE_SLICE_END", offset_of!(Line, slice_end) as u32),
-        ("LINE_NAMED", NAMED as u32),
+        ("LINE_NAMED", MAX_NAMED as u32),
         ("MACHINE", MACHINE as u32),
         ("MACHINE_CRITICAL_OFF", offset_of!(MachineWords, critical_off) as u32),
         ("QUEUED_LOCK", QUEUED_LOCK as u32),
@@ -79,7 +79,7 @@ pub fn render(out: &mut impl Write) -> fmt::Result {
         ("WAIT_ENTERING", Wait::Entering as u32),
         ("WAIT_SPINNING", Wait::Spinning as u32),
         ("WAIT_HALTED", Wait::Halted as u32),
-        ("WAIT_OUTSIDE", Wait::Outside as u32),
+        ("WAIT_OUTSIDE", Wait::Throttled as u32),
         ("WAIT_KICKING", Wait::Kicking as u32),
         ("POINT_BEFORE_FLAG", Point::BeforeFlag as u32),
         ("POINT_FLAG_TO_HALT", Point::FlagToHalt as u32),

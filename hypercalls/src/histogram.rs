@@ -6,7 +6,7 @@ const PER_OCTAVE: u64 = 16;
 /// Number of a value's bits that select the bucket within its power of two.
 const SUB_BITS: u32 = PER_OCTAVE.trailing_zeros();
 
-/// Values of `1 << END` and more share the last bucket; that many TSC ticks are some minutes.
+/// Values of `1 << END` and more share the last bucket; that many TSC ticks are several minutes.
 const END: u32 = 40;
 
 /// Number of buckets: one for each value below [`PER_OCTAVE`], then [`PER_OCTAVE`] for each power of two.
@@ -27,7 +27,7 @@ pub const fn bucket(value: u64) -> usize {
 }
 
 /// The smallest value in `bucket`.
-pub const fn least(bucket: usize) -> u64 {
+pub const fn floor(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < PER_OCTAVE {
         return bucket;
@@ -43,21 +43,21 @@ mod tests {
     #[test]
     fn buckets_are_gapless_and_in_order() {
         for ix in 0..BUCKETS {
-            assert_eq!(bucket(least(ix)), ix);
+            assert_eq!(bucket(floor(ix)), ix);
             if ix > 0 {
-                assert_eq!(bucket(least(ix) - 1), ix - 1, "the last of bucket {}", ix - 1);
+                assert_eq!(bucket(floor(ix) - 1), ix - 1, "the last of bucket {}", ix - 1);
             }
         }
     }
 
     #[test]
     fn a_bucket_is_narrow() {
-        let is_narrow = |ix: usize| least(ix + 1) - least(ix) <= (least(ix) / PER_OCTAVE).max(1);
+        let is_narrow = |ix: usize| floor(ix + 1) - floor(ix) <= (floor(ix) / PER_OCTAVE).max(1);
         assert!((0..BUCKETS - 1).all(is_narrow));
     }
 
     #[test]
-    fn what_is_beyond_is_in_the_last() {
+    fn large_values_share_the_last_bucket() {
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
         assert_eq!(bucket((1 << END) - 1), BUCKETS - 1);
         assert_eq!(bucket(1 << END), BUCKETS - 1);

@@ -1,9 +1,9 @@
-//! What a guest tells of its kernel, so that the VMM can tell what a vCPU that it stops does with locks though
-//! the kernel itself does not say: one of a distribution, for instance.
+//! Facts about a guest's kernel. They let the VMM determine the lock state of a stopped vCPU although
+//! the kernel does not publish it: a distribution's kernel, for example.
 //!
-//! A program with the right to do so reads [`KERNEL_FACTS`](crate::ports::KERNEL_FACTS). If the VMM wants the
-//! facts, it writes the number of the page that has a [`KernelFacts`] at its start to the same port; the VMM
-//! has read it when the instruction completes. Zero stands for what is not known.
+//! A program with sufficient privileges reads [`KERNEL_FACTS`](crate::ports::KERNEL_FACTS). If the VMM
+//! asks for the facts, the program writes the number of a page that begins with a [`KernelFacts`] to the
+//! same port; the VMM has read it when the instruction completes. Zero means unknown.
 
 use core::array;
 
@@ -22,11 +22,11 @@ const PREEMPT_COUNT_IN_PCPU_HOT: u64 = 8;
 pub struct CodeRange {
     /// Virtual address of its first instruction.
     pub start: u64,
-    /// Of the byte after its last instruction.
+    /// Virtual address of the byte after its last instruction.
     pub end: u64,
 }
 
-/// Facts of one kernel. Addresses are those of the running kernel, wherever it was loaded.
+/// Facts about one kernel. Addresses are the running kernel's, after relocation.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct KernelFacts {
@@ -44,14 +44,14 @@ pub struct KernelFacts {
     pub preempt_count: u64,
 }
 
-/// Size of the facts as they are in memory.
+/// Size of the facts in memory.
 pub const SIZE: usize = size_of::<KernelFacts>();
 
 impl KernelFacts {
-    /// Takes note of a symbol. To be called in the order of addresses, but for those of modules, which come last: a
-    /// slow path ends at the next address, and the first of a name is the kernel's own. An address of zero says
-    /// nothing: a kernel that hides its addresses shows zeros.
-    pub fn note(&mut self, address: u64, name: &[u8]) {
+    /// Records a symbol. To be called in the order of addresses, except that modules' addresses come
+    /// last: a slow path ends at the next address, and the first symbol with a name is the kernel's own.
+    /// An address of zero is ignored: a kernel that hides its addresses shows zeros.
+    pub fn record(&mut self, address: u64, name: &[u8]) {
         if address == 0 {
             return;
         }
@@ -75,22 +75,22 @@ impl KernelFacts {
             b"pcpu_hot" if self.preempt_count == 0 => {
                 self.preempt_count = address.wrapping_add(PREEMPT_COUNT_IN_PCPU_HOT);
             }
-            // Kernels that can be preempted count locks; others may count, but do not say so by a symbol.
+            // Preemptible kernels count locks; other kernels may count them, but no symbol shows it.
             b"preempt_schedule" => self.flags |= COUNTS_LOCKS,
             _ => {}
         }
     }
 
-    /// As they are in memory, in little-endian order.
+    /// The facts as they are in memory, in little-endian order.
     pub fn to_bytes(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(self.words()) {
-            place.copy_from_slice(&word.to_le_bytes());
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(self.words()) {
+            chunk.copy_from_slice(&word.to_le_bytes());
         }
         bytes
     }
 
-    /// The facts in these bytes; None: they are of another version.
+    /// The facts in these bytes; `None` if they have another version.
     pub fn from_bytes(bytes: &[u8; SIZE]) -> Option<Self> {
         let word = |ix: usize| u64::from_le_bytes(array::from_fn(|byte| bytes[ix * 8 + byte]));
         let facts = Self {
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_survive_memory() {
+    fn facts_encode_and_decode() {
         let facts = KernelFacts {
             version: VERSION,
             flags: COUNTS_LOCKS,
@@ -133,7 +133,7 @@ mod tests {
             preempt_count: u64::MAX,
         };
         assert_eq!(KernelFacts::from_bytes(&facts.to_bytes()), Some(facts));
-        let other = KernelFacts { version: VERSION + 1, ..facts };
-        assert_eq!(KernelFacts::from_bytes(&other.to_bytes()), None);
+        let newer = KernelFacts { version: VERSION + 1, ..facts };
+        assert_eq!(KernelFacts::from_bytes(&newer.to_bytes()), None);
     }
 }

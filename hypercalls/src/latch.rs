@@ -1,14 +1,14 @@
 //! The sticky bit between a kick and a halt.
 //!
 //! A kick that comes before the halt must not be lost, and several kicks count as one.
-//! [`WakeLatch`] combines that bit with the halt: one word with three states, so that "is a kick
-//! pending?" and "go to sleep" are one atomic step. The latch itself neither sleeps nor wakes: the
-//! owner waits on [`WakeLatch::word`] (a futex) while [`WakeLatch::is_parked`], and the kicker
-//! wakes that futex when [`WakeLatch::kick`] says so.
+//! [`WakeLatch`] combines that bit with the halt: one word with three states, so that checking for
+//! a pending kick and going to sleep are one atomic step. The latch itself neither sleeps nor
+//! wakes: the owner waits on [`WakeLatch::word`] (a futex) while [`WakeLatch::is_parked`], and the
+//! kicker wakes that futex when [`WakeLatch::kick`] returns [`Kick::Wake`].
 
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// Futex value while the owner sleeps or is about to.
+/// Futex value while the owner sleeps or is about to sleep.
 pub const PARKED: u32 = 1;
 const IDLE: u32 = 0;
 const PENDING: u32 = 2;
@@ -16,15 +16,15 @@ const PENDING: u32 = 2;
 /// The state that a kick found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kick {
-    /// The owner is parked (or committed to it): wake its futex.
+    /// The owner is parked, or committed to it: wake its futex.
     Wake,
     /// The owner runs: its next halt returns at once.
     LeftPending,
-    /// An earlier kick was still pending; this one joined it.
+    /// An earlier kick was still pending; this kick joined it.
     Coalesced,
 }
 
-/// What the owner must do after [`WakeLatch::park`].
+/// The owner's next action after [`WakeLatch::park`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Park {
     /// Sleep while [`WakeLatch::is_parked`], then call [`WakeLatch::unpark`].
@@ -33,17 +33,17 @@ pub enum Park {
     Consumed,
 }
 
-/// One per vCPU: written by its owner and by every kicker.
+/// The latch of one vCPU: written by its owner and by every kicker.
 #[derive(Debug, Default)]
 pub struct WakeLatch(AtomicU32);
 
 impl WakeLatch {
-    /// A latch with no kick pending.
+    /// Creates a latch with no kick pending.
     pub const fn new() -> Self {
         Self(AtomicU32::new(IDLE))
     }
 
-    /// Kicker: leave or join a pending kick, or wake the owner.
+    /// Leaves or joins a pending kick, or finds that the owner must be woken. Called by kickers.
     pub fn kick(&self) -> Kick {
         match self.0.swap(PENDING, SeqCst) {
             PARKED => Kick::Wake,
@@ -52,31 +52,31 @@ impl WakeLatch {
         }
     }
 
-    /// Owner: consume a pending kick, or commit to sleeping.
+    /// Consumes a pending kick, or commits to sleeping. Called by the owner.
     pub fn park(&self) -> Park {
         match self.0.compare_exchange(IDLE, PARKED, SeqCst, SeqCst) {
             Ok(_) => Park::Wait,
             Err(_) => {
-                self.consume();
+                self.clear();
                 Park::Consumed
             }
         }
     }
 
-    /// Owner: must it stay asleep? Futexes wake spuriously.
+    /// Whether the owner must stay asleep: futexes wake spuriously.
     pub fn is_parked(&self) -> bool {
         self.0.load(SeqCst) == PARKED
     }
 
-    /// Owner: after waking. Clears the kick *before* the guest runs again and looks at the lock; a
-    /// kick from now on stays pending (clearing later would lose it).
+    /// Clears the kick after the owner has woken, *before* the guest runs again and checks the
+    /// lock; a later kick stays pending (clearing later would lose it).
     pub fn unpark(&self) {
-        self.consume();
+        self.clear();
     }
 
-    /// Owner: clears all kicks so far. A swap, not a store: the owner then sees what each kicker
-    /// wrote before its kick, those included that came after the one it woke for.
-    fn consume(&self) {
+    /// Clears all kicks so far. A swap, not a store: the owner then sees the earlier writes of
+    /// each kicker, including kickers that came after the kick that woke it.
+    fn clear(&self) {
         self.0.swap(IDLE, SeqCst);
     }
 
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kick_before_halt_stays_pending_and_is_consumed_once() {
+    fn a_kick_before_the_halt_is_consumed_once() {
         let latch = WakeLatch::new();
         assert_eq!(latch.kick(), Kick::LeftPending);
         assert_eq!(latch.kick(), Kick::Coalesced);
@@ -101,7 +101,7 @@ mod tests {
 
     /// A kick left over from before a vCPU's reset costs at most one halt that returns at once.
     #[test]
-    fn a_stale_kick_costs_one_halt_and_no_more() {
+    fn a_stale_kick_ends_only_one_halt() {
         let latch = WakeLatch::new();
         assert_eq!(latch.park(), Park::Wait);
         latch.unpark();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn kick_of_a_parked_owner_asks_for_a_wake() {
+    fn kicking_a_parked_owner_requests_a_wakeup() {
         let latch = WakeLatch::new();
         assert_eq!(latch.park(), Park::Wait);
         assert!(latch.is_parked());

@@ -1,9 +1,8 @@
 //! Memory that the VMM and a payload share: one [`Shared`] block.
 //!
-//! The VMM writes [`Params`] before the first vCPU runs, raises [`Shared::go`]
-//! when all vCPUs have arrived, reads the per-vCPU [`Slot`]s while they run and
-//! raises [`Shared::stop`]. Of the slots, each vCPU writes only its own. Fields that two
-//! sides access are atomics; every group has its own cache line.
+//! The VMM writes [`Params`] before the first vCPU runs, sets [`Shared::go`] when all vCPUs have
+//! arrived, reads the per-vCPU [`Slot`]s while they run and sets [`Shared::stop`]. Each vCPU writes only
+//! its own slot. Fields that both sides access are atomics; every group has its own cache line.
 
 use core::{
     mem::offset_of,
@@ -19,7 +18,7 @@ mod stamp;
 
 pub use stamp::{PaddedU64, Stamp};
 
-/// Guest-physical address of [`Shared`], also its virtual one (identity-mapped).
+/// Guest-physical address of [`Shared`], also its virtual address (identity-mapped).
 pub const SHARED_GPA: u64 = 0x10_0000;
 
 /// Address of the [`telemetry`] lines.
@@ -46,48 +45,47 @@ pub const UNCLAIMED_PORT: u16 = 0x0700;
 pub enum Workload {
     /// vCPU 0 writes one byte to COM1 (0x3f8) and is done. For boot timing.
     Hello = 0,
-    /// Uses one system again and again, with `think` increments in between. A spinlock or a mutex:
-    /// take it, do `critical` increments, release it. A counter: add `critical`, and after every
-    /// `sum_every` adds compute a sum. A lockref: get a reference and put it back.
+    /// Uses one system repeatedly, with `think` increments in between. A spinlock or a mutex: take it,
+    /// do `critical` increments, release it. A counter: add `critical`, and after every `sum_every` adds
+    /// compute a sum. A lockref: get a reference and put it back.
     Operate = 1,
     /// One `out` to [`UNCLAIMED_PORT`] per operation: the cost of an exit. Keeps samples.
     PortExit = 2,
-    /// vCPU 0 and the last vCPU take turns: each kicks the other and halts. A kick comes `think`
-    /// kilocycles after the other has begun to halt; with zero it does not wait for that. An
-    /// operation of vCPU 0 is a round trip; its [`Shared::samples`] are the times from the kick to
-    /// the kicked vCPU's first instruction, summed over both directions, so that a clock offset
-    /// cancels out.
+    /// vCPU 0 and the last vCPU alternate: each kicks the other and halts. A kick comes `think`
+    /// kilocycles after the other vCPU has begun to halt; with zero it does not wait for the halt. An
+    /// operation of vCPU 0 is a round trip; its [`Shared::samples`] are the times from the kick to the
+    /// kicked vCPU's first instruction, summed over both directions, so that a clock offset cancels out.
     PingPong = 4,
     /// vCPU 0 kicks the last vCPU, which spins. A sample is the time of one kick.
     KickRunning = 5,
     /// vCPU 0 kicks itself. A sample is the time of the halt that follows, which finds the kick
     /// pending.
     PendingHalt = 6,
-    /// As [`Workload::Operate`], but the last vCPU only reads the word that the others write.
+    /// Like [`Workload::Operate`], but the last vCPU only reads the word that the others write.
     HotLine = 7,
-    /// As [`Workload::Operate`] with four systems, one drawn at random for each operation: the
-    /// given one, and the first one of each other family.
+    /// Like [`Workload::Operate`] with four systems, one drawn at random for each operation: the chosen
+    /// system, and the first system of each other family.
     Mixed = 8,
     /// vCPU 0 reads the ports of halts and kicks, writes them in the wrong width, kicks an unknown vCPU,
     /// and is done: abuse of the ports by a hostile or broken guest.
     Misuse = 3,
-    /// As [`Workload::Hello`], but then every vCPU halts by its [`Transport`] again and again: an idle
+    /// Like [`Workload::Hello`], but then every vCPU halts by its [`Transport`] repeatedly: an idle
     /// machine.
     Rest = 9,
-    /// Two or more vCPUs share a slot: each stores its index and its TSC in [`Shared::stamp`] in a loop. An
-    /// operation is a switch, counted by the vCPU that runs next. The time of a switch is from the last TSC
-    /// of the previous vCPU to the first TSC of the next one.
+    /// Two or more vCPUs share a slot: each stores its index and its TSC in [`Shared::stamp`] in a loop.
+    /// An operation is a switch, counted by the vCPU that runs next. The time of a switch is from the
+    /// last TSC of the previous vCPU to the first TSC of the next.
     Switch = 10,
 }
 
 impl Workload {
-    /// The workloads of experiments, with their names and descriptions: those that use a system of
-    /// the lock library, and switches.
+    /// The workloads of experiments, with their names and descriptions: every workload that uses a
+    /// system of the lock library, and switches.
     pub const OF_LOCKS: &'static [(Self, &'static str, &'static str)] = &[
         (
             Self::Operate,
             "lock",
-            "Every vCPU uses one system again and again: a lock (in a Linux guest the kernel's), a \
+            "Every vCPU uses one system repeatedly: a lock (in a Linux guest the kernel's), a \
              mutex, a counter, a lockref",
         ),
         (
@@ -99,18 +97,18 @@ impl Workload {
         (
             Self::Switch,
             "switch",
-            "Payload: no lock; vCPUs of one slot time the switches between them, by their own clock",
+            "Payload: no lock; vCPUs of one slot time the switches between them, by their own TSC",
         ),
     ];
 
     /// The workload with this number, if it is in [`Self::OF_LOCKS`].
-    pub fn of_locks(number: u32) -> Option<Self> {
-        let found = Self::OF_LOCKS.iter().find(|(workload, ..)| *workload as u32 == number);
-        found.map(|(workload, ..)| *workload)
+    pub fn from_number(number: u32) -> Option<Self> {
+        let entry = Self::OF_LOCKS.iter().find(|(workload, ..)| *workload as u32 == number);
+        entry.map(|(workload, ..)| *workload)
     }
 }
 
-/// How a payload's vCPU halts for a lock and is kicked.
+/// The means by which a payload's vCPU halts for a lock and is kicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Transport {
@@ -125,7 +123,7 @@ pub enum Transport {
     Vmmcall = 3,
 }
 
-/// Bits of [`Params::handoff`]: ways in which PV locks make handoffs cheaper, see `locks::Handoff`.
+/// Bits of [`Params::handoff`]: options that make handoffs of PV locks cheaper, see `locks::Handoff`.
 pub mod handoff {
     /// `Handoff::predecessor`.
     pub const PREDECESSOR: u32 = 1 << 0;
@@ -138,13 +136,13 @@ pub mod handoff {
     /// `Handoff::fuse`.
     pub const FUSE: u32 = 1 << 4;
 
-    /// `Handoff::ADAPTIVE`, in the place of a number.
+    /// `Handoff::ADAPTIVE`, in place of a number.
     pub const ADAPTIVE: u16 = u16::MAX;
 
-    /// The options that are on, by the names that they have in `locks::Handoff`.
+    /// The options that are on, by their names in `locks::Handoff`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     #[allow(missing_docs)]
-    pub struct Switches {
+    pub struct Options {
         pub predecessor: bool,
         pub adapt: bool,
         pub claim: bool,
@@ -152,9 +150,9 @@ pub mod handoff {
         pub fuse: bool,
     }
 
-    impl Switches {
+    impl Options {
         /// The options whose bits are set.
-        pub const fn of(bits: u32) -> Self {
+        pub const fn from_bits(bits: u32) -> Self {
             Self {
                 predecessor: bits & PREDECESSOR != 0,
                 adapt: bits & ADAPT != 0,
@@ -166,8 +164,8 @@ pub mod handoff {
     }
 }
 
-/// The most locks that the vCPUs of a payload use.
-pub const MOST_LOCKS: usize = 16;
+/// The largest number of locks that a payload's vCPUs use.
+pub const MAX_LOCKS: usize = 16;
 
 /// Number of samples that a payload keeps: the last ones.
 pub const SAMPLES: usize = 1 << 14;
@@ -182,7 +180,7 @@ pub struct Params {
     pub system: AtomicU32,
     /// Number of vCPUs that take part.
     pub vcpus: AtomicU32,
-    /// Spin threshold: looks at the lock's head before a PV waiter halts.
+    /// Spin threshold: spin iterations before a PV waiter halts.
     pub spin_threshold: AtomicU32,
     /// Increments in the critical section, of shared words in turn; for a per-CPU counter, the addend.
     pub critical: AtomicU32,
@@ -196,18 +194,18 @@ pub struct Params {
     pub transport: AtomicU32,
     /// Bits of [`handoff`].
     pub handoff: AtomicU32,
-    /// A waiter with this many waiters or more ahead halts without spinning; zero: none does.
+    /// A waiter with at least this many vCPUs ahead halts without spinning; zero: off.
     pub far: AtomicU32,
     /// Largest number of vCPUs in a lock's queue, its holder included; zero: no limit.
     pub queue: AtomicU32,
-    /// Largest number of vCPUs that hold a lock or wait for it at once, others halt outside; zero: no limit;
-    /// [`handoff::ADAPTIVE`]: the lock finds it.
+    /// Largest number of vCPUs that hold a lock or wait for it at once; others halt outside. Zero: no
+    /// limit. [`handoff::ADAPTIVE`]: the lock determines the limit.
     pub restrict: AtomicU32,
     /// Adds of each vCPU between two sums of a per-CPU counter; zero: no sums.
     pub sum_every: AtomicU32,
     /// Nonzero: each vCPU fills its [`Shared::latencies`].
     pub timed: AtomicU32,
-    /// Number of spinlocks, at most [`MOST_LOCKS`]: an operation takes any of them.
+    /// Number of spinlocks, at most [`MAX_LOCKS`]: each operation takes one of them.
     pub locks: AtomicU32,
 }
 
@@ -246,17 +244,17 @@ slot! {
     halts,
     /// `unlock_kick` calls made.
     kicks,
-    /// Failed checks of a system's guarantees: mutual exclusion, the bounds of a sum, the lower
-    /// bound of a count. Anything but zero is a bug.
+    /// Failed checks of a system's guarantees: mutual exclusion, the bounds of a sum, the lower bound of
+    /// a count. Any nonzero value is a bug.
     violations,
-    /// Acquisitions whose ticket did not follow the one served before. Anything but zero is a bug
-    /// of a lock that is first in, first out.
+    /// Acquisitions whose ticket did not follow the ticket served before. Any nonzero value is a bug of
+    /// a lock that is first in, first out.
     disorder,
     /// Atomic read-modify-writes of a mutex's word.
     rmw,
     /// Atomic read-modify-writes of the state that decides which waiter may spin for a mutex.
-    beside,
-    /// Looks of optimistic spinners, and of a counter's adds that had to wait.
+    spinner_rmw,
+    /// Spin iterations of optimistic spinners, and of a counter's adds that had to wait.
     spins,
     /// Failed compare-exchanges of a lockref.
     retries,
@@ -264,14 +262,14 @@ slot! {
     adds,
     /// Sums of a per-CPU counter.
     sums,
-    /// Largest distance of a sum from the nearest value that was possible.
+    /// Largest distance of a sum from the nearest possible value.
     deviation,
-    /// Looks of [`Workload::HotLine`]'s reader.
-    looks,
+    /// Reads by [`Workload::HotLine`]'s reader.
+    reads,
 }
 
-/// Whether a vCPU whose operations are timed is waiting. A wait that has not ended is not counted
-/// in [`LatencyBuckets`]; it shows here.
+/// Whether a vCPU whose operations are timed is waiting. A wait that has not ended is not counted in
+/// [`LatencyBuckets`]; it shows here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
     /// Not waiting, and all its waits are counted.
@@ -310,7 +308,7 @@ impl Waiting {
 #[repr(C, align(128))]
 pub struct LatencyBuckets(pub [AtomicU64; histogram::BUCKETS]);
 
-/// A flag or count in a cache line of its own, written by the VMM or by the guest's vCPUs.
+/// A flag or count in its own cache line, written by the VMM or by the guest's vCPUs.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct PaddedU32(pub AtomicU32);
@@ -319,41 +317,41 @@ pub struct PaddedU32(pub AtomicU32);
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Ball {
-    /// How often the ball was passed.
+    /// Number of times the ball was passed.
     pub turn: AtomicU32,
-    /// One more than the turn in which one of the two halts; zero: neither has begun.
-    pub resting: AtomicU32,
+    /// The turn of the vCPU that halts, plus one; zero: neither has begun.
+    pub announced: AtomicU32,
     /// TSC when the ball was last passed.
     pub kicked_at: AtomicU64,
     /// Time from vCPU 0's last pass to its arrival, in TSC ticks.
-    pub way: AtomicU64,
+    pub one_way: AtomicU64,
 }
 
 impl Ball {
-    /// The calling vCPU halts from now on, until the ball is passed in `turn`.
-    pub fn rest(&self, turn: u32) {
-        self.resting.store(turn.wrapping_add(1), Release);
+    /// Announces that the calling vCPU halts until the ball is passed in `turn`.
+    pub fn announce_halt(&self, turn: u32) {
+        self.announced.store(turn.wrapping_add(1), Release);
     }
 
-    /// Has the other vCPU announced its halt in `turn`? A vCPU that passes the ball earlier
-    /// announces its own halt first; the other's late announcement then overwrites it, and both
-    /// wait forever.
-    pub fn rests(&self, turn: u32) -> bool {
-        self.resting.load(Acquire) == turn.wrapping_add(1)
+    /// Whether the other vCPU has announced its halt in `turn`. A vCPU that passes the ball earlier
+    /// announces its own halt first; the other's late announcement then overwrites it, and both wait
+    /// forever.
+    pub fn has_announced(&self, turn: u32) -> bool {
+        self.announced.load(Acquire) == turn.wrapping_add(1)
     }
 }
 
-/// The whole shared block, at [`SHARED_GPA`].
+/// The entire shared block, at [`SHARED_GPA`].
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct Shared {
     /// The workload's parameters.
     pub params: Params,
-    /// Guest: vCPUs that wait for `go`.
+    /// Guest: number of vCPUs that wait for `go`.
     pub arrived: PaddedU32,
-    /// VMM: non-zero starts the workload.
+    /// VMM: nonzero starts the workload.
     pub go: PaddedU32,
-    /// VMM: nonzero ends the workload at each vCPU's next look.
+    /// VMM: nonzero ends the workload at each vCPU's next check.
     pub stop: PaddedU32,
     /// Guest: the state of [`Workload::PingPong`].
     pub ball: Ball,
@@ -367,7 +365,8 @@ pub struct Shared {
     pub latencies: [LatencyBuckets; MAX_VCPUS as usize],
 }
 
-// The block must end before the telemetry lines, the lines before the image, and the stacks within the memory.
+// The block must end before the telemetry lines, the lines before the image, and the stacks within the
+// memory.
 const _: () = assert!(SHARED_GPA + size_of::<Shared>() as u64 <= TELEMETRY_GPA);
 const _: () = assert!(TELEMETRY_GPA + telemetry::MEMORY <= IMAGE_GPA);
 const _: () = assert!(STACKS_GPA + MAX_VCPUS as u64 * STACK_SIZE <= MEMORY);
@@ -377,37 +376,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_bit_switches_its_own_option_on() {
+    fn each_bit_enables_its_option() {
         use handoff::*;
         let names = |bits| {
-            let Switches { predecessor, adapt, claim, ahead, fuse } = Switches::of(bits);
+            let Options { predecessor, adapt, claim, ahead, fuse } = Options::from_bits(bits);
             [predecessor, adapt, claim, ahead, fuse]
         };
         for (place, bit) in [PREDECESSOR, ADAPT, CLAIM, AHEAD, FUSE].into_iter().enumerate() {
-            assert_eq!(names(bit), [0, 1, 2, 3, 4].map(|other| other == place));
-            assert_eq!(names(!bit), [0, 1, 2, 3, 4].map(|other| other != place));
+            assert_eq!(names(bit), [0, 1, 2, 3, 4].map(|ix| ix == place));
+            assert_eq!(names(!bit), [0, 1, 2, 3, 4].map(|ix| ix != place));
         }
     }
 
     #[test]
-    fn what_waits_is_what_was_said() {
+    fn waiting_states_encode_and_decode() {
         for waiting in [Waiting::No, Waiting::Since(1), Waiting::Since(1 << 62), Waiting::Over(0)] {
             assert_eq!(Waiting::parse(waiting.word()), waiting);
         }
         assert_eq!(Waiting::parse(0), Waiting::No, "the memory's zeros");
     }
 
-    /// A past bug: vCPU 0 continued before the other had reached its first halt, whose late
-    /// announcement overwrote vCPU 0's own; one benchmark in sixty hung.
+    /// Regression: vCPU 0 continued before the other had reached its first halt, whose late announcement
+    /// overwrote vCPU 0's own; one benchmark in sixty hung.
     #[test]
-    fn nobody_rests_who_has_not_said_so() {
-        let [turn, resting] = [0, 0].map(AtomicU32::new);
-        let [kicked_at, way] = [0, 0].map(AtomicU64::new);
-        let ball = Ball { turn, resting, kicked_at, way };
-        assert!(!ball.rests(0), "zeroed memory announces nothing");
-        ball.rest(0);
-        assert!(ball.rests(0) && !ball.rests(1));
-        ball.rest(u32::MAX);
-        assert!(ball.rests(u32::MAX) && !ball.rests(0));
+    fn a_halt_is_seen_only_after_its_announcement() {
+        let [turn, announced] = [0, 0].map(AtomicU32::new);
+        let [kicked_at, one_way] = [0, 0].map(AtomicU64::new);
+        let ball = Ball { turn, announced, kicked_at, one_way };
+        assert!(!ball.has_announced(0), "zeroed memory announces nothing");
+        ball.announce_halt(0);
+        assert!(ball.has_announced(0) && !ball.has_announced(1));
+        ball.announce_halt(u32::MAX);
+        assert!(ball.has_announced(u32::MAX) && !ball.has_announced(0));
     }
 }

@@ -1,36 +1,36 @@
-//! The lock state that each vCPU publishes while it runs: it tells a lock-holder preemption from
-//! any other.
+//! The lock state that each vCPU publishes while it runs. It distinguishes lock-holder preemptions from other
+//! preemptions.
 //!
-//! The VMM places an array of [`Line`]s, one per vCPU by APIC id, in guest memory and announces its
-//! address by [`FEATURE_TELEMETRY`](crate::cpuid::FEATURE_TELEMETRY) (Linux) or in
-//! [`Params::telemetry`](crate::payload::Params::telemetry) (payload). A vCPU writes the first half
-//! of its own line (and two words of the second) by plain stores and reads the rest; the VMM does
-//! the reverse. There are no atomic read-modify-writes, so a line costs its vCPU a few stores to
-//! cache lines of its own.
+//! The VMM places an array of [`Line`]s, one per vCPU by APIC id, in guest memory and announces its address
+//! by [`FEATURE_TELEMETRY`](crate::cpuid::FEATURE_TELEMETRY) (Linux) or in
+//! [`Params::telemetry`](crate::payload::Params::telemetry) (payload). A vCPU writes the first half of its
+//! own line, and the guest's words in the second half, by plain stores and reads the rest; the VMM does the
+//! reverse. There are no atomic read-modify-writes, so a line costs its vCPU a few stores to its own cache
+//! lines.
 //!
-//! A lock is identified by the guest-virtual address of its word, whose first 16 bits are the head
-//! of a ticketlock (low bit: the slowpath flag): the VMM reads the head to see how many waiters are
-//! ahead of a waiter, and whether a lock published as held still is. For a lock without such a head
-//! the low bit of the address is set ([`NO_HEAD`]), and the ticket of a waiter is a name, or zero: see
-//! [`releases_before`]. If the next bit is set, too ([`QUEUED_LOCK`]), it is one of mainline Linux's queued spinlocks: the VMM reads whether it is held
-//! (byte 0) and whether a waiter is pending (bit 8), and the ticket of a waiter is its [rank](QUEUED_BEHIND).
+//! A lock is identified by the guest-virtual address of its word, whose first 16 bits are the head of a
+//! ticketlock (low bit: the slowpath flag). From the head the VMM determines how many waiters are ahead of a
+//! waiter, and whether a lock published as held still is. For a lock without such a head the low bit of the
+//! address is set ([`NO_HEAD`]), and the ticket of a waiter is a name, or zero: see [`releases_before`]. If
+//! the next bit is set, too ([`QUEUED_LOCK`]), it is one of mainline Linux's queued spinlocks: the VMM reads
+//! whether it is held (byte 0) and whether a waiter is pending (bit 8), and the ticket of a waiter is its
+//! [rank](QUEUED_BEHIND).
 //!
-//! Order of a vCPU's stores (x86 keeps the order of stores; compilers must be told): before it
-//! draws a ticket, [`Wait::Entering`], then `wait_lock`; once it knows that it must wait,
-//! `wait_since`, then [`Wait::Spinning`] with the ticket; when served, `held_lock` and
-//! `held_ticket` of the new depth, then `held`, then [`Wait::Nothing`]; after a release, `held`. A
-//! vCPU that has to wait outside of a full queue publishes that before it draws a ticket:
-//! `wait_lock` and `wait_since`, then [`Wait::Outside`], and [`Wait::Entering`] as soon as it goes
-//! on. A vCPU whose release has to kick a waiter publishes [`Wait::Kicking`] before the store to
-//! `held`, and restores the `wait*` fields after the kick. An interrupt handler that waits restores
-//! the fields that it found.
+//! Order of a vCPU's stores (x86 keeps the order of stores; compilers need barriers): before it draws a
+//! ticket, [`Wait::Entering`], then `wait_lock`; once it knows that it must wait, `wait_since`, then
+//! [`Wait::Spinning`] with the ticket; when served, `held_lock` and `held_ticket` of the new depth, then
+//! `held`, then [`Wait::Nothing`]; after a release, `held`. A vCPU that has to wait outside a full queue
+//! publishes that before it draws a ticket: `wait_lock` and `wait_since`, then [`Wait::Throttled`], and
+//! [`Wait::Entering`] as soon as it continues. A vCPU whose release has to kick a waiter publishes
+//! [`Wait::Kicking`] before the store to `held`, and restores the `wait*` fields after the kick. An interrupt
+//! handler that waits restores the fields that it found.
 
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use crate::MAX_VCPUS;
 
 /// Number of held locks that a line identifies; deeper ones are only counted.
-pub const NAMED: usize = 3;
+pub const MAX_NAMED: usize = 3;
 
 /// This bit of a lock's address is set for a lock without a head that the VMM could read.
 pub const NO_HEAD: u64 = 1;
@@ -40,22 +40,22 @@ pub const QUEUED_LOCK: u64 = 3;
 
 /// Rank of a waiter for a queued spinlock: the next owner. It has set the pending bit, which only it clears.
 pub const QUEUED_PENDING: u16 = 2;
-/// The first of a PV queued lock's queue, which is the next owner and may set the pending bit.
+/// The first in a PV queued lock's queue, which is the next owner and may set the pending bit.
 pub const QUEUED_PV_HEAD: u16 = 3;
-/// The first of the queue: next after the one that is pending, if one is.
+/// The first in the queue: next, or next after a pending waiter.
 pub const QUEUED_HEAD: u16 = 4;
-/// Behind these two, or about to join the queue. What has joined it last is in the lock's word.
+/// Behind the head and any pending waiter, or about to join. The CPU that joined last is in the lock's word.
 pub const QUEUED_BEHIND: u16 = 6;
-/// Has not decided yet to join the queue: it may just have set the pending bit.
+/// Undecided whether to join the queue: it may just have set the pending bit.
 pub const QUEUED_JOINING: u16 = 8;
 
-/// Releases until a waiter for a lock without a head is served; 0: it has been, and 2: two or more. `word`: the
-/// first 32 bits of the lock. `gate`: the 16 bits at [`Line::queue_node`]; a line without such an address tells no
-/// place.
+/// Number of releases until a waiter for a lock without a head is served: 0 if it has been served, 2 for two
+/// or more. `word` is the lock's first 32 bits, `gate` the 16 bits at [`Line::queue_node`], if that is
+/// nonzero.
 ///
-/// - A waiter with a name is next while bits 31-16 of the word are that name, and has been served once the gate is
-///   more than 1.
-/// - One without, `name` zero, is next once bit 1 of the gate is set, and served if bit 0 of the word is then clear.
+/// - With a name, a waiter is next while bits 31-16 of the word equal it, and served once `gate` exceeds 1.
+/// - With `name` zero, a waiter is next once bit 1 of the gate is set, and served if bit 0 of the word is
+///   then clear.
 pub const fn releases_before(name: u16, word: u32, gate: u16) -> u16 {
     let (is_next, is_served) = match name {
         0 => (gate & 2 != 0, gate & 2 != 0 && word & 1 == 0),
@@ -74,31 +74,31 @@ pub const SIZE: u64 = MAX_VCPUS as u64 * size_of::<Line>() as u64;
 /// Offset of the [`MachineWords`] from the lines: the page behind them.
 pub const MACHINE: u64 = SIZE;
 
-/// Size in bytes of the memory that is reserved: the lines and the page of the [`MachineWords`].
+/// Size in bytes of the reserved memory: the lines and the page of the [`MachineWords`].
 pub const MEMORY: u64 = MACHINE + 4096;
 
-/// What a vCPU waits for: bits 7-0 of [`Line::wait`]. The ticket is in bits 31-16.
+/// The state of a vCPU's wait: bits 7-0 of [`Line::wait`]. The ticket is in bits 31-16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Wait {
     /// No wait.
     Nothing = 0,
-    /// Is about to draw a ticket, or has just drawn one.
+    /// About to draw a ticket, or just has.
     Entering = 1,
-    /// Looks at the lock's head.
+    /// Spins at the lock's head.
     Spinning = 2,
-    /// Halts, or is about to.
+    /// Halts, or is about to halt.
     Halted = 3,
-    /// Waits outside of the queue, which is full, and has no ticket: it halts, or is about to, or
-    /// has been let in and has not gone on yet. The ticket is zero.
-    Outside = 4,
-    /// Has released the lock and is about to kick the waiter with this ticket, or one outside of
-    /// the queue: until the kick they sleep, though the lock may be free.
+    /// Waits outside the queue, which is full, and has no ticket: it halts, is about to halt, or has been let
+    /// in and has not continued yet. The ticket is zero.
+    Throttled = 4,
+    /// About to kick the waiter with this ticket, or a throttled waiter, after a release: until the kick that
+    /// waiter sleeps, although the lock may be free.
     Kicking = 5,
 }
 
 impl Wait {
-    /// The word for [`Line::wait`].
+    /// Encodes the word for [`Line::wait`].
     pub const fn word(self, ticket: u16) -> u32 {
         self as u32 | (ticket as u32) << 16
     }
@@ -109,7 +109,7 @@ impl Wait {
             1 => Wait::Entering,
             2 => Wait::Spinning,
             3 => Wait::Halted,
-            4 => Wait::Outside,
+            4 => Wait::Throttled,
             5 => Wait::Kicking,
             _ => Wait::Nothing,
         };
@@ -123,7 +123,7 @@ impl Wait {
 pub enum Point {
     /// A waiter has published its record, but not set the slowpath flag yet.
     BeforeFlag = 0,
-    /// A waiter has set the flag, has looked once more, and is about to halt.
+    /// A waiter has set the flag, has checked again, and is about to halt.
     FlagToHalt = 1,
     /// A holder has released the lock, but not kicked the next in line yet.
     ReleaseToKick = 2,
@@ -148,7 +148,7 @@ impl Point {
         1 << self as u32
     }
 
-    /// The point of this number.
+    /// The point with this number.
     pub const fn from_raw(raw: u32) -> Option<Point> {
         match raw {
             0..5 => Some(Self::ALL[raw as usize]),
@@ -163,16 +163,16 @@ impl Point {
 pub struct Line {
     /// Number of locks held.
     pub held: AtomicU32,
-    /// What the vCPU waits for: a [`Wait::word`].
+    /// The state of the vCPU's wait: a [`Wait::word`].
     pub wait: AtomicU32,
     /// The lock that [`Line::wait`] refers to, unless that is [`Wait::Nothing`].
     pub wait_lock: AtomicU64,
     /// The vCPU's TSC when the wait began.
     pub wait_since: AtomicU64,
-    /// The locks held, by depth: the first [`NAMED`].
-    pub held_lock: [AtomicU64; NAMED],
-    /// Their tickets.
-    pub held_ticket: [AtomicU16; NAMED],
+    /// The locks held, by depth: the first [`MAX_NAMED`].
+    pub held_lock: [AtomicU64; MAX_NAMED],
+    /// The tickets of [`Line::held_lock`].
+    pub held_ticket: [AtomicU16; MAX_NAMED],
     /// Reserved, zero.
     pub reserved: AtomicU16,
     /// The vCPU's TSC at the release before its last `unlock_kick`.
@@ -184,38 +184,38 @@ pub struct Line {
     /// VMM: the [`Point`]s to report (port [`PREEMPT_POINT`](crate::ports::PREEMPT_POINT)), by
     /// [`Point::bit`].
     pub points: AtomicU32,
-    /// VMM: number of looks after which a waiter that is not served reports it (port
+    /// VMM: number of spin iterations after which a waiter that is not served reports it (port
     /// [`SPUN_OUT`](crate::ports::SPUN_OUT)) and restarts its count; 0: never.
-    pub spin_looks: AtomicU32,
-    /// VMM: nonzero while a schedule keeps this vCPU off its CPU, or it halts in the VMM. Always
-    /// zero under the host's scheduler, whose decisions the VMM does not see.
+    pub spin_limit: AtomicU32,
+    /// VMM: nonzero while a schedule keeps this vCPU off its CPU, or it halts in the VMM. Always zero under
+    /// the host's scheduler, whose decisions the VMM does not see.
     pub off_cpu: AtomicU32,
     /// Guest: the vCPU's TSC at the first instruction after its last halt by `lock_spinning`.
     pub resumed_at: AtomicU64,
     /// Guest: number of locks taken so far, contended or not. Zero if the guest does not count them
     /// (the payload counts its operations elsewhere).
     pub taken: AtomicU64,
-    /// Guest: if [`Line::wait`] is for a queued spinlock and the rank is [`QUEUED_BEHIND`], the address of the
-    /// vCPU's node in the queue (`struct mcs_spinlock`). Bytes 8 to 11 of that are nonzero once the vCPU is the
-    /// first of the queue, whether or not it has noticed. If it is for a lock without a head, the address of the gate
-    /// at which the vCPU looks ([`releases_before`]); zero: none.
+    /// Guest: if [`Line::wait`] is for a queued spinlock and the rank is [`QUEUED_BEHIND`], the address of
+    /// the vCPU's node in the queue (`struct mcs_spinlock`), whose bytes 8 to 11 are nonzero once the vCPU is
+    /// the first in the queue, whether or not it has noticed. For a lock without a head, the address of the
+    /// gate that the vCPU polls ([`releases_before`]); zero: none.
     pub queue_node: AtomicU64,
-    /// VMM: the vCPU's TSC at the end of its slice, when a schedule may take its CPU; zero: not told. A schedule may take it
-    /// before, for reasons that it does not know beforehand. Zero under the host's scheduler
+    /// VMM: the vCPU's TSC at the end of its slice, when a schedule may take its CPU; zero: unknown. A
+    /// schedule may take it earlier, for reasons that it cannot foresee. Zero under the host's scheduler
     /// ([`FEATURE_SLICE_END`](crate::cpuid::FEATURE_SLICE_END)).
     pub slice_end: AtomicU64,
     /// Reserved, zero.
     pub reserved3: [AtomicU64; 2],
 }
 
-/// What all vCPUs of a machine read, in cache lines of its own. Written by the VMM
+/// Words that all vCPUs of a machine read, in their own cache lines. Written by the VMM
 /// ([`FEATURE_MACHINE_WORDS`](crate::cpuid::FEATURE_MACHINE_WORDS)).
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct MachineWords {
-    /// Number of vCPUs without a CPU, by the schedule, that held a lock ([`Line::held`]) when they lost it, or were
-    /// the next in line, or owed a kick; one next in line that halts is not counted. Always zero under the host's scheduler. One
-    /// that was stopped between taking a lock and publishing it is not counted, nor one that became the next in line since.
+    /// Number of vCPUs without a CPU, by the schedule, that held a lock ([`Line::held`]), were next in line,
+    /// or owed a kick when they lost it. Excludes a next in line that halts or was not yet next, and a vCPU
+    /// stopped between taking a lock and publishing it. Always zero under the host's scheduler.
     pub critical_off: AtomicU32,
 }
 
@@ -230,13 +230,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_words_carry_state_and_ticket() {
+    fn wait_words_encode_state_and_ticket() {
         for wait in [
             Wait::Nothing,
             Wait::Entering,
             Wait::Spinning,
             Wait::Halted,
-            Wait::Outside,
+            Wait::Throttled,
             Wait::Kicking,
         ] {
             assert_eq!(Wait::parse(wait.word(0xfffe)), (wait, 0xfffe));
@@ -245,10 +245,10 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_is_next_by_name_or_gate_and_served_by_its_gate() {
-        let named = |word, gate| releases_before(12, word, gate);
-        assert_eq!((named(8 << 16 | 12, 0), named(12 << 16, 1), named(12 << 16, 2)), (2, 1, 0));
-        assert_eq!(named(8 << 16, 400), 0, "a gate may carry a word");
+    fn releases_before_by_name_and_by_gate() {
+        let ahead = |word, gate| releases_before(12, word, gate);
+        assert_eq!((ahead(8 << 16 | 12, 0), ahead(12 << 16, 1), ahead(12 << 16, 2)), (2, 1, 0));
+        assert_eq!(ahead(8 << 16, 400), 0, "a gate may carry a word");
         let head = |word, gate| releases_before(0, word, gate);
         assert_eq!((head(1, 4 | 1), head(1, 2), head(8 | 1, 2 | 1), head(8, 2)), (2, 1, 1, 0));
         assert_eq!(head(0, 4), 2, "the first of the queue comes before it");

@@ -1,7 +1,7 @@
 //! Headless Chromium, driven over its DevTools pipe: JSON messages, each terminated by a zero byte.
 //!
 //! The maintained crates for this bring a generated type for each of a thousand messages, a
-//! WebSocket and an HTTP client: too much for four messages.
+//! WebSocket and an HTTP client, too much for four messages.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -11,11 +11,11 @@ use std::{
 
 use crate::prelude::*;
 
-/// The names of its binary in distributions.
+/// Names of the binary in distributions.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Time allowed per message. Emulators and loaded machines are slow.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout per message. Emulators and loaded machines are slow.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A browser with one page.
 #[derive(Debug)]
@@ -26,18 +26,18 @@ pub struct Browser {
     session: String,
     last: u64,
     /// Errors that the page or the browser reported.
-    pub complaints: Vec<String>,
+    pub errors: Vec<String>,
 }
 
 impl Browser {
     /// Starts a browser with its files in `profile`; skips the test if none is installed.
     pub fn start(profile: &Path) -> anyhow::Result<Self> {
-        let found = NAMES.into_iter().find(|name| {
+        let chromium = NAMES.into_iter().find(|name| {
             let mut version = Command::new(name);
             version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
             version.status().is_ok_and(|status| status.success())
         });
-        let Some(name) = found else {
+        let Some(name) = chromium else {
             return skip("no Chromium here: apt-get install chromium");
         };
         // The debugger reads from descriptor 3 and writes to 4.
@@ -53,26 +53,26 @@ impl Browser {
             .with_context(|| format!("cannot start {name}"))?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
         let (to, from) = to.zip(from).context("no pipes")?;
-        let (session, complaints) = (String::new(), Vec::new());
-        let mut browser = Self { child, to, from: messages(from), session, last: 0, complaints };
+        let (session, errors) = (String::new(), Vec::new());
+        let mut browser = Self { child, to, from: messages(from), session, last: 0, errors };
         browser.open_page()?;
         Ok(browser)
     }
 
     fn open_page(&mut self) -> anyhow::Result<()> {
-        let made = self.ask("Target.createTarget", json!({"url": "about:blank"}))?;
-        let target = json!({"targetId": made["targetId"], "flatten": true});
-        let attached = self.ask("Target.attachToTarget", target)?;
+        let page = self.call("Target.createTarget", json!({"url": "about:blank"}))?;
+        let target = json!({"targetId": page["targetId"], "flatten": true});
+        let attached = self.call("Target.attachToTarget", target)?;
         self.session = attached["sessionId"].as_str().context("no session")?.to_owned();
         for domain in ["Page.enable", "Runtime.enable", "Log.enable", "Network.enable"] {
-            self.ask(domain, json!({}))?;
+            self.call(domain, json!({}))?;
         }
         Ok(())
     }
 
-    /// Sends a message and waits for its answer; events that arrive meanwhile are checked for
+    /// Sends a message and waits for its answer. Checks events that arrive before the answer for
     /// complaints.
-    pub fn ask(&mut self, method: &str, params: Value) -> anyhow::Result<Value> {
+    pub fn call(&mut self, method: &str, params: Value) -> anyhow::Result<Value> {
         self.last += 1;
         let mut message = json!({"id": self.last, "method": method, "params": params});
         if !self.session.is_empty() {
@@ -93,17 +93,17 @@ impl Browser {
     }
 
     fn next(&mut self) -> anyhow::Result<Value> {
-        let message = self.from.recv_timeout(PATIENCE).context("Chromium is silent")?;
+        let message = self.from.recv_timeout(TIMEOUT).context("Chromium is silent")?;
         let params = &message["params"];
         match message["method"].as_str().unwrap_or_default() {
-            "Log.entryAdded" => self.complaints.push(params["entry"].to_string()),
+            "Log.entryAdded" => self.errors.push(params["entry"].to_string()),
             "Runtime.exceptionThrown" | "Runtime.consoleAPICalled" => {
-                self.complaints.push(params.to_string());
+                self.errors.push(params.to_string());
             }
             "Network.requestWillBeSent" => {
                 let url = params["request"]["url"].as_str().unwrap_or_default();
                 if !url.starts_with("file:") && !url.starts_with("about:") {
-                    self.complaints.push(format!("it fetches {url}"));
+                    self.errors.push(format!("it fetches {url}"));
                 }
             }
             _ => {}
@@ -116,22 +116,22 @@ impl Browser {
         let (width, height) = size;
         let metrics =
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
-        self.ask("Emulation.setDeviceMetricsOverride", metrics)?;
+        self.call("Emulation.setDeviceMetricsOverride", metrics)?;
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
-        self.ask("Emulation.setEmulatedMedia", features)?;
+        self.call("Emulation.setEmulatedMedia", features)?;
         let url = format!("file://{}", file.display());
-        let gone = self.ask("Page.navigate", json!({"url": url}))?;
-        if let Some(error) = gone.get("errorText") {
+        let navigation = self.call("Page.navigate", json!({"url": url}))?;
+        if let Some(error) = navigation.get("errorText") {
             bail!("cannot show {url}: {error}");
         }
         while self.next()?["method"] != "Page.loadEventFired" {}
         Ok(())
     }
 
-    /// The value of an expression in the page.
-    pub fn value(&mut self, expression: &str) -> anyhow::Result<Value> {
+    /// Evaluates an expression in the page.
+    pub fn eval(&mut self, expression: &str) -> anyhow::Result<Value> {
         let params = json!({"expression": expression, "returnByValue": true});
-        let answer = self.ask("Runtime.evaluate", params)?;
+        let answer = self.call("Runtime.evaluate", params)?;
         if let Some(thrown) = answer.get("exceptionDetails") {
             bail!("{expression}: {thrown}");
         }
@@ -146,7 +146,7 @@ impl Drop for Browser {
     }
 }
 
-/// Messages as they arrive, read on a separate thread.
+/// Reads messages on a separate thread.
 fn messages(from: ChildStdout) -> Receiver<Value> {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {

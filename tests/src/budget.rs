@@ -1,5 +1,5 @@
-//! The budget of the repository, `tests/budget.toml`: lines, bytes and manifests, none of which may be exceeded.
-//! Options and commands are counted in `vmm/src/cli/help.rs`.
+//! The repository's budget, `tests/budget.toml`: limits for lines, bytes and manifests. Options and commands
+//! are counted in `vmm/src/cli/help.rs`.
 
 use std::{collections::BTreeMap, fs};
 
@@ -14,14 +14,14 @@ struct Budget {
     repository: BTreeMap<String, usize>,
 }
 
-fn is_test(name: &str) -> bool {
+pub(crate) fn is_test(name: &str) -> bool {
     let (folders, file) = name.rsplit_once('/').unwrap_or(("", name));
     folders.split('/').any(|folder| folder == "tests" || folder == "benches")
         || ["test_", "tests_"].iter().any(|part| file.contains(part))
         || ["test.rs", "tests.rs"].iter().any(|end| file.ends_with(end))
 }
 
-/// Lines of code of a source, without comments and blank lines: of the product and of its tests.
+/// Counts the lines of code of a source, without comments and blank lines: product code and test code.
 fn count(name: &str, text: &str) -> (usize, usize) {
     let (mut product, mut tests) = (0, 0);
     let mut region = None;
@@ -49,7 +49,7 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// The item behind `#[cfg(test)]`, which ends where rustfmt closes it.
+/// The item below `#[cfg(test)]`, which ends where rustfmt closes it.
 #[derive(Debug, Clone, Copy)]
 struct Region {
     indent: usize,
@@ -57,7 +57,7 @@ struct Region {
 }
 
 impl Region {
-    /// The region after this line of it; None: it has ended.
+    /// Returns the region after this line, or None if the line ends it.
     fn after(self, line: &str) -> Option<Self> {
         let code = line.trim();
         if indent(line) != self.indent || code.is_empty() || code.starts_with(['#', '/']) {
@@ -68,11 +68,11 @@ impl Region {
     }
 }
 
-/// The folder of the nearest manifest above a source.
+/// Returns the folder of the nearest manifest above a source.
 fn crate_of<'a>(name: &'a str, manifests: &[&str]) -> &'a str {
     let mut folder = name;
-    while let Some((above, _)) = folder.rsplit_once('/') {
-        folder = above;
+    while let Some((parent, _)) = folder.rsplit_once('/') {
+        folder = parent;
         if manifests.contains(&format!("{folder}/Cargo.toml").as_str()) {
             return folder;
         }
@@ -90,9 +90,9 @@ fn nothing_exceeds_its_budget() {
     let mut repository: BTreeMap<&str, usize> = BTreeMap::new();
     for File { name, text } in files() {
         if name.ends_with(".rs") {
-            let (own, tests) = count(name, text);
-            *product.entry(crate_of(name, &manifests)).or_default() += own;
-            *repository.entry("product-code").or_default() += own;
+            let (lines, tests) = count(name, text);
+            *product.entry(crate_of(name, &manifests)).or_default() += lines;
+            *repository.entry("product-code").or_default() += lines;
             *repository.entry("test-code").or_default() += tests;
         } else if name.ends_with(".md") {
             *repository.entry("markdown-bytes").or_default() += text.len();
@@ -102,22 +102,22 @@ fn nothing_exceeds_its_budget() {
     repository.insert("readme-bytes", size("README.md"));
     repository.insert("history-bytes", size("tests/HISTORY.md"));
     repository.insert("manifests", manifests.len());
-    let mut over = Vec::new();
+    let mut excess = Vec::new();
     let counted = product.into_iter().map(|row| (&budget.product, row));
     for (budget, (name, used)) in
         counted.chain(repository.into_iter().map(|row| (&budget.repository, row)))
     {
-        let most = budget.get(name).copied().unwrap_or(0);
-        println!("{name:40} {used:7} of {most:7}");
-        if used > most {
-            over.push(format!("{name}: {used}, budget {most}"));
+        let limit = budget.get(name).copied().unwrap_or(0);
+        println!("{name:40} {used:7} of {limit:7}");
+        if used > limit {
+            excess.push(format!("{name}: {used}, budget {limit}"));
         }
     }
-    assert!(over.is_empty(), "over budget (tests/budget.toml): {}", over.join("; "));
+    assert!(excess.is_empty(), "over budget (tests/budget.toml): {}", excess.join("; "));
 }
 
 #[test]
-fn lines_are_of_the_product_or_of_tests() {
+fn lines_are_counted_as_product_or_tests() {
     let text = "//! Doc.\n\nfn a() {}\n#[cfg(test)]\nuse b;\n/* c\n d */\n#[cfg(test)]\nmod tests {\n    fn e() { '}'; \"}\"; }\n}\nfn f() {}\n";
     assert_eq!(count("src/a.rs", text), (2, 6));
     assert_eq!(count("src/a_tests.rs", text), (0, 8));

@@ -4,21 +4,21 @@ use thiserror::Error;
 
 use crate::prelude::*;
 
-/// A guest of the emulated host ended by itself, or hung, where its test expected it to run on.
+/// A guest of the emulated host ended by itself, or hung, where its test expected it to continue.
 ///
-/// QEMU 10.0.2 may keep a translation of code that the guest patches meanwhile: of 40 boots with four
-/// vCPUs on a machine with a load of 14 one died of a [`stale_breakpoint`], and in a run of all tests
-/// on a quiet one a test that switches static keys died of it and a boot hung; of 711 boots on
-/// another machine none did. The emulated host's own kernel, whose static keys are switched by each
-/// scheduler that it loads, died so once, with three such hosts on two CPUs. A test is repeated twice at most, the summary shows the end of the
-/// guest's console, and more than [`MOST_KILLED`](crate::suite::MOST_KILLED) such tests in one run
-/// fail it, so that no frequent defect of the product is hidden. A hang with a vCPU that runs is no
-/// lost wakeup: where all vCPUs wait the product's watchdog ends the machine and says so.
+/// QEMU 10.0.2 may keep a translation of code that the guest patches. Of 40 boots with four vCPUs on a
+/// machine with a load of 14, one died of a [`stale_breakpoint`]. In a run of all tests on a quiet machine, a
+/// test that switches static keys died of it and a boot hung. On another machine, none of 711 boots did. The
+/// emulated host's own kernel, whose static keys are switched by each scheduler that it loads, died of it
+/// once, with three such hosts on two CPUs. A test is repeated at most twice, the summary shows the end of
+/// the guest's console, and more than [`MAX_KILLED`](crate::suite::MAX_KILLED) such tests fail the run, so
+/// that a frequent defect of the product is not hidden. A hang with a running vCPU is not a lost wakeup: when
+/// all vCPUs wait, the product's watchdog ends the machine and reports it.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct Killed(pub String);
 
-/// What the product reports when a guest resets, its CPU shuts down, or its kernel panics in a cell.
+/// The product's reports when a guest resets, its CPU shuts down, or its kernel panics in a cell.
 const ENDS: [&str; 4] = [
     "the guest reset before the command",
     "the guest's kernel panicked",
@@ -26,14 +26,14 @@ const ENDS: [&str; 4] = [
     "; the guest: [",
 ];
 
-/// The reason in a guest's stderr if it ended by itself: its panic, or else what the product says.
+/// Returns the reason in a guest's stderr if it ended by itself: its panic, or else the product's report.
 pub fn end_of_guest(stderr: &str) -> Option<&str> {
     let end = stderr.lines().find(|line| ENDS.iter().any(|end| line.contains(end)))?;
     Some(stderr.lines().find(|line| line.contains("Kernel panic")).unwrap_or(end))
 }
 
-/// The report on an emulated host whose own kernel died of a [`stale_breakpoint`], as the evidence that the product kept
-/// shows.
+/// Returns the report on an emulated host whose own kernel died of a [`stale_breakpoint`], judged by the
+/// console log that the product kept.
 pub fn end_of_host(stderr: &str) -> Option<&str> {
     let report =
         stderr.lines().find(|line| line.contains("the emulated host's own kernel died"))?;
@@ -45,12 +45,11 @@ pub fn end_of_host(stderr: &str) -> Option<&str> {
 /// Printed below the output of a guest with a [`stale_breakpoint`].
 pub const STALE_BREAKPOINT: &str = "its CPU executed a breakpoint that its memory does not hold";
 
-/// Did the guest's kernel die of an INT3 that its memory does not contain?
+/// Whether the guest's kernel died of an INT3 that its memory does not contain.
 ///
-/// Linux patches live code by way of INT3 (to switch a static key). QEMU (7.2 and 10.0) may keep
-/// executing the code that it translated while the INT3 was in place: the trap occurs, and the
-/// kernel's dump
-/// shows the patched instruction at the address before RIP. A real CPU executes what memory holds.
+/// Linux patches live code by way of INT3 (to switch a static key). QEMU (7.2 and 10.0) may keep executing
+/// the code that it translated while the INT3 was in place. The trap then occurs, and the kernel's dump shows
+/// the patched instruction at the address before RIP. A real CPU executes the contents of memory.
 pub fn stale_breakpoint(console: &str) -> bool {
     let mut lines = console.lines().skip_while(|line| !line.contains("int3: 0000 [#"));
     let code = lines.find_map(|line| line.split_once("Code: "));
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_ends_by_itself_says_why() {
+    fn the_reason_of_a_guests_end_is_found() {
         let reset = "pvticket: the guest reset before the command returned its exit status\n";
         assert_eq!(end_of_guest(reset), Some(reset.trim_end()));
         let panic =
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_died_of_it_is_known_by_its_console() {
+    fn a_stale_breakpoint_is_found_in_the_hosts_console() {
         let evidence = tempfile::tempdir().unwrap();
         let report = format!(
             "pvticket: the emulated host's own kernel died: Kernel panic: why; evidence: {}",

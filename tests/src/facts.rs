@@ -13,12 +13,11 @@ pub enum Kvm {
     Software,
     /// `/dev/kvm` does not exist.
     Absent,
-    /// This user may not open it.
+    /// This user may not open `/dev/kvm`.
     Denied,
 }
 
 impl Kvm {
-    /// Checks this host.
     pub fn here() -> Self {
         match OpenOptions::new().read(true).write(true).open("/dev/kvm") {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => Self::Denied,
@@ -37,12 +36,17 @@ fn cpu_has(flag: &str) -> bool {
         .is_some_and(|line| line.split_whitespace().any(|word| word == flag))
 }
 
-/// Is this the emulated host, where the product is the first process?
+/// Whether this is the emulated host, where the product is the first process.
 pub fn is_emulated() -> bool {
     product::binary() == Path::new(product::IN_EMULATED_HOST)
 }
 
-/// Do kernels of guests run on an emulated CPU?
+/// Skips a test of the emulated host itself.
+pub fn need_emulated() -> anyhow::Result<()> {
+    if is_emulated() { Ok(()) } else { skip("this is not an emulated host") }
+}
+
+/// Whether guest kernels run on an emulated CPU.
 pub fn emulates_guests() -> bool {
     is_emulated() || Kvm::here() != Kvm::Hardware
 }

@@ -9,8 +9,7 @@ pub fn scratch() -> anyhow::Result<TempDir> {
     scratch_in(&env::temp_dir())
 }
 
-/// A directory as that of [`scratch`], in memory where there is such a place: a disk that others keep
-/// busy may need seconds for a result.
+/// Creates a scratch directory in memory where possible, because a busy disk may need seconds for a result.
 pub fn scratch_in_memory() -> anyhow::Result<TempDir> {
     scratch_in(Path::new("/dev/shm")).or_else(|_| scratch())
 }
@@ -32,7 +31,7 @@ pub fn put(folder: &TempDir, name: &str, bytes: &[u8]) -> anyhow::Result<PathBuf
     Ok(file)
 }
 
-/// The names of what is in a folder, sorted; none if there is no folder.
+/// Lists the names in a folder, sorted; empty if there is no folder.
 pub fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
     if !folder.exists() {
         return Ok(Vec::new());
@@ -45,38 +44,38 @@ pub fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// A file or folder of the repository; skips a test where there is none.
+/// Returns the path of a file or folder of the repository; skips the test if it does not exist.
 pub fn repository(name: &str) -> anyhow::Result<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
     if path.exists() { Ok(path) } else { skip("the repository is not here") }
 }
 
-/// Reads a file of JSON.
+/// Reads a JSON file.
 pub fn json(file: &Path) -> anyhow::Result<Value> {
     let bytes = fs::read(file).with_context(|| file.display().to_string())?;
     serde_json::from_slice(&bytes).with_context(|| file.display().to_string())
 }
 
-/// Copies a program, which everybody may execute.
+/// Copies a program and makes it executable for all users.
 ///
-/// A child writes it: a descriptor of this process would be inherited by whatever another test starts at that moment,
-/// and until that has become another program no kernel executes the file (`ETXTBSY` of execve(2)).
+/// A child writes it. Otherwise a child that another test starts at that moment would inherit this process's
+/// descriptor, and no kernel executes the file (`ETXTBSY` of execve(2)) before that child calls execve.
 pub fn install(program: &Path, to: &Path) -> anyhow::Result<()> {
-    installed(Program::new("install").args(["-m", "755"]).args([program, to]))
+    run_install(Program::new("install").args(["-m", "755"]).args([program, to]))
 }
 
-/// Writes a shell script of these commands, as [`install`] does.
+/// Writes these commands as a shell script, like [`install`].
 pub fn script(to: &Path, commands: &str) -> anyhow::Result<()> {
     let text = format!("#!/bin/sh\n{commands}\n").into_bytes();
     let install = Program::new("install").args(["-m", "755", "/dev/stdin"]).args([to]);
-    installed(install.input(Input::Bytes(text)))
+    run_install(install.input(Input::Bytes(text)))
 }
 
-fn installed(install: Program) -> anyhow::Result<()> {
+fn run_install(install: Program) -> anyhow::Result<()> {
     install.run()?.exits(0).map(drop)
 }
 
-/// A file of the product's cache, located by the product's own rule.
+/// Returns a file of the product's cache, located by the product's own rule.
 pub fn cached(name: &str) -> anyhow::Result<PathBuf> {
     let path = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = path("PVTICKET_CACHE")
@@ -88,55 +87,55 @@ pub fn cached(name: &str) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// The kernel of `pvticket setup kernel` as an ELF file, by the name that the product looks for.
+/// Kernel of `pvticket setup kernel` as an ELF file, by the name that the product looks for.
 pub const BUILT_KERNEL: &str = "kernel/pvticket-6.12/vmlinux";
-/// That kernel as a bzImage.
+/// The same kernel as a bzImage.
 pub const BUILT_BZIMAGE: &str = "kernel/pvticket-6.12/bzImage";
-/// That kernel's symbols.
+/// Symbols of the same kernel.
 pub const SYSTEM_MAP: &str = "kernel/pvticket-6.12/System.map";
-/// The kernel of `pvticket setup kernel-stock` as an ELF file.
+/// Kernel of `pvticket setup kernel-stock` as an ELF file.
 pub const BUILT_STOCK: &str = "kernel/stock-pvqspinlock-6.12/vmlinux";
-/// The archive with PostgreSQL, of `pvticket setup guest-disk`.
+/// Archive with PostgreSQL, of `pvticket setup guest-disk`.
 pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 /// Debian's cloud kernel, a bzImage.
 pub const STOCK_KERNEL: &str = "host/current/vmlinuz";
 
-/// The other kernel of the emulated host.
+/// The 7.x kernel of the emulated host.
 pub const HOST_KERNEL_7: &str = "host-7/current/vmlinuz";
 
-/// The memory of a [`vmlinux`]: 1 MiB at 16 MiB.
+/// Memory of a [`vmlinux`]: 1 MiB at 16 MiB.
 const KERNEL_AT: u64 = 16 << 20;
 const KERNEL_SIZE: u64 = 1 << 20;
 const ELF_HEADER: u64 = 64;
 const PROGRAM_HEADER: u64 = 56;
 
-/// An ELF kernel that contains only this code, entered at its start in 64-bit mode.
+/// Builds an ELF kernel that contains only this code, entered at its start in 64-bit mode.
 pub fn vmlinux(code: &[u8]) -> Vec<u8> {
-    vmlinux_of(KERNEL_SIZE, code)
+    vmlinux_of_size(KERNEL_SIZE, code)
 }
 
-/// A [`vmlinux`] that occupies `size` bytes of memory.
-pub fn vmlinux_of(size: u64, code: &[u8]) -> Vec<u8> {
+/// Builds a [`vmlinux`] that occupies `size` bytes of memory.
+pub fn vmlinux_of_size(size: u64, code: &[u8]) -> Vec<u8> {
     const UPPER_HALF: u64 = 0xffff_ffff_8100_0000;
     elf(KERNEL_AT, UPPER_HALF, size, code)
 }
 
-/// A program for Linux that contains only this code.
+/// Builds a Linux program that contains only this code.
 pub fn program(code: &[u8]) -> Vec<u8> {
-    // In a page, the place that it has in the file (elf(5), p_align).
+    // The offset in a page equals the offset in the file (elf(5), p_align).
     const AT: u64 = 0x40_0000 + ELF_HEADER + PROGRAM_HEADER;
     elf(AT, AT, code.len() as u64, code)
 }
 
-/// An ELF file of one segment of `size` bytes, entered at its start: the address `entry`, which is that of a kernel's
-/// memory, and `place` that of a program's.
-fn elf(entry: u64, place: u64, size: u64, code: &[u8]) -> Vec<u8> {
+/// Builds an ELF file with one segment of `size` bytes, entered at its start. `entry` is the entry point and
+/// the segment's physical address, `place` its virtual address.
+fn elf(paddr: u64, vaddr: u64, size: u64, code: &[u8]) -> Vec<u8> {
     const EXECUTABLE_X86_64: [u8; 4] = [2, 0, 62, 0];
     let mut file = b"\x7fELF\x02\x01\x01".to_vec();
     file.resize(16, 0);
     file.extend(EXECUTABLE_X86_64);
     file.extend(1_u32.to_le_bytes());
-    for field in [entry, ELF_HEADER, 0] {
+    for field in [paddr, ELF_HEADER, 0] {
         file.extend(field.to_le_bytes());
     }
     file.extend(0_u32.to_le_bytes());
@@ -147,7 +146,7 @@ fn elf(entry: u64, place: u64, size: u64, code: &[u8]) -> Vec<u8> {
         file.extend(field.to_le_bytes()); // PT_LOAD, read and execute
     }
     let at = ELF_HEADER + PROGRAM_HEADER;
-    for field in [at, place, entry, code.len() as u64, size, 0x1000] {
+    for field in [at, vaddr, paddr, code.len() as u64, size, 0x1000] {
         file.extend(field.to_le_bytes());
     }
     file.extend(code);
@@ -156,7 +155,7 @@ fn elf(entry: u64, place: u64, size: u64, code: &[u8]) -> Vec<u8> {
 
 /// Machine code for kernels.
 pub mod code {
-    /// Ports of the contract (`hypercalls/src/ports.rs`) at their usual base.
+    /// Ports of the hypercall contract (`hypercalls/src/ports.rs`) at their usual base.
     pub mod port {
         pub const HALT: u16 = 0x600;
         pub const KICK: u16 = 0x604;
@@ -180,13 +179,12 @@ pub mod code {
     pub const FLOOD: &[u8] = &[0x66, 0xba, 0xf8, 0x03, 0xb0, b'x', 0xee, 0xeb, 0xfd];
     /// `int3; jmp .`
     pub const INT3: &[u8] = &[0xcc, 0xeb, 0xfe];
-    /// `lidt` of an empty table, then an instruction that does not exist: every exception is a
-    /// triple fault.
+    /// `lidt` of an empty table, then an invalid instruction: every exception is a triple fault.
     pub const TRIPLE_FAULT: &[u8] =
         &[0x0f, 0x01, 0x1d, 2, 0, 0, 0, 0x0f, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-    /// An instruction with an operand of 32 bits.
-    pub fn with(opcode: &[u8], operand: u32) -> Vec<u8> {
+    /// Encodes an instruction with a 32-bit operand.
+    pub fn imm32(opcode: &[u8], operand: u32) -> Vec<u8> {
         [opcode, &operand.to_le_bytes()].concat()
     }
 
@@ -195,10 +193,10 @@ pub mod code {
         [&[0x66, 0xba][..], &port.to_le_bytes()].concat()
     }
 
-    /// Exits to the hypervisor `count` times, by CPUID, and falls through.
+    /// Exits to the hypervisor `count` times by CPUID, then falls through.
     pub fn exits(count: u32) -> Vec<u8> {
         // mov esi, count; 1: xor eax, eax; cpuid; dec esi; jnz 1b
-        [&with(&[0xbe], count)[..], &[0x31, 0xc0, 0x0f, 0xa2, 0xff, 0xce, 0x75, 0xf8]].concat()
+        [&imm32(&[0xbe], count)[..], &[0x31, 0xc0, 0x0f, 0xa2, 0xff, 0xce, 0x75, 0xf8]].concat()
     }
 
     /// Maps the 2 MiB at 512 MiB, where a machine of up to 512 MiB has no memory, and allows FXSAVE.
@@ -215,31 +213,31 @@ pub mod code {
 
     /// `mov dx, port; mov eax, value; out dx, eax`
     pub fn out(port: u16, value: u32) -> Vec<u8> {
-        [dx(port), with(&[0xb8], value), vec![0xef]].concat()
+        [dx(port), imm32(&[0xb8], value), vec![0xef]].concat()
     }
 
     /// `mov ecx, count`, the body, `dec ecx; jnz` to the body, which must preserve ECX.
     pub fn times(count: u32, body: &[u8]) -> Vec<u8> {
-        [&with(&[0xb9], count)[..], body, &[0xff, 0xc9, 0x75, (252 - body.len()) as u8]].concat()
+        [&imm32(&[0xb9], count)[..], body, &[0xff, 0xc9, 0x75, (252 - body.len()) as u8]].concat()
     }
 
-    /// Writes the text to COM1, and continues with the code.
-    pub fn says(text: &str, then: &[u8]) -> Vec<u8> {
+    /// Writes the text to COM1, then continues with the code.
+    pub fn prints(text: &str, next: &[u8]) -> Vec<u8> {
         let mut code = vec![0x66, 0xba, 0xf8, 0x03]; // mov dx, 0x3f8
         for byte in text.bytes() {
             code.extend([0xb0, byte, 0xee]); // mov al, byte; out dx, al
         }
-        code.extend(then);
+        code.extend(next);
         code
     }
 
     /// Writes the text to COM1, then resets the machine via the keyboard controller.
     pub fn hello(text: &str) -> Vec<u8> {
-        says(text, &[0xb0, 0xfe, 0xe6, 0x64, 0xeb, 0xfe]) // mov al, 0xfe; out 0x64, al; jmp .
+        prints(text, &[0xb0, 0xfe, 0xe6, 0x64, 0xeb, 0xfe]) // mov al, 0xfe; out 0x64, al; jmp .
     }
 }
 
-/// An initial RAM disk of these files: path, mode and contents. A [`DIRECTORY`] has no contents.
+/// Builds an initial RAM disk of these files: path, mode and contents. A [`DIRECTORY`] has no contents.
 pub fn cpio(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
     let mut archive = Vec::new();
     for (index, (path, mode, bytes)) in files.iter().enumerate() {
@@ -268,37 +266,37 @@ fn entry(archive: &mut Vec<u8>, inode: u32, path: &str, mode: u32, bytes: &[u8])
     archive.resize(archive.len().next_multiple_of(4), 0);
 }
 
-/// A turn of a recording.
+/// A time slice of a recording.
 #[derive(Debug)]
-pub struct Turn {
+pub struct Slice {
     pub at_ns: u64,
     pub ran_ns: u64,
     pub vcpu: u32,
     pub slot: u16,
-    /// How it ended, by the number in the file.
+    /// How it ended, as numbered in the file.
     pub end: u8,
 }
 
-/// The turns of a recording: 24 bytes each after a header of 40 (`sched/recording.rs`).
-pub fn turns(recording: &Path) -> anyhow::Result<Vec<Turn>> {
+/// Reads the time slices of a recording: 24 bytes each after a header of 40 (`sched/recording.rs`).
+pub fn slices(recording: &Path) -> anyhow::Result<Vec<Slice>> {
     let bytes = fs::read(recording)?;
-    let (turns, _) = bytes.get(40..).context("no header")?.as_chunks::<24>();
-    let turn = |turn: &[u8; 24]| Turn {
-        at_ns: number(&turn[..8]),
-        ran_ns: number(&turn[8..16]),
-        vcpu: number(&turn[16..20]) as u32,
-        slot: number(&turn[20..22]) as u16,
-        end: turn[22],
+    let (slices, _) = bytes.get(40..).context("no header")?.as_chunks::<24>();
+    let slice = |slice: &[u8; 24]| Slice {
+        at_ns: number(&slice[..8]),
+        ran_ns: number(&slice[8..16]),
+        vcpu: number(&slice[16..20]) as u32,
+        slot: number(&slice[20..22]) as u16,
+        end: slice[22],
     };
-    Ok(turns.iter().map(turn).collect())
+    Ok(slices.iter().map(slice).collect())
 }
 
-/// The number that these bytes are, the least of them first.
-fn number(bytes: &[u8]) -> u64 {
+/// Decodes a little-endian number.
+pub fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Pseudo-random bytes, the same in each run (xorshift64).
+/// Returns pseudo-random bytes, the same in each run (xorshift64).
 pub fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(count + 8);
@@ -312,10 +310,10 @@ pub fn noise(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// The first `bytes` bytes of a file.
+/// Reads the first `bytes` bytes of a longer file.
 pub fn head(file: &Path, bytes: usize) -> anyhow::Result<Vec<u8>> {
-    let mut all = fs::read(file).with_context(|| file.display().to_string())?;
-    ensure!(all.len() > bytes, "{} has no {bytes} bytes", file.display());
-    all.truncate(bytes);
-    Ok(all)
+    let mut contents = fs::read(file).with_context(|| file.display().to_string())?;
+    ensure!(contents.len() > bytes, "{} has no {bytes} bytes", file.display());
+    contents.truncate(bytes);
+    Ok(contents)
 }

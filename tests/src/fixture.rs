@@ -1,12 +1,12 @@
 //! A store as `pvticket run` writes it, with made-up figures: two CPUs, native and PV ticketlocks,
-//! the host's scheduler and one of pvticket's, eight rounds. Equal seeds give equal stores.
+//! the host's scheduler and a policy of pvticket, eight rounds. Equal seeds give equal stores.
 
 use serde_json::{Value, json};
 
 /// The parameters of a made-up store.
 #[derive(Debug, Clone)]
 pub struct Fixture {
-    /// Seeds everything that varies.
+    /// Seed of everything random.
     pub seed: u64,
     /// Repetitions of each point.
     pub rounds: u32,
@@ -18,9 +18,9 @@ pub struct Fixture {
     pub vcpus: Vec<u32>,
     /// Increments in a critical section.
     pub critical: Vec<u32>,
-    /// A factor on all throughputs.
+    /// Factor on all throughputs.
     pub speed: f64,
-    /// Labels; an empty one means no label.
+    /// Labels; an empty string means no label.
     pub labels: Vec<&'static str>,
 }
 
@@ -66,7 +66,7 @@ fn shape(lock: &str, policy: &str, vcpus: u32) -> Shape {
     }
 }
 
-/// SplitMix64, and distributions made from it.
+/// SplitMix64, and distributions built on it.
 struct Dice(u64);
 
 impl Dice {
@@ -78,12 +78,12 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// Uniform, from 0 to 1.
+    /// Uniform from 0 to 1.
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Roughly normal with mean 0 and standard deviation 1: the sum of twelve uniform values, less
+    /// Roughly normal with mean 0 and standard deviation 1: the sum of twelve uniform values, minus
     /// 6.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.share()).sum::<f64>() - 6.0
@@ -93,7 +93,7 @@ impl Dice {
         centre * (self.normal() * spread).exp()
     }
 
-    /// Times around `centre` with a tail, in buckets of a sixteenth of their size.
+    /// Times around `centre` with a tail, in buckets of at most a sixteenth of their value.
     fn times(&mut self, centre: f64, spread: f64, count: u32) -> Value {
         let mut counts = std::collections::BTreeMap::<u64, u64>::new();
         for _ in 0..count {
@@ -107,7 +107,7 @@ impl Dice {
 }
 
 impl Fixture {
-    /// The lines of the store.
+    /// Returns the lines of the store.
     pub fn lines(&self) -> Vec<Value> {
         let mut dice = Dice(self.seed);
         let mut cells = Vec::new();
@@ -142,7 +142,7 @@ impl Fixture {
         self.labels.iter().copied().flat_map(pairs)
     }
 
-    /// The contents of the store's file.
+    /// Returns the contents of the store's file.
     pub fn text(&self) -> String {
         self.lines().iter().map(|line| format!("{line}\n")).collect()
     }
@@ -162,13 +162,13 @@ impl Fixture {
     fn figures(&self, dice: &mut Dice, lock: &str, policy: &str, vcpus: u32) -> Value {
         let shape = shape(lock, policy, vcpus);
         let seconds = 0.5;
-        // Occasionally the machine has other work.
-        let others = if dice.share() < 0.03 { 0.3 } else { 1.0 };
-        let rate = dice.around(shape.rate * self.speed, shape.spread) * others;
+        // The machine occasionally has other load.
+        let slowdown = if dice.share() < 0.03 { 0.3 } else { 1.0 };
+        let rate = dice.around(shape.rate * self.speed, shape.spread) * slowdown;
         let operations: Vec<u64> = (0..vcpus)
             .map(|_| (dice.around(rate * seconds / f64::from(vcpus), 0.05)).max(1.0) as u64)
             .collect();
-        let all: u64 = operations.iter().sum();
+        let total: u64 = operations.iter().sum();
         let count = |dice: &mut Dice, a_second: f64| dice.around(a_second * seconds, 0.1) as u64;
         let (halts, lhp, lwp) =
             (count(dice, shape.halts), count(dice, shape.lhp), count(dice, shape.lwp));
@@ -195,9 +195,9 @@ impl Fixture {
         let threads: Vec<Value> = (0..vcpus)
             .map(|vcpu| {
                 let ran = seconds * 1e9 * share * (1.0 - 0.01 * f64::from(vcpu));
-                // Without a slot it sleeps; under the host's scheduler it waits for a CPU.
-                let rest = seconds * 1e9 - ran;
-                let waited = if policy == "host" { rest } else { rest * 0.04 };
+                // A vCPU without a slot sleeps; under the host's scheduler it waits for a CPU.
+                let off = seconds * 1e9 - ran;
+                let waited = if policy == "host" { off } else { off * 0.04 };
                 json!({"ran_ns": ran as u64, "waited_ns": waited as u64, "turns": 120})
             })
             .collect();
@@ -207,7 +207,7 @@ impl Fixture {
         }]);
         let wait = 1e9 * f64::from(vcpus) / shape.rate;
         json!({
-            "seconds": seconds, "operations": operations, "slow": all / 2, "halts": halts,
+            "seconds": seconds, "operations": operations, "slow": total / 2, "halts": halts,
             "kicks": halts, "violations": 0, "disorder": 0,
             "vmm": {
                 "exits": 4000, "lock_spinning": halts, "parked": halts, "unlock_kick": halts,

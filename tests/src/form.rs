@@ -1,37 +1,37 @@
-//! The forms of a test that has a length: `make test` runs the short one, `make test-all` the long one.
+//! Tests with a length have two forms: `make test` runs the short form, `make test-all` the long form.
 
 use std::{
     ffi::{OsStr, OsString},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// Before the names of tests that run in the emulated host in their long form.
+/// Precedes the names of tests that the emulated host runs in their long form.
 const LONG: &str = "--long";
 
 static IS_LONG: AtomicBool = AtomicBool::new(false);
 
-/// Sets the form of all tests of this process, before the first of them runs.
+/// Sets the form of all tests of this process. To be called before the first test runs.
 pub fn set(is_long: bool) {
     IS_LONG.store(is_long, Relaxed);
 }
 
-/// The length, count or selection of the form that this run has.
+/// Returns the length, count or selection for this run's form.
 pub fn by_form<T>(short: T, long: T) -> T {
     if IS_LONG.load(Relaxed) { long } else { short }
 }
 
-/// The words that [`read`] takes, in front of the names of tests.
-pub fn words() -> &'static [&'static str] {
+/// Returns the words that [`read`] accepts in front of the names of tests.
+pub fn args() -> &'static [&'static str] {
     by_form(&[], &[LONG])
 }
 
-/// Sets the form that these words ask for; returns the names of tests after it.
-pub fn read(words: &[OsString]) -> &[OsString] {
-    match words.split_first() {
+/// Sets the form that these words select; returns the names of tests after it.
+pub fn read(args: &[OsString]) -> &[OsString] {
+    match args.split_first() {
         Some((first, names)) if first == OsStr::new(LONG) => {
             set(true);
             names
         }
-        _ => words,
+        _ => args,
     }
 }

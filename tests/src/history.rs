@@ -1,13 +1,14 @@
 //! tests/HISTORY.md: each past bug names tests that exist, and `make test` runs one of them.
 
-use crate::references::{
-    File, Found, end_to_end, files, folder, has_none, in_folder, quoted, rows,
+use crate::{
+    references::{File, end_to_end, expect_no_faults, files, folder, in_folder, quoted, rows},
+    suite::Tier,
 };
 
-/// The folder of the model checkers, whose checks and mutants have names in words.
+/// Folder of the model checkers, whose checks and mutants have names in prose.
 const MODEL: &str = "guest-kernel-config/locks/model";
 
-/// Why the rows of this text do not name what finds their bugs again; empty if they do.
+/// Returns a fault for each row of this text that names no test of `make test`.
 fn faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let rows = rows(text, "#");
@@ -16,9 +17,9 @@ fn faults(text: &str) -> Vec<String> {
             faults.push(format!("a row has not three cells: {row:?}"));
             continue;
         };
-        match names(tests) {
+        match tier_of(tests) {
             Err(fault) => faults.push(format!("{number} {bug}: {fault}")),
-            Ok(Some(Found::Short)) => {}
+            Ok(Some(Tier::Short)) => {}
             Ok(_) => faults.push(format!("{number} {bug}: make test has no test of it: {tests}")),
         }
     }
@@ -28,31 +29,31 @@ fn faults(text: &str) -> Vec<String> {
     faults
 }
 
-/// The best place in which a test of this cell runs.
-fn names(cell: &str) -> Result<Option<Found>, String> {
+/// Returns the best place in which a test of this cell runs.
+fn tier_of(cell: &str) -> Result<Option<Tier>, String> {
     let mut context = None;
-    let mut found = Vec::new();
+    let mut tiers = Vec::new();
     for name in quoted(cell) {
         if name == "model" {
             context = Some(MODEL);
-            // A row may name what is checked in words.
-            found.push(Found::Short);
+            // A row may name a check in prose.
+            tiers.push(Tier::Short);
         } else if let Some(folder) = folder(name) {
             context = Some(folder);
         } else {
-            found.extend(find(name, &mut context)?);
+            tiers.extend(find(name, &mut context)?);
         }
     }
-    Ok(found.into_iter().min())
+    Ok(tiers.into_iter().min())
 }
 
-/// Where the named test runs; None if no test has this name.
-/// `context` is the folder of the crate that the names of a row belong to.
-fn find(name: &str, context: &mut Option<&'static str>) -> Result<Option<Found>, String> {
+/// Returns where the named test runs, or None if the name is not a test's. Fails if there is
+/// no such test. `context` is the folder of the crate that the names of a row belong to.
+fn find(name: &str, context: &mut Option<&'static str>) -> Result<Option<Tier>, String> {
     let missing = || format!("there is no test {name}");
     if name.starts_with("host::") || name.starts_with("guest::") {
         *context = None;
-        return end_to_end(|test| is_like(test, name)).map(Some).ok_or_else(missing);
+        return end_to_end(|test| matches(test, name)).map(Some).ok_or_else(missing);
     }
     let (first, rest) = name.split_once("::").unwrap_or(("", name));
     let rest = match folder(first) {
@@ -64,35 +65,35 @@ fn find(name: &str, context: &mut Option<&'static str>) -> Result<Option<Found>,
     };
     match *context {
         Some(MODEL) => {
-            let of_model = |file: &&File| file.name.starts_with(MODEL);
-            let is_written = files().iter().filter(of_model).any(|file| file.text.contains(name));
-            if is_written { Ok(Some(Found::Short)) } else { Err(missing()) }
+            let in_model = |file: &&File| file.name.starts_with(MODEL);
+            let is_written = files().iter().filter(in_model).any(|file| file.text.contains(name));
+            if is_written { Ok(Some(Tier::Short)) } else { Err(missing()) }
         }
         Some(folder) if rest.contains("::") || rest.contains('_') => {
             let (modules, function) = rest.rsplit_once("::").unwrap_or(("", rest));
             let module = modules.rsplit("::").find(|part| *part != "tests").unwrap_or("");
-            let found = in_folder(folder, module, |test| is_like(test, function));
-            found.map(Some).ok_or_else(missing)
+            let tier = in_folder(folder, module, |test| matches(test, function));
+            tier.map(Some).ok_or_else(missing)
         }
-        // A row of a table, an option, a command.
+        // A row of a table, an option or a command.
         _ => Ok(None),
     }
 }
 
-/// Is it this name, which may end with `*`?
-fn is_like(test: &str, name: &str) -> bool {
+/// Whether `test` matches `name`, which may end with `*`.
+fn matches(test: &str, name: &str) -> bool {
     name.strip_suffix('*').map_or(test == name, |begin| test.starts_with(begin))
 }
 
 #[test]
 fn every_past_bug_has_a_test() {
-    has_none("tests/HISTORY.md", faults);
+    expect_no_faults("tests/HISTORY.md", faults);
 }
 
 #[test]
 fn a_bug_without_a_test_is_found() {
     let head = "| # | bug | tests |\n|---|---|---|\n";
-    let found = |tests: &str| faults(&format!("{head}| 1 | a bug | {tests} |\n")).join("\n");
+    let faults_of = |tests: &str| faults(&format!("{head}| 1 | a bug | {tests} |\n")).join("\n");
     for sound in [
         "`tests::history::every_past_bug_has_a_test`",
         "`model`: mutants `release without barrier`",
@@ -100,7 +101,7 @@ fn a_bug_without_a_test_is_found() {
         "`guest-bench` `crew::tests::*`",
         "`sim::search::cases_tests::every_lock_and_every_handoff_keeps_its_bound` (the cases `in turn`)",
     ] {
-        assert_eq!(found(sound), "", "{sound}");
+        assert_eq!(faults_of(sound), "", "{sound}");
     }
     for (tests, what) in [
         ("", "make test has no test of it"),
@@ -110,6 +111,6 @@ fn a_bug_without_a_test_is_found() {
         ("`sched::core_tests::no_such_test`", "no_such_test"),
         ("`model`: mutants `no such mutant`", "no such mutant"),
     ] {
-        assert!(found(tests).contains(what), "{tests}: {}", found(tests));
+        assert!(faults_of(tests).contains(what), "{tests}: {}", faults_of(tests));
     }
 }

@@ -1,6 +1,6 @@
-//! Tests that run one after the other on a thread of their own, beside those of the runner's threads.
+//! Runs tests one after the other on a separate thread, in parallel with the runner's threads.
 //!
-//! The runner asks for their outcomes when it has run what it has besides, and then waits.
+//! The runner asks for their outcomes after it has run its other tests, and then waits.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -12,37 +12,37 @@ use crate::{
     suite::{Outcome, Test},
 };
 
-/// The outcomes of tests that a thread runs in order.
+/// Outcomes of tests that a thread runs in order.
 #[derive(Debug)]
 pub struct Lane(Mutex<Outcomes>);
 
 #[derive(Debug)]
 struct Outcomes {
-    coming: Receiver<(&'static str, Outcome)>,
-    /// Those that have come before they were asked for.
-    come: BTreeMap<&'static str, Outcome>,
+    receiver: Receiver<(&'static str, Outcome)>,
+    /// Outcomes received before the runner asked for them.
+    ready: BTreeMap<&'static str, Outcome>,
 }
 
 impl Lane {
-    /// Starts a thread that runs tests, and passes each outcome on.
+    /// Starts a thread that runs tests and passes on each outcome.
     pub fn start(run: impl FnOnce(&dyn Fn(&Test, Outcome)) + Send + 'static) -> Self {
-        let (sender, coming) = channel();
+        let (sender, receiver) = channel();
         thread::spawn(move || {
-            // Nobody waits any more if it fails.
+            // Sending fails only if the receiver no longer exists.
             run(&|test, outcome| drop(sender.send((test.name(), outcome))));
         });
-        Self(Mutex::new(Outcomes { coming, come: BTreeMap::new() }))
+        Self(Mutex::new(Outcomes { receiver, ready: BTreeMap::new() }))
     }
 
-    /// Waits for the outcome of this test. Who waits for another one meanwhile waits for this one, too.
+    /// Waits for the outcome of this test. Callers block each other: `recv` runs under the lock.
     pub fn outcome(&self, test: &Test) -> Outcome {
         let mut outcomes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(outcome) = outcomes.come.remove(test.name()) {
+            if let Some(outcome) = outcomes.ready.remove(test.name()) {
                 return outcome;
             }
-            match outcomes.coming.recv() {
-                Ok((name, outcome)) => drop(outcomes.come.insert(name, outcome)),
+            match outcomes.receiver.recv() {
+                Ok((name, outcome)) => drop(outcomes.ready.insert(name, outcome)),
                 Err(_) => return Outcome::failed("not run: an earlier test panicked".into()),
             }
         }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_waited_for_in_any_order() {
+    fn outcomes_may_be_requested_in_any_order() {
         let tests = ["crate::a", "crate::b", "crate::c"].map(test);
         let lane = lane(tests);
         for test in tests.iter().rev() {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_panic_leaves_out_has_failed() {
+    fn tests_after_a_panic_fail() {
         let tests = ["crate::a", "crate::panics", "crate::c"].map(test);
         let lane = lane(tests);
         let outcomes = tests.map(|test| lane.outcome(&test).verdict);

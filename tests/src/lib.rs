@@ -1,14 +1,13 @@
 //! End-to-end tests of pvticket, which run its binary as a user does.
 //!
-//! Tests run beside each other, as many at a time as there are CPUs. Those that boot Linux guests are
-//! one lane beside them, one after the other: on this host if its KVM can, otherwise all of them in one
-//! emulated host. Tests whose verdict needs a quiet machine ([`suite::Tier::Quiet`]) follow, alone. Tests
-//! that cannot run here are skipped with the reason.
+//! Tests run in parallel, as many at a time as there are CPUs. Tests that boot Linux guests run one after the other in a separate lane: on this host if its KVM can run guest kernels,
+//! otherwise all in one emulated host. Tests whose verdict needs a quiet machine ([`suite::Tier::Quiet`]) run
+//! last, one at a time. Tests that cannot run here are skipped with the reason.
 //!
-//! The test target `e2e` is only this library's [`main`], so that the library's own unit tests have
-//! the usual harness. `cargo test --workspace --test e2e -- NAME` runs the tests whose
-//! names contain NAME; `--exact`, `--skip` and `--list` are those of the standard harness. `--include-ignored`
-//! also runs what only `make test-all` does, and all tests in its lengths ([`form`]).
+//! The test target `e2e` only calls this library's [`main`], so that the library's own unit tests use the
+//! usual harness. `cargo test --workspace --test e2e -- NAME` runs the tests whose names contain NAME;
+//! `--exact`, `--skip` and `--list` work as in the standard harness. `--include-ignored` also runs the tests
+//! that only `make test-all` runs, and all tests at its lengths ([`form`]).
 
 #![forbid(unsafe_code)]
 
@@ -26,11 +25,9 @@ mod history;
 mod host;
 mod lane;
 mod log;
-mod logged;
 mod prelude;
 mod process;
 mod product;
-mod ran;
 #[cfg(test)]
 mod references;
 mod relay;
@@ -38,10 +35,14 @@ mod relay;
 mod repository;
 mod retry;
 mod rows;
+mod run_result;
 #[cfg(test)]
 mod specification;
 mod suite;
 mod terminal;
+mod unlisted_calls;
+#[cfg(test)]
+mod words;
 
 use std::{
     env, fs, os::unix::process::CommandExt, process::Command, process::ExitCode, time::Instant,
@@ -54,16 +55,15 @@ use lane::Lane;
 use suite::{Outcome, Tally, Test, Tier};
 
 /// SIGHUP, SIGINT, SIGQUIT and SIGTERM, in the format of `SigIgn` in /proc/PID/status.
-const ENDING: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14;
+const TERMINATING: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14;
 
-/// Restarts this program with the default actions of signals if it inherited some as ignored (a
-/// shell starts background commands so). The product keeps ignored what it inherits as ignored, and
-/// the tests that signal it would hang.
+/// Restarts this program with the default actions of signals if it inherited ignored ones, as background
+/// commands of a shell do. The product keeps an inherited signal ignored, so tests that send it would hang.
 fn expect_signals() {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    if ignored & ENDING != 0
+    if ignored & TERMINATING != 0
         && let Ok(program) = env::current_exe()
     {
         let mut again = Command::new("env");
@@ -75,12 +75,12 @@ fn expect_signals() {
 /// The test program.
 pub fn main() -> ExitCode {
     expect_signals();
-    let mut words = env::args_os().skip(1);
-    let result = match words.next() {
+    let mut args = env::args_os().skip(1);
+    let result = match args.next() {
         // In the emulated host: runs the tests with these names.
-        Some(first) if first == relay::ERRAND => {
-            let names: Vec<_> = words.collect();
-            relay::inside(&guest::tests(), form::read(&names)).map(|()| ExitCode::SUCCESS)
+        Some(first) if first == relay::INSIDE => {
+            let names: Vec<_> = args.collect();
+            relay::run_inside(&guest::tests(), form::read(&names)).map(|()| ExitCode::SUCCESS)
         }
         _ => product::find().and_then(|()| run(&Arguments::from_args())),
     };
@@ -94,36 +94,36 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     form::set(arguments.include_ignored || arguments.ignored);
     let mut tally = Tally::default();
-    let (beside, alone) = parts(&host::tests());
-    let (guests_beside, guests_alone) = parts(&guest::tests());
-    let is_serial = arguments.test_threads == Some(1);
+    let (parallel, alone) = split_by_tier(&host::tests());
+    let (guests_parallel, guests_alone) = split_by_tier(&guest::tests());
     let serial = Arguments { test_threads: Some(1), ..arguments.clone() };
     let lane = |tests: &[Test]| {
         let tests = if arguments.list { Vec::new() } else { suite::selected(arguments, tests) };
         Lane::start(move |pass| run_guests(&tests, pass))
     };
-    let started = (!is_serial).then(|| lane(&guests_beside));
-    tally.run(arguments, &beside, retry::run);
-    // The guests last: their outcomes are waited for.
-    let guests = started.unwrap_or_else(|| lane(&guests_beside));
-    tally.run(arguments, &guests_beside, move |test| guests.outcome(test));
+    let started = (arguments.test_threads != Some(1)).then(|| lane(&guests_parallel));
+    tally.run(arguments, &parallel, retry::run);
+    // Guests come last: this waits for the outcomes of the lane.
+    let guests = started.unwrap_or_else(|| lane(&guests_parallel));
+    tally.run(arguments, &guests_parallel, move |test| guests.outcome(test));
     tally.run(&serial, &alone, retry::run);
     let guests = lane(&guests_alone);
     tally.run(&serial, &guests_alone, move |test| guests.outcome(test));
     if !arguments.list {
         tally.print(began.elapsed());
-        // To follow how often tests are repeated, and how long they take.
+        // For tracking repetitions and durations of tests over time.
         tally.write(&product::profile_folder()?.join("pvticket-tests.json"))?;
     }
     Ok(if tally.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The tests that run beside others, and those that run alone.
-fn parts(tests: &[Test]) -> (Vec<Test>, Vec<Test>) {
+/// Splits tests into the parallel tests and the tests that run alone.
+fn split_by_tier(tests: &[Test]) -> (Vec<Test>, Vec<Test>) {
     tests.iter().partition(|test| !matches!(test.tier, Tier::Quiet(_)))
 }
 
-/// Runs tests that boot Linux guests one after the other: here if the KVM can, in one emulated host otherwise.
+/// Runs tests that boot Linux guests, one after the other: here if KVM can run their kernels, otherwise in
+/// one emulated host.
 fn run_guests(tests: &[Test], pass: &dyn Fn(&Test, Outcome)) {
     if Kvm::here() == Kvm::Hardware {
         tests.iter().for_each(|test| pass(test, retry::run(test)));

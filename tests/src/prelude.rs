@@ -20,7 +20,7 @@ pub(crate) use crate::{
     form::by_form,
     process::{Input, Program, Running, Stopwatch, children, wait_until},
     product::{Boot, Compared, binary, count, each_operations, operations, pvticket},
-    ran::Ran,
+    run_result::RunResult,
     suite::{kernel_7, kvm, skip},
     terminal::Terminal,
     tests,

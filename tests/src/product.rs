@@ -8,20 +8,20 @@ use std::{
 
 use crate::prelude::*;
 
-/// Where the binary is in the emulated host.
+/// Path of the binary in the emulated host.
 pub const IN_EMULATED_HOST: &str = "/init";
 
 static BINARY: OnceLock<PathBuf> = OnceLock::new();
 
-/// The folder of the cargo profile that this program was built with: test programs are in its
+/// Returns the folder of the cargo profile that this program was built with; test programs are in its
 /// `deps`.
 pub fn profile_folder() -> anyhow::Result<PathBuf> {
-    let own = env::current_exe().context("cannot find this program")?;
-    let folder = own.parent().and_then(Path::parent);
-    Ok(folder.with_context(|| format!("no folder above {}", own.display()))?.into())
+    let program = env::current_exe().context("cannot find this program")?;
+    let folder = program.parent().and_then(Path::parent);
+    Ok(folder.with_context(|| format!("no folder above {}", program.display()))?.into())
 }
 
-/// Finds the binary: `$PVTICKET`, or else the one that was built with this program's profile.
+/// Finds the binary: `$PVTICKET`, or else the binary built with this program's profile.
 pub fn find() -> anyhow::Result<()> {
     let file = match env::var_os("PVTICKET") {
         Some(file) => PathBuf::from(file),
@@ -40,29 +40,28 @@ pub fn set(file: &Path) {
     let _ = BINARY.set(file.into());
 }
 
-/// The binary's location.
+/// Returns the binary's location, `pvticket` if it is not set.
 pub fn binary() -> &'static Path {
     BINARY.get().map_or(Path::new("pvticket"), PathBuf::as_path)
 }
 
-/// The product with these arguments.
+/// Builds a command of the product.
 pub fn pvticket(args: impl IntoIterator<Item = impl Into<OsString>>) -> Program {
     Program::new(binary()).args(args)
 }
 
-/// What `compare --json` wrote.
+/// Output of `compare --json`.
 #[derive(Debug)]
 pub struct Results(Value);
 
 impl Results {
-    /// Reads it.
     pub fn read(json: &Path) -> anyhow::Result<Self> {
         Ok(Self(files::json(json)?))
     }
 
-    /// The figures of each run that has any, with the fields of its point beside them, in the order in
-    /// which they ended. Its schedule's sums are in `schedule.measured`, over the window, and in
-    /// `schedule.whole`, since the machines' start.
+    /// Returns the figures of each run that has any, with the fields of its point, in the order in
+    /// which the runs ended. The sums of its schedule are in `schedule.measured` (over the window) and
+    /// in `schedule.whole` (since the machines' start).
     pub fn runs(&self) -> anyhow::Result<Vec<Value>> {
         let lines = self.0["runs"][0]["lines"].as_array();
         let lines = lines.with_context(|| format!("no lines: {:#}", self.0))?;
@@ -70,8 +69,7 @@ impl Results {
         Ok(figures.map(run).collect())
     }
 
-    /// The figures of the points by their number of vCPUs, ascending, with the fields of the point
-    /// beside them.
+    /// Returns the figures of the points, with the fields of the point, by number of vCPUs, ascending.
     pub fn levels(&self) -> anyhow::Result<Vec<Vec<Value>>> {
         let points = self.0["points"].as_array();
         let points = points.with_context(|| format!("no points: {:#}", self.0))?;
@@ -118,16 +116,16 @@ fn row(point: &Value) -> Value {
     row
 }
 
-/// How often a point's lock failed its checks; not a number if it was not checked.
-fn broken(row: &Value) -> f64 {
+/// Returns how often a point's lock failed its checks; NaN if it was not checked.
+fn broken_promises(row: &Value) -> f64 {
     let count = |name: &str| row[name].as_f64().unwrap_or(f64::NAN);
     count("violations") + count("disorder")
 }
 
-/// Each row's lock excluded, and did something.
-pub fn every_row_is_sound(rows: &[Value]) -> anyhow::Result<()> {
+/// Checks that each row's lock excluded and made progress.
+pub fn check_rows(rows: &[Value]) -> anyhow::Result<()> {
     for row in rows {
-        ensure!(broken(row) == 0.0, "mutual exclusion failed: {row}");
+        ensure!(broken_promises(row) == 0.0, "mutual exclusion failed: {row}");
         expect_usually!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
     }
     Ok(())
@@ -136,18 +134,18 @@ pub fn every_row_is_sound(rows: &[Value]) -> anyhow::Result<()> {
 /// A finished comparison.
 #[derive(Debug)]
 pub struct Compared {
-    pub ran: Ran,
+    pub ran: RunResult,
     pub results: Results,
 }
 
 impl Compared {
-    /// `pvticket compare` with these options, with a space between words.
-    pub fn with(options: &str) -> anyhow::Result<Self> {
-        Self::by(pvticket(["compare"]).args(options.split_whitespace()))
+    /// Runs `pvticket compare` with these options, separated by spaces.
+    pub fn with_options(options: &str) -> anyhow::Result<Self> {
+        Self::new(pvticket(["compare"]).args(options.split_whitespace()))
     }
 
     /// Runs a comparison, which must succeed.
-    pub fn by(compare: Program) -> anyhow::Result<Self> {
+    pub fn new(compare: Program) -> anyhow::Result<Self> {
         let folder = files::scratch()?;
         let json = folder.path().join("json");
         let ran = compare.args(["--json"]).args([&json]).run()?.exits(0)?;
@@ -155,35 +153,36 @@ impl Compared {
         Ok(Self { ran, results })
     }
 
-    /// As [`Results::runs`].
+    /// Returns [`Results::runs`].
     pub fn runs(&self) -> anyhow::Result<Vec<Value>> {
         self.results.runs()
     }
 
-    /// Its only run, or the first one.
+    /// Returns its first run.
     pub fn run(&self) -> anyhow::Result<Value> {
         self.runs()?.into_iter().next().with_context(|| self.ran.show())
     }
 }
 
-/// The operations of a run, a cell or a benchmark: of all vCPUs together.
+/// Returns the operations of a run, a cell or a benchmark, summed over its vCPUs.
 pub fn operations(figures: &Value) -> u64 {
     each_operations(figures).iter().sum()
 }
 
-/// Those of each vCPU; empty if there are none.
+/// Returns the operations of each vCPU; empty if there are no counts.
 pub fn each_operations(figures: &Value) -> Vec<u64> {
     figures["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect()
 }
 
-/// A count of an account, by its name or by the path to it (`hits/hits`).
+/// Returns a count of an account by its name or path (`hits/hits`).
 pub fn count(account: &Value, path: &str) -> anyhow::Result<u64> {
-    let found = account.pointer(&format!("/{path}")).and_then(Value::as_u64);
-    found.with_context(|| format!("no {path}: {account}"))
+    let number = account.pointer(&format!("/{path}")).and_then(Value::as_u64);
+    number.with_context(|| format!("no {path}: {account}"))
 }
 
-/// The lock excluded, and every vCPU took it: of a native lock, which may starve one, only the first.
-pub fn every_vcpu_took_the_lock(runs: &[Value]) -> anyhow::Result<()> {
+/// Checks that the lock excluded and that every vCPU took it, except for a native lock, which may
+/// starve some.
+pub fn check_progress(runs: &[Value]) -> anyhow::Result<()> {
     for run in runs {
         ensure!(run["violations"] == 0, "mutual exclusion failed: {run}");
         let idle = each_operations(run).into_iter().filter(|count| *count == 0).count();
@@ -195,7 +194,7 @@ pub fn every_vcpu_took_the_lock(runs: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds a `pvticket boot`. Options that are not set are left to the product.
+/// Builds a `pvticket boot`. Unset options have the product's defaults.
 #[derive(Debug)]
 pub struct Boot {
     options: Vec<OsString>,
@@ -203,35 +202,35 @@ pub struct Boot {
     input: Input,
 }
 
-/// The time limit of a boot in seconds.
-const BOOT_LIMIT: u64 = 300;
+/// Time limit of a boot in seconds.
+pub const BOOT_LIMIT: u64 = 300;
 
 impl Boot {
-    /// On this host's KVM.
+    /// Builds a boot on this host's KVM.
     pub fn direct() -> Self {
         Self::on("direct")
     }
 
-    /// With `--host HOST`.
+    /// Builds a boot with `--host HOST`.
     pub fn on(host: &str) -> Self {
         let options = ["boot", "--host", host].map(OsString::from).into();
         Self { options, command: Vec::new(), input: Input::Null }
     }
 
-    /// An option with its value.
+    /// Adds an option with its value.
     pub fn option(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.options.extend([name.into(), value.as_ref().into()]);
         self
     }
 
-    /// Options as on a command line, with a space between words.
+    /// Adds options as on a command line, separated by spaces.
     pub fn with(mut self, words: impl AsRef<str>) -> Self {
         self.options.extend(words.as_ref().split(' ').map(OsString::from));
         self
     }
 
-    /// A kernel of this code alone, and an empty RAM disk, as files in the folder.
-    pub fn of_code(self, folder: &TempDir, code: &[u8]) -> anyhow::Result<Self> {
+    /// Boots a kernel of this code alone and an empty RAM disk, both written into the folder.
+    pub fn kernel_code(self, folder: &TempDir, code: &[u8]) -> anyhow::Result<Self> {
         let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
         let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
         Ok(self.option("--kernel", kernel).option("--initrd", initrd))
@@ -248,13 +247,12 @@ impl Boot {
         self.command(["sh", "-c", script])
     }
 
-    /// Sets the guest's stdin.
     pub fn input(mut self, input: Input) -> Self {
         self.input = input;
         self
     }
 
-    /// The command to run.
+    /// Returns the command to run.
     pub fn program(self) -> Program {
         let mut program = pvticket(self.options).input(self.input).limit(BOOT_LIMIT);
         if !self.command.is_empty() {
@@ -263,21 +261,20 @@ impl Boot {
         program
     }
 
-    /// Runs it to its end.
-    pub fn run(self) -> anyhow::Result<Ran> {
+    /// Runs it to completion.
+    pub fn run(self) -> anyhow::Result<RunResult> {
         self.program().run()
     }
 
-    /// Starts it.
     pub fn start(self) -> anyhow::Result<Running> {
         self.program().start()
     }
 
-    /// Runs it to its end by `run`; returns what it printed and what `--stats` wrote.
+    /// Runs it by `run`; returns its result and the contents of `--stats`.
     pub fn with_stats(
         self,
-        run: impl FnOnce(Self) -> anyhow::Result<Ran>,
-    ) -> anyhow::Result<(Ran, Value)> {
+        run: impl FnOnce(Self) -> anyhow::Result<RunResult>,
+    ) -> anyhow::Result<(RunResult, Value)> {
         let folder = files::scratch()?;
         let file = folder.path().join("stats");
         let ran = run(self.option("--stats", &file))?;
@@ -285,11 +282,11 @@ impl Boot {
         Ok((ran, stats))
     }
 
-    /// Runs a command that succeeds; returns what it printed and what `--stats` wrote.
-    pub fn measured(
+    /// Runs a command, which must succeed; returns its result and the contents of `--stats`.
+    pub fn measure(
         self,
         command: impl IntoIterator<Item = impl Into<OsString>>,
-    ) -> anyhow::Result<(Ran, Value)> {
+    ) -> anyhow::Result<(RunResult, Value)> {
         self.command(command).with_stats(|boot| boot.run()?.exits(0))
     }
 }

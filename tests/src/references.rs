@@ -1,10 +1,13 @@
-//! The repository's sources and documents, the tests that documents name, and the runs that they are a part of.
+//! The repository's sources and documents; the tests that documents name, and the runs that include them.
 
 use std::{fs, path::Path, process::Command, sync::OnceLock};
 
-use crate::{guest, host, suite::Test};
+use crate::{
+    guest, host,
+    suite::{Test, Tier},
+};
 
-/// The folders of the crates whose unit tests documents name.
+/// Folders of the crates whose unit tests documents name.
 const CRATES: &[(&str, &str)] = &[
     ("base", "vmm/base"),
     ("boot", "vmm/boot"),
@@ -33,15 +36,6 @@ const CRATES: &[(&str, &str)] = &[
     ("vmm", "vmm/src"),
 ];
 
-/// Where a named test runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Found {
-    /// In `make test`.
-    Short,
-    /// In `make test-all` only.
-    Long,
-}
-
 /// A file under version control.
 #[derive(Debug)]
 pub struct File {
@@ -54,10 +48,10 @@ pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// All sources, documents, manifests and data in TOML.
+/// All sources, documents, manifests and TOML data.
 pub fn files() -> &'static [File] {
-    static ALL: OnceLock<Vec<File>> = OnceLock::new();
-    ALL.get_or_init(|| {
+    static FILES: OnceLock<Vec<File>> = OnceLock::new();
+    FILES.get_or_init(|| {
         let list = ["ls-files", "-z", "*.rs", "*.md", "*.toml"];
         let listed = Command::new("git").current_dir(root()).args(list).output().unwrap();
         assert!(listed.status.success(), "git: {}", String::from_utf8_lossy(&listed.stderr));
@@ -69,7 +63,7 @@ pub fn files() -> &'static [File] {
     })
 }
 
-/// The file of this name.
+/// Finds the file of this name.
 pub fn file(name: &str) -> Option<&'static File> {
     files().iter().find(|file| file.name == name)
 }
@@ -81,12 +75,12 @@ pub fn sources(folder: &str) -> impl Iterator<Item = &'static File> {
     files().iter().filter(move |file| file.name.ends_with(".rs") && is_below(&file.name))
 }
 
-/// Each text between two backquotes.
+/// Returns each text between two backquotes.
 pub fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The cells of each row of the tables of a document, but for the heads, which begin with `head`.
+/// Returns the cells of each table row of a document, without the head rows, which begin with `head`.
 pub fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
     let rows = text.lines().filter(|line| line.starts_with("| "));
     let rows = rows.filter_map(|line| line.strip_prefix('|')?.strip_suffix('|'));
@@ -94,52 +88,51 @@ pub fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
     rows.map(cells).filter(|cells| cells[0] != head).collect()
 }
 
-/// The folder of a crate by the name that documents use.
+/// Returns the folder of a crate by the name that documents use.
 pub fn folder(name: &str) -> Option<&'static str> {
-    CRATES.iter().find(|(known, _)| *known == name).map(|(_, folder)| *folder)
+    CRATES.iter().find(|(crate_name, _)| *crate_name == name).map(|(_, folder)| *folder)
 }
 
-/// The end-to-end tests whose names `matches` accepts: short if one of them is.
-pub fn end_to_end(matches: impl Fn(&str) -> bool) -> Option<Found> {
-    static ALL: OnceLock<Vec<Test>> = OnceLock::new();
-    let all = ALL.get_or_init(|| [host::tests(), guest::tests()].concat());
-    let found = all.iter().filter(|test| matches(test.name()));
-    found.map(|test| if test.tier.is_short() { Found::Short } else { Found::Long }).min()
+/// Finds the end-to-end tests whose names `matches` accepts: short if one of them is.
+pub fn end_to_end(matches: impl Fn(&str) -> bool) -> Option<Tier> {
+    static TESTS: OnceLock<Vec<Test>> = OnceLock::new();
+    let tests = TESTS.get_or_init(|| [host::tests(), guest::tests()].concat());
+    tests.iter().filter(|test| matches(test.name())).map(|test| test.tier).min()
 }
 
-/// The unit test of this name in a file; one that is ignored runs in `make test-all` only.
-pub fn in_file(name: &str, function: &str) -> Option<Found> {
-    unit_tests(&file(name)?.text).find(|(name, _)| *name == function).map(|(_, found)| found)
+/// Finds the unit test of this name in a file. An ignored test runs in `make test-all` only.
+pub fn in_file(name: &str, function: &str) -> Option<Tier> {
+    unit_tests(&file(name)?.text).find(|(name, _)| *name == function).map(|(_, tier)| tier)
 }
 
-/// The unit tests of a folder's sources whose names `matches` accepts, in files whose paths have `part`.
-pub fn in_folder(folder: &str, part: &str, matches: impl Fn(&str) -> bool) -> Option<Found> {
+/// Finds unit tests whose names `matches` accepts in files of a folder with `part` as path or module.
+pub fn in_folder(folder: &str, part: &str, matches: impl Fn(&str) -> bool) -> Option<Tier> {
     let module = format!("mod {part} ");
     let files = sources(folder)
         .filter(|file| file.name[folder.len() + 1..].contains(part) || file.text.contains(&module));
     let tests = files.flat_map(|file| unit_tests(&file.text)).filter(|(name, _)| matches(name));
-    tests.map(|(_, found)| found).min()
+    tests.map(|(_, tier)| tier).min()
 }
 
 /// Checks that a file of the repository has none of these faults.
-pub fn has_none(name: &str, faults: impl Fn(&str) -> Vec<String>) {
-    let found = faults(&file(name).unwrap().text);
-    assert!(found.is_empty(), "{name}:\n{}", found.join("\n"));
+pub fn expect_no_faults(name: &str, faults: impl Fn(&str) -> Vec<String>) {
+    let faults = faults(&file(name).unwrap().text);
+    assert!(faults.is_empty(), "{name}:\n{}", faults.join("\n"));
 }
 
-/// The functions of a source that are unit tests.
-fn unit_tests(text: &str) -> impl Iterator<Item = (&str, Found)> {
+/// Lists the unit tests of a source.
+fn unit_tests(text: &str) -> impl Iterator<Item = (&str, Tier)> {
     let mut attributes = Vec::new();
     text.lines().map(str::trim).filter_map(move |line| {
         if line.starts_with("#[") || line.starts_with("//") {
             attributes.push(line);
             return None;
         }
-        let above = std::mem::take(&mut attributes);
+        let preceding = std::mem::take(&mut attributes);
         let name = line.strip_prefix("fn ")?.split(['(', '<']).next()?;
-        let is_ignored = above.iter().any(|line| line.starts_with("#[ignore"));
-        let found = if is_ignored { Found::Long } else { Found::Short };
-        above.contains(&"#[test]").then_some((name, found))
+        let is_ignored = preceding.iter().any(|line| line.starts_with("#[ignore"));
+        let tier = if is_ignored { Tier::Long("") } else { Tier::Short };
+        preceding.contains(&"#[test]").then_some((name, tier))
     })
 }
 
@@ -151,13 +144,13 @@ mod tests {
     fn unit_tests_are_found_with_their_tier() {
         let text = "#[test]\nfn one() {\n/// Why.\n#[test]\n#[ignore = \"a minute\"]\n\
                     fn two(x in 0..3) {\nfn three() {\n#[test]\nuse x;\nfn four() {";
-        let found: Vec<_> = unit_tests(text).collect();
-        assert_eq!(found, [("one", Found::Short), ("two", Found::Long)]);
-        assert!(Found::Short < Found::Long, "the shortest place counts");
+        let tests: Vec<_> = unit_tests(text).collect();
+        assert_eq!(tests, [("one", Tier::Short), ("two", Tier::Long(""))]);
+        assert!(Tier::Short < Tier::Long(""), "the shortest tier counts");
     }
 
     #[test]
-    fn every_crate_is_where_it_is_named() {
+    fn every_crate_folder_exists() {
         for (name, folder) in CRATES {
             assert!(sources(folder).next().is_some(), "{name}");
         }

@@ -1,8 +1,8 @@
-//! Runs the guest tests if this host's KVM runs no guest kernels: all of them in one emulated host.
+//! Runs the guest tests in one emulated host if this host's KVM cannot run guest kernels.
 //!
 //! The test binary is copied there with the product, runs the tests one after the other and writes
-//! one line of JSON per test. If the emulated host ends early, the test that was running has
-//! failed, and those after it are not run.
+//! one line of JSON per test. If the emulated host ends early, the running test fails and the
+//! remaining tests are not run.
 
 use std::{
     env,
@@ -21,26 +21,26 @@ use crate::{
 };
 
 /// First argument of this binary in the emulated host.
-pub const ERRAND: &str = "--inside";
-/// The path of this binary there.
-const TESTS_THERE: &str = "/in/pvticket-tests";
-/// Memory there for guests and files: the largest guest has 5 GiB, but touches little of it.
+pub const INSIDE: &str = "--inside";
+/// Path of this binary in the emulated host.
+const TESTS_PATH: &str = "/in/pvticket-tests";
+/// Memory there, for guests and files. The largest guest has 5 GiB but touches little of it.
 const MEMORY: &str = "2G";
-/// The time limit of all tests there, in seconds. Each has its own limits.
+/// Time limit of all tests in the emulated host, in seconds. Each test has its own limits.
 const LIMIT: u64 = 24 * 3600;
 
-/// A test's outcome, as it is passed from there to here.
+/// A test's outcome, sent from the emulated host.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     name: String,
     verdict: Verdict,
-    /// Of a test that failed.
+    /// Empty unless the test failed.
     log: String,
     took: Duration,
 }
 
-/// Runs tests by name in the emulated host; prints each result.
-pub fn inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
+/// Runs tests by name in the emulated host; prints each outcome.
+pub fn run_inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
     product::set(Path::new(product::IN_EMULATED_HOST));
     for name in names {
         let test = tests.iter().find(|test| OsStr::new(test.name()) == name);
@@ -54,37 +54,37 @@ pub fn inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs these tests in an emulated host, and passes each outcome on.
+/// Runs these tests in an emulated host, and passes on each outcome.
 pub fn run(tests: &[Test], pass: &dyn Fn(&Test, Outcome)) {
-    let mut rest = tests.iter();
-    let failed = receive(&mut rest, pass).err().zip(rest.next());
+    let mut remaining = tests.iter();
+    let failed = receive(&mut remaining, pass).err().zip(remaining.next());
     if let Some((error, test)) = failed {
         pass(test, Outcome::failed(format!("{error:#}")));
     }
     // They would fail in the same way.
     let reason = "not run: the emulated host ended at an earlier test";
-    rest.for_each(|test| pass(test, Outcome::failed(reason.into())));
+    remaining.for_each(|test| pass(test, Outcome::failed(reason.into())));
 }
 
-/// Starts the emulated host; takes each test off the list whose outcome has come.
-fn receive(rest: &mut Iter<'_, Test>, pass: &dyn Fn(&Test, Outcome)) -> anyhow::Result<()> {
-    let mut host = emulated_host(rest.as_slice())?.start()?;
-    while let Some(test) = rest.as_slice().first() {
+/// Starts the emulated host; removes each test from the list when its outcome has arrived.
+fn receive(remaining: &mut Iter<'_, Test>, pass: &dyn Fn(&Test, Outcome)) -> anyhow::Result<()> {
+    let mut host = emulated_host(remaining.as_slice())?.start()?;
+    while let Some(test) = remaining.as_slice().first() {
         let line = host.next_line()?;
         let line: Line = serde_json::from_str(&line)
             .with_context(|| format!("the tests in the emulated host printed {line:?}"))?;
         let Line { name, verdict, log, took } = line;
         ensure!(name == test.name(), "the tests in the emulated host are at {name} already");
         pass(test, Outcome { verdict, log, took });
-        rest.next();
+        remaining.next();
     }
     Ok(())
 }
 
 fn emulated_host(tests: &[Test]) -> anyhow::Result<Program> {
     let emulate = pvticket(["emulate", "--mem", MEMORY]).limit(LIMIT);
-    let own = env::current_exe().context("cannot find this program")?;
-    let emulate = take_along(emulate, &own, TESTS_THERE);
+    let program = env::current_exe().context("cannot find this program")?;
+    let emulate = copy_in(emulate, &program, TESTS_PATH);
     let cached = [
         files::STOCK_KERNEL,
         files::BUILT_STOCK,
@@ -92,16 +92,16 @@ fn emulated_host(tests: &[Test]) -> anyhow::Result<Program> {
         files::SYSTEM_MAP,
         files::GUEST_DISK,
     ];
-    // If one is missing, the tests that need it report that.
+    // Tests that need a missing file report it.
     let cached = cached.iter().filter_map(|name| Some((name, files::cached(name).ok()?)));
     let emulate = cached.fold(emulate, |emulate, (name, file)| {
-        take_along(emulate, &file, &format!("/in/cache/{name}"))
+        copy_in(emulate, &file, &format!("/in/cache/{name}"))
     });
     let names = tests.iter().map(Test::name);
-    Ok(emulate.args(["--", TESTS_THERE, ERRAND]).args(form::words()).args(names))
+    Ok(emulate.args(["--", TESTS_PATH, INSIDE]).args(form::args()).args(names))
 }
 
-fn take_along(emulate: Program, file: &Path, target: &str) -> Program {
+fn copy_in(emulate: Program, file: &Path, target: &str) -> Program {
     let mut pair = file.as_os_str().to_owned();
     pair.push(":");
     pair.push(target);

@@ -1,11 +1,11 @@
-//! Rules of the repository: recipes name their files, sums of peers' integers have a bound, subjects of commits an area.
+//! Rules of the repository, for recipes, sums of integers from peers, and subjects of commits.
 
 use std::{collections::BTreeSet, fs, process::Command};
 
 use crate::references::{file, quoted, root, sources};
 
-/// The recipe of `CONTRIBUTING.md` for an axis of a spec: the number in its brackets, and the files before its
-/// optional part.
+/// Returns the recipe in `CONTRIBUTING.md` for an axis of a spec: the number in its brackets, and the files
+/// before its optional part.
 fn recipe_of_axes() -> (usize, BTreeSet<&'static str>) {
     let text = &file("CONTRIBUTING.md").unwrap().text;
     let (_, recipe) = text.split_once("**An axis of a spec** [").expect("no recipe");
@@ -15,7 +15,7 @@ fn recipe_of_axes() -> (usize, BTreeSet<&'static str>) {
 }
 
 #[test]
-fn the_recipe_of_an_axis_names_files_that_are_there() {
+fn the_recipe_of_an_axis_names_existing_files() {
     let (number, files) = recipe_of_axes();
     assert_eq!(files.len(), number, "{files:?}");
     for file in &files {
@@ -23,27 +23,28 @@ fn the_recipe_of_an_axis_names_files_that_are_there() {
     }
 }
 
-/// Code that plans, stores, sorts, exports and draws points knows an axis by its entry alone.
+/// Code that plans, stores, sorts, exports and draws points refers to an axis only by its entry.
 #[test]
-fn no_other_source_of_specs_and_reports_names_an_axis() {
+fn only_sources_in_the_recipe_name_an_axis() {
     let (_, files) = recipe_of_axes();
-    // Guests that cannot have an axis; the windows of a group with a quota.
-    let others = ["spec/possible.rs", "disturbance.rs"];
+    // Guests that do not support an axis; windows of a group with a quota.
+    let exempt = ["spec/possible.rs", "disturbance.rs"];
     for field in ["other_vms", "cgroups"] {
-        let is_end = |c: char| !(c.is_alphanumeric() || c == '_');
-        let found = ["vmm/study/src", "vmm/report/src", "vmm/src"].into_iter().flat_map(sources);
-        let found = found.filter(|file| file.text.split(is_end).any(|word| word == field));
-        let found: BTreeSet<&str> = found
+        let is_separator = |c: char| !(c.is_alphanumeric() || c == '_');
+        let readers = ["vmm/study/src", "vmm/report/src", "vmm/src"].into_iter().flat_map(sources);
+        let readers =
+            readers.filter(|file| file.text.split(is_separator).any(|word| word == field));
+        let readers: BTreeSet<&str> = readers
             .map(|file| file.name.as_str())
-            .filter(|name| !name.contains("test") && !others.iter().any(|end| name.ends_with(end)))
+            .filter(|name| !name.contains("test") && !exempt.iter().any(|end| name.ends_with(end)))
             .collect();
         let expected: BTreeSet<&str> =
             files.iter().copied().filter(|file| file.starts_with("vmm/study/")).collect();
-        assert_eq!(found, expected, "{field}");
+        assert_eq!(readers, expected, "{field}");
     }
 }
 
-/// Folders of sources that read integers from guests, stores and other peers: an overflowing sum of them ends the program.
+/// Folders of sources that read integers from guests, stores and other peers, whose sums may overflow.
 const READERS: [&str; 6] = [
     "vmm/base/src",
     "vmm/emulated/src",
@@ -52,10 +53,10 @@ const READERS: [&str; 6] = [
     "vmm/src/check",
     "vmm/study/src",
 ];
-/// Integers that peers send; lengths are `usize`.
+/// Integer types of peers' values; lengths are `usize`.
 const TYPES: [&str; 4] = ["u32", "u64", "i32", "i64"];
 
-/// Statements of this source, without its tests, that add up integers without a bound.
+/// Returns the statements of this source, without its tests, that add up integers without a bound.
 fn unbounded(source: &str) -> Vec<&str> {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
     let adds = |statement: &&str| {
@@ -73,30 +74,30 @@ fn unbounded(source: &str) -> Vec<&str> {
 
 #[test]
 fn sums_without_a_bound_are_found() {
-    let found = |source: &str| unbounded(source).len();
-    assert_eq!(found("let a = all.iter().sum::<u64>() as f64;"), 1);
-    assert_eq!(found("let all: u32 = units.iter().map(|unit| unit.cells)\n.sum();"), 1);
-    assert_eq!(found("fn sum(&self) -> u64 {\n self.0.iter().sum()\n}"), 1);
-    assert_eq!(found("let a: f64 = b.iter().sum(); let c = d.iter().sum::<usize>();"), 0);
-    assert_eq!(found("let a: u64 = 1; let b: f64 = c.iter().sum();"), 0);
-    assert_eq!(found("#[cfg(test)] mod tests { let a = b.sum::<u64>(); }"), 0);
+    let count = |source: &str| unbounded(source).len();
+    assert_eq!(count("let a = all.iter().sum::<u64>() as f64;"), 1);
+    assert_eq!(count("let all: u32 = units.iter().map(|unit| unit.cells)\n.sum();"), 1);
+    assert_eq!(count("fn sum(&self) -> u64 {\n self.0.iter().sum()\n}"), 1);
+    assert_eq!(count("let a: f64 = b.iter().sum(); let c = d.iter().sum::<usize>();"), 0);
+    assert_eq!(count("let a: u64 = 1; let b: f64 = c.iter().sum();"), 0);
+    assert_eq!(count("#[cfg(test)] mod tests { let a = b.sum::<u64>(); }"), 0);
 }
 
-/// Regression: two counts of a guest's benchmark ended `pvticket check`.
+/// Regression: the sum of two counts of a guest's benchmark ended `pvticket check`.
 #[test]
-fn counts_of_peers_are_added_up_with_a_bound() {
+fn sums_of_untrusted_counts_are_bounded() {
     for reader in READERS {
         let mut files = sources(reader).collect::<Vec<_>>();
         assert!(!files.is_empty(), "no sources of {reader}");
         files.retain(|file| !file.name.contains("test"));
         for file in files {
-            let found = unbounded(&file.text);
-            assert!(found.is_empty(), "{}: fold with saturating_add: {found:?}", file.name);
+            let sums = unbounded(&file.text);
+            assert!(sums.is_empty(), "{}: fold with saturating_add: {sums:?}", file.name);
         }
     }
 }
 
-/// Does the hook accept a message with this subject?
+/// Whether the commit hook accepts a message with this subject.
 fn accepts(subject: &str) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let message = folder.path().join("message");

@@ -1,9 +1,8 @@
 //! Repeats tests whose failure may be due to chance.
 //!
-//! The summary lists every test that passed only after a repetition, with the reasons. A broken
-//! guarantee (mutual exclusion, a wrong figure, a hang) fails a test at once. A test is run again only
-//! if a check by [`expect_usually!`](crate::expect_usually) failed, or if a guest of the emulated host
-//! died ([`Killed`]).
+//! The summary lists every test that passed only after a repetition, with the reasons. A broken guarantee
+//! (mutual exclusion, a wrong figure, a hang) fails a test at once. A test is repeated only if a check by
+//! [`expect_usually!`](crate::expect_usually) failed or a guest of the emulated host died ([`Killed`]).
 
 use std::{
     fmt,
@@ -17,27 +16,28 @@ use thiserror::Error;
 
 use crate::{
     emulator::Killed,
-    log, logged,
-    suite::{MOST_KILLED, Outcome, Test, Verdict},
+    log,
+    suite::{MAX_KILLED, Outcome, Test, Verdict},
+    unlisted_calls,
 };
 
-/// Number of tests of this process in which a guest died.
-static WITH_KILLED: AtomicUsize = AtomicUsize::new(0);
+/// Number of tests in this process whose guest died.
+static KILLED_TESTS: AtomicUsize = AtomicUsize::new(0);
 
-/// How often a test that missed a [`Chance`] is repeated. A defect would recur each time.
-const MISSED: usize = 2;
+/// Repetitions of a test that missed a [`Chance`]. A defect would recur each time.
+const MISS_RETRIES: usize = 2;
 
-/// How often a test whose guest died in the emulated host is repeated. Switching static keys twenty
-/// times under load killed it twice in a row (seen once).
-const KILLED: usize = 2;
+/// Repetitions of a test whose guest died in the emulated host. Switching static keys twenty times under load
+/// killed it twice in a row (seen once).
+const KILL_RETRIES: usize = 2;
 
-/// A condition did not hold that nearly always holds for a sound product on a calm machine.
+/// Violation of a condition that nearly always holds for a correct product on a calm machine.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct Chance(pub String);
 
-/// Like `ensure!`, for conditions that chance or a busy machine may spoil: how often something
-/// random happened, how long something took. The test is run again, a bounded number of times.
+/// Like `ensure!`, for conditions that chance or a busy machine may violate, such as the frequency of a
+/// random event or a duration. The test is repeated, a bounded number of times.
 #[macro_export]
 macro_rules! expect_usually {
     ($condition:expr, $($words:tt)+) => {{
@@ -48,14 +48,14 @@ macro_rules! expect_usually {
     }};
 }
 
-/// A row of a test's table: runs it again while it misses a [`Chance`], as a test. Otherwise a test of many rows would
-/// fail by another row each time. Prints what was missed; a row that misses each time has failed.
-pub fn row<T>(name: &str, try_it: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+/// Runs a row of a test's table and repeats it while it misses a [`Chance`]. Repeating the whole test instead
+/// would fail by another row each time. Prints each miss; a row that misses every time fails.
+pub fn row<T>(name: &str, attempt: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let mut missed = 0;
     loop {
-        match try_it() {
+        match attempt() {
             Err(error) if error.is::<Chance>() => {
-                ensure!(missed < MISSED, "missed {} times: {error}", MISSED + 1);
+                ensure!(missed < MISS_RETRIES, "missed {} times: {error}", MISS_RETRIES + 1);
                 eprintln!("{name}: again: {error}");
                 missed += 1;
             }
@@ -64,23 +64,23 @@ pub fn row<T>(name: &str, try_it: impl Fn() -> anyhow::Result<T>) -> anyhow::Res
     }
 }
 
-/// Why a test was repeated.
+/// Reasons for the repetitions of a test.
 #[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Repeats {
-    /// What was missed, once per repetition.
+    /// Missed conditions, one per repetition.
     missed: Vec<String>,
-    /// How the guest died, each time.
+    /// How the guest died, once per repetition.
     killed: Vec<String>,
 }
 
 impl Repeats {
-    /// Notes a missed chance or a dead guest; false if the error is a real failure.
+    /// Notes a missed chance or a dead guest. Returns false for a real failure or after the last repetition.
     fn forgive(&mut self, error: &anyhow::Error) -> bool {
         if let Some(Killed(how)) = error.downcast_ref() {
             self.killed.push(how.clone());
-            return self.killed.len() <= KILLED;
+            return self.killed.len() <= KILL_RETRIES;
         }
-        let missed = error.downcast_ref::<Chance>().filter(|_| self.missed.len() < MISSED);
+        let missed = error.downcast_ref::<Chance>().filter(|_| self.missed.len() < MISS_RETRIES);
         self.missed.extend(missed.map(|Chance(what)| what.lines().next().unwrap_or("").to_owned()));
         missed.is_some()
     }
@@ -89,7 +89,7 @@ impl Repeats {
         self.missed.is_empty() && self.killed.is_empty()
     }
 
-    /// Did a guest die?
+    /// Whether a guest died.
     pub const fn has_killed(&self) -> bool {
         !self.killed.is_empty()
     }
@@ -103,26 +103,26 @@ impl fmt::Display for Repeats {
         if !self.missed.is_empty() {
             let comma = if self.has_killed() { "; " } else { "" };
             let (times, missed) = (self.missed.len(), self.missed.join("; "));
-            write!(f, "{comma}missed by chance, {times} of {MISSED} times: {missed}")?;
+            write!(f, "{comma}missed by chance, {times} of {MISS_RETRIES} times: {missed}")?;
         }
         Ok(())
     }
 }
 
-/// Runs a test as [`run`] does, unless a guest died in too many tests before: then the run of all tests has failed
-/// already, and each further guest that hangs would take three minutes, three times.
+/// Runs a test like [`run`], unless a guest died in too many tests before. The whole run has failed by then,
+/// and each further guest that hangs would take three minutes, three times.
 pub fn run_unless_too_many_died(test: &Test) -> Outcome {
-    if WITH_KILLED.load(Ordering::Relaxed) <= MOST_KILLED {
+    if KILLED_TESTS.load(Ordering::Relaxed) <= MAX_KILLED {
         return run(test);
     }
-    Outcome::failed(format!("not run: a guest died or hung in more than {MOST_KILLED} tests"))
+    Outcome::failed(format!("not run: a guest died or hung in more than {MAX_KILLED} tests"))
 }
 
-/// Runs a test; repeats it if it missed a [`Chance`] or its guest died in the emulated host.
+/// Runs a test, and repeats it if it missed a [`Chance`] or its guest died in the emulated host.
 pub fn run(test: &Test) -> Outcome {
     let began = Instant::now();
     let verdict = verdict(test);
-    let verdict = logged::take().map_or(verdict, Verdict::Failed);
+    let verdict = unlisted_calls::take().map_or(verdict, Verdict::Failed);
     Outcome { verdict, log: log::take(), took: began.elapsed() }
 }
 
@@ -135,7 +135,7 @@ fn verdict(test: &Test) -> Verdict {
         }
     };
     if repeats.has_killed() {
-        WITH_KILLED.fetch_add(1, Ordering::Relaxed);
+        KILLED_TESTS.fetch_add(1, Ordering::Relaxed);
     }
     match result {
         Ok(()) if !repeats.is_empty() => Verdict::PassedAtLast(repeats),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_chance_spoils_is_repeated_and_nothing_else() {
+    fn only_missed_chances_are_repeated() {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let third = verdict(&test(|| {
             expect_usually!(RUNS.fetch_add(1, Ordering::Relaxed) == 2, "no luck\nat all");
@@ -179,18 +179,18 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_guest_is_forgiven_twice_and_told() {
+    fn a_dead_guest_is_repeated_twice_and_reported() {
         static RUNS: AtomicU32 = AtomicU32::new(0);
-        let found = verdict(&test(|| match RUNS.fetch_add(1, Ordering::Relaxed) {
+        let repeated = verdict(&test(|| match RUNS.fetch_add(1, Ordering::Relaxed) {
             0 => Err(anyhow::Error::new(Killed("it panicked".into())).context("status 1")),
             _ => Ok(()),
         }));
-        let Verdict::PassedAtLast(repeats) = found else { panic!("{found:?}") };
+        let Verdict::PassedAtLast(repeats) = repeated else { panic!("{repeated:?}") };
         assert_eq!(repeats.to_string(), "a guest of the emulated host died: it panicked");
         let always = || Err(anyhow::Error::new(Killed("it panicked".into())).context("status 1"));
         assert_eq!(verdict(&test(always)), Verdict::Failed("status 1: it panicked".into()));
         // A guest has died in two tests so far.
-        for _ in 2..=MOST_KILLED {
+        for _ in 2..=MAX_KILLED {
             let verdict = run_unless_too_many_died(&test(always)).verdict;
             assert_eq!(verdict, Verdict::Failed("status 1: it panicked".into()));
         }

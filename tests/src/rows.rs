@@ -1,4 +1,4 @@
-//! Tables whose rows are tried next to each other.
+//! Tables whose rows are tried in parallel.
 
 use std::{
     panic::resume_unwind,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::prelude::*;
 
-/// Tries each row, so many at a time; returns the results in the order of the rows.
+/// Tries each row, `at_once` in parallel; returns the results in the order of the rows.
 pub fn each<T: Sync, R: Send>(
     rows: &[T],
     at_once: usize,
@@ -15,26 +15,37 @@ pub fn each<T: Sync, R: Send>(
 ) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut tried = Vec::new();
+        let mut results = Vec::new();
         loop {
-            let place = next.fetch_add(1, Relaxed);
-            let Some(row) = rows.get(place) else { return tried };
-            tried.push((place, attempt(row)));
+            let index = next.fetch_add(1, Relaxed);
+            let Some(row) = rows.get(index) else { return results };
+            results.push((index, attempt(row)));
         }
     };
-    let mut tried: Vec<(usize, R)> = thread::scope(|scope| {
+    let mut results: Vec<(usize, R)> = thread::scope(|scope| {
         let threads: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
         let joined = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         joined.flatten().collect()
     });
-    tried.sort_by_key(|(place, _)| *place);
-    tried.into_iter().map(|(_, result)| result).collect()
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Fails if any of so many rows is wrong, and says what.
-pub fn none_is_wrong(count: usize, wrong: &[String]) -> anyhow::Result<()> {
-    ensure!(wrong.is_empty(), "{} of {count} rows:\n{}", wrong.len(), wrong.join("\n"));
+/// Runs `attempt` for all rows, at most `at_once` in parallel, and fails if one of them does.
+pub fn check<T: Sync>(
+    rows: &[T],
+    at_once: usize,
+    attempt: impl Fn(&T) -> anyhow::Result<()> + Sync,
+) -> anyhow::Result<()> {
+    let results = each(rows, at_once, attempt).into_iter();
+    let failures = results.filter_map(|result| Some(format!("{:#}", result.err()?)));
+    check_failures(rows.len(), &Vec::from_iter(failures))
+}
+
+/// Fails if any of `count` rows is wrong, with the reasons.
+pub fn check_failures(count: usize, failures: &[String]) -> anyhow::Result<()> {
+    ensure!(failures.is_empty(), "{} of {count} rows:\n{}", failures.len(), failures.join("\n"));
     Ok(())
 }

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::references::{Found, end_to_end, has_none, in_file, quoted, rows};
+use crate::{
+    references::{end_to_end, expect_no_faults, in_file, quoted, rows},
+    suite::Tier,
+};
 
-/// Why the rows of this text are not a specification; empty if they are.
+/// Returns the faults of a specification's rows.
 fn faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut numbers = BTreeSet::new();
@@ -19,15 +22,15 @@ fn faults(text: &str) -> Vec<String> {
         if !promise.ends_with('.') || promise.matches(". ").count() > 0 {
             faults.push(format!("{number} is not one sentence"));
         }
-        let named: Vec<&str> = quoted(tests).collect();
-        if named.is_empty() {
+        let names: Vec<&str> = quoted(tests).collect();
+        if names.is_empty() {
             faults.push(format!("{number} names no test"));
         }
-        let found: Vec<_> = named.iter().map(|test| find(test)).collect();
-        let missing = named.iter().zip(&found).filter(|(_, found)| found.is_none());
+        let tiers: Vec<_> = names.iter().map(|test| find(test)).collect();
+        let missing = names.iter().zip(&tiers).filter(|(_, tier)| tier.is_none());
         faults.extend(missing.map(|(test, _)| format!("{number}: there is no test {test}")));
-        if !found.contains(&Some(Found::Short)) {
-            faults.push(format!("{number} has no test in make test: {named:?}"));
+        if !tiers.contains(&Some(Tier::Short)) {
+            faults.push(format!("{number} has no test in make test: {names:?}"));
         }
     }
     if numbers.is_empty() {
@@ -36,8 +39,8 @@ fn faults(text: &str) -> Vec<String> {
     faults
 }
 
-/// The test `FILE::FUNCTION`, end-to-end or beside the code.
-fn find(test: &str) -> Option<Found> {
+/// Finds the test `FILE::FUNCTION`, an end-to-end or a unit test.
+fn find(test: &str) -> Option<Tier> {
     let (file, function) = test.split_once("::")?;
     let module = file.strip_prefix("tests/src/").and_then(|path| path.strip_suffix(".rs"));
     let listed = module.and_then(|module| {
@@ -50,7 +53,7 @@ fn find(test: &str) -> Option<Found> {
 
 #[test]
 fn every_promise_has_a_test() {
-    has_none("SPECIFICATION.md", faults);
+    expect_no_faults("SPECIFICATION.md", faults);
 }
 
 #[test]
@@ -72,7 +75,7 @@ fn a_promise_without_a_test_is_found() {
         ("| A1 | All is well. | `FILE::every_promise_has_a_test` |", "four cells"),
         (&format!("{sound}\n{sound}"), "twice"),
     ] {
-        let found = faults_of(rows).join("\n");
-        assert!(found.contains(what), "{rows}: {found}");
+        let faults = faults_of(rows).join("\n");
+        assert!(faults.contains(what), "{rows}: {faults}");
     }
 }

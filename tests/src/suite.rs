@@ -1,4 +1,4 @@
-//! What a test is, and how a group of tests is run and counted.
+//! Tests, and how a group of them is run and counted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,26 +15,26 @@ use thiserror::Error;
 
 use crate::{log, retry::Repeats};
 
-/// The most tests that may be repeated in one run. On quiet and on busy machines there were 0 to 6;
-/// more of them, each within its own bound, would hide an occasional defect.
-const MOST_REPEATED: usize = 12;
+/// Maximum number of repeated tests in one run. Runs on quiet and busy machines repeated 0 to 6. More, even
+/// with each test within its own bound, would hide an occasional defect.
+const MAX_REPEATED: usize = 12;
 
-/// The most tests that may be repeated in one run because a guest died in the emulated host.
-pub const MOST_KILLED: usize = 3;
+/// Maximum number of tests repeated in one run because a guest died in the emulated host.
+pub const MAX_KILLED: usize = 3;
 
-/// The runs that a test is a part of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The runs that include a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// Both `make test` and `make test-all`. Its verdict depends on no quiet machine: it runs beside others.
+    /// `make test` and `make test-all`. Needs no quiet machine, so it runs in parallel with other tests.
     Short,
-    /// `make test-all` only, for this reason; runs beside others.
+    /// Only `make test-all`, for this reason; runs in parallel with other tests.
     Long(&'static str),
-    /// `make test-all` only, for this reason: it measures what other work on the machine spoils, and runs alone.
+    /// Only `make test-all`, for this reason. Other load would distort its measurement, so it runs alone.
     Quiet(&'static str),
 }
 
 impl Tier {
-    /// Is it a part of `make test`?
+    /// Whether `make test` runs it.
     pub fn is_short(self) -> bool {
         self == Self::Short
     }
@@ -43,16 +43,15 @@ impl Tier {
 /// One test.
 #[derive(Clone, Copy)]
 pub struct Test {
-    /// Module and function, as on the command line.
+    /// Path of the function; the command line uses [`Test::name`].
     pub name: &'static str,
-    /// The runs that it is a part of.
     pub tier: Tier,
     /// Returns Ok, a [`Skip`], or the failure.
     pub run: fn() -> anyhow::Result<()>,
 }
 
-/// Lists functions of the calling module as tests, and calls with arguments by a name of their own: `name: call(1)`.
-/// They are in `make test` unless they name another [`Tier`] with the reason: `name => Long("30 s: fifty kills")`.
+/// Lists functions of the calling module, or as `name: call(1)` calls with arguments, as tests of `make
+/// test`. An entry in another [`Tier`] gives the reason: `name => Long("30 s: fifty kills")`.
 #[macro_export]
 macro_rules! tests {
     ($($list:tt)*) => {
@@ -86,7 +85,7 @@ pub mod kernel_7 {
     pub(crate) use crate::kernel_7_tests as tests;
 }
 
-/// A list of tests, each of which begins with a check that may skip it.
+/// A list of tests, each preceded by a check that may skip it.
 #[macro_export]
 macro_rules! tests_after {
     ($need:expr; $($name:ident $(: $call:expr)? $(=> $tier:ident($reason:literal))?),* $(,)?) => {
@@ -101,7 +100,7 @@ macro_rules! tests_after {
     };
 }
 
-/// The function of a test in a list.
+/// Calls the function of a listed test.
 #[macro_export]
 macro_rules! run {
     ($name:ident) => {
@@ -112,7 +111,7 @@ macro_rules! run {
     };
 }
 
-/// A tier as `tests!` writes it.
+/// A tier in the syntax of `tests!`.
 #[macro_export]
 macro_rules! tier {
     () => {
@@ -124,13 +123,13 @@ macro_rules! tier {
 }
 
 impl Test {
-    /// The test's name without the crate's.
+    /// Returns the test's name without the crate's.
     pub fn name(&self) -> &'static str {
         self.name.split_once("::").map_or(self.name, |(_, name)| name)
     }
 }
 
-/// Why a test cannot run here. This error is not a failure.
+/// Reason why a test cannot run here. This error is not a failure.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct Skip(pub String);
@@ -140,13 +139,13 @@ pub fn skip<T>(reason: impl Into<String>) -> anyhow::Result<T> {
     Err(Skip(reason.into()).into())
 }
 
-/// How a test ended.
+/// Result of a test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     Passed,
     /// Passed after repetitions.
     PassedAtLast(Repeats),
-    /// Not run, for this reason.
+    /// Skipped, for this reason.
     Skipped(String),
     /// Failed, with this error.
     Failed(String),
@@ -164,7 +163,7 @@ impl From<anyhow::Result<()>> for Verdict {
     }
 }
 
-/// Counts over all groups, and the reasons for skipped tests.
+/// Counts over all groups, and notes on single tests.
 #[derive(Debug, Default)]
 pub struct Tally {
     passed: u64,
@@ -173,26 +172,25 @@ pub struct Tally {
     notes: Arc<Mutex<Notes>>,
 }
 
-/// What is noted of single tests, by their names.
+/// Notes on single tests, by name.
 #[derive(Debug, Default, Serialize)]
 struct Notes {
     #[serde(skip)]
     skipped: BTreeSet<(String, String)>,
-    /// With the reasons.
     repeated: BTreeSet<(String, Repeats)>,
-    /// How long each test took, its repetitions included.
+    /// Duration of each test, including its repetitions.
     seconds: BTreeMap<String, f64>,
 }
 
 impl Notes {
-    /// Notes the outcome of a test, and returns what the runner is to know of it.
+    /// Notes the outcome of a test, and returns the result for the runner.
     fn add(&mut self, test: &Test, outcome: Outcome) -> Result<Completion, Failed> {
         let Outcome { verdict, log, took } = outcome;
         let name = test.name().to_owned();
         let took = (took.as_secs_f64() * 100.0).round() / 100.0;
         self.seconds.insert(name.clone(), took);
         match verdict {
-            Verdict::Failed(what) => return Err(failure(&what, &log, &name).into()),
+            Verdict::Failed(reason) => return Err(failure(&reason, &log, &name).into()),
             Verdict::Skipped(reason) => {
                 self.skipped.insert((name, reason.clone()));
                 return Ok(Completion::ignored_with(reason));
@@ -204,7 +202,7 @@ impl Notes {
     }
 }
 
-/// A test's verdict, with what its children printed and how long it ran.
+/// A test's verdict, the output of its children and its duration.
 #[derive(Debug)]
 pub struct Outcome {
     pub verdict: Verdict,
@@ -213,7 +211,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of a test that did not run to its end.
+    /// Outcome of a test that did not run to its end.
     pub fn failed(reason: String) -> Self {
         Self { verdict: Verdict::Failed(reason), log: String::new(), took: Duration::ZERO }
     }
@@ -227,7 +225,7 @@ impl Tally {
         tests: &[Test],
         run: impl Fn(&Test) -> Outcome + Send + Sync + 'static,
     ) {
-        let tests = tests.iter().filter(|test| is_asked_for(arguments, test));
+        let tests = tests.iter().filter(|test| is_tier_selected(arguments, test));
         let tests: Vec<Test> = tests.copied().collect();
         if selected(arguments, &tests).is_empty() && !arguments.list {
             self.filtered += tests.len() as u64;
@@ -281,12 +279,12 @@ impl Tally {
         println!("{line} in {} s", took.as_secs());
     }
 
-    /// Did any test fail, or were too many repeated?
+    /// Whether any test failed or too many were repeated.
     pub fn has_failed(&self) -> bool {
         self.failed > 0 || too_many(&lock(&self.notes).repeated).is_some()
     }
 
-    /// Writes the counts, the repeated tests with their reasons, and the seconds that each test took, as JSON.
+    /// Writes the counts, the repeated tests with their reasons, and the seconds of each test, as JSON.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let mut summary = serde_json::to_value(&*lock(&self.notes))?;
         let counts =
@@ -297,34 +295,34 @@ impl Tally {
     }
 }
 
-/// Were more tests repeated than chance explains?
+/// Returns an error text if more tests were repeated than chance explains.
 fn too_many(repeated: &BTreeSet<(String, Repeats)>) -> Option<String> {
     let killed = repeated.iter().filter(|(_, repeats)| repeats.has_killed()).count();
-    if repeated.len() > MOST_REPEATED {
-        return Some(format!("more than {MOST_REPEATED} tests were repeated: too many for chance"));
+    if repeated.len() > MAX_REPEATED {
+        return Some(format!("more than {MAX_REPEATED} tests were repeated: too many for chance"));
     }
-    (killed > MOST_KILLED).then(|| {
-        format!("{killed} guests died in the emulated host: more than {MOST_KILLED} fail the run")
+    (killed > MAX_KILLED).then(|| {
+        format!("{killed} guests died in the emulated host: more than {MAX_KILLED} fail the run")
     })
 }
 
-/// What a panicking test left is as good as what another left.
+/// Ignores poisoning: the values stay valid when a test panics.
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The text of a failure, with the command that runs the test again and the file that has its log.
-fn failure(what: &str, log: &str, name: &str) -> String {
-    let kept = match log::keep(name, &format!("{log}{what}\n")) {
+/// Returns the text of a failure, with the command that repeats the test and the file with its log.
+fn failure(reason: &str, log: &str, name: &str) -> String {
+    let log_line = match log::save(name, &format!("{log}{reason}\n")) {
         Ok(file) => format!("log:   {}", file.display()),
         Err(error) => format!("no log: {error:#}"),
     };
-    format!("{what}\nagain: make e2e FILTER={name}\n{kept}")
+    format!("{reason}\nagain: make e2e FILTER={name}\n{log_line}")
 }
 
-/// Is the test in a tier that the arguments ask for? `--include-ignored` asks for all, `--ignored` for those that are
-/// only in `make test-all`.
-fn is_asked_for(arguments: &Arguments, test: &Test) -> bool {
+/// Whether the arguments select the test's tier: `--include-ignored` selects all tiers, `--ignored` those
+/// that only `make test-all` runs.
+fn is_tier_selected(arguments: &Arguments, test: &Test) -> bool {
     if test.tier.is_short() {
         !arguments.ignored
     } else {
@@ -332,16 +330,16 @@ fn is_asked_for(arguments: &Arguments, test: &Test) -> bool {
     }
 }
 
-/// The arguments for trials of which each is asked for.
+/// The arguments for trials already selected by tier.
 fn without_tiers(arguments: &Arguments) -> Arguments {
     Arguments { ignored: false, include_ignored: false, ..arguments.clone() }
 }
 
-/// The tests that the arguments select, in order.
+/// Returns the tests that the arguments select, in order.
 pub fn selected(arguments: &Arguments, tests: &[Test]) -> Vec<Test> {
     let names = without_tiers(arguments);
     let is_selected = |test: &&Test| {
-        is_asked_for(arguments, test)
+        is_tier_selected(arguments, test)
             && !names.is_filtered_out(&Trial::test(test.name(), || Ok(())))
     };
     tests.iter().filter(is_selected).copied().collect()

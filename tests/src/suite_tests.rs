@@ -1,4 +1,4 @@
-//! Tiers.
+//! Selection of tests by tier.
 
 use super::*;
 
@@ -19,8 +19,8 @@ fn arguments_select_tiers() {
     };
     let short = Arguments::default();
     assert_eq!(selected(&short), ["a"]);
-    let all = Arguments { include_ignored: true, ..short.clone() };
-    assert_eq!(selected(&all), ["a", "b", "c"]);
-    let rest = Arguments { ignored: true, ..short.clone() };
-    assert_eq!(selected(&rest), ["b", "c"]);
+    let every_tier = Arguments { include_ignored: true, ..short.clone() };
+    assert_eq!(selected(&every_tier), ["a", "b", "c"]);
+    let ignored = Arguments { ignored: true, ..short.clone() };
+    assert_eq!(selected(&ignored), ["b", "c"]);
 }

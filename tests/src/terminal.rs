@@ -18,10 +18,10 @@ use rustix::{
     termios::{LocalModes, Termios, tcgetattr},
 };
 
-use crate::{logged, prelude::*};
+use crate::{prelude::*, unlisted_calls};
 
 /// How late output may appear on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The user's side of a pseudo-terminal.
 pub struct Terminal {
@@ -29,12 +29,11 @@ pub struct Terminal {
     /// The program's side, kept open so that its settings outlive the program.
     line: OwnedFd,
     screen: Arc<Mutex<Vec<u8>>>,
-    /// All settings, as they were before the program.
+    /// All settings before the program started.
     before: String,
 }
 
 impl Terminal {
-    /// Opens a pseudo-terminal.
     pub fn open() -> anyhow::Result<Self> {
         mount_devpts()?;
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("no terminal")?;
@@ -45,8 +44,8 @@ impl Terminal {
         let before = format!("{:?}", tcgetattr(&line).context("tcgetattr")?);
         let keyboard = File::from(master);
         let screen = Arc::new(Mutex::new(Vec::new()));
-        let (shown, source) = (screen.clone(), keyboard.try_clone()?);
-        thread::spawn(move || watch(source, &shown));
+        let (bytes, source) = (screen.clone(), keyboard.try_clone()?);
+        thread::spawn(move || collect(source, &bytes));
         Ok(Self { keyboard, line, screen, before })
     }
 
@@ -56,7 +55,6 @@ impl Terminal {
         program.input(input).output(self.line.try_clone()?).start()
     }
 
-    /// Types these bytes.
     pub fn press(&self, keys: &[u8]) -> anyhow::Result<()> {
         (&self.keyboard).write_all(keys).context("cannot type")
     }
@@ -66,33 +64,33 @@ impl Terminal {
         running.wait_until("raw mode of its terminal", || self.is_raw().is_ok_and(|raw| raw))
     }
 
-    /// Waits until this is on the screen.
+    /// Waits until this text is on the screen.
     pub fn wait_for(&self, running: &mut Running, text: &str) -> anyhow::Result<()> {
         running
-            .wait_until(&format!("'{text}' on its terminal"), || self.shown().contains(text))
-            .with_context(|| format!("--- screen\n{}", self.shown()))
+            .wait_until(&format!("'{text}' on its terminal"), || self.text().contains(text))
+            .with_context(|| format!("--- screen\n{}", self.text()))
     }
 
-    /// Expects the settings from before the program.
+    /// Expects the settings from before the program's start.
     pub fn is_restored(&self) -> anyhow::Result<()> {
         let now = format!("{:?}", self.settings()?);
         ensure!(now == self.before, "the terminal was {} and is left {now}", self.before);
         Ok(())
     }
 
-    /// Was this shown? Output from before the program's end may arrive a moment later.
+    /// Whether this was shown. Waits for it, because the program's last output may arrive after its
+    /// end.
     pub fn has_shown(&self, text: &str) -> bool {
-        wait_until(text, PATIENCE, || Ok(self.shown().contains(text))).is_ok()
+        wait_until(text, TIMEOUT, || Ok(self.text().contains(text))).is_ok()
     }
 
-    /// Is it in raw mode?
     pub fn is_raw(&self) -> anyhow::Result<bool> {
         let cooked = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
         Ok(!self.settings()?.local_modes.intersects(cooked))
     }
 
-    /// Everything that was ever on the screen.
-    pub fn shown(&self) -> String {
+    /// Returns the output on the screen since the start.
+    pub fn text(&self) -> String {
         let bytes = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).into_owned()
     }
@@ -104,11 +102,11 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        logged::look("(on a terminal)", self.shown().as_bytes());
+        unlisted_calls::note("(on a terminal)", self.text().as_bytes());
     }
 }
 
-fn watch(mut source: File, screen: &Mutex<Vec<u8>>) {
+fn collect(mut source: File, screen: &Mutex<Vec<u8>>) {
     use std::io::Read;
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = source.read(&mut buffer) {
@@ -122,7 +120,7 @@ fn open_line(name: &CStr) -> anyhow::Result<OwnedFd> {
         .with_context(|| path.display().to_string())
 }
 
-/// The emulated host mounts no devpts by itself.
+/// Mounts devpts, which the emulated host does not do by itself.
 fn mount_devpts() -> anyhow::Result<()> {
     const PTS: &str = "/dev/pts";
     if Path::new("/dev/pts/ptmx").exists() {

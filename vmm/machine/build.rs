@@ -1,31 +1,30 @@
-//! Builds the guests that the binary embeds, and passes their paths to `include_bytes!(env!(...))`.
+//! Builds the guests embedded in the binary, and passes their paths to `include_bytes!(env!(...))`.
 //!
-//! Each guest is a separate crate outside the workspace, for its own environment. A nested cargo
-//! builds it with its own flags: the flags, wrappers and profiles of the outer build do not apply to
-//! it. So all outer builds below the checkout's `target` use one build of it, in `target/guests`; and what was built
-//! before is in the cache (`build/kept.rs`).
+//! Each guest is a separate crate outside the workspace, for its own environment. A nested cargo builds it
+//! with its own flags: the flags, wrappers and profiles of the outer build do not apply. So all outer builds
+//! below the checkout's `target` share one build, in `target/guests`, and previous builds are in the cache
+//! (`build/guest_cache.rs`).
 
-#[path = "build/kept.rs"]
-mod kept;
+#[path = "build/guest_cache.rs"]
+mod guest_cache;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use kept::CachedGuest;
+use guest_cache::CachedGuest;
 
 /// A guest program to embed.
 struct GuestProgram {
-    /// Directory of its crate, relative to the workspace's root.
+    /// Directory of its crate, relative to the workspace root.
     dir: &'static str,
-    /// The name of its binary.
     bin: &'static str,
     /// Environment variable with the path of the built binary.
     variable: &'static str,
-    /// All flags that it is compiled with.
+    /// All flags used to compile it.
     rustflags: &'static [&'static str],
-    /// Other crates that it depends on, relative to the workspace's root.
+    /// Other crates that it depends on, relative to the workspace root.
     depends_on: &'static [&'static str],
 }
 
@@ -36,7 +35,7 @@ const GUESTS: &[GuestProgram] = &[
         dir: "guest-kernel-config/payload",
         bin: "payload",
         variable: "PVTICKET_PAYLOAD_ELF",
-        // Linked at a fixed address, see its linker script.
+        // Linked at a fixed address (see its linker script).
         rustflags: &["-Crelocation-model=static"],
         depends_on: &["hypercalls", "guest-kernel-config/locks"],
     },
@@ -52,21 +51,21 @@ const GUESTS: &[GuestProgram] = &[
         dir: "guest-kernel-config/guest-bench",
         bin: "bench",
         variable: "PVTICKET_GUEST_BENCH_ELF",
-        // There is no libc in the guest to load.
+        // The guest has no libc to load.
         rustflags: &["-Crelocation-model=static", "-Ctarget-feature=+crt-static"],
         depends_on: &["guest-kernel-config/locks"],
     },
 ];
 
-/// What keeps the folder out of the symbols' hashes.
+/// Compiler wrapper that keeps the build folder out of symbol hashes.
 const WRAPPER: &str = "vmm/packaging/rustc.sh";
 
-/// The parts of a crate's directory that determine the binary: not its `target`, if there is one.
+/// The parts of a crate's directory that determine the binary. Excludes its `target`.
 const SOURCES: &[&str] = &["src", "Cargo.toml", "Cargo.lock", "build.rs", "payload.ld"];
 
-/// Variables of the outer build named `CARGO_*` that the nested one may see. The others (target
-/// directory, profiles, flags) would change it.
-const KEPT: &[&str] = &["CARGO_HOME", "CARGO_MAKEFLAGS", "CARGO_NET_", "CARGO_HTTP_"];
+/// Variables of the outer build named `CARGO_*` that the nested build may see. The others (target directory,
+/// profiles, flags) would change it.
+const INHERITED: &[&str] = &["CARGO_HOME", "CARGO_MAKEFLAGS", "CARGO_NET_", "CARGO_HTTP_"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
@@ -95,22 +94,22 @@ fn variable(name: &str) -> Result<PathBuf, String> {
     env::var_os(name).map(PathBuf::from).ok_or_else(|| format!("{name} is not set"))
 }
 
-/// What a guest is made of: files and folders.
+/// Returns the source files and folders of a guest.
 fn sources(guest: &GuestProgram, root: &Path) -> Vec<PathBuf> {
     let crates = guest.depends_on.iter().chain([&guest.dir]).map(|dir| root.join(dir));
-    let own = crates.flat_map(|dir| SOURCES.iter().map(move |source| dir.join(source)));
+    let crate_files = crates.flat_map(|dir| SOURCES.iter().map(move |source| dir.join(source)));
     let shared = ["Cargo.toml", WRAPPER].map(|name| root.join(name));
-    own.chain(shared).filter(|path| path.exists()).collect()
+    crate_files.chain(shared).filter(|path| path.exists()).collect()
 }
 
-/// Where the guests' target directories are: one place for lints, tests, the release build and the
-/// fuzz targets. A build whose own target directory is elsewhere leaves the checkout as it is.
+/// Returns the guests' target directory, shared by lints, tests, the release build and the fuzz targets. A
+/// build whose own target directory is elsewhere leaves the checkout unchanged.
 fn shared_target(root: &Path, out: &Path) -> PathBuf {
     let target = root.join("target");
     if out.starts_with(&target) { target.join("guests") } else { out.into() }
 }
 
-/// Builds `guest` in a folder of `targets`, and returns the path of its binary's copy in `out`.
+/// Builds `guest` in a folder of `targets`, and returns the path of its copy in `out`.
 fn build(
     guest: &GuestProgram,
     root: &Path,
@@ -119,11 +118,11 @@ fn build(
     targets: &Path,
     out: &Path,
 ) -> Result<PathBuf, Box<dyn Error>> {
-    // A descriptive name, in a place of its own.
+    // A descriptive name in a separate place.
     let embedded = out.join(format!("{}.elf", guest.bin));
     let words = [&[guest.dir, guest.bin, TARGET, compiler], guest.rustflags].concat();
-    let kept = CachedGuest::of(sources, &words)?;
-    if kept.as_ref().is_some_and(|kept| kept.take(&embedded)) {
+    let cached = CachedGuest::for_inputs(sources, &words)?;
+    if cached.as_ref().is_some_and(|cached| cached.copy_to(&embedded)) {
         return Ok(embedded);
     }
     let target_dir = targets.join(Path::new(guest.dir).file_name().unwrap_or_default());
@@ -153,13 +152,13 @@ fn build(
     }
     let built = target_dir.join(TARGET).join("release").join(guest.bin);
     fs::copy(&built, &embedded).map_err(|error| format!("copy {}: {error}", built.display()))?;
-    if let Some(kept) = kept {
-        kept.keep(&embedded);
+    if let Some(cached) = cached {
+        cached.store(&embedded);
     }
     Ok(embedded)
 }
 
-/// Flags that keep the folders of this build out of the guests' texts: panics name `hypercalls/src/...`.
+/// Returns flags that remove this build's folders from the guests' texts: panics name `hypercalls/src/...`.
 fn without_folders(root: &Path) -> Vec<String> {
     let home = env::var_os("CARGO_HOME")
         .map(PathBuf::from)
@@ -171,9 +170,9 @@ fn without_folders(root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Would this variable of the outer build change the nested one?
+/// Whether this variable of the outer build would change the nested one.
 fn changes_the_build(name: &str) -> bool {
-    let kept = KEPT.iter().any(|kept| name.starts_with(kept));
-    !kept && (name.starts_with("CARGO") || name == "RUSTFLAGS" || name.starts_with("RUSTC"))
+    let is_inherited = INHERITED.iter().any(|prefix| name.starts_with(prefix));
+    !is_inherited && (name.starts_with("CARGO") || name == "RUSTFLAGS" || name.starts_with("RUSTC"))
         || name == "CLIPPY_ARGS"
 }

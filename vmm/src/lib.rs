@@ -1,9 +1,8 @@
 //! The pvticket VMM as a library.
 
-// All of it is in the crate kvm.
+// All unsafe code is in the crate kvm.
 #![forbid(unsafe_code)]
-// print!/eprint! panic on a closed stream: `cli` prints through `streams`, the agent on its
-// console.
+// print!/eprint! panic on a closed stream: `cli` prints through `streams`.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod check;

@@ -1,8 +1,8 @@
-//! Workers that start together, and whose operations are counted between two moments.
+//! Workers that start together, whose operations are counted between two moments.
 //!
-//! All workers are read at the same two moments, after a warm-up: operations that end after the
-//! second moment do not count. The workers continue until the windows of the VMM's other machines
-//! have ended, too.
+//! The counts of all workers are read at the same two moments, after a warm-up: operations that end after the
+//! second moment do not count. The workers continue until the windows of the VMM's other machines have ended,
+//! too.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -16,20 +16,20 @@ use crate::{
     options::{CrewMember, WorkloadOptions},
     report::WorkloadPart,
     steal,
-    tally::{Post, Tally},
+    tally::{Tally, WorkerCell},
     window::Window,
     workload::Workload,
 };
 
-/// Runs `work` in `count` threads at once. Each gets its number, works until its post says that the
-/// run is over, and counts its operations there. Set-up before its call of `ready` is not measured.
+/// Runs `work` in `count` threads at once. Each thread gets its number, works until its post reports the end
+/// of the run, and counts its operations there. Set-up before its call of `ready` is not measured.
 pub fn threads(
     count: usize,
     options: &WorkloadOptions,
-    work: impl Fn(usize, &dyn Fn(), Post<'_>) -> io::Result<()> + Sync,
+    work: impl Fn(usize, &dyn Fn(), WorkerCell<'_>) -> io::Result<()> + Sync,
 ) -> io::Result<WorkloadPart> {
     let tally = Tally::new(count)?;
-    // The workers wait twice: until all are ready, and until those of all machines are.
+    // The workers wait twice: until all of them are ready, and until the workers of all machines are.
     let barrier = Barrier::new(count + 1);
     let (tally, barrier, work) = (&tally, &barrier, &work);
     thread::scope(|scope| {
@@ -37,24 +37,24 @@ pub fn threads(
             barrier.wait();
             barrier.wait();
         };
-        let start = move |ix| scope.spawn(move || work(ix, &ready, tally.post(ix)?));
+        let start = move |ix| scope.spawn(move || work(ix, &ready, tally.worker(ix)?));
         let workers: Vec<_> = (0..count).map(start).collect();
         barrier.wait();
         let mut window = Window::open();
         let is_ready = window.ready();
         barrier.wait();
         let part = is_ready.and_then(|()| measure(options, &mut window, counts_of(tally)));
-        tally.ring();
+        tally.stop();
         for worker in workers {
             let ended = worker.join();
-            ended.unwrap_or_else(|_| Err(io::Error::other("a worker's thread died")))?;
+            ended.unwrap_or_else(|_| Err(io::Error::other("a worker's thread panicked")))?;
         }
         part
     })
 }
 
-/// While the workers work: waits for the warm-up, and counts between two moments. `after` waits for a
-/// time; it returns a moment in seconds, and the operations of each worker until then.
+/// Waits for the warm-up while the workers work, and counts between two moments. `after` waits for a time; it
+/// returns a moment in seconds, and the operations of each worker until then.
 pub fn measure(
     options: &WorkloadOptions,
     window: &mut Window,
@@ -76,7 +76,7 @@ pub fn measure(
     })
 }
 
-/// For [`measure`]: the counts of workers in threads and processes.
+/// The counts of workers in threads and processes, for [`measure`].
 fn counts_of(tally: &Tally) -> impl FnMut(Duration) -> io::Result<(f64, Vec<u64>)> {
     let start = Instant::now();
     move |span| {
@@ -85,30 +85,30 @@ fn counts_of(tally: &Tally) -> impl FnMut(Duration) -> io::Result<(f64, Vec<u64>
     }
 }
 
-/// One thread per CPU by default: each repeats an operation on its own state, which is set up
+/// Repeats an operation in each worker, by default one thread per CPU, on its own state, which is set up
 /// before the run.
 pub fn repeat<S>(
     options: &WorkloadOptions,
     set_up: impl Fn() -> S + Sync,
-    each: impl Fn(&mut S) -> io::Result<()> + Sync,
+    op: impl Fn(&mut S) -> io::Result<()> + Sync,
 ) -> io::Result<WorkloadPart> {
     let count = options.workers.unwrap_or(options.cpus);
-    threads(count, options, |_, ready, post| {
+    threads(count, options, |_, ready, cell| {
         let mut state = set_up();
         ready();
-        repeat_at(post, || each(&mut state))
+        repeat_at(cell, || op(&mut state))
     })
 }
 
-fn repeat_at(post: Post<'_>, mut each: impl FnMut() -> io::Result<()>) -> io::Result<()> {
-    while !post.is_over() {
-        each()?;
-        post.count();
+fn repeat_at(cell: WorkerCell<'_>, mut op: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    while !cell.is_stopped() {
+        op()?;
+        cell.count();
     }
     Ok(())
 }
 
-/// As [`threads`], with processes: starts this program once per worker, which then runs [`work`].
+/// Like [`threads`], with processes: starts this program once per worker, which then runs [`work`].
 pub fn processes(
     workload: &Workload,
     count: usize,
@@ -118,33 +118,33 @@ pub fn processes(
     let start =
         |number| Worker::start(workload, options, &CrewMember { number, tally: tally.path() });
     let mut workers = (0..count).map(start).collect::<Result<Vec<_>, _>>()?;
-    workers.iter_mut().try_for_each(|worker| worker.says("ready"))?;
+    workers.iter_mut().try_for_each(|worker| worker.expect("ready"))?;
     let mut window = Window::open();
     window.ready()?;
-    workers.iter_mut().try_for_each(Worker::go)?;
+    workers.iter_mut().try_for_each(Worker::start_work)?;
     let part = measure(options, &mut window, counts_of(&tally))?;
-    tally.ring();
-    workers.iter_mut().try_for_each(|worker| worker.says("done"))?;
+    tally.stop();
+    workers.iter_mut().try_for_each(|worker| worker.expect("done"))?;
     Ok(part)
 }
 
-/// One worker of [`processes`], in its own process: reports that it is ready, waits, works, and
-/// reports that it is done.
+/// Runs one worker of [`processes`], in its own process: reports that it is ready, waits, works, and reports
+/// that it is done.
 pub fn work(workload: &Workload, options: &WorkloadOptions, member: &CrewMember) -> io::Result<()> {
-    let each = workload.each.ok_or_else(|| io::Error::other("its workers are no processes"))?;
+    let op = workload.each.ok_or_else(|| io::Error::other("its workers are not processes"))?;
     let tally = Tally::open(&member.tally)?;
-    let post = tally.post(member.number)?;
+    let cell = tally.worker(member.number)?;
     println!("ready");
     io::stdin().read_exact(&mut [0])?;
-    repeat_at(post, || each(options))?;
+    repeat_at(cell, || op(options))?;
     println!("done");
     Ok(())
 }
 
-/// A running worker process; killed when it is dropped.
+/// A running worker process; killed when dropped.
 struct Worker {
     child: Child,
-    says: BufReader<std::process::ChildStdout>,
+    stdout: BufReader<std::process::ChildStdout>,
 }
 
 impl Worker {
@@ -160,21 +160,21 @@ impl Worker {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let says = child.stdout.take().ok_or_else(|| io::Error::other("a worker has no stdout"))?;
-        Ok(Self { child, says: BufReader::new(says) })
+        let out = child.stdout.take().ok_or_else(|| io::Error::other("a worker has no stdout"))?;
+        Ok(Self { child, stdout: BufReader::new(out) })
     }
 
     /// Waits for this word from the worker.
-    fn says(&mut self, word: &str) -> io::Result<()> {
+    fn expect(&mut self, word: &str) -> io::Result<()> {
         let mut line = String::new();
-        match self.says.read_line(&mut line)? {
+        match self.stdout.read_line(&mut line)? {
             0 => Err(io::Error::other("a worker ended early")),
             _ if line.trim() == word => Ok(()),
-            _ => Err(io::Error::other(format!("a worker says '{}'", line.trim()))),
+            _ => Err(io::Error::other(format!("a worker wrote '{}'", line.trim()))),
         }
     }
 
-    fn go(&mut self) -> io::Result<()> {
+    fn start_work(&mut self) -> io::Result<()> {
         match &mut self.child.stdin {
             Some(stdin) => stdin.write_all(b"\n"),
             None => Err(io::Error::other("a worker has no stdin")),
@@ -196,19 +196,19 @@ mod tests {
 
     use super::*;
 
-    /// An operation that ended before the window or ends after it does not count, however long the window takes.
+    /// An operation that ended before the window or ends after it does not count, however long the window is.
     #[test]
-    fn what_ends_outside_of_the_window_does_not_count() {
+    fn operations_outside_the_window_do_not_count() {
         let tally = Tally::new(2).unwrap();
-        let posts = [0, 1].map(|worker| tally.post(worker).unwrap());
-        posts[0].count();
+        let cells = [0, 1].map(|worker| tally.worker(worker).unwrap());
+        cells[0].count();
         let (mut announced, file) = io::pipe().unwrap();
         let mut window = Window::to(OwnedFd::from(file).into());
         let short = Duration::from_millis(1);
         let options =
             WorkloadOptions { warm_up: short, duration: short, ..WorkloadOptions::default() };
         let part = measure(&options, &mut window, counts_of(&tally)).unwrap();
-        posts[1].count();
+        cells[1].count();
         assert_eq!(part.operations, [0, 0]);
         drop(window);
         let mut steps = String::new();

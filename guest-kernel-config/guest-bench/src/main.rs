@@ -17,26 +17,26 @@ use std::{
     process::ExitCode,
 };
 
-use options::{Asked, WorkloadOptions};
+use options::{Action, WorkloadOptions};
 use report::WorkloadReport;
 
 /// Exit status for bad usage.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let asked = match options::parse(std::env::args_os()) {
-        Ok(asked) => asked,
+    let action = match options::parse(std::env::args_os()) {
+        Ok(action) => action,
         Err(error) => {
             eprintln!("bench: {error}; `bench --help` lists workloads and options");
             return ExitCode::from(USAGE);
         }
     };
-    let result = match asked {
-        Asked::Help => print(&options::help()),
-        Asked::Counters => stats::all().and_then(|counters| print(&format!("{counters}\n"))),
-        Asked::PassOn => workload::spawn::pass_on(),
-        Asked::Worker(workload, options, member) => crew::work(workload, &options, &member),
-        Asked::Run(workload, options) => run(workload, &options),
+    let result = match action {
+        Action::Help => print(&options::help()),
+        Action::Counters => stats::read_all().and_then(|counters| print(&format!("{counters}\n"))),
+        Action::PassOn => workload::spawn::pass_on(),
+        Action::Worker(workload, options, member) => crew::work(workload, &options, &member),
+        Action::Run(workload, options) => run(workload, &options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,10 +1,10 @@
-//! Memory straight from the kernel: an allocator would reuse it.
+//! Memory mapped directly from the kernel: an allocator would reuse it.
 
 use std::{io, ptr, slice};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Zeroed memory that is faulted in as it is touched; unmapped when dropped.
+/// Zeroed memory that is faulted in when touched; unmapped when dropped.
 #[derive(Debug)]
 pub struct Mapping {
     start: *mut u8,
@@ -15,7 +15,7 @@ impl Mapping {
     /// Maps `bytes` bytes, at least one.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: the kernel chooses the place, so nothing that is mapped is replaced.
+        // SAFETY: the kernel chooses the address, so no existing mapping is replaced.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, flags)? };
         Ok(Self { start: start.cast(), bytes })
     }
@@ -23,7 +23,7 @@ impl Mapping {
     /// The memory.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: these bytes are mapped, readable and writable until `self` is dropped, no other
-        // reference to them exists, and `&mut self` is borrowed meanwhile.
+        // reference to them exists, and `&mut self` is borrowed for as long.
         unsafe { slice::from_raw_parts_mut(self.start, self.bytes) }
     }
 }
@@ -39,7 +39,7 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn it_can_be_written_and_begins_as_zeros() {
+    fn a_mapping_is_zeroed_and_writable() {
         let mut mapping = super::Mapping::new(10_000).unwrap();
         let bytes = mapping.bytes();
         assert!(bytes.len() == 10_000 && bytes.iter().all(|byte| *byte == 0));

@@ -14,20 +14,20 @@ use lexopt::{Arg, Parser, ValueExt};
 
 use crate::workload::{self, Workload, spawn};
 
-/// What to measure and how.
+/// The workload parameters.
 #[derive(Debug, Clone)]
 pub struct WorkloadOptions {
     /// Length of the warm-up before the measurement, over all parts.
     pub warm_up: Duration,
     /// Length of the measurement, over all parts.
     pub duration: Duration,
-    /// Number of threads or processes; None: the workload's default.
+    /// Number of threads or processes; `None`: the workload's default.
     pub workers: Option<usize>,
-    /// MiB of each mapping.
+    /// Size of each mapping in MiB.
     pub mib: usize,
     /// Bytes of each read.
     pub sizes: Vec<usize>,
-    /// Units of the database: 100 000 rows, about 15 MiB.
+    /// Size of the database in units of 100 000 rows, about 15 MiB.
     pub scale: usize,
     /// Increments with the lock held.
     pub critical: u32,
@@ -39,16 +39,16 @@ pub struct WorkloadOptions {
     pub cpus: usize,
 }
 
-/// The action that the command line asks for.
+/// The action requested on the command line.
 #[derive(Debug)]
-pub enum Asked {
+pub enum Action {
     /// Measure a workload.
     Run(&'static Workload, WorkloadOptions),
-    /// Be one worker of a workload whose workers are processes.
+    /// Act as one worker of a workload whose workers are processes.
     Worker(&'static Workload, WorkloadOptions, CrewMember),
     /// Print the kernel's lock counters.
     Counters,
-    /// Be the program that [`spawn`](workload::spawn) starts.
+    /// Act as the program that [`spawn`](workload::spawn) starts.
     PassOn,
     /// Print the help.
     Help,
@@ -64,7 +64,7 @@ pub struct CrewMember {
 }
 
 impl CrewMember {
-    /// As arguments for that worker.
+    /// The command-line arguments for that worker.
     pub fn to_args(&self) -> Vec<String> {
         vec![format!("--worker={}", self.number), format!("--tally={}", self.tally)]
     }
@@ -73,13 +73,13 @@ impl CrewMember {
 /// Sizes of reads: they grow as in the test of the lockref discussion of 2019.
 const SIZES: [usize; 5] = [0, 512, 4 << 10, 16 << 10, 64 << 10];
 /// Longest run, in seconds.
-const LONGEST: f64 = 3600.0;
-/// The most workers.
-const MOST: usize = 4096;
+const MAX_SECS: f64 = 3600.0;
+/// Largest number of workers.
+const MAX_WORKERS: usize = 4096;
 /// Largest mapping, in MiB.
-const MOST_MIB: usize = 1 << 20;
+const MAX_MIB: usize = 1 << 20;
 /// Largest database.
-const MOST_SCALE: usize = 10_000;
+const MAX_SCALE: usize = 10_000;
 
 impl Default for WorkloadOptions {
     fn default() -> Self {
@@ -100,14 +100,14 @@ impl Default for WorkloadOptions {
 }
 
 impl WorkloadOptions {
-    /// The options that a worker needs, as its arguments.
+    /// The options that a worker needs, as command-line arguments.
     pub fn to_args(&self) -> Vec<String> {
         vec![format!("--mib={}", self.mib)]
     }
 }
 
-/// The words that another name of this program stands for.
-fn words_of(program: &OsString) -> &'static [&'static str] {
+/// The arguments that another name of this program implies.
+fn implied_args(program: &OsString) -> &'static [&'static str] {
     match Path::new(program).file_name().and_then(|name| name.to_str()) {
         Some("lockbench") => &["lock", "--json", "--seconds=2"],
         Some("lockstats") => &["--counters"],
@@ -116,22 +116,22 @@ fn words_of(program: &OsString) -> &'static [&'static str] {
 }
 
 /// Reads the command line.
-pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action, String> {
     let mut words = words.into_iter();
     let program = words.next().unwrap_or_default();
-    let own = words_of(&program).iter().map(OsString::from);
-    let mut parser = Parser::from_args(own.chain(words));
+    let implied = implied_args(&program).iter().map(OsString::from);
+    let mut parser = Parser::from_args(implied.chain(words));
     let mut options = WorkloadOptions::default();
     let (mut workload, mut help, mut pass_on, mut counters) = (None, false, false, false);
     let (mut worker, mut tally) = (None, String::new());
-    while let Some(arg) = parser.next().map_err(say)? {
+    while let Some(arg) = parser.next().map_err(message)? {
         match arg {
             Arg::Short('h') | Arg::Long("help") => help = true,
-            Arg::Long(name) if spawn::PASS.strip_prefix("--") == Some(name) => pass_on = true,
+            Arg::Long(name) if spawn::PASS_ON.strip_prefix("--") == Some(name) => pass_on = true,
             Arg::Long("counters") => counters = true,
             Arg::Long("json") => options.json = true,
             Arg::Long("worker") => {
-                worker = Some(number("--worker", &text(&mut parser)?, &(0..=MOST))?);
+                worker = Some(number("--worker", &text(&mut parser)?, &(0..=MAX_WORKERS))?);
             }
             Arg::Long("tally") => tally = text(&mut parser)?,
             Arg::Long("warm-up") => {
@@ -140,15 +140,14 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
             Arg::Long("seconds") => {
                 options.duration = seconds("--seconds", &text(&mut parser)?, f64::MIN_POSITIVE)?;
             }
-            // lockbench has one on each CPU.
+            // lockbench runs one worker on each CPU.
             Arg::Long("workers" | "cpus") => {
-                options.workers = Some(number("--workers", &text(&mut parser)?, &(1..=MOST))?);
+                options.workers =
+                    Some(number("--workers", &text(&mut parser)?, &(1..=MAX_WORKERS))?);
             }
-            Arg::Long("mib") => {
-                options.mib = number("--mib", &text(&mut parser)?, &(1..=MOST_MIB))?
-            }
+            Arg::Long("mib") => options.mib = number("--mib", &text(&mut parser)?, &(1..=MAX_MIB))?,
             Arg::Long("scale") => {
-                options.scale = number("--scale", &text(&mut parser)?, &(1..=MOST_SCALE))?;
+                options.scale = number("--scale", &text(&mut parser)?, &(1..=MAX_SCALE))?;
             }
             Arg::Long("critical") => {
                 options.critical = number("--critical", &text(&mut parser)?, &(0..=u32::MAX))?;
@@ -162,34 +161,34 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
                 options.sizes = sizes.collect::<Result<_, _>>()?;
             }
             Arg::Value(name) if workload.is_none() => {
-                let name = name.string().map_err(say)?;
-                let found = workload::ALL.iter().find(|workload| workload.name == name);
-                workload = Some(found.ok_or_else(|| format!("no workload '{name}'"))?);
+                let name = name.string().map_err(message)?;
+                let entry = workload::ALL.iter().find(|workload| workload.name == name);
+                workload = Some(entry.ok_or_else(|| format!("no workload '{name}'"))?);
             }
             other => return Err(other.unexpected().to_string()),
         }
     }
     match (workload, worker) {
-        _ if help => Ok(Asked::Help),
-        _ if pass_on => Ok(Asked::PassOn),
-        (None, None) if counters => Ok(Asked::Counters),
+        _ if help => Ok(Action::Help),
+        _ if pass_on => Ok(Action::PassOn),
+        (None, None) if counters => Ok(Action::Counters),
         (Some(workload), Some(number)) => {
-            Ok(Asked::Worker(workload, options, CrewMember { number, tally }))
+            Ok(Action::Worker(workload, options, CrewMember { number, tally }))
         }
-        (Some(workload), None) => Ok(Asked::Run(workload, options)),
-        (None, _) => Err("which workload?".into()),
+        (Some(workload), None) => Ok(Action::Run(workload, options)),
+        (None, _) => Err("requires a workload".into()),
     }
 }
 
-fn say(error: impl fmt::Display) -> String {
+fn message(error: impl fmt::Display) -> String {
     error.to_string()
 }
 
 fn text(parser: &mut Parser) -> Result<String, String> {
-    parser.value().and_then(|value| value.string()).map_err(say)
+    parser.value().and_then(|value| value.string()).map_err(message)
 }
 
-/// Parses the value of a numeric option. The error is one line that names the option and the value.
+/// Parses the value of a numeric option. The error is one line with the option and the value.
 fn number<T: FromStr + PartialOrd + Display>(
     option: &str,
     text: &str,
@@ -200,12 +199,12 @@ fn number<T: FromStr + PartialOrd + Display>(
     })
 }
 
-fn seconds(option: &str, text: &str, least: f64) -> Result<Duration, String> {
+fn seconds(option: &str, text: &str, min: f64) -> Result<Duration, String> {
     match text.parse::<f64>() {
-        Ok(seconds) if (least..=LONGEST).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Ok(seconds) if (min..=MAX_SECS).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => {
-            let from = if least > 0.0 { "above 0 and" } else { "from 0" };
-            Err(format!("{option} '{text}' is not a number {from} up to {LONGEST}"))
+            let from = if min > 0.0 { "above 0 and" } else { "from 0" };
+            Err(format!("{option} '{text}' is not a number {from} up to {MAX_SECS}"))
         }
     }
 }
@@ -238,13 +237,13 @@ pub fn help() -> String {
 mod tests {
     use super::*;
 
-    fn parsed(words: &str) -> Result<Asked, String> {
+    fn parsed(words: &str) -> Result<Action, String> {
         parse(["bench"].into_iter().chain(words.split_whitespace()).map(OsString::from))
     }
 
     #[test]
-    fn a_workload_and_its_options() {
-        let Ok(Asked::Run(workload, options)) =
+    fn parses_a_workload_and_its_options() {
+        let Ok(Action::Run(workload, options)) =
             parsed("mmap --seconds 0.5 --workers=3 --mib 1 --json")
         else {
             panic!("it is a run");
@@ -252,30 +251,30 @@ mod tests {
         assert_eq!(workload.name, "mmap");
         assert_eq!((options.duration, options.workers), (Duration::from_millis(500), Some(3)));
         assert!(options.json && options.mib == 1);
-        let Ok(Asked::Run(_, options)) = parsed("open-read-close --sizes 0,100") else { panic!() };
+        let Ok(Action::Run(_, options)) = parsed("open-read-close --sizes 0,100") else { panic!() };
         assert_eq!(options.sizes, [0, 100]);
     }
 
     #[test]
-    fn other_names_of_the_program_stand_for_words() {
+    fn program_names_imply_arguments() {
         let parsed = |words: &str| parse(words.split_whitespace().map(OsString::from));
-        let Ok(Asked::Run(workload, options)) =
+        let Ok(Action::Run(workload, options)) =
             parsed("/bin/lockbench --critical 7 --cpus 3 --warm-up 0")
         else {
             panic!("it is a run");
         };
         assert_eq!((workload.name, options.json, options.critical), ("lock", true, 7));
         assert_eq!((options.workers, options.duration), (Some(3), Duration::from_secs(2)));
-        let Ok(Asked::Run(_, options)) = parsed("lockbench --seconds=0.25") else { panic!() };
+        let Ok(Action::Run(_, options)) = parsed("lockbench --seconds=0.25") else { panic!() };
         assert_eq!((options.duration, options.think), (Duration::from_millis(250), 200));
-        assert!(matches!(parsed("lockstats"), Ok(Asked::Counters)));
+        assert!(matches!(parsed("lockstats"), Ok(Action::Counters)));
         assert!(parsed("lockstats --speed").is_err() && parsed("lockbench mmap").is_err());
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_invalid_argument() {
         for (words, says) in [
-            ("", "which workload?"),
+            ("", "requires a workload"),
             ("mmmap", "no workload 'mmmap'"),
             ("mmap --seconds 0", "--seconds '0' is not a number above 0 and up to 3600"),
             ("mmap --warm-up -1", "--warm-up '-1' is not a number from 0 up to 3600"),
@@ -289,16 +288,16 @@ mod tests {
             let error = parsed(words).map(|_| ()).unwrap_err();
             assert!(error.contains(says), "{words}: {error}");
         }
-        assert!(matches!(parsed("--help"), Ok(Asked::Help)));
+        assert!(matches!(parsed("--help"), Ok(Action::Help)));
     }
 
     #[test]
-    fn a_worker_gets_what_it_needs() {
+    fn worker_arguments_parse_back() {
         let options = WorkloadOptions { mib: 7, ..WorkloadOptions::default() };
         let member = CrewMember { number: 3, tally: "/proc/5/fd/6".into() };
         let args = [member.to_args(), options.to_args()].concat();
         let words = format!("mmap {}", args.join(" "));
-        let Ok(Asked::Worker(_, received, which)) = parsed(&words) else { panic!("{words}") };
+        let Ok(Action::Worker(_, received, which)) = parsed(&words) else { panic!("{words}") };
         assert_eq!((received.mib, which), (7, member));
     }
 }

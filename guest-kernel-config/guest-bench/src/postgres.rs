@@ -1,4 +1,4 @@
-//! PostgreSQL in the guest, where the archive of `pvticket setup guest-disk` has it.
+//! PostgreSQL in the guest, from the archive of `pvticket setup guest-disk`.
 
 use std::{
     fs::{self, File},
@@ -12,18 +12,18 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The folder with one folder per version.
+/// The directory with one subdirectory per version.
 const VERSIONS: &str = "/usr/lib/postgresql";
-/// The data directory, as initdb created it. The socket is there, too.
+/// The data directory, as initdb created it. It also contains the socket.
 const DATA: &str = "/var/lib/postgresql/database";
 /// The user that runs the server, which refuses to run as root: nobody.
 const USER: u32 = 65_534;
-/// The file that receives its messages.
+/// The file that receives the server's messages.
 const LOG: &str = "/tmp/postgres.log";
-/// Between two polls.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A server that accepts connections; it ends when it is dropped.
+/// A server that accepts connections; terminated when dropped.
 #[derive(Debug)]
 pub struct Server {
     programs: PathBuf,
@@ -31,10 +31,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it and waits until it accepts connections.
+    /// Starts the server and waits until it accepts connections.
     pub fn start(shared_buffers_mib: usize, connections: usize) -> io::Result<Self> {
         let programs = programs()?;
-        give_to(USER, Path::new(DATA))?;
+        chown_all(USER, Path::new(DATA))?;
         let child = command(&programs, "postgres")
             .args(["-D", DATA, "-k", DATA])
             .args(["-c", &format!("shared_buffers={shared_buffers_mib}MB")])
@@ -52,7 +52,7 @@ impl Server {
                     last_messages()
                 )));
             }
-            thread::sleep(PAUSE);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(server)
     }
@@ -64,7 +64,7 @@ impl Server {
         command
     }
 
-    /// Runs pgbench to its end. The error has what it printed.
+    /// Runs pgbench to its end. The error contains its stderr.
     pub fn pgbench(&self, args: &[&str]) -> io::Result<()> {
         let output = self.client("pgbench").args(args).output()?;
         if output.status.success() {
@@ -85,26 +85,24 @@ impl Drop for Server {
     }
 }
 
-/// The folder of the programs.
 fn programs() -> io::Result<PathBuf> {
     let versions = fs::read_dir(VERSIONS).into_iter().flatten().flatten();
     let mut programs = versions.map(|version| version.path().join("bin"));
     programs.find(|programs| programs.join("postgres").is_file()).ok_or_else(|| {
         io::Error::other(
             "there is no PostgreSQL in this guest; `pvticket boot -- bench pgbench` adds the guest \
-             disk of `pvticket setup guest-disk` (or has the guest too little memory for it?)",
+             disk of `pvticket setup guest-disk` (or the guest has too little memory for it)",
         )
     })
 }
 
-/// A command for one of the programs, without stdin and this process's environment.
+/// A command for one of the programs, without stdin and with an empty environment.
 fn command(programs: &Path, name: &str) -> Command {
     let mut command = Command::new(programs.join(name));
     command.env_clear().stdin(Stdio::null());
     command
 }
 
-/// The last lines of the server's log.
 fn last_messages() -> String {
     const LINES: usize = 5;
     let log = fs::read_to_string(LOG).unwrap_or_default();
@@ -112,12 +110,12 @@ fn last_messages() -> String {
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-/// Changes the owner of a folder and all its contents.
-fn give_to(user: u32, folder: &Path) -> io::Result<()> {
+/// Changes the owner of a directory and all its contents.
+fn chown_all(user: u32, folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            give_to(user, &entry.path())?;
+            chown_all(user, &entry.path())?;
         } else {
             lchown(entry.path(), Some(user), Some(user))?;
         }

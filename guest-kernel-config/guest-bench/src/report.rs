@@ -5,24 +5,24 @@ use std::io;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The name of steal time in the text: what KVM reports as such.
+/// The label of steal time in the text: the time that KVM reports as such.
 const STEAL: &str = "steal (host's run queue)";
 
 /// The operations of the workers in a period.
 #[derive(Debug, Default, Serialize)]
 pub struct WorkloadPart {
-    /// What distinguishes it from the other parts, if there are several.
+    /// Distinguishes the part from the other parts, if there are several.
     pub name: String,
     /// The length of the period.
     pub seconds: f64,
     /// Operations per worker.
     pub operations: Vec<u64>,
-    /// As [`WorkloadReport::steal_seconds`].
+    /// See [`WorkloadReport::steal_seconds`].
     pub steal_seconds: Option<f64>,
     /// The longest operation, if it was timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub longest_seconds: Option<f64>,
-    /// How often mutual exclusion failed, if that was checked.
+    /// Number of violations of mutual exclusion, if it was checked.
     #[serde(skip)]
     pub violations: Option<u64>,
 }
@@ -33,7 +33,7 @@ impl WorkloadPart {
     }
 }
 
-/// Steal time over all parts, if it is known for each.
+/// Steal time over all parts, if it is known for each of them.
 pub fn steal_seconds(parts: &[WorkloadPart]) -> Option<f64> {
     parts.iter().map(|part| part.steal_seconds).sum()
 }
@@ -57,14 +57,14 @@ pub struct WorkloadReport {
     pub bench: &'static str,
     /// Number of online CPUs.
     pub cpus: usize,
-    /// The time that the threads of this machine's vCPUs spent in the host's run queue, if the
-    /// kernel reports it: without the time that a schedule of pvticket or a halt kept them off.
+    /// Time that this machine's vCPU threads spent in the host's run queue, if the kernel
+    /// reports it. Excludes halts and the time without a slot in a schedule of pvticket.
     pub steal_seconds: Option<f64>,
     /// Total length.
     pub seconds: f64,
-    /// Operations per worker, in all.
+    /// Operations per worker, over all parts.
     pub operations: Vec<u64>,
-    /// How often mutual exclusion failed, if that was checked.
+    /// Number of violations of mutual exclusion, if it was checked.
     pub violations: Option<u64>,
     /// The kernel's description of its spinlocks, if it has one.
     pub spinlocks: Option<String>,
@@ -75,7 +75,7 @@ pub struct WorkloadReport {
 }
 
 impl WorkloadReport {
-    /// One line of JSON, for programs.
+    /// One line of JSON.
     pub fn json(&self) -> io::Result<String> {
         Ok(serde_json::to_string(self)? + "\n")
     }
@@ -90,9 +90,9 @@ impl WorkloadReport {
             count(self.cpus, "CPU")
         );
         for part in &self.parts {
-            let (rate, each) = (part.rate(), part.rate() / self.cpus as f64);
+            let (rate, per_cpu) = (part.rate(), part.rate() / self.cpus as f64);
             let name = format!("{} operations/s", part.name);
-            text += &format!("  {:<28}{rate:>12.0}{each:>12.0} per CPU\n", name.trim());
+            text += &format!("  {:<28}{rate:>12.0}{per_cpu:>12.0} per CPU\n", name.trim());
         }
         text += &match self.steal_seconds {
             Some(steal) => {
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_over_the_time_and_for_each_cpu() {
+    fn rates_are_per_second_and_per_cpu() {
         let part = |name: &str| WorkloadPart {
             name: name.into(),
             seconds: 2.0,

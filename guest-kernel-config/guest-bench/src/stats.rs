@@ -13,10 +13,10 @@ use crate::window;
 
 /// The counters of our kernel: lines `name value`.
 const FILE: &str = "/sys/kernel/debug/pvticket/stats";
-/// The folder of a queued-spinlock kernel's counters, one file per counter, if it was built with
-/// `CONFIG_LOCK_EVENT_COUNTS`.
+/// The directory of a queued-spinlock kernel's counters, one file per counter, if the kernel was
+/// built with `CONFIG_LOCK_EVENT_COUNTS`.
 const EVENTS: &str = "/sys/kernel/debug/lock_event_counts";
-/// The relevant counters; PV's exist only while PV is on.
+/// The relevant counters; the PV counters exist only while PV is on.
 const EVENT_NAMES: [&str; 6] = [
     "lock_pending",
     "lock_slowpath",
@@ -29,36 +29,35 @@ const EVENT_NAMES: [&str; 6] = [
 const LOG: &str = "/dev/kmsg";
 /// A buffer size that fits every message (CONSOLE_EXT_LOG_MAX of the kernel).
 const LOG_RECORD: usize = 8192;
-/// The beginnings of the messages about the spinlocks that were chosen, by our kernel and by mainline's
-/// KVM guests.
-const BEGINNINGS: [&str; 3] =
+/// Prefixes of the messages about the chosen spinlocks, of our kernel and of mainline's KVM guests.
+const PREFIXES: [&str; 3] =
     ["pvticket: PV ticketlocks ", "pvticket: native ticketlocks", "kvm-guest: PV spinlocks "];
 
 /// Counters and texts, such as the backend's name.
 type Stats = Map<String, Value>;
 
 /// All counts since boot.
-pub fn all() -> io::Result<Value> {
-    let text = read().map_or_else(|| read_ours(FILE), Ok)?;
+pub fn read_all() -> io::Result<Value> {
+    let text = read().map_or_else(|| read_kernel_file(FILE), Ok)?;
     Ok(parse(&text).into())
 }
 
-/// On kernels with our benchmark, the counts within the windows of benchmarks; on others all
-/// counts. None on kernels that count nothing.
+/// On kernels with our benchmark, the counts within the windows of benchmarks; on other kernels all
+/// counts. `None` on kernels that count nothing.
 pub fn read_windows() -> Option<String> {
     fs::read_to_string(window::FILE).ok().or_else(read)
 }
 
-/// A file that only our kernels have.
-pub fn read_ours(path: &str) -> io::Result<String> {
-    fs::read_to_string(path).map_err(|error| of_ours(path, error))
+/// Reads a file that only our kernels have.
+pub fn read_kernel_file(path: &str) -> io::Result<String> {
+    fs::read_to_string(path).map_err(|error| describe_error(path, error))
 }
 
-/// The error of such a file, in words.
-pub fn of_ours(path: &str, error: io::Error) -> io::Error {
+/// The error message for such a file.
+pub fn describe_error(path: &str, error: io::Error) -> io::Error {
     io::Error::other(match error.kind() {
         ErrorKind::NotFound => format!("no {path}: only the kernels of `pvticket setup` have it"),
-        ErrorKind::PermissionDenied => format!("{path}: only root may open it"),
+        ErrorKind::PermissionDenied => format!("cannot open {path}: requires root"),
         _ => format!("cannot open {path}: {error}"),
     })
 }
@@ -68,7 +67,7 @@ fn read() -> Option<String> {
     fs::read_to_string(FILE).ok().or_else(|| events(|path| fs::read_to_string(path).ok()))
 }
 
-/// The counters of a kernel with queued spinlocks, in the format of ours; None if it has none.
+/// The counters of a kernel with queued spinlocks, in our kernel's format; `None` if it has none.
 /// `read` returns the contents of a file, if it exists.
 fn events(read: impl Fn(&str) -> Option<String>) -> Option<String> {
     let line = |name| Some(format!("{name} {}\n", read(&format!("{EVENTS}/{name}"))?.trim()));
@@ -76,7 +75,7 @@ fn events(read: impl Fn(&str) -> Option<String>) -> Option<String> {
     (!lines.is_empty()).then_some(lines)
 }
 
-/// Lines without a value are left out.
+/// Parses counters. Lines without a value are skipped.
 fn parse(text: &str) -> Stats {
     let entry = |line: &str| {
         let (name, value) = line.split_once(char::is_whitespace)?;
@@ -107,21 +106,22 @@ pub fn steal_seconds(stats: &Option<Value>) -> Option<f64> {
 /// The kernel's message about the spinlocks that it chose.
 pub fn chosen_spinlocks() -> Option<String> {
     let flags = OFlags::NONBLOCK.bits() as i32;
-    chosen_in(OpenOptions::new().read(true).custom_flags(flags).open(LOG).ok()?)
+    find_message(OpenOptions::new().read(true).custom_flags(flags).open(LOG).ok()?)
 }
 
-fn chosen_in(mut log: impl Read) -> Option<String> {
+fn find_message(mut log: impl Read) -> Option<String> {
     let mut record = vec![0; LOG_RECORD];
     loop {
         match log.read(&mut record) {
             Ok(0) => return None,
             Ok(count) => {
                 let text = String::from_utf8_lossy(&record[..count]);
-                if let Some(message) = chosen(&text) {
+                if let Some(message) = spinlock_message(&text) {
                     return Some(message.to_owned());
                 }
             }
-            // A signal came, or messages were overwritten: the next read returns the first that is left.
+            // A signal arrived, or messages were overwritten: the next read returns the first
+            // remaining one.
             Err(error)
                 if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {}
             Err(_) => return None,
@@ -129,12 +129,12 @@ fn chosen_in(mut log: impl Read) -> Option<String> {
     }
 }
 
-/// The message in a record of [`LOG`], if it is about the spinlocks that were chosen.
+/// The message in a record of [`LOG`], if it is about the chosen spinlocks.
 ///
 /// A record is `PREFIX;MESSAGE`, followed by lines with further properties.
-fn chosen(record: &str) -> Option<&str> {
+fn spinlock_message(record: &str) -> Option<&str> {
     let (_, message) = record.lines().next()?.split_once(';')?;
-    BEGINNINGS.iter().any(|beginning| message.starts_with(beginning)).then_some(message)
+    PREFIXES.iter().any(|prefix| message.starts_with(prefix)).then_some(message)
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_subtracted_and_texts_kept() {
+    fn counters_are_subtracted_and_texts_retained() {
         let before = "backend vmm\ntaken_slow 3\nkicked 1\n";
         let after = "backend vmm\ntaken_slow 10\nkicked 1\nnew 2\nword\n";
         let stats = between(before, after);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_about_spinlocks_is_known_among_others() {
+    fn the_spinlock_message_is_recognized() {
         for message in [
             "pvticket: PV ticketlocks on, backend vmm",
             "pvticket: native ticketlocks (PV off: asked for)",
@@ -163,11 +163,11 @@ mod tests {
             "kvm-guest: PV spinlocks enabled",
         ] {
             let record = format!("6,305,94483,-;{message}\n SUBSYSTEM=none\n");
-            assert_eq!(chosen(&record), Some(message));
+            assert_eq!(spinlock_message(&record), Some(message));
         }
-        for other in ["6,1,0,-;pvticket: telemetry on\n", "4,1,0,-;PV spinlocks\n", "", "no prefix"]
+        for line in ["6,1,0,-;pvticket: telemetry on\n", "4,1,0,-;PV spinlocks\n", "", "no prefix"]
         {
-            assert_eq!(chosen(other), None);
+            assert_eq!(spinlock_message(line), None);
         }
     }
 
@@ -185,17 +185,17 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_read_until_it_is_found_or_ends() {
-        let (other, enabled) =
+    fn the_log_is_read_up_to_the_message() {
+        let (hello, enabled) =
             (Ok("6,1,0,-;hello\n"), Ok("6,2,0,-;kvm-guest: PV spinlocks enabled\n"));
-        let reads = Reads(vec![other, enabled, Err(ErrorKind::BrokenPipe), other]);
-        assert_eq!(chosen_in(reads).as_deref(), Some("kvm-guest: PV spinlocks enabled"));
-        assert_eq!(chosen_in(Reads(vec![enabled, Err(ErrorKind::WouldBlock), other])), None);
-        assert_eq!(chosen_in(Reads(vec![other])), None);
+        let reads = Reads(vec![hello, enabled, Err(ErrorKind::BrokenPipe), hello]);
+        assert_eq!(find_message(reads).as_deref(), Some("kvm-guest: PV spinlocks enabled"));
+        assert_eq!(find_message(Reads(vec![enabled, Err(ErrorKind::WouldBlock), hello])), None);
+        assert_eq!(find_message(Reads(vec![hello])), None);
     }
 
     #[test]
-    fn counts_are_those_of_the_files_that_are_there() {
+    fn missing_event_files_are_skipped() {
         let count = |path: &str| path.ends_with("/pv_wait_head").then(|| "7\n".into());
         assert_eq!(events(count).as_deref(), Some("pv_wait_head 7\n"));
         assert_eq!(events(|_| None), None);

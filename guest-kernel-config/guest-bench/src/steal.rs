@@ -1,11 +1,11 @@
-//! Steal time, as the kernel counts it.
+//! Steal time, as counted by the kernel.
 
 use std::fs;
 
 /// Ticks per second in `/proc/stat` (USER_HZ, proc_stat(5); always 100 on x86).
 const TICKS: f64 = 100.0;
 
-/// Seconds since boot, over all CPUs; None if the kernel does not report it.
+/// Seconds since boot, over all CPUs; `None` if the kernel does not report it.
 pub fn seconds() -> Option<f64> {
     parse(&fs::read_to_string("/proc/stat").ok()?)
 }
@@ -13,8 +13,8 @@ pub fn seconds() -> Option<f64> {
 /// Parses the line of all CPUs: user nice system idle iowait irq softirq steal (proc_stat(5)).
 fn parse(stat: &str) -> Option<f64> {
     const STEAL: usize = 8;
-    let all = stat.lines().find(|line| line.starts_with("cpu "))?;
-    all.split_whitespace().nth(STEAL)?.parse::<f64>().ok().map(|ticks| ticks / TICKS)
+    let cpu_line = stat.lines().find(|line| line.starts_with("cpu "))?;
+    cpu_line.split_whitespace().nth(STEAL)?.parse::<f64>().ok().map(|ticks| ticks / TICKS)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The workers' operation counts, readable at any moment: memory that threads and processes share.
+//! The workers' operation counts, readable at any moment: memory shared by threads and processes.
 
 use std::{
     fs::File,
@@ -33,7 +33,7 @@ unsafe impl Send for Tally {}
 unsafe impl Sync for Tally {}
 
 impl Tally {
-    /// For `workers` workers.
+    /// Creates a tally for `workers` workers.
     pub fn new(workers: usize) -> io::Result<Self> {
         let file = File::from(memfd_create(c"tally", MemfdFlags::CLOEXEC)?);
         file.set_len(((workers + 1) * size_of::<PaddedCounter>()) as u64)?;
@@ -48,12 +48,12 @@ impl Tally {
     fn map(file: File) -> io::Result<Self> {
         let bytes = file.metadata()?.len() as usize;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses the place, so nothing that is mapped is replaced.
+        // SAFETY: the kernel chooses the address, so no existing mapping is replaced.
         let cells = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, &file, 0)? };
         Ok(Self { file, cells: cells.cast(), count: bytes / size_of::<PaddedCounter>() })
     }
 
-    /// The path by which other processes open it, while it exists.
+    /// The path by which other processes can open the tally while it exists.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", process::id(), self.file.as_raw_fd())
     }
@@ -69,18 +69,18 @@ impl Tally {
         self.cells()[1..].iter().map(|cell| cell.0.load(Relaxed)).collect()
     }
 
-    /// Sets the flag, which ends the work.
-    pub fn ring(&self) {
+    /// Sets the flag that ends the run.
+    pub fn stop(&self) {
         self.cells()[0].0.store(1, Relaxed);
     }
 
     /// The cell of worker number `worker`, if there is one.
-    pub fn post(&self, worker: usize) -> io::Result<Post<'_>> {
-        let [over, counts @ ..] = self.cells() else {
-            return Err(io::Error::other("a tally without room"));
+    pub fn worker(&self, worker: usize) -> io::Result<WorkerCell<'_>> {
+        let [stop, counts @ ..] = self.cells() else {
+            return Err(io::Error::other("a tally without cells"));
         };
-        let count = counts.get(worker).ok_or_else(|| io::Error::other("no room for a worker"))?;
-        Ok(Post { over: &over.0, count: &count.0 })
+        let count = counts.get(worker).ok_or_else(|| io::Error::other("no cell for a worker"))?;
+        Ok(WorkerCell { stop: &stop.0, count: &count.0 })
     }
 }
 
@@ -96,15 +96,15 @@ impl Drop for Tally {
 
 /// A worker's own cell.
 #[derive(Debug, Clone, Copy)]
-pub struct Post<'a> {
-    over: &'a AtomicU64,
+pub struct WorkerCell<'a> {
+    stop: &'a AtomicU64,
     count: &'a AtomicU64,
 }
 
-impl Post<'_> {
-    /// Is the run over? Cheap enough to be asked after each operation.
-    pub fn is_over(&self) -> bool {
-        self.over.load(Relaxed) != 0
+impl WorkerCell<'_> {
+    /// Whether the run has ended. Cheap enough to check after each operation.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Relaxed) != 0
     }
 
     /// Counts an operation. Only this worker writes here.
@@ -118,16 +118,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_mapping_sees_what_a_worker_counts_and_that_it_is_over() {
+    fn mappings_share_counts_and_the_stop_flag() {
         let tally = Tally::new(3).unwrap();
-        let other = Tally::open(&tally.path()).unwrap();
-        let post = other.post(2).unwrap();
-        post.count();
-        post.count();
+        let reopened = Tally::open(&tally.path()).unwrap();
+        let cell = reopened.worker(2).unwrap();
+        cell.count();
+        cell.count();
         assert_eq!(tally.counts(), [0, 0, 2]);
-        assert!(!post.is_over());
-        tally.ring();
-        assert!(post.is_over());
-        assert!(other.post(3).is_err());
+        assert!(!cell.is_stopped());
+        tally.stop();
+        assert!(cell.is_stopped());
+        assert!(reopened.worker(3).is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! The window of a benchmark: our kernel reads its counters at its beginning and its end, and tells
-//! the VMM of both moments.
+//! The window of a benchmark: our kernel reads its counters at its beginning and its end, and
+//! notifies the VMM of both moments.
 
 use std::{
     fs::{File, OpenOptions},
@@ -19,33 +19,33 @@ impl Window {
         Self(OpenOptions::new().write(true).open(FILE).ok())
     }
 
-    /// Announces the steps to this file.
+    /// Announces the steps in this file.
     #[cfg(test)]
     pub fn to(file: File) -> Self {
         Self(Some(file))
     }
 
-    /// All workers are ready. Returns when those of the VMM's other machines are, too.
+    /// Announces that all workers are ready. Returns when the VMM's other machines are ready, too.
     pub fn ready(&mut self) -> io::Result<()> {
-        self.say(b"ready")
+        self.announce(b"ready")
     }
 
     /// The window begins: earlier operations do not count.
     pub fn begins(&mut self) -> io::Result<()> {
-        self.say(b"begins")
+        self.announce(b"begins")
     }
 
     /// The window ends: later operations do not count.
     pub fn ends(&mut self) -> io::Result<()> {
-        self.say(b"ends")
+        self.announce(b"ends")
     }
 
-    /// Returns when no other machine is measured any more; until then the workers continue.
+    /// Returns when no other machine is being measured; until then the workers continue.
     pub fn leave(&mut self) -> io::Result<()> {
-        self.say(b"leave")
+        self.announce(b"leave")
     }
 
-    fn say(&mut self, word: &[u8]) -> io::Result<()> {
+    fn announce(&mut self, word: &[u8]) -> io::Result<()> {
         self.0.as_mut().map_or(Ok(()), |file| file.write_all(word))
     }
 }

@@ -1,4 +1,4 @@
-//! The workloads: one file and one line in the list each.
+//! The workloads: each is one file and one line in the list.
 
 mod allocate;
 mod eventfd;
@@ -20,7 +20,7 @@ pub struct Workload {
     pub name: &'static str,
     /// A description in one line.
     pub about: &'static str,
-    /// Runs and measures it.
+    /// Runs and measures the workload.
     pub run: fn(&Workload, &WorkloadOptions) -> io::Result<Vec<WorkloadPart>>,
     /// One operation, for workloads whose workers are processes.
     pub each: Option<fn(&WorkloadOptions) -> io::Result<()>>,
@@ -44,8 +44,8 @@ mod tests {
 
     use super::*;
 
-    /// Does each part of the workload make an operation in a window of this length?
-    fn gets_on(workload: &Workload, duration: Duration) -> bool {
+    /// Whether each part of the workload completes an operation in a window of this length.
+    fn makes_progress(workload: &Workload, duration: Duration) -> bool {
         let (workers, sizes) = (Some(2), vec![0, 100]);
         let options = WorkloadOptions { duration, workers, sizes, ..WorkloadOptions::default() };
         let parts = (workload.run)(workload, &options).unwrap();
@@ -53,16 +53,16 @@ mod tests {
         parts.iter().all(|part| part.operations.iter().any(|count| *count > 0))
     }
 
-    /// Except those that start this program again, the kernel's own, and PostgreSQL's. On a busy machine none of the workers may have a
-    /// CPU in a short window: the last ones are minutes long.
+    /// Excludes the workloads that start this program again, the kernel's own, and PostgreSQL's. On a busy
+    /// machine it may be that no worker runs during a short window: the last windows are minutes long.
     #[test]
-    fn every_workload_of_threads_gets_on() {
+    fn every_thread_workload_makes_progress() {
         for workload in ALL.iter().filter(|workload| {
             workload.each.is_none() && !matches!(workload.name, "lock" | "pgbench" | "spawn")
         }) {
             let mut windows =
                 [20, 200, 2_000, 20_000, 200_000].map(Duration::from_millis).into_iter();
-            assert!(windows.any(|window| gets_on(workload, window)), "{}", workload.name);
+            assert!(windows.any(|window| makes_progress(workload, window)), "{}", workload.name);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The error of a wait for a process.
-pub const NO_WAIT: &str = "cannot wait for it";
+pub const WAIT_FAILED: &str = "cannot wait for it";
 
 /// The environment of the processes that init starts.
 struct Environment(Vec<Vec<u8>>);
@@ -27,20 +27,20 @@ struct Environment(Vec<Vec<u8>>);
 impl Environment {
     /// PATH, HOME and TERM, overridden by `/pvticket/env`.
     fn new() -> Self {
-        let own = [
+        let defaults = [
             [b"PATH=", lists::SEARCH_PATH.as_bytes()].concat(),
             b"HOME=/".to_vec(),
             b"TERM=linux".to_vec(),
         ];
-        let mut all = Self(own.into());
-        let given = filesystems::read(c"/pvticket/env").unwrap_or_default();
-        for item in lists::items(&given) {
-            all.set(item.to_bytes());
+        let mut environment = Self(defaults.into());
+        let overrides = filesystems::read(c"/pvticket/env").unwrap_or_default();
+        for item in lists::items(&overrides) {
+            environment.set(item.to_bytes());
         }
-        for item in &mut all.0 {
+        for item in &mut environment.0 {
             item.push(0);
         }
-        all
+        environment
     }
 
     fn set(&mut self, item: &[u8]) {
@@ -50,62 +50,59 @@ impl Environment {
     }
 }
 
-/// Runs a process to its end, as [`spawn`] starts it; returns its status.
-pub fn run(
-    words: &[&CStr],
-    prepare: impl FnOnce() -> Result<(), Errno>,
-) -> Result<i32, FailedStep> {
-    let pid = spawn(words, prepare)?;
-    reap(pid, true).ok_or(Errno::CHILD).map_err(FailedStep::when(NO_WAIT))
+/// Starts a process like [`spawn`] and waits for its end; returns its status.
+pub fn run(argv: &[&CStr], prepare: impl FnOnce() -> Result<(), Errno>) -> Result<i32, FailedStep> {
+    let pid = spawn(argv, prepare)?;
+    reap(pid, true).ok_or(Errno::CHILD).map_err(FailedStep::when(WAIT_FAILED))
 }
 
-/// Forks a child, which runs `prepare` and then executes the first of `words`.
+/// Forks a child, which runs `prepare` and then executes the first of `argv`.
 pub fn spawn(
-    words: &[&CStr],
+    argv: &[&CStr],
     prepare: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<Pid, FailedStep> {
     let environment = Environment::new();
-    let forked = syscall::fork().map_err(FailedStep::when("cannot make a process"))?;
+    let forked = syscall::fork().map_err(FailedStep::when("cannot create a process"))?;
     if let Some(child) = forked {
         return Ok(child);
     }
     let error = match prepare() {
-        Ok(()) => return_of_exec(words, &environment),
+        Ok(()) => exec(argv, &environment),
         Err(error) => error,
     };
-    syscall::exit(complain(words[0], error))
+    syscall::exit(report_failure(argv[0], error))
 }
 
-/// Tries every candidate path; returns only with the error. As in execvp, a file without permission
-/// to execute does not end the search but is remembered.
-fn return_of_exec(words: &[&CStr], environment: &Environment) -> Errno {
+/// Tries every candidate path; returns only with the error. As in execvp, a file without execute
+/// permission does not end the search but is remembered.
+fn exec(argv: &[&CStr], environment: &Environment) -> Errno {
     syscall::block_signals(SignalSet::NONE);
-    let argv: Vec<*const u8> =
-        words.iter().map(|word| word.as_ptr().cast()).chain([ptr::null()]).collect();
+    let pointers: Vec<*const u8> =
+        argv.iter().map(|word| word.as_ptr().cast()).chain([ptr::null()]).collect();
     let envp: Vec<*const u8> =
         environment.0.iter().map(|item| item.as_ptr()).chain([ptr::null()]).collect();
     let mut outcome = Errno::NOENT;
-    for (directory, name) in lists::candidates(words[0].to_bytes()) {
+    for (directory, name) in lists::candidates(argv[0].to_bytes()) {
         let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
         let path = [directory, slash, name, b"\0"].concat();
         // SAFETY: all strings end with NUL, both lists with a null pointer.
-        match unsafe { syscall::execve(path.as_ptr(), &argv, &envp) } {
+        match unsafe { syscall::execve(path.as_ptr(), &pointers, &envp) } {
             Errno::NOENT | Errno::NOTDIR => {}
             Errno::ACCESS => outcome = Errno::ACCESS,
-            other => return other,
+            error => return error,
         }
     }
     outcome
 }
 
 /// Prints the error; returns the exit status.
-fn complain(name: &CStr, error: Errno) -> i32 {
-    let failed = NotRun { name: name.to_str().unwrap_or("(not UTF-8)"), why: error };
+fn report_failure(name: &CStr, error: Errno) -> i32 {
+    let failed = NotRun { name: name.to_str().unwrap_or("(not UTF-8)"), error };
     report::error(format_args!("{failed}"));
     failed.status()
 }
 
-/// Reaps ended children, including orphans, until none is left to reap now or, with `block`, until
+/// Reaps ended children, including orphans, until none can be reaped now or, with `block`, until
 /// `child` has ended. Returns the status of `child` once it has ended.
 pub fn reap(child: Pid, block: bool) -> Option<i32> {
     let options = if block { WaitOptions::empty() } else { WaitOptions::NOHANG };
@@ -131,7 +128,7 @@ fn status_of(status: WaitStatus) -> i32 {
     }
 }
 
-/// Makes the three descriptors stdin, stdout and stderr.
+/// Makes the three file descriptors stdin, stdout and stderr.
 pub fn set_standard(stdin: &OwnedFd, stdout: &OwnedFd, stderr: &OwnedFd) -> Result<(), Errno> {
     rustix::stdio::dup2_stdin(stdin)?;
     rustix::stdio::dup2_stdout(stdout)?;

@@ -25,16 +25,16 @@ use crate::{
 pub fn run(machine: &Platform, argv: &[u8]) -> Result<i32, FailedStep> {
     let words: Vec<&CStr> = lists::items(argv).collect();
     if words.is_empty() {
-        return Err(FailedStep::when("/pvticket/argv names no command")(Errno::INVAL));
+        return Err(FailedStep::when("/pvticket/argv contains no command")(Errno::INVAL));
     }
     match machine {
-        Platform::Pvticket(ports) => forwarded(machine, ports, &words),
-        Platform::Other => on_console(&words),
+        Platform::Pvticket(ports) => run_forwarded(machine, ports, &words),
+        Platform::Other => run_on_console(&words),
     }
 }
 
-/// Without the VMM: on the console.
-fn on_console(words: &[&CStr]) -> Result<i32, FailedStep> {
+/// Runs the command on the console, without the VMM.
+fn run_on_console(words: &[&CStr]) -> Result<i32, FailedStep> {
     let console = console::open_console().map_err(FailedStep::when("cannot open /dev/console"))?;
     if let Ok(mut settings) = rustix::termios::tcgetattr(&console) {
         settings.make_raw();
@@ -48,24 +48,25 @@ fn on_console(words: &[&CStr]) -> Result<i32, FailedStep> {
     })
 }
 
-fn forwarded(machine: &Platform, ports: &Ports, words: &[&CStr]) -> Result<i32, FailedStep> {
+fn run_forwarded(machine: &Platform, ports: &Ports, words: &[&CStr]) -> Result<i32, FailedStep> {
     syscall::block_signals(SignalSet::CHILD);
     let ended = syscall::signalfd(SignalSet::CHILD)
-        .map_err(FailedStep::when("cannot learn of its end (CONFIG_SIGNALFD)"))?;
+        .map_err(FailedStep::when("cannot await its end (requires CONFIG_SIGNALFD)"))?;
 
-    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(FailedStep::when("cannot make its pipes"));
+    let pipe =
+        || pipe_with(PipeFlags::CLOEXEC).map_err(FailedStep::when("cannot create its pipes"));
     let (stdin_read, stdin_write) = pipe()?;
     let (stdout_read, stdout_write) = pipe()?;
     let (stderr_read, stderr_write) = pipe()?;
     let pid = child::spawn(words, || {
-        ports.give_up();
+        ports.revoke();
         rustix::process::setsid()?;
         child::set_standard(&stdin_read, &stdout_write, &stderr_write)
     })?;
     drop((stdin_read, stdout_write, stderr_write));
-    for ours in [&stdin_write, &stdout_read, &stderr_read] {
-        rustix::fs::fcntl_setfl(ours, OFlags::NONBLOCK)
-            .map_err(FailedStep::when("cannot make its pipes"))?;
+    for fd in [&stdin_write, &stdout_read, &stderr_read] {
+        rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK)
+            .map_err(FailedStep::when("cannot create its pipes"))?;
     }
     let forwarder = Forwarder {
         machine,
@@ -76,21 +77,21 @@ fn forwarded(machine: &Platform, ports: &Ports, words: &[&CStr]) -> Result<i32, 
         stderr: OutputPipe { pipe: Some(stderr_read), stream: OutputStream::Stderr },
         buffer: Buffer::new(ports),
     };
-    forwarder.run(pid).map_err(FailedStep::when(child::NO_WAIT))
+    forwarder.run(pid).map_err(FailedStep::when(child::WAIT_FAILED))
 }
 
 /// A buffer for output between a pipe and the VMM.
 enum Buffer {
     Page(OutputPage),
-    Own(Vec<u8>),
+    Heap(Vec<u8>),
 }
 
 impl Buffer {
     fn new(ports: &Ports) -> Self {
-        ports.output_page().map_or_else(|| Self::Own(vec![0; output_page::SIZE]), Self::Page)
+        ports.output_page().map_or_else(|| Self::Heap(vec![0; output_page::SIZE]), Self::Page)
     }
 
-    /// Moves one buffer's worth from the pipe to the VMM; false at the end of the pipe.
+    /// Moves one buffer's worth from the pipe to the VMM; `false` at the end of the pipe.
     fn forward(
         &mut self,
         pipe: &OwnedFd,
@@ -99,26 +100,26 @@ impl Buffer {
     ) -> Result<bool, Errno> {
         let bytes = match self {
             Self::Page(page) => page.bytes(),
-            Self::Own(bytes) => bytes,
+            Self::Heap(bytes) => bytes,
         };
         let count = rustix::io::read(pipe, &mut *bytes)?;
         match self {
             _ if count == 0 => return Ok(false),
-            Self::Page(_) => ports.put_page(stream, count as u32),
-            Self::Own(bytes) => ports.put(stream, &bytes[..count]),
+            Self::Page(_) => ports.write_output_page(stream, count as u32),
+            Self::Heap(bytes) => ports.write_output(stream, &bytes[..count]),
         }
         Ok(true)
     }
 }
 
-/// One of the command's outputs; None after all writers have closed it.
+/// One of the command's outputs; `None` after all writers have closed it.
 struct OutputPipe {
     pipe: Option<OwnedFd>,
     stream: OutputStream,
 }
 
 impl OutputPipe {
-    /// Moves all that is available.
+    /// Moves all available output.
     fn pump(&mut self, buffer: &mut Buffer, ports: &Ports) {
         while let Some(pipe) = &self.pipe {
             match buffer.forward(pipe, self.stream, ports) {
@@ -141,8 +142,8 @@ struct Forwarder<'a> {
 }
 
 impl Forwarder<'_> {
-    /// Runs until the command ends. Its output is in the pipes then; output of processes that it
-    /// left behind is not waited for.
+    /// Runs until the command ends. Its output is in the pipes then. Does not wait for output of
+    /// processes that it left behind.
     fn run(mut self, pid: Pid) -> Result<i32, Errno> {
         self.stdin.pump(self.machine, self.ports);
         loop {
@@ -158,7 +159,7 @@ impl Forwarder<'_> {
 
     /// Waits for an event and handles it.
     fn step(&mut self) -> Result<(), Errno> {
-        // A placeholder without events stands for an absent descriptor.
+        // A placeholder without events replaces an absent file descriptor.
         let absent = PollFd::new(&self.ended, PollFlags::empty());
         let [stdout, stderr] = [&self.stdout, &self.stderr]
             .map(|output| output.pipe.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
@@ -173,7 +174,7 @@ impl Forwarder<'_> {
         }
         let [ended, _, _, pipe, wake] = fds.map(|fd| fd.revents());
         if !ended.is_empty() {
-            // Only consumes the signal; `reap` finds out which process ended.
+            // Only consumes the signal; `reap` determines which process ended.
             let mut signal = [0; 128];
             let _ = rustix::io::read(&self.ended, &mut signal);
         }

@@ -1,11 +1,11 @@
-//! From the process's entry point to [`run`](crate::run), and the end after a panic.
+//! The process's entry point, which calls [`run`](crate::run), and the panic handler.
 
 use core::panic::PanicInfo;
 
 use crate::{machine::Platform, report, syscall};
 
-// The kernel enters without a return address, and with arguments on the stack that are not needed (System V ABI, AMD64
-// supplement, section 3.4.1).
+// The kernel enters without a return address; the arguments on the stack are not needed (System V
+// ABI, AMD64 supplement, section 3.4.1).
 core::arch::global_asm!(
     ".globl _start",
     "_start:",
@@ -20,14 +20,14 @@ extern "C" fn start() -> ! {
     syscall::exit(crate::run())
 }
 
-/// Exit status of the machine, or of a child of init, after a panic: what a shell reports for SIGABRT.
+/// Exit status of the machine, or of a child of init, after a panic: a shell's status for SIGABRT.
 const PANICKED: i32 = 134;
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     report::error(format_args!("{info}"));
     if rustix::process::getpid().is_init() {
-        Platform::find().end(PANICKED)
+        Platform::detect().shut_down(PANICKED)
     }
     syscall::exit(PANICKED)
 }

@@ -1,4 +1,4 @@
-//! Errors of the kernel in words, for those that a user of the guest meets.
+//! Descriptions of kernel errors, for errors that a user of the guest may meet.
 
 use core::fmt;
 
@@ -10,67 +10,67 @@ use crate::lists::SEARCH_PATH;
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
 
-/// An error of the kernel: what is wrong, and what to do about it where that is not the same.
+/// A kernel error: the cause, and the remedy where that is not obvious from the cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrnoText(pub Errno);
 
 impl fmt::Display for ErrnoText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = match self.0 {
+        let text = match self.0 {
             Errno::NOENT => "no such file",
-            Errno::NOTDIR => "a part of its path is no directory",
+            Errno::NOTDIR => "a component of its path is not a directory",
             Errno::ISDIR => "it is a directory",
-            Errno::LOOP => "its links lead in a circle, or are more than 40",
-            Errno::NAMETOOLONG => "a name may have 255 bytes, a path 4095",
-            Errno::ACCESS => "permission denied: see its mode, and those of its directories",
+            Errno::LOOP => "its symbolic links form a loop, or are more than 40",
+            Errno::NAMETOOLONG => "a name is limited to 255 bytes, a path to 4095",
+            Errno::ACCESS => "permission denied: check its mode and the modes of its directories",
             Errno::PERM => "not permitted to this user",
             Errno::ROFS => "its file system is read-only",
             Errno::BUSY => "it is in use",
-            Errno::TXTBSY => "it is open for writing: was the initial RAM disk cut off in it?",
-            Errno::IO => "it cannot be read: is the disk that has it whole?",
+            Errno::TXTBSY => "it is open for writing: the initial RAM disk may be truncated",
+            Errno::IO => "it cannot be read: its disk may be damaged or truncated",
             Errno::NOEXEC => {
                 "not in a format that the kernel runs: a program for x86-64, or a script that begins with \
                  #! and its interpreter"
             }
-            Errno::LIBBAD => "the interpreter that it names is none",
-            Errno::TOOBIG => "too many arguments, or one of more than 128 KiB: pass them in a file",
+            Errno::LIBBAD => "its interpreter is not a valid program",
+            Errno::TOOBIG => {
+                "too many arguments, or an argument of more than 128 KiB: pass them in a file"
+            }
             Errno::NOMEM => "not enough memory: the machine needs more",
-            Errno::NOSPC => {
-                "no space is left: of files in memory, the machine's memory is the limit"
-            }
-            Errno::AGAIN => "a limit of processes is reached",
-            Errno::MFILE | Errno::NFILE => "a limit of open files is reached",
+            Errno::NOSPC => "no space left: files in memory are limited by the machine's memory",
+            Errno::AGAIN => "a limit on processes has been reached",
+            Errno::MFILE | Errno::NFILE => "a limit on open files has been reached",
             Errno::NODEV | Errno::NXIO => {
-                "there is no such device, or the kernel has no driver of it"
+                "there is no such device, or the kernel has no driver for it"
             }
-            Errno::NOTTY => "it is no terminal",
+            Errno::NOTTY => "not a terminal",
             Errno::NOSYS => "the kernel was built without this system call",
-            Errno::CHILD => "its process is gone",
+            Errno::CHILD => "its process has already been reaped",
             Errno::INVAL => "invalid argument",
             other => return write!(f, "error {} of errno(3)", other.raw_os_error()),
         };
-        f.write_str(words)
+        f.write_str(text)
     }
 }
 
-/// A step that failed, with the file that it is about.
+/// A step that failed, with the file concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailedStep {
-    /// As in `cannot open /dev/console`.
-    what: &'static str,
+    /// For example `cannot open /dev/console`.
+    step: &'static str,
     error: Errno,
 }
 
 impl FailedStep {
     /// For `map_err`.
-    pub fn when(what: &'static str) -> impl FnOnce(Errno) -> Self {
-        move |error| Self { what, error }
+    pub fn when(step: &'static str) -> impl FnOnce(Errno) -> Self {
+        move |error| Self { step, error }
     }
 }
 
 impl fmt::Display for FailedStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, ErrnoText(self.error))
+        write!(f, "{}: {}", self.step, ErrnoText(self.error))
     }
 }
 
@@ -80,28 +80,28 @@ pub struct NotRun<'a> {
     /// First word of the command.
     pub name: &'a str,
     /// The error of the kernel.
-    pub why: Errno,
+    pub error: Errno,
 }
 
 impl NotRun<'_> {
-    /// The exit status that a shell has for it.
+    /// The exit status that a shell returns for it.
     pub fn status(&self) -> i32 {
-        if self.why == Errno::NOENT { NOT_FOUND } else { NOT_EXECUTABLE }
+        if self.error == Errno::NOENT { NOT_FOUND } else { NOT_EXECUTABLE }
     }
 }
 
 impl fmt::Display for NotRun<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, why: error } = *self;
+        let Self { name, error } = *self;
         write!(f, "cannot run '{name}': ")?;
         match error {
-            // A program whose interpreter is missing gives this error, too.
+            // A program whose interpreter is missing also gives this error.
             Errno::NOENT if name.contains('/') => f.write_str("no such file (or no interpreter)"),
             Errno::NOENT => write!(f, "not found in {SEARCH_PATH}"),
             Errno::ACCESS => f.write_str(
                 "not an executable file: make it one (chmod +x) where its RAM disk or disk is made",
             ),
-            other => write!(f, "{}", ErrnoText(other)),
+            _ => write!(f, "{}", ErrnoText(error)),
         }
     }
 }
@@ -110,8 +110,8 @@ impl fmt::Display for NotRun<'_> {
 mod tests {
     use super::*;
 
-    /// What execve, open, mount, fork, pipe and the settings of a terminal return, by their manual pages; but for
-    /// EFAULT and EBADF, which are faults of this program.
+    /// Errors that execve, open, mount, fork, pipe and the terminal settings return, by their manual
+    /// pages; except EFAULT and EBADF, which are bugs of this program.
     const USUAL: [Errno; 24] = [
         Errno::TOOBIG,
         Errno::ACCESS,
@@ -141,7 +141,7 @@ mod tests {
 
     /// Regression: EACCES, ENOEXEC, ENAMETOOLONG and most others were `error 13`, `error 8`, `error 36`.
     #[test]
-    fn usual_errors_have_words() {
+    fn common_errors_have_descriptions() {
         for error in USUAL.into_iter().chain([Errno::TXTBSY]) {
             let text = ErrnoText(error).to_string();
             assert!(!text.contains("error"), "{error:?}: {text}");
@@ -150,26 +150,26 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_named_with_the_status_of_a_shell() {
+    fn unrunnable_commands_get_a_shells_status() {
         for error in USUAL {
-            let failed = NotRun { name: "/work/prog", why: error };
+            let failed = NotRun { name: "/work/prog", error };
             let text = failed.to_string();
             assert!(text.starts_with("cannot run '/work/prog': "), "{text}");
             assert!(!text.contains("error") && !text.contains('\n'), "{error:?}: {text}");
             assert_eq!(failed.status(), if error == Errno::NOENT { 127 } else { 126 });
         }
-        let absent = NotRun { name: "prog", why: Errno::NOENT }.to_string();
+        let absent = NotRun { name: "prog", error: Errno::NOENT }.to_string();
         assert_eq!(absent, format!("cannot run 'prog': not found in {SEARCH_PATH}"));
         for (error, remedy) in
             [(Errno::ACCESS, "chmod +x"), (Errno::NOEXEC, "#!"), (Errno::TOOBIG, "in a file")]
         {
-            let text = NotRun { name: "prog", why: error }.to_string();
+            let text = NotRun { name: "prog", error }.to_string();
             assert!(text.contains(remedy), "{text}");
         }
     }
 
     #[test]
-    fn a_step_that_failed_names_its_file() {
+    fn a_failed_step_names_its_file() {
         let failed = FailedStep::when("cannot open /dev/console")(Errno::NXIO).to_string();
         assert!(
             failed.starts_with("cannot open /dev/console: there is no such device"),

@@ -12,8 +12,8 @@ use rustix::{
 const EXECUTABLE: Mode = Mode::from_raw_mode(0o755);
 const READ_WRITE: Mode = Mode::from_raw_mode(0o666);
 
-/// Mounts and links everything. What the kernel lacks is silently left out: a small kernel is not
-/// an error, and programs that need the missing part report it themselves.
+/// Mounts and links everything. Anything that the kernel does not support is silently skipped: a
+/// small kernel is not an error, and programs that need the missing part report it themselves.
 pub fn set_up() {
     for directory in [c"/proc", c"/sys", c"/dev", c"/tmp"] {
         let _ = fs::mkdir(directory, EXECUTABLE);
@@ -53,26 +53,26 @@ fn fill_standard_descriptors() {
     }
 }
 
-/// Mounts a file system of this kind; false if the kernel does not have it.
+/// Mounts a file system of this kind; `false` if the kernel does not have it.
 fn attach(kind: &CStr, at: &CStr) -> bool {
     mount(kind, at, kind, MountFlags::empty(), None).is_ok()
 }
 
-/// The contents of a file; None if it cannot be read.
+/// The contents of a file; `None` if it cannot be read.
 pub fn read(path: &CStr) -> Option<Vec<u8>> {
     let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut all = Vec::new();
+    let mut contents = Vec::new();
     let mut chunk = [0; 4096];
     loop {
         match rustix::io::read(&file, &mut chunk).ok()? {
-            0 => return Some(all),
-            count => all.extend_from_slice(&chunk[..count]),
+            0 => return Some(contents),
+            count => contents.extend_from_slice(&chunk[..count]),
         }
     }
 }
 
-/// Without devtmpfs: creates the nodes that init itself needs (numbers: Documentation/admin-guide/
-/// devices.txt of the kernel).
+/// Creates the nodes that init itself needs without devtmpfs (numbers:
+/// Documentation/admin-guide/devices.txt of the kernel).
 fn make_nodes() {
     for (path, major, minor) in [
         (c"/dev/console", 5, 1),
@@ -87,8 +87,8 @@ fn make_nodes() {
     }
 }
 
-/// `/pvticket/applets` lists busybox's applets, one per line. Linking them here, after the first
-/// event, keeps about 270 entries out of the archive that the kernel unpacks before it.
+/// Links busybox's applets, listed in `/pvticket/applets`, one per line. Doing so here, after the
+/// first event, keeps about 270 entries out of the archive that the kernel unpacks before it.
 fn link_busybox() {
     let Some(list) = read(c"/pvticket/applets") else { return };
     for name in list.split(|byte| *byte == b'\n').filter_map(|name| core::str::from_utf8(name).ok())

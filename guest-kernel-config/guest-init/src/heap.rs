@@ -16,7 +16,7 @@ struct Heap {
     used: AtomicUsize,
 }
 
-// SAFETY: `used` hands every byte of `bytes` out at most once.
+// SAFETY: `used` hands out every byte of `bytes` at most once.
 unsafe impl Sync for Heap {}
 
 #[global_allocator]

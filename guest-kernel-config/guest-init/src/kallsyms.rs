@@ -1,50 +1,50 @@
-//! What `/proc/kallsyms` tells of where the kernel has its locks.
+//! The locations of the kernel's locks, from `/proc/kallsyms`.
 
 use hypercalls::kernel_facts::{KernelFacts, VERSION};
 
 /// Longest line that is parsed: an address, a type, a name of at most 512 characters (`KSYM_NAME_LEN`), a module.
-const LONGEST: usize = 640;
+const MAX_LINE: usize = 640;
 
-/// Reads the file, in pieces of any length.
+/// Parses the file, in chunks of any length.
 pub struct Reader {
     facts: KernelFacts,
-    /// The begin of a line whose end has not come.
-    line: [u8; LONGEST],
+    /// The beginning of a line whose end has not been read.
+    line: [u8; MAX_LINE],
     length: usize,
 }
 
 impl Default for Reader {
     fn default() -> Self {
         let facts = KernelFacts { version: VERSION, ..KernelFacts::default() };
-        Self { facts, line: [0; LONGEST], length: 0 }
+        Self { facts, line: [0; MAX_LINE], length: 0 }
     }
 }
 
 impl Reader {
-    /// The next piece of the file.
-    pub fn push(&mut self, mut piece: &[u8]) {
-        while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
-            let (rest, next) = (&piece[..end], &piece[end + 1..]);
+    /// Parses the next chunk of the file.
+    pub fn push(&mut self, mut chunk: &[u8]) {
+        while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
+            let (ending, next) = (&chunk[..end], &chunk[end + 1..]);
             if self.length == 0 {
-                self.note(rest);
+                self.record(ending);
             } else {
-                self.keep(rest);
+                self.buffer(ending);
                 let (line, length) = (self.line, self.length);
-                self.note(&line[..length]);
+                self.record(&line[..length]);
                 self.length = 0;
             }
-            piece = next;
+            chunk = next;
         }
-        self.keep(piece);
+        self.buffer(chunk);
     }
 
-    fn note(&mut self, line: &[u8]) {
+    fn record(&mut self, line: &[u8]) {
         if let Some((address, name)) = symbol(line) {
-            self.facts.note(address, name);
+            self.facts.record(address, name);
         }
     }
 
-    fn keep(&mut self, begin: &[u8]) {
+    fn buffer(&mut self, begin: &[u8]) {
         // The end of a line that is too long is part of its name.
         let room = &mut self.line[self.length..];
         let count = begin.len().min(room.len());
@@ -52,7 +52,7 @@ impl Reader {
         self.length += count;
     }
 
-    /// Has everything been found that may be in the list? The rest of it need not be read: it is long.
+    /// Whether all facts that the list may contain have been found. The rest need not be read: it is long.
     pub fn is_complete(&self) -> bool {
         let KernelFacts {
             flags, native_slow_path, pv_slow_path, queue_nodes, preempt_count, ..
@@ -61,7 +61,7 @@ impl Reader {
         flags != 0 && are_paths_known && queue_nodes != 0 && preempt_count != 0
     }
 
-    /// What was found. None: no address, as the kernel shows none to this process.
+    /// The facts found. `None` without any address, as when the kernel hides addresses from this process.
     pub fn facts(&self) -> Option<KernelFacts> {
         let KernelFacts { native_slow_path, queue_nodes, preempt_count, .. } = self.facts;
         let is_known = native_slow_path.start != 0 || queue_nodes != 0 || preempt_count != 0;
@@ -69,7 +69,7 @@ impl Reader {
     }
 }
 
-/// A line: address, type and name.
+/// Parses a line: address, type and name.
 fn symbol(line: &[u8]) -> Option<(u64, &[u8])> {
     let mut words = line.split(|byte| byte.is_ascii_whitespace());
     Some((hexadecimal(words.next()?)?, words.nth(1)?))
@@ -94,15 +94,15 @@ mod tests {
         ffffffff9e200000 T preempt_schedule\n\
         ffffffffc0000000 t qnodes\t[m]\n";
 
-    fn read(pieces: impl Iterator<Item = &'static [u8]>) -> Option<KernelFacts> {
+    fn read(chunks: impl Iterator<Item = &'static [u8]>) -> Option<KernelFacts> {
         let mut reader = Reader::default();
-        pieces.for_each(|piece| reader.push(piece));
+        chunks.for_each(|chunk| reader.push(chunk));
         reader.facts()
     }
 
     #[test]
-    fn facts_are_found_in_pieces_of_any_length() {
-        let whole = read([TEXT].into_iter()).unwrap();
+    fn facts_are_parsed_from_chunks_of_any_length() {
+        let facts = read([TEXT].into_iter()).unwrap();
         let expected = KernelFacts {
             version: VERSION,
             flags: COUNTS_LOCKS,
@@ -114,12 +114,12 @@ mod tests {
             queue_nodes: 0x21000,
             preempt_count: 0x20948,
         };
-        assert_eq!(whole, expected);
+        assert_eq!(facts, expected);
         let mut reader = Reader::default();
-        let (first, rest) = TEXT.split_at(TEXT.len() - 60);
+        let (first, tail) = TEXT.split_at(TEXT.len() - 60);
         reader.push(first);
         assert!(!reader.is_complete());
-        reader.push(rest);
+        reader.push(tail);
         assert!(reader.is_complete());
         for length in 1..70 {
             assert_eq!(read(TEXT.chunks(length)), Some(expected), "{length} bytes each");

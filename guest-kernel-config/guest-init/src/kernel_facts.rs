@@ -9,19 +9,19 @@ use rustix::{
     io::Errno,
 };
 
-/// Bytes that are read at a time.
-const PIECE: usize = 32 << 10;
+/// Bytes read at a time.
+const CHUNK: usize = 32 << 10;
 
-/// None: the kernel has no such list, or shows no addresses.
+/// `None` if the kernel has no such list, or shows no addresses.
 pub fn read() -> Option<KernelFacts> {
     let list = fs::open(c"/proc/kallsyms", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut piece = vec![0_u8; PIECE];
+    let mut chunk = vec![0_u8; CHUNK];
     let mut reader = Reader::default();
     loop {
-        match rustix::io::read(&list, piece.as_mut_slice()) {
+        match rustix::io::read(&list, chunk.as_mut_slice()) {
             Ok(0) => return reader.facts(),
             Ok(count) => {
-                reader.push(&piece[..count]);
+                reader.push(&chunk[..count]);
                 if reader.is_complete() {
                     return reader.facts();
                 }

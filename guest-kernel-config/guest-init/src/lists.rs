@@ -5,7 +5,7 @@ use core::ffi::CStr;
 /// The directories that are searched for a command without a slash; also its PATH.
 pub const SEARCH_PATH: &str = "/bin:/sbin:/usr/bin:/usr/sbin";
 
-/// The items of a list in which each item ends with a NUL. Bytes after the last NUL are ignored.
+/// The items of a list whose items end with NUL. Bytes after the last NUL are ignored.
 pub fn items(mut list: &[u8]) -> impl Iterator<Item = &CStr> {
     core::iter::from_fn(move || {
         let item = CStr::from_bytes_until_nul(list).ok()?;
@@ -15,13 +15,13 @@ pub fn items(mut list: &[u8]) -> impl Iterator<Item = &CStr> {
 }
 
 /// The candidate paths of a command, in order: the name itself if it contains a slash, otherwise
-/// every directory of [`SEARCH_PATH`] with it.
+/// each directory of [`SEARCH_PATH`] with it.
 pub fn candidates(name: &[u8]) -> impl Iterator<Item = (&'static [u8], &[u8])> {
     let direct = name.contains(&b'/');
-    let mut own = direct.then_some((&b""[..], name)).into_iter();
+    let mut direct_path = direct.then_some((&b""[..], name)).into_iter();
     let mut searched = SEARCH_PATH.split(':').filter(move |_| !direct);
     core::iter::from_fn(move || {
-        own.next().or_else(|| searched.next().map(|directory| (directory.as_bytes(), name)))
+        direct_path.next().or_else(|| searched.next().map(|directory| (directory.as_bytes(), name)))
     })
 }
 
@@ -31,17 +31,17 @@ mod tests {
 
     #[test]
     fn items_end_at_their_nul_and_may_be_empty() {
-        let all: Vec<&[u8]> = items(b"sh\0-c\0\0exit 7\0tail").map(CStr::to_bytes).collect();
-        assert_eq!(all, [&b"sh"[..], b"-c", b"", b"exit 7"]);
+        let items_read: Vec<&[u8]> = items(b"sh\0-c\0\0exit 7\0tail").map(CStr::to_bytes).collect();
+        assert_eq!(items_read, [&b"sh"[..], b"-c", b"", b"exit 7"]);
         assert_eq!(items(b"").count(), 0);
         assert_eq!(items(b"no end").count(), 0);
     }
 
     #[test]
     fn a_slash_means_no_search() {
-        let all: Vec<_> = candidates(b"./x").collect();
-        assert_eq!(all, [(&b""[..], &b"./x"[..])]);
-        let all: Vec<_> = candidates(b"ls").map(|(directory, _)| directory).collect();
-        assert_eq!(all, [&b"/bin"[..], b"/sbin", b"/usr/bin", b"/usr/sbin"]);
+        let items_read: Vec<_> = candidates(b"./x").collect();
+        assert_eq!(items_read, [(&b""[..], &b"./x"[..])]);
+        let items_read: Vec<_> = candidates(b"ls").map(|(directory, _)| directory).collect();
+        assert_eq!(items_read, [&b"/bin"[..], b"/sbin", b"/usr/bin", b"/usr/sbin"]);
     }
 }

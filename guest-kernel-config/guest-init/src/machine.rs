@@ -1,4 +1,4 @@
-//! The machine that the guest runs in: pvticket's with its ports, or any other.
+//! The machine that the guest runs in: pvticket with its ports, or any other.
 
 use core::arch::{asm, x86_64::__cpuid};
 
@@ -20,18 +20,18 @@ pub enum OutputStream {
     Stderr,
 }
 
-/// The machine, and what process 1 can use of it.
+/// The machine, and its features that process 1 can use.
 pub enum Platform {
     /// The pvticket VMM.
     Pvticket(Ports),
-    /// Another VMM, for example QEMU: only the console can be used.
+    /// Another VMM, for example QEMU: only the console is available.
     Other,
 }
 
 impl Platform {
-    /// Looks for pvticket in CPUID and, if it is found, opens its ports.
-    pub fn find() -> Self {
-        Ports::find().map_or(Self::Other, Self::Pvticket)
+    /// Detects pvticket by CPUID and, if it is found, opens its ports.
+    pub fn detect() -> Self {
+        Ports::detect().map_or(Self::Other, Self::Pvticket)
     }
 
     /// Reports an event to the VMM, if it is pvticket.
@@ -41,15 +41,15 @@ impl Platform {
         }
     }
 
-    /// Tells the VMM, if it is pvticket and wants to know, where the kernel has its locks.
-    pub fn tell_kernel_facts(&self) {
+    /// Reports the locations of the kernel's locks to the VMM, if it is pvticket and asks for them.
+    pub fn report_kernel_facts(&self) {
         if let Self::Pvticket(ports) = self {
-            ports.tell_kernel_facts();
+            ports.report_kernel_facts();
         }
     }
 
     /// Ends the machine with this exit status.
-    pub fn end(&self, status: i32) -> ! {
+    pub fn shut_down(&self, status: i32) -> ! {
         fs::sync();
         console::drain();
         if let Self::Pvticket(ports) = self {
@@ -60,7 +60,7 @@ impl Platform {
         console::drain();
         let _ = reboot(RebootCommand::PowerOff);
         // Not reached if reboot works; the end of process 1 panics the kernel, which ends the
-        // machine too.
+        // machine, too.
         syscall::exit(status)
     }
 }
@@ -72,7 +72,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    fn find() -> Option<Self> {
+    fn detect() -> Option<Self> {
         let base = __cpuid(cpuid::LEAF_BASE);
         if [base.ebx, base.ecx, base.edx] != cpuid::signature_registers() {
             return None;
@@ -86,15 +86,15 @@ impl Ports {
             Ok(()) => Some(Self { base, features: leaf.eax }),
             Err(_) => {
                 report::error(format_args!(
-                    "the kernel refuses port access; it needs CONFIG_X86_IOPL_IOPERM"
+                    "the kernel denies port access, which requires CONFIG_X86_IOPL_IOPERM"
                 ));
                 None
             }
         }
     }
 
-    /// Revokes the calling process's access: a child that is about to execute another program.
-    pub fn give_up(&self) {
+    /// Revokes the calling process's access: for a child that is about to execute another program.
+    pub fn revoke(&self) {
         // Access was granted, so revoking it succeeds.
         let _ = syscall::ioperm(self.base, ports::SPAN, false);
     }
@@ -109,8 +109,8 @@ impl Ports {
         Some(page)
     }
 
-    /// Tells the VMM where the kernel has its locks, if it wants to know.
-    fn tell_kernel_facts(&self) {
+    /// Reports the locations of the kernel's locks to the VMM, if it asks for them.
+    fn report_kernel_facts(&self) {
         if self.read(ports::KERNEL_FACTS) == 0 {
             return;
         }
@@ -122,7 +122,7 @@ impl Ports {
     }
 
     /// Hands the first `count` bytes of the output page to the VMM.
-    pub fn put_page(&self, stream: OutputStream, count: u32) {
+    pub fn write_output_page(&self, stream: OutputStream, count: u32) {
         let port = match stream {
             OutputStream::Stdout => ports::STDOUT_PAGE,
             OutputStream::Stderr => ports::STDERR_PAGE,
@@ -131,13 +131,13 @@ impl Ports {
     }
 
     /// Passes `bytes` to the VMM by a string instruction.
-    pub fn put(&self, stream: OutputStream, bytes: &[u8]) {
+    pub fn write_output(&self, stream: OutputStream, bytes: &[u8]) {
         let port = match stream {
             OutputStream::Stdout => ports::STDOUT,
             OutputStream::Stderr => ports::STDERR,
         };
-        // SAFETY: `find` was granted these ports; the instruction only reads `bytes`, upwards, as
-        // the direction flag is clear by the ABI.
+        // SAFETY: `detect` was granted these ports; the instruction only reads `bytes`, upwards,
+        // because the direction flag is clear by the ABI.
         unsafe {
             asm!("rep outsb", in("dx") self.base + port, inout("rcx") bytes.len() => _,
                 inout("rsi") bytes.as_ptr() => _, options(nostack, preserves_flags, readonly));
@@ -149,11 +149,11 @@ impl Ports {
         self.read(ports::STDIN_AVAIL)
     }
 
-    /// Fills `into` from stdin; at most the number of bytes that [`stdin_ready`](Self::stdin_ready)
+    /// Fills `into` from stdin. It may be at most as long as [`stdin_ready`](Self::stdin_ready)
     /// returned.
-    pub fn get(&self, into: &mut [u8]) {
-        // SAFETY: `find` was granted these ports; the instruction writes all of `into` and nothing
-        // else, upwards, as the direction flag is clear by the ABI.
+    pub fn read_stdin(&self, into: &mut [u8]) {
+        // SAFETY: `detect` was granted these ports; the instruction writes all of `into` and nothing
+        // else, upwards, because the direction flag is clear by the ABI.
         unsafe {
             asm!("rep insb", in("dx") self.base + ports::STDIN, inout("rcx") into.len() => _,
                 inout("rdi") into.as_mut_ptr() => _, options(nostack, preserves_flags));
@@ -162,7 +162,7 @@ impl Ports {
 
     fn read(&self, port: u16) -> u32 {
         let value;
-        // SAFETY: `find` was granted these ports.
+        // SAFETY: `detect` was granted these ports.
         unsafe {
             asm!("in eax, dx", in("dx") self.base + port, out("eax") value,
                 options(nostack, nomem, preserves_flags));
@@ -171,7 +171,7 @@ impl Ports {
     }
 
     fn write(&self, port: u16, value: u32) {
-        // SAFETY: `find` was granted these ports. Not `nomem`: the VMM may read guest memory.
+        // SAFETY: `detect` was granted these ports. Not `nomem`: the VMM may read guest memory.
         unsafe {
             asm!("out dx, eax", in("dx") self.base + port, in("eax") value,
                 options(nostack, preserves_flags));

@@ -1,5 +1,5 @@
-//! `/init` of the Linux guest: sets up the file systems, runs the command (or a shell), and passes its
-//! output and exit status to the VMM.
+//! `/init` of the Linux guest: sets up the file systems, runs the command (or a shell), and passes
+//! its output and exit status to the VMM.
 //!
 //! Freestanding: no libc, one thread, system calls through rustix.
 
@@ -25,10 +25,10 @@ mod syscall;
 
 use machine::Platform;
 
-/// Exit status if the command cannot even be tried.
+/// Exit status if the command cannot even be attempted.
 const FAILED: i32 = 255;
 
-/// Returns the exit status of any process but the first.
+/// Runs process 1; in any other process returns the exit status.
 fn run() -> i32 {
     if rustix::process::getpid().is_init() {
         init()
@@ -37,20 +37,19 @@ fn run() -> i32 {
     2
 }
 
-/// Process 1.
 fn init() -> ! {
-    // First of all: the kernel's boot time is measured up to here.
-    let machine = Platform::find();
+    // First, because the kernel's boot time is measured up to here.
+    let machine = Platform::detect();
     machine.event(hypercalls::ports::GuestEvent::InitReached);
 
     filesystems::set_up();
-    machine.tell_kernel_facts();
+    machine.report_kernel_facts();
     let _serial_line = console::keep_serial_line();
     let (program, ended) = match filesystems::read(c"/pvticket/argv") {
         Some(argv) => ("the command", command::run(&machine, &argv)),
         None => ("a shell on the console", shell::run(&machine)),
     };
-    machine.end(ended.unwrap_or_else(|error| {
+    machine.shut_down(ended.unwrap_or_else(|error| {
         report::error(format_args!("cannot start {program}: {error}"));
         FAILED
     }))

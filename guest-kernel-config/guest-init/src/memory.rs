@@ -1,4 +1,4 @@
-//! The memory functions that compiled code calls and that a libc would provide.
+//! The memory functions that compiled code calls and a libc would provide.
 //!
 //! `rep movsb` and `rep stosb` are fast for the sizes that matter here, and small.
 
@@ -6,8 +6,8 @@ use core::arch::asm;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
-    // SAFETY: the caller promises both ranges and that they do not overlap; the direction flag is
-    // clear by the ABI.
+    // SAFETY: the caller guarantees both ranges and that they do not overlap; the direction flag
+    // is clear by the ABI.
     unsafe {
         asm!("rep movsb", inout("rcx") count => _, inout("rdi") to => _, inout("rsi") from => _,
             options(nostack, preserves_flags));
@@ -18,11 +18,11 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, count: usize) -> *mut 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
     if (to as usize).wrapping_sub(from as usize) >= count {
-        // SAFETY: copying upwards never reads what it wrote.
+        // SAFETY: copying upwards never reads bytes that it has written.
         return unsafe { memcpy(to, from, count) };
     }
-    // SAFETY: the caller promises both ranges; downwards, from the last byte, never reads what it
-    // wrote. The direction flag is clear again at the end.
+    // SAFETY: the caller guarantees both ranges; copying downwards, from the last byte, never
+    // reads bytes that it has written. The direction flag is clear again at the end.
     unsafe {
         asm!("std", "rep movsb", "cld", inout("rcx") count => _,
             inout("rdi") to.wrapping_add(count).wrapping_sub(1) => _,
@@ -34,7 +34,7 @@ unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, count: usize) -> *mut
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, byte: i32, count: usize) -> *mut u8 {
-    // SAFETY: the caller promises the range; the direction flag is clear by the ABI.
+    // SAFETY: the caller guarantees the range; the direction flag is clear by the ABI.
     unsafe {
         asm!("rep stosb", inout("rcx") count => _, inout("rdi") to => _, in("al") byte as u8,
             options(nostack, preserves_flags));
@@ -45,8 +45,8 @@ unsafe extern "C" fn memset(to: *mut u8, byte: i32, count: usize) -> *mut u8 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, count: usize) -> i32 {
     for index in 0..count {
-        // SAFETY: the caller promises both ranges. Volatile, or the compiler would see a memcmp
-        // here and call this very function.
+        // SAFETY: the caller guarantees both ranges. Volatile, or the compiler would recognize a
+        // memcmp here and call this very function.
         let (a, b) = unsafe { (a.add(index).read_volatile(), b.add(index).read_volatile()) };
         if a != b {
             return i32::from(a) - i32::from(b);

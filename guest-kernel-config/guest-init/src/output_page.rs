@@ -1,4 +1,4 @@
-//! A page of this process at a known, fixed place in guest memory.
+//! A page of this process at a known, fixed address in guest memory.
 
 use core::ptr::NonNull;
 
@@ -17,10 +17,10 @@ pub struct OutputPage {
 }
 
 impl OutputPage {
-    /// Maps and locks a page; None if the kernel does not report its frame.
+    /// Maps and locks a page; `None` if the kernel does not report its frame.
     pub fn new() -> Option<Self> {
-        // A locked page can only be moved by compaction, which can be told not to. A kernel without
-        // compaction has no such file and moves no pages.
+        // A locked page can only be moved by compaction, which can be disabled for such pages. A
+        // kernel without compaction has no such file and moves no pages.
         let knob = c"/proc/sys/vm/compact_unevictable_allowed";
         if let Ok(knob) = fs::open(knob, OFlags::WRONLY, Mode::empty()) {
             rustix::io::write(knob, b"0").ok()?;

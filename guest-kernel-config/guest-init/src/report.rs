@@ -9,11 +9,11 @@ struct StandardError;
 
 impl Write for StandardError {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut rest = text.as_bytes();
-        while !rest.is_empty() {
-            // Closed if the kernel could not open a console: then messages are lost.
-            let count = write_some(rest)?;
-            rest = &rest[count..];
+        let mut remaining = text.as_bytes();
+        while !remaining.is_empty() {
+            // Closed if the kernel could not open a console: messages are then lost.
+            let count = write_some(remaining)?;
+            remaining = &remaining[count..];
         }
         Ok(())
     }

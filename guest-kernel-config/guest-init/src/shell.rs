@@ -24,11 +24,11 @@ pub fn run(machine: &Platform) -> Result<i32, FailedStep> {
             .map_err(FailedStep::when("cannot change the settings of the terminal"))?;
     }
     machine.event(GuestEvent::ShellReady);
-    // The shell stays in init's session, whose controlling terminal is the serial line: a shell needs a
-    // controlling terminal for job control, and complains if there is none.
+    // The shell stays in init's session, whose controlling terminal is the serial line: a shell
+    // needs a controlling terminal for job control, and complains without one.
     child::run(shell, || {
         if let Platform::Pvticket(ports) = machine {
-            ports.give_up();
+            ports.revoke();
         }
         child::set_standard(&terminal, &terminal, &terminal)
     })

@@ -11,14 +11,14 @@ use rustix::{
 
 use crate::machine::{Platform, Ports};
 
-/// Interval in ms for polling again if there is no serial line to be woken by.
-const WITHOUT_WAKE_MS: i64 = 10;
+/// Polling interval in ms if there is no serial line for wakeups.
+const POLL_INTERVAL_MS: i64 = 10;
 
 const CHUNK: usize = 4096;
 
 /// A state machine, driven by [`poll_fds`](Stdin::poll_fds).
 pub struct Stdin {
-    /// The command's end; None once the input has ended, or the reader has closed it.
+    /// The write end of its stdin; `None` once the input has ended, or the reader closed it.
     pipe: Option<OwnedFd>,
     /// The serial line on which the VMM announces input; opened when first needed.
     wake: Option<OwnedFd>,
@@ -29,7 +29,7 @@ pub struct Stdin {
 }
 
 impl Stdin {
-    /// `pipe` is the write end of the command's stdin, non-blocking.
+    /// Takes the write end of the command's stdin, non-blocking.
     pub fn new(pipe: OwnedFd) -> Self {
         Self { pipe: Some(pipe), wake: None, chunk: [0; CHUNK], pending: 0..0, waiting: false }
     }
@@ -49,19 +49,19 @@ impl Stdin {
             }
             match ports.stdin_ready() {
                 STDIN_EOF => self.pipe = None,
-                0 => return self.ask(machine),
+                0 => return self.request_wakeup(machine),
                 count => {
                     let count = CHUNK.min(count as usize);
-                    ports.get(&mut self.chunk[..count]);
+                    ports.read_stdin(&mut self.chunk[..count]);
                     self.pending = 0..count;
                 }
             }
         }
     }
 
-    /// Asks the VMM for a wakeup. The line must be open before: opening it discards what has
-    /// arrived.
-    fn ask(&mut self, machine: &Platform) {
+    /// Requests a wakeup from the VMM. The line must be opened first: opening it discards
+    /// bytes that have arrived.
+    fn request_wakeup(&mut self, machine: &Platform) {
         self.waiting = true;
         if self.wake.is_none() {
             self.wake = open_wake_line();
@@ -69,7 +69,7 @@ impl Stdin {
         machine.event(GuestEvent::StdinWanted);
     }
 
-    /// What to poll for: the pipe's other end, and the wake byte.
+    /// The events to poll: room in the pipe, and the wake byte.
     pub fn poll_fds(&self) -> [Option<PollFd<'_>>; 2] {
         let room = if self.pending.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         let pipe = self.pipe.as_ref().map(|pipe| PollFd::new(pipe, room));
@@ -77,9 +77,9 @@ impl Stdin {
         [pipe, wake.map(|wake| PollFd::new(wake, PollFlags::IN))]
     }
 
-    /// The longest time to poll in ms; None: no limit.
+    /// The poll timeout in ms; `None`: no limit.
     pub fn timeout_ms(&self) -> Option<i64> {
-        (self.pipe.is_some() && self.waiting && self.wake.is_none()).then_some(WITHOUT_WAKE_MS)
+        (self.pipe.is_some() && self.waiting && self.wake.is_none()).then_some(POLL_INTERVAL_MS)
     }
 
     /// Handles the results of polling [`poll_fds`](Self::poll_fds).
@@ -110,7 +110,7 @@ impl Stdin {
     }
 }
 
-/// COM2 in raw mode: no echo, no line editing, no waiting for a carrier.
+/// Opens COM2 in raw mode: no echo, no line editing, no waiting for a carrier.
 fn open_wake_line() -> Option<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let line = fs::open(c"/dev/ttyS1", flags, Mode::empty()).ok()?;

@@ -78,18 +78,18 @@ pub unsafe fn execve(path: *const u8, argv: &[*const u8], envp: &[*const u8]) ->
 pub fn block_signals(signals: SignalSet) {
     const SETMASK: usize = 2;
     let set = core::ptr::from_ref(&signals) as usize;
-    // SAFETY: the kernel reads the set, of the size given. It accepts all well-formed sets.
+    // SAFETY: the kernel reads the set, of the size passed. It accepts all well-formed sets.
     let _ = unsafe { call(RT_SIGPROCMASK, [SETMASK, set, 0, size_of::<SignalSet>()]) };
 }
 
-/// A non-blocking descriptor that is readable while one of `signals` is pending.
+/// A non-blocking file descriptor that is readable while one of `signals` is pending.
 pub fn signalfd(signals: SignalSet) -> Result<OwnedFd, Errno> {
     /// `O_CLOEXEC | O_NONBLOCK`, which are `SFD_CLOEXEC | SFD_NONBLOCK` too.
     const FLAGS: usize = 0o2_000_000 | 0o4_000;
-    /// Creates a new descriptor.
+    /// Requests a new file descriptor.
     const NEW: usize = usize::MAX;
     let set = core::ptr::from_ref(&signals) as usize;
-    // SAFETY: the kernel reads the set, of the size given, and returns a new descriptor.
+    // SAFETY: the kernel reads the set, of the size passed, and returns a new file descriptor.
     unsafe {
         let fd = call(SIGNALFD4, [NEW, set, size_of::<SignalSet>(), FLAGS])?;
         Ok(OwnedFd::from_raw_fd(fd as i32))
@@ -97,7 +97,7 @@ pub fn signalfd(signals: SignalSet) -> Result<OwnedFd, Errno> {
 }
 
 /// Grants or revokes this process's access to `count` I/O ports from `base` on. Children inherit
-/// it, also across exec, and it makes every switch to them slower: revoke it in them.
+/// it, also across exec, and it slows down every switch to them: revoke it in them.
 pub fn ioperm(base: u16, count: u16, on: bool) -> Result<(), Errno> {
     // SAFETY: no memory is involved.
     unsafe { call(IOPERM, [base.into(), count.into(), on.into(), 0]) }.map(drop)

@@ -1,5 +1,5 @@
-//! `uncontended LOCK ROUNDS` takes and releases a lock that nobody else takes, so often. A test
-//! counts its instructions (`tests/src/host/instructions.rs`).
+//! `uncontended LOCK ROUNDS` takes and releases an uncontended lock ROUNDS times. A test counts
+//! its instructions (`tests/src/host/instructions.rs`).
 
 #![forbid(unsafe_code)]
 

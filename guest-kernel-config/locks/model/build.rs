@@ -1,8 +1,8 @@
 //! Generates the variants: the sources of the locks, the latch, the VMM's halts, the mutexes, the counters
-//! and the lockrefs, with the engine's atomics and the edits that `rewrite.rs` lists, for each engine, and once
-//! more with the edits of each mutant that is built.
+//! and the lockrefs, with the engine's atomics and the edits that `rewrite.rs` lists, for each engine; and
+//! again with the edits of each mutant that is built.
 //!
-//! What is checked is generated from the product's own sources, not from a copy that could fall behind.
+//! The checked code is generated from the product's own sources, not from a copy that could become outdated.
 
 #[path = "build/choice.rs"]
 mod choice;
@@ -26,7 +26,7 @@ use systems::{SPINLOCK, System};
 
 const ENGINES: [&str; 2] = ["loom", "shuttle"];
 
-/// Checks that counters are known to fail, each with the engine that finds it.
+/// Checks that are known to fail for a counter, each with the engine that finds the failure.
 const HOLES: [(&str, &str); 2] = [
     ("counter: the hole of the sequence", "loom"),
     ("counter: the hole of the sequence, by chance", "shuttle"),
@@ -43,8 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=build");
     println!("cargo:rerun-if-changed=mutants");
-    check_that_all_are_listed()?;
-    let (choice, systems) = (Choice::new()?, systems::all()?);
+    check_all_listed()?;
+    let (choice, systems) = (Choice::new()?, systems::read_all()?);
     rewrite::check(systems.iter().flat_map(|system| &system.sources))?;
     let mut variants = Variants::default();
     for system in &systems {
@@ -57,8 +57,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Every spinlock of the library's list has to be in [`LOCKS`].
-fn check_that_all_are_listed() -> Result<(), Box<dyn Error>> {
+/// Fails if a spinlock of the library's list is not in [`LOCKS`].
+fn check_all_listed() -> Result<(), Box<dyn Error>> {
     const LIST: &str = "../src/systems.rs";
     println!("cargo:rerun-if-changed={LIST}");
     let list = fs::read_to_string(LIST)?;
@@ -97,7 +97,7 @@ struct Variants {
 }
 
 impl Variants {
-    /// A system as it is, with checks that it is known to fail.
+    /// Adds a system as it is, with the checks that it is known to fail.
     fn add_plain(&mut self, system: &System) -> std::fmt::Result {
         let plain = format!("{}: plain", system.name);
         let subjects: Vec<_> = match system.name {
@@ -111,9 +111,9 @@ impl Variants {
                 executions += &execution(engine, &plain, subject, "CHECKS");
             }
         }
-        self.row(&plain, "what the product runs", "Sound", &executions)?;
+        self.row(&plain, "the product as it is", "Sound", &executions)?;
         for (name, engine) in HOLES.iter().filter(|_| system.name == "counter") {
-            let rule = "the patch's review: a fold counts twice";
+            let rule = "the hole from the patch's review: a fold counts twice";
             self.row(name, rule, "Caught", &execution(engine, &plain, system.name, "HOLE"))?;
         }
         Ok(())
@@ -134,8 +134,8 @@ impl Variants {
         Ok(())
     }
 
-    /// Writes the module of one variant for one engine, with only the submodules that its locks need, since every
-    /// variant compiles its own.
+    /// Writes the module of one variant for one engine. It contains only the submodules that its locks need,
+    /// because every variant compiles its own.
     fn module(
         &mut self,
         engine: &str,
@@ -145,7 +145,7 @@ impl Variants {
     ) -> std::fmt::Result {
         let (code, path) = (&mut self.code, rewrite::module_name(engine, variant));
         let checked: Vec<_> = subjects.iter().filter_map(|subject| lock(subject)).collect();
-        // What sleeps takes a PV ticketlock for its own word.
+        // Systems that sleep use a PV ticketlock for their own word.
         let locks = if checked.is_empty() { vec![&LOCKS[0]] } else { checked.clone() };
         writeln!(code, "{}#[allow(warnings, clippy::all)]\nmod {path} {{", unless_linted(variant))?;
         writeln!(code, "mod engine {{ pub(crate) use crate::engine::{engine}::*; }}")?;
@@ -165,7 +165,7 @@ impl Variants {
             let make = if *has_tickets { "starting_at(first)" } else { "new()" };
             writeln!(
                 code,
-                "impl machine::Checked for {name} {{ fn begin(first: u16) -> Self {{ {name}::{make} }} }}"
+                "impl machine::Checked for {name} {{ fn starting_at(first: u16) -> Self {{ {name}::{make} }} }}"
             )?;
         }
         writeln!(code, "}}")
@@ -191,7 +191,7 @@ fn lock(name: &str) -> Option<&'static Lock> {
     LOCKS.iter().find(|lock| lock.name == name)
 }
 
-/// Leaves mutants out of clippy's build: nothing in them is linted, and they take ten times as long as the rest.
+/// Excludes mutants from clippy's build: they are not linted, and take ten times as long as the rest.
 fn unless_linted(variant: &str) -> &'static str {
     if variant.ends_with("plain") { "" } else { "#[cfg(not(clippy))] " }
 }
@@ -206,7 +206,7 @@ fn execution(engine: &str, variant: &str, subject: &str, checks: &str) -> String
         ),
         None => format!("Programs({path}::{subject}_checks::{checks})"),
     };
-    let engine = rewrite::capital(engine);
+    let engine = rewrite::capitalize(engine);
     format!(
         "Execution {{ engine: Engine::{engine}, subject: {subject:?}, checks: Checks::{checks} }},"
     )

@@ -1,47 +1,47 @@
-//! The steps of a lock without tickets, and those that its watcher sees.
+//! Common steps of locks without tickets, with the calls to their observer.
 
 use crate::halt::{self, Waits};
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::wait::LockKey;
-use crate::watch::Looks;
-use crate::{Awaited, Bypass, Cpu, Pv, RawLock, Released, Taken, WaitTable, Watch};
+use crate::watch::Spins;
+use crate::{Acquisition, Bypass, Cpu, Position, Pv, RawLock, Release, WaitTable, Watch};
 
-/// A lock without tickets: a CPU takes it at once, or waits for it. It is a [`RawLock`].
+/// A lock without tickets: a CPU takes it at once, or waits for it. Every such lock is a [`RawLock`].
 pub(crate) trait Ticketless {
-    /// As [`RawLock::FIFO`].
+    /// See [`RawLock::FIFO`].
     const FIFO: bool;
 
-    /// As [`RawLock::BYPASS`].
+    /// See [`RawLock::BYPASS`].
     const BYPASS: Bypass;
 
-    /// As [`RawLock::CPUS`].
+    /// See [`RawLock::CPUS`].
     const CPUS: u32 = MAX_CPUS as u32;
 
     /// Takes the lock, unless the caller has to wait for it.
     fn take<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool;
 
-    /// Returns when the caller holds the lock.
+    /// Returns once the caller holds the lock.
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits);
 
-    /// Releases the lock; `true`: a waiter awaits a [`kick`](Self::kick).
+    /// Releases the lock; `true` if a waiter needs a [`kick`](Self::kick).
     fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool;
 
-    /// Kicks a waiter after a release. Only the lock's key is left: the lock may be freed memory.
-    fn kick<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
+    /// Kicks a waiter after a release. Takes only the lock's key: the lock may be freed memory.
+    fn kick<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Release {
         let _ = (cpu, lock);
-        Released::default()
+        Release::default()
     }
 
-    /// As [`RawLock::is_contended`].
+    /// See [`RawLock::is_contended`].
     fn is_contended(&self) -> bool;
 
-    /// As [`RawLock::releases_before`].
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        let _ = (waiters, awaited);
+    /// See [`RawLock::releases_before`].
+    fn releases_before(&self, waiters: &WaitTable, position: Position) -> Option<u16> {
+        let _ = (waiters, position);
         None
     }
 
-    /// As [`RawLock::wait_until_released`].
+    /// See [`RawLock::wait_until_released`].
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>);
 }
 
@@ -51,31 +51,31 @@ impl<L: Ticketless> RawLock for L {
     const CPUS: u32 = <L as Ticketless>::CPUS;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Acquisition {
         cpu.watch.entering(None);
         let mut waits = Waits::default();
         let slow = !self.take(cpu);
         if slow {
             self.wait(cpu, &mut waits);
-            waits.give_back(cpu);
+            waits.restore_kick(cpu);
         }
-        cpu.watch.taken(LockKey::of(self).address(), None);
-        Taken { slow, halts: waits.halts, ticket: None }
+        cpu.watch.taken(LockKey::new(self).address(), None);
+        Acquisition { slow, halts: waits.halts, ticket: None }
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Acquisition> {
         if !self.take(cpu) {
             return None;
         }
-        cpu.watch.taken(LockKey::of(self).address(), None);
-        Some(Taken::default())
+        cpu.watch.taken(LockKey::new(self).address(), None);
+        Some(Acquisition::default())
     }
 
     #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
-        let key = LockKey::of(self);
-        // From here on this may be freed memory.
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Release {
+        let key = LockKey::new(self);
+        // From here on the lock may be freed memory.
         let is_awaited = self.release(cpu);
         halt::after_release(cpu, key, is_awaited, || L::kick(cpu, key))
     }
@@ -84,8 +84,8 @@ impl<L: Ticketless> RawLock for L {
         Ticketless::is_contended(self)
     }
 
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        Ticketless::releases_before(self, waiters, awaited)
+    fn releases_before(&self, waiters: &WaitTable, position: Position) -> Option<u16> {
+        Ticketless::releases_before(self, waiters, position)
     }
 
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
@@ -93,18 +93,18 @@ impl<L: Ticketless> RawLock for L {
     }
 }
 
-/// A nested handler, and all nodes of its CPU are in use: it waits outside of the queue, until it can `take` the lock.
-pub(crate) fn wait_outside<L, P: Pv, W: Watch>(
+/// Waits outside the queue until `take` succeeds: for nested handlers once all nodes of the CPU are in use.
+pub(crate) fn wait_without_node<L, P: Pv, W: Watch>(
     lock: &L,
     cpu: &Cpu<'_, P, W>,
     take: impl Fn() -> bool,
 ) {
-    cpu.watch.queued(LockKey::of(lock).address(), None);
-    Looks::new(&cpu.watch).until(cpu, None, take);
+    cpu.watch.queued(LockKey::new(lock).address(), None);
+    Spins::new(&cpu.watch).until(cpu, None, take);
 }
 
-/// Changes the word of a lock from zero, which is free, to `held`. Looks first: the word of a held
-/// lock stays shared in the caches. Acquire, for what was done under the lock.
+/// Changes the word of a lock from zero (free) to `held`. Reads it first, so that the cache line of a held
+/// lock stays shared. Acquires the writes of earlier holders.
 #[inline]
 pub(crate) fn take_zero(word: &AtomicU16, held: u16) -> bool {
     word.load(Ordering::Relaxed) == 0

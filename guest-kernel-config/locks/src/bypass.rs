@@ -1,31 +1,31 @@
-//! How often a waiter may be bypassed.
+//! Bounds on how often a waiter is bypassed.
 
 use core::fmt;
 
-/// Bound on the acquisitions by other CPUs from a waiter's start to its own acquisition, if `n`
+/// Bound on the acquisitions by other CPUs between a waiter's start and its own acquisition, if `n`
 /// CPUs take the lock.
 ///
-/// It is a guarantee: the simulator's cases (`pvticket search --cases`) count bypasses for every lock, and a test fails
-/// if one exceeds its bound. A ticketlock with a limited queue has another bound:
+/// This is a guarantee: the simulator's cases (`pvticket search --cases`) count bypasses for every
+/// lock, and a test fails if a lock exceeds its bound. For a ticketlock with a limited queue see
 /// [`Handoff::bypasses`](crate::Handoff::bypasses).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bypass {
     /// `n - 1`, from the waiter's first step in `lock`: that step determines its place.
     FromCall,
-    /// `n - 1`, once the waiter has joined the queue. The steps before that (it checks whether the
-    /// lock is free and prepares its node) are few, but others may take the lock any number of
-    /// times.
+    /// `n - 1`, once the waiter has joined the queue. The steps before that (checking whether the
+    /// lock is free, preparing its node) are few, but other CPUs may take the lock any number of
+    /// times during them.
     FromQueue,
-    /// So many times `n - 1`, once the waiter has joined the queue: newcomers, or others that came
-    /// later, are served between two CPUs that were before it.
+    /// This factor times `n - 1`, once the waiter has joined the queue: newcomers, or waiters that
+    /// came later, are served between the CPUs ahead of it.
     TimesFromQueue(u32),
-    /// No bound, by design: a CPU that comes later may be faster, again and again.
+    /// No bound, by design: later arrivals may be faster every time.
     Unbounded,
 }
 
 impl Bypass {
     /// The bound for `cpus` CPUs.
-    pub const fn most(self, cpus: u32) -> Option<u32> {
+    pub const fn bound(self, cpus: u32) -> Option<u32> {
         match self {
             Self::FromCall | Self::FromQueue => Some(cpus.saturating_sub(1)),
             Self::TimesFromQueue(times) => Some(times * cpus.saturating_sub(1)),
@@ -52,10 +52,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_is_all_others_so_many_times_or_none() {
-        assert_eq!(Bypass::FromCall.most(4), Some(3));
-        assert_eq!(Bypass::FromQueue.most(0), Some(0));
-        assert_eq!(Bypass::TimesFromQueue(2).most(4), Some(6));
-        assert_eq!(Bypass::Unbounded.most(4), None);
+    fn the_bound_follows_from_the_number_of_cpus() {
+        assert_eq!(Bypass::FromCall.bound(4), Some(3));
+        assert_eq!(Bypass::FromQueue.bound(0), Some(0));
+        assert_eq!(Bypass::TimesFromQueue(2).bound(4), Some(6));
+        assert_eq!(Bypass::Unbounded.bound(4), None);
     }
 }

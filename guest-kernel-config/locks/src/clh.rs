@@ -1,78 +1,77 @@
-//! The lock of Craig, Landin and Hagersten.
+//! The CLH lock (Craig, Landin and Hagersten).
 
 use crate::acquire::{self, Ticketless};
-use crate::awaited;
 use crate::clh_nodes::ClhNodes;
 use crate::halt::Waits;
+use crate::handovers::Handovers;
 use crate::node::NodeId;
+use crate::position;
 use crate::sync::{AtomicU16, Ordering};
-use crate::turns::Turns;
 use crate::wait::LockKey;
-use crate::watch::Looks;
-use crate::{Awaited, Bypass, Cpu, Pv, WaitTable, Watch, settle};
+use crate::watch::Spins;
+use crate::{Bypass, Cpu, Position, Pv, WaitTable, Watch, settle};
 
-/// The lock is free.
 const FREE: u16 = 0;
-/// The lock is held by a CPU without a node: the next one waits at the lock itself.
+/// The lock is held by a CPU without a node: its successor waits at the lock itself.
 const ALONE: u16 = 1;
-/// More than 1, as the gate of a waiter that has been served is ([`Awaited`]).
-const HANDED: u16 = 2;
+/// More than 1, like the gate of any waiter that has been served ([`Position`]).
+const HANDED_OVER: u16 = 2;
 
-/// A queue without links: each CPU waits at the node of the one before it. After T. S. Craig,
-/// "Building FIFO and priority-queuing spin locks from atomic swap" (1993), and P. Magnusson, A.
-/// Landin and E. Hagersten, "Queue Locks on Cache Coherent Multiprocessors" (IPPS 1994).
+/// A queue without links: each CPU waits at the node of its predecessor. After T. S. Craig,
+/// "Building FIFO and priority-queuing spin locks from atomic swap" (1993), and P. Magnusson,
+/// A. Landin and E. Hagersten, "Queue Locks on Cache Coherent Multiprocessors" (IPPS 1994).
 ///
-/// - A CPU that comes swaps its node's name into the tail, and waits until the node that it finds
+/// - An arriving CPU swaps its node's name into the tail, and waits until the node that it finds
 ///   there is released.
-/// - A holder releases its own node. It need not know who waits, so it waits for no CPU that is
-///   about to link itself, as the holder of an [`McsLock`](crate::McsLock) may have to.
+/// - A holder releases its own node. It need not know its successor, so it never waits for a CPU
+///   that is about to link itself, as the holder of an [`McsLock`](crate::McsLock) may have to.
 ///
-/// Other than published, a CPU keeps its nodes, and the one behind gives a node back once it has
-/// seen the release; and a CPU that finds the lock free needs no node. It keeps one while it holds
-/// the lock, so a CPU that holds four locks that it has waited for waits for the next one outside
-/// of the queue, without order.
+/// There are two differences from the papers. A CPU keeps its nodes: its successor gives a node
+/// back after the release. And a CPU that finds the lock free needs no node. A CPU that waited
+/// keeps its node while it holds the lock, so a CPU that holds four locks after waiting for each
+/// waits for the next lock outside the queue, in no order.
 ///
-/// First in, first out: a preempted waiter blocks all behind it. It counts CPUs as
-/// [`QueuedLock`](crate::QueuedLock) does.
+/// First in, first out: a preempted waiter blocks all CPUs behind it. Supports as many CPUs as
+/// [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(8))]
 pub struct ClhLock {
     /// [`FREE`], [`ALONE`], or the name of the last node in the queue.
     tail: AtomicU16,
-    /// The holder's node, or [`ALONE`]. The holder's; what it was, if the lock is free. Here, in the upper half of the
-    /// first 32 bits, for those that read it as [`Awaited`] says.
+    /// The holder's node; [`ALONE`] if it has none, or the lock is free. Written by the holder. In
+    /// the upper half of the first 32 bits, where observers read it ([`Position`]).
     node: AtomicU16,
-    /// [`HANDED`]: the holder without a node has released the lock to the CPU behind.
+    /// [`HANDED_OVER`]: a holder without a node has released the lock to its successor.
     is_handed: AtomicU16,
-    turns: Turns,
+    handovers: Handovers,
 }
 
 impl ClhLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self {
             tail: AtomicU16::new(FREE),
             node: AtomicU16::new(ALONE),
             is_handed: AtomicU16::new(0),
-            turns: Turns::new(),
+            handovers: Handovers::new(),
         }
     }
 
-    /// What a waiter behind `before` goes by.
-    fn awaited(&self, nodes: &ClhNodes, before: u16) -> Awaited {
+    /// Describes a waiter behind `before`.
+    fn position(&self, nodes: &ClhNodes, before: u16) -> Position {
         let gate = NodeId::parse(before).map_or(&self.is_handed, |before| nodes.gate(before));
-        Awaited::new(before, before, gate)
+        Position::new(before, before, gate)
     }
 
-    /// Has the CPU that `before` names released the lock? Acquire, for what was done under it.
+    /// Whether the CPU named `before` has released the lock. Acquires its writes.
     fn is_released(&self, nodes: &ClhNodes, before: u16) -> bool {
         match NodeId::parse(before) {
             Some(before) => nodes.is_released(before),
-            None => self.is_handed.load(Ordering::Acquire) == HANDED,
+            None => self.is_handed.load(Ordering::Acquire) == HANDED_OVER,
         }
     }
 
-    /// The holder, which was behind `before`, looks there no longer.
+    /// Gives back the node of `before`, the holder's predecessor.
     fn give_back(&self, nodes: &ClhNodes, before: u16) {
         match NodeId::parse(before) {
             Some(before) => nodes.give_back(before),
@@ -96,19 +95,20 @@ impl Ticketless for ClhLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.clh_nodes;
-        let Some(me) = nodes.begin(cpu.id) else {
-            return acquire::wait_outside(self, cpu, || self.take(cpu));
+        let Some(me) = nodes.alloc(cpu.id) else {
+            return acquire::wait_without_node(self, cpu, || self.take(cpu));
         };
-        // Release, for the node; acquire, for what was done under a lock that is free now.
+        // Release, for the node; acquire, for the writes of earlier holders if the lock is free
+        // now.
         let before = self.tail.swap(me.name(), Ordering::AcqRel);
         if before != FREE {
-            cpu.watch.queued(LockKey::of(self).address(), Some(self.awaited(nodes, before)));
-            Looks::new(&cpu.watch).until(cpu, None, || self.is_released(nodes, before));
+            cpu.watch.queued(LockKey::new(self).address(), Some(self.position(nodes, before)));
+            Spins::new(&cpu.watch).until(cpu, None, || self.is_released(nodes, before));
         }
         self.node.store(me.name(), Ordering::Relaxed);
         if before != FREE {
             self.give_back(nodes, before);
-            self.turns.begin();
+            self.handovers.record();
         }
     }
 
@@ -127,7 +127,7 @@ impl Ticketless for ClhLock {
             Some(node) if is_free => cpu.waiters.clh_nodes.give_back(node),
             Some(node) => cpu.waiters.clh_nodes.release(node),
             None if is_free => {}
-            None => self.is_handed.store(HANDED, Ordering::Release),
+            None => self.is_handed.store(HANDED_OVER, Ordering::Release),
         }
         false
     }
@@ -139,11 +139,11 @@ impl Ticketless for ClhLock {
 
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         let is_free = || self.tail.load(Ordering::Acquire) == FREE;
-        self.turns.wait_until_released(is_free, || cpu.pv.spin_hint());
+        self.handovers.wait_until_released(is_free, || cpu.pv.spin_hint());
     }
 
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        let is_released = self.is_released(&waiters.clh_nodes, awaited.node);
-        awaited::releases(self.node.load(Ordering::Relaxed) == awaited.name, is_released)
+    fn releases_before(&self, waiters: &WaitTable, position: Position) -> Option<u16> {
+        let is_released = self.is_released(&waiters.clh_nodes, position.node);
+        position::releases(self.node.load(Ordering::Relaxed) == position.name, is_released)
     }
 }

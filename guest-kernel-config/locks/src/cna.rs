@@ -1,4 +1,4 @@
-//! A queue that serves the waiters of one socket first.
+//! A queue that serves the waiters on one socket first.
 
 use crate::acquire::Ticketless;
 use crate::halt::Waits;
@@ -7,62 +7,62 @@ use crate::node::{Gate, NodeId, Nodes};
 use crate::sync::{AtomicU16, Ordering};
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// Handovers in a row that may pass over a waiter that came earlier. The cache lines of the lock and of its data
-/// move to another socket once in so many handovers.
-const LOCAL: u16 = 64;
+/// Limit on consecutive handovers that pass over a waiter that came earlier. The cache lines of the lock
+/// and of its data move to another socket once in this many handovers.
+const MAX_LOCAL: u16 = 64;
 
-/// The compact NUMA-aware lock: D. Dice and A. Kogan, "Compact NUMA-Aware Locks" (EuroSys 2019), which is also
-/// the form proposed for Linux.
+/// The compact NUMA-aware lock: D. Dice and A. Kogan, "Compact NUMA-Aware Locks" (EuroSys 2019), which
+/// is also the version proposed for Linux.
 ///
-/// An [`McsLock`](crate::McsLock) that goes to a waiter on the holder's socket ([`Pv::socket`]), if
+/// An [`McsLock`](crate::McsLock) that is handed to a waiter on the holder's socket ([`Pv::socket`]), if
 /// there is one:
 ///
-/// - A CPU that gets the lock chooses the next: the first of the queue that waits on its socket.
-///   Those before it are set aside, in their order.
-/// - If none waits there, or after 64 choices in a row that passed over a waiter, those that were
-///   set aside come back to the front of the queue, and the first of all is next.
+/// - A CPU that gets the lock chooses its successor: the first waiter in the queue on its socket. The
+///   waiters ahead of the successor are set aside, in order.
+/// - If no waiter is on its socket, or after 64 consecutive choices that passed over a waiter, the
+///   waiters set aside return to the front of the queue, and the first of them is next.
 ///
-/// The paper's holder chooses when it releases, and lets the others come back at random.
-///
-/// A waiter may be passed over 64 times for each CPU before it, and 64 times at the front: `65 * (n - 1)`.
-/// A preempted waiter blocks the lock as in an [`McsLock`](crate::McsLock). It counts CPUs as
-/// [`QueuedLock`](crate::QueuedLock) does.
+/// In the paper the holder chooses at its release, and returns the other waiters at random. Here a
+/// waiter may be passed over 64 times for each CPU ahead of it, and 64 times at the front:
+/// `65 * (n - 1)`. A preempted waiter blocks the lock as in an [`McsLock`](crate::McsLock). Supports as
+/// many CPUs as [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(8))]
 pub struct CnaLock {
     queue: HandedQueue,
-    /// The names of the first and the last of those that were set aside; zero: none. The holder's, as all that follows.
+    /// Names of the first and last waiter set aside; zero: none. Only the holder uses these and the
+    /// fields below.
     first_aside: AtomicU16,
     last_aside: AtomicU16,
-    /// Choices in a row that passed over a waiter.
-    local: AtomicU16,
+    /// Consecutive choices that passed over a waiter.
+    local_handovers: AtomicU16,
 }
 
-/// Waiters in a row: the first and the last.
+/// A chain of waiters: the first and the last.
 type Waiters = (NodeId, NodeId);
 
 impl CnaLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
-        let [first_aside, last_aside, local] = [const { AtomicU16::new(0) }; 3];
-        Self { queue: HandedQueue::new(), first_aside, last_aside, local }
+        let [first_aside, last_aside, local_handovers] = [const { AtomicU16::new(0) }; 3];
+        Self { queue: HandedQueue::new(), first_aside, last_aside, local_handovers }
     }
 
-    /// The holder, whose node is `me`, chooses who is next.
+    /// Chooses the successor of the holder, whose node is `me`.
     fn choose_next<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
         let nodes = &cpu.waiters.nodes;
         let aside = self.aside();
         let (tail, next) = aside.map_or((ALONE, 0), |(first, last)| (last.name(), first.name()));
         let Some(first) = self.queue.next_or_last(cpu, me, tail, next) else {
-            // Those that were set aside are the queue.
+            // The waiters set aside are the queue.
             return self.set_aside(None);
         };
-        let may_pass = aside.is_none() || self.local.load(Ordering::Relaxed) < LOCAL;
-        let near = if may_pass { nearest(nodes, first, nodes.socket(me)) } else { None };
+        let may_pass = aside.is_none() || self.local_handovers.load(Ordering::Relaxed) < MAX_LOCAL;
+        let near = if may_pass { first_on_socket(nodes, first, nodes.socket(me)) } else { None };
         let next = match (near, aside) {
             (Some((before, near)), _) => {
                 if let Some(before) = before {
-                    self.add_aside(nodes, aside, (first, before));
+                    self.append_aside(nodes, aside, (first, before));
                 }
                 near
             }
@@ -74,8 +74,8 @@ impl CnaLock {
             (None, None) => first,
         };
         let is_passed = self.first_aside.load(Ordering::Relaxed) != 0;
-        let local = if is_passed { self.local.load(Ordering::Relaxed) + 1 } else { 0 };
-        self.local.store(local, Ordering::Relaxed);
+        let count = if is_passed { self.local_handovers.load(Ordering::Relaxed) + 1 } else { 0 };
+        self.local_handovers.store(count, Ordering::Relaxed);
         self.queue.set_next(next);
     }
 
@@ -91,23 +91,23 @@ impl CnaLock {
         self.last_aside.store(last, Ordering::Relaxed);
     }
 
-    /// Takes `more` from the front of the queue, behind those that were set aside before.
-    fn add_aside(&self, nodes: &Nodes, aside: Option<Waiters>, more: Waiters) {
-        // If the queue runs empty, the next CPU to come links itself there.
-        nodes.unlink_behind(more.1);
+    /// Moves `chain` from the front of the queue behind the waiters already set aside.
+    fn append_aside(&self, nodes: &Nodes, aside: Option<Waiters>, chain: Waiters) {
+        // If the queue runs empty, the next CPU to arrive links itself there.
+        nodes.unlink_behind(chain.1);
         let first = match aside {
             Some((first, last)) => {
-                nodes.link(last, more.0);
+                nodes.link(last, chain.0);
                 first
             }
-            None => more.0,
+            None => chain.0,
         };
-        self.set_aside(Some((first, more.1)));
+        self.set_aside(Some((first, chain.1)));
     }
 }
 
-/// The first waiter on `socket` from `first` on, and the one before it. None: none that is linked yet.
-fn nearest(nodes: &Nodes, first: NodeId, socket: u16) -> Option<(Option<NodeId>, NodeId)> {
+/// The first waiter on `socket` from `first` on, and its predecessor. `None` if no linked node is there.
+fn first_on_socket(nodes: &Nodes, first: NodeId, socket: u16) -> Option<(Option<NodeId>, NodeId)> {
     let (mut before, mut node) = (None, first);
     while nodes.socket(node) != socket {
         before = Some(node);
@@ -118,7 +118,7 @@ fn nearest(nodes: &Nodes, first: NodeId, socket: u16) -> Option<(Option<NodeId>,
 
 impl Ticketless for CnaLock {
     const FIFO: bool = false;
-    const BYPASS: Bypass = Bypass::TimesFromQueue(LOCAL as u32 + 1);
+    const BYPASS: Bypass = Bypass::TimesFromQueue(MAX_LOCAL as u32 + 1);
 
     #[inline]
     fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
@@ -133,7 +133,7 @@ impl Ticketless for CnaLock {
         let waited = self.queue.wait(cpu, |nodes, me| nodes.set_socket(me, cpu.pv.socket()));
         if let Some(me) = waited {
             self.choose_next(cpu, me);
-            nodes.end(me);
+            nodes.free(me);
         }
     }
 
@@ -159,22 +159,22 @@ mod tests {
     use crate::test_stage::Stage;
 
     impl Stage<CnaLock> {
-        /// CPU 0 holds the lock.
+        /// A lock held by CPU 0.
         fn held() -> Self {
             let stage = Self::without_waits(CnaLock::new());
-            assert!(stage.tries(0));
+            assert!(stage.try_lock(0));
             stage
         }
 
-        /// The CPU joins the queue on a socket, and does not look yet.
+        /// Puts a CPU on `socket` into the queue, where it does not spin yet.
         fn join(&self, id: usize, socket: u16) {
             let nodes = &self.waiters.nodes;
-            let me = nodes.begin(id).expect("none in use");
+            let me = nodes.alloc(id).expect("none in use");
             nodes.set_socket(me, socket);
             assert!(self.lock.queue.join(&self.cpu(id), me));
         }
 
-        /// The holder releases; returns the CPU that has the lock then.
+        /// Releases the lock; returns the CPU that holds it then.
         fn hand_over(&self, holder: usize) -> Option<usize> {
             let nodes = &self.waiters.nodes;
             let is_open = |id: &usize| nodes.gate(NodeId::new(*id, 0)) == Gate::OPEN;
@@ -182,12 +182,12 @@ mod tests {
             let next = (0..MAX_CPUS).find(is_open)?;
             let me = NodeId::new(next, 0);
             self.lock.choose_next(&self.cpu(next), me);
-            nodes.renew(me);
-            nodes.end(me);
+            nodes.reset(me);
+            nodes.free(me);
             Some(next)
         }
 
-        /// All that wait are served.
+        /// Serves all waiters; returns their order.
         fn order(&self) -> Vec<usize> {
             let mut holder = 0;
             let next = || {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn those_on_the_socket_of_the_first_are_served_before_the_others() {
+    fn waiters_on_one_socket_are_served_together() {
         let stage = Stage::held();
         for (id, socket) in [(1, 7), (2, 8), (3, 7), (4, 9), (5, 8), (6, 7), (7, 8)] {
             stage.join(id, socket);
@@ -207,11 +207,11 @@ mod tests {
         // 7 is on the socket of 5, and 4 was set aside before it.
         assert_eq!(stage.order(), [1, 3, 6, 2, 5, 7, 4]);
         assert!(!stage.is_contended());
-        assert!(stage.tries(1));
+        assert!(stage.try_lock(1));
     }
 
     #[test]
-    fn those_on_one_socket_pass_over_a_waiter_so_often_and_no_more() {
+    fn local_handovers_are_bounded() {
         let stage = Stage::held();
         for (id, socket) in [(1, 7), (9, 8), (2, 7)] {
             stage.join(id, socket);
@@ -226,12 +226,12 @@ mod tests {
             stage.join(holder, 7);
             holder = next;
         }
-        // CPU 1 was before it.
-        assert_eq!(others, 1 + LOCAL);
+        // CPU 1 was ahead of it.
+        assert_eq!(others, 1 + MAX_LOCAL);
     }
 
     #[test]
-    fn a_cpu_that_comes_while_all_others_are_aside_is_behind_them() {
+    fn newcomers_queue_behind_waiters_set_aside() {
         let stage = Stage::held();
         for (id, socket) in [(1, 7), (2, 8), (3, 8), (4, 7)] {
             stage.join(id, socket);

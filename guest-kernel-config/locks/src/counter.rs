@@ -1,18 +1,18 @@
-//! Per-CPU counters: every CPU adds to a part of its own, and folds it into a shared count once it
+//! Per-CPU counters: every CPU adds to its own part, and folds it into a shared count once it
 //! reaches the batch size.
 //!
-//! The three systems are those of "percpu_counter: scalability works" (Linux 2011). They differ in
-//! how they keep folds and sums apart: by a lock ([`LockedCounter`], mainline at that time), by a
-//! sequence and a slow count ([`SequenceCounter`], V3 of the patch), and by gates ([`GatedCounter`],
-//! proposed in its review).
+//! The three systems come from "percpu_counter: scalability works" (Linux 2011). They differ in how
+//! they separate folds from sums: by a lock ([`LockedCounter`], mainline at that time), by a
+//! sequence and a slow count ([`SequenceCounter`], V3 of the patch), and by gates
+//! ([`GatedCounter`], proposed in its review).
 //!
 //! With `n` CPUs and batch `b`, for all three: [`Counter::read`] is off by at most `n * (b - 1)`
 //! from the completed adds, because no CPU keeps more than `b - 1` to itself; and without
 //! concurrent adds [`Counter::sum`] is exact. They differ in the error of a sum during concurrent
-//! adds; each type states it.
+//! adds; each type documents it.
 //!
-//! No add is ever lost. A CPU adds from one context at a time: not from an interrupt handler that
-//! may interrupt an add.
+//! No add is ever lost. A CPU must add from one context at a time: not from an interrupt handler
+//! that may interrupt an add.
 
 mod gated;
 mod locals;
@@ -27,10 +27,10 @@ use crate::{Cpu, Pv, Watch};
 
 /// The cost of an addition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Added {
-    /// It wrote to shared cache lines.
+pub struct Addition {
+    /// The addition wrote to shared cache lines.
     pub shared: bool,
-    /// Looks while it waited for a sum or a lock.
+    /// Spin iterations while it waited for a sum or a lock.
     pub waits: u32,
     /// Calls of [`Pv::lock_spinning`] for a lock.
     pub halts: u32,
@@ -40,31 +40,31 @@ pub struct Added {
 
 /// A counter with a part for each CPU.
 pub trait Counter {
-    /// Does a sum count no add twice? If not, it may be too large by up to the batch minus one for
-    /// each CPU that is in the middle of an add.
+    /// Whether a sum never counts an add twice. If not, it may be too large by up to the batch
+    /// minus one for each CPU that is in the middle of an add.
     const EXACT: bool;
 
     /// Adds `amount`.
-    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added;
+    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Addition;
 
-    /// The sum of all parts; slow. It counts every add completed before the call and none that
-    /// begins after it; of concurrent adds, some.
+    /// The sum of all parts; slow. Counts every add completed before the call, none that begins
+    /// after it, and some of the concurrent adds.
     fn sum<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> i64;
 
     /// The shared count only; one or two loads.
     fn read(&self) -> i64;
 
-    /// As [`Counter::read`], for a counter that is known never to be negative.
+    /// Like [`Counter::read`], for a counter that is known never to be negative.
     fn read_positive(&self) -> i64 {
         self.read().max(0)
     }
 
-    /// Sets it to `amount`. Only while no CPU adds or sums.
+    /// Sets the counter to `amount`. Only while no CPU adds or sums.
     fn set<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64);
 }
 
 /// Linux's batch for `cpus` CPUs.
-pub const fn usual_batch(cpus: usize) -> i32 {
+pub const fn default_batch(cpus: usize) -> i32 {
     let twice = cpus as i32 * 2;
     if twice > 32 { twice } else { 32 }
 }

@@ -1,28 +1,27 @@
-//! A lock that spins or blocks by what the schedule tells of preempted holders and waiters.
+//! A lock that spins or blocks depending on preempted holders and waiters.
 
 use crate::acquire::Ticketless;
 use crate::halt::{self, Waits};
 use crate::held::Held;
 use crate::queue::Queue;
 use crate::wait::LockKey;
-use crate::watch::Looks;
-use crate::{Bypass, Cpu, Pv, Released, Watch, settle};
+use crate::watch::Spins;
+use crate::{Bypass, Cpu, Pv, Release, Watch, settle};
 
-/// Waiters spin while no CPU is preempted that holds any lock or is the next in line for one, and
-/// halt while one is: after V. Laforet and others, "FlexGuard: Fast Mutual Exclusion Independent of
-/// Subscription" (SOSP 2025).
+/// Waiters spin while no CPU is preempted that holds any lock or is next in line for one, and halt while
+/// one is: after V. Laforet and others, "FlexGuard: Fast Mutual Exclusion Independent of Subscription"
+/// (SOSP 2025).
 ///
-/// - A CPU that comes takes a free word, whether or not others wait.
-/// - While no such CPU is preempted ([`Pv::is_critical_off`]), a CPU that cannot take the word
-///   queues at a node of its own, and the head of the queue looks at the word.
-/// - Once one does, all that wait look at the word, and halt if it is held. A release lets in the
-///   one that has halted longest, if any has, and that one looks at the word like a newcomer.
+/// - An arriving CPU takes a free word, whether or not others wait.
+/// - While no such CPU is preempted ([`Pv::is_critical_off`]), a CPU that cannot take the word queues at
+///   its own node, and the head of the queue polls the word.
+/// - Once such a CPU is preempted, all waiters check the word, and halt if it is held. A release lets in
+///   the CPU that has halted longest, if any, which then polls the word like a newcomer.
 ///
-/// A CPU that takes the word leaves the queue from where it is. So a preempted holder costs those
-/// that wait no more than their halts, nor does a preempted next in line. One that becomes the next
-/// in line while it has no CPU delays those behind it in the queue, until another CPU that counts is
-/// preempted, but no newcomer. Bypasses are unbounded, by design. The limit on CPUs is that of
-/// [`QueuedLock`](crate::QueuedLock).
+/// A CPU that takes the word leaves the queue from any position. So a preempted holder or next in line
+/// costs the waiters no more than their halts. A CPU that becomes next in line while it is preempted
+/// delays the waiters behind it in the queue, but no newcomers, until another such CPU is preempted.
+/// Bypasses are unbounded, by design. Supports as many CPUs as [`QueuedLock`](crate::QueuedLock).
 ///
 /// Without PV no CPU halts, and waiters spin.
 #[derive(Debug, Default)]
@@ -33,31 +32,31 @@ pub struct FlexGuardLock {
 }
 
 impl FlexGuardLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self { held: Held::new(), queue: Queue::new() }
     }
 
     fn key(&self) -> LockKey {
-        LockKey::of(self)
+        LockKey::new(self)
     }
 
-    /// Are waiters to halt?
-    fn blocks<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>) -> bool {
+    /// Whether waiters have to halt.
+    fn must_halt<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>) -> bool {
         P::ENABLED && cpu.pv.is_critical_off()
     }
 
-    /// Looks at the word until it is taken, which is `true`, or the waiter is to halt.
-    fn take_or_block<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, looks: &mut Looks) -> bool {
+    /// Polls the word until it is taken, which returns `true`, or the waiter has to halt.
+    fn take_or_block<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, spins: &mut Spins) -> bool {
         loop {
-            looks.count(&cpu.watch, None);
+            spins.count(&cpu.watch, None);
             if self.held.take() {
                 return true;
             }
-            if Self::blocks(cpu) {
+            if Self::must_halt(cpu) {
                 return false;
             }
-            looks.spin(cpu.pv, u32::MAX);
+            spins.spin(cpu.pv, u32::MAX);
         }
     }
 }
@@ -76,27 +75,27 @@ impl Ticketless for FlexGuardLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        let node = if Self::blocks(cpu) { None } else { nodes.begin(cpu.id) };
-        let awaited = node.map(|me| nodes.awaited(me));
+        let mut spins = Spins::new(&cpu.watch);
+        let node = if Self::must_halt(cpu) { None } else { nodes.alloc(cpu.id) };
+        let position = node.map(|me| nodes.position(me));
         let is_behind = node.is_some_and(|me| self.queue.join_linked(nodes, me));
-        cpu.watch.queued(self.key().address(), awaited);
+        cpu.watch.queued(self.key().address(), position);
         if let Some(me) = node.filter(|_| is_behind) {
-            looks.until(cpu, None, || nodes.is_head(me) || Self::blocks(cpu));
+            spins.until(cpu, None, || nodes.is_head(me) || Self::must_halt(cpu));
         }
-        let mut has_stood_aside = false;
-        while !self.take_or_block(cpu, &mut looks) {
+        let mut has_halted = false;
+        while !self.take_or_block(cpu, &mut spins) {
             // A full barrier after the record: the release sees the flag, and then the record.
-            waits.stand_aside(cpu, self.key(), || self.held.await_release());
-            has_stood_aside = true;
-            cpu.watch.queued(self.key().address(), awaited);
+            waits.wait_throttled(cpu, self.key(), || self.held.request_kick());
+            has_halted = true;
+            cpu.watch.queued(self.key().address(), position);
         }
-        if has_stood_aside {
-            // The release that let it in has used up the flag, and others may wait outside.
-            self.held.await_own();
+        if has_halted {
+            // The release that let this CPU in has used up the flag, and others may wait outside.
+            self.held.request_own_kick();
         }
         if let Some(me) = node {
-            self.queue.end_wait(nodes, me, || cpu.pv.spin_hint());
+            self.queue.remove(nodes, me, || cpu.pv.spin_hint());
         }
     }
 
@@ -109,7 +108,7 @@ impl Ticketless for FlexGuardLock {
         self.held.release_clearing()
     }
 
-    fn kick<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
+    fn kick<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Release {
         halt::let_in(cpu, lock)
     }
 
@@ -121,7 +120,8 @@ mod tests {
     use super::*;
     use crate::test_stage::{Stage, Step};
 
-    /// CPU 0 is preempted after 3000 pauses of a waiter. It gets a CPU again when the waiter halts, and releases.
+    /// CPU 0 is preempted after 3000 pauses of a waiter. It runs again when the waiter halts, and
+    /// releases.
     fn stage() -> Stage<FlexGuardLock> {
         Stage::new(FlexGuardLock::new(), |stage, step| {
             stage.is_critical_off.set(step == Step::Pause && stage.pauses.get() == 3_000);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_spins_until_a_holder_is_preempted_and_then_halts() {
+    fn a_waiter_halts_once_a_holder_is_preempted() {
         let stage = stage();
         assert!(!stage.lock(0).slow);
         let taken = stage.lock(1);

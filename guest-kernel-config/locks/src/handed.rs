@@ -1,19 +1,19 @@
-//! A lock that is handed from node to node, along a queue.
+//! A lock that is handed from node to node along a queue.
 
 use crate::acquire;
+use crate::handovers::Handovers;
 use crate::node::{Gate, NodeId, Nodes};
 use crate::sync::{AtomicU16, Ordering};
-use crate::turns::Turns;
 use crate::wait::LockKey;
-use crate::watch::Looks;
-use crate::{Awaited, Cpu, Pv, WaitTable, Watch};
+use crate::watch::Spins;
+use crate::{Cpu, Position, Pv, WaitTable, Watch};
 
-/// The lock is free.
 const FREE: u16 = 0;
 /// The lock is held, and no CPU waits. No node has this name.
 pub(crate) const ALONE: u16 = 1;
 
-/// The methods of a [`RawLock`](crate::RawLock) about its waiters, for a lock with a [`HandedQueue`] in the field `$queue`.
+/// The waiter methods of [`RawLock`](crate::RawLock), for a lock with a [`HandedQueue`] in the
+/// field `$queue`.
 macro_rules! waiters_of_handed_queue {
     ($queue:tt) => {
         fn is_contended(&self) -> bool {
@@ -30,23 +30,23 @@ macro_rules! waiters_of_handed_queue {
         fn releases_before(
             &self,
             waiters: &$crate::WaitTable,
-            awaited: $crate::Awaited,
+            position: $crate::Position,
         ) -> Option<u16> {
-            self.$queue.releases_before(waiters, awaited)
+            self.$queue.releases_before(waiters, position)
         }
     };
 }
 pub(crate) use waiters_of_handed_queue;
 
-/// The lock of Mellor-Crummey and Scott in the form of the operating system K42 (M. A. Auslander and
-/// others, US patent application 2003/0200457): the lock's own `next` stands for the holder's
+/// The lock of Mellor-Crummey and Scott in the form of the operating system K42 (M. A. Auslander
+/// and others, US patent application 2003/0200457): the lock's own `next` replaces the holder's
 /// node, so that a CPU needs a node only while it waits, and may hold any number of locks.
 ///
-/// First in a lock's memory: its address is the lock's.
+/// It must be first in a lock's memory: its address is the lock's.
 ///
-/// A CPU calls [`take_free`](Self::take_free); or [`join`](Self::join) with a node of its own, waits
-/// at its [`Gate`] if that returns `true`, and then puts the lock's `next` in the place of its
-/// node's ([`stand_in`](Self::stand_in)). A holder calls
+/// A CPU calls [`take_free`](Self::take_free). If that fails, it calls [`join`](Self::join) with
+/// one of its nodes, waits at the node's [`Gate`] if that returns `true`, and then replaces the
+/// node by the lock's `next` ([`replace_node`](Self::replace_node)). A holder calls
 /// [`next_or_free`](Self::next_or_free), and opens the gate of the node that it returns.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -55,13 +55,12 @@ pub(crate) struct HandedQueue {
     tail: AtomicU16,
     /// The node to hand the lock to, once it is known; zero: none. Zero while the lock is free.
     next: AtomicU16,
-    turns: Turns,
+    handovers: Handovers,
 }
 
 impl HandedQueue {
-    /// A free lock.
     pub(crate) const fn new() -> Self {
-        Self { tail: AtomicU16::new(FREE), next: AtomicU16::new(0), turns: Turns::new() }
+        Self { tail: AtomicU16::new(FREE), next: AtomicU16::new(0), handovers: Handovers::new() }
     }
 
     /// Takes the lock if it is free.
@@ -70,11 +69,11 @@ impl HandedQueue {
         acquire::take_zero(&self.tail, ALONE)
     }
 
-    /// `me` joins the queue; `false`: the lock was free, and is taken.
+    /// Adds `me` to the queue. Returns `false` if the lock was free, and is taken now.
     pub(crate) fn join<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) -> bool {
         let nodes = &cpu.waiters.nodes;
-        // Release, for the node that the next CPU links to; acquire, for the previous node and for
-        // what was done under a lock that is free now.
+        // Release, for the node that the next CPU links to; acquire, for the previous node and, if
+        // the lock is free now, for earlier holders' writes.
         let before = self.tail.swap(me.name(), Ordering::AcqRel);
         if before == FREE {
             return false;
@@ -83,44 +82,44 @@ impl HandedQueue {
             Some(before) => nodes.link(before, me),
             None => self.next.store(me.name(), Ordering::Release),
         }
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited_gate(me)));
+        cpu.watch.queued(LockKey::new(self).address(), Some(nodes.gate_position(me)));
         true
     }
 
-    /// The calling CPU has been handed the lock.
-    pub(crate) fn begin_turn(&self) {
-        self.turns.begin();
+    /// Records that the lock has been handed to the calling CPU.
+    pub(crate) fn record_handover(&self) {
+        self.handovers.record();
     }
 
     /// Waits in the queue, or for a free lock if all nodes of the CPU are in use. Returns the CPU's
-    /// node, for which the lock's `next` has to stand in.
+    /// node, which the lock's `next` has to replace.
     pub(crate) fn wait<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
         prepare: impl FnOnce(&Nodes, NodeId),
     ) -> Option<NodeId> {
         let nodes = &cpu.waiters.nodes;
-        let Some(me) = nodes.begin(cpu.id) else {
-            acquire::wait_outside(self, cpu, || self.take_free());
+        let Some(me) = nodes.alloc(cpu.id) else {
+            acquire::wait_without_node(self, cpu, || self.take_free());
             return None;
         };
         prepare(nodes, me);
         if self.join(cpu, me) {
-            Looks::new(&cpu.watch).until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
-            self.begin_turn();
+            Spins::new(&cpu.watch).until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
+            self.record_handover();
         }
         Some(me)
     }
 
-    /// The lock's own `next` takes the place of the holder's node `me`.
-    pub(crate) fn stand_in<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
+    /// Replaces the holder's node `me` by the lock's own `next`.
+    pub(crate) fn replace_node<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
         if let Some(next) = self.next_or_last(cpu, me, ALONE, 0) {
             self.set_next(next);
         }
     }
 
-    /// The node behind `me`, the holder's. None if `me` was the last: then the lock's tail is now `tail`, and
-    /// its next is `next`.
+    /// The node behind `me`, the holder's. `None` if `me` was the last: the lock's tail is then
+    /// `tail`, and its `next` is `next`.
     pub(crate) fn next_or_last<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -134,15 +133,16 @@ impl HandedQueue {
         // Before the tail: from then on the next CPU links to it.
         self.next.store(next, Ordering::Relaxed);
         let last = me.name();
-        // Release, for the store above. The lock itself orders what is done under it.
+        // Release, for the store above. The lock itself orders the accesses under it.
         if self.tail.compare_exchange(last, tail, Ordering::Release, Ordering::Relaxed).is_ok() {
             return None;
         }
         Some(cpu.waiters.nodes.next(me, || cpu.pv.spin_hint()))
     }
 
-    /// As [`HandedQueue::next_or_last`], for a node that leaves the queue and a lock that is free then.
-    pub(crate) fn behind_or_free<P: Pv, W: Watch>(
+    /// Like [`HandedQueue::next_or_last`], for a node that leaves the queue; frees the lock if it
+    /// was last.
+    pub(crate) fn successor_or_free<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
         node: NodeId,
@@ -150,13 +150,13 @@ impl HandedQueue {
         self.next_or_last(cpu, node, FREE, 0)
     }
 
-    /// A release hands the lock to `next`. The holder's.
+    /// Sets the node that gets the lock at the next release. Called by the holder.
     pub(crate) fn set_next(&self, next: NodeId) {
         self.next.store(next.name(), Ordering::Relaxed);
     }
 
-    /// The node to hand the lock to. None: no CPU waited, and the lock is free.
-    pub(crate) fn next_or_free(&self, mut look_again: impl FnMut()) -> Option<NodeId> {
+    /// The node to hand the lock to. `None` if no CPU waited; the lock is then free.
+    pub(crate) fn next_or_free(&self, mut pause: impl FnMut()) -> Option<NodeId> {
         if let Some(next) = self.next() {
             return Some(next);
         }
@@ -165,7 +165,7 @@ impl HandedQueue {
         }
         // A CPU has swapped the tail, and links itself in its next step.
         loop {
-            look_again();
+            pause();
             if let Some(next) = self.next() {
                 return Some(next);
             }
@@ -177,19 +177,19 @@ impl HandedQueue {
         NodeId::parse(self.next.load(Ordering::Acquire))
     }
 
-    /// As [`RawLock::is_contended`](crate::RawLock::is_contended).
+    /// See [`RawLock::is_contended`](crate::RawLock::is_contended).
     pub(crate) fn is_contended(&self) -> bool {
         self.tail.load(Ordering::Relaxed) > ALONE
     }
 
-    /// As [`RawLock::wait_until_released`](crate::RawLock::wait_until_released).
+    /// See [`RawLock::wait_until_released`](crate::RawLock::wait_until_released).
     pub(crate) fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         let is_free = || self.tail.load(Ordering::Acquire) == FREE;
-        self.turns.wait_until_released(is_free, || cpu.pv.spin_hint());
+        self.handovers.wait_until_released(is_free, || cpu.pv.spin_hint());
     }
 
-    /// As [`RawLock::releases_before`](crate::RawLock::releases_before).
-    pub(crate) fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before_gate(awaited, self.next.load(Ordering::Relaxed))
+    /// See [`RawLock::releases_before`](crate::RawLock::releases_before).
+    pub(crate) fn releases_before(&self, waiters: &WaitTable, position: Position) -> Option<u16> {
+        waiters.nodes.releases_before_gate(position, self.next.load(Ordering::Relaxed))
     }
 }

@@ -1,4 +1,4 @@
-//! A word that says whether a lock is held, for locks that are not held by ticket.
+//! The word that shows whether a lock is held, for locks that are not held by ticket.
 //!
 //! It also counts releases, so that a CPU that waits for a release without wanting the lock sees
 //! one even if the lock is taken again at once. It changes from held to released in one step,
@@ -6,13 +6,12 @@
 
 use crate::sync::{AtomicU16, Ordering};
 
-/// The lock is held.
 const HELD: u16 = 1;
-/// A waiter halts until the release, or is about to.
+/// A waiter halts until the release, or is about to halt.
 const AWAITED: u16 = 2;
 /// The lock is reserved for a certain waiter: others may not take it.
 const RESERVED: u16 = 4;
-/// One release. Their count is in the bits from here on, and wraps.
+/// One release. This and the higher bits count releases; the count wraps.
 const RELEASE: u16 = 8;
 
 /// [`HELD`], the flags and the count of releases.
@@ -20,92 +19,91 @@ const RELEASE: u16 = 8;
 pub(crate) struct Held(AtomicU16);
 
 impl Held {
-    /// Not held.
     pub(crate) const fn new() -> Self {
         Self(AtomicU16::new(0))
     }
 
-    /// Is it held? Relaxed: a hint.
+    /// Whether the lock is held. Relaxed: a hint.
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
         self.0.load(Ordering::Relaxed) & HELD != 0
     }
 
-    /// Takes it if it is free, even if it is reserved; `true`: the caller holds the lock.
+    /// Takes the lock if it is free, even if it is reserved. Returns whether the caller holds it.
     ///
-    /// Acquire is enough: mutual exclusion follows from the single order of changes to one word,
-    /// and this reads from a store with release.
+    /// Acquire is enough: mutual exclusion follows from the single modification order of one word,
+    /// and this reads from a release store.
     #[inline]
     pub(crate) fn take(&self) -> bool {
         self.take_without(HELD)
     }
 
-    /// As [`Held::take`], unless the lock is reserved.
+    /// Like [`Held::take`], but fails if the lock is reserved.
     #[inline]
     pub(crate) fn take_unreserved(&self) -> bool {
         self.take_without(HELD | RESERVED)
     }
 
-    /// Looks first: a held word is not written and stays shared in the caches of all that look.
+    /// Reads first: a held word is not written, and stays shared in the caches that poll it.
     #[inline]
-    fn take_without(&self, obstacles: u16) -> bool {
-        let mut seen = self.0.load(Ordering::Relaxed);
-        while seen & obstacles == 0 {
+    fn take_without(&self, forbidden: u16) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
+        while word & forbidden == 0 {
             let taken =
-                self.0.compare_exchange(seen, seen | HELD, Ordering::Acquire, Ordering::Relaxed);
+                self.0.compare_exchange(word, word | HELD, Ordering::Acquire, Ordering::Relaxed);
             match taken {
                 Ok(_) => return true,
-                Err(now) => seen = now,
+                Err(now) => word = now,
             }
         }
         false
     }
 
     /// Takes the lock, or else asks its holder to kick at the release, in one step: every release
-    /// either sees the flag or is seen. `true`: the caller holds the lock, and the flag is set
-    /// either way.
+    /// either sees the flag or is seen. Returns whether the caller holds it. Sets the flag either
+    /// way.
     ///
     /// Releases the caller's record to the holder, which reads the flag when it releases.
-    pub(crate) fn take_or_await(&self) -> bool {
+    pub(crate) fn take_or_request_kick(&self) -> bool {
         self.0.fetch_or(HELD | AWAITED, Ordering::AcqRel) & HELD == 0
     }
 
-    /// The holder makes its own release kick. Relaxed: only the holder reads it.
-    pub(crate) fn await_own(&self) {
+    /// Requests a kick at the caller's own release. Relaxed: only the holder reads it.
+    pub(crate) fn request_own_kick(&self) {
         self.0.fetch_or(AWAITED, Ordering::Relaxed);
     }
 
-    /// Asks the holder to kick at its release and gives up a reservation. `false`: the lock is not
-    /// held. Release and acquire as [`Held::take_or_await`].
-    pub(crate) fn await_unreserved(&self) -> bool {
-        let mut seen = self.0.load(Ordering::Relaxed);
+    /// Asks the holder to kick at its release, and gives up a reservation; `false` if the lock is
+    /// not held. Release and acquire as in [`Held::take_or_request_kick`].
+    pub(crate) fn unreserve_and_request_kick(&self) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            let next = (seen | AWAITED) & !RESERVED;
-            match self.0.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return seen & HELD != 0,
-                Err(now) => seen = now,
+            let next = (word | AWAITED) & !RESERVED;
+            match self.0.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return word & HELD != 0,
+                Err(now) => word = now,
             }
         }
     }
 
-    /// Asks the holder to kick at its release. `false`: the lock is not held.
-    pub(crate) fn await_release(&self) -> bool {
+    /// Asks the holder to kick at its release. Returns `false` if the lock is not held.
+    pub(crate) fn request_kick(&self) -> bool {
         self.0.fetch_or(AWAITED, Ordering::AcqRel) & HELD != 0
     }
 
-    /// Reserves the lock for the caller: only [`Held::take`] gets it. Relaxed: it publishes
-    /// nothing, and the order of changes to this one word is enough.
+    /// Reserves the lock for the caller: only [`Held::take`] can get it. Relaxed: it publishes
+    /// nothing, and the modification order of this word is enough.
     pub(crate) fn reserve(&self) {
         self.0.fetch_or(RESERVED, Ordering::Relaxed);
     }
 
-    /// The holder clears all requests, its own and others'. Relaxed: they take effect only at the
-    /// release.
+    /// Clears all requests, the holder's own and others'. Called by the holder. Relaxed: they take
+    /// effect only at the release.
     pub(crate) fn clear_flags(&self) {
         self.0.fetch_and(!(AWAITED | RESERVED), Ordering::Relaxed);
     }
 
-    /// Releases by a plain store, if no flag is ever set: then only the holder writes the word.
+    /// Releases with a plain store, for locks without flags: then only the holder writes the word.
     /// From here on the lock may be freed memory.
     #[inline]
     pub(crate) fn release_plain(&self) {
@@ -113,8 +111,8 @@ impl Held {
         self.0.store(next, Ordering::Release);
     }
 
-    /// Releases and clears all flags; `true`: a waiter awaits the release. From here on the lock
-    /// may be freed memory.
+    /// Releases and clears all flags. Returns whether a waiter awaits the release. From here on
+    /// the lock may be freed memory.
     ///
     /// Acquire, for the record of the CPU that set the flag.
     #[inline]
@@ -123,28 +121,29 @@ impl Held {
         self.0.swap(next, Ordering::AcqRel) & AWAITED != 0
     }
 
-    /// Releases and keeps a reservation; `true`: a waiter awaited the release, and must ask again
-    /// for the next one. From here on the lock may be freed memory.
+    /// Releases and keeps a reservation. Returns whether a waiter awaited the release; it must ask
+    /// again for the next release. From here on the lock may be freed memory.
     ///
     /// Acquire, for the record of the CPU that set the flag.
     #[inline]
     pub(crate) fn release_reserved(&self) -> bool {
-        let mut seen = self.0.load(Ordering::Relaxed);
+        let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            let next = seen.wrapping_add(RELEASE - HELD) & !AWAITED;
-            match self.0.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return seen & AWAITED != 0,
-                Err(now) => seen = now,
+            let next = word.wrapping_add(RELEASE - HELD) & !AWAITED;
+            match self.0.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return word & AWAITED != 0,
+                Err(now) => word = now,
             }
         }
     }
 
-    /// Waits until the lock was free at some moment: until its present holder has released it.
-    pub(crate) fn wait_until_released(&self, mut look_again: impl FnMut()) {
+    /// Waits until the lock has been free at some moment: until its present holder has released
+    /// it.
+    pub(crate) fn wait_until_released(&self, mut pause: impl FnMut()) {
         let first = self.0.load(Ordering::Acquire);
         let is_same = |now: u16| now & HELD != 0 && (now ^ first) / RELEASE == 0;
         while is_same(self.0.load(Ordering::Acquire)) {
-            look_again();
+            pause();
         }
     }
 }
@@ -154,14 +153,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reservation_is_for_one() {
+    fn only_the_head_takes_a_reserved_lock() {
         let held = Held::new();
         held.reserve();
         assert!(!held.take_unreserved());
         assert!(held.take());
         assert!(!held.release_reserved());
         assert!(!held.take_unreserved(), "it is kept over a release");
-        assert!(!held.await_unreserved(), "it is not held");
+        assert!(!held.unreserve_and_request_kick(), "it is not held");
         assert!(held.take_unreserved());
         assert!(held.release_reserved(), "awaited all the same");
         assert!(held.take_unreserved());
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_counted_over_the_wrap_and_leave_the_word_free() {
+    fn release_count_wraps_and_the_word_is_free() {
         let held = Held::new();
         for round in 0..(1 << 14) {
             assert!(held.take(), "round {round}");
@@ -183,20 +182,20 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_release_ends_though_the_lock_is_never_seen_free() {
+    fn waiting_ends_at_a_release_without_a_free_lock() {
         let held = Held::new();
         assert!(held.take());
-        // Over the wrap of the count.
+        // Across the wrap of the count.
         for _ in 0..(1 << 13) + 5 {
-            let mut looks = 0;
+            let mut spins = 0;
             held.wait_until_released(|| {
-                looks += 1;
+                spins += 1;
                 held.release_reserved();
                 assert!(held.take());
                 // A flag does not count as a release.
-                held.await_own();
+                held.request_own_kick();
             });
-            assert_eq!(looks, 1);
+            assert_eq!(spins, 1);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How many CPUs a lock can count.
+//! Limits on the number of CPUs of a lock.
 
 use core::fmt;
 
@@ -8,12 +8,12 @@ pub struct TooManyCpus {
     /// Number of CPUs that would take it.
     pub cpus: u32,
     /// Number of CPUs that it can count ([`RawLock::CPUS`](crate::RawLock::CPUS)).
-    pub most: u32,
+    pub max: u32,
 }
 
 impl fmt::Display for TooManyCpus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} CPUs are more than the {} that this lock can count", self.cpus, self.most)
+        write!(f, "{} CPUs: this lock supports at most {}", self.cpus, self.max)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The lock of Mellor-Crummey and Scott.
+//! The MCS lock (Mellor-Crummey and Scott).
 
 use crate::acquire::Ticketless;
 use crate::halt::Waits;
@@ -6,24 +6,24 @@ use crate::handed::HandedQueue;
 use crate::node::Gate;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// A queue of CPUs, each of which waits at its own node, until the holder hands the lock to the
-/// first: J. M. Mellor-Crummey and M. L. Scott, "Algorithms for Scalable Synchronization on
-/// Shared-Memory Multiprocessors" (ACM TOCS 1991). The baseline of the scalable locks.
+/// A queue whose CPUs each wait at their own node until the holder hands the lock to the first:
+/// J. M. Mellor-Crummey and M. L. Scott, "Algorithms for Scalable Synchronization on Shared-Memory
+/// Multiprocessors" (ACM TOCS 1991). The baseline of the scalable locks.
 ///
-/// - A CPU that comes swaps its node's name into the tail, and links its node to the one before.
+/// - An arriving CPU swaps its node's name into the tail, and links its node to its predecessor's.
 /// - A holder hands the lock to the node linked to its own; the lock is not free in between.
 ///
-/// In the form of the operating system K42, in which a CPU needs a node only while it waits.
+/// In the form of the operating system K42, where a CPU needs a node only while it waits.
 ///
-/// First in, first out: a preempted waiter blocks all behind it, even if it was only about to link
-/// its node, for which a holder has to wait. It counts CPUs as [`QueuedLock`](crate::QueuedLock)
-/// does.
+/// First in, first out: a preempted waiter blocks all CPUs behind it, even if it was only about to
+/// link its node: the holder has to wait for the link. Supports as many CPUs as
+/// [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(8))]
 pub struct McsLock(HandedQueue);
 
 impl McsLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self(HandedQueue::new())
     }
@@ -43,8 +43,8 @@ impl Ticketless for McsLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         if let Some(me) = self.0.wait(cpu, |_, _| {}) {
-            self.0.stand_in(cpu, me);
-            cpu.waiters.nodes.end(me);
+            self.0.replace_node(cpu, me);
+            cpu.waiters.nodes.free(me);
         }
     }
 

@@ -1,65 +1,65 @@
-//! The lock of Mellor-Crummey and Scott, with waiters that show that they run.
+//! The MCS lock with time-published waiters.
 
 use crate::acquire::{self, Ticketless};
 use crate::halt::Waits;
 use crate::handed::HandedQueue;
 use crate::node::{Gate, NodeId};
 use crate::sync::{AtomicU16, AtomicU64, Ordering};
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// A node's gate: a holder has passed it over, and its CPU has to queue again. Not more than 1, as an
-/// open gate is ([`crate::Awaited`]).
+/// The gate of a node that a holder has passed over: its CPU has to queue again. Not more than 1, unlike
+/// an open gate ([`crate::Position`]).
 const SKIPPED: Gate = Gate(1);
 
-/// Looks of a waiter between two of its stamps.
+/// Spin iterations of a waiter between two of its timestamps.
 const STAMP_EVERY: u32 = 64;
-/// A waiter whose last stamp is older than so many ticks of [`Pv::ticks`] is taken for preempted:
-/// some 50 us, ten times as long as 64 looks take.
-const STALE: u64 = 125_000;
-/// So is a holder that has had the lock for so long: some 10 us.
-const LONG: u64 = 25_000;
+/// A waiter whose last timestamp is older than this, in [`Pv::ticks`], is assumed to be preempted: about
+/// 50 us, ten times as long as 64 spin iterations take.
+const STALE_TICKS: u64 = 125_000;
+/// So is a holder that has had the lock for longer than this: about 10 us.
+const LONG_HOLD_TICKS: u64 = 25_000;
 
-/// [`McsLock`](crate::McsLock) for CPUs that are preempted, as far as times tell: after B. He, W. N.
-/// Scherer III and M. L. Scott, "Preemption Adaptivity in Time-Published Queue-Based Spin Locks"
+/// [`McsLock`](crate::McsLock) for CPUs that are preempted, which it infers from times: after B. He,
+/// W. N. Scherer III and M. L. Scott, "Preemption Adaptivity in Time-Published Queue-Based Spin Locks"
 /// (HiPC 2005), MCS-TP.
 ///
-/// - A waiter writes the time into its node every 64 looks. A holder that releases passes over nodes
-///   whose time is old: their CPUs queue again once they run. If all are old, it frees the lock.
-/// - A holder writes the time at which it got the lock. A waiter gives its turn to one that has had
-///   it for long ([`Pv::yield_to`]), where the paper's threads yield to any other.
+/// - A waiter writes the time into its node every 64 spin iterations. A releasing holder passes over nodes
+///   with an old time: their CPUs queue again once they run. If all times are old, it frees the lock.
+/// - A holder writes its acquisition time. A waiter donates its slice to a holder that has had the lock
+///   for long ([`Pv::yield_to`]); the paper's threads yield to any other thread.
 ///
-/// Nothing is asked of the host about preemptions: both are guesses. So there is no bound on
-/// bypasses: a CPU is passed over as often as it is preempted in line. It counts CPUs as
-/// [`QueuedLock`](crate::QueuedLock) does.
+/// The host is not asked about preemptions: both are guesses. So there is no bound on bypasses: a CPU is
+/// passed over as often as it is preempted in line. Supports as many CPUs as
+/// [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(8))]
 pub struct McsTpLock {
     queue: HandedQueue,
-    /// One more than the holder's CPU; zero: there was none yet. A hint.
+    /// The holder's CPU plus one; zero if there was none yet. A hint.
     owner: AtomicU16,
-    /// When the holder got the lock. A hint.
+    /// Acquisition time of the holder. A hint.
     since: AtomicU64,
 }
 
 impl McsTpLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self { queue: HandedQueue::new(), owner: AtomicU16::new(0), since: AtomicU64::new(0) }
     }
 
-    /// The calling CPU has got the lock.
+    /// Records the calling CPU as the holder.
     #[inline]
-    fn own<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+    fn set_owner<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         self.since.store(cpu.pv.ticks(), Ordering::Relaxed);
         self.owner.store(cpu.id as u16 + 1, Ordering::Relaxed);
     }
 
-    /// Queues until the CPU of `me` has the lock, which is `true`, or was passed over.
+    /// Queues once. Returns whether the CPU of `me` got the lock; otherwise it was passed over.
     fn queue_once<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
-        looks: &mut Looks,
+        spins: &mut Spins,
         me: NodeId,
     ) -> bool {
         let nodes = &cpu.waiters.nodes;
@@ -67,50 +67,50 @@ impl McsTpLock {
         if !self.queue.join(cpu, me) {
             return true;
         }
-        let gate = self.wait_at(cpu, looks, me);
+        let gate = self.wait_at(cpu, spins, me);
         if gate != SKIPPED {
-            self.queue.begin_turn();
+            self.queue.record_handover();
         }
         gate != SKIPPED
     }
 
-    /// Looks at the gate of `me` until it is not closed any more.
-    fn wait_at<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, looks: &mut Looks, me: NodeId) -> Gate {
+    /// Spins until the gate of `me` is no longer closed.
+    fn wait_at<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, spins: &mut Spins, me: NodeId) -> Gate {
         let nodes = &cpu.waiters.nodes;
-        let mut left = 0;
+        let mut remaining = 0;
         loop {
-            looks.count(&cpu.watch, None);
+            spins.count(&cpu.watch, None);
             let gate = nodes.gate(me);
             if gate != Gate::CLOSED {
                 return gate;
             }
-            if left == 0 {
+            if remaining == 0 {
                 let now = cpu.pv.ticks();
                 nodes.stamp(me, now);
                 self.yield_to_long_holder(cpu, now);
-                left = STAMP_EVERY;
+                remaining = STAMP_EVERY;
             }
-            left -= looks.spin(cpu.pv, left);
+            remaining -= spins.spin(cpu.pv, remaining);
         }
     }
 
     fn yield_to_long_holder<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, now: u64) {
         let owner = usize::from(self.owner.load(Ordering::Relaxed)).checked_sub(1);
-        // A holder that has just got it may show a time that is later.
+        // The time of a holder that has just got the lock may be later.
         let held = now.saturating_sub(self.since.load(Ordering::Relaxed));
-        if let Some(owner) = owner.filter(|owner| *owner != cpu.id && held > LONG) {
+        if let Some(owner) = owner.filter(|owner| *owner != cpu.id && held > LONG_HOLD_TICKS) {
             cpu.pv.yield_to(owner);
         }
     }
 
-    /// The first waiter from `first` on that seems to run; those before it are passed over. None: there is
-    /// none, and the lock is free.
+    /// The first waiter from `first` on that seems to run; waiters before it are passed over. `None` if no
+    /// waiter does; the lock is then free.
     fn first_running<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, first: NodeId) -> Option<NodeId> {
         let (nodes, now) = (&cpu.waiters.nodes, cpu.pv.ticks());
         let mut node = first;
-        while now.saturating_sub(nodes.stamped(node)) > STALE {
-            // First who is behind it: once its CPU is told, the node may be used again.
-            let behind = self.queue.behind_or_free(cpu, node);
+        while now.saturating_sub(nodes.stamped(node)) > STALE_TICKS {
+            // Finds the next node first: once the CPU of `node` is notified, the node may be reused.
+            let behind = self.queue.successor_or_free(cpu, node);
             nodes.open(node, SKIPPED);
             node = behind?;
         }
@@ -126,7 +126,7 @@ impl Ticketless for McsTpLock {
     fn take<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
         let is_taken = self.queue.take_free();
         if is_taken {
-            self.own(cpu);
+            self.set_owner(cpu);
         }
         is_taken
     }
@@ -136,16 +136,16 @@ impl Ticketless for McsTpLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        let Some(me) = nodes.begin(cpu.id) else {
-            return acquire::wait_outside(self, cpu, || self.take(cpu));
+        let mut spins = Spins::new(&cpu.watch);
+        let Some(me) = nodes.alloc(cpu.id) else {
+            return acquire::wait_without_node(self, cpu, || self.take(cpu));
         };
-        while !self.queue_once(cpu, &mut looks, me) {
-            nodes.renew(me);
+        while !self.queue_once(cpu, &mut spins, me) {
+            nodes.reset(me);
         }
-        self.own(cpu);
-        self.queue.stand_in(cpu, me);
-        nodes.end(me);
+        self.set_owner(cpu);
+        self.queue.replace_node(cpu, me);
+        nodes.free(me);
     }
 
     #[inline]
@@ -166,38 +166,38 @@ mod tests {
     use super::*;
     use crate::test_stage::{Stage, Step};
 
-    /// The CPU joins the queue, and does not look yet.
+    /// Puts a CPU into the queue, where it does not spin yet.
     fn join(stage: &Stage<McsTpLock>, id: usize) -> NodeId {
         let nodes = &stage.waiters.nodes;
-        let me = nodes.begin(id).expect("none in use");
+        let me = nodes.alloc(id).expect("none in use");
         nodes.stamp(me, stage.now.get());
         assert!(stage.lock.queue.join(&stage.cpu(id), me));
         me
     }
 
     #[test]
-    fn a_release_passes_over_those_that_have_not_looked_for_long() {
+    fn a_release_skips_waiters_with_stale_timestamps() {
         let stage = Stage::without_waits(McsTpLock::new());
-        assert!(stage.tries(0));
-        let [old, other] = [1, 2].map(|id| join(&stage, id));
-        stage.now.set(2 + STALE);
-        let new = join(&stage, 3);
+        assert!(stage.try_lock(0));
+        let [stale, also_stale] = [1, 2].map(|id| join(&stage, id));
+        stage.now.set(2 + STALE_TICKS);
+        let fresh = join(&stage, 3);
         stage.unlock(0);
-        let gates = [old, other, new].map(|node| stage.waiters.nodes.gate(node));
+        let gates = [stale, also_stale, fresh].map(|node| stage.waiters.nodes.gate(node));
         assert_eq!(gates, [SKIPPED, SKIPPED, Gate::OPEN]);
-        stage.lock.queue.stand_in(&stage.cpu(3), new);
+        stage.lock.queue.replace_node(&stage.cpu(3), fresh);
         assert!(!stage.is_contended(), "they have to queue again");
     }
 
     #[test]
-    fn a_waiter_gives_its_turn_to_a_holder_that_has_had_the_lock_for_long() {
+    fn a_waiter_yields_to_a_long_holder() {
         let stage = Stage::new(McsTpLock::new(), |stage, step| {
             if let Step::YieldTo(holder) = step {
                 stage.unlock(holder);
             }
         });
-        assert!(stage.tries(4));
-        stage.now.set(2 + LONG);
+        assert!(stage.try_lock(4));
+        stage.now.set(2 + LONG_HOLD_TICKS);
         assert!(stage.lock(1).slow);
         assert_eq!(stage.yielded_to.get(), Some(4));
     }

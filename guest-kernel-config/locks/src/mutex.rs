@@ -1,16 +1,16 @@
-//! Mutexes with optimistic spinning: a CPU that finds one taken spins while the owner runs, then
-//! sleeps.
+//! Mutexes with optimistic spinning: a CPU that finds the mutex taken spins while the owner runs,
+//! then sleeps.
 //!
-//! Four systems share one algorithm and differ in how they look at the word and in who may spin
-//! ([`Spinners`]): [`BaselineMutex`], [`ReadFirstMutex`], [`OneSpinnerMutex`], [`QueuedMutex`].
-//! Sleeping is a halt, waking a kick.
+//! Four systems share one algorithm and differ in how they access the word and in which CPUs may
+//! spin ([`Spinners`]): [`BaselineMutex`], [`ReadFirstMutex`], [`OneSpinnerMutex`],
+//! [`QueuedMutex`]. Sleeping is a halt, waking a kick.
 //!
-//! The word is 1: free; 0: taken; negative: taken, and there may be sleepers. All guarantee mutual
-//! exclusion and that no wakeup is lost. Sleepers are woken in order, but a wakeup does not pass
-//! the mutex on: the sleeper looks again, and a spinner or a newcomer may have been faster.
+//! The word is 1: free; 0: taken; negative: taken, and there may be sleepers. All systems guarantee
+//! mutual exclusion and that no wakeup is lost. Sleepers are woken in order, but a wakeup does not
+//! pass the mutex on: the sleeper checks again, and a spinner or a newcomer may have been faster.
 //!
-//! Not for interrupt handlers; those may interrupt a mutex operation and take spinlocks. A mutex
-//! may not be freed before every [`RawMutex::unlock`] has returned.
+//! Interrupt handlers must not use mutexes; they may interrupt a mutex operation and take
+//! spinlocks. A mutex may not be freed before every [`RawMutex::unlock`] has returned.
 
 mod one_spinner;
 mod queued;
@@ -26,33 +26,32 @@ use crate::sync::{AtomicI32, AtomicU32, Ordering};
 use crate::wait::{ASLEEP, LockKey};
 use crate::{Bypass, Cpu, Pv, Watch};
 
-/// The mutex is free.
 const FREE: i32 = 1;
-/// It is taken, and no CPU sleeps.
+/// The mutex is taken, and no CPU sleeps.
 const TAKEN: i32 = 0;
-/// It is taken, and its release must look for sleepers. All other negative values mean the same.
+/// The mutex is taken, and its release must look for sleepers; so does any other negative value.
 const AWAITED: i32 = -1;
 
 /// The cost of an acquisition of a mutex.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MutexTaken {
-    /// The mutex was not free at the first look.
+pub struct MutexCost {
+    /// The mutex was not free at the first attempt.
     pub slow: bool,
     /// Calls of [`Pv::lock_spinning`], including those for the list's own lock.
     pub halts: u32,
-    /// Looks of the optimistic spinner, in its queue (if there is one) and at the owner.
+    /// Iterations of the optimistic spinner, in its queue (if there is one) and at the owner.
     pub spins: u32,
-    /// Atomic read-modify-writes of the mutex's word: what "mutex: Make more scalable by doing less
-    /// atomic operations" (Linux 2013) saves.
+    /// Atomic read-modify-writes of the mutex's word, which "mutex: Make more scalable by doing
+    /// less atomic operations" (Linux 2013) reduces.
     pub rmw: u32,
     /// Read-modify-writes of the state that decides which CPU may spin: the field of the
     /// [`OneSpinnerMutex`], or the queue's tail.
-    pub beside: u32,
+    pub spinner_rmw: u32,
 }
 
 /// The cost of a release of a mutex.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MutexReleased {
+pub struct MutexReleaseCost {
     /// Calls of [`Pv::unlock_kick`], including those for the list's own lock.
     pub kicks: u32,
     /// Atomic read-modify-writes of the mutex's word.
@@ -61,48 +60,47 @@ pub struct MutexReleased {
 
 /// A mutex without the data it protects.
 pub trait RawMutex {
-    /// Bound on bypasses of a waiter. Sleepers are woken in order, but may find that a spinner or a
-    /// newcomer was faster.
+    /// Bound on the bypasses of a waiter. Sleepers are woken in order, but a spinner or a newcomer
+    /// may be faster.
     const BYPASS: Bypass;
 
-    /// Returns when the caller owns the mutex.
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexTaken;
+    /// Returns once the caller owns the mutex.
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexCost;
 
     /// Takes the mutex if it is free; neither spins nor sleeps.
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<MutexTaken>;
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<MutexCost>;
 
     /// Releases the mutex and wakes the CPU that has slept longest. Only the owner may call it.
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexReleased;
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexReleaseCost;
 
-    /// Is it owned? The answer may be outdated at once.
+    /// Whether the mutex is owned. The answer may be outdated at once.
     fn is_locked(&self) -> bool;
 }
 
-/// Which CPU may spin for a mutex, and how it looks at the word. Implemented by the systems of this
-/// module.
+/// Decides which CPU may spin for a mutex, and how it accesses the word. Implemented by the systems
+/// of this module.
 pub trait Spinners {
-    /// Is the word read before a read-modify-write, which is skipped if it could not succeed?
+    /// Whether the word is read first, and a read-modify-write that could not succeed is skipped.
     const READS_FIRST: bool;
 
-    /// The caller wants to spin. True: it may, and calls [`Spinners::leave`] afterwards.
-    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) -> bool;
+    /// Asks to spin. If `true`, the caller may, and must call [`Spinners::leave`] afterwards.
+    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) -> bool;
 
-    /// The caller no longer spins.
-    fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken);
+    /// Ends the caller's spinning.
+    fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost);
 }
 
 /// A mutex whose spinners are `S`.
 #[derive(Debug)]
 pub struct Mutex<S> {
     word: AtomicI32,
-    /// One more than the owning CPU; zero: none, or not known yet. For spinners only.
+    /// The owning CPU plus one; zero: none, or not known yet. For spinners only.
     owner: AtomicU32,
     spinners: S,
     sleepers: Sleepers,
 }
 
 impl<S> Mutex<S> {
-    /// A free mutex.
     const fn with(spinners: S) -> Self {
         let (word, owner) = (AtomicI32::new(FREE), AtomicU32::new(0));
         Self { word, owner, spinners, sleepers: Sleepers::new() }
@@ -117,14 +115,14 @@ impl<S: Default> Default for Mutex<S> {
 
 impl<S: Spinners> Mutex<S> {
     #[inline]
-    fn own<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        // Relaxed: a spinner that sees an old owner only looks again.
+    fn set_owner<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        // Relaxed: a spinner that sees an old owner only checks again.
         self.owner.store(cpu.id as u32 + 1, Ordering::Relaxed);
     }
 
     #[cold]
     #[inline(never)]
-    fn lock_slow<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) {
+    fn lock_slow<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) {
         if self.spinners.enter(cpu, taken) {
             let is_taken = self.spin(cpu, taken);
             self.spinners.leave(cpu, taken);
@@ -135,28 +133,28 @@ impl<S: Spinners> Mutex<S> {
         self.sleep(cpu, taken);
     }
 
-    /// Spins while the owner runs; true: the caller owns the mutex. [`Cpu::spin_threshold`] models
-    /// the end of a time slice.
-    fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) -> bool {
-        let mut left = cpu.spin_threshold;
-        while left > 0 {
+    /// Spins while the owner runs. Returns whether the caller owns the mutex.
+    /// [`Cpu::spin_threshold`] models the end of a time slice.
+    fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) -> bool {
+        let mut remaining = cpu.spin_threshold;
+        while remaining > 0 {
             match (self.owner.load(Ordering::Relaxed) as usize).checked_sub(1) {
                 Some(owner) if cpu.pv.is_off(owner) => return false,
                 Some(_) => (),
-                // A release clears the owner before it frees the word, and a taker sets it a little
-                // after it took the word: only without an owner is the word worth a look.
+                // A release clears the owner before it frees the word, and an acquirer sets it
+                // shortly after it took the word: the word is worth a read only without an owner.
                 None if self.take_if_free(taken) => return true,
                 None => (),
             }
-            let looks = cpu.pv.spin(left);
-            taken.spins += looks;
-            left -= looks;
+            let spins = cpu.pv.spin(remaining);
+            taken.spins += spins;
+            remaining -= spins;
         }
         false
     }
 
-    /// A spinner's look at the word.
-    fn take_if_free(&self, taken: &mut MutexTaken) -> bool {
+    /// A spinner's attempt to take the word.
+    fn take_if_free(&self, taken: &mut MutexCost) -> bool {
         if S::READS_FIRST && self.word.load(Ordering::Relaxed) != FREE {
             return false;
         }
@@ -170,11 +168,11 @@ impl<S: Spinners> Mutex<S> {
         self.word.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// A sleeper's look at the word, under the list's lock: takes it if it is free, and marks it as
-    /// awaited in either case.
-    fn take_as_sleeper(&self, taken: &mut MutexTaken) -> bool {
+    /// A sleeper's attempt to take the word, under the list's lock: takes it if it is free, and
+    /// marks it as awaited in either case.
+    fn take_as_sleeper(&self, taken: &mut MutexCost) -> bool {
         // A negative word already is what the swap would store. It stays negative while the caller
-        // is in the list: only the owner's release frees it, and then looks into the list.
+        // is in the list: only the owner's release frees it, and then checks the list.
         if S::READS_FIRST && self.word.load(Ordering::Relaxed) < TAKEN {
             return false;
         }
@@ -182,10 +180,10 @@ impl<S: Spinners> Mutex<S> {
         self.word.swap(AWAITED, Ordering::Acquire) == FREE
     }
 
-    fn sleep<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) {
+    fn sleep<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) {
         taken.halts += self.sleepers.lock(cpu);
         self.sleepers.push(cpu);
-        // The look before queueing; the ones before sleeping are in the loop.
+        // The attempt before queueing; the attempts before sleeping are in the loop.
         let mut is_mine = self.take_as_sleeper(taken);
         while !is_mine {
             is_mine = self.take_as_sleeper(taken);
@@ -195,18 +193,18 @@ impl<S: Spinners> Mutex<S> {
         }
         self.sleepers.remove(cpu);
         if self.sleepers.is_empty() {
-            // Others only decrement a taken word or mark it as awaited, and each looks again under
-            // this lock afterwards.
+            // Others only decrement a taken word or mark it as awaited, and then each of them
+            // checks again under this lock.
             self.word.store(TAKEN, Ordering::Relaxed);
         }
         self.sleepers.unlock(cpu);
     }
 
     /// Releases the list's lock, halts once, and takes it again. May return spuriously.
-    fn halt<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) {
-        // Before any CPU can know that this one is to be kicked: an interrupt handler that consumes
+    fn halt<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) {
+        // Before any CPU can know that this CPU is to be kicked: an interrupt handler that consumes
         // the kick replaces it if it interrupted a wait.
-        let outer = cpu.waiters.publish(cpu.id, LockKey::of(self), ASLEEP);
+        let outer = cpu.waiters.publish(cpu.id, LockKey::new(self), ASLEEP);
         self.sleepers.unlock(cpu);
         if P::ENABLED {
             taken.halts += 1;
@@ -241,33 +239,33 @@ impl<S: Spinners> RawMutex for Mutex<S> {
     const BYPASS: Bypass = Bypass::Unbounded;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexTaken {
-        let mut taken = MutexTaken { rmw: 1, ..MutexTaken::default() };
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexCost {
+        let mut taken = MutexCost { rmw: 1, ..MutexCost::default() };
         if self.word.fetch_add(-1, Ordering::Acquire) != FREE {
             taken.slow = true;
             self.lock_slow(cpu, &mut taken);
         }
-        self.own(cpu);
+        self.set_owner(cpu);
         taken
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<MutexTaken> {
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<MutexCost> {
         if !self.take_free() {
             return None;
         }
-        self.own(cpu);
-        Some(MutexTaken { rmw: 1, ..MutexTaken::default() })
+        self.set_owner(cpu);
+        Some(MutexCost { rmw: 1, ..MutexCost::default() })
     }
 
     #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexReleased {
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexReleaseCost {
         self.owner.store(0, Ordering::Relaxed);
         // Release is enough: a sleeper either marked the word before this, which shows in the
         // value, or will find the word free.
-        let was = self.word.fetch_add(1, Ordering::Release);
-        let kicks = if was == TAKEN { 0 } else { self.unlock_slow(cpu) };
-        MutexReleased { kicks, rmw: 1 }
+        let before = self.word.fetch_add(1, Ordering::Release);
+        let kicks = if before == TAKEN { 0 } else { self.unlock_slow(cpu) };
+        MutexReleaseCost { kicks, rmw: 1 }
     }
 
     #[inline]

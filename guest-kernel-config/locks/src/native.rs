@@ -3,17 +3,17 @@
 use crate::sync::{AtomicU8, AtomicU16};
 use crate::ticket::{TicketWord, lock_constructors};
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::width::Width;
-use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Acquisition, Bypass, Cpu, Pv, RawLock, Release, Watch, settle};
 
 /// First in, first out; a waiter spins until it is served. The lock of a kernel
 /// that does not know that it is a guest: when a vCPU in the queue is preempted,
-/// all waiters behind it spin through their slices. The lock that the series
+/// all waiters behind it spin through their slices. It is the lock that the series
 /// "Paravirtualized ticketlocks" (Linux 2012) starts from.
 ///
-/// It counts 32767 CPUs with tickets of 16 bits and 127 with tickets of 8: its
-/// tickets go in steps of two, as those of the PV lock, whose fast path it shares.
+/// It supports 32767 CPUs with 16-bit tickets and 127 with 8-bit tickets: tickets
+/// advance in steps of two, as in the PV lock, whose fast path it shares.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct NativeTickets<C>(pub(crate) TicketWord<C>);
@@ -29,30 +29,30 @@ lock_constructors!(NativeTickets);
 impl<C: Width> NativeTickets<C> {
     /// Waits until `ticket` is served.
     #[inline]
-    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> Taken {
+    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> Acquisition {
         let slow = self.0.head().ticket() != ticket;
         if slow {
             self.spin(cpu, ticket);
         }
-        cpu.watch.taken(LockKey::of(self).address(), C::told(ticket));
-        Taken { slow, halts: 0, ticket: Some(ticket) }
+        cpu.watch.taken(LockKey::new(self).address(), C::for_observer(ticket));
+        Acquisition { slow, halts: 0, ticket: Some(ticket) }
     }
 
     #[cold]
     #[inline(never)]
     fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) {
-        match C::told(ticket) {
-            Some(ticket) => cpu.watch.spinning(LockKey::of(self).address(), ticket),
-            None => cpu.watch.queued(LockKey::of(self).address(), None),
+        match C::for_observer(ticket) {
+            Some(ticket) => cpu.watch.spinning(LockKey::new(self).address(), ticket),
+            None => cpu.watch.queued(LockKey::new(self).address(), None),
         }
         settle(cpu);
-        let mut looks = Looks::new(&cpu.watch);
+        let mut spins = Spins::new(&cpu.watch);
         loop {
-            looks.count(&cpu.watch, C::told(ticket));
+            spins.count(&cpu.watch, C::for_observer(ticket));
             if self.0.head().ticket() == ticket {
                 return;
             }
-            looks.spin(cpu.pv, u32::MAX);
+            spins.spin(cpu.pv, u32::MAX);
         }
     }
 }
@@ -65,27 +65,27 @@ impl<C: Width> RawLock for NativeTickets<C> {
     const TICKETS: u16 = C::MASK;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering(C::told(0).map(|_| LockKey::of(self).address()));
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Acquisition {
+        cpu.watch.entering(C::for_observer(0).map(|_| LockKey::new(self).address()));
         let ticket = self.0.take_ticket();
         self.enter(cpu, ticket)
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        cpu.watch.entering(C::told(0).map(|_| LockKey::of(self).address()));
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Acquisition> {
+        cpu.watch.entering(C::for_observer(0).map(|_| LockKey::new(self).address()));
         let Some(ticket) = self.0.draw_if_free() else {
-            cpu.watch.gave_up();
+            cpu.watch.try_failed();
             return None;
         };
         Some(self.enter(cpu, ticket))
     }
 
     #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Release {
         self.0.release_plain();
         cpu.watch.released();
-        Released::default()
+        Release::default()
     }
 
     fn is_contended(&self) -> bool {

@@ -1,101 +1,101 @@
-//! A word that names the holder of a lock, and counts how often newcomers took it from a queue.
+//! A lock word with the holder's CPU and a count of the acquisitions ahead of the queue.
 
 use crate::sync::{AtomicU32, MAX_CPUS, Ordering};
 use crate::{Cpu, Pv, Watch};
 
-/// The lock is held. Bit 0, where a watcher looks for it.
+/// The lock is held. Bit 0, where observers expect it.
 const HELD: u32 = 1;
-/// The holder's CPU, from this bit up to bit 15; means nothing while the lock is free.
+/// The holder's CPU, from this bit up to bit 15; undefined while the lock is free.
 const OWNER: u32 = 2;
-const OWNERS: u32 = 0x7fff * OWNER;
-/// One acquisition ahead of the queue since the head of the queue was served last. Two bits.
+const OWNER_MASK: u32 = 0x7fff * OWNER;
+/// One acquisition ahead of the queue since the head of the queue was last served. Two bits.
 const STEAL: u32 = 1 << 16;
-/// Number of acquisitions ahead of the queue that the count of steals can tell apart from more.
-pub(crate) const MOST_STEALS: u32 = 3;
-/// One release. Their count is in the bits from here on, and wraps.
+/// The largest number of acquisitions ahead of the queue that the two bits can count.
+pub(crate) const MAX_STEALS: u32 = 3;
+/// One release. This and the higher bits count releases; the count wraps.
 const RELEASE: u32 = 1 << 18;
 
-const _: () = assert!(MAX_CPUS as u32 <= OWNERS / OWNER);
+const _: () = assert!(MAX_CPUS as u32 <= OWNER_MASK / OWNER);
 
-/// [`HELD`], the holder, the count of steals and that of releases.
+/// [`HELD`], the holder, the count of steals and the count of releases.
 ///
-/// Only the holder writes a held word: so a release is a plain store. It counts releases, so that a
-/// CPU that waits for one without wanting the lock sees it even if the lock is taken again at once.
+/// Only the holder writes a held word, so a release is a plain store. Releases are counted so that
+/// a CPU that waits for one without wanting the lock sees it even if the lock is taken again at
+/// once.
 #[derive(Debug, Default)]
 pub(crate) struct Owned(AtomicU32);
 
 impl Owned {
-    /// Free.
     pub(crate) const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Is it held? Relaxed: a hint.
+    /// Whether the lock is held. Relaxed: a hint.
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
         self.0.load(Ordering::Relaxed) & HELD != 0
     }
 
-    /// The CPU that holds it. Relaxed: a hint, which may be outdated at once.
+    /// The CPU that holds the lock. Relaxed: a hint, which may be outdated at once.
     #[inline]
     pub(crate) fn owner(&self) -> Option<usize> {
-        let seen = self.0.load(Ordering::Relaxed);
-        (seen & HELD != 0).then_some(((seen & OWNERS) / OWNER) as usize)
+        let word = self.0.load(Ordering::Relaxed);
+        (word & HELD != 0).then_some(((word & OWNER_MASK) / OWNER) as usize)
     }
 
-    /// Takes it for `cpu` if it is free, ahead of all that queue: at most [`MOST_STEALS`] times
+    /// Takes the lock for `cpu` if it is free, ahead of the queue: at most [`MAX_STEALS`] times
     /// before the head of the queue is served.
     #[inline]
     pub(crate) fn steal(&self, cpu: usize) -> bool {
-        let may = |seen: u32| (seen / STEAL) & MOST_STEALS < MOST_STEALS;
-        self.take_if(cpu, may, |seen| seen + STEAL)
+        let allow = |word: u32| (word / STEAL) & MAX_STEALS < MAX_STEALS;
+        self.take_if(cpu, allow, |word| word + STEAL)
     }
 
-    /// Takes it for `cpu`, the head of the queue, if it is free. The count of steals begins anew.
+    /// Takes the lock for `cpu`, the head of the queue, if it is free. Resets the count of steals.
     #[inline]
     pub(crate) fn take(&self, cpu: usize) -> bool {
-        self.take_if(cpu, |_| true, |seen| seen & !(MOST_STEALS * STEAL))
+        self.take_if(cpu, |_| true, |word| word & !(MAX_STEALS * STEAL))
     }
 
-    /// Looks first: a held word is not written and stays shared in the caches of all that look.
+    /// Reads first: a held word is not written, and stays shared in the caches that poll it.
     ///
-    /// Acquire is enough: mutual exclusion follows from the single order of changes to one word,
-    /// and this reads from a store with release.
+    /// Acquire is enough: mutual exclusion follows from the single modification order of one word,
+    /// and this reads from a release store.
     #[inline]
-    fn take_if(&self, cpu: usize, may: impl Fn(u32) -> bool, counted: impl Fn(u32) -> u32) -> bool {
-        let mut seen = self.0.load(Ordering::Relaxed);
-        while seen & HELD == 0 && may(seen) {
+    fn take_if(&self, cpu: usize, allow: impl Fn(u32) -> bool, count: impl Fn(u32) -> u32) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
+        while word & HELD == 0 && allow(word) {
             let owner = cpu as u32 * OWNER;
-            let next = (counted(seen) & !OWNERS) | HELD | owner;
-            match self.0.compare_exchange(seen, next, Ordering::Acquire, Ordering::Relaxed) {
+            let next = (count(word) & !OWNER_MASK) | HELD | owner;
+            match self.0.compare_exchange(word, next, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
-                Err(now) => seen = now,
+                Err(now) => word = now,
             }
         }
         false
     }
 
-    /// Releases it; if no CPU queues, what was counted were no steals. From here on the lock may be
-    /// freed memory.
+    /// Releases the lock. Resets the count of steals if no CPU queues: there was no queue to pass.
+    /// From here on the lock may be freed memory.
     #[inline]
     pub(crate) fn release(&self, is_queue_empty: bool) {
-        let seen = self.0.load(Ordering::Relaxed).wrapping_add(RELEASE) & !HELD;
-        let next = if is_queue_empty { seen & !(MOST_STEALS * STEAL) } else { seen };
+        let word = self.0.load(Ordering::Relaxed).wrapping_add(RELEASE) & !HELD;
+        let next = if is_queue_empty { word & !(MAX_STEALS * STEAL) } else { word };
         self.0.store(next, Ordering::Release);
     }
 
-    /// Waits until the lock was free at some moment: until its present holder has released it.
-    pub(crate) fn wait_until_released(&self, mut look_again: impl FnMut()) {
+    /// Waits until the lock has been free at some moment: until its present holder has released it.
+    pub(crate) fn wait_until_released(&self, mut pause: impl FnMut()) {
         let first = self.0.load(Ordering::Acquire);
         let is_same = |now: u32| now & HELD != 0 && (now ^ first) / RELEASE == 0;
         while is_same(self.0.load(Ordering::Acquire)) {
-            look_again();
+            pause();
         }
     }
 }
 
-/// A waiter gives its turn to `target`, if that is known to have no CPU.
-pub(crate) fn confer<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, target: Option<usize>) {
+/// Donates the calling waiter's slice to `target`, if that CPU is known not to be running.
+pub(crate) fn yield_if_off<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, target: Option<usize>) {
     if let Some(target) = target
         && cpu.pv.is_off(target)
     {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_holder_is_named() {
+    fn the_word_contains_the_holder() {
         let word = Owned::new();
         assert_eq!(word.owner(), None);
         for cpu in [0, 5, MAX_CPUS - 1] {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_queue_there_are_no_steals_and_the_count_of_releases_wraps() {
+    fn steals_are_not_counted_without_a_queue() {
         let word = Owned::new();
         for _ in 0..(1 << 14) + 3 {
             assert!(word.steal(2));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_release_ends_though_the_lock_is_never_seen_free() {
+    fn waiting_ends_at_a_release_without_a_free_lock() {
         let word = Owned::new();
         assert!(word.take(0));
         word.wait_until_released(|| {

@@ -1,64 +1,64 @@
-//! A queued lock that names its holder, with a bound on steals.
+//! A queued lock that records its holder, with a bound on steals.
 
 use crate::acquire::Ticketless;
 use crate::halt::Waits;
 use crate::node::NodeId;
-use crate::owned::{Owned, confer};
+use crate::owned::{Owned, yield_if_off};
 use crate::queue::Queue;
 use crate::sync::{AtomicU16, Ordering};
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// Looks between two times that a waiter asks whether the one that it waits for has a CPU.
+/// Spin iterations of a waiter between two checks whether the CPU that it waits for is running.
 const CONFER_EVERY: u32 = 1000;
 
-/// A queue in front of a word that has the holder's CPU, after s390's spinlocks for virtual machines
+/// A queue in front of a word with the holder's CPU, after s390's spinlocks for virtual machines
 /// (M. Schwidefsky, "s390/spinlock: introduce spinlock wait queueing", Linux 4.15).
 ///
-/// - A CPU that comes takes a free word ahead of those that queue, if fewer than three have done so
-///   since the head of the queue was served last. If it cannot, it queues.
-/// - Whoever waits asks at once and every 1000 looks whether the holder has a CPU, and gives its
-///   turn to a holder that has none ([`Pv::yield_to`]). While the lock is free, the head of the queue
-///   stands for the holder, for it is the next.
+/// - An arriving CPU takes a free word ahead of the queue, if fewer than three CPUs have done so
+///   since the head of the queue was last served. Otherwise it queues.
+/// - A waiter checks at once and every 1000 spin iterations whether the holder is running, and
+///   donates its slice to a preempted holder ([`Pv::yield_to`]). While the lock is free, it checks
+///   the head of the queue instead.
 ///
-/// First in, first out, apart from the three: a preempted head delays all behind it, until one of
-/// them has given it its turn. It counts CPUs as [`QueuedLock`](crate::QueuedLock) does.
+/// First in, first out, apart from the steals: a preempted head delays all waiters behind it until
+/// one of them donates its slice. Supports as many CPUs as [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(8))]
 pub struct OwnerConferLock {
     word: Owned,
     queue: Queue,
-    /// One more than the CPU of the head of the queue; zero: there was none yet. A hint.
+    /// The CPU of the head of the queue plus one; zero if there was none yet. A hint.
     head: AtomicU16,
 }
 
 impl OwnerConferLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self { word: Owned::new(), queue: Queue::new(), head: AtomicU16::new(0) }
     }
 
-    /// Looks until `is_over`, and now and then gives its turn to the CPU that it waits for.
+    /// Spins until `is_over`, and regularly donates its slice to the CPU that it waits for.
     fn wait_until<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
-        looks: &mut Looks,
+        spins: &mut Spins,
         is_over: impl Fn() -> bool,
     ) {
-        let mut left = 0;
+        let mut remaining = 0;
         loop {
-            looks.count(&cpu.watch, None);
+            spins.count(&cpu.watch, None);
             if is_over() {
                 return;
             }
-            if left == 0 {
-                confer(cpu, self.awaited_cpu());
-                // This look was longer than those to come.
-                looks.spin(cpu.pv, 1);
-                left = CONFER_EVERY;
+            if remaining == 0 {
+                yield_if_off(cpu, self.awaited_cpu());
+                // This iteration took longer than those to come.
+                spins.spin(cpu.pv, 1);
+                remaining = CONFER_EVERY;
             } else {
-                left -= looks.spin(cpu.pv, left);
+                remaining -= spins.spin(cpu.pv, remaining);
             }
         }
     }
@@ -73,14 +73,14 @@ impl OwnerConferLock {
         self.head.store(cpu as u16 + 1, Ordering::Relaxed);
     }
 
-    /// Leaves the queue, having taken the lock. Names the next head, which may have no CPU to do so.
+    /// Leaves the queue with the lock taken. Names the next head, which may not be running to do so.
     fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
         let nodes = &cpu.waiters.nodes;
         if let Some(next) = self.queue.leave(nodes, me, || cpu.pv.spin_hint()) {
             self.name_head(next.cpu());
             nodes.make_head(next);
         }
-        nodes.end(me);
+        nodes.free(me);
     }
 }
 
@@ -98,18 +98,18 @@ impl Ticketless for OwnerConferLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        let Some(me) = nodes.begin(cpu.id) else {
-            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
-            cpu.watch.queued(LockKey::of(self).address(), None);
-            return self.wait_until(cpu, &mut looks, || self.word.steal(cpu.id));
+        let mut spins = Spins::new(&cpu.watch);
+        let Some(me) = nodes.alloc(cpu.id) else {
+            // A nested handler with all nodes of its CPU in use waits outside the queue.
+            cpu.watch.queued(LockKey::new(self).address(), None);
+            return self.wait_until(cpu, &mut spins, || self.word.steal(cpu.id));
         };
         if self.queue.join_behind(nodes, me).is_none() {
             self.name_head(cpu.id);
         }
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
-        self.wait_until(cpu, &mut looks, || nodes.is_head(me));
-        self.wait_until(cpu, &mut looks, || self.word.take(cpu.id));
+        cpu.watch.queued(LockKey::new(self).address(), Some(nodes.position(me)));
+        self.wait_until(cpu, &mut spins, || nodes.is_head(me));
+        self.wait_until(cpu, &mut spins, || self.word.take(cpu.id));
         self.leave(cpu, me);
     }
 
@@ -128,7 +128,7 @@ mod tests {
     use crate::test_stage::{Stage, Step};
 
     #[test]
-    fn a_waiter_gives_its_turn_to_a_preempted_holder_at_once() {
+    fn a_waiter_yields_to_a_preempted_holder_at_once() {
         let stage = Stage::new(OwnerConferLock::new(), |stage, step| {
             if let Step::YieldTo(holder) = step {
                 stage.off.set(0);
@@ -143,10 +143,10 @@ mod tests {
     }
 
     #[test]
-    fn while_the_lock_is_free_the_head_of_the_queue_is_waited_for() {
+    fn waiters_watch_the_head_of_a_free_lock() {
         let stage = Stage::without_waits(OwnerConferLock::new());
         let (lock, nodes) = (&stage.lock, &stage.waiters.nodes);
-        let heads = [4, 9].map(|cpu| nodes.begin(cpu).expect("none in use"));
+        let heads = [4, 9].map(|cpu| nodes.alloc(cpu).expect("none in use"));
         for node in heads {
             lock.queue.join(nodes, node);
         }

@@ -1,79 +1,79 @@
-//! A queued lock that names its holder, to whom waiters yield along the queue.
+//! A queued lock that records its holder; waiters yield to it along the queue.
 
 use crate::acquire::Ticketless;
 use crate::halt::Waits;
 use crate::node::NodeId;
-use crate::owned::{Owned, confer};
+use crate::owned::{Owned, yield_if_off};
 use crate::queue::Queue;
 use crate::sync::{AtomicU16, Ordering};
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// Looks of a newcomer at the word before it queues.
-const STEAL_LOOKS: u32 = 32;
-/// Looks of the head of the queue before it keeps newcomers out.
-const HEAD_LOOKS: u32 = 256;
-/// Looks of a waiter between two times that it asks whether the one that it waits for has a CPU.
+/// Spin iterations of a newcomer at the word before it queues.
+const STEAL_SPINS: u32 = 32;
+/// Spin iterations of the head of the queue before it keeps newcomers out.
+const HEAD_SPINS: u32 = 256;
+/// Spin iterations of a waiter between two checks whether the CPU that it waits for is running.
 const YIELD_EVERY: u32 = 32;
 
-/// A queue in front of a word that has the holder's CPU, after the queued spinlocks of powerpc for
+/// A queue in front of a word with the holder's CPU, after the queued spinlocks of powerpc for
 /// shared processors (N. Piggin, "powerpc/qspinlock", Linux 6.2).
 ///
-/// - A CPU that comes looks at the word 32 times, and takes it if it is free, ahead of those that
-///   queue. Then it queues.
-/// - The head of the queue looks at the word. After 256 looks newcomers have to queue at once, until
-///   it has the lock.
-/// - Who looks at the word gives its turn to a holder that has no CPU ([`Pv::yield_to`]). The head
-///   names that holder to the waiter behind it, which gives its turn to it, too, and names it to the
-///   next; without a name, a waiter gives its turn to the one before it, if that has no CPU.
+/// - An arriving CPU polls the word for 32 spin iterations, and takes it if it is free, ahead of
+///   the queue. Then it queues.
+/// - The head of the queue polls the word. After 256 spin iterations newcomers have to queue at
+///   once, until the head has the lock.
+/// - A CPU that polls the word donates its slice to a preempted holder ([`Pv::yield_to`]). The head
+///   names that holder to the waiter behind it, which also donates its slice, and names it to the
+///   next. Without a name, a waiter donates its slice to the waiter ahead if that is preempted.
 ///
-/// There is no bound on steals while the head does not run, and the queue is first in, first out. It
-/// counts CPUs as [`QueuedLock`](crate::QueuedLock) does.
+/// There is no bound on steals while the head does not run, and the queue is first in, first out.
+/// Supports as many CPUs as [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(8))]
 pub struct OwnerYieldLock {
     word: Owned,
     queue: Queue,
-    /// Not zero: newcomers queue. The head's.
+    /// Nonzero: newcomers must queue. Written by the head.
     must_queue: AtomicU16,
 }
 
 impl OwnerYieldLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self { word: Owned::new(), queue: Queue::new(), must_queue: AtomicU16::new(0) }
     }
 
-    /// Takes a free word, unless the head of the queue has asked newcomers to queue. One that has
-    /// looked before may still take it: once.
+    /// Takes a free word, unless the head of the queue has asked newcomers to queue. A CPU that has
+    /// checked before may still take it once.
     #[inline]
     fn steal(&self, cpu: usize) -> bool {
         self.must_queue.load(Ordering::Relaxed) == 0 && self.word.take(cpu)
     }
 
-    /// Looks at most so often until `is_over`, and gives its turn to a holder without a CPU; `true`:
-    /// it is over.
-    fn look<P: Pv, W: Watch>(
+    /// Polls for at most `limit` spin iterations until `is_over`, and donates its slice to a
+    /// preempted holder. Returns whether `is_over` was true.
+    fn spin_until<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
-        looks: &mut Looks,
-        most: u32,
+        spins: &mut Spins,
+        limit: u32,
         is_over: impl Fn() -> bool,
     ) -> bool {
-        let mut left = most;
-        while left > 0 {
-            looks.count(&cpu.watch, None);
+        let mut remaining = limit;
+        while remaining > 0 {
+            spins.count(&cpu.watch, None);
             if is_over() {
                 return true;
             }
-            confer(cpu, self.word.owner());
-            left -= looks.spin(cpu.pv, left.min(YIELD_EVERY));
+            yield_if_off(cpu, self.word.owner());
+            remaining -= spins.spin(cpu.pv, remaining.min(YIELD_EVERY));
         }
         false
     }
 
-    /// The head's look at the word. It names a holder without a CPU to the waiter behind it.
+    /// Tries to take the word as the head; otherwise names a preempted holder to the waiter behind.
     fn take_as_head<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) -> bool {
         if self.word.take(cpu.id) {
             return true;
@@ -86,20 +86,20 @@ impl OwnerYieldLock {
     /// Waits behind the node `before` until `me` is the head.
     fn wait_behind<P: Pv, W: Watch>(
         cpu: &Cpu<'_, P, W>,
-        looks: &mut Looks,
+        spins: &mut Spins,
         before: NodeId,
         me: NodeId,
     ) {
         let nodes = &cpu.waiters.nodes;
         loop {
-            looks.count(&cpu.watch, None);
+            spins.count(&cpu.watch, None);
             if nodes.is_head(me) {
                 return;
             }
-            let named = nodes.named(me);
-            nodes.name_behind(me, named);
-            confer(cpu, named.or(Some(before.cpu())));
-            looks.spin(cpu.pv, YIELD_EVERY);
+            let named_cpu = nodes.named_cpu(me);
+            nodes.name_behind(me, named_cpu);
+            yield_if_off(cpu, named_cpu.or(Some(before.cpu())));
+            spins.spin(cpu.pv, YIELD_EVERY);
         }
     }
 }
@@ -118,28 +118,28 @@ impl Ticketless for OwnerYieldLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let mut looks = Looks::new(&cpu.watch);
-        if self.look(cpu, &mut looks, STEAL_LOOKS, || self.steal(cpu.id)) {
+        let mut spins = Spins::new(&cpu.watch);
+        if self.spin_until(cpu, &mut spins, STEAL_SPINS, || self.steal(cpu.id)) {
             return;
         }
-        let Some(me) = nodes.begin(cpu.id) else {
-            // A nested handler, and all nodes of its CPU are in use: it waits outside of the queue.
-            cpu.watch.queued(LockKey::of(self).address(), None);
-            while !self.look(cpu, &mut looks, u32::MAX, || self.steal(cpu.id)) {}
+        let Some(me) = nodes.alloc(cpu.id) else {
+            // A nested handler with all nodes of its CPU in use waits outside the queue.
+            cpu.watch.queued(LockKey::new(self).address(), None);
+            while !self.spin_until(cpu, &mut spins, u32::MAX, || self.steal(cpu.id)) {}
             return;
         };
-        nodes.unname(me);
+        nodes.clear_name(me);
         let before = self.queue.join_behind(nodes, me);
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
+        cpu.watch.queued(LockKey::new(self).address(), Some(nodes.position(me)));
         if let Some(before) = before {
-            Self::wait_behind(cpu, &mut looks, before, me);
+            Self::wait_behind(cpu, &mut spins, before, me);
         }
-        if !self.look(cpu, &mut looks, HEAD_LOOKS, || self.take_as_head(cpu, me)) {
+        if !self.spin_until(cpu, &mut spins, HEAD_SPINS, || self.take_as_head(cpu, me)) {
             self.must_queue.store(1, Ordering::Relaxed);
-            while !self.look(cpu, &mut looks, u32::MAX, || self.take_as_head(cpu, me)) {}
+            while !self.spin_until(cpu, &mut spins, u32::MAX, || self.take_as_head(cpu, me)) {}
             self.must_queue.store(0, Ordering::Relaxed);
         }
-        self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
+        self.queue.pass_head(nodes, me, || cpu.pv.spin_hint());
     }
 
     #[inline]
@@ -157,7 +157,7 @@ mod tests {
     use crate::test_stage::{Stage, Step};
 
     #[test]
-    fn a_newcomer_gives_its_turn_to_a_preempted_holder() {
+    fn a_newcomer_yields_to_a_preempted_holder() {
         let stage = Stage::new(OwnerYieldLock::new(), |stage, step| {
             if let Step::YieldTo(holder) = step {
                 stage.unlock(holder);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_gives_its_turn_to_the_one_before_it_or_to_the_holder_named() {
+    fn waiters_yield_to_predecessor_or_named_holder() {
         let stage = Stage::new(OwnerYieldLock::new(), |stage, step| {
             let nodes = &stage.waiters.nodes;
             match step {
@@ -184,16 +184,16 @@ mod tests {
         });
         stage.off.set(1 << 2 | 1 << 4);
         let nodes = &stage.waiters.nodes;
-        let [head, me] = [4, 5].map(|cpu| nodes.begin(cpu).expect("none in use"));
+        let [head, me] = [4, 5].map(|cpu| nodes.alloc(cpu).expect("none in use"));
         assert_eq!(stage.lock.queue.join_behind(nodes, head), None);
         assert_eq!(stage.lock.queue.join_behind(nodes, me), Some(head));
         let cpu = stage.cpu(5);
-        OwnerYieldLock::wait_behind(&cpu, &mut Looks::new(&cpu.watch), head, me);
+        OwnerYieldLock::wait_behind(&cpu, &mut Spins::new(&cpu.watch), head, me);
         assert_eq!(stage.yielded_to.get(), Some(2), "after 4, which was before it");
     }
 
     #[test]
-    fn newcomers_queue_while_the_head_keeps_them_out() {
+    fn newcomers_queue_once_the_head_forbids_steals() {
         let lock = OwnerYieldLock::new();
         assert!(lock.steal(1));
         lock.word.release(true);

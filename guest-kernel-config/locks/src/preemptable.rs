@@ -4,29 +4,29 @@ use crate::halt::{self, Waits};
 use crate::held::Held;
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::width::Cell;
-use crate::{Bypass, Cpu, Place, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Acquisition, Bypass, Cpu, Place, Pv, RawLock, Release, Watch, settle};
 
-/// Looks per place ahead after which a waiter tries out of turn.
-const PATIENCE: u32 = 128;
+/// Spin iterations per place ahead after which a waiter tries out of order.
+const SPINS_PER_PLACE: u32 = 128;
 
-/// Tickets say in which order to try, a separate word whether the lock is held: so a waiter may
-/// take the lock out of turn if those ahead of it do not. After J. Ouyang and J. R. Lange,
-/// "Preemptable Ticket Spinlocks" (VEE 2013).
+/// Tickets determine the order of attempts, a separate word whether the lock is held: so a waiter
+/// may take the lock out of order if the waiters ahead of it do not. After J. Ouyang and
+/// J. R. Lange, "Preemptable Ticket Spinlocks" (VEE 2013).
 ///
-/// - The head counts releases. A waiter whose ticket it has reached, or passed, tries whenever the
+/// - The head counts releases. A waiter whose ticket it has reached or passed tries whenever the
 ///   lock is free.
-/// - A waiter N places behind also tries when the head has not moved for N times 128 looks: the one
-///   behind an absent waiter first.
-/// - Mutual exclusion rests on the word only, a test-and-set, whatever the tickets say.
+/// - A waiter N places behind also tries when the head has not moved for N times 128 spin
+///   iterations: the waiter behind an absent waiter first.
+/// - Mutual exclusion rests on the word only, a test-and-set, regardless of the tickets.
 ///
 /// First in, first out as long as no waiter is late, which is not guaranteed. For overcommitted
-/// guests; a preempted waiter delays each handoff by 128 looks until it comes back. `PV`: a waiter
-/// that has looked [`Cpu::spin_threshold`] times halts, and a release kicks the one that has waited
-/// longest, which tries at once, whatever its place.
+/// guests; a preempted waiter delays each handoff by 128 spin iterations until it runs again. With
+/// `PV`, a waiter halts after [`Cpu::spin_threshold`] spin iterations, and a release kicks the
+/// waiter that has waited longest, which tries at once, regardless of its place.
 ///
-/// It counts [`MAX_CPUS`]: a longer distance tells a waiter that the head has passed it.
+/// Supports [`MAX_CPUS`] CPUs: a larger distance means that the head has passed the waiter.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct PreemptableTickets<const PV: bool> {
@@ -36,52 +36,51 @@ pub struct PreemptableTickets<const PV: bool> {
     held: Held,
 }
 
-/// Waiters spin.
+/// A preemptable ticketlock whose waiters spin.
 pub type PreemptableTicketLock = PreemptableTickets<false>;
 
-/// Waiters halt.
+/// A preemptable ticketlock whose waiters halt.
 pub type PvPreemptableTicketLock = PreemptableTickets<true>;
 
-/// The state of a waiter.
 struct Waiter {
     ticket: u16,
-    /// The head when it was last seen to move, and looks since then.
+    /// The head when it was last seen to move, and the spin iterations since then.
     head: u16,
-    looks: u32,
-    /// It has published a record: other halted waiters may rely on it to kick them.
+    spins: u32,
+    /// The waiter has published a record: other halted waiters may rely on it to kick them.
     has_halted: bool,
 }
 
 impl Waiter {
-    /// Updates the head; is it time to try?
+    /// Updates the head. Returns whether it is time to try.
     fn may_try(&mut self, head: u16) -> bool {
         if head != self.head {
-            (self.head, self.looks) = (head, 0);
+            (self.head, self.spins) = (head, 0);
         }
-        self.looks = self.looks.saturating_add(1);
-        let before = AtomicU16::distance(head, self.ticket);
+        self.spins = self.spins.saturating_add(1);
+        let ahead = AtomicU16::distance(head, self.ticket);
         // No queue is that long: the head has passed the ticket.
-        let is_passed = usize::from(before) > MAX_CPUS;
-        is_passed || self.looks > PATIENCE * u32::from(before)
+        let is_passed = usize::from(ahead) > MAX_CPUS;
+        is_passed || self.spins > SPINS_PER_PLACE * u32::from(ahead)
     }
 
-    /// Number of further looks that decide as the last one did, if they see the same head.
-    fn looks_alike(&self) -> u32 {
-        let before = AtomicU16::distance(self.head, self.ticket);
-        let patience = PATIENCE * u32::from(before);
-        let is_trying = usize::from(before) > MAX_CPUS || self.looks > patience;
-        if is_trying { u32::MAX } else { patience - self.looks }
+    /// Number of further spin iterations with the same decision if they see the same head.
+    fn identical_spins(&self) -> u32 {
+        let ahead = AtomicU16::distance(self.head, self.ticket);
+        let limit = SPINS_PER_PLACE * u32::from(ahead);
+        let is_trying = usize::from(ahead) > MAX_CPUS || self.spins > limit;
+        if is_trying { u32::MAX } else { limit - self.spins }
     }
 
-    /// Counts looks that were skipped because they would have seen the same head.
-    fn skipped(&mut self, looks: u32) {
-        self.looks = self.looks.saturating_add(looks);
+    /// Counts spin iterations that were skipped because they would have seen the same head.
+    fn add_skipped(&mut self, spins: u32) {
+        self.spins = self.spins.saturating_add(spins);
     }
 
-    /// It was kicked to take the lock, so it need not wait its turn.
-    fn is_called(&mut self, head: u16) {
+    /// Lets the waiter try at once: it was kicked to take the lock.
+    fn call(&mut self, head: u16) {
         self.head = head;
-        self.looks = u32::MAX;
+        self.spins = u32::MAX;
     }
 }
 
@@ -89,12 +88,11 @@ impl<const PV: bool> PreemptableTickets<PV> {
     /// Distance between two tickets, as in all ticketlocks.
     const INC: u16 = crate::ticket::INC;
 
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self::at(0)
     }
 
-    /// A free lock whose next ticket is `ticket`.
     #[cfg(test)]
     #[allow(dead_code)]
     pub(crate) const fn starting_at(ticket: u16) -> Self {
@@ -106,10 +104,10 @@ impl<const PV: bool> PreemptableTickets<PV> {
     }
 
     fn key(&self) -> LockKey {
-        LockKey::of(self)
+        LockKey::new(self)
     }
 
-    /// Relaxed, as all accesses to tickets: they are advice, and publish nothing.
+    /// Relaxed, like all accesses to tickets: they are advice, and publish nothing.
     #[inline]
     fn head(&self) -> u16 {
         self.head.load(Ordering::Relaxed)
@@ -130,55 +128,55 @@ impl<const PV: bool> PreemptableTickets<PV> {
     #[inline(never)]
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) {
         settle(cpu);
-        // The watcher is told no ticket: the served one need not be the head.
+        // No ticket for the observer: the served ticket need not be the head.
         cpu.watch.queued(self.key().address(), None);
-        let mut looks = Looks::new(&cpu.watch);
-        let mut waiter = Waiter { ticket, head: self.head(), looks: 0, has_halted: false };
+        let mut spins = Spins::new(&cpu.watch);
+        let mut waiter = Waiter { ticket, head: self.head(), spins: 0, has_halted: false };
         loop {
-            if self.look(cpu, &mut waiter, &mut looks) || self.halt(cpu, &mut waiter, waits) {
+            if self.spin(cpu, &mut waiter, &mut spins) || self.halt(cpu, &mut waiter, waits) {
                 return;
             }
-            looks.restart();
+            spins.restart();
         }
     }
 
-    /// Looks as often as it may before a halt, at least once; `true`: the caller has the lock.
-    fn look<P: Pv, W: Watch>(
+    /// Spins up to the threshold, at least once. Returns whether the caller has the lock.
+    fn spin<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
         waiter: &mut Waiter,
-        looks: &mut Looks,
+        spins: &mut Spins,
     ) -> bool {
-        let mut left = cpu.spin_threshold;
+        let mut remaining = cpu.spin_threshold;
         loop {
-            looks.count(&cpu.watch, None);
-            if waiter.may_try(self.head()) && self.try_as(waiter) {
+            spins.count(&cpu.watch, None);
+            if waiter.may_try(self.head()) && self.try_take(waiter) {
                 return true;
             }
             let halts = PV && P::ENABLED;
-            if halts && left == 0 {
+            if halts && remaining == 0 {
                 return false;
             }
-            let most = if halts { left } else { u32::MAX };
-            let spun = looks.spin(cpu.pv, most.min(waiter.looks_alike().saturating_add(1)));
-            waiter.skipped(spun - 1);
-            left = left.saturating_sub(spun);
+            let max = if halts { remaining } else { u32::MAX };
+            let spun = spins.spin(cpu.pv, max.min(waiter.identical_spins().saturating_add(1)));
+            waiter.add_skipped(spun - 1);
+            remaining = remaining.saturating_sub(spun);
         }
     }
 
-    /// A waiter that has ever published a record may have been kicked on behalf of others that
-    /// halt: it takes the lock with the flag set, so that its release kicks on, or else sets the
-    /// flag for the holder.
-    fn try_as(&self, waiter: &Waiter) -> bool {
+    /// Tries to take the lock. A waiter that has published a record may have been kicked on behalf
+    /// of other halted waiters: it takes the lock with the flag set, so that its release kicks the
+    /// next of them, or sets the flag for the holder.
+    fn try_take(&self, waiter: &Waiter) -> bool {
         if waiter.has_halted {
-            !self.held.is_held() && self.held.take_or_await()
+            !self.held.is_held() && self.held.take_or_request_kick()
         } else {
             self.held.take()
         }
     }
 
-    /// Halts once, unless the lock is free; `true`: then the caller has taken it, possibly out of
-    /// turn, because a halt would take longer.
+    /// Halts once, unless the lock is free. Returns whether the caller has taken it instead,
+    /// possibly out of order, because a halt would take longer.
     fn halt<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -187,24 +185,24 @@ impl<const PV: bool> PreemptableTickets<PV> {
     ) -> bool {
         waiter.has_halted = true;
         let is_held =
-            waits.halt_unless(cpu, self.key(), waiter.ticket, || self.held.take_or_await());
-        waiter.is_called(self.head());
+            waits.halt_unless(cpu, self.key(), waiter.ticket, || self.held.take_or_request_kick());
+        waiter.call(self.head());
         !is_held
     }
 
     /// Kicks the halted waiter that has waited longest, after a release that saw the flag. `next`
-    /// is the head. Only the lock's key is left: the lock may be freed memory.
+    /// is the head. Takes only the lock's key: the lock may be freed memory.
     #[cold]
     #[inline(never)]
-    fn kick_one<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey, next: u16) -> Released {
+    fn kick_one<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey, next: u16) -> Release {
         // Negative for tickets that the head has passed.
         let place = |(_, ticket): &(usize, u16)| ticket.wrapping_sub(next) as i16;
         let Some((waiter, _)) = cpu.waiters.awaiting(lock).min_by_key(place) else {
-            return Released::default();
+            return Release::default();
         };
         cpu.watch.reached(Place::ReleaseToKick);
         cpu.pv.unlock_kick(waiter);
-        Released { kicks: 1 }
+        Release { kicks: 1 }
     }
 }
 
@@ -214,32 +212,32 @@ impl<const PV: bool> RawLock for PreemptableTickets<PV> {
     const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Acquisition {
         cpu.watch.entering(None);
         let mut waits = Waits::default();
         let ticket = self.draw();
         let slow = self.head() != ticket || !self.held.take();
         if slow {
             self.wait(cpu, ticket, &mut waits);
-            waits.give_back(cpu);
+            waits.restore_kick(cpu);
         }
         cpu.watch.taken(self.key().address(), None);
-        Taken { slow, halts: waits.halts, ticket: None }
+        Acquisition { slow, halts: waits.halts, ticket: None }
     }
 
-    /// Draws its ticket afterwards, so that there is one for each release.
+    /// The ticket is drawn afterwards, so that there is one for each release.
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Acquisition> {
         if self.queued() > 0 || !self.held.take() {
             return None;
         }
         self.draw();
         cpu.watch.taken(self.key().address(), None);
-        Some(Taken::default())
+        Some(Acquisition::default())
     }
 
     #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Release {
         let key = self.key();
         let next = self.head().wrapping_add(Self::INC);
         self.head.store(next, Ordering::Relaxed);
@@ -267,25 +265,25 @@ mod tests {
     use crate::test_stage::{Stage, Step};
 
     fn waiter(ticket: u16, head: u16) -> Waiter {
-        Waiter { ticket, head, looks: 0, has_halted: false }
+        Waiter { ticket, head, spins: 0, has_halted: false }
     }
 
-    /// The number of looks before `waiter` tries.
-    fn patience(mut waiter: Waiter, head: u16) -> u32 {
+    /// Number of spin iterations before `waiter` tries.
+    fn spins_to_try(mut waiter: Waiter, head: u16) -> u32 {
         (0..).find(|_| waiter.may_try(head)).expect("it tries in the end")
     }
 
     #[test]
-    fn patience_is_in_proportion_to_the_place() {
-        assert_eq!(patience(waiter(6, 6), 6), 0);
-        assert_eq!(patience(waiter(8, 6), 6), PATIENCE);
-        assert_eq!(patience(waiter(2, 0xfffa), 0xfffa), 4 * PATIENCE, "over the wrap");
+    fn spins_are_proportional_to_the_place() {
+        assert_eq!(spins_to_try(waiter(6, 6), 6), 0);
+        assert_eq!(spins_to_try(waiter(8, 6), 6), SPINS_PER_PLACE);
+        assert_eq!(spins_to_try(waiter(2, 0xfffa), 0xfffa), 4 * SPINS_PER_PLACE, "over the wrap");
     }
 
     #[test]
-    fn patience_begins_anew_when_the_head_moves() {
+    fn spins_restart_when_the_head_moves() {
         let mut waiter = waiter(8, 4);
-        for _ in 0..2 * PATIENCE {
+        for _ in 0..2 * SPINS_PER_PLACE {
             assert!(!waiter.may_try(4));
         }
         assert!(waiter.may_try(4));
@@ -308,31 +306,31 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_waiter_delays_others_and_does_not_stop_them() {
+    fn an_absent_waiter_only_delays_others() {
         let stage = stage::<false>();
         let absent = stage.lock.draw();
         for _ in 0..3 {
-            assert_eq!(pauses(&stage, 1), PATIENCE);
+            assert_eq!(pauses(&stage, 1), SPINS_PER_PLACE);
         }
-        assert!(!stage.tries(1), "another CPU waits for it");
+        assert!(!stage.try_lock(1), "another CPU waits for it");
         let mut late = waiter(absent, absent);
-        assert!(late.may_try(stage.lock.head()) && stage.lock.try_as(&late), "it was passed");
+        assert!(late.may_try(stage.lock.head()) && stage.lock.try_take(&late), "it was passed");
         stage.unlock(0);
         assert_eq!(pauses(&stage, 1), 0, "all are there again");
-        assert!(stage.tries(1));
+        assert!(stage.try_lock(1));
     }
 
     #[test]
     fn a_waiter_takes_a_free_lock_before_it_halts() {
         let stage = stage::<true>();
         stage.lock.draw();
-        assert_eq!(pauses(&stage, 1), 20, "out of turn, and before its patience is at an end");
+        assert_eq!(pauses(&stage, 1), 20, "out of order, and before its spins are used up");
     }
 
     #[test]
-    fn a_waiter_that_was_called_tries_whatever_its_place() {
+    fn a_kicked_waiter_tries_at_once() {
         let mut waiter = waiter(200, 4);
-        waiter.is_called(4);
+        waiter.call(4);
         assert!(waiter.may_try(4));
         assert!(!waiter.may_try(6), "the call was for one release");
     }

@@ -4,20 +4,18 @@ use crate::halt::Waits;
 use crate::handoff::lets_in;
 use crate::sync::{AtomicU8, AtomicU16};
 use crate::ticket::{TicketWord, lock_constructors};
-use crate::wait::{ASIDE, LockKey};
-use crate::watch::Looks;
+use crate::wait::{LockKey, THROTTLED};
+use crate::watch::Spins;
 use crate::width::Width;
-use crate::{Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch};
+use crate::{Acquisition, Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Release, Watch};
 
-/// A ticketlock whose waiters halt after [`Cpu::spin_threshold`] looks and are
-/// kicked when they are served, as in the series "Paravirtualized ticketlocks"
-/// (Linux 2012). Uncontended it costs as much as the native one, plus a locked
-/// add at the release. First in, first out.
+/// A ticketlock whose waiters halt after [`Cpu::spin_threshold`] spin iterations and are kicked
+/// when they are served, as in the series "Paravirtualized ticketlocks" (Linux 2012). Uncontended
+/// it costs as much as the native lock, plus a locked add at the release. First in, first out.
 ///
-/// For guests whose vCPUs may be preempted. The low bit of the head is the
-/// slowpath flag, so tickets go in steps of two: those of 8 bits count 127
-/// CPUs, holder and waiters together, those of 16 bits 32767, of which a
-/// [`WaitTable`](crate::WaitTable) has room for [`MAX_CPUS`].
+/// For guests whose vCPUs may be preempted. The low bit of the head is the slowpath flag, so
+/// tickets advance in steps of two: 8-bit tickets support 127 CPUs, holder and waiters together,
+/// 16-bit tickets 32767; a [`WaitTable`](crate::WaitTable) has room for [`MAX_CPUS`].
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct PvTickets<C>(TicketWord<C>);
@@ -32,78 +30,82 @@ lock_constructors!(PvTickets);
 
 impl<C: Width> PvTickets<C> {
     fn key(&self) -> LockKey {
-        LockKey::of(self)
+        LockKey::new(self)
     }
 
-    /// One look at the head; `true`: the caller holds the lock.
+    /// Reads the head once. Returns whether the caller holds the lock.
     #[inline]
-    fn served<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> bool {
+    fn check_served<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> bool {
         let head = self.0.head();
         if head.ticket() != ticket {
             return false;
         }
-        // Clearing is the taker's job: the releaser may not touch the lock
-        // after the release.
+        // The acquirer clears the flag: the releaser may not touch the lock after the release.
         if P::ENABLED && head.flagged() {
-            let is_awaited = || cpu.waiters.is_awaited_outside(self.key());
+            let is_awaited = || cpu.waiters.has_throttled(self.key());
             self.0.clear_flag_if_alone(ticket, is_awaited);
         }
         true
     }
 
-    /// With a ticket drawn: returns when it is served.
+    /// Waits until `ticket`, which has been drawn, is served.
     #[inline]
-    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) -> Taken {
+    fn enter<P: Pv, W: Watch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        ticket: u16,
+        waits: &mut Waits,
+    ) -> Acquisition {
         let mut slow = waits.halts != 0;
-        if !self.served(cpu, ticket) {
+        if !self.check_served(cpu, ticket) {
             slow = true;
             self.lock_slow(cpu, ticket, waits);
         }
         settle(cpu);
-        waits.give_back(cpu);
-        cpu.watch.taken(self.key().address(), C::told(ticket));
-        Taken { slow, halts: waits.halts, ticket: Some(ticket) }
+        waits.restore_kick(cpu);
+        cpu.watch.taken(self.key().address(), C::for_observer(ticket));
+        Acquisition { slow, halts: waits.halts, ticket: Some(ticket) }
     }
 
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) {
-        match C::told(ticket) {
+        match C::for_observer(ticket) {
             Some(ticket) => cpu.watch.spinning(self.key().address(), ticket),
             None => cpu.watch.queued(self.key().address(), None),
         }
-        let mut looks = Looks::new(&cpu.watch);
+        let mut spins = Spins::new(&cpu.watch);
         let mut halts = 0;
-        let memory = cpu.waiters.memory(cpu.id);
+        let state = cpu.waiters.cpu_state(cpu.id);
         loop {
-            let mut left = self.looks_before_halt(cpu, ticket, halts);
-            while left > 0 {
-                looks.count(&cpu.watch, C::told(ticket));
-                if self.served(cpu, ticket) {
+            let mut remaining = self.spins_before_halt(cpu, ticket, halts);
+            while remaining > 0 {
+                spins.count(&cpu.watch, C::for_observer(ticket));
+                if self.check_served(cpu, ticket) {
                     if cpu.handoff.adapt && halts == 0 {
-                        memory.learn(cpu.spin_threshold, false);
+                        state.adapt(cpu.spin_threshold, false);
                     }
                     return;
                 }
-                left -= looks.spin(cpu.pv, left);
+                remaining -= spins.spin(cpu.pv, remaining);
             }
             if !P::ENABLED {
                 continue;
             }
-            // With a threshold of zero this is the only look at the head.
-            if self.served(cpu, ticket) {
+            // With a threshold of zero this is the only read of the head.
+            if self.check_served(cpu, ticket) {
                 return;
             }
             if cpu.handoff.adapt {
-                memory.learn(cpu.spin_threshold, true);
+                state.adapt(cpu.spin_threshold, true);
             }
             halts += u32::from(self.wait(cpu, ticket, waits));
-            looks.restart();
+            spins.restart();
         }
     }
 
-    /// Number of looks before halting; fewer if the wait is known to end in a halt.
-    fn looks_before_halt<P: Pv, W: Watch>(
+    /// Number of spin iterations before the halt; fewer if the wait is known to end in a halt.
+    fn spins_before_halt<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
         ticket: u16,
@@ -113,8 +115,8 @@ impl<C: Width> PvTickets<C> {
             return u32::MAX;
         }
         let handoff = &cpu.handoff;
-        // The CPU to which a kick is owed sleeps, and is ahead of us if this is the same lock.
-        if cpu.waiters.memory(cpu.id).is_owing() {
+        // The CPU that is owed a kick sleeps, and is ahead if this is the same lock.
+        if cpu.waiters.cpu_state(cpu.id).is_owing() {
             return 0;
         }
         if handoff.far != 0 && C::distance(self.0.head().ticket(), ticket) >= handoff.far {
@@ -125,60 +127,59 @@ impl<C: Width> PvTickets<C> {
         }
         // After a halt the CPU was kicked, and is served now or soon.
         if handoff.adapt && halts == 0 {
-            return cpu.waiters.memory(cpu.id).threshold(cpu.spin_threshold);
+            return cpu.waiters.cpu_state(cpu.id).threshold(cpu.spin_threshold);
         }
         cpu.spin_threshold
     }
 
-    /// Halts once, unless the lock turns out to be served. `true`: it halted.
-    /// Returning does not mean that the caller holds the lock.
+    /// Halts once, unless `ticket` is served by then. Returns whether it halted, not whether the
+    /// caller holds the lock.
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) -> bool {
         let outer = cpu.waiters.publish(cpu.id, self.key(), ticket);
         cpu.watch.reached(Place::BeforeFlag);
         self.0.set_flag();
-        // The last look comes after the flag: either the releaser sees the
-        // flag and so the record, or this look sees the release.
+        // The last check of the head comes after the flag: either the releaser sees the flag and so
+        // the record, or this read sees the release.
         let mut halt = self.0.head().ticket() != ticket;
         if halt {
-            cpu.watch.halting(C::told(ticket));
+            cpu.watch.halting(C::for_observer(ticket));
             cpu.watch.reached(Place::FlagToHalt);
             halt = cpu.waiters.commit(cpu.id);
             if halt {
-                halt_paying_debts(cpu, ticket);
+                halt_and_send_owed(cpu, ticket);
             }
-            cpu.watch.resumed(C::told(ticket));
+            cpu.watch.resumed(C::for_observer(ticket));
         }
-        waits.end(cpu.waiters.withdraw(cpu.id, outer), halt);
+        waits.record(cpu.waiters.withdraw(cpu.id, outer), halt);
         halt
     }
 
-    /// Waits outside of a queue that is full. Returns when there is room, or when
-    /// kicked, which means that it is let in; or spuriously, which only makes the
-    /// queue longer than it should be.
+    /// Waits outside a full queue. Returns when there is room, or after the kick that lets this
+    /// CPU in; or spuriously, which only makes the queue longer than it should be.
     #[cold]
     #[inline(never)]
-    fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, places: u16, waits: &mut Waits) {
-        cpu.watch.outside(self.key().address(), C::IS_WATCHED);
-        let outer = cpu.waiters.publish(cpu.id, self.key(), ASIDE);
+    fn wait_throttled<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, limit: u16, waits: &mut Waits) {
+        cpu.watch.throttled(self.key().address(), C::IS_OBSERVABLE);
+        let outer = cpu.waiters.publish(cpu.id, self.key(), THROTTLED);
         cpu.watch.reached(Place::BeforeFlag);
         // The holder at this head had not released before the flag was set, or the lock is free.
         let served = self.0.set_flag();
-        let mut halt = self.0.queued(served) >= places;
+        let mut halt = self.0.queued(served) >= limit;
         if halt {
             cpu.watch.reached(Place::FlagToHalt);
             halt = cpu.waiters.commit(cpu.id);
             if halt {
-                halt_paying_debts(cpu, ASIDE);
+                halt_and_send_owed(cpu, THROTTLED);
             }
         }
-        waits.end(cpu.waiters.withdraw(cpu.id, outer), halt);
+        waits.record(cpu.waiters.withdraw(cpu.id, outer), halt);
     }
 
     /// Kicks the next in line, or else lets a CPU in from outside, after a release that saw the
     /// flag. `ticket` was released when `queued` CPUs were in the queue, the releaser included;
     /// zero: not counted.
     ///
-    /// Only the lock's key is left: the lock may be freed memory.
+    /// Takes only the lock's key: the lock may be freed memory.
     #[cold]
     #[inline(never)]
     fn kick_next<P: Pv, W: Watch>(
@@ -186,7 +187,7 @@ impl<C: Width> PvTickets<C> {
         lock: LockKey,
         ticket: u16,
         queued: u16,
-    ) -> Released {
+    ) -> Release {
         let next = C::after(ticket);
         let mut kicks = 0;
         let mut is_found = false;
@@ -197,13 +198,13 @@ impl<C: Width> PvTickets<C> {
                 kicks += kick_or_owe(cpu, waiter, queued);
             }
         }
-        // Others may wait outside even if this CPU never does.
-        let passes = || is_found && cpu.handoff.queue != 0 && cpu.waiters.passes(lock);
+        // Other CPUs may wait outside even if this CPU never does.
+        let passes = || is_found && cpu.handoff.queue != 0 && cpu.waiters.count_pass(lock);
         // With an empty queue, the waiter found is an accidental match, or new.
         if (queued <= 1 || passes() || lets_in(ticket, C::MASK))
             && let Some((waiter, sleeps)) = cpu.waiters.let_in(lock)
         {
-            cpu.waiters.memory(cpu.id).give_place(lock.address());
+            cpu.waiters.cpu_state(cpu.id).give_place(lock.address());
             if sleeps {
                 cpu.watch.reached(Place::ReleaseToKick);
                 cpu.pv.unlock_kick(waiter);
@@ -216,7 +217,7 @@ impl<C: Width> PvTickets<C> {
             cpu.pv.unlock_kick(waiter);
             kicks += 1;
         }
-        Released { kicks }
+        Release { kicks }
     }
 }
 
@@ -228,48 +229,48 @@ impl<C: Width> RawLock for PvTickets<C> {
     const TICKETS: u16 = C::MASK;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Acquisition {
         let mut waits = Waits::default();
         if P::ENABLED && cpu.handoff.queue != 0 {
-            let memory = cpu.waiters.memory(cpu.id);
-            let places = cpu.handoff.places(memory.has_given(self.key().address()));
-            if self.0.queued(self.0.head()) >= places {
-                self.stand_aside(cpu, places, &mut waits);
+            let state = cpu.waiters.cpu_state(cpu.id);
+            let queue_limit = cpu.handoff.queue_limit(state.take_given_place(self.key().address()));
+            if self.0.queued(self.0.head()) >= queue_limit {
+                self.wait_throttled(cpu, queue_limit, &mut waits);
             }
         }
-        cpu.watch.entering(C::told(0).map(|_| self.key().address()));
+        cpu.watch.entering(C::for_observer(0).map(|_| self.key().address()));
         let ticket = self.0.take_ticket();
         self.enter(cpu, ticket, &mut waits)
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        cpu.watch.entering(C::told(0).map(|_| self.key().address()));
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Acquisition> {
+        cpu.watch.entering(C::for_observer(0).map(|_| self.key().address()));
         let Some(ticket) = self.0.draw_if_free() else {
-            cpu.watch.gave_up();
+            cpu.watch.try_failed();
             return None;
         };
         Some(self.enter(cpu, ticket, &mut Waits::default()))
     }
 
     #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Release {
         if !P::ENABLED {
             self.0.release_plain();
             cpu.watch.released();
-            return Released::default();
+            return Release::default();
         }
         let key = self.key();
         // Read now: afterwards the lock may be freed memory.
-        let looks = cpu.handoff.queue != 0 || cpu.handoff.fuse;
-        let queued = if looks { self.0.queued(self.0.head()) } else { 0 };
+        let counts_queue = cpu.handoff.queue != 0 || cpu.handoff.fuse;
+        let queued = if counts_queue { self.0.queued(self.0.head()) } else { 0 };
         let head = self.0.release_fetch();
         if !head.flagged() {
             cpu.watch.released();
-            return Released::default();
+            return Release::default();
         }
         // Before the search, so that the time since the release includes it.
-        cpu.watch.before_kick(key.address(), C::told(C::after(head.ticket())));
+        cpu.watch.before_kick(key.address(), C::for_observer(C::after(head.ticket())));
         cpu.watch.released();
         let released = Self::kick_next(cpu, key, head.ticket(), queued);
         cpu.watch.kicked();
@@ -285,31 +286,32 @@ impl<C: Width> RawLock for PvTickets<C> {
     }
 }
 
-/// Longest queue in which a kick is never owed: the releaser and the waiter it kicks.
-const SHORT: u16 = 2;
+/// Longest queue without owed kicks: the releaser and the waiter that it kicks.
+const SHORT_QUEUE: u16 = 2;
 
 /// Kicks `waiter`, or owes it the kick until the next halt. Counts as one kick either way.
 fn kick_or_owe<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, waiter: usize, queued: u16) -> u32 {
     // A CPU that owes a kick halts at its next wait, which is right in a long queue only: two CPUs
-    // that pass a lock back and forth should spin (at 1x an owed kick too many costs 98 % of the
-    // throughput, measured).
-    if cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT {
+    // that pass a lock back and forth should spin (at 1x, measured, unnecessary owed kicks cost
+    // 98 % of the throughput).
+    if cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT_QUEUE {
         settle(cpu);
-        cpu.waiters.memory(cpu.id).owe(waiter);
+        cpu.waiters.cpu_state(cpu.id).owe(waiter);
     } else {
         cpu.pv.unlock_kick(waiter);
     }
     1
 }
 
-/// The kick is sent before the debt is cleared, here and in [`settle`]: an interrupt handler in
-/// between may wait for the CPU that the kick is for, and then has to send it, too.
-fn halt_paying_debts<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, ticket: u16) {
-    let memory = cpu.waiters.memory(cpu.id);
-    match memory.owed() {
+/// Halts, and sends an owed kick in the same call. The kick is sent before the debt is cleared,
+/// here and in [`settle`]: an interrupt handler in between may wait for the kicked CPU, and must
+/// then send the kick, too.
+fn halt_and_send_owed<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, ticket: u16) {
+    let state = cpu.waiters.cpu_state(cpu.id);
+    match state.owed() {
         Some(waiter) => {
             cpu.pv.kick_and_halt(waiter, ticket);
-            memory.forget_debt();
+            state.clear_debt();
         }
         None => cpu.pv.lock_spinning(ticket),
     }
@@ -319,12 +321,12 @@ fn halt_paying_debts<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, ticket: u16) {
 /// any longer work other than taking locks, and at the end of an interrupt handler.
 #[inline]
 pub fn settle<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>) {
-    let memory = cpu.waiters.memory(cpu.id);
+    let state = cpu.waiters.cpu_state(cpu.id);
     if P::ENABLED
         && cpu.handoff.fuse
-        && let Some(waiter) = memory.owed()
+        && let Some(waiter) = state.owed()
     {
         cpu.pv.unlock_kick(waiter);
-        memory.forget_debt();
+        state.clear_debt();
     }
 }

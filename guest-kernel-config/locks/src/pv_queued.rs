@@ -6,26 +6,26 @@ use crate::held::Held;
 use crate::node::NodeId;
 use crate::queue::Queue;
 use crate::wait::LockKey;
-use crate::watch::Looks;
-use crate::{Bypass, Cpu, Place, Pv, Released, Watch, settle};
+use crate::watch::Spins;
+use crate::{Bypass, Cpu, Place, Pv, Release, Watch, settle};
 
-/// A queued lock of four bytes whose waiters halt after [`Cpu::spin_threshold`] looks, and whose
-/// queue newcomers may bypass: what later kernels run in overcommitted guests in place of PV
-/// ticketlocks, after W. Long's "hybrid PV queued/unfair locks" (2015).
+/// A queued lock of four bytes whose waiters halt after [`Cpu::spin_threshold`] spin iterations,
+/// and whose queue newcomers may bypass. Later kernels run it in overcommitted guests instead of PV
+/// ticketlocks. After W. Long's "hybrid PV queued/unfair locks" (2015).
 ///
 /// - A newcomer tries once, even if others queue, unless the lock is reserved. Then it queues.
 /// - The head of the queue reserves the lock as soon as it runs. It gives the reservation up when
 ///   it halts for the first time, so that others can use the lock until its CPU is awake; at later
 ///   halts it keeps the reservation.
-/// - A head that has taken the lock makes the next in the queue the head. If that one halts, it is
-///   kicked at the release, as is a head that halts: one kick per release, looked up in the
+/// - A head that has taken the lock makes the next waiter the head. If that waiter halts, it is
+///   kicked at the release, like a head that halts: one kick per release, looked up in the
 ///   [`WaitTable`](crate::WaitTable) by the lock's address.
 ///
-/// So the lock is not first in, first out; the queue is. There is no bound on steals while the head
-/// does not run, but once it runs after its first halt as head, or if it does not halt at all, only
-/// the present holder comes before it.
+/// So the queue is first in, first out, but the lock is not. There is no bound on steals while the
+/// head does not run. Once it runs after its first halt as head, or if it does not halt at all,
+/// only the present holder precedes it.
 ///
-/// It counts CPUs as [`QueuedLock`](crate::QueuedLock) does.
+/// Supports as many CPUs as [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(4))]
 pub struct PvQueuedLock {
@@ -34,16 +34,16 @@ pub struct PvQueuedLock {
 }
 
 impl PvQueuedLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self { held: Held::new(), queue: Queue::new() }
     }
 
     fn key(&self) -> LockKey {
-        LockKey::of(self)
+        LockKey::new(self)
     }
 
-    /// For nested handlers that have used up all of the CPU's nodes.
+    /// For nested handlers that have used up all nodes of the CPU.
     fn wait_without_node<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         cpu.watch.queued(self.key().address(), None);
         while !self.held.take_unreserved() {
@@ -51,67 +51,66 @@ impl PvQueuedLock {
         }
     }
 
-    /// Looks as often as it may before a halt; `true`: no need to halt. With a threshold of zero it
-    /// looks once.
-    fn look<P: Pv, W: Watch>(
+    /// Spins up to the threshold, at least once. Returns `true` if there is no need to halt.
+    fn spin_until<P: Pv, W: Watch>(
         cpu: &Cpu<'_, P, W>,
-        looks: &mut Looks,
+        spins: &mut Spins,
         is_over: impl Fn() -> bool,
     ) -> bool {
-        let mut left = cpu.spin_threshold;
+        let mut remaining = cpu.spin_threshold;
         loop {
-            looks.count(&cpu.watch, None);
+            spins.count(&cpu.watch, None);
             if is_over() {
                 return true;
             }
             if !P::ENABLED {
-                looks.spin(cpu.pv, u32::MAX);
+                spins.spin(cpu.pv, u32::MAX);
                 continue;
             }
-            if left == 0 {
-                looks.restart();
+            if remaining == 0 {
+                spins.restart();
                 return false;
             }
-            left -= looks.spin(cpu.pv, left);
+            remaining -= spins.spin(cpu.pv, remaining);
         }
     }
 
-    /// Returns when `me` is the head of the queue.
+    /// Waits until `me` is the head of the queue.
     fn wait_in_queue<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
         me: NodeId,
         waits: &mut Waits,
-        looks: &mut Looks,
+        spins: &mut Spins,
     ) {
         let nodes = &cpu.waiters.nodes;
-        while !Self::look(cpu, looks, || nodes.is_head(me)) {
+        while !Self::spin_until(cpu, spins, || nodes.is_head(me)) {
             // Either the CPU that makes it the head sees that it halts, and kicks it at the
             // release; or this CPU sees that it is the head.
-            waits.halt_unless(cpu, self.key(), me.level(), || !nodes.halt(me));
-            nodes.resume(me);
+            waits.halt_unless(cpu, self.key(), me.level(), || !nodes.begin_halt(me));
+            nodes.end_halt(me);
         }
     }
 
-    /// Returns when the head of the queue has the lock.
+    /// Waits until the head of the queue has the lock.
     fn wait_as_head<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
         me: NodeId,
         waits: &mut Waits,
-        looks: &mut Looks,
+        spins: &mut Spins,
     ) {
         let mut has_halted = false;
         loop {
             self.held.reserve();
-            if Self::look(cpu, looks, || self.held.take()) {
+            if Self::spin_until(cpu, spins, || self.held.take()) {
                 return;
             }
             waits.halt_unless(cpu, self.key(), me.level(), || {
                 let is_held = if has_halted {
-                    self.held.await_release()
+                    self.held.request_kick()
                 } else {
-                    self.held.await_unreserved()
+                    self.held.unreserve_and_request_kick()
                 };
                 !is_held
             });
@@ -119,17 +118,17 @@ impl PvQueuedLock {
         }
     }
 
-    /// Leaves the queue, having taken the lock. Only this CPU has set the lock's flags, as long as
-    /// no other is the head.
+    /// Leaves the queue with the lock taken. Only this CPU has set the lock's flags, as long as no
+    /// other CPU is the head.
     fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
         let nodes = &cpu.waiters.nodes;
         self.held.clear_flags();
         if let Some(next) = self.queue.leave(nodes, me, || cpu.pv.spin_hint())
             && nodes.make_head(next)
         {
-            self.held.await_own();
+            self.held.request_own_kick();
         }
-        nodes.end(me);
+        nodes.free(me);
     }
 }
 
@@ -146,15 +145,15 @@ impl Ticketless for PvQueuedLock {
     #[inline(never)]
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
         settle(cpu);
-        let Some(me) = cpu.waiters.nodes.begin(cpu.id) else {
+        let Some(me) = cpu.waiters.nodes.alloc(cpu.id) else {
             return self.wait_without_node(cpu);
         };
         let nodes = &cpu.waiters.nodes;
         self.queue.join(nodes, me);
-        cpu.watch.queued(self.key().address(), Some(nodes.awaited(me)));
-        let mut looks = Looks::new(&cpu.watch);
-        self.wait_in_queue(cpu, me, waits, &mut looks);
-        self.wait_as_head(cpu, me, waits, &mut looks);
+        cpu.watch.queued(self.key().address(), Some(nodes.position(me)));
+        let mut spins = Spins::new(&cpu.watch);
+        self.wait_in_queue(cpu, me, waits, &mut spins);
+        self.wait_as_head(cpu, me, waits, &mut spins);
         self.leave(cpu, me);
     }
 
@@ -167,7 +166,7 @@ impl Ticketless for PvQueuedLock {
     /// Kicks the head of the queue.
     #[cold]
     #[inline(never)]
-    fn kick<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
+    fn kick<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Release {
         let mut kicks = 0;
         for (waiter, level) in cpu.waiters.awaiting(lock) {
             if cpu.waiters.nodes.is_head(NodeId::new(waiter, level)) {
@@ -176,7 +175,7 @@ impl Ticketless for PvQueuedLock {
                 kicks += 1;
             }
         }
-        Released { kicks }
+        Release { kicks }
     }
 
     crate::queue::waiters_of_queue!(held);
@@ -187,34 +186,34 @@ mod tests {
     use super::*;
     use crate::test_stage::{Stage, Step};
 
-    /// The others act while CPU 1 halts.
-    fn others(stage: &Stage<PvQueuedLock>, step: Step) {
+    /// Acts for the other CPUs while CPU 1 halts.
+    fn act(stage: &Stage<PvQueuedLock>, step: Step) {
         assert_eq!(step, Step::Halt, "with no threshold it halts at once");
         match stage.halts.get() {
             1 => {
                 assert_eq!(stage.unlock(0).kicks, 1);
-                assert!(stage.tries(2), "the head is not awake");
+                assert!(stage.try_lock(2), "the head is not awake");
                 assert_eq!(stage.unlock(2).kicks, 0, "it was kicked");
-                assert!(stage.tries(3));
+                assert!(stage.try_lock(3));
             }
             2 => {
                 assert!(stage.is_contended());
                 assert_eq!(stage.unlock(3).kicks, 1);
-                assert!(!stage.tries(2), "now it is reserved");
+                assert!(!stage.try_lock(2), "now it is reserved");
             }
             _ => panic!("it is the head's"),
         }
     }
 
     #[test]
-    fn newcomers_steal_until_the_head_is_back_from_its_first_halt() {
-        let stage = Stage::new(PvQueuedLock::new(), others);
+    fn newcomers_steal_during_the_first_halt_of_the_head() {
+        let stage = Stage::new(PvQueuedLock::new(), act);
         assert!(!stage.lock(0).slow);
         let taken = stage.lock(1);
         assert_eq!((taken.slow, taken.halts), (true, 2));
         assert!(!stage.is_contended());
         assert_eq!(stage.unlock(1).kicks, 0);
-        assert!(stage.tries(2), "the reservation is gone");
+        assert!(stage.try_lock(2), "the reservation is gone");
         assert_eq!(stage.kicks.get(), [0, 2, 0, 0]);
     }
 }

@@ -1,9 +1,10 @@
-//! A queue of nodes, whose head is the next to have the lock.
+//! A queue of nodes, whose head gets the lock next.
 
 use crate::node::{NodeId, Nodes};
 use crate::sync::{AtomicU16, Ordering};
 
-/// The methods of a [`RawLock`](crate::RawLock) about its waiters, for a lock with a [`Queue`] and a word in the field `$word`.
+/// The waiter methods of [`RawLock`](crate::RawLock), for a lock with a [`Queue`] and a word in the
+/// field `$word`.
 macro_rules! waiters_of_queue {
     ($word:ident) => {
         fn is_contended(&self) -> bool {
@@ -20,61 +21,59 @@ macro_rules! waiters_of_queue {
         fn releases_before(
             &self,
             waiters: &$crate::WaitTable,
-            awaited: $crate::Awaited,
+            position: $crate::Position,
         ) -> Option<u16> {
-            waiters.nodes.releases_before(awaited, self.$word.is_held())
+            waiters.nodes.releases_before(position, self.$word.is_held())
         }
     };
 }
 pub(crate) use waiters_of_queue;
 
-/// The waiters for a lock: the last of them; each node links to the one behind it.
+/// The waiters for a lock, each linked to the waiter behind it. Stores the last.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     tail: AtomicU16,
 }
 
 impl Queue {
-    /// An empty queue.
     pub(crate) const fn new() -> Self {
         Self { tail: AtomicU16::new(0) }
     }
 
-    /// Is it empty? Relaxed: it is a hint, and publishes nothing.
+    /// Whether the queue is empty. Relaxed: a hint, which publishes nothing.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.tail.load(Ordering::Relaxed) == 0
     }
 
-    /// `me` joins, and is the head at once if the queue was empty.
+    /// Adds `me`, which is the head at once if the queue was empty.
     pub(crate) fn join(&self, nodes: &Nodes, me: NodeId) {
         self.join_behind(nodes, me);
     }
 
-    /// As [`Queue::join`]; returns the node before `me`.
+    /// Like [`Queue::join`]; returns the node ahead of `me`.
     pub(crate) fn join_behind(&self, nodes: &Nodes, me: NodeId) -> Option<NodeId> {
-        let before = self.come(nodes, me)?;
+        let before = self.append(nodes, me)?;
         nodes.link(before, me);
         Some(before)
     }
 
-    /// As [`Queue::join`], for a lock whose waiters may leave the queue anywhere; `true`: another
-    /// is the head.
+    /// Like [`Queue::join`], for a lock whose waiters may leave the queue anywhere. Returns whether
+    /// another waiter is the head.
     pub(crate) fn join_linked(&self, nodes: &Nodes, me: NodeId) -> bool {
-        let before = self.come(nodes, me);
+        let before = self.append(nodes, me);
         if let Some(before) = before {
-            nodes.follow(before, me);
-            nodes.set_place(me, nodes.place_behind(before));
+            nodes.set_previous(before, me);
+            nodes.set_distance(me, nodes.distance_behind(before));
             nodes.link(before, me);
         }
         before.is_some()
     }
 
-    /// `me` is the last from now on; returns the node before, to be linked, unless `me` is the
-    /// head.
+    /// Makes `me` the last. Returns the node ahead of it, to be linked, unless `me` is the head.
     ///
     /// Release, for the node that the next CPU writes to; acquire, for the previous node.
-    fn come(&self, nodes: &Nodes, me: NodeId) -> Option<NodeId> {
+    fn append(&self, nodes: &Nodes, me: NodeId) -> Option<NodeId> {
         let before = NodeId::parse(self.tail.swap(me.name(), Ordering::AcqRel));
         if before.is_none() {
             nodes.begin_as_head(me);
@@ -82,59 +81,55 @@ impl Queue {
         before
     }
 
-    /// `me`, not the head, leaves. Only the holder of the lock may do that, so that no two nodes
-    /// leave at once; those that left before have told `me` which node is before it.
+    /// Removes `me`, which is not the head. Only the holder of the lock may call it, so that no two
+    /// nodes leave at once; nodes that left earlier have updated the node ahead of `me`.
     ///
-    /// Release, for `me`'s link to the node before: the next CPU to join writes there, too.
-    pub(crate) fn unlink(&self, nodes: &Nodes, me: NodeId, look_again: impl FnMut()) {
+    /// Release, for `me`'s link to the node ahead: the next CPU to join writes there, too.
+    pub(crate) fn unlink(&self, nodes: &Nodes, me: NodeId, pause: impl FnMut()) {
         let Some(before) = nodes.previous(me) else { return };
-        let left = self.tail.compare_exchange(
+        let result = self.tail.compare_exchange(
             me.name(),
             before.name(),
             Ordering::Release,
             Ordering::Relaxed,
         );
-        if left.is_ok() {
+        if result.is_ok() {
             return nodes.unlink_last(before, me);
         }
-        let next = nodes.next(me, look_again);
-        nodes.follow(before, next);
+        let next = nodes.next(me, pause);
+        nodes.set_previous(before, next);
         nodes.link(before, next);
     }
 
-    /// The head leaves; returns the next head, if there is one. `look_again` is called while a CPU
-    /// has joined and not yet linked its node.
+    /// Removes the head; returns the next head, if any. `pause` is called while a CPU has
+    /// joined and not yet linked its node.
     ///
-    /// Relaxed: the lock itself orders what was done under it.
-    pub(crate) fn leave(
-        &self,
-        nodes: &Nodes,
-        me: NodeId,
-        look_again: impl FnMut(),
-    ) -> Option<NodeId> {
-        let left = self.tail.compare_exchange(me.name(), 0, Ordering::Relaxed, Ordering::Relaxed);
-        if left.is_ok() {
+    /// Relaxed: the lock itself orders the accesses under it.
+    pub(crate) fn leave(&self, nodes: &Nodes, me: NodeId, pause: impl FnMut()) -> Option<NodeId> {
+        let result = self.tail.compare_exchange(me.name(), 0, Ordering::Relaxed, Ordering::Relaxed);
+        if result.is_ok() {
             return None;
         }
-        Some(nodes.next(me, look_again))
+        Some(nodes.next(me, pause))
     }
 
-    /// The wait of `me`, the head, is over: it leaves, the next one is the head, and its node is unused again.
-    pub(crate) fn hand_on(&self, nodes: &Nodes, me: NodeId, look_again: impl FnMut()) {
-        if let Some(next) = self.leave(nodes, me, look_again) {
+    /// Ends the wait of `me`, the head: removes it, makes the next waiter the head, and frees the
+    /// node.
+    pub(crate) fn pass_head(&self, nodes: &Nodes, me: NodeId, pause: impl FnMut()) {
+        if let Some(next) = self.leave(nodes, me, pause) {
             nodes.make_head(next);
         }
-        nodes.end(me);
+        nodes.free(me);
     }
 
-    /// As [`Queue::hand_on`], of a waiter that has taken the lock wherever it is in the queue: as only holders make a waiter
-    /// the head, none becomes it meanwhile.
-    pub(crate) fn end_wait(&self, nodes: &Nodes, me: NodeId, look_again: impl FnMut()) {
+    /// Like [`Queue::pass_head`], for a waiter that has taken the lock anywhere in the queue: only
+    /// holders make a waiter the head, so no waiter becomes the head during the call.
+    pub(crate) fn remove(&self, nodes: &Nodes, me: NodeId, pause: impl FnMut()) {
         if nodes.is_head(me) {
-            return self.hand_on(nodes, me, look_again);
+            return self.pass_head(nodes, me, pause);
         }
-        self.unlink(nodes, me, look_again);
-        nodes.end(me);
+        self.unlink(nodes, me, pause);
+        nodes.free(me);
     }
 }
 
@@ -143,9 +138,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cpu_that_joins_while_the_last_leaves_stays_linked() {
+    fn a_cpu_stays_linked_if_the_last_waiter_leaves() {
         let (nodes, queue) = (Nodes::new(), Queue::new());
-        let [head, last, late] = [0, 1, 2].map(|cpu| nodes.begin(cpu).expect("none in use"));
+        let [head, last, late] = [0, 1, 2].map(|cpu| nodes.alloc(cpu).expect("none in use"));
         for id in [head, last] {
             queue.join_linked(&nodes, id);
         }

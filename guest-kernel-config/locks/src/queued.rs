@@ -5,18 +5,18 @@ use crate::halt::Waits;
 use crate::held::Held;
 use crate::queue::Queue;
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// A queue after Mellor-Crummey and Scott (1991) in front of a lock of four bytes: two say whether
+/// A queue after Mellor-Crummey and Scott (1991) in front of a lock of four bytes: two show whether
 /// it is held, two name the last in the queue. Each CPU waits at its own node, so that a release
-/// costs one CPU a cache miss and not all; only the head of the queue looks at the lock.
+/// causes a cache miss on one CPU and not on all; only the head of the queue polls the lock.
 ///
 /// First in, first out: a CPU that finds a queue joins it. As with tickets, a preempted vCPU in the
-/// queue blocks all behind it, so it is for machines that are not overcommitted. It counts 16383
-/// CPUs, of which a [`WaitTable`](crate::WaitTable) has nodes for [`MAX_CPUS`](crate::MAX_CPUS), four each; a CPU
-/// whose nested interrupt handlers wait for more locks than that waits for the last ones outside of
-/// any queue, without order.
+/// queue blocks all CPUs behind it, so the lock is for machines that are not overcommitted.
+/// Supports 16383 CPUs; a [`WaitTable`](crate::WaitTable) has nodes for
+/// [`MAX_CPUS`](crate::MAX_CPUS), four each. A CPU whose nested interrupt handlers wait for more
+/// locks than that waits for the last ones outside the queue, in no order.
 #[derive(Debug, Default)]
 #[repr(C, align(4))]
 pub struct QueuedLock {
@@ -25,7 +25,7 @@ pub struct QueuedLock {
 }
 
 impl QueuedLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self { held: Held::new(), queue: Queue::new() }
     }
@@ -33,8 +33,8 @@ impl QueuedLock {
 
 impl Ticketless for QueuedLock {
     const FIFO: bool = true;
-    /// A CPU that looked before there was a queue may still take the lock: once, because then it
-    /// sees the queue.
+    /// A CPU that checked before there was a queue may still take the lock once; after that it sees
+    /// the queue.
     const BYPASS: Bypass = Bypass::FromQueue;
 
     #[inline]
@@ -47,19 +47,19 @@ impl Ticketless for QueuedLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let node = nodes.begin(cpu.id);
+        let node = nodes.alloc(cpu.id);
         if let Some(me) = node {
             self.queue.join(nodes, me);
         }
-        cpu.watch.queued(LockKey::of(self).address(), node.map(|me| nodes.awaited(me)));
-        let mut looks = Looks::new(&cpu.watch);
+        cpu.watch.queued(LockKey::new(self).address(), node.map(|me| nodes.position(me)));
+        let mut spins = Spins::new(&cpu.watch);
         if let Some(me) = node {
-            looks.until(cpu, None, || nodes.is_head(me));
+            spins.until(cpu, None, || nodes.is_head(me));
         }
-        looks.until(cpu, None, || self.held.take());
+        spins.until(cpu, None, || self.held.take());
         if let Some(me) = node {
-            // Having taken the lock: until then no CPU can bypass the queue.
-            self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
+            // After taking the lock: until then no CPU can bypass the queue.
+            self.queue.pass_head(nodes, me, || cpu.pv.spin_hint());
         }
     }
 

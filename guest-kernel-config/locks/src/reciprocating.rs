@@ -2,69 +2,68 @@
 
 use crate::acquire::{self, Ticketless};
 use crate::halt::Waits;
+use crate::handovers::Handovers;
 use crate::node::{Gate, NodeId};
 use crate::sync::{AtomicU16, Ordering};
-use crate::turns::Turns;
 use crate::wait::LockKey;
-use crate::watch::Looks;
-use crate::{Awaited, Bypass, Cpu, Pv, WaitTable, Watch, settle};
+use crate::watch::Spins;
+use crate::{Bypass, Cpu, Position, Pv, WaitTable, Watch, settle};
 
-/// The lock is free.
 const FREE: u16 = 0;
 /// The lock is held, and no CPU has come since: the end of a segment that no node marks. No node
-/// has this name. More than 1, as an open gate is ([`Awaited`]).
+/// has this name. More than 1, like an open gate ([`Position`]).
 const EMPTY: u16 = 2;
 
-/// Waiters push themselves on a stack; a holder that has served its segment takes the whole stack
-/// as the next one. After D. Dice and A. Kogan, "Reciprocating Locks" (PPoPP 2025).
+/// Waiters push themselves onto a stack; a holder whose segment has been served takes the whole
+/// stack as the next segment. After D. Dice and A. Kogan, "Reciprocating Locks" (PPoPP 2025).
 ///
-/// - A CPU that comes swaps its node's name into `arrivals`: the name that it finds there is its
-///   successor, if that is not the end of the segment.
+/// - An arriving CPU swaps its node's name into `arrivals`: the name that it finds there is its
+///   successor, unless it is the end of the segment.
 /// - A holder hands the lock to its successor, together with the name that marks the segment's end.
 ///   Without a successor it frees the lock, or, if others have come, empties `arrivals` and hands
 ///   the lock to the last of them.
 ///
-/// So each segment is served last in, first out, and segments are served in order. A waiter sees
-/// every other CPU at most twice before its turn: once in the segment served now, and once above it
-/// in its own. The paper's first step is the swap; here a compare-exchange for a free lock comes
-/// first, so that a CPU needs a node only while it waits.
+/// So each segment is served last in, first out, and segments are served in order. Any other CPU
+/// gets the lock at most twice before a waiter: once in the segment served now, and once above the
+/// waiter in its own segment. The paper's first step is the swap; here a compare-exchange for a
+/// free lock precedes it, so that a CPU needs a node only while it waits.
 ///
-/// A preempted waiter blocks those below it and all later segments. It counts CPUs as
-/// [`QueuedLock`](crate::QueuedLock) does.
+/// A preempted waiter blocks the waiters below it and all later segments. Supports as many CPUs as
+/// [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(8))]
 pub struct ReciprocatingLock {
     /// [`FREE`], [`EMPTY`], or the node of the last CPU to come.
     arrivals: AtomicU16,
-    /// The node to hand the lock to; zero: the segment has been served. This and `end` are the
-    /// holder's.
+    /// The node to hand the lock to; zero: the segment has been served. Only the holder accesses
+    /// this and `end`.
     successor: AtomicU16,
-    /// What `arrivals` was when the last segment was taken from it, or the lock itself: the lowest
-    /// node of the segment to come finds it there.
+    /// The name at the end of a segment: of the segment served now if there is a successor,
+    /// otherwise of the next segment, whose lowest node finds it in `arrivals`.
     end: AtomicU16,
-    turns: Turns,
+    handovers: Handovers,
 }
 
 impl ReciprocatingLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self {
             arrivals: AtomicU16::new(FREE),
             successor: AtomicU16::new(0),
             end: AtomicU16::new(EMPTY),
-            turns: Turns::new(),
+            handovers: Handovers::new(),
         }
     }
 
-    /// The calling CPU holds the lock: what it will hand over. Relaxed: the lock orders it.
+    /// Sets what the calling CPU, the holder, will hand over. Relaxed: the lock orders it.
     #[inline]
-    fn serve(&self, successor: u16, end: u16) {
+    fn set_handover(&self, successor: u16, end: u16) {
         self.successor.store(successor, Ordering::Relaxed);
         self.end.store(end, Ordering::Relaxed);
     }
 
-    /// The node to hand the lock to, and what to hand over with it. None: no CPU waited, and the
-    /// lock is free.
+    /// The node to hand the lock to, and the value to hand over with it. `None` if no CPU waited;
+    /// the lock is then free.
     fn next_or_free(&self) -> Option<(NodeId, Gate)> {
         let end = self.end.load(Ordering::Relaxed);
         if let Some(next) = NodeId::parse(self.successor.load(Ordering::Relaxed)) {
@@ -73,7 +72,7 @@ impl ReciprocatingLock {
         if self.arrivals.compare_exchange(end, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
             return None;
         }
-        // Acquire, for the nodes of all that have come.
+        // Acquire, for the nodes of all arrivals.
         let last = self.arrivals.swap(EMPTY, Ordering::AcqRel);
         NodeId::parse(last).map(|last| (last, Gate(end)))
     }
@@ -87,7 +86,7 @@ impl Ticketless for ReciprocatingLock {
     fn take<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> bool {
         let is_taken = acquire::take_zero(&self.arrivals, EMPTY);
         if is_taken {
-            self.serve(0, EMPTY);
+            self.set_handover(0, EMPTY);
         }
         is_taken
     }
@@ -97,28 +96,28 @@ impl Ticketless for ReciprocatingLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let Some(me) = nodes.begin(cpu.id) else {
-            return acquire::wait_outside(self, cpu, || self.take(cpu));
+        let Some(me) = nodes.alloc(cpu.id) else {
+            return acquire::wait_without_node(self, cpu, || self.take(cpu));
         };
-        // Release, for the node that a holder writes to; acquire, for what was done under a lock
-        // that is free now.
+        // Release, for the node that a holder writes to; acquire, for earlier holders' writes if
+        // the lock is free now.
         let below = self.arrivals.swap(me.name(), Ordering::AcqRel);
         if below == FREE {
-            // The name stays behind as the end of the segment to come; no CPU follows it.
-            self.serve(0, me.name());
+            // The name stays behind as the end of the next segment; no CPU follows it.
+            self.set_handover(0, me.name());
         } else {
-            cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited_gate(me)));
-            Looks::new(&cpu.watch).until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
+            cpu.watch.queued(LockKey::new(self).address(), Some(nodes.gate_position(me)));
+            Spins::new(&cpu.watch).until(cpu, None, || nodes.gate(me) != Gate::CLOSED);
             let end = nodes.gate(me).0;
             let is_last = below == EMPTY || below == end;
             if is_last {
-                self.serve(0, EMPTY)
+                self.set_handover(0, EMPTY)
             } else {
-                self.serve(below, end)
+                self.set_handover(below, end)
             }
-            self.turns.begin();
+            self.handovers.record();
         }
-        nodes.end(me);
+        nodes.free(me);
     }
 
     #[inline]
@@ -132,16 +131,16 @@ impl Ticketless for ReciprocatingLock {
 
     fn is_contended(&self) -> bool {
         let arrivals = self.arrivals.load(Ordering::Relaxed);
-        let has_come = arrivals != FREE && arrivals != self.end.load(Ordering::Relaxed);
-        has_come || self.successor.load(Ordering::Relaxed) != 0
+        let has_arrivals = arrivals != FREE && arrivals != self.end.load(Ordering::Relaxed);
+        has_arrivals || self.successor.load(Ordering::Relaxed) != 0
     }
 
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         let is_free = || self.arrivals.load(Ordering::Acquire) == FREE;
-        self.turns.wait_until_released(is_free, || cpu.pv.spin_hint());
+        self.handovers.wait_until_released(is_free, || cpu.pv.spin_hint());
     }
 
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        waiters.nodes.releases_before_gate(awaited, self.successor.load(Ordering::Relaxed))
+    fn releases_before(&self, waiters: &WaitTable, position: Position) -> Option<u16> {
+        waiters.nodes.releases_before_gate(position, self.successor.load(Ordering::Relaxed))
     }
 }

@@ -1,44 +1,44 @@
-//! Any lock, with a limit on the CPUs that may want it at once.
+//! Any lock, with a limit on the CPUs that take part in it at once.
 
 use crate::adaptive::AdaptiveLimit;
 use crate::halt::{self, Waits};
 use crate::handoff::LET_IN_EVERY;
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::wait::LockKey;
-use crate::{Awaited, Bypass, Cpu, Handoff, Pv, RawLock, Released, Taken, WaitTable, Watch};
+use crate::{Acquisition, Bypass, Cpu, Handoff, Position, Pv, RawLock, Release, WaitTable, Watch};
 
-/// A CPU halts outside, or is about to. The low bit of the count.
+/// A CPU halts outside, or is about to halt. The low bit of the count.
 const AWAITED: u16 = 1;
-/// One CPU inside. Their count is in the bits from here on.
-const ONE: u16 = 2;
+/// One CPU inside. This and the higher bits count the CPUs inside.
+const ONE_INSIDE: u16 = 2;
 
-/// At most [`Handoff::restrict`] CPUs take part in the lock inside, hold
-/// it or wait for it; the others halt outside until they are let in. After D. Dice and A. Kogan,
-/// "Avoiding Scalability Collapse by Restricting Concurrency" (Euro-Par 2019).
+/// At most [`Handoff::restrict`] CPUs hold the inner lock or wait for it; the others halt outside until
+/// they are let in. After D. Dice and A. Kogan, "Avoiding Scalability Collapse by Restricting
+/// Concurrency" (Euro-Par 2019).
 ///
-/// - A CPU that comes goes in if there is room, and halts outside otherwise.
-/// - A release that leaves no CPU inside lets in the one that has waited outside longest, and so does
-///   every 8192nd release, though others are inside.
+/// - An arriving CPU goes in if there is room, and halts outside otherwise.
+/// - A release that leaves no CPU inside lets in the CPU that has waited outside longest, and so does
+///   every 8192nd release, although others are inside.
 ///
-/// With [`Handoff::ADAPTIVE`] the lock looks for the limit: a handover to a CPU that does not run shows
-/// that there are too many inside.
+/// With [`Handoff::ADAPTIVE`] the lock determines the limit: a handover to a CPU that is not running
+/// shows that too many are inside.
 ///
-/// Under overcommit a lock whose waiters are served in order needs every waiter's CPU in every
-/// round: so there should be no more of them than CPUs that run at once. A CPU that is let in makes
-/// one more inside than the limit until the next one goes, and so does each spurious wakeup.
+/// Under overcommit a lock whose waiters are served in order needs every waiter's CPU in every round,
+/// so no more CPUs should wait than run at once. A CPU that is let in exceeds the limit by one until
+/// the next CPU leaves, and so does each spurious wakeup.
 ///
-/// The bound on bypasses is that of the lock inside, once a CPU is there; for those outside see
-/// [`Handoff::bypasses`](crate::Handoff::bypasses). `queue:N` is this rule for PV ticketlocks, with
-/// the tickets as the count.
+/// Once a CPU is inside, the bound on bypasses is the inner lock's; for CPUs outside see
+/// [`Handoff::bypasses`](crate::Handoff::bypasses). `queue:N` is this rule for PV ticketlocks, with the
+/// tickets as the count.
 ///
-/// Without PV no CPU can halt, and this is the lock inside.
+/// Without PV no CPU can halt, and this behaves as the inner lock.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Restricted<L> {
-    /// [`AWAITED`] and the CPUs inside. First, so that its address is not that of the lock inside:
-    /// records of waiters tell locks apart by their addresses.
+    /// [`AWAITED`] and the number of CPUs inside. First, so that its address differs from the inner
+    /// lock's: waiters' records identify locks by their addresses.
     inside: AtomicU16,
-    /// Number of releases, and wraps. The holder's.
+    /// Number of releases; wraps. Written by the holder.
     releases: AtomicU16,
     adaptive: AdaptiveLimit,
     lock: L,
@@ -48,12 +48,11 @@ pub struct Restricted<L> {
 pub type RestrictedTicketLock = Restricted<crate::NativeTicketLock>;
 
 impl RestrictedTicketLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self::around(crate::NativeTicketLock::new())
     }
 
-    /// A free lock whose next ticket is `ticket`.
     #[cfg(test)]
     #[allow(dead_code)]
     pub(crate) const fn starting_at(ticket: u16) -> Self {
@@ -62,134 +61,135 @@ impl RestrictedTicketLock {
 }
 
 impl<L> Restricted<L> {
-    /// `lock`, without a CPU inside.
+    /// Wraps `lock`, without a CPU inside.
     pub const fn around(lock: L) -> Self {
         let [inside, releases] = [const { AtomicU16::new(0) }; 2];
         Self { inside, releases, adaptive: AdaptiveLimit::new(), lock }
     }
 
-    /// May a CPU with this setting go in beside so many others? True if there are none.
+    /// Whether a CPU with these settings may go in while `inside` are inside. True if `inside` is zero.
     #[inline]
-    fn has_room_beside(&self, others: u16, handoff: &Handoff) -> bool {
+    fn has_room(&self, inside: u16, handoff: &Handoff) -> bool {
         match handoff.restrict {
             0 => true,
-            Handoff::ADAPTIVE => others < self.adaptive.most(),
-            most => others < most,
+            Handoff::ADAPTIVE => inside < self.adaptive.limit(),
+            limit => inside < limit,
         }
     }
 
-    /// The calling CPU has got the lock.
+    /// Records that the calling CPU has got the lock.
     #[inline]
     fn adapt<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, has_waited_inside: bool) {
         if cpu.handoff.restrict == Handoff::ADAPTIVE {
-            let inside = self.inside.load(Ordering::Relaxed) / ONE;
-            self.adaptive.taken(cpu.pv.ticks(), has_waited_inside, inside);
+            let inside = self.inside.load(Ordering::Relaxed) / ONE_INSIDE;
+            self.adaptive.record_acquisition(cpu.pv.ticks(), has_waited_inside, inside);
         }
     }
 
     fn key(&self) -> LockKey {
-        LockKey::of(self)
+        LockKey::new(self)
     }
 
-    /// Goes in if there is room. Relaxed: the lock inside orders what is done under it.
+    /// Goes in if there is room. Relaxed: the inner lock orders the accesses under it.
     #[inline]
-    fn go_in(&self, handoff: &Handoff) -> bool {
-        let mut seen = self.inside.load(Ordering::Relaxed);
-        while self.has_room_beside(seen / ONE, handoff) {
-            let more = seen.wrapping_add(ONE);
-            let gone =
-                self.inside.compare_exchange(seen, more, Ordering::Relaxed, Ordering::Relaxed);
-            match gone {
+    fn try_enter(&self, handoff: &Handoff) -> bool {
+        let mut word = self.inside.load(Ordering::Relaxed);
+        while self.has_room(word / ONE_INSIDE, handoff) {
+            let entered = word.wrapping_add(ONE_INSIDE);
+            let result =
+                self.inside.compare_exchange(word, entered, Ordering::Relaxed, Ordering::Relaxed);
+            match result {
                 Ok(_) => return true,
-                Err(now) => seen = now,
+                Err(now) => word = now,
             }
         }
         false
     }
 
-    /// Waits outside, and goes in: because it was let in, or there is room; or after a spurious
-    /// wakeup, which only makes one more inside.
+    /// Waits outside, then goes in: after it was let in, or because there is room, or after a spurious
+    /// wakeup, which only puts one CPU more inside.
     #[cold]
     #[inline(never)]
-    fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
-        waits.stand_aside(cpu, self.key(), || {
-            // A full barrier after the record: the last of those counted here has not gone yet, and
-            // sees the flag when it goes.
-            let seen = self.inside.fetch_or(AWAITED, Ordering::SeqCst);
-            !self.has_room_beside(seen / ONE, &cpu.handoff)
+    fn wait_throttled<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
+        waits.wait_throttled(cpu, self.key(), || {
+            // A full barrier after the record: the last of the CPUs counted here has not left yet, and
+            // sees the flag when it leaves.
+            let word = self.inside.fetch_or(AWAITED, Ordering::SeqCst);
+            !self.has_room(word / ONE_INSIDE, &cpu.handoff)
         });
-        self.inside.fetch_add(ONE, Ordering::SeqCst);
-        self.clear_flag_if_none_waits(cpu);
+        self.inside.fetch_add(ONE_INSIDE, Ordering::SeqCst);
+        self.clear_flag_if_unneeded(cpu);
     }
 
-    /// A CPU that is inside clears the flag, if no other waits outside. One that comes to wait
-    /// meanwhile has published its record before it set the flag, so that the second look sees it,
-    /// and the flag is set again before this CPU goes.
-    fn clear_flag_if_none_waits<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        if cpu.waiters.is_awaited_outside(self.key()) {
+    /// Clears the flag, from inside, if no other CPU waits outside. A CPU that comes to wait at the
+    /// same time has published its record before it set the flag: the second check sees the record, and
+    /// the flag is set again before this CPU leaves.
+    fn clear_flag_if_unneeded<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        if cpu.waiters.has_throttled(self.key()) {
             return;
         }
         self.inside.fetch_and(!AWAITED, Ordering::SeqCst);
-        if cpu.waiters.is_awaited_outside(self.key()) {
+        if cpu.waiters.has_throttled(self.key()) {
             self.inside.fetch_or(AWAITED, Ordering::SeqCst);
         }
     }
 
-    /// The holder goes, before its release. `true`: then it lets a CPU in.
-    fn go(&self) -> bool {
+    /// Leaves, before the holder's release. Returns whether the holder must then let a CPU in.
+    fn leave(&self) -> bool {
         let releases = self.releases.load(Ordering::Relaxed).wrapping_add(1);
         self.releases.store(releases, Ordering::Relaxed);
-        let seen = self.inside.fetch_sub(ONE, Ordering::SeqCst);
-        let is_last = seen / ONE == 1;
-        seen & AWAITED != 0 && (is_last || releases.is_multiple_of(LET_IN_EVERY))
+        let word = self.inside.fetch_sub(ONE_INSIDE, Ordering::SeqCst);
+        let is_last = word / ONE_INSIDE == 1;
+        word & AWAITED != 0 && (is_last || releases.is_multiple_of(LET_IN_EVERY))
     }
 }
 
 impl<L: RawLock> RawLock for Restricted<L> {
     const FIFO: bool = false;
-    /// Outside it depends on the settings, see [`Handoff::bypasses`](crate::Handoff::bypasses).
+    /// For CPUs outside it depends on the settings, see
+    /// [`Handoff::bypasses`](crate::Handoff::bypasses).
     const BYPASS: Bypass = L::BYPASS;
     const CPUS: u32 = if L::CPUS < MAX_CPUS as u32 { L::CPUS } else { MAX_CPUS as u32 };
     const TICKETS: u16 = L::TICKETS;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Acquisition {
         if !P::ENABLED {
             return self.lock.lock(cpu);
         }
         let mut waits = Waits::default();
-        let is_inside = self.go_in(&cpu.handoff);
+        let is_inside = self.try_enter(&cpu.handoff);
         if !is_inside {
-            self.stand_aside(cpu, &mut waits);
+            self.wait_throttled(cpu, &mut waits);
         }
         let taken = self.lock.lock(cpu);
         self.adapt(cpu, is_inside && taken.slow);
-        waits.give_back(cpu);
+        waits.restore_kick(cpu);
         let slow = taken.slow || waits.halts != 0;
-        Taken { slow, halts: taken.halts + waits.halts, ..taken }
+        Acquisition { slow, halts: taken.halts + waits.halts, ..taken }
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Acquisition> {
         let taken = self.lock.try_lock(cpu)?;
         if P::ENABLED {
-            self.inside.fetch_add(ONE, Ordering::SeqCst);
+            self.inside.fetch_add(ONE_INSIDE, Ordering::SeqCst);
             self.adapt(cpu, false);
         }
         Some(taken)
     }
 
     #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Release {
         if !P::ENABLED {
             return self.lock.unlock(cpu);
         }
         let key = self.key();
         if cpu.handoff.restrict == Handoff::ADAPTIVE {
-            self.adaptive.released(cpu.pv.ticks());
+            self.adaptive.record_release(cpu.pv.ticks());
         }
-        let lets_in = self.go();
-        // From here on this may be freed memory.
+        let lets_in = self.leave();
+        // From here on the lock may be freed memory.
         let mut released = self.lock.unlock(cpu);
         if lets_in {
             released.kicks += halt::let_in(cpu, key).kicks;
@@ -201,8 +201,8 @@ impl<L: RawLock> RawLock for Restricted<L> {
         self.inside.load(Ordering::Relaxed) & AWAITED != 0 || self.lock.is_contended()
     }
 
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        self.lock.releases_before(waiters, awaited)
+    fn releases_before(&self, waiters: &WaitTable, position: Position) -> Option<u16> {
+        self.lock.releases_before(waiters, position)
     }
 
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {

@@ -2,34 +2,34 @@
 
 use crate::sync::{AtomicU16, AtomicU64, Ordering};
 use crate::ticket::INC;
-use crate::{RawLock, Taken};
+use crate::{Acquisition, RawLock};
 
 /// Two CPUs were in a [`Section`] at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation;
 
-/// The ticket served was not the next one.
+/// The ticket served was not the next in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disorder;
 
-/// What work increments: 24 words in turn, in one cache line, in which a [`Section`] has room for its
-/// marks.
+/// The words that work increments: 24 in turn, in one cache line, which in a [`Section`] also has room
+/// for its marks.
 ///
-/// The time of an increment must not depend on what the CPU has learnt. With a single word it does:
-/// a CPU that predicts by the instruction's address that a load reads what was just stored (memory
-/// renaming; AMD since Zen 2, Intel since Golden Cove) has the value in no time, and otherwise, as
-/// where the same instruction has also served another address, in five cycles and more. So a
-/// word's next increment has to come later than that. Eight words are too few: where one function
-/// served two lines by turns, an increment took 0.15 ns or 0.31 ns for up to half of the time, and a
-/// round of eight the 13 cycles of a forwarded store. With sixteen or more, and with a function for
-/// each line, it took the first (measured; what is left is the core's other hyperthread, beside which
-/// additions in a register, too, take 1.3 times as long).
+/// The time of an increment must not depend on the predictions of the CPU. With a single word it does:
+/// with memory renaming (AMD since Zen 2, Intel since Golden Cove) a CPU predicts from an instruction's
+/// address that a load reads the value just stored, and has it at once. Otherwise, for example where the
+/// same instruction has also accessed another address, the load takes five cycles or more. So the next
+/// increment of a word has to come later than that. Eight words are too few: where one function
+/// alternated between two lines, an increment took 0.15 ns, or 0.31 ns for up to half of the time, and a
+/// round of eight took the 13 cycles of a forwarded store. With sixteen words or more, and with one
+/// function per line, it took 0.15 ns (measured; the remaining variation comes from the core's other
+/// hyperthread: with it, additions in a register also take 1.3 times as long).
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Words(Counts);
 
 impl Words {
-    /// All zero.
+    /// Creates words that are all zero.
     pub const fn new() -> Self {
         Self(Counts::new())
     }
@@ -41,8 +41,8 @@ impl Words {
         self.0.increment(times);
     }
 
-    /// The same work by instructions of its own, for a measurement that compares: they serve the one line of the caller's
-    /// choice.
+    /// Performs the same work in a separate function, for measurements that compare: the caller decides
+    /// which line its instructions access.
     #[inline]
     pub fn add_two(&self, times: u32) {
         self.0.add_two(times);
@@ -60,14 +60,14 @@ impl Counts {
         Self([const { AtomicU16::new(0) }; Self::COUNT])
     }
 
-    /// The increments of the first word so far, modulo 2^16: one in [`Self::COUNT`] of each
-    /// [`Self::increment`], and its first.
+    /// Increments of the first word so far, modulo 2^16: one in [`Self::COUNT`] of each
+    /// [`Self::increment`], starting with its first.
     #[inline]
-    fn of_first(&self) -> u16 {
+    fn first(&self) -> u16 {
         self.0[0].load(Ordering::Relaxed)
     }
 
-    /// Not inlined, so that every lock runs exactly the same instructions.
+    /// Never inlined, so that every lock runs exactly the same instructions.
     #[inline(never)]
     fn increment(&self, times: u32) {
         self.add(1, times);
@@ -96,14 +96,14 @@ impl Default for Counts {
     }
 }
 
-/// Work to do under a lock. It has no lock of its own and uses loads and
-/// stores only, no atomic read-modify-write, so a second CPU inside is noticed: by
-/// the owner's mark, and by increments of the first word that were lost.
+/// A critical section that does not include a lock. It uses loads and stores only, no atomic
+/// read-modify-write, so that a second CPU inside is detected: by the owner's mark, and by lost
+/// increments of the first word.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Section {
     words: Counts,
-    /// Zero, or one more than the id of the CPU inside.
+    /// The id of the CPU inside, plus one; zero: none.
     owner: AtomicU64,
     /// The ticket of the last CPU inside.
     last: AtomicU16,
@@ -116,7 +116,7 @@ impl Default for Section {
 }
 
 impl Section {
-    /// An empty section.
+    /// Creates an empty section.
     pub const fn new() -> Self {
         Self {
             words: Counts::new(),
@@ -126,31 +126,30 @@ impl Section {
         }
     }
 
-    /// To be called under the lock that was `taken`: is its ticket the next one? A lock that is
-    /// first in, first out serves tickets without gaps. A lock without tickets is never out of
-    /// order.
+    /// Checks that the ticket of `taken`, the lock held by the caller, is the next in order. A first in,
+    /// first out lock serves tickets without gaps. A lock without tickets is never out of order.
     #[inline]
-    pub fn follows<L: RawLock>(&self, taken: &Taken) -> Result<(), Disorder> {
+    pub fn follows<L: RawLock>(&self, taken: &Acquisition) -> Result<(), Disorder> {
         let Some(ticket) = taken.ticket else { return Ok(()) };
         let last = self.last.load(Ordering::Relaxed);
         self.last.store(ticket, Ordering::Relaxed);
-        let passed = ticket.wrapping_sub(last);
-        if passed & L::TICKETS == INC & L::TICKETS { Ok(()) } else { Err(Disorder) }
+        let step = ticket.wrapping_sub(last);
+        if step & L::TICKETS == INC & L::TICKETS { Ok(()) } else { Err(Disorder) }
     }
 
-    /// Does `increments` increments of the shared words.
+    /// Increments the shared words `increments` times.
     #[inline]
     pub fn run(&self, cpu: usize, increments: u32) -> Result<(), Violation> {
         let me = cpu as u64 + 1;
-        let empty = self.owner.load(Ordering::Relaxed) == 0;
+        let is_empty = self.owner.load(Ordering::Relaxed) == 0;
         self.owner.store(me, Ordering::Relaxed);
-        let before = self.words.of_first();
+        let before = self.words.first();
         self.words.increment(increments);
-        let own = increments.div_ceil(Counts::COUNT as u32);
-        let counted = self.words.of_first() == before.wrapping_add(own as u16);
-        let mine = self.owner.load(Ordering::Relaxed) == me;
+        let expected = increments.div_ceil(Counts::COUNT as u32);
+        let is_counted = self.words.first() == before.wrapping_add(expected as u16);
+        let is_owner = self.owner.load(Ordering::Relaxed) == me;
         self.owner.store(0, Ordering::Relaxed);
-        if empty && counted && mine { Ok(()) } else { Err(Violation) }
+        if is_empty && is_counted && is_owner { Ok(()) } else { Err(Violation) }
     }
 }
 
@@ -160,19 +159,19 @@ mod tests {
     use crate::{NativeTicketLock, SmallNativeTicketLock, TestAndSetLock};
 
     #[test]
-    fn alone_there_is_no_violation_and_every_increment_counts() {
+    fn one_cpu_causes_no_violation() {
         let section = Section::new();
         assert_eq!(section.run(0, 50), Ok(()));
         assert_eq!(section.run(7, 0), Ok(()));
         assert_eq!(section.run(1, 5), Ok(()));
-        let mut each = [2; Counts::COUNT];
-        each[..2].fill(4);
-        each[2..5].fill(3);
-        assert_eq!(section.words.0.map(AtomicU16::into_inner), each, "50 and 5");
+        let mut expected = [2; Counts::COUNT];
+        expected[..2].fill(4);
+        expected[2..5].fill(3);
+        assert_eq!(section.words.0.map(AtomicU16::into_inner), expected, "50 and 5");
     }
 
     fn follows<L: RawLock>(section: &Section, ticket: u16) -> Result<(), Disorder> {
-        section.follows::<L>(&Taken { ticket: Some(ticket), ..Taken::default() })
+        section.follows::<L>(&Acquisition { ticket: Some(ticket), ..Acquisition::default() })
     }
 
     #[test]
@@ -193,19 +192,20 @@ mod tests {
         let small = follows::<SmallNativeTicketLock>;
         assert_eq!([0xfe, 0, 2].map(|ticket| small(&wraps, ticket)), [Ok(()); 3]);
         assert_eq!(follows::<NativeTicketLock>(&wraps, 0x104), Err(Disorder));
-        let taken = Taken::default();
+        let taken = Acquisition::default();
         assert_eq!(wraps.follows::<TestAndSetLock>(&taken), Ok(()), "no tickets, no order");
     }
 
-    /// Regression: a round of eight words took as long as a forwarded store, or half of that where the CPU predicted
-    /// what a load reads (13 cycles, measured): there have to be twice as many words at least.
+    /// Regression: a round of eight words took as long as a forwarded store, or half of that where the
+    /// CPU predicted the value of a load (13 cycles, measured): there must be at least twice as many
+    /// words.
     #[test]
-    fn a_word_rests_for_longer_than_a_store_is_forwarded() {
+    fn there_are_enough_words_to_avoid_forwarding() {
         const { assert!(Counts::COUNT >= 16) };
         assert_eq!((size_of::<Words>(), align_of::<Words>()), (64, 64), "in one line");
     }
 
-    /// A section takes one line from the CPU that was inside before.
+    /// A section takes one cache line from the CPU that was inside before.
     #[test]
     fn a_section_is_in_one_line() {
         let last = core::mem::offset_of!(Section, last) + size_of::<AtomicU16>();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_inside_is_a_violation() {
+    fn a_second_cpu_inside_is_a_violation() {
         let section = Section::new();
         section.owner.store(3, Ordering::Relaxed);
         assert_eq!(section.run(0, 1), Err(Violation));

@@ -1,4 +1,4 @@
-//! A queue that its head puts in order.
+//! A queue that its head reorders.
 
 use crate::acquire::{self, Ticketless};
 use crate::halt::Waits;
@@ -6,26 +6,25 @@ use crate::held::Held;
 use crate::node::{NodeId, Nodes};
 use crate::queue::Queue;
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// Waiters in a row that may be moved before one that came earlier.
+/// Limit on waiters in a row that are moved ahead of an earlier waiter.
 const BATCH: u16 = 64;
 
-/// The shuffle lock in its form that spins: S. Kashyap, I. Calciu, X. Cheng, C. Min and T. Kim, "Scalable and
-/// Practical Locking with Shuffling" (SOSP 2019).
+/// The spinning form of the shuffle lock: S. Kashyap, I. Calciu, X. Cheng, C. Min and T. Kim,
+/// "Scalable and Practical Locking with Shuffling" (SOSP 2019).
 ///
-/// A [`QueuedLock`](crate::QueuedLock) whose head uses its wait to put the queue in order:
+/// A [`QueuedLock`](crate::QueuedLock) whose head reorders the queue while it waits:
 ///
-/// - A CPU that becomes the head while the lock is held moves those waiters that wait on its socket
-///   ([`Pv::socket`]) to the front of the queue, behind itself, in their order.
-/// - No more than 64 in a row are moved before a waiter that came earlier.
+/// - A CPU that becomes the head while the lock is held moves the waiters on its socket
+///   ([`Pv::socket`]) to the front of the queue, behind itself, in order.
+/// - At most 64 waiters in a row are moved ahead of an earlier waiter.
 ///
-/// So the order costs the holder nothing, as it does in a [`CnaLock`](crate::CnaLock). In the paper the last
-/// waiter that was moved goes on with it, before it is the head.
-///
-/// A waiter may be passed over 64 times for each CPU before it, and 64 times at the front: `65 * (n - 1)`.
-/// A preempted waiter blocks all behind it. It counts CPUs as [`QueuedLock`](crate::QueuedLock) does.
+/// Unlike in a [`CnaLock`](crate::CnaLock), the order costs the holder nothing. In the paper the
+/// last waiter that was moved continues it before it is the head. Here a waiter may be passed over
+/// 64 times for each CPU ahead of it, and 64 times at the front: `65 * (n - 1)`. A preempted waiter
+/// blocks all CPUs behind it. Supports as many CPUs as [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(4))]
 pub struct ShuffledLock {
@@ -34,18 +33,18 @@ pub struct ShuffledLock {
 }
 
 impl ShuffledLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self { held: Held::new(), queue: Queue::new() }
     }
 }
 
-/// Moves the waiters on the socket of the head, `head`, to the front, behind those that are there. Only the
-/// head moves nodes, and never the last: the next CPU to come links itself there.
+/// Moves the waiters on the socket of `head` to the front, behind those already there. Only the
+/// head moves nodes, and never the last: the next CPU to arrive links itself there.
 fn shuffle(nodes: &Nodes, head: NodeId) {
     let socket = nodes.socket(head);
     let mut moved = nodes.moved(head);
-    // The last at the front, and the one before the next to look at.
+    // The last node at the front, and the node before the next to check.
     let (mut front, mut before) = (head, head);
     while moved < BATCH
         && let Some(node) = nodes.linked_behind(before)
@@ -82,20 +81,20 @@ impl Ticketless for ShuffledLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let Some(me) = nodes.begin(cpu.id) else {
-            return acquire::wait_outside(self, cpu, || self.held.take());
+        let Some(me) = nodes.alloc(cpu.id) else {
+            return acquire::wait_without_node(self, cpu, || self.held.take());
         };
-        let mut looks = Looks::new(&cpu.watch);
+        let mut spins = Spins::new(&cpu.watch);
         nodes.set_socket(me, cpu.pv.socket());
         nodes.set_moved(me, 0);
         self.queue.join(nodes, me);
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
-        looks.until(cpu, None, || nodes.is_head(me));
+        cpu.watch.queued(LockKey::new(self).address(), Some(nodes.position(me)));
+        spins.until(cpu, None, || nodes.is_head(me));
         if self.held.is_held() {
             shuffle(nodes, me);
         }
-        looks.until(cpu, None, || self.held.take());
-        self.queue.hand_on(nodes, me, || cpu.pv.spin_hint());
+        spins.until(cpu, None, || self.held.take());
+        self.queue.pass_head(nodes, me, || cpu.pv.spin_hint());
     }
 
     #[inline]
@@ -114,11 +113,11 @@ mod tests {
 
     use super::*;
 
-    /// A queue of these CPUs on these sockets.
+    /// Creates a queue of these CPUs on these sockets.
     fn queue(nodes: &Nodes, waiters: &[(usize, u16)]) -> Queue {
         let queue = Queue::new();
         for (cpu, socket) in waiters {
-            let me = nodes.begin(*cpu).expect("none in use");
+            let me = nodes.alloc(*cpu).expect("none in use");
             nodes.set_socket(me, *socket);
             nodes.set_moved(me, 0);
             queue.join(nodes, me);
@@ -133,18 +132,18 @@ mod tests {
     }
 
     #[test]
-    fn those_on_the_socket_of_the_head_come_to_the_front() {
+    fn waiters_on_the_heads_socket_move_to_the_front() {
         let nodes = Nodes::new();
         queue(&nodes, &[(1, 7), (2, 7), (3, 8), (4, 9), (5, 7), (6, 8), (7, 7), (8, 7)]);
         shuffle(&nodes, NodeId::new(1, 0));
-        // 8 is the last, behind which the next one links itself.
+        // 8 is the last, and the next to arrive links itself behind it.
         assert_eq!(order(&nodes, 1), [1, 2, 5, 7, 3, 4, 6, 8]);
         let moved = [2, 5, 7, 3].map(|cpu| nodes.moved(NodeId::new(cpu, 0)));
         assert_eq!(moved, [0, 1, 2, 0]);
     }
 
     #[test]
-    fn no_more_than_a_batch_is_moved_before_a_waiter() {
+    fn at_most_a_batch_is_moved_ahead_of_a_waiter() {
         let nodes = Nodes::new();
         queue(&nodes, &[(1, 7), (2, 7), (3, 8), (4, 7), (5, 7), (6, 7)]);
         nodes.set_moved(NodeId::new(1, 0), BATCH - 1);

@@ -1,5 +1,5 @@
 //! The atomics of this crate, in one place: a model checker compiles these sources with its own
-//! (see `model/`), and so does the simulator (see `sim/`), whose build sets `simulated`.
+//! (see `model/`), and so does the simulator (see `sim/`, whose build sets `simulated`).
 
 #[cfg(not(simulated))]
 pub(crate) use core::sync::atomic::{
@@ -10,7 +10,7 @@ pub(crate) use sim_cell::atomic::{
     AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-/// Number of CPUs that one [`WaitTable`](crate::WaitTable) serves.
+/// Number of CPUs that a [`WaitTable`](crate::WaitTable) supports.
 #[cfg(not(simulated))]
 pub const MAX_CPUS: usize = 128;
 /// Set by the package that compiles these sources for the simulator.

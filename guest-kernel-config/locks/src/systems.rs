@@ -1,4 +1,4 @@
-//! Every system of this library, in one list: its name, a description, and its origin.
+//! The list of all systems of this library: name, description and origin.
 
 use core::{fmt, str::FromStr};
 
@@ -6,10 +6,10 @@ use crate::mutex::RawMutex;
 use crate::{Bypass, RawLock};
 
 /// Passes the list to the macro `$then`, one line per system: its family, its name in code and in
-/// tables, its type, what it needs, a description, and the document it comes from. The first of
+/// tables, its type, its needs, a description, and the document that it comes from. The first of
 /// each family is the baseline of the others.
 ///
-/// The only place to enter a new system. A program that runs them matches on the family.
+/// New systems are added only here. A program that runs them matches on the family.
 #[macro_export]
 macro_rules! systems {
     ($then:ident) => {
@@ -27,7 +27,7 @@ macro_rules! systems {
                 "the fastest CPU gets it; the fallback of guests without PV on a hypervisor",
                 LaterKernels;
             Spinlock Preemptable "preemptable-ticket" $crate::PreemptableTicketLock: Nothing,
-                "tickets are advice: a waiter jumps in if those ahead of it do not run",
+                "tickets are advisory: a waiter takes the lock out of order if those ahead do not run",
                 PreemptableTicketlocks;
             Spinlock PvPreemptable "pv-preemptable-ticket" $crate::PvPreemptableTicketLock: Halts,
                 "preemptable, with waiters that halt", PreemptableTicketlocks;
@@ -38,12 +38,12 @@ macro_rules! systems {
                 "queued, waiters halt, and newcomers may steal while the head does not run",
                 LaterKernels;
             Spinlock UnfairQueued "unfair-queued" $crate::UnfairQueuedLock: Nothing,
-                "queued, and any CPU may take the word; the further back in the queue, the more seldom it tries",
+                "queued, but any CPU may take the word; waiters further back try less often",
                 Literature;
             Spinlock Mcs "mcs" $crate::McsLock: Nothing,
-                "MCS queue: each waiter at its own node, handed from holder to next", Literature;
+                "MCS queue: each waiter spins at its own node; a holder hands over to the next", Literature;
             Spinlock McsTp "mcs-tp" $crate::McsTpLock: YieldTo,
-                "MCS queue whose waiters show that they run; a holder passes over those that do not",
+                "MCS queue whose waiters publish timestamps; a holder skips preempted waiters",
                 Literature;
             Spinlock Cna "cna" $crate::CnaLock: Nothing,
                 "MCS queue: a waiter on the holder's socket is next, at most 64 times in a row",
@@ -52,22 +52,22 @@ macro_rules! systems {
                 "queued; its head moves waiters on its socket to the front, at most 64 in a row",
                 Literature;
             Spinlock Clh "clh" $crate::ClhLock: Nothing,
-                "CLH queue: each waiter at the node of the one before it", Literature;
+                "CLH queue: each waiter spins at the node of its predecessor", Literature;
             Spinlock Twa "twa" $crate::TwaLock: Nothing,
-                "ticketlock: only the next waiter looks at the head, others at a waiting array",
+                "ticketlock: only the next waiter polls the head, others poll a waiting array",
                 Literature;
             Spinlock Reciprocating "reciprocating" $crate::ReciprocatingLock: Nothing,
-                "waiters stack up, and a holder serves the stack: newest first, stack by stack",
+                "waiters push themselves onto a stack; holders serve it newest first, stack by stack",
                 Literature;
             Spinlock ISpinlock "i-spinlock" $crate::SliceAwareLock: SliceEnd,
-                "ticketlock: a ticket is drawn only if what is left of the slice suffices", Literature;
+                "ticketlock: a ticket is drawn only if the rest of the slice is long enough", Literature;
             Spinlock FlexGuard "flexguard" $crate::FlexGuardLock: CriticalOff,
                 "waiters spin while no holder is preempted, and halt while one is", Literature;
             Spinlock OwnerConfer "owner-confer" $crate::OwnerConferLock: OffAndYieldTo,
-                "queued, the word names the holder, to whom waiters give their turns; at most three steals",
+                "queued, the word names the holder, to which waiters donate their slices; at most three steals",
                 Literature;
             Spinlock OwnerYield "owner-yield" $crate::OwnerYieldLock: OffAndYieldTo,
-                "queued, the word names the holder; waiters give their turns to it, named along the queue",
+                "queued, the word names the holder; waiters pass its name along and donate their slices to it",
                 Literature;
             Mutex BaselineMutex "mutex" $crate::mutex::BaselineMutex: Halts,
                 "waiters spin with read-modify-writes while the owner runs, then sleep",
@@ -77,7 +77,7 @@ macro_rules! systems {
             Mutex OneSpinnerMutex "mutex-one-spinner" $crate::mutex::OneSpinnerMutex: Halts,
                 "reads first; one waiter spins, the others sleep at once", MutexSpinner;
             Mutex QueuedMutex "mutex-queued" $crate::mutex::QueuedMutex: Halts,
-                "reads first; spinners queue, and only the first looks at the word",
+                "reads first; spinners queue, and only the first polls the word",
                 MutexAtomics;
             Counter LockedCounter "counter-lock" $crate::counter::LockedCounter: Halts,
                 "per-CPU counter: a lock around each fold of a full batch and each sum",
@@ -98,7 +98,7 @@ macro_rules! systems {
     };
 }
 
-/// Systems that can be compared with each other: they do the same job.
+/// Systems that can be compared with each other: they serve the same purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// A [`RawLock`].
@@ -111,26 +111,26 @@ pub enum Family {
     Lockref,
 }
 
-/// What a system needs from the machine.
+/// The operations that a system needs from the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// A processor.
+    /// Nothing but a processor.
     Nothing,
     /// Halts and kicks.
     Halts,
-    /// Halts and kicks, and to be told whether a holder, or the next in line, has no CPU.
+    /// Halts and kicks, and whether a holder or next in line is preempted.
     CriticalOff,
-    /// To be told when its slice ends.
+    /// The end of its time slice.
     SliceEnd,
-    /// To give its turn to another vCPU.
+    /// Yielding the time slice to another vCPU.
     YieldTo,
-    /// To be told which vCPUs have no CPU, and to give its turn to one of them.
+    /// The set of preempted vCPUs, and yielding to one of them.
     OffAndYieldTo,
 }
 
 /// The origin of a system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seed {
+pub enum Origin {
     /// The series "Paravirtualized ticketlocks" for Linux, 2012.
     PvTicketlocks,
     /// Ouyang and Lange, "Preemptable Ticket Spinlocks", VEE 2013.
@@ -145,7 +145,7 @@ pub enum Seed {
     Lockrefs,
     /// Locks of Linux since 4.2: queued spinlocks, and their PV form.
     LaterKernels,
-    /// Locks of the literature, each with its source in the first comment of its file.
+    /// Locks of the literature, each with its source in the documentation of its type.
     Literature,
 }
 
@@ -168,15 +168,15 @@ impl Needs {
             Self::Nothing => "nothing",
             Self::Halts => "halts and kicks",
             Self::CriticalOff => "halts, kicks, critical_off",
-            Self::SliceEnd => "end of its slice",
+            Self::SliceEnd => "end of the slice",
             Self::YieldTo => "yield_to",
-            Self::OffAndYieldTo => "who is off, yield_to",
+            Self::OffAndYieldTo => "preempted vCPUs, yield_to",
         }
     }
 }
 
-impl Seed {
-    /// All of them, in the order in which reports show them.
+impl Origin {
+    /// All origins, in the order of reports.
     pub const ALL: [Self; 8] = [
         Self::PvTicketlocks,
         Self::MutexAtomics,
@@ -203,7 +203,7 @@ impl Seed {
     }
 }
 
-/// A name that is not that of a [`System`].
+/// No [`System`] has this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownSystem;
 
@@ -216,7 +216,7 @@ impl fmt::Display for UnknownSystem {
 
 impl core::error::Error for UnknownSystem {}
 
-macro_rules! most_cpus {
+macro_rules! max_cpus {
     (Spinlock $lock:ty) => {
         <$lock as RawLock>::CPUS
     };
@@ -250,7 +250,7 @@ macro_rules! bypass {
 }
 
 macro_rules! define {
-    ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
+    ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $origin:ident;)*) => {
         /// A system of this library. Its number is its index in the list.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         #[repr(u32)]
@@ -272,35 +272,35 @@ macro_rules! define {
                 match self { $(Self::$system => $about,)* }
             }
 
-            /// The family: systems that it can be compared with.
+            /// The family of systems that it can be compared with.
             pub const fn family(self) -> Family {
                 match self { $(Self::$system => Family::$family,)* }
             }
 
-            /// What it needs from the machine.
+            /// The operations that it needs from the machine.
             pub const fn needs(self) -> Needs {
                 match self { $(Self::$system => Needs::$needs,)* }
             }
 
-            /// Number of vCPUs that it can count, up to the limit of a machine.
-            pub const fn most_cpus(self) -> u32 {
-                match self { $(Self::$system => most_cpus!($family $lock),)* }
+            /// Number of vCPUs that it supports; the limit of a machine may be lower.
+            pub const fn max_cpus(self) -> u32 {
+                match self { $(Self::$system => max_cpus!($family $lock),)* }
             }
 
-            /// Does it serve in the order of arrival?
+            /// Whether it serves CPUs in the order of arrival.
             pub const fn is_fifo(self) -> bool {
                 match self { $(Self::$system => is_fifo!($family $lock),)* }
             }
 
-            /// Bound on bypasses of a waiter for it, or for its lock; `None`: it is not
+            /// Bound on the bypasses of a waiter for it, or for its lock; `None` if it is not
             /// acquired.
             pub const fn bypass(self) -> Option<Bypass> {
                 match self { $(Self::$system => bypass!($family $lock),)* }
             }
 
             /// The origin.
-            pub const fn seed(self) -> Seed {
-                match self { $(Self::$system => Seed::$seed,)* }
+            pub const fn origin(self) -> Origin {
+                match self { $(Self::$system => Origin::$origin,)* }
             }
         }
     };
@@ -309,18 +309,18 @@ macro_rules! define {
 systems!(define);
 
 impl System {
-    /// Do its waiters halt?
+    /// Whether its waiters halt.
     pub fn halts(self) -> bool {
         matches!(self.needs(), Needs::Halts | Needs::CriticalOff)
     }
 
-    /// The system of its family that the others are compared with.
+    /// The baseline of its family.
     pub fn baseline(self) -> Self {
-        Self::of(self.family()).next().unwrap_or(self)
+        Self::in_family(self.family()).next().unwrap_or(self)
     }
 
     /// The systems of one family, in the order of the list.
-    pub fn of(family: Family) -> impl Iterator<Item = Self> {
+    pub fn in_family(family: Family) -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(move |system| system.family() == family)
     }
 }
@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_again_and_are_all_different() {
+    fn names_are_unique_and_parse() {
         for system in System::ALL {
             assert_eq!(system.name().parse(), Ok(*system));
         }
@@ -352,18 +352,18 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_places_in_the_list() {
+    fn system_numbers_are_list_indices() {
         assert!(System::ALL.iter().enumerate().all(|(place, system)| *system as usize == place));
         assert_eq!(System::PvTicket.baseline(), System::NativeTicket);
         assert_eq!(System::LockedLockref.baseline(), System::UnboundedLockref);
     }
 
     #[test]
-    fn spinlocks_that_serve_in_order_are_bypassed_once_by_each_other_cpu() {
-        for system in System::of(Family::Spinlock) {
-            let is_once = system.bypass().and_then(|bypass| bypass.most(4)) == Some(3);
+    fn fifo_spinlocks_are_bypassed_once_per_cpu() {
+        for system in System::in_family(Family::Spinlock) {
+            let is_once = system.bypass().and_then(|bypass| bypass.bound(4)) == Some(3);
             assert_eq!(is_once, system.is_fifo(), "{system}");
         }
-        assert!(System::of(Family::Counter).all(|system| system.bypass().is_none()));
+        assert!(System::in_family(Family::Counter).all(|system| system.bypass().is_none()));
     }
 }

@@ -4,22 +4,22 @@ use crate::acquire::Ticketless;
 use crate::halt::Waits;
 use crate::held::Held;
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// One bit that all waiters try to set: each looks until it is clear, and only then tries
+/// One bit that all waiters try to set: each polls until it is clear, and only then tries
 /// (test-and-test-and-set, Rudolph and Segall, ISCA 1984). For comparison with the queues.
 ///
 /// It guarantees no order, and the CPU that has the cache line is at an advantage; a waiter may
-/// starve. In return a preempted waiter does not delay others, which under overcommit is worth more
-/// than fairness, and it counts any number of CPUs. It does not know its waiters: none halts, and
-/// [`RawLock::is_contended`](crate::RawLock::is_contended) is always false.
+/// starve. In return a preempted waiter does not delay others, which under overcommit matters more
+/// than fairness, and the number of CPUs is not limited. The lock does not know its waiters: none
+/// halts, and [`RawLock::is_contended`](crate::RawLock::is_contended) is always false.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct TestAndSetLock(Held);
 
 impl TestAndSetLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self(Held::new())
     }
@@ -38,15 +38,15 @@ impl Ticketless for TestAndSetLock {
     #[cold]
     #[inline(never)]
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
-        cpu.watch.queued(LockKey::of(self).address(), None);
+        cpu.watch.queued(LockKey::new(self).address(), None);
         settle(cpu);
-        let mut looks = Looks::new(&cpu.watch);
+        let mut spins = Spins::new(&cpu.watch);
         loop {
-            looks.count(&cpu.watch, None);
+            spins.count(&cpu.watch, None);
             if self.0.take() {
                 return;
             }
-            looks.spin(cpu.pv, u32::MAX);
+            spins.spin(cpu.pv, u32::MAX);
         }
     }
 

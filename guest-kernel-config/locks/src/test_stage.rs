@@ -2,9 +2,9 @@
 
 use core::cell::Cell;
 
-use crate::{Cpu, Handoff, Pv, RawLock, Released, Taken, Unwatched, WaitTable};
+use crate::{Acquisition, Cpu, Handoff, Pv, RawLock, Release, Unwatched, WaitTable};
 
-/// A step of the CPU that waits: the only place at which others can act.
+/// A step of the waiting CPU: the only point where other CPUs can act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Pause,
@@ -12,31 +12,27 @@ pub(crate) enum Step {
     YieldTo(usize),
 }
 
-/// A lock and its CPUs.
 pub(crate) struct Stage<L> {
     pub(crate) lock: L,
     pub(crate) waiters: WaitTable,
     pub(crate) spin_threshold: u32,
     pub(crate) pauses: Cell<u32>,
     pub(crate) halts: Cell<u32>,
-    /// Kicks by CPU.
     pub(crate) kicks: Cell<[u32; 4]>,
-    /// The CPU to which a waiter gave its turn last.
+    /// The CPU that last received a waiter's slice.
     pub(crate) yielded_to: Cell<Option<usize>>,
-    /// One bit per CPU that does not run.
+    /// One bit per CPU, set if it is not running.
     pub(crate) off: Cell<u64>,
-    /// Does a holder, or the next in line, not run?
+    /// Whether a holder, or a next in line, is not running.
     pub(crate) is_critical_off: Cell<bool>,
-    /// The clock.
     pub(crate) now: Cell<u64>,
-    /// The rest of the slice.
     pub(crate) slice_left: Cell<u64>,
     /// Acts for the other CPUs, after the step is counted.
     pub(crate) act: fn(&Self, Step),
 }
 
 impl<L> Stage<L> {
-    /// Other CPUs `act` at each step of a waiter.
+    /// Creates a stage whose other CPUs `act` at each step of a waiter.
     pub(crate) fn new(lock: L, act: fn(&Self, Step)) -> Self {
         Self {
             lock,
@@ -54,7 +50,7 @@ impl<L> Stage<L> {
         }
     }
 
-    /// No CPU waits.
+    /// Creates a stage on which no CPU may wait.
     pub(crate) fn without_waits(lock: L) -> Self {
         Self::new(lock, |_, step| panic!("{step:?} of a CPU that need not wait"))
     }
@@ -66,16 +62,16 @@ impl<L> Stage<L> {
 }
 
 impl<L: RawLock> Stage<L> {
-    pub(crate) fn lock(&self, id: usize) -> Taken {
+    pub(crate) fn lock(&self, id: usize) -> Acquisition {
         self.lock.lock(&self.cpu(id))
     }
 
-    /// Is the lock free for this CPU? Takes it if so.
-    pub(crate) fn tries(&self, id: usize) -> bool {
+    /// Tries to take the lock for a CPU. Returns whether it was free.
+    pub(crate) fn try_lock(&self, id: usize) -> bool {
         self.lock.try_lock(&self.cpu(id)).is_some()
     }
 
-    pub(crate) fn unlock(&self, id: usize) -> Released {
+    pub(crate) fn unlock(&self, id: usize) -> Release {
         self.lock.unlock(&self.cpu(id))
     }
 

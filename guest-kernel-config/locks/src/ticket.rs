@@ -1,19 +1,18 @@
-//! The lock word: two tickets side by side, of 16 bits each or of 8.
+//! The lock word: head and tail, tickets of 16 or 8 bits.
 //!
-//! They are two atomics and not one of 32 bits: a native release is a plain,
-//! unlocked add to the head alone, and Rust's memory model leaves accesses of
-//! different sizes to the same bytes undefined. What a 32-bit compare-exchange
-//! would provide (clear the flag if no CPU queues, join if the lock is free) is done
-//! by an order of steps instead, see [`TicketWord::clear_flag_if_alone`] and
+//! They are two atomics rather than one of 32 bits: a native release is a plain, unlocked add to
+//! the head alone, and Rust's memory model leaves accesses of different sizes to the same bytes
+//! undefined. The order of the steps replaces a 32-bit compare-exchange (clear the flag if no CPU
+//! queues, join if the lock is free): see [`TicketWord::clear_flag_if_alone`] and
 //! [`TicketWord::draw_if_free`].
 
 use crate::sync::{AtomicU8, AtomicU16, Ordering};
 use crate::width::Width;
 
-/// Distance between two tickets. Two, so that the head's low bit is free.
+/// Distance between two tickets. Two, to keep the head's low bit free.
 pub(crate) const INC: u16 = 2;
 
-/// Low bit of the head: a waiter has halted, or is about to.
+/// Low bit of the head: a waiter has halted, or is about to halt.
 pub(crate) const SLOWPATH: u16 = 1;
 
 /// Head and tail of a ticketlock.
@@ -24,7 +23,7 @@ pub(crate) struct TicketWord<C> {
     tail: C,
 }
 
-// A watcher is told a lock's address and finds the head there.
+// Observers get a lock's address, and read the head there.
 const _: () = assert!(core::mem::offset_of!(TicketWord<AtomicU16>, head) == 0);
 
 /// A value of the head.
@@ -37,7 +36,7 @@ impl Head {
         self.0 & !SLOWPATH
     }
 
-    /// Is the slowpath flag set?
+    /// Whether the slowpath flag is set.
     pub(crate) fn flagged(self) -> bool {
         self.0 & SLOWPATH != 0
     }
@@ -47,12 +46,12 @@ impl Head {
 macro_rules! constructors {
     ($atomic:ident, $value:ty) => {
         impl TicketWord<$atomic> {
-            /// A free lock.
+            /// Creates a free lock.
             pub(crate) const fn new() -> Self {
                 Self { head: $atomic::new(0), tail: $atomic::new(0) }
             }
 
-            /// A free lock whose next ticket is `ticket`.
+            /// Creates a free lock whose next ticket is `ticket`.
             #[cfg(test)]
             pub(crate) const fn starting_at(ticket: u16) -> Self {
                 let ticket = ticket as $value;
@@ -72,54 +71,54 @@ impl<C: Width> TicketWord<C> {
         self.tail.fetch_add(INC, Ordering::SeqCst)
     }
 
-    /// Draws the ticket that is served, if no CPU has it.
+    /// Draws the ticket that is being served, if no CPU has it.
     ///
-    /// If the caller is preempted between its two steps, other CPUs may draw all other tickets:
-    /// then the tail is the same again, and the lock is not free. So the caller looks again, and
-    /// puts the ticket back. It cannot if others have queued behind it meanwhile; then it has to
-    /// wait for its turn, although the lock looked free.
+    /// If the caller is preempted between its two steps, other CPUs may draw all other tickets: the
+    /// tail then has the same value, although the lock is not free. So the caller rereads the head,
+    /// and puts the ticket back. If others have queued behind it by then, it cannot, and has to
+    /// wait for its ticket to be served, although the lock looked free.
     #[inline]
     pub(crate) fn draw_if_free(&self) -> Option<u16> {
-        self.draw_if_served(self.head().ticket())
+        self.try_draw(self.head().ticket())
     }
 
-    /// As [`TicketWord::draw_if_free`], having seen `served` in the head.
+    /// Completes [`TicketWord::draw_if_free`], after reading `served` in the head.
     #[inline]
-    fn draw_if_served(&self, served: u16) -> Option<u16> {
-        let after = C::after(served);
-        self.tail.compare_exchange(served, after, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+    fn try_draw(&self, served: u16) -> Option<u16> {
+        let next = C::after(served);
+        self.tail.compare_exchange(served, next, Ordering::SeqCst, Ordering::Relaxed).ok()?;
         if self.head().ticket() == served || !self.put_back(served) {
             return Some(served);
         }
         None
     }
 
-    /// Gives `ticket`, drawn but not served, back if it is the last in the queue. The tail is right
-    /// after it for no other reason: it cannot wrap around while a CPU has this ticket.
+    /// Puts back `ticket`, drawn but not served, if it is the last in the queue. The tail directly
+    /// after it proves this: it cannot wrap around while a CPU has this ticket.
     #[cold]
     fn put_back(&self, ticket: u16) -> bool {
-        let after = C::after(ticket);
-        self.tail.compare_exchange(after, ticket, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        let next = C::after(ticket);
+        self.tail.compare_exchange(next, ticket, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// The present head. A CPU that sees its own ticket in it holds the lock.
+    /// Reads the head. A CPU that sees its own ticket there holds the lock.
     #[inline]
     pub(crate) fn head(&self) -> Head {
         Head(self.head.load(Ordering::Acquire))
     }
 
-    /// Waits until the lock was free at some moment: until its present holder has released it.
+    /// Waits until the lock has been free at some moment: until its present holder has released it.
     ///
-    /// Not until the queue is empty: others that take the lock in turn may never leave it so.
-    pub(crate) fn wait_until_released(&self, mut look_again: impl FnMut()) {
+    /// The queue need not be empty then: CPUs that take the lock in turn may never leave it empty.
+    pub(crate) fn wait_until_released(&self, mut pause: impl FnMut()) {
         let first = self.head();
         while self.queued(first) > 0 && self.head().ticket() == first.ticket() {
-            look_again();
+            pause();
         }
     }
 
     /// Releases with a plain add. Only for locks whose head is written by the holder alone: a flag
-    /// set in between would be lost. Returns the ticket that is served from then on.
+    /// set in between would be lost. Returns the ticket that is served from now on.
     #[inline]
     pub(crate) fn release_plain(&self) -> u16 {
         let head = self.head.load(Ordering::Relaxed);
@@ -127,20 +126,19 @@ impl<C: Width> TicketWord<C> {
         C::after(head)
     }
 
-    /// Releases with one atomic add, a full barrier, and returns the head it
-    /// released with the flag as it was. From here on the lock may be freed
-    /// memory to the caller.
+    /// Releases with one atomic add, a full barrier. Returns the old head, with the flag at that
+    /// moment. From here on the lock may be freed memory to the caller.
     #[inline]
     pub(crate) fn release_fetch(&self) -> Head {
         Head(self.head.fetch_add(INC, Ordering::SeqCst))
     }
 
-    /// Asks the releaser to look for waiters. A full barrier: what the caller
-    /// published before is visible to the CPU that sees the flag, and a look at the
-    /// head that follows is not older.
+    /// Requests that the releaser look for waiters. A full barrier: the caller's earlier writes are
+    /// visible to the CPU that sees the flag, and a later read of the head is not reordered before
+    /// it.
     ///
-    /// Returns the head that was flagged: while it is served, its holder's release is
-    /// still to come.
+    /// Returns the head that was flagged: while its ticket is served, the holder's release is still
+    /// to come.
     pub(crate) fn set_flag(&self) -> Head {
         Head(self.head.fetch_or(SLOWPATH, Ordering::SeqCst))
     }
@@ -151,18 +149,18 @@ impl<C: Width> TicketWord<C> {
         C::distance(served.ticket(), self.tail.load(Ordering::SeqCst))
     }
 
-    /// Does any CPU queue behind the holder?
+    /// Whether any CPU queues behind the holder.
     pub(crate) fn is_contended(&self) -> bool {
         self.queued(self.head()) > 1
     }
 
-    /// The holder of `ticket` clears the flag if no CPU queues behind it or waits
-    /// outside (`is_awaited`).
+    /// Clears the flag if no CPU queues behind the holder of `ticket`, the caller, or waits outside
+    /// (`is_awaited`).
     ///
-    /// A waiter may queue and set the flag between the look and the
-    /// clearing. It took its ticket before, so the second look sees it, and the
-    /// flag is set again while the caller still holds the lock: every release
-    /// that the waiter waits for comes later. The same holds for a CPU outside.
+    /// A waiter may queue and set the flag between the check and the clearing. It drew its ticket
+    /// before, so the second check sees it, and the flag is set again while the caller still holds
+    /// the lock: every release that the waiter waits for comes later. The same holds for a
+    /// throttled waiter.
     #[cold]
     pub(crate) fn clear_flag_if_alone(&self, ticket: u16, is_awaited: impl Fn() -> bool) {
         let alone = C::after(ticket);
@@ -185,12 +183,12 @@ macro_rules! lock_constructors {
     };
     ($lock:ident, $width:ty) => {
         impl $lock<$width> {
-            /// A free lock.
+            /// Creates a free lock.
             pub const fn new() -> Self {
                 Self($crate::ticket::TicketWord::<$width>::new())
             }
 
-            /// A free lock whose next ticket is `ticket`.
+            /// Creates a free lock whose next ticket is `ticket`.
             #[cfg(test)]
             #[allow(dead_code)]
             pub(crate) const fn starting_at(ticket: u16) -> Self {
@@ -209,26 +207,26 @@ mod tests {
     type Small = TicketWord<AtomicU8>;
 
     #[test]
-    fn waiting_for_a_release_ends_though_the_queue_never_does() {
-        // Over the wrap: at each look the holder releases and another CPU joins the queue.
+    fn waiting_ends_although_the_queue_never_empties() {
+        // Across the wrap: at each iteration the holder releases and another CPU joins the queue.
         let word = Large::starting_at(0xfffc);
         word.take_ticket();
         word.take_ticket();
         for _ in 0..5 {
-            let mut looks = 0;
+            let mut spins = 0;
             word.wait_until_released(|| {
-                looks += 1;
-                assert!(looks < 10, "it waits for an empty queue");
+                spins += 1;
+                assert!(spins < 10, "it waits for an empty queue");
                 word.take_ticket();
                 word.release_fetch();
             });
-            assert_eq!(looks, 1);
+            assert_eq!(spins, 1);
             assert!(word.queued(word.head()) == 2, "the lock was never seen free");
         }
     }
 
     #[test]
-    fn the_full_queue_of_small_tickets_is_served_in_order_over_the_wrap() {
+    fn a_full_small_queue_is_served_in_order() {
         let word = Small::starting_at(0x80);
         let tickets: [u16; 127] = core::array::from_fn(|_| word.take_ticket());
         assert_eq!(word.queued(word.head()), 127);
@@ -246,7 +244,7 @@ mod tests {
         // Seen free at 0; since then all tickets were drawn, and the last is served.
         let word = Small::starting_at(0xfe);
         assert_eq!(word.take_ticket(), 0xfe);
-        assert_eq!(word.draw_if_served(0), None);
+        assert_eq!(word.try_draw(0), None);
         assert_eq!(word.queued(word.head()), 1);
         word.release_plain();
         assert_eq!(word.take_ticket(), 0);
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_with_others_behind_it_cannot_be_put_back() {
+    fn a_ticket_with_successors_is_not_put_back() {
         let word = Small::new();
         let tickets = [word.take_ticket(), word.take_ticket(), word.take_ticket()];
         assert!(!word.put_back(tickets[1]));

@@ -3,33 +3,32 @@
 use crate::sync::{AtomicU16, Ordering};
 use crate::ticket::{INC, TicketWord};
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::width::Cell;
-use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Acquisition, Bypass, Cpu, Pv, RawLock, Release, Watch, settle};
 
-/// Waiters that are at most as far from the head look at the head; the paper's LongTermThreshold.
+/// Largest distance of a waiter that polls the head; the paper's LongTermThreshold.
 const NEAR: u16 = 1;
 
-/// A ticketlock whose distant waiters do not look at its head: D. Dice and A. Kogan, "TWA: Ticket
+/// A ticketlock whose distant waiters do not poll its head: D. Dice and A. Kogan, "TWA: Ticket
 /// Locks Augmented with a Waiting Array" (Euro-Par 2019).
 ///
-/// - A waiter that is not the next waits until the slot of its ticket, in an array that all locks
-///   share, changes; then it is the next, and looks at the head.
-/// - Each release advances the head and then changes the slot of the ticket that is next now.
+/// - A waiter that is not next in line waits until the slot of its ticket, in an array that all
+///   locks share, changes; then it is next in line, and polls the head.
+/// - Each release advances the head, then changes the slot of the ticket now next in line.
 ///
-/// So a release costs the caches of two waiters a miss, and not of all. First in, first out: a
-/// preempted waiter blocks all behind it, as in every ticketlock. It counts 32767 CPUs.
+/// So a release causes cache misses on two waiters' CPUs, and not on all. First in, first out: a
+/// preempted waiter blocks all CPUs behind it, as in every ticketlock. Supports 32767 CPUs.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct TwaLock(TicketWord<AtomicU16>);
 
 impl TwaLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self(TicketWord::<AtomicU16>::new())
     }
 
-    /// A free lock whose next ticket is `ticket`.
     #[cfg(test)]
     #[allow(dead_code)]
     pub(crate) const fn starting_at(ticket: u16) -> Self {
@@ -37,18 +36,18 @@ impl TwaLock {
     }
 
     fn key(&self) -> LockKey {
-        LockKey::of(self)
+        LockKey::new(self)
     }
 
     /// Waits until `ticket` is served.
     #[inline]
-    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> Taken {
+    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> Acquisition {
         let slow = self.0.head().ticket() != ticket;
         if slow {
             self.wait(cpu, ticket);
         }
         cpu.watch.taken(self.key().address(), Some(ticket));
-        Taken { slow, halts: 0, ticket: Some(ticket) }
+        Acquisition { slow, halts: 0, ticket: Some(ticket) }
     }
 
     #[cold]
@@ -56,21 +55,21 @@ impl TwaLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) {
         cpu.watch.spinning(self.key().address(), ticket);
         settle(cpu);
-        let mut looks = Looks::new(&cpu.watch);
+        let mut spins = Spins::new(&cpu.watch);
         let distance = || AtomicU16::distance(self.0.head().ticket(), ticket);
         if distance() > NEAR {
             let slot = cpu.waiters.array.slot(self.key(), ticket);
             loop {
-                // Acquire, before the look at the head: a head that is older than the slot would
-                // be waited for although its change has been seen.
-                let seen = slot.load(Ordering::Acquire);
+                // Acquire, before the head is read: otherwise the waiter could see an old head,
+                // and wait for a change of the slot that it has already seen.
+                let old = slot.load(Ordering::Acquire);
                 if distance() <= NEAR {
                     break;
                 }
-                looks.until(cpu, Some(ticket), || slot.load(Ordering::Acquire) != seen);
+                spins.until(cpu, Some(ticket), || slot.load(Ordering::Acquire) != old);
             }
         }
-        looks.until(cpu, Some(ticket), || distance() == 0);
+        spins.until(cpu, Some(ticket), || distance() == 0);
     }
 }
 
@@ -82,31 +81,31 @@ impl RawLock for TwaLock {
     const TICKETS: u16 = AtomicU16::MASK;
 
     #[inline]
-    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Acquisition {
         cpu.watch.entering(Some(self.key().address()));
         let ticket = self.0.take_ticket();
         self.enter(cpu, ticket)
     }
 
     #[inline]
-    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Acquisition> {
         cpu.watch.entering(Some(self.key().address()));
         let Some(ticket) = self.0.draw_if_free() else {
-            cpu.watch.gave_up();
+            cpu.watch.try_failed();
             return None;
         };
         Some(self.enter(cpu, ticket))
     }
 
     #[inline]
-    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Release {
         let key = self.key();
         let served = self.0.release_plain();
         cpu.watch.released();
         // From here on the lock may be freed memory. Release, for the head.
         let next = served.wrapping_add(NEAR * INC);
         cpu.waiters.array.slot(key, next).fetch_add(1, Ordering::Release);
-        Released::default()
+        Release::default()
     }
 
     fn is_contended(&self) -> bool {

@@ -6,23 +6,23 @@ use crate::held::Held;
 use crate::node::NodeId;
 use crate::queue::Queue;
 use crate::wait::LockKey;
-use crate::watch::Looks;
+use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// Looks between two tries of the waiter behind the head.
+/// Spin iterations between two attempts of the waiter behind the head.
 const TRY_EVERY: u32 = 8;
 
-/// A queue in front of a word that any CPU may take: what waits in the queue only tries more seldom
-/// the further back it is. After W. Long, "qspinlock: unfair queue spinlock" (Linux mailing list,
+/// A queue in front of a word that any CPU may take: waiters in the queue only try less often the
+/// further back they are. After W. Long, "qspinlock: unfair queue spinlock" (Linux mailing list,
 /// 2014 and 2015).
 ///
-/// - A CPU that comes takes a free word, whether or not others queue. If it cannot, it queues.
-/// - The head of the queue looks at the word all the time, the waiter behind it every 8 looks, and
-///   each further one half as often as the one before it, down to one try in 1024 looks.
+/// - An arriving CPU takes a free word, whether or not others queue. If it cannot, it queues.
+/// - The head of the queue tries at each spin iteration, the waiter behind it every 8, and each
+///   further waiter half as often as its predecessor, down to one attempt in 1024.
 /// - A waiter that gets the lock leaves the queue, from its middle if need be.
 ///
-/// So a preempted waiter delays none, not even if it is the head. There is no bound on bypasses, by
-/// design. It counts CPUs as [`QueuedLock`](crate::QueuedLock) does.
+/// So a preempted waiter delays no other, not even if it is the head. There is no bound on
+/// bypasses, by design. Supports as many CPUs as [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(4))]
 pub struct UnfairQueuedLock {
@@ -31,32 +31,32 @@ pub struct UnfairQueuedLock {
 }
 
 impl UnfairQueuedLock {
-    /// A free lock.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self { held: Held::new(), queue: Queue::new() }
     }
 
-    /// Tries now and then until `me` is the head. `true`: the caller has the lock before.
+    /// Tries occasionally until `me` is the head. Returns whether it got the lock before that.
     fn try_behind<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
         me: NodeId,
-        looks: &mut Looks,
+        spins: &mut Spins,
     ) -> bool {
         let nodes = &cpu.waiters.nodes;
-        let mut left = 0;
+        let mut remaining = 0;
         loop {
-            looks.count(&cpu.watch, None);
+            spins.count(&cpu.watch, None);
             if nodes.is_head(me) {
                 return false;
             }
-            if left == 0 {
+            if remaining == 0 {
                 if self.held.take() {
                     return true;
                 }
-                left = TRY_EVERY << (nodes.place(me) - 1);
+                remaining = TRY_EVERY << (nodes.update_distance(me) - 1);
             }
-            left -= looks.spin(cpu.pv, left);
+            remaining -= spins.spin(cpu.pv, remaining);
         }
     }
 }
@@ -75,17 +75,17 @@ impl Ticketless for UnfairQueuedLock {
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, _: &mut Waits) {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
-        let Some(me) = nodes.begin(cpu.id) else {
-            return acquire::wait_outside(self, cpu, || self.held.take());
+        let Some(me) = nodes.alloc(cpu.id) else {
+            return acquire::wait_without_node(self, cpu, || self.held.take());
         };
-        let mut looks = Looks::new(&cpu.watch);
+        let mut spins = Spins::new(&cpu.watch);
         let is_behind = self.queue.join_linked(nodes, me);
-        cpu.watch.queued(LockKey::of(self).address(), Some(nodes.awaited(me)));
-        let is_taken = is_behind && self.try_behind(cpu, me, &mut looks);
+        cpu.watch.queued(LockKey::new(self).address(), Some(nodes.position(me)));
+        let is_taken = is_behind && self.try_behind(cpu, me, &mut spins);
         if !is_taken {
-            looks.until(cpu, None, || self.held.take());
+            spins.until(cpu, None, || self.held.take());
         }
-        self.queue.end_wait(nodes, me, || cpu.pv.spin_hint());
+        self.queue.remove(nodes, me, || cpu.pv.spin_hint());
     }
 
     #[inline]
@@ -111,7 +111,7 @@ mod tests {
         });
         assert!(!stage.lock(0).slow);
         let (queue, nodes) = (&stage.lock.queue, &stage.waiters.nodes);
-        let heads = [1, 2].map(|cpu| nodes.begin(cpu).expect("none in use"));
+        let heads = [1, 2].map(|cpu| nodes.alloc(cpu).expect("none in use"));
         for head in heads {
             queue.join_linked(nodes, head);
         }
@@ -123,6 +123,6 @@ mod tests {
         nodes.make_head(heads[1]);
         assert_eq!(queue.leave(nodes, heads[1], link), None);
         stage.unlock(3);
-        assert!(stage.tries(1));
+        assert!(stage.try_lock(1));
     }
 }

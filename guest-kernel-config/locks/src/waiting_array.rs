@@ -4,27 +4,26 @@ use crate::sync::{AtomicU16, MAX_CPUS};
 use crate::ticket::INC;
 use crate::wait::LockKey;
 
-/// Slots of an array: a power of two. The paper's has 4096.
+/// Slots of an array: a power of two. The paper's array has 4096.
 const SLOTS: usize = (8 * MAX_CPUS).next_power_of_two();
 
-/// The slots of one line of 64 bytes.
-const A_LINE: usize = 64 / size_of::<AtomicU16>();
+/// Slots per cache line of 64 bytes.
+const SLOTS_PER_LINE: usize = 64 / size_of::<AtomicU16>();
 
-/// The slots at which distant waiters of all ticketlocks wait for a change.
+/// The slots where distant waiters of all ticketlocks wait for a change.
 #[derive(Debug)]
 pub(crate) struct WaitingArray([AtomicU16; SLOTS]);
 
 impl WaitingArray {
-    /// No change so far.
     pub(crate) const fn new() -> Self {
         Self([const { AtomicU16::new(0) }; SLOTS])
     }
 
-    /// The slot of a ticket: neighbours in different lines, and locks at different places. Two
-    /// waiters may share one: then each looks once more than it has to.
+    /// The slot of a ticket: neighbours are in different lines, and locks at different places.
+    /// Two waiters may share a slot: each then makes one unnecessary check of the head.
     pub(crate) fn slot(&self, lock: LockKey, ticket: u16) -> &AtomicU16 {
         let ticket = usize::from(ticket / INC);
-        let place = ticket.wrapping_mul(A_LINE + 1) ^ (lock.address() / 4);
+        let place = ticket.wrapping_mul(SLOTS_PER_LINE + 1) ^ (lock.address() / 4);
         &self.0[place % SLOTS]
     }
 }
@@ -34,10 +33,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_in_the_queue_wait_in_different_lines() {
+    fn adjacent_tickets_use_different_cache_lines() {
         let array = WaitingArray::new();
         let line = |ticket| {
-            let slot: *const AtomicU16 = array.slot(LockKey::of(&array), ticket);
+            let slot: *const AtomicU16 = array.slot(LockKey::new(&array), ticket);
             (slot.addr() - array.0.as_ptr().addr()) / 64
         };
         for ticket in (0..=u16::MAX).step_by(usize::from(INC)) {

@@ -1,61 +1,61 @@
-//! The interface to observe a CPU's locks.
+//! Observation of a CPU's locks.
 
-use crate::{Awaited, Cpu, Pv};
+use crate::{Cpu, Position, Pv};
 
 /// A place in the lock paths where preemption is costly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// A waiter has published its record and not yet set the slowpath flag.
+    /// A waiter has published its record, but has not set the slowpath flag yet.
     BeforeFlag,
-    /// A waiter has set the flag, has looked once more, and is about to halt.
+    /// A waiter has set the flag, has checked the lock again, and is about to halt.
     FlagToHalt,
     /// A holder has released the lock and found the waiter to kick, but not kicked it yet.
     ReleaseToKick,
 }
 
-/// Is told each step of a CPU's locks, by that CPU and as it happens. A watcher
-/// cannot change the course of a lock.
+/// Observes each step of a CPU's locks. That CPU calls the methods as the steps happen; they cannot
+/// change the course of a lock.
 ///
-/// Every method does nothing by default, and locks are monomorphized per watcher:
-/// with [`Unwatched`] none of this is in the code.
+/// Every method does nothing by default, and locks are monomorphized per observer: with
+/// [`Unwatched`] they contain none of this code.
 ///
-/// `lock` is the address of a lock's word. Where a ticket is passed, the head is
-/// first in the word, in 16 bits; where none is, the word means nothing to a
-/// watcher.
+/// `lock` is the address of a lock's word. Where a ticket is passed, the first 16 bits of the word
+/// are the head. Otherwise its layout is unspecified, except as `has_head` and [`Position`] define
+/// it.
 pub trait Watch {
-    /// A lock is about to be taken: a ticket drawn, if it has tickets. `lock` is given if the
-    /// watcher can read head and tail there, in 16 bits each.
+    /// A lock is about to be taken: a ticket drawn, if it has tickets. `lock` is passed if the
+    /// observer can read head and tail there, in 16 bits each.
     fn entering(&self, lock: Option<usize>) {
         let _ = lock;
     }
 
-    /// Another CPU is served: this one spins for `ticket`.
+    /// Another CPU is served: this CPU spins for `ticket`.
     fn spinning(&self, lock: usize, ticket: u16) {
         let _ = (lock, ticket);
     }
 
-    /// The queue is full: this CPU waits outside of it, and halts or is about to. Followed by
-    /// [`Watch::entering`] as soon as it continues. `has_head`: the head is in the first 16 bits.
-    fn outside(&self, lock: usize, has_head: bool) {
+    /// The queue is full: this CPU waits outside, and halts or is about to halt. Followed by
+    /// [`Watch::entering`] or [`Watch::queued`] as soon as it continues. `has_head`: the first 16
+    /// bits are the head.
+    fn throttled(&self, lock: usize, has_head: bool) {
         let _ = (lock, has_head);
     }
 
-    /// Another CPU has the lock: this one waits for it without a ticket that the
-    /// watcher could compare with the head. Called instead of [`Watch::spinning`];
-    /// a CPU that queues has joined the queue. `awaited` tells its place there; None: it
-    /// is in no queue, or in one whose places no memory tells.
-    fn queued(&self, lock: usize, awaited: Option<Awaited>) {
-        let _ = (lock, awaited);
+    /// Another CPU has the lock: this CPU waits for it without a ticket that could be compared with
+    /// the head. Called instead of [`Watch::spinning`]; a CPU that queues has joined the queue.
+    /// `position` shows its place there. `None` if it is in no queue, or no memory shows its place.
+    fn queued(&self, lock: usize, position: Option<Position>) {
+        let _ = (lock, position);
     }
 
-    /// Number of looks at the head after which a waiter is [`Watch::spun_out`]; zero:
-    /// never. Read once by each waiter, when it begins to spin.
-    fn spin_looks(&self) -> u32 {
+    /// Number of spin iterations after which a waiter is [`Watch::spun_out`]; zero: never. Read
+    /// once by each waiter, when it begins to spin.
+    fn spin_limit(&self) -> u32 {
         0
     }
 
-    /// The waiter, for `ticket` if it has one, has looked [`Watch::spin_looks`] times since it
-    /// began to spin, was last spun out or last halted.
+    /// The waiter, for `ticket` if it has one, has completed [`Watch::spin_limit`] spin iterations
+    /// since it began to spin, was last spun out or last halted.
     fn spun_out(&self, ticket: Option<u16>) {
         let _ = ticket;
     }
@@ -71,7 +71,7 @@ pub trait Watch {
     }
 
     /// A `try_lock` found the lock taken.
-    fn gave_up(&self) {}
+    fn try_failed(&self) {}
 
     /// This CPU holds the lock.
     fn taken(&self, lock: usize, ticket: Option<u16>) {
@@ -88,58 +88,56 @@ pub trait Watch {
         let _ = (lock, ticket);
     }
 
-    /// The kick has been sent, or none was needed.
+    /// The kick has been sent, or was not needed.
     fn kicked(&self) {}
 
-    /// This CPU is at `place`.
+    /// This CPU has reached `place`.
     fn reached(&self, place: Place) {
         let _ = place;
     }
 }
 
-/// No observer.
+/// Observes nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unwatched;
 
 impl Watch for Unwatched {}
 
-/// Counts a waiter's looks for [`Watch::spun_out`].
-pub(crate) struct Looks {
-    /// [`Watch::spin_looks`].
-    most: u32,
-    left: u32,
+/// Counts a waiter's spin iterations for [`Watch::spun_out`].
+pub(crate) struct Spins {
+    /// [`Watch::spin_limit`].
+    limit: u32,
+    remaining: u32,
 }
 
-impl Looks {
-    /// A counter without looks.
+impl Spins {
     #[inline]
     pub(crate) fn new<W: Watch>(watch: &W) -> Self {
-        let most = watch.spin_looks();
-        Self { most, left: most }
+        let limit = watch.spin_limit();
+        Self { limit, remaining: limit }
     }
 
-    /// Starts over.
     #[inline]
     pub(crate) fn restart(&mut self) {
-        self.left = self.most;
+        self.remaining = self.limit;
     }
 
-    /// To be called before each look. The watcher is told here and not after the
-    /// last look of a count, so that a waiter that halts at that very moment
-    /// gives its CPU away once and not twice.
+    /// Counts a spin iteration; must be called before each. Notifies the observer here and not
+    /// after the last iteration of a count, so that a waiter that halts at that very moment gives
+    /// up its CPU once and not twice.
     #[inline]
     pub(crate) fn count<W: Watch>(&mut self, watch: &W, ticket: Option<u16>) {
-        if self.most == 0 {
+        if self.limit == 0 {
             return;
         }
-        if self.left == 0 {
+        if self.remaining == 0 {
             watch.spun_out(ticket);
             self.restart();
         }
-        self.left -= 1;
+        self.remaining -= 1;
     }
 
-    /// Looks until `is_over`: the wait of a CPU that spins for `ticket`, if it has one.
+    /// Spins until `is_over`, as a waiter for `ticket`, if it has one.
     #[inline(always)]
     pub(crate) fn until<P: Pv, W: Watch>(
         &mut self,
@@ -156,14 +154,14 @@ impl Looks {
         }
     }
 
-    /// [`Pv::spin`], but not past a look at which the watcher has to be told.
+    /// Like [`Pv::spin`], but not past an iteration that requires a notification.
     #[inline(always)]
-    pub(crate) fn spin<P: Pv>(&mut self, pv: &P, most: u32) -> u32 {
-        if self.most == 0 {
-            return pv.spin(most);
+    pub(crate) fn spin<P: Pv>(&mut self, pv: &P, limit: u32) -> u32 {
+        if self.limit == 0 {
+            return pv.spin(limit);
         }
-        let looks = pv.spin(most.min(self.left.saturating_add(1)));
-        self.left -= looks - 1;
-        looks
+        let spins = pv.spin(limit.min(self.remaining.saturating_add(1)));
+        self.remaining -= spins - 1;
+        spins
     }
 }

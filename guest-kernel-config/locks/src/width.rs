@@ -5,23 +5,23 @@ use crate::ticket::INC;
 
 /// The width of a ticketlock's tickets: [`u16`] and [`u8`] as atomics, large and small.
 ///
-/// Everywhere but in the lock's word a ticket is a `u16`, of which the bits of
-/// [`Cell::MASK`] count.
+/// Outside the lock's word a ticket is a `u16` with the valid bits [`Cell::MASK`].
 pub trait Width: Cell {}
 
 impl Width for AtomicU16 {}
 impl Width for AtomicU8 {}
 
-/// The operations of a [`Width`]: an atomic, seen as one of 16 bits. Not exported from the crate.
+/// The operations of a [`Width`]: an atomic, accessed as if it had 16 bits. Not exported from the
+/// crate.
 pub trait Cell: Default + core::fmt::Debug + Send + Sync {
-    /// The bits of a ticket that count.
+    /// The valid bits of a ticket.
     const MASK: u16;
 
-    /// Is the head where a watcher looks for it: in the first 16 bits?
-    const IS_WATCHED: bool;
+    /// Whether the head is where an observer expects it: in the first 16 bits.
+    const IS_OBSERVABLE: bool;
 
     /// Number of CPUs that can be counted: one less than there are tickets. With one CPU more, a
-    /// full queue would look like an empty one, which to a `try_lock` is a free lock.
+    /// full queue would look like an empty queue, and so to `try_lock` like a free lock.
     const CPUS: u32 = (Self::MASK / INC) as u32;
 
     /// The ticket drawn after `ticket`.
@@ -36,23 +36,23 @@ pub trait Cell: Default + core::fmt::Debug + Send + Sync {
         (to.wrapping_sub(from) & Self::MASK) / INC
     }
 
-    /// The ticket as passed to a watcher.
+    /// The ticket as passed to an observer.
     #[inline]
-    fn told(ticket: u16) -> Option<u16> {
-        Self::IS_WATCHED.then_some(ticket)
+    fn for_observer(ticket: u16) -> Option<u16> {
+        Self::IS_OBSERVABLE.then_some(ticket)
     }
 
-    /// As in the standard library's atomics.
+    /// See the standard library's atomics.
     fn load(&self, order: Ordering) -> u16;
-    /// As in the standard library's atomics.
+    /// See the standard library's atomics.
     fn store(&self, value: u16, order: Ordering);
-    /// As in the standard library's atomics.
+    /// See the standard library's atomics.
     fn fetch_add(&self, value: u16, order: Ordering) -> u16;
-    /// As in the standard library's atomics.
+    /// See the standard library's atomics.
     fn fetch_or(&self, value: u16, order: Ordering) -> u16;
-    /// As in the standard library's atomics.
+    /// See the standard library's atomics.
     fn fetch_and(&self, value: u16, order: Ordering) -> u16;
-    /// As in the standard library's atomics.
+    /// See the standard library's atomics.
     fn compare_exchange(
         &self,
         from: u16,
@@ -63,10 +63,10 @@ pub trait Cell: Default + core::fmt::Debug + Send + Sync {
 }
 
 macro_rules! cell {
-    ($atomic:ident, $value:ty, $is_watched:expr) => {
+    ($atomic:ident, $value:ty, $is_observable:expr) => {
         impl Cell for $atomic {
             const MASK: u16 = <$value>::MAX as u16;
-            const IS_WATCHED: bool = $is_watched;
+            const IS_OBSERVABLE: bool = $is_observable;
 
             #[inline]
             fn load(&self, order: Ordering) -> u16 {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_no_empty_one() {
+    fn a_full_queue_differs_from_an_empty_queue() {
         assert_eq!((AtomicU8::CPUS, AtomicU16::CPUS), (127, 32767));
         let tail = (AtomicU8::CPUS as u16 * INC) & AtomicU8::MASK;
         assert_eq!(AtomicU8::distance(0, tail), 127);

@@ -1,4 +1,4 @@
-//! Every spinlock, by the same tests: a new lock needs one line at the end.
+//! The common tests of all spinlocks: a new lock needs one line at the end.
 
 mod common;
 
@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use common::Bench;
 use common::grammar::Grammar;
 use locks::{
-    Awaited, Bypass, ClhLock, CnaLock, FlexGuardLock, McsLock, McsTpLock, NativeTicketLock,
-    OwnerConferLock, OwnerYieldLock, PreemptableTicketLock, PvPreemptableTicketLock, PvQueuedLock,
+    Bypass, ClhLock, CnaLock, FlexGuardLock, McsLock, McsTpLock, NativeTicketLock, OwnerConferLock,
+    OwnerYieldLock, Position, PreemptableTicketLock, PvPreemptableTicketLock, PvQueuedLock,
     PvTicketLock, QueuedLock, RawLock, ReciprocatingLock, RestrictedTicketLock, ShuffledLock,
     SliceAwareLock, SmallNativeTicketLock, SmallPvTicketLock, TestAndSetLock, TooManyCpus, TwaLock,
     UnfairQueuedLock, Unwatched,
 };
 
 /// With PV off a lock still excludes, and there are no halts or kicks.
-fn spins<L: RawLock + Default + Sync>() {
+fn check_without_pv<L: RawLock + Default + Sync>() {
     let bench = Bench::<L, false>::new(3);
     bench.run(|id| {
         let cpu = bench.cpu(id, 0, Unwatched);
@@ -26,33 +26,33 @@ fn spins<L: RawLock + Default + Sync>() {
             bench.work(&cpu, &taken);
         }
     });
-    assert_eq!(bench.wrong.into_inner(), 0);
+    assert_eq!(bench.violations.into_inner(), 0);
 }
 
-/// What a CPU waits for that has joined a queue.
-type Awaiting = Mutex<Vec<(usize, Awaited)>>;
+/// The CPUs that have joined a queue, and the words that show their places.
+type Awaiting = Mutex<Vec<(usize, Position)>>;
 
-/// CPUs join one after the other while CPU 0 holds the lock: all are served, and in that order if
-/// the lock claims to be FIFO. If it tells places, then each time that of one waiter: the one that is
-/// served next. A watcher sees the steps of each CPU in an order that makes sense.
-fn serves<L: RawLock + Default + Sync>() {
+/// CPUs join one after the other while CPU 0 holds the lock: all are served, in that order if the
+/// lock claims to be FIFO. If the lock reports places, exactly one waiter is next each time: the
+/// one served next. An observer sees the steps of each CPU in a valid order.
+fn check_order<L: RawLock + Default + Sync>() {
     const COUNT: usize = 5;
     let bench = Bench::<L, true>::new(COUNT);
     let (waiting, awaiting) = (AtomicUsize::new(0), Awaiting::default());
     let order = Mutex::new(Vec::new());
-    // Waiters that are next, and all whose place the lock tells.
+    // The waiters that are next, and the number of waiters with a place.
     let places = |served: &[usize]| {
-        let mut left = awaiting.lock().expect("no CPU panics").clone();
-        left.retain(|(cpu, _)| !served.contains(cpu));
-        let place = |(_, awaited)| bench.lock.releases_before(&bench.waiters, awaited);
-        let next = left.iter().copied().filter(|it| place(*it).expect("it has a place") <= 1);
-        (next.map(|(cpu, _)| cpu).collect::<Vec<_>>(), left.len())
+        let mut queue = awaiting.lock().expect("no CPU panics").clone();
+        queue.retain(|(cpu, _)| !served.contains(cpu));
+        let place = |(_, position)| bench.lock.releases_before(&bench.waiters, position);
+        let next = queue.iter().copied().filter(|cpu| place(*cpu).expect("it has a place") <= 1);
+        (next.map(|(cpu, _)| cpu).collect::<Vec<_>>(), queue.len())
     };
     let expected = Mutex::new(Vec::new());
     let is_held = AtomicBool::new(false);
     bench.run(|id| {
-        let watch = Grammar::new(|awaited| {
-            let queued = awaited.map(|awaited| (id, awaited));
+        let watch = Grammar::new(|position| {
+            let queued = position.map(|position| (id, position));
             awaiting.lock().expect("no CPU panics").extend(queued);
             waiting.fetch_add(1, Ordering::SeqCst);
         });
@@ -62,7 +62,7 @@ fn serves<L: RawLock + Default + Sync>() {
             assert!(!bench.lock.is_contended());
             is_held.store(true, Ordering::SeqCst);
             bench.pv.wait_until(|| waiting.load(Ordering::SeqCst) == COUNT - 1);
-            // A test-and-set lock does not know.
+            // A test-and-set lock does not know its waiters.
             assert!(bench.lock.is_contended() || L::CPUS == u32::MAX);
             bench.work(cpu, &taken);
             return;
@@ -73,16 +73,16 @@ fn serves<L: RawLock + Default + Sync>() {
         let taken = bench.lock.lock(cpu);
         let mut order = order.lock().expect("no CPU panics");
         order.push(id);
-        let (next, left) = places(&order);
-        assert_eq!(next.len(), left.min(1), "{next:?} of {left}");
+        let (next, queue) = places(&order);
+        assert_eq!(next.len(), queue.min(1), "{next:?} of {queue}");
         expected.lock().expect("no CPU panics").extend(next);
         drop(order);
         bench.work(cpu, &taken);
     });
-    assert_eq!(bench.wrong.load(Ordering::Relaxed), 0, "not alone, or not in turn");
+    assert_eq!(bench.violations.load(Ordering::Relaxed), 0, "not alone, or not in turn");
     let mut order = order.into_inner().expect("no CPU panics");
     let expected = expected.into_inner().expect("no CPU panics");
-    // A newcomer may come before the one that is next.
+    // A newcomer may be served before the next waiter.
     assert!(L::BYPASS == Bypass::Unbounded || order.ends_with(&expected), "{expected:?} {order:?}");
     if !L::FIFO {
         order.sort_unstable();
@@ -90,28 +90,28 @@ fn serves<L: RawLock + Default + Sync>() {
     assert_eq!(order, [1, 2, 3, 4]);
 }
 
-/// `try_lock` takes a free lock at once, and no other.
-fn tries<L: RawLock + Default + Sync>() {
+/// `try_lock` takes a free lock at once, and fails on a held lock.
+fn check_try_lock<L: RawLock + Default + Sync>() {
     let bench = Bench::<L, true>::new(2);
-    let [one, other] = [0, 1].map(|id| bench.cpu(id, 10, Unwatched));
+    let [holder, newcomer] = [0, 1].map(|id| bench.cpu(id, 10, Unwatched));
     for _ in 0..2 {
-        let taken = bench.lock.try_lock(&one).expect("it is free");
+        let taken = bench.lock.try_lock(&holder).expect("it is free");
         assert_eq!((taken.slow, taken.halts), (false, 0));
-        assert!(bench.lock.try_lock(&other).is_none(), "CPU 0 has it");
+        assert!(bench.lock.try_lock(&newcomer).is_none(), "CPU 0 has it");
         assert!(!bench.lock.is_contended(), "who tries does not wait");
-        bench.work(&one, &taken);
+        bench.work(&holder, &taken);
     }
-    assert!(bench.lock.try_lock(&other).is_some());
+    assert!(bench.lock.try_lock(&newcomer).is_some());
 }
 
-/// More CPUs than a lock can count are refused with an error that says so.
-fn refuses<L: RawLock>() {
-    let most = L::CPUS;
-    assert_eq!(L::check_cpus(most), Ok(()));
-    let Some(cpus) = most.checked_add(1) else { return };
+/// More CPUs than a lock can count are rejected with an error that states the limit.
+fn check_limit<L: RawLock>() {
+    let max = L::CPUS;
+    assert_eq!(L::check_cpus(max), Ok(()));
+    let Some(cpus) = max.checked_add(1) else { return };
     let error = L::check_cpus(cpus).expect_err("one too many");
-    assert_eq!(error, TooManyCpus { cpus, most });
-    let line = format!("{cpus} CPUs are more than the {most} that this lock can count");
+    assert_eq!(error, TooManyCpus { cpus, max });
+    let line = format!("{cpus} CPUs: this lock supports at most {max}");
     assert_eq!(error.to_string(), line);
 }
 
@@ -121,25 +121,25 @@ macro_rules! suite {
             use super::*;
 
             #[test]
-            fn spins_with_pv_off() {
-                super::spins::<$lock>();
+            fn excludes_with_pv_off() {
+                super::check_without_pv::<$lock>();
             }
 
             #[test]
-            fn serves_in_the_order_it_promises() {
-                super::serves::<$lock>();
+            fn serves_in_its_documented_order() {
+                super::check_order::<$lock>();
             }
 
             #[test]
-            fn can_be_tried() {
-                super::tries::<$lock>();
+            fn try_lock_takes_only_a_free_lock() {
+                super::check_try_lock::<$lock>();
             }
 
             #[test]
-            fn has_its_size_and_refuses_too_many_cpus() {
+            fn has_its_layout_and_rejects_too_many_cpus() {
                 assert_eq!((size_of::<$lock>(), align_of::<$lock>()), $layout);
                 assert_eq!((<$lock>::FIFO, <$lock>::CPUS), ($fifo, $cpus));
-                super::refuses::<$lock>();
+                super::check_limit::<$lock>();
             }
         }
     )* };

@@ -1,19 +1,19 @@
-//! The steps that a watcher sees, and their order. One thread is all CPUs: CPU 0 holds the lock
-//! and releases it from a hint, a halt or a step of CPU 1.
+//! The order of the steps that an observer sees. One thread runs all CPUs: CPU 0 holds the lock and
+//! releases it from a hint, a halt or a step of CPU 1.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 
 use locks::{
-    Cpu, Handoff, NativeTicketLock, Place, Pv, PvTicketLock, RawLock, Taken, WaitTable, Watch,
+    Acquisition, Cpu, Handoff, NativeTicketLock, Place, Pv, PvTicketLock, RawLock, WaitTable, Watch,
 };
 
 use Place::{BeforeFlag, FlagToHalt};
 
-/// Most hints of a wait: then the release that was set up has been missed.
-const PATIENCE: u32 = 1000;
+/// Limit on the hints of a wait: beyond it, the planned release has been missed.
+const MAX_HINTS: u32 = 1000;
 
-/// CPU 0 releases the lock at a hint or a halt of this number, or at a place.
+/// CPU 0 releases the lock at the hint or halt with this number, or at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cue {
     Hint(u32),
@@ -26,26 +26,26 @@ struct Stage<L> {
     lock: L,
     waiters: WaitTable,
     spin_threshold: u32,
-    spin_looks: u32,
+    spin_limit: u32,
     release: Cell<Option<Cue>>,
     hints: Cell<u32>,
     halts: Cell<u32>,
     steps: RefCell<Vec<String>>,
 }
 
-/// A CPU's halt and kick, and its watcher.
+/// A CPU's halt and kick, and its observer.
 struct Actor<'a, L> {
     cpu: usize,
     stage: &'a Stage<L>,
 }
 
 impl<L: RawLock + Default> Stage<L> {
-    fn new(spin_threshold: u32, spin_looks: u32) -> Self {
+    fn new(spin_threshold: u32, spin_limit: u32) -> Self {
         Self {
             lock: L::default(),
             waiters: WaitTable::new(),
             spin_threshold,
-            spin_looks,
+            spin_limit,
             release: Cell::default(),
             hints: Cell::default(),
             halts: Cell::default(),
@@ -60,7 +60,7 @@ impl<L: RawLock + Default> Stage<L> {
         act(&Cpu { id, spin_threshold, pv: &actor, waiters, watch: &actor, handoff })
     }
 
-    fn lock(&self, id: usize) -> Taken {
+    fn lock(&self, id: usize) -> Acquisition {
         self.with(id, |cpu| self.lock.lock(cpu))
     }
 
@@ -76,9 +76,9 @@ impl<L: RawLock + Default> Stage<L> {
     }
 }
 
-/// CPU 1 takes the lock from CPU 0; returns all steps after its first ones up to its last one.
-fn hand_over<L: RawLock + Default>(threshold: u32, looks: u32, release: Cue) -> Vec<String> {
-    let stage = Stage::<L>::new(threshold, looks);
+/// CPU 1 takes the lock from CPU 0; returns all steps between its first ones and its last one.
+fn hand_over<L: RawLock + Default>(threshold: u32, spins: u32, release: Cue) -> Vec<String> {
+    let stage = Stage::<L>::new(threshold, spins);
     stage.lock(0);
     assert_eq!(stage.steps.take(), ["0 enters", "0 takes 0"]);
     stage.release.set(Some(release));
@@ -106,7 +106,7 @@ impl<L> Actor<'_, L> {
         self.note(format_args!("{step} {}", ticket.expect("large tickets are passed")));
     }
 
-    fn is_ours(&self, lock: usize) {
+    fn check_lock(&self, lock: usize) {
         assert_eq!(lock, (&raw const self.stage.lock).addr());
     }
 }
@@ -114,7 +114,7 @@ impl<L> Actor<'_, L> {
 impl<L: RawLock + Default> Pv for Actor<'_, L> {
     fn spin_hint(&self) {
         let hint = next(&self.stage.hints);
-        assert!(hint < PATIENCE, "the lock is never released");
+        assert!(hint < MAX_HINTS, "the lock is never released");
         self.stage.cue(Cue::Hint(hint));
     }
 
@@ -134,12 +134,12 @@ impl<L: RawLock + Default> Watch for &Actor<'_, L> {
     }
 
     fn spinning(&self, lock: usize, ticket: u16) {
-        self.is_ours(lock);
+        self.check_lock(lock);
         self.note_ticket("spins", Some(ticket));
     }
 
-    fn spin_looks(&self) -> u32 {
-        self.stage.spin_looks
+    fn spin_limit(&self) -> u32 {
+        self.stage.spin_limit
     }
 
     fn spun_out(&self, ticket: Option<u16>) {
@@ -155,7 +155,7 @@ impl<L: RawLock + Default> Watch for &Actor<'_, L> {
     }
 
     fn taken(&self, lock: usize, ticket: Option<u16>) {
-        self.is_ours(lock);
+        self.check_lock(lock);
         self.note_ticket("takes", ticket);
     }
 
@@ -164,7 +164,7 @@ impl<L: RawLock + Default> Watch for &Actor<'_, L> {
     }
 
     fn before_kick(&self, lock: usize, ticket: Option<u16>) {
-        self.is_ours(lock);
+        self.check_lock(lock);
         self.note_ticket("before kick", ticket);
     }
 
@@ -181,7 +181,7 @@ impl<L: RawLock + Default> Watch for &Actor<'_, L> {
 /// CPU 1's steps of one halt with ticket 2, up to the halt.
 const HALTS: [&str; 4] = ["1 BeforeFlag", "1 halting 2", "1 FlagToHalt", "1 halts 2"];
 
-/// CPU 0's release, when CPU 1 halts or is about to.
+/// CPU 0's release, when CPU 1 halts or is about to halt.
 const KICKS: [&str; 5] =
     ["0 before kick 2", "0 releases", "0 ReleaseToKick", "0 kicks 1", "0 kicked"];
 
@@ -190,11 +190,12 @@ const RESUMED: [&str; 1] = ["1 resumed 2"];
 const SPUN: [&str; 1] = ["1 spun out 2"];
 
 #[test]
-fn alone_a_lock_is_entered_taken_and_released() {
+fn uncontended_steps_are_observed_in_order() {
     fn alone<L: RawLock + Default>() {
         let stage = Stage::<L>::new(0, 1);
         for ticket in [0, 2] {
-            assert_eq!(stage.lock(5), Taken { ticket: Some(ticket), ..Taken::default() });
+            let expected = Acquisition { ticket: Some(ticket), ..Acquisition::default() };
+            assert_eq!(stage.lock(5), expected);
             stage.unlock(5);
             let steps = ["5 enters".into(), format!("5 takes {ticket}"), "5 releases".into()];
             assert_eq!(stage.steps.take(), steps);
@@ -205,20 +206,20 @@ fn alone_a_lock_is_entered_taken_and_released() {
 }
 
 #[test]
-fn a_native_waiter_spins_out_after_each_set_number_of_looks() {
-    for (looks, hint, steps) in
+fn a_native_waiter_spins_out_at_each_limit() {
+    for (spins, hint, steps) in
         [(0, 3, vec![RELEASES]), (3, 7, vec![SPUN, SPUN, RELEASES]), (3, 5, vec![SPUN, RELEASES])]
     {
-        let found = hand_over::<NativeTicketLock>(0, looks, Cue::Hint(hint));
-        assert_eq!(found, steps.concat(), "{looks} {hint}");
+        let observed = hand_over::<NativeTicketLock>(0, spins, Cue::Hint(hint));
+        assert_eq!(observed, steps.concat(), "{spins} {hint}");
     }
 }
 
 #[test]
-fn a_pv_waiter_halts_and_is_kicked_as_its_watcher_sees_it() {
+fn pv_halts_and_kicks_are_observed_in_order() {
     let (before, halt) = HALTS.split_at(3);
     let once = [&HALTS[..], &KICKS, &RESUMED].concat();
-    for (threshold, looks, cue, steps) in [
+    for (threshold, spins, cue, steps) in [
         (5, 0, Cue::Hint(3), RELEASES.to_vec()),
         (2, 0, Cue::Halt(1), once.clone()),
         // The kick comes before the halt.
@@ -233,13 +234,13 @@ fn a_pv_waiter_halts_and_is_kicked_as_its_watcher_sees_it() {
             [&HALTS[..], &RESUMED, &["0 before kick 2", "0 releases", "0 kicked"]].concat(),
         ),
         (9, 3, Cue::Hint(7), [SPUN, SPUN, RELEASES].concat()),
-        // Looks before a halt do not count after it.
+        // Spin iterations before a halt do not count after it.
         (5, 3, Cue::Halt(2), [&SPUN[..], &HALTS, &RESUMED, &SPUN, &once].concat()),
         // A waiter that halts first is not spun out.
         (4, 4, Cue::Halt(1), once.clone()),
         (4, 5, Cue::Halt(1), once.clone()),
     ] {
-        let found = hand_over::<PvTicketLock>(threshold, looks, cue);
-        assert_eq!(found, steps, "{threshold} {looks} {cue:?}");
+        let observed = hand_over::<PvTicketLock>(threshold, spins, cue);
+        assert_eq!(observed, steps, "{threshold} {spins} {cue:?}");
     }
 }

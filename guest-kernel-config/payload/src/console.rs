@@ -16,9 +16,9 @@ pub fn hello(vcpu: &CallingVcpu) {
 }
 
 /// vCPU 0 writes one byte and then only halts.
-pub fn rest(vcpu: &CallingVcpu) -> ! {
+pub fn idle(vcpu: &CallingVcpu) -> ! {
     hello(vcpu);
-    let transport = TransportPorts::of(vcpu);
+    let transport = TransportPorts::for_vcpu(vcpu);
     loop {
         transport.halt(0);
     }

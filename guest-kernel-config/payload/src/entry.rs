@@ -1,4 +1,4 @@
-//! From the VMM's entry state into Rust, and the end after a panic.
+//! The transition from the VMM's entry state to Rust code, and the panic handler.
 
 use core::arch::naked_asm;
 use core::panic::PanicInfo;
@@ -11,17 +11,15 @@ use crate::vcpu::CallingVcpu;
 /// The status of a vCPU that panicked.
 const STATUS_PANIC: u32 = 101;
 
-/// Entry of every vCPU. In: `rdi` its index, `rsi` the address of the
-/// [`Shared`] block, `rsp` the end of its stack. The processor must accept SSE
-/// (CR4.OSFXSR set, CR0.EM clear).
+/// Entry of every vCPU. In: `rdi` its index, `rsi` the address of the [`Shared`] block, `rsp` the
+/// end of its stack. The processor must accept SSE (CR4.OSFXSR set, CR0.EM clear).
 ///
-/// # Safety
-/// Entered once per vCPU by the VMM, never called.
+/// # Safety Entered once per vCPU by the VMM, never called.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn _start() -> ! {
     // The call leaves the stack aligned as the ABI requires at a function's first instruction,
-    // whatever the VMM put into rsp.
+    // regardless of the value of rsp at entry.
     naked_asm!("cld", "and rsp, -16", "xor ebp, ebp", "call {start}", "ud2", start = sym start)
 }
 

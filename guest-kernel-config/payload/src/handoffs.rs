@@ -12,7 +12,7 @@ use crate::vcpu::CallingVcpu;
 /// The ticket argument, which is only for diagnosis.
 const NO_TICKET: u16 = 0;
 
-/// vCPU 0 repeats `operation` and records how long each took.
+/// Repeats `operation` on vCPU 0 and records the time of each.
 fn sample(vcpu: &CallingVcpu, mut operation: impl FnMut()) {
     let mut done = 0;
     while !vcpu.stopped() {
@@ -23,7 +23,7 @@ fn sample(vcpu: &CallingVcpu, mut operation: impl FnMut()) {
     }
 }
 
-/// One exit to the VMM per operation, and nothing else.
+/// Makes one exit to the VMM per operation, and nothing else.
 pub fn port_exits(vcpu: &CallingVcpu) {
     vcpu.wait_for_go();
     sample(vcpu, || port::out32(UNCLAIMED_PORT, 0));
@@ -34,29 +34,28 @@ struct Player<'a> {
     vcpu: &'a CallingVcpu,
     transport: TransportPorts,
     ball: &'static Ball,
-    other: usize,
-    /// Ticks that the other must have been halted before it is kicked; zero: its halt is not waited
-    /// for.
-    rest: u64,
+    peer: usize,
+    /// Ticks that the other must have been halted before a kick. Zero: does not wait for its halt.
+    min_halt_ticks: u64,
 }
 
 impl Player<'_> {
     /// Kicks the other, after waiting for its halt, and starts turn `turn`.
-    fn pass(&self, turn: u32) {
-        if self.rest != 0 {
-            self.spin_while(|| !self.ball.rests(turn - 1));
+    fn kick_peer(&self, turn: u32) {
+        if self.min_halt_ticks != 0 {
+            self.spin_while(|| !self.ball.has_announced(turn - 1));
             let began = tsc();
-            self.spin_while(|| tsc().wrapping_sub(began) < self.rest);
+            self.spin_while(|| tsc().wrapping_sub(began) < self.min_halt_ticks);
         }
         self.ball.kicked_at.store(tsc(), Relaxed);
         self.ball.turn.store(turn, SeqCst);
-        self.transport.kick(self.other);
+        self.transport.kick(self.peer);
     }
 
-    /// Halts while it is `turn`. Returns the time from the kick that ended it to here. Halts may
-    /// return spuriously, and a kick may come before its halt.
-    fn catch(&self, turn: u32) -> u64 {
-        self.ball.rest(turn);
+    /// Halts while it is `turn`. Returns the time since the kick that ended it. Halts may return
+    /// spuriously, and a kick may come before its halt.
+    fn halt_for_turn(&self, turn: u32) -> u64 {
+        self.ball.announce_halt(turn);
         while self.ball.turn.load(Acquire) == turn && !self.vcpu.stopped() {
             self.transport.halt(NO_TICKET);
         }
@@ -70,26 +69,26 @@ impl Player<'_> {
     }
 }
 
-/// vCPU 0 and the last one kick each other in turn.
+/// vCPU 0 and the last vCPU kick each other in turn.
 pub fn ping_pong(vcpu: &CallingVcpu) {
     let last = vcpu.last();
     let player = Player {
         vcpu,
-        transport: TransportPorts::of(vcpu),
+        transport: TransportPorts::for_vcpu(vcpu),
         ball: vcpu.ball(),
-        other: if vcpu.index == 0 { last } else { 0 },
-        rest: u64::from(vcpu.param(|params| &params.think)) * 1000,
+        peer: if vcpu.index == 0 { last } else { 0 },
+        min_halt_ticks: u64::from(vcpu.param(|params| &params.think)) * 1000,
     };
     vcpu.wait_for_go();
     let mut turn = 0;
     if vcpu.index == 0 {
         let mut done = 0;
         while !vcpu.stopped() {
-            player.pass(turn + 1);
-            let back = player.catch(turn + 1);
-            let there = player.ball.way.load(Relaxed);
+            player.kick_peer(turn + 1);
+            let inward = player.halt_for_turn(turn + 1);
+            let outward = player.ball.one_way.load(Relaxed);
             if player.ball.turn.load(Relaxed) == turn + 2 {
-                vcpu.sample(done, there.wrapping_add(back));
+                vcpu.sample(done, outward.wrapping_add(inward));
                 done += 1;
             }
             turn += 2;
@@ -98,16 +97,16 @@ pub fn ping_pong(vcpu: &CallingVcpu) {
         player.transport.kick(last);
     } else if vcpu.index == last {
         while !vcpu.stopped() {
-            player.ball.way.store(player.catch(turn), Relaxed);
-            player.pass(turn + 2);
+            player.ball.one_way.store(player.halt_for_turn(turn), Relaxed);
+            player.kick_peer(turn + 2);
             turn += 2;
         }
     }
 }
 
-/// vCPU 0 kicks the last one, which spins.
+/// vCPU 0 kicks the last vCPU, which spins.
 pub fn kick_running(vcpu: &CallingVcpu) {
-    let transport = TransportPorts::of(vcpu);
+    let transport = TransportPorts::for_vcpu(vcpu);
     let last = vcpu.last();
     vcpu.wait_for_go();
     if vcpu.index == 0 {
@@ -121,7 +120,7 @@ pub fn kick_running(vcpu: &CallingVcpu) {
 
 /// vCPU 0 kicks itself and then halts.
 pub fn pending_halt(vcpu: &CallingVcpu) {
-    let transport = TransportPorts::of(vcpu);
+    let transport = TransportPorts::for_vcpu(vcpu);
     vcpu.wait_for_go();
     if vcpu.index != 0 {
         return;

@@ -18,18 +18,18 @@ mod work;
 use hypercalls::payload::Workload;
 use vcpu::CallingVcpu;
 
-/// The status of a vCPU that was given an unknown workload.
+/// The status of a vCPU whose workload is unknown.
 const STATUS_UNKNOWN_WORKLOAD: u32 = 2;
 
 /// Runs the workload; returns the vCPU's status, 0 = success.
 fn run(vcpu: &CallingVcpu) -> u32 {
     let workload = vcpu.param(|params| &params.workload);
-    if let Some(workload) = Workload::of_locks(workload) {
+    if let Some(workload) = Workload::from_number(workload) {
         return work::run(vcpu, workload);
     }
     match workload {
         w if w == Workload::Hello as u32 => console::hello(vcpu),
-        w if w == Workload::Rest as u32 => console::rest(vcpu),
+        w if w == Workload::Rest as u32 => console::idle(vcpu),
         w if w == Workload::PortExit as u32 => handoffs::port_exits(vcpu),
         w if w == Workload::PingPong as u32 => handoffs::ping_pong(vcpu),
         w if w == Workload::KickRunning as u32 => handoffs::kick_running(vcpu),

@@ -10,7 +10,7 @@ const UNKNOWN_VCPU: u32 = 0xdead;
 
 /// vCPU 0 accesses the lock ports in every wrong width and direction and kicks an unknown vCPU.
 /// `operations` counts the accesses of wrong width, `kicks` the kicks, and `violations` the reads
-/// that returned anything but zeros.
+/// that did not return zeros.
 pub fn run(vcpu: &CallingVcpu) {
     if vcpu.index != 0 {
         return;

@@ -22,9 +22,9 @@ pub fn at(offset: u16) -> u16 {
 /// Writes a 32-bit value to an I/O port.
 #[inline]
 pub fn out32(port: u16, value: u32) {
-    // SAFETY: IOPL or the TSS permits this guest every port; the write exits to the VMM, which accesses
-    // only memory that Rust code accesses through atomics. Without `nomem`, the compiler caches no memory
-    // across the exit.
+    // SAFETY: IOPL or the TSS permits this guest every port; the write exits to the VMM, which
+    // accesses only memory that Rust code accesses through atomics. Without `nomem`, the compiler
+    // caches no memory across the exit.
     unsafe {
         asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags))
     }

@@ -7,12 +7,12 @@ use core::sync::atomic::compiler_fence;
 
 use hypercalls::telemetry::{Line, MACHINE, MachineWords, NO_HEAD, Point, Wait};
 use hypercalls::{MAX_VCPUS, ports};
-use locks::{Awaited, Place, Unwatched, Watch};
+use locks::{Place, Position, Unwatched, Watch};
 
 use crate::port;
 use crate::vcpu::CallingVcpu;
 
-/// What the workload itself reports, in addition to its locks.
+/// The steps that the workload itself reports, in addition to its locks' steps.
 pub trait WorkloadWatch: Watch {
     /// The vCPU is in the critical section.
     fn critical(&self) {}
@@ -20,29 +20,29 @@ pub trait WorkloadWatch: Watch {
     /// The vCPU holds no lock and waits for none.
     fn between(&self) {}
 
-    /// Will [`WorkloadWatch::between`] give up the vCPU's CPU?
-    fn shall_yield(&self) -> bool {
+    /// Whether [`WorkloadWatch::between`] will give up the vCPU's CPU.
+    fn will_yield(&self) -> bool {
         false
     }
 
-    /// Is the vCPU that `lock` serves before `ticket`, one of the first `vcpus`, off its CPU?
+    /// Whether the predecessor of `ticket` in `lock`, one of the first `vcpus`, is off its CPU.
     fn is_predecessor_off(&self, vcpus: usize, lock: usize, ticket: u16) -> bool {
         let _ = (vcpus, lock, ticket);
         false
     }
 
-    /// Is this vCPU off its CPU, as the VMM reports it?
+    /// Whether this vCPU is off its CPU, as the VMM reports it.
     fn is_off(&self, vcpu: usize) -> bool {
         let _ = vcpu;
         false
     }
 
-    /// Is any vCPU off its CPU that holds a lock?
+    /// Whether any vCPU is off its CPU that holds a lock or is next in line for one.
     fn is_critical_off(&self) -> bool {
         false
     }
 
-    /// What is left of this vCPU's slice, in ticks of the TSC; the most if it was not told.
+    /// The rest of this vCPU's slice, in ticks of the TSC; `u64::MAX` if its end is unknown.
     fn slice_left(&self) -> u64 {
         u64::MAX
     }
@@ -51,7 +51,7 @@ pub trait WorkloadWatch: Watch {
 impl WorkloadWatch for Unwatched {}
 
 /// Writes the line of one vCPU. The processor keeps the order of its stores; where the VMM relies
-/// on it, [`in_order`] makes the compiler keep it too.
+/// on it, [`in_order`] makes the compiler keep it, too.
 #[derive(Clone, Copy)]
 pub struct Telemetry {
     line: &'static Line,
@@ -59,26 +59,26 @@ pub struct Telemetry {
     lines: &'static [Line; MAX_VCPUS as usize],
     machine: &'static MachineWords,
     preempt_point: u16,
-    yields: u16,
-    spun_out: u16,
+    yield_port: u16,
+    spun_out_port: u16,
 }
 
-/// Keeps the compiler from moving stores across it.
+/// Prevents the compiler from moving stores across it.
 #[inline]
 fn in_order() {
     compiler_fence(Release);
 }
 
-/// The time stamp counter.
+/// Reads the time stamp counter.
 #[inline]
 pub fn tsc() -> u64 {
-    // SAFETY: every processor of 64 bits has RDTSC; the VMM leaves CR4.TSD clear.
+    // SAFETY: every 64-bit processor has RDTSC; the VMM leaves CR4.TSD clear.
     unsafe { _rdtsc() }
 }
 
 impl Telemetry {
-    /// The line of `vcpu`; `None`: the VMM wants no telemetry.
-    pub fn of(vcpu: &CallingVcpu) -> Option<Self> {
+    /// The line of `vcpu`; `None` if the VMM wants no telemetry.
+    pub fn for_vcpu(vcpu: &CallingVcpu) -> Option<Self> {
         let lines = vcpu.param(|params| &params.telemetry);
         if lines == 0 {
             return None;
@@ -98,8 +98,8 @@ impl Telemetry {
             lines,
             machine,
             preempt_point: port::at(ports::PREEMPT_POINT),
-            yields: port::at(ports::YIELD),
-            spun_out: port::at(ports::SPUN_OUT),
+            yield_port: port::at(ports::YIELD),
+            spun_out_port: port::at(ports::SPUN_OUT),
         })
     }
 
@@ -134,17 +134,17 @@ impl Watch for Telemetry {
     }
 
     #[inline]
-    fn outside(&self, lock: usize, has_head: bool) {
-        let mark = if has_head { 0 } else { NO_HEAD };
-        self.line.wait_lock.store(lock as u64 | mark, Relaxed);
+    fn throttled(&self, lock: usize, has_head: bool) {
+        let no_head = if has_head { 0 } else { NO_HEAD };
+        self.line.wait_lock.store(lock as u64 | no_head, Relaxed);
         self.line.wait_since.store(tsc(), Relaxed);
         in_order();
-        self.wait(Wait::Outside, 0);
+        self.wait(Wait::Throttled, 0);
     }
 
     #[inline]
-    fn queued(&self, lock: usize, awaited: Option<Awaited>) {
-        let (name, gate) = awaited.map_or((0, 0), |awaited| (awaited.name, awaited.gate));
+    fn queued(&self, lock: usize, position: Option<Position>) {
+        let (name, gate) = position.map_or((0, 0), |position| (position.name, position.gate));
         self.line.wait_lock.store(lock as u64 | NO_HEAD, Relaxed);
         self.line.queue_node.store(gate as u64, Relaxed);
         self.line.wait_since.store(tsc(), Relaxed);
@@ -153,13 +153,13 @@ impl Watch for Telemetry {
     }
 
     #[inline]
-    fn spin_looks(&self) -> u32 {
-        self.line.spin_looks.load(Relaxed)
+    fn spin_limit(&self) -> u32 {
+        self.line.spin_limit.load(Relaxed)
     }
 
     #[cold]
     fn spun_out(&self, ticket: Option<u16>) {
-        port::out32(self.spun_out, ticket.unwrap_or(0).into());
+        port::out32(self.spun_out_port, ticket.unwrap_or(0).into());
     }
 
     #[inline]
@@ -175,15 +175,15 @@ impl Watch for Telemetry {
     }
 
     #[inline]
-    fn gave_up(&self) {
+    fn try_failed(&self) {
         self.wait(Wait::Nothing, 0);
     }
 
     #[inline]
     fn taken(&self, lock: usize, ticket: Option<u16>) {
         let line = self.line;
-        let mark = if ticket.is_some() { 0 } else { NO_HEAD };
-        line.held_lock[0].store(lock as u64 | mark, Relaxed);
+        let no_head = if ticket.is_some() { 0 } else { NO_HEAD };
+        line.held_lock[0].store(lock as u64 | no_head, Relaxed);
         line.held_ticket[0].store(ticket.unwrap_or(0), Relaxed);
         in_order();
         line.held.store(1, Relaxed);
@@ -199,8 +199,8 @@ impl Watch for Telemetry {
 
     #[inline]
     fn before_kick(&self, lock: usize, ticket: Option<u16>) {
-        let mark = if ticket.is_some() { 0 } else { NO_HEAD };
-        self.line.wait_lock.store(lock as u64 | mark, Relaxed);
+        let no_head = if ticket.is_some() { 0 } else { NO_HEAD };
+        self.line.wait_lock.store(lock as u64 | no_head, Relaxed);
         in_order();
         self.wait(Wait::Kicking, ticket.unwrap_or(0));
         self.line.released_at.store(tsc(), Relaxed);
@@ -227,19 +227,19 @@ const INC: u16 = 2;
 
 impl WorkloadWatch for Telemetry {
     #[inline]
-    fn shall_yield(&self) -> bool {
+    fn will_yield(&self) -> bool {
         self.line.yield_wanted.load(Relaxed) != 0
     }
 
     fn is_predecessor_off(&self, vcpus: usize, lock: usize, ticket: u16) -> bool {
         let before = ticket.wrapping_sub(INC);
-        let is_it = |line: &&Line| {
-            let (wait, its) = Wait::parse(line.wait.load(Relaxed));
+        let is_predecessor = |line: &&Line| {
+            let (wait, waiting_ticket) = Wait::parse(line.wait.load(Relaxed));
             match wait {
                 Wait::Spinning | Wait::Halted => {
-                    its == before && line.wait_lock.load(Relaxed) == lock as u64
+                    waiting_ticket == before && line.wait_lock.load(Relaxed) == lock as u64
                 }
-                Wait::Nothing | Wait::Entering | Wait::Outside | Wait::Kicking => {
+                Wait::Nothing | Wait::Entering | Wait::Throttled | Wait::Kicking => {
                     line.held.load(Relaxed) == 1
                         && line.held_ticket[0].load(Relaxed) == before
                         && line.held_lock[0].load(Relaxed) == lock as u64
@@ -247,7 +247,8 @@ impl WorkloadWatch for Telemetry {
             }
         };
         // Its state may have changed since: then this CPU halts a little early.
-        self.lines[..vcpus].iter().find(is_it).is_some_and(|line| line.off_cpu.load(Relaxed) != 0)
+        let line = self.lines[..vcpus].iter().find(is_predecessor);
+        line.is_some_and(|line| line.off_cpu.load(Relaxed) != 0)
     }
 
     #[inline]
@@ -277,7 +278,7 @@ impl WorkloadWatch for Telemetry {
     fn between(&self) {
         if self.line.yield_wanted.load(Relaxed) != 0 {
             self.line.yield_wanted.store(0, Relaxed);
-            port::out32(self.yields, 0);
+            port::out32(self.yield_port, 0);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How this vCPU halts for a lock and kicks another.
+//! The means by which this vCPU halts for a lock and kicks other vCPUs.
 
 use core::arch::asm;
 
@@ -22,8 +22,8 @@ pub struct TransportPorts {
 }
 
 impl TransportPorts {
-    /// The transport that the VMM asks for.
-    pub fn of(vcpu: &CallingVcpu) -> Self {
+    /// The transport that the VMM has chosen.
+    pub fn for_vcpu(vcpu: &CallingVcpu) -> Self {
         Self {
             kind: vcpu.param(|params| &params.transport),
             lock_spinning: port::at(ports::LOCK_SPINNING),
@@ -48,7 +48,7 @@ impl TransportPorts {
         }
     }
 
-    /// Wakes the vCPU of this index, or makes its next halt return at once.
+    /// Wakes the vCPU with this index, or makes its next halt return at once.
     #[inline]
     pub fn kick(&self, cpu: usize) {
         match self.kind {
@@ -63,12 +63,12 @@ impl TransportPorts {
         }
     }
 
-    /// Gives the rest of the turn to the vCPU of this index.
+    /// Donates the rest of the slice to the vCPU with this index.
     pub fn yield_to(&self, cpu: usize) {
         port::out32(self.yield_to, cpu as u32);
     }
 
-    /// Both, in one exit if the transport has a call for it.
+    /// Kicks and then halts, in one exit if the transport has a call for both.
     pub fn kick_and_halt(&self, cpu: usize, ticket: u16) {
         if self.is(payload::Transport::Ports) {
             port::out32(self.kick_and_halt, (cpu as u32) << 16 | u32::from(ticket));
@@ -79,17 +79,17 @@ impl TransportPorts {
     }
 }
 
-/// HLT with interrupts off: only a kick ends it.
+/// Executes HLT with interrupts off: only a kick ends it.
 #[inline]
 fn hlt() {
-    // SAFETY: the VMM asks for this transport only if it enters the payload in ring 0 with
+    // SAFETY: the VMM chooses this transport only if it enters the payload in ring 0 with
     // interrupts off; no memory that Rust knows of is accessed.
     unsafe { asm!("hlt", options(nostack, preserves_flags)) }
 }
 
 #[inline]
 fn vmcall_kick(cpu: usize) {
-    // SAFETY: in ring 0 under KVM, which reads the registers named and writes only RAX. RBX is
+    // SAFETY: in ring 0 under KVM, which reads the named registers and writes only RAX. RBX is
     // reserved by LLVM and restored.
     unsafe {
         asm!("xchg rbx, {flags}", "vmcall", "xchg rbx, {flags}",

@@ -27,17 +27,17 @@ impl CallingVcpu {
         field(&self.shared.params).load(Ordering::Relaxed)
     }
 
-    /// The last vCPU's index.
+    /// The index of the last vCPU.
     pub fn last(&self) -> usize {
         self.param(|params| &params.vcpus).saturating_sub(1) as usize
     }
 
-    /// The ball that two vCPUs pass to and fro.
+    /// The ball that two vCPUs pass back and forth.
     pub fn ball(&self) -> &'static Ball {
         &self.shared.ball
     }
 
-    /// Which vCPU ran last.
+    /// The stamp of the vCPU that ran last.
     pub fn stamp(&self) -> &'static AtomicU64 {
         &self.shared.stamp.0
     }
@@ -50,7 +50,7 @@ impl CallingVcpu {
         }
     }
 
-    /// Has the VMM ended the workload?
+    /// Whether the VMM has ended the workload.
     #[inline]
     pub fn stopped(&self) -> bool {
         self.shared.stop.0.load(Ordering::Relaxed) != 0
@@ -80,7 +80,7 @@ impl CallingVcpu {
 
     /// Adds one and returns the sum. A reader that sees the sum also sees all earlier stores.
     #[inline]
-    pub fn add_in_order(&self, field: impl Fn(&Slot) -> &AtomicU64) -> u64 {
+    pub fn increment_release(&self, field: impl Fn(&Slot) -> &AtomicU64) -> u64 {
         let figure = field(self.slot);
         let now = figure.load(Ordering::Relaxed) + 1;
         figure.store(now, Ordering::Release);
@@ -88,13 +88,13 @@ impl CallingVcpu {
     }
 
     /// Raises a figure in this vCPU's own slot to `value` if it is less.
-    pub fn at_least(&self, field: impl Fn(&Slot) -> &AtomicU64, value: u64) {
+    pub fn raise_to(&self, field: impl Fn(&Slot) -> &AtomicU64, value: u64) {
         if field(self.slot).load(Ordering::Relaxed) < value {
             self.publish(field, value);
         }
     }
 
-    /// Operations of this vCPU so far.
+    /// Number of operations of this vCPU so far.
     #[inline]
     pub fn operations(&self) -> u64 {
         self.slot.operations.load(Ordering::Relaxed)
@@ -107,15 +107,15 @@ impl CallingVcpu {
 
     /// Publishes whether it waits; a reader that sees this also sees all earlier stores.
     #[inline]
-    pub fn waits(&self, waiting: Waiting) {
+    pub fn publish_waiting(&self, waiting: Waiting) {
         self.slot.waiting.store(waiting.word(), Ordering::Release);
     }
 
-    /// Adds a duration to the histogram.
+    /// Adds a duration to the histogram, and ends the wait.
     #[inline]
-    pub fn took(&self, ticks: u64) {
+    pub fn record_latency(&self, ticks: u64) {
         let count = &self.shared.latencies[self.index].0[histogram::bucket(ticks)];
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        self.waits(Waiting::No);
+        self.publish_waiting(Waiting::No);
     }
 }

@@ -1,6 +1,6 @@
-//! The workloads of the lock library: each vCPU uses one system again and again.
+//! The workloads of the lock library: each vCPU uses one system repeatedly.
 //!
-//! The files of the families define an operation. A new system in one of them needs a line in the
+//! The files of the families define an operation. A new system of a family needs a line in the
 //! library's list and no change here.
 
 mod counter;
@@ -13,7 +13,7 @@ mod switch;
 
 use core::cell::Cell;
 
-use hypercalls::payload::{MOST_LOCKS, Waiting, Workload, handoff::Switches};
+use hypercalls::payload::{MAX_LOCKS, Waiting, Workload, handoff::Options};
 use locks::{
     Cpu, Family, Handoff, Pv, Restricted, System, Unwatched, WaitTable, Words, settle, systems,
 };
@@ -23,7 +23,7 @@ use crate::vcpu::CallingVcpu;
 use machine::HypercallPv;
 use mixed::Mixed;
 
-/// The status of a vCPU that was given an unknown system.
+/// The status of a vCPU whose system is unknown.
 const STATUS_UNKNOWN_SYSTEM: u32 = 3;
 
 static WAITERS: WaitTable = WaitTable::new();
@@ -31,7 +31,7 @@ static WAITERS: WaitTable = WaitTable::new();
 /// With more increments than this between two locks, no kick may be owed.
 const SHORT_THINK: u32 = 1000;
 
-/// In its own pair of cache lines.
+/// Gives a value its own pair of cache lines.
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
@@ -45,24 +45,24 @@ trait Work {
         &self,
         cpu: &Cpu<'_, P, W>,
         load: &OperationParams<'_>,
-    ) -> Done;
+    ) -> Outcome;
 
-    /// Reads the word that others write, by a load or two.
-    fn look(&self) -> bool;
+    /// Reads the word that others write, by one or two loads.
+    fn read_word(&self) -> bool;
 }
 
 /// The parameters of an operation.
 struct OperationParams<'a> {
     vcpu: &'a CallingVcpu,
-    /// Spinlocks in use; from 1 to [`MOST_LOCKS`].
+    /// Spinlocks in use; from 1 to [`MAX_LOCKS`].
     locks: u32,
-    /// The state of a generator of random numbers (G. Marsaglia, "Xorshift RNGs", 2003); not zero.
+    /// The state of a random number generator (G. Marsaglia, "Xorshift RNGs", 2003); not zero.
     random: Cell<u32>,
     /// Increments with the lock held, or the addend.
     critical: u32,
     /// Adds between two sums; zero: no sums.
     sum_every: u32,
-    /// Record how long it takes.
+    /// Whether to record the time of each operation.
     timed: bool,
 }
 
@@ -81,37 +81,37 @@ impl OperationParams<'_> {
         ((u64::from(random) * u64::from(self.locks)) >> 32) as usize
     }
 
-    /// A wait begins; returns the time if operations are timed.
+    /// Begins a wait; returns the time if operations are timed.
     #[inline]
-    fn waits(&self) -> u64 {
+    fn begin_wait(&self) -> u64 {
         if !self.timed {
             return 0;
         }
         let now = tsc();
-        self.vcpu.waits(Waiting::Since(now));
+        self.vcpu.publish_waiting(Waiting::Since(now));
         now
     }
 
-    /// A wait has ended; returns its length if operations are timed.
+    /// Ends a wait; returns its length if operations are timed.
     #[inline]
-    fn waited(&self, since: u64) -> u64 {
+    fn end_wait(&self, since: u64) -> u64 {
         if !self.timed {
             return 0;
         }
         let ticks = tsc().wrapping_sub(since);
-        self.vcpu.waits(Waiting::Over(ticks));
+        self.vcpu.publish_waiting(Waiting::Over(ticks));
         ticks
     }
 }
 
 /// The results of an operation. See [`Slot`](hypercalls::payload::Slot).
 #[derive(Default)]
-struct Done {
+struct Outcome {
     slow: bool,
     halts: u32,
     kicks: u32,
     rmw: u32,
-    beside: u32,
+    spinner_rmw: u32,
     spins: u32,
     retries: u32,
     is_violated: bool,
@@ -120,14 +120,14 @@ struct Done {
     ticks: u64,
 }
 
-impl Done {
+impl Outcome {
     #[inline]
     fn publish(&self, vcpu: &CallingVcpu) {
         vcpu.add(|slot| &slot.slow, self.slow.into());
         vcpu.add(|slot| &slot.halts, self.halts.into());
         vcpu.add(|slot| &slot.kicks, self.kicks.into());
         vcpu.add(|slot| &slot.rmw, self.rmw.into());
-        vcpu.add(|slot| &slot.beside, self.beside.into());
+        vcpu.add(|slot| &slot.spinner_rmw, self.spinner_rmw.into());
         vcpu.add(|slot| &slot.spins, self.spins.into());
         vcpu.add(|slot| &slot.retries, self.retries.into());
         vcpu.add(|slot| &slot.violations, self.is_violated.into());
@@ -136,7 +136,7 @@ impl Done {
 }
 
 macro_rules! run_each {
-    ($($family:ident $system:ident $name:literal $type:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
+    ($($family:ident $system:ident $name:literal $type:ty: $needs:ident, $about:literal, $origin:ident;)*) => {
         /// Runs the workload with the system in the parameters.
         pub fn run(vcpu: &CallingVcpu, workload: Workload) -> u32 {
             match vcpu.param(|params| &params.system) {
@@ -149,13 +149,13 @@ macro_rules! run_each {
     (@Spinlock $lock:ty, $vcpu:ident, $workload:ident) => {
         if $vcpu.param(|params| &params.restrict) == 0 {
             static WORK: spinlock::SpinlockWork<$lock> = spinlock::SpinlockWork(
-                [const { spinlock::Guarded::under(<$lock>::new()) }; MOST_LOCKS],
+                [const { spinlock::Guarded::under(<$lock>::new()) }; MAX_LOCKS],
             );
             run_with($vcpu, $workload, &WORK);
         } else {
             static WORK: spinlock::SpinlockWork<Restricted<$lock>> = spinlock::SpinlockWork(
                 [const { spinlock::Guarded::under(Restricted::around(<$lock>::new())) };
-                    MOST_LOCKS],
+                    MAX_LOCKS],
             );
             run_with($vcpu, $workload, &WORK);
         }
@@ -171,7 +171,7 @@ macro_rules! run_each {
     }};
     (@Lockref $lockref:ty, $vcpu:ident, $workload:ident) => {{
         static WORK: lockref::LockrefWork<$lockref> =
-            lockref::LockrefWork(CachePadded(<$lockref>::new(lockref::FIRST)));
+            lockref::LockrefWork(CachePadded(<$lockref>::new(lockref::INITIAL_COUNT)));
         run_with($vcpu, $workload, &WORK);
     }};
 }
@@ -181,7 +181,7 @@ systems!(run_each);
 /// The handoff options in the parameters.
 fn handoff(vcpu: &CallingVcpu) -> Handoff {
     let bits = vcpu.param(|params| &params.handoff);
-    let Switches { predecessor, adapt, claim, ahead, fuse } = Switches::of(bits);
+    let Options { predecessor, adapt, claim, ahead, fuse } = Options::from_bits(bits);
     let [far, queue, restrict] = [
         vcpu.param(|params| &params.far),
         vcpu.param(|params| &params.queue),
@@ -198,7 +198,7 @@ fn run_with(vcpu: &CallingVcpu, workload: Workload, work: &impl Work) {
         Workload::Operate | Workload::HotLine => watch(vcpu, work),
         Workload::Mixed => watch(vcpu, &Mixed(work)),
         Workload::Switch => switch::time(vcpu),
-        // They use no system, and do not come here.
+        // These workloads use no system, and are not run here.
         Workload::Hello
         | Workload::PortExit
         | Workload::PingPong
@@ -209,20 +209,20 @@ fn run_with(vcpu: &CallingVcpu, workload: Workload, work: &impl Work) {
     }
 }
 
-/// Reads again and again, in batches, so that its own stores are rare.
+/// Reads repeatedly, in batches, so that the vCPU's own stores are rare.
 fn read(vcpu: &CallingVcpu, work: &impl Work) {
-    const BUNCH: u64 = 64;
+    const BATCH: u64 = 64;
     vcpu.wait_for_go();
     while !vcpu.stopped() {
-        for _ in 0..BUNCH {
-            core::hint::black_box(work.look());
+        for _ in 0..BATCH {
+            core::hint::black_box(work.read_word());
         }
-        vcpu.add(|slot| &slot.looks, BUNCH);
+        vcpu.add(|slot| &slot.reads, BATCH);
     }
 }
 
 fn watch(vcpu: &CallingVcpu, work: &impl Work) {
-    match Telemetry::of(vcpu) {
+    match Telemetry::for_vcpu(vcpu) {
         Some(telemetry) => contend_watched(vcpu, work, telemetry),
         None => contend(vcpu, work, Unwatched),
     }
@@ -235,7 +235,7 @@ fn contend_watched(vcpu: &CallingVcpu, work: &impl Work, telemetry: Telemetry) {
 }
 
 fn contend<W: WorkloadWatch + Copy>(vcpu: &CallingVcpu, work: &impl Work, watch: W) {
-    let pv = HypercallPv::of(vcpu, &watch);
+    let pv = HypercallPv::new(vcpu, &watch);
     let cpu = Cpu {
         id: vcpu.index,
         spin_threshold: vcpu.param(|params| &params.spin_threshold),
@@ -246,7 +246,7 @@ fn contend<W: WorkloadWatch + Copy>(vcpu: &CallingVcpu, work: &impl Work, watch:
     };
     let load = OperationParams {
         vcpu,
-        locks: vcpu.param(|params| &params.locks).clamp(1, MOST_LOCKS as u32),
+        locks: vcpu.param(|params| &params.locks).clamp(1, MAX_LOCKS as u32),
         random: Cell::new(vcpu.index as u32 + 1),
         critical: vcpu.param(|params| &params.critical),
         sum_every: vcpu.param(|params| &params.sum_every),
@@ -260,9 +260,9 @@ fn contend<W: WorkloadWatch + Copy>(vcpu: &CallingVcpu, work: &impl Work, watch:
         vcpu.add(|slot| &slot.operations, 1);
         done.publish(vcpu);
         if load.timed {
-            vcpu.took(done.ticks);
+            vcpu.record_latency(done.ticks);
         }
-        if think > SHORT_THINK || cpu.watch.shall_yield() {
+        if think > SHORT_THINK || cpu.watch.will_yield() {
             settle(&cpu);
         }
         cpu.watch.between();

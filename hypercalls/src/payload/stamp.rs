@@ -1,29 +1,29 @@
-//! Which vCPU ran last, in one word that all of them write.
+//! The vCPU that ran last, in one word that all vCPUs write.
 
 use core::sync::atomic::AtomicU64;
 
 use crate::MAX_VCPUS;
 
-/// Which vCPU ran last, and when: the word of [`Shared::stamp`](super::Shared::stamp). Zero: none has run.
+/// The vCPU that ran last, and when: the word of [`Shared::stamp`](super::Shared::stamp); zero: none yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// Its index.
+    /// The vCPU's index.
     pub vcpu: usize,
-    /// Its TSC at its last look.
+    /// The vCPU's last TSC.
     pub tsc: u64,
 }
 
 impl Stamp {
-    /// Bits of the vCPU, above those of the TSC, which wraps after half a year at 4 GHz.
+    /// Bits of the vCPU, above the bits of the TSC, which wraps after half a year at 4 GHz.
     const VCPU_BITS: u32 = 8;
     const TSC_BITS: u32 = u64::BITS - Self::VCPU_BITS;
 
-    /// As a word; one more than the index, so that none is zero.
+    /// Encodes the stamp as a word, with the index plus one, so that no stamp is zero.
     pub const fn word(self) -> u64 {
         (self.vcpu as u64 + 1) << Self::TSC_BITS | self.tsc & ((1 << Self::TSC_BITS) - 1)
     }
 
-    /// From a word.
+    /// Decodes a [`Stamp::word`].
     pub const fn parse(word: u64) -> Option<Self> {
         match word >> Self::TSC_BITS {
             0 => None,
@@ -34,10 +34,10 @@ impl Stamp {
     }
 }
 
-// One more than the last index fits.
+// The last index plus one fits.
 const _: () = assert!((MAX_VCPUS as u64) < 1 << Stamp::VCPU_BITS);
 
-/// A word in a cache line of its own.
+/// A word in its own cache line.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct PaddedU64(pub AtomicU64);
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_says_which_vcpu_ran_and_when() {
+    fn stamps_encode_and_decode() {
         for vcpu in [0, 1, MAX_VCPUS as usize - 1] {
             let stamp = Stamp { vcpu, tsc: (1 << 56) - 1 };
             assert_eq!(Stamp::parse(stamp.word()), Some(stamp));

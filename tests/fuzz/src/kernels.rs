@@ -24,42 +24,42 @@ use crate::input::{Input, is_one_line};
 const HEADER: (usize, &[u8]) = (0x202, b"HdrS");
 const RAM: u32 = 1;
 
-/// In the byte that says how much memory there is: the file is loaded as it is, or is cut while it is read.
-const AS_IT_IS: u8 = 255;
-const CUT: u8 = 254;
+/// Values of the byte for the memory size: the file is loaded unchanged, or shortened while it is read.
+const UNCHANGED: u8 = 255;
+const SHORTENED: u8 = 254;
 
-/// A file of `len` bytes that has fewer by the time it is read.
-struct Cutting<'a> {
+/// A file of `len` bytes that is shorter by the time it is read.
+struct ShrinkingFile<'a> {
     len: u64,
-    left: Cursor<&'a [u8]>,
+    remaining: Cursor<&'a [u8]>,
 }
 
-impl<'a> Cutting<'a> {
-    fn new(file: &'a [u8], left: usize) -> Self {
-        Self { len: file.len() as u64, left: Cursor::new(&file[..left.min(file.len())]) }
+impl<'a> ShrinkingFile<'a> {
+    fn new(file: &'a [u8], remaining: usize) -> Self {
+        Self { len: file.len() as u64, remaining: Cursor::new(&file[..remaining.min(file.len())]) }
     }
 }
 
-impl Seek for Cutting<'_> {
+impl Seek for ShrinkingFile<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         match to {
             SeekFrom::End(0) => Ok(self.len),
-            _ => self.left.seek(to),
+            _ => self.remaining.seek(to),
         }
     }
 }
 
-impl ReadVolatile for Cutting<'_> {
+impl ReadVolatile for ShrinkingFile<'_> {
     fn read_volatile<B: BitmapSlice>(
         &mut self,
         into: &mut VolatileSlice<'_, B>,
     ) -> Result<usize, VolatileMemoryError> {
-        self.left.read_volatile(into)
+        self.remaining.read_volatile(into)
     }
 }
 
-/// Loads a kernel into `mib` MiB. What a loader accepts has to lie in memory, and the zero page has to
-/// say where it is.
+/// Loads a kernel into `mib` MiB. A kernel that a loader accepts must lie in memory, and the zero page must
+/// match its location.
 fn load(
     kernel: &[u8],
     initrd: &mut [InitrdPart<'_>],
@@ -101,7 +101,7 @@ fn load(
     Some(entry)
 }
 
-/// Memory that a byte of the input stands for, in MiB.
+/// Returns the memory size in MiB that a byte of the input stands for.
 fn mib(byte: u8) -> u64 {
     1 + u64::from(byte % 70)
 }
@@ -110,11 +110,11 @@ fn mib(byte: u8) -> u64 {
 pub fn elf(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let byte = input.byte();
-    let kernel = [b"\x7fELF", input.rest()].concat();
-    if byte == CUT {
+    let kernel = [b"\x7fELF", input.remaining()].concat();
+    if byte == SHORTENED {
         let left = usize::from(kernel.last().copied().unwrap_or_default()) * 2;
         let memory = test_fixtures::guest(mib(byte));
-        let mut file = Cutting::new(&kernel, left);
+        let mut file = ShrinkingFile::new(&kernel, left);
         if let Err(error) = load_linux(&memory, &mut file, &mut [], "quiet", VcpuCount::ONE) {
             is_one_line(&error.to_string());
         }
@@ -134,18 +134,19 @@ pub fn elf(bytes: &[u8]) {
 
 pub fn elf_seeds() -> Vec<Vec<u8>> {
     let kernels = [test_fixtures::vmlinux(), test_fixtures::elf(0x20_0000, 0x20_0000, 64)];
-    let whole = kernels.iter().map(|kernel| [&[63], &kernel[4..]].concat());
-    // Cut within the header, behind the program headers, and within the code.
-    let cut = [2, 60, 61].map(|half| [&[CUT], &test_fixtures::vmlinux()[4..], &[half]].concat());
-    whole.chain(cut).collect()
+    let complete = kernels.iter().map(|kernel| [&[63], &kernel[4..]].concat());
+    // Cut within the header, after the program headers, and within the code.
+    let shortened =
+        [2, 60, 61].map(|half| [&[SHORTENED], &test_fixtures::vmlinux()[4..], &[half]].concat());
+    complete.chain(shortened).collect()
 }
 
 /// A bzImage.
 pub fn bzimage(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let byte = input.byte();
-    let mut kernel = input.rest().to_vec();
-    if byte != AS_IT_IS {
+    let mut kernel = input.remaining().to_vec();
+    if byte != UNCHANGED {
         let (at, magic) = HEADER;
         kernel.resize(kernel.len().max(at + magic.len()), 0);
         kernel[at..at + magic.len()].copy_from_slice(magic);
@@ -160,25 +161,25 @@ pub fn bzimage_seeds() -> Vec<Vec<u8>> {
     vec![
         [&[63], &image[..]].concat(),
         [&[63], &any_initrd[..]].concat(),
-        [&[AS_IT_IS], &test_fixtures::vmlinux()[..]].concat(),
-        vec![AS_IT_IS; 0x300],
-        vec![AS_IT_IS; 3],
+        [&[UNCHANGED], &test_fixtures::vmlinux()[..]].concat(),
+        vec![UNCHANGED; 0x300],
+        vec![UNCHANGED; 3],
     ]
 }
 
-/// Bytes of a file that has nothing in it.
+/// Size of a sparse file.
 const HUGE: u64 = 1 << 30;
 
 thread_local! {
-    /// The file of each execution of [`initrd`]: making one takes longer than loading it.
+    /// The file of each execution of [`initrd`]: creating a file takes longer than loading it.
     static FILE: RefCell<File> = RefCell::new(tempfile::tempfile().unwrap());
 }
 
-/// A RAM disk of up to three parts, and what Linux finds of it. A second part of [`HUGE`] fits nowhere.
+/// A RAM disk of up to three parts, as Linux finds it. A second part of [`HUGE`] fits nowhere.
 pub fn initrd(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let cuts = [input.half(), input.half()].map(usize::from);
-    let (first, second, third) = (input.bytes(cuts[0]), input.bytes(cuts[1]), input.rest());
+    let (first, second, third) = (input.bytes(cuts[0]), input.bytes(cuts[1]), input.remaining());
     FILE.with_borrow_mut(|file| {
         file.rewind().unwrap();
         file.write_all(second).unwrap();
@@ -198,27 +199,27 @@ pub fn initrd_seeds() -> Vec<Vec<u8>> {
         test_fixtures::newc_file("init", b"#!/bin/sh\n"),
         test_fixtures::newc_file("etc/a", &[1; 301]),
     ];
-    let whole = [&files.concat()[..], &test_fixtures::newc_file("TRAILER!!!", b"")].concat();
+    let archive = [&files.concat()[..], &test_fixtures::newc_file("TRAILER!!!", b"")].concat();
     let parts = |first: u16, second: u16, bytes: &[u8]| {
         [&first.to_le_bytes()[..], &second.to_le_bytes(), bytes].concat()
     };
-    let len = whole.len() as u16;
+    let len = archive.len() as u16;
     vec![
-        parts(0, 0, &whole),
+        parts(0, 0, &archive),
         parts(0, 2, b"\x1f\x8b"),
-        parts(126, len - 126, &whole),
-        parts(0, len, &whole),
-        parts(0, 60, &whole),
+        parts(126, len - 126, &archive),
+        parts(0, len, &archive),
+        parts(0, 60, &archive),
         parts(0, u16::MAX, b""),
     ]
 }
 
-/// A command line, and what a bzImage says about its length and about RAM disks.
+/// A command line, and a bzImage's limits for its length and for RAM disks.
 pub fn cmdline(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let (kind, mib) = (input.byte(), 20 + u64::from(input.half() % 4200));
     let (limit, initrd_max) = (input.word(), input.word());
-    let cmdline = String::from_utf8_lossy(input.rest());
+    let cmdline = String::from_utf8_lossy(input.remaining());
     let mut kernel = test_fixtures::bzimage();
     test_fixtures::put(&mut kernel, 0x238, &limit.to_le_bytes());
     test_fixtures::put(&mut kernel, 0x22c, &initrd_max.to_le_bytes());
@@ -254,14 +255,14 @@ mod tests {
 
     /// Without such a seed mutations hardly ever reach the check for an archive's end.
     #[test]
-    fn a_seed_has_a_whole_archive_in_a_file() {
-        let is_whole = |seed: &Vec<u8>| {
+    fn a_seed_has_a_complete_archive_in_a_file() {
+        let is_complete = |seed: &Vec<u8>| {
             let mut input = Input::new(seed);
             let cuts = [input.half(), input.half()].map(usize::from);
             let (_, file) = (input.bytes(cuts[0]), input.bytes(cuts[1]));
             let end = &test_fixtures::newc_file("TRAILER!!!", b"")[..];
             file.starts_with(b"070701") && file.windows(end.len()).any(|bytes| bytes == end)
         };
-        assert!(initrd_seeds().iter().any(is_whole));
+        assert!(initrd_seeds().iter().any(is_complete));
     }
 }

@@ -1,8 +1,8 @@
-//! Fuzz targets: everything that a guest, a file or a peer can send, on arbitrary bytes.
+//! Fuzz targets: all input from guests, files and peers, as arbitrary bytes.
 //!
-//! A target is a function of bytes that must neither panic nor break what it asserts. The tests of this
-//! crate replay each on its seeds, on the files of `corpus/NAME`, and on a few mutations of both; the
-//! crate in the folder above runs them under libFuzzer.
+//! A target is a function of bytes that must neither panic nor violate its assertions. The tests of
+//! this crate replay each target on its seeds, on the files of `corpus/NAME`, and on a few mutations of
+//! both. The crate in the folder above runs them under libFuzzer.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a target may panic: that is a finding")]
@@ -24,20 +24,20 @@ mod wire;
 /// A fuzz target.
 #[derive(Debug)]
 pub struct Target {
-    /// Also the folder of its inputs in `corpus`.
+    /// Name of the target, and of the folder of its inputs in `corpus`.
     pub name: &'static str,
-    /// Takes one input.
+    /// Processes one input.
     pub run: fn(&[u8]),
     /// Inputs that only code can make.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// No seeds but those in `corpus/NAME`.
+/// No seeds except those in `corpus/NAME`.
 fn files() -> Vec<Vec<u8>> {
     Vec::new()
 }
 
-/// The table of targets, and a test of each that replays it.
+/// The table of targets, and a test that replays each.
 macro_rules! targets {
     ($($name:ident: $run:path, $seeds:path;)*) => {
         /// All targets.

@@ -7,7 +7,7 @@ use sim::{Brake, Family, LineLaw, Machine, System, search::Scenario};
 
 use crate::input::Input;
 
-/// The laws without caches do not use the costs of a machine.
+/// Laws without caches do not use the costs of a machine.
 static MACHINE: LazyLock<Machine> = LazyLock::new(|| Machine::ideal(8));
 
 fn handoff(input: &mut Input<'_>) -> HandoffSpec {
@@ -16,7 +16,7 @@ fn handoff(input: &mut Input<'_>) -> HandoffSpec {
     HandoffSpec { bits, far, queue, ..HandoffSpec::NONE }
 }
 
-/// Late kicks, and wakeups for nothing.
+/// Delayed kicks, and spurious wakeups.
 fn faults(input: &mut Input<'_>) -> FaultSpec {
     let (delay, spurious) = (u32::from(input.byte()), u32::from(input.byte()));
     let delay = (delay > 0).then(|| format!("kick-delay:{}ns", 50 * delay));
@@ -29,10 +29,10 @@ fn noise(input: &mut Input<'_>) -> Option<NoiseTimes> {
     ["2us+4us", "20us+20us"].get(input.below(3)).and_then(|times| times.parse().ok())
 }
 
-/// Any lock must be exclusive, come to an end, and keep its bound on bypasses.
+/// Any lock must exclude, finish, and keep its bound on bypasses.
 pub fn locks(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let system = input.one_of(System::ALL);
+    let system = input.choose(System::ALL);
     let is_pv = matches!(system, System::PvTicket | System::SmallPvTicket);
     let options = handoff(&mut input);
     let scenario = Scenario {
@@ -45,8 +45,8 @@ pub fn locks(bytes: &[u8]) {
         spin_threshold: 1 + u32::from(input.byte()),
         vcpus: 2 + input.below(6),
         cpus: 1 + input.below(6),
-        law: input.one_of(&[LineLaw::AnyOrder, LineLaw::AnyOrder, LineLaw::InTurn]),
-        policy: input.one_of(&["random", "rr"]).parse().expect("it is a policy"),
+        law: input.choose(&[LineLaw::AnyOrder, LineLaw::AnyOrder, LineLaw::InTurn]),
+        policy: input.choose(&["random", "rr"]).parse().expect("it is a policy"),
         slice: 1_000 + 100 * u64::from(input.half() % 500),
         faults: faults(&mut input),
         noise: noise(&mut input),
@@ -55,11 +55,11 @@ pub fn locks(bytes: &[u8]) {
         critical: 1 + u32::from(input.byte()),
         is_fixed: input.byte().is_multiple_of(2),
         // Steps cost time: few loads are long.
-        operations: input.one_of(&[24, 24, 24, 48, 48, 200]),
+        operations: input.choose(&[24, 24, 24, 48, 48, 200]),
         seed: input.double(),
     };
     scenario.check(&MACHINE).unwrap_or_else(|error| panic!("{scenario}: {error}"));
-    let outcome = scenario.run_whole(&MACHINE, &Brake::default());
+    let outcome = scenario.run_all(&MACHINE, &Brake::default());
     let outcome = outcome.expect("it can be simulated").expect("nothing ends it");
     assert_eq!(outcome.trouble, None, "{scenario:?}");
 }

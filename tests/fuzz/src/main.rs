@@ -1,7 +1,7 @@
 //! libFuzzer's entry point to the fuzz targets.
 //!
-//! All targets are in one binary, which is linked once; `PVTICKET_FUZZ` names the one to run, and the
-//! arguments are those of libFuzzer. `run.sh` runs them, `README.md` says how to add one.
+//! All targets are in one binary, which is linked once. `PVTICKET_FUZZ` names the target to run, and
+//! the arguments are libFuzzer's. `run.sh` runs them, and `README.md` explains how to add a target.
 
 // libFuzzer has the entry point.
 #![no_main]
@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 
 static CHOSEN: OnceLock<&Target> = OnceLock::new();
 
-/// Finds the target that the environment names; writes its seeds if asked to.
+/// Finds the target that the environment names, and writes its seeds on request.
 fn choose() {
     let name = std::env::var("PVTICKET_FUZZ").unwrap_or_default();
     let Some(target) = TARGETS.iter().find(|target| target.name == name) else {

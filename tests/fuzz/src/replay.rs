@@ -1,4 +1,4 @@
-//! Replays a target without libFuzzer, on inputs that are the same at each run.
+//! Replays a target without libFuzzer, on inputs that are equal in each run.
 
 use std::{
     fs,
@@ -8,13 +8,13 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{TARGETS, Target, mutate::mutated};
+use crate::{TARGETS, Target, mutate::mutate};
 
-/// Mutated inputs of each target, if `FUZZ_REPLAYS` does not say how many. All targets together take some
-/// seconds of a dev build.
+/// Mutated inputs of each target, unless `FUZZ_REPLAYS` sets their number. All targets together take some
+/// seconds in a dev build.
 const REPLAYS: u64 = 500;
 
-/// A place in the repository.
+/// Returns a path in the repository.
 fn repository(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     root.unwrap().join(name)
@@ -31,7 +31,7 @@ fn replays() -> u64 {
     }
 }
 
-/// The files of a target's corpus, in the order of their names.
+/// Returns the files of a target's corpus, sorted by name.
 fn files(name: &str) -> Vec<(String, Vec<u8>)> {
     let folder = corpus().join(name);
     if !folder.exists() {
@@ -40,8 +40,8 @@ fn files(name: &str) -> Vec<(String, Vec<u8>)> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    let named = |path: &PathBuf| path.file_name().unwrap().display().to_string();
-    paths.iter().map(|path| (named(path), fs::read(path).unwrap())).collect()
+    let file_name = |path: &PathBuf| path.file_name().unwrap().display().to_string();
+    paths.iter().map(|path| (file_name(path), fs::read(path).unwrap())).collect()
 }
 
 /// Runs the target `name` on each file of its corpus, on its seeds, and on mutations of both.
@@ -54,28 +54,28 @@ pub fn replay(name: &str) {
         .chain(seeds.map(|(number, bytes)| (format!("seed-{number}"), bytes)))
         .collect();
     assert!(!inputs.is_empty(), "{name} has neither a seed nor a file in corpus/{name}");
-    inputs.iter().for_each(|(origin, bytes)| one(target, origin, bytes, &crashes));
+    inputs.iter().for_each(|(origin, bytes)| run_input(target, origin, bytes, &crashes));
     let inputs: Vec<Vec<u8>> = inputs.into_iter().map(|(_, bytes)| bytes).collect();
     for number in 0..replays() {
-        let bytes = mutated(name, number, &inputs);
-        one(target, &format!("mutation-{number}"), &bytes, &crashes);
+        let bytes = mutate(name, number, &inputs);
+        run_input(target, &format!("mutation-{number}"), &bytes, &crashes);
     }
 }
 
-/// Runs a target on one input. An input that fails is kept in `crashes`, as those of libFuzzer are, to be
-/// run alone.
-fn one(target: &Target, origin: &str, bytes: &[u8], crashes: &Path) {
+/// Runs a target on one input. An input that fails is kept in `crashes`, like libFuzzer's, to be run
+/// alone.
+fn run_input(target: &Target, origin: &str, bytes: &[u8], crashes: &Path) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(|| (target.run)(bytes))) else { return };
-    let kept = crashes.join(format!("{}-{origin}", target.name));
-    match fs::create_dir_all(crashes).and_then(|()| fs::write(&kept, bytes)) {
-        Ok(()) => eprintln!("{} fails on {origin}, kept in {}", target.name, kept.display()),
+    let path = crashes.join(format!("{}-{origin}", target.name));
+    match fs::create_dir_all(crashes).and_then(|()| fs::write(&path, bytes)) {
+        Ok(()) => eprintln!("{} fails on {origin}, kept in {}", target.name, path.display()),
         Err(error) => eprintln!("{} fails on {origin}, which cannot be kept: {error}", target.name),
     }
     resume_unwind(panic);
 }
 
 #[test]
-fn each_folder_of_the_corpus_is_that_of_a_target() {
+fn each_corpus_folder_belongs_to_a_target() {
     for entry in fs::read_dir(corpus()).unwrap() {
         let name = entry.unwrap().file_name();
         assert!(TARGETS.iter().any(|target| *target.name == name), "{name:?}");
@@ -83,12 +83,12 @@ fn each_folder_of_the_corpus_is_that_of_a_target() {
 }
 
 #[test]
-fn an_input_on_which_a_target_panics_fails_the_test_and_is_kept() {
+fn a_failing_input_fails_the_test_and_is_saved() {
     let crashes = TempDir::new().unwrap();
     let run = |bytes: &[u8]| assert!(bytes.is_empty(), "the input is bad");
     let target = Target { name: "odd", run, seeds: Vec::new };
-    one(&target, "seed-0", b"", crashes.path());
-    let fails = || one(&target, "seed-1", b"x", crashes.path());
+    run_input(&target, "seed-0", b"", crashes.path());
+    let fails = || run_input(&target, "seed-1", b"x", crashes.path());
     assert!(catch_unwind(AssertUnwindSafe(fails)).is_err());
     assert!(!crashes.path().join("odd-seed-0").exists());
     assert_eq!(fs::read(crashes.path().join("odd-seed-1")).unwrap(), b"x");

@@ -9,8 +9,8 @@ use sched::{
 
 use crate::input::{Input, is_one_line};
 
-/// As many steps as a history may have: some milliseconds of work.
-const MOST_STEPS: usize = 2000;
+/// Maximum number of steps in a history: some milliseconds of work.
+const MAX_STEPS: usize = 2000;
 
 fn step(input: &mut Input<'_>) -> WorldStep {
     let kind = input.below(17);
@@ -36,88 +36,88 @@ fn step(input: &mut Input<'_>) -> WorldStep {
     }
 }
 
-/// Any policy, any number of vCPUs and slots, any history. `World` checks the rules at each step; the
-/// events alone must make the schedule.
+/// Any policy, any number of vCPUs and slots, any history. `World` checks the rules at each step, and
+/// the events alone must reproduce the schedule.
 pub fn core(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let policies: Vec<&str> = POLICIES.iter().flat_map(|policy| policy.tested).copied().collect();
-    let policy = input.one_of(&policies);
+    let policy = input.choose(&policies);
     let (vcpus, slots) = (1 + input.below(12), 1 + input.below(5));
     let mut world = World::new(policy, vcpus, slots, None);
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         if input.is_empty() {
             break;
         }
         world.step(step(&mut input));
     }
     check_sums(&world);
-    let (mut again, _) = make_core(policy, vcpus, slots, None);
+    let (mut repeated, _) = make_core(policy, vcpus, slots, None);
     for (vcpu, event, now, actions) in &world.history {
-        assert_eq!(again.handle(*vcpu, *event, *now), &actions[..], "{policy}");
+        assert_eq!(repeated.handle(*vcpu, *event, *now), &actions[..], "{policy}");
     }
-    assert_eq!(again.log().turns(), world.core.log().turns(), "{policy}");
-    assert_eq!(again.accounting().totals(), world.core.accounting().totals(), "{policy}");
+    assert_eq!(repeated.log().slices(), world.core.log().slices(), "{policy}");
+    assert_eq!(repeated.accounting().totals(), world.core.accounting().totals(), "{policy}");
 }
 
-/// The account with the time of those that are still off a slot: no sum is less than without it, and
-/// what is between two accounts, added to the first, is the second.
+/// Checks the account with the time of vCPUs that are still off a slot: no sum is less than without
+/// it, and the difference of two accounts, added to the first, is the second.
 fn check_sums(world: &World) {
     let core = &world.core;
-    let (closed, whole) = (core.accounting().totals(), core.accounting().totals_at(world.now));
+    let (closed, total) = (core.accounting().totals(), core.accounting().totals_at(world.now));
     let mut sum = closed;
-    sum += whole - closed;
-    assert_eq!(sum, whole);
-    assert!(core.accounting().records().len() as u64 <= whole.preemptions);
+    sum += total - closed;
+    assert_eq!(sum, total);
+    assert!(core.accounting().records().len() as u64 <= total.preemptions);
     let vcpus = (0..world.states().len() as u32).map(VcpuIndex);
     let earliest = vcpus.clone().filter_map(|vcpu| core.deadline(vcpu)).min();
     assert_eq!(core.next_deadline(), earliest);
-    let look = Observation { mode: Mode::Unknown, activity: LockActivity::Free };
+    let observation = Observation { mode: Mode::Unknown, activity: LockActivity::Free };
     for vcpu in vcpus {
-        let keeps = core.keeps_slot_in_hlt(vcpu, &look, world.now);
+        let keeps = core.keeps_slot_in_hlt(vcpu, &observation, world.now);
         assert!(!keeps || world.runs(vcpu.ix()), "{vcpu:?} keeps a slot that it has not");
     }
 }
 
 pub fn core_seeds() -> Vec<Vec<u8>> {
-    // A history of each kind of step in turn, for each policy.
-    let history: Vec<u8> = (0..200_u8).flat_map(|n| [n % 15, n.wrapping_mul(7), n / 3]).collect();
+    // A history of all 17 kinds of steps, for each policy.
+    let history: Vec<u8> = (0..200_u8).flat_map(|n| [n % 17, n.wrapping_mul(7), n / 3]).collect();
     let count = POLICIES.iter().map(|policy| policy.tested.len()).sum::<usize>();
     (0..count).map(|policy| [&[policy as u8, 5, 1], &history[..]].concat()).collect()
 }
 
-/// A recording as a file: what is read is written in the same way, and can be replayed.
+/// A recording as a file: it is written as it was read, and can be replayed.
 pub fn recording(bytes: &[u8]) {
-    const MOST_VCPUS: u32 = 16;
+    const MAX_VCPUS: u32 = 16;
     let recording = match Recording::read(&mut &*bytes) {
         Ok(recording) => recording,
         Err(error) => return is_one_line(&error.to_string()),
     };
-    survives(&recording);
+    check_round_trip(&recording);
     let (vcpus, slots) = (recording.vcpus, recording.slots);
-    if !(1..=MOST_VCPUS).contains(&vcpus) || !(1..=MOST_VCPUS).contains(&slots) {
+    if !(1..=MAX_VCPUS).contains(&vcpus) || !(1..=MAX_VCPUS).contains(&slots) {
         return;
     }
     if let Some(shortfall) = recording.shortfall() {
         is_one_line(&shortfall);
     }
     let mut world = World::new("replay:it", vcpus as usize, slots as usize, Some(&recording));
-    (0..recording.turns.len().min(MOST_STEPS)).for_each(|n| live(&mut world, n));
+    (0..recording.slices.len().min(MAX_STEPS)).for_each(|n| advance(&mut world, n));
     let divergence = world.core.policy().divergence().unwrap();
     assert!(divergence.replayed + divergence.skipped <= divergence.recorded);
     assert_eq!((divergence + divergence).replayed, 2 * divergence.replayed);
     // The replay, recorded in turn.
-    survives(&Recording::of(&world.core, vcpus));
+    check_round_trip(&Recording::from_core(&world.core, vcpus));
 }
 
-/// What is written is read as it was.
-fn survives(recording: &Recording) {
+/// A recording is read as it was written.
+fn check_round_trip(recording: &Recording) {
     let mut written = Vec::new();
     recording.write(&mut written).unwrap();
     assert_eq!(Recording::read(&mut &written[..]).unwrap(), *recording);
 }
 
-/// Time passes for the vCPUs of a schedule, and one of them does something.
-fn live(world: &mut World, n: usize) {
+/// Lets time pass for the vCPUs of a schedule, and makes one of them act.
+fn advance(world: &mut World, n: usize) {
     world.due(n);
     let v = n / 8;
     let step = match n % 8 {
@@ -137,9 +137,9 @@ fn live(world: &mut World, n: usize) {
 pub fn recording_seeds() -> Vec<Vec<u8>> {
     let record = |policy, vcpus: u32, slots| {
         let mut world = World::new(policy, vcpus as usize, slots, None);
-        (0..600).for_each(|n| live(&mut world, n));
+        (0..600).for_each(|n| advance(&mut world, n));
         let mut bytes = Vec::new();
-        Recording::of(&world.core, vcpus).write(&mut bytes).unwrap();
+        Recording::from_core(&world.core, vcpus).write(&mut bytes).unwrap();
         bytes
     };
     let policies =

@@ -9,7 +9,7 @@ use study::{
 
 use crate::input::is_one_line;
 
-/// A spec: an experiment with all its cells, or one line that says what is wrong.
+/// A spec is an experiment with all its cells, or is rejected in one line that names the mistake.
 pub fn spec(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let cpus = CpuList::new(&[0, 1]).unwrap();
@@ -23,7 +23,7 @@ pub fn spec(bytes: &[u8]) {
         Ok(experiment) => {
             let cells = experiment.cells();
             assert_eq!(cells.len(), experiment.points.len() * experiment.repetitions as usize);
-            assert!(cells.len() as u64 <= spec::MOST_CELLS);
+            assert!(cells.len() as u64 <= spec::MAX_CELLS);
             for point in experiment.points.iter().take(100) {
                 assert!(!point.to_string().is_empty());
             }
@@ -37,7 +37,7 @@ pub fn spec_seeds() -> Vec<Vec<u8>> {
         let place = format!("{}/../../vmm/specs/{name}.toml", env!("CARGO_MANIFEST_DIR"));
         std::fs::read(place).unwrap()
     });
-    let all: String =
+    let every_key: String =
         study::axis::KEYS.iter().map(|key| format!("{key} = [1, \"2x\"]\n")).collect();
     let exclude = "locks = [\"ticket\", \"queued\"]\nvcpus = [2, \"2x\"]\nrepetitions = 2\n\
                    faults = \"kick-delay:50us\"\n[[exclude]]\nlocks = \"queued\"\nvcpus = 2\n";
@@ -47,8 +47,8 @@ pub fn spec_seeds() -> Vec<Vec<u8>> {
     ];
     let guests = guests.into_iter().map(Vec::from);
     let mistakes = MISTAKES.iter().map(|(text, ..)| (*text).into());
-    let own = [all.into_bytes(), exclude.into()];
-    built_in.into_iter().chain(own).chain(guests).chain(mistakes).collect()
+    let extra = [every_key.into_bytes(), exclude.into()];
+    built_in.into_iter().chain(extra).chain(guests).chain(mistakes).collect()
 }
 
 /// A machine file.

@@ -4,12 +4,12 @@ use report::{perfetto, trace_text};
 
 use crate::input::is_one_line;
 
-/// A timeline: it is summed up, or refused in one line.
+/// A timeline is summarized, or rejected in one line.
 pub fn trace(bytes: &[u8]) {
     match perfetto::digest(bytes, 3) {
         Ok(digest) => {
             assert!(digest.runs.iter().all(|run| run.worst_preemptions.len() <= 3));
-            assert!(!trace_text::in_words(&digest).is_empty());
+            assert!(!trace_text::render(&digest).is_empty());
         }
         Err(error) => is_one_line(&error.to_string()),
     }

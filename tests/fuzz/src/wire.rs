@@ -11,13 +11,13 @@ use crate::input::Input;
 pub fn frames(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let step = 1 + input.below(256);
-    let stream = input.rest();
-    let (mut decoder, mut found) = (Decoder::default(), Vec::new());
+    let stream = input.remaining();
+    let (mut decoder, mut decoded) = (Decoder::default(), Vec::new());
     'stream: for piece in stream.chunks(step) {
         decoder.push(piece);
         loop {
             match decoder.next_frame() {
-                Ok(Some(body)) => found.push(body),
+                Ok(Some(body)) => decoded.push(body),
                 Ok(None) => break,
                 Err(_) => break 'stream,
             }
@@ -28,8 +28,8 @@ pub fn frames(bytes: &[u8]) {
         assert!(body.len() <= MAX_FRAME.min(stream.len()));
         read.push(body);
     }
-    assert_eq!(found, read);
-    found.iter().for_each(|body| message(body));
+    assert_eq!(decoded, read);
+    decoded.iter().for_each(|body| message(body));
 }
 
 pub fn frame_seeds() -> Vec<Vec<u8>> {
@@ -37,7 +37,7 @@ pub fn frame_seeds() -> Vec<Vec<u8>> {
     vec![[&[0], &bodies[..]].concat(), [&[9], &bodies[..]].concat(), [&[3], &[0; 16][..]].concat()]
 }
 
-/// One message: what is understood is said again in the same way.
+/// One message: a message that can be decoded is encoded and decoded again without change.
 pub fn messages(bytes: &[u8]) {
     message(bytes);
 }

@@ -1,31 +1,26 @@
-//! Ways in which a machine ends other than with its command.
+//! Ends of a machine other than by its command.
 
 use crate::{files::STOCK_KERNEL, prelude::*};
 
 tests![
     power_off: Boot::direct().command(["poweroff", "-f"]).run()?.exits(0).map(drop),
-    reset_instead_of_an_exit_status,
+    reset_instead_of_an_exit_status: resets(Boot::direct()),
     panic_without_init,
     panic_of_a_stock_kernel,
     panic_before_there_is_a_console,
-    // The kernel loads an empty table of interrupts, and faults.
-    ordered_by_a_triple_fault: ordered_by("reboot=t"),
+    // The kernel loads an empty interrupt table, and faults.
+    resets_by_a_triple_fault: resets(Boot::direct().with("--append reboot=t")),
     // By the firmware's reset vector in real mode, by a chipset's register, by ACPI.
-    ordered_in_every_other_way: ["reboot=b", "reboot=e", "reboot=p", "reboot=a"].into_iter().try_for_each(ordered_by) => Long("12 s: four boots; by a triple fault in make test"),
-    // No device sees that.
+    resets_by_every_other_method: ["reboot=b", "reboot=e", "reboot=p", "reboot=a"].into_iter().try_for_each(|method| resets(Boot::direct().option("--append", method))) => Long("12 s: four boots; by a triple fault in make test"),
+    // No device notices that.
     halt_of_all_cpus: Boot::direct().with("--cpus 2").command(["halt", "-f"]).run()?.exits(0).map(drop),
-    its_time_is_up => Long("25 s; without a Linux guest in make test"),
+    a_timeout_ends_it => Long("25 s; without a Linux guest in make test"),
     reboot_with_a_deaf_waiter_of_vmm: reboot_with_a_deaf_waiter("vmm"),
     reboot_with_a_deaf_waiter_of_doorbell: reboot_with_a_deaf_waiter("doorbell") => Long("5 s; with another backend in make test"),
     reboot_with_a_deaf_waiter_of_kvm: reboot_with_a_deaf_waiter("kvm") => Long("5 s; with another backend in make test"),
     signals_end_it,
     closed_output_ends_it,
 ];
-
-fn reset_instead_of_an_exit_status() -> anyhow::Result<()> {
-    let ran = Boot::direct().command(["reboot", "-f"]).run()?;
-    ran.exits(1)?.complains(&["pvticket: the guest reset", "exit status"]).map(drop)
-}
 
 /// The kernel finds no init in the user's RAM disk, and panics.
 fn panic_without_init() -> anyhow::Result<()> {
@@ -37,7 +32,7 @@ fn panic_without_init() -> anyhow::Result<()> {
         .command(["true"]);
     boot.run()?
         .exits(1)?
-        .complains(&["pvticket: the guest's kernel panicked: No working init found"])
+        .stderr_has(&["pvticket: the guest's kernel panicked: No working init found"])
         .map(drop)
 }
 
@@ -47,11 +42,11 @@ fn panic_of_a_stock_kernel() -> anyhow::Result<()> {
         .with("--mem 1G")
         .script("echo c > /proc/sysrq-trigger; sleep 600");
     let reason = "pvticket: the guest's kernel panicked: sysrq triggered crash";
-    boot.run()?.exits(1)?.complains(&[reason]).map(drop)
+    boot.run()?.exits(1)?.stderr_has(&[reason]).map(drop)
 }
 
-/// The kernel is left without memory, and panics before it registers its console driver. It also
-/// does so before it reads `panic=`, so it does not reset.
+/// The kernel has no memory left, and panics before it registers its console driver. It also does
+/// so before it reads `panic=`, so it does not reset.
 fn panic_before_there_is_a_console() -> anyhow::Result<()> {
     let mut running = Boot::direct().with("--append mem=6M").command(["true"]).start()?;
     running.wait_for_stderr("Kernel panic")?;
@@ -59,25 +54,24 @@ fn panic_before_there_is_a_console() -> anyhow::Result<()> {
     running.wait()?.exits(143).map(drop)
 }
 
-fn ordered_by(parameter: &str) -> anyhow::Result<()> {
-    let ran =
-        Boot::direct().option("--append", parameter).command(["reboot", "-f"]).run()?.exits(1)?;
-    ran.complains(&["pvticket: the guest reset", "exit status"]).map(drop)
+fn resets(boot: Boot) -> anyhow::Result<()> {
+    let ran = boot.command(["reboot", "-f"]).run()?.exits(1)?;
+    ran.stderr_has(&["pvticket: the guest reset", "exit status"]).map(drop)
 }
 
-fn its_time_is_up() -> anyhow::Result<()> {
+fn a_timeout_ends_it() -> anyhow::Result<()> {
     let boot = Boot::direct().with("--cpus 1 --timeout 20").script("echo up; sleep 600");
-    let ran = boot.run()?.exits(124)?.says("up\n")?;
+    let ran = boot.run()?.exits(124)?.stdout_is("up\n")?;
     ran.one_line(&["after 20 s (--timeout): vCPU 0 "]).map(drop)
 }
 
-/// One CPU holds a lock; another halts for it with interrupts off, so that only an NMI reaches it,
-/// and the kernel stops all CPUs before it reboots. The time limit allows for a slow emulated host;
+/// One CPU holds a lock. Another halts for it with interrupts off, so only an NMI reaches it, and
+/// the kernel stops all CPUs before it reboots. The time limit allows for a slow emulated host;
 /// without the NMI the machine never ends.
 fn reboot_with_a_deaf_waiter(backend: &str) -> anyhow::Result<()> {
     let script = "echo 1 > /sys/kernel/debug/pvticket/deaf_waiter && reboot -f; echo no reboot";
     let boot = Boot::direct().with("--cpus 4").option("--pv", backend).script(script);
-    boot.run()?.exits(1)?.complains(&["pvticket: the guest reset"]).map(drop)
+    boot.run()?.exits(1)?.stderr_has(&["pvticket: the guest reset"]).map(drop)
 }
 
 fn signals_end_it() -> anyhow::Result<()> {
@@ -93,7 +87,7 @@ fn signals_end_it() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As in `pvticket boot -- yes | head`.
+/// Like `pvticket boot -- yes | head`.
 fn closed_output_ends_it() -> anyhow::Result<()> {
     let (read, write) = rustix::pipe::pipe()?;
     drop(read);

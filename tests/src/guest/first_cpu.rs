@@ -1,5 +1,5 @@
-//! The emulated host keeps its first CPU free of guests, however vCPUs are placed, and the product
-//! numbers the others from 0.
+//! The emulated host keeps its first CPU free of guests, however vCPUs are placed, and the product numbers
+//! the other CPUs from 0.
 
 use std::{cell::RefCell, iter};
 
@@ -9,7 +9,7 @@ use rustix::{
 };
 
 use crate::{
-    facts,
+    facts::need_emulated,
     prelude::*,
     process::{status, threads as threads_of},
 };
@@ -22,17 +22,13 @@ tests![
     the_other_cpus_are_numbered_from_0,
 ];
 
-/// How often the vCPU threads are sampled.
-fn looks() -> usize {
+/// Number of samples of the vCPU threads.
+fn sample_count() -> usize {
     by_form(100, 400)
 }
 
-fn need_emulated() -> anyhow::Result<()> {
-    if facts::is_emulated() { Ok(()) } else { skip("this is not an emulated host") }
-}
-
-/// Each thread of a process and of its children, which are the workers of a comparison, with the CPUs
-/// that it may use by the kernel's numbers. Threads that end meanwhile are left out.
+/// Returns each thread of a process and of its children, which are the workers of a comparison, with the CPUs
+/// that it may use by the kernel's numbers. Leaves out threads that end during the call.
 fn threads(process: Pid) -> Vec<(String, String)> {
     let family = iter::once(process).chain(children(process));
     let tasks = family.flat_map(threads_of);
@@ -41,21 +37,21 @@ fn threads(process: Pid) -> Vec<(String, String)> {
     statuses.collect()
 }
 
-/// How often each thread was seen with the CPUs that it may use.
+/// Number of samples of each thread with its allowed CPUs.
 #[derive(Debug, Default)]
-struct Seen(BTreeMap<(String, String), usize>);
+struct Samples(BTreeMap<(String, String), usize>);
 
-impl Seen {
-    fn look(&mut self, process: Pid) {
+impl Samples {
+    fn sample(&mut self, process: Pid) {
         threads(process).into_iter().for_each(|thread| *self.0.entry(thread).or_default() += 1);
     }
 
-    /// Was each of so many vCPUs seen at least `looks` times?
-    fn is_enough(&self, vcpus: usize, looks: usize) -> bool {
-        let of_vcpus = self.0.iter().filter(|((name, _), _)| name.starts_with("vcpu"));
+    /// Whether each of the vCPUs was seen at least `sample_count` times.
+    fn is_enough(&self, vcpus: usize, samples: usize) -> bool {
+        let vcpu_threads = self.0.iter().filter(|((name, _), _)| name.starts_with("vcpu"));
         let mut counts = BTreeMap::<&str, usize>::new();
-        of_vcpus.for_each(|((name, _), count)| *counts.entry(name).or_default() += count);
-        counts.len() == vcpus && counts.values().all(|count| *count >= looks)
+        vcpu_threads.for_each(|((name, _), count)| *counts.entry(name).or_default() += count);
+        counts.len() == vcpus && counts.values().all(|count| *count >= samples)
     }
 
     fn none_on_the_first_cpu(&self) -> anyhow::Result<()> {
@@ -65,48 +61,47 @@ impl Seen {
     }
 }
 
-/// Samples the threads of a guest's process until each of its four vCPUs has been seen [`looks`] times; none may
+/// Samples the threads of a guest's process until each of its four vCPUs has been seen [`sample_count`] times; none may
 /// use the first CPU.
 fn stay_off_the_first_cpu(policy: &str) -> anyhow::Result<()> {
     need_emulated()?;
     let boot = Boot::direct().with(format!("--cpus 4 --policy {policy}"));
     let mut running = boot.script("while :; do :; done").start()?;
     let process = running.pid();
-    let seen = RefCell::new(Seen::default());
+    let samples = RefCell::new(Samples::default());
     let enough = || {
-        seen.borrow_mut().look(process);
-        seen.borrow().is_enough(4, looks())
+        samples.borrow_mut().sample(process);
+        samples.borrow().is_enough(4, sample_count())
     };
     running.wait_until("threads of vCPUs", enough)?;
-    seen.into_inner().none_on_the_first_cpu()
+    samples.into_inner().none_on_the_first_cpu()
 }
 
-/// Sampled to its end, so that each policy has had its turn. How many samples that gives depends on the
-/// machine.
+/// Sampled to its end, so that every policy is covered. The number of samples depends on the machine.
 fn vcpus_of_a_comparison_stay_off_the_first_cpu() -> anyhow::Result<()> {
     need_emulated()?;
     let compare = pvticket(["compare", "--guest", "payload", "--host", "direct", "--vcpus", "4"])
         .args(["--policy", "host,rr,lhp:10,5ms", "--runs", by_form("1", "2")])
         .args(["--seconds", by_form("0.5", "1")]);
-    let mut seen = Seen::default();
-    let look = |process| {
-        seen.look(process);
+    let mut samples = Samples::default();
+    let sample = |process| {
+        samples.sample(process);
         Ok(())
     };
-    compare.limit(300).start()?.wait_watching(look)?.exits(0)?;
-    ensure!(seen.is_enough(4, looks() / 20), "too few samples: {seen:?}");
-    seen.none_on_the_first_cpu()
+    compare.limit(300).start()?.wait_watching(sample)?.exits(0)?;
+    ensure!(samples.is_enough(4, sample_count() / 20), "too few samples: {samples:?}");
+    samples.none_on_the_first_cpu()
 }
 
-/// The kernel refuses an affinity of the first CPU alone.
+/// The kernel rejects an affinity of the first CPU alone.
 fn no_thread_can_be_pinned_to_the_first_cpu() -> anyhow::Result<()> {
     need_emulated()?;
-    let asked = thread::spawn(|| {
+    let pinned = thread::spawn(|| {
         let mut first = CpuSet::new();
         first.set(0);
         sched_setaffinity(None, &first)
     });
-    let answer = asked.join().ok().context("the asking thread panicked")?;
+    let answer = pinned.join().ok().context("the asking thread panicked")?;
     ensure!(answer == Err(Errno::INVAL), "it was placed on the first CPU: {answer:?}");
     Ok(())
 }

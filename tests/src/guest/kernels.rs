@@ -1,13 +1,13 @@
-//! Kernels with different spinlocks side by side: each workload under each kernel.
+//! Kernels with different spinlocks compared: each workload under each kernel.
 
-use crate::{prelude::*, product::every_row_is_sound};
+use crate::{prelude::*, product::check_rows};
 
 tests![
-    mmap_under_every_kernel: every_row_is_sound(&compare_all(&["--workload", "mmap", "--vcpus", "2", "--seconds", "0.3"])?) => Long("15 s: both guest kernels, all locks"),
-    open_read_close_under_every_kernel: every_row_is_sound(&compare_all(&["--workload", "open-read-close", "--vcpus", "2", "--seconds", "0.3"])?) => Long("15 s: both guest kernels, all locks"),
+    mmap_under_every_kernel: check_rows(&compare_all(&["--workload", "mmap", "--vcpus", "2", "--seconds", "0.3"])?) => Long("15 s: both guest kernels, all locks"),
+    open_read_close_under_every_kernel: check_rows(&compare_all(&["--workload", "open-read-close", "--vcpus", "2", "--seconds", "0.3"])?) => Long("15 s: both guest kernels, all locks"),
     every_kernel_excludes_under_overcommit => Long("15 s: both guest kernels, all locks"),
-    preemptions_of_queued_locks_are_told_as_those_of_ticketlocks => Long("40 s: a comparison of both guest kernels"),
-    a_kernel_with_other_locks_is_found_out,
+    preemptions_in_queued_locks_are_classified => Long("40 s: a comparison of both guest kernels"),
+    a_kernel_with_other_locks_is_rejected,
 ];
 
 /// Every lock of every kernel, with all backends that can serve it.
@@ -21,30 +21,30 @@ const ALL: [(&str, &str); 7] = [
     ("pv-queued", "kvm"),
 ];
 
-/// One run of each lock, each on a fresh machine. Returns the rows.
+/// Runs each lock once, on a fresh machine. Returns the rows.
 fn compare_all(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     let rows =
         compare(&[&["--locks", "all", "--pv-backends", "vmm,doorbell,kvm"], options].concat())?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let found: Vec<_> =
+    let actual: Vec<_> =
         rows.iter().map(|row| (text(&row["lock"]), text(&row["backend"]))).collect();
     let expected = ALL.map(|(lock, backend)| (lock.to_owned(), backend.to_owned()));
-    ensure!(found == expected, "{found:?} are not {expected:?}");
+    ensure!(actual == expected, "{actual:?} are not {expected:?}");
     Ok(rows)
 }
 
-/// The rows of the first level.
+/// Returns the rows of the first level.
 fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     files::cached(files::BUILT_STOCK)?;
     let words = ["compare", "--host", "direct", "--guest", "linux", "--runs", "1"];
-    let Compared { ran, results } = Compared::by(pvticket(words).args(options).limit(300))?;
+    let Compared { ran, results } = Compared::new(pvticket(words).args(options).limit(300))?;
     results.levels()?.into_iter().next().with_context(|| ran.show())
 }
 
-/// The kernel's own benchmark, which looks for lost updates. Only PV waiters halt.
+/// The kernel's own benchmark, which checks for lost updates. Only PV waiters halt.
 fn every_kernel_excludes_under_overcommit() -> anyhow::Result<()> {
     let rows = compare_all(&["--vcpus", "2x", "--seconds", "0.5"])?;
-    every_row_is_sound(&rows)?;
+    check_rows(&rows)?;
     for row in rows {
         let halts = row["halts"].as_f64().with_context(|| format!("no halts: {row}"))?;
         let is_pv = row["lock"].as_str().is_some_and(|lock| lock.starts_with("pv-"));
@@ -53,8 +53,8 @@ fn every_kernel_excludes_under_overcommit() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With mainline's queued locks, native and PV, the account of a schedule is as whole as with ticketlocks.
-fn preemptions_of_queued_locks_are_told_as_those_of_ticketlocks() -> anyhow::Result<()> {
+/// With mainline's queued locks, native and PV, the schedule's account is as complete as with ticketlocks.
+fn preemptions_in_queued_locks_are_classified() -> anyhow::Result<()> {
     let options = ["--locks", "ticket,queued,pv-queued", "--policy", "rr", "--vcpus", "2x"];
     let rows = compare(&[&options[..], &["--seconds", "0.5"]].concat())?;
     ensure!(rows.len() == 3, "{rows:?}");
@@ -62,19 +62,19 @@ fn preemptions_of_queued_locks_are_told_as_those_of_ticketlocks() -> anyhow::Res
         let schedule = &row["schedule"];
         ensure!(schedule.is_object(), "its kernel keeps lines: {row}");
         let [lhp, lwp] = ["lhp", "lwp"].map(|name| schedule[name].as_f64().unwrap_or(f64::NAN));
-        // Locks that serve in order are held some 150 times a second, for microseconds: it is the next waiter that is
-        // preempted, and a holder less than once in half a second.
-        let is_told = if row["lock"] == "pv-queued" { lhp > 0.0 } else { lhp + lwp > 0.0 };
-        expect_usually!(is_told, "no holder and no next waiter was preempted: {row}");
+        // Locks that serve in order are held some 150 times a second, for microseconds: usually the next
+        // waiter is preempted, and a holder less than once in half a second.
+        let is_classified = if row["lock"] == "pv-queued" { lhp > 0.0 } else { lhp + lwp > 0.0 };
+        expect_usually!(is_classified, "no holder and no next waiter was preempted: {row}");
     }
     Ok(())
 }
 
 /// Our kernel has ticketlocks, which must not pass for other locks in a measurement.
-fn a_kernel_with_other_locks_is_found_out() -> anyhow::Result<()> {
+fn a_kernel_with_other_locks_is_rejected() -> anyhow::Result<()> {
     let ours = files::cached(files::BUILT_KERNEL)?;
     let words = ["compare", "--host", "direct", "--guest", "linux", "--locks", "pv-queued"];
     let program = pvticket(words).args(["--vcpus", "2", "--seconds", "0.1", "--runs", "1"]);
     let ran = program.args(["--stock-kernel"]).args([&ours]).run()?.exits(1)?;
-    ran.complains(&["the guest's locks are not pv-queued", "ticketlocks"]).map(drop)
+    ran.stderr_has(&["the guest's locks are not pv-queued", "ticketlocks"]).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Spinlocks in the guest under overcommit: correct, and counted alike by guest and VMM.
+//! Spinlocks in the guest under overcommit: correct, and with equal counts in guest and VMM.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -12,7 +12,7 @@ tests![
     both_sides_count_alike_with_backend_vmm,
     kicks_with_backend_doorbell_do_not_reach_the_vmm: served_by_kvm("doorbell"),
     both_sides_count_with_backend_kvm: served_by_kvm("kvm"),
-    a_guest_without_pv_halts_never,
+    a_guest_without_pv_never_halts,
     benchmark_at_every_ratio_with_backend_vmm: benchmark_at_every_ratio("vmm"),
     benchmark_at_every_ratio_with_backend_doorbell: benchmark_at_every_ratio("doorbell") => Long("8 s: three boots; with another backend in make test"),
     benchmark_at_every_ratio_with_backend_kvm: benchmark_at_every_ratio("kvm") => Long("8 s: three boots; with another backend in make test"),
@@ -20,21 +20,22 @@ tests![
     pv_is_switched_under_load_with_backend_doorbell: pv_is_switched_under_load("doorbell") => Long("12 s; with another backend in make test"),
     pv_is_switched_under_load_with_backend_kvm: pv_is_switched_under_load("kvm") => Long("12 s; with another backend in make test"),
     pv_is_switched_under_torture => Long("9 s; under another load in make test"),
-    pv_that_is_not_there_is_not_switched_on,
+    unavailable_pv_is_not_switched_on,
 ];
 
-/// Overcommit of 2x: this many vCPUs
+/// Number of vCPUs: an overcommit of 2x.
 const VCPUS: u32 = 4;
-/// on this many CPUs.
+/// Number of CPUs.
 const CPUS: usize = 2;
 
 /// Runs it on the first [`CPUS`] CPUs that this process may use.
-fn on_few_cpus(boot: Boot) -> anyhow::Result<Ran> {
-    // The affinity is per thread; the child inherits it from this one.
+fn on_few_cpus(boot: Boot) -> anyhow::Result<RunResult> {
+    // The affinity is per thread; the child inherits it from this thread.
     let start = move || {
-        let all = sched_getaffinity(None).context("sched_getaffinity")?;
+        let allowed = sched_getaffinity(None).context("sched_getaffinity")?;
         let mut few = CpuSet::new();
-        (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).take(CPUS).for_each(|cpu| few.set(cpu));
+        let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+        cpus.take(CPUS).for_each(|cpu| few.set(cpu));
         sched_setaffinity(None, &few).context("sched_setaffinity")?;
         boot.start()
     };
@@ -42,18 +43,18 @@ fn on_few_cpus(boot: Boot) -> anyhow::Result<Ran> {
     running.wait()
 }
 
-/// On few CPUs, under the host's scheduler.
+/// Runs it on few CPUs, under the host's scheduler.
 fn torture(pv: &str) -> anyhow::Result<()> {
     torture_of(Boot::direct().option("--pv", pv))
 }
 
 /// Twice as many writers as vCPUs; the guest shuts down by itself, with the verdict on its console.
 pub fn torture_of(boot: Boot) -> anyhow::Result<()> {
-    torture_beside(boot.command(["sleep", "600"])).map(drop)
+    torture_with_command(boot.command(["sleep", "600"])).map(drop)
 }
 
-/// The torture test next to a command that does not end. Returns the finished machine.
-fn torture_beside(boot: Boot) -> anyhow::Result<Ran> {
+/// Runs the torture test in parallel with a command that does not end. Returns the finished machine.
+fn torture_with_command(boot: Boot) -> anyhow::Result<RunResult> {
     let writers = 2 * VCPUS;
     let parameters = format!(
         "locktorture.torture_type=spin_lock locktorture.nwriters_stress={writers} \
@@ -77,7 +78,7 @@ fn torture_beside(boot: Boot) -> anyhow::Result<Ran> {
     Ok(ran)
 }
 
-/// Checks a benchmark's result: every vCPU took part, and the lock excluded the others.
+/// Checks a benchmark's result: every vCPU took part, and the lock excluded.
 fn is_sound(bench: &Value, vcpus: u32) -> anyhow::Result<()> {
     ensure!(bench["violations"] == 0, "mutual exclusion failed: {bench}");
     ensure!(each_operations(bench).len() == vcpus as usize, "not every CPU took part: {bench}");
@@ -85,7 +86,7 @@ fn is_sound(bench: &Value, vcpus: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The result of an overcommitted lock benchmark, and the counters of guest and VMM.
+/// Result of an overcommitted lock benchmark, with the counters of guest and VMM.
 pub struct Counted {
     bench: Value,
     guest: Value,
@@ -93,14 +94,13 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// With a low threshold that emulated CPUs reach: with the kernel's own there are about ten
-    /// halts.
+    /// Uses a low threshold that emulated CPUs reach; with the kernel's own there are about ten halts.
     fn run(pv: &str) -> anyhow::Result<Self> {
-        Self::of(Boot::direct().with(format!("--pv {pv} --append pvticket_spin=256")))
+        Self::from_boot(Boot::direct().with(format!("--pv {pv} --append pvticket_spin=256")))
     }
 
     /// Runs a boot on few CPUs.
-    pub fn of(boot: Boot) -> anyhow::Result<Self> {
+    pub fn from_boot(boot: Boot) -> anyhow::Result<Self> {
         let script = "lockbench --seconds 2 --critical 500 && lockstats";
         let (ran, stats) = boot
             .with(format!("--cpus {VCPUS}"))
@@ -113,27 +113,27 @@ impl Counted {
         Ok(Self { bench, guest, stats })
     }
 
-    /// The operations of the vCPU with the fewest.
+    /// Returns the operations of the vCPU with the fewest.
     pub fn fewest(&self) -> u64 {
         each_operations(&self.bench).into_iter().min().unwrap_or(0)
     }
 
-    /// A counter of the guest.
+    /// Returns a counter of the guest.
     pub fn guest(&self, name: &str) -> anyhow::Result<u64> {
         count(&self.guest, name)
     }
 
-    /// Halts of the guest's waiters.
+    /// Returns the number of halts of the guest's waiters.
     pub fn halts(&self) -> anyhow::Result<u64> {
         Ok(self.guest("halted_irq_off")? + self.guest("halted_irq_on")?)
     }
 
-    /// A counter of the VMM at the moment at which the guest read its own.
+    /// Returns a counter of the VMM at the moment when the guest read its own.
     pub fn vmm(&self, name: &str) -> anyhow::Result<u64> {
         count(&self.stats["vmm_when_guest_read_its_own"]["total"], name)
     }
 
-    /// The VMM counts each halt and each kick that is a hypercall as the guest does.
+    /// Checks that VMM and guest agree on the number of halts and kicks by hypercall.
     pub fn count_alike(&self) -> anyhow::Result<()> {
         for (guest, vmm) in [("halted_irq_off", "lock_spinning"), ("kicked", "unlock_kick")] {
             let (guests, vmms) = (self.guest(guest)?, self.vmm(vmm)?);
@@ -167,8 +167,8 @@ fn both_sides_count_alike_with_backend_vmm() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// KVM takes halts, and kicks as calls or by one ioeventfd per vCPU. It also counts halts and calls for other reasons, such
-/// as idle CPUs.
+/// KVM serves halts, and kicks as calls or by one ioeventfd per vCPU. It also counts halts and calls for
+/// other reasons, such as idle CPUs.
 fn served_by_kvm(backend: &str) -> anyhow::Result<()> {
     let counted = Counted::run(backend)?;
     ensure!(counted.guest["backend"] == backend, "backend: {}", counted.guest);
@@ -183,7 +183,7 @@ fn served_by_kvm(backend: &str) -> anyhow::Result<()> {
     counted.vmm_served_none()
 }
 
-fn a_guest_without_pv_halts_never() -> anyhow::Result<()> {
+fn a_guest_without_pv_never_halts() -> anyhow::Result<()> {
     let counted = Counted::run("off")?;
     ensure!(counted.guest["backend"] == "off", "backend: {}", counted.guest);
     for name in ["halted_irq_off", "halted_irq_on", "kicked"] {
@@ -192,7 +192,7 @@ fn a_guest_without_pv_halts_never() -> anyhow::Result<()> {
     counted.vmm_served_none()
 }
 
-/// One, two and four vCPUs per CPU; in short four.
+/// One, two and four vCPUs per CPU; only four in the short form.
 fn benchmark_at_every_ratio(pv: &str) -> anyhow::Result<()> {
     for vcpus in by_form(&[4][..], &[1, 2, 4]).iter().map(|ratio| ratio * CPUS as u32) {
         // With the kernel's own threshold an emulated CPU spins for whole slices.
@@ -209,10 +209,9 @@ fn benchmark_at_every_ratio(pv: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Turns PV off and on `$times` times while the benchmark runs, in as many of its rounds as that
-/// takes, and in more, up to `$rounds`, until a vCPU was kicked: a switch waits for a turn of every
-/// vCPU, which may take tenths of a second, and a whole round may go by while PV is off. Prints each
-/// round's result.
+/// Turns PV off and on `$times` times while the benchmark runs, in as many rounds as that takes, and in up to
+/// `$rounds` more until a vCPU was kicked. A switch waits for a time slice of every vCPU, which may take
+/// tenths of a second, so a whole round may pass while PV is off. Prints each round's result.
 const SWITCH: &str = "enabled=/sys/kernel/debug/pvticket/enabled; n=0; kicks=; \
     while [ $n -lt $times ] || { [ -z \"$kicks\" ] && [ $rounds -gt 0 ]; }; do \
         rounds=$((rounds - 1)); \
@@ -243,10 +242,10 @@ fn pv_is_switched_under_load(pv: &str) -> anyhow::Result<()> {
 fn pv_is_switched_under_torture() -> anyhow::Result<()> {
     let script = "cd /sys/kernel/debug/pvticket; \
         while echo 0 >enabled && echo 1 >enabled; do :; done; exit 1";
-    torture_beside(Boot::direct().with("--pv vmm").script(script)).map(drop)
+    torture_with_command(Boot::direct().with("--pv vmm").script(script)).map(drop)
 }
 
-fn pv_that_is_not_there_is_not_switched_on() -> anyhow::Result<()> {
+fn unavailable_pv_is_not_switched_on() -> anyhow::Result<()> {
     let script = "cd /sys/kernel/debug/pvticket; cat enabled; echo 0 >enabled && \
         ! echo 1 >enabled && ! echo 2 >enabled && cat enabled";
     Boot::direct()
@@ -254,6 +253,6 @@ fn pv_that_is_not_there_is_not_switched_on() -> anyhow::Result<()> {
         .script(script)
         .run()?
         .exits(0)?
-        .says("0\n0\n")
+        .stdout_is("0\n0\n")
         .map(drop)
 }

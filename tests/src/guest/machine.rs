@@ -3,28 +3,29 @@
 use crate::{facts, prelude::*};
 
 tests![
-    one_cpu_and_backend_vmm: guest_says(1, "vmm", "PV ticketlocks on, backend vmm"),
-    two_cpus_and_backend_vmm: guest_says(2, "vmm", "PV ticketlocks on, backend vmm") => Long("3 s; with one and four CPUs in make test"),
-    four_cpus_and_backend_vmm: guest_says(4, "vmm", "PV ticketlocks on, backend vmm"),
-    eight_cpus_and_backend_vmm: guest_says(8, "vmm", "PV ticketlocks on, backend vmm") => Long("4 s; with one and four CPUs in make test"),
-    four_cpus_and_backend_doorbell: guest_says(4, "doorbell", "PV ticketlocks on, backend doorbell"),
-    four_cpus_and_backend_kvm: guest_says(4, "kvm", "PV ticketlocks on, backend kvm"),
-    four_cpus_and_native_locks: guest_says(4, "off", "native ticketlocks (PV off"),
+    one_cpu_and_backend_vmm: guest_reports(1, "vmm", "PV ticketlocks on, backend vmm"),
+    two_cpus_and_backend_vmm: guest_reports(2, "vmm", "PV ticketlocks on, backend vmm") => Long("3 s; with one and four CPUs in make test"),
+    four_cpus_and_backend_vmm: guest_reports(4, "vmm", "PV ticketlocks on, backend vmm"),
+    eight_cpus_and_backend_vmm: guest_reports(8, "vmm", "PV ticketlocks on, backend vmm") => Long("4 s; with one and four CPUs in make test"),
+    four_cpus_and_backend_doorbell: guest_reports(4, "doorbell", "PV ticketlocks on, backend doorbell"),
+    four_cpus_and_backend_kvm: guest_reports(4, "kvm", "PV ticketlocks on, backend kvm"),
+    four_cpus_and_native_locks: guest_reports(4, "off", "native ticketlocks (PV off"),
     memory_of_128_mib: memory_is("128M", 128),
     memory_up_to_the_hole: memory_is("3G", 3 << 10) => Long("3 s; across the hole in make test"),
     memory_just_over_the_hole: memory_is("3200M", 3200) => Long("3 s; across the hole in make test"),
     memory_across_the_hole: memory_is("5G", 5 << 10),
-    without_an_io_apic,
+    // Serial ports have no interrupts then, and the first interrupt once killed the machine.
+    without_an_io_apic: Boot::direct().with("--cpus 2 --append noapic").command(["cat"]).input(Input::Bytes(b"through\n".into())).run()?.exits(0)?.stdout_is("through\n").map(drop),
     one_cpu_by_nosmp: one_cpu_by("nosmp") => Long("2 s; without an I/O APIC in make test"),
     one_cpu_by_maxcpus_0: one_cpu_by("maxcpus=0") => Long("2 s; without an I/O APIC in make test"),
     without_kvms_clock: boots_with("no-kvmclock"),
     without_any_paravirtual_clock: boots_with("nopv") => Long("3 s; without KVM's clock in make test"),
     without_acpi,
-    as_many_cpus_as_can_be => Quiet("13 to 70 s alone, beyond its limit beside others: 32 CPUs on two"),
+    the_maximum_number_of_cpus => Quiet("13 to 70 s alone, beyond its limit beside others: 32 CPUs on two"),
 ];
 
-/// What the guest's kernel reports about its locks, and its count of its CPUs.
-fn guest_says(cpus: u32, pv: &str, locks: &str) -> anyhow::Result<()> {
+/// Checks the guest kernel's report on its locks, and its count of CPUs.
+fn guest_reports(cpus: u32, pv: &str, locks: &str) -> anyhow::Result<()> {
     let script = "nproc; grep -c ^processor /proc/cpuinfo; dmesg | grep 'pvticket:'";
     let ran =
         Boot::direct().with(format!("--cpus {cpus} --pv {pv}")).script(script).run()?.exits(0)?;
@@ -37,9 +38,8 @@ fn guest_says(cpus: u32, pv: &str, locks: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The guest must see nearly all the memory that was asked for: the kernel itself takes a fixed
-/// part, 1/64 for its page descriptors, and 64 MiB for bounce buffers if there is memory above 4
-/// GiB.
+/// Checks that the guest sees nearly all of the requested memory. The kernel takes a fixed part,
+/// 1/64 for its page descriptors, and 64 MiB for bounce buffers if there is memory above 4 GiB.
 fn memory_is(option: &str, mib: u64) -> anyhow::Result<()> {
     let kernel_mib = if mib > 3 << 10 { 24 + 64 } else { 24 };
     let boot =
@@ -57,20 +57,14 @@ fn memory_is(option: &str, mib: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Without an I/O APIC serial ports have no interrupts, and the first one once killed the machine.
-fn without_an_io_apic() -> anyhow::Result<()> {
-    let boot = Boot::direct().with("--cpus 2 --append noapic").command(["cat"]);
-    boot.input(Input::Bytes(b"through\n".to_vec())).run()?.exits(0)?.says("through\n").map(drop)
-}
-
-/// These turn it off, too.
+/// These parameters disable the I/O APIC, too.
 fn one_cpu_by(parameter: &str) -> anyhow::Result<()> {
     let ran =
         Boot::direct().with("--cpus 2").option("--append", parameter).command(["nproc"]).run()?;
-    ran.exits(0)?.says("1\n").map(drop)
+    ran.exits(0)?.stdout_is("1\n").map(drop)
 }
 
-/// There is no other clock to calibrate by: such a kernel printed nothing, for ever.
+/// There is no other clock to calibrate by: such a kernel printed nothing, forever.
 fn boots_with(parameter: &str) -> anyhow::Result<()> {
     let script = "grep -o tsc_early_khz= /proc/cmdline";
     let ran = Boot::direct()
@@ -79,21 +73,21 @@ fn boots_with(parameter: &str) -> anyhow::Result<()> {
         .script(script)
         .run()?
         .exits(0)?;
-    ran.says("tsc_early_khz=\n").map(drop)
+    ran.stdout_is("tsc_early_khz=\n").map(drop)
 }
 
-/// Without ACPI our kernel finds one CPU; a line names it.
+/// Without ACPI our kernel finds one CPU; a line reports that.
 fn without_acpi() -> anyhow::Result<()> {
     let ran =
         Boot::direct().with("--cpus 2 --append acpi=off").command(["nproc"]).run()?.exits(0)?;
-    ran.says("1\n")?.one_line(&["the guest started 1 of 2 vCPUs"]).map(drop)
+    ran.stdout_is("1\n")?.one_line(&["the guest started only 1 of 2 vCPUs"]).map(drop)
 }
 
-/// The largest number of CPUs. In an emulated host the last ones would take many minutes.
-fn as_many_cpus_as_can_be() -> anyhow::Result<()> {
-    // The emulated CPU kills most machines with 64 while their CPUs start (10 of 11, "triple fault"
+/// The largest number of CPUs. In an emulated host the last of them would take many minutes.
+fn the_maximum_number_of_cpus() -> anyhow::Result<()> {
+    // The emulated CPU kills most machines with 64 CPUs while these start (10 of 11, "triple fault"
     // of an AP; 0 of 4 with 32).
     let cpus = if facts::is_emulated() { 32 } else { 128 };
     let ran = Boot::direct().with(format!("--cpus {cpus} --mem 1G")).command(["nproc"]).run()?;
-    ran.exits(0)?.says(&format!("{cpus}\n")).map(drop)
+    ran.exits(0)?.stdout_is(&format!("{cpus}\n")).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Tests that boot Linux guests on a hardware KVM, possibly that of an emulated host.
+//! Tests that boot Linux guests on a hardware KVM, possibly an emulated host's.
 
 mod command;
 mod ends;
@@ -21,7 +21,7 @@ mod workloads;
 
 use crate::{host::hostile, product::Boot, suite::Test};
 
-/// All tests of this group.
+/// Returns all tests of this group.
 pub fn tests() -> Vec<Test> {
     [
         command::TESTS,
@@ -47,11 +47,11 @@ pub fn tests() -> Vec<Test> {
     .concat()
 }
 
-/// A machine of two vCPUs that share a slot.
+/// Builds a boot of two vCPUs that share a slot.
 fn one_slot() -> Boot {
     Boot::direct().with("--cpus 2 --policy rr --slots 1 --slice 6ms")
 }
 
-/// Moves init and the script's shell to vCPU 1 of such a machine, at the beginning of a slice. What
-/// they write to the serial line then is sent by vCPU 0, once it has the slot again.
+/// Moves init and the script's shell to vCPU 1 of such a machine, at the start of a slice. vCPU 0
+/// then sends their output to the serial line once it has the slot again.
 const ON_VCPU_1: &str = "taskset -p 2 1; taskset -p 2 $$; sleep 0.1";

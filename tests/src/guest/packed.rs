@@ -1,29 +1,29 @@
-//! Archives of one file each, in each compression that our kernel unpacks. The file has the name of the program and one
-//! line with it; each archive was made by `printf 'zstd\n' >zstd; echo zstd | cpio -o -H newc | zstd -19`.
+//! Archives of one file each, in each compression that our kernel unpacks. The file has the program's name,
+//! and a line with it. Made by `printf 'zstd\n' >zstd; echo zstd | cpio -o -H newc | zstd -19`.
 
-/// The compression and the archive, in hexadecimal digits. What ends lzma's data is not all read: it is the last one.
+/// Returns each compression and its archive in hexadecimal digits. lzma is last: not all of its end is read.
 fn digits() -> impl Iterator<Item = (&'static str, &'static str)> {
     include_str!("packed.txt").lines().filter_map(|line| line.split_once(' '))
 }
 
-/// The names of the files.
+/// Returns the names of the files.
 pub fn names() -> Vec<&'static str> {
     digits().map(|(name, _)| name).collect()
 }
 
-/// All archives, one after the other. Each begins at a multiple of four bytes, and zeros end the data of lz4.
+/// Returns all archives, one after the other, each at a multiple of four bytes; zeros end the data of lz4.
 pub fn archives() -> Vec<u8> {
-    let mut all = Vec::new();
+    let mut joined = Vec::new();
     for (_, digits) in digits() {
-        all.extend(bytes(digits));
-        all.resize((all.len() + 4).next_multiple_of(4), 0);
+        joined.extend(bytes(digits));
+        joined.resize((joined.len() + 4).next_multiple_of(4), 0);
     }
-    all
+    joined
 }
 
-/// The bytes of the archive of this name.
+/// Returns the archive of this name.
 pub fn archive(name: &str) -> Vec<u8> {
-    digits().find(|(known, _)| *known == name).map(|(_, digits)| bytes(digits)).unwrap_or_default()
+    digits().find(|(entry, _)| *entry == name).map(|(_, digits)| bytes(digits)).unwrap_or_default()
 }
 
 fn bytes(digits: &str) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! Steal time: according to the guest's kernel, to the host's scheduler, and to the clock.
+//! Steal time by the guest's kernel, by the host's scheduler, and by the clock.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::{
     process::{ThreadTimes, thread_named, times_by_name},
 };
 
-tests![stolen_time_is_the_time_for_which_the_vcpu_waited => Quiet("27 s: it compares three clocks")];
+tests![stolen_time_is_the_wait_time_of_the_vcpu => Quiet("27 s: it compares three clocks")];
 
 /// Works without a pause and prints a reading now and then: `cpu`, then user, nice, system, idle,
 /// iowait, irq, softirq and steal in hundredths of a second (proc_stat(5)).
@@ -20,10 +20,10 @@ const SCRIPT: &str = "n=0; while [ $n -lt 400 ]; do n=$((n+1)); i=0; \
 /// The reading at which the comparison starts.
 const FROM: u32 = 5;
 
-/// The least duration of the comparison.
+/// Minimum duration of the comparison.
 const SECONDS: f64 = 3.0;
 
-/// A process that always wants this CPU.
+/// Starts a process that always wants this CPU.
 fn hog(cpu: usize) -> anyhow::Result<Running> {
     let busybox = files::cached("busybox/busybox")?;
     let on_cpu = Program::new(&busybox).args(["taskset".into(), format!("{:x}", 1_u128 << cpu)]);
@@ -36,29 +36,29 @@ fn only(cpu: usize) -> CpuSet {
     set
 }
 
-/// The host's figures on the thread of the only vCPU at one moment.
-fn known(process: Pid) -> anyhow::Result<(Instant, ThreadTimes)> {
+/// Returns the host's figures on the only vCPU's thread at one moment.
+fn host_times(process: Pid) -> anyhow::Result<(Instant, ThreadTimes)> {
     let times = times_by_name(process, "vcpu0").pop().context("no thread vcpu0")?;
     Ok((Instant::now(), times))
 }
 
-/// The number of a reading, and the steal time in it.
-fn stolen(line: &str) -> Option<(u32, f64)> {
+/// Returns the number of a reading, and its steal time.
+fn parse_reading(line: &str) -> Option<(u32, f64)> {
     let (number, rest) = line.strip_prefix("reading ")?.split_once(": ")?;
     let ticks: f64 = rest.split_whitespace().nth(8)?.parse().ok()?;
     Some((number.parse().ok()?, ticks / 100.0))
 }
 
-/// A busy vCPU shares a CPU with a thread that always wants it. The guest's steal time is what KVM
-/// passes on of the run queue's delay. It is compared with that delay in the host's /proc, and with
-/// the wall-clock time in which the thread did not run, which depends on neither.
+/// A busy vCPU shares a CPU with a thread that always wants it. The guest's steal time is the part
+/// of the run-queue delay that KVM passes on. It is compared with that delay in the host's /proc,
+/// and with the wall-clock time in which the thread did not run, which depends on neither.
 ///
-/// Tolerance: guest and host are not read at the same moment. At each end the line has to come
-/// through a pipe to a thread that looks every few milliseconds, and meanwhile a turn of the vCPU
-/// or of the other thread may begin or end: some tens of milliseconds, the length of a turn. The
-/// guest counts in ticks of 10 ms. A twentieth of the elapsed time allows for both. (Measured in
-/// the emulated host, of 3.011 s: 1.500 s, 1.506 s and 1.505 s.)
-fn stolen_time_is_the_time_for_which_the_vcpu_waited() -> anyhow::Result<()> {
+/// Tolerance: guest and host are not read at the same moment. At each end the line passes through a
+/// pipe to a thread that polls every few milliseconds, and a slice of the vCPU or of the other
+/// thread may begin or end before that: some tens of milliseconds, the length of a slice. The guest
+/// counts in ticks of 10 ms. A twentieth of the elapsed time allows for both. (Measured in the
+/// emulated host, of 3.011 s: 1.500 s, 1.506 s and 1.505 s.)
+fn stolen_time_is_the_wait_time_of_the_vcpu() -> anyhow::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
     let Some(cpu) = cpus.next_back().filter(|_| cpus.next().is_some()) else {
@@ -71,12 +71,12 @@ fn stolen_time_is_the_time_for_which_the_vcpu_waited() -> anyhow::Result<()> {
     sched_setaffinity(Some(thread), &only(cpu))?;
     let hog = hog(cpu)?;
     running.wait_for_stdout(&format!("reading {FROM}: "))?;
-    let (began, before) = known(process)?;
+    let (began, before) = host_times(process)?;
     let mut until = FROM;
     let (passed, after) = loop {
         until += 5;
         running.wait_for_stdout(&format!("reading {until}: "))?;
-        let (now, after) = known(process)?;
+        let (now, after) = host_times(process)?;
         let passed = (now - began).as_secs_f64();
         if passed >= SECONDS {
             break (passed, after);
@@ -85,19 +85,19 @@ fn stolen_time_is_the_time_for_which_the_vcpu_waited() -> anyhow::Result<()> {
     drop(hog);
     let ran = running.wait()?.exits(0)?;
     let at = |number| {
-        ran.text().ok()?.lines().filter_map(stolen).find(|(reading, _)| *reading == number)
+        ran.text().ok()?.lines().filter_map(parse_reading).find(|(reading, _)| *reading == number)
     };
     let (from, to) = at(FROM).zip(at(until)).with_context(|| ran.show())?;
     let guest = to.1 - from.1;
     let waited = (after.waited - before.waited).as_secs_f64();
     let ran = (after.ran - before.ran).as_secs_f64();
     let off = passed - ran;
-    let all = format!("guest {guest} s, run queue {waited} s, off {off} s of {passed} s");
-    expect_usually!(guest > 0.25 * passed, "hardly any of it was stolen: {all}");
+    let summary = format!("guest {guest} s, run queue {waited} s, off {off} s of {passed} s");
+    expect_usually!(guest > 0.25 * passed, "hardly any of it was stolen: {summary}");
     let tolerance = 0.05 * passed;
-    for other in [waited, off] {
-        expect_usually!((guest - other).abs() <= tolerance, "{all}");
+    for host in [waited, off] {
+        expect_usually!((guest - host).abs() <= tolerance, "{summary}");
     }
-    ensure!(guest <= passed + tolerance, "more than all of it: {all}");
+    ensure!(guest <= passed + tolerance, "more than all of it: {summary}");
     Ok(())
 }

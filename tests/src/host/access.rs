@@ -1,4 +1,4 @@
-//! A `/dev/kvm` that is missing, not accessible, or insufficient.
+//! A `/dev/kvm` that is missing, inaccessible, or insufficient.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -9,11 +9,11 @@ use crate::{
 };
 
 tests![
-    a_dev_kvm_that_is_of_no_use_is_refused,
+    an_unusable_dev_kvm_is_rejected,
     software_kvm_runs_no_guest_kernels,
-    auto_says_why_it_takes_the_emulated_host,
-    a_kvm_that_may_not_be_opened_is_said,
-    a_cache_that_may_not_be_entered_is_said,
+    auto_states_why_it_uses_the_emulated_host,
+    a_kvm_without_permission_is_reported,
+    a_cache_without_permission_is_reported,
 ];
 
 /// The user `nobody` in Debian; any unprivileged id would do.
@@ -46,8 +46,8 @@ impl Kit {
             .env("HOME", self.folder.path())
     }
 
-    /// The product in its own mount namespace, after this script.
-    fn behind(&self, script: &str) -> Program {
+    /// Runs the product in a new mount namespace, after this script.
+    fn after(&self, script: &str) -> Program {
         let script = format!("{script}; exec \"$@\"");
         Program::new("unshare").args(["-m", "sh", "-c", &script, "sh"]).args([&self.pvticket])
     }
@@ -66,7 +66,7 @@ fn need_mounts() -> anyhow::Result<()> {
 const EMPTY_DEV: &str =
     "mount -t tmpfs t /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9";
 
-/// Makes a new node, as the host's own may be accessible to everyone, and becomes a user who may not open it.
+/// Makes a new node, because all may have access to the host's, and becomes a user without access.
 fn as_nobody() -> String {
     format!(
         "{EMPTY_DEV} && mknod -m 600 /dev/kvm c 10 232 && \
@@ -74,23 +74,23 @@ fn as_nobody() -> String {
     )
 }
 
-/// Figures of the emulated host came without a word.
-fn a_kvm_that_may_not_be_opened_is_said() -> anyhow::Result<()> {
+/// Regression: figures of the emulated host came without a notice.
+fn a_kvm_without_permission_is_reported() -> anyhow::Result<()> {
     need_mounts()?;
     let kit = Kit::new()?;
     let spec = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"host\"\nrepetitions = 1\n";
     let spec = files::put(&kit.folder, "spec.toml", spec.as_bytes())?;
-    let run = |script: &str| kit.behind(script).args(["run", "--dry-run"]).args([&spec]).run();
+    let run = |script: &str| kit.after(script).args(["run", "--dry-run"]).args([&spec]).run();
     let ran =
-        run(&as_nobody())?.exits(0)?.one_line(&["/dev/kvm may not be opened", "kvm $USER"])?;
-    ran.shows(&["(emulated host)"])?;
+        run(&as_nobody())?.exits(0)?.one_line(&["no permission to open /dev/kvm", "kvm $USER"])?;
+    ran.stdout_has(&["(emulated host)"])?;
     let ran = run(EMPTY_DEV)?.exits(0)?;
     ensure!(ran.stderr.is_empty(), "there is none to be opened\n{}", ran.show());
     Ok(())
 }
 
-/// What was built into it passed for missing.
-fn a_cache_that_may_not_be_entered_is_said() -> anyhow::Result<()> {
+/// Regression: the files in it were reported as missing.
+fn a_cache_without_permission_is_reported() -> anyhow::Result<()> {
     need_root()?;
     let kit = Kit::new()?;
     let hidden = kit.folder.path().join("hidden");
@@ -102,22 +102,22 @@ fn a_cache_that_may_not_be_entered_is_said() -> anyhow::Result<()> {
     for words in ["boot --host emulated -- true", "emulate -- /init locks"] {
         let ran =
             plain().args(words.split(' ')).env("PVTICKET_CACHE", hidden.join("cache")).run()?;
-        ran.fails(1, &["cannot look for", "hidden/cache", "Permission denied"])?;
+        ran.fails(1, &["cannot access", "hidden/cache", "Permission denied"])?;
     }
     Ok(())
 }
 
-/// One that may not be opened, none, and another device.
-fn a_dev_kvm_that_is_of_no_use_is_refused() -> anyhow::Result<()> {
+/// A device that may not be opened, no device, and a different device.
+fn an_unusable_dev_kvm_is_rejected() -> anyhow::Result<()> {
     need_mounts()?;
     let kit = Kit::new()?;
-    let other = format!("{EMPTY_DEV} && mknod -m 666 /dev/kvm c 1 3; export PVTICKET_TRUST_KVM=1");
+    let null = format!("{EMPTY_DEV} && mknod -m 666 /dev/kvm c 1 3; export PVTICKET_TRUST_KVM=1");
     for (script, parts) in [
         (as_nobody(), &["/dev/kvm", "permission", "kvm $USER"][..]),
         (EMPTY_DEV.into(), &["/dev/kvm", "--host emulated"]),
-        (other, &["/dev/kvm"]),
+        (null, &["/dev/kvm"]),
     ] {
-        kit.boot(kit.behind(&script), "direct").run()?.fails(1, parts)?.says("")?;
+        kit.boot(kit.after(&script), "direct").run()?.fails(1, parts)?.stdout_is("")?;
     }
     Ok(())
 }
@@ -127,12 +127,13 @@ fn software_kvm_runs_no_guest_kernels() -> anyhow::Result<()> {
     let kit = Kit::new()?;
     let ran =
         Boot::direct().option("--kernel", &kit.kernel).option("--initrd", &kit.initrd).run()?;
-    ran.fails(1, &["software", "cannot run guest kernels", "--host emulated"])?.says("").map(drop)
+    let ran = ran.fails(1, &["software", "cannot run guest kernels", "--host emulated"])?;
+    ran.stdout_is("").map(drop)
 }
 
-fn auto_says_why_it_takes_the_emulated_host() -> anyhow::Result<()> {
+fn auto_states_why_it_uses_the_emulated_host() -> anyhow::Result<()> {
     need_mounts()?;
     let kit = Kit::new()?;
-    let ran = kit.boot(kit.behind(EMPTY_DEV), "auto").args(["--dry-run"]).run()?.exits(0)?;
-    ran.shows(&["emulated", "there is no /dev/kvm"])
+    let ran = kit.boot(kit.after(EMPTY_DEV), "auto").args(["--dry-run"]).run()?.exits(0)?;
+    ran.stdout_has(&["emulated", "there is no /dev/kvm"])
 }

@@ -1,21 +1,21 @@
-//! Kernels and RAM disks that cannot be booted: one line that says what to do and exit status 1,
+//! Kernels and RAM disks that cannot be booted: one line on how to proceed and exit status 1,
 //! before any machine is started, on this host or in the emulated one.
 
 use crate::prelude::*;
 
 tests![
-    files_that_are_no_kernels,
+    files_of_other_types,
     truncated_kernels,
     kernels_larger_than_memory,
-    ram_disks_that_are_cut_unknown_or_too_large,
+    truncated_unknown_and_oversized_ram_disks,
 ];
 
-/// Expects the same refusal on both hosts. PVTICKET_TRUST_KVM: otherwise a software KVM would be
-/// refused first, because it cannot run guest kernels.
+/// Expects the same error on both hosts. PVTICKET_TRUST_KVM: otherwise a software KVM would be
+/// rejected first, because it cannot run guest kernels.
 fn refused(boot: impl Fn(Boot) -> Boot, parts: &[&str]) -> anyhow::Result<()> {
     for host in ["emulated", "direct"] {
         let program = boot(Boot::on(host)).program().env("PVTICKET_TRUST_KVM", "1");
-        program.run()?.fails(1, parts)?.says("").with_context(|| format!("--host {host}"))?;
+        program.run()?.fails(1, parts)?.stdout_is("").with_context(|| format!("--host {host}"))?;
     }
     Ok(())
 }
@@ -37,8 +37,8 @@ fn initrd_refused(bytes: &[u8], mem: &str, parts: &[&str]) -> anyhow::Result<()>
     )
 }
 
-/// The message says what the file is, and what to do.
-fn files_that_are_no_kernels() -> anyhow::Result<()> {
+/// The message names the type of the file and a remedy.
+fn files_of_other_types() -> anyhow::Result<()> {
     for (head, remedy) in [
         (&b"\x1f\x8b\x08"[..], "gzip -dc"),
         (b"\xfd7zXZ\0", "xz -dc"),
@@ -53,8 +53,8 @@ fn files_that_are_no_kernels() -> anyhow::Result<()> {
     }
     let raw = [&vec![0x90; 3 << 20], &b"Linux version 6.1.0 (x)\n"[..], &[0; 100]].concat();
     kernel_refused(&raw, &["/kernel: ", "vmlinux.bin", "bzImage"])?;
-    let own = std::fs::read(crate::product::binary()).context("the product's binary")?;
-    for text in [b"#!/bin/sh\nexit 0\n".repeat(100), own] {
+    let elf = std::fs::read(crate::product::binary()).context("the product's binary")?;
+    for text in [b"#!/bin/sh\nexit 0\n".repeat(100), elf] {
         kernel_refused(&text, &["kernel", "not a Linux kernel"])?;
     }
     kernel_refused(b"", &["kernel"])?;
@@ -74,17 +74,17 @@ fn truncated_kernels() -> anyhow::Result<()> {
         [(files::BUILT_KERNEL, 70), (files::BUILT_BZIMAGE, 0x240), (files::STOCK_KERNEL, 0x240)]
     {
         let file = files::cached(file)?;
-        let all = file.metadata()?.len() as usize;
-        for length in [header, 4096, 1 << 20, all / 3, all - 4096] {
+        let size = file.metadata()?.len() as usize;
+        for length in [header, 4096, 1 << 20, size / 3, size - 4096] {
             kernel_refused(&files::head(&file, length)?, &["kernel", "truncated"])
-                .with_context(|| format!("{length} of {all} bytes of {}", file.display()))?;
+                .with_context(|| format!("{length} of {size} bytes of {}", file.display()))?;
         }
     }
     Ok(())
 }
 
 fn kernels_larger_than_memory() -> anyhow::Result<()> {
-    let kernel = files::vmlinux_of(1 << 30, code::SPIN);
+    let kernel = files::vmlinux_of_size(1 << 30, code::SPIN);
     kernel_refused(&kernel, &["kernel", "needs", "the machine has 512 MiB", "--mem"])?;
     let folder = files::scratch()?;
     let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
@@ -95,15 +95,15 @@ fn kernels_larger_than_memory() -> anyhow::Result<()> {
     )
 }
 
-fn ram_disks_that_are_cut_unknown_or_too_large() -> anyhow::Result<()> {
-    let whole = files::cpio(&[
+fn truncated_unknown_and_oversized_ram_disks() -> anyhow::Result<()> {
+    let archive = files::cpio(&[
         ("bin", files::DIRECTORY, b""),
         ("bin/program", files::EXECUTABLE, &files::noise(5000)),
         ("other", files::EXECUTABLE, &files::noise(300)),
     ]);
-    for length in [60, 115, 600, 5000, whole.len() - 100, whole.len() - 8] {
-        initrd_refused(&whole[..length], "512M", &["initrd", "truncated"])
-            .with_context(|| format!("{length} of {} bytes", whole.len()))?;
+    for length in [60, 115, 600, 5000, archive.len() - 100, archive.len() - 8] {
+        initrd_refused(&archive[..length], "512M", &["initrd", "truncated"])
+            .with_context(|| format!("{length} of {} bytes", archive.len()))?;
     }
     initrd_refused(&b"not a RAM disk\n".repeat(50), "512M", &["initrd"])?;
     for (head, remedy) in [(&b"\x04\x22\x4d\x18"[..], "lz4 -l"), (b"070707", "cpio -o -H newc")] {

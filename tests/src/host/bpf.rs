@@ -22,61 +22,62 @@ pub(super) fn boot(options: &str) -> Boot {
     Boot::on("emulated").with("--host-kernel 7 --driver bpf").with(options)
 }
 
-/// The schedule's figures, and the operations of each machine.
-pub(super) fn measured(boot: Boot) -> anyhow::Result<(Value, Vec<u64>)> {
-    let (ran, mut stats) = boot.measured(["lockbench", "--seconds", "1"])?;
-    let ran = ran.complains(&["schedule in the host's kernel: "])?;
-    let mut all = Vec::new();
+/// Returns the schedule's figures and the operations of each machine.
+pub(super) fn measure(boot: Boot) -> anyhow::Result<(Value, Vec<u64>)> {
+    let (ran, mut stats) = boot.measure(["lockbench", "--seconds", "1"])?;
+    let ran = ran.stderr_has(&["schedule in the host's kernel: "])?;
+    let mut per_machine = Vec::new();
     for line in ran.text()?.lines() {
         let bench: Value = serde_json::from_str(line).with_context(|| ran.show())?;
         ensure!(bench["violations"] == 0, "{bench}");
-        all.push(operations(&bench));
+        per_machine.push(operations(&bench));
     }
-    Ok((stats["schedule"].take(), all))
+    Ok((stats["schedule"].take(), per_machine))
 }
 
 fn a_guest_is_scheduled_by_the_hosts_kernel() -> anyhow::Result<()> {
     let on_one_slot =
-        |policy: &str| measured(boot("--cpus 4 --slots 1 --pv off --policy").with(policy));
+        |policy: &str| measure(boot("--cpus 4 --slots 1 --pv off --policy").with(policy));
     let (rr, collapsed) = on_one_slot("rr")?;
-    let (deferred, kept) = on_one_slot("deferred")?;
+    let (deferred, fast) = on_one_slot("deferred")?;
     for schedule in [&rr, &deferred] {
         ensure!(schedule["ended"].is_null(), "{schedule}");
     }
     ensure!(rr["slice"].as_u64() > Some(50) && rr["forced"] == 0, "{rr}");
     ensure!(deferred["yielded"].as_u64() > Some(20), "{deferred}");
-    // 400 times as many in the probe; a busy machine is far from that.
+    // The probe had a factor of 400; a busy machine is far from that.
     ensure!(
-        kept[0] > 5 * collapsed[0],
-        "{kept:?} operations under deferred, {collapsed:?} under rr"
+        fast[0] > 5 * collapsed[0],
+        "{fast:?} operations under deferred, {collapsed:?} under rr"
     );
     Ok(())
 }
 
 /// PV guests halt in the VMM, too.
 fn two_machines_have_pages_of_their_own() -> anyhow::Result<()> {
-    let (_, each) = measured(boot("--cpus 2 --slots 1 --vms 2 --pv vmm --policy deferred"))?;
+    let (_, each) = measure(boot("--cpus 2 --slots 1 --vms 2 --pv vmm --policy deferred"))?;
     ensure!(each.len() == 2, "{each:?}");
     Ok(())
 }
 
-/// Both drivers in one comparison: each row says which, and both keep the lock from collapsing.
+/// Both drivers in one comparison: each row names its driver, and both keep the lock from collapsing.
 fn drivers_are_compared() -> anyhow::Result<()> {
     let words =
         "--guest linux --policy rr,deferred --vcpus 4 --runs 1 --seconds 0.5 --locks ticket";
-    let compared = Compared::by(compare(words))?;
-    compared.ran.shows(&["; drivers user, bpf\n"])?;
+    let compared = Compared::new(compare(words))?;
+    let schedules = "policy rr, slices of 4ms; rr (bpf), slices of 4ms; deferred, slices of 4ms; deferred (bpf)";
+    ensure!(compared.ran.words()?.contains(schedules), "{}", compared.ran.show());
     let runs = compared.runs()?;
     let rate = |policy: &str, driver: &str| {
         let run = run_by(&runs, policy, driver)?;
         ensure!(run["violations"] == 0, "{run}");
-        compared.ran.shows(&[&format!("\n  {policy} ({driver}) ticket ")])?;
-        ensure!(count(run, "schedule/whole/grants")? > 20, "few turns: {run}");
+        compared.ran.stdout_has(&[&format!("\n  ticket, driver {driver} under {policy} ")])?;
+        ensure!(count(run, "schedule/whole/grants")? > 20, "few slices: {run}");
         anyhow::Ok((operations(run), count(run, "schedule/whole/lhp")?))
     };
     for driver in ["user", "bpf"] {
-        let ((collapsed, lhp), (kept, _)) = (rate("rr", driver)?, rate("deferred", driver)?);
-        ensure!(kept > 5 * collapsed, "{driver}: {kept} under deferred, {collapsed} under rr");
+        let ((collapsed, lhp), (fast, _)) = (rate("rr", driver)?, rate("deferred", driver)?);
+        ensure!(fast > 5 * collapsed, "{driver}: {fast} under deferred, {collapsed} under rr");
         expect_usually!(lhp > 0, "{driver}: rr preempted no holder");
     }
     Ok(())
@@ -88,9 +89,9 @@ pub(super) const STATE: &str = "BUSYBOX cat /sys/kernel/sched_ext/state";
 /// SysRq-S ends any scheduler (Documentation/scheduler/sched-ext.rst).
 const SYSRQ: &str = "echo S > /proc/sysrq-trigger";
 
-/// Runs a command in the emulated host, and `event` a second after its scheduler has been loaded.
-/// Prints the command's status and the state of `sched_ext` at the end.
-fn in_the_middle(command: &str, event: &str) -> anyhow::Result<Ran> {
+/// Runs a command in the emulated host, and `event` a second after its scheduler has been loaded. Prints
+/// the command's status and the state of `sched_ext` at the end.
+fn run_with_event(command: &str, event: &str) -> anyhow::Result<RunResult> {
     let script = format!(
         "{command} & until {STATE} | BUSYBOX grep -q enabled; do BUSYBOX sleep 0.1; done; \
          BUSYBOX sleep 1; {event}; wait $!; echo status $?; {STATE}"
@@ -98,20 +99,21 @@ fn in_the_middle(command: &str, event: &str) -> anyhow::Result<Ran> {
     shell_7(&script).run()?.exits(0)
 }
 
-/// The guest goes on under the kernel's own scheduler, to its end; the command fails with one line.
+/// The guest continues under the kernel's own scheduler until its end; the command fails with one line.
 fn a_scheduler_that_the_kernel_ends_is_reported() -> anyhow::Result<()> {
     let boot = "/init boot --cpus 2 --slots 1 --policy deferred --driver bpf";
-    let ran = in_the_middle(&format!("{boot} -- sh -c 'sleep 4; echo whole'"), SYSRQ)?;
-    let ran = ran.says("whole\nstatus 1\ndisabled\n")?;
-    ran.complains(&["the host's kernel ended the scheduler (", "went on under its own"]).map(drop)
+    let ran = run_with_event(&format!("{boot} -- sh -c 'sleep 4; echo whole'"), SYSRQ)?;
+    let ran = ran.stdout_is("whole\nstatus 1\ndisabled\n")?;
+    ran.stderr_has(&["the host's kernel ended the scheduler (", "the vCPUs continued without it"])
+        .map(drop)
 }
 
 /// A comparison whose runs would last a minute.
-fn long_comparison(event: &str) -> anyhow::Result<Ran> {
+fn long_comparison(event: &str) -> anyhow::Result<RunResult> {
     let compare =
         "/init compare --policy deferred --set drivers=bpf --vcpus 2 --slots 1 --locks ticket";
-    let ran = in_the_middle(&format!("{compare} --runs 1 --seconds 60 > /dev/null"), event)?;
-    ran.says("status 1\ndisabled\n")
+    let ran = run_with_event(&format!("{compare} --runs 1 --seconds 60 > /dev/null"), event)?;
+    ran.stdout_is("status 1\ndisabled\n")
 }
 
 /// The run is marked as failed at once, and the comparison ends with one line.
@@ -126,14 +128,14 @@ fn a_measurement_without_its_scheduler_has_no_figures() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The worker has loaded the scheduler, and takes it along.
+/// The worker has loaded the scheduler, which ends with it.
 fn a_killed_worker_leaves_no_scheduler() -> anyhow::Result<()> {
     let list = "BUSYBOX ps -o pid,args | BUSYBOX grep '[i]nit cells' | BUSYBOX cut -c1-5";
     let ran = long_comparison(&format!("BUSYBOX kill -9 $({list})"))?;
-    ran.complains(&["the worker ended with signal: 9 (SIGKILL)"]).map(drop)
+    ran.stderr_has(&["the worker ended with signal: 9 (SIGKILL)"]).map(drop)
 }
 
-/// While it runs a second one is refused; killed, it leaves its vCPUs to the kernel's own scheduler.
+/// While it runs, a second loader is refused. When killed, it leaves its vCPUs to the kernel's scheduler.
 fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
     let boot = "/init boot --cpus 2 --policy deferred --driver bpf";
     let script = format!(
@@ -143,7 +145,7 @@ fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
          BUSYBOX sleep 1; {STATE}"
     );
     let ran = shell_7(&script).run()?.exits(0)?;
-    let ran = ran.says("second 2\nkilled 137\ndisabled\n")?;
-    ran.complains(&["driver bpf: this host needs: end the scheduler pvticket, which is loaded"])
+    let ran = ran.stdout_is("second 2\nkilled 137\ndisabled\n")?;
+    ran.stderr_has(&["driver bpf: this host needs: end the scheduler pvticket, which is loaded"])
         .map(drop)
 }

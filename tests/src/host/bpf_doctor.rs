@@ -1,14 +1,14 @@
-//! What `doctor` says of schedulers in BPF, on hosts that can load them and on hosts that cannot.
+//! `doctor`'s report on schedulers in BPF, on hosts that can load them and on hosts that cannot.
 
 use super::emulated::{need_kernel_7, shell};
 use crate::prelude::*;
 
-tests![doctor_says_what_a_kernel_7_lacks, doctor_says_that_a_kernel_6_1_has_none];
+tests![doctor_reports_missing_features_of_kernel_7, doctor_reports_no_sched_ext_in_kernel_6_1];
 
 /// The section of `doctor`, and its steps.
 const SCHED_EXT: &str = "grep -A4 -e '^Schedulers in BPF' -e 'for schedulers in BPF'";
 
-/// What `doctor` says of `sched_ext` in each of these states, a line each: the rows of its section, and its steps.
+/// Returns `doctor`'s report on `sched_ext` in each of these states: the rows of its section, and its steps.
 fn report(kernel: &str, states: &str) -> anyhow::Result<String> {
     let script = format!(
         "say() {{ \"$@\" /init doctor | BUSYBOX {SCHED_EXT} | \
@@ -29,8 +29,8 @@ fn step(what: &str) -> String {
     format!(" - for schedulers in BPF (sched_ext): {what}\n")
 }
 
-/// As it is; without BTF; without capabilities; as root of a container; beside another scheduler.
-fn doctor_says_what_a_kernel_7_lacks() -> anyhow::Result<()> {
+/// Unchanged; without BTF; without capabilities; as root of a container; with another scheduler.
+fn doctor_reports_missing_features_of_kernel_7() -> anyhow::Result<()> {
     need_kernel_7()?;
     let states = "say\n\
                   BUSYBOX mount -t tmpfs none /sys/kernel/btf; say; BUSYBOX umount /sys/kernel/btf\n\
@@ -58,7 +58,7 @@ fn doctor_says_what_a_kernel_7_lacks() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn doctor_says_that_a_kernel_6_1_has_none() -> anyhow::Result<()> {
+fn doctor_reports_no_sched_ext_in_kernel_6_1() -> anyhow::Result<()> {
     let text = report("6.1", "say")?;
     let kernel = step(
         "a kernel with CONFIG_SCHED_CLASS_EXT, 6.12 or newer; the emulated host has one with --host-kernel 7 \

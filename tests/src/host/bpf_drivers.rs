@@ -1,5 +1,4 @@
-//! The two drivers of a schedule beside each other, in an emulated host with a 7.x kernel: what a switch of
-//! vCPUs costs the guest.
+//! Both drivers of a schedule in an emulated host with a 7.x kernel: the guest's cost of a switch of vCPUs.
 
 use crate::prelude::*;
 
@@ -10,7 +9,7 @@ kernel_7::tests![
 
 pub(super) const DRIVERS: [&str; 2] = ["user", "bpf"];
 
-/// A comparison of both drivers on one slot.
+/// Builds a comparison of both drivers on one slot.
 pub(super) fn compare(options: &str) -> Program {
     let words = "compare --host emulated --host-kernel 7 --set drivers=user,bpf --slots 1";
     pvticket(words.split_whitespace()).args(options.split_whitespace()).limit(400)
@@ -20,7 +19,7 @@ fn driver_of(point: &Value) -> &str {
     point["driver"].as_str().unwrap_or("user")
 }
 
-/// The run of this policy and driver.
+/// Returns the run of this policy and driver.
 pub(super) fn run_by<'a>(
     runs: &'a [Value],
     policy: &str,
@@ -31,9 +30,9 @@ pub(super) fn run_by<'a>(
     run.with_context(|| format!("no {policy} by {driver}"))
 }
 
-/// Each switch that the guest sees is a turn of the account, and takes as long as the driver's own part of it.
+/// Each switch that the guest sees is a slice of the account, and takes at least the driver's own time.
 fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
-    let compared = Compared::by(compare(
+    let compared = Compared::new(compare(
         "--locks ticket --policy rr --slice 40ms --vcpus 2 --runs 2 --seconds 2 --workload switch",
     ))?;
     let text = compared.ran.text()?;
@@ -50,27 +49,27 @@ fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
         let (driver, switches) = (driver_of(run), operations(run));
         let grants = count(run, "schedule/measured/grants")?;
         let ever = count(run, "schedule/whole/grants")?;
-        ensure!(switches <= ever, "{driver}: {switches} of {ever} turns since the start: {run}");
-        // A vCPU that has a slot for no time sees nothing, and a busy host begins the account's window after the guest's.
+        ensure!(switches <= ever, "{driver}: {switches} of {ever} slices since the start: {run}");
+        // A vCPU with a slot for no time sees nothing; on a busy host the account's window begins later.
         let are_near = switches * 10 >= grants * 8 && switches * 8 <= grants * 10;
-        expect_usually!(are_near, "{driver}: {switches} of {grants} turns in the window");
+        expect_usually!(are_near, "{driver}: {switches} of {grants} slices in the window");
         let least = |times: &Value| times[0][0].as_u64();
-        let (guest, own) = (least(&run["latencies"]), least(&run["schedule"]["handover"]));
+        let (guest, host) = (least(&run["latencies"]), least(&run["schedule"]["handover"]));
         // The guest's buckets are 6 % wide.
         ensure!(
-            guest.zip(own).is_some_and(|(guest, own)| guest * 17 / 16 >= own),
-            "{driver}: {guest:?} ns seen, of which {own:?} are its own"
+            guest.zip(host).is_some_and(|(guest, host)| guest * 17 / 16 >= host),
+            "{driver}: {guest:?} ns seen, of which {host:?} are its own"
         );
     }
     Ok(())
 }
 
-/// Of two vCPUs that both run the one that waits is next, which the words of these locks say. (On one slot the other one
-/// mostly has been handed the lock and not noticed it yet: then it counts as queued.)
+/// When both vCPUs run, the waiter is next in line, as the words of these locks show. (On one slot, the other
+/// vCPU has usually been handed the lock without having noticed it, and counts as queued.)
 fn both_drivers_preempt_the_next_in_line_of_a_queue() -> anyhow::Result<()> {
     let words = "compare --host emulated --host-kernel 7 --set drivers=user,bpf --slots 2 --vcpus 2 --runs 1 --seconds 1 \
                  --locks queued,mcs,clh,test-and-set --policy lwp:50,5ms";
-    let runs = Compared::by(pvticket(words.split_whitespace()).limit(400))?.runs()?;
+    let runs = Compared::new(pvticket(words.split_whitespace()).limit(400))?.runs()?;
     ensure!(runs.len() == 8, "{} runs", runs.len());
     for run in runs {
         let count = |name: &str| run["schedule"]["whole"][name].as_u64();

@@ -5,15 +5,15 @@ use crate::prelude::*;
 
 kernel_7::tests![both_drivers_extend_the_slices_of_holders,];
 
-/// The payload holds its lock three quarters of the time. A bound that is longer than its section and a tick is enough
-/// for every holder. The usual one is shorter than a tick, which is all that a host without fine timers has: those
-/// that it does not end overrun it, and it is counted whether or not they are forced off.
+/// The payload holds its lock three quarters of the time. A bound longer than its section and a tick is
+/// enough for every holder. The default is shorter than a tick, the resolution of a host without fine timers:
+/// extensions may overrun it, and count whether or not their vCPUs are forced off.
 ///
-/// Regression: a vCPU that was forced off waited in a queue that nothing is taken from under this policy.
+/// Regression: a vCPU that was forced off waited in a queue from which this policy takes nothing.
 fn both_drivers_extend_the_slices_of_holders() -> anyhow::Result<()> {
     let options = "--guest payload --locks test-and-set --set critical=3000 --set think=1000 --vcpus 2 \
                    --policy rr,extend:40ms,extend --runs 1 --seconds 1";
-    let compared = Compared::by(compare(options))?;
+    let compared = Compared::new(compare(options))?;
     let (text, runs) = (compared.ran.text()?, compared.runs()?);
     let find = |policy: &str, driver: &str| run_by(&runs, policy, driver);
     let mut granted = Vec::new();
@@ -26,25 +26,24 @@ fn both_drivers_extend_the_slices_of_holders() -> anyhow::Result<()> {
             anyhow::Ok((number("granted")?, number("in_time")?, number("overrun")?))
         };
         let (long, short) = (find("extend:40ms", driver)?, find("extend", driver)?);
-        let (given, in_time, overrun) = extensions(long)?;
-        ensure!(in_time + overrun <= given + 1, "{driver}: {text}");
-        expect_usually!(given > 20 && in_time > 20, "{driver}: few: {text}");
-        expect_usually!(overrun * 20 <= given, "{driver}: overran 40 ms: {text}");
-        let (blind, lhp) = (number(rr, "lhp")?, number(long, "lhp")?);
-        expect_usually!(lhp * 5 < blind, "{driver}: {lhp} LHP of {blind}: {text}");
+        let (extended, in_time, overrun) = extensions(long)?;
+        ensure!(in_time + overrun <= extended + 1, "{driver}: {text}");
+        expect_usually!(extended > 20 && in_time > 20, "{driver}: few: {text}");
+        expect_usually!(overrun * 20 <= extended, "{driver}: overran 40 ms: {text}");
+        let (baseline, lhp) = (number(rr, "lhp")?, number(long, "lhp")?);
+        expect_usually!(lhp * 5 < baseline, "{driver}: {lhp} LHP of {baseline}: {text}");
         let (_, in_time, overrun) = extensions(short)?;
         expect_usually!(overrun > in_time, "{driver}: within 5 us: {text}");
-        // Those that are open when the window begins are in the former only.
+        // An extension that is open when the window begins counts only as forced.
         ensure!(number(short, "forced")? <= overrun + 1, "{driver}: {text}");
         let point = format!("  test-and-set, driver {driver} under extend  ");
-        let (_, table) =
-            text.split_once("Extensions of slices").with_context(|| text.to_owned())?;
+        let (_, table) = text.split_once("Slice extensions").with_context(|| text.to_owned())?;
         ensure!(table.lines().any(|line| line.starts_with(&point)), "{driver}: {text}");
-        granted.push(given);
+        granted.push(extended);
     }
-    let (fewest, most) = (granted.iter().min(), granted.iter().max());
+    let (fewest, largest) = (granted.iter().min(), granted.iter().max());
     expect_usually!(
-        fewest.zip(most).is_some_and(|(fewest, most)| *most < 4 * fewest),
+        fewest.zip(largest).is_some_and(|(fewest, largest)| *largest < 4 * fewest),
         "{granted:?} by {DRIVERS:?}: {text}"
     );
     Ok(())

@@ -1,32 +1,34 @@
-//! Which turns end while a lock is held, and who is told, under both drivers, in an emulated host with a 7.x kernel.
+//! Slices that end while a lock is held, and reports of critical vCPUs, under both drivers (7.x kernel).
 
 use super::bpf_drivers::{DRIVERS, compare, run_by};
 use crate::prelude::*;
 
 kernel_7::tests![
-    turns_end_outside_of_locks_but_for_their_grace,
-    guests_are_told_of_critical_vcpus_without_a_cpu,
-    turns_of_linux_end_outside_of_locks: turns_end_outside_of_locks("--guest linux --locks ticket --vcpus 4") => Long("60 s: four Linux guests boot in an emulated host"),
+    // The payload holds its lock three quarters of the time, without a queue: waiters of a FIFO lock would
+    // leave few slices to its holder.
+    slices_end_outside_of_locks_except_after_grace: slices_end_outside_of_locks("--guest payload --locks test-and-set --set critical=3000 --set think=1000 --vcpus 2"),
+    guests_see_critical_vcpus_without_a_cpu,
+    slices_of_linux_end_outside_of_locks: slices_end_outside_of_locks("--guest linux --locks ticket --vcpus 4") => Long("60 s: four Linux guests boot in an emulated host"),
 ];
 
-/// How the turns of a run ended.
+/// How the time slices of a run ended.
 struct Ends {
-    turns: u64,
+    slices: u64,
     preemptions: u64,
-    /// While a lock was held, by the reason in the decision's record.
+    /// Slices that ended while a lock was held, by the reason in the decision's record.
     held: BTreeMap<String, u64>,
 }
 
 impl Ends {
-    /// From a run of `pvticket trace --json`. Each preemption of a holder that the account has is drawn.
-    fn of(run: &Value) -> anyhow::Result<Self> {
+    /// Reads a run of `pvticket trace --json`, which draws each preemption of a holder in the account.
+    fn from_run(run: &Value) -> anyhow::Result<Self> {
         let count = |name: &str| count(&run["account"], name);
-        let all = run["worst_preemptions"].as_array().context("no preemptions")?;
+        let preemptions = run["worst_preemptions"].as_array().context("no preemptions")?;
         let mut held = BTreeMap::new();
-        for preemption in all.iter().filter(|preemption| preemption["kind"] == "LHP") {
+        for preemption in preemptions.iter().filter(|preemption| preemption["kind"] == "LHP") {
             *held.entry(preemption["why"].as_str().unwrap_or("?").to_owned()).or_default() += 1;
         }
-        let ends = Self { turns: count("grants")?, preemptions: count("preemptions")?, held };
+        let ends = Self { slices: count("grants")?, preemptions: count("preemptions")?, held };
         ensure!(count("lost")? == 0 && ends.held() == count("lhp")?, "not all are drawn: {run}");
         Ok(ends)
     }
@@ -36,61 +38,53 @@ impl Ends {
     }
 }
 
-/// By title, of a traced comparison.
+/// Returns the ends of a traced comparison's runs, by title.
 fn ends_of(trace: &Path) -> anyhow::Result<Vec<(String, Ends)>> {
     let ran = pvticket(["trace", "--json", "--top", "100000"]).args([trace]).run()?.exits(0)?;
     let digest = ran.json()?;
     let runs = digest["runs"].as_array().with_context(|| ran.show())?;
     runs.iter()
-        .map(|run| Ok((run["title"].as_str().unwrap_or_default().into(), Ends::of(run)?)))
+        .map(|run| Ok((run["title"].as_str().unwrap_or_default().into(), Ends::from_run(run)?)))
         .collect()
 }
 
-/// The payload holds its lock three quarters of the time, and not in a line: waiters of a FIFO lock would leave few
-/// turns to its holder.
-fn turns_end_outside_of_locks_but_for_their_grace() -> anyhow::Result<()> {
-    turns_end_outside_of_locks(
-        "--guest payload --locks test-and-set --set critical=3000 --set think=1000 --vcpus 2",
-    )
-}
-
-/// The table: turns that end while a lock is held, under `rr` and `deferred`. Under `deferred` each of them is
-/// one whose grace was over, or one of the few that the host's kernel ended without asking the scheduler, which only
-/// the driver in that kernel has.
-fn turns_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
+/// Checks the slices that end while a lock is held, under `rr` and `deferred`. Under `deferred` each is a
+/// slice whose grace expired, or one of the few that the host's kernel ended without asking the scheduler,
+/// which only the driver in that kernel has.
+fn slices_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let trace = folder.path().join("trace");
     let options = format!("{guest} --policy rr,deferred --runs 1 --seconds 1 --trace");
     compare(&options).args([&trace]).run()?.exits(0)?;
-    let all = ends_of(&trace)?;
-    ensure!(all.len() == 4, "{} runs", all.len());
+    let runs = ends_of(&trace)?;
+    ensure!(runs.len() == 4, "{} runs", runs.len());
     for driver in DRIVERS {
         for policy in ["rr", "deferred"] {
-            let named = if driver == "bpf" { format!("{policy} (bpf)") } else { policy.into() };
-            let title = format!(" under {named},");
-            let run = all.iter().find(|(run, _)| run.contains(&title));
+            let label = if driver == "bpf" { format!("{policy} (bpf)") } else { policy.into() };
+            let title = format!(" under {label},");
+            let run = runs.iter().find(|(run, _)| run.contains(&title));
             let (_, ends) = run.with_context(|| format!("no run {title}"))?;
-            let Ends { turns, preemptions, held } = ends;
-            let all_held = ends.held();
+            let Ends { slices, preemptions, held } = ends;
+            let lhp = ends.held();
             if policy == "rr" {
-                expect_usually!(all_held > 5, "{driver}: rr preempted no holder");
+                expect_usually!(lhp > 5, "{driver}: rr preempted no holder");
                 continue;
             }
             let unasked = held.get("unasked").copied().filter(|_| driver == "bpf").unwrap_or(0);
             let graces = held.get("grace").copied().unwrap_or(0);
-            ensure!(graces + unasked == all_held, "{driver}: {held:?}");
-            expect_usually!(unasked * 100 <= *turns, "{driver}: {held:?} of {turns} turns");
-            expect_usually!(all_held * 20 <= *preemptions, "{driver}: {held:?} of {preemptions}");
+            ensure!(graces + unasked == lhp, "{driver}: {held:?}");
+            expect_usually!(unasked * 100 <= *slices, "{driver}: {held:?} of {slices} slices");
+            expect_usually!(lhp * 20 <= *preemptions, "{driver}: {held:?} of {preemptions}");
         }
     }
     Ok(())
 }
 
-/// Waiters for `flexguard` halt while a holder or next in line has no CPU, and at no other time: they know it from the VMM.
-fn guests_are_told_of_critical_vcpus_without_a_cpu() -> anyhow::Result<()> {
+/// Waiters for `flexguard` halt only while a holder or next in line has no CPU, which the VMM reports.
+fn guests_see_critical_vcpus_without_a_cpu() -> anyhow::Result<()> {
     let options = "--guest payload --locks flexguard --pv-backends vmm --set critical=3000 --set think=1000 --vcpus 3 \
                    --policy rr --runs 1 --seconds 1";
-    let runs = Compared::by(compare(options))?.runs()?;
+    let runs = Compared::new(compare(options))?.runs()?;
     for driver in DRIVERS {
         let run = run_by(&runs, "rr", driver)?;
         ensure!(run["violations"] == 0, "{run}");

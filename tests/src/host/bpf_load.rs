@@ -1,5 +1,5 @@
-//! Many vCPUs on two and four slots under the BPF scheduler: nothing stalls, and every turn is accounted for.
-//! `PVTICKET_TEST_LONG=SECONDS` sets how long the last schedule runs.
+//! Many vCPUs on two and four slots under the BPF scheduler: nothing stalls, and every slice is accounted
+//! for. `PVTICKET_TEST_LONG=SECONDS` sets the duration of the last schedule.
 
 use std::env;
 
@@ -12,7 +12,7 @@ use crate::prelude::*;
 
 kernel_7::tests![slots_and_machines_share_without_a_stall => Long("150 s: four loads on up to four slots")];
 
-/// The variable with the seconds of the last schedule.
+/// Variable with the seconds of the last schedule.
 const LONG: &str = "PVTICKET_TEST_LONG";
 
 /// Machines of equal size on some slots.
@@ -42,7 +42,7 @@ impl Load {
         )
     }
 
-    /// Checks what it printed, and prints a row.
+    /// Checks its output, and prints a row.
     fn check(&self, output: &str, seconds: u64) -> anyhow::Result<()> {
         let Self { slots, machines, vcpus, policy, .. } = self;
         let (benches, stats) =
@@ -62,14 +62,14 @@ impl Load {
         let schedule = &stats["schedule"];
         is_complete(schedule)?;
         ensure!(schedule["ended"].is_null(), "{schedule}");
-        let all =
+        let log =
             schedule["account"]["preemptions_one_by_one"].as_array().context("no preemptions")?;
         let moved =
-            (0..u64::from(machines * vcpus)).filter(|vcpu| slots_of(all, *vcpu).len() > 1).count();
+            (0..u64::from(machines * vcpus)).filter(|vcpu| slots_of(log, *vcpu).len() > 1).count();
         let longest =
-            all.iter().filter_map(|preemption| preemption["off_ns"].as_u64()).max().unwrap_or(0);
+            log.iter().filter_map(|preemption| preemption["off_ns"].as_u64()).max().unwrap_or(0);
         println!(
-            "{slots} slots, {machines} x {vcpus} vCPUs, {policy}, {seconds} s: {} turns, {} lost, {} forced, {moved} \
+            "{slots} slots, {machines} x {vcpus} vCPUs, {policy}, {seconds} s: {} slices, {} lost, {} forced, {moved} \
              vCPUs moved, longest off {} ms, operations {operations:?}, least of a vCPU {least}",
             schedule["turns"],
             schedule["lost"],
@@ -78,7 +78,7 @@ impl Load {
         );
         expect_usually!(least > 0, "a vCPU got nowhere: {operations:?}");
         expect_usually!(moved > 0, "none moves: {schedule}");
-        // The kernel ends a scheduler after 30 s.
+        // The kernel ends a scheduler after a stall of 30 s.
         ensure!(longest < 20_000_000_000, "a vCPU was off for {longest} ns");
         Ok(())
     }

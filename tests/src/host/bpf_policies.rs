@@ -10,40 +10,40 @@ use crate::prelude::*;
 
 kernel_7::tests![
     injected_preemptions_hit_what_they_aim_at => Quiet("median time off below 40 ms"),
-    what_is_wasted_is_counted => Quiet("time spun within 0.2 to 20 s, and below 0.2 s"),
+    wasted_time_is_counted => Quiet("time spun within 0.2 to 20 s, and below 0.2 s"),
     weights_share_a_slot => Quiet("ratio of medians 2 to 5"),
     a_kicker_makes_way => Quiet("rates of two policies, factor 10"),
     the_next_in_line_keeps_its_slot_while_it_halts => Long("150 s: two schedules in a host with three emulated CPUs"),
     a_full_ring_buffer_loses_no_count => Long("70 s: until a ring buffer is full"),
-    a_refused_program_is_said_in_one_line,
+    a_rejected_program_is_reported_in_one_line,
     a_killed_vcpu_thread_leaves_no_scheduler,
-    lines_full_of_noise_hold_up_no_one => Long("50 s: a machine under each policy"),
+    noise_in_telemetry_stalls_no_vcpu => Long("50 s: a machine under each policy"),
 ];
 
-/// What `--stats` says of the schedule, and the operations of each machine.
-fn measured(options: &str) -> anyhow::Result<(Value, Vec<u64>)> {
-    let (schedule, operations) = bpf::measured(bpf::boot(options))?;
+/// Returns the schedule's part of `--stats`, and the operations of each machine.
+fn measure(options: &str) -> anyhow::Result<(Value, Vec<u64>)> {
+    let (schedule, operations) = bpf::measure(bpf::boot(options))?;
     is_complete(&schedule)?;
     Ok((schedule, operations))
 }
 
-/// [`measured`], with all vCPUs on one slot and native locks.
+/// [`measure`], with all vCPUs on one slot and native locks.
 fn measured_on_one_slot(policy: &str, vcpus: u32) -> anyhow::Result<Value> {
-    Ok(measured(&format!("--slots 1 --pv off --policy {policy} --cpus {vcpus}"))?.0)
+    Ok(measure(&format!("--slots 1 --pv off --policy {policy} --cpus {vcpus}"))?.0)
 }
 
-/// Each end of a turn that the kernel has counted is one of the account's, or known to be lost.
+/// Checks that each end of a slice that the kernel has counted is in the account or known to be lost.
 pub(super) fn is_complete(schedule: &Value) -> anyhow::Result<()> {
     let ends =
         ["blocked", "slice", "forced", "yielded", "made_way", "injected", "taken", "unasked"];
     let sum: u64 = ends.iter().chain(&["lost"]).filter_map(|end| schedule[end].as_u64()).sum();
-    ensure!(schedule["turns"].as_u64() == Some(sum), "turns are missing: {schedule}");
-    // The scheduler decides each end, also where a thread of the host takes the CPU at the end of a slice. Not
-    // asked are turns in which threads enrol (each of at most eight vCPUs yields in its own, and may have
-    // ended that of another one), and those behind which a vCPU waits on the CPU's own list, because it woke up while the
-    // CPU took another one from the queue: on a busy emulated host 10 of 11 686.
-    let (unasked, turns) = (schedule["unasked"].as_u64(), schedule["turns"].as_u64());
-    ensure!(unasked <= turns.map(|turns| 2 * 8 + turns / 200), "{schedule}");
+    ensure!(schedule["turns"].as_u64() == Some(sum), "slices are missing: {schedule}");
+    // The scheduler decides each end, also where a host thread takes the CPU at the end of a slice. Ends are
+    // unasked when threads enrol (each of at most eight vCPUs yields in its own slice, and may have ended
+    // another's), and when a vCPU waits in the CPU's local queue because it woke up while the CPU took
+    // another vCPU from the shared queue: 10 of 11 686 on a busy emulated host.
+    let (unasked, slices) = (schedule["unasked"].as_u64(), schedule["turns"].as_u64());
+    ensure!(unasked <= slices.map(|slices| 2 * 8 + slices / 200), "{schedule}");
     let account = &schedule["account"];
     let [grants, preemptions, yields] =
         ["grants", "preemptions", "yields"].map(|name| account[name].as_u64().unwrap_or(u64::MAX));
@@ -54,17 +54,17 @@ pub(super) fn is_complete(schedule: &Value) -> anyhow::Result<()> {
         "{schedule}"
     );
     ensure!(yields == sum_of(&["yielded"]), "{schedule}");
-    // Turns that are open at the end; none is without its record, unless some were lost.
+    // Slices may be open at the end. Each has a record, unless some were lost.
     let ended = preemptions + yields + sum_of(&["blocked"]);
     let lost = sum_of(&["lost", "lost_others"]);
     ensure!((ended..=ended + 128).contains(&grants) || lost > 0, "{grants} of {ended}: {schedule}");
     Ok(())
 }
 
-/// `lhp` and `lwp` stop vCPUs until one holds a lock (is next in line): each that is held off was one.
+/// `lhp` and `lwp` stop vCPUs until one holds a lock (is next in line): each vCPU held off was in that state.
 fn injected_preemptions_hit_what_they_aim_at() -> anyhow::Result<()> {
-    // A waiter of two is next in line. Of four it need not be: where tickets are drawn in the order of the
-    // slot's turns, each vCPU that comes back is served at once, and then waits behind all others.
+    // With two vCPUs, a waiter is next in line. With four it need not be: where tickets are drawn in the
+    // order of the slices, each vCPU that returns is served at once, and then waits behind all others.
     for (policy, vcpus, kinds) in [
         ("lhp:50,5ms", 4, &["holding", "holding_several"][..]),
         ("lwp:50,5ms", 2, &["waiting", "outside", "kicking"][..]),
@@ -77,9 +77,9 @@ fn injected_preemptions_hit_what_they_aim_at() -> anyhow::Result<()> {
             "{schedule}"
         );
         expect_usually!(hits > Some(10), "{policy}: few preemptions: {}", account["hits"]);
-        let all = account["preemptions_one_by_one"].as_array().context("no preemptions")?;
+        let preemptions = account["preemptions_one_by_one"].as_array().context("no preemptions")?;
         let mut off = Vec::new();
-        for preemption in all.iter().filter(|preemption| preemption["end"] == "injected") {
+        for preemption in preemptions.iter().filter(|preemption| preemption["end"] == "injected") {
             let doing = preemption["doing"].as_str().unwrap_or_default();
             ensure!(kinds.contains(&doing), "{policy}: {preemption}");
             ensure!(
@@ -88,7 +88,7 @@ fn injected_preemptions_hit_what_they_aim_at() -> anyhow::Result<()> {
             );
             off.extend(preemption["off_ns"].as_u64());
         }
-        // A preempted vCPU waits for the next tick, and for the turns of the others.
+        // A preempted vCPU waits for the next tick, and for the slices of the others.
         ensure!(off.iter().all(|ns| *ns >= 5_000_000), "{policy}: shorter than asked: {off:?}");
         off.sort_unstable();
         let median = off.get(off.len() / 2);
@@ -97,18 +97,18 @@ fn injected_preemptions_hit_what_they_aim_at() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The lock's own word tells who is next; what others spin for a preempted vCPU is wasted.
-fn what_is_wasted_is_counted() -> anyhow::Result<()> {
+/// The lock's own word shows who is next; time that others spin for a preempted vCPU is wasted.
+fn wasted_time_is_counted() -> anyhow::Result<()> {
     let schedule = measured_on_one_slot("rr", 4)?;
     let count = |name: &str| schedule["account"][name].as_u64();
-    // In a convoy most of them wait further back.
+    // In a convoy most waiters are further back.
     expect_usually!(count("lwp") > Some(0), "none was next in line: {schedule}");
-    let all = schedule["account"]["preemptions_one_by_one"].as_array().context("none")?;
+    let preemptions = schedule["account"]["preemptions_one_by_one"].as_array().context("none")?;
     let waiting: Vec<_> =
-        all.iter().filter(|preemption| preemption["doing"] == "waiting").collect();
-    let known = waiting.iter().filter(|preemption| preemption["distance"].is_u64()).count();
-    expect_usually!(known > 20 && known * 10 > waiting.len() * 9, "{known} of {}", waiting.len());
-    // One slot: it cannot be more than the time of the run, most of which is the second measured.
+        preemptions.iter().filter(|preemption| preemption["doing"] == "waiting").collect();
+    let exact = waiting.iter().filter(|preemption| preemption["distance"].is_u64()).count();
+    expect_usually!(exact > 20 && exact * 10 > waiting.len() * 9, "{exact} of {}", waiting.len());
+    // One slot: it cannot exceed the time of the run, most of which is the measured second.
     let range: RangeInclusive<u64> = 200_000_000..=20_000_000_000;
     expect_usually!(
         count("wasted_spin_ns").is_some_and(|spun| range.contains(&spun)),
@@ -120,13 +120,13 @@ fn what_is_wasted_is_counted() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two machines of one vCPU, the second with three times the weight: it has three slices for each of the
-/// first, which therefore waits three times as long.
+/// Two machines of one vCPU, the second with three times the weight: it has three slices for each slice of
+/// the first, which therefore waits three times as long.
 fn weights_share_a_slot() -> anyhow::Result<()> {
-    let (schedule, _) = measured("--slots 1 --pv off --policy fair:1,3 --cpus 1 --vms 2")?;
-    let all = schedule["account"]["preemptions_one_by_one"].as_array().context("none")?;
+    let (schedule, _) = measure("--slots 1 --pv off --policy fair:1,3 --cpus 1 --vms 2")?;
+    let preemptions = schedule["account"]["preemptions_one_by_one"].as_array().context("none")?;
     let median = |vcpu: u64| {
-        let ended = all
+        let ended = preemptions
             .iter()
             .filter(|preemption| preemption["vcpu"] == vcpu && preemption["end"] == "slice");
         let mut off: Vec<_> =
@@ -143,37 +143,37 @@ fn weights_share_a_slot() -> anyhow::Result<()> {
 fn a_kicker_makes_way() -> anyhow::Result<()> {
     let words = "compare --host emulated --host-kernel 7 --set drivers=bpf --policy rr,kick-boost --slots 1 \
                  --vcpus 4 --runs 1 --seconds 1 --locks pv-ticket";
-    let runs = Compared::by(pvticket(words.split_whitespace()).limit(300))?.runs()?;
+    let runs = Compared::new(pvticket(words.split_whitespace()).limit(300))?.runs()?;
     let rate = |policy: &str| runs.iter().find(|run| run["policy"] == policy).map_or(0, operations);
-    // 1.1 M against 1.5 k; the lock is handed from vCPU to vCPU instead of waiting for a round.
+    // 1.1 M compared with 1.5 k: the lock is handed from vCPU to vCPU instead of waiting for a round.
     expect_usually!(rate("kick-boost") > 10 * rate("rr"), "{} {}", rate("kick-boost"), rate("rr"));
-    let (schedule, _) = measured("--cpus 2 --slots 1 --pv kvm --policy kick-boost:later")?;
+    let (schedule, _) = measure("--cpus 2 --slots 1 --pv kvm --policy kick-boost:later")?;
     ensure!(schedule["made_way"] == 0, "{schedule}");
     Ok(())
 }
 
-/// Under `deferred` a halted vCPU that is next in line comes back to its slot, so that its kicker need not make
-/// way; no other policy keeps a slot. Regression: its slot went to another vCPU, which had to make way in turn.
+/// Under `deferred` a halted vCPU that is next in line returns to its slot, so its kicker need not make way.
+/// No other policy keeps a slot. Regression: its slot went to another vCPU, which had to make way in turn.
 fn the_next_in_line_keeps_its_slot_while_it_halts() -> anyhow::Result<()> {
     for (policy, keeps) in [("deferred", true), ("kick-boost", false)] {
         let options = "--cpus 4 --slots 2 --pv kvm --append pvticket_spin=512 --policy";
-        let (schedule, _) = measured(&format!("{options} {policy}"))?;
-        let kept = schedule["kept"].as_u64().context("kept")?;
+        let (schedule, _) = measure(&format!("{options} {policy}"))?;
+        let retained = schedule["kept"].as_u64().context("kept")?;
         // 121 on a busy machine.
-        expect_usually!(!keeps || kept > 20, "{policy}: {schedule}");
-        ensure!(keeps || kept == 0, "{policy}: {schedule}");
+        expect_usually!(!keeps || retained > 20, "{policy}: {schedule}");
+        ensure!(keeps || retained == 0, "{policy}: {schedule}");
     }
     Ok(())
 }
 
-/// The slots on which a vCPU was preempted.
+/// Returns the slots where a vCPU was preempted.
 pub(super) fn slots_of(preemptions: &[Value], vcpu: u64) -> BTreeSet<u64> {
     let matching = preemptions.iter().filter(|preemption| preemption["vcpu"] == vcpu);
     matching.filter_map(|preemption| preemption["slot"].as_u64()).collect()
 }
 
 /// Runs a script in the emulated host; `BOOT` stands for a boot of two vCPUs on one slot.
-fn inside(script: &str) -> anyhow::Result<Ran> {
+fn run_script(script: &str) -> anyhow::Result<RunResult> {
     let script = script.replace("BOOT", "/init boot --cpus 2 --slots 1 --driver bpf");
     let script = format!("{script}\necho status $?; BUSYBOX sleep 1; {STATE}");
     shell_7(&script).limit(300).run()?.exits(0)
@@ -182,7 +182,7 @@ fn inside(script: &str) -> anyhow::Result<Ran> {
 fn a_full_ring_buffer_loses_no_count() -> anyhow::Result<()> {
     let boot = "PVTICKET_BPF_FAULT=ring BOOT --policy rr --stats /tmp/stats";
     let guest = "sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done'";
-    let ran = inside(&format!("{boot} -- {guest}\nBUSYBOX cat /tmp/stats"))?;
+    let ran = run_script(&format!("{boot} -- {guest}\nBUSYBOX cat /tmp/stats"))?;
     let text = ran.text()?;
     let (json, rest) = text.split_once("status 0\n").with_context(|| ran.show())?;
     ensure!(rest == "disabled\n", "{}", ran.show());
@@ -190,12 +190,12 @@ fn a_full_ring_buffer_loses_no_count() -> anyhow::Result<()> {
     let schedule = &stats["schedule"];
     expect_usually!(schedule["lost"].as_u64() > Some(0), "none was lost: {schedule}");
     is_complete(schedule)?;
-    ran.complains(&["are not counted"]).map(drop)
+    ran.stderr_has(&["are not counted"]).map(drop)
 }
 
-fn a_refused_program_is_said_in_one_line() -> anyhow::Result<()> {
-    let ran = inside("PVTICKET_BPF_FAULT=program BOOT --policy rr -- echo guest")?;
-    let ran = ran.says("status 1\ndisabled\n")?;
+fn a_rejected_program_is_reported_in_one_line() -> anyhow::Result<()> {
+    let ran = run_script("PVTICKET_BPF_FAULT=program BOOT --policy rr -- echo guest")?;
+    let ran = ran.stdout_is("status 1\ndisabled\n")?;
     let errors = ran.errors();
     let lines: Vec<_> = errors.lines().filter(|line| line.contains("refuses")).collect();
     let [line] = lines[..] else { anyhow::bail!("{}", ran.show()) };
@@ -209,14 +209,14 @@ fn a_killed_vcpu_thread_leaves_no_scheduler() -> anyhow::Result<()> {
                   P=$!; until BUSYBOX grep -q up /tmp/said; do BUSYBOX sleep 0.2; done\n\
                   T=$(BUSYBOX grep -l vcpu1 /proc/$P/task/*/comm | BUSYBOX cut -d/ -f5)\n\
                   kill -9 $T; wait $P";
-    inside(script)?.says("status 137\ndisabled\n").map(drop)
+    run_script(script)?.stdout_is("status 137\ndisabled\n").map(drop)
 }
 
-/// Noise in the page of lines, again and again, as a hostile guest would write it: vCPUs go on, each for a
-/// slice and a grace at most, and the machine ends as it should.
-fn lines_full_of_noise_hold_up_no_one() -> anyhow::Result<()> {
+/// Repeated noise in the page of lines, as a hostile guest would write it: vCPUs continue, each for a slice
+/// and a grace at most, and the machine ends normally.
+fn noise_in_telemetry_stalls_no_vcpu() -> anyhow::Result<()> {
     let policies = "rr fair kick-boost deferred extend lhp:50,5ms lwp:50,5ms";
     let script = include_str!("bpf_noise.sh").replace("POLICIES", policies);
-    let whole = policies.split(' ').map(|policy| format!("{policy} whole\n")).collect::<String>();
-    inside(&script)?.says(&format!("{whole}status 0\ndisabled\n")).map(drop)
+    let lines = policies.split(' ').map(|policy| format!("{policy} whole\n")).collect::<String>();
+    run_script(&script)?.stdout_is(&format!("{lines}status 0\ndisabled\n")).map(drop)
 }

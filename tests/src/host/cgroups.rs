@@ -1,26 +1,26 @@
-//! `cgroups`: control groups of the vCPUs' threads, in the emulated host, and what refuses them.
+//! `cgroups`: control groups of vCPU threads in the emulated host, and the reasons to reject them.
 
 use std::process;
 
 use super::{
     emulated::script_with_spec,
     first_cpu::BUSYBOX,
-    given_up::thread_of_child,
     run::{Run, cells, run_in},
+    stops::thread_of_child,
 };
 use crate::{facts::need_root, prelude::*, product::IN_EMULATED_HOST};
 
 tests![
-    groups_share_out_the_cpu_as_they_are_told => Quiet("shares of CPU time within a factor"),
-    groups_are_gone_when_a_run_has_ended,
-    what_a_host_does_not_allow_is_refused,
+    groups_divide_the_cpu_by_weight_and_quota => Quiet("shares of CPU time within a factor"),
+    groups_are_removed_after_a_run,
+    undelegated_cgroups_are_rejected,
     a_limit_of_memory_counts,
-    a_quota_of_cpu_time_is_told,
-    a_cpu_that_a_cpuset_takes_away_is_marked_under_every_policy,
-    a_cell_that_was_frozen_within_its_window_is_measured_again,
+    a_quota_of_cpu_time_is_reported,
+    a_cpu_removed_by_a_cpuset_is_marked,
+    a_cell_frozen_in_its_window_is_measured_again,
 ];
 
-/// A control group of the test's own; removed in the end, when no process is in it.
+/// A control group of a test; removed on drop if no process is in it.
 pub(super) struct Group(PathBuf);
 
 impl Drop for Group {
@@ -29,8 +29,8 @@ impl Drop for Group {
     }
 }
 
-/// A new group with this file, of whichever version is here: the folder of a hierarchy, its file, and what is written
-/// to it.
+/// Creates a group with this file, in cgroup v1 or v2. Each place is the folder of a hierarchy, a file, and
+/// the text to write.
 pub(super) fn group(name: &str, places: &[(&str, &str, &str)]) -> anyhow::Result<Group> {
     need_root()?;
     for (mount, file, text) in places {
@@ -45,23 +45,23 @@ pub(super) fn group(name: &str, places: &[(&str, &str, &str)]) -> anyhow::Result
 }
 
 impl Group {
-    /// The shell's command that enters it.
+    /// Returns the shell command that enters it.
     pub(super) fn enter(&self) -> String {
         format!("echo 0 > {}", self.0.join("cgroup.procs").display())
     }
 }
 
-/// Only the host's memory was looked at.
+/// Regression: only the host's memory was checked.
 fn a_limit_of_memory_counts() -> anyhow::Result<()> {
     let limits = [("memory", "memory.limit_in_bytes", "256M"), ("", "memory.max", "256M")];
     let group = group("memory", &limits)?;
     let words = "boot --dry-run --mem 12G -- true";
-    let ran = pvticket(words.split(' ')).behind(&group.enter()).run()?.exits(0)?;
-    ran.one_line(&["--mem 12 GiB: this control group allows", "will be killed"]).map(drop)
+    let ran = pvticket(words.split(' ')).after(&group.enter()).run()?.exits(0)?;
+    ran.one_line(&["--mem 12 GiB: this control group allows", "that use more are killed"]).map(drop)
 }
 
-/// Regression (G11): under the host's scheduler, the figure of a window in which a CPU was taken away had no mark.
-fn a_cpu_that_a_cpuset_takes_away_is_marked_under_every_policy() -> anyhow::Result<()> {
+/// Regression (G11): under the host's scheduler, a window's figure had no mark if a CPU was taken away.
+fn a_cpu_removed_by_a_cpuset_is_marked() -> anyhow::Result<()> {
     need_kvm()?;
     let group = group("cpuset", &[("cpuset", "cpuset.cpus", ""), ("", "cpuset.cpus", "")])?;
     let set = rustix::thread::sched_getaffinity(None)?;
@@ -78,14 +78,14 @@ fn a_cpu_that_a_cpuset_takes_away_is_marked_under_every_policy() -> anyhow::Resu
         let words = ["--vcpus", "2x", "--runs", "1", "--seconds", "2", "--locks", "pv-ticket"];
         let compare =
             pvticket(["compare", "--host", "direct", "--policy", policy, "--cpus", &cpus]);
-        let mut compare = compare.args(words).behind(&enter).start()?;
+        let mut compare = compare.args(words).after(&enter).start()?;
         let parent = compare.pid();
         compare.wait_until("vCPU", || thread_of_child(parent, "vcpu0").is_some())?;
         // The warm-up takes 0.1 s.
         thread::sleep(Duration::from_millis(700));
         put("cpuset.cpus", &first.to_string())?;
         let ran = compare.wait()?;
-        // A cell that cannot go on without its CPU fails, which is a word, too.
+        // A cell that cannot continue without its CPU fails, which is a report, too.
         let is_marked = ran.text()?.contains("CPUs were taken away") || ran.status()? != 0;
         ensure!(is_marked, "{policy}: no mark\n{}", ran.show());
         ensure!(policy != "host" || ran.status()? == 0, "{}", ran.show());
@@ -93,8 +93,8 @@ fn a_cpu_that_a_cpuset_takes_away_is_marked_under_every_policy() -> anyhow::Resu
     Ok(())
 }
 
-/// A stop that ends before its window does makes that no longer than asked.
-fn a_cell_that_was_frozen_within_its_window_is_measured_again() -> anyhow::Result<()> {
+/// A stop that ends within the window does not make the window longer than requested.
+fn a_cell_frozen_in_its_window_is_measured_again() -> anyhow::Result<()> {
     need_kvm()?;
     let (group, file, [freeze, thaw]) = match group("freezer", &[("freezer", "freezer.state", "")])
     {
@@ -107,7 +107,7 @@ fn a_cell_that_was_frozen_within_its_window_is_measured_again() -> anyhow::Resul
     let folder = files::scratch()?;
     let text = "host = \"direct\"\nlocks = \"ticket\"\nvcpus = 1\nrepetitions = 1\nseconds = 3\n";
     let (run, dir) = run_in(&folder, text, &[])?;
-    let mut run = run.behind(&group.enter()).start()?;
+    let mut run = run.after(&group.enter()).start()?;
     let parent = run.pid();
     run.wait_until("vCPU", || thread_of_child(parent, "vcpu0").is_some())?;
     thread::sleep(Duration::from_millis(500));
@@ -120,9 +120,9 @@ fn a_cell_that_was_frozen_within_its_window_is_measured_again() -> anyhow::Resul
     Ok(())
 }
 
-/// Regression: the figures of a run whose group was stopped for half of each period had no note; then (G12) it was one line
-/// on stderr, and no table, page, brief or `doctor` had it.
-fn a_quota_of_cpu_time_is_told() -> anyhow::Result<()> {
+/// Regression: the figures of a run whose group was stopped for half of each period had no note. Later (G12)
+/// the note was one line on stderr, absent from every table, page, brief and `doctor`.
+fn a_quota_of_cpu_time_is_reported() -> anyhow::Result<()> {
     need_kvm()?;
     let group =
         group("cpu", &[("cpu", "cpu.cfs_quota_us", "50000"), ("", "cpu.max", "50000 100000")])?;
@@ -132,8 +132,8 @@ fn a_quota_of_cpu_time_is_told() -> anyhow::Result<()> {
     let spec = files::put(&folder, "spec.toml", text.as_bytes())?;
     let run = |to: &Path| pvticket(["run", "--dir"]).args([to, &spec]);
     let enter = group.enter();
-    let ran = run(&dir).behind(&enter).run()?.exits(0)?;
-    let ran = ran.complains(&["a CPU quota allows 0.50 of the "])?;
+    let ran = run(&dir).after(&enter).run()?.exits(0)?;
+    let ran = ran.stderr_has(&["a CPU quota allows 0.50 of the "])?;
     let lines = fs::read_to_string(dir.join("cells.jsonl"))?;
     ensure!(lines.contains("\"cpu_quota\":0.5"), "{lines}\n{}", ran.show());
     let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -148,8 +148,8 @@ fn a_quota_of_cpu_time_is_told() -> anyhow::Result<()> {
     let table = pvticket(["compare", "--resume"]).args([&dir]).run()?.exits(0)?;
     ensure!(flat(table.text()?).contains("A CPU quota allows 0.50 of the "), "{}", table.show());
     for words in [&["doctor"][..], &["doctor", "--brief"]] {
-        // Its status is about what can run here.
-        let doctor = pvticket(words).behind(&enter).run()?;
+        // Its exit status depends on the host.
+        let doctor = pvticket(words).after(&enter).run()?;
         let text = doctor.text()?;
         ensure!(text.contains("quota") && text.contains("0.50"), "{}", doctor.show());
     }
@@ -158,7 +158,7 @@ fn a_quota_of_cpu_time_is_told() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A spec of VMs of one vCPU each, all on one slot.
+/// A spec of VMs with one vCPU each, all on one slot.
 fn spec(host: &str, vms: u32, cgroups: &str) -> String {
     format!(
         "host = \"{host}\"\nlocks = \"ticket\"\nvcpus = 1\nslots = 1\nvms = {vms}\n\
@@ -166,7 +166,7 @@ fn spec(host: &str, vms: u32, cgroups: &str) -> String {
     )
 }
 
-/// The share of the window that each VM ran, by what the host's kernel counted.
+/// Returns the share of the window that each VM ran, by the host kernel's counts.
 fn shares(cell: &Value) -> anyhow::Result<Vec<f64>> {
     let vms = cell["figures"]["host"].as_array().with_context(|| cell.to_string())?;
     let share = |vm: &Value| {
@@ -176,9 +176,9 @@ fn shares(cell: &Value) -> anyhow::Result<Vec<f64>> {
     vms.iter().map(|vm| share(vm).with_context(|| cell.to_string())).collect()
 }
 
-/// What schedstat says of the threads is no part of the groups: weights of 1 to 4 give shares of 1 to
-/// 4, and a quota of a fifth gives a fifth.
-fn groups_share_out_the_cpu_as_they_are_told() -> anyhow::Result<()> {
+/// The threads' schedstat is independent of the groups: weights of 1 to 4 give shares of 1 to 4, and a quota
+/// of a fifth gives a fifth.
+fn groups_divide_the_cpu_by_weight_and_quota() -> anyhow::Result<()> {
     let layouts = [
         "none",
         "nested:weights=100/400",
@@ -186,7 +186,7 @@ fn groups_share_out_the_cpu_as_they_are_told() -> anyhow::Result<()> {
         "flat:max=50ms/100ms",
     ];
     let text = spec("emulated", 2, &layouts.map(|layout| format!("{layout:?}")).join(", "));
-    let run = Run::of(&text, &[])?;
+    let run = Run::new(&text, &[])?;
     let cells = run.cells()?;
     ensure!(cells.len() == layouts.len(), "{}", run.ran.show());
     for cell in &cells {
@@ -194,22 +194,22 @@ fn groups_share_out_the_cpu_as_they_are_told() -> anyhow::Result<()> {
         let shares = shares(cell)?;
         let [a, b] = shares[..] else { anyhow::bail!("{cell}") };
         let layout = cell["point"]["cgroups"].as_str();
-        let is_so = match layout {
+        let is_expected = match layout {
             None => (0.7..1.4).contains(&(b / a)) && a + b > 0.7,
             Some("nested:weights=100/400") => (2.8..5.5).contains(&(b / a)) && a + b > 0.7,
             Some("per-vm:max=20ms/100ms,burst=5ms") => {
                 shares.iter().all(|share| (0.1..0.3).contains(share))
             }
             Some("flat:max=50ms/100ms") => (0.35..0.65).contains(&(a + b)),
-            other => anyhow::bail!("{other:?}: {cell}"),
+            unknown => anyhow::bail!("{unknown:?}: {cell}"),
         };
-        expect_usually!(is_so, "{layout:?}: the VMs ran {shares:?}");
+        expect_usually!(is_expected, "{layout:?}: the VMs ran {shares:?}");
     }
     Ok(())
 }
 
-/// A run on the emulated host's own KVM, in a group that is delegated to it.
-fn groups_are_gone_when_a_run_has_ended() -> anyhow::Result<()> {
+/// A run on the emulated host's own KVM, in a group delegated to it.
+fn groups_are_removed_after_a_run() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let text = spec("direct", 2, "\"none\", \"nested:weights=100/400\"");
     let file = files::put(&folder, "spec.toml", text.as_bytes())?;
@@ -221,11 +221,11 @@ fn groups_are_gone_when_a_run_has_ended() -> anyhow::Result<()> {
          /tmp/d/cells.jsonl; {BUSYBOX} find $c -name 'pvticket*'; \
          echo $({BUSYBOX} cat $c/cgroup.type) [$({BUSYBOX} cat $c/cgroup.subtree_control)]"
     );
-    script_with_spec(file, &script).run()?.exits(0)?.says("1\ndomain []\n").map(drop)
+    script_with_spec(file, &script).run()?.exits(0)?.stdout_is("1\ndomain []\n").map(drop)
 }
 
 /// A host delegates no controller by default.
-fn what_a_host_does_not_allow_is_refused() -> anyhow::Result<()> {
+fn undelegated_cgroups_are_rejected() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let script = format!(
         "{IN_EMULATED_HOST} run /spec.toml --dir /tmp/d 2>&1; echo $?; {BUSYBOX} ls /tmp/d 2>&1 || true"
@@ -233,7 +233,7 @@ fn what_a_host_does_not_allow_is_refused() -> anyhow::Result<()> {
     let text = spec("direct", 1, "\"flat\"");
     let file = files::put(&folder, "inside.toml", text.as_bytes())?;
     let ran = script_with_spec(file, &script).run()?.exits(0)?;
-    let reason = "cgroups flat: the control group /sys/fs/cgroup/commands has no controller cpu for \
-               groups in it, only 'cpuset'; it takes a delegated cgroup v2";
-    ran.shows(&[reason, "\n2\n", "/tmp/d: No such file"])
+    let reason = "cgroups flat: the control group /sys/fs/cgroup/commands has no cpu controller for \
+               child groups, only 'cpuset'; it requires a delegated cgroup v2";
+    ran.stdout_has(&[reason, "\n2\n", "/tmp/d: No such file"])
 }

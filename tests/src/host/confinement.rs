@@ -1,4 +1,4 @@
-//! What the threads of a running machine may do.
+//! Confinement of a running machine's threads.
 
 use confine::{Class, Support};
 use rustix::process::geteuid;
@@ -15,7 +15,7 @@ tests![
     every_thread_of_a_worker_is_confined,
     an_intruder_is_stopped,
     a_forbidden_call_is_named_in_one_line,
-    what_each_class_may_call_is_printed,
+    the_calls_of_each_class_are_printed,
     a_fatal_signal_to_a_vcpu_restores_the_terminal,
 ];
 
@@ -26,30 +26,30 @@ pub mod emulated {
     tests![
         the_emulator_is_confined,
         // The scheduler is loaded before the confinement, and its reader is started after it.
-        every_thread_of_a_boot_with_a_scheduler_is_confined: are_confined_there(BOOT, &["vcpu0", "vcpu1", "turns", "signals"]),
-        every_thread_of_a_worker_with_a_scheduler_is_confined: are_confined_there(COMPARE, &["vcpu0", "vcpu2", "turns", "watchdog", "signals"]),
+        every_thread_of_a_boot_with_a_scheduler_is_confined: are_confined_in_emulated_host(BOOT, &["vcpu0", "vcpu1", "turns", "signals"]),
+        every_thread_of_a_worker_with_a_scheduler_is_confined: are_confined_in_emulated_host(COMPARE, &["vcpu0", "vcpu2", "turns", "watchdog", "signals"]),
     ];
 }
 
-/// What /proc says of a confined thread.
+/// Lines of a confined thread's status in /proc.
 const CONFINED: [&str; 3] = ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"];
 
-/// The threads of a process by name: are those of this name confined?
+/// Returns the names of a process's threads, and whether all threads of each name are confined.
 fn threads(process: Pid) -> BTreeMap<String, bool> {
     let mut threads = BTreeMap::new();
     for task in process::threads(process) {
         let [name, status] = ["comm", "status"].map(|file| fs::read_to_string(task.join(file)));
         // The thread may have ended.
         let (Ok(name), Ok(status)) = (name, status) else { continue };
-        let is_confined = CONFINED.iter().all(|line| status.lines().any(|found| found == *line));
-        // Two threads of one name: both have to be.
+        let is_confined = CONFINED.iter().all(|line| status.lines().any(|text| text == *line));
+        // Both threads of one name have to be confined.
         *threads.entry(name.trim().into()).or_insert(true) &= is_confined;
     }
     threads
 }
 
-/// Waits until the process has threads of these names, which they give themselves when they first run; all its threads are
-/// confined.
+/// Waits until the process has threads of these names, which threads set when they first run. Checks that all
+/// its threads are confined.
 fn are_confined(running: &mut Running, process: Pid, names: &[&str]) -> anyhow::Result<()> {
     let what = format!("threads {}", names.join(", "));
     running.wait_until(&what, || {
@@ -61,14 +61,14 @@ fn are_confined(running: &mut Running, process: Pid, names: &[&str]) -> anyhow::
     Ok(())
 }
 
-/// `boot` with these options of a guest that says that it is up and then spins, once it has said so.
-pub(super) fn spinning(
+/// Boots a guest that prints `up` and then spins, with these options; returns once it has printed that.
+pub(super) fn boot_spinning(
     folder: &TempDir,
     front: Program,
     options: &[&str],
 ) -> anyhow::Result<Running> {
     need_kvm()?;
-    let boot = tiny::boot_by(front, folder, &code::says("up\n", code::SPIN))?;
+    let boot = tiny::boot_by(front, folder, &code::prints("up\n", code::SPIN))?;
     let mut running = boot.args(options.iter().copied()).input(Input::Silence).start()?;
     running.wait_for_stdout("up\n")?;
     Ok(running)
@@ -77,7 +77,7 @@ pub(super) fn spinning(
 fn boots_confined(front: impl FnOnce(&Path) -> Program) -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let front = front(folder.path());
-    let mut running = spinning(&folder, front, &[])?;
+    let mut running = boot_spinning(&folder, front, &[])?;
     let process = running.pid();
     are_confined(&mut running, process, &["vcpu0", "signals"])?;
     running.signal(Signal::TERM)?;
@@ -88,7 +88,7 @@ fn every_thread_of_a_plain_user_is_confined() -> anyhow::Result<()> {
     if !geteuid().is_root() {
         return skip("only root can become another user");
     }
-    // A device node of the test's own, which that user may open.
+    // A device node of the test, which that user may open.
     const SCRIPT: &str = "mknod -m 666 \"$0/kvm\" c 10 232 && mount --bind \"$0/kvm\" /dev/kvm && \
         cp \"$1\" \"$0/pvticket\" && chmod 755 \"$0\" \"$0/pvticket\" && folder=$0 && shift && \
         exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$folder/pvticket\" \"$@\"";
@@ -98,19 +98,19 @@ fn every_thread_of_a_plain_user_is_confined() -> anyhow::Result<()> {
     })
 }
 
-/// Has the process this file open? What was closed leaves its number to what is opened next.
+/// Whether the process has this file open. Compares files: the numbers of closed descriptors are reused.
 pub(super) fn has_open(process: Pid, file: &Path) -> bool {
     let open = fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero()));
     let mut files =
         open.into_iter().flatten().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
-    files.any(|found| found == file)
+    files.any(|target| target == file)
 }
 
 fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
     need_kvm()?;
     let words = "compare --guest payload --host direct --vcpus 3 --locks pv-ticket --policy rr \
                  --set faults=kick-delay:50us --seconds 600 --runs 1";
-    let run = pvticket(words.split_whitespace()).behind("exec 9</etc/passwd");
+    let run = pvticket(words.split_whitespace()).after("exec 9</etc/passwd");
     let mut running = run.start()?;
     let run = running.pid();
     let is_up = |worker: &Pid| threads(*worker).contains_key("vcpu2");
@@ -126,17 +126,17 @@ fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
     running.wait().map(drop)
 }
 
-/// The first version of Landlock that limits signals.
+/// The first version of Landlock that restricts signals.
 const LANDLOCK_OF_SIGNALS: u32 = 6;
 
-/// What an intruder tries from a vCPU thread, and what stops it without the filter of system calls; of signals, on kernels whose
-/// Landlock limits them.
-const DEEDS: [(&str, &str); 7] = [
+/// Attempts of an intruder on a vCPU thread, and the error without the system call filter. `signal` fails
+/// only on kernels whose Landlock restricts signals.
+const ATTACKS: [(&str, &str); 7] = [
     ("read", "Permission denied"),
     ("write", "Permission denied"),
     ("connect", "Permission denied"),
     ("execute", "Permission denied"),
-    // Landlock: a process outside has fewer limits.
+    // Landlock: a process outside has fewer restrictions.
     ("trace", "Operation not permitted"),
     ("signal", "Operation not permitted"),
     ("root", "Operation not permitted"),
@@ -144,18 +144,19 @@ const DEEDS: [(&str, &str); 7] = [
 
 fn an_intruder_is_stopped() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    for (deed, below) in DEEDS {
-        let file = files::put(&folder, deed, b"untouched")?;
-        let file = if deed == "execute" { Path::new("/bin/true") } else { &file };
-        let drill =
-            |mode: &str| pvticket(["drill", deed]).args([file]).env(confine::VARIABLE, mode).run();
+    for (attack, error) in ATTACKS {
+        let file = files::put(&folder, attack, b"untouched")?;
+        let file = if attack == "execute" { Path::new("/bin/true") } else { &file };
+        let drill = |mode: &str| {
+            pvticket(["drill", attack]).args([file]).env(confine::SECCOMP_ENV, mode).run()
+        };
         drill("kill")?.fails(159, &["a thread of class vcpu called "])?;
         let open = drill("off")?.errors();
-        let is_limited = deed != "signal" || Support::here().landlock >= LANDLOCK_OF_SIGNALS;
-        let below = if is_limited { below } else { "done" };
-        ensure!(open.contains(below), "{deed}: {open}");
-        if deed != "execute" {
-            ensure!(fs::read(file)? == b"untouched", "{deed}");
+        let is_limited = attack != "signal" || Support::detect().landlock >= LANDLOCK_OF_SIGNALS;
+        let error = if is_limited { error } else { "done" };
+        ensure!(open.contains(error), "{attack}: {open}");
+        if attack != "execute" {
+            ensure!(fs::read(file)? == b"untouched", "{attack}");
         }
     }
     Ok(())
@@ -164,15 +165,15 @@ fn an_intruder_is_stopped() -> anyhow::Result<()> {
 fn a_forbidden_call_is_named_in_one_line() -> anyhow::Result<()> {
     let line = "pvticket: seccomp: a thread of class vcpu called openat, which is not on its list; \
                 ended (PVTICKET_SECCOMP)\n";
-    let ran = pvticket(["drill", "read"]).without(confine::VARIABLE).run()?.exits(159)?;
+    let ran = pvticket(["drill", "read"]).unset(confine::SECCOMP_ENV).run()?.exits(159)?;
     ensure!(ran.errors() == line, "{}", ran.show());
-    // The call is made all the same, and Landlock has the last word.
-    let ran = pvticket(["drill", "read"]).env(confine::VARIABLE, "log").run()?.exits(1)?;
-    let parts = ["called openat, which is not on its list; it goes on", "Permission denied"];
-    ran.complains(&parts).map(drop)
+    // The call is made nevertheless, and Landlock denies it.
+    let ran = pvticket(["drill", "read"]).env(confine::SECCOMP_ENV, "log").run()?.exits(1)?;
+    let parts = ["called openat, which is not on its list; allowed", "Permission denied"];
+    ran.stderr_has(&parts).map(drop)
 }
 
-fn what_each_class_may_call_is_printed() -> anyhow::Result<()> {
+fn the_calls_of_each_class_are_printed() -> anyhow::Result<()> {
     let ran = pvticket(["doctor", "--calls"]).run()?.exits(0)?;
     let text = ran.text()?;
     for class in Class::ALL {
@@ -182,36 +183,42 @@ fn what_each_class_may_call_is_printed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Restoring the terminal takes no call that is not on a vCPU's list: the process ends by the signal, not by SIGSYS.
+/// Restoring the terminal makes no call outside a vCPU's list: the process ends by the signal, not by SIGSYS.
 fn a_fatal_signal_to_a_vcpu_restores_the_terminal() -> anyhow::Result<()> {
     let terminal = Terminal::open()?;
     let ran = terminal.start(pvticket(["drill", "abort"]))?.wait()?;
     let status = ran.shell_status();
-    ensure!(status == Some(128 + Signal::ABORT.as_raw()), "{status:?}:\n{}", terminal.shown());
+    ensure!(status == Some(128 + Signal::ABORT.as_raw()), "{status:?}:\n{}", terminal.text());
     terminal.is_restored()
 }
 
 fn the_emulator_is_confined() -> anyhow::Result<()> {
     let script = "echo up $PVTICKET_SECCOMP; sleep 600";
-    let mut running = shell(&[], script).env(confine::VARIABLE, "log").start()?;
-    // Regression: programs there had `kill`, whatever the variable said here.
+    let mut running = shell(&[], script).env(confine::SECCOMP_ENV, "log").start()?;
+    // Regression: programs there had `kill`, regardless of the variable here.
     running.wait_for_stdout("up log")?;
     let emulator = children(running.pid()).pop().context("no emulator")?;
     let threads = threads(emulator);
     ensure!(!threads.is_empty() && threads.values().all(|is_confined| *is_confined), "{threads:?}");
-    // The emulator's standard streams, its sockets and its own: nothing of ours, which the test's pipes would be.
-    for descriptor in fs::read_dir(format!("/proc/{}/fd", emulator.as_raw_nonzero()))? {
-        let target = fs::read_link(descriptor?.path())?;
-        let target = target.display().to_string();
-        let is_known = ["/dev/null", "socket:", "pipe:", "anon_inode:", "/memfd:", "/dev/urandom"];
-        ensure!(is_known.iter().any(|known| target.starts_with(known)), "{target}");
+    // The emulator has only its own descriptors open. Of pvticket's pipes it has its stderr, which pvticket
+    // reads, and not the test's pipes, which are pvticket's stdout and stderr.
+    let link = |process: Pid, stream: u32| fs::read_link(format!("/proc/{process}/fd/{stream}"));
+    let stderr = link(emulator, 2)?;
+    ensure!(stderr != link(running.pid(), 2)?, "the test's stderr: {}", stderr.display());
+    for descriptor in fs::read_dir(format!("/proc/{emulator}/fd"))? {
+        let path = fs::read_link(descriptor?.path())?;
+        let target = path.display().to_string();
+        let kinds = ["/dev/null", "socket:", "pipe:", "anon_inode:", "/memfd:", "/dev/urandom"];
+        let is_pipe_of_pvticket = target.starts_with("pipe:") && has_open(running.pid(), &path);
+        ensure!(kinds.iter().any(|kind| target.starts_with(kind)), "{target}");
+        ensure!(!is_pipe_of_pvticket || path == stderr, "{target}");
     }
     running.signal(Signal::TERM)?;
     running.wait()?.exits(143).map(drop)
 }
 
-/// A command in the emulated host with a 7.x kernel, and what /proc there says of the threads of all its
-/// processes that have vCPUs, once there are threads of these names: name, and the lines of [`CONFINED`].
+/// Runs a command in the emulated host with a 7.x kernel. Once threads of these names exist, returns the
+/// threads of all processes that have vCPUs: name, and the lines in /proc to compare with [`CONFINED`].
 fn threads_under_a_scheduler(
     command: &str,
     names: &[&str],
@@ -237,8 +244,8 @@ fn threads_under_a_scheduler(
     Ok(threads)
 }
 
-/// All threads are confined, and some have these names.
-fn are_confined_there(command: &str, names: &[&str]) -> anyhow::Result<()> {
+/// Checks that all threads are confined and that threads of these names exist.
+fn are_confined_in_emulated_host(command: &str, names: &[&str]) -> anyhow::Result<()> {
     let threads = threads_under_a_scheduler(command, names)?;
     ensure!(names.iter().all(|name| threads.contains_key(*name)), "{threads:?}");
     let is_confined = |lines: &Vec<String>| {

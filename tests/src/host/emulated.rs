@@ -1,5 +1,5 @@
-//! `--host emulated` end to end: one command, one exit status, and a freeze of the emulator is
-//! never reported as the guest's failure.
+//! `--host emulated` end to end: one command, one exit status, and a freeze of the emulator is never reported
+//! as the guest's failure.
 
 use std::ffi::OsString;
 
@@ -10,20 +10,20 @@ tests![
     a_program_of_the_shell_reads_its_input_unchanged,
     streams_status_and_stats_come_back,
     a_frozen_host_is_replaced => Long("30 s: three hosts, one after the other"),
-    a_host_that_freezes_again_and_again,
-    a_host_whose_kernel_dies,
-    an_emulator_that_is_killed,
+    repeated_freezes_are_a_failure: faulty("mute,mute", 1).run()?.exits(1)?.stdout_is("")?.stderr_has(&[FROZE, "1 of 1", "not of the guest"]).map(drop),
+    a_dead_host_kernel_is_reported: faulty("panic", 2).run()?.exits(1)?.stdout_is("")?.stderr_has(&["the emulated host's own kernel died"]).map(drop),
+    a_killed_emulator_is_reported: faulty("kill", 2).run()?.fails(1, &["the emulator exited unexpectedly", "probably out of memory"])?.stdout_is("").map(drop),
     sigterm_ends_the_emulated_host,
     a_shell_at_a_terminal,
-    ctrl_c_before_the_shell,
-    a_program_with_its_files,
+    ctrl_c_before_the_shell_ends_the_host,
+    a_program_reads_and_returns_files,
     unreadable_stdin_is_a_failure,
     a_signal_ends_a_run_in_the_emulated_host,
     the_option_selects_the_host_kernel,
-    a_kernel_of_300_megabytes => Long("15 s: its copies in an emulated machine"),
+    a_kernel_of_300_megabytes_boots => Long("15 s: its copies in an emulated machine"),
 ];
 
-/// The cells that have ended are kept, and the run can be resumed.
+/// Completed cells are kept, and the run can be resumed.
 fn a_signal_ends_a_run_in_the_emulated_host() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let spec = "vcpus = 2\npolicies = [\"rr\"]\nlocks = [\"ticket\", \"pv-ticket\"]\n\
@@ -33,12 +33,12 @@ fn a_signal_ends_a_run_in_the_emulated_host() -> anyhow::Result<()> {
     let has_cells = || run::cells(&dir).is_ok_and(|cells| !cells.is_empty());
     running.wait_until("a cell that has ended", has_cells)?;
     running.signal(Signal::INT)?;
-    running.wait()?.exits(130)?.complains(&[" left; resume with: pvticket run --resume "])?;
+    running.wait()?.exits(130)?.stderr_has(&[" left; resume with: pvticket run --resume "])?;
     ensure!(has_cells(), "no cell is in the store");
     Ok(())
 }
 
-/// A shell script in the emulated host, with these options of `emulate`; `BUSYBOX` stands for its path.
+/// Runs a shell script in the emulated host with these options of `emulate`; `BUSYBOX` stands for its path.
 pub fn shell(options: &[&str], script: &str) -> Program {
     shell_with(options.iter().copied(), script)
 }
@@ -49,17 +49,17 @@ pub fn shell_with(options: impl IntoIterator<Item = impl Into<OsString>>, script
     pvticket(["emulate"]).args(options).args(["--", BUSYBOX, "sh", "-c", &script])
 }
 
-/// An option of `emulate` that takes this file along to `/in`.
-pub fn take_along(file: &Path, name: &str) -> String {
+/// Returns an option of `emulate` that copies this file to `/in`.
+pub fn copy_in(file: &Path, name: &str) -> String {
     format!("--in={}:/in/{name}", file.display())
 }
 
-/// On a host kernel with sched_ext.
+/// [`shell`] on a host kernel with sched_ext.
 pub fn shell_7(script: &str) -> Program {
     shell(&["--host-kernel", "7"], script)
 }
 
-/// A shell script in the emulated host, where `file` is `/spec.toml`.
+/// Runs a shell script in the emulated host, where `file` is `/spec.toml`.
 pub fn script_with_spec(file: PathBuf, script: &str) -> Program {
     shell(&["--in", &format!("{}:/spec.toml", file.display())], script)
 }
@@ -72,7 +72,7 @@ pub fn need_kernel_7() -> anyhow::Result<()> {
     }
 }
 
-/// `--host-kernel` overrides PVTICKET_HOST_KERNEL, which a run of the tests may have set.
+/// `--host-kernel` overrides PVTICKET_HOST_KERNEL, which may be set for the tests.
 fn the_option_selects_the_host_kernel() -> anyhow::Result<()> {
     need_kernel_7()?;
     for (kernel, has_sched_ext) in [("6.1", false), ("7", true)] {
@@ -91,8 +91,8 @@ fn the_option_selects_the_host_kernel() -> anyhow::Result<()> {
 /// The message after a freeze.
 const FROZE: &str = "the emulated host froze";
 
-/// Regression: the end of the input arrived while the shell edited its line, and the program that the shell started
-/// read it as text: 7 to 11 bytes, not 6, in five of seven boots.
+/// Regression: the end of the input arrived while the shell edited its line, and the program started by the
+/// shell read it as text: 7 to 11 bytes instead of 6, in five of seven boots.
 fn a_program_of_the_shell_reads_its_input_unchanged() -> anyhow::Result<()> {
     let script = b"wc -c > /count; echo read $(cat /count)\nhello\n".to_vec();
     let ran = Boot::on("emulated").with("--cpus 2").input(Input::Bytes(script)).run()?.exits(0)?;
@@ -113,8 +113,7 @@ fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Injects faults into the emulated host; a freeze is noticed after 3 seconds, before the command
-/// ends.
+/// Injects faults into the emulated host. A freeze is noticed after 3 seconds, before the command ends.
 fn faulty(faults: &str, restarts: u32) -> Program {
     Boot::on("emulated")
         .with("--cpus 1")
@@ -126,28 +125,10 @@ fn faulty(faults: &str, restarts: u32) -> Program {
 }
 
 fn a_frozen_host_is_replaced() -> anyhow::Result<()> {
-    let ran = faulty("mute,stop", 2).run()?.exits(7)?.says("out\n")?;
-    let ran = ran.complains(&[FROZE, "1 of 2", "2 of 2"])?;
+    let ran = faulty("mute,stop", 2).run()?.exits(7)?.stdout_is("out\n")?;
+    let ran = ran.stderr_has(&[FROZE, "1 of 2", "2 of 2"])?;
     ensure!(ran.errors().lines().count() == 2, "a line for each restart\n{}", ran.show());
     Ok(())
-}
-
-fn a_host_that_freezes_again_and_again() -> anyhow::Result<()> {
-    let ran = faulty("mute,mute", 1).run()?.exits(1)?.says("")?;
-    ran.complains(&[FROZE, "1 of 1", "not of the guest"]).map(drop)
-}
-
-fn a_host_whose_kernel_dies() -> anyhow::Result<()> {
-    let ran = faulty("panic", 2).run()?.exits(1)?.says("")?;
-    ran.complains(&["the emulated host's own kernel died"]).map(drop)
-}
-
-fn an_emulator_that_is_killed() -> anyhow::Result<()> {
-    faulty("kill", 2)
-        .run()?
-        .fails(1, &["the emulator exited unexpectedly", "probably out of memory"])?
-        .says("")
-        .map(drop)
 }
 
 fn sigterm_ends_the_emulated_host() -> anyhow::Result<()> {
@@ -156,7 +137,7 @@ fn sigterm_ends_the_emulated_host() -> anyhow::Result<()> {
     let mut running = boot.start()?;
     running.wait_for_stdout("up\n")?;
     running.signal(Signal::TERM)?;
-    // This waits for the end of the output, too: a process left behind would hold it open.
+    // This also waits for the end of the output, which a process left behind would hold open.
     running.wait()?.exits(143).map(drop)
 }
 
@@ -172,7 +153,7 @@ fn a_shell_at_a_terminal() -> anyhow::Result<()> {
     terminal.is_restored()
 }
 
-fn ctrl_c_before_the_shell() -> anyhow::Result<()> {
+fn ctrl_c_before_the_shell_ends_the_host() -> anyhow::Result<()> {
     let terminal = Terminal::open()?;
     let mut running = terminal.start(Boot::on("emulated").with("--cpus 1").program())?;
     terminal.wait_for_raw(&mut running)?;
@@ -181,17 +162,17 @@ fn ctrl_c_before_the_shell() -> anyhow::Result<()> {
     terminal.is_restored()
 }
 
-fn a_program_with_its_files() -> anyhow::Result<()> {
+fn a_program_reads_and_returns_files() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let input = files::put(&folder, "input", b"brought along\n")?;
     let result = folder.path().join("result");
     let busybox = files::cached("busybox/busybox")?;
-    let emulate = pvticket(["emulate".into(), take_along(&busybox, "busybox")]);
-    let emulate = emulate.args([take_along(&input, "input")]);
+    let emulate = pvticket(["emulate".into(), copy_in(&busybox, "busybox")]);
+    let emulate = emulate.args([copy_in(&input, "input")]);
     let emulate = emulate.args([format!("--out=/tmp/result:{}", result.display())]);
     let script = "cat /in/input | tee /tmp/result; exit 6";
     let ran = emulate.args(["--", "/in/busybox", "sh", "-c", script]).run()?;
-    ran.exits(6)?.says("brought along\n")?;
+    ran.exits(6)?.stdout_is("brought along\n")?;
     ensure!(fs::read(&result)? == b"brought along\n", "the result file differs");
     Ok(())
 }
@@ -201,13 +182,13 @@ fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let unread = Input::From(fs::File::open(folder.path())?.into());
     let ran = pvticket(["emulate", "--mem", "128M", "--", "/init", "locks"]).input(unread).run()?;
-    let ran = ran.exits(1)?.complains(&["pvticket: cannot read stdin: Is a directory"])?;
-    ran.shows(&["pv-ticket"])
+    let ran = ran.exits(1)?.stderr_has(&["pvticket: cannot read stdin: Is a directory"])?;
+    ran.stdout_has(&["pv-ticket"])
 }
 
-/// Regression: a kernel with its debugging information filled the emulated host's RAM disk, and the boot failed for
-/// lack of other files.
-fn a_kernel_of_300_megabytes() -> anyhow::Result<()> {
+/// Regression: a kernel with debugging information filled the emulated host's RAM disk, and the boot failed
+/// for lack of other files.
+fn a_kernel_of_300_megabytes_boots() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let large = folder.path().join("vmlinux");
     fs::copy(files::cached(files::BUILT_KERNEL)?, &large)?;
@@ -219,6 +200,6 @@ fn a_kernel_of_300_megabytes() -> anyhow::Result<()> {
         .command(["echo", "up"])
         .run()?
         .exits(0)?
-        .says("up\n")?;
+        .stdout_is("up\n")?;
     Ok(())
 }

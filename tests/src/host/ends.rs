@@ -1,25 +1,25 @@
-//! Ways in which a guest ends, by what any device sees of it, and limits of the process: each ends in a stated status, in one
-//! line of the product's if it is a failure, and leaves nothing behind.
+//! Ends of a guest, by each device that notices one, and limits of the process: each has a stated exit
+//! status, prints one line of the product on failure, and leaves nothing behind.
 
 use crate::{host::tiny, prelude::*, rows};
 
 kvm::tests![
     every_way_to_end_has_its_status,
-    a_guest_that_panics_and_goes_on_is_said => Long("12 s: a kernel has ten to reset"),
+    a_guest_that_runs_on_after_a_panic_is_reported => Long("12 s: a kernel has ten to reset"),
     every_limit_ends_every_command_in_one_line,
-    a_limit_gives_the_terminal_back,
+    a_limit_restores_the_terminal,
 ];
 
 /// `cli; hlt; jmp` back to the `hlt`.
 const HALT: &[u8] = &[0xfa, 0xf4, 0xeb, 0xfd];
 
-/// `mov dx, port; mov al, value; out dx, al`, and no end.
+/// `mov dx, port; mov al, value; out dx, al`, then spins.
 fn out_byte(port: u16, value: u8) -> Vec<u8> {
     let [low, high] = port.to_le_bytes();
     [&[0x66, 0xba, low, high, 0xb0, value, 0xee][..], code::SPIN].concat()
 }
 
-/// The end, the guest's code, the status, and what a line says; empty: there is none.
+/// The end, the guest's code, the status, and a part of the line; empty for no line.
 type Row = (&'static str, Vec<u8>, i32, &'static str);
 
 fn rows() -> Vec<Row> {
@@ -33,28 +33,28 @@ fn rows() -> Vec<Row> {
         ("the reset control register", out_byte(0xcf9, 6), 0, ""),
         ("system control port A", out_byte(0x92, 1), 0, ""),
         ("the sleep control register", out_byte(0x680, 5 << 2 | 1 << 5), 0, ""),
-        ("a triple fault that was ordered", code::says(restart, code::TRIPLE_FAULT), 0, ""),
+        ("a triple fault that was ordered", code::prints(restart, code::TRIPLE_FAULT), 0, ""),
         ("a triple fault", code::TRIPLE_FAULT.to_vec(), 1, crash),
         (
             "a triple fault after other text",
-            code::says("Restarting system\r\n", code::TRIPLE_FAULT),
+            code::prints("Restarting system\r\n", code::TRIPLE_FAULT),
             1,
             crash,
         ),
-        ("a halt that was ordered", code::says(off, HALT), 0, ""),
-        ("a power-off without a device", code::says(no_power, HALT), 0, ""),
+        ("a halt that was ordered", code::prints(off, HALT), 0, ""),
+        ("a power-off without a device", code::prints(no_power, HALT), 0, ""),
         ("a halt", HALT.to_vec(), 1, halted),
-        ("a halt of the decompressor", code::says(" -- System halted", HALT), 1, halted),
+        ("a halt of the decompressor", code::prints(" -- System halted", HALT), 1, halted),
         ("none", code::SPIN.to_vec(), 124, "after 2 s (--timeout): vCPU 0 runs at 0x1000000"),
     ]
 }
 
 fn every_way_to_end_has_its_status() -> anyhow::Result<()> {
     let rows = rows();
-    let tried = rows::each(&rows, rows.len(), |(name, code, status, line)| {
+    let results = rows::each(&rows, rows.len(), |(name, code, status, line)| {
         ends(code, *status, line).with_context(|| *name)
     });
-    tried.into_iter().collect()
+    results.into_iter().collect()
 }
 
 fn ends(code: &[u8], status: i32, line: &str) -> anyhow::Result<()> {
@@ -69,19 +69,19 @@ fn ends(code: &[u8], status: i32, line: &str) -> anyhow::Result<()> {
     ran.fails(status, &[line]).map(drop)
 }
 
-fn a_guest_that_panics_and_goes_on_is_said() -> anyhow::Result<()> {
+fn a_guest_that_runs_on_after_a_panic_is_reported() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    let code = code::says("Kernel panic - not syncing: why\r\n", code::SPIN);
+    let code = code::prints("Kernel panic - not syncing: why\r\n", code::SPIN);
     let mut running = tiny::boot(&folder, &code)?.args(["--timeout", "60"]).start()?;
     running.wait_for_stderr(
-        "pvticket: the guest's kernel panicked, and does not restart: vCPU 0 runs at ",
+        "pvticket: the guest's kernel panicked and does not restart: vCPU 0 runs at ",
     )?;
     running.signal(rustix::process::Signal::TERM)?;
     running.wait()?.exits(143).map(drop)
 }
 
-/// Limits of setrlimit(2) as the shell sets them. Some of them are no matter to some commands. With a stack of
-/// 16 KiB and an environment of 5 KiB, the system's loader crashes before any program's first instruction.
+/// Limits of setrlimit(2) as the shell sets them. Some do not matter to some commands. With a stack of 16 KiB
+/// and an environment of 5 KiB, the system's loader crashes before any program's first instruction.
 const LIMITS: [&str; 15] = [
     "ulimit -f 0",
     "ulimit -f 1",
@@ -100,7 +100,7 @@ const LIMITS: [&str; 15] = [
     "prlimit --nofile=12 --pid $$",
 ];
 
-/// A command with its arguments, in a directory with a run.
+/// Returns commands with their arguments, in a directory with a run.
 fn commands(folder: &TempDir) -> anyhow::Result<Vec<Program>> {
     let short = "--host direct --vcpus 2 --runs 1 --seconds 0.05 --policy host,rr";
     let compare = pvticket(["compare"]).args(short.split(' '));
@@ -125,18 +125,18 @@ fn every_limit_ends_every_command_in_one_line() -> anyhow::Result<()> {
         let folder = files::scratch()?;
         let place = files::scratch()?;
         for program in commands(&folder)? {
-            let ran = program.env("TMPDIR", place.path()).behind(limit).run()?;
+            let ran = program.env("TMPDIR", place.path()).after(limit).run()?;
             ends_in_one_line(&ran, &place).with_context(|| format!("{limit}\n{}", ran.show()))?;
         }
     }
     Ok(())
 }
 
-/// No signal; a line of the product's if it failed; and nothing is left that no line names.
-fn ends_in_one_line(ran: &Ran, place: &TempDir) -> anyhow::Result<()> {
+/// No signal; a line of the product if it failed; and nothing left behind except what a line names.
+fn ends_in_one_line(ran: &RunResult, place: &TempDir) -> anyhow::Result<()> {
     let (status, errors) = (ran.status()?, ran.errors());
     ensure!(status <= 125, "status {status}");
-    // A run goes on after a cell, which its line names.
+    // A run continues after a failed cell, which its line names.
     let is_one = |line: &str| line.starts_with("pvticket: ") || line.contains(": cannot ");
     ensure!(status == 0 || errors.lines().any(is_one), "no line");
     for entry in fs::read_dir(place.path())? {
@@ -147,14 +147,14 @@ fn ends_in_one_line(ran: &Ran, place: &TempDir) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A shell's boot sets its terminal to raw mode.
-fn a_limit_gives_the_terminal_back() -> anyhow::Result<()> {
+/// A boot with a shell sets its terminal to raw mode.
+fn a_limit_restores_the_terminal() -> anyhow::Result<()> {
     for limit in ["ulimit -f 0", "ulimit -t 2"] {
         let folder = files::scratch()?;
         let terminal = Terminal::open()?;
         let code = if limit.contains("-t") { code::SPIN.to_vec() } else { code::hello("up\n") };
         let stats = folder.path().join("stats");
-        let boot = tiny::boot(&folder, &code)?.args(["--stats"]).args([stats]).behind(limit);
+        let boot = tiny::boot(&folder, &code)?.args(["--stats"]).args([stats]).after(limit);
         let ran = terminal.start(boot)?.wait()?;
         terminal.is_restored().with_context(|| limit)?;
         ensure!(ran.status()? == 1, "{limit}: {}", ran.show());

@@ -1,22 +1,22 @@
-//! The examples of `vmm/machine`: a VMM of 55 lines that boots a kernel, and one that preempts the holder of a lock.
+//! Examples of `vmm/machine`: a VMM of 55 lines that boots a kernel, and a preemption of a lock holder.
 
 use super::first_cpu::BUSYBOX;
 use crate::{prelude::*, product::profile_folder};
 
 tests![a_kernel_boots, a_holder_is_preempted];
 
-/// An example, as `make` builds it beside the binary.
+/// Returns the path of an example, which `make` builds next to the binary.
 fn example(name: &str) -> anyhow::Result<String> {
     let file = profile_folder()?.join("examples").join(name);
     ensure!(file.is_file(), "no {}: cargo build --examples", file.display());
     file.into_os_string().into_string().ok().context("the name of the folder is not UTF-8")
 }
 
-/// In the emulated host, where a kernel boots whatever this host's KVM is.
+/// In the emulated host, where a kernel boots regardless of this host's KVM.
 fn a_kernel_boots() -> anyhow::Result<()> {
-    let taken = format!("{}:/in/boot", example("boot")?);
+    let option = format!("{}:/in/boot", example("boot")?);
     let kernel = format!("/in/cache/{}", files::BUILT_KERNEL);
-    let ran = pvticket(["emulate", "--in", &taken, "--", "/in/boot", &kernel, BUSYBOX])
+    let ran = pvticket(["emulate", "--in", &option, "--", "/in/boot", &kernel, BUSYBOX])
         .args(["sh", "-c", "nproc; exit 7"])
         .limit(300)
         .run()?
@@ -28,7 +28,7 @@ fn a_kernel_boots() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What follows `word` in a line: a number.
+/// Returns the number before `word` in a line.
 fn number(line: &str, word: &str) -> anyhow::Result<u64> {
     let (before, _) = line.split_once(word).with_context(|| format!("no {word}: {line}"))?;
     let number = before.split_whitespace().last().unwrap_or_default();

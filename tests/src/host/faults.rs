@@ -1,31 +1,32 @@
-//! Injected faults, on the payload: late, duplicate and spurious wakeups make no vCPU wait forever;
-//! a lost kick is detected in time and reported with its location.
+//! Faults injected into the payload: late, duplicate and spurious wakeups make no vCPU wait forever; a
+//! lost kick is detected in time and reported with its location.
 
 use super::run::cells;
 use crate::prelude::*;
 
 kvm::tests![
-    late_double_and_spurious_wakes_lose_nothing,
-    the_hosts_own_schedule_loses_nothing_either,
+    late_double_and_spurious_wakes_lose_no_kick,
+    the_host_scheduler_loses_no_kick,
     // The comparison would run for ten minutes, but must fail at once.
     a_lost_kick_is_found_and_named: fails_for_a_lost_kick("--vcpus 4 --seconds 600 --policy rr --set faults=kick-drop:0.01"),
     a_lost_kick_is_found_on_the_hosts_schedule: fails_for_a_lost_kick("--vcpus 8 --seconds 600 --set faults=kick-drop:0.02,kick-delay:20us"),
-    a_run_is_not_well_because_it_was_over_sooner: fails_for_a_lost_kick("--vcpus 4 --seconds 0.2 --policy rr --set faults=kick-drop:0.05"),
+    a_lost_kick_fails_a_short_run: fails_for_a_lost_kick("--vcpus 4 --seconds 0.2 --policy rr --set faults=kick-drop:0.05"),
     a_slow_vcpu_is_not_reported_as_lost => Long("23 s: waits that last"),
     one_seed_makes_one_sequence_of_faults,
     a_short_soak_holds,
 ];
 
 /// All faults except lost kicks.
-const HARMLESS: &str = "--set faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
+pub(super) const HARMLESS: &str =
+    "--set faults=kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
 
-/// The bound on the detection of a lost kick, in seconds, by the clock of the product's watchdog, which
-/// stands while the watchdog has no CPU.
+/// Limit in seconds for the detection of a lost kick, by the clock of the product's watchdog, which
+/// stops while the watchdog has no CPU.
 const BOUND: f64 = 4.0;
 
-/// A comparison of the payload with these options; returns the runs with PV locks.
+/// Compares the payload with these options; returns the runs with PV locks.
 fn compare(options: &str) -> anyhow::Result<Vec<Value>> {
-    let compared = Compared::with(&format!("--guest payload --runs 1 {options}"))?;
+    let compared = Compared::with_options(&format!("--guest payload --runs 1 {options}"))?;
     let mut runs = compared.runs()?;
     runs.retain(|run| run["backend"] != "off");
     ensure!(!runs.is_empty(), "{}", compared.ran.show());
@@ -37,7 +38,7 @@ fn compare(options: &str) -> anyhow::Result<Vec<Value>> {
     Ok(runs)
 }
 
-/// Each kind except lost kicks has happened.
+/// Checks that each kind except lost kicks has happened.
 fn all_kinds(run: &Value) -> anyhow::Result<()> {
     for name in ["delayed", "duplicated", "spurious", "halts_delayed"] {
         expect_usually!(count(run, &format!("faults/{name}"))? > 0, "no {name}: {run}");
@@ -46,20 +47,20 @@ fn all_kinds(run: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn late_double_and_spurious_wakes_lose_nothing() -> anyhow::Result<()> {
+fn late_double_and_spurious_wakes_lose_no_kick() -> anyhow::Result<()> {
     let options = "--vcpus 2x,4x --seconds 1 --slice 1ms --policy rr,random";
     let runs = compare(&format!("{options} {HARMLESS}"))?;
     ensure!(runs.len() == 4, "{} runs", runs.len());
     runs.iter().try_for_each(all_kinds)
 }
 
-fn the_hosts_own_schedule_loses_nothing_either() -> anyhow::Result<()> {
+fn the_host_scheduler_loses_no_kick() -> anyhow::Result<()> {
     let runs = compare(&format!("--vcpus 4x --seconds 1 {HARMLESS}"))?;
     runs.iter().try_for_each(all_kinds)
 }
 
-/// A run that must fail because of a lost kick, long before it would end; checks its message, and how
-/// long the kick was missing. With this seed PV comes first.
+/// Checks that a run fails because of a lost kick, long before its end, with the right message, and for
+/// how long the kick was missing. With this seed PV comes first.
 fn fails_for_a_lost_kick(options: &str) -> anyhow::Result<()> {
     let compare = pvticket(["compare", "--runs", "1", "--set", "seeds=1"]);
     let ran = compare.args(options.split(' ')).run()?.exits(1)?;
@@ -79,13 +80,12 @@ fn fails_for_a_lost_kick(options: &str) -> anyhow::Result<()> {
 fn a_slow_vcpu_is_not_reported_as_lost() -> anyhow::Result<()> {
     let many = "--vcpus 64 --slots 2 --seconds 4 --slice 4ms --policy rr";
     compare(&format!("{many} {HARMLESS}"))?;
-    // Without its CPU between release and kick for longer than the watchdog's limit.
+    // A vCPU has no CPU between release and kick for longer than the watchdog's limit.
     compare("--vcpus 4 --seconds 6 --policy point:release-to-kick,1,3s").map(drop)
 }
 
-/// Each vCPU's random sequence follows from the seed; when it draws from the sequence does not.
-/// Faults and kicks are counted over one window: a busy host makes less of them, of which the share is
-/// less precise.
+/// Each vCPU's random sequence follows from the seed; the moments at which it draws do not. Faults and
+/// kicks are counted over one window: a busy host makes fewer of them, so their share is less precise.
 fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
     for seed in 1..=2 {
         let options = "--vcpus 4 --seconds 0.5 --policy rr --set faults=kick-dup:0.5 --set seeds=";
@@ -94,8 +94,8 @@ fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
         let share = count(&runs[0], "faults/duplicated")? as f64 / kicks as f64;
         expect_usually!(kicks > 200, "the host was busy: {kicks} kicks in half a second");
         // 4.5 standard deviations.
-        let most = 4.5 * 0.5 / (kicks as f64).sqrt();
-        ensure!((share - 0.5).abs() < most, "{share} of {kicks} kicks came twice, not a half");
+        let bound = 4.5 * 0.5 / (kicks as f64).sqrt();
+        ensure!((share - 0.5).abs() < bound, "{share} of {kicks} kicks came twice, not a half");
     }
     Ok(())
 }

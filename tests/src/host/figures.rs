@@ -1,5 +1,5 @@
-//! Figures that can be obtained in a second way: what one part of the product counts, another
-//! measures or records. Each tolerance says what it allows for.
+//! Figures that can be obtained in two ways: one part of the product counts them, another part measures or
+//! records them. Comments give the reason for each tolerance.
 
 use crate::{
     prelude::*,
@@ -7,66 +7,66 @@ use crate::{
 };
 
 kvm::tests![
-    holders_that_were_aimed_at_are_those_counted => Quiet("rate in the table within 5 % of a count read at other moments"),
-    time_spun_in_vain_is_what_the_guest_waited => Quiet("ns counted by the schedule against ns timed by the guest"),
+    injected_preemptions_are_counted_as_lhp => Quiet("rate in the table within 5 % of a count read at other moments"),
+    wasted_time_matches_the_guests_waits => Quiet("ns counted by the schedule against ns timed by the guest"),
     a_vcpu_that_is_stuck_is_in_the_latencies,
     a_vcpu_that_spins_runs_or_waits_for_a_cpu => Quiet("run + wait within 20 % of the window, window within 50 ms"),
     a_vmm_alone_is_small,
 ];
 
-/// How long a holder is kept off on purpose.
+/// Time for which a holder is kept off on purpose.
 const HOLD_NS: u64 = 10_000_000;
 
-/// A comparison of native and PV locks with one run each, on two vCPUs with a slot each: all preemptions are made by
-/// the policy.
-fn aim(options: &str) -> anyhow::Result<Results> {
+/// Compares native and PV locks, one run each, on two vCPUs with a slot each: the policy makes all
+/// preemptions.
+fn compare_under_lhp(options: &str) -> anyhow::Result<Results> {
     let words = "--guest payload --host direct --runs 1 --latency --vcpus 2 --slots 2";
-    Ok(Compared::with(&format!("{words} {options}"))?.results)
+    Ok(Compared::with_options(&format!("{words} {options}"))?.results)
 }
 
-/// The row and the run of a backend.
+/// Returns the row and the run of a backend.
 fn row_and_run(results: &Results, backend: &str) -> anyhow::Result<[Value; 2]> {
     let find = |list: Vec<Value>| {
-        let mut all = list.into_iter();
-        all.find(|one| one["backend"] == backend).with_context(|| format!("no {backend}"))
+        let mut list = list.into_iter();
+        list.find(|entry| entry["backend"] == backend).with_context(|| format!("no {backend}"))
     };
     Ok([find(results.levels()?.concat())?, find(results.runs()?)?])
 }
 
-/// The policy's own hits, the account's LHP count, and the rate in the table. The first two cover the whole run and the
-/// same preemptions: no tolerance. The rate is of the window, which the account reads a moment after the guest's seconds
-/// at either end: on a busy host these moments may differ by some milliseconds.
-fn holders_that_were_aimed_at_are_those_counted() -> anyhow::Result<()> {
-    let results = aim("--policy lhp:50,4ms --seconds 1")?;
+/// Compares the policy's hits, the account's LHP count, and the rate in the table. The first two cover the
+/// whole run and the same preemptions, so they have no tolerance. The rate covers the window, which the
+/// account reads a moment after the guest's seconds at either end. On a busy host these moments may differ by
+/// some milliseconds.
+fn injected_preemptions_are_counted_as_lhp() -> anyhow::Result<()> {
+    let results = compare_under_lhp("--policy lhp:50,4ms --seconds 1")?;
     for backend in ["off", "vmm"] {
         let [row, run] = &row_and_run(&results, backend)?;
-        let [whole, measured] = ["whole", "measured"].map(|which| &run["schedule"][which]);
-        let aimed = count(&whole["hits"], "hits")?;
-        expect_usually!(aimed >= 3, "hardly a holder was preempted: {whole}");
-        ensure!(aimed == count(whole, "injected")?, "{whole}");
-        ensure!(aimed == count(whole, "lhp")?, "not all that were aimed at held a lock: {whole}");
+        let [total, measured] = ["whole", "measured"].map(|which| &run["schedule"][which]);
+        let aimed = count(&total["hits"], "hits")?;
+        expect_usually!(aimed >= 3, "hardly a holder was preempted: {total}");
+        ensure!(aimed == count(total, "injected")?, "{total}");
+        ensure!(aimed == count(total, "lhp")?, "not all that were aimed at held a lock: {total}");
         let seconds = run["seconds"].as_f64().context("no seconds")?;
         let rate = row["schedule"]["lhp"].as_f64().context("no LHP/s")?;
         let lhp = count(measured, "lhp")?;
         ensure!(count(&row["schedule"]["hits"], "hits")? == lhp, "not all of the window: {row}");
-        let off = (rate * seconds - lhp as f64).abs();
-        expect_usually!(off <= 0.05 * lhp as f64, "{rate}/s, {lhp} in {seconds} s: {row}");
+        let gap = (rate * seconds - lhp as f64).abs();
+        expect_usually!(gap <= 0.05 * lhp as f64, "{rate}/s, {lhp} in {seconds} s: {row}");
         ensure!(lhp <= aimed, "more in a part than in the whole: {run}");
-        // At exponentially distributed times, so less regular than the mean says: were holds without
-        // length, 50 in one second would have a standard deviation of 7. Six of these are exceeded
-        // once in 10^7 runs.
-        let most = 50.0 * seconds + 6.0 * (50.0 * seconds).sqrt();
-        ensure!(rate * seconds <= most, "{rate} a second: {run}");
+        // The times are exponentially distributed, so less regular than the mean suggests. If holds had no
+        // length, 50 in one second would have a standard deviation of 7. Six of these are exceeded once in
+        // 10^7 runs.
+        let limit = 50.0 * seconds + 6.0 * (50.0 * seconds).sqrt();
+        ensure!(rate * seconds <= limit, "{rate} a second: {run}");
     }
     Ok(())
 }
 
-/// Two vCPUs contend for one native lock: while the holder is kept off, the other spins. The
-/// account has that time by the schedule's clock, and the guest's histogram of waits has it by the
-/// TSC. The guest may have waited longer: the host preempts holders too, which the account does not
-/// see.
-fn time_spun_in_vain_is_what_the_guest_waited() -> anyhow::Result<()> {
-    let results = aim("--policy lhp:20,10ms --seconds 1 --locks ticket")?;
+/// Two vCPUs contend for one native lock: while the holder is kept off, the other vCPU spins. The account has
+/// that time by the schedule's clock, and the guest's histogram of waits by the TSC. The guest may have
+/// waited longer, because the host preempts holders, too, which the account does not see.
+fn wasted_time_matches_the_guests_waits() -> anyhow::Result<()> {
+    let results = compare_under_lhp("--policy lhp:20,10ms --seconds 1 --locks ticket")?;
     let [_, run] = &row_and_run(&results, "off")?;
     let wasted = count(&run["schedule"]["measured"], "wasted_spin_ns")?;
     expect_usually!(wasted >= 2 * HOLD_NS, "hardly anything was wasted: {run}");
@@ -75,17 +75,17 @@ fn time_spun_in_vain_is_what_the_guest_waited() -> anyhow::Result<()> {
     // On a calm host no other wait is nearly as long.
     let long = waits.filter(|(nanos, _)| *nanos >= HOLD_NS / 2);
     let waited: u64 = long.map(|(nanos, count)| nanos * count).sum();
-    // The histogram gives a wait's bucket, which begins up to a sixteenth below it. At each end of
-    // the window a hold may be counted by one and not by the other.
+    // The histogram gives a wait's bucket, which begins up to a sixteenth below the wait. At each end of the
+    // window a hold may be in only one of the two counts.
     let tolerance = wasted / 16 + 2 * HOLD_NS;
     expect_usually!(wasted <= waited + tolerance, "{wasted} ns wasted, {waited} ns waited: {run}");
     Ok(())
 }
 
-/// One preemption that outlasts the run: the waiter for that holder waits until the end, and its
-/// wait is not among those that ended.
+/// One preemption outlasts the run: the waiter for that holder waits until the end, and its wait is not among
+/// the completed waits.
 fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
-    let results = aim("--policy lhp:20,60s --seconds 0.5 --locks ticket")?;
+    let results = compare_under_lhp("--policy lhp:20,60s --seconds 0.5 --locks ticket")?;
     let [row, run] = &row_and_run(&results, "off")?;
     expect_usually!(
         count(&run["schedule"]["whole"]["hits"], "hits")? > 0,
@@ -93,26 +93,26 @@ fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
     );
     // A holder that is preempted before it returns from its call has not ended its wait, either.
     ensure!((1..=2).contains(&count(run, "open_waits")?), "unexpected waits at the end: {run}");
-    let found = &row["latencies"];
-    // The wait may have begun in the warm-up; at twenty a second it has begun within the first half.
-    expect_usually!(count(found, "max")? > 200_000_000, "{found}");
-    expect_usually!(count(&found["by_time"], "p50")? > 200_000_000, "{found}");
-    let least = count(&found["by_time"], "p99")?;
-    ensure!(least >= count(&found["by_time"], "p50")? && least <= count(found, "max")?, "{found}");
+    let times = &row["latencies"];
+    // The wait may have begun in the warm-up. At twenty a second it has begun within the first half.
+    expect_usually!(count(times, "max")? > 200_000_000, "{times}");
+    expect_usually!(count(&times["by_time"], "p50")? > 200_000_000, "{times}");
+    let least = count(&times["by_time"], "p99")?;
+    ensure!(least >= count(&times["by_time"], "p50")? && least <= count(times, "max")?, "{times}");
     Ok(())
 }
 
-/// The vCPUs of a native lock never sleep: what they do not run, they wait in the host's run queue. The two
-/// times come from the host's scheduler, the window from the clock, and the CPUs are two.
+/// vCPUs of a native lock never sleep: when they do not run, they wait in the host's run queue. Both times
+/// come from the host's scheduler, the window from the clock, and there are two CPUs.
 ///
-/// Tolerance: the scheduler adds to a thread's time at its ticks and to its waits when it gets a CPU, so a
-/// turn and a wait at each end of the window count late: some tens of milliseconds of its second.
+/// Tolerance: the scheduler updates a thread's time at its ticks and its waits when it gets a CPU, so a slice
+/// and a wait at each end of the window count late: some tens of milliseconds in a second.
 fn a_vcpu_that_spins_runs_or_waits_for_a_cpu() -> anyhow::Result<()> {
     let words = "--guest payload --host direct --runs 1 --vms 2 --vcpus 2 --slots 2 --locks ticket --seconds 1";
-    let run = Compared::with(words)?.run()?;
+    let run = Compared::with_options(words)?.run()?;
     let machines = run["host"].as_array().context("no counts of the host")?;
     ensure!(machines.len() == 2, "not of each machine: {run}");
-    let mut all = 0;
+    let mut sum = 0;
     for machine in machines {
         let window = count(machine, "window_ns")?;
         let seconds = run["seconds"].as_f64().context("no seconds")?;
@@ -121,22 +121,22 @@ fn a_vcpu_that_spins_runs_or_waits_for_a_cpu() -> anyhow::Result<()> {
         ensure!(vcpus.len() == 2, "not of each vCPU: {machine}");
         for vcpu in vcpus {
             let (ran, waited) = (count(vcpu, "ran_ns")?, count(vcpu, "waited_ns")?);
-            all += ran;
-            let off = (ran + waited).abs_diff(window);
-            expect_usually!(off < window / 5, "{ran} run and {waited} waited of {window}: {run}");
+            sum += ran;
+            let gap = (ran + waited).abs_diff(window);
+            expect_usually!(gap < window / 5, "{ran} run and {waited} waited of {window}: {run}");
             expect_usually!(ran > 0 && waited > 0 && count(vcpu, "turns")? > 1, "{run}");
         }
-        // No mainline KVM counts them on x86, and the payload asks for no yield.
+        // No mainline KVM counts them on x86, and the payload requests no yield.
         ensure!(machine["pause_exits"].is_null(), "{machine}");
         ensure!(machine["yields_attempted"].as_u64().unwrap_or(0) == 0, "{machine}");
     }
     let window = count(&machines[0], "window_ns")?;
-    ensure!(all < 2 * window + window / 5, "{all} ns on two CPUs in {window} ns: {run}");
+    ensure!(sum < 2 * window + window / 5, "{sum} ns on two CPUs in {window} ns: {run}");
     Ok(())
 }
 
-/// The memory of a lone VMM apart from its guest's, and that of the tenth of ten. The pages of its program count for a
-/// release build only: those of others are larger.
+/// Memory of a lone VMM without its guest's, and of the last of ten. The program's pages are checked for
+/// release builds only, because other builds have larger ones.
 fn a_vmm_alone_is_small() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let file = folder.path().join("json");

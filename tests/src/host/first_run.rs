@@ -1,5 +1,5 @@
-//! `make run`: its script, with a stub `make` and a stub product that the test writes; and the last message of each
-//! script that it calls when something is missing.
+//! `make run`: its script, with a stub `make` and a stub product that the test writes. Also the last message
+//! of each script that it calls when something is missing.
 
 use std::{env, os::unix::fs::symlink};
 
@@ -7,21 +7,21 @@ use crate::{files::repository, fixture::Fixture, prelude::*};
 
 tests![
     it_ends_with_the_answer,
-    nothing_that_it_builds_itself_is_advised,
-    what_failed_is_done_again_and_the_rest_is_not,
-    a_build_that_fails_says_what_to_do,
-    apt_refuses_and_setup_says_what_to_do,
-    what_cannot_be_installed_is_listed,
-    the_oldest_rust_that_works_is_found_and_no_older_one,
+    no_advice_to_build_its_own_parts,
+    only_failed_steps_are_repeated,
+    a_failed_build_prints_a_remedy,
+    apt_errors_have_a_remedy,
+    missing_packages_are_listed,
+    only_a_supported_rust_is_selected,
     without_a_network_nothing_is_fetched,
     a_mirror_is_found_without_package_lists,
     a_full_disk_is_named,
 ];
 
-/// The stores that the comparisons of `make run` leave.
+/// Creates the stores that the comparisons of `make run` leave.
 fn stores(folder: &Path) -> anyhow::Result<()> {
     let store = |name: &str, fixture: Fixture| {
-        // Each comparison has a spec with a name of its own.
+        // The specs of the comparisons have different names.
         let text = fixture.text().replace("name = \\\"collapse", &format!("name = \\\"{name}"));
         let guest = format!("\"guest\":\"{}\"", if name == "linux" { "linux" } else { "payload" });
         let text = text.replace("\"guest\":\"payload\"", &guest);
@@ -34,8 +34,8 @@ fn stores(folder: &Path) -> anyhow::Result<()> {
     Ok(store("linux", of_host())?)
 }
 
-/// `make run` in a folder. The stub product appends its arguments to the file `calls`. If there is a file `refused`, the
-/// comparison `schedules` fails, and its store has a failed cell.
+/// Runs `make run` in a folder. The stub product appends its arguments to the file `calls`. If a file
+/// `refused` exists, the comparison `schedules` fails and its store has a failed cell.
 fn first_run(folder: &TempDir) -> anyhow::Result<Program> {
     let root = folder.path().display();
     stores(folder.path())?;
@@ -48,7 +48,7 @@ fn first_run(folder: &TempDir) -> anyhow::Result<Program> {
     let run = run.env("MAKE", make).env("PVTICKET", folder.path().join("product"));
     let run = run.env("PVTICKET_CACHE", folder.path()).env("RUN_DIR", "");
     let run = run.env("ROOT", folder.path()).env("REAL", binary());
-    Ok(run.behind(&format!("cd {root}")))
+    Ok(run.after(&format!("cd {root}")))
 }
 
 fn calls(folder: &TempDir) -> anyhow::Result<Vec<String>> {
@@ -57,14 +57,14 @@ fn calls(folder: &TempDir) -> anyhow::Result<Vec<String>> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// The only directory of results.
+/// Returns the only directory of results.
 fn results(folder: &TempDir) -> anyhow::Result<String> {
     let names = files::names(&folder.path().join("runs"))?;
     let [name] = &names[..] else { bail!("not one directory of results: {names:?}") };
     Ok(format!("runs/{name}"))
 }
 
-fn last(ran: &Ran) -> String {
+fn last(ran: &RunResult) -> String {
     ran.errors().trim_end().lines().last().unwrap_or_default().to_owned()
 }
 
@@ -87,33 +87,33 @@ fn it_ends_with_the_answer() -> anyhow::Result<()> {
     ensure!(folder.path().join(&dir).join("report.html").exists(), "no page");
     let calls = calls(&folder)?;
     let firsts: Vec<&str> = calls.iter().filter_map(|call| call.split(' ').next()).collect();
-    // The payload is measured before the guest kernel is compiled: it need not wait for the build, and the build does
-    // not disturb it.
-    let wanted = ["make", "doctor", "compare", "compare", "make", "boot", "compare", "report"];
-    ensure!(firsts == wanted, "{calls:?}");
-    // With fewer than six runs the report says nothing about a comparison (`ENOUGH` in vmm/study/src/stats/mod.rs).
+    // The payload is measured before the guest kernel is compiled: it does not need the build, and the build
+    // does not disturb it.
+    let expected = ["make", "doctor", "compare", "compare", "make", "boot", "compare", "report"];
+    ensure!(firsts == expected, "{calls:?}");
+    // The report has no verdict on fewer than six runs (`ENOUGH` in vmm/study/src/stats/mod.rs).
     let runs = |call: &String| call.split_once("--runs ")?.1.split(' ').next()?.parse::<u32>().ok();
     let runs: Vec<_> = calls.iter().filter(|call| call.starts_with("compare ")).map(runs).collect();
     ensure!(runs.len() == 3 && runs.iter().all(|runs| *runs >= Some(6)), "{calls:?}");
     Ok(())
 }
 
-fn nothing_that_it_builds_itself_is_advised() -> anyhow::Result<()> {
+fn no_advice_to_build_its_own_parts() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    let says = |what: &str| -> anyhow::Result<bool> {
+    let prints = |what: &str| -> anyhow::Result<bool> {
         let ran = first_run(&folder)?.run()?.exits(0)?;
-        ran.shows(&["\nguests: Linux\n"])?;
+        ran.stdout_has(&["\nguests: Linux\n"])?;
         Ok(ran.text()?.contains(what))
     };
-    ensure!(!says("next:")?, "advice to build the kernel before it is built");
+    ensure!(!prints("next:")?, "advice to build the kernel before it is built");
     let kernel = folder.path().join("kernel/pvticket-6.12");
     fs::create_dir_all(&kernel)?;
     fs::write(kernel.join("vmlinux"), b"")?;
-    ensure!(says("next:   build")?, "no advice");
+    ensure!(prints("next:   build")?, "no advice");
     Ok(())
 }
 
-fn what_failed_is_done_again_and_the_rest_is_not() -> anyhow::Result<()> {
+fn only_failed_steps_are_repeated() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     files::put(&folder, "refused", b"")?;
     let ran = first_run(&folder)?.run()?.exits(1)?;
@@ -129,13 +129,13 @@ fn what_failed_is_done_again_and_the_rest_is_not() -> anyhow::Result<()> {
     let resumed = format!("compare --resume {dir}/payload");
     ensure!(calls[2] == resumed, "{calls:?}");
     ensure!(calls[3].starts_with(&format!("compare --dir {dir}/schedules ")), "{calls:?}");
-    let kept = files::names(&folder.path().join(&dir))?;
-    let kept = kept.iter().filter(|name| name.starts_with("schedules-failed-")).count();
-    ensure!(kept == 1, "the failed comparison is not kept");
+    let stores = files::names(&folder.path().join(&dir))?;
+    let stores = stores.iter().filter(|name| name.starts_with("schedules-failed-")).count();
+    ensure!(stores == 1, "the failed comparison is not kept");
     Ok(())
 }
 
-fn a_build_that_fails_says_what_to_do() -> anyhow::Result<()> {
+fn a_failed_build_prints_a_remedy() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let make = folder.path().join("make");
     files::script(
@@ -153,18 +153,18 @@ fn a_build_that_fails_says_what_to_do() -> anyhow::Result<()> {
     first_run(&folder)?.run()?.exits(0).map(drop)
 }
 
-/// A folder with the stub programs `own` (name and commands), and with links to the programs `systems` of this system.
-fn tools(folder: &TempDir, own: &[(&str, &str)], systems: &[&str]) -> anyhow::Result<PathBuf> {
+/// Makes a folder with the stubs `own` (name and commands) and links to this system's `systems`.
+fn tools(folder: &TempDir, scripts: &[(&str, &str)], system: &[&str]) -> anyhow::Result<PathBuf> {
     let tools = folder.path().join("tools");
     fs::create_dir(&tools)?;
-    for (name, commands) in own {
+    for (name, commands) in scripts {
         files::script(&tools.join(name), commands)?;
     }
     let path = env::var_os("PATH").unwrap_or_default();
-    for name in systems {
-        let found =
+    for name in system {
+        let file =
             env::split_paths(&path).map(|place| place.join(name)).find(|file| file.is_file());
-        symlink(found.with_context(|| format!("no {name} here"))?, tools.join(name))?;
+        symlink(file.with_context(|| format!("no {name} here"))?, tools.join(name))?;
     }
     Ok(tools)
 }
@@ -175,7 +175,7 @@ const SYSTEMS: [&str; 20] = [
     "sed", "seq", "sleep", "sort", "tail", "tr", "uname", "ln",
 ];
 
-/// Runs a script that must fail, and expects the last reason that it gives to contain all of `parts`.
+/// Runs a script that must fail, and expects its last reason to contain all of `parts`.
 fn expect_reason(run: Program, folder: &TempDir, parts: &[&str]) -> anyhow::Result<()> {
     let reasons = folder.path().join("reasons");
     let ran = run.env("PVTICKET_FAILED", &reasons).run()?;
@@ -197,7 +197,7 @@ E: You don't have enough free space in /var/cache/apt/archives/. | the disk is f
 E: dpkg was interrupted, you must manually run 'dpkg --configure -a' | run dpkg --configure -a as root
 E: Package 'clang-19' has no installation candidate | has no installation candidate: mend that";
 
-fn apt_refuses_and_setup_says_what_to_do() -> anyhow::Result<()> {
+fn apt_errors_have_a_remedy() -> anyhow::Result<()> {
     let script = repository("guest-kernel-config/setup.sh")?;
     for (message, advice) in APT.lines().filter_map(|line| line.split_once(" | ")) {
         let folder = files::scratch()?;
@@ -210,7 +210,7 @@ fn apt_refuses_and_setup_says_what_to_do() -> anyhow::Result<()> {
 }
 
 /// The user is not root and there is no sudo.
-fn what_cannot_be_installed_is_listed() -> anyhow::Result<()> {
+fn missing_packages_are_listed() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let tools = tools(&folder, &[("apt-get", "exit 100"), ("id", "echo 1000")], &SYSTEMS)?;
     let run = Program::new("/bin/sh").args([repository("guest-kernel-config/setup.sh")?]);
@@ -220,13 +220,13 @@ fn what_cannot_be_installed_is_listed() -> anyhow::Result<()> {
 }
 
 /// cargo and rustc must be in one folder, which `setup.sh` puts first in PATH: cargo runs the rustc that it finds there.
-fn the_oldest_rust_that_works_is_found_and_no_older_one() -> anyhow::Result<()> {
+fn only_a_supported_rust_is_selected() -> anyhow::Result<()> {
     let script = repository("guest-kernel-config/setup.sh")?;
     let manifest = fs::read_to_string(script.with_file_name("../Cargo.toml"))?;
-    let wanted = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"1."));
-    let wanted = wanted.and_then(|rest| rest.split(['.', '"']).next()?.parse::<u32>().ok());
-    let wanted = wanted.context("no rust-version")?;
-    let found = |minors: [u32; 2]| {
+    let minimum = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"1."));
+    let minimum = minimum.and_then(|rest| rest.split(['.', '"']).next()?.parse::<u32>().ok());
+    let minimum = minimum.context("no rust-version")?;
+    let selected = |minors: [u32; 2]| {
         let folder = files::scratch()?;
         let mut path = vec![tools(&folder, &[], &SYSTEMS)?];
         for minor in minors {
@@ -244,20 +244,20 @@ fn the_oldest_rust_that_works_is_found_and_no_older_one() -> anyhow::Result<()> 
         let place = text.split_once("rust-").map(|(_, rest)| rest.to_owned());
         anyhow::Ok(place.and_then(|rest| rest.split(':').next()?.parse::<u32>().ok()))
     };
-    ensure!(found([wanted - 1, wanted])? == Some(wanted));
-    ensure!(found([wanted - 1, wanted + 1])? == Some(wanted + 1));
-    ensure!(found([wanted - 2, wanted - 1])? != Some(wanted - 1));
+    ensure!(selected([minimum - 1, minimum])? == Some(minimum));
+    ensure!(selected([minimum - 1, minimum + 1])? == Some(minimum + 1));
+    ensure!(selected([minimum - 2, minimum - 1])? != Some(minimum - 1));
     Ok(())
 }
 
-/// The PATH of this process, with the folder of stub programs first.
+/// Returns the PATH of this process, with the folder of stub programs first.
 fn path_with(tools: &Path) -> anyhow::Result<std::ffi::OsString> {
     let path = env::var_os("PATH").unwrap_or_default();
     Ok(env::join_paths([tools.to_owned()].into_iter().chain(env::split_paths(&path)))?)
 }
 
-/// Builds the guest kernel and fetches the host kernel, with these programs first in PATH and this package of the host
-/// kernel: both must fail, for these reasons.
+/// Builds the guest kernel and fetches the host kernel, with these programs first in PATH and this package of
+/// the host kernel. Both must fail, for these reasons.
 fn kernels_are_not_made(
     folder: &TempDir,
     tools: &Path,
@@ -284,11 +284,11 @@ fn without_a_network_nothing_is_fetched() -> anyhow::Result<()> {
     let tools = tools(&folder, &[("apt-get", apt), ("apt-cache", "exit 100")], &[])?;
     let kernel = "kernel: no package lists for linux-source-6.12: ";
     let host = "host: no package lists for linux-image-cloud-amd64: ";
-    let both = [kernel, host].map(|what| [what, "no mirror can be reached"]);
+    let both = [kernel, host].map(|prefix| [prefix, "no mirror can be reached"]);
     kernels_are_not_made(&folder, &tools, Path::new(""), both.each_ref().map(|parts| &parts[..]))
 }
 
-/// Regression: on a system without package lists no kernel was built, and no newer QEMU fetched, for apt knew no codename.
+/// Regression: without package lists apt knew no codename, so no kernel was built and no QEMU fetched.
 fn a_mirror_is_found_without_package_lists() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     if Program::new("apt-get").args(["--version"]).run().is_err() {
@@ -315,7 +315,7 @@ fn a_mirror_is_found_without_package_lists() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The stub `df` reports a full disk. The scripts ask `df`, because a program that fails on a full disk may print anything.
+/// The stub `df` reports a full disk. Scripts ask it, because programs may print anything on a full disk.
 fn a_full_disk_is_named() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let df =
@@ -326,7 +326,7 @@ fn a_full_disk_is_named() -> anyhow::Result<()> {
     fs::create_dir_all(&source)?;
     fs::write(source.join("linux-source-6.12_6.12.9999-1_all.deb"), "cut off")?;
     let both = ["kernel: the disk of ", "host: the disk of "]
-        .map(|what| [what, "is full: make room", "PVTICKET_CACHE"]);
+        .map(|prefix| [prefix, "is full: make room", "PVTICKET_CACHE"]);
     kernels_are_not_made(&folder, &tools, &package, both.each_ref().map(|parts| &parts[..]))?;
     let run = first_run(&folder)?.env("PATH", path_with(&tools)?);
     files::script(&folder.path().join("make"), "exit 2")?;

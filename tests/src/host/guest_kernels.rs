@@ -1,46 +1,46 @@
-//! Guest kernels of several Linux versions: each boots, excludes, says what it does with locks, and is compared with the
-//! others; and what a tree is told that the changes do not fit.
+//! Guest kernels of several Linux versions: each boots, excludes, reports its lock state, and is compared
+//! with the others. Also the error for a tree that the patches do not fit.
 
 use std::collections::BTreeSet;
 
 use super::first_cpu::BUSYBOX;
-use crate::{prelude::*, product::every_row_is_sound};
+use crate::{prelude::*, product::check_rows};
 
 tests![
     linux_6_1_boots_with_every_backend: boots_with_every_backend(&LINUX_6_1) => Quiet("47 s alone, beyond its limit beside others: 33 CPUs on two"),
     linux_7_boots_with_every_backend: boots_with_every_backend(&LINUX_7) => Quiet("73 s alone, beyond its limit beside others: 33 CPUs on two"),
     linux_6_1_passes_locktorture: passes_locktorture(&LINUX_6_1) => Long("30 s: another guest kernel"),
     linux_7_passes_locktorture: passes_locktorture(&LINUX_7) => Long("30 s: another guest kernel"),
-    linux_6_1_says_what_it_does_with_locks: says_what_it_does_with_locks(&LINUX_6_1) => Long("30 s: another guest kernel"),
-    linux_7_says_what_it_does_with_locks: says_what_it_does_with_locks(&LINUX_7) => Long("30 s: another guest kernel"),
+    linux_6_1_reports_lock_state: reports_lock_state(&LINUX_6_1) => Long("30 s: another guest kernel"),
+    linux_7_reports_lock_state: reports_lock_state(&LINUX_7) => Long("30 s: another guest kernel"),
     the_preempt_count_is_found_in_linux_6_1: the_preempt_count_is_found(&LINUX_6_1) => Long("30 s: another guest kernel"),
     the_preempt_count_is_found_in_linux_6_12: the_preempt_count_is_found(&LINUX_6_12) => Long("30 s: boots with a System.map, in a machine of their own"),
     the_preempt_count_is_found_in_linux_7: the_preempt_count_is_found(&LINUX_7) => Long("30 s: another guest kernel"),
     locks_are_compared_across_guest_kernels => Long("100 s: six guest kernels"),
-    a_tree_that_the_changes_do_not_fit_is_told_which,
+    a_patch_that_does_not_apply_is_named,
 ];
 
-/// The versions, by the names of their files in the cache. The usual one's other tests are `guest::`.
+/// Versions, by the names of their files in the cache. Other tests of the default version are in `guest::`.
 const LINUX_6_1: Version =
     Version { name: "6.1", release: "6.1.", part: "kernel-6.1", counts_locks: false };
 const LINUX_6_12: Version =
     Version { name: "6.12", release: "6.12.", part: "kernel", counts_locks: false };
 const LINUX_7: Version = Version { name: "7", release: "7.", part: "kernel-7", counts_locks: true };
 
-/// A Linux version of which there are guest kernels.
+/// A Linux version with guest kernels.
 struct Version {
-    /// For `--guest-kernel`.
+    /// Value of `--guest-kernel`.
     name: &'static str,
-    /// Where `uname -r` begins.
+    /// Prefix of `uname -r`.
     release: &'static str,
-    /// The part of `pvticket setup`.
+    /// Part of `pvticket setup`.
     part: &'static str,
-    /// Its kernels can be preempted, and so count the locks that they hold.
+    /// Whether its kernels are preemptible, and so count the locks that they hold.
     counts_locks: bool,
 }
 
 impl Version {
-    /// The kernel of a flavour; a test without it is skipped.
+    /// Returns the kernel of a flavour; skips the test if it is missing.
     fn kernel(&self, flavour: &str) -> anyhow::Result<(PathBuf, String)> {
         let name = format!("kernel/{flavour}-{}/vmlinux", self.name);
         match files::cached(&name) {
@@ -51,17 +51,17 @@ impl Version {
         }
     }
 
-    /// A script in the emulated host, which has the kernel with ticketlocks, and its System.map as /map.
+    /// Runs a script in the emulated host, with the ticketlock kernel, and its System.map as /map.
     fn script(&self, script: &str) -> anyhow::Result<Program> {
         let (file, name) = self.kernel("pvticket")?;
         let mut map = file.with_file_name("System.map").into_os_string();
         map.push(":/map");
-        let mut taken = file.into_os_string();
-        taken.push(format!(":/in/cache/{name}"));
+        let mut kernel_option = file.into_os_string();
+        kernel_option.push(format!(":/in/cache/{name}"));
         let script = script
             .replace("BOOT", &format!("/init boot --host direct --guest-kernel {}", self.name));
         let words = ["emulate", "--mem", "1G", "--in"];
-        let program = pvticket(words).args([taken, "--in".into(), map]).args([
+        let program = pvticket(words).args([kernel_option, "--in".into(), map]).args([
             "--",
             BUSYBOX,
             "sh",
@@ -72,7 +72,7 @@ impl Version {
     }
 }
 
-/// Numbers of vCPUs, and backends. On 2 CPUs, 33 vCPUs with native ticketlocks do not come to their init in minutes.
+/// Numbers of vCPUs, and backends. On 2 CPUs, 33 vCPUs with native ticketlocks do not reach init in minutes.
 const BOOTS: [(usize, &str); 11] = [
     (1, "vmm"),
     (1, "doorbell"),
@@ -120,9 +120,9 @@ fn passes_locktorture(version: &Version) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every preemption that the schedule injects hits a holder, by the guest's own telemetry, and few preemptions are before
-/// its kernel has telemetry lines.
-fn says_what_it_does_with_locks(version: &Version) -> anyhow::Result<()> {
+/// Every preemption that the schedule injects hits a holder, by the guest's telemetry, and few preemptions
+/// happen before the kernel has telemetry lines.
+fn reports_lock_state(version: &Version) -> anyhow::Result<()> {
     let script = format!(
         "BOOT --cpus 4 --slots 2 --policy lhp:100,2ms --stats /tmp/stats -- lockbench --seconds 1 && \
          {BUSYBOX} cat /tmp/stats"
@@ -136,14 +136,14 @@ fn says_what_it_does_with_locks(version: &Version) -> anyhow::Result<()> {
     let (holders, injected) = (number("lhp")?, number("injected")?);
     ensure!(injected <= holders, "{injected} injections preempted {holders} holders");
     expect_usually!(injected >= 20, "{injected} injections");
-    let (unknown, all) = (number("unknown")?, number("preemptions")?);
-    // Its other vCPUs have turns before it starts them.
-    expect_usually!(unknown <= 20, "{unknown} of {all} preemptions are unclassified");
+    let (unknown, preemptions) = (number("unknown")?, number("preemptions")?);
+    // Its other vCPUs get time slices before it starts them.
+    expect_usually!(unknown <= 20, "{unknown} of {preemptions} preemptions are unclassified");
     Ok(())
 }
 
-/// Without telemetry, from the kernel's System.map: the vCPUs of a lock benchmark are often preempted where their kernel
-/// may not be. Linux 7 can be preempted, and so counts its locks: of it, all is known once its CPUs have started.
+/// Without telemetry, from the kernel's System.map: vCPUs of a lock benchmark are often preempted in
+/// preempt-disabled regions. Linux 7 is preemptible and counts its locks: all is known once its CPUs run.
 fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
     let script = format!(
         "BOOT --cpus 4 --slots 2 --policy rr --append pvticket_telemetry=off --system-map /map \
@@ -152,16 +152,16 @@ fn the_preempt_count_is_found(version: &Version) -> anyhow::Result<()> {
     let ran = version.script(&script)?.run()?.exits(0)?;
     let stats = ran.json()?;
     let number = |name: &str| count(&stats["schedule"], name);
-    let (all, guarded, unknown) = (number("preemptions")?, number("guarded")?, number("unknown")?);
-    expect_usually!(guarded > 0, "{guarded} of {all} with preemption off");
+    let (total, off, unknown) = (number("preemptions")?, number("guarded")?, number("unknown")?);
+    expect_usually!(off > 0, "{off} of {total} with preemption off");
     if version.counts_locks {
-        expect_usually!(guarded * 4 >= all, "{guarded} of {all} with preemption off");
-        expect_usually!(unknown * 10 <= all, "{unknown} of {all} are unclassified");
+        expect_usually!(off * 4 >= total, "{off} of {total} with preemption off");
+        expect_usually!(unknown * 10 <= total, "{unknown} of {total} are unclassified");
     }
     Ok(())
 }
 
-/// Each lock of each kernel is the one that was asked for: a cell fails if the guest reports another.
+/// Each kernel uses the requested lock: a cell fails if the guest reports a different lock.
 fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
     for version in [LINUX_6_1, LINUX_7] {
         version.kernel("pvticket")?;
@@ -170,9 +170,9 @@ fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
     files::cached(files::BUILT_STOCK)?;
     let words = ["compare", "--guest", "linux", "--guest-kernel", "6.1,6.12,7", "--vcpus", "2x"];
     let compare = pvticket(words).args(["--locks", "all", "--runs", "1", "--seconds", "0.2"]);
-    let Compared { ran, results } = Compared::by(compare.limit(600))?;
+    let Compared { ran, results } = Compared::new(compare.limit(600))?;
     for (lock, kernel) in [("ticket", "6.1"), ("test-and-set", "6.12"), ("pv-queued-kvm", "7")] {
-        ran.shows(&[&format!("\n  {lock} with guest kernel {kernel} ")])?;
+        ran.stdout_has(&[&format!("\n  {lock} with guest kernel {kernel} ")])?;
     }
     let rows = results.levels()?.concat();
     ensure!(rows.len() == 15, "{} rows", rows.len());
@@ -180,11 +180,11 @@ fn locks_are_compared_across_guest_kernels() -> anyhow::Result<()> {
     let name = |row: &Value| row["point"]["guest_kernel"].as_str().unwrap_or("6.1").to_owned();
     let kernels: BTreeSet<String> = rows.iter().map(name).collect();
     ensure!(kernels == ["6.1", "6.12", "7"].map(String::from).into(), "{kernels:?}");
-    every_row_is_sound(&rows)
+    check_rows(&rows)
 }
 
-/// One line names the patch and the hunk, or the file that is not there, and nothing is compiled.
-fn a_tree_that_the_changes_do_not_fit_is_told_which() -> anyhow::Result<()> {
+/// One line names the patch and the hunk, or the missing file, and nothing is compiled.
+fn a_patch_that_does_not_apply_is_named() -> anyhow::Result<()> {
     let script = files::repository("guest-kernel-config/linux/build.sh")?;
     let folder = files::scratch()?;
     let source = folder.path().join("linux");
@@ -207,13 +207,13 @@ fn a_tree_that_the_changes_do_not_fit_is_told_which() -> anyhow::Result<()> {
         let build = build.env("PVTICKET_CACHE", folder.path().join("cache"));
         build.env("KERNEL_SRC", &source).env("FLAVOUR", "pvticket").run()
     };
-    let says = |why: &str| {
-        let what = format!("kernel: patches/hooks.patch does not fit this tree ({why}): change");
-        let ran = build()?.exits(1)?.complains(&[&what])?;
+    let names_mismatch = |part: &str| {
+        let line = format!("kernel: patches/hooks.patch does not fit this tree ({part}): change");
+        let ran = build()?.exits(1)?.stderr_has(&[&line])?;
         ensure!(ran.errors().lines().count() == 1, "not one line\n{}", ran.show());
         Ok(())
     };
-    says("arch/x86/Kbuild, hunk #1")?;
+    names_mismatch("arch/x86/Kbuild, hunk #1")?;
     fs::remove_file(source.join("arch/x86/Kbuild"))?;
-    says("no arch/x86/Kbuild")
+    names_mismatch("no arch/x86/Kbuild")
 }

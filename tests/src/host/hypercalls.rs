@@ -1,34 +1,35 @@
-//! What the hypercalls cost on this host, by `bench hypercalls`, and what cheaper handoffs gain.
+//! Costs of the hypercalls on this host, by `bench hypercalls`, and gains of cheaper handoffs.
 
 use std::collections::BTreeSet;
 
-use crate::{prelude::*, product::every_vcpu_took_the_lock};
+use crate::{prelude::*, product::check_progress};
 
 tests![
-    a_handoff_is_a_wakeup_and_its_exits_and_no_sleep,
-    every_cheaper_handoff_keeps_the_lock_whole,
+    a_handoff_costs_a_wakeup_and_its_exits,
+    every_cheaper_handoff_excludes,
     a_short_queue_needs_few_handoffs => Quiet("halts per acquisition with and without, factor 10"),
     the_bench_in_the_emulated_host_has_all_options,
 ];
 
-/// `bench hypercalls` with these options; its JSON.
-pub fn bench(options: &[&str]) -> anyhow::Result<Value> {
+/// Runs `bench hypercalls` with these options; returns its JSON.
+pub fn bench(host: &str, options: &[&str]) -> anyhow::Result<Value> {
     let folder = files::scratch()?;
     let file = folder.path().join("json");
-    let ran = pvticket(["bench", "hypercalls", "--host", "direct", "--json"])
+    let ran = pvticket(["bench", "hypercalls", "--host", host, "--json"])
         .args([&file])
         .args(options)
+        .limit(300)
         .run()?
         .exits(0)?;
     files::json(&file).with_context(|| ran.show())
 }
 
-/// The case of a backend (None: raw) with this name.
+/// Returns the case of a backend (None: raw) with this name.
 pub fn case<'a>(report: &'a Value, backend: Option<&str>, what: &str) -> anyhow::Result<&'a Value> {
     let cases = report["cases"].as_array().into_iter().flatten();
-    let mut those =
+    let mut matching =
         cases.filter(|case| case["backend"].as_str() == backend && case["what"] == what);
-    those.next().with_context(|| format!("no case {what} of {backend:?}: {report}"))
+    matching.next().with_context(|| format!("no case {what} of {backend:?}: {report}"))
 }
 
 fn p50(case: &Value) -> anyhow::Result<f64> {
@@ -36,11 +37,11 @@ fn p50(case: &Value) -> anyhow::Result<f64> {
 }
 
 /// Defect 17 of the history: a thread once slept for 100 us instead of yielding. On one CPU a
-/// handoff is a wakeup and two exits; any sleep would be a multiple of that.
-fn a_handoff_is_a_wakeup_and_its_exits_and_no_sleep() -> anyhow::Result<()> {
+/// handoff is a wakeup and two exits, and any sleep would be a multiple of that.
+fn a_handoff_costs_a_wakeup_and_its_exits() -> anyhow::Result<()> {
     need_kvm()?;
     let seconds = by_form("0.05", "0.1");
-    let report = bench(&["--runs", "1", "--seconds", seconds, "--pv-backends", "vmm"])?;
+    let report = bench("direct", &["--runs", "1", "--seconds", seconds, "--pv-backends", "vmm"])?;
     let futex = p50(case(&report, None, "futex handoff, same CPU")?)?;
     let exit = p50(case(&report, Some("vmm"), "exit and entry")?)?;
     let handoff = case(&report, Some("vmm"), "kick -> run, same CPU")?;
@@ -53,18 +54,18 @@ fn a_handoff_is_a_wakeup_and_its_exits_and_no_sleep() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The runs of a payload comparison under `rr` at 2x with these handoffs.
+/// Returns the runs of a payload comparison under `rr` at 2x with these handoffs.
 fn compared(handoffs: &str, vcpus: &str) -> anyhow::Result<Vec<Value>> {
     need_kvm()?;
     let options = "--guest payload --runs 1 --seconds 0.3 --policy rr";
-    Compared::with(&format!("{options} --vcpus {vcpus} --set handoffs={handoffs}"))?.runs()
+    Compared::with_options(&format!("{options} --vcpus {vcpus} --set handoffs={handoffs}"))?.runs()
 }
 
-fn every_cheaper_handoff_keeps_the_lock_whole() -> anyhow::Result<()> {
+fn every_cheaper_handoff_excludes() -> anyhow::Result<()> {
     let handoffs = "far:2,adapt,claim,fuse,queue:1,queue:2,far:2+adapt+claim+fuse+queue:2";
     let runs = compared(handoffs, "2x,4x")?;
     ensure!(runs.len() == 2 * 8, "{} runs", runs.len());
-    every_vcpu_took_the_lock(&runs)
+    check_progress(&runs)
 }
 
 /// Checks counts, not times: with all vCPUs in the queue nearly every acquisition is a halt and a
@@ -84,15 +85,10 @@ fn a_short_queue_needs_few_handoffs() -> anyhow::Result<()> {
 }
 
 fn the_bench_in_the_emulated_host_has_all_options() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let file = folder.path().join("json");
-    let bench = pvticket(["bench", "hypercalls", "--host", "emulated", "--json"]).args([&file]);
-    let options = ["--runs", "1", "--seconds", "0.04", "--seed", "7", "--cpus", "0"];
-    let bench = bench.args(options).args(["--pv-backends", "kvm,doorbell"]).limit(300);
-    let ran = bench.run()?.exits(0)?;
-    let report = files::json(&file).with_context(|| ran.show())?;
+    let words = "--runs 1 --seconds 0.04 --seed 7 --cpus 0 --pv-backends kvm,doorbell";
+    let report = bench("emulated", &Vec::from_iter(words.split(' ')))?;
     ensure!(report["seed"] == 7 && report["cpus"] == json!([0]), "{report:#}");
-    // Four rounds a run, each of a quarter of its time.
+    // Four rounds a run, each a quarter of its time.
     ensure!(report["rounds"] == 4 && report["seconds"] == 0.01, "{report:#}");
     let cases = report["cases"].as_array().into_iter().flatten();
     let backends: BTreeSet<_> = cases.filter_map(|case| case["backend"].as_str()).collect();

@@ -1,16 +1,16 @@
-//! The instructions that the locks' fast paths execute, counted.
+//! Counts the instructions that the locks' fast paths execute.
 
 use crate::{prelude::*, product::profile_folder};
 
-tests![a_lock_with_pv_off_executes_what_the_native_one_does];
+tests![a_lock_with_pv_off_executes_native_instructions];
 
 /// Two numbers of rounds: the difference of their counts is due to the rounds alone.
 const ROUNDS: [u32; 2] = [1_000, 11_000];
 
-/// The example of the lock library that takes a lock.
+/// Example of the lock library that takes a lock.
 const PROGRAM: &str = "examples/uncontended";
 
-/// Instructions of [`PROGRAM`], as valgrind counts them.
+/// Counts the instructions of [`PROGRAM`] with valgrind.
 fn count(lock: &str, rounds: u32) -> anyhow::Result<u64> {
     let program = profile_folder()?.join(PROGRAM);
     let ran = Program::new("valgrind")
@@ -25,15 +25,15 @@ fn count(lock: &str, rounds: u32) -> anyhow::Result<u64> {
     count.with_context(|| format!("valgrind counted nothing\n{}", ran.show()))
 }
 
-/// Instructions of one acquisition and release, including the loop around them. Rounded: longer
-/// arguments take a few more to parse.
+/// Returns the instructions of one acquisition and release, including the loop around them.
+/// Rounded, because longer arguments take a few more to parse.
 fn instructions(lock: &str) -> anyhow::Result<u64> {
     let [few, many] = ROUNDS;
     let more = count(lock, many)? - count(lock, few)?;
     Ok((more as f64 / f64::from(many - few)).round() as u64)
 }
 
-fn a_lock_with_pv_off_executes_what_the_native_one_does() -> anyhow::Result<()> {
+fn a_lock_with_pv_off_executes_native_instructions() -> anyhow::Result<()> {
     if Program::new("valgrind").args(["--version"]).run().is_err() {
         return skip("no valgrind here");
     }

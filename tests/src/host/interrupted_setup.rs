@@ -1,43 +1,30 @@
-//! Scripts that fill the cache and are interrupted or killed: nothing of theirs is left once another one has run, two of them
-//! do not work in one folder, and what they unpack is what was checked.
+//! Scripts that fill the cache and are interrupted or killed: the next run removes their leftovers, two of
+//! them do not work in one folder at once, and they unpack the files that they have checked.
 
 use crate::{files::repository, prelude::*};
 
 tests![
-    what_an_interrupted_setup_leaves_is_removed_by_the_next,
+    leftovers_of_an_interrupted_setup_are_removed,
     a_second_setup_waits_for_the_first,
-    the_source_that_is_unpacked_is_the_one_that_was_checked,
+    the_source_is_unpacked_as_checked,
 ];
 
-/// A script, the variables with which it runs here, and the folder of the cache in which it works.
-struct Part {
-    script: &'static str,
-    argument: &'static str,
-    variables: &'static [(&'static str, &'static str)],
-    folder: &'static str,
-}
+/// A script with its argument, its variables in this test, and the folder of the cache where it works.
+type Part = (&'static str, &'static [(&'static str, &'static str)], &'static str);
 
-const fn part(
-    script: &'static str,
-    variables: &'static [(&'static str, &'static str)],
-    folder: &'static str,
-) -> Part {
-    Part { script, argument: "", variables, folder }
-}
-
-/// Each way in which a script comes to a program that takes long.
+/// All ways in which a script reaches a long-running program.
 const PARTS: [Part; 8] = [
-    Part { argument: "--busybox", ..part("guest-kernel-config/setup.sh", &[], "busybox") },
-    part("guest-kernel-config/host/fetch.sh", &[], "host"),
-    part("guest-kernel-config/host/fetch.sh", &[("HOST_KERNEL", "7")], "host-7"),
-    part("guest-kernel-config/host/qemu.sh", &[], "qemu"),
-    part("guest-kernel-config/postgres/fetch.sh", &[], "guest-disk"),
-    part("tests/trace-processor/fetch.sh", &[], "trace-processor"),
-    part("guest-kernel-config/linux/build.sh", &[("KERNEL_SRC", "")], "kernel"),
-    part("guest-kernel-config/linux/build.sh", &[("KERNEL_SRC", "linux")], "kernel"),
+    ("guest-kernel-config/setup.sh --busybox", &[], "busybox"),
+    ("guest-kernel-config/host/fetch.sh", &[], "host"),
+    ("guest-kernel-config/host/fetch.sh", &[("HOST_KERNEL", "7")], "host-7"),
+    ("guest-kernel-config/host/qemu.sh", &[], "qemu"),
+    ("guest-kernel-config/postgres/fetch.sh", &[], "guest-disk"),
+    ("tests/trace-processor/fetch.sh", &[], "trace-processor"),
+    ("guest-kernel-config/linux/build.sh", &[("KERNEL_SRC", "")], "kernel"),
+    ("guest-kernel-config/linux/build.sh", &[("KERNEL_SRC", "linux")], "kernel"),
 ];
 
-/// A folder with a cache, and programs that send `$SIGNAL` to all of the script's process group, or fail if there is none.
+/// A folder with a cache and programs that send `$SIGNAL` to the script's group, or fail without it.
 struct Stage {
     folder: TempDir,
 }
@@ -66,54 +53,54 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// The script, in a process group of its own.
-    fn script(&self, part: &Part, signal: &str) -> anyhow::Result<Program> {
+    /// Runs the script in a new process group.
+    fn script(&self, (script, variables, _): Part, signal: &str) -> anyhow::Result<Program> {
         let path = std::env::var("PATH").context("PATH")?;
-        let shell = if part.script.ends_with("build.sh") { "bash" } else { "sh" };
-        let words = [Path::new(shell), &repository(part.script)?, Path::new(part.argument)];
-        let words = words.into_iter().filter(|word| !word.as_os_str().is_empty());
-        let program = Program::new("setsid").args(["--wait"]).args(words);
+        let shell = if script.ends_with("build.sh") { "bash" } else { "sh" };
+        let mut words = script.split(' ');
+        let file = repository(words.next().unwrap_or_default())?;
+        let program = Program::new("setsid").args(["--wait", shell]).args([file]).args(words);
         let program = program
             .env("PATH", format!("{}:{path}", self.at("bin").display()))
             .env("PVTICKET_CACHE", self.at("cache"))
             .env("TMPDIR", self.at("tmp"))
             .env("REACHED", self.at("reached"))
             .env("SIGNAL", signal);
-        Ok(part.variables.iter().fold(program, |program, (name, value)| match *value {
+        Ok(variables.iter().fold(program, |program, (name, value)| match *value {
             "linux" => program.env(name, self.at("linux")),
             _ => program.env(name, *value),
         }))
     }
 
-    /// All folders that are temporary, in the cache and beside it.
-    fn left(&self, part: &Part) -> anyhow::Result<Vec<String>> {
-        let mut left = files::names(&self.at("tmp"))?;
-        left.extend(files::names(&self.at("cache").join(part.folder))?);
+    /// Lists the temporary folders in the cache and next to it.
+    fn temporary_files(&self, folder: &str) -> anyhow::Result<Vec<String>> {
+        let mut names = files::names(&self.at("tmp"))?;
+        names.extend(files::names(&self.at("cache").join(folder))?);
         let is_temporary = |name: &String| {
             [".new", "new", ".build", "lists", "pvticket"]
                 .iter()
                 .any(|begin| name.starts_with(begin))
         };
-        Ok(left.into_iter().filter(is_temporary).collect())
+        Ok(names.into_iter().filter(is_temporary).collect())
     }
 }
 
-fn what_an_interrupted_setup_leaves_is_removed_by_the_next() -> anyhow::Result<()> {
+fn leftovers_of_an_interrupted_setup_are_removed() -> anyhow::Result<()> {
     let is_debian_12 =
         fs::read_to_string("/etc/debian_version").is_ok_and(|text| text.starts_with("12"));
-    for part in
-        PARTS.iter().filter(|part| is_debian_12 || !["qemu", "host-7"].contains(&part.folder))
-    {
+    let is_possible = |(_, _, folder): &Part| is_debian_12 || !["qemu", "host-7"].contains(folder);
+    for part in PARTS.into_iter().filter(is_possible) {
+        let (script, variables, folder) = part;
         for signal in ["HUP", "INT", "TERM", "KILL"] {
             let stage = Stage::new()?;
-            let what = format!("{} {:?}, {signal}", part.script, part.variables);
-            let ran = stage.script(part, signal)?.run().with_context(|| what.clone())?;
-            ensure!(stage.at("reached").exists(), "{what}: not interrupted\n{}", ran.show());
-            let left = stage.left(part)?;
-            ensure!((signal == "KILL") != left.is_empty(), "{what}: left {left:?}\n{}", ran.show());
+            let case = format!("{script} {variables:?}, {signal}");
+            let ran = stage.script(part, signal)?.run().with_context(|| case.clone())?;
+            ensure!(stage.at("reached").exists(), "{case}: not interrupted\n{}", ran.show());
+            let names = stage.temporary_files(folder)?;
+            ensure!((signal == "KILL") != names.is_empty(), "{case}: {names:?}\n{}", ran.show());
             let again = stage.script(part, "")?.run()?;
-            let left = stage.left(part)?;
-            ensure!(left.is_empty(), "{what}: still there: {left:?}\n{}", again.show());
+            let names = stage.temporary_files(folder)?;
+            ensure!(names.is_empty(), "{case}: still there: {names:?}\n{}", again.show());
         }
     }
     Ok(())
@@ -128,9 +115,9 @@ fn a_second_setup_waits_for_the_first() -> anyhow::Result<()> {
         go.display()
     );
     files::script(&stage.at("bin/busybox"), &slow)?;
-    let mut first = stage.script(&PARTS[0], "")?.start()?;
+    let mut first = stage.script(PARTS[0], "")?.start()?;
     first.wait_until("the first has begun", || began.exists())?;
-    let mut second = stage.script(&PARTS[0], "")?.start()?;
+    let mut second = stage.script(PARTS[0], "")?.start()?;
     second.wait_for_stdout("another setup works in")?;
     fs::write(&go, "")?;
     first.wait()?.exits(0)?;
@@ -139,8 +126,8 @@ fn a_second_setup_waits_for_the_first() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The package is changed as soon as its sum has been taken.
-fn the_source_that_is_unpacked_is_the_one_that_was_checked() -> anyhow::Result<()> {
+/// The package is changed as soon as its checksum has been taken.
+fn the_source_is_unpacked_as_checked() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let name = "linux-source-6.12_6.12.9999-1_all.deb";
     let deb = stage.at("cache/source").join(name);
@@ -157,7 +144,7 @@ fn the_source_that_is_unpacked_is_the_one_that_was_checked() -> anyhow::Result<(
     files::script(&stage.at("bin/sha256sum"), &sums)?;
     let unpacked = stage.at("unpacked");
     files::script(&stage.at("bin/dpkg"), &format!("cat \"$2\" >{}", unpacked.display()))?;
-    stage.script(&PARTS[6], "")?.run()?.exits(1)?;
+    stage.script(PARTS[6], "")?.run()?.exits(1)?;
     let unpacked = fs::read_to_string(&unpacked).context("nothing was unpacked")?;
     ensure!(unpacked == "as apt gave it\n", "unpacked: {unpacked}");
     Ok(())

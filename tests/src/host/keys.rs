@@ -1,4 +1,4 @@
-//! The terminal: raw while a guest has it, restored on every way out.
+//! The terminal is raw while a guest has it, and restored however the program ends.
 
 use super::tiny;
 use crate::prelude::*;
@@ -6,13 +6,13 @@ use crate::prelude::*;
 kvm::tests![
     restored_when_the_guest_ends,
     restored_when_the_guest_fails: is_restored_after(1, |folder| tiny::boot(folder, code::TRIPLE_FAULT)),
-    // Refused when it is loaded, after the arguments were found valid.
+    // Rejected when it is loaded, after the arguments were found valid.
     restored_when_the_image_is_bad: is_restored_after(1, |folder| {
         let program = tiny::boot(folder, code::SPIN)?;
         files::put(folder, "vmlinux", &files::vmlinux(code::SPIN)[..121])?;
         Ok(program)
     }),
-    restored_by_ctrl_c: left_by(130, |terminal, _| terminal.press(b"\x03")),
+    restored_by_ctrl_c: exits_after(130, |terminal, _| terminal.press(b"\x03")),
     restored_by_ctrl_a_x,
     restored_by_signals,
     restored_by_fatal_signals,
@@ -36,7 +36,7 @@ fn is_restored_after(
     terminal.is_restored()
 }
 
-fn left_by(
+fn exits_after(
     status: i32,
     way_out: impl FnOnce(&Terminal, &crate::process::Running) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
@@ -49,18 +49,18 @@ fn left_by(
 }
 
 fn restored_by_ctrl_a_x() -> anyhow::Result<()> {
-    // Repeated: raw mode begins just before the vCPU threads do, so the end races with them.
-    (0..20).try_for_each(|_| left_by(130, |terminal, _| terminal.press(b"\x01x")))
+    // Repeated: raw mode begins just before the vCPU threads start, so the end races with them.
+    (0..20).try_for_each(|_| exits_after(130, |terminal, _| terminal.press(b"\x01x")))
 }
 
 fn restored_by_signals() -> anyhow::Result<()> {
     for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
-        left_by(status, |_, running| running.signal(signal))?;
+        exits_after(status, |_, running| running.signal(signal))?;
     }
     Ok(())
 }
 
-/// Including signals that end a process at once.
+/// Includes signals that end a process at once.
 fn restored_by_fatal_signals() -> anyhow::Result<()> {
     let signals = [Signal::QUIT, Signal::ABORT, Signal::SEGV, Signal::BUS, Signal::ILL];
     for signal in signals {

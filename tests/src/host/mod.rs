@@ -20,7 +20,6 @@ mod faults;
 mod figures;
 mod first_cpu;
 mod first_run;
-mod given_up;
 mod guest_kernels;
 pub mod hostile;
 pub mod hypercalls;
@@ -48,6 +47,7 @@ mod setup;
 mod signals;
 mod sim;
 mod sizes;
+mod stops;
 mod supply;
 mod system_calls;
 mod tiny;
@@ -57,9 +57,9 @@ mod unit_of_work;
 
 use crate::suite::Test;
 
-/// All tests of this group. Those that start an emulated host come first: they take longest.
+/// Returns all tests of this group, with the slowest first: tests that start an emulated host.
 pub fn tests() -> Vec<Test> {
-    let all = [
+    let lists = [
         emulated::TESTS,
         guest_kernels::TESTS,
         check::TESTS,
@@ -99,7 +99,7 @@ pub fn tests() -> Vec<Test> {
         trace::TESTS,
         tutorial::TESTS,
         figures::TESTS,
-        given_up::TESTS,
+        stops::TESTS,
         sizes::TESTS,
         refusals::TESTS,
         bad_image::TESTS,
@@ -119,5 +119,5 @@ pub fn tests() -> Vec<Test> {
         results::TESTS,
         system_calls::TESTS,
     ];
-    [parts::tests()].into_iter().chain(all.map(<[Test]>::to_vec)).flatten().collect()
+    [parts::tests()].into_iter().chain(lists.map(<[Test]>::to_vec)).flatten().collect()
 }

@@ -1,5 +1,5 @@
-//! Output that cannot be written, or must not be written where it would go (full disks, symbolic links, terminals), and
-//! input that cannot be read.
+//! Output that cannot be written, or must not be written to its destination (full disks, symbolic links,
+//! terminals), and input that cannot be read.
 
 use std::{fs::File, os::unix::fs::symlink};
 
@@ -9,16 +9,16 @@ use crate::prelude::*;
 tests![
     unwritable_stdout_is_a_failure,
     unreadable_stdin_is_a_failure,
-    lack_of_descriptors_is_not_the_end_of_the_input,
-    a_full_disk_leaves_the_old_file_whole,
+    lack_of_descriptors_is_not_end_of_input,
+    a_full_disk_leaves_the_old_file_unchanged,
     results_follow_no_link,
     results_go_to_devices_and_pipes,
-    text_from_elsewhere_drives_no_terminal,
+    text_with_escapes_drives_no_terminal,
 ];
 
 const SHORT: &str = "--runs 1 --host direct --vcpus 1 --seconds 0.1";
 
-/// A run of two short cells in a new directory, and its timeline.
+/// Runs two short cells in a new directory; returns that and the timeline.
 fn run_two_cells(folder: &TempDir) -> anyhow::Result<(PathBuf, PathBuf)> {
     let spec = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 2\nseconds = 0.1\n";
     let (run, dir) = run_in(folder, spec, &["--host", "direct", "--trace"])?;
@@ -27,12 +27,12 @@ fn run_two_cells(folder: &TempDir) -> anyhow::Result<(PathBuf, PathBuf)> {
     Ok((dir, trace))
 }
 
-fn to_full(program: Program) -> anyhow::Result<Ran> {
+fn to_full(program: Program) -> anyhow::Result<RunResult> {
     program.stdout(File::options().write(true).open("/dev/full")?.into()).run()
 }
 
-/// Regression: an error of stdin was taken for the end of the input, so that a guest computed the checksum of only a
-/// part of it.
+/// Regression: an error of stdin was taken for the end of the input, so a guest computed the checksum of only
+/// a part of it.
 fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -45,7 +45,7 @@ fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
         let boot = tiny::boot(&folder, &slow)?.input(Input::From(input.into()));
         boot.run()?.fails(1, &[reason])?;
     }
-    // A guest's nonzero status is kept, and the error is reported all the same.
+    // A guest's nonzero status is kept, and the error is reported nevertheless.
     let fails = [code::exits(200_000), code::out(code::port::EXIT, 3)].concat();
     let unread = Input::From(File::open(folder.path())?.into());
     let boot = tiny::boot(&folder, &fails)?.input(unread);
@@ -54,20 +54,20 @@ fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
 }
 
 /// Regression: if stdin could not be duplicated, the guest got the end of the input at once.
-fn lack_of_descriptors_is_not_the_end_of_the_input() -> anyhow::Result<()> {
+fn lack_of_descriptors_is_not_end_of_input() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
     let slow = [code::exits(200_000), code::out(code::port::EXIT, 0)].concat();
     let mut last = String::new();
     for limit in 8..40 {
-        // A directory: reading it fails, once there are descriptors enough to get that far.
+        // A directory: reading it fails once there are enough descriptors to get that far.
         let unread = Input::From(File::open(folder.path())?.into());
-        let boot = tiny::boot(&folder, &slow)?.input(unread).behind(&format!("ulimit -n {limit}"));
+        let boot = tiny::boot(&folder, &slow)?.input(unread).after(&format!("ulimit -n {limit}"));
         let ran = boot.run()?.exits(1)?;
         last = ran.errors();
         ensure!(last.lines().count() == 1 && last.starts_with("pvticket: "), "{}", ran.show());
-        let is_told = last.contains("cannot read stdin: Is a directory");
-        ensure!(is_told || last.contains("Too many open files"), "{}", ran.show());
+        let is_reported = last.contains("cannot read stdin: Is a directory");
+        ensure!(is_reported || last.contains("Too many open files"), "{}", ran.show());
     }
     ensure!(last.contains("Is a directory"), "none of these limits is enough: {last}");
     Ok(())
@@ -95,14 +95,14 @@ fn unwritable_stdout_is_a_failure() -> anyhow::Result<()> {
     ] {
         let ran = to_full(pvticket(words.split(' '))).with_context(|| words.to_owned())?;
         // Progress lines may come before the error.
-        let ran = ran.exits(1)?.complains(&["pvticket: cannot write to stdout: No space left"])?;
-        let own = ran.errors().lines().filter(|line| line.starts_with("pvticket: ")).count();
-        ensure!(own == 1, "{}", ran.show());
+        let ran = ran.exits(1)?.stderr_has(&["pvticket: cannot write to stdout: No space left"])?;
+        let count = ran.errors().lines().filter(|line| line.starts_with("pvticket: ")).count();
+        ensure!(count == 1, "{}", ran.show());
     }
     Ok(())
 }
 
-fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
+fn a_full_disk_leaves_the_old_file_unchanged() -> anyhow::Result<()> {
     need_kvm()?;
     let disk = Disk::mount()?;
     let folder = files::scratch()?;
@@ -120,15 +120,15 @@ fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
     ] {
         let command = pvticket(words.split(' ')).args([&old]);
         let ran = command.run().with_context(|| words.clone())?;
-        ran.exits(1)?.complains(&["pvticket: cannot write", &old_name, "No space left"])?;
+        ran.exits(1)?.stderr_has(&["pvticket: cannot write", &old_name, "No space left"])?;
         ensure!(fs::read_to_string(&old)? == Disk::OLD, "{words:?} has changed the old file");
     }
-    let left = files::names(old.parent().context("no parent")?)?;
-    ensure!(!left.iter().any(|name| name.contains("partial")), "left behind: {left:?}");
+    let names = files::names(old.parent().context("no parent")?)?;
+    ensure!(!names.iter().any(|name| name.contains("partial")), "left behind: {names:?}");
     Ok(())
 }
 
-/// Neither a link in place of the result, nor one in place of the temporary file.
+/// Results follow neither a link in place of the result nor a link in place of the temporary file.
 fn results_follow_no_link() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -158,9 +158,9 @@ fn results_go_to_devices_and_pipes() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let compare = |to: &Path| pvticket(["compare", "--json"]).args([to]).args(SHORT.split(' '));
     compare(Path::new("/dev/null")).run()?.exits(0)?;
-    // After the table, in a pipe as well as in a file.
+    // JSON follows the table, in a pipe as well as in a file.
     let ran = compare(Path::new("/dev/stdout")).run()?.exits(0)?;
-    ran.shows(&["\"lines\""])?;
+    ran.stdout_has(&["\"lines\""])?;
     let out = folder.path().join("out");
     let file = File::create(&out)?;
     compare(Path::new("/dev/stdout")).stdout(file.into()).run()?.exits(0)?;
@@ -171,14 +171,14 @@ fn results_go_to_devices_and_pipes() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn text_from_elsewhere_drives_no_terminal() -> anyhow::Result<()> {
+fn text_with_escapes_drives_no_terminal() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let spec = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 1\nseconds = 0.1\n\
                 labels = [\"\\u001b[31mred\\u001b]0;title\\u0007 \\u202eright to left\\u2066\"]\n";
     let spec = files::put(&folder, "spec.toml", spec.as_bytes())?;
     let ran = pvticket(["run", "--dry-run"]).args([&spec]).run()?.exits(0)?;
     expect_no_controls(ran.text()?)?;
-    ran.shows(&["red?]0;title?"])?;
+    ran.stdout_has(&["red?]0;title?"])?;
     let key = files::put(&folder, "key.toml", "\"\u{1b}[31mX\u{7}\u{202e}\" = 1\n".as_bytes());
     let strange = "\u{1b}]0;title\u{7}\u{9b}31m\u{202e}name\nsecond line";
     for program in [

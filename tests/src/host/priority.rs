@@ -1,5 +1,5 @@
-//! pvticket started in another scheduling class than the usual one: its vCPUs must not outrank the threads that end
-//! them, and all its threads must have the same class.
+//! pvticket started in an unusual scheduling class: its vCPUs must not outrank the threads that end them, and
+//! all its threads must have the same class.
 
 use super::tiny;
 use crate::{prelude::*, process};
@@ -18,21 +18,21 @@ const CLASSES: [(&str, &str); 5] = [
 /// Options of chrt(1) for a runtime of 5 ms in each period of 10 ms.
 const DEADLINE: &str = "-d -T 5000000 -D 10000000 -P 10000000 -p 0";
 
-/// Shell commands that move the shell, and the program that it then executes, to this class. With a
-/// real-time priority, a thread that computes for six seconds without a sleep ends its process (RLIMIT_RTTIME): a vCPU
-/// that keeps the class ends before it has stalled the machine that runs the test. The limit is set first, because the
-/// shell cannot fork under `SCHED_DEADLINE`.
+/// Returns shell commands that move the shell, and the program that it then executes, to this class. With a
+/// real-time priority, a thread that computes for six seconds without sleeping ends its process
+/// (RLIMIT_RTTIME): a vCPU that keeps the class ends before it has stalled the test machine. The limit is set
+/// first because the shell cannot fork under `SCHED_DEADLINE`.
 fn with_class(class: &str) -> String {
     format!("prlimit --rttime=6000000:9000000 --pid $$; chrt {class} $$")
 }
 
-/// May this user set the class?
+/// Whether this user may set the class.
 fn is_permitted(class: &str) -> anyhow::Result<bool> {
     let ran = Program::new("/bin/sh").args(["-c", &with_class(class)]).run()?;
     Ok(ran.status()? == 0)
 }
 
-/// The scheduling class of each thread of a process (sched(7)), with the thread's name.
+/// Returns the name and the scheduling class (sched(7)) of each thread of a process.
 fn classes(process: Pid) -> anyhow::Result<Vec<(String, u32)>> {
     /// Index of the class among the fields after the name in /proc/PID/stat (proc_pid_stat(5), field 41).
     const POLICY: usize = 38;
@@ -54,14 +54,14 @@ fn every_thread_has_normal_priority() -> anyhow::Result<()> {
         tried += 1;
         let folder = files::scratch()?;
         let boot = tiny::boot(&folder, code::SPIN)?.input(Input::Silence);
-        let mut running = boot.behind(&with_class(class)).start()?;
+        let mut running = boot.after(&with_class(class)).start()?;
         let pid = running.pid();
-        running.wait_for_stderr(&format!("pvticket: gave up {name}"))?;
+        running.wait_for_stderr(&format!("pvticket: dropped {name}"))?;
         let has_vcpu =
-            |all: Vec<(String, u32)>| all.iter().any(|(thread, _)| thread.contains("vcpu0"));
+            |list: Vec<(String, u32)>| list.iter().any(|(thread, _)| thread.contains("vcpu0"));
         running.wait_until("vCPU", || classes(pid).is_ok_and(has_vcpu))?;
-        let all = classes(pid)?;
-        ensure!(all.iter().all(|(_, class)| *class == 0), "under {name}: {all:?}");
+        let list = classes(pid)?;
+        ensure!(list.iter().all(|(_, class)| *class == 0), "under {name}: {list:?}");
         running.signal(Signal::TERM)?;
         running.wait()?.exits(143)?;
     }
@@ -75,9 +75,9 @@ fn a_comparison_under_fifo_ends() -> anyhow::Result<()> {
         return skip("this user may not set a real-time priority");
     }
     let words = "compare --guest payload --host direct --vcpus 2x --runs 2 --seconds 0.1";
-    let ran = pvticket(words.split_whitespace()).behind(&with_class(class)).limit(60).run()?;
-    let line = format!("pvticket: gave up {name}");
-    let ran = ran.exits(0)?.complains(&[&line])?;
+    let ran = pvticket(words.split_whitespace()).after(&with_class(class)).limit(60).run()?;
+    let line = format!("pvticket: dropped {name}");
+    let ran = ran.exits(0)?.stderr_has(&[&line])?;
     let times = ran.errors().matches(&line).count();
     ensure!(times == 1, "the line is printed {times} times, not once\n{}", ran.show());
     Ok(())

@@ -1,4 +1,4 @@
-//! `report`: its text, for whole and damaged stores, and its page in a browser.
+//! `report`: its text, for complete and damaged stores, and its page in a browser.
 
 use std::slice;
 
@@ -6,13 +6,13 @@ use crate::{browser::Browser, fixture::Fixture, prelude::*};
 
 tests![
     a_run_is_reported_as_text,
-    a_run_that_is_given_twice_counts_once,
+    a_run_that_is_passed_twice_counts_once,
     a_brief_is_the_answer_and_a_chart,
     the_text_fits_into_a_mail,
     a_regression_is_an_exit_status,
     invalid_stores_are_refused_in_one_line,
-    pages_are_whole_in_a_browser,
-    a_page_that_is_not_whole_is_noticed,
+    pages_render_in_a_browser,
+    faults_of_a_page_are_found,
 ];
 
 fn store(folder: &TempDir, name: &str, text: &str) -> anyhow::Result<PathBuf> {
@@ -26,8 +26,8 @@ fn a_run_is_reported_as_text() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let run = store(&folder, "run", &Fixture::default().text())?;
     let ran = pvticket(["report"]).args([&run]).run()?.exits(0)?;
-    ran.shows(&[
-        "pv-ticket gives more than ticket (under the host's scheduler) at 1.5x: ",
+    ran.stdout_has(&[
+        "pv-ticket is faster than ticket (under the host's scheduler) at 1.5x: ",
         "Median",
         "Stddev",
         "Comparisons",
@@ -39,16 +39,16 @@ fn a_run_is_reported_as_text() -> anyhow::Result<()> {
     ])
 }
 
-/// Regression: a run that was given under two names counted twice, which narrowed the intervals, and `--diff` did not
-/// say that both runs were the same.
-fn a_run_that_is_given_twice_counts_once() -> anyhow::Result<()> {
-    const NOTE: &str = "is the same run as";
+/// Regression: a run supplied under two names counted twice, which narrowed the intervals, and `--diff` did
+/// not report that both runs were the same.
+fn a_run_that_is_passed_twice_counts_once() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let run = store(&folder, "run", &Fixture::default().text())?;
     let copy = store(&folder, "copy", &Fixture::default().text())?;
     let texts = |words: &[&str]| -> anyhow::Result<[String; 2]> {
         let once = pvticket(words).args([&run]).run()?.exits(0)?;
-        let twice = pvticket(words).args([&run, &copy]).run()?.exits(0)?.complains(&[NOTE])?;
+        let twice =
+            pvticket(words).args([&run, &copy]).run()?.exits(0)?.stderr_has(&["is a copy of"])?;
         Ok([once.text()?.to_owned(), twice.text()?.to_owned()])
     };
     for words in [&["report"][..], &["export", "--csv", "-"]] {
@@ -56,7 +56,7 @@ fn a_run_that_is_given_twice_counts_once() -> anyhow::Result<()> {
         ensure!(once == twice, "{words:?}: {once}\n\n{twice}");
     }
     let diff = pvticket(["report", "--diff"]).args([&run, &copy]).run()?.exits(0)?;
-    diff.complains(&[NOTE]).map(drop)
+    diff.stderr_has(&["is the same run as"]).map(drop)
 }
 
 /// With --html, the page of the same runs is written, and its path is the last line.
@@ -65,7 +65,7 @@ fn a_brief_is_the_answer_and_a_chart() -> anyhow::Result<()> {
     let runs = first_runs(&folder)?;
     let brief = pvticket(["report", "--brief"]).args(&runs).run()?.exits(0)?;
     let text = brief.text()?;
-    brief.shows(&[
+    brief.stdout_has(&[
         "payload  PV / native ",
         "not measured: a Linux guest",
         "acquisitions/s, log",
@@ -80,17 +80,17 @@ fn a_brief_is_the_answer_and_a_chart() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two runs with specs of their own, as `make run` has.
+/// Creates two runs with different specs, as `make run` has.
 fn first_runs(folder: &TempDir) -> anyhow::Result<[PathBuf; 2]> {
-    let one = |policies, name: &str| {
+    let make_run = |policies, name: &str| {
         let fixture = Fixture { policies, vcpus: vec![2, 4], ..Fixture::default() };
         let spec = format!("name = \\\"{name}");
         store(folder, name, &fixture.text().replace("name = \\\"collapse", &spec))
     };
-    Ok([one(vec!["host"], "one")?, one(vec!["rr", "deferred"], "two")?])
+    Ok([make_run(vec!["host"], "one")?, make_run(vec!["rr", "deferred"], "two")?])
 }
 
-/// The text has the setup and tables, no control character of the store, and no line of more than 72 columns.
+/// Setup and tables, no control character from the store, and no line of more than 72 columns.
 fn the_text_fits_into_a_mail() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let evil = Fixture::default().text().replace("AMD EPYC", "AMD\\u001b[31m EPYC");
@@ -99,7 +99,7 @@ fn the_text_fits_into_a_mail() -> anyhow::Result<()> {
     let ran = pvticket(["report", "--text"]).args([&run]).run()?.exits(0)?;
     let text = ran.text()?;
     ensure!(text.lines().all(|line| line.chars().count() <= 72), "{text}");
-    ran.shows(&[
+    ran.stdout_has(&[
         "machine  AMD?[31m EPYC",
         "windows  0.5 s",
         "Throughput, acquisitions/s",
@@ -121,16 +121,16 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     let alike = make("alike", &Fixture { seed: 2, ..Fixture::default() })?;
     let slow = make("slow", &Fixture { seed: 3, speed: 0.5, ..Fixture::default() })?;
     let few = make("few", &few)?;
-    let other = make("other", &Fixture { vcpus: vec![5], ..Fixture::default() })?;
+    let disjoint = make("other", &Fixture { vcpus: vec![5], ..Fixture::default() })?;
     let diff = |after: &Path, more: &[&str]| {
         let gate = pvticket(["report", "--fail-on", "regression", "--diff"]);
         gate.args([before.as_path(), after]).args(more).run()
     };
     let two = pvticket(["report", "--diff"]).args([&before, &slow]).run()?.exits(0)?;
-    two.shows(&["The second run gives less at"])?;
+    two.stdout_has(&["The second run is slower at"])?;
     let alone = pvticket(["report", "--diff"]).args([&before]).run()?;
-    alone.fails(2, &["--diff compares two runs, not 1"])?;
-    let ran = diff(&slow, &[])?.exits(1)?.complains_of_nothing()?;
+    alone.fails(2, &["--diff: requires two run directories, not 1"])?;
+    let ran = diff(&slow, &[])?.exits(1)?.no_stderr()?;
     let (text, mut lines) = (ran.text()?, 0);
     for line in text.lines().filter_map(|line| line.strip_prefix("regression: ")) {
         let has = |part: &str| line.contains(part);
@@ -139,19 +139,19 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     }
     let less = text.lines().filter(|line| line.ends_with("  less")).count();
     ensure!(lines == less && lines > 4, "{lines} regressions, {less} points with less\n{text}");
-    diff(&slow, &["--text"])?.exits(1)?.shows(&["\nRegressions\n"])?;
+    diff(&slow, &["--text"])?.exits(1)?.stdout_has(&["\nRegressions\n"])?;
     diff(&alike, &[])?.exits(0)?;
     let reason =
         "16 points cannot be judged: too few repetitions (8 and 2, measure 5 in the second run): ";
     diff(&few, &[])?.fails(2, &[reason])?;
-    diff(&other, &[])?.fails(2, &["no point with figures in common"])?;
-    // Regression (G13): a run that was ended early passed.
+    diff(&disjoint, &[])?.fails(2, &["no point with figures in common"])?;
+    // Regression (G13): a run that ended early passed.
     let half = Fixture { seed: 5, vcpus: vec![2, 3], ..Fixture::default() };
     let half = make("half", &half)?;
     let missing = "8 points cannot be judged: no figures in the second run: ";
     diff(&half, &[])?.fails(2, &[missing, "; 5 other points"])?;
     let worse = pvticket(["report", "--diff", "--fail-on", "regression"]).args([&half, &slow]);
-    worse.run()?.exits(1)?.complains(&["note: 8 points cannot be judged: "])?;
+    worse.run()?.exits(1)?.stderr_has(&["note: 8 points cannot be judged: "])?;
     diff(&folder.path().join("absent"), &[])?.fails(2, &["absent"])?;
     diff(&slow, &["--html", "/absent/page.html"])?.fails(2, &["cannot write /absent/page.html"])?;
     Ok(())
@@ -164,16 +164,16 @@ fn invalid_stores_are_refused_in_one_line() -> anyhow::Result<()> {
     report(folder.path())?.fails(1, &["has no run"])?;
     report(&folder.path().join("absent"))?.fails(1, &["absent"])?;
     let older = store(&folder, "older", &text.replace("\"format\":2", "\"format\":1"))?;
-    report(&older)?.fails(1, &["of format 1, this pvticket reads format 2: ", "measure again"])?;
+    report(&older)?.fails(1, &["has format 1, this pvticket reads format 2: ", "measure again"])?;
     let damaged = store(&folder, "damaged", &text.replacen("\"cell\":3,", "\"cell\":", 1))?;
     report(&damaged)?.fails(1, &["damaged in line"])?;
-    // A program that is killed while it writes leaves such a store.
+    // A program that is killed while writing leaves such a store.
     let torn = store(&folder, "torn", &text[..text.len() - 100])?;
     report(&torn)?.exits(0).map(drop)
 }
 
-/// The pages of a run, of one with many locks, of one with categories, of two runs in brief, and of a comparison of runs.
-fn pages_are_whole_in_a_browser() -> anyhow::Result<()> {
+/// Pages of a run, of many locks, of categories, of two runs in brief, and of a comparison of runs.
+fn pages_render_in_a_browser() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let inspect = |words: &[&str], runs: &[PathBuf]| {
         let page = folder.path().join("report.html");
@@ -214,7 +214,7 @@ fn pages_are_whole_in_a_browser() -> anyhow::Result<()> {
 }
 
 /// [`FAULTS`] and the browser's complaints report the faults of a page.
-fn a_page_that_is_not_whole_is_noticed() -> anyhow::Result<()> {
+fn faults_of_a_page_are_found() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let page = r#"<!doctype html><meta charset="utf-8"><style>body { width: 2000px }</style>
         <script>console.error('no')</script><img src="http://127.0.0.1:9/x.png">
@@ -224,22 +224,22 @@ fn a_page_that_is_not_whole_is_noticed() -> anyhow::Result<()> {
     let page = files::put(&folder, "bad.html", page.as_bytes())?;
     let mut browser = Browser::start(&folder.path().join("profile"))?;
     browser.show(&page, (800, 600), "light")?;
-    let found = browser.value(FAULTS)?["faults"].to_string();
+    let result = browser.eval(FAULTS)?["faults"].to_string();
     let faults = ["wider than its window", "cut off: cut off", "overlap: one and two", "0 plots"];
-    ensure!(faults.iter().all(|fault| found.contains(fault)), "{found}");
-    let complaints = browser.complaints.join("\n");
+    ensure!(faults.iter().all(|fault| result.contains(fault)), "{result}");
+    let complaints = browser.errors.join("\n");
     let parts = ["it fetches http://127.0.0.1:9/x.png", "\"value\":\"no\""];
     ensure!(parts.iter().all(|part| complaints.contains(part)), "{complaints}");
     Ok(())
 }
 
-/// What is wrong with the figures of a page, and their number. A figure is correct if each of its
-/// panels shows exactly one plot, which is neither tiny nor empty and lies within the window, and if
-/// its labels are legible, lie within their plot, and overlap by a few pixels at most.
+/// Returns the faults in the figures of a page, and their number. A figure is correct if each of its panels
+/// shows exactly one plot, which is neither tiny nor empty and lies within the window, and if its labels are
+/// legible, lie within their plot, and overlap by a few pixels at most.
 const FAULTS: &str = include_str!("page_faults.js");
 
-/// Opens a page in windows of several widths and in both colour schemes, and expects no faults; returns
-/// the number of its figures.
+/// Opens a page at several window widths and in both colour schemes, and expects no faults. Returns the
+/// number of its figures.
 fn inspect(folder: &TempDir, page: &Path, name: &str) -> anyhow::Result<u64> {
     let mut browser = Browser::start(&folder.path().join("profile"))?;
     let mut figures = 0;
@@ -253,15 +253,15 @@ fn inspect(folder: &TempDir, page: &Path, name: &str) -> anyhow::Result<u64> {
     ];
     for (width, scheme) in views {
         browser.show(page, (width, 900), scheme)?;
-        let found = browser.value(FAULTS)?;
-        let faults: Vec<&Value> = found["faults"].as_array().into_iter().flatten().collect();
+        let result = browser.eval(FAULTS)?;
+        let faults: Vec<&Value> = result["faults"].as_array().into_iter().flatten().collect();
         ensure!(faults.is_empty(), "{name} at {width} px: {faults:#?}");
-        figures = found["figures"].as_u64().context("no number of figures")?;
+        figures = result["figures"].as_u64().context("no number of figures")?;
         let background = "getComputedStyle(document.body).backgroundColor";
-        let background = browser.value(background)?;
+        let background = browser.eval(background)?;
         let is_dark = background == "rgb(16, 20, 24)";
         ensure!(is_dark == (scheme == "dark"), "{scheme}: the background is {background}");
     }
-    ensure!(browser.complaints.is_empty(), "the page complains: {:#?}", browser.complaints);
+    ensure!(browser.errors.is_empty(), "the page complains: {:#?}", browser.errors);
     Ok(figures)
 }

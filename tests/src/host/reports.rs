@@ -1,4 +1,4 @@
-//! Commands that report: `doctor` and `compare`, and `tiny` with guests that print or misuse the hypercalls.
+//! Commands that report: `doctor` and `compare`, and `tiny` with guests that print or misuse hypercalls.
 
 use crate::{facts::Kvm, prelude::*, product::Results};
 
@@ -15,7 +15,7 @@ tests![
 fn doctor_agrees_with_this_host() -> anyhow::Result<()> {
     let ran = pvticket(["doctor"]).run()?;
     ensure!(matches!(ran.status()?, 0 | 1) && ran.stderr.is_empty(), "{}", ran.show());
-    ran.shows(&["KVM", "Where guests run", "linux", "payload", "qemu-system-x86_64"])
+    ran.stdout_has(&["KVM", "Where guests run", "linux", "payload", "qemu-system-x86_64"])
 }
 
 fn doctor_speaks_json() -> anyhow::Result<()> {
@@ -46,7 +46,7 @@ fn doctor_is_brief() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `compare` keeps its measurements in a store, and its results are those of `export` and `report` on that store.
+/// `compare` keeps its measurements in a store; its results equal the output of `export` and `report` on it.
 fn compare_agrees_with_export_and_report() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -56,7 +56,7 @@ fn compare_agrees_with_export_and_report() -> anyhow::Result<()> {
     let compared = compare.args([Path::new("--json"), &ours]).run()?.exits(0)?;
     pvticket(["export", "--json"]).args([&exported, &dir]).run()?.exits(0)?;
     ensure!(fs::read(&ours)? == fs::read(&exported)?, "compare and export differ");
-    compared.shows(&["Min", "Max", "Median", "Avg", "Stddev"])?;
+    compared.stdout_has(&["Min", "Max", "Median", "Avg", "Stddev"])?;
     let results = Results::read(&ours)?;
     let (levels, runs) = (results.levels()?, results.runs()?);
     ensure!(levels.len() == 2 && levels.iter().all(|rows| rows.len() == 2), "{levels:?}");
@@ -71,10 +71,10 @@ fn compare_agrees_with_export_and_report() -> anyhow::Result<()> {
     let report = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
     for comparison in comparisons {
         let words = match comparison["outcome"].as_str().unwrap_or_default() {
-            "more" => "gives more than ticket",
-            "less" => "gives less than ticket",
+            "more" => "is faster than ticket",
+            "less" => "is slower than ticket",
             "unclear" => "o significant difference",
-            other => anyhow::bail!("{other}: {comparison}"),
+            outcome => anyhow::bail!("{outcome}: {comparison}"),
         };
         for ran in [&compared, &report] {
             ensure!(ran.words()?.contains(words), "{comparison}: {}", ran.show());
@@ -83,7 +83,7 @@ fn compare_agrees_with_export_and_report() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was measured before Ctrl-C is shown and kept; `--resume` measures the rest.
+/// Measurements made before Ctrl-C are shown and kept; `--resume` makes the rest.
 fn an_interrupted_comparison_is_resumed() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -93,7 +93,7 @@ fn an_interrupted_comparison_is_resumed() -> anyhow::Result<()> {
     running.wait_for_stderr("measured 1/4, about ")?;
     running.signal(Signal::INT)?;
     let ran = running.wait()?.exits(130)?;
-    ran.shows(&["Partial: "])?;
+    ran.stdout_has(&["Partial: "])?;
     let done = Results::read(&json)?.runs()?.len();
     ensure!((1..4).contains(&done), "{done} runs: {}", ran.show());
     let errors = ran.errors();
@@ -118,7 +118,7 @@ fn the_smallest_guest_says_hello() -> anyhow::Result<()> {
 fn misuse_of_hypercalls_is_counted_and_harmless() -> anyhow::Result<()> {
     need_kvm()?;
     let ran = pvticket(["tiny", "misuse"]).run()?.exits(0)?;
-    // At both ports, writes of 8 and 16 bits and reads of 8, 16 and 32; and one kick of a vCPU that does not exist.
+    // At both ports: writes of 8 and 16 bits and reads of 8, 16 and 32; and one kick of a missing vCPU.
     ran.one_line(&["kicked vCPUs that do not exist 1 time", "misused hypercall ports 10 times"])?;
     Ok(())
 }

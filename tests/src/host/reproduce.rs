@@ -5,8 +5,8 @@ use crate::prelude::*;
 
 tests![
     a_measured_and_a_simulated_row_have_a_score,
-    an_interrupted_reproduction_goes_on,
-    a_row_that_cannot_be_had_says_why,
+    an_interrupted_reproduction_is_resumed,
+    an_unavailable_row_states_the_reason,
     all_rows_are_listed,
 ];
 
@@ -17,16 +17,16 @@ fn reproduce(out: &Path, words: &[&str]) -> Program {
     pvticket(["reproduce", "--out"]).args([out]).args(words)
 }
 
-/// What is printed, without the moment at which it was.
-fn figures(ran: &Ran) -> anyhow::Result<Vec<&str>> {
+/// Returns the printed lines without the time of the report.
+fn figures(ran: &RunResult) -> anyhow::Result<Vec<&str>> {
     Ok(ran.text()?.lines().filter(|line| !line.contains(" UTC")).collect())
 }
 
-/// The figures of a row: published, by, ours and what follows.
-fn figures_of<'a>(ran: &'a Ran, row: &str) -> anyhow::Result<Vec<&'a str>> {
+/// Returns the figures of a row: published, source, ours, and the rest.
+fn figures_of<'a>(ran: &'a RunResult, row: &str) -> anyhow::Result<Vec<&'a str>> {
     let mut lines = ran.text()?.lines().skip_while(|line| !line.trim_start().starts_with(row));
     let line = lines.next().with_context(|| ran.show())?.trim_start();
-    // A long name has a line of its own.
+    // A long name has a separate line.
     let words = |line: &'a str| line.split_whitespace().collect::<Vec<_>>();
     match line.strip_prefix(row).map(str::trim) {
         Some("") => Ok(words(lines.next().with_context(|| ran.show())?)),
@@ -35,7 +35,7 @@ fn figures_of<'a>(ran: &'a Ran, row: &str) -> anyhow::Result<Vec<&'a str>> {
     }
 }
 
-/// The median rate of each lock in a store, computed from its lines.
+/// Returns the median rate of each lock in a store, computed from its lines.
 fn medians(dir: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
     let mut rates: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for line in lines(dir)?.iter().filter(|line| line["status"] == "done") {
@@ -63,28 +63,28 @@ fn a_measured_and_a_simulated_row_have_a_score() -> anyhow::Result<()> {
     let text = ran.text()?;
     let score = text.lines().next().with_context(|| ran.show())?;
     ensure!(score.starts_with("order and sign: ") && score.contains(" of 2 rows; "), "{score}");
-    let (mail, _) = text.split_once("\nIts page is ").with_context(|| ran.show())?;
+    let (mail, _) = text.split_once("\npage: ").with_context(|| ran.show())?;
     ensure!(mail.lines().all(|line| line.chars().count() <= 72), "{}", ran.show());
     ensure!(fs::read_to_string(out.join("reproduce.txt"))? == mail, "{}", ran.show());
     ensure!(ran.words()?.contains("by the 1x column of build: think"), "{}", ran.show());
 
-    // The measured ratio is that of the medians in the store, which `report` reads, too.
+    // The measured ratio equals the ratio of the medians in the store, which `report` reads, too.
     let store = out.join("measured-pgbench");
-    let found = figures_of(&ran, "PV on, scale 1, 1 client")?;
-    ensure!(found[..2] == ["1.02x", "here"], "{found:?}");
+    let row_words = figures_of(&ran, "PV on, scale 1, 1 client")?;
+    ensure!(row_words[..2] == ["1.02x", "here"], "{row_words:?}");
     let medians = medians(&store)?;
     let [base, changed] = ["ticket", "pv-ticket"].map(|lock| medians[lock]);
-    let shown: f64 = found[2].trim_end_matches('x').parse()?;
-    ensure!((shown * base / changed - 1.0).abs() < 0.02, "{found:?}: {medians:?}");
+    let ratio: f64 = row_words[2].trim_end_matches('x').parse()?;
+    ensure!((ratio * base / changed - 1.0).abs() < 0.02, "{row_words:?}: {medians:?}");
     pvticket(["report"]).args([&store]).run()?.exits(0)?;
     // Overcommitted, it is slower.
-    let found = figures_of(&ran, "pv-ticket, 1.5x by 1x")?;
-    ensure!(found[..2] == ["0.10x", "model"] && found.contains(&"yes"), "{found:?}");
+    let row_words = figures_of(&ran, "pv-ticket, 1.5x by 1x")?;
+    ensure!(row_words[..2] == ["0.10x", "model"] && row_words.contains(&"yes"), "{row_words:?}");
     for page in [&html, &out.join("reproduce.html")] {
         ensure!(fs::read_to_string(page)?.contains(score), "{}", page.display());
     }
 
-    // Nothing is measured or simulated again, unless it is missing.
+    // Nothing is measured or simulated again unless it is missing.
     let (cells, state) = (fs::read(store.join("cells.jsonl"))?, out.join("reproduce.json"));
     let again = reproduce(&out, &["--resume"]).run()?.exits(0)?;
     ensure!(figures(&again)? == figures(&ran)?, "{}{}", ran.show(), again.show());
@@ -99,7 +99,7 @@ fn a_measured_and_a_simulated_row_have_a_score() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn an_interrupted_reproduction_goes_on() -> anyhow::Result<()> {
+fn an_interrupted_reproduction_is_resumed() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
     let out = folder.path().join("out");
@@ -108,20 +108,20 @@ fn an_interrupted_reproduction_goes_on() -> anyhow::Result<()> {
         let lines = lines(&store).unwrap_or_default();
         lines.iter().filter(|line| line["status"] == "done").count()
     };
-    // Two locks, and five times the rounds of other tables.
+    // Two locks, and five times as many rounds as other tables.
     const CELLS: usize = 10;
     let words = ["--row", MEASURED, "--measured-only", "--runs", "1", "--seconds", "0.3"];
     let mut running = reproduce(&out, &words).start()?;
     running.wait_until("a cell is done", || done() > 0)?;
     running.signal(Signal::INT)?;
     let ran = running.wait()?.exits(130)?;
-    let ran = ran.complains(&["resume with: pvticket reproduce --resume --out "])?;
+    let ran = ran.stderr_has(&["resume with: pvticket reproduce --resume --out "])?;
     ensure!(!ran.text()?.contains("order and sign"), "{}", ran.show());
     let before = done();
     ensure!((1..CELLS).contains(&before), "{before} cells of {CELLS}");
     let ran = reproduce(&out, &["--resume"]).run()?.exits(0)?;
     ensure!(done() == CELLS, "{} cells of {CELLS}", done());
-    ran.shows(&[" of 1 row; "])?;
+    ran.stdout_has(&[" of 1 row; "])?;
 
     // A long simulation ends at once.
     let out = folder.path().join("simulated");
@@ -133,7 +133,7 @@ fn an_interrupted_reproduction_goes_on() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn a_row_that_cannot_be_had_says_why() -> anyhow::Result<()> {
+fn an_unavailable_row_states_the_reason() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let out = folder.path().join("out");
     let ran = reproduce(&out, &["--row", "others", "--row", "l", "--simulated-only"]);

@@ -1,4 +1,4 @@
-//! Experiments from specs: what is refused, what is run, and what is reported.
+//! Experiments from specs: errors, execution and reports.
 
 use crate::prelude::*;
 
@@ -7,9 +7,8 @@ tests![
     every_cell_is_run_and_stored_once,
     ctrl_c_stores_the_cell_as_aborted,
     a_store_is_not_written_twice,
-    a_thing_does_not_differ_from_itself => Quiet("25 s: verdicts about rates"),
+    equal_runs_do_not_differ => Quiet("25 s: verdicts about rates"),
     pv_beats_native_under_overcommit => Quiet("a significance test of rates"),
-    a_run_is_traced,
     cells_of_both_hosts_are_run,
 ];
 
@@ -29,14 +28,14 @@ pub(super) fn spec(folder: &Path, text: &str) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// The lines of a store; the last one may be torn.
+/// Returns the complete lines of a store.
 pub(super) fn lines(dir: &Path) -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(dir.join("cells.jsonl"))?;
-    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    whole.map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+    let complete = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    complete.map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
 }
 
-/// Those that describe cells.
+/// Returns the lines that describe cells.
 pub(super) fn cells(dir: &Path) -> anyhow::Result<Vec<Value>> {
     let mut lines = lines(dir)?;
     lines.retain(|line| line["kind"] == "cell");
@@ -49,7 +48,7 @@ fn cells_with(dir: &Path, status: &str) -> anyhow::Result<Vec<Value>> {
     Ok(cells)
 }
 
-/// The rows of the exported table, each with its values by their columns.
+/// Returns the rows of the exported table, with their values by column.
 pub(super) fn exported(dir: &Path) -> anyhow::Result<Vec<BTreeMap<String, String>>> {
     let ran = pvticket(["export", "--csv", "-"]).args([dir]).run()?.exits(0)?;
     let mut lines = ran.text()?.lines().map(|line| line.split(',').map(str::to_owned));
@@ -57,7 +56,7 @@ pub(super) fn exported(dir: &Path) -> anyhow::Result<Vec<BTreeMap<String, String
     Ok(lines.map(|values| names.iter().cloned().zip(values).collect()).collect())
 }
 
-/// A run of this spec, with these options, in the directory `run` of the folder, which is returned.
+/// Builds a run of this spec with these options in the folder's directory `run`; returns that, too.
 pub(super) fn run_in(
     folder: &TempDir,
     text: &str,
@@ -71,12 +70,12 @@ pub(super) fn run_in(
 pub(super) struct Run {
     pub folder: TempDir,
     pub dir: PathBuf,
-    pub ran: Ran,
+    pub ran: RunResult,
 }
 
 impl Run {
-    /// With these options.
-    pub fn of(text: &str, options: &[&str]) -> anyhow::Result<Self> {
+    /// Runs this spec with these options.
+    pub fn new(text: &str, options: &[&str]) -> anyhow::Result<Self> {
         let folder = files::scratch()?;
         let (run, dir) = run_in(&folder, text, options)?;
         let ran = run.limit(240).run()?.exits(0)?;
@@ -101,16 +100,16 @@ fn a_spec_is_dry_run() -> anyhow::Result<()> {
     }
     let only = ["run", "collapse", "--dry-run", "--only", "vcpus=4x", "--only", "policies=rr"];
     let ran = pvticket(only).run()?.exits(0)?;
-    ran.shows(&["20 cells of 2 points"])
+    ran.stdout_has(&["20 cells of 2 points"])
 }
 
 /// Checks that the store has each of the twenty cells once, with figures that fit the cell's point.
 pub(super) fn check_twenty(dir: &Path) -> anyhow::Result<()> {
     let done = cells_with(dir, "done")?;
-    let mut seen: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut runs: BTreeMap<u64, u32> = BTreeMap::new();
     let mut points: BTreeMap<String, u32> = BTreeMap::new();
     for cell in &done {
-        *seen.entry(cell["cell"].as_u64().context("no number")?).or_default() += 1;
+        *runs.entry(cell["cell"].as_u64().context("no number")?).or_default() += 1;
         let (point, figures) = (&cell["point"], &cell["figures"]);
         *points.entry(format!("{} {}", point["vcpus"], point["policy"])).or_default() += 1;
         ensure!(
@@ -120,24 +119,24 @@ pub(super) fn check_twenty(dir: &Path) -> anyhow::Result<()> {
         ensure!((point["policy"] == "rr") != figures["schedule"].is_null(), "wrong policy: {cell}");
         ensure!(figures["violations"] == 0 && figures["disorder"] == 0, "broken promises: {cell}");
     }
-    ensure!(seen.len() == 20 && seen.values().all(|count| *count == 1), "not once each: {seen:?}");
+    ensure!(runs.len() == 20 && runs.values().all(|count| *count == 1), "not once each: {runs:?}");
     ensure!(points.len() == 10 && points.values().all(|count| *count == 2), "mixed: {points:?}");
     Ok(())
 }
 
 fn every_cell_is_run_and_stored_once() -> anyhow::Result<()> {
     need_kvm()?;
-    let Run { folder: _folder, dir, ran } = Run::of(TWENTY, &[])?;
+    let Run { folder: _folder, dir, ran } = Run::new(TWENTY, &[])?;
     // Without a terminal, a line for each tenth of the cells.
     let errors = ran.errors();
-    let told: Vec<&str> = errors
+    let progress: Vec<&str> = errors
         .lines()
         .filter(|line| line.starts_with("cell ") || line.starts_with("measured "))
         .collect();
     let begins = |ix: usize| format!("measured {}/20, ", 2 * (ix + 1));
     let is_it = |(ix, line): (usize, &&str)| line.starts_with(&begins(ix));
-    ensure!(told.len() == 10 && told.iter().enumerate().all(is_it), "{}", ran.show());
-    ensure!(told[0].ends_with(" left") && told[9].contains(", after "), "{}", ran.show());
+    ensure!(progress.len() == 10 && progress.iter().enumerate().all(is_it), "{}", ran.show());
+    ensure!(progress[0].ends_with(" left") && progress[9].contains(", after "), "{}", ran.show());
     check_twenty(&dir)?;
     let lines = lines(&dir)?;
     ensure!(lines[0]["kind"] == "run" && lines[1]["kind"] == "session", "{:?}", &lines[..2]);
@@ -182,48 +181,35 @@ fn a_store_is_not_written_twice() -> anyhow::Result<()> {
     running.wait()?.exits(130).map(drop)
 }
 
-/// The report printed at the end of a run of this spec.
+/// Returns the report printed at the end of a run of this spec.
 fn reported(text: &str) -> anyhow::Result<String> {
     need_kvm()?;
-    let run = Run::of(text, &[])?;
+    let run = Run::new(text, &[])?;
     ensure!(run.dir.join("report.html").is_file(), "no page: {}", run.ran.show());
-    run.ran.text().map(str::to_owned)
+    run.ran.words()
 }
 
-/// One comparison in twenty may differ by chance: at most one of three here.
-fn a_thing_does_not_differ_from_itself() -> anyhow::Result<()> {
-    let mut loud = Vec::new();
+/// One comparison in twenty may differ by chance: at most one of the three here.
+fn equal_runs_do_not_differ() -> anyhow::Result<()> {
+    let mut differing = Vec::new();
     for seed in 1..=3 {
         let text = reported(&format!(
             "labels = [\"this\", \"itself\"]\nlocks = \"pv-ticket\"\nvcpus = [\"1x\", \"2x\"]\n\
              policies = \"rr\"\nrepetitions = 8\nseconds = 0.1\nseeds = {seed}\n"
         ))?;
-        ensure!(text.contains("No significant difference") || text.contains(" gives "), "{text}");
-        if text.contains(" gives more than ") || text.contains(" gives less than ") {
-            loud.push(text);
+        let differs = text.contains(" is faster than ") || text.contains(" is slower than ");
+        ensure!(differs || text.contains("No significant difference"), "{text}");
+        if differs {
+            differing.push(text);
         }
     }
-    expect_usually!(loud.len() < 2, "{}", loud.join("\n"));
+    expect_usually!(differing.len() < 2, "{}", differing.join("\n"));
     Ok(())
 }
 
 fn pv_beats_native_under_overcommit() -> anyhow::Result<()> {
     let text = reported("vcpus = \"2x\"\npolicies = \"rr\"\nrepetitions = 8\nseconds = 0.1\n")?;
-    expect_usually!(text.contains("pv-ticket gives more than ticket"), "{text}");
-    Ok(())
-}
-
-fn a_run_is_traced() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let trace = folder.path().join("trace");
-    let (run, _) = run_in(&folder, TWENTY, &["--only", "vcpus=3,4", "--trace"])?;
-    run.args([&trace]).run()?.exits(0)?;
-    let ran = pvticket(["trace", "--json"]).args([&trace]).run()?.exits(0)?;
-    let digest = ran.json()?;
-    let runs = digest["runs"].as_array().with_context(|| ran.show())?;
-    // Only the first cell of each of the four points is traced.
-    ensure!(runs.len() == 4, "{} runs\n{digest:#}", runs.len());
+    expect_usually!(text.contains("pv-ticket is faster than ticket"), "{text}");
     Ok(())
 }
 
@@ -231,11 +217,11 @@ fn a_run_is_traced() -> anyhow::Result<()> {
 fn cells_of_both_hosts_are_run() -> anyhow::Result<()> {
     let text = "vcpus = 2\nlocks = \"pv-ticket\"\nbackends = [\"vmm\", \"kvm\"]\nrepetitions = 1\n\
                 seconds = 0.3\n";
-    let done = cells_with(&Run::of(text, &[])?.dir, "done")?;
+    let done = cells_with(&Run::new(text, &[])?.dir, "done")?;
     ensure!(done.len() == 2, "{done:?}");
     let hosts: Vec<_> = done.iter().map(|cell| cell["point"]["host"].clone()).collect();
     ensure!(hosts[0] == hosts[1], "compared cells ran on different hosts: {hosts:?}");
-    let taken = |cell: &Value| cell["figures"]["operations"][0].as_u64() > Some(0);
-    expect_usually!(done.iter().all(taken), "{done:?}");
+    let has_operations = |cell: &Value| cell["figures"]["operations"][0].as_u64() > Some(0);
+    expect_usually!(done.iter().all(has_operations), "{done:?}");
     Ok(())
 }

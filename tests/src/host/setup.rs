@@ -1,25 +1,25 @@
-//! `pvticket setup`: which scripts it runs, and what it makes of them. The scripts here are the test's own; what the real ones
-//! do is tried by `make package-test` and used by all that boots.
+//! `pvticket setup`: the scripts that it runs, and its use of their results. The scripts here are the test's
+//! own. `make package-test` tries the real scripts, and every boot uses their results.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use crate::{files::EXECUTABLE, prelude::*};
 
 tests![
-    what_the_scripts_make_is_summed,
-    a_part_that_fails_is_named_and_the_others_are_made,
-    a_script_that_makes_nothing_is_found_out,
-    scripts_are_beside_the_program,
-    a_cache_of_everybody_is_refused,
-    a_folder_of_everybody_below_the_cache_is_refused,
-    no_emulator_of_a_cache_of_everybody_is_started,
+    results_have_checksums,
+    a_failed_part_is_named_and_others_are_made,
+    a_script_without_a_result_fails,
+    scripts_are_found_next_to_the_program,
+    a_world_writable_cache_is_rejected,
+    a_folder_writable_by_all_is_rejected,
+    no_emulator_in_a_world_writable_cache_is_started,
     a_signal_ends_the_scripts_in_order,
 ];
 
 const BUSYBOX: &str = "guest-kernel-config/setup.sh";
 const KERNEL: &str = "guest-kernel-config/linux/build.sh";
 
-/// A script that puts `from` into the cache.
+/// Returns a script that puts `from` into the cache.
 fn makes(file: &str, from: &Path) -> String {
     let folder = Path::new(file).parent().unwrap_or(Path::new(""));
     format!(
@@ -47,52 +47,52 @@ fn sum_of(file: &Path) -> anyhow::Result<String> {
     Ok(Program::new("sha256sum").args([file]).run()?.exits(0)?.text()?.to_owned())
 }
 
-fn what_the_scripts_make_is_summed() -> anyhow::Result<()> {
+fn results_have_checksums() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     // Any static program will do.
     data(folder.path(), &[(BUSYBOX, &makes("busybox/busybox", binary()))])?;
     let ran = setup(&folder, &["busybox"]).run()?.exits(0)?;
     let sum = sum_of(&folder.path().join("cache/busybox/busybox"))?;
-    let ran = ran.says(&sum)?;
-    ran.complains(&["[1/1] busybox: A static busybox for the guest\n", "\nmade of --busybox\n"])?;
+    let ran = ran.stdout_is(&sum)?;
+    ran.stderr_has(&["[1/1] busybox: Static busybox for guests\n", "\nmade of --busybox\n"])?;
     let listed = setup(&folder, &["--list", "busybox", "kernel"]).run()?.exits(0)?;
     let lines: Vec<_> = listed.text()?.lines().collect();
     ensure!(lines.len() == 2, "{lines:?}");
-    ensure!(lines[0].starts_with("busybox  there ") && lines[1].contains("not there"));
+    ensure!(lines[0].starts_with("busybox  present ") && lines[1].contains("missing"));
     Ok(())
 }
 
-fn a_part_that_fails_is_named_and_the_others_are_made() -> anyhow::Result<()> {
+fn a_failed_part_is_named_and_others_are_made() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let kernel = makes("kernel/pvticket-6.12/vmlinux", Path::new("/proc/version"));
     data(folder.path(), &[(BUSYBOX, "echo no mirror >&2; exit 3"), (KERNEL, &kernel)])?;
     let ran = setup(&folder, &["busybox", "kernel"]).run()?.exits(1)?;
-    let ran = ran.says(&sum_of(&folder.path().join("cache/kernel/pvticket-6.12/vmlinux"))?)?;
-    ran.complains(&[
+    let ran = ran.stdout_is(&sum_of(&folder.path().join("cache/kernel/pvticket-6.12/vmlinux"))?)?;
+    ran.stderr_has(&[
         "\nno mirror\n[1/2] busybox: failed (exit status: 3)",
         "\nmade of pvticket 6.12\n",
-        "\npvticket: without busybox: see above",
+        "\npvticket: failed: busybox; see above",
     ])?;
     // Both words of a kernel reach the script.
     let kernel = makes("kernel/stock-pvqspinlock-6.1/vmlinux", Path::new("/proc/version"));
     data(folder.path(), &[(KERNEL, &kernel)])?;
     let ran = setup(&folder, &["kernel-stock-6.1"]).run()?.exits(0)?;
-    ran.complains(&["\nmade of stock-pvqspinlock 6.1\n"]).map(drop)
+    ran.stderr_has(&["\nmade of stock-pvqspinlock 6.1\n"]).map(drop)
 }
 
-fn a_script_that_makes_nothing_is_found_out() -> anyhow::Result<()> {
+fn a_script_without_a_result_fails() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     data(folder.path(), &[(BUSYBOX, ""), (KERNEL, "exit 0")])?;
-    let ran = setup(&folder, &["kernel"]).run()?.exits(1)?.says("")?;
-    ran.complains(&[
+    let ran = setup(&folder, &["kernel"]).run()?.exits(1)?.stdout_is("")?;
+    ran.stderr_has(&[
         "[1/1] kernel: no kernel of Linux 6.12 with PV ticketlocks at",
-        "without kernel",
+        "failed: kernel",
     ])
     .map(drop)
 }
 
-/// As installed: a program in `bin`, its scripts in `share/pvticket`.
-fn scripts_are_beside_the_program() -> anyhow::Result<()> {
+/// The installed layout: a program in `bin`, its scripts in `share/pvticket`.
+fn scripts_are_found_next_to_the_program() -> anyhow::Result<()> {
     let prefix = files::scratch()?;
     let program = prefix.path().join("bin/pvticket");
     fs::create_dir(prefix.path().join("bin"))?;
@@ -104,10 +104,10 @@ fn scripts_are_beside_the_program() -> anyhow::Result<()> {
     run()?.fails(1, &["PVTICKET_DATA", "share/pvticket"])?;
     let script = makes("busybox/busybox", binary());
     data(&prefix.path().join("share/pvticket"), &[(BUSYBOX, &script)])?;
-    run()?.exits(0)?.complains(&["made of --busybox"]).map(drop)
+    run()?.exits(0)?.stderr_has(&["made of --busybox"]).map(drop)
 }
 
-/// A cache that everybody may write to, and the file that is there once somebody has executed its emulator.
+/// A cache that everybody may write to, and a file that exists once its emulator has been executed.
 struct OpenCache {
     folder: TempDir,
     cache: PathBuf,
@@ -125,7 +125,7 @@ impl OpenCache {
         Ok(Self { folder, cache, ran })
     }
 
-    fn who(&self) -> String {
+    fn error(&self) -> String {
         format!("everybody may write to {}", self.cache.display())
     }
 
@@ -134,21 +134,21 @@ impl OpenCache {
     }
 }
 
-/// What is put there is executed later. Doctor looks at it, too.
-fn a_cache_of_everybody_is_refused() -> anyhow::Result<()> {
+/// Files put there are executed later. `doctor` checks the cache, too.
+fn a_world_writable_cache_is_rejected() -> anyhow::Result<()> {
     let open = OpenCache::new()?;
     data(open.folder.path(), &[(BUSYBOX, &format!("touch {}", open.ran.display()))])?;
-    let who = open.who();
+    let error = open.error();
     let refused = setup(&open.folder, &["busybox"]).run()?;
-    refused.fails(1, &["nothing is put into the cache", &who])?;
+    refused.fails(1, &["the cache is not used", &error])?;
     let doctor = open.pvticket(&["doctor"]).run()?;
-    doctor.shows(&[&format!("the cache can be changed by others: {who}")])?;
+    doctor.stdout_has(&[&format!("other users can change the cache: {error}")])?;
     ensure!(!open.ran.exists(), "it was executed");
     Ok(())
 }
 
-/// Wherever a part's script finds or puts something: folders, and files that it goes by.
-fn a_folder_of_everybody_below_the_cache_is_refused() -> anyhow::Result<()> {
+/// All places where a part's script finds or puts something: folders, and files that it relies on.
+fn a_folder_writable_by_all_is_rejected() -> anyhow::Result<()> {
     const FETCH: &str = "guest-kernel-config/host/fetch.sh";
     const DISK: &str = "guest-kernel-config/postgres/fetch.sh";
     for (part, script, place) in [
@@ -182,10 +182,10 @@ fn a_folder_of_everybody_below_the_cache_is_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of each command that starts one, before it does.
-fn no_emulator_of_a_cache_of_everybody_is_started() -> anyhow::Result<()> {
+/// Rejected by each command that starts an emulator, before it does.
+fn no_emulator_in_a_world_writable_cache_is_started() -> anyhow::Result<()> {
     let open = OpenCache::new()?;
-    // Where there is a kernel for it, nothing else is missing.
+    // With a kernel for it, nothing else is missing.
     if let Ok(kernel) = files::cached(files::STOCK_KERNEL) {
         let host = kernel.ancestors().nth(2).context("a folder")?;
         symlink(host, open.cache.join("host"))?;
@@ -202,7 +202,9 @@ fn no_emulator_of_a_cache_of_everybody_is_started() -> anyhow::Result<()> {
     let emulate = open.pvticket(&["emulate", "--mem", "64M", "--", "/init", "locks"]);
     for command in [boot, run, emulate] {
         let refused = command.run()?;
-        refused.fails(1, &["the QEMU of the cache is not executed", &open.who()])?.says("")?;
+        refused
+            .fails(1, &["the QEMU of the cache is not executed", &open.error()])?
+            .stdout_is("")?;
         ensure!(!open.ran.exists(), "it was executed");
     }
     // Others could have put links there.
@@ -212,17 +214,17 @@ fn no_emulator_of_a_cache_of_everybody_is_started() -> anyhow::Result<()> {
 
 fn a_signal_ends_the_scripts_in_order() -> anyhow::Result<()> {
     let folder = files::scratch()?;
-    let left: PathBuf = folder.path().join("left");
+    let marker: PathBuf = folder.path().join("left");
     // The script's own child holds its output open, too.
     let script =
-        format!("trap 'rm {0}; exit 9' TERM; touch {0}; sleep 1000 & wait", left.display());
+        format!("trap 'rm {0}; exit 9' TERM; touch {0}; sleep 1000 & wait", marker.display());
     data(folder.path(), &[(BUSYBOX, &script)])?;
     let mut running = setup(&folder, &["busybox", "kernel"]).start()?;
-    running.wait_until("the script runs", || left.exists())?;
+    running.wait_until("the script runs", || marker.exists())?;
     running.signal(Signal::TERM)?;
-    // The script's child is not waited for: the time limit is shorter than that lives.
+    // The script's child is not waited for: it would outlive the time limit.
     let ran = running.wait()?.exits(143)?;
-    ensure!(!left.exists(), "the script was not asked to end\n{}", ran.show());
+    ensure!(!marker.exists(), "the script was not asked to end\n{}", ran.show());
     ensure!(!ran.errors().contains("[2/2]"), "it went on\n{}", ran.show());
     Ok(())
 }

@@ -5,9 +5,9 @@ use crate::prelude::*;
 
 kvm::tests![vms_of_different_sizes_run_together, the_reader_of_each_vm_counts_no_operations];
 
-/// Each vCPU of each VM makes operations, and the host's counts of it are with its own VM.
+/// Each vCPU of each VM makes operations, and the host's counts of it are listed with its VM.
 fn vms_of_different_sizes_run_together() -> anyhow::Result<()> {
-    let run = Run::of(
+    let run = Run::new(
         "host = \"direct\"\nlocks = \"pv-ticket\"\nvcpus = 2\nslots = 2\nrepetitions = 1\n\
          seconds = 0.6\nlatency = true\npolicies = [\"host\", \"fair\"]\n\
          other-vms = [\"none\", \"1+3\"]\n",
@@ -37,7 +37,7 @@ fn vms_of_different_sizes_run_together() -> anyhow::Result<()> {
 
 /// The last vCPU of each VM reads the others' line; its operations are not in the list.
 fn the_reader_of_each_vm_counts_no_operations() -> anyhow::Result<()> {
-    let run = Run::of(
+    let run = Run::new(
         "host = \"direct\"\nlocks = \"ticket\"\nworkloads = \"hot-line\"\nvcpus = 2\nslots = 2\n\
          repetitions = 1\nseconds = 0.6\npolicies = \"rr\"\nother-vms = \"4+3\"\n",
         &[],

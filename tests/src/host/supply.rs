@@ -1,18 +1,18 @@
-//! The inputs of builds and tests: the versions that the repository names, verified by checksums.
+//! Inputs of builds and tests: the versions that the repository names, verified by checksums.
 
 use crate::{files::repository, prelude::*};
 
 tests![
     every_cargo_call_is_locked,
-    a_kernel_source_with_another_sum_is_refused,
-    each_input_of_a_kernel_makes_it_another_one,
-    a_host_kernel_of_several_packages,
-    a_host_kernel_that_is_not_there,
+    a_kernel_source_with_a_wrong_checksum_is_rejected,
+    each_input_changes_the_kernels_hash,
+    a_host_kernel_of_several_packages_is_unpacked,
+    a_missing_host_kernel_is_reported,
 ];
 
 fn every_cargo_call_is_locked() -> anyhow::Result<()> {
     let makefile = fs::read_to_string(repository("Makefile")?)?;
-    // `cargo fmt` formats files, resolves no dependencies and has no such option.
+    // `cargo fmt` resolves no dependencies and has no such option.
     let is_call = |line: &&str| line.contains("$(CARGO)") && !line.contains("$(CARGO) fmt");
     let calls: Vec<_> =
         makefile.lines().filter(|line| line.starts_with('\t')).filter(is_call).collect();
@@ -22,8 +22,8 @@ fn every_cargo_call_is_locked() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A version of the package that apt does not have, with the checksum that was kept for it.
-fn a_kernel_source_with_another_sum_is_refused() -> anyhow::Result<()> {
+/// Uses a version of the package that apt does not have, with no checksum and with a wrong one.
+fn a_kernel_source_with_a_wrong_checksum_is_rejected() -> anyhow::Result<()> {
     let script = repository("guest-kernel-config/linux/build.sh")?;
     let folder = files::scratch()?;
     let source = folder.path().join("source");
@@ -34,17 +34,17 @@ fn a_kernel_source_with_another_sum_is_refused() -> anyhow::Result<()> {
         let program = Program::new("bash").args([&script]);
         program.env("PVTICKET_CACHE", folder.path()).env("KERNEL_SRC", "").run()
     };
-    build()?.exits(1)?.complains(&["no SHA-256 to check", "6.12.9999-1"])?;
-    let kept = format!("{}  linux-source-6.12_6.12.9999-1_all.deb\n", "5a".repeat(32));
-    fs::write(source.join("linux-source-6.12_6.12.9999-1_all.deb.sha256"), kept)?;
-    let ran = build()?.exits(1)?.complains(&["does not have the SHA-256", "remove the file"])?;
+    build()?.exits(1)?.stderr_has(&["no SHA-256 to check", "6.12.9999-1"])?;
+    let checksum = format!("{}  linux-source-6.12_6.12.9999-1_all.deb\n", "5a".repeat(32));
+    fs::write(source.join("linux-source-6.12_6.12.9999-1_all.deb.sha256"), checksum)?;
+    let ran = build()?.exits(1)?.stderr_has(&["does not have the SHA-256", "remove the file"])?;
     ensure!(ran.errors().lines().count() == 1, "not one line\n{}", ran.show());
     Ok(())
 }
 
-/// Patches do not apply to a source without files, which ends the build after it has said by which hash the cache would
-/// have the kernel.
-fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
+/// The patches do not apply to a source without files. The build ends there, after it has printed the hash
+/// under which the cache would have the kernel.
+fn each_input_changes_the_kernels_hash() -> anyhow::Result<()> {
     let original = repository("guest-kernel-config")?;
     let folder = files::scratch()?;
     let [configs, header] =
@@ -61,15 +61,15 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
     let source = folder.path().join("linux");
     fs::create_dir_all(source.join("arch/x86"))?;
     fs::write(source.join("Kbuild"), "")?;
-    let build = |own: &Path| {
+    let build = |config: &Path| {
         let build = Program::new("bash").args([configs.join("linux/build.sh")]);
         let build = build.env("PVTICKET_CACHE", folder.path().join("cache"));
         let build =
             build.env("KERNEL_SRC", &source).env("FLAVOUR", "pvticket").env("KEEP_BUILD", "1");
-        build.env("KERNEL_CONFIG", own).run()?.exits(1)
+        build.env("KERNEL_CONFIG", config).run()?.exits(1)
     };
-    let hash_with = |own: &Path| -> anyhow::Result<String> {
-        let ran = build(own)?;
+    let hash_with = |config: &Path| -> anyhow::Result<String> {
+        let ran = build(config)?;
         let (_, rest) = ran.text()?.split_once("/.build-").with_context(|| ran.show())?;
         Ok(rest.split('/').next().unwrap_or_default().to_owned())
     };
@@ -94,30 +94,30 @@ fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
         ensure!(hash()? != first, "{} does not count", input.display());
         fs::write(&input, before)?;
     }
-    let other = configs.join("linux/config/stock-pvqspinlock.config");
-    fs::write(&other, "CONFIG_OTHER=y\n")?;
-    // The source's time is a part of it.
+    let other_flavour = configs.join("linux/config/stock-pvqspinlock.config");
+    fs::write(&other_flavour, "CONFIG_OTHER=y\n")?;
+    // The hash covers the source's modification times.
     let now = hash()?;
-    fs::write(&other, "")?;
+    fs::write(&other_flavour, "")?;
     ensure!(hash()? == now, "the configuration of another flavour counts");
-    let own = folder.path().join("own.config");
-    fs::write(&own, "CONFIG_OTHER=y\n")?;
-    ensure!(hash_with(&own)? != now, "a configuration of one's own does not count");
-    // It may ask for any driver.
+    let config = folder.path().join("own.config");
+    fs::write(&config, "CONFIG_OTHER=y\n")?;
+    ensure!(hash_with(&config)? != now, "a configuration of one's own does not count");
+    // It may enable any driver, so all of them are unpacked.
     fs::create_dir_all(source.join("drivers/misc/lkdtm"))?;
     fs::write(source.join("drivers/misc/lkdtm/core.c"), "")?;
     fs::create_dir(source.join(".git"))?;
-    for (config, is_unpacked) in [(own.as_path(), true), (Path::new(""), false)] {
+    for (config, is_unpacked) in [(config.as_path(), true), (Path::new(""), false)] {
         let tree = folder.path().join(format!("cache/kernel/.build-{}/src", hash_with(config)?));
         let has = |path: &str| tree.join(path).exists();
         ensure!(has("Kbuild") && !has(".git"), "{config:?}");
         ensure!(has("drivers/misc/lkdtm/core.c") == is_unpacked, "{config:?}");
     }
     let missing = folder.path().join("missing.config");
-    build(&missing)?.complains(&["KERNEL_CONFIG", "missing.config", "cannot be read"]).map(drop)
+    build(&missing)?.stderr_has(&["KERNEL_CONFIG", "missing.config", "cannot be read"]).map(drop)
 }
 
-/// `fetch.sh` for these packages, with a cache of its own.
+/// Runs `fetch.sh` for these packages with a separate cache.
 fn fetch(kernel: &str, packages: &Path, cache: &Path) -> anyhow::Result<Program> {
     let script = repository("guest-kernel-config/host/fetch.sh")?;
     let program = Program::new("sh").args([script]).env("PVTICKET_CACHE", cache);
@@ -141,8 +141,8 @@ fn package(folder: &Path, name: &str, files: &[(&str, &str)]) -> anyhow::Result<
     built.exits(0).map(drop)
 }
 
-/// As Debian splits a 7.x: image, modules, and a list of the built-in ones, none of which it lacks.
-fn a_host_kernel_of_several_packages() -> anyhow::Result<()> {
+/// Packages as Debian splits a 7.x kernel: image, modules, and the list of built-in ones, which is required.
+fn a_host_kernel_of_several_packages_is_unpacked() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let (packages, cache) = (folder.path().join("packages here"), folder.path().join("cache"));
     fs::create_dir(&packages)?;
@@ -156,7 +156,7 @@ fn a_host_kernel_of_several_packages() -> anyhow::Result<()> {
     let modules = modules.each_ref().map(|(file, text)| (file.as_str(), text.as_str()));
     package(&packages, &format!("linux-modules-{release}"), &modules)?;
     let no_list = fetch("7", &packages, &cache)?.run()?;
-    no_list.exits(1)?.complains(&["no module virtio_pci", "modules.builtin"])?;
+    no_list.exits(1)?.stderr_has(&["no module virtio_pci", "modules.builtin"])?;
     let list = "kernel/virtio_pci.ko\nkernel/virtio_console.ko\n";
     package(&packages, &format!("linux-base-{release}"), &[(&at("modules.builtin"), list)])?;
     fetch("7", &packages, &cache)?.run()?.exits(0)?;
@@ -170,12 +170,12 @@ fn a_host_kernel_of_several_packages() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn a_host_kernel_that_is_not_there() -> anyhow::Result<()> {
+fn a_missing_host_kernel_is_reported() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let unknown = fetch("8", folder.path(), folder.path())?.run()?;
-    unknown.exits(2)?.complains(&["HOST_KERNEL=8", "6.1 and 7"])?;
+    unknown.exits(2)?.stderr_has(&["HOST_KERNEL=8", "6.1 and 7"])?;
     let empty = fetch("7", folder.path(), folder.path())?.run()?;
-    empty.exits(1)?.complains(&["is not a Debian package", "linux-modules-7", "by hand"])?;
+    empty.exits(1)?.stderr_has(&["is not a Debian package", "linux-modules-7", "by hand"])?;
     ensure!(!folder.path().join("host-7/current").exists());
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! The lists of system calls are what the product needs: runs with all calls noted make no call that is
-//! missing, and each entry is needed by one of them, or says why no test sees it.
+//! The lists of system calls match the product's needs: runs with all calls noted make no unlisted
+//! call, and each entry is needed by one of them or states the reason why no test sees it.
 
 use std::{collections::BTreeSet, sync::OnceLock};
 
-use confine::{Call, Class, NOTES, Unseen};
+use confine::{CALL_LOG_ENV, Call, Class, Untested};
 
 use super::{emulated::need_kernel_7, first_cpu::BUSYBOX, tiny};
 use crate::{
@@ -13,44 +13,44 @@ use crate::{
 
 tests![no_call_is_missing_on_this_host];
 
-/// Runs in the emulated host, where Linux boots whatever this host's KVM can do.
+/// Runs in the emulated host, where Linux boots regardless of this host's KVM.
 pub mod emulated {
     use super::*;
 
     tests![no_call_is_missing_and_none_is_unused => Long("50 s: all that the emulated host runs")];
 }
 
-/// The calls that runs noted: class and call.
-type Noted = BTreeSet<(String, String)>;
+/// Noted calls: class and call.
+type Calls = BTreeSet<(String, String)>;
 
-fn read(file: &Path) -> anyhow::Result<Noted> {
+fn read(file: &Path) -> anyhow::Result<Calls> {
     let text = fs::read_to_string(file).context("no calls were noted")?;
     let pair = |line: &str| line.split_once(' ').map(|(class, call)| (class.into(), call.into()));
     Ok(text.lines().filter_map(pair).collect())
 }
 
-/// The noted calls that are on no list of their class.
-fn missing(noted: &Noted) -> Vec<&(String, String)> {
+/// Returns the noted calls that are on no list of their class.
+fn missing(calls: &Calls) -> Vec<&(String, String)> {
     let is_missing = |(class, call): &&(String, String)| {
-        let class = Class::ALL.iter().find(|known| known.name() == class);
+        let class = Class::ALL.iter().find(|kind| kind.name() == class);
         let mut entries =
             class.into_iter().flat_map(|class| class.lists().iter().copied().flatten());
         !entries.any(|entry| entry.name() == *call)
     };
-    noted.iter().filter(is_missing).collect()
+    calls.iter().filter(is_missing).collect()
 }
 
-/// The entries that no thread of their classes needed, of those that should be seen.
-fn unused(noted: &Noted, is_seen: impl Fn(&Call) -> bool) -> Vec<String> {
+/// Returns the entries that should be seen but that no thread of their classes needed.
+fn unused(calls: &Calls, is_seen: impl Fn(&Call) -> bool) -> Vec<String> {
     let mut entries = BTreeMap::<_, Vec<&str>>::new();
     for class in Class::ALL {
         for entry in class.lists().iter().copied().flatten().filter(|entry| is_seen(entry)) {
-            // A reason occurs once: `confine`'s own tests.
-            entries.entry((entry.name(), entry.why)).or_default().push(class.name());
+            // Each reason occurs once, as `confine`'s own tests check.
+            entries.entry((entry.name(), entry.reason)).or_default().push(class.name());
         }
     }
     let is_noted =
-        |call: &str, class: &&str| noted.contains(&((*class).to_owned(), call.to_owned()));
+        |call: &str, class: &&str| calls.contains(&((*class).to_owned(), call.to_owned()));
     let dead = entries
         .iter()
         .filter(|((call, _), classes)| !classes.iter().any(|class| is_noted(call, class)));
@@ -58,17 +58,17 @@ fn unused(noted: &Noted, is_seen: impl Fn(&Call) -> bool) -> Vec<String> {
         .collect()
 }
 
-/// The calls of what any KVM can run, noted once for both tests.
-fn noted_here() -> anyhow::Result<&'static Noted> {
-    static NOTED: OnceLock<Noted> = OnceLock::new();
+/// Returns the calls of runs that any KVM supports, noted once for both tests.
+fn calls_on_this_host() -> anyhow::Result<&'static Calls> {
+    static CALLS: OnceLock<Calls> = OnceLock::new();
     need_kvm()?;
-    if NOTED.get().is_none() {
-        let _ = NOTED.set(note_here()?);
+    if CALLS.get().is_none() {
+        let _ = CALLS.set(collect_on_this_host()?);
     }
-    NOTED.get().context("no calls were noted")
+    CALLS.get().context("no calls were noted")
 }
 
-fn note_here() -> anyhow::Result<Noted> {
+fn collect_on_this_host() -> anyhow::Result<Calls> {
     let folder = files::scratch()?;
     let notes = folder.path().join("calls");
     let commands = [
@@ -81,32 +81,37 @@ fn note_here() -> anyhow::Result<Noted> {
         "bench hypercalls --host direct --pv-backends vmm --runs 1 --seconds 0.05",
     ];
     for words in commands {
-        pvticket(words.split_whitespace()).env(NOTES, &notes).run()?.exits(0)?;
+        pvticket(words.split_whitespace()).env(CALL_LOG_ENV, &notes).run()?.exits(0)?;
     }
-    // Longer than what a heap's first blocks have room for.
+    // Too long for a heap's first blocks.
     let job = Input::Bytes(vec![b' '; 1 << 20]);
-    pvticket(["cells"]).input(job).env(NOTES, &notes).run()?.fails(1, &["a job is longer"])?;
-    // A guest that KVM cannot emulate: FXSAVE to no device.
+    pvticket(["cells"])
+        .input(job)
+        .env(CALL_LOG_ENV, &notes)
+        .run()?
+        .fails(1, &["a job is longer"])?;
+    // An instruction that KVM cannot emulate: FXSAVE to an address without a device.
     let strange = [code::MAP, &[0xb8, 0, 0, 0, 0x20, 0x0f, 0xae, 0x00, 0xeb, 0xfe]].concat();
-    tiny::boot(&folder, &strange)?.env(NOTES, &notes).run()?.exits(1)?;
+    tiny::boot(&folder, &strange)?.env(CALL_LOG_ENV, &notes).run()?.exits(1)?;
     for signals in [&[Signal::TSTP, Signal::CONT, Signal::TERM][..], &[Signal::QUIT]] {
         let terminal = Terminal::open()?;
-        let mut running = terminal.start(tiny::boot(&folder, code::SPIN)?.env(NOTES, &notes))?;
+        let mut running =
+            terminal.start(tiny::boot(&folder, code::SPIN)?.env(CALL_LOG_ENV, &notes))?;
         terminal.wait_for_raw(&mut running)?;
         for signal in signals {
             running.signal(*signal)?;
-            // Stopped: a SIGCONT that came first would be lost.
+            // Waits for the stop, because a SIGCONT before it would be lost.
             let (guest, is_stop) = (process::folder(running.pid()), *signal == Signal::TSTP);
             let is_stopped =
                 || status(&guest, "State:").is_some_and(|state| state.starts_with('T'));
             running.wait_until("stop", || !is_stop || is_stopped())?;
-            thread::sleep(TOLD_APART);
+            thread::sleep(SIGNAL_PAUSE);
         }
         running.wait()?;
     }
-    // The terminal controls the session, as it does where people use it; Ctrl-A x ends the guest.
+    // The terminal controls the session, as in normal use; Ctrl-A x ends the guest.
     let (terminal, session) = (Terminal::open()?, "exec setsid -w -c \"$0\" \"$@\"");
-    let boot = tiny::boot(&folder, code::SPIN)?.env(NOTES, &notes).behind(session);
+    let boot = tiny::boot(&folder, code::SPIN)?.env(CALL_LOG_ENV, &notes).after(session);
     let mut running = terminal.start(boot)?;
     terminal.wait_for_raw(&mut running)?;
     terminal.press(b"\x01x")?;
@@ -114,17 +119,17 @@ fn note_here() -> anyhow::Result<Noted> {
     read(&notes)
 }
 
-/// Two signals to a process are not taken for one.
-const TOLD_APART: Duration = Duration::from_millis(300);
+/// Time between two signals, so that they do not count as one.
+const SIGNAL_PAUSE: Duration = Duration::from_millis(300);
 
-/// What runs in the emulated host to see the calls of Linux guests.
+/// Commands in the emulated host that show the calls of Linux guests.
 const SCRIPT: &str = include_str!("system_calls.sh");
 
-/// What runs where the kernel has sched_ext.
+/// Commands for a kernel with sched_ext.
 const SCRIPT_7: &str = include_str!("system_calls_7.sh");
 
-/// What a script in the emulated host noted.
-fn noted_there(script: &str, options: &[&str]) -> anyhow::Result<Noted> {
+/// Returns the calls that a script in the emulated host noted.
+fn calls_in_emulated_host(script: &str, options: &[&str]) -> anyhow::Result<Calls> {
     let folder = files::scratch()?;
     let script = files::put(&folder, "script", script.as_bytes())?;
     let calls = folder.path().join("calls");
@@ -139,29 +144,29 @@ fn noted_there(script: &str, options: &[&str]) -> anyhow::Result<Noted> {
 }
 
 fn no_call_is_missing_on_this_host() -> anyhow::Result<()> {
-    let noted = noted_here()?;
-    ensure!(noted.contains(&("vcpu".into(), "ioctl KVM_RUN".into())), "{noted:?}");
-    let missing = missing(noted);
+    let calls = calls_on_this_host()?;
+    ensure!(calls.contains(&("vcpu".into(), "ioctl KVM_RUN".into())), "{calls:?}");
+    let missing = missing(calls);
     ensure!(missing.is_empty(), "not on the lists: {missing:?}");
     Ok(())
 }
 
 /// A list is too long if neither host needs one of its entries.
 fn no_call_is_missing_and_none_is_unused() -> anyhow::Result<()> {
-    let mut noted = noted_there(SCRIPT, &[])?;
+    let mut calls = calls_in_emulated_host(SCRIPT, &[])?;
     let has_sched_ext = need_kernel_7().is_ok();
     if has_sched_ext {
-        noted.extend(noted_there(SCRIPT_7, &["--host-kernel", "7"])?);
+        calls.extend(calls_in_emulated_host(SCRIPT_7, &["--host-kernel", "7"])?);
     }
-    let missing = missing(&noted);
+    let missing = missing(&calls);
     ensure!(missing.is_empty(), "not on the lists: {missing:?}");
-    noted.extend(noted_here()?.iter().cloned());
-    let is_seen = |entry: &Call| match entry.unseen {
+    calls.extend(calls_on_this_host()?.iter().cloned());
+    let is_seen = |entry: &Call| match entry.untested {
         None => true,
-        Some(Unseen::DriverBpf) => has_sched_ext,
+        Some(Untested::DriverBpf) => has_sched_ext,
         Some(_) => false,
     };
-    let unused = unused(&noted, is_seen);
+    let unused = unused(&calls, is_seen);
     ensure!(unused.is_empty(), "on the lists, but no run made these calls:\n{}", unused.join("\n"));
     Ok(())
 }
@@ -170,29 +175,29 @@ fn no_call_is_missing_and_none_is_unused() -> anyhow::Result<()> {
 mod unit_tests {
     use super::*;
 
-    /// All calls of the lists, as if each had been noted, but for those of `class` with this name.
-    fn all_but(class: &str, call: &str) -> Noted {
+    /// Returns all calls of the lists as if noted, except this call of `class`.
+    fn all_but(class: &str, call: &str) -> Calls {
         let calls = |class: Class| {
             let entries = class.lists().iter().copied().flatten();
             entries.map(move |entry| (class.name().to_owned(), entry.name()))
         };
-        let all = Class::ALL.into_iter().flat_map(calls);
-        all.filter(|noted| *noted != (class.to_owned(), call.to_owned())).collect()
+        let listed = Class::ALL.into_iter().flat_map(calls);
+        listed.filter(|pair| *pair != (class.to_owned(), call.to_owned())).collect()
     }
 
     #[test]
-    fn a_call_that_no_run_made_is_named_with_its_reason() {
-        let is_seen = |entry: &Call| entry.unseen.is_none();
+    fn an_unused_call_is_named_with_its_reason() {
+        let is_seen = |entry: &Call| entry.untested.is_none();
         assert_eq!(unused(&all_but("", ""), is_seen), [""; 0]);
         let unused = unused(&all_but("nurse", "ioctl KVM_GET_VCPU_EVENTS"), is_seen);
-        assert_eq!(unused, ["nurse: ioctl KVM_GET_VCPU_EVENTS (is an NMI pending?)"]);
-        // Another class of the list makes it.
+        assert_eq!(unused, ["nurse: ioctl KVM_GET_VCPU_EVENTS (whether an NMI is pending)"]);
+        // Another class of the same list makes it.
         assert_eq!(super::unused(&all_but("vcpu", "timer_settime"), is_seen), [""; 0]);
     }
 
     #[test]
     fn a_call_is_missing_from_its_class_only() {
-        let openat = |class: &str| Noted::from([(class.to_owned(), "openat".to_owned())]);
+        let openat = |class: &str| Calls::from([(class.to_owned(), "openat".to_owned())]);
         assert_eq!(missing(&openat("vcpu")).len(), 1);
         assert!(missing(&openat("worker")).is_empty());
     }

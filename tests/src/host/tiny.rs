@@ -1,58 +1,50 @@
 //! Kernels of a few instructions on the local KVM, hardware or software.
 
-use crate::{facts::need_software_kvm, prelude::*};
+use crate::{facts::need_software_kvm, prelude::*, product::BOOT_LIMIT};
 
 kvm::tests![
     a_reset_after_a_panic_is_a_failure,
-    instruction_that_kvm_cannot_emulate,
-    no_line_of_an_8259_is_let_through,
-    stats_of_a_failed_guest,
-    memory_of_any_size,
+    an_unsupported_instruction_is_reported,
+    no_line_of_an_8259_is_unmasked,
+    stats_of_a_failed_guest_are_written,
+    memory_of_any_size_is_accepted,
 ];
 
-/// `pvticket boot` of this code on the local KVM.
+/// Builds a `pvticket boot` of this code on the local KVM.
 pub fn boot(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
-    tune(folder, code, |boot| boot)
+    boot_by(Program::new(binary()), folder, code)
 }
 
-/// As [`boot`], with this program in the place of the product.
+/// Like [`boot`], with this program in place of the product.
 pub fn boot_by(front: Program, folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
     let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
     let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
     let boot = front.args(["boot", "--host", "direct", "--cpus", "1", "--kernel"]).args([kernel]);
-    Ok(boot.args(["--initrd"]).args([initrd]).env("PVTICKET_TRUST_KVM", "1"))
-}
-
-fn tune(
-    folder: &TempDir,
-    code: &[u8],
-    change: impl FnOnce(Boot) -> Boot,
-) -> anyhow::Result<Program> {
-    let boot = Boot::direct().of_code(folder, code)?.with("--cpus 1");
+    let boot = boot.args(["--initrd"]).args([initrd]).limit(BOOT_LIMIT);
     // A software KVM is refused for guest kernels, but can run a few instructions.
-    Ok(change(boot).program().env("PVTICKET_TRUST_KVM", "1"))
+    Ok(boot.env("PVTICKET_TRUST_KVM", "1"))
 }
 
-/// With and without its last line, and with text after it.
+/// With and without the panic's last line, and with text after it.
 fn a_reset_after_a_panic_is_a_failure() -> anyhow::Result<()> {
     for end in ["", "CPU: 0\r\n---[ end Kernel panic - not syncing: why so ]---\r\n"] {
         let folder = files::scratch()?;
         let text = format!("[ 0.1] Kernel panic - not syncing: why so\r\n{end}");
         let ran = boot(&folder, &code::hello(&text))?.run()?;
-        ran.fails(1, &["the guest's kernel panicked: why so"])?.says(&text)?;
+        ran.fails(1, &["the guest's kernel panicked: why so"])?.stdout_is(&text)?;
     }
     Ok(())
 }
 
-fn instruction_that_kvm_cannot_emulate() -> anyhow::Result<()> {
+fn an_unsupported_instruction_is_reported() -> anyhow::Result<()> {
     need_software_kvm()?;
     let folder = files::scratch()?;
     let ran = boot(&folder, code::INT3)?.run()?;
     ran.fails(1, &["cannot emulate", " cc ", "--host emulated", "vCPU 0 at 0x1000000"]).map(drop)
 }
 
-/// As firmware leaves them: a kernel that does not know of them would take a device's interrupt for an exception.
-fn no_line_of_an_8259_is_let_through() -> anyhow::Result<()> {
+/// Masked, as by firmware: a kernel unaware of them would take a device's interrupt for an exception.
+fn no_line_of_an_8259_is_unmasked() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     // in al, 0x21; mov bl, al; in al, 0xa1; and al, bl; xor al, 0xff; movzx eax, al
     let mut code =
@@ -63,23 +55,22 @@ fn no_line_of_an_8259_is_let_through() -> anyhow::Result<()> {
     boot(&folder, &code)?.run()?.exits(0).map(drop)
 }
 
-fn stats_of_a_failed_guest() -> anyhow::Result<()> {
+fn stats_of_a_failed_guest_are_written() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let stats = folder.path().join("stats");
-    let program = tune(&folder, code::TRIPLE_FAULT, |boot| boot.option("--stats", &stats))?;
-    program.run()?.fails(1, &["triple fault"])?;
+    let boot = boot(&folder, code::TRIPLE_FAULT)?.args(["--stats"]).args([&stats]);
+    boot.run()?.fails(1, &["triple fault"])?;
     let stats = files::json(&stats)?;
     ensure!(count(&stats, "vmm/total/exits")? > 0, "no exits counted: {stats}");
     Ok(())
 }
 
-/// Regression: KVM refused sizes that are no whole pages.
-fn memory_of_any_size() -> anyhow::Result<()> {
+/// Regression: KVM refused sizes that are not whole pages.
+fn memory_of_any_size_is_accepted() -> anyhow::Result<()> {
     for size in ["100000001", "99999K", "64M"] {
         let folder = files::scratch()?;
-        let ran =
-            tune(&folder, &code::hello("hello\n"), |boot| boot.option("--mem", size))?.run()?;
-        ran.exits(0)?.says("hello\n")?;
+        let boot = boot(&folder, &code::hello("hello\n"))?.args(["--mem", size]);
+        boot.run()?.exits(0)?.stdout_is("hello\n")?;
     }
     Ok(())
 }

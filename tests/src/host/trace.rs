@@ -1,16 +1,16 @@
-//! Timelines agree with the schedule's account, and Perfetto's own trace processor reads them.
+//! Timelines agree with the schedule's account, and Perfetto's trace processor reads them.
 
 use crate::prelude::*;
 
 kvm::tests![
-    a_timeline_says_what_the_account_does,
+    a_timeline_agrees_with_the_account,
     perfetto_finds_the_injected_preemptions,
-    the_last_round_of_every_level_is_there,
+    the_last_round_of_every_level_is_traced,
     the_hosts_schedule_has_no_slots,
 ];
 
-/// Two vCPUs on two slots, whose holders are kept off for 4 ms, some forty times: often enough that
-/// some holders are preempted on the busiest machine.
+/// Two vCPUs on two slots, whose holders are kept off for 4 ms, some forty times: often enough to
+/// preempt some holders even on the busiest machine.
 const INJECTED: [&str; 8] =
     ["--vcpus", "2", "--slots", "2", "--seconds", "1", "--policy", "lhp:50,4ms"];
 
@@ -27,7 +27,7 @@ impl Traced {
         let trace = folder.path().join("trace");
         let compare =
             pvticket(["compare", "--guest", "payload", "--host", "direct", "--runs", "1"]);
-        let compared = Compared::by(compare.args(options).args(["--trace"]).args([trace]))?;
+        let compared = Compared::new(compare.args(options).args(["--trace"]).args([trace]))?;
         Ok(Self { folder, runs: compared.runs()? })
     }
 
@@ -35,7 +35,7 @@ impl Traced {
         self.folder.path().join("trace")
     }
 
-    /// The account of the run with this title.
+    /// Returns the account of the run with this title.
     fn account(&self, title: &str) -> anyhow::Result<&Value> {
         let is_it = |run: &&Value| {
             let lock = run["lock"].as_str().unwrap_or_default();
@@ -45,7 +45,7 @@ impl Traced {
         Ok(&run["schedule"]["whole"])
     }
 
-    /// The JSON of `pvticket trace`, run by run.
+    /// Returns the JSON of `pvticket trace`, run by run.
     fn digest(&self, options: &[&str]) -> anyhow::Result<Vec<Value>> {
         let ran =
             pvticket(["trace", "--json"]).args([self.file()]).args(options).run()?.exits(0)?;
@@ -53,29 +53,29 @@ impl Traced {
     }
 }
 
-/// The account's number of injected preemptions of holders, and their total time in nanoseconds.
+/// Returns the account's number of injected preemptions of holders and their total time in nanoseconds.
 /// Fails unless all preemptions of holders were injected.
 fn injected(account: &Value) -> anyhow::Result<(u64, u64)> {
     ensure!(count(account, "injected")? == count(account, "lhp")?, "{account}");
     Ok((count(account, "lhp")?, count(account, "holders_off_ns")?))
 }
 
-/// Checks that these preemptions, by their time off in nanoseconds, are those of the account. The last
-/// one may still go on when the account is drawn up: the timeline then has it up to the timeline's end.
-fn are_those(off: &[u64], account: &Value) -> anyhow::Result<()> {
-    let (count, all) = injected(account)?;
+/// Checks that these preemptions, by their time off in nanoseconds, match the account. The last may be
+/// ongoing when the account is taken; then the timeline has it up to the timeline's end.
+fn match_account(off: &[u64], account: &Value) -> anyhow::Result<()> {
+    let (count, total) = injected(account)?;
     expect_usually!(count > 0, "no injected preemption of a holder: {account}");
     ensure!(off.len() as u64 == count, "{off:?} are not {count}: {account}");
     let (sum, longest) = (off.iter().sum::<u64>(), off.iter().max().copied().unwrap_or(0));
-    ensure!(sum.abs_diff(all) <= longest, "{sum} ns drawn, {all} ns counted: {off:?}");
+    ensure!(sum.abs_diff(total) <= longest, "{sum} ns drawn, {total} ns counted: {off:?}");
     Ok(())
 }
 
-fn a_timeline_says_what_the_account_does() -> anyhow::Result<()> {
+fn a_timeline_agrees_with_the_account() -> anyhow::Result<()> {
     let traced = Traced::make(&INJECTED)?;
-    let told = traced.digest(&["--top", "100000"])?;
-    ensure!(told.len() == 2, "{told:?}");
-    for run in &told {
+    let digests = traced.digest(&["--top", "100000"])?;
+    ensure!(digests.len() == 2, "{digests:?}");
+    for run in &digests {
         let account = traced.account(run["title"].as_str().unwrap_or_default())?;
         for name in ["grants", "preemptions", "lhp", "lwp", "injected", "holders_off_ns"] {
             ensure!(run["account"][name] == account[name], "{name}: {run}\n{account}");
@@ -85,9 +85,9 @@ fn a_timeline_says_what_the_account_does() -> anyhow::Result<()> {
         let holders = worst
             .iter()
             .filter(|preemption| preemption["kind"] == "LHP" && preemption["why"] == "injected");
-        let found: Vec<u64> =
+        let times_off: Vec<u64> =
             holders.filter_map(|preemption| preemption["off_ns"].as_u64()).collect();
-        are_those(&found, account)?;
+        match_account(&times_off, account)?;
     }
     let words = pvticket(["trace"]).args([traced.file()]).run()?.exits(0)?;
     let words = String::from_utf8_lossy(&words.stdout).into_owned();
@@ -95,8 +95,8 @@ fn a_timeline_says_what_the_account_does() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The rows that Perfetto's trace processor returns for each of these SQL queries.
-fn ask(file: &Path, questions: &[&str]) -> anyhow::Result<Vec<Vec<Vec<String>>>> {
+/// Returns the rows that Perfetto's trace processor finds for each of these SQL queries.
+fn run_queries(file: &Path, questions: &[&str]) -> anyhow::Result<Vec<Vec<Vec<String>>>> {
     let Ok(wasm) = files::cached("trace-processor/current/trace_processor.wasm") else {
         return skip("no trace processor (make trace-processor)");
     };
@@ -116,7 +116,7 @@ fn ask(file: &Path, questions: &[&str]) -> anyhow::Result<Vec<Vec<Vec<String>>>>
 fn perfetto_finds_the_injected_preemptions() -> anyhow::Result<()> {
     let traced = Traced::make(&INJECTED)?;
     let questions: Vec<&str> = include_str!("trace.sql").split_terminator(";\n").collect();
-    let answers = ask(&traced.file(), &questions)?;
+    let answers = run_queries(&traced.file(), &questions)?;
     let [complaints, preempted, slots, overlaps, kicks, arrows, counters] = answers.as_slice()
     else {
         bail!("{answers:?}")
@@ -125,26 +125,26 @@ fn perfetto_finds_the_injected_preemptions() -> anyhow::Result<()> {
     let titles = traced.digest(&[])?;
     for title in titles.iter().filter_map(|run| run["title"].as_str()) {
         let account = traced.account(title)?;
-        let found: Vec<u64> = preempted
+        let times_off: Vec<u64> = preempted
             .iter()
             .filter(|row| row[0] == title)
             .map(|row| row[1].parse())
             .collect::<Result<_, _>>()?;
-        are_those(&found, account)?;
-        let turns = slots.iter().filter(|row| row[0] == title).map(|row| row[2].parse::<u64>());
-        let turns: u64 = turns.sum::<Result<_, _>>()?;
-        ensure!(Some(turns) == account["grants"].as_u64(), "{turns} turns: {account}");
+        match_account(&times_off, account)?;
+        let slices = slots.iter().filter(|row| row[0] == title).map(|row| row[2].parse::<u64>());
+        let slices: u64 = slices.sum::<Result<_, _>>()?;
+        ensure!(Some(slices) == account["grants"].as_u64(), "{slices} slices: {account}");
     }
     ensure!(slots.len() == 4 && slots.iter().all(|row| row[3] == "0"), "{slots:?}");
-    ensure!(slots.iter().all(|row| !row[4].starts_with('-')), "a turn without end: {slots:?}");
-    ensure!(overlaps[0][0] == "0", "{overlaps:?} turns overlap");
+    ensure!(slots.iter().all(|row| !row[4].starts_with('-')), "a slice without end: {slots:?}");
+    ensure!(overlaps[0][0] == "0", "{overlaps:?} slices overlap");
     expect_usually!(kicks[0][0] != "0", "no vCPU was kicked");
     ensure!(kicks[0] == arrows[0], "{kicks:?} kicks, {arrows:?} arrows");
     ensure!(counters[0][0] == "2", "{counters:?}");
     Ok(())
 }
 
-fn the_last_round_of_every_level_is_there() -> anyhow::Result<()> {
+fn the_last_round_of_every_level_is_traced() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let file = folder.path().join("trace");
     let words = "compare --guest payload --host direct --vcpus 1,2 --seconds 0.1 --policy rr --runs 2 --trace";
@@ -153,7 +153,7 @@ fn the_last_round_of_every_level_is_there() -> anyhow::Result<()> {
     let runs = digest["runs"].as_array().into_iter().flatten();
     let mut titles: Vec<&str> = runs.filter_map(|run| run["title"].as_str()).collect();
     titles.sort_unstable();
-    // Two levels of two locks: cells 0 to 3 are the first round.
+    // Two locks at two levels: cells 0 to 3 are the first round.
     let numbers: Vec<_> = titles.iter().filter_map(|title| title.split(':').next()).collect();
     ensure!(numbers == ["cell 4", "cell 5", "cell 6", "cell 7"], "{titles:?}");
     for point in
@@ -170,9 +170,9 @@ fn the_last_round_of_every_level_is_there() -> anyhow::Result<()> {
 
 fn the_hosts_schedule_has_no_slots() -> anyhow::Result<()> {
     let traced = Traced::make(&["--vcpus", "2x", "--seconds", "0.3"])?;
-    let told = traced.digest(&[])?;
-    ensure!(told.len() == 2, "{told:?}");
-    for run in &told {
+    let digests = traced.digest(&[])?;
+    ensure!(digests.len() == 2, "{digests:?}");
+    for run in &digests {
         let note = run["note"].as_str().unwrap_or_default();
         ensure!(note.contains("no slots") && run["account"]["slots"].is_null(), "{run}");
     }

@@ -1,4 +1,4 @@
-//! `vmm/specs/TUTORIAL.md`: its commands, in their order, print the lines that it shows.
+//! `vmm/specs/TUTORIAL.md`: its commands, in order, print the lines that it shows.
 
 use crate::prelude::*;
 
@@ -7,26 +7,26 @@ kvm::tests![the_commands_print_what_the_tutorial_shows => Long("40 s: a boot, an
 /// Units of time, which change with the figures before them.
 const UNITS: [&str; 4] = ["s", "ms", "us", "ns"];
 
-/// The blocks of a document with this word behind their fence.
+/// Returns the blocks of a document with this word after their fence.
 fn blocks<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
     let fence = format!("\n```{word}\n");
     text.split(fence.as_str()).skip(1).filter_map(|rest| rest.split("```").next()).collect()
 }
 
-/// The commands of a block, each with the lines that are shown below it.
+/// Returns the commands of a block, each with the lines shown below it.
 fn commands(block: &str) -> Vec<(&str, Vec<&str>)> {
     let mut commands: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in block.lines() {
         if let Some(command) = line.strip_prefix("$ ") {
             commands.push((command, Vec::new()));
-        } else if let Some((_, shown)) = commands.last_mut() {
-            shown.push(line);
+        } else if let Some((_, expected)) = commands.last_mut() {
+            expected.push(line);
         }
     }
     commands
 }
 
-/// The words of a line that are the same on every machine: no figures, no units, and of a key with its value the key.
+/// Returns the words of a line that all machines share: no figures, no units, and only the key of a value.
 fn words(line: &str) -> Vec<&str> {
     let line = line.trim();
     let columns: Vec<&str> =
@@ -42,11 +42,11 @@ fn words(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Does the output have a line like this one? One without words has to be there letter by letter.
-fn prints(output: &str, shown: &str) -> bool {
-    let wanted = words(shown);
-    let is_alike = |line: &str| !wanted.is_empty() && words(line) == wanted;
-    output.lines().any(|line| line.trim() == shown.trim() || is_alike(line))
+/// Whether the output has a line like this. A line without words must be there literally.
+fn prints(output: &str, expected: &str) -> bool {
+    let pattern = words(expected);
+    let is_alike = |line: &str| !pattern.is_empty() && words(line) == pattern;
+    output.lines().any(|line| line.trim() == expected.trim() || is_alike(line))
 }
 
 fn the_commands_print_what_the_tutorial_shows() -> anyhow::Result<()> {
@@ -56,14 +56,14 @@ fn the_commands_print_what_the_tutorial_shows() -> anyhow::Result<()> {
     files::put(&folder, "mine.toml", specs.first().context("no spec")?.as_bytes())?;
     let commands: Vec<_> = blocks(&text, "console").into_iter().flat_map(commands).collect();
     ensure!(commands.len() > 10, "only {} commands", commands.len());
-    for (command, shown) in commands {
+    for (command, expected) in commands {
         let script =
             format!("cd \"$FOLDER\" || exit; pvticket() {{ \"$PRODUCT\" \"$@\"; }}; {command}");
         let shell = Program::new("/bin/sh").args(["-c", &script]).env("FOLDER", folder.path());
         let ran = shell.env("PRODUCT", binary()).limit(300).run()?.exits(0)?;
         let output = ran.text()?;
-        for line in shown.into_iter().filter(|line| !["", "..."].contains(&line.trim())) {
-            // What a schedule injects, and so what is said of it, is a matter of chance.
+        for line in expected.into_iter().filter(|line| !["", "..."].contains(&line.trim())) {
+            // A schedule's injections, and so the report on them, are a matter of chance.
             expect_usually!(
                 prints(output, line),
                 "{command}: no line like {line:?}\n{}",

@@ -22,30 +22,30 @@ use rustix::{
     process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid},
 };
 
-use crate::{emulator::Killed, facts, ran::Ran};
+use crate::{emulator::Killed, facts, run_result::RunResult};
 use output::Collected;
 pub use proc::{children, folder, status, thread_named, threads};
 pub use stopwatch::{Stopwatch, ThreadTimes, times_by_name};
 
-/// The default time limit of a child, after which it counts as hung. It leaves room for a busy machine: on a quiet
-/// one, a child without a limit of its own takes less than a third of it.
+/// Default time limit of a child, after which it counts as hung. It leaves room for a busy machine: on a
+/// quiet one, a child with this limit takes less than a third of it.
 const LIMIT: Duration = Duration::from_secs(180);
-/// How long other processes may hold a child's output open after the child's end.
-const LEFT_BEHIND: Duration = Duration::from_secs(60);
-/// What [`Running::wait`] waits for.
+/// How long other processes may keep a child's output open after the child's end.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The event that [`Running::wait`] waits for.
 const END: &str = "end";
 /// Time between two polls of a child.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until a condition holds.
+/// Waits until a condition holds; fails after `timeout`.
 pub fn wait_until(
     what: &str,
-    patience: Duration,
+    timeout: Duration,
     mut holds: impl FnMut() -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     while !holds()? {
-        ensure!(Instant::now() < deadline, "no {what} in {} s", patience.as_secs());
+        ensure!(Instant::now() < deadline, "no {what} in {} s", timeout.as_secs());
         thread::sleep(PAUSE);
     }
     Ok(())
@@ -78,7 +78,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program without input, with a limit of 180 s and this process's environment.
+    /// Creates a program without input, with a limit of 180 s and this process's environment.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -92,25 +92,23 @@ impl Program {
         }
     }
 
-    /// Adds arguments.
     pub fn args(mut self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// Sets a variable.
+    /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
         self
     }
 
     /// Removes a variable that the child would inherit from this process.
-    pub fn without(mut self, name: &str) -> Self {
+    pub fn unset(mut self, name: &str) -> Self {
         self.unset.push(name.into());
         self
     }
 
-    /// Sets its stdin.
     pub fn input(mut self, input: Input) -> Self {
         self.input = input;
         self
@@ -130,11 +128,11 @@ impl Program {
 
     /// Starts it from a shell that ignores this signal, as nohup(1) does with SIGHUP.
     pub fn ignoring(self, signal: &str) -> Self {
-        self.behind(&format!("trap '' {signal}"))
+        self.after(&format!("trap '' {signal}"))
     }
 
     /// Starts it from a shell, after these commands.
-    pub fn behind(mut self, words: &str) -> Self {
+    pub fn after(mut self, words: &str) -> Self {
         let script = format!("{words}; exec \"$0\" \"$@\"");
         let program = std::mem::replace(&mut self.program, "/bin/sh".into());
         let words = ["-c".into(), script.into(), program.into()];
@@ -142,18 +140,17 @@ impl Program {
         self
     }
 
-    /// Sets the time limit.
     pub fn limit(mut self, seconds: u64) -> Self {
         self.limit = Duration::from_secs(seconds);
         self
     }
 
-    /// Runs it to its end.
-    pub fn run(self) -> anyhow::Result<Ran> {
+    /// Runs it to completion.
+    pub fn run(self) -> anyhow::Result<RunResult> {
         self.start()?.wait()
     }
 
-    /// Starts it, in a process group of its own.
+    /// Starts it in a new process group.
     pub fn start(self) -> anyhow::Result<Running> {
         let line = self.line();
         let mut command = Command::new(&self.program);
@@ -166,8 +163,8 @@ impl Program {
             Input::Null => Stdio::null(),
             Input::Silence => Stdio::piped(),
             Input::From(fd) => fd.into(),
-            Input::Bytes(given) => {
-                bytes = Some(given);
+            Input::Bytes(input) => {
+                bytes = Some(input);
                 Stdio::piped()
             }
         });
@@ -177,11 +174,10 @@ impl Program {
             (None, None) => command.stdout(Stdio::piped()).stderr(Stdio::piped()),
         };
         let mut child = command.spawn().with_context(|| format!("cannot start {line}"))?;
-        // Drops our copies of the output's descriptors: a terminal's reader would wait until they are
-        // closed.
+        // Closes our copies of the output's descriptors: a terminal's reader waits until all are closed.
         drop(command);
         if let (Some(bytes), Some(mut pipe)) = (bytes, child.stdin.take()) {
-            // Its error is ignored: a child need not read all of its input.
+            // Ignores its error: a child need not read all of its input.
             thread::spawn(move || pipe.write_all(&bytes));
         }
         let stdout =
@@ -219,14 +215,13 @@ pub struct Running {
     line: String,
     stdout: Collected,
     stderr: Collected,
-    /// The part of its stdout that [`Running::next_line`] has returned.
+    /// Number of bytes of stdout that [`Running::next_line`] has returned.
     read: usize,
     deadline: Instant,
     ended: bool,
 }
 
 impl Running {
-    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         kill_process(self.pid(), signal).context("cannot send a signal")
     }
@@ -235,12 +230,12 @@ impl Running {
         Pid::from_child(&self.child)
     }
 
-    /// Has it ended?
+    /// Whether it has ended; reaps it if so.
     pub fn has_ended(&mut self) -> anyhow::Result<bool> {
         Ok(self.child.try_wait().context("cannot wait")?.is_some())
     }
 
-    /// Waits until its stdout contains this.
+    /// Waits until its stdout contains this text.
     pub fn wait_for_stdout(&mut self, text: &str) -> anyhow::Result<()> {
         let stdout = self.stdout.clone();
         self.wait_until(&format!("'{text}' on its stdout"), || stdout.contains(text))
@@ -269,7 +264,7 @@ impl Running {
                 return Ok(());
             }
             if let Some(status) = ended {
-                bail!("it ended ({status}) before {what}\n{}", self.so_far());
+                bail!("it ended ({status}) before {what}\n{}", self.output_so_far());
             }
             self.check_deadline(what)?;
             thread::sleep(PAUSE);
@@ -281,75 +276,75 @@ impl Running {
             return Ok(());
         }
         let hung = format!("hung, killed: no {what} within its time");
-        let error = format!("{hung}\n{}", self.so_far());
+        let error = format!("{hung}\n{}", self.output_so_far());
         match what {
-            // The product's own watchdog ends a machine whose vCPUs all wait: a vCPU of this one ran.
+            // The product's own watchdog ends a machine whose vCPUs all wait, so a vCPU of this machine ran.
             END if facts::is_emulated() => Err(anyhow::Error::new(Killed(hung)).context(error)),
             _ => bail!(error),
         }
     }
 
-    fn so_far(&self) -> String {
-        Ran::describe(&self.line, &self.stdout.bytes(), &self.stderr.bytes())
+    fn output_so_far(&self) -> String {
+        RunResult::describe(&self.line, &self.stdout.bytes(), &self.stderr.bytes())
     }
 
-    /// Waits until the child has ended, and lets `watch`, which was started before, look meanwhile; fails
-    /// once `patience` has passed by the clock since the stopwatch was started.
-    pub fn wait_by(&mut self, watch: &mut Stopwatch, patience: Duration) -> anyhow::Result<()> {
-        while !self.is_over()? {
+    /// Waits until the child has ended, while `watch`, which was started before, takes samples. Fails once
+    /// `timeout` has passed by the clock since the stopwatch was started.
+    pub fn wait_by(&mut self, watch: &mut Stopwatch, timeout: Duration) -> anyhow::Result<()> {
+        while !self.has_exited()? {
             ensure!(
-                watch.elapsed() < patience,
+                watch.elapsed() < timeout,
                 "no end in {} s\n{}",
-                patience.as_secs(),
-                self.so_far()
+                timeout.as_secs(),
+                self.output_so_far()
             );
-            watch.look();
+            watch.sample();
             thread::sleep(PAUSE);
         }
-        watch.look();
+        watch.sample();
         Ok(())
     }
 
-    /// Has the child ended? Does not reap it: its accounts in /proc are kept.
-    fn is_over(&self) -> anyhow::Result<bool> {
+    /// Whether the child has ended. Does not reap it, so that its accounts in /proc remain.
+    fn has_exited(&self) -> anyhow::Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(self.pid()), options) {
             Ok(status) => Ok(status.is_some()),
-            // The child has been waited for.
+            // The child has been reaped.
             Err(Errno::CHILD) => Ok(true),
             Err(error) => Err(error).context("cannot wait"),
         }
     }
 
     /// Waits until the child has ended and its output is closed.
-    pub fn wait(self) -> anyhow::Result<Ran> {
+    pub fn wait(self) -> anyhow::Result<RunResult> {
         self.wait_watching(|_| Ok(()))
     }
 
-    /// As [`Self::wait`], but calls `look` until the child has ended; an error of `look` kills the child.
+    /// Like [`Self::wait`], but calls `poll` until the child has ended. An error of `poll` kills the child.
     pub fn wait_watching(
         mut self,
-        mut look: impl FnMut(Pid) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Ran> {
+        mut poll: impl FnMut(Pid) -> anyhow::Result<()>,
+    ) -> anyhow::Result<RunResult> {
         let status = loop {
             if let Some(status) = self.child.try_wait().context("cannot wait")? {
                 break status;
             }
-            look(self.pid()).with_context(|| self.so_far())?;
+            poll(self.pid()).with_context(|| self.output_so_far())?;
             self.check_deadline(END)?;
             thread::sleep(PAUSE);
         };
         self.collect(status)
     }
 
-    fn collect(&mut self, status: ExitStatus) -> anyhow::Result<Ran> {
+    fn collect(&mut self, status: ExitStatus) -> anyhow::Result<RunResult> {
         let is_closed = || Ok(self.stdout.has_ended() && self.stderr.has_ended());
-        if wait_until("end of the output", LEFT_BEHIND, is_closed).is_err() {
-            bail!("it ended ({status}), but left a process behind\n{}", self.so_far());
+        if wait_until("end of the output", OUTPUT_TIMEOUT, is_closed).is_err() {
+            bail!("it ended ({status}), but left a process behind\n{}", self.output_so_far());
         }
         self.ended = true;
         let (stdout, stderr) = (self.stdout.bytes(), self.stderr.bytes());
-        Ok(Ran::new(self.line.clone(), status, stdout, stderr))
+        Ok(RunResult::new(self.line.clone(), status, stdout, stderr))
     }
 }
 

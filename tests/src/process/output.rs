@@ -58,7 +58,7 @@ impl Collected {
         self.lock().bytes.windows(text.len()).any(|window| window == text.as_bytes())
     }
 
-    /// The whole line that begins there.
+    /// Returns the line that begins at this offset, if it is complete.
     pub fn line(&self, from: usize) -> Option<String> {
         let output = self.lock();
         let rest = output.bytes.get(from..)?;

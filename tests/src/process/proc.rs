@@ -1,25 +1,25 @@
-//! Processes and threads, as /proc has them.
+//! Processes and threads in /proc.
 
 use crate::prelude::*;
 
-/// The folders of a process's threads in /proc.
+/// Lists the folders of a process's threads in /proc.
 pub fn threads(process: Pid) -> impl Iterator<Item = PathBuf> {
     let tasks = fs::read_dir(folder(process).join("task"));
     tasks.into_iter().flatten().flatten().map(|task| task.path())
 }
 
-/// A line of the `status` file of a process or a thread, by its name; None once it has ended.
+/// Returns a line of the `status` file of a process or thread by its name; None once it has ended.
 pub fn status(folder: &Path, name: &str) -> Option<String> {
     let text = fs::read_to_string(folder.join("status")).ok()?;
     Some(text.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
 }
 
-/// The folder of a process in /proc.
+/// Returns the folder of a process in /proc.
 pub fn folder(process: Pid) -> PathBuf {
     PathBuf::from(format!("/proc/{process}"))
 }
 
-/// The thread of a process that has this name.
+/// Finds a thread of a process by name.
 pub fn thread_named(process: Pid, name: &str) -> Option<Pid> {
     let is_it = |thread: &PathBuf| {
         fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.trim() == name)
@@ -28,7 +28,7 @@ pub fn thread_named(process: Pid, name: &str) -> Option<Pid> {
     Pid::from_raw(thread.file_name()?.to_str()?.parse().ok()?)
 }
 
-/// The children of all threads of a process.
+/// Lists the children of all threads of a process.
 pub fn children(parent: Pid) -> Vec<Pid> {
     let lists =
         threads(parent).filter_map(|thread| fs::read_to_string(thread.join("children")).ok());

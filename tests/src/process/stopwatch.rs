@@ -1,14 +1,14 @@
-//! Measures how long a process took for something, without the time for which other work of the host
-//! kept it from a CPU: on a quiet machine that is the time on the clock.
+//! Measures how long a process took for an operation, excluding the time in which other load on the host kept
+//! it from a CPU. On a quiet machine that is wall-clock time.
 //!
-//! The kernel counts for each thread how long it was ready and waited in a run queue
-//! (`/proc/PID/task/TID/schedstat`, scheduler/sched-stats.rst); it counts a wait when it is over. A moment at
+//! The kernel counts for each thread how long it was runnable and waited in a run queue
+//! (`/proc/PID/task/TID/schedstat`, scheduler/sched-stats.rst). It adds a wait when the wait ends. Time in
 //! which any thread of the process waited does not count.
 //!
-//! A process that ends waits for threads of the kernel too: KVM destroys a machine by `synchronize_srcu` and
-//! `flush_workqueue`, and with 16 busy threads on two CPUs the kworkers of both were ready without a CPU for up
-//! to 6 s. While a thread of the process sleeps without being interruptible, a moment at which any thread of the
-//! kernel waited does not count either.
+//! An exiting process waits for kernel threads, too: KVM destroys a machine by `synchronize_srcu` and
+//! `flush_workqueue`, and with 16 busy threads on two CPUs the kworkers of both were runnable without a CPU
+//! for up to 6 s. While a thread of the process is in uninterruptible sleep, time in which any kernel thread
+//! waited does not count either.
 
 use std::{collections::HashMap, time::Instant};
 
@@ -19,59 +19,58 @@ use super::{
 };
 use crate::prelude::*;
 
-/// The observing thread: while it waits, it does not see that the process has done it.
-const OWN: &str = "/proc/thread-self";
+/// The observing thread: while it waits for a CPU, it cannot notice that the process is done.
+const OBSERVER: &str = "/proc/thread-self";
 
-/// The parent of all threads of the kernel (`kthreadd`), which is not there in a PID namespace.
+/// `kthreadd`, the parent of all kernel threads; absent in a PID namespace.
 const KERNEL: i32 = 2;
 
-/// How long each thread has waited.
+/// Wait time of each thread.
 type Accounts = HashMap<PathBuf, Duration>;
 
-/// A stopwatch for a process with its descendants.
+/// A stopwatch for a process and its descendants.
 #[derive(Debug)]
 pub struct Stopwatch {
     process: Pid,
     began: Instant,
     waited: Accounts,
     kernel: KernelWaits,
-    /// The time of the last look.
-    seen: Duration,
+    /// Time of the last sample.
+    sampled_at: Duration,
     waits: Waits,
 }
 
 impl Stopwatch {
-    /// Starts it.
     pub fn start(process: Pid) -> Self {
         let (began, waited) = (Instant::now(), accounts(process));
         let (kernel, waits) = (KernelWaits::default(), Waits::default());
-        Self { process, began, waited, kernel, seen: Duration::ZERO, waits }
+        Self { process, began, waited, kernel, sampled_at: Duration::ZERO, waits }
     }
 
-    /// To be called every few milliseconds, and at last while the process is there still.
-    pub fn look(&mut self) {
+    /// Takes a sample. To be called every few milliseconds, the last time while the process still exists.
+    pub fn sample(&mut self) {
         let now = accounts(self.process);
-        self.seen = self.began.elapsed();
-        self.waits.add(longest(&self.waited, &now), self.seen);
-        // Threads that have ended are not forgotten: they do not begin again.
+        self.sampled_at = self.began.elapsed();
+        self.waits.add(largest_growth(&self.waited, &now), self.sampled_at);
+        // Keeps the accounts of threads that have ended.
         self.waited.extend(now);
         let is_blocked = threads(self.process).any(|thread| is_blocked(&thread));
-        let length = self.kernel.look(is_blocked, self.seen, kernel_accounts);
-        self.waits.add(length, self.seen);
+        let length = self.kernel.sample(is_blocked, self.sampled_at, kernel_accounts);
+        self.waits.add(length, self.sampled_at);
     }
 
-    /// The time on the clock, from the start to now.
+    /// Wall-clock time since the start.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// The time from the start to the last look, without the waits.
-    pub fn took(&self) -> Duration {
-        self.seen.saturating_sub(self.waits.sum())
+    /// Time from the start to the last sample, without the waits.
+    pub fn net(&self) -> Duration {
+        self.sampled_at.saturating_sub(self.waits.sum())
     }
 }
 
-/// The waits of the kernel's threads while a thread of the process is blocked.
+/// Waits of kernel threads while a thread of the process is blocked.
 #[derive(Debug, Default)]
 struct KernelWaits(Option<Blocked>);
 
@@ -82,9 +81,9 @@ struct Blocked {
 }
 
 impl KernelWaits {
-    /// The length of the longest wait that is over since the last look, at which a thread was blocked; no longer
-    /// than that thread is. `accounts` are looked at only if one is or was blocked.
-    fn look(
+    /// Returns the longest wait that ended since the last sample if a thread was blocked then, but at most
+    /// the time since that thread blocked. Calls `accounts` only if a thread is or was blocked.
+    fn sample(
         &mut self,
         is_blocked: bool,
         now: Duration,
@@ -96,22 +95,23 @@ impl KernelWaits {
         }
         let waited = accounts();
         let since = before.as_ref().map_or(now, |before| before.since);
-        let length = before.map(|before| longest(&before.waited, &waited)).unwrap_or_default();
+        let length =
+            before.map(|before| largest_growth(&before.waited, &waited)).unwrap_or_default();
         self.0 = is_blocked.then_some(Blocked { since, waited });
         length.min(now.saturating_sub(since))
     }
 }
 
-/// Times in which a thread waited: begin and end of each, in order, apart from each other.
+/// Times in which a thread waited: the begin and end of each, in order and disjoint.
 #[derive(Debug, Default)]
 struct Waits(Vec<(Duration, Duration)>);
 
 impl Waits {
-    /// Adds a wait of this length that is over at `end`, which is not before any earlier end.
+    /// Adds a wait of this length that ended at `end`, which is not before any earlier end.
     fn add(&mut self, length: Duration, end: Duration) {
         let mut begin = end.saturating_sub(length);
-        while let Some((other, _)) = self.0.pop_if(|(_, other)| *other >= begin) {
-            begin = begin.min(other);
+        while let Some((earlier, _)) = self.0.pop_if(|(_, earlier)| *earlier >= begin) {
+            begin = begin.min(earlier);
         }
         self.0.push((begin, end));
     }
@@ -121,39 +121,38 @@ impl Waits {
     }
 }
 
-/// By how much the account of the thread that waited longest has grown. All that a new one has is new.
-fn longest(before: &Accounts, now: &Accounts) -> Duration {
+/// Returns the largest growth of any thread's account. A new thread's account counts in full.
+fn largest_growth(before: &Accounts, now: &Accounts) -> Duration {
     let grown = now.iter().map(|(thread, waited)| {
         waited.saturating_sub(before.get(thread).copied().unwrap_or_default())
     });
     grown.max().unwrap_or_default()
 }
 
-/// How long each thread of the process and its descendants has waited so far, in nanoseconds, and that of
-/// the caller.
+/// Returns how long each thread of the process and its descendants, and the caller, has waited so far.
 fn accounts(process: Pid) -> Accounts {
-    let mut found = HashMap::new();
+    let mut times = HashMap::new();
     let mut processes = vec![process];
     while let Some(process) = processes.pop() {
         processes.extend(children(process));
         for thread in threads(process) {
-            found.extend(ThreadTimes::of(&thread).map(|times| (thread, times.waited)));
+            times.extend(ThreadTimes::read(&thread).map(|times| (thread, times.waited)));
         }
     }
-    let own = Path::new(OWN);
-    found.extend(ThreadTimes::of(own).map(|times| (own.to_owned(), times.waited)));
-    found
+    let observer = Path::new(OBSERVER);
+    times.extend(ThreadTimes::read(observer).map(|times| (observer.to_owned(), times.waited)));
+    times
 }
 
-/// How long each thread of the kernel has waited so far.
+/// Returns how long each kernel thread has waited so far.
 fn kernel_accounts() -> Accounts {
     let threads = Pid::from_raw(KERNEL).map(children).unwrap_or_default().into_iter().map(folder);
     threads
-        .filter_map(|thread| ThreadTimes::of(&thread).map(|times| (thread, times.waited)))
+        .filter_map(|thread| ThreadTimes::read(&thread).map(|times| (thread, times.waited)))
         .collect()
 }
 
-/// Does it sleep without being interruptible (state D, proc_pid_status(5))?
+/// Whether it is in uninterruptible sleep (state D, proc_pid_status(5)).
 fn is_blocked(thread: &Path) -> bool {
     status(thread, "State:").is_some_and(|state| state.starts_with('D'))
 }
@@ -161,15 +160,15 @@ fn is_blocked(thread: &Path) -> bool {
 /// A thread's account.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadTimes {
-    /// How long it has had a CPU.
+    /// Time on a CPU.
     pub ran: Duration,
-    /// How long it was ready and had none.
+    /// Time in which it was runnable without a CPU.
     pub waited: Duration,
 }
 
 impl ThreadTimes {
-    /// None: the thread is gone, or the kernel does not count.
-    fn of(thread: &Path) -> Option<Self> {
+    /// None if the thread has exited or the kernel does not count.
+    fn read(thread: &Path) -> Option<Self> {
         Self::parse(&fs::read_to_string(thread.join("schedstat")).ok()?)
     }
 
@@ -180,17 +179,17 @@ impl ThreadTimes {
     }
 }
 
-/// The accounts of a process's threads whose names begin with `name`, the oldest first.
+/// Returns the accounts of a process's threads whose names begin with `name`, by thread id.
 pub fn times_by_name(process: Pid, name: &str) -> Vec<ThreadTimes> {
     let id = |thread: &Path| thread.file_name()?.to_str()?.parse::<u32>().ok();
-    let mut found: Vec<_> = threads(process)
+    let mut times: Vec<_> = threads(process)
         .filter(|thread| {
             fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.starts_with(name))
         })
-        .filter_map(|thread| Some((id(&thread)?, ThreadTimes::of(&thread)?)))
+        .filter_map(|thread| Some((id(&thread)?, ThreadTimes::read(&thread)?)))
         .collect();
-    found.sort_unstable_by_key(|(id, _)| *id);
-    found.into_iter().map(|(_, times)| times).collect()
+    times.sort_unstable_by_key(|(id, _)| *id);
+    times.into_iter().map(|(_, times)| times).collect()
 }
 
 #[cfg(test)]
@@ -209,7 +208,7 @@ mod tests {
     #[test]
     fn the_thread_that_waited_longest_counts() {
         let before = waits(&[("1", 900), ("2", 50)]);
-        let nanos = |now: &[(&str, u64)]| longest(&before, &waits(now)).as_nanos();
+        let nanos = |now: &[(&str, u64)]| largest_growth(&before, &waits(now)).as_nanos();
         assert_eq!(nanos(&[("1", 910), ("2", 80)]), 30);
         assert_eq!(nanos(&[("1", 910), ("3", 70)]), 70, "it began meanwhile");
         assert_eq!(nanos(&[("1", 900)]), 0);
@@ -222,7 +221,7 @@ mod tests {
     fn waits_of_the_kernel_count_while_a_thread_is_blocked() {
         let mut kernel = KernelWaits::default();
         let rows = [
-            // Is a thread blocked, the time, the sum of the kernel's waits, the length that counts.
+            // Whether a thread is blocked, the time, the sum of the kernel's waits, the length that counts.
             (false, 10, 100, 0),
             (true, 20, 200, 0),
             (true, 30, 200, 0),
@@ -236,7 +235,7 @@ mod tests {
         for (is_blocked, at, sum, length) in rows {
             let accounts = || waits(&[("kworker/0:1", sum)]);
             let (at, length) = (Duration::from_nanos(at), Duration::from_nanos(length));
-            assert_eq!(kernel.look(is_blocked, at, accounts), length, "at {at:?}");
+            assert_eq!(kernel.sample(is_blocked, at, accounts), length, "at {at:?}");
         }
     }
 
@@ -245,9 +244,9 @@ mod tests {
         let mut watch = Stopwatch::start(getpid());
         for _ in 0..10 {
             thread::sleep(Duration::from_millis(5));
-            watch.look();
+            watch.sample();
         }
-        let (took, waited) = (watch.took(), watch.waits.sum());
+        let (took, waited) = (watch.net(), watch.waits.sum());
         assert!(took + waited >= Duration::from_millis(50), "{took:?}, {waited:?}");
         assert!(took <= watch.elapsed());
         assert!(!times_by_name(getpid(), "").is_empty());
@@ -256,10 +255,10 @@ mod tests {
     #[test]
     fn waits_at_the_same_time_count_once() {
         let sum = |waits: &[(u64, u64)]| {
-            let mut all = Waits::default();
+            let mut merged = Waits::default();
             let millis = Duration::from_millis;
-            waits.iter().for_each(|(length, end)| all.add(millis(*length), millis(*end)));
-            all.sum().as_millis()
+            waits.iter().for_each(|(length, end)| merged.add(millis(*length), millis(*end)));
+            merged.sum().as_millis()
         };
         assert_eq!(sum(&[(3, 5), (2, 10)]), 5);
         assert_eq!(sum(&[(3, 5), (2, 10), (9, 15)]), 3 + 9, "2 to 5 and 6 to 15");

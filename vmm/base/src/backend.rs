@@ -1,11 +1,11 @@
-//! The side that serves a guest's halts and kicks. Guests, workloads and machines all refer to it.
+//! Backends for a guest's halts and kicks, used by guests, workloads and machines.
 
 use crate::names;
 
-/// Which side serves the PV ticketlock's halts and kicks.
+/// Serves the PV ticketlock's halts and kicks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PvBackend {
-    /// This VMM, through its ports.
+    /// This VMM, through I/O ports.
     Vmm,
     /// HLT in KVM, and a doorbell port whose kicks KVM delivers without the VMM.
     Doorbell,
@@ -21,13 +21,13 @@ names!(
 );
 
 impl PvBackend {
-    /// Does a payload that uses this backend run in ring 0?
+    /// Whether a payload that uses this backend runs in ring 0.
     pub const fn needs_ring_0(self) -> bool {
         matches!(self, Self::Doorbell | Self::Kvm)
     }
 
-    /// Parameters that it adds to the kernel's command line. `nopvspin` makes stock kernels use
-    /// native queued locks; without any PV they would fall back to test-and-set.
+    /// Kernel command-line parameters for this backend. `nopvspin` makes stock kernels use native
+    /// queued locks; without PV lock support they would otherwise fall back to test-and-set.
     pub const fn kernel_parameters(self) -> &'static str {
         match self {
             PvBackend::Vmm => "pvticket=vmm",

@@ -1,4 +1,4 @@
-//! Layouts of control groups (cgroup v2) for the threads of vCPUs, as users write them.
+//! Layouts of control groups (cgroup v2) for vCPU threads, in the syntax of options and specs.
 
 use std::{fmt, str::FromStr};
 
@@ -6,19 +6,18 @@ use thiserror::Error;
 
 use crate::units::{Nanos, UnitError, VcpuCount, VcpuId};
 
-/// The shortest quota and the shortest period (`min_cfs_quota_period` in kernel/sched/core.c).
-const LEAST: Nanos = Nanos::millis(1);
+/// Minimum quota and period (`min_cfs_quota_period` in kernel/sched/core.c).
+const MIN_TIME: Nanos = Nanos::millis(1);
 
-/// The longest period (`max_cfs_quota_period`).
-const LONGEST_PERIOD: Nanos = Nanos::millis(1000);
+/// Maximum period (`max_cfs_quota_period`).
+const MAX_PERIOD: Nanos = Nanos::millis(1000);
 
-/// Most CPUs that a quota may allow.
-const MOST_CPUS: u64 = 1024;
+/// Maximum number of CPUs that a quota may allow.
+const MAX_CPUS: u64 = 1024;
 
-/// Most weights of a layout.
-const MOST_WEIGHTS: usize = 64;
+const MAX_WEIGHTS: usize = 64;
 
-/// Where the threads of vCPUs are, and what their groups get: `flat`, `per-vm:weights=100/300`,
+/// Groups of vCPU threads and their limits: `flat`, `per-vm:weights=100/300`,
 /// `nested:max=20ms/100ms,burst=5ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cgroups {
@@ -31,14 +30,14 @@ pub struct Cgroups {
     burst: Option<Nanos>,
 }
 
-/// How the threads are divided into groups.
+/// Division of the threads into groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Grouping {
     /// One group for all threads.
     Flat,
-    /// A group for each VM.
+    /// One group per VM.
     PerVm,
-    /// A group for each VM, and in it one for each vCPU.
+    /// One group per VM, with a child group per vCPU.
     Nested,
 }
 
@@ -49,61 +48,61 @@ struct Quota {
     period: Nanos,
 }
 
-/// A text that describes no layout.
+/// Error parsing a layout.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CgroupsError {
     /// An unknown layout.
     #[error("unknown layout '{0}' of cgroups (expected: flat, per-vm or nested)")]
     Layout(String),
-    /// An unknown option, or one that is there twice.
+    /// An unknown or repeated option.
     #[error("'{0}': options of cgroups are weights=W/W, max=TIME/PERIOD and burst=TIME, once each")]
     Option(String),
-    /// Not a weight.
+    /// Invalid weight.
     #[error("'{0}' is not a weight from 1 to 10000")]
     Weight(String),
     /// Too many weights.
-    #[error("at most {MOST_WEIGHTS} weights")]
+    #[error("at most {MAX_WEIGHTS} weights")]
     Weights,
     /// Weights for a single group.
-    #[error("weights are for several groups: flat has one")]
+    #[error("weights require several groups: flat has one")]
     OneGroup,
-    /// Not a quota.
+    /// Invalid quota.
     #[error(
         "'{0}' is not a quota: write TIME/PERIOD, for example 20ms/100ms, in whole microseconds, \
          with a time of 1 ms or more and a period of 1 ms to 1 s"
     )]
     Quota(String),
-    /// A burst that the kernel would refuse.
-    #[error("burst {0} needs max, with a time that is not shorter, and whole microseconds")]
+    /// A burst that the kernel would reject.
+    #[error("burst {0} requires max with a time at least as long, and whole microseconds")]
     Burst(Nanos),
-    /// Not a time.
+    /// Invalid time.
     #[error(transparent)]
     Span(#[from] UnitError),
 }
 
-/// A group to be made.
+/// A group to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// Path below the group of the whole layout; a parent comes before its children.
+    /// Path below the group of the whole layout. Parents come before children.
     pub path: String,
-    /// The files of the controller to be written, with their values.
+    /// Controller files to write, with their values.
     pub values: Vec<(&'static str, String)>,
-    /// Does it have groups of its own?
+    /// Whether it has child groups.
     pub is_parent: bool,
 }
 
 impl Cgroups {
-    /// The groups for VMs of these sizes, parents first.
+    /// Returns the groups for VMs of these sizes, parents first.
     pub fn groups(&self, sizes: &[VcpuCount]) -> Vec<Group> {
-        let of_vm = |(vm, vcpus): (usize, &VcpuCount)| {
+        let vm_groups = |(vm, vcpus): (usize, &VcpuCount)| {
             let path = format!("vm{vm}");
             let is_nested = self.layout == Grouping::Nested;
-            let of_vcpu = |id: VcpuId| Group {
+            let vcpu_group = |id: VcpuId| Group {
                 path: format!("{path}/vcpu{}", id.0),
                 values: Vec::new(),
                 is_parent: false,
             };
-            let children: Vec<Group> = vcpus.ids().filter(|_| is_nested).map(of_vcpu).collect();
+            let children: Vec<Group> = vcpus.ids().filter(|_| is_nested).map(vcpu_group).collect();
             [vec![Group { path, values: self.values(vm), is_parent: is_nested }], children].concat()
         };
         match self.layout {
@@ -111,12 +110,12 @@ impl Cgroups {
                 vec![Group { path: "all".into(), values: self.values(0), is_parent: false }]
             }
             Grouping::PerVm | Grouping::Nested => {
-                sizes.iter().enumerate().flat_map(of_vm).collect()
+                sizes.iter().enumerate().flat_map(vm_groups).collect()
             }
         }
     }
 
-    /// The path of the group of a vCPU.
+    /// Returns the path of a vCPU's group.
     pub fn path(&self, vm: usize, vcpu: VcpuId) -> String {
         match self.layout {
             Grouping::Flat => "all".into(),
@@ -125,7 +124,7 @@ impl Cgroups {
         }
     }
 
-    /// The files of a VM's group, and what is written to them.
+    /// Returns the files to write for a VM's group, with their values.
     fn values(&self, vm: usize) -> Vec<(&'static str, String)> {
         let micros = |time: Nanos| (time.0 / 1000).to_string();
         let weight = self.weights.get(vm % self.weights.len().max(1));
@@ -136,24 +135,24 @@ impl Cgroups {
         [weight, max, burst].into_iter().flatten().collect()
     }
 
-    fn take(&mut self, option: &str) -> Result<(), CgroupsError> {
-        let wrong = || CgroupsError::Option(option.into());
-        match option.split_once('=').ok_or_else(wrong)? {
+    fn set_option(&mut self, option: &str) -> Result<(), CgroupsError> {
+        let invalid = || CgroupsError::Option(option.into());
+        match option.split_once('=').ok_or_else(invalid)? {
             ("weights", text) if self.weights.is_empty() => {
                 self.weights = text.split('/').map(weight).collect::<Result<_, _>>()?;
             }
             ("max", text) if self.max.is_none() => self.max = Some(text.parse()?),
             ("burst", text) if self.burst.is_none() => self.burst = Some(text.parse()?),
-            _ => return Err(wrong()),
+            _ => return Err(invalid()),
         }
         Ok(())
     }
 
-    fn checked(self) -> Result<Self, CgroupsError> {
+    fn validate(self) -> Result<Self, CgroupsError> {
         if self.layout == Grouping::Flat && !self.weights.is_empty() {
             return Err(CgroupsError::OneGroup);
         }
-        if self.weights.len() > MOST_WEIGHTS {
+        if self.weights.len() > MAX_WEIGHTS {
             return Err(CgroupsError::Weights);
         }
         let fits =
@@ -170,7 +169,7 @@ fn weight(text: &str) -> Result<u32, CgroupsError> {
     weight.ok_or_else(|| CgroupsError::Weight(text.into()))
 }
 
-/// Is it a number of microseconds, the unit of the kernel's files?
+/// Whether `time` is a whole number of microseconds, the unit of the kernel's files.
 const fn is_whole(time: Nanos) -> bool {
     time.0.is_multiple_of(1000)
 }
@@ -179,15 +178,15 @@ impl FromStr for Quota {
     type Err = CgroupsError;
 
     fn from_str(text: &str) -> Result<Self, CgroupsError> {
-        let wrong = || CgroupsError::Quota(text.into());
-        let (time, period) = text.split_once('/').ok_or_else(wrong)?;
+        let invalid = || CgroupsError::Quota(text.into());
+        let (time, period) = text.split_once('/').ok_or_else(invalid)?;
         let (time, period): (Nanos, Nanos) = (time.parse()?, period.parse()?);
-        let is_possible = (LEAST..=LONGEST_PERIOD).contains(&period)
-            && (LEAST..=Nanos(period.0 * MOST_CPUS)).contains(&time);
+        let is_possible = (MIN_TIME..=MAX_PERIOD).contains(&period)
+            && (MIN_TIME..=Nanos(period.0 * MAX_CPUS)).contains(&time);
         if is_possible && is_whole(time) && is_whole(period) {
             Ok(Self { time, period })
         } else {
-            Err(wrong())
+            Err(invalid())
         }
     }
 }
@@ -206,9 +205,9 @@ impl FromStr for Cgroups {
         let mut cgroups = Self { layout, weights: Vec::new(), max: None, burst: None };
         options
             .iter()
-            .flat_map(|all| all.split(','))
-            .try_for_each(|option| cgroups.take(option))?;
-        cgroups.checked()
+            .flat_map(|list| list.split(','))
+            .try_for_each(|option| cgroups.set_option(option))?;
+        cgroups.validate()
     }
 }
 
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_are_written_as_they_are_read() {
+    fn layouts_round_trip() {
         for text in [
             "flat",
             "per-vm",
@@ -253,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn each_vm_has_its_values_and_each_vcpu_its_group() {
+    fn groups_follow_vms_and_vcpus() {
         let sizes = [1, 2, 1].map(|count| VcpuCount::try_from(count).unwrap());
         let nested = parse("nested:weights=100/300,max=20ms/100ms,burst=5ms");
         let groups = nested.groups(&sizes);
         let paths: Vec<&str> = groups.iter().map(|group| group.path.as_str()).collect();
-        let all = ["vm0", "vm0/vcpu0", "vm1", "vm1/vcpu0", "vm1/vcpu1", "vm2", "vm2/vcpu0"];
-        assert_eq!(paths, all);
+        let expected = ["vm0", "vm0/vcpu0", "vm1", "vm1/vcpu0", "vm1/vcpu1", "vm2", "vm2/vcpu0"];
+        assert_eq!(paths, expected);
         let values = |weight: &str| {
             let max = ("cpu.max", "20000 100000".to_owned());
             vec![("cpu.weight", weight.to_owned()), max, ("cpu.max.burst", "5000".to_owned())]
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_would_refuse_is_refused() {
+    fn rejects_layouts_that_the_kernel_rejects() {
         for (text, expected) in [
             ("", "unknown layout ''"),
             ("deep", "flat, per-vm or nested"),
@@ -290,9 +289,9 @@ mod tests {
             ("flat:max=0.5ms/1ms", "not a quota"),
             ("flat:max=1ms/2s", "not a quota"),
             ("flat:max=1.0001ms/2ms", "whole microseconds"),
-            ("flat:max=1ms/soon", "not a span of time"),
-            ("flat:burst=1ms", "burst 1ms needs max"),
-            ("flat:max=2ms/4ms,burst=3ms", "not shorter"),
+            ("flat:max=1ms/soon", "not a duration"),
+            ("flat:burst=1ms", "burst 1ms requires max"),
+            ("flat:max=2ms/4ms,burst=3ms", "at least as long"),
         ] {
             let error = text.parse::<Cgroups>().unwrap_err().to_string();
             assert!(error.contains(expected), "{text:?}: {error}");

@@ -2,15 +2,15 @@
 
 use std::{error::Error, fmt::Write as _};
 
-/// An error and its sources, outermost first, with ": " between them. Our error types do not repeat
-/// their source's text, so `to_string` alone would leave the cause out.
+/// Formats an error and its sources, outermost first, separated by ": ". Our error types do not
+/// repeat their source's text, so `to_string` alone would omit the cause.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let mut link = error.source();
-    while let Some(source) = link {
+    let mut next = error.source();
+    while let Some(source) = next {
         // Writing to a String does not fail.
         let _ = write!(text, ": {source}");
-        link = source.source();
+        next = source.source();
     }
     text
 }

@@ -1,4 +1,4 @@
-//! Counts of a vCPU's actions, written by its own thread alone.
+//! Counts of a vCPU's actions, written only by its own thread.
 
 use std::{
     ops,
@@ -14,11 +14,12 @@ use crate::units::VcpuId;
 pub struct WaitCounts {
     /// Histogram of the waits: a count per bucket of [`hypercalls::histogram`].
     pub counts: Vec<u64>,
-    /// vCPUs that are still waiting, each with its TSC when the wait began.
-    pub open: Vec<(VcpuId, u64)>,
+    /// vCPUs that are still waiting, each with the TSC at the start of its wait.
+    pub pending: Vec<(VcpuId, u64)>,
 }
 
-/// Gives counts a sum, which stops at the largest number as the counts of a store may be anything, and a difference.
+/// Implements sums and differences of counts. Sums saturate because counts read from a store may have any
+/// value.
 #[macro_export]
 macro_rules! sums {
     ($counts:ident: $($field:ident),+) => {
@@ -49,15 +50,15 @@ macro_rules! sums {
 
 macro_rules! counters {
     ($counters:ident, $counts:ident: $($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// One vCPU's counters, aligned so that vCPUs share no cache lines: the owner writes,
-        /// others only read.
+        /// Counters of one vCPU, aligned so that vCPUs share no cache lines. The owner writes; others only
+        /// read.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct $counters {
             $($(#[$doc])* pub $name: SingleWriterCounter,)*
         }
 
-        /// The values at one moment, of one vCPU or summed over several.
+        /// Values at one moment, of one vCPU or summed over several.
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
         pub struct $counts {
             $($(#[$doc])* pub $name: u64,)*
@@ -76,25 +77,25 @@ macro_rules! counters {
 
 counters! {
     VcpuCounters, Counts:
-    /// Exits from the guest.
+    /// VM exits.
     exits,
     /// `lock_spinning` calls.
     lock_spinning,
-    /// The part of `lock_spinning` that slept: no kick was pending.
+    /// `lock_spinning` calls that slept because no kick was pending.
     parked,
     /// `unlock_kick` calls.
     unlock_kick,
-    /// The part of `unlock_kick` that woke a vCPU parked in user space.
+    /// `unlock_kick` calls that woke a vCPU parked in user space.
     woke_parked,
-    /// The part of `unlock_kick` that left a pending kick.
+    /// `unlock_kick` calls that left a pending kick.
     left_pending,
-    /// The part of `unlock_kick` that merged with a pending kick.
+    /// `unlock_kick` calls that merged with a pending kick.
     coalesced,
     /// MSIs sent because the target was not parked in user space.
     kick_msi,
-    /// Kicks to a vCPU that does not exist.
+    /// Kicks of a nonexistent vCPU.
     unknown_target,
-    /// Accesses of a wrong width, or to an undefined port of the range.
+    /// Accesses with a wrong width, or to an undefined port of the range.
     misuse,
 }
 
@@ -104,24 +105,22 @@ counters! {
     dropped,
     /// Kicks that were delivered late.
     delayed,
-    /// Kicks that were to be delivered late but were delivered at once: too many were on their way.
+    /// Kicks that should have been delayed but were delivered at once because too many were in flight.
     not_delayed,
     /// Kicks that were delivered twice.
     duplicated,
-    /// Halts that returned at once without a kick, and vCPUs that were woken in addition to the one
-    /// that was kicked.
+    /// Halts that returned at once without a kick, and vCPUs woken in addition to the target of a kick.
     spurious,
     /// Halts that began late.
     halts_delayed,
 }
 
-/// What a VMM counts of one machine, or of several: read together, so that all figures are of the
-/// same window.
+/// The VMM's counts of one or several machines, read together so that all figures cover the same window.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct MachineCounts {
     /// Sum over all vCPUs.
     pub vcpus: Counts,
-    /// Injected faults, if any were asked for.
+    /// Counts of injected faults; None without fault injection.
     pub faults: Option<FaultCounts>,
 }
 
@@ -158,12 +157,12 @@ pub fn sum(counts: &[Counts]) -> Counts {
 pub struct SingleWriterCounter(AtomicU64);
 
 impl SingleWriterCounter {
-    /// Owner: adds one. A plain load and store: there is no other writer.
+    /// Adds one. Called only by the owner: without another writer, a plain load and store suffice.
     pub fn bump(&self) {
         self.0.store(self.0.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Any thread: the value.
+    /// Returns the value. Any thread may call it.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }

@@ -1,6 +1,6 @@
-//! Keys of a raw terminal that the VMM handles: Ctrl-A x ends the machine, Ctrl-A Ctrl-A sends one
-//! Ctrl-A. Ctrl-C ends it only until a shell owns the console; from then on it goes to the guest.
-//! Pure: bytes in, bytes and a request to quit out.
+//! Escape keys of a raw terminal: Ctrl-A x ends the machine, Ctrl-A Ctrl-A sends one Ctrl-A.
+//! Ctrl-C ends the machine until a shell owns the console; from then on it goes to the guest. The
+//! filter is pure: bytes in, bytes and a request to quit out.
 
 /// Ctrl-A.
 const PREFIX: u8 = 0x01;
@@ -12,11 +12,11 @@ const INTERRUPT: u8 = 0x03;
 pub struct Keys {
     /// Bytes for the guest.
     pub forward: Vec<u8>,
-    /// The user wants the machine to end.
+    /// Whether the user asked to end the machine.
     pub quit: bool,
 }
 
-/// Filters escape keys; remembers a prefix between batches.
+/// Filters escape keys; keeps a prefix between batches.
 #[derive(Debug, Default)]
 pub struct EscapeFilter {
     prefixed: bool,
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn ctrl_c_is_ours_until_a_shell_is_ready() {
+    fn ctrl_c_quits_until_a_shell_is_ready() {
         let mut filter = EscapeFilter::default();
         assert!(filter.feed(b"\x03", false).quit);
         assert_eq!(filter.feed(b"\x03", true), Keys { forward: vec![3], quit: false });

@@ -1,5 +1,5 @@
-//! Faults to inject, as users write them: what happens to a kick or a halt, and how often or how
-//! long. `vmm/machine/src/vcpu/fault.rs` throws the dice.
+//! Faults to inject, in the syntax of options: the effect on a kick or halt, and its probability
+//! or delay. `vmm/machine/src/vcpu/fault.rs` draws the random numbers.
 
 use std::{fmt, str::FromStr};
 
@@ -11,21 +11,21 @@ use crate::{
     units::{Nanos, UnitError},
 };
 
-/// Why faults were rejected.
+/// Error parsing faults.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FaultError {
-    /// Not `NAME:VALUE` with a known name.
+    /// No `NAME:VALUE` with a known name.
     #[error(
         "unknown fault '{0}' (kick-drop:P, kick-delay:T, kick-dup:P, spurious:P or halt-delay:T)"
     )]
     Unknown(String),
-    /// Not a number from 0 to 1.
+    /// Invalid probability.
     #[error("'{0}' is not a probability: write a number from 0 to 1, for example 0.01")]
     Probability(String),
-    /// Not a time.
+    /// Invalid time.
     #[error(transparent)]
     Span(#[from] UnitError),
-    /// A fault that is named twice.
+    /// A fault that occurs twice in a list.
     #[error("{0} is named twice")]
     Twice(&'static str),
 }
@@ -38,13 +38,13 @@ impl FromStr for Probability {
     type Err = FaultError;
 
     fn from_str(text: &str) -> Result<Self, FaultError> {
-        let wrong = || FaultError::Probability(text.into());
-        text.parse().ok().and_then(|p| Self::new(p).ok()).ok_or_else(wrong)
+        let invalid = || FaultError::Probability(text.into());
+        text.parse().ok().and_then(|p| Self::new(p).ok()).ok_or_else(invalid)
     }
 }
 
 impl Probability {
-    /// From 0 to 1.
+    /// Creates a probability. Fails if `p` is not between 0 and 1.
     pub fn new(p: f64) -> Result<Self, FaultError> {
         if (0.0..=1.0).contains(&p) {
             Ok(Self(p))
@@ -53,16 +53,16 @@ impl Probability {
         }
     }
 
-    /// As a number.
+    /// Returns it as a number.
     pub const fn value(self) -> f64 {
         self.0
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     pub fn happens(self, rng: &mut SplitMix64) -> bool {
         // 53 bits: each value is exactly representable.
-        let thrown = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-        thrown < self.0
+        let sample = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        sample < self.0
     }
 }
 
@@ -71,13 +71,13 @@ impl Probability {
 pub enum Fault {
     /// A kick is not delivered.
     KickDrop(Probability),
-    /// Every kick is delivered late, by a random time up to twice this.
+    /// Every kick is delivered late, by a random delay of up to twice this time.
     KickDelay(Nanos),
     /// A kick is delivered twice.
     KickDup(Probability),
-    /// A halt returns at once, or a kick wakes another vCPU, too.
+    /// A halt returns at once, or a kick also wakes another vCPU.
     Spurious(Probability),
-    /// Every halt begins late, by a random time up to this.
+    /// Every halt begins late, by a random delay of up to this time.
     HaltDelay(Nanos),
 }
 
@@ -98,18 +98,18 @@ impl FromStr for Fault {
     }
 }
 
-/// The faults to inject, and how often or how long.
+/// The faults to inject, with their probability or delay.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct FaultSpec {
-    /// Share of the kicks that are not delivered.
+    /// Share of kicks that are dropped.
     pub drop: Option<Probability>,
     /// Mean delay of kicks.
     pub delay: Option<Nanos>,
-    /// Share of the kicks that are delivered twice.
+    /// Share of kicks that are delivered twice.
     pub dup: Option<Probability>,
-    /// Share of the halts that return at once, and of the kicks that wake another vCPU, too.
+    /// Share of halts that return at once, and of kicks that also wake another vCPU.
     pub spurious: Option<Probability>,
-    /// Most that a halt begins late.
+    /// Maximum delay of a halt.
     pub halt_delay: Option<Nanos>,
 }
 
@@ -118,21 +118,21 @@ impl FaultSpec {
     pub fn collect(faults: &[Fault]) -> Result<Option<Self>, FaultError> {
         let mut spec = Self::default();
         for fault in faults {
-            let (name, was_there) = match *fault {
+            let (name, is_repeated) = match *fault {
                 Fault::KickDrop(p) => ("kick-drop", spec.drop.replace(p).is_some()),
                 Fault::KickDelay(t) => ("kick-delay", spec.delay.replace(t).is_some()),
                 Fault::KickDup(p) => ("kick-dup", spec.dup.replace(p).is_some()),
                 Fault::Spurious(p) => ("spurious", spec.spurious.replace(p).is_some()),
                 Fault::HaltDelay(t) => ("halt-delay", spec.halt_delay.replace(t).is_some()),
             };
-            if was_there {
+            if is_repeated {
                 return Err(FaultError::Twice(name));
             }
         }
         Ok((!faults.is_empty()).then_some(spec))
     }
 
-    /// Why they cannot be injected with this backend; None if they can.
+    /// Returns the reason why the faults cannot be injected with this backend; None if they can.
     pub const fn obstacle(&self, backend: PvBackend) -> Option<&'static str> {
         match backend {
             PvBackend::Kvm => Some("KVM serves the calls itself there"),
@@ -144,8 +144,8 @@ impl FaultSpec {
         }
     }
 
-    /// The longest time by which these faults alone delay a kick or a halt.
-    pub const fn longest(&self) -> Nanos {
+    /// Returns the maximum delay of a kick or halt caused by these faults alone.
+    pub const fn max_delay(&self) -> Nanos {
         let kick = match self.delay {
             Some(delay) => delay.after(delay),
             None => Nanos::ZERO,
@@ -157,8 +157,7 @@ impl FaultSpec {
     }
 }
 
-/// A list of faults as on the command line, separated by commas.
-/// Parses what `Display` prints.
+/// Parses a comma-separated list of faults as on the command line, the format of `Display`.
 impl FromStr for FaultSpec {
     type Err = FaultError;
 
@@ -193,26 +192,26 @@ mod tests {
     }
 
     #[test]
-    fn specs_print_as_they_parse() {
+    fn specs_round_trip() {
         let text = "kick-drop:0.25,kick-delay:50us,kick-dup:1,spurious:0,halt-delay:2ms";
         assert_eq!(spec(text).to_string(), text);
         assert_eq!(spec("halt-delay:2ms").to_string(), "halt-delay:2ms");
         assert_eq!(FaultSpec::collect(&[]), Ok(None));
-        assert_eq!(spec(text).longest(), Nanos::micros(2100));
+        assert_eq!(spec(text).max_delay(), Nanos::micros(2100));
     }
 
     #[test]
-    fn an_invalid_fault_says_why() {
+    fn rejects_invalid_faults_with_a_reason() {
         let error = |text: &str| text.parse::<Fault>().unwrap_err().to_string();
-        for bad in ["", "kick", "kick-drop", "drop:0.5", "kick-drop=0.5", ":"] {
-            assert!(error(bad).contains("kick-drop:P"), "{bad}");
+        for text in ["", "kick", "kick-drop", "drop:0.5", "kick-drop=0.5", ":"] {
+            assert!(error(text).contains("kick-drop:P"), "{text}");
         }
-        for bad in ["kick-drop:1.1", "kick-dup:-0.1", "spurious:nan", "spurious:", "kick-drop:5us"]
+        for text in ["kick-drop:1.1", "kick-dup:-0.1", "spurious:nan", "spurious:", "kick-drop:5us"]
         {
-            assert!(error(bad).contains("is not a probability"), "{bad}");
+            assert!(error(text).contains("is not a probability"), "{text}");
         }
-        for bad in ["kick-delay:0.5", "halt-delay:", "halt-delay:-1us", "kick-delay:9999s"] {
-            assert!(error(bad).contains("is not a span of time"), "{bad}");
+        for text in ["kick-delay:0.5", "halt-delay:", "halt-delay:-1us", "kick-delay:9999s"] {
+            assert!(error(text).contains("is not a duration"), "{text}");
         }
         let twice = ["spurious:0.1", "spurious:0.2"].map(|text| text.parse().unwrap());
         assert_eq!(FaultSpec::collect(&twice), Err(FaultError::Twice("spurious")));

@@ -1,4 +1,4 @@
-//! Files that users name: opened without waiting for another process, and read up to a limit.
+//! User-supplied files: opened without waiting for another process, and read up to a limit.
 
 use std::{
     fs::{self, File},
@@ -11,34 +11,34 @@ use thiserror::Error;
 
 use crate::units::ByteSize;
 
-/// Why a file cannot be used.
+/// Reasons to reject a file.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// Cannot be opened or read.
+    /// Opening or reading it failed.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// A directory.
     #[error("it is a directory")]
     Directory,
-    /// A device, a socket or a FIFO.
+    /// A device, socket or FIFO.
     #[error("it is not a regular file")]
     NotRegular,
-    /// A FIFO without a writer, or an empty one.
-    #[error("it is a FIFO without a writer, or an empty one")]
-    Silent,
-    /// More bytes than such a file may have.
+    /// A FIFO that has no writer or is empty.
+    #[error("it is a FIFO without a writer, or an empty FIFO")]
+    NoData,
+    /// More bytes than allowed.
     #[error("it has more than {0}")]
     TooLong(ByteSize),
 }
 
-/// The folder that a file with this name is in: the one in which the program runs if the name has none.
+/// Returns the directory of a file: the current directory if the path has none.
 pub fn folder(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Opens a regular file, and nothing else: opening a device may have side effects, and opening a
-/// FIFO blocks until there is a writer.
-pub fn regular(path: &Path) -> Result<File, FileError> {
+/// Opens a regular file. Rejects everything else: opening a device may have side effects, and opening a FIFO
+/// blocks until there is a writer.
+pub fn open_regular(path: &Path) -> Result<File, FileError> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_dir() {
         return Err(FileError::Directory);
@@ -46,13 +46,14 @@ pub fn regular(path: &Path) -> Result<File, FileError> {
     if !kind.is_file() {
         return Err(FileError::NotRegular);
     }
-    let file = open_now(path)?;
+    let file = open_nonblocking(path)?;
     // The file may have been replaced in the meantime.
     if file.metadata()?.is_file() { Ok(file) } else { Err(FileError::NotRegular) }
 }
 
-/// Is there a regular file? An error where that cannot be known: behind a directory that may not be entered, it may be.
-pub fn is_there(path: &Path) -> io::Result<bool> {
+/// Whether the path is a regular file. Fails if this is unknown: a directory without search permission may
+/// contain it.
+pub fn is_file(path: &Path) -> io::Result<bool> {
     match fs::metadata(path) {
         Ok(data) => Ok(data.is_file()),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -62,13 +63,13 @@ pub fn is_there(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The first of these files that is there. An error if none is known to be, and of one it cannot be known.
-pub fn first_there(
+/// Returns the first of these files that exists. Fails if none was found and one could not be checked.
+pub fn first_existing(
     paths: impl IntoIterator<Item = PathBuf>,
 ) -> Result<Option<PathBuf>, (PathBuf, io::Error)> {
     let mut unknown = None;
     for path in paths {
-        match is_there(&path) {
+        match is_file(&path) {
             Ok(true) => return Ok(Some(path)),
             Ok(false) => {}
             Err(error) => unknown = unknown.or(Some((path, error))),
@@ -77,16 +78,15 @@ pub fn first_there(
     unknown.map_or(Ok(None), Err)
 }
 
-/// Reads a whole file or pipe of at most `limit` bytes. A pipe is read for as long as a process has
-/// it open for writing.
+/// Reads a whole file or pipe of at most `limit` bytes. A pipe is read until its last writer closes it.
 pub fn read(path: &Path, limit: ByteSize) -> Result<Vec<u8>, FileError> {
-    let file = open_now(path)?;
+    let file = open_nonblocking(path)?;
     fcntl_setfl(&file, OFlags::empty()).map_err(io::Error::from)?;
     let mut bytes = Vec::new();
     file.take(limit.0.saturating_add(1)).read_to_end(&mut bytes)?;
     match bytes.len() as u64 {
         length if length > limit.0 => Err(FileError::TooLong(limit)),
-        0 if !fs::metadata(path)?.is_file() => Err(FileError::Silent),
+        0 if !fs::metadata(path)?.is_file() => Err(FileError::NoData),
         _ => Ok(bytes),
     }
 }
@@ -97,12 +97,12 @@ pub fn read_text(path: &Path, limit: ByteSize) -> Result<String, FileError> {
     text.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text").into())
 }
 
-fn open_now(path: &Path) -> io::Result<File> {
+fn open_nonblocking(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     Ok(open(path, flags, Mode::empty())?.into())
 }
 
-// Miri opens no file with O_NONBLOCK.
+// Miri does not support O_NONBLOCK.
 #[cfg(all(test, not(miri)))]
 mod tests {
     use rustix::fs::{CWD, FileType, mknodat};
@@ -111,39 +111,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fifo_without_a_writer_is_not_waited_for() {
+    fn does_not_wait_for_fifos_without_writer() {
         let folder = TempDir::new().unwrap();
         let fifo = folder.path().join("fifo");
         mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        assert!(matches!(regular(&fifo), Err(FileError::NotRegular)));
-        assert!(matches!(read(&fifo, ByteSize(9)), Err(FileError::Silent)));
-        assert!(matches!(regular(folder.path()), Err(FileError::Directory)));
-        assert!(matches!(regular(Path::new("/dev/zero")), Err(FileError::NotRegular)));
+        assert!(matches!(open_regular(&fifo), Err(FileError::NotRegular)));
+        assert!(matches!(read(&fifo, ByteSize(9)), Err(FileError::NoData)));
+        assert!(matches!(open_regular(folder.path()), Err(FileError::Directory)));
+        assert!(matches!(open_regular(Path::new("/dev/zero")), Err(FileError::NotRegular)));
     }
 
-    /// Regression: a kernel in a cache that may not be entered was reported as not built. (A link to itself stands for
-    /// such a directory, which root may enter.)
+    /// Regression: a kernel in a cache directory without search permission was reported as not built. (Root
+    /// may enter such a directory, so the test uses a symlink to itself.)
     #[test]
-    fn what_cannot_be_known_is_not_missing() {
+    fn unreadable_directories_are_no_missing_files() {
         let folder = TempDir::new().unwrap();
         let [file, round] = ["file", "round"].map(|name| folder.path().join(name));
         fs::write(&file, "").unwrap();
         std::os::unix::fs::symlink(&round, &round).unwrap();
-        assert!(is_there(&file).unwrap());
-        for none in ["none", "file/none", "none/none", "."] {
-            assert!(!is_there(&folder.path().join(none)).unwrap(), "{none}");
+        assert!(is_file(&file).unwrap());
+        for missing in ["none", "file/none", "none/none", "."] {
+            assert!(!is_file(&folder.path().join(missing)).unwrap(), "{missing}");
         }
         let hidden = round.join("file");
-        assert!(is_there(&hidden).is_err());
-        let none = folder.path().join("none");
-        let found = first_there([none.clone(), hidden.clone(), file.clone()]);
-        assert_eq!(found.unwrap(), Some(file));
-        assert_eq!(first_there([none.clone(), none.clone()]).unwrap(), None);
-        assert_eq!(first_there([none, hidden.clone()]).unwrap_err().0, hidden);
+        assert!(is_file(&hidden).is_err());
+        let missing = folder.path().join("none");
+        let existing = first_existing([missing.clone(), hidden.clone(), file.clone()]);
+        assert_eq!(existing.unwrap(), Some(file));
+        assert_eq!(first_existing([missing.clone(), missing.clone()]).unwrap(), None);
+        assert_eq!(first_existing([missing, hidden.clone()]).unwrap_err().0, hidden);
     }
 
     #[test]
-    fn a_file_is_read_up_to_the_limit() {
+    fn reads_files_up_to_the_limit() {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "12345").unwrap();

@@ -1,28 +1,28 @@
-//! The guest kernels that `pvticket setup` builds: which Linux, and with whose spinlocks.
+//! Guest kernels built by `pvticket setup`: their Linux version and their spinlocks.
 
 use serde::{Deserialize, Serialize};
 
 use crate::names;
 
-/// The Linux that a guest kernel is built from.
+/// Linux version of a guest kernel.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GuestKernel {
-    /// Debian 12's own, 6.1.
+    /// 6.1, the kernel of Debian 12.
     Linux6_1,
-    /// The 6.12 that Debian 12 has as well, and Debian 13 of its own: the usual one.
+    /// 6.12, which Debian 12 has as well and which is the kernel of Debian 13. The default.
     #[default]
     Linux6_12,
     /// The newest 7.x in the backports of Debian 13.
     Linux7,
 }
 
-/// Whose spinlocks a guest kernel has.
+/// Spinlocks of a guest kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Flavour {
     /// Ticketlocks, native and PV.
     Ticket,
-    /// Mainline's spinlocks.
+    /// Mainline's own spinlocks.
     Stock,
 }
 
@@ -32,8 +32,8 @@ names!(
 );
 
 impl GuestKernel {
-    /// The kernel of points without a name of it: guests without a kernel, and files that the user named. It is not
-    /// the default.
+    /// The value for points that name no kernel: guests without a kernel, and kernel files named by the user.
+    /// It is not the default.
     pub const UNNAMED: Self = Self::Linux6_1;
 
     /// [`UNNAMED`](Self::UNNAMED), for serde.
@@ -41,12 +41,12 @@ impl GuestKernel {
         Self::UNNAMED
     }
 
-    /// Does a store leave out its name?
+    /// Whether a store omits its name.
     pub fn is_unnamed(&self) -> bool {
         *self == Self::UNNAMED
     }
 
-    /// The part of `pvticket setup` that builds it.
+    /// Returns the part of `pvticket setup` that builds it.
     pub const fn setup_part(self, flavour: Flavour) -> &'static str {
         match (self, flavour) {
             (Self::Linux6_1, Flavour::Ticket) => "kernel-6.1",
@@ -58,8 +58,8 @@ impl GuestKernel {
         }
     }
 
-    /// Its ELF `vmlinux` in the cache directory. Each name has its version: caches of earlier versions have another Linux
-    /// behind names without one.
+    /// Returns the path of its ELF `vmlinux` in the cache directory. Each path has a version: in the caches
+    /// of earlier versions of pvticket, paths without a version may refer to a different Linux.
     pub const fn file(self, flavour: Flavour) -> &'static str {
         match (self, flavour) {
             (Self::Linux6_1, Flavour::Ticket) => "kernel/pvticket-6.1/vmlinux",
@@ -73,7 +73,7 @@ impl GuestKernel {
 }
 
 impl Flavour {
-    /// Name for the script that builds it.
+    /// Name used by its build script.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ticket => "pvticket",
@@ -82,14 +82,14 @@ impl Flavour {
     }
 
     /// Name in messages.
-    pub const fn of_locks(self) -> &'static str {
+    pub const fn locks(self) -> &'static str {
         match self {
             Self::Ticket => "PV ticketlocks",
             Self::Stock => "stock spinlocks",
         }
     }
 
-    /// The option that names another file for it.
+    /// The option that selects another file for it.
     pub const fn option(self) -> &'static str {
         match self {
             Self::Ticket => "--kernel",

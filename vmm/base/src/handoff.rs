@@ -1,4 +1,4 @@
-//! `--handoff`: ways in which a guest's PV locks make handoffs cheaper.
+//! `--handoff`: optimizations of the handoffs of a guest's PV locks.
 
 use std::{fmt, str::FromStr};
 
@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use thiserror::Error;
 
 /// The flags, with their bits in the payload's parameters.
-const SWITCHES: [(&str, u32); 5] = [
+const FLAGS: [(&str, u32); 5] = [
     ("predecessor", handoff::PREDECESSOR),
     ("adapt", handoff::ADAPT),
     ("claim", handoff::CLAIM),
@@ -15,47 +15,47 @@ const SWITCHES: [(&str, u32); 5] = [
     ("fuse", handoff::FUSE),
 ];
 
-/// Settings of `locks::Handoff`. Written as `none`, or as several of `adapt`, `claim`, `ahead`,
+/// Settings of `locks::Handoff`, written as `none`, or as several of `adapt`, `claim`, `ahead`,
 /// `predecessor`, `fuse`, `far:N`, `queue:N`, and `restrict:N` or `restrict:auto` joined by `+`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HandoffSpec {
     /// Flags of [`hypercalls::payload::handoff`].
     pub bits: u32,
-    /// A waiter with this many waiters ahead halts at once; zero: none does.
+    /// A waiter with at least this many waiters ahead halts without spinning; zero: disabled.
     pub far: u16,
-    /// Largest number of vCPUs in a lock's queue; zero: no limit.
+    /// Maximum number of vCPUs in a lock's queue; zero: no limit.
     pub queue: u16,
-    /// Largest number of vCPUs that want a lock of any kind at once; zero: no limit;
-    /// [`handoff::ADAPTIVE`]: the lock finds it.
+    /// Maximum number of vCPUs that hold a lock of any kind or wait for it at once; zero: no
+    /// limit; [`handoff::ADAPTIVE`]: the lock adapts it.
     pub restrict: u16,
 }
 
-/// Settings that do not parse.
+/// Error parsing the settings.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HandoffError {
-    /// Unknown setting.
+    /// An unknown setting.
     #[error(
         "unknown handoff '{0}' (expected: none, or predecessor, adapt, claim, ahead, fuse, far:N, queue:N, and restrict:N or restrict:auto joined by '+')"
     )]
     Unknown(String),
     /// Two limits at once.
-    #[error("queue:N is restrict:N for PV ticketlocks: give one of them")]
+    #[error("queue:N and restrict:N are alternatives: use one of them")]
     TwoLimits,
-    /// A number out of range, or not a number.
-    #[error("{0}:N needs a number of vCPUs from 1 to {max}, not '{1}'", max = hypercalls::MAX_VCPUS)]
+    /// A number that is invalid or out of range.
+    #[error("{0}:N requires a number of vCPUs from 1 to {max}, not '{1}'", max = hypercalls::MAX_VCPUS)]
     Number(&'static str, String),
 }
 
-/// Why `restrict:N` is refused for Linux guests.
-pub const NOT_IN_KERNELS: &str =
-    "no guest kernel has restrict:N, only payloads and simulated guests; queue:N is for pv-ticket";
+/// Reason to reject `restrict:N` for Linux guests.
+pub const NO_GUEST_KERNEL: &str =
+    "guest kernels do not support restrict:N, only payloads and sim do; pv-ticket has queue:N";
 
 impl HandoffSpec {
-    /// Plain halts and kicks.
+    /// Plain halts and kicks without optimizations.
     pub const NONE: Self = Self { bits: 0, far: 0, queue: 0, restrict: 0 };
 
-    /// Without the options that only PV ticketlocks have.
-    pub fn of_any_lock(self) -> Self {
+    /// Returns the settings without those that only PV ticketlocks have.
+    pub fn without_pv(self) -> Self {
         Self { restrict: self.restrict, ..Self::NONE }
     }
 }
@@ -75,7 +75,7 @@ impl FromStr for HandoffSpec {
                 (Some("queue"), Some(text)) => spec.queue = count("queue", text)?,
                 (Some("restrict"), Some("auto")) => spec.restrict = handoff::ADAPTIVE,
                 (Some("restrict"), Some(text)) => spec.restrict = count("restrict", text)?,
-                _ => spec.bits |= switch(word)?,
+                _ => spec.bits |= flag(word)?,
             }
         }
         if spec.queue != 0 && spec.restrict != 0 {
@@ -85,9 +85,9 @@ impl FromStr for HandoffSpec {
     }
 }
 
-fn switch(word: &str) -> Result<u32, HandoffError> {
-    let found = SWITCHES.iter().find(|(name, _)| *name == word);
-    found.map(|(_, bit)| *bit).ok_or_else(|| HandoffError::Unknown(word.into()))
+fn flag(word: &str) -> Result<u32, HandoffError> {
+    let flag = FLAGS.iter().find(|(name, _)| *name == word);
+    flag.map(|(_, bit)| *bit).ok_or_else(|| HandoffError::Unknown(word.into()))
 }
 
 fn count(name: &'static str, text: &str) -> Result<u16, HandoffError> {
@@ -101,15 +101,15 @@ impl fmt::Display for HandoffSpec {
         if self.far != 0 {
             words.push(format!("far:{}", self.far));
         }
-        let on = SWITCHES.iter().filter(|(_, bit)| self.bits & bit != 0);
-        words.extend(on.map(|(name, _)| (*name).into()));
+        let flags = FLAGS.iter().filter(|(_, bit)| self.bits & bit != 0);
+        words.extend(flags.map(|(name, _)| (*name).into()));
         if self.queue != 0 {
             words.push(format!("queue:{}", self.queue));
         }
         match self.restrict {
             0 => {}
             handoff::ADAPTIVE => words.push("restrict:auto".into()),
-            most => words.push(format!("restrict:{most}")),
+            limit => words.push(format!("restrict:{limit}")),
         }
         if words.is_empty() { f.write_str("none") } else { f.write_str(&words.join("+")) }
     }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn settings_round_trip() {
         for text in [
             "none",
             "far:2",
@@ -140,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_setting_is_refused_with_a_word() {
+    fn rejects_invalid_settings() {
         for text in
             ["", "fast", "none+fuse", "far", "queue:", "queue:0", "far:129", "adapt+", "restrict:0"]
         {
             let error = text.parse::<HandoffSpec>().unwrap_err().to_string();
-            assert!(error.contains("far:N") || error.contains(":N needs"), "{text}: {error}");
+            assert!(error.contains("far:N") || error.contains(":N requires"), "{text}: {error}");
         }
     }
 }

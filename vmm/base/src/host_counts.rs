@@ -1,66 +1,67 @@
-//! What the host's kernel counts of a machine's vCPUs: its scheduler of their threads, and KVM.
+//! Counts of a machine's vCPUs in the host's kernel: by the scheduler, of their threads, and by KVM.
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::Nanos;
 
-/// What the scheduler of a Linux kernel counts of a thread: the fields of `/proc/PID/task/TID/schedstat`
+/// Scheduler statistics of a Linux thread: the fields of `/proc/PID/task/TID/schedstat`
 /// (scheduler/sched-stats.rst).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadTimes {
-    /// Time for which it had a CPU.
+    /// Time on a CPU.
     #[serde(rename = "ran_ns")]
     pub ran: Nanos,
-    /// Time for which it was ready to run and waited in a run queue.
+    /// Time spent runnable in a run queue.
     #[serde(rename = "waited_ns")]
     pub waited: Nanos,
-    /// How often it was given a CPU.
-    pub turns: u64,
+    /// Number of times it was scheduled in.
+    #[serde(rename = "turns")]
+    pub slices: u64,
 }
 
 impl ThreadTimes {
-    /// Parses the text of the file; None for any other text.
+    /// Parses the text of the file; None if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split_ascii_whitespace().map(|field| field.parse().ok());
         let mut next = || fields.next().flatten();
-        Some(Self { ran: Nanos(next()?), waited: Nanos(next()?), turns: next()? })
+        Some(Self { ran: Nanos(next()?), waited: Nanos(next()?), slices: next()? })
     }
 
-    /// The counts since an earlier reading.
+    /// Returns the counts since an earlier reading.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
         Self {
             ran: self.ran.since(before.ran),
             waited: self.waited.since(before.waited),
-            turns: self.turns.saturating_sub(before.turns),
+            slices: self.slices.saturating_sub(before.slices),
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
             ran: self.ran.after(other.ran),
             waited: self.waited.after(other.waited),
-            turns: self.turns.saturating_add(other.turns),
+            slices: self.slices.saturating_add(other.slices),
         }
     }
 }
 
-/// KVM's own counts of pauses and yields. None: this KVM does not count it.
+/// KVM's own counts of pauses and yields. A field is None if this KVM does not count it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct YieldCounts {
     /// Exits because a vCPU executed PAUSE in a loop. No mainline KVM on x86 counts them.
     pub pause_exits: Option<u64>,
-    /// Yields to another vCPU that the guest asked for (KVM_HC_SCHED_YIELD).
+    /// Yields to another vCPU requested by the guest (KVM_HC_SCHED_YIELD).
     pub yields_attempted: Option<u64>,
-    /// The part of them that reached the other vCPU.
+    /// Requested yields that reached their target vCPU.
     pub yields_successful: Option<u64>,
 }
 
 impl YieldCounts {
-    /// Both counts together, where both are known.
+    /// Returns the sum of both; a field is None if either is unknown.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.with(other, u64::saturating_add)
@@ -76,42 +77,42 @@ impl YieldCounts {
     }
 }
 
-/// Two ticks at the slowest rate that kernels are built with (CONFIG_HZ_100): in a window that is longer, a thread that has
-/// a CPU throughout is counted at least once.
-const TICKS: Nanos = Nanos::millis(20);
+/// Two ticks at the lowest rate that kernels are built with (CONFIG_HZ_100). In a longer window, a thread
+/// that runs throughout is accounted at least once.
+const TWO_TICKS: Nanos = Nanos::millis(20);
 
-/// The counts of one machine over a time.
+/// Counts of one machine over a window.
 ///
-/// The scheduler adds to a thread's time at the end of its turn and at each tick, and to its waits when it
-/// gets a CPU: at both ends of a window up to a tick and one wait are counted in the next one. A thread that waits
-/// throughout a window would have waited for none of it: such a wait is found by the thread's state at both ends.
+/// The scheduler updates a thread's run time at each tick and when it is switched out, and its wait time when
+/// it gets a CPU: at both ends, up to a tick and one wait are counted in the following window. A wait that
+/// lasts throughout a window changes no count and is detected by the thread's state at both ends.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostCounts {
-    /// How long that was.
+    /// Length of the window.
     #[serde(rename = "window_ns")]
     pub window: Nanos,
-    /// By vCPU; empty where the host's kernel does not count it.
+    /// Per vCPU; empty if the host's kernel does not count it.
     pub vcpus: Vec<ThreadTimes>,
-    /// Of a reading, by vCPU: had its thread a CPU, or did it wait for one? Empty in what is counted over a time.
+    /// Whether each vCPU's thread was running or runnable at the reading. Empty in counts over a window.
     #[serde(skip)]
     pub runnable: Vec<bool>,
-    /// KVM's counts, of all vCPUs.
+    /// KVM's counts over all vCPUs.
     #[serde(flatten)]
     pub yields: YieldCounts,
 }
 
 impl HostCounts {
-    /// The counts from an earlier reading, whose `window` began when this one's did, to this one.
+    /// Returns the counts from `before` to `self`, two readings whose `window`s begin at the same time.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let window = self.window.since(before.window);
         let pairs = self.vcpus.iter().zip(&before.vcpus).enumerate();
-        let counted = pairs.map(|(ix, (after, earlier))| {
+        let vcpus = pairs.map(|(ix, (after, earlier))| {
             let times = after.since(*earlier);
-            let awaits =
+            let was_runnable =
                 [before, self].iter().all(|reading| reading.runnable.get(ix) == Some(&true));
-            if awaits && times == ThreadTimes::default() && window > TICKS {
+            if was_runnable && times == ThreadTimes::default() && window > TWO_TICKS {
                 ThreadTimes { waited: window, ..times }
             } else {
                 times
@@ -119,13 +120,13 @@ impl HostCounts {
         });
         Self {
             window,
-            vcpus: counted.collect(),
+            vcpus: vcpus.collect(),
             runnable: Vec::new(),
             yields: self.yields.with(before.yields, u64::saturating_sub),
         }
     }
 
-    /// The counts of two times of the same machine.
+    /// Returns the sum over two windows of the same machine.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         let pairs = self.vcpus.iter().zip(&other.vcpus);
@@ -137,13 +138,13 @@ impl HostCounts {
         }
     }
 
-    /// Share of the window for which each vCPU had a CPU.
+    /// Returns the share of the window during which each vCPU had a CPU.
     pub fn shares(&self) -> impl Iterator<Item = f64> {
         let window = self.window.0 as f64;
         self.vcpus.iter().filter(move |_| window > 0.0).map(move |vcpu| vcpu.ran.0 as f64 / window)
     }
 
-    /// Sum over its vCPUs.
+    /// Returns the sum over all vCPUs.
     pub fn total(&self) -> ThreadTimes {
         self.vcpus.iter().fold(ThreadTimes::default(), |sum, vcpu| sum.plus(*vcpu))
     }
@@ -153,22 +154,22 @@ impl HostCounts {
 mod tests {
     use super::*;
 
-    fn times(ran: u64, waited: u64, turns: u64) -> ThreadTimes {
-        ThreadTimes { ran: Nanos(ran), waited: Nanos(waited), turns }
+    fn times(ran: u64, waited: u64, slices: u64) -> ThreadTimes {
+        ThreadTimes { ran: Nanos(ran), waited: Nanos(waited), slices }
     }
 
     #[test]
-    fn a_schedstat_is_read() {
+    fn parses_schedstat() {
         assert_eq!(ThreadTimes::parse("538221 3293600 3\n"), Some(times(538_221, 3_293_600, 3)));
         for text in ["", "1 2", "a b c", "1 -2 3"] {
             assert_eq!(ThreadTimes::parse(text), None, "{text:?}");
         }
     }
 
-    /// Regression: a vCPU that the host gave no CPU for a whole window of 300 ms had waited for 0 of it, so that the window
-    /// was not marked as starved.
+    /// Regression: a vCPU without a CPU for a whole window of 300 ms had a wait time of 0, so the window was
+    /// not marked as starved.
     #[test]
-    fn a_thread_that_waits_throughout_a_window_has_waited() {
+    fn counts_waits_longer_than_the_window() {
         let reading = |window, runnable: &[bool]| HostCounts {
             window: Nanos::millis(window),
             vcpus: vec![times(7, 10, 1); runnable.len()],
@@ -180,14 +181,14 @@ mod tests {
             counts.vcpus.iter().map(|vcpu| (vcpu.ran, vcpu.waited)).collect()
         };
         let counts = reading(400, &[true, true, false, true]).since(&before);
-        let (all, none) = ((Nanos(0), Nanos::millis(300)), (Nanos(0), Nanos(0)));
-        assert_eq!(waited(&counts), [all, none, none, all]);
-        // In a tick it may have run.
+        let (waited_throughout, none) = ((Nanos(0), Nanos::millis(300)), (Nanos(0), Nanos(0)));
+        assert_eq!(waited(&counts), [waited_throughout, none, none, waited_throughout]);
+        // Within a tick, it may have run without being accounted.
         assert_eq!(waited(&reading(110, &[true; 4]).since(&before)), [none; 4]);
     }
 
     #[test]
-    fn what_is_counted_is_that_of_the_window() {
+    fn counts_cover_only_the_window() {
         let reading = |window, ran, tried| HostCounts {
             window: Nanos(window),
             vcpus: vec![times(ran, 10, 1), times(0, 0, 0)],

@@ -1,5 +1,5 @@
-//! What a simulated host does beside its schedule, as users write it. `vmm/sim` carries it out; of a
-//! real host it cannot be asked.
+//! Options of a simulated host in addition to its schedule, in the syntax of specs. `vmm/sim`
+//! implements them; a real host does not support them.
 
 use std::{fmt, str::FromStr};
 
@@ -7,30 +7,30 @@ use thiserror::Error;
 
 use crate::units::{Nanos, UnitError};
 
-/// Why one of these was rejected.
+/// Error parsing one of these options.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum HostExtraError {
-    /// Not a window of pause-loop exits.
+    /// Invalid window of pause-loop exits.
     #[error("'{0}' is not a window: write on, or a number of cycles from 1")]
     Window(String),
-    /// Not background noise.
+    /// Invalid background noise.
     #[error("'{0}' is not noise: write BUSY+IDLE, two times, for example 50us+950us")]
     Noise(String),
-    /// Not a time.
+    /// Invalid time.
     #[error(transparent)]
     Span(#[from] UnitError),
 }
 
-/// The word for the usual setting.
-const USUAL: &str = "on";
+/// The word for the default setting.
+const DEFAULT: &str = "on";
 
-/// Pause-loop exits: `on`, or a window in cycles of the machine.
+/// Pause-loop exiting: `on`, or a window in cycles of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PleWindow(pub u32);
 
 impl PleWindow {
     /// KVM's default (`KVM_DEFAULT_PLE_WINDOW` of `arch/x86/kvm/x86.h` in Linux 6.1).
-    pub const USUAL: Self = Self(4_096);
+    pub const DEFAULT: Self = Self(4_096);
 }
 
 impl FromStr for PleWindow {
@@ -38,7 +38,7 @@ impl FromStr for PleWindow {
 
     fn from_str(text: &str) -> Result<Self, HostExtraError> {
         match text.parse() {
-            _ if text == USUAL => Ok(Self::USUAL),
+            _ if text == DEFAULT => Ok(Self::DEFAULT),
             Ok(cycles) if cycles > 0 => Ok(Self(cycles)),
             _ => Err(HostExtraError::Window(text.into())),
         }
@@ -48,44 +48,44 @@ impl FromStr for PleWindow {
 impl fmt::Display for PleWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::USUAL => f.write_str(USUAL),
+            Self::DEFAULT => f.write_str(DEFAULT),
             Self(cycles) => write!(f, "{cycles}"),
         }
     }
 }
 
-/// Halt polling: `on`, or how long a vCPU polls at most.
+/// Halt polling: `on`, or the longest time that a vCPU polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HaltPollMost(pub Nanos);
+pub struct HaltPollLimit(pub Nanos);
 
-impl HaltPollMost {
+impl HaltPollLimit {
     /// KVM's default on x86 (`KVM_HALT_POLL_NS_DEFAULT` in Linux 6.1).
-    pub const USUAL: Self = Self(Nanos::micros(200));
+    pub const DEFAULT: Self = Self(Nanos::micros(200));
 }
 
-impl FromStr for HaltPollMost {
+impl FromStr for HaltPollLimit {
     type Err = HostExtraError;
 
     fn from_str(text: &str) -> Result<Self, HostExtraError> {
-        if text == USUAL { Ok(Self::USUAL) } else { Ok(Self(text.parse()?)) }
+        if text == DEFAULT { Ok(Self::DEFAULT) } else { Ok(Self(text.parse()?)) }
     }
 }
 
-impl fmt::Display for HaltPollMost {
+impl fmt::Display for HaltPollLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::USUAL => f.write_str(USUAL),
-            Self(most) => write!(f, "{most}"),
+            Self::DEFAULT => f.write_str(DEFAULT),
+            Self(limit) => write!(f, "{limit}"),
         }
     }
 }
 
-/// Background noise, `BUSY+IDLE`: on each CPU a thread of the host that goes before all vCPUs.
+/// Background noise, `BUSY+IDLE`: a host thread on each CPU that takes precedence over all vCPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NoiseTimes {
-    /// How long it runs on average.
+    /// Mean time for which it runs.
     pub busy: Nanos,
-    /// How long it sleeps on average.
+    /// Mean time for which it sleeps.
     pub idle: Nanos,
 }
 
@@ -109,12 +109,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_displayed_is_parsed_again() {
-        let again = |text: &str| text.parse::<PleWindow>().map(|window| window.to_string());
-        assert_eq!([again("on"), again("4096"), again("1")].map(Result::unwrap), ["on", "on", "1"]);
-        let again = |text: &str| text.parse::<HaltPollMost>().map(|most| most.to_string());
+    fn options_round_trip() {
+        let text = |word: &str| word.parse::<PleWindow>().map(|window| window.to_string());
+        assert_eq!([text("on"), text("4096"), text("1")].map(Result::unwrap), ["on", "on", "1"]);
+        let text = |word: &str| word.parse::<HaltPollLimit>().map(|limit| limit.to_string());
         assert_eq!(
-            [again("on"), again("0.2ms"), again("1ms")].map(Result::unwrap),
+            [text("on"), text("0.2ms"), text("1ms")].map(Result::unwrap),
             ["on", "on", "1ms"]
         );
         let noise: NoiseTimes = "50us+1ms".parse().unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_a_line() {
+    fn rejects_invalid_options() {
         for text in ["0", "-1", "4096us", "", "off"] {
             assert!(
                 text.parse::<PleWindow>().unwrap_err().to_string().contains("cycles"),
@@ -131,7 +131,7 @@ mod tests {
             );
         }
         for text in ["0us", "200", "", "2h"] {
-            assert!(text.parse::<HaltPollMost>().is_err(), "{text}");
+            assert!(text.parse::<HaltPollLimit>().is_err(), "{text}");
         }
         for text in ["50us", "50us,1ms", "50us+", "+1ms", "0us+1ms", "1us+2us+3us"] {
             assert!(text.parse::<NoiseTimes>().is_err(), "{text}");

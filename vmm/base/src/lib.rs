@@ -1,5 +1,5 @@
-//! Words of every floor: ids, units of time and size, what a guest is asked to do and what is
-//! counted of it, a seeded generator; and how files that users name are read. No clock, no threads.
+//! Types shared by all crates: ids, units of time and size, settings and counters of a guest, a
+//! seeded generator; and reading of user-supplied files. No clock, no threads.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,7 @@ pub mod other_vms;
 pub mod plural;
 pub mod program;
 pub mod rng;
-pub mod shown;
+pub mod sanitize;
 pub mod text;
 pub mod text_lines;
 pub mod threads;

@@ -1,12 +1,12 @@
 //! Enumerations whose variants have names in options, specs and stores.
 
-/// Gives an enumeration `ALL` and `name`, and makes it print and parse as its name. The text is the error for other
-/// words; `{}` in it is the word.
+/// Implements `ALL`, `name`, `Display` and `FromStr` for an enumeration. The text is the error for unknown
+/// words, with `{}` in place of the word.
 #[macro_export]
 macro_rules! names {
     ($kind:ident, $unknown:literal: $($variant:ident $name:literal),+) => {
         impl $kind {
-            /// All, in the order in which they are listed.
+            /// All variants in listing order.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
 
             /// The name in options, specs and stores.

@@ -1,4 +1,4 @@
-//! VMs of other sizes that run beside those of a point.
+//! Further VMs of other sizes that run concurrently with the VMs of a point.
 
 use std::{fmt, str::FromStr};
 
@@ -6,20 +6,20 @@ use thiserror::Error;
 
 use crate::units::{UnitError, VcpuCount};
 
-/// The number of vCPUs of each further VM, at least one: `4`, or `1+4`.
+/// Number of vCPUs of each further VM: `4`, or `1+4`. Has at least one VM.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OtherVms(Vec<VcpuCount>);
 
-/// A text that describes no VMs.
+/// Error parsing [`OtherVms`].
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("'{text}' describes no VMs: write the vCPUs of each, as in 1+4 ({why})")]
+#[error("'{text}' describes no VMs: write the vCPUs of each, as in 1+4 ({error})")]
 pub struct OtherVmsError {
     text: String,
-    why: UnitError,
+    error: UnitError,
 }
 
 impl OtherVms {
-    /// The number of vCPUs of each.
+    /// Returns the number of vCPUs of each VM.
     pub fn sizes(&self) -> &[VcpuCount] {
         &self.0
     }
@@ -37,7 +37,7 @@ impl FromStr for OtherVms {
 
     fn from_str(text: &str) -> Result<Self, OtherVmsError> {
         let sizes = text.split('+').map(str::parse).collect::<Result<_, _>>();
-        sizes.map(Self).map_err(|error| OtherVmsError { text: text.to_owned(), why: error })
+        sizes.map(Self).map_err(|error| OtherVmsError { text: text.to_owned(), error })
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_describe_no_vms() {
+    fn rejects_invalid_lists() {
         for text in ["", "0", "1+", "129", "1,4", "2x", "+1"] {
             let error = text.parse::<OtherVms>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("'{text}' describes no VMs")), "{error}");

@@ -16,7 +16,7 @@ pub struct Noun<'a> {
     is_one: bool,
 }
 
-/// So many of what `singular` names. Words before the last one stay as they are.
+/// Returns a number with its noun. Only the last word of `singular` gets a plural.
 pub fn count<N: Copy + Display + PartialEq + From<u8>>(
     number: N,
     singular: &str,
@@ -24,33 +24,33 @@ pub fn count<N: Copy + Display + PartialEq + From<u8>>(
     CountedNoun { number, noun: noun(number, singular) }
 }
 
-/// The noun alone, for a number that is written in a form of its own.
+/// Returns the noun alone, for a number that is formatted separately.
 pub fn noun<N: PartialEq + From<u8>>(number: N, singular: &str) -> Noun<'_> {
     Noun { singular, is_one: number == N::from(1) }
 }
 
-/// A range that begins with one: `1 CPU`, `1 to 80 CPUs`.
-pub fn one_to<N: Copy + Display + PartialEq + From<u8>>(most: N, singular: &str) -> String {
-    if most == N::from(1) {
-        count(most, singular).to_string()
+/// Formats a range that begins with one: `1 CPU`, `1 to 80 CPUs`.
+pub fn one_to<N: Copy + Display + PartialEq + From<u8>>(max: N, singular: &str) -> String {
+    if max == N::from(1) {
+        count(max, singular).to_string()
     } else {
-        format!("1 to {}", count(most, singular))
+        format!("1 to {}", count(max, singular))
     }
 }
 
-/// What agrees with the number, as a verb does: `is` or `are`.
+/// Returns the form that agrees with the number, such as the verb `is` or `are`.
 pub fn agree<N: PartialEq + From<u8>>(
     number: N,
-    one: &'static str,
-    several: &'static str,
+    singular: &'static str,
+    plural: &'static str,
 ) -> &'static str {
-    if number == N::from(1) { one } else { several }
+    if number == N::from(1) { singular } else { plural }
 }
 
 impl<N: Display> Display for CountedNoun<'_, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { number, noun } = self;
-        // A width is the number's.
+        // A width applies to the number.
         number.fmt(f)?;
         write!(f, " {noun}")
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_the_only_singular() {
+    fn only_one_is_singular() {
         let texts = [0_usize, 1, 2].map(|number| count(number, "vCPU").to_string());
         assert_eq!(texts, ["0 vCPUs", "1 vCPU", "2 vCPUs"]);
         assert_eq!(count(1.0, "lock holder").to_string(), "1 lock holder");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn nouns_have_their_own_plurals() {
+    fn plurals_follow_the_ending() {
         for (singular, plural) in [
             ("switch", "switches"),
             ("process", "processes"),
@@ -104,9 +104,9 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_one_is_one() {
+    fn ranges_of_one_are_one_number() {
         assert_eq!(
-            [1_usize, 2, 80].map(|most| one_to(most, "CPU")),
+            [1_usize, 2, 80].map(|max| one_to(max, "CPU")),
             ["1 CPU", "1 to 2 CPUs", "1 to 80 CPUs"]
         );
     }

@@ -1,4 +1,4 @@
-//! What a program file needs to run: told by its first page.
+//! Requirements of an executable file, read from its first page.
 
 use std::{
     ffi::OsStr,
@@ -9,26 +9,26 @@ use std::{
 
 use crate::files;
 
-/// Bytes that are looked at: the ELF header and the program headers follow each other there.
+/// Bytes to read. They usually include the ELF header and the program headers that follow it.
 const HEAD: u64 = 4096;
 
 const PT_INTERP: u64 = 3;
 
-/// Is it an ELF file for x86-64 without a dynamic loader?
+/// Whether `file` is an ELF file for x86-64 without a dynamic loader.
 pub fn is_static(file: &Path) -> bool {
     head(file).is_some_and(|head| has_no_interpreter(&head))
 }
 
-/// The program that the kernel starts to run this one: a dynamic loader, or what a script names. None: it needs
-/// none, or that cannot be told.
+/// Returns the program that the kernel starts to run this file: a dynamic loader, or the interpreter of a
+/// script. None if the file needs no such program, or if it is unknown.
 pub fn interpreter(file: &Path) -> Option<PathBuf> {
     interpreter_in(&head(file)?)
 }
 
 fn head(file: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
-    // A FIFO would be waited for.
-    files::regular(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
+    // Opening a FIFO would block.
+    files::open_regular(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
     Some(head)
 }
 
@@ -50,7 +50,7 @@ fn interpreter_in(head: &[u8]) -> Option<PathBuf> {
     path(name.split(|byte| *byte == 0).next()?)
 }
 
-/// Looks for PT_INTERP among the program headers.
+/// Whether the program headers are valid and none is PT_INTERP.
 fn has_no_interpreter(head: &[u8]) -> bool {
     let kinds = || {
         let headers = program_headers(head)?;
@@ -59,7 +59,7 @@ fn has_no_interpreter(head: &[u8]) -> bool {
     kinds().is_some_and(|kinds| !kinds.contains(&PT_INTERP))
 }
 
-/// Where the program headers of an ELF file for x86-64 are.
+/// Returns the offsets of the program headers in an ELF file for x86-64.
 fn program_headers(head: &[u8]) -> Option<Vec<usize>> {
     const ELF64_LITTLE_ENDIAN: &[u8] = b"\x7fELF\x02\x01";
     const MACHINE_X86_64: u64 = 62;
@@ -71,7 +71,7 @@ fn program_headers(head: &[u8]) -> Option<Vec<usize>> {
     (0..count).map(at).collect()
 }
 
-/// A number of so many bytes, low byte first.
+/// Reads a little-endian number of `size` bytes.
 fn field(head: &[u8], at: usize, size: usize) -> Option<u64> {
     let bytes = head.get(at..at.checked_add(size)?)?;
     Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Program headers of these kinds; each names the bytes after all of them.
+    /// Builds an ELF file with program headers of these kinds; each refers to the bytes after all headers.
     fn elf(kinds: &[u32]) -> Vec<u8> {
         const NAME: &[u8] = b"/lib64/loader\0";
         let end = 64 + 56 * kinds.len();
@@ -114,19 +114,19 @@ mod tests {
     }
 
     #[test]
-    fn the_interpreter_of_a_program_is_known() {
-        let found = |head: &[u8]| interpreter_in(head).map(|path| path.display().to_string());
-        assert_eq!(found(&elf(&[6, 3, 1])).as_deref(), Some("/lib64/loader"));
-        assert_eq!(found(&elf(&[1, 2])), None);
-        assert_eq!(found(b"#! /usr/bin/env python3\nprint()").as_deref(), Some("/usr/bin/env"));
-        for other in [&b""[..], b"#!", b"#!\n/bin/sh", b"text"] {
-            assert_eq!(found(other), None, "{other:?}");
+    fn finds_the_interpreter_of_a_program() {
+        let parse = |head: &[u8]| interpreter_in(head).map(|path| path.display().to_string());
+        assert_eq!(parse(&elf(&[6, 3, 1])).as_deref(), Some("/lib64/loader"));
+        assert_eq!(parse(&elf(&[1, 2])), None);
+        assert_eq!(parse(b"#! /usr/bin/env python3\nprint()").as_deref(), Some("/usr/bin/env"));
+        for text in [&b""[..], b"#!", b"#!\n/bin/sh", b"text"] {
+            assert_eq!(parse(text), None, "{text:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn no_elf_header_makes_us_panic(
+        fn invalid_elf_headers_do_not_panic(
             changes in prop::collection::vec((0..120_usize, any::<u8>()), 0..9),
             start in prop::sample::select(vec![0, 64, u64::MAX - 64, u64::MAX]),
             cut in 0..200_usize,
@@ -142,7 +142,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_of_a_program_make_us_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let head = [b"\x7fELF\x02\x01", &bytes[..]].concat();
             has_no_interpreter(&head);
             interpreter_in(&head);
@@ -150,9 +150,9 @@ mod tests {
     }
 
     #[test]
-    fn this_test_is_built_as_the_product_is() {
-        let own = env::current_exe().expect("own path");
-        assert_eq!(is_static(&own), cfg!(target_feature = "crt-static"));
-        assert_eq!(interpreter(&own).is_none(), cfg!(target_feature = "crt-static"));
+    fn detects_the_linkage_of_this_test() {
+        let test = env::current_exe().expect("own path");
+        assert_eq!(is_static(&test), cfg!(target_feature = "crt-static"));
+        assert_eq!(interpreter(&test).is_none(), cfg!(target_feature = "crt-static"));
     }
 }

@@ -6,17 +6,17 @@
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// A generator for `seed`; any value will do.
+    /// Creates a generator for `seed`; any value is valid.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The state: [`SplitMix64::new`] continues from it.
+    /// Returns the state; [`SplitMix64::new`] continues from it.
     pub const fn state(&self) -> u64 {
         self.0
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -32,8 +32,8 @@ impl SplitMix64 {
         }
     }
 
-    /// A random index below `len`, which must not be zero. By multiplication (Lemire): the bias is
-    /// below `len` in 2^64.
+    /// Returns a random index below `len`, which must not be zero. Uses multiplication (Lemire):
+    /// the bias is below `len` in 2^64.
     pub const fn below(&mut self, len: usize) -> usize {
         ((self.next_u64() as u128 * len as u128) >> 64) as usize
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_the_published_sequence() {
+    fn matches_the_published_sequence() {
         // From the reference implementation with seed 1234567.
         let mut rng = SplitMix64::new(1_234_567);
         assert_eq!(rng.next_u64(), 6_457_827_717_110_365_317);
@@ -63,8 +63,8 @@ mod tests {
     #[test]
     fn indices_cover_the_range_evenly() {
         let mut rng = SplitMix64::new(1);
-        let mut seen = [0; 5];
-        (0..50_000).for_each(|_| seen[rng.below(5)] += 1);
-        assert!(seen.iter().all(|count| (9_600..10_400).contains(count)), "{seen:?}");
+        let mut counts = [0; 5];
+        (0..50_000).for_each(|_| counts[rng.below(5)] += 1);
+        assert!(counts.iter().all(|count| (9_600..10_400).contains(count)), "{counts:?}");
     }
 }

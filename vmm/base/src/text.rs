@@ -44,7 +44,7 @@ pub mod option {
     }
 }
 
-/// Numbers that have to satisfy the conversion to a certain type.
+/// Serde for types that are stored as a number and check it on conversion.
 pub mod number {
     use super::{Deserialize, Deserializer, Display, Error, Serializer};
 
@@ -57,7 +57,7 @@ pub mod number {
         serializer.serialize_u32((*value).into())
     }
 
-    /// Deserializes a number that the type accepts.
+    /// Deserializes a number. Fails if the type rejects it.
     pub fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
     where
         T: TryFrom<u32, Error: Display>,
@@ -67,7 +67,7 @@ pub mod number {
     }
 }
 
-/// Lists of such values.
+/// Serde for lists of values that are stored as text.
 pub mod list {
     use super::{Deserialize, Deserializer, Display, Error, FromStr, Serializer};
 

@@ -1,4 +1,4 @@
-//! Line numbers of places in a text, for messages about files that people write.
+//! Line numbers in a text, for messages about user-written files.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ impl TextLines {
         Self(text.match_indices('\n').map(|(at, _)| at).collect())
     }
 
-    /// Number of the line in which a range of bytes begins; the first line is 1.
-    pub fn of(&self, bytes: &Range<usize>) -> usize {
+    /// Returns the number of the line in which a range of bytes begins, counted from 1.
+    pub fn line_at(&self, bytes: &Range<usize>) -> usize {
         self.0.partition_point(|end| *end < bytes.start) + 1
     }
 }
@@ -23,10 +23,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_end_belongs_to_its_line() {
+    fn line_feeds_belong_to_their_line() {
         let lines = TextLines::new("a\n\nbc");
-        let numbers = [0, 1, 2, 3, 4, 9].map(|at| lines.of(&(at..at)));
+        let numbers = [0, 1, 2, 3, 4, 9].map(|at| lines.line_at(&(at..at)));
         assert_eq!(numbers, [1, 1, 2, 3, 3, 3]);
-        assert_eq!(TextLines::new("").of(&(0..0)), 1);
+        assert_eq!(TextLines::new("").line_at(&(0..0)), 1);
     }
 }

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::plural::count;
 
-/// Index of a vCPU in its machine; also its APIC id.
+/// Index of a vCPU in its machine, and its APIC id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VcpuId(pub u32);
 
@@ -18,7 +18,7 @@ impl fmt::Display for VcpuId {
     }
 }
 
-/// A ticket as the guest wrote it when it halted: any value is possible.
+/// A ticket as written by a halting guest; any value is possible.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket(pub u32);
 
@@ -71,17 +71,17 @@ impl Nanos {
         Self(n * 1_000_000)
     }
 
-    /// The time from `earlier` to `self`; zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is later.
     pub const fn since(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// `self` plus `span`; [`Nanos::NEVER`] stays never.
+    /// Returns `self` plus `span`; [`Nanos::NEVER`] stays never.
     pub const fn after(self, span: Nanos) -> Nanos {
         Nanos(self.0.saturating_add(span.0))
     }
 
-    /// The time in seconds.
+    /// Returns the time in seconds.
     pub const fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -91,20 +91,20 @@ impl FromStr for Nanos {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        let bad = || UnitError::Span(text.into());
+        let invalid = || UnitError::Span(text.into());
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let unit: u64 = match &text[digits.len()..] {
             "ns" => 1,
             "us" => 1_000,
             "ms" => 1_000_000,
             "s" => 1_000_000_000,
-            _ => return Err(bad()),
+            _ => return Err(invalid()),
         };
-        let number: f64 = digits.parse().map_err(|_| bad())?;
+        let number: f64 = digits.parse().map_err(|_| invalid())?;
         // Rounded: 1.001 * 1000.0 is less than 1001.
         let nanos = (number * unit as f64).round();
-        // No slice or hold is meant to last longer than an hour.
-        if (1.0..=3.6e12).contains(&nanos) { Ok(Nanos(nanos as u64)) } else { Err(bad()) }
+        // No slice or hold is meant to exceed an hour.
+        if (1.0..=3.6e12).contains(&nanos) { Ok(Nanos(nanos as u64)) } else { Err(invalid()) }
     }
 }
 
@@ -119,27 +119,27 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// Why an argument of the command line was rejected.
+/// Error parsing a command-line argument.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum UnitError {
-    /// Not from 1 to [`MAX_VCPUS`].
+    /// Outside the range from 1 to [`MAX_VCPUS`].
     #[error("{0} vCPUs: a machine has 1 to {MAX_VCPUS}")]
     VcpuCount(u64),
-    /// Not a number.
+    /// Invalid number.
     #[error("'{0}' is not a whole number")]
     Number(String),
-    /// Not a size.
+    /// Invalid size.
     #[error("'{0}' is not a size: write bytes with K, M, G or T, for example 512M")]
     Size(String),
-    /// Not a duration.
-    #[error("'{0}' is not a span of time: write for example 500us, 4ms or 1s")]
+    /// Invalid duration.
+    #[error("'{0}' is not a duration: write for example 500us, 4ms or 1s")]
     Span(String),
-    /// Not a list of CPUs.
+    /// Invalid list of CPUs.
     #[error("'{0}' is not a list of CPUs: write for example 0,2-5")]
     CpuList(String),
 }
 
-/// The number of vCPUs of a machine: 1 to [`MAX_VCPUS`].
+/// Number of vCPUs of a machine: 1 to [`MAX_VCPUS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VcpuCount(u32);
 
@@ -147,24 +147,24 @@ impl VcpuCount {
     /// One vCPU.
     pub const ONE: VcpuCount = VcpuCount(1);
 
-    /// The most vCPUs of a simulated machine.
-    pub const MOST_SIMULATED: u32 = 1024;
+    /// Maximum number of vCPUs of a simulated machine.
+    pub const MAX_SIMULATED: u32 = 1024;
 
-    /// The number of vCPUs of a simulated machine, which may have more than a real one: 1 to
-    /// [`Self::MOST_SIMULATED`]. No machine may be built from it.
+    /// Creates the vCPU count of a simulated machine: 1 to [`Self::MAX_SIMULATED`]. It may
+    /// exceed the limit of real machines, so none may be built from it.
     pub const fn simulated(count: u32) -> Option<Self> {
         match count {
-            1..=Self::MOST_SIMULATED => Some(Self(count)),
+            1..=Self::MAX_SIMULATED => Some(Self(count)),
             _ => None,
         }
     }
 
-    /// The number as a plain integer.
+    /// Returns the number as a plain integer.
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// The id of every vCPU, in order.
+    /// Returns the ids of all vCPUs in order.
     pub fn ids(self) -> impl Iterator<Item = VcpuId> {
         (0..self.0).map(VcpuId)
     }
@@ -217,7 +217,7 @@ impl FromStr for ByteSize {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        let bad = || UnitError::Size(text.into());
+        let invalid = || UnitError::Size(text.into());
         let trimmed = text.trim_end_matches(['B', 'b']).trim_end_matches('i');
         let (digits, shift) = match trimmed.chars().last().map(|c| c.to_ascii_uppercase()) {
             Some('K') => (&trimmed[..trimmed.len() - 1], 10),
@@ -226,9 +226,9 @@ impl FromStr for ByteSize {
             Some('T') => (&trimmed[..trimmed.len() - 1], 40),
             _ => (trimmed, 0),
         };
-        let number: u64 = digits.parse().map_err(|_: ParseIntError| bad())?;
-        // No size on the command line may be zero.
-        number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).map(ByteSize).ok_or_else(bad)
+        let number: u64 = digits.parse().map_err(|_: ParseIntError| invalid())?;
+        // Zero is invalid for every size on the command line.
+        number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).map(ByteSize).ok_or_else(invalid)
     }
 }
 
@@ -243,36 +243,36 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Host CPUs without repeats, in the order in which slots use them; parses `0,2-5`.
+/// Host CPUs without duplicates, in the order in which slots use them; parses `0,2-5`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuList(Vec<usize>);
 
 impl CpuList {
-    /// CPUs of the largest x86 kernel (`NR_CPUS` in arch/x86/Kconfig).
+    /// Maximum number of CPUs of an x86 kernel (`NR_CPUS` in arch/x86/Kconfig).
     pub const LIMIT: usize = 8192;
 
-    /// A list of one CPU.
-    pub fn of(cpu: usize) -> Self {
+    /// Creates a list of one CPU.
+    pub fn single(cpu: usize) -> Self {
         Self(vec![cpu])
     }
 
-    /// A list of these CPUs without repeats; an error if empty.
+    /// Creates a list without duplicates. Fails if it is empty or a CPU is out of range.
     pub fn new(cpus: &[usize]) -> Result<Self, UnitError> {
         let words: Vec<String> = cpus.iter().map(usize::to_string).collect();
         words.join(",").parse()
     }
 
-    /// These CPUs as `0,2-5`, or `-` for what is no list of CPUs.
+    /// Formats these CPUs as `0,2-5`, or as `-` if they are no valid list.
     pub fn ranges(cpus: &[usize]) -> String {
         Self::new(cpus).map_or_else(|_| "-".to_owned(), |list| list.to_string())
     }
 
-    /// The CPUs' numbers; at least one.
+    /// Returns the CPU numbers; never empty.
     pub fn cpus(&self) -> &[usize] {
         &self.0
     }
 
-    /// The first `count` of them, at least one.
+    /// Returns the first `count` CPUs, at least one.
     pub fn first(&self, count: usize) -> Self {
         Self(self.0[..count.clamp(1, self.0.len())].to_vec())
     }
@@ -282,18 +282,18 @@ impl FromStr for CpuList {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        let bad = || UnitError::CpuList(text.into());
+        let error = || UnitError::CpuList(text.into());
         let number =
-            |part: &str| part.trim().parse().ok().filter(|cpu| *cpu < Self::LIMIT).ok_or_else(bad);
-        let mut listed = [false; Self::LIMIT];
+            |text: &str| text.trim().parse().ok().filter(|n| *n < Self::LIMIT).ok_or_else(error);
+        let mut is_listed = [false; Self::LIMIT];
         let mut cpus = Vec::new();
         for part in text.trim().split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last): (usize, usize) = (number(first)?, number(last)?);
             if first > last {
-                return Err(bad());
+                return Err(error());
             }
-            cpus.extend((first..=last).filter(|cpu| !mem::replace(&mut listed[*cpu], true)));
+            cpus.extend((first..=last).filter(|cpu| !mem::replace(&mut is_listed[*cpu], true)));
         }
         Ok(Self(cpus))
     }
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vcpu_counts_stop_at_both_ends() {
+    fn vcpu_counts_are_bounded() {
         assert_eq!("0".parse::<VcpuCount>(), Err(UnitError::VcpuCount(0)));
         assert_eq!("129".parse::<VcpuCount>(), Err(UnitError::VcpuCount(129)));
         assert_eq!("99999999999".parse::<VcpuCount>(), Err(UnitError::VcpuCount(99_999_999_999)));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_take_the_usual_suffixes() {
+    fn parses_size_suffixes() {
         for (text, bytes) in [
             ("4096", 4096),
             ("4K", 4096),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_need_their_unit() {
+    fn durations_require_a_unit() {
         for (text, nanos) in
             [("250ns", 250), ("1.5us", 1500), ("4ms", 4_000_000), ("1s", 1_000_000_000)]
         {
@@ -362,15 +362,15 @@ mod tests {
     }
 
     proptest! {
-        /// Faults reach the workers in this form; "1.001us" used to parse as 1000 ns.
+        /// Faults are passed to the workers in this form. Regression: "1.001us" was 1000 ns.
         #[test]
-        fn spans_parse_as_they_print(nanos in 1..=3_600_000_000_000_u64) {
+        fn durations_round_trip(nanos in 1..=3_600_000_000_000_u64) {
             prop_assert_eq!(Nanos(nanos).to_string().parse(), Ok(Nanos(nanos)));
         }
     }
 
     #[test]
-    fn cpu_lists_parse_and_print_alike() {
+    fn cpu_lists_round_trip() {
         let hyperthreads: Vec<usize> = (0..64).chain(128..192).collect();
         assert_eq!(CpuList::ranges(&hyperthreads), "0-63,128-191");
         assert_eq!(CpuList::ranges(&[]), "-");

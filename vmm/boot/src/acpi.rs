@@ -1,9 +1,9 @@
-//! ACPI tables: they tell a stock kernel about every CPU, the serial ports, and how to power off
+//! ACPI tables. They describe to a stock kernel all CPUs, the serial ports, and how to power off
 //! and reset.
 //!
-//! The machine is *hardware-reduced* (ACPI 4.1): no PM timer, no fixed registers, no SCI, and Linux
-//! leaves 8259 and 8254 alone, which saves probing them at boot. Interrupt lines are then known
-//! only from these tables: the serial ports need the DSDT.
+//! The machine is *hardware-reduced* (ACPI 4.1): no PM timer, no fixed registers, no SCI. Linux
+//! does not probe the 8259 and the 8254, which saves time at boot. Interrupt lines are then known
+//! only from these tables, so the serial ports need the DSDT.
 
 use acpi_tables::aml::{
     Device, EISAName, IO, Interrupt, Name, Package, Path, ResourceTemplate, Scope,
@@ -21,10 +21,9 @@ const OEM_ID: [u8; 6] = *b"PVTICK";
 const OEM_TABLE_ID: [u8; 8] = *b"PVTICKET";
 const OEM_REVISION: u32 = 1;
 
-/// Alignment of the tables.
 const ALIGNMENT: u64 = 16;
 
-/// Size of the header that every table has, in bytes.
+/// Size of the common table header in bytes.
 const HEADER_SIZE: u32 = 36;
 
 /// Writes all tables, starting with the RSDP at [`layout::ACPI`].
@@ -38,7 +37,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Every table and its address.
+/// Returns every table and its address.
 fn tables(vcpus: VcpuCount) -> Vec<(u64, Vec<u8>)> {
     let mut placed = Vec::new();
     let mut next = layout::ACPI.0 + (Rsdp::len() as u64).next_multiple_of(ALIGNMENT);
@@ -77,8 +76,8 @@ fn dsdt() -> Vec<u8> {
     dsdt.as_slice().to_vec()
 }
 
-/// A 16550 that Linux's 8250 driver takes over from its legacy port table, learning its interrupt
-/// line.
+/// A 16550 that Linux's 8250 driver takes over from its legacy port table together with its
+/// interrupt line.
 fn serial(name: &str, uid: u8, port: u16, irq: u32) -> Vec<u8> {
     let io = IO::new(port, port, 1, layout::COM_SPAN);
     // Consumer, edge, active high, exclusive.
@@ -93,11 +92,10 @@ fn serial(name: &str, uid: u8, port: u16, irq: u32) -> Vec<u8> {
     ))
 }
 
-/// The FADT: what hardware is absent, and the three registers that exist.
+/// The FADT: absent hardware, and the three registers that exist.
 fn fadt(dsdt: u64) -> Vec<u8> {
     /// IA-PC boot flags (ACPI 5.2.9.3): no VGA to probe, no CMOS clock to read. The bit for an 8042
-    /// stays clear: Linux does not probe for a keyboard, but still resets through it when told to
-    /// (`reboot=k`).
+    /// is clear: Linux does not probe for a keyboard, but can still reset through it (`reboot=k`).
     const NO_VGA: u16 = 1 << 2;
     const NO_CMOS_CLOCK: u16 = 1 << 5;
 
@@ -107,7 +105,7 @@ fn fadt(dsdt: u64) -> Vec<u8> {
         .flag(Flags::HwReducedAcpi)
         .flag(Flags::ResetRegSup)
         .flag(Flags::Wbinvd)
-        // Set means: not as fixed hardware. There are no buttons at all.
+        // If set, not as fixed hardware. There are no buttons.
         .flag(Flags::PwrButton)
         .flag(Flags::SlpButton)
         .flag(Flags::Headless);
@@ -125,16 +123,16 @@ fn port(port: u16) -> GAS {
     GAS::new(AddressSpace::SystemIo, 8, 0, AccessSize::ByteAccess, port.into())
 }
 
-/// The MADT: a local APIC for each vCPU, and the I/O APIC, whose pins are the interrupt lines one
-/// to one, as in KVM's default routing.
+/// The MADT: a local APIC for each vCPU, and an I/O APIC whose pins are the interrupt lines one to
+/// one, as in KVM's default routing.
 fn madt(vcpus: VcpuCount) -> Vec<u8> {
-    /// Flag: the machine also has 8259s, KVM's.
+    /// Flag: the machine also has 8259s (KVM's).
     const PCAT_COMPAT: u32 = 1 << 0;
     let mut madt = Sdt::new(*b"APIC", HEADER_SIZE + 8, 5, OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     madt.write_u32(36, layout::LOCAL_APIC.0 as u32);
     madt.write_u32(40, PCAT_COMPAT);
     let mut entries = Vec::new();
-    // With up to 128 vCPUs the ids stay below 255, above which x2APIC entries would be needed.
+    // With up to 128 vCPUs the ids stay below 255. Higher ids would need x2APIC entries.
     for id in vcpus.ids().map(|id| id.0 as u8) {
         ProcessorLocalApic::new(id, id, EnabledStatus::Enabled).to_aml_bytes(&mut entries);
     }

@@ -12,19 +12,19 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// The tables by their signatures, found the way a kernel finds them.
+/// Returns the tables by signature, found like by a kernel.
 fn walk(vcpus: u32) -> Vec<(String, Vec<u8>)> {
     let tables = tables(vcpus.try_into().unwrap());
     let at = |address: u64| tables.iter().find(|table| table.0 == address).unwrap().1.clone();
     let rsdp = at(layout::ACPI.0);
     assert_eq!((sum(&rsdp), sum(&rsdp[..20])), (0, 0));
     let xsdt = at(u64_at(&rsdp, 24));
-    let mut found: Vec<_> = xsdt[36..].chunks(8).map(|entry| at(u64_at(entry, 0))).collect();
-    let fadt = found.iter().find(|table| &table[..4] == b"FACP").unwrap();
-    found.push(at(u64_at(fadt, 140)));
-    found.push(xsdt);
+    let mut reachable: Vec<_> = xsdt[36..].chunks(8).map(|entry| at(u64_at(entry, 0))).collect();
+    let fadt = reachable.iter().find(|table| &table[..4] == b"FACP").unwrap();
+    reachable.push(at(u64_at(fadt, 140)));
+    reachable.push(xsdt);
     let name = |table: &Vec<u8>| String::from_utf8_lossy(&table[..4]).into_owned();
-    found.into_iter().map(|table| (name(&table), table)).collect()
+    reachable.into_iter().map(|table| (name(&table), table)).collect()
 }
 
 fn table(vcpus: u32, name: &str) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn table(vcpus: u32, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn all_tables_are_found_and_their_sums_are_zero() {
+fn tables_are_reachable_with_zero_checksums() {
     for vcpus in [1, 2, 128] {
         let tables = walk(vcpus);
         assert_eq!(tables.len(), 4);
@@ -44,7 +44,7 @@ fn all_tables_are_found_and_their_sums_are_zero() {
 }
 
 #[test]
-fn tables_lie_apart_and_in_their_range() {
+fn tables_do_not_overlap_and_stay_in_range() {
     let mut tables = tables(128.try_into().unwrap());
     tables.sort();
     let ends = tables.iter().map(|(at, bytes)| at + bytes.len() as u64);
@@ -64,7 +64,7 @@ fn the_madt_lists_each_apic_once_and_one_io_apic() {
                     ids.push(u32::from(rest[3]));
                 }
                 1 => io_apics += 1,
-                other => panic!("entry of type {other}"),
+                kind => panic!("entry of type {kind}"),
             }
             rest = &rest[length.into()..];
         }

@@ -13,17 +13,17 @@ use base::units::Gpa;
 
 /// Offset of the setup header in the file, and in the zero page.
 const HEADER_OFFSET: u64 = 0x1f1;
-/// The byte that gives its end: the displacement of a short jump at 0x200.
+/// Offset of the byte that gives the header's end: the displacement of a short jump at 0x200.
 const HEADER_END_BYTE: u64 = 0x201;
 const HEADER_END_BASE: usize = 0x202;
 /// "HdrS".
 const MAGIC: u32 = 0x5372_6448;
 const MAGIC_OFFSET: u64 = 0x202;
-/// Up to the end of its magic number.
-pub(super) const LEAST: u64 = MAGIC_OFFSET + 4;
+/// Length up to the end of the magic number.
+pub(super) const MIN_SIZE: u64 = MAGIC_OFFSET + 4;
 /// The first protocol version with `xloadflags`.
 const PROTOCOL: u16 = 0x020c;
-/// `xloadflags`: there is a 64-bit entry point, at 0x200.
+/// `xloadflags`: there is a 64-bit entry point at 0x200.
 const XLF_KERNEL_64: u16 = 1 << 0;
 const ENTRY_64: u64 = 0x200;
 const SECTOR: u64 = 512;
@@ -33,18 +33,18 @@ const SECTOR: u64 = 512;
 pub(super) struct LoadedKernel {
     /// The 64-bit entry point.
     pub entry: Gpa,
-    /// First address that the kernel does not use before it knows its memory: it decompresses in
+    /// First address that the kernel does not use before it knows its memory. It decompresses in
     /// place, over `init_size` bytes.
     pub end: Gpa,
     /// The setup header, for the zero page.
     pub header: setup_header,
 }
 
-/// Is it a bzImage? False for files that are too short to tell.
-pub(super) fn recognise<R: ReadVolatile + Seek>(
+/// Whether the file is a bzImage. False for files too short to contain the magic number.
+pub(super) fn is_bzimage<R: ReadVolatile + Seek>(
     image: &mut Image<'_, R>,
 ) -> Result<bool, ImageError> {
-    if image.len() < LEAST {
+    if image.len() < MIN_SIZE {
         return Ok(false);
     }
     Ok(image.read_struct::<u32>(MAGIC_OFFSET)? == MAGIC)
@@ -52,8 +52,8 @@ pub(super) fn recognise<R: ReadVolatile + Seek>(
 
 /// Loads the kernel at its preferred address.
 ///
-/// A relocatable kernel that finds itself below `pref_address` moves up to it; at or above it, it
-/// stays. So `pref_address` is right for both kinds. The boot data is below 1 MiB, and the caller
+/// A relocatable kernel loaded below `pref_address` moves up to it; at or above it, it stays.
+/// `pref_address` is therefore right for both kinds. The boot data is below 1 MiB, and the caller
 /// puts the initrd above `end`.
 pub(super) fn load<R: ReadVolatile + Seek>(
     image: &mut Image<'_, R>,
@@ -68,13 +68,13 @@ pub(super) fn load<R: ReadVolatile + Seek>(
     };
     let setup_size = (setup_sectors + 1) * SECTOR;
     let code_size = u64::from(header.syssize) * 16;
-    // `syssize` counts 16-byte paragraphs; the last one may be incomplete in the file.
+    // `syssize` counts 16-byte paragraphs. The last may be incomplete in the file.
     let in_file = image.len().saturating_sub(setup_size);
     if code_size == 0 || in_file + 15 < code_size {
         return Err(ImageError::Truncated);
     }
     let code_size = code_size.min(in_file);
-    // Both terms are below 2^37, except for the address.
+    // Both sizes are below 2^37; the address is arbitrary.
     let in_use = u64::from(header.init_size).max(code_size);
     let end = start.0.checked_add(in_use).ok_or(ImageError::Malformed("address wraps around"))?;
     if end > ram_end.0 {

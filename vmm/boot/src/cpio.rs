@@ -1,8 +1,8 @@
 //! A writer of `newc` cpio archives, the format of a Linux initramfs
 //! (Documentation/driver-api/early-userspace/buffer-format.rst of the kernel).
 //!
-//! The archive is streamed into any [`Write`], so a large file needs no second copy in memory.
-//! Equal calls produce equal bytes: owner root, time stamp 0, inode numbers counted from 1.
+//! The archive is streamed into any [`Write`], so large files are not copied into memory. Equal
+//! calls produce equal bytes: owner root, time stamp 0, inode numbers counted from 1.
 
 use std::io::{self, Read, Write};
 
@@ -22,14 +22,14 @@ pub enum CpioError {
     /// The source of an entry's contents fails.
     #[error("cannot read `{path}` for the cpio archive")]
     Read { path: String, source: io::Error },
-    /// A source was longer or shorter than its announced length, which is in the header already.
-    #[error("`{path}` has {got} bytes, not the {want} expected")]
-    Length { path: String, want: u64, got: u64 },
+    /// A source was longer or shorter than its announced length, already written to the header.
+    #[error("`{path}` has {actual} bytes, not the {expected} expected")]
+    Length { path: String, expected: u64, actual: u64 },
     /// The format's size field has 32 bits.
     #[error("`{path}` has {size} bytes; a cpio archive holds files below 4 GiB")]
     TooBig { path: String, size: u64 },
-    /// Not a path that the kernel would unpack as it is.
-    #[error("`{0}` is not a valid cpio name: use a relative, non-empty one without NUL bytes")]
+    /// The path is not unpacked unchanged by the kernel.
+    #[error("`{0}` is not a valid cpio name: use a relative, non-empty name without NUL bytes")]
     Name(String),
 }
 
@@ -63,12 +63,12 @@ struct Header {
 }
 
 impl<W: Write> Archive<W> {
-    /// An empty archive, written to `out` as entries are added.
+    /// Creates an empty archive, written to `out` as entries are added.
     pub fn new(out: W) -> Self {
         Self { out, last_inode: 0 }
     }
 
-    /// Adds a directory; `permissions` are the low twelve mode bits here and below.
+    /// Adds a directory. `permissions` are the low twelve mode bits, here and below.
     pub fn directory(&mut self, path: &str, permissions: u32) -> Result<(), CpioError> {
         self.entry(path, DIRECTORY | permissions, 2, &[], (0, 0))
     }
@@ -87,17 +87,17 @@ impl<W: Write> Archive<W> {
         from: &mut dyn Read,
     ) -> Result<(), CpioError> {
         self.head(path, REGULAR | permissions, 1, size, (0, 0))?;
-        let got = copy(&mut from.take(size), &mut self.out, path)?;
-        if got != size {
-            return Err(CpioError::Length { path: path.into(), want: size, got });
+        let actual = copy(&mut from.take(size), &mut self.out, path)?;
+        if actual != size {
+            return Err(CpioError::Length { path: path.into(), expected: size, actual });
         }
         self.pad(size)
     }
 
-    /// Adds a regular file as the last entry, but without its contents: the caller has to place
-    /// `size` bytes after what the writer received, padded to a multiple of four. Another archive
-    /// with the trailer must follow. That way a large file need not be copied through here.
-    pub fn leave_at_file(
+    /// Adds a regular file as the last entry, but without its contents, which avoids copying a
+    /// large file. The caller must place `size` bytes after the writer's output, padded to a
+    /// multiple of four. Another archive with the trailer must follow.
+    pub fn finish_before_contents(
         mut self,
         path: &str,
         permissions: u32,
@@ -192,7 +192,7 @@ impl<W: Write> Archive<W> {
         self.pad(text.len() as u64)
     }
 
-    /// Each header with its name, and each body, is padded to a multiple of four bytes.
+    /// Pads a header with its name, or a body, to a multiple of four bytes.
     fn pad(&mut self, size: u64) -> Result<(), CpioError> {
         let fill = (4 - size % 4) % 4;
         self.out.write_all(&[0; 3][..fill as usize]).map_err(CpioError::Write)
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cpio_tool_reads_it() {
+    fn the_cpio_tool_reads_archives() {
         let Ok(mut tool) = Command::new("cpio")
             .args(["-itv", "--quiet"])
             .stdin(Stdio::piped())
@@ -270,7 +270,7 @@ mod tests {
             assert!(matches!(archive.file(name, 0o644, b""), Err(CpioError::Name(_))), "{name:?}");
         }
         let short = archive.file_from("short", 0o644, 4, &mut &b"abc"[..]);
-        assert!(matches!(short, Err(CpioError::Length { want: 4, got: 3, .. })));
+        assert!(matches!(short, Err(CpioError::Length { expected: 4, actual: 3, .. })));
         let big = archive.file_from("big", 0o644, 1 << 32, &mut io::empty());
         assert!(matches!(big, Err(CpioError::TooBig { .. })));
     }

@@ -1,5 +1,5 @@
-//! The CPUID of each vCPU: from what the host supports to one socket of N cores with one thread
-//! each, running under a hypervisor with our own leaves.
+//! The CPUID of each vCPU: converts the CPUID supported by the host to one socket of N cores with
+//! one thread each, running under a hypervisor with our own leaves.
 
 use hypercalls::cpuid::{
     FEATURE_CONSOLE, FEATURE_DOORBELL, FEATURE_LOCK_HYPERCALLS, FEATURE_MACHINE_WORDS,
@@ -15,13 +15,13 @@ use base::units::{VcpuCount, VcpuId};
 /// Parameters of the CPUID table.
 #[derive(Debug, Clone, Copy)]
 pub struct CpuidSpec {
-    /// Number of vCPUs, each of which is a core.
+    /// Number of vCPUs. Each is a core.
     pub vcpus: VcpuCount,
-    /// The host has `KVM_CAP_TSC_DEADLINE_TIMER`: KVM leaves the bit out of its supported CPUID,
-    /// since it depends on the in-kernel irqchip.
+    /// The host has `KVM_CAP_TSC_DEADLINE_TIMER`. KVM omits the bit from its supported CPUID
+    /// because it depends on the in-kernel irqchip.
     pub tsc_deadline: bool,
-    /// HLT halts inside KVM, where a kick can end it. Without local APICs it exits, and nothing
-    /// that kicks a halted vCPU may be offered.
+    /// HLT halts inside KVM, where a kick can end it. Without local APICs HLT exits, and no
+    /// feature that kicks a halted vCPU may be offered.
     pub halts_in_kvm: bool,
     /// Offer KVM's own kick, if HLT halts in KVM.
     pub kvm_kick: bool,
@@ -33,7 +33,7 @@ pub struct CpuidSpec {
     pub telemetry: bool,
 }
 
-/// The CPUID table of `vcpu`, derived from the result of `KVM_GET_SUPPORTED_CPUID`.
+/// Returns the CPUID table of `vcpu`, derived from the result of `KVM_GET_SUPPORTED_CPUID`.
 pub fn table(
     supported: &[kvm_cpuid_entry2],
     spec: &CpuidSpec,
@@ -47,12 +47,12 @@ pub fn table(
     table
 }
 
-/// The entry of `leaf` (its first subleaf).
+/// Returns the entry of `leaf` (its first subleaf).
 pub(super) fn find(table: &mut [kvm_cpuid_entry2], leaf: u32) -> Option<&mut kvm_cpuid_entry2> {
     table.iter_mut().find(|entry| entry.function == leaf && entry.index == 0)
 }
 
-/// The extended state that this table offers, in the format of XCR0. None without XSAVE.
+/// Returns the extended state offered by this table, in the format of XCR0. None without XSAVE.
 pub fn extended_state(table: &mut [kvm_cpuid_entry2]) -> Option<u64> {
     const XSAVE: u32 = 1 << 26;
     find(table, 1).filter(|entry| entry.ecx & XSAVE != 0)?;
@@ -71,7 +71,7 @@ fn leaf(leaf: u32, registers: [u32; 4]) -> kvm_cpuid_entry2 {
     kvm_cpuid_entry2 { flags: 0, ..subleaf(leaf, 0, registers) }
 }
 
-/// Sets feature bits for a machine without PMU, nesting and power management.
+/// Sets the feature bits of a machine without PMU, nesting and power management.
 fn features(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
     // Leaf 1, ECX.
     const MONITOR: u32 = 1 << 3;
@@ -104,13 +104,13 @@ fn features(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
     }
 }
 
-/// KVM's own features. Stock kernels look for the kick in bit 7 and then use PV queued spinlocks;
-/// without it they use test-and-set, whatever else they are told. So the bit is set for every
-/// backend, and `nopvspin` turns PV off; it is cleared only where test-and-set is wanted.
+/// Sets KVM's own features. Stock kernels use PV queued spinlocks if bit 7 offers the kick;
+/// without it they use test-and-set in any case. The bit is therefore set for every backend, and
+/// `nopvspin` turns PV off; it is clear only where test-and-set is wanted.
 fn kvm_leaves(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
     const FEATURES: u32 = 0x4000_0001;
     const PV_UNHALT: u32 = 1 << 7;
-    /// "vCPUs are never preempted": makes Linux give up PV spinlocks.
+    /// "vCPUs are never preempted": makes Linux disable PV spinlocks.
     const HINTS_REALTIME: u32 = 1 << 0;
     if let Some(entry) = find(table, FEATURES) {
         entry.eax &= !PV_UNHALT;
@@ -121,7 +121,7 @@ fn kvm_leaves(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
     }
 }
 
-/// The contract's own leaves, besides KVM's.
+/// Adds the contract's own leaves next to KVM's.
 fn contract_leaves(table: &mut Vec<kvm_cpuid_entry2>, spec: &CpuidSpec) {
     let [ebx, ecx, edx] = hypercalls::cpuid::signature_registers();
     let locks = if spec.lock_hypercalls { FEATURE_LOCK_HYPERCALLS } else { 0 };

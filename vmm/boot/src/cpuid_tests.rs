@@ -42,9 +42,9 @@ fn spec(vcpus: u32) -> CpuidSpec {
 
 fn registers(table: &[kvm_cpuid_entry2], leaf: u32, index: u32) -> [u32; 4] {
     let same = |e: &&kvm_cpuid_entry2| e.function == leaf && e.index == index;
-    let found: Vec<_> = table.iter().filter(same).collect();
-    assert_eq!(found.len(), 1, "leaf {leaf:#x}.{index} is there once");
-    [found[0].eax, found[0].ebx, found[0].ecx, found[0].edx]
+    let entries: Vec<_> = table.iter().filter(same).collect();
+    assert_eq!(entries.len(), 1, "leaf {leaf:#x}.{index} is there once");
+    [entries[0].eax, entries[0].ebx, entries[0].ecx, entries[0].edx]
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn every_leaf_gives_the_vcpus_own_apic_id() {
 
 #[test]
 fn one_socket_of_cores_with_one_thread() {
-    // Number of vCPUs, and of APIC id bits that number them.
+    // Number of vCPUs, and of the APIC id bits for the cores.
     for (vcpus, bits) in [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (128, 7)] {
         let of_intel = table(&intel(), &spec(vcpus), VcpuId(0));
         assert_eq!(registers(&of_intel, 1, 0)[1] >> 16 & 0xff, vcpus);
@@ -99,7 +99,7 @@ fn caches_are_shared_by_level() {
 }
 
 #[test]
-fn absent_features_are_masked_and_the_hypervisor_shows() {
+fn absent_features_are_masked() {
     let table = table(&intel(), &spec(2), VcpuId(0));
     let ecx = registers(&table, 1, 0)[2];
     for (bit, expected) in [(3, 0), (5, 0), (15, 0), (24, 1), (31, 1), (21, 1)] {
@@ -114,7 +114,7 @@ fn absent_features_are_masked_and_the_hypervisor_shows() {
 }
 
 #[test]
-fn the_contract_is_found_and_offers_locks_only_for_its_backend() {
+fn lock_features_depend_on_the_backend() {
     let always =
         FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | FEATURE_WINDOW | FEATURE_PANIC | FEATURE_YIELD_TO;
     let with_locks = always | FEATURE_LOCK_HYPERCALLS;
@@ -137,15 +137,15 @@ fn the_contract_is_found_and_offers_locks_only_for_its_backend() {
 }
 
 #[test]
-fn a_table_of_a_table_is_the_same_table() {
+fn table_is_idempotent() {
     let once = table(&amd(), &spec(4), VcpuId(3));
     assert_eq!(table(&once, &spec(4), VcpuId(3)), once);
     // No leaf is assumed to exist.
     assert_eq!(table(&[], &spec(4), VcpuId(3)).len(), 2);
 }
 
-/// Row 14: a guest that is offered kicks for halted vCPUs must be able to halt. Stock kernels without KVM's kick use
-/// test-and-set, as they know that they are guests. Real time is not claimed.
+/// Row 14: a guest that is offered kicks for halted vCPUs must be able to halt. Stock kernels without KVM's
+/// kick use test-and-set, as they detect the hypervisor. Real time is not claimed.
 #[test]
 fn kicks_are_offered_only_where_hlt_halts_in_kvm() {
     const PV_UNHALT: u32 = 1 << 7;

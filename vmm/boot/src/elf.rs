@@ -18,7 +18,7 @@ pub(super) const MAGIC: [u8; 4] = [ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3];
 const CLASS_64: u8 = 2;
 const DATA_LITTLE_ENDIAN: u8 = 1;
 
-/// More program headers than any linker writes; limits the cost of a bad file.
+/// More program headers than any linker writes. Limits the cost of a bad file.
 const MAX_SEGMENTS: u16 = 64;
 
 /// Kernels are linked to the upper half of the address space, programs to the lower half.
@@ -40,10 +40,10 @@ pub(super) struct Loaded {
     pub end: Gpa,
 }
 
-/// Loads every segment at its physical address, which must lie in `room`.
+/// Loads every segment at its physical address, which must be in `room`.
 ///
-/// The part of a segment that is not in the file is not written: guest memory starts as zeros, and
-/// touching it would cost pages.
+/// The part of a segment that is not in the file is not written: guest memory starts zeroed, and
+/// touching it would allocate pages.
 pub(super) fn load<R: ReadVolatile + Seek>(
     image: &mut Image<'_, R>,
     memory: &GuestMemoryMmap<impl Bitmap>,
@@ -100,7 +100,7 @@ impl Segment {
     }
 }
 
-/// The segments that occupy memory.
+/// Returns the segments that occupy memory.
 fn segments<R: ReadVolatile + Seek>(image: &mut Image<'_, R>) -> Result<Vec<Segment>, ImageError> {
     let header: Elf64_Ehdr = image.read_struct(0)?;
     let ident = header.e_ident;
@@ -119,7 +119,7 @@ fn segments<R: ReadVolatile + Seek>(image: &mut Image<'_, R>) -> Result<Vec<Segm
     if header.e_phnum > MAX_SEGMENTS {
         return Err(ImageError::Malformed("too many program headers"));
     }
-    // The section headers are not needed here, but linkers put them last: a file that ends before
+    // The section headers are not needed here, but linkers put them last. A file that ends before
     // them was truncated, perhaps in the middle of a section.
     let sections = u64::from(header.e_shnum) * u64::from(header.e_shentsize);
     if sections > 0 && header.e_shoff.checked_add(sections).is_none_or(|end| end > image.len()) {

@@ -11,7 +11,7 @@ use vm_memory::GuestMemoryError;
 use super::kind::FileKind;
 use base::units::{ByteSize, Gpa};
 
-/// Why a guest could not be loaded into memory.
+/// Reason why a guest could not be loaded into memory.
 #[derive(Debug, Error)]
 pub enum BootError {
     /// The kernel file cannot be loaded.
@@ -23,34 +23,34 @@ pub enum BootError {
     /// A part of the initrd cannot be read.
     #[error("initrd: cannot read {0}")]
     InitrdUnreadable(PathBuf, #[source] io::Error),
-    /// A part of the initrd is shorter than its headers say.
+    /// A part of the initrd is shorter than its headers state.
     #[error("initrd: {0} is truncated")]
     InitrdTruncated(PathBuf),
     /// Kernel and initrd together do not fit into memory.
-    #[error("initrd: {size} do not fit beside the kernel{}: give the machine more memory (--mem)", of_which(.largest.as_deref()))]
+    #[error("initrd: {size} do not fit next to the kernel{}: give the machine more memory (--mem)", largest_file(.largest.as_deref()))]
     InitrdTooLarge {
-        /// The largest of the files that it is made of.
+        /// The largest file of the initrd.
         largest: Option<PathBuf>,
-        /// Size of all parts together.
+        /// Total size of all parts.
         size: ByteSize,
     },
     /// The command line is longer than the kernel accepts.
-    #[error("command line: {length} bytes are more than the {limit} this kernel takes")]
+    #[error("command line: {length} bytes exceed this kernel's limit of {limit}")]
     CmdlineTooLong {
         /// Length in bytes.
         length: usize,
         /// Maximum length in bytes, without the NUL.
         limit: usize,
     },
-    /// A NUL would terminate it early.
+    /// The command line contains a NUL, which would terminate it early.
     #[error("command line: it contains a NUL byte")]
     CmdlineNul,
-    /// Guest memory has no RAM where boot data belongs.
+    /// Guest memory has no RAM at an address of boot data.
     #[error("guest memory is too small for the boot data")]
     Memory(#[from] GuestMemoryError),
 }
 
-/// Why a kernel or payload image was rejected.
+/// Reason why a kernel or payload image was rejected.
 #[derive(Debug, Error)]
 pub enum ImageError {
     /// An error of the file itself.
@@ -59,13 +59,13 @@ pub enum ImageError {
     /// The file has neither magic number.
     #[error("not a Linux kernel: neither an ELF vmlinux nor a bzImage")]
     Unrecognised,
-    /// The file is something else.
-    #[error("not a Linux kernel, but {}", .0.instead_of_a_kernel())]
-    Other(FileKind),
-    /// The code of a kernel, which says neither where to load it nor where it begins.
+    /// The file has another known type.
+    #[error("not a Linux kernel, but {}", .0.kernel_advice())]
+    OtherKind(FileKind),
+    /// The raw code of a kernel, without a load address or an entry point.
     #[error(
-        "not a Linux kernel with a header, but its raw code (vmlinux.bin): name the vmlinux or the bzImage that it was \
-         made of"
+        "not a Linux kernel with a header, but its raw code (vmlinux.bin): use the vmlinux or the bzImage it was made \
+         from"
     )]
     Raw,
     /// An ELF file for another machine or class.
@@ -74,39 +74,39 @@ pub enum ImageError {
     /// An ELF file, but an object file, a shared library, a core or a user program.
     #[error("an ELF file, but not a Linux kernel")]
     NotAKernel,
-    /// The file ends before the end that its header states.
+    /// The file ends before the end stated in its header.
     #[error("the file is truncated")]
     Truncated,
-    /// The header contradicts itself.
+    /// The header is inconsistent.
     #[error("malformed header: {0}")]
     Malformed(&'static str),
     /// A bzImage without a 64-bit entry point.
     #[error("a 32-bit kernel: it has no 64-bit entry")]
     Only32Bit,
     /// A bzImage older than the 64-bit boot protocol.
-    #[error("boot protocol {}.{:02} is too old: 2.12 (Linux 3.8) is needed", .0 >> 8, .0 & 0xff)]
+    #[error("boot protocol {}.{:02} is too old: 2.12 (Linux 3.8) is required", .0 >> 8, .0 & 0xff)]
     OldProtocol(u16),
-    /// The image needs RAM where there is none.
+    /// The image does not fit into the RAM at its address.
     #[error("it needs {needs} of memory, and the machine has {has} there: give it more with --mem")]
     TooLarge {
-        /// First address after the image in use.
+        /// First address after the image.
         needs: ByteSize,
         /// First address after the RAM (or the range reserved) for it.
         has: ByteSize,
     },
-    /// The image wants addresses that are reserved for boot data.
-    #[error("it wants to be loaded below {0:#x}, where boot data lies")]
+    /// The image is linked to addresses reserved for boot data.
+    #[error("its load address is below {0:#x}, in the range of boot data")]
     TooLow(u64),
 }
 
-fn of_which(file: Option<&Path>) -> String {
+fn largest_file(file: Option<&Path>) -> String {
     file.map_or_else(String::new, |file| format!(" (the largest file: {})", file.display()))
 }
 
 impl ImageError {
-    /// An image that ends at `end`, with room up to `room_end`.
+    /// An image that ends at `end` exceeds the room up to `room_end`.
     pub(super) fn too_large(end: u64, room_end: Gpa) -> Self {
-        // Whole MiB are easier to read; a value that cannot be rounded up is absurd anyway.
+        // Whole MiB are easier to read. A value that cannot be rounded up is absurd anyway.
         let needs = end.checked_next_multiple_of(1 << 20).unwrap_or(end);
         Self::TooLarge { needs: ByteSize(needs), has: ByteSize(room_end.0) }
     }

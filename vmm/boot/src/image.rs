@@ -1,4 +1,4 @@
-//! Reading an image file: bounds check first, then straight into guest memory.
+//! Reading an image file: bounds checks first, then directly into guest memory.
 
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 
@@ -22,7 +22,7 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
         Ok(Self { reader, len })
     }
 
-    /// Size of the image in bytes.
+    /// Returns the size of the image in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -33,7 +33,7 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
         let mut slice = VolatileSlice::from(buffer);
         let read = self.reader.read_exact_volatile(&mut slice).map_err(|error| match error {
             VolatileMemoryError::IOError(error) => error,
-            other => io::Error::other(other),
+            error => io::Error::other(error),
         });
         read.map_err(image_error)
     }
@@ -46,7 +46,7 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
     }
 
     /// Copies `len` bytes from `offset` to guest memory at `to`, which the caller has checked to be
-    /// RAM. The bytes are not copied through memory of our own.
+    /// RAM. The bytes are read directly into guest memory.
     pub fn load(
         &mut self,
         offset: u64,
@@ -58,7 +58,7 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
         read_into(memory, to, self.reader, len).map_err(image_error)
     }
 
-    /// Are these bytes anywhere in its first 64 MiB?
+    /// Whether the first 64 MiB contain these bytes.
     pub fn contains(&mut self, bytes: &[u8]) -> Result<bool, ImageError> {
         const MOST: u64 = 64 << 20;
         let mut chunk = vec![0; 1 << 20];
@@ -73,7 +73,7 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
             if at + length == self.len {
                 break;
             }
-            // They may lie across the border of two chunks.
+            // They may span two chunks.
             at += length - bytes.len() as u64 + 1;
         }
         Ok(false)
@@ -89,7 +89,7 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
 }
 
 /// Copies the next `len` bytes of a file to guest memory at `to`, which the caller has checked to be
-/// RAM. `UnexpectedEof` if the file has become shorter meanwhile.
+/// RAM. Fails with `UnexpectedEof` if the file has been shortened since.
 pub(super) fn read_into(
     memory: &GuestMemoryMmap<impl Bitmap>,
     to: Gpa,
@@ -101,7 +101,7 @@ pub(super) fn read_into(
     read.map_err(|error| match error {
         GuestMemoryError::IOError(error) => error,
         GuestMemoryError::PartialBuffer { .. } => ErrorKind::UnexpectedEof.into(),
-        other => io::Error::other(other),
+        error => io::Error::other(error),
     })
 }
 

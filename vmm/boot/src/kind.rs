@@ -1,12 +1,12 @@
-//! What a file is that is no kernel, or an archive that no kernel unpacks: told by its first bytes, so that an
-//! error can say what to do with it.
+//! Recognises files that are not kernels, or archives that no kernel unpacks, by their first bytes, so that
+//! errors can suggest a fix.
 
 use std::fmt;
 
-/// The bytes that [`FileKind::of`] looks at: up to the end of a tar archive's magic number.
+/// Number of bytes that [`FileKind::detect`] examines: up to the end of a tar archive's magic number.
 pub const HEAD: usize = 262;
 
-/// A way to compress a file.
+/// A compression format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// gzip, and its old format pack.
@@ -27,7 +27,7 @@ pub enum Compression {
     Zstd,
 }
 
-/// Magic numbers (lib/decompress.c of the kernel, but for LZ4's frames).
+/// Magic numbers (from lib/decompress.c of the kernel, except LZ4 frames).
 const COMPRESSIONS: [(&[u8], Compression); 9] = [
     (b"\x1f\x8b", Compression::Gzip),
     (b"\x1f\x9e", Compression::Gzip),
@@ -41,13 +41,13 @@ const COMPRESSIONS: [(&[u8], Compression); 9] = [
 ];
 
 impl Compression {
-    /// That of a file which begins with these bytes.
-    pub fn of(head: &[u8]) -> Option<Self> {
-        let found = COMPRESSIONS.iter().find(|(magic, _)| head.starts_with(magic));
-        found.map(|(_, compression)| *compression)
+    /// Returns the compression of a file that begins with these bytes.
+    pub fn detect(head: &[u8]) -> Option<Self> {
+        let entry = COMPRESSIONS.iter().find(|(magic, _)| head.starts_with(magic));
+        entry.map(|(_, compression)| *compression)
     }
 
-    /// The program that unpacks it to its output.
+    /// Returns the command that decompresses such a file to its output.
     pub const fn unpacker(self) -> &'static str {
         match self {
             Self::Gzip => "gzip -dc",
@@ -59,8 +59,7 @@ impl Compression {
         }
     }
 
-    /// The option of a kernel's configuration without which it does not unpack such a RAM disk; None: no kernel
-    /// does.
+    /// Returns the kernel configuration option for decompressing such a RAM disk. None: no kernel can.
     pub const fn kernel_option(self) -> Option<&'static str> {
         match self {
             Self::Gzip => Some("CONFIG_RD_GZIP"),
@@ -90,7 +89,7 @@ impl fmt::Display for Compression {
     }
 }
 
-/// A file that people have where a kernel or a RAM disk is wanted.
+/// Kind of a file that users mistake for a kernel or a RAM disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A compressed file of any kind.
@@ -105,7 +104,7 @@ pub enum FileKind {
     Deb,
     /// An RPM package.
     Rpm,
-    /// A program of the firmware that is no bzImage, for example a unified kernel image.
+    /// A UEFI program that is not a bzImage, for example a unified kernel image.
     Efi,
     /// A kernel of an ARM machine (Documentation/arm64/booting.rst).
     ArmImage,
@@ -116,9 +115,9 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// That of a file which begins with these bytes; None: it is another one.
-    pub fn of(head: &[u8]) -> Option<Self> {
-        /// Where the magic number of each is, and what it is.
+    /// Returns the kind of a file that begins with these bytes. None: unknown.
+    pub fn detect(head: &[u8]) -> Option<Self> {
+        /// Offset of each magic number, and the number.
         const MAGICS: [(usize, &[u8], FileKind); 12] = [
             (0, b"070701", FileKind::Newc),
             (0, b"070702", FileKind::Newc),
@@ -133,41 +132,41 @@ impl FileKind {
             (0, b"\x27\x05\x19\x56", FileKind::UBoot),
             (0, b"#!", FileKind::Script),
         ];
-        let has =
+        let has_magic =
             |at: usize, magic: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(magic));
-        let other = || MAGICS.iter().find(|(at, magic, _)| has(*at, magic));
-        let compressed = Compression::of(head).map(Self::Compressed);
-        compressed.or_else(|| other().map(|(_, _, kind)| *kind))
+        let by_magic = || MAGICS.iter().find(|(at, magic, _)| has_magic(*at, magic));
+        let compressed = Compression::detect(head).map(Self::Compressed);
+        compressed.or_else(|| by_magic().map(|(_, _, kind)| *kind))
     }
 
-    /// What it is and what to do, where a kernel is wanted.
-    pub const fn instead_of_a_kernel(self) -> KernelAdvice {
+    /// Returns advice for a user who passed such a file as a kernel.
+    pub const fn kernel_advice(self) -> KernelAdvice {
         KernelAdvice(self)
     }
 }
 
-/// [`FileKind::instead_of_a_kernel`].
+/// Displays the advice of [`FileKind::kernel_advice`].
 #[derive(Debug, Clone, Copy)]
 pub struct KernelAdvice(FileKind);
 
 impl fmt::Display for KernelAdvice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            FileKind::Compressed(how) => {
-                return write!(f, "a file compressed with {how}: unpack it first (`{}`)", how.unpacker());
+            FileKind::Compressed(compression) => {
+                return write!(f, "a file compressed with {compression}: unpack it first (`{}`)", compression.unpacker());
             }
-            FileKind::Newc | FileKind::OtherCpio => "a cpio archive: a RAM disk is named with --initrd",
-            FileKind::Tar => "a tar archive: take the kernel out of it (`tar -x`)",
+            FileKind::Newc | FileKind::OtherCpio => "a cpio archive: use --initrd for a RAM disk",
+            FileKind::Tar => "a tar archive: extract the kernel from it (`tar -x`)",
             FileKind::Deb => {
-                "a Debian package: take the kernel out of it (`dpkg -x`; it is boot/vmlinuz-* there)"
+                "a Debian package: extract the kernel, boot/vmlinuz-*, from it (`dpkg -x`)"
             }
-            FileKind::Rpm => "an RPM package: take the kernel out of it (`rpm2cpio`)",
+            FileKind::Rpm => "an RPM package: extract the kernel from it (`rpm2cpio`)",
             FileKind::Efi => {
-                "a program for UEFI and no bzImage: of a unified kernel image, take its section .linux \
+                "a UEFI program, not a bzImage: extract the section .linux from a unified kernel image \
                  (`objcopy -O binary --only-section=.linux`)"
             }
-            FileKind::ArmImage => "a kernel for ARM: one for x86-64 is needed",
-            FileKind::UBoot => "an image for U-Boot: name the vmlinux or bzImage that it was made of",
+            FileKind::ArmImage => "a kernel for ARM: an x86-64 kernel is required",
+            FileKind::UBoot => "an image for U-Boot: use the vmlinux or bzImage it was made from",
             FileKind::Script => "a script",
         })
     }
@@ -178,11 +177,11 @@ mod tests {
     use super::*;
 
     fn advice(head: &[u8]) -> Option<String> {
-        FileKind::of(head).map(|kind| kind.instead_of_a_kernel().to_string())
+        FileKind::detect(head).map(|kind| kind.kernel_advice().to_string())
     }
 
     #[test]
-    fn files_are_told_by_their_first_bytes_with_what_to_do() {
+    fn files_are_recognised_with_advice() {
         for (head, part) in [
             (&b"\x1f\x8b\x08"[..], "`gzip -dc`"),
             (b"BZh91AY", "`bzip2 -dc`"),
@@ -198,14 +197,14 @@ mod tests {
             (b"MZ\x90\0", ".linux"),
             (b"#!/bin/sh\n", "a script"),
         ] {
-            let found = advice(head).unwrap_or_default();
-            assert!(found.contains(part), "{head:x?}: {found}");
+            let text = advice(head).unwrap_or_default();
+            assert!(text.contains(part), "{head:x?}: {text}");
         }
         let at = |offset: usize, magic: &[u8]| [&vec![0; offset], magic].concat();
-        assert!(advice(&at(257, b"ustar\0")).is_some_and(|found| found.contains("tar -x")));
-        assert!(advice(&at(56, b"ARM\x64")).is_some_and(|found| found.contains("x86-64")));
-        for other in [&b""[..], b"\x1f", b"0707", &[0; HEAD], b"!<arch>\n", b"\x7fELF\x02\x01"] {
-            assert_eq!(FileKind::of(other), None, "{other:x?}");
+        assert!(advice(&at(257, b"ustar\0")).is_some_and(|text| text.contains("tar -x")));
+        assert!(advice(&at(56, b"ARM\x64")).is_some_and(|text| text.contains("x86-64")));
+        for unknown in [&b""[..], b"\x1f", b"0707", &[0; HEAD], b"!<arch>\n", b"\x7fELF\x02\x01"] {
+            assert_eq!(FileKind::detect(unknown), None, "{unknown:x?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The local interrupt pins of a local APIC, as firmware leaves them.
+//! The local interrupt pins of a local APIC, as set by firmware.
 
 use kvm_bindings::kvm_lapic_state;
 
@@ -12,19 +12,19 @@ const DELIVER_NMI: u32 = 4 << 8;
 const DELIVER_EXTINT: u32 = 7 << 8;
 const MASKED: u32 = 1 << 16;
 
-/// LINT0 to the 8259's output, but masked; LINT1 to NMI.
+/// Connects LINT0 to the 8259's output, but masked, and LINT1 to NMI.
 ///
-/// Our ACPI tables say "hardware-reduced", so Linux never programs KVM's 8259, which would deliver
-/// an interrupt on COM1's line as vector 4, the overflow exception. Linux keeps LINT0 unmasked on
-/// the boot CPU if firmware left it so, hence the mask. A kernel that does use the 8259
-/// (`acpi=off`) unmasks LINT0 itself.
+/// Our ACPI tables declare the machine hardware-reduced, so Linux never programs KVM's 8259, which
+/// would deliver an interrupt on COM1's line as vector 4, the overflow exception. Linux keeps
+/// LINT0 unmasked on the boot CPU if firmware left it so, hence the mask. A kernel that uses the
+/// 8259 (`acpi=off`) unmasks LINT0 itself.
 pub fn set_local_pins(apic: &mut kvm_lapic_state) {
     write(apic, LVT_LINT0, DELIVER_EXTINT | MASKED);
     write(apic, LVT_LINT1, DELIVER_NMI);
 }
 
-/// Enables the APIC in software (SDM 10.9), as a guest's kernel would: KVM delivers no MSI to an
-/// APIC that was never enabled.
+/// Enables the APIC in software (SDM 10.9), like a guest's kernel: KVM delivers no MSI to an APIC
+/// that was never enabled.
 pub fn enable(apic: &mut kvm_lapic_state) {
     const ENABLED: u32 = 1 << 8;
     const VECTOR: u32 = 0xff;

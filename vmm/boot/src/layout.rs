@@ -15,28 +15,28 @@
 //! 0x1_0000_0000  4 GiB: the rest of RAM
 //! ```
 //!
-//! Addresses below 1 MiB are chosen freely: the x86 boot protocol only requires that they are RAM,
-//! identity-mapped, and outside the kernel.
+//! Addresses below 1 MiB are arbitrary: the x86 boot protocol only requires RAM that is identity-mapped
+//! and outside the kernel.
 
 use base::units::Gpa;
 
 /// Size of a page, in bytes.
 pub const PAGE_SIZE: u64 = 0x1000;
 
-/// `struct boot_params`, one page; RSI at a Linux kernel's entry.
+/// `struct boot_params`, one page. RSI points to it at a Linux kernel's entry.
 pub const BOOT_PARAMS: Gpa = Gpa(0x7000);
 
 /// Global descriptor table.
 pub const GDT: Gpa = Gpa(0x8000);
 
 /// First address above the boot CPU's stack, for a kernel that pushes before it has set up its own
-/// stack (Linux does not). Shares the page of [`GDT`].
+/// stack (Linux does not). The stack shares the page of [`GDT`].
 pub const BOOT_STACK_TOP: Gpa = Gpa(0x9000);
 
-/// PML4; the PDPT and the page directories follow, one page each.
+/// PML4, followed by the PDPT and the page directories, one page each.
 pub const PAGE_TABLES: Gpa = Gpa(0x9000);
 
-/// First address above the page tables, if there are all four directories.
+/// First address above the page tables with all four directories.
 pub const PAGE_TABLES_END: Gpa = Gpa(PAGE_TABLES.0 + 6 * PAGE_SIZE);
 
 /// Task state segment of a ring-3 payload, with its I/O permission bitmap.
@@ -48,34 +48,34 @@ pub const CMDLINE: Gpa = Gpa(0x2_0000);
 /// Bytes reserved at [`CMDLINE`], including the NUL. Linux accepts at most 2048.
 pub const CMDLINE_SPACE: u64 = 0x1_0000;
 
-/// End of conventional memory as e820 reports it: the last KiB below 640 KiB is where a PC has its
-/// extended BIOS data area, and Linux looks there.
+/// End of conventional memory in the e820 map. The last KiB below 640 KiB is a PC's extended BIOS data
+/// area, and Linux searches it.
 pub const LOW_RAM_END: Gpa = Gpa(0x9_fc00);
 
-/// The [`telemetry`](hypercalls::telemetry) lines of a Linux guest. Linux maps the whole first MiB
+/// The [`telemetry`](hypercalls::telemetry) lines of a Linux guest. Linux maps the complete first MiB
 /// (`init_mem_mapping`, the ISA range), so they are accessible early and cheaply.
 pub const TELEMETRY: Gpa = Gpa(0xd_0000);
 
 /// First address above the telemetry lines and the machine's words.
 pub const TELEMETRY_END: Gpa = Gpa(TELEMETRY.0 + hypercalls::telemetry::MEMORY);
 
-/// ACPI: the RSDP. Within the range that an OS scans for it (ACPI 5.2.5.1), so that kernels also
-/// find it without the zero page's pointer.
+/// ACPI: the RSDP. In the range that an OS scans for it (ACPI 5.2.5.1), so that kernels find it even
+/// without the zero page's pointer.
 pub const ACPI: Gpa = Gpa(0xe_0000);
 
-/// First address above the ACPI tables; the end of the first MiB.
+/// First address above the ACPI tables, which is the end of the first MiB.
 pub const ACPI_END: Gpa = Gpa(0x10_0000);
 
-/// Where a processor begins in real mode after a reset, and where kernels jump to for one (`reboot=b`).
+/// Start of a processor in real mode after a reset. Kernels jump here to reset (`reboot=b`).
 pub const RESET_VECTOR: Gpa = Gpa(0xf_fff0);
 
-/// First address for kernels: no boot data is at or above it.
+/// First address for kernels. All boot data is below it.
 pub const HIGH_RAM: Gpa = Gpa(0x10_0000);
 
 /// Start of the MMIO hole below 4 GiB.
 pub const HOLE_START: Gpa = Gpa(0xc000_0000);
 
-/// End of the MMIO hole, where RAM continues.
+/// End of the MMIO hole. RAM continues here.
 pub const HOLE_END: Gpa = Gpa(0x1_0000_0000);
 
 /// KVM's page for identity-mapped real mode (Intel without unrestricted guest).
@@ -87,7 +87,7 @@ pub const KVM_TSS: Gpa = Gpa(0xfffb_d000);
 /// First address above KVM's own pages.
 pub const KVM_PAGES_END: Gpa = Gpa(0xfffc_0000);
 
-/// The I/O APIC, at the address of KVM's in-kernel one.
+/// The I/O APIC, at the address of KVM's in-kernel I/O APIC.
 pub const IOAPIC: Gpa = Gpa(0xfec0_0000);
 
 /// The local APICs, at their reset address.
@@ -107,20 +107,19 @@ pub const COM_SPAN: u8 = 8;
 /// ACPI sleep control register, 8 bits wide. Writing [`ACPI_POWER_OFF`] (or any value with
 /// [`ACPI_SLEEP_ENABLE`]) powers the machine off: S5 is its only sleep state.
 pub const ACPI_SLEEP_CONTROL_PORT: u16 = 0x680;
-/// ACPI sleep status register, 8 bits wide: reads as zero, writes are ignored
-/// (Linux clears the wake bit there before it powers off).
+/// ACPI sleep status register, 8 bits wide. Reads as zero, writes are ignored (Linux clears the wake
+/// bit there before it powers off).
 pub const ACPI_SLEEP_STATUS_PORT: u16 = 0x681;
-/// ACPI reset register, 8 bits wide: a write of [`ACPI_RESET_VALUE`] resets.
+/// ACPI reset register, 8 bits wide. Writing [`ACPI_RESET_VALUE`] resets the machine.
 pub const ACPI_RESET_PORT: u16 = 0x682;
 
 /// SLP_TYP of S5 in our DSDT (ACPI 7.4.2).
 pub const ACPI_S5_TYPE: u8 = 5;
 /// SLP_EN in the sleep control register (ACPI 4.8.4.2).
 pub const ACPI_SLEEP_ENABLE: u8 = 1 << 5;
-/// The value that a guest writes to [`ACPI_SLEEP_CONTROL_PORT`] to power off; SLP_TYP is in bits 2
-/// to 4.
+/// Value that a guest writes to [`ACPI_SLEEP_CONTROL_PORT`] to power off. SLP_TYP is in bits 2 to 4.
 pub const ACPI_POWER_OFF: u8 = ACPI_S5_TYPE << 2 | ACPI_SLEEP_ENABLE;
-/// The value that a guest writes to [`ACPI_RESET_PORT`] to reset.
+/// Value that a guest writes to [`ACPI_RESET_PORT`] to reset.
 pub const ACPI_RESET_VALUE: u8 = 1;
 
 // No two areas overlap.

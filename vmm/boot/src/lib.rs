@@ -1,7 +1,7 @@
-//! Pure bytes: what a guest finds in its memory and registers when it starts.
+//! The initial contents of a guest's memory and registers, as plain bytes.
 //!
-//! Nothing here calls KVM. The functions write into guest memory, or turn values that KVM returned
-//! into values that it is given. The order for callers: memory ([`memory::regions`]), guest
+//! Nothing here calls KVM. The functions write into guest memory, or convert values returned by
+//! KVM into values to pass to it. The order for callers is memory ([`memory::regions`]), guest
 //! ([`load_linux`] or [`load_payload`]), then for each vCPU CPUID before MSRs, registers, local
 //! APIC.
 

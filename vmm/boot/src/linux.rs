@@ -18,8 +18,8 @@ use base::units::{Gpa, VcpuCount};
 /// RFLAGS at entry: only the bit that is always set. Interrupts are off.
 const RFLAGS: u64 = 0x2;
 
-/// At the reset vector, in real mode: `mov al, 0xfe; out 0x64, al`, a reset by the keyboard controller; `hlt; jmp` back
-/// to it.
+/// Code at the reset vector, in real mode: `mov al, 0xfe; out 0x64, al`, a reset by the keyboard controller,
+/// then `hlt` and a `jmp` back to it.
 const RESET: [u8; 7] = [0xb0, 0xfe, 0xe6, 0x64, 0xf4, 0xeb, 0xfd];
 
 /// The format of a kernel file.
@@ -31,23 +31,23 @@ pub enum KernelFormat {
     BzImage,
 }
 
-/// Where the parts of a loaded guest are.
+/// Locations in a loaded guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinuxEntry {
     /// Format of the kernel file.
     pub format: KernelFormat,
-    /// First instruction of the boot CPU. The other CPUs are started by INIT and SIPI.
+    /// First instruction of the boot CPU. INIT and SIPI start the other CPUs.
     pub entry: Gpa,
     /// First address that the kernel does not need before it manages memory itself.
     pub kernel_end: Gpa,
-    /// The initrd, if there is one.
+    /// The initrd, if any.
     pub initrd: Option<Range<Gpa>>,
 }
 
-/// Loads a kernel (ELF `vmlinux` or bzImage, recognized by their contents), initrd and command
-/// line, and writes the zero page, page tables, GDT and ACPI tables.
+/// Loads a kernel (ELF `vmlinux` or bzImage, recognised by its contents), initrd and command line, and writes
+/// the zero page, page tables, GDT and ACPI tables.
 ///
-/// `memory` must be fresh: bytes that are zero in the guest are not written.
+/// `memory` must be fresh: zero bytes are not written.
 pub fn load_linux(
     memory: &GuestMemoryMmap<impl Bitmap>,
     kernel: &mut (impl ReadVolatile + Seek),
@@ -59,7 +59,7 @@ pub fn load_linux(
     let kernel = load_kernel(memory, kernel, ram_end).map_err(BootError::Kernel)?;
     zero_page::write_cmdline(memory, cmdline, &kernel.header)?;
 
-    // The last address that a bzImage allows for its initrd; an ELF file states none.
+    // Last address that a bzImage allows for its initrd. An ELF file does not specify it.
     let initrd_end = match kernel.header.initrd_addr_max {
         0 => ram_end,
         max => ram_end.min(Gpa(u64::from(max) + 1)),
@@ -74,8 +74,8 @@ pub fn load_linux(
     Ok(LinuxEntry { format: kernel.format, entry: kernel.entry, kernel_end: kernel.end, initrd })
 }
 
-/// Registers of the boot CPU at the kernel's 64-bit entry. `sregs` are those of the fresh vCPU and
-/// are modified; the general registers are returned.
+/// Returns the boot CPU's general registers at the kernel's 64-bit entry. Sets up `sregs`, which must come
+/// from a fresh vCPU.
 pub fn linux_registers(sregs: &mut kvm_sregs, entry: &LinuxEntry) -> kvm_regs {
     Ring::Kernel.set(sregs);
     paging::set_long_mode(sregs);
@@ -111,7 +111,7 @@ fn load_kernel(
         let format = KernelFormat::Vmlinux;
         let header = zero_page::elf_header();
         Ok(Kernel { format, entry: loaded.entry, end: loaded.end, header })
-    } else if bzimage::recognise(&mut image)? {
+    } else if bzimage::is_bzimage(&mut image)? {
         let loaded = bzimage::load(&mut image, memory, ram_end)?;
         let format = KernelFormat::BzImage;
         Ok(Kernel { format, entry: loaded.entry, end: loaded.end, header: loaded.header })
@@ -120,14 +120,14 @@ fn load_kernel(
     }
 }
 
-/// What a file is that has neither magic number.
+/// Returns the error for a file with neither magic number.
 fn unrecognised(image: &mut Image<'_, impl ReadVolatile + Seek>) -> Result<ImageError, ImageError> {
     let mut head = vec![0; image.len().min(kind::HEAD as u64) as usize];
     image.read(0, &mut head)?;
-    Ok(match FileKind::of(&head) {
-        // A bzImage is a program for UEFI, too.
-        Some(FileKind::Efi) if image.len() < bzimage::LEAST => ImageError::Truncated,
-        Some(other) => ImageError::Other(other),
+    Ok(match FileKind::detect(&head) {
+        // A bzImage is also a UEFI program.
+        Some(FileKind::Efi) if image.len() < bzimage::MIN_SIZE => ImageError::Truncated,
+        Some(kind) => ImageError::OtherKind(kind),
         // The kernel's banner (init/version.c).
         None if image.contains(b"Linux version ")? => ImageError::Raw,
         None => ImageError::Unrecognised,

@@ -20,11 +20,10 @@ fn boot_with(
     load_linux(memory, &mut Cursor::new(bzimage()), &mut parts, "", VcpuCount::ONE)
 }
 
-/// Why a kernel is rejected.
 fn refusal(kernel: &[u8]) -> ImageError {
     match boot(&guest(64), kernel) {
         Err(BootError::Kernel(error)) => error,
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     }
 }
 
@@ -51,7 +50,7 @@ fn a_vmlinux_goes_to_its_physical_addresses() {
 }
 
 #[test]
-fn a_bzimage_goes_where_it_prefers_and_is_entered_at_0x200() {
+fn a_bzimage_is_loaded_at_its_preferred_address() {
     let memory = guest(64);
     let entry = boot(&memory, &bzimage()).unwrap();
     assert_eq!(entry.format, KernelFormat::BzImage);
@@ -64,7 +63,7 @@ fn a_bzimage_goes_where_it_prefers_and_is_entered_at_0x200() {
     assert_eq!({ page.hdr.version }, 0x020f);
     assert_eq!({ page.hdr.init_size }, INIT_SIZE as u32);
     assert_eq!({ page.hdr.type_of_loader }, 0xff);
-    // The header ends at 0x26c; what follows in the file is code.
+    // The header ends at 0x26c. The following bytes in the file are code.
     assert_eq!({ page._pad7 }, [0; 36]);
 }
 
@@ -79,7 +78,7 @@ fn a_bzimage_keeps_its_alignment() {
 }
 
 #[test]
-fn the_zero_page_tells_memory_command_line_and_acpi() {
+fn zero_page_points_to_memory_map_cmdline_and_acpi() {
     let memory = guest(4096);
     let initrd: &[u8] = b"archive";
     boot_with(&memory, &[initrd]).unwrap();
@@ -129,7 +128,7 @@ fn an_initrd_file_is_read_from_its_start() {
     assert_eq!(bytes(&memory, entry.initrd.unwrap().start.0), *b"1234archive\0");
 }
 
-/// An unnamed file.
+/// Creates an unnamed file.
 fn tempfile() -> std::fs::File {
     let name = format!("pvticket-initrd-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
@@ -140,7 +139,7 @@ fn tempfile() -> std::fs::File {
 }
 
 #[test]
-fn an_initrd_fits_beside_the_kernel_to_the_page() {
+fn an_initrd_may_fill_the_remaining_memory() {
     let memory = guest(20);
     let room = (20 << 20) - KERNEL_AT - INIT_SIZE;
     let initrd = vec![1; room as usize];
@@ -154,7 +153,7 @@ fn an_initrd_fits_beside_the_kernel_to_the_page() {
 }
 
 #[test]
-fn an_invalid_kernel_is_named() {
+fn invalid_kernels_are_reported() {
     let refusal_with = |mut image: Vec<u8>, offset, bytes: &[u8]| {
         put(&mut image, offset, bytes);
         refusal(&image)
@@ -164,9 +163,9 @@ fn an_invalid_kernel_is_named() {
     }
     let mut cut = bzimage();
     put(&mut cut, 0, b"MZ");
-    cut.truncate(bzimage::LEAST as usize - 1);
+    cut.truncate(bzimage::MIN_SIZE as usize - 1);
     assert!(matches!(refusal(&cut), ImageError::Truncated));
-    assert!(matches!(refusal(b"#!/bin/sh\necho"), ImageError::Other(FileKind::Script)));
+    assert!(matches!(refusal(b"#!/bin/sh\necho"), ImageError::OtherKind(FileKind::Script)));
     let packed = refusal(&[b"\x28\xb5\x2f\xfd", &vmlinux()[..]].concat()).to_string();
     assert_eq!(
         packed,
@@ -178,12 +177,12 @@ fn an_invalid_kernel_is_named() {
     assert!(matches!(refusal(&elf(0x40_0000, 0x40_0000, 4096)), ImageError::NotAKernel));
     assert!(matches!(refusal_with(bzimage(), 0x236, &[0]), ImageError::Only32Bit));
     let old = refusal_with(bzimage(), 0x206, &[6, 2]);
-    assert_eq!(old.to_string(), "boot protocol 2.06 is too old: 2.12 (Linux 3.8) is needed");
+    assert_eq!(old.to_string(), "boot protocol 2.06 is too old: 2.12 (Linux 3.8) is required");
 }
 
-/// As `objcopy -O binary` leaves it. The banner may be anywhere, also across the border of what is read at once.
+/// A kernel produced by `objcopy -O binary`. The banner may be anywhere, even across the border of two reads.
 #[test]
-fn the_raw_code_of_a_kernel_is_told_by_its_banner() {
+fn raw_kernels_are_recognised_by_their_banner() {
     const BANNER: &[u8] = b"Linux version 6.1.0 (builder)";
     for at in [100, (1 << 20) - BANNER.len(), (1 << 20) - 7, 1 << 20, 3 << 20] {
         let image = [&vec![0x90; at], BANNER].concat();
@@ -194,16 +193,16 @@ fn the_raw_code_of_a_kernel_is_told_by_its_banner() {
 
 #[test]
 fn a_truncated_kernel_is_never_booted() {
-    for whole in [vmlinux(), bzimage()] {
-        for length in 0..whole.len() {
-            let error = boot(&guest(64), &whole[..length]).map(|_| length);
+    for valid in [vmlinux(), bzimage()] {
+        for length in 0..valid.len() {
+            let error = boot(&guest(64), &valid[..length]).map(|_| length);
             // The last paragraph of a bzImage may lack up to 15 bytes.
-            let short_paragraph = whole.len() - length < 16 && whole[0] != 0x7f;
-            assert_eq!(error.is_err(), !short_paragraph, "{length} of {}", whole.len());
+            let short_paragraph = valid.len() - length < 16 && valid[0] != 0x7f;
+            assert_eq!(error.is_err(), !short_paragraph, "{length} of {}", valid.len());
         }
     }
     assert!(matches!(refusal(&vmlinux()[..150]), ImageError::Truncated));
-    // Everything that is loaded is there, but the file has been truncated.
+    // Everything to be loaded is there, but the file has been truncated.
     let mut cut = vmlinux();
     let sections = cut.len() as u64;
     put(&mut cut, 40, &sections.to_le_bytes());
@@ -215,7 +214,7 @@ fn a_truncated_kernel_is_never_booted() {
 }
 
 #[test]
-fn a_kernel_larger_than_memory_says_what_it_needs() {
+fn too_large_kernels_report_their_size() {
     for kernel in [vmlinux(), bzimage()] {
         let error = boot(&guest(16), &kernel).unwrap_err();
         let has = ByteSize::mib(16);
@@ -226,16 +225,15 @@ fn a_kernel_larger_than_memory_says_what_it_needs() {
     assert!(matches!(refusal(&low), ImageError::TooLow(0x10_0000)));
 }
 
-/// Every byte of the headers set to various extremes: nothing may panic, and nothing may be written
-/// where boot data is.
+/// Sets every byte of the headers to various extremes. There must be no panic, and no write to boot data.
 #[test]
 fn hostile_headers_do_no_harm() {
     let memory = guest(64);
-    for whole in [vmlinux(), bzimage()] {
-        for offset in 0..whole.len() - CODE.len() {
+    for valid in [vmlinux(), bzimage()] {
+        for offset in 0..valid.len() - CODE.len() {
             for width in [1, 2, 4, 8] {
                 for byte in [0x00, 0x01, 0x7f, 0x80, 0xff] {
-                    let mut image = whole.clone();
+                    let mut image = valid.clone();
                     let end = (offset + width).min(image.len());
                     image[offset..end].fill(byte);
                     if let Ok(entry) = boot(&memory, &image) {

@@ -1,4 +1,4 @@
-//! Guest RAM: where it is, and how the kernel is told.
+//! Layout of guest RAM, and its description for the kernel.
 
 use vm_memory::{
     GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, bitmap::Bitmap,
@@ -26,12 +26,12 @@ pub struct Range {
     pub start: Gpa,
     /// First address after it.
     pub end: Gpa,
-    /// What the guest may use the range for (the type of its e820 entry).
+    /// Permitted use of the range (the type of its e820 entry).
     pub kind: RangeType,
 }
 
-/// The RAM regions of a machine with `size` bytes: one, or two around the hole from 3 to 4 GiB.
-/// Suitable for `GuestMemoryMmap::from_ranges` and `kvm::sys::ram::map`.
+/// Returns the RAM regions of a machine with `size` bytes: one, or two around the hole from 3
+/// to 4 GiB. Suitable for `GuestMemoryMmap::from_ranges` and `kvm::sys::ram::map`.
 pub fn regions(size: ByteSize) -> Vec<(GuestAddress, usize)> {
     let low = size.0.min(layout::HOLE_START.0);
     [(0, low), (layout::HOLE_END.0, size.0 - low)]
@@ -42,13 +42,13 @@ pub fn regions(size: ByteSize) -> Vec<(GuestAddress, usize)> {
         .collect()
 }
 
-/// First address after the RAM that begins at 0.
+/// Returns the first address after the RAM that begins at 0.
 pub fn low_end(memory: &GuestMemoryMmap<impl Bitmap>) -> Gpa {
     let end = memory.find_region(GuestAddress(0)).map_or(0, GuestMemoryRegion::len);
     Gpa(end.min(layout::HOLE_START.0))
 }
 
-/// The e820 map of `memory`, in ascending order.
+/// Returns the e820 map of `memory`, in ascending order.
 pub fn e820(memory: &GuestMemoryMmap<impl Bitmap>) -> Vec<Range> {
     let range = |start, end, kind| Range { start, end, kind };
     let low_end = low_end(memory);
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     fn map_of(size: ByteSize) -> Vec<Range> {
-        // None of it is touched, so the size costs nothing.
+        // It is never touched, so the size costs nothing.
         e820(&GuestMemoryMmap::<()>::from_ranges(&regions(size)).unwrap())
     }
 
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_goes_around_the_hole() {
+    fn ram_skips_the_hole() {
         let gib = 1 << 30;
         let expected: [(u64, &[(u64, u64)]); 6] = [
             (0, &[]),
@@ -93,18 +93,18 @@ mod tests {
             (64 * gib, &[(0, 3 * gib), (4 * gib, 61 * gib)]),
         ];
         for (size, ranges) in expected {
-            let got: Vec<_> =
+            let regions: Vec<_> =
                 regions(ByteSize(size)).iter().map(|(at, len)| (at.0, *len as u64)).collect();
-            assert_eq!(got, ranges, "{size:#x}");
+            assert_eq!(regions, ranges, "{size:#x}");
         }
     }
 
     #[test]
-    fn e820_is_sorted_disjoint_and_whole() {
+    fn e820_is_sorted_disjoint_and_complete() {
         for mib in [2, 512, 3071, 3072, 3073, 8192] {
             let map = map_of(ByteSize::mib(mib));
             assert!(map.windows(2).all(|w| w[0].end <= w[1].start), "{mib}: {map:x?}");
-            // Everything is RAM except the legacy area from 639 KiB to 1 MiB.
+            // All memory is RAM except the legacy area from 639 KiB to 1 MiB.
             let legacy = layout::HIGH_RAM.0 - layout::LOW_RAM_END.0;
             assert_eq!(ram(&map), (mib << 20) - legacy, "{mib}");
         }

@@ -9,16 +9,16 @@ const FAST_STRINGS: u64 = 1 << 0;
 
 /// IA32_MTRR_DEF_TYPE (SDM 11.11.2.1).
 const MTRR_DEF_TYPE: u32 = 0x2ff;
-/// MTRRs on, write-back by default. With MTRRs off Linux considers the firmware broken and turns
-/// its page attribute table off, too.
+/// MTRRs on, write-back by default. With MTRRs off Linux considers the firmware broken and also
+/// turns off its page attribute table.
 const MTRR_ENABLE: u64 = 1 << 11;
 const WRITE_BACK: u64 = 6;
 
-/// The argument of `KVM_SET_MSRS` for every vCPU of a Linux guest, after its CPUID.
+/// Returns the argument of `KVM_SET_MSRS` for every vCPU of a Linux guest, after its CPUID.
 ///
 /// All other MSRs (SYSENTER, STAR, LSTAR, KERNEL_GS_BASE, the time stamp counter) are zero after a
-/// reset, and KVM creates a vCPU so; it also keeps the vCPUs' counters synchronized, which writing
-/// them one by one would not.
+/// reset, and in a vCPU created by KVM. KVM also keeps the vCPUs' counters synchronized, which
+/// writing them one by one would not.
 pub fn boot_msrs() -> [kvm_msr_entry; 2] {
     [(MISC_ENABLE, FAST_STRINGS), (MTRR_DEF_TYPE, MTRR_ENABLE | WRITE_BACK)]
         .map(|(index, data)| kvm_msr_entry { index, data, ..Default::default() })

@@ -1,31 +1,31 @@
-//! Is a cpio archive complete? Checked in guest memory, where it has just been loaded.
+//! Checks whether a cpio archive is complete, in guest memory after loading.
 //!
-//! The kernel unpacks what it finds of a truncated initramfs and continues without the rest, so the
-//! error would show up as something else, far from its cause.
+//! The kernel unpacks the available part of a truncated initramfs and continues without the rest,
+//! so the error would show up as another failure, far from its cause.
 
 use std::ops::Range;
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, bitmap::Bitmap};
 
-/// "newc" with and without checksums (cpio(5)): the formats that Linux accepts.
+/// "newc" with and without checksums (cpio(5)), the formats that Linux accepts.
 const MAGIC: [[u8; 6]; 2] = [*b"070701", *b"070702"];
 /// Magic and thirteen numbers of eight hexadecimal digits each.
 const HEADER: usize = 6 + 13 * 8;
 const FILE_SIZE: usize = 6 + 6 * 8;
 const NAME_SIZE: usize = 6 + 11 * 8;
-/// The name of the entry that ends an archive, including its NUL.
+/// Name of the entry that ends an archive, including its NUL.
 const TRAILER: [u8; 11] = *b"TRAILER!!!\0";
 
-/// False if an uncompressed archive begins at `range`'s start and is truncated: it ends within an
-/// entry. True for anything else (compressed archives, zeros), which cannot be judged.
-pub(super) fn is_whole(memory: &GuestMemoryMmap<impl Bitmap>, range: Range<u64>) -> bool {
+/// Returns false if an uncompressed archive begins at the start of `range` and ends within an
+/// entry. Returns true for anything else (compressed archives, zeros), which cannot be checked.
+pub(super) fn is_complete(memory: &GuestMemoryMmap<impl Bitmap>, range: Range<u64>) -> bool {
     let mut at = range.start;
     while at < range.end {
         match entry(memory, at..range.end) {
             ArchiveEntry::File { next } => at = next,
             ArchiveEntry::Trailer => return true,
             ArchiveEntry::Truncated => return false,
-            // Not an archive from the start, or data between two archives.
+            // No archive at all, or data between two archives.
             ArchiveEntry::Foreign => return true,
         }
     }
@@ -66,7 +66,7 @@ fn entry(memory: &GuestMemoryMmap<impl Bitmap>, room: Range<u64>) -> ArchiveEntr
     {
         return ArchiveEntry::Trailer;
     }
-    // Name and file each end at a multiple of four from the archive's start, which is aligned
+    // Name and file each end at a multiple of four from the start of the archive, which is aligned
     // itself. The last padding may be missing in the file.
     let file_at = (name_at + name_size).next_multiple_of(4);
     match file_at + file_size {
@@ -86,34 +86,34 @@ mod tests {
     use super::super::test_fixtures::{guest, newc_file as file};
     use super::*;
 
-    fn whole(archive: &[u8]) -> bool {
+    fn is_complete_archive(archive: &[u8]) -> bool {
         let memory = guest(1);
         memory.write_slice(archive, GuestAddress(0x1000)).unwrap();
-        is_whole(&memory, 0x1000..0x1000 + archive.len() as u64)
+        is_complete(&memory, 0x1000..0x1000 + archive.len() as u64)
     }
 
     #[test]
-    fn an_archive_is_whole_at_its_trailer_or_at_a_files_end() {
+    fn archives_end_at_the_trailer_or_after_a_file() {
         let files = [file("init", b"#!/bin/sh\n"), file("etc/a", &[1; 301])].concat();
         let trailer = file("TRAILER!!!", b"");
-        assert!(whole(&files));
-        assert!(whole(&[&files[..], &trailer].concat()));
-        assert!(whole(&[&files[..], &trailer, &[0; 512], b"\x1f\x8b"].concat()));
+        assert!(is_complete_archive(&files));
+        assert!(is_complete_archive(&[&files[..], &trailer].concat()));
+        assert!(is_complete_archive(&[&files[..], &trailer, &[0; 512], b"\x1f\x8b"].concat()));
     }
 
     #[test]
-    fn a_cut_anywhere_in_a_file_is_seen() {
+    fn truncation_within_a_file_is_detected() {
         let files = [file("init", b"#!/bin/sh\n"), file("etc/a", &[1; 301])].concat();
         let first = file("init", b"#!/bin/sh\n").len();
         for length in first + 6..files.len() - 3 {
-            assert!(!whole(&files[..length]), "{length}");
+            assert!(!is_complete_archive(&files[..length]), "{length}");
         }
     }
 
     #[test]
-    fn archives_of_other_formats_are_not_judged() {
-        for other in [&b""[..], b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", &[0; 64], b"07070"] {
-            assert!(whole(other), "{other:x?}");
+    fn other_formats_count_as_complete() {
+        for foreign in [&b""[..], b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", &[0; 64], b"07070"] {
+            assert!(is_complete_archive(foreign), "{foreign:x?}");
         }
     }
 
@@ -124,7 +124,7 @@ mod tests {
             for digits in [b"ffffffff", b"00000000", b"7fffffff", b"-1234567", b"zzzzzzzz"] {
                 let mut bad = archive.clone();
                 bad[at..at + 8].copy_from_slice(digits);
-                whole(&bad);
+                is_complete_archive(&bad);
             }
         }
     }

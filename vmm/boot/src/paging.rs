@@ -18,7 +18,7 @@ const LARGE_PAGE: u64 = 2 << 20;
 const DIRECTORY: u64 = 1 << 30;
 const ENTRIES: usize = 512;
 
-/// Which rings may use the mapping.
+/// Rings that may use the mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MappingAccess {
     /// Ring 0 only.
@@ -27,7 +27,7 @@ pub(super) enum MappingAccess {
     User,
 }
 
-/// Maps 0 up to at least `end`, at most 4 GiB: one page directory per GiB.
+/// Maps 0 up to at least `end`, at most 4 GiB, with one page directory per GiB.
 pub(super) fn write(
     memory: &GuestMemoryMmap<impl Bitmap>,
     end: Gpa,
@@ -65,7 +65,7 @@ fn write_table(
     memory.write_slice(table.as_flattened(), GuestAddress(at))
 }
 
-/// Turns on long mode with these tables. All bits are set explicitly, none or-ed in: after a reset
+/// Turns on long mode with these tables. Sets all bits explicitly rather than by OR: after a reset
 /// CR0 has the caches off.
 pub(super) fn set_long_mode(sregs: &mut kvm_sregs) {
     const CR0_PE: u64 = 1 << 0;
@@ -97,7 +97,7 @@ mod tests {
         memory.read_obj(GuestAddress(table + index * 8)).unwrap()
     }
 
-    /// Walks the tables as a CPU would.
+    /// Walks the tables like a CPU.
     fn translate(memory: &GuestMemoryMmap<impl Bitmap>, address: u64) -> Option<(u64, u64)> {
         let mut table = layout::PAGE_TABLES.0;
         for shift in [39, 30, 21] {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn user_bit_is_there_only_when_asked_for() {
+    fn user_bit_is_set_on_request() {
         let memory = memory();
         for (access, bit) in [(MappingAccess::Kernel, 0), (MappingAccess::User, USER)] {
             write(&memory, Gpa(0x100_0000), access).unwrap();

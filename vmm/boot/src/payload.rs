@@ -1,4 +1,4 @@
-//! A payload: every vCPU enters it directly, at CPL 3 or, if it is to execute HLT, at CPL 0.
+//! A payload. Every vCPU enters it directly, at CPL 3 or, to execute HLT, at CPL 0.
 
 use std::io::Cursor;
 
@@ -15,16 +15,16 @@ use super::segments::Ring;
 use base::units::{Gpa, VcpuId};
 
 /// RFLAGS at entry: the bit that is always set, and IOPL 3. Ports are permitted twice, by IOPL and
-/// by the TSS's bitmap, because two hosts support only one of them: a software KVM clears IOPL at
-/// the first entry (measured), and the CPU that QEMU emulates ignores the bitmap of a TSS of type
-/// "busy", which is the only type that VM entry accepts (`check_io` of its seg_helper.c).
+/// by the TSS's bitmap, because two hosts support only one of them. A software KVM clears IOPL at
+/// the first entry (measured), and the CPU emulated by QEMU ignores the bitmap of a TSS of type
+/// "busy", the only type that VM entry accepts (`check_io` in its seg_helper.c).
 const RFLAGS: u64 = 0x3002;
 
 /// Offset in a TSS of the bitmap's offset (SDM volume 3, figure 8-11).
 const TSS_BITMAP_OFFSET: u64 = 102;
-/// Offset of the bitmap: after the 64-bit TSS proper.
+/// Offset of the bitmap: after the 64-bit TSS itself.
 const TSS_BITMAP: u16 = 104;
-/// One bit for each of the 65536 ports, and the byte of ones that must follow (SDM volume 1,
+/// One bit for each of the 65536 ports, and the mandatory trailing byte of ones (SDM volume 1,
 /// 19.5.2).
 const TSS_LIMIT: u32 = TSS_BITMAP as u32 + 65536 / 8;
 
@@ -33,8 +33,8 @@ const CR4_OSXMMEXCPT: u64 = 1 << 10;
 
 /// Loads a payload's ELF image and writes page tables and GDT. Returns the entry point.
 ///
-/// The image must lie between [`IMAGE_GPA`] and [`STACKS_GPA`]. Only the payload's [`MEMORY`] is
-/// mapped, so that a stray access ends the machine.
+/// The image must be between [`IMAGE_GPA`] and [`STACKS_GPA`]. Only the payload's [`MEMORY`] is
+/// mapped, so a stray access ends the machine.
 pub fn load_payload(
     memory: &GuestMemoryMmap<impl Bitmap>,
     elf_bytes: &[u8],
@@ -51,15 +51,15 @@ pub fn load_payload(
     Ok(loaded.entry)
 }
 
-/// A TSS that permits every port. The zeros of the bitmap are those of fresh memory.
+/// Writes a TSS that permits every port. Fresh memory already contains the bitmap's zeros.
 fn write_tss(memory: &GuestMemoryMmap<impl Bitmap>) -> Result<(), GuestMemoryError> {
     let at = |offset: u64| GuestAddress(layout::PAYLOAD_TSS.0 + offset);
     memory.write_obj(TSS_BITMAP, at(TSS_BITMAP_OFFSET))?;
     memory.write_obj(0xff_u8, at(TSS_LIMIT.into()))
 }
 
-/// Registers of one vCPU at the payload's entry, set up as for a C function called with the vCPU's
-/// index and the address of the shared block. `sregs` are those of the fresh vCPU and are modified.
+/// Returns a vCPU's general registers at the payload's entry, as for a C function called with its
+/// index and the address of the shared block. Sets up `sregs`, which must come from a fresh vCPU.
 pub fn payload_registers(sregs: &mut kvm_sregs, vcpu: VcpuId, entry: Gpa, ring: Ring) -> kvm_regs {
     ring.set(sregs);
     paging::set_long_mode(sregs);

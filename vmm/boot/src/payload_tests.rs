@@ -7,7 +7,7 @@ use super::*;
 const MIB: u64 = MEMORY >> 20;
 
 #[test]
-fn a_payload_lies_between_image_and_stacks() {
+fn a_payload_is_placed_between_image_and_stacks() {
     let memory = guest(MIB);
     let image = elf(IMAGE_GPA, IMAGE_GPA, STACKS_GPA - IMAGE_GPA);
     assert_eq!(load_payload(&memory, &image, Ring::User).unwrap(), Gpa(IMAGE_GPA));
@@ -17,13 +17,13 @@ fn a_payload_lies_between_image_and_stacks() {
 
     let refused = |image: &[u8]| match load_payload(&memory, image, Ring::User) {
         Err(BootError::Payload(error)) => error,
-        other => panic!("{other:?}"),
+        result => panic!("{result:?}"),
     };
     let too_long = elf(IMAGE_GPA, IMAGE_GPA, STACKS_GPA - IMAGE_GPA + 1);
     assert!(matches!(refused(&too_long), ImageError::TooLarge { .. }));
     assert!(matches!(refused(&elf(SHARED_GPA, 0, 64)), ImageError::TooLow(IMAGE_GPA)));
     let mut elsewhere = elf(IMAGE_GPA, IMAGE_GPA, 64);
-    elsewhere[24] = 64; // just behind the code
+    elsewhere[24] = 64; // right after the code
     assert!(matches!(refused(&elsewhere), ImageError::Malformed(_)));
     assert!(matches!(
         refused(b"no ELF at all, but long enough for a header of sixty-four bytes"),
@@ -32,7 +32,7 @@ fn a_payload_lies_between_image_and_stacks() {
 }
 
 #[test]
-fn every_vcpu_starts_in_ring_3_with_ports_and_its_own_stack() {
+fn vcpus_start_in_ring_3_with_ports_and_a_stack() {
     for vcpu in [0, 1, 127] {
         let mut sregs = kvm_sregs::default();
         let regs = payload_registers(&mut sregs, VcpuId(vcpu), Gpa(IMAGE_GPA), Ring::User);
@@ -49,7 +49,7 @@ fn every_vcpu_starts_in_ring_3_with_ports_and_its_own_stack() {
 }
 
 #[test]
-fn every_port_is_permitted_and_the_bitmap_is_closed_by_ones() {
+fn the_io_bitmap_permits_all_ports() {
     let memory = guest(MIB);
     write_tss(&memory).unwrap();
     let mut tss = vec![0; TSS_LIMIT as usize + 1];

@@ -61,7 +61,7 @@ impl Ring {
     }
 
     /// Points the segment registers at the GDT. There is no IDT: a fault before the guest has set
-    /// up its own is a triple fault and ends the machine.
+    /// up an IDT is a triple fault and ends the machine.
     pub fn set(self, sregs: &mut kvm_sregs) {
         sregs.cs = self.code();
         for register in [&mut sregs.ds, &mut sregs.es, &mut sregs.fs, &mut sregs.gs, &mut sregs.ss]
@@ -84,7 +84,7 @@ fn flat(selector: u16, dpl: u8) -> kvm_segment {
     kvm_segment { limit: u32::MAX, selector, present: 1, dpl, s: 1, g: 1, ..Default::default() }
 }
 
-/// The segment as a descriptor (SDM 3.4.5): base 0, limit in pages.
+/// Encodes the segment as a descriptor (SDM 3.4.5): base 0, limit in pages.
 fn descriptor(segment: &kvm_segment) -> u64 {
     let bit = |value: u8, shift: u32| u64::from(value) << shift;
     let limit = u64::from(segment.limit >> 12);

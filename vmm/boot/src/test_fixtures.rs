@@ -1,4 +1,4 @@
-//! Small synthetic kernels for tests, with only as much of the formats as the loaders check.
+//! Small synthetic kernels for tests, with only the parts of the formats that loaders check.
 
 #![allow(clippy::unwrap_used, reason = "only tests use it")]
 
@@ -9,12 +9,12 @@ use base::units::ByteSize;
 
 /// Load address of the synthetic kernels.
 pub const KERNEL_AT: u64 = 0x100_0000;
-/// Memory that the bzImage claims to need.
+/// Memory size that the bzImage requests.
 pub const INIT_SIZE: u64 = 0x20_0000;
 /// The code of the synthetic kernels.
 pub const CODE: [u8; 64] = [0x90; 64];
 
-/// Fresh guest memory.
+/// Returns fresh guest memory.
 pub fn guest(mib: u64) -> GuestMemoryMmap {
     GuestMemoryMmap::from_ranges(&memory::regions(ByteSize::mib(mib))).unwrap()
 }
@@ -24,7 +24,7 @@ pub fn put(image: &mut [u8], offset: usize, bytes: &[u8]) {
     image[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
 
-/// An ELF file with one segment, entered at its start.
+/// Returns an ELF file with one segment, entered at its start.
 pub fn elf(physical: u64, virtual_address: u64, memory_size: u64) -> Vec<u8> {
     let mut image = vec![0; 64 + 56];
     put(&mut image, 0, b"\x7fELF\x02\x01\x01");
@@ -41,12 +41,12 @@ pub fn elf(physical: u64, virtual_address: u64, memory_size: u64) -> Vec<u8> {
     image
 }
 
-/// A `vmlinux`.
+/// Returns a `vmlinux`.
 pub fn vmlinux() -> Vec<u8> {
     elf(KERNEL_AT, 0xffff_ffff_8100_0000, 0x10_0000)
 }
 
-/// A bzImage of protocol 2.15, relocatable.
+/// Returns a bzImage of protocol 2.15, relocatable.
 pub fn bzimage() -> Vec<u8> {
     let mut image = vec![0xcc; 512 * 2];
     put(&mut image, 0x1f1, &[1, 0, 0]); // one setup sector
@@ -65,7 +65,7 @@ pub fn bzimage() -> Vec<u8> {
     image
 }
 
-/// One file of a newc archive, padded as the format requires.
+/// Returns a file of a newc archive, padded as the format requires.
 pub fn newc_file(name: &str, content: &[u8]) -> Vec<u8> {
     let numbers = [0, 0o100_755, 0, 0, 1, 0, content.len(), 0, 0, 0, 0, name.len() + 1, 0];
     let mut bytes = b"070701".to_vec();
@@ -77,7 +77,7 @@ pub fn newc_file(name: &str, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The names in an uncompressed newc archive, up to its trailer.
+/// Returns the names in an uncompressed newc archive, up to its trailer.
 pub fn newc_names(archive: &[u8]) -> Vec<String> {
     let (mut at, mut names) = (0, Vec::new());
     loop {

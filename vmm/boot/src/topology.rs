@@ -15,7 +15,7 @@ pub(super) fn set(table: &mut Vec<kvm_cpuid_entry2>, vcpus: VcpuCount, vcpu: Vcp
     }
 }
 
-/// Number of APIC id bits that number the cores.
+/// Number of APIC id bits for the cores.
 fn id_bits(vcpus: VcpuCount) -> u32 {
     vcpus.get().next_power_of_two().trailing_zeros()
 }
@@ -32,7 +32,7 @@ fn legacy(table: &mut [kvm_cpuid_entry2], vcpus: VcpuCount, vcpu: VcpuId) {
     }
 }
 
-/// Leaf 4 (Intel) and 0x8000_001D (AMD): which cores share a cache. The first two levels are
+/// Leaf 4 (Intel) and 0x8000_001D (AMD): the cores that share a cache. The first two levels are
 /// private to a core, the others shared by the socket.
 fn caches(table: &mut [kvm_cpuid_entry2], vcpus: VcpuCount) {
     const NO_MORE: u32 = 0;
@@ -45,14 +45,14 @@ fn caches(table: &mut [kvm_cpuid_entry2], vcpus: VcpuCount) {
         let level = entry.eax >> 5 & 7;
         let sharing = if level <= 2 { 0 } else { socket };
         // Bits 14 to 25: number of sharers minus one. Bits 26 to 31, Intel only: cores of the
-        // socket minus one, six bits; leaf 0xB has the number if it is larger.
+        // socket minus one, six bits. Leaf 0xB has larger numbers.
         let cores = if entry.function == 4 { socket.min(63) } else { 0 };
         entry.eax = entry.eax & 0x3fff | sharing << 14 | cores << 26;
     }
 }
 
-/// Leaves 0xB and 0x1F: a thread level of one thread, then a core level of all cores. Added where
-/// the host's CPUs (older AMD) lack them, but 0x1F only if the leaves reach that far.
+/// Leaves 0xB and 0x1F: a thread level of one thread, then a core level of all cores. 0xB is
+/// added if the host's CPUs (older AMD) lack it, 0x1F only if the leaves extend to it.
 fn extended(table: &mut Vec<kvm_cpuid_entry2>, vcpus: VcpuCount, vcpu: VcpuId) {
     const LEVEL_THREAD: u32 = 1 << 8;
     const LEVEL_CORE: u32 = 2 << 8;

@@ -13,10 +13,10 @@ use base::units::Gpa;
 const LOADER_UNDEFINED: u8 = 0xff;
 /// `loadflags`: the kernel lies at or above 1 MiB.
 const LOADED_HIGH: u8 = 1 << 0;
-/// The maximum command line if the kernel states none: COMMAND_LINE_SIZE minus the NUL.
+/// Maximum command line if the kernel specifies none: COMMAND_LINE_SIZE minus the NUL.
 const DEFAULT_CMDLINE_SIZE: u32 = 2047;
 
-/// The setup header for a kernel that has none (ELF).
+/// Returns the setup header for a kernel without a header (ELF).
 pub(super) fn elf_header() -> setup_header {
     setup_header {
         boot_flag: 0xaa55,
@@ -48,7 +48,6 @@ pub(super) fn write_cmdline(
     Ok(memory.write_slice(&[0], GuestAddress(end))?)
 }
 
-/// Writes the zero page.
 pub(super) fn write(
     guest: &GuestMemoryMmap<impl Bitmap>,
     header: setup_header,

@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What machines owe each other, slot time that they had beyond their parts, under each policy that listens to guests. The
- * rules, the reasons and the bound are those of sched/src/policy/debt.rs; constants have the same names there.
+ * Debts between machines for slot time beyond their shares, under each policy that acts on reports of guests.
+ * The rules, the reasons and the bound are in sched/src/policy/debt.rs; constants have the same names there.
  */
 #pragma once
 
 #include "state.h"
 
-#define SHORTEST_TURN 2
-#define ARREARS_GRACE 4
-#define PASSED_OVER 8
-#define FADES 16
+#define MIN_SLICE_DIVISOR 2
+#define ARREARS_DIVISOR 4
+#define PASSED_OVER_SLICES 8
+#define FADE_RATIO 16
 
-/* Debts are in 1024ths of a nanosecond, or the rounding of many short times would add up. */
+/* Debts are in 1024ths of a nanosecond, as rounding errors of many short times would add up. */
 #define FINE(ns) ((s64)(ns) << 10)
 #define COARSE(fine) ((u64)(fine) >> 10)
 
-/* Twice what the kernel lets a thread wait: no product below overflows. Only debts that fade may be older. */
-#define MOST_PASSED (60 * 1000000000ULL)
+/* Twice the kernel's limit for a thread's wait, so no product overflows. Only fading debts may be older. */
+#define MAX_PASSED (60 * 1000000000ULL)
 
-/* Do vCPUs go ahead of their turns, or keep their slots, because of what guests say or do? */
+/* Whether vCPUs go ahead of the queue or keep their slots because of reports of guests. */
 INLINE bool has_debts(void)
 {
 	return settings.policy == POLICY_DEFERRED || settings.policy == POLICY_EXTEND ||
 	       settings.policy == POLICY_KICK_BOOST || settings.policy == POLICY_KICK_BOOST_LATER;
 }
 
-/* The next machine's debt. (Of a loop that counts by itself the verifier goes through all 64 rounds.) */
+/* Returns the next machine's debt. (The verifier walks all 64 rounds of a loop with a plain counter.) */
 INLINE struct debt *next_debt(struct debts *debts, struct bpf_iter_num *it)
 {
 	int *at = bpf_iter_num_next(it);
-	u32 ix = at ? *at : MOST_MACHINES;
+	u32 ix = at ? *at : MAX_MACHINES;
 
-	return ix < MOST_MACHINES ? &debts->machine[ix] : 0;
+	return ix < MAX_MACHINES ? &debts->machine[ix] : 0;
 }
 
-/* Less than two machines have or want a slot: debts fade. */
+/* Lets debts fade while less than two machines have or want a slot. */
 INLINE void fade(struct debts *debts, s64 by)
 {
 	struct bpf_iter_num it;
@@ -48,7 +48,7 @@ INLINE void fade(struct debts *debts, s64 by)
 	bpf_iter_num_destroy(&it);
 }
 
-/* Slots' time has passed, of which each vCPU that had or wanted one was due the part `each`. */
+/* Charges machines for slot time. Each vCPU that had or wanted a slot was due `each`. */
 INLINE void charge(struct debts *debts, s64 passed, s64 each)
 {
 	s64 least = -FINE(settings.slice_ns), owes;
@@ -63,7 +63,7 @@ INLINE void charge(struct debts *debts, s64 passed, s64 each)
 	bpf_iter_num_destroy(&it);
 }
 
-/* Counts the time since the last change. */
+/* Accounts for the time since the last change. */
 INLINE void settle(struct debts *debts, u64 now)
 {
 	u64 passed;
@@ -71,10 +71,10 @@ INLINE void settle(struct debts *debts, u64 now)
 	if (now <= debts->settled_ns)
 		return;
 	passed = now - debts->settled_ns;
-	passed = FINE(passed < MOST_PASSED ? passed : MOST_PASSED);
+	passed = FINE(passed < MAX_PASSED ? passed : MAX_PASSED);
 	debts->settled_ns = now;
 	if (debts->involved < 2)
-		fade(debts, passed / FADES);
+		fade(debts, passed / FADE_RATIO);
 	else if (debts->waiting)
 		charge(debts, passed, passed * debts->running / (debts->running + debts->waiting));
 }
@@ -93,7 +93,7 @@ INLINE u64 all_owed(struct debts *debts)
 	return sum;
 }
 
-/* A machine waives so much of what it is owed; those that owe have the less to pay, each in proportion. */
+/* Waives up to `most` of what `by` is owed, and reduces the other machines' debts in proportion. */
 INLINE void waive(struct debts *debts, struct debt *by, u64 most)
 {
 	struct bpf_iter_num it;
@@ -111,7 +111,7 @@ INLINE void waive(struct debts *debts, struct debt *by, u64 most)
 		waived = owed;
 	bpf_iter_num_new(&it, 0, debts->machines);
 	while ((debt = next_debt(debts, &it)))
-		/* In 65536ths of all that is owed. */
+		/* In 65536ths of the total debt. */
 		if (debt->owes > 0)
 			debt->owes -= waived * (((u64)debt->owes << 8) / ((owed >> 8) + 1)) >> 16;
 	bpf_iter_num_destroy(&it);
@@ -128,7 +128,7 @@ INLINE void count(struct debts *debts, struct debt *debt, u8 slot, u32 by)
 	}
 }
 
-/* Notes that a vCPU has or wants a slot from now on, or neither. `left`: what is left of its turn if that is over. */
+/* Sets whether a vCPU has or wants a slot from now on. `left` is the rest of its slice if that has ended. */
 static __attribute__((noinline)) void change_slot(struct state *state, u32 machine, u8 slot, u64 left, u64 now)
 {
 	u32 key = 0;
@@ -136,11 +136,11 @@ static __attribute__((noinline)) void change_slot(struct state *state, u32 machi
 	struct debt *debt;
 	bool was_involved;
 
-	if (!debts || machine >= MOST_MACHINES || state->slot == slot)
+	if (!debts || machine >= MAX_MACHINES || state->slot == slot)
 		return;
 	debt = &debts->machine[machine];
 	bpf_spin_lock(&debts->lock);
-	/* A vCPU that waits runs before it can halt: this one is back, while another CPU gives up its old slot. */
+	/* A waiting vCPU runs before it can halt: it is back, and another CPU is giving up its old slot. */
 	if (!(state->slot == SLOT_WANTED && slot == SLOT_NONE)) {
 		if (debts->machines <= machine)
 			debts->machines = machine + 1;
@@ -155,44 +155,44 @@ static __attribute__((noinline)) void change_slot(struct state *state, u32 machi
 	bpf_spin_unlock(&debts->lock);
 }
 
-/* What a vCPU's machine owed at the last change. */
+/* Returns what a vCPU's machine owed at the last change. */
 INLINE s64 owes(const struct vcpu *vcpu)
 {
 	u32 key = 0, machine = vcpu->seat.machine;
 	struct debts *debts = bpf_map_lookup_elem(&all_debts, &key);
 
-	if (!has_debts() || !debts || machine >= MOST_MACHINES)
+	if (!has_debts() || !debts || machine >= MAX_MACHINES)
 		return 0;
 	return *(volatile s64 *)&debts->machine[machine].owes;
 }
 
-/* More than a slice: no vCPU of the machine goes ahead of its turn. */
+/* Whether the machine owes more than a slice: none of its vCPUs goes ahead of the queue. */
 INLINE bool is_in_arrears(const struct vcpu *vcpu)
 {
 	return owes(vcpu) > FINE(settings.slice_ns);
 }
 
-/* Do other machines' vCPUs go before its own? */
+/* Whether other machines' vCPUs run before this machine's. */
 INLINE bool is_passed_over(const struct vcpu *vcpu)
 {
-	return owes(vcpu) > PASSED_OVER * FINE(settings.slice_ns);
+	return owes(vcpu) > PASSED_OVER_SLICES * FINE(settings.slice_ns);
 }
 
-/* How long its next turn lasts. */
-INLINE u64 turn_length(const struct vcpu *vcpu)
+/* Returns the length of the vCPU's next slice. */
+INLINE u64 slice_length(const struct vcpu *vcpu)
 {
 	s64 debt = owes(vcpu);
-	u64 shortest = settings.slice_ns / SHORTEST_TURN;
+	u64 shortest = settings.slice_ns / MIN_SLICE_DIVISOR;
 
 	if (debt <= 0)
 		return settings.slice_ns;
 	return COARSE(debt) < settings.slice_ns - shortest ? settings.slice_ns - COARSE(debt) : shortest;
 }
 
-/* What is left of a grace. */
+/* Returns `grace` as limited by the machine's debt. */
 INLINE u64 grace_left(const struct vcpu *vcpu, u64 grace)
 {
-	u64 in_arrears = settings.slice_ns / ARREARS_GRACE;
+	u64 in_arrears = settings.slice_ns / ARREARS_DIVISOR;
 
 	if (is_passed_over(vcpu))
 		return 0;

@@ -1,34 +1,33 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * extend: a holder whose slice is over goes on until it has released its lock, once a turn, for a bound at most. It is
- * asked to yield meanwhile. The rules are those of sched/src/policy/extend.rs. A machine that owes the others slot time has
- * a shorter bound, or none.
+ * extend: a holder keeps its slot beyond its slice until it has released its lock, once per slice, for a
+ * bound at most. It is asked to yield during that time. Same rules as sched/src/policy/extend.rs. A machine
+ * that owes slot time has a shorter bound, or none.
  */
 #pragma once
 
 #include "debts.h"
 #include "locks.h"
 
-/* Is its turn extended at this moment? */
+/* Whether the slice is being extended. */
 INLINE bool is_extended(const struct state *state)
 {
 	return state->due_ns && !state->extended_ns;
 }
 
-/* The vCPU has released its lock, or has had all it gets. */
+/* Ends an extension: the vCPU has released its lock, or has used up its bound. */
 INLINE void end_extension(struct state *state, u64 lasted)
 {
 	if (is_extended(state))
 		state->extended_ns = lasted ? lasted : 1;
 }
 
-/* How long its turn may be extended. */
 INLINE u64 bound_of(const struct vcpu *vcpu)
 {
 	return grace_left(vcpu, settings.grace_ns);
 }
 
-/* A CPU's timer: the bound is over. Where it is no finer than the tick, that ends the extension. */
+/* Timer callback at the bound. If timers are no finer than the tick, this ends the extension. */
 static int end_at_bound(void *map, u32 *key, struct on_cpu *on)
 {
 	struct vcpu vcpu;
@@ -38,7 +37,7 @@ static int end_at_bound(void *map, u32 *key, struct on_cpu *on)
 	return 0;
 }
 
-INLINE void watch_bound(u64 bound)
+INLINE void arm_bound(u64 bound)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct on_cpu *on = bpf_map_lookup_elem(&cpus, &cpu);
@@ -54,7 +53,7 @@ INLINE void watch_bound(u64 bound)
 	bpf_timer_start(&on->timer, bound, BPF_F_TIMER_CPU_PIN);
 }
 
-/* No other vCPU waits: the turn goes on, and an extension with it until its end. */
+/* No other vCPU waits: the vCPU and its extension continue, the extension until its end. */
 INLINE void settle_extension(const struct vcpu *vcpu, u64 now)
 {
 	u64 lasted = now - vcpu->state->due_ns;
@@ -63,7 +62,7 @@ INLINE void settle_extension(const struct vcpu *vcpu, u64 now)
 		end_extension(vcpu->state, lasted);
 }
 
-/* May this vCPU, whose slice is over, go on until it has released its lock? */
+/* Whether this vCPU, whose slice has expired, may stay until it has released its lock. */
 INLINE bool has_extension(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
 	struct state *state = vcpu->state;
@@ -78,7 +77,7 @@ INLINE bool has_extension(struct task_struct *p, struct vcpu *vcpu, u64 now)
 			return 0;
 		state->due_ns = now;
 		vcpu->line->yield_wanted = 1;
-		watch_bound(bound);
+		arm_bound(bound);
 		scx_bpf_task_set_slice(p, bound);
 		return 1;
 	}
@@ -87,14 +86,14 @@ INLINE bool has_extension(struct task_struct *p, struct vcpu *vcpu, u64 now)
 		return 1;
 	}
 	if (holds)
-		state->end = TURN_FORCED;
-	/* Out of its lock, it has released it before. */
+		state->end = END_FORCED;
+	/* If it is out of its lock, the release was earlier. */
 	end_extension(state, holds || lasted < bound ? lasted : bound);
 	return 0;
 }
 
-/* The turn is over: so is what it has had, and the request is withdrawn. */
-INLINE void end_extended_turn(const struct vcpu *vcpu, u64 now)
+/* Ends the extension with the slice, and withdraws the request to yield. */
+INLINE void end_extended_slice(const struct vcpu *vcpu, u64 now)
 {
 	end_extension(vcpu->state, now - vcpu->state->due_ns);
 	vcpu->line->yield_wanted = 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* deferred: how long a vCPU may stay in a lock when its slice is over. */
+/* deferred: how long a vCPU in a lock may keep its slot beyond its slice. */
 #pragma once
 
 #include "debts.h"
 #include "locks.h"
 
-/* Does this vCPU wait for a lock of the vCPU that goes first, which has been forced off in it? */
+/* Whether this vCPU waits for a lock of the vCPU that goes first, which was forced off in it. */
 INLINE bool only_spins(const struct vcpu *vcpu)
 {
 	struct task_struct *first = scx_bpf_dsq_peek(BOOSTED);
@@ -21,7 +21,7 @@ INLINE bool only_spins(const struct vcpu *vcpu)
 	return 0;
 }
 
-/* May this vCPU, whose slice is over, stay for the lock that it is in? */
+/* Whether this vCPU, whose slice has expired, may stay for the lock that it is in. */
 INLINE bool has_grace(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
 	volatile struct line *line = vcpu->line;
@@ -41,7 +41,7 @@ INLINE bool has_grace(struct task_struct *p, struct vcpu *vcpu, u64 now)
 	line->yield_wanted = 1;
 	left = grace - (now - state->due_ns);
 	if ((s64)left <= 0) {
-		state->end = TURN_FORCED;
+		state->end = END_FORCED;
 		return 0;
 	}
 	scx_bpf_task_set_slice(p, left);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * lhp and lwp: at random times vCPUs are looked at, on their own CPU, until one is found that holds a lock
- * (is next in line), which is then held off. A guest does not run while a timer of its CPU looks at it, nor
- * until the decision.
+ * lhp and lwp: at random times vCPUs are polled, on their own CPU, until one holds a lock (or is next in
+ * line), which is then held off. A guest does not run from the poll by its CPU's timer until the decision.
  */
 #pragma once
 
 #include "locks.h"
 
-/* Between two looks: 60 to 200 us, and the granularity of the host's timers where that is more. */
+/* Polling interval: 60 to 200 us, or the granularity of the host's timers if that is coarser. */
 #define RETRY_NS 60000
 #define RETRY_SPREAD_NS 140000
 #define NEVER (~0ULL)
@@ -30,7 +29,7 @@ INLINE u64 draw(void)
 
 INLINE u64 interval(void)
 {
-	return settings.interval_ns[draw() % MOST_INTERVALS];
+	return settings.interval_ns[draw() % INTERVALS];
 }
 
 INLINE bool is_target(const struct vcpu *vcpu)
@@ -40,7 +39,7 @@ INLINE bool is_target(const struct vcpu *vcpu)
 	return !is_holder(vcpu) && is_next(vcpu);
 }
 
-/* Takes the injection that is due, so that no other CPU does. */
+/* Takes the injection that is due, so that no other CPU takes it. */
 INLINE bool take_due(u64 now)
 {
 	u64 due = memory.injector.due_ns;
@@ -48,15 +47,15 @@ INLINE bool take_due(u64 now)
 	return due <= now && __sync_val_compare_and_swap(&memory.injector.due_ns, due, NEVER) == due;
 }
 
-INLINE u64 next_look(u64 now)
+INLINE u64 next_poll(u64 now)
 {
 	u64 due = memory.injector.due_ns;
 
 	return due <= now || due == NEVER ? RETRY_NS + draw() % RETRY_SPREAD_NS : due - now;
 }
 
-/* A CPU's timer: the guest on it is stopped meanwhile. */
-static int look_at_cpu(void *map, u32 *key, struct on_cpu *on)
+/* Timer callback of a CPU. The guest on it is stopped during the call. */
+static int poll_cpu(void *map, u32 *key, struct on_cpu *on)
 {
 	struct vcpu vcpu;
 	u64 now = bpf_ktime_get_ns();
@@ -74,12 +73,12 @@ static int look_at_cpu(void *map, u32 *key, struct on_cpu *on)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 		}
 	}
-	bpf_timer_start(&on->timer, next_look(now), BPF_F_TIMER_CPU_PIN);
+	bpf_timer_start(&on->timer, next_poll(now), BPF_F_TIMER_CPU_PIN);
 	return 0;
 }
 
-/* Sees to it that this CPU's timer runs. */
-INLINE void watch_cpu(struct on_cpu *on, u64 now)
+/* Arms this CPU's timer if necessary. */
+INLINE void arm_poll(struct on_cpu *on, u64 now)
 {
 	if (!memory.injector.due_ns) {
 		memory.injector.random = settings.seed;
@@ -88,26 +87,26 @@ INLINE void watch_cpu(struct on_cpu *on, u64 now)
 	if (!on->is_ready) {
 		if (bpf_timer_init(&on->timer, &cpus, CLOCK_MONOTONIC))
 			return;
-		bpf_timer_set_callback(&on->timer, look_at_cpu);
+		bpf_timer_set_callback(&on->timer, poll_cpu);
 		on->is_ready = 1;
 	}
 	if (!on->is_armed) {
 		on->is_armed = 1;
-		bpf_timer_start(&on->timer, next_look(now), BPF_F_TIMER_CPU_PIN);
+		bpf_timer_start(&on->timer, next_poll(now), BPF_F_TIMER_CPU_PIN);
 	}
 }
 
-/* Wakes a slot that idles (bpf_loop). */
+/* Wakes an idle slot (bpf_loop). */
 static long wake_slot(u64 slot, void *context)
 {
-	if (slot >= MOST_SLOTS)
+	if (slot >= MAX_SLOTS)
 		return 1;
 	scx_bpf_kick_cpu(settings.cpu[slot], SCX_KICK_IDLE);
 	return 0;
 }
 
-/* A vCPU has been held off long enough. */
-static int release(void *map, u32 *key, struct releasing *releasing)
+/* Timer callback: the hold of a vCPU has ended. */
+static int hold_ended(void *map, u32 *key, struct releasing *releasing)
 {
 	bpf_loop(settings.slots, wake_slot, 0, 0);
 	return 0;
@@ -123,13 +122,13 @@ INLINE void release_later(void)
 	if (!releasing->is_ready) {
 		if (bpf_timer_init(&releasing->timer, &releases, CLOCK_MONOTONIC))
 			return;
-		bpf_timer_set_callback(&releasing->timer, release);
+		bpf_timer_set_callback(&releasing->timer, hold_ended);
 		releasing->is_ready = 1;
 	}
 	bpf_timer_start(&releasing->timer, settings.hold_ns, 0);
 }
 
-/* The vCPU to be held off stops: is it still what was aimed at? */
+/* Whether the vCPU to be held off, which has stopped, is still a target. */
 INLINE bool is_hit(struct vcpu *vcpu, u64 now)
 {
 	if (is_target(vcpu)) {
@@ -142,7 +141,7 @@ INLINE bool is_hit(struct vcpu *vcpu, u64 now)
 	return 0;
 }
 
-/* It has stopped: its time off counts from then. The next injection is due after it. */
+/* Starts the hold of a stopped vCPU. The next injection is due after it. */
 INLINE void hold_off(struct state *state, u64 now)
 {
 	state->hold_ns = now + settings.hold_ns;

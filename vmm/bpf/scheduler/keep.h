@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * deferred: a slot is kept for the next in line for a lock that halts on it, for what is left of its turn.
- * The lock's holder has a slot, too, and releases it soon; another vCPU here would only have to make way again.
+ * deferred: a slot is kept for the next in line for a lock that halts on it, for the rest of its slice. The
+ * lock's holder has a slot, too, and releases it soon. Another vCPU here would only have to make way again.
  */
 #pragma once
 
 #include "debts.h"
 #include "locks.h"
 
-/* Does a vCPU that goes first want a slot, other than that of the kicker that makes way for it? */
+/* Whether a vCPU that goes first wants a slot, unless its kicker makes way for it. */
 INLINE bool is_slot_wanted(void)
 {
 	struct task_struct *first = scx_bpf_dsq_peek(BOOSTED);
@@ -17,22 +17,22 @@ INLINE bool is_slot_wanted(void)
 	return first && find(first, &other) && !other.state->has_slot;
 }
 
-/* Is this idle slot kept for a vCPU? */
+/* Whether this idle slot is kept for a vCPU. */
 INLINE bool is_kept(const struct on_cpu *on, u64 now)
 {
 	return on->kept_ns > now && !on->runs;
 }
 
-/* A CPU's timer: the turn would be over by now. */
-static int give_up(void *map, u32 *key, struct on_cpu *on)
+/* Timer callback at the end of the slice. */
+static int keep_expired(void *map, u32 *key, struct on_cpu *on)
 {
 	scx_bpf_kick_cpu(*key, SCX_KICK_IDLE);
 	return 0;
 }
 
 /*
- * A vCPU halts with so much of its turn left: should its slot idle meanwhile? Not if a vCPU goes first. Its machine
- * pays for the time like for any other.
+ * Whether a halting vCPU's slot stays idle for it, for `left` of its slice. Not if a vCPU that goes first
+ * wants it. Its machine pays for this time as for any other.
  */
 INLINE bool keep_slot(struct on_cpu *on, const struct vcpu *vcpu, u64 now, u64 left)
 {
@@ -41,7 +41,7 @@ INLINE bool keep_slot(struct on_cpu *on, const struct vcpu *vcpu, u64 now, u64 l
 	if (!on->is_ready) {
 		if (bpf_timer_init(&on->timer, &cpus, CLOCK_MONOTONIC))
 			return 0;
-		bpf_timer_set_callback(&on->timer, give_up);
+		bpf_timer_set_callback(&on->timer, keep_expired);
 		on->is_ready = 1;
 	}
 	if (bpf_timer_start(&on->timer, left, BPF_F_TIMER_CPU_PIN))
@@ -51,7 +51,7 @@ INLINE bool keep_slot(struct on_cpu *on, const struct vcpu *vcpu, u64 now, u64 l
 	return 1;
 }
 
-/* This CPU's slot is kept no longer. The vCPU that it was kept for may be back, there or elsewhere. */
+/* Ends the keeping of this CPU's slot. The vCPU it was kept for may run again, here or elsewhere. */
 INLINE void end_keeping(struct on_cpu *on, u64 now)
 {
 	u64 until = on->kept_ns;
@@ -63,7 +63,7 @@ INLINE void end_keeping(struct on_cpu *on, u64 now)
 		change_slot(vcpu.state, vcpu.seat.machine, SLOT_NONE, until > now ? until - now : 0, now);
 }
 
-/* The slot that is kept for this vCPU, which wakes up, and what is left of its turn. */
+/* Finds the slot kept for this vCPU, which wakes up, and the rest of its slice. */
 INLINE bool find_kept(struct vcpu *vcpu, u64 now, u32 *cpu, u64 *left)
 {
 	u32 kept = vcpu->state->kept - 1;
@@ -82,7 +82,7 @@ INLINE bool find_kept(struct vcpu *vcpu, u64 now, u32 *cpu, u64 *left)
 	return 1;
 }
 
-/* A slot that idles, and is kept for no vCPU; or else none, and one that is kept, if any. */
+/* Returns an idle slot that is not kept for a vCPU, or -1. Sets `kept` to a kept slot found before, or -1. */
 INLINE s32 pick_idle(struct task_struct *p, u64 now, s32 *kept)
 {
 	struct on_cpu *on;
@@ -90,7 +90,7 @@ INLINE s32 pick_idle(struct task_struct *p, u64 now, s32 *kept)
 	s32 cpu;
 
 	*kept = -1;
-	for (ix = 0; ix < MOST_SLOTS; ix++) {
+	for (ix = 0; ix < MAX_SLOTS; ix++) {
 		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 		if (cpu < 0)
 			return cpu;

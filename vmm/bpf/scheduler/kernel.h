@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The kernel as the scheduler sees it: the few types, constants and functions that it uses, written
- * by hand. Field offsets are those of the running kernel: libbpf fits them in when it loads the
- * program (CO-RE). Checked by loading on 7.3.
+ * The parts of the kernel that the scheduler uses: types, constants and functions, written by hand.
+ * Field offsets come from the running kernel: libbpf relocates them when it loads the program
+ * (CO-RE). Tested by loading on 7.3.
  */
 #pragma once
 
@@ -19,7 +19,7 @@ typedef _Bool bool;
 #define KERNEL_TYPE __attribute__((preserve_access_index))
 #define KERNEL_FUNCTION extern __attribute__((section(".ksyms")))
 
-/* The fields of a map's definition: numbers and types in the form that libbpf reads. */
+/* Fields of a map's definition: numbers and types in the encoding that libbpf reads. */
 #define MAP_NUMBER(name, value) int(*name)[value]
 #define MAP_TYPE(name, value) typeof(value) *name
 
@@ -29,17 +29,17 @@ enum {
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 	BPF_F_NO_PREALLOC = 1 << 0,
 	BPF_F_MMAPABLE = 1 << 10,
-	/* bpf_timer_start: on the CPU that calls it. */
+	/* bpf_timer_start: on the calling CPU. */
 	BPF_F_TIMER_CPU_PIN = 1 << 1,
 	CLOCK_MONOTONIC = 1,
 };
 
-/* A timer in a map's value; the kernel finds it by its name. */
+/* A timer in a map's value. The kernel finds it by its type's name. */
 struct bpf_timer {
 	u64 opaque[2];
 } __attribute__((aligned(8)));
 
-/* A lock in a map's value, by its name, too. */
+/* A lock in a map's value, also found by name. */
 struct bpf_spin_lock {
 	u32 opaque;
 };
@@ -78,7 +78,7 @@ struct task_struct {
 	const struct cpumask *cpus_ptr;
 } KERNEL_TYPE;
 
-/* An enum here as there, or CO-RE finds no field of this type. */
+/* Must be an enum as in the kernel, or CO-RE finds no field of this type. */
 enum scx_exit_kind {
 	SCX_EXIT_NONE,
 };
@@ -89,7 +89,7 @@ struct scx_exit_info {
 	char *msg;
 } KERNEL_TYPE;
 
-/* The operations that we have; the kernel's struct has more, and libbpf finds ours by name. */
+/* The operations in use. The kernel's struct has more, and libbpf matches them by name. */
 struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *p, s32 previous, u64 flags);
 	void (*enqueue)(struct task_struct *p, u64 flags);
@@ -108,10 +108,10 @@ struct sched_ext_ops {
 #define SCX_OPS_SWITCH_PARTIAL (1ULL << 3)
 #define SCX_DSQ_GLOBAL ((1ULL << 63) | 1)
 #define SCX_DSQ_LOCAL ((1ULL << 63) | 2)
-/* With a CPU's number. */
+/* To be combined with a CPU number. */
 #define SCX_DSQ_LOCAL_ON ((1ULL << 63) | (1ULL << 62))
 #define SCX_ENQ_WAKEUP (1ULL << 0)
-/* The CPU idles unless it is kicked. */
+/* The CPU becomes idle unless it is kicked. */
 #define SCX_ENQ_LAST (1ULL << 41)
 #define SCX_KICK_IDLE (1ULL << 0)
 #define SCX_KICK_PREEMPT (1ULL << 1)
@@ -119,7 +119,7 @@ struct sched_ext_ops {
 /* In sched_ext_entity.flags: runnable. */
 #define SCX_TASK_QUEUED (1U << 0)
 
-/* As the kernel has it, with its order of fields: it is passed, not read. */
+/* Same order of fields as in the kernel: it is passed, not read. */
 struct scx_bpf_dsq_insert_vtime_args {
 	u64 dsq_id;
 	u64 slice;
@@ -135,7 +135,7 @@ struct bpf_iter_scx_dsq {
 	u64 opaque[6];
 } __attribute__((aligned(8)));
 
-/* libbpf looks for what stands before the last three underscores. */
+/* libbpf looks up the name without the suffix that starts at the last three underscores. */
 KERNEL_FUNCTION s32 scx_bpf_create_dsq(u64 queue, s32 node);
 KERNEL_FUNCTION bool scx_bpf_dsq_insert___v2___here(struct task_struct *p, u64 queue, u64 slice,
 						     u64 flags);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What a vCPU does with locks, by its line and the locks' own words. The words lie in the guest's memory,
- * which is read as the VMM's: it fails, and they are unknown, if another program's memory is in use or a
- * page is not there.
+ * Lock state of a vCPU, from its telemetry line and the locks' words. The words are in the guest's
+ * memory, which is read through the VMM's mapping. The read fails, and the words are unknown, if another
+ * program's memory is in use or a page is not present.
  */
 #pragma once
 
@@ -11,26 +11,26 @@
 /* The low bit of a head is the slow-path flag; tickets advance by two. */
 #define HEAD(word) ((u16)((word) & 0xfffe))
 #define TAIL(word) ((u16)((word) >> 16))
-/* A line's wait: its state in bits 7-0 (PVTICKET_WAIT_*), the ticket in bits 31-16. */
+/* The wait field of a line: state in bits 7-0 (PVTICKET_WAIT_*), ticket in bits 31-16. */
 #define IS(wait, state) ((u8)(wait) == PVTICKET_WAIT_##state)
 #define TICKET(wait) ((u16)((wait) >> 16))
 #define AHEAD(ticket, head) ((u16)((u16)(ticket) - (u16)(head)) >> 1)
-/* The low bits of a lock's address: 1, a lock without a head; 3, a queued spinlock of Linux. */
+/* Low bits of a lock's address: 1 for a lock without a head, 3 for a queued spinlock of Linux. */
 #define MARK(lock) ((lock) & 3)
 #define NO_HEAD 1
 
-/* In a lock: holds one, has drawn a ticket or is about to, or has a waiter to kick. */
+/* In a lock: holds one, has drawn or is drawing a ticket, or has a waiter to kick. */
 INLINE bool is_busy(const volatile struct line *line)
 {
 	return line->held || (u8)line->wait;
 }
 
-/* Reads so many bytes of the guest's memory; false: they cannot be read. */
+/* Reads `size` bytes of guest memory. Returns false if they cannot be read. */
 INLINE bool read_guest(const struct machine *machine, u64 at, void *to, const u32 size)
 {
 	int ix;
 
-	for (ix = 0; ix < MOST_RANGES; ix++) {
+	for (ix = 0; ix < MAX_RANGES; ix++) {
 		const struct range *range = &machine->ranges[ix];
 		u64 offset = at - range->guest;
 
@@ -46,7 +46,7 @@ INLINE bool read_word(const struct machine *machine, u64 lock, u32 *word)
 	return !MARK(lock) && read_guest(machine, lock, word, 4);
 }
 
-/* Reads the gate at which a vCPU waits for a lock without a head, and the lock's word. */
+/* Reads the gate where a vCPU waits for a lock without a head, and the lock's word. */
 INLINE bool read_gate(const struct vcpu *vcpu, u64 lock, u16 *gate, u32 *word)
 {
 	u64 at = vcpu->line->queue_node;
@@ -55,7 +55,7 @@ INLINE bool read_gate(const struct vcpu *vcpu, u64 lock, u16 *gate, u32 *word)
 	       read_guest(vcpu->machine, lock - NO_HEAD, word, 4);
 }
 
-/* Releases until a waiter of this name is served; 2: two or more (hypercalls/src/telemetry.rs). */
+/* Releases until a waiter with this name is served; 2 for two or more (hypercalls/src/telemetry.rs). */
 INLINE u32 releases_before(u16 name, u32 word, u16 gate)
 {
 	if (name)
@@ -63,7 +63,7 @@ INLINE u32 releases_before(u16 name, u32 word, u16 gate)
 	return gate & 2 ? word & 1 : 2;
 }
 
-/* Does it hold a lock? One whose word serves another ticket has been released. */
+/* Whether the vCPU holds a lock. A lock whose word serves another ticket has been released. */
 INLINE bool is_holder(const struct vcpu *vcpu)
 {
 	const volatile struct line *line = vcpu->line;
@@ -81,7 +81,7 @@ INLINE bool is_holder(const struct vcpu *vcpu)
 	return 0;
 }
 
-/* Does the next release serve it, or does it have to kick the vCPU that is next? */
+/* Whether the next release serves the vCPU, or it has to kick the next in line. */
 INLINE bool is_next(const struct vcpu *vcpu)
 {
 	const volatile struct line *line = vcpu->line;
@@ -102,7 +102,7 @@ INLINE bool is_next(const struct vcpu *vcpu)
 	return AHEAD(TICKET(wait), HEAD(word)) <= 1;
 }
 
-/* A halted vCPU wakes up: has it been kicked? */
+/* Whether a halted vCPU that wakes up has been kicked. */
 INLINE bool is_served(const struct vcpu *vcpu)
 {
 	const volatile struct line *line = vcpu->line;
@@ -117,7 +117,7 @@ INLINE bool is_served(const struct vcpu *vcpu)
 	return read_word(vcpu->machine, lock, &word) && HEAD(word) == TICKET(wait);
 }
 
-/* Is this vCPU about to kick that one? */
+/* Whether `by` is about to kick `vcpu`. */
 INLINE bool kicks(const struct vcpu *by, const struct vcpu *vcpu)
 {
 	const volatile struct line *from = by->line, *to = vcpu->line;

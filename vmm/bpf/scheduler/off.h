@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What a guest is told of its vCPUs that have no CPU: how many of them others wait for. */
+/* Publishes to a guest how many of its vCPUs without a CPU others wait for. */
 #pragma once
 
 #include "locks.h"
 #include "state.h"
 
-/* Does it hold a lock, or is it the next in line and awake? */
+/* Whether the vCPU holds a lock, or is the next in line and awake. */
 INLINE bool is_critical(const struct vcpu *vcpu)
 {
 	u32 wait = vcpu->line->wait;
@@ -14,10 +14,10 @@ INLINE bool is_critical(const struct vcpu *vcpu)
 }
 
 /*
- * Tells the guest of this vCPU whether it is critical, and off its CPU. The page is the guest's memory: a store is all that
- * it takes, whoever's memory is in use. Of two CPUs the later one stores the later count, as both have the lock.
+ * Publishes in the guest's count that this vCPU is critical and off its CPU, or no longer so. The page is
+ * guest memory: a store works in any address space. The lock keeps the stores of several CPUs in order.
  */
-INLINE void tell_off(const struct vcpu *vcpu, bool is_off)
+INLINE void publish_off(const struct vcpu *vcpu, bool is_off)
 {
 	u32 machine = vcpu->seat.machine;
 	struct critical_off *off;

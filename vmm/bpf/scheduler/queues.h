@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The two queues: whether a vCPU waits in them, and which is next. */
+/* The two queues: whether vCPUs wait in them, and which vCPU is next. */
 #pragma once
 
 #include "debts.h"
@@ -10,7 +10,7 @@ INLINE bool boosts(void)
 	       settings.policy == POLICY_DEFERRED;
 }
 
-/* The first vCPU of the queue that may run now, and since when it waits. */
+/* Whether the first vCPU in the queue may run now. Sets `since` to the start of its wait. */
 INLINE bool first_due(u64 now, u64 *since)
 {
 	struct task_struct *first = scx_bpf_dsq_peek(QUEUE);
@@ -22,17 +22,17 @@ INLINE bool first_due(u64 now, u64 *since)
 }
 
 /*
- * Takes this vCPU, which waits, for this CPU. The kernel ends a scheduler that moves a task where it may not run: every
- * CPU of the host asks for its next task, not those of slots only. (scx_move_to_local passes over such tasks itself.)
+ * Moves a waiting vCPU to this CPU. The kernel ends a scheduler that moves a task where it may not run, and
+ * every CPU of the host asks for tasks, not only slots. (scx_move_to_local skips such tasks itself.)
  */
-INLINE bool take(struct bpf_iter_scx_dsq *it, struct task_struct *p)
+INLINE bool move_here(struct bpf_iter_scx_dsq *it, struct task_struct *p)
 {
 	return bpf_cpumask_test_cpu(bpf_get_smp_processor_id(), p->cpus_ptr) &&
 	       scx_bpf_dsq_move(it, p, SCX_DSQ_LOCAL, 0);
 }
 
-/* Is there a vCPU of the round that may run now, of a machine that is not passed over? Moves it to this CPU if asked. */
-INLINE bool find_unburdened(u64 now, bool moves)
+/* Whether a vCPU of a machine that is not passed over may run now. If `moves`, moves it to this CPU. */
+INLINE bool find_eligible(u64 now, bool moves)
 {
 	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
@@ -42,7 +42,7 @@ INLINE bool find_unburdened(u64 now, bool moves)
 	bpf_iter_scx_dsq_new(&it, QUEUE, 0);
 	while ((p = bpf_iter_scx_dsq_next(&it))) {
 		if (p->scx.dsq_vtime <= now && find(p, &vcpu) && !is_passed_over(&vcpu)) {
-			found = !moves || take(&it, p);
+			found = !moves || move_here(&it, p);
 			break;
 		}
 	}
@@ -50,7 +50,7 @@ INLINE bool find_unburdened(u64 now, bool moves)
 	return found;
 }
 
-/* Has the first of the round waited since then for so long that its machine is not passed over any more? */
+/* Whether the first of the round has waited so long that its machine is no longer passed over. */
 INLINE bool is_overdue(u64 since, u64 now)
 {
 	u64 slots = settings.slots ? settings.slots : 1;
@@ -58,7 +58,7 @@ INLINE bool is_overdue(u64 since, u64 now)
 	return now - since >= settings.round_ns / slots;
 }
 
-/* Does another vCPU want this one's slot, and may it have it? Not if its machine is passed over. */
+/* Whether another vCPU wants this vCPU's slot and may have it. Not if its machine is passed over. */
 INLINE bool is_contended(const struct vcpu *vcpu, u64 now)
 {
 	u64 since;
@@ -68,10 +68,10 @@ INLINE bool is_contended(const struct vcpu *vcpu, u64 now)
 	if (!first_due(now, &since))
 		return 0;
 	return !has_debts() || is_overdue(since, now) || is_passed_over(vcpu) ||
-	       find_unburdened(now, 0);
+	       find_eligible(now, 0);
 }
 
-/* Runs the kicked vCPU whose kicker ran here, or the first one. */
+/* Runs the kicked vCPU whose kicker ran here, or else the first kicked vCPU. */
 INLINE bool move_boosted(u32 cpu)
 {
 	struct bpf_iter_scx_dsq it;
@@ -81,8 +81,8 @@ INLINE bool move_boosted(u32 cpu)
 
 	bpf_iter_scx_dsq_new(&it, BOOSTED, 0);
 	while ((p = bpf_iter_scx_dsq_next(&it))) {
-		if (find(p, &vcpu) && vcpu.state->beside == cpu + 1) {
-			moved = take(&it, p);
+		if (find(p, &vcpu) && vcpu.state->kicker_cpu == cpu + 1) {
+			moved = move_here(&it, p);
 			break;
 		}
 	}
@@ -106,7 +106,7 @@ INLINE void take_next(u64 now, u32 cpu)
 	}
 	if (!has_first)
 		return;
-	if (has_debts() && !is_overdue(since, now) && find_unburdened(now, 1))
+	if (has_debts() && !is_overdue(since, now) && find_eligible(now, 1))
 		return;
 	scx_move_to_local(QUEUE, 0);
 }

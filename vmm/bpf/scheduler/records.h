@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The ring buffer: what happened, with what the vCPU's line and its locks' words said. */
+/* Records in the ring buffer: events, with the state of the vCPU's line and its locks' words. */
 #pragma once
 
 #include "locks.h"
@@ -28,10 +28,10 @@ static long add_claims(u64 vcpu, struct claims *claims)
 	const volatile struct line *line;
 	u32 wait, held, ix;
 
-	if (vcpu >= MOST_VCPUS || vcpu == claims->except)
+	if (vcpu >= MAX_VCPUS || vcpu == claims->except)
 		return 0;
 	line = &claims->lines->vcpu[vcpu];
-	/* A waiter publishes that it holds the lock before it withdraws that it waits. */
+	/* A waiter publishes that it holds the lock before it withdraws its wait. */
 	wait = line->wait;
 	if ((IS(wait, SPINNING) || IS(wait, HALTED)) && line->wait_lock == claims->lock)
 		claim(claims, TICKET(wait));
@@ -39,13 +39,13 @@ static long add_claims(u64 vcpu, struct claims *claims)
 	for (ix = 0; ix < NAMED; ix++)
 		if (ix < held && line->held_lock[ix] == claims->lock)
 			claim(claims, line->held_ticket[ix]);
-	/* An interrupt handler's own lock hides a ticket that the interrupted code has drawn. */
+	/* A lock taken by an interrupt handler hides a ticket drawn by the interrupted code. */
 	if (IS(wait, ENTERING) || IS(wait, OUTSIDE) || IS(wait, KICKING) || held > NAMED)
 		claims->are_all = 0;
 	return 0;
 }
 
-/* Which tickets of the lock, for which this vCPU draws one, are the others'? */
+/* Finds the other vCPUs' tickets of the lock that this vCPU is drawing a ticket for. */
 INLINE void find_claims(const struct vcpu *vcpu, struct record *record)
 {
 	struct claims claims = {
@@ -64,8 +64,8 @@ INLINE void find_claims(const struct vcpu *vcpu, struct record *record)
 		record->known |= KNOWN_CLAIMS;
 }
 
-/* Fills in what the vCPU does with locks. */
-INLINE void look(const struct vcpu *vcpu, struct record *record)
+/* Fills in the vCPU's lock activity. */
+INLINE void record_locks(const struct vcpu *vcpu, struct record *record)
 {
 	const volatile struct line *line = vcpu->line;
 	u32 ix;
@@ -89,7 +89,7 @@ INLINE void look(const struct vcpu *vcpu, struct record *record)
 		record->known |= KNOWN_WAIT | KNOWN_GATE;
 }
 
-INLINE void name(const struct vcpu *vcpu, struct record *record, u32 kind, u64 now)
+INLINE void record_header(const struct vcpu *vcpu, struct record *record, u32 kind, u64 now)
 {
 	record->at_ns = now;
 	record->kind = kind;
@@ -98,7 +98,7 @@ INLINE void name(const struct vcpu *vcpu, struct record *record, u32 kind, u64 n
 	record->cpu = bpf_get_smp_processor_id();
 }
 
-INLINE void tell_turn(const struct vcpu *vcpu, u64 now)
+INLINE void record_end(const struct vcpu *vcpu, u64 now)
 {
 	struct record record = {
 		.began_ns = vcpu->state->began_ns,
@@ -107,59 +107,59 @@ INLINE void tell_turn(const struct vcpu *vcpu, u64 now)
 		.end = vcpu->state->end,
 	};
 
-	name(vcpu, &record, RECORD_ENDED, now);
-	look(vcpu, &record);
+	record_header(vcpu, &record, RECORD_ENDED, now);
+	record_locks(vcpu, &record);
 	if (!record.held && IS(record.wait, ENTERING) && (record.known & KNOWN_WAIT))
 		find_claims(vcpu, &record);
-	__sync_fetch_and_add(&memory.counters.turns, 1);
-	if (bpf_ringbuf_output(&turns, &record, sizeof(record), 0))
+	__sync_fetch_and_add(&memory.counters.slices, 1);
+	if (bpf_ringbuf_output(&records, &record, sizeof(record), 0))
 		__sync_fetch_and_add(&memory.counters.lost, 1);
 }
 
-INLINE void tell(const struct vcpu *vcpu, u32 kind, u64 now, bool looks)
+INLINE void record_event(const struct vcpu *vcpu, u32 kind, u64 now, bool has_locks)
 {
 	struct record record = { .began_ns = vcpu->state->began_ns };
 
-	name(vcpu, &record, kind, now);
-	if (looks)
-		look(vcpu, &record);
-	if (bpf_ringbuf_output(&turns, &record, sizeof(record), 0))
+	record_header(vcpu, &record, kind, now);
+	if (has_locks)
+		record_locks(vcpu, &record);
+	if (bpf_ringbuf_output(&records, &record, sizeof(record), 0))
 		__sync_fetch_and_add(&memory.counters.lost_others, 1);
 }
 
-/* The machine of a vCPU that is back, and when. */
-struct back {
+/* The machine of a vCPU that gets a slot again, and the time. */
+struct resumed {
 	u64 now;
 	u32 machine;
 	u32 cpu;
 };
 
-/* Tells what the vCPU of one slot does, if it is of the same machine (bpf_loop). */
-static long tell_slot(u64 slot, struct back *back)
+/* Records the activity of a slot's vCPU if it belongs to the same machine (bpf_loop). */
+static long record_slot(u64 slot, struct resumed *resumed)
 {
 	struct on_cpu *on;
 	struct vcpu vcpu;
 	u32 cpu;
 
-	if (slot >= MOST_SLOTS)
+	if (slot >= MAX_SLOTS)
 		return 1;
 	cpu = settings.cpu[slot];
 	on = bpf_map_lookup_elem(&cpus, &cpu);
-	if (!on || !on->runs || cpu == back->cpu || on->seat.machine != back->machine ||
+	if (!on || !on->runs || cpu == resumed->cpu || on->seat.machine != resumed->machine ||
 	    !find_seat(&on->seat, &vcpu))
 		return 0;
-	tell(&vcpu, RECORD_SEEN, back->now, 1);
+	record_event(&vcpu, RECORD_SAMPLED, resumed->now, 1);
 	return 0;
 }
 
-/* One that was preempted in a lock is back: those that spun for it have done so for nothing until now. */
-INLINE void tell_all(const struct vcpu *vcpu, u64 now)
+/* A vCPU preempted in a lock runs again. Others that spun for it have wasted their time until now. */
+INLINE void record_siblings(const struct vcpu *vcpu, u64 now)
 {
-	struct back back = {
+	struct resumed resumed = {
 		.now = now,
 		.machine = vcpu->seat.machine,
 		.cpu = bpf_get_smp_processor_id(),
 	};
 
-	bpf_loop(settings.slots, tell_slot, &back, 0);
+	bpf_loop(settings.slots, record_slot, &resumed, 0);
 }

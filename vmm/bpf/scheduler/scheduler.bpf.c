@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Schedules vCPU threads by what their guests publish about locks. All slots have one queue; the threads'
- * affinity says which CPUs are slots. A turn lasts one slice, or goes on while no other vCPU waits.
+ * Schedules vCPU threads by the lock state that their guests publish. All slots share one queue; the threads'
+ * affinity is the set of slots. A vCPU keeps its slot for one slice, or longer while no other vCPU waits.
  *
- * The queue's order is the time from which a vCPU waits for a slot: first in, first out, and one that is
- * held off waits from the end of that time. Under `fair` it is what each vCPU has had, by its weight. Under
- * `kick-boost` and `deferred` kicked vCPUs have a queue of their own, which goes first until the first of
- * the other has waited for a round; their kickers make way.
+ * The queue is ordered by the time from which a vCPU waits for a slot: FIFO, and a vCPU that is held off
+ * waits from the end of that time. Under `fair` it is ordered by weighted CPU time. Under `kick-boost` and
+ * `deferred` kicked vCPUs have a separate queue, which goes first until the first vCPU of the main queue has
+ * waited for a round. Their kickers make way.
  *
- * Under `deferred` a turn whose slice is over goes on while its vCPU holds or awaits a lock, for a grace at
- * most (holders and waiters have their own), and the vCPU is asked to yield after its next release; the
- * request stays if the grace runs out, so that a convoy of waiters dissolves. A holder that is forced off
- * is in the kicked vCPUs' queue for its next turn: another vCPU has been chosen for this slot by then, so
- * that one turn comes before. If it is forced off again it waits for its place in the round. A vCPU that
- * waits for its lock has no grace meanwhile: it would only spin. The next in line that halts keeps its slot
- * for what is left of its turn.
+ * Under `deferred` a vCPU keeps its slot beyond its slice while it holds or awaits a lock, for a grace at
+ * most (holders and waiters have different graces), and is asked to yield after its next release. The request
+ * stays if the grace runs out, so that a convoy of waiters dissolves. A holder that is forced off enters the
+ * kicked vCPUs' queue once. By then another vCPU has been chosen for this slot, so one slice comes before. If
+ * the holder is forced off again, it waits for its place in the round. A waiter for its lock has no grace in
+ * that time, as it would only spin. The next in line keeps its slot for the rest of its slice when it halts.
  *
- * Under `extend` a holder's turn goes on until it has released its lock, once, for a bound at most (extend.h).
+ * Under `extend` a holder keeps its slot, once a slice and for a bound at most, until its release (extend.h).
  *
- * Under these and `kick-boost` a machine that has had more than its part pays for it: the more it owes, the shorter are its
- * turns, graces and bounds, none of its vCPUs goes ahead of its turn, and in the end others' go first (debts.h).
+ * Under these policies and `kick-boost` a machine pays for slot time beyond its share. The more it owes, the
+ * shorter are its slices, graces and bounds. Beyond a limit none of its vCPUs goes ahead of the queue, and
+ * beyond a higher limit other machines' vCPUs go first (debts.h).
  *
- * Guests write their lines: nothing there is used but to choose between bounded times, and who of two goes
- * first for a round.
+ * Guests write their lines. Their contents only select between bounded times, and decide which of two vCPUs
+ * goes first for a round.
  */
 #include "extend.h"
 #include "grace.h"
@@ -35,44 +35,44 @@
 
 char licence[] SEC("license") = "Dual MIT/GPL";
 
-/* What a vCPU has had by now, by its weight. */
-INLINE u64 had_by(const struct vcpu *vcpu, u64 now)
+/* Returns the weighted CPU time of a vCPU by now. */
+INLINE u64 runtime_by(const struct vcpu *vcpu, u64 now)
 {
 	u64 weight = vcpu->machine->weight ? vcpu->machine->weight : 1024;
 
-	return vcpu->state->had_ns + (now - vcpu->state->began_ns) * 1024 / weight;
+	return vcpu->state->runtime_ns + (now - vcpu->state->began_ns) * 1024 / weight;
 }
 
-/* fair: has this vCPU, whose slice is over, still had less than the one that has had least? */
-INLINE bool is_least(struct task_struct *p, const struct vcpu *vcpu, u64 now)
+/* fair: whether this vCPU, whose slice has expired, still has no more CPU time than any waiting vCPU. */
+INLINE bool has_least_runtime(struct task_struct *p, const struct vcpu *vcpu, u64 now)
 {
-	u64 had = had_by(vcpu, now), least;
+	u64 had = runtime_by(vcpu, now), least;
 
 	if (first_due(now, &least) && had > least)
 		return 0;
-	if (memory.floor_ns < had)
-		memory.floor_ns = had;
+	if (memory.max_runtime_ns < had)
+		memory.max_runtime_ns = had;
 	scx_bpf_task_set_slice(p, settings.slice_ns);
 	return 1;
 }
 
-/* Another vCPU waits, and the slice is over: has this one more? */
-INLINE bool has_more(struct task_struct *p, struct vcpu *vcpu, u64 now)
+/* Whether the vCPU may stay although another vCPU waits and the slice has expired. */
+INLINE bool may_stay(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
 	if (settings.policy == POLICY_DEFERRED)
 		return has_grace(p, vcpu, now);
 	if (settings.policy == POLICY_EXTEND)
 		return has_extension(p, vcpu, now);
-	return settings.policy == POLICY_FAIR && is_least(p, vcpu, now);
+	return settings.policy == POLICY_FAIR && has_least_runtime(p, vcpu, now);
 }
 
-/* Decides whether a turn goes on, which then has a new slice, and if not says why. */
-INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
+/* Decides whether a vCPU keeps its slot, which starts a new slice. Otherwise sets the reason. */
+INLINE bool keeps_slot(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
 	struct state *state = vcpu->state;
 
 	if (injects() && state->hold_ns && is_hit(vcpu, now)) {
-		state->end = TURN_INJECTED;
+		state->end = END_INJECTED;
 		return 0;
 	}
 	if (!is_contended(vcpu, now)) {
@@ -85,31 +85,31 @@ INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
 		scx_bpf_task_set_slice(p, settings.slice_ns);
 		return 1;
 	}
-	state->end = TURN_SLICE;
+	state->end = END_EXPIRED;
 	if (state->yielded)
-		state->end = TURN_YIELDED;
+		state->end = END_YIELDED;
 	else if (state->makes_way)
-		state->end = TURN_MADE_WAY;
-	else if (has_more(p, vcpu, now)) {
-		/* The end of what it has now is to be decided anew, by stopping if need be. */
-		state->end = TURN_UNASKED;
+		state->end = END_MADE_WAY;
+	else if (may_stay(p, vcpu, now)) {
+		/* The end of this time must be decided again, in stopping if need be. */
+		state->end = END_UNASKED;
 		return 1;
 	}
 	return 0;
 }
 
-/* fair: one that wakes up is at most one slice behind those that ran. */
-INLINE u64 had(struct vcpu *vcpu, bool wakes)
+/* fair: a vCPU that wakes up is at most one slice behind those that ran. */
+INLINE u64 wakeup_runtime(struct vcpu *vcpu, bool wakes)
 {
-	u64 floor = memory.floor_ns;
+	u64 floor = memory.max_runtime_ns;
 
 	floor = floor > settings.slice_ns ? floor - settings.slice_ns : 0;
-	if (wakes && vcpu->state->had_ns < floor)
-		vcpu->state->had_ns = floor;
-	return vcpu->state->had_ns;
+	if (wakes && vcpu->state->runtime_ns < floor)
+		vcpu->state->runtime_ns = floor;
+	return vcpu->state->runtime_ns;
 }
 
-/* A vCPU of this machine has woken it: was that a kick? The kicker may have to make way. */
+/* Whether a wakeup by a vCPU of the same machine was a kick. The kicker may have to make way. */
 INLINE bool is_boosted(struct vcpu *vcpu, bool has_idle)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
@@ -117,11 +117,11 @@ INLINE bool is_boosted(struct vcpu *vcpu, bool has_idle)
 	struct vcpu by;
 	bool kicked = 0;
 
-	vcpu->state->beside = 0;
+	vcpu->state->kicker_cpu = 0;
 	vcpu->state->has_slot = 0;
 	if (current && find(current, &by) && kicks(&by, vcpu)) {
 		kicked = 1;
-		vcpu->state->beside = cpu + 1;
+		vcpu->state->kicker_cpu = cpu + 1;
 		if (has_idle || settings.policy == POLICY_KICK_BOOST_LATER)
 			return 1;
 		if (!is_holder(&by)) {
@@ -138,7 +138,7 @@ INLINE bool is_boosted(struct vcpu *vcpu, bool has_idle)
 SEC("struct_ops/select_cpu")
 int select_cpu(u64 *context)
 {
-	/* The queue decides; by default a CPU that idles would be taken past it. */
+	/* The queue decides. By default an idle CPU would be taken, bypassing the queue. */
 	return context[1];
 }
 
@@ -157,12 +157,12 @@ int enqueue(u64 *context)
 		return 0;
 	}
 	if (vcpu.state->hold_ns) {
-		/* Not before that time; see dispatch. */
+		/* Held off until that time; see dispatch. */
 		insert(p, QUEUE, vcpu.state->hold_ns, flags);
 		return 0;
 	}
 	if (find_kept(&vcpu, now, &cpu, &left)) {
-		/* It has had its slot all the time. */
+		/* The slot was kept for it. */
 		scx_insert(p, SCX_DSQ_LOCAL_ON | cpu, left, flags);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return 0;
@@ -171,7 +171,7 @@ int enqueue(u64 *context)
 		change_slot(vcpu.state, vcpu.seat.machine, SLOT_WANTED, 0, now);
 	idle = pick_idle(p, now, &kept);
 	if (settings.policy == POLICY_FAIR)
-		from = had(&vcpu, flags & SCX_ENQ_WAKEUP);
+		from = wakeup_runtime(&vcpu, flags & SCX_ENQ_WAKEUP);
 	else if (boosts() && (flags & SCX_ENQ_WAKEUP) && is_boosted(&vcpu, idle >= 0) &&
 		 !is_in_arrears(&vcpu))
 		queue = BOOSTED;
@@ -185,7 +185,7 @@ int enqueue(u64 *context)
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	else if (flags & SCX_ENQ_LAST)
-		/* Nothing else runs here, whoever it was to make way for. */
+		/* Nothing else runs here, even if it was to make way for another vCPU. */
 		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), 0);
 	return 0;
 }
@@ -200,8 +200,8 @@ int dispatch(u64 *context)
 	struct vcpu vcpu;
 
 	if (previous && (previous->scx.flags & SCX_TASK_QUEUED) && find(previous, &vcpu) &&
-	    goes_on(previous, &vcpu, now)) {
-		tell_slice_end(previous, &vcpu, now);
+	    keeps_slot(previous, &vcpu, now)) {
+		publish_slice_end(previous, &vcpu, now);
 		return 0;
 	}
 	if (on && is_kept(on, now) && !is_slot_wanted())
@@ -212,10 +212,10 @@ int dispatch(u64 *context)
 	return 0;
 }
 
-/* The turn of a vCPU that runs again lasts so long, or what is left of the turn that it halted in. */
-INLINE void begin_turn(struct task_struct *p, struct vcpu *vcpu)
+/* Sets the slice of a vCPU that starts to run: its full length, or the rest of the slice it halted in. */
+INLINE void begin_slice(struct task_struct *p, struct vcpu *vcpu)
 {
-	u64 length = turn_length(vcpu);
+	u64 length = slice_length(vcpu);
 
 	if (p->scx.slice > length)
 		scx_bpf_task_set_slice(p, length);
@@ -237,50 +237,50 @@ int running(u64 *context)
 	if (!on || !find(p, &vcpu))
 		return 0;
 	state = vcpu.state;
-	tell_off(&vcpu, 0);
+	publish_off(&vcpu, 0);
 	if (has_debts())
 		change_slot(state, vcpu.seat.machine, SLOT_HELD, 0, now);
 	if (settings.policy == POLICY_DEFERRED)
 		end_keeping(on, now);
-	if (state->end != TURN_TAKEN) {
+	if (state->end != END_TAKEN) {
 		state->began_ns = now;
 		state->due_ns = 0;
 		state->extended_ns = 0;
 		if (has_debts())
-			begin_turn(p, &vcpu);
-		tell(&vcpu, RECORD_BEGAN, now, 0);
-		if (memory.floor_ns < state->had_ns)
-			memory.floor_ns = state->had_ns;
-		if (state->stranded)
-			tell_all(&vcpu, now);
+			begin_slice(p, &vcpu);
+		record_event(&vcpu, RECORD_BEGAN, now, 0);
+		if (memory.max_runtime_ns < state->runtime_ns)
+			memory.max_runtime_ns = state->runtime_ns;
+		if (state->preempted_in_lock)
+			record_siblings(&vcpu, now);
 	}
-	tell_slice_end(p, &vcpu, now);
-	state->end = TURN_UNASKED;
-	state->stranded = 0;
+	publish_slice_end(p, &vcpu, now);
+	state->end = END_UNASKED;
+	state->preempted_in_lock = 0;
 	state->hold_ns = 0;
 	on->seat = vcpu.seat;
 	on->runs = 1;
 	if (injects())
-		watch_cpu(on, now);
+		arm_poll(on, now);
 	return 0;
 }
 
 /*
- * The slice is over, and dispatch has not been asked whether the turn goes on: a thread of a higher class takes
- * the CPU. If another vCPU is on the CPU's own list, as when threads have just enrolled, that one runs now.
+ * Whether the slice has expired without a call of dispatch: a thread of a higher class takes the CPU. If
+ * another vCPU is on the CPU's local queue, as when threads have just enrolled, that vCPU runs next.
  */
 INLINE bool is_undecided(const struct state *state)
 {
-	return state->end == TURN_UNASKED && !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL);
+	return state->end == END_UNASKED && !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL);
 }
 
-/* A vCPU stops, and this is the slot that it has or wants now. A turn that was taken away goes on later. */
+/* Records the slot that a stopping vCPU has or wants now. A slice that was taken away continues later. */
 INLINE void settle_stop(const struct vcpu *vcpu, u8 slot, u64 now)
 {
 	struct state *state = vcpu->state;
 	u64 ran = now - state->began_ns, left = state->length_ns > ran ? state->length_ns - ran : 0;
 
-	if (slot == SLOT_KEPT || state->end == TURN_TAKEN)
+	if (slot == SLOT_KEPT || state->end == END_TAKEN)
 		left = 0;
 	change_slot(state, vcpu->seat.machine, slot, left, now);
 }
@@ -301,38 +301,38 @@ int stopping(u64 *context)
 		return 0;
 	state = vcpu.state;
 	if (is_critical(&vcpu))
-		tell_off(&vcpu, 1);
+		publish_off(&vcpu, 1);
 	if (on)
 		on->runs = 0;
 	if (!runnable) {
-		state->end = TURN_BLOCKED;
+		state->end = END_BLOCKED;
 		if (on && settings.policy == POLICY_DEFERRED && keep_slot(on, &vcpu, now, p->scx.slice))
 			slot = SLOT_KEPT;
-	} else if (p->scx.slice || (is_undecided(state) && goes_on(p, &vcpu, now))) {
-		/* The kernel puts it first on its own CPU, as it has a slice. */
-		state->end = TURN_TAKEN;
+	} else if (p->scx.slice || (is_undecided(state) && keeps_slot(p, &vcpu, now))) {
+		/* The kernel puts it first on its CPU's local queue, as it has a slice left. */
+		state->end = END_TAKEN;
 	}
-	if (state->end == TURN_INJECTED) {
+	if (state->end == END_INJECTED) {
 		hold_off(state, now);
 	} else if (state->hold_ns) {
-		/* It was to be held off, and has stopped for another reason. */
+		/* It was to be held off, but stopped for another reason. */
 		state->hold_ns = 0;
 		memory.injector.due_ns = now;
 	}
 	if (has_debts())
 		settle_stop(&vcpu, slot, now);
-	if (settings.policy == POLICY_EXTEND && state->end != TURN_TAKEN)
-		end_extended_turn(&vcpu, now);
-	tell_turn(&vcpu, now);
-	if (state->end == TURN_TAKEN)
+	if (settings.policy == POLICY_EXTEND && state->end != END_TAKEN)
+		end_extended_slice(&vcpu, now);
+	record_end(&vcpu, now);
+	if (state->end == END_TAKEN)
 		return 0;
-	state->stranded = runnable && is_busy(vcpu.line);
-	/* Not twice: it would be ahead of the others for good. */
-	state->ahead = settings.policy == POLICY_DEFERRED && state->end == TURN_FORCED && !state->ahead &&
+	state->preempted_in_lock = runnable && is_busy(vcpu.line);
+	/* Only once in a row, or it would stay ahead of the others forever. */
+	state->ahead = settings.policy == POLICY_DEFERRED && state->end == END_FORCED && !state->ahead &&
 		       is_holder(&vcpu) && !is_in_arrears(&vcpu);
 	state->yielded = 0;
 	state->makes_way = 0;
-	state->had_ns = had_by(&vcpu, now);
+	state->runtime_ns = runtime_by(&vcpu, now);
 	return 0;
 }
 
@@ -356,7 +356,7 @@ int init(u64 *context)
 {
 	s32 failed = scx_bpf_create_dsq(QUEUE, -1);
 
-	/* For tests: the verifier refuses this, and removes it if the setting is zero. */
+	/* For tests: the verifier rejects this, and removes it if the setting is zero. */
 	if (settings.is_unsafe)
 		return *(s32 *)bpf_ktime_get_ns();
 
@@ -367,10 +367,10 @@ SEC("struct_ops/exit")
 int leave(u64 *context)
 {
 	struct scx_exit_info *info = (void *)context[0];
-	struct farewell *farewell = &memory.farewell;
+	struct exit_report *exit_report = &memory.exit_report;
 
-	bpf_probe_read_kernel_str(farewell->reason, sizeof(farewell->reason), info->reason);
-	bpf_probe_read_kernel_str(farewell->message, sizeof(farewell->message), info->msg);
+	bpf_probe_read_kernel_str(exit_report->reason, sizeof(exit_report->reason), info->reason);
+	bpf_probe_read_kernel_str(exit_report->message, sizeof(exit_report->message), info->msg);
 	return 0;
 }
 

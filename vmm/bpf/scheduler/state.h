@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What the scheduler keeps: guests see the pages of lines, and nothing else. */
+/* State of the scheduler. Guests see only the pages of telemetry lines. */
 #pragma once
 
 #include "kernel.h"
 #include "shared.h"
 
-/* The queues of vCPUs that wait for a slot: all of them in turn, and those that go before. */
+/* The queues of vCPUs that wait for a slot: the main queue, and the queue that goes first. */
 #define QUEUE 0
 #define BOOSTED 1
 
-/* The line of a vCPU (hypercalls/src/telemetry.rs), as far as it is used here. */
+/* A vCPU's telemetry line (hypercalls/src/telemetry.rs), as far as it is used here. */
 struct line {
 	u32 held;
 	u32 wait;
@@ -47,62 +47,62 @@ IS_AT(queue_node, QUEUE_NODE);
 IS_AT(slice_end, SLICE_END);
 _Static_assert(sizeof(struct line) == PVTICKET_LINE_SIZE, "a line is as large as in the contract");
 
-/* A machine's lines, and behind them the page of words for all its vCPUs. */
+/* A machine's lines, followed by the page of words for all its vCPUs. */
 struct lines {
-	struct line vcpu[MOST_VCPUS];
+	struct line vcpu[MAX_VCPUS];
 	u32 critical_off;
 	u32 rest[1023];
 };
 _Static_assert(__builtin_offsetof(struct lines, critical_off) == PVTICKET_MACHINE + PVTICKET_MACHINE_CRITICAL_OFF,
 	       "the words are where the contract has them");
 
-/* Whether a vCPU has or wants a slot, where machines have debts. */
+/* Whether a vCPU has or wants a slot, under policies with debts. */
 enum slot {
 	SLOT_NONE = 0,
 	SLOT_WANTED = 1,
 	SLOT_HELD = 2,
-	/* It has halted, and its slot idles for it. */
+	/* It has halted, and its slot stays idle for it. */
 	SLOT_KEPT = 3,
 };
 
-/* What this scheduler knows of a vCPU. */
+/* Scheduling state of a vCPU. */
 struct state {
 	u64 began_ns;
-	/* How long its turn lasts if nothing prolongs it, where machines have debts. */
+	/* Length of its slice without extensions, under policies with debts. */
 	u64 length_ns;
 	u64 due_ns;
-	/* extend: how long its turn was extended; 0: not, or it still is. */
+	/* extend: length of the extension; 0: not extended, or the extension has not ended. */
 	u64 extended_ns;
-	/* fair: what it has had, by its weight. */
-	u64 had_ns;
-	/* Held off until then; 0: not. */
+	/* fair: weighted CPU time. */
+	u64 runtime_ns;
+	/* Held off until this time; 0: not held off. */
 	u64 hold_ns;
 	u32 end;
-	/* kick-boost: one more than the CPU of the vCPU that has kicked it; 0: not kicked. */
-	u32 beside;
+	/* kick-boost: one more than the CPU of its kicker; 0: not kicked. */
+	u32 kicker_cpu;
 	u8 yielded;
 	u8 makes_way;
 	/* Preempted in a lock. */
-	u8 stranded;
-	/* deferred: forced off while it held a lock, it goes ahead of its turn, once. */
+	u8 preempted_in_lock;
+	/* deferred: forced off while it held a lock; goes ahead of the queue once. */
 	u8 ahead;
-	/* It has been kicked, and its kicker makes way for it. */
+	/* It was kicked, and its kicker makes way for it. */
 	u8 has_slot;
 	u8 slot;
-	/* It is one of its machine's critical_off. */
+	/* Counted in its machine's critical_off. */
 	u8 is_counted;
 	u8 unused;
-	/* deferred: one more than the CPU that is kept for it while it is halted; 0: none. */
+	/* deferred: one more than the CPU kept for it while it is halted; 0: none. */
 	u64 kept;
 };
 
 /*
- * The vCPU that runs on a CPU, or ran last, and the CPU's timer: it looks at the vCPU for the injector, and
+ * The vCPU that runs or last ran on a CPU, and the CPU's timer, which polls the vCPU for the injector and
  * ends the time for which the slot is kept under deferred.
  */
 struct on_cpu {
 	struct bpf_timer timer;
-	/* deferred: idle until then for this vCPU, which has halted. */
+	/* deferred: kept idle until this time for this vCPU, which has halted. */
 	u64 kept_ns;
 	u32 is_ready;
 	u32 is_armed;
@@ -111,90 +111,90 @@ struct on_cpu {
 	u32 unused;
 };
 
-/* The timer of the vCPU that is held off: a slot may idle when its time is over. */
+/* The timer of the vCPU that is held off. A slot may be idle when it expires. */
 struct releasing {
 	struct bpf_timer timer;
 	u64 is_ready;
 };
 
-/* How many vCPUs of a machine were critical (off.h) when they lost their CPUs. A guest could overwrite what it is told. */
+/* Number of a machine's critical vCPUs (off.h) without a CPU. The guest could overwrite its own count. */
 struct critical_off {
 	struct bpf_spin_lock lock;
 	u32 count;
 };
 
-/* What a machine owes the others, in the unit of debts.h; below zero: it is owed that, a slice at most. */
+/* Debt of a machine, in the unit of debts.h. Negative: others owe it time, a slice at most. */
 struct debt {
 	s64 owes;
-	/* Its vCPUs that have a slot, and those that want one. */
+	/* Its vCPUs that have a slot, and its vCPUs that want one. */
 	u32 running;
 	u32 waiting;
 };
 
-/* The debts of all machines. Below the lock: changed with it only. */
+/* Debts of all machines. The fields below the lock are changed only while it is held. */
 struct debts {
 	struct bpf_spin_lock lock;
-	/* Those from there on have had no vCPU yet. */
+	/* Machines from this number on have had no vCPU yet. */
 	u32 machines;
-	/* All is settled up to then. */
+	/* Time up to which debts are settled. */
 	u64 settled_ns;
-	/* The sums of the machines' fields, and how many machines have or want a slot. */
+	/* Sums of the machines' fields, and the number of machines that have or want a slot. */
 	u32 running;
 	u32 waiting;
 	u32 involved;
 	u32 unused;
-	struct debt machine[MOST_MACHINES];
+	struct debt machine[MAX_MACHINES];
 };
 
-/* When the next injection is due, and the state of its generator. */
+/* Time of the next injection, and the state of its generator. */
 struct injector {
 	u64 due_ns;
 	u64 random;
 };
 
-/* The loader reads the counters and the farewell. */
+/* The loader reads the counters and the exit_report. */
 struct memory {
 	struct counters counters;
-	struct farewell farewell;
+	struct exit_report exit_report;
 	struct injector injector;
-	/* fair: what the vCPU had that ran last. */
-	u64 floor_ns;
+	/* fair: highest CPU time of a vCPU at the start of a slice. */
+	u64 max_runtime_ns;
 };
 
 volatile const struct settings settings SEC(".rodata");
 struct memory memory;
 
-/* A machine's telemetry each; mapped into the guests' memory. */
+/* Telemetry pages by machine, mapped into the guests' memory. */
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
 	MAP_NUMBER(map_flags, BPF_F_MMAPABLE);
-	MAP_NUMBER(max_entries, MOST_MACHINES);
+	MAP_NUMBER(max_entries, MAX_MACHINES);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct lines);
 } pages SEC(".maps");
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	MAP_NUMBER(max_entries, MOST_MACHINES);
+	MAP_NUMBER(max_entries, MAX_MACHINES);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct machine);
 } machines SEC(".maps");
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	MAP_NUMBER(max_entries, MOST_MACHINES * MOST_VCPUS);
+	MAP_NUMBER(max_entries, MAX_MACHINES * MAX_VCPUS);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct state);
 } states SEC(".maps");
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	MAP_NUMBER(max_entries, MOST_MACHINES * MOST_VCPUS);
+	MAP_NUMBER(max_entries, MAX_MACHINES * MAX_VCPUS);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct counter);
 } counters SEC(".maps");
 
-/* The VMM's last one. */
+/* The VMM's last reading. */
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
 	MAP_NUMBER(max_entries, 1);
@@ -204,7 +204,7 @@ struct {
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	MAP_NUMBER(max_entries, MOST_CPUS);
+	MAP_NUMBER(max_entries, MAX_CPUS);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct on_cpu);
 } cpus SEC(".maps");
@@ -218,7 +218,7 @@ struct {
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	MAP_NUMBER(max_entries, MOST_MACHINES);
+	MAP_NUMBER(max_entries, MAX_MACHINES);
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct critical_off);
 } all_off SEC(".maps");
@@ -237,13 +237,13 @@ struct {
 	MAP_TYPE(value, struct seat);
 } seats SEC(".maps");
 
-/* Its size is the loader's choice. */
+/* The loader chooses its size. */
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_RINGBUF);
 	MAP_NUMBER(max_entries, 1 << 22);
-} turns SEC(".maps");
+} records SEC(".maps");
 
-/* A vCPU with its line and its state. */
+/* A vCPU with its line and state. */
 struct vcpu {
 	struct seat seat;
 	struct machine *machine;
@@ -256,11 +256,11 @@ INLINE bool find_seat(const struct seat *seat, struct vcpu *found)
 {
 	u32 machine = seat->machine, vcpu = seat->vcpu, place;
 
-	if (vcpu >= MOST_VCPUS)
+	if (vcpu >= MAX_VCPUS)
 		return 0;
 	found->lines = bpf_map_lookup_elem(&pages, &machine);
 	found->machine = bpf_map_lookup_elem(&machines, &machine);
-	place = machine * MOST_VCPUS + vcpu;
+	place = machine * MAX_VCPUS + vcpu;
 	found->state = bpf_map_lookup_elem(&states, &place);
 	if (!found->lines || !found->machine || !found->state)
 		return 0;
@@ -270,7 +270,7 @@ INLINE bool find_seat(const struct seat *seat, struct vcpu *found)
 	return 1;
 }
 
-/* The vCPU of a thread; none for threads that have not enrolled. */
+/* Finds the vCPU of a thread. Returns false for threads that have not enrolled. */
 INLINE bool find(struct task_struct *p, struct vcpu *found)
 {
 	struct seat *seat = bpf_task_storage_get(&seats, p, 0, 0);

@@ -2,7 +2,7 @@
 
 use std::{ffi::c_int, io};
 
-/// Puts the calling thread under the scheduler that is loaded: its class becomes `SCHED_EXT`.
+/// Puts the calling thread under the loaded scheduler by changing its class to `SCHED_EXT`.
 pub(crate) fn change() -> io::Result<()> {
     /// include/uapi/linux/sched.h
     const SCHED_EXT: c_int = 7;

@@ -1,10 +1,9 @@
 //! A scheduler of vCPU threads in BPF (`sched_ext`), and its loader.
 //!
-//! The scheduler (`scheduler/scheduler.bpf.c`) runs in the host's kernel and reads the telemetry that
-//! guests publish about their locks: the lines of each machine lie in a page of [`Scheduler::pages`],
-//! which the VMM maps into the guest's memory. It schedules the threads that have called
-//! [`Scheduler::enrol`], and no others; it ends with this process, and its threads then continue under
-//! the kernel's own scheduler.
+//! The scheduler (`scheduler/scheduler.bpf.c`) runs in the host's kernel and reads the lock telemetry that
+//! guests publish. The lines of each machine are in a page of [`Scheduler::pages`], which the VMM maps into
+//! the guest's memory. It schedules only the threads that have called [`Scheduler::enrol`]. It ends with this
+//! process, and its threads then continue under the kernel's own scheduler.
 
 mod class;
 mod record;
@@ -16,7 +15,7 @@ pub use settings::{
     CounterReading, Graces, KernelPolicy, LockRange, RandomPreemptions, ScheduledMachine,
     SchedulerFault, Settings, VcpuCounter,
 };
-pub use shared::MOST_MACHINES;
+pub use shared::MAX_MACHINES;
 
 use std::{
     ffi::OsStr,
@@ -38,81 +37,81 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use shared::{RawCounter, RawMachine, RawMemory, RawReading, RawRecord, RawSeat};
 
-/// The scheduler, as `make bpf` compiles it: little-endian ELF for BPF.
+/// The scheduler as compiled by `make bpf`: little-endian ELF for BPF.
 const PROGRAM: &[u8] = include_bytes!("../scheduler/scheduler.bpf.o");
 
-/// Size of a machine's lines with the page of words behind them, and the distance between those of two machines.
+/// Size of a machine's lines and the page of words behind them, which is also the offset between machines.
 pub const PAGES: u64 = hypercalls::telemetry::MEMORY;
 
 /// A ring buffer cannot be smaller than a page.
-const SMALLEST_RING: u32 = 4096;
+const MIN_RING: u32 = 4096;
 
-/// Why the scheduler cannot be used.
+/// Reason why the scheduler cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BpfError {
     /// The object file is damaged.
     #[error("cannot read the scheduler's program")]
     Open(#[source] Error),
-    /// More slots, or CPUs of higher numbers, than it has room for.
-    #[error("the scheduler has at most 128 slots, on CPUs 0 to 1023")]
+    /// More slots, or higher CPU numbers, than the scheduler supports.
+    #[error("the scheduler supports at most 128 slots, on CPUs 0 to 1023")]
     Slots,
     /// The scheduler's settings do not fit.
     #[error("cannot set the scheduler's {0}")]
     Set(&'static str, #[source] Error),
-    /// The kernel refuses it.
-    #[error("the kernel refuses the scheduler's program{}", because(.0))]
+    /// The kernel refuses the program.
+    #[error("the kernel refuses the scheduler's program{}", in_parentheses(.0))]
     Load(String, #[source] Error),
-    /// A map of the program is missing, or holds other values than the loader takes it to.
+    /// A map of the program is missing, or its values have another size than expected.
     #[error("cannot use the scheduler's {0}")]
     Map(&'static str, #[source] Error),
     /// The scheduler cannot be attached.
-    #[error("cannot attach the scheduler (another one may be loaded: see /sys/kernel/sched_ext)")]
+    #[error("cannot attach the scheduler (another may be loaded: see /sys/kernel/sched_ext)")]
     Attach(#[source] Error),
-    /// The calling thread has no descriptor.
+    /// A file descriptor of the calling thread cannot be opened.
     #[error("cannot open the vCPU's thread")]
     Thread(#[source] io::Error),
     /// The thread cannot be registered.
     #[error("cannot register the vCPU's thread")]
     Register(#[source] Error),
     /// The thread cannot change to the scheduler.
-    #[error("cannot schedule the vCPU's thread by BPF")]
+    #[error("cannot move the vCPU's thread to the scheduler")]
     Class(#[source] io::Error),
     /// The scheduler's records cannot be read.
     #[error("cannot read the scheduler's {0}")]
     Read(&'static str, #[source] Error),
 }
 
-fn because(log: &str) -> String {
+fn in_parentheses(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!(" ({log})") }
 }
 
-/// What the scheduler has counted.
+/// Counters of the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchedulerCounts {
-    /// Ends of turns, those that were taken away counted each time.
-    pub turns: u64,
-    /// Those that did not fit into the ring buffer.
+    /// Ends of time slices, including each time a higher class took the CPU.
+    pub slices: u64,
+    /// Ends of time slices that did not fit into the ring buffer.
     pub lost: u64,
     /// Other records that did not fit.
     pub lost_others: u64,
     /// Injected preemptions of the kind aimed at.
     pub hits: u64,
-    /// Looks that found no such vCPU.
+    /// Polls that found no such vCPU.
     pub misses: u64,
-    /// Under `deferred`, halted vCPUs that came back to the slot that had been kept for them.
+    /// Under `deferred`, halted vCPUs that returned to the slot kept for them.
     pub kept: u64,
 }
 
 /// A scheduler that is loaded and attached. Dropping it detaches it.
 pub struct Scheduler {
-    // Dropped first: the program must not be in use when it is closed.
+    // Dropped first: the program must not be closed while it is in use.
     _link: Link,
     ring: Mutex<Ring>,
     pages: OwnedFd,
     object: Object,
 }
 
-/// The ring buffer, with the records that it has delivered.
+/// The ring buffer and the records it has delivered.
 struct Ring {
     buffer: RingBuffer<'static>,
     records: mpsc::Receiver<RawRecord>,
@@ -125,25 +124,25 @@ impl fmt::Debug for Scheduler {
 }
 
 impl Scheduler {
-    /// Loads and attaches it. The host can have one such scheduler at a time.
+    /// Loads and attaches the scheduler. The host can have one such scheduler at a time.
     pub fn start(settings: &Settings) -> Result<Self, BpfError> {
         let mut program = open()?;
         check_sizes(&program)?;
-        set(&mut program, settings)?;
+        apply(settings, &mut program)?;
         let mut object =
             program.load().map_err(|error| BpfError::Load(reason(&take_messages()), error))?;
-        let ring = Ring::of(&object)?;
+        let ring = Ring::open(&object)?;
         let pages = map(&object, "pages")?.as_fd().try_clone_to_owned();
         let pages = pages.map_err(|error| BpfError::Map("pages", error.into()))?;
-        let mut all = object.maps_mut();
-        let attached = all.find(|map| is_named(map.name(), "pvticket"));
+        let mut maps = object.maps_mut();
+        let attached = maps.find(|map| is_named(map.name(), "pvticket"));
         let attached = attached.ok_or_else(missing).and_then(|mut map| map.attach_struct_ops());
         let link = attached.map_err(BpfError::Attach)?;
-        drop(all);
+        drop(maps);
         Ok(Self { _link: link, ring: Mutex::new(ring), pages, object })
     }
 
-    /// Describes a machine. Before its vCPUs enrol.
+    /// Describes a machine. Must be called before its vCPUs enrol.
     pub fn describe(&self, machine: u32, description: &ScheduledMachine) -> Result<(), BpfError> {
         put(&map(&self.object, "machines")?, machine, &description.raw())
             .map_err(|error| BpfError::Set("machine", error))?;
@@ -154,48 +153,48 @@ impl Scheduler {
         })
     }
 
-    /// Tells it what the host's counter shows. It tells vCPUs the end of their slices for two seconds after that.
-    pub fn read_counter(&self, reading: CounterReading) -> Result<(), BpfError> {
+    /// Sets the last reading of the host's counter. It lets the scheduler publish slice ends for two seconds.
+    pub fn set_reading(&self, reading: CounterReading) -> Result<(), BpfError> {
         put(&map(&self.object, "readings")?, 0, &reading.raw())
             .map_err(|error| BpfError::Set("reading", error))
     }
 
-    /// The memory of all machines' lines, to be mapped (shared): that of machine N begins at N times
+    /// Returns the memory of all machines' lines, for shared mappings. Machine N's memory begins at N times
     /// [`PAGES`].
     pub fn pages(&self) -> BorrowedFd<'_> {
         self.pages.as_fd()
     }
 
-    /// Puts the calling thread under the scheduler, as this vCPU. Its affinity says which CPUs are
+    /// Puts the calling thread under the scheduler as this vCPU. Its affinity is the set of CPUs that are
     /// slots.
     pub fn enrol(&self, machine: u32, vcpu: u32) -> Result<(), BpfError> {
         /// `PIDFD_THREAD` (include/uapi/linux/pidfd.h): a thread, not its process.
         const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(0o200);
-        let own = Pid::as_raw(Some(rustix::thread::gettid()));
-        let own =
-            Pid::from_raw(own).ok_or_else(|| BpfError::Thread(io::ErrorKind::NotFound.into()))?;
-        let thread = pidfd_open(own, THREAD).map_err(|errno| BpfError::Thread(errno.into()))?;
+        let tid = Pid::as_raw(Some(rustix::thread::gettid()));
+        let tid =
+            Pid::from_raw(tid).ok_or_else(|| BpfError::Thread(io::ErrorKind::NotFound.into()))?;
+        let thread = pidfd_open(tid, THREAD).map_err(|errno| BpfError::Thread(errno.into()))?;
         let key = thread.as_raw_fd().cast_unsigned();
         put(&map(&self.object, "seats")?, key, &RawSeat { machine, vcpu })
             .map_err(BpfError::Register)?;
         class::change().map_err(BpfError::Class)
     }
 
-    /// Takes the records since the last call.
+    /// Returns the records since the last call.
     pub fn records(&self) -> Result<Vec<Record>, BpfError> {
         let ring = locked(&self.ring);
         ring.buffer.consume().map_err(|error| BpfError::Read("records", error))?;
         Ok(ring.records.try_iter().filter_map(Record::parse).collect())
     }
 
-    /// What it has counted so far.
+    /// Returns the current counters.
     pub fn counts(&self) -> Result<SchedulerCounts, BpfError> {
-        let RawMemory { turns, lost, lost_others, hits, misses, kept, .. } = self.memory()?;
-        Ok(SchedulerCounts { turns, lost, lost_others, hits, misses, kept })
+        let RawMemory { slices, lost, lost_others, hits, misses, kept, .. } = self.memory()?;
+        Ok(SchedulerCounts { slices, lost, lost_others, hits, misses, kept })
     }
 
-    /// Why the kernel has ended the scheduler; `None` while it runs.
-    pub fn ended(&self) -> Result<Option<String>, BpfError> {
+    /// Returns why the kernel has ended the scheduler; `None` while it runs.
+    pub fn exit_reason(&self) -> Result<Option<String>, BpfError> {
         let RawMemory { reason, message, .. } = self.memory()?;
         let [reason, message] = [text(&reason), text(&message)];
         Ok(match (reason.is_empty(), message.is_empty()) {
@@ -214,54 +213,54 @@ impl Scheduler {
 }
 
 fn map<'a>(object: &'a Object, name: &'static str) -> Result<Map<'a>, BpfError> {
-    let mut all = object.maps();
-    all.find(|map| is_named(map.name(), name)).ok_or_else(|| BpfError::Map(name, missing()))
+    let mut maps = object.maps();
+    maps.find(|map| is_named(map.name(), name)).ok_or_else(|| BpfError::Map(name, missing()))
 }
 
 impl Ring {
-    fn of(object: &Object) -> Result<Self, BpfError> {
-        let turns = map(object, "turns")?;
+    fn open(object: &Object) -> Result<Self, BpfError> {
+        let map = map(object, "records")?;
         let (sender, records) = mpsc::channel();
         let deliver = move |bytes: &[u8]| {
-            // Of another size, it is no record. The receiver lives as long as the ring.
+            // Data of any other size is ignored. The receiver lives as long as the ring.
             RawRecord::read_from_bytes(bytes).ok().and_then(|record| sender.send(record).ok());
             0
         };
         let mut ring = RingBufferBuilder::new();
-        let added = ring.add(&turns, deliver).map(drop);
+        let added = ring.add(&map, deliver).map(drop);
         let buffer = added.and_then(|()| ring.build());
-        Ok(Self { buffer: buffer.map_err(|error| BpfError::Map("turns", error))?, records })
+        Ok(Self { buffer: buffer.map_err(|error| BpfError::Map("records", error))?, records })
     }
 }
 
-/// The last messages of libbpf, which has one function for all its users in a process.
+/// Recent messages of libbpf, which has one print function per process.
 static MESSAGES: Mutex<String> = Mutex::new(String::new());
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The messages since the last call, among them the verifier's log of a program that it refuses.
+/// Returns the messages since the last call, including the verifier's log if it has refused a program.
 fn take_messages() -> String {
     mem::take(&mut locked(&MESSAGES))
 }
 
 fn open() -> Result<OpenObject, BpfError> {
-    // They would go to stderr, several lines each.
+    // By default they go to stderr, several lines each.
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| {
         locked(&MESSAGES).push_str(&message);
     })));
     ObjectBuilder::default().open_memory(PROGRAM).map_err(BpfError::Open)
 }
 
-fn set(program: &mut OpenObject, settings: &Settings) -> Result<(), BpfError> {
+fn apply(settings: &Settings, program: &mut OpenObject) -> Result<(), BpfError> {
     let mut constants = map_to_set(program, ".rodata")?;
     constants
         .set_initial_value(settings.raw()?.as_bytes())
         .map_err(|error| BpfError::Set("settings", error))?;
     if settings.fault == Some(SchedulerFault::Ring) {
-        let mut ring = map_to_set(program, "turns")?;
-        ring.set_max_entries(SMALLEST_RING).map_err(|error| BpfError::Set("ring buffer", error))?;
+        let mut ring = map_to_set(program, "records")?;
+        ring.set_max_entries(MIN_RING).map_err(|error| BpfError::Set("ring buffer", error))?;
     }
     Ok(())
 }
@@ -270,11 +269,11 @@ fn map_to_set<'a>(
     program: &'a mut OpenObject,
     name: &'static str,
 ) -> Result<OpenMapMut<'a>, BpfError> {
-    let mut all = program.maps_mut();
-    all.find(|map| is_named(map.name(), name)).ok_or_else(|| BpfError::Map(name, missing()))
+    let mut maps = program.maps_mut();
+    maps.find(|map| is_named(map.name(), name)).ok_or_else(|| BpfError::Map(name, missing()))
 }
 
-/// libbpf puts the object's name before the names of sections.
+/// libbpf prefixes the names of sections with the object's name.
 fn is_named(map: &OsStr, name: &str) -> bool {
     map.as_bytes().ends_with(name.as_bytes())
 }
@@ -283,13 +282,13 @@ fn missing() -> Error {
     io::Error::from(io::ErrorKind::NotFound).into()
 }
 
-/// Sets a map's value, which libbpf refuses if it has another size.
+/// Sets a map's value. libbpf refuses a value of another size.
 fn put(map: &Map<'_>, key: u32, value: &(impl IntoBytes + Immutable)) -> libbpf_rs::Result<()> {
     map.update(&key.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
 }
 
-/// Compares the sizes of the maps' values with those of the types that they are read and written as. (Those of
-/// `.rodata`, libbpf compares.)
+/// Compares the sizes of the maps' values with the sizes of the corresponding types. (libbpf checks
+/// `.rodata`.)
 fn check_sizes(program: &OpenObject) -> Result<(), BpfError> {
     let maps = [
         ("machines", size_of::<RawMachine>()),
@@ -304,7 +303,7 @@ fn check_sizes(program: &OpenObject) -> Result<(), BpfError> {
     })
 }
 
-/// Refuses a map unless its keys have four bytes, and its values this many.
+/// Refuses a map unless its keys have four bytes and its values have `value` bytes.
 fn check_size(program: &OpenObject, name: &str, value: usize) -> io::Result<()> {
     let map = program.maps().find(|map| is_named(map.name(), name));
     let map = map.ok_or(io::ErrorKind::NotFound)?;
@@ -316,14 +315,14 @@ fn check_size(program: &OpenObject, name: &str, value: usize) -> io::Result<()> 
     Err(io::Error::other(mismatch))
 }
 
-/// Text that ends at the first zero byte.
+/// Returns the text before the first zero byte.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// The line of the verifier's log in libbpf's messages that says what is wrong: the first after the instructions,
-/// which have numbers. Explanations and statistics may follow it. Empty: a load that failed without a log.
+/// Returns the line of the verifier's log in libbpf's messages that states the error: the first after the
+/// numbered instructions. Explanations and statistics may follow it. Empty if a load failed without a log.
 fn reason(messages: &str) -> String {
     let log = messages.rsplit_once("-- BEGIN PROG LOAD LOG --").map_or("", |(_, log)| log);
     let is_instruction = |line: &str| {
@@ -340,22 +339,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verifier_is_quoted() {
+    fn verifier_errors_are_extracted() {
         let log = "0: R1=ctx()\n1: (61) r0 = *(u32 *)(r1 +0)\nR1 invalid mem access 'scalar'\n\
                    A scalar is no pointer: 1 of 2.\nprocessed 2 insns (limit 1000000)\n\n";
-        let failed = "libbpf: prog 'turns': BPF program load failed: -EACCES\n";
+        let failed = "libbpf: prog 'enqueue': BPF program load failed: -EACCES\n";
         let messages = format!("{failed}-- BEGIN PROG LOAD LOG --\n{log}-- END PROG LOAD LOG --\n");
         assert_eq!(reason(&messages), "R1 invalid mem access 'scalar'");
         assert_eq!(reason(failed), "", "the error itself says it");
     }
 
     #[test]
-    fn the_object_has_maps_of_these_values() {
+    fn maps_have_the_expected_sizes() {
         let program = open().unwrap();
         check_sizes(&program).unwrap();
         let error = check_size(&program, "seats", size_of::<RawMachine>()).unwrap_err();
         assert_eq!(error.to_string(), "keys of 4 bytes and values of 8, not of 4 and 104");
-        // They are mapped into guests as whole pages of the host.
+        // They are mapped into guests as complete pages of the host.
         assert_eq!(PAGES % 4096, 0);
     }
 }

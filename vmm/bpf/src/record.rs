@@ -1,32 +1,32 @@
-//! What the scheduler tells: an order of records, each with what the vCPU did with locks.
+//! Records of the scheduler: a sequence of events, each with the lock activity of its vCPU.
 
 use base::units::Nanos;
 
 use crate::shared::{KNOWN_CLAIMS, KNOWN_GATE, KNOWN_WAIT, NAMED, RawRecord};
 
-/// Why a turn ended.
+/// Reason for the end of a time slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordedEnd {
-    /// The thread sleeps: its vCPU halts, or it has ended.
+    /// The thread sleeps because its vCPU halts, or it has exited.
     Blocked,
-    /// The slice was over.
+    /// The slice expired.
     Slice,
-    /// The grace was over.
+    /// The grace expired.
     Forced,
     /// The vCPU yielded.
     Yielded,
-    /// The vCPU made way for the one that it had kicked.
+    /// The vCPU made way for a vCPU it had kicked.
     MadeWay,
-    /// The vCPU is held off on purpose.
+    /// The vCPU is held off by an injected preemption.
     Injected,
-    /// A thread of a higher class took the CPU; the turn goes on afterwards.
+    /// A thread of a higher class took the CPU. The time slice continues afterwards.
     Taken,
-    /// The kernel asked for no decision: others were on the CPU's own list, as just after they enrolled.
+    /// The kernel requested no decision: the CPU's local queue had other vCPUs, as just after they enrolled.
     Unasked,
 }
 
 impl RecordedEnd {
-    /// By the scheduler's numbers.
+    /// Indexed by the scheduler's numbers.
     const ALL: [Self; 8] = [
         Self::Blocked,
         Self::Slice,
@@ -39,74 +39,74 @@ impl RecordedEnd {
     ];
 }
 
-/// Something that happened to a vCPU.
+/// An event of a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// When, on the monotonic clock.
+    /// Time on the monotonic clock.
     pub at: Nanos,
     /// The machine's number.
     pub machine: u32,
-    /// The vCPU's number in it.
+    /// The vCPU's number in the machine.
     pub vcpu: u32,
-    /// The host CPU, by the kernel's number.
+    /// The kernel's number of the host CPU.
     pub cpu: u32,
-    /// When its turn began.
+    /// Start of its time slice.
     pub began: Nanos,
-    /// What it was.
-    pub what: RecordKind,
+    /// The kind of event.
+    pub kind: RecordKind,
 }
 
-/// What happened.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
-    /// A turn begins.
+    /// A time slice begins.
     Began,
-    /// A turn ends.
+    /// A time slice ends.
     Ended {
-        /// Why.
+        /// The reason.
         end: RecordedEnd,
-        /// How long the vCPU was left in a lock after its slice.
+        /// Time for which the vCPU kept its slot in a lock after its slice.
         grace: Nanos,
-        /// How long it was extended, under the policy that does so once a turn; `None`: it was not.
+        /// Length of the slice's extension under [`crate::KernelPolicy::Extended`]; `None`: not extended.
         extended: Option<Nanos>,
-        /// What it did with locks then.
+        /// Its lock activity at the end.
         locks: Locks,
     },
-    /// The vCPU runs, and another one of its machine that was preempted in a lock is back now.
-    Seen(Locks),
+    /// A running vCPU, at the time a vCPU of its machine that was preempted in a lock gets a slot again.
+    Sampled(Locks),
 }
 
-/// What a vCPU's line and its locks said. The words of locks (head and tail) are `None` where they could not
-/// be read.
+/// Contents of a vCPU's telemetry line and of its locks. Lock words (head and tail) are `None` if they could
+/// not be read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Locks {
-    /// How many it held.
+    /// Number of held locks.
     pub held: u32,
-    /// The first of them.
+    /// The first held locks.
     pub held_lock: [u64; NAMED],
     /// Their tickets.
     pub held_ticket: [u16; NAMED],
     /// Their words.
     pub held_word: [Option<u32>; NAMED],
-    /// What it waited for, as [`hypercalls::telemetry::Wait::parse`] reads it.
+    /// Its wait, to be decoded by [`hypercalls::telemetry::Wait::parse`].
     pub wait: u32,
-    /// The lock that it awaited.
+    /// The awaited lock.
     pub wait_lock: u64,
-    /// The word of that.
+    /// The awaited lock's word.
     pub wait_word: Option<u32>,
-    /// What the gate said at which it waited, for a lock without a head; `None`: there was none, or it could not be read.
+    /// The gate of its wait, for a lock without a head. `None`: there is no gate, or it could not be read.
     pub gate: Option<u16>,
-    /// When its wait began, on its own clock.
+    /// Start of its wait, by its own clock.
     pub wait_since: u64,
-    /// If it was drawing a ticket: those that other vCPUs have, as bits, of 64 from the lock's head. `None`:
-    /// not known.
+    /// While it was drawing a ticket: the tickets of other vCPUs, as 64 bits from the lock's head. `None`:
+    /// unknown.
     pub claimed: Option<u64>,
 }
 
 impl Record {
-    /// A record of the scheduler; `None` for one that this version does not know.
+    /// Parses a record of the scheduler. Returns `None` for an unknown kind.
     pub(crate) fn parse(raw: RawRecord) -> Option<Self> {
-        let what = match raw.kind {
+        let kind = match raw.kind {
             0 => RecordKind::Began,
             1 => RecordKind::Ended {
                 end: *RecordedEnd::ALL.get(raw.end as usize)?,
@@ -115,18 +115,18 @@ impl Record {
                     due => Nanos(raw.at_ns.saturating_sub(due)),
                 },
                 extended: (raw.extended_ns > 0).then_some(Nanos(raw.extended_ns)),
-                locks: Locks::of(&raw),
+                locks: Locks::from_raw(&raw),
             },
-            2 => RecordKind::Seen(Locks::of(&raw)),
+            2 => RecordKind::Sampled(Locks::from_raw(&raw)),
             _ => return None,
         };
         let RawRecord { machine, vcpu, cpu, .. } = raw;
-        Some(Self { at: Nanos(raw.at_ns), machine, vcpu, cpu, began: Nanos(raw.began_ns), what })
+        Some(Self { at: Nanos(raw.at_ns), machine, vcpu, cpu, began: Nanos(raw.began_ns), kind })
     }
 }
 
 impl Locks {
-    fn of(raw: &RawRecord) -> Self {
+    fn from_raw(raw: &RawRecord) -> Self {
         let known = |bit: u32| raw.known & bit != 0;
         Self {
             held: raw.held,
@@ -148,9 +148,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_says_how_long_it_was_left_in_a_lock() {
+    fn records_contain_the_grace() {
         let raw = RawRecord { at_ns: 50, due_ns: 30, kind: 1, end: 2, ..RawRecord::default() };
-        let grace = |raw| match Record::parse(raw).map(|record| record.what) {
+        let grace = |raw| match Record::parse(raw).map(|record| record.kind) {
             Some(RecordKind::Ended { end: RecordedEnd::Forced, grace, .. }) => Some(grace),
             _ => None,
         };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_could_not_be_read_are_not_known() {
+    fn unreadable_words_are_none() {
         let raw = RawRecord {
             kind: 2,
             known: 1 << 1 | KNOWN_WAIT,
@@ -170,7 +170,7 @@ mod tests {
             claimed: 5,
             ..RawRecord::default()
         };
-        let Some(RecordKind::Seen(locks)) = Record::parse(raw).map(|record| record.what) else {
+        let Some(RecordKind::Sampled(locks)) = Record::parse(raw).map(|record| record.kind) else {
             panic!("another kind")
         };
         assert_eq!(locks.held_word, [None, Some(2), None]);

@@ -1,78 +1,78 @@
-//! What the scheduler is told before it runs.
+//! Settings of the scheduler.
 
 use base::units::Nanos;
 
 use crate::{
     BpfError,
     shared::{
-        INTERVALS, MOST_CPUS, MOST_RANGES, MOST_SLOTS, RawCounter, RawMachine, RawRange,
-        RawReading, RawSettings,
+        INTERVALS, MAX_CPUS, MAX_RANGES, MAX_SLOTS, RawCounter, RawMachine, RawRange, RawReading,
+        RawSettings,
     },
 };
 
-/// In what order vCPUs have their turns, and when these end.
+/// The order of vCPUs, and the ends of their time slices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KernelPolicy {
-    /// First in, first out; a turn ends after one slice, whatever the vCPU does.
+    /// FIFO with fixed slices, independent of locks.
     RoundRobin,
-    /// Kicked vCPUs first; a turn ends after its slice, as soon as the vCPU neither holds nor awaits a
-    /// lock, or when its grace is over.
+    /// Kicked vCPUs first. A vCPU leaves its slot after its slice as soon as it neither holds nor awaits a
+    /// lock, or when its grace expires.
     OutsideLocks(Graces),
-    /// First in, first out; a turn goes on after its slice until the vCPU has released its lock, once, for so long at
-    /// most.
+    /// FIFO. A vCPU keeps its slot after its slice until it has released its lock, once per slice, for this
+    /// time at most.
     Extended(Nanos),
-    /// The vCPU that has run least, by its machine's weight, comes first.
+    /// The vCPU with the least run time, scaled by its machine's weight, runs first.
     Fair,
-    /// Kicked vCPUs first; their kickers make way at once unless `later`.
+    /// Kicked vCPUs first. Their kickers make way at once unless `later`.
     KickBoost {
         /// A kicker makes way only when it halts or yields.
         later: bool,
     },
-    /// Lock holders are held off at random times.
+    /// Lock holders are held off at random gaps.
     Holders(RandomPreemptions),
-    /// Those next in line for a lock are held off at random times.
+    /// vCPUs next in line for a lock are held off at random gaps.
     Next(RandomPreemptions),
 }
 
-/// How long a turn may go on for a lock when its slice is over and others wait.
+/// Time for which a vCPU in a lock may keep its slot after its slice when others wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Graces {
-    /// If the vCPU holds one.
+    /// For a holder.
     pub holder: Nanos,
-    /// If it awaits one.
+    /// For a waiter.
     pub waiter: Nanos,
 }
 
-/// Preemptions at random times.
+/// Preemptions at random gaps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RandomPreemptions {
-    /// How many a second there are, on average; above zero.
+    /// Average number per second; above zero.
     pub rate: f64,
-    /// How long each lasts.
+    /// Duration of each preemption.
     pub hold: Nanos,
 }
 
 /// A schedule.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The order of turns, and what ends them.
+    /// The order of vCPUs, and the ends of their time slices.
     pub policy: KernelPolicy,
-    /// How long a turn lasts.
+    /// Length of a slice.
     pub slice: Nanos,
-    /// The slots' CPUs, by the kernel's numbers.
+    /// The kernel's numbers of the slots' CPUs.
     pub slots: Vec<usize>,
-    /// vCPUs of all machines.
+    /// Number of vCPUs of all machines.
     pub vcpus: u32,
-    /// Seed of everything random.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// What a test makes go wrong.
+    /// Fault to inject, for tests.
     pub fault: Option<SchedulerFault>,
 }
 
 /// Faults of the scheduler's loading and records, for tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchedulerFault {
-    /// The program does what no verifier accepts.
+    /// The program contains code that no verifier accepts.
     Program,
     /// The ring buffer has room for 25 records.
     Ring,
@@ -81,9 +81,9 @@ pub enum SchedulerFault {
 /// A machine whose vCPUs are scheduled.
 #[derive(Debug, Clone)]
 pub struct ScheduledMachine {
-    /// Where its locks are; empty: their words are not looked at.
+    /// Location of its locks. Empty: their words are not read.
     pub ranges: Vec<LockRange>,
-    /// The time stamp counter of each vCPU; one that is missing is not told when its slices end.
+    /// The vCPUs' time stamp counters. Slice ends are not published to vCPUs without an entry.
     pub counters: Vec<VcpuCounter>,
     /// Number of vCPUs.
     pub vcpus: u32,
@@ -94,18 +94,18 @@ pub struct ScheduledMachine {
 /// The relation of a vCPU's time stamp counter to the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VcpuCounter {
-    /// What it shows beyond the host's.
+    /// Difference from the host's counter.
     pub offset: u64,
     /// Its frequency in kHz.
     pub khz: u64,
 }
 
-/// The host's time stamp counter at a moment.
+/// A reading of the host's time stamp counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterReading {
-    /// The moment, on the monotonic clock.
+    /// Time of the reading on the monotonic clock.
     pub at: Nanos,
-    /// What the counter showed.
+    /// Value of the counter.
     pub ticks: u64,
 }
 
@@ -116,7 +116,7 @@ impl CounterReading {
     }
 }
 
-/// Guest memory in which locks are.
+/// Guest memory that contains locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockRange {
     /// First guest-virtual address.
@@ -128,14 +128,14 @@ pub struct LockRange {
 }
 
 impl Settings {
-    /// In the layout of `scheduler/shared.h`. Fails if there are too many slots, or a CPU's number is too large.
+    /// Converts to the layout of `scheduler/shared.h`. Fails on too many slots or too high a CPU number.
     pub(crate) fn raw(&self) -> Result<RawSettings, BpfError> {
         let cpus: Option<Vec<u32>> =
             self.slots.iter().map(|cpu| u32::try_from(*cpu).ok()).collect();
         let cpus =
-            cpus.filter(|all| all.len() <= MOST_SLOTS && all.iter().all(|cpu| *cpu < MOST_CPUS));
+            cpus.filter(|cpus| cpus.len() <= MAX_SLOTS && cpus.iter().all(|cpu| *cpu < MAX_CPUS));
         let cpus = cpus.ok_or(BpfError::Slots)?;
-        let mut cpu = [0; MOST_SLOTS];
+        let mut cpu = [0; MAX_SLOTS];
         cpu[..cpus.len()].copy_from_slice(&cpus);
         let no_grace = Graces { holder: Nanos(0), waiter: Nanos(0) };
         let none = RandomPreemptions { rate: 1.0, hold: Nanos(0) };
@@ -168,8 +168,8 @@ impl Settings {
     }
 }
 
-/// Nanoseconds between two injections, exponentially distributed with this mean, as between independent
-/// events: the mean of each of [`INTERVALS`] equally likely parts of the distribution, in ascending order.
+/// Returns exponentially distributed times between injections, in nanoseconds, as between independent events:
+/// the means of [`INTERVALS`] equally likely parts of the distribution, in ascending order.
 fn intervals(mean: f64) -> [u64; INTERVALS] {
     // The mean of x over a part, from the integral of -ln(1 - u).
     let integral = |u: f64| if u < 1.0 { (1.0 - u) * (1.0 - u).ln() + u } else { 1.0 };
@@ -182,7 +182,7 @@ fn intervals(mean: f64) -> [u64; INTERVALS] {
 
 impl ScheduledMachine {
     pub(crate) fn raw(&self) -> RawMachine {
-        let mut ranges = [RawRange::default(); MOST_RANGES];
+        let mut ranges = [RawRange::default(); MAX_RANGES];
         for (to, &LockRange { guest, size, host }) in ranges.iter_mut().zip(&self.ranges) {
             *to = RawRange { guest, size, host };
         }
@@ -200,13 +200,13 @@ mod tests {
 
     #[test]
     fn intervals_have_their_mean_and_are_exponential() {
-        let all = intervals(1e8);
-        let mean = all.iter().sum::<u64>() as f64 / INTERVALS as f64;
+        let gaps = intervals(1e8);
+        let mean = gaps.iter().sum::<u64>() as f64 / INTERVALS as f64;
         assert!((mean / 1e8 - 1.0).abs() < 1e-6, "{mean}");
-        assert!(all.is_sorted());
+        assert!(gaps.is_sorted());
         // The median of an exponential distribution is ln 2 of its mean, its 99th percentile ln 100.
-        assert!((all[INTERVALS / 2] as f64 / 1e8 - 0.693).abs() < 0.01, "{}", all[INTERVALS / 2]);
-        assert!((all[253] as f64 / 1e8 - 4.6).abs() < 0.1, "{}", all[253]);
+        assert!((gaps[INTERVALS / 2] as f64 / 1e8 - 0.693).abs() < 0.01, "{}", gaps[INTERVALS / 2]);
+        assert!((gaps[253] as f64 / 1e8 - 4.6).abs() < 0.1, "{}", gaps[253]);
     }
 
     #[test]

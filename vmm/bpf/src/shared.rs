@@ -1,20 +1,20 @@
-//! What the scheduler and its loader share: `scheduler/shared.h` in Rust.
+//! Definitions shared by the scheduler and its loader: `scheduler/shared.h` in Rust.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// The number of machines that a schedule can have.
-pub const MOST_MACHINES: u32 = 64;
-pub(crate) const MOST_SLOTS: usize = 128;
-pub(crate) const MOST_CPUS: u32 = 1024;
-pub(crate) const MOST_RANGES: usize = 4;
+/// Maximum number of machines in a schedule.
+pub const MAX_MACHINES: u32 = 64;
+pub(crate) const MAX_SLOTS: usize = 128;
+pub(crate) const MAX_CPUS: u32 = 1024;
+pub(crate) const MAX_RANGES: usize = 4;
 pub(crate) const INTERVALS: usize = 256;
-/// The most held locks that a telemetry line names.
-pub(crate) const NAMED: usize = hypercalls::telemetry::NAMED;
+/// Maximum number of held locks named in a telemetry line.
+pub(crate) const NAMED: usize = hypercalls::telemetry::MAX_NAMED;
 /// Bit of [`RawRecord::known`]: the awaited lock's word could be read.
 pub(crate) const KNOWN_WAIT: u32 = 1 << NAMED;
 /// Bit of [`RawRecord::known`]: `claimed` is complete.
 pub(crate) const KNOWN_CLAIMS: u32 = 1 << (NAMED + 1);
-/// `KNOWN_GATE`.
+/// Bit of [`RawRecord::known`]: `gate` could be read.
 pub(crate) const KNOWN_GATE: u32 = 1 << (NAMED + 2);
 
 /// `struct settings`.
@@ -33,7 +33,7 @@ pub(crate) struct RawSettings {
     pub slots: u32,
     pub is_unsafe: u32,
     pub unused: u32,
-    pub cpu: [u32; MOST_SLOTS],
+    pub cpu: [u32; MAX_SLOTS],
 }
 
 /// `struct seat`.
@@ -57,7 +57,7 @@ pub(crate) struct RawRange {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct RawMachine {
-    pub ranges: [RawRange; MOST_RANGES],
+    pub ranges: [RawRange; MAX_RANGES],
     pub vcpus: u32,
     pub weight: u32,
 }
@@ -106,11 +106,11 @@ pub(crate) struct RawRecord {
     pub claimed: u64,
 }
 
-/// `struct memory`, as far as the loader reads it.
+/// `struct memory`. The loader does not read the last two fields.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct RawMemory {
-    pub turns: u64,
+    pub slices: u64,
     pub lost: u64,
     pub lost_others: u64,
     pub hits: u64,
@@ -119,7 +119,7 @@ pub(crate) struct RawMemory {
     pub reason: [u8; 64],
     pub message: [u8; 128],
     pub injector: [u64; 2],
-    pub floor_ns: u64,
+    pub max_runtime_ns: u64,
 }
 
 #[cfg(test)]
@@ -128,10 +128,10 @@ mod tests {
 
     use super::*;
 
-    /// Fields with their offsets.
+    /// Names of fields and their offsets.
     type Layout = Vec<(String, usize)>;
 
-    /// The layout of a structure of `scheduler/shared.h` whose fields are integers and arrays of them.
+    /// The layout of a structure of integers and arrays of integers in `scheduler/shared.h`.
     fn in_c(structure: &str) -> Layout {
         let (_, rest) = include_str!("../scheduler/shared.h")
             .split_once(&format!("\nstruct {structure} {{\n"))
@@ -139,7 +139,7 @@ mod tests {
         let (body, _) = rest.split_once("\n};").expect("its end");
         let (mut layout, mut at) = (Layout::new(), 0);
         for line in body.lines().map(str::trim) {
-            // Lines of comments begin with one of these.
+            // Lines of comments begin with one of these characters.
             let Some(field) = line.strip_suffix(';').filter(|line| !line.starts_with(['/', '*']))
             else {
                 continue;
@@ -155,8 +155,8 @@ mod tests {
             let (name, count) =
                 name.strip_suffix(']').unwrap_or(name).split_once('[').unwrap_or((name, "1"));
             let count = match count {
-                "MOST_INTERVALS" => INTERVALS,
-                "MOST_SLOTS" => MOST_SLOTS,
+                "INTERVALS" => INTERVALS,
+                "MAX_SLOTS" => MAX_SLOTS,
                 "NAMED" => NAMED,
                 "NAMED + 1" => NAMED + 1,
                 number => number.parse().expect("a number"),
@@ -175,23 +175,23 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_have_the_same_numbers() {
+    fn constants_match_shared_h() {
         let in_c = |name: &str| {
-            let all = include_str!("../scheduler/shared.h").lines();
-            let mut values = all.filter_map(|line| {
+            let lines = include_str!("../scheduler/shared.h").lines();
+            let mut values = lines.filter_map(|line| {
                 line.strip_prefix("#define ")?.strip_prefix(name)?.strip_prefix(' ')
             });
             values.next().unwrap_or_default().parse().unwrap_or(0)
         };
-        assert_eq!(in_c("MOST_MACHINES"), MOST_MACHINES);
-        assert_eq!(in_c("MOST_SLOTS"), MOST_SLOTS as u32);
-        assert_eq!(in_c("MOST_CPUS"), MOST_CPUS);
-        assert_eq!(in_c("MOST_RANGES"), MOST_RANGES as u32);
-        assert_eq!(in_c("MOST_INTERVALS"), INTERVALS as u32);
+        assert_eq!(in_c("MAX_MACHINES"), MAX_MACHINES);
+        assert_eq!(in_c("MAX_SLOTS"), MAX_SLOTS as u32);
+        assert_eq!(in_c("MAX_CPUS"), MAX_CPUS);
+        assert_eq!(in_c("MAX_RANGES"), MAX_RANGES as u32);
+        assert_eq!(in_c("INTERVALS"), INTERVALS as u32);
     }
 
     #[test]
-    fn both_sides_have_each_field_at_the_same_place() {
+    fn layouts_match_shared_h() {
         let settings = in_rust!(RawSettings: slice_ns grace_ns waiter_grace_ns round_ns hold_ns mean_ns seed
             interval_ns policy slots is_unsafe unused cpu);
         assert_eq!(in_c("settings"), settings);
@@ -202,12 +202,12 @@ mod tests {
         let record = in_rust!(RawRecord: at_ns began_ns due_ns extended_ns kind end machine vcpu cpu known held wait wait_lock
             wait_since held_lock held_ticket gate released_at held_word wait_word claimed);
         assert_eq!(in_c("record"), record);
-        // `struct memory` begins with its counters, and its farewell comes next.
-        let counters = in_rust!(RawMemory: turns lost lost_others hits misses kept);
+        // `struct memory` begins with the counters, followed by `exit_report`.
+        let counters = in_rust!(RawMemory: slices lost lost_others hits misses kept);
         assert_eq!(in_c("counters"), counters);
         let from = offset_of!(RawMemory, reason);
-        let farewell = in_rust!(RawMemory: reason message);
-        let farewell: Layout = farewell.into_iter().map(|(name, at)| (name, at - from)).collect();
-        assert_eq!(in_c("farewell"), farewell);
+        let report = in_rust!(RawMemory: reason message);
+        let report: Layout = report.into_iter().map(|(name, at)| (name, at - from)).collect();
+        assert_eq!(in_c("exit_report"), report);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The scheduler's own source in a program, with as much of sched_ext as it calls: CPUs, their local queues, queues in
- * order of time, idle CPUs, kicks and timers.
+ * The scheduler's source in a program, with the parts of sched_ext that it calls: CPUs, their local queues,
+ * queues ordered by time, idle CPUs, kicks and timers.
  */
 #pragma once
 
@@ -48,10 +48,10 @@ static struct task_struct *current_task(void);
 
 #define SLICE 4000000ULL
 #define STEP (SLICE / 20)
-#define MOST_TASKS 8
-#define MOST_HERE 4
+#define MAX_TASKS 8
+#define MAX_HERE 4
 
-/* The loader's part: the scheduler itself only reads them. */
+/* Acts for the loader: to the scheduler, settings are read-only. */
 static void set(struct settings to)
 {
 	u64 first = (u64)&settings & -4096;
@@ -69,7 +69,7 @@ struct task {
 };
 
 struct list {
-	struct task *task[MOST_TASKS];
+	struct task *task[MAX_TASKS];
 	u32 count;
 };
 
@@ -77,26 +77,26 @@ static struct cpu {
 	struct task *runs;
 	struct list local;
 	bool is_idle, is_kicked;
-} here[MOST_HERE];
+} here[MAX_HERE];
 
 static struct {
 	void (*call)(void *map, u32 *key, void *value);
 	u64 at;
-} timers[MOST_HERE];
+} timers[MAX_HERE];
 
 static struct lines page[2];
 static struct machine described[2];
-static struct state all_states[2 * MOST_VCPUS];
-static struct on_cpu on_cpus[MOST_HERE];
+static struct state all_states[2 * MAX_VCPUS];
+static struct on_cpu on_cpus[MAX_HERE];
 static struct debts debts;
 static struct critical_off off[2];
-/* Of all vCPUs. */
+/* The same for all vCPUs. */
 static struct counter counter = { .offset = 100, .khz = 3000000 };
 static struct reading reading;
-static struct task tasks[MOST_TASKS];
+static struct task tasks[MAX_TASKS];
 static struct list queues[2];
 static u32 word = 2 << 16, tasks_count, on, slots;
-/* vCPUs may run on the CPUs of slots. */
+/* CPUs that are slots. */
 static struct cpumask of_slots;
 static bool is_locked;
 static u64 now = 1;
@@ -109,7 +109,7 @@ static void check(bool holds, const char *what)
 	exit(1);
 }
 
-/* The kernel's side: maps and helpers. */
+/* Emulation of the kernel: maps and helpers. */
 
 static void *find_value(void *map, const void *key)
 {
@@ -121,7 +121,7 @@ static void *find_value(void *map, const void *key)
 	if (map == &machines)
 		return ix < 2 ? &described[ix] : 0;
 	if (map == &states)
-		return ix < 2 * MOST_VCPUS ? &all_states[ix] : 0;
+		return ix < 2 * MAX_VCPUS ? &all_states[ix] : 0;
 	if (map == &all_off)
 		return ix < 2 ? &off[ix] : 0;
 	if (map == &counters)
@@ -129,15 +129,15 @@ static void *find_value(void *map, const void *key)
 	if (map == &readings)
 		return &reading;
 	if (map == &cpus)
-		return ix < MOST_HERE ? &on_cpus[ix] : 0;
+		return ix < MAX_HERE ? &on_cpus[ix] : 0;
 	check(map == &all_debts, "an unknown map");
 	return &debts;
 }
 
-/* What a vCPU's counter shows. */
+/* Returns a vCPU's counter. */
 static u64 counted_at(u64 at) { return 3 * at + 7 + counter.offset; }
 
-/* What the VMM does now and then. */
+/* Acts for the VMM, which reads the counter periodically. */
 static void read_counter(void)
 {
 	reading.ns = now;
@@ -145,8 +145,8 @@ static void read_counter(void)
 	reading.check = reading.ns ^ reading.ticks;
 }
 
-/* A vCPU that goes on is told when its slice ends. */
-static void check_told(const struct task *task)
+/* Checks the published end of the slice of a vCPU that runs or continues. */
+static void check_slice_end(const struct task *task)
 {
 	check(task->line->slice_end == counted_at(now + task->kernels.scx.slice), "another end of the slice");
 }
@@ -203,11 +203,11 @@ static long call_each(u32 count, void *call, void *context, u64 flags)
 static void *seat_of(void *map, struct task_struct *p, void *value, u64 flags) { return &((struct task *)p)->seat; }
 static struct task_struct *current_task(void) { return here[on].runs ? &here[on].runs->kernels : 0; }
 
-/* The kernel's side: queues. */
+/* Emulation of the kernel: queues. */
 
 static void insert_at(struct list *list, u32 at, struct task *task)
 {
-	check(list->count < MOST_TASKS, "a task is in a queue twice");
+	check(list->count < MAX_TASKS, "a task is in a queue twice");
 	memmove(&list->task[at + 1], &list->task[at], (list->count++ - at) * sizeof(task));
 	list->task[at] = task;
 }
@@ -300,7 +300,7 @@ struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it)
 
 void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) {}
 
-/* (All loops over numbers begin at 0.) */
+/* (All number loops begin at 0.) */
 static int number[2];
 
 int bpf_iter_num_new(struct bpf_iter_num *it, int first, int end)
@@ -338,7 +338,7 @@ void scx_bpf_kick_cpu(s32 cpu, u64 flags)
 	here[cpu].is_kicked = 1;
 }
 
-/* The kernel's side: kernel/sched/ext.c, balance_one to set_next_task_scx. */
+/* Emulation of the kernel: kernel/sched/ext.c, balance_one to set_next_task_scx. */
 
 static void schedule(void)
 {
@@ -352,7 +352,7 @@ static void schedule(void)
 	if (!cpu->local.count) {
 		dispatch((u64[]){ on, (u64)(queued ? &previous->kernels : 0) });
 		if (queued && previous->kernels.scx.slice) {
-			check_told(previous);
+			check_slice_end(previous);
 			return;
 		}
 	}
@@ -372,7 +372,7 @@ static void schedule(void)
 	cpu->runs = cpu->local.task[0];
 	take_out(&cpu->local, cpu->runs);
 	running((u64[]){ (u64)&cpu->runs->kernels });
-	check_told(cpu->runs);
+	check_slice_end(cpu->runs);
 }
 
 static void sleeps(struct task *task)

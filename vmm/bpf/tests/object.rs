@@ -1,31 +1,31 @@
-//! The object that is checked in is what its source compiles to.
+//! The checked-in object matches its source.
 
 use std::{env, fs, path::Path, process::Command};
 
 use tempfile::TempDir;
 
-/// What a compiler says of its version, if it is there.
+/// Returns the output of `clang --version`, if it exists.
 fn version_of(clang: &str) -> Option<String> {
-    let ran = Command::new(clang).arg("--version").output().ok()?;
-    ran.status.success().then(|| String::from_utf8_lossy(&ran.stdout).into_owned())
+    let output = Command::new(clang).arg("--version").output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Compares with a build by the same compiler; another one makes another object of the same source.
+/// Compares only with a build by the same compiler, as other compilers make other objects.
 #[test]
 fn the_object_is_built_from_its_source() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scheduler");
-    let kept = fs::read(folder.join("scheduler.bpf.o")).unwrap();
+    let checked_in = fs::read(folder.join("scheduler.bpf.o")).unwrap();
     let clangs = match env::var("PVTICKET_CLANG") {
         Ok(named) => vec![named],
         Err(_) => vec!["clang-19".into(), "clang".into()],
     };
-    let found = clangs.iter().find_map(|clang| Some((clang, version_of(clang)?)));
-    let Some((clang, text)) = found else {
+    let compiler = clangs.iter().find_map(|clang| Some((clang, version_of(clang)?)));
+    let Some((clang, text)) = compiler else {
         eprintln!("not compared: no clang-19 here (make clang)");
         return;
     };
     let version = text.lines().next().unwrap_or_default().as_bytes();
-    if version.is_empty() || !kept.windows(version.len()).any(|part| part == version) {
+    if version.is_empty() || !checked_in.windows(version.len()).any(|part| part == version) {
         eprintln!(
             "not compared: it was built by another compiler than {}",
             text.lines().next().unwrap_or_default()
@@ -41,5 +41,5 @@ fn the_object_is_built_from_its_source() {
         .status()
         .unwrap();
     assert!(status.success(), "it does not compile");
-    assert!(fs::read(&built).unwrap() == kept, "run `make bpf`, and commit scheduler.bpf.o");
+    assert!(fs::read(&built).unwrap() == checked_in, "run `make bpf`, and commit scheduler.bpf.o");
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Two machines under the scheduler: machine 0 lies, machine 1 computes. Printed is for each lie what machine 1 has, of what
- * the slots give it in equal parts for all vCPUs. share.rs compiles and runs it.
+ * Runs two machines under the scheduler: machine 0 lies, machine 1 computes. For each lie, prints the slot
+ * time of machine 1 relative to equal shares for all vCPUs. share.rs compiles and runs it.
  *
- * Arguments: the policy's number, its graces for holders and waiters in ns, a tick in steps, LIARS and HONEST (the machines'
- * numbers of vCPUs), and SLOTS. Time passes in steps, of which a slice has 20; at each tick of a CPU a slice that is over is
- * noticed.
+ * Arguments: the policy's number, its graces for holders and waiters in ns, a tick in steps, LIARS and HONEST
+ * (the machines' numbers of vCPUs), and SLOTS. Time passes in steps, 20 per slice. At each tick of a CPU an
+ * expired slice is detected.
  */
 #include "kernel.h"
 
@@ -13,19 +13,19 @@
 #include <unistd.h>
 
 #define SLICES 1000
-/* Steps: a tenth of a second. */
+/* In steps: a tenth of a second. */
 #define READ_EVERY 500
 
 /*
- * The guest of machine 0 claims to hold a lock, to await one, to have to kick, or nothing; it yields all the time; its vCPUs
- * kick each other and halt; one kicks the other all the time, which halts; they halt as the next in line, for whom a slot
- * idles.
+ * The guest of machine 0 claims to hold a lock, to await one, to have to kick, or nothing; it yields all the
+ * time; its vCPUs kick each other and halt; one repeatedly kicks the other, which halts; they halt as the
+ * next in line, so a slot is kept idle.
  */
 enum lie { HOLDS, WAITS, CLAIMS_KICKS, NOTHING, YIELDS, HANDS_OVER, KICKS, PARKS, LIES };
 static const char *const lies[LIES] = { "holds", "waits", "claims kicks", "nothing",
 					"yields", "hands over", "kicks", "parks" };
 
-/* What guests do. */
+/* Behaviour of the guests. */
 
 static struct task *halted_one(struct task *other)
 {
@@ -41,7 +41,7 @@ static void claim_to_wait(struct task *task, u32 wait, u32 ticket)
 	task->line->wait = wait | ticket << 16;
 }
 
-/* One of a machine's vCPUs halts and has the other woken, as if it kicked that one for a lock. */
+/* A vCPU of a machine halts and wakes the other, as if it kicked it for a lock. */
 static void hand_over(struct task *task, u32 vcpus)
 {
 	struct task *other = halted_one(task);
@@ -95,7 +95,7 @@ static void act(struct task *task, enum lie lie, u32 vcpus)
 		hand_over(task, vcpus);
 	}
 	if (lie == PARKS && vcpus > 1 && now % (3 * STEP) < STEP) {
-		/* The next in line: its slot idles. Who runs kicks it. */
+		/* It halts as the next in line, and its slot stays idle. The next vCPU that runs kicks it. */
 		if (halted_one(task))
 			wakes(halted_one(task));
 		claim_to_wait(task, PVTICKET_WAIT_HALTED, 0);
@@ -127,20 +127,20 @@ static void step(enum lie lie, u32 vcpus, bool is_tick)
 		if (here[on].runs)
 			act(here[on].runs, lie, vcpus);
 	}
-	/* A kick may ask for another one. */
+	/* A kick may cause another. */
 	for (u32 round = 0; round < 2; round++)
 		for (on = 0; on < slots; on++)
 			if (here[on].is_kicked) {
 				here[on].is_kicked = 0;
 				schedule();
 			}
-	/* A CPU that is no slot has nothing else to do. */
+	/* A CPU that is no slot has no other tasks. */
 	on = slots;
 	schedule();
 	check(!here[on].runs, "a vCPU runs outside of the slots");
 }
 
-/* One machine lies for so many slices. In a process of its own: all state is the scheduler's. */
+/* Machine 0 repeats a lie for SLICES slices. Runs in a separate process, as all state is the scheduler's. */
 static void contend(enum lie lie, u32 tick, u32 liars, u32 honest)
 {
 	u64 had[2] = { 0, 0 };
@@ -179,7 +179,7 @@ int main(int count, char **words)
 	for (ix = 1; ix < 8; ix++)
 		number[ix] = atoi(words[ix]);
 	slots = number[7];
-	check(number[4] && slots && slots < MOST_HERE && number[5] + number[6] <= MOST_TASKS,
+	check(number[4] && slots && slots < MAX_HERE && number[5] + number[6] <= MAX_TASKS,
 	      "an argument is out of range");
 	of_slots.bits[0] = (1UL << slots) - 1;
 	set((struct settings){

@@ -1,6 +1,6 @@
-//! What a machine has of the slots beside one whose guest lies about its locks, under the scheduler's own source: it
-//! is compiled into a program that stands in for the kernel (`kernel.h`), whose guest of machine 0 lies in each way that
-//! `share.c` knows. How the kernel itself carries it out is for the end-to-end tests (`tests/src/host/bpf_share.rs`).
+//! A machine's share of the slots next to a guest that makes false claims about its locks. The scheduler's
+//! source is compiled into a program that emulates the kernel (`kernel.h`), and the guest of machine 0 makes
+//! each claim in `share.c`. End-to-end tests cover the kernel itself (`tests/src/host/bpf_share.rs`).
 
 use std::{
     env,
@@ -11,14 +11,14 @@ use std::{
 use base::units::Nanos;
 use sched::{
     PolicySpec,
-    policy::{Grace, POLICIES, TurnRule},
+    policy::{Grace, POLICIES, SliceRule},
 };
 use tempfile::TempDir;
 
-/// As in the program.
+/// The same value as in the program.
 const SLICE: Nanos = Nanos::millis(4);
 
-/// vCPUs of machine 0 and of machine 1, and slots.
+/// Numbers of vCPUs of machine 0 and machine 1, and of slots.
 const LOADS: [[u64; 3]; 9] = [
     [1, 1, 1],
     [2, 2, 1],
@@ -31,22 +31,21 @@ const LOADS: [[u64; 3]; 9] = [
     [2, 6, 3],
 ];
 
-/// The kernel looks at slices so often, in twentieths of one.
+/// Intervals at which the kernel checks slices, in twentieths of a slice.
 const TICKS: [u64; 4] = [1, 20, 30, 80];
 
-/// The program.
-struct Stand {
+struct Harness {
     _folder: TempDir,
     program: PathBuf,
 }
 
-impl Stand {
+impl Harness {
     fn build() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let program = folder.path().join("share");
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
         let source = manifest.join("tests/share.c");
-        // The linker of this test is one that compiles C.
+        // The linker of this test also compiles C.
         let cc = env::var("CC").unwrap_or_else(|_| "cc".into());
         let built = Command::new(cc)
             .args(["-std=gnu11", "-O2", "-w", "-I"])
@@ -59,13 +58,13 @@ impl Stand {
         Self { _folder: folder, program }
     }
 
-    /// For each lie the part that machine 1 has, 1 being equal parts for all vCPUs.
+    /// Returns machine 1's share for each lie, relative to equal shares for all vCPUs.
     fn shares(&self, policy: [u64; 3], tick: u64, load: [u64; 3]) -> Vec<(String, f64)> {
-        let words = policy.into_iter().chain([tick]).chain(load).map(|word| word.to_string());
-        let ran = Command::new(&self.program).args(words).output();
-        let ran = ran.expect("the stand is executable");
-        let text = String::from_utf8_lossy(&ran.stdout);
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let args = policy.into_iter().chain([tick]).chain(load).map(|word| word.to_string());
+        let output = Command::new(&self.program).args(args).output();
+        let output = output.expect("the harness is executable");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let line = |line: &str| {
             let (lie, share) = line.rsplit_once(' ').expect("two words");
             (lie.to_owned(), share.parse().expect("a share"))
@@ -74,31 +73,31 @@ impl Stand {
     }
 }
 
-/// The number of a policy in `scheduler/shared.h`, and its graces for holders and waiters. Those that inject preemptions
-/// promise no shares.
+/// Returns the number of a policy in `scheduler/shared.h`, and its graces for holders and waiters. Policies
+/// that inject preemptions do not guarantee shares.
 fn settings(policy: &PolicySpec) -> Option<[u64; 3]> {
-    Some(match policy.turn_rule()? {
-        TurnRule::Slice => [0, 0, 0],
-        TurnRule::OutOfLocks(grace) => {
+    Some(match policy.slice_rule()? {
+        SliceRule::Fixed => [0, 0, 0],
+        SliceRule::OutOfLocks(grace) => {
             let Grace { holder, waiter } = Grace::new(grace, SLICE);
             [1, holder.0, waiter.0]
         }
-        TurnRule::Fair => [2, 0, 0],
-        TurnRule::KickBoost { later } => [3 + u64::from(later), 0, 0],
-        TurnRule::Extended(bound) => [7, bound.0, 0],
-        TurnRule::Inject { .. } => panic!("{policy} promises shares"),
+        SliceRule::Fair => [2, 0, 0],
+        SliceRule::KickBoost { later } => [3 + u64::from(later), 0, 0],
+        SliceRule::Extended(bound) => [7, bound.0, 0],
+        SliceRule::Inject { .. } => panic!("{policy} promises shares"),
     })
 }
 
-/// Regression: a machine that claimed for ever to hold a lock had five slices a turn under `deferred`, and two under `extend`.
+/// Regression: a machine that always claimed a lock had five slices at a time (`deferred`) or two (`extend`).
 #[test]
-fn a_machine_keeps_its_share_beside_one_that_lies() {
-    let stand = Stand::build();
+fn false_claims_gain_no_share() {
+    let harness = Harness::build();
     let promised = POLICIES.iter().filter_map(|policy| policy.shares.ok()).flatten();
     for policy in promised.map(|text| text.replace("SLICE", "4ms")) {
         let Some(numbers) = settings(&policy.parse().unwrap()) else { continue };
         for (load, tick) in LOADS.iter().flat_map(|load| TICKS.map(|tick| (*load, tick))) {
-            for (lie, share) in stand.shares(numbers, tick, load) {
+            for (lie, share) in harness.shares(numbers, tick, load) {
                 assert!(share >= 0.9, "{policy}, {lie}, {load:?}, a tick of {tick}: {share:.3}");
             }
         }

@@ -3,43 +3,43 @@
 /// A system call that a class of threads may make.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
-    /// Its number.
+    /// System call number.
     pub number: i64,
-    /// With which arguments.
+    /// Permitted arguments.
     pub rule: Rule,
-    /// What for.
-    pub why: &'static str,
-    /// Which processes need it.
+    /// Reason for permitting it.
+    pub reason: &'static str,
+    /// Processes that need it.
     pub when: When,
-    /// Why no test sees that it is made; None: one does.
-    pub unseen: Option<Unseen>,
+    /// The reason why no test observes the call; None if a test does.
+    pub untested: Option<Untested>,
 }
 
-/// Which processes need a call.
+/// Processes that need a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// All.
+    /// All processes.
     Always,
-    /// Those whose machines have a schedule of this program's.
+    /// Processes whose machines have one of this program's schedules.
     Schedule,
-    /// Those whose machines have a scheduler in the host's kernel.
+    /// Processes whose machines have a scheduler in the host's kernel.
     DriverBpf,
 }
 
-/// What the machines of a process have, which decides about the calls of [`When`].
+/// Features of a process's machines, which select the calls of [`When`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needs {
-    /// A schedule of this program's, which chooses the CPUs and priorities of threads.
+    /// One of this program's schedules, which chooses the CPUs and priorities of threads.
     pub schedule: bool,
     /// A scheduler in the host's kernel.
     pub driver_bpf: bool,
 }
 
 impl Needs {
-    /// Everything.
+    /// All features.
     pub const ALL: Self = Self { schedule: true, driver_bpf: true };
 
-    /// Does such a process need what is needed then?
+    /// Whether a process with these features makes the calls of `when`.
     pub const fn has(self, when: When) -> bool {
         match when {
             When::Always => true,
@@ -49,37 +49,37 @@ impl Needs {
     }
 }
 
-/// Why no test sees that a call is made.
+/// Reasons why no test observes a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unseen {
-    /// Cannot be trapped, and passes where calls are noted.
-    Passes,
-    /// `--driver bpf` makes it, which needs a host's kernel with sched_ext: seen where there is one.
+pub enum Untested {
+    /// Cannot be trapped, so it is not noted.
+    Untrappable,
+    /// Made by `--driver bpf`, which needs a host kernel with sched_ext. Observed on such hosts.
     DriverBpf,
-    /// Builds with debug assertions make it.
+    /// Made by builds with debug assertions.
     DebugBuild,
-    /// The process makes it as it ends by a forbidden call, which is not so where calls are noted.
-    AtTheEnd,
+    /// Made while a forbidden call ends the process, which does not happen where calls are noted.
+    AfterViolation,
     /// Made at a moment that a test cannot choose.
-    Chance,
+    Timing,
 }
 
-/// With which arguments a call may be made.
+/// Arguments that a call may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// Any.
     Any,
-    /// This value of an argument (counted from 0), of which the kernel reads the low 32 bits.
+    /// This value of an argument (counted from 0). The kernel reads only its low 32 bits.
     Only(u8, u32),
-    /// This argument, with all its 64 bits, is zero.
+    /// This argument is zero in all its 64 bits.
     Zero(u8),
-    /// An ioctl with this request of this descriptor.
+    /// An ioctl with this request on this descriptor.
     Request(i32, u32),
     /// The first argument is this process.
     OurProcess,
     /// None of these bits of an argument (counted from 0) is set.
     Without(u8, u32),
-    /// An fcntl with this command, whose flags have no other bits than these.
+    /// An fcntl with this command and no flags other than these.
     Flags(u32, u32),
     /// All of these bits of the first argument are set.
     With(u32),
@@ -87,22 +87,22 @@ pub enum Rule {
 
 impl Call {
     const fn new(number: i64, rule: Rule, reason: &'static str) -> Self {
-        Self { number, rule, why: reason, when: When::Always, unseen: None }
+        Self { number, rule, reason, when: When::Always, untested: None }
     }
 
-    /// Marks the call as one that no test sees.
-    pub(crate) const fn unseen(self, reason: Unseen) -> Self {
-        Self { unseen: Some(reason), ..self }
+    /// Marks the call as not observed by any test.
+    pub(crate) const fn untested(self, reason: Untested) -> Self {
+        Self { untested: Some(reason), ..self }
     }
 
     /// Limits the call to processes with a schedule.
-    pub(crate) const fn of_schedules(self) -> Self {
+    pub(crate) const fn with_schedule(self) -> Self {
         Self { when: When::Schedule, ..self }
     }
 
     /// Limits the call to processes with a scheduler in the host's kernel.
-    pub(crate) const fn of_driver_bpf(self) -> Self {
-        Self { when: When::DriverBpf, ..self }.unseen(Unseen::DriverBpf)
+    pub(crate) const fn with_driver_bpf(self) -> Self {
+        Self { when: When::DriverBpf, ..self }.untested(Untested::DriverBpf)
     }
 
     pub(crate) const fn any(number: i64, reason: &'static str) -> Self {
@@ -125,25 +125,25 @@ impl Call {
         Self::new(libc::SYS_ioctl, Rule::Request(fd, request), reason)
     }
 
-    /// Memory that is not executable.
+    /// Permits only memory that is not executable.
     pub(crate) const fn no_code(number: i64, reason: &'static str) -> Self {
         Self::new(number, Rule::Without(2, libc::PROT_EXEC as u32), reason)
     }
 
-    /// An fcntl that sets no other flags than these.
+    /// An fcntl that sets no flags other than these.
     pub(crate) const fn flags(command: i32, bits: i32, reason: &'static str) -> Self {
         Self::new(libc::SYS_fcntl, Rule::Flags(command as u32, bits as u32), reason)
     }
 
-    pub(crate) const fn with(number: i64, bits: u32, reason: &'static str) -> Self {
+    pub(crate) const fn with_bits(number: i64, bits: u32, reason: &'static str) -> Self {
         Self::new(number, Rule::With(bits), reason)
     }
 
-    pub(crate) const fn ours(number: i64, reason: &'static str) -> Self {
+    pub(crate) const fn own_process(number: i64, reason: &'static str) -> Self {
         Self::new(number, Rule::OurProcess, reason)
     }
 
-    /// The name of the call, with its request if it is an ioctl.
+    /// Returns the call's name, with the request if it is an ioctl.
     pub fn name(&self) -> String {
         let name = crate::names::NAMES.get(self.number as usize).copied().unwrap_or_default();
         match self.rule {
@@ -151,8 +151,8 @@ impl Call {
                 if self.number == libc::SYS_ioctl =>
             {
                 let requests = crate::requests::NAMES;
-                let known = requests.iter().find(|(number, _)| *number == request);
-                match known {
+                let entry = requests.iter().find(|(number, _)| *number == request);
+                match entry {
                     Some((_, request)) => format!("{name} {request}"),
                     None => format!("{name} {request:#x}"),
                 }

@@ -1,18 +1,18 @@
-//! What a child process is denied: QEMU, which is the boundary around the emulated host.
+//! Denies system calls to a child process: QEMU, the boundary around the emulated host.
 //!
-//! QEMU's calls are not ours to list: they differ from version to version, and from one C library to the next. So the calls
-//! are listed that no run of it makes (`strace -f` of whole sessions), and that would lead out of its process: to other
-//! processes, to sockets, to attributes of files, to parts of the kernel that need no descriptor. They fail with EPERM, for
-//! which io_uring, the only one that QEMU tries, has a fallback.
+//! QEMU's calls cannot be listed, as they differ between versions and C libraries. The list therefore has
+//! calls that no run of QEMU makes (`strace -f` of complete sessions) and that would reach other processes,
+//! sockets, attributes of files, or parts of the kernel that need no descriptor. They fail with EPERM. QEMU
+//! tries only one of them, io_uring, and has a fallback.
 //!
-//! Two things are not here. Programs and processes are denied by QEMU's own `-sandbox`, once it has started. What files it
-//! opens, makes, removes and renames is Landlock's, which has no right for attributes, and none for `truncate` before Linux
-//! 6.2: those are here. Nobody hides from it which files there are (`stat`).
+//! Two limits are enforced elsewhere. QEMU's `-sandbox` denies programs and processes once it has started.
+//! Landlock limits the files that it opens, creates, removes and renames, but not attributes, nor `truncate`
+//! before Linux 6.2; those calls are denied here. QEMU can still see which files exist (`stat`).
 
 use std::collections::BTreeMap;
 
 use crate::filter;
-use kvm::sys::spawn::OWN_PROCESS;
+use kvm::sys::spawn::OWN_PID;
 use libc::*;
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction,
@@ -28,18 +28,18 @@ const SYS_REMOVEXATTRAT: i64 = 466;
 const SYS_OPEN_TREE_ATTR: i64 = 467;
 const SYS_FILE_SETATTR: i64 = 469;
 
-/// Calls, with what each would lead to.
+/// Denied calls, each with the resources that it would give access to.
 pub const DENIED: &[(i64, &str)] = &[
     (SYS_socket, "network, UNIX, vsock and netlink sockets"),
-    (SYS_socketpair, "datagrams to UNIX sockets by path, which need neither socket nor connect"),
+    (SYS_socketpair, "datagrams to UNIX sockets by path, without socket and connect"),
     (
         SYS_connect,
         "services of the host: by a path, a socket may belong to systemd or a container engine",
     ),
-    (SYS_bind, "services for others"),
-    (SYS_listen, "services for others"),
-    (SYS_accept, "services for others"),
-    (SYS_accept4, "services for others"),
+    (SYS_bind, "services to other processes"),
+    (SYS_listen, "services to other processes"),
+    (SYS_accept, "services to other processes"),
+    (SYS_accept4, "services to other processes"),
     (SYS_sendmmsg, "datagrams to UNIX sockets by path"),
     (SYS_kill, SIGNALS),
     (SYS_tkill, SIGNALS),
@@ -99,15 +99,15 @@ pub const DENIED: &[(i64, &str)] = &[
     (SYS_io_uring_setup, "system calls that no filter sees"),
     (SYS_io_uring_enter, "system calls that no filter sees"),
     (SYS_io_uring_register, "system calls that no filter sees"),
-    (SYS_userfaultfd, "faults of the kernel that wait for user space"),
+    (SYS_userfaultfd, "kernel page faults that wait for user space"),
     (SYS_bpf, "programs in the kernel"),
     (SYS_perf_event_open, "tracing"),
     (SYS_syslog, "messages of the kernel"),
     (SYS_add_key, "the user's keys"),
     (SYS_request_key, "the user's keys"),
     (SYS_keyctl, "the user's keys"),
-    (SYS_personality, "memory that may be executed"),
-    (SYS_unshare, "namespaces of its own, with all capabilities"),
+    (SYS_personality, "executable memory"),
+    (SYS_unshare, "new namespaces, with all capabilities"),
     (SYS_setns, "namespaces of others"),
     (SYS_mount, MOUNTS),
     (SYS_umount2, MOUNTS),
@@ -133,66 +133,66 @@ const SIGNALS: &str = "signals to other processes of the user";
 const SHARED: &str = "memory, semaphores and queues of other processes, which have no path";
 const MODES: &str = "modes and owners of the user's files, which Landlock does not limit";
 const ATTRIBUTES: &str = "times and attributes of the user's files, which Landlock does not limit";
-const WATCHED: &str = "what others do with files";
+const WATCHED: &str = "file activity of other processes";
 const MOUNTS: &str = "file systems";
 
-/// Which arguments a call is denied with.
+/// A condition on a call's arguments under which it is denied.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum With {
-    /// The first one names another process or thread than 0, the caller.
-    Another,
-    /// The first one is another process than the child.
-    NotItself,
-    /// This one is an address.
+pub enum Arg {
+    /// The first argument names a process or thread other than 0, the caller.
+    OtherTask,
+    /// The first argument is a process other than the child.
+    OtherProcess,
+    /// This argument is an address.
     Address(u8),
-    /// This one has this value.
+    /// This argument has this value.
     Value(u8, u32),
-    /// This one has all of these bits.
+    /// All of these bits of this argument are set.
     Bits(u8, u32),
 }
 
-/// Calls that are denied with any of these arguments, with what they would lead to.
-pub const DENIED_WITH: &[(i64, &[With], &str)] = &[
-    (SYS_prlimit64, &[With::Another], "limits of other processes of the user"),
-    (SYS_sched_setaffinity, &[With::Another], "CPUs of other processes of the user"),
-    (SYS_sched_setscheduler, &[With::Another], "priorities of other processes of the user"),
-    (SYS_sched_setparam, &[With::Another], "priorities of other processes of the user"),
-    (SYS_sched_setattr, &[With::Another], "priorities of other processes of the user"),
-    (SYS_migrate_pages, &[With::Another], "memory of other processes"),
-    (SYS_move_pages, &[With::Another], "memory of other processes"),
+/// Calls that are denied if one of the conditions holds, each with the resources it would give access to.
+pub const DENIED_IF: &[(i64, &[Arg], &str)] = &[
+    (SYS_prlimit64, &[Arg::OtherTask], "limits of other processes of the user"),
+    (SYS_sched_setaffinity, &[Arg::OtherTask], "CPUs of other processes of the user"),
+    (SYS_sched_setscheduler, &[Arg::OtherTask], "priorities of other processes of the user"),
+    (SYS_sched_setparam, &[Arg::OtherTask], "priorities of other processes of the user"),
+    (SYS_sched_setattr, &[Arg::OtherTask], "priorities of other processes of the user"),
+    (SYS_migrate_pages, &[Arg::OtherTask], "memory of other processes"),
+    (SYS_move_pages, &[Arg::OtherTask], "memory of other processes"),
     // QEMU signals its own threads, and itself when it aborts.
-    (SYS_tgkill, &[With::NotItself], SIGNALS),
-    // QEMU does not connect sockets itself; what it sends to those that it has needs no address.
-    (SYS_sendto, &[With::Address(4)], "datagrams to UNIX sockets by path"),
-    (SYS_open, &[With::Bits(1, O_TRUNC as u32)], "contents of the user's files"),
-    (SYS_openat, &[With::Bits(2, O_TRUNC as u32)], "contents of the user's files"),
+    (SYS_tgkill, &[Arg::OtherProcess], SIGNALS),
+    // QEMU does not connect sockets itself, and sends to its connected sockets without an address.
+    (SYS_sendto, &[Arg::Address(4)], "datagrams to UNIX sockets by path"),
+    (SYS_open, &[Arg::Bits(1, O_TRUNC as u32)], "contents of the user's files"),
+    (SYS_openat, &[Arg::Bits(2, O_TRUNC as u32)], "contents of the user's files"),
     (
         SYS_fcntl,
         &[
-            With::Value(1, F_SETOWN as u32),
-            With::Value(1, F_SETSIG),
-            With::Value(1, F_SETOWN_EX),
-            With::Value(1, F_SETLEASE as u32),
-            With::Value(1, F_NOTIFY as u32),
+            Arg::Value(1, F_SETOWN as u32),
+            Arg::Value(1, F_SETSIG),
+            Arg::Value(1, F_SETOWN_EX),
+            Arg::Value(1, F_SETLEASE as u32),
+            Arg::Value(1, F_NOTIFY as u32),
         ],
-        "signals to other processes of the user, when a descriptor is ready; what others do with files",
+        "signals to other processes of the user, when a descriptor is ready; file activity of other processes",
     ),
     (
         SYS_ioctl,
         &[
-            With::Value(1, FIOSETOWN),
-            With::Value(1, SIOCSPGRP),
-            With::Value(1, TIOCSTI as u32),
-            With::Value(1, TIOCLINUX as u32),
-            With::Value(1, FS_IOC_SETFLAGS),
-            With::Value(1, FS_IOC_FSSETXATTR),
+            Arg::Value(1, FIOSETOWN),
+            Arg::Value(1, SIOCSPGRP),
+            Arg::Value(1, TIOCSTI as u32),
+            Arg::Value(1, TIOCLINUX as u32),
+            Arg::Value(1, FS_IOC_SETFLAGS),
+            Arg::Value(1, FS_IOC_FSSETXATTR),
         ],
-        "signals to other processes, what is typed at a terminal, attributes of files",
+        "signals to other processes, terminal input, attributes of files",
     ),
     (
         SYS_prctl,
-        &[With::Value(0, PR_SET_PDEATHSIG as u32), With::Value(0, PR_SCHED_CORE as u32)],
-        "a life beyond that of its parent; CPUs that other processes of the user are kept from",
+        &[Arg::Value(0, PR_SET_PDEATHSIG as u32), Arg::Value(0, PR_SCHED_CORE as u32)],
+        "survival of the parent's death; core scheduling of the user's other processes",
     ),
 ];
 
@@ -203,7 +203,6 @@ const SIOCSPGRP: u32 = 0x8902;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602; // include/uapi/linux/fs.h
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
-/// The names of the requests among them.
 pub(crate) const REQUESTS: &[(u32, &str)] = &[
     (FIOSETOWN, "FIOSETOWN"),
     (SIOCSPGRP, "SIOCSPGRP"),
@@ -213,33 +212,34 @@ pub(crate) const REQUESTS: &[(u32, &str)] = &[
     (FS_IOC_FSSETXATTR, "FS_IOC_FSSETXATTR"),
 ];
 
-/// A filter that denies a child these calls; empty where the kernel has none. [`OWN_PROCESS`] stands for the child's number.
-pub fn filter_of_child() -> Result<Vec<sock_filter>, BackendError> {
+/// Builds the filter that denies these calls; empty if the kernel does not support filters. [`OWN_PID`]
+/// stands for the child's process ID.
+pub fn child_filter() -> Result<Vec<sock_filter>, BackendError> {
     if !filter::is_supported() {
         return Ok(Vec::new());
     }
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         DENIED.iter().map(|(call, _)| (*call, Vec::new())).collect();
-    for (call, limits, _) in DENIED_WITH {
+    for (call, limits, _) in DENIED_IF {
         rules.insert(*call, limits.iter().map(|limit| rule(*limit)).collect::<Result<_, _>>()?);
     }
     let denied = SeccompAction::Errno(EPERM as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, TargetArch::x86_64)?;
     let program: BpfProgram = filter.try_into()?;
-    let of_libc = |step: &seccompiler::sock_filter| {
+    let to_libc = |step: &seccompiler::sock_filter| {
         let seccompiler::sock_filter { code, jt, jf, k } = *step;
         sock_filter { code, jt, jf, k }
     };
-    Ok(filter::without_x32(EPERM).iter().chain(&program).map(of_libc).collect())
+    Ok(filter::without_x32(EPERM).iter().chain(&program).map(to_libc).collect())
 }
 
-fn rule(limit: With) -> Result<SeccompRule, BackendError> {
+fn rule(limit: Arg) -> Result<SeccompRule, BackendError> {
     let condition = match limit {
-        With::Another => SeccompCondition::new(0, Dword, Ne, 0),
-        With::NotItself => SeccompCondition::new(0, Dword, Ne, OWN_PROCESS.into()),
-        With::Address(argument) => SeccompCondition::new(argument, Qword, Ne, 0),
-        With::Value(argument, value) => SeccompCondition::new(argument, Dword, Eq, value.into()),
-        With::Bits(argument, bits) => {
+        Arg::OtherTask => SeccompCondition::new(0, Dword, Ne, 0),
+        Arg::OtherProcess => SeccompCondition::new(0, Dword, Ne, OWN_PID.into()),
+        Arg::Address(argument) => SeccompCondition::new(argument, Qword, Ne, 0),
+        Arg::Value(argument, value) => SeccompCondition::new(argument, Dword, Eq, value.into()),
+        Arg::Bits(argument, bits) => {
             SeccompCondition::new(argument, Dword, MaskedEq(bits.into()), bits.into())
         }
     };

@@ -6,54 +6,54 @@ use kvm::sys::sigsys::NEW;
 
 use crate::{Call, lists};
 
-/// What a thread does, which decides what it may do.
+/// The role of a thread, which decides which calls it may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// A thread that has not said yet what it is.
+    /// A thread that has not entered its class yet.
     New,
     /// The main thread of `boot`, once its machines are built.
     Main,
-    /// The main thread of a worker, which builds and measures machines; also the thread of a bench
-    /// that does.
+    /// The main thread of a worker, which builds and measures machines. Also a bench's thread that
+    /// does so.
     Worker,
     /// The event loop of one of `boot`'s machines.
     Machine,
     /// A vCPU.
     Vcpu,
     /// Wakes halted vCPUs for NMIs.
-    Nurse,
+    NmiPoller,
     /// Delivers late kicks.
-    Courier,
-    /// Looks for vCPUs that wait forever.
+    DelayedKicks,
+    /// Detects vCPUs that wait forever.
     Watchdog,
-    /// Looks for idle slots of a schedule.
+    /// Detects idle slots of a schedule.
     IdleWatcher,
-    /// Takes signals.
+    /// Handles signals.
     Signals,
     /// Reads a worker's jobs.
     Jobs,
-    /// Reads the turns of a scheduler in the host's kernel.
-    Turns,
+    /// Reads the time slices that a scheduler in the host's kernel reports.
+    Slices,
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 12] = [
         Self::New,
         Self::Main,
         Self::Worker,
         Self::Machine,
         Self::Vcpu,
-        Self::Nurse,
-        Self::Courier,
+        Self::NmiPoller,
+        Self::DelayedKicks,
         Self::Watchdog,
         Self::IdleWatcher,
         Self::Signals,
         Self::Jobs,
-        Self::Turns,
+        Self::Slices,
     ];
 
-    /// The name in messages.
+    /// Name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::New => NEW,
@@ -61,57 +61,57 @@ impl Class {
             Self::Worker => "worker",
             Self::Machine => "machine",
             Self::Vcpu => "vcpu",
-            Self::Nurse => "nurse",
-            Self::Courier => "courier",
+            Self::NmiPoller => "nurse",
+            Self::DelayedKicks => "courier",
             Self::Watchdog => "watchdog",
             Self::IdleWatcher => "idle-watcher",
             Self::Signals => "signals",
             Self::Jobs => "jobs",
-            Self::Turns => "turns",
+            Self::Slices => "turns",
         }
     }
 
-    /// Does it start threads of other classes, which inherit its filter?
-    pub const fn is_first(self) -> bool {
+    /// Whether it starts threads of other classes, which inherit its filter.
+    pub const fn is_main(self) -> bool {
         matches!(self, Self::Main | Self::Worker)
     }
 
-    /// The lists that its own filter is made of.
+    /// The lists from which its own filter is built.
     pub const fn lists(self) -> &'static [&'static [Call]] {
         use lists::*;
         match self {
-            Self::New => &[UNTRAPPABLE, BEGINNINGS, EVERY, NEW, STEPS],
+            Self::New => &[UNTRAPPABLE, SPAWN, COMMON, NEW, STEPS],
             Self::Main => &[
                 UNTRAPPABLE,
-                BEGINNINGS,
-                EVERY,
-                STARTS,
+                SPAWN,
+                COMMON,
+                MAIN_THREADS,
                 MACHINE,
                 TERMINAL,
                 FOREGROUND,
                 MAIN,
-                LOADERS,
+                BPF,
             ],
-            Self::Worker => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, WORKER, LOADERS],
-            Self::Machine => &[UNTRAPPABLE, EVERY, MACHINE, FOREGROUND],
-            // The request that matters most comes first.
-            Self::Vcpu => &[VCPU, UNTRAPPABLE, EVERY, STEPS],
-            Self::Nurse => &[UNTRAPPABLE, EVERY, STEPS, NURSE],
-            Self::Courier => &[UNTRAPPABLE, EVERY, STEPS, COURIER],
-            Self::Watchdog => &[UNTRAPPABLE, EVERY, WATCHDOG],
-            Self::IdleWatcher => &[UNTRAPPABLE, EVERY, STEPS, IDLE_WATCHER],
-            Self::Signals => &[UNTRAPPABLE, EVERY, TERMINAL, FOREGROUND, SIGNALS],
-            Self::Jobs => &[UNTRAPPABLE, EVERY, JOBS],
-            Self::Turns => &[UNTRAPPABLE, EVERY, TURNS],
+            Self::Worker => &[UNTRAPPABLE, SPAWN, COMMON, MAIN_THREADS, MACHINE, WORKER, BPF],
+            Self::Machine => &[UNTRAPPABLE, COMMON, MACHINE, FOREGROUND],
+            // The most frequent request, KVM_RUN, comes first.
+            Self::Vcpu => &[VCPU, UNTRAPPABLE, COMMON, STEPS],
+            Self::NmiPoller => &[UNTRAPPABLE, COMMON, STEPS, NMI_POLLER],
+            Self::DelayedKicks => &[UNTRAPPABLE, COMMON, STEPS, DELAYED_KICKS],
+            Self::Watchdog => &[UNTRAPPABLE, COMMON, WATCHDOG],
+            Self::IdleWatcher => &[UNTRAPPABLE, COMMON, STEPS, IDLE_WATCHER],
+            Self::Signals => &[UNTRAPPABLE, COMMON, TERMINAL, FOREGROUND, SIGNALS],
+            Self::Jobs => &[UNTRAPPABLE, COMMON, JOBS],
+            Self::Slices => &[UNTRAPPABLE, COMMON, SLICES],
         }
     }
 
-    /// The lists of its filter: those of the threads that it starts, too, which inherit the filter.
+    /// The lists of its filter, and of the threads that it starts, which inherit the filter.
     pub(crate) fn filter(self) -> Vec<&'static [Call]> {
-        let heirs = Self::ALL.iter().filter(|heir| self.is_first() && !heir.is_first());
-        let vcpus = heirs.clone().filter(|heir| **heir == Self::Vcpu);
-        let all = vcpus.chain(std::iter::once(&self)).chain(heirs);
-        all.flat_map(|class| class.lists().iter().copied()).collect()
+        let children = Self::ALL.iter().filter(|child| self.is_main() && !child.is_main());
+        let vcpus = children.clone().filter(|child| **child == Self::Vcpu);
+        let classes = vcpus.chain(std::iter::once(&self)).chain(children);
+        classes.flat_map(|class| class.lists().iter().copied()).collect()
     }
 }
 

@@ -1,6 +1,6 @@
-//! Limits to files: Landlock.
+//! File access limits, by Landlock.
 //!
-//! Files that are open already are not affected, nor are the standard streams.
+//! Files that are already open and the standard streams are not affected.
 
 use std::{
     error::Error,
@@ -16,40 +16,40 @@ use landlock::{
 };
 use rustix::fs::Stat;
 
-/// The newest version whose rights to files and TCP are handled (scopes: [`WITH_SCOPES`]). Rights that the kernel does not know
-/// are left out.
+/// The newest version whose rights to files and TCP are handled (scopes: [`WITH_SCOPES`]). Rights that the
+/// kernel does not know are left out.
 const NEWEST: ABI = ABI::V5;
 
-/// The first version that limits signals and abstract UNIX sockets to the processes of a ruleset.
+/// The first version that restricts signals and abstract UNIX sockets to the processes of a ruleset.
 pub(crate) const WITH_SCOPES: ABI = ABI::V6;
 
-/// The first version that limits TCP.
+/// The first version that restricts TCP.
 pub(crate) const WITH_NET: u32 = 4;
 
-/// What a process may still open.
+/// Files that a process may still open.
 #[derive(Debug, Clone, Default)]
 pub struct Files {
     /// Files and directories that may be read.
     pub read: Vec<PathBuf>,
     /// Programs with their libraries: files and directories that may be read and executed.
     pub programs: Vec<PathBuf>,
-    /// Devices that may be read, written and asked (ioctl).
+    /// Devices that may be read, written and controlled (ioctl).
     pub devices: Vec<PathBuf>,
-    /// Pipes, devices and open files that results are written to: no directories, whose rights would hold for all
-    /// that is below.
+    /// Pipes, devices and open files that results are written to. A directory is not allowed: its rights
+    /// would hold for everything below it.
     pub results: Vec<PathBuf>,
 }
 
-/// Restricts the calling thread, and those that it starts, to these files; nothing may be executed,
-/// no TCP connection made or accepted, no other process signalled, and no abstract UNIX socket of one connected to.
+/// Restricts the calling thread, and threads that it starts, to these files. They may execute only
+/// `programs`, make no TCP connections, and reach no other process by signals or abstract UNIX sockets.
 pub(crate) fn restrict(files: &Files) -> Result<(), RulesetError> {
-    // Sets no_new_privs, too.
+    // Also sets no_new_privs.
     rules(files)?.restrict_self().map(drop)
 }
 
-/// A pipe or a file without a name, in a file system that cannot be mounted: Landlock has no rules for them, and does not
-/// restrict them.
-fn is_of_no_folder(error: &RulesetError) -> bool {
+/// Whether the error concerns a pipe or a nameless file, in a file system that cannot be mounted. Landlock
+/// has no rules for such files and does not restrict them.
+fn is_unmountable(error: &RulesetError) -> bool {
     let mut causes =
         iter::successors(Some(error as &(dyn Error + 'static)), |&error| error.source());
     causes.any(|cause| {
@@ -58,19 +58,18 @@ fn is_of_no_folder(error: &RulesetError) -> bool {
 }
 
 impl Files {
-    /// Is this file one of them, by what fstat(2) says? Directories are not looked at.
-    pub(crate) fn has(&self, file: &Stat) -> bool {
-        let all = [&self.read, &self.programs, &self.devices, &self.results];
-        all.into_iter().flatten().any(|path| {
+    /// Whether this file is listed, by the device and inode of its fstat(2). Directories are skipped.
+    pub(crate) fn contains(&self, file: &Stat) -> bool {
+        let lists = [&self.read, &self.programs, &self.devices, &self.results];
+        lists.into_iter().flatten().any(|path| {
             fs::metadata(path).is_ok_and(|data| {
                 !data.is_dir() && (data.dev(), data.ino()) == (file.st_dev, file.st_ino)
             })
         })
     }
 
-    /// What every process with guests opens: KVM, and the files of the kernel that describe this
-    /// host.
-    pub fn of_guests() -> Self {
+    /// The files that every process with guests opens: KVM, and the kernel's files that describe the host.
+    pub fn for_guests() -> Self {
         Self {
             read: ["/proc", "/sys"].map(PathBuf::from).into(),
             devices: vec![DEV_KVM.into()],
@@ -79,8 +78,8 @@ impl Files {
     }
 }
 
-/// Landlock rules for a process that is to be started; None where the kernel has no Landlock.
-pub fn rules_of_child(files: &Files) -> Result<Option<OwnedFd>, RulesetError> {
+/// Creates Landlock rules for a process to be started; None if the kernel has no Landlock.
+pub fn child_rules(files: &Files) -> Result<Option<OwnedFd>, RulesetError> {
     rules(files).map(Into::into)
 }
 
@@ -100,12 +99,12 @@ fn rules(files: &Files) -> Result<RulesetCreated, RulesetError> {
     ];
     for (paths, rights) in groups {
         for path in paths {
-            // What is not there cannot be opened.
+            // A missing file needs no rule, as it cannot be opened.
             let Ok(opened) = PathFd::new(path) else { continue };
             let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(NEWEST) };
-            // The clone is the same ruleset, in which a rule that is refused changes nothing.
+            // The clone is the same ruleset. A refused rule does not change it.
             match rules.try_clone().map(|rules| rules.add_rule(PathBeneath::new(opened, rights))) {
-                Ok(Err(error)) if !is_of_no_folder(&error) => return Err(error),
+                Ok(Err(error)) if !is_unmountable(&error) => return Err(error),
                 _ => {}
             }
         }
@@ -121,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// Does `act` on a thread that may open these results only.
+    /// Runs `act` on a thread that may open only these results.
     fn confined<T: Send>(results: &[&Path], act: impl FnOnce() -> T + Send) -> T {
         let results = results.iter().copied().map(Into::into).collect();
         let files = Files { results, ..Files::default() };
@@ -132,9 +131,10 @@ mod tests {
         thread::scope(|scope| scope.spawn(act).join().unwrap())
     }
 
-    /// Regression: with a result in a directory, everything below it could be read, written and removed.
+    /// Regression: with a result in a directory, everything below the directory could be read, written and
+    /// removed.
     #[test]
-    fn a_result_opens_itself_and_nothing_else() {
+    fn result_grants_access_to_its_file_only() {
         if kvm::sys::landlock::version() == 0 {
             eprintln!("not tested: no Landlock");
             return;
@@ -153,9 +153,9 @@ mod tests {
         });
     }
 
-    /// Regression: `--stats >(cmd)` was refused, as Landlock has no rules for pipes.
+    /// Regression: `--stats >(cmd)` was refused because Landlock has no rules for pipes.
     #[test]
-    fn a_pipe_of_the_shell_is_written_to() {
+    fn shell_pipe_can_be_written() {
         let (_from, to) = io::pipe().unwrap();
         let name = format!("/proc/self/fd/{}", to.as_raw_fd());
         let opened = confined(&[Path::new(&name)], || OpenOptions::new().write(true).open(&name));

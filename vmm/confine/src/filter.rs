@@ -1,4 +1,4 @@
-//! Filters of system calls.
+//! System call filters (seccomp).
 
 use std::{collections::BTreeMap, fs, process};
 
@@ -15,13 +15,13 @@ use crate::{
     lists, requests,
 };
 
-/// Does this kernel have filters that can trap a call?
+/// Whether the kernel supports filters that can trap a call.
 pub(crate) fn is_supported() -> bool {
     let actions = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail");
     actions.is_ok_and(|actions| actions.split_whitespace().any(|action| action == "trap"))
 }
 
-/// The filter of a class, in a process with these needs.
+/// Builds the filter of a class, for a process with these needs.
 pub(crate) fn program(
     class: Class,
     mode: FilterMode,
@@ -29,8 +29,8 @@ pub(crate) fn program(
 ) -> Result<BpfProgram, BackendError> {
     let lists = match mode {
         FilterMode::Lists => class.filter(),
-        FilterMode::WithGate => [class.filter(), vec![lists::BEGINNINGS]].concat(),
-        FilterMode::AllNoted => vec![lists::UNTRAPPABLE, lists::BEGINNINGS],
+        FilterMode::WithGate => [class.filter(), vec![lists::SPAWN]].concat(),
+        FilterMode::LogAll => vec![lists::UNTRAPPABLE, lists::SPAWN],
     };
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let calls = || lists.iter().flat_map(|list| list.iter()).filter(|call| needs.has(call.when));
@@ -38,11 +38,11 @@ pub(crate) fn program(
     let any: Vec<i64> =
         calls().filter(|call| call.rule == Rule::Any).map(|call| call.number).collect();
     for call in calls() {
-        let of_call = rules.entry(call.number).or_default();
+        let call_rules = rules.entry(call.number).or_default();
         if let Some(rule) = rule(call)?.filter(|_| !any.contains(&call.number))
-            && !of_call.contains(&rule)
+            && !call_rules.contains(&rule)
         {
-            of_call.push(rule);
+            call_rules.push(rule);
         }
     }
     let (trap, allow) = (SeccompAction::Trap, SeccompAction::Allow);
@@ -50,10 +50,10 @@ pub(crate) fn program(
     let program: BpfProgram = filter.try_into()?;
     let first = match mode {
         FilterMode::Lists if calls().any(|call| (call.number, call.rule) == RUN) => {
-            run_first().to_vec()
+            kvm_run_fast_path().to_vec()
         }
         FilterMode::Lists => Vec::new(),
-        FilterMode::WithGate | FilterMode::AllNoted => through_the_gate(sigsys::gate()).to_vec(),
+        FilterMode::WithGate | FilterMode::LogAll => allow_gate(sigsys::gate()).to_vec(),
     };
     Ok([&first, &without_clone3()[..], &program].concat())
 }
@@ -100,14 +100,14 @@ const fn step(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
 
-/// The call that a vCPU thread makes for each exit.
+/// The call that a vCPU thread makes for each VM exit.
 const RUN: (i64, Rule) = (libc::SYS_ioctl, Rule::Only(1, requests::KVM_RUN));
 
-/// Lets KVM_RUN pass before any other rule is looked at, as it is made more often than all others
-/// together: the kernel caches no verdict on a call whose arguments count, and runs each filter of the
-/// thread again. Behind some hundred rules, an exit of 19 us took 5 % longer.
-/// (`struct seccomp_data`: number at offset 0, architecture at 4, the second argument at 24.)
-fn run_first() -> [sock_filter; 7] {
+/// Permits KVM_RUN before all other rules, as it is made more often than all other calls together. The kernel
+/// does not cache the verdict on a call whose arguments count, and runs each filter of the thread again.
+/// Behind some hundred rules, an exit of 19 us took 5 % longer. (`struct seccomp_data`: number at offset 0,
+/// architecture at 4, the second argument at 24.)
+fn kvm_run_fast_path() -> [sock_filter; 7] {
     let (number, _) = RUN;
     [
         step(LOAD, 0, 0, 4),
@@ -120,8 +120,8 @@ fn run_first() -> [sock_filter; 7] {
     ]
 }
 
-/// Has clone3 fail with ENOSYS, so that the C library starts threads by clone, whose flags a filter sees. (The flags of
-/// clone3 are in memory, which no filter reads, and may ask for a process with namespaces of its own.)
+/// Makes clone3 fail with ENOSYS, so that the C library starts threads with clone. The flags of clone3 are in
+/// memory, where no filter can read them, and may request a process with its own namespaces.
 fn without_clone3() -> [sock_filter; 5] {
     [
         step(LOAD, 0, 0, 4),
@@ -136,15 +136,15 @@ fn without_clone3() -> [sock_filter; 5] {
 /// (arch/x86/include/uapi/asm/unistd.h).
 const X32: u32 = 0x4000_0000;
 
-/// Denies all calls of the x32 table, which few kernels have: a list of denied calls does not have their numbers. A list of
-/// permitted calls does not need this: it does not permit them.
+/// Denies all calls of the x32 table, which few kernels have. A list of denied calls does not have their
+/// numbers. A list of permitted calls does not need this, as it does not permit them.
 pub(crate) const fn without_x32(error: i32) -> [sock_filter; 3] {
     [step(LOAD, 0, 0, 0), step(IF_AT_LEAST, 0, 1, X32), step(RETURN, 0, 0, ERRNO | error as u32)]
 }
 
-/// Lets calls pass that are made from one place of the program. (`struct seccomp_data`: the
-/// instruction pointer is at offset 8; include/uapi/linux/seccomp.h)
-fn through_the_gate(gate: u64) -> [sock_filter; 5] {
+/// Permits calls that are made from one address of the program. (`struct seccomp_data`: the instruction
+/// pointer is at offset 8; include/uapi/linux/seccomp.h)
+fn allow_gate(gate: u64) -> [sock_filter; 5] {
     [
         step(LOAD, 0, 0, 8),
         step(IF_EQUAL, 0, 3, gate as u32),
@@ -158,7 +158,7 @@ fn through_the_gate(gate: u64) -> [sock_filter; 5] {
 mod tests {
     use super::*;
 
-    /// The fields of `struct seccomp_data`, as words of 32 bits.
+    /// The fields of `struct seccomp_data`, as 32-bit words.
     type Data = [u32; 16];
 
     fn data(arch: u32, number: u32, request: u32) -> Data {
@@ -167,19 +167,19 @@ mod tests {
         data
     }
 
-    /// The program of a class, with all that it may need.
+    /// Builds the program of a class, for a process with all needs.
     fn lists(class: Class) -> Vec<sock_filter> {
         program(class, FilterMode::Lists, Needs::ALL).unwrap()
     }
 
-    /// The answer to a call of the 64-bit table with these arguments.
+    /// Returns the verdict on a call of the 64-bit table with these arguments.
     fn answer(program: &[sock_filter], call: i64, arguments: [u32; 3]) -> u32 {
         let mut data = data(X86_64, call as u32, 0);
         (data[4], data[6], data[8]) = (arguments[0], arguments[1], arguments[2]);
         run(program, &data).0
     }
 
-    /// What a filter answers, and after how many steps (Documentation/networking/filter.rst).
+    /// Runs a filter. Returns its verdict and the number of steps (Documentation/networking/filter.rst).
     fn run(program: &[sock_filter], data: &Data) -> (u32, usize) {
         let (mut at, mut accumulator, mut steps) = (0, 0, 0);
         loop {
@@ -201,18 +201,18 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_runs_after_few_steps_and_nothing_else_passes_with_it() {
+    fn kvm_run_is_permitted_in_seven_steps() {
         const I386: u32 = 0x4000_0003;
         for class in [Class::Worker, Class::Main, Class::Vcpu] {
-            let whole = lists(class);
-            let rules = &whole[run_first().len()..];
+            let steps = lists(class);
+            let rules = &steps[kvm_run_fast_path().len()..];
             let ioctl = libc::SYS_ioctl as u32;
-            assert_eq!(run(&whole, &data(X86_64, ioctl, requests::KVM_RUN)), (ALLOW, 7), "{class}");
+            assert_eq!(run(&steps, &data(X86_64, ioctl, requests::KVM_RUN)), (ALLOW, 7), "{class}");
             for number in 0..500 {
                 for request in [0, requests::KVM_RUN, requests::KVM_SET_REGS, u32::MAX] {
                     for arch in [X86_64, I386] {
                         let data = data(arch, number, request);
-                        let verdicts = (run(&whole, &data).0, run(rules, &data).0);
+                        let verdicts = (run(&steps, &data).0, run(rules, &data).0);
                         assert_eq!(verdicts.0, verdicts.1, "{class}: {number} {request:#x}");
                     }
                 }
@@ -220,33 +220,33 @@ mod tests {
         }
     }
 
-    /// The program denies what the lists say, whole calls and calls with some arguments, and nothing else of the 64-bit table.
-    /// It permits nothing of the x32 table, nor of the 32-bit one, whose numbers are those of other calls. Calls test what
-    /// the lists have to have (`child::tests`).
+    /// In the 64-bit table, the program denies exactly the calls and arguments on the lists. It permits
+    /// nothing in the x32 and 32-bit tables; the numbers of the latter belong to other calls. `child::tests`
+    /// checks the contents of the lists with real calls.
     #[test]
-    fn a_child_is_denied_what_leads_out_of_its_process() {
-        use crate::child::{DENIED as WHOLE, DENIED_WITH, With};
+    fn child_filter_matches_its_lists() {
+        use crate::child::{Arg, DENIED as ALWAYS, DENIED_IF};
         const DENIED: u32 = ERRNO | libc::EPERM as u32;
-        let of_ours = |one: &libc::sock_filter| step(one.code, one.jt, one.jf, one.k);
-        let program: Vec<_> = crate::filter_of_child().unwrap().iter().map(of_ours).collect();
+        let to_seccompiler = |s: &libc::sock_filter| step(s.code, s.jt, s.jf, s.k);
+        let program: Vec<_> = crate::child_filter().unwrap().iter().map(to_seccompiler).collect();
         for number in 0..600 {
-            let is_whole = WHOLE.iter().any(|(call, _)| *call == number.into());
-            let entry = DENIED_WITH.iter().find(|(call, ..)| *call == number.into());
+            let is_always = ALWAYS.iter().any(|(call, _)| *call == number.into());
+            let entry = DENIED_IF.iter().find(|(call, ..)| *call == number.into());
             let limits = entry.map_or(&[][..], |(_, limits, _)| limits);
-            let expected = |is_denied: bool| if is_denied || is_whole { DENIED } else { ALLOW };
-            let no_process = limits.contains(&With::NotItself);
-            assert_eq!(answer(&program, number.into(), [0; 3]), expected(no_process), "{number}");
+            let expected = |is_denied: bool| if is_denied || is_always { DENIED } else { ALLOW };
+            let any_process = limits.contains(&Arg::OtherProcess);
+            assert_eq!(answer(&program, number.into(), [0; 3]), expected(any_process), "{number}");
             assert_eq!(run(&program, &data(X86_64, X32 | number, 0)).0, DENIED, "x32 {number}");
-            let is_denied = no_process || limits.contains(&With::Another);
-            let of_another = answer(&program, number.into(), [4711, 0, 0]);
-            assert_eq!(of_another, expected(is_denied), "{number} of another");
+            let is_denied = any_process || limits.contains(&Arg::OtherTask);
+            let with_other_pid = answer(&program, number.into(), [4711, 0, 0]);
+            assert_eq!(with_other_pid, expected(is_denied), "{number} of another");
         }
         assert_ne!(run(&program, &data(0x4000_0003, 1, 0)).0, ALLOW, "i386");
     }
 
-    /// Regression: a confined thread could start a process in a user namespace of its own, with all capabilities there.
+    /// Regression: a confined thread could start a process in its own user namespace, with all capabilities.
     #[test]
-    fn threads_are_started_and_no_processes() {
+    fn clone_starts_only_threads() {
         let thread = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
         for class in Class::ALL {
             let program = lists(class);
@@ -261,38 +261,38 @@ mod tests {
         }
     }
 
-    /// Regression: main threads and workers could let a descriptor signal any process of the user (F_SETOWN, F_SETSIG), take
-    /// leases and locks, watch directories, and have a terminal signal its foreground group (O_ASYNC).
+    /// Regression: main threads and workers could make a descriptor signal any process of the user (F_SETOWN,
+    /// F_SETSIG) or a terminal its foreground group (O_ASYNC), take leases and locks, and watch directories.
     #[test]
-    fn descriptors_are_copied_and_wait_or_not_and_nothing_else() {
-        // Commands of the main threads alone, and the permitted bits of the third argument.
+    fn fcntl_permits_dup_and_nonblocking_only() {
+        // Commands that only main threads may use, and the permitted bits of the third argument.
         let any = u32::MAX;
         let kinds = (libc::O_ACCMODE | libc::O_LARGEFILE | libc::O_NONBLOCK) as u32;
-        let of_starts =
+        let main_commands =
             [(libc::F_DUPFD_CLOEXEC, any), (libc::F_GETFL, any), (libc::F_SETFL, kinds)];
         for class in Class::ALL {
             let program = lists(class);
-            // Those below 64 and those of Linux alone, from 1024 on (include/uapi/linux/fcntl.h).
+            // Commands below 64, and Linux's own commands from 1024 on (include/uapi/linux/fcntl.h).
             for command in (0..64).chain(1024..1088).chain([-1]) {
                 let bits = (0..32).map(|bit| 1 << bit);
                 for value in bits.chain([0, kinds, 4711, u32::MAX]) {
                     let answer = answer(&program, libc::SYS_fcntl, [3, command as u32, value]);
                     let is_listed =
                         |(listed, bits): &(i32, u32)| *listed == command && value & !bits == 0;
-                    let starts = class.is_first() && of_starts.iter().any(is_listed);
-                    let is_asked = command == libc::F_GETFD;
-                    assert_eq!(answer == ALLOW, starts || is_asked, "{class} {command} {value:#x}");
+                    let starts = class.is_main() && main_commands.iter().any(is_listed);
+                    let is_query = command == libc::F_GETFD;
+                    assert_eq!(answer == ALLOW, starts || is_query, "{class} {command} {value:#x}");
                 }
             }
         }
     }
 
-    /// Regression: vCPU threads could pin and slow down any process of the user. Those of a schedule still can, as the threads
-    /// that it moves are not known when their filters are made; it changes no thread to another class than its two.
+    /// Regression: vCPU threads could pin and slow down any process of the user. Threads of a schedule still
+    /// can, as filters are built before its threads are known. They can set only the schedule's two policies.
     #[test]
-    fn other_processes_are_moved_by_schedules_only() {
+    fn only_schedules_may_set_affinity_of_others() {
         const OTHER: u32 = 4711;
-        let may = |program: &[sock_filter], call, [first, second]: [u32; 2]| {
+        let permits = |program: &[sock_filter], call, [first, second]: [u32; 2]| {
             answer(program, call, [first, second, 0]) == ALLOW
         };
         for class in Class::ALL {
@@ -300,30 +300,30 @@ mod tests {
                 (Needs::default(), Needs { schedule: true, driver_bpf: false });
             let [plain, scheduled] =
                 [plain, scheduled].map(|needs| program(class, FilterMode::Lists, needs).unwrap());
-            let carries_out =
-                class.filter().concat().iter().any(|call| call.why == lists::STEPS[0].why);
+            let has_steps =
+                class.filter().concat().iter().any(|call| call.reason == lists::STEPS[0].reason);
             let changes = [
                 (libc::SYS_sched_setaffinity, 8),
                 (libc::SYS_sched_setscheduler, libc::SCHED_IDLE as u32),
             ];
             for (call, second) in changes {
-                assert!(!may(&plain, call, [OTHER, second]), "{class} {call}");
-                let moves = may(&scheduled, call, [OTHER, second]);
-                assert_eq!(moves, carries_out, "{class} {call}");
+                assert!(!permits(&plain, call, [OTHER, second]), "{class} {call}");
+                let moves = permits(&scheduled, call, [OTHER, second]);
+                assert_eq!(moves, has_steps, "{class} {call}");
             }
             for policy in [libc::SCHED_BATCH, libc::SCHED_FIFO, libc::SCHED_RR] {
                 let call = libc::SYS_sched_setscheduler;
-                assert!(!may(&scheduled, call, [OTHER, policy as u32]), "{class} {policy}");
+                assert!(!permits(&scheduled, call, [OTHER, policy as u32]), "{class} {policy}");
             }
             for call in [libc::SYS_prlimit64, libc::SYS_setpriority, libc::SYS_ioprio_set] {
-                assert!(!may(&scheduled, call, [OTHER, 0]), "{class} {call}");
+                assert!(!permits(&scheduled, call, [OTHER, 0]), "{class} {call}");
             }
-            let traced = may(&scheduled, libc::SYS_prctl, [libc::PR_SET_PTRACER as u32, 0]);
+            let traced = permits(&scheduled, libc::SYS_prctl, [libc::PR_SET_PTRACER as u32, 0]);
             assert!(!traced, "{class}");
         }
     }
 
-    /// The protection is the third argument of each call that sets one; memory keeps its own in mremap.
+    /// The protection is the third argument of each call that sets it. mremap keeps a mapping's protection.
     #[test]
     fn no_thread_may_make_memory_executable() {
         for class in Class::ALL {
@@ -342,18 +342,18 @@ mod tests {
     }
 
     #[test]
-    fn only_those_that_start_or_are_vcpus_may_run_a_guest() {
-        let may = |class: &Class| {
+    fn kvm_run_is_limited_to_main_and_vcpu_threads() {
+        let permits = |class: &Class| {
             answer(&lists(*class), libc::SYS_ioctl, [0, requests::KVM_RUN, 0]) == ALLOW
         };
-        let those: Vec<Class> = Class::ALL.into_iter().filter(may).collect();
-        assert_eq!(those, [Class::Main, Class::Worker, Class::Vcpu]);
+        let permitted: Vec<Class> = Class::ALL.into_iter().filter(permits).collect();
+        assert_eq!(permitted, [Class::Main, Class::Worker, Class::Vcpu]);
     }
 
     #[test]
-    fn every_class_has_a_filter_that_the_kernel_takes() {
+    fn filters_are_within_bpf_maxinsns() {
         for class in Class::ALL {
-            for mode in [FilterMode::Lists, FilterMode::WithGate, FilterMode::AllNoted] {
+            for mode in [FilterMode::Lists, FilterMode::WithGate, FilterMode::LogAll] {
                 let steps = program(class, mode, Needs::ALL).unwrap().len();
                 // BPF_MAXINSNS
                 assert!(steps <= 4096, "{class}: {steps}");

@@ -1,4 +1,4 @@
-//! What a filter lets pass: by following each of its ways, not by the list that it was made of.
+//! Determines what a filter permits by following each path through it, independently of its list.
 
 use std::collections::BTreeSet;
 
@@ -6,43 +6,43 @@ use seccompiler::sock_filter;
 
 use crate::filter::{ALLOW, AND, IF_ABOVE, IF_AT_LEAST, IF_EQUAL, LOAD, RETURN, SKIP, X86_64};
 
-/// What has to hold for a word of `struct seccomp_data` (include/uapi/linux/seccomp.h).
+/// A condition on a word of `struct seccomp_data` (include/uapi/linux/seccomp.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Condition {
-    /// Which: 0 is the number, 1 the architecture; arguments begin with 4, low half first.
+    /// Index of the word: 0 is the number, 1 the architecture. Arguments begin with 4, low half first.
     pub(crate) word: u32,
-    /// The bits that count.
+    /// Bits that are compared.
     pub(crate) mask: u32,
-    /// What they are.
+    /// Required value of these bits.
     pub(crate) value: u32,
 }
 
-/// Whether a filter lets a call pass.
+/// Whether a filter permits a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallVerdict {
-    /// With all arguments.
+    /// For all arguments.
     Always,
-    /// With arguments of which all conditions of one of these hold.
-    When(Ways),
-    /// With none.
+    /// For arguments that meet all conditions of one of these paths.
+    When(Paths),
+    /// For no arguments.
     Never,
 }
 
-/// Conditions of which all hold on one way through a filter.
-type Ways = BTreeSet<BTreeSet<Condition>>;
+/// The conditions met on each path through a filter.
+type Paths = BTreeSet<BTreeSet<Condition>>;
 
-/// A place in the filter, with what is known there.
+/// A position in the filter, with the conditions that are known there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct FilterState {
     at: usize,
-    /// The word in the accumulator, and the bits of it.
+    /// The word in the accumulator, and the mask applied to it.
     loaded: (u32, u32),
     met: BTreeSet<Condition>,
 }
 
 impl FilterState {
-    /// These bits of a word, if they follow from what is met.
-    fn known(&self, word: u32, mask: u32) -> Option<u32> {
+    /// Returns these bits of a word if they follow from the met conditions.
+    fn bits(&self, word: u32, mask: u32) -> Option<u32> {
         if mask == 0 {
             return Some(0);
         }
@@ -51,10 +51,10 @@ impl FilterState {
     }
 }
 
-/// What becomes of the call with this number of the 64-bit table. (Conditions that do not hold are not kept: a list of
-/// permitted calls asks for one after the other.)
+/// Returns the verdict on a call of the 64-bit table. Conditions that do not hold are not recorded, as a list
+/// of permitted calls checks them one after the other.
 pub(crate) fn verdict(program: &[sock_filter], number: u32) -> CallVerdict {
-    let [passing, stopped] = ways(program, number);
+    let [passing, stopped] = paths(program, number);
     match (passing.is_empty(), stopped.is_empty()) {
         (true, _) => CallVerdict::Never,
         (false, true) => CallVerdict::Always,
@@ -62,54 +62,54 @@ pub(crate) fn verdict(program: &[sock_filter], number: u32) -> CallVerdict {
     }
 }
 
-/// On which conditions the call is stopped: what a list of denied calls asks for.
-pub(crate) fn stops(program: &[sock_filter], number: u32) -> Ways {
-    let [_, stopped] = ways(program, number);
+/// Returns the conditions that stop the call, which a list of denied calls checks.
+pub(crate) fn denied_paths(program: &[sock_filter], number: u32) -> Paths {
+    let [_, stopped] = paths(program, number);
     stopped
 }
 
-/// The ways on which the call passes, and those on which it is stopped.
-fn ways(program: &[sock_filter], number: u32) -> [Ways; 2] {
+/// Returns the paths on which the call passes, and the paths on which it is stopped.
+fn paths(program: &[sock_filter], number: u32) -> [Paths; 2] {
     let start = FilterState { at: 0, loaded: (0, u32::MAX), met: BTreeSet::new() };
-    let (mut left, mut seen) = (vec![start.clone()], BTreeSet::from([start]));
-    let [mut passing, mut stopped] = [Ways::new(), Ways::new()];
-    while let Some(place) = left.pop() {
-        // The kernel refuses filters that end otherwise.
-        let Some(step) = program.get(place.at) else { return [Ways::new(), stopped] };
+    let (mut pending, mut visited) = (vec![start.clone()], BTreeSet::from([start]));
+    let [mut passing, mut stopped] = [Paths::new(), Paths::new()];
+    while let Some(state) = pending.pop() {
+        // The kernel rejects filters without a final return.
+        let Some(step) = program.get(state.at) else { return [Paths::new(), stopped] };
         if step.code == RETURN {
             if step.k == ALLOW {
-                passing.insert(place.met)
+                passing.insert(state.met)
             } else {
-                stopped.insert(place.met)
+                stopped.insert(state.met)
             };
             continue;
         }
-        let next = next(&place, step, number);
-        left.extend(next.into_iter().filter(|place| seen.insert(place.clone())));
+        let next = next(&state, step, number);
+        pending.extend(next.into_iter().filter(|state| visited.insert(state.clone())));
     }
     [passing, stopped]
 }
 
-/// Where it goes on from here: to two places, if that depends on an argument.
-fn next(place: &FilterState, step: &sock_filter, number: u32) -> Vec<FilterState> {
+/// Returns the next positions: two if the branch depends on an argument.
+fn next(state: &FilterState, step: &sock_filter, number: u32) -> Vec<FilterState> {
     let sock_filter { code, jt, jf, k } = *step;
-    let (word, mask) = place.loaded;
-    let to = |at: usize| FilterState { at: place.at + 1 + at, ..place.clone() };
-    let known = match word {
+    let (word, mask) = state.loaded;
+    let to = |at: usize| FilterState { at: state.at + 1 + at, ..state.clone() };
+    let constant = match word {
         0 => Some(number & mask),
         1 => Some(X86_64 & mask),
         _ => None,
     };
     let branch = |holds: bool| to(usize::from(if holds { jt } else { jf }));
     let both = |holds: FilterState| vec![holds, branch(false)];
-    match (code, known) {
+    match (code, constant) {
         (LOAD, _) => vec![FilterState { loaded: (k / 4, u32::MAX), ..to(0) }],
         (AND, _) => vec![FilterState { loaded: (word, mask & k), ..to(0) }],
         (SKIP, _) => vec![to(k as usize)],
         (IF_EQUAL, Some(value)) => vec![branch(value == k)],
         (IF_ABOVE, Some(value)) => vec![branch(value > k)],
         (IF_AT_LEAST, Some(value)) => vec![branch(value >= k)],
-        (IF_EQUAL, None) => match place.known(word, mask) {
+        (IF_EQUAL, None) => match state.bits(word, mask) {
             Some(value) => vec![branch(value == k)],
             None => {
                 let mut holds = branch(true);

@@ -1,18 +1,18 @@
 //! Confines a VMM before its guest's first instruction: each thread may make only the system calls
 //! of its class, has no capabilities and cannot get any, and opens only the files that it needs.
 //!
-//! A guest that escapes into a vCPU thread is then left with what that thread does anyway. The parts
-//! are independent of each other; one that the kernel does not have is skipped ([`Support`]).
+//! A guest that escapes into a vCPU thread can then do only what that thread does anyway. The parts are
+//! independent of each other; a part that the kernel lacks is skipped ([`Support`]).
 //!
 //! * [`lists`]: the system calls of each class of threads, with the reason for each.
-//! * [`filter`]: a seccomp filter from such a list. A call that is not on the list is trapped, so that
-//!   one line can name it before the process ends ([`kvm::sys::sigsys`]).
+//! * [`filter`]: a seccomp filter from such a list. A call that is not on the list is trapped, so that a line
+//!   can name it before the process ends ([`kvm::sys::sigsys`]).
 //! * `files` limits files by Landlock.
-//! * [`child`]: what QEMU is denied.
-//! * [`table`]: what each class may call, read from the filters.
+//! * [`child`]: the calls that QEMU is denied.
+//! * [`table`]: the calls that each class may make, read from the filters.
 //!
-//! A thread inherits the confinement of the one that starts it, and can only narrow it: the first
-//! list has all calls of the others.
+//! A thread inherits the confinement of the thread that starts it, and can only narrow it. The first list
+//! therefore has all calls of the others.
 
 #![forbid(unsafe_code)]
 
@@ -45,7 +45,7 @@ use kvm::{
     signal,
     sys::{
         self, inherited,
-        sigsys::{self, Reporter, Then},
+        sigsys::{self, Action, Reporter},
     },
 };
 use rustix::{
@@ -55,26 +55,25 @@ use rustix::{
 };
 use thiserror::Error;
 
-pub use calls::{Call, Needs, Rule, Unseen, When};
-pub use child::filter_of_child;
+pub use calls::{Call, Needs, Rule, Untested, When};
+pub use child::child_filter;
 pub use class::Class;
-pub use files::{Files, rules_of_child};
+pub use files::{Files, child_rules};
 pub use landlock::RulesetError;
 pub use seccompiler::BackendError;
 
-/// What becomes of a system call that is not on its thread's list.
+/// Handling of a system call that is not on its thread's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Seccomp {
-    /// Reported, and ends the process.
+    /// Reports the call and ends the process.
     #[default]
     Kill,
-    /// Reported the first time, and made.
+    /// Permits the call, and reports it the first time.
     Log,
-    /// There are no lists.
+    /// Installs no filters.
     Off,
 }
 
-/// The modes and their names.
 const MODES: [(Seccomp, &str); 3] =
     [(Seccomp::Kill, "kill"), (Seccomp::Log, "log"), (Seccomp::Off, "off")];
 
@@ -89,158 +88,160 @@ impl FromStr for Seccomp {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = MODES.iter().find(|(_, name)| *name == text);
-        found.map(|(mode, _)| *mode).ok_or_else(|| format!("'{text}' is not kill, log or off"))
+        let entry = MODES.iter().find(|(_, name)| *name == text);
+        entry
+            .map(|(mode, _)| *mode)
+            .ok_or_else(|| format!("invalid value '{text}': expected kill, log or off"))
     }
 }
 
-/// Environment variable: the mode, of a command and of its workers.
-pub const VARIABLE: &str = "PVTICKET_SECCOMP";
+/// Environment variable with the mode of a command and its workers.
+pub const SECCOMP_ENV: &str = "PVTICKET_SECCOMP";
 
-/// Environment variable, for tests: a file to which each system call of each class is appended. All
-/// calls are made.
-pub const NOTES: &str = "PVTICKET_SYSTEM_CALLS";
+/// Environment variable for tests: a file to which each system call of each class is appended. All calls are
+/// made.
+pub const CALL_LOG_ENV: &str = "PVTICKET_SYSTEM_CALLS";
 
-/// Why a process cannot be confined.
+/// Errors when confining a process.
 #[derive(Debug, Error)]
 pub enum ConfineError {
     /// `no_new_privs` cannot be set.
-    #[error("cannot give up new privileges")]
+    #[error("cannot set no_new_privs")]
     NoNewPrivs(#[source] io::Error),
     /// The capabilities cannot be dropped.
     #[error("cannot drop the capabilities")]
     Capabilities(#[source] io::Error),
     /// Core dumps cannot be forbidden.
-    #[error("cannot forbid core dumps")]
+    #[error("cannot disable core dumps")]
     Cores(#[source] io::Error),
-    /// Landlock is there, and refuses.
-    #[error("cannot restrict the files")]
+    /// Landlock is available but refuses the rules.
+    #[error("cannot restrict file access")]
     Files(#[source] RulesetError),
     /// The handler of trapped calls cannot be installed.
-    #[error("cannot catch forbidden system calls")]
+    #[error("cannot install the handler of denied system calls")]
     Handler(#[source] io::Error),
     /// The file for notes cannot be opened.
-    #[error("cannot open the file that {NOTES} names")]
+    #[error("cannot open the file named by {CALL_LOG_ENV}")]
     Notes(#[source] io::Error),
     /// A thread cannot be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
-    /// A list cannot be made a filter.
-    #[error("cannot make a filter of system calls")]
+    /// A list cannot be converted into a filter.
+    #[error("cannot build the system call filter")]
     Filter(#[source] seccompiler::BackendError),
     /// The kernel refuses the filter.
-    #[error("cannot filter system calls")]
+    #[error("cannot install the system call filter")]
     Apply(#[source] seccompiler::Error),
 }
 
-/// Which parts of the confinement this kernel has.
+/// Parts of the confinement that this kernel supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Support {
-    /// Filters of system calls that trap.
+    /// System call filters that trap.
     pub seccomp: bool,
-    /// The version of Landlock's interface; 0: there is none.
+    /// Version of Landlock's interface; 0 if it is not supported.
     pub landlock: u32,
 }
 
 impl Support {
-    /// Asks the kernel.
-    pub fn here() -> Self {
+    /// Queries the kernel.
+    pub fn detect() -> Self {
         Self { seccomp: filter::is_supported(), landlock: sys::landlock::version() }
     }
 
-    /// What is missing, in words; empty where nothing is.
+    /// Describes the missing parts; empty if nothing is missing.
     pub fn missing(self) -> Vec<&'static str> {
         let parts = [
-            (!self.seccomp, "filters of system calls (CONFIG_SECCOMP_FILTER, Linux 4.14)"),
-            (self.landlock == 0, "limits to files (Landlock, Linux 5.13, CONFIG_LSM)"),
+            (!self.seccomp, "system call filters (CONFIG_SECCOMP_FILTER, Linux 4.14)"),
+            (self.landlock == 0, "file access limits (Landlock, Linux 5.13, CONFIG_LSM)"),
             (
                 (1..files::WITH_NET).contains(&self.landlock),
-                "limits to TCP (Landlock's version 4, Linux 6.7)",
+                "TCP limits (Landlock version 4, Linux 6.7)",
             ),
             (
                 (1..files::WITH_SCOPES as u32).contains(&self.landlock),
-                "limits to signals (Landlock's version 6, Linux 6.12)",
+                "signal limits (Landlock version 6, Linux 6.12)",
             ),
         ];
         parts.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, part)| part).collect()
     }
 }
 
-static CHOSEN: OnceLock<Seccomp> = OnceLock::new();
+static SECCOMP: OnceLock<Seccomp> = OnceLock::new();
 
-/// Chooses what becomes of calls that are not on a list; only the first choice counts.
-pub fn choose(seccomp: Seccomp) {
-    CHOSEN.get_or_init(|| seccomp);
+/// Sets the handling of calls that are not on a list. Only the first call has an effect.
+pub fn set_seccomp(seccomp: Seccomp) {
+    SECCOMP.get_or_init(|| seccomp);
 }
 
-/// What was chosen.
-pub fn chosen() -> Seccomp {
-    CHOSEN.get().copied().unwrap_or_default()
+/// Returns the handling of calls that are not on a list.
+pub fn seccomp() -> Seccomp {
+    SECCOMP.get().copied().unwrap_or_default()
 }
 
-/// How filters are made.
+/// Kinds of filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FilterMode {
-    /// What is not on the list is trapped.
+    /// Traps calls that are not on the list.
     Lists,
-    /// What is not on the list is trapped, and the handler's calls pass.
+    /// Traps calls that are not on the list, and lets the handler's calls pass.
     WithGate,
-    /// Everything is trapped, and the handler's calls pass.
-    AllNoted,
+    /// Traps all calls, and lets the handler's calls pass.
+    LogAll,
 }
 
 static MODE: OnceLock<Option<FilterMode>> = OnceLock::new();
 
-/// What the threads of this process need.
 static NEEDS: OnceLock<Needs> = OnceLock::new();
 
-/// Threads are confined from now on.
-static BEGUN: AtomicBool = AtomicBool::new(false);
+/// Whether threads of this process are confined.
+static CONFINED: AtomicBool = AtomicBool::new(false);
 
-/// Confines the calling thread, and all threads that it starts from now on, as one of this class.
+/// Confines the calling thread, and all threads that it starts later, to this class.
 ///
-/// Closes the descriptors that the process was started with ([`inherited::note`]), but for the standard streams and for
-/// what `files` names, such as a `/dev/fd/63` of the shell's.
-pub fn begin(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineError> {
-    inherited::close(|file| files.has(file));
+/// Closes the descriptors that the process was started with ([`inherited::record`]), except the standard
+/// streams and the files in `files`, such as the shell's `/dev/fd/63`.
+pub fn apply(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineError> {
+    inherited::close(|file| files.contains(file));
     narrow_to(class, files, needs)
 }
 
 fn narrow_to(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineError> {
     set_limits()?;
     set_no_new_privs(true).map_err(|error| ConfineError::NoNewPrivs(error.into()))?;
-    // Opened before files are restricted.
+    // Opens the file for notes, so it must precede the restriction of files.
     let mode = match MODE.get() {
         Some(mode) => *mode,
-        None => start(chosen())?,
+        None => start(seccomp())?,
     };
     files::restrict(files).map_err(ConfineError::Files)?;
     drop_capabilities().map_err(|error| ConfineError::Capabilities(error.into()))?;
-    // Asked while it may be asked, and without capabilities.
+    // Queried while the query is still permitted, and without capabilities.
     signal::may_leave_background();
     NEEDS.get_or_init(|| needs);
-    BEGUN.store(true, Relaxed);
+    CONFINED.store(true, Relaxed);
     narrow(*MODE.get_or_init(|| mode), class)
 }
 
-/// Does `work` on a thread of its own that is confined as a worker, for processes that also start
-/// others: what is confined cannot. Its machines have no schedules.
-pub fn within<T: Send>(files: &Files, work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
+/// Runs `work` on a new thread that is confined as a worker. Used by processes that also start other
+/// processes, which a confined thread cannot. Its machines have no schedules.
+pub fn run<T: Send>(files: &Files, work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
     let confined = || narrow_to(Class::Worker, files, Needs::default()).map(|()| work());
-    apart("confined", confined)?.unwrap_or_else(|panic| panic::resume_unwind(panic))
+    on_thread("confined", confined)?.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
-/// Does `work` on a thread of its own without confinement: threads that it starts are not narrowed. For a
-/// bench that compares; the caller's thread must not be confined, and nothing may call [`within`] meanwhile.
-pub fn without<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
-    let had_begun = BEGUN.swap(false, Relaxed);
-    let done = apart("bare", work);
-    BEGUN.store(had_begun, Relaxed);
-    Ok(done?.unwrap_or_else(|panic| panic::resume_unwind(panic)))
+/// Runs `work` on a new thread without confinement; threads that it starts are not narrowed. Used by a bench
+/// that compares both. The caller's thread must not be confined, and nothing may call [`run`] at the same
+/// time.
+pub fn run_unconfined<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
+    let was_confined = CONFINED.swap(false, Relaxed);
+    let result = on_thread("bare", work);
+    CONFINED.store(was_confined, Relaxed);
+    Ok(result?.unwrap_or_else(|panic| panic::resume_unwind(panic)))
 }
 
-/// Does `work` on a thread of this name, and waits for it.
-fn apart<T: Send>(
+/// Runs `work` on a thread with this name, and waits for it.
+fn on_thread<T: Send>(
     name: &str,
     work: impl FnOnce() -> T + Send,
 ) -> Result<thread::Result<T>, ConfineError> {
@@ -250,30 +251,30 @@ fn apart<T: Send>(
     })
 }
 
-/// No core dumps, which would hold the guest's memory; and threads that gave up their priority for a
-/// while may take it back (`kvm::signal`), which takes a limit once there are no capabilities.
+/// Forbids core dumps, which would contain the guest's memory. Raises the limit that lets threads restore a
+/// temporarily lowered priority (`kvm::signal`) once there are no capabilities.
 fn set_limits() -> Result<(), ConfineError> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).map_err(|error| ConfineError::Cores(error.into()))?;
     let nice = getrlimit(Resource::Nice);
-    let usual = Some(signal::USUAL_PRIORITY);
+    let usual = Some(signal::NICE_0_LIMIT);
     if nice.current.is_some_and(|current| Some(current) < usual) {
-        let maximum = nice.maximum.map(|maximum| maximum.max(signal::USUAL_PRIORITY));
-        // Refused to plain users.
+        let maximum = nice.maximum.map(|maximum| maximum.max(signal::NICE_0_LIMIT));
+        // Refused to unprivileged users.
         let _ = setrlimit(Resource::Nice, Rlimit { current: usual, maximum });
     }
     Ok(())
 }
 
-/// Decides how filters are made, and catches what they trap.
+/// Chooses the kind of filters, and installs the handler of trapped calls.
 fn start(seccomp: Seccomp) -> Result<Option<FilterMode>, ConfineError> {
-    let notes = env::var_os(NOTES);
-    let (mode, then) = match seccomp {
+    let notes = env::var_os(CALL_LOG_ENV);
+    let (mode, action) = match seccomp {
         _ if !filter::is_supported() => return Ok(None),
-        _ if notes.is_some() => (FilterMode::AllNoted, Then::Note),
+        _ if notes.is_some() => (FilterMode::LogAll, Action::Note),
         Seccomp::Off => return Ok(None),
-        Seccomp::Log => (FilterMode::WithGate, Then::Go),
-        Seccomp::Kill => (FilterMode::Lists, Then::End),
+        Seccomp::Log => (FilterMode::WithGate, Action::Log),
+        Seccomp::Kill => (FilterMode::Lists, Action::End),
     };
     let to = match notes {
         None => stdio::raw_stderr(),
@@ -282,12 +283,12 @@ fn start(seccomp: Seccomp) -> Result<Option<FilterMode>, ConfineError> {
             file.map_err(ConfineError::Notes)?.into_raw_fd()
         }
     };
-    let reporter = Reporter { then, to, calls: &names::NAMES, requests: requests::NAMES };
+    let reporter = Reporter { action, to, calls: &names::NAMES, requests: requests::NAMES };
     sigsys::install(reporter).map_err(ConfineError::Handler)?;
     Ok(Some(mode))
 }
 
-/// Drops all capabilities of the calling thread. (Ambient ones go with the permitted ones.)
+/// Drops all capabilities of the calling thread. (Ambient capabilities are dropped with the permitted ones.)
 fn drop_capabilities() -> rustix::io::Result<()> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
@@ -303,11 +304,10 @@ fn narrow(mode: Option<FilterMode>, class: Class) -> Result<(), ConfineError> {
     Ok(())
 }
 
-/// Narrows the calling thread to the calls of this class. Does nothing in a process that is not
-/// confined. If the kernel refuses, the process ends: it never goes on with fewer limits than it
-/// promised.
+/// Narrows the calling thread to the calls of this class. Does nothing in a process that is not confined. If
+/// the kernel refuses, the process ends: it never continues with fewer limits than promised.
 pub fn enter(class: Class) {
-    if !BEGUN.load(Relaxed) {
+    if !CONFINED.load(Relaxed) {
         return;
     }
     if let Err(error) = narrow(MODE.get().copied().flatten(), class) {

@@ -1,6 +1,6 @@
 //! Names of the x86-64 system calls, by number (arch/x86/entry/syscalls/syscall_64.tbl, Linux 6.17).
 
-/// The name of each call; empty where there is none.
+/// Name of each call; empty where the number is not used.
 #[rustfmt::skip]
 pub(crate) static NAMES: [&str; 470] = [
     "read", "write", "open", "close", "stat", "fstat", "lstat", "poll", "lseek", "mmap", "mprotect",

@@ -1,11 +1,11 @@
-//! The ioctl requests that the VMM makes: of KVM (include/uapi/linux/kvm.h), and of terminals and sockets
+//! The ioctl requests that the VMM makes to KVM (include/uapi/linux/kvm.h), terminals and sockets
 //! (include/uapi/asm-generic/ioctls.h).
 
 macro_rules! requests {
     ($($name:ident = $number:literal,)*) => {
         $(#[doc = concat!("`", stringify!($name), "`.")] pub const $name: u32 = $number;)*
 
-        /// Each request with its name.
+        /// Names of the requests.
         pub static NAMES: &[(u32, &str)] = &[$(($name, stringify!($name)),)*];
     };
 }

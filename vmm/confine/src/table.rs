@@ -1,4 +1,4 @@
-//! What each class of threads may call, read from its filter.
+//! The calls that each class of threads may make, read from its filter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,53 +6,53 @@ use seccompiler::{BackendError, sock_filter};
 
 use crate::{
     Class, FilterMode, Needs,
-    child::{self, DENIED, DENIED_WITH, filter_of_child},
+    child::{self, DENIED, DENIED_IF, child_filter},
     filter,
-    interpret::{CallVerdict, Condition, stops, verdict},
+    interpret::{CallVerdict, Condition, denied_paths, verdict},
     names::NAMES,
     requests,
 };
 
-/// Numbers that are tried: more than Linux has.
+/// Range of call numbers that are tried; Linux has fewer.
 const NUMBERS: u32 = 600;
 
-/// Where the arguments begin in `struct seccomp_data`, in words.
+/// Offset of the arguments in `struct seccomp_data`, in words.
 const ARGUMENTS: u32 = 4;
 
 /// Calls whose first argument is a process or thread, 0 for the caller.
-const OF_PROCESSES: [&str; 4] =
+const TAKES_PID: [&str; 4] =
     ["sched_setaffinity", "sched_setscheduler", "prlimit64", "sched_setattr"];
 
-/// A call that passes, with what its arguments have to be.
+/// A permitted call, with the conditions on its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Pass {
+pub struct Allowed {
     /// Name, with the request of an ioctl.
     pub call: String,
-    /// The other conditions; empty: none.
-    pub with: String,
+    /// Conditions on the arguments, if any.
+    pub args: String,
 }
 
-/// What the filter of a class lets pass in a process with these needs. (A thread has the filters of those that started it, too,
-/// which let no less pass: a test.)
-pub fn passes(class: Class, needs: Needs) -> Result<BTreeSet<Pass>, BackendError> {
+/// Returns the calls that the filter of a class permits in a process with these needs. (A thread also has the
+/// filters of the threads that started it. A test checks that they permit no less.)
+pub fn allowed(class: Class, needs: Needs) -> Result<BTreeSet<Allowed>, BackendError> {
     let program = filter::program(class, FilterMode::Lists, needs)?;
-    Ok((0..NUMBERS).flat_map(|number| passes_of(&program, number)).collect())
+    Ok((0..NUMBERS).flat_map(|number| allowed_forms(&program, number)).collect())
 }
 
-/// A call that QEMU is denied.
+/// A call that is denied to QEMU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Denied {
     /// Name, with the request of an ioctl.
     pub call: String,
-    /// `, but ` and the arguments with which it passes, or ` with ` those with which it is denied; empty: it is denied with all.
+    /// `, but ` and the permitted arguments, or ` with ` and the denied ones; empty if it is always denied.
     pub limits: String,
-    /// What it would lead to.
-    pub why: &'static str,
+    /// The resource that it would give access to.
+    pub reason: &'static str,
 }
 
-/// What the filter of QEMU does not let pass.
+/// Returns the calls that QEMU's filter denies.
 pub fn denied_to_child() -> Result<BTreeSet<Denied>, BackendError> {
-    let program: Vec<sock_filter> = filter_of_child()?
+    let program: Vec<sock_filter> = child_filter()?
         .iter()
         .map(|step| sock_filter { code: step.code, jt: step.jt, jf: step.jf, k: step.k })
         .collect();
@@ -64,49 +64,48 @@ pub fn denied_to_child() -> Result<BTreeSet<Denied>, BackendError> {
 }
 
 fn denied(program: &[sock_filter], number: u32) -> Vec<Denied> {
-    let say = |Pass { call, with: arguments }: Pass, word: &str| {
-        let limits = if arguments.is_empty() { arguments } else { format!("{word}{arguments}") };
-        Denied { call, limits, why: why_denied(number) }
+    let entry = |Allowed { call, args }: Allowed, prefix: &str| {
+        let limits = if args.is_empty() { args } else { format!("{prefix}{args}") };
+        Denied { call, limits, reason: why_denied(number) }
     };
     match verdict(program, number) {
         CallVerdict::Always => Vec::new(),
-        CallVerdict::Never => vec![say(pass(number, &BTreeSet::new()), "")],
-        // The call passes unless some argument has a value.
-        CallVerdict::When(ways) if ways.iter().any(BTreeSet::is_empty) => {
-            let stops = stops(program, number);
-            stops.iter().map(|way| say(pass(number, way), " with ")).collect()
+        CallVerdict::Never => vec![entry(describe(number, &BTreeSet::new()), "")],
+        // The call passes unless an argument has a certain value.
+        CallVerdict::When(paths) if paths.iter().any(BTreeSet::is_empty) => {
+            let denied_paths = denied_paths(program, number);
+            denied_paths.iter().map(|path| entry(describe(number, path), " with ")).collect()
         }
-        CallVerdict::When(ways) => {
-            ways.iter().map(|way| say(pass(number, way), ", but ")).collect()
+        CallVerdict::When(paths) => {
+            paths.iter().map(|path| entry(describe(number, path), ", but ")).collect()
         }
     }
 }
 
-/// Why a call is denied to QEMU.
 fn why_denied(number: u32) -> &'static str {
-    let whole = DENIED.iter().map(|(call, reason)| (*call, *reason));
-    let mut all = whole.chain(DENIED_WITH.iter().map(|(call, _, reason)| (*call, *reason)));
-    all.find(|(call, _)| *call == i64::from(number)).map_or("", |(_, reason)| reason)
+    let always = DENIED.iter().map(|(call, reason)| (*call, *reason));
+    let mut entries = always.chain(DENIED_IF.iter().map(|(call, _, reason)| (*call, *reason)));
+    entries.find(|(call, _)| *call == i64::from(number)).map_or("", |(_, reason)| reason)
 }
 
-fn passes_of(program: &[sock_filter], number: u32) -> BTreeSet<Pass> {
+fn allowed_forms(program: &[sock_filter], number: u32) -> BTreeSet<Allowed> {
     match verdict(program, number) {
         CallVerdict::Never => BTreeSet::new(),
-        CallVerdict::Always => BTreeSet::from([Pass { call: name(number), with: String::new() }]),
-        CallVerdict::When(ways) => ways.iter().map(|way| pass(number, way)).collect(),
+        CallVerdict::Always => BTreeSet::from([describe(number, &BTreeSet::new())]),
+        CallVerdict::When(paths) => paths.iter().map(|path| describe(number, path)).collect(),
     }
 }
 
 fn name(number: u32) -> String {
-    let known = NAMES.get(number as usize).filter(|name| !name.is_empty());
-    known.map_or_else(|| format!("call {number}"), |name| (*name).to_owned())
+    let entry = NAMES.get(number as usize).filter(|name| !name.is_empty());
+    entry.map_or_else(|| format!("call {number}"), |name| (*name).to_owned())
 }
 
-/// A call on these conditions. Of arguments with 64 bits, the upper half is said only if it is not as the lower one.
-fn pass(number: u32, way: &BTreeSet<Condition>) -> Pass {
+/// Describes a call and its conditions. The upper half of a 64-bit argument is left out.
+fn describe(number: u32, path: &BTreeSet<Condition>) -> Allowed {
     let mut call = name(number);
     let mut arguments = BTreeMap::<u32, Vec<Condition>>::new();
-    for condition in way {
+    for condition in path {
         arguments
             .entry((condition.word.saturating_sub(ARGUMENTS)) / 2)
             .or_default()
@@ -121,23 +120,23 @@ fn pass(number: u32, way: &BTreeSet<Condition>) -> Pass {
         };
         match (call.as_str(), argument) {
             ("ioctl", 1) => call = format!("ioctl {}", request(low.value)),
-            _ => limits.push(said(&call, argument, *low)),
+            _ => limits.push(condition_text(&call, argument, *low)),
         }
     }
-    Pass { call, with: limits.join(", ") }
+    Allowed { call, args: limits.join(", ") }
 }
 
 fn request(number: u32) -> String {
-    let mut all = requests::NAMES.iter().chain(child::REQUESTS);
-    let known = all.find(|(known, _)| *known == number);
-    known.map_or_else(|| format!("{number:#x}"), |(_, name)| (*name).to_owned())
+    let mut names = requests::NAMES.iter().chain(child::REQUESTS);
+    let entry = names.find(|(entry, _)| *entry == number);
+    entry.map_or_else(|| format!("{number:#x}"), |(_, name)| (*name).to_owned())
 }
 
-fn said(call: &str, argument: u32, condition: Condition) -> String {
+fn condition_text(call: &str, argument: u32, condition: Condition) -> String {
     let Condition { mask, value, .. } = condition;
     match (mask, argument) {
         (u32::MAX, 0) if call == "tgkill" => "of this process".into(),
-        (u32::MAX, 0) if value == 0 && OF_PROCESSES.contains(&call) => "of itself".into(),
+        (u32::MAX, 0) if value == 0 && TAKES_PID.contains(&call) => "of itself".into(),
         (u32::MAX, 0) if call == "ioctl" => format!("of descriptor {value}"),
         (u32::MAX, _) => format!("args[{argument}] = {value:#x}"),
         _ if value == 0 => format!("args[{argument}] without {mask:#x}"),
@@ -150,13 +149,13 @@ mod tests {
     use super::*;
 
     fn has(class: Class, needs: Needs, call: &str, arguments: &str) -> bool {
-        let pass = Pass { call: call.into(), with: arguments.into() };
-        passes(class, needs).unwrap().contains(&pass)
+        let entry = Allowed { call: call.into(), args: arguments.into() };
+        allowed(class, needs).unwrap().contains(&entry)
     }
 
     #[test]
-    fn a_filter_says_what_its_list_does() {
-        let (none, all) = (Needs::default(), Needs::ALL);
+    fn table_shows_argument_conditions() {
+        let (plain, full) = (Needs::default(), Needs::ALL);
         for (class, call, arguments) in [
             (Class::Vcpu, "ioctl KVM_RUN", ""),
             (Class::Vcpu, "ioctl TCSETS2", "of descriptor 0"),
@@ -166,54 +165,54 @@ mod tests {
             (Class::Main, "clone", "args[0] & 0x10900 = 0x10900"),
             (Class::New, "sched_setaffinity", "of itself"),
         ] {
-            assert!(has(class, none, call, arguments), "{class}: {call} {arguments}");
+            assert!(has(class, plain, call, arguments), "{class}: {call} {arguments}");
         }
-        assert!(has(Class::Vcpu, all, "sched_setaffinity", ""));
-        assert!(has(Class::Vcpu, all, "sched_setscheduler", "args[1] = 0x5"));
+        assert!(has(Class::Vcpu, full, "sched_setaffinity", ""));
+        assert!(has(Class::Vcpu, full, "sched_setscheduler", "args[1] = 0x5"));
         let without: Vec<String> =
-            passes(Class::Vcpu, none).unwrap().into_iter().map(|pass| pass.call).collect();
+            allowed(Class::Vcpu, plain).unwrap().into_iter().map(|entry| entry.call).collect();
         for call in ["sched_setaffinity", "openat", "clone", "clone3", "socket", "execve", "kill"] {
             assert!(!without.iter().any(|name| name == call), "{call}");
         }
     }
 
-    /// Each entry of a list is in the filter, and nothing else is.
+    /// Every entry of a list is in the filter, and nothing else.
     #[test]
-    fn as_many_calls_pass_as_are_listed() {
+    fn permitted_calls_equal_listed_calls() {
         for class in Class::ALL {
             let listed: BTreeSet<String> =
                 class.filter().concat().iter().map(crate::Call::name).collect();
             let passing: BTreeSet<String> =
-                passes(class, Needs::ALL).unwrap().into_iter().map(|pass| pass.call).collect();
+                allowed(class, Needs::ALL).unwrap().into_iter().map(|entry| entry.call).collect();
             assert_eq!(passing, listed, "{class}");
         }
     }
 
-    /// A thread inherits the filter of the one that starts it.
+    /// A thread inherits the filter of the thread that starts it.
     #[test]
-    fn a_class_that_starts_threads_has_all_calls_of_it() {
+    fn main_classes_permit_all_calls_of_their_threads() {
         for needs in [Needs::default(), Needs::ALL, Needs { schedule: true, driver_bpf: false }] {
             let [boot, worker] =
-                [Class::Main, Class::Worker].map(|class| passes(class, needs).unwrap());
-            for class in Class::ALL.into_iter().filter(|class| !class.is_first()) {
-                for pass in passes(class, needs).unwrap() {
-                    let without = Pass { with: String::new(), ..pass.clone() };
+                [Class::Main, Class::Worker].map(|class| allowed(class, needs).unwrap());
+            for class in Class::ALL.into_iter().filter(|class| !class.is_main()) {
+                for call in allowed(class, needs).unwrap() {
+                    let without = Allowed { args: String::new(), ..call.clone() };
                     let has =
-                        |first: &BTreeSet<Pass>| first.contains(&pass) || first.contains(&without);
-                    assert!(has(&boot) && has(&worker), "{class}: {pass:?}");
+                        |main: &BTreeSet<Allowed>| main.contains(&call) || main.contains(&without);
+                    assert!(has(&boot) && has(&worker), "{class}: {call:?}");
                 }
             }
         }
     }
 
     #[test]
-    fn what_a_child_is_denied_is_read_from_its_filter() {
+    fn denied_calls_are_read_from_the_filter() {
         if !filter::is_supported() {
             eprintln!("not tested: no filters");
             return;
         }
         let denied = denied_to_child().unwrap();
-        let limited: usize = DENIED_WITH.iter().map(|(_, limits, _)| limits.len()).sum();
+        let limited: usize = DENIED_IF.iter().map(|(_, limits, _)| limits.len()).sum();
         assert_eq!(denied.len(), DENIED.len() + limited, "{denied:#?}");
         let calls: BTreeSet<(&str, &str)> =
             denied.iter().map(|denied| (denied.call.as_str(), denied.limits.as_str())).collect();
@@ -228,6 +227,6 @@ mod tests {
         ] {
             assert!(calls.contains(&expected), "{expected:?}: {calls:#?}");
         }
-        assert!(denied.iter().all(|denied| !denied.why.is_empty()));
+        assert!(denied.iter().all(|denied| !denied.reason.is_empty()));
     }
 }

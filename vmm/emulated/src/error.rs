@@ -8,15 +8,15 @@ use std::{
 use thiserror::Error;
 
 use super::{
-    qemu::{QemuError, image::InitramfsError, pieces::PiecesError},
+    qemu::{QemuError, image::InitramfsError, pieces::PartsError},
     session::watch::{Freeze, GiveUp},
     wire::WireError,
 };
 use base::units::ByteSize;
 use os::{memory::in_mib, runtime::RuntimeError, signals};
 
-/// The least memory in which it boots, with a reserve (measured: 96 MiB, without files).
-pub const SMALLEST: ByteSize = ByteSize::mib(128);
+/// The smallest memory that it boots with, plus a reserve (measured: 96 MiB, without files).
+pub const MIN_MEMORY: ByteSize = ByteSize::mib(128);
 
 /// The emulated host failed or could not be started.
 #[derive(Debug, Error)]
@@ -24,7 +24,7 @@ pub const SMALLEST: ByteSize = ByteSize::mib(128);
 pub enum EmulatedError {
     /// A part is missing.
     #[error(transparent)]
-    Pieces(#[from] PiecesError),
+    Pieces(#[from] PartsError),
     /// The initramfs cannot be made.
     #[error(transparent)]
     Image(#[from] InitramfsError),
@@ -44,23 +44,23 @@ pub enum EmulatedError {
     #[error("invalid value {name}='{value}': unset it, or see MANUAL.md")]
     Variable { name: &'static str, value: String },
     /// The emulated host froze, and no further restart was allowed or possible.
-    #[error("the emulated host froze: {freeze}. {}. This is a fault of the emulator, not of the guest{evidence}", advice(*.why, *.restarts))]
-    Frozen { freeze: Freeze, why: GiveUp, restarts: u32, evidence: KeptEvidence },
+    #[error("the emulated host froze: {freeze}. {}. This is a fault of the emulator, not of the guest{evidence}", advice(*.cause, *.restarts))]
+    Frozen { freeze: Freeze, cause: GiveUp, restarts: u32, evidence: KeptEvidence },
     /// The emulated host's kernel panicked.
     #[error("the emulated host's own kernel died: {line}{evidence}")]
     Panic { line: String, evidence: KeptEvidence },
     /// The emulated host ran out of memory.
     #[error(
-        "the emulated host ran out of its {memory}, and its kernel killed the command: give it more, or the guest less"
+        "the emulated host ran out of its {memory}, and its kernel killed the command: give it more memory, or the guest less"
     )]
     Memory { memory: ByteSize },
-    /// The emulated host's kernel had no room for its RAM disk, in which the files are that are taken along.
+    /// The emulated host's kernel had no room for its RAM disk, which contains the files taken along.
     #[error(
-        "the emulated host's {memory} had no room for the files that it takes along{largest}: give it more (--mem), or take a smaller file{evidence}"
+        "the emulated host's {memory} had no room for the forwarded files{largest}: give it more (--mem), or use a smaller file{evidence}"
     )]
     NoRoom { memory: ByteSize, largest: LargestFile, evidence: KeptEvidence },
     /// The emulated host has too little memory to boot.
-    #[error("the emulated host needs at least {SMALLEST} of memory beside the guest's, not {0}")]
+    #[error("the emulated host needs at least {MIN_MEMORY} of memory besides the guest's, not {0}")]
     TooSmall(ByteSize),
     /// The agent cannot run commands.
     #[error("the emulated host cannot run commands: {error}{evidence}")]
@@ -79,8 +79,8 @@ pub enum EmulatedError {
     /// The command line does not fit in a message.
     #[error("the command line is too long for the emulated host (pass long arguments in a file)")]
     CommandLine(#[source] WireError),
-    /// The agent is of another version.
-    #[error("the agent in the emulated host speaks version {0} of the protocol")]
+    /// The agent has another protocol version.
+    #[error("the protocol version {0} of the emulated host's agent is not supported")]
     Version(u32),
     /// A result file cannot be written on this host.
     #[error("cannot write a result file")]
@@ -88,18 +88,18 @@ pub enum EmulatedError {
     /// This process's stdout or stderr cannot be written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
-    /// A signal ended it.
+    /// The process was interrupted by a signal.
     #[error("stopped by {}", signal_name(*.0))]
     Interrupted(i32),
 }
 
-/// The largest of the files that are taken along and its size, as a part of a sentence; None: there are none.
+/// The largest file taken along and its size, displayed as a part of a sentence; None if there are no files.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LargestFile(pub Option<(PathBuf, ByteSize)>);
 
 impl LargestFile {
-    /// Looks at these files.
-    pub fn among<'a>(files: impl IntoIterator<Item = &'a Path>) -> Self {
+    /// Returns the largest of these files.
+    pub fn find<'a>(files: impl IntoIterator<Item = &'a Path>) -> Self {
         let size =
             |file: &'a Path| Some((file.to_owned(), ByteSize(fs::metadata(file).ok()?.len())));
         Self(files.into_iter().filter_map(size).max_by_key(|(_, size)| *size))
@@ -116,7 +116,7 @@ impl fmt::Display for LargestFile {
 }
 
 impl EmulatedError {
-    /// The exit status for it: 128 and the signal's number after a signal or a closed pipe (SIGPIPE),
+    /// Returns the exit status: 128 plus the signal's number after a signal or a closed pipe (SIGPIPE),
     /// otherwise 1.
     pub fn exit_status(&self) -> u8 {
         match self {
@@ -151,11 +151,11 @@ fn signal_name(signal: i32) -> String {
         1 => "SIGHUP".into(),
         2 => "SIGINT".into(),
         15 => "SIGTERM".into(),
-        other => format!("signal {other}"),
+        signal => format!("signal {signal}"),
     }
 }
 
-/// The folder of the evidence, if it was kept; displays as the end of a sentence.
+/// The folder of the evidence, if it was kept. Displays as the end of a sentence.
 #[derive(Debug, Default)]
 pub struct KeptEvidence(pub Option<PathBuf>);
 
@@ -182,20 +182,21 @@ mod tests {
             file
         });
         let missing = Path::new("/no/such");
-        let largest = LargestFile::among(files.iter().map(PathBuf::as_path).chain([missing]));
+        let largest = LargestFile::find(files.iter().map(PathBuf::as_path).chain([missing]));
         let memory = ByteSize::mib(512);
         let error =
             EmulatedError::NoRoom { memory, largest, evidence: KeptEvidence(None) }.to_string();
         assert!(error.starts_with("the emulated host's 512 MiB had no room for"), "{error}");
         assert!(error.contains(&format!("{} has 300 MiB: ", files[1].display())), "{error}");
-        assert_eq!(LargestFile::among([missing]).to_string(), "");
+        assert_eq!(LargestFile::find([missing]).to_string(), "");
     }
 
     #[test]
-    fn a_freeze_says_whose_fault_it_is_and_what_to_do() {
+    fn freezes_are_reported_with_advice() {
         let freeze = Freeze::Cpu { cpu: 1, after: Duration::from_millis(20_250) };
         let evidence = KeptEvidence(Some("/e/1".into()));
-        let error = EmulatedError::Frozen { freeze, why: GiveUp::Exhausted, restarts: 2, evidence };
+        let error =
+            EmulatedError::Frozen { freeze, cause: GiveUp::Exhausted, restarts: 2, evidence };
         assert_eq!(
             error.to_string(),
             "the emulated host froze: its CPU 1 took no timer interrupt for 20.2 s. It was \

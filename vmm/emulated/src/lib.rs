@@ -7,15 +7,15 @@
 //!   └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A machine that a busy system merely starves gets more time (`os::processes`). A freeze is never
-//! reported as a failure of the errand. The machine is restarted as often as the environment allows
-//! (by default never), with a line on stderr each time, and only while the errand can be repeated
-//! unnoticed: none of its [`OutputMode::Live`] output was passed on, and its input is still kept.
-//! Otherwise, and when all restarts are used up, `run` fails with [`EmulatedError::Frozen`], which
-//! no errand can cause. Result files appear only when the errand has ended.
+//! If a busy system starves the machine, it gets more time (`os::processes`). A freeze is never reported as a
+//! failure of the errand. The machine is restarted as often as the environment allows (by default never),
+//! with a line on stderr each time, and only while the errand can be repeated unnoticed: none of its
+//! [`OutputMode::Live`] output has been passed on, and its input is still kept. Otherwise, and when all
+//! restarts are used up, `run` fails with [`EmulatedError::Frozen`], which no errand can cause. Result files
+//! appear only after the errand has ended.
 
 #![forbid(unsafe_code)]
-// print!/eprint! panic on a closed stream: the agent prints on its console.
+// print!/eprint! panic on a closed stream. The agent prints on its console.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod agent;
@@ -35,48 +35,48 @@ use std::{
 
 pub use error::EmulatedError;
 pub use qemu::confinement::limits_of_qemu;
-pub use qemu::pieces::{Pieces, PiecesError, QEMU, find_qemu};
+pub use qemu::pieces::{Parts, PartsError, QEMU, find_qemu};
 pub use session::watch::{Freeze, SilenceLimits};
 pub use streams::{output::OutputMode, results::Missing, stdin::StdinMode};
 pub use wire::Injection;
 
 use base::units::ByteSize;
 use kvm::signal;
-use os::{artifacts::cache_dir, owners::stranger, runtime};
+use os::{artifacts::cache_dir, owners::untrusted_user, runtime};
 use study::point::HostKernel;
 
-/// What to run in the emulated host, and with which resources.
+/// A command to run in the emulated host, with its resources.
 #[derive(Debug, Clone)]
 pub struct Errand {
-    /// Arguments of this program there, without its name.
+    /// Arguments of this program in the emulated host, without its name.
     pub args: Vec<OsString>,
     /// Environment variables in addition to `PATH`, `HOME` and `TMPDIR`, which are always set.
     pub env: Vec<(OsString, OsString)>,
-    /// Files to take along: path here, absolute path there. They occupy memory there.
+    /// Files to take along: path on this host, absolute path in the emulated host. They occupy memory there.
     pub files_in: Vec<(PathBuf, PathBuf)>,
-    /// Contents of further files: bytes, absolute path there.
+    /// Contents of further files: bytes, absolute path in the emulated host.
     pub contents_in: Vec<(Vec<u8>, PathBuf)>,
-    /// Result files: absolute path there, path here.
+    /// Result files: absolute path in the emulated host, path on this host.
     pub files_out: Vec<(PathBuf, PathBuf)>,
-    /// How the command's input reaches it.
+    /// Source of the command's input.
     pub stdin: StdinMode,
-    /// Where its stdout goes.
+    /// Destination of its stdout.
     pub stdout: OutputMode,
-    /// Where its stderr goes.
+    /// Destination of its stderr.
     pub stderr: OutputMode,
     /// CPUs for the errand. The machine has one more, which is kept free of guests.
     pub cpus: u32,
     /// The emulated host's kernel.
     pub kernel: HostKernel,
-    /// Memory of the emulated host: for the guest, the files, and the host's own 128 MiB.
+    /// Memory of the emulated host, including the guest, the files, and the host's own 128 MiB.
     pub memory: ByteSize,
-    /// stderr is a terminal in raw mode: our own lines there end with a carriage return.
+    /// stderr is a terminal in raw mode: our lines there end with a carriage return.
     pub interactive: bool,
 }
 
 impl Errand {
-    /// An errand with these arguments, this process's stdin, live output, the default number of CPUs and kernel, and
-    /// 1 GiB.
+    /// Creates an errand with these arguments, this process's stdin, live output, 1 GiB, and the default
+    /// number of CPUs and kernel.
     pub fn new(args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self {
             args: args.into_iter().map(Into::into).collect(),
@@ -95,24 +95,24 @@ impl Errand {
     }
 }
 
-/// The default number of CPUs for a command in the emulated host: as many as this process may use, at most 16. A quota of
-/// CPU time does not count: slots are CPUs, however slow.
+/// Returns the default number of CPUs for a command in the emulated host: the CPUs that this process may use,
+/// at most 16. A quota of CPU time is ignored, as slots are CPUs of any speed.
 pub fn default_cpus() -> u32 {
     signal::allowed_cpus().len().clamp(1, 16) as u32
 }
 
-/// How the emulated host is supervised.
+/// Supervision of the emulated host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supervision {
-    /// When it counts as frozen.
+    /// Limits after which it counts as frozen.
     pub limits: SilenceLimits,
     /// The number of restarts allowed.
     pub restarts: u32,
-    /// Faults to inject, for tests: one per machine.
+    /// Faults to inject for tests, one per machine.
     pub inject: Vec<Option<Injection>>,
-    /// Give it one CPU more than commands have, to keep the first free of guests.
+    /// Adds one CPU to the CPUs for commands, to keep the first CPU free of guests.
     pub spare: bool,
-    /// Where evidence of failures is kept; `None`: none is kept.
+    /// Directory for evidence of failures; `None`: none is kept.
     pub evidence: Option<PathBuf>,
 }
 
@@ -126,20 +126,20 @@ impl Default for Supervision {
             restarts: 0,
             inject: Vec::new(),
             spare: true,
-            // Not where others could have put links.
+            // Unused if another user could have placed links there.
             evidence: cache_dir()
                 .ok()
                 .map(|cache| cache.join("evidence"))
-                .filter(|place| stranger(place).is_none()),
+                .filter(|place| untrusted_user(place).is_none()),
         }
     }
 }
 
 impl Supervision {
-    /// The default, modified by the environment: `PVTICKET_EMULATED_DEADLINE` (seconds without a
-    /// sign of life), `PVTICKET_EMULATED_RESTARTS`, and, for tests, `PVTICKET_EMULATED_INJECT` (a
-    /// comma-separated list of `none`, `mute`, `stop`, `panic`, `kill`, `fxrstor`, one for each
-    /// machine) and `PVTICKET_EMULATED_SPARE` (0: no CPU is kept free of guests).
+    /// Returns the default, modified by the environment: `PVTICKET_EMULATED_DEADLINE` (seconds without a sign
+    /// of life), `PVTICKET_EMULATED_RESTARTS`, and, for tests, `PVTICKET_EMULATED_INJECT` (a comma-separated
+    /// list of `none`, `mute`, `stop`, `panic`, `kill`, `fxrstor`, one for each machine) and
+    /// `PVTICKET_EMULATED_SPARE` (0: no CPU is kept free of guests).
     pub fn from_env() -> Result<Self, EmulatedError> {
         Self::from_variables(|name| env::var(name).ok().filter(|value| !value.is_empty()))
     }
@@ -189,33 +189,33 @@ fn injection(word: &str) -> Option<Option<Injection>> {
     }
 }
 
-/// The result of an errand that ended on its own.
+/// Result of an errand that ended on its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
     /// Exit status, or 128 and the number of the signal that ended it.
     pub status: i32,
-    /// Result files that it did not leave behind.
+    /// Result files that it did not produce.
     pub missing: Vec<Missing>,
 }
 
 /// Runs an errand in the emulated host and waits for it.
 ///
-/// Handles SIGINT, SIGTERM and SIGHUP: the emulator is killed and
-/// [`EmulatedError::Interrupted`] returned, so that a caller can restore its terminal.
+/// Handles SIGINT, SIGTERM and SIGHUP by killing the emulator and returning [`EmulatedError::Interrupted`],
+/// so that a caller can restore its terminal.
 pub fn run(errand: &Errand, supervision: &Supervision) -> Result<Finished, EmulatedError> {
-    if errand.memory < error::SMALLEST {
+    if errand.memory < error::MIN_MEMORY {
         return Err(EmulatedError::TooSmall(errand.memory));
     }
-    let pieces = Pieces::find(errand.kernel)?;
+    let pieces = Parts::find(errand.kernel)?;
     let image = qemu::image::Initramfs::pack(&pieces.modules, errand)?;
     let runtime = runtime::build()?;
     let finished = runtime.block_on(supervise::supervise(errand, supervision, &pieces, &image));
-    // A thread may be blocked on a user who does not read; it is left behind.
+    // A thread may be blocked on a user who does not read. It is abandoned.
     runtime.shutdown_background();
     finished
 }
 
-/// The time since a moment, as [`session::watch::LivenessWatch`] takes it.
+/// The time since its start, in the form used by [`session::watch::LivenessWatch`].
 #[derive(Debug, Clone, Copy)]
 struct Clock(Instant);
 
@@ -254,7 +254,7 @@ mod tests {
             ("PVTICKET_EMULATED_INJECT", "mute,"),
             ("PVTICKET_EMULATED_SPARE", "no"),
         ] {
-            let set = |asked| (asked == name).then(|| value.to_owned());
+            let set = |variable| (variable == name).then(|| value.to_owned());
             let error = Supervision::from_variables(set).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(value), "{error}");
         }

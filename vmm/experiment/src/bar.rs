@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar of this length, if it is known, that shows what `template` says (indicatif's syntax).
+/// Creates a bar with this length, if it is known, and this template (indicatif's syntax).
 pub fn on_stderr(length: Option<u64>, template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
     // All templates are texts that indicatif accepts; otherwise the default style is used.

@@ -2,49 +2,50 @@
 
 use crate::{
     Usage,
-    doctor::topology::{Topology, Wanted},
+    doctor::topology::{CpuRequest, Topology},
     host::resolve_cpus,
 };
 use base::units::CpuList;
-use os::streams::say;
+use os::streams::print_line;
 
-/// The help of `--cpus`.
+/// Help text of `--cpus`.
 pub const HELP: &str = "Host CPUs that carry the vCPUs, for example 0,2-5, in the order of the slots [default: at most \
     16 of one socket, one hardware thread of each core first]";
 
-/// The CPUs that `--cpus` names, or a choice: for this many slots, or the default, with a line of what that leaves out.
+/// Returns the CPUs of `--cpus`, or a choice for `slots`. By default, prints a line about CPUs left out.
 pub fn choose(
     topology: &Topology,
-    named: Option<&CpuList>,
+    option: Option<&CpuList>,
     slots: Option<usize>,
 ) -> Result<CpuList, Usage> {
-    choose_or(topology, named, slots, "--cpus")
+    choose_or(topology, option, slots, "--cpus")
 }
 
-/// As [`choose`], for points of which the largest has this many slots: the default if that is enough.
+/// Like [`choose`], for points with up to this many slots. Returns the default if it is enough.
 pub fn choose_at_least(
     topology: &Topology,
-    named: Option<&CpuList>,
+    option: Option<&CpuList>,
     slots: Option<usize>,
 ) -> Result<CpuList, Usage> {
-    let default = resolve_cpus(topology, None, Wanted::Default)?.cpus.cpus().len();
-    choose(topology, named, slots.filter(|slots| *slots > default))
+    let default = resolve_cpus(topology, None, CpuRequest::Default)?.cpus.cpus().len();
+    choose(topology, option, slots.filter(|slots| *slots > default))
 }
 
-/// As [`choose`], for a command without `--cpus`.
-pub fn choose_without_option(topology: &Topology, slots: Option<usize>) -> Result<CpuList, Usage> {
+/// Like [`choose`], for a command without `--cpus`.
+pub fn choose_default(topology: &Topology, slots: Option<usize>) -> Result<CpuList, Usage> {
     choose_or(topology, None, slots, "taskset")
 }
 
 fn choose_or(
     topology: &Topology,
-    named: Option<&CpuList>,
+    option: Option<&CpuList>,
     slots: Option<usize>,
     remedy: &str,
 ) -> Result<CpuList, Usage> {
-    let choice = resolve_cpus(topology, named, slots.map_or(Wanted::Default, Wanted::Count))?;
+    let choice =
+        resolve_cpus(topology, option, slots.map_or(CpuRequest::Default, CpuRequest::Count))?;
     if let Some(note) = choice.note.filter(|_| slots.is_none()) {
-        say(format_args!("pvticket: {note}; {remedy} to choose"));
+        print_line(format_args!("pvticket: {note}; {remedy} to choose"));
     }
     Ok(choice.cpus)
 }

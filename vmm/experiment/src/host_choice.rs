@@ -1,4 +1,4 @@
-//! Where a guest runs: on this host's KVM, or in the emulated host with one of its kernels.
+//! Chooses where a guest runs: on this host's KVM, or in the emulated host with one of its kernels.
 
 use std::{env, sync::Once};
 
@@ -10,13 +10,13 @@ use kvm::{
     KvmKind,
     host::{DEV_KVM, has_virtualization},
 };
-use os::streams::say;
+use os::streams::print_line;
 use study::{
     host_facts::HostFacts,
     point::{HostKernel, HostKind},
 };
 
-/// What the user asked for.
+/// Host requested by the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostMode {
     /// This host's KVM if it can run the guest, the emulated host otherwise.
@@ -32,7 +32,7 @@ names!(
     Auto "auto", Direct "direct", Emulated "emulated"
 );
 
-/// What a guest needs from KVM.
+/// Requirements of a guest on KVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestClass {
     /// Ring 0: a kernel, or a payload that executes HLT.
@@ -41,13 +41,13 @@ pub enum GuestClass {
     Payload,
 }
 
-/// A place and the reason for it.
+/// A place for a guest, and the reason for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChosenPlace {
     /// Where the guest runs.
     pub place: HostKind,
-    /// The reason, as half a sentence.
-    pub why: &'static str,
+    /// The reason, as a clause.
+    pub reason: &'static str,
 }
 
 /// Decides where a guest of this class runs on a host with this kind of KVM.
@@ -55,8 +55,8 @@ pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
     use GuestClass::{Payload, Ring0};
     use KvmKind::{Absent, Denied, Hardware, Software};
     let (place, reason) = match (mode, class, kind) {
-        (HostMode::Direct, ..) => (HostKind::Direct, "asked for"),
-        (HostMode::Emulated, ..) => (HostKind::Emulated, "asked for"),
+        (HostMode::Direct, ..) => (HostKind::Direct, "requested"),
+        (HostMode::Emulated, ..) => (HostKind::Emulated, "requested"),
         (HostMode::Auto, _, Hardware) => (HostKind::Direct, "the CPU has VT-x or AMD-V"),
         (HostMode::Auto, Payload, Software) => {
             (HostKind::Direct, "software KVM runs ring-3 payloads natively")
@@ -65,21 +65,21 @@ pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
             (HostKind::Emulated, "software KVM cannot run guest kernels")
         }
         (HostMode::Auto, _, Absent) => (HostKind::Emulated, "there is no /dev/kvm"),
-        (HostMode::Auto, _, Denied) => (HostKind::Emulated, "/dev/kvm may not be opened"),
+        (HostMode::Auto, _, Denied) => (HostKind::Emulated, "no permission to open /dev/kvm"),
     };
-    ChosenPlace { place, why: reason }
+    ChosenPlace { place, reason }
 }
 
-/// [`choose`] on this host, whose KVM is of this kind, with a line if nothing but the user's rights keeps the guest from
-/// it: an emulated host is no place to measure speed.
+/// Calls [`choose`] for this host, whose KVM is of this kind. Prints a line if only the user's permissions
+/// keep the guest off it, because speed cannot be measured in an emulated host.
 pub fn choose_here(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
-    static SAID: Once = Once::new();
+    static NOTED: Once = Once::new();
     let choice = choose(mode, class, kind);
     if choice.place == HostKind::Emulated && is_only_denied(mode, class, kind, has_virtualization())
     {
-        SAID.call_once(|| {
-            say(format_args!(
-                "pvticket: {DEV_KVM} may not be opened, so that guests run in the emulated host: join its group \
+        NOTED.call_once(|| {
+            print_line(format_args!(
+                "pvticket: no permission to open {DEV_KVM}; guests run in the emulated host: join its group \
                  (usermod -aG kvm $USER) or run as root"
             ));
         });
@@ -87,36 +87,36 @@ pub fn choose_here(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPl
     choice
 }
 
-/// Would the guest run on this host's KVM if that might be opened?
+/// Whether the guest would run on this host's KVM if it could be opened.
 fn is_only_denied(mode: HostMode, class: GuestClass, kind: KvmKind, is_hardware: bool) -> bool {
     mode == HostMode::Auto
         && kind == KvmKind::Denied
         && (class == GuestClass::Payload || is_hardware)
 }
 
-/// Environment variable: try a guest kernel on a software KVM all the same. An unmodified kernel
-/// runs there for minutes, at about 0.6 us per instruction, and then dies.
+/// Environment variable: try a guest kernel on a software KVM anyway. An unmodified kernel runs there for
+/// minutes, at about 0.6 us per instruction, and then dies.
 pub const TRUST_KVM: &str = "PVTICKET_TRUST_KVM";
 
 /// This host's KVM cannot run guest kernels.
 #[derive(Debug, Error)]
 #[error(
-    "this host's KVM is a software one (no VT-x, no AMD-V), which cannot run guest kernels: \
+    "this host's KVM is a software KVM (no VT-x or AMD-V), which cannot run guest kernels: \
      use --host emulated"
 )]
 pub struct CannotRunKernels;
 
-/// Rejects a direct run that would fail only after minutes. `Absent` and `Denied` are reported by
-/// KVM's own errors, with their own advice.
+/// Rejects a direct run that would fail only after minutes. KVM's own errors report `Absent` and `Denied`,
+/// with their own advice.
 pub fn check_direct(class: GuestClass, kind: KvmKind) -> Result<(), CannotRunKernels> {
     let hopeless = (class, kind) == (GuestClass::Ring0, KvmKind::Software);
     if hopeless && env::var_os(TRUST_KVM).is_none() { Err(CannotRunKernels) } else { Ok(()) }
 }
 
-/// Says so if the control group of this process gets less CPU time than a run on these CPUs would use.
-pub fn with_note_of_quota(facts: HostFacts, cpus: &CpuList) -> HostFacts {
-    if let Some(concern) = facts.quota_concern(cpus.cpus().len()) {
-        say(format_args!("pvticket: {concern}"));
+/// Prints a note if the control group of this process gets less CPU time than a run on these CPUs would use.
+pub fn with_quota_note(facts: HostFacts, cpus: &CpuList) -> HostFacts {
+    if let Some(concern) = facts.quota_warning(cpus.cpus().len()) {
+        print_line(format_args!("pvticket: {concern}"));
     }
     facts
 }
@@ -124,12 +124,12 @@ pub fn with_note_of_quota(facts: HostFacts, cpus: &CpuList) -> HostFacts {
 /// Environment variable: the default of `--host-kernel`.
 const HOST_KERNEL: &str = "PVTICKET_HOST_KERNEL";
 
-/// The kernel that is asked for the emulated host, if one is.
+/// The kernel requested for the emulated host, if any.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HostKernelChoice(pub Option<HostKernel>);
 
 impl HostKernelChoice {
-    /// The kernel: the one asked for, the environment's, or the default.
+    /// Returns the kernel: the requested one, the environment's, or the default.
     pub fn kernel(self) -> Result<HostKernel, Usage> {
         self.kernel_from(env::var(HOST_KERNEL).ok().as_deref())
     }
@@ -160,24 +160,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_option_goes_before_the_environment() {
-        let asked = |option: Option<HostKernel>, variable| {
+    fn option_overrides_environment() {
+        let resolve = |option: Option<HostKernel>, variable| {
             let kernel = HostKernelChoice(option).kernel_from(variable);
             kernel.map_err(|Usage(error)| error)
         };
-        assert_eq!(asked(None, None), Ok(HostKernel::Linux6_1));
-        assert_eq!(asked(None, Some("")), Ok(HostKernel::Linux6_1));
-        assert_eq!(asked(None, Some("7")), Ok(HostKernel::Linux7));
-        assert_eq!(asked(Some(HostKernel::Linux6_1), Some("7")), Ok(HostKernel::Linux6_1));
-        let error = asked(None, Some("8")).unwrap_err();
+        assert_eq!(resolve(None, None), Ok(HostKernel::Linux6_1));
+        assert_eq!(resolve(None, Some("")), Ok(HostKernel::Linux6_1));
+        assert_eq!(resolve(None, Some("7")), Ok(HostKernel::Linux7));
+        assert_eq!(resolve(Some(HostKernel::Linux6_1), Some("7")), Ok(HostKernel::Linux6_1));
+        let error = resolve(None, Some("8")).unwrap_err();
         assert!(error.contains("PVTICKET_HOST_KERNEL") && error.contains("6.1 or 7"), "{error}");
     }
 
     #[test]
-    fn a_kernel_that_nothing_uses_is_refused() {
-        let asked = HostKernelChoice(Some(HostKernel::Linux7));
-        assert!(asked.check(true).is_ok() && HostKernelChoice::default().check(false).is_ok());
-        let Usage(error) = asked.check(false).unwrap_err();
+    fn unused_host_kernel_is_rejected() {
+        let choice = HostKernelChoice(Some(HostKernel::Linux7));
+        assert!(choice.check(true).is_ok() && HostKernelChoice::default().check(false).is_ok());
+        let Usage(error) = choice.check(false).unwrap_err();
         assert!(
             error.starts_with("--host-kernel 7:") && error.contains("--host emulated"),
             "{error}"
@@ -194,16 +194,16 @@ mod tests {
         assert_eq!(place(GuestClass::Ring0, KvmKind::Denied), HostKind::Emulated);
     }
 
-    /// Regression: figures of the emulated host, some thousand times lower, came without a word.
+    /// Regression: figures of the emulated host, some thousand times lower, had no note.
     #[test]
-    fn a_missing_permission_is_reported() {
+    fn missing_permission_is_reported() {
         use GuestClass::{Payload, Ring0};
         use KvmKind::{Absent, Denied};
-        let told =
+        let is_reported =
             |class, kind, is_hardware| is_only_denied(HostMode::Auto, class, kind, is_hardware);
-        assert!(told(Payload, Denied, false) && told(Ring0, Denied, true));
-        assert!(!told(Ring0, Denied, false), "its KVM could not run it anyway");
-        assert!(!told(Payload, Absent, true));
-        assert!(!is_only_denied(HostMode::Emulated, Payload, Denied, true), "asked for");
+        assert!(is_reported(Payload, Denied, false) && is_reported(Ring0, Denied, true));
+        assert!(!is_reported(Ring0, Denied, false), "its KVM could not run it anyway");
+        assert!(!is_reported(Payload, Absent, true));
+        assert!(!is_only_denied(HostMode::Emulated, Payload, Denied, true), "requested");
     }
 }

@@ -1,4 +1,4 @@
-//! A pvticket command in the emulated host: the files it takes along and how it ends.
+//! A pvticket command in the emulated host: the files that it takes along, and its exit status.
 
 use std::{
     env,
@@ -21,27 +21,27 @@ use os::{
     artifacts::GUEST_DISK,
     memory::{Memory, in_mib},
     results::Target,
-    streams::say,
+    streams::print_line,
 };
 use study::{
     guest::kernels::{KernelFile, Kernels},
     point::HostKernel,
 };
 
-/// Path of a boot's plan there.
+/// Path of a boot's plan in the emulated host.
 const PLAN: &str = "/in/plan.json";
-/// The cache directory there.
+/// The cache directory in the emulated host.
 const CACHE: &str = "/in/cache";
-/// The directory for result files there.
+/// The directory for result files in the emulated host.
 const OUT: &str = "/tmp";
 
 /// Memory for the emulated host's system, the files in its RAM, and our process.
-const OUTER: u64 = 448 << 20;
+const HOST_MEMORY: u64 = 448 << 20;
 
-/// Says so if there is less memory than so many emulated hosts may need, each with all that it holds.
+/// Warns if there is less memory than this many emulated hosts may need, each with all its contents.
 pub fn warn_of_memory(each: ByteSize, hosts: usize) {
-    if let Some(warning) = memory_warning(&emulated_hosts(hosts), each, hosts, Memory::here()) {
-        say(format_args!("pvticket: {warning}"));
+    if let Some(warning) = memory_warning(&emulated_hosts(hosts), each, hosts, Memory::current()) {
+        print_line(format_args!("pvticket: {warning}"));
     }
 }
 
@@ -52,85 +52,85 @@ fn emulated_hosts(count: usize) -> String {
     }
 }
 
-/// A warning if there is less memory than `all`, a number of equal consumers, may need.
+/// Returns a warning if there is less memory than `number` equal consumers, named `consumers`, may need.
 pub(crate) fn memory_warning(
-    all: &str,
+    consumers: &str,
     each: ByteSize,
     number: usize,
     available: Memory,
 ) -> Option<String> {
     let need = ByteSize(each.0.saturating_mul(number as u64));
-    let concern = available.concern(need)?;
-    Some(format!("{all} may need {}: {concern}", in_mib(need)))
+    let concern = available.warning(need)?;
+    Some(format!("{consumers} may need {}: {concern}", in_mib(need)))
 }
 
-/// The memory of an emulated host with these guests, to which these files are taken along.
+/// Returns the memory of an emulated host with these guests and with these files taken along.
 pub fn memory_with<'a>(guests: ByteSize, files: impl IntoIterator<Item = &'a Path>) -> ByteSize {
     let files = files.into_iter().map(|file| file_size(file).saturating_mul(COPIES));
-    ByteSize(files.fold(guests.0.saturating_add(OUTER), u64::saturating_add))
+    ByteSize(files.fold(guests.0.saturating_add(HOST_MEMORY), u64::saturating_add))
 }
 
-/// How often a file that is taken along is in memory until the RAM disk is unpacked: the RAM disk may take half of what
-/// the kernel has beside the archive.
+/// Number of copies of a file in memory until the RAM disk is unpacked. The RAM disk may take half of the
+/// memory that the archive leaves to the kernel.
 const COPIES: u64 = 3;
 
-/// 0: it cannot be read, which whoever takes it will say.
+/// Returns 0 if it cannot be read, which is reported when the file is taken.
 fn file_size(file: &Path) -> u64 {
     fs::metadata(file).map_or(0, |data| data.len())
 }
 
 /// A pvticket command with everything that it needs in the emulated host.
 ///
-/// Each file that it takes along, or brings back, is named by its path there, for the command.
+/// The methods for files that it takes along, or brings back, return the path there, for the command.
 #[derive(Debug)]
-pub struct Inside {
+pub struct EmulatedCommand {
     errand: Errand,
-    /// Of all its machines.
+    /// Memory of all its machines.
     guest_memory: ByteSize,
 }
 
-impl Inside {
-    /// `kernel` is the emulated host's, `guest_memory` the memory of all its machines.
+impl EmulatedCommand {
+    /// Creates a command. `kernel` is the emulated host's, `guest_memory` the memory of all its machines.
     pub fn new(kernel: HostKernel, guest_memory: ByteSize) -> Self {
         let mut errand = Errand::new(Vec::<OsString>::new());
         errand.kernel = kernel;
-        // Who reads stdin says so: what nobody reads is left to others.
+        // A command that reads stdin requests it. Input that is not read is left to other processes.
         errand.stdin = StdinMode::Null;
         errand.memory = memory_with(guest_memory, []);
         errand.env.push(("PVTICKET_CACHE".into(), CACHE.into()));
-        errand.env.push((confine::VARIABLE.into(), confine::chosen().to_string().into()));
+        errand.env.push((confine::SECCOMP_ENV.into(), confine::seccomp().to_string().into()));
         errand.env.extend(env::var_os("TERM").map(|term| ("TERM".into(), term)));
         Self { errand, guest_memory }
     }
 
-    /// Takes a guest kernel along, as the built one.
+    /// Takes a guest kernel along, to the path of the built kernel.
     pub fn take_kernel(&mut self, file: &Path) -> PathBuf {
         let place = GuestKernel::default().file(Flavour::Ticket);
         self.take(file, Path::new(CACHE).join(place))
     }
 
-    /// Takes guest kernels along, as the built ones, and the guest disk.
+    /// Takes guest kernels along, to the paths of the built kernels, and the guest disk.
     pub fn take_kernels(&mut self, kernels: &Kernels) -> Kernels {
         let take = |file: &KernelFile| {
             let place = Path::new(CACHE).join(file.kernel.file(file.flavour));
             KernelFile::new(file.kernel, file.flavour, self.take(file.path(), place))
         };
-        let taken: Kernels = kernels.iter().map(take).collect();
+        let copied: Kernels = kernels.iter().map(take).collect();
         let disk = kernels.guest_disk().map(|disk| self.take_guest_disk(disk));
-        taken.with_guest_disk(disk)
+        copied.with_guest_disk(disk)
     }
 
-    /// Takes busybox along, as the built one, and the list of its applets if there is one.
+    /// Takes busybox along, to the path of the built one, and the list of its applets if there is one.
     pub fn take_busybox(&mut self, file: &Path) -> PathBuf {
         let applets = file.with_file_name("applets");
-        // One that may not be looked at is an error where it is read.
-        if files::is_there(&applets).unwrap_or(true) {
+        // An unreadable list is reported where it is read.
+        if files::is_file(&applets).unwrap_or(true) {
             self.take(&applets, Path::new(CACHE).join("busybox/applets"));
         }
         self.take(file, Path::new(CACHE).join("busybox/busybox"))
     }
 
-    /// Takes the guest disk along. It is in memory once more: in the guest.
+    /// Takes the guest disk along. The guest has a further copy in memory.
     pub fn take_guest_disk(&mut self, file: &Path) -> PathBuf {
         self.add_memory(file, 1);
         self.take(file, Path::new(CACHE).join(GUEST_DISK))
@@ -144,18 +144,18 @@ impl Inside {
         path_inside
     }
 
-    /// The command needs this many CPUs.
+    /// Requests at least this many CPUs for the command.
     pub fn needs_cpus(&mut self, count: u32) {
         self.errand.cpus = self.errand.cpus.max(count);
     }
 
-    /// Memory for so many copies of a file.
+    /// Adds memory for this many copies of a file.
     fn add_memory(&mut self, file: &Path, copies: u64) {
-        let all = file_size(file).saturating_mul(copies);
-        self.errand.memory = ByteSize(self.errand.memory.0.saturating_add(all));
+        let bytes = file_size(file).saturating_mul(copies);
+        self.errand.memory = ByteSize(self.errand.memory.0.saturating_add(bytes));
     }
 
-    /// Says so if there is less memory than the emulated host may need.
+    /// Warns if there is less memory than the emulated host may need.
     pub fn warn_of_memory(&self) {
         warn_of_memory(self.errand.memory, 1);
     }
@@ -167,15 +167,15 @@ impl Inside {
         path_inside
     }
 
-    /// How the command is connected to this process, and its CPUs.
+    /// Returns the command's connections to this process, and its CPUs.
     pub fn errand(&mut self) -> &mut Errand {
         &mut self.errand
     }
 
-    /// Boots there as `plan` says, for `pvticket inside`, and returns the exit status.
+    /// Boots in the emulated host as `plan` describes, for `pvticket inside`, and returns the exit status.
     pub fn boot(mut self, plan: &impl Serialize) -> anyhow::Result<u8> {
-        // If there is too little for the guests alone, that has been said.
-        if Memory::here().concern(self.guest_memory).is_none() {
+        // If there is too little even for the guests, this has been reported.
+        if Memory::current().warning(self.guest_memory).is_none() {
             self.warn_of_memory();
         }
         let bytes = serde_json::to_vec(plan).context("cannot describe the boot")?;
@@ -183,7 +183,7 @@ impl Inside {
         self.run(["inside".into(), PLAN.into()])
     }
 
-    /// Runs `pvticket ARGS` there and returns its exit status.
+    /// Runs `pvticket ARGS` in the emulated host and returns its exit status.
     pub fn run(mut self, args: impl IntoIterator<Item = OsString>) -> anyhow::Result<u8> {
         self.errand.args = args.into_iter().collect();
         for (_, file) in &self.errand.files_out {
@@ -191,12 +191,12 @@ impl Inside {
         }
         match emulated::run(&self.errand, &Supervision::from_env()?) {
             Ok(Finished { status: 0, missing }) if !missing.is_empty() => {
-                let Missing { host, why } = &missing[0];
-                bail!("the command left no {} in the emulated host: {why}", host.display())
+                let Missing { host, reason } = &missing[0];
+                bail!("the emulated command did not create {}: {reason}", host.display())
             }
             // 128 + signal numbers and exit statuses all fit into a byte.
             Ok(finished) => Ok(u8::try_from(finished.status).unwrap_or(u8::MAX)),
-            // A signal or a closed pipe: the exit status says it all, as in a shell.
+            // A signal or a closed pipe: the exit status is enough, as in a shell.
             Err(error) if error.exit_status() != FAILURE => Ok(error.exit_status()),
             Err(error) => Err(error.into()),
         }
@@ -208,23 +208,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_emulated_host_needs_more_than_its_guests() {
+    fn emulated_host_needs_more_than_its_guests() {
         let available = Memory::of_host(ByteSize::mib(600));
         let warning = |mib, hosts| {
             let each = memory_with(ByteSize::mib(mib), []);
             memory_warning(&emulated_hosts(hosts), each, hosts, available).unwrap_or_default()
         };
         assert_eq!(warning(152, 1), "");
-        let end = "this host has 600 MiB of memory and swap; what uses more will be killed";
+        let end = "this host has 600 MiB of memory and swap; processes that use more are killed";
         assert_eq!(warning(512, 1), format!("the emulated host may need 960 MiB: {end}"));
-        // Regression: of two hosts at a time, one was counted.
+        // Regression: of two parallel hosts, only one was counted.
         let both = "the 2 emulated hosts of --jobs may need 1200 MiB: ";
         assert_eq!(warning(152, 2), format!("{both}{end}"));
     }
 
     #[test]
-    fn a_command_has_the_cpus_that_it_needs() {
-        let mut inside = Inside::new(HostKernel::default(), ByteSize::mib(512));
+    fn command_gets_the_cpus_it_needs() {
+        let mut inside = EmulatedCommand::new(HostKernel::default(), ByteSize::mib(512));
         let default = inside.errand.cpus;
         inside.needs_cpus(1);
         assert_eq!(inside.errand.cpus, default);
@@ -234,12 +234,12 @@ mod tests {
 
     /// Regression: a kernel of 300 MB filled the RAM disk, and the plan's file was missing there.
     #[test]
-    fn there_is_memory_for_what_is_taken_along() {
+    fn memory_covers_copied_files() {
         let folder = tempfile::TempDir::new().unwrap();
         let large = folder.path().join("vmlinux");
         fs::File::create(&large).unwrap().set_len(300 << 20).unwrap();
-        let memory = |take: &dyn Fn(&mut Inside)| {
-            let mut inside = Inside::new(HostKernel::default(), ByteSize::mib(512));
+        let memory = |take: &dyn Fn(&mut EmulatedCommand)| {
+            let mut inside = EmulatedCommand::new(HostKernel::default(), ByteSize::mib(512));
             take(&mut inside);
             inside.errand.memory.0 >> 20
         };

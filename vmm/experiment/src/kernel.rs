@@ -1,4 +1,4 @@
-//! Guest kernels that the user names: looked at before anything starts, wherever they will be booted.
+//! Guest kernels that the user names, checked before anything starts, wherever they will be booted.
 
 use std::{
     fs,
@@ -15,28 +15,28 @@ use machine::{
     vm::{self, GuestSpec, MachineSpec, VmError},
 };
 
-/// The file that this option names, by its absolute path; a usage error if it cannot be read.
-pub fn named(file: &Path, option: &str) -> Result<PathBuf, Usage> {
+/// Returns the absolute path of the file that this option names. Fails if it cannot be read.
+pub fn resolve(file: &Path, option: &str) -> Result<PathBuf, Usage> {
     let refused =
         |error: &dyn std::fmt::Display| Usage(format!("{option} {}: {error}", file.display()));
-    match files::regular(file) {
+    match files::open_regular(file) {
         Ok(_) => fs::canonicalize(file).map_err(|error| refused(&error)),
         Err(FileError::Directory) => Err(refused(&in_folder(file))),
         Err(problem) => Err(refused(&problem)),
     }
 }
 
-/// What to do with a directory: it may be that of a build.
+/// Describes what to do with a directory, which may be a build directory.
 fn in_folder(folder: &Path) -> String {
     const NAMES: [&str; 4] = ["vmlinux", "arch/x86/boot/bzImage", "bzImage", "vmlinuz"];
-    match files::first_there(NAMES.map(|name| folder.join(name))) {
+    match files::first_existing(NAMES.map(|name| folder.join(name))) {
         Ok(Some(file)) => format!("it is a directory: name the kernel in it, {}", file.display()),
         Ok(None) => FileError::Directory.to_string(),
         Err((file, error)) => format!("it is a directory, and {} in it: {error}", file.display()),
     }
 }
 
-/// Checks that a guest of this memory can boot this kernel.
+/// Checks that a guest with this much memory can boot this kernel.
 pub fn check(kernel: &Path, memory: ByteSize) -> Result<(), VmError> {
     let guest = GuestSpec::Linux {
         kernel: kernel.into(),
@@ -54,24 +54,24 @@ mod tests {
     use base::chain::chain;
 
     #[test]
-    fn a_directory_names_the_kernel_in_it() {
+    fn directory_error_names_its_kernel() {
         let folder = TempDir::new().unwrap();
-        let refused = || named(folder.path(), "--kernel").unwrap_err().0;
-        assert!(refused().ends_with(": it is a directory"), "{}", refused());
+        let error = || resolve(folder.path(), "--kernel").unwrap_err().0;
+        assert!(error().ends_with(": it is a directory"), "{}", error());
         let built = folder.path().join("vmlinux");
-        // What cannot be looked at, by root neither.
+        // A file that cannot be inspected, not even by root.
         std::os::unix::fs::symlink("vmlinux", &built).unwrap();
-        assert!(refused().contains("vmlinux in it: Too many levels"), "{}", refused());
+        assert!(error().contains("vmlinux in it: Too many levels"), "{}", error());
         fs::remove_file(&built).unwrap();
         fs::write(&built, "kernel").unwrap();
-        assert!(refused().ends_with(&built.display().to_string()), "{}", refused());
-        assert!(named(&built, "--kernel").is_ok());
-        let missing = named(Path::new("/no/such"), "--stock-kernel").unwrap_err().0;
+        assert!(error().ends_with(&built.display().to_string()), "{}", error());
+        assert!(resolve(&built, "--kernel").is_ok());
+        let missing = resolve(Path::new("/no/such"), "--stock-kernel").unwrap_err().0;
         assert!(missing.starts_with("--stock-kernel /no/such: No such file"), "{missing}");
     }
 
     #[test]
-    fn what_does_not_boot_is_named_with_its_reason() {
+    fn unbootable_kernel_is_rejected_with_a_reason() {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("vmlinux.xz");
         fs::write(&file, b"\xfd7zXZ\0and more").unwrap();

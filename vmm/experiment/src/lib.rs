@@ -1,14 +1,14 @@
-//! Carries out experiments: plans the cells of a spec, prepares the hosts that they need, opens their store, starts the
-//! workers that measure them, and gathers the results.
+//! Runs experiments: plans the cells of a spec, prepares the hosts that they need, opens their store, starts
+//! the workers that measure them, and gathers the results.
 //!
-//! `study` defines an experiment and keeps its figures, `report` shows them. A command of the user begins at [`plan`] and
-//! [`open_run`] for a run, [`mod@measure`] for an experiment that its options define, [`reproduce`] for published figures,
-//! [`rung2`] for the simulator's comparison with this host. [`engine`] gives cells to worker processes and appends their
-//! results to the store; [`worker_process`] is the process that measures cells, here or in the emulated host; [`cell`]
-//! measures one point once. [`mod@bench`] measures the VMM's own costs, [`calibrate`] the costs that the simulator
-//! needs of this host, [`mod@doctor`] reads the features of this host and advises, and [`host`] describes it in stores.
+//! `study` defines experiments and keeps their figures; `report` shows them. User commands start at [`plan`]
+//! and [`open_run`] for a run, [`mod@measure`] for an experiment defined by options, [`reproduce`] for
+//! published figures, and [`rung2`] to compare the simulator with this host. [`engine`] passes cells to
+//! worker processes and stores their results. [`worker_process`] measures them, here or in the emulated host;
+//! [`cell`] measures one point once. [`mod@bench`] measures the VMM's own costs, [`calibrate`] the host's
+//! costs for the simulator. [`mod@doctor`] reports the host's features; [`host`] describes it in stores.
 //!
-//! Options are plain values: the command line parses them. Progress and notes go to stderr, results are returned.
+//! Options are plain values; the command line parses them. Progress goes to stderr, results are returned.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -26,7 +26,6 @@ pub mod inside;
 pub mod kernel;
 pub mod measure;
 pub mod open_run;
-pub mod patience;
 pub mod plan;
 pub mod prepare;
 pub mod progress;
@@ -34,6 +33,7 @@ pub mod recording;
 pub mod reproduce;
 pub mod run;
 pub mod rung2;
+pub mod sim_watchdog;
 pub mod tables;
 mod two_threads;
 mod usage;

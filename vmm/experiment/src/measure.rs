@@ -1,5 +1,5 @@
-//! Measures an experiment that a command makes up itself (`compare`, `bench`), by the engine
-//! of `run`: worker processes, a store, and a study of it.
+//! Measures an experiment that a command defines itself (`compare`, `bench`), with the engine of
+//! `run`: worker processes, a store, and a study of it.
 
 use std::{
     env,
@@ -12,13 +12,13 @@ use tempfile::TempDir;
 use crate::{
     engine::Summary,
     plan::Plan,
-    run::{self, Outlets, Ran},
+    run::{self, RunOptions},
     worker_pool::KernelFiles,
 };
 use base::{
     io_errors::without_path,
     plural::{agree, count},
-    shown,
+    sanitize,
 };
 use machine::vcpu::Trace;
 use os::{
@@ -35,20 +35,20 @@ use study::{
 pub enum Folder {
     /// Named by the user, and kept.
     Named(PathBuf),
-    /// Made for this command, and removed with this value.
+    /// Created for this command, and removed with this value.
     Temporary(TempDir),
 }
 
 impl Folder {
-    /// The directory of that name, or a new temporary one.
-    pub fn new(named: Option<PathBuf>) -> anyhow::Result<Self> {
-        if let Some(dir) = named {
+    /// Returns the directory with this name, or a new temporary one.
+    pub fn new(dir: Option<PathBuf>) -> anyhow::Result<Self> {
+        if let Some(dir) = dir {
             return Ok(Self::Named(dir));
         }
         let mut new = tempfile::Builder::new();
         let dir = new.prefix("pvticket-").tempdir().map_err(without_path);
         let place =
-            || format!("cannot make a temporary directory in {}", env::temp_dir().display());
+            || format!("cannot create a temporary directory in {}", env::temp_dir().display());
         Ok(Self::Temporary(dir.with_context(place)?))
     }
 
@@ -60,8 +60,8 @@ impl Folder {
         }
     }
 
-    /// Is there anything in it to go on with? A temporary store without a cell is nothing.
-    pub fn is_worth_keeping(&self) -> bool {
+    /// Whether it has anything to resume. A temporary store without a cell does not count.
+    pub fn is_resumable(&self) -> bool {
         match self {
             Self::Named(dir) => dir.join(store::FILE).exists(),
             Self::Temporary(dir) => {
@@ -70,7 +70,7 @@ impl Folder {
         }
     }
 
-    /// Keeps it; gives its path.
+    /// Keeps the directory, and returns its path.
     pub fn keep(self) -> PathBuf {
         match self {
             Self::Named(dir) => dir,
@@ -79,44 +79,44 @@ impl Folder {
     }
 }
 
-/// What a command has measured.
+/// Result of a command's measurement.
 #[derive(Debug)]
 pub struct Measured {
     /// The store's contents.
     pub record: RunRecord,
-    /// How the run ended.
+    /// Summary of the run.
     pub summary: Summary,
-    /// The traces, one after the other.
+    /// The traces, concatenated.
     pub traces: Vec<u8>,
     /// The recording of the last schedule.
     pub recording: Option<Vec<u8>>,
 }
 
-/// Runs what is left of an experiment, with its store in `folder`.
+/// Runs the remaining cells of an experiment, with its store in `folder`.
 pub fn measure(
     plan: Plan,
     folder: &Folder,
     kernels: &KernelFiles,
-    outlets: Outlets<'_>,
+    options: RunOptions<'_>,
 ) -> anyhow::Result<Measured> {
-    let Ran { dir, summary, workers } = run::run(plan, Some(folder.path()), kernels, outlets)?;
+    let result = run::run(plan, Some(folder.path()), kernels, options)?;
     Ok(Measured {
-        record: RunRecord::read(&dir)?,
-        summary,
-        traces: workers.traces(),
-        recording: workers.recording(),
+        record: RunRecord::read(&result.dir)?,
+        summary: result.summary,
+        traces: result.workers.traces(),
+        recording: result.workers.recording(),
     })
 }
 
-/// Prints the vCPUs' last events; the error that names the stuck vCPUs follows.
+/// Prints the vCPUs' last events. The error that names the stuck vCPUs follows.
 pub fn show_events(trace: &Trace) {
     // A closed stderr is ignored.
-    let _ = streams::write(Stream::Stderr, shown::lines(&trace.0).as_bytes());
+    let _ = streams::write(Stream::Stderr, sanitize::lines(&trace.0).as_bytes());
 }
 
-/// A broken lock or a failed cell is an error; an interrupted comparison has its own exit status.
-pub fn finish(summary: &Summary, study: &Study) -> anyhow::Result<u8> {
-    let (violations, disorder) = study.broken();
+/// Fails on a broken lock or a failed cell. An interrupted comparison has its own exit status.
+pub fn exit_status(summary: &Summary, study: &Study) -> anyhow::Result<u8> {
+    let (violations, disorder) = study.failures();
     if violations > 0.0 {
         bail!("mutual exclusion failed {}: this is a bug", count(violations, "time"));
     }
@@ -135,5 +135,5 @@ pub fn finish(summary: &Summary, study: &Study) -> anyhow::Result<u8> {
             bail!("cell {}: {}: {error}", lost.cell, lost.point);
         }
     }
-    Ok(if summary.stopped || summary.left > 0 { signals::exit_status() } else { 0 })
+    Ok(if summary.stopped || summary.remaining > 0 { signals::exit_status() } else { 0 })
 }

@@ -16,15 +16,15 @@ use rustix::system::uname;
 use crate::{
     Usage,
     host::{allowed_cpus, cgroups::CgroupTree, gather_facts, with_files},
-    host_choice::with_note_of_quota,
-    plan::{Plan, carriers},
+    host_choice::with_quota_note,
+    plan::{Plan, run_cpus},
     prepare, recording,
     worker_pool::{self, KernelFiles},
 };
 use base::units::CpuList;
-use emulated::Pieces;
+use emulated::Parts;
 use machine::clock;
-use os::streams::say;
+use os::streams::print_line;
 use report::perfetto;
 use study::{
     guest::kernels::{KernelFile, Kernels},
@@ -50,9 +50,7 @@ pub struct OpenRun {
     /// CPUs of all jobs.
     pub(crate) cpus: CpuList,
     pub(crate) jobs: u32,
-    /// The kernel of the emulated host.
     pub(crate) host_kernel: HostKernel,
-    /// The kernels that the cells need.
     pub(crate) kernels: Kernels,
     /// The recording that a policy replays.
     pub(crate) recording: Option<PathBuf>,
@@ -64,8 +62,8 @@ pub struct OpenRun {
 
 impl Plan {
     /// Prepares this host, finds the kernels that the cells need, creates the store (in `named`, by
-    /// default in [`RUNS`]) or repairs that of a resumed run, opens the trace, and appends a session
-    /// line to the store.
+    /// default in [`RUNS`]) or repairs the store of a resumed run, opens the trace, and appends a
+    /// session line to the store.
     pub fn begin(
         self,
         named: Option<&Path>,
@@ -77,14 +75,14 @@ impl Plan {
         let cgroups = prepare::begin(&experiment.points, run.host_kernel, run.jobs)?;
         let kernels = worker_pool::kernels(files, &experiment)?;
         if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
-            // So that a missing file is reported before a worker starts.
-            Pieces::find(run.host_kernel)?;
+            // Reports a missing file before a worker starts.
+            Parts::find(run.host_kernel)?;
         }
-        let recording = replayed(&experiment)?;
+        let recording = replay_file(&experiment)?;
         let (jobs, host_kernel) = (run.jobs, run.host_kernel);
-        let cpus = carriers(&run, experiment.is_simulated)?;
-        let taken = kernels.paths().chain(recording.as_deref());
-        worker_pool::warn_of_memory(&experiment, worker_pool::shares(&cpus, jobs).len(), taken);
+        let cpus = run_cpus(&run, experiment.is_simulated)?;
+        let files_in = kernels.paths().chain(recording.as_deref());
+        worker_pool::warn_of_memory(&experiment, worker_pool::shares(&cpus, jobs).len(), files_in);
         let (dir, mut store) = match resumed {
             Some((dir, mut store, contents)) => {
                 repair(&mut store, &contents, &dir)?;
@@ -97,16 +95,16 @@ impl Plan {
             }
         };
         // Before the session line is appended: no session begins if a trace cannot be continued.
-        let trace = trace.map(|file| opened_trace(file, &finished)).transpose()?;
+        let trace = trace.map(|file| open_trace(file, &finished)).transpose()?;
         let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let facts = if experiment.is_simulated {
             gather_facts(&allowed_cpus()?)
         } else {
-            with_note_of_quota(gather_facts(&cpus), &cpus)
+            with_quota_note(gather_facts(&cpus), &cpus)
         };
         let mut host = with_files(facts, kernels.iter().map(KernelFile::path));
         host.node = run.part.map(|_| node());
-        let session = SessionLine { at_ms: clock::since_1970(), command, host };
+        let session = SessionLine { at_ms: clock::unix_millis(), command, host };
         store.append(&Line::Session(Box::new(session)))?;
         Ok(OpenRun {
             experiment,
@@ -124,57 +122,57 @@ impl Plan {
     }
 }
 
-/// This node's name: Slurm's, if there is one, as several nodes of Slurm may be one machine.
+/// Returns this node's name. Slurm's name comes first, as several of its nodes may be one machine.
 fn node() -> String {
     let name = env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
     name.unwrap_or_else(|| uname().nodename().to_string_lossy().into_owned())
 }
 
-/// Opens a file to append timelines to. The whole timelines of `finished` cells at its beginning are
-/// kept. All that follows is cut off: it begins with a cell that will run again, or with a timeline
-/// that a killed program left torn.
-fn opened_trace(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<File> {
+/// Opens a file to append timelines to. Complete timelines of `finished` cells at its beginning are
+/// kept. The rest is cut off: it begins with a cell that will run again, or with a timeline that a
+/// killed program left incomplete.
+fn open_trace(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<File> {
     let cannot = || format!("cannot write --trace {}", path.display());
     let file = OpenOptions::new().create(true).read(true).append(true).open(path);
     let file = file.with_context(cannot)?;
     let is_finished = |cell| finished.contains(&cell);
-    let kept = if finished.is_empty() {
+    let length = if finished.is_empty() {
         0
     } else {
         perfetto::length_of_wanted(BufReader::new(&file), is_finished)
-            .with_context(|| format!("cannot go on with --trace {}", path.display()))?
+            .with_context(|| format!("cannot continue --trace {}", path.display()))?
     };
-    file.set_len(kept).with_context(cannot)?;
+    file.set_len(length).with_context(cannot)?;
     Ok(file)
 }
 
-/// The recording that a policy replays, if one does. It must have as many slots and vCPUs as the
+/// Returns the recording that a policy replays, if any. It must have as many slots and vCPUs as the
 /// points that replay it.
-fn replayed(experiment: &Experiment) -> anyhow::Result<Option<PathBuf>> {
-    let replays = |point: &Point| point.policy.replays().map(PathBuf::from);
+fn replay_file(experiment: &Experiment) -> anyhow::Result<Option<PathBuf>> {
+    let replays = |point: &Point| point.policy.replay_file().map(PathBuf::from);
     let Some(file) = experiment.points.iter().find_map(replays) else { return Ok(None) };
-    let points = experiment.points.iter().filter(|point| point.policy.replays().is_some());
+    let points = experiment.points.iter().filter(|point| point.policy.replay_file().is_some());
     if points.clone().any(|point| replays(point).as_ref() != Some(&file)) {
         bail!(Usage("replay: one recording at a time".into()));
     }
-    recording::of_sizes(&file, points.map(|point| (point.slots, point.all_vcpus())))?;
+    recording::read_for(&file, points.map(|point| (point.slots, point.all_vcpus())))?;
     Ok(Some(file))
 }
 
-/// Cuts off a torn last line and prints a note.
+/// Cuts off an incomplete last line, and prints a note.
 fn repair(store: &mut Store, contents: &Contents, dir: &Path) -> anyhow::Result<()> {
     let Some(torn) = contents.torn else { return Ok(()) };
     store.repair(torn)?;
-    say(format_args!(
-        "pvticket: the last line of {} was torn; {} bytes of it are cut off",
+    print_line(format_args!(
+        "pvticket: the last line of {} was incomplete; its {} bytes are removed",
         dir.display(),
         torn.bytes
     ));
     Ok(())
 }
 
-/// Creates the default directory of a run, named after the spec and the time (UTC), with a number
-/// if two runs begin in the same second.
+/// Creates the default directory of a run, named after the spec and the time (UTC), with a number if
+/// two runs start in the same second.
 pub(crate) fn default_dir(run: &RunLine) -> anyhow::Result<PathBuf> {
     let at = UNIX_EPOCH + Duration::from_millis(run.at_ms);
     let stamp = format_rfc3339_seconds(at).to_string().replace(':', "-");
@@ -182,9 +180,9 @@ pub(crate) fn default_dir(run: &RunLine) -> anyhow::Result<PathBuf> {
     unique_dir(Path::new(RUNS), &name)
 }
 
-/// Creates the directory of that name, or if it exists, one with a number appended.
+/// Creates the directory with this name, or with a number appended if it exists.
 fn unique_dir(place: &Path, name: &str) -> anyhow::Result<PathBuf> {
-    let cannot = || format!("cannot make {}", place.join(name).display());
+    let cannot = || format!("cannot create {}", place.join(name).display());
     fs::create_dir_all(place).with_context(cannot)?;
     for number in 1_u32.. {
         let dir = match number {

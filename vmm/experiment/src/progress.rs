@@ -1,5 +1,5 @@
-//! Progress of a run: a bar on a terminal, otherwise a line for each tenth of the cells, and one for each
-//! cell that failed.
+//! Progress of a run: a bar on a terminal, otherwise a line for each tenth of the cells and for each
+//! failed cell.
 
 use std::{
     collections::HashSet,
@@ -12,10 +12,10 @@ use indicatif::ProgressBar;
 use crate::{
     bar::on_stderr,
     engine::{Watcher, estimate, estimate_cell},
-    plan::spoken,
+    plan::format_span,
 };
-use base::{plural::noun, shown};
-use os::streams::say;
+use base::{plural::noun, sanitize};
+use os::streams::print_line;
 use study::{
     point::Point,
     spec::{Experiment, PlannedCell},
@@ -26,7 +26,7 @@ use study::{
 #[derive(Debug)]
 pub struct Progress<'a> {
     experiment: &'a Experiment,
-    /// The first failure ends the run.
+    /// Whether the first failure ends the run.
     stops_at_failure: bool,
     has_failed: bool,
     bar: Option<ProgressBar>,
@@ -35,89 +35,89 @@ pub struct Progress<'a> {
     pace: Pace,
 }
 
-/// Tenths of the cells, each of which has a line.
+/// Number of parts of the cells that each have a line.
 const PARTS: usize = 10;
 
-/// How long cells take, all jobs together, compared with their estimates.
+/// Time of the cells, all jobs together, compared with their estimates.
 #[derive(Debug)]
 struct Pace {
     begun: Instant,
-    /// Estimate for the cells that are left, and for those that have ended since.
-    left: Duration,
-    thought: Duration,
+    /// Estimates for the remaining cells, and for the cells that have ended since.
+    remaining: Duration,
+    estimated_done: Duration,
 }
 
 impl Pace {
-    fn new(left: Duration) -> Self {
-        Self { begun: Instant::now(), left, thought: Duration::ZERO }
+    fn new(remaining: Duration) -> Self {
+        Self { begun: Instant::now(), remaining, estimated_done: Duration::ZERO }
     }
 
-    fn ended(&mut self, thought: Duration) {
-        self.left = self.left.saturating_sub(thought);
-        self.thought += thought;
+    fn ended(&mut self, estimated_done: Duration) {
+        self.remaining = self.remaining.saturating_sub(estimated_done);
+        self.estimated_done += estimated_done;
     }
 
-    /// The time that is left after `elapsed`, at the pace of the cells that have ended.
-    fn time_left(&self, elapsed: Duration) -> Duration {
-        if self.thought.is_zero() {
-            self.left
+    /// Returns the remaining time after `elapsed`, at the pace of the cells that have ended.
+    fn time_remaining(&self, elapsed: Duration) -> Duration {
+        if self.estimated_done.is_zero() {
+            self.remaining
         } else {
-            elapsed.mul_f64(self.left.as_secs_f64() / self.thought.as_secs_f64())
+            elapsed.mul_f64(self.remaining.as_secs_f64() / self.estimated_done.as_secs_f64())
         }
     }
 }
 
-/// Has the cell that ended last completed a tenth of the cells?
+/// Whether the cell that ended last has completed a tenth of the cells.
 const fn completes_a_part(ended: usize, cells: usize) -> bool {
     ended > 0 && cells > 0 && ended * PARTS / cells > (ended - 1) * PARTS / cells
 }
 
 impl<'a> Progress<'a> {
-    /// For the cells that are not `finished`.
+    /// Shows the progress of the cells that are not `finished`.
     pub fn new(
         experiment: &'a Experiment,
         finished: &HashSet<u32>,
         stops_at_failure: bool,
     ) -> Self {
-        let whole = estimate(experiment, finished, 1);
-        let bar = io::stderr().is_terminal().then(|| bar(whole));
+        let total = estimate(experiment, finished, 1);
+        let bar = io::stderr().is_terminal().then(|| bar(total));
         let cells = experiment.cells().len();
         let ended = finished.len();
-        let pace = Pace::new(whole);
+        let pace = Pace::new(total);
         Self { experiment, stops_at_failure, has_failed: false, bar, cells, ended, pace }
     }
 
     fn say(&self, text: &str) {
-        let write = || say(format_args!("{text}"));
+        let write = || print_line(format_args!("{text}"));
         match &self.bar {
             Some(bar) => bar.suspend(write),
             None => write(),
         }
     }
 
-    /// How far it is, and for how long it will go on.
-    fn so_far(&self) -> String {
+    /// Describes the progress, and the remaining time.
+    fn status(&self) -> String {
         let elapsed = self.pace.begun.elapsed();
         if self.ended < self.cells {
             format!(
                 "measured {}, about {} left",
-                self.counted(),
-                spoken(self.pace.time_left(elapsed))
+                self.count(),
+                format_span(self.pace.time_remaining(elapsed))
             )
         } else {
-            format!("measured {}, after {}", self.counted(), spoken(elapsed))
+            format!("measured {}, after {}", self.count(), format_span(elapsed))
         }
     }
 
-    fn counted(&self) -> String {
+    fn count(&self) -> String {
         format!("{}/{}", self.ended, self.cells)
     }
 }
 
-/// The bar's unit is a millisecond of estimated cell time, so that it can show the time left from
-/// the first cell on.
-fn bar(whole: Duration) -> ProgressBar {
-    let length = u64::try_from(whole.as_millis()).unwrap_or(u64::MAX);
+/// Creates the bar. Its unit is a millisecond of estimated cell time, so that it can show the remaining
+/// time from the first cell on.
+fn bar(total: Duration) -> ProgressBar {
+    let length = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
     let bar = on_stderr(Some(length), "{bar:30} {prefix}, {eta} left  {msg}");
     bar.enable_steady_tick(Duration::from_millis(500));
     bar
@@ -126,8 +126,8 @@ fn bar(whole: Duration) -> ProgressBar {
 impl Watcher for Progress<'_> {
     fn started(&mut self, _: &PlannedCell, point: &Point) {
         if let Some(bar) = &self.bar {
-            bar.set_prefix(format!("{} {}", self.counted(), noun(self.cells, "cell")));
-            bar.set_message(shown::line(&point.to_string()).into_owned());
+            bar.set_prefix(format!("{} {}", self.count(), noun(self.cells, "cell")));
+            bar.set_message(sanitize::line(&point.to_string()).into_owned());
         }
     }
 
@@ -141,19 +141,19 @@ impl Watcher for Progress<'_> {
         }
         if let Some(bar) = &self.bar {
             bar.inc(u64::try_from(span.as_millis()).unwrap_or(0));
-            bar.set_prefix(format!("{} {}", self.counted(), noun(self.cells, "cell")));
+            bar.set_prefix(format!("{} {}", self.count(), noun(self.cells, "cell")));
         }
         match &line.outcome {
             Outcome::Failed { error, .. } => {
-                self.say(&format!("cell {}: {}: failed: {error}", self.counted(), line.point));
+                self.say(&format!("cell {}: {}: failed: {error}", self.count(), line.point));
             }
             Outcome::Aborted if self.bar.is_none() => {
-                self.say(&format!("cell {}: {}: aborted", self.counted(), line.point));
+                self.say(&format!("cell {}: {}: aborted", self.count(), line.point));
             }
             Outcome::Done { .. } | Outcome::Aborted => {}
         }
         if self.bar.is_none() && has_ended && completes_a_part(self.ended, self.cells) {
-            self.say(&self.so_far());
+            self.say(&self.status());
         }
     }
 
@@ -186,29 +186,29 @@ impl Drop for Progress<'_> {
 mod tests {
     use super::*;
 
-    /// The number of lines, and the last cell's: it is always told.
+    /// Checks the number of lines. The last cell always has one.
     #[test]
     fn each_tenth_has_a_line() {
-        let told = |cells| {
+        let lines = |cells| {
             let ends: Vec<usize> =
                 (0..=cells).filter(|ended| completes_a_part(*ended, cells)).collect();
             (ends.len(), ends.last().copied())
         };
         for cells in 1..=300 {
-            assert_eq!(told(cells), (cells.min(PARTS), Some(cells)));
+            assert_eq!(lines(cells), (cells.min(PARTS), Some(cells)));
         }
-        assert_eq!(told(0), (0, None));
+        assert_eq!(lines(0), (0, None));
         assert!(completes_a_part(14, 140) && !completes_a_part(15, 140));
     }
 
     #[test]
-    fn the_time_left_follows_from_the_pace() {
+    fn remaining_time_follows_from_the_pace() {
         let seconds = Duration::from_secs;
         let mut pace = Pace::new(seconds(100));
-        assert_eq!(pace.time_left(seconds(7)), seconds(100), "nothing is known yet");
+        assert_eq!(pace.time_remaining(seconds(7)), seconds(100), "nothing is known yet");
         pace.ended(seconds(20));
-        assert_eq!(pace.time_left(seconds(10)), seconds(40), "twice as fast as was thought");
+        assert_eq!(pace.time_remaining(seconds(10)), seconds(40), "twice as fast as was thought");
         pace.ended(seconds(80));
-        assert_eq!(pace.time_left(seconds(60)), Duration::ZERO);
+        assert_eq!(pace.time_remaining(seconds(60)), Duration::ZERO);
     }
 }

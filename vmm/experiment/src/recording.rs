@@ -3,7 +3,7 @@
 use std::{fmt::Display, io::BufReader, path::Path};
 
 use base::{files, plural::count};
-use os::streams::say;
+use os::streams::print_line;
 use sched::recording::Recording;
 
 use crate::Usage;
@@ -14,7 +14,7 @@ pub const RECORDING_INSIDE: &str = "/in/recording";
 /// Reads the recording that a policy replays.
 pub fn read(file: &Path) -> Result<Recording, Usage> {
     let usage = |error: &dyn Display| unusable(file, error);
-    let open = files::regular(file).map_err(|error| usage(&error))?;
+    let open = files::open_regular(file).map_err(|error| usage(&error))?;
     Recording::read(&mut BufReader::new(open)).map_err(|error| usage(&error))
 }
 
@@ -22,21 +22,21 @@ fn unusable(file: &Path, error: &dyn Display) -> Usage {
     Usage(format!("--policy replay:{}: {error}", file.display()))
 }
 
-/// Reads the recording that a policy replays, and prints a note on what it lacks. It must match every pair of slots
-/// and vCPUs (the sum over all machines) in `sizes`.
-pub fn of_sizes(
+/// Reads the recording that a policy replays, and prints a note if it is incomplete. It must match every pair
+/// of slots and vCPUs (the sum over all machines) in `sizes`.
+pub fn read_for(
     file: &Path,
     sizes: impl IntoIterator<Item = (u32, u32)>,
 ) -> Result<Recording, Usage> {
-    let recording = matching(file, sizes)?;
-    if let Some(what) = recording.shortfall() {
-        say(format_args!("pvticket: --policy replay:{}: {what}", file.display()));
+    let recording = read_matching(file, sizes)?;
+    if let Some(shortfall) = recording.shortfall() {
+        print_line(format_args!("pvticket: --policy replay:{}: {shortfall}", file.display()));
     }
     Ok(recording)
 }
 
-/// Reads a recording that matches these sizes, without a note on what it lacks.
-pub fn matching(
+/// Reads a recording that matches these sizes, without such a note.
+pub fn read_matching(
     file: &Path,
     sizes: impl IntoIterator<Item = (u32, u32)>,
 ) -> Result<Recording, Usage> {

@@ -1,4 +1,4 @@
-//! A run: its cells are given to workers on this host.
+//! A run, whose cells are passed to workers on this host.
 
 use std::{
     cell::RefCell,
@@ -18,57 +18,57 @@ use os::{
     signals::{Interrupt, Listener},
 };
 
-/// Results of a run besides its store.
+/// Results of a run in addition to its store.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Outlets<'a> {
+pub struct RunOptions<'a> {
     /// The file that the timelines of the first cells are appended to.
     pub trace: Option<&'a Path>,
-    /// Keep the timelines of the last cells.
+    /// Whether to keep the timelines of the last cells.
     pub keeps_traces: bool,
-    /// Record the last schedule's decisions.
+    /// Whether to record the last schedule's decisions.
     pub records: bool,
-    /// The first failure ends the run.
+    /// Whether the first failure ends the run.
     pub ends_at_failure: bool,
 }
 
-/// A run that has ended, or was ended.
+/// A run that has ended or was stopped.
 #[derive(Debug)]
-pub struct Ran {
+pub struct RunResult {
     /// The directory of its store.
     pub dir: PathBuf,
-    /// How it ended.
+    /// Summary of the run.
     pub summary: Summary,
-    /// Its results besides the store.
+    /// Its results in addition to the store.
     pub(crate) workers: Workers,
 }
 
-/// Carries out what is left of a run, whose store is in `dir`, by default in a directory that its spec and the time
-/// name.
+/// Measures the remaining cells of a run, whose store is in `dir`, by default in a directory named after its
+/// spec and the time.
 pub fn run(
     plan: Plan,
     dir: Option<&Path>,
     kernels: &KernelFiles,
-    outlets: Outlets<'_>,
-) -> anyhow::Result<Ran> {
+    options: RunOptions<'_>,
+) -> anyhow::Result<RunResult> {
     let runtime = runtime::build()?;
-    // Before the store exists: signals must end in order whatever has begun.
+    // Before the store exists: signals must cause an orderly end at any stage.
     let stop = runtime.block_on(stop_listener())?;
-    let mut begun = plan.begin(dir, kernels, outlets.trace)?;
-    let traced = match begun.trace.take() {
+    let mut open = plan.begin(dir, kernels, options.trace)?;
+    let traced = match open.trace.take() {
         Some(file) => Traced::First(file),
-        None if outlets.keeps_traces => Traced::Last(RefCell::default()),
+        None if options.keeps_traces => Traced::Last(RefCell::default()),
         None => Traced::Nothing,
     };
-    let workers = Workers::new(&begun, traced, outlets.records)?;
+    let workers = Workers::new(&open, traced, options.records)?;
     let summary = runtime.block_on(async {
-        let OpenRun { experiment, finished, store, .. } = &mut begun;
-        let mut progress = Progress::new(experiment, finished, outlets.ends_at_failure);
+        let OpenRun { experiment, finished, store, .. } = &mut open;
+        let mut progress = Progress::new(experiment, finished, options.ends_at_failure);
         engine::run(experiment, finished, store, &workers, &mut progress, stop).await
     })?;
-    Ok(Ran { dir: begun.dir, summary, workers })
+    Ok(RunResult { dir: open.dir, summary, workers })
 }
 
-/// Catches the signals that end a run. Call it within a tokio runtime.
+/// Catches the signals that end a run. Must be called within a tokio runtime.
 async fn stop_listener() -> anyhow::Result<Listener> {
     let listener = Interrupt::on_signals().and_then(|interrupt| interrupt.listener());
     listener.context("cannot catch Ctrl-C")

@@ -1,4 +1,4 @@
-//! Work of two threads that wait for each other.
+//! Runs work on two threads that wait for each other.
 
 use std::{
     io,
@@ -6,20 +6,20 @@ use std::{
     thread::{self, Builder},
 };
 
-/// A word in a pair of cache lines of its own: processors fetch lines in pairs.
+/// A word in its own pair of cache lines, as processors fetch lines in pairs.
 #[repr(align(128))]
 pub struct PaddedAtomicU64(pub AtomicU64);
 
-/// Does both on threads of their own, and waits for them. The other begins only once there is a thread for either: it
-/// would wait for the first for ever.
-pub fn both<A: Send, B: Send>(
+/// Runs both on new threads, and waits for them. The other begins only once both threads exist, or it would
+/// wait for the first forever.
+pub fn run_both<A: Send, B: Send>(
     first: impl FnOnce() -> io::Result<A> + Send,
-    other: impl FnOnce() -> io::Result<B> + Send,
+    second: impl FnOnce() -> io::Result<B> + Send,
 ) -> io::Result<(A, B)> {
-    let (go, told) = mpsc::channel::<()>();
+    let (go, started) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        let other = Builder::new().spawn_scoped(scope, move || match told.recv() {
-            Ok(()) => other().map(Some),
+        let second = Builder::new().spawn_scoped(scope, move || match started.recv() {
+            Ok(()) => second().map(Some),
             Err(_) => Ok(None),
         })?;
         let first = Builder::new().spawn_scoped(scope, first);
@@ -27,14 +27,14 @@ pub fn both<A: Send, B: Send>(
             // The other thread waits for this.
             let _ = go.send(());
         }
-        // If it was not told, it ends.
+        // Without this message, it ends.
         drop(go);
         let first = first?;
         let died = |_| io::Error::other("its thread died");
         let first = first.join().map_err(died).flatten();
-        let other = other.join().map_err(died).flatten();
+        let second = second.join().map_err(died).flatten();
         let nothing = || io::Error::other("its thread did not begin");
-        Ok((first?, other?.ok_or_else(nothing)?))
+        Ok((first?, second?.ok_or_else(nothing)?))
     })
 }
 
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_are_at_work_at_the_same_time() {
+    fn threads_run_concurrently() {
         let barrier = &Barrier::new(2);
         let meet = |what| {
             move || {
@@ -53,16 +53,16 @@ mod tests {
                 Ok(what)
             }
         };
-        assert_eq!(both(meet(1), meet(2)).unwrap(), (1, 2));
+        assert_eq!(run_both(meet(1), meet(2)).unwrap(), (1, 2));
     }
 
     #[test]
-    fn the_error_of_either_is_that_of_both() {
+    fn error_of_either_thread_is_returned() {
         let fails = || Err::<(), _>(io::Error::other("why"));
-        for done in [both(fails, || Ok(())), both(|| Ok(()), fails)] {
+        for done in [run_both(fails, || Ok(())), run_both(|| Ok(()), fails)] {
             assert_eq!(done.unwrap_err().to_string(), "why");
         }
         let panics = || -> io::Result<()> { panic!("for the test") };
-        assert_eq!(both(|| Ok(()), panics).unwrap_err().to_string(), "its thread died");
+        assert_eq!(run_both(|| Ok(()), panics).unwrap_err().to_string(), "its thread died");
     }
 }

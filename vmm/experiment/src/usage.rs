@@ -1,16 +1,16 @@
-//! Errors of the user.
+//! Usage errors.
 
 use base::units::UnitError;
 use study::{plan::PlanError, spec::SpecError};
 use thiserror::Error;
 
-/// An option, a variable or a file that the user has to change: exit status 2. The text names it and says what to
-/// do.
+/// An option, a variable or a file that the user has to change; exit status 2. The text names it and the
+/// remedy.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// Options name the CPUs, the levels and the durations of a plan.
+/// The CPUs, levels and durations of a plan come from options.
 impl From<PlanError> for Usage {
     fn from(error: PlanError) -> Self {
         Self(error.to_string())

@@ -32,7 +32,7 @@ use base::{
 use os::{
     artifacts::{self, guest_kernel},
     memory::Memory,
-    streams::say,
+    streams::print_line,
 };
 use study::{
     guest::{
@@ -43,19 +43,19 @@ use study::{
     spec::{Experiment, PlannedCell},
 };
 
-/// The guest kernels that options name.
+/// Guest kernels named by options.
 #[derive(Debug, Clone, Default)]
 pub struct KernelFiles {
-    /// The kernel with ticketlocks; None: the built one.
+    /// The kernel with ticketlocks; None for the built one.
     pub kernel: Option<PathBuf>,
-    /// The kernel with mainline's spinlocks; None: the built one.
+    /// The kernel with mainline's spinlocks; None for the built one.
     pub stock_kernel: Option<PathBuf>,
 }
 
-/// Which cells are traced.
+/// Selection of the traced cells.
 #[derive(Debug)]
 pub enum Traced {
-    /// None.
+    /// No cell.
     Nothing,
     /// The first cell of each point; traces are appended to this file.
     First(File),
@@ -69,44 +69,44 @@ pub struct Workers {
     program: PathBuf,
     /// Arguments of the workers on this host.
     direct: [OsString; 2],
-    /// Arguments of those in the emulated host.
+    /// Arguments of the workers in the emulated host.
     emulated: [OsString; 2],
     /// CPUs of each job.
     shares: Vec<Vec<usize>>,
     traced: Traced,
-    /// The schedule's decisions in the last cell of the last round; None: not asked for.
+    /// The schedule's decisions in the last cell of the last round; None if they are not requested.
     recorded: Option<RefCell<Vec<u8>>>,
-    /// The last round.
-    last: u32,
+    /// Number of the last round.
+    last_round: u32,
 }
 
 impl KernelFiles {
-    /// No kernel is named.
+    /// Whether no kernel is named.
     pub const fn is_empty(&self) -> bool {
         self.kernel.is_none() && self.stock_kernel.is_none()
     }
 
-    /// The Linux of guests whose spec names none. A file that is named may be any, and no store says which.
-    pub fn usual_kernel(&self) -> GuestKernel {
+    /// The Linux of guests whose spec does not name it. A named file may be any, and no store records which.
+    pub fn default_kernel(&self) -> GuestKernel {
         if self.is_empty() { GuestKernel::default() } else { GuestKernel::UNNAMED }
     }
 }
 
 impl Workers {
-    /// The workers of this run.
-    pub fn new(begun: &OpenRun, traced: Traced, is_recorded: bool) -> anyhow::Result<Self> {
+    /// Creates the workers of this run.
+    pub fn new(run: &OpenRun, traced: Traced, is_recorded: bool) -> anyhow::Result<Self> {
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,
-            direct: Setup::of(begun, HostKind::Direct).words()?,
-            emulated: Setup::of(begun, HostKind::Emulated).words()?,
-            shares: shares(&begun.cpus, begun.jobs),
+            direct: Setup::new(run, HostKind::Direct).args()?,
+            emulated: Setup::new(run, HostKind::Emulated).args()?,
+            shares: shares(&run.cpus, run.jobs),
             traced,
             recorded: is_recorded.then(RefCell::default),
-            last: begun.experiment.repetitions.saturating_sub(1),
+            last_round: run.experiment.repetitions.saturating_sub(1),
         })
     }
 
-    /// The traces that were kept in memory.
+    /// Returns the traces kept in memory.
     pub fn traces(&self) -> Vec<u8> {
         match &self.traced {
             Traced::Last(traces) => traces.take(),
@@ -114,13 +114,13 @@ impl Workers {
         }
     }
 
-    /// The recording, if there is one.
+    /// Returns the recording, if there is one.
     pub fn recording(&self) -> Option<Vec<u8>> {
         self.recorded.as_ref().map(RefCell::take).filter(|bytes| !bytes.is_empty())
     }
 }
 
-/// The CPUs of each job, disjoint; a single job if there are fewer CPUs than jobs.
+/// Divides the CPUs among the jobs; a single job if there are fewer CPUs than jobs.
 pub(crate) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
     let cpus = cpus.cpus();
     let jobs = jobs.max(1) as usize;
@@ -130,63 +130,63 @@ pub(crate) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
     }
 }
 
-/// The kernels and the guest disk that the cells need; a missing one is an error before anything runs.
+/// Finds the kernels and the guest disk that the cells need. A missing one is an error before anything runs.
 pub(crate) fn kernels(files: &KernelFiles, experiment: &Experiment) -> anyhow::Result<Kernels> {
-    let mut found = Vec::new();
-    for (flavour, named) in
+    let mut kernel_files = Vec::new();
+    for (flavour, option) in
         [(Flavour::Ticket, &files.kernel), (Flavour::Stock, &files.stock_kernel)]
     {
-        let wanted = needed(experiment, flavour);
-        if let Some(file) = named {
-            let kernel = only(&wanted, flavour)?;
-            let file = kernel::named(file, flavour.option())?;
+        let needed = needed(experiment, flavour);
+        if let Some(file) = option {
+            let kernel = single_kernel(&needed, flavour)?;
+            let file = kernel::resolve(file, flavour.option())?;
             check_version(&file, kernel, flavour)?;
-            found.push(KernelFile::new(kernel, flavour, file));
+            kernel_files.push(KernelFile::new(kernel, flavour, file));
             continue;
         }
-        for kernel in wanted {
-            found.push(KernelFile::new(kernel, flavour, guest_kernel(kernel, flavour)?));
+        for kernel in needed {
+            kernel_files.push(KernelFile::new(kernel, flavour, guest_kernel(kernel, flavour)?));
         }
     }
-    found.iter().try_for_each(|file| kernel::check(file.path(), LinuxCell::MEMORY))?;
+    kernel_files.iter().try_for_each(|file| kernel::check(file.path(), LinuxCell::MEMORY))?;
     let needs_disk =
         |point: &Point| point.guest_workload().is_some_and(GuestWorkload::needs_guest_disk);
     let disk = experiment.points.iter().any(needs_disk).then(artifacts::guest_disk).transpose()?;
-    Ok(found.into_iter().collect::<Kernels>().with_guest_disk(disk))
+    Ok(kernel_files.into_iter().collect::<Kernels>().with_guest_disk(disk))
 }
 
-/// Refuses a named file that says it is another Linux than was asked for. Without that, any will do, and none is read.
+/// Refuses a named file that reports another Linux than requested. Without a request, the file is not read.
 fn check_version(file: &Path, kernel: GuestKernel, flavour: Flavour) -> Result<(), Usage> {
     if kernel.is_unnamed() {
         return Ok(());
     }
     let version = kernel_facts(file).and_then(|facts| facts.version);
     let is_other = |version: &String| {
-        let rest = version.strip_prefix(kernel.name());
-        !rest.is_some_and(|rest| rest.starts_with(['.', '-']))
+        let suffix = version.strip_prefix(kernel.name());
+        !suffix.is_some_and(|suffix| suffix.starts_with(['.', '-']))
     };
     match version.filter(is_other) {
         None => Ok(()),
         Some(version) => Err(Usage(format!(
-            "{} {}: it is Linux {version}, and guest kernel {kernel} was asked for",
+            "{} {}: it is Linux {version}, but guest kernel {kernel} was requested",
             flavour.option(),
             file.display()
         ))),
     }
 }
 
-/// The one kernel that a named file is to be.
-fn only(wanted: &BTreeSet<GuestKernel>, flavour: Flavour) -> Result<GuestKernel, Usage> {
+/// Returns the single kernel that a named file stands for.
+fn single_kernel(needed: &BTreeSet<GuestKernel>, flavour: Flavour) -> Result<GuestKernel, Usage> {
     let option = flavour.option();
-    let mut kernels = wanted.iter();
+    let mut kernels = needed.iter();
     match (kernels.next(), kernels.next()) {
         (Some(kernel), None) => Ok(*kernel),
         (None, _) => Err(Usage(format!(
-            "{option}: none of the locks to be run is in it; --kernel is for ticket and \
+            "{option}: none of the requested locks uses it; --kernel is for ticket and \
              pv-ticket of Linux guests, --stock-kernel for their other locks"
         ))),
         (Some(_), Some(_)) => {
-            let names: Vec<&str> = wanted.iter().map(|kernel| kernel.name()).collect();
+            let names: Vec<&str> = needed.iter().map(|kernel| kernel.name()).collect();
             Err(Usage(format!(
                 "{option}: names one kernel, and guest kernels {} are to be run: name no file, or \
                  one guest kernel",
@@ -196,12 +196,12 @@ fn only(wanted: &BTreeSet<GuestKernel>, flavour: Flavour) -> Result<GuestKernel,
     }
 }
 
-/// The guest kernels of this flavour that the cells boot.
+/// Returns the guest kernels of this flavour that the cells boot.
 fn needed(experiment: &Experiment, flavour: Flavour) -> BTreeSet<GuestKernel> {
-    let is_of = |point: &&Point| {
+    let needs = |point: &&Point| {
         point.guest == GuestKind::Linux && kernels::flavour(point.lock) == Some(flavour)
     };
-    experiment.points.iter().filter(is_of).map(|point| point.guest_kernel).collect()
+    experiment.points.iter().filter(needs).map(|point| point.guest_kernel).collect()
 }
 
 /// Guest memory of the largest cell in the emulated host.
@@ -209,7 +209,7 @@ pub(crate) fn memory(experiment: &Experiment) -> ByteSize {
     largest(experiment, HostKind::Emulated).unwrap_or(ByteSize(hypercalls::payload::MEMORY))
 }
 
-/// Guest memory of the largest cell on a host; None: there is no cell.
+/// Guest memory of the largest cell on a host; None if there is no cell.
 fn largest(experiment: &Experiment, host: HostKind) -> Option<ByteSize> {
     let guest_memory = |point: &Point| {
         let machine = match point.guest {
@@ -228,27 +228,27 @@ fn largest(experiment: &Experiment, host: HostKind) -> Option<ByteSize> {
         .map(ByteSize)
 }
 
-/// Says so if there is less memory than `jobs` of the largest cells at a time may need.
+/// Warns if there is less memory than `jobs` of the largest cells in parallel may need.
 pub(crate) fn warn_of_memory<'a>(
     experiment: &Experiment,
     jobs: usize,
-    taken: impl IntoIterator<Item = &'a Path>,
+    files: impl IntoIterator<Item = &'a Path>,
 ) {
     if let Some(guests) = largest(experiment, HostKind::Emulated) {
-        inside::warn_of_memory(inside::memory_with(guests, taken), jobs);
+        inside::warn_of_memory(inside::memory_with(guests, files), jobs);
     }
-    let all = format!("the guests of {}", count(jobs, "cell"));
+    let name = format!("the guests of {}", count(jobs, "cell"));
     let direct = largest(experiment, HostKind::Direct);
-    let warning = direct.and_then(|each| inside::memory_warning(&all, each, jobs, Memory::here()));
-    if let Some(warning) = warning {
-        say(format_args!("pvticket: {warning}"));
+    let note = direct.and_then(|each| inside::memory_warning(&name, each, jobs, Memory::current()));
+    if let Some(note) = note {
+        print_line(format_args!("pvticket: {note}"));
     }
 }
 
 impl WorkerPool for Workers {
     fn worker(&self, host: HostKind) -> Command {
         let mut command = Command::new(&self.program);
-        command.env(confine::VARIABLE, confine::chosen().to_string());
+        command.env(confine::SECCOMP_ENV, confine::seccomp().to_string());
         command.args(match host {
             HostKind::Direct => &self.direct,
             HostKind::Emulated => &self.emulated,
@@ -268,7 +268,7 @@ impl WorkerPool for Workers {
     }
 
     fn extras(&self, cell: &PlannedCell) -> Extras {
-        let is_last = cell.round == self.last;
+        let is_last = cell.round == self.last_round;
         Extras {
             trace: match self.traced {
                 Traced::Nothing => false,
@@ -279,7 +279,7 @@ impl WorkerPool for Workers {
         }
     }
 
-    fn keep_trace(&self, Bytes(trace): Bytes) -> io::Result<()> {
+    fn store_trace(&self, Bytes(trace): Bytes) -> io::Result<()> {
         match &self.traced {
             Traced::First(file) => {
                 (&mut &*file).write_all(&trace)?;
@@ -291,7 +291,7 @@ impl WorkerPool for Workers {
         Ok(())
     }
 
-    fn keep_recording(&self, Bytes(recording): Bytes) {
+    fn store_recording(&self, Bytes(recording): Bytes) {
         if let Some(recorded) = &self.recorded {
             *recorded.borrow_mut() = recording;
         }

@@ -1,4 +1,4 @@
-//! A worker process of a run, here or in the emulated host: it measures the cells that come on stdin.
+//! A worker process of a run, here or in the emulated host. It measures the cells that arrive on stdin.
 
 use std::{
     env,
@@ -22,8 +22,8 @@ use crate::{
         relay,
         run_jobs::{self, Tools},
     },
-    host::cgroups::{OpenGroups, VmGroups, make_on_own_machine},
-    inside::Inside,
+    host::cgroups::{OpenGroups, VmGroups, create_on_own_host},
+    inside::EmulatedCommand,
     open_run::OpenRun,
     prepare::control_groups,
     recording::{self, RECORDING_INSIDE},
@@ -36,7 +36,7 @@ use kvm::sys::fatal;
 use os::{
     memory::{Memory, in_mib},
     signals,
-    streams::{Stream, say},
+    streams::{Stream, print_line},
 };
 use report::perfetto;
 use sched::driver::DriverKind;
@@ -46,37 +46,37 @@ use study::{
     timeline::Timeline,
 };
 
-/// Environment variable: a limit for the size of a trace, below the built-in one.
+/// Environment variable: a limit for the size of a trace, below the built-in limit.
 const TRACE_LIMIT: &str = "PVTICKET_TRACE_LIMIT";
 
-/// What a worker needs before its first cell.
+/// Parameters of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
-    /// Where the cells run.
+    /// Host of the cells.
     host: HostKind,
     /// The kernel of the emulated host.
     #[serde(with = "text")]
     host_kernel: HostKernel,
-    /// Memory that the guests need, in the emulated host.
+    /// Memory that the guests need in the emulated host.
     memory: ByteSize,
-    /// CPUs that the cells need, in the emulated host.
+    /// CPUs that the cells need in the emulated host.
     slots: u32,
     /// The guest kernels.
     kernels: Kernels,
-    /// The recording that the policy `replay` follows. Paths of files may be no UTF-8, which `PathBuf` refuses.
+    /// The recording that `replay` follows. Paths may not be UTF-8, which `PathBuf` refuses to serialize.
     recording: Option<OsString>,
-    /// Who changes the host's kernel, which needs capabilities: loads schedulers, switches features.
+    /// The process that changes the host's kernel (loads schedulers), which needs capabilities.
     changes: Changes,
-    /// Some cells have a schedule of this program's.
+    /// Whether some cells have one of this program's schedules.
     schedules: bool,
     /// The control groups of cells, opened before confinement.
     cgroups: Vec<VmGroups>,
-    /// Where they are; None: they are to be made, on a machine that is all ours.
+    /// Their directory; None if they must be created, on a machine that only we use.
     cgroup_root: Option<OsString>,
 }
 
-/// Where the host's kernel is changed.
+/// Process that changes the host's kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Changes {
@@ -89,19 +89,19 @@ enum Changes {
 }
 
 impl Setup {
-    /// A worker for the cells of a run on this host.
-    pub(crate) fn of(begun: &OpenRun, host: HostKind) -> Self {
-        let points = &begun.experiment.points;
+    /// Describes a worker for the cells of a run on this host.
+    pub(crate) fn new(run: &OpenRun, host: HostKind) -> Self {
+        let points = &run.experiment.points;
         let loads_scheduler = points.iter().any(|point| needs_of(point).driver_bpf);
-        let there = points.iter().filter(|point| point.host == HostKind::Emulated);
-        let tree = begun.cgroups.as_ref().filter(|_| host == HostKind::Direct);
+        let emulated = points.iter().filter(|point| point.host == HostKind::Emulated);
+        let tree = run.cgroups.as_ref().filter(|_| host == HostKind::Direct);
         Self {
             host,
-            host_kernel: begun.host_kernel,
-            memory: memory(&begun.experiment),
-            slots: there.map(|point| point.slots).max().unwrap_or(1),
-            kernels: begun.kernels.clone(),
-            recording: begun.recording.clone().map(OsString::from),
+            host_kernel: run.host_kernel,
+            memory: memory(&run.experiment),
+            slots: emulated.map(|point| point.slots).max().unwrap_or(1),
+            kernels: run.kernels.clone(),
+            recording: run.recording.clone().map(OsString::from),
             changes: if loads_scheduler { Changes::InChildren } else { Changes::Nowhere },
             schedules: points.iter().any(|point| needs_of(point).schedule),
             cgroups: control_groups(points, host),
@@ -109,23 +109,22 @@ impl Setup {
         }
     }
 
-    /// Where the control groups are, which are made if need be; None: there are none.
+    /// Returns the directory of the control groups, and creates them if necessary. None without groups.
     fn cgroup_root(&self) -> anyhow::Result<Option<PathBuf>> {
         if self.cgroups.is_empty() {
             return Ok(None);
         }
-        let made = self.cgroup_root.as_ref().map(PathBuf::from);
-        Ok(Some(made.map_or_else(|| make_on_own_machine(&self.cgroups), Ok)?))
+        let created = self.cgroup_root.as_ref().map(PathBuf::from);
+        Ok(Some(created.map_or_else(|| create_on_own_host(&self.cgroups), Ok)?))
     }
 
-    /// Opens the control groups, if there are any.
     fn open_cgroups(&self) -> anyhow::Result<Option<OpenGroups>> {
         let Some(root) = self.cgroup_root()? else { return Ok(None) };
         Ok(Some(OpenGroups::open(&root, &self.cgroups)?))
     }
 
-    /// The command's arguments for it.
-    pub(crate) fn words(&self) -> anyhow::Result<[OsString; 2]> {
+    /// Returns the command's arguments for it.
+    pub(crate) fn args(&self) -> anyhow::Result<[OsString; 2]> {
         let json = serde_json::to_string(self).context("cannot describe a worker")?;
         Ok(["cells".into(), json.into()])
     }
@@ -139,7 +138,7 @@ impl FromStr for Setup {
     }
 }
 
-/// Of this host, without files.
+/// A worker on this host, without files.
 impl Default for Setup {
     fn default() -> Self {
         Self {
@@ -157,20 +156,20 @@ impl Default for Setup {
     }
 }
 
-/// Measures the cells that come on stdin, one line of JSON per cell, and returns the exit status. What confines this
-/// process has been chosen.
+/// Measures the cells that arrive on stdin, one line of JSON per cell, and returns the exit status. The
+/// confinement of this process must have been chosen.
 pub fn run(setup: Setup) -> anyhow::Result<u8> {
-    fatal::end_at_once();
+    fatal::exit_at_cpu_limit();
     match setup.host {
-        HostKind::Direct if setup.changes == Changes::InChildren => in_children(setup),
+        HostKind::Direct if setup.changes == Changes::InChildren => run_in_children(setup),
         HostKind::Direct => direct(&setup),
         HostKind::Emulated => emulated(&setup),
     }
 }
 
 fn emulated(setup: &Setup) -> anyhow::Result<u8> {
-    let mut inside = Inside::new(setup.host_kernel, setup.memory);
-    // The jobs.
+    let mut inside = EmulatedCommand::new(setup.host_kernel, setup.memory);
+    // Jobs arrive on stdin.
     inside.errand().stdin = StdinMode::Inherit;
     inside.needs_cpus(setup.slots);
     let kernels = inside.take_kernels(&setup.kernels);
@@ -184,10 +183,10 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
         ..setup.clone()
     };
     let memory = inside.errand().memory;
-    let status = inside.run(setup_inside.words()?)?;
-    // The worker itself: what it starts has said so there.
+    let status = inside.run(setup_inside.args()?)?;
+    // Only for the worker itself: processes that it starts have reported this there.
     if status == signals::status_of(Signal::KILL.as_raw()) && setup.changes != Changes::InChildren {
-        say(format_args!(
+        print_line(format_args!(
             "the worker was killed in the emulated host: probably out of its {} of memory",
             in_mib(memory)
         ));
@@ -195,21 +194,21 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-/// Runs each cell in a process of its own.
-fn in_children(setup: Setup) -> anyhow::Result<u8> {
+/// Runs each cell in a separate process.
+fn run_in_children(setup: Setup) -> anyhow::Result<u8> {
     let cgroup_root = setup.cgroup_root()?.map(OsString::from);
     let cell_setup = Setup { changes: Changes::Here, cgroup_root, ..setup };
-    let (program, words) =
-        (env::current_exe().context("cannot find this program")?, cell_setup.words()?);
+    let (program, args) =
+        (env::current_exe().context("cannot find this program")?, cell_setup.args()?);
     let command = || {
         let mut command = Command::new(&program);
-        command.args(&words);
+        command.args(&args);
         command
     };
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     let failed = relay::relay(command, BufReader::new(io::stdin()), &interrupt)?;
-    if let Some(reason) = failed.and_then(|status| why_killed(status, Memory::here)) {
-        say(format_args!("{reason}"));
+    if let Some(reason) = failed.and_then(|status| kill_reason(status, Memory::current)) {
+        print_line(format_args!("{reason}"));
     }
     let status = failed.map(|status| match status.signal() {
         Some(signal) => signals::status_of(signal),
@@ -218,11 +217,10 @@ fn in_children(setup: Setup) -> anyhow::Result<u8> {
     Ok(status.unwrap_or(if interrupt.raised() { FAILURE } else { 0 }))
 }
 
-/// Why a cell's process was killed: nobody here does that. A kernel without memory does, or a user.
-fn why_killed(status: ExitStatus, memory: impl FnOnce() -> Memory) -> Option<String> {
+/// Describes why a cell's process was killed: by a kernel without memory, or by a user, but not by us.
+fn kill_reason(status: ExitStatus, memory: impl FnOnce() -> Memory) -> Option<String> {
     let is_killed = status.signal() == Some(Signal::KILL.as_raw());
-    is_killed
-        .then(|| format!("the process of the cell was killed: {}", memory().probably_lacking()))
+    is_killed.then(|| format!("the process of the cell was killed: {}", memory().kill_reason()))
 }
 
 fn direct(setup: &Setup) -> anyhow::Result<u8> {
@@ -230,11 +228,11 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let recording = setup.recording.as_ref().map(Path::new).map(recording::read).transpose()?;
     let cgroups = setup.open_cgroups()?;
     let mut input = BufReader::new(io::stdin());
-    let most = trace_limit()?;
+    let limit = trace_limit()?;
     let draw = |run, title: &str, timeline: &Timeline| {
-        let mut drawn = Limited::to(most);
-        perfetto::write(&mut drawn, run, title, timeline)?;
-        Ok(drawn.bytes)
+        let mut buffer = LimitedBuffer::new(limit);
+        perfetto::write(&mut buffer, run, title, timeline)?;
+        Ok(buffer.bytes)
     };
     let recording = recording.map(Arc::new);
     let recording = recording.as_ref();
@@ -249,7 +247,7 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
         None => Needs { schedule: setup.schedules, driver_bpf: false },
     };
     // The signal thread starts in confinement.
-    confine::begin(Class::Worker, &files(kernels), needs).context("cannot confine this process")?;
+    confine::apply(Class::Worker, &files(kernels), needs).context("cannot confine this process")?;
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     match only {
         Some(only) => only.run(tools, input, Stream::Stdout, &interrupt)?,
@@ -258,48 +256,48 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
     Ok(if interrupt.raised() { FAILURE } else { 0 })
 }
 
-/// What the machines of this point need.
+/// Returns the needs of this point's machines.
 fn needs_of(point: &Point) -> Needs {
     let driver_bpf = point.driver == DriverKind::Bpf;
     Needs { schedule: !driver_bpf && !point.policy.is_host(), driver_bpf }
 }
 
-/// The files that cells open: kernels and the guest disk. Their results go to stdout.
+/// Returns the files that cells open: kernels and the guest disk. Their results go to stdout.
 fn files(kernels: &Kernels) -> Files {
-    let mut files = Files::of_guests();
+    let mut files = Files::for_guests();
     files.read.extend(kernels.paths().map(Path::to_owned));
     files
 }
 
-/// Largest size of a trace, from the environment or built in.
+/// Returns the maximum size of a trace, from the environment or built in.
 pub fn trace_limit() -> Result<ByteSize, Usage> {
     let set = env::var_os(TRACE_LIMIT).filter(|text| !text.is_empty());
-    let Some(text) = set else { return Ok(run_jobs::MOST_TRACE) };
-    let most = text.to_str().and_then(|text| text.parse::<ByteSize>().ok());
-    most.filter(|most| *most <= run_jobs::MOST_TRACE).ok_or_else(|| {
-        let most = run_jobs::MOST_TRACE;
-        Usage(format!("{TRACE_LIMIT}={}: not a size of at most {most}", text.display()))
+    let Some(text) = set else { return Ok(run_jobs::MAX_TRACE) };
+    let limit = text.to_str().and_then(|text| text.parse::<ByteSize>().ok());
+    limit.filter(|limit| *limit <= run_jobs::MAX_TRACE).ok_or_else(|| {
+        let limit = run_jobs::MAX_TRACE;
+        Usage(format!("{TRACE_LIMIT}={}: not a size of at most {limit}", text.display()))
     })
 }
 
-/// A trace in memory; writing beyond the limit is an error.
+/// A trace in memory. Writing beyond the limit fails.
 #[derive(Debug)]
-struct Limited {
+struct LimitedBuffer {
     bytes: Vec<u8>,
-    most: ByteSize,
+    limit: ByteSize,
 }
 
-impl Limited {
-    const fn to(most: ByteSize) -> Self {
-        Self { bytes: Vec::new(), most }
+impl LimitedBuffer {
+    const fn new(limit: ByteSize) -> Self {
+        Self { bytes: Vec::new(), limit }
     }
 }
 
-impl Write for Limited {
+impl Write for LimitedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let most = self.most;
-        if (self.bytes.len() + bytes.len()) as u64 > most.0 {
-            let reason = format!("it is longer than {most}; measure for a shorter time (seconds)");
+        let limit = self.limit;
+        if (self.bytes.len() + bytes.len()) as u64 > limit.0 {
+            let reason = format!("it is longer than {limit}; measure for a shorter time (seconds)");
             return Err(io::Error::other(reason));
         }
         self.bytes.extend(bytes);
@@ -315,11 +313,11 @@ impl Write for Limited {
 mod tests {
     use super::*;
 
-    /// Regression: of a cell's process that the kernel killed, only the status 137 was told.
+    /// Regression: for a cell's process that the kernel killed, only the status 137 was reported.
     #[test]
-    fn a_killed_worker_may_have_lacked_memory() {
+    fn killed_worker_reports_low_memory() {
         let memory = || Memory::of_host(ByteSize::mib(600));
-        let reason = |status| why_killed(ExitStatus::from_raw(status), memory);
+        let reason = |status| kill_reason(ExitStatus::from_raw(status), memory);
         assert_eq!(
             reason(9).as_deref(),
             Some(
@@ -330,12 +328,12 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_has_a_limit() {
-        let mut drawn = Limited::to(run_jobs::MOST_TRACE);
+    fn trace_size_is_limited() {
+        let mut buffer = LimitedBuffer::new(run_jobs::MAX_TRACE);
         let megabyte = vec![0; 1 << 20];
-        let whole = (0..).take_while(|_| drawn.write_all(&megabyte).is_ok()).count();
-        assert_eq!((whole, drawn.bytes.len() as u64), (64, run_jobs::MOST_TRACE.0));
-        let error = drawn.write_all(b"x").unwrap_err().to_string();
+        let megabytes = (0..).take_while(|_| buffer.write_all(&megabyte).is_ok()).count();
+        assert_eq!((megabytes, buffer.bytes.len() as u64), (64, run_jobs::MAX_TRACE.0));
+        let error = buffer.write_all(b"x").unwrap_err().to_string();
         assert!(error.contains("longer than 64 MiB"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
-//! The CPUs that a thread may use, with masks for as many CPUs as a kernel can have.
+//! CPU affinity of threads, with masks large enough for every CPU that a kernel can have.
 //!
-//! The C library's `cpu_set_t` ends at 1024 CPUs. The kernel refuses to fill a mask that is smaller than its own
-//! (EINVAL, sched_setaffinity(2)), so that on a larger machine such a mask reads no CPU at all.
+//! The C library's `cpu_set_t` covers only 1024 CPUs. The kernel refuses to fill a mask smaller than its own
+//! (EINVAL, sched_setaffinity(2)), so on larger machines such a mask cannot be read at all.
 
 use std::io;
 
@@ -12,15 +12,15 @@ use crate::cpus;
 
 const BITS: usize = u64::BITS as usize;
 
-/// A mask of CPUs, by the kernel's numbers.
+/// A set of CPUs, indexed by the kernel's CPU numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CpuMask([u64; CpuList::LIMIT / BITS]);
 
 impl CpuMask {
     pub(crate) const NONE: Self = Self([0; CpuList::LIMIT / BITS]);
 
-    /// The CPUs that a thread may use (none: the calling one).
-    pub(crate) fn of(thread: Option<Pid>) -> io::Result<Self> {
+    /// Returns the CPUs that a thread may use. None means the calling thread.
+    pub(crate) fn of_thread(thread: Option<Pid>) -> io::Result<Self> {
         let mut mask = Self::NONE;
         let (words, size) = (mask.0.as_mut_ptr(), size_of_val(&mask.0));
         // SAFETY: the kernel writes at most `size` bytes, and the mask lives through the call.
@@ -28,7 +28,7 @@ impl CpuMask {
         if result == 0 { Ok(mask) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Restricts a thread to these CPUs. The kernel ignores those that it does not have, and refuses an empty mask.
+    /// Restricts a thread to these CPUs. The kernel ignores CPUs that do not exist and rejects an empty mask.
     pub(crate) fn apply(&self, thread: Option<Pid>) -> io::Result<()> {
         let (words, size) = (self.0.as_ptr(), size_of_val(&self.0));
         // SAFETY: the kernel reads at most `size` bytes, and the mask lives through the call.
@@ -36,30 +36,30 @@ impl CpuMask {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The mask with these CPUs, by the numbers that users see. CPUs above [`CpuList::LIMIT`] are left out.
+    /// Adds these CPUs, given by their user-visible numbers. Ignores CPUs beyond [`CpuList::LIMIT`].
     pub(crate) fn with(mut self, list: &[usize]) -> Self {
         self.bits(list, |word, bit| *word |= bit);
         self
     }
 
-    /// The mask without these CPUs.
+    /// Removes these CPUs.
     pub(crate) fn without(mut self, list: &[usize]) -> Self {
         self.bits(list, |word, bit| *word &= !bit);
         self
     }
 
     fn bits(&mut self, list: &[usize], change: impl Fn(&mut u64, u64)) {
-        for cpu in list.iter().map(|cpu| cpus::kernels(*cpu)) {
+        for cpu in list.iter().map(|cpu| cpus::to_kernel(*cpu)) {
             if let Some(word) = self.0.get_mut(cpu / BITS) {
                 change(word, 1 << (cpu % BITS));
             }
         }
     }
 
-    /// The CPUs, by the numbers that users see, ascending.
+    /// Returns the user-visible numbers of the CPUs, in ascending order.
     pub(crate) fn cpus(&self) -> Vec<usize> {
         let is_set = |cpu: &usize| self.0[cpu / BITS] >> (cpu % BITS) & 1 == 1;
-        (0..CpuList::LIMIT).filter(is_set).filter_map(cpus::ours).collect()
+        (0..CpuList::LIMIT).filter(is_set).filter_map(cpus::from_kernel).collect()
     }
 }
 
@@ -80,13 +80,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_the_cpus_that_it_is_restricted_to() {
+    fn apply_restricts_a_thread() {
         std::thread::spawn(|| {
-            let before = CpuMask::of(None).unwrap();
+            let before = CpuMask::of_thread(None).unwrap();
             let (first, _) = before.cpus().split_first().map(|(cpu, _)| (*cpu, ())).unwrap();
-            // A CPU that this machine does not have is ignored.
+            // CPUs that this machine does not have are ignored.
             CpuMask::NONE.with(&[first, CpuList::LIMIT - 1]).apply(None).unwrap();
-            assert_eq!(CpuMask::of(None).unwrap().cpus(), [first]);
+            assert_eq!(CpuMask::of_thread(None).unwrap().cpus(), [first]);
             assert!(CpuMask::NONE.apply(None).is_err());
             before.apply(None).unwrap();
         })

@@ -1,4 +1,4 @@
-//! What the host's KVM supports.
+//! Capabilities of the host's KVM.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use serde::Serialize;
 
 use super::{KvmError, vm};
 
-/// The answers of `KVM_CHECK_EXTENSION` (kvm/api.rst, 4.4) that matter here.
+/// The relevant results of `KVM_CHECK_EXTENSION` (kvm/api.rst, 4.4).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
     /// `KVM_GET_API_VERSION`.
     pub api_version: i32,
-    /// Maximum number of vCPUs of a machine.
+    /// Maximum number of vCPUs per machine.
     pub max_vcpus: usize,
-    /// Capabilities by name.
+    /// Whether each capability is supported, keyed by name.
     pub features: BTreeMap<&'static str, bool>,
 }
 

@@ -1,7 +1,7 @@
-//! KVM's exit record: what the pages that it shares with user space say.
+//! Decodes KVM's exit record, from the pages that KVM shares with user space.
 //!
-//! All of a record is data: nothing in it is used as an offset or a length before it is known to be
-//! inside the pages.
+//! Every field of a record is untrusted: offsets and lengths are checked against the pages before
+//! use.
 
 use std::{fmt, mem::offset_of, ops::Range};
 
@@ -14,49 +14,48 @@ use kvm_bindings::{
     kvm_run__bindgen_ty_1__bindgen_ty_6 as Mmio, kvm_run__bindgen_ty_1__bindgen_ty_13 as Internal,
 };
 
-/// Why a vCPU left the guest. Borrowed data is the guest's operand.
+/// The reason for a VM exit to user space. Borrowed data is the guest's operand.
 #[derive(Debug)]
 pub enum Exit<'a> {
-    /// `out`, or a run of them (`rep outs`): `data.len() / width` operations.
+    /// `out`, or a string operation (`rep outs`): `data.len() / width` operations.
     PortWrite {
         /// The port number.
         port: u16,
         /// Bytes per operation: 1, 2 or 4.
         width: u8,
-        /// The operations' bytes, in order.
+        /// The data of all operations, in order.
         data: &'a [u8],
     },
-    /// `in`, or a run of them: fill `data`.
+    /// `in`, or a string operation. The handler must fill `data`.
     PortRead {
         /// The port number.
         port: u16,
         /// Bytes per operation: 1, 2 or 4.
         width: u8,
-        /// What the guest will read.
+        /// Buffer for the values that the guest reads.
         data: &'a mut [u8],
     },
-    /// A load from an address without memory: fill `data`.
+    /// A load from an address without memory. The handler must fill the buffer.
     MmioRead(&'a mut [u8]),
     /// A store to an address without memory.
     MmioWrite,
     /// HLT on a machine without in-kernel local APICs.
     Halt,
-    /// A signal ended the run.
+    /// A signal interrupted the run.
     Interrupted,
-    /// The vCPU waits for INIT and SIPI, as all vCPUs but the first do on machines with local
-    /// APICs, or has just received them. KVM returns this at once and repeatedly as long as a kick
-    /// is pending for its first HLT.
+    /// The vCPU waits for INIT and SIPI, as all vCPUs except the first do on machines with local
+    /// APICs, or has just received them. While a kick is pending for its first HLT, KVM returns this
+    /// at once on every run.
     NotStarted,
     /// The vCPU took a triple fault.
     TripleFault,
-    /// KVM cannot emulate an instruction of the guest; the instruction's bytes, if KVM reported
-    /// them.
+    /// KVM cannot emulate this guest instruction (empty if KVM did not report its bytes).
     CannotEmulate(Vec<u8>),
-    /// Any other internal error of KVM.
+    /// Any other internal KVM error.
     InternalError(Suberror),
-    /// The processor refused the guest's state.
+    /// The processor rejected the guest state at VM entry.
     EntryRefused(u64),
-    /// Any other exit, by KVM's exit reason.
+    /// Any other exit. Contains KVM's exit reason.
     Other(u32),
 }
 
@@ -66,24 +65,24 @@ pub struct Suberror(pub u32);
 
 impl fmt::Display for Suberror {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.0 {
-            KVM_INTERNAL_ERROR_SIMUL_EX => "it met two exceptions at once",
+        let cause = match self.0 {
+            KVM_INTERNAL_ERROR_SIMUL_EX => "two simultaneous exceptions",
             KVM_INTERNAL_ERROR_DELIVERY_EV => {
-                "it could not deliver an exception or interrupt; the guest's tables or stack for it \
-                 may lie where no memory is"
+                "cannot deliver an exception or interrupt; the guest's descriptor tables or stack \
+                 may be outside its memory"
             }
             _ => "see KVM_EXIT_INTERNAL_ERROR in the kernel's kvm/api.rst",
         };
-        write!(f, "suberror {}: {what}", self.0)
+        write!(f, "suberror {}: {cause}", self.0)
     }
 }
 
-/// Where the members of the union of `struct kvm_run` begin.
+/// Offset of the union in `struct kvm_run`.
 const UNION: usize = offset_of!(kvm_run, __bindgen_anon_1);
 
-/// Decodes an exit record. None if it names bytes outside of `pages`, which no KVM should do.
-/// kvm-ioctls drops the width of a port access, and thus the difference between one `out` of 4 bytes
-/// and four of 1.
+/// Decodes an exit record. Returns None if it refers to bytes outside `pages`, which no correct KVM
+/// does. kvm-ioctls drops the width of a port access and therefore cannot distinguish one 4-byte
+/// `out` from four 1-byte ones.
 pub fn decode(pages: &mut [u8]) -> Option<Exit<'_>> {
     Some(match u32_at(pages, offset_of!(kvm_run, exit_reason))? {
         KVM_EXIT_IO => return decode_io(pages),
@@ -96,7 +95,7 @@ pub fn decode(pages: &mut [u8]) -> Option<Exit<'_>> {
             pages,
             UNION + offset_of!(FailEntry, hardware_entry_failure_reason),
         )?),
-        other => Exit::Other(other),
+        reason => Exit::Other(reason),
     })
 }
 
@@ -115,16 +114,16 @@ fn decode_io(pages: &mut [u8]) -> Option<Exit<'_>> {
 }
 
 fn decode_mmio(pages: &mut [u8]) -> Option<Exit<'_>> {
-    const MOST: usize = 8;
+    const MAX_LEN: usize = 8;
     if array_at::<1>(pages, UNION + offset_of!(Mmio, is_write))? != [0] {
         return Some(Exit::MmioWrite);
     }
     let len = u32_at(pages, UNION + offset_of!(Mmio, len))? as usize;
-    let data = range(UNION + offset_of!(Mmio, data), len.min(MOST))?;
+    let data = range(UNION + offset_of!(Mmio, data), len.min(MAX_LEN))?;
     pages.get_mut(data).map(Exit::MmioRead)
 }
 
-/// KVM_INTERNAL_ERROR_EMULATION with flag bit 0 includes the instruction's bytes (`struct
+/// KVM_INTERNAL_ERROR_EMULATION includes the instruction's bytes if flag bit 0 is set (`struct
 /// kvm_run.emulation_failure`, kvm/api.rst 5).
 fn internal_error(pages: &[u8]) -> Option<Exit<'static>> {
     const FLAG_BYTES: u64 = KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES as u64;
@@ -137,7 +136,7 @@ fn internal_error(pages: &[u8]) -> Option<Exit<'static>> {
     if words < 3 || u64_at(pages, DATA)? & FLAG_BYTES == 0 {
         return Some(Exit::CannotEmulate(Vec::new()));
     }
-    // The second word starts with insn_size (u8), then up to 15 bytes.
+    // The second word starts with insn_size (u8), followed by up to 15 bytes.
     let [size, bytes @ ..] = array_at::<16>(pages, DATA + 8)?;
     let len = usize::from(size).min(bytes.len());
     Some(Exit::CannotEmulate(bytes[..len].to_vec()))
@@ -163,14 +162,14 @@ fn u64_at(pages: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Bytes of a vCPU's mapping on x86: the record, the data of ports, and the ring of MMIO.
+    /// Size of a vCPU's mapping on x86: the exit record, port I/O data and the MMIO ring.
     const MAPPED: usize = 3 << 12;
 
     fn put(pages: &mut [u8], at: usize, bytes: &[u8]) {
         pages[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    fn left(reason: u32) -> Vec<u8> {
+    fn exit_record(reason: u32) -> Vec<u8> {
         let mut pages = vec![0; MAPPED];
         put(&mut pages, offset_of!(kvm_run, exit_reason), &reason.to_le_bytes());
         pages
@@ -181,9 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_failed_emulation_is_called_one() {
+    fn internal_errors_are_distinguished_from_failed_emulation() {
         let failed = |suberror: u32, data: &[u64]| {
-            let mut pages = left(KVM_EXIT_INTERNAL_ERROR);
+            let mut pages = exit_record(KVM_EXIT_INTERNAL_ERROR);
             put(&mut pages, UNION + offset_of!(Internal, suberror), &suberror.to_le_bytes());
             let words = (data.len() as u32).to_le_bytes();
             put(&mut pages, UNION + offset_of!(Internal, ndata), &words);
@@ -193,15 +192,15 @@ mod tests {
             decoded(&mut pages)
         };
         assert_eq!(failed(1, &[1, 0x0000_3001_0f03, 0]), "Some(CannotEmulate([15, 1, 48]))");
-        let most = format!("Some(CannotEmulate({:?}))", [255; 15]);
-        assert_eq!(failed(1, &[1, u64::MAX, u64::MAX]), most);
+        let longest = format!("Some(CannotEmulate({:?}))", [255; 15]);
+        assert_eq!(failed(1, &[1, u64::MAX, u64::MAX]), longest);
         assert_eq!(failed(1, &[0, 9, 9]), "Some(CannotEmulate([]))");
         assert_eq!(failed(1, &[]), "Some(CannotEmulate([]))");
         assert_eq!(failed(3, &[1, 2, 3]), "Some(InternalError(Suberror(3)))");
     }
 
     fn io(direction: u32, width: u8, count: u32, at: u64) -> Vec<u8> {
-        let mut pages = left(KVM_EXIT_IO);
+        let mut pages = exit_record(KVM_EXIT_IO);
         put(&mut pages, UNION + offset_of!(Io, direction), &[direction as u8]);
         put(&mut pages, UNION + offset_of!(Io, size), &[width]);
         put(&mut pages, UNION + offset_of!(Io, port), &0x3f8_u16.to_le_bytes());
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_a_port_access_is_where_kvm_says() {
+    fn reads_port_data_at_the_reported_offset() {
         let mut pages = io(KVM_EXIT_IO_OUT, 2, 2, 4096);
         put(&mut pages, 4096, &[1, 2, 3, 4]);
         let write = "Some(PortWrite { port: 1016, width: 2, data: [1, 2, 3, 4] })";
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn data_outside_of_the_pages_is_refused() {
+    fn rejects_data_outside_the_pages() {
         let end = MAPPED as u64;
         assert!(decode(&mut io(0, 4, 1, end - 4)).is_some());
         for (width, count, at) in [
@@ -237,18 +236,18 @@ mod tests {
     }
 
     #[test]
-    fn no_cut_record_is_read_beyond_its_end() {
+    fn truncated_records_are_not_read_beyond_their_end() {
         for reason in 0..40 {
-            let whole = left(reason);
+            let record = exit_record(reason);
             for end in 0..400 {
-                let _ = decode(&mut whole[..end].to_vec());
+                let _ = decode(&mut record[..end].to_vec());
             }
         }
     }
 
     #[test]
     fn a_load_has_at_most_eight_bytes() {
-        let mut pages = left(KVM_EXIT_MMIO);
+        let mut pages = exit_record(KVM_EXIT_MMIO);
         put(&mut pages, UNION + offset_of!(Mmio, len), &u32::MAX.to_le_bytes());
         assert_eq!(decoded(&mut pages), "Some(MmioRead([0, 0, 0, 0, 0, 0, 0, 0]))");
         put(&mut pages, UNION + offset_of!(Mmio, is_write), &[1]);

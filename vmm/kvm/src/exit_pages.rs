@@ -1,4 +1,4 @@
-//! The mapping of a vCPU's file, in which KVM writes why the vCPU left the guest.
+//! The shared mapping of a vCPU's file, where KVM writes the exit record.
 
 use std::{
     os::fd::{AsRawFd, BorrowedFd},
@@ -11,8 +11,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::KvmError;
 
-/// The pages that a vCPU's file shares with KVM: `struct kvm_run`, and behind it the data of port
-/// accesses (kvm/api.rst, 5). A mapping of its own, beside that of kvm-ioctls, which has no bounds.
+/// The pages that a vCPU's file shares with KVM: `struct kvm_run`, followed by the data of port
+/// accesses (kvm/api.rst, 5). Separate from the mapping of kvm-ioctls, which has no bounds.
 #[derive(Debug)]
 pub(super) struct ExitPages {
     start: NonNull<u8>,
@@ -23,7 +23,6 @@ pub(super) struct ExitPages {
 unsafe impl Send for ExitPages {}
 
 impl ExitPages {
-    /// Maps `len` bytes of the file of a vCPU.
     pub(super) fn map(vcpu: &VcpuFd, len: usize) -> Result<Self, KvmError> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: open as long as `vcpu` is borrowed.
@@ -35,8 +34,8 @@ impl ExitPages {
         Ok(Self { start, len })
     }
 
-    /// Their bytes. The kernel writes them only while the vCPU runs, for which its owner has to borrow
-    /// it mutably, too.
+    /// Returns the mapped bytes. The kernel writes them only while the vCPU runs, which requires a
+    /// mutable borrow of the vCPU as well.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: `len` mapped and initialised bytes that nothing else in this process refers to;
         // nothing writes them while they are borrowed.
@@ -46,7 +45,7 @@ impl ExitPages {
 
 impl Drop for ExitPages {
     fn drop(&mut self) {
-        // SAFETY: its own mapping, to which no reference is left.
+        // SAFETY: the mapping belongs to `self`, and no reference to it is left.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -1,4 +1,4 @@
-//! The kind of KVM that this host has.
+//! Detects the kind of KVM that this host provides.
 
 use std::{
     arch::x86_64::{__cpuid, CpuidResult},
@@ -10,23 +10,23 @@ use std::{
 /// KVM's device node.
 pub const DEV_KVM: &str = "/dev/kvm";
 
-/// What `/dev/kvm` offers. The distinction is from measurements on such hosts: a KVM that opens
-/// although the CPU has neither VT-x nor AMD-V runs guest ring 3 natively and *emulates* guest ring
-/// 0, too incompletely to boot Linux.
+/// Capability of `/dev/kvm`. The distinction comes from measurements: where KVM opens although the CPU has
+/// neither VT-x nor AMD-V, guest ring 3 runs natively and ring 0 is *emulated*, too incompletely to boot
+/// Linux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KvmKind {
     /// VT-x or AMD-V: every guest runs.
     Hardware,
-    /// The device opens, but the CPU has neither: ring-3 payloads run, Linux does not.
+    /// The device opens, but the CPU has neither VT-x nor AMD-V: ring-3 payloads run, Linux does not.
     Software,
-    /// There is no `/dev/kvm`.
+    /// There is no `/dev/kvm`, or it cannot be opened for a reason other than permissions.
     Absent,
-    /// The device exists, but this user may not open it.
+    /// The device exists, but this user has no permission to open it.
     Denied,
 }
 
 impl KvmKind {
-    /// Examines this host.
+    /// Detects the kind of this host.
     pub fn detect() -> KvmKind {
         Self::classify(open_error(Path::new(DEV_KVM)), has_virtualization())
     }
@@ -50,19 +50,19 @@ impl KvmKind {
         }
     }
 
-    /// Can a guest kernel (ring 0) run on it?
+    /// Whether a guest kernel (ring 0) can run.
     pub fn runs_linux(self) -> bool {
         self == KvmKind::Hardware
     }
 
-    /// Can a ring-3 payload run on it?
+    /// Whether a ring-3 payload can run.
     pub fn runs_payload(self) -> bool {
         matches!(self, KvmKind::Hardware | KvmKind::Software)
     }
 }
 
-/// Is this a machine that QEMU's TCG emulates, so that AMD-V does not mean hardware? Its hypervisor
-/// leaf says so (CPUID 0x4000_0000, "TCGTCGTCGTCG").
+/// Whether this machine is emulated by QEMU's TCG, where AMD-V does not imply hardware virtualization.
+/// Detected by the hypervisor leaf (CPUID 0x4000_0000, "TCGTCGTCGTCG").
 pub fn is_emulated() -> bool {
     const HYPERVISOR: u32 = 1 << 31;
     let leaf = __cpuid(0x4000_0000);
@@ -70,29 +70,29 @@ pub fn is_emulated() -> bool {
     __cpuid(1).ecx & HYPERVISOR != 0 && signature.as_flattened() == b"TCGTCGTCGTCG"
 }
 
-/// Is the CPU from AMD (or Hygon), so that guests make hypercalls by VMMCALL? With VMCALL KVM would
-/// have to patch the guest's code.
+/// Whether the CPU is from AMD (or Hygon), so that guests make hypercalls with VMMCALL. With VMCALL, KVM
+/// would have to patch the guest's code.
 pub fn is_amd() -> bool {
     let leaf = __cpuid(0);
     let vendor = [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes);
     [b"AuthenticAMD", b"HygonGenuine"].iter().any(|name| vendor.as_flattened() == *name)
 }
 
-/// Has the CPU VT-x or AMD-V?
+/// Whether the CPU has VT-x or AMD-V.
 pub fn has_virtualization() -> bool {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     ["vmx", "svm"].iter().any(|name| flag(&cpuinfo, Some(cpuid), name) == Some(true))
 }
 
-/// The answer of CPUID to a leaf, subleaf 0: of this CPU, or of a test's.
+/// Returns the CPUID result for a leaf, subleaf 0, on this CPU or on a mock CPU in tests.
 pub type Cpuid = fn(u32) -> CpuidResult;
 
-/// This CPU's answer.
+/// Executes CPUID on this CPU.
 pub fn cpuid(leaf: u32) -> CpuidResult {
     __cpuid(leaf)
 }
 
-/// Has this text of `/proc/cpuinfo` flags?
+/// Whether this text of `/proc/cpuinfo` has a `flags` line.
 pub fn has_flags(cpuinfo: &str) -> bool {
     flags(cpuinfo).is_some()
 }
@@ -102,18 +102,18 @@ fn flags(cpuinfo: &str) -> Option<&str> {
     line.split_once(':').map(|(_, flags)| flags)
 }
 
-/// Does the first `flags` line of this text of `/proc/cpuinfo` contain a flag? A container may have none (lxcfs): then
-/// CPUID is asked. None: unknown.
+/// Whether the first `flags` line of this text of `/proc/cpuinfo` contains a flag. Falls back to CPUID if
+/// there is no such line, as in some containers (lxcfs). None if unknown.
 pub fn flag(cpuinfo: &str, cpuid: Option<Cpuid>, name: &str) -> Option<bool> {
     match flags(cpuinfo) {
         Some(flags) => Some(flags.split_whitespace().any(|word| word == name)),
-        None => cpuid.and_then(|cpuid| in_cpuid(cpuid, name)),
+        None => cpuid.and_then(|cpuid| cpuid_flag(cpuid, name)),
     }
 }
 
-/// The bit of CPUID that makes Linux set a flag; None for flags that have no such bit here (Intel SDM volume 2, CPUID;
-/// AMD APM volume 3, appendix E). An invariant TSC gives two flags.
-fn in_cpuid(cpuid: Cpuid, name: &str) -> Option<bool> {
+/// Checks the CPUID bit from which Linux derives a flag (Intel SDM volume 2, CPUID; AMD APM volume 3,
+/// appendix E). None for flags that are not listed here. The invariant-TSC bit implies two flags.
+fn cpuid_flag(cpuid: Cpuid, name: &str) -> Option<bool> {
     const EXTENDED: u32 = 0x8000_0000;
     let (leaf, register, bit): (u32, fn(CpuidResult) -> u32, u32) = match name {
         "vmx" => (1, |leaf| leaf.ecx, 5),
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_told_apart() {
+    fn classifies_kvm_kinds() {
         assert_eq!(KvmKind::classify(None, true), KvmKind::Hardware);
         assert_eq!(KvmKind::classify(None, false), KvmKind::Software);
         assert_eq!(KvmKind::classify(Some(ErrorKind::NotFound), true), KvmKind::Absent);
@@ -160,13 +160,13 @@ mod tests {
             0x8000_0001 => (0, 1 << 2),
             _ => (0, 0),
         };
-        // Beyond the last leaf a CPU answers as it likes.
+        // Beyond the last leaf a CPU may return anything.
         CpuidResult { eax, ebx: 0, ecx, edx: u32::MAX }
     }
 
-    /// Regression (G05 of tests/HISTORY.md): without cpuinfo a CPU had neither VT-x nor AMD-V.
+    /// Regression (G05 of tests/HISTORY.md): without cpuinfo, no CPU was found to have VT-x or AMD-V.
     #[test]
-    fn flags_are_those_of_cpuinfo_or_else_of_cpuid() {
+    fn flags_come_from_cpuinfo_or_else_cpuid() {
         const SVM: &str = "processor\t: 0\nflags\t\t: fpu svm sse\n";
         const PLAIN: &str = "processor\t: 0\nflags\t\t: fpu svm_lock sse\n";
         for (text, cpuid, name, expected) in [

@@ -1,8 +1,8 @@
-//! The only crate that talks to KVM, and with `vmm/bpf` (libbpf) the only one of the VMM that has `unsafe`.
+//! The only crate that uses KVM. In the VMM, only this crate and `vmm/bpf` (libbpf) contain `unsafe`.
 
 mod affinity;
-pub mod aside;
 pub mod caps;
+pub mod cpu_avoidance;
 pub mod cpus;
 pub mod exit;
 mod exit_pages;
@@ -27,12 +27,12 @@ use std::path::PathBuf;
 use thiserror::Error;
 use vmm_sys_util::errno::Error as Errno;
 
-/// A KVM operation that failed. The texts say what to do where a user can act.
+/// An error of a KVM operation. The message suggests a remedy where the user has one.
 #[derive(Debug, Error)]
 pub enum KvmError {
     /// `/dev/kvm` is absent.
     #[error(
-        "there is no {0}: load kvm_intel or kvm_amd, or run with --host emulated, which needs no KVM"
+        "{0} does not exist: load kvm_intel or kvm_amd, or run with --host emulated, which needs no KVM"
     )]
     Absent(PathBuf),
     /// `/dev/kvm` may not be opened.
@@ -44,30 +44,29 @@ pub enum KvmError {
     /// `/dev/kvm` opens, but does not support KVM's ioctls.
     #[error("{0} is not a KVM device: reload kvm_intel or kvm_amd, or run with --host emulated")]
     NotKvm(PathBuf),
-    /// KVM has an API version other than 12, the only one there has been since Linux 2.6.22
-    /// (kvm/api.rst, 4.1).
-    #[error("this KVM has API version {0}; version 12 is needed")]
+    /// KVM has an API version other than 12, the only version since Linux 2.6.22 (kvm/api.rst, 4.1).
+    #[error("KVM API version {0} is not supported; version 12 is required")]
     ApiVersion(i32),
     /// A capability is missing.
-    #[error("this KVM lacks {0}, which the machine needs")]
+    #[error("this KVM does not support {0}, which the machine requires")]
     Capability(&'static str),
     /// An ioctl failed.
     #[error("{0} failed")]
     Ioctl(&'static str, #[source] Errno),
-    /// KVM no longer runs the machine: it met a state that it does not handle (`kvm_vm_dead`,
+    /// KVM refuses to run the machine any further after a state that it cannot handle (`kvm_vm_dead`,
     /// include/linux/kvm_host.h).
-    #[error("KVM gave the machine up (the host's kernel log may say why)")]
-    GivenUp,
+    #[error("KVM does not run the machine any more; see the host's kernel log")]
+    VmDead,
     /// The exit record of a vCPU cannot be mapped.
     #[error("cannot map the exit record of a vCPU")]
     ExitPages(#[source] std::io::Error),
-    /// An exit record that cannot be valid: its data lie outside of its pages, or it is mapped at address zero.
-    #[error("this KVM reported an exit whose data is outside of its pages")]
+    /// An invalid exit record: its data lies outside its pages, or it is mapped at address zero.
+    #[error("invalid exit record from KVM: its data is outside its pages")]
     ExitRecord,
-    /// KVM accepted fewer MSRs than it was given; the index of the first one refused.
-    #[error("KVM refused to set MSR {0:#x}")]
+    /// KVM accepted only some of the MSRs passed to it; contains the index of the first rejected MSR.
+    #[error("KVM rejected MSR {0:#x}")]
     Msr(u32),
-    /// The thread cannot run on the CPUs asked for.
+    /// The thread cannot be restricted to the requested CPUs.
     #[error("cannot run on the chosen CPUs")]
     Affinity(#[source] std::io::Error),
     /// An event descriptor cannot be created.
@@ -79,9 +78,10 @@ pub enum KvmError {
 }
 
 impl KvmError {
-    /// KVM keeps refusing to run a vCPU (EAGAIN): newer kernels start a thread at a machine's first run, which counts
-    /// against this process's limits (kvm_mmu_post_init_vm in arch/x86/kvm/mmu/mmu.c).
-    pub fn never_runs() -> Self {
+    /// KVM persistently refuses to run a vCPU (EAGAIN). Newer kernels create a thread when a machine first
+    /// runs, and that thread counts against this process's limits (kvm_mmu_post_init_vm in
+    /// arch/x86/kvm/mmu/mmu.c).
+    pub fn run_refused() -> Self {
         Self::Ioctl("KVM_RUN", Errno::new(libc::EAGAIN))
     }
 }

@@ -1,7 +1,7 @@
-//! Interrupting a vCPU thread without a race, and choosing its CPUs.
+//! Race-free interruption of vCPU threads, thread affinity and scheduling classes.
 //!
 //! The signal is blocked in the thread and unblocked only inside `KVM_RUN` (`KVM_SET_SIGNAL_MASK`,
-//! kvm/api.rst 4.10). One that arrives early stays pending and ends the next `KVM_RUN` at once: it
+//! kvm/api.rst 4.10). A signal that arrives early stays pending and ends the next `KVM_RUN` at once, so it
 //! cannot be lost.
 
 use std::{io, mem, os::unix::thread::JoinHandleExt, ptr, sync::OnceLock, thread::JoinHandle};
@@ -20,8 +20,7 @@ pub(super) fn number() -> libc::c_int {
 }
 
 fn kick_set() -> libc::sigset_t {
-    // SAFETY: sigemptyset initialises the set that is passed; a zeroed sigset_t
-    // is a valid value to pass.
+    // SAFETY: sigemptyset initialises the set, and a zeroed sigset_t is a valid value to pass.
     unsafe {
         let mut set = mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -30,8 +29,8 @@ fn kick_set() -> libc::sigset_t {
     }
 }
 
-/// Blocks the kick signal in the calling thread. Returns the 64-bit mask that was in force before,
-/// without the kick signal: the mask to use in `KVM_RUN`.
+/// Blocks the kick signal in the calling thread. Returns the previous 64-bit mask without the kick signal,
+/// for use in `KVM_RUN`.
 pub fn block_in_this_thread() -> Result<u64, KvmError> {
     let set = kick_set();
     // SAFETY: both sets are valid and live; SIG_BLOCK changes only this thread.
@@ -44,15 +43,16 @@ pub fn block_in_this_thread() -> Result<u64, KvmError> {
     if result != 0 {
         return Err(KvmError::Signal(io::Error::from_raw_os_error(result)));
     }
-    // SAFETY: on Linux/x86-64 the first 8 bytes of a sigset_t are the kernel's
-    // 64-bit signal mask (signal(7), sigset_t of the kernel ABI).
+    // SAFETY: on Linux/x86-64 the first 8 bytes of a sigset_t are the kernel's 64-bit signal mask (signal(7),
+    // sigset_t of the kernel ABI).
     Ok(unsafe { ptr::read(ptr::from_ref(&old).cast::<u64>()) })
 }
 
-/// Blocks, in the calling thread and those that it starts, the signals by which a terminal stops a job that reads from
-/// its background or writes there (SIGTTIN, SIGTTOU; setpgid(2), tty_check_change in the kernel's
-/// drivers/tty/tty_jobctrl.c): a read fails with EIO instead, and writes pass. Children inherit that, and shall: those in
-/// process groups of their own (scripts of setup, sbatch) are in the background, too, and would be stopped for good.
+/// Blocks SIGTTIN and SIGTTOU in the calling thread and threads that it starts. A terminal uses these signals
+/// to stop background jobs that read from or write to it (setpgid(2), tty_check_change in the kernel's
+/// drivers/tty/tty_jobctrl.c). When blocked, a read fails with EIO and a write succeeds. Child processes must
+/// inherit the mask: those in separate process groups (setup scripts, sbatch) run in the background and would
+/// be stopped forever.
 pub fn block_stops_by_terminal() -> io::Result<()> {
     // SAFETY: sigemptyset initialises the set, which is live through the calls; SIG_BLOCK changes only this thread.
     let result = unsafe {
@@ -65,7 +65,7 @@ pub fn block_stops_by_terminal() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
 }
 
-/// Consumes a pending kick, so that it does not end the next `KVM_RUN`, too.
+/// Consumes a pending kick so that it does not also end the next `KVM_RUN`.
 pub fn consume() {
     let set = kick_set();
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -73,7 +73,7 @@ pub fn consume() {
     unsafe { libc::sigtimedwait(&set, ptr::null_mut(), &now) };
 }
 
-/// Waits for a kick like `KVM_RUN`, for up to `longest`; true if there was one. For tests of kick
+/// Waits for a kick like `KVM_RUN`, for at most `longest`. Returns whether a kick arrived. For tests of kick
 /// senders.
 pub fn wait_for(longest: std::time::Duration) -> bool {
     let set = kick_set();
@@ -85,44 +85,44 @@ pub fn wait_for(longest: std::time::Duration) -> bool {
     unsafe { libc::sigtimedwait(&set, ptr::null_mut(), &longest) > 0 }
 }
 
-/// Sends the kick to a thread that has not been joined.
+/// Sends the kick to an unjoined thread.
 pub fn kick<T>(thread: &JoinHandle<T>) {
-    // SAFETY: an unjoined JoinHandle's pthread_t is valid; a thread that has
-    // ended gives ESRCH, which is no matter.
+    // SAFETY: an unjoined JoinHandle's pthread_t is valid. For a thread that has ended, the call fails with
+    // ESRCH, which is harmless.
     unsafe { libc::pthread_kill(thread.as_pthread_t(), number()) };
 }
 
-/// The CPU time that a thread which has not been joined has got; none once it has ended.
+/// Returns the CPU time consumed by an unjoined thread, or None if it has ended.
 pub fn cpu_time<T>(thread: &JoinHandle<T>) -> Option<Nanos> {
     // SAFETY: an unjoined JoinHandle's pthread_t is valid.
-    unsafe { ThreadClock::of(thread.as_pthread_t()) }?.read()
+    unsafe { ThreadClock::from_pthread(thread.as_pthread_t()) }?.read()
 }
 
-/// The clock of the CPU time of one thread of this process. The kernel may give it to another thread after this one
-/// has ended.
+/// The CPU-time clock of a thread of this process. After the thread has ended, the kernel may reuse the clock
+/// id for another thread.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadClock(libc::clockid_t);
 
 impl ThreadClock {
-    /// That of the calling thread.
-    pub fn of_this_thread() -> Option<Self> {
+    /// Returns the clock of the calling thread.
+    pub fn current() -> Option<Self> {
         // SAFETY: the calling thread has not ended.
-        unsafe { Self::of(libc::pthread_self()) }
+        unsafe { Self::from_pthread(libc::pthread_self()) }
     }
 
     /// # Safety
-    /// The thread has not been joined. One that has ended gives ESRCH.
-    unsafe fn of(thread: libc::pthread_t) -> Option<Self> {
+    /// The thread must not have been joined. For a thread that has ended, the call fails with ESRCH.
+    unsafe fn from_pthread(thread: libc::pthread_t) -> Option<Self> {
         let mut clock = 0;
-        // SAFETY: the thread is as the caller promises; `clock` lives through the call.
+        // SAFETY: the caller guarantees an unjoined thread; `clock` lives through the call.
         let result = unsafe { libc::pthread_getcpuclockid(thread, &mut clock) };
         (result == 0).then_some(Self(clock))
     }
 
-    /// The CPU time that the thread has got; none once it has ended.
+    /// Returns the CPU time consumed by the thread, or None if it has ended.
     pub fn read(self) -> Option<Nanos> {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `time` lives through the call. The clock of a thread that has ended gives EINVAL.
+        // SAFETY: `time` lives through the call. The clock of an ended thread gives EINVAL.
         let result = unsafe { libc::clock_gettime(self.0, &mut time) };
         let (seconds, nanos) =
             (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
@@ -135,7 +135,7 @@ pub fn pin_this_thread(cpus: &CpuList) -> io::Result<()> {
     pin(None, cpus.cpus())
 }
 
-/// Restricts a thread (none: the calling one) to these CPUs.
+/// Restricts a thread to these CPUs. None means the calling thread.
 fn pin(thread: Option<Pid>, chosen: &[usize]) -> io::Result<()> {
     CpuMask::NONE.with(chosen).apply(thread)
 }
@@ -144,78 +144,78 @@ fn pin(thread: Option<Pid>, chosen: &[usize]) -> io::Result<()> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchedulingClass {
     /// Normal scheduling (`SCHED_OTHER`).
-    Usual,
-    /// Does not preempt another thread when it is woken (`SCHED_BATCH`).
-    Patient,
+    Normal,
+    /// Does not preempt other threads on wakeup (`SCHED_BATCH`).
+    Batch,
     /// Runs only on an otherwise idle CPU (`SCHED_IDLE`).
     Background,
 }
 
-/// `RLIMIT_NICE` with which a process may use nice value 0 (setrlimit(2): 20 minus the value).
-pub const USUAL_PRIORITY: u64 = 20;
+/// `RLIMIT_NICE` that permits nice value 0 (setrlimit(2): 20 minus the nice value).
+pub const NICE_0_LIMIT: u64 = 20;
 
-/// May threads of this process leave `SCHED_IDLE`? The kernel takes that for a change from nice 20 to
-/// the thread's own value, which needs `RLIMIT_NICE` or `CAP_SYS_NICE` (user_check_sched_setscheduler
-/// in kernel/sched/syscalls.c; sched(7) says otherwise). Asked once.
+/// Whether threads of this process may leave `SCHED_IDLE`. The kernel treats this as a change from nice 20 to
+/// the thread's nice value, which requires `RLIMIT_NICE` or `CAP_SYS_NICE` (user_check_sched_setscheduler in
+/// kernel/sched/syscalls.c, in contradiction to sched(7)). Checked only once.
 pub fn may_leave_background() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
-        let is_in_limit = getrlimit(Resource::Nice).current.is_none_or(|now| now >= USUAL_PRIORITY);
+        let is_in_limit = getrlimit(Resource::Nice).current.is_none_or(|now| now >= NICE_0_LIMIT);
         let has = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SYS_NICE);
         is_in_limit || capabilities(None).is_ok_and(has)
     })
 }
 
-/// A thread of this process, by its thread id. The kernel may reuse the id after the thread has
-/// ended: it must not be kept beyond that.
+/// The id of a thread of this process. The kernel may reuse it once the thread has ended, so it must not be
+/// kept longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadId(libc::pid_t);
 
 impl ThreadId {
-    /// The calling thread.
+    /// Returns the id of the calling thread.
     pub fn current() -> Self {
         Self(gettid().as_raw_nonzero().get())
     }
 
-    /// Sends it the kick.
+    /// Sends the kick to the thread.
     pub fn kick(self) {
-        // SAFETY: no pointers; a thread that has ended gives ESRCH, which is no matter.
+        // SAFETY: no pointers; for a thread that has ended the call fails with ESRCH, which is harmless.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, number()) };
     }
 
-    /// Restricts it to one CPU. That this process may use the CPU has been checked before; if that
-    /// has changed, the thread stays where it is.
+    /// Restricts the thread to one CPU. The caller has checked that this process may use the CPU. If that has
+    /// changed since, the thread keeps its CPUs.
     pub fn pin(self, cpu: usize) {
         let _ = Pid::from_raw(self.0).map(|thread| pin(Some(thread), &[cpu]));
     }
 
-    /// Changes its scheduling class. Threads that it starts inherit the class.
+    /// Changes the thread's scheduling class, which threads that it starts inherit.
     ///
-    /// [`SchedulingClass::Background`] is left alone by processes that could not leave it again.
+    /// Does not apply [`SchedulingClass::Background`] in processes that could not leave it again.
     pub fn set_class(self, class: SchedulingClass) {
         set_class(self.0, class);
     }
 
-    /// Does it have [`SchedulingClass::Background`]?
+    /// Whether the thread's class is [`SchedulingClass::Background`].
     pub fn is_background(self) -> bool {
-        // SAFETY: a query by number.
+        // SAFETY: takes no pointers.
         unsafe { libc::sched_getscheduler(self.0) == libc::SCHED_IDLE }
     }
 
-    /// The number, to be stored in an atomic.
+    /// Returns the raw id, for storage in an atomic.
     pub fn raw(self) -> i32 {
         self.0
     }
 
-    /// The thread with this id, as [`ThreadId::raw`] returns it.
+    /// Restores the id from the result of [`ThreadId::raw`].
     pub fn from_raw(raw: i32) -> Self {
         Self(raw)
     }
 }
 
-/// Changes the scheduling class of the calling thread, as [`ThreadId::set_class`]. It names no thread, so that what confines
-/// a thread to itself permits it.
-pub fn set_own_class(class: SchedulingClass) {
+/// Changes the scheduling class of the calling thread, like [`ThreadId::set_class`]. The system call names no
+/// thread, so a filter that limits a thread to itself permits it.
+pub fn set_current_class(class: SchedulingClass) {
     set_class(0, class);
 }
 
@@ -224,18 +224,18 @@ fn set_class(thread: libc::pid_t, class: SchedulingClass) {
         return;
     }
     let policy = match class {
-        SchedulingClass::Usual => libc::SCHED_OTHER,
-        SchedulingClass::Patient => libc::SCHED_BATCH,
+        SchedulingClass::Normal => libc::SCHED_OTHER,
+        SchedulingClass::Batch => libc::SCHED_BATCH,
         SchedulingClass::Background => libc::SCHED_IDLE,
     };
     let param = libc::sched_param { sched_priority: 0 };
-    // SAFETY: `param` is live through the call. A refused change costs precision only.
+    // SAFETY: `param` is live through the call. A failed change costs only precision.
     unsafe { libc::sched_setscheduler(thread, policy, &param) };
 }
 
-/// The CPUs that the calling thread may use.
+/// Returns the CPUs that the calling thread may use.
 pub fn allowed_cpus() -> Vec<usize> {
-    CpuMask::of(None).map(|mask| mask.cpus()).unwrap_or_default()
+    CpuMask::of_thread(None).map(|mask| mask.cpus()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -245,13 +245,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cpu_time_of_a_thread_is_what_it_used() {
+    fn cpu_time_of_a_busy_thread_is_positive() {
         let (end, ended) = mpsc::channel::<()>();
-        let (say, busy) = mpsc::channel();
+        let (started, busy) = mpsc::channel();
         let thread = thread::spawn(move || {
             let began = Instant::now();
             while began.elapsed().as_millis() < 20 {}
-            say.send(()).unwrap();
+            started.send(()).unwrap();
             let _ = ended.recv();
         });
         busy.recv().unwrap();

@@ -1,15 +1,15 @@
-//! The scheduling class that a process inherits from whoever starts it (sched(7)).
+//! The scheduling class that a process inherits from its parent (sched(7)).
 
 use std::{fmt, io, mem};
 
-/// A class other than the usual one.
+/// A scheduling class other than `SCHED_OTHER`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartClass {
     /// `SCHED_FIFO`.
     Fifo,
     /// `SCHED_RR`.
     RoundRobin,
-    /// `SCHED_DEADLINE`, under which no thread can be started either.
+    /// `SCHED_DEADLINE`. Its threads cannot create threads.
     Deadline,
     /// `SCHED_BATCH`.
     Batch,
@@ -29,15 +29,15 @@ impl StartClass {
         }
     }
 
-    /// Do its threads run before all of normal priority? (`SCHED_FIFO` and `SCHED_RR` for as long as they want: of vCPUs
-    /// that spin under it, as many as there are CPUs keep the threads that would end them from running.)
+    /// Whether threads of this class run before all of normal priority. `SCHED_FIFO` and `SCHED_RR` threads
+    /// keep the CPU: one spinning vCPU per CPU starves the threads that would stop it.
     pub fn is_real_time(self) -> bool {
         matches!(self, Self::Fifo | Self::RoundRobin | Self::Deadline)
     }
 
-    /// The class of the calling thread, and of those that it starts, if it is one of these.
-    pub fn of_this_thread() -> Option<Self> {
-        // SAFETY: a query by number; 0 is the calling thread.
+    /// Returns the class of the calling thread, which its new threads inherit. None for any other policy.
+    pub fn current() -> Option<Self> {
+        // SAFETY: takes no pointers; 0 is the calling thread.
         Self::from_policy(unsafe { libc::sched_getscheduler(0) })
     }
 }
@@ -54,14 +54,14 @@ impl fmt::Display for StartClass {
     }
 }
 
-/// Gives the calling thread, and those that it starts from now on, normal priority. Needs no privilege, but to leave
-/// `SCHED_IDLE` where `RLIMIT_NICE` does not allow nice 0.
-pub fn give_up() -> io::Result<()> {
-    // SAFETY: a query by number.
+/// Resets the calling thread, and threads that it creates from now on, to normal priority. Needs no
+/// privilege, except to leave `SCHED_IDLE` where `RLIMIT_NICE` does not permit nice 0.
+pub fn reset() -> io::Result<()> {
+    // SAFETY: takes no pointers.
     let policy = unsafe { libc::sched_getscheduler(0) };
-    // Plain users may not clear this flag (user_check_sched_setscheduler in kernel/sched/syscalls.c).
+    // Unprivileged users may not clear this flag (user_check_sched_setscheduler in kernel/sched/syscalls.c).
     let flag = policy.max(0) & libc::SCHED_RESET_ON_FORK;
-    // SAFETY: a zeroed sched_param is a valid one, of priority 0.
+    // SAFETY: a zeroed sched_param is valid and has priority 0.
     let param: libc::sched_param = unsafe { mem::zeroed() };
     // SAFETY: `param` lives through the call.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER | flag, &param) } {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_told_apart() {
+    fn classifies_policies() {
         let name = |policy| StartClass::from_policy(policy).map(|class| class.to_string());
         assert_eq!(name(libc::SCHED_FIFO).as_deref(), Some("SCHED_FIFO"));
         assert_eq!(name(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK).as_deref(), Some("SCHED_RR"));
@@ -87,18 +87,18 @@ mod tests {
         assert_eq!([libc::SCHED_OTHER, 7, -1].map(name), [const { None }; 3]);
     }
 
-    /// On a thread of its own: the class is a thread's, not the process's.
+    /// Runs in a separate thread because the class is per thread.
     #[test]
-    fn what_was_given_up_is_gone_for_the_threads_to_come() {
+    fn reset_applies_to_new_threads() {
         let thread = thread::spawn(|| {
             let param = libc::sched_param { sched_priority: 1 };
             // SAFETY: `param` lives through the call.
             let is_permitted =
                 unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) } == 0;
-            assert_eq!(StartClass::of_this_thread(), is_permitted.then_some(StartClass::Fifo));
-            give_up().unwrap();
-            let another = thread::spawn(StartClass::of_this_thread).join().unwrap();
-            assert_eq!((StartClass::of_this_thread(), another), (None, None));
+            assert_eq!(StartClass::current(), is_permitted.then_some(StartClass::Fifo));
+            reset().unwrap();
+            let inherited = thread::spawn(StartClass::current).join().unwrap();
+            assert_eq!((StartClass::current(), inherited), (None, None));
         });
         thread.join().unwrap();
     }

@@ -1,5 +1,5 @@
-//! KVM's own counters of a vCPU, from the binary statistics file
-//! (`KVM_GET_STATS_FD`, kvm/api.rst 4.133).
+//! Per-vCPU counters of KVM, read from the binary statistics file (`KVM_GET_STATS_FD`, kvm/api.rst
+//! 4.133).
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ const HEADER_WORDS: usize = 6;
 /// bucket_size u32.
 const DESC_FIXED: usize = 16;
 
-/// The statistics file of one vCPU. It outlives the vCPU's own descriptor.
+/// The statistics file of one vCPU. It remains valid after the vCPU's own descriptor is closed.
 #[derive(Debug)]
 pub struct VcpuStats(File);
 
@@ -36,7 +36,7 @@ impl VcpuStats {
         Ok(Self(unsafe { File::from_raw_fd(fd) }))
     }
 
-    /// Every scalar counter by KVM's name (`hypercalls`, `halt_exits`, ...).
+    /// Returns every scalar counter, keyed by KVM's name (`hypercalls`, `halt_exits`, ...).
     pub fn read(&self) -> io::Result<BTreeMap<String, u64>> {
         let mut counters = BTreeMap::new();
         for (name, offset) in scalars(&self.0)? {
@@ -48,7 +48,7 @@ impl VcpuStats {
     }
 }
 
-/// Name and file offset of each counter that is a single number.
+/// Name and file offset of each scalar counter.
 fn scalars(file: &File) -> io::Result<Vec<(String, u64)>> {
     let mut header = [0_u8; HEADER_WORDS * 4];
     file.read_exact_at(&mut header, 0)?;
@@ -58,20 +58,20 @@ fn scalars(file: &File) -> io::Result<Vec<(String, u64)>> {
 
     let mut descriptors = vec![0_u8; count * (DESC_FIXED + name_size)];
     file.read_exact_at(&mut descriptors, desc_offset)?;
-    let named = descriptors.chunks_exact(DESC_FIXED + name_size).filter_map(|desc| {
+    let scalars = descriptors.chunks_exact(DESC_FIXED + name_size).filter_map(|desc| {
         let size = u16::from_le_bytes([desc[6], desc[7]]);
         let name = desc[DESC_FIXED..].split(|byte| *byte == 0).next().unwrap_or_default();
         let offset = data_offset + u64::from(u32_at(desc, 8));
-        // The others are histograms.
+        // Entries of another size are histograms.
         (size == 1).then(|| (String::from_utf8_lossy(name).into_owned(), offset))
     });
-    Ok(named.collect())
+    Ok(scalars.collect())
 }
 
-/// Names under which a KVM may count exits of pause loops. Mainline's on x86 does not (Linux 7.0).
+/// Names under which a KVM may count pause-loop exits. Mainline does not on x86 (as of Linux 7.0).
 const PAUSE_EXITS: [&str; 2] = ["pause_exits", "ple_exits"];
 
-/// What KVM counts of the pauses and yields of one vCPU.
+/// KVM's pause and yield counters of one vCPU.
 #[derive(Debug)]
 pub struct Yields {
     file: File,
@@ -81,16 +81,16 @@ pub struct Yields {
 }
 
 impl Yields {
-    /// Finds the counters of this vCPU.
+    /// Locates the counters of this vCPU.
     pub fn open(vcpu: &Vcpu) -> Result<Self, KvmError> {
         let VcpuStats(file) = VcpuStats::open(vcpu)?;
-        Ok(Self::of(file))
+        Ok(Self::from_file(file))
     }
 
-    fn of(file: File) -> Self {
-        let all = scalars(&file).unwrap_or_default();
+    fn from_file(file: File) -> Self {
+        let table = scalars(&file).unwrap_or_default();
         let offset = |names: &[&str]| {
-            all.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, offset)| *offset)
+            table.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, at)| *at)
         };
         Self {
             pause_exits: offset(&PAUSE_EXITS),
@@ -100,7 +100,7 @@ impl Yields {
         }
     }
 
-    /// The counts so far.
+    /// Returns the current counts.
     pub fn read(&self) -> YieldCounts {
         let value = |offset: Option<u64>| {
             let mut value = [0; 8];
@@ -115,7 +115,7 @@ impl Yields {
     }
 }
 
-/// Tells whether one vCPU is in KVM's HLT; for frequent use.
+/// Reports whether one vCPU is blocked in KVM's HLT. Cheap enough for frequent polling.
 #[derive(Debug)]
 pub struct Blocking {
     file: File,
@@ -123,22 +123,22 @@ pub struct Blocking {
 }
 
 impl Blocking {
-    /// Opens it; None if this KVM does not report it (before Linux 5.16).
+    /// Opens the counter. Returns None if this KVM does not report it (before Linux 5.16).
     pub fn open(vcpu: &Vcpu) -> Result<Option<Self>, KvmError> {
         let VcpuStats(file) = VcpuStats::open(vcpu)?;
-        let offset = scalars(&file).ok().and_then(|all| {
-            all.into_iter().find_map(|(name, offset)| (name == "blocking").then_some(offset))
+        let offset = scalars(&file).ok().and_then(|counters| {
+            counters.into_iter().find_map(|(name, offset)| (name == "blocking").then_some(offset))
         });
         Ok(offset.map(|offset| Self { file, offset }))
     }
 
-    /// A function that tells whether the vCPU is blocked at this moment.
+    /// Returns a function that reports whether the vCPU is blocked right now.
     pub fn into_fn(self) -> Box<dyn Fn() -> bool + Send + Sync> {
-        Box::new(move || self.now())
+        Box::new(move || self.is_blocked())
     }
 
-    /// Is it blocked at this moment?
-    pub fn now(&self) -> bool {
+    /// Whether the vCPU is blocked right now.
+    pub fn is_blocked(&self) -> bool {
         let mut value = [0; 8];
         self.file.read_exact_at(&mut value, self.offset).is_ok() && u64::from_le_bytes(value) != 0
     }
@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// A statistics file with these counters, as kvm/api.rst (4.133) describes it.
+    /// Builds a statistics file with these counters, in the format of kvm/api.rst (4.133).
     fn file(counters: &[(&str, u64)]) -> File {
         const NAME: usize = 48;
         let count = counters.len() as u32;
@@ -180,13 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn yields_are_found_by_name_and_what_is_not_counted_is_none() {
+    fn yield_counters_are_read_by_name() {
         let mainline =
             [("exits", 7), ("directed_yield_attempted", 5), ("directed_yield_successful", 3)];
-        let counts = Yields::of(file(&mainline)).read();
+        let counts = Yields::from_file(file(&mainline)).read();
         assert_eq!((counts.yields_attempted, counts.yields_successful), (Some(5), Some(3)));
         assert_eq!(counts.pause_exits, None);
-        let patched = Yields::of(file(&[("blocking", 1), ("ple_exits", 9)])).read();
+        let patched = Yields::from_file(file(&[("blocking", 1), ("ple_exits", 9)])).read();
         assert_eq!((patched.pause_exits, patched.yields_attempted), (Some(9), None));
     }
 }

@@ -1,4 +1,4 @@
-//! One vCPU's file, and its step `run() -> Exit`.
+//! The file of a vCPU and its operations, above all `run() -> Exit`.
 
 use std::{mem, ptr};
 
@@ -30,7 +30,7 @@ struct SignalMask {
     mask: u64,
 }
 
-/// The relation of a guest's time stamp counter to the host's.
+/// The relation between a guest's time stamp counter and the host's.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct TscClock {
     /// Guest counter minus host counter (kvm/devices/vcpu.rst, KVM_VCPU_TSC_OFFSET).
@@ -40,20 +40,20 @@ pub struct TscClock {
 }
 
 impl TscClock {
-    /// How long ago the guest's counter showed `then`, when the host's shows `host`. None if that
-    /// is in the future, or an hour or more ago: a guest may claim anything.
-    pub fn since(&self, then: u64, host: u64) -> Option<Nanos> {
+    /// Returns the time since the guest's counter showed `then`, when the host's shows `host`. None if that
+    /// is in the future, or an hour or more ago: values from the guest are untrusted.
+    pub fn elapsed_since(&self, then: u64, host: u64) -> Option<Nanos> {
         self.ticks_since(then, host).map(|ticks| Nanos(self.nanos(ticks) as u64))
     }
 
-    /// [`TscClock::since`] in ticks.
+    /// [`TscClock::elapsed_since`] in ticks.
     pub fn ticks_since(&self, then: u64, host: u64) -> Option<u64> {
         const HOUR: u128 = 3_600_000_000_000;
-        let ago = host.wrapping_add(self.offset).wrapping_sub(then);
-        (self.nanos(ago) < HOUR).then_some(ago)
+        let elapsed = host.wrapping_add(self.offset).wrapping_sub(then);
+        (self.nanos(elapsed) < HOUR).then_some(elapsed)
     }
 
-    /// What the guest's counter shows after this time, when the host's shows `host` now.
+    /// Returns the guest counter's value `span` after the moment at which the host's shows `host`.
     pub fn after(&self, span: Nanos, host: u64) -> u64 {
         let ticks = u128::from(span.0) * u128::from(self.khz) / 1_000_000;
         host.wrapping_add(self.offset).wrapping_add(ticks as u64)
@@ -64,52 +64,52 @@ impl TscClock {
     }
 }
 
-/// The registers of a vCPU in ring 0 that tell what it is doing.
+/// The registers that show what a vCPU does in ring 0.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelRegisters {
     /// The instruction pointer.
     pub rip: u64,
-    /// The general registers, in the order of their encoding (SDM vol. 2, table 3-1).
+    /// The general registers, in encoding order (SDM vol. 2, table 3-1).
     pub general: [u64; 16],
     /// The base of GS.
     pub gs_base: u64,
 }
 
-/// Where a vCPU is, outside the guest.
+/// The state of a vCPU outside the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VcpuState {
-    /// Its activity once it is entered.
+    /// The activity that it resumes with on VM entry.
     pub activity: Activity,
     /// The instruction pointer.
     pub rip: u64,
-    /// Interrupts are on (RFLAGS.IF).
+    /// Whether interrupts are enabled (RFLAGS.IF).
     pub takes_interrupts: bool,
 }
 
 /// The activity of a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
-    /// It waits for its guest to start it.
+    /// Waits for its guest to start it.
     NotStarted,
-    /// It is in HLT.
+    /// Halted in HLT.
     Halted,
-    /// Neither.
-    Runs,
+    /// Neither of these.
+    Running,
 }
 
-/// One vCPU. `run` must be called only by the thread that called [`Vcpu::arm_kick`].
+/// One vCPU. Only the thread that called [`Vcpu::arm_kick`] may call `run`.
 #[derive(Debug)]
 pub struct Vcpu {
     id: VcpuId,
     fd: VcpuFd,
     pages: ExitPages,
-    /// Dropped last: KVM may access the guest's memory as long as the vCPU's file is open, whether or
-    /// not the machine's still is.
+    /// Dropped last: KVM may access guest memory for as long as the vCPU's file is open, even after the VM's
+    /// file is closed.
     _memory: Ram,
 }
 
 impl Vcpu {
-    /// `mapped` bytes of the file are shared with KVM (KVM_GET_VCPU_MMAP_SIZE).
+    /// `mapped` is the number of bytes of the file shared with KVM (KVM_GET_VCPU_MMAP_SIZE).
     pub(super) fn new(
         id: VcpuId,
         fd: VcpuFd,
@@ -125,7 +125,7 @@ impl Vcpu {
         self.id
     }
 
-    /// Sets what CPUID reports. Must precede the MSRs: KVM checks them against it.
+    /// Sets the CPUID entries. Must precede the MSRs, which KVM checks against CPUID.
     pub fn set_cpuid(&self, entries: &[kvm_cpuid_entry2]) -> Result<(), KvmError> {
         let cpuid = CpuId::from_entries(entries)
             .map_err(|_| KvmError::Capability("that many CPUID leaves"))?;
@@ -136,8 +136,8 @@ impl Vcpu {
     pub fn set_msrs(&self, entries: &[kvm_msr_entry]) -> Result<(), KvmError> {
         let msrs =
             Msrs::from_entries(entries).map_err(|_| KvmError::Capability("that many MSRs"))?;
-        let taken = self.fd.set_msrs(&msrs).map_err(ioctl("KVM_SET_MSRS"))?;
-        entries.get(taken).map_or(Ok(()), |refused| Err(KvmError::Msr(refused.index)))
+        let accepted = self.fd.set_msrs(&msrs).map_err(ioctl("KVM_SET_MSRS"))?;
+        entries.get(accepted).map_or(Ok(()), |rejected| Err(KvmError::Msr(rejected.index)))
     }
 
     /// Sets XCR0, the enabled extended state. Must follow CPUID, which limits it.
@@ -177,21 +177,21 @@ impl Vcpu {
         self.fd.set_lapic(lapic).map_err(ioctl("KVM_SET_LAPIC"))
     }
 
-    /// Lets the vCPU run from its registers at once, instead of waiting for INIT and SIPI as all vCPUs
-    /// but the first do on machines with local APICs.
+    /// Makes the vCPU run from its current registers at once, instead of waiting for INIT and SIPI as all
+    /// vCPUs except the first do on machines with local APICs.
     pub fn set_runnable(&self) -> Result<(), KvmError> {
         let state = kvm_mp_state { mp_state: KVM_MP_STATE_RUNNABLE };
         self.fd.set_mp_state(state).map_err(ioctl("KVM_SET_MP_STATE"))
     }
 
-    /// Has the vCPU not received INIT yet? False if KVM does not say.
+    /// Whether the vCPU has not received INIT yet. False if KVM does not report it.
     pub fn awaits_start(&self) -> bool {
         let state = self.fd.get_mp_state().map(|state| state.mp_state);
         state.is_ok_and(|state| state == KVM_MP_STATE_UNINITIALIZED)
     }
 
-    /// The relation of the vCPU's time stamp counter to the host's. If KVM does not report the
-    /// offset, it is taken as zero: on a software KVM, ring 3 reads the host's counter.
+    /// Returns the relation of the vCPU's time stamp counter to the host's. If KVM does not report the
+    /// offset, it is assumed to be zero: on a software KVM, ring 3 reads the host's counter.
     pub fn tsc_clock(&self) -> Result<TscClock, KvmError> {
         let mut offset = 0_u64;
         let attribute = kvm_device_attr {
@@ -201,36 +201,36 @@ impl Vcpu {
             addr: ptr::from_mut(&mut offset).expose_provenance() as u64,
             ..Default::default()
         };
-        // SAFETY: the kernel writes 8 bytes at `addr`, which is `offset`, or nothing if it fails.
+        // SAFETY: the kernel writes 8 bytes at `addr`, which is `offset`, or nothing on failure.
         let result = unsafe { ioctl_with_ref(&self.fd, KVM_GET_DEVICE_ATTR(), &attribute) };
         let khz = self.fd.get_tsc_khz().map_err(ioctl("KVM_GET_TSC_KHZ"))?;
         Ok(TscClock { offset: if result == 0 { offset } else { 0 }, khz: khz.into() })
     }
 
-    /// Is the guest in ring 3 (CS.DPL)? None if KVM does not say.
+    /// Whether the guest is in ring 3 (CS.DPL). None if KVM does not report it.
     pub fn is_in_user_mode(&self) -> Option<bool> {
         self.sregs().ok().map(|sregs| sregs.cs.dpl == 3)
     }
 
-    /// Has the vCPU executed HLT and received no kick since? Only for machines with local APICs. (A
-    /// pending interrupt takes effect only when the vCPU is entered again.)
+    /// Whether the vCPU has executed HLT and received no kick since. Only for machines with local APICs. (A
+    /// pending interrupt takes effect only on the next VM entry.)
     pub fn is_halted(&self) -> bool {
         self.fd.get_mp_state().is_ok_and(|state| state.mp_state == KVM_MP_STATE_HALTED)
     }
 
-    /// Where the vCPU is.
+    /// Returns the vCPU's current state.
     pub fn state(&self) -> Result<VcpuState, KvmError> {
         const IF: u64 = 1 << 9;
         let regs = self.regs()?;
         let activity = match self.fd.get_mp_state().map(|state| state.mp_state) {
             Ok(KVM_MP_STATE_UNINITIALIZED) => Activity::NotStarted,
             Ok(KVM_MP_STATE_HALTED) => Activity::Halted,
-            _ => Activity::Runs,
+            _ => Activity::Running,
         };
         Ok(VcpuState { activity, rip: regs.rip, takes_interrupts: regs.rflags & IF != 0 })
     }
 
-    /// The registers of a vCPU that is in ring 0; None if it is in ring 3.
+    /// Returns the registers of a vCPU in ring 0, or None if it is in ring 3.
     pub fn kernel_registers(&self) -> Result<Option<KernelRegisters>, KvmError> {
         let sregs = self.sregs()?;
         if sregs.cs.dpl == 3 {
@@ -244,29 +244,29 @@ impl Vcpu {
         Ok(Some(KernelRegisters { rip: r.rip, general, gs_base: sregs.gs.base }))
     }
 
-    /// The guest-physical address that a virtual one has by the vCPU's page tables, at this moment. None if it is not
-    /// mapped.
+    /// Translates a guest-virtual address with the vCPU's current page tables. None if it is not mapped.
     pub fn translate(&self, address: u64) -> Option<u64> {
-        let place = self.fd.translate_gva(address).ok()?;
-        (place.valid != 0).then_some(place.physical_address)
+        let translation = self.fd.translate_gva(address).ok()?;
+        (translation.valid != 0).then_some(translation.physical_address)
     }
 
-    /// Where SYSCALL enters the guest's kernel (MSR LSTAR, SDM vol. 4). None before the kernel has set it.
+    /// Returns the SYSCALL entry point of the guest's kernel (MSR LSTAR, SDM vol. 4). None until the kernel
+    /// has set it.
     pub fn syscall_entry(&self) -> Option<u64> {
         const LSTAR: u32 = 0xc000_0082;
-        let asked = kvm_msr_entry { index: LSTAR, ..Default::default() };
-        let mut msrs = Msrs::from_entries(&[asked]).ok()?;
+        let query = kvm_msr_entry { index: LSTAR, ..Default::default() };
+        let mut msrs = Msrs::from_entries(&[query]).ok()?;
         let count = self.fd.get_msrs(&mut msrs).ok()?;
         let entry = msrs.as_slice().first().filter(|_| count == 1)?.data;
         (entry != 0).then_some(entry)
     }
 
-    /// Prepares the calling thread so that [`signal::kick`] interrupts its `run`, even a kick that
-    /// comes before the thread is in `KVM_RUN`.
+    /// Prepares the calling thread so that [`signal::kick`] interrupts its `run`, even if the kick arrives
+    /// before the thread is in `KVM_RUN`.
     pub fn arm_kick(&self) -> Result<(), KvmError> {
         let mask = SignalMask { len: 8, mask: signal::block_in_this_thread()? };
-        // SAFETY: the kernel reads `len` and then `len` bytes behind it, which is
-        // this struct; it keeps no pointer.
+        // SAFETY: the kernel reads `len` and then `len` bytes after it, all within this struct, and keeps no
+        // pointer.
         let result = unsafe { ioctl_with_ref(&self.fd, KVM_SET_SIGNAL_MASK(), &mask) };
         match result {
             0 => Ok(()),
@@ -278,24 +278,24 @@ impl Vcpu {
         &self.fd
     }
 
-    /// Enters the guest once and leaves the exit undecoded, to measure the cost of a bare `KVM_RUN`.
-    /// An `in` of the guest reads what KVM left in the exit record.
+    /// Enters the guest once without decoding the exit, to measure the cost of a bare `KVM_RUN`. For an `in`
+    /// instruction, the guest reads the leftover data of the exit record.
     pub fn enter(&mut self) -> Result<(), KvmError> {
         self.kvm_run().map_err(ioctl("KVM_RUN"))
     }
 
-    /// The ioctl itself: `VcpuFd::run` of kvm-ioctls would decode the exit as well.
+    /// Issues the ioctl directly because `VcpuFd::run` of kvm-ioctls would also decode the exit.
     fn kvm_run(&mut self) -> Result<(), Errno> {
-        // SAFETY: the request takes no argument. The kernel writes to the pages of the exit
-        // record, which `&mut self` keeps from being borrowed now, and to guest memory, which
-        // lives as long as `self` and which Rust sees as volatile only.
+        // SAFETY: the request takes no argument. The kernel writes to the exit record's pages, which cannot
+        // be borrowed now because of `&mut self`, and to guest memory, which outlives `self` and is accessed
+        // only as volatile memory in Rust.
         match unsafe { call(&self.fd, KVM_RUN()) } {
             0 => Ok(()),
             _ => Err(Errno::last()),
         }
     }
 
-    /// Runs the guest until it exits to the VMM or a kick arrives.
+    /// Runs the guest until an exit to the VMM or a kick.
     pub fn run(&mut self) -> Result<Exit<'_>, KvmError> {
         if let Err(errno) = self.kvm_run() {
             return match errno.errno() {
@@ -307,7 +307,7 @@ impl Vcpu {
                     signal::consume();
                     Ok(Exit::NotStarted)
                 }
-                libc::EIO => Err(KvmError::GivenUp),
+                libc::EIO => Err(KvmError::VmDead),
                 _ => Err(KvmError::Ioctl("KVM_RUN", errno)),
             };
         }

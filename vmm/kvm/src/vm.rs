@@ -22,57 +22,56 @@ use base::units::{Gpa, VcpuCount, VcpuId};
 /// KVM's stable API version (kvm/api.rst, 4.1).
 const API_VERSION: i32 = 12;
 
-/// MSI address of the local APIC with id 0; destination in bits 19-12, physical mode (Intel SDM
-/// volume 3, 11.11.1).
+/// MSI address of the local APIC with id 0. Destination in bits 19-12, physical mode (Intel SDM volume 3,
+/// 11.11.1).
 const MSI_ADDRESS: u32 = 0xfee0_0000;
 
-/// MSI data with delivery mode 3 ("remote read", bits 10-8). No CPU sends it as an MSI; KVM treats
-/// it as a PV kick (`apic_accept`'s `APIC_DM_REMRD`): the target leaves HLT even with interrupts
-/// off.
+/// MSI data with delivery mode 3 ("remote read", bits 10-8), which no CPU sends as an MSI. KVM treats it as a
+/// PV kick (`APIC_DM_REMRD` in `apic_accept`): the target leaves HLT even with interrupts off.
 const MSI_DATA_KICK: u32 = 0x300;
 
-/// Inputs of the I/O APIC, which are the first GSIs; the two 8259s share the first 16
-/// (`default_routing` of KVM's irq_comm.c).
+/// Inputs of the I/O APIC, which are the first GSIs. The two 8259s share the first 16 (`default_routing` in
+/// KVM's irq_comm.c).
 const IOAPIC_PINS: u32 = 24;
 const PIC_PINS: u32 = 8;
 
-/// The mask register of an 8259 that lets no line through (8259A data sheet, OCW1).
+/// Value of an 8259's mask register that masks all lines (8259A data sheet, OCW1).
 const ALL_LINES: u8 = 0xff;
 
 /// The in-kernel devices of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wiring {
-    /// PIC, I/O APIC, local APICs and a PIT: what Linux needs.
+    /// PIC, I/O APIC, local APICs and a PIT, as Linux requires.
     Full,
-    /// None: enough for ring-3 payloads, whose vCPUs all start at once.
+    /// No in-kernel devices. Sufficient for ring-3 payloads, whose vCPUs all start at once.
     Bare,
 }
 
 impl Wiring {
-    /// Does HLT halt inside KVM, where an MSI can wake it? Without local APICs it exits.
+    /// Whether HLT halts inside KVM, where an MSI can wake it. Without local APICs, HLT exits to the VMM.
     pub const fn has_halt(self) -> bool {
         matches!(self, Self::Full)
     }
 }
 
-/// A machine in KVM. It and each of its vCPUs keep the guest memory mapped.
+/// A KVM virtual machine. The guest memory stays mapped as long as it or any of its vCPUs exists.
 #[derive(Debug)]
 pub struct KvmVm {
     fd: VmFd,
     kvm: Kvm,
     memory: Ram,
     wiring: Wiring,
-    /// One per vCPU, once wired: a write to the guest's port signals it, and KVM then sends its
+    /// One per vCPU, once wired. A guest write to the port signals the eventfd, and KVM then sends the vCPU's
     /// MSI.
     doorbells: Vec<EventFd>,
 }
 
 impl KvmVm {
-    /// Opens KVM and creates a machine with this memory. `tss` and `identity_map` are
-    /// guest-physical addresses that Intel's KVM needs for real mode (kvm/api.rst, 4.34 and 4.63).
+    /// Opens KVM and creates a machine with this memory. `tss` and `identity_map` are guest-physical
+    /// addresses that KVM on Intel needs for real mode (kvm/api.rst, 4.34 and 4.63).
     pub fn new(memory: Ram, wiring: Wiring, tss: Gpa, identity_map: Gpa) -> Result<Self, KvmError> {
         let kvm = open()?;
-        let fd = uninterrupted(|| kvm.create_vm()).map_err(ioctl("KVM_CREATE_VM"))?;
+        let fd = retry_eintr(|| kvm.create_vm()).map_err(ioctl("KVM_CREATE_VM"))?;
         for (slot, region) in (0..).zip(memory.iter()) {
             let host = memory
                 .get_host_address(region.start_addr())
@@ -84,8 +83,8 @@ impl KvmVm {
                 userspace_addr: host as u64,
                 flags: 0,
             };
-            // SAFETY: the range is a live mapping owned by `memory`. This struct and each vCPU
-            // have a clone of it until after they have closed their files of the VM.
+            // SAFETY: the range is a live mapping owned by `memory`. This struct and each vCPU hold a clone
+            // of it until after they have closed their files of the VM.
             unsafe { fd.set_user_memory_region(region) }
                 .map_err(ioctl("KVM_SET_USER_MEMORY_REGION"))?;
         }
@@ -106,7 +105,7 @@ impl KvmVm {
         &self.memory
     }
 
-    /// The CPUID entries that this host's KVM supports for guests.
+    /// Returns the CPUID entries that this host's KVM supports for guests.
     pub fn supported_cpuid(&self) -> Result<Vec<kvm_cpuid_entry2>, KvmError> {
         let supported = self
             .kvm
@@ -115,20 +114,20 @@ impl KvmVm {
         Ok(supported.as_slice().to_vec())
     }
 
-    /// Does KVM emulate the local APIC's TSC-deadline timer?
+    /// Whether KVM emulates the local APIC's TSC-deadline timer.
     pub fn has_tsc_deadline(&self) -> bool {
         self.kvm.check_extension(Cap::TscDeadlineTimer)
     }
 
-    /// Creates one vCPU, with its registers at their reset values. It is to be run by one thread.
+    /// Creates a vCPU with its registers at their reset values. Only one thread may run it.
     pub fn create_vcpu(&self, id: VcpuId) -> Result<Vcpu, KvmError> {
         let fd = self.fd.create_vcpu(id.0.into()).map_err(ioctl("KVM_CREATE_VCPU"))?;
         let mapped = self.kvm.get_vcpu_mmap_size().map_err(ioctl("KVM_GET_VCPU_MMAP_SIZE"))?;
         Vcpu::new(id, fd, mapped, self.memory.clone())
     }
 
-    /// Makes a write to `event` raise this line of the interrupt controllers; does nothing if there
-    /// are none.
+    /// Makes a write to `event` raise this interrupt line. Does nothing on a machine without interrupt
+    /// controllers.
     pub fn wire_irq(&self, event: &EventFd, gsi: u32) -> Result<(), KvmError> {
         if self.wiring == Wiring::Bare {
             return Ok(());
@@ -137,8 +136,8 @@ impl KvmVm {
     }
 
     /// Makes every 32-bit write of a vCPU's id to `port` kick that vCPU out of HLT, like
-    /// [`KvmVm::kick_halted`] but without an exit to user space. Writes of other values still exit.
-    /// Only for machines with local APICs.
+    /// [`KvmVm::kick_halted`] but without an exit to user space. Writes of other values still exit. Only for
+    /// machines with local APICs.
     pub fn wire_doorbells(&mut self, port: u16, vcpus: VcpuCount) -> Result<(), KvmError> {
         let mut routes = irqchip_routes();
         let gsi = |id: VcpuId| IOAPIC_PINS + id.0;
@@ -173,8 +172,8 @@ impl KvmVm {
         self.wiring
     }
 
-    /// Wakes a vCPU that halted in KVM, or makes its next HLT return at once. False if the machine
-    /// has no local APICs, so that HLT cannot halt in KVM.
+    /// Wakes a vCPU that halted in KVM, or makes its next HLT return at once. Returns false if the machine
+    /// has no local APICs and HLT therefore cannot halt in KVM.
     pub fn kick_halted(&self, target: VcpuId) -> bool {
         let msi =
             kvm_msi { address_lo: kick_address(target), data: MSI_DATA_KICK, ..Default::default() };
@@ -182,9 +181,9 @@ impl KvmVm {
     }
 }
 
-/// Makes a call again that a signal has interrupted. KVM registers with the process's memory, which gives up while any signal
-/// is pending, also one that only stops the process or is handled elsewhere (`mm_take_all_locks` of mm/mmap.c).
-fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+/// Repeats a call interrupted by a signal. KVM registers with the process's memory, which fails while any
+/// signal is pending, even a job-control stop (`mm_take_all_locks` in mm/mmap.c).
+fn retry_eintr<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
             Err(error) if error.errno() == libc::EINTR => {}
@@ -193,11 +192,11 @@ fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Err
     }
 }
 
-/// Masks all lines of both 8259s, as firmware leaves them.
+/// Masks all lines of both 8259s, as firmware does.
 ///
-/// KVM creates them unmasked, with their vectors at 0. A kernel that is told that the machine is
-/// hardware-reduced does not program them; without an I/O APIC (`noapic`, `nosmp`, `maxcpus=0`) it still
-/// connects them to its CPU (LINT0 as ExtINT), and a serial port's interrupt would arrive as an exception.
+/// KVM creates them unmasked, with vector base 0. A kernel on a hardware-reduced machine does not program
+/// them. Without an I/O APIC (`noapic`, `nosmp`, `maxcpus=0`) it still connects them to its CPU (LINT0 as
+/// ExtINT), and a serial port's interrupt would arrive as an exception.
 fn mask_pics(fd: &VmFd) -> Result<(), KvmError> {
     for chip_id in [KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE] {
         let mut chip = kvm_irqchip { chip_id, ..Default::default() };
@@ -212,7 +211,7 @@ const fn kick_address(target: VcpuId) -> u32 {
     MSI_ADDRESS | (target.0 << 12)
 }
 
-/// The routes that KVM_CREATE_IRQCHIP sets up: KVM_SET_GSI_ROUTING replaces all of them.
+/// Returns the routes that KVM_CREATE_IRQCHIP sets up, because KVM_SET_GSI_ROUTING replaces all routes.
 fn irqchip_routes() -> Vec<kvm_irq_routing_entry> {
     let route = |gsi, irqchip, pin| kvm_irq_routing_entry {
         gsi,
@@ -241,7 +240,7 @@ pub(super) fn open() -> Result<Kvm, KvmError> {
         API_VERSION => Ok(kvm),
         // The ioctl itself failed.
         -1 => Err(KvmError::NotKvm(path.into())),
-        other => Err(KvmError::ApiVersion(other)),
+        version => Err(KvmError::ApiVersion(version)),
     }
 }
 
@@ -249,14 +248,15 @@ pub(super) fn open() -> Result<Kvm, KvmError> {
 mod tests {
     use super::*;
 
-    /// Regression: a SIGCHLD or SIGCONT at the start ended the command: `KVM_CREATE_VM failed: Interrupted system call`.
+    /// Regression: a SIGCHLD or SIGCONT at startup ended the command (`KVM_CREATE_VM failed: Interrupted
+    /// ...`).
     #[test]
-    fn a_signal_does_not_keep_a_machine_from_being_made() {
+    fn retries_interrupted_calls() {
         let mut answers = [Err(libc::EINTR), Err(libc::EINTR), Ok(5)].into_iter();
-        let made = uninterrupted(|| answers.next().unwrap_or(Err(libc::EIO)).map_err(Errno::new));
-        assert_eq!(made, Ok(5));
+        let result = retry_eintr(|| answers.next().unwrap_or(Err(libc::EIO)).map_err(Errno::new));
+        assert_eq!(result, Ok(5));
         assert_eq!(
-            uninterrupted(|| Err::<(), _>(Errno::new(libc::ENOMEM))),
+            retry_eintr(|| Err::<(), _>(Errno::new(libc::ENOMEM))),
             Err(Errno::new(libc::ENOMEM))
         );
     }

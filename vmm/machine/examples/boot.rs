@@ -1,11 +1,11 @@
-//! Boots a Linux kernel with PV ticketlocks, prints its console, and exits with the status of a command in it.
+//! Boots Linux with PV ticketlocks, prints its console, and exits with the status of a command in it.
 //!
 //! ```text
 //! boot KERNEL BUSYBOX COMMAND [ARGUMENT...]
 //! ```
 //!
-//! `make kernel busybox` has both files in the cache afterwards. A KVM that is software cannot run a kernel: the
-//! emulated host can, by `pvticket emulate`.
+//! `make kernel busybox` creates both files in the cache. A software KVM cannot run a kernel; the emulated
+//! host can, by `pvticket emulate`.
 
 use std::{env, error::Error, fs::File, io, os::fd::AsFd, path::PathBuf, process::ExitCode};
 
@@ -50,7 +50,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-/// This process's stdout.
 fn output() -> io::Result<Box<dyn Sink>> {
     Ok(Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
 }

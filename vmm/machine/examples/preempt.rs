@@ -1,5 +1,5 @@
-//! Two vCPUs contend for one lock on one slot, and the schedule preempts the lock's holder. The example prints what
-//! that costs with native and with PV ticketlocks.
+//! Two vCPUs contend for one lock on one slot, and the schedule preempts the lock holder. The example prints
+//! the cost for native and for PV ticketlocks.
 //!
 //! The guest is the payload, which runs in ring 3 on any KVM.
 
@@ -15,11 +15,11 @@ use locks::System;
 use machine::{
     driver::ScheduleSpec,
     guest::payload::{PayloadSpec, SharedView},
-    vm::{Console, GuestSpec, MachineSpec, Oversight, Purpose, Schedule},
+    vm::{Console, GuestSpec, LockMonitoring, MachineSpec, Purpose, Schedule},
 };
 use sched::driver::DriverKind;
 
-/// How long the vCPUs contend.
+/// Duration of the contention.
 const WINDOW: Duration = Duration::from_secs(1);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -31,11 +31,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs the machine for the window. Returns the acquisitions and what the schedule counted, as one line.
+/// Runs the machine for the window. Returns the acquisitions and the schedule's counts, as one line.
 fn contend(lock: System, pv: PvBackend) -> Result<String, Box<dyn Error>> {
     let vcpus = VcpuCount::try_from(2)?;
-    // A vCPU that holds the lock loses its slot for 10 ms: 50 ms on average after the last hold, or when one is next
-    // found to hold it.
+    // A vCPU that holds the lock loses its slot for 10 ms: on average 50 ms after the last hold, or at the
+    // next time that a vCPU is found to hold it.
     let policy = "lhp:20,10ms".parse()?;
     let slot = signal::allowed_cpus().into_iter().take(1).collect();
     let schedule = ScheduleSpec::new(policy, slot, Nanos::millis(2), 1);
@@ -44,8 +44,8 @@ fn contend(lock: System, pv: PvBackend) -> Result<String, Box<dyn Error>> {
     let guest = GuestSpec::Payload(PayloadSpec::operate(lock));
     let spec = MachineSpec {
         pv,
-        // The vCPUs publish which locks they hold, which is how the schedule finds a holder.
-        oversight: Oversight::of(Purpose::Cell { is_ours: true }, pv, true),
+        // The vCPUs publish the locks that they hold, so that the schedule can find a holder.
+        monitoring: LockMonitoring::for_machine(Purpose::Cell { is_ours: true }, pv, true),
         ..MachineSpec::new(vcpus, ByteSize(MEMORY), guest)
     };
     let machine = schedule.build(&spec, 0)?;
@@ -54,16 +54,16 @@ fn contend(lock: System, pv: PvBackend) -> Result<String, Box<dyn Error>> {
     while shared.arrived()? < vcpus.get() {
         thread::sleep(Duration::from_millis(1));
     }
-    shared.go()?;
+    shared.start()?;
     thread::sleep(WINDOW);
-    let taken: u64 = shared.slots(vcpus)?.iter().map(|slot| slot.operations).sum();
+    let acquisitions: u64 = shared.slots(vcpus)?.iter().map(|slot| slot.operations).sum();
     running.stop();
     running.wait()?;
 
-    let done = schedule.report()?.ok_or("the schedule is the host's")?;
-    let totals = done.report.totals;
+    let result = schedule.report()?.ok_or("the schedule is the host's")?;
+    let totals = result.report.totals;
     Ok(format!(
-        "{taken:>9} acquisitions; preempted: {:>3} holders, {:>3} next in line; {:>4} ms spun for nothing",
+        "{acquisitions:>9} acquisitions; preempted: {:>3} holders, {:>3} next in line; {:>4} ms spun for nothing",
         totals.lhp,
         totals.lwp,
         totals.wasted_spin_ns / 1_000_000

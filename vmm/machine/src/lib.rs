@@ -1,7 +1,7 @@
-//! The minimal VMM: a machine with its memory, devices and vCPUs, and the drivers that schedule them.
+//! A minimal VMM: machines with memory, devices and vCPUs, and the drivers that schedule the vCPUs.
 
 #![forbid(unsafe_code)]
-// A guest's output goes where its console says; messages are the caller's.
+// Guest output goes to the machine's console. Messages are up to the caller.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod clock;

@@ -15,26 +15,26 @@ use base::{
 };
 use thiserror::Error;
 
-/// A file that is missing. Each message says how to get it.
+/// A missing file. Each message explains how to get it.
 #[derive(Debug, Error)]
 pub enum ArtifactError {
-    /// Neither a cache directory nor a home is known.
-    #[error("no place for the cache: set HOME, XDG_CACHE_HOME or PVTICKET_CACHE")]
+    /// Neither a cache directory nor a home directory is known.
+    #[error("no directory for the cache: set HOME, XDG_CACHE_HOME or PVTICKET_CACHE")]
     NoCache,
-    /// What is there cannot be seen.
-    #[error("cannot look for {0}: set PVTICKET_CACHE to a directory that you may read")]
-    Hidden(PathBuf, #[source] io::Error),
+    /// The directory of the file cannot be searched.
+    #[error("cannot access {0}: set PVTICKET_CACHE to a directory that you may read")]
+    Unreadable(PathBuf, #[source] io::Error),
     /// A guest kernel that `pvticket setup` has not built.
     #[error(
         "no kernel of Linux {kernel} with {} at {path}: run `pvticket setup {}`, or name one with {}",
-        flavour.of_locks(), kernel.setup_part(*flavour), flavour.option()
+        flavour.locks(), kernel.setup_part(*flavour), flavour.option()
     )]
     GuestKernel {
-        /// The Linux that was asked for.
+        /// The requested Linux version.
         kernel: GuestKernel,
-        /// The spinlocks that were asked for.
+        /// The requested spinlocks.
         flavour: Flavour,
-        /// Where it would be.
+        /// Expected path of its `vmlinux`.
         path: PathBuf,
     },
     /// `pvticket setup busybox` has not run.
@@ -45,8 +45,8 @@ pub enum ArtifactError {
     GuestDisk(PathBuf),
 }
 
-/// The directory of everything built and fetched: `$PVTICKET_CACHE`, or else `pvticket` in
-/// `$XDG_CACHE_HOME` or in `~/.cache`.
+/// Returns the directory of all built and fetched files: `$PVTICKET_CACHE`, or else
+/// `pvticket` in `$XDG_CACHE_HOME` or in `~/.cache`.
 pub fn cache_dir() -> Result<PathBuf, ArtifactError> {
     cache_dir_from(|name| env::var_os(name))
 }
@@ -59,40 +59,39 @@ fn cache_dir_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf
         .ok_or(ArtifactError::NoCache)
 }
 
-/// A file of the cache.
 fn cached(
     name: &str,
     missing: impl FnOnce(PathBuf) -> ArtifactError,
 ) -> Result<PathBuf, ArtifactError> {
     let file = cache_dir()?.join(name);
-    match files::is_there(&file) {
+    match files::is_file(&file) {
         Ok(true) => Ok(file),
         Ok(false) => Err(missing(file)),
-        Err(error) => Err(ArtifactError::Hidden(file, error)),
+        Err(error) => Err(ArtifactError::Unreadable(file, error)),
     }
 }
 
-/// A guest kernel of `pvticket setup`: its ELF `vmlinux`.
+/// Returns the ELF `vmlinux` of a guest kernel built by `pvticket setup`.
 pub fn guest_kernel(kernel: GuestKernel, flavour: Flavour) -> Result<PathBuf, ArtifactError> {
     let missing = |path| ArtifactError::GuestKernel { kernel, flavour, path };
     cached(kernel.file(flavour), missing)
 }
 
-/// The guest kernel with PV ticketlocks that is booted if no other is named.
-pub fn built_kernel() -> Result<PathBuf, ArtifactError> {
+/// Returns the guest kernel with PV ticketlocks that is booted by default.
+pub fn default_kernel() -> Result<PathBuf, ArtifactError> {
     guest_kernel(GuestKernel::default(), Flavour::Ticket)
 }
 
-/// A static busybox for the guest: from the cache, or else this system's own if it is static.
+/// Returns a static busybox for the guest: from the cache, or else the system's if static.
 pub fn busybox() -> Result<PathBuf, ArtifactError> {
     let cached = cache_dir()?.join("busybox/busybox");
     let places = [cached.clone(), "/usr/bin/busybox".into(), "/bin/busybox".into()];
-    if let Some(found) = places.into_iter().find(|file| is_static(file)) {
-        return Ok(found);
+    if let Some(busybox) = places.into_iter().find(|file| is_static(file)) {
+        return Ok(busybox);
     }
     match File::open(&cached) {
         Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Err(ArtifactError::Hidden(cached, error))
+            Err(ArtifactError::Unreadable(cached, error))
         }
         _ => Err(ArtifactError::Busybox(cached)),
     }
@@ -101,7 +100,7 @@ pub fn busybox() -> Result<PathBuf, ArtifactError> {
 /// Path of the guest disk in the cache.
 pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 
-/// The archive with PostgreSQL for the guest's root, from `pvticket setup guest-disk`.
+/// Returns the archive with PostgreSQL for the guest's root, from `setup guest-disk`.
 pub fn guest_disk() -> Result<PathBuf, ArtifactError> {
     cached(GUEST_DISK, ArtifactError::GuestDisk)
 }
@@ -118,12 +117,12 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_is_where_the_environment_says() {
-        let all = [("PVTICKET_CACHE", "/p"), ("XDG_CACHE_HOME", "/x"), ("HOME", "/h")];
-        assert_eq!(cache(&all), Some("/p".into()));
-        assert_eq!(cache(&all[1..]), Some("/x/pvticket".into()));
-        assert_eq!(cache(&all[2..]), Some("/h/.cache/pvticket".into()));
-        assert_eq!(cache(&[("PVTICKET_CACHE", ""), ("HOME", "/h")]), cache(&all[2..]));
+    fn cache_directory_follows_the_environment() {
+        let variables = [("PVTICKET_CACHE", "/p"), ("XDG_CACHE_HOME", "/x"), ("HOME", "/h")];
+        assert_eq!(cache(&variables), Some("/p".into()));
+        assert_eq!(cache(&variables[1..]), Some("/x/pvticket".into()));
+        assert_eq!(cache(&variables[2..]), Some("/h/.cache/pvticket".into()));
+        assert_eq!(cache(&[("PVTICKET_CACHE", ""), ("HOME", "/h")]), cache(&variables[2..]));
         assert_eq!(cache(&[]), None);
     }
 }

@@ -1,26 +1,26 @@
-//! How much CPU time the control groups of this process allow it: a process over its quota is stopped until the next
-//! period, and its vCPUs with it.
+//! CPU quotas of this process's control groups. When a quota is used up, the process and its vCPUs are
+//! throttled until the next period.
 
 use std::{fs, path::Path};
 
 use base::units::Nanos;
 
-use crate::groups::{Listed, Version, group_dirs};
+use crate::groups::{Listings, Version, group_dirs};
 
-/// CPUs' worth of time, for example 1.5.
+/// CPU time per unit of time, in CPUs, for example 1.5.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct CpuQuota(pub f64);
 
 impl CpuQuota {
-    /// The least quota of all groups; None: there is none.
-    pub fn here() -> Option<Self> {
-        let Listed { groups, mounts } = Listed::own();
-        least(&groups, &mounts, |file| fs::read_to_string(file).ok())
+    /// Returns the lowest quota of all groups; None if there is no quota.
+    pub fn current() -> Option<Self> {
+        let Listings { groups, mounts } = Listings::current();
+        lowest(&groups, &mounts, |file| fs::read_to_string(file).ok())
     }
 }
 
-/// For how long quotas have stopped these groups so far, on all CPUs together: the longest time of any group.
-pub fn throttled(listed: &Listed, text: impl Fn(&Path) -> Option<String>) -> Nanos {
+/// Returns how long quotas have throttled these groups so far, on all CPUs: the maximum over the groups.
+pub fn throttled(listed: &Listings, text: impl Fn(&Path) -> Option<String>) -> Nanos {
     let times = group_dirs("cpu", &listed.groups, &listed.mounts).filter_map(|(version, dir)| {
         let (name, unit) = match version {
             Version::One => ("throttled_time ", 1),
@@ -34,7 +34,7 @@ pub fn throttled(listed: &Listed, text: impl Fn(&Path) -> Option<String>) -> Nan
     times.max().unwrap_or(Nanos::ZERO)
 }
 
-fn least(groups: &str, mounts: &str, text: impl Fn(&Path) -> Option<String>) -> Option<CpuQuota> {
+fn lowest(groups: &str, mounts: &str, text: impl Fn(&Path) -> Option<String>) -> Option<CpuQuota> {
     let quotas = group_dirs("cpu", groups, mounts).filter_map(|(version, dir)| {
         let text = |name: &str| text(&dir.join(name));
         let (quota, period) = match version {
@@ -45,7 +45,7 @@ fn least(groups: &str, mounts: &str, text: impl Fn(&Path) -> Option<String>) -> 
                 (quota.to_owned(), period.to_owned())
             }
         };
-        // Without a quota it is -1, or max.
+        // Without a quota, it is -1 or max.
         let [quota, period] = [quota, period].map(|text| text.trim().parse::<u64>().ok());
         let period = period.filter(|period| *period > 0)?;
         Some(quota? as f64 / period as f64)
@@ -58,51 +58,51 @@ mod tests {
     use super::*;
 
     fn text(files: &[(&str, &str)], file: &Path) -> Option<String> {
-        let found = files.iter().find(|(name, _)| Path::new(name) == file);
-        found.map(|(_, text)| format!("{text}\n"))
+        let file = files.iter().find(|(name, _)| Path::new(name) == file);
+        file.map(|(_, text)| format!("{text}\n"))
     }
 
-    fn least_of(groups: &str, mounts: &str, files: &[(&str, &str)]) -> Option<f64> {
-        least(groups, mounts, |file| text(files, file)).map(|CpuQuota(cpus)| cpus)
+    fn lowest_of(groups: &str, mounts: &str, files: &[(&str, &str)]) -> Option<f64> {
+        lowest(groups, mounts, |file| text(files, file)).map(|CpuQuota(cpus)| cpus)
     }
 
     #[test]
-    fn the_least_quota_of_all_groups_counts() {
+    fn the_lowest_quota_of_all_groups_counts() {
         let mounts = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
-        let least = |files: &[(&str, &str)]| least_of("0::/a/b\n", mounts, files);
-        assert_eq!(least(&[]), None);
-        assert_eq!(least(&[("/sys/fs/cgroup/a/b/cpu.max", "max 100000")]), None);
+        let lowest = |files: &[(&str, &str)]| lowest_of("0::/a/b\n", mounts, files);
+        assert_eq!(lowest(&[]), None);
+        assert_eq!(lowest(&[("/sys/fs/cgroup/a/b/cpu.max", "max 100000")]), None);
         let both = [
             ("/sys/fs/cgroup/a/b/cpu.max", "max 100000"),
             ("/sys/fs/cgroup/a/cpu.max", "50000 100000"),
         ];
-        assert_eq!(least(&both), Some(0.5));
+        assert_eq!(lowest(&both), Some(0.5));
         let both = [("/sys/fs/cgroup/a/b/cpu.max", "20000 100000"), both[1]];
-        assert_eq!(least(&both), Some(0.2));
-        assert_eq!(least(&[("/sys/fs/cgroup/a/cpu.max", "1 0")]), None);
+        assert_eq!(lowest(&both), Some(0.2));
+        assert_eq!(lowest(&[("/sys/fs/cgroup/a/cpu.max", "1 0")]), None);
     }
 
     #[test]
-    fn version_1_has_its_own_files() {
+    fn reads_quotas_of_version_1() {
         let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n";
         let quota = |quota| {
             let files = [
                 ("/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", quota),
                 ("/sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000"),
             ];
-            least_of("4:cpu,cpuacct:/x\n", mounts, &files)
+            lowest_of("4:cpu,cpuacct:/x\n", mounts, &files)
         };
         assert_eq!((quota("-1"), quota("150000")), (None, Some(1.5)));
     }
 
     #[test]
-    fn the_time_of_a_quota_is_read_in_both_versions() {
+    fn reads_throttled_time_in_both_versions() {
         let mounts = "32 31 0:29 / /v1 rw - cgroup cgroup rw,cpu\n30 23 0:26 / /v2 rw - cgroup2 cgroup2 rw\n";
-        let listed = Listed { groups: "4:cpu:/x\n0::/a/b\n".into(), mounts: mounts.into() };
+        let listed = Listings { groups: "4:cpu:/x\n0::/a/b\n".into(), mounts: mounts.into() };
         let time = |files: &[(&str, &str)]| throttled(&listed, |file| text(files, file)).0;
-        let one = ("/v1/x/cpu.stat", "nr_periods 10\nnr_throttled 3\nthrottled_time 2500000\n");
-        let two = ("/v2/a/cpu.stat", "usage_usec 5\nnr_throttled 1\nthrottled_usec 7000\n");
-        assert_eq!((time(&[]), time(&[one]), time(&[one, two])), (0, 2_500_000, 7_000_000));
+        let v1 = ("/v1/x/cpu.stat", "nr_periods 10\nnr_throttled 3\nthrottled_time 2500000\n");
+        let v2 = ("/v2/a/cpu.stat", "usage_usec 5\nnr_throttled 1\nthrottled_usec 7000\n");
+        assert_eq!((time(&[]), time(&[v1]), time(&[v1, v2])), (0, 2_500_000, 7_000_000));
         assert_eq!(time(&[("/v2/cpu.stat", "usage_usec 5\n")]), 0, "the root has no quota");
     }
 }

@@ -1,73 +1,72 @@
-//! The control groups that this process is in, whichever version of them limits something.
+//! Control groups of this process, in both versions of the interface.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// The version of a hierarchy's interface.
+/// Version of a hierarchy's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// A controller alone, or with others (Documentation/admin-guide/cgroup-v1).
+    /// One or several controllers (Documentation/admin-guide/cgroup-v1).
     One,
     /// All controllers (Documentation/admin-guide/cgroup-v2.rst).
     Two,
 }
 
-/// What the kernel lists of a process: the contents of `/proc/PID/cgroup` and `/proc/PID/mountinfo` (proc(5)).
+/// Listings of a process: the contents of `/proc/PID/cgroup` and `/proc/PID/mountinfo` (proc(5)).
 #[derive(Debug)]
-pub struct Listed {
-    /// The groups that it is in.
+pub struct Listings {
+    /// Groups of the process.
     pub groups: String,
-    /// What is mounted where it can see it.
+    /// Mounts that are visible to the process.
     pub mounts: String,
 }
 
-impl Listed {
-    /// Of this process.
-    pub fn own() -> Self {
+impl Listings {
+    /// Reads the listings of this process; empty if they cannot be read.
+    pub fn current() -> Self {
         let [groups, mounts] = ["cgroup", "mountinfo"]
             .map(|name| fs::read_to_string(Path::new("/proc/self").join(name)).unwrap_or_default());
         Self { groups, mounts }
     }
 }
 
-/// The only number in a file; None also where there is no limit (`max`, or -1).
+/// Reads a file that contains a single number. None if there is no limit (`max`, or -1), or on errors.
 pub fn number_in(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// The directories of the groups of `controller` that a process is in, and of those around them: the limits of all
+/// Returns the directories of a process's groups with `controller`, and of their ancestors: the limits of all
 /// apply.
 pub fn group_dirs(
     controller: &str,
     groups: &str,
     mounts: &str,
 ) -> impl Iterator<Item = (Version, PathBuf)> {
-    let all = mounts.lines().filter_map(move |line| Hierarchy::mounted(line, controller, groups));
-    all.flat_map(|hierarchy| {
+    let mounted = mounts.lines().filter_map(move |line| Hierarchy::parse(line, controller, groups));
+    mounted.flat_map(|hierarchy| {
         let version = hierarchy.version;
         hierarchy.dirs().map(|dir| (version, dir)).collect::<Vec<_>>()
     })
 }
 
-/// A hierarchy of groups, as it is mounted.
 #[derive(Debug)]
 struct Hierarchy {
     version: Version,
     mount: PathBuf,
-    /// The directory of the process's group.
+    /// Directory of the process's group.
     group: PathBuf,
 }
 
 impl Hierarchy {
-    /// The one that a line of `mountinfo` describes, if it has this controller.
-    fn mounted(line: &str, controller: &str, groups: &str) -> Option<Self> {
-        let (left, right) = line.split_once(" - ")?;
-        let mut left = left.split(' ').skip(3);
-        let (root, mount) = (left.next()?, PathBuf::from(left.next()?));
-        let mut right = right.split(' ');
-        let (kind, options) = (right.next()?, right.nth(1)?);
+    /// Returns the hierarchy described by a line of `mountinfo`, if it has this controller.
+    fn parse(line: &str, controller: &str, groups: &str) -> Option<Self> {
+        let (front, back) = line.split_once(" - ")?;
+        let mut front = front.split(' ').skip(3);
+        let (root, mount) = (front.next()?, PathBuf::from(front.next()?));
+        let mut back = back.split(' ');
+        let (kind, options) = (back.next()?, back.nth(1)?);
         let version = match kind {
             "cgroup2" => Version::Two,
             "cgroup" if options.split(',').any(|option| option == controller) => Version::One,
@@ -78,12 +77,12 @@ impl Hierarchy {
             Version::One => controllers.split(',').any(|name| name == controller),
             Version::Two => controllers.is_empty(),
         };
-        let own = groups.lines().find_map(|line| {
+        let path_of_group = groups.lines().find_map(|line| {
             let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
             is_listed(controllers).then_some(path)
         })?;
-        // In a container, what is mounted may be the own group, under the name that it has outside.
-        let below = Path::new(own).strip_prefix(root).unwrap_or(Path::new(""));
+        // In a container, the mount may be the process's group itself, under the name that it has outside.
+        let below = Path::new(path_of_group).strip_prefix(root).unwrap_or(Path::new(""));
         let group = mount.join(below);
         Some(Self { version, mount, group })
     }

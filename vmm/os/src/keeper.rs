@@ -1,8 +1,8 @@
-//! A process that puts a result in its place for one that is confined, and can open no directory.
+//! A process that renames the result of a confined process, which cannot open directories.
 //!
-//! Landlock's rights to a directory hold for everything below it: who may rename a file in a home may remove any file there. So
-//! a confined process has an open temporary file and nothing else. This program, started before the confinement with both names
-//! (`pvticket keep`), renames the file once it is told that it is complete, and removes it otherwise.
+//! Landlock's rights to a directory apply to everything below it: the right to rename a file includes the
+//! right to remove any file there. So a confined process has only an open temporary file. `pvticket keep`,
+//! started with both names before the confinement, renames the complete file or removes it.
 
 use std::{
     fs::{self, File},
@@ -15,41 +15,41 @@ use std::{
 use base::files;
 use rustix::io::Errno;
 
-/// The name of the subcommand.
+/// Name of the subcommand.
 pub const COMMAND: &str = "keep";
 
-/// This program's own file, also if another one has its name by now.
+/// The file of this program, even if its path has been reused for another file.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// What the process is told when the result is complete.
+/// Sent to the process when the result is complete.
 const COMPLETE: u8 = b'c';
 
-/// The process of one result. If dropped, the temporary file is removed.
+/// The process of one result. Dropping it removes the temporary file.
 #[derive(Debug)]
 pub struct Keeper(Child);
 
 impl Keeper {
-    /// Starts it for this temporary file, which is to become `target`.
+    /// Starts the process for a temporary file that is to become `target`.
     pub fn start(temporary: &Path, target: &Path) -> io::Result<Self> {
         let mut command = Command::new(PROGRAM);
         command.arg0("pvticket").arg(COMMAND).arg("--").args([temporary, target]);
-        // In a group of its own: Ctrl-C does not end it before the file is removed.
+        // In a separate process group, so that Ctrl-C does not end it before the file is removed.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::null()).spawn().map(Self)
     }
 
-    /// The result is complete, and on disk.
+    /// Renames the result, which must be complete and on disk.
     pub fn commit(mut self) -> io::Result<()> {
-        let gone = || io::Error::new(ErrorKind::BrokenPipe, "the process that names it has ended");
+        let exited = || io::Error::new(ErrorKind::BrokenPipe, "the process that renames it exited");
         let mut pipes = self.0.stdin.take().zip(self.0.stdout.take());
-        let (to, from) = pipes.as_mut().ok_or_else(gone)?;
+        let (to, from) = pipes.as_mut().ok_or_else(exited)?;
         to.write_all(&[COMPLETE])?;
         let mut answer = String::new();
         from.read_to_string(&mut answer)?;
         match answer.trim().parse() {
             Ok(0) => Ok(()),
             Ok(code) => Err(io::Error::from_raw_os_error(code)),
-            Err(_) => Err(gone()),
+            Err(_) => Err(exited()),
         }
     }
 }
@@ -57,17 +57,17 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // The keeper ends at once, and leaves nothing behind.
+        // The keeper exits at once and leaves nothing behind.
         let _ = self.0.wait();
     }
 }
 
-/// Puts the name of a file on disk. Some file systems cannot sync directories.
+/// Syncs the directory entry of a file. Some file systems cannot sync directories.
 pub fn sync_name(file: &Path) {
     let _ = File::open(files::folder(file)).and_then(|folder| folder.sync_all());
 }
 
-/// What the process does: `orders` says whether the result is complete, `answer` is told the number of the error, or 0.
+/// Runs the process: `orders` reports that the result is complete, `answer` receives the error number or 0.
 pub fn keep(
     temporary: &Path,
     target: &Path,
@@ -76,9 +76,9 @@ pub fn keep(
 ) -> io::Result<()> {
     let mut order = [0];
     let is_complete = orders.read_exact(&mut order).is_ok() && order == [COMPLETE];
-    let named = if is_complete { fs::rename(temporary, target) } else { Ok(()) };
-    if !is_complete || named.is_err() {
-        // The file may have been removed by others.
+    let renamed = if is_complete { fs::rename(temporary, target) } else { Ok(()) };
+    if !is_complete || renamed.is_err() {
+        // Another process may have removed the file.
         let _ = fs::remove_file(temporary);
     }
     if !is_complete {
@@ -86,7 +86,7 @@ pub fn keep(
     }
     sync_name(target);
     let unknown = Errno::IO.raw_os_error();
-    let code = named.err().map_or(0, |error| error.raw_os_error().unwrap_or(unknown));
+    let code = renamed.err().map_or(0, |error| error.raw_os_error().unwrap_or(unknown));
     writeln!(answer, "{code}")?;
     answer.flush()
 }
@@ -95,7 +95,7 @@ pub fn keep(
 mod tests {
     use super::*;
 
-    /// The target's contents afterwards, whether a temporary file is left, and the answer.
+    /// Returns the target's contents afterwards, whether a temporary file is left, and the answer.
     fn after(orders: &[u8], target: &str) -> (Option<String>, bool, String) {
         let folder = tempfile::tempdir().unwrap();
         let [temporary, target] = [".new", target].map(|name| folder.path().join(name));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_has_its_name_once_it_is_complete() {
+    fn renames_only_complete_results() {
         assert_eq!(after(b"c", "old"), (Some("new".into()), false, "0\n".into()));
         assert_eq!(after(b"", "old"), (Some("old".into()), false, String::new()), "it was dropped");
         let nowhere = Errno::NOENT.raw_os_error();

@@ -1,8 +1,8 @@
-//! What a process of pvticket owes its user, and what it asks of its system.
+//! Interfaces of a pvticket process to its user and its system.
 //!
-//! To the user: signals, raw mode, output that waits for slow readers, result files that are whole or absent.
-//! Of the system: limits of memory, CPU time, threads and open files; groups and times of other processes; which files
-//! are built already, and who else could have changed them.
+//! To the user: signals, raw mode, output that waits for slow readers, result files that are complete or
+//! absent. To the system: limits of memory, CPU time, threads and open files; groups and times of other
+//! processes; which files are built already, and who else could have changed them.
 
 #![forbid(unsafe_code)]
 // print!/eprint! panic on a closed stream: `streams` does not.

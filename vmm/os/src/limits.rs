@@ -1,12 +1,12 @@
-//! Limits of this process: what it does about them at its start, and where an error comes from one.
+//! Resource limits of this process: preparations at its start, and advice for errors caused by limits.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use kvm::sys::fatal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Advice for an error whose text has one of these words: from Rust, or from a program that does not print the
-/// number, as QEMU.
+/// Advice for an error whose text contains one of these strings, from Rust or from a program that does not
+/// print the error number, such as QEMU.
 const ADVICE: [(&[&str], &str); 4] = [
     (&["os error 24)", "Too many open files"], "allow more with ulimit -n"),
     (
@@ -19,58 +19,58 @@ const ADVICE: [(&[&str], &str); 4] = [
     (&["(SIGXCPU)"], "allow more with ulimit -t"),
 ];
 
-/// The words of an error for lack of memory.
+/// Texts of errors for lack of memory.
 const NO_MEMORY: [&str; 2] = ["os error 12)", "Cannot allocate memory"];
 
-/// There is a limit of memory. Confined threads may not ask.
+/// Whether memory is limited. Confined threads may not query the limits.
 static MEMORY_IS_LIMITED: AtomicBool = AtomicBool::new(false);
 
-/// The least stack of the main thread, in bytes: parsing the command line takes most of it.
-const LEAST_STACK: u64 = 1 << 20;
+/// Minimum stack of the main thread in bytes. Parsing the command line uses most of it.
+const MIN_STACK: u64 = 1 << 20;
 
-/// Prepares for the limits, before anything else; fails, with the reason, if nothing can be done within them.
+/// Prepares for the limits; must be called first. Fails if the program cannot run within them.
 pub fn prepare() -> Result<(), String> {
-    fatal::expect_limits();
-    raise();
-    leave_time_to_end();
+    fatal::handle_limits();
+    raise_limits();
+    lower_cpu_limit();
     let is_limited = |resource| getrlimit(resource).current.is_some();
     MEMORY_IS_LIMITED.store([Resource::As, Resource::Data].into_iter().any(is_limited), Relaxed);
     let stack = getrlimit(Resource::Stack).current;
-    match stack.filter(|stack| *stack < LEAST_STACK) {
+    match stack.filter(|stack| *stack < MIN_STACK) {
         Some(stack) => Err(format!(
             "the stack may have no more than {} KiB: allow {} KiB with ulimit -s",
             stack >> 10,
-            LEAST_STACK >> 10
+            MIN_STACK >> 10
         )),
         None => Ok(()),
     }
 }
 
-/// Raises soft limits to the hard ones, which needs no privilege: open files, as 128 vCPUs with `--stats` need
-/// more than the usual 1024, and the stack, if it is too small.
-fn raise() {
+/// Raises soft limits to the hard limits, which needs no privilege: for open files, because 128 vCPUs with
+/// `--stats` need more than the usual 1024, and for the stack if it is too small.
+fn raise_limits() {
     for resource in [Resource::Nofile, Resource::Stack] {
         let limit = getrlimit(resource);
-        let is_enough = resource == Resource::Stack
-            && limit.current.is_none_or(|current| current >= LEAST_STACK);
+        let is_enough =
+            resource == Resource::Stack && limit.current.is_none_or(|current| current >= MIN_STACK);
         if limit.current != limit.maximum && !is_enough {
-            // Most commands work with the lower limit, too.
+            // Most commands also work with the lower limit.
             let _ = setrlimit(resource, Rlimit { current: limit.maximum, ..limit });
         }
     }
 }
 
-/// At the hard limit of CPU time the kernel ends a process without a word; `ulimit -t` sets both.
-fn leave_time_to_end() {
+/// Lowers a soft limit of CPU time that equals the hard one, at which the kernel kills silently.
+fn lower_cpu_limit() {
     let limit = getrlimit(Resource::Cpu);
-    if let Some(most) = limit.maximum.filter(|most| *most > 1 && limit.current == Some(*most)) {
-        // A refusal leaves an end without a word.
-        let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(most - 1), ..limit });
+    if let Some(hard) = limit.maximum.filter(|hard| *hard > 1 && limit.current == Some(*hard)) {
+        // If this fails, the process ends without a message.
+        let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(hard - 1), ..limit });
     }
 }
 
-/// Adds advice to the text of an error that a limit causes.
-pub fn advised(text: String) -> String {
+/// Adds advice to the text of an error caused by a limit.
+pub fn with_advice(text: String) -> String {
     let has = |words: &[&str]| words.iter().any(|words| text.contains(words));
     let advice = match ADVICE.iter().find(|(words, _)| has(words)) {
         Some((_, advice)) => advice,
@@ -91,18 +91,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_that_are_reached_have_advice() {
-        let text = |errno| advised(format!("cannot: {}", io::Error::from(errno)));
+    fn errors_at_limits_have_advice() {
+        let text = |errno| with_advice(format!("cannot: {}", io::Error::from(errno)));
         assert!(text(Errno::MFILE).ends_with("(os error 24); allow more with ulimit -n"));
         assert!(text(Errno::AGAIN).contains("(os error 11); if no thread could be started"));
         let qemu = "the emulator exited unexpectedly: qemu_thread_create: Resource temporarily unavailable";
-        assert!(advised(qemu.into()).contains("or with pids.max of the control group"));
+        assert!(with_advice(qemu.into()).contains("or with pids.max of the control group"));
         assert!(text(Errno::FBIG).ends_with("(os error 27); allow more with ulimit -f"));
         let ended = "the worker ended with signal: 24 (SIGXCPU)";
-        assert_eq!(advised(ended.into()), format!("{ended}; allow more with ulimit -t"));
+        assert_eq!(with_advice(ended.into()), format!("{ended}; allow more with ulimit -t"));
         assert!(text(Errno::NOTUNIQ).ends_with("(os error 76)"));
-        // One of which the number of another is a part.
+        // Errors that no limit causes.
         assert!(text(Errno::NODEV).ends_with("(os error 19)"));
-        assert_eq!(advised("cannot".into()), "cannot");
+        assert_eq!(with_advice("cannot".into()), "cannot");
     }
 }

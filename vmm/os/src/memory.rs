@@ -1,4 +1,4 @@
-//! How much memory this process may use, with those that it starts: the host's, or less where a control group limits it.
+//! Memory available to this process and its children: the host's, or less if a control group limits it.
 
 use std::{fmt, path::Path};
 
@@ -7,39 +7,39 @@ use rustix::{
     system::sysinfo,
 };
 
-use crate::groups::{Listed, Version, group_dirs, number_in};
+use crate::groups::{Listings, Version, group_dirs, number_in};
 use base::units::ByteSize;
 
-/// What there is.
+/// Available memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     /// Memory and swap.
     pub size: ByteSize,
     is_of_group: bool,
-    /// A group that takes more than this is slowed down.
+    /// A group that uses more than this is throttled.
     high: Option<ByteSize>,
 }
 
-/// As a part of a sentence.
+/// Formats it as part of a sentence.
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whose = if self.is_of_group { "this control group allows" } else { "this host has" };
-        write!(f, "{whose} {} of memory and swap", in_mib(self.size))
+        let subject = if self.is_of_group { "this control group allows" } else { "this host has" };
+        write!(f, "{subject} {} of memory and swap", in_mib(self.size))
     }
 }
 
-/// In whole MiB, for people.
+/// Rounds down to whole MiB, for messages.
 pub fn in_mib(size: ByteSize) -> ByteSize {
     ByteSize::mib(size.0 >> 20)
 }
 
 impl Memory {
-    /// Asks the kernel.
-    pub fn here() -> Self {
+    /// Queries the kernel.
+    pub fn current() -> Self {
         let info = sysinfo();
         let [ram, swap] =
             [info.totalram, info.totalswap].map(|units| units.saturating_mul(info.mem_unit.into()));
-        let Listed { groups, mounts } = Listed::own();
+        let Listings { groups, mounts } = Listings::current();
         let high = high(&groups, &mounts, number_in).map(ByteSize);
         Self { high, ..Self::within(ram, swap, limit(&groups, &mounts, swap, number_in)) }
     }
@@ -54,44 +54,43 @@ impl Memory {
         }
     }
 
-    /// A host's memory of this size, without limits of a control group.
+    /// Returns a host's memory of this size, without limits of a control group.
     pub const fn of_host(size: ByteSize) -> Self {
         Self { size, is_of_group: false, high: None }
     }
 
-    /// What happens to those who use so much; None: nothing.
-    pub fn concern(self, used: ByteSize) -> Option<String> {
+    /// Returns the consequence of using `used` bytes; None if it has no consequence.
+    pub fn warning(self, used: ByteSize) -> Option<String> {
         match self.high {
-            _ if used > self.size => Some(format!("{self}; what uses more will be killed")),
+            _ if used > self.size => Some(format!("{self}; processes that use more are killed")),
             Some(high) if used > high => Some(format!(
-                "this control group is slowed down above {} (memory.high)",
+                "this control group is throttled above {} (memory.high)",
                 in_mib(high)
             )),
             _ => None,
         }
     }
 
-    /// Why a process was killed that nobody here has killed.
-    pub fn probably_lacking(self) -> String {
+    /// Returns the probable reason why a process was killed, if pvticket did not kill it.
+    pub fn kill_reason(self) -> String {
         let of_time =
             getrlimit(Resource::Cpu).maximum.map_or("", |_| " or of CPU time (ulimit -t)");
         format!("probably out of memory{of_time}: {self}")
     }
 }
 
-/// The least limit of memory and swap of the groups that a process is in, by `/proc/PID/cgroup` and `/proc/PID/mountinfo`
-/// (proc(5)). `number` reads a file that holds a number.
+/// Returns the lowest limit of memory and swap among a process's groups, from `/proc/PID/cgroup` and
+/// `/proc/PID/mountinfo` (proc(5)). `number` reads a file that contains a number.
 fn limit(
     groups: &str,
     mounts: &str,
     swap: u64,
     number: impl Fn(&Path) -> Option<u64>,
 ) -> Option<u64> {
-    let all = group_dirs("memory", groups, mounts);
-    all.filter_map(|(version, dir)| limit_of(version, &dir, swap, &number)).min()
+    let dirs = group_dirs("memory", groups, mounts);
+    dirs.filter_map(|(version, dir)| limit_of(version, &dir, swap, &number)).min()
 }
 
-/// The limit of memory and swap of the group in this directory.
 fn limit_of(
     version: Version,
     dir: &Path,
@@ -105,16 +104,16 @@ fn limit_of(
             Some(number("memory.memsw.limit_in_bytes").map_or(memory, |both| both.min(memory)))
         }
         Version::Two => {
-            let swap = number("memory.swap.max").map_or(swap, |most| most.min(swap));
+            let swap = number("memory.swap.max").map_or(swap, |max| max.min(swap));
             Some(number("memory.max")?.saturating_add(swap))
         }
     }
 }
 
-/// The least amount of memory above which a group is slowed down (`memory.high`, of version 2 only).
+/// Returns the lowest amount of memory above which a group is throttled (`memory.high`, only in version 2).
 fn high(groups: &str, mounts: &str, number: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
-    let all = group_dirs("memory", groups, mounts);
-    all.filter(|(version, _)| *version == Version::Two)
+    let dirs = group_dirs("memory", groups, mounts);
+    dirs.filter(|(version, _)| *version == Version::Two)
         .filter_map(|(_, dir)| number(&dir.join("memory.high")))
         .min()
 }
@@ -130,48 +129,48 @@ mod tests {
     const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n\
                       22 1 8:1 / / rw - ext4 /dev/root rw\n";
 
-    /// The bytes that a file states, of those with these MiB.
+    /// Reads the bytes in a file; `files` has MiB.
     fn number(files: &[(&str, u64)], file: &Path) -> Option<u64> {
-        let found = files.iter().find(|(name, _)| Path::new(name) == file);
-        found.map(|(_, mib)| mib * MIB)
+        let file = files.iter().find(|(name, _)| Path::new(name) == file);
+        file.map(|(_, mib)| mib * MIB)
     }
 
     fn limit_with(groups: &str, mounts: &str, files: &[(&str, u64)]) -> Option<u64> {
         limit(groups, mounts, 100 * MIB, |file| number(files, file)).map(|limit| limit / MIB)
     }
 
-    /// Regression: a guest was allowed what the host has, and QEMU was killed for what its group has.
+    /// Regression: a guest was allowed the memory of the host, and QEMU was killed at the limit of its group.
     #[test]
-    fn the_least_limit_of_all_groups_counts() {
+    fn the_lowest_limit_of_all_groups_counts() {
         let groups = "5:devices:/x\n4:cpu,memory:/a/b\n0::/\n";
-        let least = |files: &[(&str, u64)]| limit_with(groups, V1, files);
-        assert_eq!(least(&[]), None);
-        assert_eq!(least(&[("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", 256)]), Some(356));
+        let lowest = |files: &[(&str, u64)]| limit_with(groups, V1, files);
+        assert_eq!(lowest(&[]), None);
+        assert_eq!(lowest(&[("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", 256)]), Some(356));
         let both = [
             ("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", 256),
             ("/sys/fs/cgroup/memory/a/b/memory.memsw.limit_in_bytes", 300),
             ("/sys/fs/cgroup/memory/memory.limit_in_bytes", 1 << 40),
         ];
-        assert_eq!(least(&both), Some(300));
-        assert_eq!(least(&[("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", 64)]), Some(164));
-        assert_eq!(least(&[("/sys/fs/cgroup/cpu/a/b/memory.limit_in_bytes", 1)]), None);
+        assert_eq!(lowest(&both), Some(300));
+        assert_eq!(lowest(&[("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", 64)]), Some(164));
+        assert_eq!(lowest(&[("/sys/fs/cgroup/cpu/a/b/memory.limit_in_bytes", 1)]), None);
     }
 
     #[test]
-    fn swap_of_version_2_is_limited_beside_memory() {
-        let least = |files: &[(&str, u64)]| limit_with("0::/user/a\n", V2, files);
-        assert_eq!(least(&[("/sys/fs/cgroup/user/a/memory.max", 256)]), Some(356));
+    fn version_2_limits_swap_separately() {
+        let lowest = |files: &[(&str, u64)]| limit_with("0::/user/a\n", V2, files);
+        assert_eq!(lowest(&[("/sys/fs/cgroup/user/a/memory.max", 256)]), Some(356));
         let both = [
             ("/sys/fs/cgroup/user/memory.max", 256),
             ("/sys/fs/cgroup/user/memory.swap.max", 0),
             ("/sys/fs/cgroup/user/a/memory.swap.max", 10),
         ];
-        assert_eq!(least(&both), Some(256));
-        assert_eq!(least(&[("/sys/fs/cgroup/user/a/memory.swap.max", 0)]), None);
+        assert_eq!(lowest(&both), Some(256));
+        assert_eq!(lowest(&[("/sys/fs/cgroup/user/a/memory.swap.max", 0)]), None);
     }
 
     #[test]
-    fn a_container_sees_its_own_group_at_the_mount() {
+    fn finds_the_group_of_a_container() {
         let mounts = "1 2 0:26 /docker/1 /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
         let file = [("/sys/fs/cgroup/memory.max", 200)];
         for groups in ["0::/docker/1\n", "0::/\n", "0::/../other\n"] {
@@ -181,30 +180,29 @@ mod tests {
         assert_eq!(limit_with("0::/docker/1/a\n", mounts, &inner), Some(200));
     }
 
-    /// A group that is over `memory.high` is slowed down, and never killed for it.
+    /// A group over `memory.high` is throttled, and never killed for it.
     #[test]
-    fn a_throttled_process_is_reported() {
+    fn warns_about_throttled_memory() {
         let files = [("/sys/fs/cgroup/user/memory.high", 200), ("/sys/fs/cgroup/memory.high", 300)];
         let number = |file: &Path| number(&files, file);
         assert_eq!(high("0::/user/a\n", V2, number), Some(200 * MIB));
         assert_eq!(high("4:memory:/user/a\n", V1, number), None);
         let high = Some(ByteSize(200 * MIB));
         let memory = Memory { high, ..Memory::within(1024 * MIB, 0, Some(512 * MIB)) };
-        let concern = |mib| memory.concern(ByteSize::mib(mib)).unwrap_or_default();
-        assert_eq!(concern(200), "");
-        assert_eq!(concern(201), "this control group is slowed down above 200 MiB (memory.high)");
-        let killed =
-            "this control group allows 512 MiB of memory and swap; what uses more will be killed";
-        assert_eq!(concern(513), killed);
+        let warning = |mib| memory.warning(ByteSize::mib(mib)).unwrap_or_default();
+        assert_eq!(warning(200), "");
+        assert_eq!(warning(201), "this control group is throttled above 200 MiB (memory.high)");
+        let killed = "this control group allows 512 MiB of memory and swap; processes that use more are killed";
+        assert_eq!(warning(513), killed);
     }
 
     #[test]
-    fn the_host_has_no_more_than_it_has() {
+    fn limits_above_the_host_are_ignored() {
         let sentence = |limit| Memory::within(8192 * MIB, 0, limit).to_string();
         assert_eq!(sentence(None), "this host has 8 GiB of memory and swap");
         assert_eq!(sentence(Some(1 << 60)), sentence(None));
         let limited = "this control group allows 256 MiB of memory and swap";
         assert_eq!(sentence(Some(256 * MIB + 5)), limited);
-        assert!(Memory::here().size > ByteSize::mib(64));
+        assert!(Memory::current().size > ByteSize::mib(64));
     }
 }

@@ -1,4 +1,4 @@
-//! Who could have put something else in the place of a file that is to be executed.
+//! Checks which other users could have replaced a file that is to be executed.
 
 use std::{
     fs::{self, Metadata},
@@ -9,24 +9,24 @@ use std::{
 use rustix::process::geteuid;
 use thiserror::Error;
 
-/// Permission of everybody to write.
+/// Write permission for others.
 const EVERYBODY_WRITES: u32 = 0o002;
 
-/// In such a directory only their owners replace files.
+/// In such a directory, only the owner of a file can replace it.
 const STICKY: u32 = 0o1000;
 
-/// Someone else than this user and the system's administrator.
+/// Someone other than this user and the administrator.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Stranger {
+pub enum UntrustedUser {
     /// The owner of the file, or of a directory above it.
     #[error("{} belongs to user {user}", .path.display())]
     Owner {
-        /// What belongs to it.
+        /// The file or directory that belongs to the user.
         path: PathBuf,
         /// The user's id.
         user: u32,
     },
-    /// Whoever is on this machine.
+    /// Every user of this machine.
     #[error("everybody may write to {}", .path.display())]
     Everybody {
         /// The file or directory.
@@ -34,47 +34,47 @@ pub enum Stranger {
     },
 }
 
-/// Who could change this file, which need not be there, or put another one in its place. A group that may write is taken for
-/// friends.
-pub fn stranger(file: &Path) -> Option<Stranger> {
-    let named = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    let friends = friends();
-    let real = fs::canonicalize(&named).unwrap_or_else(|_| named.clone());
-    let mut all = named.ancestors().chain(real.ancestors());
-    all.find_map(|path| stranger_at(path, &fs::symlink_metadata(path).ok()?, &friends))
+/// Returns who else could change or replace this file, which need not exist. Groups with write permission are
+/// trusted.
+pub fn untrusted_user(file: &Path) -> Option<UntrustedUser> {
+    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let trusted = trusted_users();
+    let real = fs::canonicalize(&absolute).unwrap_or_else(|_| absolute.clone());
+    let mut paths = absolute.ancestors().chain(real.ancestors());
+    paths.find_map(|path| untrusted_at(path, &fs::symlink_metadata(path).ok()?, &trusted))
 }
 
-/// Who could change a folder or anything in it, such as the libraries and firmware beside a program.
-pub fn stranger_within(folder: &Path) -> Option<Stranger> {
-    stranger(folder).or_else(|| stranger_below(folder, &friends()))
+/// Returns who else could change a folder or anything in it, such as the libraries and firmware of a program.
+pub fn untrusted_within(folder: &Path) -> Option<UntrustedUser> {
+    untrusted_user(folder).or_else(|| untrusted_below(folder, &trusted_users()))
 }
 
-/// Searches a folder whose path has been checked.
-fn stranger_below(folder: &Path, friends: &[u32; 3]) -> Option<Stranger> {
+/// Searches a folder whose own path has been checked.
+fn untrusted_below(folder: &Path, trusted: &[u32; 3]) -> Option<UntrustedUser> {
     let entries = fs::read_dir(folder).ok()?;
     entries.filter_map(Result::ok).find_map(|entry| {
         let (path, data) = (entry.path(), entry.metadata().ok()?);
         if data.is_symlink() {
-            return stranger(&path);
+            return untrusted_user(&path);
         }
-        let here = stranger_at(&path, &data, friends);
-        here.or_else(|| data.is_dir().then(|| stranger_below(&path, friends)).flatten())
+        let writer = untrusted_at(&path, &data, trusted);
+        writer.or_else(|| data.is_dir().then(|| untrusted_below(&path, trusted)).flatten())
     })
 }
 
-/// This user and the administrator: the owner of the root is one also in a container in which that is nobody.
-fn friends() -> [u32; 3] {
+/// Trusted users: this user and the administrator. In a container, the root's owner may be nobody.
+fn trusted_users() -> [u32; 3] {
     let root = fs::metadata("/").map_or(0, |root| root.uid());
     [0, root, geteuid().as_raw()]
 }
 
-fn stranger_at(path: &Path, data: &Metadata, friends: &[u32]) -> Option<Stranger> {
+fn untrusted_at(path: &Path, data: &Metadata, trusted: &[u32]) -> Option<UntrustedUser> {
     let (mode, path) = (data.permissions().mode(), path.to_owned());
-    if !friends.contains(&data.uid()) {
-        return Some(Stranger::Owner { path, user: data.uid() });
+    if !trusted.contains(&data.uid()) {
+        return Some(UntrustedUser::Owner { path, user: data.uid() });
     }
-    let is_kept = data.is_symlink() || (data.is_dir() && mode & STICKY != 0);
-    (mode & EVERYBODY_WRITES != 0 && !is_kept).then_some(Stranger::Everybody { path })
+    let is_protected = data.is_symlink() || (data.is_dir() && mode & STICKY != 0);
+    (mode & EVERYBODY_WRITES != 0 && !is_protected).then_some(UntrustedUser::Everybody { path })
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_found_at_each_step_of_the_way() {
+    fn finds_untrusted_users_along_the_path() {
         let top = tempfile::tempdir().unwrap();
         let [folder, other] = ["folder", "other"].map(|name| top.path().join(name));
         [&folder, &other].into_iter().for_each(|place| fs::create_dir(place).unwrap());
@@ -97,37 +97,37 @@ mod tests {
         fs::write(&program, "").unwrap();
         symlink("../other/program", &link).unwrap();
         let absent = folder.join("not/yet");
-        let all = [&program, &link, &absent].map(PathBuf::as_path);
-        assert_eq!(all.map(stranger), [None, None, None]);
-        let everybody = |path: &Path| Some(Stranger::Everybody { path: path.to_owned() });
+        let paths = [&program, &link, &absent].map(PathBuf::as_path);
+        assert_eq!(paths.map(untrusted_user), [None, None, None]);
+        let everybody = |path: &Path| Some(UntrustedUser::Everybody { path: path.to_owned() });
         open_to(&folder, 0o777);
-        assert_eq!(all.map(stranger), [(); 3].map(|()| everybody(&folder)));
+        assert_eq!(paths.map(untrusted_user), [(); 3].map(|()| everybody(&folder)));
         open_to(&folder, 0o1777);
-        assert_eq!(all.map(stranger), [None, None, None], "as in /tmp");
-        // Where the link leads to.
+        assert_eq!(paths.map(untrusted_user), [None, None, None], "as in /tmp");
+        // The target of the link.
         open_to(&other, 0o777);
         let real = fs::canonicalize(&other).unwrap();
-        assert_eq!(all.map(stranger), [None, everybody(&real), None]);
+        assert_eq!(paths.map(untrusted_user), [None, everybody(&real), None]);
         open_to(&program, 0o666);
-        assert_eq!(stranger(&program), everybody(&program));
+        assert_eq!(untrusted_user(&program), everybody(&program));
     }
 
-    /// Regression: only the program itself was looked at, not what it loads.
+    /// Regression: only the program itself was checked, not the files it loads.
     #[test]
-    fn strangers_are_found_beside_a_program() {
+    fn finds_untrusted_users_below_a_folder() {
         let top = tempfile::tempdir().unwrap();
         let [bin, deep] = ["bin", "share/qemu"].map(|name| top.path().join(name));
         [&bin, &deep].into_iter().for_each(|place| fs::create_dir_all(place).unwrap());
         let [program, firmware] = [bin.join("qemu"), deep.join("bios.bin")];
         [&program, &firmware].into_iter().for_each(|file| fs::write(file, "").unwrap());
-        assert_eq!(stranger_within(top.path()), None);
+        assert_eq!(untrusted_within(top.path()), None);
         open_to(&firmware, 0o666);
-        assert_eq!(stranger(&program), None);
-        assert_eq!(stranger_within(top.path()), Some(Stranger::Everybody { path: firmware }));
+        assert_eq!(untrusted_user(&program), None);
+        assert_eq!(untrusted_within(top.path()), Some(UntrustedUser::Everybody { path: firmware }));
     }
 
     #[test]
-    fn another_owner_is_named() {
+    fn names_the_untrusted_owner() {
         if !geteuid().is_root() {
             eprintln!("not tested: only root can give files away");
             return;
@@ -136,9 +136,9 @@ mod tests {
         let program = top.path().join("program");
         fs::write(&program, "").unwrap();
         chown(top.path(), Some(4711), None).unwrap();
-        let found = stranger(&program);
-        assert_eq!(found, Some(Stranger::Owner { path: top.path().to_owned(), user: 4711 }));
-        let text = found.unwrap().to_string();
+        let writer = untrusted_user(&program);
+        assert_eq!(writer, Some(UntrustedUser::Owner { path: top.path().to_owned(), user: 4711 }));
+        let text = writer.unwrap().to_string();
         assert!(text.ends_with(" belongs to user 4711"), "{text}");
     }
 }

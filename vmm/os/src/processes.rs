@@ -5,26 +5,26 @@ use std::{collections::HashMap, fs, path::PathBuf};
 use base::{host_counts::ThreadTimes, threads};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Sends a signal to the group that this process leads. Nobody may be left in it.
+/// Sends a signal to the group led by this process. The group may be empty.
 pub fn signal_group(leader: u32, signal: Signal) {
     if let Some(group) = i32::try_from(leader).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, signal);
     }
 }
 
-/// The kernel's account of a process's threads (`/proc/PID/task/*/schedstat`).
+/// Scheduler statistics of a process's threads (`/proc/PID/task/*/schedstat`).
 #[derive(Debug, Default)]
 pub struct ThreadAccounts(HashMap<PathBuf, ThreadTimes>);
 
 impl ThreadAccounts {
-    /// Reads it again, and returns the times since the last reading of the threads that both have. Empty if the kernel keeps
-    /// no account.
-    pub fn renew(&mut self, process: u32) -> Vec<ThreadTimes> {
+    /// Reads the statistics and returns the times since the last reading, for threads present in both. Empty
+    /// if the kernel keeps no such statistics.
+    pub fn refresh(&mut self, process: u32) -> Vec<ThreadTimes> {
         let account = |thread: PathBuf| {
             let text = fs::read_to_string(thread.join("schedstat")).ok()?;
             Some((thread, ThreadTimes::parse(&text)?))
         };
-        self.replace(threads::of(process).into_iter().filter_map(account).collect())
+        self.replace(threads::list(process).into_iter().filter_map(account).collect())
     }
 
     fn replace(&mut self, now: HashMap<PathBuf, ThreadTimes>) -> Vec<ThreadTimes> {
@@ -41,7 +41,7 @@ mod tests {
     use base::units::Nanos;
 
     #[test]
-    fn times_are_since_the_last_reading_of_a_thread() {
+    fn times_are_since_the_last_reading() {
         let mut accounts = ThreadAccounts::default();
         let mut waits = |list: &[(&str, u64)]| {
             let times = |waited| ThreadTimes { waited: Nanos(waited), ..ThreadTimes::default() };

@@ -1,9 +1,8 @@
-//! Result files: each appears under its name complete, or the previous contents stay.
+//! Result files: each appears under its name when complete; until then, the previous contents stay.
 //!
-//! A result is written to a temporary file next to its target, with an unpredictable name and
-//! without following links, is synced and then renamed to the target. Anything that is not a
-//! regular file (a pipe, a terminal, `/dev/null`, `/dev/stdout` whatever that is) is written to
-//! directly.
+//! A result is written to a temporary file next to its target, created with an unpredictable name
+//! and without following links. The file is synced and then renamed to the target. A target that is
+//! not a regular file (a pipe, a terminal, `/dev/null`, any `/dev/stdout`) is written to directly.
 
 use std::{
     ffi::OsString,
@@ -32,86 +31,86 @@ use crate::{
 };
 use base::{files::folder, io_errors::without_path};
 
-/// Interval between two checks whether a named pipe has a reader.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Interval between two checks for a reader of a named pipe.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The mode of a new file, before the umask.
+/// Mode of a new file, before the umask.
 const MODE: u32 = 0o666;
 
-/// How a result reaches its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Delivery {
-    /// As a temporary file next to it, which is then renamed.
+    /// A temporary file next to the target is renamed.
     Replaced,
-    /// Directly, into what is there.
-    Into,
-    /// Through our stdout or stderr, of which it is another name.
+    /// Written directly into the existing target.
+    Direct,
+    /// Written to our stdout or stderr, if the target is another name for it.
     Stream(streams::Stream),
 }
 
-/// The target of a result. Nothing about it changes before [`Target::write`] has succeeded.
+/// The target of a result. It stays unchanged until [`Target::write`] succeeds.
 #[derive(Debug)]
 pub struct Target {
     path: PathBuf,
-    way: Delivery,
-    /// What [`Target::begin`] has opened.
-    begun: Mutex<Option<Temporary>>,
+    delivery: Delivery,
+    /// Opened by [`Target::open`].
+    opened: Mutex<Option<Temporary>>,
 }
 
 impl Target {
-    /// A target at `path`. Checks that a file can be created there, so that an error shows before
-    /// anything is measured.
+    /// Creates a target at `path`. Fails if no file can be created there, so that the error appears
+    /// before anything is measured.
     pub fn new(path: &Path) -> io::Result<Self> {
         let target = Self::unchecked(path)?;
-        if target.way == Delivery::Replaced {
+        if target.delivery == Delivery::Replaced {
             drop(target.temporary()?);
         }
         Ok(target)
     }
 
     fn unchecked(path: &Path) -> io::Result<Self> {
-        let way = way(path)?;
-        if way != Delivery::Into && path.file_name().is_none() {
+        let delivery = delivery_for(path)?;
+        if delivery != Delivery::Direct && path.file_name().is_none() {
             return Err(ErrorKind::IsADirectory.into());
         }
-        Ok(Self { path: path.into(), way, begun: Mutex::default() })
+        Ok(Self { path: path.into(), delivery, opened: Mutex::default() })
     }
 
-    /// Opens the temporary file now, for a process that is to be confined: it writes one result, and
-    /// opens nothing but [`Target::opened_late`] for it.
-    pub fn begin(&self) -> io::Result<()> {
+    /// Opens the temporary file now, for a process that is to be confined: it writes one result, for
+    /// which it opens only [`Target::opened_late`].
+    pub fn open(&self) -> io::Result<()> {
         let temporary = match Temporary::new(self)? {
             Temporary::Named(file) => {
                 let (file, name) = file.into_parts();
                 let keeper = Keeper::start(&name, &self.path)?;
                 // The keeper has the file from now on.
                 name.keep()?;
-                Temporary::Kept(file, keeper)
+                Temporary::WithKeeper(file, keeper)
             }
-            other => other,
+            unnamed => unnamed,
         };
-        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(temporary);
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(temporary);
         Ok(())
     }
 
-    /// What is opened only when the result is complete: a pipe or device.
+    /// Returns the pipe or device that is opened only when the result is complete.
     pub fn opened_late(&self) -> Option<&Path> {
-        (self.way == Delivery::Into).then_some(&self.path)
+        (self.delivery == Delivery::Direct).then_some(&self.path)
     }
 
-    /// Writes the whole result.
+    /// Writes the complete result.
     pub fn write(&self, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let file = begun.map_or_else(|| Temporary::new(self), Ok)?;
-        let mut pending = PendingResult { path: self.path.clone(), way: self.way.clone(), file };
-        let mut out = BufWriter::new(pending.out());
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let file = opened.map_or_else(|| Temporary::new(self), Ok)?;
+        let (path, delivery) = (self.path.clone(), self.delivery.clone());
+        let mut result = PendingResult { path, delivery, file };
+        let mut out = BufWriter::new(result.out());
         fill(&mut out)?;
         out.flush()?;
         drop(out);
-        pending.commit()
+        result.commit()
     }
 
-    /// A temporary file next to the target.
+    /// Creates a temporary file next to the target.
     fn temporary(&self) -> io::Result<NamedTempFile> {
         let mut prefix = OsString::from(".");
         prefix.push(self.path.file_name().unwrap_or_default());
@@ -122,7 +121,7 @@ impl Target {
             .permissions(Permissions::from_mode(MODE))
             .tempfile_in(folder(&self.path))
             .map_err(without_path)?;
-        // A file that is replaced keeps its permissions.
+        // A replaced file keeps its permissions.
         if let Ok(metadata) = fs::symlink_metadata(&self.path)
             && metadata.is_file()
         {
@@ -133,16 +132,16 @@ impl Target {
     }
 }
 
-/// Writes a complete result.
+/// Writes a complete result to `path`.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Target::unchecked(path)?.write(|out| out.write_all(bytes))
 }
 
-/// A result being written. If dropped, it leaves nothing behind.
+/// A result being written. Dropping it leaves nothing behind.
 #[derive(Debug)]
 pub struct PendingResult {
     path: PathBuf,
-    way: Delivery,
+    delivery: Delivery,
     file: Temporary,
 }
 
@@ -150,18 +149,18 @@ pub struct PendingResult {
 enum Temporary {
     /// Next to the target.
     Named(NamedTempFile),
-    /// Next to the target, for a process that cannot name it.
-    Kept(File, Keeper),
+    /// Next to the target, for a process that cannot rename it.
+    WithKeeper(File, Keeper),
     /// Elsewhere and unnamed, for targets that cannot be replaced.
-    Nameless(File),
+    Unnamed(File),
 }
 
 impl Temporary {
     fn new(target: &Target) -> io::Result<Self> {
-        Ok(match target.way {
+        Ok(match target.delivery {
             Delivery::Replaced => Self::Named(target.temporary()?),
-            Delivery::Into | Delivery::Stream(_) => {
-                Self::Nameless(tempfile::tempfile().map_err(without_path)?)
+            Delivery::Direct | Delivery::Stream(_) => {
+                Self::Unnamed(tempfile::tempfile().map_err(without_path)?)
             }
         })
     }
@@ -172,20 +171,20 @@ impl PendingResult {
     pub fn new(path: &Path) -> io::Result<Self> {
         let target = Target::unchecked(path)?;
         let file = Temporary::new(&target)?;
-        Ok(Self { path: target.path, way: target.way, file })
+        Ok(Self { path: target.path, delivery: target.delivery, file })
     }
 
-    /// The file to write the result to.
+    /// Returns the file to write the result to.
     pub fn out(&mut self) -> &mut File {
         match &mut self.file {
             Temporary::Named(file) => file.as_file_mut(),
-            Temporary::Kept(file, _) | Temporary::Nameless(file) => file,
+            Temporary::WithKeeper(file, _) | Temporary::Unnamed(file) => file,
         }
     }
 
-    /// The result is complete: puts it in the target's place.
+    /// Puts the complete result in the target's place.
     pub fn commit(self) -> io::Result<()> {
-        let Self { path, way, file } = self;
+        let Self { path, delivery, file } = self;
         let mut file = match file {
             Temporary::Named(file) => {
                 file.as_file().sync_all()?;
@@ -193,16 +192,16 @@ impl PendingResult {
                 keeper::sync_name(&path);
                 return Ok(());
             }
-            Temporary::Kept(file, keeper) => {
+            Temporary::WithKeeper(file, keeper) => {
                 file.sync_all()?;
                 return keeper.commit();
             }
-            Temporary::Nameless(file) => file,
+            Temporary::Unnamed(file) => file,
         };
         file.rewind()?;
-        match way {
+        match delivery {
             Delivery::Stream(mut stream) => io::copy(&mut file, &mut stream).map(drop),
-            Delivery::Into | Delivery::Replaced => {
+            Delivery::Direct | Delivery::Replaced => {
                 let out = open_for_writing(&path)?;
                 io::copy(&mut file, &mut Special(&out)).map(drop)
             }
@@ -210,7 +209,7 @@ impl PendingResult {
     }
 }
 
-/// A target written to directly, with a check for signals.
+/// A target that is written to directly, checking for signals.
 struct Special<'a>(&'a File);
 
 impl Write for Special<'_> {
@@ -224,8 +223,8 @@ impl Write for Special<'_> {
     }
 }
 
-/// Opens a target that is not a regular file. For a named pipe, waits until it has a reader or the
-/// program is to end.
+/// Opens a target that is not a regular file. For a named pipe, waits until it has a reader or a
+/// signal asks the program to end.
 fn open_for_writing(path: &Path) -> io::Result<File> {
     let nonblocking = OFlags::NONBLOCK.bits() as i32;
     loop {
@@ -236,42 +235,42 @@ fn open_for_writing(path: &Path) -> io::Result<File> {
                 if signals::first().is_some() {
                     return Err(ErrorKind::TimedOut.into());
                 }
-                thread::sleep(LOOK_EVERY);
+                thread::sleep(POLL_INTERVAL);
             }
             opened => return opened,
         }
     }
 }
 
-fn way(path: &Path) -> io::Result<Delivery> {
+fn delivery_for(path: &Path) -> io::Result<Delivery> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
         // A dangling link is replaced like a file.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Delivery::Replaced),
         Err(error) => return Err(error),
     };
-    let is = |fd: BorrowedFd<'_>| {
+    let is_same_file = |fd: BorrowedFd<'_>| {
         fstat(fd).is_ok_and(|stat| stat.st_dev == metadata.dev() && stat.st_ino == metadata.ino())
     };
     let kind = metadata.file_type();
     if kind.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }
-    if is(stdio::stdout()) && !kind.is_char_device() {
+    if is_same_file(stdio::stdout()) && !kind.is_char_device() {
         return Ok(Delivery::Stream(streams::Stream::Stdout));
     }
-    if is(stdio::stderr()) && !kind.is_char_device() {
+    if is_same_file(stdio::stderr()) && !kind.is_char_device() {
         return Ok(Delivery::Stream(streams::Stream::Stderr));
     }
     access(path, Access::WRITE_OK)?;
-    // A descriptor named by its number is written to directly, whatever it is.
+    // A regular file named by descriptor number is written to directly.
     let is_descriptor = fs::canonicalize(folder(path)).is_ok_and(|dir| dir.starts_with("/proc"));
     if kind.is_file() && !is_descriptor {
         Ok(Delivery::Replaced)
     } else if kind.is_socket() {
         Err(Errno::NXIO.into())
     } else {
-        Ok(Delivery::Into)
+        Ok(Delivery::Direct)
     }
 }
 
@@ -282,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_old_file_stays_until_the_new_one_is_whole() {
+    fn failed_writes_keep_the_old_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("result");
         fs::write(&path, "old").unwrap();
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_no_regular_file_is_written_to() {
+    fn special_files_are_written_directly() {
         let dir = tempfile::tempdir().unwrap();
         write(Path::new("/dev/null"), b"gone").unwrap();
         assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_known_before() {
+    fn unwritable_targets_fail_early() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Target::new(dir.path()).is_err());
         let missing = Target::new(&dir.path().join("no/such")).unwrap_err();

@@ -1,21 +1,21 @@
-//! The runtime of all asynchronous code: single-threaded, on the caller's thread.
+//! Runtime of all asynchronous code: single-threaded, on the caller's thread.
 
 use std::{io, os::unix::net::UnixStream};
 
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 
-/// Pairs of descriptors that tokio may need at once: an epoll instance and a copy of it, an
-/// eventfd, a socket pair for signals and a copy of its end, and some spare.
+/// Pairs of descriptors that tokio may need at once: an epoll instance and its duplicate, an
+/// eventfd, a socket pair for signals and a duplicate of one end, and some spare.
 const PAIRS: usize = 5;
 
-/// Why the runtime could not be built.
+/// Error building the runtime.
 #[derive(Debug, Error)]
 #[error("cannot start the event loop")]
 pub struct RuntimeError(#[source] io::Error);
 
-/// Builds the runtime. tokio panics if it gets no descriptors for its signals, so they are probed
-/// first.
+/// Builds the runtime. tokio panics if it gets no descriptors for its signals, so their
+/// availability is checked first.
 pub fn build() -> Result<Runtime, RuntimeError> {
     let spare = (0..PAIRS).map(|_| UnixStream::pair()).collect::<io::Result<Vec<_>>>();
     drop(spare.map_err(RuntimeError)?);

@@ -1,9 +1,9 @@
-//! This program's own stdout and stderr, unbuffered.
+//! Stdout and stderr of this program, unbuffered.
 //!
-//! A write waits for a slow reader indefinitely, until a signal asks the program to end
-//! ([`signals`]); then it waits for [`GRACE`] more and drops the rest, so that a pipe whose reader
-//! has stalled does not keep the program from ending. A closed pipe is not an error; any other
-//! failure of stdout ([`failure`]), or of a guest's input ([`input_failure`]), makes the program fail at its end.
+//! A write waits for a slow reader indefinitely, until a signal asks the program to end ([`signals`]). Then
+//! it waits for [`GRACE`] more and drops the rest, so that a stalled reader of a pipe does not keep the
+//! program from exiting. A closed pipe is not an error. Any other failure of stdout ([`failure`]), or of a
+//! guest's input ([`input_failure`]), makes the program fail at its end.
 
 use std::{
     fmt,
@@ -25,22 +25,22 @@ use rustix::{
 };
 
 use crate::signals::{self, Interrupt};
-use base::shown;
+use base::sanitize;
 
-/// How long a reader may stall after a signal has asked the program to end.
+/// Time for which a reader may stall after a signal has asked the program to end.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Minimum wait of a single write after that signal, however long ago it came.
-const LEAST: Duration = Duration::from_millis(50);
+/// Minimum wait of a single write after that signal, however long ago it arrived.
+const MIN_WAIT: Duration = Duration::from_millis(50);
 
-/// Bytes that a pipe accepts at once if it accepts any (`PIPE_BUF`): after a poll such a write does
-/// not block.
-const PIECE: usize = 4096;
+/// Bytes that a pipe accepts at once if it accepts any (`PIPE_BUF`): such a write does not block after a
+/// poll.
+const PIPE_BUF: usize = 4096;
 
-/// Pause when a descriptor polls as writable but is not.
+/// Pause after a descriptor polled as writable but was not.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// One of the two streams.
+/// One of the two output streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -49,7 +49,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// The state of one stream. The lock keeps the output of two threads apart.
+/// State of one stream. The lock separates the output of threads.
 #[derive(Debug)]
 struct StreamState {
     lock: Mutex<()>,
@@ -91,15 +91,15 @@ impl Write for Stream {
     }
 }
 
-/// Prints on stdout; control characters other than line feeds are replaced. A closed pipe, as after
-/// `head`, is not an error; any other error becomes the [`failure`].
+/// Prints on stdout, replacing control characters other than line feeds. A closed pipe, as after `head`, is
+/// not an error; any other error becomes the [`failure`].
 pub fn print(text: &str) {
-    print_raw(shown::lines(text).as_bytes());
+    print_raw(sanitize::lines(text).as_bytes());
 }
 
-/// Prints JSON on stdout; control characters are escaped.
+/// Prints JSON on stdout, escaping control characters.
 pub fn print_json(text: &str) {
-    print_raw(shown::json(text).as_bytes());
+    print_raw(sanitize::json(text).as_bytes());
 }
 
 /// Prints bytes on stdout unchanged, for other programs.
@@ -111,18 +111,18 @@ pub fn print_raw(bytes: &[u8]) {
     }
 }
 
-/// Prints one line on stderr; every control character is replaced. Errors are ignored.
-pub fn say(text: fmt::Arguments<'_>) {
-    let _ = write(Stream::Stderr, format!("{}\n", shown::line(&text.to_string())).as_bytes());
+/// Prints one line on stderr, replacing all control characters. Errors are ignored.
+pub fn print_line(text: fmt::Arguments<'_>) {
+    let _ = write(Stream::Stderr, format!("{}\n", sanitize::line(&text.to_string())).as_bytes());
 }
 
-/// The error that made stdout fail, if there was one.
+/// Returns the error that made stdout fail, if any.
 pub fn failure() -> Option<&'static io::Error> {
     FAILURE.get()
 }
 
-/// Reading stdin for a guest has failed, which must not pass for the end of its input. The exception is a terminal that
-/// has gone away (EIO).
+/// Records that reading stdin for a guest has failed, which must not be mistaken for the end of its input. A
+/// terminal that has hung up (EIO) is not recorded.
 pub fn input_failed(error: io::Error) {
     if error.raw_os_error() == Some(Errno::IO.raw_os_error()) && input_is_terminal() {
         return;
@@ -130,18 +130,18 @@ pub fn input_failed(error: io::Error) {
     let _ = INPUT_FAILURE.set(error);
 }
 
-/// Is stdin a terminal? First asked at the program's start: confined threads may not ask.
+/// Whether stdin is a terminal. First called at the start, since confined threads may not query it.
 pub fn input_is_terminal() -> bool {
     static IS_TERMINAL: OnceLock<bool> = OnceLock::new();
     *IS_TERMINAL.get_or_init(|| isatty(stdio::stdin()))
 }
 
-/// The error that ended a guest's input, if there was one.
+/// Returns the error that ended a guest's input, if any.
 pub fn input_failure() -> Option<&'static io::Error> {
     INPUT_FAILURE.get()
 }
 
-/// Writes all bytes. [`ErrorKind::TimedOut`]: the program is to end, and the reader has stalled.
+/// Writes all bytes. Fails with [`ErrorKind::TimedOut`] if the program is to end and the reader has stalled.
 pub fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     let StreamState { lock, has_stalled } = stream.state();
     let _lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,25 +156,15 @@ pub fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Writes a few bytes if the stream accepts them now, without waiting for other writers.
-pub fn offer(stream: Stream, bytes: &[u8]) -> io::Result<()> {
-    let fd = stream.fd();
-    let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
-    match poll(&mut fds, Some(&Timespec::default()))? {
-        0 => Err(ErrorKind::TimedOut.into()),
-        _ => Ok(rustix::io::write(fd, bytes).map(drop)?),
-    }
-}
-
-/// Writes all bytes to a descriptor, like [`write()`]; `stop` tells when the program is to end.
+/// Writes all bytes to a descriptor, like [`write()`]; `stop` is raised when the program is to end.
 pub fn write_to(fd: BorrowedFd<'_>, mut bytes: &[u8], stop: Option<&Interrupt>) -> io::Result<()> {
     while !bytes.is_empty() {
         wait(fd, stop)?;
-        match rustix::io::write(fd, &bytes[..bytes.len().min(PIECE)]) {
+        match rustix::io::write(fd, &bytes[..bytes.len().min(PIPE_BUF)]) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR) => {}
-            // Another process set O_NONBLOCK, and another writer was faster.
+            // Another process has set O_NONBLOCK, and another writer was faster.
             Err(Errno::AGAIN) => thread::sleep(PAUSE),
             Err(error) => return Err(error.into()),
         }
@@ -182,19 +172,19 @@ pub fn write_to(fd: BorrowedFd<'_>, mut bytes: &[u8], stop: Option<&Interrupt>) 
     Ok(())
 }
 
-/// Waits until the descriptor accepts more, or the time is up.
+/// Waits until the descriptor accepts more data. Fails when the grace period has expired.
 fn wait(fd: BorrowedFd<'_>, stop: Option<&Interrupt>) -> io::Result<()> {
-    let bell = stop.and_then(Interrupt::as_descriptor);
+    let descriptor = stop.and_then(Interrupt::as_descriptor);
     loop {
-        let left = stop.filter(|stop| stop.raised()).map(|_| {
+        let remaining = stop.filter(|stop| stop.raised()).map(|_| {
             let since = signals::since_first().unwrap_or_default();
-            GRACE.saturating_sub(since).max(LEAST)
+            GRACE.saturating_sub(since).max(MIN_WAIT)
         });
-        let limit = left.and_then(|left| Timespec::try_from(left).ok());
+        let limit = remaining.and_then(|remaining| Timespec::try_from(remaining).ok());
         let mut fds = vec![PollFd::new(&fd, PollFlags::OUT)];
-        // Once raised, the bell stays readable, and polling it again would not wait.
-        if let (None, Some(bell)) = (left, &bell) {
-            fds.push(PollFd::new(bell, PollFlags::IN));
+        // Once the flag is raised, the descriptor stays readable, and polling it again would not wait.
+        if let (None, Some(descriptor)) = (remaining, &descriptor) {
+            fds.push(PollFd::new(descriptor, PollFlags::IN));
         }
         match poll(&mut fds, limit.as_ref()) {
             Err(Errno::INTR) => continue,
@@ -214,17 +204,17 @@ mod tests {
 
     use super::*;
 
-    /// A pipe that accepts no more.
+    /// Creates a pipe that accepts no more data.
     fn stalled() -> (impl AsFd, impl AsFd) {
         let (read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
-        while rustix::io::write(&write, &[0; PIECE]).is_ok() {}
+        while rustix::io::write(&write, &[0; PIPE_BUF]).is_ok() {}
         (read, write)
     }
 
     #[test]
-    fn a_stalled_reader_is_left_once_the_end_was_asked_for() {
+    fn stalled_readers_are_abandoned_after_a_signal() {
         let (_read, write) = stalled();
-        let stop = Interrupt::with_bell().unwrap();
+        let stop = Interrupt::with_descriptor().unwrap();
         let raised = stop.clone();
         let begin = Instant::now();
         thread::spawn(move || {
@@ -233,11 +223,11 @@ mod tests {
         });
         let error = write_to(write.as_fd(), b"last words", Some(&stop)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert!(begin.elapsed() >= Duration::from_millis(100) + LEAST);
+        assert!(begin.elapsed() >= Duration::from_millis(100) + MIN_WAIT);
     }
 
     #[test]
-    fn a_slow_reader_gets_it_all() {
+    fn slow_readers_get_all_data() {
         let (read, write) = stalled();
         let reader = thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -250,13 +240,13 @@ mod tests {
             }
             bytes.iter().filter(|byte| **byte == 7).count()
         });
-        let text = [vec![7; 3 * PIECE + 1], b"end".to_vec()].concat();
+        let text = [vec![7; 3 * PIPE_BUF + 1], b"end".to_vec()].concat();
         write_to(write.as_fd(), &text, Some(&Interrupt::never())).unwrap();
-        assert_eq!(reader.join().unwrap(), 3 * PIECE + 1);
+        assert_eq!(reader.join().unwrap(), 3 * PIPE_BUF + 1);
     }
 
     #[test]
-    fn a_full_disk_is_no_closed_pipe() {
+    fn full_disks_and_closed_pipes_differ() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let error = write_to(full.as_fd(), b"x", None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StorageFull);

@@ -1,11 +1,11 @@
-//! The user's terminal: raw mode while a guest has it, the alternate screen while `top` does.
+//! The user's terminal: raw mode while a guest uses it.
 //!
-//! The terminal is restored on every way out: on drop, on a signal that ends or stops the process
+//! The terminal is restored on every exit path: on drop, on a signal that ends or stops the process
 //! ([`crate::signals`]), on a panic, and on a fatal signal ([`fatal`]).
 //!
-//! While another job is in the terminal's foreground, the terminal is left alone: neither are its modes changed nor its
-//! input read. The kernel would stop the process for either (SIGTTOU, SIGTTIN), again each time it is continued, so that
-//! no signal could end it in an orderly way; both signals are blocked ([`kvm::signal::block_stops_by_terminal`]).
+//! While another job is in the terminal's foreground, the terminal is left alone: its modes are not changed
+//! and its input is not read. For either, the kernel would stop the process (SIGTTOU, SIGTTIN) each time it
+//! is continued, and no signal could end it in order: [`kvm::signal::block_stops_by_terminal`] blocks both.
 
 use std::{
     io::{self, IsTerminal, Stdin},
@@ -20,22 +20,10 @@ use rustix::{
 };
 
 use crate::{
-    signals::{self, Loan},
-    streams::{self, Stream},
+    signals::{self, StopHooks},
+    streams,
 };
 use kvm::sys::fatal;
-
-/// Alternate screen, no cursor, no line wrapping (xterm's control sequences).
-const ENTER_SCREEN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
-
-/// How the terminal is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
-    /// In raw mode.
-    Keys,
-    /// In raw mode, on its alternate screen.
-    Screen,
-}
 
 /// A terminal in use.
 #[derive(Debug)]
@@ -43,12 +31,11 @@ struct HeldTerminal {
     stdin: Stdin,
     /// `None` until the terminal is first taken.
     modes: Option<Modes>,
-    hold: Hold,
-    /// The terminal has been given back for the time being, or not been taken yet.
-    is_back: bool,
+    /// False if the terminal is released for now, or has not been taken yet.
+    is_taken: bool,
 }
 
-/// Original modes of the terminal, and those of its use.
+/// Original modes of the terminal, and the modes while in use.
 #[derive(Debug)]
 struct Modes {
     saved: Termios,
@@ -74,18 +61,18 @@ static HELD: Mutex<Option<HeldTerminal>> = Mutex::new(None);
 pub struct RawTerminal(());
 
 impl RawTerminal {
-    /// Takes the terminal, if stdin is one. A process in the background takes it once it is continued in the foreground.
-    pub fn enter(hold: Hold) -> io::Result<Option<Self>> {
+    /// Takes the terminal; None if stdin is not a terminal. A background process takes it when continued.
+    pub fn enter() -> io::Result<Option<Self>> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
             return Ok(None);
         }
-        signals::around_stops(Loan { give_back, take_again });
+        signals::around_stops(StopHooks { release, acquire });
         signals::catch()?;
         restore_at_panics();
         let mut held = lock();
-        let held = held.insert(HeldTerminal { stdin, modes: None, hold, is_back: true });
-        if is_ours() {
+        let held = held.insert(HeldTerminal { stdin, modes: None, is_taken: false });
+        if is_foreground() {
             held.take()?;
         }
         Ok(Some(Self(())))
@@ -95,7 +82,7 @@ impl RawTerminal {
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Some(mut held) = lock().take() {
-            held.give_back();
+            held.release();
         }
     }
 }
@@ -106,40 +93,33 @@ impl HeldTerminal {
             Some(modes) => modes,
             None => self.modes.insert(Modes::read(&self.stdin)?),
         };
-        // Before the modes are changed: `arm` saves them.
-        fatal::arm(self.hold == Hold::Screen);
+        // `arm` saves the modes, so it must run before they change.
+        fatal::arm();
         tcsetattr(&self.stdin, OptionalActions::Now, &modes.raw)?;
-        self.is_back = false;
-        if self.hold == Hold::Screen {
-            streams::offer(Stream::Stdout, ENTER_SCREEN.as_bytes())?;
-        }
+        self.is_taken = true;
         Ok(())
     }
 
-    /// Errors are ignored, since nothing can be done about a terminal that has gone away. If
-    /// another job is in the foreground by now, the terminal is left to it.
-    fn give_back(&mut self) {
-        let Some(modes) = self.modes.as_ref().filter(|_| !self.is_back && is_ours()) else {
+    /// Errors are ignored, since nothing can be done about a terminal that has hung up. If another job is in
+    /// the foreground by now, the terminal is left to it.
+    fn release(&mut self) {
+        let Some(modes) = self.modes.as_ref().filter(|_| self.is_taken && is_foreground()) else {
             return;
         };
-        if self.hold == Hold::Screen {
-            // Before the modes: output in raw mode is passed through unchanged.
-            let _ = streams::offer(Stream::Stdout, fatal::LEAVE_SCREEN.as_bytes());
-        }
         let _ = tcsetattr(&self.stdin, OptionalActions::Now, &modes.saved);
         fatal::disarm();
-        self.is_back = true;
+        self.is_taken = false;
     }
 }
 
-/// May this process read its stdin? Not while it is the terminal of another job.
-pub fn input_is_ours() -> bool {
-    !streams::input_is_terminal() || is_ours()
+/// Whether this process may read its stdin: not if stdin is the terminal of another job.
+pub fn may_read_input() -> bool {
+    !streams::input_is_terminal() || is_foreground()
 }
 
-/// May this process use the terminal that is its stdin? Not while another job is in the terminal's foreground. Always true
-/// if stdin is not the controlling terminal, or no terminal at all.
-pub fn is_ours() -> bool {
+/// Whether this process may use the terminal that is its stdin: not while another job is in the terminal's
+/// foreground. Always true if stdin is not the controlling terminal, or not a terminal.
+pub fn is_foreground() -> bool {
     tcgetpgrp(stdio::stdin()).map_or(true, |group| group == getpgrp())
 }
 
@@ -147,20 +127,20 @@ fn lock() -> MutexGuard<'static, Option<HeldTerminal>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives the terminal back, for good or while the process is stopped.
-fn give_back() {
+/// Releases the terminal, permanently or while the process is stopped.
+fn release() {
     if let Some(held) = &mut *lock() {
-        held.give_back();
+        held.release();
     }
 }
 
-/// Takes the terminal again, if it is in use and the process is in its foreground: a shell may have
-/// changed its modes in the meantime.
-fn take_again() {
+/// Takes the terminal again if it is in use and the process is in its foreground: a shell may have changed
+/// its modes in the meantime.
+fn acquire() {
     if let Some(held) = &mut *lock()
-        && is_ours()
+        && is_foreground()
     {
-        // If it fails, the guest gets its input in lines, which is no reason to end.
+        // On failure, the guest gets its input line by line, which is no reason to exit.
         let _ = held.take();
     }
 }
@@ -174,11 +154,11 @@ fn restore_at_panics() {
             let mut held = match HELD.try_lock() {
                 Ok(held) => Some(held),
                 Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
-                // The thread that holds the lock is at it already.
+                // The thread that holds the lock is already handling the terminal.
                 Err(TryLockError::WouldBlock) => None,
             };
             if let Some(Some(held)) = held.as_deref_mut() {
-                held.give_back();
+                held.release();
             }
             before(info);
         }));

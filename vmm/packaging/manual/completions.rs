@@ -1,17 +1,17 @@
-//! Completions for three shells.
+//! Completions for bash, zsh and fish.
 
 use clap::Command;
 use clap_complete::{Shell, generate};
 
-/// Where each shell looks, below `share`.
+/// Path of each shell's completions, below `share`.
 const SHELLS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions/pvticket"),
     (Shell::Zsh, "zsh/site-functions/_pvticket"),
     (Shell::Fish, "fish/vendor_completions.d/pvticket.fish"),
 ];
 
-/// Paths below `share`, with what they contain.
-pub(crate) fn all(command: &Command) -> Vec<(String, Vec<u8>)> {
+/// Paths below `share`, with contents.
+pub(crate) fn scripts(command: &Command) -> Vec<(String, Vec<u8>)> {
     SHELLS
         .into_iter()
         .map(|(shell, path)| {

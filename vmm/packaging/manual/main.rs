@@ -1,8 +1,7 @@
-//! `pvticket-manual DIR`: writes the man pages and the completions of pvticket below `DIR`, in the places that they have
-//! below a prefix such as `/usr`: from the command line as clap knows it and, for what all commands have in common, from
-//! `MANUAL.md`.
+//! `pvticket-manual DIR`: writes pvticket's man pages and completions below `DIR`, at their paths below a
+//! prefix such as `/usr`. Commands and options come from clap, sections about all commands from `MANUAL.md`.
 //!
-//! A program of its own: the VMM has no need of them, and stays smaller without.
+//! A separate program keeps this code out of the VMM.
 
 #![forbid(unsafe_code)]
 
@@ -25,32 +24,31 @@ use thiserror::Error;
 fn main() -> ExitCode {
     let mut args = env::args_os().skip(1);
     let (Some(dir), None) = (args.next(), args.next()) else {
-        complain("which folder? pvticket-manual DIR");
+        print_error("requires a directory: pvticket-manual DIR");
         return ExitCode::from(2);
     };
     match write_to(Path::new(&dir)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&error.to_string());
+            print_error(&error.to_string());
             ExitCode::FAILURE
         }
     }
 }
 
-/// A closed stderr is no reason to panic.
-fn complain(what: &str) {
-    drop(writeln!(io::stderr(), "pvticket-manual: {what}"));
+/// Prints an error. A closed stderr is ignored.
+fn print_error(message: &str) {
+    drop(writeln!(io::stderr(), "pvticket-manual: {message}"));
 }
 
-/// Why they could not be written.
+/// The files could not be written.
 #[derive(Debug, Error)]
 enum ManualError {
     /// A file or folder cannot be made.
     #[error("cannot write {path}: {source}")]
     Write {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// The manual's text has no sections.
@@ -58,10 +56,10 @@ enum ManualError {
     Empty,
 }
 
-/// Writes all files below `prefix`: `share/man/man1/` and the folders of three shells.
+/// Writes all files below `prefix`: `share/man/man1/` and the shells' folders.
 fn write_to(prefix: &Path) -> Result<(), ManualError> {
     let command = visible(&pvticket::cli::command());
-    for (name, text) in pages::all(&command)?.into_iter().chain(completions::all(&command)) {
+    for (name, text) in pages::pages(&command)?.into_iter().chain(completions::scripts(&command)) {
         let path = prefix.join("share").join(name);
         path.parent()
             .map_or(Ok(()), fs::create_dir_all)
@@ -71,15 +69,15 @@ fn write_to(prefix: &Path) -> Result<(), ManualError> {
     Ok(())
 }
 
-/// The command line without the subcommands that pvticket starts itself with, which completions would offer.
+/// The command line without pvticket's internal subcommands, which completions would offer.
 fn visible(command: &Command) -> Command {
-    let mut shown = Command::new("pvticket").version(env!("CARGO_PKG_VERSION"));
+    let mut visible = Command::new("pvticket").version(env!("CARGO_PKG_VERSION"));
     if let Some(about) = command.get_about() {
-        shown = shown.about(about.clone());
+        visible = visible.about(about.clone());
     }
-    shown
+    visible
         .subcommand_required(true)
         .subcommand_value_name("COMMAND")
         .args(command.get_arguments().cloned())
-        .subcommands(command.get_subcommands().filter(|one| !one.is_hide_set()).cloned())
+        .subcommands(command.get_subcommands().filter(|command| !command.is_hide_set()).cloned())
 }

@@ -1,4 +1,4 @@
-//! One man page per subcommand, and one for the whole.
+//! One man page per subcommand, and pvticket(1).
 
 use clap::Command;
 use clap_mangen::{
@@ -11,9 +11,9 @@ use crate::{
     source::{self, SectionPart},
 };
 
-/// All pages: their paths below `share`, and their contents.
-pub(crate) fn all(command: &Command) -> Result<Vec<(String, Vec<u8>)>, ManualError> {
-    // As clap_mangen does it: `pvticket help` has no page.
+/// All pages: paths below `share`, with contents.
+pub(crate) fn pages(command: &Command) -> Result<Vec<(String, Vec<u8>)>, ManualError> {
+    // `pvticket help` has no page, as with clap_mangen.
     let mut root = command.clone().disable_help_subcommand(true);
     root.build();
     let source = format!("pvticket {}", root.get_version().unwrap_or_default());
@@ -22,7 +22,7 @@ pub(crate) fn all(command: &Command) -> Result<Vec<(String, Vec<u8>)>, ManualErr
     Ok(pages)
 }
 
-/// Renders `command` and all below it.
+/// Renders the pages of `command` and its subcommands.
 fn collect(
     command: &Command,
     source: &str,
@@ -31,16 +31,16 @@ fn collect(
     let man = Man::new(command.clone()).source(source).manual("pvticket");
     let path = format!("man/man1/{}", man.get_filename());
     let mut text = Vec::new();
-    rendered(&man, command, &mut text)
+    render(&man, command, &mut text)
         .map_err(|source| ManualError::Write { path: path.clone().into(), source })?;
     let text =
-        tidied(&(String::from_utf8_lossy(&text) + &*ending(command)?.to_roff())).into_bytes();
+        tidy(&(String::from_utf8_lossy(&text) + &*last_sections(command)?.to_roff())).into_bytes();
     pages.push((path, text));
-    command.get_subcommands().try_for_each(|one| collect(one, source, pages))
+    command.get_subcommands().try_for_each(|command| collect(command, source, pages))
 }
 
-/// Renders the sections that clap knows, but no VERSION: the page's footer has it.
-fn rendered(man: &Man, command: &Command, text: &mut Vec<u8>) -> std::io::Result<()> {
+/// Renders clap's sections except VERSION, which is in the page's footer.
+fn render(man: &Man, command: &Command, text: &mut Vec<u8>) -> std::io::Result<()> {
     man.render_title(text)?;
     man.render_name_section(text)?;
     man.render_synopsis_section(text)?;
@@ -52,10 +52,10 @@ fn rendered(man: &Man, command: &Command, text: &mut Vec<u8>) -> std::io::Result
     Ok(())
 }
 
-/// Keeps the preamble once instead of before each section, and sets words between backticks in bold.
-fn tidied(page: &str) -> String {
+/// Removes the preambles of all sections but the first, and sets words in backticks in bold.
+fn tidy(page: &str) -> String {
     let mut preamble = 0;
-    let mut tidy = String::new();
+    let mut text = String::new();
     for line in page.lines() {
         let is_preamble = line.starts_with(".ie ") || line.starts_with(".el ");
         preamble += usize::from(is_preamble);
@@ -63,17 +63,17 @@ fn tidied(page: &str) -> String {
             continue;
         }
         for (index, part) in line.split('`').enumerate() {
-            tidy += ["", "\\fB", "\\fR"][if index == 0 { 0 } else { 2 - index % 2 }];
-            tidy += part;
+            text += ["", "\\fB", "\\fR"][if index == 0 { 0 } else { 2 - index % 2 }];
+            text += part;
         }
-        tidy.push('\n');
+        text.push('\n');
     }
-    tidy
+    text
 }
 
-/// What follows the sections of clap: in `pvticket.1` those of the manual, in all other pages a
-/// reference to `pvticket(1)`.
-fn ending(command: &Command) -> Result<Roff, ManualError> {
+/// The last sections: in `pvticket.1` from the manual, in all other pages a reference to
+/// `pvticket(1)`.
+fn last_sections(command: &Command) -> Result<Roff, ManualError> {
     let mut roff = Roff::new();
     let name = command.get_display_name().unwrap_or(command.get_name());
     if name != "pvticket" {
@@ -98,11 +98,11 @@ fn ending(command: &Command) -> Result<Roff, ManualError> {
         }
     }
     roff.control("SH", ["SEE ALSO"]);
-    roff.text([roman("The guides, in "), bold("share/doc/pvticket"), roman(" of the package.")]);
+    roff.text([roman("The guides in "), bold("share/doc/pvticket"), roman(" of the package.")]);
     Ok(roff)
 }
 
-/// Markdown's code in bold; the text of its links without their targets.
+/// Sets Markdown code in bold and removes link targets.
 fn inlines(text: &str) -> Vec<Inline> {
     without_targets(text)
         .split('`')

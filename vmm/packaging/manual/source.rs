@@ -1,10 +1,10 @@
-//! The manual's own text (`MANUAL.md`): its sections as a man page has them.
+//! Parses the manual's text (`MANUAL.md`) into the sections of a man page.
 
 use crate::ManualError;
 
 const MANUAL: &str = include_str!("MANUAL.md");
 
-/// A section: its title, and what is in it.
+/// A section: title and contents.
 pub(crate) struct ManualSection {
     pub title: &'static str,
     pub parts: Vec<SectionPart>,
@@ -12,13 +12,13 @@ pub(crate) struct ManualSection {
 
 /// A part of a section, in Markdown.
 pub(crate) enum SectionPart {
-    /// A paragraph in one line.
+    /// A paragraph, joined to one line.
     Paragraph(String),
     /// A row of a table: its first cell without backticks, and its second.
     Row(String, &'static str),
 }
 
-/// All sections, in their order.
+/// All sections, in order.
 pub(crate) fn sections() -> Result<Vec<ManualSection>, ManualError> {
     let sections: Vec<_> = MANUAL.split("\n## ").skip(1).filter_map(section).collect();
     if sections.is_empty() { Err(ManualError::Empty) } else { Ok(sections) }
@@ -34,7 +34,7 @@ fn section(text: &'static str) -> Option<ManualSection> {
     Some(ManualSection { title, parts: parts.collect() })
 }
 
-/// A row below a table's head, whose first cell is code.
+/// Parses a table row whose first cell is code. The head is not a row.
 fn row(line: &'static str) -> Option<SectionPart> {
     let (name, meaning) = line.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | ")?;
     Some(SectionPart::Row(name.replace("\\|", "|"), meaning))

@@ -12,35 +12,35 @@ fn text(name: &str) -> String {
 
 fn hidden() -> Vec<String> {
     let command = pvticket::cli::command();
-    let hidden = command.get_subcommands().filter(|one| one.is_hide_set());
-    hidden.map(|one| one.get_name().to_owned()).collect()
+    let hidden = command.get_subcommands().filter(|command| command.is_hide_set());
+    hidden.map(|command| command.get_name().to_owned()).collect()
 }
 
-/// Names as pages have them, `pvticket-bench-boot`.
-fn names(command: &Command, above: &str, all: &mut BTreeSet<String>) {
-    for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
-        let name = format!("{above}-{}", one.get_name());
-        names(one, &name, all);
-        all.insert(name);
+/// Collects page names such as `pvticket-bench-boot`.
+fn names(command: &Command, parent: &str, list: &mut BTreeSet<String>) {
+    for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
+        let name = format!("{parent}-{}", child.get_name());
+        names(child, &name, list);
+        list.insert(name);
     }
 }
 
 #[test]
-fn each_subcommand_has_a_page_and_hidden_ones_have_none() {
-    let mut wanted = BTreeSet::from(["pvticket".to_owned()]);
-    names(&pvticket::cli::command(), "pvticket", &mut wanted);
+fn visible_subcommands_have_pages() {
+    let mut expected = BTreeSet::from(["pvticket".to_owned()]);
+    names(&pvticket::cli::command(), "pvticket", &mut expected);
     let folder = tempfile::tempdir().unwrap();
     write_to(folder.path()).unwrap();
     let pages = fs::read_dir(folder.path().join("share/man/man1")).unwrap();
     let pages: BTreeSet<_> =
         pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
-    assert_eq!(pages, wanted.iter().map(|name| format!("{name}.1")).collect());
-    assert!(wanted.contains("pvticket-bench-boot") && !hidden().is_empty());
+    assert_eq!(pages, expected.iter().map(|name| format!("{name}.1")).collect());
+    assert!(expected.contains("pvticket-bench-boot") && !hidden().is_empty());
 }
 
 /// `whatis` and `apropos` read the line below NAME.
 #[test]
-fn each_page_says_in_a_line_what_it_is_about() {
+fn each_page_has_a_description() {
     let folder = tempfile::tempdir().unwrap();
     write_to(folder.path()).unwrap();
     for page in fs::read_dir(folder.path().join("share/man/man1")).unwrap() {
@@ -52,7 +52,7 @@ fn each_page_says_in_a_line_what_it_is_about() {
 }
 
 #[test]
-fn the_page_of_a_subcommand_has_its_options() {
+fn subcommand_page_has_options() {
     let page = text("man/man1/pvticket-compare.1");
     assert!(page.contains("\\-\\-policy") && page.contains(".SH \"SEE ALSO\""), "{page}");
     let first = page.lines().find(|line| line.starts_with(".TH")).unwrap();
@@ -60,7 +60,7 @@ fn the_page_of_a_subcommand_has_its_options() {
 }
 
 #[test]
-fn the_page_of_the_whole_has_the_manuals_sections() {
+fn main_page_has_the_manuals_sections() {
     let page = text("man/man1/pvticket.1");
     let parts = source::sections().unwrap().into_iter().flat_map(|section| section.parts);
     let rows: Vec<_> = parts
@@ -73,16 +73,16 @@ fn the_page_of_the_whole_has_the_manuals_sections() {
     for variable in rows.iter().filter(|name| name.starts_with("PVTICKET_")) {
         assert!(page.contains(&format!("\\fB{variable}\\fR")), "no {variable}\n{page}");
     }
-    let wanted =
+    let expected =
         [".SH \"EXIT STATUS\"", "SIGINT (130)", ".SH SIGNALS", ".SH FILES", "pvticket\\-boot(1)"];
-    for of_page in wanted {
-        assert!(page.contains(of_page), "no {of_page}\n{page}");
+    for section in expected {
+        assert!(page.contains(section), "no {section}\n{page}");
     }
-    assert!(!page.contains('`') && !page.contains("]("), "Markdown is left\n{page}");
+    assert!(!page.contains('`') && !page.contains("]("), "Markdown remains\n{page}");
 }
 
 #[test]
-fn completions_offer_what_the_help_shows() {
+fn completions_match_the_help() {
     for shell in [
         "bash-completion/completions/pvticket",
         "zsh/site-functions/_pvticket",

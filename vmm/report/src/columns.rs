@@ -1,4 +1,4 @@
-//! Text in columns, for everything that prints a table.
+//! Text in columns, for all printed tables.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Without rows. Columns of `figures` are aligned to the right.
+    /// Creates columns without rows, with `figures` aligned right.
     pub fn new(figures: Range<usize>) -> Self {
         let mut table = Table::new();
         table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -24,14 +24,14 @@ impl Columns {
         self.table.add_row(cells);
     }
 
-    /// The width of the lines if columns are `gap` apart.
+    /// Width of the lines with `gap` between the columns.
     pub fn width(&self, gap: u16) -> usize {
         let widths = self.table.column_max_content_widths();
         let gaps = usize::from(gap) * widths.len().saturating_sub(1);
         widths.into_iter().map(usize::from).sum::<usize>() + gaps
     }
 
-    /// A line for each row, with columns `gap` apart.
+    /// One line per row, with `gap` between the columns.
     pub fn lines(mut self, gap: u16) -> Vec<String> {
         for (ix, column) in self.table.column_iter_mut().enumerate() {
             column.set_padding((0, gap));
@@ -42,7 +42,7 @@ impl Columns {
         self.table.lines().map(|line| line.trim_end().to_owned()).collect()
     }
 
-    /// The lines as a text.
+    /// The lines as one text.
     pub fn text(self, gap: u16) -> String {
         self.lines(gap).join("\n") + "\n"
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_to_the_right_and_wide_letters_count_twice() {
+    fn figures_align_right_with_wide_letters() {
         let mut columns = Columns::new(1..2);
         columns.row(["lock", "rate", ""]);
         columns.row(["\u{6f22}\u{5b57}-ticket", "1.00k", "x"]);

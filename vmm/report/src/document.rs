@@ -1,4 +1,4 @@
-//! A report, whatever it is about: its parts, in the order in which pages, terminals and mails have them.
+//! A report: its parts in the order in which pages, terminals and mails show them.
 
 use base::plural::count;
 use study::{
@@ -21,24 +21,24 @@ use crate::{
     },
 };
 
-/// The parts of a report. Those that it does not have are empty.
+/// The parts of a report. Missing parts are empty.
 #[derive(Debug, Clone, Default)]
 pub struct Document {
     /// Title of the page.
     pub title: String,
     /// The first line.
     pub heading: String,
-    /// One line for each run, with its directory and its time.
+    /// One line per run, with its directory and time.
     pub runs: Vec<String>,
     /// The questions of the specs.
     pub questions: Vec<String>,
-    /// Host, guest, spec and method in lines with labels; for mails, which have no table of hosts.
+    /// Host, guest, spec and method in labelled lines, for mails, which have no table of hosts.
     pub setup: String,
-    /// What the reader has to know before any figure.
+    /// Information that the reader needs before any figure.
     pub warnings: Vec<Sentence>,
     /// The answer to the questions.
     pub answer: Vec<Sentence>,
-    /// Tables of locks by what they keep.
+    /// Tables of locks, ranked by the share of throughput that they keep.
     pub leagues: Vec<Table>,
     /// The same by schedule.
     pub heat_maps: Vec<HeatMap>,
@@ -50,11 +50,11 @@ pub struct Document {
     pub figures: Vec<Figure>,
     /// The tables.
     pub tables: Vec<Table>,
-    /// Published figures beside ours.
+    /// Published figures compared with ours.
     pub sections: Vec<DocumentSystems>,
     /// How the figures were made, one sentence each.
     pub method: Vec<String>,
-    /// Commands: their purpose, and the words of a shell. The last one makes this report again.
+    /// Commands: their purpose and the shell words. The last command recreates this report.
     pub commands: Vec<(String, String)>,
     /// The specs: title and text.
     pub specs: Vec<(String, String)>,
@@ -65,19 +65,19 @@ pub struct Document {
 }
 
 /// The purpose of the last command.
-const AGAIN: &str = "To make this report as a page";
+const PAGE: &str = "To write this report as a page";
 
 impl Document {
-    /// Of a study.
-    pub fn of_study(study: &Study) -> Self {
+    /// The report of a study.
+    pub fn for_study(study: &Study) -> Self {
         let mut names: Vec<&str> = study.runs.iter().map(words::name).collect();
-        // Comparisons are all called the same.
+        // All comparisons have the same name.
         names.dedup();
         let title = names.join(", ");
         let leagues = League::all(study);
         let answer = league::answer(study, &leagues).into_iter().chain(answer::answer(study));
         let started = |run: &RunFacts| {
-            Some((format!("{} was started with", run.source), command::started(run)?))
+            Some((format!("Command that started {}", run.source), command::start_command(run)?))
         };
         let commands = study.runs.iter().filter_map(started);
         Self {
@@ -85,36 +85,38 @@ impl Document {
             title,
             runs: study.runs.iter().map(|run| run_line(study, run)).collect(),
             questions: questions(&study.runs),
-            setup: setup::described(study),
+            setup: setup::describe(study),
             warnings: sentences::warnings(study),
             answer: answer.collect(),
             leagues: league::tables(study, &leagues),
             heat_maps: league::heat_maps(study, &leagues),
-            // Series that differ in what their names leave out have the same finding where nothing can be found.
+            // Series that differ only in values that their names omit share a finding if nothing was found.
             findings: unique(sentences::findings(study)),
             facts: facts(study),
-            figures: figures::all(study),
-            tables: tables::all(study),
+            figures: figures::for_study(study),
+            tables: tables::for_study(study),
             sections: documents::sections(study),
             method: words::method(study),
-            commands: commands.chain([(AGAIN.to_owned(), words::report_command(study))]).collect(),
+            commands: commands.chain([(PAGE.to_owned(), words::report_command(study))]).collect(),
             specs: specs(&study.runs),
             hosts: tables::hosts(study),
             footer: footer(&study.runs),
         }
     }
 
-    /// Of a study that a command has just measured: the answers, the tables of rates and preemptions, and the setup in a
-    /// few lines. The rest is in the whole report.
+    /// A short report of a study that a command has just measured: the answers, the tables of rates and
+    /// preemptions, and the setup in a few lines. The full report has the rest.
     pub fn summary(study: &Study) -> Self {
         let is_shown = |table: &Table| match table.id {
             "throughput-table" | "behaviour" | "extensions" | "notes" | "lost" => true,
-            "latencies" => study.points.iter().any(|point| point.timed(Timed::Operation).is_some()),
+            "latencies" => {
+                study.points.iter().any(|point| point.times_of(Timed::Operation).is_some())
+            }
             _ => false,
         };
-        let Self { tables, warnings, answer, leagues, findings, .. } = Self::of_study(study);
+        let Self { tables, warnings, answer, leagues, findings, .. } = Self::for_study(study);
         let tables = tables.into_iter().filter(is_shown);
-        // Preemptions of Linux guests are lower bounds, which the table's note states.
+        // Preemptions of Linux guests are lower bounds, as the table's note states.
         let has_linux = study.points.iter().any(|point| point.point.guest == GuestKind::Linux);
         let brief = |table: Table| match table.id {
             "behaviour" if has_linux => table,
@@ -124,12 +126,12 @@ impl Document {
         Self { tables, setup, warnings, answer, leagues, findings, ..Self::default() }
     }
 
-    /// Of two runs.
-    pub fn of_diff(diff: &Diff) -> Self {
+    /// The report of a comparison of two runs.
+    pub fn for_diff(diff: &Diff) -> Self {
         let name = |study: &Study| study.runs.first().map_or("", |run| &run.source).to_owned();
         let title = format!("{} against {}", name(&diff.after), name(&diff.before));
         let both = [("First run", &diff.before), ("Second run", &diff.after)];
-        let setup = both.map(|(which, study)| format!("{which}\n{}", setup::described(study)));
+        let setup = both.map(|(which, study)| format!("{which}\n{}", setup::describe(study)));
         let runs: Vec<RunFacts> =
             diff.before.runs.iter().chain(&diff.after.runs).cloned().collect();
         Self {
@@ -140,14 +142,14 @@ impl Document {
             warnings: diff_words::disturbed(diff),
             findings: diff_words::verdict(diff),
             facts: vec![
-                ("points of both", diff.both.len().to_string()),
+                ("points of both", diff.compared.len().to_string()),
                 ("only in the first", diff.only_before.len().to_string()),
                 ("only in the second", diff.only_after.len().to_string()),
             ],
             figures: figures::diff::figure(diff).into_iter().collect(),
             tables: regressions::table(diff).into_iter().chain(diff_words::tables(diff)).collect(),
             method: diff_words::method(diff),
-            commands: vec![(AGAIN.to_owned(), diff_words::command(diff))],
+            commands: vec![(PAGE.to_owned(), diff_words::command(diff))],
             specs: specs(&runs),
             hosts: [&diff.before, &diff.after].into_iter().flat_map(tables::hosts).collect(),
             footer: footer(&runs),
@@ -155,9 +157,9 @@ impl Document {
         }
     }
 
-    /// Of published rows that were reproduced.
-    pub fn of_reproduction(reproduction: &Reproduction) -> Self {
-        let title = "Published figures, again".to_owned();
+    /// The report of reproduced published rows.
+    pub fn for_reproduction(reproduction: &Reproduction) -> Self {
+        let title = "Published figures, reproduced".to_owned();
         Self {
             heading: title.clone(),
             title,
@@ -165,12 +167,12 @@ impl Document {
             questions: vec![reproduction_words::score_line(reproduction.score(None))],
             findings: reproduction_words::findings(reproduction),
             facts: vec![
-                ("made", words::when(reproduction.at_ms)),
+                ("made", words::utc_minutes(reproduction.at_ms)),
                 ("host of the measurements", reproduction.host.clone()),
             ],
             tables: reproduction_words::tables(reproduction),
             method: reproduction_words::method(reproduction),
-            commands: vec![("To make this again".to_owned(), reproduction.command.join(" "))],
+            commands: vec![("To reproduce it".to_owned(), reproduction.command.join(" "))],
             footer: footer(&[]),
             ..Self::default()
         }
@@ -180,7 +182,7 @@ impl Document {
 fn run_line(study: &Study, run: &RunFacts) -> String {
     let ratio =
         words::overcommit(study).map_or_else(String::new, |ratio| format!(", all at {ratio}"));
-    format!("{}  ({}, {}{ratio})", words::name(run), run.source, words::when(run.run.at_ms))
+    format!("{}  ({}, {}{ratio})", words::name(run), run.source, words::utc_minutes(run.run.at_ms))
 }
 
 fn questions(runs: &[RunFacts]) -> Vec<String> {
@@ -188,23 +190,23 @@ fn questions(runs: &[RunFacts]) -> Vec<String> {
 }
 
 fn facts(study: &Study) -> Vec<(&'static str, String)> {
-    let mut all = vec![
+    let mut facts = vec![
         ("cells with figures", format!("{} of {}", study.done(), study.cells())),
         ("points", study.points.len().to_string()),
     ];
-    all.extend(words::overcommit(study).map(|ratio| ("vCPUs for each CPU", ratio)));
+    facts.extend(words::overcommit(study).map(|ratio| ("vCPUs per CPU", ratio)));
     let outliers: usize = study.points.iter().map(|point| point.outliers()).sum();
-    all.push(("far from the others", count(outliers, "repetition").to_string()));
+    facts.push(("outliers", count(outliers, "repetition").to_string()));
     if let Some(run) = study.runs.first() {
-        all.push(("begun", words::when(run.run.at_ms)));
+        facts.push(("started", words::utc_minutes(run.run.at_ms)));
         if let Some(session) = run.sessions.first() {
-            all.push(("CPU", session.host.cpu.clone()));
-            all.push(("KVM", session.host.kvm.clone()));
-            all.push(("host's Linux", session.host.kernel.clone()));
+            facts.push(("CPU", session.host.cpu.clone()));
+            facts.push(("KVM", session.host.kvm.clone()));
+            facts.push(("host's Linux", session.host.kernel.clone()));
         }
     }
-    all.retain(|(_, value)| !value.is_empty());
-    all
+    facts.retain(|(_, value)| !value.is_empty());
+    facts
 }
 
 fn specs(runs: &[RunFacts]) -> Vec<(String, String)> {

@@ -1,17 +1,17 @@
-//! Lists in the order in which their values first appear.
+//! Lists in order of first appearance.
 
-/// The values, each once.
+/// The values without duplicates.
 pub fn unique<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
-    let mut found = Vec::new();
+    let mut distinct = Vec::new();
     for value in values {
-        if !found.contains(&value) {
-            found.push(value);
+        if !distinct.contains(&value) {
+            distinct.push(value);
         }
     }
-    found
+    distinct
 }
 
-/// The values of each key.
+/// Groups the values by key.
 pub fn grouped<K: PartialEq, T>(pairs: impl IntoIterator<Item = (K, T)>) -> Vec<(K, Vec<T>)> {
     let mut groups: Vec<(K, Vec<T>)> = Vec::new();
     for (key, value) in pairs {

@@ -1,15 +1,15 @@
-//! What points are called in a report: only the axes in which they differ.
+//! Names of points in a report: only the axes on which they differ.
 
 use locks::Family;
 
 use super::{lists::unique, si::ratio};
 use base::{backend::PvBackend, handoff::HandoffSpec, plural::count};
 use study::{
-    findings::{Axis, Comparison, OF_LOCKS, Study, layout::Role, league::WITHIN},
+    findings::{Axis, Comparison, LOCK_AXES, Study, layout::Role, league::LEAGUE_AXES},
     point::Point,
 };
 
-/// The lock with its options, and a label where two points are otherwise alike.
+/// The lock with its options, and a label if two points are otherwise alike.
 pub fn system(point: &Point) -> String {
     if point.label.is_empty() {
         point.lock_name()
@@ -18,13 +18,13 @@ pub fn system(point: &Point) -> String {
     }
 }
 
-/// What tells a point's series from the others of its chart; may be empty.
+/// The name of a point's series within its chart; may be empty.
 pub fn series(study: &Study, point: &Point) -> String {
-    words(study, point, Role::Series, &[])
+    role_values(study, point, Role::Series, &[])
 }
 
-/// The panel of a point within these surroundings: systems other than spinlocks have their own
-/// scale and their own baseline, hence their own panel.
+/// The panel of a point within `surroundings`. Systems other than spinlocks have separate scales
+/// and baselines, and therefore separate panels.
 pub fn panel(study: &Study, point: &Point, surroundings: String) -> String {
     let family = point.lock.family();
     let has_others = study.points.iter().any(|point| point.point.lock.family() != family);
@@ -32,7 +32,7 @@ pub fn panel(study: &Study, point: &Point, surroundings: String) -> String {
     joined([family, surroundings])
 }
 
-/// The name of a family's systems, in the plural.
+/// Plural name of a family's systems.
 pub const fn plural(family: Family) -> &'static str {
     match family {
         Family::Spinlock => "spinlocks",
@@ -42,9 +42,9 @@ pub const fn plural(family: Family) -> &'static str {
     }
 }
 
-/// The values that a point shares with its whole chart.
+/// The values that a point shares with its entire chart.
 pub fn facet(study: &Study, point: &Point) -> String {
-    words(study, point, Role::Facet, &[])
+    role_values(study, point, Role::Facet, &[])
 }
 
 fn joined(parts: impl IntoIterator<Item = String>) -> String {
@@ -52,16 +52,16 @@ fn joined(parts: impl IntoIterator<Item = String>) -> String {
     parts.join(", ")
 }
 
-/// The point's values on the axes of one role, except for some.
-fn words(study: &Study, point: &Point, role: Role, but: &[Axis]) -> String {
-    let is_asked = |axis: &&Axis| study.layout.role(**axis) == role && !but.contains(*axis);
-    let others = study.varying.iter().filter(is_asked).filter(|axis| !OF_LOCKS.contains(*axis));
-    let others = others.map(|axis| word(*axis, &axis.value(point)));
-    joined([lock_words(study, point, role, but)].into_iter().chain(others))
+/// The point's values on the axes of one role, except for the axes in `but`.
+fn role_values(study: &Study, point: &Point, role: Role, except: &[Axis]) -> String {
+    let is_asked = |axis: &&Axis| study.layout.role(**axis) == role && !except.contains(*axis);
+    let others = study.varying.iter().filter(is_asked).filter(|axis| !LOCK_AXES.contains(*axis));
+    let others = others.map(|axis| axis_value(*axis, &axis.value(point)));
+    joined([lock_words(study, point, role, except)].into_iter().chain(others))
 }
 
 /// The parts of a lock's name that belong to a role.
-fn lock_words(study: &Study, point: &Point, role: Role, but: &[Axis]) -> String {
+fn lock_words(study: &Study, point: &Point, role: Role, except: &[Axis]) -> String {
     let layout = &study.layout;
     // A lock that does not vary is named with the series, and its options with the lock.
     let of_lock = match layout.role(Axis::Lock) {
@@ -73,7 +73,7 @@ fn lock_words(study: &Study, point: &Point, role: Role, but: &[Axis]) -> String 
             (Axis::Lock, _) | (Axis::Backend | Axis::Handoff, Role::None) => of_lock,
             (_, role) => role,
         };
-        part == role && !but.contains(&axis)
+        part == role && !except.contains(&axis)
     };
     let name = if is_here(Axis::Lock) {
         let mut named = point.clone();
@@ -92,8 +92,8 @@ fn lock_words(study: &Study, point: &Point, role: Role, but: &[Axis]) -> String 
     format!("{name} {label}").trim().to_owned()
 }
 
-/// A value of an axis other than a lock's, as a part of a name.
-pub fn word(axis: Axis, value: &str) -> String {
+/// A value on an axis other than the lock, as a part of a name.
+pub fn axis_value(axis: Axis, value: &str) -> String {
     match axis {
         Axis::Policy => format!("under {}", policy(value)),
         Axis::Guest | Axis::Host => value.to_owned(),
@@ -106,52 +106,52 @@ fn policy(value: &str) -> &str {
     if value == "host" { "the host's scheduler" } else { value }
 }
 
-/// Everything that tells a point from the others of its study.
-pub fn whole(study: &Study, point: &Point) -> String {
-    joined([within(study, point), facet(study, point)])
+/// The full name of a point within its study.
+pub fn full_name(study: &Study, point: &Point) -> String {
+    joined([name_in_facet(study, point), facet(study, point)])
 }
 
-/// The first of these points by their whole names, and how many others there are.
-pub fn some<'a>(study: &Study, points: impl ExactSizeIterator<Item = &'a Point>) -> String {
-    first_few(points.map(|point| whole(study, point)))
+/// The full names of the first few points, and the number of other points.
+pub fn list<'a>(study: &Study, points: impl ExactSizeIterator<Item = &'a Point>) -> String {
+    first_names(points.map(|point| full_name(study, point)))
 }
 
-/// The first of these points, and how many others there are.
-pub fn first_few(points: impl ExactSizeIterator<Item = String>) -> String {
+/// The first few of these names, and the number of other points.
+pub fn first_names(points: impl ExactSizeIterator<Item = String>) -> String {
     const NAMED: usize = 3;
     let more = points.len().saturating_sub(NAMED);
     let more = (more > 0).then(|| count(more, "other point").to_string());
     points.take(NAMED).chain(more).collect::<Vec<_>>().join("; ")
 }
 
-/// What tells the points of a league from those of another one.
+/// The name of a point's league within its study.
 pub fn league(study: &Study, point: &Point) -> String {
-    let others = study.varying.iter().filter(|axis| !WITHIN.contains(axis));
-    joined(others.map(|axis| word(*axis, &axis.value(point))))
+    let others = study.varying.iter().filter(|axis| !LEAGUE_AXES.contains(axis));
+    joined(others.map(|axis| axis_value(*axis, &axis.value(point))))
 }
 
-/// What tells a point from the others of its facet.
-pub fn within(study: &Study, point: &Point) -> String {
+/// The name of a point within its facet.
+pub fn name_in_facet(study: &Study, point: &Point) -> String {
     let at = match study.layout.x {
         // The lock is the whole name.
-        axis if OF_LOCKS.contains(&axis) => x(study, point),
-        _ => at(study, &[point]),
+        axis if LOCK_AXES.contains(&axis) => x_value(study, point),
+        _ => x_position(study, &[point]),
     };
     format!("{} {at}", series(study, point)).trim_start().to_owned()
 }
 
 /// A point's value on the axis of the charts.
-pub fn x(study: &Study, point: &Point) -> String {
+pub fn x_value(study: &Study, point: &Point) -> String {
     match study.layout.x {
         _ if study.layout.is_ratio => overcommit(point),
-        axis if OF_LOCKS.contains(&axis) => lock_words(study, point, Role::X, &[]),
+        axis if LOCK_AXES.contains(&axis) => lock_words(study, point, Role::X, &[]),
         axis => axis.value(point),
     }
 }
 
-/// Where on the axis of the charts these points are, with a preposition.
-pub fn at(study: &Study, points: &[&Point]) -> String {
-    let value = |point: &&Point| match x(study, point) {
+/// The positions of these points on the axis of the charts, with a preposition.
+pub fn x_position(study: &Study, points: &[&Point]) -> String {
+    let value = |point: &&Point| match x_value(study, point) {
         value if study.layout.x == Axis::Policy => policy(&value).to_owned(),
         value => value,
     };
@@ -160,7 +160,7 @@ pub fn at(study: &Study, points: &[&Point]) -> String {
     match study.layout.x {
         _ if study.layout.is_ratio => format!("at {values}"),
         Axis::Policy => format!("under {values}"),
-        axis if OF_LOCKS.contains(&axis) => format!("with {values}"),
+        axis if LOCK_AXES.contains(&axis) => format!("with {values}"),
         Axis::Guest | Axis::Host => format!("on {values}"),
         axis => format!("with {} {values}", axis.name()),
     }
@@ -195,7 +195,7 @@ pub fn sides(study: &Study, comparison: &Comparison) -> (String, String) {
     let [subject, against] =
         [comparison.subject, comparison.against].map(|ix| &study.points[ix].point);
     match comparison.axis {
-        axis if OF_LOCKS.contains(&axis) => (system(subject), system(against)),
+        axis if LOCK_AXES.contains(&axis) => (system(subject), system(against)),
         Axis::Policy => {
             let name = |point| policy(&Axis::Policy.value(point)).to_owned();
             (name(subject), name(against))
@@ -207,18 +207,18 @@ pub fn sides(study: &Study, comparison: &Comparison) -> (String, String) {
     }
 }
 
-/// Are the two sides of a comparison points of one series?
+/// Whether both sides of a comparison are points of one series.
 pub fn is_along_x(study: &Study, comparison: &Comparison) -> bool {
     let [subject, against] =
         [comparison.subject, comparison.against].map(|ix| &study.points[ix].point);
     study.layout.is_along_x(subject, against)
 }
 
-/// The values that both sides of a comparison share, where the study has others; without that on
-/// the axis of the charts.
+/// The values that both sides of a comparison share, if the study has others. Excludes the value
+/// on the axis of the charts.
 pub fn surroundings(study: &Study, comparison: &Comparison) -> String {
     let point = &study.points[comparison.subject].point;
-    let of_lock = OF_LOCKS.contains(&comparison.axis);
-    let but = if of_lock { &OF_LOCKS[..] } else { &[comparison.axis][..] };
-    joined([Role::Series, Role::Facet].map(|role| words(study, point, role, but)))
+    let of_lock = LOCK_AXES.contains(&comparison.axis);
+    let except = if of_lock { &LOCK_AXES[..] } else { &[comparison.axis][..] };
+    joined([Role::Series, Role::Facet].map(|role| role_values(study, point, role, except)))
 }

@@ -1,6 +1,6 @@
 //! Figures as short text.
 
-/// What is no figure: nothing by nothing.
+/// Shown for zero divided by zero.
 const NONE: &str = "-";
 
 /// Three significant digits and a suffix: `18.2M`, `7.81k`, `812`, `0.250`. At most six characters
@@ -36,11 +36,11 @@ fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Separates thousands, so that no line ends within a number; [`plain`] is for terminals and mails.
+/// No-break space between thousands, so that no line ends within a number; see [`spaced`].
 const THIN: char = '\u{a0}';
 
-/// Ratios below this are written as one by a number: [`ratio`] has two decimals elsewhere.
-const SMALL: f64 = 0.0995;
+/// Below this, a ratio is written as 1/n. From here on, [`ratio`] has two decimals.
+const MIN_DECIMAL: f64 = 0.0995;
 
 /// A ratio in three significant digits, two below 0.1: `1/33 000`, `0.98x`, `12.3x`, `24800x`.
 pub fn ratio(value: f64) -> String {
@@ -61,7 +61,7 @@ pub fn ratio(value: f64) -> String {
         v if v >= 99.95 => 0,
         v if v >= 9.995 => 1,
         0.0 => return "0x".into(),
-        v if v < SMALL => return format!("1/{}", grouped(two_digits(1.0 / v))),
+        v if v < MIN_DECIMAL => return format!("1/{}", grouped(two_digits(1.0 / v))),
         _ => 2,
     };
     format!("{value:.decimals$}x")
@@ -73,7 +73,7 @@ fn two_digits(value: f64) -> f64 {
     (value / unit).round() * unit
 }
 
-/// A whole number with its thousands separated from 10 000 on.
+/// A whole number, with separated thousands from 10 000 on.
 fn grouped(value: f64) -> String {
     if value >= 1e9 {
         return format!("{value:.1e}");
@@ -92,8 +92,8 @@ fn grouped(value: f64) -> String {
     text
 }
 
-/// The text with ordinary spaces only: lines are as they will be.
-pub fn plain(text: &str) -> String {
+/// The text with ordinary spaces, for use after line breaking.
+pub fn spaced(text: &str) -> String {
     text.replace(THIN, " ")
 }
 
@@ -113,9 +113,9 @@ pub fn percent(share: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Regression: nothing by nothing was "unbounded".
+    /// Regression: zero divided by zero was shown as "unbounded".
     #[test]
-    fn nothing_by_nothing_is_no_figure() {
+    fn nan_is_a_dash() {
         assert_eq!([si, ratio, percent].map(|show| show(f64::NAN)), ["-"; 3]);
         assert_eq!([si, ratio].map(|show| show(f64::INFINITY)), ["unbounded"; 2]);
     }
@@ -148,12 +148,12 @@ mod tests {
             [24_763.0, 1e300, f64::INFINITY].map(ratio),
             ["24800x", "1.0e300x", "unbounded"]
         );
-        // Regression: a fall to a thirty-three-thousandth was "3.0e-5x".
+        // Regression: a fall to 1/33 000 was shown as "3.0e-5x".
         let small = [0.099, 0.0141, 0.00234, 1.0 / 9_960.0, 3.0e-5, 2.5e-7, 1e-300].map(ratio);
         let expected =
             ["1/10", "1/71", "1/430", "1/10 000", "1/33 000", "1/4 000 000", "1/1.0e300"];
         assert!(!small[4].contains(' '), "a line may end there: {small:?}");
-        assert_eq!(small.map(|text| plain(&text)), expected);
+        assert_eq!(small.map(|text| spaced(&text)), expected);
         let shares = [0.0, 0.00001, 0.0003, 0.6534, 1.0].map(percent);
         assert_eq!(shares, ["0 %", "<.01 %", "0.03 %", "65.3 %", "100.0 %"]);
     }

@@ -1,37 +1,37 @@
-//! A trace's digest in words.
+//! A trace's digest as text.
 
 use std::fmt::Write;
 
 use super::{
-    perfetto::{Digest, Lateness, Off, RunDigest},
+    perfetto::{Digest, HandoffTimes, LockPreemption, RunDigest},
     si::si,
 };
-use base::{plural::count, shown, units::Nanos};
+use base::{plural::count, sanitize, units::Nanos};
 
-/// Run by run: the sums, what was lost, the longest handoffs and preemptions.
-pub fn in_words(digest: &Digest) -> String {
+/// For each run: sums, lost data, and the longest handoffs and preemptions.
+pub fn render(digest: &Digest) -> String {
     let mut text = String::new();
     for (ix, run) in digest.runs.iter().enumerate() {
         if ix > 0 {
             text.push('\n');
         }
-        one(&mut text, run);
+        render_run(&mut text, run);
     }
     if let Some(at) = digest.cut_off_at {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "\nThe file ends too early, at byte {at}: the run that was being written is left out. \
-             (pvticket run --resume with the same --trace goes on where it is whole.)"
+            "\nThe file is truncated at byte {at}: the incomplete run is left out. (pvticket run \
+             --resume with the same --trace continues after the last complete run.)"
         );
     }
     text
 }
 
 // Writing to a String cannot fail.
-fn one(text: &mut String, run: &RunDigest) {
+fn render_run(text: &mut String, run: &RunDigest) {
     let figure = |name: &str| run.figure(name).unwrap_or(0);
-    let _ = writeln!(text, "{}", shown::line(&run.title));
+    let _ = writeln!(text, "{}", sanitize::line(&run.title));
     let on = run
         .figure("slots")
         .map_or_else(String::new, |slots| format!(" on {}", count(slots, "slot")));
@@ -43,18 +43,18 @@ fn one(text: &mut String, run: &RunDigest) {
         count(run.handoffs, "kick"),
         match run.unanswered {
             0 => String::new(),
-            some => format!(", {some} of them without a run after it"),
+            some => format!(", {some} of them without a subsequent run"),
         },
     );
     if let Some(note) = &run.note {
-        let _ = writeln!(text, "  Note: {}", shown::line(note));
+        let _ = writeln!(text, "  Note: {}", sanitize::line(note));
     }
     if run.figure("slots").is_some() {
         let _ = writeln!(
             text,
-            "  {}, {}: {} of lock holders (off for {} in all), {} of the next in \
+            "  {}, {}: {} of lock holders (off for {} in total), {} of the next in \
              line ({}); {} injected; others spun for {}",
-            count(figure("grants"), "turn"),
+            count(figure("grants"), "slice"),
             count(figure("preemptions"), "preemption"),
             figure("lhp"),
             span(Nanos(figure("holders_off_ns"))),
@@ -68,24 +68,26 @@ fn one(text: &mut String, run: &RunDigest) {
         let kinds = ["turns", "preemptions", "sightings", "handoffs", "events"];
         let lost = kinds.map(|kind| (kind, figure(&format!("lost_{kind}"))));
         let lost = lost.iter().filter(|(_, count)| *count > 0);
-        let lost: Vec<String> = lost.map(|(kind, count)| format!("{count} {kind}")).collect();
+        let name =
+            |(kind, count): &(&str, u64)| format!("{count} {}", kind.replace("turns", "slices"));
+        let lost: Vec<String> = lost.map(name).collect();
         let _ = writeln!(text, "  NOT IN THE TRACE, for lack of room: {}", lost.join(", "));
     }
     section(text, "Worst handoffs", &run.worst_handoffs, handoff);
-    section(text, "Worst preemptions of a holder or the next in line", &run.worst_preemptions, off);
+    section(text, "Worst preemptions of a holder or the next in line", &run.worst_preemptions, hit);
 }
 
-fn section<T>(text: &mut String, title: &str, all: &[T], line: fn(&T) -> String) {
-    if all.is_empty() {
+fn section<T>(text: &mut String, title: &str, items: &[T], line: fn(&T) -> String) {
+    if items.is_empty() {
         return;
     }
     let _ = writeln!(text, "  {title}:");
-    for one in all {
-        let _ = writeln!(text, "    {}", line(one));
+    for item in items {
+        let _ = writeln!(text, "    {}", line(item));
     }
 }
 
-fn handoff(handoff: &Lateness) -> String {
+fn handoff(handoff: &HandoffTimes) -> String {
     let parts = [
         ("release to kick", handoff.release_to_kick_ns),
         ("kick to grant", handoff.kick_to_grant_ns),
@@ -96,30 +98,30 @@ fn handoff(handoff: &Lateness) -> String {
     format!(
         "{:>8}  {} kicked {} at {}: {}",
         span(handoff.total_ns),
-        shown::line(&handoff.by),
-        shown::line(&handoff.to),
+        sanitize::line(&handoff.by),
+        sanitize::line(&handoff.to),
         moment(handoff.at_ns),
         parts.collect::<Vec<_>>().join(", ")
     )
 }
 
-fn off(off: &Off) -> String {
+fn hit(off: &LockPreemption) -> String {
     let what = match off.kind.as_str() {
         "LHP" => "holding",
         _ => "next in line for",
     };
     let lock = match (&off.lock_name, &off.lock) {
-        (Some(name), _) => shown::line(name).into_owned(),
-        (None, Some(address)) => format!("lock {}", shown::line(address)),
+        (Some(name), _) => sanitize::line(name).into_owned(),
+        (None, Some(address)) => format!("lock {}", sanitize::line(address)),
         (None, None) => "a lock".to_owned(),
     };
     format!(
         "{:>8}  {} off at {}, {what} {lock} ({}, {}); others spun for {}",
         span(off.off_ns),
-        shown::line(&off.vcpu),
+        sanitize::line(&off.vcpu),
         moment(off.at_ns),
-        shown::line(&off.kind),
-        shown::line(&off.why),
+        sanitize::line(&off.kind),
+        sanitize::line(&off.why),
         span(off.others_spun_ns),
     )
 }
@@ -164,7 +166,7 @@ mod tests {
             account: account.map(|(name, value)| (name.to_owned(), value)).into(),
             handoffs: 41,
             preemptions: [("LHP".to_owned(), Sum { count: 3, total_ns: 60_000_000 })].into(),
-            worst_handoffs: vec![Lateness {
+            worst_handoffs: vec![HandoffTimes {
                 at_ns: Nanos(512_345_678),
                 by: "vCPU 3".into(),
                 to: "vCPU 1".into(),
@@ -174,7 +176,7 @@ mod tests {
                 grant_to_guest_ns: None,
                 kick_to_run_ns: None,
             }],
-            worst_preemptions: vec![Off {
+            worst_preemptions: vec![LockPreemption {
                 at_ns: Nanos(20_000_000),
                 vcpu: "vCPU \u{1b}[31m0".into(),
                 kind: "LHP".into(),
@@ -189,29 +191,29 @@ mod tests {
     }
 
     #[test]
-    fn locks_have_the_names_that_somebody_knows() {
-        let told = |name: fn(u64) -> Option<String>| {
+    fn known_locks_are_named() {
+        let rendered = |name: fn(u64) -> Option<String>| {
             let mut digest = Digest { runs: vec![run()], cut_off_at: None };
             digest.name_locks(name);
-            in_words(&digest)
+            render(&digest)
         };
-        let named = told(|address| (address == 0x3000).then(|| "tasklist_lock".to_owned()));
+        let named = rendered(|address| (address == 0x3000).then(|| "tasklist_lock".to_owned()));
         assert!(named.contains("s, holding tasklist_lock (LHP, injected)"), "{named}");
-        assert!(told(|_| None).contains("s, holding lock 0x3000 (LHP, injected)"));
+        assert!(rendered(|_| None).contains("s, holding lock 0x3000 (LHP, injected)"));
     }
 
     #[test]
-    fn a_run_is_told_in_words() {
-        let text = in_words(&Digest { runs: vec![run()], cut_off_at: None });
+    fn a_run_is_rendered() {
+        let text = render(&Digest { runs: vec![run()], cut_off_at: None });
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines,
             [
                 "4 vCPUs, vmm",
                 "  1.25 s of 4 vCPUs on 2 slots; 41 kicks ended a halt",
-                "  90 turns, 12 preemptions: 3 of lock holders (off for 60.0 ms in all), 1 of the \
+                "  90 slices, 12 preemptions: 3 of lock holders (off for 60.0 ms in total), 1 of the \
                  next in line (1.50 us); 3 injected; others spun for 55.1 ms",
-                "  NOT IN THE TRACE, for lack of room: 7 turns",
+                "  NOT IN THE TRACE, for lack of room: 7 slices",
                 "  Worst handoffs:",
                 "     1.23 ms  vCPU 3 kicked vCPU 1 at 0.512346 s: release to kick 4.10 us, kick to \
                  grant 1.23 ms",

@@ -1,22 +1,22 @@
-//! LHP/LWP accounting: what each preemption interrupted, and what it cost the other vCPUs.
+//! LHP/LWP accounting: the lock state at each preemption and its cost for the other vCPUs.
 //!
-//! A vCPU's spinning is wasted while the vCPU that must move first is preempted. That time is
-//! summed up from what is known for certain: when a waiter began to wait (its telemetry), when it
-//! ran (the schedule), and from when to when the holder, or the next in line, was preempted.
+//! A vCPU's spinning is wasted while the vCPU that must move first is preempted. The wasted time is computed
+//! only from known facts: when a waiter began to wait (its telemetry), when it ran (the schedule), and while
+//! the holder or the next in line was preempted.
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     event::{LockActivity, Observation, VcpuIndex},
-    log::TurnEnd,
+    log::SliceEnd,
 };
 use base::{
     sums,
     units::{Nanos, SlotId},
 };
 
-/// Number of preemptions that are kept one by one.
-const ROOM: usize = 1 << 16;
+/// Number of preemptions recorded individually.
+const MAX_RECORDS: usize = 1 << 16;
 
 /// One preemption. Times are in nanoseconds, monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -28,15 +28,15 @@ pub struct Preemption {
     pub vcpu: VcpuIndex,
     /// The slot it lost.
     pub slot: SlotId,
-    /// Why its turn ended.
-    pub end: TurnEnd,
-    /// What it was doing.
+    /// Reason for the end of its time slice.
+    pub end: SliceEnd,
+    /// Lock activity when it was preempted.
     #[serde(flatten)]
-    pub look: Observation,
-    /// How long it had no slot; None: until the end of the run.
+    pub observed: Observation,
+    /// Time without a slot. None: until the end of the run.
     #[serde(rename = "off_ns")]
     pub off: Option<Nanos>,
-    /// Sum of the time that other vCPUs spun for its lock meanwhile.
+    /// Total time that other vCPUs spun for its lock while it was preempted.
     #[serde(rename = "others_spun_ns")]
     pub spun: Nanos,
 }
@@ -44,9 +44,9 @@ pub struct Preemption {
 /// Sums over a run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Turns that began.
+    /// Slots granted.
     pub grants: u64,
-    /// Turns that ended against the vCPU's will.
+    /// Time slices that ended against the vCPU's will.
     pub preemptions: u64,
     /// Preemptions of a vCPU that held a lock.
     pub lhp: u64,
@@ -54,25 +54,24 @@ pub struct Totals {
     pub lwp: u64,
     /// Preemptions of a vCPU further back in a queue, or just joining one.
     pub queued: u64,
-    /// The part of `queued` that was drawing a ticket, where the other vCPUs' telemetry lines do
-    /// not tell which one it has, if any. Upper bound on the preemptions that `lhp` and `lwp` miss.
+    /// The part of `queued` that was drawing a ticket, where the telemetry of the other vCPUs does not show
+    /// which ticket it has, if any. Upper bound on the preemptions that `lhp` and `lwp` miss.
     pub entering: u64,
-    /// Preemptions of a vCPU whose kernel had disabled preemption: maybe a holder, without
-    /// telemetry.
+    /// Preemptions of a vCPU in a preempt-disabled region, observed without telemetry: it may hold a lock.
     pub guarded: u64,
     /// Preemptions whose activity is unknown.
     pub unknown: u64,
     /// Preemptions after a grace ran out.
     pub forced: u64,
-    /// Preemptions that the experiment injected.
+    /// Preemptions injected by the experiment.
     pub injected: u64,
-    /// Turns that the guest ended because it was asked to.
+    /// Slots that the guest yielded on request.
     pub yields: u64,
     /// vCPU-nanoseconds of spinning for a lock whose holder, or next in line, was preempted.
     pub wasted_spin_ns: u64,
-    /// Nanoseconds for which lock holders were preempted.
+    /// Total time during which lock holders were preempted, in nanoseconds.
     pub holders_off_ns: u64,
-    /// Nanoseconds for which vCPUs next in line were preempted.
+    /// Total time during which vCPUs next in line were preempted, in nanoseconds.
     pub next_off_ns: u64,
 }
 
@@ -82,7 +81,7 @@ sums!(
 );
 
 impl Totals {
-    /// Adds the time that a vCPU preempted at this activity had no slot.
+    /// Adds the time without a slot of a vCPU that was preempted in this state.
     fn add_off(&mut self, activity: &LockActivity, off: Nanos) {
         if activity.is_holder() {
             self.holders_off_ns += off.0;
@@ -93,12 +92,12 @@ impl Totals {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct OpenPreemption {
+struct LastPreemption {
     at: Nanos,
     vm: u32,
     activity: LockActivity,
-    /// When it had a slot again.
-    back: Option<Nanos>,
+    /// When it got a slot again.
+    until: Option<Nanos>,
     record: Option<usize>,
 }
 
@@ -107,53 +106,53 @@ struct OpenPreemption {
 pub struct Accounting {
     totals: Totals,
     records: Vec<Preemption>,
-    /// By vCPU: its preemption, if it is not back on a slot yet.
-    open: Box<[Option<OpenPreemption>]>,
-    /// The vCPUs that were preempted within a lock and for which others may have spun since. Those
-    /// that are back are dropped at the next search, so that a search looks at few.
-    stranded: Vec<VcpuIndex>,
-    /// By vCPU: until when its spinning has been accounted for, so that no time counts twice.
-    counted: Box<[Nanos]>,
+    /// By vCPU: its last preemption.
+    open: Box<[Option<LastPreemption>]>,
+    /// vCPUs preempted in a lock that others may have spun for since. Entries of vCPUs that run again are
+    /// dropped by the next search, which keeps searches short.
+    preempted: Vec<VcpuIndex>,
+    /// By vCPU: the time until which its spinning has been counted, so that no time counts twice.
+    counted_until: Box<[Nanos]>,
 }
 
 impl Accounting {
-    /// An empty account for `vcpus` vCPUs.
+    /// Creates an empty account for `vcpus` vCPUs.
     pub fn new(vcpus: usize) -> Self {
         Self {
             totals: Totals::default(),
-            records: Vec::with_capacity(ROOM),
+            records: Vec::with_capacity(MAX_RECORDS),
             open: vec![None; vcpus].into(),
-            stranded: Vec::with_capacity(vcpus),
-            counted: vec![Nanos::ZERO; vcpus].into(),
+            preempted: Vec::with_capacity(vcpus),
+            counted_until: vec![Nanos::ZERO; vcpus].into(),
         }
     }
 
-    /// The sums, without the preemptions that still last.
+    /// Returns the sums, excluding preemptions that have not ended.
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// The sums at `now`, including the time so far of vCPUs that are still preempted.
+    /// Returns the sums at `now`, including vCPUs that are still preempted.
     pub fn totals_at(&self, now: Nanos) -> Totals {
         let mut totals = self.totals;
-        for open in self.open.iter().flatten().filter(|open| open.back.is_none()) {
+        for open in self.open.iter().flatten().filter(|open| open.until.is_none()) {
             totals.add_off(&open.activity, now.since(open.at));
         }
         totals
     }
 
-    /// The first preemptions, one by one; [`Totals::preemptions`] is the number of all.
+    /// Returns the first preemptions. [`Totals::preemptions`] counts all of them.
     pub fn records(&self) -> &[Preemption] {
         &self.records
     }
 
-    /// A vCPU of machine `vm` loses its slot against its will.
-    pub fn preempted(&mut self, p: Preemption, vm: u32) {
+    /// Records that a vCPU of machine `vm` loses its slot against its will.
+    pub fn record_preemption(&mut self, p: Preemption, vm: u32) {
         let totals = &mut self.totals;
         totals.preemptions += 1;
-        match p.look.activity {
+        match p.observed.activity {
             LockActivity::Unknown => totals.unknown += 1,
-            LockActivity::Guarded => totals.guarded += 1,
+            LockActivity::PreemptDisabled => totals.guarded += 1,
             LockActivity::Free => {}
             LockActivity::Entering => {
                 totals.queued += 1;
@@ -164,44 +163,44 @@ impl Accounting {
             _ => totals.queued += 1,
         }
         match p.end {
-            TurnEnd::Grace => totals.forced += 1,
-            TurnEnd::Injected => totals.injected += 1,
+            SliceEnd::Grace => totals.forced += 1,
+            SliceEnd::Injected => totals.injected += 1,
             _ => {}
         }
         let record = (self.records.len() < self.records.capacity()).then(|| {
             self.records.push(p);
             self.records.len() - 1
         });
-        let activity = p.look.activity;
-        if activity.is_involved() && !self.stranded.contains(&p.vcpu) {
-            self.stranded.push(p.vcpu);
+        let activity = p.observed.activity;
+        if activity.is_involved() && !self.preempted.contains(&p.vcpu) {
+            self.preempted.push(p.vcpu);
         }
         self.open[p.vcpu.ix()] =
-            Some(OpenPreemption { at: p.at, vm, activity, back: None, record });
+            Some(LastPreemption { at: p.at, vm, activity, until: None, record });
     }
 
-    /// A vCPU gives up its slot because it was asked to.
-    pub fn yielded(&mut self) {
+    /// Records that a vCPU yields its slot on request.
+    pub fn count_yield(&mut self) {
         self.totals.yields += 1;
     }
 
-    /// A turn begins.
-    pub fn granted(&mut self) {
+    /// Records that a vCPU gets a slot.
+    pub fn count_grant(&mut self) {
         self.totals.grants += 1;
     }
 
-    /// May other vCPUs of its VM spin for a lock because this vCPU is preempted?
-    pub(super) fn blocks(&self, vcpu: VcpuIndex) -> bool {
-        let open = self.open[vcpu.ix()].filter(|open| open.back.is_none());
+    /// Whether other vCPUs of its VM may spin for a lock because this vCPU is preempted.
+    pub(super) fn may_block_others(&self, vcpu: VcpuIndex) -> bool {
+        let open = self.open[vcpu.ix()].filter(|open| open.until.is_none());
         open.is_some_and(|open| open.activity.is_involved())
     }
 
-    /// The vCPU has a slot again. Spinning that other vCPUs are sampled to have done until now still counts.
-    pub fn back(&mut self, vcpu: VcpuIndex, now: Nanos) {
-        let Some(open) = self.open[vcpu.ix()].as_mut().filter(|open| open.back.is_none()) else {
+    /// Records that the vCPU has a slot again. Spinning sampled at `now` still counts.
+    pub fn record_resume(&mut self, vcpu: VcpuIndex, now: Nanos) {
+        let Some(open) = self.open[vcpu.ix()].as_mut().filter(|open| open.until.is_none()) else {
             return;
         };
-        open.back = Some(now);
+        open.until = Some(now);
         let off = now.since(open.at);
         if let Some(record) = open.record.and_then(|ix| self.records.get_mut(ix)) {
             record.off = Some(off);
@@ -209,10 +208,10 @@ impl Accounting {
         self.totals.add_off(&open.activity, off);
     }
 
-    /// `spinner` of `vm` has run and waited as `activity` says from `from` to `now`. This is wasted
-    /// if the lock's holder is preempted, or the vCPU that the lock serves by now. (A holder that
-    /// runs keeps the lock so briefly that its part of the wait is not told apart.)
-    pub fn spun(
+    /// Records that `spinner` of `vm` ran and waited, as described by `activity`, from `from` to `now`. The
+    /// time is wasted if the lock's holder or the vCPU that the lock now serves is preempted. (A running
+    /// holder keeps the lock too briefly for its part of the wait to be separated.)
+    pub fn record_spinning(
         &mut self,
         spinner: VcpuIndex,
         vm: u32,
@@ -220,30 +219,31 @@ impl Accounting {
         from: Nanos,
         now: Nanos,
     ) {
-        let from = from.max(self.counted[spinner.ix()]);
-        self.counted[spinner.ix()] = now;
+        let from = from.max(self.counted_until[spinner.ix()]);
+        self.counted_until[spinner.ix()] = now;
         let (Some(lock), head) = (activity.lock(), activity.head()) else { return };
         let open = &self.open;
-        let counts = |open: &OpenPreemption| {
-            open.activity.is_involved() && open.back.is_none_or(|back| back == now)
+        let may_count = |open: &LastPreemption| {
+            open.activity.is_involved() && open.until.is_none_or(|at| at == now)
         };
-        self.stranded.retain(|vcpu| open[vcpu.ix()].as_ref().is_some_and(counts));
-        let keeps_waiting = |open: &OpenPreemption| match open.activity {
+        self.preempted.retain(|vcpu| open[vcpu.ix()].as_ref().is_some_and(may_count));
+        let is_blocker = |open: &LastPreemption| match open.activity {
             _ if open.vm != vm || !open.activity.concerns(lock) => false,
             LockActivity::Waiting { ticket, .. } | LockActivity::Kicking { ticket, .. } => {
                 head.map_or(open.activity.is_next(), |h| h == ticket)
             }
             _ => open.activity.is_holder(),
         };
-        let all = self.stranded.iter().filter_map(|vcpu| Some((vcpu.ix(), open[vcpu.ix()]?)));
-        let keeping = all.filter(|(_, open)| keeps_waiting(open)).min_by_key(|(ix, _)| *ix);
-        let all = || self.open.iter().flatten().filter(|open| open.back.is_none_or(|at| at == now));
+        let vcpus = self.preempted.iter().filter_map(|vcpu| Some((vcpu.ix(), open[vcpu.ix()]?)));
+        let blocker = vcpus.filter(|(_, open)| is_blocker(open)).min_by_key(|(ix, _)| *ix);
+        let off =
+            || self.open.iter().flatten().filter(|open| open.until.is_none_or(|at| at == now));
         debug_assert_eq!(
-            keeping.map(|(_, open)| open.at),
-            all().find(|open| keeps_waiting(open)).map(|open| open.at),
-            "a stranded vCPU is missing"
+            blocker.map(|(_, open)| open.at),
+            off().find(|open| is_blocker(open)).map(|open| open.at),
+            "a preempted vCPU is missing"
         );
-        let Some((_, open)) = keeping else { return };
+        let Some((_, open)) = blocker else { return };
         let spun = now.since(from.max(open.at));
         self.totals.wasted_spin_ns += spun.0;
         if let Some(record) = open.record.and_then(|ix| self.records.get_mut(ix)) {

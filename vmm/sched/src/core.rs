@@ -1,66 +1,65 @@
-//! The core: which vCPU runs on which slot. A policy decides; the rules that no policy may break
-//! are enforced here.
+//! The core decides which vCPU runs on which slot. A policy makes the choices; the core enforces the rules
+//! that no policy may break.
 //!
-//! More than 400 lines, because all state transitions are in one file: each keeps the invariants of
-//! the same four fields (a slot and its vCPU, the state, the number of waiting vCPUs), which are
-//! private to it, and its contract is read beside it. What does not change the state is elsewhere:
-//! the table, the accounting, the log and the policies.
+//! All state transitions are in this file, which is why it exceeds 400 lines: each of them maintains the
+//! invariants of the same four private fields (a slot and its vCPU, the state, the number of waiting vCPUs),
+//! and can be checked against its contract here. The table, the accounting, the log and the policies do not
+//! change the state and are in other files.
 
 use super::{
     accounting::{Accounting, Preemption},
     event::{Action, Event, Kicker, LockActivity, Observation, VcpuIndex},
-    log::{Log, TurnEnd, TurnIndex},
-    policy::{Pick, Policy, Ready, Verdict, Why},
+    log::{Log, SliceEnd, SliceIndex},
+    policy::{Pick, Policy, Ready, Reason, Verdict},
     table::{Vcpu, View},
 };
 use base::units::{Nanos, SlotId};
 
 pub use super::table::{Member, State};
 
-/// The scheduler as a state machine: events and the time in, actions out.
+/// The scheduler as a state machine: it takes events and the time, and returns actions.
 ///
-/// It does no I/O, keeps no clock and starts no thread. The caller (the driver in `vmm/machine/src/driver`,
-/// a simulation or a test) supplies all three and keeps this contract:
+/// It does no I/O, keeps no clock and starts no thread. The caller (the driver in `vmm/machine/src/driver`, a
+/// simulation or a test) supplies all three and must keep this contract:
 ///
-/// * **Calls.** All calls on one core are serialized: the driver makes them under one mutex. Any
-///   thread may call [`Core::handle`], for its own vCPU or for another one. A vCPU's own thread
-///   reports [`Event::Started`], [`Event::Stopped`], [`Event::StoppedInHlt`], [`Event::Halted`],
-///   [`Event::HandedOver`], [`Event::Yielded`], [`Event::SpunOut`], [`Event::YieldsTo`], [`Event::Point`],
-///   [`Event::Waits`], [`Event::HoldOver`] and [`Event::Exited`], and is outside the guest when it does.
-///   [`Event::Kicked`], [`Event::KickedInHlt`], [`Event::Idle`], [`Event::Woken`] and
-///   [`Event::Sampled`] come from any thread, the kicker's for instance. Indices must be below the number of members; others panic.
-/// * **Time.** `now` is monotonic over all calls, so it has to be read under the same mutex.
-///   Nothing happens between calls: a caller that sleeps must call again at [`Core::deadline`],
-///   with [`Event::Stopped`] for a running vCPU and [`Event::HoldOver`] for a held one.
-/// * **Order.** A vCPU's first own event is [`Event::Started`], its last [`Event::Exited`]; after
-///   that it stays [`State::Gone`] and every event of it is ignored. Events of different vCPUs may
-///   come in any order: a kick may precede the halt it is meant for, and an observation may be out
-///   of date.
-/// * **Input.** Events and the time are all that a core reads: a recorded history of calls, made
-///   again on a new core, gives the same actions, log and accounting.
-/// * **Ignored.** An event that does not fit the state is stale, not an error. [`Event::Started`]
-///   counts only in [`State::New`]; [`Event::Idle`], [`Event::Waits`], [`Event::Sampled`] and the own events from
-///   [`Event::Stopped`] to [`Event::Point`] only in [`State::Running`]; [`Event::Woken`] and [`Event::KickedInHlt`] only
-///   in [`State::Idle`]; [`Event::HoldOver`] only in [`State::Held`] and not before its time.
-///   [`Event::Kicked`] makes a halted or idle vCPU ready; in any other state but [`State::Gone`] it
-///   is kept and cancels the next halt (one kick, however many come). [`Event::HandedOver`]
-///   delivers its kick even if the vCPU has lost its slot and its halt is ignored.
-/// * **Actions.** They are valid until the next call and have to be carried out in order. The core
-///   takes them as done: a granted vCPU counts as running from `now`. Everything that lets a thread
-///   into its guest or keeps it out (the grant, the deadline, a request to yield) must be in force
-///   before the mutex is released, or a later decision could overtake it. Waking or signalling
-///   threads comes after that, since a woken thread may preempt its waker on the same CPU and want
-///   the mutex. [`Action::Sample`] is answered by [`Event::Sampled`] at the same `now`, before any
-///   other event; only the accounting uses it. A thread whose own event has cost its vCPU the slot must not enter the guest before
-///   the next grant.
-/// * **KVM's HLT.** A vCPU that halts inside KVM keeps its slot until the caller reports
-///   [`Event::Idle`], which it does only if [`Core::is_wanted`] and not
-///   [`Core::keeps_slot_in_hlt`]. [`Event::Idle`] and [`Event::StoppedInHlt`] may take the slot
-///   while the thread stays in `KVM_RUN`; the caller has to notice when it wakes, report
-///   [`Event::Woken`] and get it out of the guest unless it is granted a slot.
+/// * **Calls.** All calls on a core are serialized; the driver makes them under one mutex. Any thread may
+///   call [`Core::handle`], for its own vCPU or for another. A vCPU's own thread reports [`Event::Started`],
+///   [`Event::Stopped`], [`Event::StoppedInHlt`], [`Event::Halted`], [`Event::HandedOver`],
+///   [`Event::Yielded`], [`Event::SpunOut`], [`Event::YieldsTo`], [`Event::Point`], [`Event::Blocks`],
+///   [`Event::HoldEnded`] and [`Event::Exited`], and is outside the guest when it does. [`Event::Kicked`],
+///   [`Event::KickedInHlt`], [`Event::Idle`], [`Event::Woken`] and [`Event::Sampled`] may come from any
+///   thread, such as the kicker's. Indices must be below the number of members; other indices panic.
+/// * **Time.** `now` is monotonic over all calls and must therefore be read under the same mutex. Nothing
+///   happens between calls: a caller that sleeps must call again at [`Core::deadline`], with
+///   [`Event::Stopped`] for a running vCPU and [`Event::HoldEnded`] for a held one.
+/// * **Order.** The first event reported by a vCPU's own thread is [`Event::Started`], the last is
+///   [`Event::Exited`]. After it the vCPU stays [`State::Exited`] and all its events are ignored. Events of
+///   different vCPUs may arrive in any order: a kick may precede the halt it is meant for, and an observation
+///   may be out of date.
+/// * **Input.** A core reads only events and the time. A recorded history of calls, repeated on a new core,
+///   yields the same actions, log and accounting.
+/// * **Ignored events.** An event that does not match the state is stale, not an error. [`Event::Started`] is
+///   accepted only in [`State::New`]; [`Event::Idle`], [`Event::Blocks`], [`Event::Sampled`] and the thread's
+///   own events from [`Event::Stopped`] to [`Event::Point`] only in [`State::Running`]; [`Event::Woken`] and
+///   [`Event::KickedInHlt`] only in [`State::Idle`]; [`Event::HoldEnded`] only in [`State::Held`] and not
+///   before its time. [`Event::Kicked`] makes a halted or idle vCPU ready. In any other state except
+///   [`State::Exited`] it stays pending and cancels the next halt; several kicks count as one.
+///   [`Event::HandedOver`] delivers its kick even if the vCPU has lost its slot and its halt is ignored.
+/// * **Actions.** Actions are valid until the next call and must be carried out in order. The core treats
+///   them as done: a granted vCPU counts as running from `now`. Anything that lets a thread into its guest or
+///   keeps it out (the grant, the deadline, a request to yield) must be in force before the mutex is
+///   released, or a later decision could overtake it. Threads must be woken or signalled after that, because
+///   a woken thread may preempt its waker on the same CPU and contend for the mutex. [`Action::Sample`] must
+///   be answered by [`Event::Sampled`] at the same `now`, before any other event; only the accounting uses
+///   the answer. A thread whose own event made its vCPU lose the slot must not enter the guest before the
+///   next grant.
+/// * **KVM's HLT.** A vCPU that halts inside KVM keeps its slot until the caller reports [`Event::Idle`],
+///   which it does only if [`Core::has_waiters`] and not [`Core::keeps_slot_in_hlt`]. [`Event::Idle`] and
+///   [`Event::StoppedInHlt`] may take the slot while the thread stays in `KVM_RUN`. When the thread wakes,
+///   the caller must notice, report [`Event::Woken`] and get it out of the guest unless it is granted a slot.
 ///
-/// In return, a slot never has two vCPUs, a vCPU never has two slots, whatever the policy does; and
-/// no call allocates.
+/// In return, under any policy, a slot never has two vCPUs, a vCPU never has two slots, and no call
+/// allocates.
 #[derive(Debug)]
 pub struct Core {
     vcpus: Box<[Vcpu]>,
@@ -72,21 +71,21 @@ pub struct Core {
     accounting: Accounting,
     log: Log,
     actions: Vec<Action>,
-    /// The slot that was freed last: its CPU is the least likely to be in a deep idle state.
-    warm: usize,
+    /// The slot freed last. Its CPU is the least likely to be in a deep idle state.
+    last_freed: usize,
 }
 
 impl Core {
-    /// A schedule of `members` on `slots` slots. All vCPUs are [`State::New`], all slots free.
+    /// Creates a schedule of `members` on `slots` slots. All vCPUs are [`State::New`] and all slots are free.
     pub fn new(members: &[Member], slots: usize, policy: Box<dyn Policy>, log: Log) -> Self {
         let vcpu = |member: &Member| Vcpu {
             member: *member,
             state: State::New,
-            look: Observation::default(),
-            since: Nanos::ZERO,
+            observed: Observation::default(),
+            granted_at: Nanos::ZERO,
             deadline: Nanos::NEVER,
-            kick: false,
-            turn: TurnIndex::default(),
+            pending_kick: false,
+            slice: SliceIndex::default(),
         };
         Self {
             vcpus: members.iter().map(vcpu).collect(),
@@ -96,19 +95,19 @@ impl Core {
             points: 0,
             accounting: Accounting::new(members.len()),
             log,
-            // A step grants each slot, asks its vCPU, samples and recalls it at most once, and adds
-            // little else.
+            // A step grants each slot, asks its vCPU, samples it and recalls it at most once; there are few
+            // other actions.
             actions: Vec::with_capacity(4 * slots + 4),
-            warm: 0,
+            last_freed: 0,
         }
     }
 
-    /// The state of `vcpu`.
+    /// Returns the state of `vcpu`.
     pub fn state(&self, vcpu: VcpuIndex) -> State {
         self.vcpus[vcpu.ix()].state
     }
 
-    /// End of the turn of a running vCPU, or of the hold of a held one. None in other states.
+    /// Returns the end of a running vCPU's time on its slot or of a held vCPU's hold. None in other states.
     pub fn deadline(&self, vcpu: VcpuIndex) -> Option<Nanos> {
         let record = &self.vcpus[vcpu.ix()];
         match record.state {
@@ -118,52 +117,52 @@ impl Core {
         }
     }
 
-    /// When the slice of a running vCPU ends, as its guest may be told. None in other states.
+    /// Returns when the slice of a running vCPU ends, for publication to its guest. None in other states.
     pub fn slice_end(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos> {
         let view = View { now, vcpus: &self.vcpus, slots: &self.slots };
-        self.runs(vcpu).then(|| self.policy.slice_end(vcpu, &view))
+        self.is_running(vcpu).then(|| self.policy.slice_end(vcpu, &view))
     }
 
-    /// The earliest deadline of all vCPUs: [`Core::handle`] has to be called by then.
+    /// Returns the earliest deadline of all vCPUs. [`Core::handle`] must be called by then.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let all = (0..self.vcpus.len()).map(|ix| VcpuIndex(ix as u32));
-        all.filter_map(|vcpu| self.deadline(vcpu)).min()
+        let vcpus = (0..self.vcpus.len()).map(|ix| VcpuIndex(ix as u32));
+        vcpus.filter_map(|vcpu| self.deadline(vcpu)).min()
     }
 
-    /// Which vCPU has each slot.
+    /// Returns the vCPU on each slot.
     pub fn slots(&self) -> &[Option<VcpuIndex>] {
         &self.slots
     }
 
-    /// The policy that decides.
+    /// Returns the policy in use.
     pub fn policy(&self) -> &dyn Policy {
         self.policy.as_ref()
     }
 
-    /// What preemptions have cost so far. An [`Event::Sampled`] of each running vCPU brings it up to
+    /// Returns the cost of preemptions so far. An [`Event::Sampled`] of each running vCPU brings it up to
     /// date.
     pub fn accounting(&self) -> &Accounting {
         &self.accounting
     }
 
-    /// Is any vCPU waiting for a slot?
-    pub fn is_wanted(&self) -> bool {
+    /// Whether any vCPU waits for a slot.
+    pub fn has_waiters(&self) -> bool {
         self.waiting > 0
     }
 
-    /// Does a vCPU in KVM's HLT keep its slot although another vCPU wants it? To be asked before
+    /// Whether a vCPU in KVM's HLT keeps its slot although another vCPU wants it. To be checked before
     /// [`Event::Idle`], which takes the slot away.
-    pub fn keeps_slot_in_hlt(&self, vcpu: VcpuIndex, look: &Observation, now: Nanos) -> bool {
+    pub fn keeps_slot_in_hlt(&self, vcpu: VcpuIndex, obs: &Observation, now: Nanos) -> bool {
         let view = View { now, vcpus: &self.vcpus, slots: &self.slots };
-        self.runs(vcpu) && self.policy.keeps_slot_in_hlt(vcpu, look, &view)
+        self.is_running(vcpu) && self.policy.keeps_slot_in_hlt(vcpu, obs, &view)
     }
 
-    /// The decisions so far.
+    /// Returns the decisions so far.
     pub fn log(&self) -> &Log {
         &self.log
     }
 
-    /// Takes an event of `vcpu` at `now` and returns what is to be done. The contract is at
+    /// Handles an event of `vcpu` at `now` and returns the required actions. The contract is described at
     /// [`Core`].
     pub fn handle(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos) -> &[Action] {
         self.actions.clear();
@@ -171,10 +170,10 @@ impl Core {
             self.account_spinning(vcpu, &activity, now);
             return &self.actions;
         }
-        self.take(vcpu, event, now);
-        self.wake_some(now);
+        self.dispatch(vcpu, event, now);
+        self.wake_vcpus(now);
         self.fill_slots(now);
-        self.recall_some(now);
+        self.recall_vcpus(now);
         let points = self.policy.points(now);
         if points != self.points {
             self.points = points;
@@ -183,8 +182,8 @@ impl Core {
         &self.actions
     }
 
-    fn take(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos) {
-        let running = self.runs(vcpu);
+    fn dispatch(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos) {
+        let running = self.is_running(vcpu);
         match event {
             Event::Exited => self.exit(vcpu, now),
             Event::Started if self.state(vcpu) == State::New => {
@@ -194,76 +193,76 @@ impl Core {
             Event::KickedInHlt(by) if self.state(vcpu) == State::Idle => {
                 self.kick(vcpu, by, now);
             }
-            Event::Woken(look) if self.state(vcpu) == State::Idle => {
-                self.vcpus[vcpu.ix()].look = look;
-                let is_kicked = look.activity.is_served();
+            Event::Woken(obs) if self.state(vcpu) == State::Idle => {
+                self.vcpus[vcpu.ix()].observed = obs;
+                let is_kicked = obs.activity.is_served();
                 self.make_ready(
                     vcpu,
                     if is_kicked { Ready::Kicked(None) } else { Ready::Woken },
                     now,
                 );
             }
-            Event::HoldOver => {
+            Event::HoldEnded => {
                 if matches!(self.state(vcpu), State::Held(until) if until <= now) {
                     self.make_ready(vcpu, Ready::Released, now);
                 }
             }
-            Event::Stopped(look) if running => {
-                self.saw(vcpu, look, now);
-                let verdict = self.ask(now, |policy, view| policy.stopped(vcpu, &look, view));
-                self.carry_out(vcpu, verdict, now);
+            Event::Stopped(obs) if running => {
+                self.observe(vcpu, obs, now);
+                let verdict = self.ask(now, |policy, view| policy.stopped(vcpu, &obs, view));
+                self.apply(vcpu, verdict, now);
             }
-            Event::StoppedInHlt(look) if running => self.stop_in_hlt(vcpu, look, now),
-            Event::Halted(look) if running => self.halt(vcpu, look, now),
-            Event::HandedOver(to, look) => {
+            Event::StoppedInHlt(obs) if running => self.stop_in_hlt(vcpu, obs, now),
+            Event::Halted(obs) if running => self.halt(vcpu, obs, now),
+            Event::HandedOver(to, obs) => {
                 if running {
-                    self.halt(vcpu, look, now);
+                    self.halt(vcpu, obs, now);
                 }
-                self.kick(to, Some(Kicker { vcpu, activity: look.activity }), now);
+                self.kick(to, Some(Kicker { vcpu, activity: obs.activity }), now);
             }
             Event::Yielded if running => {
                 let verdict = self.ask(now, |policy, view| policy.yielded(vcpu, view));
-                self.vcpus[vcpu.ix()].look =
+                self.vcpus[vcpu.ix()].observed =
                     Observation { activity: LockActivity::Free, ..Observation::default() };
-                self.carry_out(vcpu, verdict, now);
+                self.apply(vcpu, verdict, now);
             }
-            Event::SpunOut(look) if running => {
-                self.saw(vcpu, look, now);
+            Event::SpunOut(obs) if running => {
+                self.observe(vcpu, obs, now);
                 if let Some(verdict) =
-                    self.ask(now, |policy, view| policy.spun_out(vcpu, &look, view))
+                    self.ask(now, |policy, view| policy.spun_out(vcpu, &obs, view))
                 {
-                    self.carry_out(vcpu, verdict, now);
+                    self.apply(vcpu, verdict, now);
                 }
             }
-            Event::YieldsTo(to, look) if running => {
-                self.saw(vcpu, look, now);
+            Event::YieldsTo(to, obs) if running => {
+                self.observe(vcpu, obs, now);
                 if self.state(to) == State::Ready
                     && let Some(verdict) =
-                        self.ask(now, |policy, view| policy.yields_to(vcpu, to, &look, view))
+                        self.ask(now, |policy, view| policy.yields_to(vcpu, to, &obs, view))
                 {
-                    self.carry_out(vcpu, verdict, now);
+                    self.apply(vcpu, verdict, now);
                 }
             }
-            Event::Point(point, look) if running => {
-                self.saw(vcpu, look, now);
+            Event::Point(point, obs) if running => {
+                self.observe(vcpu, obs, now);
                 if let Some(verdict) =
-                    self.ask(now, |policy, view| policy.point(vcpu, point, &look, view))
+                    self.ask(now, |policy, view| policy.point(vcpu, point, &obs, view))
                 {
                     if matches!(verdict, Verdict::Preempt(_) | Verdict::Hold(_)) {
-                        self.log.at_point(self.vcpus[vcpu.ix()].turn, point);
+                        self.log.at_point(self.vcpus[vcpu.ix()].slice, point);
                     }
-                    self.carry_out(vcpu, verdict, now);
+                    self.apply(vcpu, verdict, now);
                 }
             }
-            Event::Idle(look) | Event::Waits(look) if running => self.idle(vcpu, look, now),
+            Event::Idle(obs) | Event::Blocks(obs) if running => self.idle(vcpu, obs, now),
             // Stale event: the vCPU lost its slot or exited in the meantime.
             _ => {}
         }
     }
 
-    fn ask<T>(&mut self, now: Nanos, question: impl FnOnce(&mut dyn Policy, &View<'_>) -> T) -> T {
+    fn ask<T>(&mut self, now: Nanos, query: impl FnOnce(&mut dyn Policy, &View<'_>) -> T) -> T {
         let view = View { now, vcpus: &self.vcpus, slots: &self.slots };
-        question(self.policy.as_mut(), &view)
+        query(self.policy.as_mut(), &view)
     }
 
     fn make_ready(&mut self, vcpu: VcpuIndex, cause: Ready, now: Nanos) {
@@ -276,131 +275,131 @@ impl Core {
         match self.state(vcpu) {
             State::Halted | State::Idle => {
                 self.make_ready(vcpu, Ready::Kicked(by.map(|kicker| kicker.vcpu)), now);
-                if let Some(kicker) = by.filter(|kicker| self.runs(kicker.vcpu)) {
-                    self.make_way(kicker, now);
+                if let Some(kicker) = by.filter(|kicker| self.is_running(kicker.vcpu)) {
+                    self.offer_slot(kicker, now);
                 }
             }
-            State::Gone => {}
-            _ => self.vcpus[vcpu.ix()].kick = true,
+            State::Exited => {}
+            _ => self.vcpus[vcpu.ix()].pending_kick = true,
         }
     }
 
-    /// A running vCPU has kicked another one.
-    fn make_way(&mut self, kicker: Kicker, now: Nanos) {
+    /// Asks the policy whether a running vCPU makes way after its kick of another vCPU.
+    fn offer_slot(&mut self, kicker: Kicker, now: Nanos) {
         let by = kicker.vcpu;
         let activity = kicker.activity.after_kick();
-        if let Some(verdict) = self.ask(now, |policy, view| policy.makes_way(by, &activity, view)) {
-            self.vcpus[by.ix()].look = Observation { activity, ..Observation::default() };
-            self.carry_out(by, verdict, now);
+        if let Some(verdict) = self.ask(now, |policy, view| policy.kicked(by, &activity, view)) {
+            self.vcpus[by.ix()].observed = Observation { activity, ..Observation::default() };
+            self.apply(by, verdict, now);
         }
     }
 
-    fn runs(&self, vcpu: VcpuIndex) -> bool {
+    fn is_running(&self, vcpu: VcpuIndex) -> bool {
         matches!(self.state(vcpu), State::Running(_))
     }
 
-    fn halt(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
-        self.saw(vcpu, look, now);
-        if std::mem::take(&mut self.vcpus[vcpu.ix()].kick) {
+    fn halt(&mut self, vcpu: VcpuIndex, obs: Observation, now: Nanos) {
+        self.observe(vcpu, obs, now);
+        if std::mem::take(&mut self.vcpus[vcpu.ix()].pending_kick) {
             return;
         }
-        self.ask(now, |policy, view| policy.halted(vcpu, &look, view));
-        self.end_turn(vcpu, TurnEnd::Halted, now);
+        self.ask(now, |policy, view| policy.halted(vcpu, &obs, view));
+        self.end_slice(vcpu, SliceEnd::Halted, now);
         self.vcpus[vcpu.ix()].state = State::Halted;
     }
 
-    /// The turn may end, but this is not a preemption: the vCPU waits without needing a CPU. If the
-    /// policy wants the slot for another vCPU, this one becomes idle.
-    fn stop_in_hlt(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
-        match self.ask(now, |policy, view| policy.stopped_in_hlt(vcpu, &look, view)) {
-            Verdict::Preempt(_) | Verdict::Hold(_) => self.idle(vcpu, look, now),
-            goes_on => self.carry_out(vcpu, goes_on, now),
+    /// Handles a stop in KVM's HLT. A loss of the slot is then no preemption, since the vCPU waits without
+    /// needing a CPU: it becomes idle if the policy wants the slot for another vCPU.
+    fn stop_in_hlt(&mut self, vcpu: VcpuIndex, obs: Observation, now: Nanos) {
+        match self.ask(now, |policy, view| policy.stopped_in_hlt(vcpu, &obs, view)) {
+            Verdict::Preempt(_) | Verdict::Hold(_) => self.idle(vcpu, obs, now),
+            verdict => self.apply(vcpu, verdict, now),
         }
     }
 
-    fn idle(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
-        self.vcpus[vcpu.ix()].look = look;
-        if matches!(look.activity, LockActivity::Waiting { .. }) {
-            self.ask(now, |policy, view| policy.halted(vcpu, &look, view));
+    fn idle(&mut self, vcpu: VcpuIndex, obs: Observation, now: Nanos) {
+        self.vcpus[vcpu.ix()].observed = obs;
+        if matches!(obs.activity, LockActivity::Waiting { .. }) {
+            self.ask(now, |policy, view| policy.halted(vcpu, &obs, view));
         }
-        self.end_turn(vcpu, TurnEnd::Idle, now);
+        self.end_slice(vcpu, SliceEnd::Idle, now);
         self.vcpus[vcpu.ix()].state = State::Idle;
     }
 
     fn exit(&mut self, vcpu: VcpuIndex, now: Nanos) {
         match self.state(vcpu) {
-            State::Running(_) => self.end_turn(vcpu, TurnEnd::Exited, now),
+            State::Running(_) => self.end_slice(vcpu, SliceEnd::Exited, now),
             State::Ready => {
                 self.waiting -= 1;
-                self.policy.gone(vcpu);
+                self.policy.exited(vcpu);
             }
             _ => {}
         }
-        self.vcpus[vcpu.ix()].state = State::Gone;
+        self.vcpus[vcpu.ix()].state = State::Exited;
     }
 
-    /// Records what a running vCPU is doing at `now`.
-    fn saw(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
-        self.vcpus[vcpu.ix()].look = look;
-        self.account_spinning(vcpu, &look.activity, now);
+    /// Records the state of a running vCPU at `now`.
+    fn observe(&mut self, vcpu: VcpuIndex, obs: Observation, now: Nanos) {
+        self.vcpus[vcpu.ix()].observed = obs;
+        self.account_spinning(vcpu, &obs.activity, now);
     }
 
-    fn carry_out(&mut self, vcpu: VcpuIndex, verdict: Verdict, now: Nanos) {
+    fn apply(&mut self, vcpu: VcpuIndex, verdict: Verdict, now: Nanos) {
         match verdict {
             Verdict::Stay(until) => self.vcpus[vcpu.ix()].deadline = until,
             Verdict::Ask(until) => {
                 self.vcpus[vcpu.ix()].deadline = until;
                 self.actions.push(Action::Ask(vcpu));
             }
-            Verdict::Preempt(Why::Yield) => {
-                self.accounting.yielded();
-                self.end_turn(vcpu, TurnEnd::Yield, now);
+            Verdict::Preempt(Reason::Yield) => {
+                self.accounting.count_yield();
+                self.end_slice(vcpu, SliceEnd::Yield, now);
                 self.make_ready(vcpu, Ready::Yielded, now);
             }
             Verdict::Preempt(cause) => {
                 let end = match cause {
-                    Why::Slice | Why::Yield => TurnEnd::Slice,
-                    Why::Grace => TurnEnd::Grace,
-                    Why::Spun => TurnEnd::Spun,
-                    Why::Injected => TurnEnd::Injected,
-                    Why::MadeWay => TurnEnd::MadeWay,
+                    Reason::Slice | Reason::Yield => SliceEnd::Expired,
+                    Reason::Grace => SliceEnd::Grace,
+                    Reason::Spun => SliceEnd::Spun,
+                    Reason::Injected => SliceEnd::Injected,
+                    Reason::MadeWay => SliceEnd::MadeWay,
                 };
                 self.preempt(vcpu, end, now);
                 self.make_ready(vcpu, Ready::Preempted, now);
             }
             Verdict::Hold(until) => {
-                self.preempt(vcpu, TurnEnd::Injected, now);
+                self.preempt(vcpu, SliceEnd::Injected, now);
                 self.vcpus[vcpu.ix()].state = State::Held(until);
             }
         }
     }
 
-    fn preempt(&mut self, vcpu: VcpuIndex, end: TurnEnd, now: Nanos) {
-        let &Vcpu { look, member, state, .. } = &self.vcpus[vcpu.ix()];
+    fn preempt(&mut self, vcpu: VcpuIndex, end: SliceEnd, now: Nanos) {
+        let &Vcpu { observed, member, state, .. } = &self.vcpus[vcpu.ix()];
         if let State::Running(slot) = state {
             let (off, spun) = (None, Nanos::ZERO);
-            let preemption = Preemption { at: now, vcpu, slot, end, look, off, spun };
-            self.accounting.preempted(preemption, member.vm);
+            let preemption = Preemption { at: now, vcpu, slot, end, observed, off, spun };
+            self.accounting.record_preemption(preemption, member.vm);
         }
-        self.end_turn(vcpu, end, now);
+        self.end_slice(vcpu, end, now);
     }
 
-    /// Ends the turn and frees the slot. The caller sets the new state.
-    fn end_turn(&mut self, vcpu: VcpuIndex, end: TurnEnd, now: Nanos) {
+    /// Ends the time slice and frees the slot. The caller sets the new state.
+    fn end_slice(&mut self, vcpu: VcpuIndex, end: SliceEnd, now: Nanos) {
         let record = &mut self.vcpus[vcpu.ix()];
-        let ran = now.since(record.since);
-        let is_free = matches!(record.look.activity, LockActivity::Free);
+        let ran = now.since(record.granted_at);
+        let is_free = matches!(record.observed.activity, LockActivity::Free);
         let free = is_free && self.policy.ends_out_of_locks();
-        self.log.end(record.turn, end, ran, free);
+        self.log.end(record.slice, end, ran, free);
         if let State::Running(slot) = record.state {
             self.slots[slot.0 as usize] = None;
-            self.warm = slot.0 as usize;
+            self.last_freed = slot.0 as usize;
         }
-        self.ask(now, |policy, view| policy.turn_over(vcpu, end, ran, view));
+        self.ask(now, |policy, view| policy.slice_ended(vcpu, end, ran, view));
     }
 
-    fn wake_some(&mut self, now: Nanos) {
-        while let Some(vcpu) = self.ask(now, |policy, view| policy.wakes(view)) {
+    fn wake_vcpus(&mut self, now: Nanos) {
+        while let Some(vcpu) = self.ask(now, |policy, view| policy.vcpu_to_wake(view)) {
             if !matches!(self.state(vcpu), State::Halted | State::Idle) {
                 return;
             }
@@ -408,9 +407,9 @@ impl Core {
         }
     }
 
-    fn recall_some(&mut self, now: Nanos) {
-        while let Some(vcpu) = self.ask(now, |policy, view| policy.recalls(view)) {
-            if self.runs(vcpu) {
+    fn recall_vcpus(&mut self, now: Nanos) {
+        while let Some(vcpu) = self.ask(now, |policy, view| policy.vcpu_to_recall(view)) {
+            if self.is_running(vcpu) {
                 self.vcpus[vcpu.ix()].deadline = now;
                 self.actions.push(Action::Recall(vcpu));
             }
@@ -418,9 +417,9 @@ impl Core {
     }
 
     fn fill_slots(&mut self, now: Nanos) {
-        let mut has_unblocked = false;
-        let (warm, all) = (self.warm, self.slots.len());
-        for ix in (warm..all).chain(0..warm) {
+        let mut has_resumed_blocker = false;
+        let (first, count) = (self.last_freed, self.slots.len());
+        for ix in (first..count).chain(0..first) {
             let slot = SlotId(ix as u32);
             if self.slots[ix].is_some() {
                 continue;
@@ -429,45 +428,44 @@ impl Core {
                 continue;
             };
             let vcpu = pick.vcpu;
-            // Picking a vCPU that is not ready is a bug in the policy. It must not put one vCPU on
-            // two slots: the slot stays idle instead.
+            // A policy that picks a vCPU that is not ready has a bug. The slot stays idle then, as the vCPU
+            // could otherwise get two slots.
             debug_assert_eq!(self.state(vcpu), State::Ready, "{:?} picked {vcpu:?}", self.policy);
             if self.state(vcpu) == State::Ready {
-                has_unblocked |= self.accounting.blocks(vcpu);
+                has_resumed_blocker |= self.accounting.may_block_others(vcpu);
                 self.grant(slot, pick, now);
             }
         }
-        if has_unblocked {
-            // Those that spun for its lock have done so for nothing until now.
-            let all = self.slots.iter().flatten();
-            let ran = all.filter(|vcpu| self.vcpus[vcpu.ix()].since < now);
-            self.actions.extend(ran.map(|vcpu| Action::Sample(*vcpu)));
+        if has_resumed_blocker {
+            // vCPUs that spun for its lock have wasted their time until now.
+            let occupants = self.slots.iter().flatten();
+            let running = occupants.filter(|vcpu| self.vcpus[vcpu.ix()].granted_at < now);
+            self.actions.extend(running.map(|vcpu| Action::Sample(*vcpu)));
         }
     }
 
     fn grant(&mut self, slot: SlotId, pick: Pick, now: Nanos) {
-        let Pick { vcpu, until, asked } = pick;
-        self.accounting.back(vcpu, now);
-        self.accounting.granted();
+        let Pick { vcpu, deadline, ask } = pick;
+        self.accounting.record_resume(vcpu, now);
+        self.accounting.count_grant();
         self.slots[slot.0 as usize] = Some(vcpu);
         self.waiting -= 1;
         let record = &mut self.vcpus[vcpu.ix()];
-        (record.state, record.since, record.deadline) = (State::Running(slot), now, until);
-        record.turn = self.log.begin(vcpu, slot, now);
+        (record.state, record.granted_at, record.deadline) = (State::Running(slot), now, deadline);
+        record.slice = self.log.begin(vcpu, slot, now);
         self.actions.push(Action::Grant(vcpu, slot));
-        if asked {
+        if ask {
             self.actions.push(Action::Ask(vcpu));
         }
     }
 
-    /// Accounts what a running vCPU was doing with locks until `now`.
     fn account_spinning(&mut self, vcpu: VcpuIndex, activity: &LockActivity, now: Nanos) {
-        let &Vcpu { member, since: began, .. } = &self.vcpus[vcpu.ix()];
+        let &Vcpu { member, granted_at, .. } = &self.vcpus[vcpu.ix()];
         if let LockActivity::Waiting { since, halted: false, .. } = *activity
             && since != Nanos::ZERO
-            && self.runs(vcpu)
+            && self.is_running(vcpu)
         {
-            self.accounting.spun(vcpu, member.vm, activity, since.max(began), now);
+            self.accounting.record_spinning(vcpu, member.vm, activity, since.max(granted_at), now);
         }
     }
 }

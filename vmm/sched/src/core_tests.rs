@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*};
 
 use super::{
     core::State,
-    log::{Turn, TurnEnd},
+    log::{Slice, SliceEnd},
     policy::POLICIES,
     test_support::{by, core_of, free, holding, members, new_core, recording_of, tell, waiting},
     test_world::{World, WorldStep, make_core, step},
@@ -12,45 +12,45 @@ use super::{
 };
 use base::units::{Nanos, SlotId};
 
-/// Every policy of ours, with each set of arguments that is to be tested.
-fn all() -> impl Iterator<Item = &'static str> {
+/// Returns every policy with each set of arguments to test.
+fn tested_policies() -> impl Iterator<Item = &'static str> {
     POLICIES.iter().flat_map(|policy| policy.tested).copied()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Never two vCPUs on one slot nor one vCPU on two; work-conserving where promised; halted vCPUs never granted; no
-    /// kick lost: all checked at every step. All input is in the events: given the same events at the same times, a core
-    /// acts the same.
+    /// A slot never has two vCPUs and a vCPU never has two slots; policies are work-conserving where they
+    /// guarantee it; halted vCPUs are never granted a slot; no kick is lost. All this is checked at every
+    /// step. A core's only input is its events: it acts the same for the same events at the same times.
     #[test]
-    fn histories_keep_the_rules_and_repeat_by_their_events(
+    fn random_histories_keep_invariants_and_repeat(
         steps in vec(step(), 1..400), vcpus in 1..12_usize, slots in 1..5_usize,
     ) {
-        for policy in all() {
+        for policy in tested_policies() {
             let mut world = World::new(policy, vcpus, slots, None);
             steps.iter().for_each(|s| world.step(*s));
             let (mut again, _) = make_core(policy, vcpus, slots, None);
             for (vcpu, event, now, actions) in &world.history {
                 prop_assert_eq!(again.handle(*vcpu, *event, *now), &actions[..], "{}", policy);
             }
-            prop_assert_eq!(again.log().turns(), world.core.log().turns(), "{}", policy);
+            prop_assert_eq!(again.log().slices(), world.core.log().slices(), "{}", policy);
             prop_assert_eq!(again.accounting().totals(), world.core.accounting().totals());
             prop_assert_eq!(again.accounting().records(), world.core.accounting().records());
         }
     }
 
-    /// Each waiting vCPU runs within a bounded number of turns, under policies that promise it.
+    /// Each waiting vCPU runs within a bounded number of slices under policies that guarantee it.
     #[test]
-    fn nobody_starves(steps in vec(step(), 1..200), vcpus in 1..12_usize, slots in 1..5_usize) {
+    fn no_vcpu_starves(steps in vec(step(), 1..200), vcpus in 1..12_usize, slots in 1..5_usize) {
         for policy in ["rr", "fair"] {
             let mut world = World::new(policy, vcpus, slots, None);
             steps.iter().for_each(|s| world.step(*s));
             let waiting: Vec<usize> =
                 (0..vcpus).filter(|v| world.states()[*v] == State::Ready).collect();
             let mut ran = vec![false; vcpus];
-            // `fair` prefers vCPUs that have had less: at most one slice of credit each, at weights
-            // of 1 to 3.
+            // `fair` prefers vCPUs with less CPU time: the credit is at most one slice each, at weights of 1
+            // to 3.
             for _ in 0..vcpus * 40 + 400 {
                 world.due(1);
                 (0..vcpus).filter(|v| world.runs(*v)).for_each(|v| ran[v] = true);
@@ -61,9 +61,9 @@ proptest! {
         }
     }
 
-    /// A replay takes exactly the same turns, whatever the guests do in it.
+    /// A replay repeats the recorded slices exactly, independent of the guests' behaviour.
     #[test]
-    fn replays_hold_against_any_history(
+    fn replays_follow_recordings_under_any_history(
         steps in vec(step(), 1..300), others in vec(step(), 1..300), vcpus in 1..8_usize, slots in 1..4_usize,
     ) {
         let stays = |steps: &[WorldStep]| -> Vec<WorldStep> {
@@ -71,36 +71,36 @@ proptest! {
         };
         let mut first = World::new("random", vcpus, slots, None);
         stays(&steps).into_iter().for_each(|step| first.step(step));
-        let turns = first.core.log().turns().to_vec();
-        let recording = recording_of(vcpus, slots, &turns);
+        let slices = first.core.log().slices().to_vec();
+        let recording = recording_of(vcpus, slots, &slices);
         let mut again = World::new("replay:it", vcpus, slots, Some(&recording));
         stays(&others).into_iter().for_each(|step| again.step(step));
-        // Whatever happened, it continues to the end of the recording.
-        for _ in 0..turns.len() * 3 {
+        // In any case it continues to the end of the recording.
+        for _ in 0..slices.len() * 3 {
             again.due(1);
         }
-        let replayed = again.core.log().turns();
-        let whole: Vec<&Turn> = turns.iter().take_while(|t| t.end != TurnEnd::Open).collect();
-        prop_assert!(replayed.len() >= whole.len(), "{} of {}", replayed.len(), whole.len());
-        for (recorded, replayed) in whole.into_iter().zip(replayed) {
+        let replayed = again.core.log().slices();
+        let ended: Vec<&Slice> = slices.iter().take_while(|t| t.end != SliceEnd::Open).collect();
+        prop_assert!(replayed.len() >= ended.len(), "{} of {}", replayed.len(), ended.len());
+        for (recorded, replayed) in ended.into_iter().zip(replayed) {
             prop_assert_eq!((recorded.vcpu, recorded.slot), (replayed.vcpu, replayed.slot));
         }
     }
 
-    /// A replay of a history without halts takes exactly the same turns.
+    /// A replay of a history without halts repeats the recorded slices exactly.
     #[test]
-    fn replays_take_the_same_turns(dues in vec(0..64_usize, 1..300), vcpus in 1..8_usize, slots in 1..4_usize) {
+    fn replays_repeat_the_slices(dues in vec(0..64_usize, 1..300), vcpus in 1..8_usize, slots in 1..4_usize) {
         let mut first = World::new("random", vcpus, slots, None);
-        dues.iter().for_each(|which| first.due(*which));
-        let turns = first.core.log().turns().to_vec();
-        let recording = recording_of(vcpus, slots, &turns);
+        dues.iter().for_each(|ix| first.due(*ix));
+        let slices = first.core.log().slices().to_vec();
+        let recording = recording_of(vcpus, slots, &slices);
         let mut again = World::new("replay:it", vcpus, slots, Some(&recording));
-        dues.iter().for_each(|which| again.due(*which));
-        let who = |turns: &[Turn]| -> Vec<_> { turns.iter().map(|t| (t.vcpu, t.slot)).collect() };
-        let replayed = again.core.log().turns();
-        let common = turns.iter().take_while(|t| t.end != TurnEnd::Open).count();
+        dues.iter().for_each(|ix| again.due(*ix));
+        let owners = |slices: &[Slice]| -> Vec<_> { slices.iter().map(|t| (t.vcpu, t.slot)).collect() };
+        let replayed = again.core.log().slices();
+        let common = slices.iter().take_while(|t| t.end != SliceEnd::Open).count();
         prop_assert!(replayed.len() >= common);
-        prop_assert_eq!(who(&turns[..common]), who(&replayed[..common]));
+        prop_assert_eq!(owners(&slices[..common]), owners(&replayed[..common]));
         let divergence = again.core.policy().divergence().unwrap();
         prop_assert_eq!((divergence.skipped, divergence.early, divergence.late), (0, 0, 0));
     }
@@ -109,19 +109,18 @@ proptest! {
 #[test]
 fn lhp_waits_for_a_holder_and_keeps_it_off() {
     let mut core = core_of("lhp:100000,500ns", &[0, 0], 2);
-    // The first is due 10 us after the start.
+    // The first preemption is due 10 us after the start.
     tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), 20_000);
     tell(&mut core, 1, Event::Stopped(free()), 20_100);
     assert_eq!(core.policy().hits().unwrap().misses, 2);
     tell(&mut core, 1, Event::Stopped(holding()), 20_200);
     assert_eq!(core.state(VcpuIndex(1)), State::Held(Nanos(20_700)));
-    // A waiter spins from 20_000 until the holder is back at 20_700; all but 200 ns of that is
-    // wasted.
+    // A waiter spins from 20_000 until the holder is back at 20_700. All but the first 200 ns are wasted.
     tell(&mut core, 0, Event::Stopped(waiting(2, 1, 20_000)), 20_600);
-    tell(&mut core, 1, Event::HoldOver, 20_699);
+    tell(&mut core, 1, Event::HoldEnded, 20_699);
     assert_eq!(core.state(VcpuIndex(1)), State::Held(Nanos(20_700)), "too early");
-    tell(&mut core, 1, Event::HoldOver, 20_700);
-    // Later, too: a holder that is back is off no more.
+    tell(&mut core, 1, Event::HoldEnded, 20_700);
+    // This also holds later: a holder that is back is no longer counted as off.
     let totals = core.accounting().totals_at(Nanos(25_000));
     assert_eq!((totals.lhp, totals.lwp, totals.injected), (1, 0, 1));
     assert_eq!(totals.wasted_spin_ns, 400, "counted at its stop; the rest was not witnessed");
@@ -130,13 +129,13 @@ fn lhp_waits_for_a_holder_and_keeps_it_off() {
 }
 
 #[test]
-fn a_lock_that_serves_a_preempted_vcpu_wastes_what_others_spin() {
+fn spinning_behind_a_preempted_served_vcpu_is_wasted() {
     let mut core = core_of("rr", &[0; 3], 2);
-    // Far back in the queue when its slice ends, and served 300 ns later.
+    // It is far back in the queue when its slice ends, and served 300 ns later.
     tell(&mut core, 0, Event::Stopped(waiting(8, 3, 0)), 1_100);
     assert_eq!(core.accounting().totals().lwp, 0);
     tell(&mut core, 1, Event::Stopped(waiting(10, 1, 1_400)), 2_000);
-    // From when it waits until it is seen.
+    // Counted from the start of the wait to the observation.
     assert_eq!(core.accounting().totals().wasted_spin_ns, 600);
     let mut core = core_of("rr", &[0; 3], 2);
     tell(&mut core, 0, Event::Stopped(waiting(8, 3, 0)), 1_100);
@@ -144,10 +143,10 @@ fn a_lock_that_serves_a_preempted_vcpu_wastes_what_others_spin() {
     assert_eq!(core.accounting().totals().wasted_spin_ns, 0, "another vCPU is served, and it runs");
 }
 
-/// A wait that began before a measurement and ends after it: the measurement includes its part of
-/// the wait, and no more than its own length.
+/// The wait begins before a measurement and ends after it. The measurement includes only the part of the wait
+/// within its bounds.
 #[test]
-fn what_is_measured_between_two_moments_is_what_was_spun_between_them() {
+fn waits_are_split_at_measurement_bounds() {
     let mut core = core_of("lhp:100000,50us", &[0, 0], 2);
     tell(&mut core, 1, Event::Stopped(holding()), 20_000);
     assert_eq!(core.state(VcpuIndex(1)), State::Held(Nanos(70_000)));
@@ -159,7 +158,7 @@ fn what_is_measured_between_two_moments_is_what_was_spun_between_them() {
     let (before, after) = (at(&mut core, Nanos(30_000)), at(&mut core, Nanos(40_000)));
     assert_eq!((after - before).wasted_spin_ns, 10_000);
     assert_eq!((after - before).holders_off_ns, 10_000, "it is not back, and off all the same");
-    // The rest of the wait belongs to the time after, and no part of it counts twice.
+    // The rest of the wait belongs to the following period, and no part of it counts twice.
     tell(&mut core, 0, Event::Stopped(spins), 45_000);
     let later = core.accounting().totals_at(Nanos(45_000)) - after;
     assert_eq!((later.wasted_spin_ns, later.holders_off_ns), (5_000, 5_000));
@@ -184,17 +183,17 @@ fn deferred_asks_once_and_forces_after_the_grace() {
 #[test]
 fn kick_boost_runs_the_kicked_on_the_kickers_slot() {
     let mut core = core_of("kick-boost:later", &[0; 4], 2);
-    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // 2 gets slot 0
+    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // vCPU 2 gets slot 0
     tell(&mut core, 1, Event::Kicked(None), 20);
     tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 30);
-    // Slot 0 becomes free first, but vCPU 0 belongs on its kicker's slot. No other vCPU is boosted,
-    // so it goes there.
+    // Slot 0 becomes free first, but vCPU 0 belongs on its kicker's slot. No other vCPU is boosted, so it
+    // gets slot 0.
     let granted = tell(&mut core, 2, Event::Halted(waiting(4, 2, 0)), 40);
     assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))]);
 }
 
 #[test]
-fn a_kick_of_a_vcpu_that_has_not_come_is_kept_for_its_first_halt() {
+fn a_kick_before_start_cancels_the_first_halt() {
     let mut core = new_core("rr", &members(&[0, 0]), 1, None);
     tell(&mut core, 1, Event::Started, 1);
     tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 2);
@@ -206,11 +205,11 @@ fn a_kick_of_a_vcpu_that_has_not_come_is_kept_for_its_first_halt() {
 }
 
 #[test]
-fn the_vcpu_of_a_handover_runs_on_the_slot_that_was_left() {
+fn a_handover_reuses_the_freed_slot() {
     let mut core = core_of("rr", &[0; 3], 2);
     tell(&mut core, 2, Event::Exited, 5);
-    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // and leaves slot 0 idle
-    // Slot 0 is free too, but its CPU sleeps.
+    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // leaves slot 0 idle
+    // Slot 0 is free, too, but its CPU sleeps.
     let granted = tell(&mut core, 1, Event::HandedOver(VcpuIndex(0), waiting(4, 1, 0)), 30);
     assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(1))]);
     assert_eq!(core.state(VcpuIndex(1)), State::Halted);
@@ -229,7 +228,7 @@ fn directed_yield_prefers_the_holder() {
 }
 
 #[test]
-fn gangs_change_together() {
+fn gangs_switch_together() {
     let mut core = core_of("gang", &[0, 0, 1, 1], 2);
     let on_slots = |core: &Core| core.slots().iter().map(|v| v.unwrap().0).collect::<Vec<_>>();
     let first = on_slots(&core);
@@ -239,18 +238,18 @@ fn gangs_change_together() {
     assert_eq!(on_slots(&core), [2, 3]);
 }
 
-/// Regression: the first vCPU to leave its slot began its VM's next turn, and those still on the other slots took the end of
-/// that turn for theirs: they never left.
+/// Regression: the first vCPU to leave its slot began its VM's next slice, and vCPUs still on the other slots
+/// used that slice's end as their deadline: they never left.
 #[test]
-fn a_gang_wider_than_the_host_has_turns_on_all_slots() {
+fn wide_gangs_run_on_all_slots() {
     let mut core = core_of("gang", &[0; 4], 2);
-    let mut turns = [0; 4];
-    for turn in 1..=8_u64 {
+    let mut slices = [0; 4];
+    for slice in 1..=8_u64 {
         for slot in 0..2 {
             let vcpu = core.slots()[slot].unwrap();
-            turns[vcpu.ix()] += 1;
-            tell(&mut core, vcpu.0, Event::Stopped(free()), turn * 1_001 + slot as u64);
+            slices[vcpu.ix()] += 1;
+            tell(&mut core, vcpu.0, Event::Stopped(free()), slice * 1_001 + slot as u64);
         }
     }
-    assert_eq!(turns, [4; 4]);
+    assert_eq!(slices, [4; 4]);
 }

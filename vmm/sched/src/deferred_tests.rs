@@ -1,5 +1,5 @@
-//! A lock holder keeps its slot until its grace has run out, whatever led to the end of its turn;
-//! likewise under `kick-boost` when it kicks.
+//! A lock holder keeps its slot until its grace has run out, for any cause of the end of its
+//! slice. The same holds under `kick-boost` when it kicks.
 
 use super::{
     core::State,
@@ -10,7 +10,7 @@ use base::units::{Nanos, SlotId};
 
 const ONE: VcpuIndex = VcpuIndex(1);
 
-/// A vCPU alone on the slot of a schedule: the other one halts.
+/// Returns a schedule whose slot is used by vCPU 1 alone: vCPU 0 halts.
 fn alone(policy: &str) -> Core {
     let mut core = core_of(policy, &[0, 0], 1);
     tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 100);
@@ -18,12 +18,12 @@ fn alone(policy: &str) -> Core {
     core
 }
 
-/// vCPU 1 kicks vCPU 0 during this lock activity.
+/// vCPU 1 kicks vCPU 0 while it has this lock activity.
 fn kick_from(core: &mut Core, activity: LockActivity, now: u64) -> Vec<Action> {
     tell(core, 0, Event::Kicked(Some(Kicker { vcpu: ONE, activity })), now)
 }
 
-/// vCPU 1 is stopped in a lock at the ends of several slices, with no vCPU waiting for its slot.
+/// Stops vCPU 1 in a lock at the ends of several slices, with no vCPU waiting for its slot.
 fn prolong(core: &mut Core) {
     for now in [1_100, 2_100, 3_100] {
         let until = Some(Nanos(now + 1_000));
@@ -32,28 +32,28 @@ fn prolong(core: &mut Core) {
     }
 }
 
-/// (Forced preemptions, LHP) so far.
+/// Returns the number of forced preemptions and of LHPs.
 fn hits(core: &Core) -> (u64, u64) {
     (core.accounting().totals().forced, core.accounting().totals().lhp)
 }
 
 #[test]
-fn the_grace_of_a_prolonged_turn_counts_from_when_it_is_asked() {
-    // With a grace shorter than the turn has lasted, and with a longer one.
+fn grace_starts_when_the_slot_is_contended() {
+    // With a grace shorter than the time it has had its slot, and with a longer grace.
     for (policy, grace) in [("deferred:ask,300ns", 300), ("deferred", 4_000)] {
         let mut core = alone(policy);
         prolong(&mut core);
         tell(&mut core, 0, Event::Kicked(None), 3_500);
-        let asked = tell(&mut core, 1, Event::Stopped(holding()), 4_100);
-        assert_eq!(asked, [Action::Ask(ONE)], "{policy}");
+        let actions = tell(&mut core, 1, Event::Stopped(holding()), 4_100);
+        assert_eq!(actions, [Action::Ask(ONE)], "{policy}");
         assert_eq!(core.deadline(ONE), Some(Nanos(4_100 + grace)), "{policy}");
         assert_eq!(hits(&core), (0, 0), "{policy}");
         tell(&mut core, 1, Event::Stopped(holding()), 4_100 + grace);
-        assert_eq!(hits(&core), (1, 1), "{policy}: the grace is over");
+        assert_eq!(hits(&core), (1, 1), "{policy}: the grace has expired");
     }
 }
 
-/// A waiter spins for others: unless a grace is given, it has a slice, and a holder four.
+/// A waiter spins for others. By default its grace is one slice, and a holder's is four.
 #[test]
 fn a_waiter_has_a_grace_of_a_slice() {
     for (policy, grace) in
@@ -69,7 +69,7 @@ fn a_waiter_has_a_grace_of_a_slice() {
 }
 
 #[test]
-fn a_grace_of_a_second_is_given_after_more_than_a_second_alone() {
+fn a_long_grace_starts_after_a_long_run() {
     let mut core = alone("deferred:ask,1s");
     (1..2_000_000).step_by(1_000).for_each(|slices| {
         tell(&mut core, 1, Event::Stopped(holding()), 100 + slices * 1_000);
@@ -81,11 +81,11 @@ fn a_grace_of_a_second_is_given_after_more_than_a_second_alone() {
 }
 
 #[test]
-fn a_prolonged_turn_that_is_looked_at_has_its_grace_too() {
+fn polled_vcpus_have_a_grace() {
     let mut core = alone("deferred:look,250us");
     prolong(&mut core);
     tell(&mut core, 0, Event::Kicked(None), 3_500);
-    // A twentieth of a slice is shorter than the minimum pause between two looks.
+    // A twentieth of a slice is shorter than the minimum time between two polls.
     for (now, until) in [(4_100, 104_100), (104_100, 204_100), (204_100, 254_100)] {
         assert_eq!(tell(&mut core, 1, Event::Stopped(holding()), now), []);
         assert_eq!(core.deadline(ONE), Some(Nanos(until)));
@@ -96,25 +96,25 @@ fn a_prolonged_turn_that_is_looked_at_has_its_grace_too() {
 }
 
 #[test]
-fn the_grace_begins_anew_when_the_slot_was_not_wanted_in_between() {
+fn grace_restarts_after_contention_ends() {
     let mut core = core_of("deferred:ask,300ns", &[0; 3], 2);
-    // 2 waits for a slot: 0 is asked. Then 1 leaves, and 2 gets its slot.
+    // vCPU 2 waits for a slot, and vCPU 0 is asked. Then vCPU 1 leaves, and vCPU 2 gets its slot.
     tell(&mut core, 0, Event::Stopped(holding()), 1_001);
     tell(&mut core, 1, Event::Halted(waiting(4, 1, 0)), 1_100);
     assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), 1_301), [], "not wanted any more");
     tell(&mut core, 1, Event::Kicked(None), 1_400);
-    let asked = tell(&mut core, 0, Event::Stopped(holding()), 2_301);
-    assert_eq!(asked, [Action::Ask(VcpuIndex(0))]);
+    let actions = tell(&mut core, 0, Event::Stopped(holding()), 2_301);
+    assert_eq!(actions, [Action::Ask(VcpuIndex(0))]);
     assert_eq!(core.deadline(VcpuIndex(0)), Some(Nanos(2_601)));
 }
 
 #[test]
-fn a_kicker_that_holds_a_lock_is_asked_and_keeps_its_slot() {
+fn a_kicking_holder_is_asked_to_yield() {
     for inner in [holding().activity, waiting(6, 2, 0).activity, LockActivity::Entering] {
         let mut core = alone("deferred");
         assert_eq!(kick_from(&mut core, inner, 130), [Action::Ask(ONE)], "{inner:?}");
         assert_eq!(core.state(ONE), State::Running(SlotId(0)));
-        assert_eq!(core.deadline(ONE), Some(Nanos(1_100)), "its turn is as long as before");
+        assert_eq!(core.deadline(ONE), Some(Nanos(1_100)), "its slice is as long as before");
         let yielded = tell(&mut core, 1, Event::Yielded, 200);
         assert_eq!(yielded, [Action::Grant(VcpuIndex(0), SlotId(0))], "the kicked vCPU is next");
         assert_eq!(core.accounting().totals().preemptions, 0);
@@ -122,26 +122,26 @@ fn a_kicker_that_holds_a_lock_is_asked_and_keeps_its_slot() {
 }
 
 #[test]
-fn a_kicker_that_holds_a_lock_is_looked_at_until_it_is_out_of_it() {
+fn a_kicking_holder_is_polled_until_release() {
     let mut core = alone("deferred:look");
     assert_eq!(kick_from(&mut core, holding().activity, 130), []);
     assert_eq!(tell(&mut core, 1, Event::Stopped(holding()), 150), []);
-    let left = tell(&mut core, 1, Event::Stopped(free()), 180);
-    assert_eq!(left, [Action::Grant(VcpuIndex(0), SlotId(0))]);
+    let granted = tell(&mut core, 1, Event::Stopped(free()), 180);
+    assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))]);
     assert_eq!((core.accounting().totals().preemptions, hits(&core)), (1, (0, 0)));
 }
 
 #[test]
-fn kick_boost_takes_no_slot_from_a_kicker_that_holds_a_lock() {
+fn kick_boost_lets_a_kicking_holder_run() {
     let mut core = alone("kick-boost");
     assert_eq!(kick_from(&mut core, holding().activity, 130), []);
     assert_eq!(core.state(ONE), State::Running(SlotId(0)));
     assert_eq!(hits(&core), (0, 0));
 }
 
-/// Also while its line still announces the kick: the waiter has had it.
+/// Also while its line still announces the kick, since the waiter has received it.
 #[test]
-fn a_kicker_that_holds_nothing_makes_way() {
+fn a_kicker_without_locks_makes_way() {
     for activity in [LockActivity::Free, LockActivity::Kicking { lock: LockId(9), ticket: 2 }] {
         for policy in ["deferred", "deferred:look", "kick-boost"] {
             let mut core = alone(policy);

@@ -1,13 +1,13 @@
-//! What carries out a schedule.
+//! Drivers, which carry out a schedule.
 
 use base::names;
 
 use super::{PolicySpec, policy::InKernel};
 
-/// What carries out a schedule.
+/// Kind of driver.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DriverKind {
-    /// This program, in user space: all policies, records and replays.
+    /// This program, in user space. Supports all policies, recordings and replays.
     #[default]
     User,
     /// A BPF scheduler in the host's kernel (`sched_ext`, Linux 7.x).
@@ -20,17 +20,17 @@ names!(
 );
 
 impl DriverKind {
-    /// Is this the default driver? Stores omit it, and points under the policy `host` have it, although it does not
-    /// schedule them.
+    /// Whether this is the default driver. Stores omit it. Points with the policy `host` have it although it
+    /// does not schedule them.
     pub fn is_user(&self) -> bool {
         *self == Self::User
     }
 
-    /// Why the driver cannot carry out this policy; None: it can. `host`, which needs no driver, goes with
-    /// [`Self::User`] only.
-    pub fn obstacle(self, policy: &PolicySpec) -> Option<String> {
-        let has = self == Self::User || policy.turn_rule().is_some();
-        (!has).then(|| format!("it has the policies {}, not {policy}", InKernel::usages()))
+    /// Returns why the driver does not support this policy, or None if it does. `host`, which needs no
+    /// driver, is accepted for [`Self::User`] only.
+    pub fn refusal(self, policy: &PolicySpec) -> Option<String> {
+        let fits = self == Self::User || policy.slice_rule().is_some();
+        (!fits).then(|| format!("it supports the policies {}, not {policy}", InKernel::usages()))
     }
 }
 
@@ -39,18 +39,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_says_which_policies_it_has() {
-        let obstacle = |driver: DriverKind, policy: &str| driver.obstacle(&policy.parse().unwrap());
+    fn drivers_reject_unsupported_policies() {
+        let reason = |driver: DriverKind, policy: &str| driver.refusal(&policy.parse().unwrap());
         for policy in ["rr", "gang", "replay:f", "deferred:look"] {
-            assert_eq!(obstacle(DriverKind::User, policy), None, "{policy}");
+            assert_eq!(reason(DriverKind::User, policy), None, "{policy}");
         }
-        assert_eq!(obstacle(DriverKind::Bpf, "rr"), None);
-        assert_eq!(obstacle(DriverKind::Bpf, "deferred:ask,3ms"), None);
+        assert_eq!(reason(DriverKind::Bpf, "rr"), None);
+        assert_eq!(reason(DriverKind::Bpf, "deferred:ask,3ms"), None);
         for policy in ["host", "gang", "replay:f", "deferred:look", "point:critical", "host-cfs"] {
-            let reason = obstacle(DriverKind::Bpf, policy).unwrap();
+            let text = reason(DriverKind::Bpf, policy).unwrap();
             assert!(
-                reason.starts_with("it has the policies rr") && reason.ends_with(policy),
-                "{reason}"
+                text.starts_with("it supports the policies rr") && text.ends_with(policy),
+                "{text}"
             );
         }
     }

@@ -1,28 +1,28 @@
-//! The account of extensions: how many were granted to vCPUs whose slices were over, how they ended, and how
-//! long they were needed. It has all its room from the start: to count one allocates nothing.
+//! The account of time-slice extensions: how many were granted to vCPUs whose slices had expired, how they
+//! ended, and how long they were needed. All memory is allocated at the start, so counting allocates nothing.
 
-use hypercalls::histogram::{BUCKETS, bucket, least};
+use hypercalls::histogram::{BUCKETS, bucket, floor};
 use serde::{Deserialize, Serialize};
 
 use base::{sums, units::Nanos};
 
-/// How extensions ended. One that is still under way is in `granted` only.
+/// How extensions ended. An extension in progress counts in `granted` only.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtensionCounts {
-    /// vCPUs that were let go on in their locks.
+    /// Extensions granted to vCPUs in locks.
     pub granted: u64,
-    /// Those that had released them within the bound.
+    /// Extensions whose vCPU released its locks within the bound.
     pub in_time: u64,
-    /// Those that had not: forced off, or gone by themselves later than that.
+    /// Extensions whose vCPU did not: it was forced off, or left the slot after the bound.
     pub overrun: u64,
 }
 
 sums!(ExtensionCounts: granted, in_time, overrun);
 
-/// Counts of extensions, and a histogram of how long they were needed.
+/// Counts of extensions, and a histogram of the time needed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Extensions {
-    /// How they ended.
+    /// How the extensions ended.
     pub counts: ExtensionCounts,
     /// By bucket of [`hypercalls::histogram`], in nanoseconds.
     needed: Box<[u64]>,
@@ -35,25 +35,25 @@ impl Default for Extensions {
 }
 
 impl Extensions {
-    /// One begins.
+    /// Counts an extension that begins.
     pub fn grant(&mut self) {
         self.counts.granted += 1;
     }
 
-    /// One has ended, so long after the slice was found to be over. One that did not end `in_time` counts with
-    /// the time that it had reached, or only the short ones would be in the histogram.
+    /// Counts an extension that ended `needed` after its slice was found expired. If not `in_time`, the time
+    /// it reached still counts, or the histogram would contain only short extensions.
     pub fn end(&mut self, needed: Nanos, in_time: bool) {
         *if in_time { &mut self.counts.in_time } else { &mut self.counts.overrun } += 1;
         self.needed[bucket(needed.0)] += 1;
     }
 
-    /// The lower bound and the count of each bucket that is not empty, in ascending order.
+    /// Returns the lower bound and the count of each nonempty bucket, in ascending order.
     pub fn needed(&self) -> impl Iterator<Item = (Nanos, u64)> {
         let counted = self.needed.iter().enumerate().filter(|(_, count)| **count > 0);
-        counted.map(|(bucket, count)| (Nanos(least(bucket)), *count))
+        counted.map(|(bucket, count)| (Nanos(floor(bucket)), *count))
     }
 
-    /// Those after the earlier account.
+    /// Returns the account without the extensions in `earlier`.
     #[must_use]
     pub fn since(mut self, earlier: &Self) -> Self {
         self.counts = self.counts - earlier.counts;
@@ -61,11 +61,11 @@ impl Extensions {
         self
     }
 
-    /// These and the others.
+    /// Returns the sum of both accounts.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.counts += other.counts;
-        self.needed.iter_mut().zip(&other.needed).for_each(|(one, more)| *one += more);
+        self.needed.iter_mut().zip(&other.needed).for_each(|(sum, count)| *sum += count);
         self
     }
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_and_differences_are_of_the_same_extensions() {
+    fn since_and_plus_are_inverse() {
         let mut early = Extensions::default();
         early.grant();
         early.end(Nanos(350), true);

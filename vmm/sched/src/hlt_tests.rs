@@ -1,9 +1,9 @@
-//! vCPUs that wait for a lock in KVM's own HLT: a policy sees them halt and be kicked like those
-//! that halt in the VMM.
+//! vCPUs that wait for a lock in KVM's own HLT. To a policy, their halts and kicks look like those
+//! of vCPUs that halt in the VMM.
 
 use super::{
     core::State,
-    log::TurnEnd,
+    log::SliceEnd,
     test_support::{by, core_of, free, holding, in_hlt, tell, waiting},
     *,
 };
@@ -13,15 +13,15 @@ fn state(core: &Core, vcpu: u32) -> State {
     core.state(VcpuIndex(vcpu))
 }
 
-fn last_end(core: &Core) -> TurnEnd {
-    core.log().turns().iter().rev().find(|turn| turn.end != TurnEnd::Open).unwrap().end
+fn last_end(core: &Core) -> SliceEnd {
+    core.log().slices().iter().rev().find(|slice| slice.end != SliceEnd::Open).unwrap().end
 }
 
-/// vCPU 0 is in HLT, with this observation and without a slot; vCPU 1 has the only slot, 2 waits
-/// for it.
-fn asleep(policy: &str, look: Observation) -> Core {
+/// Returns a schedule with vCPU 0 in HLT, with this observation and without a slot. vCPU 1 has the
+/// only slot, and vCPU 2 waits for it.
+fn asleep(policy: &str, obs: Observation) -> Core {
     let mut core = core_of(policy, &[0; 3], 1);
-    tell(&mut core, 0, Event::Idle(look), 100);
+    tell(&mut core, 0, Event::Idle(obs), 100);
     assert_eq!((state(&core, 0), state(&core, 1)), (State::Idle, State::Running(SlotId(0))));
     core
 }
@@ -30,28 +30,28 @@ fn kick_by_1(core: &mut Core, activity: LockActivity) -> Vec<Action> {
     tell(core, 0, Event::KickedInHlt(Some(Kicker { vcpu: VcpuIndex(1), activity })), 130)
 }
 
-/// vCPU 0 is found in HLT at `at`, with this observation. It loses its slot, which is no preemption.
-fn loses_its_slot(core: &mut Core, look: Observation, at: u64) {
-    let next = tell(core, 0, Event::StoppedInHlt(look), at);
-    assert_eq!(next, [Action::Grant(VcpuIndex(1), SlotId(0))], "{look:?}");
-    assert_eq!((state(core, 0), last_end(core)), (State::Idle, TurnEnd::Idle));
+/// vCPU 0 is found in HLT with `obs` at `at`, and loses its slot without a preemption.
+fn loses_its_slot(core: &mut Core, obs: Observation, at: u64) {
+    let next = tell(core, 0, Event::StoppedInHlt(obs), at);
+    assert_eq!(next, [Action::Grant(VcpuIndex(1), SlotId(0))], "{obs:?}");
+    assert_eq!((state(core, 0), last_end(core)), (State::Idle, SliceEnd::Idle));
     let totals = core.accounting().totals();
     let counts = (totals.preemptions, totals.lwp, totals.queued, totals.injected);
-    assert_eq!(counts, (0, 0, 0, 0), "{look:?}");
+    assert_eq!(counts, (0, 0, 0, 0), "{obs:?}");
 }
 
-/// For instance for a reader of the guest's output, with a lock held: nothing is preempted, and the
-/// others run.
+/// For instance, it waits for a reader of the guest's output with a lock held. It is not preempted,
+/// and the other vCPU runs.
 #[test]
-fn whose_thread_waits_for_something_else_needs_no_slot() {
+fn a_blocked_thread_frees_its_slot() {
     for policy in ["rr", "fair", "kick-boost", "random", "deferred", "gang", "directed-yield"] {
-        for look in [in_hlt(1), free(), holding(), Observation::default()] {
+        for obs in [in_hlt(1), free(), holding(), Observation::default()] {
             let mut core = core_of(policy, &[0, 1], 1);
-            let next = tell(&mut core, 0, Event::Waits(look), 100);
-            assert!(next.contains(&Action::Grant(VcpuIndex(1), SlotId(0))), "{policy}: {look:?}");
-            assert_eq!((state(&core, 0), last_end(&core)), (State::Idle, TurnEnd::Idle));
+            let next = tell(&mut core, 0, Event::Blocks(obs), 100);
+            assert!(next.contains(&Action::Grant(VcpuIndex(1), SlotId(0))), "{policy}: {obs:?}");
+            assert_eq!((state(&core, 0), last_end(&core)), (State::Idle, SliceEnd::Idle));
             assert_eq!(core.accounting().totals().preemptions, 0);
-            tell(&mut core, 0, Event::Woken(look), 200);
+            tell(&mut core, 0, Event::Woken(obs), 200);
             assert_ne!(state(&core, 0), State::Idle, "{policy}");
             tell(&mut core, 1, Event::Exited, 300);
             assert_eq!(state(&core, 0), State::Running(SlotId(0)), "{policy}");
@@ -60,37 +60,37 @@ fn whose_thread_waits_for_something_else_needs_no_slot() {
 }
 
 #[test]
-fn a_vcpu_in_hlt_at_the_end_of_its_turn_is_not_preempted() {
+fn losing_a_slot_in_hlt_is_no_preemption() {
     for policy in ["rr", "fair", "kick-boost", "random", "lwp:100000,5us"] {
-        for look in [in_hlt(0), in_hlt(1), in_hlt(5), free(), Observation::default()] {
-            loses_its_slot(&mut core_of(policy, &[0, 0], 1), look, 20_001);
+        for obs in [in_hlt(0), in_hlt(1), in_hlt(5), free(), Observation::default()] {
+            loses_its_slot(&mut core_of(policy, &[0, 0], 1), obs, 20_001);
         }
     }
-    for look in [free(), Observation::default()] {
-        loses_its_slot(&mut core_of("deferred", &[0, 0], 1), look, 20_001);
+    for obs in [free(), Observation::default()] {
+        loses_its_slot(&mut core_of("deferred", &[0, 0], 1), obs, 20_001);
     }
 }
 
-/// As one that spins does: a kick comes as soon as those before it, which have slots, are done. If
-/// it lost its slot, the kicker would have to make way for it a moment later.
+/// Like a spinning waiter: the kick comes as soon as the vCPUs ahead of it, which have slots, are
+/// done. If it lost its slot, the kicker would have to make way for it a moment later.
 #[test]
 fn under_deferred_a_waiter_in_hlt_has_its_grace() {
     for (policy, goes_on) in
         [("deferred", vec![Action::Ask(VcpuIndex(0))]), ("deferred:look", vec![])]
     {
-        for look in [in_hlt(0), in_hlt(1), in_hlt(5)] {
+        for obs in [in_hlt(0), in_hlt(1), in_hlt(5)] {
             let mut core = core_of(policy, &[0, 0], 1);
-            assert_eq!(tell(&mut core, 0, Event::StoppedInHlt(look), 1_001), goes_on, "{policy}");
+            assert_eq!(tell(&mut core, 0, Event::StoppedInHlt(obs), 1_001), goes_on, "{policy}");
             assert_eq!(state(&core, 0), State::Running(SlotId(0)));
-            assert!(core.keeps_slot_in_hlt(VcpuIndex(0), &look, Nanos(2_000)), "{policy}");
-            assert!(!core.keeps_slot_in_hlt(VcpuIndex(0), &look, Nanos(2_001)), "{policy}");
-            loses_its_slot(&mut core, look, 2_001);
+            assert!(core.keeps_slot_in_hlt(VcpuIndex(0), &obs, Nanos(2_000)), "{policy}");
+            assert!(!core.keeps_slot_in_hlt(VcpuIndex(0), &obs, Nanos(2_001)), "{policy}");
+            loses_its_slot(&mut core, obs, 2_001);
         }
     }
 }
 
 #[test]
-fn a_waiter_in_hlt_has_no_grace_when_a_kicked_vcpu_wants_its_slot() {
+fn a_kicked_vcpu_ends_the_grace_of_a_halted_waiter() {
     let mut core = asleep("deferred", in_hlt(1));
     assert_eq!(kick_by_1(&mut core, holding().activity), [Action::Ask(VcpuIndex(1))]);
     assert!(!core.keeps_slot_in_hlt(VcpuIndex(1), &in_hlt(2), Nanos(140)));
@@ -99,7 +99,7 @@ fn a_waiter_in_hlt_has_no_grace_when_a_kicked_vcpu_wants_its_slot() {
 }
 
 #[test]
-fn a_vcpu_in_hlt_keeps_a_slot_that_no_other_wants() {
+fn a_vcpu_in_hlt_keeps_an_uncontended_slot() {
     let mut core = core_of("rr", &[0, 0], 2);
     assert_eq!(tell(&mut core, 0, Event::StoppedInHlt(in_hlt(1)), 1_001), []);
     assert_eq!(state(&core, 0), State::Running(SlotId(0)));
@@ -107,17 +107,17 @@ fn a_vcpu_in_hlt_keeps_a_slot_that_no_other_wants() {
 }
 
 #[test]
-fn a_kick_into_hlt_has_the_kicker_make_way() {
+fn a_kick_into_hlt_makes_the_kicker_make_way() {
     for policy in ["kick-boost", "deferred", "deferred:look"] {
         let mut core = asleep(policy, in_hlt(1));
         let granted = kick_by_1(&mut core, LockActivity::Free);
         assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))], "{policy}");
-        assert_eq!(last_end(&core), TurnEnd::MadeWay, "{policy}");
+        assert_eq!(last_end(&core), SliceEnd::MadeWay, "{policy}");
     }
 }
 
 #[test]
-fn a_kicker_in_a_lock_keeps_its_slot_when_it_kicks_into_hlt() {
+fn a_holder_that_kicks_into_hlt_keeps_its_slot() {
     let mut core = asleep("deferred", in_hlt(1));
     assert_eq!(kick_by_1(&mut core, holding().activity), [Action::Ask(VcpuIndex(1))]);
     let yielded = tell(&mut core, 1, Event::Yielded, 200);
@@ -125,26 +125,26 @@ fn a_kicker_in_a_lock_keeps_its_slot_when_it_kicks_into_hlt() {
 }
 
 #[test]
-fn a_waiter_that_kvm_kicked_by_itself_is_known_by_its_ticket() {
-    for (policy, look, next) in [
+fn kvm_kicks_are_recognised_by_ticket() {
+    for (policy, obs, next) in [
         ("kick-boost:later", in_hlt(0), 0),
         ("kick-boost:later", in_hlt(1), 2),
         ("deferred", in_hlt(0), 0),
         ("deferred", in_hlt(1), 2),
         ("deferred", free(), 2),
-        // The vCPU took the lock before it was called out.
+        // The vCPU took the lock before it was interrupted.
         ("deferred", holding(), 0),
     ] {
         let mut core = asleep(policy, in_hlt(1));
-        tell(&mut core, 0, Event::Woken(look), 120);
+        tell(&mut core, 0, Event::Woken(obs), 120);
         let granted = tell(&mut core, 1, Event::Stopped(free()), 1_101);
-        assert_eq!(granted, [Action::Grant(VcpuIndex(next), SlotId(0))], "{policy}: {look:?}");
+        assert_eq!(granted, [Action::Grant(VcpuIndex(next), SlotId(0))], "{policy}: {obs:?}");
     }
 }
 
 #[test]
-fn a_policy_hears_of_a_halt_in_hlt() {
-    // 1 holds the lock and waits for the slot behind 2.
+fn halts_in_hlt_reach_the_policy() {
+    // vCPU 1 holds the lock and waits for the slot behind vCPU 2.
     let mut core = core_of("directed-yield", &[0; 3], 1);
     tell(&mut core, 0, Event::Stopped(free()), 1_001);
     tell(&mut core, 1, Event::Stopped(holding()), 2_001);
@@ -161,7 +161,7 @@ fn a_policy_hears_of_a_halt_in_hlt() {
 }
 
 #[test]
-fn a_kick_that_kvm_has_delivered_is_owed_to_no_later_halt() {
+fn kicks_delivered_by_kvm_do_not_stay_pending() {
     let mut core = core_of("rr", &[0, 0], 1);
     tell(&mut core, 0, Event::KickedInHlt(by(VcpuIndex(0))), 50);
     tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 100);

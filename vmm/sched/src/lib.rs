@@ -1,10 +1,10 @@
-//! The overcommit scheduler: M slots carry N vCPUs, and which vCPU runs when is an input.
+//! The overcommit scheduler: M slots run N vCPUs, and the schedule is an input.
 //!
-//! [`Core`] only decides: [`Event`]s and the time go in, [`Action`]s come out. The same core
-//! therefore drives real threads and simulations, and replays recorded runs. Each [`policy`] is one
-//! file; [`accounting`] sums up what preemptions cost; [`log`] keeps the decisions, which
-//! [`recording`] reads and writes. Threads, clocks and signals belong to the driver, in
-//! `vmm/machine/src/driver`. [`halts`] is the protocol between the threads that halt and those that kick them.
+//! [`Core`] only makes decisions: it takes [`Event`]s and the time, and returns [`Action`]s. The same core
+//! therefore drives real threads and simulations, and replays recorded runs. Each [`policy`] is one file.
+//! [`accounting`] sums up the cost of preemptions. [`log`] keeps the decisions, which [`recording`] reads and
+//! writes. Threads, clocks and signals belong to the driver in `vmm/machine/src/driver`. [`halts`] is the
+//! protocol between halting threads and their kickers.
 
 #![forbid(unsafe_code)]
 
@@ -24,13 +24,13 @@ pub mod log;
 #[cfg(test)]
 mod outer_lock_tests;
 pub mod policy;
+#[cfg(test)]
+mod preempted_in_lock_tests;
 pub mod recording;
 #[cfg(test)]
 mod replay_tests;
 #[cfg(test)]
 mod share_tests;
-#[cfg(test)]
-mod stranded_tests;
 pub mod table;
 #[cfg(test)]
 mod test_support;

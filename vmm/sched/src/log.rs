@@ -1,4 +1,4 @@
-//! The log of decisions: which vCPU got which slot when, for how long, and why the turn ended.
+//! The log of decisions: which vCPU got which slot when and for how long, and why it lost the slot.
 
 use hypercalls::telemetry::Point;
 use serde::Serialize;
@@ -6,140 +6,141 @@ use serde::Serialize;
 use super::event::{LockActivity, VcpuIndex};
 use base::units::{Nanos, SlotId};
 
-/// Maximum number of turns kept of a run: hours of slices, minutes of handoffs. 128 MiB, of which
-/// the kernel commits only what is used.
-pub(super) const ROOM: usize = 4 << 20;
+/// Maximum number of time slices kept for a run: hours of full slices, minutes of handoffs. Takes 128 MiB,
+/// committed by the kernel only as it is used.
+pub(super) const MAX_SLICES: usize = 4 << 20;
 
-/// How a turn ended.
+/// Reason for the end of a time slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
-pub enum TurnEnd {
-    /// The turn had not ended when the recording did.
+pub enum SliceEnd {
+    /// The time slice had not ended when the recording did.
     Open = 0,
-    /// The slice was over.
-    Slice = 1,
-    /// The slice and a grace were over.
+    /// The slice expired.
+    #[serde(rename = "slice")]
+    Expired = 1,
+    /// The slice and a grace expired.
     Grace = 2,
     /// The vCPU yielded.
     Yield = 3,
     /// The vCPU spun too long.
     Spun = 4,
-    /// The vCPU was held off on purpose.
+    /// The vCPU was held off by an injected preemption.
     Injected = 5,
     /// The vCPU halted in the VMM.
     Halted = 6,
     /// The vCPU was in KVM's HLT.
     Idle = 7,
-    /// The vCPU's thread left for good.
+    /// The vCPU's thread exited.
     Exited = 8,
-    /// The vCPU made way for the one it had just kicked.
+    /// The vCPU made way for a vCPU it had just kicked.
     MadeWay = 9,
-    /// The host's kernel ran another vCPU in its place and asked no schedule (`--driver bpf`, while threads enrol).
+    /// The host's kernel ran another vCPU without asking the schedule (`--driver bpf`, while threads enrol).
     Unasked = 10,
 }
 
-impl TurnEnd {
-    pub(super) const ALL: [TurnEnd; 11] = [
-        TurnEnd::Open,
-        TurnEnd::Slice,
-        TurnEnd::Grace,
-        TurnEnd::Yield,
-        TurnEnd::Spun,
-        TurnEnd::Injected,
-        TurnEnd::Halted,
-        TurnEnd::Idle,
-        TurnEnd::Exited,
-        TurnEnd::MadeWay,
-        TurnEnd::Unasked,
+impl SliceEnd {
+    pub(super) const ALL: [SliceEnd; 11] = [
+        SliceEnd::Open,
+        SliceEnd::Expired,
+        SliceEnd::Grace,
+        SliceEnd::Yield,
+        SliceEnd::Spun,
+        SliceEnd::Injected,
+        SliceEnd::Halted,
+        SliceEnd::Idle,
+        SliceEnd::Exited,
+        SliceEnd::MadeWay,
+        SliceEnd::Unasked,
     ];
 
-    /// Did the vCPU itself end it?
+    /// Whether the vCPU gave up the slot itself.
     pub const fn is_voluntary(self) -> bool {
-        matches!(self, TurnEnd::Halted | TurnEnd::Idle | TurnEnd::Exited)
+        matches!(self, SliceEnd::Halted | SliceEnd::Idle | SliceEnd::Exited)
     }
 }
 
-/// One vCPU's turn on one slot.
+/// A vCPU's time slice on a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
-    /// When it began, since [`Log::start`].
+pub struct Slice {
+    /// Start, relative to [`Log::start`].
     pub at: Nanos,
-    /// How long it lasted.
+    /// Duration.
     pub ran: Nanos,
-    /// The vCPU whose turn it was.
+    /// The vCPU that ran.
     pub vcpu: VcpuIndex,
-    /// The slot that the vCPU had.
+    /// The slot it ran on.
     pub slot: SlotId,
-    /// Why it ended.
-    pub end: TurnEnd,
-    /// The named point at which the guest was when it ended, if it reported one.
+    /// Reason for its end.
+    pub end: SliceEnd,
+    /// Named point reported by the guest at the end, if any.
     pub point: Option<Point>,
-    /// The vCPU is known to have held and awaited no lock when it ended, by a policy that waits for that
+    /// The vCPU is known to have held and awaited no lock at the end, under a policy that waits for that
     /// ([`Policy::ends_out_of_locks`](super::policy::Policy::ends_out_of_locks)).
     pub free: bool,
 }
 
-/// The turns of a schedule, in the order in which they began.
+/// The time slices of a schedule in the order of their starts.
 #[derive(Debug)]
 pub struct Log {
-    turns: Vec<Turn>,
+    slices: Vec<Slice>,
     lost: u64,
     start: Nanos,
 }
 
-/// A turn in a [`Log`]; `None` if there was no room for it.
+/// Index of a time slice in a [`Log`]; `None` if there was no room for it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct TurnIndex(Option<usize>);
+pub(super) struct SliceIndex(Option<usize>);
 
 impl Log {
-    /// An empty log with room for a recording.
+    /// Creates an empty log with room for a recording.
     pub fn new() -> Self {
-        Self { turns: Vec::with_capacity(ROOM), lost: 0, start: Nanos::ZERO }
+        Self { slices: Vec::with_capacity(MAX_SLICES), lost: 0, start: Nanos::ZERO }
     }
 
-    /// An empty log that keeps no turns, for runs that are not recorded.
-    pub fn brief() -> Self {
-        Self { turns: Vec::new(), lost: 0, start: Nanos::ZERO }
+    /// Creates an empty log that keeps no time slices, for runs that are not recorded.
+    pub fn without_slices() -> Self {
+        Self { slices: Vec::new(), lost: 0, start: Nanos::ZERO }
     }
 
-    pub(super) fn begin(&mut self, vcpu: VcpuIndex, slot: SlotId, now: Nanos) -> TurnIndex {
+    pub(super) fn begin(&mut self, vcpu: VcpuIndex, slot: SlotId, now: Nanos) -> SliceIndex {
         if self.start == Nanos::ZERO {
             self.start = now;
         }
-        if self.turns.len() == self.turns.capacity() {
+        if self.slices.len() == self.slices.capacity() {
             self.lost += 1;
-            return TurnIndex(None);
+            return SliceIndex(None);
         }
-        let (at, ran, end) = (now.since(self.start), Nanos::ZERO, TurnEnd::Open);
-        self.turns.push(Turn { at, ran, vcpu, slot, end, point: None, free: false });
-        TurnIndex(Some(self.turns.len() - 1))
+        let (at, ran, end) = (now.since(self.start), Nanos::ZERO, SliceEnd::Open);
+        self.slices.push(Slice { at, ran, vcpu, slot, end, point: None, free: false });
+        SliceIndex(Some(self.slices.len() - 1))
     }
 
-    /// The turn is about to end, at this point.
-    pub(super) fn at_point(&mut self, entry: TurnIndex, point: Point) {
-        if let Some(turn) = entry.0.and_then(|ix| self.turns.get_mut(ix)) {
-            turn.point = Some(point);
-        }
-    }
-
-    pub(super) fn end(&mut self, entry: TurnIndex, end: TurnEnd, ran: Nanos, free: bool) {
-        if let Some(turn) = entry.0.and_then(|ix| self.turns.get_mut(ix)) {
-            (turn.end, turn.ran, turn.free) = (end, ran, free);
+    /// Records the named point of a time slice that is about to end.
+    pub(super) fn at_point(&mut self, entry: SliceIndex, point: Point) {
+        if let Some(slice) = entry.0.and_then(|ix| self.slices.get_mut(ix)) {
+            slice.point = Some(point);
         }
     }
 
-    /// What the turns' times count from: the start of the first turn, by the schedule's clock.
+    pub(super) fn end(&mut self, entry: SliceIndex, end: SliceEnd, ran: Nanos, free: bool) {
+        if let Some(slice) = entry.0.and_then(|ix| self.slices.get_mut(ix)) {
+            (slice.end, slice.ran, slice.free) = (end, ran, free);
+        }
+    }
+
+    /// Returns the origin of the recorded times: the start of the first time slice by the schedule's clock.
     pub fn start(&self) -> Nanos {
         self.start
     }
 
-    /// The turns kept.
-    pub fn turns(&self) -> &[Turn] {
-        &self.turns
+    /// Returns the recorded time slices.
+    pub fn slices(&self) -> &[Slice] {
+        &self.slices
     }
 
-    /// Number of turns for which there was no room.
+    /// Returns the number of time slices that did not fit.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -151,34 +152,34 @@ impl Default for Log {
     }
 }
 
-/// A VM's progress at one moment.
+/// Progress of a VM at one point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VmProgress {
-    /// When, monotonic clock.
+    /// Time of the observation, monotonic clock.
     pub at: Nanos,
     /// Index of the VM.
     pub vm: u32,
-    /// Operations that its vCPUs had done by then.
+    /// Operations its vCPUs had completed.
     pub done: u64,
 }
 
-/// What a vCPU was doing when its thread was outside the guest and was observed.
+/// Lock activity of a vCPU, observed while its thread was outside the guest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sighting {
-    /// When, monotonic clock.
+    /// Time of the observation, monotonic clock.
     pub at: Nanos,
-    /// The vCPU that had the turn.
+    /// The vCPU on the slot.
     pub vcpu: VcpuIndex,
-    /// What it had been doing. A waiter about to halt counts as spinning.
+    /// Its lock activity. A waiter about to halt counts as spinning.
     pub activity: LockActivity,
 }
 
-/// A kick that ended a halt, and its consequences. Times are of the monotonic clock.
+/// A kick that ended a halt, and its consequences. Times use the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handoff {
     /// When the schedule learned of the kick.
     pub at: Nanos,
-    /// The kicker; None: delivered late on purpose, by no vCPU's thread.
+    /// The kicker. None: a delayed kick of an injected fault, delivered by no vCPU's thread.
     pub by: Option<VcpuIndex>,
     /// The halted vCPU.
     pub to: VcpuIndex,
@@ -195,10 +196,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_log_counts_what_it_loses() {
-        let mut log = Log::brief();
+    fn a_full_log_counts_lost_slices() {
+        let mut log = Log::without_slices();
         let entry = log.begin(VcpuIndex(0), SlotId(0), Nanos(5));
-        log.end(entry, TurnEnd::Slice, Nanos(1), false);
-        assert_eq!((log.turns().len(), log.lost()), (0, 1));
+        log.end(entry, SliceEnd::Expired, Nanos(1), false);
+        assert_eq!((log.slices().len(), log.lost()), (0, 1));
     }
 }

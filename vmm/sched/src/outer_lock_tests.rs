@@ -1,4 +1,4 @@
-//! What the preemption of a holder of several locks costs vCPUs that spin for an outer one.
+//! The cost of preempting a holder of several locks for vCPUs that spin for an outer lock.
 
 use super::{test_support::*, *};
 use base::units::Nanos;
@@ -18,14 +18,14 @@ fn spinning_for(lock: LockId) -> LockActivity {
     LockActivity::Waiting { lock, ticket: 2, distance: Some(1), since, halted: false }
 }
 
-/// vCPU 1 has its slot again at 70 us. Until then vCPU 0 is busy with `activity`.
+/// vCPU 1 gets its slot again at 70 us. Until then vCPU 0 has this activity.
 fn release(core: &mut Core, activity: LockActivity) {
-    let actions = core.handle(VcpuIndex(1), Event::HoldOver, Nanos(70_000)).to_vec();
+    let actions = core.handle(VcpuIndex(1), Event::HoldEnded, Nanos(70_000)).to_vec();
     assert!(actions.contains(&Action::Sample(VcpuIndex(0))), "{actions:?}");
     answer(core, &actions, activity, 70_000);
 }
 
-/// vCPU 1 is held off from 20 us to 70 us while holding its locks, and vCPU 0 spins for `lock`.
+/// vCPU 1 is held off from 20 us to 70 us while it holds its locks, and vCPU 0 spins for `lock`.
 fn wasted_on(lock: LockId) -> u64 {
     let mut core = core_of("lhp:100000,50us", &[0, 0], 2);
     tell(&mut core, 1, Event::Stopped(holding_three()), 20_000);
@@ -36,28 +36,28 @@ fn wasted_on(lock: LockId) -> u64 {
 
 /// Regression: only the innermost lock counted.
 #[test]
-fn spinning_for_an_outer_lock_of_a_preempted_holder_is_wasted() {
+fn spinning_for_outer_locks_is_wasted() {
     for lock in [INNER, OUTER, OUTERMOST] {
         assert_eq!(wasted_on(lock), 50_000, "{lock:?}");
     }
     assert_eq!(wasted_on(LockId(7)), 0, "a lock that it does not hold");
 }
 
-/// A spinner that is stopped before the holder is back tells of its spinning then.
+/// A spinner that is stopped before the holder is back is accounted at its stop.
 #[test]
-fn spinning_that_a_stop_has_counted_is_not_counted_again() {
+fn spinning_is_counted_once() {
     let mut core = core_of("lhp:100000,50us", &[0, 0], 2);
     tell(&mut core, 1, Event::Stopped(holding_three()), 20_000);
-    let look = Observation { mode: Mode::Kernel, activity: spinning_for(OUTER) };
-    tell(&mut core, 0, Event::Stopped(look), 30_000);
+    let obs = Observation { mode: Mode::Kernel, activity: spinning_for(OUTER) };
+    tell(&mut core, 0, Event::Stopped(obs), 30_000);
     assert_eq!(core.accounting().totals().wasted_spin_ns, 10_000);
-    release(&mut core, look.activity);
+    release(&mut core, obs.activity);
     assert_eq!(core.accounting().totals().wasted_spin_ns, 50_000);
 }
 
 /// `entering` bounds the preemptions of holders and of vCPUs next in line that `lhp` and `lwp` miss.
 #[test]
-fn a_vcpu_stopped_while_it_draws_a_ticket_counts_for_the_bound() {
+fn entering_counts_for_the_bound() {
     let mut core = core_of("rr", &[0, 0], 1);
     let entering = Observation { mode: Mode::Kernel, activity: LockActivity::Entering };
     tell(&mut core, 0, Event::Stopped(entering), 1_001);

@@ -1,33 +1,33 @@
-//! A replay ends each turn as the recording did, by the guest's own event where that ended it, and
-//! counts the deviations.
+//! A replay ends each slice as recorded, by the guest's own event if an event ended it, and counts the
+//! deviations.
 
 use hypercalls::telemetry::Point;
 
 use super::{
     core::State,
-    log::{Turn, TurnEnd},
+    log::{Slice, SliceEnd},
     policy::Divergence,
     test_support::{SLICE, by, free, holding, members, new_core, recording_of, waiting},
     *,
 };
 use base::units::{Nanos, SlotId};
 
-fn turn(at: u64, ran: u64, vcpu: u32, end: TurnEnd) -> Turn {
+fn slice(at: u64, ran: u64, vcpu: u32, end: SliceEnd) -> Slice {
     let (at, ran, vcpu, slot) = (Nanos(at), Nanos(ran), VcpuIndex(vcpu), SlotId(0));
-    Turn { at, ran, vcpu, slot, end, point: None, free: false }
+    Slice { at, ran, vcpu, slot, end, point: None, free: false }
 }
 
-fn core_of(policy: &str, vcpus: usize, slots: usize, turns: &[Turn]) -> Core {
-    let recording = recording_of(vcpus, slots, turns);
+fn core_of(policy: &str, vcpus: usize, slots: usize, slices: &[Slice]) -> Core {
+    let recording = recording_of(vcpus, slots, slices);
     new_core(policy, &members(&vec![0; vcpus]), slots, Some(&recording))
 }
 
-/// A replay on one slot whose vCPUs have started, at time 0.
+/// A replay on one slot. Its vCPUs start at time 0.
 struct Replay(Core);
 
 impl Replay {
-    fn of(vcpus: usize, turns: &[Turn]) -> Self {
-        let mut replay = Self(core_of("replay:it", vcpus, 1, turns));
+    fn new(vcpus: usize, slices: &[Slice]) -> Self {
+        let mut replay = Self(core_of("replay:it", vcpus, 1, slices));
         (0..vcpus as u32).for_each(|vcpu| drop(replay.tell(vcpu, Event::Started, 0)));
         replay
     }
@@ -40,11 +40,11 @@ impl Replay {
         self.0.deadline(VcpuIndex(vcpu)).unwrap().0
     }
 
-    fn ends(&self) -> Vec<TurnEnd> {
-        self.0.log().turns().iter().map(|turn| turn.end).collect()
+    fn ends(&self) -> Vec<SliceEnd> {
+        self.0.log().slices().iter().map(|slice| slice.end).collect()
     }
 
-    /// (Early, late, otherwise).
+    /// Returns the numbers of early, late and otherwise divergent slices.
     fn divergence(&self) -> (u64, u64, u64) {
         let Divergence { early, late, otherwise, .. } = self.0.policy().divergence().unwrap();
         (early, late, otherwise)
@@ -52,9 +52,9 @@ impl Replay {
 }
 
 #[test]
-fn a_turn_that_was_yielded_is_asked_for_from_then_on() {
+fn yielded_slices_are_replayed_by_asking() {
     let mut replay =
-        Replay::of(2, &[turn(0, 500, 0, TurnEnd::Yield), turn(500, 9, 1, TurnEnd::Slice)]);
+        Replay::new(2, &[slice(0, 500, 0, SliceEnd::Yield), slice(500, 9, 1, SliceEnd::Expired)]);
     replay.tell(0, Event::Yielded, 100);
     assert_eq!(replay.until(0), 500, "it was not asked to");
     assert_eq!(replay.tell(0, Event::Stopped(holding()), 500), [Action::Ask(VcpuIndex(0))]);
@@ -63,46 +63,47 @@ fn a_turn_that_was_yielded_is_asked_for_from_then_on() {
     assert_eq!((replay.0.accounting().totals().preemptions, replay.divergence()), (0, (0, 0, 0)));
 }
 
-/// Regression: a vCPU that kept its slot to the end of the recording cut it short, and the replay of what was before was called
-/// one of all.
+/// Regression: a vCPU that kept its slot to the end of the recording cut the replay short, and the replay of
+/// the part before it was reported as complete.
 #[test]
-fn turns_after_one_that_was_not_over_are_left_out_and_counted() {
-    let open = |slot: u32| Turn { slot: SlotId(slot), ..turn(0, 0, slot, TurnEnd::Open) };
-    let whole = |count: u64, slot: u32| {
-        (0..count).map(move |n| Turn {
+fn slices_after_an_open_slice_are_left_out() {
+    let open = |slot: u32| Slice { slot: SlotId(slot), ..slice(0, 0, slot, SliceEnd::Open) };
+    let ended = |count: u64, slot: u32| {
+        (0..count).map(move |n| Slice {
             slot: SlotId(slot),
-            ..turn(n * 100, 100, 1 + (n % 2) as u32, TurnEnd::Slice)
+            ..slice(n * 100, 100, 1 + (n % 2) as u32, SliceEnd::Expired)
         })
     };
-    let outcome = |turns: &[Turn]| {
+    let outcome = |slices: &[Slice]| {
         let Divergence { recorded, left_out, .. } =
-            core_of("replay:it", 3, 2, turns).policy().divergence().unwrap();
-        let all_came =
+            core_of("replay:it", 3, 2, slices).policy().divergence().unwrap();
+        let complete =
             Divergence { recorded, replayed: recorded, left_out, ..Divergence::default() };
-        (recorded, left_out, all_came.is_repeated())
+        (recorded, left_out, complete.is_repeated())
     };
-    let first_is_open: Vec<Turn> = [open(0)].into_iter().chain(whole(20, 1)).collect();
+    let first_is_open: Vec<Slice> = [open(0)].into_iter().chain(ended(20, 1)).collect();
     assert_eq!(outcome(&first_is_open), (0, 21, false));
     assert_eq!(outcome(&[open(0), open(1)]), (0, 2, false), "nothing can be repeated");
     assert_eq!(outcome(&[]), (0, 0, true));
-    // As recordings usually end: a turn is not over on each slot, and hardly any began after the first of these.
-    let late = |turn: Turn| Turn { at: Nanos(turn.at.0 + 2_000), ..turn };
-    let usual: Vec<Turn> = whole(20, 1)
+    // The usual end of a recording: each slot has an open slice, and few slices began after the first.
+    let late = |slice: Slice| Slice { at: Nanos(slice.at.0 + 2_000), ..slice };
+    let usual: Vec<Slice> = ended(20, 1)
         .chain([late(open(0))])
-        .chain(whole(1, 1).map(late))
+        .chain(ended(1, 1).map(late))
         .chain([late(open(1))])
         .collect();
     assert_eq!(outcome(&usual), (20, 1, true));
 }
 
 #[test]
-fn an_event_that_does_not_come_within_a_slice_is_a_divergence() {
+fn a_missing_event_is_a_divergence() {
     for (end, ends) in [
-        (TurnEnd::Yield, TurnEnd::Slice),
-        (TurnEnd::Spun, TurnEnd::Slice),
-        (TurnEnd::MadeWay, TurnEnd::Slice),
+        (SliceEnd::Yield, SliceEnd::Expired),
+        (SliceEnd::Spun, SliceEnd::Expired),
+        (SliceEnd::MadeWay, SliceEnd::Expired),
     ] {
-        let mut replay = Replay::of(2, &[turn(0, 500, 0, end), turn(500, 9, 1, TurnEnd::Slice)]);
+        let mut replay =
+            Replay::new(2, &[slice(0, 500, 0, end), slice(500, 9, 1, SliceEnd::Expired)]);
         replay.tell(0, Event::Stopped(holding()), 500);
         assert_eq!(replay.until(0), 500 + SLICE.0, "{end:?}");
         replay.tell(0, Event::Stopped(holding()), 500 + SLICE.0);
@@ -111,50 +112,51 @@ fn an_event_that_does_not_come_within_a_slice_is_a_divergence() {
 }
 
 #[test]
-fn a_turn_that_spun_out_is_replayed() {
-    let turns = [turn(0, 500, 0, TurnEnd::Spun), turn(500, 9, 1, TurnEnd::Slice)];
-    let mut replay = Replay::of(2, &turns);
+fn slices_that_spun_out_are_replayed() {
+    let slices = [slice(0, 500, 0, SliceEnd::Spun), slice(500, 9, 1, SliceEnd::Expired)];
+    let mut replay = Replay::new(2, &slices);
     assert_eq!(replay.tell(0, Event::SpunOut(waiting(4, 2, 0)), 300), [], "too early");
     replay.tell(0, Event::Stopped(waiting(4, 2, 0)), 500);
     replay.tell(0, Event::SpunOut(waiting(4, 2, 0)), 510);
-    assert_eq!((replay.ends()[0], replay.divergence()), (TurnEnd::Spun, (0, 0, 0)));
+    assert_eq!((replay.ends()[0], replay.divergence()), (SliceEnd::Spun, (0, 0, 0)));
 }
 
 #[test]
-fn a_turn_that_ended_for_a_kick_is_replayed() {
-    let turns = [
-        turn(0, 10, 1, TurnEnd::Halted),
-        turn(10, 500, 0, TurnEnd::MadeWay),
-        turn(510, 9, 1, TurnEnd::Slice),
+fn slices_ended_by_a_kick_are_replayed() {
+    let slices = [
+        slice(0, 10, 1, SliceEnd::Halted),
+        slice(10, 500, 0, SliceEnd::MadeWay),
+        slice(510, 9, 1, SliceEnd::Expired),
     ];
-    let mut replay = Replay::of(2, &turns);
+    let mut replay = Replay::new(2, &slices);
     replay.tell(1, Event::Halted(waiting(2, 1, 0)), 10);
     replay.tell(0, Event::Stopped(free()), 510);
     let next = replay.tell(1, Event::Kicked(by(VcpuIndex(0))), 512);
     assert_eq!(next, [Action::Grant(VcpuIndex(1), SlotId(0))]);
-    assert_eq!((replay.ends()[1], replay.divergence()), (TurnEnd::MadeWay, (0, 0, 0)));
+    assert_eq!((replay.ends()[1], replay.divergence()), (SliceEnd::MadeWay, (0, 0, 0)));
 }
 
 #[test]
 fn a_preemption_at_a_point_is_replayed() {
-    let at_place = Turn { point: Some(Point::Critical), ..turn(0, 500, 0, TurnEnd::Injected) };
-    let turns = [at_place, turn(500, 100, 1, TurnEnd::Slice), turn(700, 9, 0, TurnEnd::Slice)];
-    let mut replay = Replay::of(2, &turns);
-    let told = replay.tell(0, Event::Stopped(free()), 500);
-    assert_eq!(told, [Action::Points(Point::Critical.bit())]);
+    let at_point = Slice { point: Some(Point::Critical), ..slice(0, 500, 0, SliceEnd::Injected) };
+    let slices =
+        [at_point, slice(500, 100, 1, SliceEnd::Expired), slice(700, 9, 0, SliceEnd::Expired)];
+    let mut replay = Replay::new(2, &slices);
+    let actions = replay.tell(0, Event::Stopped(free()), 500);
+    assert_eq!(actions, [Action::Points(Point::Critical.bit())]);
     replay.tell(0, Event::Point(Point::BeforeFlag, holding()), 520);
-    assert_eq!(replay.0.state(VcpuIndex(0)), State::Running(SlotId(0)), "another place");
+    assert_eq!(replay.0.state(VcpuIndex(0)), State::Running(SlotId(0)), "another point");
     replay.tell(0, Event::Point(Point::Critical, holding()), 530);
     assert_eq!(replay.0.state(VcpuIndex(0)), State::Held(Nanos(730)), "200 ns, as recorded");
-    let [turn, ..] = replay.0.log().turns() else { panic!() };
-    assert_eq!((turn.end, turn.point), (TurnEnd::Injected, Some(Point::Critical)));
+    let [slice, ..] = replay.0.log().slices() else { panic!() };
+    assert_eq!((slice.end, slice.point), (SliceEnd::Injected, Some(Point::Critical)));
     assert_eq!((replay.0.policy().points(Nanos(530)), replay.divergence()), (0, (0, 0, 0)));
 }
 
 #[test]
-fn nothing_is_held_for_longer_than_a_minute() {
-    let again = turn(1 << 63, 100, 0, TurnEnd::Slice);
-    let mut replay = Replay::of(1, &[turn(0, 500, 0, TurnEnd::Injected), again]);
+fn holds_are_limited_to_a_minute() {
+    let again = slice(1 << 63, 100, 0, SliceEnd::Expired);
+    let mut replay = Replay::new(1, &[slice(0, 500, 0, SliceEnd::Injected), again]);
     replay.tell(0, Event::Stopped(free()), 500);
     assert_eq!(replay.0.state(VcpuIndex(0)), State::Held(Nanos(60_000_000_500)));
 }

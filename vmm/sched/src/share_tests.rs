@@ -1,5 +1,5 @@
-//! What a VM gets of the slots beside one whose guest lies about its locks, and what an honest
-//! holder keeps of its grace.
+//! A VM's share of the slots next to a VM whose guest makes false claims about its locks, and the grace of an
+//! honest holder.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 
@@ -11,33 +11,33 @@ use super::{
 };
 use base::units::Nanos;
 
-/// Between two moments at which the vCPUs act.
+/// Interval between the vCPUs' actions.
 const TICK: u64 = SLICE.0 / 10;
 /// Long enough for a debt of a grace to be paid many times.
 const SLICES: u64 = 1_000;
 
-/// What a vCPU of the lying VM does when it is stopped, or at each tick.
+/// Behaviour of a vCPU of the lying VM when it is stopped, or at each tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lie {
     /// Claims to hold a lock.
     Holds,
-    /// Claims to await one.
+    /// Claims to await a lock.
     Waits,
     /// Claims to have to kick the next in line.
     Kicks,
     /// Claims nothing.
     Nothing,
-    /// Yields, whether it was asked to or not.
+    /// Yields, even if it was not asked to.
     Yields,
-    /// Gives its turn to a vCPU of its VM.
+    /// Offers the rest of its slice to a vCPU of its VM.
     Gives,
-    /// Claims to have spun for long.
+    /// Claims to have spun out.
     SpinsOut,
-    /// Halts and kicks a vCPU of its VM that halts.
+    /// Halts and kicks a halted vCPU of its VM.
     HandsOver,
-    /// Kicks a vCPU of its VM that halts, and runs on; that one halts at once.
+    /// Kicks a halted vCPU of its VM and continues to run. The kicked vCPU halts at once.
     Wakes,
-    /// Halts in KVM, and is awake at the next tick, as the holder of a lock.
+    /// Halts in KVM, and wakes at the next tick as the holder of a lock.
     Dozes,
 }
 
@@ -46,7 +46,7 @@ const LIES: [Lie; 10] = {
     [Holds, Waits, Kicks, Nothing, Yields, Gives, SpinsOut, HandsOver, Wakes, Dozes]
 };
 
-/// vCPUs of VM 0 and of VM 1, and slots.
+/// Numbers of vCPUs of VM 0 and VM 1, and of slots.
 const LOADS: [((usize, usize), usize); 9] = [
     ((1, 1), 1),
     ((2, 2), 1),
@@ -60,7 +60,7 @@ const LOADS: [((usize, usize), usize); 9] = [
 ];
 
 impl Lie {
-    fn look(self) -> Observation {
+    fn obs(self) -> Observation {
         match self {
             Self::Waits | Self::SpinsOut | Self::Gives => waiting(2, 1, 0),
             Self::Kicks => {
@@ -73,13 +73,13 @@ impl Lie {
     }
 }
 
-/// VM 0 lies, VM 1 computes and is in no lock.
+/// VM 0 lies. VM 1 computes and is in no lock.
 struct Contest {
     core: Core,
     vms: Vec<u32>,
     had: [u64; 2],
     now: u64,
-    /// What stops vCPUs looks so often.
+    /// Interval at which vCPUs are stopped if they are due.
     tick: u64,
 }
 
@@ -97,18 +97,18 @@ impl Contest {
         tell(&mut self.core, ix as u32, event, self.now);
     }
 
-    /// Another vCPU of the lying VM in this state.
+    /// Returns another vCPU of the lying VM in this state.
     fn sibling(&self, ix: usize, is_so: impl Fn(State) -> bool) -> Option<VcpuIndex> {
-        let all = (0..self.vms.len()).filter(|other| self.vms[*other] == 0 && *other != ix);
-        let mut all = all.map(|other| VcpuIndex(other as u32));
-        all.find(|other| is_so(self.core.state(*other)))
+        let siblings = (0..self.vms.len()).filter(|peer| self.vms[*peer] == 0 && *peer != ix);
+        let mut siblings = siblings.map(|peer| VcpuIndex(peer as u32));
+        siblings.find(|peer| is_so(self.core.state(*peer)))
     }
 
     fn halted(&self, ix: usize) -> Option<VcpuIndex> {
         self.sibling(ix, |state| state == State::Halted)
     }
 
-    /// A vCPU of the lying VM that has a slot acts.
+    /// Lets a vCPU of the lying VM that has a slot act.
     fn act(&mut self, ix: usize, lie: Lie) {
         let has_other = self.sibling(ix, |_| true).is_some();
         let event = match lie {
@@ -127,12 +127,12 @@ impl Contest {
                 None => return,
             },
             Lie::Yields => Event::Yielded,
-            Lie::SpinsOut => Event::SpunOut(lie.look()),
+            Lie::SpinsOut => Event::SpunOut(lie.obs()),
             Lie::Gives => match self.sibling(ix, |state| state == State::Ready) {
-                Some(to) => Event::YieldsTo(to, lie.look()),
+                Some(to) => Event::YieldsTo(to, lie.obs()),
                 None => return,
             },
-            Lie::Dozes => Event::Idle(lie.look()),
+            Lie::Dozes => Event::Idle(lie.obs()),
             Lie::Holds | Lie::Waits | Lie::Kicks | Lie::Nothing => return,
         };
         self.tell(ix, event);
@@ -149,7 +149,7 @@ impl Contest {
             let vcpu = VcpuIndex(ix as u32);
             let is_due = self.core.deadline(vcpu).is_some_and(|at| at.0 <= self.now);
             match (self.core.state(vcpu), self.vms[ix] == 0) {
-                (State::Running(_), true) if is_due => self.tell(ix, Event::Stopped(lie.look())),
+                (State::Running(_), true) if is_due => self.tell(ix, Event::Stopped(lie.obs())),
                 (State::Running(_), false) if is_due => self.tell(ix, Event::Stopped(free())),
                 (State::Running(_), true) => self.act(ix, lie),
                 (State::Idle, _) => self.tell(ix, Event::Woken(holding())),
@@ -158,7 +158,7 @@ impl Contest {
         }
     }
 
-    /// What VM 1 had, of what the slots gave it if each vCPU had the same.
+    /// Returns VM 1's CPU time relative to its share with equal shares for all vCPUs.
     fn share(&self, slots: usize) -> f64 {
         let honest = self.vms.iter().filter(|vm| **vm == 1).count();
         let due = (slots as u64 * (self.now - 1)) as f64 * honest as f64 / self.vms.len() as f64;
@@ -166,7 +166,7 @@ impl Contest {
     }
 }
 
-/// The share of VM 1 after [`SLICES`], while VM 0 repeats these lies, each for so many ticks.
+/// Returns the share of VM 1 after [`SLICES`], while VM 0 repeats these lies, each for the number of ticks.
 fn share_with(
     policy: &str,
     (liars, honest): (usize, usize),
@@ -179,22 +179,22 @@ fn share_with(
     contest.share(slots)
 }
 
-/// What VM 1 has beside a VM that does not lie, if that is less than its part of the slots: of three vCPUs whose turns on two
-/// slots end at the same moments, one has a slot all the time.
+/// Returns the share of VM 1 next to a VM that does not lie, 1 at most. It can be below 1: of three vCPUs
+/// whose slices on two slots end at the same times, one vCPU always has a slot.
 fn honest_share(policy: &str, vcpus: (usize, usize), slots: usize) -> f64 {
     share_with(policy, vcpus, slots, &[(Lie::Nothing, 1)]).min(1.0)
 }
 
-/// All that promise shares, with their arguments.
+/// Returns the policies that guarantee shares, with their arguments.
 fn policies() -> impl Iterator<Item = String> {
     let promised = POLICIES.iter().filter_map(|policy| policy.shares.ok());
     promised.flatten().map(|text| text.replace("SLICE", &format!("{}ns", SLICE.0)))
 }
 
-/// Regression: five slices a turn for a VM that claimed for ever to hold a lock, and a third of its share for its neighbour,
-/// under `deferred`, and two thirds under `extend`.
+/// Regression: a VM that claimed forever to hold a lock had five slices at a time under `deferred`, which
+/// left its neighbour a third of its share, and two slices under `extend`, which left it two thirds.
 #[test]
-fn a_vm_keeps_its_share_beside_one_that_lies() {
+fn each_false_claim_leaves_other_vms_their_share() {
     for policy in policies() {
         for (vcpus, slots) in LOADS {
             let honest = honest_share(&policy, vcpus, slots);
@@ -206,10 +206,10 @@ fn a_vm_keeps_its_share_beside_one_that_lies() {
     }
 }
 
-/// Regression: a turn and the grace of a VM in arrears take a tick of the host's timer each if they are shorter than that,
-/// so that a liar had two of three ticks.
+/// Regression: a slice and the grace of a VM in arrears take at least one tick of the host's timer each, so a
+/// liar had two of three ticks.
 #[test]
-fn a_timer_that_is_coarser_than_a_slice_takes_no_share() {
+fn a_coarse_timer_takes_no_share() {
     for policy in policies() {
         for ticks_a_slice in [1, 4, 10, 20] {
             let mut contest = Contest::new(&policy, 1, 1, 1);
@@ -224,9 +224,9 @@ fn a_timer_that_is_coarser_than_a_slice_takes_no_share() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever a guest claims, and in whatever order.
+    /// Holds for any claims of a guest, in any order.
     #[test]
-    fn no_order_of_lies_takes_a_vm_its_share(
+    fn no_sequence_of_false_claims_gains_share(
         policy in select(policies().collect::<Vec<_>>()), (vcpus, slots) in select(&LOADS[..]),
         lies in vec((select(&LIES[..]), 1..100_u8), 1..20),
     ) {
@@ -235,9 +235,9 @@ proptest! {
     }
 }
 
-/// vCPU 0 has the slot beside one of another VM, and holds a lock whenever it is stopped. Ends its turn after
-/// `late` of the grace, or at the end of it, and the turn of the other one; returns the grace.
-fn turn(core: &mut Core, now: &mut u64, late: Option<u64>) -> u64 {
+/// vCPU 0 shares the slot with a vCPU of another VM, and holds a lock whenever it is stopped. Ends its slice
+/// after `late` of the grace, or at the end of the grace, and then the other vCPU's slice. Returns the grace.
+fn run_both(core: &mut Core, now: &mut u64, late: Option<u64>) -> u64 {
     let deadline = |core: &Core, vcpu| core.deadline(VcpuIndex(vcpu)).map_or(0, |at| at.0);
     let due = deadline(core, 0);
     tell(core, 0, Event::Stopped(holding()), due);
@@ -251,24 +251,24 @@ fn turn(core: &mut Core, now: &mut u64, late: Option<u64>) -> u64 {
     grace
 }
 
-/// A holder that the host has stopped for once has all its grace. It pays that back before it has
-/// as much again.
+/// A holder that the host has stopped once has its full grace. It pays that back before it can have as much
+/// again.
 #[test]
-fn an_honest_holder_has_its_grace_when_it_needs_it() {
+fn an_honest_holder_has_its_full_grace() {
     let mut core = core_of("deferred", &[0, 1], 1);
     let mut now = 0;
     for _ in 0..1_000 {
-        assert_eq!(turn(&mut core, &mut now, Some(10)), 4_000, "a critical section is no debt");
+        assert_eq!(run_both(&mut core, &mut now, Some(10)), 4_000, "a critical section is no debt");
     }
-    assert_eq!(turn(&mut core, &mut now, None), 4_000);
-    let short = (0..).take_while(|_| turn(&mut core, &mut now, Some(10)) == 250).count();
-    assert!((5..=8).contains(&short), "half a slice a turn: {short}");
-    assert_eq!(turn(&mut core, &mut now, None), 4_000, "as the first time");
+    assert_eq!(run_both(&mut core, &mut now, None), 4_000);
+    let short = (0..).take_while(|_| run_both(&mut core, &mut now, Some(10)) == 250).count();
+    assert!((5..=8).contains(&short), "half a slice each: {short}");
+    assert_eq!(run_both(&mut core, &mut now, None), 4_000, "as the first time");
 }
 
-/// What is owed to a VM that sleeps fades, and beside such a VM nothing is owed at all.
+/// A debt to a VM that sleeps fades, and no debt arises next to such a VM.
 #[test]
-fn a_vm_whose_neighbour_sleeps_has_its_grace_again() {
+fn a_debt_to_a_sleeping_vm_fades() {
     let mut core = core_of("deferred", &[0, 0, 1], 1);
     tell(&mut core, 0, Event::Stopped(free()), 1_001);
     tell(&mut core, 1, Event::Stopped(holding()), 2_001);
@@ -276,8 +276,8 @@ fn a_vm_whose_neighbour_sleeps_has_its_grace_again() {
     tell(&mut core, 1, Event::Stopped(holding()), 6_001);
     tell(&mut core, 2, Event::Halted(free()), 6_002);
     let graces: Vec<u64> = (0..100)
-        .map(|turn| {
-            let vcpu = turn % 2;
+        .map(|round| {
+            let vcpu = round % 2;
             let due = core.deadline(VcpuIndex(vcpu)).map_or(0, |at| at.0);
             tell(&mut core, vcpu, Event::Stopped(holding()), due);
             let grace = core.deadline(VcpuIndex(vcpu)).map_or(0, |at| at.0 - due);
@@ -290,9 +290,9 @@ fn a_vm_whose_neighbour_sleeps_has_its_grace_again() {
     assert!(graces[short..].iter().all(|grace| *grace == 4_000), "{graces:?}");
 }
 
-/// One vCPU each on one slot, for 400 turns: the machine with three times the weight has three times the time.
+/// One vCPU of each machine on one slot, for 400 slices: three times the weight yields three times the time.
 #[test]
-fn vms_get_what_they_weigh() {
+fn fair_time_is_proportional_to_weight() {
     let policy = "fair:1,3";
     let spec: PolicySpec = policy.parse().unwrap();
     let mut core = started(policy, &[0, 1].map(|vm| Member { vm, weight: spec.weight_of(vm) }), 1);
@@ -301,17 +301,17 @@ fn vms_get_what_they_weigh() {
         tell(&mut core, runs.0, Event::Stopped(free()), at.0);
     }
     let mut had = [0; 2];
-    core.log().turns().iter().for_each(|turn| had[turn.vcpu.ix()] += turn.ran.0);
-    // A slice of either is open.
+    core.log().slices().iter().for_each(|slice| had[slice.vcpu.ix()] += slice.ran.0);
+    // A slice of either vCPU is still open.
     let [light, heavy] = had;
     assert!(heavy.abs_diff(3 * light) <= 3 * SLICE.0, "{light} and {heavy} ns");
     assert!(light > 90 * SLICE.0, "{light} ns");
 }
 
-/// Regression: CPU time counted only once a turn was over. Who came back from a sleep beside a vCPU that had run alone, in one
-/// turn, was owed all of that.
+/// Regression: CPU time was counted only at the end of a time slice. A vCPU that woke up next to a vCPU that
+/// had run alone, in one time slice, was owed all of that.
 #[test]
-fn a_sleeper_is_owed_no_more_than_a_slice_however_long_the_other_one_ran() {
+fn a_sleepers_credit_is_at_most_a_slice() {
     let mut core = core_of("fair", &[0, 0], 1);
     tell(&mut core, 0, Event::Halted(free()), 2);
     for _ in 0..1_000 {
@@ -323,9 +323,9 @@ fn a_sleeper_is_owed_no_more_than_a_slice_however_long_the_other_one_ran() {
     let mut had = [0_u64; 2];
     for _ in 0..20 {
         let (at, runs) = (core.next_deadline().unwrap(), core.slots()[0].unwrap());
-        let before = core.log().turns().len();
+        let before = core.log().slices().len();
         tell(&mut core, runs.0, Event::Stopped(free()), at.0);
-        had[runs.ix()] += u64::from(core.log().turns().len() > before);
+        had[runs.ix()] += u64::from(core.log().slices().len() > before);
     }
-    assert!(had[0].abs_diff(had[1]) <= 2, "turns: {had:?}");
+    assert!(had[0].abs_diff(had[1]) <= 2, "slices: {had:?}");
 }

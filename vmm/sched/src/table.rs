@@ -1,10 +1,10 @@
-//! What is known of each vCPU and slot, and how a policy sees it.
+//! The state of each vCPU and slot, and a policy's view of it.
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     event::{LockActivity, Observation, VcpuIndex},
-    log::TurnIndex,
+    log::SliceIndex,
 };
 use base::units::{Nanos, SlotId};
 
@@ -25,7 +25,7 @@ pub enum State {
     New,
     /// Waiting for a slot.
     Ready,
-    /// Has this slot.
+    /// Running on this slot.
     Running(SlotId),
     /// Held off on purpose until this time.
     Held(Nanos),
@@ -33,25 +33,26 @@ pub enum State {
     Halted,
     /// In KVM's HLT, without a slot.
     Idle,
-    /// The vCPU's thread has left; final.
-    Gone,
+    /// The vCPU's thread has exited; final.
+    #[serde(rename = "gone")]
+    Exited,
 }
 
 #[derive(Debug)]
 pub(super) struct Vcpu {
     pub(super) member: Member,
     pub(super) state: State,
-    /// Observed at its last stop.
-    pub(super) look: Observation,
-    /// Start of its turn.
-    pub(super) since: Nanos,
+    /// Observation at its last stop.
+    pub(super) observed: Observation,
+    /// Start of its time slice.
+    pub(super) granted_at: Nanos,
     pub(super) deadline: Nanos,
     /// A kick arrived before the halt it is meant for.
-    pub(super) kick: bool,
-    pub(super) turn: TurnIndex,
+    pub(super) pending_kick: bool,
+    pub(super) slice: SliceIndex,
 }
 
-/// The schedule as a policy sees it.
+/// A policy's view of the schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     /// The time of this step.
@@ -61,7 +62,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// The slot it has, if it is running.
+    /// Returns the slot of `vcpu` if it is running.
     pub fn slot_of(&self, vcpu: VcpuIndex) -> Option<SlotId> {
         match self.vcpus[vcpu.ix()].state {
             State::Running(slot) => Some(slot),
@@ -69,47 +70,47 @@ impl View<'_> {
         }
     }
 
-    /// Is it halted, in the VMM or in KVM?
+    /// Whether `vcpu` is halted, in the VMM or in KVM.
     pub fn is_halted(&self, vcpu: VcpuIndex) -> bool {
         matches!(self.vcpus[vcpu.ix()].state, State::Halted | State::Idle)
     }
 
-    /// Has its thread left?
-    pub fn is_gone(&self, vcpu: VcpuIndex) -> bool {
-        self.vcpus[vcpu.ix()].state == State::Gone
+    /// Whether the thread of `vcpu` has exited.
+    pub fn has_exited(&self, vcpu: VcpuIndex) -> bool {
+        self.vcpus[vcpu.ix()].state == State::Exited
     }
 
-    /// What it was doing when it was last observed outside the guest.
-    pub fn last_seen(&self, vcpu: VcpuIndex) -> &LockActivity {
-        &self.vcpus[vcpu.ix()].look.activity
+    /// Returns the lock activity of `vcpu` when it was last observed outside the guest.
+    pub fn activity(&self, vcpu: VcpuIndex) -> &LockActivity {
+        &self.vcpus[vcpu.ix()].observed.activity
     }
 
-    /// When the turn of a running vCPU ends.
-    pub fn until(&self, vcpu: VcpuIndex) -> Nanos {
+    /// Returns the deadline of a running vCPU.
+    pub fn deadline(&self, vcpu: VcpuIndex) -> Nanos {
         self.vcpus[vcpu.ix()].deadline
     }
 
-    /// How long its turn has lasted so far.
+    /// Returns the time since the slot was granted to `vcpu`.
     pub fn ran(&self, vcpu: VcpuIndex) -> Nanos {
-        self.now.since(self.vcpus[vcpu.ix()].since)
+        self.now.since(self.vcpus[vcpu.ix()].granted_at)
     }
 
-    /// Index of the vCPU's VM.
+    /// Returns the index of the vCPU's VM.
     pub fn vm_of(&self, vcpu: VcpuIndex) -> u32 {
         self.vcpus[vcpu.ix()].member.vm
     }
 
-    /// The vCPU's weight; 1024 is the default.
+    /// Returns the vCPU's weight; 1024 is the default.
     pub fn weight_of(&self, vcpu: VcpuIndex) -> u32 {
         self.vcpus[vcpu.ix()].member.weight
     }
 
-    /// Is any vCPU running?
-    pub fn anybody_runs(&self) -> bool {
+    /// Whether any vCPU is running.
+    pub fn is_any_running(&self) -> bool {
         self.slots.iter().any(Option::is_some)
     }
 
-    /// The lowest free slot.
+    /// Returns the lowest free slot.
     pub fn free_slot(&self) -> Option<SlotId> {
         self.slots.iter().position(Option::is_none).map(|ix| SlotId(ix as u32))
     }

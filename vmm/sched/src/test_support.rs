@@ -1,7 +1,7 @@
-//! Shared by the core's tests: small schedules, observations, and single events.
+//! Small schedules, observations and single events for the core's tests.
 
 use super::{
-    log::{Log, Turn},
+    log::{Log, Slice},
     policy::Setup,
     recording::Recording,
     *,
@@ -15,7 +15,7 @@ pub(super) fn by(vcpu: VcpuIndex) -> Option<Kicker> {
     Some(Kicker { vcpu, activity: LockActivity::Free })
 }
 
-/// Hands in that each running vCPU that the actions name was seen doing this.
+/// Answers the `Sample` actions with this activity.
 pub(super) fn answer(core: &mut Core, actions: &[Action], activity: LockActivity, now: u64) {
     for action in actions {
         if let Action::Sample(vcpu) = *action {
@@ -24,24 +24,23 @@ pub(super) fn answer(core: &mut Core, actions: &[Action], activity: LockActivity
     }
 }
 
-/// A recording of these turns.
-pub(super) fn recording_of(vcpus: usize, slots: usize, turns: &[Turn]) -> Recording {
-    let (vcpus, slots, turns) = (vcpus as u32, slots as u32, turns.to_vec());
-    Recording { vcpus, slots, spin_looks: 0, lost: 0, turns }
+pub(super) fn recording_of(vcpus: usize, slots: usize, slices: &[Slice]) -> Recording {
+    let (vcpus, slots, slices) = (vcpus as u32, slots as u32, slices.to_vec());
+    Recording { vcpus, slots, spin_limit: 0, lost: 0, slices }
 }
 
 pub(super) fn tell(core: &mut Core, vcpu: u32, event: Event, now: u64) -> Vec<Action> {
     let actions = core.handle(VcpuIndex(vcpu), event, Nanos(now)).to_vec();
-    // What nothing was seen of is left out: most tests are about decisions.
+    // Samples are left out, as most tests are about decisions.
     actions.into_iter().filter(|action| !matches!(action, Action::Sample(_))).collect()
 }
 
-/// A vCPU of each of these machines.
+/// One vCPU for each of these machines.
 pub(super) fn members(vms: &[u32]) -> Vec<Member> {
     vms.iter().map(|vm| Member { vm: *vm, weight: 1024 }).collect()
 }
 
-/// A core whose vCPUs have not started.
+/// Returns a core whose vCPUs have not started.
 pub(super) fn new_core(
     policy: &str,
     members: &[Member],
@@ -54,7 +53,7 @@ pub(super) fn new_core(
     Core::new(members, slots, policy, Log::new())
 }
 
-/// A core whose vCPUs run or are ready.
+/// Returns a core whose vCPUs run or are ready.
 pub(super) fn started(policy: &str, members: &[Member], slots: usize) -> Core {
     let mut core = new_core(policy, members, slots, None);
     (0..members.len() as u32).for_each(|vcpu| drop(tell(&mut core, vcpu, Event::Started, 1)));
@@ -65,7 +64,7 @@ pub(super) fn core_of(policy: &str, vms: &[u32], slots: usize) -> Core {
     started(policy, &members(vms), slots)
 }
 
-/// In KVM's HLT, `distance` releases from being served.
+/// A waiter in KVM's HLT, `distance` releases from being served.
 pub(super) fn in_hlt(distance: u16) -> Observation {
     let activity = LockActivity::Waiting {
         lock: LockId(9),

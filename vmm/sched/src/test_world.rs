@@ -1,5 +1,5 @@
-//! A schedule under a random history, such as the threads around it would produce; every rule of
-//! the core is checked at each step.
+//! A schedule under a random history such as real threads could produce. Every rule of the core
+//! is checked at each step.
 
 #![allow(clippy::unwrap_used, reason = "only tests use it")]
 
@@ -11,10 +11,10 @@ use proptest::prelude::*;
 use super::{core::State, log::Log, policy::Setup, recording::Recording, *};
 use base::units::{Nanos, SlotId};
 
-/// The slice of the schedules here.
+/// The slice of these schedules.
 pub const SLICE: Nanos = Nanos(1_000);
 
-/// Something that may happen next; whether it is possible is checked when it is taken.
+/// A possible next step. Whether it is possible is checked when it is taken.
 #[derive(Debug, Clone, Copy)]
 pub enum WorldStep {
     /// The earliest deadline passes, and its vCPU leaves the guest with this activity.
@@ -23,17 +23,17 @@ pub enum WorldStep {
     Spurious(usize),
     /// A running vCPU's latch is parked; its `Halted` may come later.
     Park(usize),
-    /// The delayed `Halted` event of a vCPU that parked.
+    /// The delayed `Halted` event of a parked vCPU.
     Halted(usize),
-    /// The second kicks the first, which is parked.
+    /// The second vCPU kicks the first, which is parked.
     Kick(usize, usize),
-    /// The first halts and kicks the second.
+    /// The first vCPU halts and kicks the second.
     HandOver(usize, usize),
     /// A vCPU gives up its slot.
     Yield(usize),
-    /// A vCPU has spun, with this activity.
+    /// A vCPU has spun out, with this activity.
     Spin(usize, usize),
-    /// The first gives its turn to the second.
+    /// The first vCPU offers the rest of its slice to the second.
     YieldTo(usize, usize),
     /// A vCPU is at a point of the lock protocol.
     Point(usize),
@@ -43,41 +43,41 @@ pub enum WorldStep {
     Wait(usize),
     /// A vCPU in KVM's HLT is stopped.
     StopInHlt(usize),
-    /// The second kicks the first, which may be in KVM's HLT.
+    /// The second vCPU kicks the first, which may be in KVM's HLT.
     KickInHlt(usize, usize),
-    /// A vCPU leaves KVM's HLT, or the wait of its thread is over.
+    /// A vCPU leaves KVM's HLT, or its thread has finished waiting.
     Woken(usize),
-    /// A vCPU leaves for good.
+    /// The thread of a vCPU exits.
     Exit(usize),
-    /// Nanoseconds pass.
+    /// Time passes, in nanoseconds.
     Pass(u64),
 }
 
 #[cfg(test)]
 pub(super) fn step() -> impl Strategy<Value = WorldStep> {
-    let who = || 0..64_usize;
+    let index = || 0..64_usize;
     prop_oneof![
-        20 => who().prop_map(WorldStep::Due),
-        4 => who().prop_map(WorldStep::Spurious),
-        8 => who().prop_map(WorldStep::Park),
-        8 => who().prop_map(WorldStep::Halted),
-        8 => (who(), who()).prop_map(|(a, b)| WorldStep::Kick(a, b)),
-        4 => (who(), who()).prop_map(|(a, b)| WorldStep::HandOver(a, b)),
-        4 => who().prop_map(WorldStep::Yield),
-        4 => (who(), who()).prop_map(|(a, b)| WorldStep::Spin(a, b)),
-        4 => (who(), who()).prop_map(|(a, b)| WorldStep::YieldTo(a, b)),
-        2 => who().prop_map(WorldStep::Point),
-        3 => who().prop_map(WorldStep::Idle),
-        2 => who().prop_map(WorldStep::Wait),
-        3 => who().prop_map(WorldStep::StopInHlt),
-        3 => (who(), who()).prop_map(|(a, b)| WorldStep::KickInHlt(a, b)),
-        3 => who().prop_map(WorldStep::Woken),
-        1 => who().prop_map(WorldStep::Exit),
+        20 => index().prop_map(WorldStep::Due),
+        4 => index().prop_map(WorldStep::Spurious),
+        8 => index().prop_map(WorldStep::Park),
+        8 => index().prop_map(WorldStep::Halted),
+        8 => (index(), index()).prop_map(|(a, b)| WorldStep::Kick(a, b)),
+        4 => (index(), index()).prop_map(|(a, b)| WorldStep::HandOver(a, b)),
+        4 => index().prop_map(WorldStep::Yield),
+        4 => (index(), index()).prop_map(|(a, b)| WorldStep::Spin(a, b)),
+        4 => (index(), index()).prop_map(|(a, b)| WorldStep::YieldTo(a, b)),
+        2 => index().prop_map(WorldStep::Point),
+        3 => index().prop_map(WorldStep::Idle),
+        2 => index().prop_map(WorldStep::Wait),
+        3 => index().prop_map(WorldStep::StopInHlt),
+        3 => (index(), index()).prop_map(|(a, b)| WorldStep::KickInHlt(a, b)),
+        3 => index().prop_map(WorldStep::Woken),
+        1 => index().prop_map(WorldStep::Exit),
         4 => (0..3_000_u64).prop_map(WorldStep::Pass),
     ]
 }
 
-const LOOKS: [LockActivity; 5] = [
+const ACTIVITIES: [LockActivity; 5] = [
     LockActivity::Unknown,
     LockActivity::Free,
     LockActivity::Entering,
@@ -91,28 +91,28 @@ const LOOKS: [LockActivity; 5] = [
     },
 ];
 
-fn look(which: usize) -> Observation {
-    Observation { mode: Mode::Unknown, activity: LOOKS[which % LOOKS.len()] }
+fn obs(which: usize) -> Observation {
+    Observation { mode: Mode::Unknown, activity: ACTIVITIES[which % ACTIVITIES.len()] }
 }
 
-/// A schedule, and what the threads around it would know.
+/// A schedule with the knowledge of the threads around it.
 pub struct World {
     /// The schedule.
     pub core: Core,
-    /// The time.
+    /// The current time.
     pub now: Nanos,
     parked: Vec<bool>,
-    /// A kick was taken from the latch; the wakeup is still owed.
+    /// By vCPU: a kick was taken from the latch, and the wakeup is still owed.
     owed: Vec<bool>,
     conserving: bool,
     replays: bool,
     points: RefCell<u32>,
-    /// Everything that the core was told, and what it answered.
+    /// All events of the core with their actions.
     pub history: Vec<(VcpuIndex, Event, Nanos, Vec<Action>)>,
 }
 
-/// A core whose vCPUs belong to three machines with different shares, and whether its policy
-/// promises to leave no slot idle.
+/// Creates a core whose vCPUs belong to three machines with different shares. Also returns
+/// whether its policy guarantees that no slot is left idle.
 pub fn make_core(
     policy: &str,
     vcpus: usize,
@@ -129,7 +129,7 @@ pub fn make_core(
 }
 
 impl World {
-    /// A schedule whose vCPUs have started.
+    /// Creates a schedule whose vCPUs have started.
     pub fn new(policy: &str, vcpus: usize, slots: usize, recording: Option<&Recording>) -> Self {
         let (core, conserving) = make_core(policy, vcpus, slots, recording);
         let (parked, owed) = (vec![false; vcpus], vec![false; vcpus]);
@@ -147,7 +147,7 @@ impl World {
         actions
     }
 
-    /// Hands in an event of vCPU `ix` and checks what comes of it.
+    /// Reports an event of vCPU `ix` and checks the resulting actions.
     pub fn tell(&mut self, ix: usize, event: Event) {
         let free: Vec<bool> = self.core.slots().iter().map(Option::is_none).collect();
         let before: Vec<State> = self.states();
@@ -166,7 +166,7 @@ impl World {
                     let freed = [before[ix], kicker].contains(&State::Running(slot));
                     assert!(free[slot.0 as usize] || freed);
                     assert_eq!(self.core.state(vcpu), State::Running(slot));
-                    assert!(!matches!(was, State::Gone), "{vcpu:?} has left");
+                    assert!(!matches!(was, State::Exited), "{vcpu:?} has left");
                     if was == State::Halted {
                         let kicked = match event {
                             Event::Kicked(_) => vcpu.ix() == ix,
@@ -174,7 +174,7 @@ impl World {
                             _ => false,
                         };
                         assert!(kicked || self.replays, "{vcpu:?} was not kicked");
-                        // Woken spuriously, its thread is not parked any more.
+                        // After a spurious wakeup, its thread is no longer parked.
                         self.parked[vcpu.ix()] = false;
                     }
                 }
@@ -188,7 +188,7 @@ impl World {
                 }
                 Action::Sample(vcpu) => {
                     assert!(matches!(self.core.state(vcpu), State::Running(_)));
-                    let sampled = Event::Sampled(look(vcpu.ix() + ix).activity);
+                    let sampled = Event::Sampled(obs(vcpu.ix() + ix).activity);
                     assert_eq!(self.handle(vcpu, sampled), [], "an account decides nothing");
                 }
             }
@@ -196,7 +196,7 @@ impl World {
         self.check();
     }
 
-    /// The state of each vCPU.
+    /// Returns the state of each vCPU.
     pub fn states(&self) -> Vec<State> {
         (0..self.parked.len()).map(|ix| self.core.state(VcpuIndex(ix as u32))).collect()
     }
@@ -212,57 +212,57 @@ impl World {
             assert_eq!(running.first().copied(), occupant.map(VcpuIndex::ix));
         }
         let waits = states.contains(&State::Ready);
-        assert_eq!(self.core.is_wanted(), waits);
+        assert_eq!(self.core.has_waiters(), waits);
         let idle = self.core.slots().iter().any(Option::is_none);
         assert!(!(self.conserving && waits && idle), "a slot idles while a vCPU waits");
     }
 
-    /// Has it a slot?
+    /// Whether vCPU `ix` has a slot.
     pub fn runs(&self, ix: usize) -> bool {
         matches!(self.core.state(VcpuIndex(ix as u32)), State::Running(_))
     }
 
-    /// A vCPU that can kick, in some lock or none.
+    /// Returns vCPU `by` as a kicker, in some lock or none, if it can kick.
     fn kicker(&self, by: usize) -> Option<Kicker> {
         let ix = by % self.parked.len();
-        let kicker = Kicker { vcpu: VcpuIndex(ix as u32), activity: look(by).activity };
+        let kicker = Kicker { vcpu: VcpuIndex(ix as u32), activity: obs(by).activity };
         self.acts(ix).then_some(kicker)
     }
 
-    /// A vCPU that is running and not on its way into a halt can act.
+    /// Whether vCPU `ix` can act: it is running and not about to halt.
     pub fn acts(&self, ix: usize) -> bool {
         self.runs(ix) && !self.parked[ix] && !self.owed[ix]
     }
 
-    /// The earliest deadline passes.
+    /// Advances to the earliest deadline.
     pub fn due(&mut self, which: usize) {
-        let all = (0..self.parked.len()).map(|ix| VcpuIndex(ix as u32));
-        let next = all.filter_map(|v| Some((self.core.deadline(v)?, v))).min();
+        let vcpus = (0..self.parked.len()).map(|ix| VcpuIndex(ix as u32));
+        let next = vcpus.filter_map(|v| Some((self.core.deadline(v)?, v))).min();
         let Some((at, vcpu)) = next.filter(|(at, _)| *at < Nanos::NEVER) else { return };
         self.now = self.now.max(at);
         if self.parked[vcpu.ix()] || self.owed[vcpu.ix()] {
-            // The vCPU's thread is on its way into the halt, and reports that first.
+            // The vCPU's thread is about to halt, and reports that first.
             return self.step(WorldStep::Halted(vcpu.ix()));
         }
         match self.core.state(vcpu) {
-            State::Held(_) => self.tell(vcpu.ix(), Event::HoldOver),
-            _ => self.tell(vcpu.ix(), Event::Stopped(look(which))),
+            State::Held(_) => self.tell(vcpu.ix(), Event::HoldEnded),
+            _ => self.tell(vcpu.ix(), Event::Stopped(obs(which))),
         }
     }
 
-    /// Takes a step, if it is possible.
+    /// Takes a step if it is possible.
     pub fn step(&mut self, step: WorldStep) {
         let n = self.parked.len();
         match step {
             WorldStep::Due(which) => self.due(which),
             WorldStep::Pass(span) => self.now = self.now.after(Nanos(span)),
-            WorldStep::Spurious(v) if self.acts(v % n) => self.tell(v % n, Event::Stopped(look(v))),
+            WorldStep::Spurious(v) if self.acts(v % n) => self.tell(v % n, Event::Stopped(obs(v))),
             WorldStep::Park(v) if self.acts(v % n) => self.parked[v % n] = true,
             WorldStep::Halted(v) => {
                 let v = v % n;
                 if self.runs(v) && (self.parked[v] || self.owed[v]) {
                     let owed = self.owed[v];
-                    self.tell(v, Event::Halted(look(4)));
+                    self.tell(v, Event::Halted(obs(4)));
                     let woken = self.replays && !owed;
                     assert!(woken || self.runs(v) == owed, "an early kick ends a halt at once");
                     if owed {
@@ -273,7 +273,7 @@ impl World {
             WorldStep::Kick(v, by) if self.parked[v % n] => {
                 self.parked[v % n] = false;
                 self.owed[v % n] = self.runs(v % n);
-                // A vCPU on its way into a halt kicks no other.
+                // A vCPU that is about to halt kicks no other.
                 let by = self.kicker(by);
                 self.tell(v % n, Event::Kicked(by));
                 assert_ne!(self.states()[v % n], State::Halted, "a kicked vCPU stays halted");
@@ -283,31 +283,31 @@ impl World {
                 self.parked[to] = false;
                 self.owed[to] = self.runs(to);
                 self.parked[v] = true;
-                self.tell(v, Event::HandedOver(VcpuIndex(to as u32), look(4)));
+                self.tell(v, Event::HandedOver(VcpuIndex(to as u32), obs(4)));
                 assert!(self.replays || !self.runs(v), "a vCPU that hands over halts");
                 assert_ne!(self.states()[to], State::Halted, "a kicked vCPU stays halted");
             }
             WorldStep::Yield(v) if self.acts(v % n) => self.tell(v % n, Event::Yielded),
-            WorldStep::Spin(v, l) if self.acts(v % n) => self.tell(v % n, Event::SpunOut(look(l))),
+            WorldStep::Spin(v, l) if self.acts(v % n) => self.tell(v % n, Event::SpunOut(obs(l))),
             WorldStep::YieldTo(v, to) if self.acts(v % n) => {
                 let to = VcpuIndex((to % n) as u32);
-                self.tell(v % n, Event::YieldsTo(to, look(v)));
+                self.tell(v % n, Event::YieldsTo(to, obs(v)));
             }
             WorldStep::Point(v) if self.acts(v % n) && *self.points.borrow() != 0 => {
                 let point = hypercalls::telemetry::Point::Critical;
-                self.tell(v % n, Event::Point(point, look(3)));
+                self.tell(v % n, Event::Point(point, obs(3)));
             }
-            WorldStep::Idle(v) if self.acts(v % n) => self.tell(v % n, Event::Idle(look(v))),
-            WorldStep::Wait(v) if self.acts(v % n) => self.tell(v % n, Event::Waits(look(v))),
+            WorldStep::Idle(v) if self.acts(v % n) => self.tell(v % n, Event::Idle(obs(v))),
+            WorldStep::Wait(v) if self.acts(v % n) => self.tell(v % n, Event::Blocks(obs(v))),
             WorldStep::StopInHlt(v) if self.acts(v % n) => {
-                self.tell(v % n, Event::StoppedInHlt(look(v)));
+                self.tell(v % n, Event::StoppedInHlt(obs(v)));
             }
             WorldStep::KickInHlt(v, by) => {
                 let by = self.kicker(by);
                 self.tell(v % n, Event::KickedInHlt(by));
                 assert_ne!(self.states()[v % n], State::Idle, "a kicked vCPU stays in HLT");
             }
-            WorldStep::Woken(v) => self.tell(v % n, Event::Woken(look(v))),
+            WorldStep::Woken(v) => self.tell(v % n, Event::Woken(obs(v))),
             WorldStep::Exit(v) if self.acts(v % n) => self.tell(v % n, Event::Exited),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! The longest time a vCPU waits for a slot: the bound that each policy documents, against
+//! The longest wait of a vCPU for a slot: the bound that each policy documents, tested with
 //! adversarial guests.
 
 use proptest::{collection::vec, prelude::*};
@@ -12,13 +12,13 @@ use super::{
 };
 use base::units::{Nanos, SlotId};
 
-/// The policies with a bound, with each set of arguments, and their bounds in slices per vCPU.
+/// The policies with a bound, for each set of arguments, and their bounds in slices per vCPU.
 fn bounds() -> impl Iterator<Item = (&'static str, u64)> {
-    let bounded = POLICIES.iter().filter_map(|policy| Some((policy.tested, policy.slices?)));
+    let bounded = POLICIES.iter().filter_map(|policy| Some((policy.tested, policy.max_wait?)));
     bounded.flat_map(|(tested, slices)| tested.iter().map(move |text| (*text, slices)))
 }
 
-/// Since when each vCPU has waited for a slot, and the longest wait so far.
+/// Start of each vCPU's current wait for a slot, and the longest wait so far.
 struct Waits {
     since: Vec<Option<Nanos>>,
     longest: Nanos,
@@ -45,7 +45,7 @@ impl Waits {
     }
 }
 
-/// The longest that any vCPU has waited for a slot, at any step.
+/// Returns the longest wait of any vCPU for a slot, over all steps.
 fn longest_wait(policy: &str, vcpus: usize, slots: usize, steps: &[WorldStep]) -> Nanos {
     let mut world = World::new(policy, vcpus, slots, None);
     let mut waits = Waits { since: vec![None; vcpus], longest: Nanos::ZERO };
@@ -53,7 +53,7 @@ fn longest_wait(policy: &str, vcpus: usize, slots: usize, steps: &[WorldStep]) -
     for step in std::iter::repeat_n(steps, 8).flatten() {
         match *step {
             WorldStep::Pass(span) => waits.pass(&mut world, span),
-            // A vCPU that leaves keeps no other waiting.
+            // A vCPU that has exited keeps no other waiting.
             WorldStep::Exit(_) => {}
             step => world.step(step),
         }
@@ -65,9 +65,9 @@ fn longest_wait(policy: &str, vcpus: usize, slots: usize, steps: &[WorldStep]) -
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Whatever guests do, and whatever they claim about locks.
+    /// Holds for any behaviour of guests and any claims about locks.
     #[test]
-    fn each_gets_a_slot_within_the_bound_of_its_policy(
+    fn waits_stay_within_the_policys_bound(
         steps in vec(step(), 1..200), vcpus in 1..10_usize, slots in 1..4_usize,
     ) {
         for (policy, slices) in bounds() {
@@ -78,9 +78,9 @@ proptest! {
     }
 }
 
-/// When vCPU 2 of three first gets the only slot, while the other two pass it to each other by
-/// `pass`; None: not within 1000 passes.
-fn first_turn(
+/// Returns when vCPU 2 of three first gets the only slot, while the other two pass it to each
+/// other by `pass`. None: not within 1000 passes.
+fn first_grant(
     policy: &str,
     mut core: Core,
     pass: impl Fn(&mut Core, u32, u32, u64),
@@ -97,24 +97,24 @@ fn first_turn(
     None
 }
 
-/// Regression: the slot went back and forth with the kicks as long as they went on.
+/// Regression: as long as the kicks continued, the slot went back and forth with them.
 #[test]
-fn two_that_hand_over_to_each_other_do_not_starve_a_third() {
+fn mutual_handovers_do_not_starve_a_third() {
     for (policy, slices) in bounds().filter(|(policy, _)| *policy != "rr") {
         let mut core = core_of(policy, &[0; 3], 1);
         tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 2);
         let hand_over = |core: &mut Core, from, to, now| {
             tell(core, from, Event::HandedOver(VcpuIndex(to), waiting(2, 1, 0)), now);
         };
-        let turn = first_turn(policy, core, hand_over);
+        let wait = first_grant(policy, core, hand_over);
         let bound = slices * SLICE.0 * 3;
-        assert!(turn.is_some_and(|turn| turn <= bound), "{policy}: {turn:?} of {bound}");
+        assert!(wait.is_some_and(|wait| wait <= bound), "{policy}: {wait:?} of {bound}");
     }
 }
 
-/// Where two give each other what is left of one slice, a third waits no longer.
+/// If two vCPUs give each other the rest of one slice, a third waits no longer.
 #[test]
-fn two_that_give_each_other_their_turns_do_not_starve_a_third() {
+fn mutual_yields_do_not_starve_a_third() {
     for policy in ["rr", "directed-yield"] {
         let core = core_of(policy, &[0; 3], 1);
         let give = |core: &mut Core, from, to, now| {
@@ -126,21 +126,21 @@ fn two_that_give_each_other_their_turns_do_not_starve_a_third() {
                 tell(core, to, Event::Stopped(waiting(2, 1, 0)), until.0);
             }
         };
-        let turn = first_turn(policy, core, give);
-        assert!(turn.is_some_and(|turn| turn <= SLICE.0 + 10), "{policy}: {turn:?}");
+        let wait = first_grant(policy, core, give);
+        assert!(wait.is_some_and(|wait| wait <= SLICE.0 + 10), "{policy}: {wait:?}");
     }
 }
 
-/// Regression: each was next in line for the other's lock, and went ahead of the third.
+/// Regression: each was next in line for the other's lock and went ahead of the third.
 #[test]
-fn two_that_spin_for_each_other_do_not_starve_a_third() {
+fn mutual_spinning_does_not_starve_a_third() {
     let mut core = core_of("directed-yield", &[0; 3], 1);
-    // The third waits for a slot behind both of them.
+    // vCPU 2 waits for a slot behind both of them.
     assert_eq!(core.state(VcpuIndex(0)), State::Running(SlotId(0)));
     tell(&mut core, 0, Event::SpunOut(waiting(2, 1, 0)), 2);
     let spin = |core: &mut Core, from, _, now| {
         tell(core, from, Event::SpunOut(waiting(2, 1, 0)), now);
     };
-    let turn = first_turn("directed-yield", core, spin);
-    assert!(turn.is_some_and(|turn| turn <= 2 * SLICE.0 * 3), "{turn:?}");
+    let wait = first_grant("directed-yield", core, spin);
+    assert!(wait.is_some_and(|wait| wait <= 2 * SLICE.0 * 3), "{wait:?}");
 }

@@ -1,4 +1,4 @@
-//! Copies of the lock sources, each with the edits of a wrong lock, as modules of this crate.
+//! Copies of the lock sources, one per mutant with its edits applied, as modules of this crate.
 
 use std::error::Error;
 use std::fs;
@@ -6,16 +6,16 @@ use std::path::Path;
 
 use super::Mutant;
 
-/// What replaces the library's `sync` in a copy.
+/// Replaces the library's `sync` in a copy.
 const SYNC: &str = "pub(crate) use sim_cell::atomic::*;\npub const MAX_CPUS: usize = 128;\n";
 
-/// The name of a wrong lock as that of a module.
+/// The module name of a mutant.
 pub fn module_name(name: &str) -> String {
     name.replace(|c: char| !c.is_ascii_alphanumeric(), "_")
 }
 
-/// Copies the sources in this `folder` of `sources` to the folder `to`, with the edits of `mutant`. `root` replaces
-/// `crate::` in them: the path of the module that they will be, with `::` at its end.
+/// Copies the sources in `folder` below `sources` to the same folder below `to`, and applies the edits of
+/// `mutant`. Replaces `crate::` in them by `root`, the path of their new module with a trailing `::`.
 pub fn copy(
     sources: &Path,
     folder: &Path,
@@ -43,16 +43,15 @@ pub fn copy(
     Ok(())
 }
 
-/// Applies the edits to one file.
 fn edited(file: &str, text: &str, mutant: &Mutant) -> Result<String, String> {
     let mut edits =
         mutant.edits.iter().filter(|edit| file.strip_suffix(".rs") == Some(edit.file.as_str()));
     edits.try_fold(text.to_owned(), |text, edit| edit.apply(&mutant.name, &text))
 }
 
-/// Turns a source of a crate's root into one of the module `root`.
+/// Turns a source file of the crate into one of the module `root`.
 fn module_of(text: &str, root: &str) -> String {
-    // The tests end every source.
+    // Tests are at the end of every source file.
     let product = text.find("#[cfg(test)]\nmod tests").map_or(text, |tests| &text[..tests]);
     product
         .lines()

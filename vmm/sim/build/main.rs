@@ -1,5 +1,5 @@
-//! Makes the locks that the cases and the search have to find: copies of the lock sources with an edit or two each,
-//! mutants and wrong locks. They are compiled for this crate's tests only.
+//! Builds the broken locks that the cases and the search have to find: copies of the lock sources with one or
+//! two edits each. They are compiled only for this crate's tests.
 
 mod copies;
 #[path = "../../../guest-kernel-config/locks/model/build/edit.rs"]
@@ -14,18 +14,18 @@ use edit::Edit;
 use serde::Deserialize;
 
 const SOURCES: &str = "../../guest-kernel-config/locks/src";
-/// The module of this crate that has them.
+/// The module of this crate that includes the copies.
 const HERE: &str = "crate::search::test_mutants";
 
-/// A lock that breaks a guarantee, of a file in `mutants/`.
+/// A lock that breaks a guarantee, from a file in `mutants/`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mutant {
     /// Name of the lock and of its module.
     name: String,
-    /// The type of the lock that is wrong.
+    /// The broken lock type.
     lock: String,
-    /// The kind of finding.
+    /// The kind of finding that reports it.
     caught: String,
     edits: Vec<Edit>,
 }

@@ -2,7 +2,7 @@
 
 const BITS: usize = u64::BITS as usize;
 
-/// Words of a set of `cpus` CPUs.
+/// Words in a set of `cpus` CPUs.
 pub(crate) const fn words(cpus: usize) -> usize {
     cpus.div_ceil(BITS)
 }
@@ -33,10 +33,10 @@ pub(crate) fn is_empty(set: &[u64]) -> bool {
 /// The members, in ascending order.
 pub(crate) fn members(set: &[u64]) -> impl Iterator<Item = usize> {
     set.iter().enumerate().flat_map(|(ix, word)| {
-        let mut left = *word;
+        let mut remaining = *word;
         std::iter::from_fn(move || {
-            let bit = left.trailing_zeros();
-            left &= left.wrapping_sub(1);
+            let bit = remaining.trailing_zeros();
+            remaining &= remaining.wrapping_sub(1);
             (bit < u64::BITS).then_some(ix * BITS + bit as usize)
         })
     })
@@ -50,7 +50,7 @@ pub(crate) fn ends(set: &[u64]) -> Option<(usize, usize)> {
     Some((low, last * BITS + BITS - 1 - set[last].leading_zeros() as usize))
 }
 
-/// The member next below `cpu`, and the one next above it.
+/// The nearest members below and above `cpu`.
 pub(crate) fn neighbours(set: &[u64], cpu: usize) -> (Option<usize>, Option<usize>) {
     let (at, bit) = (cpu / BITS, cpu % BITS);
     let low = set[at] & ((1 << bit) - 1);
@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sets_are_sets(all in prop::collection::btree_set(0..200_usize, 0..20), cpu in 0..200_usize) {
+        fn matches_btree_set(all in prop::collection::btree_set(0..200_usize, 0..20), cpu in 0..200_usize) {
             let mut set = vec![0; words(200)];
             all.iter().for_each(|cpu| add(&mut set, *cpu));
             prop_assert_eq!(members(&set).collect::<BTreeSet<_>>(), all.clone());
@@ -85,8 +85,8 @@ mod tests {
             prop_assert_eq!(has(&set, cpu), all.contains(&cpu));
             let ends_of = all.first().copied().zip(all.last().copied());
             prop_assert_eq!(ends(&set), ends_of);
-            let around = (all.range(..cpu).next_back().copied(), all.range(cpu + 1..).next().copied());
-            prop_assert_eq!(neighbours(&set, cpu), around);
+            let expected = (all.range(..cpu).next_back().copied(), all.range(cpu + 1..).next().copied());
+            prop_assert_eq!(neighbours(&set, cpu), expected);
             remove(&mut set, cpu);
             prop_assert!(!has(&set, cpu));
         }

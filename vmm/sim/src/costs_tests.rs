@@ -1,7 +1,7 @@
-//! Rung 3: micro-benchmarks on simulated machines give back the costs that the machine files state.
+//! Rung 3: micro-benchmarks on simulated machines reproduce the costs in the machine files.
 //!
-//! The vCPUs of a benchmark time single accesses and hypercalls, as programs do on machines that exist. They know nothing of
-//! the machine's costs but the time that has passed.
+//! The vCPUs of a benchmark time single accesses and hypercalls, like programs on real machines. They have no
+//! access to the machine's costs, only to the elapsed time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,76 +14,76 @@ use crate::guest::{Queued, SimulatedSystem, VcpuContext};
 use crate::machine::{Atomics, Level, Machine, SHIPPED, Stores};
 use crate::{Decisions, Load, Picos, Sim, Span, Spec, System};
 
-/// Repetitions, each on a line that no CPU has had before.
+/// Repetitions, each on a line that no CPU has used before.
 const ROUNDS: usize = 8;
 
 /// The action of a step.
 #[derive(Clone, Copy)]
-enum Act {
+enum Action {
     /// Accesses the round's line.
     Access(Access),
-    /// Pauses once. Must not be the first step, as only what was no pure look is followed by a pause
-    /// that is not skipped.
+    /// Pauses once. Must not be the first step: only after something other than loads is a single pause
+    /// simulated.
     Pause,
-    /// Looks at the line this often, with a pause after each look.
-    Looks(u32),
-    /// A store to the line, and a read-modify-write of it at once.
+    /// Spins on the line for this many iterations of a load and a pause.
+    Spin(u32),
+    /// Stores to the line, immediately followed by a read-modify-write.
     StoreAndAdd,
-    /// A hypercall that has no effect: a kick of itself.
+    /// A hypercall without effect: a kick of itself.
     Exit,
 }
 
-const LOAD: Act = Act::Access(Access::Load);
-const STORE: Act = Act::Access(Access::Store);
-const ADD: Act = Act::Access(Access::ReadModifyWrite);
+const LOAD: Action = Action::Access(Access::Load);
+const STORE: Action = Action::Access(Access::Store);
+const ADD: Action = Action::Access(Access::ReadModifyWrite);
 
-/// A step of [`Program::Turns`], of one vCPU.
+/// A step of [`Program::Turns`] by one vCPU.
 #[derive(Clone, Copy)]
 struct Step {
     vcpu: usize,
-    act: Act,
+    act: Action,
     is_timed: bool,
 }
 
-/// A step that prepares.
-const fn by(vcpu: usize, act: Act) -> Step {
+/// A preparatory step.
+const fn by(vcpu: usize, act: Action) -> Step {
     Step { vcpu, act, is_timed: false }
 }
 
-/// A step of vCPU 0 that is timed.
-const fn timed(act: Act) -> Step {
+/// A timed step of vCPU 0.
+const fn timed(act: Action) -> Step {
     Step { vcpu: 0, act, is_timed: true }
 }
 
 enum Program {
-    /// These steps, one after the other; who has no turn looks at another line.
+    /// These steps in sequence. The other vCPUs spin on a different line.
     Turns(Vec<Step>),
-    /// Two vCPUs that have one CPU kick each other and halt. A sample is the time from a halt to the
-    /// return of the other's.
+    /// Two vCPUs on one CPU kick each other and halt. A sample is the time from a halt to the return of the
+    /// other vCPU's halt.
     Handoffs,
-    /// The first vCPU kicks the second, which has halted on a CPU of its own. A sample is the time
-    /// from the kick to the return of the halt.
+    /// The first vCPU kicks the second, which halts on a separate CPU. A sample is the time from the kick to
+    /// the return of the halt.
     Wakeups,
 }
 
-/// In its own pair of cache lines.
+/// Aligned to its own pair of cache lines.
 #[derive(Default)]
 #[repr(align(128))]
-struct OwnLine(AtomicU64);
+struct PaddedWord(AtomicU64);
 
 /// The memory that the vCPUs access.
 #[derive(Default)]
 #[repr(C)]
 struct ProbeMemory {
-    turn: OwnLine,
-    lines: [OwnLine; ROUNDS],
+    turn: PaddedWord,
+    lines: [PaddedWord; ROUNDS],
 }
 
 /// A program and its samples.
 struct Probe {
     memory: Box<ProbeMemory>,
     program: Program,
-    /// The begin of what one vCPU does and another one ends.
+    /// Start of an action that may end on another vCPU.
     began: Cell<Option<Picos>>,
     samples: RefCell<Vec<Picos>>,
 }
@@ -93,7 +93,7 @@ impl Probe {
         self.began.set(Some(guest.shared.now()));
     }
 
-    /// A sample, if one has begun.
+    /// Records a sample, if one has begun.
     fn ends(&self, guest: &VcpuContext) {
         let began = self.began.take();
         self.samples.borrow_mut().extend(began.map(|began| guest.shared.now() - began));
@@ -107,34 +107,34 @@ impl Probe {
         loop {
             let at = turn.load(Relaxed) as usize;
             let (round, step) = (at / steps.len(), steps[at % steps.len()]);
-            let Some(OwnLine(word)) = self.memory.lines.get(round) else { return };
+            let Some(PaddedWord(word)) = self.memory.lines.get(round) else { return };
             if step.vcpu != guest.id {
                 request(Request::Spin(u32::MAX));
                 continue;
             }
             let began = guest.shared.now();
-            carry_out(step.act, guest, word);
+            execute(step.act, guest, word);
             if step.is_timed {
                 self.samples.borrow_mut().push(guest.shared.now() - began);
             }
-            // A read-modify-write: what the step has stored has its line before the next one begins.
+            // A read-modify-write: the step's store has its line before the next step begins.
             turn.swap(at as u64 + 1, Relaxed);
         }
     }
 
     fn hands_over(&self, guest: &VcpuContext) {
-        let other = 1 - guest.id;
+        let peer = 1 - guest.id;
         if guest.id == 0 {
             request(Request::Halt(0));
         }
         for _ in 0..ROUNDS {
-            request(Request::Kick(other));
+            request(Request::Kick(peer));
             self.begins(guest);
             request(Request::Halt(0));
             self.ends(guest);
         }
-        // The other may be in its last halt.
-        request(Request::Kick(other));
+        // The other vCPU may be in its last halt.
+        request(Request::Kick(peer));
     }
 
     fn wakes(&self, guest: &VcpuContext) {
@@ -151,23 +151,23 @@ impl Probe {
     }
 }
 
-fn carry_out(act: Act, guest: &VcpuContext, word: &AtomicU64) {
+fn execute(act: Action, guest: &VcpuContext, word: &AtomicU64) {
     match act {
-        Act::Access(Access::Load) => _ = word.load(Relaxed),
-        Act::Access(Access::Store) => word.store(1, Relaxed),
-        Act::Access(Access::ReadModifyWrite) => _ = word.fetch_add(1, Relaxed),
-        Act::Pause => _ = request(Request::Pause),
-        Act::Looks(mut left) => {
+        Action::Access(Access::Load) => _ = word.load(Relaxed),
+        Action::Access(Access::Store) => word.store(1, Relaxed),
+        Action::Access(Access::ReadModifyWrite) => _ = word.fetch_add(1, Relaxed),
+        Action::Pause => _ = request(Request::Pause),
+        Action::Spin(mut left) => {
             while left > 0 {
                 word.load(Relaxed);
                 left -= request(Request::Spin(left)).min(left);
             }
         }
-        Act::StoreAndAdd => {
+        Action::StoreAndAdd => {
             word.store(1, Relaxed);
             word.fetch_add(1, Relaxed);
         }
-        Act::Exit => _ = request(Request::Kick(guest.id)),
+        Action::Exit => _ = request(Request::Kick(guest.id)),
     }
 }
 
@@ -196,24 +196,25 @@ impl SimulatedSystem for Probe {
     }
 }
 
-/// Asserts that the mean of a program's samples is `expected`, but for a thousandth.
-fn costs(machine: &Machine, name: &str, expected: Picos, cpus: usize, program: Program) {
+/// Asserts that the mean of a program's samples is within a thousandth of `expected`.
+fn check_mean(machine: &Machine, name: &str, expected: Picos, cpus: usize, program: Program) {
     let vcpus = if matches!(program, Program::Handoffs) { 2 } else { cpus };
-    // Longer than anything takes that is timed.
-    let rest = Picos(10 * (machine.costs.exit + machine.costs.wakeup).0 + 1_000_000);
-    let load = Load::of(Span::Fixed(rest), Span::Fixed(rest));
+    // Longer than any timed action.
+    let think = Picos(10 * (machine.costs.exit + machine.costs.wakeup).0 + 1_000_000);
+    let load = Load::new(Span::Fixed(think), Span::Fixed(think));
     let spec = Spec {
         cpus,
         slice: Nanos::millis(100),
         spin_threshold: 4_096,
-        // The code of the vCPUs is the program: the lock does not matter.
+        // The vCPUs execute the program: the lock does not matter.
         ..Spec::new(machine.clone(), System::Queued, vcpus, load)
     };
     let (began, samples) = Default::default();
     let probe = Rc::new(Probe { memory: Box::default(), program, began, samples });
     let subject = || Rc::<Probe>::clone(&probe) as Rc<_>;
-    let sim =
-        Sim::with(&spec, Decisions::default(), subject, |program, guest| program.operate(guest, 0));
+    let sim = Sim::with_code(&spec, Decisions::default(), subject, |program, guest| {
+        program.operate(guest, 0)
+    });
     let mut sim = sim.expect("it can be simulated");
     sim.run_until(Picos::LAST).unwrap_or_else(|stuck| panic!("{} {name}: {stuck}", machine.name));
     let samples = probe.samples.borrow();
@@ -222,11 +223,11 @@ fn costs(machine: &Machine, name: &str, expected: Picos, cpus: usize, program: P
     assert!(off.abs() <= 0.001, "{} {name}: {}, not {expected}", machine.name, Picos(mean));
 }
 
-/// As [`costs`], of steps in turn. A cost of zero has no deviation to speak of.
-fn takes(machine: &Machine, name: &str, expected: Picos, steps: &[Step]) {
+/// Like [`costs`], for a sequence of steps. Skips costs of zero, which have no relative deviation.
+fn check(machine: &Machine, name: &str, expected: Picos, steps: &[Step]) {
     if expected != Picos::ZERO {
         let cpus = steps.iter().map(|step| step.vcpu + 1).max().unwrap_or(1);
-        costs(machine, name, expected, cpus, Program::Turns(steps.to_vec()));
+        check_mean(machine, name, expected, cpus, Program::Turns(steps.to_vec()));
     }
 }
 
@@ -234,7 +235,7 @@ fn shipped() -> impl Iterator<Item = Machine> {
     SHIPPED.iter().map(|(name, _)| Machine::shipped(name).expect("it can be read"))
 }
 
-/// The cost of a read-modify-write of a line that the CPU has.
+/// The cost of a read-modify-write of a line that the CPU owns.
 fn own_add(machine: &Machine) -> Picos {
     let line = match machine.atomics {
         Atomics::Near => machine.costs.hit,
@@ -244,40 +245,40 @@ fn own_add(machine: &Machine) -> Picos {
 }
 
 #[test]
-fn a_cpu_alone_pays_what_the_machine_file_says() {
-    const LOOKS: u32 = 100;
+fn single_cpu_costs_match_the_machine_file() {
+    const SPINS: u32 = 100;
     for machine in shipped() {
         let costs = machine.costs;
-        let looks = Picos((costs.hit + costs.pause).0 * u64::from(LOOKS));
+        let spins = Picos((costs.hit + costs.pause).0 * u64::from(SPINS));
         for (name, expected, act) in [
             ("load, hit", costs.hit, LOAD),
             ("store, hit", costs.hit, STORE),
             ("add, own", own_add(&machine), ADD),
-            ("pause", costs.pause, Act::Pause),
-            ("100 looks", looks, Act::Looks(LOOKS)),
+            ("pause", costs.pause, Action::Pause),
+            ("100 spin iterations", spins, Action::Spin(SPINS)),
         ] {
-            takes(&machine, name, expected, &[by(0, STORE), timed(act)]);
+            check(&machine, name, expected, &[by(0, STORE), timed(act)]);
         }
-        takes(&machine, "load, memory", costs.memory, &[timed(LOAD)]);
-        takes(&machine, "add, memory", costs.memory + costs.atomic, &[timed(ADD)]);
-        takes(&machine, "exit", costs.exit, &[timed(Act::Exit)]);
+        check(&machine, "load, memory", costs.memory, &[timed(LOAD)]);
+        check(&machine, "add, memory", costs.memory + costs.atomic, &[timed(ADD)]);
+        check(&machine, "exit", costs.exit, &[timed(Action::Exit)]);
     }
 }
 
-/// Another CPU at the distance of `level`. `far`: CPUs of a group of the level within.
-fn a_level_costs_what_it_says(machine: &Machine, level: &Level, far: usize) {
+/// Checks the costs at the distance of `level`. `far` is the group size of the next inner level.
+fn assert_level_costs(machine: &Machine, level: &Level, far: usize) {
     let (lines, atomic) = (level.lines, machine.costs.atomic);
     let takes = |name: &str, expected, steps: &[Step]| {
-        takes(machine, &format!("{} {name}", level.name), expected, steps);
+        check(machine, &format!("{} {name}", level.name), expected, steps);
     };
     let modified = by(far, STORE);
     takes("load modified", lines.load_modified, &[modified, timed(LOAD)]);
-    // A line is shared by two, both other than the one that measures.
+    // Two CPUs share the line, both different from the measuring CPU.
     let farther = if far + 1 < level.cpus { far + 1 } else { level.cpus };
     if farther < machine.cpus() {
         takes("load shared", lines.load_shared, &[modified, by(farther, LOAD), timed(LOAD)]);
     }
-    // A read-modify-write waits for its line as a store does whose CPU has no buffer.
+    // A read-modify-write waits for its line like a store without a store buffer.
     let shared = [by(0, STORE), by(far, LOAD)];
     for (state, cost, steps) in [
         ("modified", lines.store_modified, &[modified][..]),
@@ -290,8 +291,8 @@ fn a_level_costs_what_it_says(machine: &Machine, level: &Level, far: usize) {
         for (name, expected, act) in [
             ("store", stored, STORE),
             ("add", cost + atomic, ADD),
-            // The read-modify-write waits for the store, whether the CPU does or not.
-            ("store and add", cost + own_add(machine), Act::StoreAndAdd),
+            // The read-modify-write waits for the store, even if the CPU does not.
+            ("store and add", cost + own_add(machine), Action::StoreAndAdd),
         ] {
             takes(&format!("{name} {state}"), expected, &[steps, &[timed(act)]].concat());
         }
@@ -299,29 +300,29 @@ fn a_level_costs_what_it_says(machine: &Machine, level: &Level, far: usize) {
 }
 
 #[test]
-fn lines_of_other_cpus_cost_what_the_machine_file_says() {
+fn remote_line_costs_match_the_machine_file() {
     for machine in shipped() {
         let mut inner = 1;
         for level in machine.levels.iter().filter(|level| level.cpus > 1) {
-            a_level_costs_what_it_says(&machine, level, inner);
+            assert_level_costs(&machine, level, inner);
             inner = level.cpus;
         }
-        // A store to a line that all CPUs share, by a read-modify-write.
+        // A read-modify-write of a line that all CPUs share.
         let others = machine.cpus() - 1;
         let far = machine.levels.last().expect("it has levels").lines.store_shared;
         let invalidated = Picos(machine.costs.invalidate.0 * (others as u64 - 1));
         let loads = (1..=others).map(|vcpu| by(vcpu, LOAD));
         let steps: Vec<Step> =
             [by(0, STORE)].into_iter().chain(loads).chain([timed(ADD)]).collect();
-        takes(&machine, "add, shared by all", far + invalidated + machine.costs.atomic, &steps);
+        check(&machine, "add, shared by all", far + invalidated + machine.costs.atomic, &steps);
     }
 }
 
 #[test]
-fn switches_and_wakeups_cost_what_the_machine_file_says() {
+fn switch_and_wakeup_costs_match_the_machine_file() {
     for machine in shipped() {
         let Machine { costs: stated, .. } = &machine;
-        costs(&machine, "switch", stated.exit + stated.switch, 1, Program::Handoffs);
-        costs(&machine, "wakeup", stated.exit + stated.wakeup, 2, Program::Wakeups);
+        check_mean(&machine, "switch", stated.exit + stated.switch, 1, Program::Handoffs);
+        check_mean(&machine, "wakeup", stated.exit + stated.wakeup, 2, Program::Wakeups);
     }
 }

@@ -1,4 +1,4 @@
-//! What a simulation counts.
+//! Figures counted by a simulation.
 
 use std::ops::Sub;
 
@@ -7,14 +7,14 @@ use sched::accounting::Totals;
 
 use crate::time::Picos;
 
-/// Sums since the start of a simulation; the difference of two is that of a window.
+/// Sums since the start of a simulation, or over a window: the difference of two.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SimFigures {
-    /// The time of the reading, or the length of the window.
+    /// Time of the reading, or length of the window.
     pub time: Picos,
     /// Operations of each vCPU.
     pub operations: Vec<u64>,
-    /// Operations whose lock was not free at the first look.
+    /// Operations whose lock was not free at the first read.
     pub slow: u64,
     /// Calls of `lock_spinning`.
     pub halts: u64,
@@ -22,25 +22,25 @@ pub struct SimFigures {
     pub kicks: u64,
     /// Failed compare-exchanges of a lockref.
     pub retries: u64,
-    /// Time that vCPUs had a CPU and a thread of the host ran on it.
+    /// Time in which a host thread ran on a vCPU's CPU.
     pub stolen: Picos,
-    /// Halts that a kick ended while the vCPU polled.
+    /// Halts ended by a kick while the vCPU polled.
     pub polled: u64,
-    /// Times that a task has gone to sleep.
+    /// Sleeps of tasks.
     pub sleeps: u64,
-    /// Times that a vCPU has interrupted the others of its guest.
+    /// Shootdowns started.
     pub shootdowns: u64,
-    /// Exits of pause loops.
+    /// Pause-loop exits.
     pub pause_exits: u64,
-    /// Violations of mutual exclusion that the guest has seen.
+    /// Violations of mutual exclusion detected by the guest.
     pub violations: u64,
-    /// Tickets that were served out of turn.
+    /// Tickets served out of order.
     pub disorder: u64,
-    /// Looks of spin loops, those included that were skipped.
-    pub looks: u64,
+    /// Spin iterations, including skipped ones.
+    pub spins: u64,
     /// Transfers of cache lines.
     pub transfers: u64,
-    /// Events: requests of vCPUs that took effect, and transfers that ended.
+    /// Events: requests of vCPUs that took effect, and completed transfers.
     pub events: u64,
     /// Injected faults.
     pub faults: FaultCounts,
@@ -50,18 +50,18 @@ pub struct SimFigures {
 
 impl SimFigures {
     /// Operations of all vCPUs.
-    pub fn all(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.operations.iter().sum()
     }
 
     /// Operations per second of simulated time.
     pub fn rate(&self) -> f64 {
-        self.all() as f64 / self.time.seconds()
+        self.total() as f64 / self.time.seconds()
     }
 
     /// `count` per operation; zero without operations.
     pub fn per_operation(&self, count: u64) -> f64 {
-        count as f64 / self.all().max(1) as f64
+        count as f64 / self.total().max(1) as f64
     }
 }
 
@@ -84,7 +84,7 @@ impl Sub<&SimFigures> for SimFigures {
             pause_exits: self.pause_exits - before.pause_exits,
             violations: self.violations - before.violations,
             disorder: self.disorder - before.disorder,
-            looks: self.looks - before.looks,
+            spins: self.spins - before.spins,
             transfers: self.transfers - before.transfers,
             events: self.events - before.events,
             faults: self.faults - before.faults,

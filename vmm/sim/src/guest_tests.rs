@@ -1,4 +1,4 @@
-//! Several guests, several locks, tasks that sleep, and interrupts that are answered.
+//! Several guests, several locks, sleeping tasks, and shootdowns.
 
 use base::units::Nanos;
 
@@ -6,13 +6,13 @@ use crate::tests::{MILLI, run, spec};
 use crate::*;
 
 #[test]
-fn guests_have_locks_of_their_own() {
-    let whole = |spec: &Spec| run(spec, Picos(4 * MILLI.0));
+fn guests_have_separate_locks() {
+    let run_4ms = |spec: &Spec| run(spec, Picos(4 * MILLI.0));
     for system in [System::NativeTicket, System::PvTicket, System::PvQueued] {
         let alone = Spec { slice: Nanos::millis(100), ..spec(system, 4, "rr") };
         let both = Spec { guests: 2, cpus: 8, ..alone.clone() };
         let one = Spec { vcpus: 8, cpus: 8, ..alone.clone() };
-        let [alone, both, one] = [&alone, &both, &one].map(|spec| whole(spec).all());
+        let [alone, both, one] = [&alone, &both, &one].map(|spec| run_4ms(spec).total());
         let twice = both as f64 / (2 * alone) as f64;
         assert!((twice - 1.0).abs() < 0.03, "{system}: {alone} alone, {both} both");
         assert!(one < both, "{system}: eight vCPUs contend more, {one} than {both}");
@@ -21,8 +21,8 @@ fn guests_have_locks_of_their_own() {
 
 #[test]
 fn guests_share_cpus_by_weight() {
-    // What a guest gets in one run depends on how its two vCPUs come to share CPUs with those of
-    // others: it varies by 15 %.
+    // A guest's throughput in a single run depends on how its two vCPUs share CPUs with other guests:
+    // it varies by 15 %.
     let guests = |policy| {
         let mut totals = vec![0; 3];
         for seed in 1..=8 {
@@ -43,16 +43,16 @@ fn guests_share_cpus_by_weight() {
         }
         totals
     };
-    let alike = guests("fair");
-    let mean = alike.iter().sum::<u64>() / 3;
-    assert!(alike.iter().all(|one| one.abs_diff(mean) < mean / 10), "{alike:?}");
+    let equal_shares = guests("fair");
+    let mean = equal_shares.iter().sum::<u64>() / 3;
+    assert!(equal_shares.iter().all(|one| one.abs_diff(mean) < mean / 10), "{equal_shares:?}");
     let weighed = guests("fair:1,1,2");
     assert!(weighed[2] > weighed[0] * 3 / 2 && weighed[2] > weighed[1] * 3 / 2, "{weighed:?}");
 }
 
-/// Guests that start at once take turns as wholes, so that none waits for a vCPU without a CPU.
+/// Guests whose vCPUs start together run as a unit, so no vCPU waits for a vCPU without a CPU.
 #[test]
-fn vcpus_that_start_at_random_moments_do_not_take_turns_as_guests() {
+fn random_starts_break_gang_order() {
     let at_once = Spec { guests: 2, ..spec(System::NativeTicket, 4, "rr") };
     let apart = Spec { starts: Picos(2 * MILLI.0), ..at_once.clone() };
     let began = run(&apart, micros(500));
@@ -61,9 +61,9 @@ fn vcpus_that_start_at_random_moments_do_not_take_turns_as_guests() {
     assert_eq!(began, run(&apart, micros(500)), "the same seed is the same run");
     let later = Spec { seed: 12, ..apart.clone() };
     assert_ne!(began, run(&later, micros(500)), "and another is another");
-    let [whole, apart] = [&at_once, &apart].map(|spec| run(spec, Picos(20 * MILLI.0)));
+    let [gang, apart] = [&at_once, &apart].map(|spec| run(spec, Picos(20 * MILLI.0)));
     assert!(apart.operations.iter().all(|count| *count > 0), "all have begun");
-    assert!(apart.all() * 2 < whole.all(), "{} apart, {} at once", apart.all(), whole.all());
+    assert!(apart.total() * 2 < gang.total(), "{} apart, {} at once", apart.total(), gang.total());
 }
 
 fn micros(micros: u64) -> Picos {
@@ -74,14 +74,14 @@ fn sometimes(chance: &str) -> base::faults::Probability {
     chance.parse().expect("it is a probability")
 }
 
-/// vCPUs that think for 10 us, on 4 CPUs.
+/// vCPUs with a think time of 10 us on 4 CPUs.
 fn busy(vcpus: usize, policy: &str) -> Spec {
-    let load = Load::of(Span::Fixed(micros(10)), Span::Fixed(Picos(100_000)));
+    let load = Load::new(Span::Fixed(micros(10)), Span::Fixed(Picos(100_000)));
     Spec { load, slice: Nanos::millis(1), ..spec(System::PvTicket, vcpus, policy) }
 }
 
 #[test]
-fn several_locks_are_contended_less_than_one() {
+fn more_locks_reduce_contention() {
     let slow = |shares: &[f64]| {
         let mut spec = spec(System::NativeTicket, 4, "rr");
         let critical = spec.load.locks[0].critical;
@@ -95,39 +95,39 @@ fn several_locks_are_contended_less_than_one() {
 }
 
 #[test]
-fn a_task_that_sleeps_leaves_its_cpu_to_another() {
+fn a_sleeping_task_frees_its_cpu() {
     let time = Span::Fixed(micros(90));
     for policy in ["rr", "fair", "deferred", "host-cfs", "host-eevdf"] {
         let mut spec = Spec { cpus: 1, ..busy(1, policy) };
         spec.load.sleep = Some(Sleep { chance: sometimes("1"), time });
         let alone = run(&spec, Picos(20 * MILLI.0));
-        // 10 us of thought, 90 of sleep, and what exits, entry and lock take.
-        let round = alone.time.seconds() * 1e6 / alone.all() as f64;
+        // 10 us of think time, 90 us of sleep, and the times of the exits, the entry and the lock.
+        let round = alone.time.seconds() * 1e6 / alone.total() as f64;
         assert!((100.0..115.0).contains(&round), "{policy}: {round} us");
-        assert!(alone.sleeps.abs_diff(alone.all()) <= 1, "{policy}: {alone:?}");
-        // Four need less than half of the CPU.
+        assert!(alone.sleeps.abs_diff(alone.total()) <= 1, "{policy}: {alone:?}");
+        // Four vCPUs need less than half of the CPU.
         let four = run(&Spec { guests: 2, vcpus: 2, ..spec.clone() }, Picos(20 * MILLI.0));
-        let times = four.all() as f64 / alone.all() as f64;
+        let times = four.total() as f64 / alone.total() as f64;
         assert!((3.2..4.1).contains(&times), "{policy}: {times}");
-        // Who does not sleep needs it all.
+        // Without sleep, one vCPU needs all of it.
         spec.load.sleep = None;
         let [one, four] =
-            [1, 4].map(|vcpus| run(&Spec { vcpus, ..spec.clone() }, Picos(20 * MILLI.0)).all());
+            [1, 4].map(|vcpus| run(&Spec { vcpus, ..spec.clone() }, Picos(20 * MILLI.0)).total());
         assert!(four < one, "{policy}: {one} {four}");
     }
 }
 
 #[test]
-fn a_shootdown_costs_both_sides_and_waits_for_vcpus_without_a_cpu() {
+fn shootdowns_wait_for_preempted_vcpus() {
     let handler = micros(1);
     let shoots = |mut spec: Spec| {
         spec.load.shootdown = Some(Shootdown { chance: sometimes("1"), is_held: false, handler });
         let figures = run(&spec, Picos(40 * MILLI.0));
-        assert!(figures.shootdowns >= figures.all(), "{figures:?}");
-        4e7 * spec.vcpus as f64 / figures.all() as f64 / 1e3
+        assert!(figures.shootdowns >= figures.total(), "{figures:?}");
+        4e7 * spec.vcpus as f64 / figures.total() as f64 / 1e3
     };
     let exit = busy(4, "rr").machine.costs.exit.seconds() * 1e6;
-    // The thought, the sender's exit, the exit and handler of the others, and those for three others.
+    // Think time, the sender's exit, and exit and handler for its own and three other shootdowns.
     let least = 10.0 + exit + 4.0 * (exit + 1.0);
     let round = shoots(busy(4, "rr"));
     assert!(round > least && round < 1.3 * least, "{round} us, at least {least}");
@@ -137,21 +137,21 @@ fn a_shootdown_costs_both_sides_and_waits_for_vcpus_without_a_cpu() {
     }
 }
 
-/// A vCPU whose task sleeps answers nobody, and nobody waits for it.
+/// Shootdowns neither interrupt nor wait for a vCPU whose task sleeps.
 #[test]
 fn no_shootdown_waits_for_an_idle_vcpu() {
     let mut spec = Spec { cpus: 1, ..busy(4, "rr") };
     spec.load.sleep = Some(Sleep { chance: sometimes("1"), time: Span::Fixed(Picos(5 * MILLI.0)) });
-    let without = run(&spec, Picos(40 * MILLI.0)).all();
+    let without = run(&spec, Picos(40 * MILLI.0)).total();
     spec.load.shootdown =
         Some(Shootdown { chance: sometimes("1"), is_held: true, handler: micros(1) });
     let figures = run(&spec, Picos(40 * MILLI.0));
-    assert!(figures.all() + 4 >= without && figures.shootdowns > 20, "{without} {figures:?}");
+    assert!(figures.total() + 4 >= without && figures.shootdowns > 20, "{without} {figures:?}");
 }
 
-/// Three guests that share CPUs, with every lock of the library: no guest waits for a kick of another.
+/// Three guests share CPUs, with every lock of the library: no guest waits for another guest's kick.
 #[test]
-fn sleep_and_shootdowns_break_no_lock() {
+fn locks_survive_sleep_and_shootdowns() {
     let host = HostModel {
         ple: Some(Ple::default()),
         halt_poll: Some(HaltPoll::default()),
@@ -171,7 +171,7 @@ fn sleep_and_shootdowns_break_no_lock() {
             let figures = run(&spec, Picos(2 * MILLI.0));
             let name = format!("{system} {policy}: {figures:?}");
             assert!(figures.violations == 0 && figures.disorder == 0, "{name}");
-            assert!(figures.all() > 20 && figures.sleeps > 4, "{name}");
+            assert!(figures.total() > 20 && figures.sleeps > 4, "{name}");
             assert!(figures.shootdowns > 4 && figures.schedule.preemptions > 4, "{name}");
             let is_served = figures.operations.chunks(4).all(|guest| guest.iter().sum::<u64>() > 0);
             assert!(is_served, "{name}");

@@ -1,30 +1,30 @@
-//! What a simulated host does to its guests beside the schedule.
+//! Effects of a simulated host on its guests in addition to the schedule.
 
 use base::host_extras::NoiseTimes;
 
 use crate::time::Picos;
 
-/// What a host does beside the schedule. By default nothing.
+/// Optional host features. The default has none.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct HostModel {
-    /// Stops guests that spin.
+    /// Pause-loop exiting.
     pub ple: Option<Ple>,
-    /// Lets vCPUs poll before they give up a CPU in a halt.
+    /// Halt polling.
     pub halt_poll: Option<HaltPoll>,
-    /// Runs other threads.
+    /// Background noise: other threads on the host.
     pub noise: Option<Noise>,
 }
 
-/// A thread of the host on each CPU that goes before all vCPUs, as an interrupt or a thread of a
-/// higher class does, and of which the schedule does not know: steal time.
+/// Background noise: one host thread per CPU that preempts any vCPU, like an interrupt or a thread of a
+/// higher scheduling class. The schedule does not know about it, so it appears as steal time.
 ///
-/// It takes its CPU again and again, for exponential times with these means, plus a switch. The vCPU
-/// that has the CPU stands still meanwhile, and the end of its turn waits, too.
+/// The thread alternates between running and sleeping for exponential times with these means, plus a context
+/// switch. The vCPU on that CPU is stopped while it runs, and the end of the vCPU's slice is delayed as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Noise {
-    /// How long it runs. Not zero.
+    /// Mean running time. Not zero.
     pub busy: Picos,
-    /// How long it sleeps. Not zero.
+    /// Mean sleeping time. Not zero.
     pub idle: Picos,
 }
 
@@ -37,17 +37,17 @@ impl From<NoiseTimes> for Noise {
 /// Pause-loop exiting, with KVM's settings, in cycles (`ple_gap` and so on in
 /// `arch/x86/kvm/vmx/vmx.c` and the defaults in `arch/x86/kvm/x86.h` of Linux 6.1).
 ///
-/// A PAUSE at most [`GAP`](Self::GAP) after the last one belongs to the same loop, and one more than the window
-/// after the first of its loop ends in an exit, which the scheduler's core is told as
-/// [`SpunOut`](sched::Event::SpunOut). A vCPU's window is `window` at first. It grows with each of
-/// its exits (`grow_ple_window`), and is `window` again when it gets a CPU (`shrink_ple_window`).
+/// A PAUSE at most [`GAP`](Self::GAP) after the previous one belongs to the same loop. A PAUSE more than the
+/// window after the first of its loop causes an exit, reported to the scheduler's core as
+/// [`SpunOut`](sched::Event::SpunOut). A vCPU's window starts at `window`, grows with each of its exits
+/// (`grow_ple_window`), and is reset to `window` when the vCPU gets a CPU (`shrink_ple_window`).
 ///
-/// The guest counts as ring 0 throughout: elsewhere there are no such exits.
+/// All guest code counts as ring 0. KVM has no such exits in other rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ple {
-    /// The longest time in a loop.
+    /// The initial window in cycles.
     pub window: u32,
-    /// Windows grow; otherwise every loop has the same.
+    /// Whether windows grow. Otherwise they stay constant.
     pub grows: bool,
 }
 
@@ -58,13 +58,13 @@ impl Default for Ple {
 }
 
 impl Ple {
-    /// The longest time between two PAUSEs of a loop.
+    /// Maximum time between two PAUSEs of one loop.
     const GAP: u32 = 128;
-    /// Factor of a window's growth if it is less than `window`, otherwise its increment.
+    /// Growth of a window: a factor if it is less than `window`, otherwise an increment.
     const GROW: u32 = 2;
 
-    /// As before Linux 3.18, which made windows grow (`ple_window_grow`, commit b4a2d31da812): every
-    /// loop has the same.
+    /// Constant windows, as before Linux 3.18, which made windows grow (`ple_window_grow`, commit
+    /// b4a2d31da812).
     pub fn fixed() -> Self {
         Self { grows: false, ..Self::default() }
     }
@@ -81,13 +81,13 @@ impl Ple {
 /// Halt polling, with KVM's settings (`halt_poll_ns` and so on in `virt/kvm/kvm_main.c` of Linux 6.1,
 /// `KVM_HALT_POLL_NS_DEFAULT` of x86).
 ///
-/// A vCPU that halts keeps its CPU for its window and polls for a kick, unless another vCPU waits for
-/// a CPU, now or later (`kvm_vcpu_can_poll`; there for this CPU, here for any). Its window is zero at
-/// first; it grows after a halt that was longer than the window and shorter than `max`, and is zero
-/// after one that was longer than `max`.
+/// A halting vCPU keeps its CPU for its window and polls for a kick, unless another vCPU waits for a CPU,
+/// before or during the poll (`kvm_vcpu_can_poll`; KVM checks this CPU, the model any CPU). The window starts
+/// at zero. It grows after a halt longer than the window and shorter than `max`, and is reset to zero after a
+/// halt longer than `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HaltPoll {
-    /// The longest window.
+    /// Maximum window.
     pub max: Picos,
 }
 
@@ -98,12 +98,12 @@ impl Default for HaltPoll {
 }
 
 impl HaltPoll {
-    /// Factor of a window's growth.
+    /// Growth factor of a window.
     const GROW: u64 = 2;
-    /// The least window that is not zero.
+    /// Minimum nonzero window.
     const GROW_START: Picos = Picos(10_000_000);
 
-    /// The window after a halt that took `halted` and gave up its CPU.
+    /// Returns the window after a halt of length `halted` that gave up the CPU.
     pub(crate) fn after(&self, window: Picos, halted: Picos) -> Picos {
         let next = if halted <= window {
             window
@@ -118,35 +118,35 @@ impl HaltPoll {
     }
 }
 
-/// A vCPU's halts.
+/// The halt state of a vCPU.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct VcpuHalts {
-    /// How long it polls.
+    /// Polling time.
     pub(crate) window: Picos,
-    /// When its halt began.
+    /// Start of its halt.
     pub(crate) since: Picos,
-    /// The vCPU has given up its CPU in that halt.
+    /// Whether the vCPU has given up its CPU in that halt.
     pub(crate) blocks: bool,
-    /// A kick came before the halt it is meant for.
+    /// Whether a kick arrived before its halt.
     pub(crate) is_kicked: bool,
 }
 
-/// A vCPU's pauses as its CPU sees them.
+/// The pauses of a vCPU as detected by its CPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PauseLoop {
-    /// The first and the last pause of the loop; none since it entered its guest.
+    /// The times of the first and the last pause of the loop; `None` if none since the VM entry.
     since: Option<(Picos, Picos)>,
     window: u32,
 }
 
 impl PauseLoop {
-    /// A loop begins at `at`, and what was before does not count.
+    /// Starts a loop at `at` and discards earlier pauses.
     pub(crate) fn begin(&mut self, at: Picos) {
         self.since = Some((at, at));
     }
 }
 
-/// The settings in simulated time.
+/// The PLE settings, with the clock rate that converts cycles to simulated time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pauses {
     ple: Ple,
@@ -162,18 +162,18 @@ impl Pauses {
         Picos::from_nanos(f64::from(cycles) * 1e3 / self.mhz)
     }
 
-    /// How long its next loop may last.
+    /// Maximum duration of the next loop.
     pub(crate) fn window(&self, pause_loop: &PauseLoop) -> Picos {
         self.span(pause_loop.window)
     }
 
-    /// A vCPU that gets a CPU.
-    pub(crate) fn fresh(&self) -> PauseLoop {
+    /// The state of a vCPU that gets a CPU.
+    pub(crate) fn reset(&self) -> PauseLoop {
         PauseLoop { since: None, window: self.ple.window }
     }
 
-    /// The loop pauses at `at`, and would again each `period`. Returns the number of pauses, this one
-    /// included, before the one that ends in an exit; `None`: this one does.
+    /// Pauses at `at`, in a loop that repeats each `period`. Returns the number of pauses before the exit,
+    /// including this pause, or `None` if it exits.
     pub(crate) fn pause(
         &self,
         pause_loop: &mut PauseLoop,
@@ -190,22 +190,22 @@ impl Pauses {
         }
         pause_loop.since = Some((first, at));
         if period > gap {
-            // Each is the first of a loop.
+            // Each pause starts a new loop.
             return Some(u32::MAX);
         }
-        let left = (first + window).since(at).0 / period.0.max(1) + 1;
-        Some(left.min(u64::from(u32::MAX)) as u32)
+        let remaining = (first + window).since(at).0 / period.0.max(1) + 1;
+        Some(remaining.min(u64::from(u32::MAX)) as u32)
     }
 
-    /// The loop has paused again, for the last time at `at`.
+    /// Records that the loop has paused again, most recently at `at`.
     pub(crate) fn paused(pause_loop: &mut PauseLoop, at: Picos) {
         if let Some((_, last)) = &mut pause_loop.since {
             *last = at;
         }
     }
 
-    /// The vCPU has left its guest because of its pauses.
-    pub(crate) fn exits(&self, pause_loop: &mut PauseLoop) {
+    /// Grows the window after an exit due to pauses.
+    pub(crate) fn grow_window(&self, pause_loop: &mut PauseLoop) {
         *pause_loop = PauseLoop { since: None, window: self.ple.grown(pause_loop.window) };
     }
 }
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_grow_as_kvms() {
+    fn ple_windows_grow_like_kvm() {
         let usual = Ple::default();
         assert_eq!((usual.grown(4_096), usual.grown(1 << 31)), (8_192, u32::MAX));
         assert_eq!(Ple { window: 2, ..usual }.grown(4_096), 4_098);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn polls_grow_after_short_halts_and_end_after_long_ones() {
+    fn halt_poll_window_grows_and_resets() {
         let usual = HaltPoll::default();
         let us = |us: u64| Picos(us * 1_000_000);
         let after = |window, halted| usual.after(us(window), us(halted));
@@ -233,20 +233,20 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_of_pauses_ends_in_an_exit_and_a_gap_begins_another() {
-        // One cycle is a nanosecond.
+    fn pause_loops_exit_and_restart_after_a_gap() {
+        // One cycle is 1 ns.
         let pauses = Pauses::new(Ple { window: 1_000, ..Ple::default() }, 1_000.0);
         let at = |nanos: u64| Picos(nanos * 1_000);
-        let mut pause_loop = pauses.fresh();
-        // Pauses at 0, 100, ... 1000 are within the window, the one at 1100 is not.
+        let mut pause_loop = pauses.reset();
+        // Pauses at 0, 100, ... 1000 are within the window; the pause at 1100 is outside.
         assert_eq!(pauses.pause(&mut pause_loop, at(0), at(100)), Some(11));
         Pauses::paused(&mut pause_loop, at(1_000));
         assert_eq!(pauses.pause(&mut pause_loop, at(1_100), at(100)), None);
-        pauses.exits(&mut pause_loop);
+        pauses.grow_window(&mut pause_loop);
         assert_eq!(pauses.pause(&mut pause_loop, at(1_200), at(100)), Some(21), "twice the window");
         assert_eq!(pauses.pause(&mut pause_loop, at(1_329), at(100)), Some(21), "another loop");
         assert_eq!(pauses.pause(&mut pause_loop, at(1_457), at(100)), Some(19), "the same");
-        pause_loop = pauses.fresh();
+        pause_loop = pauses.reset();
         assert_eq!(pauses.pause(&mut pause_loop, at(1_500), at(100)), Some(11));
         assert_eq!(
             pauses.pause(&mut pause_loop, at(1_600), at(129)),

@@ -1,14 +1,14 @@
 //! A simulator of machines with many CPUs.
 //!
-//! The simulator runs the product's own code for all decisions: the scheduler's core and its policies
-//! ([`sched`]) hand out the CPUs, and the vCPUs execute the sources of the lock library. It models the
-//! machine between them: cache lines and their transfers, exits, switches and wakeups, with costs
-//! from a [`machine`] file. A ticketlock collapses here because a release invalidates the copies of
-//! all waiters, and for no other reason.
+//! The simulator makes all decisions with the product's own code: the scheduler's core and its policies
+//! ([`sched`]) assign the CPUs, and the vCPUs execute the sources of the lock library. It models the
+//! machine between them: cache lines and their transfers, exits, switches and wakeups, with costs from
+//! a [`machine`] file. A ticketlock collapses here only because each release invalidates the copies of
+//! all waiters.
 //!
-//! A [`Sim`] is a pure function of its [`Spec`], which has a seed: no clock, no file, no thread, and
-//! no other source of randomness. Unit tests compare simulations with mathematics and with the costs of
-//! machine files; the guide is `vmm/sim/README.md`.
+//! A [`Sim`] is a pure function of its [`Spec`], which includes a seed. It uses no clock, file, thread
+//! or other source of randomness. Unit tests compare simulations with analytical models and with the
+//! costs of machine files. The guide is `vmm/sim/README.md`.
 
 #![forbid(unsafe_code)]
 
@@ -40,7 +40,7 @@ mod tests;
 mod time;
 mod vcpu;
 
-pub use engine::{Brake, Decisions, Kept, Sim, Stuck};
+pub use engine::{Brake, Decisions, ScheduleRecord, Sim, Stuck};
 pub use figures::SimFigures;
 pub use guest::{LongestWaits, WaitTimes};
 pub use host_model::{HaltPoll, HostModel, Noise, Ple};

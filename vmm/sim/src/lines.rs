@@ -1,11 +1,11 @@
-//! Cache lines: who has a copy, who waits for one, and what it costs.
+//! Cache lines: their copies, their waiters and their costs.
 //!
-//! A MESI protocol. A load hits if the CPU has a copy, a store if it has the only one. Everything
-//! else is a *transfer*, which makes the line busy from its start to its end; the line's home serves
-//! one at a time, and draws the next at random from those that wait, or takes the first ([`Queue`]).
-//! A transfer takes the copies that are in its way when it starts, and its access takes effect at its
-//! end: a CPU is sure of one access to a line that others want. CPUs that would only see the same
-//! value again *sleep* at a line until their copies are taken away.
+//! The model is a MESI protocol. A load hits if the CPU has a copy, a store if it has the only copy. All
+//! other accesses are *transfers*. A transfer makes the line busy from its start to its end. The line's home
+//! serves one transfer at a time, and picks the next at random or in order of arrival ([`Queue`]). A transfer
+//! removes conflicting copies at its start, and its access takes effect at its end, so a CPU is guaranteed
+//! one access to a contended line. CPUs that would read the same value again *sleep* at a line until their
+//! copies are removed.
 
 use base::rng::SplitMix64;
 use serde::{Deserialize, Serialize};
@@ -15,64 +15,62 @@ use crate::bits;
 use crate::machine::{Atomics, Level, LineCosts, Machine, Queue};
 use crate::time::Picos;
 
-/// How lines behave.
+/// The behavior of cache lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LineLaw {
-    /// As described above, with the machine's costs: the only law of a machine that exists.
+    /// The model above with the machine's costs: the only realistic law.
     Physical,
-    /// For searches: a transfer takes copies at its end, and until then their CPUs go on with what
-    /// they have, as if the invalidation waited in a queue. A look and the store that should have
-    /// been seen by it are interleaved more often than under [`LineLaw::Physical`].
+    /// For searches: a transfer removes copies at its end. Until then, their CPUs continue with these copies,
+    /// as if the invalidation waited in a queue. A load and the store that it should have observed are
+    /// interleaved more often than under [`LineLaw::Physical`].
     LateInvalidations,
-    /// For comparison with a Markov chain: stores and read-modify-writes are free, overtake all
-    /// loads, and make the loads of the line start again, in a new order. The loads of a vCPU that
-    /// releases its lock are free, too.
+    /// For comparison with a Markov chain: stores and read-modify-writes are free, overtake all loads, and
+    /// make the pending loads of the line start again in a new order. The loads of a vCPU that releases its
+    /// lock are free, too.
     FreeWrites,
-    /// There are no caches: an access or a pause takes a time that is drawn anew, most of them one or two steps
-    /// ([`STEP`]), some up to 24. So the relative speed of two vCPUs is arbitrary.
+    /// No caches: each access or pause takes a random time, usually one or two [`STEP`]s and at most 24. The
+    /// relative speed of two vCPUs is therefore arbitrary.
     AnyOrder,
-    /// There are no caches, and each access and each pause takes one step: vCPUs act in turn.
+    /// No caches: each access or pause takes one step, so vCPUs alternate.
     InTurn,
 }
 
-/// A step under the laws without caches.
+/// Time unit of the laws without caches.
 pub(crate) const STEP: Picos = Picos(100_000);
 
 impl LineLaw {
-    /// Do accesses cost what the machine says? Otherwise [`STEP`] is the measure of all.
+    /// Whether accesses have the machine's costs. Otherwise all times are in [`STEP`]s.
     pub const fn has_caches(self) -> bool {
         !matches!(self, Self::AnyOrder | Self::InTurn)
     }
 }
 
-/// No CPU.
-const NONE: u16 = u16::MAX;
+/// Sentinel: no CPU.
+const NO_CPU: u16 = u16::MAX;
 
 #[derive(Debug, Clone)]
 struct CacheLine {
-    /// The CPU with the only copy.
+    /// CPU with the only copy.
     owner: u16,
-    /// The home's own cache has it, while no CPU has a copy ([`Atomics::Far`]).
+    /// Whether the home's own cache has the line while no CPU has a copy ([`Atomics::Far`]).
     is_home: bool,
-    /// The CPU whose access is under way.
+    /// CPU with the access in progress.
     served: u16,
     access: Access,
-    /// Those that wait.
+    /// Pending requests.
     queue: Vec<(u16, Access)>,
 }
 
-/// An access that begins: the CPU, and how long it takes.
+/// An access that begins: its CPU and its duration.
 pub(crate) type Start = (usize, Picos);
 
-/// All lines.
 #[derive(Debug)]
 pub(crate) struct CacheLines {
     levels: Box<[LineCosts]>,
-    /// By pair of CPUs: the level of their distance.
+    /// Distance level of each pair of CPUs.
     distances: Box<[u8]>,
     cpus: usize,
-    /// CPUs of a socket.
     per_socket: usize,
     hit: Picos,
     atomic: Picos,
@@ -91,7 +89,7 @@ pub(crate) struct CacheLines {
 }
 
 impl CacheLines {
-    /// `lines` lines that no cache has, for the first `cpus` CPUs of `machine`.
+    /// Creates `lines` uncached lines for the first `cpus` CPUs of `machine`.
     pub(crate) fn new(
         machine: &Machine,
         law: LineLaw,
@@ -101,17 +99,17 @@ impl CacheLines {
     ) -> Self {
         let words = bits::words(cpus);
         let line = CacheLine {
-            owner: NONE,
+            owner: NO_CPU,
             is_home: false,
-            served: NONE,
+            served: NO_CPU,
             access: Access::Load,
             queue: Vec::new(),
         };
-        let distance = |one: usize, other: usize| {
-            let is_near = |level: &Level| one / level.cpus == other / level.cpus;
+        let distance = |cpu: usize, peer: usize| {
+            let is_near = |level: &Level| cpu / level.cpus == peer / level.cpus;
             machine.levels.iter().position(is_near).unwrap_or(machine.levels.len() - 1) as u8
         };
-        let from = |one| (0..cpus).map(move |other| distance(one, other));
+        let from = |cpu| (0..cpus).map(move |peer| distance(cpu, peer));
         let costs = &machine.costs;
         Self {
             levels: machine.levels.iter().map(|level| level.lines).collect(),
@@ -134,7 +132,6 @@ impl CacheLines {
         }
     }
 
-    /// Transfers so far.
     pub(crate) fn transfers(&self) -> u64 {
         self.transfers
     }
@@ -149,19 +146,19 @@ impl CacheLines {
         &mut self.sharers[line * self.words..][..self.words]
     }
 
-    /// Does `cpu` have a copy?
+    /// Whether `cpu` has a copy.
     #[inline(always)]
     pub(crate) fn is_shared_by(&self, line: usize, cpu: usize) -> bool {
         bits::has(self.set(line), cpu)
     }
 
-    /// Is a transfer of it under way?
+    /// Whether a transfer of the line is in progress.
     #[inline(always)]
     pub(crate) fn is_busy(&self, line: usize) -> bool {
-        self.lines[line].served != NONE
+        self.lines[line].served != NO_CPU
     }
 
-    /// The cost of an access that hits; `None`: it takes a transfer.
+    /// The cost of an access that hits; `None` if it takes a transfer.
     #[inline(always)]
     pub(crate) fn hit(&self, line: usize, cpu: usize, access: Access) -> Option<Picos> {
         match access {
@@ -174,8 +171,8 @@ impl CacheLines {
         }
     }
 
-    /// `cpu` needs a transfer. Returns its cost if it begins at once; otherwise it waits. Moves the
-    /// sleepers that it wakes to `woken`.
+    /// Requests a transfer for `cpu`. Returns its cost if it begins immediately; otherwise it is queued.
+    /// Moves woken sleepers to `woken`.
     pub(crate) fn request(
         &mut self,
         line: usize,
@@ -196,45 +193,45 @@ impl CacheLines {
         let state = &mut self.lines[line];
         (state.served, state.access) = (cpu, access);
         if !self.is_late {
-            self.clear_way(line, access, woken);
+            self.invalidate_conflicts(line, access, woken);
         }
         cost
     }
 
-    /// Copies that are in the way of an access are given up.
-    fn clear_way(&mut self, line: usize, access: Access, woken: &mut Vec<usize>) {
+    /// Removes the copies that conflict with an access.
+    fn invalidate_conflicts(&mut self, line: usize, access: Access, woken: &mut Vec<usize>) {
         match access {
             // The owner keeps a copy.
-            Access::Load => self.lines[line].owner = NONE,
-            Access::Store | Access::ReadModifyWrite => self.take_away(line, woken),
+            Access::Load => self.lines[line].owner = NO_CPU,
+            Access::Store | Access::ReadModifyWrite => self.invalidate_all(line, woken),
         }
     }
 
-    /// The transfer under way ends, and its CPU has a copy. Starts the next one, and moves the
-    /// sleepers that this wakes to `woken`.
+    /// Completes the transfer in progress, which gives its CPU a copy. Starts the next transfer, and moves
+    /// the sleepers that it wakes to `woken`.
     pub(crate) fn complete(&mut self, line: usize, woken: &mut Vec<usize>) -> Option<Start> {
         let state = &mut self.lines[line];
         let (cpu, access) = (state.served, state.access);
-        state.served = NONE;
+        state.served = NO_CPU;
         if self.is_late {
-            self.clear_way(line, access, woken);
+            self.invalidate_conflicts(line, access, woken);
         }
         match access {
             Access::Load => {
                 let is_alone = bits::is_empty(self.set(line));
-                self.lines[line].owner = if is_alone { cpu } else { NONE };
+                self.lines[line].owner = if is_alone { cpu } else { NO_CPU };
                 bits::add(self.set_mut(line), cpu.into());
             }
             Access::ReadModifyWrite if self.atomics == Atomics::Far => {
                 self.lines[line].is_home = true;
             }
-            Access::Store | Access::ReadModifyWrite => self.give(line, cpu),
+            Access::Store | Access::ReadModifyWrite => self.grant_exclusive(line, cpu),
         }
         self.next(line, woken)
     }
 
-    /// The line, of which no CPU has a copy, becomes that of `cpu` alone.
-    fn give(&mut self, line: usize, cpu: u16) {
+    /// Gives `cpu` the only copy of a line of which no CPU has a copy.
+    fn grant_exclusive(&mut self, line: usize, cpu: u16) {
         self.lines[line].owner = cpu;
         bits::add(self.set_mut(line), cpu.into());
     }
@@ -262,8 +259,8 @@ impl CacheLines {
         Some((cpu.into(), self.start(line, cpu, access, woken)))
     }
 
-    /// [`LineLaw::FreeWrites`]: `cpu` stores now. Moves the CPUs that wait for the line to `stopped`:
-    /// they have to ask for it again.
+    /// Stores under [`LineLaw::FreeWrites`] from `cpu`. Moves the CPUs that wait for the line to `stopped`:
+    /// they have to request it again.
     pub(crate) fn store_freely(
         &mut self,
         line: usize,
@@ -271,48 +268,47 @@ impl CacheLines {
         woken: &mut Vec<usize>,
         stopped: &mut Vec<usize>,
     ) {
-        self.take_away(line, woken);
-        self.give(line, cpu as u16);
+        self.invalidate_all(line, woken);
+        self.grant_exclusive(line, cpu as u16);
         let state = &mut self.lines[line];
-        if state.served != NONE {
-            stopped.push(std::mem::replace(&mut state.served, NONE).into());
+        if state.served != NO_CPU {
+            stopped.push(std::mem::replace(&mut state.served, NO_CPU).into());
         }
         stopped.extend(state.queue.drain(..).map(|(cpu, _)| usize::from(cpu)));
     }
 
-    /// No CPU has a copy any more.
-    fn take_away(&mut self, line: usize, woken: &mut Vec<usize>) {
-        self.lines[line].owner = NONE;
+    /// Removes all copies.
+    fn invalidate_all(&mut self, line: usize, woken: &mut Vec<usize>) {
+        self.lines[line].owner = NO_CPU;
         self.set_mut(line).fill(0);
         self.wake(line, woken);
     }
 
-    /// The host stores, by DMA or a CPU that is not simulated: no cache has the line any more.
+    /// A store by the host, through DMA or a CPU that is not simulated: the line is in no cache afterwards.
     pub(crate) fn store_by_host(&mut self, line: usize, woken: &mut Vec<usize>) {
-        self.take_away(line, woken);
+        self.invalidate_all(line, woken);
         self.lines[line].is_home = false;
     }
 
-    /// `cpu` sleeps until its copy is taken away.
+    /// Puts `cpu` to sleep until its copy is removed.
     pub(crate) fn sleep(&mut self, line: usize, cpu: usize) {
         bits::add(&mut self.sleepers[line * self.words..][..self.words], cpu);
     }
 
-    /// `cpu` no longer sleeps there.
-    pub(crate) fn rouse(&mut self, line: usize, cpu: usize) {
+    /// Ends the sleep of `cpu`.
+    pub(crate) fn cancel_sleep(&mut self, line: usize, cpu: usize) {
         bits::remove(&mut self.sleepers[line * self.words..][..self.words], cpu);
     }
 
-    /// The socket of `cpu`.
     pub(crate) fn socket(&self, cpu: usize) -> u32 {
         (cpu / self.per_socket) as u32
     }
 
-    fn distance(&self, one: usize, other: usize) -> usize {
-        self.distances[one * self.cpus + other].into()
+    fn distance(&self, cpu: usize, peer: usize) -> usize {
+        self.distances[cpu * self.cpus + peer].into()
     }
 
-    /// The cost of a line that is in no CPU's cache. Its home is taken to be as far as CPUs can be.
+    /// The cost of a line that is in no CPU's cache. Its home counts as the maximum distance away.
     fn uncached(&self, line: usize, cost: impl FnOnce(&LineCosts) -> Picos) -> Picos {
         match self.levels.last() {
             Some(far) if self.lines[line].is_home => cost(far),
@@ -324,7 +320,7 @@ impl CacheLines {
         let owner = self.lines[line].owner;
         let is_load = access == Access::Load;
         let locked = if access == Access::ReadModifyWrite { self.atomic } else { Picos::ZERO };
-        if owner != NONE {
+        if owner != NO_CPU {
             let costs = &self.levels[self.distance(cpu, owner.into())];
             return if is_load { costs.load_modified } else { costs.store_modified + locked };
         }

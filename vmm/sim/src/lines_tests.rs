@@ -1,6 +1,6 @@
 use super::*;
 
-/// Cores of 2 CPUs, sockets of 4, 8 in all. Costs tell the kind and the distance apart.
+/// Cores of 2 CPUs, sockets of 4, 8 in total. Costs identify the access and the distance.
 fn lines() -> CacheLines {
     lines_with(Atomics::Near)
 }
@@ -78,7 +78,7 @@ fn far_atomics_leave_no_cpu_a_copy() {
 }
 
 #[test]
-fn a_home_that_serves_in_order_does() {
+fn fifo_home_serves_in_order() {
     let machine = Machine { queue: Queue::Fifo, ..Machine::ideal(8) };
     let mut lines = CacheLines::new(&machine, LineLaw::Physical, 8, 1, 1);
     for cpu in 0..8 {
@@ -89,7 +89,7 @@ fn a_home_that_serves_in_order_does() {
 }
 
 #[test]
-fn a_line_serves_one_after_the_other_and_all_of_them() {
+fn random_home_serves_all_requests() {
     let mut lines = lines();
     assert!(ask(&mut lines, 0, STORE).is_some());
     for cpu in 1..8 {
@@ -108,13 +108,13 @@ fn a_line_serves_one_after_the_other_and_all_of_them() {
 }
 
 #[test]
-fn a_store_takes_copies_away_and_wakes_who_sleeps_there() {
+fn a_store_invalidates_copies_and_wakes_sleepers() {
     let mut lines = lines();
     for cpu in [3, 5, 6] {
         access(&mut lines, cpu, LOAD);
         lines.sleep(0, cpu);
     }
-    lines.rouse(0, 5);
+    lines.cancel_sleep(0, 5);
     let mut woken = Vec::new();
     lines.request(0, 1, STORE, &mut woken).expect("the line is idle");
     assert_eq!(woken, [3, 6], "as the transfer starts");
@@ -128,9 +128,9 @@ fn a_store_takes_copies_away_and_wakes_who_sleeps_there() {
     assert_eq!(access(&mut lines, 1, LOAD), 1_000);
 }
 
-/// An owner that stores twice needs the line twice if another CPU has asked for it meanwhile.
+/// An owner that stores twice needs the line twice if another CPU requested it in between.
 #[test]
-fn an_owner_shares_its_line_as_soon_as_it_is_asked_to() {
+fn an_owner_shares_its_line_on_the_first_request() {
     let mut lines = lines();
     ask(&mut lines, 0, STORE).expect("the line is idle");
     assert_eq!(ask(&mut lines, 1, LOAD), None, "it is busy");

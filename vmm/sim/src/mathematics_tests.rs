@@ -1,10 +1,10 @@
-//! Rung 1: the engine with the real locks beside models of lock contention whose figures are known by mathematics.
+//! Rung 1: compares the engine and the real locks with models of lock contention that have exact solutions.
 
 use crate::machine::Machine;
 use crate::{LineLaw, Load, Picos, Sim, Span, Spec, System};
 
-/// CPUs that think for an exponential time with mean `think`, then queue for a lock that is held for
-/// an exponential time with mean `section`. Both in one unit.
+/// CPUs that think for an exponential time with mean `think`, then queue for a lock that is held for an
+/// exponential time with mean `section`, in the same unit.
 #[derive(Clone, Copy)]
 pub(crate) struct Closed {
     pub(crate) cpus: usize,
@@ -13,34 +13,33 @@ pub(crate) struct Closed {
 }
 
 impl Closed {
-    /// The mean number of CPUs that are neither in the lock nor wait for it, if holding it takes
-    /// `read / 2` longer for each CPU that waits: the model of S. Boyd-Wickizer et al.,
-    /// "Non-scalable locks are dangerous" (OLS 2012), in the form of its published curves, in which
-    /// `k` is the number that waits *behind* the holder. With a `read` of zero it is the queue
-    /// M/M/1//n.
+    /// The mean number of CPUs that neither hold the lock nor wait for it, if holding it takes `read / 2`
+    /// longer for each waiting CPU: the model of S. Boyd-Wickizer et al., "Non-scalable locks are dangerous"
+    /// (OLS 2012), in the form of its published curves, where `k` is the number of CPUs that wait *behind*
+    /// the holder. With a `read` of zero it is the queue M/M/1//n.
     pub(crate) fn speedup(self, read: f64) -> f64 {
         let Self { cpus, think, section } = self;
-        // Of k CPUs at the lock, relative to none.
+        // Weight of k CPUs at the lock, relative to none.
         let mut weight = 1.0;
-        let (mut all, mut thinking) = (1.0, cpus as f64);
+        let (mut total, mut thinking) = (1.0, cpus as f64);
         for at in 1..=cpus {
             let arrival = (cpus - at + 1) as f64 / think;
             weight *= arrival * (section + read * (at - 1) as f64 / 2.0);
-            all += weight;
+            total += weight;
             thinking += weight * (cpus - at) as f64;
         }
-        thinking / all
+        thinking / total
     }
 
-    /// The mean number as [`Self::speedup`] has it, for a ticketlock whose waiters read the lock's line,
-    /// which takes `read` and is done for one after the other in random order, after each store to it;
-    /// stores are free, and make a read under way start again. The law of
-    /// [`LineLaw::FreeWrites`], solved as a Markov chain at the releases.
+    /// The same mean as [`Self::speedup`], for a ticketlock whose waiters read the lock's line after each
+    /// store to it. A read takes `read`; reads are served one after the other in random order. Stores are
+    /// free, and restart a read in progress. This is the law of [`LineLaw::FreeWrites`], solved as a Markov
+    /// chain at the releases.
     fn speedup_with_reads(self, read: f64) -> f64 {
         let cycles = self.cycles(read);
         let states = cycles.len();
         let mut at = vec![1.0 / states as f64; states];
-        // Power iteration; the chain mixes within some n steps, but slowly at its knee.
+        // Power iteration. The chain mixes within about n steps, but slowly at its knee.
         for _ in 0..200_000 {
             let mut next = vec![0.0; states];
             for (share, cycle) in at.iter().zip(&cycles) {
@@ -58,23 +57,23 @@ impl Closed {
         self.think / time
     }
 
-    /// By number of waiters after the release: 0 to n-1.
+    /// By number of waiters after the release, from 0 to n-1.
     fn cycles(self, read: f64) -> Vec<Cycle> {
         let held: Vec<Cycle> = (0..self.cpus).map(|waiting| self.held(waiting)).collect();
-        // Nobody waits: the next to come takes the lock at once.
+        // No waiters: the next arrival takes the lock immediately.
         let idle = Cycle {
             time: self.think / self.cpus as f64 + held[0].time,
             next: held[0].next.clone(),
         };
         let mut cycles = Vec::new();
-        // The handoff that goes on when one more has come: of the number in the next row.
+        // The handoff after a further arrival, for the number of waiters in the next row.
         let mut disturbed: Option<Cycle> = None;
         for waiting in (1..=self.cpus).rev() {
             let after_release = |readers: usize| {
                 let (held, rate) = (&held[waiting - 1], self.arrivals(waiting));
                 handoff(held, rate, read, readers, disturbed.as_ref())
             };
-            // The releaser's store took all copies away; one that has just come has its own.
+            // The releaser's store removed all copies; a CPU that has just arrived has its own.
             cycles.push(after_release(waiting));
             disturbed = Some(after_release(waiting - 1));
         }
@@ -84,12 +83,12 @@ impl Closed {
         cycles
     }
 
-    /// CPUs that come in a unit of time while so many are at the lock.
+    /// Arrivals per unit of time while `at_lock` CPUs are at the lock.
     fn arrivals(self, at_lock: usize) -> f64 {
         (self.cpus - at_lock) as f64 / self.think
     }
 
-    /// The lock is held while `waiting` others wait: until the release.
+    /// A hold of the lock until its release, at first with `waiting` waiters.
     fn held(self, waiting: usize) -> Cycle {
         let mut next = vec![0.0; self.cpus];
         let mut stays = 1.0;
@@ -103,14 +102,15 @@ impl Closed {
     }
 }
 
-/// From one release to the next: the mean time, and how probable each number of waiters is.
+/// From one release to the next: the mean time, and the probability of each number of waiters.
 struct Cycle {
     time: f64,
     next: Vec<f64>,
 }
 
-/// A lock is free, and `readers` of its waiters have no copy, the winner among them. It is at a random place among their
-/// reads, and then holds the lock as in `held`. If one more comes before it has read, they start again: `after`.
+/// The handoff of a free lock while `readers` of its waiters have no copy, including the winner. The winner
+/// is at a random place among the reads, and then holds the lock as in `held`. If another CPU arrives before
+/// the winner has read the line, the reads start again, as in `after`.
 fn handoff(held: &Cycle, rate: f64, read: f64, readers: usize, after: Option<&Cycle>) -> Cycle {
     let places = readers as f64;
     let (mut undisturbed, mut time) = (0.0, 0.0);
@@ -118,7 +118,7 @@ fn handoff(held: &Cycle, rate: f64, read: f64, readers: usize, after: Option<&Cy
         let span = read * place as f64;
         let none_comes = (-rate * span).exp();
         undisturbed += none_comes / places;
-        // The mean of the span and of an exponential time, whichever is shorter.
+        // The mean of the shorter of the span and an exponential time.
         time += if rate > 0.0 { (1.0 - none_comes) / rate } else { span } / places;
     }
     let disturbed = 1.0 - undisturbed;
@@ -133,15 +133,15 @@ fn handoff(held: &Cycle, rate: f64, read: f64, readers: usize, after: Option<&Cy
     Cycle { time, next }
 }
 
-/// `share`: the part of a CPU's own time that it spends in the section.
+/// `share`: the part of a CPU's uncontended time that it spends in the section.
 fn closed(cpus: usize, section: f64, share: f64) -> Closed {
     Closed { cpus, section, think: section / share - section }
 }
 
 const SIZES: [usize; 8] = [8, 16, 24, 28, 32, 40, 48, 80];
 
-/// The four published curves of Boyd-Wickizer et al.: cycles in the section, their share, cycles for a read. As evaluated from
-/// the paper before this code was written.
+/// The four published curves of Boyd-Wickizer et al.: cycles in the section, their share, cycles per read,
+/// speedups. They were evaluated from the paper before this code was written.
 const CURVES: [(f64, f64, f64, [f64; 8]); 4] = [
     (400.0, 0.02, 100.0, [7.8, 15.5, 22.7, 25.4, 23.6, 11.1, 8.5, 4.8]),
     (400.0, 0.02, 0.0, [7.8, 15.6, 23.2, 26.9, 30.5, 37.4, 43.2, 49.0]),
@@ -150,7 +150,7 @@ const CURVES: [(f64, f64, f64, [f64; 8]); 4] = [
 ];
 
 #[test]
-fn the_formula_gives_the_papers_curves() {
+fn formula_matches_the_paper() {
     for (section, share, read, curve) in CURVES {
         for (cpus, expected) in SIZES.into_iter().zip(curve) {
             let speedup = closed(cpus, section, share).speedup(read);
@@ -160,7 +160,7 @@ fn the_formula_gives_the_papers_curves() {
 }
 
 #[test]
-fn without_cost_of_reads_the_chain_is_the_formula() {
+fn chain_matches_formula_with_free_reads() {
     for cpus in [1, 2, 8, 30, 80] {
         let closed = closed(cpus, 400.0, 0.02);
         let (chain, formula) = (closed.speedup_with_reads(0.0), closed.speedup(0.0));
@@ -168,7 +168,7 @@ fn without_cost_of_reads_the_chain_is_the_formula() {
     }
 }
 
-/// The simulated mean number of CPUs that think, after a tenth of the operations that is not counted.
+/// The simulated mean number of thinking CPUs, after a warm-up of a tenth of the operations.
 fn simulated(
     system: System,
     closed: Closed,
@@ -177,7 +177,7 @@ fn simulated(
 ) -> f64 {
     let cycles = |n: f64| Picos((n * 1e6 / machine.mhz) as u64);
     let think = cycles(closed.think);
-    let spans = Load::of(Span::Exponential(think), Span::Exponential(cycles(closed.section)));
+    let spans = Load::new(Span::Exponential(think), Span::Exponential(cycles(closed.section)));
     let load = Load { crowd: cycles(crowd), ..spans };
     let spec = Spec {
         law,
@@ -194,8 +194,8 @@ fn simulated(
     window.rate() * think.seconds()
 }
 
-/// Asserts that a simulation is within 1 % of the exact figure. `times` as many operations as are enough for a deviation far
-/// below that by chance, which takes most where the lock is about to collapse.
+/// Asserts that a simulation is within 1 % of the exact figure. `times` multiplies a number of operations for
+/// which random deviations are far smaller. This number is highest where the lock is about to collapse.
 fn is_exact(
     system: System,
     closed: Closed,
@@ -211,7 +211,7 @@ fn is_exact(
     assert!(off.abs() <= 0.01, "{system}, {cpus} CPUs, {section}: {speedup}, not {expected}");
 }
 
-/// Nothing but the sections takes time: M/M/1//n.
+/// Only the sections take time: M/M/1//n.
 fn locks_are_queues(sizes: &[usize], times: u64) {
     for system in [System::NativeTicket, System::Queued] {
         for &cpus in sizes {
@@ -222,7 +222,7 @@ fn locks_are_queues(sizes: &[usize], times: u64) {
     }
 }
 
-/// A section is longer by half a read for each CPU that waits.
+/// A section is longer by half a read for each waiting CPU.
 fn longer_sections_follow_the_paper(sizes: &[usize], times: u64) {
     for (section, share, read, _) in CURVES {
         for &cpus in sizes {
@@ -233,7 +233,7 @@ fn longer_sections_follow_the_paper(sizes: &[usize], times: u64) {
     }
 }
 
-/// Lines whose reads take 100 cycles and whose writes are free.
+/// Lines with reads of 100 cycles and free writes.
 fn lines_follow_the_chain(sizes: &[usize], times: u64) {
     const READ: f64 = 100.0;
     let read = Picos(100_000);
@@ -243,8 +243,8 @@ fn lines_follow_the_chain(sizes: &[usize], times: u64) {
             (level.lines.load_modified, level.lines.load_shared) = (read, read);
         }
         machine.costs.memory = read;
-        // Prime to the time of a read: those that wait for their next look would all ask for the line at
-        // the same moment otherwise, and not in a random order with those that ask again.
+        // Coprime to the time of a read. Otherwise all CPUs in a pause would request the line at the same
+        // time, and not in random order with the CPUs that repeat their requests.
         machine.costs.pause = Picos(997);
         let closed = closed(cpus, 400.0, 0.02);
         let on = (&machine, LineLaw::FreeWrites, 0.0);
@@ -253,7 +253,7 @@ fn lines_follow_the_chain(sizes: &[usize], times: u64) {
 }
 
 #[test]
-fn simulated_locks_meet_exact_mathematics() {
+fn simulations_match_exact_solutions() {
     locks_are_queues(&[8, 32, 80], 1);
     longer_sections_follow_the_paper(&[16, 28, 80], 1);
     lines_follow_the_chain(&[8, 28, 48], 1);
@@ -261,15 +261,15 @@ fn simulated_locks_meet_exact_mathematics() {
 
 #[test]
 #[ignore = "some minutes: all sizes, with four times the operations"]
-fn simulated_locks_of_all_sizes_meet_exact_mathematics() {
+fn simulations_match_exact_solutions_at_all_sizes() {
     locks_are_queues(&SIZES, 4);
     longer_sections_follow_the_paper(&SIZES, 4);
     lines_follow_the_chain(&[8, 16, 24, 28, 32, 34, 40, 48, 80], 4);
 }
 
-/// Of a machine as shipped only shapes are known.
+/// For a built-in machine, only the shapes of the curves are known.
 #[test]
-fn a_ticketlock_collapses_on_many_sockets_a_queue_does_not() {
+fn ticketlocks_collapse_and_queued_locks_do_not() {
     let machine = Machine::shipped("westmere-80").expect("it is shipped");
     let curve = |system| {
         [10, 20, 40, 80].map(|cpus| {
@@ -280,7 +280,7 @@ fn a_ticketlock_collapses_on_many_sockets_a_queue_does_not() {
     let (ticket, queued) = (curve(System::NativeTicket), curve(System::Queued));
     let best = ticket.into_iter().fold(0.0, f64::max);
     assert!(ticket[3] <= best / 2.0, "{ticket:?}");
-    // The farther sockets make a handoff somewhat dearer; the number that waits does not.
+    // More distant sockets make a handoff slightly more expensive; more waiters do not.
     assert!(queued[3] >= queued[2] * 0.8, "{queued:?}");
     assert!(queued[3] >= ticket[3] * 2.0, "{queued:?} {ticket:?}");
     assert!(ticket[0] >= queued[0] * 0.95, "{ticket:?} {queued:?}");

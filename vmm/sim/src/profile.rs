@@ -1,8 +1,8 @@
-//! Profiles: what the workloads of published tables do.
+//! Profiles: models of the workloads in published tables.
 //!
-//! One file is one workload, `vmm/sim/profiles/*.toml`. Each of its parameters says where it comes
-//! from, or that it is fitted to the column of a table without overcommitment. The files are compiled in, and a unit test
-//! checks what their syntax does not.
+//! Each file, `vmm/sim/profiles/*.toml`, describes one workload. Each parameter has a source or is fitted to
+//! the table's column without overcommitment. The files are compiled in, and a unit test checks the
+//! constraints that their syntax does not express.
 
 use base::faults::Probability;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use crate::load::{Load, LockLoad, Shootdown, Sleep};
 use crate::random::Span;
 use crate::time::Picos;
 
-/// The profiles that come with pvticket: their names and texts.
+/// Names and texts of the built-in profiles.
 const SHIPPED: &[(&str, &str)] = &[
     ("build", include_str!("../profiles/build.toml")),
     ("dbench", include_str!("../profiles/dbench.toml")),
@@ -24,16 +24,16 @@ const SHIPPED: &[(&str, &str)] = &[
     ("saturated", include_str!("../profiles/saturated.toml")),
 ];
 
-/// A workload. Its file format is explained in the guide, `vmm/sim/docs/WORKLOADS.md`.
+/// A workload. The guide documents the file format, `vmm/sim/docs/WORKLOADS.md`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Its name.
+    /// The profile's name.
     pub name: String,
-    /// A description, in one line.
+    /// A description in one line.
     pub about: String,
-    /// The time between two operations; without it, exponential, such that without contention the first lock is held for
-    /// the share `held` of the time.
+    /// Time between two operations. Without it, the time is exponential, with a mean so that without
+    /// contention the first lock is held for the share `held` of the time.
     think: Option<Parameter>,
     held: Option<Parameter>,
     locks: Vec<LockShare>,
@@ -43,7 +43,7 @@ pub struct Profile {
     noise: Option<ProfileNoise>,
 }
 
-/// A number, or a time in microseconds with its law; none of both: it is fitted.
+/// A number, or a time in microseconds with its distribution; fitted if neither is set.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Parameter {
@@ -55,7 +55,7 @@ struct Parameter {
     note: Option<String>,
 }
 
-/// Where a parameter comes from.
+/// The source of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Origin {
@@ -65,7 +65,7 @@ enum Origin {
     Fitted,
 }
 
-/// The law of a time.
+/// The distribution of a time.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum TimeLaw {
@@ -106,14 +106,14 @@ struct ProfileNoise {
     idle: Parameter,
 }
 
-/// How many parameters of a profile come from where.
+/// Numbers of a profile's parameters by source.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Sources {
     /// Fitted to a published column.
     pub fitted: usize,
     /// Published or measured.
     pub known: usize,
-    /// Neither: an estimate.
+    /// Estimated.
     pub assumed: usize,
 }
 
@@ -136,25 +136,25 @@ impl Parameter {
         Probability::new(self.number()).unwrap_or_default()
     }
 
-    /// None: it is fitted.
+    /// `None` if fitted.
     fn mean(&self) -> Option<Picos> {
         self.us.map(|micros| Picos::from_nanos(micros * 1e3))
     }
 
-    /// The time, with this mean if it is fitted.
+    /// The time with its own mean, or with mean `fitted`.
     fn span(&self, fitted: Picos) -> Span {
         self.shape.of(self.mean().unwrap_or(fitted))
     }
 }
 
 impl Profile {
-    /// A profile that comes with pvticket; `None` if there is none of this name.
+    /// A built-in profile; `None` if the name is unknown.
     pub fn shipped(name: &str) -> Option<Self> {
         let (_, text) = SHIPPED.iter().find(|(known, _)| *known == name)?;
         toml::from_str(text).ok()
     }
 
-    /// The profile's locks, sleep and interrupts, with these times where they are fitted.
+    /// The profile's locks, sleep and shootdown, with these times where they are fitted.
     pub fn load(&self, think: Picos, critical: Picos) -> Load {
         let lock = |lock: &LockShare| LockLoad {
             share: lock.share.number(),
@@ -176,19 +176,19 @@ impl Profile {
             adds: self.adds.as_ref().map_or(1, |adds| adds.number() as u32),
             sleep: self.sleep.as_ref().map(sleep),
             shootdown: self.shootdown.as_ref().map(shootdown),
-            ..Load::of(law.of(think), Span::Fixed(critical))
+            ..Load::new(law.of(think), Span::Fixed(critical))
         }
     }
 
-    /// Threads of the host: those of QEMU that carry out its reads and writes.
+    /// Background noise: QEMU's threads that carry out the guest's reads and writes.
     pub fn noise(&self) -> Option<Noise> {
         let ProfileNoise { busy, idle } = self.noise.as_ref()?;
         Some(Noise { busy: busy.mean()?, idle: idle.mean()? })
     }
 
-    /// The mean think time and that of the first critical section; `None` if they are to be fitted.
-    /// Where the profile says which share of the time a lock is held, they depend on how many vCPUs
-    /// with a CPU each the column without overcommitment has.
+    /// The mean think time and the mean of the first critical section; `None` if they are fitted. If the
+    /// profile specifies the share of time a lock is held, they depend on the number of vCPUs, each with a
+    /// CPU, in the column without overcommitment.
     pub fn times(&self, vcpus: Option<usize>) -> Option<(Picos, Picos)> {
         let critical = self.locks.first()?.critical.mean()?;
         let think = match (&self.think, &self.held) {
@@ -198,22 +198,22 @@ impl Profile {
         Some((think, critical))
     }
 
-    /// The mean think time in ps with which the first lock is held for `held` of the time, if no vCPU
-    /// waits for it; zero if it is held for less in any case.
+    /// The mean think time in ps for which the first lock is held for `held` of the time if no vCPU waits for
+    /// it; zero if it is held for less at any think time.
     fn think_for(&self, held: f64, vcpus: usize) -> Option<u64> {
-        let all: f64 = self.locks.iter().map(|lock| lock.share.number()).sum();
+        let total: f64 = self.locks.iter().map(|lock| lock.share.number()).sum();
         let mut busy = 0.0;
         for lock in &self.locks {
-            busy += lock.share.number() / all * lock.critical.mean()?.0 as f64;
+            busy += lock.share.number() / total * lock.critical.mean()?.0 as f64;
         }
         let first = self.locks.first()?;
-        let round =
-            vcpus as f64 * first.share.number() / all * first.critical.mean()?.0 as f64 / held;
+        let cycle =
+            vcpus as f64 * first.share.number() / total * first.critical.mean()?.0 as f64 / held;
         let asleep = |sleep: &ProfileSleep| {
             sleep.chance.number() * sleep.time.mean().unwrap_or_default().0 as f64
         };
         let asleep = self.sleep.as_ref().map_or(0.0, asleep);
-        Some((round - busy - asleep).max(0.0) as u64)
+        Some((cycle - busy - asleep).max(0.0) as u64)
     }
 
     fn parameters(&self) -> impl Iterator<Item = &Parameter> {
@@ -227,7 +227,7 @@ impl Profile {
         alone.chain(of_locks).chain(of_sleep).chain(interrupts).chain(of_noise)
     }
 
-    /// Where its parameters come from.
+    /// Numbers of parameters by source.
     pub fn sources(&self) -> Sources {
         let mut sources = Sources::default();
         for parameter in self.parameters() {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_can_be_read_and_have_what_they_need() {
+    fn built_in_profiles_are_valid() {
         for (name, _) in SHIPPED {
             let profile = shipped(name);
             assert_eq!(profile.name, *name);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_think_time_makes_the_first_lock_as_busy_as_stated() {
+    fn think_time_matches_the_held_share() {
         let dbench = shipped("dbench");
         let (think, critical) = dbench.times(Some(32)).expect("nothing is fitted");
         assert_eq!(critical, Picos(1_000_000));
@@ -299,8 +299,8 @@ mod tests {
         assert_eq!(dbench.noise(), None);
     }
 
-    /// Document 000 publishes the share of time in the slow path of a mutex with fewer atomic
-    /// operations, in percent. Tasks that wait are there.
+    /// Document 000 publishes the percentage of time in the slow path of a mutex with fewer atomic
+    /// operations. Waiting tasks are in the slow path.
     #[test]
     fn mutexes_of_aim7_are_waited_for_as_published() {
         for (name, fitted_cpus, cpus, percent) in

@@ -2,17 +2,16 @@
 
 use crate::time::Picos;
 
-/// Bits of a key that name the leaf.
-const LEAF: u32 = 12;
-/// The most leaves of one queue.
-pub(crate) const MOST: usize = 1 << LEAF;
+/// Low bits of a key that hold the leaf.
+const LEAF_BITS: u32 = 12;
+/// Maximum number of leaves.
+pub(crate) const MAX_LEAVES: usize = 1 << LEAF_BITS;
 /// A leaf without an event.
-const NONE: u64 = u64::MAX;
+const EMPTY: u64 = u64::MAX;
 
-/// A winner tree: each node has the earlier of its two children's keys, so the root has the
-/// earliest event of all. Setting a leaf replaces its event, which makes cancelling free; no
-/// operation depends on how many events are pending. Of events at one time, that of the lower leaf
-/// comes first.
+/// A winner tree: each node has the earlier key of its two children, so the root has the earliest
+/// event. Setting a leaf replaces its event, so cancellation is free, and no operation depends on
+/// the number of pending events. Events at the same time are ordered by leaf, lowest first.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     /// The root is at 1, the children of `i` at `2 * i` and `2 * i + 1`.
@@ -22,18 +21,18 @@ pub(crate) struct EventQueue {
 }
 
 impl EventQueue {
-    /// A queue of `leaves` leaves, at most [`MOST`], without events.
+    /// A queue of `leaves` leaves, at most [`MAX_LEAVES`], without events.
     pub(crate) fn new(leaves: usize) -> Self {
-        assert!(leaves <= MOST, "{leaves} are more leaves than a key can name");
+        assert!(leaves <= MAX_LEAVES, "{leaves} are more leaves than a key can name");
         let first = leaves.next_power_of_two().max(2);
-        Self { keys: vec![NONE; 2 * first].into(), first }
+        Self { keys: vec![EMPTY; 2 * first].into(), first }
     }
 
-    /// Sets the time of a leaf's event, at most [`Picos::LAST`]; [`Picos::NEVER`]: it has none.
+    /// Sets the time of a leaf's event, at most [`Picos::LAST`]; [`Picos::NEVER`] removes it.
     #[inline(always)]
     pub(crate) fn set(&mut self, leaf: usize, time: Picos) {
-        let time_key = time.min(Picos::LAST).0 << LEAF | leaf as u64;
-        let mut key = if time == Picos::NEVER { NONE } else { time_key };
+        let time_key = time.min(Picos::LAST).0 << LEAF_BITS | leaf as u64;
+        let mut key = if time == Picos::NEVER { EMPTY } else { time_key };
         let mut at = self.first + leaf;
         self.keys[at] = key;
         while at > 1 {
@@ -43,18 +42,18 @@ impl EventQueue {
         }
     }
 
-    /// The earliest event: its time and leaf. [`Picos::NEVER`]: there is none.
+    /// The earliest event: its time and leaf. [`Picos::NEVER`] if the queue is empty.
     #[inline(always)]
     pub(crate) fn earliest(&self) -> (Picos, usize) {
         Self::parse(self.keys[1])
     }
 
-    /// Does `time` come before the events of all leaves but `leaf`?
+    /// Whether `time` is before the events of all leaves except `leaf`.
     #[inline(always)]
     pub(crate) fn is_before_others(&self, leaf: usize, time: Picos) -> bool {
-        let key = time.0 << LEAF | (MOST - 1) as u64;
+        let key = time.0 << LEAF_BITS | (MAX_LEAVES - 1) as u64;
         let at = self.first + leaf;
-        // From the top: the larger half is the likelier to have an earlier one.
+        // Starts at the top: a larger subtree is more likely to have an earlier event.
         (0..self.first.trailing_zeros()).rev().all(|level| key < self.keys[at >> level ^ 1])
     }
 
@@ -65,8 +64,8 @@ impl EventQueue {
 
     #[inline(always)]
     fn parse(key: u64) -> (Picos, usize) {
-        let time = if key == NONE { Picos::NEVER } else { Picos(key >> LEAF) };
-        (time, key as usize & (MOST - 1))
+        let time = if key == EMPTY { Picos::NEVER } else { Picos(key >> LEAF_BITS) };
+        (time, key as usize & (MAX_LEAVES - 1))
     }
 }
 
@@ -77,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_earliest_of_the_events_set_last_comes_first(
+        fn earliest_matches_model(
             leaves in 1..70_usize,
             sets in prop::collection::vec((0..70_usize, prop::option::of(0..50_u64)), 0..200),
         ) {
@@ -93,10 +92,10 @@ mod tests {
                 if let Some((_, leaf)) = first {
                     prop_assert_eq!(queue.earliest().1, leaf);
                 }
-                let others = (0..leaves).filter(|other| *other != leaf);
-                let others = others.filter_map(|other| model[other]).min();
+                let others = (0..leaves).filter(|leaf_ix| *leaf_ix != leaf);
+                let others = others.filter_map(|leaf_ix| model[leaf_ix]).min();
                 let at = time.unwrap_or(7);
-                let is_before = others.is_none_or(|other| at < other);
+                let is_before = others.is_none_or(|leaf_ix| at < leaf_ix);
                 prop_assert_eq!(queue.is_before_others(leaf, Picos(at)), is_before);
                 prop_assert_eq!(queue.time(leaf), time.map_or(Picos::NEVER, Picos));
             }

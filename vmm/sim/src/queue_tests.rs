@@ -1,4 +1,4 @@
-//! Who is next for a lock without tickets.
+//! The next in line of locks without tickets.
 
 use sched::event::{LockActivity, VcpuIndex};
 
@@ -6,10 +6,10 @@ use crate::load::LockLoad;
 use crate::tests::{MILLI, run, spec};
 use crate::*;
 
-/// Shorter than any hold of a lock.
+/// Shorter than any hold time of a lock.
 const STEP: Picos = Picos(40_000);
 
-/// Locks that tell a waiter's place.
+/// Locks that report a waiter's position.
 const QUEUES: [System; 9] = [
     System::Queued,
     System::PvQueued,
@@ -22,24 +22,24 @@ const QUEUES: [System; 9] = [
     System::OwnerYield,
 ];
 
-/// Who has the lock, or has been handed it, and who is next, at one moment.
+/// The vCPU that has the lock or has been handed it, and the next in line.
 fn owner_and_next(sim: &Sim) -> (Option<VcpuIndex>, Option<VcpuIndex>) {
     let activities = sim.activities();
     let only = |is: fn(&LockActivity) -> bool| {
-        let all = (0..).map(VcpuIndex).zip(&activities);
-        let mut such = all.filter(|(_, activity)| is(activity)).map(|(index, _)| index);
-        let first = such.next();
-        assert_eq!(such.next(), None, "two of a kind: {activities:#?}");
+        let indexed = (0..).map(VcpuIndex).zip(&activities);
+        let mut matching = indexed.filter(|(_, activity)| is(activity)).map(|(index, _)| index);
+        let first = matching.next();
+        assert_eq!(matching.next(), None, "two of a kind: {activities:#?}");
         first
     };
     let next = only(|doing| matches!(doing, LockActivity::Waiting { distance: Some(1), .. }));
     (only(|doing| doing.is_holder() || doing.is_served()), next)
 }
 
-/// With vCPUs preempted in all places: whoever is next while another has the lock has it after that one. (A queued lock
-/// that was found idle may be taken when a waiter has come meanwhile.)
+/// With vCPUs preempted at any point, the next in line gets the lock after its current owner. (A queued lock
+/// found idle may be taken although a waiter has arrived in between.)
 #[test]
-fn the_vcpu_that_is_next_is_served_next() {
+fn the_next_in_line_is_served_next() {
     for system in [System::Mcs, System::Clh, System::Reciprocating] {
         let mut sim = Sim::new(&spec(system, 7, "random")).expect("it can be simulated");
         let (mut now, mut last, mut expected, mut checked) = (Picos::ZERO, None, None, 0);
@@ -61,7 +61,7 @@ fn the_vcpu_that_is_next_is_served_next() {
     }
 }
 
-/// The targets that an injecting schedule hit in 20 ms.
+/// Number of targets that an injecting schedule hit in 20 ms.
 fn hits(spec: &Spec) -> u64 {
     let mut sim = Sim::new(spec).expect("it can be simulated");
     sim.run_until(Picos(20 * MILLI.0)).unwrap_or_else(|stuck| panic!("{}: {stuck}", spec.system));
@@ -70,20 +70,20 @@ fn hits(spec: &Spec) -> u64 {
     hits
 }
 
-/// Regression: the next attempt was counted from each grant of a slot, and no vCPU of a PV lock ran for so long before it
-/// halted: in 20 ms none of its holders was found.
+/// Regression: the delay of the next attempt restarted at each grant of a slot. No vCPU of a PV lock ran that
+/// long before it halted, so no holder was found in 20 ms.
 #[test]
-fn holders_are_preempted_whether_or_not_waiters_halt() {
+fn lhp_hits_holders_of_all_locks() {
     for system in [System::NativeTicket, System::PvTicket, System::PvQueued] {
-        let found = hits(&Spec { spin_threshold: 8, ..spec(system, 8, "lhp:5000,50us") });
-        assert!(found >= 5, "{system}: {found}");
+        let hits = hits(&Spec { spin_threshold: 8, ..spec(system, 8, "lhp:5000,50us") });
+        assert!(hits >= 5, "{system}: {hits}");
     }
 }
 
-/// Of a queue whose waiters cannot give their turns away, each preempted holder and head costs a round of slices.
+/// In a queue whose waiters cannot donate their slices, a preempted holder or head costs a round of slices.
 #[test]
-fn a_queue_goes_on_whose_waiters_give_their_turns_away() {
-    let rate = |system| run(&spec(system, 8, "rr"), Picos(20 * MILLI.0)).all();
+fn yielding_waiters_keep_a_queue_moving() {
+    let rate = |system| run(&spec(system, 8, "rr"), Picos(20 * MILLI.0)).total();
     let without = rate(System::Queued);
     for system in [System::OwnerConfer, System::OwnerYield] {
         let with = rate(system);
@@ -91,40 +91,40 @@ fn a_queue_goes_on_whose_waiters_give_their_turns_away() {
     }
 }
 
-/// No turn ends with a ticket drawn: with sections that are as short as assumed, there is no preemption in a lock.
+/// No slice ends after a ticket is drawn: with short sections, no vCPU is preempted in a lock.
 #[test]
-fn who_knows_the_end_of_its_slice_is_not_preempted_in_a_lock() {
-    let [told, not] = [System::ISpinlock, System::NativeTicket].map(|system| {
+fn i_spinlock_avoids_preemption_in_the_lock() {
+    let [aware, not] = [System::ISpinlock, System::NativeTicket].map(|system| {
         let figures = run(&spec(system, 8, "rr"), Picos(20 * MILLI.0));
-        (figures.schedule.lhp + figures.schedule.lwp + figures.schedule.queued, figures.all())
+        (figures.schedule.lhp + figures.schedule.lwp + figures.schedule.queued, figures.total())
     });
-    assert!(told.0 * 20 < not.0, "preempted in the lock: {told:?}, without knowing {not:?}");
-    assert!(told.1 > 5 * not.1, "{told:?} {not:?}");
+    assert!(aware.0 * 20 < not.0, "preempted in the lock: {aware:?}, without knowing {not:?}");
+    assert!(aware.1 > 5 * not.1, "{aware:?} {not:?}");
 }
 
-/// A preempted holder costs those that spin for it their slices, and those that halt nothing.
+/// A preempted holder costs spinning waiters their slices, and halting waiters nothing.
 #[test]
-fn waiters_that_are_told_of_preempted_holders_halt() {
-    let [told, never] = [System::FlexGuard, System::Queued]
+fn flexguard_waiters_halt_for_preempted_holders() {
+    let [flex, base] = [System::FlexGuard, System::Queued]
         .map(|system| run(&spec(system, 8, "lhp:1000,1ms"), Picos(20 * MILLI.0)));
-    assert!(told.halts > 0 && told.kicks > 0, "{told:?}");
-    assert!(told.all() > 5 * never.all(), "flexguard {}, queued {}", told.all(), never.all());
-    // With a CPU for each vCPU no holder is preempted, and none halts.
+    assert!(flex.halts > 0 && flex.kicks > 0, "{flex:?}");
+    assert!(flex.total() > 5 * base.total(), "flexguard {}, queued {}", flex.total(), base.total());
+    // With a CPU per vCPU, no holder is preempted, and no waiter halts.
     let alone = run(&spec(System::FlexGuard, 4, "rr"), Picos(5 * MILLI.0));
     assert_eq!((alone.halts, alone.kicks), (0, 0));
 }
 
-/// With several locks it is the next in line that is preempted, with the lock free, more often than a holder: those behind
-/// it would spin. (While only holders were told of, these waiters had the rate of those that are told nothing.)
+/// With several locks, the next in line is preempted more often than a holder, with the lock free: waiters
+/// behind it would spin. (With reports of preempted holders only, these waiters were as slow as without.)
 #[test]
-fn waiters_that_are_told_of_a_preempted_next_in_line_halt() {
-    let [told, never] = [System::FlexGuard, System::UnfairQueued].map(|system| {
+fn flexguard_waiters_halt_for_a_preempted_next_in_line() {
+    let [flex, base] = [System::FlexGuard, System::UnfairQueued].map(|system| {
         let mut spec = spec(system, 8, "lwp:1000,1ms");
         let critical = spec.load.locks[0].critical;
         spec.load.locks = (0..4).map(|_| LockLoad { share: 1.0, critical }).collect();
-        run(&spec, Picos(20 * MILLI.0)).all()
+        run(&spec, Picos(20 * MILLI.0)).total()
     });
-    assert!(2 * told > 3 * never, "flexguard {told}, unfair-queued {never}");
+    assert!(2 * flex > 3 * base, "flexguard {flex}, unfair-queued {base}");
 }
 
 #[test]

@@ -1,20 +1,20 @@
-//! Random spans, the same on every platform.
+//! Random durations, identical on every platform.
 
 use base::rng::SplitMix64;
 
 use crate::time::Picos;
 
-/// A random or fixed span.
+/// A random or fixed duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
-    /// Always this long.
+    /// Constant.
     Fixed(Picos),
-    /// Exponentially distributed, with this mean.
+    /// Exponentially distributed with this mean.
     Exponential(Picos),
-    /// Uniformly distributed, from zero to twice this mean.
+    /// Uniformly distributed from zero to twice this mean.
     Uniform(Picos),
-    /// A fixed number of increments, each of which takes about the same: uniformly distributed, within a sixteenth of this mean
-    /// (`doctor` calls a unit of work steady up to a tenth).
+    /// A fixed number of increments, each of about the same duration: uniformly distributed within
+    /// a sixteenth of this mean (`doctor` accepts up to a tenth as steady).
     Steady(Picos),
 }
 
@@ -29,7 +29,7 @@ impl Span {
         }
     }
 
-    /// Draws one.
+    /// Draws a duration.
     #[inline]
     pub(crate) fn draw(self, rng: &mut SplitMix64) -> Picos {
         match self {
@@ -37,8 +37,8 @@ impl Span {
             Self::Exponential(mean) => Picos((mean.0 as f64 * exponential(rng)) as u64),
             Self::Uniform(mean) => Picos(rng.below(2 * mean.0 as usize + 1) as u64),
             Self::Steady(mean) => {
-                let most = mean.0 / 16;
-                Picos(mean.0 - most + rng.below(2 * most as usize + 1) as u64)
+                let spread = mean.0 / 16;
+                Picos(mean.0 - spread + rng.below(2 * spread as usize + 1) as u64)
             }
         }
     }
@@ -46,20 +46,20 @@ impl Span {
 
 /// An exponentially distributed number with mean 1.
 pub(crate) fn exponential(rng: &mut SplitMix64) -> f64 {
-    // In (0, 1]: 53 bits and one more, so that zero cannot be drawn.
+    // In (0, 1]: 53 random bits plus 1, to exclude zero.
     let unit = ((rng.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     -ln(unit)
 }
 
-/// Bits of a number's fraction that choose an entry of [`PIECES`].
+/// Leading fraction bits that select an entry of [`PIECES`].
 const PIECE_BITS: u32 = 7;
 
-/// For each piece of `[1, 2)`: the reciprocal of its beginning, and the logarithm of that.
+/// For each piece of `[1, 2)`: the reciprocal of its start, and the logarithm of the start.
 static PIECES: [(f64, f64); 1 << PIECE_BITS] = {
     let mut pieces = [(0.0, 0.0); 1 << PIECE_BITS];
     let mut at = 0;
     while at < pieces.len() {
-        // The logarithm is that of the rounded reciprocal, so that its error cancels.
+        // Logarithm of the rounded reciprocal, so that its rounding error cancels.
         let inverse = 1.0 / (1.0 + at as f64 / pieces.len() as f64);
         pieces[at] = (inverse, -ln_of_piece(inverse));
         at += 1;
@@ -67,9 +67,9 @@ static PIECES: [(f64, f64); 1 << PIECE_BITS] = {
     pieces
 };
 
-/// The natural logarithm of a number from 0.5 to 1.
+/// Natural logarithm of a number from 0.5 to 1.
 const fn ln_of_piece(x: f64) -> f64 {
-    // ln(x) = 2 artanh((x-1)/(x+1)), with |s| <= 1/3: by then terms are below 1e-17.
+    // ln(x) = 2 artanh((x-1)/(x+1)), with |s| <= 1/3: terms from here on are below 1e-17.
     let s = (x - 1.0) / (x + 1.0);
     let (mut sum, mut power, mut odd) = (0.0, s, 1.0);
     while odd < 35.0 {
@@ -80,20 +80,20 @@ const fn ln_of_piece(x: f64) -> f64 {
     2.0 * sum
 }
 
-/// The natural logarithm of a positive normal number, to ten digits, by arithmetic that IEEE 754 defines to the
-/// bit: that of a platform's mathematical library differs between versions, and with it a
-/// simulation would.
+/// The natural logarithm of a positive normal number to ten digits. It uses only arithmetic that
+/// IEEE 754 defines exactly. The platform's math library differs between versions, and simulations
+/// would differ with it.
 #[inline]
 fn ln(x: f64) -> f64 {
     const LN_2: f64 = std::f64::consts::LN_2;
     let bits = x.to_bits();
     let exponent = (bits >> 52) as i64 - 1023;
     let fraction = bits & ((1 << 52) - 1);
-    let (inverse, of_begin) = PIECES[(fraction >> (52 - PIECE_BITS)) as usize];
-    // How far it is from the beginning of its piece: r < 1/128. No division is on the way.
+    let (inverse, start_log) = PIECES[(fraction >> (52 - PIECE_BITS)) as usize];
+    // Relative distance from the start of its piece: r < 1/128. There is no division on this path.
     let r = f64::from_bits(fraction | 1023 << 52) * inverse - 1.0;
-    let rest = r - r * r * (0.5 - r * (1.0 / 3.0 - r * 0.25));
-    exponent as f64 * LN_2 + (of_begin + rest)
+    let log_rest = r - r * r * (0.5 - r * (1.0 / 3.0 - r * 0.25));
+    exponent as f64 * LN_2 + (start_log + log_rest)
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_logarithm_is_that_of_the_library() {
+    fn ln_matches_std() {
         let mut rng = SplitMix64::new(5);
         for _ in 0..100_000 {
             let x = (rng.next_u64() >> 11) as f64 / 1e9 + 1e-12;
@@ -116,9 +116,9 @@ mod tests {
         let squares = |span: Span| {
             let mut rng = SplitMix64::new(9);
             let draw = |_| span.draw(&mut rng).0 as f64 / 1e6;
-            let all: Vec<f64> = (0..400_000).map(draw).collect();
-            let mean = all.iter().sum::<f64>() / all.len() as f64;
-            (mean, all.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / all.len() as f64)
+            let samples: Vec<f64> = (0..400_000).map(draw).collect();
+            let mean = samples.iter().sum::<f64>() / samples.len() as f64;
+            (mean, samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / samples.len() as f64)
         };
         for (span, variance) in [
             (Span::Fixed(mean), 0.0),

@@ -3,7 +3,7 @@
 use super::tests::{MILLI, spec};
 use crate::*;
 use base::units::Nanos;
-use sched::{log::TurnEnd, recording::Recording};
+use sched::{log::SliceEnd, recording::Recording};
 
 const END: Picos = Picos(5 * MILLI.0);
 
@@ -15,24 +15,24 @@ fn run(spec: &Spec, decisions: Decisions<'_>) -> (Sim, SimFigures) {
 }
 
 fn recorded(spec: &Spec) -> (Recording, SimFigures) {
-    let (sim, figures) = run(spec, Decisions { are_kept: true, ..Decisions::default() });
+    let (sim, figures) = run(spec, Decisions { are_recorded: true, ..Decisions::default() });
     let recording = sim.recording();
     sim.finish().expect("it ends");
     (recording, figures)
 }
 
-/// The replay of a simulation by the same guest: how it differs, and its own decisions.
+/// Replays a recording in the same guest: the divergence, and the figures.
 fn replayed(spec: &Spec, recording: &Recording) -> (sched::policy::Divergence, SimFigures) {
     let policy = "replay:of-a-test".parse().expect("it is a policy");
     let spec = Spec { policy, ..spec.clone() };
-    let (sim, figures) = run(&spec, Decisions { replayed: Some(recording), are_kept: false });
+    let (sim, figures) = run(&spec, Decisions { replayed: Some(recording), are_recorded: false });
     let divergence = sim.divergence().expect("it is a replay");
     sim.finish().expect("it ends");
     (divergence, figures)
 }
 
 #[test]
-fn a_recording_is_repeated_turn_by_turn() {
+fn replays_repeat_recorded_slices() {
     for (system, policy) in [
         (System::NativeTicket, "rr"),
         (System::TestAndSet, "random"),
@@ -41,78 +41,78 @@ fn a_recording_is_repeated_turn_by_turn() {
     ] {
         let spec = spec(system, 8, policy);
         let (recording, first) = recorded(&spec);
-        assert!(recording.turns.len() > 40, "{system} {policy}: {}", recording.turns.len());
-        let (divergence, again) = replayed(&spec, &recording);
+        assert!(recording.slices.len() > 40, "{system} {policy}: {}", recording.slices.len());
+        let (divergence, replay) = replayed(&spec, &recording);
         let sched::policy::Divergence { recorded, replayed, skipped, woken, .. } = divergence;
         assert_eq!((skipped, woken), (0, 0), "{system} {policy}: {divergence:?}");
-        // The turns under way at the end are not repeated whole.
+        // Slices in progress at the end are not replayed completely.
         assert!(replayed >= recorded - 8, "{system} {policy}: {divergence:?}");
-        let (first, again) = (first.schedule.preemptions, again.schedule.preemptions);
-        assert!(first.abs_diff(again) <= first / 20 + 8, "{system} {policy}: {first} {again}");
+        let (first, replay) = (first.schedule.preemptions, replay.schedule.preemptions);
+        assert!(first.abs_diff(replay) <= first / 20 + 8, "{system} {policy}: {first} {replay}");
     }
 }
 
-/// Regression: a turn of `deferred` ends when its vCPU is out of its lock; the replay ended it by the clock, in the middle
-/// of one, and gave a thousandth of the rate, or preempted holders and was reported as exact (A6 of tests/HISTORY.md).
+/// Regression: a slice of `deferred` ends once its vCPU leaves its lock. The replay ended it by the clock in
+/// a lock, at a thousandth of the rate, or preempted holders and passed as exact (A6 of tests/HISTORY.md).
 #[test]
-fn a_schedule_that_knows_locks_is_repeated() {
+fn deferred_is_repeated() {
     for system in [System::NativeTicket, System::Queued] {
         let spec = spec(system, 8, "deferred");
         let (recording, first) = recorded(&spec);
-        let (divergence, again) = replayed(&spec, &recording);
+        let (divergence, replay) = replayed(&spec, &recording);
         assert!(divergence.recorded > 40 && divergence.is_repeated(), "{system}: {divergence:?}");
-        let rates = (first.all(), again.all());
+        let rates = (first.total(), replay.total());
         assert!(rates.0.abs_diff(rates.1) <= rates.0 / 20, "{system}: {rates:?}");
-        let held = (first.schedule.lhp, again.schedule.lhp);
+        let held = (first.schedule.lhp, replay.schedule.lhp);
         assert!(held.1 <= held.0, "{system}: holders preempted, {held:?}");
-        // Guests that think longer hold their locks at other times.
+        // Guests with longer think times hold their locks at different times.
         let mut slower = spec.clone();
         slower.load.think = Span::Uniform(Picos(4 * spec.machine.costs.increment.0 * 53));
-        let (divergence, other) = replayed(&slower, &recording);
+        let (divergence, small) = replayed(&slower, &recording);
         let by_clock = first.schedule.preemptions;
-        assert!(other.schedule.lhp <= by_clock, "{system}: {divergence:?} {:?}", other.schedule);
+        assert!(small.schedule.lhp <= by_clock, "{system}: {divergence:?} {:?}", small.schedule);
     }
 }
 
-/// Halts and kicks may come at other times. A replay that is none says so, whatever its lock and its schedule.
+/// Halts and kicks may occur at other times. A replay with another rate is not reported as repeated.
 #[test]
-fn a_replay_of_another_rate_is_not_called_one() {
+fn replays_with_other_rates_are_not_repeated() {
     let systems = [System::NativeTicket, System::PvTicket, System::PvQueued, System::TestAndSet];
     for system in systems {
         for policy in ["deferred", "kick-boost", "rr"] {
             let spec = spec(system, 8, policy);
             let (recording, first) = recorded(&spec);
-            let (divergence, again) = replayed(&spec, &recording);
-            let (first, again) = (first.all(), again.all());
-            let is_alike = first.abs_diff(again) <= first / 5;
+            let (divergence, replay) = replayed(&spec, &recording);
+            let (first, replay) = (first.total(), replay.total());
+            let is_alike = first.abs_diff(replay) <= first / 5;
             assert!(
                 is_alike || !divergence.is_repeated(),
-                "{system} {policy}: {first} {again} {divergence:?}"
+                "{system} {policy}: {first} {replay} {divergence:?}"
             );
         }
     }
 }
 
-/// Regression: a vCPU that keeps its slot to the end cuts its recording short, and the replay of the turns before was
-/// called one of all.
+/// Regression: a vCPU that keeps its slot until the end cuts its recording short, and the replay of the
+/// earlier slices was reported as a complete replay.
 #[test]
-fn a_recording_that_is_cut_short_is_not_repeated() {
+fn truncated_recordings_are_not_repeated() {
     let spec = spec(System::NativeTicket, 8, "rr");
     let (mut recording, _) = recorded(&spec);
-    (recording.turns[8].ran, recording.turns[8].end) = (Nanos::ZERO, TurnEnd::Open);
+    (recording.slices[8].ran, recording.slices[8].end) = (Nanos::ZERO, SliceEnd::Open);
     let (divergence, _) = replayed(&spec, &recording);
-    assert!(!divergence.is_repeated(), "{} turns: {divergence:?}", recording.turns.len());
+    assert!(!divergence.is_repeated(), "{} slices: {divergence:?}", recording.slices.len());
     assert!(divergence.recorded == 8 && divergence.left_out > 8, "{divergence:?}");
 }
 
-/// Halts and kicks are the guest's: their turns may come out differently, which is reported.
+/// The guest decides when it halts and kicks: its slices may differ, and the difference is reported.
 #[test]
-fn a_replay_of_halts_says_how_it_differs() {
+fn replays_of_halts_report_divergence() {
     let spec = spec(System::PvTicket, 8, "rr");
     let (recording, _) = recorded(&spec);
     let (divergence, figures) = replayed(&spec, &recording);
-    let all = divergence.replayed + divergence.skipped;
-    assert!(all > 40 && all <= divergence.recorded, "{divergence:?}");
+    let slices = divergence.replayed + divergence.skipped;
+    assert!(slices > 40 && slices <= divergence.recorded, "{divergence:?}");
     assert!(figures.operations.iter().sum::<u64>() > 0 && figures.violations == 0);
 }
 
@@ -121,9 +121,9 @@ fn only_a_recording_of_the_same_size_is_replayed() {
     let spec_of = |vcpus| spec(System::NativeTicket, vcpus, "rr");
     let (recording, _) = recorded(&spec_of(8));
     let policy: sched::PolicySpec = "replay:of-a-test".parse().expect("it is a policy");
-    let other = Spec { policy: policy.clone(), ..spec_of(7) };
-    let decisions = Decisions { replayed: Some(&recording), are_kept: false };
-    let refused = Sim::scheduled(&other, decisions).map(|_| ());
+    let small = Spec { policy: policy.clone(), ..spec_of(7) };
+    let decisions = Decisions { replayed: Some(&recording), are_recorded: false };
+    let refused = Sim::scheduled(&small, decisions).map(|_| ());
     assert!(matches!(refused, Err(SimSpecError::OtherSize { vcpus: 8, slots: 4 })), "{refused:?}");
     let refused = Sim::new(&Spec { policy, ..spec_of(8) }).map(|_| ());
     assert!(matches!(refused, Err(SimSpecError::NoRecording)), "{refused:?}");

@@ -6,7 +6,7 @@ use base::{
     faults::FaultSpec,
     plural::{agree, count},
 };
-use hypercalls::payload::handoff::Switches;
+use hypercalls::payload::handoff::Options;
 use sched::{PolicySpec, policy::DEFAULT_SLICE};
 use simulated_locks::{Handoff, System};
 use thiserror::Error;
@@ -18,74 +18,74 @@ use crate::load::Load;
 use crate::machine::Machine;
 use crate::time::Picos;
 
-/// Looks before a halt: the payload's default.
+/// Spin iterations before a halt: the payload's default.
 const SPIN_THRESHOLD: u32 = 2_048;
 
-/// Everything that a simulation depends on: a spec, with its seed, determines every event.
+/// All inputs of a simulation. A spec, including its seed, determines every event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// The simulated machine and its costs.
     pub machine: Machine,
     /// How the machine's cache lines behave.
     pub law: LineLaw,
-    /// Number of the machine's CPUs that run vCPUs, from CPU 0 on: the schedule's slots.
+    /// CPUs of the machine that run vCPUs, from CPU 0: the schedule's slots.
     pub cpus: usize,
-    /// Number of guests. All run the same load, each with memory and locks of its own.
+    /// Number of guests. All run the same load with separate memory and locks.
     pub guests: usize,
     /// Number of vCPUs of each guest.
     pub vcpus: usize,
     /// The entry of the lock library that the guests use.
     pub system: System,
-    /// Options of a PV ticketlock.
+    /// Handoff options of the locks.
     pub handoff: Handoff,
-    /// Looks before a halt.
+    /// Spin iterations before a halt.
     pub spin_threshold: u32,
-    /// What the vCPUs do.
+    /// The load of each vCPU.
     pub load: Load,
-    /// Which vCPU has which CPU when.
+    /// The scheduling policy.
     pub policy: PolicySpec,
-    /// The schedule's slice.
+    /// The policy's time slice.
     pub slice: Nanos,
-    /// What goes wrong with kicks and halts, drawn from the seed.
+    /// Faults of kicks and halts, drawn from the seed.
     pub faults: FaultSpec,
-    /// What the host does beside the schedule.
+    /// Effects of the host in addition to the schedule.
     pub host: HostModel,
-    /// Each vCPU starts at a random moment from zero to this; zero: all at once.
+    /// The vCPUs start at random times between zero and this; zero: all at once.
     pub starts: Picos,
     /// The seed of all random choices.
     pub seed: u64,
-    /// Skip looks that would see the same value as the last look. This makes a simulation faster; its
-    /// results differ by no more than chance.
-    pub parks: bool,
+    /// Whether to skip spin iterations that would read the same value as the previous one. Skipping
+    /// makes a simulation faster and changes its results only within random variation.
+    pub skip_iterations: bool,
 }
 
-/// Why a simulation cannot begin.
+/// The reason why a spec cannot be simulated.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum SimSpecError {
     /// No CPU, or more CPUs than the machine has.
     #[error("{}", wrong_cpus(*.cpus, *.has, .machine))]
     Cpus { cpus: usize, has: usize, machine: String },
-    /// No vCPU, or more vCPUs in a guest than the library's table has room for.
+    /// No vCPU, or more vCPUs in a guest than the library's table can hold.
     #[error("{}: a simulated guest has 1 to {WIDE}", count(*.0, "vCPU"))]
     Vcpus(usize),
-    /// No guest, or more vCPUs in all guests than can be simulated.
-    #[error("{} of {}: there can be 1 to {WIDE} vCPUs in all", count(*.guests, "guest"), count(*.vcpus, "vCPU"))]
+    /// No guest, or too many vCPUs in all guests.
+    #[error("{} of {}: a simulation has 1 to {WIDE} vCPUs in total", count(*.guests, "guest"), count(*.vcpus, "vCPU"))]
     Guests { guests: usize, vcpus: usize },
     /// More vCPUs than the lock can count.
-    #[error("{} {} more than the {most} that {system} can count", count(*.vcpus, "vCPU"), agree(*.vcpus, "is", "are"))]
-    Lock { vcpus: usize, most: u32, system: System },
-    /// The policy is `host`, but a simulation has only models of the host's scheduler.
-    #[error("policy 'host': a simulation has models of it, host-cfs and host-eevdf")]
+    #[error("{} {} more than the {max} that {system} can count", count(*.vcpus, "vCPU"), agree(*.vcpus, "is", "are"))]
+    Lock { vcpus: usize, max: u32, system: System },
+    /// The policy is `host`; a simulation has only models of the host's scheduler.
+    #[error("policy 'host': not supported in simulations; use host-cfs or host-eevdf")]
     Host,
     /// The policy has no recording to replay.
-    #[error("policy 'replay': no recording was given")]
+    #[error("policy 'replay': requires a recording")]
     NoRecording,
-    /// The recording is of a schedule of another size.
+    /// The recording has a different number of vCPUs or slots.
     #[error("policy 'replay': the recording is of {} on {}", count(*.vcpus, "vCPU"), count(*.slots, "slot"))]
     OtherSize { vcpus: u32, slots: u32 },
     /// Background noise that is never busy or never idle.
-    #[error("background noise: it must be busy and idle for some time")]
+    #[error("background noise: busy and idle times must not be zero")]
     Noise,
     /// No memory for a stack.
     #[error("cannot allocate the stack of a simulated vCPU")]
@@ -103,8 +103,8 @@ fn wrong_cpus(cpus: usize, has: usize, machine: &str) -> String {
 }
 
 impl Spec {
-    /// One guest of `vcpus` vCPUs on all CPUs of `machine`, scheduled round robin, without faults and with the payload's
-    /// spin threshold. Beside the schedule, the host has only the noise of the machine file.
+    /// One guest of `vcpus` vCPUs on all CPUs of `machine`, scheduled round robin, without faults
+    /// and with the payload's spin threshold. The host adds only the noise of the machine file.
     pub fn new(machine: Machine, system: System, vcpus: usize, load: Load) -> Self {
         Self {
             law: LineLaw::Physical,
@@ -122,16 +122,16 @@ impl Spec {
             faults: FaultSpec::default(),
             starts: Picos::ZERO,
             seed: 1,
-            parks: true,
+            skip_iterations: true,
         }
     }
 
-    /// Number of vCPUs of all guests.
-    pub fn all_vcpus(&self) -> usize {
+    /// Number of vCPUs in all guests.
+    pub fn total_vcpus(&self) -> usize {
         self.guests * self.vcpus
     }
 
-    /// Refuses a spec that cannot be simulated.
+    /// Rejects a spec that cannot be simulated.
     pub fn check(&self) -> Result<(), SimSpecError> {
         let has = self.machine.cpus();
         if self.cpus == 0 || self.cpus > has {
@@ -145,10 +145,10 @@ impl Spec {
         if !(1..=WIDE).contains(&guests.saturating_mul(vcpus)) {
             return Err(SimSpecError::Guests { guests, vcpus });
         }
-        // A lock with 8-bit tickets has a limit of its own; the others have that of the table.
-        let (most, system) = (self.system.most_cpus(), self.system);
-        if most < simulated_locks::MAX_CPUS as u32 && vcpus > most as usize {
-            return Err(SimSpecError::Lock { vcpus, most, system });
+        // A lock with 8-bit tickets has a lower limit; the table limits all others.
+        let (max, system) = (self.system.max_cpus(), self.system);
+        if max < simulated_locks::MAX_CPUS as u32 && vcpus > max as usize {
+            return Err(SimSpecError::Lock { vcpus, max, system });
         }
         if let Some(Noise { busy, idle }) = self.host.noise
             && (busy == Picos::ZERO || idle == Picos::ZERO)
@@ -162,9 +162,9 @@ impl Spec {
     }
 }
 
-/// Converts the options of a lock to those of the simulator's locks.
+/// Converts the options of a lock to the type of the simulator's locks.
 pub fn handoff(spec: HandoffSpec) -> Handoff {
     let HandoffSpec { bits, far, queue, restrict } = spec;
-    let Switches { predecessor, adapt, claim, ahead, fuse } = Switches::of(bits);
+    let Options { predecessor, adapt, claim, ahead, fuse } = Options::from_bits(bits);
     Handoff { far, predecessor, adapt, claim, ahead, fuse, queue, restrict }
 }

@@ -1,14 +1,14 @@
-//! Whole simulations.
+//! Complete simulations.
 
 use base::{counters::FaultCounts, units::Nanos};
 
 use crate::*;
 
-/// `vcpus` vCPUs on 4 CPUs of a machine as shipped, with the payload's kind of work.
+/// `vcpus` vCPUs on 4 CPUs of a built-in machine, with the payload's kind of work.
 pub(super) fn spec(system: System, vcpus: usize, policy: &str) -> Spec {
     let machine = Machine::shipped("westmere-80").expect("it is shipped");
     let span = |increments| Span::Uniform(Picos(machine.costs.increment.0 * increments));
-    let load = Load { has_data: true, ..Load::of(span(400), span(50)) };
+    let load = Load { has_data: true, ..Load::new(span(400), span(50)) };
     Spec {
         cpus: 4,
         spin_threshold: 512,
@@ -27,18 +27,18 @@ pub(super) fn run(spec: &Spec, end: Picos) -> SimFigures {
 
 pub(super) const MILLI: Picos = Picos(1_000_000_000);
 
-/// Two ways to count: waits by the lock's caller, operations by the vCPU.
+/// The lock's caller counts waits, the vCPU counts operations.
 #[test]
 fn every_operation_of_a_lock_has_one_wait() {
     use hypercalls::histogram::bucket;
     for system in [System::PvTicket, System::Mcs, System::TestAndSet, System::BaselineMutex] {
         let mut sim = Sim::new(&spec(system, 8, "rr")).expect("it can be simulated");
         sim.run_until(MILLI).expect("it goes on");
-        let (times, all) = (sim.wait_times(), sim.figures().all());
+        let (times, runs) = (sim.wait_times(), sim.figures().total());
         let ended: u64 = times.ended.iter().sum();
         // At most one operation of each vCPU is between its wait and its end.
-        assert!((all..=all + 8).contains(&ended), "{system}: {ended} waits, {all} operations");
-        assert!(times.open.len() <= 8 && all > 50, "{system}: {all} operations, {times:?}");
+        assert!((runs..=runs + 8).contains(&ended), "{system}: {ended} waits, {runs} operations");
+        assert!(times.open.len() <= 8 && runs > 50, "{system}: {runs} operations, {times:?}");
         let longest = times.ended.iter().rposition(|count| *count > 0);
         assert_eq!(longest, Some(bucket(sim.waits().longest.0 / 1_000)), "{system}");
         sim.finish().expect("it ends");
@@ -46,12 +46,12 @@ fn every_operation_of_a_lock_has_one_wait() {
 }
 
 #[test]
-fn a_counter_folds_each_time_that_it_gets_a_batch() {
+fn a_counter_folds_on_each_full_batch() {
     for (adds, folds) in [(1, false), (50, true)] {
         let small = spec(System::LockedCounter, 4, "rr");
         let spec = Spec { load: Load { adds, ..small.load.clone() }, ..small };
         let figures = run(&spec, MILLI);
-        assert_eq!(figures.slow == figures.all(), folds, "{adds}: {} folds", figures.slow);
+        assert_eq!(figures.slow == figures.total(), folds, "{adds}: {} folds", figures.slow);
         assert!(figures.slow > 0, "{adds}");
     }
 }
@@ -63,14 +63,14 @@ fn every_system_works_under_every_policy() {
                         host-eevdf:150us lhp:1000,50us point:critical,1000,50us";
         for policy in policies.split(' ') {
             let spec = spec(*system, 7, policy);
-            // The host's slices are longer: a waiter's turn comes later.
+            // The host's slices are longer, so a waiter gets a CPU later.
             let millis = if policy.starts_with("host") { 8 } else { 2 };
             let figures = run(&spec, Picos(millis * MILLI.0));
             let name = format!("{system} {policy}");
-            // Locks that are not first in, first out may starve a vCPU for the whole run.
+            // A lock that is not first in, first out may starve a vCPU for the entire run.
             let least = if system.is_fifo() { 1 } else { 0 };
             assert!(figures.operations.iter().all(|done| *done >= least), "{name}: {figures:?}");
-            assert!(figures.all() > 20, "{name}: {figures:?}");
+            assert!(figures.total() > 20, "{name}: {figures:?}");
             assert_eq!((figures.violations, figures.disorder), (0, 0), "{name}");
         }
     }
@@ -79,24 +79,24 @@ fn every_system_works_under_every_policy() {
 /// A figure of a run.
 type Quantity = fn(&SimFigures) -> f64;
 
-/// The means over the seeds of what is counted, and their standard errors.
+/// Means of the quantities over the seeds, and their standard errors.
 fn means(spec: &Spec, counted: [Quantity; 3]) -> [(f64, f64); 3] {
     const SEEDS: u64 = 6;
     let of_seed = |seed| run(&Spec { seed, ..spec.clone() }, Picos(10 * MILLI.0));
-    let all: Vec<SimFigures> = (1..=SEEDS).map(of_seed).collect();
+    let runs: Vec<SimFigures> = (1..=SEEDS).map(of_seed).collect();
     counted.map(|quantity| {
         let n = SEEDS as f64;
-        let mean = all.iter().map(quantity).sum::<f64>() / n;
-        let squares: f64 = all.iter().map(|one| (quantity(one) - mean).powi(2)).sum();
+        let mean = runs.iter().map(quantity).sum::<f64>() / n;
+        let squares: f64 = runs.iter().map(|run| (quantity(run) - mean).powi(2)).sum();
         (mean, (squares / (n * (n - 1.0))).sqrt())
     })
 }
 
-/// Asserts that the rate and two other figures are the same, up to chance, whether looks are skipped or simulated.
-/// Returns the means of the simulated ones.
+/// Asserts that the rate and two other figures agree within random variation, whether spin iterations are
+/// skipped or simulated. Returns the means of the simulated runs.
 fn skipping_changes_nothing(spec: &Spec, counted: [Quantity; 2]) -> [f64; 3] {
     let counted = [SimFigures::rate, counted[0], counted[1]];
-    let simulated = means(&Spec { parks: false, ..spec.clone() }, counted);
+    let simulated = means(&Spec { skip_iterations: false, ..spec.clone() }, counted);
     let skipped = means(spec, counted).into_iter().zip(simulated);
     for (which, ((parking, error), (spinning, other))) in skipped.enumerate() {
         let chance = 4.0 * (error * error + other * other).sqrt();
@@ -108,7 +108,7 @@ fn skipping_changes_nothing(spec: &Spec, counted: [Quantity; 2]) -> [f64; 3] {
 }
 
 #[test]
-fn skipping_looks_leaves_the_figures_as_they_are() {
+fn skipped_iterations_do_not_change_figures() {
     for (system, policy, vcpus) in [
         (System::NativeTicket, "rr", 4),
         (System::PvTicket, "rr", 8),
@@ -123,12 +123,12 @@ fn skipping_looks_leaves_the_figures_as_they_are() {
         (System::BoundedLockref, "rr", 6),
     ] {
         let spec = spec(system, vcpus, policy);
-        skipping_changes_nothing(&spec, [|run| run.looks as f64, |run| run.transfers as f64]);
+        skipping_changes_nothing(&spec, [|run| run.spins as f64, |run| run.transfers as f64]);
     }
 }
 
-/// Regression: a parked waiter went on looking at the lock while it was out of its guest at the end of a slice, and used
-/// up its threshold there, while the holder, stopped at the same tick, stood still.
+/// Regression: a parked waiter continued to spin while it was outside its guest at the end of a slice. It
+/// exhausted its threshold there, while the holder was stopped at the same tick.
 #[test]
 fn a_parked_waiter_pays_its_exits() {
     let mut machine = Machine::ideal(4);
@@ -136,7 +136,7 @@ fn a_parked_waiter_pays_its_exits() {
     (machine.costs.hit, machine.costs.pause) = (Picos(2_000), Picos(20_000));
     (machine.costs.exit, machine.costs.switch) = (micros(5), micros(1));
     machine.costs.wakeup = micros(5);
-    let load = Load::of(Span::Exponential(micros(1)), Span::Exponential(Picos(300_000)));
+    let load = Load::new(Span::Exponential(micros(1)), Span::Exponential(Picos(300_000)));
     for (vcpus, slice, ple) in [(4, 300, true), (4, 100, false), (6, 100, false)] {
         let spec = Spec {
             spin_threshold: 256,
@@ -148,10 +148,10 @@ fn a_parked_waiter_pays_its_exits() {
     }
 }
 
-/// A host that knows nothing of locks preempts vCPUs in ticketlocks, as `rr` does; vCPUs that have a
-/// CPU each it must not preempt.
+/// A host that is unaware of locks preempts vCPUs in ticketlocks, like `rr`. It must not preempt vCPUs that
+/// have a CPU each.
 #[test]
-fn the_hosts_schedulers_are_blind_to_locks() {
+fn host_schedulers_preempt_in_locks() {
     for policy in ["host-cfs", "host-eevdf"] {
         let figures = |vcpus| {
             let slice = Nanos::millis(4);
@@ -160,7 +160,7 @@ fn the_hosts_schedulers_are_blind_to_locks() {
         let (fits, over) = (figures(4), figures(6));
         assert_eq!(fits.schedule.preemptions, 0, "{policy}");
         assert!(over.schedule.preemptions > 4, "{policy}: {:?}", over.schedule);
-        // Of 160 ms of CPU time: a vCPU that waits behind a preempted one spins through its slice.
+        // In 160 ms of CPU time. A waiter behind a preempted vCPU spins for its slice.
         let wasted = Nanos(over.schedule.wasted_spin_ns);
         assert!(wasted > Nanos::millis(20), "{policy}: {wasted}");
         assert!(over.rate() < fits.rate() * 0.8, "{policy}: {} {}", over.rate(), fits.rate());
@@ -171,12 +171,12 @@ fn the_hosts_schedulers_are_blind_to_locks() {
 fn a_machine_of_a_thousand_vcpus_works() {
     let wide = Spec { cpus: 64, vcpus: 1_000, ..spec(System::PvQueued, 8, "rr") };
     let figures = run(&wide, MILLI);
-    assert!(figures.all() > 100 && figures.halts > 20, "{figures:?}");
+    assert!(figures.total() > 100 && figures.halts > 20, "{figures:?}");
     assert_eq!(figures.violations, 0);
 }
 
 #[test]
-fn a_standstill_is_noticed() {
+fn lack_of_progress_is_reported() {
     let mut spec = spec(System::NativeTicket, 4, "rr");
     spec.load.locks[0].critical = Span::Fixed(Picos(60_000 * MILLI.0));
     let mut sim = Sim::new(&spec).expect("it can be simulated");
@@ -184,20 +184,20 @@ fn a_standstill_is_noticed() {
     assert!(matches!(end, Err(Stuck::NoProgress(_))), "{end:?}");
 }
 
-/// Regression: events at the end of time were taken again and again, and passed for a lock that makes no progress.
+/// Regression: events at the end of time were processed repeatedly, and reported as a lack of progress.
 #[test]
-fn the_end_of_time_is_no_standstill() {
+fn the_end_of_time_is_not_an_error() {
     let mut spec = spec(System::NativeTicket, 1, "rr");
     spec.slice = Nanos(500_000_000);
     spec.load.locks[0].critical = Span::Fixed(Picos(900 * MILLI.0));
     let mut sim = Sim::new(&spec).expect("it can be simulated");
     assert_eq!(sim.run_for_at_most(1_000_000, u64::MAX), Ok(()));
-    assert_eq!(sim.run_out(), Ok(()));
-    let done = sim.figures().all();
+    assert_eq!(sim.run_to_end(), Ok(()));
+    let done = sim.figures().total();
     assert!((4_990..5_010).contains(&done), "{done} of 0.9 s in 75 minutes");
 }
 
-/// A run of a PV lock whose vCPUs halt often, under faults.
+/// Runs a PV lock, whose vCPUs halt often, with faults.
 fn faulty(faults: &str) -> Result<SimFigures, Stuck> {
     let faults = faults.parse().expect("they are faults");
     let spec = Spec { faults, spin_threshold: 4, ..spec(System::PvTicket, 8, "rr") };
@@ -207,7 +207,7 @@ fn faulty(faults: &str) -> Result<SimFigures, Stuck> {
 }
 
 #[test]
-fn a_lost_kick_leaves_all_vcpus_halted_and_late_ones_do_not() {
+fn only_lost_kicks_halt_all_vcpus() {
     assert_eq!(faulty("kick-drop:0.01").err(), Some(Stuck::AllHalt));
     let figures = |faults| faulty(faults).expect("it comes to its end");
     let usual = figures("kick-drop:0");
@@ -234,27 +234,27 @@ fn a_lost_kick_leaves_all_vcpus_halted_and_late_ones_do_not() {
 fn a_kick_that_is_doubled_arrives_twice() {
     let figures = faulty("kick-delay:20us,kick-dup:1").expect("it comes to its end");
     let FaultCounts { delayed, duplicated, .. } = figures.faults;
-    // Each kick that arrives is late, but for those whose delay is drawn as zero.
+    // Every kick that arrives is late, except for delays drawn as zero.
     assert!(duplicated > 100 && delayed * 10 > duplicated * 19, "{duplicated}, {delayed} late");
 }
 
 #[test]
 fn waits_are_measured_and_no_vcpu_passes_a_ticket() {
-    let most = |system| {
+    let longest_waits = |system| {
         let spec = spec(system, 8, "rr");
         let mut sim = Sim::new(&spec).expect("it can be simulated");
         sim.run_until(Picos(20 * MILLI.0)).expect("it goes on");
-        sim.run_out().expect("it ends");
+        sim.run_to_end().expect("it ends");
         sim.waits()
     };
-    let [ticket, free] = [System::PvTicket, System::TestAndSet].map(most);
-    assert_eq!((ticket.in_line, ticket.outside), (7, 0));
-    // A waiter sleeps for a slice while others pass.
+    let [ticket, free] = [System::PvTicket, System::TestAndSet].map(longest_waits);
+    assert_eq!((ticket.in_line, ticket.throttled), (7, 0));
+    // A waiter sleeps for a slice while others pass it.
     assert!(free.in_line > 7 && free.longest >= Picos(MILLI.0 / 5), "{free:?}");
 }
 
 #[test]
-fn what_cannot_be_simulated_is_refused() {
+fn invalid_specs_are_rejected() {
     let good = spec(System::SmallPvTicket, 8, "rr");
     for (spec, what) in [
         (Spec { cpus: 81, ..good.clone() }, "81 CPUs are more than the 80 of westmere-80"),
@@ -262,7 +262,7 @@ fn what_cannot_be_simulated_is_refused() {
         (Spec { vcpus: 1_025, ..good.clone() }, "1025 vCPUs: a simulated guest has 1 to 1024"),
         (
             Spec { guests: 3, vcpus: 512, ..good.clone() },
-            "3 guests of 512 vCPUs: there can be 1 to 1024 vCPUs in all",
+            "3 guests of 512 vCPUs: a simulation has 1 to 1024 vCPUs in total",
         ),
         (Spec { vcpus: 128, ..good.clone() }, "128 vCPUs are more than the 127 that small-pv"),
         (Spec { policy: sched::PolicySpec::host(), ..good.clone() }, "policy 'host'"),
@@ -272,7 +272,7 @@ fn what_cannot_be_simulated_is_refused() {
     }
 }
 
-/// Spec with pause-loop exits.
+/// Adds pause-loop exits.
 fn with_ple(spec: Spec) -> Spec {
     let host = HostModel { ple: Some(Ple::default()), ..spec.host };
     Spec { host, ..spec }
@@ -281,23 +281,23 @@ fn with_ple(spec: Spec) -> Spec {
 #[test]
 fn pause_loops_exit_whether_looks_are_skipped_or_not() {
     let spec = with_ple(spec(System::NativeTicket, 6, "rr"));
-    let counted: [Quantity; 2] = [|run| run.looks as f64, |run| run.pause_exits as f64];
+    let counted: [Quantity; 2] = [|run| run.spins as f64, |run| run.pause_exits as f64];
     assert!(skipping_changes_nothing(&spec, counted).iter().all(|mean| *mean > 0.0));
 }
 
 #[test]
-fn a_lone_vcpu_and_one_that_looks_but_seldom_do_not_exit() {
+fn no_pause_exits_alone_or_with_long_pauses() {
     let alone = run(&with_ple(spec(System::NativeTicket, 1, "rr")), Picos(4 * MILLI.0));
     assert_eq!(alone.pause_exits, 0);
     let mut slow = with_ple(spec(System::NativeTicket, 6, "rr"));
-    // A PAUSE of 140 cycles, as from Skylake on: longer than the gap.
+    // A PAUSE of 140 cycles, as since Skylake: longer than the gap.
     slow.machine.costs.pause = Picos::from_nanos(140.0 * 1e3 / slow.machine.mhz);
     assert_eq!(run(&slow, Picos(4 * MILLI.0)).pause_exits, 0);
 }
 
-/// What PLE is for: a spinner gives its CPU to a vCPU that waits for one.
+/// The purpose of PLE: a spinner yields its CPU to a runnable vCPU.
 #[test]
-fn the_hosts_yields_end_waits_for_preempted_vcpus_early() {
+fn pause_exits_reduce_wasted_spinning() {
     for policy in ["host-cfs", "host-eevdf"] {
         let slice = Nanos::millis(4);
         let plain = Spec { slice, ..spec(System::NativeTicket, 8, policy) };
@@ -309,7 +309,7 @@ fn the_hosts_yields_end_waits_for_preempted_vcpus_early() {
     }
 }
 
-/// Adds a thread to each CPU, which is busy for 50 us and idle for 100 us on average; it costs a switch each time.
+/// Adds a host thread to each CPU, busy for 50 us and idle for 100 us on average, plus a switch each time.
 fn with_noise(spec: Spec) -> Spec {
     let noise = Noise { busy: Picos::from_nanos(5e4), idle: Picos::from_nanos(1e5) };
     Spec { host: HostModel { noise: Some(noise), ..HostModel::default() }, ..spec }
@@ -324,7 +324,7 @@ fn noise_takes_its_share_of_every_cpu() {
     let share = busy / (busy + 1e5);
     let [quiet, noisy] = [quiet, noisy].map(|spec| run(&spec, Picos(200 * MILLI.0)));
     assert_eq!(quiet.stolen, Picos::ZERO);
-    // Of 1300 thefts: 0.03 is three standard errors.
+    // Over 1300 busy periods, 0.03 is three standard errors.
     let stolen = noisy.stolen.seconds() / noisy.time.seconds();
     assert!((stolen - share).abs() < 0.03, "{stolen} of {share}");
     let rate = noisy.rate() / quiet.rate();
@@ -332,15 +332,15 @@ fn noise_takes_its_share_of_every_cpu() {
 }
 
 #[test]
-fn noise_of_the_same_seed_is_the_same() {
+fn noise_depends_only_on_the_seed() {
     let spec = with_noise(spec(System::PvTicket, 8, "host-cfs:1200us,150us,200us"));
     assert_eq!(run(&spec, MILLI), run(&spec, MILLI));
     assert_ne!(run(&spec, MILLI), run(&Spec { seed: 12, ..spec }, MILLI));
 }
 
-/// With halt polling. Kicks of waiters that poll need no wakeup.
+/// With halt polling, kicks of polling waiters need no wakeup.
 #[test]
-fn halts_that_are_short_end_in_a_poll() {
+fn short_halts_end_by_polling() {
     let mut blocks = Spec { spin_threshold: 8, ..spec(System::PvTicket, 4, "rr") };
     blocks.load.locks[0].critical = Span::Fixed(Picos::from_nanos(1e4));
     let host = HostModel { halt_poll: Some(HaltPoll::default()), ..HostModel::default() };
@@ -355,9 +355,9 @@ fn halts_that_are_short_end_in_a_poll() {
     assert!(long.halts > 30 && long.polled * 10 < long.halts, "{long:?}");
 }
 
-/// A vCPU that polls takes no CPU from one that wants it, and no kick is lost. Noise breaks no lock.
+/// A polling vCPU keeps no CPU from a runnable vCPU, and no kick is lost. Noise breaks no lock.
 #[test]
-fn polls_end_where_others_want_the_cpu() {
+fn polling_yields_to_runnable_vcpus() {
     let mut polled = 0;
     for system in System::ALL {
         for policy in ["rr", "host-eevdf:150us", "kick-boost", "gang", "random", "lhp:1000,50us"] {
@@ -368,19 +368,19 @@ fn polls_end_where_others_want_the_cpu() {
                 let figures = run(&spec, Picos(3 * MILLI.0));
                 polled += figures.polled;
                 assert_eq!((figures.violations, figures.disorder), (0, 0), "{system} {policy}");
-                assert!(figures.all() > 20 && figures.stolen > Picos::ZERO, "{system} {policy}");
+                assert!(figures.total() > 20 && figures.stolen > Picos::ZERO, "{system} {policy}");
             }
         }
     }
     assert!(polled > 1_000, "{polled}");
 }
 
-/// Regression: the host took a CPU from a holder for longer than a slice and a grace. The waiters
-/// were forced off one after the other, each to the end of the round, and the lock never made more
-/// than a few operations a second again: with tickets because those behind a vCPU forced off twice ran
-/// before it, without tickets because the next in line was unknown.
+/// Regression: the host took the CPU from a holder for longer than a slice and a grace. The waiters were
+/// preempted one after the other, each until the end of the round, and the lock never again exceeded a few
+/// operations per second. With tickets, waiters behind a vCPU that was preempted twice ran before it; without
+/// tickets, the next in line was unknown.
 #[test]
-fn deferred_resumes_a_line_that_the_host_has_stopped() {
+fn deferred_recovers_from_a_stopped_holder() {
     let noise = Noise { busy: Picos(20 * MILLI.0), idle: Picos(100 * MILLI.0) };
     for (system, seed) in [(System::NativeTicket, 11), (System::Queued, 0)] {
         let spec = Spec {
@@ -394,11 +394,11 @@ fn deferred_resumes_a_line_that_the_host_has_stopped() {
         let mut done = vec![0];
         for window in 1..=6 {
             sim.run_until(Picos(100 * MILLI.0 * window)).expect("it goes on");
-            done.push(sim.figures().all());
+            done.push(sim.figures().total());
         }
         let rates: Vec<u64> = done.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        // Without noise 150,000. The host may stop the line for a whole window (one of 192, over 24 seeds); the next
-        // one has thousands again.
+        // 150,000 without noise. The host may stop the line for an entire window (1 of 192, over 24 seeds);
+        // the next window has thousands again.
         let stopped = |rate: &u64| *rate < 20_000;
         assert!(rates.iter().filter(|rate| stopped(rate)).count() < 2, "{system}: {rates:?}");
         assert!(!rates.last().is_some_and(stopped), "{system}: {rates:?}");

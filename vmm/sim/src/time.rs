@@ -5,43 +5,43 @@ use std::ops::{Add, AddAssign, Sub};
 
 use base::units::Nanos;
 
-/// A simulated time, or a span of it, in picoseconds. Finer than a cycle, so that costs in cycles
-/// need no rounding to speak of. [`Picos::LAST`] is 75 minutes.
+/// A simulated time or duration in picoseconds. A picosecond is much shorter than a cycle, so
+/// costs in cycles need almost no rounding. [`Picos::LAST`] is 75 minutes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Picos(pub u64);
 
 impl Picos {
-    /// The start of a simulation; no time.
+    /// The start of a simulation, or an empty duration.
     pub const ZERO: Picos = Picos(0);
     /// Later than any time.
     pub const NEVER: Picos = Picos(u64::MAX);
-    /// The last time that can be simulated: the rest of a word belongs to the event queue.
+    /// The last time that can be simulated. The event queue uses the remaining bits of the word.
     pub const LAST: Picos = Picos((1 << 52) - 2);
 
-    /// A span given in nanoseconds, to the nearest picosecond. Negative spans are zero.
+    /// Converts nanoseconds to the nearest picosecond. Negative durations become zero.
     pub fn from_nanos(nanos: f64) -> Self {
         Self((nanos * 1e3).round() as u64)
     }
 
-    /// The scheduler's time. It begins at 1 ns: to telemetry a time of zero means "not known".
+    /// The scheduler's time. It begins at 1 ns because telemetry uses zero for an unknown time.
     pub(crate) const fn to_clock(self) -> Nanos {
         Nanos(self.0 / 1_000 + 1)
     }
 
     /// The earliest time at which [`Picos::to_clock`] has reached `clock`.
-    pub(crate) const fn of_clock(clock: Nanos) -> Self {
+    pub(crate) const fn from_clock(clock: Nanos) -> Self {
         match clock {
             Nanos::NEVER => Self::NEVER,
             Nanos(n) => Self(n.saturating_sub(1).saturating_mul(1_000)),
         }
     }
 
-    /// The span from `earlier` to `self`; zero if `earlier` is later.
+    /// The duration from `earlier` to `self`; zero if `earlier` is later.
     pub const fn since(self, earlier: Picos) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 
-    /// The span in seconds.
+    /// The duration in seconds.
     pub const fn seconds(self) -> f64 {
         self.0 as f64 / 1e12
     }
@@ -93,12 +93,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_of_the_scheduler_is_reached_at_its_first_picosecond() {
+    fn of_clock_is_the_first_picosecond_of_its_nanosecond() {
         for clock in [1, 2, 4_000_001].map(Nanos) {
-            let at = Picos::of_clock(clock);
+            let at = Picos::from_clock(clock);
             assert_eq!(at.to_clock(), clock);
             assert!(at == Picos::ZERO || Picos(at.0 - 1).to_clock() < clock);
         }
-        assert_eq!(Picos::of_clock(Nanos::NEVER), Picos::NEVER);
+        assert_eq!(Picos::from_clock(Nanos::NEVER), Picos::NEVER);
     }
 }

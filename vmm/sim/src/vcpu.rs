@@ -7,63 +7,63 @@ use crate::engine::Answers;
 use crate::host_model::{PauseLoop, VcpuHalts};
 use crate::time::Picos;
 
-/// No CPU.
-pub(crate) const NOWHERE: u16 = u16::MAX;
+/// Sentinel: no CPU.
+pub(crate) const NO_CPU: u16 = u16::MAX;
 
-/// What a vCPU's event, when it comes, will mean.
+/// The meaning of a vCPU's pending event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextEvent {
-    /// The vCPU's request takes place.
+    /// The vCPU's request takes effect.
     Due,
-    /// The vCPU's request has taken place, with [`Vcpu::answer`]; what it takes is over.
+    /// The vCPU's request has taken effect, with [`Vcpu::answer`], and its time has passed.
     Done,
-    /// A store has ended its pause: its next look begins, which is a load of the one line that it
-    /// looks at.
-    Looks,
-    /// That load is under way, or waits for the line.
-    LookTransfer,
-    /// The vCPU's access is under way, or waits for the line.
+    /// A store ended the vCPU's pause: its next spin iteration begins, which loads the only line of
+    /// its loop.
+    SpinLoad,
+    /// This load is in progress or waits for the line.
+    SpinTransfer,
+    /// The vCPU's access is in progress or waits for the line.
     Transfer,
-    /// The vCPU has looked as often as its pause may stand for. Until then, and unless a line changes,
-    /// there is nothing to simulate.
+    /// The end of the vCPU's last spin iteration that its pause may cover. There is nothing to
+    /// simulate until then, unless a line changes.
     Parked,
-    /// The vCPU halts, and polls on its CPU for a kick.
+    /// The vCPU halts and polls for a kick on its CPU.
     Polling,
-    /// The vCPU has worked, and its task goes to sleep.
-    Tired,
-    /// The vCPU's task sleeps; if it has a CPU, it goes on or goes back to sleep.
+    /// The vCPU has worked, and its task falls asleep.
+    FallAsleep,
+    /// The vCPU's task sleeps. If the vCPU has a CPU, the task continues or sleeps again.
     Asleep,
-    /// The vCPU has worked, and interrupts the other vCPUs of its guest.
-    Shoots,
-    /// The vCPU spins for the answers of those that it interrupted.
-    Awaiting,
+    /// The vCPU has worked and interrupts the other vCPUs of its guest.
+    Shootdown,
+    /// The vCPU spins for the answers of the interrupted vCPUs.
+    AwaitAnswers,
     /// The vCPU's code has returned.
     Finished,
 }
 
 impl NextEvent {
-    /// Does it wait for a line? Then it cannot be interrupted.
+    /// Whether the vCPU waits for a line. It cannot be interrupted then.
     pub(crate) const fn is_transfer(self) -> bool {
-        matches!(self, Self::Transfer | Self::LookTransfer)
+        matches!(self, Self::Transfer | Self::SpinTransfer)
     }
 }
 
-/// Lines that a round of a spin loop may read and still be skipped.
-const READ: usize = 4;
+/// Maximum number of lines read in one iteration of a spin loop that can be skipped.
+const MAX_LINES: usize = 4;
 
 /// The loads since the last pause.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Round {
-    lines: [u32; READ],
+    lines: [u32; MAX_LINES],
     used: u8,
     loads: u16,
-    /// The vCPU did something beside these loads.
+    /// Whether the vCPU did anything other than these loads.
     is_mixed: bool,
 }
 
 impl Round {
     #[inline(always)]
-    pub(crate) fn load(&mut self, line: usize) {
+    pub(crate) fn record_load(&mut self, line: usize) {
         self.loads = self.loads.saturating_add(1);
         let line = line as u32;
         let used = usize::from(self.used);
@@ -77,17 +77,17 @@ impl Round {
     }
 
     #[inline(always)]
-    pub(crate) fn other(&mut self) {
+    pub(crate) fn mark_mixed(&mut self) {
         self.is_mixed = true;
     }
 
-    /// A pause ends it: the loads, or `None` if there was more.
+    /// The number of loads at the end of the round, or `None` if the vCPU did anything else.
     #[inline(always)]
     pub(crate) fn loads(&self) -> Option<u16> {
         (!self.is_mixed && self.loads > 0).then_some(self.loads)
     }
 
-    /// The line that it reads, if it is one load.
+    /// The line of the round's load, if there was exactly one load.
     #[inline(always)]
     pub(crate) fn only_line(&self) -> Option<usize> {
         (self.loads == 1).then_some(self.lines[0] as usize)
@@ -99,73 +99,72 @@ impl Round {
     }
 }
 
-/// A pause that stands for many looks.
+/// A pause that covers many spin iterations.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LongPause {
-    /// When the first look after the pause begins.
+    /// Start of the first spin iteration after the pause.
     pub(crate) first: Picos,
-    /// From one look to the next.
+    /// Time between the starts of two spin iterations.
     pub(crate) period: Picos,
-    /// The most looks that the pause may stand for.
-    pub(crate) most: u32,
-    /// The vCPU is out of its guest until then, and looks at nothing.
-    pub(crate) out: Picos,
+    /// Maximum number of spin iterations covered.
+    pub(crate) limit: u32,
+    /// The vCPU is outside its guest until then and does not spin.
+    pub(crate) back_at: Picos,
 }
 
 impl LongPause {
-    /// The first look that is not before `now`: the looks that the pause stands for, and when it
-    /// begins.
+    /// The first spin iteration that does not start before `now`: the number of iterations that the
+    /// pause covers, and the start of that iteration.
     #[inline(always)]
     pub(crate) fn next(&self, now: Picos) -> (u32, Picos) {
-        let ahead = now.max(self.out).since(self.first).0.div_ceil(self.period.0);
-        let ahead = ahead.min(u64::from(self.most - 1));
+        let ahead = now.max(self.back_at).since(self.first).0.div_ceil(self.period.0);
+        let ahead = ahead.min(u64::from(self.limit - 1));
         (ahead as u32 + 1, self.first + Picos(ahead * self.period.0))
     }
 
-    /// The vCPU leaves its guest at `now`, for `span`: its looks from now on are later by that.
+    /// Delays all later spin iterations by `span` because the vCPU leaves its guest at `now`.
     pub(crate) fn delay(&mut self, now: Picos, span: Picos) {
         self.first += span;
-        self.out = self.out.max(now) + span;
+        self.back_at = self.back_at.max(now) + span;
     }
 
-    /// When the last look begins.
+    /// Start of the last spin iteration.
     pub(crate) fn last(&self) -> Picos {
-        match self.most {
+        match self.limit {
             u32::MAX => Picos::NEVER,
             most => self.first + Picos(self.period.0 * u64::from(most - 1)),
         }
     }
 }
 
-/// A vCPU.
 pub(crate) struct Vcpu {
     pub(crate) code: sim_cell::Vcpu,
     pub(crate) request: Request,
     pub(crate) state: NextEvent,
     pub(crate) answer: Answer,
-    /// The CPU that it has.
+    /// The vCPU's CPU, or [`NO_CPU`].
     pub(crate) pcpu: u16,
-    /// It has none, and others [wait for it](sched::event::LockActivity::is_critical).
+    /// Whether others [wait for it](sched::event::LockActivity::is_critical) while it has no CPU.
     pub(crate) is_critical_off: bool,
-    /// The first vCPU of its guest.
+    /// Index of the first vCPU of its guest.
     pub(crate) first: u16,
-    /// The address at which its guest's memory would begin if it were the first.
+    /// Base address of its guest's memory if this guest were the first.
     pub(crate) base: usize,
     pub(crate) round: Round,
-    pub(crate) park: LongPause,
+    pub(crate) long_pause: LongPause,
     pub(crate) halts: VcpuHalts,
-    /// For pause-loop exits, if the host has them.
+    /// State of pause-loop exiting, if the host has it.
     pub(crate) pauses: Option<PauseLoop>,
-    /// What is left until its event, while it has no CPU.
-    pub(crate) left: Picos,
-    /// The lock of its operation.
+    /// Remaining time until its event, while it has no CPU.
+    pub(crate) remaining: Picos,
+    /// The lock of its current operation.
     pub(crate) lock: u16,
-    /// When its task wakes.
-    pub(crate) wakes: Picos,
-    /// What it waits for, if others have to answer it.
+    /// Wakeup time of its task.
+    pub(crate) wake_at: Picos,
+    /// Answers that it waits for.
     pub(crate) answers: Answers,
-    /// vCPUs that wait for its answer, which it gives when it has a CPU.
-    pub(crate) owes: Vec<u16>,
+    /// vCPUs that wait for its answer, which it sends when it has a CPU.
+    pub(crate) askers: Vec<u16>,
     pub(crate) rng: SplitMix64,
 }
 
@@ -174,21 +173,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_is_never_before_the_store_that_it_is_to_see() {
-        let park = LongPause { first: Picos(100), period: Picos(30), most: 5, out: Picos::ZERO };
+    fn next_iteration_starts_at_or_after_the_store() {
+        let park =
+            LongPause { first: Picos(100), period: Picos(30), limit: 5, back_at: Picos::ZERO };
         assert_eq!(park.next(Picos(40)), (1, Picos(100)));
         assert_eq!(park.next(Picos(100)), (1, Picos(100)));
         assert_eq!(park.next(Picos(101)), (2, Picos(130)));
         assert_eq!(park.next(Picos(9_000)), (5, Picos(220)), "no more than it may");
         assert_eq!(park.last(), Picos(220));
-        assert_eq!(LongPause { most: u32::MAX, ..park }.last(), Picos::NEVER);
+        assert_eq!(LongPause { limit: u32::MAX, ..park }.last(), Picos::NEVER);
     }
 
     #[test]
-    fn a_vcpu_that_is_out_of_its_guest_does_not_look() {
+    fn no_iterations_outside_the_guest() {
         let mut park =
-            LongPause { first: Picos(100), period: Picos(30), most: 50, out: Picos::ZERO };
-        // Three looks are over, at 100, 130 and 160; the next one would be at 190.
+            LongPause { first: Picos(100), period: Picos(30), limit: 50, back_at: Picos::ZERO };
+        // Three spin iterations are complete, at 100, 130 and 160; the next would be at 190.
         park.delay(Picos(175), Picos(1_000));
         assert_eq!(
             park.next(Picos(175)),
@@ -202,16 +202,16 @@ mod tests {
     }
 
     #[test]
-    fn a_round_of_loads_only_can_be_skipped() {
+    fn only_rounds_of_loads_are_skipped() {
         let mut round = Round::default();
         assert_eq!(round.loads(), None, "it looked at nothing");
-        round.load(3);
-        round.load(3);
+        round.record_load(3);
+        round.record_load(3);
         assert_eq!((round.loads(), round.lines().collect::<Vec<_>>()), (Some(2), vec![3]));
         let mut mixed = round;
-        mixed.other();
+        mixed.mark_mixed();
         assert_eq!(mixed.loads(), None);
-        (0..9).for_each(|line| round.load(line));
+        (0..9).for_each(|line| round.record_load(line));
         assert_eq!(round.loads(), None, "too many lines");
     }
 }

@@ -1,4 +1,4 @@
-//! Boots of the kernel under test, each by a `pvticket boot` of its own, and what they leave.
+//! Boots of the kernel under test, each in a separate `pvticket boot` process, and their results.
 
 use std::{
     env,
@@ -13,42 +13,42 @@ use anyhow::Context;
 use serde_json::Value;
 
 use crate::check::{
-    CannotTell, Failure, complaints,
+    Failure, NoVerdict, bug_reports,
     host_time::HostTime,
+    kernel_source::Kernel,
     process::{self, Exit},
-    subject::Kernel,
 };
-use base::{backend::PvBackend, files, shown, units::ByteSize};
+use base::{backend::PvBackend, files, sanitize, units::ByteSize};
 use os::signals::Interrupt;
 
-/// Exit status of a test's script for a kernel that does not have what it tests.
-pub const LACKING: i32 = 77;
-/// Exit status of a script in which something did not happen in time.
+/// Exit status of a test's script if the kernel lacks the tested feature.
+pub const SKIP: i32 = 77;
+/// Exit status of a test's script after a timeout.
 pub const TIMED_OUT: i32 = 78;
-/// The lines of a guest's log that a failure shows.
-const SHOWN: usize = 6;
-/// A boot may take this many times as long as the first one.
-const PATIENCE: u32 = 12;
-/// The shortest time that a boot is given.
-const LEAST: Duration = Duration::from_secs(90);
-/// The longest time of the first boot.
+/// Lines of the guest's log in a failure message.
+const SHOWN_LINES: usize = 6;
+/// Limit of a boot's time, as a multiple of the first boot's.
+const LIMIT_FACTOR: u32 = 12;
+/// Shortest time limit of a boot.
+const MIN_LIMIT: Duration = Duration::from_secs(90);
+/// Time limit of the first boot.
 const FIRST: Duration = Duration::from_secs(180);
-/// The most that a guest may print.
-const OUTPUT: &str = "16M";
-/// More than the kernel's log, the command's output and the VMM's words together.
-const FILE: ByteSize = ByteSize::mib(64);
-/// A timeout in the kernel's log is the host's fault if it took more: the shortest that Linux can be configured with are three
-/// seconds (RCU), and two (soft lockups).
+/// Limit of a guest's output.
+const MAX_OUTPUT: &str = "16M";
+/// More than the kernel's log, the command's output and the VMM's messages together.
+const MAX_FILE: ByteSize = ByteSize::mib(64);
+/// A timeout in the kernel's log is attributed to the host if the host took more time than this. The shortest
+/// timeouts that Linux can be configured with are 3 s (RCU) and 2 s (soft lockups).
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The characters of a guest's line that are shown.
-const SHOWN_OF_LINE: usize = 200;
+/// Characters of a guest's line in a message.
+const SHOWN_CHARS: usize = 200;
 
-/// Boots a kernel, each time by a `pvticket boot`.
+/// Boots a kernel, each time in a `pvticket boot` process.
 #[derive(Debug)]
 pub struct Guests {
     program: PathBuf,
     kernel: Kernel,
-    /// Texts of reports that are no failure.
+    /// Bug reports with one of these texts are ignored.
     allowed: Vec<String>,
     stop: Interrupt,
     slots: u32,
@@ -57,41 +57,41 @@ pub struct Guests {
     host: HostTime,
 }
 
-/// A boot, by the options of `pvticket boot`.
+/// A boot, as options of `pvticket boot`.
 #[derive(Debug, Clone)]
 pub struct Boot {
     options: Vec<String>,
     /// Kernel parameters.
     append: String,
     script: String,
-    runs: Duration,
+    script_time: Duration,
 }
 
-/// How a boot ended.
+/// The outcome of a boot.
 #[derive(Debug)]
-pub struct Ended {
-    /// None: it did not end within its time.
+pub struct BootResult {
+    /// None after a timeout.
     status: Option<ExitStatus>,
     limit: Duration,
     host: HostTime,
     allowed: Vec<String>,
-    /// The output of the guest's command.
+    /// Output of the guest's command.
     pub stdout: String,
-    /// The kernel's log and the errors of the command.
+    /// The kernel's log and the command's stderr.
     pub log: String,
-    /// The VMM's account.
+    /// The VMM's statistics (`--stats`).
     pub stats: Option<Value>,
 }
 
 impl Guests {
-    /// Boots this kernel on `slots` CPUs until `stop` is raised. Reports with one of the `allowed` texts do not fail a test.
+    /// Boots this kernel on `slots` CPUs until `stop` is raised. Ignores bug reports with an `allowed` text.
     pub fn new(
         kernel: &Kernel,
         allowed: &[String],
         slots: u32,
         stop: Interrupt,
     ) -> anyhow::Result<Self> {
-        let program = env::current_exe().context("cannot find this program's own file")?;
+        let program = env::current_exe().context("cannot find this program's executable")?;
         let (kernel, allowed) = (kernel.clone(), allowed.to_vec());
         Ok(Self { program, kernel, allowed, stop, slots, limit: FIRST, host: HostTime::default() })
     }
@@ -101,13 +101,13 @@ impl Guests {
         self.slots
     }
 
-    /// From now on a boot may take a multiple of `first`, which one took: an emulated host is slow, and another one slower.
-    pub fn expect(&mut self, first: Duration) {
-        self.limit = (first * PATIENCE).max(LEAST);
+    /// Sets the time limit to a multiple of the first boot's time: emulated hosts differ in speed.
+    pub fn set_limit(&mut self, first: Duration) {
+        self.limit = (first * LIMIT_FACTOR).max(MIN_LIMIT);
     }
 
-    /// Another kernel, in the same way.
-    pub fn switch(&mut self, kernel: &Kernel) {
+    /// Switches to another kernel. The limits stay.
+    pub fn set_kernel(&mut self, kernel: &Kernel) {
         self.kernel = kernel.clone();
     }
 
@@ -116,129 +116,129 @@ impl Guests {
         std::mem::take(&mut self.host)
     }
 
-    /// Boots, and once more if the host took much time; then the second boot counts alone.
-    pub fn run_undisturbed(&mut self, boot: &Boot) -> anyhow::Result<Ended> {
+    /// Boots, and repeats the boot if the host took much time. Only the repetition counts then.
+    pub fn run_undisturbed(&mut self, boot: &Boot) -> anyhow::Result<BootResult> {
         let before = self.host;
-        let ended = self.run(boot)?;
-        if !ended.host.is_much() {
-            return Ok(ended);
+        let result = self.run(boot)?;
+        if !result.host.is_much() {
+            return Ok(result);
         }
         self.host = before;
         self.run(boot)
     }
 
-    /// Boots, and waits for the end. An error says nothing about the kernel: the VMM failed, or a signal ends this program.
-    pub fn run(&mut self, boot: &Boot) -> anyhow::Result<Ended> {
-        let folder = tempfile::tempdir().context("cannot make a temporary directory")?;
+    /// Boots, and waits for the end. Fails if the VMM failed or a signal arrived.
+    pub fn run(&mut self, boot: &Boot) -> anyhow::Result<BootResult> {
+        let folder = tempfile::tempdir().context("cannot create a temporary directory")?;
         let [stdout, log, stats] = ["stdout", "log", "stats"].map(|name| folder.path().join(name));
         let mut command = Command::new(&self.program);
         command.args(["boot", "--host", "direct", "-n", "--kernel"]).arg(&self.kernel.file);
-        command.args(["--output-limit", OUTPUT, "--append", &boot.append]).args(&boot.options);
+        command.args(["--output-limit", MAX_OUTPUT, "--append", &boot.append]).args(&boot.options);
         command.arg("--stats").arg(&stats).args(["--", "sh", "-c", &boot.script]);
-        let create = |file: &Path| File::create(file).context("cannot make a temporary file");
+        let create = |file: &Path| File::create(file).context("cannot create a temporary file");
         command.stdin(Stdio::null()).stdout(create(&stdout)?).stderr(create(&log)?);
-        let limit = self.limit + boot.runs;
+        let limit = self.limit + boot.script_time;
         let Exit { status, host } = process::run(command, limit, self.slots, &self.stop)?;
         self.host = self.host.plus(host);
-        let read = |file: &Path| files::read(file, FILE).unwrap_or_default();
+        let read = |file: &Path| files::read(file, MAX_FILE).unwrap_or_default();
         let text = |file: &Path| String::from_utf8_lossy(&read(file)).into_owned();
-        let ended = Ended {
+        let result = BootResult {
             status,
             limit,
             host,
             allowed: self.allowed.clone(),
             stdout: text(&stdout),
-            log: self.kernel.in_users_words(&text(&log)),
+            log: self.kernel.replace_path(&text(&log)),
             stats: serde_json::from_slice(&read(&stats)).ok(),
         };
-        if ended.is_of_the_vmm() {
-            return Err(CannotTell(format!("a guest could not be run: {}", ended.reason())).into());
+        if result.vmm_failed() {
+            return Err(NoVerdict(format!("a guest could not be run: {}", result.reason())).into());
         }
-        Ok(ended)
+        Ok(result)
     }
 }
 
 impl Boot {
-    /// With this many vCPUs and this backend. Warnings of the kernel are in its log.
+    /// A boot with this many vCPUs and this backend. Kernel warnings appear in the log.
     pub fn new(cpus: u32, pv: PvBackend) -> Self {
         let options = ["--cpus", &cpus.to_string(), "--pv", pv.name()].map(String::from).into();
-        let append = format!("loglevel=5 {}", complaints::PARAMETER);
-        Self { options, append, script: String::new(), runs: Duration::ZERO }
+        let append = format!("loglevel=5 {}", bug_reports::PARAMETER);
+        Self { options, append, script: String::new(), script_time: Duration::ZERO }
     }
 
-    /// An option with its value.
-    pub fn with(mut self, name: &str, value: &str) -> Self {
+    /// Adds an option with its value.
+    pub fn option(mut self, name: &str, value: &str) -> Self {
         self.options.extend([name.to_owned(), value.to_owned()]);
         self
     }
 
-    /// With these kernel parameters, too.
+    /// Adds kernel parameters.
     pub fn append(mut self, parameters: &str) -> Self {
         self.append += " ";
         self.append += parameters;
         self
     }
 
-    /// Under this policy on this many slots.
-    pub fn under(self, policy: &str, slots: u32) -> Self {
-        self.with("--policy", policy).with("--slots", &slots.to_string())
+    /// Sets the policy and the number of slots.
+    pub fn schedule(self, policy: &str, slots: u32) -> Self {
+        self.option("--policy", policy).option("--slots", &slots.to_string())
     }
 
-    /// Runs a shell script that takes this long beside the boot.
-    pub fn script(self, script: &str, runs: Duration) -> Self {
-        Self { script: script.to_owned(), runs, ..self }
+    /// Runs a shell script. Its time, `script_time`, is added to the time limit.
+    pub fn script(self, script: &str, script_time: Duration) -> Self {
+        Self { script: script.to_owned(), script_time, ..self }
     }
 }
 
-impl Ended {
-    /// Did the command end with status 0?
-    pub fn is_good(&self) -> bool {
+impl BootResult {
+    /// Whether the command ended with status 0.
+    pub fn succeeded(&self) -> bool {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// Does the kernel not have what the script tests?
-    pub fn is_lacking(&self) -> bool {
-        self.status.is_some_and(|status| status.code() == Some(LACKING))
+    /// Whether the kernel lacks the tested feature.
+    pub fn lacks_feature(&self) -> bool {
+        self.status.is_some_and(|status| status.code() == Some(SKIP))
     }
 
-    /// Has the VMM failed? It writes its account whenever a machine has ended, whatever its kernel did.
-    fn is_of_the_vmm(&self) -> bool {
+    /// Whether the VMM failed. It writes statistics at the end of every machine, even if the kernel crashed.
+    fn vmm_failed(&self) -> bool {
         let has_failed = |status: ExitStatus| {
             status.signal().is_some() || !status.success() && self.stats.is_none()
         };
         self.status.is_some_and(has_failed)
     }
 
-    /// Fails if its command did, or if the kernel reports a mistake of its own.
+    /// Fails if the command failed or the kernel printed a bug report.
     pub fn check(&self) -> Result<(), Failure> {
-        if let Some(complaint) = complaints::first(&self.log, &self.allowed) {
-            let why = format!("the kernel reports: {}", shown::cut(complaint.line, SHOWN_OF_LINE));
-            let is_late = complaint.is_by_time && self.host.taken() > TIMEOUT;
-            return Err(Failure { why, is_late });
+        if let Some(report) = bug_reports::first(&self.log, &self.allowed) {
+            let line = sanitize::truncate(report.line, SHOWN_CHARS);
+            let is_timeout = report.is_timeout && self.host.total() > TIMEOUT;
+            return Err(Failure { reason: format!("the kernel reports: {line}"), is_timeout });
         }
-        if self.is_good() {
+        if self.succeeded() {
             return Ok(());
         }
-        Err(Failure { why: self.reason(), is_late: self.is_late() })
+        Err(Failure { reason: self.reason(), is_timeout: self.is_timeout() })
     }
 
-    /// Did a timeout end it, or did it hang while the host had most of the time? (Time in which this program stood still, too,
-    /// has not counted.)
-    fn is_late(&self) -> bool {
+    /// Whether a timeout ended it, or it hung while the host took most of the time. Time in which this
+    /// program stood still, too, is not included.
+    fn is_timeout(&self) -> bool {
         match self.status {
             Some(status) => status.code() == Some(TIMED_OUT),
-            None => self.host.taken() > self.host.wall / 2,
+            None => self.host.total() > self.host.wall / 2,
         }
     }
 
-    /// Why it is not good, with the end of the log.
+    /// The reason of a failure, with the last lines of the log.
     pub fn reason(&self) -> String {
-        let last = self.log.lines().rev().filter(|line| !line.trim().is_empty()).take(SHOWN);
-        let mut last: Vec<&str> = last.map(|line| shown::cut(line, SHOWN_OF_LINE)).collect();
+        let last = self.log.lines().rev().filter(|line| !line.trim().is_empty()).take(SHOWN_LINES);
+        let mut last: Vec<&str> = last.map(|line| sanitize::truncate(line, SHOWN_CHARS)).collect();
         last.reverse();
         let last = last.join(" | ");
         match self.status {
-            None => format!("hung: no end within {} s: {last}", self.limit.as_secs()),
+            None => format!("hung: did not end within {} s: {last}", self.limit.as_secs()),
             Some(status) => format!("ended with {status}: {last}"),
         }
     }
@@ -248,11 +248,11 @@ impl Ended {
 mod tests {
     use super::*;
 
-    fn ended(status: Option<i32>, log: &str) -> Ended {
+    fn result(status: Option<i32>, log: &str) -> BootResult {
         let status = status.map(|code| ExitStatus::from_raw(code << 8));
-        Ended {
+        BootResult {
             status,
-            limit: LEAST,
+            limit: MIN_LIMIT,
             host: HostTime::default(),
             allowed: Vec::new(),
             stdout: String::new(),
@@ -262,35 +262,35 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_reports_a_mistake_fails_though_its_command_does_not() {
-        let failure = |status, log: &str| ended(status, log).check().err();
+    fn bug_report_fails_boot_with_status_0() {
+        let failure = |status, log: &str| result(status, log).check().err();
         let spectre = "[    1.000000] Spectre V2 : WARNING: Unprivileged eBPF\n";
         assert_eq!(failure(Some(0), spectre), None);
         let warned =
             "[    1.000000] WARNING: CPU: 1 PID: 9 at kernel/locking/x.c\n[    2.000000] x\n";
-        let why = "the kernel reports: WARNING: CPU: 1 PID: 9 at kernel/locking/x.c";
-        assert_eq!(failure(Some(0), warned), Some(Failure::sure(why)));
-        // Rather than that its command failed.
-        assert_eq!(failure(Some(1), warned), Some(Failure::sure(why)));
+        let reason = "the kernel reports: WARNING: CPU: 1 PID: 9 at kernel/locking/x.c";
+        assert_eq!(failure(Some(0), warned), Some(Failure::certain(reason)));
+        // The report takes precedence over the status.
+        assert_eq!(failure(Some(1), warned), Some(Failure::certain(reason)));
         let late = "[    1.000000] watchdog: BUG: soft lockup - CPU#1 stuck for 26s!\n";
-        assert!(!failure(Some(0), late).unwrap().is_late, "the host took no time");
-        let host = HostTime::held(TIMEOUT * 2);
-        assert!(Ended { host, ..ended(Some(0), late) }.check().unwrap_err().is_late);
-        assert!(!Ended { host, ..ended(Some(0), warned) }.check().unwrap_err().is_late);
+        assert!(!failure(Some(0), late).unwrap().is_timeout, "the host took no time");
+        let host = HostTime::stopped_for(TIMEOUT * 2);
+        assert!(BootResult { host, ..result(Some(0), late) }.check().unwrap_err().is_timeout);
+        assert!(!BootResult { host, ..result(Some(0), warned) }.check().unwrap_err().is_timeout);
         let failed = failure(Some(1), "a\n\nb\n");
-        assert_eq!(failed, Some(Failure::sure("ended with exit status: 1: a | b")));
-        assert!(failure(Some(TIMED_OUT), "a").unwrap().is_late);
+        assert_eq!(failed, Some(Failure::certain("ended with exit status: 1: a | b")));
+        assert!(failure(Some(TIMED_OUT), "a").unwrap().is_timeout);
         let hung = failure(None, "stalled");
-        assert_eq!(hung, Some(Failure::sure("hung: no end within 90 s: stalled")));
+        assert_eq!(hung, Some(Failure::certain("hung: did not end within 90 s: stalled")));
     }
 
-    /// Regression: 16 MB that a guest wrote were repeated in each line about it.
+    /// Regression: 16 MB of guest output were repeated in each message.
     #[test]
-    fn little_of_what_a_guest_writes_is_repeated() {
+    fn messages_bound_guest_output() {
         let flood = "x".repeat(1 << 20);
-        let reason = ended(Some(1), &format!("{flood}\n").repeat(9)).check().unwrap_err().why;
-        assert!(reason.len() < 2 * SHOWN * SHOWN_OF_LINE, "{}", reason.len());
-        let report = ended(Some(0), &format!("[    1.000000] BUG: {flood}\n"));
-        assert!(report.check().unwrap_err().why.len() < 2 * SHOWN_OF_LINE);
+        let reason = result(Some(1), &format!("{flood}\n").repeat(9)).check().unwrap_err().reason;
+        assert!(reason.len() < 2 * SHOWN_LINES * SHOWN_CHARS, "{}", reason.len());
+        let report = result(Some(0), &format!("[    1.000000] BUG: {flood}\n"));
+        assert!(report.check().unwrap_err().reason.len() < 2 * SHOWN_CHARS);
     }
 }

@@ -1,5 +1,5 @@
-//! Time that the host took from a guest: the host stood still or ran other work, or the VMM was stopped. The guest's clock
-//! runs on, so such a time looks like a delay of the kernel.
+//! Time that the host took from a guest: the host stalled or ran other work, or the VMM was stopped. The
+//! guest's clock continues, so that this time looks like a delay in the kernel.
 
 use std::{
     fmt, fs,
@@ -11,83 +11,82 @@ use experiment::host::around::suspended;
 use os::processes::ThreadAccounts;
 use rustix::param::clock_ticks_per_second;
 
-/// The sleep of the thread that waits for the program.
+/// Sleep between two polls of the program's state.
 pub const SLEEP: Duration = Duration::from_millis(10);
-/// A sleep that is longer by more was delayed: a kernel of 100 ticks a second wakes within two of them.
-const LATE: Duration = Duration::from_millis(20);
-/// Sleeps for one look at the files of the system.
-const SLEEPS: u32 = 20;
-/// Less explains nothing: this share of the time, within these bounds.
+/// Tolerance of a sleep: a kernel with 100 ticks per second wakes within two ticks.
+const TOLERANCE: Duration = Duration::from_millis(20);
+/// Sleeps between two readings of /proc.
+const SLEEPS_PER_SAMPLE: u32 = 20;
+/// Threshold of [`HostTime::is_much`]: a share of the time, within these bounds.
 const SHARE: f64 = 0.02;
-const LEAST: Duration = Duration::from_millis(200);
-const MOST: Duration = Duration::from_millis(500);
+const MIN_MUCH: Duration = Duration::from_millis(200);
+const MAX_MUCH: Duration = Duration::from_millis(500);
 
 /// Time taken by the host during `wall`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct HostTime {
-    /// How long the program was waited for.
+    /// Elapsed time of the program.
     pub wall: Duration,
-    /// A thread that only reads the clock got no CPU.
-    gaps: Duration,
-    /// Threads of the program were ready to run, while others than they had its CPUs.
+    /// The polling thread got no CPU.
+    stalled: Duration,
+    /// Threads of the program were runnable while other processes had its CPUs.
     waited: Duration,
-    /// The hypervisor above ran others.
+    /// Steal time: the hypervisor that runs this host ran other machines.
     stolen: Duration,
-    /// The host was suspended.
     suspended: Duration,
     /// The program was stopped or frozen.
-    held: Duration,
-    /// Whether it was much in any of the times that were added up.
+    stopped: Duration,
+    /// Whether any of the added times was above the threshold.
     is_much: bool,
 }
 
 impl HostTime {
-    /// All of it. What delays our thread delays the program's for the same time.
-    pub fn taken(&self) -> Duration {
-        self.gaps.max(self.waited).max(self.stolen) + self.suspended + self.held
+    /// The total. Delays of our thread and of the program's threads overlap: the longest counts.
+    pub fn total(&self) -> Duration {
+        self.stalled.max(self.waited).max(self.stolen) + self.suspended + self.stopped
     }
 
-    /// Enough to make a right kernel look late?
+    /// Whether the host took enough time to make a correct kernel appear late.
     pub const fn is_much(&self) -> bool {
         self.is_much
     }
 
-    /// Both times together.
+    /// The sum of both.
     #[must_use]
-    pub fn plus(self, other: Self) -> Self {
+    pub fn plus(self, rhs: Self) -> Self {
         Self {
-            wall: self.wall + other.wall,
-            gaps: self.gaps + other.gaps,
-            waited: self.waited + other.waited,
-            stolen: self.stolen + other.stolen,
-            suspended: self.suspended + other.suspended,
-            held: self.held + other.held,
-            is_much: self.is_much || other.is_much,
+            wall: self.wall + rhs.wall,
+            stalled: self.stalled + rhs.stalled,
+            waited: self.waited + rhs.waited,
+            stolen: self.stolen + rhs.stolen,
+            suspended: self.suspended + rhs.suspended,
+            stopped: self.stopped + rhs.stopped,
+            is_much: self.is_much || rhs.is_much,
         }
     }
 
-    /// The program was stopped for this time.
+    /// A program that was stopped for this time.
     #[cfg(test)]
-    pub(crate) fn held(held: Duration) -> Self {
-        Self { held, ..Self::default() }
+    pub(crate) fn stopped_for(stopped: Duration) -> Self {
+        Self { stopped, ..Self::default() }
     }
 
-    fn judged(self) -> Self {
-        let is_much = self.taken() > self.wall.mul_f64(SHARE).clamp(LEAST, MOST);
+    fn finish(self) -> Self {
+        let is_much = self.total() > self.wall.mul_f64(SHARE).clamp(MIN_MUCH, MAX_MUCH);
         Self { is_much, ..self }
     }
 }
 
 impl fmt::Display for HostTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (taken, wall) = (self.taken().as_secs_f64(), self.wall.as_secs_f64());
-        write!(f, "the host took {taken:.1} s of {wall:.1} s away")?;
+        let (total, wall) = (self.total().as_secs_f64(), self.wall.as_secs_f64());
+        write!(f, "the host took {total:.1} s of {wall:.1} s")?;
         for (time, name) in [
-            (self.gaps, "stood still or was busy"),
-            (self.waited, "CPUs had other work"),
+            (self.stalled, "stalled or busy"),
+            (self.waited, "CPUs busy with other work"),
             (self.stolen, "steal time"),
             (self.suspended, "suspended"),
-            (self.held, "guest stopped or frozen"),
+            (self.stopped, "guest stopped or frozen"),
         ] {
             if time >= SLEEP {
                 write!(f, ", {name} {:.1} s", time.as_secs_f64())?;
@@ -97,27 +96,27 @@ impl fmt::Display for HostTime {
     }
 }
 
-/// One reading of the system's files.
+/// One reading of /proc.
 #[derive(Debug, Default, Clone)]
 struct Sample {
-    /// When, since the begin of the watch.
+    /// Time since the start of the watch.
     at: Duration,
-    /// For how long the host has been suspended.
+    /// Total time of the host in suspend.
     suspended: Duration,
-    /// By CPU.
+    /// Steal time by CPU.
     stolen: Vec<Duration>,
-    is_held: bool,
+    is_stopped: bool,
 }
 
 impl Sample {
     fn read(process: u32, at: Duration) -> Self {
         let text = |file: &str| fs::read_to_string(file).unwrap_or_default();
-        let of_process = |name: &str| text(&format!("/proc/{process}/{name}"));
+        let process_file = |name: &str| text(&format!("/proc/{process}/{name}"));
         Self {
             at,
             suspended: Duration::from_nanos(suspended().0),
             stolen: stolen(&text("/proc/stat")),
-            is_held: is_held(&of_process("stat"), &of_process("wchan")),
+            is_stopped: is_stopped(&process_file("stat"), &process_file("wchan")),
         }
     }
 }
@@ -125,30 +124,30 @@ impl Sample {
 /// Steal time of each CPU (proc_stat(5): the eighth number).
 fn stolen(stat: &str) -> Vec<Duration> {
     let ticks = clock_ticks_per_second().max(1);
-    let of_cpu = |line: &str| {
+    let cpu_steal = |line: &str| {
         let mut fields = line.strip_prefix("cpu")?.split(' ');
         fields.next()?.parse::<u32>().ok()?;
         let count: u64 = fields.nth(7)?.parse().ok()?;
         Some(Duration::from_millis(count.saturating_mul(1000) / ticks))
     };
-    stat.lines().filter_map(of_cpu).collect()
+    stat.lines().filter_map(cpu_steal).collect()
 }
 
-/// Is the process stopped (proc_pid_stat(5)), or in a frozen control group, of version 1 or 2 (kernel/freezer.c, signal.c)?
-fn is_held(stat: &str, wchan: &str) -> bool {
+/// Whether the process is stopped (proc_pid_stat(5)) or in a frozen cgroup (kernel/freezer.c, signal.c).
+fn is_stopped(stat: &str, wchan: &str) -> bool {
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     matches!(state, Some('T' | 't'))
         || ["refrigerator", "freezer"].iter().any(|at| wchan.contains(at))
 }
 
-/// Time for which a thread waited while others than the program's threads had the CPUs of its slots.
+/// Time in which a thread waited while other processes had the CPUs of the program's slots.
 fn waited_for_others(threads: &[ThreadTimes], step: Duration, slots: u32) -> Duration {
     let ran: u64 = threads.iter().map(|times| times.ran.0).sum();
     let waited = threads.iter().map(|times| times.waited.0).max().unwrap_or(0);
     // A vCPU also waits while another vCPU has the CPU of its slot.
-    let of_others = step.saturating_mul(slots).saturating_sub(Duration::from_nanos(ran));
-    let lost = Duration::from_nanos(waited).min(of_others).min(step);
-    // Threads whose turns are over wait for up to two fifths of the time until they sleep (`study::disturbance`).
+    let others_time = step.saturating_mul(slots).saturating_sub(Duration::from_nanos(ran));
+    let lost = Duration::from_nanos(waited).min(others_time).min(step);
+    // After a slice, a thread stays runnable for up to two fifths of the time (`study::disturbance`).
     if lost > step / 2 { lost } else { Duration::ZERO }
 }
 
@@ -156,10 +155,10 @@ fn waited_for_others(threads: &[ThreadTimes], step: Duration, slots: u32) -> Dur
 #[derive(Debug)]
 pub struct HostWatch {
     process: u32,
-    /// CPUs that the program's threads share.
+    /// CPUs shared by the program's threads.
     slots: u32,
-    began: Instant,
-    /// Since the last look at files.
+    start: Instant,
+    /// Sleeps since the last reading of /proc.
     sleeps: u32,
     last: Sample,
     threads: ThreadAccounts,
@@ -167,14 +166,14 @@ pub struct HostWatch {
 }
 
 impl HostWatch {
-    /// Starts to watch for this process, whose threads share `slots` CPUs.
+    /// Starts the watch of a process whose threads share `slots` CPUs.
     pub fn start(process: u32, slots: u32) -> Self {
         let mut threads = ThreadAccounts::default();
-        threads.renew(process);
+        threads.refresh(process);
         Self {
             process,
             slots,
-            began: Instant::now(),
+            start: Instant::now(),
             sleeps: 0,
             last: Sample::read(process, Duration::ZERO),
             threads,
@@ -182,33 +181,33 @@ impl HostWatch {
         }
     }
 
-    /// Is the program stopped, or frozen?
-    pub fn is_held(&self) -> bool {
-        self.last.is_held
+    /// Whether the program is stopped or frozen.
+    pub fn is_stopped(&self) -> bool {
+        self.last.is_stopped
     }
 
-    /// The calling thread slept for so long instead of [`SLEEP`].
-    pub fn slept(&mut self, time: Duration) {
+    /// Records a sleep of the polling thread, which was meant to take [`SLEEP`].
+    pub fn record_sleep(&mut self, time: Duration) {
         let late = time.saturating_sub(SLEEP);
-        if late > LATE {
-            self.time.gaps += late;
+        if late > TOLERANCE {
+            self.time.stalled += late;
         }
         self.sleeps += 1;
-        if time > LATE || self.sleeps >= SLEEPS {
-            self.look();
+        if time > TOLERANCE || self.sleeps >= SLEEPS_PER_SAMPLE {
+            self.sample();
         }
     }
 
-    /// Ends the watch. Returns all time taken.
+    /// Ends the watch and returns the time taken.
     pub fn end(mut self) -> HostTime {
-        self.look();
-        HostTime { wall: self.began.elapsed() + self.time.suspended, ..self.time }.judged()
+        self.sample();
+        HostTime { wall: self.start.elapsed() + self.time.suspended, ..self.time }.finish()
     }
 
-    fn look(&mut self) {
+    fn sample(&mut self) {
         self.sleeps = 0;
-        let threads = self.threads.renew(self.process);
-        self.add(Sample::read(self.process, self.began.elapsed()), &threads);
+        let threads = self.threads.refresh(self.process);
+        self.add(Sample::read(self.process, self.start.elapsed()), &threads);
     }
 
     fn add(&mut self, now: Sample, threads: &[ThreadTimes]) {
@@ -220,8 +219,8 @@ impl HostWatch {
         time.stolen += stolen.unwrap_or_default();
         time.suspended += now.suspended.saturating_sub(before.suspended);
         time.waited += waited_for_others(threads, step, self.slots);
-        if now.is_held && before.is_held {
-            time.held += step;
+        if now.is_stopped && before.is_stopped {
+            time.stopped += step;
         }
     }
 }

@@ -16,16 +16,16 @@ fn watch() -> HostWatch {
 }
 
 #[test]
-fn a_thread_that_slept_long_was_kept_from_running() {
+fn long_sleep_counts_as_stall() {
     let mut watch = watch();
-    [10, 14, 29].into_iter().for_each(|time| watch.slept(ms(time)));
-    assert_eq!(watch.time.gaps, Duration::ZERO, "a tick or two");
-    [3010, 110].into_iter().for_each(|time| watch.slept(ms(time)));
-    assert_eq!(watch.time.gaps, ms(3100));
+    [10, 14, 29].into_iter().for_each(|time| watch.record_sleep(ms(time)));
+    assert_eq!(watch.time.stalled, Duration::ZERO, "a tick or two");
+    [3010, 110].into_iter().for_each(|time| watch.record_sleep(ms(time)));
+    assert_eq!(watch.time.stalled, ms(3100));
 }
 
 #[test]
-fn waiting_counts_while_others_have_the_cpus() {
+fn waits_count_if_others_run() {
     let waited = |threads: [(u64, u64); 2]| {
         let threads = threads.map(|(ran, waited)| {
             let [ran, waited] = [ran, waited].map(Nanos::millis);
@@ -33,7 +33,7 @@ fn waiting_counts_while_others_have_the_cpus() {
         });
         waited_for_others(&threads, SECOND, 1)
     };
-    assert_eq!(waited([(1000, 0), (0, 1000)]), Duration::ZERO, "each waits for the other one");
+    assert_eq!(waited([(1000, 0), (0, 1000)]), Duration::ZERO, "they wait for each other");
     assert_eq!(waited([(200, 500), (0, 600)]), ms(600));
     assert_eq!(waited([(900, 100), (0, 900)]), Duration::ZERO, "a little");
     assert_eq!(waited([(0, 0), (0, 0)]), Duration::ZERO, "a guest that halts");
@@ -41,17 +41,17 @@ fn waiting_counts_while_others_have_the_cpus() {
 
 #[test]
 fn steal_suspension_and_stops_are_added() {
-    let sample = |at, suspended, stolen: [u64; 2], is_held| Sample {
+    let sample = |at, suspended, stolen: [u64; 2], is_stopped| Sample {
         at,
         suspended,
         stolen: stolen.map(ms).into(),
-        is_held,
+        is_stopped,
     };
     let mut watch = watch();
     watch.last = sample(SECOND, SECOND, [5, 7], true);
     watch.add(sample(2 * SECOND, 10 * SECOND, [105, 307], true), &[]);
     assert_eq!(watch.time.stolen, ms(300), "the CPU that lost most");
-    assert_eq!((watch.time.suspended, watch.time.held), (9 * SECOND, SECOND));
+    assert_eq!((watch.time.suspended, watch.time.stopped), (9 * SECOND, SECOND));
     let text = watch.time.to_string();
     assert!(
         text.ends_with("steal time 0.3 s, suspended 9.0 s, guest stopped or frozen 1.0 s"),
@@ -60,9 +60,9 @@ fn steal_suspension_and_stops_are_added() {
 }
 
 #[test]
-fn what_was_much_once_stays_so() {
+fn much_time_persists_in_sums() {
     let time =
-        |wall, gaps| HostTime { wall: ms(wall), gaps: ms(gaps), ..HostTime::default() }.judged();
+        |wall, gap| HostTime { wall: ms(wall), stalled: ms(gap), ..HostTime::default() }.finish();
     let cases = [
         (1000, 150, false),
         (1000, 250, true),
@@ -70,15 +70,15 @@ fn what_was_much_once_stays_so() {
         (20_000, 410, true),
         (600_000, 510, true),
     ];
-    for (wall, gaps, expected) in cases {
-        assert_eq!(time(wall, gaps).is_much(), expected, "{wall} {gaps}");
+    for (wall, stalled, expected) in cases {
+        assert_eq!(time(wall, stalled).is_much(), expected, "{wall} {stalled}");
     }
     let both = time(1000, 250).plus(time(600_000, 0));
-    assert!(both.is_much() && both.taken() == ms(250), "{both}");
+    assert!(both.is_much() && both.total() == ms(250), "{both}");
 }
 
 #[test]
-fn the_systems_files_are_read() {
+fn proc_files_are_parsed() {
     let stat = "cpu  9 9 9 9 9 9 9 900 9 9\ncpu0 1 1 1 1 1 1 1 100 0 0\ncpu1 1 1 1 1 1 1 1 7 0 0\nintr 1\n";
     let of_ticks = |count: u64| ms(count * 1000 / clock_ticks_per_second());
     assert_eq!(stolen(stat), [of_ticks(100), of_ticks(7)]);
@@ -91,29 +91,29 @@ fn the_systems_files_are_read() {
         ("7 (a) S 1", "do_freezer_trap", true),
         ("", "", false),
     ] {
-        assert_eq!(is_held(stat, wchan), expected, "{stat} {wchan}");
+        assert_eq!(is_stopped(stat, wchan), expected, "{stat} {wchan}");
     }
 }
 
 #[test]
-fn a_program_that_is_stopped_is_held() {
+fn stopped_program_is_detected() {
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     let mut watch = HostWatch::start(child.id(), 1);
     let process = Pid::from_child(&child);
-    let until = |watch: &mut HostWatch, held: bool| {
-        while watch.is_held() != held {
+    let until = |watch: &mut HostWatch, stopped: bool| {
+        while watch.is_stopped() != stopped {
             thread::sleep(SLEEP);
-            watch.look();
+            watch.sample();
         }
     };
     kill_process(process, Signal::STOP).unwrap();
     until(&mut watch, true);
     thread::sleep(ms(500));
-    watch.look();
+    watch.sample();
     kill_process(process, Signal::CONT).unwrap();
     until(&mut watch, false);
     child.kill().unwrap();
     child.wait().unwrap();
     let time = watch.end();
-    assert!(time.held >= ms(500) && time.is_much() && time.taken() >= time.held, "{time}");
+    assert!(time.stopped >= ms(500) && time.is_much() && time.total() >= time.stopped, "{time}");
 }

@@ -1,22 +1,22 @@
-//! Results as KTAP version 1, a line a test, with figures as diagnostics before it.
+//! Results as KTAP version 1: one line per test, after its figures as diagnostics.
 
 use std::{borrow::Cow, fmt::Write as _};
 
 use crate::check::{Failure, Skip};
-use base::shown;
+use base::sanitize;
 
-/// The characters of a line about a test, and its lines, that are printed at most.
-const LONGEST: usize = 2000;
-const MOST: usize = 40;
+/// Limits of a test's output: characters per line, and lines.
+const MAX_LINE: usize = 2000;
+const MAX_LINES: usize = 40;
 
-/// What a test has found.
+/// The outcome of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It passed.
+    /// The test passed.
     Ok,
-    /// It failed, and why.
+    /// The test failed, with the reason.
     NotOk(String),
-    /// It could not be run on this kernel, and why.
+    /// The test was skipped, with the reason.
     Skipped(String),
 }
 
@@ -34,69 +34,69 @@ impl Verdict {
 /// The result of a test.
 #[derive(Debug, Clone)]
 pub struct TestResult {
-    /// What it found.
+    /// The outcome.
     pub verdict: Verdict,
-    /// Figures, a line each.
+    /// Lines with figures.
     pub notes: Vec<String>,
-    /// It failed by time, which the host may have taken.
-    pub is_late: bool,
+    /// Whether it failed by a timeout, which the host may have caused.
+    pub is_timeout: bool,
 }
 
 impl TestResult {
-    /// It passed, with these figures.
+    /// A passed test with these figures.
     pub const fn ok(notes: Vec<String>) -> Self {
-        Self { verdict: Verdict::Ok, notes, is_late: false }
+        Self { verdict: Verdict::Ok, notes, is_timeout: false }
     }
 
-    /// It failed.
-    pub fn not_ok(why: impl Into<String>, notes: Vec<String>) -> Self {
-        Self { verdict: Verdict::NotOk(why.into()), notes, is_late: false }
+    /// A failed test.
+    pub fn not_ok(reason: impl Into<String>, notes: Vec<String>) -> Self {
+        Self { verdict: Verdict::NotOk(reason.into()), notes, is_timeout: false }
     }
 
-    /// It failed, unless the host took the time.
-    pub fn late(why: impl Into<String>, notes: Vec<String>) -> Self {
-        Self { is_late: true, ..Self::not_ok(why, notes) }
+    /// A test that failed by a timeout.
+    pub fn timed_out(reason: impl Into<String>, notes: Vec<String>) -> Self {
+        Self { is_timeout: true, ..Self::not_ok(reason, notes) }
     }
 
-    /// A boot of it failed.
+    /// A test with a failed boot.
     pub fn failed(failure: Failure, notes: Vec<String>) -> Self {
-        Self { is_late: failure.is_late, ..Self::not_ok(failure.why, notes) }
+        Self { is_timeout: failure.is_timeout, ..Self::not_ok(failure.reason, notes) }
     }
 
-    /// It ended with this error; any other error is passed on.
-    pub fn of_error(error: anyhow::Error) -> anyhow::Result<Self> {
+    /// Converts a [`Failure`] or a [`Skip`] to a result, and returns any other error.
+    pub fn from_error(error: anyhow::Error) -> anyhow::Result<Self> {
         match error.downcast::<Failure>() {
             Ok(failure) => Ok(Self::failed(failure, Vec::new())),
             Err(error) => Ok(Self::skipped(error.downcast::<Skip>()?.0)),
         }
     }
 
-    /// The kernel does not have what it tests.
-    pub fn skipped(why: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Skipped(why.into()), notes: Vec::new(), is_late: false }
+    /// A skipped test.
+    pub fn skipped(reason: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Skipped(reason.into()), notes: Vec::new(), is_timeout: false }
     }
 }
 
-/// The first lines: version, plan, and what is tested.
+/// The first lines: version, plan, and the tested kernel.
 pub fn heading(tests: usize, about: &[String]) -> String {
     format!("KTAP version 1\n1..{tests}\n{}", comments(about))
 }
 
-/// The lines of test number `number`, from 1. What a guest wrote is one line of printable characters.
+/// The lines of test `number`, from 1. Guest output becomes one line of printable characters.
 pub fn lines(number: usize, name: &str, result: &TestResult) -> String {
     let mut text = comments(&result.notes);
     let _ = match &result.verdict {
         Verdict::Ok => writeln!(text, "ok {number} {name}"),
-        Verdict::NotOk(why) => {
-            text += &comments(std::slice::from_ref(why));
+        Verdict::NotOk(reason) => {
+            text += &comments(std::slice::from_ref(reason));
             writeln!(text, "not ok {number} {name}")
         }
-        Verdict::Skipped(why) => writeln!(text, "ok {number} {name} # SKIP {}", shown(why)),
+        Verdict::Skipped(note) => writeln!(text, "ok {number} {name} # SKIP {}", plain(note)),
     };
     text
 }
 
-/// The last line: how many tests there were, as kselftest ends its own.
+/// The last line: the number of tests by outcome, in the format of kselftest.
 pub fn totals(results: &[TestResult]) -> String {
     let count =
         |is: fn(&Verdict) -> bool| results.iter().filter(|result| is(&result.verdict)).count();
@@ -109,11 +109,11 @@ pub fn totals(results: &[TestResult]) -> String {
 }
 
 fn comments(lines: &[String]) -> String {
-    lines.iter().take(MOST).map(|line| format!("# {}\n", shown(line))).collect()
+    lines.iter().take(MAX_LINES).map(|line| format!("# {}\n", plain(line))).collect()
 }
 
-fn shown(line: &str) -> Cow<'_, str> {
-    shown::line(shown::cut(line, LONGEST))
+fn plain(line: &str) -> Cow<'_, str> {
+    sanitize::line(sanitize::truncate(line, MAX_LINE))
 }
 
 #[cfg(test)]
@@ -142,17 +142,17 @@ mod tests {
         let failed = TestResult::not_ok(long.clone(), vec![long.clone(); 1000]);
         for result in [failed, TestResult::skipped(long)] {
             let text = lines(1, "a", &result);
-            assert!(text.len() < (MOST + 2) * (LONGEST + 10), "{}", text.len());
+            assert!(text.len() < (MAX_LINES + 2) * (MAX_LINE + 10), "{}", text.len());
         }
     }
 
     #[test]
     fn totals_count_each_kind() {
-        let all = [
+        let results = [
             TestResult::ok(Vec::new()),
             TestResult::skipped(""),
             TestResult::not_ok("", Vec::new()),
         ];
-        assert_eq!(totals(&all), "# Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0\n");
+        assert_eq!(totals(&results), "# Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0\n");
     }
 }

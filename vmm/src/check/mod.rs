@@ -1,19 +1,19 @@
-//! `pvticket check`: is this kernel's spinlock right, and has it become slower? A fixed set of tests, each in guests of its
-//! own, whose verdicts are printed as KTAP version 1 (Documentation/dev-tools/ktap.rst).
+//! `pvticket check`: tests a kernel's spinlocks for correctness and slowdowns. Each test of a fixed set boots
+//! new guests; the verdicts are printed as KTAP version 1 (Documentation/dev-tools/ktap.rst).
 //!
-//! [`subject`] finds the kernel and builds its tree, [`guests`] boots it, [`complaints`] reads its log, [`host_time`] measures what
-//! the host took away, [`suite`] has the tests, [`reference`](mod@reference) keeps rates and compares them, [`runner`] runs
-//! them, and [`ktap`] prints.
+//! [`kernel_source`] finds the kernel and builds its tree, [`guests`] boots it, [`bug_reports`] searches its log,
+//! [`host_time`] measures time taken by the host, [`suite`] has the tests, [`reference`](mod@reference)
+//! stores rates and compares them, [`runner`] runs the tests, and [`ktap`] prints the results.
 
-pub mod complaints;
+pub mod bug_reports;
 pub mod guests;
 pub mod host_time;
+pub mod kernel_pair;
+pub mod kernel_source;
 pub mod ktap;
-pub mod pairs;
 pub mod process;
 pub mod reference;
 pub mod runner;
-pub mod subject;
 pub mod suite;
 
 use thiserror::Error;
@@ -22,32 +22,32 @@ use thiserror::Error;
 pub const PASSED: u8 = 0;
 /// A test failed.
 pub const FAILED: u8 = 1;
-/// Nothing can be said about this kernel: `git bisect run` skips the commit.
-pub const CANNOT_TELL: u8 = 125;
+/// No verdict on this kernel: `git bisect run` skips the commit.
+pub const NO_VERDICT: u8 = 125;
 
-/// Why nothing can be said about a kernel.
+/// The reason for a missing verdict.
 #[derive(Debug, Error)]
 #[error("{0}")]
-pub struct CannotTell(pub String);
+pub struct NoVerdict(pub String);
 
-/// Why a test is skipped.
+/// The reason for a skipped test.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct Skip(pub String);
 
 /// The reason for a failed test.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{why}")]
+#[error("{reason}")]
 pub struct Failure {
-    /// In words.
-    pub why: String,
-    /// Whether the host can have caused it, if it took much time.
-    pub is_late: bool,
+    /// The message.
+    pub reason: String,
+    /// Whether it is a timeout, which the host may have caused.
+    pub is_timeout: bool,
 }
 
 impl Failure {
-    /// The kernel's fault in any case.
-    pub fn sure(why: impl Into<String>) -> Self {
-        Self { why: why.into(), is_late: false }
+    /// A failure that the host cannot have caused.
+    pub fn certain(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), is_timeout: false }
     }
 }

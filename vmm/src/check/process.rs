@@ -1,4 +1,4 @@
-//! Programs that are waited for, for a limited time, and that end with this one.
+//! Child processes with a time limit, which end with this process.
 
 use std::{
     io,
@@ -13,39 +13,39 @@ use thiserror::Error;
 use crate::check::host_time::{HostTime, HostWatch, SLEEP};
 use os::{processes::signal_group, signals::Interrupt};
 
-/// A longer sleep counts for this much: the host stood still.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// A program that is asked to end has this long.
-const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// Limit of the time counted for a sleep. After a longer sleep, the host stood still.
+const MAX_COUNTED_SLEEP: Duration = Duration::from_millis(100);
+/// Time between SIGTERM and SIGKILL.
+const TERM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a program's end is not known.
+/// The exit status of a program is not known.
 #[derive(Debug, Error)]
 pub enum ProcessError {
-    /// It was not started.
+    /// The program could not be started.
     #[error("cannot start {0}")]
     Start(String, #[source] io::Error),
-    /// It was lost.
+    /// The wait failed.
     #[error("cannot wait for {0}")]
     Wait(String, #[source] io::Error),
-    /// Somebody stopped it and did not let it go on.
+    /// The program was stopped or frozen for this many seconds, and not resumed.
     #[error("{0} was stopped or frozen for {1} s")]
-    Held(String, u64),
-    /// A signal has ended this program, and so that one.
+    Frozen(String, u64),
+    /// This process was ended by a signal, and ended the program.
     #[error("ended by a signal")]
-    Stopped,
+    Interrupted,
 }
 
-/// How a program ended.
+/// The outcome of a program.
 #[derive(Debug)]
 pub struct Exit {
-    /// None: it did not end within its time, and was killed with all that it had started.
+    /// None after a timeout: the program's process group was killed.
     pub status: Option<ExitStatus>,
-    /// Host time taken from it.
+    /// Host time taken from the program.
     pub host: HostTime,
 }
 
-/// Runs a program in a new process group; its threads share `slots` CPUs. Time in which the host stood still, or the program
-/// was stopped, does not count towards `limit`.
+/// Runs a program in a new process group; its threads share `slots` CPUs. Time in which the host stood still,
+/// or the program was stopped, does not count towards `limit`.
 pub fn run(
     mut command: Command,
     limit: Duration,
@@ -53,20 +53,20 @@ pub fn run(
     stop: &Interrupt,
 ) -> Result<Exit, ProcessError> {
     let name = command.get_program().display().to_string();
-    let started = command.process_group(0).spawn();
-    let mut child = started.map_err(|error| ProcessError::Start(name.clone(), error))?;
+    let child = command.process_group(0).spawn();
+    let mut child = child.map_err(|error| ProcessError::Start(name.clone(), error))?;
     let mut watch = HostWatch::start(child.id(), slots);
-    let waited = wait(&mut child, name, limit, &mut watch, stop);
+    let result = wait(&mut child, name, limit, &mut watch, stop);
     let host = watch.end();
-    match &waited {
+    match &result {
         Ok(Some(_)) => {}
-        Ok(None) | Err(ProcessError::Held(..)) => end(&mut child, Signal::KILL),
-        Err(_) => end(&mut child, Signal::TERM),
+        Ok(None) | Err(ProcessError::Frozen(..)) => terminate(&mut child, Signal::KILL),
+        Err(_) => terminate(&mut child, Signal::TERM),
     }
-    Ok(Exit { status: waited?, host })
+    Ok(Exit { status: result?, host })
 }
 
-/// Waits for the end. None: `limit` is over.
+/// Waits for the program's exit. Returns None at the time limit.
 fn wait(
     child: &mut Child,
     name: String,
@@ -74,34 +74,34 @@ fn wait(
     watch: &mut HostWatch,
     stop: &Interrupt,
 ) -> Result<Option<ExitStatus>, ProcessError> {
-    let (mut passed, mut held) = (Duration::ZERO, Duration::ZERO);
-    while passed < limit {
+    let (mut elapsed, mut frozen) = (Duration::ZERO, Duration::ZERO);
+    while elapsed < limit {
         match child.try_wait() {
             Ok(None) => {}
-            Ok(ended) => return Ok(ended),
+            Ok(status) => return Ok(status),
             Err(error) => return Err(ProcessError::Wait(name, error)),
         }
-        if held >= limit {
-            return Err(ProcessError::Held(name, held.as_secs()));
+        if frozen >= limit {
+            return Err(ProcessError::Frozen(name, frozen.as_secs()));
         }
-        let began = Instant::now();
-        if !stop.sleep_until(began + SLEEP) {
-            return Err(ProcessError::Stopped);
+        let start = Instant::now();
+        if !stop.sleep_until(start + SLEEP) {
+            return Err(ProcessError::Interrupted);
         }
-        let slept = began.elapsed();
-        watch.slept(slept);
-        let spent = if watch.is_held() { &mut held } else { &mut passed };
-        *spent += slept.min(LONGEST_SLEEP);
+        let slept = start.elapsed();
+        watch.record_sleep(slept);
+        let spent = if watch.is_stopped() { &mut frozen } else { &mut elapsed };
+        *spent += slept.min(MAX_COUNTED_SLEEP);
     }
     Ok(None)
 }
 
-/// Ends its whole group.
-fn end(child: &mut Child, signal: Signal) {
+/// Ends the program's process group: by `signal`, and by SIGKILL after [`TERM_TIMEOUT`].
+fn terminate(child: &mut Child, signal: Signal) {
     signal_group(child.id(), signal);
-    let patience = Instant::now() + ENDS_WITHIN;
+    let deadline = Instant::now() + TERM_TIMEOUT;
     let runs = |child: &mut Child| child.try_wait().is_ok_and(|status| status.is_none());
-    while Instant::now() < patience && runs(child) {
+    while Instant::now() < deadline && runs(child) {
         std::thread::sleep(SLEEP);
     }
     if runs(child) {
@@ -121,33 +121,33 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_not_end_is_killed() {
+    fn program_is_killed_at_its_limit() {
         let stop = Interrupt::never();
-        let ended =
+        let status =
             |script, limit| run(sh(script), Duration::from_millis(limit), 1, &stop).unwrap().status;
-        assert_eq!(ended("exit 3", 600_000).and_then(|status| status.code()), Some(3));
-        assert!(ended("trap '' TERM; sleep 60", 100).is_none());
+        assert_eq!(status("exit 3", 600_000).and_then(|status| status.code()), Some(3));
+        assert!(status("trap '' TERM; sleep 60", 100).is_none());
     }
 
-    /// Regression: the time in which a guest was frozen counted, and its kernel hung.
+    /// Regression: time in which a guest was frozen counted, so that its kernel seemed to hang.
     #[test]
-    fn a_program_that_is_stopped_has_not_hung() {
+    fn stopped_program_is_not_a_timeout() {
         let stop = Interrupt::never();
         let stopped = run(sh("kill -STOP $$"), Duration::from_secs(2), 1, &stop);
-        assert!(matches!(stopped, Err(ProcessError::Held(..))), "{stopped:?}");
+        assert!(matches!(stopped, Err(ProcessError::Frozen(..))), "{stopped:?}");
         let resumed = sh("me=$$; (sleep 1; kill -CONT $me) & kill -STOP $$; wait; exit 4");
-        let ended = run(resumed, Duration::from_secs(60), 1, &stop).unwrap();
-        let code = ended.status.and_then(|status| status.code());
-        assert!(code == Some(4) && ended.host.is_much(), "{ended:?}");
+        let exit = run(resumed, Duration::from_secs(60), 1, &stop).unwrap();
+        let code = exit.status.and_then(|status| status.code());
+        assert!(code == Some(4) && exit.host.is_much(), "{exit:?}");
     }
 
     #[test]
-    fn a_program_is_asked_to_end_with_this_one() {
-        let stop = Interrupt::with_bell().unwrap();
+    fn interrupt_terminates_program() {
+        let stop = Interrupt::with_descriptor().unwrap();
         stop.raise();
-        let began = Instant::now();
+        let start = Instant::now();
         let stopped = run(sh("sleep 600"), Duration::from_secs(600), 1, &stop);
-        assert!(matches!(stopped, Err(ProcessError::Stopped)), "{stopped:?}");
-        assert!(began.elapsed() < Duration::from_secs(300));
+        assert!(matches!(stopped, Err(ProcessError::Interrupted)), "{stopped:?}");
+        assert!(start.elapsed() < Duration::from_secs(300));
     }
 }

@@ -1,4 +1,4 @@
-//! `pvticket check`: a verdict about the locks of one's own kernel.
+//! `pvticket check`: tests the spinlocks of a kernel.
 
 use std::path::{Path, PathBuf};
 
@@ -6,19 +6,18 @@ use anyhow::Context;
 use clap::{Args, ValueEnum, builder::NonEmptyStringValueParser};
 
 use super::{
-    host::{HostKernelArgs, modes},
-    print,
+    host::{HostKernelArgs, host_parser},
+    print, print_line,
     results::ResultFile,
-    say,
 };
 use crate::check::{
-    CANNOT_TELL, CannotTell, FAILED,
+    FAILED, NO_VERDICT, NoVerdict,
     guests::Guests,
-    pairs::Pairs,
+    kernel_pair::KernelPair,
+    kernel_source::{self, Kernel},
     process::ProcessError,
     reference::Reference,
     runner,
-    subject::{self, Kernel},
     suite::{Load, TestName},
 };
 use base::units::{ByteSize, CpuList};
@@ -26,47 +25,45 @@ use experiment::{
     Usage, cpus,
     host::{gather_facts, kernel_facts, topology},
     host_choice::{self, GuestClass, HostMode},
-    inside::Inside,
+    inside::EmulatedCommand,
     kernel,
 };
 use kvm::KvmKind;
 use os::{artifacts, signals};
 use study::{host_facts::FileFacts, point::HostKind};
 
-/// Slots that the guests share, if the host has as many.
+/// Slots that the guests share, unless the host has fewer.
 const SLOTS: usize = 2;
-/// Memory of a guest, that of `boot`.
+/// Memory of a guest; the default of `boot`.
 const MEMORY: ByteSize = ByteSize::mib(512);
 
-/// Test the spinlocks of a kernel: mutual exclusion and wakeups while vCPUs are preempted, PV on and
-/// off, CPUs unplugged, rates; as KTAP. Exit status 0: all passed, 1: a test failed, 125: nothing can
-/// be said, or the host took the time, so that `git bisect run pvticket check --quick` skips the
-/// commit
+/// Test a kernel's spinlocks under preemption, PV switches and CPU hotplug, and measure rates; prints
+/// KTAP. Exit status: 0 passed, 1 a test failed, 125 no verdict (`git bisect run` skips the commit)
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The kernel: a bzImage or vmlinux, or a source tree, which is built first (make bzImage)
-    /// [default: the tree in the current directory]
+    /// Kernel: a bzImage or vmlinux, or a source tree, which is built first (make bzImage) [default:
+    /// the tree in the current directory]
     #[arg(long, value_name = "FILE|DIR")]
     kernel: Option<PathBuf>,
 
-    /// Do not build the tree: test its arch/x86/boot/bzImage, or that in KBUILD_OUTPUT, as it is
+    /// Do not build the tree; test its present arch/x86/boot/bzImage (in KBUILD_OUTPUT, if set)
     #[arg(long)]
     as_built: bool,
 
-    /// Shorter tests: about five minutes in the emulated host
+    /// Run shorter tests: about 5 minutes in the emulated host
     #[arg(long)]
     quick: bool,
 
-    /// Ignore bug reports of the kernel with this text, such as the source file of a warning that
-    /// all kernels of a bisection have; may be repeated
+    /// Ignore kernel bug reports with this text, e.g. the source file of a warning that all kernels of
+    /// a bisection have; may be repeated
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     allow_warning: Vec<String>,
 
-    /// Only these tests, and boot and smp, which the others need
+    /// Run only these tests, and boot and smp, which the others require
     #[arg(long, value_name = "TESTS", value_delimiter = ',', conflicts_with = "compare")]
     only: Vec<TestName>,
 
-    /// Results of an earlier check (--json): its rates are compared, and much lower ones fail
+    /// Compare rates with this --json file; fail if a median is significantly below 0.8 of the file's
     #[arg(long, value_name = "F", conflicts_with = "compare")]
     against: Option<PathBuf>,
 
@@ -74,80 +71,80 @@ pub struct CheckArgs {
     #[arg(long, value_name = "F", conflicts_with = "compare")]
     json: Option<PathBuf>,
 
-    /// Compare the rates of two kernels instead, files or trees, with native locks and PV ones:
-    /// boots in turn, one table
+    /// Compare the rates of two kernels (files or trees) with native and PV locks instead: alternating
+    /// boots, one table
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "kernel")]
     compare: Option<Vec<PathBuf>>,
 
-    /// With --compare: exit status 1 if B is slower by more than a fifth anywhere
+    /// With --compare: exit with status 1 if any rate of B is lower by more than a fifth
     #[arg(long, value_name = "WHAT", requires = "compare")]
     fail_on: Option<FailOn>,
 
-    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
-    #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
+    /// Host of the guests: this host's KVM, or an AMD-V machine emulated by QEMU
+    #[arg(long, value_parser = host_parser(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
     #[command(flatten)]
     host_kernel: HostKernelArgs,
 
-    /// In the emulated host: what the kernels are called outside
+    /// In the emulated host: the kernels' paths outside
     #[arg(long, hide = true)]
     called: Vec<PathBuf>,
 
-    /// In the emulated host: the host outside
+    /// In the emulated host: the outer host
     #[arg(long, hide = true, default_value = "")]
     outside: String,
 }
 
-/// What makes the comparison of two kernels fail.
+/// Condition under which the comparison of two kernels fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// B is slower than A by more than a fifth, and by more than chance.
+    /// A rate of B is significantly lower than A's, by more than a fifth.
     Regression,
 }
 
-/// Runs the subcommand and returns the exit status. What is not the user's mistake says nothing about the kernel.
+/// Runs the subcommand and returns the exit status. Any error except a usage error means "no verdict".
 pub fn run(args: &CheckArgs) -> anyhow::Result<u8> {
-    match checked(args) {
-        Err(error) if is_stopped(&error) => Ok(signals::exit_status()),
+    match run_tests(args) {
+        Err(error) if is_interrupted(&error) => Ok(signals::exit_status()),
         Err(error) if !error.is::<Usage>() => {
-            say(format_args!("pvticket: {error:#}"));
-            Ok(CANNOT_TELL)
+            print_line(format_args!("pvticket: {error:#}"));
+            Ok(NO_VERDICT)
         }
-        other => other,
+        result => result,
     }
 }
 
-/// Has a signal ended it?
-fn is_stopped(error: &anyhow::Error) -> bool {
-    let is_one = |cause: &(dyn std::error::Error + 'static)| {
-        matches!(cause.downcast_ref(), Some(ProcessError::Stopped))
+/// Whether a signal ended the check.
+fn is_interrupted(error: &anyhow::Error) -> bool {
+    let is_interrupt = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(ProcessError::Interrupted))
     };
-    error.chain().any(is_one)
+    error.chain().any(is_interrupt)
 }
 
-fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
+fn run_tests(args: &CheckArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let place = host_choice::choose_here(args.host, GuestClass::Ring0, kind).place;
     args.host_kernel.choice().check(place == HostKind::Emulated)?;
     let against = args.against.as_deref().map(Reference::read).transpose()?;
-    let json = ResultFile::named("--json", args.json.as_deref())?;
-    let named: Vec<Option<&Path>> = match &args.compare {
-        Some(both) => both.iter().map(|place| Some(place.as_path())).collect(),
+    let json = ResultFile::check("--json", args.json.as_deref())?;
+    let paths: Vec<Option<&Path>> = match &args.compare {
+        Some(kernels) => kernels.iter().map(|place| Some(place.as_path())).collect(),
         None => vec![args.kernel.as_deref()],
     };
     let stop = signals::catch().context("cannot catch signals")?;
     let option = if args.compare.is_some() { "--compare" } else { "--kernel" };
-    let find = |place: &Option<&Path>| subject::find(*place, option, args.as_built, &stop);
-    let kernels = named.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?;
+    let find = |place: &Option<&Path>| kernel_source::find(*place, option, args.as_built, &stop);
+    let kernels = paths.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?;
     for Kernel { file, .. } in &kernels {
-        kernel::check(file, MEMORY).map_err(|error| CannotTell(base::chain::chain(&error)))?;
+        kernel::check(file, MEMORY).map_err(|error| NoVerdict(base::chain::chain(&error)))?;
     }
     if place == HostKind::Emulated {
-        return emulated(args, &kernels);
+        return run_emulated(args, &kernels);
     }
     host_choice::check_direct(GuestClass::Ring0, kind)?;
-    let cpus = cpus::choose_without_option(&topology(), Some(SLOTS))?;
+    let cpus = cpus::choose_default(&topology(), Some(SLOTS))?;
     let slots = cpus.cpus().len() as u32;
     let load = if args.quick { Load::QUICK } else { Load::FULL };
     let names = args.called.iter().map(Some).chain(std::iter::repeat(None));
@@ -159,42 +156,42 @@ fn checked(args: &CheckArgs) -> anyhow::Result<u8> {
     let kernel = kernels.first().context("no kernel")?;
     let mut guests = Guests::new(kernel, &args.allow_warning, slots, stop)?;
     if let [first, second] = kernels.as_slice() {
-        return compared(&mut guests, load, [first, second], args.fail_on);
+        return run_comparison(&mut guests, load, [first, second], args.fail_on);
     }
     let facts = kernel_facts(&kernel.file);
     let facts = facts.with_context(|| format!("cannot read {}", kernel.name.display()))?;
     let facts = FileFacts { path: kernel.name.display().to_string(), ..facts };
-    let found = Reference::new(facts, format!("{}{}", host_in_words(&cpus), args.outside));
-    let (status, found) = runner::run(found, guests, load, against.as_ref(), &args.only)?;
+    let outcome = Reference::new(facts, format!("{}{}", host_description(&cpus), args.outside));
+    let (status, outcome) = runner::run(outcome, guests, load, against.as_ref(), &args.only)?;
     if let Some(json) = json {
-        json.write_text(&(serde_json::to_string(&found)? + "\n"))?;
+        json.write_text(&(serde_json::to_string(&outcome)? + "\n"))?;
     }
     Ok(status)
 }
 
-/// The host in words. Rates are compared only if it is the same.
-fn host_in_words(cpus: &CpuList) -> String {
+/// A description of the host. Rates are only compared if it is equal.
+fn host_description(cpus: &CpuList) -> String {
     let facts = gather_facts(cpus);
     let count = base::plural::count(cpus.cpus().len(), "CPU");
-    format!("{}, {count}", facts.in_words())
+    format!("{}, {count}", facts.summary())
 }
 
-fn compared(
+fn run_comparison(
     guests: &mut Guests,
     load: Load,
     kernels: [&Kernel; 2],
     fail_on: Option<FailOn>,
 ) -> anyhow::Result<u8> {
-    let pairs = Pairs::measure(guests, load, kernels)?;
+    let pair = KernelPair::measure(guests, load, kernels)?;
     let [first, second] = kernels.map(|kernel| kernel.name.display());
-    print(&format!("A  {first}\nB  {second}\n\n{}", pairs.table()));
-    let fails = fail_on == Some(FailOn::Regression) && pairs.has_regression()?;
+    print(&format!("A  {first}\nB  {second}\n\n{}", pair.table()));
+    let fails = fail_on == Some(FailOn::Regression) && pair.has_regression()?;
     Ok(if fails { FAILED } else { 0 })
 }
 
-/// The same command in the emulated host.
-fn emulated(args: &CheckArgs, kernels: &[Kernel]) -> anyhow::Result<u8> {
-    let mut inside = Inside::new(args.host_kernel.choice().kernel()?, MEMORY);
+/// Runs the same command in the emulated host.
+fn run_emulated(args: &CheckArgs, kernels: &[Kernel]) -> anyhow::Result<u8> {
+    let mut inside = EmulatedCommand::new(args.host_kernel.choice().kernel()?, MEMORY);
     inside.take_busybox(&artifacts::busybox()?);
     let mut words: Vec<std::ffi::OsString> = vec!["check".into(), "--host".into(), "direct".into()];
     words.push(if args.compare.is_some() { "--compare".into() } else { "--kernel".into() });
@@ -204,7 +201,7 @@ fn emulated(args: &CheckArgs, kernels: &[Kernel]) -> anyhow::Result<u8> {
     for Kernel { name, .. } in kernels {
         words.extend(["--called".into(), name.into()]);
     }
-    let outside = host_in_words(&cpus::choose_without_option(&topology(), Some(SLOTS))?);
+    let outside = host_description(&cpus::choose_default(&topology(), Some(SLOTS))?);
     words.push(format!("--outside= in QEMU on {outside}").into());
     for text in &args.allow_warning {
         words.push(format!("--allow-warning={text}").into());

@@ -1,33 +1,33 @@
-//! Confinement of a command's process: the environment variable, and the start.
+//! Confinement of a command's process.
 
 use std::env;
 
 use anyhow::Context;
 
 use super::Usage;
-use confine::{Class, Files, Needs, Seccomp, VARIABLE};
+use confine::{Class, Files, Needs, SECCOMP_ENV, Seccomp};
 
-/// Sets the mode of this process by the environment. Workers and emulated hosts are started with the same one.
-pub(super) fn choose() -> Result<(), Usage> {
-    confine::choose(mode()?);
+/// Sets the mode of this process from the environment. Workers and emulated hosts inherit it.
+pub(super) fn set_mode() -> Result<(), Usage> {
+    confine::set_seccomp(mode()?);
     Ok(())
 }
 
-/// The mode that `PVTICKET_SECCOMP` names; the default if it is unset or empty.
+/// The mode in `PVTICKET_SECCOMP`; the default if it is unset or empty.
 pub(super) fn mode() -> Result<Seccomp, Usage> {
-    from_variable(env::var(VARIABLE).ok().as_deref())
+    from_variable(env::var(SECCOMP_ENV).ok().as_deref())
 }
 
 fn from_variable(text: Option<&str>) -> Result<Seccomp, Usage> {
     match text.filter(|text| !text.is_empty()) {
-        Some(text) => text.parse().map_err(|error| Usage(format!("{VARIABLE}: {error}"))),
+        Some(text) => text.parse().map_err(|error| Usage(format!("{SECCOMP_ENV}: {error}"))),
         None => Ok(Seccomp::default()),
     }
 }
 
-/// Confines this thread and all that it starts from now on.
+/// Confines this thread and all threads that it starts later.
 pub(super) fn begin(class: Class, files: &Files, needs: Needs) -> anyhow::Result<()> {
-    confine::begin(class, files, needs).context("cannot confine this process")
+    confine::apply(class, files, needs).context("cannot confine this process")
 }
 
 #[cfg(test)]
@@ -35,10 +35,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_mode_is_a_usage_error() {
+    fn unknown_mode_is_a_usage_error() {
         assert!(from_variable(Some("")).is_ok_and(|mode| mode == Seccomp::Kill));
         assert!(from_variable(Some("log")).is_ok_and(|mode| mode == Seccomp::Log));
         let Usage(error) = from_variable(Some("on")).unwrap_err();
-        assert_eq!(error, "PVTICKET_SECCOMP: 'on' is not kill, log or off");
+        assert_eq!(error, "PVTICKET_SECCOMP: invalid value 'on': expected kill, log or off");
     }
 }

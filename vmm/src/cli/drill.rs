@@ -1,7 +1,7 @@
-//! `pvticket drill`, hidden: what becomes of a thread that a guest has taken over.
+//! `pvticket drill`, hidden: tests the confinement of a compromised thread.
 //!
-//! A thread with the confinement of a vCPU tries what an intruder would. With `PVTICKET_SECCOMP=off` the
-//! layers below the filter of system calls are seen at work.
+//! A thread with a vCPU's confinement tries an attacker's system calls. `PVTICKET_SECCOMP=off` tests the
+//! layers below the system call filter.
 
 use std::{
     ffi::OsString,
@@ -18,25 +18,25 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use rustix::process::{Pid, Signal, getppid, kill_process};
 
-use super::{FAILURE, confinement, say};
+use super::{FAILURE, confinement, print_line};
 use confine::{Class, Files, Needs};
 use kvm::sys::ptrace;
-use os::terminal::{Hold, RawTerminal};
+use os::terminal::RawTerminal;
 
-/// Try as a vCPU thread what an intruder would: for tests.
+/// Try an attacker's actions on a vCPU thread, for tests
 #[derive(Debug, Args)]
 pub struct DrillArgs {
-    /// What it tries
+    /// Action to try
     #[arg(value_enum)]
-    deed: Deed,
+    action: Action,
 
-    /// The file to read, write or execute
+    /// File to read, write or execute
     #[arg(default_value = "/etc/passwd")]
     file: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Deed {
+enum Action {
     /// Reads a file.
     Read,
     /// Writes a file.
@@ -47,7 +47,7 @@ enum Deed {
     Execute,
     /// Attaches to the parent as a debugger.
     Trace,
-    /// Asks whether it may signal the parent.
+    /// Sends a signal to the parent.
     Signal,
     /// Changes the root directory.
     Root,
@@ -55,8 +55,8 @@ enum Deed {
     Abort,
 }
 
-impl Deed {
-    fn try_it(self, file: &PathBuf, parent: Pid) -> io::Result<()> {
+impl Action {
+    fn run(self, file: &PathBuf, parent: Pid) -> io::Result<()> {
         match self {
             Self::Read => File::open(file).map(drop),
             Self::Write => fs::write(file, "written by an intruder\n"),
@@ -70,30 +70,30 @@ impl Deed {
     }
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand and returns the exit status.
 pub fn run(args: &DrillArgs) -> anyhow::Result<u8> {
-    confinement::choose()?;
-    // Asked while it may be asked.
-    let parent = getppid().context("there is no parent")?;
-    let _raw = match args.deed {
-        Deed::Abort => RawTerminal::enter(Hold::Keys).context("cannot take the terminal")?,
+    confinement::set_mode()?;
+    // Confinement forbids getppid.
+    let parent = getppid().context("no parent process")?;
+    let _raw = match args.action {
+        Action::Abort => RawTerminal::enter().context("cannot set raw mode")?,
         _ => None,
     };
-    confinement::begin(Class::Main, &Files::of_guests(), Needs::default())?;
-    let tried = thread::scope(|scope| {
-        let intruder = || {
+    confinement::begin(Class::Main, &Files::for_guests(), Needs::default())?;
+    let result = thread::scope(|scope| {
+        let attack = || {
             confine::enter(Class::Vcpu);
-            args.deed.try_it(&args.file, parent)
+            args.action.run(&args.file, parent)
         };
-        thread::Builder::new().spawn_scoped(scope, intruder).map(|thread| thread.join())
+        thread::Builder::new().spawn_scoped(scope, attack).map(|thread| thread.join())
     });
-    match tried.context("cannot start a thread")? {
+    match result.context("cannot start a thread")? {
         Ok(Ok(())) => {
-            say(format_args!("done"));
+            print_line(format_args!("done"));
             Ok(0)
         }
         Ok(Err(error)) => {
-            say(format_args!("refused: {error}"));
+            print_line(format_args!("refused: {error}"));
             Ok(FAILURE)
         }
         Err(_) => Ok(FAILURE),

@@ -1,4 +1,4 @@
-//! `pvticket emulate`: any program in the emulated host, with our binary available to it.
+//! `pvticket emulate`: runs any program in the emulated host, where our binary is available, too.
 
 use std::{
     ffi::OsString,
@@ -14,63 +14,63 @@ use clap::Args;
 use super::{Usage, confinement, host::HostKernelArgs};
 use base::{program, units::ByteSize};
 use emulated::StdinMode;
-use experiment::inside::Inside;
+use experiment::inside::EmulatedCommand;
 use os::artifacts::{self, ArtifactError};
 
-/// Run a program in the emulated host: a static one taken along, or this binary (/init there). The
-/// built kernel and busybox are available there
+/// Run a program in the emulated host: a static program that --in copies there, or this binary
+/// (/init there). The built kernel and busybox are available there
 #[derive(Debug, Args)]
 pub struct EmulateArgs {
     /// Memory for guests and their files
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     mem: ByteSize,
 
-    /// CPUs for guests [default: as many as this host has, at most 16]
+    /// CPUs for guests, 1 to 128 [default: this host's CPUs, at most 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
     cpus: Option<u32>,
 
-    /// File to take along
+    /// File to copy in; may be repeated
     #[arg(long = "in", value_name = "HERE:THERE", value_parser = pair)]
     files_in: Vec<(PathBuf, PathBuf)>,
 
-    /// File to bring back
+    /// File to copy out at the end; may be repeated
     #[arg(long = "out", value_name = "THERE:HERE", value_parser = pair)]
     files_out: Vec<(PathBuf, PathBuf)>,
 
     #[command(flatten)]
     host_kernel: HostKernelArgs,
 
-    /// Do not read stdin: the program's is at its end (for loops that read a list, as ssh -n)
+    /// Do not read stdin; the program sees EOF (like ssh -n)
     #[arg(short = 'n', long)]
     no_stdin: bool,
 
-    /// Program and arguments
+    /// Program to run, and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
 fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
-    let (one, other) = text.split_once(':').ok_or("write two paths with a colon between them")?;
-    Ok((one.into(), other.into()))
+    let (first, second) = text.split_once(':').ok_or("must be two paths separated by a colon")?;
+    Ok((first.into(), second.into()))
 }
 
 /// Runs the subcommand and returns the program's exit status.
 pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     check_program(&args)?;
-    // The emulated host has this mode in its environment, for what the program starts there.
-    confinement::choose()?;
-    let mut inside = Inside::new(args.host_kernel.choice().kernel()?, args.mem);
+    // The emulated host passes this mode on to the program in its environment.
+    confinement::set_mode()?;
+    let mut inside = EmulatedCommand::new(args.host_kernel.choice().kernel()?, args.mem);
     if !args.no_stdin {
         inside.errand().stdin = StdinMode::Inherit;
     }
     if let Some(cpus) = args.cpus {
         inside.errand().cpus = cpus;
     }
-    // Files that are not built yet are left out; a program that needs one reports it there.
-    if let Some(kernel) = built(artifacts::built_kernel())? {
+    // Files that are not built yet are left out; a program that needs them reports it.
+    if let Some(kernel) = if_built(artifacts::default_kernel())? {
         inside.take_kernel(&kernel);
     }
-    if let Some(busybox) = built(artifacts::busybox())? {
+    if let Some(busybox) = if_built(artifacts::busybox())? {
         inside.take_busybox(&busybox);
     }
     for (file, path_inside) in args.files_in {
@@ -81,14 +81,14 @@ pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     inside.run(["exec".into(), "--".into()].into_iter().chain(args.command))
 }
 
-/// Refuses a program that is taken along without its interpreter: the dynamic loader, or the one behind `#!`.
+/// Rejects a program without its interpreter: the dynamic loader, or the program after `#!`.
 fn check_program(args: &EmulateArgs) -> Result<(), Usage> {
-    let taken = |path_inside: &Path| args.files_in.iter().find(|(_, place)| place == path_inside);
-    let asked = args.command.first().map(Path::new);
-    let Some((file, path_inside)) = asked.and_then(taken) else { return Ok(()) };
-    match program::interpreter(file).filter(|needed| taken(needed).is_none()) {
+    let copied = |path_inside: &Path| args.files_in.iter().find(|(_, place)| place == path_inside);
+    let program = args.command.first().map(Path::new);
+    let Some((file, path_inside)) = program.and_then(copied) else { return Ok(()) };
+    match program::interpreter(file).filter(|needed| copied(needed).is_none()) {
         Some(needed) => Err(Usage(format!(
-            "{}: {} needs {}, which is not there: take a static program, or that along with all that it needs (--in)",
+            "{}: {} requires {}, which is missing; use a static program, or copy it with all required files (--in)",
             path_inside.display(),
             file.display(),
             needed.display()
@@ -97,22 +97,22 @@ fn check_program(args: &EmulateArgs) -> Result<(), Usage> {
     }
 }
 
-/// `None` if the file is not built yet. That it cannot be looked for is an error.
-fn built(found: Result<PathBuf, ArtifactError>) -> Result<Option<PathBuf>, ArtifactError> {
-    match found {
-        Err(hidden @ ArtifactError::Hidden(..)) => Err(hidden),
-        found => Ok(found.ok()),
+/// Returns `None` if the file is not built yet. Fails if it cannot be looked up.
+fn if_built(artifact: Result<PathBuf, ArtifactError>) -> Result<Option<PathBuf>, ArtifactError> {
+    match artifact {
+        Err(error @ ArtifactError::Unreadable(..)) => Err(error),
+        artifact => Ok(artifact.ok()),
     }
 }
 
-/// Become another program: how `emulate` starts one there.
+/// Execute a program: for `emulate`, in the emulated host
 #[derive(Debug, Args)]
 pub struct ExecArgs {
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
 
-/// Replaces this process; returns only on failure.
+/// Replaces this process. Returns only on failure.
 pub fn exec(args: ExecArgs) -> anyhow::Result<u8> {
     let mut words = args.command.into_iter();
     let program = words.next().unwrap_or_default();
@@ -121,7 +121,7 @@ pub fn exec(args: ExecArgs) -> anyhow::Result<u8> {
     let needed = program::interpreter(program).filter(|_| error.kind() == ErrorKind::NotFound);
     match needed {
         Some(needed) => bail!(
-            "cannot run {}: it needs {}, which is not there",
+            "cannot run {}: it requires {}, which is missing",
             program.display(),
             needed.display()
         ),
@@ -142,24 +142,24 @@ mod tests {
         args: EmulateArgs,
     }
 
-    fn checked(words: &[&str]) -> Result<(), String> {
+    fn check(words: &[&str]) -> Result<(), String> {
         let line = Line::try_parse_from(["emulate"].iter().chain(words)).unwrap();
         check_program(&line.args).map_err(|Usage(error)| error)
     }
 
     #[test]
-    fn a_program_is_refused_without_its_interpreter() {
+    fn missing_interpreter_is_rejected() {
         let folder = TempDir::new().unwrap();
         let script = folder.path().join("script");
         std::fs::write(&script, "#!/bin/interpreter -x\n").unwrap();
-        let taken = format!("{}:/script", script.display());
-        let error = checked(&["--in", &taken, "--", "/script"]).unwrap_err();
+        let pair = format!("{}:/script", script.display());
+        let error = check(&["--in", &pair, "--", "/script"]).unwrap_err();
         assert!(
-            error.starts_with("/script: ") && error.contains("needs /bin/interpreter, which"),
+            error.starts_with("/script: ") && error.contains("requires /bin/interpreter, which"),
             "{error}"
         );
-        let words = ["--in", &taken, "--in", "/bin/true:/bin/interpreter", "--", "/script"];
-        assert_eq!(checked(&words), Ok(()));
-        assert_eq!(checked(&["--in", &taken, "--", "/other"]), Ok(()));
+        let words = ["--in", &pair, "--in", "/bin/true:/bin/interpreter", "--", "/script"];
+        assert_eq!(check(&words), Ok(()));
+        assert_eq!(check(&["--in", &pair, "--", "/other"]), Ok(()));
     }
 }

@@ -1,4 +1,4 @@
-//! `pvticket export`: the cells of stores as one table for other tools.
+//! `pvticket export`: exports the cells of stores as one table for other tools.
 
 use std::{
     fs,
@@ -11,9 +11,8 @@ use base::{files, plural::count};
 use clap::Args;
 
 use super::{
-    Usage, print,
-    report_command::{each_once, records},
-    say,
+    Usage, print, print_line,
+    report_command::{records, without_copies},
 };
 use os::{
     results,
@@ -24,49 +23,48 @@ use study::{
     store::{FILE, export},
 };
 
-/// Write the cells of runs as one table: one row per cell, with all its parameters and all measured
-/// figures
+/// Write the cells of runs as one table: a row per cell, with all parameters and figures
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Directories of runs
+    /// Run directories
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
 
     #[command(flatten)]
-    forms: Forms,
+    outputs: Outputs,
 }
 
 /// The tables to write, at least one.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
-struct Forms {
-    /// Write CSV to this file, or to stdout if it is -
+struct Outputs {
+    /// Write CSV to this file, or to stdout (-)
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// Write JSON to this file, or to stdout if it is -: all lines of the runs, the figures of each
-    /// point, and the comparisons with their verdicts
+    /// Write JSON to this file, or to stdout (-): all lines of the runs, each point's figures, and
+    /// the comparisons with verdicts
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
-    let Forms { csv, json } = &args.forms;
+    let Outputs { csv, json } = &args.outputs;
     let is_stdout = |file: &&PathBuf| file.as_os_str() == "-";
     if [csv, json].into_iter().flatten().filter(is_stdout).count() > 1 {
-        return Err(Usage("only one of --csv and --json goes to stdout".into()).into());
+        return Err(Usage("--csv, --json: only one can write to stdout".into()).into());
     }
     let stores = args.dirs.iter().map(|dir| records(dir)).collect::<anyhow::Result<Vec<_>>>()?;
     let stores: Vec<RunRecord> = stores.into_iter().flatten().collect();
     for store in stores.iter().filter(|store| store.contents.torn.is_some()) {
         let file = Path::new(&store.source).join(FILE);
-        say(format_args!("note: the last line of {} is torn and was ignored", file.display()));
+        print_line(format_args!("note: ignored the incomplete last line of {}", file.display()));
     }
     let dirs: Vec<PathBuf> = stores.iter().map(|store| PathBuf::from(&store.source)).collect();
     let files = csv.iter().chain(json);
     check_targets(files.filter(|file| !is_stdout(file)), &dirs)?;
-    let stores = each_once(stores);
+    let stores = without_copies(stores);
     if let Some(file) = csv {
         let mut table = Vec::new();
         export::csv(&stores, &mut table)?;
@@ -77,7 +75,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
         }
     }
     if let Some(file) = json {
-        let text = export::json(&stores, &Study::new(&stores)).context("cannot make JSON")?;
+        let text = export::json(&stores, &Study::new(&stores)).context("cannot create JSON")?;
         if is_stdout(&file) {
             print_json(&text);
         } else {
@@ -87,7 +85,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Raw bytes for a pipe or a file; without control characters on a terminal.
+/// Prints raw bytes to a pipe or a file, and text without control characters to a terminal.
 fn print_table(table: &[u8]) {
     if io::stdout().is_terminal() {
         print(&String::from_utf8_lossy(table))
@@ -96,24 +94,24 @@ fn print_table(table: &[u8]) {
     }
 }
 
-/// Rejects a target that would overwrite a store it is made from, or the other table.
+/// Rejects a target that would overwrite one of its stores, or the other table.
 fn check_targets<'a>(
     files: impl Iterator<Item = &'a PathBuf>,
     dirs: &[PathBuf],
 ) -> Result<(), Usage> {
-    let mut taken: Vec<PathBuf> = dirs.iter().map(|dir| real(&dir.join(FILE))).collect();
+    let mut targets: Vec<PathBuf> = dirs.iter().map(|dir| canonical(&dir.join(FILE))).collect();
     for file in files {
-        let place = real(file);
-        if taken.contains(&place) {
-            return Err(Usage(format!("{} is a store, or named twice", file.display())));
+        let place = canonical(file);
+        if targets.contains(&place) {
+            return Err(Usage(format!("{}: the file is a store, or named twice", file.display())));
         }
-        taken.push(place);
+        targets.push(place);
     }
     Ok(())
 }
 
 /// The canonical path of a file that may not exist yet.
-fn real(file: &Path) -> PathBuf {
+fn canonical(file: &Path) -> PathBuf {
     fs::canonicalize(file).unwrap_or_else(|_| {
         let dir = fs::canonicalize(files::folder(file)).ok();
         dir.zip(file.file_name()).map_or_else(|| file.into(), |(dir, name)| dir.join(name))
@@ -145,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn where_to_and_which_must_be_said() {
+    fn runs_and_output_are_required() {
         let accepts = |line: &str| {
             Line::try_parse_from(["export"].into_iter().chain(line.split(' '))).is_ok()
         };

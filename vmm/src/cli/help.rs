@@ -1,49 +1,49 @@
-//! What `pvticket --help` shows: the commands in groups, a line each, and two examples above the help of each command.
+//! The text of `pvticket --help`, with the commands in groups, and two examples in the help of each command.
 
 use clap::Command;
 
-/// A group of commands: its title; each command with a line about it.
+/// A group of commands: its title, and each command with a description.
 type HelpGroup = (&'static str, &'static [(&'static str, &'static str)]);
 
 const GROUPS: [HelpGroup; 4] = [
     (
         "Guests",
         &[
-            ("boot", "Boot a Linux guest: a command in it, or a shell"),
+            ("boot", "Boot a Linux guest and run a command or a shell in it"),
             ("emulate", "Run any static program in the emulated host"),
         ],
     ),
     (
         "Experiments",
         &[
-            ("compare", "Compare native with PV ticketlocks, or others, under overcommit"),
-            ("check", "Test the spinlocks of your own kernel, as KTAP"),
-            ("run", "Run an experiment from its spec"),
-            ("report", "Report the results of runs: figures, comparisons, a page"),
+            ("compare", "Compare native, PV or other locks under overcommit"),
+            ("check", "Test the spinlocks of your own kernel (KTAP)"),
+            ("run", "Run an experiment described by a spec"),
+            ("report", "Report the results of runs: figures, comparisons, HTML"),
             ("export", "Write the cells of runs as one table"),
             ("trace", "Summarize a timeline: the worst handoffs and preemptions"),
-            ("reproduce", "Put published figures beside ours"),
+            ("reproduce", "Compare with published results"),
             ("locks", "List the systems of the lock library"),
         ],
     ),
     (
         "Simulator",
         &[
-            ("sim", "List its machines; calibrate one for this host, validate it"),
-            ("search", "Look for schedules and faults that break or starve a lock"),
+            ("sim", "List the machines; calibrate and validate one for this host"),
+            ("search", "Search for schedules and faults that break or starve a lock"),
         ],
     ),
     (
         "Host",
         &[
-            ("doctor", "Report what this host supports, and what to change for more"),
-            ("setup", "Build or fetch what guests need"),
+            ("doctor", "Report this host's features, and what to install or change"),
+            ("setup", "Build or fetch the files that guests need"),
             ("bench", "Measure the costs of the VMM: boots and hypercalls"),
         ],
     ),
 ];
 
-/// Two examples of each command, by its path.
+/// Two examples for each command, by path.
 const EXAMPLES: &[(&str, [&str; 2])] = &[
     ("boot", ["boot --cpus 8 -- nproc", "boot --policy lhp:20,5ms -- lockbench --seconds 2"]),
     ("emulate", ["emulate -- /init doctor", "emulate --in prog:/prog --out /log:log -- /prog"]),
@@ -74,14 +74,14 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
     ),
 ];
 
-/// This command line with its help.
+/// Adds groups and examples to the help.
 pub(super) fn with_help(command: Command) -> Command {
     with_examples(command, "").help_template(template())
 }
 
-/// The help of the whole: clap has no groups of subcommands.
+/// The help template of `pvticket`: clap has no groups of subcommands.
 fn template() -> String {
-    let width = GROUPS.iter().flat_map(|(_, all)| *all).map(|(name, _)| name.len()).max();
+    let width = GROUPS.iter().flat_map(|(_, list)| *list).map(|(name, _)| name.len()).max();
     let width = width.unwrap_or(0);
     let mut text = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
     for (title, commands) in GROUPS {
@@ -90,24 +90,24 @@ fn template() -> String {
             text += &format!("  {name:width$}  {about}\n");
         }
     }
-    text + "\nOptions:\n{options}\n\n`pvticket COMMAND --help` begins with two examples.\n"
+    text + "\nOptions:\n{options}\n\n`pvticket COMMAND --help` has all options and two examples.\n"
 }
 
-/// Puts the examples above the help of each command below this one, whose path is `above`.
-fn with_examples(command: Command, above: &str) -> Command {
+/// Adds examples to the help of all subcommands of `command`, whose path is `parent`.
+fn with_examples(command: Command, parent: &str) -> Command {
     let names: Vec<String> =
-        command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+        command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     names.into_iter().fold(command, |command, name| {
-        let path = format!("{above} {name}").trim_start().to_owned();
-        let found = EXAMPLES.iter().find(|(known, _)| *known == path);
-        command.mut_subcommand(name, |one| {
-            let one = match found {
+        let path = format!("{parent} {name}").trim_start().to_owned();
+        let examples = EXAMPLES.iter().find(|(command, _)| *command == path);
+        command.mut_subcommand(name, |command| {
+            let command = match examples {
                 Some((_, [first, second])) => {
-                    one.before_help(format!("  pvticket {first}\n  pvticket {second}"))
+                    command.before_help(format!("  pvticket {first}\n  pvticket {second}"))
                 }
-                None => one,
+                None => command,
             };
-            with_examples(one, &path)
+            with_examples(command, &path)
         })
     })
 }
@@ -117,30 +117,30 @@ mod tests {
     use super::*;
     use crate::cli;
 
-    /// The paths of all visible commands.
-    fn paths(command: &Command, above: &str, all: &mut Vec<String>) {
-        for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
-            let path = format!("{above} {}", one.get_name()).trim_start().to_owned();
-            paths(one, &path, all);
-            all.push(path);
+    /// Collects the paths of all visible commands.
+    fn paths(command: &Command, parent: &str, list: &mut Vec<String>) {
+        for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
+            let path = format!("{parent} {}", child.get_name()).trim_start().to_owned();
+            paths(child, &path, list);
+            list.push(path);
         }
     }
 
-    /// The budget of options and of commands, with those below `bench`, `sim` and their like (tests/budget.toml).
+    /// The budgets of options and of commands, subcommands of `bench` and `sim` included (tests/budget.toml).
     #[test]
-    fn options_and_commands_stay_within_the_budget() {
+    fn options_and_commands_are_within_budget() {
         let budget = include_str!("../../../tests/budget.toml");
-        let most = |name: &str| -> usize {
+        let limit = |name: &str| -> usize {
             let line = budget.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
             line.unwrap().parse().unwrap()
         };
         let command = cli::command();
-        let mut all = Vec::new();
-        paths(&command, "", &mut all);
+        let mut commands = Vec::new();
+        paths(&command, "", &mut commands);
         let options = |path: &str| {
             let mut names = path.split(' ');
-            let found = names.try_fold(&command, |one, name| one.find_subcommand(name)).unwrap();
-            let help = found.clone().render_long_help().to_string();
+            let command = names.try_fold(&command, |command, name| command.find_subcommand(name));
+            let help = command.unwrap().clone().render_long_help().to_string();
             let is_option = |line: &&str| {
                 let name = line.trim_start().strip_prefix('-');
                 name.is_some_and(|name| name.starts_with(|c: char| c == '-' || c.is_alphabetic()))
@@ -148,16 +148,16 @@ mod tests {
             help.lines().filter(is_option).count()
         };
         let counts = [
-            ("options", all.iter().map(|path| options(path)).sum()),
+            ("options", commands.iter().map(|path| options(path)).sum()),
             ("options-of-compare", options("compare")),
-            ("commands", all.len()),
+            ("commands", commands.len()),
         ];
         for (name, used) in counts {
-            println!("{name:40} {used:7} of {:7}", most(name));
+            println!("{name:40} {used:7} of {:7}", limit(name));
             assert!(
-                used <= most(name),
+                used <= limit(name),
                 "{name}: {used}, budget {} (tests/budget.toml)",
-                most(name)
+                limit(name)
             );
         }
     }
@@ -166,11 +166,11 @@ mod tests {
     fn each_command_is_in_one_group() {
         let mut commands: Vec<_> = cli::command()
             .get_subcommands()
-            .filter(|one| !one.is_hide_set())
-            .map(|one| one.get_name().to_owned())
+            .filter(|command| !command.is_hide_set())
+            .map(|command| command.get_name().to_owned())
             .collect();
         let mut grouped: Vec<_> =
-            GROUPS.iter().flat_map(|(_, all)| *all).map(|(name, _)| (*name).to_owned()).collect();
+            GROUPS.iter().flat_map(|(_, list)| *list).map(|(name, _)| (*name).to_owned()).collect();
         commands.sort();
         grouped.sort();
         assert_eq!(grouped, commands);
@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn each_command_has_two_examples_that_are_accepted() {
-        let mut all = Vec::new();
-        paths(&cli::command(), "", &mut all);
-        let mut known: Vec<_> = EXAMPLES.iter().map(|(path, _)| (*path).to_owned()).collect();
-        all.sort();
-        known.sort();
-        assert_eq!(known, all);
+    fn each_command_has_two_valid_examples() {
+        let mut commands = Vec::new();
+        paths(&cli::command(), "", &mut commands);
+        let mut expected: Vec<_> = EXAMPLES.iter().map(|(path, _)| (*path).to_owned()).collect();
+        commands.sort();
+        expected.sort();
+        assert_eq!(expected, commands);
         for (path, examples) in EXAMPLES {
             assert!(examples.iter().any(|words| words.starts_with(path)), "{path}: {examples:?}");
             for example in examples {

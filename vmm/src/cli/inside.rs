@@ -1,4 +1,4 @@
-//! `pvticket inside`, hidden: what `pvticket boot` resolved on one host, carried out in the emulated host.
+//! `pvticket inside`, hidden: executes in the emulated host a plan that `pvticket boot` resolved outside.
 
 use std::path::{Path, PathBuf};
 
@@ -11,28 +11,26 @@ use super::{
 };
 use base::{files, units::ByteSize};
 
-/// More than the longest command line that Linux takes (6 MiB), with up to four characters for each
-/// byte.
-const LONGEST: ByteSize = ByteSize::mib(32);
+/// More than Linux's longest command line (6 MiB) with up to four characters per byte.
+const MAX_PLAN: ByteSize = ByteSize::mib(32);
 
-/// Boot as the plan in this file says, on this host's KVM.
+/// Boot the plan in this file on this host's KVM
 #[derive(Debug, Args)]
 pub struct InsideArgs {
-    /// JSON, as `pvticket boot` wrote it
+    /// Plan, in the JSON of `pvticket boot`
     file: PathBuf,
 }
 
 /// Boots and returns the exit status.
 pub fn run(args: &InsideArgs) -> anyhow::Result<u8> {
-    confinement::choose()?;
+    confinement::set_mode()?;
     boot_command::direct(&read(&args.file)?)
 }
 
 fn read(file: &Path) -> Result<Plan, Usage> {
-    let usage = |what: String| Usage(format!("{}: {what}", file.display()));
-    let bytes = files::read(file, LONGEST).map_err(|error| usage(error.to_string()))?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| usage(format!("not the plan of a boot: {error}")))
+    let usage = |reason: String| Usage(format!("{}: {reason}", file.display()));
+    let bytes = files::read(file, MAX_PLAN).map_err(|error| usage(error.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|error| usage(format!("invalid boot plan: {error}")))
 }
 
 #[cfg(test)]
@@ -42,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_a_plan_is_refused_in_one_line() {
+    fn invalid_plan_is_one_line_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("plan");
         for (text, reason) in [
@@ -54,7 +52,7 @@ mod tests {
             fs::write(&file, text).unwrap();
             let Usage(error) = read(&file).unwrap_err();
             assert!(
-                error.contains("not the plan of a boot") && error.contains(reason),
+                error.contains("invalid boot plan") && error.contains(reason),
                 "{text}: {error}"
             );
             assert!(!error.contains('\n'), "{error}");

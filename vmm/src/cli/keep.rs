@@ -1,4 +1,4 @@
-//! `pvticket keep`, hidden: puts a result in its place for a confined process.
+//! `pvticket keep`, hidden: renames a result file for a confined process.
 
 use std::{io, path::PathBuf};
 
@@ -7,18 +7,18 @@ use clap::Args;
 
 use os::keeper;
 
-/// Name a result once stdin says that it is complete: for boot, which opens no directory.
+/// Rename a result after stdin reports its completion: for boot, which opens no directory
 #[derive(Debug, Args)]
 pub struct KeepArgs {
-    /// The file that is being written
+    /// Temporary file
     temporary: PathBuf,
 
-    /// The name that it is to have
+    /// Final name
     target: PathBuf,
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand and returns the exit status.
 pub fn run(args: &KeepArgs) -> anyhow::Result<u8> {
-    let kept = keeper::keep(&args.temporary, &args.target, io::stdin(), io::stdout());
-    kept.context("cannot say whether a result has its name").map(|()| 0)
+    let result = keeper::keep(&args.temporary, &args.target, io::stdin(), io::stdout());
+    result.context("cannot report whether a result was renamed").map(|()| 0)
 }

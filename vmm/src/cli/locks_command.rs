@@ -8,7 +8,7 @@ use super::print;
 use report::columns::Columns;
 use study::guest::kernels;
 
-/// List the systems of the lock library: a description of each, its origin and what it needs
+/// List the systems of the lock library: description, origin and requirements of each
 #[derive(Debug, Args)]
 pub struct LocksArgs {}
 
@@ -34,9 +34,9 @@ fn list() -> String {
     columns.text(1)
 }
 
-/// The description of a system, then its properties.
+/// The description of a system and its properties, in lines.
 fn about(system: System) -> Vec<String> {
-    let (seed, needs) = (system.seed().name(), system.needs().name());
+    let (origin, needs) = (system.origin().name(), system.needs().name());
     let guests = match kernels::flavour(system) {
         Some(_) => format!("payload, Linux {}", GuestKernel::ALL.map(GuestKernel::name).join(", ")),
         None => "payload".to_owned(),
@@ -45,34 +45,33 @@ fn about(system: System) -> Vec<String> {
         Some(bypass) => format!("{bypass}; "),
         None => String::new(),
     };
-    let facts = format!("{}{waiting}needs {needs}; {seed}; {guests}", promises(system));
-    let mut all = vec![system.about().to_owned(), facts];
-    if let Some(after) = let_in_after(system) {
-        let bound = format!("{after}*(n-q+s)+n-1 others before a waiter outside");
-        all.push(format!("with the handoff queue:N at most {bound}"));
-        all.push("(q = max(N-1, 1); s: vCPUs off their CPUs with a kick unsent)".to_owned());
+    let facts = format!("{}{waiting}requires {needs}; {origin}; {guests}", guarantees(system));
+    let mut lines = vec![system.about().to_owned(), facts];
+    if let Some(bypasses) = let_in_interval(system) {
+        let bound = format!("{bypasses}*(n-q+s)+n-1 others before a throttled waiter");
+        lines.push(format!("with the handoff queue:N at most {bound}"));
+        lines.push("(q = max(N-1, 1); s: vCPUs without a CPU and with an unsent kick)".to_owned());
     }
-    all
+    lines
 }
 
-/// Order of service and capacity, the properties in which spinlocks differ.
-fn promises(system: System) -> String {
+/// Order of service and capacity of a spinlock.
+fn guarantees(system: System) -> String {
     if system.family() != Family::Spinlock {
         return String::new();
     }
     let order = if system.is_fifo() { "first in, first out" } else { "in any order" };
-    match system.most_cpus() {
+    match system.max_cpus() {
         u32::MAX => format!("{order}; any number of CPUs; "),
-        most => format!("{order}; up to {}; ", count(most, "CPU")),
+        limit => format!("{order}; up to {}; ", count(limit, "CPU")),
     }
 }
 
-/// For a lock with a limited queue: how many acquisitions may pass before an outside waiter is let
-/// in.
-fn let_in_after(system: System) -> Option<u32> {
+/// Acquisitions after which a lock with a limited queue lets a throttled waiter in.
+fn let_in_interval(system: System) -> Option<u32> {
     match system {
-        System::PvTicket => Some(Handoff::let_in_after::<PvTicketLock>()),
-        System::SmallPvTicket => Some(Handoff::let_in_after::<SmallPvTicketLock>()),
+        System::PvTicket => Some(Handoff::let_in_interval::<PvTicketLock>()),
+        System::SmallPvTicket => Some(Handoff::let_in_interval::<SmallPvTicketLock>()),
         _ => None,
     }
 }
@@ -82,12 +81,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_lock_says_how_often_a_waiter_may_be_passed_over() {
+    fn every_lock_has_a_bypass_bound() {
         let list = list();
-        let told = list.matches("others before a waiter").count();
+        let bounds = list.matches("others before a ").count();
         let locks = System::ALL.iter().filter(|system| system.bypass().is_some()).count();
-        // The two with limited queues state it twice.
-        assert_eq!(told, locks + 2, "{list}");
+        // The two locks with limited queues have it twice.
+        assert_eq!(bounds, locks + 2, "{list}");
         assert!(list.contains("at most 8193*(n-q+s)+n-1 others"), "{list}");
         assert!(list.contains("at most 65*(n-q+s)+n-1 others"), "{list}");
     }

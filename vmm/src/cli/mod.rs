@@ -48,13 +48,13 @@ use kvm::{
 };
 use os::{
     limits, signals,
-    streams::{self, print, say},
+    streams::{self, print, print_line},
 };
 
 /// Exit status of a usage error.
-const USAGE: u8 = 2;
+const USAGE_STATUS: u8 = 2;
 
-/// A virtual machine monitor to study spinlocks when vCPUs are overcommitted.
+/// A virtual machine monitor for studying spinlocks under vCPU overcommit
 #[derive(Debug, Parser)]
 #[command(name = "pvticket", version, max_term_width = 100)]
 struct Cli {
@@ -93,7 +93,7 @@ enum Command {
     Tiny(tiny::TinyArgs),
 }
 
-/// The whole command line, for what describes it: man pages and completions.
+/// The command line definition, for man pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     help::with_help(Cli::command())
@@ -105,42 +105,42 @@ pub fn main() -> ExitCode {
         agent::run();
     }
     if let Err(reason) = limits::prepare() {
-        say(format_args!("pvticket: {reason}"));
+        print_line(format_args!("pvticket: {reason}"));
         return ExitCode::from(FAILURE);
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
-            say(format_args!("pvticket: {}", one_line(&error)));
-            return ExitCode::from(USAGE);
+            print_line(format_args!("pvticket: {}", one_line(&error)));
+            return ExitCode::from(USAGE_STATUS);
         }
         Err(_) => return print_help(),
     };
-    inherited::note();
+    inherited::record();
     streams::input_is_terminal();
     let result = prepare().and_then(|()| dispatch(cli.command));
-    // Said for every status, which may be due to the input that was lacking.
+    // Reported with every status: the missing input may be its cause.
     let is_unread = streams::input_failure()
-        .map(|error| say(format_args!("pvticket: cannot read stdin: {error}")))
+        .map(|error| print_line(format_args!("pvticket: cannot read stdin: {error}")))
         .is_some();
     match result {
         _ if signals::is_out_of_time() => {
-            say(format_args!("{}", fatal::OUT_OF_TIME));
+            print_line(format_args!("{}", fatal::OUT_OF_TIME));
             ExitCode::from(FAILURE)
         }
-        Ok(0) if let Some(error) = streams::failure() => unwritten(error),
+        Ok(0) if let Some(error) = streams::failure() => report_stdout_error(error),
         Ok(0) if is_unread => ExitCode::from(FAILURE),
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            say(format_args!("pvticket: {}", limits::advised(format!("{error:#}"))));
-            ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILURE })
+            print_line(format_args!("pvticket: {}", limits::with_advice(format!("{error:#}"))));
+            ExitCode::from(if error.is::<Usage>() { USAGE_STATUS } else { FAILURE })
         }
     }
 }
 
-/// Before any thread is started and anything is run.
+/// Prepares the process, before it starts any thread.
 fn prepare() -> anyhow::Result<()> {
-    priority::give_up()?;
+    priority::drop_class()?;
     signal::block_stops_by_terminal().context("cannot block signals")?;
     variables::check()?;
     Ok(())
@@ -173,26 +173,26 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
     }
 }
 
-/// Prints the help or the version that the command line asks for. Groups and examples are put into it
-/// here, so that no other run spends time on them.
+/// Prints the requested help or version. Groups and examples are added only here, to save the time in
+/// other runs.
 fn print_help() -> ExitCode {
     match command().try_get_matches().map_err(|help| help.print()) {
-        Err(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => unwritten(&error),
+        Err(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => report_stdout_error(&error),
         _ => ExitCode::SUCCESS,
     }
 }
 
-/// Reports that the output could not be written, for a reason other than a closed pipe.
-fn unwritten(error: &io::Error) -> ExitCode {
-    say(format_args!("pvticket: cannot write to stdout: {error}"));
+/// Reports output that could not be written, for a reason other than a closed pipe.
+fn report_stdout_error(error: &io::Error) -> ExitCode {
+    print_line(format_args!("pvticket: cannot write to stdout: {error}"));
     ExitCode::from(FAILURE)
 }
 
-/// clap's message without its "error: " prefix, usage block and line breaks.
+/// clap's message without the prefix "error: ", the usage block and line breaks.
 fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return without_command(&text);
+        return missing_command(&text);
     }
     let message: Vec<&str> = text
         .lines()
@@ -204,14 +204,14 @@ fn one_line(error: &clap::Error) -> String {
     format!("{} (see pvticket --help)", message.trim_start_matches("error: "))
 }
 
-/// The message for a command line that lacks a command; `help` is what clap prints for it.
-fn without_command(help: &str) -> String {
+/// The message for a missing command; `help` is clap's text.
+fn missing_command(help: &str) -> String {
     let usage = help.lines().find_map(|line| line.strip_prefix("Usage: pvticket")).unwrap_or("");
     let words = usage.split_whitespace().take_while(|word| !word.starts_with(['<', '[']));
     let path: String = words.map(|word| format!("{word} ")).collect();
     let group = path.trim_end();
     let colon = if group.is_empty() { "" } else { ": " };
-    format!("{group}{colon}name a command (see pvticket {path}--help)")
+    format!("{group}{colon}requires a command (see pvticket {path}--help)")
 }
 
 #[cfg(test)]
@@ -220,22 +220,22 @@ mod tests {
 
     /// Regression: the title of the help was printed as an error.
     #[test]
-    fn a_command_that_is_missing_is_asked_for() {
+    fn missing_command_is_reported() {
         for (words, message) in [
-            (&["pvticket"][..], "name a command (see pvticket --help)"),
-            (&["pvticket", "bench"], "bench: name a command (see pvticket bench --help)"),
+            (&["pvticket"][..], "requires a command (see pvticket --help)"),
+            (&["pvticket", "bench"], "bench: requires a command (see pvticket bench --help)"),
         ] {
             assert_eq!(one_line(&Cli::try_parse_from(words).unwrap_err()), message);
         }
     }
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_is_well_formed() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn all_that_start_the_emulated_host_choose_its_kernel() {
+    fn emulated_commands_accept_host_kernel() {
         for words in
             ["boot", "compare", "check", "run spec", "bench boot", "bench hypercalls", "emulate"]
         {

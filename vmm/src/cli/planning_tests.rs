@@ -1,32 +1,36 @@
-//! What every command plans by default on the machines of users, from topologies given as data. No host is looked at.
+//! Default plans of all commands on typical machines. Topologies are data; this host is not examined.
 
 use clap::Parser;
 
 use super::*;
 use base::units::{CpuList, VcpuCount};
-use experiment::doctor::topology::{MOST_BY_DEFAULT, Topology, made_up::Machine};
-use experiment::plan::{Plan, built_in::READY};
+use experiment::doctor::topology::{MAX_DEFAULT_CPUS, Topology, mock::Machine};
+use experiment::plan::{Plan, built_in::BUILT_IN};
 use study::point::Point;
 
-/// As many CPUs as are named: cores of one socket, or what is named.
+/// Names and topologies. A number is that many cores of one socket.
 fn machines() -> Vec<(String, Topology)> {
-    let machine =
-        |sockets, cores, threads| Machine { sockets, cores, threads, cores_of_cache: 8.min(cores) };
-    let all = |machine: Machine| machine.topology(0..CpuList::LIMIT);
+    let machine = |sockets, cores, threads| Machine {
+        sockets,
+        cores,
+        threads,
+        cores_per_cache: 8.min(cores),
+    };
+    let every_cpu = |machine: Machine| machine.topology(0..CpuList::LIMIT);
     let (small, large) = (machine(1, 1024, 1), machine(2, 64, 2));
     let counts = [1, 2, 3, 16, 17, 33, 64, 65, 96, 129, 256, 1024];
     let mut machines: Vec<_> =
         counts.into_iter().map(|cpus| (cpus.to_string(), small.topology(0..cpus))).collect();
-    let others = [
-        ("two sockets", all(machine(2, 48, 1))),
-        ("two sockets, SMT", all(large)),
+    let special = [
+        ("two sockets", every_cpu(machine(2, 48, 1))),
+        ("two sockets, SMT", every_cpu(large)),
         ("holes in the mask", large.topology((3..256).step_by(5))),
         ("a cpuset of one CPU", large.topology([200])),
         ("a cpuset of two hardware threads", large.topology([7, 135])),
         ("CPUs above 1023", machine(8, 256, 1).topology(1024..1300)),
-        ("a VM with a socket for each CPU", all(machine(40, 1, 1))),
+        ("a VM with a socket for each CPU", every_cpu(machine(40, 1, 1))),
     ];
-    machines.extend(others.map(|(name, topology)| (name.to_owned(), topology)));
+    machines.extend(special.map(|(name, topology)| (name.to_owned(), topology)));
     machines
 }
 
@@ -35,7 +39,7 @@ fn command(words: &str) -> Command {
     Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).command
 }
 
-/// The points that a command plans. Of `--host emulated`, so that this host's KVM does not matter.
+/// The points that a command plans. Use `--host emulated`, so that this host's KVM does not matter.
 fn points(words: &str, topology: &Topology) -> anyhow::Result<Vec<Point>> {
     let plan: Plan = match command(words) {
         Command::Compare(args) => compare::options::plan(&args, topology)?,
@@ -48,8 +52,8 @@ fn points(words: &str, topology: &Topology) -> anyhow::Result<Vec<Point>> {
 }
 
 #[test]
-fn every_command_plans_within_a_machine_and_sixteen_slots() {
-    let specs = READY.iter().filter(|(name, _)| !name.contains("sim"));
+fn default_plans_have_at_most_16_slots() {
+    let specs = BUILT_IN.iter().filter(|(name, _)| !name.contains("sim"));
     let mut commands: Vec<String> =
         specs.map(|(name, _)| format!("run {name} --host emulated")).collect();
     commands.extend(
@@ -58,7 +62,7 @@ fn every_command_plans_within_a_machine_and_sixteen_slots() {
             "compare --host emulated --guest linux",
             "compare --host emulated --guest linux --locks all",
             "compare --host emulated --policy rr,deferred,kick-boost",
-            // The steps of `make run`.
+            // From `make run`.
             "compare --host emulated --guest payload --vcpus 1x,2x --runs 6",
             "compare --host emulated --guest payload --vcpus 2x --runs 6 --policy rr,deferred,kick-boost",
             "compare --host emulated --guest linux --vcpus 2x --runs 6",
@@ -67,22 +71,22 @@ fn every_command_plans_within_a_machine_and_sixteen_slots() {
     );
     for (name, topology) in machines() {
         let allowed = topology.cpus();
-        let most = MOST_BY_DEFAULT.min(allowed.len()) as u32;
-        // A kernel with one CPU patches its queued locks away: what names them is refused.
+        let limit = MAX_DEFAULT_CPUS.min(allowed.len()) as u32;
+        // On one CPU, a kernel patches its queued locks away, so they are rejected.
         let has_queued =
             |words: &str| words.contains("league-linux") || words.contains("--locks all");
         for words in &commands {
-            let planned = points(words, &topology);
+            let result = points(words, &topology);
             if allowed.len() == 1 && has_queued(words) {
-                let error = planned.unwrap_err().to_string();
+                let error = result.unwrap_err().to_string();
                 assert!(
-                    error.contains("a kernel with one CPU does not take it"),
+                    error.contains("a kernel with one CPU does not use it"),
                     "{words}: {error}"
                 );
                 continue;
             }
-            for point in planned.unwrap_or_else(|error| panic!("{name}: {words}: {error:#}")) {
-                assert!((1..=most).contains(&point.slots), "{name}: {words}: {point}");
+            for point in result.unwrap_or_else(|error| panic!("{name}: {words}: {error:#}")) {
+                assert!((1..=limit).contains(&point.slots), "{name}: {words}: {point}");
                 assert!(point.vcpus.get() <= hypercalls::MAX_VCPUS, "{name}: {words}: {point}");
             }
         }
@@ -90,7 +94,7 @@ fn every_command_plans_within_a_machine_and_sixteen_slots() {
 }
 
 #[test]
-fn a_schedule_of_boot_has_at_most_sixteen_slots_by_default() {
+fn boot_has_at_most_16_slots_by_default() {
     #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
@@ -104,37 +108,37 @@ fn a_schedule_of_boot_has_at_most_sixteen_slots_by_default() {
             .map_err(|Usage(error)| error)
     };
     for (name, topology) in machines() {
-        let all = topology.cpus().len();
-        assert!((1..=MOST_BY_DEFAULT).contains(&slots("", &topology).unwrap()), "{name}");
-        assert_eq!(slots(&format!("--slots {all}"), &topology), Ok(all), "{name}");
-        let error = slots(&format!("--slots {}", all + 1), &topology).unwrap_err();
-        assert!(error.contains(&format!("1 to {all}, ")), "{name}: {error}");
+        let cpus = topology.cpus().len();
+        assert!((1..=MAX_DEFAULT_CPUS).contains(&slots("", &topology).unwrap()), "{name}");
+        assert_eq!(slots(&format!("--slots {cpus}"), &topology), Ok(cpus), "{name}");
+        let error = slots(&format!("--slots {}", cpus + 1), &topology).unwrap_err();
+        assert!(error.contains(&format!("1 to {cpus}, ")), "{name}: {error}");
     }
 }
 
-/// A spec takes more CPUs than the default only for points with more slots.
+/// A spec uses more CPUs than the default only for points with more slots.
 #[test]
-fn a_spec_has_the_cpus_of_its_largest_point() {
-    let machine = Machine { sockets: 2, cores: 48, threads: 1, cores_of_cache: 8 };
+fn spec_has_the_cpus_of_its_largest_point() {
+    let machine = Machine { sockets: 2, cores: 48, threads: 1, cores_per_cache: 8 };
     let topology = machine.topology(0..96);
     let folder = tempfile::tempdir().unwrap();
-    let planned = |slots: &str, options: &str| {
+    let slots_of = |slots: &str, options: &str| {
         let file = folder.path().join("spec.toml");
         std::fs::write(&file, format!("vcpus = 1\nlocks = \"ticket\"\nslots = {slots}\n")).unwrap();
         let words = format!("run {} --host emulated {options}", file.display());
         points(&words, &topology)
             .map(|points| points.iter().map(|point| point.slots).collect::<Vec<_>>())
     };
-    assert_eq!(planned("[1, 4]", "--jobs 4").unwrap(), [1, 4]);
-    assert_eq!(planned("[8, 64]", "").unwrap(), [8, 64]);
-    let error = planned("97", "").unwrap_err().to_string();
-    assert!(error.contains("1 to 96, because each slot is a CPU of its own here"), "{error}");
+    assert_eq!(slots_of("[1, 4]", "--jobs 4").unwrap(), [1, 4]);
+    assert_eq!(slots_of("[8, 64]", "").unwrap(), [8, 64]);
+    let error = slots_of("97", "").unwrap_err().to_string();
+    assert!(error.contains("1 to 96, because each slot needs a separate CPU"), "{error}");
 }
 
-/// Ratios are of the slots, and a machine that cannot be is refused with the largest one that can.
+/// Ratios refer to slots. The message about a machine that is too large has the largest possible ratio.
 #[test]
-fn ratios_are_of_the_slots_in_use() {
-    let machine = Machine { sockets: 1, cores: 96, threads: 1, cores_of_cache: 8 };
+fn ratios_refer_to_slots() {
+    let machine = Machine { sockets: 1, cores: 96, threads: 1, cores_per_cache: 8 };
     let topology = machine.topology(0..96);
     let levels = |words: &str| {
         let points = points(&format!("compare --host emulated {words}"), &topology)?;
@@ -148,6 +152,6 @@ fn ratios_are_of_the_slots_in_use() {
     assert_eq!(levels("--vcpus 1.33x --cpus 0-95").unwrap(), [128]);
     let error = levels("--vcpus 2x --cpus 0-95").unwrap_err().to_string();
     let expected =
-        "--vcpus: 2x of 96 CPUs is 192 vCPUs: a machine has 1 to 128; the most is 1.33x of them";
+        "--vcpus: 2x of 96 CPUs is 192 vCPUs: a machine has 1 to 128; at most 1.33x of them";
     assert_eq!(error, expected);
 }

@@ -1,30 +1,30 @@
-//! The scheduling class that this program was started with.
+//! The scheduling class from the program's start.
 
 use anyhow::Context;
 
-use super::say;
+use super::print_line;
 use kvm::start_class::{self, StartClass};
 
-/// Gives up a class other than the usual one and says so. vCPUs, and an emulator of CPUs, spin: with a real-time priority
-/// they would keep the threads that end them from running, and the other processes of the host. In the others, cells
-/// under the host's own schedule would stay while schedules of ours give their vCPUs the usual class.
-pub(super) fn give_up() -> anyhow::Result<()> {
-    let Some(class) = StartClass::of_this_thread() else { return Ok(()) };
-    let given_up = start_class::give_up();
+/// Switches to the default scheduling class and reports it. vCPUs and emulators spin: with a real-time
+/// priority they would block the threads that end them and the whole host. Other classes would affect only
+/// cells under the host's schedule: our schedules set the default class.
+pub(super) fn drop_class() -> anyhow::Result<()> {
+    let Some(class) = StartClass::current() else { return Ok(()) };
+    let result = start_class::reset();
     if class.is_real_time() {
-        given_up.with_context(|| format!("cannot give up {class}: start it without"))?;
-        say(format_args!(
-            "pvticket: gave up {class}, with which vCPUs would keep all else from running"
+        result.with_context(|| format!("cannot drop {class}; start pvticket without it"))?;
+        print_line(format_args!(
+            "pvticket: dropped {class}: spinning vCPUs would block all other threads"
         ));
         return Ok(());
     }
-    match given_up {
-        Ok(()) => say(format_args!(
-            "pvticket: gave up {class}, with which vCPUs under some schedules would run less than under others"
+    match result {
+        Ok(()) => print_line(format_args!(
+            "pvticket: dropped {class}: vCPUs would run less under some schedules than under others"
         )),
-        // Nor may its schedules: all vCPUs have it alike.
-        Err(error) => say(format_args!(
-            "pvticket: cannot give up {class} ({error}): vCPUs get only what others leave"
+        // Then schedules cannot change it either: it is the same for all vCPUs.
+        Err(error) => print_line(format_args!(
+            "pvticket: cannot drop {class} ({error}): vCPUs only get CPU time that others leave"
         )),
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `pvticket report`: the results of runs, as text or as an HTML page.
+//! `pvticket report`: reports the results of runs as text or as an HTML page.
 
 use std::{
     error::Error,
@@ -10,10 +10,10 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use rustix::termios::tcgetwinsize;
 
-use super::{Usage, print, say};
+use super::{Usage, print, print_line};
 use base::{
     plural::{agree, count, noun},
-    shown,
+    sanitize,
     units::CpuList,
 };
 use os::{results, streams};
@@ -27,53 +27,48 @@ use report::{
     },
 };
 use study::{
-    findings::{Diff, Repeat, RunRecord, Study, once, share_cells},
+    findings::{Diff, Repeat, RunRecord, Study, share_cells, without_repeats},
     store::{Tally, parts::Parts},
 };
 
-/// Report the results of runs: figures, comparisons with their intervals, and how to reproduce them
+/// Report the results of runs: figures, comparisons with confidence intervals, and how to reproduce them
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Directories of runs; several make one study
+    /// Run directories; several are one study
     #[arg(value_name = "DIR", required = true)]
     runs: Vec<PathBuf>,
 
-    /// Compare two runs: the second with the first
+    /// Compare the second of two runs with the first
     #[arg(long)]
     diff: bool,
 
-    /// Write the report to this file as an HTML page, without scripts or external resources
+    /// Write the report to this file as an HTML page without scripts or external resources
     #[arg(long, value_name = "F")]
     html: Option<PathBuf>,
 
-    /// Print the report as plain text for a mail: 72 columns, the setup first, then tables; with --html,
-    /// too
+    /// Print plain text for a mail: 72 columns, the setup first, then tables; also with --html
     #[arg(long)]
     text: bool,
 
-    /// Print only the answer, in ten lines at most: what PV locks gain over native ones, and what a
-    /// schedule gains, at 2x overcommit or the ratio nearest above 1x; then a chart of the rates.
-    /// Runs with different specs are not compared with each other. With --html, too: the page then
-    /// begins with the same
+    /// Print at most ten lines and a chart per spec: gains of PV locks and schedules at 2x overcommit (or the
+    /// nearest ratio above 1x); also at the top of the --html page
     #[arg(long, conflicts_with_all = ["diff", "text"])]
     brief: bool,
 
-    /// With --diff: exit status 1 if the second run is worse at any point, and a line for each such
-    /// point; 0 if it is worse at none; 2 if it is at none, but some points of either run cannot be judged,
-    /// which are named. A point is worse if it gives less, by the report's own verdict, if its lock is
-    /// broken, or if all its cells failed
+    /// With --diff: print points that got worse (verdict, broken lock, all cells failed). Exit status: 1 if
+    /// there are any, otherwise 2 if a point cannot be judged, otherwise 0
     #[arg(long, value_name = "WHAT", requires = "diff")]
     fail_on: Option<FailOn>,
 }
 
-/// What makes the comparison of two runs fail.
+/// Condition under which the comparison of two runs fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// A point of the second run that is worse than in the first.
+    /// A point of the second run is worse than in the first.
     Regression,
 }
 
-/// The exit status of a comparison that found a regression.
+/// Exit status of a comparison with a regression.
 const REGRESSION: u8 = 1;
 
 /// File name of the page in a run's directory.
@@ -83,15 +78,14 @@ const PAGE: &str = "report.html";
 pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
     match args.fail_on {
         None => {
-            let (_, tallies) = shown(args)?;
+            let (_, tallies) = show(args)?;
             tallies.into_iter().try_for_each(check).map(|()| 0)
         }
-        // Status 1 says that there is a regression and that its report was written: failures, also
-        // those of stdout, have status 2.
+        // Status 1 means a regression and a written report. All failures, of stdout, too, have status 2.
         Some(FailOn::Regression) => {
             let usage = |error: anyhow::Error| Usage(format!("{error:#}"));
-            let (diff, _) = shown(args).map_err(usage)?;
-            let status = diff.map_or(Ok(0), |diff| judged(&diff, args.text)).map_err(usage)?;
+            let (diff, _) = show(args).map_err(usage)?;
+            let status = diff.map_or(Ok(0), |diff| diff_status(&diff, args.text)).map_err(usage)?;
             match streams::failure() {
                 Some(error) => Err(Usage(format!("cannot write to stdout: {error}")).into()),
                 None => Ok(status),
@@ -100,38 +94,38 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Fails if a lock or a cell of a store has: the status of every command that ends with a report.
+/// Fails if a lock or a cell of a store failed. Determines the status of all commands that end with a report.
 pub(super) fn check(tally: Tally) -> anyhow::Result<()> {
     let Tally { broken, failed, .. } = tally;
     if broken > 0 {
         bail!(
-            "in {} a lock failed its checks (violations, disorder): this is a bug",
+            "{} with a lock that failed its checks (violations, disorder): this is a bug",
             count(broken, "cell")
         );
     }
     if failed > 0 {
         bail!(
-            "{} failed (see the report; run --resume DIR --retry failed measures again)",
+            "{} failed (see the report; run --resume DIR --retry failed repeats them)",
             count(failed, "cell")
         );
     }
     Ok(())
 }
 
-/// Shows what the command line asks for; returns the comparison, if it is one, and the counts of cells of each run.
-fn shown(args: &ReportArgs) -> anyhow::Result<(Option<Diff>, Vec<Tally>)> {
+/// Prints or writes the requested report. Returns the comparison, if any, and the cell counts of each run.
+fn show(args: &ReportArgs) -> anyhow::Result<(Option<Diff>, Vec<Tally>)> {
     if args.diff && args.runs.len() != 2 {
         let count = args.runs.len();
-        let what = format!("--diff compares two runs, not {count}: give two directories");
-        return Err(Usage(what).into());
+        let message = format!("--diff: requires two run directories, not {count}");
+        return Err(Usage(message).into());
     }
     let runs = args.runs.iter().map(|dir| records(dir)).collect::<anyhow::Result<Vec<_>>>()?;
     let tallies = runs.iter().flatten().map(|record| record.contents.tally()).collect();
-    let form = if args.text { Form::MAIL } else { terminal() };
+    let form = if args.text { Form::MAIL } else { terminal_form() };
     if let ([before, after], true) = (&runs[..], args.diff) {
         note_same_run(before, after);
         let diff = Diff::new(Study::new(before), Study::new(after));
-        let document = Document::of_diff(&diff);
+        let document = Document::for_diff(&diff);
         if args.html.is_none() || args.text {
             print(&render(&document, form));
         }
@@ -140,23 +134,23 @@ fn shown(args: &ReportArgs) -> anyhow::Result<(Option<Diff>, Vec<Tally>)> {
         }
         return Ok((Some(diff), tallies));
     }
-    let records = each_once(runs.into_iter().flatten().collect());
+    let records = without_copies(runs.into_iter().flatten().collect());
     let study = Study::new(&records);
     let brief = args.brief.then(|| Brief::new(&records));
     if let Some(file) = &args.html {
         write_page(file, html::page(&study, brief.as_ref()))?;
     }
     match brief {
-        Some(brief) => print(&last_screen(&brief, args.html.as_deref())),
+        Some(brief) => print(&brief_text(&brief, args.html.as_deref())),
         None if args.html.is_none() || args.text => {
-            print(&render(&Document::of_study(&study), form));
+            print(&render(&Document::for_study(&study), form));
         }
         None => {}
     }
     Ok((None, tallies))
 }
 
-/// Reads the run in a directory, or its parts that are there; prints a note if some are not.
+/// Reads the run in a directory, or its available parts. Prints a note about missing parts.
 pub(super) fn records(dir: &Path) -> anyhow::Result<Vec<RunRecord>> {
     let Some(parts) = Parts::find(dir)? else { return Ok(vec![RunRecord::read(dir)?]) };
     let missing: Vec<usize> =
@@ -164,46 +158,46 @@ pub(super) fn records(dir: &Path) -> anyhow::Result<Vec<RunRecord>> {
     if !missing.is_empty() {
         let (dir, noun) = (dir.display(), noun(missing.len(), "part"));
         let missing = CpuList::ranges(&missing);
-        say(format_args!("note: {dir} lacks {noun} {missing} of {}", parts.of()));
+        print_line(format_args!("note: {dir} lacks {noun} {missing} of {}", parts.count()));
     }
     Ok(parts.dirs().map(|dir| RunRecord::read(&dir)).collect::<Result<_, _>>()?)
 }
 
-/// Leaves out runs that repeat another one, and prints a note on each.
-pub(super) fn each_once(records: Vec<RunRecord>) -> Vec<RunRecord> {
-    let (left, repeats) = once(records);
-    for Repeat { source, first, own_cells } in repeats {
+/// Removes copies of runs, and prints a note for each copy.
+pub(super) fn without_copies(records: Vec<RunRecord>) -> Vec<RunRecord> {
+    let (unique, repeats) = without_repeats(records);
+    for Repeat { source, first, unique_cells: own_cells } in repeats {
         match own_cells {
-            0 => say(format_args!("note: {source} is the same run as {first}, and counts once")),
-            _ => say(format_args!(
-                "note: {source} is a copy of {first} that was resumed for itself: {} of its own {}",
-                count(own_cells, "cell"),
+            0 => print_line(format_args!("note: {source} is a copy of {first}; counted once")),
+            _ => print_line(format_args!(
+                "note: {source} is a copy of {first} that was resumed separately: only its {} {}",
+                count(own_cells, "new cell"),
                 agree(own_cells, "counts", "count")
             )),
         }
     }
-    left
+    unique
 }
 
-/// Prints a note if a run is compared with itself: equal figures then mean nothing.
+/// Prints a note if a run is compared with itself, where equal figures mean nothing.
 fn note_same_run(before: &[RunRecord], after: &[RunRecord]) {
     let pairs = before.iter().flat_map(|before| after.iter().map(move |after| (before, after)));
-    if let Some((before, after)) = pairs.into_iter().find(|(one, other)| share_cells(one, other)) {
-        say(format_args!(
-            "note: {} is the same run as {}: what differs is what one of them was resumed for",
+    if let Some((before, after)) = pairs.into_iter().find(|(a, b)| share_cells(a, b)) {
+        print_line(format_args!(
+            "note: {} is the same run as {}: they differ only in resumed cells",
             after.source, before.source
         ));
     }
 }
 
-/// The brief, which ends with the path of its page.
-fn last_screen(brief: &Brief, page: Option<&Path>) -> String {
-    let page = page.map(|page| format!("page: {}\n", shown::line(&page.display().to_string())));
+/// The brief report, with the path of its page at the end.
+fn brief_text(brief: &Brief, page: Option<&Path>) -> String {
+    let page = page.map(|page| format!("page: {}\n", sanitize::line(&page.display().to_string())));
     brief.answer(columns()) + &brief.chart(columns()) + &page.unwrap_or_default()
 }
 
-/// The exit status that says whether the second run is worse. A mail lists the regressions itself.
-fn judged(diff: &Diff, is_mail: bool) -> anyhow::Result<u8> {
+/// The exit status. Lists the regressions, unless the text is a mail, which has them.
+fn diff_status(diff: &Diff, is_mail: bool) -> anyhow::Result<u8> {
     let regressions = regressions::lines(diff);
     if !is_mail {
         print(&regressions.iter().map(|line| format!("regression: {line}\n")).collect::<String>());
@@ -211,7 +205,7 @@ fn judged(diff: &Diff, is_mail: bool) -> anyhow::Result<u8> {
     match regressions::not_judged(diff) {
         Some(note) if regressions.is_empty() => Err(Usage(note).into()),
         Some(note) => {
-            say(format_args!("note: {note}"));
+            print_line(format_args!("note: {note}"));
             Ok(REGRESSION)
         }
         None if regressions.is_empty() => Ok(0),
@@ -219,12 +213,11 @@ fn judged(diff: &Diff, is_mail: bool) -> anyhow::Result<u8> {
     }
 }
 
-/// Prints the report of a run that has just ended, writes its page to its directory and returns the
-/// page's path.
-pub(super) fn of_run(record: RunRecord, dir: &Path) -> anyhow::Result<PathBuf> {
-    let document = Document::of_study(&Study::new(&[record]));
+/// Prints the report of a finished run, writes the page to the run's directory and returns the page's path.
+pub(super) fn report_run(record: RunRecord, dir: &Path) -> anyhow::Result<PathBuf> {
+    let document = Document::for_study(&Study::new(&[record]));
     let file = dir.join(PAGE);
-    print(&render(&document, terminal()));
+    print(&render(&document, terminal_form()));
     write_page(&file, html::document_page(document))?;
     Ok(file)
 }
@@ -233,19 +226,19 @@ fn write_page(
     file: &Path,
     page: Result<String, impl Error + Send + Sync + 'static>,
 ) -> anyhow::Result<()> {
-    results::write(file, page.context("cannot make the page")?.as_bytes())
+    results::write(file, page.context("cannot create the page")?.as_bytes())
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// The form of text for this terminal.
-fn terminal() -> Form {
+/// The text form for this terminal.
+fn terminal_form() -> Form {
     Form::terminal(columns())
 }
 
-/// The terminal's width if stdout is one, a fixed width otherwise.
+/// The width of the terminal on stdout, or a fixed width.
 pub(super) fn columns() -> usize {
     let stdout = io::stdout();
     let size = stdout.is_terminal().then(|| tcgetwinsize(&stdout).ok()).flatten();
-    // A terminal that does not know its width says 0.
-    size.map(|size| usize::from(size.ws_col)).filter(|width| *width > 0).unwrap_or(text::NARROWEST)
+    // A terminal without a known width returns 0.
+    size.map(|size| usize::from(size.ws_col)).filter(|width| *width > 0).unwrap_or(text::MIN_WIDTH)
 }

@@ -1,4 +1,4 @@
-//! `pvticket reproduce`: published figures, measured on this host and simulated for others.
+//! `pvticket reproduce`: compares published figures with measurements on this host and simulations of others.
 
 use std::{fs, path::PathBuf};
 
@@ -6,11 +6,11 @@ use anyhow::{Context, bail};
 use base::plural::count;
 use clap::Args;
 
-use super::{Usage, print, results::ResultFile, say};
+use super::{Usage, print, print_line, results::ResultFile};
 use experiment::{
     cpus,
     host::topology,
-    reproduce::{self, Asked, Options, Reproduced, Saved, list, rung4},
+    reproduce::{self, Options, Reproduced, Saved, Selection, list, rung4},
 };
 use os::{results, signals};
 use report::{
@@ -20,39 +20,38 @@ use report::{
 };
 use study::{plan::Seconds, published::Table};
 
-/// Compare published figures with ours: measured on this host where a stand-in is known, simulated
-/// where the machine is another (see vmm/sim/REPRODUCE.md). The score comes first; a row without a
-/// figure says why.
+/// Compare published figures with measurements on this host and with simulations of other machines (see
+/// vmm/sim/REPRODUCE.md). Prints the score, the rows, and a reason for each missing figure
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Only this row ("TABLE: ROW"), the rows of this table, or those of this letter of the score card
+    /// Only this row ("TABLE: ROW"), the rows of this table, or the rows of this letter of the score card
     #[arg(long = "row", value_name = "NAME", conflicts_with = "resume")]
     rows: Vec<String>,
 
-    /// Print the names of all rows, and exit
+    /// Print the names of all rows and exit
     #[arg(long)]
     list: bool,
 
-    /// Measure, and simulate nothing
+    /// Measure only, without simulations
     #[arg(long, conflicts_with_all = ["simulated_only", "resume"])]
     measured_only: bool,
 
-    /// Simulate, and measure nothing
+    /// Simulate only, without measurements
     #[arg(long, conflicts_with = "resume")]
     simulated_only: bool,
 
-    /// Simulate published tables from their 1x column alone instead, and compare; fails if a row is off, as some are
-    /// (see vmm/sim/docs/VALIDATION.md)
+    /// Instead, predict published tables from their 1x column only, and compare; fails if a row is off, as
+    /// some are (see vmm/sim/docs/VALIDATION.md)
     #[arg(long, conflicts_with_all = ["rows", "list", "measured_only", "simulated_only", "runs", "seconds", "out", "resume",
           "html"])]
     predict: bool,
 
-    /// Runs of each measured point; six are the least for intervals
+    /// Runs of each measured point, 1 to 1000; confidence intervals require 6
     #[arg(long, value_name = "K", default_value_t = 8, conflicts_with = "resume",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
 
-    /// Time measured in a run
+    /// Measured time of a run in seconds
     #[arg(
         long,
         value_name = "S",
@@ -62,20 +61,20 @@ pub struct ReproduceArgs {
     )]
     seconds: Seconds,
 
-    /// Short simulations and a coarse fit, with --predict without large machines: to try the command, not to believe it
+    /// Short simulations and a coarse fit, with --predict no large machines: a trial without valid figures
     #[arg(long, conflicts_with = "resume")]
     short: bool,
 
-    /// Folder of the results: a run's directory for each measured table, the simulated rates, and the
+    /// Directory for the results: a run directory per measured table, the simulated rates, and the
     /// reproduction as text and as a page
     #[arg(long, value_name = "DIR", default_value = "pvticket-reproduce")]
     out: PathBuf,
 
-    /// Go on with what is in --out, with its options
+    /// Resume the reproduction in --out, with its options
     #[arg(long)]
     resume: bool,
 
-    /// Write the page to this file, too
+    /// Also write the page to this file
     #[arg(long, value_name = "F")]
     html: Option<PathBuf>,
 }
@@ -95,35 +94,35 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
         print(&list(&tables));
         return Ok(0);
     }
-    let cpus = cpus::choose_without_option(&topology(), None)?;
+    let cpus = cpus::choose_default(&topology(), None)?;
     let (saved, is_new) =
-        if args.resume { (Saved::read(&args.out)?, false) } else { (begun(args)?, true) };
-    let asked = Asked::new(&tables, &saved.options.rows)?;
-    let page = ResultFile::named("--html", args.html.as_deref())?;
+        if args.resume { (Saved::read(&args.out)?, false) } else { (new_options(args)?, true) };
+    let rows = Selection::new(&tables, &saved.options.rows)?;
+    let page = ResultFile::check("--html", args.html.as_deref())?;
     let interrupt = signals::catch().context("cannot catch signals")?;
     fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot create --out {}", args.out.display()))?;
     if is_new {
         saved.write(&args.out)?;
     }
-    match reproduce::reproduce(&asked, saved, &args.out, &cpus, &interrupt)? {
-        Some(done) => shown(args, &done, page.as_ref()).map(|()| 0),
+    match reproduce::reproduce(&rows, saved, &args.out, &cpus, &interrupt)? {
+        Some(result) => show(args, &result, page.as_ref()).map(|()| 0),
         None => {
-            let out = base::shown::quoted(&args.out.display().to_string());
-            say(format_args!(
-                "pvticket: what is done is kept; resume with: pvticket reproduce --resume --out {out}"
+            let out = base::sanitize::shell_quoted(&args.out.display().to_string());
+            print_line(format_args!(
+                "pvticket: completed rows are kept; resume with: pvticket reproduce --resume --out {out}"
             ));
             Ok(signals::exit_status())
         }
     }
 }
 
-/// The options of the command line, for a folder without results.
-fn begun(args: &ReproduceArgs) -> Result<Saved, Usage> {
+/// The options of a new reproduction. Fails if the folder has one.
+fn new_options(args: &ReproduceArgs) -> Result<Saved, Usage> {
     if Saved::is_in(&args.out)? {
         let folder = args.out.display();
         return Err(Usage(format!(
-            "--out {folder}: it has a reproduction; go on with it by --resume, or name another folder"
+            "--out {folder}: contains a reproduction; add --resume, or choose another directory"
         )));
     }
     let ReproduceArgs { rows, measured_only, simulated_only, runs, seconds, short, .. } = args;
@@ -138,11 +137,11 @@ fn begun(args: &ReproduceArgs) -> Result<Saved, Usage> {
 }
 
 /// Writes the figures as text and as a page, and prints the text.
-fn shown(args: &ReproduceArgs, done: &Reproduced, page: Option<&ResultFile>) -> anyhow::Result<()> {
-    let Reproduced { figures, broken } = done;
-    let document = Document::of_reproduction(figures);
+fn show(args: &ReproduceArgs, data: &Reproduced, page: Option<&ResultFile>) -> anyhow::Result<()> {
+    let Reproduced { figures, broken } = data;
+    let document = Document::for_reproduction(figures);
     let text = render(&document, Form::MAIL);
-    let html = html::document_page(document).context("cannot make the page")?;
+    let html = html::document_page(document).context("cannot create the page")?;
     for (name, contents) in [(PAGE, &html), (TEXT, &text)] {
         let file = args.out.join(name);
         results::write(&file, contents.as_bytes())
@@ -152,7 +151,7 @@ fn shown(args: &ReproduceArgs, done: &Reproduced, page: Option<&ResultFile>) -> 
         page.write_text(&html)?;
     }
     print(&text);
-    print(&format!("\nIts page is {}\n", args.out.join(PAGE).display()));
+    print(&format!("\npage: {}\n", args.out.join(PAGE).display()));
     if *broken > 0.0 {
         bail!(
             "locks failed their checks {} (violations, disorder): this is a bug",

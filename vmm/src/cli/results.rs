@@ -1,4 +1,4 @@
-//! The files that options name for results.
+//! Result files named by options.
 
 use std::{
     fmt,
@@ -10,8 +10,8 @@ use anyhow::Context;
 
 use os::results::Target;
 
-/// A file for a result, checked before anything runs. It keeps its old contents until the complete
-/// result replaces them.
+/// A result file, checked before anything runs. The old contents stay until the complete result
+/// replaces them.
 #[derive(Debug)]
 pub(super) struct ResultFile {
     option: &'static str,
@@ -20,25 +20,25 @@ pub(super) struct ResultFile {
 }
 
 impl ResultFile {
-    /// The file that `option` names.
+    /// Checks the file at `path`, the value of `option`.
     pub(super) fn new(option: &'static str, path: &Path) -> anyhow::Result<Self> {
         let target =
-            Target::new(path).with_context(|| format!("cannot write {}", named(option, path)))?;
+            Target::new(path).with_context(|| format!("cannot write {}", label(option, path)))?;
         Ok(Self { option, path: path.to_owned(), target })
     }
 
-    /// As `new`, for an optional option.
-    pub(super) fn named(option: &'static str, path: Option<&Path>) -> anyhow::Result<Option<Self>> {
+    /// Calls [`Self::new`] if there is a path.
+    pub(super) fn check(option: &'static str, path: Option<&Path>) -> anyhow::Result<Option<Self>> {
         path.map(|path| Self::new(option, path)).transpose()
     }
 
-    /// Opens what is to be written now, for a process that is to be confined.
+    /// Opens the temporary file, for a process that is confined later.
     pub(super) fn begin(&self) -> anyhow::Result<()> {
-        self.target.begin().with_context(|| format!("cannot write {self}"))
+        self.target.open().with_context(|| format!("cannot write {self}"))
     }
 
-    /// What is opened only when the result is complete.
-    pub(super) fn opened_late(&self) -> Option<&Path> {
+    /// The pipe or device that is opened only when the result is complete.
+    pub(super) fn late_path(&self) -> Option<&Path> {
         self.target.opened_late()
     }
 
@@ -50,19 +50,19 @@ impl ResultFile {
         self.target.write(fill).with_context(|| format!("cannot write {self}"))
     }
 
-    /// As `write`, for a text.
+    /// Replaces the file by this text.
     pub(super) fn write_text(&self, text: &str) -> anyhow::Result<()> {
         self.write(|out| out.write_all(text.as_bytes()))
     }
 }
 
-/// As the user wrote it: the option and the file.
+/// The option and the file, in the user's spelling.
 impl fmt::Display for ResultFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&named(self.option, &self.path))
+        f.write_str(&label(self.option, &self.path))
     }
 }
 
-fn named(option: &str, path: &Path) -> String {
+fn label(option: &str, path: &Path) -> String {
     format!("{option} {}", path.display())
 }

@@ -1,17 +1,17 @@
-//! The batch script that measures the parts of a run as an array of Slurm.
+//! The batch script that measures the parts of a run as a Slurm job array.
 
 use std::{env, ffi::OsString, fs, path::Path};
 
 use anyhow::{Context, bail};
-use base::shown::quoted;
+use base::sanitize::shell_quoted;
 
 use super::Usage;
 
-/// The script for this command line with so many parts, for the standard input of sbatch. Makes the directory
-/// `dir`, which Slurm does not.
+/// The script that runs this command line in `parts` parts, for the standard input of sbatch. Creates `dir`,
+/// which Slurm does not.
 pub(super) fn text(parts: u32, dir: &Path) -> anyhow::Result<String> {
-    let program = env::current_exe().context("cannot find this program's own file")?;
-    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let program = env::current_exe().context("cannot find this program's executable")?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let dir = fs::canonicalize(dir).with_context(|| format!("cannot find {}", dir.display()))?;
     let words: Result<Vec<String>, _> = env::args_os().skip(1).map(OsString::into_string).collect();
     let is_plain = |path: &Path| {
@@ -22,19 +22,19 @@ pub(super) fn text(parts: u32, dir: &Path) -> anyhow::Result<String> {
             Ok(script(parts, &dir, &program, &words))
         }
         _ => bail!(Usage(
-            "--slurm: a batch script can only name paths in UTF-8 without quotes and control characters".into()
+            "--slurm: arguments and paths must be UTF-8, paths without quotes and control characters".into()
         )),
     }
 }
 
 fn script(parts: u32, dir: &Path, program: &Path, words: &[String]) -> String {
     let words = without_slurm(words);
-    let command: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-    // Slurm replaces %a by the number of the element, and %% by a percent sign.
+    let command: Vec<String> = words.iter().map(|word| shell_quoted(word)).collect();
+    // Slurm replaces %a by the array index, and %% by a percent sign.
     let logs = dir.display().to_string().replace('%', "%%");
     format!(
         "#!/bin/sh\n\
-         # {parts} parts of one run: an element of the array measures each. Options of sbatch override these.\n\
+         # {parts} parts of one run, one per array element. Options of sbatch override these.\n\
          #SBATCH --job-name=pvticket\n\
          #SBATCH --array=1-{parts}\n\
          #SBATCH --nodes=1\n\
@@ -46,27 +46,27 @@ fn script(parts: u32, dir: &Path, program: &Path, words: &[String]) -> String {
          #SBATCH --requeue\n\
          #SBATCH --open-mode=append\n\
          #SBATCH --output=\"{logs}/%a-of-{parts}.log\"\n\
-         # A minute before the time limit the running cell is aborted, in order.\n\
+         # One minute before the time limit, abort the running cell.\n\
          #SBATCH --signal=B:TERM@60\n\
          \n\
          exec {} {} --part \"$SLURM_ARRAY_TASK_ID/{parts}\"\n",
-        quoted(&program.display().to_string()),
+        shell_quoted(&program.display().to_string()),
         command.join(" ")
     )
 }
 
 /// The words of a command line without `--slurm N`.
 fn without_slurm(words: &[String]) -> Vec<&str> {
-    let mut left = Vec::new();
+    let mut remaining = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.strip_prefix("--slurm") {
             Some("") => drop(words.next()),
             Some(value) if value.starts_with('=') => {}
-            _ => left.push(word.as_str()),
+            _ => remaining.push(word.as_str()),
         }
     }
-    left
+    remaining
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_script_has_the_command_with_its_part() {
+    fn script_has_the_command_and_its_part() {
         for slurm in [&["--slurm", "8"][..], &["--slurm=8"]] {
             let mut words: Vec<String> =
                 ["run", "a b.toml", "--dir", "d"].map(str::to_owned).into();

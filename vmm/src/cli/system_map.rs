@@ -1,22 +1,22 @@
-//! Reading the file of `--system-map`.
+//! Reads the file of `--system-map`.
 
 use std::path::Path;
 
 use super::Usage;
 use base::{files, units::ByteSize};
 
-/// Longest file that is read: several times the System.map of an allyesconfig kernel.
-const LONGEST: ByteSize = ByteSize::mib(64);
+/// Limit of the file's size: several times the System.map of an allyesconfig kernel.
+const MAX_FILE: ByteSize = ByteSize::mib(64);
 
-/// Reads a System.map, and returns what `find` finds in its text. If that is nothing, the usage error says
-/// `missing`.
+/// Reads a System.map and returns the result of `find` on its text. If that is None, fails with `missing`
+/// as the reason.
 pub(super) fn read<T>(
     map: &Path,
     find: impl FnOnce(&str) -> Option<T>,
     missing: &str,
 ) -> Result<T, Usage> {
-    let usage = |what: &str| Usage(format!("--system-map {}: {what}", map.display()));
-    let text = files::read(map, LONGEST).map_err(|error| usage(&error.to_string()))?;
+    let usage = |reason: &str| Usage(format!("--system-map {}: {reason}", map.display()));
+    let text = files::read(map, MAX_FILE).map_err(|error| usage(&error.to_string()))?;
     find(&String::from_utf8_lossy(&text))
         .ok_or_else(|| usage(&format!("{missing} (is it a kernel's System.map?)")))
 }

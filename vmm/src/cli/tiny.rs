@@ -1,4 +1,4 @@
-//! `pvticket tiny`: the smallest guests, for timing and for tests.
+//! `pvticket tiny`, hidden: boots the smallest guests, for timing and tests.
 
 use std::{fs::File, io, os::fd::AsFd};
 
@@ -6,17 +6,17 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use hypercalls::payload::Workload;
 
-use super::{confinement, say};
+use super::{confinement, print_line};
 use confine::{Class, Files, Needs};
 use machine::{
     vcpu::End,
     vm::{Console, MachineSpec, Vm},
 };
 
-/// Boot the smallest guest: for timing and for tests.
+/// Boot the smallest guest, for timing and tests
 #[derive(Debug, Args)]
 pub struct TinyArgs {
-    /// What the guest does
+    /// Guest program
     #[arg(value_enum, default_value_t = TinyGuest::Hello)]
     guest: TinyGuest,
 }
@@ -25,9 +25,9 @@ pub struct TinyArgs {
 enum TinyGuest {
     /// Prints one byte.
     Hello,
-    /// Prints one byte and halts until the machine is killed: an idle VMM, to look at its memory.
+    /// Prints one byte and halts until it is killed: an idle VMM, to measure its memory.
     Rest,
-    /// Uses the hypercall ports in every wrong way, and kicks a vCPU that does not exist.
+    /// Uses the hypercall ports in every invalid way, and kicks a vCPU that does not exist.
     Misuse,
 }
 
@@ -38,19 +38,19 @@ pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
         TinyGuest::Rest => Workload::Rest,
         TinyGuest::Misuse => Workload::Misuse,
     };
-    let spec = MachineSpec::tiny(workload);
+    let spec = MachineSpec::lockless(workload);
     let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let console = Console { com1: Box::new(stdout), ..Console::null() };
-    confinement::choose()?;
+    confinement::set_mode()?;
     let vm = Vm::build(&spec)?;
-    confinement::begin(Class::Main, &Files::of_guests(), Needs::default())?;
+    confinement::begin(Class::Main, &Files::for_guests(), Needs::default())?;
     let report = vm.start(console)?.wait()?;
     if let Some(complaint) = report.complaint() {
-        say(format_args!("pvticket: {complaint}"));
+        print_line(format_args!("pvticket: {complaint}"));
     }
     match report.end {
         End::Done(0) => Ok(0),
         End::Failed(failure) => bail!("{failure}"),
-        end => bail!("the tiny guest ended by {end:?}"),
+        end => bail!("the tiny guest ended with {end:?}"),
     }
 }

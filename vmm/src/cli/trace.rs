@@ -1,4 +1,4 @@
-//! `pvticket trace`: the summary of a timeline as text.
+//! `pvticket trace`: summarizes a timeline as text.
 
 use std::{
     fs::File,
@@ -14,23 +14,23 @@ use machine::guest::symbols::Symbols;
 use os::streams::print_json;
 use report::{perfetto, trace_text};
 
-/// Summarize a timeline made with --trace: the worst handoffs and preemptions. (The file itself
-/// opens in ui.perfetto.dev.)
+/// Summarize a timeline of --trace: the worst handoffs and preemptions (ui.perfetto.dev opens
+/// the file)
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// The timeline
+    /// Timeline file
     file: PathBuf,
 
-    /// How many of the worst of each kind, in each run
+    /// Number of worst events of each kind, per run
     #[arg(long, value_name = "N", default_value_t = 10, allow_hyphen_values = true)]
     top: u32,
 
-    /// The System.map of the Linux guest's kernel, to show the names of its locks (that of `make
-    /// kernel` is in ~/.cache/pvticket/kernel/current)
+    /// System.map of the Linux guest's kernel, for the names of locks (`make kernel` writes it
+    /// to ~/.cache/pvticket/kernel/current)
     #[arg(long, value_name = "F")]
     system_map: Option<PathBuf>,
 
-    /// Print JSON instead
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -48,14 +48,14 @@ pub fn run(args: &TraceArgs) -> anyhow::Result<u8> {
     if args.json {
         print_json(&(serde_json::to_string_pretty(&digest)? + "\n"))
     } else {
-        print(&trace_text::in_words(&digest))
+        print(&trace_text::render(&digest))
     }
     Ok(0)
 }
 
 fn symbols(map: &Path) -> Result<Symbols, Usage> {
-    system_map::read(map, Symbols::parse, "it has no kernel symbols")
+    system_map::read(map, Symbols::parse, "no kernel symbols")
 }
 
-/// The option that names a timeline file.
+/// The option for a timeline file.
 pub(super) const OPTION: &str = "--trace";

@@ -1,4 +1,4 @@
-//! Environment variables, checked before anything runs: workers read them, too, and would fail cell by cell.
+//! Checks environment variables before anything runs. Workers read them, too, and would fail cell by cell.
 
 use std::{env, ffi::OsString};
 
@@ -8,8 +8,8 @@ use experiment::{host_choice::HostKernelChoice, worker_process};
 #[cfg(feature = "bpf")]
 use machine::driver::bpf_fault;
 
-/// The variables whose values must be text. Those that hold a path are not among them: it may be any bytes.
-const TEXTS: [&str; 8] = [
+/// The variables whose values must be UTF-8. Paths may contain any bytes.
+const UTF8_VARIABLES: [&str; 8] = [
     "PVTICKET_TRACE_LIMIT",
     "PVTICKET_HOST_KERNEL",
     "PVTICKET_SECCOMP",
@@ -20,10 +20,10 @@ const TEXTS: [&str; 8] = [
     "PVTICKET_BPF_FAULT",
 ];
 
-/// Refuses values that are not possible, whether or not this command would use them.
+/// Rejects invalid values, whether or not this command uses them.
 pub(super) fn check() -> Result<(), Usage> {
-    // A value that is not UTF-8 would pass for unset where it is read.
-    check_texts(|name| env::var_os(name))?;
+    // The readers treat a value that is not UTF-8 as unset.
+    check_utf8(|name| env::var_os(name))?;
     worker_process::trace_limit()?;
     HostKernelChoice::default().kernel()?;
     confinement::mode()?;
@@ -33,10 +33,10 @@ pub(super) fn check() -> Result<(), Usage> {
     Ok(())
 }
 
-fn check_texts(value: impl Fn(&str) -> Option<OsString>) -> Result<(), Usage> {
-    let values = TEXTS.iter().filter_map(|name| Some((name, value(name)?)));
+fn check_utf8(value: impl Fn(&str) -> Option<OsString>) -> Result<(), Usage> {
+    let values = UTF8_VARIABLES.iter().filter_map(|name| Some((name, value(name)?)));
     match values.into_iter().find(|(_, value)| value.to_str().is_none()) {
-        Some((name, value)) => Err(Usage(format!("{name}={}: it is no text", value.display()))),
+        Some((name, value)) => Err(Usage(format!("{name}={}: must be UTF-8", value.display()))),
         None => Ok(()),
     }
 }
@@ -48,19 +48,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_that_is_no_text_is_not_taken_for_unset() {
-        let odd = OsString::from_vec(vec![b'5', 0xff]);
-        for name in TEXTS {
-            let Err(Usage(error)) = check_texts(|asked| (asked == name).then(|| odd.clone()))
-            else {
-                panic!("{name} was taken");
+    fn non_utf8_variable_is_rejected() {
+        let value = OsString::from_vec(vec![b'5', 0xff]);
+        for name in UTF8_VARIABLES {
+            let Err(Usage(error)) = check_utf8(|key| (key == name).then(|| value.clone())) else {
+                panic!("{name} was accepted");
             };
             assert!(
-                error.starts_with(&format!("{name}=5")) && error.ends_with(": it is no text"),
+                error.starts_with(&format!("{name}=5")) && error.ends_with(": must be UTF-8"),
                 "{error}"
             );
         }
-        assert!(check_texts(|_| Some("5".into())).is_ok());
-        assert!(check_texts(|_| None).is_ok());
+        assert!(check_utf8(|_| Some("5".into())).is_ok());
+        assert!(check_utf8(|_| None).is_ok());
     }
 }

@@ -1,5 +1,5 @@
-//! Marks on windows that give no figure of their lock: something stopped the cell, ran on the CPUs of its slots, or took CPUs or
-//! their time away. The host is looked at before and after each window under every policy; the marks follow from both.
+//! Marks windows whose figures do not characterize the lock: something stopped the cell, ran on its slots'
+//! CPUs, or took CPUs or time away. The host is checked before and after windows of all policies.
 
 use std::iter::Sum;
 
@@ -11,49 +11,49 @@ use super::{
 };
 use base::host_counts::ThreadTimes;
 
-/// The most that a window may be longer than asked: a part of it up to so many seconds,
-const LATE_PART: f64 = 0.2;
-const LATE_MOST: f64 = 2.0;
-/// and what a busy host takes to end any window: half of a short one, within these bounds.
-const LATE_ANYWAY: (f64, f64) = (0.01, 0.05);
+/// Tolerated excess of a window over the requested length: a share of it up to a number of seconds,
+const OVERLONG_SHARE: f64 = 0.2;
+const OVERLONG_MAX: f64 = 2.0;
+/// plus the time that a busy host takes to end any window: half of a short window, within these bounds.
+const BUSY_SLACK: (f64, f64) = (0.01, 0.05);
 
-/// The most that a vCPU of a schedule may wait for the CPU of its slot, as a share of the window, and in seconds.
+/// A vCPU starves if it waits for its slot's CPU for more than this share of the window, and these seconds.
 const STARVED_SHARE: f64 = 0.1;
-const STARVED_LEAST: f64 = 0.05;
-/// What a change of threads on a CPU takes, in seconds: a schedule changes them thousands of times a second.
-const CHANGE: f64 = 20e-6;
+const STARVED_SECONDS: f64 = 0.05;
+/// Cost of a thread switch on a CPU, in seconds: a schedule switches thousands of times a second.
+const SWITCH_COST: f64 = 20e-6;
 
-/// Windows that something disturbed, and how much it did in the worst of them.
+/// Number of disturbed windows, and the extent of the disturbance in the worst of them.
 pub type Windows = Option<(usize, f64)>;
 
-/// What disturbed a window, or some windows of a point.
+/// Disturbances of a window, or of some windows of a point.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
 pub struct Disturbance {
-    /// Much longer than asked: seconds of the longest.
+    /// Much longer than requested; the longest in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong: Windows,
-    /// Stopped in between (job control, a frozen control group, a suspended host): seconds.
+    /// Stopped in between (job control, a frozen control group, a suspended host), in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Windows,
-    /// A vCPU waited long for the CPU of its slot: the share of the window.
+    /// A vCPU waited long for the CPU of its slot; the share of the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starved: Windows,
-    /// Fewer CPUs than slots (cpuset, hotplug): how many were missing.
+    /// Fewer CPUs than slots (cpuset, hotplug); the number of missing CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lacking: Windows,
-    /// Stopped by a CPU quota: the share of the CPUs' time.
+    /// Throttled by a CPU quota; the share of the CPUs' time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttled: Windows,
 }
 
 impl Disturbance {
-    /// What disturbed the windows with these figures of a point.
-    pub fn new<'a>(point: &Point, all: impl Iterator<Item = &'a Figures>) -> Self {
-        all.map(|figures| Self::of_window(point, figures)).sum()
+    /// Returns the disturbances of a point's windows with these figures.
+    pub fn new<'a>(point: &Point, windows: impl Iterator<Item = &'a Figures>) -> Self {
+        windows.map(|figures| Self::from_window(point, figures)).sum()
     }
 
-    /// Simulated windows are what they are.
-    fn of_window(point: &Point, figures: &Figures) -> Self {
+    /// Simulated windows are never disturbed.
+    fn from_window(point: &Point, figures: &Figures) -> Self {
         if point.guest == GuestKind::Sim {
             return Self::default();
         }
@@ -62,7 +62,7 @@ impl Disturbance {
         let around = figures.around.as_ref();
         let lacking = around.and_then(|around| around.missing(point)).map(once);
         let throttled = around.and_then(|around| around.throttled(point, figures)).map(once);
-        // Else it is known what vCPUs waited for.
+        // Missing CPUs and quotas already explain waits.
         let starved = starved(point, figures).filter(|_| lacking.or(throttled).is_none());
         let stopped =
             around.and_then(|around| around.stop(point, figures)).filter(|_| overlong.is_none());
@@ -75,76 +75,76 @@ impl Disturbance {
         }
     }
 
-    /// Was there none?
+    /// Whether there was no disturbance.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Has something stopped a window, which may not happen again?
-    pub const fn is_of_a_stop(&self) -> bool {
+    /// Whether something stopped a window, which may not happen again.
+    pub const fn is_stop(&self) -> bool {
         self.overlong.is_some() || self.stopped.is_some()
     }
 
-    /// In words, for a column of a table; empty if there was none.
+    /// Returns the marks in words, for a column of a table; empty if there was no disturbance.
     pub fn name(&self) -> String {
         let Self { overlong, stopped, starved, lacking, throttled } = self;
-        let all = [
+        let marks = [
             ("stopped", overlong.or(*stopped)),
             ("starved", *starved),
             ("short of CPUs", *lacking),
             ("throttled", *throttled),
         ];
-        let names = all.into_iter().filter_map(|(name, windows)| windows.map(|_| name));
+        let names = marks.into_iter().filter_map(|(name, windows)| windows.map(|_| name));
         names.collect::<Vec<_>>().join(" and ")
     }
 }
 
-/// What disturbed the windows of several points.
+/// Merges the disturbances of several points.
 impl Sum for Disturbance {
-    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        all.fold(Self::default(), |seen, other| Self {
-            overlong: both(seen.overlong, other.overlong),
-            stopped: both(seen.stopped, other.stopped),
-            starved: both(seen.starved, other.starved),
-            lacking: both(seen.lacking, other.lacking),
-            throttled: both(seen.throttled, other.throttled),
+    fn sum<I: Iterator<Item = Self>>(disturbances: I) -> Self {
+        disturbances.fold(Self::default(), |sum, other| Self {
+            overlong: merge(sum.overlong, other.overlong),
+            stopped: merge(sum.stopped, other.stopped),
+            starved: merge(sum.starved, other.starved),
+            lacking: merge(sum.lacking, other.lacking),
+            throttled: merge(sum.throttled, other.throttled),
         })
     }
 }
 
-/// The windows of both.
-fn both(seen: Windows, other: Windows) -> Windows {
-    match (seen, other) {
-        (Some((count, most)), Some((others, value))) => Some((count + others, most.max(value))),
-        (seen, other) => seen.or(other),
+/// Merges two marks.
+fn merge(a: Windows, b: Windows) -> Windows {
+    match (a, b) {
+        (Some((count, longest)), Some((more, value))) => Some((count + more, longest.max(value))),
+        (a, b) => a.or(b),
     }
 }
 
-/// Is a window of `seconds` longer than `asked` by so much that it is no figure of the lock? Then the host stood still,
-/// or something stopped the cell (job control, a frozen control group, a suspended VM).
-pub(super) fn is_overlong(asked: f64, seconds: f64) -> bool {
-    let part = (asked * LATE_PART).min(LATE_MOST);
-    let anyway = (asked / 2.0).clamp(LATE_ANYWAY.0, LATE_ANYWAY.1);
-    seconds > asked + part + anyway
+/// Whether a window of `seconds` is too long, compared with `requested`, to characterize the lock: the host stood
+/// still, or something stopped the cell (job control, a frozen control group, a suspended VM).
+pub(super) fn is_overlong(requested: f64, seconds: f64) -> bool {
+    let share = (requested * OVERLONG_SHARE).min(OVERLONG_MAX);
+    let slack = (requested / 2.0).clamp(BUSY_SLACK.0, BUSY_SLACK.1);
+    seconds > requested + share + slack
 }
 
-/// The greatest share of the window for which a vCPU was ready to run and waited for a CPU, if that is too much and others
-/// than vCPUs had the CPUs of the slots for as long. (A vCPU whose turn is over is ready to run, too, until its thread has
-/// come to sleep: it waits while another vCPU has its slot, for a tenth to a third of the window under `rr`.) Only of
-/// schedules whose vCPUs have the CPUs of their slots to themselves: elsewhere the host's kernel lets vCPUs wait for each
-/// other, or as their control groups say.
+/// Returns the greatest share of the window for which a vCPU was runnable and waited for a CPU, if it is too
+/// large and the CPUs of the slots were used by others than vCPUs for as long. (After its slice, a vCPU also
+/// stays runnable until its thread sleeps: it waits while another vCPU has its slot, for a tenth to a third
+/// of the window under `rr`.) Applies only to schedules whose vCPUs have their slots' CPUs to themselves:
+/// elsewhere, vCPUs wait for each other or because of control groups.
 fn starved(point: &Point, figures: &Figures) -> Option<f64> {
-    let is_own = !point.policy.is_host() && point.driver.is_user() && point.cgroups.is_none();
-    if !is_own {
+    let is_exclusive = !point.policy.is_host() && point.driver.is_user() && point.cgroups.is_none();
+    if !is_exclusive {
         return None;
     }
     let window = figures.host.iter().map(|machine| machine.window.seconds()).reduce(f64::max)?;
     let vcpus = || figures.host.iter().flat_map(|machine| &machine.vcpus);
-    let waited = |times: &ThreadTimes| times.waited.seconds() - times.turns as f64 * CHANGE;
-    let most = vcpus().map(waited).reduce(f64::max)?;
+    let waited = |times: &ThreadTimes| times.waited.seconds() - times.slices as f64 * SWITCH_COST;
+    let longest = vcpus().map(waited).reduce(f64::max)?;
     let ran: f64 = vcpus().map(|times| times.ran.seconds()).sum();
-    let lost = most.min(window * f64::from(point.slots) - ran);
-    (lost > STARVED_LEAST && lost > window * STARVED_SHARE).then(|| lost / window)
+    let lost = longest.min(window * f64::from(point.slots) - ran);
+    (lost > STARVED_SECONDS && lost > window * STARVED_SHARE).then(|| lost / window)
 }
 
 #[cfg(test)]
@@ -157,15 +157,15 @@ mod tests {
     };
     use base::{host_counts::HostCounts, units::Nanos};
 
-    /// A window of half a second in which the second of two vCPUs waited for so many ms, in so many turns.
-    fn window(waited: u64, turns: u64) -> Figures {
-        let other = ThreadTimes { waited: Nanos::millis(waited), turns, ..ThreadTimes::default() };
-        let vcpus = vec![ThreadTimes::default(), other];
+    /// A window of half a second in which the second of two vCPUs waited for `waited` ms, in `slices` slices.
+    fn window(waited: u64, slices: u64) -> Figures {
+        let times = ThreadTimes { waited: Nanos::millis(waited), slices, ..ThreadTimes::default() };
+        let vcpus = vec![ThreadTimes::default(), times];
         let host = vec![HostCounts { window: Nanos::millis(500), vcpus, ..HostCounts::default() }];
         Figures { seconds: 0.5, host, ..Figures::default() }
     }
 
-    /// So many CPUs, and milliseconds for which a quota stopped them and the host was suspended.
+    /// A number of CPUs, and the milliseconds for which a quota throttled them and the host was suspended.
     fn at(cpus: u32, throttled: u64, suspended: u64) -> HostMoment {
         let [throttled, suspended] = [throttled, suspended].map(Nanos::millis);
         HostMoment { cpus, throttled, suspended }
@@ -176,52 +176,52 @@ mod tests {
         points.into_iter().find(|point| point.policy.name() == policy).unwrap()
     }
 
-    /// Regression: a window of 50 ms that was stopped for 50 ms passed, and one of 60 s that was stopped for 10 s.
+    /// Regression: a window of 50 ms was accepted with a stop of 50 ms, and one of 60 s with a stop of 10 s.
     #[test]
-    fn a_stop_is_noticed_in_short_windows_and_in_long_ones() {
-        for (asked, most, too_long) in [
+    fn detects_stops_in_windows_of_any_length() {
+        for (requested, max, too_long) in [
             (0.001, 0.011, 0.0113),
             (0.05, 0.084, 0.1),
             (0.5, 0.649, 0.66),
             (5.0, 6.04, 6.1),
             (60.0, 62.0, 70.0),
         ] {
-            assert!(!is_overlong(asked, most), "{asked} {most}");
-            assert!(is_overlong(asked, too_long), "{asked} {too_long}");
+            assert!(!is_overlong(requested, max), "{requested} {max}");
+            assert!(is_overlong(requested, too_long), "{requested} {too_long}");
         }
     }
 
     #[test]
-    fn a_vcpu_that_waited_long_for_its_slots_cpu_was_starved() {
+    fn long_waits_for_a_cpu_are_starvation() {
         let rr = point("rr");
-        let found = |figures: &[Figures]| Disturbance::new(&rr, figures.iter());
-        assert!(found(&[window(49, 0), window(50, 1), window(60, 600)]).is_none());
-        let disturbed = found(&[window(100, 0), window(49, 0), window(300, 0)]);
+        let disturbance = |figures: &[Figures]| Disturbance::new(&rr, figures.iter());
+        assert!(disturbance(&[window(49, 0), window(50, 1), window(60, 600)]).is_none());
+        let disturbed = disturbance(&[window(100, 0), window(49, 0), window(300, 0)]);
         assert_eq!(disturbed, Disturbance { starved: Some((2, 0.6)), ..Disturbance::default() });
         assert_eq!(disturbed.name(), "starved");
         let long = Figures { seconds: rr.duration.as_secs_f64() * 2.0, ..window(300, 0) };
-        assert_eq!(found(&[long]).name(), "stopped and starved");
-        assert_eq!(found(&[]).name(), "");
+        assert_eq!(disturbance(&[long]).name(), "stopped and starved");
+        assert_eq!(disturbance(&[]).name(), "");
     }
 
     #[test]
-    fn windows_of_several_points_are_counted_together() {
+    fn merges_disturbances_of_several_points() {
         let disturbance =
             |overlong, starved| Disturbance { overlong, starved, ..Disturbance::default() };
-        let all = [
+        let disturbances = [
             disturbance(Some((2, 0.9)), None),
             disturbance(None, Some((1, 0.5))),
             disturbance(Some((1, 1.5)), None),
         ];
-        let sum: Disturbance = all.into_iter().sum();
+        let sum: Disturbance = disturbances.into_iter().sum();
         assert_eq!(sum, disturbance(Some((3, 1.5)), Some((1, 0.5))));
         assert!([disturbance(None, None); 2].into_iter().sum::<Disturbance>().is_none());
     }
 
-    /// Regression: on a quiet host each window under `rr` was marked: threads whose turns were over waited behind the next
-    /// vCPU until they slept (27 to 120 ms of 300).
+    /// Regression: on a quiet host, each window under `rr` was marked: threads whose slices had expired
+    /// waited behind the next vCPU until they slept (27 to 120 ms of 300).
     #[test]
-    fn waiting_while_vcpus_have_all_slots_is_not_starvation() {
+    fn waits_behind_other_vcpus_are_no_starvation() {
         let rr = point("rr");
         let disturbance = |ran: u64| {
             let mut figures = window(150, 50);
@@ -235,10 +235,10 @@ mod tests {
         assert_eq!(starved, Some(1), "others ran for a fifth of it");
     }
 
-    /// Regression (G11): a cpuset that shrank under the host's scheduler was not noticed, nor was a stop that ended before
-    /// its window did, nor a quota.
+    /// Regression (G11): a cpuset that shrank under the host's scheduler was not noticed, nor a stop that
+    /// ended before its window did, nor a quota.
     #[test]
-    fn every_change_of_the_host_is_marked_whatever_schedules_the_vcpus() {
+    fn marks_host_changes_under_all_schedules() {
         let mut points = Vec::new();
         for policy in ["host", "rr", "deferred"] {
             let policy: sched::PolicySpec = policy.parse().unwrap();
@@ -283,14 +283,14 @@ mod tests {
                 let mark = if point.guest == GuestKind::Sim { "" } else { mark };
                 let disturbance = Disturbance::new(point, [&figures].into_iter());
                 assert_eq!(disturbance.name(), mark, "{what}: {point}");
-                assert_eq!(disturbance.is_of_a_stop(), mark.starts_with("stopped"), "{what}");
+                assert_eq!(disturbance.is_stop(), mark.starts_with("stopped"), "{what}");
             }
         }
     }
 
-    /// Seen with 128 vCPUs on two busy CPUs: the thread that looks after the window waited behind them for 0.26 s.
+    /// Observed with 128 vCPUs on two busy CPUs: the thread that monitors the window waited for 0.26 s.
     #[test]
-    fn a_pause_in_which_vcpus_ran_is_no_stop() {
+    fn pauses_with_running_vcpus_are_no_stops() {
         let point = point("host");
         let mark = |ran: u64| {
             let mut figures = window(0, 0);
@@ -304,15 +304,15 @@ mod tests {
         assert_eq!((mark(240), mark(0)), ("stopped".to_owned(), "stopped".to_owned()));
     }
 
-    /// An emulated host does not see the host below.
+    /// An emulated host does not see the host that runs it.
     #[test]
-    fn the_host_below_an_emulated_one_is_looked_at_too() {
+    fn marks_disturbances_of_the_underlying_host() {
         let point = point("host");
-        let mark = |all, before, after| {
+        let mark = |cpus, before, after| {
             let inner = at(2, 5, 7);
             let mut around = HostWindow { before: inner, after: inner, pause: Nanos::ZERO };
             let span = HostWindow { before, after, pause: Nanos::ZERO };
-            around.add_below(&span, all, &point, (0.5, 20.0));
+            around.add_outer(&span, cpus, &point, (0.5, 20.0));
             let figures = Figures { seconds: 0.5, around: Some(around), ..Figures::default() };
             Disturbance::new(&point, [&figures].into_iter()).name()
         };
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_by_the_host_or_a_control_group_is_not_starvation() {
+    fn shared_cpus_are_no_starvation() {
         let figures = [window(400, 0)];
         let mut grouped = point("rr");
         grouped.cgroups = Some("per-vm:weights=100/300".parse().unwrap());

@@ -1,15 +1,15 @@
-//! The facts about the host that figures depend on, as a store keeps them.
+//! Facts about the host that figures depend on, as recorded in a store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::plural::count;
 use serde::{Deserialize, Serialize};
 
-/// The host at one moment. Facts that are not known are empty or None.
+/// The host at one moment. Unknown facts are empty or None.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostFacts {
-    /// The node's name, if the session measured a part of a run.
+    /// Name of the node, if the session measured a part of a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Model name of the first CPU.
@@ -22,60 +22,60 @@ pub struct HostFacts {
     /// `hardware`, `emulated` (a genuine KVM on a CPU whose AMD-V QEMU emulates), `software`,
     /// `absent` or `denied`.
     pub kvm: String,
-    /// The kernel's release.
+    /// Release of the kernel.
     pub kernel: String,
     /// The kernel's preemption model, for example `PREEMPT_DYNAMIC`.
     pub preemption: Option<String>,
-    /// The hypervisor that this host runs under, by the name it reports.
+    /// The hypervisor under which this host runs, by the name it reports.
     pub hypervisor: Option<String>,
-    /// What confined the machines, in words: none, and version 0, for what the kernel lacks.
+    /// Confinement of the machines in words: none, or version 0, where the kernel has no support for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confinement: Option<String>,
     /// CPUs this process may use.
     pub cpus_allowed: String,
-    /// CPUs' worth of time that the control groups of this process allow it, where they do not allow all.
+    /// CPU time in CPUs that the control groups of this process allow, if limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_quota: Option<f64>,
-    /// Is SMT active?
+    /// Whether SMT is active.
     pub smt: Option<bool>,
-    /// The frequency governors of the chosen CPUs, each once.
+    /// Frequency governors of the chosen CPUs, without duplicates.
     pub governors: BTreeSet<String>,
-    /// How long KVM polls for a wakeup before a halted vCPU sleeps, in nanoseconds.
+    /// Nanoseconds for which KVM polls for a wakeup before a halted vCPU sleeps.
     pub halt_poll_ns: Option<u64>,
-    /// Pause-loop exiting parameters of KVM's vendor module, by its names: `ple_gap`, `ple_window` and how that changes, or
-    /// `pause_filter_count` and its like.
+    /// Pause-loop exiting parameters of KVM's vendor module, by the module's names: `ple_gap`, `ple_window`
+    /// and the parameters of its changes, or `pause_filter_count` and the like.
     pub pause_loop: BTreeMap<String, u64>,
-    /// Other switches of that module, by its names: how interrupts reach guests (`enable_apicv`, `avic`, `enable_ipiv`),
-    /// nested paging, the preemption timer.
+    /// Other switches of that module, by the module's names: delivery of interrupts to guests
+    /// (`enable_apicv`, `avic`, `enable_ipiv`), nested paging, the preemption timer.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub kvm_switches: BTreeMap<String, bool>,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub huge_pages: Option<String>,
     /// Current clock source.
     pub clocksource: Option<String>,
-    /// What an increment of a workload's `critical` and `think` takes.
+    /// Duration of an increment of a workload's `critical` and `think`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub increment: Option<IncrementFacts>,
     /// Total memory, in bytes.
     pub memory: Option<u64>,
-    /// Load average over 1, 5 and 15 minutes, as the kernel prints them.
+    /// Load average over 1, 5 and 15 minutes, as printed by the kernel.
     pub load_average: Vec<f64>,
-    /// Share of the chosen CPUs' time that was not idle just before, including steal: load that the
-    /// vCPUs have to share the CPUs with.
+    /// Non-idle share of the chosen CPUs' time just before, including steal: load that competes with the
+    /// vCPUs.
     pub busy: Option<f64>,
-    /// Share of the time stolen by the hypervisor above.
+    /// Share of the time stolen by the underlying hypervisor.
     pub steal: Option<f64>,
-    /// This program's file.
+    /// Executable file of this program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub binary: Option<FileFacts>,
-    /// The guests' kernels.
+    /// Kernels of the guests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kernels: Vec<FileFacts>,
 }
 
 impl HostFacts {
-    /// CPU, KVM and kernel in a line.
-    pub fn in_words(&self) -> String {
+    /// Returns CPU, KVM and kernel in one line.
+    pub fn summary(&self) -> String {
         let known = |fact: &str, unknown: &str| {
             if fact.trim().is_empty() { unknown.to_owned() } else { fact.to_owned() }
         };
@@ -84,35 +84,35 @@ impl HostFacts {
         format!("{cpu}, {kvm} KVM, Linux {}", known(kernel, "of an unknown version"))
     }
 
-    /// A note if a CPU quota allows less time than a run on `cpus` CPUs takes.
-    pub fn quota_concern(&self, cpus: usize) -> Option<String> {
+    /// Returns a note if a CPU quota allows less time than a run on `cpus` CPUs takes.
+    pub fn quota_warning(&self, cpus: usize) -> Option<String> {
         let quota = self.cpu_quota.filter(|quota| *quota < cpus as f64)?;
         Some(format!(
-            "a CPU quota allows {quota:.2} of the {} of the run: vCPUs are stopped in between, and the figures are of the \
-             quota",
+            "a CPU quota allows {quota:.2} of the {} of the run: vCPUs are throttled in between, and the figures \
+             measure the quota",
             count(cpus, "CPU")
         ))
     }
 }
 
-/// What one increment of a payload's work takes on a host: the unit of `critical` and `think`.
+/// Duration of one increment of a payload's work on a host: the unit of `critical` and `think`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct IncrementFacts {
-    /// Picoseconds: the median of short batches with the sections and pauses of the default workload.
+    /// Picoseconds: the median over short batches with the sections and pauses of the default workload.
     pub picos: u64,
-    /// The 99th percentile of the batches, by their median.
+    /// The 99th percentile of the batches, relative to their median.
     pub p99: f64,
-    /// An increment of two lines in turn, by one of a single line in the next batch, the median: more than one where the
-    /// CPU predicts by the instruction's address what a load reads. None: not measured.
+    /// Median duration of an increment that alternates between two lines, relative to a single line in the
+    /// next batch: above one if the CPU predicts loaded values by instruction address. None: not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub two_lines: Option<f64>,
 }
 
 impl IncrementFacts {
-    /// The largest [`Self::p99`] and [`Self::two_lines`] of a unit that is one.
+    /// Maximum of [`Self::p99`] and [`Self::two_lines`] for a steady unit.
     pub const STEADY: f64 = 1.1;
 
-    /// Takes an increment the same time in 99 of 100 batches, and whatever it adds to?
+    /// Whether an increment takes the same time in 99 of 100 batches, and for any memory it adds to.
     pub fn is_steady(&self) -> bool {
         self.p99 <= Self::STEADY && self.two_lines.is_none_or(|times| times <= Self::STEADY)
     }
@@ -121,11 +121,11 @@ impl IncrementFacts {
 /// Identity of a file that figures depend on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileFacts {
-    /// Where the file was when it was read.
+    /// Path at the time of reading.
     pub path: String,
-    /// The first 16 digits of its SHA-256.
+    /// First 16 digits of its SHA-256.
     pub sha256: String,
-    /// Version, if it has one.
+    /// Version, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
@@ -136,19 +136,19 @@ mod tests {
 
     /// Regression (G05 of tests/HISTORY.md): the line of a host without cpuinfo began with blanks.
     #[test]
-    fn facts_that_are_unknown_are_called_that() {
+    fn unknown_facts_are_named() {
         let mut facts = HostFacts { kvm: "software".into(), ..HostFacts::default() };
         let unknown = "unknown CPU, software KVM, Linux of an unknown version";
-        assert_eq!(facts.in_words(), unknown);
+        assert_eq!(facts.summary(), unknown);
         (facts.cpu, facts.kernel) = ("AMD EPYC".into(), "6.1".into());
-        assert_eq!(facts.in_words(), "AMD EPYC, software KVM, Linux 6.1");
+        assert_eq!(facts.summary(), "AMD EPYC, software KVM, Linux 6.1");
     }
 
     #[test]
-    fn a_quota_below_the_cpus_of_a_run_is_a_concern() {
+    fn warns_about_quotas_below_the_cpus_of_a_run() {
         let facts = |cpu_quota| HostFacts { cpu_quota, ..HostFacts::default() };
-        assert_eq!((facts(None).quota_concern(2), facts(Some(2.0)).quota_concern(2)), (None, None));
-        let concern = facts(Some(0.1)).quota_concern(2).unwrap();
+        assert_eq!((facts(None).quota_warning(2), facts(Some(2.0)).quota_warning(2)), (None, None));
+        let concern = facts(Some(0.1)).quota_warning(2).unwrap();
         assert!(
             concern.starts_with("a CPU quota allows 0.10 of the 2 CPUs of the run: "),
             "{concern}"

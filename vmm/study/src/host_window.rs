@@ -1,76 +1,76 @@
-//! The host around a window, as it was looked at before, after and in between.
+//! The host before, during and after a window.
 
 use serde::{Deserialize, Serialize};
 
 use super::{point::Point, store::record::Figures};
 use base::units::Nanos;
 
-/// The most of the CPUs' time that a quota may take: it stops vCPUs with locks for milliseconds.
+/// Maximum share of the CPUs' time that quotas may take: throttling stops lock holders for milliseconds.
 const THROTTLED_SHARE: f64 = 0.01;
-/// The part of a pause in which no vCPU can have run, if it was one of the cell: the kernel counts their time by ticks.
-const STILL: f64 = 0.9;
-/// A suspension that two clocks, read one after the other, show for certain.
-const SUSPENDED_LEAST: Nanos = Nanos::millis(10);
+/// Minimum idle part of a pause that stopped the whole cell; below 1 because run time is accounted by ticks.
+const IDLE_SHARE: f64 = 0.9;
+/// Minimum suspension that two clocks, read one after the other, show reliably.
+const MIN_SUSPENSION: Nanos = Nanos::millis(10);
 
-/// A cell's host at one moment.
+/// Host of a cell at one moment.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostMoment {
-    /// How many of the cell's CPUs it might use: on line, in its cpuset, and allowed to its threads.
+    /// Number of the cell's CPUs that it could use: online, in its cpuset, and allowed to its threads.
     pub cpus: u32,
-    /// For how long quotas have stopped its control groups so far, on all CPUs together.
+    /// Time for which quotas have throttled its control groups so far, on all CPUs together.
     pub throttled: Nanos,
-    /// For how long the host has been suspended since its boot.
+    /// Time for which the host has been suspended since its boot.
     pub suspended: Nanos,
 }
 
-/// A cell's host around a window.
+/// Host of a cell around a window.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostWindow {
-    /// Just before.
+    /// Just before the window.
     pub before: HostMoment,
-    /// Just after.
+    /// Just after the window.
     pub after: HostMoment,
-    /// The longest time for which the thread that looks after the window was not woken when it should have been.
+    /// Longest delay in waking the thread that monitors the window.
     pub pause: Nanos,
 }
 
 impl HostWindow {
-    /// Adds what the host below did while a cell ran in an emulated host, which has one CPU more than the cell has slots:
-    /// `span` is of `all` CPUs of the run. Of the time, as much counts as the window has of the cell, both in seconds.
-    pub fn add_below(&mut self, span: &Self, all: u32, point: &Point, (seconds, took): (f64, f64)) {
-        let needed = all.min(point.slots.saturating_add(1));
+    /// Adds the effects of the underlying host on a cell in an emulated host, which has one CPU more than the
+    /// cell has slots. `span` covers the `cpus` CPUs of the run. Throttled time is scaled by `window / took`.
+    pub fn add_outer(&mut self, span: &Self, cpus: u32, point: &Point, (window, took): (f64, f64)) {
+        let needed = cpus.min(point.slots.saturating_add(1));
         let missing = needed.saturating_sub(span.before.cpus.min(span.after.cpus));
-        let least = point.slots.saturating_sub(missing);
-        self.after.cpus = self.after.cpus.min(least);
+        let available = point.slots.saturating_sub(missing);
+        self.after.cpus = self.after.cpus.min(available);
         let throttled = span.after.throttled.since(span.before.throttled);
-        let part = if took > seconds { seconds / took } else { 1.0 };
+        let part = if took > window { window / took } else { 1.0 };
         let throttled = Nanos((throttled.0 as f64 * part) as u64);
         self.after.throttled = self.after.throttled.after(throttled);
         let suspended = span.after.suspended.since(span.before.suspended);
         self.after.suspended = self.after.suspended.after(suspended);
     }
 
-    /// For how many seconds it was stopped, if that is too much: as much as makes a window too long, wherever it lies in it.
-    /// A pause in which vCPUs ran is one of this thread only: it waited for a CPU behind them.
+    /// Returns the seconds for which a suspension, or a pause that would make a window overlong, stopped the
+    /// cell. If vCPUs ran during a pause, only the monitoring thread waited for a CPU.
     pub(super) fn stop(&self, point: &Point, figures: &Figures) -> Option<f64> {
         let suspended = self.after.suspended.since(self.before.suspended);
         let pause = self.pause.seconds();
         let slots = f64::from(point.slots);
         let vcpus = figures.host.iter().flat_map(|machine| &machine.vcpus);
         let ran: f64 = vcpus.map(|times| times.ran.seconds()).sum();
-        let is_still = figures.seconds * slots - ran >= pause * slots * STILL;
+        let is_still = figures.seconds * slots - ran >= pause * slots * IDLE_SHARE;
         let is_long = is_still && point.is_overlong(point.duration.as_secs_f64() + pause);
         let stop = pause.max(suspended.seconds());
-        (is_long || suspended >= SUSPENDED_LEAST).then_some(stop)
+        (is_long || suspended >= MIN_SUSPENSION).then_some(stop)
     }
 
-    /// How many CPUs of the point's slots were missing at one end.
+    /// Returns how many CPUs of the point's slots were missing at either end.
     pub(super) fn missing(&self, point: &Point) -> Option<f64> {
-        let least = self.before.cpus.min(self.after.cpus);
-        Some(point.slots.saturating_sub(least)).filter(|missing| *missing > 0).map(f64::from)
+        let available = self.before.cpus.min(self.after.cpus);
+        Some(point.slots.saturating_sub(available)).filter(|missing| *missing > 0).map(f64::from)
     }
 
-    /// The share of the CPUs' time that quotas took.
+    /// Returns the share of the CPUs' time that quotas took.
     pub(super) fn throttled(&self, point: &Point, figures: &Figures) -> Option<f64> {
         let time = self.after.throttled.since(self.before.throttled).seconds();
         let share = (time / (figures.seconds * f64::from(point.slots))).min(1.0);

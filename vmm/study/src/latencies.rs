@@ -1,11 +1,11 @@
-//! Histograms of how long operations took.
+//! Histograms of the durations of operations.
 //!
-//! Waits that had not ended when the window did count with the length they had reached: a stuck vCPU
-//! has nothing else. And a vCPU that is stuck for 20 ms waits once while others wait thousands of
+//! Waits still in progress at the end of the window count with the length reached by then: a stuck
+//! vCPU has no others. A vCPU that is stuck for 20 ms waits once while others wait thousands of
 //! times, so that no percentile over operations shows it (coordinated omission); hence the
 //! percentiles of the time waited.
 
-use hypercalls::histogram::{BUCKETS, bucket, least};
+use hypercalls::histogram::{BUCKETS, bucket, floor};
 use serde::Serialize;
 
 use super::timings::Timings;
@@ -14,11 +14,11 @@ use base::{counters::WaitCounts, units::Nanos};
 /// Histogram of the durations of operations, of one vCPU or several.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Latencies {
-    /// A count for each bucket of [`hypercalls::histogram`].
+    /// One count per bucket of [`hypercalls::histogram`].
     counts: Vec<u64>,
-    /// How many of them had not ended at the end of the window.
+    /// Waits still in progress at the end of the window.
     open: u64,
-    /// Frequency of the time stamp counter in which they are counted.
+    /// Frequency of the time stamp counter that measured them.
     khz: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct Percentiles {
     pub p999: Nanos,
     /// The longest.
     pub max: Nanos,
-    /// Percentiles of the time waited instead of the waits.
+    /// Percentiles over the time waited instead of over the waits.
     pub by_time: TimeShares,
 }
 
@@ -42,25 +42,25 @@ pub struct Percentiles {
 pub struct TimeShares {
     /// At most half of the time waited is spent in longer waits.
     pub p50: Nanos,
-    /// At most one hundredth is.
+    /// At most one hundredth is spent in longer waits.
     pub p99: Nanos,
-    /// At most one thousandth is.
+    /// At most one thousandth is spent in longer waits.
     pub p999: Nanos,
 }
 
 impl TimeShares {
-    /// Computed from the lengths of waits, ascending, with the count of each. None if the total time
-    /// is zero.
-    pub fn of(waits: impl Iterator<Item = (Nanos, u64)> + Clone) -> Option<Self> {
+    /// Computes the percentiles from the lengths of waits, ascending, with their counts. None if the
+    /// total time is zero.
+    pub fn from_waits(waits: impl Iterator<Item = (Nanos, u64)> + Clone) -> Option<Self> {
         let time = |(nanos, count): (Nanos, u64)| u128::from(nanos.0) * u128::from(count);
-        let all = waits.clone().map(time).fold(0, u128::saturating_add);
-        // The shortest length such that at most this share of the time is spent in longer waits.
+        let total = waits.clone().map(time).fold(0, u128::saturating_add);
+        // The shortest length such that at most 1/`share` of the time is spent in longer waits.
         let beyond = |share: u128| {
             let mut below = 0u128;
             let mut lengths = waits.clone().filter(|wait| time(*wait) > 0);
             lengths.find_map(|wait| {
                 below = below.saturating_add(time(wait));
-                (all.saturating_sub(below) <= all / share).then_some(wait.0)
+                (total.saturating_sub(below) <= total / share).then_some(wait.0)
             })
         };
         Some(Self { p50: beyond(2)?, p99: beyond(100)?, p999: beyond(1000)? })
@@ -68,15 +68,15 @@ impl TimeShares {
 }
 
 impl Latencies {
-    /// Waits counted between two readings, and those still open at the second: `open` has their
-    /// lengths in ticks.
+    /// Returns the waits counted between two readings, and the waits still in progress at the second,
+    /// which have reached the lengths `open`, in ticks.
     pub fn between(before: &WaitCounts, after: &WaitCounts, open: &[u64], khz: u64) -> Self {
-        let grown = |ix: usize| {
+        let increase = |ix: usize| {
             let at = |waits: &WaitCounts| waits.counts.get(ix).copied().unwrap_or(0);
-            // A guest's counts are untrusted and may go down.
+            // A guest's counts are untrusted and may decrease.
             at(after).saturating_sub(at(before))
         };
-        let mut counts: Vec<u64> = (0..BUCKETS).map(grown).collect();
+        let mut counts: Vec<u64> = (0..BUCKETS).map(increase).collect();
         open.iter().for_each(|ticks| counts[bucket(*ticks)] += 1);
         Self { counts, open: open.len() as u64, khz: khz.max(1) }
     }
@@ -90,16 +90,16 @@ impl Latencies {
         self
     }
 
-    /// How many waits had not ended at the end of the window.
+    /// Returns how many waits were still in progress at the end of the window.
     pub fn open(&self) -> u64 {
         self.open
     }
 
-    /// The lower bound in nanoseconds and the count of each bucket that is not empty.
+    /// Returns the lower bound in nanoseconds and the count of each nonempty bucket.
     pub fn timings(&self) -> Timings {
         let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         Timings::from_pairs(counted.map(|(bucket, count)| {
-            let nanos = u128::from(least(bucket)) * 1_000_000 / u128::from(self.khz);
+            let nanos = u128::from(floor(bucket)) * 1_000_000 / u128::from(self.khz);
             (u64::try_from(nanos).unwrap_or(u64::MAX), *count)
         }))
     }
@@ -111,13 +111,13 @@ mod tests {
 
     use super::*;
 
-    /// A histogram of these times, in ticks.
+    /// Builds a histogram of these times in ticks, with their counts.
     fn counts(times: &[(u64, u64)]) -> WaitCounts {
         let mut counts = vec![0; BUCKETS];
         for (ticks, count) in times {
             counts[bucket(*ticks)] += count;
         }
-        WaitCounts { counts, open: Vec::new() }
+        WaitCounts { counts, pending: Vec::new() }
     }
 
     fn latencies(times: &[(u64, u64)], open: &[u64], khz: u64) -> Latencies {
@@ -128,28 +128,28 @@ mod tests {
         waits.timings().percentiles().unwrap()
     }
 
-    fn is_near(found: Nanos, nanos: f64) -> bool {
-        (found.0 as f64 / nanos - 1.0).abs() < 0.07
+    fn is_near(time: Nanos, nanos: f64) -> bool {
+        (time.0 as f64 / nanos - 1.0).abs() < 0.07
     }
 
     #[test]
-    fn percentiles_are_where_the_operations_are() {
+    fn percentiles_match_the_durations() {
         // 2 GHz: two ticks per nanosecond.
         let waits = latencies(&[(200, 985), (20_000, 13), (2_000_000, 2)], &[], 2_000_000);
-        let found = percentiles(&waits);
-        assert!(is_near(found.p50, 100.0), "{found:?}");
-        assert!(is_near(found.p99, 10_000.0), "{found:?}");
-        assert!(is_near(found.p999, 1_000_000.0), "{found:?}");
-        assert!(is_near(found.max, 1_000_000.0), "{found:?}");
+        let times = percentiles(&waits);
+        assert!(is_near(times.p50, 100.0), "{times:?}");
+        assert!(is_near(times.p99, 10_000.0), "{times:?}");
+        assert!(is_near(times.p999, 1_000_000.0), "{times:?}");
+        assert!(is_near(times.max, 1_000_000.0), "{times:?}");
     }
 
     #[test]
-    fn only_what_has_grown_counts() {
+    fn only_new_waits_count() {
         let (before, after) = (counts(&[(200, 100), (9000, 5)]), counts(&[(200, 100), (9000, 7)]));
-        let found = Latencies::between(&before, &after, &[], 1_000_000);
-        assert!(is_near(percentiles(&found).p50, 9000.0));
-        let json = serde_json::to_string(&found.timings()).unwrap();
-        assert_eq!(json, format!("[[{},2]]", least(bucket(9000))));
+        let waits = Latencies::between(&before, &after, &[], 1_000_000);
+        assert!(is_near(percentiles(&waits).p50, 9000.0));
+        let json = serde_json::to_string(&waits.timings()).unwrap();
+        assert_eq!(json, format!("[[{},2]]", floor(bucket(9000))));
         assert_eq!(
             Latencies::between(&after, &before, &[], 1_000_000).timings().percentiles(),
             None
@@ -157,27 +157,27 @@ mod tests {
     }
 
     #[test]
-    fn merged_they_are_all_there() {
-        let one = |ticks| latencies(&[(ticks, 1)], &[], 1_000_000);
-        let found = percentiles(&one(100).merge(&one(1_000_000)));
-        assert!(is_near(found.p50, 100.0) && is_near(found.max, 1_000_000.0), "{found:?}");
+    fn merging_keeps_all_waits() {
+        let single = |ticks| latencies(&[(ticks, 1)], &[], 1_000_000);
+        let times = percentiles(&single(100).merge(&single(1_000_000)));
+        assert!(is_near(times.p50, 100.0) && is_near(times.max, 1_000_000.0), "{times:?}");
     }
 
-    /// A vCPU waits 100 ms once, while three others wait 1 us a million times each: that is one of
-    /// three million waits, and a thirtieth of the time waited. Once, only the maximum showed it.
+    /// A vCPU waits 100 ms once, while three others wait 1 us a million times each: one of three
+    /// million waits, but a thirtieth of the time waited. Regression: only the maximum showed it.
     #[test]
-    fn a_stuck_vcpu_is_in_the_time_waited() {
-        let found = latencies(&[(1_000, 3_000_000), (100_000_000, 1)], &[], 1_000_000);
-        let found = percentiles(&found);
-        assert!(is_near(found.p999, 1e3), "{found:?}");
-        assert!(is_near(found.by_time.p50, 1e3), "{found:?}");
-        assert!(is_near(found.by_time.p99, 1e8) && is_near(found.by_time.p999, 1e8), "{found:?}");
+    fn percentiles_by_time_show_a_stuck_vcpu() {
+        let times = latencies(&[(1_000, 3_000_000), (100_000_000, 1)], &[], 1_000_000);
+        let times = percentiles(&times);
+        assert!(is_near(times.p999, 1e3), "{times:?}");
+        assert!(is_near(times.by_time.p50, 1e3), "{times:?}");
+        assert!(is_near(times.by_time.p99, 1e8) && is_near(times.by_time.p999, 1e8), "{times:?}");
     }
 
     #[test]
     fn shares_of_time_by_hand() {
         let waits = |pairs: &[(u64, u64)]| {
-            TimeShares::of(pairs.iter().map(|(nanos, count)| (Nanos(*nanos), *count)))
+            TimeShares::from_waits(pairs.iter().map(|(nanos, count)| (Nanos(*nanos), *count)))
         };
         // 100 ns in waits of 1 ns and 100 ns in a wait of 100 ns: half the time is in the latter.
         let half = waits(&[(1, 100), (100, 1)]).unwrap();
@@ -188,20 +188,20 @@ mod tests {
         // in waits longer than 6638, by (1 + x) exp(-x), while half of the waits are longer than 693.
         let longer = |ix: u64| (1e9 * (-(ix as f64) / 1000.0).exp()) as u64;
         let pairs: Vec<_> = (1..40_000).map(|ix| (ix, longer(ix - 1) - longer(ix))).collect();
-        let found = waits(&pairs).unwrap();
-        let is_about = |found: Nanos, nanos: f64| (found.0 as f64 / nanos - 1.0).abs() < 0.01;
-        assert!(is_about(found.p50, 1678.0) && is_about(found.p99, 6638.0), "{found:?}");
+        let shares = waits(&pairs).unwrap();
+        let is_about = |time: Nanos, nanos: f64| (time.0 as f64 / nanos - 1.0).abs() < 0.01;
+        assert!(is_about(shares.p50, 1678.0) && is_about(shares.p99, 6638.0), "{shares:?}");
         assert_eq!((waits(&[]), waits(&[(0, 5)])), (None, None));
     }
 
-    /// Wrong before: a wait that did not end was in no figure.
+    /// Regression: a wait that did not end was in no figure.
     #[test]
-    fn waits_that_have_not_ended_count_as_long_as_they_last() {
+    fn open_waits_count_with_their_length() {
         let waits = latencies(&[(1_000, 500)], &[400_000_000, 300_000_000], 1_000_000);
-        let found = percentiles(&waits);
+        let times = percentiles(&waits);
         assert_eq!(waits.open(), 2);
-        assert!(is_near(found.p50, 1e3) && is_near(found.max, 4e8), "{found:?}");
-        assert!(is_near(found.by_time.p50, 4e8), "{found:?}");
+        assert!(is_near(times.p50, 1e3) && is_near(times.max, 4e8), "{times:?}");
+        assert!(is_near(times.by_time.p50, 4e8), "{times:?}");
         let alone = latencies(&[], &[7_000_000], 1_000_000);
         assert!(is_near(percentiles(&alone).p50, 7e6), "nothing else was there");
         assert_eq!(waits.merge(&alone).open(), 3);

@@ -1,11 +1,11 @@
-//! Experiments: what to run, in which order, how it is kept, and what the figures say.
+//! Experiments: their specs, points and order, their stores, and the analysis of their figures.
 //!
 //! ```text
 //! text of a spec ── [`spec`] ── [`point`]s in an order ── (measured by `experiment`) ── [`store`]
 //!                ── [`findings`] with [`stats`] ── (shown by `report`)
 //! ```
 //!
-//! No KVM, no threads, no guests: a colleague's run is read wherever this crate builds.
+//! No KVM, no threads, no guests: a run of another host is read wherever this crate builds.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Numbers of vCPUs, CPUs and durations as users write them, resolved for this host.
+//! Numbers of vCPUs, CPUs and durations in the syntax of options and specs, resolved for this host.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -9,7 +9,7 @@ use base::{
     units::{CpuList, UnitError, VcpuCount},
 };
 
-/// Why a plan is invalid.
+/// Reasons to reject a plan.
 #[derive(Debug, Error, PartialEq)]
 pub enum PlanError {
     /// A level is not a valid number of vCPUs.
@@ -20,19 +20,19 @@ pub enum PlanError {
     Ratio(String),
     /// A ratio results in an invalid number of vCPUs.
     #[error(
-        "{ratio}x of {} is {vcpus:.0} vCPUs: a machine has 1 to {most}; the most is {:.2}x of them",
+        "{ratio}x of {} is {vcpus:.0} vCPUs: a machine has 1 to {max}; at most {:.2}x of them",
         count(*.cpus, "CPU"),
-        largest_ratio(*.cpus, *.most)
+        largest_ratio(*.cpus, *.max)
     )]
     RatioRange {
-        /// vCPUs per CPU, as it was written.
+        /// vCPUs per CPU, as written.
         ratio: f64,
         /// The number of CPUs.
         cpus: usize,
         /// The resulting number of vCPUs.
         vcpus: f64,
-        /// The most that a machine has.
-        most: u32,
+        /// The maximum number of vCPUs of a machine.
+        max: u32,
     },
     /// This process may not use a requested CPU.
     #[error("host CPU {cpu} is not available: this process may use {allowed}")]
@@ -43,37 +43,37 @@ pub enum PlanError {
         allowed: CpuList,
     },
     /// The process's CPU affinity cannot be read.
-    #[error("cannot tell which CPUs this process may use")]
+    #[error("cannot determine which CPUs this process may use")]
     Allowed,
-    /// Not a valid duration.
+    /// Invalid duration.
     #[error("'{0}' is not a number of seconds from 0.001 to 3600")]
     Seconds(String),
 }
 
-/// The largest ratio in hundredths, rounded down, that a machine of at most so many vCPUs has on these CPUs.
-fn largest_ratio(cpus: usize, most: u32) -> f64 {
-    (100.0 * f64::from(most) / cpus as f64).floor() / 100.0
+/// Returns the largest vCPU ratio, rounded down to hundredths, of machines with up to `max` vCPUs.
+fn largest_ratio(cpus: usize, max: u32) -> f64 {
+    (100.0 * f64::from(max) / cpus as f64).floor() / 100.0
 }
 
 /// A number of vCPUs, absolute or per CPU; parses `4`, `1.5x`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Level {
-    /// This number of vCPUs.
+    /// A number of vCPUs.
     Count(VcpuCount),
-    /// This many vCPUs per CPU, rounded up.
+    /// A number of vCPUs per CPU, rounded up.
     Ratio(f64),
 }
 
 impl Level {
-    /// The number of vCPUs on this many CPUs, of a machine that has `most`.
-    pub(crate) fn vcpus(self, cpus: usize, most: u32) -> Result<VcpuCount, PlanError> {
+    /// Returns the number of vCPUs on `cpus` CPUs, for a machine with at most `max` vCPUs.
+    pub(crate) fn vcpus(self, cpus: usize, max: u32) -> Result<VcpuCount, PlanError> {
         match self {
             Level::Count(vcpus) => Ok(vcpus),
             Level::Ratio(ratio) => {
                 let vcpus = (ratio * cpus as f64).ceil();
-                // The cast of a float saturates, and both extremes are rejected.
-                let count = VcpuCount::simulated(vcpus as u32).filter(|count| count.get() <= most);
-                count.ok_or(PlanError::RatioRange { ratio, cpus, vcpus, most })
+                // A cast from float saturates, and both extremes are rejected.
+                let count = VcpuCount::simulated(vcpus as u32).filter(|count| count.get() <= max);
+                count.ok_or(PlanError::RatioRange { ratio, cpus, vcpus, max })
             }
         }
     }
@@ -136,19 +136,19 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_the_cpus() {
-        let vcpus = |ratio, cpus, most| Level::Ratio(ratio).vcpus(cpus, most);
+    fn ratios_refer_to_cpus() {
+        let vcpus = |ratio, cpus, max| Level::Ratio(ratio).vcpus(cpus, max);
         let counts = |cpus| [1.0, 1.5, 2.0].map(|ratio| vcpus(ratio, cpus, 128).unwrap().get());
         assert_eq!([counts(2), counts(8), counts(1)], [[2, 3, 4], [8, 12, 16], [1, 2, 2]]);
         let error = |ratio, cpus| vcpus(ratio, cpus, 128).unwrap_err().to_string();
         assert_eq!(
             error(100.0, 2),
-            "100x of 2 CPUs is 200 vCPUs: a machine has 1 to 128; the most is 64.00x of them"
+            "100x of 2 CPUs is 200 vCPUs: a machine has 1 to 128; at most 64.00x of them"
         );
-        assert!(error(2.0, 96).ends_with("the most is 1.33x of them"));
+        assert!(error(2.0, 96).ends_with("at most 1.33x of them"));
         assert!(vcpus(1.33, 96, 128).is_ok() && vcpus(1e300, 2, 128).is_err());
-        assert_eq!(vcpus(100.0, 2, VcpuCount::MOST_SIMULATED).unwrap().get(), 200);
-        assert!(vcpus(513.0, 2, VcpuCount::MOST_SIMULATED).is_err());
+        assert_eq!(vcpus(100.0, 2, VcpuCount::MAX_SIMULATED).unwrap().get(), 200);
+        assert!(vcpus(513.0, 2, VcpuCount::MAX_SIMULATED).is_err());
     }
 
     #[test]
@@ -158,16 +158,16 @@ mod tests {
         for text in ["1.5x", "2x", "128"] {
             assert_eq!(text.parse::<Level>().unwrap().to_string(), text);
         }
-        for bad in ["0", "129", "x", "-1x", "0x", "infx", "four", ""] {
-            assert!(bad.parse::<Level>().is_err(), "{bad}");
+        for text in ["0", "129", "x", "-1x", "0x", "infx", "four", ""] {
+            assert!(text.parse::<Level>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn seconds_parse() {
         assert_eq!("0.25".parse(), Ok(Seconds(Duration::from_millis(250))));
-        for bad in ["0", "1e-9", "-1", "nan", "inf", "3601", "", "1s"] {
-            assert!(bad.parse::<Seconds>().is_err(), "{bad}");
+        for text in ["0", "1e-9", "-1", "nan", "inf", "3601", "", "1s"] {
+            assert!(text.parse::<Seconds>().is_err(), "{text}");
         }
     }
 

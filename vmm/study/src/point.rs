@@ -1,4 +1,4 @@
-//! A point of an experiment's matrix: everything that determines what a cell does.
+//! A point of an experiment's matrix: everything that determines the behaviour of a cell.
 
 use std::{fmt, iter, time::Duration};
 
@@ -11,7 +11,7 @@ use base::{
     faults::FaultSpec,
     guest_kernel::GuestKernel,
     handoff::HandoffSpec,
-    host_extras::{HaltPollMost, NoiseTimes, PleWindow},
+    host_extras::{HaltPollLimit, NoiseTimes, PleWindow},
     names,
     other_vms::OtherVms,
     plural::count,
@@ -22,7 +22,7 @@ use sched::{PolicySpec, driver::DriverKind, policy::DEFAULT_SLICE};
 
 use super::{disturbance, guest::workload::GuestWorkload};
 
-/// The workload whose last vCPU only reads.
+/// The workload in which the last vCPU only reads.
 const HOT_LINE: &str = "hot-line";
 
 /// Kinds of guests.
@@ -42,13 +42,13 @@ names!(
     Payload "payload", Linux "linux", Sim "sim"
 );
 
-/// The host that a cell runs on.
+/// The host on which a cell runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostKind {
     /// This host's KVM.
     Direct,
-    /// The AMD-V machine that QEMU emulates.
+    /// The AMD-V machine emulated by QEMU.
     Emulated,
 }
 
@@ -81,39 +81,39 @@ names!(
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
-    /// Tells otherwise identical points apart, as in A/A runs; usually empty.
+    /// Distinguishes otherwise identical points, as in A/A runs; usually empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
     /// The kind of guest.
     pub guest: GuestKind,
-    /// The Linux of the guest.
+    /// Linux version of the guest.
     #[serde(
         default = "GuestKernel::unnamed",
         with = "text",
         skip_serializing_if = "GuestKernel::is_unnamed"
     )]
     pub guest_kernel: GuestKernel,
-    /// The simulated machine: the name of one that comes with pvticket, or a file. Empty: the point is
-    /// measured and not simulated.
+    /// The simulated machine: the name of a machine included in pvticket, or a file. Empty: the point is
+    /// measured, not simulated.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine: String,
-    /// The host it runs on.
+    /// The host on which it runs.
     pub host: HostKind,
     /// The guest's workload, by its name for `--workload`.
     pub workload: String,
     /// The system of the lock library.
     #[serde(with = "text")]
     pub lock: System,
-    /// What serves halts and kicks.
+    /// The backend for halts and kicks.
     #[serde(with = "text")]
     pub backend: PvBackend,
-    /// What a PV lock does to make handoffs cheaper.
+    /// The handoff options of a PV lock.
     #[serde(with = "text")]
     pub handoff: HandoffSpec,
     /// The scheduling policy.
     #[serde(with = "text")]
     pub policy: PolicySpec,
-    /// The driver that carries out the schedule; user space where it is left to the host.
+    /// The driver of the schedule; user space if scheduling is left to the host.
     #[serde(default, with = "text", skip_serializing_if = "DriverKind::is_user")]
     pub driver: DriverKind,
     /// The injected faults.
@@ -124,14 +124,14 @@ pub struct Point {
     pub ple: Option<PleWindow>,
     /// The simulated host's halt polling.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
-    pub halt_poll: Option<HaltPollMost>,
+    pub halt_poll: Option<HaltPollLimit>,
     /// Other threads of the simulated host.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub noise: Option<NoiseTimes>,
-    /// Control groups that the vCPUs' threads are in.
+    /// Control groups of the vCPUs' threads.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub cgroups: Option<Cgroups>,
-    /// vCPUs of each machine.
+    /// vCPUs per machine.
     #[serde(with = "simulated")]
     pub vcpus: VcpuCount,
     /// Number of machines of that size.
@@ -139,14 +139,14 @@ pub struct Point {
     /// Further machines, with these numbers of vCPUs.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub other_vms: Option<OtherVms>,
-    /// CPUs that all machines share.
+    /// CPUs shared by all machines.
     pub slots: u32,
     /// The time slice under a pvticket schedule.
     #[serde(rename = "slice_ns")]
     pub slice: Nanos,
-    /// Looks at the lock before a PV waiter halts.
+    /// Spin iterations before a PV waiter halts.
     pub spin_threshold: u32,
-    /// Spinlocks of the guest: an operation takes any of them.
+    /// Number of spinlocks in the guest; an operation takes any of them.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub lock_count: u32,
     /// Increments inside the critical section.
@@ -170,8 +170,8 @@ const fn is_one(count: &u32) -> bool {
 }
 
 impl Point {
-    /// A point whose fields are still to be read from a spec.
-    pub(crate) fn blank() -> Self {
+    /// Returns a point with its fields still to be read from a spec.
+    pub(crate) fn empty() -> Self {
         Self {
             label: String::new(),
             guest: GuestKind::Payload,
@@ -203,17 +203,17 @@ impl Point {
         }
     }
 
-    /// Does its guest run in ring 0: a kernel, or a payload that executes HLT?
+    /// Whether its guest runs in ring 0: a kernel, or a payload that executes HLT.
     pub fn needs_ring_0(&self) -> bool {
         self.guest == GuestKind::Linux || self.backend.needs_ring_0()
     }
 
-    /// The workload of a Linux guest.
+    /// Returns the workload of a Linux guest; None for other guests.
     pub fn guest_workload(&self) -> Option<GuestWorkload> {
-        GuestWorkload::named(&self.workload).filter(|_| self.guest == GuestKind::Linux)
+        GuestWorkload::from_name(&self.workload).filter(|_| self.guest == GuestKind::Linux)
     }
 
-    /// Are operations counted by one worker on each vCPU? The last vCPU of a hot line only reads.
+    /// Whether operations are counted by one worker on each vCPU. The last vCPU of a hot line only reads.
     pub fn is_by_vcpu(&self) -> bool {
         match self.guest {
             GuestKind::Linux => self.guest_workload().is_some_and(GuestWorkload::is_by_vcpu),
@@ -221,37 +221,37 @@ impl Point {
         }
     }
 
-    /// The number of vCPUs of each machine, in the order of the machines.
+    /// Returns the number of vCPUs of each machine, in the order of the machines.
     pub fn sizes(&self) -> impl Iterator<Item = VcpuCount> {
         let others = self.other_vms.iter().flat_map(OtherVms::sizes).copied();
         iter::repeat_n(self.vcpus, self.vms as usize).chain(others)
     }
 
-    /// vCPUs of all machines. Saturates: a store may have any number of machines.
+    /// Returns the number of vCPUs of all machines. Saturates: a store may have any number of machines.
     pub fn all_vcpus(&self) -> u32 {
         let others = self.other_vms.iter().flat_map(OtherVms::sizes).map(|vcpus| vcpus.get());
         others.fold(self.vcpus.get().saturating_mul(self.vms), u32::saturating_add)
     }
 
-    /// Is a window of `seconds` so much longer than was asked for that it is no figure of the lock?
+    /// Whether a window of `seconds` is too long, compared with the request, to characterize the lock.
     pub fn is_overlong(&self, seconds: f64) -> bool {
         disturbance::is_overlong(self.duration.as_secs_f64(), seconds)
     }
 
-    /// vCPUs of all machines per slot.
+    /// Returns the vCPUs of all machines per slot.
     pub fn overcommit(&self) -> f64 {
         f64::from(self.all_vcpus()) / f64::from(self.slots)
     }
 
-    /// What its simulated host does beside the schedule, each with its name.
+    /// Returns the further options of its simulated host, each with its name.
     pub fn host_extras(&self) -> Vec<String> {
         let ple = self.ple.map(|ple| format!("pause-loop exits {ple}"));
-        let halt_poll = self.halt_poll.map(|most| format!("halt polling {most}"));
+        let halt_poll = self.halt_poll.map(|max| format!("halt polling {max}"));
         let noise = self.noise.map(|times| format!("background noise {times}"));
         [ple, halt_poll, noise].into_iter().flatten().collect()
     }
 
-    /// The name of the lock, as users write it, with its backend and handoff options.
+    /// Returns the name of the lock as in options, with its backend and handoff options.
     pub fn lock_name(&self) -> String {
         let backend = match self.backend {
             PvBackend::Off | PvBackend::Vmm => String::new(),
@@ -265,18 +265,18 @@ impl Point {
         }
     }
 
-    /// The name of the schedule: its policy, with the driver if that is not this program.
+    /// Returns the name of the schedule: its policy, with the driver if it is not this program.
     pub fn schedule_name(&self) -> String {
         schedule_name(&self.policy, self.driver)
     }
 
-    /// A lock is compared, under the same policy and driver, with the first of its family, plain or with the same handoff
-    /// options, and if it has such options, also with the same lock without them.
+    /// Whether this point is a baseline of `other`: under the same policy and driver, the first lock of its
+    /// family, plain or with the same handoff options, or the same lock without its handoff options.
     pub fn is_baseline_of(&self, other: &Self) -> bool {
         let is_first = self.lock == other.lock.baseline()
             && self.lock != other.lock
             && (self.handoff == HandoffSpec::NONE || self.handoff == other.handoff);
-        // Without the option a lock whose waiters spin has no backend.
+        // Spinning locks have a backend only with handoff options.
         let is_plain = self.lock == other.lock
             && (self.backend == other.backend || !self.lock.halts())
             && self.handoff == HandoffSpec::NONE
@@ -284,31 +284,31 @@ impl Point {
         self.policy == other.policy && self.driver == other.driver && (is_first || is_plain)
     }
 
-    /// Are cells of both points repetitions of one point? They are if only the seeds differ.
-    pub fn is_like(&self, other: &Self) -> bool {
+    /// Whether cells of both points are repetitions of one point: only the seeds differ.
+    pub fn is_same(&self, other: &Self) -> bool {
         *self == Self { seed: self.seed, ..other.clone() }
     }
 
-    /// What it shares with the points that it is compared with: everything except the lock with its backend and handoff options.
+    /// Returns the part shared by compared points: all but lock, backend, handoffs, label and seed.
     pub fn family(&self) -> Self {
         let (lock, backend) = (System::NativeTicket, PvBackend::Off);
         let (label, seed) = (String::new(), 0);
         Self { lock, backend, handoff: HandoffSpec::NONE, label, seed, ..self.clone() }
     }
 
-    /// A key that is the same for equal points, for use in maps.
+    /// Returns a key that is equal for equal points, for use in maps.
     pub fn key(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// A key that is the same for points that are compared with each other: the [`key`](Self::key)
-    /// of their family.
+    /// Returns a key that is equal for points that are compared with each other: the [`key`](Self::key) of
+    /// their family.
     pub fn family_key(&self) -> String {
         self.family().key()
     }
 
-    /// Do both differ only in the lock with its options, so that one can be a baseline of the other?
-    pub fn is_beside(&self, other: &Self) -> bool {
+    /// Whether both differ only in the lock with its options, so that either can be the other's baseline.
+    pub fn is_peer_of(&self, other: &Self) -> bool {
         self.family() == other.family()
     }
 }
@@ -355,7 +355,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// The name of a schedule: its policy, with the driver if that is not this program.
+/// Returns the name of a schedule: its policy, with the driver if it is not this program.
 pub fn schedule_name(policy: &PolicySpec, driver: DriverKind) -> String {
     match driver {
         DriverKind::User => policy.to_string(),
@@ -363,7 +363,7 @@ pub fn schedule_name(policy: &PolicySpec, driver: DriverKind) -> String {
     }
 }
 
-/// Serializes a number of vCPUs, of a simulated machine or a real one.
+/// Serializes the number of vCPUs of a simulated or real machine.
 mod simulated {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

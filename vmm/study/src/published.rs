@@ -1,22 +1,22 @@
 //! Published figures of locks under overcommitment, as data with their sources.
 //!
-//! One file is one table, `vmm/study/published/*.toml`. A table has cells, each a published figure with
-//! the machine, the guests and the lock that it was measured with, and rows, each of which compares
-//! two cells. All ratios are such that more is better, whatever the unit.
+//! Each file `vmm/study/published/*.toml` is one table. A table has cells and rows: a cell is a published
+//! figure with its machine, guests and lock, and a row compares two cells. In all ratios, more is better,
+//! regardless of the unit.
 //!
-//! `pvticket reproduce` simulates rows and measures what stands for them, and a report shows those
-//! tables beside a study's figures that name a document of the lock library. The files are compiled in, and unit tests
-//! check what their syntax does not.
+//! `pvticket reproduce` simulates rows and measures surrogates for them. A report shows the tables that name
+//! a document of the lock library next to a study's figures. The files are compiled in, and unit tests check
+//! them beyond their syntax.
 
 use base::{handoff::HandoffSpec, text, units::Nanos};
-use locks::{Seed, System};
+use locks::{Origin, System};
 use sched::PolicySpec;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use thiserror::Error;
 
 use crate::reproduction::CardLine;
 
-/// The tables that come with pvticket, by file name.
+/// The tables included in pvticket, by file name.
 const FILES: &[(&str, &str)] = &[
     ("dbench.toml", include_str!("../published/dbench.toml")),
     ("build.toml", include_str!("../published/build.toml")),
@@ -41,13 +41,11 @@ const FILES: &[(&str, &str)] = &[
     ("others.toml", include_str!("../published/others.toml")),
 ];
 
-/// A file cannot be read.
+/// Error reading a file.
 #[derive(Debug, Error)]
 #[error("{file} cannot be read")]
 pub struct PublishedError {
-    /// The file's name.
     file: &'static str,
-    /// Why.
     #[source]
     source: toml::de::Error,
 }
@@ -56,48 +54,48 @@ fn read<T: for<'de> Deserialize<'de>>(file: &'static str, text: &str) -> Result<
     toml::from_str(text).map_err(|source| PublishedError { file, source })
 }
 
-/// A published table. The file states the noise in percent, and more seldom than here what all cells have in common.
+/// A published table. The file states the noise in percent, and common properties of the cells only once.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Table {
-    /// The table's name here, unique.
+    /// Name of the table here, unique.
     pub name: String,
     /// The document.
     pub source: String,
-    /// The table in it.
+    /// The table in that document.
     pub table: String,
     /// How much of the document could be read: `whole`, `excerpt`, ...
     pub read: String,
-    /// The machine that it was measured on.
+    /// The machine on which it was measured.
     #[serde(rename = "where")]
     pub place: String,
-    /// Unit of its figures.
+    /// Unit of the figures.
     pub unit: String,
     better: Better,
-    /// Changes of less than this share are none.
+    /// Changes of less than this share count as no change.
     #[serde(deserialize_with = "percent")]
     pub noise: f64,
-    /// The machine file that stands for the machine.
+    /// The machine file that models the machine.
     pub machine: String,
     /// The profile of its workload.
     pub profile: String,
-    /// The table whose fit its simulation takes, itself or one before it; none if its cells are not
+    /// The table whose fit is used in the simulation: this table or an earlier one. None if its cells are not
     /// simulated.
     pub fit: Option<String>,
-    /// How the host stops guests that spin, if it does.
+    /// How the host interrupts spinning guests, if it does.
     pub pause_loop_exits: Option<PauseLoopExits>,
     /// Differences between its simulation and the published measurement.
     pub notes: Vec<String>,
-    #[serde(default, deserialize_with = "seed")]
-    document: Option<Seed>,
+    #[serde(default, deserialize_with = "origin")]
+    document: Option<Origin>,
     remark: Option<String>,
     spin_threshold: u32,
     #[serde(default, with = "text::option")]
     policy: Option<PolicySpec>,
     slice_us: Option<u64>,
-    /// The entry of the score card that its rows belong to.
+    /// The entry of the score card for its rows.
     pub card: Option<String>,
-    /// The experiment that stands for it on the machine at hand.
+    /// The surrogate experiment on the machine at hand.
     pub measured: Option<Measured>,
     not_measured: Option<String>,
     /// The figures.
@@ -114,38 +112,38 @@ enum Better {
     Less,
 }
 
-/// How the kernel of a publication had pause-loop exits.
+/// Pause-loop exits in the kernel of a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PauseLoopExits {
-    /// Windows that grow: since Linux 3.18.
+    /// Dynamic windows, since Linux 3.18.
     Dynamic,
     /// One window for all loops.
     Fixed,
 }
 
-/// The experiment that stands for a table on the machine at hand.
+/// The surrogate experiment for a table on the machine at hand.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Measured {
     /// The lines of the experiment's spec, without repetitions and seconds, as for `pvticket run`.
     pub spec: Vec<String>,
-    /// In what it differs from what was published.
+    /// Differences from the published measurement.
     pub notes: Vec<String>,
-    /// Times the rounds that are asked for, as its changes are small.
+    /// Multiple of the requested rounds, for small changes.
     #[serde(default = "one")]
     pub more_rounds: u16,
 }
 
-/// A published figure and what it was measured with.
+/// A published figure and the conditions of its measurement.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Cell {
-    /// The cell's name, unique in the table.
+    /// Name of the cell, unique in the table.
     pub id: String,
-    /// As published; none if only the change is.
+    /// Published value; None if only the change was published.
     pub figure: Option<f64>,
-    /// The cell belongs to the column that profiles are fitted to.
+    /// Whether the cell belongs to the column to which profiles are fitted.
     #[serde(default, rename = "fitted")]
     pub is_fitted: bool,
     #[serde(default, with = "text::option")]
@@ -168,18 +166,18 @@ pub struct Cell {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Row {
-    /// The row's name, unique in the table.
+    /// Name of the row, unique in the table.
     pub id: String,
     base: Option<String>,
     changed: Option<String>,
     change_percent: Option<f64>,
     count: Option<f64>,
-    /// Rows of one group have an order.
+    /// Group of rows that have an order.
     pub group: Option<String>,
     not_simulated: Option<String>,
     quantity: Option<Quantity>,
     not_measured: Option<String>,
-    /// More than its claim is as good.
+    /// Whether more than the claim is as good.
     #[serde(default, rename = "at-least")]
     pub is_at_least: bool,
 }
@@ -188,11 +186,11 @@ pub struct Row {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
-    /// Operations a second of one guest. More is better.
+    /// Operations per second of one guest. More is better.
     Rate,
-    /// Retries for each operation.
+    /// Retries per operation.
     Retries,
-    /// Preemptions of lock holders a second. Fewer are better.
+    /// Preemptions of lock holders per second. Fewer are better.
     HolderPreemptions,
 }
 
@@ -200,45 +198,45 @@ fn percent<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(f64::deserialize(from)? / 100.0)
 }
 
-fn seed<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Seed>, D::Error> {
+fn origin<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Origin>, D::Error> {
     let name = String::deserialize(from)?;
-    let seed = Seed::ALL.into_iter().find(|seed| seed.name() == name);
-    seed.map(Some).ok_or_else(|| D::Error::custom(format!("there is no document '{name}'")))
+    let origin = Origin::ALL.into_iter().find(|origin| origin.name() == name);
+    origin.map(Some).ok_or_else(|| D::Error::custom(format!("there is no document '{name}'")))
 }
 
 const fn one() -> u16 {
     1
 }
 
-/// The simulation of a cell.
+/// Simulation of a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellSetup {
     /// The lock.
     pub system: System,
-    /// Options of its handoff, or a limit around it.
+    /// Its handoff options, or a limit around it.
     pub handoff: HandoffSpec,
     /// CPUs of the machine.
     pub cpus: usize,
-    /// Guests that run the same at the same time.
+    /// Number of identical guests that run at the same time.
     pub guests: usize,
-    /// vCPUs of each.
+    /// vCPUs per guest.
     pub vcpus: usize,
     /// The host's schedule.
     pub policy: PolicySpec,
-    /// Its slice.
+    /// Time slice of the schedule.
     pub slice: Nanos,
-    /// Looks before a halt.
+    /// Spin iterations before a halt.
     pub spin_threshold: u32,
 }
 
 impl CellSetup {
-    /// The vCPUs of all guests.
+    /// Returns the number of vCPUs of all guests.
     pub const fn all_vcpus(&self) -> usize {
         self.guests * self.vcpus
     }
 }
 
-/// The statement of a row.
+/// Statement of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Claim {
     /// The changed figure is this multiple of the base.
@@ -248,7 +246,7 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// The claim's number.
+    /// Returns the number of the claim.
     pub const fn value(self) -> f64 {
         match self {
             Self::Ratio(value) | Self::Retries(value) => value,
@@ -256,7 +254,7 @@ impl Claim {
     }
 }
 
-/// The measured point of a cell.
+/// Measured point of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selected<'t> {
     /// The point of the table's experiment, as for `--only`.
@@ -265,19 +263,19 @@ pub struct Selected<'t> {
     pub cpus: usize,
 }
 
-/// The measured points of a row.
+/// Measured points of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StandIn<'t> {
+pub struct Surrogate<'t> {
     /// The point of the base.
     pub base: Selected<'t>,
-    /// The point that is compared with it; the base again if the row has one cell.
+    /// The point that is compared with the base; the base itself if the row has one cell.
     pub changed: Selected<'t>,
     /// The compared figure.
     pub quantity: Quantity,
 }
 
 impl Cell {
-    /// None: the file does not say.
+    /// Returns the measured point, or the reason why it is not measured. None if the file has neither.
     fn selected(&self) -> Option<Result<Selected<'_>, &str>> {
         if let Some(reason) = &self.not_measured {
             return Some(Err(reason));
@@ -288,18 +286,18 @@ impl Cell {
 }
 
 impl Table {
-    /// All tables that come with pvticket.
+    /// Returns all tables included in pvticket.
     pub fn all() -> Result<Vec<Self>, PublishedError> {
         FILES.iter().map(|(file, text)| read(file, text)).collect()
     }
 
-    /// The document of the lock library whose systems a report shows the table with, and how far the figures compare with
-    /// those of a study.
-    pub fn shown(&self) -> Option<(Seed, &str)> {
+    /// Returns the document of the lock library with whose systems a report shows the table, and a remark on
+    /// how its figures compare with a study's.
+    pub fn compared_document(&self) -> Option<(Origin, &str)> {
         self.document.zip(self.remark.as_deref())
     }
 
-    /// The simulation of a cell, or the reason that there is none.
+    /// Returns the simulation of a cell, or the reason why it is not simulated.
     pub fn setup<'t>(&self, cell: &'t Cell) -> Result<CellSetup, &'t str> {
         let setup = || {
             Some(CellSetup {
@@ -319,14 +317,14 @@ impl Table {
         }
     }
 
-    /// The base of a row and the cell that is compared with it, or the base again; none if it has no cells.
+    /// Returns the base of a row and the cell compared with it, or the base twice; None if it has no cells.
     pub fn cells_of(&self, row: &Row) -> Option<[&Cell; 2]> {
         let cell = |id: &String| self.cells.iter().find(|cell| cell.id == *id);
         let base = row.base.as_ref()?;
         Some([cell(base)?, cell(row.changed.as_ref().unwrap_or(base))?])
     }
 
-    /// The statement of a row.
+    /// Returns the statement of a row.
     pub fn claim(&self, row: &Row) -> Claim {
         let ratio = || {
             let [base, changed] = self.cells_of(row)?.map(|cell| cell.figure);
@@ -342,12 +340,12 @@ impl Table {
         }
     }
 
-    /// Both cells of a row belong to the fitted column: nothing is predicted.
+    /// Whether both cells of a row belong to the fitted column, so that nothing is predicted.
     pub fn is_fitted(&self, row: &Row) -> bool {
         self.cells_of(row).is_some_and(|cells| cells.iter().all(|cell| cell.is_fitted))
     }
 
-    /// The base and the changed cell of a row that is to be simulated, or why it is not.
+    /// Returns the base and the changed cell of a row to simulate, or the reason why it is not simulated.
     pub fn simulated<'t>(&'t self, row: &'t Row) -> Result<[&'t Cell; 2], &'t str> {
         if let Some(reason) = &row.not_simulated {
             return Err(reason);
@@ -356,7 +354,7 @@ impl Table {
         cells.iter().try_for_each(|cell| self.setup(cell).map(drop)).map(|()| cells)
     }
 
-    /// The cells that have to be simulated for these rows, each once.
+    /// Returns the cells to simulate for these rows, without duplicates.
     pub fn simulated_cells<'t>(&'t self, rows: impl IntoIterator<Item = &'t Row>) -> Vec<&'t Cell> {
         let mut cells: Vec<&Cell> = Vec::new();
         for cell in rows.into_iter().filter_map(|row| self.simulated(row).ok()).flatten() {
@@ -367,8 +365,8 @@ impl Table {
         cells
     }
 
-    /// The measured points of a row, or the reason that there are none.
-    pub fn stand_in<'t>(&'t self, row: &'t Row) -> Result<StandIn<'t>, &'t str> {
+    /// Returns the measured points of a row, or the reason why it is not measured.
+    pub fn surrogate<'t>(&'t self, row: &'t Row) -> Result<Surrogate<'t>, &'t str> {
         if let Some(reason) = &row.not_measured {
             return Err(reason);
         }
@@ -377,11 +375,11 @@ impl Table {
             .and_then(|[base, changed]| Some([base.selected()?, changed.selected()?]))
             .ok_or_else(|| self.not_measured.as_deref().unwrap_or(UNKNOWN))?;
         let usual = if row.count.is_some() { Quantity::Retries } else { Quantity::Rate };
-        Ok(StandIn { base: base?, changed: changed?, quantity: row.quantity.unwrap_or(usual) })
+        Ok(Surrogate { base: base?, changed: changed?, quantity: row.quantity.unwrap_or(usual) })
     }
 }
 
-/// A unit test finds rows with it.
+/// A unit test detects rows with it.
 const UNKNOWN: &str = "the table has neither measured nor not-measured";
 
 #[derive(Deserialize)]
@@ -391,7 +389,7 @@ struct Card {
 }
 
 impl CardLine {
-    /// The score card: what a reproduction has to show, in its order.
+    /// Returns the score card: the questions to be answered by a reproduction, in order.
     pub fn all() -> Result<Vec<Self>, PublishedError> {
         let card: Card = read("card.toml", include_str!("../published/card.toml"))?;
         Ok(card.entries)
@@ -418,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn all_tables_can_be_read_and_name_what_exists() {
+    fn tables_are_valid() {
         let tables = tables();
         assert!(are_unique(tables.iter().map(|table| &table.name)));
         for (table, (file, _)) in tables.iter().zip(FILES) {
@@ -434,7 +432,7 @@ mod tests {
                 let has_cells = table.cells_of(row).is_some();
                 assert_eq!(row.base.is_some(), has_cells, "{file}: {}: no such cell", row.id);
                 assert!(has_cells || row.changed.is_none() && row.not_simulated.is_some());
-                // A claim is stated in one way.
+                // A claim is stated in exactly one way.
                 let figures = table.cells_of(row).map(|cells| cells.map(|cell| cell.figure));
                 let has_ratio = figures.is_some_and(|figures| figures.iter().all(Option::is_some));
                 let ways = [row.count.is_some(), row.change_percent.is_some(), has_ratio];
@@ -446,22 +444,21 @@ mod tests {
     }
 
     #[test]
-    fn the_card_has_each_entry_that_tables_name_and_no_other() {
+    fn card_entries_match_the_tables() {
         let entries = CardLine::all().unwrap_or_else(|error| panic!("{error}"));
         let tables = tables();
-        let named: HashSet<&str> =
-            tables.iter().filter_map(|table| table.card.as_deref()).collect();
-        assert_eq!(named, entries.iter().map(|entry| entry.id.as_str()).collect());
-        assert_eq!(named.len(), entries.len());
+        let ids: HashSet<&str> = tables.iter().filter_map(|table| table.card.as_deref()).collect();
+        assert_eq!(ids, entries.iter().map(|entry| entry.id.as_str()).collect());
+        assert_eq!(ids.len(), entries.len());
     }
 
     #[test]
-    fn every_row_is_measured_or_says_why_not() {
+    fn rows_are_measured_or_state_a_reason() {
         for table in tables() {
-            let is_measured = table.rows.iter().any(|row| table.stand_in(row).is_ok());
+            let is_measured = table.rows.iter().any(|row| table.surrogate(row).is_ok());
             assert_eq!(is_measured, table.measured.is_some(), "{}", table.name);
             for row in &table.rows {
-                match table.stand_in(row) {
+                match table.surrogate(row) {
                     Ok(stand_in) => assert!(!stand_in.base.only.is_empty(), "{}", row.id),
                     Err(reason) => {
                         let is_stated = reason.len() > 10 && reason != UNKNOWN;
@@ -484,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_as_the_documents_state_them() {
+    fn ratios_match_the_documents() {
         let claim = |name: &str, row: &str| {
             let table = table(name);
             let row = table.rows.iter().find(|known| known.id == row).expect(row);
@@ -495,7 +492,7 @@ mod tests {
             ("dbench", "PV at 4x", 5.0),
             ("ebizzy", "boost, 2 guests", 70.0),
             ("aim7-many", "read-first, 8 nodes, HT off", 238.8),
-            // As its own rates have it; the document says +51.1.
+            // Computed from the document's own rates; it states +51.1.
             ("aim7-many", "read-first, 4 nodes, HT on", 93.2),
             ("aim7-few", "read-first, 8 nodes, HT on", 194.6),
             ("pgbench", "PV on, scale 1, 4 clients", 6.63),
@@ -504,7 +501,7 @@ mod tests {
             let claim = claim(table, row);
             assert!((claim * 100.0 - 100.0 - percent).abs() < 0.1, "{row}: {claim:?}");
         }
-        // Less time is better: a ratio above 1.
+        // For times, less is better: an increase is a ratio below 1.
         let fall = claim("build", "pv-ticket, 1.5x by 1x");
         assert!((fall - 302.0 / 807.6).abs() < 1e-9);
     }

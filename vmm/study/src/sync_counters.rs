@@ -1,4 +1,4 @@
-//! What mutexes, per-CPU counters and lockrefs count beside their operations.
+//! Counts of mutexes, per-CPU counters and lockrefs in addition to their operations.
 
 use std::ops::AddAssign;
 
@@ -14,7 +14,7 @@ pub struct WorkCounts {
     /// Atomic read-modify-writes of the state that decides which waiter of a mutex may spin: a queue's
     /// tail, or the field for a single spinner.
     pub beside: u64,
-    /// Looks by a mutex's optimistic spinners, and by a counter's adds that had to wait.
+    /// Spin iterations of a mutex's optimistic spinners, and of a counter's additions that had to wait.
     pub spins: u64,
     /// Failed compare-exchanges of a lockref.
     pub retries: u64,
@@ -27,30 +27,30 @@ pub struct WorkCounts {
 }
 
 impl WorkCounts {
-    /// What the slots of all vCPUs counted from one reading to a later one; `deviation` is the largest
-    /// error until the later one.
+    /// Returns the counts in the slots of all vCPUs between two readings; `deviation` is the largest
+    /// error until the later reading.
     pub fn between(before: &[SlotFigures], after: &[SlotFigures]) -> Self {
-        // Saturating: a guest's counts are untrusted and may go down.
-        let grown = |figure: fn(&SlotFigures) -> u64| {
+        // Saturating because a guest's counts are untrusted and may decrease.
+        let increase = |figure: fn(&SlotFigures) -> u64| {
             let slots = before.iter().zip(after);
             let each = slots.map(|(before, after)| figure(after).saturating_sub(figure(before)));
             each.fold(0, u64::saturating_add)
         };
         Self {
-            rmw: grown(|slot| slot.rmw),
-            beside: grown(|slot| slot.beside),
-            spins: grown(|slot| slot.spins),
-            retries: grown(|slot| slot.retries),
-            sums: grown(|slot| slot.sums),
+            rmw: increase(|slot| slot.rmw),
+            beside: increase(|slot| slot.spinner_rmw),
+            spins: increase(|slot| slot.spins),
+            retries: increase(|slot| slot.retries),
+            sums: increase(|slot| slot.sums),
             deviation: after.iter().map(|slot| slot.deviation).max().unwrap_or(0),
-            looks: grown(|slot| slot.looks),
+            looks: increase(|slot| slot.reads),
         }
     }
 }
 
 impl AddAssign for WorkCounts {
     fn add_assign(&mut self, other: Self) {
-        let add = |all: &mut u64, more: u64| *all = all.saturating_add(more);
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.rmw, other.rmw);
         add(&mut self.beside, other.beside);
         add(&mut self.spins, other.spins);
@@ -61,7 +61,7 @@ impl AddAssign for WorkCounts {
     }
 }
 
-/// The counts over all repetitions of a point, per operation or per second; of `deviation` the largest.
+/// Counts over all repetitions of a point, per operation or per second; `deviation` is the maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct WorkRow {
     /// Name of the lock system's family.
@@ -73,7 +73,7 @@ pub struct WorkRow {
     pub rmw_each_wait: f64,
     /// Atomic read-modify-writes of the state that decides which waiter may spin, per acquisition.
     pub beside: f64,
-    /// Looks by optimistic spinners, or by adds that had to wait, per operation.
+    /// Spin iterations of optimistic spinners, or of additions that had to wait, per operation.
     pub spins: f64,
     /// Failed compare-exchanges per change of a lockref's count.
     pub retries: f64,
@@ -86,8 +86,8 @@ pub struct WorkRow {
 }
 
 impl WorkRow {
-    /// Computed from the counts of `operations` operations in `seconds` seconds, `slow` of which were
-    /// contended.
+    /// Computes the row from the counts of `operations` operations in `seconds` seconds; `slow` of the
+    /// operations were contended.
     pub fn new(
         family: Family,
         counts: WorkCounts,
@@ -95,9 +95,10 @@ impl WorkRow {
         slow: u64,
         seconds: f64,
     ) -> Self {
-        let over = |count: u64, all: u64| if all > 0 { count as f64 / all as f64 } else { 0.0 };
+        let over =
+            |count: u64, total: u64| if total > 0 { count as f64 / total as f64 } else { 0.0 };
         let each = |count| over(count, operations);
-        // An operation is a get and a put.
+        // A lockref operation is a get and a put.
         let changes = if family == Family::Lockref { 2.0 } else { 1.0 };
         Self {
             family: family.name(),
@@ -118,22 +119,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_what_the_slots_grew_by() {
+    fn counts_are_increases_of_the_slots() {
         let [idle, first] = [0, 3].map(|rmw| SlotFigures { rmw, ..SlotFigures::default() });
         let later = SlotFigures { rmw: 5, deviation: 9, ..first };
-        let found = WorkCounts::between(&[first, later], &[later, idle]);
-        assert_eq!(found, WorkCounts { rmw: 2, deviation: 9, ..WorkCounts::default() });
+        let counts = WorkCounts::between(&[first, later], &[later, idle]);
+        assert_eq!(counts, WorkCounts { rmw: 2, deviation: 9, ..WorkCounts::default() });
     }
 
     #[test]
-    fn counts_add_up_but_for_what_is_the_most() {
-        let mut all = WorkCounts { rmw: 1, deviation: 7, ..WorkCounts::default() };
-        all += WorkCounts { rmw: 2, deviation: 5, looks: 1, ..WorkCounts::default() };
-        assert_eq!(all, WorkCounts { rmw: 3, deviation: 7, looks: 1, ..WorkCounts::default() });
+    fn sums_keep_the_maximum_deviation() {
+        let mut sum = WorkCounts { rmw: 1, deviation: 7, ..WorkCounts::default() };
+        sum += WorkCounts { rmw: 2, deviation: 5, looks: 1, ..WorkCounts::default() };
+        assert_eq!(sum, WorkCounts { rmw: 3, deviation: 7, looks: 1, ..WorkCounts::default() });
     }
 
     #[test]
-    fn a_lockrefs_operation_changes_the_count_twice() {
+    fn lockref_operations_count_two_changes() {
         let counts = WorkCounts { retries: 30, looks: 8, ..WorkCounts::default() };
         let row = WorkRow::new(Family::Lockref, counts, 10, 0, 2.0);
         assert_eq!((row.retries, row.looks), (1.5, 4.0));
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_charged_what_its_absence_saves() {
+    fn rmw_per_wait_excludes_uncontended_cost() {
         let counts = WorkCounts { rmw: 230, ..WorkCounts::default() };
         let row = WorkRow::new(Family::Mutex, counts, 100, 10, 1.0);
         assert_eq!((row.rmw, row.rmw_each_wait), (2.3, 3.0));

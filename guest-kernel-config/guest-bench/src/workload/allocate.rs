@@ -1,5 +1,5 @@
-//! Allocate, copy, search: a loaded web server's pattern, after ebizzy. Every copy is mapped,
-//! faulted in page by page, and unmapped: all of that takes the locks of one address space.
+//! Allocate, copy, search: the pattern of a loaded web server, after ebizzy. Every copy is
+//! mapped, faulted in page by page, and unmapped, all under the locks of one address space.
 
 use std::io;
 

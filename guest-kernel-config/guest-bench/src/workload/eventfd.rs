@@ -1,5 +1,5 @@
-//! One counter of the kernel, an eventfd's: every addition takes the spinlock that guards it (`eventfd_write`, fs/eventfd.c), in
-//! any kernel, and one that gets lost is seen at the end.
+//! A kernel counter, of an eventfd: every addition takes its spinlock (`eventfd_write`,
+//! fs/eventfd.c) in any kernel, and a lost addition is detected at the end.
 
 use std::{
     io,
@@ -20,26 +20,26 @@ pub const WORKLOAD: Workload = Workload {
     about: "one thread per CPU adds to one eventfd, under its spinlock; fails if an addition is lost",
     run: |_, options| {
         let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let all = Sums::default();
+        let sums = Sums::default();
         let part = crew::repeat(
             options,
-            || Adder::new(&all),
+            || Adder::new(&sums),
             |adder| {
                 write(&counter, &1_u64.to_ne_bytes())?;
-                adder.added();
+                adder.record();
                 Ok(())
             },
         )?;
         let mut counted = [0; 8];
         read(&counter, &mut counted)?;
-        all.check(u64::from_ne_bytes(counted))?;
-        let longest_seconds = Some(all.longest_ns.load(Relaxed) as f64 / 1e9);
+        sums.check(u64::from_ne_bytes(counted))?;
+        let longest_seconds = Some(sums.longest_ns.load(Relaxed) as f64 / 1e9);
         Ok(vec![WorkloadPart { longest_seconds, ..part }])
     },
     each: None,
 };
 
-/// Over all workers, from their first addition to their last, in the window and outside of it.
+/// Sums over all workers, from their first addition to their last, inside and outside the window.
 #[derive(Debug, Default)]
 struct Sums {
     additions: AtomicU64,
@@ -47,7 +47,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Fails if the counter does not have all additions.
+    /// Fails if the counter does not include all additions.
     fn check(&self, counted: u64) -> io::Result<()> {
         let additions = self.additions.load(Relaxed);
         if counted == additions {
@@ -59,21 +59,21 @@ impl Sums {
     }
 }
 
-/// A worker's additions, which are summed up when it ends.
+/// A worker's additions, which are added to the sums when it ends.
 struct Adder<'a> {
-    all: &'a Sums,
+    sums: &'a Sums,
     additions: u64,
     last: Instant,
     longest_ns: u64,
 }
 
 impl<'a> Adder<'a> {
-    fn new(all: &'a Sums) -> Self {
-        Self { all, additions: 0, last: Instant::now(), longest_ns: 0 }
+    fn new(sums: &'a Sums) -> Self {
+        Self { sums, additions: 0, last: Instant::now(), longest_ns: 0 }
     }
 
-    /// An addition is done. The first one has waited for the others to start.
-    fn added(&mut self) {
+    /// Records an addition. The first is not timed: it includes the start of the other workers.
+    fn record(&mut self) {
         let now = Instant::now();
         if self.additions > 0 {
             let took = (now - self.last).as_nanos() as u64;
@@ -86,8 +86,8 @@ impl<'a> Adder<'a> {
 
 impl Drop for Adder<'_> {
     fn drop(&mut self) {
-        self.all.additions.fetch_add(self.additions, Relaxed);
-        self.all.longest_ns.fetch_max(self.longest_ns, Relaxed);
+        self.sums.additions.fetch_add(self.additions, Relaxed);
+        self.sums.longest_ns.fetch_max(self.longest_ns, Relaxed);
     }
 }
 
@@ -97,14 +97,14 @@ mod tests {
 
     #[test]
     fn a_lost_addition_is_an_error() {
-        let all = Sums::default();
+        let sums = Sums::default();
         for _ in 0..2 {
-            let mut adder = Adder::new(&all);
-            (0..3).for_each(|_| adder.added());
+            let mut adder = Adder::new(&sums);
+            (0..3).for_each(|_| adder.record());
         }
-        assert!(all.check(6).is_ok());
-        let error = all.check(5).unwrap_err().to_string();
+        assert!(sums.check(6).is_ok());
+        let error = sums.check(5).unwrap_err().to_string();
         assert_eq!(error, "mutual exclusion failed: 6 additions, and the counter is 5");
-        assert!(all.check(7).is_err());
+        assert!(sums.check(7).is_err());
     }
 }

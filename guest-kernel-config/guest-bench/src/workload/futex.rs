@@ -8,8 +8,8 @@ use super::Workload;
 use crate::crew;
 
 /// Increments with the mutex held, and without it.
-const UNDER: u32 = 50;
-const BESIDE: u32 = 200;
+const HELD_INCREMENTS: u32 = 50;
+const FREE_INCREMENTS: u32 = 200;
 
 pub const WORKLOAD: Workload = Workload {
     name: "futex",
@@ -17,8 +17,8 @@ pub const WORKLOAD: Workload = Workload {
     run: |_, options| {
         let shared = Mutex::new(Words::new());
         let part = crew::repeat(options, Words::new, |private| {
-            shared.lock().unwrap_or_else(PoisonError::into_inner).increment(UNDER);
-            private.increment(BESIDE);
+            shared.lock().unwrap_or_else(PoisonError::into_inner).increment(HELD_INCREMENTS);
+            private.increment(FREE_INCREMENTS);
             Ok(())
         })?;
         Ok(vec![part])

@@ -21,22 +21,22 @@ const FILE: &str = "/sys/kernel/debug/pvticket/lockbench";
 
 fn run(_: &Workload, options: &WorkloadOptions) -> io::Result<Vec<WorkloadPart>> {
     let file = File::options().write(true).open(FILE);
-    let mut file = file.map_err(|error| stats::of_ours(FILE, error))?;
+    let mut file = file.map_err(|error| stats::describe_error(FILE, error))?;
     let line = command(options);
-    // The write returns when the run is over.
+    // The write returns at the end of the run.
     file.write_all(line.as_bytes()).map_err(|error| {
         io::Error::other(match error.kind() {
-            ErrorKind::InvalidInput => format!("the kernel refuses '{line}'"),
+            ErrorKind::InvalidInput => format!("the kernel rejects '{line}'"),
             _ => format!("the run failed: {error}"),
         })
     })?;
-    let result = stats::read_ours(FILE)?;
+    let result = stats::read_kernel_file(FILE)?;
     let part = parse(&result)
         .ok_or_else(|| io::Error::other(format!("cannot read the kernel's result:\n{result}")))?;
     Ok(vec![part])
 }
 
-/// The line for the kernel's file.
+/// The line to write to the kernel's file.
 fn command(options: &WorkloadOptions) -> String {
     let WorkloadOptions { critical, think, workers, .. } = options;
     let msecs = |time: Duration| (time.as_secs_f64() * 1000.0).round();
@@ -45,8 +45,8 @@ fn command(options: &WorkloadOptions) -> String {
     format!("critical={critical} think={think} warmup={warm_up} msecs={msecs}{cpus}")
 }
 
-/// Parses `msecs N`, `violations N` and the `cpu I operations N` lines. None without the first or any of
-/// the last.
+/// Parses `msecs N`, `violations N` and the `cpu I operations N` lines. `None` without the first or
+/// any of the last.
 fn parse(text: &str) -> Option<WorkloadPart> {
     let (mut msecs, mut violations, mut operations) = (None, None, Vec::new());
     for line in text.lines() {
@@ -69,11 +69,11 @@ mod tests {
 
     #[test]
     fn options_become_the_kernels_line() {
-        let usual = WorkloadOptions::default();
-        assert_eq!(command(&usual), "critical=50 think=200 warmup=100 msecs=5000");
+        let base = WorkloadOptions::default();
+        assert_eq!(command(&base), "critical=50 think=200 warmup=100 msecs=5000");
         let (duration, warm_up) = (Duration::from_millis(250), Duration::ZERO);
-        let own = WorkloadOptions { critical: 7, workers: Some(3), duration, warm_up, ..usual };
-        assert_eq!(command(&own), "critical=7 think=200 warmup=0 msecs=250 cpus=3");
+        let custom = WorkloadOptions { critical: 7, workers: Some(3), duration, warm_up, ..base };
+        assert_eq!(command(&custom), "critical=7 think=200 warmup=0 msecs=250 cpus=3");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{io, os::unix::net::UnixDatagram};
 
 use super::Workload;
-use crate::{crew, tally::Post};
+use crate::{crew, tally::WorkerCell};
 
 /// The default number of senders, and of receivers.
 const EACH: usize = 10;
@@ -17,16 +17,16 @@ pub const WORKLOAD: Workload = Workload {
     name: "messaging",
     about: "10 threads send messages of 100 bytes to each of 10 others (like hackbench)",
     run: |_, options| {
-        let each = options.workers.unwrap_or(EACH);
-        let wires = (0..each).map(|_| UnixDatagram::pair()).collect::<Result<Vec<_>, _>>()?;
+        let per_side = options.workers.unwrap_or(EACH);
+        let wires = (0..per_side).map(|_| UnixDatagram::pair()).collect::<Result<Vec<_>, _>>()?;
         let send = |message| wires.iter().try_for_each(|(near, _)| near.send(message).map(drop));
-        let part = crew::threads(2 * each, options, |ix, ready, post| {
+        let part = crew::threads(2 * per_side, options, |ix, ready, cell| {
             ready();
-            // One half receives; the receivers count.
-            if ix < each {
-                return receive(&wires[ix].1, each, post);
+            // The first half receives; the receivers count.
+            if ix < per_side {
+                return receive(&wires[ix].1, per_side, cell);
             }
-            while !post.is_over() {
+            while !cell.is_stopped() {
                 send(&MORE)?;
             }
             send(&LAST)
@@ -37,14 +37,14 @@ pub const WORKLOAD: Workload = Workload {
 };
 
 /// Receives until `senders` senders have ended.
-fn receive(wire: &UnixDatagram, mut senders: usize, post: Post<'_>) -> io::Result<()> {
+fn receive(wire: &UnixDatagram, mut senders: usize, cell: WorkerCell<'_>) -> io::Result<()> {
     let mut message = [0; BYTES];
     while senders > 0 {
         wire.recv(&mut message)?;
         if message == LAST {
             senders -= 1;
         } else {
-            post.count();
+            cell.count();
         }
     }
     Ok(())

@@ -18,7 +18,7 @@ pub const WORKLOAD: Workload = Workload {
 
 fn run(_: &Workload, options: &WorkloadOptions) -> io::Result<Vec<WorkloadPart>> {
     let largest = options.sizes.iter().copied().max().unwrap_or(0);
-    let file = Scratch::of(largest)?;
+    let file = Scratch::create(largest)?;
     let parts = options.sizes.len().max(1) as u32;
     let (warm_up, duration) = (options.warm_up / parts, options.duration / parts);
     let options = WorkloadOptions { warm_up, duration, ..options.clone() };
@@ -31,11 +31,11 @@ fn part(options: &WorkloadOptions, file: &Scratch, size: usize) -> io::Result<Wo
     Ok(WorkloadPart { name: format!("{size} bytes:"), ..part })
 }
 
-/// A file that is deleted when it is dropped.
+/// A file that is deleted when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn of(bytes: usize) -> io::Result<Self> {
+    fn create(bytes: usize) -> io::Result<Self> {
         let path = std::env::temp_dir().join(format!("pvticket-bench-{}", std::process::id()));
         fs::write(&path, vec![0x5a; bytes])?;
         Ok(Self(path))

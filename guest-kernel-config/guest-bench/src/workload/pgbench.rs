@@ -22,7 +22,7 @@ pub const WORKLOAD: Workload = Workload {
 /// MiB of shared buffers per unit of scale, as in 2012 (32 MiB for scale 1, 16 GiB for scale 500).
 const BUFFERS: usize = 32;
 /// Connections in addition to the clients'.
-const OTHERS: usize = 10;
+const EXTRA_CONNECTIONS: usize = 10;
 /// The database, which initdb created.
 const DATABASE: &str = "postgres";
 /// SQL that reads all rows into the shared buffers, so that the first transactions resemble the last.
@@ -31,12 +31,12 @@ create extension if not exists pg_prewarm;
 select pg_prewarm('pgbench_accounts');
 select pg_prewarm('pgbench_accounts_pkey');
 ";
-/// The file with it, which pgbench reads.
+/// The file with this SQL, which pgbench reads.
 const PREWARM_FILE: &str = "/tmp/prewarm.sql";
 
 fn run(_: &Workload, options: &WorkloadOptions) -> io::Result<Vec<WorkloadPart>> {
     let clients = options.workers.unwrap_or(options.cpus);
-    let server = Server::start(BUFFERS * options.scale, clients + OTHERS)?;
+    let server = Server::start(BUFFERS * options.scale, clients + EXTRA_CONNECTIONS)?;
     server.pgbench(&[
         "--initialize",
         "--quiet",
@@ -48,22 +48,22 @@ fn run(_: &Workload, options: &WorkloadOptions) -> io::Result<Vec<WorkloadPart>>
     let mut window = Window::open();
     window.ready()?;
     let mut pgbench = Pgbench::start(&server, clients, options.cpus)?;
-    let part = crew::measure(options, &mut window, |span| pgbench.after(span))?;
+    let part = crew::measure(options, &mut window, |span| pgbench.advance(span))?;
     Ok(vec![part])
 }
 
-/// A running pgbench, which reports its progress once a second; killed when it is dropped.
+/// A running pgbench, which reports its progress once a second; killed when dropped.
 struct Pgbench {
     child: Child,
     lines: Lines<BufReader<ChildStderr>>,
-    /// The time of the last report in seconds; None before the first.
+    /// The time of the last report in seconds; `None` before the first.
     at: Option<f64>,
-    /// Since the first report.
+    /// Transactions since the first report.
     transactions: f64,
 }
 
 impl Pgbench {
-    /// Starts it, with at most one thread per CPU.
+    /// Starts pgbench with at most one thread per CPU.
     fn start(server: &Server, clients: usize, cpus: usize) -> io::Result<Self> {
         let mut child = server
             .client("pgbench")
@@ -80,22 +80,22 @@ impl Pgbench {
         Ok(Self { child, lines: BufReader::new(stderr).lines(), at: None, transactions: 0.0 })
     }
 
-    /// Waits for a report for each second of `span`, begun ones included; returns the time and the
-    /// transactions of the last. The first report comes after all clients have connected.
-    fn after(&mut self, span: Duration) -> io::Result<(f64, Vec<u64>)> {
-        let mut left = span.as_secs_f64().ceil().max(1.0) as u64;
-        let mut other = String::new();
-        while left > 0 {
+    /// Waits for one report per second of `span`, rounded up; returns the time and the transactions
+    /// of the last report. The first report comes after all clients have connected.
+    fn advance(&mut self, span: Duration) -> io::Result<(f64, Vec<u64>)> {
+        let mut remaining = span.as_secs_f64().ceil().max(1.0) as u64;
+        let mut last_line = String::new();
+        while remaining > 0 {
             let Some(line) = self.lines.next().transpose()? else {
-                return Err(io::Error::other(format!("pgbench ended: {other}")));
+                return Err(io::Error::other(format!("pgbench ended: {last_line}")));
             };
             let Some((at, rate)) = progress(&line) else {
-                other = line;
+                last_line = line;
                 continue;
             };
             self.transactions += self.at.map_or(0.0, |before| rate * (at - before));
             self.at = Some(at);
-            left -= 1;
+            remaining -= 1;
         }
         Ok((self.at.unwrap_or(0.0), vec![self.transactions.round() as u64]))
     }
@@ -109,11 +109,11 @@ impl Drop for Pgbench {
     }
 }
 
-/// A line of pgbench's progress, in the format of PostgreSQL 10 and later: the time in seconds, and the transactions per
-/// second since the line before.
+/// Parses a line of pgbench's progress, in the format of PostgreSQL 10 and later: the time in
+/// seconds, and the transactions per second since the line before.
 fn progress(line: &str) -> Option<(f64, f64)> {
-    let (at, rest) = line.strip_prefix("progress: ")?.split_once(" s, ")?;
-    let (rate, _) = rest.split_once(" tps, ")?;
+    let (at, report) = line.strip_prefix("progress: ")?.split_once(" s, ")?;
+    let (rate, _) = report.split_once(" tps, ")?;
     Some((at.parse().ok()?, rate.parse().ok()?))
 }
 
@@ -127,10 +127,10 @@ mod tests {
         assert_eq!(progress(line), Some((1_796_000_000.125, 412.0)));
         let idle = "progress: 2.000 s, 0.0 tps, lat 0.000 ms stddev 0.000";
         assert_eq!(progress(idle), Some((2.0, 0.0)));
-        for other in
+        for invalid in
             ["", "pgbench: error: the database \"x\" does not exist", "progress: x s, 1 tps, "]
         {
-            assert_eq!(progress(other), None, "{other}");
+            assert_eq!(progress(invalid), None, "{invalid}");
         }
     }
 }

@@ -15,23 +15,23 @@ pub const WORKLOAD: Workload = Workload {
     name: "spawn",
     about: "one thread per CPU starts a process, pipes 16 KiB through it and awaits its end (like make)",
     run: |_, options| {
-        let part = crew::repeat(options, || (), |()| pass_through())?;
+        let part = crew::repeat(options, || (), |()| run_child())?;
         Ok(vec![part])
     },
     each: None,
 };
 
 /// Makes this program the child of this workload: it copies stdin to stdout.
-pub const PASS: &str = "--pass-on";
+pub const PASS_ON: &str = "--pass-on";
 
-/// The child: see [`PASS`].
+/// Runs the child: see [`PASS_ON`].
 pub fn pass_on() -> io::Result<()> {
     io::copy(&mut io::stdin().lock(), &mut io::stdout().lock()).map(drop)
 }
 
-fn pass_through() -> io::Result<()> {
+fn run_child() -> io::Result<()> {
     let mut child = Command::new("/proc/self/exe")
-        .arg(PASS)
+        .arg(PASS_ON)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -39,12 +39,12 @@ fn pass_through() -> io::Result<()> {
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(&[b'x'; BYTES])?;
     }
-    let mut back = Vec::with_capacity(BYTES);
+    let mut output = Vec::with_capacity(BYTES);
     if let Some(mut stdout) = child.stdout.take() {
-        stdout.read_to_end(&mut back)?;
+        stdout.read_to_end(&mut output)?;
     }
     let status = child.wait()?;
-    if status.success() && back.len() == BYTES {
+    if status.success() && output.len() == BYTES {
         Ok(())
     } else {
         Err(io::Error::other(format!("a process ended with {status}")))

@@ -1,20 +1,20 @@
-//! Which mutants are built.
+//! The choice of the mutants that are built.
 
 use std::{env, error::Error, fs};
 
 /// The past bugs, with the mutants that are their tests.
 const HISTORY: &str = "../../../tests/HISTORY.md";
 
-/// The mutants that are built: all with the feature `all-mutants`; otherwise the past bugs that
-/// tests/HISTORY.md names and the first of each system, by which its checks are seen to catch one. A
-/// mutant is a machine of its own, which takes two seconds of a CPU to compile.
+/// The mutants that are built: all with the feature `all-mutants`; otherwise the past bugs in
+/// tests/HISTORY.md, and the first mutant of each system, which shows that the system's checks
+/// catch a mutant. Each mutant is a separate machine and takes two seconds of CPU time to compile.
 pub struct Choice {
-    /// None: all.
+    /// `None`: all mutants.
     history: Option<String>,
 }
 
 impl Choice {
-    /// What the features of this build ask for.
+    /// The choice according to the features of this build.
     pub fn new() -> Result<Self, Box<dyn Error>> {
         println!("cargo:rerun-if-changed={HISTORY}");
         let has_all = env::var_os("CARGO_FEATURE_ALL_MUTANTS").is_some();
@@ -26,7 +26,7 @@ impl Choice {
         Ok(Self { history })
     }
 
-    /// Is the mutant of this name, at this place among those of its system, built?
+    /// Whether the mutant is built, by its name and its place among its system's mutants.
     pub fn has(&self, place: usize, name: &str) -> bool {
         let is_named = |history: &String| history.contains(&format!("`{name}`"));
         place == 0 || self.history.as_ref().is_none_or(is_named)

@@ -1,4 +1,4 @@
-//! The edits that break a source. The build script of the simulator uses them, too.
+//! The edits that break a source. The simulator's build script also uses them.
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edit {
-    /// The source, a path below its folder without `.rs`.
+    /// The source: a path below its folder without `.rs`.
     pub file: String,
     /// A text that occurs there exactly once.
     from: String,
@@ -14,8 +14,8 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// The text of the source with this edit of `mutant`. A text that does not occur exactly once is an error: the source
-    /// has changed, and the mutant would have no effect.
+    /// Applies this edit of `mutant` to the source `text`. Fails if the edit's text does not occur
+    /// exactly once: the source has changed, and the mutant would have no effect.
     pub fn apply(&self, mutant: &str, text: &str) -> Result<String, String> {
         let Self { file, from, to } = self;
         match text.matches(from).count() {

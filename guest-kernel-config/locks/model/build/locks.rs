@@ -1,15 +1,15 @@
 //! The locks that are checked. A new lock needs a line here, and mutants.
 
-/// The lock with the most checks: only it has cheaper handoffs.
+/// The lock with additional checks: only it has cheaper handoffs.
 pub const PV_TICKET: &str = "PvTicketLock";
 
 /// A spinlock of the library.
 pub struct Lock {
     /// The name of its type.
     pub name: &'static str,
-    /// It has a constructor `starting_at`, which sets the first ticket.
+    /// A lock with a constructor `starting_at`, which sets the first ticket.
     pub has_tickets: bool,
-    /// The modules that it needs beside those that all locks need.
+    /// The modules that it needs in addition to the common modules.
     pub modules: &'static [&'static str],
 }
 
@@ -32,21 +32,21 @@ pub const LOCKS: &[Lock] = &[
     word("QueuedLock", &["queued", "held"]),
     word("PvQueuedLock", &["pv_queued", "held"]),
     word("UnfairQueuedLock", &["unfair_queued", "held"]),
-    word("McsLock", &["mcs", "handed", "turns"]),
-    word("McsTpLock", &["mcs_tp", "handed", "turns"]),
-    word("CnaLock", &["cna", "handed", "turns"]),
+    word("McsLock", &["mcs", "handed", "handovers"]),
+    word("McsTpLock", &["mcs_tp", "handed", "handovers"]),
+    word("CnaLock", &["cna", "handed", "handovers"]),
     word("ShuffledLock", &["shuffled", "held"]),
-    word("ClhLock", &["clh", "turns"]),
+    word("ClhLock", &["clh", "handovers"]),
     tickets("TwaLock", &["twa"]),
     tickets("RestrictedTicketLock", &["restricted", "native"]),
-    word("ReciprocatingLock", &["reciprocating", "turns"]),
+    word("ReciprocatingLock", &["reciprocating", "handovers"]),
     tickets("SliceAwareLock", &["slice_aware", "native"]),
     word("FlexGuardLock", &["flexguard", "held"]),
     word("OwnerConferLock", &["owner_confer", "owned"]),
     word("OwnerYieldLock", &["owner_yield", "owned"]),
 ];
 
-/// Does a variant with only these locks need the module?
+/// Whether a variant with only these locks needs the module.
 pub fn needs(locks: &[&Lock], module: &str) -> bool {
     let is_of = |lock: &Lock| lock.modules.contains(&module);
     locks.iter().any(|lock| is_of(lock)) || !LOCKS.iter().any(is_of)

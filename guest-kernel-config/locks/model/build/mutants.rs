@@ -1,5 +1,5 @@
-//! Mutants: past bugs and plausible ones, each a small change to the product's sources that the
-//! checks must catch. They are the files in `mutants/`.
+//! Mutants: past bugs and plausible bugs, each a small change to the product's sources that the
+//! checks must catch. They are defined by the files in `mutants/`.
 
 use std::{error::Error, fs};
 
@@ -17,12 +17,12 @@ pub struct Mutant {
     pub name: String,
     /// The rule that it breaks.
     pub rule: String,
-    /// Why it must pass although it is changed: it breaks nothing that counts.
+    /// The reason if it must pass although it is changed: the change breaks no guarantee.
     pub harmless: Option<String>,
     /// The engine that runs it: loom if a load must see an old value, which shuttle cannot do.
     #[serde(default = "shuttle")]
     pub engine: String,
-    /// Edits of files of `locks`, or of `latch`, or of `machine`.
+    /// Edits of the files of `locks`, of `latch`, or of `machine`.
     pub edits: Vec<Edit>,
 }
 
@@ -35,14 +35,14 @@ struct Mutants {
     mutants: Vec<Mutant>,
 }
 
-/// Reads the mutants of these files, in their order.
+/// Reads the mutants of these files, in order.
 pub fn read(files: &[&str]) -> Result<Vec<Mutant>, Box<dyn Error>> {
-    let mut all = Vec::new();
+    let mut mutants = Vec::new();
     for file in files {
         let path = format!("mutants/{file}.toml");
         let read: Mutants = toml::from_str(&fs::read_to_string(&path)?)
             .map_err(|error| format!("{path}: {error}"))?;
-        all.extend(read.mutants);
+        mutants.extend(read.mutants);
     }
-    Ok(all)
+    Ok(mutants)
 }

@@ -1,29 +1,29 @@
-//! Turns a source of the product into one that an engine can run.
+//! Transforms a source of the product so that an engine can run it.
 
 use std::error::Error;
 
 use crate::SourceFile;
 
-/// A text of the product that the model has otherwise: (source, product's text, the model's).
+/// A replacement in the model: (source, text in the product, text in the model).
 type Edit = (&'static str, &'static str, &'static str);
 
-/// All edits but those of every source.
+/// All edits except the edits of every source.
 const EDITS: &[Edit] = &[
-    // What a few CPUs with a few acquisitions each would not reach.
+    // Paths that a few CPUs with a few acquisitions each would not reach.
     ("handoff", "const KICKS: u32 = 31;", "const KICKS: u32 = 2;"),
-    ("preemptable", "const PATIENCE: u32 = 128;", "const PATIENCE: u32 = 1;"),
+    ("preemptable", "const SPINS_PER_PLACE: u32 = 128;", "const SPINS_PER_PLACE: u32 = 1;"),
     ("handoff", "const LET_IN_EVERY: u16 = LET_IN;", "const LET_IN_EVERY: u16 = 2;"),
     ("unfair_queued", "const TRY_EVERY: u32 = 8;", "const TRY_EVERY: u32 = 1;"),
     ("owner_confer", "const CONFER_EVERY: u32 = 1000;", "const CONFER_EVERY: u32 = 1;"),
-    ("owner_yield", "const STEAL_LOOKS: u32 = 32;", "const STEAL_LOOKS: u32 = 1;"),
-    ("owner_yield", "const HEAD_LOOKS: u32 = 256;", "const HEAD_LOOKS: u32 = 1;"),
+    ("owner_yield", "const STEAL_SPINS: u32 = 32;", "const STEAL_SPINS: u32 = 1;"),
+    ("owner_yield", "const HEAD_SPINS: u32 = 256;", "const HEAD_SPINS: u32 = 1;"),
     ("mcs_tp", "const STAMP_EVERY: u32 = 64;", "const STAMP_EVERY: u32 = 1;"),
-    ("cna", "const LOCAL: u16 = 64;", "const LOCAL: u16 = 1;"),
+    ("cna", "const MAX_LOCAL: u16 = 64;", "const MAX_LOCAL: u16 = 1;"),
     ("shuffled", "const BATCH: u16 = 64;", "const BATCH: u16 = 1;"),
-    ("adaptive", "const LATE: u64 = 25_000;", "const LATE: u64 = 1;"),
-    // The machine's clock ticks each time that it is looked at.
-    ("mcs_tp", "const STALE: u64 = 125_000;", "const STALE: u64 = 1;"),
-    ("mcs_tp", "const LONG: u64 = 25_000;", "const LONG: u64 = 1;"),
+    ("adaptive", "const LATE_TICKS: u64 = 25_000;", "const LATE_TICKS: u64 = 1;"),
+    // The machine's clock ticks each time that it is read.
+    ("mcs_tp", "const STALE_TICKS: u64 = 125_000;", "const STALE_TICKS: u64 = 1;"),
+    ("mcs_tp", "const LONG_HOLD_TICKS: u64 = 25_000;", "const LONG_HOLD_TICKS: u64 = 1;"),
     // Each node costs every execution a few more atomics.
     ("node", "const NESTINGS: usize = 4;", "const NESTINGS: usize = 2;"),
     (
@@ -31,9 +31,9 @@ const EDITS: &[Edit] = &[
         "const SLOTS: usize = (8 * MAX_CPUS).next_power_of_two();",
         "const SLOTS: usize = 2;",
     ),
-    // A few CPUs never make a long queue: here every kick may be owed, whatever the queue's length.
-    ("pv", "cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT", "cpu.handoff.fuse"),
-    ("delayed", "const ROOM: u32 = 256;", "const ROOM: u32 = 2;"),
+    // A few CPUs never make a long queue: here every kick may be owed, regardless of the queue's length.
+    ("pv", "cpu.handoff.queue == 0 && queued > SHORT_QUEUE", "true"),
+    ("delayed", "const CAPACITY: u32 = 256;", "const CAPACITY: u32 = 2;"),
     // Stores among read-modify-writes, see `store` in the loom engine.
     ("mutex", "self.word.store(", "self.word.swap("),
     // Loads that rely on a total order, which loom provides only for fences.
@@ -41,12 +41,11 @@ const EDITS: &[Edit] = &[
     ("counter/gated", "self.folds.load(Ordering::SeqCst)", "self.folds.load_in_total_order()"),
 ];
 
-/// Checks that each edit has something to change.
+/// Checks that the text of each edit occurs in the product's part of its source.
 ///
 /// # Errors
 ///
-/// If a text does not occur in the product's part of its source: the source has changed, and what the edit is for would be
-/// in no checked execution.
+/// If it does not: the source has changed, and no checked execution would contain the edit.
 pub fn check<'a>(
     sources: impl Iterator<Item = &'a SourceFile> + Clone,
 ) -> Result<(), Box<dyn Error>> {
@@ -60,16 +59,16 @@ pub fn check<'a>(
     Ok(())
 }
 
-/// The product's part of `text`, of the source `name`, with the edits; a mutant may have changed what one of them would.
+/// The product's part of the source `name`, edited. A mutant may have changed the text of an edit.
 fn edited(name: &str, text: &str) -> String {
-    let own = EDITS.iter().filter(|(source, ..)| *source == name);
+    let edits = EDITS.iter().filter(|(source, ..)| *source == name);
     let text =
-        own.fold(without_tests(text).to_owned(), |text, (_, from, to)| text.replace(from, to));
+        edits.fold(without_tests(text).to_owned(), |text, (_, from, to)| text.replace(from, to));
     // The engines' atomics register themselves at construction. Checks have none in constants.
     if name.ends_with("_checks") { text } else { text.replace("const fn ", "fn ") }
 }
 
-/// The text of `source` with its submodules, edited, among `sources`.
+/// The edited text of `source` and its submodules among `sources`.
 pub fn with_parts(source: &SourceFile, sources: &[SourceFile]) -> String {
     let folder = format!("{}/", source.name);
     let parts: String = sources
@@ -86,10 +85,10 @@ pub fn module_name(engine: &str, variant: &str) -> String {
     format!("{engine}_{}", variant.replace(|c: char| !c.is_ascii_alphanumeric(), "_"))
 }
 
-/// The name of `engine` among the crate's engines.
-pub fn capital(engine: &str) -> String {
-    let (first, rest) = engine.split_at(1);
-    first.to_uppercase() + rest
+/// The name of `engine` in the crate's enum of engines.
+pub fn capitalize(engine: &str) -> String {
+    let (first, tail) = engine.split_at(1);
+    first.to_uppercase() + tail
 }
 
 /// `text`, edited, as part of the module `path`, with that module's atomics.
@@ -97,7 +96,7 @@ pub fn for_engine(text: &str, path: &str) -> String {
     let text = text
         // For locks that begin just before their tickets wrap.
         .replace("#[cfg(test)]", "")
-        // The VMM's sources name the contract's crate.
+        // The VMM's sources refer to the contract's crate.
         .replace("hypercalls::latch", "crate::latch");
     arrays_at_run_time(&text)
         .replace("core::sync::atomic", "crate::sync")
@@ -105,9 +104,9 @@ pub fn for_engine(text: &str, path: &str) -> String {
         .replace("in_the_model::", "crate::")
 }
 
-/// The crate's root without crate attributes, without the module that the engine supplies, and without the names of
-/// modules that `is_there` does not know.
-pub fn root(text: &str, is_there: impl Fn(&str) -> bool) -> String {
+/// The crate's root without crate attributes, without the module that the engine supplies, and without
+/// the names of modules that `is_included` rejects.
+pub fn root(text: &str, is_included: impl Fn(&str) -> bool) -> String {
     text.lines()
         .filter(|line| !line.starts_with("//!") && !line.starts_with("#!["))
         .filter(|line| {
@@ -115,30 +114,31 @@ pub fn root(text: &str, is_there: impl Fn(&str) -> bool) -> String {
         })
         .filter(|line| !line.starts_with("pub use systems::"))
         .filter(|line| {
-            let used = line.strip_prefix("pub use ").and_then(|rest| rest.split("::").next());
-            used.is_none_or(&is_there)
+            let used = line.strip_prefix("pub use ").and_then(|tail| tail.split("::").next());
+            used.is_none_or(&is_included)
         })
         .map(|line| format!("{line}\n"))
         .collect()
 }
 
-/// Modules that are not checked: `sync` is the engine's, the list of systems contains no code, and the last is of unit tests.
-const LEFT_OUT: [&str; 3] = ["sync", "systems", "test_stage"];
+/// Modules that are not checked: the engine supplies `sync`, the list of systems has no code, and the
+/// last is for unit tests.
+const EXCLUDED: [&str; 3] = ["sync", "systems", "test_stage"];
 
-/// The modules of a root, apart from [`LEFT_OUT`].
+/// The modules of a root, apart from [`EXCLUDED`].
 pub fn modules(root: &str) -> impl Iterator<Item = &str> {
     root.lines()
         .filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'))
-        .filter(|name| !LEFT_OUT.contains(name))
+        .filter(|name| !EXCLUDED.contains(name))
 }
 
-/// Builds `[const { VALUE }; COUNT]` at run time.
+/// Makes `[const { VALUE }; COUNT]` an array that is built at run time.
 fn arrays_at_run_time(text: &str) -> String {
     let (open, close) = ("[const { ", " }; ");
-    let Some((before, rest)) = text.split_once(open) else { return text.to_owned() };
-    let (value, rest) = rest.split_once(close).expect("an array of constants ends");
-    let (_count, rest) = rest.split_once(']').expect("an array of constants ends");
-    format!("{before}core::array::from_fn(|_| {value}){}", arrays_at_run_time(rest))
+    let Some((before, tail)) = text.split_once(open) else { return text.to_owned() };
+    let (value, tail) = tail.split_once(close).expect("an array of constants ends");
+    let (_count, tail) = tail.split_once(']').expect("an array of constants ends");
+    format!("{before}core::array::from_fn(|_| {value}){}", arrays_at_run_time(tail))
 }
 
 /// Cuts off the tests, which end every source.

@@ -8,7 +8,7 @@ use crate::{
     rewrite,
 };
 
-/// Sources that are compiled and checked together. The name begins that of the module with their checks.
+/// Sources that are compiled and checked together. The name is the prefix of the module with their checks.
 pub struct System {
     pub name: &'static str,
     pub sources: Vec<SourceFile>,
@@ -21,15 +21,15 @@ pub const SPINLOCK: &str = "spinlock";
 /// Name and file of a source.
 type Named = (String, String);
 
-/// Reads all of them.
-pub fn all() -> Result<Vec<System>, Box<dyn Error>> {
+/// Reads all systems.
+pub fn read_all() -> Result<Vec<System>, Box<dyn Error>> {
     let root = fs::read_to_string("../src/lib.rs")?;
     let library: Vec<_> = rewrite::modules(&root).chain(["lib"]).map(in_library).collect();
     let (latch, halts) = ("../../../hypercalls/src/latch.rs", "../../../vmm/sched/src/halts");
     let latch = ("latch".to_owned(), latch.to_owned());
     let spin = ["ticket", "handoff", "spin", "literature", "schedule"];
     let root = ("lib".to_owned(), format!("{halts}/mod.rs"));
-    let of_halts = ["protocol", "delayed"].map(|name| file(name, halts));
+    let halts_sources = ["protocol", "delayed"].map(|name| file(name, halts));
     let checked = ["machine", "halts_checks"].map(|name| file(name, "src/halts"));
     Ok(vec![
         System {
@@ -42,14 +42,14 @@ pub fn all() -> Result<Vec<System>, Box<dyn Error>> {
         sleeping("lockref", &library, &["word"])?,
         System {
             name: "halts",
-            sources: read([root].into_iter().chain(of_halts).chain([latch]).chain(checked))?,
+            sources: read([root].into_iter().chain(halts_sources).chain([latch]).chain(checked))?,
             mutants: mutants::read(&["halts"])?,
         },
     ])
 }
 
-/// A system of the library with these submodules, and the spinlocks that it uses. A mutant names a submodule by its path,
-/// `mutex/queued`.
+/// Creates a system of the library with these submodules, and the spinlocks that it uses. A mutant refers to
+/// a submodule by its path, `mutex/queued`.
 fn sleeping(
     name: &'static str,
     library: &[Named],
@@ -57,10 +57,10 @@ fn sleeping(
 ) -> Result<System, Box<dyn Error>> {
     let parts = parts.iter().map(|part| in_library(&format!("{name}/{part}")));
     let checked = ["machine", &format!("{name}_checks")].map(|name| file(name, "src/sleep"));
-    let own = [in_library(name)].into_iter().chain(parts).chain(checked);
+    let sources = [in_library(name)].into_iter().chain(parts).chain(checked);
     let mut mutants = mutants::read(&["sleep"])?;
     mutants.retain(|mutant| mutant.of == name);
-    Ok(System { name, sources: read(library.iter().cloned().chain(own))?, mutants })
+    Ok(System { name, sources: read(library.iter().cloned().chain(sources))?, mutants })
 }
 
 fn in_library(name: &str) -> Named {

@@ -1,10 +1,10 @@
-//! What the generated sources need from an engine.
+//! The parts of an engine that the generated sources need.
 
 /// The largest number of CPUs of a machine, and the length of the table of waiters.
 pub const MAX_CPUS: usize = 4;
 
-/// An atomic of an engine that detects accesses to freed memory, and before whose operations an
-/// interrupt may occur.
+/// Defines an atomic of an engine that detects accesses to freed memory. An interrupt may occur
+/// before each of its operations.
 macro_rules! atomic {
     ($name:ident, $value:ty, $inner:ty) => {
         #[derive(Debug, Default)]
@@ -26,8 +26,8 @@ macro_rules! atomic {
                 self.touched().load(order)
             }
 
-            /// A load in one total order with read-modify-writes, whatever the engine makes of
-            /// `SeqCst`.
+            /// Loads in one total order with read-modify-writes, even if the engine does not
+            /// implement `SeqCst`.
             pub fn load_in_total_order(&self) -> $value {
                 super::total_order();
                 self.load(Ordering::SeqCst)
@@ -59,7 +59,7 @@ macro_rules! atomic {
     };
 }
 
-/// Arithmetic on an atomic that [`atomic!`] made; that of `bool` has none.
+/// Defines arithmetic on an atomic of [`atomic!`], except `bool`.
 macro_rules! arithmetic {
     ($name:ident, $value:ty) => {
         #[allow(dead_code)]

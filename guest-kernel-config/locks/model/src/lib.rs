@@ -2,8 +2,8 @@
 //!
 //! Two engines run the product's own sources (`build.rs`): loom tries every schedule of a small
 //! machine within a bound, and every value that a load may see; shuttle tries many schedules of a
-//! larger one. `machine.rs` is the machine of the spinlocks, and a [`Scenario`] is the work of its
-//! CPUs; `sleep/` and `halts/` have the machines of the other systems, with their checks. See
+//! larger machine. `machine.rs` is the machine of the spinlocks, and a [`Scenario`] is the work of
+//! its CPUs; `sleep/` and `halts/` have the machines of the other systems, with their checks. See
 //! `README.md`.
 
 #![forbid(unsafe_code)]
@@ -21,7 +21,7 @@ use spin_scenarios::{ANY_FOR_LOOM, ANY_FOR_SHUTTLE};
 /// A system of the product, or a mutant of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Variant {
-    /// Its name; it ends in `plain` if it is the product.
+    /// Ends in `plain` for the product.
     pub name: &'static str,
     /// The rule that it breaks.
     pub rule: &'static str,
@@ -34,7 +34,7 @@ pub struct Variant {
 /// The expected result of a variant's checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expectation {
-    /// It is the product, which passes.
+    /// The variant is the product, which passes.
     Sound,
     /// A check catches it.
     Caught,
@@ -56,7 +56,7 @@ pub struct Execution {
 /// The checks of a system.
 #[derive(Debug, Clone, Copy)]
 pub enum Checks {
-    /// Scenarios of spinlocks; with handoffs, those of the lock that has cheaper ones.
+    /// Scenarios of spinlocks; with `has_handoffs`, of the lock with cheaper handoffs.
     Scenarios { run: ScenarioFn, has_handoffs: bool },
     /// Programs of other systems.
     Programs(&'static [&'static [Check]]),
@@ -101,8 +101,8 @@ enum Work {
 }
 
 impl Check {
-    /// `run` runs it once, inside an engine, and panics if it fails: with that many `preemptions` at
-    /// most by loom, that many `times` per scheduler by shuttle. Zero: that engine does not run it.
+    /// `run` runs the check once, inside an engine, and panics if it fails: with at most
+    /// `preemptions` by loom, `times` per scheduler by shuttle. Zero: that engine does not run it.
     pub const fn new(
         subject: &'static str,
         name: &'static str,
@@ -125,7 +125,7 @@ impl Check {
         }
     }
 
-    /// Runs it as often as it asks for; panics if one execution fails.
+    /// Runs the check with its effort; panics if one execution fails.
     pub fn explore(&self, engine: Engine) {
         let (work, effort) = (self.work, self.effort(engine));
         let once = move || match work {

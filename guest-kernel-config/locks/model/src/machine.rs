@@ -1,7 +1,7 @@
 //! The machine: vCPUs with latches, and the VMM's work at a halt and a kick.
 //!
-//! Not a module of this crate but a part of each variant: `build.rs` compiles it with the product's
-//! sources. `crate` is the variant, `in_the_model` is this crate.
+//! This file is not a module of this crate but a part of each variant: `build.rs` compiles it with the
+//! product's sources. `crate` is the variant, `in_the_model` is this crate.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,30 +13,30 @@ use std::sync::{
 use crate::engine::{self, Condvar, Mutex};
 use crate::latch::{Kick, Park, WakeLatch};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::{Cpu, Handoff, Place, Pv, RawLock, Taken, WaitTable, Watch, settle};
+use crate::{Acquisition, Cpu, Handoff, Place, Pv, RawLock, WaitTable, Watch, settle};
 use in_the_model::{At, Irq, Op, Program, Scenario, memory};
 
 /// A lock that can be checked.
 pub trait Checked: RawLock + Send + Sync + 'static {
-    /// A free lock; if it has tickets, `first` is the next.
-    fn begin(first: u16) -> Self;
+    /// Creates a free lock; if it has tickets, `first` is the next.
+    fn starting_at(first: u16) -> Self;
 }
 
-/// Runs `scenario` once, with locks of the kind `L`.
+/// Runs `scenario` once, with locks of type `L`.
 pub fn run<L: Checked>(scenario: &'static Scenario) {
     memory::reset();
     engine::disarm();
     let machine = Arc::new(LockMachine::<L>::new(scenario));
     // CPU 0 is the calling thread.
-    let others: Vec<_> = (1..scenario.cpus.len())
+    let threads: Vec<_> = (1..scenario.cpus.len())
         .map(|id| {
             let machine = Arc::clone(&machine);
             engine::spawn(move || GuestVcpu::run(machine, id))
         })
         .collect();
     GuestVcpu::run(Arc::clone(&machine), 0);
-    for other in others {
-        other.join().expect("a CPU that failed has ended the execution");
+    for thread in threads {
+        thread.join().expect("a CPU that failed has ended the execution");
     }
     machine.assert_done();
 }
@@ -46,12 +46,12 @@ struct Guarded<L> {
     lock: L,
     /// Written without atomicity under the lock.
     count: AtomicU32,
-    /// Zero, or one more than the CPU inside. Not an atomic of the engine, so not a step.
+    /// The CPU inside plus one; zero: none. Not an atomic of the engine, so not a step.
     owner: Plain,
     next_ticket: Plain,
     taken: Plain,
     /// Releases left until the lock is freed.
-    left: Plain,
+    remaining: Plain,
 }
 
 /// A vCPU as the VMM sees it.
@@ -67,11 +67,11 @@ struct LockMachine<L> {
     locks: Vec<Guarded<L>>,
     waiters: WaitTable,
     slots: Vec<VmmVcpu>,
-    /// How often it was asked the time, what is left of a slice, or whether a holder is off. Not an atomic of the engine, so not a step.
-    asked: Plain,
+    /// Reads of the time, of the slice or of preempted holders. Not an atomic of the engine: not a step.
+    reads: Plain,
     /// Numbers that were posted, and CPUs that have answered an interrupt: one bit each.
-    said: Mutex<usize>,
-    heard: Condvar,
+    posted: Mutex<usize>,
+    has_posted: Condvar,
 }
 
 impl<L: Checked> LockMachine<L> {
@@ -86,21 +86,21 @@ impl<L: Checked> LockMachine<L> {
             VmmVcpu { latch, interrupt: Mutex::new(false), wake: Condvar::new() }
         };
         let guarded = |first: &u16| Guarded {
-            lock: L::begin(*first),
+            lock: L::starting_at(*first),
             count: AtomicU32::new(0),
             owner: Plain::new(0),
             next_ticket: Plain::new((*first & L::TICKETS).into()),
             taken: Plain::new(0),
-            left: Plain::new(uses),
+            remaining: Plain::new(uses),
         };
         Self {
             scenario,
             locks: scenario.locks.iter().map(guarded).collect(),
             waiters: WaitTable::new(),
             slots: scenario.cpus.iter().map(slot).collect(),
-            asked: Plain::new(0),
-            said: Mutex::new(0),
-            heard: Condvar::new(),
+            reads: Plain::new(0),
+            posted: Mutex::new(0),
+            has_posted: Condvar::new(),
         }
     }
 
@@ -111,8 +111,8 @@ impl<L: Checked> LockMachine<L> {
         }
     }
 
-    /// Sleeps while `is_asleep` holds and no relevant interrupt is pending: compares and goes to
-    /// sleep in one step, as a futex does.
+    /// Sleeps while `is_asleep` holds and no relevant interrupt is pending: compares and goes to sleep
+    /// in one step, like a futex.
     fn sleep(&self, id: usize, irqs_on: bool, is_asleep: impl Fn() -> bool) {
         let slot = &self.slots[id];
         let pending = slot.interrupt.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,15 +141,15 @@ impl<L: Checked> LockMachine<L> {
         *self.slots[id].interrupt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn say(&self, id: usize) {
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) |= 1 << id;
-        self.heard.notify_all();
+    fn post(&self, id: usize) {
+        *self.posted.lock().unwrap_or_else(PoisonError::into_inner) |= 1 << id;
+        self.has_posted.notify_all();
     }
 
-    fn hear(&self, id: usize) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        while *said & (1 << id) == 0 {
-            said = self.heard.wait(said).unwrap_or_else(PoisonError::into_inner);
+    fn wait_for_post(&self, id: usize) {
+        let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        while *posted & (1 << id) == 0 {
+            posted = self.has_posted.wait(posted).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -172,9 +172,9 @@ impl<L: Checked> GuestVcpu<L> {
         let (in_handler, answered) = (Cell::new(false), Cell::new(false));
         let vcpu = Rc::new(Self { machine, id, program, irqs, in_handler, answered });
         for irq in program.irqs {
-            if let At::Step(most) = irq.at {
+            if let At::Step(max) = irq.at {
                 let (handled, lock) = (Rc::clone(&vcpu), irq.lock);
-                engine::arm(id, engine::draw(most) + 1, Box::new(move || handled.handle(lock)));
+                engine::arm(id, engine::draw(max) + 1, Box::new(move || handled.handle(lock)));
             }
         }
         for op in program.ops {
@@ -198,7 +198,7 @@ impl<L: Checked> GuestVcpu<L> {
             Op::Kick(cpu) => self.unlock_kick(cpu),
             Op::Ipi(cpu) => {
                 machine.interrupt(cpu);
-                machine.hear(cpu);
+                machine.wait_for_post(cpu);
             }
             Op::Idle => {
                 while !self.answered.get() {
@@ -206,24 +206,24 @@ impl<L: Checked> GuestVcpu<L> {
                     self.answer();
                 }
             }
-            Op::Post(word) => machine.say(word),
-            Op::Await(word) => machine.hear(word),
+            Op::Post(word) => machine.post(word),
+            Op::Await(word) => machine.wait_for_post(word),
             Op::IrqsOff => drop(engine::mask(self.id, true)),
             Op::IrqsOn => drop(engine::mask(self.id, false)),
         }
     }
 
     fn cpu(&self) -> Cpu<'_, Self, &Self> {
-        let set = self.program.handoff;
+        let options = self.program.handoff;
         let handoff = Handoff {
-            far: set.far,
-            predecessor: set.predecessor,
-            adapt: set.adapt,
-            claim: set.claim,
-            ahead: set.ahead,
-            fuse: set.fuse,
-            queue: set.queue,
-            restrict: set.restrict,
+            far: options.far,
+            predecessor: options.predecessor,
+            adapt: options.adapt,
+            claim: options.claim,
+            ahead: options.ahead,
+            fuse: options.fuse,
+            queue: options.queue,
+            restrict: options.restrict,
         };
         let (spin_threshold, waiters) = (self.program.spin, &self.machine.waiters);
         Cpu { id: self.id, spin_threshold, pv: self, waiters, watch: self, handoff }
@@ -243,7 +243,7 @@ impl<L: Checked> GuestVcpu<L> {
         self.unlock(lock);
     }
 
-    fn work(&self, guarded: &Guarded<L>, taken: &Taken) {
+    fn work(&self, guarded: &Guarded<L>, taken: &Acquisition) {
         if let Some(ticket) = taken.ticket {
             let next = usize::from(ticket.wrapping_add(2) & L::TICKETS);
             let expected = guarded.next_ticket.swap(next, SeqCst);
@@ -261,10 +261,10 @@ impl<L: Checked> GuestVcpu<L> {
         let before = guarded.owner.swap(0, SeqCst);
         assert_eq!(before, self.id + 1, "another CPU holds the lock");
         // Counted by the holder: earlier holders may not have returned from their release.
-        let is_last = guarded.left.fetch_sub(1, SeqCst) == 1;
+        let is_last = guarded.remaining.fetch_sub(1, SeqCst) == 1;
         guarded.lock.unlock(&self.cpu());
         if lock == 0 && is_last && self.machine.scenario.frees {
-            // A queue that has lost a node may still be served, as long as others come.
+            // A queue that has lost a node may still be served, as long as other CPUs come.
             assert!(!guarded.lock.is_contended(), "a CPU is left in the queue");
             memory::free(&guarded.lock);
         }
@@ -274,16 +274,16 @@ impl<L: Checked> GuestVcpu<L> {
     fn wait_until_released(&self, lock: usize) {
         let guarded = &self.machine.locks[lock];
         let holder = guarded.owner.load(SeqCst);
-        let before = guarded.left.load(SeqCst);
+        let before = guarded.remaining.load(SeqCst);
         guarded.lock.wait_until_released(&self.cpu());
-        let is_over = holder == 0 || guarded.left.load(SeqCst) != before;
+        let is_over = holder == 0 || guarded.remaining.load(SeqCst) != before;
         assert!(
             is_over,
             "two CPUs hold the lock, as far as one can tell that waits for its release"
         );
     }
 
-    /// The handler of an interrupt at any point of this CPU's code.
+    /// Handles an interrupt at any point of this CPU's code.
     fn handle(&self, lock: usize) {
         let within = self.in_handler.replace(true);
         self.lock(lock);
@@ -292,7 +292,7 @@ impl<L: Checked> GuestVcpu<L> {
         self.in_handler.set(within);
     }
 
-    /// The guest gets no interrupt while its VMM works.
+    /// Runs `work` in the VMM, during which the guest gets no interrupt.
     fn in_the_vmm(&self, work: impl FnOnce()) {
         engine::before_step();
         let masked = engine::mask(self.id, true);
@@ -315,7 +315,7 @@ impl<L: Checked> GuestVcpu<L> {
     fn answer(&self) {
         if self.program.irqs_on && self.machine.take_interrupt(self.id) {
             self.answered.set(true);
-            self.machine.say(self.id);
+            self.machine.post(self.id);
         }
     }
 }
@@ -344,9 +344,9 @@ impl<L: Checked> Pv for GuestVcpu<L> {
         ticket & 2 != 0
     }
 
-    /// Nothing, then a new slice that is too short, then one that is long enough.
+    /// Zero, then a new slice that is too short, then a sufficient slice.
     fn slice_left(&self) -> u64 {
-        [0, 1, u64::MAX][self.machine.asked.fetch_add(1, SeqCst) % 3]
+        [0, 1, u64::MAX][self.machine.reads.fetch_add(1, SeqCst) % 3]
     }
 
     fn socket(&self) -> u16 {
@@ -354,12 +354,12 @@ impl<L: Checked> Pv for GuestVcpu<L> {
     }
 
     fn ticks(&self) -> u64 {
-        self.machine.asked.fetch_add(1, SeqCst) as u64
+        self.machine.reads.fetch_add(1, SeqCst) as u64
     }
 
-    /// At every second question.
+    /// True at every second call.
     fn is_critical_off(&self) -> bool {
-        self.machine.asked.fetch_add(1, SeqCst) % 2 == 1
+        self.machine.reads.fetch_add(1, SeqCst) % 2 == 1
     }
 
     /// Half of the CPUs seem to be off, so that waiters yield to them; a yield is a pause.

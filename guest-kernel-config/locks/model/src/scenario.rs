@@ -1,6 +1,6 @@
-//! Scenarios: what the CPUs of a machine do.
+//! Scenarios: the programs of a machine's CPUs.
 
-/// The options of the product's `Handoff`, to which they are copied.
+/// Options that are copied to the product's `Handoff`.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(missing_docs)]
 pub struct Handoff {
@@ -15,7 +15,7 @@ pub struct Handoff {
     pub restrict: u16,
 }
 
-/// One operation of a CPU. Locks and CPUs are given by their index.
+/// One operation of a CPU. Locks and CPUs are specified by their index.
 #[derive(Debug, Clone, Copy)]
 pub enum Op {
     /// Takes a lock, runs its critical section, and releases it.
@@ -26,30 +26,30 @@ pub enum Op {
     Unlock(usize),
     /// Takes a lock if it is free, and releases it.
     Try(usize),
-    /// Waits until a lock was released.
+    /// Waits until a lock has been released.
     Wait(usize),
     /// Kicks a CPU for no reason.
     Kick(usize),
     /// Sends a CPU an interrupt and waits for the answer.
     Ipi(usize),
-    /// Waits for the one interrupt that another CPU sends, unless it has come already.
+    /// Waits for another CPU's interrupt, unless it has already arrived.
     Idle,
     /// Posts a number.
     Post(usize),
-    /// Waits until a number was posted.
+    /// Waits until a number has been posted.
     Await(usize),
     /// Disables interrupts of the kind [`At::Step`].
     IrqsOff,
-    /// Enables them.
+    /// Enables these interrupts.
     IrqsOn,
 }
 
-/// When an interrupt occurs.
+/// The time of an interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
     /// The record is published, the flag not yet set.
     BeforeFlag,
-    /// The flag is set and the last look was made. The halt follows even so, as after an NMI
+    /// The flag is set and the last check was made. The halt follows even so, as after an NMI
     /// between STI and HLT.
     FlagToHalt,
     /// The lock is released, the kick not yet sent.
@@ -66,7 +66,7 @@ pub struct Irq {
     pub lock: usize,
 }
 
-/// What one CPU does.
+/// The program of one CPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
     /// Its operations, in order.
@@ -75,15 +75,15 @@ pub struct Program {
     pub irqs: &'static [Irq],
     /// The handoff options of its locks.
     pub handoff: Handoff,
-    /// Looks before a halt (the spin threshold).
+    /// Spin iterations before a halt (the spin threshold).
     pub spin: u32,
-    /// Does an interrupt end its halts?
+    /// Whether an interrupt ends its halts.
     pub irqs_on: bool,
-    /// A kick is pending from the start.
+    /// Whether a kick is pending from the start.
     pub pending: bool,
 }
 
-/// A scenario: a machine and what its CPUs do.
+/// A scenario: a machine and the programs of its CPUs.
 #[derive(Debug, Clone, Copy)]
 pub struct Scenario {
     pub name: &'static str,
@@ -91,13 +91,13 @@ pub struct Scenario {
     pub cpus: &'static [Program],
     /// The first ticket of each lock.
     pub locks: &'static [u16],
-    /// The last user of lock 0 frees it.
+    /// Whether the last user of lock 0 frees it.
     pub frees: bool,
-    /// loom: the most preemptions. shuttle: executions per scheduler.
+    /// loom: limit on preemptions. shuttle: executions per scheduler.
     pub effort: usize,
 }
 
-/// Takes lock 0 once, with interrupts off, and halts if the first look fails.
+/// Takes lock 0 once, with interrupts off, and halts if the first attempt fails.
 pub const ONCE: Program = Program {
     ops: &[Op::Take(0)],
     irqs: &[],
@@ -107,7 +107,7 @@ pub const ONCE: Program = Program {
     pending: false,
 };
 
-/// No handoff options of a PV ticketlock, and one CPU inside of a restricted lock.
+/// No handoff options of a PV ticketlock, and one CPU inside a restricted lock.
 pub const PLAIN: Handoff = Handoff {
     far: 0,
     predecessor: false,
@@ -120,11 +120,11 @@ pub const PLAIN: Handoff = Handoff {
 };
 
 /// A ticket just before the wrap, of large and of small tickets.
-pub const LAST: u16 = 0xfffe;
+pub const LAST_TICKET: u16 = 0xfffe;
 
-/// A machine with two locks, of which the last user of lock 0 frees that.
+/// A machine with two locks. The last user of lock 0 frees it.
 pub const fn machine(name: &'static str, cpus: &'static [Program], effort: usize) -> Scenario {
-    Scenario { name, cpus, locks: &[LAST; 2], frees: true, effort }
+    Scenario { name, cpus, locks: &[LAST_TICKET; 2], frees: true, effort }
 }
 
 /// Holds both locks, and releases lock 0 first: a waiter for lock 0 with an interrupt that waits
@@ -132,9 +132,9 @@ pub const fn machine(name: &'static str, cpus: &'static [Program], effort: usize
 pub const HOLDER: Program =
     Program { ops: &[Op::Lock(0), Op::Lock(1), Op::Unlock(0), Op::Unlock(1)], ..ONCE };
 
-/// As [`HOLDER`], and takes lock 1 once more.
+/// Like [`HOLDER`], and takes lock 1 again.
 pub const HOLDER_AGAIN: Program =
     Program { ops: &[Op::Lock(0), Op::Lock(1), Op::Unlock(0), Op::Unlock(1), Op::Take(1)], ..ONCE };
 
 /// Takes lock 1 twice.
-pub const TAKES_THE_OTHER: Program = Program { ops: &[Op::Take(1), Op::Take(1)], ..ONCE };
+pub const TAKES_LOCK_1: Program = Program { ops: &[Op::Take(1), Op::Take(1)], ..ONCE };

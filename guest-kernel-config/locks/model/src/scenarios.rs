@@ -1,8 +1,8 @@
 //! The scenarios that each engine runs.
 
 use crate::scenario::{
-    At, HOLDER, HOLDER_AGAIN, Handoff, Irq, LAST, ONCE, Op, PLAIN, Program, Scenario,
-    TAKES_THE_OTHER, machine,
+    At, HOLDER, HOLDER_AGAIN, Handoff, Irq, LAST_TICKET, ONCE, Op, PLAIN, Program, Scenario,
+    TAKES_LOCK_1, machine,
 };
 
 use Op::{Await, Idle, Ipi, IrqsOff, IrqsOn, Kick, Lock, Post, Take, Unlock};
@@ -38,7 +38,7 @@ const fn thrice(handoff: Handoff, spin: u32) -> Program {
     Program { ops: &[Take(0), Take(0), Take(0)], spin, ..with(handoff) }
 }
 
-/// Lock 0, with an interrupt that takes lock 1 while it waits.
+/// Takes lock 0, with an interrupt that takes lock 1 during the wait.
 const fn interrupted(irqs: &'static [Irq]) -> Program {
     Program { irqs, ..ONCE }
 }
@@ -49,8 +49,8 @@ const RELEASE_TO_KICK: Irq = Irq { at: At::ReleaseToKick, lock: 1 };
 const ANY_STEP: Irq = Irq { at: At::Step(60), lock: 1 };
 
 /// Three programs for a search with an accidental match. Each waits until the next is ready, to
-/// leave little to chance: the holder has both locks; one waits for the first; another waits behind
-/// it, with an interrupt that waits for the second lock, whose ticket equals the first's.
+/// leave little to chance: the holder has both locks; one waits for the first lock; another waits
+/// behind it, with an interrupt that waits for the second lock, whose ticket equals the first's.
 const SEARCHER: Program =
     Program { ops: &[Lock(0), Lock(1), Post(0), Await(2), Unlock(0), Unlock(1)], ..ONCE };
 const SOUGHT: Program = Program { ops: &[Await(0), Post(1), Take(0)], ..ONCE };
@@ -127,7 +127,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         &[
             Program { irqs: &[RELEASE_TO_KICK, BEFORE_FLAG], ..thrice(PLAIN, 0) },
             Program { irqs: &[RELEASE_TO_KICK], ..thrice(PLAIN, 0) },
-            TAKES_THE_OTHER,
+            TAKES_LOCK_1,
         ],
         TIMES,
     ),
@@ -136,7 +136,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         &[
             Program { irqs: &[ANY_STEP], ..twice(PLAIN) },
             Program { irqs: &[ANY_STEP], ..twice(PLAIN) },
-            TAKES_THE_OTHER,
+            TAKES_LOCK_1,
         ],
         5 * TIMES,
     ),
@@ -145,7 +145,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         &[
             Program { irqs: &[ANY_STEP], ..twice(ALL) },
             Program { irqs: &[ANY_STEP], ..twice(ALL) },
-            Program { handoff: ALL, ..TAKES_THE_OTHER },
+            Program { handoff: ALL, ..TAKES_LOCK_1 },
         ],
         TIMES,
     ),
@@ -231,7 +231,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         TIMES,
     ),
     Scenario {
-        locks: &[LAST; 3],
+        locks: &[LAST_TICKET; 3],
         ..machine(
             "debts and interrupts",
             &[

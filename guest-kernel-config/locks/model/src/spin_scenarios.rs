@@ -1,7 +1,7 @@
-//! The scenarios of the other spinlocks: small ones, because there are many locks.
+//! The scenarios of the other spinlocks, small because there are many locks.
 
 use crate::scenario::{
-    At, HOLDER, HOLDER_AGAIN, Handoff, Irq, ONCE, Op, PLAIN, Program, Scenario, TAKES_THE_OTHER,
+    At, HOLDER, HOLDER_AGAIN, Handoff, Irq, ONCE, Op, PLAIN, Program, Scenario, TAKES_LOCK_1,
     machine,
 };
 
@@ -11,7 +11,7 @@ const TWICE: Program = Program { ops: &[Take(0), Take(0)], ..ONCE };
 const THRICE: Program = Program { ops: &[Take(0), Take(0), Take(0)], ..ONCE };
 const TRIES: Program = Program { ops: &[Try(0), Take(0), Try(0)], ..ONCE };
 
-/// Of a restricted lock, a CPU that spins goes in beside others, as long as all handovers are in time.
+/// A CPU that spins enters a restricted lock with others inside, as long as all handovers are in time.
 const fn spinning(spin: u32, program: Program) -> Program {
     Program { spin, handoff: Handoff { restrict: u16::MAX, ..PLAIN }, ..program }
 }
@@ -27,8 +27,8 @@ const fn interrupted(at: At, program: Program) -> Program {
     Program { irqs, ..program }
 }
 
-/// The same scenario without freeing: a CPU that only looks at a lock may do so after its last use.
-const fn kept(scenario: Scenario) -> Scenario {
+/// The same scenario without freeing: a CPU that only reads a lock may do so after its last use.
+const fn not_freed(scenario: Scenario) -> Scenario {
     Scenario { frees: false, ..scenario }
 }
 
@@ -36,8 +36,8 @@ const fn kept(scenario: Scenario) -> Scenario {
 pub const ANY_FOR_LOOM: &[Scenario] = &[
     machine("two", &[TWICE, ONCE], 2),
     machine("three", &[ONCE, ONCE, ONCE], 1),
-    kept(machine("one tries", &[TRIES, ONCE], 2)),
-    kept(machine("one waits for a release", &[TWICE, Program { ops: &[Wait(0)], ..ONCE }], 2)),
+    not_freed(machine("one tries", &[TRIES, ONCE], 2)),
+    not_freed(machine("one waits for a release", &[TWICE, Program { ops: &[Wait(0)], ..ONCE }], 2)),
     machine("interrupt before halt", &[HOLDER, interrupted(At::FlagToHalt, ONCE)], 2),
 ];
 
@@ -47,8 +47,8 @@ const TIMES: usize = 200;
 pub const ANY_FOR_SHUTTLE: &[Scenario] = &[
     machine("three", &[TWICE, TWICE, spinning(1, TWICE)], 2 * TIMES),
     machine("four", &[THRICE, THRICE, spinning(1, THRICE), spinning(3, THRICE)], TIMES),
-    kept(machine("two try", &[TRIES, TRIES, THRICE], TIMES)),
-    kept(machine(
+    not_freed(machine("two try", &[TRIES, TRIES, THRICE], TIMES)),
+    not_freed(machine(
         "one waits for releases",
         &[THRICE, THRICE, Program { ops: &[Wait(0), Wait(0)], ..ONCE }],
         TIMES,
@@ -65,7 +65,7 @@ pub const ANY_FOR_SHUTTLE: &[Scenario] = &[
     ),
     machine(
         "an interrupt at any step",
-        &[interrupted(At::Step(0), TWICE), interrupted(At::ReleaseToKick, TWICE), TAKES_THE_OTHER],
+        &[interrupted(At::Step(0), TWICE), interrupted(At::ReleaseToKick, TWICE), TAKES_LOCK_1],
         2 * TIMES,
     ),
 ];

@@ -1,7 +1,8 @@
-//! The product passes every check, and each mutant fails one: prints a table of the results.
+//! Checks that the product passes every check, and that each mutant fails one; prints a table of
+//! the results.
 //!
 //! `cargo test --manifest-path .../model/Cargo.toml -- WORDS` runs the variants whose names contain
-//! WORDS; `-- --each WORDS` prints the result of every single check.
+//! WORDS; `-- --detail WORDS` prints the result of every single check.
 
 use std::{
     any::Any,
@@ -24,37 +25,37 @@ const WORKERS: usize = 2;
 struct Finding {
     engine: Engine,
     check: Check,
-    wrong: Option<String>,
-    took: Duration,
+    failure: Option<String>,
+    duration: Duration,
 }
 
 fn main() -> ExitCode {
-    let mut words: Vec<_> = std::env::args().skip(1).collect();
-    let each = words.iter().any(|word| word == "--each");
-    words.retain(|word| !word.starts_with("--"));
-    let words = words.join(" ");
+    let mut filter: Vec<_> = std::env::args().skip(1).collect();
+    let detail = filter.iter().any(|word| word == "--each");
+    filter.retain(|word| !word.starts_with("--"));
+    let filter = filter.join(" ");
     // Mutants panic by design.
     panic::set_hook(Box::new(|_| ()));
     let began = Instant::now();
-    let chosen: Vec<_> = VARIANTS.iter().filter(|variant| variant.name.contains(&words)).collect();
+    let chosen: Vec<_> = VARIANTS.iter().filter(|variant| variant.name.contains(&filter)).collect();
     println!("{:48}  {:42}  caught by", "mutant", "breaks");
-    let sound = side_by_side(&chosen, |variant| report(variant, &check(variant, each), each));
+    let sound = parallel_map(&chosen, |variant| report(variant, &check(variant, detail), detail));
     let failures = sound.iter().filter(|is_sound| !**is_sound).count();
     let seconds = began.elapsed().as_secs_f32();
     println!("{} variants in {seconds:.0} s, {failures} not as they should be", chosen.len());
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All checks of the product; those of a mutant up to the first that catches it, or all with
-/// `each`.
-fn check(variant: &Variant, each: bool) -> Vec<Finding> {
+/// Runs all checks of the product; for a mutant, only up to the first check that catches it, unless
+/// `detail`.
+fn check(variant: &Variant, detail: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for execution in variant.executions {
         for check in execution.checks() {
             let finding = run(execution.engine, check);
-            let is_caught = finding.wrong.is_some();
+            let is_caught = finding.failure.is_some();
             findings.push(finding);
-            if is_caught && variant.expectation != Expectation::Sound && !each {
+            if is_caught && variant.expectation != Expectation::Sound && !detail {
                 return findings;
             }
         }
@@ -65,26 +66,25 @@ fn check(variant: &Variant, each: bool) -> Vec<Finding> {
 fn run(engine: Engine, check: Check) -> Finding {
     let began = Instant::now();
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| check.explore(engine)));
-    let wrong = outcome.err().map(|panic| what(&*panic));
-    Finding { engine, check, wrong, took: began.elapsed() }
+    let failure = outcome.err().map(|panic| describe_panic(&*panic));
+    Finding { engine, check, failure, duration: began.elapsed() }
 }
 
-/// Prints the row of `variant`. False: it fails where it should pass, or passes where it should
-/// fail.
-fn report(variant: &Variant, findings: &[Finding], each: bool) -> bool {
+/// Prints the row of `variant`. Returns whether its result is as expected.
+fn report(variant: &Variant, findings: &[Finding], detail: bool) -> bool {
     let Variant { name, rule, expectation, .. } = variant;
-    let wrong = || findings.iter().filter(|finding| finding.wrong.is_some());
+    let failure = || findings.iter().filter(|finding| finding.failure.is_some());
     let mut lines = String::new();
-    if each {
+    if detail {
         findings.iter().for_each(|finding| lines += &format!("    {}\n", describe(finding)));
     }
-    let caught = wrong().next();
+    let caught = failure().next();
     let by = match (caught, expectation) {
         (_, Expectation::Sound) => {
-            wrong()
+            failure()
                 .for_each(|finding| lines += &format!("FAILED: {name}, {}\n", describe(finding)));
-            let took: Duration = findings.iter().map(|finding| finding.took).sum();
-            format!("{} checks in {:.1} s of a CPU", findings.len(), took.as_secs_f32())
+            let duration: Duration = findings.iter().map(|finding| finding.duration).sum();
+            format!("{} checks in {:.1} s of a CPU", findings.len(), duration.as_secs_f32())
         }
         (Some(finding), Expectation::Caught) => describe(finding),
         (Some(finding), Expectation::Harmless(_)) => {
@@ -98,16 +98,16 @@ fn report(variant: &Variant, findings: &[Finding], each: bool) -> bool {
 }
 
 fn describe(finding: &Finding) -> String {
-    let Finding { engine, check: Check { subject, name, .. }, wrong, took } = finding;
-    let wrong = wrong.as_deref().unwrap_or("nothing");
-    format!("{engine:?}, {subject}, {name}: {wrong} ({:.2} s)", took.as_secs_f32())
+    let Finding { engine, check: Check { subject, name, .. }, failure, duration } = finding;
+    let failure = failure.as_deref().unwrap_or("nothing");
+    format!("{engine:?}, {subject}, {name}: {failure} ({:.2} s)", duration.as_secs_f32())
 }
 
-/// A panic in a few words.
-fn what(panic: &(dyn Any + Send)) -> String {
+/// Describes a panic in a few words.
+fn describe_panic(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-    let known = [
+    let causes = [
         ("already holds", "the model is wrong"),
         ("deadlock", "a lost wakeup"),
         ("exceeded m", "no end"),
@@ -116,22 +116,22 @@ fn what(panic: &(dyn Any + Send)) -> String {
         ("is lost", "a lost increment"),
         ("freed memory", "freed memory touched"),
     ];
-    let named = known.iter().find(|(part, _)| text.to_lowercase().contains(part));
-    named.map_or_else(|| text.lines().collect::<Vec<_>>().join(" "), |(_, name)| (*name).to_owned())
+    let label = causes.iter().find(|(part, _)| text.to_lowercase().contains(part));
+    label.map_or_else(|| text.lines().collect::<Vec<_>>().join(" "), |(_, name)| (*name).to_owned())
 }
 
 /// Applies `work` to each of `items` on [`WORKERS`] threads; returns the results in order.
-fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+fn parallel_map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results: Vec<_> = items.iter().map(|_| Mutex::new(None)).collect();
     thread::scope(|scope| {
         for _ in 0..WORKERS {
             scope.spawn(|| {
                 loop {
-                    let mine = next.fetch_add(1, Ordering::SeqCst);
-                    let Some(item) = items.get(mine) else { break };
+                    let ix = next.fetch_add(1, Ordering::SeqCst);
+                    let Some(item) = items.get(ix) else { break };
                     let result = work(item);
-                    *results[mine].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                    *results[ix].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                 }
             });
         }

@@ -1,6 +1,6 @@
 //! Makes the sources take their atomics from the simulator, and sets the number of CPUs.
 
-/// Of the largest machine that is simulated.
+/// Number of CPUs of the largest simulated machine.
 const CPUS: usize = 1024;
 
 fn main() {

@@ -1,18 +1,18 @@
-//! From the review of "percpu_counter: scalability works" (Linux 2011): gates that keep sums and
-//! folds apart.
+//! Gates that separate sums from folds, from the review of "percpu_counter: scalability works"
+//! (Linux 2011).
 
 use crate::counter::locals::Locals;
-use crate::counter::{Added, Counter};
+use crate::counter::{Addition, Counter};
 use crate::sync::{AtomicI64, AtomicU32, Ordering};
 use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch};
 
-/// Folds pass a gate concurrently; a sum closes it and waits until all are through.
+/// Folds pass a gate concurrently; a sum closes it and waits until all folds have passed.
 ///
 /// Right when sums are rare: folds wait neither for a lock nor for each other, only for a sum.
-/// While a sum's vCPU is preempted, folds spin until it runs again; a sum also spins for folds. The
-/// sum is as good as that of the [`LockedCounter`](crate::counter::LockedCounter): no add is
-/// counted twice and none missed; for any moment during the reading it is off by at most `2 * n *
-/// (b - 1)`, and by at most `n * (b - 1)` if no amount is ever negative.
+/// While a sum's vCPU is preempted, folds spin until it runs again; a sum also spins for folds. A
+/// sum is as accurate as a [`LockedCounter`](crate::counter::LockedCounter)'s: no add is counted
+/// twice and none missed. For any moment during the reading it is off by at most `2 * n * (b - 1)`,
+/// and by at most `n * (b - 1)` if no amount is ever negative.
 #[derive(Debug)]
 pub struct GatedCounter {
     /// Serializes sums.
@@ -22,8 +22,8 @@ pub struct GatedCounter {
     locals: Locals,
 }
 
-/// Each side announces itself and then looks for the other. Read-modify-writes and loads are in one
-/// total order: of a concurrent fold and sum, at least one sees the other.
+/// Each side announces itself and then checks for the other. Read-modify-writes and loads are in
+/// one total order: of a concurrent fold and sum, at least one sees the other.
 #[derive(Debug)]
 struct Gates {
     folds: AtomicU32,
@@ -31,8 +31,8 @@ struct Gates {
 }
 
 impl Gates {
-    /// A fold enters; `look_again` is called before each retry.
-    fn enter(&self, mut look_again: impl FnMut()) {
+    /// Enters a fold; calls `pause` before each retry.
+    fn enter(&self, mut pause: impl FnMut()) {
         loop {
             self.folds.fetch_add(1, Ordering::SeqCst);
             if self.sums.load(Ordering::SeqCst) == 0 {
@@ -40,32 +40,32 @@ impl Gates {
             }
             self.leave();
             while self.sums.load(Ordering::SeqCst) != 0 {
-                look_again();
+                pause();
             }
         }
     }
 
-    /// A fold is through. Release: the sum that sees it gone sees its effects.
+    /// Ends a fold. Release: a sum that sees the fold end sees its effects.
     fn leave(&self) {
         self.folds.fetch_sub(1, Ordering::Release);
     }
 
-    /// A sum closes the gate.
-    fn close(&self, mut look_again: impl FnMut()) {
+    /// Closes the gate for a sum.
+    fn close(&self, mut pause: impl FnMut()) {
         self.sums.fetch_add(1, Ordering::SeqCst);
         while self.folds.load(Ordering::SeqCst) != 0 {
-            look_again();
+            pause();
         }
     }
 
-    /// A sum reopens the gate. Release: a fold that enters changes nothing that the sum still reads.
+    /// Reopens the gate. Release: a fold that enters does not change a part before the sum has read it.
     fn open(&self) {
         self.sums.fetch_sub(1, Ordering::Release);
     }
 }
 
 impl GatedCounter {
-    /// A counter at zero for CPUs below `cpus`, with batches of `batch`.
+    /// Creates a counter at zero for CPUs below `cpus`, with batches of `batch`.
     pub const fn new(cpus: usize, batch: i32) -> Self {
         let gates = Gates { folds: AtomicU32::new(0), sums: AtomicU32::new(0) };
         let (lock, count) = (PvTicketLock::new(), AtomicI64::new(0));
@@ -77,14 +77,14 @@ impl Counter for GatedCounter {
     const EXACT: bool = true;
 
     #[inline]
-    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added {
-        let Some(all) = self.locals.keep(cpu.id, amount) else { return Added::default() };
-        let mut added = Added { shared: true, ..Added::default() };
+    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Addition {
+        let Some(total) = self.locals.add_local(cpu.id, amount) else { return Addition::default() };
+        let mut added = Addition { shared: true, ..Addition::default() };
         self.gates.enter(|| {
             added.waits += cpu.pv.spin(u32::MAX);
         });
         // The gates order these.
-        self.count.fetch_add(all, Ordering::Relaxed);
+        self.count.fetch_add(total, Ordering::Relaxed);
         self.locals.reset(cpu.id);
         self.gates.leave();
         added

@@ -2,7 +2,7 @@
 
 use crate::sync::{AtomicI32, MAX_CPUS, Ordering};
 
-/// One CPU's part, in a cache line of its own. Written by its CPU only.
+/// One CPU's part, in its own cache line. Written by its CPU only.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Local(AtomicI32);
@@ -22,7 +22,7 @@ pub(super) struct Locals {
 }
 
 impl Locals {
-    /// Parts of zero for CPUs below `cpus`, each less than `batch` in magnitude.
+    /// Creates parts of zero for CPUs below `cpus`, each less than `batch` in magnitude.
     pub(super) const fn new(cpus: usize, batch: i32) -> Self {
         assert!(
             cpus <= MAX_CPUS && batch > 0,
@@ -31,23 +31,24 @@ impl Locals {
         Self { batch, cpus, parts: [const { Local::new() }; MAX_CPUS] }
     }
 
-    /// Adds `amount` to `cpu`'s part, or returns the new value if it has reached the batch. Then
-    /// the part is unchanged, and [`Locals::reset`] must follow.
+    /// Adds `amount` to `cpu`'s part. If the part reaches the batch, leaves it unchanged and
+    /// returns the new value; [`Locals::reset`] must follow.
     #[inline]
-    pub(super) fn keep(&self, cpu: usize, amount: i64) -> Option<i64> {
+    pub(super) fn add_local(&self, cpu: usize, amount: i64) -> Option<i64> {
         let part = &self.parts[..self.cpus][cpu].0;
-        let all = i64::from(part.load(Ordering::Relaxed)).wrapping_add(amount);
-        match i32::try_from(all) {
-            Ok(kept) if kept > -self.batch && kept < self.batch => {
-                // Release, as every write of a part: its reader sees all folds of this CPU so far.
-                part.store(kept, Ordering::Release);
+        let total = i64::from(part.load(Ordering::Relaxed)).wrapping_add(amount);
+        match i32::try_from(total) {
+            Ok(part_value) if part_value > -self.batch && part_value < self.batch => {
+                // Release, like every write of a part: its reader sees all folds of this CPU so
+                // far.
+                part.store(part_value, Ordering::Release);
                 None
             }
-            _ => Some(all),
+            _ => Some(total),
         }
     }
 
-    /// `cpu` has folded its part.
+    /// Resets `cpu`'s part after its fold.
     #[inline]
     pub(super) fn reset(&self, cpu: usize) {
         self.parts[cpu].0.store(0, Ordering::Release);
@@ -55,11 +56,10 @@ impl Locals {
 
     /// The sum of all parts, read one after the other.
     pub(super) fn sum(&self) -> i64 {
-        // Acquire: see `keep`.
+        // Acquire: see `add_local`.
         self.parts[..self.cpus].iter().map(|part| i64::from(part.0.load(Ordering::Acquire))).sum()
     }
 
-    /// Sets all parts to zero.
     pub(super) fn clear(&self) {
         (0..self.cpus).for_each(|cpu| self.reset(cpu));
     }

@@ -2,13 +2,13 @@
 //! every sum.
 
 use crate::counter::locals::Locals;
-use crate::counter::{Added, Counter};
+use crate::counter::{Addition, Counter};
 use crate::sync::{AtomicI64, Ordering};
 use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch};
 
 /// A lock around folds and sums: the code that the patch of 2011 starts from.
 ///
-/// Right when batches seldom fill; with amounts larger than the batch every add takes the lock. A
+/// Right when batches rarely fill; with amounts larger than the batch every add takes the lock. A
 /// sum counts no add twice and misses none that was completed before the call. While it reads,
 /// nothing is folded and each part stays within the batch: for any moment during the reading it is
 /// off by at most `2 * n * (b - 1)`, and by at most `n * (b - 1)` if no amount is ever negative.
@@ -21,7 +21,7 @@ pub struct LockedCounter {
 }
 
 impl LockedCounter {
-    /// A counter at zero for CPUs below `cpus`, with batches of `batch`.
+    /// Creates a counter at zero for CPUs below `cpus`, with batches of `batch`.
     pub const fn new(cpus: usize, batch: i32) -> Self {
         let (lock, count) = (PvTicketLock::new(), AtomicI64::new(0));
         Self { lock, count, locals: Locals::new(cpus, batch) }
@@ -29,15 +29,15 @@ impl LockedCounter {
 
     #[cold]
     #[inline(never)]
-    fn fold<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, all: i64) -> Added {
+    fn fold<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, total: i64) -> Addition {
         let taken = self.lock.lock(cpu);
         // The lock orders these.
         let count = self.count.load(Ordering::Relaxed);
-        self.count.store(count.wrapping_add(all), Ordering::Relaxed);
+        self.count.store(count.wrapping_add(total), Ordering::Relaxed);
         self.locals.reset(cpu.id);
         let released = self.lock.unlock(cpu);
         let (waits, halts, kicks) = (u32::from(taken.slow), taken.halts, released.kicks);
-        Added { shared: true, waits, halts, kicks }
+        Addition { shared: true, waits, halts, kicks }
     }
 }
 
@@ -45,10 +45,10 @@ impl Counter for LockedCounter {
     const EXACT: bool = true;
 
     #[inline]
-    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added {
-        match self.locals.keep(cpu.id, amount) {
-            None => Added::default(),
-            Some(all) => self.fold(cpu, all),
+    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Addition {
+        match self.locals.add_local(cpu.id, amount) {
+            None => Addition::default(),
+            Some(total) => self.fold(cpu, total),
         }
     }
 

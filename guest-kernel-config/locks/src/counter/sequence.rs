@@ -1,24 +1,23 @@
-//! "percpu_counter: scalability works" (Linux 2011), V3: no lock, a sequence of folds, and a slow
-//! count during sums.
+//! "percpu_counter: scalability works" (Linux 2011), V3: no lock, but a sequence of folds, and a
+//! slow count during sums.
 
 use crate::counter::locals::Locals;
-use crate::counter::{Added, Counter};
+use crate::counter::{Addition, Counter};
 use crate::sync::{AtomicI64, AtomicU32, Ordering};
 use crate::{Cpu, Pv, Watch};
 
-/// During a sum, adds go to a shared slow count, and a sum starts over if a fold happened
-/// meanwhile.
+/// During a sum, adds go to a shared slow count; a sum starts over if a fold happened during it.
 ///
 /// Right when sums are rare and need not be exact: no CPU ever waits, and a sum ends after at most
 /// one round more than there are CPUs in the middle of an add. It has the hole that the patch's
 /// review points out: a CPU that has folded its part and not yet reset it is counted twice by a sum
-/// that begins and ends in between. That makes up to `b - 1` per CPU, `n * (b - 1)` in all, as much
-/// as the error of [`Counter::read`], and the sum may exceed all that was ever added. Otherwise,
+/// that begins and ends in between. The error is up to `b - 1` per CPU, `n * (b - 1)` in all, as
+/// much as the error of [`Counter::read`], and the sum may exceed the total ever added. Otherwise,
 /// since one add per CPU may be past the check, it is off by at most `2 * n * (b - 1)` at the
 /// moment of its last read of the slow count. It misses no add that was completed before the call.
 #[derive(Debug)]
 pub struct SequenceCounter {
-    /// Sums in progress. Read by every add, seldom written: not in the cache line of the counts.
+    /// Sums in progress. Read by every add, rarely written: not in the cache line of the counts.
     sums: AtomicU32,
     shared: Shared,
     locals: Locals,
@@ -30,12 +29,12 @@ pub struct SequenceCounter {
 struct Shared {
     count: AtomicI64,
     slow: AtomicI64,
-    /// Folds so far. In the patch it is not atomic: there, two folds may count as one.
+    /// Folds so far. Not atomic in the patch: there, two folds may count as one.
     folds: AtomicU32,
 }
 
 impl SequenceCounter {
-    /// A counter at zero for CPUs below `cpus`, with batches of `batch`.
+    /// Creates a counter at zero for CPUs below `cpus`, with batches of `batch`.
     pub const fn new(cpus: usize, batch: i32) -> Self {
         let (count, slow) = (AtomicI64::new(0), AtomicI64::new(0));
         let shared = Shared { count, slow, folds: AtomicU32::new(0) };
@@ -44,19 +43,19 @@ impl SequenceCounter {
 
     /// The first half of a fold. The sequence advances before the part is reset: a sum that missed
     /// the count and sees the part reset also sees that it must start over.
-    fn publish(&self, all: i64) {
-        self.shared.count.fetch_add(all, Ordering::Release);
+    fn publish(&self, total: i64) {
+        self.shared.count.fetch_add(total, Ordering::Release);
         self.shared.folds.fetch_add(1, Ordering::Release);
     }
 
     fn sum_once(&self) -> Option<i64> {
-        // Acquire loads, in this order: none is reordered before the one above it.
+        // Acquire loads, in this order: no load is reordered before the load above it.
         let folds = self.shared.folds.load(Ordering::Acquire);
         let count = self.shared.count.load(Ordering::Acquire);
-        let kept = self.locals.sum();
+        let parts = self.locals.sum();
         let slow = self.shared.slow.load(Ordering::Acquire);
         let is_alone = self.shared.folds.load(Ordering::Relaxed) == folds;
-        is_alone.then(|| count.wrapping_add(kept).wrapping_add(slow))
+        is_alone.then(|| count.wrapping_add(parts).wrapping_add(slow))
     }
 }
 
@@ -64,15 +63,15 @@ impl Counter for SequenceCounter {
     const EXACT: bool = false;
 
     #[inline]
-    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added {
-        let shared = Added { shared: true, ..Added::default() };
+    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Addition {
+        let shared = Addition { shared: true, ..Addition::default() };
         // Relaxed: missing a sum that has just begun costs that sum one more round.
         if self.sums.load(Ordering::Relaxed) != 0 {
             self.shared.slow.fetch_add(amount, Ordering::Release);
             return shared;
         }
-        let Some(all) = self.locals.keep(cpu.id, amount) else { return Added::default() };
-        self.publish(all);
+        let Some(total) = self.locals.add_local(cpu.id, amount) else { return Addition::default() };
+        self.publish(total);
         // The hole: a sum that runs between `publish` and this counts the part twice.
         self.locals.reset(cpu.id);
         shared
@@ -111,12 +110,12 @@ mod tests {
     #[test]
     fn adds_go_to_the_slow_count_during_a_sum() {
         let stage = Stage::without_waits(());
-        let one = stage.cpu(0);
+        let cpu = stage.cpu(0);
         let counter = SequenceCounter::new(2, 10);
-        assert!(!counter.add(&one, 3).shared);
+        assert!(!counter.add(&cpu, 3).shared);
         counter.sums.store(1, Ordering::Relaxed);
-        assert!(counter.add(&one, 4).shared);
+        assert!(counter.add(&cpu, 4).shared);
         counter.sums.store(0, Ordering::Relaxed);
-        assert_eq!((counter.read(), counter.locals.sum(), counter.sum(&one)), (4, 3, 7));
+        assert_eq!((counter.read(), counter.locals.sum(), counter.sum(&cpu)), (4, 3, 7));
     }
 }

@@ -3,7 +3,7 @@
 use crate::sync::{AtomicU32, Ordering};
 use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch, settle};
 
-/// A list of CPUs, linked through the shared table, and its lock. All methods but
+/// A list of CPUs, linked through the shared table, and its lock. All methods except
 /// [`Sleepers::lock`] need that lock, which orders the accesses, so they are relaxed. A CPU is
 /// stored as its index plus one, and no CPU as zero.
 #[derive(Debug)]
@@ -14,7 +14,6 @@ pub(super) struct Sleepers {
 }
 
 impl Sleepers {
-    /// An empty list.
     pub(super) const fn new() -> Self {
         let (first, last) = (AtomicU32::new(0), AtomicU32::new(0));
         Self { lock: PvTicketLock::new(), first, last }
@@ -25,15 +24,14 @@ impl Sleepers {
         self.lock.lock(cpu).halts
     }
 
-    /// Releases the list's lock; returns the number of kicks that this takes. Owed kicks are sent,
-    /// too: a CPU that goes to sleep, or enters its critical section, would not send them soon.
+    /// Releases the list's lock; returns the number of kicks. Also sends owed kicks: a CPU that
+    /// goes to sleep, or enters its critical section, would not send them soon.
     pub(super) fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> u32 {
         let released = self.lock.unlock(cpu);
         settle(cpu);
         released.kicks
     }
 
-    /// Appends `cpu`.
     pub(super) fn push<P, W>(&self, cpu: &Cpu<'_, P, W>) {
         let me = cpu.id as u32 + 1;
         next(cpu, me).store(0, Ordering::Relaxed);
@@ -49,10 +47,10 @@ impl Sleepers {
         let me = cpu.id as u32 + 1;
         let behind = next(cpu, me).load(Ordering::Relaxed);
         let mut before = 0;
-        let mut at = self.first.load(Ordering::Relaxed);
-        while at != me && at != 0 {
-            before = at;
-            at = next(cpu, at).load(Ordering::Relaxed);
+        let mut current = self.first.load(Ordering::Relaxed);
+        while current != me && current != 0 {
+            before = current;
+            current = next(cpu, current).load(Ordering::Relaxed);
         }
         match before {
             0 => self.first.store(behind, Ordering::Relaxed),
@@ -68,15 +66,14 @@ impl Sleepers {
         (self.first.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// Is the list empty?
     pub(super) fn is_empty(&self) -> bool {
         self.first().is_none()
     }
 }
 
-/// The link behind `of`, a CPU as stored in the list.
-fn next<'a, P, W>(cpu: &Cpu<'a, P, W>, of: u32) -> &'a AtomicU32 {
-    &cpu.waiters.links(of as usize - 1).next_sleeper
+/// The link behind `sleeper`, a CPU as stored in the list.
+fn next<'a, P, W>(cpu: &Cpu<'a, P, W>, sleeper: u32) -> &'a AtomicU32 {
+    &cpu.waiters.links(sleeper as usize - 1).next_sleeper
 }
 
 #[cfg(test)]
@@ -85,16 +82,16 @@ mod tests {
     use crate::test_stage::Stage;
 
     #[test]
-    fn cpus_keep_their_order_and_any_may_leave() {
+    fn sleepers_keep_their_order_when_one_leaves() {
         let stage = Stage::without_waits(());
         for leaving in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
             let list = Sleepers::new();
-            let mut left = [Some(0), Some(1), Some(2)];
+            let mut remaining = [Some(0), Some(1), Some(2)];
             (0..3).for_each(|id| list.push(&stage.cpu(id)));
             for id in leaving {
-                assert_eq!(list.first(), left.iter().flatten().next().copied());
+                assert_eq!(list.first(), remaining.iter().flatten().next().copied());
                 list.remove(&stage.cpu(id));
-                left[id] = None;
+                remaining[id] = None;
                 list.push(&stage.cpu(9));
                 list.remove(&stage.cpu(9));
             }

@@ -1,4 +1,4 @@
-//! CPUs on one thread: the pauses and halts of one run the steps of another.
+//! CPUs on one thread: the pauses and halts of one CPU run the steps of another.
 
 use super::*;
 use crate::test_stage::{Stage, Step};
@@ -12,12 +12,12 @@ fn release<const PAUSE: u32, S: Spinners>(stage: &Stage<Mutex<S>>, step: Step) {
     }
 }
 
-/// The cost of CPU 1's acquisition of what CPU 0 holds; checks that it then owns the mutex.
-fn taken<const PAUSE: u32, S: Spinners>(mutex: Mutex<S>, owner_is_off: bool) -> MutexTaken {
+/// The cost of CPU 1's acquisition of the mutex that CPU 0 holds; checks that CPU 1 then owns it.
+fn cost<const PAUSE: u32, S: Spinners>(mutex: Mutex<S>, owner_is_off: bool) -> MutexCost {
     let stage = Stage { spin_threshold: 10, ..Stage::new(mutex, release::<PAUSE, S>) };
     stage.off.set(owner_is_off.into());
     let (mutex, first, second) = (&stage.lock, stage.cpu(0), stage.cpu(1));
-    assert_eq!(mutex.lock(&first), MutexTaken { rmw: 1, ..Default::default() });
+    assert_eq!(mutex.lock(&first), MutexCost { rmw: 1, ..Default::default() });
     assert!(mutex.is_locked());
     assert_eq!(mutex.try_lock(&second), None);
     let taken = mutex.lock(&second);
@@ -30,44 +30,44 @@ fn taken<const PAUSE: u32, S: Spinners>(mutex: Mutex<S>, owner_is_off: bool) -> 
 }
 
 #[test]
-fn a_sleeper_writes_three_times_in_the_baseline_and_twice_less_if_it_reads() {
-    // The decrement, the look before queueing, the look before sleeping, and the one after it.
-    let asleep = MutexTaken { slow: true, halts: 1, rmw: 4, ..MutexTaken::default() };
-    assert_eq!(taken::<0, _>(BaselineMutex::new(), true), asleep);
-    let fewer = MutexTaken { rmw: 2, ..asleep };
-    assert_eq!(taken::<0, _>(ReadFirstMutex::new(), true), fewer);
-    assert_eq!(taken::<0, _>(OneSpinnerMutex::new(), true), MutexTaken { beside: 1, ..fewer });
-    assert_eq!(taken::<0, _>(QueuedMutex::new(), true), MutexTaken { beside: 2, ..fewer });
+fn reading_first_saves_two_writes() {
+    // The decrement, and the attempts before queueing, before sleeping and after it.
+    let asleep = MutexCost { slow: true, halts: 1, rmw: 4, ..MutexCost::default() };
+    assert_eq!(cost::<0, _>(BaselineMutex::new(), true), asleep);
+    let fewer = MutexCost { rmw: 2, ..asleep };
+    assert_eq!(cost::<0, _>(ReadFirstMutex::new(), true), fewer);
+    assert_eq!(cost::<0, _>(OneSpinnerMutex::new(), true), MutexCost { spinner_rmw: 1, ..fewer });
+    assert_eq!(cost::<0, _>(QueuedMutex::new(), true), MutexCost { spinner_rmw: 2, ..fewer });
 }
 
 #[test]
-fn a_spinner_takes_the_mutex_from_an_owner_that_runs() {
-    let spun = MutexTaken { slow: true, spins: 4, rmw: 2, ..MutexTaken::default() };
-    assert_eq!(taken::<4, _>(BaselineMutex::new(), false), spun);
-    assert_eq!(taken::<4, _>(ReadFirstMutex::new(), false), spun);
-    assert_eq!(taken::<4, _>(OneSpinnerMutex::new(), false), MutexTaken { beside: 1, ..spun });
-    assert_eq!(taken::<4, _>(QueuedMutex::new(), false), MutexTaken { beside: 2, ..spun });
+fn a_spinner_waits_for_a_running_owner() {
+    let spun = MutexCost { slow: true, spins: 4, rmw: 2, ..MutexCost::default() };
+    assert_eq!(cost::<4, _>(BaselineMutex::new(), false), spun);
+    assert_eq!(cost::<4, _>(ReadFirstMutex::new(), false), spun);
+    assert_eq!(cost::<4, _>(OneSpinnerMutex::new(), false), MutexCost { spinner_rmw: 1, ..spun });
+    assert_eq!(cost::<4, _>(QueuedMutex::new(), false), MutexCost { spinner_rmw: 2, ..spun });
 }
 
 #[test]
 fn spinning_ends_at_the_threshold() {
-    let slept = taken::<0, _>(ReadFirstMutex::new(), false);
+    let slept = cost::<0, _>(ReadFirstMutex::new(), false);
     assert_eq!((slept.spins, slept.halts), (10, 1));
 }
 
-/// A mutex that CPU 0 has.
-struct Three<S> {
+/// A mutex that CPU 0 owns.
+struct ThreeCpus<S> {
     mutex: Mutex<S>,
     /// The cost of CPU 2's acquisition.
-    second: Cell<Option<MutexTaken>>,
-    is_come: Cell<bool>,
+    second: Cell<Option<MutexCost>>,
+    has_arrived: Cell<bool>,
     is_released: Cell<bool>,
 }
 
-/// At the first step of CPU 1, CPU 2 takes the mutex; CPU 0 releases it at the first halt after that.
-fn others<S: Spinners>(stage: &Stage<Three<S>>, step: Step) {
-    let Three { mutex, second, is_come, is_released } = &stage.lock;
-    if !is_come.replace(true) {
+/// CPU 2 takes the mutex at the first step of CPU 1; CPU 0 releases it at the first halt after that.
+fn act<S: Spinners>(stage: &Stage<ThreeCpus<S>>, step: Step) {
+    let ThreeCpus { mutex, second, has_arrived, is_released } = &stage.lock;
+    if !has_arrived.replace(true) {
         let cpu = Cpu { spin_threshold: 10, ..stage.cpu(2) };
         second.set(Some(mutex.lock(&cpu)));
         mutex.unlock(&cpu);
@@ -77,10 +77,10 @@ fn others<S: Spinners>(stage: &Stage<Three<S>>, step: Step) {
 }
 
 /// The cost of CPU 2's acquisition, and the number of kicks by CPU.
-fn three<S: Spinners>(mutex: Mutex<S>, looks: u32) -> (MutexTaken, [u32; 4]) {
-    let [is_come, is_released] = [false; 2].map(Cell::new);
-    let three = Three { mutex, second: Cell::new(None), is_come, is_released };
-    let stage = Stage { spin_threshold: looks, ..Stage::new(three, others) };
+fn three_cpus<S: Spinners>(mutex: Mutex<S>, spin_threshold: u32) -> (MutexCost, [u32; 4]) {
+    let [has_arrived, is_released] = [false; 2].map(Cell::new);
+    let cpus = ThreeCpus { mutex, second: Cell::new(None), has_arrived, is_released };
+    let stage = Stage { spin_threshold, ..Stage::new(cpus, act) };
     let (mutex, first) = (&stage.lock.mutex, stage.cpu(1));
     mutex.lock(&stage.cpu(0));
     mutex.lock(&first);
@@ -93,22 +93,22 @@ fn three<S: Spinners>(mutex: Mutex<S>, looks: u32) -> (MutexTaken, [u32; 4]) {
 #[test]
 fn the_first_to_sleep_is_the_first_to_be_woken() {
     // CPU 2 sleeps behind CPU 1, and is faster when it wakes spuriously.
-    let (second, kicked) = three(ReadFirstMutex::new(), 0);
+    let (second, kicked) = three_cpus(ReadFirstMutex::new(), 0);
     assert_eq!((second.halts, kicked), (1, [0, 2, 0, 0]));
-    assert_eq!(three(BaselineMutex::new(), 0).1, [0, 2, 0, 0]);
+    assert_eq!(three_cpus(BaselineMutex::new(), 0).1, [0, 2, 0, 0]);
 }
 
 #[test]
-fn the_second_spinner_of_a_mutex_for_one_sleeps_at_once() {
-    let (second, kicked) = three(OneSpinnerMutex::new(), 100);
-    assert_eq!((second.spins, second.beside, second.halts), (0, 0, 1));
+fn a_second_spinner_sleeps_at_once() {
+    let (second, kicked) = three_cpus(OneSpinnerMutex::new(), 100);
+    assert_eq!((second.spins, second.spinner_rmw, second.halts), (0, 0, 1));
     assert_eq!(kicked, [0, 0, 1, 0]);
 }
 
 #[test]
-fn a_queuer_that_gives_up_leaves_a_node_that_is_skipped() {
-    // All its looks are in the queue: as many as the threshold, without a look at the mutex.
-    let (second, kicked) = three(QueuedMutex::new(), 100);
-    assert_eq!((second.spins, second.beside, second.halts), (10, 1, 1));
+fn an_abandoned_spinner_node_is_skipped() {
+    // It spins only in the queue: as many iterations as the threshold, and none at the mutex.
+    let (second, kicked) = three_cpus(QueuedMutex::new(), 100);
+    assert_eq!((second.spins, second.spinner_rmw, second.halts), (10, 1, 1));
     assert_eq!((second.rmw, kicked), (2, [0, 0, 1, 0]));
 }

@@ -1,8 +1,8 @@
-//! The order of the steps that a watcher sees.
+//! The valid order of observed steps.
 
 use std::cell::Cell;
 
-use locks::{Awaited, Place, Watch};
+use locks::{Place, Position, Watch};
 
 /// A CPU's state after the last step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -17,14 +17,14 @@ enum At {
     Kicking,
 }
 
-/// Fails if a step cannot follow the one before.
+/// Fails if a step may not follow the last step.
 pub struct Grammar<F> {
     at: Cell<At>,
     /// Called when the CPU begins to wait.
     on_wait: F,
 }
 
-impl<F: Fn(Option<Awaited>)> Grammar<F> {
+impl<F: Fn(Option<Position>)> Grammar<F> {
     pub fn new(on_wait: F) -> Self {
         Self { at: Cell::default(), on_wait }
     }
@@ -35,7 +35,7 @@ impl<F: Fn(Option<Awaited>)> Grammar<F> {
     }
 }
 
-impl<F: Fn(Option<Awaited>)> Watch for Grammar<F> {
+impl<F: Fn(Option<Position>)> Watch for Grammar<F> {
     fn entering(&self, _: Option<usize>) {
         self.step(&[At::Nothing], At::Entering);
     }
@@ -45,12 +45,12 @@ impl<F: Fn(Option<Awaited>)> Watch for Grammar<F> {
         (self.on_wait)(None);
     }
 
-    fn queued(&self, _lock: usize, awaited: Option<Awaited>) {
+    fn queued(&self, _lock: usize, position: Option<Position>) {
         self.step(&[At::Entering], At::Spinning(None));
-        (self.on_wait)(awaited);
+        (self.on_wait)(position);
     }
 
-    fn spin_looks(&self) -> u32 {
+    fn spin_limit(&self) -> u32 {
         7
     }
 

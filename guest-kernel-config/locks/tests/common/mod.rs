@@ -1,4 +1,4 @@
-//! A lock under test, and CPUs that are threads: a halt is `park`, a kick is `unpark` (whose token is the sticky bit).
+//! A lock under test. CPUs are threads: a halt is `park`, a kick `unpark`, whose token is the sticky bit.
 
 pub mod grammar;
 
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use locks::{Cpu, Handoff, Pv, RawLock, Section, Taken, WaitTable, Watch};
+use locks::{Acquisition, Cpu, Handoff, Pv, RawLock, Section, WaitTable, Watch};
 
-/// The most that a test takes. A busy machine delays each handoff by milliseconds, so that it may take minutes there.
-const PATIENCE: Duration = Duration::from_secs(1_800);
+/// Timeout of a test. A busy machine delays each handoff by milliseconds, so that a test may take minutes.
+const TIMEOUT: Duration = Duration::from_secs(1_800);
 
 /// The threads, once they have started, and whether their waiters may halt.
 pub struct Threads<const PV: bool> {
@@ -20,18 +20,18 @@ pub struct Threads<const PV: bool> {
 }
 
 impl<const PV: bool> Threads<PV> {
-    /// Lets the others run until `is_so`: there are more threads than processors.
-    pub fn wait_until(&self, is_so: impl Fn() -> bool) {
-        while !is_so() {
+    /// Yields to the other threads until `condition`: there are more threads than processors.
+    pub fn wait_until(&self, condition: impl Fn() -> bool) {
+        while !condition() {
             self.check();
             thread::yield_now();
         }
     }
 
-    /// Ends a wait that has no end, or whose releaser has failed.
+    /// Fails if the wait has timed out, or another CPU has failed.
     fn check(&self) {
         assert!(!self.has_failed.load(Ordering::SeqCst), "another CPU failed");
-        assert!(self.began.elapsed() < PATIENCE, "it waits forever");
+        assert!(self.began.elapsed() < TIMEOUT, "it waits forever");
     }
 }
 
@@ -45,7 +45,7 @@ impl<const PV: bool> Pv for Threads<PV> {
 
     fn lock_spinning(&self, _ticket: u16) {
         assert!(PV, "PV is off");
-        thread::park_timeout(PATIENCE);
+        thread::park_timeout(TIMEOUT);
         self.check();
     }
 
@@ -55,7 +55,7 @@ impl<const PV: bool> Pv for Threads<PV> {
     }
 }
 
-/// Wakes the other threads if its own one panics.
+/// Wakes the other threads if its thread panics.
 struct Failing<'a, const PV: bool>(&'a Threads<PV>);
 
 impl<const PV: bool> Drop for Failing<'_, PV> {
@@ -73,7 +73,7 @@ pub struct Bench<L, const PV: bool> {
     pub section: Section,
     pub waiters: WaitTable,
     pub pv: Threads<PV>,
-    pub wrong: AtomicU64,
+    pub violations: AtomicU64,
 }
 
 impl<L: RawLock + Default + Sync, const PV: bool> Bench<L, PV> {
@@ -84,7 +84,7 @@ impl<L: RawLock + Default + Sync, const PV: bool> Bench<L, PV> {
             section: Section::new(),
             waiters: WaitTable::new(),
             pv: Threads { handles, began: Instant::now(), has_failed: AtomicBool::new(false) },
-            wrong: AtomicU64::new(0),
+            violations: AtomicU64::new(0),
         }
     }
 
@@ -98,13 +98,13 @@ impl<L: RawLock + Default + Sync, const PV: bool> Bench<L, PV> {
         Cpu { id, spin_threshold, pv, waiters, watch, handoff }
     }
 
-    /// With the lock `taken`: runs the critical section and releases the lock.
-    pub fn work<W: Watch>(&self, cpu: &Cpu<'_, Threads<PV>, W>, taken: &Taken) {
+    /// Runs the critical section with the lock `taken`, and releases the lock.
+    pub fn work<W: Watch>(&self, cpu: &Cpu<'_, Threads<PV>, W>, taken: &Acquisition) {
         assert_eq!(taken.ticket.is_some(), L::TICKETS != 0);
         let in_turn = self.section.follows::<L>(taken).is_ok();
         let alone = self.section.run(cpu.id, 20).is_ok();
         if !in_turn || !alone {
-            self.wrong.fetch_add(1, Ordering::Relaxed);
+            self.violations.fetch_add(1, Ordering::Relaxed);
         }
         self.lock.unlock(cpu);
     }

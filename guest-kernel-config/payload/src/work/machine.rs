@@ -15,9 +15,9 @@ pub(super) struct HypercallPv<'a, W> {
 
 impl<'a, W: WorkloadWatch> HypercallPv<'a, W> {
     /// The machine that the parameters describe.
-    pub(super) fn of(vcpu: &CallingVcpu, watch: &'a W) -> Self {
+    pub(super) fn new(vcpu: &CallingVcpu, watch: &'a W) -> Self {
         let vcpus = vcpu.param(|params| &params.vcpus) as usize;
-        Self { transport: TransportPorts::of(vcpu), watch, vcpus }
+        Self { transport: TransportPorts::for_vcpu(vcpu), watch, vcpus }
     }
 }
 

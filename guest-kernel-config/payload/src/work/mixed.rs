@@ -1,27 +1,27 @@
 //! Systems of all families in random order, as a kernel uses them.
 
-use hypercalls::payload::MOST_LOCKS;
+use hypercalls::payload::MAX_LOCKS;
 use locks::counter::LockedCounter;
 use locks::lockref::UnboundedLockref;
 use locks::mutex::BaselineMutex;
 use locks::{Cpu, Family, NativeTicketLock, Pv};
 
-use super::{CachePadded, Done, OperationParams, Work, counter, lockref, mutex, spinlock};
+use super::{CachePadded, OperationParams, Outcome, Work, counter, lockref, mutex, spinlock};
 use crate::telemetry::WorkloadWatch;
 use crate::vcpu::CallingVcpu;
 
 static SPINLOCK: spinlock::SpinlockWork<NativeTicketLock> = spinlock::SpinlockWork(
-    [const { spinlock::Guarded::under(NativeTicketLock::new()) }; MOST_LOCKS],
+    [const { spinlock::Guarded::under(NativeTicketLock::new()) }; MAX_LOCKS],
 );
 static MUTEX: mutex::MutexWork<BaselineMutex> = mutex::MutexWork::under(BaselineMutex::new());
 static COUNTER: counter::CounterWork<LockedCounter> =
     counter::CounterWork(LockedCounter::new(counter::CPUS, counter::BATCH));
 static LOCKREF: lockref::LockrefWork<UnboundedLockref> =
-    lockref::LockrefWork(CachePadded(UnboundedLockref::new(lockref::FIRST)));
+    lockref::LockrefWork(CachePadded(UnboundedLockref::new(lockref::INITIAL_COUNT)));
 
 const FAMILIES: [Family; 4] = [Family::Spinlock, Family::Mutex, Family::Counter, Family::Lockref];
 
-/// The given system, and the first of each other family.
+/// The system passed, and the first of each other family.
 pub(super) struct Mixed<'a, O>(pub(super) &'a O);
 
 impl<O: Work> Work for Mixed<'_, O> {
@@ -31,7 +31,7 @@ impl<O: Work> Work for Mixed<'_, O> {
         &self,
         cpu: &Cpu<'_, P, W>,
         load: &OperationParams<'_>,
-    ) -> Done {
+    ) -> Outcome {
         let family = FAMILIES[draw(load.vcpu)];
         if family == O::FAMILY {
             return self.0.operate(cpu, load);
@@ -44,13 +44,13 @@ impl<O: Work> Work for Mixed<'_, O> {
         }
     }
 
-    fn look(&self) -> bool {
-        self.0.look()
+    fn read_word(&self) -> bool {
+        self.0.read_word()
     }
 }
 
-/// An index into [`FAMILIES`]: the same in every run for the same vCPU and operation number
-/// (SplitMix64's finalizer; Steele, Lea, Flood, 2014).
+/// Draws an index into [`FAMILIES`]: the same in every run for the same vCPU and operation
+/// number (SplitMix64's finalizer; Steele, Lea, Flood, 2014).
 fn draw(vcpu: &CallingVcpu) -> usize {
     let mut bits = vcpu.operations() ^ (vcpu.index as u64) << 48;
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -3,7 +3,7 @@
 use locks::mutex::RawMutex;
 use locks::{Cpu, Family, Pv, Section as Increments};
 
-use super::{CachePadded, Done, OperationParams, Work};
+use super::{CachePadded, OperationParams, Outcome, Work};
 use crate::telemetry::WorkloadWatch;
 
 /// A critical section under a mutex.
@@ -26,27 +26,27 @@ impl<M: RawMutex> Work for MutexWork<M> {
         &self,
         cpu: &Cpu<'_, P, W>,
         load: &OperationParams<'_>,
-    ) -> Done {
+    ) -> Outcome {
         let mutex = &self.mutex.0;
-        let since = load.waits();
+        let since = load.begin_wait();
         let taken = mutex.lock(cpu);
-        let ticks = load.waited(since);
+        let ticks = load.end_wait(since);
         let alone = self.section.run(cpu.id, load.critical);
         let released = mutex.unlock(cpu);
-        Done {
+        Outcome {
             slow: taken.slow,
             halts: taken.halts,
             kicks: released.kicks,
             rmw: taken.rmw + released.rmw,
-            beside: taken.beside,
+            spinner_rmw: taken.spinner_rmw,
             spins: taken.spins,
             is_violated: alone.is_err(),
             ticks,
-            ..Done::default()
+            ..Outcome::default()
         }
     }
 
-    fn look(&self) -> bool {
+    fn read_word(&self) -> bool {
         self.mutex.0.is_locked()
     }
 }

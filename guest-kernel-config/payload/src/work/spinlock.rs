@@ -1,9 +1,9 @@
 //! A spinlock: acquire, work, release.
 
-use hypercalls::payload::MOST_LOCKS;
+use hypercalls::payload::MAX_LOCKS;
 use locks::{Cpu, Family, Pv, RawLock, Section as Increments};
 
-use super::{CachePadded, Done, OperationParams, Work};
+use super::{CachePadded, OperationParams, Outcome, Work};
 use crate::telemetry::WorkloadWatch;
 
 /// A spinlock and its critical section.
@@ -19,7 +19,7 @@ impl<L> Guarded<L> {
 }
 
 /// A critical section under one of several spinlocks.
-pub(super) struct SpinlockWork<L>(pub(super) [Guarded<L>; MOST_LOCKS]);
+pub(super) struct SpinlockWork<L>(pub(super) [Guarded<L>; MAX_LOCKS]);
 
 impl<L: RawLock> Work for SpinlockWork<L> {
     const FAMILY: Family = Family::Spinlock;
@@ -29,27 +29,27 @@ impl<L: RawLock> Work for SpinlockWork<L> {
         &self,
         cpu: &Cpu<'_, P, W>,
         load: &OperationParams<'_>,
-    ) -> Done {
+    ) -> Outcome {
         let Guarded { lock: CachePadded(lock), section } = &self.0[load.lock()];
-        let since = load.waits();
+        let since = load.begin_wait();
         let taken = lock.lock(cpu);
-        let ticks = load.waited(since);
+        let ticks = load.end_wait(since);
         cpu.watch.critical();
         let in_turn = section.follows::<L>(&taken);
         let alone = section.run(cpu.id, load.critical);
         let released = lock.unlock(cpu);
-        Done {
+        Outcome {
             slow: taken.slow,
             halts: taken.halts,
             kicks: released.kicks,
             is_violated: alone.is_err(),
             is_disorderly: in_turn.is_err(),
             ticks,
-            ..Done::default()
+            ..Outcome::default()
         }
     }
 
-    fn look(&self) -> bool {
+    fn read_word(&self) -> bool {
         self.0[0].lock.0.is_contended()
     }
 }

@@ -1,4 +1,4 @@
-//! What stands in for KVM, a schedule and a benchmark under a machine whose exits are handled.
+//! Mocks of KVM, a schedule and a benchmark, for a machine that handles exits.
 
 use std::{
     io::{self, ErrorKind, Write},
@@ -16,16 +16,16 @@ use machine::{
         bench::{Bench, BenchStep},
         output::Sink,
     },
-    vcpu::{Board, MachineHost, Stopped, VcpuScheduler},
+    vcpu::{MachineHost, Stopped, VcpuScheduler, VcpuShared},
 };
 use sched::halts::{HaltScheduler, Host, KickPath};
 
-/// A host without KVM. A vCPU that would sleep is kicked at once: by another vCPU, or, at every
+/// A host without KVM. A vCPU that would sleep is kicked at once: by another vCPU or, at every
 /// second wait, by the VMM, so that a fault that drops the kick does not end the run.
 #[derive(Debug)]
 pub struct MockHost {
     pub memory: Ram,
-    pub board: OnceLock<Weak<Board<MockHost>>>,
+    pub shared: OnceLock<Weak<VcpuShared<MockHost>>>,
     /// The vCPU whose exit is being handled.
     pub current: AtomicU32,
     pub scheduler: Option<MockScheduler>,
@@ -36,7 +36,7 @@ impl MockHost {
     pub fn new(memory: Ram, scheduler: Option<MockScheduler>) -> Self {
         Self {
             memory,
-            board: OnceLock::new(),
+            shared: OnceLock::new(),
             current: AtomicU32::new(0),
             scheduler,
             waits: AtomicU32::new(0),
@@ -52,12 +52,12 @@ impl Host for MockHost {
     }
 
     fn wait(&self, _: &AtomicU32, _: u32) {
-        let board = self.board.get().and_then(Weak::upgrade).unwrap();
-        let (own, vcpus) = (self.current.load(Relaxed), board.counts().len() as u32);
+        let shared = self.shared.get().and_then(Weak::upgrade).unwrap();
+        let (current, vcpus) = (self.current.load(Relaxed), shared.counts().len() as u32);
         if vcpus > 1 && self.waits.fetch_add(1, Relaxed).is_multiple_of(2) {
-            board.kicks.kick(VcpuId((own + 1) % vcpus), VcpuId(own), KickPath::Latch);
+            shared.kicks.kick(VcpuId((current + 1) % vcpus), VcpuId(current), KickPath::Latch);
         } else {
-            board.kicks.end_halt(VcpuId(own));
+            shared.kicks.end_halt(VcpuId(current));
         }
     }
 
@@ -81,10 +81,10 @@ impl MachineHost for MockHost {
 /// A scheduler under which every vCPU always has a slot.
 #[derive(Debug, Default)]
 pub struct MockScheduler {
-    /// The scheduler has a part in halts and kicks.
+    /// Whether the scheduler takes part in halts and kicks.
     pub halts: bool,
-    /// vCPUs that wait for a reader of the output.
-    pub aside: AtomicI32,
+    /// Number of vCPUs that wait for a reader of the output.
+    pub waiting: AtomicI32,
 }
 
 impl VcpuScheduler for MockScheduler {
@@ -98,36 +98,36 @@ impl VcpuScheduler for MockScheduler {
 
     fn interrupted(&self, _: VcpuId, _: &dyn Stopped) {}
 
-    fn came_out(&self, _: VcpuId) {}
+    fn after_exit(&self, _: VcpuId) {}
 
-    fn yielded(&self, _: VcpuId) {}
+    fn yield_slot(&self, _: VcpuId) {}
 
     fn spun_out(&self, _: VcpuId) {}
 
-    fn yields_to(&self, _: VcpuId, _: VcpuId) {}
+    fn yield_to(&self, _: VcpuId, _: VcpuId) {}
 
-    fn point(&self, _: VcpuId, _: Point) {}
+    fn preempt_point(&self, _: VcpuId, _: Point) {}
 
-    fn waits(&self, _: VcpuId) {
-        self.aside.fetch_add(1, Relaxed);
+    fn begin_wait(&self, _: VcpuId) {
+        self.waiting.fetch_add(1, Relaxed);
     }
 
-    fn waited(&self, _: VcpuId) {
-        self.aside.fetch_sub(1, Relaxed);
+    fn end_wait(&self, _: VcpuId) {
+        self.waiting.fetch_sub(1, Relaxed);
     }
 
-    fn awaits_turn(&self, _: VcpuId) -> bool {
+    fn awaits_slot(&self, _: VcpuId) -> bool {
         false
     }
 
-    fn observes(&self, _: VcpuId) -> bool {
+    fn lacks_telemetry(&self, _: VcpuId) -> bool {
         true
     }
 
     fn leave(&self, _: VcpuId) {}
 }
 
-/// A halt may end without a wakeup, so that none has to block.
+/// A halt may end without a wakeup, so none has to block.
 impl HaltScheduler for MockScheduler {
     fn halt(&self, _: VcpuId) {}
 
@@ -149,20 +149,20 @@ impl Bench for MockBench {
         self.0.store(true, Relaxed);
     }
 
-    fn is_open(&self) -> bool {
+    fn is_gate_open(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
-/// Counts what the guest says; its reader may have gone, or its disk may be full.
-pub struct Said {
+/// Counts the guest's output; its reader may have exited, or its disk may be full.
+pub struct CountingSink {
     pub bytes: Arc<AtomicU64>,
     pub room: u64,
 }
 
-impl Sink for Said {}
+impl Sink for CountingSink {}
 
-impl Write for Said {
+impl Write for CountingSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.bytes.fetch_add(bytes.len() as u64, Relaxed) > self.room {
             let is_full = self.room.is_multiple_of(2);

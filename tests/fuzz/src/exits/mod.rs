@@ -24,34 +24,34 @@ use kvm_bindings::{
 };
 use machine::{
     devices::{
-        Devices, EventLog, FirstMisuse, bench::Bench, channel::StdinChannel, last_words::LastWords,
-        output::Output, serial::SerialPort,
+        Devices, EventLog, FirstMisuse, bench::Bench, channel::StdinChannel,
+        console_monitor::ConsoleMonitor, output::Output, serial::SerialPort,
     },
     vcpu::{
-        Board,
-        board::BoardSpec,
+        VcpuShared,
         fault::{Dice, FaultPlan},
         host_view::HostView,
+        shared::VcpuSharedSpec,
         step::{self, Next},
     },
 };
-use sched::halts::Courier;
+use sched::halts::PendingKicks;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use self::host::{MockBench, MockHost, MockScheduler, Said};
+use self::host::{CountingSink, MockBench, MockHost, MockScheduler};
 use crate::input::{Input, is_one_line};
 
-/// Bytes that a vCPU shares with KVM on x86, and where the data of ports is in them.
+/// Bytes that a vCPU shares with KVM on x86, and the offset of port data in them.
 const MAPPED: usize = 3 << 12;
 const PORT_DATA: usize = 1 << 12;
 const UNION: usize = offset_of!(kvm_run, __bindgen_anon_1);
 
-/// In place of a vCPU's number: the courier delivers what is late.
-const COURIER: u8 = 255;
+/// In place of a vCPU's number: delivers the delayed kicks.
+const DELIVER_KICKS: u8 = 255;
 
-/// What the machine has, one bit each.
+/// Parts of the machine, one bit each.
 const DICE: u8 = 1 << 0;
-const HAS_COURIER: u8 = 1 << 1;
+const HAS_DELAYED_KICKS: u8 = 1 << 1;
 const SCHEDULER: u8 = 1 << 2;
 const HALTS: u8 = 1 << 3;
 const BENCH: u8 = 1 << 4;
@@ -60,43 +60,43 @@ fn event() -> EventFd {
     EventFd::new(EFD_NONBLOCK).unwrap()
 }
 
-fn board(input: &mut Input<'_>, printed: &Arc<AtomicU64>) -> Arc<Board<MockHost>> {
+fn shared(input: &mut Input<'_>, printed: &Arc<AtomicU64>) -> Arc<VcpuShared<MockHost>> {
     let vcpus = VcpuCount::try_from(1 + input.below(4) as u32).unwrap();
     let room = u64::from(input.half());
     let flags = input.byte();
     let has = |flag: u8| flags & flag != 0;
-    let sink = || Box::new(Said { bytes: printed.clone(), room });
-    let words = Arc::<LastWords>::default();
+    let sink = || Box::new(CountingSink { bytes: printed.clone(), room });
+    let monitor = Arc::<ConsoleMonitor>::default();
     let devices = Devices {
-        com1: SerialPort::new(event(), event(), sink()).watched(words.clone()),
+        com1: SerialPort::new(event(), event(), sink()).with_monitor(monitor.clone()),
         com2: SerialPort::new(event(), event(), sink()),
         stdin: StdinChannel::new(event()),
         stdout: Output::new(sink()),
         stderr: Output::new(sink()),
-        closing: None,
+        end_signal: None,
         output_page: AtomicU32::new(0),
         misuse: FirstMisuse::new(),
         events: EventLog::new(event()),
-        words,
+        monitor,
         bench: has(BENCH).then(|| Arc::new(MockBench::default()) as Arc<dyn Bench>),
     };
     let _ = devices.stdin.push(b"input");
     let spec = "kick-drop:0.2,kick-dup:0.2,kick-delay:50us,spurious:0.2".parse().unwrap();
     let plan = FaultPlan { spec, seed: 7 };
-    let dice = has(DICE).then(|| Dice::of_all(&plan, 0, vcpus));
+    let dice = has(DICE).then(|| Dice::for_vcpus(&plan, 0, vcpus));
     let scheduler =
         has(SCHEDULER).then(|| MockScheduler { halts: has(HALTS), ..Default::default() });
     let memory = ram::map(&regions(ByteSize::mib(2)), 4096).unwrap();
     let host = MockHost::new(memory, scheduler);
     let host_view = HostView::default();
-    let spec = BoardSpec { vcpus, dice, traced: false, symbols: None, host: host_view };
-    let board = Arc::new(Board::new(host, devices, event(), spec));
-    let _ = board.kicks.halts().host().board.set(Arc::downgrade(&board));
-    if has(HAS_COURIER) {
-        // Delivered by hand: the thread is only unparked.
-        board.kicks.register_courier(thread::current());
+    let spec = VcpuSharedSpec { vcpus, dice, traced: false, symbols: None, host: host_view };
+    let shared = Arc::new(VcpuShared::new(host, devices, event(), spec));
+    let _ = shared.kicks.halts().host().shared.set(Arc::downgrade(&shared));
+    if has(HAS_DELAYED_KICKS) {
+        // Delivered explicitly: the thread is only unparked.
+        shared.kicks.register_delivery_thread(thread::current());
     }
-    board
+    shared
 }
 
 fn put(pages: &mut [u8], at: usize, bytes: &[u8]) {
@@ -128,58 +128,58 @@ fn record(input: &mut Input<'_>, pages: &mut [u8]) {
     put(pages, PORT_DATA, &input.array::<8>());
 }
 
-/// A guest that leaves by arbitrary exits, on up to four vCPUs.
+/// A guest that makes arbitrary exits, on up to four vCPUs.
 pub fn exits(bytes: &[u8]) {
-    const MOST: usize = 300;
+    const MAX_EXITS: usize = 300;
     let mut input = Input::new(bytes);
     let printed = Arc::new(AtomicU64::new(0));
-    let board = board(&mut input, &printed);
-    let vcpus = board.counts().len();
+    let shared = shared(&mut input, &printed);
+    let vcpus = shared.counts().len();
     let (mut pages, mut has_left) = (vec![0; MAPPED], vec![false; vcpus]);
-    let mut courier = Courier::default();
+    let mut delayed = PendingKicks::default();
     let mut count = 0;
-    while !input.is_empty() && count < MOST {
+    while !input.is_empty() && count < MAX_EXITS {
         count += 1;
         let number = input.byte();
-        if number == COURIER {
-            assert_eq!(board.kicks.deliver_due(&mut courier, Nanos(u64::MAX)), None);
+        if number == DELIVER_KICKS {
+            assert_eq!(shared.kicks.deliver_due(&mut delayed, Nanos(u64::MAX)), None);
             continue;
         }
         let id = VcpuId(u32::from(number) % vcpus as u32);
         if has_left[id.0 as usize] {
             break;
         }
-        board.kicks.halts().host().current.store(id.0, Relaxed);
+        shared.kicks.halts().host().current.store(id.0, Relaxed);
         record(&mut input, &mut pages);
         let Some(exit) = decode(&mut pages) else { continue };
         if let Exit::InternalError(suberror) = &exit {
             is_one_line(&suberror.to_string());
         }
-        match step::handle(&board, id, exit) {
+        match step::handle(&shared, id, exit) {
             Next::Resume | Next::Interrupted | Next::NotStarted => continue,
             Next::Leave => {}
-            Next::End(end) => board.life.finish(end),
+            Next::End(end) => shared.life.finish(end),
             Next::Fail(cause) => drop(format!("{cause:?}")),
         }
         // The vCPU's thread ends.
         has_left[id.0 as usize] = true;
     }
-    let counts = board.machine_counts().vcpus;
+    let counts = shared.machine_counts().vcpus;
     assert!(counts.misuse <= count as u64);
-    // Each exit says at most a page.
+    // Each exit prints at most a page.
     assert!(printed.load(Relaxed) <= count as u64 * 4096);
-    let misuse = board.devices.misuse.get();
+    let misuse = shared.devices.misuse.get();
     assert_eq!(counts.misuse > 0, misuse.is_some());
     if let Some(misuse) = misuse {
         is_one_line(&misuse.to_string());
     }
-    if let Some(scheduler) = &board.kicks.halts().host().scheduler {
-        assert_eq!(scheduler.aside.load(Relaxed), 0);
+    if let Some(scheduler) = &shared.kicks.halts().host().scheduler {
+        assert_eq!(scheduler.waiting.load(Relaxed), 0);
     }
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
-    // For each port of the contract a write and a read of each width.
+    // For each port of the contract, a write and a read of each width.
     let port = |offset: u8| -> Vec<u8> {
         let head = [1, 0, 9, u8::from(offset.is_multiple_of(3))];
         let accesses = [0x80, 0xa0, 0x90, 0x00, 0x20]
@@ -187,11 +187,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
             .flat_map(|kind| [&[0, kind, offset, 0][..], &[1, 0, 0, 0, 0, 0, 0, 0]].concat());
         head.into_iter().chain(accesses).collect()
     };
-    let odd = |kind: u8, then: u8| {
-        [&[0, 255, 255, 0, 0, kind, then, 1, 0, 0, 0, 3, 0, 0, 0, 1][..], &[9; 50]].concat()
+    let odd = |kind: u8, next: u8| {
+        [&[0, 255, 255, 0, 0, kind, next, 1, 0, 0, 0, 3, 0, 0, 0, 1][..], &[9; 50]].concat()
     };
     let contract = (0..ports::SPAN as u8).step_by(4).map(port);
-    let machines = (0..32).flat_map(|flags| [0, 254, 255].map(|room| whole_contract(flags, room)));
+    let machines = (0..32).flat_map(|flags| [0, 254, 255].map(|room| all_calls(flags, room)));
     let serial = [0x80, 0].map(|kind| [2, 255, 255, 0, 0, kind | 0x40, 254, 0, b'x', b'y', 0, 0]);
     contract
         .chain((0..8).map(|kind| odd(kind, 16)))
@@ -202,8 +202,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Every call of the contract, on the machine with these flags; those that end the run are last.
-fn whole_contract(flags: u8, room: u8) -> Vec<u8> {
+/// Returns every call of the contract on this machine; calls that end the run are last.
+fn all_calls(flags: u8, room: u8) -> Vec<u8> {
     let is_last = |offset: &u8| [ports::EXIT, ports::VCPU_DONE].contains(&u16::from(*offset));
     let (last, others): (Vec<u8>, Vec<u8>) = (0..ports::SPAN as u8).partition(is_last);
     let accesses = others.into_iter().chain(last).flat_map(|offset| {
@@ -211,14 +211,14 @@ fn whole_contract(flags: u8, room: u8) -> Vec<u8> {
         let width = if of_bytes.contains(&offset) { 0 } else { 0x20 };
         let high = u16::from(offset) == ports::KICK_AND_HALT;
         let write = |n: u8| {
-            // The last page of output is in memory, or it is not.
+            // The last page of output is in memory or outside of it.
             let value = if flags.is_multiple_of(2) { n } else { 9 - n };
             let third = if high { n % 4 } else { u8::from(value == 9) };
             [n % 3, width | 0x80, offset, 0, value, 0, third, 0, 0, 0, 0, 0]
         };
         let read = [1, width, offset, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let writes: Vec<u8> = (0..10).flat_map(write).collect();
-        [&writes[..], &read, &[COURIER]].concat()
+        [&writes[..], &read, &[DELIVER_KICKS]].concat()
     });
     [2, room, room, flags].into_iter().chain(accesses).collect()
 }

@@ -23,12 +23,12 @@ pub use seeds::store_seeds;
 use crate::input::is_one_line;
 
 thread_local! {
-    /// The directory of each execution of [`store`]. libFuzzer may leave without removing it: `run.sh` does.
+    /// Directory of each execution of [`store`]. libFuzzer may exit without removing it: `run.sh` does.
     static FOLDER: TempDir = TempDir::new().unwrap();
 }
 
-/// A store in its directory: nothing changes it before its run goes on, and what can be read can be
-/// reported.
+/// A store in its directory: nothing changes it before its run continues, and a store that can be read can
+/// be reported.
 pub fn store(bytes: &[u8]) {
     FOLDER.with(|folder| store_in(folder.path(), bytes));
 }
@@ -50,20 +50,20 @@ fn store_in(folder: &Path, bytes: &[u8]) {
 }
 
 fn report(record: &RunRecord) {
-    const MOST_CELLS: usize = 40;
-    if record.contents.cells.len() > MOST_CELLS {
+    const MAX_CELLS: usize = 40;
+    if record.contents.cells.len() > MAX_CELLS {
         return;
     }
-    let one = slice::from_ref(record);
-    assert!(export::csv(one, Vec::new()).is_ok());
-    // Statistics take milliseconds: which report is made depends on the input.
-    let study = Study::new(one);
+    let records = slice::from_ref(record);
+    assert!(export::csv(records, Vec::new()).is_ok());
+    // Statistics take milliseconds, so the input selects the report.
+    let study = Study::new(records);
     if record.contents.cells.len().is_multiple_of(2) {
-        assert!(!render(&Document::of_study(&study), Form::terminal(80)).is_empty());
+        assert!(!render(&Document::for_study(&study), Form::terminal(80)).is_empty());
         assert!(html::page(&study, None).is_ok());
     } else {
-        let diff = Diff::new(Study::new(one), study);
-        let document = Document::of_diff(&diff);
+        let diff = Diff::new(Study::new(records), study);
+        let document = Document::for_diff(&diff);
         assert!(!render(&document, Form::MAIL).is_empty());
         assert!(html::document_page(document).is_ok());
     }

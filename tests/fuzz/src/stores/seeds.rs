@@ -1,4 +1,4 @@
-//! Stores as pvticket writes them, and with what it would not write.
+//! Stores as pvticket writes them, and with content that it would not write.
 
 use std::fs;
 
@@ -15,20 +15,20 @@ use tempfile::TempDir;
 
 use super::run;
 
-/// What the spec of [`run`] plans.
-fn planned() -> Experiment {
+/// Returns the experiment that the spec of [`run`] plans.
+fn experiment() -> Experiment {
     let cpus = CpuList::new(&[0]).unwrap();
     let place = |_: &str, _, _| Ok(HostKind::Emulated);
     let setting = Setting::new(&cpus, &place);
     Experiment::parse(&run().spec, "fuzz", &setting).unwrap()
 }
 
-fn cell_line(planned: &Experiment, cell: u32, outcome: Outcome) -> Line {
-    let place = &planned.cells()[cell as usize];
+fn cell_line(experiment: &Experiment, cell: u32, outcome: Outcome) -> Line {
+    let place = &experiment.cells()[cell as usize];
     Line::Cell(Box::new(CellLine {
         cell,
         round: place.round,
-        point: planned.points[place.point].clone(),
+        point: experiment.points[place.point].clone(),
         at_ms: 2,
         took: 0.5,
         load: Load::default(),
@@ -46,27 +46,27 @@ fn session() -> SessionLine {
     SessionLine { at_ms: 1, command: Vec::new(), host: Default::default() }
 }
 
-/// A store with three of four cells; and with each thing that a reader has to refuse.
+/// A store with three of four cells, and its variants with each fault that a reader has to reject.
 pub fn store_seeds() -> Vec<Vec<u8>> {
-    let (planned, dir) = (planned(), TempDir::new().unwrap());
+    let (experiment, dir) = (experiment(), TempDir::new().unwrap());
     let mut run = run();
-    (run.seed, run.cells) = (planned.seed, planned.cells().len() as u32);
+    (run.seed, run.cells) = (experiment.seed, experiment.cells().len() as u32);
     let path = |name: &str| dir.path().join(name);
     let mut store = Store::create(&path("run"), run.clone()).unwrap();
     let failed = Outcome::Failed { error: "it died".into(), trace: String::new() };
     let lines = [
         Line::Session(Box::new(session())),
-        cell_line(&planned, 0, done()),
-        cell_line(&planned, 2, failed),
-        cell_line(&planned, 1, Outcome::Aborted),
-        cell_line(&planned, 1, done()),
+        cell_line(&experiment, 0, done()),
+        cell_line(&experiment, 2, failed),
+        cell_line(&experiment, 1, Outcome::Aborted),
+        cell_line(&experiment, 1, done()),
     ];
     lines.iter().for_each(|line| store.append(line).unwrap());
-    let whole = fs::read_to_string(path("run").join(FILE)).unwrap();
-    let replaced = |from: &str, to: &str| whole.replacen(from, to, 1);
-    let first = whole.lines().next().unwrap_or_default();
-    let last = whole.lines().next_back().unwrap_or_default();
-    let changed = vec![
+    let complete = fs::read_to_string(path("run").join(FILE)).unwrap();
+    let replaced = |from: &str, to: &str| complete.replacen(from, to, 1);
+    let first = complete.lines().next().unwrap_or_default();
+    let last = complete.lines().next_back().unwrap_or_default();
+    let variants = vec![
         replaced("\"jobs\":1", "\"jobs\":2"),
         replaced("\"cpus\":[0]", "\"cpus\":[]"),
         replaced("\"cpus\":[0]", "\"cpus\":[0,999]"),
@@ -85,9 +85,9 @@ pub fn store_seeds() -> Vec<Vec<u8>> {
         replaced("\"cells\":4", "\"cells\":4,\"part\":\"1/1\""),
         replaced("\"cells\":4", "\"cells\":0,\"part\":\"9/9\""),
         replaced("\"cells\":4", "\"cells\":4,\"part\":\"3/2\""),
-        format!("{whole}{first}\n"),
-        whole[..whole.len() - 9].to_owned(),
+        format!("{complete}{first}\n"),
+        complete[..complete.len() - 9].to_owned(),
         format!("{first}\n{last}\n"),
     ];
-    [whole].into_iter().chain(changed).map(String::into_bytes).collect()
+    [complete].into_iter().chain(variants).map(String::into_bytes).collect()
 }

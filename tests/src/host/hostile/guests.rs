@@ -3,8 +3,8 @@
 use sched::policy::POLICIES;
 
 use super::code::{
-    OTHERS, apic, claims, forever, forever_long, real_forever, real_forever_long, real_msr,
-    real_x2apic, starts_second, telemetry, unless_honest,
+    AP_CODE, apic, claim, forever, forever_long, real_forever, real_forever_long, real_msr,
+    real_x2apic, start_second, telemetry, unless_honest,
 };
 use crate::{
     files::code::{
@@ -31,7 +31,7 @@ const FIRST_FRAME: u32 = 0x1000;
 pub enum End {
     /// Never: SIGTERM ends it.
     Runs,
-    /// By the VMM after two seconds, as its only vCPU halts for ever.
+    /// The VMM ends it after two seconds, because its only vCPU halts forever.
     Halts,
     /// With this exit status.
     Exits(i32),
@@ -44,13 +44,13 @@ pub enum End {
 pub struct Guest {
     pub name: &'static str,
     pub end: End,
-    /// What the first vCPU executes, in 64-bit mode.
+    /// The first vCPU's code, in 64-bit mode.
     pub first: fn() -> Vec<u8>,
-    /// What the second vCPU executes, in real mode; None: there is no second vCPU.
+    /// The second vCPU's code, in real mode; None if there is no second vCPU.
     pub second: Option<fn() -> Vec<u8>>,
 }
 
-pub const fn alone(name: &'static str, end: End, first: fn() -> Vec<u8>) -> Guest {
+pub const fn solo(name: &'static str, end: End, first: fn() -> Vec<u8>) -> Guest {
     Guest { name, end, first, second: None }
 }
 
@@ -59,35 +59,35 @@ impl Guest {
         1 + u32::from(self.second.is_some())
     }
 
-    /// A kernel that runs this guest's code in the machine that has input, and spins in any other machine.
-    pub fn kernel(&self) -> Vec<u8> {
+    /// Builds the code of a kernel that runs it in the machine with input, and spins in any other.
+    pub fn code(&self) -> Vec<u8> {
         let mut code = unless_honest();
         if self.second.is_some() {
-            code.extend(starts_second());
+            code.extend(start_second());
         }
         code.extend((self.first)());
         if let Some(second) = self.second {
-            code.resize(OTHERS.max(code.len()), 0);
+            code.resize(AP_CODE.max(code.len()), 0);
             code.extend(second());
         }
-        files::vmlinux(&code)
+        code
     }
 }
 
 pub const HOLDER: Guest =
-    alone("claims to hold a lock", End::Runs, || [claims(0, u32::MAX), spin()].concat());
-pub const WAITER: Guest = alone("claims to await a lock", End::Runs, || {
-    // It spins with ticket 1 for a lock that has no tickets.
-    [claims(8, 0xd_0001), claims(4, 0x1_0002), spin()].concat()
+    solo("claims to hold a lock", End::Runs, || [claim(0, u32::MAX), spin()].concat());
+pub const WAITER: Guest = solo("claims to await a lock", End::Runs, || {
+    // It spins with ticket 1 for a lock without tickets.
+    [claim(8, 0xd_0001), claim(4, 0x1_0002), spin()].concat()
 });
-pub const SCRIBBLER: Guest = alone("scribbles over its telemetry", End::Runs, || {
+pub const SCRIBBLER: Guest = solo("scribbles over its telemetry", End::Runs, || {
     // Stores the time stamp counter to each word in turn: rdtsc; mov [rcx + rbx * 4], eax; inc ebx; and ebx, 31
     let body = [0x0f, 0x31, 0x89, 0x04, 0x99, 0xff, 0xc3, 0x83, 0xe3, 0x1f];
     [telemetry(), vec![0x31, 0xdb], forever(&body)].concat()
 });
-pub const YIELDER: Guest = alone("yields all the time", End::Runs, || forever(&out(YIELD, 0)));
+pub const YIELDER: Guest = solo("yields all the time", End::Runs, || forever(&out(YIELD, 0)));
 pub const GIVER: Guest = Guest {
-    name: "vCPUs give their turns away",
+    name: "vCPUs give their slices away",
     end: End::Runs,
     first: || forever(&[out(YIELD_TO, 1), out(YIELD_TO, 0)].concat()),
     second: Some(|| real_forever(YIELD_TO, 0)),
@@ -102,13 +102,12 @@ pub const PASSER: Guest = Guest {
     name: "vCPUs pass a slot on",
     end: End::Runs,
     first: || {
-        [claims(0, u32::MAX), claims(128, u32::MAX), forever(&out(KICK_AND_HALT, 1 << 16))].concat()
+        [claim(0, u32::MAX), claim(128, u32::MAX), forever(&out(KICK_AND_HALT, 1 << 16))].concat()
     },
     second: Some(|| real_forever(KICK_AND_HALT, 0)),
 };
-pub const PARKER: Guest = alone("halts for a lock", End::Halts, || {
-    [claims(4, 0x1_0003), forever(&out(HALT, 1))].concat()
-});
+pub const PARKER: Guest =
+    solo("halts for a lock", End::Halts, || [claim(4, 0x1_0003), forever(&out(HALT, 1))].concat());
 pub const NMI: Guest = Guest {
     name: "NMIs to a CPU that halts",
     // The guest has no handler for NMIs.
@@ -116,40 +115,39 @@ pub const NMI: Guest = Guest {
     first: || forever(&out(HALT, 1)),
     second: Some(real_nmis),
 };
-pub const SLEEPER: Guest =
-    alone("HLT, interrupts off", End::Halts, || vec![0xfa, 0xf4, 0xeb, 0xfd]);
-pub const SPINNER: Guest = alone("spins", End::Runs, spin);
-pub const MMIO: Guest = alone("stores to no device", End::Runs, || {
-    // mov eax, 0x20000ffd; mov rcx, [rax] (over the end of a page); mov [rax], rcx; mov [rax], cl;
-    // mov [rax + 3], cx
+pub const SLEEPER: Guest = solo("HLT, interrupts off", End::Halts, || vec![0xfa, 0xf4, 0xeb, 0xfd]);
+pub const SPINNER: Guest = solo("spins", End::Runs, spin);
+pub const MMIO: Guest = solo("stores to no device", End::Runs, || {
+    // mov eax, 0x20000ffd; mov rcx, [rax] (across the end of a page); mov [rax], rcx; mov [rax], cl; mov [rax
+    // + 3], cx
     let body = [0x48, 0x8b, 0x08, 0x48, 0x89, 0x08, 0x88, 0x08, 0x66, 0x89, 0x48, 0x03];
     [code::MAP, &[0xb8, 0xfd, 0x0f, 0x00, 0x20], &forever(&body)].concat()
 });
-pub const EVENTS: Guest = alone("events", End::Runs, || forever(&out(EVENT, 0x7fff_ffff)));
-pub const PORTS: Guest = alone("random ports", End::Runs, || forever_long(&random_ports(2_000)));
+pub const EVENTS: Guest = solo("events", End::Runs, || forever(&out(EVENT, 0x7fff_ffff)));
+pub const PORTS: Guest = solo("random ports", End::Runs, || forever_long(&random_ports(2_000)));
 pub const CONTRACT_PORTS: Guest =
-    alone("misuse of the contract", End::Exits(7), || [misuse(), out(EXIT, 7)].concat());
-pub const SERIAL: Guest = alone("output, COM1", End::Runs, || code::FLOOD.to_vec());
-pub const PAGES: Guest = alone("output, pages", End::Runs, || {
+    solo("misuse of the contract", End::Exits(7), || [misuse(), out(EXIT, 7)].concat());
+pub const SERIAL: Guest = solo("output, COM1", End::Runs, || code::FLOOD.to_vec());
+pub const PAGES: Guest = solo("output, pages", End::Runs, || {
     [out(OUTPUT_PAGE, FIRST_FRAME), forever(&out(STDOUT_PAGE, 4096))].concat()
 });
-pub const MODIFIER: Guest = alone("modifies its code", End::Exits(5), modifies_itself);
-pub const TRIPLE: Guest = alone("triple fault", End::Fails("triple fault"), || {
+pub const MODIFIER: Guest = solo("modifies its code", End::Exits(5), modifies_itself);
+pub const TRIPLE: Guest = solo("triple fault", End::Fails("triple fault"), || {
     // An empty IDT on the stack: push 0; push 0; lidt [rsp]; ud2
     vec![0x6a, 0, 0x6a, 0, 0x0f, 0x01, 0x1c, 0x24, 0x0f, 0x0b]
 });
 pub const RESET: Guest =
-    alone("reset", End::Fails("the guest reset"), || vec![0xb0, 0xfe, 0xe6, 0x64, 0xeb, 0xfe]);
-pub const STRANGE: Guest = alone("FXSAVE to no device", End::Fails("cannot emulate"), || {
+    solo("reset", End::Fails("the guest reset"), || vec![0xb0, 0xfe, 0xe6, 0x64, 0xeb, 0xfe]);
+pub const STRANGE: Guest = solo("FXSAVE to no device", End::Fails("cannot emulate"), || {
     // mov eax, 0x20000000; fxsave [rax]
     [code::MAP, &[0xb8, 0, 0, 0, 0x20, 0x0f, 0xae, 0x00, 0xeb, 0xfe]].concat()
 });
 
-/// Those that lie to policies: claims, kicks, halts, yields and turns given away.
+/// Guests that lie to policies: claims, kicks, halts, yields and slices given away.
 const LIARS: [&Guest; 9] =
     [&HOLDER, &WAITER, &SCRIBBLER, &YIELDER, &GIVER, &KICKER, &PASSER, &PARKER, &SPINNER];
 
-/// Each of them under each policy that promises shares, with each set of arguments (`SLICE`: the length of a slice).
+/// Returns each liar under each policy that promises shares, with each set of arguments (`SLICE`: the slice).
 pub fn lies() -> impl Iterator<Item = (&'static Guest, &'static str)> {
     let policies = POLICIES.iter().filter_map(|policy| policy.shares.ok()).flatten();
     policies.flat_map(|policy| LIARS.map(|guest| (guest, *policy)))
@@ -219,13 +217,13 @@ fn misuse() -> Vec<u8> {
     code
 }
 
-/// Executes what it has just written, 10 000 times: exits with 5, or with 9 if it executed something older.
+/// Executes code that it has just written, 10 000 times. Exits with 5, or with 9 if it executed older code.
 fn modifies_itself() -> Vec<u8> {
     // lea rdi, [rip + 3]: the immediate of the `mov al`; mov [rdi], cl; mov al, 0; cmp al, cl; je,
     // over the exit with 9
     let mut body = vec![0x48, 0x8d, 0x3d, 0x03, 0, 0, 0, 0x88, 0x0f, 0xb0, 0x00, 0x38, 0xc8];
-    let wrong = out(EXIT, 9);
-    body.extend([0x74, wrong.len() as u8]);
-    body.extend(wrong);
+    let exit = out(EXIT, 9);
+    body.extend([0x74, exit.len() as u8]);
+    body.extend(exit);
     [times(10_000, &body), out(EXIT, 5)].concat()
 }

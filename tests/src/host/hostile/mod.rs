@@ -1,12 +1,12 @@
-//! Machines whose guests do what they can against the VMM and the machine beside them. One test over a table: each
-//! row is a hostile guest under a policy, with an honest machine on the same slot.
+//! Machines whose guests attack the VMM and the machine next to them. One test over a table: each row is a
+//! hostile guest under a policy, with an honest machine on the same slot.
 //!
-//! Each guest that lies to policies meets each policy that promises shares ([`guests::lies`]). Those that make exits and
-//! outputs meet one that ends turns by slices, and those that keep KVM in one instruction for longer than a slice one that
-//! charges for that.
+//! Each guest that lies to policies runs under each policy that promises shares ([`guests::lies`]). Guests
+//! that make exits and outputs run under a policy that preempts after a slice, and guests that keep KVM in
+//! one instruction for longer than a slice run under a policy that charges for that.
 //!
-//! A second table is for the emulated host, with an AMD-V CPU, where guests also halt in KVM and kick each other
-//! without an exit: each guest that another CPU or another KVM could treat otherwise, and each backend.
+//! A second table is for the emulated host, with an AMD-V CPU, where guests also halt in KVM and kick each
+//! other without an exit: each guest that another CPU or KVM could treat differently, and each backend.
 
 mod code;
 pub(super) mod devices;
@@ -22,20 +22,20 @@ use pair::Pair;
 use registers::*;
 use storms::*;
 
-use crate::{facts::is_emulated, prelude::*, retry, rows};
+use crate::{facts::need_emulated, prelude::*, retry, rows};
 
 kvm::tests![
     a_hostile_guest_takes_no_more_than_its_share: check(&pairs(FEW)),
     no_guest_takes_more_than_its_share: check(&with_lies(PAIRS)) => Quiet("2 min: all pairs, and their shares"),
 ];
 
-/// How the vCPUs of the guests halt and are kicked (empty: the product's choice), or [`UNREAD`]; the policy; the guests.
+/// The guests' backend (empty: the product's choice), or [`UNREAD`]; the policy; the guests.
 type Row = (&'static str, &'static str, &'static [&'static Guest]);
 
-/// In the place of a backend: nobody reads what the guest prints.
+/// In place of a backend: the guest's output is not read.
 const UNREAD: &str = "unread";
 
-/// Of each kind one, for `make test`.
+/// One guest of each kind, for `make test`.
 const FEW: &[Row] = &[
     ("", "deferred", &[&HOLDER, &STRANGE, &CHAINS]),
     ("", "extend:SLICE", &[&HOLDER]),
@@ -64,21 +64,21 @@ pub mod emulated {
     use super::*;
 
     tests![
-        a_hostile_guest_takes_no_more_than_its_share_there: check_there(&pairs(FEW_THERE)),
-        no_guest_takes_more_than_its_share_there: check_there(&with_lies(PAIRS_THERE)) => Quiet("5 min: all pairs, and their shares"),
+        a_hostile_guest_takes_no_more_than_its_share_emulated: need_emulated().and_then(|()| check(&pairs(FEW_EMULATED))),
+        no_guest_takes_more_than_its_share_emulated: need_emulated().and_then(|()| check(&with_lies(PAIRS_EMULATED))) => Quiet("5 min: all pairs, and their shares"),
     ];
 }
 
 fn pairs(rows: &[Row]) -> Vec<Pair> {
-    let of_row = |&(how, policy, guests): &Row| {
-        let (backend, stalled) = match how {
+    let row_pairs = |&(mode, policy, guests): &Row| {
+        let (backend, stalled) = match mode {
             "" => (None, false),
             UNREAD => (None, true),
             backend => (Some(backend), false),
         };
         guests.iter().map(move |&guest| Pair { guest, policy, backend, stalled })
     };
-    rows.iter().flat_map(of_row).collect()
+    rows.iter().flat_map(row_pairs).collect()
 }
 
 fn with_lies(rows: &[Row]) -> Vec<Pair> {
@@ -86,14 +86,14 @@ fn with_lies(rows: &[Row]) -> Vec<Pair> {
     lies.chain(pairs(rows)).collect()
 }
 
-/// Of each backend one, for `make test`.
-const FEW_THERE: &[Row] = &[
+/// One row for each backend, for `make test`.
+const FEW_EMULATED: &[Row] = &[
     ("", "deferred", &[&HOLDER]),
     ("doorbell", "rr", &[&CONTRACT_PORTS]),
     ("kvm", "fair", &[&SLEEPER]),
 ];
 
-const PAIRS_THERE: &[Row] = &[
+const PAIRS_EMULATED: &[Row] = &[
     ("kvm", "rr", &[&WAITER, &KICKER, &STARTS]),
     ("doorbell", "deferred", &[&KICKER]),
     ("kvm", "fair", &[&SLEEPER]),
@@ -106,27 +106,20 @@ const PAIRS_THERE: &[Row] = &[
     ("", "host", &[&REGISTERS]),
 ];
 
-fn check_there(pairs: &[Pair]) -> anyhow::Result<()> {
-    if !is_emulated() {
-        return skip("this host's KVM runs all guests: no_guest_takes_more_than_its_share");
-    }
-    check(pairs)
-}
-
-/// Runs all pairs, and prints what came of each.
+/// Runs all pairs, and prints the result of each.
 fn check(pairs: &[Pair]) -> anyhow::Result<()> {
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     for pair in pairs {
         let Pair { guest, policy, backend, stalled } = pair;
         let name = format!("{} under {policy}, backend {backend:?}, unread {stalled}", guest.name);
-        // A busy host takes the slot from one of them now and then.
+        // A busy host now and then takes the slot from one of them.
         let checked = retry::row(&name, || {
-            let found = pair.run()?;
+            let result = pair.run()?;
             // The results of tests in the emulated host go through stdout.
-            eprintln!("{name}: {found:?}, busy: {}", found.is_busy());
-            pair.check_share(&found)
+            eprintln!("{name}: {result:?}, busy: {}", result.is_busy());
+            pair.check_share(&result)
         });
-        wrong.extend(checked.err().map(|error| format!("{name}: {error:#}")));
+        failures.extend(checked.err().map(|error| format!("{name}: {error:#}")));
     }
-    rows::none_is_wrong(pairs.len(), &wrong)
+    rows::check_failures(pairs.len(), &failures)
 }

@@ -11,27 +11,27 @@ use crate::{
     process::{ThreadTimes, times_by_name},
 };
 
-/// How fast a host is.
+/// Durations for the speed of a host.
 struct Pace {
-    /// Until both machines are up.
+    /// Time until both machines are up.
     start: Duration,
-    /// How long they share the slot.
-    beside: Duration,
-    /// A turn, which is long beside the time from one turn to the next.
+    /// Time for which they share the slot.
+    window: Duration,
+    /// A slice that is long compared with the time from one slice to the next.
     slice: &'static str,
 }
 
 const REAL: Pace =
-    Pace { start: Duration::from_millis(300), beside: Duration::from_millis(500), slice: "1ms" };
-/// With turns of 1 ms the honest machine had 63 to 70 % of its share beside one that claims to hold a lock, and with
-/// these 95 % (QEMU 10.0.2, TCG).
+    Pace { start: Duration::from_millis(300), window: Duration::from_millis(500), slice: "1ms" };
+/// With slices of 1 ms the honest machine had 63 to 70 % of its share next to a machine that claims to hold a
+/// lock, and with these 95 % (QEMU 10.0.2, TCG).
 const EMULATED: Pace =
-    Pace { start: Duration::from_millis(900), beside: Duration::from_millis(900), slice: "8ms" };
+    Pace { start: Duration::from_millis(900), window: Duration::from_millis(900), slice: "8ms" };
 
 impl Pace {
-    /// The VMM ends a machine that [halts for ever](End::Halts) after 2 s: a busy host may take half of them, and the
-    /// share of an honest machine that is alone needs no long window.
-    fn of(guest: &Guest) -> Self {
+    /// The VMM ends a machine that [halts for ever](End::Halts) after 2 s. A busy host may take half of that,
+    /// and the share of an honest machine that is alone needs no long window.
+    fn for_guest(guest: &Guest) -> Self {
         match guest.end {
             End::Halts => Self { slice: Self::here().slice, ..REAL },
             _ => Self::here(),
@@ -43,50 +43,50 @@ impl Pace {
     }
 }
 
-/// SIGTERM ends all within this time, as long as a vCPU thread is given to leave KVM; without the time for
-/// which the VMM had to wait for a CPU ([`Stopwatch`]).
+/// Time limit from SIGTERM to the end of all, equal to a vCPU thread's timeout for leaving KVM. It excludes
+/// the time in which the VMM waits for a CPU ([`Stopwatch`]).
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// By the clock: it hangs.
+/// Wall-clock time after which it counts as hung.
 const HUNG: Duration = Duration::from_secs(120);
-/// The VMM's own memory may grow by so much meanwhile.
+/// Limit of the growth of the VMM's own memory while both machines run.
 const GROWTH_KIB: u64 = 8 << 10;
-/// What the honest machine keeps of its share.
+/// Least part of its share that the honest machine gets.
 const SHARE: f64 = 0.9;
-/// The honest machine is at work once its vCPU has had a CPU for so long.
+/// CPU time of the honest machine's vCPU after which it counts as at work.
 const AT_WORK: Duration = Duration::from_millis(1);
-/// SIGTERM, as a shell reports it.
+/// Exit status after SIGTERM, as a shell reports it.
 const TERMINATED: i32 = 143;
 
 /// A hostile guest under a policy.
 pub struct Pair {
     pub guest: &'static Guest,
-    /// As on the command line; `SLICE` is the length of a slice.
+    /// The command-line form; `SLICE` stands for the length of a slice.
     pub policy: &'static str,
-    /// How its vCPUs halt and are kicked; None: the product's choice.
+    /// Backend of its halts and kicks; None for the product's choice.
     pub backend: Option<&'static str>,
-    /// Nobody reads what it prints.
+    /// Whether its output is left unread.
     pub stalled: bool,
 }
 
-/// What came of it.
+/// Result of a pair.
 #[derive(Debug, Default)]
-pub struct Found {
-    /// Of the honest machine, 1 being equal parts for all vCPUs; None: there was none.
+pub struct PairResult {
+    /// Share of the honest machine, 1 being equal parts for all vCPUs; None if there was no such machine.
     pub share: Option<f64>,
-    /// The part of the time for which vCPUs waited for a CPU.
+    /// Part of the time in which vCPUs waited for a CPU.
     pub waited: f64,
-    /// The CPU time of the hostile machine, 1 being equal parts for all vCPUs.
+    /// CPU time of the hostile machine, 1 being equal parts for all vCPUs.
     pub hostile: f64,
 }
 
 impl Pair {
-    /// Runs it and checks all that is promised, but for the share.
-    pub fn run(&self) -> anyhow::Result<Found> {
+    /// Runs it and checks all promises except the share.
+    pub fn run(&self) -> anyhow::Result<PairResult> {
         let folder = files::scratch()?;
         if let End::Exits(status) = self.guest.end {
             return self.ends_alone(&folder, status);
         }
-        let Pace { start, beside, slice } = Pace::of(self.guest);
+        let Pace { start, window, slice } = Pace::for_guest(self.guest);
         let recording = folder.path().join("recording");
         let boot = self
             .boot(&folder)?
@@ -94,7 +94,7 @@ impl Pair {
             .option("--slice", slice)
             .option("--record", &recording);
         let mut program = program(boot);
-        // The pipe's reading end is open until the end of the test, and nobody reads.
+        // The pipe's read end is open until the end of the test, and nothing is read.
         let unread = if self.stalled { Some(pipe()?) } else { None };
         if let Some((_, writer)) = &unread {
             fcntl_setpipe_size(writer, 4096)?;
@@ -106,52 +106,53 @@ impl Pair {
         sleep(start);
         let cpus = self.guest.cpus() as usize;
         let before = (resident(process)?, times_by_name(process, "vcpu"));
-        sleep(beside);
+        sleep(window);
         let growth_kib = resident(process)?.saturating_sub(before.0);
         let after = times_by_name(process, "vcpu");
         let part = |vcpus: usize, time: fn(&ThreadTimes) -> Duration| {
-            let sum = |all: &[ThreadTimes]| all.iter().take(vcpus).map(time).sum::<Duration>();
-            sum(&after).saturating_sub(sum(&before.1)).as_secs_f64() / beside.as_secs_f64()
+            let sum =
+                |threads: &[ThreadTimes]| threads.iter().take(vcpus).map(time).sum::<Duration>();
+            sum(&after).saturating_sub(sum(&before.1)).as_secs_f64() / window.as_secs_f64()
         };
-        // Those without a slot sleep.
+        // vCPUs without a slot sleep and do not count.
         let waited = part(usize::MAX, |times| times.waited);
         let hostile = part(cpus, |times| times.ran) * (cpus + 1) as f64 / cpus as f64;
         let mut watch = Stopwatch::start(process);
         running.signal(Signal::TERM)?;
         running.wait_by(&mut watch, HUNG)?;
-        let (ran, took) = (running.wait()?, watch.took());
+        let (ran, took) = (running.wait()?, watch.net());
         let ran = match self.guest.end {
-            // The VMM's messages are in a pipe that nobody reads.
+            // The VMM's messages are in the unread pipe.
             _ if self.stalled => ran.exits(TERMINATED)?,
-            End::Fails(words) => ran.exits(1)?.complains(&[words])?,
-            _ => ran.exits(TERMINATED)?.complains(&[])?,
+            End::Fails(words) => ran.exits(1)?.stderr_has(&[words])?,
+            _ => ran.exits(TERMINATED)?.stderr_has(&[])?,
         };
-        ensure!(growth_kib <= GROWTH_KIB, "{growth_kib} KiB more in {beside:?}\n{}", ran.show());
+        ensure!(growth_kib <= GROWTH_KIB, "{growth_kib} KiB more in {window:?}\n{}", ran.show());
         expect_usually!(took <= ENDS_WITHIN, "{took:?} from SIGTERM to its end");
-        let share = Some(share(&recording, self.guest.cpus(), beside)?);
-        Ok(Found { share, waited, hostile })
+        let share = Some(share(&recording, self.guest.cpus(), window)?);
+        Ok(PairResult { share, waited, hostile })
     }
 
-    /// Checks what the policy promises.
-    pub fn check_share(&self, found: &Found) -> anyhow::Result<()> {
-        let Some(share) = found.share else { return Ok(()) };
-        if found.is_busy() {
+    /// Checks the share that the policy promises.
+    pub fn check_share(&self, result: &PairResult) -> anyhow::Result<()> {
+        let Some(share) = result.share else { return Ok(()) };
+        if result.is_busy() {
             return Ok(());
         }
         expect_usually!(share >= SHARE, "{share:.2} of its share under {}", self.policy);
         Ok(())
     }
 
-    fn ends_alone(&self, folder: &TempDir, status: i32) -> anyhow::Result<Found> {
+    fn ends_alone(&self, folder: &TempDir, status: i32) -> anyhow::Result<PairResult> {
         let mut running = program(self.boot(folder)?).start()?;
         let mut watch = Stopwatch::start(running.pid());
         running.wait_by(&mut watch, HUNG)?;
-        running.wait()?.exits(status)?.complains(&[])?;
-        Ok(Found::default())
+        running.wait()?.exits(status)?.stderr_has(&[])?;
+        Ok(PairResult::default())
     }
 
-    /// Waits until both machines are at work: the honest one is the second, and its first vCPU works. A hostile one that
-    /// ends by itself may have no threads any more.
+    /// Waits until both machines are at work: the honest machine is the second, and its first vCPU works. A
+    /// hostile machine that ends by itself may have no threads left.
     fn wait_for_both(&self, running: &mut Running) -> anyhow::Result<()> {
         let (process, cpus) = (running.pid(), self.guest.cpus() as usize);
         let ends = matches!(self.guest.end, End::Fails(_));
@@ -163,13 +164,9 @@ impl Pair {
     }
 
     fn boot(&self, folder: &TempDir) -> anyhow::Result<Boot> {
-        let kernel = files::put(folder, "vmlinux", &self.guest.kernel())?;
-        let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
-        let boot = Boot::direct()
-            .option("--kernel", kernel)
-            .option("--initrd", initrd)
-            .option("--cpus", self.guest.cpus().to_string());
-        // The machine that has input is the hostile one.
+        let boot = Boot::direct().kernel_code(folder, &self.guest.code())?;
+        let boot = boot.option("--cpus", self.guest.cpus().to_string());
+        // The machine that has input is hostile.
         let boot = boot
             .option("--policy", self.policy.replace("SLICE", Pace::here().slice))
             .input(Input::Bytes(b"x".to_vec()));
@@ -178,9 +175,9 @@ impl Pair {
     }
 }
 
-impl Found {
-    /// Did other work of the host take so much of the slot's time that the honest machine had too little? Not if the
-    /// hostile one had more than its share.
+impl PairResult {
+    /// Whether other load on the host took so much of the slot's time that the honest machine had too little.
+    /// False if the hostile machine had more than its share.
     pub fn is_busy(&self) -> bool {
         let has_too_little = self.share.is_some_and(|share| share < SHARE);
         has_too_little && self.waited > 1.0 - SHARE && self.hostile < 2.0 - SHARE
@@ -192,8 +189,8 @@ fn program(boot: Boot) -> Program {
     boot.program().env("PVTICKET_TRUST_KVM", "1")
 }
 
-/// Resident memory of a VMM without its guests', in KiB: theirs is bounded by its size, and a guest may touch it when it
-/// likes. It is what core dumps leave out (`dd`, proc_pid_smaps(5)).
+/// Returns the resident memory of a VMM without its guests' memory, in KiB. Guest memory is bounded by its
+/// size and may be touched at any time; core dumps leave it out (`dd`, proc_pid_smaps(5)).
 fn resident(process: Pid) -> anyhow::Result<u64> {
     let maps = fs::read_to_string(format!("/proc/{}/smaps", process.as_raw_nonzero()))?;
     let (mut sum, mut guests, mut mapping) = (0, 0, 0);
@@ -210,19 +207,19 @@ fn resident(process: Pid) -> anyhow::Result<u64> {
     Ok(sum)
 }
 
-/// The honest machine's part of the slot since its first turn, of what each vCPU would have in equal parts. Its
-/// first vCPU comes after the `hostile` ones of the other machine; no further one runs.
-fn share(recording: &Path, hostile: u32, beside: Duration) -> anyhow::Result<f64> {
-    let (mut had, mut first, mut last) = (0, None, 0);
-    for turn in files::turns(recording)? {
-        if turn.vcpu == hostile {
-            first = first.or(Some(turn.at_ns));
-            had += turn.ran_ns;
+/// Returns the honest machine's time on the slot since its first slice, relative to equal parts for all
+/// vCPUs. Its first vCPU follows the `hostile` ones of the other machine, and its further vCPUs do not run.
+fn share(recording: &Path, hostile: u32, window: Duration) -> anyhow::Result<f64> {
+    let (mut cpu_time, mut first, mut last) = (0, None, 0);
+    for slice in files::slices(recording)? {
+        if slice.vcpu == hostile {
+            first = first.or(Some(slice.at_ns));
+            cpu_time += slice.ran_ns;
         }
-        last = last.max(turn.at_ns + turn.ran_ns);
+        last = last.max(slice.at_ns + slice.ran_ns);
     }
-    let whole = last.saturating_sub(first.unwrap_or(0));
-    // The last turn is open in the recording and has no length; it may be most of the time.
-    let whole = whole.max(beside.as_nanos() as u64);
-    Ok(had as f64 * f64::from(hostile + 1) / whole as f64)
+    let total = last.saturating_sub(first.unwrap_or(0));
+    // The last slice is open in the recording and has no length; it may be most of the time.
+    let total = total.max(window.as_nanos() as u64);
+    Ok(cpu_time as f64 * f64::from(hostile + 1) / total as f64)
 }

@@ -1,11 +1,11 @@
-//! Hostile guests that send interrupts, to themselves and to each other.
+//! Hostile guests that send interrupts to themselves and to each other.
 
 use super::{
     code::{
-        apic, forever_long, io_apic, maps_the_io_apic, msr, real_forever_long, real_msr, real_out,
-        real_x2apic, starts,
+        apic, forever_long, init_sipi, io_apic, map_the_io_apic, msr, real_forever_long, real_msr,
+        real_out, real_x2apic,
     },
-    guests::{End, Guest, alone},
+    guests::{End, Guest, solo},
 };
 use crate::files::code::{SPIN, dx, port::HALT};
 
@@ -32,10 +32,11 @@ pub const STARTS: Guest = Guest {
     name: "INIT and SIPI",
     end: End::Runs,
     first: || {
-        // Of other vectors, too, which are other addresses: nothing but zeros is there, and it runs on through them.
+        // Also with other vectors, which are other addresses: the vCPU runs on through zeros.
         let at_zeros = msr(apic::COMMAND, 0xc_4670);
         forever_long(
-            &[starts(), starts(), msr(apic::COMMAND, 0xc_4500), at_zeros, starts()].concat(),
+            &[init_sipi(), init_sipi(), msr(apic::COMMAND, 0xc_4500), at_zeros, init_sipi()]
+                .concat(),
         )
     },
     second: Some(|| [real_out(HALT, 1), SPIN.to_vec()].concat()),
@@ -45,7 +46,7 @@ pub const TIMERS: Guest = Guest {
     name: "timers of the local APIC",
     end: End::Runs,
     first: || {
-        // Periodic, once, and by the time stamp counter, whose deadline is long over.
+        // Periodic, one-shot, and by the TSC deadline, which has long passed.
         let modes = [2 << 16 | 0x30, 0x31, 4 << 16 | 0x32].map(|mode| {
             [
                 msr(apic::TIMER, mode),
@@ -67,13 +68,13 @@ pub const TIMERS: Guest = Guest {
     }),
 };
 
-/// The timer of a PC in all its modes, with counts that are as small and as large as can be; its interrupt goes to
-/// all pins of the I/O APIC that it may have.
-pub const TIMER: Guest = alone("timer of a PC", End::Runs, || {
+/// The timer of a PC in all its modes, with the smallest and largest counts. Its interrupt goes to all pins
+/// of the I/O APIC that it may have.
+pub const TIMER: Guest = solo("timer of a PC", End::Runs, || {
     let mut body = Vec::new();
     for mode in 0..6_u8 {
         for channel in 0..3_u8 {
-            // Low byte, high byte; read back, too.
+            // Low byte, high byte, and a read-back.
             for (port, value) in [
                 (0x43, channel << 6 | 0x30 | mode << 1),
                 (0x40 + u16::from(channel), mode & 1),
@@ -89,18 +90,18 @@ pub const TIMER: Guest = alone("timer of a PC", End::Runs, || {
     [routed(0), routed(2), forever_long(&body)].concat()
 });
 
-/// Entries of the I/O APIC of each delivery mode that ends no machine, for lines that the machine has and has not, with
-/// interrupts of COM1. NMIs are left out: the guest has no handler for them, and the first one would end it.
-pub const ROUTES: Guest = alone("routes of the I/O APIC", End::Runs, || {
+/// Entries of the I/O APIC for each delivery mode that ends no machine, for existing and missing lines, with
+/// interrupts of COM1. NMIs are left out: the guest has no handler, and the first would end it.
+pub const ROUTES: Guest = solo("routes of the I/O APIC", End::Runs, || {
     routes((0..8).filter(|mode| ![MODE_SMI, MODE_NMI, MODE_INIT].contains(mode)))
 });
 
-/// COM1's interrupt resets its vCPU, which begins again at the reset vector, where no memory is.
-pub const INIT: Guest = alone("INIT by the I/O APIC", End::Fails("0xfff0"), || routes([MODE_INIT]));
+/// COM1's interrupt resets its vCPU, which restarts at the reset vector, where there is no memory.
+pub const INIT: Guest = solo("INIT by the I/O APIC", End::Fails("0xfff0"), || routes([MODE_INIT]));
 
-/// COM1's interrupt enters system management mode, for which nothing has set a handler up: KVM gives the machine up (EIO,
-/// Linux 7.3), or has it execute what is there (Linux 6.1). A software KVM drops it.
-pub const SMI: Guest = alone("SMI by the I/O APIC", End::Fails("vCPU 0"), || routes([MODE_SMI]));
+/// COM1's interrupt enters system management mode, for which no handler is set up: KVM gives up the machine
+/// (EIO, Linux 7.3), or has it execute the memory there (Linux 6.1). A software KVM drops it.
+pub const SMI: Guest = solo("SMI by the I/O APIC", End::Fails("vCPU 0"), || routes([MODE_SMI]));
 
 /// Delivery modes of the I/O APIC (82093AA, 3.2.4).
 const MODE_SMI: u32 = 2;
@@ -114,16 +115,16 @@ fn routes(modes: impl IntoIterator<Item = u32>) -> Vec<u8> {
             body.extend(io_apic(0x11 + 2 * pin, 0xff00_0000 | mode << 24));
             body.extend(io_apic(0x10 + 2 * pin, mode << 8 | (mode & 1) << 15 | 0x41));
         }
-        // mov dx, 0x3f9; mov al, 2; out dx, al: an interrupt after each byte; mov dx, 0x3fa; in al, dx: it was looked at
+        // mov dx, 0x3f9; mov al, 2; out dx, al: interrupts after each byte; mov dx, 0x3fa; in al, dx: acks it
         body.extend([0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee, 0x66, 0xba, 0xfa, 0x03, 0xec]);
         body.extend([0x66, 0xba, 0xf8, 0x03, 0xee]); // mov dx, 0x3f8; out dx, al
     }
-    [maps_the_io_apic(), forever_long(&body)].concat()
+    [map_the_io_apic(), forever_long(&body)].concat()
 }
 
 const TSC_DEADLINE: u32 = 0x6e0;
 
 /// Routes this line of the I/O APIC to the first vCPU.
 fn routed(pin: u32) -> Vec<u8> {
-    [maps_the_io_apic(), io_apic(0x11 + 2 * pin, 0), io_apic(0x10 + 2 * pin, 0x50)].concat()
+    [map_the_io_apic(), io_apic(0x11 + 2 * pin, 0), io_apic(0x10 + 2 * pin, 0x50)].concat()
 }

@@ -1,11 +1,11 @@
-//! What a guest can make grow, and what it can claim.
+//! Unbounded growth and false claims by guests.
 
 use std::fs::File;
 
 use rustix::pipe::pipe;
 
 use super::row::{
-    End::{OneLine, Says, Silent},
+    End::{Line, OneLine, Silent},
     Feed, Row, row,
 };
 use crate::{
@@ -18,10 +18,10 @@ use crate::{
     prelude::*,
 };
 
-/// Kicks of [`code`], all to be delayed.
+/// Number of kicks, all to be delayed.
 const KICKS: u32 = 100_000;
 
-/// The page frame of the kernel's first byte, and the next one.
+/// Page frame of the kernel's first byte.
 const FIRST: u32 = 0x1000;
 
 pub const ROWS: &[Row] = &[
@@ -54,7 +54,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         input: "guest: 100 000 kicks that come an hour late",
-        end: Says(0, &["kicks came at once, as too many were on their way", "kick-delay"]),
+        end: Line(0, &["kicks delivered at once, as too many were pending", "kick-delay"]),
         memory: 256,
         feed: |folder| {
             let code = [times(KICKS, &out(KICK, 0)), code::hello("")].concat();
@@ -66,14 +66,14 @@ pub const ROWS: &[Row] = &[
             let faults = &files::json(&folder.path().join("stats"))?["faults"];
             let (delayed, not_delayed) = (count(faults, "delayed")?, count(faults, "not_delayed")?);
             ensure!(delayed + not_delayed == u64::from(KICKS), "some are in no count: {faults}");
-            // What the courier holds, and what is queued for it.
+            // Kicks held for their delay, plus kicks queued for it.
             ensure!((64 << 10..=(64 << 10) + 512).contains(&delayed), "{faults}");
             Ok(())
         },
     },
     long_output(
         "guest: a result of 2 MiB",
-        &["the guest printed more than the 1 MiB that are kept of its result"],
+        &["the result of the guest is longer than 1 MiB"],
         |folder| compare(folder, &[page(FIRST), flood(STDOUT_PAGE), out(EXIT, 0)].concat()),
     ),
     long_output(
@@ -88,23 +88,23 @@ pub const ROWS: &[Row] = &[
     ),
     long_output(
         "guest: 2^64-1 operations",
-        &["the guest claims what cannot be: a count of 18446744073709551615"],
+        &["the guest reports impossible figures: a count of 18446744073709551615"],
         |folder| claims(folder, "{\"seconds\":1,\"operations\":[18446744073709551615]}"),
     ),
     long_output(
         "guest: 9 operations in 1e-300 s",
-        &["the guest claims what cannot be: ", "operations a second"],
+        &["the guest reports impossible figures: ", "operations a second"],
         |folder| claims(folder, "{\"seconds\":1e-300,\"operations\":[9]}"),
     ),
     Row {
         input: "run --trace: a trace of some 100 KB",
-        end: Says(
+        end: Line(
             0,
             &["cell 0 is not in the trace", "longer than 16 KiB; measure for a shorter time"],
         ),
         memory: 256,
         feed: |folder| {
-            // Each acquisition takes a halt, a kick and two turns.
+            // Each acquisition takes a halt, a kick and two time slices.
             let spec = "vcpus = 4\nlocks = \"pv-ticket\"\npolicies = \"rr\"\nspin-threshold = 1\n\
                         critical = 1\nthink = 1\nrepetitions = 1\nseconds = 0.5\n";
             let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
@@ -120,7 +120,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         input: "guest in the emulated host: FXSAVE to a device",
-        end: Says(1, &["cannot emulate the instruction 0f ae 00", "plain loads and stores only"]),
+        end: Line(1, &["cannot emulate the instruction 0f ae 00", "plain loads and stores only"]),
         memory: 2048,
         feed: |folder| {
             // mov eax, 0x20000000; fxsave [rax]
@@ -135,32 +135,32 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         input: "guest in the emulated host: a triple fault",
-        end: Says(1, &["triple fault"]),
+        end: Line(1, &["triple fault"]),
         memory: 2048,
         feed: |folder| emulated(folder, code::TRIPLE_FAULT),
         check: |_, ran| {
-            // Where KVM has reset the vCPU to.
+            // KVM has reset the vCPU to this address.
             ensure!(!ran.errors().contains("0xfff0"), "the address misleads\n{}", ran.show());
             Ok(())
         },
     },
 ];
 
-/// A guest for whose output the VMM ends with status 1, one line of these words, and no long line.
+/// A guest whose output makes the VMM exit with status 1, with these words and no long line.
 const fn long_output(input: &'static str, says: &'static [&'static str], feed: Feed) -> Row {
-    Row { check: lines_are_short, ..row(input, Says(1, says), 256, feed) }
+    Row { check: lines_are_short, ..row(input, Line(1, says), 256, feed) }
 }
 
 fn page(frame: u32) -> Vec<u8> {
     out(OUTPUT_PAGE, frame)
 }
 
-/// Sends the kernel's own first page, 2 MiB in all.
+/// Sends the kernel's first page 512 times, 2 MiB in all.
 fn flood(port: u16) -> Vec<u8> {
     times(512, &out(port, 4096))
 }
 
-/// A comparison of Linux guests with this code as the kernel.
+/// Compares Linux guests with this code as the kernel.
 fn compare(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
     let code = [code, code::SPIN].concat();
     let kernel = files::put(folder, "vmlinux", &files::vmlinux(&code))?;
@@ -169,7 +169,7 @@ fn compare(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
     Ok(compare.env("PVTICKET_TRUST_KVM", "1"))
 }
 
-/// A comparison of a guest that prints this result.
+/// Compares a guest that prints this result.
 fn claims(folder: &TempDir, result: &str) -> anyhow::Result<Program> {
     let length = result.len() as u32;
     let mut code = [page(FIRST + 1), out(STDOUT_PAGE, length), out(EXIT, 0)].concat();
@@ -180,10 +180,10 @@ fn claims(folder: &TempDir, result: &str) -> anyhow::Result<Program> {
 }
 
 fn emulated(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
-    Ok(Boot::on("emulated").of_code(folder, code)?.with("--cpus 1 --mem 64M").program())
+    Ok(Boot::on("emulated").kernel_code(folder, code)?.with("--cpus 1 --mem 64M").program())
 }
 
-fn lines_are_short(_: &TempDir, ran: &Ran) -> anyhow::Result<()> {
+fn lines_are_short(_: &TempDir, ran: &RunResult) -> anyhow::Result<()> {
     let longest = ran.errors().lines().map(str::len).max().unwrap_or(0);
     ensure!(longest < 4096, "a line of {longest} bytes\n{}", ran.show());
     Ok(())

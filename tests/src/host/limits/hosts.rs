@@ -29,10 +29,10 @@ pub const ROWS: &[Row] = &[
     Row {
         end: OneLine(1, &["allow more with ulimit -n"]),
         ..too_few("emulate: ulimit -n 9", |_| {
-            Ok(pvticket(["emulate", "--", "/init", "locks"]).behind("ulimit -n 9"))
+            Ok(pvticket(["emulate", "--", "/init", "locks"]).after("ulimit -n 9"))
         })
     },
-    // The program would wait for a writer before the emulated host starts.
+    // Opening it would wait for a writer before the emulated host starts.
     row("emulate: --in FIFO", OneLine(1, &["not a regular file"]), 512, |folder| {
         let fifo = folder.path().join("fifo");
         Program::new("mkfifo").args([&fifo]).run()?.exits(0)?;
@@ -45,8 +45,8 @@ pub const ROWS: &[Row] = &[
         memory: 2048,
         feed: |_| arguments(3),
         check: |_, ran| {
-            let given = format!("{}\n", 3 * ARGUMENT);
-            ensure!(ran.stdout == given.as_bytes(), "{}", ran.show());
+            let expected = format!("{}\n", 3 * ARGUMENT);
+            ensure!(ran.stdout == expected.as_bytes(), "{}", ran.show());
             Ok(())
         },
     },
@@ -58,7 +58,7 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "boot: --mem of twice what there is",
-        OneLine(0, &["of memory and swap", "will be killed"]),
+        OneLine(0, &["of memory and swap", "that use more are killed"]),
         64,
         |_| {
             let mem = format!("{}K", 2 * memory_and_swap()?);
@@ -85,7 +85,7 @@ pub const ROWS: &[Row] = &[
         },
         check: |_, ran| {
             let text = ran.text()?;
-            // No directory is left that a second run would take for a store.
+            // No directory is left that a second run would mistake for a store.
             let first = text.lines().next().unwrap_or_default();
             ensure!(!first.contains("cells.jsonl"), "{}", ran.show());
             ensure!(text.contains("1 cell done"), "{}", ran.show());
@@ -111,17 +111,17 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// A command that needs more descriptors than it may have.
+/// A command that needs more descriptors than its limit allows.
 const fn too_few(input: &'static str, feed: Feed) -> Row {
     row(input, OneLine(1, &["cannot", "allow more with ulimit -n"]), 256, feed)
 }
 
-/// A boot of a guest that prints hello, after these shell commands.
+/// Boots a guest that prints hello, after these shell commands.
 fn hello(words: &str, folder: &TempDir) -> anyhow::Result<Program> {
-    Ok(tiny::boot(folder, &code::hello("hello\n"))?.behind(words))
+    Ok(tiny::boot(folder, &code::hello("hello\n"))?.after(words))
 }
 
-/// A program in the emulated host that prints the length of its arguments.
+/// Runs a program in the emulated host that prints the length of its arguments.
 fn arguments(count: usize) -> anyhow::Result<Program> {
     let busybox = format!("{}:/in/busybox", files::cached("busybox/busybox")?.display());
     let script = "IFS=; all=\"$*\"; echo ${#all}; exit 5";
@@ -129,7 +129,7 @@ fn arguments(count: usize) -> anyhow::Result<Program> {
     Ok(program.args(["sh"]).args(vec!["x".repeat(ARGUMENT); count]))
 }
 
-/// The host's memory and swap, in KiB.
+/// Returns the host's memory and swap in KiB.
 fn memory_and_swap() -> anyhow::Result<u64> {
     let info = fs::read_to_string("/proc/meminfo")?;
     let kib = |name: &str| {

@@ -3,16 +3,16 @@
 use std::{fs::File, io::Write};
 
 use super::row::{
-    End::{OneLine, Says, Silent},
+    End::{Line, OneLine, Silent},
     Row, refused, row,
 };
 use crate::prelude::*;
 
-/// Limit in seconds of CPU time for rows that only read input.
+/// Limit of CPU time in seconds for rows that only read input.
 const SOON: u64 = 30;
 
-/// Of `make test-all` only: 8 s without optimization.
-pub const DEAR: &[Row] =
+/// Only in `make test-all`: 8 s without optimization.
+pub const LONG: &[Row] =
     &[row("spec: 300 labels by 300 seeds", Silent(0), 512, |folder| dry_run(folder, &square(300)))];
 
 pub const ROWS: &[Row] = &[
@@ -56,7 +56,7 @@ pub const ROWS: &[Row] = &[
     }),
     row(
         "--append: 3000 bytes",
-        OneLine(1, &["command line", "are more than the 2047 this kernel takes"]),
+        OneLine(1, &["command line", "exceed this kernel's limit of 2047"]),
         512,
         |folder| {
             let kernel = files::put(folder, "vmlinux", &files::vmlinux(files::code::SPIN))?;
@@ -66,22 +66,22 @@ pub const ROWS: &[Row] = &[
         },
     ),
     refused(
-        "recording: 2^40 turns by its head",
-        &["1099511627776 turns, and no recording has more than 4194304"],
+        "recording: 2^40 slices by its head",
+        &["1099511627776 slices; the maximum is 4194304"],
         |folder| replay(&recording(folder, 0, 1 << 40, &[])?),
     ),
     refused(
         "recording: a gap of 2^63 ns",
-        &["turn 1 ends more than a day after the first one began"],
+        &["slice 1 ends more than a day after the first slice began"],
         |folder| replay(&recording(folder, 0, 2, &[(0, 0), (1 << 63, 1)])?),
     ),
     Row {
-        input: "recording: for 7 turns there was no room",
-        end: Says(0, &["--policy replay:", "7 turns are not in it", "record for a shorter time"]),
+        input: "recording: for 7 slices there was no room",
+        end: Line(0, &["--policy replay:", "7 slices are not in it", "record for a shorter time"]),
         memory: 256,
         feed: |folder| replay(&recording(folder, 7, 2, &[(0, 0), (1_000_000, 1)])?),
         check: |_, ran| {
-            ran.shows(&["replay:"])?;
+            ran.stdout_has(&["replay:"])?;
             Ok(())
         },
     },
@@ -105,7 +105,7 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "trace: a packet of 2^42 bytes",
-        OneLine(1, &["it is not a trace of pvticket (make one with --trace)"]),
+        OneLine(1, &["not a pvticket trace (make one with --trace)"]),
         64,
         |folder| {
             let packet = [&[0x0a][..], &[0x80; 6], &[0x01], &[0; 4096]].concat();
@@ -123,12 +123,12 @@ pub const ROWS: &[Row] = &[
 /// The store's file in a run's directory.
 const STORE: &str = "cells.jsonl";
 
-/// A spec of one cell, apart from added lines.
+/// A spec of one cell; rows add lines.
 const ONE: &str = "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 1\n";
 
 fn quick(words: &[&str]) -> anyhow::Result<Program> {
-    // Rows that wait for what never comes are ended by the program's own limit.
-    Ok(pvticket(words).behind(&format!("ulimit -t {SOON}")))
+    // The program's own limit ends rows that would wait forever.
+    Ok(pvticket(words).after(&format!("ulimit -t {SOON}")))
 }
 
 fn numbers(from: u32, count: u32) -> String {
@@ -163,26 +163,26 @@ fn fifo_store(folder: &TempDir) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// A run whose first line is longer than 32 MiB.
+/// A run whose first line is 32 MiB long.
 fn long_store(folder: &TempDir) -> anyhow::Result<PathBuf> {
     let dir = run_dir(folder)?;
     File::create(dir.join(STORE))?.write_all(&vec![b' '; 32 << 20])?;
     Ok(dir)
 }
 
-/// A recording of two vCPUs on one slot, with turns of 1 us at these times, of these vCPUs.
+/// Writes a recording of two vCPUs on one slot: time slices of 1 us at these times, of these vCPUs.
 fn recording(
     folder: &TempDir,
     lost: u64,
     count: u64,
-    turns: &[(u64, u32)],
+    slices: &[(u64, u32)],
 ) -> anyhow::Result<PathBuf> {
     const VERSION: u32 = 3;
     const SLICE_NO_POINT: [u8; 4] = [0, 0, 1, 255];
     let mut bytes = b"PVTSCHED".to_vec();
     bytes.extend([VERSION, 2, 1, 0].map(u32::to_le_bytes).concat());
     bytes.extend([lost, count].map(u64::to_le_bytes).concat());
-    for (at, vcpu) in turns {
+    for (at, vcpu) in slices {
         bytes.extend([*at, 1000].map(u64::to_le_bytes).concat());
         bytes.extend(vcpu.to_le_bytes());
         bytes.extend(SLICE_NO_POINT);

@@ -10,56 +10,55 @@ use crate::{
 /// How the product ends on an input.
 #[derive(Debug, Clone, Copy)]
 pub enum End {
-    /// Exits with this status; stderr is a single line of the product's that contains all of these.
+    /// Exits with this status; stderr is a single line of the product that contains all of these.
     OneLine(i32, &'static [&'static str]),
-    /// Exits with this status; one line of the product's own contains all of these.
-    Says(i32, &'static [&'static str]),
+    /// Exits with this status; one line of the product contains all of these.
+    Line(i32, &'static [&'static str]),
     /// Exits with this status and prints nothing on stderr.
     Silent(i32),
 }
 
-/// How the product's own lines begin.
-const OWN: [&str; 2] = ["pvticket: ", "note: "];
+/// Prefixes of the product's own lines.
+const PREFIXES: [&str; 2] = ["pvticket: ", "note: "];
 
-/// Makes the input and the command.
+/// Creates the input and returns the command.
 pub type Feed = fn(&TempDir) -> anyhow::Result<Program>;
 
 /// Checks the directory of the input and the command's outputs.
-pub type Check = fn(&TempDir, &Ran) -> anyhow::Result<()>;
+pub type Check = fn(&TempDir, &RunResult) -> anyhow::Result<()>;
 
 /// A row of the table.
 #[derive(Debug)]
 pub struct Row {
     /// A description of the input.
     pub input: &'static str,
-    /// How it must end.
+    /// The required end.
     pub end: End,
-    /// The resident memory allowed for the product and its children, in MiB.
+    /// Limit in MiB of the resident memory of the product and its children.
     pub memory: u64,
-    /// Makes the command in a fresh directory.
+    /// Creates the input in a fresh directory and returns the command.
     pub feed: Feed,
-    /// Checks for losses, in addition to the files, which must stay unchanged.
+    /// Checks for losses; the files must stay unchanged in any case.
     pub check: Check,
 }
 
-/// A row that checks nothing but the end, the memory and the files.
+/// A row that checks only the end, the memory and the files.
 pub const fn row(input: &'static str, end: End, memory: u64, feed: Feed) -> Row {
     Row { input, end, memory, feed, check: nothing_else }
 }
 
-/// An input that a command refuses at once, in one line, as a usage error: with these words in it.
+/// An input that a command rejects at once as a usage error, with these words in one line.
 pub const fn refused(input: &'static str, says: &'static [&'static str], feed: Feed) -> Row {
     row(input, End::OneLine(2, says), 64, feed)
 }
 
-/// The default check: only the files matter.
-pub fn nothing_else(_: &TempDir, _: &Ran) -> anyhow::Result<()> {
+/// The default check: nothing but the files matters.
+pub fn nothing_else(_: &TempDir, _: &RunResult) -> anyhow::Result<()> {
     Ok(())
 }
 
 impl Row {
-    /// Runs the row.
-    pub fn try_it(&self) -> anyhow::Result<()> {
+    pub fn run(&self) -> anyhow::Result<()> {
         let scratch = files::scratch()?;
         let program = (self.feed)(&scratch)?;
         let before = contents(scratch.path())?;
@@ -69,7 +68,7 @@ impl Row {
             ensure!(peak <= self.memory << 10, "{peak} KiB are more than {} MiB", self.memory);
             Ok(())
         })?;
-        let ran = self.ended(ran)?;
+        let ran = self.check_end(ran)?;
         let after = contents(scratch.path())?;
         for (name, bytes) in &before {
             ensure!(after.get(name) == Some(bytes), "{name} is not as it was\n{}", ran.show());
@@ -78,43 +77,44 @@ impl Row {
         (self.check)(&scratch, &ran)
     }
 
-    fn ended(&self, ran: Ran) -> anyhow::Result<Ran> {
+    fn check_end(&self, ran: RunResult) -> anyhow::Result<RunResult> {
         let (status, parts) = match self.end {
             End::OneLine(status, parts) => return ran.fails(status, parts),
-            End::Silent(status) => return ran.exits(status)?.complains_of_nothing(),
-            End::Says(status, parts) => (status, parts),
+            End::Silent(status) => return ran.exits(status)?.no_stderr(),
+            End::Line(status, parts) => (status, parts),
         };
-        let ran = ran.exits(status)?.complains(&[])?;
+        let ran = ran.exits(status)?.stderr_has(&[])?;
         let errors = ran.errors();
-        let mut own = errors.lines().filter(|line| OWN.iter().any(|own| line.starts_with(own)));
-        let is_said = own.any(|line| parts.iter().all(|part| line.contains(part)));
-        ensure!(is_said, "no line with {parts:?}\n{}", ran.show());
+        let mut lines =
+            errors.lines().filter(|line| PREFIXES.iter().any(|prefix| line.starts_with(prefix)));
+        let has_line = lines.any(|line| parts.iter().all(|part| line.contains(part)));
+        ensure!(has_line, "no line with {parts:?}\n{}", ran.show());
         Ok(ran)
     }
 }
 
-/// Peak resident memory of a process and its descendants so far, in KiB.
+/// Returns the peak resident memory of a process and its descendants so far, in KiB.
 fn resident(pid: Pid) -> u64 {
     let peak = status(&folder(pid), "VmHWM:");
-    let own = peak.and_then(|peak| peak.trim_end_matches(" kB").parse().ok()).unwrap_or(0);
-    own + children(pid).into_iter().map(resident).sum::<u64>()
+    let vmm = peak.and_then(|peak| peak.trim_end_matches(" kB").parse().ok()).unwrap_or(0);
+    vmm + children(pid).into_iter().map(resident).sum::<u64>()
 }
 
-/// The files in a directory by name, and the contents of regular files.
+/// Returns the files below a directory by name, with the contents of regular files.
 fn contents(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
-    let mut all = BTreeMap::new();
+    let mut by_name = BTreeMap::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let kind = entry.file_type()?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if kind.is_dir() {
             for (below, bytes) in contents(&entry.path())? {
-                all.insert(format!("{name}/{below}"), bytes);
+                by_name.insert(format!("{name}/{below}"), bytes);
             }
         } else {
             let is_special = kind.is_fifo() || kind.is_socket();
-            all.insert(name, if is_special { Vec::new() } else { fs::read(entry.path())? });
+            by_name.insert(name, if is_special { Vec::new() } else { fs::read(entry.path())? });
         }
     }
-    Ok(all)
+    Ok(by_name)
 }

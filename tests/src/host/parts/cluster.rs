@@ -1,5 +1,6 @@
-//! A Slurm cluster on this host: munged, slurmctld and two slurmds in a private directory, with free ports. Its user is
-//! `nobody` if the tests are root's, and the tests' own otherwise. Its nodes are names for this same machine.
+//! A Slurm cluster on this host: munged, slurmctld and two slurmds in a private directory, with free ports.
+//! Its user is `nobody` if the tests run as root, and the tests' own otherwise. Its nodes are names for this
+//! machine.
 
 use std::net::TcpListener;
 
@@ -10,24 +11,23 @@ use rustix::{
 
 use crate::prelude::*;
 
-/// Where Debian installs daemons; it need not be in PATH.
+/// Folders of Debian's daemons, which need not be in PATH.
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/bin"];
 
-/// How long the cluster may take to start; 0.2 to 1.3 s on two quiet CPUs.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout for the cluster's start, which takes 0.2 to 1.3 s on two quiet CPUs.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Options of setpriv(1) for the user `nobody` of Debian.
 const NOBODY: [&str; 5] = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
-/// The nodes.
 pub const NODES: [&str; 2] = ["n1", "n2"];
 
-/// Options of setpriv(1) for the cluster's user.
+/// Returns the options of setpriv(1) for the cluster's user.
 fn plain_user() -> &'static [&'static str] {
     if geteuid().is_root() { &NOBODY } else { &[] }
 }
 
-/// A running cluster; stopped by process ids when it is dropped.
+/// A running cluster; dropping it stops it by process ids.
 #[derive(Debug)]
 pub struct Cluster {
     folder: TempDir,
@@ -52,7 +52,7 @@ impl Cluster {
         );
         cluster.daemon("munged", "munged", &munge)?;
         let socket = cluster.path().join("munge/socket");
-        wait_until("munged that listens", PATIENCE, || Ok(socket.exists()))?;
+        wait_until("munged that listens", TIMEOUT, || Ok(socket.exists()))?;
         cluster.daemon("slurmctld", "slurmctld", &format!("-D -f {dir}/slurm.conf -c"))?;
         for node in NODES {
             cluster.daemon(node, "slurmd", &format!("-D -N {node} -f {dir}/slurm.conf"))?;
@@ -61,7 +61,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster's directory, in which its user may write.
+    /// Returns the cluster's directory, which its user may write.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -88,7 +88,7 @@ impl Cluster {
             .replace("{dir}", &self.path().display().to_string())
             .replace("{user}", id.text()?.trim())
             .replace("{host}", host.split('.').next().unwrap_or_default());
-        // All are held until the last is found, so that they differ.
+        // All ports are held until the last is found, so that they differ.
         let ports = (0..=NODES.len()).map(|_| TcpListener::bind("127.0.0.1:0"));
         for (number, port) in ports.collect::<Result<Vec<_>, _>>()?.iter().enumerate() {
             let port = port.local_addr()?.port().to_string();
@@ -99,21 +99,20 @@ impl Cluster {
 
     fn daemon(&mut self, name: &'static str, program: &str, options: &str) -> anyhow::Result<()> {
         let path = find(program).with_context(|| format!("no {program}"))?;
-        // A daemon whose test dies must not stay.
+        // A daemon must not outlive its test.
         let daemon = Program::new("setpriv").args(["--pdeathsig", "KILL"]).args(plain_user());
         let daemon = daemon.args(["--".into(), path]).args(options.split(' '));
         self.daemons.push((name, daemon.start()?));
         Ok(())
     }
 
-    /// Kills a daemon.
     pub fn kill(&mut self, name: &str) {
         self.daemons.retain(|(daemon, _)| *daemon != name);
     }
 
     /// Waits until all nodes are idle.
     fn wait_for_idle(&self) -> anyhow::Result<()> {
-        wait_until("idle nodes", PATIENCE, || {
+        wait_until("idle nodes", TIMEOUT, || {
             let ran = self.slurm("sinfo", &["-h", "-t", "idle", "-o", "%D"])?;
             Ok(ran.text()?.trim() == NODES.len().to_string())
         })
@@ -123,14 +122,14 @@ impl Cluster {
         })
     }
 
-    /// A program as the cluster's user, that finds the cluster.
+    /// Builds a program that runs as the cluster's user and finds the cluster.
     pub fn program(&self, program: &Path) -> Program {
         let program = Program::new("setpriv").args(plain_user()).args([program]);
         program.env("SLURM_CONF", self.path().join("slurm.conf")).env("HOME", self.path())
     }
 
-    /// One of Slurm's commands.
-    pub fn slurm(&self, program: &str, args: &[&str]) -> anyhow::Result<Ran> {
+    /// Runs one of Slurm's commands.
+    pub fn slurm(&self, program: &str, args: &[&str]) -> anyhow::Result<RunResult> {
         let path = find(program).with_context(|| format!("no {program}"))?;
         self.program(&path).args(args).run()
     }
@@ -140,33 +139,33 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.daemons.clear();
         // A slurmstepd outlives its slurmd, and retries without limit to report its task's end to slurmctld.
-        // A test ends when the store is whole, which may be before that was said.
-        let left = || {
+        // A test ends when the store is complete, which may be before that report.
+        let no_users = || {
             let users = users(self.path());
             for id in &users {
                 let _ = kill_process(*id, Signal::KILL);
             }
             Ok(users.is_empty())
         };
-        let _ = wait_until("end of those that use the cluster's files", PATIENCE, left);
+        let _ = wait_until("end of those that use the cluster's files", TIMEOUT, no_users);
     }
 }
 
-/// The other processes that have files in this directory open. slurmd, slurmstepd and tasks have their
-/// logs there.
+/// Returns the other processes with open files in this directory, where slurmd, slurmstepd and tasks have
+/// their logs.
 pub fn users(dir: &Path) -> Vec<Pid> {
     let uses = |process: &Path| {
         let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
         let mut links = files.filter_map(|file| fs::read_link(file.path()).ok());
         links.any(|link| link.starts_with(dir))
     };
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let used = all.filter(|entry| uses(&entry.path()));
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let used = processes.filter(|entry| uses(&entry.path()));
     let ids = used.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
     ids.filter(|id| *id != getpid()).collect()
 }
 
-/// A program of Slurm.
+/// Finds a program of Slurm.
 fn find(name: &str) -> Option<PathBuf> {
     PLACES.iter().map(|place| Path::new(place).join(name)).find(|path| path.is_file())
 }

@@ -1,5 +1,5 @@
-//! Parts of a run (`--part K/N`), by themselves and as an array of Slurm. The cells are simulated, so that no KVM is
-//! needed, and the same cells give the same figures on every node.
+//! Parts of a run (`--part K/N`), individually and as an array of Slurm. The cells are simulated, so no KVM
+//! is needed, and equal cells give equal figures on every node.
 
 mod cluster;
 mod slurm;
@@ -31,15 +31,15 @@ fn rounds(seconds: f64, repetitions: u32) -> String {
     )
 }
 
-/// The exported cells that have ended: status, operations and node, by round, lock and number of vCPUs. Fails if one
-/// occurs twice.
+/// Returns the exported cells that have ended: status, operations and node, by round, lock and number of
+/// vCPUs. Fails if a cell occurs twice.
 fn cells(dir: &Path) -> anyhow::Result<BTreeMap<[String; 3], [String; 3]>> {
     let mut cells = BTreeMap::new();
     for row in exported(dir)? {
         let value = |name: &str| row.get(name).cloned().unwrap_or_default();
         let key = ["round", "lock", "vcpus"].map(value);
         let cell = ["status", "operations", "node"].map(value);
-        // A row of its own if the cell was measured again.
+        // It has a separate row if the cell was measured again.
         if cell[0] == "aborted" {
             continue;
         }
@@ -48,12 +48,12 @@ fn cells(dir: &Path) -> anyhow::Result<BTreeMap<[String; 3], [String; 3]>> {
     Ok(cells)
 }
 
-/// Checks that the parts in `dir` are the plain run in `plain`: each cell once, with its figures. Returns the nodes.
+/// Checks that the parts in `dir` match the plain run in `plain`, cell by cell. Returns the nodes.
 fn check(dir: &Path, plain: &Path) -> anyhow::Result<Vec<String>> {
-    let (found, expected) = (cells(dir)?, cells(plain)?);
-    ensure!(found.keys().eq(expected.keys()), "other cells: {found:?}");
+    let (actual, expected) = (cells(dir)?, cells(plain)?);
+    ensure!(actual.keys().eq(expected.keys()), "other cells: {actual:?}");
     let mut nodes = Vec::new();
-    for (key, [status, operations, node]) in found {
+    for (key, [status, operations, node]) in actual {
         let [same_status, same_operations, _] = &expected[&key];
         ensure!(&status == same_status && &operations == same_operations, "{key:?} differs");
         ensure!(!node.is_empty(), "{key:?} names no node");
@@ -64,7 +64,7 @@ fn check(dir: &Path, plain: &Path) -> anyhow::Result<Vec<String>> {
     Ok(nodes)
 }
 
-/// A plain run of this spec, in the folder.
+/// Runs this spec without parts, in the folder.
 fn plain(folder: &Path, spec: &Path) -> anyhow::Result<PathBuf> {
     let dir = folder.join("plain");
     pvticket(["run", "--dir"]).limit(600).args([&dir, spec]).run()?.exits(0)?;
@@ -79,23 +79,23 @@ fn parts_have_the_cells_of_a_plain_run() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let spec = spec(folder.path(), &rounds(0.005, 5))?;
     let (dir, plain) = (folder.path().join("parts"), plain(folder.path(), &spec)?);
-    part("1/3", &dir, &spec).run()?.exits(0)?.complains(&["measured 8/8"])?;
+    part("1/3", &dir, &spec).run()?.exits(0)?.stderr_has(&["measured 8/8"])?;
     let report = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
-    report.complains(&["lacks parts 2-3 of 3"])?;
+    report.stderr_has(&["lacks parts 2-3 of 3"])?;
     for number in ["3/3", "2/3"] {
         part(number, &dir, &spec).run()?.exits(0)?;
     }
     check(&dir, &plain)?;
-    part("2/3", &dir, &spec).run()?.exits(0)?.complains(&["part 2/3 is done already"])?;
+    part("2/3", &dir, &spec).run()?.exits(0)?.stderr_has(&["part 2/3 is already complete"])?;
     check(&dir, &plain)?;
     let report = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
     ensure!(!report.errors().contains("lacks"), "{}", report.show());
     let diff = pvticket(["report", "--diff"]).args([&plain, &dir]).run()?.exits(0)?;
-    diff.shows(&["No significant difference at 4 of 4 points"])?;
+    diff.stdout_has(&["No significant difference at 4 of 4 points"])?;
     pvticket(["run", "--resume"]).args([&dir]).run()?.fails(2, &["--part K/3"]).map(drop)
 }
 
-/// By SIGKILL at random moments, and by Ctrl-C. Two processes never measure the same part.
+/// Killed by SIGKILL at random moments, and by Ctrl-C. Two processes never measure the same part.
 fn a_part_is_killed_and_resumed() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let spec = spec(folder.path(), &rounds(0.01, 6))?;
@@ -110,10 +110,11 @@ fn a_part_is_killed_and_resumed() -> anyhow::Result<()> {
     let both = [part("1/2", &dir, &spec).start()?, part("1/2", &dir, &spec).start()?];
     for running in both {
         let ran = running.wait()?;
-        let is_second = ["in use", "done already"].iter().any(|word| ran.errors().contains(word));
+        let is_second =
+            ["in use", "already complete"].iter().any(|word| ran.errors().contains(word));
         ensure!(is_second || ran.status()? == 0, "{}", ran.show());
     }
-    part("1/2", &dir, &spec).run()?.exits(0)?.complains(&["done already"])?;
+    part("1/2", &dir, &spec).run()?.exits(0)?.stderr_has(&["already complete"])?;
     part("2/2", &dir, &spec).run()?.exits(0)?;
     check(&dir, &plain).map(drop)
 }
@@ -123,25 +124,25 @@ fn parts_of_different_runs_are_refused() -> anyhow::Result<()> {
     let spec = spec(folder.path(), &rounds(0.001, 2))?;
     let dir = folder.path().join("parts");
     part("1/2", &dir, &spec).run()?.exits(0)?;
-    part("1/3", &dir, &spec).run()?.fails(2, &["is of another spec"])?;
-    let other = files::put(&folder, "other.toml", rounds(0.002, 2).as_bytes())?;
-    part("2/2", &dir, &other).run()?.fails(2, &["1-of-2 is of another spec"])?;
-    part("1/2", &dir, &other).run()?.fails(2, &["1-of-2 is of another spec"])?;
-    // Another program, by one byte.
+    part("1/3", &dir, &spec).run()?.fails(2, &["belongs to another spec"])?;
+    let other_spec = files::put(&folder, "other.toml", rounds(0.002, 2).as_bytes())?;
+    part("2/2", &dir, &other_spec).run()?.fails(2, &["1-of-2 belongs to another spec"])?;
+    part("1/2", &dir, &other_spec).run()?.fails(2, &["1-of-2 belongs to another spec"])?;
+    // A different program, by one byte.
     let program = folder.path().join("program");
     let longer = [&fs::read(product::binary())?[..], b"\0"].concat();
     files::install(&files::put(&folder, "longer", &longer)?, &program)?;
     let ran = Program::new(&program).args(["run", "--part", "2/2", "--dir"]).args([&dir, &spec]);
     ran.run()?.fails(2, &["was measured by another pvticket"])?;
     let plain = plain(folder.path(), &spec)?;
-    part("1/2", &plain, &spec).run()?.fails(2, &["has a run that is not in parts"])?;
+    part("1/2", &plain, &spec).run()?.fails(2, &["has a run without parts"])?;
     part("3/4", &folder.path().join("none"), &spec).run()?.fails(2, &["2 rounds"])?;
     // Nothing is written through a link.
     symlink(&plain, dir.join("2-of-2"))?;
     part("2/2", &dir, &spec).run()?.fails(1, &["2-of-2 is a link"])?;
     fs::remove_file(dir.join("2-of-2"))?;
     fs::rename(dir.join("1-of-2"), dir.join("2-of-3"))?;
-    part("2/2", &dir, &spec).run()?.fails(2, &["is of another spec"]).map(drop)
+    part("2/2", &dir, &spec).run()?.fails(2, &["belongs to another spec"]).map(drop)
 }
 
 /// The machine has 80 CPUs: the cell with 100 slots fails.
@@ -152,7 +153,7 @@ fn a_part_with_a_failed_cell_ends_with_its_status() -> anyhow::Result<()> {
     let spec = spec(folder.path(), text)?;
     let dir = folder.path().join("parts");
     for _ in 0..2 {
-        part("1/1", &dir, &spec).run()?.exits(1)?.complains(&["1 cell failed"])?;
+        part("1/1", &dir, &spec).run()?.exits(1)?.stderr_has(&["1 cell failed"])?;
     }
     pvticket(["report"]).args([&dir]).run()?.fails(1, &["1 cell failed"]).map(drop)
 }
@@ -163,7 +164,7 @@ fn xargs_measures_all_parts() -> anyhow::Result<()> {
     let spec = spec(folder.path(), &rounds(0.005, 4))?;
     let (dir, plain) = (folder.path().join("parts"), plain(folder.path(), &spec)?);
     let script = "seq 4 | xargs -P2 -I{} \"$1\" run \"$3\" --part {}/4 --dir \"$2\"";
-    let all = Program::new("sh").args(["-c", script, "sh"]);
-    all.args([product::binary(), &dir, &spec]).env("HOME", folder.path()).run()?.exits(0)?;
+    let command = Program::new("sh").args(["-c", script, "sh"]);
+    command.args([product::binary(), &dir, &spec]).env("HOME", folder.path()).run()?.exits(0)?;
     check(&dir, &plain).map(drop)
 }

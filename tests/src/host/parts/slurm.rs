@@ -1,4 +1,4 @@
-//! Parts as an array of a real Slurm, whose daemons the test starts.
+//! Parts as a job array of a real Slurm, whose daemons the test starts.
 
 use super::{
     check,
@@ -7,10 +7,10 @@ use super::{
 };
 use crate::{host::run::spec, prelude::*, process, product};
 
-tests![eight_parts_on_two_nodes_survive_a_node_and_a_repeat, a_cluster_leaves_no_process,];
+tests![eight_parts_survive_a_dead_node_and_a_repeat, a_cluster_leaves_no_process,];
 
-/// How long a step of Slurm may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout for a step of Slurm on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A cluster, a spec, and a plain run of it.
 struct Kit {
@@ -28,7 +28,7 @@ impl Kit {
         let folder = files::scratch()?;
         let spec = spec(folder.path(), text)?;
         let plain = plain(folder.path(), &spec)?;
-        // The cluster's user may not see where the product was built.
+        // The cluster's user may have no access to the folder of the product.
         let pvticket = folder.path().join("pvticket");
         files::install(product::binary(), &pvticket)?;
         let dir = cluster.path().join("work/parts");
@@ -51,7 +51,7 @@ impl Kit {
         Ok(ran.text()?.trim().to_owned())
     }
 
-    /// Job, state and node of each element that waits or runs.
+    /// Returns job, state and node of each waiting or running element.
     fn queue(&self) -> anyhow::Result<Vec<[String; 3]>> {
         let ran = self.cluster.slurm("squeue", &["-h", "-r", "-o", "%i|%T|%N"])?.exits(0)?;
         let element = |line: &str| {
@@ -62,8 +62,8 @@ impl Kit {
     }
 
     fn wait_for_the_end(&self) -> anyhow::Result<()> {
-        wait_until("empty queue", PATIENCE, || {
-            // What a dead node's elements wait for.
+        wait_until("empty queue", TIMEOUT, || {
+            // A dead node's elements wait for their start time.
             for [job, state, _] in self.queue()? {
                 if state == "PENDING" {
                     let job = format!("jobid={job}");
@@ -75,21 +75,21 @@ impl Kit {
     }
 }
 
-/// slurmd is killed with its element and the node declared down: Slurm requeues the element, which resumes its part on
-/// the other node. One part is measured again, once it is done.
-fn eight_parts_on_two_nodes_survive_a_node_and_a_repeat() -> anyhow::Result<()> {
+/// slurmd is killed with its element and the node declared down: Slurm requeues the element, which resumes
+/// its part on the other node. One part is submitted again after it is done.
+fn eight_parts_survive_a_dead_node_and_a_repeat() -> anyhow::Result<()> {
     let mut kit = Kit::new(&rounds(0.03, 8))?;
     kit.submit("8", &[])?;
     let mut victim = String::new();
-    wait_until("node that measures", PATIENCE, || {
+    wait_until("node that measures", TIMEOUT, || {
         let running = kit.queue()?.into_iter().find(|[_, state, _]| state == "RUNNING");
         victim = running.map(|[_, _, node]| node).unwrap_or_default();
-        Ok(!victim.is_empty() && fs::read_dir(&kit.dir).is_ok_and(|all| all.count() > 1))
+        Ok(!victim.is_empty() && fs::read_dir(&kit.dir).is_ok_and(|entries| entries.count() > 1))
     })?;
     kit.cluster.kill(&victim);
     let name = format!("nodename={victim}");
     kit.cluster.slurm("scontrol", &["update", &name, "state=down", "reason=test"])?.exits(0)?;
-    // slurmstepd and its element outlive slurmd, as they would on a node that only lost its network.
+    // slurmstepd and its element outlive slurmd, as on a node that only lost its network.
     let is_element = |process: &Pid| {
         let line = fs::read(process::folder(*process).join("cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).any(|word| word == b"--part")
@@ -101,10 +101,10 @@ fn eight_parts_on_two_nodes_survive_a_node_and_a_repeat() -> anyhow::Result<()> 
     let again = kit.submit("8", &["--array=3"])?;
     kit.wait_for_the_end()?;
     let log = fs::read_to_string(kit.dir.join("3-of-8.log"))?;
-    ensure!(log.contains("part 3/8 is done already"), "job {again}: {log}");
-    // A second element of the same part may have met the first one.
-    let left: Vec<u32> = (1..=8).filter(|number| !is_done(&kit, *number)).collect();
-    for number in left {
+    ensure!(log.contains("part 3/8 is already complete"), "job {again}: {log}");
+    // A part's second element may have found the first still running.
+    let unfinished: Vec<u32> = (1..=8).filter(|number| !is_done(&kit, *number)).collect();
+    for number in unfinished {
         kit.submit("8", &[&format!("--array={number}")])?;
     }
     kit.wait_for_the_end()?;
@@ -119,13 +119,13 @@ fn is_done(kit: &Kit, number: u32) -> bool {
     text.matches("\"status\":\"done\"").count() == 4
 }
 
-/// Of the tests themselves: a slurmstepd whose task ends without a slurmctld never exits.
+/// Tests the tests: a slurmstepd whose task ends without a slurmctld never exits.
 fn a_cluster_leaves_no_process() -> anyhow::Result<()> {
     let mut cluster = Cluster::start()?;
     let dir = cluster.path().to_owned();
     let log = format!("--output={}", dir.join("work/log").display());
     cluster.slurm("sbatch", &[&log, "--wrap=exec sleep 1000"])?.exits(0)?;
-    wait_until("running task", PATIENCE, || Ok(dir.join("work/log").exists()))?;
+    wait_until("running task", TIMEOUT, || Ok(dir.join("work/log").exists()))?;
     for daemon in ["slurmctld", "n1", "n2"] {
         cluster.kill(daemon);
     }

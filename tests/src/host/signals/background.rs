@@ -1,17 +1,17 @@
-//! Jobs in the background of a terminal: they leave it alone, are not stopped by it, and end when they are told to.
+//! Background jobs of a terminal: they leave it alone, are not stopped by it, and end when signalled.
 
 use crate::{host::tiny, prelude::*};
 
-kvm::tests![a_job_in_the_background_ends, what_is_typed_is_left_to_the_foreground];
+kvm::tests![a_job_in_the_background_ends, typed_input_is_left_to_the_foreground];
 
-/// A shell that controls the terminal, and below it timeout(1), which makes itself a job in the background: it sends the
-/// signal after three seconds, and SIGCONT, and waits for the end.
+/// Runs a shell that controls the terminal, and below it timeout(1), which makes itself a background job. It
+/// sends the signal after three seconds, then SIGCONT, and waits for the end.
 fn in_background(program: Program, signal: &str, setting: &str) -> Program {
     let job = format!("timeout -s {signal} 3 \\\"\\$0\\\" \\\"\\$@\\\"");
-    program.behind(&format!("exec setsid -w -c sh -c \"stty {setting}; {job}\" \"$0\" \"$@\""))
+    program.after(&format!("exec setsid -w -c sh -c \"stty {setting}; {job}\" \"$0\" \"$@\""))
 }
 
-/// The status of timeout(1) for a program that it had to end.
+/// Status of timeout(1) for a program that it had to end.
 const TIMED_OUT: i32 = 124;
 
 /// busybox's timeout stays in the foreground.
@@ -24,7 +24,7 @@ fn need_timeout() -> anyhow::Result<()> {
     }
 }
 
-/// With keys typed, output, and `stty tostop`, for each of which the kernel stops a job again each time it is continued.
+/// With typed keys, output, and `stty tostop`: for each, the kernel stops a job again after SIGCONT.
 fn a_job_in_the_background_ends() -> anyhow::Result<()> {
     need_timeout()?;
     for signal in ["TERM", "INT", "HUP"] {
@@ -56,26 +56,25 @@ fn a_job_in_the_background_ends() -> anyhow::Result<()> {
 fn ends_in_background(program: Program, signal: &str, setting: &str) -> anyhow::Result<()> {
     let terminal = Terminal::open()?;
     let mut running = terminal.start(in_background(program, signal, setting).limit(60))?;
-    // The command may not have begun to read yet; what was typed stays there.
+    // The command may not read yet; the typed text stays in the terminal.
     thread::sleep(Duration::from_secs(1));
     terminal.press(b"typed\r")?;
     thread::sleep(Duration::from_secs(1));
-    ensure!(!running.has_ended()?, "it ended early: {}", terminal.shown());
+    ensure!(!running.has_ended()?, "it ended early: {}", terminal.text());
     ensure!(!terminal.is_raw()?, "it changed the terminal of another job");
     running.wait()?.exits(TIMED_OUT).map(drop)
 }
 
 /// The shell reads a line while its job runs.
-fn what_is_typed_is_left_to_the_foreground() -> anyhow::Result<()> {
+fn typed_input_is_left_to_the_foreground() -> anyhow::Result<()> {
     let (folder, terminal) = (files::scratch()?, Terminal::open()?);
     let script = "set -m; \\\"\\$0\\\" \\\"\\$@\\\" & read -r line; echo shell got \\$line; kill -TERM %1; wait; exit 5";
     let session = format!("exec setsid -w -c sh -c \"{script}\" \"$0\" \"$@\"");
-    let mut running =
-        terminal.start(tiny::boot(&folder, code::SPIN)?.behind(&session).limit(60))?;
+    let mut running = terminal.start(tiny::boot(&folder, code::SPIN)?.after(&session).limit(60))?;
     thread::sleep(Duration::from_secs(1));
     terminal.press(b"typed\r")?;
     terminal.wait_for(&mut running, "shell got typed").or_else(|error| {
-        // The shell may end just after it has said so.
+        // The shell may end just after it has printed that.
         if terminal.has_shown("shell got typed") { Ok(()) } else { Err(error) }
     })?;
     running.wait()?.exits(5).map(drop)

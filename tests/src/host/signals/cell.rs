@@ -9,13 +9,13 @@ use crate::{
     process::{folder, status},
 };
 
-/// The time after which a command counts as hung, on a busy machine, too.
+/// Time after which a command counts as hung, on a busy machine, too.
 const HUNG: Duration = Duration::from_secs(120);
 
-/// Between two signals, and how long a command is watched for what it must not do.
-const MOMENT: Duration = Duration::from_millis(300);
+/// Time between two signals, and time for which a command is watched for a wrong reaction.
+const PAUSE: Duration = Duration::from_millis(300);
 
-/// What is sent to a command.
+/// Signals sent to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// SIGINT.
@@ -27,20 +27,19 @@ pub enum Event {
     /// SIGHUP, ignored since the command's start, and then SIGTERM.
     Nohup,
     /// SIGTSTP, SIGCONT and then SIGINT.
-    StopAndGoOn,
+    StopAndContinue,
     /// SIGINT twice.
     SecondInt,
 }
 
 impl Event {
-    /// All events.
     pub const ALL: [Self; 6] =
-        [Self::Int, Self::Term, Self::Hup, Self::Nohup, Self::StopAndGoOn, Self::SecondInt];
+        [Self::Int, Self::Term, Self::Hup, Self::Nohup, Self::StopAndContinue, Self::SecondInt];
 
     /// The signal that ends the command.
     const fn last(self) -> Signal {
         match self {
-            Self::Int | Self::StopAndGoOn | Self::SecondInt => Signal::INT,
+            Self::Int | Self::StopAndContinue | Self::SecondInt => Signal::INT,
             Self::Term | Self::Nohup => Signal::TERM,
             Self::Hup => Signal::HUP,
         }
@@ -50,8 +49,8 @@ impl Event {
         128 + self.last().as_raw()
     }
 
-    /// Sends it; returns a stopwatch from the moment at which the command was told to end.
-    fn tell(
+    /// Sends it; returns a stopwatch started before the signal that ends the command.
+    fn send(
         self,
         running: &mut Running,
         terminal: Option<&Terminal>,
@@ -62,10 +61,10 @@ impl Event {
             Self::Int | Self::Term | Self::Hup => {}
             Self::Nohup => {
                 running.signal(Signal::HUP)?;
-                thread::sleep(MOMENT);
+                thread::sleep(PAUSE);
                 ensure!(!running.has_ended()?, "it has ended by a signal that it was to ignore");
             }
-            Self::StopAndGoOn => {
+            Self::StopAndContinue => {
                 running.signal(Signal::TSTP)?;
                 let is_stopped = || {
                     Ok(status(&folder(pid), "State:").is_some_and(|state| state.starts_with('T')))
@@ -81,14 +80,14 @@ impl Event {
             }
             Self::SecondInt => {
                 running.signal(Signal::INT)?;
-                thread::sleep(MOMENT);
+                thread::sleep(PAUSE);
             }
         }
-        let told = Stopwatch::start(pid);
+        let watch = Stopwatch::start(pid);
         if !running.has_ended()? {
             running.signal(self.last())?;
         }
-        Ok(told)
+        Ok(watch)
     }
 }
 
@@ -98,38 +97,37 @@ pub struct Cell {
     subject: Subject,
     event: Event,
     output: Output,
-    found: anyhow::Result<Found>,
+    ending: anyhow::Result<Ending>,
 }
 
 /// How a command ended.
 #[derive(Debug)]
-struct Found {
+struct Ending {
     status: Option<i32>,
-    /// From the signal to its end, without the time for which it had to wait for a CPU.
+    /// Time from the signal to its end, excluding the time in which it waited for a CPU.
     took: Duration,
     stderr: String,
 }
 
 impl Cell {
-    /// Runs the cell.
     pub fn run(world: &World, subject: Subject, event: Event, output: Output) -> Self {
-        let found = Self::find(world, subject, event, output);
-        Self { subject, event, output, found }
+        let ending = Self::try_run(world, subject, event, output);
+        Self { subject, event, output, ending }
     }
 
-    fn find(
+    fn try_run(
         world: &World,
         subject: Subject,
         event: Event,
         output: Output,
-    ) -> anyhow::Result<Found> {
+    ) -> anyhow::Result<Ending> {
         let folder = files::scratch_in_memory()?;
         let mut program = subject.program(world, &folder, output)?;
         if event == Event::Nohup {
             program = program.ignoring("HUP");
         }
         let terminal = (output == Output::Tty).then(Terminal::open).transpose()?;
-        let (mut running, _kept) = match &terminal {
+        let (mut running, _reader) = match &terminal {
             Some(terminal) => (terminal.start(program)?, None),
             None => start(program, world, output, folder.path())?,
         };
@@ -139,12 +137,12 @@ impl Cell {
         }
         let lives = subject.settle(&mut running, output)?;
         let mut watch = if lives {
-            event.tell(&mut running, terminal.as_ref(), is_raw)?
+            event.send(&mut running, terminal.as_ref(), is_raw)?
         } else {
             Stopwatch::start(running.pid())
         };
         running.wait_by(&mut watch, HUNG)?;
-        let took = watch.took();
+        let took = watch.net();
         let ran = running.wait()?;
         if let Some(terminal) = &terminal {
             terminal.is_restored()?;
@@ -153,37 +151,37 @@ impl Cell {
         let old = fs::read_to_string(world.disk.old())?;
         let is_old = output != Output::FullDisk || old == Disk::OLD;
         ensure!(is_old, "the file on the full disk has changed: {old:?}");
-        Ok(Found { status: ran.shell_status(), took, stderr: ran.errors() })
+        Ok(Ending { status: ran.shell_status(), took, stderr: ran.errors() })
     }
 
-    /// What is wrong with the result, if anything.
+    /// Returns the fault of the result, if any.
     pub fn problem(&self) -> Option<String> {
-        let Self { subject, event, output, found } = self;
+        let Self { subject, event, output, ending } = self;
         let cell = format!("{subject:?}, {event:?}, {output:?}");
-        let found = match found {
-            Ok(found) => found,
+        let ending = match ending {
+            Ok(ending) => ending,
             Err(error) => return Some(format!("{cell}: {error:#}")),
         };
         let due = subject.own_status(*output).unwrap_or(event.status());
-        // The second signal ends a command at once. On a busy host that is before it has tried to
-        // write what its output has no room for.
-        let is_cut_short = *event == Event::SecondInt && found.status == Some(event.status());
-        if found.status != Some(due) && !is_cut_short {
-            let status = found.status;
-            return Some(format!("{cell}: status {status:?}, not {due}; {}", found.stderr.trim()));
+        // The second signal ends a command at once, on a busy host before it has tried to write to
+        // an output without room.
+        let is_cut_short = *event == Event::SecondInt && ending.status == Some(event.status());
+        if ending.status != Some(due) && !is_cut_short {
+            let status = ending.status;
+            return Some(format!("{cell}: status {status:?}, not {due}; {}", ending.stderr.trim()));
         }
         // Progress lines are not complaints; the complaint comes last.
-        let complaints = found.stderr.lines().filter(|line| line.contains(": cannot ")).count();
-        let last = found.stderr.lines().last().unwrap_or_default();
+        let complaints = ending.stderr.lines().filter(|line| line.contains(": cannot ")).count();
+        let last = ending.stderr.lines().last().unwrap_or_default();
         let says_why = complaints == 1 && last.contains("No space left");
         let is_missing = due == 1 && !says_why && !is_cut_short;
-        is_missing.then(|| format!("{cell}: not one line: {}", found.stderr.trim()))
+        is_missing.then(|| format!("{cell}: not one line: {}", ending.stderr.trim()))
     }
 
     /// Describes the cell, if it took longer than `soon`.
     pub fn later_than(&self, soon: Duration) -> Option<String> {
-        let Self { subject, event, output, found } = self;
-        let took = found.as_ref().ok()?.took;
+        let Self { subject, event, output, ending } = self;
+        let took = ending.as_ref().ok()?.took;
         let seconds = took.as_secs_f64();
         (took > soon).then(|| format!("{subject:?}, {event:?}, {output:?} ({seconds:.1} s)"))
     }
@@ -195,10 +193,10 @@ fn start(
     output: Output,
     folder: &std::path::Path,
 ) -> anyhow::Result<(Running, Option<std::os::fd::OwnedFd>)> {
-    let (ours, kept) = output.open(folder, &world.disk)?;
+    let (ours, reader) = output.open(folder, &world.disk)?;
     let program = match output {
         Output::StalledPipe => program.output(ours),
         _ => program.stdout(ours),
     };
-    Ok((program.start()?, kept))
+    Ok((program.start()?, reader))
 }

@@ -1,5 +1,5 @@
-//! Signals and outputs: the product ends when it is told to, whatever happens to its output. It ends with
-//! a shell's exit status for the signal, and restores the terminal.
+//! Signals and outputs: the product ends when signalled, regardless of its output. It ends with a shell's
+//! exit status for the signal, and restores the terminal.
 
 pub mod background;
 mod cell;
@@ -16,40 +16,39 @@ use super::{cgroups::group, run::run_in, tiny};
 use crate::{facts::need_root, prelude::*, rows};
 
 tests![
-    each_signal_ends_each_command_whatever_its_output,
+    each_signal_ends_each_command_with_any_output,
     // All combinations.
-    every_signal_ends_every_command_whatever_its_output: try_cells(|_, _, _| true) => Long("50 s: 157 combinations"),
-    a_second_signal_ends_what_does_not_end,
+    every_signal_ends_every_command_with_any_output: try_cells(|_, _, _| true) => Long("50 s: 157 combinations"),
+    a_second_signal_ends_a_waiting_command,
     nohup_outlives_its_terminal,
-    too_few_descriptors_are_said,
-    too_few_threads_are_said,
-    too_few_tasks_of_a_group_are_said,
+    too_few_descriptors_are_reported,
+    too_few_threads_are_reported,
+    too_few_tasks_of_a_group_are_reported,
 ];
 
 /// Cells that run in parallel.
 const SIDE_BY_SIDE: usize = 4;
 
-/// The time within which a command must end, not counting the time that it waits for a CPU
-/// ([`Stopwatch`]).
+/// Time limit for the end of a command, excluding the time in which it waits for a CPU ([`Stopwatch`]).
 const SOON: Duration = Duration::from_secs(3);
 
-/// The time within which a second signal must end a command, which then waits for nothing.
-const AT_ONCE: Duration = Duration::from_secs(1);
+/// Time limit for the end after a second signal, when a command waits for nothing.
+const SECOND_SIGNAL_LIMIT: Duration = Duration::from_secs(1);
 
 /// A run on one CPU that measures for longer than any test waits.
 const LONG: &str =
     "vcpus = 1\nlocks = \"ticket\"\npolicies = \"host\"\nrepetitions = 2\nseconds = 600\n";
 
 /// Each command with each signal once, and with each output once.
-fn each_signal_ends_each_command_whatever_its_output() -> anyhow::Result<()> {
+fn each_signal_ends_each_command_with_any_output() -> anyhow::Result<()> {
     try_cells(|subject, event, output| match subject {
         // The emulated host takes seconds to start.
-        Subject::EmulatedAtWork => event == Event::StopAndGoOn,
+        Subject::EmulatedAtWork => event == Event::StopAndContinue,
         _ => event as usize % Output::ALL.len() == output as usize,
     })
 }
 
-/// Tries the combinations that are chosen.
+/// Tries the selected combinations.
 fn try_cells(is_chosen: impl Fn(Subject, Event, Output) -> bool) -> anyhow::Result<()> {
     need_kvm()?;
     let disk = Disk::mount()?;
@@ -64,15 +63,15 @@ fn try_cells(is_chosen: impl Fn(Subject, Event, Output) -> bool) -> anyhow::Resu
     let cells = rows::each(&planned, SIDE_BY_SIDE, |(subject, event, output)| {
         Cell::run(&world, *subject, *event, *output)
     });
-    let wrong: Vec<String> = cells.iter().filter_map(Cell::problem).collect();
-    rows::none_is_wrong(cells.len(), &wrong)?;
+    let problems: Vec<String> = cells.iter().filter_map(Cell::problem).collect();
+    rows::check_failures(cells.len(), &problems)?;
     let late: Vec<String> = cells.iter().filter_map(|cell| cell.later_than(SOON)).collect();
     expect_usually!(late.is_empty(), "not within {} s: {}", SOON.as_secs(), late.join(", "));
     Ok(())
 }
 
-/// The run's worker is stopped, so that the run has to wait for it.
-fn a_second_signal_ends_what_does_not_end() -> anyhow::Result<()> {
+/// The run's worker is stopped, so the run has to wait for it.
+fn a_second_signal_ends_a_waiting_command() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
     let (run, _) = run_in(&folder, LONG, &["--host", "direct"])?;
@@ -89,14 +88,14 @@ fn a_second_signal_ends_what_does_not_end() -> anyhow::Result<()> {
     let worker = *children(parent).first().context("no worker")?;
     kill_process(worker, Signal::STOP)?;
     running.signal(Signal::INT)?;
-    // The first signal has been handled. The second one must not follow too soon, or both count as one.
+    // The first signal has been handled. The second must not follow too soon, or both count as one.
     running.wait_for_stderr("repeat to end at once")?;
     thread::sleep(Duration::from_millis(500));
     ensure!(!running.has_ended()?, "it does not wait for its worker");
     let mut watch = Stopwatch::start(parent);
     running.signal(Signal::INT)?;
     running.wait_by(&mut watch, Duration::from_secs(60)).context("a second signal")?;
-    ensure!(watch.took() <= AT_ONCE, "a second signal ends it after {:?}", watch.took());
+    ensure!(watch.net() <= SECOND_SIGNAL_LIMIT, "a second signal ends it after {:?}", watch.net());
     let status = running.wait()?.shell_status();
     ensure!(status == Some(130), "{status:?}");
     Ok(())
@@ -120,9 +119,9 @@ fn nohup_outlives_its_terminal() -> anyhow::Result<()> {
 }
 
 /// A lack of descriptors is reported in one line, wherever it occurs.
-fn too_few_descriptors_are_said() -> anyhow::Result<()> {
+fn too_few_descriptors_are_reported() -> anyhow::Result<()> {
     for limit in (4..=20).map(|limit| format!("ulimit -n {limit}")) {
-        let ran = pvticket(["emulate", "--", "/init", "locks"]).behind(&limit).run()?;
+        let ran = pvticket(["emulate", "--", "/init", "locks"]).after(&limit).run()?;
         if ran.shell_status() != Some(0) {
             ran.fails(1, &[]).with_context(|| limit)?;
         }
@@ -137,7 +136,7 @@ const WITH_FEW_THREADS: &str = "rm -f \"$0/kvm\" && mknod -m 666 \"$0/kvm\" c 10
     exec setpriv --reuid 65533 --regid 65533 --clear-groups prlimit --nproc=\"$limit\" \"$folder/pvticket\" \"$@\"";
 
 /// A lack of threads is reported in one line, wherever it occurs.
-fn too_few_threads_are_said() -> anyhow::Result<()> {
+fn too_few_threads_are_reported() -> anyhow::Result<()> {
     const ADVICE: &str = "ulimit -u";
     need_kvm()?;
     need_root()?;
@@ -151,34 +150,34 @@ fn too_few_threads_are_said() -> anyhow::Result<()> {
     let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
     let mut failed = [0; 2];
     for limit in 1..=16 {
-        let what = || format!("{limit} threads");
+        let case = || format!("{limit} threads");
         let boot = limited(limit).args(["boot", "--host", "direct", "--cpus", "2", "--kernel"]);
         let boot = boot.args([&kernel]).args(["--initrd"]).args([&initrd]).run()?;
         if boot.shell_status() != Some(0) {
-            boot.fails(1, &[ADVICE]).with_context(what)?;
+            boot.fails(1, &[ADVICE]).with_context(case)?;
             failed[0] += 1;
         }
         let words =
             "compare --guest payload --host direct --vcpus 2 --policy rr --runs 1 --seconds 0.1";
         let compare = limited(limit).args(words.split(' ')).run()?;
-        // As it does after a minute, in which a vCPU never arrived at the start.
-        let is_late = compare.errors().contains("came to the start");
-        ensure!(!is_late, "{}: it hangs\n{}", what(), compare.show());
+        // This error appears after a minute in which a vCPU never arrived at the start.
+        let is_late = compare.errors().contains("reached the start barrier");
+        ensure!(!is_late, "{}: it hangs\n{}", case(), compare.show());
         if compare.shell_status() != Some(0) {
-            compare.exits(1)?.complains(&[ADVICE]).with_context(what)?;
+            compare.exits(1)?.stderr_has(&[ADVICE]).with_context(case)?;
             failed[1] += 1;
         }
     }
-    // One thread is enough for neither, and sixteen for both.
+    // One thread is enough for neither, sixteen are enough for both.
     ensure!(failed.iter().all(|times| (1..16).contains(times)), "failures by limit: {failed:?}");
     Ok(())
 }
 
 /// A control group limits the tasks. QEMU reports that in its own words.
-fn too_few_tasks_of_a_group_are_said() -> anyhow::Result<()> {
+fn too_few_tasks_of_a_group_are_reported() -> anyhow::Result<()> {
     need_root()?;
     let group = group("pids", &[("pids", "pids.max", "4"), ("", "pids.max", "4")])?;
-    let emulate = pvticket(["emulate", "-n", "--", "/init", "locks"]).behind(&group.enter());
+    let emulate = pvticket(["emulate", "-n", "--", "/init", "locks"]).after(&group.enter());
     let ran = emulate.limit(120).run()?;
     ran.fails(1, &["Resource temporarily unavailable", "pids.max of the control group"]).map(drop)
 }

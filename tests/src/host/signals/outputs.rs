@@ -1,4 +1,4 @@
-//! Where output goes, and what may go wrong there.
+//! Destinations of output, and their failures.
 
 use std::{fs::File, os::fd::OwnedFd};
 
@@ -26,11 +26,10 @@ pub enum Output {
 }
 
 impl Output {
-    /// All outputs.
     pub const ALL: [Self; 5] =
         [Self::Tty, Self::File, Self::FullDisk, Self::ClosedPipe, Self::StalledPipe];
 
-    /// The product's end, and what must be kept open while it runs.
+    /// Returns the product's descriptor, and a descriptor to keep open while it runs.
     pub fn open(self, folder: &Path, disk: &Disk) -> anyhow::Result<(OwnedFd, Option<OwnedFd>)> {
         Ok(match self {
             Self::Tty | Self::File => (File::create(folder.join("out"))?.into(), None),
@@ -64,14 +63,14 @@ impl Disk {
         }
         let disk = Self(folder);
         fs::write(disk.old(), Self::OLD)?;
-        // Until writing fails.
+        // Fills the disk until writing fails.
         let filled = (0..64)
             .try_for_each(|page| fs::write(disk.0.path().join(format!("fill{page}")), [0; 4096]));
         filled.err().context("the disk takes all that is written")?;
         Ok(disk)
     }
 
-    /// A file that was written before the disk was full.
+    /// A file written before the disk was full.
     pub fn old(&self) -> PathBuf {
         self.0.path().join("old")
     }

@@ -11,13 +11,13 @@ use crate::{
     process::{folder, status, thread_named},
 };
 
-/// The time in which a command must be up.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout for a command to be up.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Between that moment and the signal.
-const SETTLED: Duration = Duration::from_millis(200);
+/// Time to the signal once it is up.
+const SETTLE_TIME: Duration = Duration::from_millis(200);
 
-/// A command.
+/// A command under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// `boot` on this host's KVM, with a guest that floods its console.
@@ -32,7 +32,7 @@ pub enum Subject {
     Compare,
 }
 
-/// What all cells share.
+/// State that all cells share.
 #[derive(Debug)]
 pub struct World {
     /// A full disk.
@@ -41,18 +41,16 @@ pub struct World {
 }
 
 impl World {
-    /// Uses this disk.
     pub fn new(disk: Disk) -> anyhow::Result<Self> {
         Ok(Self { disk, busybox: files::cached("busybox/busybox")? })
     }
 }
 
 impl Subject {
-    /// All subjects.
     pub const ALL: [Self; 5] =
         [Self::EmulatedAtWork, Self::Direct, Self::Emulated, Self::Run, Self::Compare];
 
-    /// Is this cell tested? An emulated host takes seconds to start: its outputs are tested with
+    /// Whether this cell is tested. An emulated host takes seconds to start, so its outputs are tested with
     /// one signal, and the signals with one output.
     pub fn is_tried(self, event: Event, output: Output) -> bool {
         match self {
@@ -60,28 +58,28 @@ impl Subject {
                 Output::File => matches!(event, Event::Nohup | Event::Term),
                 Output::StalledPipe => matches!(event, Event::Int | Event::SecondInt),
                 Output::FullDisk | Output::ClosedPipe => event == Event::Int,
-                Output::Tty => event == Event::StopAndGoOn,
+                Output::Tty => event == Event::StopAndContinue,
             },
             _ => true,
         }
     }
 
-    /// Does it hold the terminal in raw mode?
+    /// Whether it holds the terminal in raw mode.
     pub const fn is_raw(self) -> bool {
         matches!(self, Self::Direct | Self::Emulated)
     }
 
-    /// The exit status that follows from its output, whatever the signal.
+    /// The exit status that its output causes, regardless of the signal.
     pub fn own_status(self, output: Output) -> Option<i32> {
         match (self, output) {
-            // These write results at their end, and have no room for them.
+            // They write results at their end, and have no room for them.
             (Self::Direct | Self::EmulatedAtWork | Self::Compare, Output::FullDisk) => Some(1),
             (Self::Direct | Self::EmulatedAtWork, Output::ClosedPipe) => Some(141),
             _ => None,
         }
     }
 
-    /// The command line.
+    /// Returns the command.
     pub fn program(
         self,
         world: &World,
@@ -111,37 +109,38 @@ impl Subject {
                 program.args(["--seconds", "600", "--json"]).args([path("json")])
             }
         }
-        .limit(PATIENCE.as_secs())
+        .limit(TIMEOUT.as_secs())
         .input(Input::Silence))
     }
 
     /// Waits until it is up; false if it ended before.
     pub fn settle(self, running: &mut Running, output: Output) -> anyhow::Result<bool> {
         let pid = running.pid();
-        // Outputs that end it are waited for.
-        let patience = match (self, output) {
+        // Waits for the end if the output causes it.
+        let timeout = match (self, output) {
             (Self::Compare, _) | (_, Output::Tty) => None,
-            _ => self.own_status(output).map(|_| PATIENCE),
+            _ => self.own_status(output).map(|_| TIMEOUT),
         };
-        if let Some(patience) = patience {
-            return Ok(wait_until("end", patience, || running.has_ended()).is_err());
+        if let Some(timeout) = timeout {
+            return Ok(wait_until("end", timeout, || running.has_ended()).is_err());
         }
-        wait_until("command at work", PATIENCE, || {
+        wait_until("command at work", TIMEOUT, || {
             Ok(running.has_ended()?
                 || match self {
                     Self::Emulated => !children(pid).is_empty(),
-                    // The command writes once it is up, and keeps writing: by a thread that the first write starts.
+                    // The command writes once it is up, and keeps writing on a thread that the first write
+                    // starts.
                     Self::EmulatedAtWork => thread_named(pid, "output").is_some(),
                     Self::Run => children(pid).iter().any(|worker| catches(*worker, Signal::TERM)),
                     _ => catches(pid, Signal::TERM),
                 })
         })?;
-        thread::sleep(SETTLED);
+        thread::sleep(SETTLE_TIME);
         Ok(!running.has_ended()?)
     }
 }
 
-/// Does the process catch this signal?
+/// Whether the process catches this signal.
 pub fn catches(pid: Pid, signal: Signal) -> bool {
     let mask = status(&folder(pid), "SigCgt:").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
     mask.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)

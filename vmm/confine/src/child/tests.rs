@@ -5,12 +5,12 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Calls by their numbers take no code without safety there. Debian has it in every system.
+/// Perl makes system calls by number without unsafe code here. Every Debian system has it.
 const PERL: &str = "/usr/bin/perl";
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/child/calls.pl");
 
-/// The error of each call of the script in a child with these limits.
+/// Returns the errno of each call of the script, made in a child with these limits.
 fn errors(calls: Vec<sock_filter>) -> BTreeMap<String, i32> {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("file"), "contents").unwrap();
@@ -27,22 +27,22 @@ fn errors(calls: Vec<sock_filter>) -> BTreeMap<String, i32> {
     stdout.lines().map(error).collect()
 }
 
-/// Regression: QEMU could change the modes of all files of its user, send datagrams to the host's sockets by path, and signal
-/// and share memory with other processes. The script's list of calls is not the filter's.
+/// Regression: QEMU could change modes of all its user's files, send datagrams to sockets by path, and signal
+/// other processes and share their memory. The script's list of calls is not the filter's.
 #[test]
-fn calls_that_lead_out_fail_in_a_live_child() {
+fn child_filter_denies_calls_in_a_live_child() {
     if !filter::is_supported() || !Path::new(PERL).exists() {
         eprintln!("not tested: no filters, or no {PERL}");
         return;
     }
-    let (free, confined) = (errors(Vec::new()), errors(filter_of_child().unwrap()));
-    assert!(free.len() >= 70 && free.len() == confined.len(), "{}", free.len());
-    let passing: Vec<_> = free.iter().filter(|(_, error)| **error == EPERM).collect();
-    assert!(passing.is_empty(), "denied without a filter, too: {passing:?}");
-    let (own, others): (Vec<_>, Vec<_>) =
+    let (unconfined, confined) = (errors(Vec::new()), errors(child_filter().unwrap()));
+    assert!(unconfined.len() >= 70 && unconfined.len() == confined.len(), "{}", unconfined.len());
+    let not_denied: Vec<_> = unconfined.iter().filter(|(_, error)| **error == EPERM).collect();
+    assert!(not_denied.is_empty(), "denied without a filter, too: {not_denied:?}");
+    let (permitted, denied): (Vec<_>, Vec<_>) =
         confined.iter().partition(|(name, _)| name.starts_with("own "));
-    let failing: Vec<_> = own.iter().filter(|(_, error)| **error != 0).collect();
-    assert!(own.len() == 4 && failing.is_empty(), "{failing:?}");
-    let passing: Vec<_> = others.iter().filter(|(_, error)| **error != EPERM).collect();
-    assert!(passing.is_empty(), "not denied: {passing:?}");
+    let failing: Vec<_> = permitted.iter().filter(|(_, error)| **error != 0).collect();
+    assert!(permitted.len() == 4 && failing.is_empty(), "{failing:?}");
+    let not_denied: Vec<_> = denied.iter().filter(|(_, error)| **error != EPERM).collect();
+    assert!(not_denied.is_empty(), "not denied: {not_denied:?}");
 }

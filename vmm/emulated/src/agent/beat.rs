@@ -15,10 +15,10 @@ use super::{
     ControlSender,
 };
 
-/// The time between two heartbeats.
+/// Time between two heartbeats.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// The figures that heartbeats report.
+/// Figures reported by heartbeats.
 #[derive(Debug, Default)]
 pub struct Pulse {
     muted: AtomicBool,
@@ -33,12 +33,12 @@ impl Pulse {
     }
 
     /// Sets the process id of the errand.
-    pub fn errand_is(&self, id: u32) {
+    pub fn set_child(&self, id: u32) {
         self.child.store(id, Relaxed);
     }
 
     /// Counts bytes moved on stream 0, 1 or 2.
-    pub fn moved(&self, stream: usize, count: usize) {
+    pub fn count_moved(&self, stream: usize, count: usize) {
         self.moved[stream].fetch_add(count as u64, Relaxed);
     }
 
@@ -66,7 +66,7 @@ pub fn start(line: &ControlSender) -> io::Result<Arc<Pulse>> {
     thread::Builder::new().name("heartbeat".into()).spawn(move || {
         for number in 1.. {
             if !beating.muted.load(Relaxed) {
-                // If the line is cut, the listening thread ends the machine.
+                // If the connection is closed, the listening thread ends the machine.
                 let _ = line.send(&FromAgent::Beat(beating.beat(number)));
             }
             thread::sleep(PERIOD);
@@ -75,18 +75,18 @@ pub fn start(line: &ControlSender) -> io::Result<Arc<Pulse>> {
     Ok(pulse)
 }
 
-/// Each CPU's local timer interrupts, from /proc/interrupts.
+/// Returns each CPU's local timer interrupts, from /proc/interrupts.
 fn ticks(interrupts: &str) -> Vec<u64> {
     let row = interrupts.lines().find_map(|line| line.trim_start().strip_prefix("LOC:"));
     row.unwrap_or_default().split_whitespace().map_while(|word| word.parse().ok()).collect()
 }
 
-/// The CPU time of a process and its ended children, from /proc/PID/stat (proc(5), fields 14 to
-/// 17).
+/// Returns the CPU time of a process and its ended children, from /proc/PID/stat (proc(5),
+/// fields 14 to 17).
 fn cpu_time(stat: &str) -> Option<u64> {
     let after_name = stat.rsplit_once(')')?.1;
     let fields = after_name.split_whitespace().skip(11).take(4);
-    fields.map(|field| field.parse().ok()).try_fold(0, |all: u64, time| all.checked_add(time?))
+    fields.map(|field| field.parse().ok()).try_fold(0, |sum: u64, time| sum.checked_add(time?))
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_is_found_behind_any_name() {
+    fn cpu_time_is_parsed_behind_any_name() {
         let stat = "12 (a) b) S 1 12 12 0 -1 4194560 100 0 0 0 30 12 5 1 20 0 1 0 99 1 2";
         assert_eq!(cpu_time(stat), Some(48));
         assert_eq!(cpu_time(""), None);

@@ -1,4 +1,4 @@
-//! Runs the errand: a child process of this same binary, whose streams go over the ports.
+//! Runs the errand as a child process of this binary, with its streams on the ports.
 
 use std::{
     ffi::OsString,
@@ -20,20 +20,20 @@ use super::{
     super::wire::{self, AgentJob, ErrandEnd, FromAgent, OUTPUT_PIECE},
     AgentError, ControlSender,
     beat::Pulse,
-    when,
+    context,
 };
 use os::processes::signal_group;
 
 /// The ports of the errand's streams.
 #[derive(Debug)]
 pub struct StreamPorts {
-    /// The host's input for it.
+    /// The host sends input for the errand here.
     pub stdin: File,
     pub stdout: File,
     pub stderr: File,
 }
 
-/// Runs it to its end, hands back its result files, and returns how it ended.
+/// Runs the errand to its end, and returns its result files and exit status over `line`.
 pub fn run(
     job: &AgentJob,
     start: impl FnOnce(&mut Command) -> io::Result<Child>,
@@ -41,24 +41,24 @@ pub fn run(
     line: &ControlSender,
     pulse: &Arc<Pulse>,
 ) -> Result<(), AgentError> {
-    let mut child = start(&mut command(job)).map_err(when("cannot start the command"))?;
-    pulse.errand_is(child.id());
-    let carriers = carry(&mut child, ports, pulse).map_err(when("streams"))?;
-    let status = child.wait().map_err(when("cannot wait for the command"))?;
-    // Processes that it left running would keep its output open forever.
+    let mut child = start(&mut command(job)).map_err(context("cannot start the command"))?;
+    pulse.set_child(child.id());
+    let carriers = relay(&mut child, ports, pulse).map_err(context("streams"))?;
+    let status = child.wait().map_err(context("cannot wait for the command"))?;
+    // Processes left running would keep its output open forever.
     signal_group(child.id(), Signal::KILL);
     for carrier in carriers {
         match carrier.join() {
-            Ok(carried) => carried.map_err(when("output"))?,
+            Ok(carried) => carried.map_err(context("output"))?,
             Err(_) => return Err("a stream's thread failed".into()),
         }
     }
     for (index, path) in job.files_out.iter().enumerate() {
-        hand_back(index as u32, path, line).map_err(when("control port"))?;
+        send_result(index as u32, path, line).map_err(context("control port"))?;
     }
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     let done = ErrandEnd { status: code.unwrap_or(1), oom_kills: oom_kills() };
-    line.send(&FromAgent::Done(done)).map_err(when("control port"))
+    line.send(&FromAgent::Done(done)).map_err(context("control port"))
 }
 
 fn command(job: &AgentJob) -> Command {
@@ -80,25 +80,25 @@ fn command(job: &AgentJob) -> Command {
 
 type Carrier = JoinHandle<io::Result<()>>;
 
-/// Starts one thread per stream; returns those of the outputs, to be joined.
-fn carry(child: &mut Child, ports: StreamPorts, pulse: &Arc<Pulse>) -> io::Result<Vec<Carrier>> {
+/// Starts one thread per stream. Returns the output threads, to be joined.
+fn relay(child: &mut Child, ports: StreamPorts, pulse: &Arc<Pulse>) -> io::Result<Vec<Carrier>> {
     if let Some(to) = child.stdin.take() {
         let pulse = pulse.clone();
-        named("stdin", move || carry_in(ports.stdin, to, &pulse))?;
+        spawn_named("stdin", move || carry_in(ports.stdin, to, &pulse))?;
     }
     let mut carriers = Vec::new();
     if let Some(from) = child.stdout.take() {
         let pulse = pulse.clone();
-        carriers.push(named("stdout", move || carry_out(from, ports.stdout, 1, &pulse))?);
+        carriers.push(spawn_named("stdout", move || carry_out(from, ports.stdout, 1, &pulse))?);
     }
     if let Some(from) = child.stderr.take() {
         let pulse = pulse.clone();
-        carriers.push(named("stderr", move || carry_out(from, ports.stderr, 2, &pulse))?);
+        carriers.push(spawn_named("stderr", move || carry_out(from, ports.stderr, 2, &pulse))?);
     }
     Ok(carriers)
 }
 
-fn named(
+fn spawn_named(
     name: &str,
     work: impl FnOnce() -> io::Result<()> + Send + 'static,
 ) -> io::Result<Carrier> {
@@ -115,7 +115,7 @@ fn carry_in(mut port: File, to: impl Write, pulse: &Pulse) -> io::Result<()> {
         if to.as_mut().is_some_and(|to| to.write_all(&bytes).is_err()) {
             to = None;
         }
-        pulse.moved(0, bytes.len());
+        pulse.count_moved(0, bytes.len());
     }
     Ok(())
 }
@@ -127,7 +127,7 @@ fn carry_out(mut from: impl Read, mut port: File, stream: usize, pulse: &Pulse) 
             Ok(0) => return wire::write_frame(&mut port, b""),
             Ok(count) => {
                 wire::write_frame(&mut port, &buffer[..count])?;
-                pulse.moved(stream, count);
+                pulse.count_moved(stream, count);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -135,7 +135,7 @@ fn carry_out(mut from: impl Read, mut port: File, stream: usize, pulse: &Pulse) 
     }
 }
 
-fn hand_back(index: u32, path: &[u8], line: &ControlSender) -> io::Result<()> {
+fn send_result(index: u32, path: &[u8], line: &ControlSender) -> io::Result<()> {
     let path = PathBuf::from(OsString::from_vec(path.to_vec()));
     let failed = |error: io::Error| {
         let error = format!("{}: {error}", path.display());
@@ -158,7 +158,7 @@ fn hand_back(index: u32, path: &[u8], line: &ControlSender) -> io::Result<()> {
     }
 }
 
-/// How many processes this kernel has killed for lack of memory.
+/// Returns the number of processes this kernel has killed for lack of memory.
 fn oom_kills() -> u64 {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));

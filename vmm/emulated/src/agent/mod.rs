@@ -7,7 +7,7 @@ mod beat;
 mod errand;
 mod setup;
 mod spare;
-mod steady;
+mod static_keys;
 
 use std::{
     env,
@@ -25,15 +25,14 @@ use rustix::{
 };
 
 use spare::{CommandCgroup, Share};
-use steady::Steady;
+use static_keys::StaticKeys;
 
 use super::wire::{self, FromAgent, Injection, ToAgent, VERSION};
 use base::chain::chain;
 
-/// Is this process the agent? If so, call [`run`], which does not return.
+/// Whether this process is the agent. If so, call [`run`], which does not return.
 ///
-/// A process is the agent if it is the first process of a machine, and the kernel's command line has put the mark in
-/// its environment.
+/// The agent is the first process of a machine whose kernel command line has put the mark in its environment.
 pub fn is_wanted() -> bool {
     process::id() == 1 && env::var_os("PVTICKET_AGENT").is_some()
 }
@@ -41,7 +40,7 @@ pub fn is_wanted() -> bool {
 /// Runs one errand, then waits until the machine is killed.
 pub fn run() -> ! {
     if let Err(error) = serve() {
-        // On the console: the supervisor looks for this mark when the machine ends.
+        // Printed on the console, where the supervisor looks for this mark when the machine ends.
         eprintln!("pvticket agent: {error}");
     }
     rustix::fs::sync();
@@ -52,12 +51,12 @@ pub fn run() -> ! {
 
 type AgentError = String;
 
-/// Adds to an error what was tried.
-fn when<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> AgentError {
+/// Adds the attempted operation to an error.
+fn context<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> AgentError {
     move |error| format!("{what}: {error}")
 }
 
-/// The sending side of the control port, shared by all threads.
+/// Sending side of the control port, shared by all threads.
 #[derive(Debug, Clone)]
 struct ControlSender(Arc<Mutex<File>>);
 
@@ -75,42 +74,43 @@ fn serve() -> Result<(), AgentError> {
     setup::load(&transport)?;
     let [control, stdin, stdout, stderr] = setup::ports()?;
     let line =
-        ControlSender(Arc::new(Mutex::new(control.try_clone().map_err(when("control port"))?)));
+        ControlSender(Arc::new(Mutex::new(control.try_clone().map_err(context("control port"))?)));
     if let Err(error) = setup::load(&hypervisor) {
-        return tell(&line, error);
+        return report_failure(&line, error);
     }
-    let _steady = match Steady::hold() {
-        Ok(steady) => steady,
-        Err(error) => return tell(&line, error),
+    let _static_keys = match StaticKeys::hold() {
+        Ok(keys) => keys,
+        Err(error) => return report_failure(&line, error),
     };
     let group = match CommandCgroup::make() {
         Ok(group) => group,
-        Err(error) => return tell(&line, error),
+        Err(error) => return report_failure(&line, error),
     };
-    setup::all_cpus();
+    setup::bring_up_cpus();
     let uptime = clock_gettime(ClockId::Boottime);
     let uptime_ms = uptime.tv_sec as u64 * 1000 + uptime.tv_nsec as u64 / 1_000_000;
-    line.send(&FromAgent::Hello { version: VERSION, uptime_ms }).map_err(when("control port"))?;
-    let job = match listen(control).map_err(when("control port"))?.recv() {
+    line.send(&FromAgent::Hello { version: VERSION, uptime_ms })
+        .map_err(context("control port"))?;
+    let job = match listen(control).map_err(context("control port"))?.recv() {
         Ok(ToAgent::Start(job)) => job,
         Err(_) => return Ok(()),
     };
-    let pulse = beat::start(&line).map_err(when("heartbeat"))?;
+    let pulse = beat::start(&line).map_err(context("heartbeat"))?;
     match job.inject {
         Some(Injection::Mute) => pulse.mute(),
-        Some(Injection::Panic) => setup::crash().map_err(when("sysrq"))?,
-        Some(Injection::Fxrstor) => spare::restore_on_every_cpu().map_err(when("fxrstor"))?,
+        Some(Injection::Panic) => setup::crash().map_err(context("sysrq"))?,
+        Some(Injection::Fxrstor) => spare::restore_on_every_cpu().map_err(context("fxrstor"))?,
         Some(Injection::Stop | Injection::Kill) | None => {}
     }
     let share = Share::of_online(job.cpus)?;
     if let Share::All(online) = share {
-        let told = FromAgent::NoneSpared { online, wanted: job.cpus };
-        line.send(&told).map_err(when("control port"))?;
+        let message = FromAgent::NoneSpared { online, wanted: job.cpus };
+        line.send(&message).map_err(context("control port"))?;
     }
     let start = |command: &mut Command| group.spawn(command, &share);
     let ports = errand::StreamPorts { stdin, stdout, stderr };
     if let Err(error) = errand::run(&job, start, ports, &line, &pulse) {
-        return tell(&line, error);
+        return report_failure(&line, error);
     }
     // The supervisor kills the machine once it has everything.
     loop {
@@ -118,16 +118,16 @@ fn serve() -> Result<(), AgentError> {
     }
 }
 
-/// Reports a failure to the supervisor and gives it time to read the message.
-fn tell(line: &ControlSender, error: AgentError) -> Result<(), AgentError> {
-    line.send(&FromAgent::Failed { error: error.clone() }).map_err(when("control port"))?;
+/// Reports a failure to the supervisor, and gives it time to read the message.
+fn report_failure(line: &ControlSender, error: AgentError) -> Result<(), AgentError> {
+    line.send(&FromAgent::Failed { error: error.clone() }).map_err(context("control port"))?;
     thread::sleep(Duration::from_secs(10));
     Err(error)
 }
 
-/// Reads the supervisor's messages. If the supervisor is gone, ends the machine at once.
+/// Reads the supervisor's messages. Ends the machine immediately if the supervisor has exited.
 fn listen(mut control: File) -> io::Result<mpsc::Receiver<ToAgent>> {
-    let (to, heard) = mpsc::channel();
+    let (to, received) = mpsc::channel();
     thread::Builder::new().spawn(move || {
         while let Ok(Some(body)) = wire::read_frame(&mut control) {
             match wire::decode_to_agent(&body) {
@@ -137,5 +137,5 @@ fn listen(mut control: File) -> io::Result<mpsc::Receiver<ToAgent>> {
         }
         let _ = reboot(RebootCommand::Restart);
     })?;
-    Ok(heard)
+    Ok(received)
 }

@@ -18,12 +18,12 @@ use rustix::{
 
 use super::{
     super::{qemu::image::MODULES, wire::PORTS},
-    AgentError, when,
+    AgentError, context,
 };
 
-/// How long the ports may take to appear after their driver is loaded. The supervisor gives up earlier,
-/// and it alone knows whether the emulator was kept from its CPUs.
-const PORTS_PATIENCE: Duration = Duration::from_secs(600);
+/// Timeout for the ports to appear after their driver is loaded. The supervisor gives up earlier, as it
+/// alone knows whether the emulator was denied CPU time.
+const PORTS_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Mounts the file systems that programs expect.
 pub fn mounts() -> Result<(), AgentError> {
@@ -38,7 +38,7 @@ pub fn mounts() -> Result<(), AgentError> {
     ];
     for (source, target, kind, options) in mounts {
         let _ = fs::create_dir(target);
-        let options = CString::new(options).map_err(when(target))?;
+        let options = CString::new(options).map_err(context(target))?;
         match mount(source, target, kind, MountFlags::empty(), options.as_c_str()) {
             // The kernel may have mounted /dev itself.
             Ok(()) | Err(Errno::BUSY) => {}
@@ -50,18 +50,18 @@ pub fn mounts() -> Result<(), AgentError> {
     Ok(())
 }
 
-/// The modules in the initramfs, in the order of loading, by which they are named.
+/// Returns the modules in the initramfs in load order, given by their names.
 pub fn modules() -> Result<Vec<PathBuf>, AgentError> {
     let folder = Path::new("/").join(MODULES);
-    let entries = fs::read_dir(&folder).map_err(when(folder.display()))?;
+    let entries = fs::read_dir(&folder).map_err(context(folder.display()))?;
     let mut files: Vec<PathBuf> =
         entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     files.sort();
     Ok(files)
 }
 
-/// Splits them into those of the ports, which may be built into the kernel, and those of KVM: if the
-/// latter fail, the former can report it.
+/// Splits the modules into modules of the ports, which may be built into the kernel, and modules of
+/// KVM. A failure of the latter can then be reported through the ports.
 pub fn split(mut modules: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let is_console = |path: &PathBuf| path.to_string_lossy().ends_with("console.ko");
     let ports = modules.iter().position(is_console).map_or(0, |place| place + 1);
@@ -72,7 +72,7 @@ pub fn split(mut modules: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
 /// Loads modules.
 pub fn load(modules: &[PathBuf]) -> Result<(), AgentError> {
     for path in modules {
-        let file = File::open(path).map_err(when(path.display()))?;
+        let file = File::open(path).map_err(context(path.display()))?;
         match finit_module(&file, c"", 0) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(format!("cannot load {}: {error}", path.display())),
@@ -83,26 +83,26 @@ pub fn load(modules: &[PathBuf]) -> Result<(), AgentError> {
     Ok(())
 }
 
-/// Brings up the CPUs that the kernel did not start. A CPU that fails is not an error: the errand
-/// sees how many there are.
-pub fn all_cpus() {
+/// Brings up the CPUs that the kernel did not start. A CPU that fails is not an error: the errand sees
+/// the number of CPUs.
+pub fn bring_up_cpus() {
     for cpu in 1.. {
         let switch = format!("/sys/devices/system/cpu/cpu{cpu}/online");
         let Ok(state) = fs::read_to_string(&switch) else { return };
         if state.trim() == "0"
             && let Err(error) = fs::write(&switch, "1")
         {
-            eprintln!("pvticket agent: CPU {cpu} stays off: {error}");
+            eprintln!("pvticket agent: cannot bring CPU {cpu} online: {error}");
         }
     }
 }
 
-/// Opens the ports in the order of [`PORTS`], each one once its other end is connected.
+/// Opens the ports in the order of [`PORTS`], each once its other end is connected.
 pub fn ports() -> Result<[File; PORTS.len()], AgentError> {
-    let deadline = Instant::now() + PORTS_PATIENCE;
+    let deadline = Instant::now() + PORTS_TIMEOUT;
     let mut files = Vec::with_capacity(PORTS.len());
     for name in PORTS {
-        files.push(port(name, deadline).map_err(when(format!("port {name}")))?);
+        files.push(port(name, deadline).map_err(context(format!("port {name}")))?);
     }
     files.try_into().map_err(|_| "ports are missing".to_owned())
 }
@@ -112,7 +112,7 @@ fn port(name: &str, deadline: Instant) -> io::Result<File> {
         if let Some(path) = find_port(name) {
             match OpenOptions::new().read(true).write(true).open(&path) {
                 Ok(file) => return connected(file, deadline),
-                // The device node appears a moment after the name.
+                // The device node appears shortly after the name.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -123,12 +123,12 @@ fn port(name: &str, deadline: Instant) -> io::Result<File> {
 
 fn find_port(name: &str) -> Option<PathBuf> {
     fs::read_dir("/sys/class/virtio-ports").ok()?.flatten().find_map(|entry| {
-        let found = fs::read_to_string(entry.path().join("name")).ok()?;
-        (found.trim() == name).then(|| Path::new("/dev").join(entry.file_name()))
+        let port_name = fs::read_to_string(entry.path().join("name")).ok()?;
+        (port_name.trim() == name).then(|| Path::new("/dev").join(entry.file_name()))
     })
 }
 
-/// Waits until the host's end is connected; before that, reads return the end of the stream.
+/// Waits until the host's end is connected. Before that, reads return the end of the stream.
 fn connected(file: File, deadline: Instant) -> io::Result<File> {
     loop {
         let mut fds = [PollFd::new(&file, PollFlags::OUT)];
@@ -148,7 +148,7 @@ fn wait(deadline: Instant) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the kernel panic, for a test.
+/// Makes the kernel panic, for tests.
 pub fn crash() -> io::Result<()> {
     fs::write("/proc/sysrq-trigger", "c")
 }
@@ -161,8 +161,8 @@ mod tests {
     fn the_ports_come_before_kvm() {
         let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
         let (ports, kvm) = (&["00-virtio.ko", "01-virtio_console.ko"], &["02-kvm.ko"]);
-        let all = paths(&[&ports[..], &kvm[..]].concat());
-        assert_eq!(split(all), (paths(ports), paths(kvm)));
+        let modules = paths(&[&ports[..], &kvm[..]].concat());
+        assert_eq!(split(modules), (paths(ports), paths(kvm)));
         assert_eq!(split(paths(kvm)), (paths(&[]), paths(kvm)), "virtio is built in");
     }
 }

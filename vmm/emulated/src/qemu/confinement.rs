@@ -1,39 +1,39 @@
-//! The confinement of QEMU, which is the boundary around the emulated host: whatever runs in there
-//! may be hostile, its agent included, and QEMU's TCG promises no isolation.
+//! The confinement of QEMU, which is the boundary around the emulated host. All software in it,
+//! including its agent, may be hostile, and QEMU's TCG does not guarantee isolation.
 
 use std::{path::PathBuf, process::Command};
 
-use super::{MachineSize, Pieces, QemuError};
-use confine::{Files, filter_of_child, rules_of_child};
+use super::{MachineSize, Parts, QemuError};
+use confine::{Files, child_filter, child_rules};
 use kvm::sys::spawn::{self, ChildLimits};
 
-/// QEMU's own filter of system calls: no obsolete ones, no new privileges, no processes, no changes
-/// to its threads' priorities and limits.
+/// QEMU's own system call filter: no obsolete calls, no new privileges, no processes, no changes to
+/// its threads' priorities and limits.
 pub(super) const SANDBOX: &str =
     "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
-/// Address space beyond the machine's memory: the translated code (1 GiB by default), stacks and
-/// heaps of its threads. A machine with 9 CPUs was seen to reserve 3 GiB.
-const MEMORY: u64 = 8 << 30;
+/// Address space beyond the machine's memory: translated code (1 GiB by default), stacks and heaps of
+/// the threads. A machine with 9 CPUs was seen to reserve 3 GiB.
+const EXTRA_ADDRESS_SPACE: u64 = 8 << 30;
 
-/// Confines QEMU, beyond what it does itself once it has started.
+/// Confines QEMU in addition to its own restrictions after its start.
 pub(super) fn confine(
     command: &mut Command,
-    pieces: &Pieces,
+    pieces: &Parts,
     size: MachineSize,
 ) -> Result<(), QemuError> {
-    let files = rules_of_child(&files(pieces)).map_err(QemuError::Confine)?;
-    let calls = filter_of_child().map_err(QemuError::Calls)?;
-    let memory = size.memory.0.saturating_add(MEMORY);
+    let files = child_rules(&files(pieces)).map_err(QemuError::Confine)?;
+    let calls = child_filter().map_err(QemuError::Calls)?;
+    let memory = size.memory.0.saturating_add(EXTRA_ADDRESS_SPACE);
     spawn::confine(command, ChildLimits { files, memory, calls });
     Ok(())
 }
 
-/// Where QEMU's libraries and firmware are, from which it may also execute, and what else it may read.
+/// Locations of QEMU's libraries and firmware, which it may also execute, and further readable files.
 const LIBRARIES: [&str; 3] = ["/usr", "/lib", "/lib64"];
 const READ: [&str; 4] = ["/etc/ld.so.cache", "/proc", "/sys/devices/system", "/dev/urandom"];
 
-/// What limits QEMU besides our own filter of system calls, in lines for a person.
+/// Returns QEMU's limits besides our own system call filter, as human-readable lines.
 pub fn limits_of_qemu() -> String {
     let (libraries, read) = (LIBRARIES.join(", "), READ.join(", "));
     format!(
@@ -43,20 +43,20 @@ pub fn limits_of_qemu() -> String {
          and removes no file; no ioctls of devices (Linux 6.10), no TCP (6.7), no signals and abstract sockets of others (6.12)\n\
          also: no capabilities, no new privileges, no core dumps, address space for its machine and {} GiB more, no descriptors but its \
          own\n",
-        MEMORY >> 30
+        EXTRA_ADDRESS_SPACE >> 30
     )
 }
 
-/// What QEMU opens: itself with its libraries and firmware, and the kernel. The initramfs comes as an
-/// open descriptor.
-fn files(pieces: &Pieces) -> Files {
+/// Returns the files that QEMU opens: itself with its libraries and firmware, and the kernel. The
+/// initramfs is passed as an open descriptor.
+fn files(pieces: &Parts) -> Files {
     let libraries = LIBRARIES.map(PathBuf::from);
-    // With a QEMU of `pvticket setup host`: the folder that has its `bin` and `share`.
-    let own = pieces.qemu.canonicalize().ok();
-    let own = own.and_then(|file| Some(file.parent()?.parent()?.to_owned()));
+    // For a QEMU of `pvticket setup host`: the folder that contains its `bin` and `share`.
+    let folder = pieces.qemu.canonicalize().ok();
+    let folder = folder.and_then(|file| Some(file.parent()?.parent()?.to_owned()));
     Files {
         read: READ.into_iter().map(PathBuf::from).chain([pieces.kernel.clone()]).collect(),
-        programs: libraries.into_iter().chain([pieces.qemu.clone()]).chain(own).collect(),
+        programs: libraries.into_iter().chain([pieces.qemu.clone()]).chain(folder).collect(),
         ..Files::default()
     }
 }
@@ -75,7 +75,7 @@ mod tests {
             let ended = command.output().unwrap();
             (ended.status.success(), String::from_utf8_lossy(&ended.stderr).into_owned())
         };
-        let (succeeds, stderr) = kills(filter_of_child().unwrap());
+        let (succeeds, stderr) = kills(child_filter().unwrap());
         assert!(!succeeds && stderr.contains("not permitted"), "{stderr}");
         assert!(kills(Vec::new()).0, "a child that is not filtered does");
     }

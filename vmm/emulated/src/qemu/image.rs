@@ -1,4 +1,4 @@
-//! The emulated host's initramfs: this binary as `/init`, the modules, the errand's files.
+//! The emulated host's initramfs: this binary as `/init`, the modules, and the errand's files.
 
 use std::{
     collections::BTreeSet,
@@ -26,15 +26,15 @@ use super::pieces::Module;
 use crate::Errand;
 use boot::cpio::{Archive, CpioError};
 
-/// The folder of the modules in it; their names give their order.
+/// The folder of the modules in the initramfs. Their names define their order.
 pub const MODULES: &str = "pvticket/modules";
 
-/// How often the memory is sealed again, and the time between. The kernel refuses while something else holds one of the
-/// pages, such as a batch of another CPU or compaction. It waits for 150 ms itself (`memfd_wait_for_pins` of mm/memfd.c),
-/// which is not enough on a busy host.
-const SEALED_AGAIN: (u32, Duration) = (40, Duration::from_millis(50));
+/// Retries of sealing the memory, and the time between them. The kernel refuses while another user holds one
+/// of the pages, such as a batch of another CPU or compaction. It waits for 150 ms itself
+/// (`memfd_wait_for_pins` in mm/memfd.c), which is too short on a busy host.
+const SEAL_RETRIES: (u32, Duration) = (40, Duration::from_millis(50));
 
-/// Why the initramfs cannot be made.
+/// Reason why the initramfs cannot be made.
 #[derive(Debug, Error)]
 pub enum InitramfsError {
     /// This binary cannot be found.
@@ -47,9 +47,9 @@ pub enum InitramfsError {
     #[error("cannot read {path}")]
     Open { path: PathBuf, source: io::Error },
     /// A path in the emulated host is not absolute, or not UTF-8.
-    #[error("invalid path '{0}' in the emulated host: name an absolute path without '..'")]
+    #[error("invalid path '{0}' in the emulated host: use an absolute path without '..'")]
     Place(PathBuf),
-    /// There is no memory for it.
+    /// There is not enough memory.
     #[error("cannot hold the emulated host's initramfs in memory")]
     Memory(#[source] io::Error),
     /// The initramfs cannot be written.
@@ -64,12 +64,12 @@ pub struct Initramfs {
 }
 
 impl Initramfs {
-    /// Packs this binary, the modules, and what the errand takes along.
+    /// Packs this binary, the modules and the errand's files.
     pub fn pack(modules: &[Module], errand: &Errand) -> Result<Self, InitramfsError> {
-        let own = env::current_exe().map_err(InitramfsError::OwnBinary)?;
-        // The link, not its target: that path goes stale when the binary is rebuilt.
+        let binary = env::current_exe().map_err(InitramfsError::OwnBinary)?;
+        // Uses the link rather than its target, as that path goes stale when the binary is rebuilt.
         if !is_static(Path::new("/proc/self/exe")) {
-            return Err(InitramfsError::NotStatic(own));
+            return Err(InitramfsError::NotStatic(binary));
         }
         let memory =
             memfd_create("pvticket-initramfs", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
@@ -87,20 +87,20 @@ impl Initramfs {
             packer.contents(bytes, &relative(inside)?)?;
         }
         let file = packer.finish()?;
-        // QEMU gets a writable descriptor, and the next life of the machine the same file.
-        let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        let (times, pause) = SEALED_AGAIN;
-        while_busy(times, || fcntl_add_seals(&file, all), || thread::sleep(pause))
+        // QEMU gets a writable descriptor, and a restarted machine the same file.
+        let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let (times, pause) = SEAL_RETRIES;
+        retry_while_busy(times, || fcntl_add_seals(&file, seals), || thread::sleep(pause))
             .map_err(|errno| InitramfsError::Memory(errno.into()))?;
         Ok(Self { file })
     }
 
-    /// The file that contains it.
+    /// The initramfs file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn size(&self) -> u64 {
         self.file.metadata().map_or(0, |data| data.len())
     }
@@ -112,8 +112,8 @@ impl From<Initramfs> for OwnedFd {
     }
 }
 
-/// Makes a call again, `times` times at most, while it fails because something is busy.
-fn while_busy(
+/// Repeats a call, `times` times at most, while it fails because something is busy.
+fn retry_while_busy(
     times: u32,
     mut call: impl FnMut() -> Result<(), Errno>,
     mut pause: impl FnMut(),
@@ -121,13 +121,13 @@ fn while_busy(
     for _ in 0..times {
         match call() {
             Err(Errno::BUSY) => pause(),
-            done => return done,
+            result => return result,
         }
     }
     call()
 }
 
-/// An absolute path in the form that cpio needs.
+/// Converts an absolute path to the form that cpio needs.
 fn relative(inside: &Path) -> Result<String, InitramfsError> {
     let bad = || InitramfsError::Place(inside.into());
     let mut parts = Vec::new();
@@ -141,11 +141,11 @@ fn relative(inside: &Path) -> Result<String, InitramfsError> {
     if inside.is_absolute() && !parts.is_empty() { Ok(parts.join("/")) } else { Err(bad()) }
 }
 
-/// A module without its signature. The kernel takes both, but checking the signatures of these
-/// modules is a quarter of all instructions of the boot (measured).
+/// Returns a module without its signature. The kernel accepts both, but checking the signatures of these
+/// modules takes a quarter of all instructions of the boot (measured).
 ///
-/// At the end of the file are the signature, 12 bytes of which the last four are its length, and
-/// the mark (include/linux/module_signature.h).
+/// The end of the file consists of the signature, 12 bytes whose last four are its length, and the mark
+/// (include/linux/module_signature.h).
 fn unsigned(module: &[u8]) -> &[u8] {
     const MARK: &[u8] = b"~Module signature appended~\n";
     let body = module.strip_suffix(MARK).and_then(|rest| {
@@ -196,9 +196,9 @@ impl Packer {
     fn add(&mut self, from: &Path, to: &str) -> Result<(), InitramfsError> {
         self.folders_of(to)?;
         let failed = |source| InitramfsError::Open { path: from.into(), source };
-        let mut file = files::regular(from).map_err(|error| match error {
+        let mut file = files::open_regular(from).map_err(|error| match error {
             FileError::Io(error) => failed(error),
-            other => failed(io::Error::other(other.to_string())),
+            error => failed(io::Error::other(error.to_string())),
         })?;
         let data = file.metadata().map_err(failed)?;
         Ok(self.archive.file_from(to, 0o755, data.len(), &mut file)?)
@@ -233,21 +233,21 @@ mod tests {
 
     /// Regression: on a host with twenty busy threads, a command ended with "Device or resource busy".
     #[test]
-    fn memory_whose_pages_are_held_is_sealed_later() {
+    fn sealing_is_retried_while_busy() {
         for (answers, expected, pauses) in [
             (&[Ok(())][..], Ok(()), 0),
             (&[Err(Errno::BUSY), Err(Errno::BUSY), Ok(())], Ok(()), 2),
             (&[Err(Errno::BUSY), Err(Errno::PERM), Ok(())], Err(Errno::PERM), 1),
             (&[Err(Errno::BUSY); 5], Err(Errno::BUSY), 3),
         ] {
-            let (mut left, mut paused) = (answers.iter(), 0);
-            let sealed = while_busy(3, || *left.next().unwrap(), || paused += 1);
+            let (mut calls, mut paused) = (answers.iter(), 0);
+            let sealed = retry_while_busy(3, || *calls.next().unwrap(), || paused += 1);
             assert_eq!((sealed, paused), (expected, pauses), "{answers:?}");
         }
     }
 
     #[test]
-    fn places_inside_are_absolute() {
+    fn paths_in_the_image_are_absolute() {
         assert_eq!(relative(Path::new("/in/kernel")).unwrap(), "in/kernel");
         for bad in ["in/kernel", "/", "/in/../x", "", "."] {
             assert!(matches!(relative(Path::new(bad)), Err(InitramfsError::Place(_))), "{bad}");

@@ -1,4 +1,4 @@
-//! The QEMU process of a session, and the sockets to it.
+//! The QEMU process of a session and its sockets.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ use tokio::{
 
 use super::wire::PORTS;
 use image::Initramfs;
-use pieces::Pieces;
+use pieces::Parts;
 
 pub(super) mod confinement;
 pub(super) mod image;
@@ -24,20 +24,19 @@ pub(super) mod pieces;
 use base::{io_errors, units::ByteSize};
 use kvm::sys::spawn::keep_and_die_with_us;
 
-/// The CPU model that QEMU emulates: AMD-V with nested paging. It is a quarter faster than `max`
-/// (measured with QEMU 7.2), which emulates more features than the guest uses.
+/// CPU model emulated by QEMU: AMD-V with nested paging. It is a quarter faster than `max` (measured with
+/// QEMU 7.2), which emulates more features than the guest uses.
 const CPU: &str = "EPYC,+svm";
 
 /// The kernel's command line, tuned by measured boot times (QEMU 7.2).
 ///
-/// `nohz=off highres=off`: QEMU's TCG sometimes loses an interrupt request while a CPU is in the
-/// inner guest with interrupts off, and only a periodic tick raises it again. `maxcpus=1
-/// noreplace-smp`: while other CPUs are online, each code patch has to synchronize all of them, so
-/// the agent brings the CPUs online after the modules are loaded, and the kernel does not patch its
-/// lock prefixes when they come. `no_timer_check`: on a starved system the kernel would consider the
-/// timer broken, and panic. No self-tests, no waits for RCU, no watchdogs. Huge pages only on request
-/// (`madvise`), which pvticket makes for guest memory; with huge pages for all memory, the times of
-/// other VMMs jump. The last word makes this binary the agent.
+/// `nohz=off highres=off`: QEMU's TCG sometimes loses an interrupt request while a CPU is in the inner guest
+/// with interrupts off, and only a periodic tick raises it again. `maxcpus=1 noreplace-smp`: while other CPUs
+/// are online, each code patch has to synchronize all of them, so the agent brings the CPUs online after the
+/// modules are loaded, and the kernel does not patch its lock prefixes then. `no_timer_check`: on a starved
+/// system the kernel would consider the timer broken and panic. No self-tests, no waits for RCU, no
+/// watchdogs. Huge pages only on request (`madvise`), which pvticket issues for guest memory; with huge pages
+/// for all memory, the run times of other VMMs vary widely. The last word makes this binary the agent.
 const COMMAND_LINE: &str = "console=ttyS0 quiet nohz=off highres=off \
     maxcpus=1 noreplace-smp cpu_init_udelay=0 no_timer_check nowatchdog \
     cryptomgr.notests=1 rcupdate.rcu_expedited=1 mitigations=off apparmor=0 audit=0 \
@@ -46,13 +45,13 @@ const COMMAND_LINE: &str = "console=ttyS0 quiet nohz=off highres=off \
 /// Timer ticks per second of Debian's kernels (CONFIG_HZ).
 const HZ: u64 = 250;
 
-/// Presets the clock frequencies, because the kernel's own calibration takes long and goes wrong on a
-/// busy system. The frequency is that of this system's TSC, which TCG exposes to its guest.
+/// Presets the clock frequencies, because the kernel's own calibration takes long and goes wrong on a busy
+/// system. TCG exposes this system's TSC to its guest, so the frequency is the same.
 fn clock_line(tsc_khz: u64) -> String {
     format!("tsc=reliable tsc_early_khz={tsc_khz} lpj={}", tsc_khz * 1000 / HZ)
 }
 
-/// Why QEMU cannot be started.
+/// Reason why QEMU cannot be started.
 #[derive(Debug, Error)]
 pub enum QemuError {
     /// A socket pair cannot be made.
@@ -75,7 +74,7 @@ pub enum QemuError {
 /// The size of the machine and its clock rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MachineSize {
-    /// Emulated CPUs, including the one that is kept free of commands.
+    /// Emulated CPUs, including the CPU that is kept free of commands.
     pub cpus: u32,
     pub memory: ByteSize,
     /// Frequency of this system's time stamp counter.
@@ -95,25 +94,25 @@ pub struct Qemu {
     pub console: UnixStream,
     /// QEMU's monitor, in QMP.
     pub monitor: UnixStream,
-    /// QEMU's command line, for the evidence that a failure leaves.
+    /// QEMU's command line, for the evidence of a failure.
     pub command_line: String,
 }
 
 impl Qemu {
     /// Starts QEMU. The calling thread must live as long as the machine.
-    pub fn start(pieces: &Pieces, image: &Initramfs, size: MachineSize) -> Result<Self, QemuError> {
+    pub fn start(pieces: &Parts, image: &Initramfs, size: MachineSize) -> Result<Self, QemuError> {
         let mut sockets = Sockets::default();
         let [control, stdin, stdout, stderr] = sockets.pairs()?;
         let [console, monitor] = sockets.pairs()?;
         let mut command = StdCommand::new(&pieces.qemu);
         base(&mut command, pieces, size);
-        // QEMU opens the image anew through this name, so the descriptor need not be rewound.
+        // QEMU reopens the image through this name, so the descriptor need not be rewound.
         command.arg("-initrd").arg(format!("/proc/self/fd/{}", image.file().as_raw_fd()));
-        serial_ports(&mut command, &sockets.theirs[..PORTS.len()]);
-        extras(&mut command, sockets.number(PORTS.len()), sockets.number(PORTS.len() + 1));
-        // A process group of its own: Ctrl-C reaches only this process, which then ends QEMU.
+        serial_ports(&mut command, &sockets.qemu_ends[..PORTS.len()]);
+        extras(&mut command, sockets.fd(PORTS.len()), sockets.fd(PORTS.len() + 1));
+        // In a separate process group: Ctrl-C reaches only this process, which then ends QEMU.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut keep: Vec<RawFd> = sockets.theirs.iter().map(AsRawFd::as_raw_fd).collect();
+        let mut keep: Vec<RawFd> = sockets.qemu_ends.iter().map(AsRawFd::as_raw_fd).collect();
         keep.push(image.file().as_raw_fd());
         keep_and_die_with_us(&mut command, keep);
         confinement::confine(&mut command, pieces, size)?;
@@ -122,21 +121,21 @@ impl Qemu {
         let qemu = || pieces.qemu.display().to_string();
         let mut child = spawned.map_err(|error| QemuError::Spawn {
             qemu: qemu(),
-            source: io_errors::of_start(error),
+            source: io_errors::start_error(error),
         })?;
-        let words = child.stderr.take().ok_or_else(|| QemuError::NoStderr(qemu()))?;
+        let log = child.stderr.take().ok_or_else(|| QemuError::NoStderr(qemu()))?;
         let ports = [control, stdin, stdout, stderr];
-        Ok(Self { child, stderr: words, ports, console, monitor, command_line })
+        Ok(Self { child, stderr: log, ports, console, monitor, command_line })
     }
 }
 
-/// Memory in MiB, rounded up. QEMU rounds a size that is not a multiple of 8 KiB, and a process that is confined to the
-/// exact size would then lack the difference.
+/// Returns the memory in MiB, rounded up. QEMU rounds up sizes that are not a multiple of 8 KiB, and a
+/// process confined to the exact size would lack the difference.
 const fn whole_mib(memory: ByteSize) -> u64 {
     memory.0.div_ceil(1 << 20)
 }
 
-fn base(command: &mut StdCommand, pieces: &Pieces, size: MachineSize) {
+fn base(command: &mut StdCommand, pieces: &Parts, size: MachineSize) {
     command
         .args(["-sandbox", confinement::SANDBOX])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
@@ -166,10 +165,10 @@ fn extras(command: &mut StdCommand, console: RawFd, monitor: RawFd) {
         .args(["-mon", "chardev=monitor,mode=control"]);
 }
 
-/// Socket pairs; QEMU inherits one end of each.
+/// Socket pairs. QEMU inherits one end of each.
 #[derive(Debug, Default)]
 struct Sockets {
-    theirs: Vec<StdStream>,
+    qemu_ends: Vec<StdStream>,
 }
 
 impl Sockets {
@@ -183,13 +182,13 @@ impl Sockets {
 
     fn pair(&mut self) -> io::Result<UnixStream> {
         let (ours, theirs) = StdStream::pair()?;
-        self.theirs.push(theirs);
+        self.qemu_ends.push(theirs);
         ours.set_nonblocking(true)?;
         UnixStream::from_std(ours)
     }
 
-    fn number(&self, index: usize) -> RawFd {
-        self.theirs[index].as_raw_fd()
+    fn fd(&self, index: usize) -> RawFd {
+        self.qemu_ends[index].as_raw_fd()
     }
 }
 

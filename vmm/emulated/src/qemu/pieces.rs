@@ -1,4 +1,4 @@
-//! The emulated host's parts, which `pvticket setup host` provides: QEMU, a kernel and modules.
+//! Parts of the emulated host provided by `pvticket setup host`: QEMU, a kernel and modules.
 
 use std::{
     env, fs, io,
@@ -12,40 +12,40 @@ use base::files::{self, FileError};
 use kvm::sys::tsc::Rate;
 use os::{
     artifacts::{ArtifactError, cache_dir},
-    owners::{Stranger, stranger, stranger_within},
+    owners::{UntrustedUser, untrusted_user, untrusted_within},
 };
 use study::point::HostKernel;
 
-/// Modules that the machine needs, unless they are built into its kernel; their dependencies are read
-/// from them.
-const WANTED: [&str; 3] = ["virtio_pci", "virtio_console", "kvm-amd"];
+/// Modules that the machine needs unless they are built into its kernel. Their dependencies are read from
+/// them.
+const MODULES: [&str; 3] = ["virtio_pci", "virtio_console", "kvm-amd"];
 
-/// Names the emulator, wherever it is.
+/// Environment variable with the path of the emulator.
 const VARIABLE: &str = "PVTICKET_QEMU";
 
 /// The emulator's name on `PATH`.
 pub const QEMU: &str = "qemu-system-x86_64";
 
-/// A part is missing or unusable. Each message says how to get it.
+/// A part is missing or unusable. Each message explains how to get it.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
-pub enum PiecesError {
+pub enum PartsError {
     /// There is no cache directory.
     #[error(transparent)]
     Cache(#[from] ArtifactError),
     /// QEMU is not installed.
     #[error(
-        "the emulated host needs {QEMU}, which is not on PATH: apt-get install qemu-system-x86, or name it in {VARIABLE}"
+        "the emulated host needs {QEMU}, which is not on PATH: apt-get install qemu-system-x86, or set {VARIABLE} to its path"
     )]
     Qemu,
-    /// Another user could have made the QEMU of the cache what it is.
+    /// Another user could have tampered with the QEMU in the cache.
     #[error(
-        "the QEMU of the cache is not executed: {0}; take that away, or name a QEMU in {VARIABLE}"
+        "the QEMU of the cache is not executed: {0}; revoke that, or set {VARIABLE} to another QEMU"
     )]
-    Strange(Stranger),
-    /// The variable names no program.
-    #[error("{VARIABLE}={file}: {why}: name a {QEMU}, or unset it")]
-    Named { file: PathBuf, why: String },
+    ForeignOwner(UntrustedUser),
+    /// The variable does not name a program.
+    #[error("{VARIABLE}={file}: {reason}: name a {QEMU}, or unset it")]
+    Named { file: PathBuf, reason: String },
     /// `pvticket setup host` has not been run.
     #[error("no kernel {kernel} for the emulated host in {folder}: run `{}`", command(*kernel))]
     Kernel { kernel: HostKernel, folder: PathBuf },
@@ -54,7 +54,7 @@ pub enum PiecesError {
         "the emulated host's kernel in {folder} has no module {name}: remove it and run `pvticket setup host` again"
     )]
     Module { folder: PathBuf, name: String },
-    /// Modules that depend on each other, which no real kernel has.
+    /// Modules with a circular dependency, which no real kernel has.
     #[error("the module {0} depends on itself")]
     Circle(String),
     /// A part cannot be read.
@@ -64,16 +64,16 @@ pub enum PiecesError {
 
 /// The parts of an emulated host.
 #[derive(Debug, Clone)]
-pub struct Pieces {
+pub struct Parts {
     /// The emulator.
     pub qemu: PathBuf,
-    /// The kernel: the ELF file, which starts a second sooner, or the bzImage.
+    /// The kernel: the ELF file, which boots a second faster, or the bzImage.
     pub kernel: PathBuf,
-    /// The modules in the order of loading.
+    /// The modules in load order.
     pub modules: Vec<Module>,
     /// The kernel's release.
     pub release: String,
-    /// The clock rate: this system's.
+    /// This system's clock rate.
     pub tsc: Rate,
 }
 
@@ -85,15 +85,15 @@ pub struct Module {
     pub path: PathBuf,
 }
 
-impl Pieces {
-    /// Finds the parts; fails if one is missing.
-    pub fn find(kernel: HostKernel) -> Result<Self, PiecesError> {
+impl Parts {
+    /// Finds the parts. Fails if a part is missing.
+    pub fn find(kernel: HostKernel) -> Result<Self, PartsError> {
         let tsc = Rate::start();
         let qemu = find_qemu()?;
         let folder = cache_dir()?.join(folder_of(kernel)).join("current");
         let image = ["vmlinux", "vmlinuz"].map(|name| folder.join(name));
-        let image = first_there(image)?
-            .ok_or_else(|| PiecesError::Kernel { kernel, folder: folder.clone() })?;
+        let image = existing(image)?
+            .ok_or_else(|| PartsError::Kernel { kernel, folder: folder.clone() })?;
         let release = fs::canonicalize(&folder)
             .ok()
             .and_then(|real| real.file_name().map(|name| name.to_string_lossy().into_owned()))
@@ -103,7 +103,7 @@ impl Pieces {
     }
 }
 
-/// Where a kernel is in the cache.
+/// Returns a kernel's folder in the cache.
 const fn folder_of(kernel: HostKernel) -> &'static str {
     match kernel {
         HostKernel::Linux6_1 => "host",
@@ -111,7 +111,7 @@ const fn folder_of(kernel: HostKernel) -> &'static str {
     }
 }
 
-/// The command that fetches a kernel.
+/// Returns the command that fetches a kernel.
 const fn command(kernel: HostKernel) -> &'static str {
     match kernel {
         HostKernel::Linux6_1 => "pvticket setup host",
@@ -119,30 +119,30 @@ const fn command(kernel: HostKernel) -> &'static str {
     }
 }
 
-/// The QEMU to use: the one that the user names, or the one that `pvticket setup host` fetches where this
+/// Finds QEMU: the program named by the user, or the QEMU that `pvticket setup host` fetches if this
 /// system's is too old, or this system's.
-pub fn find_qemu() -> Result<PathBuf, PiecesError> {
+pub fn find_qemu() -> Result<PathBuf, PartsError> {
     if let Some(named) = env::var_os(VARIABLE).filter(|name| !name.is_empty()) {
         return program(named.into());
     }
     let folder = cache_dir()?.join("qemu/current");
-    if let Some(fetched) = first_there([folder.join("bin").join(QEMU)])? {
-        let who = stranger(&fetched).or_else(|| stranger_within(&folder));
-        return who.map_or(Ok(fetched), |who| Err(PiecesError::Strange(who)));
+    if let Some(fetched) = existing([folder.join("bin").join(QEMU)])? {
+        let foreign = untrusted_user(&fetched).or_else(|| untrusted_within(&folder));
+        return foreign.map_or(Ok(fetched), |foreign| Err(PartsError::ForeignOwner(foreign)));
     }
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = env::split_paths(&path).map(|folder| folder.join(QEMU));
-    first_there(on_path)?.ok_or(PiecesError::Qemu)
+    existing(on_path)?.ok_or(PartsError::Qemu)
 }
 
-/// The first of these files that is there.
-fn first_there(paths: impl IntoIterator<Item = PathBuf>) -> Result<Option<PathBuf>, PiecesError> {
-    files::first_there(paths).map_err(|(path, source)| PiecesError::Read { path, source })
+/// Returns the first of these files that exists.
+fn existing(paths: impl IntoIterator<Item = PathBuf>) -> Result<Option<PathBuf>, PartsError> {
+    files::first_existing(paths).map_err(|(path, source)| PartsError::Read { path, source })
 }
 
-/// This file, which is to be a program.
-fn program(file: PathBuf) -> Result<PathBuf, PiecesError> {
-    let reason = match files::regular(&file) {
+/// Returns `file` if it is a program that may be executed.
+fn program(file: PathBuf) -> Result<PathBuf, PartsError> {
+    let reason = match files::open_regular(&file) {
         // A program that may be executed need not be readable.
         Err(FileError::Io(error)) if error.kind() != io::ErrorKind::PermissionDenied => {
             error.to_string()
@@ -153,33 +153,33 @@ fn program(file: PathBuf) -> Result<PathBuf, PiecesError> {
             Err(_) => "it may not be executed".into(),
         },
     };
-    Err(PiecesError::Named { file, why: reason })
+    Err(PartsError::Named { file, reason })
 }
 
 /// The modules of a kernel.
 struct ModuleFolder {
-    /// Where their files are.
+    /// Directory of their files.
     modules: PathBuf,
-    /// The names of those that are built into the kernel.
+    /// Names of the modules built into the kernel.
     built_in: Vec<String>,
 }
 
 impl ModuleFolder {
-    /// A kernel's folder. One that was made by hand may have no list of built-in modules.
-    fn open(folder: &Path) -> Result<Self, PiecesError> {
+    /// Opens a kernel's folder. If made by hand, it may lack the list of built-in modules.
+    fn open(folder: &Path) -> Result<Self, PartsError> {
         let path = folder.join("modules.builtin");
         let built_in = match fs::read_to_string(&path) {
             Ok(list) => names(&list),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(source) => return Err(PiecesError::Read { path, source }),
+            Err(source) => return Err(PartsError::Read { path, source }),
         };
         Ok(Self { modules: folder.join("modules"), built_in })
     }
 
-    /// The wanted modules that are not built in, with their dependencies, each after those.
-    fn in_order(&self) -> Result<Vec<Module>, PiecesError> {
+    /// Returns the wanted modules that are not built in, with their dependencies, in load order.
+    fn in_order(&self) -> Result<Vec<Module>, PartsError> {
         let mut order = Vec::new();
-        for name in WANTED {
+        for name in MODULES {
             self.add(name, &mut Vec::new(), &mut order)?;
         }
         Ok(order)
@@ -188,49 +188,48 @@ impl ModuleFolder {
     fn add(
         &self,
         name: &str,
-        above: &mut Vec<String>,
+        ancestors: &mut Vec<String>,
         order: &mut Vec<Module>,
-    ) -> Result<(), PiecesError> {
+    ) -> Result<(), PartsError> {
         let is_loaded = order.iter().any(|module| same_module(&module.name, name));
         if is_loaded || self.built_in.iter().any(|module| same_module(module, name)) {
             return Ok(());
         }
-        if above.iter().any(|module| same_module(module, name)) {
-            return Err(PiecesError::Circle(name.into()));
+        if ancestors.iter().any(|module| same_module(module, name)) {
+            return Err(PartsError::Circle(name.into()));
         }
         let path = find_module(&self.modules, name)?;
         let bytes =
-            fs::read(&path).map_err(|source| PiecesError::Read { path: path.clone(), source })?;
-        above.push(name.into());
+            fs::read(&path).map_err(|source| PartsError::Read { path: path.clone(), source })?;
+        ancestors.push(name.into());
         for needed in depends(&bytes) {
-            self.add(&needed, above, order)?;
+            self.add(&needed, ancestors, order)?;
         }
-        above.pop();
+        ancestors.pop();
         order.push(Module { name: name.into(), path });
         Ok(())
     }
 }
 
-/// The modules that a `modules.builtin` lists, a path on each line (Documentation/kbuild/kbuild.rst).
+/// Parses the modules in a `modules.builtin`, one path per line (Documentation/kbuild/kbuild.rst).
 fn names(list: &str) -> Vec<String> {
     let name =
         |line: &str| Some(Path::new(line).file_name()?.to_str()?.strip_suffix(".ko")?.into());
     list.lines().filter_map(name).collect()
 }
 
-/// The kernel treats `-` and `_` in module names alike; file names have either.
+/// The kernel treats `-` and `_` in module names alike. File names have either.
 fn same_module(a: &str, b: &str) -> bool {
     a.replace('-', "_") == b.replace('-', "_")
 }
 
-fn find_module(folder: &Path, name: &str) -> Result<PathBuf, PiecesError> {
+fn find_module(folder: &Path, name: &str) -> Result<PathBuf, PartsError> {
     let files = [name.replace('-', "_"), name.replace('_', "-"), name.into()]
         .map(|name| folder.join(name + ".ko"));
-    first_there(files)?
-        .ok_or_else(|| PiecesError::Module { folder: folder.into(), name: name.into() })
+    existing(files)?.ok_or_else(|| PartsError::Module { folder: folder.into(), name: name.into() })
 }
 
-/// The dependencies in a module's `.modinfo`: `depends=a,b` and a NUL byte.
+/// Returns the dependencies in a module's `.modinfo`: `depends=a,b` and a NUL byte.
 fn depends(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(start) = module.windows(KEY.len()).position(|part| part == KEY) else {
@@ -248,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    /// A kernel's folder with these modules and what they need; with the built-in ones listed.
+    /// Creates a kernel's folder with these modules, their dependencies, and the list of built-in ones.
     fn kernel(modules: &[(&str, &str)], built_in: &str) -> TempDir {
         let folder = TempDir::new().unwrap();
         fs::create_dir(folder.path().join("modules")).unwrap();
@@ -262,7 +261,7 @@ mod tests {
         folder
     }
 
-    fn order(folder: &TempDir) -> Result<Vec<String>, PiecesError> {
+    fn order(folder: &TempDir) -> Result<Vec<String>, PartsError> {
         let modules = ModuleFolder::open(folder.path())?.in_order()?;
         Ok(modules.into_iter().map(|module| module.name).collect())
     }
@@ -271,7 +270,7 @@ mod tests {
         [("kvm-amd.ko", "kvm"), ("kvm.ko", "irqbypass"), ("irqbypass.ko", "")];
 
     #[test]
-    fn modules_come_after_what_they_need() {
+    fn modules_follow_their_dependencies() {
         let virtio = [
             ("virtio_pci.ko", "virtio_ring,virtio,virtio_pci_modern_dev"),
             ("virtio_console.ko", "virtio,virtio_ring"),
@@ -289,9 +288,9 @@ mod tests {
         let built_in = "kernel/drivers/virtio/virtio.ko\nkernel/drivers/virtio/virtio-pci.ko\n\
                         kernel/drivers/char/virtio_console.ko\n";
         assert_eq!(order(&kernel(&KVM, built_in)).unwrap(), ["irqbypass", "kvm", "kvm-amd"]);
-        let other =
+        let similar =
             kernel(&KVM, "kernel/drivers/char/virtio_console.ko.xz\nkernel/my_virtio_pci.ko\n");
-        assert!(order(&other).unwrap_err().to_string().contains("virtio_pci"));
+        assert!(order(&similar).unwrap_err().to_string().contains("virtio_pci"));
     }
 
     #[test]
@@ -300,11 +299,11 @@ mod tests {
         let error = order(&missing).unwrap_err().to_string();
         assert!(error.contains("virtio-ring") && error.contains("pvticket setup host"), "{error}");
         let circle = kernel(&[("virtio_pci.ko", "virtio"), ("virtio.ko", "virtio_pci")], "");
-        assert!(matches!(order(&circle), Err(PiecesError::Circle(_))));
+        assert!(matches!(order(&circle), Err(PartsError::Circle(_))));
     }
 
     #[test]
-    fn a_program_that_is_named_is_said_with_what_is_wrong() {
+    fn unusable_programs_are_reported() {
         let folder = TempDir::new().unwrap();
         let refusal = |file: &Path| program(file.into()).unwrap_err().to_string();
         let missing = refusal(Path::new("/nonexistent"));
@@ -322,7 +321,7 @@ mod tests {
             (HostKernel::Linux6_1, "`pvticket setup host`"),
             (HostKernel::Linux7, "`pvticket setup host-7`"),
         ] {
-            let error = PiecesError::Kernel { kernel, folder: "host".into() }.to_string();
+            let error = PartsError::Kernel { kernel, folder: "host".into() }.to_string();
             assert!(error.ends_with(command), "{error}");
         }
     }

@@ -1,4 +1,4 @@
-//! Evidence from a machine that failed, kept for later analysis.
+//! Evidence from a failed machine, kept for later analysis.
 
 use std::{
     fs, io,
@@ -14,16 +14,16 @@ use tokio::{
     time::timeout,
 };
 
-/// The most failures whose evidence is kept.
-const KEPT: usize = 20;
+/// Maximum number of failures whose evidence is kept.
+const MAX_KEPT: usize = 20;
 
-/// The most bytes kept of the console, from its end.
-const CONSOLE: usize = 256 << 10;
+/// Maximum number of bytes kept from the end of the console.
+const MAX_CONSOLE_BYTES: usize = 256 << 10;
 
-/// Time limit for the monitor. A stopped QEMU never answers.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout for the monitor. A stopped QEMU never answers.
+const MONITOR_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A log of which only the end is kept.
+/// A log that keeps only its end.
 #[derive(Debug, Default)]
 pub struct LogTail {
     bytes: Vec<u8>,
@@ -33,12 +33,12 @@ impl LogTail {
     /// Appends to the log.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
-        if self.bytes.len() > 2 * CONSOLE {
-            self.bytes.drain(..self.bytes.len() - CONSOLE);
+        if self.bytes.len() > 2 * MAX_CONSOLE_BYTES {
+            self.bytes.drain(..self.bytes.len() - MAX_CONSOLE_BYTES);
         }
     }
 
-    /// The first line that contains one of the marks, without its time stamp.
+    /// Returns the first line that contains one of the marks, without its time stamp.
     pub fn line_with(&self, marks: &[&str]) -> Option<String> {
         let text = String::from_utf8_lossy(&self.bytes);
         text.lines().find_map(|line| {
@@ -47,7 +47,7 @@ impl LogTail {
         })
     }
 
-    /// The last line that is not a warning.
+    /// Returns the last line that is not a warning.
     pub fn last_complaint(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.bytes);
         let mut lines = text.lines().rev().map(str::trim);
@@ -62,7 +62,7 @@ impl LogTail {
 /// The evidence from one machine.
 #[derive(Debug)]
 pub struct Evidence<'a> {
-    /// What happened, line by line.
+    /// Description of the failure.
     pub summary: &'a str,
     /// The kernel's console.
     pub console: &'a LogTail,
@@ -73,8 +73,8 @@ pub struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// Writes it to a new folder in `place` and removes the oldest folders there.
-    pub fn keep(&self, place: &Path) -> io::Result<PathBuf> {
+    /// Writes the evidence to a new folder in `place` and removes the oldest folders there.
+    pub fn save(&self, place: &Path) -> io::Result<PathBuf> {
         fs::create_dir_all(place)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // Names that sort by age.
@@ -95,31 +95,31 @@ fn prune(place: &Path) -> io::Result<()> {
         .filter(|path| path.is_dir())
         .collect();
     folders.sort();
-    let surplus = folders.len().saturating_sub(KEPT);
+    let surplus = folders.len().saturating_sub(MAX_KEPT);
     for folder in &folders[..surplus] {
-        // Another process may be pruning too.
+        // Another process may be pruning, too.
         let _ = fs::remove_dir_all(folder);
     }
     Ok(())
 }
 
-/// Asks QEMU for the state of its CPUs and their local interrupt controllers. The emulator's known
-/// bug shows as vectors that stay pending in a CPU's controller.
-pub async fn interrogate(monitor: &mut UnixStream, cpus: u32) -> Vec<u8> {
+/// Queries QEMU for the state of its CPUs and their local interrupt controllers. The emulator's
+/// known bug shows as vectors that stay pending in a CPU's controller.
+pub async fn query_monitor(monitor: &mut UnixStream, cpus: u32) -> Vec<u8> {
     let mut questions =
         vec!["info version".into(), "info status".into(), "info registers -a".into()];
     questions.extend((0..cpus).map(|cpu| format!("info lapic {cpu}")));
     let mut answers = String::new();
-    let outcome = timeout(PATIENCE, converse(monitor, &questions, &mut answers)).await;
+    let outcome = timeout(MONITOR_TIMEOUT, run_qmp(monitor, &questions, &mut answers)).await;
     if !matches!(outcome, Ok(Ok(()))) {
-        answers += "(the monitor did not answer to the end)\n";
+        answers += "(the monitor did not answer all queries)\n";
     }
     answers.into_bytes()
 }
 
-/// Speaks QMP (docs/interop/qmp-spec in QEMU): one JSON object per line, which wrap the human
-/// monitor's texts.
-async fn converse(
+/// Speaks QMP (docs/interop/qmp-spec in QEMU): one JSON object per line, which wraps the human
+/// monitor's text.
+async fn run_qmp(
     monitor: &mut UnixStream,
     questions: &[String],
     answers: &mut String,
@@ -166,23 +166,23 @@ mod tests {
     fn a_long_log_keeps_its_end() {
         let mut log = LogTail::default();
         for _ in 0..10 {
-            log.push(&vec![b'.'; CONSOLE / 2]);
+            log.push(&vec![b'.'; MAX_CONSOLE_BYTES / 2]);
         }
         log.push(b"end");
-        assert!(log.bytes().len() <= 2 * CONSOLE && log.bytes().ends_with(b"end"));
+        assert!(log.bytes().len() <= 2 * MAX_CONSOLE_BYTES && log.bytes().ends_with(b"end"));
     }
 
     #[test]
     fn only_the_newest_evidence_stays() {
         let place = std::env::temp_dir().join(format!("pvticket-evidence-{}", process::id()));
-        for number in 0..KEPT + 3 {
+        for number in 0..MAX_KEPT + 3 {
             fs::create_dir_all(place.join(format!("{number:014}-1"))).unwrap();
         }
         let log = LogTail::default();
         let evidence = Evidence { summary: "why\n", console: &log, qemu: &log, monitor: b"" };
-        let folder = evidence.keep(&place).unwrap();
+        let folder = evidence.save(&place).unwrap();
         assert_eq!(fs::read(folder.join("summary.txt")).unwrap(), b"why\n");
-        assert_eq!(fs::read_dir(&place).unwrap().count(), KEPT);
+        assert_eq!(fs::read_dir(&place).unwrap().count(), MAX_KEPT);
         assert!(!place.join(format!("{:014}-1", 3)).exists());
         fs::remove_dir_all(&place).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Sessions that end before their errand: the machine froze, or QEMU exited. Evidence is kept.
+//! Sessions that end before their errand because the machine froze or QEMU exited. Keeps evidence.
 
 use std::{io, os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::{
     Session, SessionEnd, SessionEvent,
-    evidence::{Evidence, interrogate},
+    evidence::{Evidence, query_monitor},
 };
 use crate::{
     EmulatedError, Freeze,
@@ -16,40 +16,39 @@ use crate::{
 };
 use os::memory::Memory;
 
-/// SIGKILL.
 const KILL: i32 = Signal::KILL.as_raw();
 
-/// The time to drain the sockets of a QEMU that has ended: some milliseconds, unless this host is busy
-/// or nobody reads the output.
+/// Timeout for draining the sockets of an exited QEMU. It takes a few milliseconds, unless this host is
+/// busy or the output is not read.
 const DRAIN: Duration = Duration::from_secs(5);
 
 impl Session<'_> {
     pub(super) async fn frozen(&mut self, freeze: Freeze) -> SessionEnd {
-        let monitor = interrogate(&mut self.monitor, self.cpus).await;
-        let evidence = self.keep(&format!("frozen: {freeze}"), &monitor);
+        let monitor = query_monitor(&mut self.monitor, self.cpus).await;
+        let evidence = self.save_evidence(&format!("frozen: {freeze}"), &monitor);
         SessionEnd::Frozen(freeze, evidence)
     }
 
-    /// QEMU has exited: determines the reason, unless the errand had just ended.
-    pub(super) async fn obituary(
+    /// Determines why QEMU has exited, unless the errand has just ended.
+    pub(super) async fn exit_report(
         &mut self,
         status: io::Result<ExitStatus>,
         input: &Input,
-        seen: &PassedOutput,
+        sent: &PassedOutput,
     ) -> Result<SessionEnd, EmulatedError> {
         let status = status.map_err(EmulatedError::Wait)?;
         self.exited = Some(status);
-        if let Ok(drained) = timeout(DRAIN, self.drain(input, seen)).await {
+        if let Ok(drained) = timeout(DRAIN, self.drain(input, sent)).await {
             drained?;
         }
         if let Some(finished) = self.finished()? {
             return Ok(SessionEnd::Finished(finished));
         }
-        let evidence = self.keep(&format!("QEMU ended: {status}"), b"");
-        // Checked first: a RAM disk without some of its files may end as any of the failures below, too.
+        let evidence = self.save_evidence(&format!("QEMU ended: {status}"), b"");
+        // Checked first, as a RAM disk that lacks some files may also cause any of the failures below.
         if self.console_log.line_with(&["Initramfs unpacking failed"]).is_some() {
             let files = self.errand.files_in.iter().map(|(source, _)| source.as_path());
-            let (memory, largest) = (self.errand.memory, LargestFile::among(files));
+            let (memory, largest) = (self.errand.memory, LargestFile::find(files));
             return Err(EmulatedError::NoRoom { memory, largest, evidence });
         }
         if let Some(line) = self.console_log.line_with(&["pvticket agent:"]) {
@@ -60,14 +59,14 @@ impl Session<'_> {
             return Err(EmulatedError::Panic { line, evidence });
         }
         let complaint = match status.signal() {
-            // This program has not killed it: the kernel does when memory runs out, or a user.
-            Some(KILL) => Memory::here().probably_lacking(),
-            _ => self.words_log.last_complaint().unwrap_or_else(|| self.stage().into()),
+            // This program has not killed it. The kernel does so when memory runs out, or a user did.
+            Some(KILL) => Memory::current().kill_reason(),
+            _ => self.stderr_log.last_complaint().unwrap_or_else(|| self.stage().into()),
         };
         Err(EmulatedError::Ended { status: status.to_string(), complaint, evidence })
     }
 
-    /// The stage that the machine had reached.
+    /// Describes the stage that the machine had reached.
     fn stage(&self) -> &'static str {
         if self.agent_up.is_zero() {
             "its machine switched itself off before it was up"
@@ -76,24 +75,24 @@ impl Session<'_> {
         }
     }
 
-    /// Reads what is left in the sockets.
-    async fn drain(&mut self, input: &Input, seen: &PassedOutput) -> Result<(), EmulatedError> {
-        while self.control.open || self.console.open || self.words.open || !self.tasks.is_empty() {
+    /// Reads the remaining data in the sockets.
+    async fn drain(&mut self, input: &Input, sent: &PassedOutput) -> Result<(), EmulatedError> {
+        while self.control.open || self.console.open || self.stderr.open || !self.tasks.is_empty() {
             match self.event().await {
-                SessionEvent::Control(read) => self.heard(read, input, seen).await?,
-                SessionEvent::Console(read) => self.console_log.push(self.console.taken(read)),
-                SessionEvent::Words(read) => self.words_log.push(self.words.taken(read)),
+                SessionEvent::Control(read) => self.handle_control(read, input, sent).await?,
+                SessionEvent::Console(read) => self.console_log.push(self.console.chunk(read)),
+                SessionEvent::Stderr(read) => self.stderr_log.push(self.stderr.chunk(read)),
                 SessionEvent::Task(task) => self.task_ended(task)?,
-                SessionEvent::Exited(_) | SessionEvent::Look => {}
+                SessionEvent::Exited(_) | SessionEvent::Check => {}
             }
         }
         Ok(())
     }
 
-    pub(super) fn keep(&self, what: &str, monitor: &[u8]) -> KeptEvidence {
+    pub(super) fn save_evidence(&self, cause: &str, monitor: &[u8]) -> KeptEvidence {
         let Some(place) = &self.supervision.evidence else { return KeptEvidence(None) };
         let summary = format!(
-            "{what}\n{:.3} s after its start; the agent was up at {:.3} s\nlast sign of life: {:?}\nerrand: {:?}\n{}\n",
+            "{cause}\n{:.3} s after its start; the agent was up at {:.3} s\nlast sign of life: {:?}\nerrand: {:?}\n{}\n",
             self.clock.now().as_secs_f64(),
             self.agent_up.as_secs_f64(),
             self.beat,
@@ -103,10 +102,10 @@ impl Session<'_> {
         let evidence = Evidence {
             summary: &summary,
             console: &self.console_log,
-            qemu: &self.words_log,
+            qemu: &self.stderr_log,
             monitor,
         };
         // A failure to keep evidence must not hide the failure itself.
-        KeptEvidence(evidence.keep(place).ok())
+        KeptEvidence(evidence.save(place).ok())
     }
 }

@@ -2,7 +2,7 @@
 
 mod evidence;
 mod failure;
-mod spared;
+mod spare_warning;
 pub(super) mod watch;
 
 use std::{io, process::ExitStatus, time::Duration};
@@ -19,26 +19,26 @@ use tokio::{
 use super::{
     Clock, EmulatedError, Errand, Finished, Freeze, Supervision,
     error::KeptEvidence,
-    qemu::{MachineSize, Qemu, image::Initramfs, pieces::Pieces},
+    qemu::{MachineSize, Qemu, image::Initramfs, pieces::Parts},
     streams::{
         output::{self, PassedOutput, Stream, UserStream},
         results::ResultFiles,
         source::StreamReader,
         stdin::Input,
     },
-    supervise::tell,
+    supervise::print_line,
     wire::{self, AgentJob, Beat, Decoder, ErrandEnd, FromAgent, Injection, ToAgent},
 };
 use base::units::ByteSize;
 use evidence::LogTail;
 use os::processes::ThreadAccounts;
-use spared::Spared;
+use spare_warning::SpareWarning;
 use watch::LivenessWatch;
 
-/// How often the watch is checked.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval between checks of the watch.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How a session ended.
+/// End of a session.
 #[derive(Debug)]
 pub enum SessionEnd {
     /// The errand has ended.
@@ -59,26 +59,26 @@ pub struct Session<'a> {
     control: StreamReader<UnixStream>,
     decoder: Decoder,
     console: StreamReader<UnixStream>,
-    words: StreamReader<ChildStderr>,
+    stderr: StreamReader<ChildStderr>,
     monitor: UnixStream,
     /// stdin, stdout and stderr until the errand starts.
     streams: Option<[UnixStream; 3]>,
     tasks: JoinSet<StreamEnd>,
-    /// The port of stdin once all input has been sent.
-    given: Option<UnixStream>,
+    /// Port of stdin, once all input has been sent.
+    stdin_port: Option<UnixStream>,
     ticker: Interval,
     clock: Clock,
     watch: LivenessWatch,
-    /// Of the machine.
+    /// Threads of the machine.
     threads: ThreadAccounts,
     beat: Beat,
     console_log: LogTail,
-    words_log: LogTail,
+    stderr_log: LogTail,
     results: ResultFiles,
-    /// Output streams of the errand that have ended.
+    /// Number of the errand's output streams that have ended.
     outputs_ended: usize,
     done: Option<ErrandEnd>,
-    spared: Spared,
+    spare_warning: SpareWarning,
     agent_up: Duration,
     command_line: String,
 }
@@ -86,8 +86,8 @@ pub struct Session<'a> {
 /// The result of a stream's task.
 #[derive(Debug)]
 enum StreamEnd {
-    /// All input has been sent, or the machine died, which is noticed elsewhere. The port is
-    /// returned to be kept open: QEMU drops unread data of a socket that closes (measured).
+    /// All input has been sent, or the machine died, which is detected elsewhere. The port is returned to be
+    /// kept open: QEMU drops unread data of a socket that closes (measured).
     Input(UnixStream),
     Output(io::Result<()>),
 }
@@ -96,10 +96,10 @@ enum StreamEnd {
 enum SessionEvent {
     Control(io::Result<usize>),
     Console(io::Result<usize>),
-    Words(io::Result<usize>),
+    Stderr(io::Result<usize>),
     Task(Option<Result<StreamEnd, JoinError>>),
     Exited(io::Result<ExitStatus>),
-    Look,
+    Check,
 }
 
 impl<'a> Session<'a> {
@@ -107,7 +107,7 @@ impl<'a> Session<'a> {
     pub fn start(
         errand: &'a Errand,
         supervision: &'a Supervision,
-        pieces: &Pieces,
+        pieces: &Parts,
         image: &Initramfs,
         inject: Option<Injection>,
     ) -> Result<Self, EmulatedError> {
@@ -116,7 +116,7 @@ impl<'a> Session<'a> {
         let size = MachineSize { cpus, memory: errand.memory, tsc_khz: pieces.tsc.khz() };
         let machine = Qemu::start(pieces, image, size)?;
         let [control, stdin, stdout, stderr] = machine.ports;
-        let mut ticker = interval(LOOK);
+        let mut ticker = interval(CHECK_INTERVAL);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(Self {
             errand,
@@ -128,44 +128,46 @@ impl<'a> Session<'a> {
             control: StreamReader::new(control),
             decoder: Decoder::default(),
             console: StreamReader::new(machine.console),
-            words: StreamReader::new(machine.stderr),
+            stderr: StreamReader::new(machine.stderr),
             monitor: machine.monitor,
             streams: Some([stdin, stdout, stderr]),
             tasks: JoinSet::new(),
-            given: None,
+            stdin_port: None,
             ticker,
             clock,
             watch: LivenessWatch::new(supervision.limits, clock.now()),
             threads: ThreadAccounts::default(),
             beat: Beat::default(),
             console_log: LogTail::default(),
-            words_log: LogTail::default(),
+            stderr_log: LogTail::default(),
             results: ResultFiles::expect(
                 errand.files_out.iter().map(|(_, host)| host.as_path()),
                 errand.memory,
             ),
             outputs_ended: 0,
             done: None,
-            spared: Spared::default(),
+            spare_warning: SpareWarning::default(),
             agent_up: Duration::ZERO,
             command_line: format!("{}\n{}", pieces.release, machine.command_line),
         })
     }
 
-    /// Serves it until the errand has ended, or the machine has frozen or failed.
-    pub async fn live(
+    /// Serves the session until the errand has ended, or the machine has frozen or failed.
+    pub async fn run(
         &mut self,
         input: &Input,
-        seen: &PassedOutput,
+        sent: &PassedOutput,
     ) -> Result<SessionEnd, EmulatedError> {
         loop {
             match self.event().await {
-                SessionEvent::Control(read) => self.heard(read, input, seen).await?,
-                SessionEvent::Console(read) => self.console_log.push(self.console.taken(read)),
-                SessionEvent::Words(read) => self.words_log.push(self.words.taken(read)),
+                SessionEvent::Control(read) => self.handle_control(read, input, sent).await?,
+                SessionEvent::Console(read) => self.console_log.push(self.console.chunk(read)),
+                SessionEvent::Stderr(read) => self.stderr_log.push(self.stderr.chunk(read)),
                 SessionEvent::Task(task) => self.task_ended(task)?,
-                SessionEvent::Exited(status) => return self.obituary(status, input, seen).await,
-                SessionEvent::Look => {
+                SessionEvent::Exited(status) => {
+                    return self.exit_report(status, input, sent).await;
+                }
+                SessionEvent::Check => {
                     let starved = self.starved();
                     if let Some(freeze) = self.watch.check(self.clock.now(), starved) {
                         return Ok(self.frozen(freeze).await);
@@ -178,7 +180,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends the session and waits until QEMU has exited.
+    /// Ends the session, and waits until QEMU has exited.
     pub async fn end(mut self) -> Result<(), EmulatedError> {
         self.tasks.shutdown().await;
         if self.exited.is_none() {
@@ -191,26 +193,26 @@ impl<'a> Session<'a> {
         tokio::select! {
             read = self.control.read() => SessionEvent::Control(read),
             read = self.console.read() => SessionEvent::Console(read),
-            read = self.words.read() => SessionEvent::Words(read),
+            read = self.stderr.read() => SessionEvent::Stderr(read),
             task = self.tasks.join_next(), if !self.tasks.is_empty() => SessionEvent::Task(task),
             status = self.child.wait(), if self.exited.is_none() => SessionEvent::Exited(status),
-            _ = self.ticker.tick() => SessionEvent::Look,
+            _ = self.ticker.tick() => SessionEvent::Check,
         }
     }
 
-    async fn heard(
+    async fn handle_control(
         &mut self,
         read: io::Result<usize>,
         input: &Input,
-        seen: &PassedOutput,
+        sent: &PassedOutput,
     ) -> Result<(), EmulatedError> {
-        self.decoder.push(self.control.taken(read));
+        self.decoder.push(self.control.chunk(read));
         while let Some(body) = self.decoder.next_frame()? {
             match wire::decode(&body)? {
                 FromAgent::Hello { version, .. } if version != wire::VERSION => {
                     return Err(EmulatedError::Version(version));
                 }
-                FromAgent::Hello { .. } => self.begin(input, seen).await?,
+                FromAgent::Hello { .. } => self.begin(input, sent).await?,
                 FromAgent::Beat(beat) => {
                     self.watch.beat(&beat, self.clock.now());
                     self.beat = beat;
@@ -226,12 +228,12 @@ impl<'a> Session<'a> {
                 }
                 FromAgent::Done(done) => self.done = Some(done),
                 FromAgent::NoneSpared { online, wanted } => {
-                    if let Some(words) = self.spared.none(online, wanted) {
-                        tell(&words, self.errand.interactive);
+                    if let Some(warning) = self.spare_warning.warn_once(online, wanted) {
+                        print_line(&warning, self.errand.interactive);
                     }
                 }
                 FromAgent::Failed { error } => {
-                    let evidence = self.keep(&error, b"");
+                    let evidence = self.save_evidence(&error, b"");
                     return Err(EmulatedError::Agent { error, evidence });
                 }
             }
@@ -239,8 +241,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The agent is up: sends it the errand.
-    async fn begin(&mut self, input: &Input, seen: &PassedOutput) -> Result<(), EmulatedError> {
+    /// Sends the errand to the agent, which is up.
+    async fn begin(&mut self, input: &Input, sent: &PassedOutput) -> Result<(), EmulatedError> {
         self.agent_up = self.clock.now();
         self.watch.hello(self.agent_up);
         let Some([mut stdin, stdout, stderr]) = self.streams.take() else { return Ok(()) };
@@ -257,12 +259,12 @@ impl<'a> Session<'a> {
             (Stream::Stderr, self.errand.stderr, stderr),
         ];
         for (stream, mode, port) in outputs {
-            let seen = seen.clone();
+            let sent = sent.clone();
             self.tasks.spawn(async move {
-                StreamEnd::Output(output::take(port, stream, mode, seen).await)
+                StreamEnd::Output(output::forward(port, stream, mode, sent).await)
             });
         }
-        self.cause_fault();
+        self.inject_fault();
         Ok(())
     }
 
@@ -278,14 +280,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// How long a thread of the machine was ready to run without a CPU of a busy system since the last call: the longest time.
+    /// Returns the longest time that a thread of the machine was runnable without a CPU since the last call.
     fn starved(&mut self) -> Duration {
-        let times = self.child.id().map(|process| self.threads.renew(process));
-        let waits = times.iter().flatten().map(|times| times.waited.0);
-        Duration::from_nanos(waits.max().unwrap_or(0))
+        let times = self.child.id().map(|process| self.threads.refresh(process));
+        let delays = times.iter().flatten().map(|times| times.waited.0);
+        Duration::from_nanos(delays.max().unwrap_or(0))
     }
 
-    fn cause_fault(&self) {
+    fn inject_fault(&self) {
         let signal = match self.inject {
             Some(Injection::Stop) => Signal::STOP,
             Some(Injection::Kill) => Signal::KILL,
@@ -303,13 +305,13 @@ impl<'a> Session<'a> {
     ) -> Result<(), EmulatedError> {
         match task {
             Some(Ok(StreamEnd::Output(Ok(())))) => self.outputs_ended += 1,
-            Some(Ok(StreamEnd::Output(Err(error)))) if is_users(&error) => {
+            Some(Ok(StreamEnd::Output(Err(error)))) if is_user_stream_error(&error) => {
                 return Err(EmulatedError::Output(error));
             }
-            // A port fails when the machine dies, which is noticed elsewhere.
+            // A port fails when the machine dies, which is detected elsewhere.
             Some(Ok(StreamEnd::Output(Err(_)))) => {}
             Some(Err(error)) => return Err(EmulatedError::Connection(io::Error::other(error))),
-            Some(Ok(StreamEnd::Input(port))) => self.given = Some(port),
+            Some(Ok(StreamEnd::Input(port))) => self.stdin_port = Some(port),
             None => {}
         }
         Ok(())
@@ -331,7 +333,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Did a stream of this process fail, rather than a port?
-fn is_users(error: &io::Error) -> bool {
+/// Whether a stream of this process failed, rather than a port.
+fn is_user_stream_error(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<UserStream>())
 }

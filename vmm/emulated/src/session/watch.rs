@@ -2,17 +2,17 @@
 //!
 //! Pure: the time is an argument, counted from any origin.
 //!
-//! Signs of life are what a frozen machine cannot fake: the agent's heartbeat, and every CPU's
-//! timer interrupts in it. The emulator's known bug stops one CPU's timer for good while the others
-//! continue, so that a heartbeat alone would hide it; the emulated host's kernel ticks periodically
-//! on each CPU (`nohz=off`), whatever runs there. What the *errand* does is not considered: a guest
-//! that hangs is not a freeze of its host.
+//! The signs of life are those that a frozen machine cannot fake: the agent's heartbeat, and every
+//! CPU's timer interrupts in it. The emulator's known bug stops one CPU's timer for good while the
+//! others continue, so the heartbeat alone would not show it. The emulated host's kernel ticks
+//! periodically on each CPU (`nohz=off`), busy or idle. The *errand's* activity is not considered:
+//! a guest that hangs is not a freeze of its host.
 
 use std::{fmt, time::Duration};
 
 use crate::wire::Beat;
 
-/// How long the emulated host may go without a sign of life.
+/// Maximum times of the emulated host without a sign of life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SilenceLimits {
     /// From the start of the emulator to the agent's first message.
@@ -21,10 +21,10 @@ pub struct SilenceLimits {
     pub silence: Duration,
 }
 
-/// Why the emulated host counts as frozen.
+/// Reason why the emulated host counts as frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freeze {
-    /// Did not come up.
+    /// It did not come up.
     Boot {
         /// Time since its start.
         after: Duration,
@@ -36,7 +36,7 @@ pub enum Freeze {
     },
     /// One CPU takes no timer interrupts while others do.
     Cpu {
-        /// The outer CPU, by the kernel's number.
+        /// Number of the outer CPU.
         cpu: usize,
         /// Time since its last interrupt.
         after: Duration,
@@ -78,21 +78,21 @@ struct CpuSign {
 }
 
 /// The supervisor checks several times a second. If it did not for this long, it was stopped itself
-/// (Ctrl-Z, a suspended or starved machine), and that time does not count as silence.
-const OWN_PAUSE: Duration = Duration::from_secs(2);
+/// (Ctrl-Z, a suspended or starved machine), and the pause does not count as silence.
+const MAX_CHECK_GAP: Duration = Duration::from_secs(2);
 
 impl LivenessWatch {
-    /// The emulator has just been started.
+    /// Creates the watch when the emulator has just been started.
     pub fn new(limits: SilenceLimits, now: Duration) -> Self {
         Self { limits, started: now, last_check: now, last_beat: None, cpus: Vec::new() }
     }
 
-    /// The agent has said hello.
+    /// Records the agent's first message.
     pub fn hello(&mut self, now: Duration) {
         self.last_beat = Some(now);
     }
 
-    /// A heartbeat arrived.
+    /// Records a heartbeat.
     pub fn beat(&mut self, beat: &Beat, now: Duration) {
         self.last_beat = Some(now);
         if self.cpus.len() != beat.ticks.len() {
@@ -106,12 +106,12 @@ impl LivenessWatch {
         }
     }
 
-    /// Is it frozen? To be called several times a second. `starved`: how long the emulator was
-    /// ready but had no CPU since the last call, which does not count as silence.
+    /// Whether the machine is frozen. To be called several times a second. `starved` is the time
+    /// the emulator was runnable without a CPU since the last call. It does not count as silence.
     pub fn check(&mut self, now: Duration, starved: Duration) -> Option<Freeze> {
         let pause = now.saturating_sub(self.last_check);
         self.last_check = now;
-        self.forgive(if pause > OWN_PAUSE { pause } else { starved }, now);
+        self.discount(if pause > MAX_CHECK_GAP { pause } else { starved }, now);
         let Some(beat) = self.last_beat else {
             let after = now.saturating_sub(self.started);
             return (after > self.limits.boot).then_some(Freeze::Boot { after });
@@ -120,15 +120,15 @@ impl LivenessWatch {
         if after > self.limits.silence {
             return Some(Freeze::Silent { after });
         }
-        // As of the last heartbeat: later states of the CPUs are not known.
+        // Judged by the last heartbeat, as later states of the CPUs are unknown.
         self.cpus.iter().enumerate().find_map(|(cpu, sign)| {
             let after = beat.saturating_sub(sign.changed);
             (after > self.limits.silence).then_some(Freeze::Cpu { cpu, after })
         })
     }
 
-    /// Subtracts lost time from the age of all observations, but moves none into the future.
-    fn forgive(&mut self, lost: Duration, now: Duration) {
+    /// Subtracts lost time from the age of all observations, without moving any into the future.
+    fn discount(&mut self, lost: Duration, now: Duration) {
         let later = |time: Duration| (time + lost).min(now).max(time);
         self.started = later(self.started);
         self.last_beat = self.last_beat.map(later);
@@ -138,7 +138,7 @@ impl LivenessWatch {
     }
 }
 
-/// May the errand be repeated with no visible effect but the delay?
+/// Whether the errand can be repeated with no visible effect except the delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeatable {
     /// The output has not been seen, and the input is still kept.
@@ -149,16 +149,16 @@ pub enum Repeatable {
     InputUsed,
 }
 
-/// What follows a freeze.
+/// Decision after a freeze.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Start a new machine; the number of restarts used, including this one.
+    /// Start a new machine. Contains the number of restarts used, including this restart.
     Restart(u32),
     /// End with an error.
     GiveUp(GiveUp),
 }
 
-/// Why there is no further restart.
+/// Reason why there is no further restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GiveUp {
     /// All restarts are used.
@@ -190,8 +190,8 @@ mod tests {
         Duration::from_secs_f64(100.0 + seconds)
     }
 
-    /// Checks every quarter of a second up to `until`, as the supervisor does.
-    fn look(watch: &mut LivenessWatch, from: f64, until: f64) -> Option<(f64, Freeze)> {
+    /// Checks every quarter of a second up to `until`, like the supervisor.
+    fn check_until(watch: &mut LivenessWatch, from: f64, until: f64) -> Option<(f64, Freeze)> {
         let steps = ((until - from) / 0.25) as u32;
         (1..=steps).find_map(|step| {
             let now = from + f64::from(step) * 0.25;
@@ -204,9 +204,9 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_does_not_come_up_is_frozen() {
+    fn a_failed_start_counts_as_frozen() {
         let mut watch = LivenessWatch::new(LIMITS, at(0.0));
-        let (when, freeze) = look(&mut watch, 0.0, 100.0).unwrap();
+        let (when, freeze) = check_until(&mut watch, 0.0, 100.0).unwrap();
         assert_eq!(when, 60.25);
         assert!(matches!(freeze, Freeze::Boot { .. }));
     }
@@ -215,9 +215,9 @@ mod tests {
     fn silence_is_counted_from_the_last_sign() {
         let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         watch.hello(at(2.0));
-        assert_eq!(look(&mut watch, 0.0, 10.0), None);
+        assert_eq!(check_until(&mut watch, 0.0, 10.0), None);
         watch.beat(&beat(1, &[5, 5]), at(10.0));
-        let (when, freeze) = look(&mut watch, 10.0, 100.0).unwrap();
+        let (when, freeze) = check_until(&mut watch, 10.0, 100.0).unwrap();
         assert_eq!(when, 30.25);
         assert!(matches!(freeze, Freeze::Silent { .. }));
     }
@@ -226,13 +226,13 @@ mod tests {
     fn one_stopped_cpu_among_living_ones_is_a_freeze() {
         let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         watch.hello(at(0.0));
-        let found = (0..200u64).find_map(|quarter| {
+        let frozen = (0..200u64).find_map(|quarter| {
             let now = quarter as f64 * 0.25;
             let stopped = if now < 5.0 { quarter * 62 } else { 1240 };
             watch.beat(&beat(quarter, &[quarter * 62, stopped]), at(now));
             watch.check(at(now), Duration::ZERO).map(|freeze| (now, freeze))
         });
-        let (when, freeze) = found.unwrap();
+        let (when, freeze) = frozen.unwrap();
         assert!(matches!(freeze, Freeze::Cpu { cpu: 1, .. }), "{freeze}");
         assert!((25.0..26.0).contains(&when), "{when}");
     }
@@ -249,33 +249,33 @@ mod tests {
     }
 
     #[test]
-    fn our_own_pause_is_not_its_silence() {
+    fn supervisor_pauses_do_not_count_as_silence() {
         let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         watch.hello(at(1.0));
         watch.beat(&beat(1, &[9]), at(2.0));
-        assert_eq!(look(&mut watch, 0.0, 15.0), None);
-        // After an hour's stop, 7 s of the 20 remain.
+        assert_eq!(check_until(&mut watch, 0.0, 15.0), None);
+        // After a stop of an hour, 7 s of the 20 remain.
         assert_eq!(watch.check(at(3615.0), Duration::ZERO), None);
-        let (when, _) = look(&mut watch, 3615.0, 3700.0).unwrap();
+        let (when, _) = check_until(&mut watch, 3615.0, 3700.0).unwrap();
         assert_eq!(when, 3622.25);
-        // The order of a heartbeat that waited in the socket during the pause does not matter.
+        // The same if a heartbeat that waited in the socket during the pause is read first.
         let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         watch.beat(&beat(1, &[9]), at(1.0));
         watch.beat(&beat(2, &[10]), at(3600.0));
         assert_eq!(watch.check(at(3600.0), Duration::ZERO), None);
-        let (when, _) = look(&mut watch, 3600.0, 3700.0).unwrap();
+        let (when, _) = check_until(&mut watch, 3600.0, 3700.0).unwrap();
         assert_eq!(when, 3620.25);
     }
 
     #[test]
-    fn a_starved_machine_gets_more_time_and_a_frozen_one_does_not() {
-        let half = Duration::from_millis(125);
+    fn starvation_does_not_count_as_silence() {
+        let half_starved = Duration::from_millis(125);
         let mut watch = LivenessWatch::new(LIMITS, at(0.0));
         let when = (1..1000u32).map(|quarter| f64::from(quarter) * 0.25).find(|&now| {
-            let starved = if now < 100.0 { half } else { Duration::ZERO };
+            let starved = if now < 100.0 { half_starved } else { Duration::ZERO };
             watch.check(at(now), starved).is_some()
         });
-        // 399 checks, each with half of its time lost, count half; the rest in full.
+        // The 399 checks that lost half of their time count half, the others in full.
         assert_eq!(when, Some(110.0));
     }
 

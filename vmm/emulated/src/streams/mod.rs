@@ -1,4 +1,4 @@
-//! What an errand reads and writes, carried between the user and the emulated host.
+//! The errand's input, output and result files.
 
 pub(super) mod output;
 pub(super) mod results;

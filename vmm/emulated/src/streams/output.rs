@@ -1,4 +1,4 @@
-//! The errand's output, which is passed on as it comes.
+//! The errand's output, passed on as it arrives.
 
 use std::{
     io,
@@ -19,20 +19,20 @@ use crate::wire::Decoder;
 use os::streams;
 pub use os::streams::Stream;
 
-/// Where one of the errand's output streams goes.
+/// Handling of one of the errand's output streams.
 ///
-/// This decides whether a frozen machine may be restarted: the errand starts again, and its output
-/// must not appear twice.
+/// Determines whether a frozen machine may be restarted: the errand starts again, and its output must not
+/// appear twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OutputMode {
-    /// Passed on at once. After the first byte there is no restart.
+    /// Passed on at once. There is no restart after the first byte.
     #[default]
     Live,
     /// Passed on at once, and may appear twice: progress, logs.
     Progress,
 }
 
-/// Has any output been passed on that must not appear twice?
+/// Whether any output that must not appear twice has been passed on.
 #[derive(Debug, Clone, Default)]
 pub struct PassedOutput(Arc<AtomicBool>);
 
@@ -46,12 +46,12 @@ impl PassedOutput {
     }
 }
 
-/// Reads frames from the machine up to an empty one, and passes them on.
-pub async fn take(
+/// Reads frames from the machine up to an empty frame, and passes them on.
+pub async fn forward(
     mut port: impl AsyncRead + Unpin,
     stream: Stream,
     mode: OutputMode,
-    seen: PassedOutput,
+    sent: PassedOutput,
 ) -> io::Result<()> {
     let mut decoder = Decoder::default();
     let mut buffer = vec![0; 64 << 10];
@@ -67,19 +67,19 @@ pub async fn take(
                 return Ok(());
             }
             if mode == OutputMode::Live {
-                seen.mark();
+                sent.mark();
             }
             let writer = match &mut writer {
                 Some(writer) => writer,
-                None => writer.insert(Writer::start(stream).map_err(of_user)?),
+                None => writer.insert(Writer::start(stream).map_err(user_error)?),
             };
             writer.write(bytes).await?;
         }
     }
 }
 
-/// The thread that writes to one of this process's own streams, and may have to wait for its reader. (The runtime's own
-/// would panic if it cannot be started.)
+/// The thread that writes to one of this process's streams, and may have to wait for its reader. (The
+/// runtime would panic if it could not start a thread.)
 #[derive(Debug)]
 struct Writer(mpsc::Sender<(Vec<u8>, oneshot::Sender<io::Result<()>>)>);
 
@@ -88,7 +88,7 @@ impl Writer {
         let (to, pieces) = mpsc::channel::<(Vec<u8>, oneshot::Sender<_>)>();
         let work = move || {
             for (bytes, done) in pieces {
-                // The session may be over.
+                // The session may have ended.
                 let _ = done.send(streams::write(stream, &bytes));
             }
         };
@@ -100,16 +100,16 @@ impl Writer {
         let (done, written) = oneshot::channel();
         // If the thread has died, it has dropped `done`.
         let _ = self.0.send((bytes, done));
-        written.await.map_err(io::Error::other)?.map_err(of_user)
+        written.await.map_err(io::Error::other)?.map_err(user_error)
     }
 }
 
-/// Marks an error as one of this process's own stream, to be told from the port's.
-fn of_user(error: io::Error) -> io::Error {
+/// Marks an error as coming from this process's stream, not from the port.
+fn user_error(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), UserStream(error))
 }
 
-/// An error of this process's own stream, not of the machine's.
+/// An error of this process's stream, not of the machine's.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct UserStream(io::Error);
@@ -119,24 +119,24 @@ mod tests {
     use super::*;
     use crate::wire::frame;
 
-    fn taken(bytes: &[u8], mode: OutputMode) -> (io::Result<()>, bool) {
+    fn forward_all(bytes: &[u8], mode: OutputMode) -> (io::Result<()>, bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let seen = PassedOutput::default();
-        let taken = runtime.block_on(take(bytes, Stream::Stderr, mode, seen.clone()));
-        (taken, seen.any())
+        let sent = PassedOutput::default();
+        let result = runtime.block_on(forward(bytes, Stream::Stderr, mode, sent.clone()));
+        (result, sent.any())
     }
 
     #[test]
     fn only_live_output_forbids_a_restart() {
         let stream = [frame(b"\n"), frame(b"")].concat();
-        assert!(taken(&stream, OutputMode::Live).1);
-        assert!(!taken(&stream, OutputMode::Progress).1);
-        assert!(!taken(&frame(b""), OutputMode::Live).1);
+        assert!(forward_all(&stream, OutputMode::Live).1);
+        assert!(!forward_all(&stream, OutputMode::Progress).1);
+        assert!(!forward_all(&frame(b""), OutputMode::Live).1);
     }
 
     #[test]
     fn a_stream_cut_short_is_an_error() {
-        let (taken, _) = taken(&frame(b"half"), OutputMode::Progress);
-        assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let (result, _) = forward_all(&frame(b"half"), OutputMode::Progress);
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 }

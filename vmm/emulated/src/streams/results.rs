@@ -1,4 +1,4 @@
-//! Result files: they appear under their names complete, or not at all.
+//! Result files appear under their names complete or not at all.
 
 use std::{
     io::{self, Write},
@@ -11,18 +11,18 @@ use os::results::PendingResult;
 /// A result file that the errand did not produce.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// Where it was expected.
+    /// Expected path.
     pub host: PathBuf,
     /// The reason.
-    pub why: String,
+    pub reason: String,
 }
 
 /// The result files of one session.
 #[derive(Debug)]
 pub struct ResultFiles {
     files: Vec<Partial>,
-    /// Bytes that are still accepted.
-    room: u64,
+    /// Number of bytes still accepted.
+    remaining: u64,
 }
 
 #[derive(Debug)]
@@ -34,21 +34,21 @@ struct Partial {
 }
 
 impl ResultFiles {
-    /// Expects these files, with at most `most` bytes in all: the machine holds them in its memory.
-    pub fn expect<'a>(hosts: impl Iterator<Item = &'a Path>, most: ByteSize) -> Self {
-        Self { files: hosts.map(Partial::new).collect(), room: most.0 }
+    /// Expects these files, with at most `limit` bytes in total: they are in the machine's memory.
+    pub fn expect<'a>(hosts: impl Iterator<Item = &'a Path>, limit: ByteSize) -> Self {
+        Self { files: hosts.map(Partial::new).collect(), remaining: limit.0 }
     }
 
     /// Appends bytes to file `index`.
     pub fn piece(&mut self, index: u32, bytes: &[u8]) -> io::Result<()> {
-        let left = self.room.checked_sub(bytes.len() as u64);
-        self.room = left
+        let remaining = self.remaining.checked_sub(bytes.len() as u64);
+        self.remaining = remaining
             .ok_or_else(|| io::Error::other("the results are larger than the machine's memory"))?;
         let partial = self.file(index)?;
         partial.open()?.out().write_all(bytes)
     }
 
-    /// File `index` is complete.
+    /// Marks file `index` as complete.
     pub fn end(&mut self, index: u32) -> io::Result<()> {
         let partial = self.file(index)?;
         partial.open()?;
@@ -56,13 +56,13 @@ impl ResultFiles {
         Ok(())
     }
 
-    /// File `index` cannot be read.
+    /// Records that file `index` cannot be read.
     pub fn failed(&mut self, index: u32, error: String) -> io::Result<()> {
         self.file(index)?.error = Some(error);
         Ok(())
     }
 
-    /// Renames the complete files to their final names; returns the missing ones.
+    /// Renames the complete files to their final names. Returns the missing files.
     pub fn commit(mut self) -> io::Result<Vec<Missing>> {
         let mut missing = Vec::new();
         for partial in &mut self.files {
@@ -72,8 +72,8 @@ impl ResultFiles {
                 })?;
                 continue;
             }
-            let reason = partial.error.take().unwrap_or_else(|| "it was not handed back".into());
-            missing.push(Missing { host: partial.host.clone(), why: reason });
+            let reason = partial.error.take().unwrap_or_else(|| "it was not returned".into());
+            missing.push(Missing { host: partial.host.clone(), reason });
         }
         Ok(missing)
     }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_appear_whole_or_not_at_all() {
+    fn files_appear_complete_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let hosts = ["whole", "empty", "half", "failed"].map(|name| folder.path().join(name));
         let mut results = ResultFiles::expect(hosts.iter().map(PathBuf::as_path), ByteSize(4));
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(fs::read(&hosts[1]).unwrap(), b"");
         let names: Vec<_> = missing.iter().map(|missing| missing.host.clone()).collect();
         assert_eq!(names, hosts[2..]);
-        assert_eq!(missing[1].why, "no such file");
+        assert_eq!(missing[1].reason, "no such file");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no partial file is left");
     }
 }

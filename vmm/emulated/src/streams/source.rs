@@ -4,23 +4,23 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// A stream to read from, which stays silent once it has ended.
+/// A stream to read from. It stays silent after its end.
 #[derive(Debug)]
 pub struct StreamReader<R> {
     /// The stream, also for writing.
     pub stream: R,
-    /// Has it not ended?
+    /// Whether it has not ended.
     pub open: bool,
     buffer: Vec<u8>,
 }
 
 impl<R: AsyncRead + Unpin> StreamReader<R> {
-    /// A source that has not ended.
+    /// Creates a reader of a stream that has not ended.
     pub fn new(stream: R) -> Self {
         Self { stream, buffer: vec![0; 64 << 10], open: true }
     }
 
-    /// Reads; never returns once the stream has ended.
+    /// Reads from the stream. Never returns after its end.
     pub async fn read(&mut self) -> io::Result<usize> {
         if !self.open {
             return std::future::pending().await;
@@ -28,9 +28,9 @@ impl<R: AsyncRead + Unpin> StreamReader<R> {
         self.stream.read(&mut self.buffer).await
     }
 
-    /// The bytes of a read; empty at the end of the stream and on an error, which counts as the
-    /// end.
-    pub fn taken(&mut self, read: io::Result<usize>) -> &[u8] {
+    /// Returns the bytes of a read; empty at the end of the stream and on an error, which
+    /// counts as the end.
+    pub fn chunk(&mut self, read: io::Result<usize>) -> &[u8] {
         let count = read.unwrap_or(0);
         self.open = count > 0;
         &self.buffer[..count]

@@ -1,4 +1,4 @@
-//! The errand's input: read once from the user and kept, so that it can be sent again.
+//! The errand's input, read once from the user and kept so that it can be sent again.
 
 use std::{
     io,
@@ -23,25 +23,25 @@ use crate::wire::frame;
 use base::escape::EscapeFilter;
 use os::{streams, terminal};
 
-/// The most bytes of input that are kept for a restart.
-const KEPT: usize = 16 << 20;
+/// Maximum number of input bytes kept for a restart.
+const MAX_KEPT: usize = 16 << 20;
 
-/// Pause between two looks whether the terminal has come back from another job.
-const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+/// Interval between checks whether the terminal has returned from another job.
+const TERMINAL_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
 /// Bytes per read.
 const PIECE: usize = 64 << 10;
 
-/// Where the errand's input comes from.
+/// Source of the errand's input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum StdinMode {
-    /// No input: its stdin is at its end.
+    /// No input; stdin is at its end.
     #[default]
     Null,
     /// This process's own stdin.
     Inherit,
     /// This process's own stdin, a terminal in raw mode. Keys that end the machine are handled
-    /// here, as the signal that the terminal would have sent.
+    /// here by sending the signal that the terminal would have sent.
     Keys,
     /// These bytes.
     Bytes(Vec<u8>),
@@ -51,26 +51,26 @@ pub enum StdinMode {
 #[derive(Debug, Clone)]
 pub struct Input {
     shared: Arc<Mutex<InputState>>,
-    // Dropping the last clone ends the reading thread: its poll sees the pipe close.
+    // Dropping the last clone ends the reading thread, because its poll sees the pipe close.
     _reader: Option<Arc<OwnedFd>>,
 }
 
 #[derive(Debug)]
 struct InputState {
-    seen: Vec<u8>,
-    forgotten: bool,
+    kept_input: Vec<u8>,
+    is_dropped: bool,
     ended: bool,
     from: Option<mpsc::Receiver<Vec<u8>>>,
 }
 
 impl Input {
     /// Opens the input.
-    pub fn open(mode: &StdinMode, seen: &PassedOutput) -> io::Result<Self> {
-        let (from, reader, seen) = match mode {
+    pub fn open(mode: &StdinMode, sent: &PassedOutput) -> io::Result<Self> {
+        let (from, reader, kept_input) = match mode {
             StdinMode::Null => (None, None, Vec::new()),
             StdinMode::Bytes(bytes) => (None, None, bytes.clone()),
             StdinMode::Inherit | StdinMode::Keys => {
-                let keys = (*mode == StdinMode::Keys).then(|| KeyFilter::new(seen.clone()));
+                let keys = (*mode == StdinMode::Keys).then(|| KeyFilter::new(sent.clone()));
                 let (pipe_read, pipe_write) = pipe_with(PipeFlags::CLOEXEC)?;
                 let (to, from) = mpsc::channel(4);
                 thread::Builder::new()
@@ -80,14 +80,14 @@ impl Input {
             }
         };
         let ended = from.is_none();
-        let shared = InputState { seen, forgotten: false, ended, from };
+        let shared = InputState { kept_input, is_dropped: false, ended, from };
         Ok(Self { shared: Arc::new(Mutex::new(shared)), _reader: reader })
     }
 
-    /// Sends all of it to a machine as frames, from the beginning; the last frame is empty.
+    /// Sends all input to a machine as frames, from the beginning. The last frame is empty.
     pub async fn feed(&self, mut port: impl AsyncWrite + Unpin) -> io::Result<()> {
         let mut shared = self.shared.lock().await;
-        for piece in shared.seen.chunks(PIECE) {
+        for piece in shared.kept_input.chunks(PIECE) {
             port.write_all(&frame(piece)).await?;
         }
         while let Some(piece) = shared.next().await {
@@ -96,9 +96,9 @@ impl Input {
         port.write_all(&frame(b"")).await
     }
 
-    /// Is all consumed input still kept for another session? Must not be called during `feed`.
+    /// Whether all consumed input is kept for another session. Not to be called during `feed`.
     pub async fn can_repeat(&self) -> bool {
-        !self.shared.lock().await.forgotten
+        !self.shared.lock().await.is_dropped
     }
 }
 
@@ -107,15 +107,15 @@ impl InputState {
         if self.ended {
             return None;
         }
-        // Nothing between taking a piece and keeping it may await: this future can be dropped.
+        // No await between taking a piece and keeping it, because this future can be dropped.
         let piece = self.from.as_mut()?.recv().await;
         match &piece {
             None => self.ended = true,
-            Some(piece) if self.forgotten || self.seen.len() + piece.len() > KEPT => {
-                self.forgotten = true;
-                self.seen = Vec::new();
+            Some(piece) if self.is_dropped || self.kept_input.len() + piece.len() > MAX_KEPT => {
+                self.is_dropped = true;
+                self.kept_input = Vec::new();
             }
-            Some(piece) => self.seen.extend(piece),
+            Some(piece) => self.kept_input.extend(piece),
         }
         piece
     }
@@ -124,17 +124,17 @@ impl InputState {
 /// Filters the keys that are handled here.
 struct KeyFilter {
     filter: EscapeFilter,
-    seen: PassedOutput,
+    sent: PassedOutput,
 }
 
 impl KeyFilter {
-    fn new(seen: PassedOutput) -> Self {
-        Self { filter: EscapeFilter::default(), seen }
+    fn new(sent: PassedOutput) -> Self {
+        Self { filter: EscapeFilter::default(), sent }
     }
 
-    /// What the guest gets. Before its first output, no program there handles Ctrl-C.
-    fn sort(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let keys = self.filter.feed(bytes, self.seen.any());
+    /// Returns the guest's bytes. Before its first output, no program there handles Ctrl-C.
+    fn filter_keys(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let keys = self.filter.feed(bytes, self.sent.any());
         if keys.quit {
             // A process may always signal itself.
             let _ = kill_process(getpid(), Signal::INT);
@@ -147,32 +147,32 @@ impl KeyFilter {
 fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Option<KeyFilter>) {
     let stdin = io::stdin();
     loop {
-        // While another job has the terminal, what is typed is for that.
-        let is_ours = terminal::input_is_ours();
-        let wanted = if is_ours { PollFlags::IN } else { PollFlags::empty() };
+        // While another job has the terminal, keys are meant for that job.
+        let is_ours = terminal::may_read_input();
+        let events = if is_ours { PollFlags::IN } else { PollFlags::empty() };
         let mut fds =
-            [PollFd::new(&stdin, wanted), PollFd::from_borrowed_fd(closed.as_fd(), PollFlags::IN)];
-        match poll(&mut fds, (!is_ours).then_some(&LOOK_AGAIN)) {
+            [PollFd::new(&stdin, events), PollFd::from_borrowed_fd(closed.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, (!is_ours).then_some(&TERMINAL_CHECK)) {
             Ok(_) if !fds[1].revents().is_empty() => return,
             Ok(_) if !is_ours => continue,
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(error) => return streams::input_failed(error.into()),
         }
-        // Bypasses std's buffered Stdin: bytes in that buffer would be lost to later readers of
-        // stdin.
+        // Bypasses std's buffered Stdin, because bytes in that buffer would be lost to later
+        // readers of stdin.
         let mut piece = vec![0; PIECE];
         match rustix::io::read(&stdin, &mut piece) {
             Ok(0) => return,
             Ok(count) => piece.truncate(count),
             Err(Errno::INTR | Errno::AGAIN) => continue,
             // Another job has just got the terminal.
-            Err(Errno::IO) if !terminal::input_is_ours() => continue,
+            Err(Errno::IO) if !terminal::may_read_input() => continue,
             Err(error) => return streams::input_failed(error.into()),
         }
         if let Some(keys) = &mut keys {
-            piece = keys.sort(&piece);
-            // An empty frame would be the end of the input.
+            piece = keys.filter_keys(&piece);
+            // An empty frame would signal the end of the input.
             if piece.is_empty() {
                 continue;
             }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::wire::Decoder;
 
-    fn given(input: &Input) -> Vec<Vec<u8>> {
+    fn fed_frames(input: &Input) -> Vec<Vec<u8>> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut bytes = Vec::new();
         runtime.block_on(input.feed(&mut bytes)).unwrap();
@@ -198,29 +198,29 @@ mod tests {
     }
 
     #[test]
-    fn input_is_given_whole_and_again() {
+    fn input_is_sent_completely_and_repeatedly() {
         let input =
             Input::open(&StdinMode::Bytes(vec![7; PIECE + 1]), &PassedOutput::default()).unwrap();
         for _ in 0..2 {
-            assert_eq!(given(&input), [vec![7u8; PIECE], vec![7], vec![]]);
+            assert_eq!(fed_frames(&input), [vec![7u8; PIECE], vec![7], vec![]]);
         }
         assert_eq!(
-            given(&Input::open(&StdinMode::Null, &PassedOutput::default()).unwrap()),
+            fed_frames(&Input::open(&StdinMode::Null, &PassedOutput::default()).unwrap()),
             [Vec::<u8>::new()]
         );
     }
 
     #[test]
-    fn what_is_too_much_to_keep_cannot_be_repeated() {
+    fn oversized_input_cannot_be_repeated() {
         let (to, from) = mpsc::channel(4);
-        let seen = vec![1; KEPT];
-        let shared = InputState { seen, forgotten: false, ended: false, from: Some(from) };
+        let kept_input = vec![1; MAX_KEPT];
+        let shared = InputState { kept_input, is_dropped: false, ended: false, from: Some(from) };
         let input = Input { shared: Arc::new(Mutex::new(shared)), _reader: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         to.blocking_send(vec![2]).unwrap();
         drop(to);
         assert!(runtime.block_on(input.can_repeat()));
-        assert_eq!(given(&input).len(), KEPT / PIECE + 2);
+        assert_eq!(fed_frames(&input).len(), MAX_KEPT / PIECE + 2);
         assert!(!runtime.block_on(input.can_repeat()));
     }
 }

@@ -1,13 +1,13 @@
-//! System strings in JSON: text with one character per byte. Most are ASCII and keep their length;
-//! as lists of numbers they would be four times as long.
+//! System strings in JSON, as text with one character per byte. Most are ASCII and keep their
+//! length; lists of numbers would be four times as long.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-/// Bytes, each as the character with its number.
+/// Bytes as the characters with the same numbers.
 struct Text(String);
 
 impl Text {
-    fn of(bytes: &[u8]) -> Self {
+    fn new(bytes: &[u8]) -> Self {
         Self(bytes.iter().copied().map(char::from).collect())
     }
 
@@ -34,7 +34,7 @@ pub mod list {
     use super::*;
 
     pub fn serialize<S: Serializer>(list: &[Vec<u8>], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(list.iter().map(|bytes| Text::of(bytes)))
+        to.collect_seq(list.iter().map(|bytes| Text::new(bytes)))
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<u8>>, D::Error> {
@@ -46,15 +46,14 @@ pub mod list {
 pub mod pairs {
     use super::*;
 
-    /// A name and its value.
     type NameValue = (Vec<u8>, Vec<u8>);
 
-    pub fn serialize<S: Serializer>(all: &[NameValue], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(all.iter().map(|(name, value)| (Text::of(name), Text::of(value))))
+    pub fn serialize<S: Serializer>(pairs: &[NameValue], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(pairs.iter().map(|(name, value)| (Text::new(name), Text::new(value))))
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NameValue>, D::Error> {
-        let all = Vec::<(Text, Text)>::deserialize(from)?;
-        all.iter().map(|(name, value)| Ok((name.bytes()?, value.bytes()?))).collect()
+        let pairs = Vec::<(Text, Text)>::deserialize(from)?;
+        pairs.iter().map(|(name, value)| Ok((name.bytes()?, value.bytes()?))).collect()
     }
 }

@@ -1,9 +1,9 @@
 //! The protocol between supervisor and agent.
 //!
-//! Four virtio-serial ports carry frames: a length (4 bytes, little endian) and that many bytes.
-//! On the ports of stdin, stdout and stderr a frame is data, and an empty one is the end of the
-//! stream. On the control port the first byte of a frame tells its kind: a message in JSON, or a
-//! piece of a result file.
+//! Four virtio-serial ports carry frames: a length (4 bytes, little endian) followed by that
+//! number of bytes. On the ports of stdin, stdout and stderr a frame contains data, and an empty
+//! frame ends the stream. On the control port the first byte of a frame identifies its kind: a
+//! JSON message, or a piece of a result file.
 
 use std::io::{self, Read, Write};
 
@@ -14,26 +14,26 @@ mod bytes;
 #[cfg(test)]
 mod tests;
 
-/// Changes with every change of these types. Both ends are the same binary, so a difference can
-/// only come from a mistake in packing.
+/// Must change with every change of these types. Both ends are the same binary, so a difference
+/// can only come from a mistake in packing.
 pub const VERSION: u32 = 2;
 
-/// The most bytes in a frame.
+/// Maximum length of a frame in bytes.
 pub const MAX_FRAME: usize = 1 << 20;
 
-/// The most bytes that the agent puts in a frame of output: with the length it is one write to a
-/// virtio-serial port, which Linux cuts at 32 KiB (drivers/char/virtio_console.c).
+/// Maximum number of bytes in the agent's output frames: with the length a frame is one write to
+/// a virtio-serial port, which Linux cuts at 32 KiB (drivers/char/virtio_console.c).
 pub const OUTPUT_PIECE: usize = (32 << 10) - LENGTH;
 
 const LENGTH: usize = 4;
 const JSON: u8 = b'{';
 const PIECE: u8 = b'F';
 
-/// The names of the ports in `/sys/class/virtio-ports/*/name`.
+/// Names of the ports in `/sys/class/virtio-ports/*/name`.
 pub const PORTS: [&str; 4] =
     ["pvticket.control", "pvticket.stdin", "pvticket.stdout", "pvticket.stderr"];
 
-/// Why bytes are not a valid message.
+/// Reason why bytes are not a valid message.
 #[derive(Debug, Error)]
 pub enum WireError {
     /// A length above [`MAX_FRAME`].
@@ -53,26 +53,26 @@ impl From<WireError> for io::Error {
     }
 }
 
-/// From the supervisor to the agent.
+/// Messages from the supervisor to the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToAgent {
     /// Run this job.
     Start(AgentJob),
 }
 
-/// What the agent runs. System strings are bytes.
+/// Job of the agent. System strings are bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentJob {
     /// Arguments after the binary's name.
     #[serde(with = "bytes::list")]
     pub args: Vec<Vec<u8>>,
-    /// The whole environment.
+    /// The complete environment.
     #[serde(with = "bytes::pairs")]
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Paths of the result files in the emulated host.
     #[serde(with = "bytes::list")]
     pub files_out: Vec<Vec<u8>>,
-    /// CPUs that it is to have.
+    /// Number of CPUs for the errand.
     pub cpus: u32,
     /// A fault to cause, for tests.
     pub inject: Option<Injection>,
@@ -89,11 +89,11 @@ pub enum Injection {
     Panic,
     /// The supervisor kills the emulator when the errand starts.
     Kill,
-    /// The agent restores FPU state all the time, on every CPU, which corrupts the first one's.
+    /// The agent constantly restores FPU state on every CPU, which corrupts the first CPU.
     Fxrstor,
 }
 
-/// From the agent to the supervisor.
+/// Messages from the agent to the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromAgent {
     /// The agent is up.
@@ -105,48 +105,48 @@ pub enum FromAgent {
     },
     /// A sign of life.
     Beat(Beat),
-    /// The next bytes of a result file. Never in JSON: see [`encode`].
+    /// The next bytes of a result file. Not encoded as JSON: see [`encode`].
     #[serde(skip)]
     Piece {
-        /// The file's place in [`AgentJob::files_out`].
+        /// Index of the file in [`AgentJob::files_out`].
         index: u32,
         /// The bytes.
         bytes: Vec<u8>,
     },
     /// A result file is complete.
     FileEnd {
-        /// The file's place in [`AgentJob::files_out`].
+        /// Index of the file in [`AgentJob::files_out`].
         index: u32,
     },
     /// A result file cannot be read.
     FileFailed {
-        /// The file's place in [`AgentJob::files_out`].
+        /// Index of the file in [`AgentJob::files_out`].
         index: u32,
-        /// Why not.
+        /// Reason.
         error: String,
     },
-    /// The errand and its result files are done.
+    /// The errand has ended and its result files have been sent.
     Done(ErrandEnd),
-    /// The errand needs all CPUs that are up: none can be kept free of guests.
+    /// The errand needs all online CPUs, so no CPU can be kept free of guests.
     NoneSpared {
-        /// CPUs that are up.
+        /// Number of online CPUs.
         online: usize,
-        /// CPUs that the errand needs.
+        /// Number of CPUs that the errand needs.
         wanted: u32,
     },
     /// The emulated host cannot run errands.
     Failed {
-        /// Why not.
+        /// Reason.
         error: String,
     },
 }
 
-/// How the errand ended.
+/// End of the errand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrandEnd {
     /// Exit status, or 128 and the number of the signal that ended it.
     pub status: i32,
-    /// How many processes the emulated host's kernel has killed for lack of memory.
+    /// Number of processes that the emulated host's kernel has killed for lack of memory.
     pub oom_kills: u64,
 }
 
@@ -163,7 +163,7 @@ pub struct Beat {
     pub moved: [u64; 3],
 }
 
-/// A frame that contains `bytes`.
+/// Returns a frame that contains `bytes`.
 pub fn frame(bytes: &[u8]) -> Vec<u8> {
     let mut framed = Vec::with_capacity(LENGTH + bytes.len());
     framed.extend((bytes.len() as u32).to_le_bytes());
@@ -171,12 +171,12 @@ pub fn frame(bytes: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// A control frame from the supervisor.
+/// Encodes a control frame from the supervisor.
 pub fn encode_to_agent(message: &ToAgent) -> Result<Vec<u8>, WireError> {
     json(message)
 }
 
-/// A control frame from the agent.
+/// Encodes a control frame from the agent.
 pub fn encode(message: &FromAgent) -> Result<Vec<u8>, WireError> {
     match message {
         FromAgent::Piece { index, bytes } => {
@@ -198,12 +198,12 @@ fn json(message: &impl Serialize) -> Result<Vec<u8>, WireError> {
     Ok(frame(&body))
 }
 
-/// The supervisor's message in a control frame.
+/// Decodes the supervisor's message in a control frame.
 pub fn decode_to_agent(body: &[u8]) -> Result<ToAgent, WireError> {
     from_json(body)
 }
 
-/// The agent's message in a control frame.
+/// Decodes the agent's message in a control frame.
 pub fn decode(body: &[u8]) -> Result<FromAgent, WireError> {
     match body {
         [PIECE, a, b, c, d, bytes @ ..] => {
@@ -221,7 +221,7 @@ fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, WireError> {
     }
 }
 
-/// Splits a byte stream into frames, however its bytes arrive.
+/// Splits a byte stream into frames, for any division of its bytes into reads.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
@@ -236,7 +236,7 @@ impl Decoder {
         self.buffer.extend(bytes);
     }
 
-    /// The contents of the next frame, once it is complete.
+    /// Returns the contents of the next frame once it is complete.
     pub fn next_frame(&mut self) -> Result<Option<Vec<u8>>, WireError> {
         let rest = &self.buffer[self.taken..];
         let Some((head, body)) = rest.split_first_chunk::<LENGTH>() else { return Ok(None) };

@@ -1,13 +1,13 @@
 use super::*;
 
-fn through(message: FromAgent) -> FromAgent {
+fn round_trip(message: FromAgent) -> FromAgent {
     let mut decoder = Decoder::default();
     decoder.push(&encode(&message).unwrap());
     decode(&decoder.next_frame().unwrap().unwrap()).unwrap()
 }
 
 #[test]
-fn every_message_survives() {
+fn messages_round_trip() {
     let beat = Beat { number: 3, ticks: vec![7, 9], cpu_time: 4, moved: [1, 2, 3] };
     for message in [
         FromAgent::Hello { version: VERSION, uptime_ms: 1700 },
@@ -19,7 +19,7 @@ fn every_message_survives() {
         FromAgent::NoneSpared { online: 2, wanted: 2 },
         FromAgent::Failed { error: "no module".into() },
     ] {
-        assert_eq!(through(message.clone()), message);
+        assert_eq!(round_trip(message.clone()), message);
     }
     let job = AgentJob {
         args: vec![b"boot".to_vec(), vec![0xff, b'\n']],
@@ -33,19 +33,19 @@ fn every_message_survives() {
 }
 
 #[test]
-fn frames_are_found_however_the_bytes_arrive() {
+fn frames_are_split_for_any_read_size() {
     let bodies: [&[u8]; 4] = [b"one", b"", &[0; 5000], b"last"];
     let stream: Vec<u8> = bodies.iter().flat_map(|body| frame(body)).collect();
     for step in [1, 3, 4, 7, 4096, stream.len()] {
         let mut decoder = Decoder::default();
-        let mut found = Vec::new();
+        let mut frames = Vec::new();
         for part in stream.chunks(step) {
             decoder.push(part);
             while let Some(body) = decoder.next_frame().unwrap() {
-                found.push(body);
+                frames.push(body);
             }
         }
-        assert_eq!(found, bodies, "in steps of {step}");
+        assert_eq!(frames, bodies, "in steps of {step}");
     }
     let mut reader = &stream[..];
     for body in bodies {
@@ -55,7 +55,7 @@ fn frames_are_found_however_the_bytes_arrive() {
 }
 
 #[test]
-fn a_command_line_takes_hardly_more_than_its_bytes() {
+fn command_lines_are_encoded_compactly() {
     let job = AgentJob { args: vec![vec![b'a'; 128 << 10]; 7], ..AgentJob::default() };
     let framed = encode_to_agent(&ToAgent::Start(job.clone())).unwrap();
     assert!(framed.len() < ((7 * 128) << 10) + 1000, "{}", framed.len());
@@ -67,7 +67,7 @@ fn a_command_line_takes_hardly_more_than_its_bytes() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_frames_are_refused() {
     let mut decoder = Decoder::default();
     decoder.push(&u32::MAX.to_le_bytes());
     assert!(matches!(decoder.next_frame(), Err(WireError::TooLong(_))));

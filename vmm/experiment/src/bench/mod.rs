@@ -1,4 +1,4 @@
-//! Measurements of the VMM itself, and of what a host makes it pay, which no experiment does.
+//! Measurements of the VMM itself, and of its costs on a host, that no experiment makes.
 
 pub mod boot_times;
 pub mod hypercall_times;

@@ -1,4 +1,4 @@
-//! The least cost of waking a thread, without a guest: two threads wake each other in turn.
+//! The minimum cost of waking a thread, without a guest: two threads wake each other.
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use std::{
 use serde::Serialize;
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::two_threads::both;
+use crate::two_threads::run_both;
 use base::units::CpuList;
 use kvm::{futex, signal, sys::tsc};
 
@@ -17,13 +17,13 @@ use kvm::{futex, signal, sys::tsc};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticks(pub u64);
 
-/// Where the two threads or vCPUs run that wake each other.
+/// Placement of two threads or vCPUs that wake each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
     /// On one CPU: one must sleep before the other can run.
     SameCpu,
-    /// On a CPU each, which is idle while its vCPU or thread sleeps.
+    /// On one CPU each, idle while its vCPU or thread sleeps.
     OtherCpu,
 }
 
@@ -40,7 +40,7 @@ impl Placement {
     /// The CPUs of both threads.
     pub fn cpus(self, cpus: &CpuList) -> CpuList {
         match self {
-            Self::SameCpu => CpuList::of(self.cpu(0, cpus)),
+            Self::SameCpu => CpuList::single(self.cpu(0, cpus)),
             Self::OtherCpu => cpus.clone(),
         }
     }
@@ -54,7 +54,7 @@ impl Placement {
     }
 }
 
-/// How a thread sleeps and is woken.
+/// The primitive by which a thread sleeps and is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawKind {
     /// On a futex.
@@ -73,20 +73,20 @@ impl RawKind {
     }
 }
 
-/// The means by which two threads wake each other.
-trait Wire: Sync {
+/// The mechanism by which two threads wake each other.
+trait WakeChannel: Sync {
     /// Wakes thread `to`.
-    fn ring(&self, to: usize) -> io::Result<()>;
+    fn wake(&self, to: usize) -> io::Result<()>;
 
-    /// Sleeps until [`Wire::ring`] is called for thread `me`.
+    /// Sleeps until [`WakeChannel::wake`] is called for thread `me`.
     fn wait(&self, me: usize) -> io::Result<()>;
 }
 
-/// The word has the index of the thread whose turn it is.
-struct FutexWire(AtomicU32);
+/// Holds the index of the thread whose turn it is.
+struct FutexChannel(AtomicU32);
 
-impl Wire for FutexWire {
-    fn ring(&self, to: usize) -> io::Result<()> {
+impl WakeChannel for FutexChannel {
+    fn wake(&self, to: usize) -> io::Result<()> {
         self.0.store(to as u32, SeqCst);
         futex::wake_one(&self.0);
         Ok(())
@@ -100,10 +100,10 @@ impl Wire for FutexWire {
     }
 }
 
-struct EventfdWire([EventFd; 2]);
+struct EventfdChannel([EventFd; 2]);
 
-impl Wire for EventfdWire {
-    fn ring(&self, to: usize) -> io::Result<()> {
+impl WakeChannel for EventfdChannel {
+    fn wake(&self, to: usize) -> io::Result<()> {
         self.0[to].write(1)
     }
 
@@ -112,7 +112,7 @@ impl Wire for EventfdWire {
     }
 }
 
-/// One-way times, measured until `end`: each is half of a round trip.
+/// Measures one-way times until `end`; each is half of a round trip.
 pub fn handoffs(
     kind: RawKind,
     placement: Placement,
@@ -120,15 +120,15 @@ pub fn handoffs(
     end: Instant,
 ) -> io::Result<Vec<Ticks>> {
     match kind {
-        RawKind::Futex => ping_pong(&FutexWire(AtomicU32::new(0)), placement, cpus, end),
+        RawKind::Futex => ping_pong(&FutexChannel(AtomicU32::new(0)), placement, cpus, end),
         RawKind::Eventfd => {
-            let wire = EventFd::new(0).and_then(|one| Ok(EventfdWire([one, EventFd::new(0)?])));
-            wire.and_then(|wire| ping_pong(&wire, placement, cpus, end))
+            let pair = EventFd::new(0).and_then(|fd| Ok(EventfdChannel([fd, EventFd::new(0)?])));
+            pair.and_then(|pair| ping_pong(&pair, placement, cpus, end))
         }
     }
 }
 
-/// Mean time of a futex wakeup between two threads, in nanoseconds.
+/// Measures the mean time of a futex wakeup between two threads, in nanoseconds.
 pub fn mean_handoff(placement: Placement, cpus: &CpuList) -> io::Result<f64> {
     const TIME: Duration = Duration::from_millis(50);
     let began = Instant::now();
@@ -137,45 +137,45 @@ pub fn mean_handoff(placement: Placement, cpus: &CpuList) -> io::Result<f64> {
 }
 
 fn ping_pong(
-    wire: &dyn Wire,
+    channel: &dyn WakeChannel,
     placement: Placement,
     cpus: &CpuList,
     end: Instant,
 ) -> io::Result<Vec<Ticks>> {
-    let over = AtomicBool::new(false);
-    let over = &over;
-    let other = || {
+    let stop = AtomicBool::new(false);
+    let stop = &stop;
+    let answer = || {
         pin(placement.cpu(1, cpus))?;
         loop {
-            wire.wait(1)?;
-            if over.load(SeqCst) {
+            channel.wait(1)?;
+            if stop.load(SeqCst) {
                 return Ok(());
             }
-            wire.ring(0)?;
+            channel.wake(0)?;
         }
     };
-    let mine = || {
+    let measure = || {
         pin(placement.cpu(0, cpus))?;
         let mut samples = Vec::new();
-        // One sample at least: on a busy machine this thread may first run after `end`.
+        // At least one sample: on a busy machine this thread may first run after `end`.
         loop {
             let began = tsc::read();
-            wire.ring(1)?;
-            wire.wait(0)?;
+            channel.wake(1)?;
+            channel.wait(0)?;
             samples.push(Ticks(tsc::read().wrapping_sub(began) / 2));
             if Instant::now() >= end {
                 break;
             }
         }
-        over.store(true, SeqCst);
-        wire.ring(1)?;
+        stop.store(true, SeqCst);
+        channel.wake(1)?;
         Ok(samples)
     };
-    both(mine, other).map(|(samples, ())| samples)
+    run_both(measure, answer).map(|(samples, ())| samples)
 }
 
 fn pin(cpu: usize) -> io::Result<()> {
-    signal::pin_this_thread(&CpuList::of(cpu))
+    signal::pin_this_thread(&CpuList::single(cpu))
 }
 
 #[cfg(test)]
@@ -183,8 +183,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_pass_the_turn_on() {
-        let cpus = CpuList::of(signal::allowed_cpus()[0]);
+    fn futex_and_eventfd_handoffs_are_timed() {
+        let cpus = CpuList::single(signal::allowed_cpus()[0]);
         for kind in [RawKind::Futex, RawKind::Eventfd] {
             let end = Instant::now() + Duration::from_millis(20);
             let samples = handoffs(kind, Placement::SameCpu, &cpus, end).unwrap();

@@ -1,7 +1,7 @@
-//! Costs that a CPU pays without any other's help, while all CPUs work.
+//! Costs of a single CPU, measured while all CPUs work.
 //!
-//! Under overcommit each CPU always runs a vCPU, and two hyperthreads share what their core can do: a CPU
-//! whose sibling is idle is faster than any vCPU ever is.
+//! Under overcommit each CPU always runs a vCPU, and two hyperthreads share the resources of their core. A
+//! CPU with an idle sibling is faster than any vCPU ever is.
 
 use std::{
     hint::{black_box, spin_loop},
@@ -21,46 +21,46 @@ use super::pairs::{Chain, nanos_each};
 use crate::doctor::increment;
 use base::units::CpuList;
 
-/// Nanoseconds, each.
+/// Costs in nanoseconds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Alone {
-    /// A load that hits, at the end of another.
+pub(super) struct CpuCosts {
+    /// Load that hits in the first-level cache and depends on the load before.
     pub(super) hit: f64,
-    /// A load that hits in the second-level cache, likewise. No cost of the machine, but a measure for them.
+    /// The same for the second-level cache. It is no cost of the machine, but a reference for its costs.
     pub(super) second: f64,
-    /// A locked add to a line that the CPU has.
+    /// Locked add to a line that the CPU owns.
     pub(super) add: f64,
-    /// A pause of a spin loop.
+    /// Pause of a spin loop.
     pub(super) pause: f64,
-    /// A load of a line that no cache has.
+    /// Load of a line that is in no cache.
     pub(super) memory: f64,
-    /// An increment of the payload's work.
+    /// Increment of the payload's work.
     pub(super) increment: f64,
 }
 
-/// Lines that fit the first-level cache.
-const NEAR: usize = 128;
-/// Lines of 128 KiB: they fit the second-level cache, and are more than the first.
-const SECOND: usize = 1 << 10;
-/// Loads of lines that no cache has, in a round: more take long, and say no more.
+/// Lines that fit in the first-level cache.
+const L1_LINES: usize = 128;
+/// Lines of 128 KiB: they fit in the second-level cache, but not in the first.
+const L2_LINES: usize = 1 << 10;
+/// Loads of uncached lines in a round. More would take long and give no better figure.
 const FAR_LOADS: usize = 1 << 14;
-/// A round loads one part of these of a chain at most: no line comes twice in all rounds.
+/// A round loads at most one of this many parts of a chain, so that no line is loaded twice in all rounds.
 const FAR_PARTS: usize = 64;
-/// Of everything that is short.
+/// Repetitions of each short operation.
 const OPERATIONS: u32 = 1 << 18;
 
-/// Measures on the first of `cpus`, `rounds` times, while the others do the payload's work. No cache has `far`
-/// lines.
-pub(super) fn measure(cpus: &CpuList, far: usize, rounds: usize) -> io::Result<Vec<Alone>> {
+/// Measures on the first of `cpus` in `rounds` rounds, while the others do the payload's work. No cache holds
+/// `far` lines.
+pub(super) fn measure(cpus: &CpuList, far: usize, rounds: usize) -> io::Result<Vec<CpuCosts>> {
     let done = &AtomicBool::new(false);
-    let gate = &Gate { missing: AtomicUsize::new(cpus.cpus().len()), done };
+    let gate = &StartGate { missing: AtomicUsize::new(cpus.cpus().len()), done };
     let (first, others) = (cpus.cpus()[0], &cpus.cpus()[1..]);
     thread::scope(|scope| {
-        // Each comes to the gate whether it could be pinned or not, or the rest would wait for ever.
+        // Each thread reaches the gate even if it cannot be pinned, or the rest would wait forever.
         let work = |cpu: &usize| {
             let cpu = *cpu;
             Builder::new().spawn_scoped(scope, move || {
-                let pinned = pin_this_thread(&CpuList::of(cpu));
+                let pinned = pin_this_thread(&CpuList::single(cpu));
                 gate.pass();
                 work_until(done);
                 pinned
@@ -68,33 +68,33 @@ pub(super) fn measure(cpus: &CpuList, far: usize, rounds: usize) -> io::Result<V
         };
         let busy = others.iter().map(work).collect::<io::Result<Vec<_>>>();
         let measure = move || {
-            let pinned = pin_this_thread(&CpuList::of(first));
-            let chains = [NEAR, SECOND, far].map(|lines| Chain::new(lines, lines as u64));
+            let pinned = pin_this_thread(&CpuList::single(first));
+            let chains = [L1_LINES, L2_LINES, far].map(|lines| Chain::new(lines, lines as u64));
             gate.pass();
-            let mut place = 0;
-            let found = (0..rounds).map(|_| once(&chains, &mut place)).collect();
+            let mut next_line = 0;
+            let costs = (0..rounds).map(|_| measure_round(&chains, &mut next_line)).collect();
             done.store(true, Release);
-            pinned.map(|()| found)
+            pinned.map(|()| costs)
         };
         let started =
             busy.and_then(|busy| Ok((busy, Builder::new().spawn_scoped(scope, measure)?)));
-        // Those that were started wait for the rest.
-        let (busy, mine) = started.inspect_err(|_| done.store(true, Release))?;
-        let found = mine.join().unwrap_or_else(|_| Err(io::Error::other("its thread died")));
-        // One that died would have left the gate short; nothing in it panics.
+        // The threads that were started wait for the rest.
+        let (busy, measuring) = started.inspect_err(|_| done.store(true, Release))?;
+        let costs = measuring.join().unwrap_or_else(|_| Err(io::Error::other("its thread died")));
+        // A thread that died would not have reached the gate, but nothing in it panics.
         busy.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))?;
-        found
+        costs
     })
 }
 
-/// Lets nobody pass before all have come, or all is over.
+/// Holds threads until all have arrived, or the measurement is done.
 #[derive(Debug)]
-struct Gate<'a> {
+struct StartGate<'a> {
     missing: AtomicUsize,
     done: &'a AtomicBool,
 }
 
-impl Gate<'_> {
+impl StartGate<'_> {
     fn pass(&self) {
         self.missing.fetch_sub(1, AcqRel);
         while self.missing.load(Acquire) > 0 && !self.done.load(Acquire) {
@@ -103,44 +103,44 @@ impl Gate<'_> {
     }
 }
 
-/// Increments a line of its own, as the payload does between its locks.
+/// Increments its own line, as the payload does between its locks.
 fn work_until(done: &AtomicBool) {
-    let own = Words::new();
+    let words = Words::new();
     while !done.load(Acquire) {
-        black_box(&own).increment(OPERATIONS / 64);
+        black_box(&words).increment(OPERATIONS / 64);
     }
 }
 
-/// The loads of the last chain begin at `place`, where the last round ended: lines that no round before has
-/// loaded.
-fn once([near, second, far]: &[Chain; 3], place: &mut usize) -> Alone {
+/// Measures one round. The loads of the last chain begin at `next_line`, where the last round ended, so that no
+/// earlier round has loaded their lines.
+fn measure_round([near, second, far]: &[Chain; 3], next_line: &mut usize) -> CpuCosts {
     let word = AtomicU64::new(0);
-    let often = |operation: &dyn Fn()| {
+    let time_each = |operation: &dyn Fn()| {
         let began = Instant::now();
         (0..OPERATIONS).for_each(|_| operation());
         nanos_each(began, OPERATIONS as usize)
     };
-    // Of lines that the cache has had before.
-    let again = |chain: &Chain, lines: usize| {
+    // Repeats loads of lines that are in the cache.
+    let time_cached = |chain: &Chain, lines: usize| {
         chain.load_all();
         let began = Instant::now();
         (0..OPERATIONS as usize / lines).for_each(|_| chain.load_all());
         nanos_each(began, OPERATIONS as usize)
     };
-    let (hit, second) = (again(near, NEAR), again(second, SECOND));
+    let (hit, second) = (time_cached(near, L1_LINES), time_cached(second, L2_LINES));
     let began = Instant::now();
     let loads = FAR_LOADS.min(far.lines() / FAR_PARTS);
-    *place = far.load(*place, loads);
+    *next_line = far.load(*next_line, loads);
     let memory = nanos_each(began, loads);
     let increment = increment::measure().picos as f64 / 1e3;
-    Alone {
+    CpuCosts {
         hit,
         second,
         memory,
         increment,
-        add: often(&|| {
+        add: time_each(&|| {
             word.fetch_add(1, Relaxed);
         }),
-        pause: often(&|| spin_loop()),
+        pause: time_each(&|| spin_loop()),
     }
 }

@@ -1,13 +1,13 @@
-//! What measured costs say about each other. A cost that is out of proportion was not measured: the loop was
-//! compiled to something else, the lines never moved, or other work was on the CPUs.
+//! Checks measured costs against each other. A cost out of proportion was not measured: the loop was compiled
+//! to something else, the lines never moved, or other work ran on the CPUs.
 
 use sim::Picos;
 
-/// Measured costs of a machine with one level, by name: the costs of its file, `second-level hit`, `first round of memory`,
-/// and `hop`, `noise.busy` and `noise.idle` if there are any.
+/// Measured costs of a machine with one level, by name: the costs of its file, `second-level hit`, `first
+/// round of memory`, and `hop`, `noise.busy` and `noise.idle` if there are any.
 pub(super) struct MeasuredCosts {
     pub(super) costs: Vec<(&'static str, Picos)>,
-    /// At least two of the CPUs are of different cores. Between hyperthreads of one core lines do not move.
+    /// Whether at least two CPUs are on different cores. Lines do not move between hyperthreads of one core.
     pub(super) has_cores: bool,
 }
 
@@ -18,7 +18,7 @@ struct CostBound {
     less: &'static str,
     reason: &'static str,
     /// Holds only between CPUs of different cores.
-    is_of_cores: bool,
+    between_cores: bool,
 }
 
 const fn bound(
@@ -27,41 +27,41 @@ const fn bound(
     less: &'static str,
     reason: &'static str,
 ) -> CostBound {
-    CostBound { greater, times, less, reason, is_of_cores: false }
+    CostBound { greater, times, less, reason, between_cores: false }
 }
 
-const fn of_cores(
+const fn core_bound(
     greater: &'static str,
     times: f64,
     less: &'static str,
     reason: &'static str,
 ) -> CostBound {
-    CostBound { is_of_cores: true, ..bound(greater, times, less, reason) }
+    CostBound { between_cores: true, ..bound(greater, times, less, reason) }
 }
 
 const BETWEEN_CPUS: &str = "a line that another core has is beyond the second-level cache";
 const A_CALL: &str = "it takes hundreds of instructions";
 
-/// Each measured cost is in at least one of them. They hold by wide margins on processors of the last twenty years.
+/// Bounds for each measured cost. They hold by wide margins on processors of the last twenty years.
 ///
-/// `memory` has no bound by `load-modified`. On an Intel Xeon twice that (45 ns) would have told a wrong 51 ns from a right
-/// 194 ns, but between two dies or sockets a modified line takes as long as memory does, or longer. What gave the 51 ns
-/// away was the first round, the only one whose lines no cache had: 195 ns.
+/// `memory` has no bound by `load-modified`. On an Intel Xeon, twice that cost (45 ns) would have exposed a
+/// wrong 51 ns where 194 ns is right, but between two dies or sockets a modified line takes as long as
+/// memory, or longer. The 51 ns were exposed by the first round, the only round with uncached lines: 195 ns.
 ///
-/// A `hop` is one way of a line between two threads: the writer takes the line from its reader, and the reader takes it back,
-/// with pauses in between. That takes no less than a load of a modified line (the bound is half of one, as the reader's
-/// request may wait at the line's home while the writer is served), and no more than ten: two transfers and two pauses,
-/// 70 ns each where they are longest.
+/// A `hop` moves a line one way between two threads: the writer takes it from the reader, and the reader
+/// takes it back, with pauses in between. It takes at least a load of a modified line (the bound is half of
+/// that, as the reader's request may wait at the line's home while the writer is served) and at most ten: two
+/// transfers and two pauses of up to 70 ns each.
 ///
-/// The noise has no lower bound: gaps are counted only from a certain length on, so that a bound below it could not fail, and
-/// counted gaps that are shorter than a `switch` are interrupts, and right. A fifth of the time is too much: one other
-/// thread at work on one of two CPUs takes a quarter, and the measured costs then include its turns.
+/// The noise has no lower bound. Only gaps from a certain length on are counted, so a bound below it could
+/// not fail, and counted gaps shorter than a `switch` are interrupts, and valid. A fifth of the time is too
+/// much: a busy thread on one of two CPUs takes a quarter, and measured costs then include its slices.
 const BOUNDS: [CostBound; 17] = [
     bound("second-level hit", 1.5, "hit", "a larger cache is slower"),
-    of_cores("load-modified", 2.0, "second-level hit", BETWEEN_CPUS),
-    of_cores("load-shared", 2.0, "second-level hit", BETWEEN_CPUS),
-    of_cores("store-modified", 2.0, "second-level hit", BETWEEN_CPUS),
-    of_cores("store-shared", 1.0, "second-level hit", BETWEEN_CPUS),
+    core_bound("load-modified", 2.0, "second-level hit", BETWEEN_CPUS),
+    core_bound("load-shared", 2.0, "second-level hit", BETWEEN_CPUS),
+    core_bound("store-modified", 2.0, "second-level hit", BETWEEN_CPUS),
+    core_bound("store-shared", 1.0, "second-level hit", BETWEEN_CPUS),
     bound("memory", 3.0, "second-level hit", "it misses every cache"),
     bound("memory", 1.0, "increment", "an increment is of a line that the CPU has"),
     bound(
@@ -77,7 +77,7 @@ const BOUNDS: [CostBound; 17] = [
     bound("switch", 10.0, "hit", A_CALL),
     bound("wakeup", 2.0, "load-modified", "two lines at least go to the other CPU"),
     bound("hop", 0.5, "load-modified", "a line goes to the other CPU in it"),
-    of_cores("load-modified", 0.1, "hop", "a hop is two transfers of a line and some pauses"),
+    core_bound("load-modified", 0.1, "hop", "a hop is two transfers of a line and some pauses"),
     bound(
         "noise.idle",
         4.0,
@@ -87,22 +87,22 @@ const BOUNDS: [CostBound; 17] = [
 ];
 
 impl MeasuredCosts {
-    fn of(&self, key: &str) -> Option<Picos> {
+    fn get(&self, key: &str) -> Option<Picos> {
         self.costs.iter().find(|(name, _)| *name == key).map(|(_, cost)| *cost)
     }
 
-    /// The bounds that do not hold, each in a line.
+    /// Returns a line for each bound that does not hold.
     pub(super) fn doubts(&self) -> Vec<String> {
-        let is_asked = |bound: &&CostBound| self.has_cores || !bound.is_of_cores;
+        let applies = |bound: &&CostBound| self.has_cores || !bound.between_cores;
         let doubt = |bound: &CostBound| {
             let CostBound { greater, times, less, reason, .. } = bound;
-            let (cost, other) = self.of(greater).zip(self.of(less))?;
-            let holds = cost > Picos::ZERO && cost.0 as f64 >= times * other.0 as f64;
+            let (cost, lesser) = self.get(greater).zip(self.get(less))?;
+            let holds = cost > Picos::ZERO && cost.0 as f64 >= times * lesser.0 as f64;
             (!holds).then(|| {
-                format!("{greater} {cost} is less than {times} times {less} {other}, but {reason}")
+                format!("{greater} {cost} is less than {times} times {less} {lesser}, but {reason}")
             })
         };
-        BOUNDS.iter().filter(is_asked).filter_map(doubt).collect()
+        BOUNDS.iter().filter(applies).filter_map(doubt).collect()
     }
 }
 
@@ -110,8 +110,8 @@ impl MeasuredCosts {
 mod tests {
     use super::*;
 
-    /// Two virtual CPUs of an Intel Xeon (Golden Cove), in ns: hits, lines and memory as measured in a review,
-    /// exits as under PVM.
+    /// Two virtual CPUs of an Intel Xeon (Golden Cove), in ns: hits, lines and memory from a review's
+    /// measurements, exits as under PVM.
     const MEASURED: [(&str, f64); 17] = [
         ("hit", 1.4),
         ("atomic", 4.6),
@@ -132,37 +132,37 @@ mod tests {
         ("noise.idle", 980_000.0),
     ];
 
-    /// As [`MEASURED`], but for these costs.
-    fn measured(other: &[(&str, f64)]) -> MeasuredCosts {
-        let other = |key: &str| other.iter().find(|(name, _)| *name == key).map(|(_, cost)| *cost);
-        let cost = |(key, usual)| (key, Picos::from_nanos(other(key).unwrap_or(usual)));
+    /// Returns [`MEASURED`] with these costs replaced.
+    fn measured(costs: &[(&str, f64)]) -> MeasuredCosts {
+        let costs = |key: &str| costs.iter().find(|(name, _)| *name == key).map(|(_, cost)| *cost);
+        let cost = |(key, usual)| (key, Picos::from_nanos(costs(key).unwrap_or(usual)));
         MeasuredCosts { costs: MEASURED.into_iter().map(cost).collect(), has_cores: true }
     }
 
     #[test]
-    fn costs_of_a_machine_that_exists_are_not_doubted() {
+    fn plausible_costs_raise_no_doubt() {
         assert_eq!(measured(&[]).doubts(), [""; 0]);
-        // Two CPUs of an AMD EPYC, in two places to which its hypervisor moved them: a load of a line, and a hop. Of the time
-        // 3 % are taken by others.
+        // Two CPUs of an AMD EPYC, in two places to which its hypervisor moved them: a line's load, and a
+        // hop. Others take 3 % of the time.
         for (line, hop) in [(26.0, 33.3), (150.0, 163.0)] {
             let noise = [("noise.busy", 50_585.0), ("noise.idle", 1_604_087.0)];
             let lines = [("load-modified", line), ("load-shared", line), ("hop", hop)];
             assert_eq!(measured(&[&lines[..], &noise].concat()).doubts(), [""; 0]);
         }
-        // One CPU, of a host that takes nothing.
+        // One CPU, on a host that takes nothing.
         let mut alone = MeasuredCosts { has_cores: false, ..measured(&[]) };
         alone.costs.retain(|(key, _)| *key != "hop" && !key.starts_with("noise."));
         assert_eq!(alone.doubts(), [""; 0]);
-        // Two hyperthreads of one core, whose lines take what hits do, with the pauses of a Skylake in each hop.
+        // Two hyperthreads of one core: lines cost as much as hits, and each hop has a Skylake's pauses.
         let lines = [("load-modified", 1.4), ("load-shared", 1.4), ("hop", 45.0)];
         let stores = [("store-modified", 0.0), ("store-shared", 0.0)];
         let threads = measured(&[&lines[..], &stores].concat());
         assert_eq!(MeasuredCosts { has_cores: false, ..threads }.doubts(), [""; 0]);
     }
 
-    /// Regression: lines that were never written, and loads of the same two megabytes again and again.
+    /// Regression: lines were never written, and the same two megabytes were loaded in every round.
     #[test]
-    fn lines_that_never_moved_are_doubted_unless_they_are_of_one_core() {
+    fn immobile_lines_are_doubted_across_cores() {
         let wrong = measured(&[
             ("load-modified", 4.254),
             ("store-modified", 0.063),
@@ -180,41 +180,41 @@ mod tests {
         assert_eq!(MeasuredCosts { has_cores: false, ..wrong }.doubts().len(), 1, "the memory");
     }
 
-    /// Asserts that one doubt is left with these costs.
-    fn is_doubted(other: &[(&str, f64)], doubt: &str) {
-        let doubts = measured(other).doubts();
+    /// Asserts that these costs raise exactly one doubt.
+    fn is_doubted(costs: &[(&str, f64)], doubt: &str) {
+        let doubts = measured(costs).doubts();
         assert!(doubts.len() == 1 && doubts[0].starts_with(doubt), "{doubts:?}");
     }
 
-    /// Regression: loads of the same two megabytes in each round took 195 116 60 55 61 60 54 51 50 ns, which passed by its median.
+    /// Regression: loads of the same two megabytes took 195 116 60 55 61 60 54 51 50 ns; the median passed.
     #[test]
-    fn memory_that_only_the_first_round_missed_the_caches_for_is_doubted() {
+    fn cached_memory_rounds_are_doubted() {
         let doubt = "memory 60ns is less than 0.5 times first round of memory 195ns";
         is_doubted(&[("memory", 60.0), ("first round of memory", 195.0)], doubt);
     }
 
     /// Regression: hops and noise had no bound.
     #[test]
-    fn hops_and_noise_that_cannot_be_are_doubted() {
+    fn implausible_hops_and_noise_are_doubted() {
         is_doubted(&[("hop", 20.0)], "hop 20ns is less than 0.5 times load-modified 45ns");
         is_doubted(&[("hop", 900.0)], "load-modified 45ns is less than 0.1 times hop 900ns");
-        // Another thread, for a quarter of the time.
+        // Another thread takes a quarter of the time.
         let doubt = "noise.idle 12ms is less than 4 times noise.busy 4ms";
         is_doubted(&[("noise.busy", 4e6), ("noise.idle", 12e6)], doubt);
     }
 
-    /// And costs of zero break every bound but those whose other cost is zero, too.
+    /// Costs of zero also break every bound, except one whose other cost is zero, too.
     #[test]
     fn every_cost_has_a_bound() {
-        let named =
+        let is_bound =
             |key: &str| BOUNDS.iter().any(|bound| bound.greater == key || bound.less == key);
-        assert!(MEASURED.iter().all(|(key, _)| named(key)));
-        let all = BOUNDS.iter().flat_map(|bound| [bound.greater, bound.less]);
+        assert!(MEASURED.iter().all(|(key, _)| is_bound(key)));
+        let names = BOUNDS.iter().flat_map(|bound| [bound.greater, bound.less]);
         assert!(
-            all.map(|name| measured(&[]).of(name)).all(|cost| cost.is_some()),
+            names.map(|name| measured(&[]).get(name)).all(|cost| cost.is_some()),
             "each is a cost"
         );
-        // The second-level cache's own hit and the first round are as they were.
+        // The second-level hit and the first round keep their values.
         let costs = MEASURED.map(|(key, _)| (key, 0.0));
         let zero = costs.into_iter().filter(|(key, _)| !key.contains(' ')).collect::<Vec<_>>();
         assert_eq!(measured(&zero).doubts().len(), BOUNDS.len() - 1);

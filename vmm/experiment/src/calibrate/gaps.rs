@@ -1,5 +1,5 @@
-//! How often and how long the host takes a CPU away: threads that do nothing but read the clock, one on
-//! each CPU, and the gaps in what they read.
+//! Measures how often and how long the host takes a CPU away: a thread on each CPU does nothing but read the
+//! clock, and its readings have gaps.
 
 use std::{
     io,
@@ -12,87 +12,87 @@ use kvm::signal::pin_this_thread;
 
 use base::units::CpuList;
 
-/// The shortest gap that counts. Two switches, to another thread and back, take no less; an interrupt that takes
-/// less holds up no vCPU for longer than an exit does.
-const LEAST: Duration = Duration::from_micros(2);
+/// The shortest gap that counts. Two switches, to another thread and back, take at least as long. A shorter
+/// interrupt delays a vCPU no longer than an exit does.
+const MIN_GAP: Duration = Duration::from_micros(2);
 
-/// Gaps that are rarer than one a second are in hardly any window that is simulated.
-const RAREST: f64 = 1e9;
+/// Maximum of [`NoiseThread::idle`]: gaps rarer than one a second are in hardly any simulated window.
+const MAX_IDLE: f64 = 1e9;
 
-/// Gaps of one CPU or several, in the time in which they were looked for.
+/// Gaps of one or more CPUs, and the observed time.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Gaps {
-    /// Each in nanoseconds.
-    pub(super) found: Vec<u64>,
-    /// The time of all CPUs together, in nanoseconds.
-    pub(super) looked: u64,
+    /// Length of each gap in nanoseconds.
+    pub(super) lengths: Vec<u64>,
+    /// Observed time of all CPUs together, in nanoseconds.
+    pub(super) observed: u64,
 }
 
-/// A thread of the host on each CPU that takes it as these gaps do: as the simulator has it.
+/// A thread of the host on each CPU that causes these gaps, as the simulator models it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Thread {
-    /// How long it runs in the mean, in nanoseconds, without the switch that it costs as well.
+pub(super) struct NoiseThread {
+    /// Mean time for which it runs, in nanoseconds, without the switch that it also costs.
     pub(super) busy: f64,
-    /// How long it sleeps in the mean.
+    /// Mean time for which it sleeps, in nanoseconds.
     pub(super) idle: f64,
-    /// The share of the time that it takes.
+    /// Share of the time that it takes.
     pub(super) share: f64,
 }
 
 impl Gaps {
-    /// The gaps in times at which the clock was read, one after the other.
-    fn of_readings(mut readings: impl Iterator<Item = u64>) -> Self {
+    /// Finds the gaps in consecutive readings of the clock.
+    fn from_readings(mut readings: impl Iterator<Item = u64>) -> Self {
         let Some(first) = readings.next() else { return Self::default() };
-        let (mut last, mut found) = (first, Vec::new());
+        let (mut last, mut lengths) = (first, Vec::new());
         for now in readings {
             let gap = now.saturating_sub(last);
-            if gap >= LEAST.as_nanos() as u64 {
-                found.push(gap);
+            if gap >= MIN_GAP.as_nanos() as u64 {
+                lengths.push(gap);
             }
             last = now;
         }
-        Self { found, looked: last.saturating_sub(first) }
+        Self { lengths, observed: last.saturating_sub(first) }
     }
 
     pub(super) fn add(&mut self, more: Self) {
-        self.found.extend(more.found);
-        self.looked += more.looked;
+        self.lengths.extend(more.lengths);
+        self.observed += more.observed;
     }
 
-    /// The longest, in nanoseconds.
+    /// The longest gap, in nanoseconds.
     pub(super) fn longest(&self) -> u64 {
-        self.found.iter().copied().max().unwrap_or_default()
+        self.lengths.iter().copied().max().unwrap_or_default()
     }
 
-    /// The thread that takes as large a share of the time in as many pieces. `switch`: nanoseconds that the
-    /// simulator adds to each of them. None: no CPU was taken away, or hardly ever, or they were never there.
-    pub(super) fn thread(&self, switch: f64) -> Option<Thread> {
-        let taken = self.found.iter().copied().fold(0, u64::saturating_add) as f64;
-        let count = self.found.len() as f64;
-        let share = taken / self.looked as f64;
+    /// Returns the thread that takes the same share of the time in as many pieces. `switch` is the time in ns
+    /// that the simulator adds to each piece. None if gaps were absent or too rare, or took all of the time.
+    pub(super) fn thread(&self, switch: f64) -> Option<NoiseThread> {
+        let taken = self.lengths.iter().copied().fold(0, u64::saturating_add) as f64;
+        let count = self.lengths.len() as f64;
+        let share = taken / self.observed as f64;
         if count == 0.0 || !(share > 0.0 && share < 1.0) {
             return None;
         }
-        // Gaps that are shorter than a switch are as rare as they have to be for the same share.
+        // Gaps shorter than a switch become rarer to keep the share.
         let busy = (taken / count - switch).max(1.0);
         let idle = (busy + switch) * (1.0 - share) / share;
-        (idle <= RAREST).then_some(Thread { busy, idle, share })
+        (idle <= MAX_IDLE).then_some(NoiseThread { busy, idle, share })
     }
 }
 
-/// Looks for gaps on all CPUs at once, for so long.
+/// Looks for gaps on all CPUs at once, for this long.
 pub(super) fn measure(cpus: &CpuList, time: Duration) -> io::Result<Gaps> {
-    let looks = at_once(cpus.cpus(), Builder::new, |cpu, ready| {
-        let pinned = pin_this_thread(&CpuList::of(cpu));
+    let observations = at_once(cpus.cpus(), Builder::new, |cpu, ready| {
+        let pinned = pin_this_thread(&CpuList::single(cpu));
         ready.wait();
-        pinned.map(|()| look(time))
+        pinned.map(|()| observe(time))
     })?;
-    let mut all = Gaps::default();
-    looks.into_iter().for_each(|gaps| all.add(gaps));
-    Ok(all)
+    let mut total = Gaps::default();
+    observations.into_iter().for_each(|gaps| total.add(gaps));
+    Ok(total)
 }
 
-/// Does the work on a thread for each CPU. None begins unless there are threads for all, which meet at the barrier.
+/// Runs `work` on a thread for each CPU. No thread begins before all are started; they meet at the barrier.
 fn at_once<T: Send>(
     cpus: &[usize],
     thread: impl Fn() -> Builder,
@@ -102,9 +102,9 @@ fn at_once<T: Send>(
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for cpu in cpus {
-            let (go, told) = mpsc::channel::<()>();
-            // If one cannot be started, the others are told nothing, and end.
-            let started = thread().spawn_scoped(scope, move || match told.recv() {
+            let (go, start) = mpsc::channel::<()>();
+            // If one cannot be started, the others receive nothing and end.
+            let started = thread().spawn_scoped(scope, move || match start.recv() {
                 Ok(()) => work(*cpu, ready),
                 Err(_) => Err(io::Error::other("its thread did not begin")),
             })?;
@@ -115,21 +115,21 @@ fn at_once<T: Send>(
             let _ = go.send(());
             thread
         };
-        let begun: Vec<ScopedJoinHandle<'_, io::Result<T>>> =
+        let running: Vec<ScopedJoinHandle<'_, io::Result<T>>> =
             threads.into_iter().map(begin).collect();
         let died = |_| io::Error::other("its thread died");
-        begun.into_iter().map(|thread| thread.join().map_err(died).flatten()).collect()
+        running.into_iter().map(|thread| thread.join().map_err(died).flatten()).collect()
     })
 }
 
-/// Reads the clock for so long.
-fn look(time: Duration) -> Gaps {
-    let (began, most) = (Instant::now(), time.as_nanos() as u64);
+/// Reads the clock for this long.
+fn observe(time: Duration) -> Gaps {
+    let (began, limit) = (Instant::now(), time.as_nanos() as u64);
     let mut is_over = false;
-    Gaps::of_readings(std::iter::from_fn(|| {
+    Gaps::from_readings(std::iter::from_fn(|| {
         let now = began.elapsed().as_nanos() as u64;
-        // The reading that ends it is one of them.
-        let is_after = std::mem::replace(&mut is_over, now >= most);
+        // The reading that ends it is included.
+        let is_after = std::mem::replace(&mut is_over, now >= limit);
         (!is_after).then_some(now)
     }))
 }
@@ -141,7 +141,7 @@ mod tests {
     const MICRO: u64 = 1_000;
 
     #[test]
-    fn all_cpus_are_looked_at_at_once() {
+    fn cpus_are_observed_simultaneously() {
         let meet = |cpu, ready: &Barrier| {
             ready.wait();
             Ok(cpu)
@@ -151,41 +151,41 @@ mod tests {
         assert_eq!(at_once(&[0], Builder::new, fails).unwrap_err().to_string(), "why");
     }
 
-    /// Regression: it panicked; and those that had begun would have waited for it for ever.
+    /// Regression: it panicked, and threads that had begun would have waited for it forever.
     #[test]
-    fn a_thread_that_cannot_be_started_is_an_error() {
-        let made = std::cell::Cell::new(0);
+    fn failed_thread_start_is_an_error() {
+        let count = std::cell::Cell::new(0);
         let third_is_too_large = || {
-            made.set(made.get() + 1);
+            count.set(count.get() + 1);
             let usual = Builder::new();
-            if made.get() == 3 { usual.stack_size(1 << 60) } else { usual }
+            if count.get() == 3 { usual.stack_size(1 << 60) } else { usual }
         };
         let meet = |_, ready: &Barrier| Ok(ready.wait().is_leader());
         assert!(at_once(&[0, 1, 2, 3], third_is_too_large, meet).is_err());
     }
 
     #[test]
-    fn a_gap_is_where_the_clock_was_not_read() {
-        // Read each 50 ns, but for 30 us and for 1 us.
+    fn gap_is_a_pause_in_clock_readings() {
+        // Read every 50 ns, except for 30 us and for 1 us.
         let steps = [50, 50, 30 * MICRO, 50, MICRO, 50];
         let readings = steps.iter().scan(7, |at, step| {
             *at += step;
             Some(*at)
         });
-        let gaps = Gaps::of_readings([7].into_iter().chain(readings));
-        assert_eq!(gaps.found, [30 * MICRO], "the shorter one is no thread's");
-        assert_eq!(gaps.looked, steps.iter().sum::<u64>());
-        assert_eq!(Gaps::of_readings([].into_iter()).looked, 0);
-        // A clock that goes back leaves no gap behind.
-        assert!(Gaps::of_readings([9 * MICRO, 5, 10].into_iter()).found.is_empty());
+        let gaps = Gaps::from_readings([7].into_iter().chain(readings));
+        assert_eq!(gaps.lengths, [30 * MICRO], "the shorter one is no thread's");
+        assert_eq!(gaps.observed, steps.iter().sum::<u64>());
+        assert_eq!(Gaps::from_readings([].into_iter()).observed, 0);
+        // A clock that jumps back causes no gap.
+        assert!(Gaps::from_readings([9 * MICRO, 5, 10].into_iter()).lengths.is_empty());
     }
 
     #[test]
-    fn the_thread_takes_the_share_that_the_gaps_took() {
+    fn noise_thread_has_the_share_of_the_gaps() {
         // 100 gaps of 20 to 40 us in 0.1 s: 3 %.
-        let found: Vec<u64> =
+        let lengths: Vec<u64> =
             (0..100).map(|gap| if gap % 2 == 0 { 20 } else { 40 } * MICRO).collect();
-        let gaps = Gaps { found, looked: 100_000 * MICRO };
+        let gaps = Gaps { lengths, observed: 100_000 * MICRO };
         for switch in [0.0, 2_000.0, 29_999.0, 50_000.0] {
             let thread = gaps.thread(switch).expect("there are gaps");
             let taken = thread.busy + switch;
@@ -198,20 +198,20 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_takes_nothing_has_no_thread() {
-        assert_eq!(Gaps { found: Vec::new(), looked: 5 }.thread(0.0), None);
-        assert_eq!(Gaps { found: vec![5], looked: 5 }.thread(0.0), None, "all of the time");
+    fn quiet_host_has_no_noise_thread() {
+        assert_eq!(Gaps { lengths: Vec::new(), observed: 5 }.thread(0.0), None);
+        assert_eq!(Gaps { lengths: vec![5], observed: 5 }.thread(0.0), None, "all of the time");
         assert_eq!(Gaps::default().thread(0.0), None);
         let seconds =
-            |seconds: u64| Gaps { found: vec![MICRO], looked: seconds * 1_000_000 * MICRO };
+            |seconds: u64| Gaps { lengths: vec![MICRO], observed: seconds * 1_000_000 * MICRO };
         assert_eq!(seconds(2).thread(0.0), None, "one in two seconds");
         assert!(seconds(1).thread(0.0).is_some());
     }
 
     #[test]
-    fn the_gaps_of_several_cpus_are_one_set() {
-        let mut all = Gaps { found: vec![1], looked: 10 };
-        all.add(Gaps { found: vec![2, 3], looked: 20 });
-        assert_eq!((all.found, all.looked), (vec![1, 2, 3], 30));
+    fn gaps_of_several_cpus_are_merged() {
+        let mut gaps = Gaps { lengths: vec![1], observed: 10 };
+        gaps.add(Gaps { lengths: vec![2, 3], observed: 20 });
+        assert_eq!((gaps.lengths, gaps.observed), (vec![1, 2, 3], 30));
     }
 }

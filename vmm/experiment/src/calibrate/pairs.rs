@@ -1,4 +1,4 @@
-//! Costs of lines that go between two CPUs.
+//! Costs of lines that move between two CPUs.
 
 use std::{
     hint::black_box,
@@ -13,9 +13,9 @@ use std::{
 use base::{rng::SplitMix64, units::CpuList};
 use kvm::signal::pin_this_thread;
 
-use crate::two_threads::{PaddedAtomicU64, both};
+use crate::two_threads::{PaddedAtomicU64, run_both};
 
-/// Nanoseconds, each, of which those of stores are without the locked instruction itself.
+/// Costs in nanoseconds. Stores are without the locked instruction itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PairCosts {
     /// A load of a line that the other CPU has modified.
@@ -26,26 +26,26 @@ pub(super) struct PairCosts {
     pub(super) store_shared: f64,
 }
 
-/// Lines that go to and fro: they fit the first-level cache of either CPU, of whose sets they use every
-/// other one.
+/// Lines that move back and forth. They fit in the first-level cache of either CPU, where they use every
+/// other set.
 const LINES: usize = 128;
 
-/// Bytes of a line of a chain.
+/// Bytes per line of a chain.
 pub(super) const LINE: usize = size_of::<PaddedAtomicU64>();
 
-/// How often they do in a round.
+/// Number of times that they move in a round.
 const TIMES: usize = 40;
 
-/// Lines, each of which names the next in a random order that no prefetcher knows. Loads through
-/// them wait for each other. The upper half of a word counts its writes.
+/// Lines, each with the index of the next in a random order that no prefetcher predicts. Loads through them
+/// wait for each other. The upper half of a word counts its writes.
 pub(super) struct Chain(Box<[PaddedAtomicU64]>);
 
-/// One write of a line. A read-modify-write that changes nothing would be compiled to a load, for which a line
-/// need not move.
+/// One write of a line. A read-modify-write that changes nothing would be compiled to a load, which need not
+/// move the line.
 const WRITE: u64 = 1 << 32;
 
 impl Chain {
-    /// A ring of `lines` lines.
+    /// Creates a ring of `lines` lines.
     pub(super) fn new(lines: usize, seed: u64) -> Self {
         let mut order: Vec<u64> = (0..lines as u64).collect();
         SplitMix64::new(seed).shuffle(&mut order);
@@ -60,7 +60,7 @@ impl Chain {
         self.0.len()
     }
 
-    /// Loads `count` lines, one after the other, beginning with line `from`. Returns the line that follows them.
+    /// Loads `count` lines, one after the other, from line `from` on. Returns the line after them.
     pub(super) fn load(&self, from: usize, count: usize) -> usize {
         self.visit(from, count, |word| word.load(SeqCst))
     }
@@ -69,8 +69,8 @@ impl Chain {
         black_box(self.load(0, self.0.len()));
     }
 
-    /// Writes all lines, in the order of the ring, which makes them this CPU's alone.
-    fn own_all(&self) {
+    /// Writes all lines, in the order of the ring, so that only this CPU has them.
+    fn write_all(&self) {
         black_box(self.visit(0, self.0.len(), |word| word.fetch_add(WRITE, SeqCst)));
     }
 
@@ -79,7 +79,7 @@ impl Chain {
     }
 }
 
-/// Nanoseconds since `began`, each of `count`.
+/// Returns the mean nanoseconds of `count` operations since `began`.
 pub(super) fn nanos_each(began: Instant, count: usize) -> f64 {
     began.elapsed().as_nanos() as f64 / count as f64
 }
@@ -88,63 +88,63 @@ pub(super) fn nanos_each(began: Instant, count: usize) -> f64 {
 pub(super) fn measure(cpus: [usize; 2], rounds: usize) -> io::Result<Vec<PairCosts>> {
     let (chain, barrier) = (Chain::new(LINES, 3), Barrier::new(2));
     let (chain, barrier) = (&chain, &barrier);
-    // Both are pinned before the first barrier, or none comes to it.
-    let pinned = |cpu| pin_this_thread(&CpuList::of(cpu));
-    let other = || {
+    // A thread that cannot be pinned still meets the barriers, or the other would wait forever.
+    let pinned = |cpu| pin_this_thread(&CpuList::single(cpu));
+    let peer = || {
         let pinned = pinned(cpus[1]);
         barrier.wait();
         for _ in 0..rounds * TIMES {
-            chain.own_all();
+            chain.write_all();
             barrier.wait();
             barrier.wait();
             chain.load_all();
             barrier.wait();
             barrier.wait();
-            chain.own_all();
+            chain.write_all();
             barrier.wait();
             barrier.wait();
         }
         pinned
     };
-    let mine = || {
+    let measuring = || {
         let pinned = pinned(cpus[0]);
         barrier.wait();
-        let found = (0..rounds).map(|_| round(chain, barrier)).collect::<Vec<_>>();
-        pinned.map(|()| found)
+        let costs = (0..rounds).map(|_| round(chain, barrier)).collect::<Vec<_>>();
+        pinned.map(|()| costs)
     };
-    both(mine, other).map(|(found, ())| found)
+    run_both(measuring, peer).map(|(costs, ())| costs)
 }
 
-/// One round of the measuring CPU. At its first barrier the other one has written all lines, at the third it has read
-/// what this one has read, at the fifth it has written them again.
+/// Runs one round on the measuring CPU. At its first barrier the other CPU has written all lines, at the
+/// third it has read what this CPU has read, at the fifth it has written them again.
 ///
-/// Both have to read before a store to what both have: some processors hand a written line to its first reader
-/// for good, as who reads it often writes it next. (Measured without the other's look, such a store cost nothing on an AMD EPYC.)
+/// Both must read before a store to a shared line: some processors hand a written line to its first reader
+/// for good, as it often writes next. (Without the other's reads, the store cost nothing on an AMD EPYC.)
 fn round(chain: &Chain, barrier: &Barrier) -> PairCosts {
     let each = |operation: &dyn Fn()| {
         let began = Instant::now();
         operation();
         nanos_each(began, LINES)
     };
-    let [mut loads, mut shared, mut modified, mut own] = [[0.0; TIMES]; 4];
+    let [mut loads, mut shared, mut modified, mut owned] = [[0.0; TIMES]; 4];
     for time in 0..TIMES {
         barrier.wait();
         loads[time] = each(&|| chain.load_all());
         barrier.wait();
         barrier.wait();
-        shared[time] = each(&|| chain.own_all());
+        shared[time] = each(&|| chain.write_all());
         barrier.wait();
         barrier.wait();
-        modified[time] = each(&|| chain.own_all());
-        own[time] = each(&|| chain.own_all());
+        modified[time] = each(&|| chain.write_all());
+        owned[time] = each(&|| chain.write_all());
         barrier.wait();
     }
-    let [loads, shared, modified, own] =
-        [loads, shared, modified, own].map(|all| super::median(&all));
+    let [loads, shared, modified, owned] =
+        [loads, shared, modified, owned].map(|samples| super::median(&samples));
     PairCosts {
         load_modified: loads,
-        store_modified: (modified - own).max(0.0),
-        store_shared: (shared - own).max(0.0),
+        store_modified: (modified - owned).max(0.0),
+        store_shared: (shared - owned).max(0.0),
     }
 }
 
@@ -153,27 +153,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_owner_of_all_lines_has_written_each() {
+    fn write_all_writes_each_line_once() {
         let chain = Chain::new(16, 3);
         let writes = || chain.0.iter().map(|line| line.0.load(SeqCst) / WRITE).collect::<Vec<_>>();
         for times in 1..=3 {
-            chain.own_all();
+            chain.write_all();
             assert_eq!(writes(), [times; 16]);
         }
     }
 
     #[test]
-    fn a_load_goes_on_where_the_last_one_ended() {
+    fn loads_continue_around_the_ring() {
         let chain = Chain::new(16, 3);
-        chain.own_all();
+        chain.write_all();
         let mut at = 0;
-        let mut seen = vec![at];
+        let mut visited = vec![at];
         for _ in 0..15 {
             at = chain.load(at, 1);
-            seen.push(at);
+            visited.push(at);
         }
         assert_eq!(chain.load(at, 1), 0, "a ring");
-        seen.sort_unstable();
-        assert_eq!(seen, (0..16).collect::<Vec<_>>());
+        visited.sort_unstable();
+        assert_eq!(visited, (0..16).collect::<Vec<_>>());
     }
 }

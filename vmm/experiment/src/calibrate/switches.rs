@@ -1,7 +1,7 @@
-//! What it takes from the end of one vCPU's turn to the entry of the next vCPU on the same CPU.
+//! Time from the end of one vCPU's slice to the entry of the next vCPU on the same CPU.
 //!
-//! A futex handoff between two threads is a part of it only: the thread that is woken also sets the timer of its turn, and
-//! enters KVM.
+//! A futex handoff between two threads is only a part of it: the woken thread also sets the timer of its
+//! slice, and enters KVM.
 
 use study::{
     point::HostKind,
@@ -17,17 +17,17 @@ use crate::{
 use base::units::CpuList;
 use hypercalls::payload::Workload;
 
-/// Two vCPUs that take no lock, by turns in one slot: a hundred switches in a round.
+/// Two vCPUs that take no lock and alternate in one slot: a hundred switches in a round.
 const SPEC: &str = "vcpus = 2\nslots = 1\nlocks = \"ticket\"\nworkloads = \"switch\"\npolicies = \"rr\"\n\
                     slice = \"1ms\"\nseconds = 0.1\nwarm-up = 0.01\nrepetitions = 1\n";
 
-/// The median switch of each round, in nanoseconds, on the first of `cpus`.
+/// Measures the median switch of each round, in nanoseconds, on the first of `cpus`.
 pub(super) fn measure(
     cpus: &CpuList,
     rounds: usize,
     interrupt: &Interrupt,
 ) -> Result<Vec<f64>, CalibrateError> {
-    let cpus = CpuList::of(cpus.cpus()[0]);
+    let cpus = CpuList::single(cpus.cpus()[0]);
     let place = |_: &str, _, _| Ok(HostKind::Direct);
     let setting = Setting::new(&cpus, &place);
     let Experiment { points, method, .. } =

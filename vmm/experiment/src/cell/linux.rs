@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     Interrupt,
-    cell::{Cell, CellError, Measurement, RunSpec, ended_early, in_words},
-    host::around::{HostWatch, LOOK_EVERY},
+    cell::{Cell, CellError, Measurement, RunSpec, describe_times, ended_early},
+    host::around::{HostWatch, POLL_INTERVAL},
 };
 use base::{
     guest_kernel::Flavour,
@@ -41,21 +41,21 @@ use study::{
     timeline::Timeline,
 };
 
-/// How long a guest may take for everything except its benchmark: its boot, which is slow on
-/// emulated and overcommitted CPUs, and its shutdown. 31 s were too few for one guest of 8 vCPUs with
-/// PV locks on 2 CPUs of an emulated host, where a kick may be found a tick late, and beside four busy
-/// threads that host has a third of its CPUs. QEMU's emulated AMD-V now and then loses a timer
-/// interrupt to the guest, whose one-shot timer is then never set again: a busy vCPU stays busy, and
-/// the benchmark never ends (seen once in about 100 runs).
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Time limit for all of a guest's work except its benchmark: its boot, which is slow on emulated and
+/// overcommitted CPUs, and its shutdown. 31 s were not enough for a guest of 8 vCPUs with PV locks on 2 CPUs
+/// of an emulated host, where a kick may be found a tick late and four other busy threads left that host a
+/// third of its CPUs. QEMU's emulated AMD-V occasionally loses a timer interrupt to the guest, whose one-shot
+/// timer is then never set again: a busy vCPU stays busy, and the benchmark never ends (observed once in
+/// about 100 runs).
+const OVERHEAD: Duration = Duration::from_secs(180);
 
-/// vCPUs that a guest boots in time on emulated CPUs, which are threads of the host: more take longer in proportion.
+/// vCPUs that a guest boots in time on emulated CPUs (threads of the host); more take proportionally longer.
 const EMULATED_VCPUS: u32 = 8;
 
-/// A workload in a Linux guest; by default `spin_lock`, one kernel thread per vCPU on one lock.
+/// A workload in a Linux guest; the default is `spin_lock`, one kernel thread per vCPU on one lock.
 #[derive(Debug, Clone)]
 pub struct LinuxCell {
-    /// The guest kernels, including those for the systems to be run.
+    /// Guest kernels, including kernels for the systems to be run.
     pub kernels: Kernels,
     /// The program that the guest runs.
     pub workload: GuestWorkload,
@@ -65,8 +65,9 @@ impl LinuxCell {
     /// Memory of each machine: enough for the kernel and the per-CPU areas of 128 vCPUs.
     pub const MEMORY: ByteSize = ByteSize::mib(256);
 
-    /// Memory of each machine of this point. PostgreSQL's files are in memory, which takes half of it at most for files: for
-    /// a unit of scale 14.5 MiB of files and as much of buffers, for a client 1.2 MiB and the page tables of the buffers.
+    /// Memory of each machine of this point. PostgreSQL's files are in memory and may take half of it: 14.5
+    /// MiB of files and as much of buffers per unit of scale, 1.2 MiB and the buffers' page tables per
+    /// client.
     pub fn memory(point: &Point) -> ByteSize {
         let Some(GuestWorkload::Pgbench { clients, scale }) = point.guest_workload() else {
             return Self::MEMORY;
@@ -95,7 +96,7 @@ impl LinuxCell {
     fn cmdline(&self, run: &RunSpec<'_>, flavour: Flavour) -> String {
         let bare = linux::bare_cmdline(kernels::parameters(run.point.lock, run.point.backend));
         match flavour {
-            // Native guests get it too, so that both have the same command line.
+            // Native guests also get it, so that both have the same command line.
             Flavour::Ticket => format!(
                 "{bare} pvticket_spin={} pvticket_handoff={}",
                 run.point.spin_threshold, run.point.handoff
@@ -104,9 +105,8 @@ impl LinuxCell {
         }
     }
 
-    /// The command of the workload.
     fn command(&self, run: &RunSpec<'_>) -> Vec<OsString> {
-        let mut words = vec![
+        let mut args = vec![
             "/pvticket/bench".to_owned(),
             self.workload.name().to_owned(),
             "--json".to_owned(),
@@ -114,17 +114,17 @@ impl LinuxCell {
             format!("--warm-up={:.3}", run.method.warm_up.as_secs_f64()),
         ];
         match self.workload {
-            GuestWorkload::Lock => words.extend([
+            GuestWorkload::Lock => args.extend([
                 format!("--critical={}", run.point.critical),
                 format!("--think={}", run.point.think),
             ]),
             GuestWorkload::Pgbench { clients, scale } => {
-                words.push(format!("--scale={scale}"));
-                words.extend(clients.map(|clients| format!("--workers={clients}")));
+                args.push(format!("--scale={scale}"));
+                args.extend(clients.map(|clients| format!("--workers={clients}")));
             }
             _ => {}
         }
-        words.into_iter().map(OsString::from).collect()
+        args.into_iter().map(OsString::from).collect()
     }
 }
 
@@ -134,61 +134,61 @@ impl Cell for LinuxCell {
         let outputs: Vec<Outputs> = run.point.sizes().map(|_| Outputs::default()).collect();
         let machines = Machines::start(run, &spec, interrupt, |vm| outputs[vm].console(interrupt))?;
         machines.meter_locks();
-        let factor = patience_of(run.point.all_vcpus(), is_emulated());
-        let patience = run.method.warm_up + run.point.duration + PATIENCE.saturating_mul(factor);
-        let patience = patience + time_to_fill(self.workload);
-        let deadline = Instant::now() + patience;
-        let has_failed = || machines.has_one_failed() || machines.is_left_alone();
-        let is_over = || machines.have_all_ended() || has_failed();
+        let factor = timeout_factor(run.point.all_vcpus(), is_emulated());
+        let timeout = run.method.warm_up + run.point.duration + OVERHEAD.saturating_mul(factor);
+        let timeout = timeout + fill_timeout(self.workload);
+        let deadline = Instant::now() + timeout;
+        let has_failed = || machines.any_failed() || machines.schedule_ended();
+        let is_over = || machines.all_ended() || has_failed();
         let mut watch = HostWatch::new(run.point, run.cpus);
         while !is_over() && Instant::now() < deadline && !interrupt.raised() {
-            machines.let_others_go();
-            watch.look(machines.gathering.is_measured());
-            thread::sleep(LOOK_EVERY);
+            machines.release_barrier();
+            watch.sample(machines.barrier.is_measured());
+            thread::sleep(POLL_INTERVAL);
         }
-        watch.look(false);
+        watch.sample(false);
         let (in_time, times) = (is_over(), machines.times());
-        let windows = machines.gathering.windows();
+        let windows = machines.barrier.windows();
         let MachineResults { reports, schedule, timeline } = machines.stop(run)?;
         if interrupt.raised() {
             return Err(CellError::Interrupted);
         }
         if !in_time {
-            let waited = patience.as_secs_f64();
-            let times = in_words(times);
-            let reason = format!("it gave no result within {waited:.0} s{times}");
+            let waited = timeout.as_secs_f64();
+            let times = describe_times(times);
+            let reason = format!("no result within {waited:.0} s{times}");
             return Err(CellError::EndedEarly(reason));
         }
         let machines = outputs.iter().zip(&reports).zip(run.point.sizes());
         let figures = machines.map(|((output, report), vcpus)| output.figures(run, report, vcpus));
-        let all = figures.reduce(|all, one| Ok(all?.beside(one?)));
-        let all = all.ok_or(CellError::Interrupted)??;
+        let total = figures.reduce(|total, machine| Ok(total?.merge_machine(machine?)));
+        let total = total.ok_or(CellError::Interrupted)??;
         let Windows { schedule: measured, counts, host, taken, span } =
             windows.ok_or(CellError::NoWindow)?;
         let (vmm, faults) = (counts.vcpus, counts.faults);
         let figures =
-            Figures { vmm, faults, host, around: watch.seen(), locks_taken: taken, ..all };
-        let of_locks = |timeline: Timeline| timeline.measured(span, Vec::new()).of_locks();
-        Ok(Measurement::new(figures, &measured, schedule, timeline.map(of_locks)))
+            Figures { vmm, faults, host, around: watch.window(), locks_taken: taken, ..total };
+        let locks =
+            |timeline: Timeline| timeline.with_window(span, Vec::new()).with_lock_progress();
+        Ok(Measurement::new(figures, &measured, schedule, timeline.map(locks)))
     }
 }
 
-/// The outputs of one machine.
 #[derive(Debug, Default)]
 struct Outputs {
-    stdout: KeptOutput,
-    messages: KeptOutput,
+    stdout: Capture,
+    messages: Capture,
 }
 
-/// The multiple of [`PATIENCE`] for a cell with `vcpus` vCPUs.
-fn patience_of(vcpus: u32, is_emulated: bool) -> u32 {
+/// Multiple of [`OVERHEAD`] for a cell with `vcpus` vCPUs.
+fn timeout_factor(vcpus: u32, is_emulated: bool) -> u32 {
     if is_emulated { vcpus.div_ceil(EMULATED_VCPUS).max(1) } else { 1 }
 }
 
-/// How long the guest may take in addition for its database.
-fn time_to_fill(workload: GuestWorkload) -> Duration {
+/// Additional time limit, for filling the guest's database.
+fn fill_timeout(workload: GuestWorkload) -> Duration {
     match workload {
-        GuestWorkload::Pgbench { scale, .. } => PATIENCE + Duration::from_secs(30) * scale,
+        GuestWorkload::Pgbench { scale, .. } => OVERHEAD + Duration::from_secs(30) * scale,
         _ => Duration::ZERO,
     }
 }
@@ -212,11 +212,11 @@ impl Outputs {
     ) -> Result<Figures, CellError> {
         match &report.end {
             End::Exit(0) => {
-                let found = report.started as usize;
-                if found < report.counts.len() {
-                    return Err(CellError::Vcpus { found, vcpus });
+                let started = report.started as usize;
+                if started < report.counts.len() {
+                    return Err(CellError::Vcpus { reported: started, vcpus });
                 }
-                let stdout = self.stdout.whole().ok_or(CellError::Flooded(KeptOutput::LIMIT))?;
+                let stdout = self.stdout.complete().ok_or(CellError::LongOutput(Capture::LIMIT))?;
                 linux_outcome::figures(&stdout, run.point.lock, run.point.backend, vcpus)
             }
             end => Err(ended_early(end, &self.messages.text())),
@@ -226,16 +226,16 @@ impl Outputs {
 
 /// A guest's output, up to a limit.
 #[derive(Debug, Clone, Default)]
-struct KeptOutput(Arc<Mutex<Vec<u8>>>);
+struct Capture(Arc<Mutex<Vec<u8>>>);
 
-impl KeptOutput {
-    /// Bytes that are kept, far more than a result or a panic's trace; the rest is dropped.
+impl Capture {
+    /// Number of bytes kept, far more than a result or a panic's trace. The rest is dropped.
     const LIMIT: ByteSize = ByteSize::mib(1);
 
-    /// The whole output; None if something was or may have been dropped.
-    fn whole(&self) -> Option<String> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
-        (kept < Self::LIMIT.0).then(|| self.text())
+    /// Returns the complete output; None if any of it was or may have been dropped.
+    fn complete(&self) -> Option<String> {
+        let length = self.0.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        (length < Self::LIMIT.0).then(|| self.text())
     }
 
     fn text(&self) -> String {
@@ -244,13 +244,13 @@ impl KeptOutput {
     }
 }
 
-impl Sink for KeptOutput {}
+impl Sink for Capture {}
 
-impl Write for KeptOutput {
+impl Write for Capture {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = (Self::LIMIT.0 as usize).saturating_sub(kept.len()).min(bytes.len());
-        kept.extend_from_slice(&bytes[..room]);
+        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = (Self::LIMIT.0 as usize).saturating_sub(buffer.len()).min(bytes.len());
+        buffer.extend_from_slice(&bytes[..room]);
         Ok(bytes.len())
     }
 
@@ -263,20 +263,20 @@ impl Write for KeptOutput {
 mod tests {
     use super::*;
 
-    /// Regression: on 40 emulated CPUs a guest of 32 vCPUs was given up after the time of one of 8.
+    /// Regression: on 40 emulated CPUs, a guest of 32 vCPUs was aborted after the time limit for 8.
     #[test]
-    fn a_guest_of_many_emulated_vcpus_has_longer() {
-        let times = [1, 8, 9, 32, 128].map(|vcpus| patience_of(vcpus, true));
+    fn timeout_grows_with_emulated_vcpus() {
+        let times = [1, 8, 9, 32, 128].map(|vcpus| timeout_factor(vcpus, true));
         assert_eq!(times, [1, 1, 2, 4, 16]);
-        assert_eq!(patience_of(128, false), 1);
+        assert_eq!(timeout_factor(128, false), 1);
     }
 
     #[test]
-    fn a_guest_cannot_fill_our_memory() {
-        let mut kept = KeptOutput::default();
+    fn guest_output_is_limited() {
+        let mut output = Capture::default();
         for _ in 0..3 {
-            assert_eq!(kept.write(&[b'x'; 1 << 19]).unwrap(), 1 << 19);
+            assert_eq!(output.write(&[b'x'; 1 << 19]).unwrap(), 1 << 19);
         }
-        assert_eq!((kept.text().len() as u64, kept.whole()), (KeptOutput::LIMIT.0, None));
+        assert_eq!((output.text().len() as u64, output.complete()), (Capture::LIMIT.0, None));
     }
 }

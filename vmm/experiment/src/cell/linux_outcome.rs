@@ -12,40 +12,40 @@ use study::{
     store::record::Figures,
 };
 
-/// The figures; an error if the guest used other locks than requested.
+/// Computes the figures. Fails if the guest used locks other than requested.
 pub(super) fn figures(
-    printed: &str,
+    output: &str,
     system: System,
-    asked: PvBackend,
+    requested: PvBackend,
     vcpus: VcpuCount,
 ) -> Result<Figures, CellError> {
-    let report = BenchReport::read(printed).map_err(|error| match error {
-        BenchReportError::Parse(error) => CellError::Result { said: printed.into(), error },
-        BenchReportError::Impossible(what) => CellError::Impossible(what),
+    let report = BenchReport::read(output).map_err(|error| match error {
+        BenchReportError::Parse(error) => CellError::Result { output: output.into(), error },
+        BenchReportError::Impossible(figure) => CellError::Impossible(figure),
     })?;
-    let found = report.cpus.unwrap_or(report.operations.len());
-    if found != vcpus.get() as usize {
-        return Err(CellError::Vcpus { found, vcpus });
+    let cpus = report.cpus.unwrap_or(report.operations.len());
+    if cpus != vcpus.get() as usize {
+        return Err(CellError::Vcpus { reported: cpus, vcpus });
     }
     let BenchReport { seconds, violations, operations, spinlocks, steal_seconds, stats, .. } =
         report;
     if spinlocks.as_deref().and_then(kernels::chosen) != Some(system) {
-        return Err(CellError::Spinlocks { said: spinlocks, asked: system });
+        return Err(CellError::Spinlocks { reported: spinlocks, requested: system });
     }
     let stats = stats.unwrap_or_default();
     // Only our kernel reports a backend.
-    if let Some(found) = stats.backend.filter(|found| found != asked.name()) {
-        return Err(CellError::Backend { found, asked });
+    if let Some(reported) = stats.backend.filter(|reported| reported != requested.name()) {
+        return Err(CellError::Backend { reported, requested });
     }
     if system == System::PvQueued && stats.pv_wait_head.is_none() {
-        return Err(CellError::Uncounted);
+        return Err(CellError::NoLockEvents);
     }
     let heads = stats.pv_wait_head.unwrap_or(0);
     Ok(Figures {
         seconds,
         operations,
         // Native locks have no threshold.
-        long_waits: stats.taken_slow.filter(|_| asked != PvBackend::Off),
+        long_waits: stats.taken_slow.filter(|_| requested != PvBackend::Off),
         halts: stats.halted_irq_off + stats.halted_irq_on + heads + stats.pv_wait_node,
         kicks: stats.kicked + stats.pv_kick_unlock,
         violations: violations.unwrap_or(0),
@@ -65,11 +65,11 @@ mod tests {
         \"released_slow\":4,\"kicked\":4,\"halted_irq_off\":2,\"halted_irq_on\":3,\
         \"time_blocked_ns\":900}}\n";
 
-    fn of(result: &str, system: System, backend: PvBackend) -> Result<Figures, CellError> {
-        of_vcpus(2, result, system, backend)
+    fn read(result: &str, system: System, backend: PvBackend) -> Result<Figures, CellError> {
+        read_vcpus(2, result, system, backend)
     }
 
-    fn of_vcpus(
+    fn read_vcpus(
         vcpus: u32,
         result: &str,
         system: System,
@@ -79,29 +79,29 @@ mod tests {
     }
 
     #[test]
-    fn the_result_becomes_figures() {
-        let figures = of(RESULT, System::PvTicket, PvBackend::Vmm).unwrap();
+    fn figures_are_computed_from_the_result() {
+        let figures = read(RESULT, System::PvTicket, PvBackend::Vmm).unwrap();
         assert_eq!((figures.seconds, figures.all_operations()), (2.003, 42.0));
         assert_eq!((figures.long_waits, figures.halts, figures.kicks), (Some(5), 5, 4));
         assert_eq!(figures.slow, None, "the kernel counts waits of all locks, and only long ones");
     }
 
     #[test]
-    fn steal_time_is_that_of_the_guests_kernel_and_unknown_where_it_does_not_say() {
+    fn steal_time_is_the_guest_kernels_or_unknown() {
         let stealing = RESULT.replace("\"stats\"", "\"steal_seconds\":0.25,\"stats\"");
         let stolen =
-            |result: &str| of(result, System::PvTicket, PvBackend::Vmm).unwrap().guest_steal_ns;
+            |result: &str| read(result, System::PvTicket, PvBackend::Vmm).unwrap().guest_steal_ns;
         assert_eq!((stolen(&stealing), stolen(RESULT)), (Some(250_000_000), None));
     }
 
     #[test]
-    fn what_no_guest_can_have_done_is_no_figure() {
+    fn impossible_counts_are_rejected() {
         let result = RESULT.replace("[12,30]", "[18446744073709551615,1]");
-        let error = of(&result, System::PvTicket, PvBackend::Vmm).unwrap_err();
+        let error = read(&result, System::PvTicket, PvBackend::Vmm).unwrap_err();
         assert!(error.to_string().contains("a count of"), "{error}");
     }
 
-    /// The result of a stock kernel that reports this about its locks and has these counts.
+    /// The result of a stock kernel with this lock state and these counts.
     fn stock(state: &str, stats: &str) -> String {
         format!(
             "{{\"seconds\":1,\"violations\":null,\"operations\":[1],\"cpus\":2,\
@@ -110,53 +110,54 @@ mod tests {
     }
 
     #[test]
-    fn queued_spinlocks_count_in_files_of_their_own() {
+    fn queued_spinlocks_use_lock_event_counts() {
         let pv = "{\"lock_slowpath\":9,\"pv_wait_head\":2,\"pv_wait_node\":5,\"pv_kick_unlock\":6}";
-        let figures = of(&stock("enabled", pv), System::PvQueued, PvBackend::Kvm).unwrap();
+        let figures = read(&stock("enabled", pv), System::PvQueued, PvBackend::Kvm).unwrap();
         assert_eq!((figures.long_waits, figures.halts, figures.kicks), (None, 7, 6));
         let fallback = stock("disabled, no host support", "{\"lock_pending\":0}");
-        let figures = of(&fallback, System::TestAndSet, PvBackend::Off).unwrap();
+        let figures = read(&fallback, System::TestAndSet, PvBackend::Off).unwrap();
         assert_eq!((figures.long_waits, figures.halts, figures.kicks), (None, 0, 0));
-        let error = of(&stock("enabled", "null"), System::PvQueued, PvBackend::Kvm).unwrap_err();
-        assert!(matches!(error, CellError::Uncounted));
+        let error = read(&stock("enabled", "null"), System::PvQueued, PvBackend::Kvm).unwrap_err();
+        assert!(matches!(error, CellError::NoLockEvents));
     }
 
     #[test]
-    fn locks_that_are_not_those_asked_for_are_an_error() {
+    fn unexpected_locks_are_rejected() {
         let fallback = stock("disabled, no host support", "{}");
-        let error = of(&fallback, System::Queued, PvBackend::Off).unwrap_err();
+        let error = read(&fallback, System::Queued, PvBackend::Off).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the guest's locks are not queued: its kernel says \
+            "the guest's locks are not queued: its kernel reports \
              \"kvm-guest: PV spinlocks disabled, no host support\""
         );
         let silent = RESULT.replace("pvticket: PV", "PV");
-        let error = of(&silent, System::PvTicket, PvBackend::Vmm).unwrap_err();
-        assert!(matches!(error, CellError::Spinlocks { asked: System::PvTicket, .. }));
-        let error = of(&stock("enabled", "{}"), System::NativeTicket, PvBackend::Off).unwrap_err();
-        assert!(matches!(error, CellError::Spinlocks { asked: System::NativeTicket, .. }));
+        let error = read(&silent, System::PvTicket, PvBackend::Vmm).unwrap_err();
+        assert!(matches!(error, CellError::Spinlocks { requested: System::PvTicket, .. }));
+        let error =
+            read(&stock("enabled", "{}"), System::NativeTicket, PvBackend::Off).unwrap_err();
+        assert!(matches!(error, CellError::Spinlocks { requested: System::NativeTicket, .. }));
     }
 
-    /// A guest without ACPI found one of its CPUs, and its rate counted as the rate of all.
+    /// A guest without ACPI found one CPU, and its rate was taken for the rate of all.
     #[test]
-    fn a_guest_that_did_not_find_all_its_cpus_has_no_figures() {
-        let of = |vcpus, result: &str| of_vcpus(vcpus, result, System::PvTicket, PvBackend::Vmm);
+    fn missing_cpus_are_rejected() {
+        let run = |vcpus, result: &str| read_vcpus(vcpus, result, System::PvTicket, PvBackend::Vmm);
         let with = |cpus: &str| RESULT.replace("\"spinlocks\"", &format!("{cpus}\"spinlocks\""));
-        assert!(of(2, RESULT).is_ok() && of(8, &with("\"cpus\":8,")).is_ok());
-        for (vcpus, result, found) in
+        assert!(run(2, RESULT).is_ok() && run(8, &with("\"cpus\":8,")).is_ok());
+        for (vcpus, result, cpus) in
             [(4, RESULT.to_owned(), 2), (2, with("\"cpus\":1,"), 1), (1, RESULT.to_owned(), 2)]
         {
-            let error = of(vcpus, &result).unwrap_err().to_string();
-            let expected = format!("the guest runs on {found} of its CPUs, not on {vcpus}");
+            let error = run(vcpus, &result).unwrap_err().to_string();
+            let expected = format!("the guest uses {cpus} CPUs instead of {vcpus}");
             assert!(error.starts_with(&expected), "{error}");
         }
     }
 
     #[test]
-    fn a_backend_that_is_not_the_one_asked_for_is_an_error() {
-        let error = of(RESULT, System::PvTicket, PvBackend::Kvm).unwrap_err();
-        assert_eq!(error.to_string(), "the guest's locks are served by 'vmm', not by 'kvm'");
-        let error = of("sh: not found", System::PvTicket, PvBackend::Kvm).unwrap_err();
+    fn unexpected_backend_is_rejected() {
+        let error = read(RESULT, System::PvTicket, PvBackend::Kvm).unwrap_err();
+        assert_eq!(error.to_string(), "the guest's locks use backend 'vmm' instead of 'kvm'");
+        let error = read("sh: not found", System::PvTicket, PvBackend::Kvm).unwrap_err();
         assert!(matches!(error, CellError::Result { .. }));
     }
 }

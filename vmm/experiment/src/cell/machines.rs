@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use super::{timeline::timeline, window::Gathering};
+use super::{timeline::timeline, window::WindowBarrier};
 use crate::{
     Interrupt,
     cell::{CellError, RunSpec},
@@ -15,19 +15,18 @@ use base::{
 use machine::{
     clock::Moment,
     driver::{Account, Meter, SchedReport},
-    vm::{Console, MachineSpec, Report, Running, Schedule, VmError, left_behind},
+    vm::{Console, MachineSpec, Report, Running, Schedule, VmError, abandoned},
 };
 use study::timeline::{TimeSpan, Timeline};
 
 /// Interval at which suspected lost wakeups are checked again.
-const DOUBT: Duration = Duration::from_millis(20);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Running machines.
 #[derive(Debug)]
 pub(super) struct Machines {
     pub(super) running: Vec<Running>,
-    /// Where guests report the steps of their benchmarks.
-    pub(super) gathering: Arc<Gathering>,
+    /// Collects the benchmark steps that guests report.
+    pub(super) barrier: Arc<WindowBarrier>,
     schedule: Schedule,
     started: Moment,
 }
@@ -35,7 +34,6 @@ pub(super) struct Machines {
 /// The results of machines that have ended.
 #[derive(Debug)]
 pub(super) struct MachineResults {
-    /// The report of each machine.
     pub(super) reports: Vec<Report>,
     /// The account of their schedule, if it was ours.
     pub(super) schedule: Option<SchedReport>,
@@ -44,28 +42,28 @@ pub(super) struct MachineResults {
 }
 
 impl Machines {
-    /// Starts the machines of the run as `spec` describes, each with its own number of vCPUs and its
-    /// own console.
+    /// Starts the machines of the run as `spec` describes, each with its own number of vCPUs and
+    /// console.
     pub(super) fn start(
         run: &RunSpec<'_>,
         spec: &MachineSpec,
         interrupt: &Interrupt,
         mut console: impl FnMut(usize) -> Result<Console, CellError>,
     ) -> Result<Self, CellError> {
-        outwait_earlier(|is_over| left_behind::wait(left_behind::PATIENCE, is_over), interrupt)?;
-        let of_size = |(ix, vcpus)| {
+        wait_for_earlier(|is_over| abandoned::wait(abandoned::TIMEOUT, is_over), interrupt)?;
+        let with_vcpus = |(ix, vcpus)| {
             let cgroups = run.cgroups.get(ix).cloned().unwrap_or_default();
             MachineSpec { vcpus, cgroups, ..spec.clone() }
         };
-        let specs: Vec<MachineSpec> = run.point.sizes().enumerate().map(of_size).collect();
+        let specs: Vec<MachineSpec> = run.point.sizes().enumerate().map(with_vcpus).collect();
         let build = |(ix, spec)| run.schedule.build(spec, ix);
-        // All are built before the first one starts, as building them takes time.
+        // All are built before the first one starts, as building takes time.
         let built = specs.iter().enumerate().map(build).collect::<Result<Vec<_>, _>>()?;
-        let gathering = Gathering::new(specs.len(), run.schedule.clone());
+        let barrier = WindowBarrier::new(specs.len(), run.schedule.clone());
         let (schedule, started) = (run.schedule.clone(), Moment::now());
-        let mut machines = Self { running: Vec::new(), gathering, schedule, started };
+        let mut machines = Self { running: Vec::new(), barrier, schedule, started };
         for (ix, vm) in built.into_iter().enumerate() {
-            let bench = Some(machines.gathering.seat(ix));
+            let bench = Some(machines.barrier.handle(ix));
             let console = Console { bench, ..console(ix)? };
             let running = machines.schedule.run(vm, console, ix)?;
             machines.running.push(running);
@@ -73,91 +71,85 @@ impl Machines {
         Ok(machines)
     }
 
-    /// Has any machine ended?
-    pub(super) fn has_one_ended(&self) -> bool {
+    pub(super) fn any_ended(&self) -> bool {
         self.running.iter().any(Running::has_ended)
     }
 
-    /// Has any machine failed?
-    pub(super) fn has_one_failed(&self) -> bool {
+    pub(super) fn any_failed(&self) -> bool {
         self.running.iter().any(Running::has_failed)
     }
 
-    /// Has the host's kernel ended the schedule? What is measured then means nothing.
-    pub(super) fn is_left_alone(&self) -> bool {
-        self.schedule.ended().is_some()
+    /// Whether the host's kernel has ended the schedule, which makes the measurement meaningless.
+    pub(super) fn schedule_ended(&self) -> bool {
+        self.schedule.end_reason().is_some()
     }
 
-    /// Waits until the watchdogs know for every vCPU halted now that it has not lost a wakeup, or
-    /// until a machine has ended because one has: a lost wakeup shortly before the end must not go
-    /// unnoticed.
-    pub(super) fn outwait_doubts(&self, interrupt: &Interrupt) {
+    /// Waits until the watchdogs have ruled out a lost wakeup for every vCPU that is halted now, or
+    /// until one has ended a machine. A lost wakeup shortly before the end must not go unnoticed.
+    pub(super) fn wait_for_watchdogs(&self, interrupt: &Interrupt) {
         let watchdogs = self.running.iter().filter_map(Running::watchdog);
-        let looks: Vec<_> = watchdogs.map(|watchdog| (watchdog, watchdog.look())).collect();
-        for (watchdog, then) in looks {
-            while watchdog.doubts(then) && !self.has_one_ended() && !interrupt.raised() {
-                thread::sleep(DOUBT);
+        let checks: Vec<_> = watchdogs.map(|watchdog| (watchdog, watchdog.check())).collect();
+        for (watchdog, then) in checks {
+            while watchdog.may_be_stuck_since(then) && !self.any_ended() && !interrupt.raised() {
+                thread::sleep(RECHECK_INTERVAL);
             }
         }
     }
 
-    /// The VMM's counts so far, summed over all machines.
+    /// Returns the VMM's counts so far, summed over all machines.
     pub(super) fn counts(&self) -> MachineCounts {
         let mut counts = MachineCounts::default();
         self.running.iter().for_each(|running| counts += running.machine_counts());
         counts
     }
 
-    /// What the host's kernel has counted of each machine so far.
+    /// Returns the host kernel's counts for each machine so far.
     pub(super) fn host_counts(&self) -> Vec<HostCounts> {
         self.running.iter().map(Running::host_counts).collect()
     }
 
-    /// What the host's kernel has counted of all vCPUs of all machines together.
+    /// Returns the host kernel's counts for all vCPUs of all machines together.
     pub(super) fn times(&self) -> ThreadTimes {
         let each = self.host_counts().into_iter().map(|counts| counts.total());
         each.fold(ThreadTimes::default(), ThreadTimes::plus)
     }
 
-    /// Have all machines ended?
-    pub(super) fn have_all_ended(&self) -> bool {
+    pub(super) fn all_ended(&self) -> bool {
         self.running.iter().all(Running::has_ended)
     }
 
     /// Releases machines that wait at the barrier for machines that have ended.
-    pub(super) fn let_others_go(&self) {
+    pub(super) fn release_barrier(&self) {
         let ended = self.running.iter().enumerate().filter(|(_, running)| running.has_ended());
-        ended.for_each(|(vm, _)| self.gathering.gone(vm));
+        ended.for_each(|(vm, _)| self.barrier.mark_ended(vm));
     }
 
-    /// Has the schedule read these progress meters, if it is ours and traced.
+    /// Makes the schedule read these progress meters, if it is ours and traced.
     pub(super) fn meter(&self, meters: impl IntoIterator<Item = Meter>) {
-        self.schedule.meter(meters.into_iter().collect());
+        self.schedule.set_meters(meters.into_iter().collect());
     }
 
-    /// Has it read the count of locks taken by the guests' kernels, from their telemetry, as their
+    /// Makes it read the number of locks taken by the guests' kernels, from their telemetry, as their
     /// progress.
     pub(super) fn meter_locks(&self) {
         let meter = |vm| -> Meter {
             // A weak reference, because the schedule keeps its meters.
-            let gathering = Arc::downgrade(&self.gathering);
-            Box::new(move || {
-                gathering.upgrade().and_then(|gathering| gathering.taken(vm)).unwrap_or(0)
-            })
+            let barrier = Arc::downgrade(&self.barrier);
+            Box::new(move || barrier.upgrade().and_then(|barrier| barrier.taken(vm)).unwrap_or(0))
         };
         self.meter((0..self.running.len()).map(meter));
     }
 
-    /// The schedule's account now, if it is a pvticket schedule.
+    /// Returns the schedule's account now, if it is a pvticket schedule.
     pub(super) fn account(&self) -> Option<Account> {
         self.schedule.account()
     }
 
-    /// Stops all machines; `run` is the run that they were started for.
+    /// Stops all machines. `run` is the run that they were started for.
     pub(super) fn stop(self, run: &RunSpec<'_>) -> Result<MachineResults, CellError> {
         let schedule = self.schedule.report()?.map(|done| done.report);
-        let ended = self.schedule.ended().map(str::to_owned);
-        let span = TimeSpan { from: self.started.reading(), to: Moment::now().reading() };
+        let ended = self.schedule.end_reason().map(str::to_owned);
+        let span = TimeSpan { from: self.started.nanos(), to: Moment::now().nanos() };
         self.running.iter().for_each(Running::stop);
         let mut reports =
             self.running.into_iter().map(Running::wait).collect::<Result<Vec<_>, _>>()?;
@@ -170,15 +162,15 @@ impl Machines {
     }
 }
 
-/// Has `wait`, which ends when what it is given returns true, wait for the threads of earlier machines.
-fn outwait_earlier(
+/// Waits for the threads of earlier machines with `wait`, which ends when its argument returns true.
+fn wait_for_earlier(
     wait: impl FnOnce(&dyn Fn() -> bool) -> Option<VcpuId>,
     interrupt: &Interrupt,
 ) -> Result<(), CellError> {
     match wait(&|| interrupt.raised()) {
         None => Ok(()),
         Some(_) if interrupt.raised() => Err(CellError::Interrupted),
-        Some(vcpu) => Err(VmError::LeftBehind(vcpu).into()),
+        Some(vcpu) => Err(VmError::Abandoned(vcpu).into()),
     }
 }
 
@@ -186,20 +178,20 @@ fn outwait_earlier(
 mod tests {
     use super::*;
 
-    /// Regression: benches heard no signal for the ten seconds of this wait.
+    /// Regression: benches ignored signals for the ten seconds of this wait.
     #[test]
-    fn the_wait_for_an_earlier_machine_ends_by_a_signal() {
+    fn wait_for_earlier_machines_ends_by_a_signal() {
         let interrupt = Interrupt::default();
-        let has_ended = outwait_earlier(|_| None, &interrupt);
+        let has_ended = wait_for_earlier(|_| None, &interrupt);
         assert!(has_ended.is_ok());
-        let still_runs = outwait_earlier(|_| Some(VcpuId(3)), &interrupt);
-        assert!(matches!(still_runs, Err(CellError::Vm(VmError::LeftBehind(VcpuId(3))))));
-        let until_it_is_over = |is_over: &dyn Fn() -> bool| {
+        let still_runs = wait_for_earlier(|_| Some(VcpuId(3)), &interrupt);
+        assert!(matches!(still_runs, Err(CellError::Vm(VmError::Abandoned(VcpuId(3))))));
+        let until_over = |is_over: &dyn Fn() -> bool| {
             assert!(!is_over());
             interrupt.raise();
             is_over().then_some(VcpuId(3))
         };
-        let interrupted = outwait_earlier(until_it_is_over, &interrupt);
+        let interrupted = wait_for_earlier(until_over, &interrupt);
         assert!(matches!(interrupted, Err(CellError::Interrupted)), "{interrupted:?}");
     }
 }

@@ -24,7 +24,7 @@ use machine::{
     driver::{AccountDelta, SchedReport},
     guest::{initrd::InitrdError, payload::SharedError},
     vcpu::{Cause, End, Failure, Trace, fault::FaultPlan},
-    vm::{GuestSpec, MachineSpec, Oversight, Purpose, Schedule, ScheduleError, VmError},
+    vm::{GuestSpec, LockMonitoring, MachineSpec, Purpose, Schedule, ScheduleError, VmError},
 };
 use sched::recording::Recording;
 use study::{
@@ -35,34 +35,34 @@ use study::{
     timings::Timings,
 };
 
-/// Each machine of a cell has a page of lines in the scheduler in BPF.
+/// Each machine of a cell has a page of lines in the BPF scheduler.
 #[cfg(feature = "bpf")]
-const _: () = assert!(study::spec::MOST_VMS <= bpf::MOST_MACHINES);
+const _: () = assert!(study::spec::MAX_VMS <= bpf::MAX_MACHINES);
 
-/// What to measure, and how: one cell of an experiment.
+/// Parameters of one cell of an experiment.
 #[derive(Debug)]
 pub struct RunSpec<'a> {
     /// The machines, their lock, their schedule, and the window. All vCPUs contend.
     pub point: &'a Point,
-    /// The text of the simulated machine's file; None: it is looked for by its name.
+    /// Text of the simulated machine's file; None to find it by its name.
     pub machine: Option<&'a str>,
     /// How the window is measured.
     pub method: &'a Method,
-    /// Host CPUs that the vCPUs run on.
+    /// Host CPUs of the vCPUs.
     pub cpus: &'a CpuList,
-    /// For each machine, the control groups of its vCPUs; empty: those of this process.
+    /// Control groups of each machine's vCPUs; empty for the groups of this process.
     pub cgroups: &'a [ThreadFiles],
-    /// Decisions that a simulation replays, if its policy replays some.
+    /// Decisions that a simulation replays, if its policy replays any.
     pub replay: Option<Arc<Recording>>,
-    /// Record the decisions of a simulation, for [`Measurement::recording`].
+    /// Whether to record the decisions of a simulation, for [`Measurement::recording`].
     pub record: bool,
-    /// Record every event, for [`Measurement::timeline`].
+    /// Whether to record every event, for [`Measurement::timeline`].
     pub trace: bool,
-    /// The schedule of the machines; a simulation makes its own.
+    /// Schedule of the machines; a simulation makes its own.
     pub schedule: Schedule,
 }
 
-/// What one measurement yields.
+/// Result of a measurement.
 #[derive(Debug)]
 pub struct Measurement {
     /// The figures, as the store keeps them.
@@ -74,40 +74,40 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// `figures` of the guests and the VMM, with what the schedule did: `measured` over the window,
-    /// `whole` since the machines' start; None under the host's scheduler.
+    /// Combines the `figures` of the guests and the VMM with the schedule's account: `measured` over the
+    /// window, `report` since the machines' start (None under the host's scheduler).
     fn new(
         figures: Figures,
         measured: &AccountDelta,
-        whole: Option<SchedReport>,
+        report: Option<SchedReport>,
         timeline: Option<Timeline>,
     ) -> Self {
-        let schedule = whole.as_ref().map(|whole| schedule_figures(measured, whole));
+        let schedule = report.as_ref().map(|report| schedule_figures(measured, report));
         let counts = timeline.as_ref().map(Timeline::counts);
         Self {
             figures: Figures { schedule, timeline: counts, ..figures },
             timeline,
-            recording: whole.map(|whole| whole.recording),
+            recording: report.map(|report| report.recording),
         }
     }
 }
 
 /// The account of a schedule, as the store keeps it.
-fn schedule_figures(measured: &AccountDelta, whole: &SchedReport) -> ScheduleFigures {
+fn schedule_figures(measured: &AccountDelta, report: &SchedReport) -> ScheduleFigures {
     ScheduleFigures {
         seconds: measured.seconds(),
         totals: measured.totals,
         hits: measured.hits,
         extensions: measured.extensions.as_ref().map(|extensions| extensions.counts),
         extension_needed: measured.extensions.as_ref().map(Timings::needed).unwrap_or_default(),
-        waste_uncounted: !whole.counts_waste,
-        since_start: SinceStart { totals: whole.totals, hits: whole.hits },
-        divergence: whole.divergence,
-        times: whole.histograms.map(Timings::of),
+        waste_uncounted: !report.counts_waste,
+        since_start: SinceStart { totals: report.totals, hits: report.hits },
+        divergence: report.divergence,
+        times: report.histograms.map(Timings::from_histogram),
     }
 }
 
-/// Why a measurement has no figures.
+/// Errors when measuring a cell.
 #[derive(Debug, Error)]
 pub enum CellError {
     /// The user interrupted it.
@@ -120,7 +120,9 @@ pub enum CellError {
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
     /// The host's kernel ended the schedule, for this reason.
-    #[error("the host's kernel ended the BPF scheduler ({0}); the vCPUs went on under its own")]
+    #[error(
+        "the host's kernel ended the BPF scheduler ({0}); the vCPUs continued under its own scheduler"
+    )]
     ScheduleEnded(String),
     /// The block of memory shared with the payload is invalid.
     #[error(transparent)]
@@ -135,87 +137,87 @@ pub enum CellError {
     #[error(transparent)]
     Initrd(#[from] InitrdError),
     /// The guest's output cannot be parsed as a result.
-    #[error("cannot read the guest's result {:?}: {error}", quote(.said))]
+    #[error("cannot read the guest's result {:?}: {error}", quote(.output))]
     Result {
-        /// The whole output.
-        said: String,
+        /// The complete output.
+        output: String,
         /// The JSON parser's error.
         error: serde_json::Error,
     },
-    /// The guest printed more than any result is long.
-    #[error("the guest printed more than the {0} that are kept of its result")]
-    Flooded(ByteSize),
+    /// The guest's output is longer than any result.
+    #[error("the result of the guest is longer than {0}")]
+    LongOutput(ByteSize),
     /// The guest reports impossible figures.
-    #[error("the guest claims what cannot be: {0}")]
+    #[error("the guest reports impossible figures: {0}")]
     Impossible(String),
     /// The guest's locks use another backend than requested.
-    #[error("the guest's locks are served by '{found}', not by '{asked}'")]
+    #[error("the guest's locks use backend '{reported}' instead of '{requested}'")]
     Backend {
         /// The backend that the guest reports.
-        found: String,
+        reported: String,
         /// The backend that the machine offers.
-        asked: PvBackend,
+        requested: PvBackend,
     },
-    /// The guest found another number of CPUs than it has.
-    #[error("the guest runs on {found} of its CPUs, not on {}", vcpus.get())]
+    /// The guest found fewer or more CPUs than it has.
+    #[error("the guest uses {reported} CPUs instead of {}", vcpus.get())]
     Vcpus {
-        /// How many it found.
-        found: usize,
-        /// How many there are.
+        /// Number of CPUs it found.
+        reported: usize,
+        /// Number of CPUs it has.
         vcpus: VcpuCount,
     },
-    /// The guest's kernel uses other spinlocks than requested.
-    #[error("the guest's locks are not {asked}: its kernel says {}", quoted(.said.as_deref()))]
+    /// The guest's kernel uses spinlocks other than requested.
+    #[error("the guest's locks are not {requested}: its kernel reports {}", quoted(.reported.as_deref()))]
     Spinlocks {
-        /// What it reports about them.
-        said: Option<String>,
+        /// The kernel's report about them.
+        reported: Option<String>,
         /// The requested system.
-        asked: System,
+        requested: System,
     },
     /// The guest's PV queued spinlocks do not count halts and kicks.
     #[error(
-        "the guest's kernel does not count what its PV queued spinlocks do: it needs \
+        "the guest's kernel does not count events of its PV queued spinlocks: it requires \
          CONFIG_LOCK_EVENT_COUNTS"
     )]
-    Uncounted,
-    /// The guest did not mark the begin and end of the benchmark's window.
+    NoLockEvents,
+    /// The guest did not mark the start and end of the benchmark's window.
     #[error(
-        "the guest's kernel does not say when its benchmark began and ended: run `pvticket setup kernel kernel-stock`"
+        "the guest's kernel does not report the start and end of its benchmark: run `pvticket setup kernel kernel-stock`"
     )]
     NoWindow,
     /// No available kernel has the system.
-    #[error("no kernel at hand has {0}")]
+    #[error("no available kernel has {0}")]
     NoKernel(System),
     /// The descriptor that interrupts the machine cannot be created.
     #[error("cannot set up an interrupt")]
     Descriptor(#[source] io::Error),
     /// Some vCPUs did not reach the start barrier in time.
-    #[error("{arrived} of {} came to the start within {} s{}", count(.vcpus.get(), "vCPU"), waited.as_secs(), in_words(*times))]
+    #[error("{arrived} of {} reached the start barrier within {} s{}", count(.vcpus.get(), "vCPU"), waited.as_secs(), describe_times(*times))]
     NotArrived {
-        /// How many did.
+        /// Number of vCPUs that arrived.
         arrived: u32,
-        /// How many should have.
+        /// Number of vCPUs expected.
         vcpus: VcpuCount,
         /// The time limit.
         waited: Duration,
-        /// What the vCPUs had of the host's CPUs meanwhile.
+        /// CPU times of the vCPUs within the limit.
         times: ThreadTimes,
     },
 }
 
 fn quoted(report: Option<&str>) -> String {
-    report.map_or_else(|| "nothing of its locks".to_owned(), |report| format!("\"{report}\""))
+    report.map_or_else(|| "no lock type".to_owned(), |report| format!("\"{report}\""))
 }
 
-/// What vCPUs had of the host's CPUs within a time limit: tells a guest that hangs from a host that is
-/// busy. Empty where the host's kernel does not count it.
-pub(super) fn in_words(times: ThreadTimes) -> String {
-    let ThreadTimes { ran, waited, turns } = times;
-    if turns == 0 {
+/// Describes the CPU times of vCPUs within a time limit, which distinguish a hanging guest from a busy
+/// host. Empty where the host's kernel does not count them.
+pub(super) fn describe_times(times: ThreadTimes) -> String {
+    let ThreadTimes { ran, waited, slices } = times;
+    if slices == 0 {
         return String::new();
     }
     let [ran, waited] = [ran, waited].map(Nanos::seconds);
-    format!(", in which the vCPUs had a CPU for {ran:.1} s and waited for one for {waited:.1} s")
+    format!("; the vCPUs ran for {ran:.1} s and waited for a CPU for {waited:.1} s")
 }
 
 /// A kind of guest that can be measured: the payload or Linux.
@@ -225,7 +227,7 @@ pub trait Cell {
 }
 
 impl<'a> RunSpec<'a> {
-    /// Only measures, under the host's scheduler: replays, records and traces nothing, in no control group.
+    /// Only measures, under the host's scheduler: no replay, recording, trace or control group.
     pub const fn new(point: &'a Point, method: &'a Method, cpus: &'a CpuList) -> Self {
         Self {
             point,
@@ -248,16 +250,17 @@ impl RunSpec<'_> {
         faults.map(|spec| FaultPlan { spec, seed: self.point.seed })
     }
 
-    /// A machine of the first size, with this guest. `is_ours`: as in [`Purpose::Cell`].
+    /// Describes a machine of the first size, with this guest. `is_ours` is as in [`Purpose::Cell`].
     pub(super) fn machine(&self, guest: GuestSpec, memory: ByteSize, is_ours: bool) -> MachineSpec {
         let Point { vcpus, backend, fault, .. } = self.point;
         let is_left_to_host = matches!(self.schedule, Schedule::Host);
         let is_disturbed = !is_left_to_host || fault.is_some();
+        let purpose = Purpose::Cell { is_ours };
         MachineSpec {
             pv: *backend,
             // A schedule of ours places the threads itself.
             affinity: is_left_to_host.then(|| self.cpus.clone()),
-            oversight: Oversight::of(Purpose::Cell { is_ours }, *backend, is_disturbed),
+            monitoring: LockMonitoring::for_machine(purpose, *backend, is_disturbed),
             host_counts: true,
             faults: self.fault_plan(),
             traced: self.trace,
@@ -266,10 +269,10 @@ impl RunSpec<'_> {
     }
 }
 
-/// The beginning of a guest's output, which may be of any length.
+/// Returns the beginning of a guest's output, which may be of any length.
 fn quote(text: &str) -> Cow<'_, str> {
-    const MOST: usize = 300;
-    match text.char_indices().nth(MOST) {
+    const MAX_CHARS: usize = 300;
+    match text.char_indices().nth(MAX_CHARS) {
         None => text.into(),
         Some((end, _)) => format!("{} ... (of {} bytes)", &text[..end], text.len()).into(),
     }
@@ -281,16 +284,16 @@ pub(super) fn ended_early(end: &End, messages: &str) -> CellError {
         End::Failed(failure @ Failure { cause: Cause::Stuck(_, trace), .. }) => {
             CellError::Stuck(failure.to_string(), trace.clone())
         }
-        _ => CellError::EndedEarly(early(end, messages)),
+        _ => CellError::EndedEarly(describe_end(end, messages)),
     }
 }
 
-/// How the machine ended, and the guest's last message: the line of a panic if there is one
-/// (the last lines of a panic say nothing), or else its last line.
-fn early(end: &End, messages: &str) -> String {
+/// Describes how the machine ended, with a message of the guest: the line of a panic if there is one (a
+/// panic's last lines carry no information), otherwise its last line.
+fn describe_end(end: &End, messages: &str) -> String {
     let how = match end {
-        End::Exit(status) => format!("the benchmark gave exit status {status}"),
-        End::Done(status) => format!("a vCPU gave status {status}"),
+        End::Exit(status) => format!("the benchmark exited with status {status}"),
+        End::Done(status) => format!("a vCPU exited with status {status}"),
         End::Failed(failure) => failure.to_string(),
         End::Panicked(_) => "panic".into(),
         other => format!("{other:?}"),
@@ -309,33 +312,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_done_in_time_names_the_delay() {
+    fn timeout_error_reports_cpu_times() {
         let times =
-            ThreadTimes { ran: Nanos::millis(1_460), waited: Nanos::millis(58_000), turns: 9 };
+            ThreadTimes { ran: Nanos::millis(1_460), waited: Nanos::millis(58_000), slices: 9 };
         let vcpus = VcpuCount::try_from(4).unwrap();
         let waited = Duration::from_secs(60);
         let error = CellError::NotArrived { arrived: 3, vcpus, waited, times };
         assert_eq!(
             error.to_string(),
-            "3 of 4 vCPUs came to the start within 60 s, in which the vCPUs had a CPU for 1.5 s and waited for \
-             one for 58.0 s"
+            "3 of 4 vCPUs reached the start barrier within 60 s; the vCPUs ran for 1.5 s and waited for a CPU for 58.0 s"
         );
-        assert_eq!(in_words(ThreadTimes::default()), "", "this host does not count it");
+        assert_eq!(describe_times(ThreadTimes::default()), "", "this host does not count it");
     }
 
     #[test]
-    fn an_early_end_quotes_the_guest() {
+    fn early_end_quotes_the_guest() {
         assert_eq!(
-            early(&End::Exit(1), "booting\ninit: no such file\n\n"),
-            "the benchmark gave exit status 1; the guest's last line: init: no such file"
+            describe_end(&End::Exit(1), "booting\ninit: no such file\n\n"),
+            "the benchmark exited with status 1; the guest's last line: init: no such file"
         );
-        assert_eq!(early(&End::Reset, ""), "Reset");
+        assert_eq!(describe_end(&End::Reset, ""), "Reset");
         let panic = "[1.0] Kernel panic - not syncing: why\n[1.1] Kernel Offset: disabled\n";
         assert_eq!(
-            early(&End::Panicked("why".into()), panic),
+            describe_end(&End::Panicked("why".into()), panic),
             "panic; the guest: [1.0] Kernel panic - not syncing: why"
         );
-        let long = early(&End::Reset, &"\u{e9}".repeat(1000));
+        let long = describe_end(&End::Reset, &"\u{e9}".repeat(1000));
         assert!(long.ends_with(" ... (of 2000 bytes)") && long.chars().count() < 400, "{long}");
     }
 }

@@ -11,7 +11,7 @@ use super::machines::{MachineResults, Machines};
 use crate::{
     Interrupt,
     cell::{Cell, CellError, Measurement, RunSpec, ended_early},
-    host::around::{HostWatch, LOOK_EVERY},
+    host::around::{HostWatch, POLL_INTERVAL},
 };
 use base::{
     counters::{MachineCounts, WaitCounts},
@@ -31,13 +31,13 @@ use study::{
     timeline::TimeSpan,
 };
 
-/// How long the vCPUs may take to reach the start barrier. The slowest case, 128 spinning vCPUs on
-/// one CPU, needs one round of the scheduler, well under a second; on a host that has as much other
-/// work a few times that.
-const ARRIVAL: Duration = Duration::from_secs(60);
+/// Time limit for the vCPUs to reach the start barrier. The slowest case, 128 spinning vCPUs on one
+/// CPU, needs one round of the scheduler, well under a second, and a few times as long on a host
+/// that has as much other work.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Interval at which the arrival of the vCPUs is polled.
-const ARRIVAL_LOOK: Duration = Duration::from_micros(500);
+const ARRIVAL_POLL: Duration = Duration::from_micros(500);
 
 /// A workload of the payload, in ring 3, or in ring 0 where the backend needs HLT.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +47,7 @@ pub struct PayloadCell {
 }
 
 impl PayloadCell {
-    /// Switches have nothing else to show.
+    /// Switches have no other figures.
     fn is_timed(&self, run: &RunSpec<'_>) -> bool {
         run.method.timed || self.workload == Workload::Switch
     }
@@ -78,14 +78,14 @@ impl Cell for PayloadCell {
         let measured = self.measure(&machines, run, interrupt);
         let ended = match &measured {
             Ok((_, measured)) => measured.ended,
-            Err(_) => machines.has_one_ended(),
+            Err(_) => machines.any_ended(),
         };
         let MachineResults { reports, schedule, timeline } = machines.stop(run)?;
-        if let Some(report) = reports.iter().find(|report| !is_well(&report.end, ended)) {
+        if let Some(report) = reports.iter().find(|report| !ended_properly(&report.end, ended)) {
             return Err(ended_early(&report.end, ""));
         }
         let (figures, WindowResult { schedule: account, span, progress, .. }) = measured?;
-        let timeline = timeline.map(|timeline| timeline.measured(span, progress));
+        let timeline = timeline.map(|timeline| timeline.with_window(span, progress));
         Ok(Measurement::new(figures, &account, schedule, timeline))
     }
 }
@@ -104,34 +104,34 @@ impl PayloadCell {
         for (shared, vcpus) in shared.iter().zip(run.point.sizes()) {
             wait_for_all(machines, (shared, vcpus), interrupt)?;
         }
-        shared.iter().try_for_each(SharedView::go)?;
+        shared.iter().try_for_each(SharedView::start)?;
         let rate = tsc::Rate::start();
         let mut meters = Meters::new(machines, run);
-        pause(machines, run.method.warm_up, interrupt, || meters.read())?;
+        wait_window(machines, run.method.warm_up, interrupt, || meters.read())?;
         // The guest's counts are read inside our window: even if this thread is preempted between
         // the two readings, they have no call that the VMM has not counted.
         let mut watch = HostWatch::new(run.point, run.cpus);
-        watch.look(true);
+        watch.sample(true);
         let host = machines.host_counts();
         let (counts, before) = (machines.counts(), self.read(machines, &shared, run)?);
         let account = machines.account();
-        let from = Moment::now().reading();
-        pause(machines, run.point.duration, interrupt, || {
-            watch.look(true);
+        let from = Moment::now().nanos();
+        wait_window(machines, run.point.duration, interrupt, || {
+            watch.sample(true);
             meters.read();
         })?;
         let (after, counts) = (self.read(machines, &shared, run)?, machines.counts() - counts);
         let since = machines.host_counts();
-        watch.look(false);
+        watch.sample(false);
         let host = since.iter().zip(&host).map(|(after, before)| after.since(before)).collect();
         let schedule = machines.account().zip(account).map(|(after, before)| after.since(&before));
-        let span = TimeSpan { from, to: Moment::now().reading() };
-        machines.outwait_doubts(interrupt);
-        // After this a machine may end, as it is told to.
-        let ended = machines.has_one_ended();
+        let span = TimeSpan { from, to: Moment::now().nanos() };
+        machines.wait_for_watchdogs(interrupt);
+        // A machine may end after this, as it is asked to.
+        let ended = machines.any_ended();
         shared.iter().try_for_each(SharedView::stop)?;
         let MachineCounts { vcpus: vmm, faults } = counts;
-        let around = watch.seen();
+        let around = watch.window();
         let figures =
             Figures { vmm, faults, host, around, ..self.figures(run, &before, &after, rate) };
         let schedule = schedule.unwrap_or_default();
@@ -153,13 +153,13 @@ impl PayloadCell {
             let waits = shared.waits(vcpus)?;
             let now = tsc::read();
             let age = |(vcpu, since): &(VcpuId, u64)| running.ticks_since(*vcpu, *since, now);
-            let open = waits.open.iter().filter_map(age).collect();
+            let open = waits.pending.iter().filter_map(age).collect();
             Ok((waits, open))
         });
         Ok(GuestReading { at, slots, waits: waits.collect::<Result<_, SharedError>>()? })
     }
 
-    /// The figures between two readings.
+    /// Computes the figures between two readings.
     fn figures(
         &self,
         run: &RunSpec<'_>,
@@ -168,13 +168,13 @@ impl PayloadCell {
         rate: tsc::Rate,
     ) -> Figures {
         // Saturating: a guest's counts are untrusted and may go down.
-        let grown = |figure: fn(&SlotFigures) -> u64| -> Vec<u64> {
+        let increase = |figure: fn(&SlotFigures) -> u64| -> Vec<u64> {
             let slots = before.slots.iter().zip(&after.slots);
             slots.map(|(before, after)| figure(after).saturating_sub(figure(before))).collect()
         };
-        let sum = |all: Vec<u64>| all.into_iter().fold(0, u64::saturating_add);
-        let total = |figure| sum(grown(figure));
-        let mut operations = grown(|slot| slot.operations);
+        let sum = |counts: Vec<u64>| counts.into_iter().fold(0, u64::saturating_add);
+        let total = |figure| sum(increase(figure));
+        let mut operations = increase(|slot| slot.operations);
         if self.workload == Workload::HotLine {
             operations = without_readers(operations, run.point);
         }
@@ -197,40 +197,40 @@ impl PayloadCell {
     }
 }
 
-/// The operations of all vCPUs but the last one of each machine, which only reads.
+/// Returns the operations of all vCPUs except the last one of each machine, which only reads.
 fn without_readers(operations: Vec<u64>, point: &Point) -> Vec<u64> {
-    let mut all = operations.into_iter();
-    let of_machine = |vcpus: VcpuCount| {
-        let mut counts: Vec<u64> = all.by_ref().take(vcpus.get() as usize).collect();
-        counts.pop();
-        counts
+    let mut counts = operations.into_iter();
+    let without_reader = |vcpus: VcpuCount| {
+        let mut machine: Vec<u64> = counts.by_ref().take(vcpus.get() as usize).collect();
+        machine.pop();
+        machine
     };
-    point.sizes().flat_map(of_machine).collect()
+    point.sizes().flat_map(without_reader).collect()
 }
 
 /// The counts that the guests' vCPUs publish, at one moment.
 struct GuestReading {
     at: Instant,
     slots: Vec<SlotFigures>,
-    /// For each machine, if it keeps them: the histogram of waits, and the lengths in ticks of those
-    /// still open.
+    /// For each machine, if it keeps them: the histogram of waits, and the lengths in ticks of open
+    /// waits.
     waits: Vec<(WaitCounts, Vec<u64>)>,
 }
 
 impl GuestReading {
-    /// The durations between this reading and a later one.
+    /// Returns the durations between this reading and a later one.
     fn latencies(&self, later: &Self, rate: tsc::Rate) -> Option<Latencies> {
         let khz = if self.waits.is_empty() { 0 } else { rate.khz() };
         let pairs = self.waits.iter().zip(&later.waits);
         let machines =
             pairs.map(|((before, _), (after, open))| Latencies::between(before, after, open, khz));
-        machines.reduce(|all, one| all.merge(&one))
+        machines.reduce(|sum, machine| sum.merge(&machine))
     }
 }
 
-/// Did a machine end properly? A payload exits only when it is told to stop; whether it does so
-/// before the machine is stopped from outside is a matter of timing.
-fn is_well(end: &End, ended_before: bool) -> bool {
+/// Whether a machine ended properly. A payload exits only when it is asked to stop; whether it does
+/// so before the machine is stopped from outside is a matter of timing.
+fn ended_properly(end: &End, ended_before: bool) -> bool {
     match end {
         End::Stopped => true,
         End::Done(0) => !ended_before,
@@ -238,9 +238,9 @@ fn is_well(end: &End, ended_before: bool) -> bool {
     }
 }
 
-/// What a measurement yields besides the figures of guests and VMM.
+/// Results of a measurement in addition to the figures of guests and VMM.
 struct WindowResult {
-    /// A machine ended before it was told to.
+    /// Whether a machine ended before it was asked to.
     ended: bool,
     /// The schedule's account over the window.
     schedule: Account,
@@ -267,13 +267,13 @@ impl Meters {
     }
 
     fn read(&mut self) {
-        let at = Moment::now().reading();
+        let at = Moment::now().nanos();
         let read = (0..).zip(&self.meters).map(|(vm, meter)| VmProgress { at, vm, done: meter() });
         self.read.extend(read);
     }
 }
 
-/// A meter of the operations by all vCPUs of the machine with this memory.
+/// Creates a meter of the operations by all vCPUs of the machine with this memory.
 fn meter(memory: Ram, vcpus: VcpuCount) -> Meter {
     Box::new(move || {
         let shared = SharedView::new(&memory);
@@ -282,22 +282,22 @@ fn meter(memory: Ram, vcpus: VcpuCount) -> Meter {
     })
 }
 
-/// Waits for a time or until a machine has ended; calls `look` now and then.
-fn pause(
+/// Waits for `duration`, or until a machine or the schedule has ended. Calls `poll` at intervals.
+fn wait_window(
     machines: &Machines,
     duration: Duration,
     interrupt: &Interrupt,
-    mut look: impl FnMut(),
+    mut poll: impl FnMut(),
 ) -> Result<(), CellError> {
     let deadline = Instant::now() + duration;
-    let is_over = || machines.has_one_ended() || machines.is_left_alone();
+    let is_over = || machines.any_ended() || machines.schedule_ended();
     while Instant::now() < deadline && !is_over() {
-        look();
-        if !interrupt.sleep_until(deadline.min(Instant::now() + LOOK_EVERY)) {
+        poll();
+        if !interrupt.sleep_until(deadline.min(Instant::now() + POLL_INTERVAL)) {
             return Err(CellError::Interrupted);
         }
     }
-    look();
+    poll();
     Ok(())
 }
 
@@ -306,10 +306,10 @@ fn wait_for_all(
     (shared, vcpus): (&SharedView<'_>, VcpuCount),
     interrupt: &Interrupt,
 ) -> Result<(), CellError> {
-    let deadline = Instant::now() + ARRIVAL;
+    let deadline = Instant::now() + ARRIVAL_TIMEOUT;
     loop {
         let arrived = shared.arrived()?;
-        if arrived == vcpus.get() || machines.has_one_ended() {
+        if arrived == vcpus.get() || machines.any_ended() {
             return Ok(());
         }
         if interrupt.raised() {
@@ -317,9 +317,9 @@ fn wait_for_all(
         }
         if Instant::now() > deadline {
             let times = machines.times();
-            return Err(CellError::NotArrived { arrived, vcpus, waited: ARRIVAL, times });
+            return Err(CellError::NotArrived { arrived, vcpus, waited: ARRIVAL_TIMEOUT, times });
         }
-        thread::sleep(ARRIVAL_LOOK);
+        thread::sleep(ARRIVAL_POLL);
     }
 }
 
@@ -327,11 +327,11 @@ fn wait_for_all(
 mod tests {
     use super::*;
 
-    /// Seen: all vCPUs had exited before the machine was stopped, and the run counted as failed.
+    /// Regression: all vCPUs exited before the machine was stopped, and the run counted as failed.
     #[test]
-    fn a_payload_that_leaves_when_it_is_told_to_is_well() {
-        assert!(is_well(&End::Done(0), false) && is_well(&End::Stopped, false));
-        assert!(!is_well(&End::Done(0), true), "it had not been told to");
-        assert!(!is_well(&End::Done(1), false) && !is_well(&End::Reset, false));
+    fn payload_may_exit_once_asked_to_stop() {
+        assert!(ended_properly(&End::Done(0), false) && ended_properly(&End::Stopped, false));
+        assert!(!ended_properly(&End::Done(0), true), "it had not been asked to");
+        assert!(!ended_properly(&End::Done(1), false) && !ended_properly(&End::Reset, false));
     }
 }

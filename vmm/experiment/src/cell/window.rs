@@ -1,4 +1,4 @@
-//! The window of Linux guests' benchmarks: the VMM reads its counts at the same two moments as the
+//! The window of Linux guests' benchmarks. The VMM reads its counts at the same two moments as the
 //! guests, and several machines enter their windows together through a barrier.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,25 +14,25 @@ use study::timeline::TimeSpan;
 
 /// The machines of a run, at the barrier and in their windows.
 #[derive(Debug)]
-pub(super) struct Gathering {
+pub(super) struct WindowBarrier {
     schedule: Schedule,
-    state: Mutex<GatheringState>,
+    state: Mutex<BarrierState>,
 }
 
 #[derive(Debug, Default)]
-struct GatheringState {
+struct BarrierState {
     guests: Vec<GuestWindow>,
-    /// The schedule's account when the last window began.
+    /// The schedule's account when the last machine began its window.
     open: Option<Account>,
     measured: AccountDelta,
     counts: MachineCounts,
-    /// Locks taken within the windows that have ended.
+    /// Locks taken within completed windows.
     taken: Option<u64>,
     span: Option<TimeSpan>,
 }
 
-impl GatheringState {
-    /// A machine's window has ended, within which it took so many locks, if its telemetry counts them.
+impl BarrierState {
+    /// Adds the locks that a machine took within its window, if its telemetry counts them.
     fn add_taken(&mut self, locks: Option<u64>) {
         if let Some(locks) = locks {
             self.taken = Some(self.taken.unwrap_or(0).saturating_add(locks));
@@ -45,19 +45,19 @@ impl GatheringState {
 struct GuestWindow {
     /// Number of barriers that it has reached.
     arrivals: u32,
-    /// Windows that it has begun.
+    /// Number of windows that it has begun.
     begun: u32,
-    /// Windows that it has ended.
+    /// Number of windows that it has ended.
     ended: u32,
-    /// The machine has ended, and barriers do not wait for it.
-    gone: bool,
+    /// Whether the machine has ended. Barriers do not wait for it.
+    exited: bool,
     /// The VMM's counts at the beginning of the window.
     before: Option<MachineCounts>,
     /// The host kernel's counts at the beginning of the window.
     host_before: Option<HostCounts>,
-    /// What the host's kernel counted within the windows that have ended.
+    /// The host kernel's counts within completed windows.
     host: Option<HostCounts>,
-    /// Locks that it had taken by then.
+    /// Locks that it had taken at the beginning of the window.
     taken_before: Option<u64>,
 }
 
@@ -75,77 +75,75 @@ pub(super) struct Windows {
     pub(super) schedule: AccountDelta,
     /// The VMM's counts, for each machine over its own window.
     pub(super) counts: MachineCounts,
-    /// What the host's kernel counted of each machine over its own window.
+    /// The host kernel's counts for each machine over its own window.
     pub(super) host: Vec<HostCounts>,
     /// Locks taken by the guests' kernels, for each over its own window, if their telemetry counts
     /// them.
     pub(super) taken: Option<u64>,
-    /// From the first window's beginning to the last one's end.
+    /// From the beginning of the first window to the end of the last.
     pub(super) span: TimeSpan,
 }
 
-impl Gathering {
-    /// For `vms` machines under that schedule.
+impl WindowBarrier {
+    /// Creates the barrier of `vms` machines under `schedule`.
     pub(super) fn new(vms: usize, schedule: Schedule) -> Arc<Self> {
-        let state = GatheringState {
-            guests: vec![GuestWindow::default(); vms],
-            ..GatheringState::default()
-        };
+        let state =
+            BarrierState { guests: vec![GuestWindow::default(); vms], ..BarrierState::default() };
         Arc::new(Self { schedule, state: Mutex::new(state) })
     }
 
-    /// The handle through which machine number `vm` reports its steps.
-    pub(super) fn seat(self: &Arc<Self>, vm: usize) -> Arc<dyn Bench> {
-        Arc::new(GatheringSeat { gathering: self.clone(), vm })
+    /// Returns the handle through which machine `vm` reports its steps.
+    pub(super) fn handle(self: &Arc<Self>, vm: usize) -> Arc<dyn Bench> {
+        Arc::new(BarrierHandle { barrier: self.clone(), vm })
     }
 
-    /// Machine number `vm` has ended.
-    pub(super) fn gone(&self, vm: usize) {
-        self.lock().guests[vm].gone = true;
+    /// Marks machine `vm` as ended.
+    pub(super) fn mark_ended(&self, vm: usize) {
+        self.lock().guests[vm].exited = true;
     }
 
-    /// Have all machines arrived, and is one in its window?
+    /// Whether all machines have arrived, and at least one is in its window.
     pub(super) fn is_measured(&self) -> bool {
         let guests = &self.lock().guests;
         guests.iter().all(|guest| guest.arrivals > 0)
             && guests.iter().any(|guest| guest.begun > guest.ended)
     }
 
-    /// The figures; None if not all machines have completed a window.
+    /// Returns the figures; None if not all machines have completed a window.
     pub(super) fn windows(&self) -> Option<Windows> {
         let state = self.lock();
-        let is_whole = |guest: &GuestWindow| guest.ended > 0 && guest.ended == guest.begun;
-        let span = state.span.filter(|_| state.guests.iter().all(is_whole))?;
+        let is_complete = |guest: &GuestWindow| guest.ended > 0 && guest.ended == guest.begun;
+        let span = state.span.filter(|_| state.guests.iter().all(is_complete))?;
         let host = state.guests.iter().filter_map(|guest| guest.host.clone()).collect();
         let (schedule, counts, taken) = (state.measured.clone(), state.counts, state.taken);
         Some(Windows { schedule, counts, host, taken, span })
     }
 
-    fn lock(&self) -> MutexGuard<'_, GatheringState> {
+    fn lock(&self) -> MutexGuard<'_, BarrierState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks that machine number `vm` has taken so far.
+    /// Returns the number of locks that machine `vm` has taken so far.
     pub(super) fn taken(&self, vm: usize) -> Option<u64> {
-        self.schedule.taken(vm)
+        self.schedule.acquisitions(vm)
     }
 
-    fn begins(&self, vm: usize, counts: MachineCounts, host: HostCounts) {
+    fn begin_window(&self, vm: usize, counts: MachineCounts, host: HostCounts) {
         let taken = self.taken(vm);
         let mut state = self.lock();
-        let now = Moment::now().reading();
+        let now = Moment::now().nanos();
         let round = state.guests[vm].begun.saturating_add(1);
         let guest = &mut state.guests[vm];
         (guest.begun, guest.before, guest.taken_before) = (round, Some(counts), taken);
         guest.host_before = Some(host);
         state.span.get_or_insert(TimeSpan { from: now, to: now });
         // The last machine to begin: from now on all are in their windows.
-        if state.guests.iter().all(|guest| guest.gone || guest.begun >= round) {
+        if state.guests.iter().all(|guest| guest.exited || guest.begun >= round) {
             state.open = self.schedule.account();
         }
     }
 
-    fn ends(&self, vm: usize, counts: MachineCounts, host: HostCounts) {
+    fn end_window(&self, vm: usize, counts: MachineCounts, host: HostCounts) {
         let taken = self.taken(vm);
         let mut state = self.lock();
         // The first machine to end.
@@ -162,37 +160,37 @@ impl Gathering {
         if let Some(before) = guest.host_before.take() {
             let counted = host.since(&before);
             guest.host =
-                Some(guest.host.take().map_or_else(|| counted.clone(), |all| all.plus(&counted)));
+                Some(guest.host.take().map_or_else(|| counted.clone(), |sum| sum.plus(&counted)));
         }
         if let Some(before) = before {
             state.counts += counts - before;
         }
         state.add_taken(since);
         if let Some(span) = &mut state.span {
-            span.to = Moment::now().reading();
+            span.to = Moment::now().nanos();
         }
     }
 }
 
 #[derive(Debug)]
-struct GatheringSeat {
-    gathering: Arc<Gathering>,
+struct BarrierHandle {
+    barrier: Arc<WindowBarrier>,
     vm: usize,
 }
 
-impl Bench for GatheringSeat {
+impl Bench for BarrierHandle {
     fn step(&self, step: BenchStep, counts: MachineCounts, host: HostCounts) {
         match step {
-            BenchStep::Ready => self.gathering.lock().guests[self.vm].arrive(),
-            BenchStep::Begins => self.gathering.begins(self.vm, counts, host),
-            BenchStep::Ends => self.gathering.ends(self.vm, counts, host),
+            BenchStep::Ready => self.barrier.lock().guests[self.vm].arrive(),
+            BenchStep::Begins => self.barrier.begin_window(self.vm, counts, host),
+            BenchStep::Ends => self.barrier.end_window(self.vm, counts, host),
         }
     }
 
-    fn is_open(&self) -> bool {
-        let state = self.gathering.lock();
-        let own = state.guests[self.vm].arrivals;
-        state.guests.iter().all(|guest| guest.gone || guest.arrivals >= own)
+    fn is_gate_open(&self) -> bool {
+        let state = self.barrier.lock();
+        let arrivals = state.guests[self.vm].arrivals;
+        state.guests.iter().all(|guest| guest.exited || guest.arrivals >= arrivals)
     }
 }
 
@@ -210,88 +208,88 @@ mod tests {
     }
 
     #[test]
-    fn no_machine_begins_before_all_are_ready_nor_stops_before_all_have_ended() {
-        let gathering = Gathering::new(2, Schedule::Host);
-        let (a, b) = (gathering.seat(0), gathering.seat(1));
+    fn windows_start_and_end_at_the_barrier() {
+        let barrier = WindowBarrier::new(2, Schedule::Host);
+        let (a, b) = (barrier.handle(0), barrier.handle(1));
         a.step(BenchStep::Ready, exits(5), HostCounts::default());
-        assert!(!a.is_open());
+        assert!(!a.is_gate_open());
         b.step(BenchStep::Ready, exits(5), HostCounts::default());
-        assert!(a.is_open() && b.is_open() && !gathering.is_measured());
+        assert!(a.is_gate_open() && b.is_gate_open() && !barrier.is_measured());
         a.step(BenchStep::Begins, exits(10), HostCounts::default());
         b.step(BenchStep::Begins, exits(100), HostCounts::default());
-        assert!(gathering.is_measured());
+        assert!(barrier.is_measured());
         a.step(BenchStep::Ends, exits(11), HostCounts::default());
-        assert!(!a.is_open() && b.is_open(), "b is still measured");
-        assert!(gathering.windows().is_none());
+        assert!(!a.is_gate_open() && b.is_gate_open(), "b is still measured");
+        assert!(barrier.windows().is_none());
         b.step(BenchStep::Ends, exits(102), HostCounts::default());
-        assert!(a.is_open() && b.is_open());
-        let windows = gathering.windows().unwrap();
+        assert!(a.is_gate_open() && b.is_gate_open());
+        let windows = barrier.windows().unwrap();
         assert_eq!(windows.counts.vcpus.exits, 3, "each machine's in its own window");
         assert!(windows.span.from <= windows.span.to);
     }
 
     #[test]
-    fn nobody_waits_for_a_machine_that_has_ended() {
-        let gathering = Gathering::new(2, Schedule::Host);
-        let a = gathering.seat(0);
+    fn barrier_ignores_ended_machines() {
+        let barrier = WindowBarrier::new(2, Schedule::Host);
+        let a = barrier.handle(0);
         a.step(BenchStep::Ready, exits(0), HostCounts::default());
-        assert!(!a.is_open());
-        gathering.gone(1);
-        assert!(a.is_open());
+        assert!(!a.is_gate_open());
+        barrier.mark_ended(1);
+        assert!(a.is_gate_open());
     }
 
     #[test]
-    fn the_windows_of_a_benchmark_in_parts_add_up() {
-        let gathering = Gathering::new(1, Schedule::Host);
-        let seat = gathering.seat(0);
+    fn windows_of_a_benchmark_add_up() {
+        let barrier = WindowBarrier::new(1, Schedule::Host);
+        let handle = barrier.handle(0);
         for (before, after) in [(10, 11), (50, 55)] {
-            seat.step(BenchStep::Ready, exits(before), HostCounts::default());
-            assert!(seat.is_open());
-            seat.step(BenchStep::Begins, exits(before), HostCounts::default());
-            seat.step(BenchStep::Ends, exits(after), HostCounts::default());
+            handle.step(BenchStep::Ready, exits(before), HostCounts::default());
+            assert!(handle.is_gate_open());
+            handle.step(BenchStep::Begins, exits(before), HostCounts::default());
+            handle.step(BenchStep::Ends, exits(after), HostCounts::default());
         }
-        assert_eq!(gathering.windows().unwrap().counts.vcpus.exits, 6);
+        assert_eq!(barrier.windows().unwrap().counts.vcpus.exits, 6);
     }
 
-    /// Wrong before: faults were counted over the whole life of a machine, and exceeded its kicks.
+    /// Regression: faults were counted over the lifetime of a machine, and exceeded its kicks.
     #[test]
-    fn faults_are_counted_over_the_window_of_the_kicks() {
+    fn faults_are_counted_over_the_kicks_window() {
         let counts = |unlock_kick, duplicated| MachineCounts {
             vcpus: Counts { unlock_kick, ..Counts::default() },
             faults: Some(FaultCounts { duplicated, ..FaultCounts::default() }),
         };
-        let gathering = Gathering::new(2, Schedule::Host);
+        let barrier = WindowBarrier::new(2, Schedule::Host);
         for (vm, before, after) in [(0, (100, 40), (300, 140)), (1, (7, 7), (27, 17))] {
-            let seat = gathering.seat(vm);
-            seat.step(BenchStep::Begins, counts(before.0, before.1), HostCounts::default());
-            seat.step(BenchStep::Ends, counts(after.0, after.1), HostCounts::default());
+            let handle = barrier.handle(vm);
+            handle.step(BenchStep::Begins, counts(before.0, before.1), HostCounts::default());
+            handle.step(BenchStep::Ends, counts(after.0, after.1), HostCounts::default());
         }
-        assert_eq!(gathering.windows().unwrap().counts, counts(220, 110));
+        assert_eq!(barrier.windows().unwrap().counts, counts(220, 110));
     }
 
-    /// A machine with two windows, and one that the host's kernel does not count.
+    /// One machine has two windows; the host's kernel does not count the other machine.
     #[test]
-    fn the_hosts_counts_are_those_of_each_machine() {
+    fn host_counts_are_per_machine() {
         let reading = |at, ran| HostCounts {
             window: Nanos(at),
             vcpus: vec![ThreadTimes { ran: Nanos(ran), ..ThreadTimes::default() }],
             ..HostCounts::default()
         };
-        let gathering = Gathering::new(2, Schedule::Host);
-        let (a, b) = (gathering.seat(0), gathering.seat(1));
+        let barrier = WindowBarrier::new(2, Schedule::Host);
+        let (a, b) = (barrier.handle(0), barrier.handle(1));
         for (from, to) in [((100, 10), (200, 60)), ((300, 80), (500, 90))] {
             a.step(BenchStep::Begins, exits(0), reading(from.0, from.1));
             a.step(BenchStep::Ends, exits(0), reading(to.0, to.1));
         }
         b.step(BenchStep::Begins, exits(0), HostCounts::default());
         b.step(BenchStep::Ends, exits(0), HostCounts::default());
-        let host = gathering.windows().unwrap().host;
+        let host = barrier.windows().unwrap().host;
         assert_eq!(host, [reading(300, 60), HostCounts::default()]);
     }
 
     #[test]
-    fn locks_taken_are_those_of_all_windows() {
-        let mut state = GatheringState::default();
+    fn taken_locks_add_up_over_windows() {
+        let mut state = BarrierState::default();
         state.add_taken(None);
         assert_eq!(state.taken, None, "no telemetry counts them");
         [Some(5), None, Some(7)].into_iter().for_each(|locks| state.add_taken(locks));
@@ -299,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_announces_nothing_has_no_window() {
-        assert!(Gathering::new(1, Schedule::Host).windows().is_none());
+    fn silent_guest_has_no_window() {
+        assert!(WindowBarrier::new(1, Schedule::Host).windows().is_none());
     }
 }

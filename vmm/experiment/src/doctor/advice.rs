@@ -1,12 +1,12 @@
-//! The next steps for a host. Pure: facts in, sentences out.
+//! The next steps for a host. Pure: maps facts to sentences.
 
-use super::{Facts, GuestRuns, tools::Tool};
+use super::{Facts, GuestHost, tools::Tool};
 use base::units::CpuList;
 use emulated::QEMU;
 use kvm::KvmKind;
 
-/// The next steps, most useful first; never empty.
-pub fn next_steps(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
+/// Returns the next steps, most useful first; never empty.
+pub fn next_steps(facts: &Facts, guests: &[GuestHost]) -> Vec<String> {
     let mut steps = Vec::new();
     steps.extend(missing(facts, guests));
     steps.extend(kvm(facts));
@@ -14,56 +14,53 @@ pub fn next_steps(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
         steps.push("nothing is missing: run `make run`, or `pvticket boot` for a shell".into());
     }
     let others = facts.artifacts.iter().filter(|artifact| !artifact.needed);
-    steps
-        .extend(others.filter_map(|artifact| {
-            Some(format!("if you want it: {}", artifact.problem.as_ref()?))
-        }));
+    steps.extend(
+        others.filter_map(|artifact| Some(format!("optional: {}", artifact.problem.as_ref()?))),
+    );
     let obstacles = facts.sched_ext.obstacles();
     steps.extend(obstacles.iter().map(|what| format!("for schedulers in BPF (sched_ext): {what}")));
     steps.extend(measuring(facts));
     steps
 }
 
-/// Steps for what guests and builds lack.
-fn missing(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
+/// Steps for anything that guests and builds lack.
+fn missing(facts: &Facts, guests: &[GuestHost]) -> Vec<String> {
     let mut steps: Vec<String> =
-        facts.cache.stranger.iter().map(|who| strange_cache(who)).collect();
+        facts.cache.stranger.iter().map(|reason| shared_cache(reason)).collect();
     steps.extend(guests.iter().flat_map(|guest| guest.missing.clone()));
     let needed = facts.artifacts.iter().filter(|artifact| artifact.needed);
     steps.extend(needed.filter_map(|artifact| artifact.problem.clone()));
-    // That of a cache that others can change is not looked for.
+    // QEMU is not looked up in a cache that others can change.
     let is_refused = |tool: &Tool| tool.name == QEMU && facts.cache.stranger.is_some();
     let absent = facts.tools.iter().filter(|tool| tool.path.is_none() && tool.needed);
     let absent = absent.filter(|tool| !is_refused(tool));
     let tools: Vec<&str> = absent.map(|tool| tool.name).collect();
     if !tools.is_empty() {
         let (tools, setup) = (tools.join(", "), "sh guest-kernel-config/setup.sh");
-        steps.push(format!("not found: {tools}. `{setup}` installs what is needed"));
+        steps.push(format!("not found: {tools}. `{setup}` installs the required programs"));
     }
     steps.extend(old_qemu(facts));
-    let mut seen = Vec::new();
+    let mut steps_so_far = Vec::new();
     steps.retain(|step| {
-        let new = !seen.contains(step);
-        seen.push(step.clone());
+        let new = !steps_so_far.contains(step);
+        steps_so_far.push(step.clone());
         new
     });
     steps
 }
 
-/// Whoever can change the cache chooses what runs as this user.
-fn strange_cache(who: &str) -> String {
-    format!(
-        "the cache can be changed by others: {who}; chown or chmod it, or name another in PVTICKET_CACHE"
-    )
+/// A user who can change the cache chooses which programs run as this user.
+fn shared_cache(reason: &str) -> String {
+    format!("other users can change the cache: {reason}; chown or chmod it, or set PVTICKET_CACHE")
 }
 
-/// QEMU before 8.1 could mistranslate code that another CPU was changing: guests, and the emulated
-/// host itself, die now and then (figures in guest-kernel-config/host/qemu.sh).
+/// QEMU before 8.1 could mistranslate code that another CPU was changing, so that guests, and the
+/// emulated host itself, occasionally die (figures in guest-kernel-config/host/qemu.sh).
 fn old_qemu(facts: &Facts) -> Option<String> {
     let version = facts.tools.iter().find(|tool| tool.name == QEMU)?.version.as_deref()?;
     let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
     let [major, minor] = [numbers.next()?, numbers.next()?];
-    (facts.kvm.known != KvmKind::Hardware && (major, minor) < (8, 1)).then(|| {
+    (facts.kvm.detected != KvmKind::Hardware && (major, minor) < (8, 1)).then(|| {
         format!(
             "for a steadier emulated host: QEMU 8.1 or newer instead of {version}; \
              on Debian 12 `pvticket setup host` fetches one"
@@ -73,8 +70,8 @@ fn old_qemu(facts: &Facts) -> Option<String> {
 
 fn kvm(facts: &Facts) -> Option<String> {
     let flag = |name: &str| facts.cpu.flags.get(name).copied().unwrap_or(false);
-    let in_vm = "this host is a VM: turn on nested virtualization for it, where it is run";
-    match facts.kvm.known {
+    let in_vm = "this host is a VM: enable nested virtualization for it on its host";
+    match facts.kvm.detected {
         KvmKind::Hardware => None,
         KvmKind::Denied => Some(match &facts.kvm.group {
             Some(group) => {
@@ -91,7 +88,7 @@ fn kvm(facts: &Facts) -> Option<String> {
         }
         KvmKind::Absent if flag("hypervisor") => Some(format!("for KVM: {in_vm}")),
         KvmKind::Absent => {
-            Some("for KVM: turn on VT-x or AMD-V (SVM) in the firmware's settings".into())
+            Some("for KVM: enable VT-x or AMD-V (SVM) in the firmware's settings".into())
         }
         KvmKind::Software if flag("hypervisor") => {
             Some(format!("for Linux guests at full speed: {in_vm}"))
@@ -102,13 +99,13 @@ fn kvm(facts: &Facts) -> Option<String> {
     }
 }
 
-/// Notes about settings that influence measurements; they are not errors.
+/// Notes about settings that influence measurements. They are not errors.
 fn measuring(facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
     let used = facts.cpu.by_default.as_ref().map_or(0, |choice| choice.cpus.cpus().len());
     if facts.cpu.one_per_core.len() < used {
         notes.push(format!(
-            "when measuring: hardware threads share cores; take one of each: --cpus {}",
+            "when measuring: hardware threads share cores; use one of each: --cpus {}",
             CpuList::ranges(&facts.cpu.one_per_core)
         ));
     }
@@ -127,7 +124,7 @@ fn measuring(facts: &Facts) -> Vec<String> {
              outside of it, or on fewer CPUs"
         ));
     }
-    if facts.kvm.known == KvmKind::Hardware
+    if facts.kvm.detected == KvmKind::Hardware
         && let Some(nanos @ 1..) = facts.kvm.halt_poll_ns
     {
         notes.push(format!(
@@ -160,11 +157,11 @@ pub(super) mod tests {
         virtualization::KvmFacts,
     };
 
-    /// Of a host with this KVM and CPU, of which nothing else is known.
+    /// Facts of a host with this KVM and CPU; everything else is unknown.
     pub fn facts(kind: KvmKind, flags: &[&'static str]) -> Facts {
         let none = crate::doctor::files::HostFiles::below(std::path::Path::new("/nonexistent"));
         let mut kvm = KvmFacts::read(&none, KvmKind::Absent);
-        kvm.known = kind;
+        kvm.detected = kind;
         kvm.group = Some("kvm".into());
         Facts {
             kvm,
@@ -191,7 +188,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_kind_of_kvm_has_its_cure() {
+    fn each_kvm_kind_has_advice() {
         assert!(first(KvmKind::Hardware, &["vmx"]).starts_with("nothing is missing"));
         assert!(first(KvmKind::Denied, &[]).contains("usermod -aG kvm"));
         assert!(first(KvmKind::Absent, &["vmx"]).contains("modprobe kvm_intel"));
@@ -204,13 +201,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_sched_ext_lacks_is_told() {
+    fn sched_ext_obstacles_are_reported() {
         let mut facts = facts(KvmKind::Hardware, &[]);
-        let told = |facts: &Facts| {
+        let count_steps = |facts: &Facts| {
             let steps = next_steps(facts, &[]);
             steps.iter().filter(|step| step.contains("sched_ext")).count()
         };
-        assert_eq!(told(&facts), 1);
+        assert_eq!(count_steps(&facts), 1);
         facts.sched_ext = SchedExtFacts {
             supported: Some(true),
             state: Some("disabled".into()),
@@ -218,12 +215,12 @@ pub(super) mod tests {
             btf: Some(true),
             allowed: Some(true),
         };
-        assert_eq!(told(&facts), 0);
+        assert_eq!(count_steps(&facts), 0);
     }
 
-    /// Regression (G12): a quota was a line of a run only.
+    /// Regression (G12): only a run reported a quota.
     #[test]
-    fn a_cpu_quota_is_named_everywhere() {
+    fn cpu_quota_is_reported_everywhere() {
         let mut facts = facts(KvmKind::Hardware, &[]);
         let texts = |facts: &Facts| {
             let next = next_steps(facts, &[]);
@@ -239,7 +236,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_old_qemu_is_named_where_it_is_used() {
+    fn old_qemu_is_reported_where_it_is_used() {
         let advice = |kind, version: &str| {
             let mut facts = facts(kind, &[]);
             let version = Some(version.to_owned());
@@ -253,7 +250,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_missing_comes_first_and_once() {
+    fn missing_parts_come_first_and_once() {
         let mut facts = facts(KvmKind::Software, &[]);
         let problem = "no kernel: run `pvticket setup kernel`".to_owned();
         let artifact = |name, needed, problem: &str| Artifact {
@@ -264,7 +261,7 @@ pub(super) mod tests {
         };
         facts.artifacts =
             vec![artifact("kernel", true, &problem), artifact("disk", false, "no disk: make disk")];
-        let guests = [GuestRuns {
+        let guests = [GuestHost {
             guest: "linux",
             host: "emulated",
             why: "",
@@ -273,19 +270,19 @@ pub(super) mod tests {
         let steps = next_steps(&facts, &guests);
         assert_eq!(steps[0], problem);
         assert_eq!(steps.iter().filter(|step| **step == problem).count(), 1);
-        assert!(steps.contains(&"if you want it: no disk: make disk".to_owned()), "{steps:?}");
+        assert!(steps.contains(&"optional: no disk: make disk".to_owned()), "{steps:?}");
     }
 
     #[test]
-    fn a_cache_that_others_can_change_comes_first() {
+    fn shared_cache_comes_first() {
         let mut facts = facts(KvmKind::Hardware, &[]);
         facts.cache.stranger = Some("everybody may write to /tmp/cache".into());
         let first = next_steps(&facts, &[]).remove(0);
-        assert!(first.starts_with("the cache can be changed by others: everybody may"), "{first}");
+        assert!(first.starts_with("other users can change the cache: everybody may"), "{first}");
     }
 
     #[test]
-    fn settings_that_change_figures_are_named() {
+    fn settings_that_change_figures_are_reported() {
         let mut facts = facts(KvmKind::Hardware, &["svm"]);
         facts.kvm.halt_poll_ns = Some(200_000);
         facts.cpu.smt = Some(true);

@@ -1,10 +1,10 @@
 //! The report in three lines.
 
-use super::{DoctorReport, GuestRuns};
+use super::{DoctorReport, GuestHost};
 use base::plural::count;
 use kvm::KvmKind;
 
-/// The host, where guests run and why, and what to do next.
+/// Describes the host, where guests run and why, and the next step.
 pub fn brief(report: &DoctorReport) -> String {
     let next = next(report);
     format!("host:   {}\nguests: {}\nnext:   {next}\n", host(report), guests(&report.guests))
@@ -12,40 +12,44 @@ pub fn brief(report: &DoctorReport) -> String {
 
 fn host(report: &DoctorReport) -> String {
     let (kvm, cpu, system) = (&report.facts.kvm, &report.facts.cpu, &report.facts.system);
-    let kvm = match kvm.known {
+    let kvm = match kvm.detected {
         KvmKind::Hardware => "KVM",
         KvmKind::Software => "KVM in software",
         KvmKind::Absent => "no KVM",
-        KvmKind::Denied => "KVM that may not be opened",
+        KvmKind::Denied => "KVM without permission to open it",
     };
-    let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
+    let or_unknown = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
     let quota = report.facts.cpu_quota.map(|quota| format!(" with a quota of {quota:.2}"));
     let cpus = format!("{}{}", count(cpu.allowed.len(), "CPU"), quota.unwrap_or_default());
     let is_vm = cpu.hypervisor.is_some() || system.hypervisor_type.is_some();
     let itself = if is_vm { "; a VM itself" } else { "" };
-    format!("{}, {cpus}, Linux {}, {kvm}{itself}", known(&cpu.model), known(&system.kernel))
+    format!(
+        "{}, {cpus}, Linux {}, {kvm}{itself}",
+        or_unknown(&cpu.model),
+        or_unknown(&system.kernel)
+    )
 }
 
-/// Where they run; the reason is that of the first, as the others need no more than it does.
-fn guests(guests: &[GuestRuns]) -> String {
+/// Describes where guests run. The reason is the first guest's, as the others need no more.
+fn guests(guests: &[GuestHost]) -> String {
     let Some(first) = guests.first() else { return "none".to_owned() };
-    let name = |guest: &GuestRuns| match guest.guest {
+    let name = |guest: &GuestHost| match guest.guest {
         "linux" => "Linux",
         _ => "ring-3 payload",
     };
-    let place = |guest: &GuestRuns| match guest.host {
+    let place = |guest: &GuestHost| match guest.host {
         "direct" => "on this host",
-        _ => "in a machine that QEMU emulates",
+        _ => "in the emulated host (QEMU)",
     };
-    let others: Vec<&GuestRuns> = guests.iter().filter(|guest| guest.host != first.host).collect();
-    let beside = guests.iter().filter(|guest| guest.host == first.host).map(name);
-    let beside = beside.collect::<Vec<_>>().join(" and ");
+    let others: Vec<&GuestHost> = guests.iter().filter(|guest| guest.host != first.host).collect();
+    let same_host = guests.iter().filter(|guest| guest.host == first.host).map(name);
+    let same_host = same_host.collect::<Vec<_>>().join(" and ");
     let others: String =
         others.iter().map(|guest| format!("{} {}; ", name(guest), place(guest))).collect();
-    format!("{others}{beside} {}: {}", place(first), first.why)
+    format!("{others}{same_host} {}: {}", place(first), first.why)
 }
 
-/// The first step, and where the others are.
+/// Returns the first step, and where to see the others.
 fn next(report: &DoctorReport) -> String {
     let first = report.next.first().map_or("nothing is missing", String::as_str);
     let first = first.split(": run `make run`").next().unwrap_or(first);
@@ -63,7 +67,7 @@ mod tests {
     fn report(kind: KvmKind, flags: &[&'static str], missing: &[&str]) -> DoctorReport {
         let missing: Vec<String> = missing.iter().map(|part| (*part).to_owned()).collect();
         let guest =
-            |guest, host, reason| GuestRuns { guest, host, why: reason, missing: missing.clone() };
+            |guest, host, reason| GuestHost { guest, host, why: reason, missing: missing.clone() };
         let guests = vec![
             guest("linux", "emulated", "software KVM cannot run guest kernels"),
             guest("payload", "direct", "ring-3 guests run on any KVM"),
@@ -74,12 +78,12 @@ mod tests {
     }
 
     #[test]
-    fn three_lines_say_it_all() {
+    fn brief_report_has_three_lines() {
         let text = brief(&report(KvmKind::Software, &["hypervisor"], &[]));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert_eq!(lines[0], "host:   unknown, 4 CPUs, Linux unknown, KVM in software");
-        let guests = "guests: ring-3 payload on this host; Linux in a machine that QEMU emulates: software \
+        let guests = "guests: ring-3 payload on this host; Linux in the emulated host (QEMU): software \
                       KVM cannot run guest kernels";
         assert_eq!(lines[1], guests);
         assert!(
@@ -89,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn guests_of_one_host_are_told_together() {
+    fn guests_of_one_host_share_a_line() {
         let mut report = report(KvmKind::Hardware, &["svm"], &[]);
         for guest in &mut report.guests {
             (guest.host, guest.why) = ("direct", "the CPU has VT-x or AMD-V");
@@ -100,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_the_next_step() {
+    fn missing_part_is_the_next_step() {
         let text = brief(&report(KvmKind::Hardware, &["svm"], &["no kernel: make kernel"]));
         assert!(text.contains("\nnext:   no kernel: make kernel ("), "{text}");
         let text = brief(&report(KvmKind::Hardware, &["svm"], &[]));

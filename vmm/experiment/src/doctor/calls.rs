@@ -1,68 +1,68 @@
-//! What each class of threads may call, as a table.
+//! Table of the system calls that each class of threads may make.
 
 use std::collections::BTreeMap;
 
 use confine::{
     BackendError, Class, Needs,
-    table::{Pass, denied_to_child, passes},
+    table::{Allowed, allowed, denied_to_child},
 };
 use emulated::limits_of_qemu;
 use report::columns::Columns;
 
-/// What is above the table.
+/// Text above the table.
 const LEGEND: &str = "\
 System calls that a thread of each class may make, read from the filters (SECURITY.md).
 x: in every process   s: in one with a schedule   b: in one with --driver bpf   e: in either of these   .: in none
-`new` is a thread that has not said yet what it is; `main` and `worker` start the others, and have what those need.
+`new` is a thread that has not entered its class yet; `main` and `worker` start the others and have all their calls.
 
 ";
 
-/// What is above the list of QEMU.
-const CHILD: &str = "
-QEMU may make all calls but these:
+/// Text above QEMU's list.
+const QEMU_CALLS: &str = "
+QEMU may make all calls except these:
 ";
 
-/// What is below it.
-const BESIDE: &str = "
-Besides that filter, QEMU has these limits:
+/// Text below QEMU's list.
+const OTHER_LIMITS: &str = "
+QEMU has these further limits:
 ";
 
 /// A mark for each class.
 type Marks = [char; Class::ALL.len()];
 
-/// The table, and what QEMU may not call.
+/// Returns the table, and the list of calls that QEMU is denied.
 pub fn text() -> Result<String, BackendError> {
     let rows = rows()?;
-    let name = |pass: &Pass| format!("{} {}", pass.call, pass.with).trim_end().to_owned();
+    let name = |row: &Allowed| format!("{} {}", row.call, row.args).trim_end().to_owned();
     let mut columns = Columns::new(0..0);
     columns.row([""].into_iter().chain(Class::ALL.map(Class::name)));
-    for (pass, marks) in &rows {
-        columns.row([name(pass)].into_iter().chain(marks.map(String::from)));
+    for (row, marks) in &rows {
+        columns.row([name(row)].into_iter().chain(marks.map(String::from)));
     }
     let mut text = LEGEND.to_owned() + &columns.text(2);
-    text += CHILD;
+    text += QEMU_CALLS;
     for denied in denied_to_child()? {
-        text += &format!("{}{}: {}\n", denied.call, denied.limits, denied.why);
+        text += &format!("{}{}: {}\n", denied.call, denied.limits, denied.reason);
     }
-    text += BESIDE;
+    text += OTHER_LIMITS;
     text += &limits_of_qemu();
     Ok(text)
 }
 
-fn rows() -> Result<BTreeMap<Pass, Marks>, BackendError> {
+fn rows() -> Result<BTreeMap<Allowed, Marks>, BackendError> {
     let mut rows = BTreeMap::new();
     for (column, class) in Class::ALL.into_iter().enumerate() {
-        let passing = |schedule, driver_bpf| passes(class, Needs { schedule, driver_bpf });
+        let calls = |schedule, driver_bpf| allowed(class, Needs { schedule, driver_bpf });
         let (none, schedule, bpf) =
-            (passing(false, false)?, passing(true, false)?, passing(false, true)?);
-        for pass in schedule.union(&bpf) {
-            let mark = match (none.contains(pass), schedule.contains(pass), bpf.contains(pass)) {
+            (calls(false, false)?, calls(true, false)?, calls(false, true)?);
+        for call in schedule.union(&bpf) {
+            let mark = match (none.contains(call), schedule.contains(call), bpf.contains(call)) {
                 (true, ..) => 'x',
                 (false, true, true) => 'e',
                 (false, true, false) => 's',
                 (false, false, _) => 'b',
             };
-            rows.entry(pass.clone()).or_insert(['.'; Class::ALL.len()])[column] = mark;
+            rows.entry(call.clone()).or_insert(['.'; Class::ALL.len()])[column] = mark;
         }
     }
     Ok(rows)

@@ -1,34 +1,34 @@
-//! What confines a machine's threads here.
+//! Confinement of a machine's threads on this host.
 
 use confine::Support;
 use serde::Serialize;
 
-/// The parts of the confinement that this kernel has.
+/// Parts of the confinement that this kernel supports.
 #[derive(Debug, Clone, Serialize)]
 pub struct ConfinementFacts {
-    /// System calls can be filtered by thread.
+    /// Whether system calls can be filtered by thread.
     pub seccomp: bool,
-    /// The version of Landlock, which limits files; 0: there is none.
+    /// Version of Landlock, which limits files; 0 if it is not supported.
     pub landlock: u32,
-    /// What is missing, in words.
+    /// Descriptions of the missing parts.
     pub missing: Vec<&'static str>,
 }
 
 impl ConfinementFacts {
-    /// Asks the kernel.
+    /// Queries the kernel.
     pub fn read() -> Self {
-        Self::of(Support::here())
+        Self::new(Support::detect())
     }
 
-    fn of(support: Support) -> Self {
+    fn new(support: Support) -> Self {
         let Support { seccomp, landlock } = support;
         Self { seccomp, landlock, missing: support.missing() }
     }
 
-    /// In a few words, for the facts of a run.
-    pub fn in_words() -> String {
-        let Support { seccomp, landlock } = Support::here();
-        let calls = if seccomp { confine::chosen().to_string() } else { "none".into() };
+    /// Returns a short description for the facts of a run.
+    pub fn summary() -> String {
+        let Support { seccomp, landlock } = Support::detect();
+        let calls = if seccomp { confine::seccomp().to_string() } else { "none".into() };
         format!("seccomp {calls}, Landlock {landlock}")
     }
 }
@@ -38,12 +38,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_kernel_lacks_is_told() {
+    fn missing_features_are_reported() {
         let missing =
-            |seccomp, landlock| ConfinementFacts::of(Support { seccomp, landlock }).missing;
+            |seccomp, landlock| ConfinementFacts::new(Support { seccomp, landlock }).missing;
         assert!(missing(true, 7).is_empty());
-        let signals = "limits to signals (Landlock's version 6, Linux 6.12)";
-        assert_eq!(missing(true, 2), ["limits to TCP (Landlock's version 4, Linux 6.7)", signals]);
+        let signals = "signal limits (Landlock version 6, Linux 6.12)";
+        assert_eq!(missing(true, 2), ["TCP limits (Landlock version 4, Linux 6.7)", signals]);
         assert_eq!(missing(true, 5), [signals]);
         assert_eq!(missing(false, 0).len(), 2);
     }

@@ -6,15 +6,15 @@ use serde::Serialize;
 
 use super::{
     files::HostFiles,
-    topology::{Choice, Topology, Wanted},
+    topology::{Choice, CpuRequest, Topology},
 };
 use base::units::CpuList;
 use kvm::{
-    cpus::{kernels, spared},
+    cpus::{reserved, to_kernel},
     host::{Cpuid, flag, has_flags},
 };
 
-/// Flags of the CPU that matter here.
+/// CPU flags that matter here.
 const FLAGS: [&str; 7] =
     ["vmx", "svm", "x2apic", "tsc_deadline_timer", "constant_tsc", "nonstop_tsc", "hypervisor"];
 
@@ -27,27 +27,27 @@ pub struct CpuFacts {
     pub model: Option<String>,
     /// The microcode's revision.
     pub microcode: Option<String>,
-    /// Relevant flags, and whether the CPU has them; those that are unknown are left out.
+    /// Relevant flags, and whether the CPU has them. Unknown flags are left out.
     pub flags: BTreeMap<&'static str, bool>,
-    /// The flags come from CPUID, as `/proc/cpuinfo` cannot be read. Firmware or kernel may have switched some of them off.
+    /// Whether the flags are CPUID's (no `/proc/cpuinfo`). Firmware or the kernel may have disabled some.
     pub flags_of_cpuid: bool,
-    /// CPUs that are online, without the spared ones.
+    /// Number of online CPUs, without the spared ones.
     pub online: Option<usize>,
-    /// CPUs at the low end that are kept free of guests and not counted: one in the emulated host.
+    /// Number of CPUs at the low end that are kept free of guests and not counted: one in the emulated host.
     pub spared: usize,
     /// CPUs that this process may use.
     pub allowed: Vec<usize>,
-    /// Do hardware threads share cores?
+    /// Whether hardware threads share cores.
     pub smt: Option<bool>,
-    /// Of the CPUs that may be used, one per core.
+    /// One usable CPU per core.
     pub one_per_core: Vec<usize>,
-    /// The CPUs that commands use by default; None: this process may use none.
+    /// CPUs that commands use by default; None if this process may use no CPU.
     pub by_default: Option<Choice>,
     /// Parts of the topology that the host does not describe.
     pub unknown: Vec<&'static str>,
-    /// The frequency governors of the CPUs that may be used, without repeats.
+    /// Frequency governors of the usable CPUs, without repeats.
     pub governors: BTreeSet<String>,
-    /// The signature of the hypervisor that this host runs under.
+    /// Signature of the hypervisor that this host runs under.
     pub hypervisor: Option<String>,
 }
 
@@ -55,9 +55,9 @@ impl CpuFacts {
     /// Reads the host's CPUs, of which this process may use `allowed`.
     pub fn read(files: &HostFiles, allowed: &[usize]) -> Self {
         let cpuinfo = files.text("/proc/cpuinfo").unwrap_or_default();
-        let known =
+        let flags =
             FLAGS.iter().filter_map(|name| Some((*name, flag(&cpuinfo, files.cpuid, name)?)));
-        let flags: BTreeMap<_, _> = known.collect();
+        let flags: BTreeMap<_, _> = flags.collect();
         let topology = Topology::read(files, allowed);
         let is_vm = flags.get("hypervisor") == Some(&true);
         let hypervisor =
@@ -66,13 +66,13 @@ impl CpuFacts {
             vendor: field(&cpuinfo, "vendor_id").or_else(|| signature(files.cpuid?, VENDOR)),
             model: field(&cpuinfo, "model name").or_else(|| brand(files.cpuid?)),
             microcode: field(&cpuinfo, "microcode"),
-            online: online(&cpuinfo)
-                .or_else(|| on_line(files))
-                .map(|count| count.saturating_sub(spared())),
-            spared: spared(),
+            online: online_in_cpuinfo(&cpuinfo)
+                .or_else(|| online_in_sysfs(files))
+                .map(|count| count.saturating_sub(reserved())),
+            spared: reserved(),
             smt: files.flag("/sys/devices/system/cpu/smt/active"),
             one_per_core: topology.one_per_core(),
-            by_default: topology.choose(Wanted::Default).ok(),
+            by_default: topology.choose(CpuRequest::Default).ok(),
             unknown: topology.unknown,
             governors: governors(files, allowed),
             allowed: allowed.into(),
@@ -89,46 +89,46 @@ fn field(cpuinfo: &str, name: &str) -> Option<String> {
     Some(value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-fn online(cpuinfo: &str) -> Option<usize> {
+fn online_in_cpuinfo(cpuinfo: &str) -> Option<usize> {
     let count = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
     (count > 0).then_some(count)
 }
 
-/// The CPUs by their list in `/sys`.
-fn on_line(files: &HostFiles) -> Option<usize> {
+/// Counts the CPUs in their list in `/sys`.
+fn online_in_sysfs(files: &HostFiles) -> Option<usize> {
     let list: CpuList = files.text("/sys/devices/system/cpu/online")?.parse().ok()?;
     Some(list.cpus().len()).filter(|count| *count > 0)
 }
 
 fn governors(files: &HostFiles, cpus: &[usize]) -> BTreeSet<String> {
     let path = |cpu| format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
-    cpus.iter().filter_map(|cpu| files.word(&path(kernels(*cpu)))).collect()
+    cpus.iter().filter_map(|cpu| files.word(&path(to_kernel(*cpu)))).collect()
 }
 
-/// The leaves of the vendor's name and, by convention, of the hypervisor's.
+/// Leaves of the vendor's name and, by convention, of the hypervisor's.
 const VENDOR: u32 = 0;
 const HYPERVISOR: u32 = 0x4000_0000;
 
-/// The twelve bytes of a leaf that names somebody; the vendor's are in another order.
+/// Returns the twelve bytes of a leaf with a name. The vendor's registers are in a different order.
 fn signature(cpuid: Cpuid, leaf: u32) -> Option<String> {
     let answer = cpuid(leaf);
     let registers = match leaf {
         VENDOR => [answer.ebx, answer.edx, answer.ecx],
         _ => [answer.ebx, answer.ecx, answer.edx],
     };
-    printed(&registers)
+    register_text(&registers)
 }
 
-/// The brand string: leaves 0x8000_0002 to 0x8000_0004.
+/// Returns the brand string: leaves 0x8000_0002 to 0x8000_0004.
 fn brand(cpuid: Cpuid) -> Option<String> {
     const LEAVES: [u32; 3] = [0x8000_0002, 0x8000_0003, 0x8000_0004];
     let has_them = cpuid(0x8000_0000).eax >= LEAVES[2];
     let registers = LEAVES.map(cpuid).map(|leaf| [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx]);
-    has_them.then(|| printed(registers.as_flattened())).flatten()
+    has_them.then(|| register_text(registers.as_flattened())).flatten()
 }
 
-/// Registers as text; None if they hold none.
-fn printed(registers: &[u32]) -> Option<String> {
+/// Returns registers as text; None if they contain no text.
+fn register_text(registers: &[u32]) -> Option<String> {
     let bytes = registers.iter().flat_map(|register| register.to_le_bytes());
     let text: String =
         bytes.map(char::from).filter(|c| c.is_ascii_graphic() || *c == ' ').collect();
@@ -138,14 +138,14 @@ fn printed(registers: &[u32]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::files::made_up;
+    use crate::doctor::files::mock;
 
     const TWO: &str = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: A CPU @ 2 GHz\n\
         flags\t\t: fpu vmx x2apic\n\nprocessor\t: 1\nvendor_id\t: GenuineIntel\n";
 
     #[test]
     fn cpuinfo_is_read() {
-        let files = made_up::host("cpu", &[("proc/cpuinfo", TWO)]);
+        let files = mock::host("cpu", &[("proc/cpuinfo", TWO)]);
         let cpu = CpuFacts::read(&files, &[0, 1]);
         assert_eq!(cpu.vendor.as_deref(), Some("GenuineIntel"));
         assert_eq!(cpu.model.as_deref(), Some("A CPU @ 2 GHz"));
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(cpu.one_per_core, [0, 1]);
     }
 
-    /// Leaves of an Intel CPU with VT-x, below a hypervisor.
+    /// Leaves of an Intel CPU with VT-x, under a hypervisor.
     fn intel(leaf: u32) -> std::arch::x86_64::CpuidResult {
         let word = |text: &[u8; 4]| u32::from_le_bytes(*text);
         let [eax, ebx, ecx, edx] = match leaf {
@@ -170,13 +170,13 @@ mod tests {
         std::arch::x86_64::CpuidResult { eax, ebx, ecx, edx }
     }
 
-    /// Regression (G05 of tests/HISTORY.md): a container without cpuinfo had 0 CPUs, no model, and neither VT-x nor AMD-V.
+    /// Regression (G05 of tests/HISTORY.md): without cpuinfo, a container had 0 CPUs, no model, VT-x or SVM.
     #[test]
-    fn without_cpuinfo_the_cpu_is_asked() {
+    fn cpuid_replaces_missing_cpuinfo() {
         for (name, cpuinfo) in [("no-cpuinfo", None), ("empty-cpuinfo", Some("\n"))] {
-            let mut all = vec![("sys/devices/system/cpu/online", "0-2,5\n")];
-            all.extend(cpuinfo.map(|text| ("proc/cpuinfo", text)));
-            let mut files = made_up::host(name, &all);
+            let mut contents = vec![("sys/devices/system/cpu/online", "0-2,5\n")];
+            contents.extend(cpuinfo.map(|text| ("proc/cpuinfo", text)));
+            let mut files = mock::host(name, &contents);
             files.cpuid = Some(intel);
             let cpu = CpuFacts::read(&files, &[0]);
             assert_eq!(cpu.vendor.as_deref(), Some("GenuineIntel"));

@@ -6,54 +6,54 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use base::shown;
+use base::sanitize;
 use kvm::host::{Cpuid, cpuid};
 
-/// The longest text that is read: `/proc/cpuinfo` has some 1.5 kB for a CPU.
-const LONGEST: u64 = 8 << 20;
+/// Maximum length of a text. `/proc/cpuinfo` has about 1.5 kB per CPU.
+const MAX_SIZE: u64 = 8 << 20;
 
-/// Text files below a root, and the CPU's own words.
+/// Text files below a root, and CPUID.
 #[derive(Debug, Clone)]
 pub struct HostFiles {
     root: PathBuf,
-    /// None: unknown, as on hosts that are made up.
+    /// CPUID; None if it is unknown, as on mocked hosts.
     pub cpuid: Option<Cpuid>,
 }
 
 impl HostFiles {
-    /// This host's files.
+    /// Returns this host's files.
     pub fn host() -> Self {
         Self { cpuid: Some(cpuid), ..Self::below(Path::new("/")) }
     }
 
-    /// The files of a mocked host, below `root`.
+    /// Returns the files of a mocked host, below `root`.
     pub fn below(root: &Path) -> Self {
         Self { root: root.into(), cpuid: None }
     }
 
-    /// Where a file is.
+    /// Returns the path of a file.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// A file's text without surrounding white space and control characters; `None` if it cannot be read, or is empty.
+    /// Returns a file's trimmed text without control characters; `None` if it is empty or cannot be read.
     pub fn text(&self, path: &str) -> Option<String> {
         let mut bytes = Vec::new();
-        File::open(self.path(path)).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
+        File::open(self.path(path)).ok()?.take(MAX_SIZE).read_to_end(&mut bytes).ok()?;
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim();
-        let tabs_stay = |part| shown::lines(part).into_owned();
+        let tabs_stay = |part| sanitize::lines(part).into_owned();
         let text: Vec<String> = text.split('\t').map(tabs_stay).collect();
         Some(text.join("\t")).filter(|text| !text.is_empty())
     }
 
-    /// The word that a file holds, as `tsc` or `madvise`; `None` if it holds anything else or cannot be read.
+    /// Returns the word in a file, such as `tsc` or `madvise`; `None` if it is not a word or cannot be read.
     pub fn word(&self, path: &str) -> Option<String> {
         let is_of_word = |c: char| c.is_ascii_alphanumeric() || "_-.:+~".contains(c);
         self.text(path).filter(|text| text.len() < 256 && text.chars().all(is_of_word))
     }
 
-    /// Is there such a file with contents, or such a directory? `None` if it cannot be read, or is empty.
+    /// Whether there is such a directory, or file with contents. `None` if it is empty or cannot be read.
     pub fn has(&self, path: &str) -> Option<bool> {
         let path = self.path(path);
         match File::open(&path) {
@@ -63,13 +63,13 @@ impl HostFiles {
         }
     }
 
-    /// The unsigned number that a file holds; `None` if it holds anything else or cannot be read.
+    /// Returns the unsigned number in a file; `None` if it contains anything else or cannot be read.
     pub fn number(&self, path: &str) -> Option<u64> {
         self.text(path)?.parse().ok()
     }
 
-    /// The flag that a file holds, as module parameters do: `Y` or a number above 0 is true, `N` or another number
-    /// false; `None` if it holds anything else or cannot be read.
+    /// Returns the flag in a file, in the format of module parameters: `Y` or a number above 0 is true, `N`
+    /// or another number false; `None` if it contains anything else or cannot be read.
     pub fn flag(&self, path: &str) -> Option<bool> {
         match self.text(path)?.as_str() {
             "Y" | "y" => Some(true),
@@ -78,7 +78,7 @@ impl HostFiles {
         }
     }
 
-    /// Names in a directory, sorted; empty if it cannot be read.
+    /// Returns the sorted names in a directory; empty if it cannot be read.
     pub fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(path));
         let mut names: Vec<String> = entries
@@ -94,10 +94,10 @@ impl HostFiles {
 
 /// Mocked hosts, for tests.
 #[cfg(any(test, feature = "testing"))]
-pub mod made_up {
+pub mod mock {
     use super::*;
 
-    /// A mocked host with these files only, in a separate directory.
+    /// Creates a mocked host with only these files, in a separate directory.
     pub fn host(name: &str, files: &[(&str, &str)]) -> HostFiles {
         let root =
             std::env::temp_dir().join(format!("pvticket-doctor-{}-{name}", std::process::id()));
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn parameters_read_as_flags_and_numbers() {
-        let files = made_up::host("files", &[("p/a", "Y\n"), ("p/b", "0\n"), ("p/c", "many\n")]);
+        let files = mock::host("files", &[("p/a", "Y\n"), ("p/b", "0\n"), ("p/c", "many\n")]);
         assert_eq!(files.flag("/p/a"), Some(true));
         assert_eq!(files.flag("/p/b"), Some(false));
         assert_eq!(files.flag("/p/c"), None);

@@ -1,4 +1,4 @@
-//! Measures what an increment of the payload's work takes, by the payload's own code.
+//! Measures the time of an increment of the payload's work, with the payload's own code.
 
 use std::{
     hint::black_box,
@@ -11,30 +11,29 @@ use study::{
     spec::defaults::{CRITICAL, THINK},
 };
 
-/// Sections and pauses of a batch, some microseconds: shorter than the kernel's tick by far, so that a batch with an
-/// interrupt is one of hundreds.
+/// Sections and pauses per batch. A batch takes some microseconds, far less than the kernel's tick, so that
+/// only one batch in hundreds has an interrupt.
 const ROUNDS: u32 = 64;
-/// Batches of a measurement, if they fit in [`LONGEST`].
+/// Number of batches in a measurement, if they fit in [`MAX_TIME`].
 const BATCHES: usize = 2000;
-/// Fewest batches, on a CPU that is emulated.
-const FEWEST: usize = 100;
-/// How long a measurement takes at most.
-const LONGEST: Duration = Duration::from_millis(40);
+/// Minimum number of batches, on an emulated CPU.
+const MIN_BATCHES: usize = 100;
+/// Maximum time of a measurement.
+const MAX_TIME: Duration = Duration::from_millis(40);
 
-/// Measures on the calling thread's CPU, in some 20 ms.
+/// Measures on the calling thread's CPU, in about 20 ms.
 ///
-/// As a vCPU does: `critical` increments of one line and `think` of another, by the same instructions. Each batch is
-/// followed by one on a single line, by instructions of its own: a neighbour on the core slows both.
+/// Like a vCPU, does `critical` increments of one line and `think` of another, by the same instructions. Each
+/// batch is followed by one on a single line, by separate instructions: a neighbour on the core slows both.
 pub fn measure() -> IncrementFacts {
-    let (shared, own) = (Box::new(PaddedWords(Words::new())), Box::new(PaddedWords(Words::new())));
-    let single = Box::new(PaddedWords(Words::new()));
+    let [critical, think, single] = [(); 3].map(|()| Box::new(PaddedWords(Words::new())));
     let mut batches = Vec::with_capacity(BATCHES);
     let began = Instant::now();
-    while batches.len() < BATCHES && (batches.len() < FEWEST || began.elapsed() < LONGEST) {
+    while batches.len() < BATCHES && (batches.len() < MIN_BATCHES || began.elapsed() < MAX_TIME) {
         batches.push(Batch {
             two_lines: timed(|| {
-                black_box(&shared).0.increment(CRITICAL);
-                black_box(&own).0.increment(THINK);
+                black_box(&critical).0.increment(CRITICAL);
+                black_box(&think).0.increment(THINK);
             }),
             one_line: timed(|| {
                 black_box(&single).0.add_two(CRITICAL);
@@ -45,7 +44,7 @@ pub fn measure() -> IncrementFacts {
     facts(&batches)
 }
 
-/// How long the same work took on two lines in turn and on one.
+/// Times of the same work on two alternating lines and on one line.
 #[derive(Debug, Clone, Copy)]
 struct Batch {
     two_lines: Duration,
@@ -58,7 +57,7 @@ fn timed(round: impl Fn()) -> Duration {
     began.elapsed()
 }
 
-/// In a pair of cache lines of its own, as the payload's.
+/// Has its own pair of cache lines, like the payload's words.
 #[repr(align(128))]
 struct PaddedWords(Words);
 
@@ -69,7 +68,7 @@ fn facts(batches: &[Batch]) -> IncrementFacts {
         .collect();
     times.sort_by(f64::total_cmp);
     ratios.sort_by(f64::total_cmp);
-    let at = |all: &[f64], share: f64| all.get((all.len() as f64 * share) as usize).copied();
+    let at = |list: &[f64], share: f64| list.get((list.len() as f64 * share) as usize).copied();
     let (median, high) = (at(&times, 0.5).unwrap_or(0.0), at(&times, 0.99).unwrap_or(0.0));
     let picos = median * 1e12 / f64::from(ROUNDS * (CRITICAL + THINK));
     IncrementFacts {
@@ -90,26 +89,26 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_with_two_speeds_is_not_steady() {
+    fn unit_with_two_speeds_is_not_steady() {
         let steady = batches(1000, 4, 4);
-        let found = facts(&steady);
-        assert_eq!((found.picos, found.p99, found.two_lines), (250, 1.0, Some(1.0)));
-        assert!(found.is_steady());
-        let found = facts(&[steady, batches(30, 12, 12)].concat());
-        assert_eq!((found.picos, found.p99, found.two_lines), (250, 3.0, Some(1.0)));
-        assert!(!found.is_steady());
+        let unit = facts(&steady);
+        assert_eq!((unit.picos, unit.p99, unit.two_lines), (250, 1.0, Some(1.0)));
+        assert!(unit.is_steady());
+        let unit = facts(&[steady, batches(30, 12, 12)].concat());
+        assert_eq!((unit.picos, unit.p99, unit.two_lines), (250, 3.0, Some(1.0)));
+        assert!(!unit.is_steady());
     }
 
     #[test]
-    fn a_unit_that_depends_on_the_address_is_not_steady() {
-        let found = facts(&batches(1000, 8, 4));
-        assert_eq!((found.picos, found.p99, found.two_lines), (500, 1.0, Some(2.0)));
-        assert!(!found.is_steady());
+    fn address_dependent_unit_is_not_steady() {
+        let unit = facts(&batches(1000, 8, 4));
+        assert_eq!((unit.picos, unit.p99, unit.two_lines), (500, 1.0, Some(2.0)));
+        assert!(!unit.is_steady());
     }
 
     #[test]
     fn this_cpu_has_a_unit() {
-        let found = measure();
-        assert!(found.picos > 0 && found.p99 >= 1.0 && found.two_lines > Some(0.0), "{found:?}");
+        let unit = measure();
+        assert!(unit.picos > 0 && unit.p99 >= 1.0 && unit.two_lines > Some(0.0), "{unit:?}");
     }
 }

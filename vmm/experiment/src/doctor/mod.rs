@@ -1,7 +1,4 @@
-//! What this host supports: facts read from it, and the conclusions.
-//!
-//! Facts are read through [`HostFiles`], so that every parser can be tested on mocked hosts. A fact
-//! that the host does not provide is `None` and shown as unknown, never guessed.
+//! Facts about this host, and conclusions about what it supports.
 
 pub mod advice;
 pub mod brief;
@@ -33,19 +30,19 @@ pub struct Facts {
     pub kvm: virtualization::KvmFacts,
     /// The host's CPUs.
     pub cpu: cpu::CpuFacts,
-    /// CPUs' worth of time that the control groups of this process allow it, where they do not allow all.
+    /// CPUs' worth of time that the control groups of this process allow; None if they do not limit it.
     pub cpu_quota: Option<f64>,
-    /// What an increment of the payload's work takes.
+    /// Time of an increment of the payload's work.
     pub increment: IncrementFacts,
     /// The host's kernel, and the hypervisor above it.
     pub system: system::SystemFacts,
-    /// What confines the threads of machines.
+    /// Confinement of the threads of machines.
     pub confinement: confinement::ConfinementFacts,
-    /// Schedulers in BPF.
+    /// Support for BPF schedulers.
     pub sched_ext: sched_ext::SchedExtFacts,
     /// Programs that are used, found or not.
     pub tools: Vec<tools::Tool>,
-    /// The directory of what `make` builds or fetches.
+    /// The directory for files that `make` builds or fetches.
     pub cache: tools::CacheFacts,
     /// Files in the cache, built or fetched by `make`.
     pub artifacts: Vec<tools::Artifact>,
@@ -58,7 +55,7 @@ impl Facts {
         Self {
             kvm: virtualization::KvmFacts::read(&files, kind),
             cpu: cpu::CpuFacts::read(&files, &kvm::signal::allowed_cpus()),
-            cpu_quota: CpuQuota::here().map(|quota| quota.0),
+            cpu_quota: CpuQuota::current().map(|quota| quota.0),
             increment: increment::measure(),
             system: system::SystemFacts::read(&files),
             confinement: confinement::ConfinementFacts::read(),
@@ -70,16 +67,16 @@ impl Facts {
     }
 }
 
-/// Where one kind of guest runs with `--host auto`.
+/// The host of one kind of guest with `--host auto`.
 #[derive(Debug, Clone, Serialize)]
-pub struct GuestRuns {
+pub struct GuestHost {
     /// `linux` or `payload`.
     pub guest: &'static str,
     /// `direct` or `emulated`.
     pub host: &'static str,
-    /// The reason for that host, or for there being none.
+    /// The reason for this host, or for the lack of one.
     pub why: &'static str,
-    /// What is missing for it; empty if it can run now.
+    /// Missing requirements; empty if it can run now.
     pub missing: Vec<String>,
 }
 
@@ -89,15 +86,15 @@ pub struct DoctorReport {
     /// The facts as read.
     #[serde(flatten)]
     pub facts: Facts,
-    /// Where each kind of guest runs.
-    pub guests: Vec<GuestRuns>,
+    /// The host of each kind of guest.
+    pub guests: Vec<GuestHost>,
     /// The next steps, most useful first.
     pub next: Vec<String>,
 }
 
 impl DoctorReport {
-    /// Can any guest run?
-    pub fn anything_runs(&self) -> bool {
+    /// Whether any guest can run.
+    pub fn can_run_any(&self) -> bool {
         self.guests.iter().any(|guest| guest.missing.is_empty())
     }
 }

@@ -1,4 +1,4 @@
-//! Can a scheduler written in BPF be loaded here (`sched_ext`, Linux 6.12 and later)?
+//! Whether a scheduler written in BPF can be loaded here (`sched_ext`, Linux 6.12 and later).
 
 use std::fmt;
 
@@ -9,28 +9,28 @@ use super::files::HostFiles;
 /// Facts about `sched_ext` on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SchedExtFacts {
-    /// Has the kernel `sched_ext`?
+    /// Whether the kernel supports `sched_ext`.
     pub supported: Option<bool>,
-    /// The kernel's state of it: `disabled` if no scheduler is loaded, or `enabling`, `enabled`, `disabling`.
+    /// Its state in the kernel: `disabled` if no scheduler is loaded, or `enabling`, `enabled`, `disabling`.
     pub state: Option<String>,
-    /// The name of the scheduler that is loaded.
+    /// Name of the loaded scheduler.
     pub scheduler: Option<String>,
-    /// Does the kernel describe its types (BTF)? Programs are fitted to them when they are loaded.
+    /// Whether the kernel describes its types (BTF). Programs are fitted to them when they are loaded.
     pub btf: Option<bool>,
-    /// May this process load such programs?
+    /// Whether this process may load such programs.
     pub allowed: Option<bool>,
 }
 
-/// Why no scheduler can be loaded. Displayed as what to do about it.
+/// Reasons why no scheduler can be loaded. Displayed as the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The kernel was built without `sched_ext`, or is older than it.
+    /// The kernel was built without `sched_ext`, or predates it.
     NoKernelSupport,
     /// The kernel has no BTF.
     NoBtf,
     /// This process lacks capabilities.
     NotAllowed,
-    /// Another scheduler is loaded, or on its way; its name if it has one. There can be one only.
+    /// Another scheduler is loaded or being loaded, with its name if it has one. Only one can be loaded.
     Taken(Option<String>),
     /// Files of `/proc` or `/sys` cannot be read.
     Unknown,
@@ -62,7 +62,7 @@ impl SchedExtFacts {
         }
     }
 
-    /// All that is in the way; none if a scheduler can be loaded.
+    /// Returns all obstacles; empty if a scheduler can be loaded.
     pub fn obstacles(&self) -> Vec<Obstacle> {
         let kernel = match (self.supported, self.state.as_deref()) {
             (Some(false), _) => Some(Obstacle::NoKernelSupport),
@@ -78,7 +78,7 @@ impl SchedExtFacts {
     }
 }
 
-/// The states of `sched_ext` (kernel/sched/ext.c), the first without a scheduler.
+/// The states of `sched_ext` (kernel/sched/ext.c); in the first there is no scheduler.
 const DISABLED: &str = "disabled";
 const STATES: [&str; 4] = [DISABLED, "enabling", "enabled", "disabling"];
 
@@ -100,8 +100,8 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// Are these the effective capabilities of a process that may load schedulers (`bpf_prog_load` in
-/// kernel/bpf/syscall.c)?
+/// Whether these are the effective capabilities of a process that may load schedulers (`bpf_prog_load` in
+/// kernel/bpf/syscall.c).
 fn may_load(status: &str) -> Option<bool> {
     /// Bits of include/uapi/linux/capability.h.
     const SYS_ADMIN: u64 = 1 << 21;
@@ -112,8 +112,8 @@ fn may_load(status: &str) -> Option<bool> {
     Some(has & SYS_ADMIN != 0 || has & (PERFMON | BPF) == PERFMON | BPF)
 }
 
-/// Is this the map of the initial user namespace (`user_namespaces(7)`)? Capabilities of others do not
-/// count for BPF.
+/// Whether this is the map of the initial user namespace (`user_namespaces(7)`). Capabilities in other
+/// namespaces do not count for BPF.
 fn is_initial(uid_map: &str) -> Option<bool> {
     let first: Option<Vec<u32>> =
         uid_map.lines().next()?.split_whitespace().map(|number| number.parse().ok()).collect();
@@ -123,7 +123,7 @@ fn is_initial(uid_map: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::files::made_up;
+    use crate::doctor::files::mock;
 
     const STATE: (&str, &str) = ("sys/kernel/sched_ext/state", "disabled\n");
     const BTF: (&str, &str) = ("sys/kernel/btf/vmlinux", "\u{1}");
@@ -131,15 +131,15 @@ mod tests {
     const USERS: (&str, &str) = ("proc/self/uid_map", "         0          0 4294967295\n");
 
     #[test]
-    fn each_thing_that_is_lacking_is_an_obstacle() {
+    fn missing_requirements_are_obstacles() {
         const CONTAINER: (&str, &str) = ("proc/self/uid_map", "         0     100000      65536\n");
         const NONE: &str = "0000000000000000";
         let status = |capabilities: &str| {
             format!("Name:\tpvticket\nCapInh:\tffffffffffffffff\nCapEff:\t{capabilities}\n")
         };
         let state = |state| [("sys/kernel/sched_ext/state", state), BTF];
-        let other = ("sys/kernel/sched_ext/root/ops", "lavd_1.0\n");
-        let loaded = [&state("enabled\n")[..], &[other]].concat();
+        let loaded_ops = ("sys/kernel/sched_ext/root/ops", "lavd_1.0\n");
+        let loaded = [&state("enabled\n")[..], &[loaded_ops]].concat();
         for (name, files, capabilities, users, expected) in [
             ("7", &[STATE, BTF][..], ALL, USERS, vec![]),
             ("6.1", &[BTF], ALL, USERS, vec![Obstacle::NoKernelSupport]),
@@ -161,13 +161,13 @@ mod tests {
         ] {
             let status = status(capabilities);
             let files = [files, &[("proc/self/status", &status), users]].concat();
-            let facts = SchedExtFacts::read(&made_up::host(&format!("scx-{name}"), &files));
+            let facts = SchedExtFacts::read(&mock::host(&format!("scx-{name}"), &files));
             assert_eq!(facts.obstacles(), expected, "{name}");
         }
-        let unknown = SchedExtFacts::read(&made_up::host("scx-unknown", &[]));
+        let unknown = SchedExtFacts::read(&mock::host("scx-unknown", &[]));
         assert_eq!(unknown.obstacles(), [Obstacle::Unknown]);
-        let what = Obstacle::NoKernelSupport.to_string();
-        assert!(what.contains("6.12") && what.contains("--host-kernel 7"), "{what}");
+        let remedy = Obstacle::NoKernelSupport.to_string();
+        assert!(remedy.contains("6.12") && remedy.contains("--host-kernel 7"), "{remedy}");
         assert!(Obstacle::NoBtf.to_string().contains("CONFIG_DEBUG_INFO_BTF"));
         let taken = Obstacle::Taken(Some("lavd_1.0".into())).to_string();
         assert_eq!(taken, "end the scheduler lavd_1.0, which is loaded");

@@ -1,4 +1,4 @@
-//! The kernel, and signs that this host is a guest itself.
+//! The kernel, and signs that this host is itself a guest.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub struct SystemFacts {
     pub preemption: Option<String>,
     /// `/sys/hypervisor/type`, which exists under Xen.
     pub hypervisor_type: Option<String>,
-    /// Share of CPU time since boot that the hypervisor above gave to other VMs, in percent.
+    /// Share of CPU time since boot that the hypervisor gave to other VMs, in percent.
     pub steal_percent: Option<f64>,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub transparent_huge_pages: Option<String>,
@@ -33,7 +33,7 @@ impl SystemFacts {
             preemption: version.as_deref().and_then(preemption),
             hypervisor_type: files.word("/sys/hypervisor/type"),
             steal_percent: files.text("/proc/stat").as_deref().and_then(steal_percent),
-            transparent_huge_pages: huge_pages.as_deref().and_then(chosen),
+            transparent_huge_pages: huge_pages.as_deref().and_then(bracketed),
             clocksource: files
                 .word("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             memory: files.text("/proc/meminfo").as_deref().and_then(memory),
@@ -41,28 +41,28 @@ impl SystemFacts {
     }
 }
 
-/// The word of the version line that names the model; kernels without preemption have none. The line begins with the
-/// number of the build, `#1`.
+/// Returns the word of the version line that names the model, or `none` for kernels without preemption. The
+/// line begins with the number of the build, `#1`.
 fn preemption(version: &str) -> Option<String> {
     let model = version.split_whitespace().find(|word| word.starts_with("PREEMPT"));
     version.starts_with('#').then(|| model.unwrap_or("none").to_owned())
 }
 
 /// The word in square brackets.
-fn chosen(choices: &str) -> Option<String> {
+fn bracketed(choices: &str) -> Option<String> {
     let (_, rest) = choices.split_once('[')?;
     let (word, _) = rest.split_once(']')?;
     ["always", "madvise", "never"].contains(&word).then(|| word.to_owned())
 }
 
-/// `MemTotal` in bytes; the file's unit is KiB, though it says kB (proc_meminfo(5)).
+/// `MemTotal` in bytes. The file's unit is KiB, although it prints kB (proc_meminfo(5)).
 fn memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// From the line of all CPUs: user nice system idle iowait irq softirq steal (proc_stat(5)); the
-/// fields after these are included in the first two.
+/// Parses the line of all CPUs: user nice system idle iowait irq softirq steal (proc_stat(5)). Later fields
+/// are included in the first two.
 fn steal_percent(stat: &str) -> Option<f64> {
     const STEAL: usize = 7;
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
@@ -76,11 +76,11 @@ fn steal_percent(stat: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::files::made_up;
+    use crate::doctor::files::mock;
 
     #[test]
-    fn the_system_is_read() {
-        let files = made_up::host(
+    fn system_facts_are_read() {
+        let files = mock::host(
             "system",
             &[
                 ("proc/sys/kernel/osrelease", "6.1.0\n"),
@@ -98,11 +98,11 @@ mod tests {
     }
 
     #[test]
-    fn short_or_odd_statistics_are_unknown() {
+    fn malformed_statistics_are_unknown() {
         assert_eq!(steal_percent("cpu 1 2 3\n"), None);
         assert_eq!(steal_percent("cpu 0 0 0 0 0 0 0 0\n"), None);
-        let most = u64::MAX;
-        assert_eq!(steal_percent(&format!("cpu {most} {most} 0 0 0 0 0 1\n")), None);
+        let max = u64::MAX;
+        assert_eq!(steal_percent(&format!("cpu {max} {max} 0 0 0 0 0 1\n")), None);
         assert_eq!(steal_percent("intr 5\n"), None);
         assert_eq!(memory("MemTotal:       24684092 kB\n"), Some(24_684_092 << 10));
         assert_eq!(memory("MemTotal: much\n"), None);

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{
-    DoctorReport, Facts, GuestRuns,
+    DoctorReport, Facts, GuestHost,
     confinement::ConfinementFacts,
     cpu::CpuFacts,
     sched_ext::{Obstacle, SchedExtFacts},
@@ -18,8 +18,8 @@ use emulated::default_cpus;
 use kvm::KvmKind;
 use study::host_facts::IncrementFacts;
 
-/// Why the emulated host has one CPU more than its guests use.
-const KEPT_FREE: &str = "the machine's first CPU, whose state QEMU may corrupt";
+/// Reason why the emulated host has one CPU more than its guests use.
+const RESERVED: &str = "the machine's first CPU, whose state QEMU may corrupt";
 
 /// Width of a row's name.
 const NAME: usize = 22;
@@ -36,11 +36,11 @@ impl Display for DoctorReport {
         section(f, "Confinement of machines", &confinement_rows(confinement))?;
         section(f, "Schedulers in BPF", &sched_ext_rows(sched_ext))?;
         section(f, "Programs", &tools.iter().map(tool_row).collect::<Vec<_>>())?;
-        let ours: Vec<NamedValue> =
+        let cached: Vec<NamedValue> =
             cache_row(cache).into_iter().chain(artifacts.iter().map(artifact_row)).collect();
-        section(f, "Ours", &ours)?;
+        section(f, "Files of pvticket", &cached)?;
         section(f, "Where guests run", &place_rows(&self.guests))?;
-        writeln!(f, "What to do next")?;
+        writeln!(f, "Next steps")?;
         self.next.iter().try_for_each(|step| writeln!(f, "  - {step}"))
     }
 }
@@ -57,7 +57,7 @@ fn section(f: &mut Formatter<'_>, title: &str, rows: &[NamedValue]) -> fmt::Resu
     writeln!(f)
 }
 
-fn known(value: Option<impl Display>) -> String {
+fn or_unknown(value: Option<impl Display>) -> String {
     value.map_or_else(|| "unknown".into(), |value| value.to_string())
 }
 
@@ -66,7 +66,7 @@ fn yes_no(value: bool) -> &'static str {
 }
 
 pub(super) fn kvm_rows(kvm: &KvmFacts) -> Vec<NamedValue> {
-    let kind = match kvm.known {
+    let kind = match kvm.detected {
         KvmKind::Hardware => "hardware: VT-x or AMD-V; every guest runs",
         KvmKind::Software => "software: ring-3 guests run natively, guest kernels do not",
         KvmKind::Absent => "none: there is no /dev/kvm",
@@ -79,17 +79,17 @@ pub(super) fn kvm_rows(kvm: &KvmFacts) -> Vec<NamedValue> {
     if let Some(capabilities) = &kvm.capabilities {
         let (version, vcpus) = (capabilities.api_version, capabilities.max_vcpus);
         let features = &capabilities.features;
-        let named = |wanted: bool| {
-            let names = features.iter().filter(|(_, present)| **present == wanted);
+        let list = |state: bool| {
+            let names = features.iter().filter(|(_, present)| **present == state);
             names.map(|(name, _)| *name).collect::<Vec<_>>().join(" ")
         };
         rows.push(row(
             "API",
             format!("version {version}, up to {} a machine", count(vcpus, "vCPU")),
         ));
-        rows.push(row("can", named(true)));
+        rows.push(row("can", list(true)));
         if features.values().any(|present| !present) {
-            rows.push(row("cannot", named(false)));
+            rows.push(row("cannot", list(false)));
         }
     }
     if let Some(nanos) = kvm.halt_poll_ns {
@@ -99,7 +99,7 @@ pub(super) fn kvm_rows(kvm: &KvmFacts) -> Vec<NamedValue> {
     if kvm.has_vendor() {
         rows.push(row("pause-loop exiting", pause_loop(kvm)));
         rows.push(row("switches", switches(kvm)));
-        rows.push(row("nested guests", known(kvm.nested.map(yes_no))));
+        rows.push(row("nested guests", or_unknown(kvm.nested.map(yes_no))));
     }
     rows
 }
@@ -108,20 +108,20 @@ pub(super) fn kvm_rows(kvm: &KvmFacts) -> Vec<NamedValue> {
 fn pause_loop(kvm: &KvmFacts) -> String {
     let parameters = kvm.pause_loop.iter().map(|(name, value)| format!("{name} {value}"));
     let parameters: Vec<String> = parameters.collect();
-    let is_on = known(kvm.pause_loop_exiting.map(yes_no));
+    let is_on = or_unknown(kvm.pause_loop_exiting.map(yes_no));
     if parameters.is_empty() { is_on } else { format!("{is_on}: {}", parameters.join(" ")) }
 }
 
-/// The module's switches as it names them: APICv or AVIC, IPI virtualization, posted interrupts, paging, timer.
+/// The module's switches by name: APICv or AVIC, IPI virtualization, posted interrupts, paging, timer.
 fn switches(kvm: &KvmFacts) -> String {
-    let all = kvm.switches.iter().map(|(name, value)| format!("{name} {}", yes_no(*value)));
-    let all: Vec<String> = all.collect();
-    if all.is_empty() { "unknown".to_owned() } else { all.join(", ") }
+    let states = kvm.switches.iter().map(|(name, value)| format!("{name} {}", yes_no(*value)));
+    let states: Vec<String> = states.collect();
+    if states.is_empty() { "unknown".to_owned() } else { states.join(", ") }
 }
 
 pub(super) fn cpu_rows(cpu: &CpuFacts) -> Vec<NamedValue> {
-    let named = |wanted: bool| {
-        let names = cpu.flags.iter().filter(|(_, present)| **present == wanted);
+    let list = |state: bool| {
+        let names = cpu.flags.iter().filter(|(_, present)| **present == state);
         names.map(|(name, _)| *name).collect::<Vec<_>>().join(" ")
     };
     let vendor = cpu.vendor.as_deref().unwrap_or("unknown vendor");
@@ -130,18 +130,17 @@ pub(super) fn cpu_rows(cpu: &CpuFacts) -> Vec<NamedValue> {
         Some(false) => "off",
         None => "unknown",
     };
-    let mut rows = vec![row("model", format!("{} ({vendor})", known(cpu.model.as_ref())))];
+    let mut rows = vec![row("model", format!("{} ({vendor})", or_unknown(cpu.model.as_ref())))];
     if cpu.flags.is_empty() {
         rows.push(row("flags", "unknown"));
     } else {
-        let lacks = if cpu.flags_of_cpuid { "not in CPUID" } else { "without" };
-        rows.extend([row("flags", named(true)), row(lacks, named(false))]);
+        let absent_label = if cpu.flags_of_cpuid { "not in CPUID" } else { "without" };
+        rows.extend([row("flags", list(true)), row(absent_label, list(false))]);
     }
-    let online =
-        cpu.online.map_or_else(|| "how many is unknown".to_owned(), |count| count.to_string());
+    let online = cpu.online.map_or_else(|| "unknown number".to_owned(), |count| count.to_string());
     rows.push(row(
         "CPUs",
-        format!("{online} on line, this process may use {}", CpuList::ranges(&cpu.allowed)),
+        format!("{online} online, this process may use {}", CpuList::ranges(&cpu.allowed)),
     ));
     rows.push(row("SMT", smt));
     if let Some(choice) = &cpu.by_default {
@@ -152,7 +151,7 @@ pub(super) fn cpu_rows(cpu: &CpuFacts) -> Vec<NamedValue> {
         rows.push(row("topology", format!("unknown: {}", cpu.unknown.join(", "))));
     }
     if cpu.spared > 0 {
-        rows.push(row("kept free of guests", format!("{KEPT_FREE}: its CPU 1 is CPU 0 here")));
+        rows.push(row("kept free of guests", format!("{RESERVED}: its CPU 1 is CPU 0 here")));
     }
     if !cpu.governors.is_empty() {
         let governors: Vec<&str> = cpu.governors.iter().map(String::as_str).collect();
@@ -168,8 +167,7 @@ fn increment_row(increment: &IncrementFacts) -> NamedValue {
         text += &format!(", two lines {times:.2} times one");
     }
     if !increment.is_steady() {
-        text +=
-            ": it has two speeds, or the CPU other work; figures without contention are of that";
+        text += ": two speeds, or other work on the CPU; figures without contention depend on it";
     }
     row("work of a payload", text)
 }
@@ -180,12 +178,12 @@ pub(super) fn system_rows(system: &SystemFacts, cpu: &CpuFacts) -> Vec<NamedValu
             "kernel",
             format!(
                 "{}, preemption {}",
-                known(system.kernel.as_ref()),
-                known(system.preemption.as_ref())
+                or_unknown(system.kernel.as_ref()),
+                or_unknown(system.preemption.as_ref())
             ),
         ),
-        row("clock source", known(system.clocksource.as_ref())),
-        row("huge pages", known(system.transparent_huge_pages.as_ref())),
+        row("clock source", or_unknown(system.clocksource.as_ref())),
+        row("huge pages", or_unknown(system.transparent_huge_pages.as_ref())),
     ];
     if let Some(above) = cpu.hypervisor.as_ref().or(system.hypervisor_type.as_ref()) {
         rows.push(row("runs under", format!("{above}: this host is a VM itself")));
@@ -211,7 +209,7 @@ fn confinement_rows(facts: &ConfinementFacts) -> Vec<NamedValue> {
 
 pub(super) fn sched_ext_rows(facts: &SchedExtFacts) -> Vec<NamedValue> {
     let loaded = match (facts.state.as_deref(), &facts.scheduler) {
-        (None, _) => known(
+        (None, _) => or_unknown(
             facts
                 .supported
                 .map(|has| if has { "yes; its state is unknown" } else { "not in this kernel" }),
@@ -227,25 +225,25 @@ pub(super) fn sched_ext_rows(facts: &SchedExtFacts) -> Vec<NamedValue> {
     };
     vec![
         row("sched_ext", loaded),
-        row("types (BTF)", known(facts.btf.map(yes_no))),
-        row("may be loaded", known(facts.allowed.map(yes_no))),
+        row("types (BTF)", or_unknown(facts.btf.map(yes_no))),
+        row("may be loaded", or_unknown(facts.allowed.map(yes_no))),
         row("usable", usable),
     ]
 }
 
 fn tool_row(tool: &Tool) -> NamedValue {
-    let found = match (&tool.path, &tool.version) {
+    let text = match (&tool.path, &tool.version) {
         (None, _) => format!("not found ({})", tool.purpose),
         (Some(path), None) => path.display().to_string(),
         (Some(path), Some(version)) => format!("{version:<10} {}", path.display()),
     };
-    row(tool.name, found)
+    row(tool.name, text)
 }
 
 fn cache_row(cache: &CacheFacts) -> Option<NamedValue> {
     let folder = cache.folder.as_ref()?.display();
-    let stranger = cache.stranger.as_ref().map_or_else(String::new, |who| format!("; {who}"));
-    Some(row("cache", format!("{folder}{stranger}")))
+    let note = cache.stranger.as_ref().map_or_else(String::new, |reason| format!("; {reason}"));
+    Some(row("cache", format!("{folder}{note}")))
 }
 
 fn artifact_row(artifact: &Artifact) -> NamedValue {
@@ -253,19 +251,19 @@ fn artifact_row(artifact: &Artifact) -> NamedValue {
     row(artifact.name, place.unwrap_or_else(|| "missing".into()))
 }
 
-fn place_rows(guests: &[GuestRuns]) -> Vec<NamedValue> {
+fn place_rows(guests: &[GuestHost]) -> Vec<NamedValue> {
     let mut rows: Vec<NamedValue> = guests.iter().map(guest_row).collect();
     if guests.iter().any(|guest| guest.host == "emulated") {
         let cpus = default_cpus();
         rows.push(row(
             "emulated CPUs",
-            format!("{cpus} for guests; one more is kept free of them: {KEPT_FREE}"),
+            format!("{cpus} for guests; one more is kept free of them: {RESERVED}"),
         ));
     }
     rows
 }
 
-fn guest_row(guest: &GuestRuns) -> NamedValue {
+fn guest_row(guest: &GuestHost) -> NamedValue {
     let ready = if guest.missing.is_empty() { "" } else { "; not yet: see below" };
     row(guest.guest, format!("{:<9} {}{ready}", guest.host, guest.why))
 }

@@ -13,8 +13,8 @@ use base::{
     chain::chain,
     guest_kernel::{Flavour, GuestKernel},
 };
-use emulated::{Pieces, PiecesError, QEMU, find_qemu};
-use os::{artifacts, owners::stranger};
+use emulated::{Parts, PartsError, QEMU, find_qemu};
+use os::{artifacts, owners::untrusted_user};
 use study::point::HostKernel;
 
 /// A program that pvticket or its build uses.
@@ -22,9 +22,9 @@ use study::point::HostKernel;
 pub struct Tool {
     /// The program's name.
     pub name: &'static str,
-    /// What it is used for.
+    /// Purpose of the program.
     pub purpose: &'static str,
-    /// Does anything fail without it? Package tools only save work.
+    /// Whether anything fails without it. Package tools only save work.
     pub needed: bool,
     /// Path, if found.
     pub path: Option<PathBuf>,
@@ -35,13 +35,13 @@ pub struct Tool {
 /// A file that `make` builds or fetches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Artifact {
-    /// A description of the file.
+    /// Description of the file.
     pub name: &'static str,
-    /// Does common use fail without it? The others have uses of their own.
+    /// Whether common use fails without it. Other files serve special uses.
     pub needed: bool,
     /// Path, if it exists.
     pub path: Option<PathBuf>,
-    /// What is missing, and the `make` target that creates it.
+    /// The missing part, and the `make` target that creates it.
     pub problem: Option<String>,
 }
 
@@ -64,18 +64,18 @@ const TOOLS: [(&str, &str, bool); 10] = [
     ("apt-get", SETUP, false),
 ];
 
-/// Looks for all of them, querying versions in parallel.
+/// Looks for all programs, querying versions in parallel.
 pub(super) fn find_tools() -> Vec<Tool> {
     thread::scope(|scope| {
         TOOLS
             .map(|(name, purpose, ask)| {
-                let look = move || {
+                let probe = move || {
                     let path = if name == QEMU { find_qemu().ok() } else { on_path(name) };
                     let version = path.as_deref().filter(|_| ask).and_then(version);
                     Tool { name, purpose, needed: purpose != SETUP, path, version }
                 };
                 // Without a thread it only takes longer.
-                thread::Builder::new().spawn_scoped(scope, look).map_err(|_| look())
+                thread::Builder::new().spawn_scoped(scope, probe).map_err(|_| probe())
             })
             .into_iter()
             .filter_map(|thread| thread.map_or_else(Some, |thread| thread.join().ok()))
@@ -94,35 +94,35 @@ fn version(program: &Path) -> Option<String> {
     output.status.success().then(|| first_version(&text)).flatten()
 }
 
-/// The first word of the first line that looks like a version, without a distribution's suffix.
+/// Returns the first version in the first line, without a distribution's suffix.
 fn first_version(text: &str) -> Option<String> {
     let line = text.lines().next()?;
     let mut words = line.split(|c: char| c.is_whitespace() || "(),".contains(c));
-    let looks = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
-    let word = words.find(looks)?;
+    let dotted = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+    let word = words.find(dotted)?;
     Some(word.split(['-', '+', '~']).next().unwrap_or(word).to_owned())
 }
 
 /// The directory of our files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CacheFacts {
-    /// Where it is, if that is known.
+    /// Its path, if known.
     pub folder: Option<PathBuf>,
-    /// Who else could change what is in it, in words.
+    /// Description of other users who could change its contents.
     pub stranger: Option<String>,
 }
 
-/// Looks at the directory of our files.
+/// Inspects the directory of our files.
 pub(super) fn find_cache() -> CacheFacts {
     let folder = artifacts::cache_dir().ok();
-    let stranger = folder.as_deref().and_then(stranger).map(|who| who.to_string());
+    let stranger = folder.as_deref().and_then(untrusted_user).map(|who| who.to_string());
     CacheFacts { folder, stranger }
 }
 
 /// Looks for our files in the cache.
 pub(super) fn find_artifacts() -> Vec<Artifact> {
     vec![
-        artifact("PV ticketlock kernel", true, artifacts::built_kernel()),
+        artifact("PV ticketlock kernel", true, artifacts::default_kernel()),
         artifact("emulated host's kernel", true, host_kernel(HostKernel::Linux6_1)),
         artifact("busybox for guests", true, artifacts::busybox()),
         artifact("its kernel 7", false, host_kernel(HostKernel::Linux7)),
@@ -135,16 +135,16 @@ pub(super) fn find_artifacts() -> Vec<Artifact> {
     ]
 }
 
-fn host_kernel(kernel: HostKernel) -> Result<PathBuf, PiecesError> {
-    Pieces::find(kernel).map(|pieces| pieces.kernel)
+fn host_kernel(kernel: HostKernel) -> Result<PathBuf, PartsError> {
+    Parts::find(kernel).map(|pieces| pieces.kernel)
 }
 
 fn artifact<E: std::error::Error>(
     name: &'static str,
     needed: bool,
-    found: Result<PathBuf, E>,
+    result: Result<PathBuf, E>,
 ) -> Artifact {
-    let (path, problem) = match found {
+    let (path, problem) = match result {
         Ok(path) => (Some(path), None),
         Err(error) => (None, Some(chain(&error))),
     };
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_programs_say() {
+    fn versions_are_parsed_from_program_output() {
         for (text, version) in [
             ("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)\nCopyright", Some("7.2.22")),
             ("cargo 1.95.0 (f2d3ce0bd 2026-03-21)\n", Some("1.95.0")),

@@ -1,4 +1,4 @@
-//! The place of each CPU among sockets, NUMA nodes, caches and cores, and the CPUs that a command uses by default.
+//! Location of each CPU in sockets, NUMA nodes, caches and cores, and the default CPUs of a command.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,27 +6,28 @@ use serde::Serialize;
 
 use super::files::HostFiles;
 use base::units::{CpuList, UnitError};
-use kvm::cpus::kernels;
+use kvm::cpus::to_kernel;
 
-/// Most CPUs that a command uses by default: at 8x they carry as many vCPUs as a machine can have.
-pub const MOST_BY_DEFAULT: usize = 16;
+/// Maximum number of CPUs that a command uses by default: at 8x they carry as many vCPUs as a machine can
+/// have.
+pub const MAX_DEFAULT_CPUS: usize = 16;
 
-/// Sockets with fewer cores are a hypervisor's, which may give each CPU a socket.
-const LEAST_CORES: usize = 4;
+/// Sockets with fewer cores come from a hypervisor, which may give each CPU a socket.
+const MIN_SOCKET_CORES: usize = 4;
 
-/// Capacity of a CPU whose kernel gives none (`SCHED_CAPACITY_SCALE`).
+/// Capacity of a CPU for which the kernel reports none (`SCHED_CAPACITY_SCALE`).
 const FULL_CAPACITY: u64 = 1024;
 
-/// How many CPUs a command wants.
+/// Number of CPUs that a command wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// At most [`MOST_BY_DEFAULT`] of one socket.
+pub enum CpuRequest {
+    /// At most [`MAX_DEFAULT_CPUS`] CPUs of one socket.
     Default,
-    /// This many, of several sockets if one has too few.
+    /// This many CPUs, from several sockets if one has too few.
     Count(usize),
 }
 
-/// The CPUs that this process may use, each with its place.
+/// The CPUs that this process may use, with their locations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     cpus: Vec<CpuPlace>,
@@ -34,7 +35,7 @@ pub struct Topology {
     pub unknown: Vec<&'static str>,
 }
 
-/// A CPU, and for each kind of domain the one that it belongs to.
+/// A CPU, and its domain of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CpuPlace {
     cpu: usize,
@@ -51,11 +52,11 @@ pub struct Choice {
     /// The CPUs, in the order in which slots use them: one hardware thread of each core first.
     #[serde(with = "base::text")]
     pub cpus: CpuList,
-    /// The choice in words, if it leaves out CPUs: `CPUs 0-15 of 96: one thread per core of socket 0`.
+    /// Description of the choice, if it leaves out CPUs: `CPUs 0-15 of 96: one thread per core of socket 0`.
     pub note: Option<String>,
 }
 
-/// A kind of domain, from the smallest.
+/// Kinds of domains, in ascending order of size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Domain {
     Cache,
@@ -65,7 +66,7 @@ enum Domain {
 }
 
 impl Domain {
-    fn of(self, place: &CpuPlace) -> u64 {
+    fn id(self, place: &CpuPlace) -> u64 {
         match self {
             Self::Cache => place.cache,
             Self::Node => place.node,
@@ -76,32 +77,33 @@ impl Domain {
 }
 
 impl Topology {
-    /// The places of the CPUs `allowed`, as `/sys` describes them (Documentation/ABI/stable/sysfs-devices-system-cpu).
+    /// Reads the locations of the CPUs `allowed` from `/sys`
+    /// (Documentation/ABI/stable/sysfs-devices-system-cpu).
     pub fn read(files: &HostFiles, allowed: &[usize]) -> Self {
         let nodes = nodes(files);
         let slow = files.text("/sys/devices/cpu_atom/cpus").and_then(|text| text.parse().ok());
         let slow: Vec<usize> = slow.map_or_else(Vec::new, |list: CpuList| list.cpus().to_vec());
         let mut unknown = BTreeSet::new();
         let cpus = allowed.iter().map(|cpu| {
-            let kernel = kernels(*cpu);
+            let kernel = to_kernel(*cpu);
             let folder = format!("/sys/devices/system/cpu/cpu{kernel}");
-            let mut known = |name, value: Option<u64>, otherwise: u64| {
+            let mut or_default = |name, value: Option<u64>, otherwise: u64| {
                 value.unwrap_or_else(|| {
                     unknown.insert(name);
                     otherwise
                 })
             };
-            let first = |name: &str| first_of(&files.text(&format!("{folder}/{name}"))?);
+            let first = |name: &str| lowest_cpu(&files.text(&format!("{folder}/{name}"))?);
             let core =
                 first("topology/core_cpus_list").or_else(|| first("topology/thread_siblings_list"));
             let socket = files.number(&format!("{folder}/topology/physical_package_id"));
-            let socket = known("sockets", socket, 0);
-            let node = known("NUMA nodes", nodes.get(&kernel).copied(), socket);
+            let socket = or_default("sockets", socket, 0);
+            let node = or_default("NUMA nodes", nodes.get(&kernel).copied(), socket);
             let capacity = if slow.contains(&kernel) { FULL_CAPACITY / 2 } else { FULL_CAPACITY };
             CpuPlace {
                 cpu: *cpu,
-                core: known("cores", core, kernel as u64),
-                cache: known("L3 caches", first("cache/index3/shared_cpu_list"), socket << 32),
+                core: or_default("cores", core, kernel as u64),
+                cache: or_default("L3 caches", first("cache/index3/shared_cpu_list"), socket << 32),
                 node,
                 socket,
                 capacity: files.number(&format!("{folder}/cpu_capacity")).unwrap_or(capacity),
@@ -125,31 +127,28 @@ impl Topology {
         places.iter().map(|place| place.cpu).collect()
     }
 
-    /// Takes the sockets for one if they are a hypervisor's.
+    /// Merges the sockets if they come from a hypervisor.
     fn merge_small_sockets(&mut self) {
         let sockets = groups(&self.cpus, Domain::Socket);
-        if sockets.len() > 2 && sockets.iter().all(|socket| cores(socket) < LEAST_CORES) {
+        if sockets.len() > 2 && sockets.iter().all(|socket| cores(socket) < MIN_SOCKET_CORES) {
             self.cpus.iter_mut().for_each(|place| place.socket = 0);
         }
     }
 
-    /// The CPUs for a command: of the smallest domain that has a core for each, else a hardware thread for each.
-    ///
-    /// # Errors
-    ///
-    /// There is no CPU.
-    pub fn choose(&self, wanted: Wanted) -> Result<Choice, UnitError> {
+    /// Chooses CPUs for a command from the smallest domain that has a core for each, or else a hardware
+    /// thread for each. Fails if there is no CPU.
+    pub fn choose(&self, request: CpuRequest) -> Result<Choice, UnitError> {
         let fast = self.fast();
-        let (places, count) = match wanted {
-            Wanted::Default => (&fast, MOST_BY_DEFAULT.min(fast.len())),
-            Wanted::Count(count) if count <= fast.len() => (&fast, count),
-            Wanted::Count(count) => (&self.cpus, count),
+        let (places, count) = match request {
+            CpuRequest::Default => (&fast, MAX_DEFAULT_CPUS.min(fast.len())),
+            CpuRequest::Count(count) if count <= fast.len() => (&fast, count),
+            CpuRequest::Count(count) => (&self.cpus, count),
         };
         let fitting = fitting(places, count);
         let fitting = fitting.map(|(domain, group)| (widest(places, &group, domain), group));
-        let (domain, places) = fitting.unwrap_or_else(|| match wanted {
-            Wanted::Default => (Domain::Socket, largest_socket(places)),
-            Wanted::Count(_) => (Domain::Host, places.clone()),
+        let (domain, places) = fitting.unwrap_or_else(|| match request {
+            CpuRequest::Default => (Domain::Socket, largest_socket(places)),
+            CpuRequest::Count(_) => (Domain::Host, places.clone()),
         });
         let mut ordered = cores_first(&places);
         ordered.truncate(count);
@@ -158,7 +157,7 @@ impl Topology {
         Ok(Choice { cpus: CpuList::new(&cpus)?, note })
     }
 
-    /// The CPUs of the highest capacity; all, if that is a single one.
+    /// Returns the CPUs of the highest capacity, or all CPUs if only one has it.
     fn fast(&self) -> Vec<CpuPlace> {
         let highest = self.cpus.iter().map(|place| place.capacity).max();
         let fast = self.cpus.iter().filter(|place| Some(place.capacity) == highest);
@@ -166,7 +165,7 @@ impl Topology {
         if fast.len() > 1 { fast } else { self.cpus.clone() }
     }
 
-    /// The choice in words; None: it is all CPUs.
+    /// Describes the choice; None if it has all CPUs.
     fn note(&self, chosen: &[CpuPlace], domain: Domain) -> Option<String> {
         let first = chosen.first().filter(|_| chosen.len() < self.cpus.len())?;
         let cpus: Vec<usize> = chosen.iter().map(|place| place.cpu).collect();
@@ -195,7 +194,7 @@ impl Topology {
     }
 }
 
-/// The node of each CPU, by the kernel's numbers.
+/// Returns the NUMA node of each CPU, by the kernel's numbers.
 fn nodes(files: &HostFiles) -> BTreeMap<usize, u64> {
     const FOLDER: &str = "/sys/devices/system/node";
     let names = files.names(FOLDER);
@@ -209,17 +208,17 @@ fn nodes(files: &HostFiles) -> BTreeMap<usize, u64> {
         .collect()
 }
 
-/// The lowest CPU of a list: it identifies those that share something.
-fn first_of(list: &str) -> Option<u64> {
+/// Returns the lowest CPU of a list, which identifies the CPUs that share a resource.
+fn lowest_cpu(list: &str) -> Option<u64> {
     let list: CpuList = list.parse().ok()?;
     list.cpus().iter().min().map(|cpu| *cpu as u64)
 }
 
-/// The CPUs of each domain, in the order of their first CPUs.
+/// Groups the CPUs by domain, in the order of their first CPUs.
 fn groups(places: &[CpuPlace], domain: Domain) -> Vec<Vec<CpuPlace>> {
     let mut groups: Vec<Vec<CpuPlace>> = Vec::new();
     for place in places {
-        match groups.iter_mut().find(|group| domain.of(&group[0]) == domain.of(place)) {
+        match groups.iter_mut().find(|group| domain.id(&group[0]) == domain.id(place)) {
             Some(group) => group.push(*place),
             None => groups.push(vec![*place]),
         }
@@ -231,7 +230,8 @@ fn cores(places: &[CpuPlace]) -> usize {
     places.iter().map(|place| place.core).collect::<BTreeSet<_>>().len()
 }
 
-/// The first of the smallest domains that have a core for each of `count` CPUs, or a hardware thread for each.
+/// Returns the first of the smallest domains that have a core for each of `count` CPUs, or else a hardware
+/// thread for each.
 fn fitting(places: &[CpuPlace], count: usize) -> Option<(Domain, Vec<CpuPlace>)> {
     let sizes: [fn(&[CpuPlace]) -> usize; 2] = [cores, <[CpuPlace]>::len];
     sizes.into_iter().find_map(|size| {
@@ -242,21 +242,21 @@ fn fitting(places: &[CpuPlace], count: usize) -> Option<(Domain, Vec<CpuPlace>)>
     })
 }
 
-/// The largest domain that has the same CPUs as this group.
+/// Returns the largest domain with the same CPUs as this group.
 fn widest(places: &[CpuPlace], group: &[CpuPlace], domain: Domain) -> Domain {
     let is_same = |wider: &Domain| {
-        places.iter().filter(|place| wider.of(place) == wider.of(&group[0])).count() == group.len()
+        places.iter().filter(|place| wider.id(place) == wider.id(&group[0])).count() == group.len()
     };
     [Domain::Socket, Domain::Node].into_iter().find(is_same).unwrap_or(domain)
 }
 
-/// The socket with the most cores; of several, the one with the most hardware threads, then the first.
+/// Returns the largest socket by cores, then by hardware threads; the first of equal sockets.
 fn largest_socket(places: &[CpuPlace]) -> Vec<CpuPlace> {
     let sockets = groups(places, Domain::Socket).into_iter().rev();
     sockets.max_by_key(|socket| (cores(socket), socket.len())).unwrap_or_default()
 }
 
-/// One hardware thread of each core, then the second of each, and so on.
+/// Orders the CPUs: one hardware thread of each core, then the second of each, and so on.
 fn cores_first(places: &[CpuPlace]) -> Vec<CpuPlace> {
     let mut threads: BTreeMap<u64, usize> = BTreeMap::new();
     let mut ranked: Vec<(usize, CpuPlace)> = places
@@ -271,32 +271,32 @@ fn cores_first(places: &[CpuPlace]) -> Vec<CpuPlace> {
     ranked.into_iter().map(|(_, place)| place).collect()
 }
 
-/// Made-up machines, for tests.
+/// Mocked machines, for tests.
 #[cfg(any(test, feature = "testing"))]
-pub mod made_up {
+pub mod mock {
     use super::*;
 
     /// A machine of identical sockets.
     #[derive(Debug, Clone, Copy)]
     pub struct Machine {
-        /// Sockets, a NUMA node each.
+        /// Sockets, with a NUMA node each.
         pub sockets: usize,
-        /// Cores of a socket.
+        /// Cores per socket.
         pub cores: usize,
-        /// Hardware threads of a core; the second threads have the higher numbers.
+        /// Hardware threads per core; the second threads have the higher numbers.
         pub threads: usize,
         /// Cores that share an L3 cache.
-        pub cores_of_cache: usize,
+        pub cores_per_cache: usize,
     }
 
     impl Machine {
-        /// The places of these of its CPUs.
+        /// Returns the topology of these of its CPUs.
         pub fn topology(self, allowed: impl IntoIterator<Item = usize>) -> Topology {
-            let all = self.sockets * self.cores;
+            let cores = self.sockets * self.cores;
             let place = |cpu: usize| {
-                let core = cpu % all;
+                let core = cpu % cores;
                 let socket = (core / self.cores) as u64;
-                let cache = (core / self.cores_of_cache) as u64;
+                let cache = (core / self.cores_per_cache) as u64;
                 CpuPlace {
                     cpu,
                     core: core as u64,
@@ -306,7 +306,7 @@ pub mod made_up {
                     capacity: FULL_CAPACITY,
                 }
             };
-            let cpus = allowed.into_iter().filter(|cpu| *cpu < all * self.threads).map(place);
+            let cpus = allowed.into_iter().filter(|cpu| *cpu < cores * self.threads).map(place);
             let mut topology = Topology { cpus: cpus.collect(), unknown: Vec::new() };
             topology.merge_small_sockets();
             topology

@@ -1,11 +1,11 @@
-//! Containers lack files of `/proc` and `/sys`, or have others in their places: such facts are unknown, never 0, "no" or
-//! a flag that the CPU is "without" (G05 of tests/HISTORY.md).
+//! Containers lack files of `/proc` and `/sys`, or have other files in their places. Such facts are unknown,
+//! never 0, "no" or a flag that the CPU is "without" (G05 of tests/HISTORY.md).
 
 use std::{fs, os::unix::fs::symlink};
 
 use crate::doctor::{
     cpu::CpuFacts,
-    files::{HostFiles, made_up},
+    files::{HostFiles, mock},
     sched_ext::SchedExtFacts,
     system::SystemFacts,
     text::{NamedValue, cpu_rows, kvm_rows, sched_ext_rows, system_rows},
@@ -13,13 +13,13 @@ use crate::doctor::{
 };
 use kvm::KvmKind;
 
-/// An Intel host with SMT, in a VM of Xen. Every file that the facts are read from.
+/// An Intel host with SMT, in a Xen VM: every file that the facts are read from.
 fn intel() -> Vec<(&'static str, &'static str)> {
     let files = include_str!("unreadable_tests.txt").split("== ").skip(1);
     files.map(|file| file.split_once('\n').unwrap()).collect()
 }
 
-/// Ways in which a file is of no use.
+/// Ways in which a file is unusable.
 const FAULTS: [&str; 4] = ["missing", "empty", "unreadable", "garbage"];
 
 fn rows(files: &HostFiles) -> Vec<NamedValue> {
@@ -31,7 +31,7 @@ fn rows(files: &HostFiles) -> Vec<NamedValue> {
     rows
 }
 
-fn spoil(files: &HostFiles, path: &str, fault: &str) {
+fn damage(files: &HostFiles, path: &str, fault: &str) {
     let file = files.path(path);
     fs::remove_file(&file).unwrap();
     match fault {
@@ -43,13 +43,13 @@ fn spoil(files: &HostFiles, path: &str, fault: &str) {
     }
 }
 
-/// The rows of the whole host are known: the table below tests something.
+/// All rows of the complete host are known, so that the table below tests something.
 #[test]
-fn an_intel_host_is_known() {
-    let rows = rows(&made_up::host("whole", &intel()));
+fn intel_host_has_no_unknown_facts() {
+    let rows = rows(&mock::host("whole", &intel()));
     let row = |name: &str| {
-        let found = rows.iter().find(|(row, _)| row == name);
-        found.unwrap_or_else(|| panic!("no {name}: {rows:#?}")).1.as_str()
+        let entry = rows.iter().find(|(row, _)| row == name);
+        entry.unwrap_or_else(|| panic!("no {name}: {rows:#?}")).1.as_str()
     };
     assert!(rows.iter().all(|(_, value)| !value.contains("unknown")), "{rows:#?}");
     assert_eq!(row("module"), "kvm_intel");
@@ -65,18 +65,18 @@ fn an_intel_host_is_known() {
 }
 
 #[test]
-fn what_a_container_lacks_is_unknown() {
+fn unreadable_files_make_facts_unknown() {
     // The kernel has no BTF then, and any bytes may be BTF.
     let is_a_fact = |path: &str, fault: &str| {
         path.ends_with("btf/vmlinux") && ["missing", "garbage"].contains(&fault)
     };
-    let whole = rows(&made_up::host("whole-too", &intel()));
+    let complete = rows(&mock::host("complete", &intel()));
     for fault in FAULTS {
         for (path, _) in intel() {
-            let files = made_up::host("spoilt", &intel());
-            spoil(&files, path, fault);
+            let files = mock::host("spoilt", &intel());
+            damage(&files, path, fault);
             for (name, value) in rows(&files) {
-                let before = whole.iter().find(|(row, _)| *row == name);
+                let before = complete.iter().find(|(row, _)| *row == name);
                 let before: Vec<&str> =
                     before.map_or_else(Vec::new, |(_, value)| value.split([' ', ',']).collect());
                 let is_less = value.split([' ', ',']).all(|word| before.contains(&word));
@@ -89,11 +89,11 @@ fn what_a_container_lacks_is_unknown() {
     }
 }
 
-/// All of them at once, as in a container without `/proc` and `/sys`.
+/// All files at once, as in a container without `/proc` and `/sys`.
 #[test]
-fn a_host_without_files_is_unknown() {
-    for (name, value) in rows(&made_up::host("none-at-all", &[])) {
-        let is_told = ["kind", "CPUs", "CPUs by default"].contains(&name.as_str());
-        assert!(is_told || value.contains("unknown"), "{name} {value}");
+fn host_without_files_is_unknown() {
+    for (name, value) in rows(&mock::host("none-at-all", &[])) {
+        let is_passed = ["kind", "CPUs", "CPUs by default"].contains(&name.as_str());
+        assert!(is_passed || value.contains("unknown"), "{name} {value}");
     }
 }

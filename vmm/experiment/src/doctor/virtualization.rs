@@ -15,13 +15,13 @@ use kvm::{
 #[derive(Debug)]
 struct Vendor {
     module: &'static str,
-    /// The CPU's flag.
+    /// CPU flag of the extension.
     flag: &'static str,
-    /// Thresholds of pause loops, the switch first: 0 is off. In cycles with VMX, in PAUSEs with SVM.
+    /// Thresholds of pause loops; the first is the switch (0: off). In cycles with VMX, in PAUSEs with SVM.
     pause_loop: [&'static str; 5],
     /// Interrupt virtualization, and other switches that change the cost of exits.
     switches: &'static [&'static str],
-    /// The one of these that lets interrupts reach guests without an exit.
+    /// The switch that lets interrupts reach guests without an exit.
     apicv: &'static str,
 }
 
@@ -56,7 +56,7 @@ const VENDORS: [Vendor; 2] = [
             "pause_filter_count_shrink",
             "pause_filter_count_max",
         ],
-        // No twins: SVM tags its TLB always, and has no preemption timer.
+        // No `vpid` and `preemption_timer`: SVM always tags its TLB, and has no such timer.
         switches: &["avic", "enable_ipiv", "enable_device_posted_irqs", "npt"],
         apicv: "avic",
     },
@@ -68,32 +68,32 @@ pub struct KvmFacts {
     /// `hardware`, `software`, `absent` or `denied`.
     pub kind: &'static str,
     #[serde(skip)]
-    pub(super) known: KvmKind,
+    pub(super) detected: KvmKind,
     /// The vendor module: `kvm_intel`, `kvm_amd` or another.
     pub module: Option<String>,
     /// The group that may open `/dev/kvm`, if its mode allows one.
     pub group: Option<String>,
     /// Capabilities, if `/dev/kvm` can be opened.
     pub capabilities: Option<Capabilities>,
-    /// How long KVM polls for a wake-up before a halted vCPU sleeps, in nanoseconds.
+    /// Time for which KVM polls for a wakeup before a halted vCPU sleeps, in nanoseconds.
     pub halt_poll_ns: Option<u64>,
-    /// Does the CPU exit from a guest that spins in a PAUSE loop, so that KVM can run another vCPU?
+    /// Whether the CPU exits from a guest that spins in a PAUSE loop, so that KVM can run another vCPU.
     pub pause_loop_exiting: Option<bool>,
     /// The thresholds of such a loop and how they change, by the module's parameter names.
     pub pause_loop: BTreeMap<String, u64>,
-    /// Switches of the module, by its parameter names; those that are unknown are left out.
+    /// Switches of the module, by its parameter names. Unknown switches are left out.
     pub switches: BTreeMap<String, bool>,
-    /// Do interrupts reach guests without an exit (APICv, AVIC)?
+    /// Whether interrupts reach guests without an exit (APICv, AVIC).
     pub interrupt_virtualization: Option<bool>,
-    /// May guests use VT-x or AMD-V themselves?
+    /// Whether guests may use VT-x or AMD-V themselves.
     pub nested: Option<bool>,
 }
 
 impl KvmFacts {
-    /// Reads this host's settings, and queries its KVM if that can be opened.
-    pub fn read(files: &HostFiles, known: KvmKind) -> Self {
+    /// Reads this host's settings, and queries its KVM if it can be opened.
+    pub fn read(files: &HostFiles, detected: KvmKind) -> Self {
         let module = vendor_module(files);
-        let usable = known.runs_payload();
+        let usable = detected.runs_payload();
         let vendor = VENDORS.iter().find(|vendor| Some(vendor.module) == module.as_deref());
         let path = |name: &str| {
             module.as_ref().map(|module| format!("/sys/module/{module}/parameters/{name}"))
@@ -104,8 +104,8 @@ impl KvmFacts {
         let switches: BTreeMap<String, bool> =
             switches.iter().filter_map(|name| Some(((*name).to_owned(), flag(name)?))).collect();
         Self {
-            kind: known.name(),
-            known,
+            kind: detected.name(),
+            detected,
             group: group(files),
             capabilities: usable.then(Capabilities::query).and_then(Result::ok),
             halt_poll_ns: files.number("/sys/module/kvm/parameters/halt_poll_ns"),
@@ -126,14 +126,14 @@ impl KvmFacts {
 }
 
 impl KvmFacts {
-    /// Is the module one whose parameters are known?
+    /// Whether the module's parameters are known.
     pub fn has_vendor(&self) -> bool {
         VENDORS.iter().any(|vendor| Some(vendor.module) == self.module.as_deref())
     }
 }
 
-/// `/sys/module/kvm_*`; built-in modules show there, too, if they have parameters. A kernel with both vendors' modules
-/// built in shows both: the CPU decides.
+/// Returns the name of `/sys/module/kvm_*`. Built-in modules also appear there if they have parameters. A
+/// kernel with both vendors' modules built in shows both, and the CPU decides.
 fn vendor_module(files: &HostFiles) -> Option<String> {
     let names = files.names("/sys/module");
     let cpuinfo = files.text("/proc/cpuinfo").unwrap_or_default();
@@ -141,12 +141,12 @@ fn vendor_module(files: &HostFiles) -> Option<String> {
         let vendor = VENDORS.iter().find(|vendor| vendor.module == name.as_str());
         vendor.is_some_and(|vendor| flag(&cpuinfo, files.cpuid, vendor.flag) == Some(true))
     };
-    let all: Vec<&String> = names.iter().filter(|name| name.starts_with("kvm_")).collect();
-    let only = (all.len() == 1).then(|| all[0]);
-    all.iter().copied().find(is_of_cpu).or(only).cloned()
+    let modules: Vec<&String> = names.iter().filter(|name| name.starts_with("kvm_")).collect();
+    let only = (modules.len() == 1).then(|| modules[0]);
+    modules.iter().copied().find(is_of_cpu).or(only).cloned()
 }
 
-/// The name of the group of `/dev/kvm`, if its mode lets the group read and write.
+/// Returns the name of the group of `/dev/kvm`, if its mode lets the group read and write.
 fn group(files: &HostFiles) -> Option<String> {
     const GROUP_READ_WRITE: u32 = 0o060;
     let metadata = fs::metadata(files.path(DEV_KVM)).ok()?;
@@ -165,11 +165,11 @@ fn name_of_group(groups: &str, gid: u32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::files::made_up;
+    use crate::doctor::files::mock;
 
-    /// Those of Intel: `unreadable_tests`.
+    /// Intel's settings are covered by `unreadable_tests`.
     #[test]
-    fn settings_of_amd_are_found() {
+    fn amd_settings_are_read() {
         let amd = [
             ("sys/module/kvm/parameters/halt_poll_ns", "200000"),
             ("sys/module/kvm_amd/parameters/pause_filter_count", "3000"),
@@ -182,7 +182,7 @@ mod tests {
             ("sys/module/kvm_amd/parameters/npt", "1"),
             ("sys/module/kvm_amd/parameters/nested", "1"),
         ];
-        let facts = KvmFacts::read(&made_up::host("amd", &amd), KvmKind::Denied);
+        let facts = KvmFacts::read(&mock::host("amd", &amd), KvmKind::Denied);
         assert_eq!(facts.kind, "denied");
         assert_eq!(facts.halt_poll_ns, Some(200_000));
         assert_eq!(facts.pause_loop_exiting, Some(true));
@@ -192,13 +192,13 @@ mod tests {
         assert_eq!(facts.switches, switches.map(|(name, is_on)| (name.to_owned(), is_on)).into());
         assert_eq!(facts.nested, Some(true));
 
-        let off = made_up::host("no-ple", &[("sys/module/kvm_intel/parameters/ple_gap", "0")]);
+        let off = mock::host("no-ple", &[("sys/module/kvm_intel/parameters/ple_gap", "0")]);
         assert_eq!(KvmFacts::read(&off, KvmKind::Absent).pause_loop_exiting, Some(false));
     }
 
-    /// A kernel with both modules built in has the directories of both. Regression: AMD's was taken on an Intel CPU.
+    /// A kernel with both modules built in has both directories. Regression: AMD's was used on an Intel CPU.
     #[test]
-    fn the_module_is_that_of_the_cpu() {
+    fn module_matches_the_cpu_vendor() {
         let both = [
             ("sys/module/kvm_amd/parameters/avic", "N"),
             ("sys/module/kvm_intel/parameters/enable_apicv", "Y"),
@@ -206,12 +206,12 @@ mod tests {
         let module = |name, flags: &str| {
             let text = format!("processor\t: 0\nflags\t\t: {flags}\n");
             let files = [both[0], both[1], ("proc/cpuinfo", text.as_str())];
-            KvmFacts::read(&made_up::host(name, &files), KvmKind::Denied).module
+            KvmFacts::read(&mock::host(name, &files), KvmKind::Denied).module
         };
         assert_eq!(module("both-intel", "fpu vmx").as_deref(), Some("kvm_intel"));
         assert_eq!(module("both-amd", "fpu svm").as_deref(), Some("kvm_amd"));
         assert_eq!(module("both-neither", "fpu"), None);
-        let mut unknown = made_up::host("both-unknown", &both);
+        let mut unknown = mock::host("both-unknown", &both);
         assert_eq!(KvmFacts::read(&unknown, KvmKind::Denied).module, None);
         unknown.cpuid = Some(|leaf| {
             let (eax, ecx) = if leaf == 1 { (0, 1 << 5) } else { (1, 0) };

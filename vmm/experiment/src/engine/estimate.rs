@@ -1,4 +1,4 @@
-//! Estimates how long cells take.
+//! Estimates the time that cells take.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ pub const EMULATED_HOST: Duration = Duration::from_secs(8);
 
 /// Estimates a cell's time, including its machine's start and end (measured on two CPUs).
 pub fn of_cell(point: &Point, method: &Method) -> Duration {
-    let beside = match (point.guest, point.host) {
-        // A simulated second has about a million acquisitions, each of which takes some microseconds to simulate.
+    let overhead = match (point.guest, point.host) {
+        // A simulated second has about a million acquisitions, which take some microseconds each to simulate.
         (GuestKind::Sim, _) => (point.duration + method.warm_up) * 10,
         (GuestKind::Payload, HostKind::Direct) => method.warm_up + Duration::from_millis(80),
         (GuestKind::Payload, HostKind::Emulated) => method.warm_up + Duration::from_millis(400),
         (GuestKind::Linux, HostKind::Direct) => method.warm_up + Duration::from_millis(800),
         (GuestKind::Linux, HostKind::Emulated) => method.warm_up + Duration::from_secs(5),
     };
-    // The start of PostgreSQL, and its database.
-    let filling = match (point.guest_workload(), point.host) {
+    // PostgreSQL's start, and its database.
+    let database = match (point.guest_workload(), point.host) {
         (Some(GuestWorkload::Pgbench { scale, .. }), HostKind::Direct) => {
             Duration::from_secs(1) * (1 + scale)
         }
@@ -31,5 +31,5 @@ pub fn of_cell(point: &Point, method: &Method) -> Duration {
         }
         _ => Duration::ZERO,
     };
-    point.duration + beside + filling
+    point.duration + overhead + database
 }

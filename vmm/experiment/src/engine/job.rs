@@ -23,16 +23,16 @@ pub struct Job {
     /// The text of the machine file, if the point is simulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// How to measure it.
+    /// Method of measurement.
     pub method: Method,
-    /// CPUs of the worker's host, the first of which are the slots; None: all CPUs it may use.
+    /// CPUs of the worker's host; the first are the slots. None for all CPUs it may use.
     pub cpus: Option<Vec<usize>>,
-    /// What to send with the result.
+    /// Data to send with the result.
     #[serde(default)]
     pub extras: Extras,
 }
 
-/// What a cell is asked for besides its figures.
+/// Data requested from a cell in addition to its figures.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extras {
@@ -77,18 +77,18 @@ pub enum WorkerMessage {
 pub struct Ended {
     /// The cell's number.
     pub cell: u32,
-    /// When it began, in milliseconds since 1970 (UTC).
+    /// Start time, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
-    /// How long it took in total, in seconds.
+    /// Total time, in seconds.
     pub took: f64,
-    /// How busy the CPUs were besides.
+    /// Load of the CPUs by other work.
     pub load: Load,
     /// Figures, a failure, or aborted.
     pub outcome: Outcome,
-    /// The Perfetto trace, or why there is none; only if the job asked for it.
+    /// The Perfetto trace, or the reason why it is missing; only if the job asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Result<Bytes, String>>,
-    /// The recording of its schedule, if the job asked for it and the schedule is one of ours.
+    /// The recording of its schedule, if the job asked for it and the schedule is ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recording: Option<Bytes>,
 }

@@ -1,4 +1,4 @@
-//! The lines that a worker's jobs come in.
+//! Reads the lines of a worker's jobs.
 
 use std::{
     io::{self, BufRead, Read},
@@ -9,10 +9,10 @@ use std::{
 use crate::Interrupt;
 use confine::Class;
 
-/// Longest line of a job, in bytes.
+/// Maximum length of a job's line, in bytes.
 pub(super) const LONGEST_JOB: u64 = 1 << 20;
 
-/// Jobs that may be queued behind the one under way. A run sends one at a time.
+/// Number of jobs that may be queued behind the current one. A run sends one at a time.
 const JOBS_AHEAD: usize = 4;
 
 /// The thread that reads jobs cannot be started.
@@ -20,8 +20,8 @@ const JOBS_AHEAD: usize = 4;
 #[error("cannot start the thread that reads jobs")]
 pub struct NoReader(#[source] io::Error);
 
-/// The input's lines, read by a separate thread so that the end of the input is seen at once. A line
-/// longer than any job is truncated, and then rejected.
+/// Reads the input's lines on a separate thread, so that the end of the input is noticed at once. A
+/// line longer than any job is truncated, and then rejected.
 pub(super) fn lines(
     mut input: impl BufRead + Send + 'static,
     interrupt: Interrupt,

@@ -1,4 +1,4 @@
-//! Runs an experiment in worker processes: what a run asks of its caller, and how it ends.
+//! Runs an experiment in worker processes: the interface to its caller, and the result.
 
 mod estimate;
 pub mod job;
@@ -16,7 +16,7 @@ use tokio::process::Command;
 
 pub use estimate::EMULATED_HOST;
 pub use run_loop::run;
-pub use worker_handle::HandError;
+pub use worker_handle::StartError;
 
 use job::{Bytes, Extras};
 use study::{
@@ -25,7 +25,7 @@ use study::{
     store::{StoreError, record::CellLine},
 };
 
-/// Why a run cannot continue.
+/// Errors that end a run.
 #[derive(Debug, Error)]
 pub enum RunError {
     /// A result cannot be stored.
@@ -33,37 +33,37 @@ pub enum RunError {
     Store(#[from] StoreError),
     /// A worker cannot be started.
     #[error(transparent)]
-    WorkerHandle(#[from] HandError),
-    /// A trace or a recording cannot be kept.
+    Worker(#[from] StartError),
+    /// A trace or a recording cannot be stored.
     #[error("cannot write the trace")]
-    Keep(#[source] io::Error),
+    Trace(#[source] io::Error),
     /// A job cannot be serialized.
-    #[error("cannot tell a worker what to run")]
+    #[error("cannot serialize a worker's job")]
     Job(#[from] serde_json::Error),
 }
 
-/// How the workers of a run are started.
+/// Starts the workers of a run.
 pub trait WorkerPool {
-    /// The command that starts a worker for a host; `number` is its index among those side by side.
+    /// Returns the command that starts a worker for a host.
     fn worker(&self, host: HostKind) -> Command;
 
-    /// The CPUs for its cells; None: all that it may use.
+    /// Returns the CPUs for the cells of parallel worker `number`; None for all that it may use.
     fn cpus(&self, host: HostKind, number: usize) -> Option<Vec<usize>>;
 
-    /// How many workers run side by side.
+    /// Returns the number of parallel workers.
     fn jobs(&self) -> usize;
 
-    /// What a cell is asked for besides its figures.
+    /// Returns the data requested from a cell in addition to its figures.
     fn extras(&self, cell: &PlannedCell) -> Extras;
 
-    /// Keeps a trace, before the store records that its cell is done.
-    fn keep_trace(&self, trace: Bytes) -> io::Result<()>;
+    /// Stores a trace, before the store records that its cell is done.
+    fn store_trace(&self, trace: Bytes) -> io::Result<()>;
 
-    /// Keeps a recording.
-    fn keep_recording(&self, _: Bytes) {}
+    /// Stores a recording.
+    fn store_recording(&self, _: Bytes) {}
 }
 
-/// Is notified of a run's progress.
+/// Receives a run's progress.
 pub trait Watcher {
     /// A cell begins.
     fn started(&mut self, cell: &PlannedCell, point: &Point);
@@ -71,17 +71,17 @@ pub trait Watcher {
     fn ended(&mut self, line: &CellLine);
     /// The cell's worker has died, for `reason`; the cell will be run again.
     fn died(&mut self, cell: &PlannedCell, reason: &str);
-    /// A requested trace is missing, and why.
+    /// A requested trace is missing, with the reason.
     fn untraced(&mut self, _: &PlannedCell, _: &str) {}
-    /// Is what has been measured enough? No further cell is then begun.
+    /// Whether the measurements suffice. No further cell is then started.
     fn has_enough(&self) -> bool {
         false
     }
-    /// The user ends the run: the cells under way are aborted.
+    /// The user ends the run; running cells are aborted.
     fn stopping(&mut self);
 }
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Summary {
     /// Cells with figures.
@@ -89,18 +89,18 @@ pub struct Summary {
     /// Cells that failed.
     pub failed: u32,
     /// Cells that have not been run.
-    pub left: u32,
+    pub remaining: u32,
     /// Cells in which a lock violated mutual exclusion or its order, which is a bug.
     pub broken: u32,
-    /// The run was stopped before its end.
+    /// Whether the run was stopped before its end.
     pub stopped: bool,
 }
 
-/// Estimates how long the cells that are not `finished` will take.
+/// Estimates the time for the cells that are not `finished`.
 pub fn estimate(experiment: &Experiment, finished: &HashSet<u32>, jobs: usize) -> Duration {
     let cells = experiment.cells();
-    let left = cells.iter().filter(|cell| !finished.contains(&cell.cell));
-    let points: Vec<&Point> = left.map(|cell| &experiment.points[cell.point]).collect();
+    let remaining = cells.iter().filter(|cell| !finished.contains(&cell.cell));
+    let points: Vec<&Point> = remaining.map(|cell| &experiment.points[cell.point]).collect();
     let cells: Duration =
         points.iter().map(|point| estimate::of_cell(point, &experiment.method)).sum();
     let boots = points.iter().any(|point| point.host == HostKind::Emulated);
@@ -108,7 +108,7 @@ pub fn estimate(experiment: &Experiment, finished: &HashSet<u32>, jobs: usize) -
     cells.div_f64(jobs.max(1) as f64) + boot
 }
 
-/// Estimates how long a cell will take.
+/// Estimates the time for a cell.
 pub fn estimate_cell(experiment: &Experiment, point: &Point) -> Duration {
     estimate::of_cell(point, &experiment.method)
 }

@@ -1,4 +1,4 @@
-//! A worker of one cell, which loads a scheduler into the host's kernel before it is confined.
+//! A worker for one cell, which loads a scheduler into the host's kernel before it is confined.
 
 use std::io::{BufRead, Write};
 
@@ -11,8 +11,8 @@ use super::{
 use sched::driver::DriverKind;
 use study::point::Point;
 
-/// The only job of a process, with its schedule started: that takes capabilities, which a process that runs
-/// guests does not have.
+/// The only job of a process, with its schedule started. Starting it takes capabilities, which a process
+/// that runs guests does not have.
 #[derive(Debug)]
 pub struct OnlyJob {
     job: Job,
@@ -20,8 +20,8 @@ pub struct OnlyJob {
 }
 
 impl OnlyJob {
-    /// Reads it from `input`, and starts its schedule, if the host's kernel carries it out; None at the
-    /// input's end. No thread is started that would be older than the confinement.
+    /// Reads the job from `input`, and starts its schedule if the host's kernel carries it out. None at the
+    /// end of the input. Starts no thread, which would be older than the confinement.
     pub fn read(input: &mut impl BufRead, tools: Tools<'_>) -> Result<Option<Self>, WorkerError> {
         let Some(line) = next_line(input) else { return Ok(None) };
         let job = parse(&line)?;
@@ -30,18 +30,18 @@ impl OnlyJob {
             Ok(cpus) if job.point.driver == DriverKind::Bpf => {
                 start_schedule(&job.point, cpus, tools.recording, job.extras).map(Some)
             }
-            // What is wrong with the CPUs is reported when it runs.
+            // Errors in the CPUs are reported when the job runs.
             _ => Ok(None),
         };
         Ok(Some(Self { job, prepared: Prepared { cpus, started } }))
     }
 
-    /// What it measures.
+    /// The point that it measures.
     pub fn point(&self) -> &Point {
         &self.job.point
     }
 
-    /// Runs it, and writes its result to `output`. The end of the input aborts it.
+    /// Runs the job, and writes its result to `output`. The end of the input aborts it.
     pub fn run(
         self,
         tools: Tools<'_>,
@@ -49,7 +49,7 @@ impl OnlyJob {
         mut output: impl Write,
         interrupt: &Interrupt,
     ) -> Result<(), WorkerError> {
-        let _no_more = lines(input, interrupt.clone())?;
+        let _lines = lines(input, interrupt.clone())?;
         run(&self.job, tools, &mut output, interrupt, self.prepared)
     }
 }

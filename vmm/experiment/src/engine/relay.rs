@@ -1,5 +1,5 @@
-//! A worker whose cells have a process each: those that load a scheduler into the host's kernel, each with
-//! settings of its own. A process does that while it may, and then confines itself; this one runs no guest.
+//! Runs each cell in a separate process, for cells that load a scheduler into the host's kernel with their
+//! own settings. The process loads it, then confines itself; this worker runs no guest.
 
 use std::{
     io::{self, BufRead, Write},
@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use super::{super::Interrupt, job_lines};
 
-/// Why the cells' processes cannot be run.
+/// Errors when running the cells' processes.
 #[derive(Debug, Error)]
 pub enum RelayError {
     /// The process cannot be spawned.
@@ -30,9 +30,9 @@ pub enum RelayError {
     NoReader(#[from] job_lines::NoReader),
 }
 
-/// Gives each job of `input` to a process that `command` starts, one after the other; their results go to
-/// our own stdout. The end of the input and `interrupt` abort the cell under way. A process that fails ends
-/// this: its status is returned.
+/// Passes each job of `input` to a process that `command` starts, one after the other. The results go to
+/// our stdout. The end of the input and `interrupt` abort the current cell. If a process fails, its status
+/// is returned and no further process is started.
 pub fn relay(
     command: impl Fn() -> Command,
     input: impl BufRead + Send + 'static,
@@ -42,7 +42,7 @@ pub fn relay(
         let mut command = command();
         keep_and_die_with_us(&mut command, Vec::new());
         let child = command.stdin(Stdio::piped()).spawn().map_err(RelayError::Spawn)?;
-        let status = attend(child, &line, interrupt).map_err(RelayError::Wait)?;
+        let status = run_child(child, &line, interrupt).map_err(RelayError::Wait)?;
         if !status.success() {
             return Ok(Some(status));
         }
@@ -50,11 +50,11 @@ pub fn relay(
     Ok(None)
 }
 
-/// Waits for the process of this job.
-fn attend(mut child: Child, job: &[u8], interrupt: &Interrupt) -> io::Result<ExitStatus> {
+/// Passes the job to the process, and waits for its end.
+fn run_child(mut child: Child, job: &[u8], interrupt: &Interrupt) -> io::Result<ExitStatus> {
     let mut input = child.stdin.take();
     if let Some(input) = &mut input {
-        // The child may be gone already; its status says so.
+        // The child may have ended already, as its status then shows.
         let _ = input.write_all(job);
     }
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn each_job_has_a_process_of_its_own() {
+    fn each_job_runs_in_a_separate_process() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("jobs");
         let command = || {
@@ -103,22 +103,22 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_fails_is_the_last() {
+    fn failed_process_ends_the_relay() {
         let jobs = Cursor::new("one\ntwo\n");
         let status = relay(shell("read job; exit 9"), jobs, &Interrupt::default()).unwrap();
         assert_eq!(status.and_then(|status| status.code()), Some(9));
     }
 
     #[test]
-    fn the_end_of_the_input_ends_the_process() {
+    fn end_of_input_ends_the_process() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         (&ours).write_all(b"one\n").unwrap();
-        let interrupt = Interrupt::with_bell().unwrap();
+        let interrupt = Interrupt::with_descriptor().unwrap();
         std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(100));
             drop(ours);
         });
-        // The process waits for the end of its own input.
+        // The process waits for the end of its input.
         let ends = relay(shell("cat >/dev/null"), std::io::BufReader::new(theirs), &interrupt);
         assert!(ends.unwrap().is_none() && interrupt.raised());
     }

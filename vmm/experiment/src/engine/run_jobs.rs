@@ -31,7 +31,7 @@ use super::{
 use machine::{
     clock,
     driver::ScheduleSpec,
-    vm::{Schedule, ScheduleError, left_behind},
+    vm::{Schedule, ScheduleError, abandoned},
 };
 use os::limits;
 use sched::recording::Recording;
@@ -44,34 +44,34 @@ use study::{
     timeline::Timeline,
 };
 
-/// Largest trace of a cell. The worker holds three copies of it, at worst in the memory of the
+/// Maximum size of a cell's trace. The worker holds three copies of it, at worst in the memory of the
 /// emulated host. (A million yields would take three times as much.)
-pub const MOST_TRACE: ByteSize = ByteSize::mib(64);
+pub const MAX_TRACE: ByteSize = ByteSize::mib(64);
 
-/// How often a cell is measured again whose window something stopped.
-const MORE_TRIES: u32 = 2;
+/// Number of times that a cell is measured again if its window was stopped.
+const RETRIES: u32 = 2;
 
-/// Why a worker cannot continue.
+/// Errors that end a worker.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// A line cannot be parsed as a job.
-    #[error("cannot understand a job")]
+    #[error("cannot parse a job")]
     Job(#[from] serde_json::Error),
     /// The line was truncated; it is rejected even if the rest parses.
     #[error("a job is longer than {}", ByteSize(LONGEST_JOB))]
     LongJob,
     /// The output is closed.
     #[error("cannot write a cell's result")]
-    Say(#[from] io::Error),
-    /// A thread of an earlier cell is still there: another worker has to go on.
+    Write(#[from] io::Error),
+    /// A thread of an earlier cell still runs; another worker has to continue.
     #[error("{0} of an earlier cell still runs")]
-    LeftBehind(VcpuId),
+    Abandoned(VcpuId),
     /// The worker's jobs cannot be read.
     #[error(transparent)]
     NoReader(#[from] NoReader),
 }
 
-/// Why a cell cannot be begun.
+/// Errors when starting a cell.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum JobError {
     #[error(transparent)]
@@ -82,14 +82,14 @@ pub(super) enum JobError {
     Workload(String),
     #[error(transparent)]
     Vcpus(#[from] UnitError),
-    #[error("the worker was not told of these control groups")]
+    #[error("the worker has no such control groups")]
     NoCgroups,
 }
 
-/// Renders a timeline as part of a trace file, given its number in the file and its title.
+/// Renders a timeline as part of a trace file, with its number in the file and its title.
 pub type Draw<'a> = &'a dyn Fn(u32, &str, &Timeline) -> io::Result<Vec<u8>>;
 
-/// What a worker runs its cells with.
+/// Resources with which a worker runs its cells.
 #[derive(Clone, Copy)]
 pub struct Tools<'a> {
     /// The guest kernels.
@@ -98,7 +98,7 @@ pub struct Tools<'a> {
     pub recording: Option<&'a Arc<Recording>>,
     /// Renders timelines.
     pub draw: Draw<'a>,
-    /// Control groups; None: no cell asks for them.
+    /// Control groups; None if no cell needs them.
     pub cgroups: Option<&'a OpenGroups>,
 }
 
@@ -108,8 +108,8 @@ impl fmt::Debug for Tools<'_> {
     }
 }
 
-/// Runs jobs from `input` until it ends, and writes their results to `output`. The end of the input
-/// aborts the cell under way.
+/// Runs jobs from `input` until it ends, and writes their results to `output`. The end of the input aborts
+/// the current cell.
 pub fn work(
     tools: Tools<'_>,
     input: impl BufRead + Send + 'static,
@@ -118,8 +118,8 @@ pub fn work(
 ) -> Result<(), WorkerError> {
     for line in lines(input, interrupt.clone())? {
         let job = parse(&line)?;
-        if let Some(vcpu) = left_behind::wait(left_behind::PATIENCE, || interrupt.raised()) {
-            return Err(WorkerError::LeftBehind(vcpu));
+        if let Some(vcpu) = abandoned::wait(abandoned::TIMEOUT, || interrupt.raised()) {
+            return Err(WorkerError::Abandoned(vcpu));
         }
         let prepared = Prepared { cpus: cpus(&job), started: Ok(None) };
         run(&job, tools, &mut output, interrupt, prepared)?;
@@ -127,7 +127,7 @@ pub fn work(
     Ok(())
 }
 
-/// What is known of a job before it runs.
+/// State of a job before it runs.
 #[derive(Debug)]
 pub(super) struct Prepared {
     /// The job's CPUs. A schedule that has been started keeps this process's own threads off them.
@@ -150,19 +150,19 @@ pub(super) fn run(
     interrupt: &Interrupt,
     prepared: Prepared,
 ) -> Result<(), WorkerError> {
-    say(output, &WorkerMessage::Begun { cell: job.cell })?;
+    send(output, &WorkerMessage::Begun { cell: job.cell })?;
     let ended = PreparedJob { job, tools, interrupt, prepared }.run();
-    say(output, &WorkerMessage::Ended(Box::new(ended)))
+    send(output, &WorkerMessage::Ended(Box::new(ended)))
 }
 
-pub(super) fn say(output: &mut dyn Write, word: &WorkerMessage) -> Result<(), WorkerError> {
-    let mut text = serde_json::to_vec(word)?;
+pub(super) fn send(output: &mut dyn Write, message: &WorkerMessage) -> Result<(), WorkerError> {
+    let mut text = serde_json::to_vec(message)?;
     text.push(b'\n');
     output.write_all(&text)?;
     Ok(output.flush()?)
 }
 
-/// A job with what is needed to run it.
+/// A job and the resources needed to run it.
 struct PreparedJob<'a> {
     job: &'a Job,
     tools: Tools<'a>,
@@ -172,7 +172,7 @@ struct PreparedJob<'a> {
 
 impl PreparedJob<'_> {
     fn run(&self) -> Ended {
-        let at_ms = clock::since_1970();
+        let at_ms = clock::unix_millis();
         let began = Instant::now();
         let cpus = &self.prepared.cpus;
         let hop_before = self.hop();
@@ -188,24 +188,24 @@ impl PreparedJob<'_> {
             took: began.elapsed().as_secs_f64(),
             load: Load { hop_before, hop_after: self.hop(), ..load },
             outcome,
-            trace: timeline.map(|timeline| self.drawn(&timeline)),
+            trace: timeline.map(|timeline| self.render_trace(&timeline)),
             recording,
         }
     }
 
-    /// What a cache line takes between the cell's CPUs at this moment.
+    /// Measures the current hop time of a cache line between the cell's CPUs.
     fn hop(&self) -> Option<f64> {
         let is_real = self.job.point.guest != GuestKind::Sim;
         self.prepared.cpus.as_ref().ok().filter(|_| is_real).and_then(hop::measure)
     }
 
-    /// The trace. If it cannot be rendered, the cell keeps its figures and has no trace.
-    fn drawn(&self, timeline: &Timeline) -> Result<Bytes, String> {
+    /// Renders the trace. If this fails, the cell still has its figures.
+    fn render_trace(&self, timeline: &Timeline) -> Result<Bytes, String> {
         let Job { cell, point, .. } = self.job;
         let simulated = if point.guest == GuestKind::Sim { "SIMULATED " } else { "" };
         let title = format!("{simulated}cell {cell}: {point}");
-        let drawn = (self.tools.draw)(self.job.cell, &title, timeline);
-        drawn.map(Bytes).map_err(|error| chain(&error))
+        let trace = (self.tools.draw)(self.job.cell, &title, timeline);
+        trace.map(Bytes).map_err(|error| chain(&error))
     }
 
     fn measure(&self, cpus: &CpuList) -> CellResult {
@@ -213,7 +213,7 @@ impl PreparedJob<'_> {
         if point.guest == GuestKind::Sim {
             let spec = spec(self.job, self.tools, cpus);
             return match simulated::simulate(&spec, *number, self.interrupt) {
-                Ok(measurement) => self.done(measurement),
+                Ok(measurement) => self.finish(measurement),
                 Err(simulated::SimCellError::Interrupted) => Outcome::Aborted.into(),
                 Err(error) => failed(&error).into(),
             };
@@ -236,19 +236,19 @@ impl PreparedJob<'_> {
             let spec = RunSpec { cgroups, schedule, ..spec(self.job, self.tools, cpus) };
             cell.run(&spec, self.interrupt)
         };
-        // A schedule that was started before the cell is that of its first try only: this process may load no other
-        // one into the host's kernel. Its window is noted in the report.
-        let mut left = if started.is_none() { MORE_TRIES } else { 0 };
+        // A schedule started before the cell serves only its first attempt, as this process may load no other
+        // into the host's kernel. The report notes such a window.
+        let mut retries_left = if started.is_none() { RETRIES } else { 0 };
         let measured = loop {
             match measure() {
-                Ok(measurement) if left > 0 && was_stopped(point, &measurement.figures) => {
-                    left -= 1;
+                Ok(measurement) if retries_left > 0 && was_stopped(point, &measurement.figures) => {
+                    retries_left -= 1;
                 }
-                other => break other,
+                result => break result,
             }
         };
         match measured {
-            Ok(measurement) => self.done(measurement),
+            Ok(measurement) => self.finish(measurement),
             Err(CellError::Interrupted) => Outcome::Aborted.into(),
             Err(CellError::Stuck(error, trace)) => {
                 let error = error.replace('\n', " ");
@@ -258,20 +258,20 @@ impl PreparedJob<'_> {
         }
     }
 
-    /// The control groups that the point asks for.
+    /// Returns the control groups that the point requests.
     fn cgroups(&self) -> Result<&[ThreadFiles], JobError> {
         if self.job.point.cgroups.is_none() {
             return Ok(&[]);
         }
-        let open = self.tools.cgroups.and_then(|open| open.of(&self.job.point));
+        let open = self.tools.cgroups.and_then(|open| open.files(&self.job.point));
         open.ok_or(JobError::NoCgroups)
     }
 
-    fn done(&self, measurement: Measurement) -> CellResult {
+    fn finish(&self, measurement: Measurement) -> CellResult {
         let Measurement { figures, timeline, recording } = measurement;
         let recording = recording.filter(|_| self.job.extras.recording);
         let outcome = Outcome::Done { figures: Box::new(figures) };
-        CellResult { outcome, timeline, recording: recording.as_ref().map(bytes_of) }
+        CellResult { outcome, timeline, recording: recording.as_ref().map(serialize_recording) }
     }
 }
 
@@ -286,7 +286,7 @@ fn spec<'a>(job: &'a Job, tools: Tools<'_>, cpus: &'a CpuList) -> RunSpec<'a> {
     }
 }
 
-/// Starts the schedule of a point's machines; `recording` is the one that the policy `replay` follows.
+/// Starts the schedule of a point's machines. `recording` is the recording that the policy `replay` follows.
 pub(crate) fn start_schedule(
     point: &Point,
     cpus: &CpuList,
@@ -302,12 +302,11 @@ pub(crate) fn start_schedule(
     Schedule::start(point.driver, &spec, &vcpus, extras.trace)
 }
 
-/// Did something stop its window?
+/// Whether something stopped the window.
 fn was_stopped(point: &Point, figures: &Figures) -> bool {
-    Disturbance::new(point, [figures].into_iter()).is_of_a_stop()
+    Disturbance::new(point, [figures].into_iter()).is_stop()
 }
 
-/// The results of a cell.
 struct CellResult {
     outcome: Outcome,
     timeline: Option<Timeline>,
@@ -320,7 +319,7 @@ impl From<Outcome> for CellResult {
     }
 }
 
-fn bytes_of(recording: &Recording) -> Bytes {
+fn serialize_recording(recording: &Recording) -> Bytes {
     let mut bytes = Vec::new();
     // Writing to memory cannot fail.
     let _ = recording.write(&mut bytes);
@@ -330,15 +329,15 @@ fn bytes_of(recording: &Recording) -> Bytes {
 pub(super) fn cpus(job: &Job) -> Result<CpuList, JobError> {
     let allowed = allowed_cpus()?;
     if job.point.guest == GuestKind::Sim {
-        // A simulation needs any one.
+        // A simulation runs on any CPU.
         return Ok(allowed);
     }
     let cpus = match &job.cpus {
         None => allowed,
-        Some(named) => {
-            let named = CpuList::new(named).map_err(|_| PlanError::Allowed)?;
-            check_cpus(&named, &allowed)?;
-            named
+        Some(list) => {
+            let list = CpuList::new(list).map_err(|_| PlanError::Allowed)?;
+            check_cpus(&list, &allowed)?;
+            list
         }
     };
     let (wanted, available) = (job.point.slots, cpus.cpus().len());
@@ -350,22 +349,22 @@ pub(super) fn cpus(job: &Job) -> Result<CpuList, JobError> {
 }
 
 fn failed(error: &dyn Error) -> Outcome {
-    let error = limits::advised(chain(error).replace('\n', " "));
+    let error = limits::with_advice(chain(error).replace('\n', " "));
     Outcome::Failed { error, trace: String::new() }
 }
 
 fn cell(job: &Job, kernels: &Kernels) -> Result<Box<dyn Cell>, JobError> {
     let point = &job.point;
     let unknown = || JobError::Workload(point.workload.clone());
-    // Only a simulated machine may have more.
+    // Only a simulated machine may have more vCPUs.
     VcpuCount::try_from(point.vcpus.get())?;
     Ok(match point.guest {
         GuestKind::Payload => {
             let mut workloads = payload::Workload::OF_LOCKS.iter();
-            let found = workloads.find(|(_, name, _)| *name == point.workload);
-            Box::new(PayloadCell { workload: found.ok_or_else(unknown)?.0 })
+            let workload = workloads.find(|(_, name, _)| *name == point.workload);
+            Box::new(PayloadCell { workload: workload.ok_or_else(unknown)?.0 })
         }
-        // A guest of this kind is simulated, without a cell.
+        // Guests of this kind are simulated, without a cell.
         GuestKind::Sim => return Err(unknown()),
         GuestKind::Linux => {
             let workload = point.guest_workload().ok_or_else(unknown)?;

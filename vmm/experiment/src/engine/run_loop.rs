@@ -1,4 +1,4 @@
-//! The loop of a run: gives cells to workers, receives their reports, and stores results.
+//! The loop of a run: passes cells to workers, receives their reports, and stores results.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -30,14 +30,14 @@ use study::{
 };
 
 /// A cell counts as failed when this many emulated hosts have died while running it, or this many
-/// workers before beginning it.
-const DEATHS: u32 = 3;
+/// workers before starting it.
+const MAX_DEATHS: u32 = 3;
 
-/// Bound of the queue of workers' reports.
+/// Capacity of the queue of workers' reports.
 const REPORTS: usize = 64;
 
-/// How long workers have to abort their cells when the run stops.
-const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+/// Time limit for workers to abort their cells when the run stops.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// Runs all cells of `experiment` except the `finished` ones, and appends them to `store`.
 pub async fn run(
@@ -55,16 +55,16 @@ pub async fn run(
         workers,
         watcher,
         stop,
-        stopping: None,
+        stop_deadline: None,
         summary: Summary::default(),
         own_cpus: allowed_cpus().ok(),
     };
     for host in [HostKind::Direct, HostKind::Emulated] {
         let is_on_host = |cell: &&PlannedCell| experiment.points[cell.point].host == host;
-        let left = cells.iter().filter(|cell| !finished.contains(&cell.cell)).filter(is_on_host);
-        run.on(host, left.copied().collect()).await?;
+        let queue = cells.iter().filter(|cell| !finished.contains(&cell.cell)).filter(is_on_host);
+        run.run_host(host, queue.copied().collect()).await?;
     }
-    run.summary.stopped = run.stopping.is_some();
+    run.summary.stopped = run.stop_deadline.is_some();
     Ok(run.summary)
 }
 
@@ -74,97 +74,97 @@ struct RunLoop<'a> {
     workers: &'a dyn WorkerPool,
     watcher: &'a mut dyn Watcher,
     stop: Listener,
-    /// When the run gives up waiting for its workers; set once the user ends the run.
-    stopping: Option<Instant>,
+    /// Time at which the run stops waiting for its workers; set once the user ends the run.
+    stop_deadline: Option<Instant>,
     summary: Summary,
-    /// The CPUs of this host that the run has had at its begin.
+    /// CPUs of this host that the run had at its start.
     own_cpus: Option<CpuList>,
 }
 
-/// One of the workers that run side by side, started or not.
+/// A parallel worker, started or not.
 #[derive(Default)]
 struct WorkerSlot {
-    hand: Option<WorkerHandle>,
-    /// The cell that it runs, and how many workers have died of it.
+    worker: Option<WorkerHandle>,
+    /// The cell that it runs, with the number of workers that have died of it.
     cell: Option<(PlannedCell, u32)>,
-    /// The worker has reported the cell's begin.
+    /// Whether the worker has reported the cell's start.
     begun: bool,
-    /// This host when the cell was given to an emulated one.
-    below: Option<HostMoment>,
+    /// State of this host when the cell was passed to an emulated host.
+    before: Option<HostMoment>,
     /// A cell to run again because its worker died, with the number of deaths.
-    again: Option<(PlannedCell, u32)>,
+    retry: Option<(PlannedCell, u32)>,
 }
 
 impl WorkerSlot {
     fn next(&mut self, queue: &mut VecDeque<PlannedCell>) -> Option<(PlannedCell, u32)> {
-        self.again.take().or_else(|| queue.pop_front().map(|cell| (cell, 0)))
+        self.retry.take().or_else(|| queue.pop_front().map(|cell| (cell, 0)))
     }
 }
 
 impl RunLoop<'_> {
     /// Runs the cells of one host.
-    async fn on(
+    async fn run_host(
         &mut self,
         host: HostKind,
         mut queue: VecDeque<PlannedCell>,
     ) -> Result<(), RunError> {
         let (send, mut reports) = mpsc::channel(REPORTS);
-        let mut benches: Vec<WorkerSlot> =
+        let mut slots: Vec<WorkerSlot> =
             (0..self.workers.jobs()).map(|_| WorkerSlot::default()).collect();
         loop {
             if self.watcher.has_enough() {
-                self.summary.left += std::mem::take(&mut queue).len() as u32;
+                self.summary.remaining += std::mem::take(&mut queue).len() as u32;
             }
-            for (number, bench) in benches.iter_mut().enumerate() {
-                if self.stopping.is_some() || bench.cell.is_some() {
+            for (number, slot) in slots.iter_mut().enumerate() {
+                if self.stop_deadline.is_some() || slot.cell.is_some() {
                     continue;
                 }
-                if let Some(next) = bench.next(&mut queue) {
-                    self.begin(bench, next, host, number, &send).await?;
+                if let Some(next) = slot.next(&mut queue) {
+                    self.begin(slot, next, host, number, &send).await?;
                 }
             }
-            let all_idle = benches.iter().all(|bench| bench.cell.is_none());
-            let none_waits = queue.is_empty() && benches.iter().all(|bench| bench.again.is_none());
-            if all_idle && (none_waits || self.stopping.is_some()) {
+            let all_idle = slots.iter().all(|slot| slot.cell.is_none());
+            let queue_is_empty = queue.is_empty() && slots.iter().all(|slot| slot.retry.is_none());
+            if all_idle && (queue_is_empty || self.stop_deadline.is_some()) {
                 break;
             }
-            let deadline = self.stopping.unwrap_or_else(|| Instant::now() + PATIENCE);
+            let deadline = self.stop_deadline.unwrap_or_else(|| Instant::now() + ABORT_TIMEOUT);
             tokio::select! {
                 Some((number, report)) = reports.recv() => {
-                    self.hear(&mut benches[number], report, host).await?;
+                    self.handle_report(&mut slots[number], report, host).await?;
                 }
-                () = self.stop.raised(), if self.stopping.is_none() => self.abort(&mut benches),
-                () = sleep_until(deadline), if self.stopping.is_some() => {
-                    // Dropping the handle kills the worker, which is then reported as gone.
-                    benches.iter_mut().for_each(|bench| bench.hand = None);
-                    self.stopping = Some(Instant::now() + PATIENCE);
+                () = self.stop.raised(), if self.stop_deadline.is_none() => self.abort(&mut slots),
+                () = sleep_until(deadline), if self.stop_deadline.is_some() => {
+                    // Dropping the handle kills the worker, which is then reported as exited.
+                    slots.iter_mut().for_each(|slot| slot.worker = None);
+                    self.stop_deadline = Some(Instant::now() + ABORT_TIMEOUT);
                 }
             }
         }
-        let again = benches.iter().filter(|bench| bench.again.is_some()).count();
-        self.summary.left += (queue.len() + again) as u32;
-        let at_work = benches.iter().filter(|bench| bench.hand.is_some()).count();
+        let retries = slots.iter().filter(|slot| slot.retry.is_some()).count();
+        self.summary.remaining += (queue.len() + retries) as u32;
+        let at_work = slots.iter().filter(|slot| slot.worker.is_some()).count();
         // Workers exit at the end of their input.
-        benches.iter_mut().filter_map(|bench| bench.hand.as_mut()).for_each(WorkerHandle::dismiss);
+        slots.iter_mut().filter_map(|slot| slot.worker.as_mut()).for_each(WorkerHandle::close);
         wait_for(at_work, &mut reports).await;
         Ok(())
     }
 
-    /// Gives a cell to a worker.
+    /// Passes a cell to a worker.
     async fn begin(
         &mut self,
-        bench: &mut WorkerSlot,
+        slot: &mut WorkerSlot,
         (cell, deaths): (PlannedCell, u32),
         host: HostKind,
         number: usize,
         reports: &Reports,
     ) -> Result<(), RunError> {
-        if bench.hand.is_none() {
+        if slot.worker.is_none() {
             let command = self.workers.worker(host);
-            bench.hand = Some(WorkerHandle::start(command, number, reports.clone())?);
+            slot.worker = Some(WorkerHandle::start(command, number, reports.clone())?);
         }
-        (bench.cell, bench.begun) = (Some((cell, deaths)), false);
-        bench.below = self.moment().filter(|_| host == HostKind::Emulated);
+        (slot.cell, slot.begun) = (Some((cell, deaths)), false);
+        slot.before = self.moment().filter(|_| host == HostKind::Emulated);
         let cpus = self.workers.cpus(host, number);
         let point = &self.experiment.points[cell.point];
         let method = self.experiment.method;
@@ -173,77 +173,77 @@ impl RunLoop<'_> {
         let machine = self.experiment.machine_text(point).map(str::to_owned);
         let point = point.clone();
         let job = Job { cell: cell.cell, point, machine, method, cpus, extras };
-        if let Some(hand) = &mut bench.hand {
-            hand.give(&job).await?;
+        if let Some(worker) = &mut slot.worker {
+            worker.send(&job).await?;
         }
         Ok(())
     }
 
-    /// Lets the workers abort their cells.
-    fn abort(&mut self, benches: &mut [WorkerSlot]) {
+    /// Makes the workers abort their cells.
+    fn abort(&mut self, slots: &mut [WorkerSlot]) {
         self.watcher.stopping();
-        self.stopping = Some(Instant::now() + PATIENCE);
-        benches.iter_mut().filter_map(|bench| bench.hand.as_mut()).for_each(WorkerHandle::dismiss);
+        self.stop_deadline = Some(Instant::now() + ABORT_TIMEOUT);
+        slots.iter_mut().filter_map(|slot| slot.worker.as_mut()).for_each(WorkerHandle::close);
     }
 
-    async fn hear(
+    async fn handle_report(
         &mut self,
-        bench: &mut WorkerSlot,
+        slot: &mut WorkerSlot,
         report: WorkerReport,
         host: HostKind,
     ) -> Result<(), RunError> {
         match report {
-            WorkerReport::WorkerMessage(WorkerMessage::Begun { cell: begun }) => {
-                bench.begun |= bench.cell.is_some_and(|(cell, _)| cell.cell == begun);
+            WorkerReport::Message(WorkerMessage::Begun { cell: begun }) => {
+                slot.begun |= slot.cell.is_some_and(|(cell, _)| cell.cell == begun);
                 Ok(())
             }
-            WorkerReport::WorkerMessage(WorkerMessage::Ended(mut ended)) => {
-                if let Some((cell, _)) = &bench.cell {
-                    self.add_below(bench.below, &self.experiment.points[cell.point], &mut ended);
+            WorkerReport::Message(WorkerMessage::Ended(mut ended)) => {
+                if let Some((cell, _)) = &slot.cell {
+                    self.add_host(slot.before, &self.experiment.points[cell.point], &mut ended);
                 }
-                if let Some((cell, _)) = bench.cell.take_if(|(cell, _)| cell.cell == ended.cell) {
-                    self.keep(&cell, *ended)?;
+                if let Some((cell, _)) = slot.cell.take_if(|(cell, _)| cell.cell == ended.cell) {
+                    self.store_result(&cell, *ended)?;
                 }
                 Ok(())
             }
-            WorkerReport::Gone(reason) => {
-                bench.hand = None;
-                let Some((cell, deaths)) = bench.cell.take() else { return Ok(()) };
-                if self.stopping.is_some() {
-                    return self.keep(&cell, nothing(&cell, Outcome::Aborted));
+            WorkerReport::Exited(reason) => {
+                slot.worker = None;
+                let Some((cell, deaths)) = slot.cell.take() else { return Ok(()) };
+                if self.stop_deadline.is_some() {
+                    return self.store_result(&cell, empty_result(&cell, Outcome::Aborted));
                 }
-                // On this host, a worker that dies within a cell is taken to have died of it.
-                let is_innocent = host == HostKind::Emulated || !bench.begun;
-                if is_innocent && deaths + 1 < DEATHS {
+                // On this host, a worker that dies within a cell is assumed to have died of it.
+                let is_innocent = host == HostKind::Emulated || !slot.begun;
+                if is_innocent && deaths + 1 < MAX_DEATHS {
                     self.watcher.died(&cell, &reason);
-                    bench.again = Some((cell, deaths + 1));
+                    slot.retry = Some((cell, deaths + 1));
                     return Ok(());
                 }
                 let outcome = Outcome::Failed { error: reason, trace: String::new() };
-                self.keep(&cell, nothing(&cell, outcome))
+                self.store_result(&cell, empty_result(&cell, outcome))
             }
         }
     }
 
-    /// This host now.
+    /// Returns the current state of this host.
     fn moment(&self) -> Option<HostMoment> {
-        self.own_cpus.as_ref().map(|cpus| HostWatch::below(cpus).moment())
+        self.own_cpus.as_ref().map(|cpus| HostWatch::for_emulated(cpus).moment())
     }
 
-    /// Adds what this host did while a cell ran in an emulated one.
-    fn add_below(&self, before: Option<HostMoment>, point: &Point, ended: &mut Ended) {
+    /// Adds this host's activity while a cell ran in an emulated host.
+    fn add_host(&self, before: Option<HostMoment>, point: &Point, ended: &mut Ended) {
         let Outcome::Done { figures } = &mut ended.outcome else { return };
         let seconds = figures.seconds;
         if let Some((before, after)) = before.zip(self.moment())
             && let Some(around) = &mut figures.around
         {
             let span = HostWindow { before, after, pause: Nanos::ZERO };
-            let all = self.own_cpus.as_ref().map_or(0, |cpus| cpus.cpus().len() as u32);
-            around.add_below(&span, all, point, (seconds, ended.took));
+            let cpu_count = self.own_cpus.as_ref().map_or(0, |cpus| cpus.cpus().len() as u32);
+            around.add_outer(&span, cpu_count, point, (seconds, ended.took));
         }
     }
 
-    fn keep(&mut self, cell: &PlannedCell, ended: Ended) -> Result<(), RunError> {
+    fn store_result(&mut self, cell: &PlannedCell, ended: Ended) -> Result<(), RunError> {
         let line = CellLine {
             cell: cell.cell,
             round: cell.round,
@@ -260,16 +260,16 @@ impl RunLoop<'_> {
                 self.summary.broken += u32::from(figures.is_broken());
             }
             Outcome::Failed { .. } => self.summary.failed += 1,
-            Outcome::Aborted => self.summary.left += 1,
+            Outcome::Aborted => self.summary.remaining += 1,
         }
         match ended.trace {
-            // Before the store records that the cell is done.
-            Some(Ok(trace)) => self.workers.keep_trace(trace).map_err(RunError::Keep)?,
+            // Stored before the store records that the cell is done.
+            Some(Ok(trace)) => self.workers.store_trace(trace).map_err(RunError::Trace)?,
             Some(Err(error)) => self.watcher.untraced(cell, &error),
             None => {}
         }
         if let Some(recording) = ended.recording {
-            self.workers.keep_recording(recording);
+            self.workers.store_recording(recording);
         }
         let line = Line::Cell(Box::new(line));
         self.store.append(&line)?;
@@ -280,24 +280,24 @@ impl RunLoop<'_> {
     }
 }
 
-/// Waits until `at_work` workers have ended, for [`PATIENCE`] at most.
+/// Waits until `at_work` workers have ended, for at most [`ABORT_TIMEOUT`].
 async fn wait_for(mut at_work: usize, reports: &mut Receiver<(usize, WorkerReport)>) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ABORT_TIMEOUT;
     while at_work > 0 {
         tokio::select! {
             Some((_, report)) = reports.recv() => {
-                at_work -= usize::from(matches!(report, WorkerReport::Gone(_)));
+                at_work -= usize::from(matches!(report, WorkerReport::Exited(_)));
             }
             () = sleep_until(deadline) => return,
         }
     }
 }
 
-/// The result of a cell whose worker is gone.
-fn nothing(cell: &PlannedCell, outcome: Outcome) -> Ended {
+/// Returns the result of a cell whose worker has exited.
+fn empty_result(cell: &PlannedCell, outcome: Outcome) -> Ended {
     Ended {
         cell: cell.cell,
-        at_ms: clock::since_1970(),
+        at_ms: clock::unix_millis(),
         took: 0.0,
         load: Load::default(),
         outcome,

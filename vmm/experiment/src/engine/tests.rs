@@ -15,8 +15,8 @@ struct Scripts {
     jobs: usize,
 }
 
-/// A script that takes jobs, runs `before` with the cell's number in `$n`, reports that the cell has
-/// begun, runs `each`, and reports that it is done.
+/// A script that takes jobs. It runs `before` with the cell's number in `$n`, reports that the cell has
+/// begun, runs `each`, and reports that the cell is done.
 fn script(before: &str, each: &str) -> String {
     let figures = serde_json::to_string(&Figures::default()).unwrap();
     let outcome = format!(r#"{{"status":"done","figures":{figures}}}"#);
@@ -49,7 +49,7 @@ impl WorkerPool for Scripts {
         Extras::default()
     }
 
-    fn keep_trace(&self, _: Bytes) -> io::Result<()> {
+    fn store_trace(&self, _: Bytes) -> io::Result<()> {
         Ok(())
     }
 }
@@ -83,14 +83,14 @@ fn experiment(host: HostKind) -> Experiment {
     parse_spec("vcpus = [2, 3]\nrepetitions = 2", "0-1", host)
 }
 
-struct Ran {
+struct Run {
     summary: Summary,
     log: Log,
     stored: Vec<CellLine>,
 }
 
 /// Runs eight cells except the `finished` ones.
-fn ran(host: HostKind, workers: &Scripts, finished: &[u32], interrupt: &Interrupt) -> Ran {
+fn run_cells(host: HostKind, workers: &Scripts, finished: &[u32], interrupt: &Interrupt) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("run");
     let experiment = experiment(host);
@@ -106,36 +106,36 @@ fn ran(host: HostKind, workers: &Scripts, finished: &[u32], interrupt: &Interrup
         })
         .unwrap();
     let stored = study::store::read(&dir).unwrap().cells;
-    Ran { summary, log, stored }
+    Run { summary, log, stored }
 }
 
-fn one(each: &str) -> Scripts {
+fn worker(each: &str) -> Scripts {
     Scripts { script: script(":", each), jobs: 1 }
 }
 
 #[test]
-fn every_cell_that_is_left_is_run_once_and_stored() {
-    let Ran { summary, log, stored } =
-        ran(HostKind::Direct, &one(":"), &[0, 3], &Interrupt::never());
+fn remaining_cells_run_once_and_are_stored() {
+    let Run { summary, log, stored } =
+        run_cells(HostKind::Direct, &worker(":"), &[0, 3], &Interrupt::never());
     assert_eq!(summary, Summary { done: 6, ..Summary::default() });
     let cells = |stored: &[CellLine]| stored.iter().map(|line| line.cell).collect::<Vec<_>>();
     assert_eq!(cells(&stored), [1, 2, 4, 5, 6, 7]);
     assert_eq!(log.ended.len(), 6);
     let side_by_side = Scripts { script: script(":", ":"), jobs: 3 };
-    let stored = ran(HostKind::Direct, &side_by_side, &[], &Interrupt::never()).stored;
+    let stored = run_cells(HostKind::Direct, &side_by_side, &[], &Interrupt::never()).stored;
     let mut cells = cells(&stored);
     cells.sort_unstable();
     assert_eq!(cells, [0, 1, 2, 3, 4, 5, 6, 7]);
 }
 
-/// Cells that are done, cells that failed, and deaths of workers. `ONCE` holds for the first worker only. A cell that ends
-/// its emulated host is run again a few times, and a worker that always dies is not restarted for ever.
+/// Counts done cells, failed cells and deaths of workers. `ONCE` holds only for the first worker. A cell that
+/// ends its emulated host is retried a few times, and a worker that always dies is not restarted forever.
 #[test]
-fn a_dead_worker_costs_its_cell_and_no_other() {
+fn dead_worker_costs_only_its_cell() {
     let (direct, emulated) = (HostKind::Direct, HostKind::Emulated);
-    let gone = "[ $n = 2 ] && { echo gone >&2; exit 3; }";
+    let dying = "[ $n = 2 ] && { echo gone >&2; exit 3; }";
     for (host, before, each, counts, reasons) in [
-        (direct, ":", gone, (7, 1, 0), &["exit status: 3", "gone"][..]),
+        (direct, ":", dying, (7, 1, 0), &["exit status: 3", "gone"][..]),
         (direct, ":", "[ $n = 1 ] && echo nonsense", (7, 1, 0), &["an invalid message"]),
         (direct, "[ $n = 3 ] && ONCE && exit 1", ":", (8, 0, 1), &[]),
         (direct, "exit 1", ":", (0, 8, 16), &[]),
@@ -145,10 +145,10 @@ fn a_dead_worker_costs_its_cell_and_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let once = format!("mkdir {} 2>/dev/null", folder.path().join("once").display());
         let script = script(before, each).replace("ONCE", &once);
-        let Ran { summary, log, .. } =
-            ran(host, &Scripts { script, jobs: 1 }, &[], &Interrupt::never());
-        let found = (summary.done, summary.failed, log.died.len());
-        assert_eq!((found, summary.left), (counts, 0), "{before} {each}");
+        let Run { summary, log, .. } =
+            run_cells(host, &Scripts { script, jobs: 1 }, &[], &Interrupt::never());
+        let actual = (summary.done, summary.failed, log.died.len());
+        assert_eq!((actual, summary.remaining), (counts, 0), "{before} {each}");
         let is_named = |how: &str| reasons.iter().all(|reason| how.contains(reason));
         assert!(log.ended.iter().any(|(_, how)| is_named(how)), "{:?}", log.ended);
     }
@@ -156,11 +156,12 @@ fn a_dead_worker_costs_its_cell_and_no_other() {
 
 /// A worker that ignores the end of its input is killed.
 #[test]
-fn stopped_it_aborts_what_is_under_way_and_leaves_the_rest() {
-    let interrupt = Interrupt::with_bell().unwrap();
+fn stop_aborts_running_cells() {
+    let interrupt = Interrupt::with_descriptor().unwrap();
     interrupt.raise();
-    let Ran { summary, log, stored } = ran(HostKind::Direct, &one("sleep 600"), &[], &interrupt);
-    assert_eq!((summary.done, summary.failed, summary.left, summary.stopped), (0, 0, 8, true));
+    let Run { summary, log, stored } =
+        run_cells(HostKind::Direct, &worker("sleep 600"), &[], &interrupt);
+    assert_eq!((summary.done, summary.failed, summary.remaining, summary.stopped), (0, 0, 8, true));
     assert_eq!((log.ended.len(), stored.len()), (1, 1));
     assert_eq!(stored[0].outcome, Outcome::Aborted);
 }

@@ -12,35 +12,35 @@ use tokio::{
 
 use super::{
     job::{Job, WorkerMessage},
-    run_jobs::MOST_TRACE,
+    run_jobs::MAX_TRACE,
 };
 use os::{memory::Memory, processes::signal_group};
 
-/// How many of the last lines of a worker's stderr are kept.
-const LAST_WORDS: usize = 4;
+/// Number of a worker's last stderr lines that are kept.
+const STDERR_LINES: usize = 4;
 
-/// How many bytes of each of them are kept.
-const LONGEST_ERROR: u64 = 4 << 10;
+/// Number of bytes that are kept of each line.
+const MAX_STDERR_LINE: u64 = 4 << 10;
 
-/// Longest message of a worker, in bytes: a cell with its trace.
-const LONGEST_WORD: u64 = 4 * MOST_TRACE.0.div_ceil(3) + (16 << 20);
+/// Maximum length of a worker's message, in bytes: a cell with its trace.
+const MAX_MESSAGE: u64 = 4 * MAX_TRACE.0.div_ceil(3) + (16 << 20);
 
 /// An event of a worker.
 #[derive(Debug)]
 pub enum WorkerReport {
     /// The worker sent a message.
-    WorkerMessage(WorkerMessage),
-    /// The worker has ended, and why.
-    Gone(String),
+    Message(WorkerMessage),
+    /// The worker has ended, for this reason.
+    Exited(String),
 }
 
 /// Reports with the number of the worker. The channel is bounded: a worker that sends faster than
 /// the run reads has to wait.
 pub type Reports = mpsc::Sender<(usize, WorkerReport)>;
 
-/// Why a worker cannot be started.
+/// Errors when starting a worker.
 #[derive(Debug, Error)]
-pub enum HandError {
+pub enum StartError {
     /// The process cannot be spawned.
     #[error("cannot start a worker")]
     Spawn(#[source] io::Error),
@@ -57,24 +57,24 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Starts a worker; it reports under `number`.
-    pub fn start(mut command: Command, number: usize, reports: Reports) -> Result<Self, HandError> {
-        // Ctrl-C at the terminal is for us; we then tell the workers to abort.
+    /// Starts a worker, which reports under `index`.
+    pub fn start(mut command: Command, index: usize, reports: Reports) -> Result<Self, StartError> {
+        // Ctrl-C at the terminal is for us; we then ask the workers to abort.
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(HandError::Spawn)?;
-        let stdin = child.stdin.take().ok_or(HandError::Pipe("stdin"))?;
+        let mut child = command.spawn().map_err(StartError::Spawn)?;
+        let stdin = child.stdin.take().ok_or(StartError::Pipe("stdin"))?;
         let (kill, killed) = oneshot::channel();
         tokio::spawn(async move {
-            let reason = attend(child, number, &reports, killed).await;
-            // The run may be over.
-            let _ = reports.send((number, WorkerReport::Gone(reason))).await;
+            let reason = supervise(child, index, &reports, killed).await;
+            // The run may have ended.
+            let _ = reports.send((index, WorkerReport::Exited(reason))).await;
         });
         Ok(Self { stdin: Some(stdin), _kill: kill })
     }
 
-    /// Gives it a cell. If the worker is gone, a report says so.
-    pub async fn give(&mut self, job: &Job) -> serde_json::Result<()> {
+    /// Passes a cell to the worker. If the worker has exited, a report follows.
+    pub async fn send(&mut self, job: &Job) -> serde_json::Result<()> {
         let mut text = serde_json::to_vec(job)?;
         text.push(b'\n');
         if let Some(stdin) = &mut self.stdin {
@@ -84,41 +84,41 @@ impl WorkerHandle {
         Ok(())
     }
 
-    /// Closes its input: the cell under way is aborted, and the worker exits.
-    pub fn dismiss(&mut self) {
+    /// Closes its input: the current cell is aborted, and the worker exits.
+    pub fn close(&mut self) {
         self.stdin = None;
     }
 }
 
-/// Passes on the worker's messages until it ends; returns why it did.
-async fn attend(
+/// Forwards the worker's messages until it ends. Returns the reason of its end.
+async fn supervise(
     mut child: Child,
-    number: usize,
+    index: usize,
     reports: &Reports,
     killed: oneshot::Receiver<()>,
 ) -> String {
     let group = child.id();
     let stdout = child.stdout.take();
-    let last_words = tokio::spawn(last_words(child.stderr.take()));
+    let stderr_tail = tokio::spawn(stderr_tail(child.stderr.take()));
     tokio::select! {
-        unclear = listen(stdout, number, reports) => {
-            if unclear.is_some() {
+        fault = listen(stdout, index, reports) => {
+            if fault.is_some() {
                 // The worker waits for a job that will never come.
                 kill(group);
             }
             let how = match child.wait().await {
-                // Nobody here has killed it: a kernel without memory does, or a user.
-                Ok(status) if unclear.is_none() && status.signal() == Some(Signal::KILL.as_raw()) => {
-                    let cause = Memory::here().probably_lacking();
+                // Killed by a kernel out of memory, or by a user, but not by us.
+                Ok(status) if fault.is_none() && status.signal() == Some(Signal::KILL.as_raw()) => {
+                    let cause = Memory::current().kill_reason();
                     format!("the worker ended with {status}, {cause}")
                 }
                 Ok(status) => format!("the worker ended with {status}"),
                 Err(error) => format!("the worker is lost: {error}"),
             };
-            // Children that it left behind would keep its stderr open.
+            // Children that are left behind would keep its stderr open.
             kill(group);
-            let stderr = last_words.await.unwrap_or_default();
-            [Some(how), unclear, stderr].into_iter().flatten().collect::<Vec<_>>().join("; ")
+            let stderr = stderr_tail.await.unwrap_or_default();
+            [Some(how), fault, stderr].into_iter().flatten().collect::<Vec<_>>().join("; ")
         }
         _ = killed => {
             kill(group);
@@ -135,30 +135,30 @@ fn kill(group: Option<u32>) {
     }
 }
 
-/// Reads messages until the output ends or a message cannot be parsed.
+/// Reads messages until the output ends or a message is invalid. Returns the fault, if any.
 async fn listen(
     stdout: Option<tokio::process::ChildStdout>,
-    number: usize,
+    index: usize,
     reports: &Reports,
 ) -> Option<String> {
     let mut output = BufReader::new(stdout?);
-    while let Some((line, is_whole)) = next_line(&mut output, LONGEST_WORD).await {
-        if !is_whole {
-            return Some(format!("it said more than {LONGEST_WORD} bytes in a line"));
+    while let Some((line, is_complete)) = next_line(&mut output, MAX_MESSAGE).await {
+        if !is_complete {
+            return Some(format!("it sent a line longer than {MAX_MESSAGE} bytes"));
         }
         match serde_json::from_slice(&line) {
-            Ok(word) => drop(reports.send((number, WorkerReport::WorkerMessage(word))).await),
+            Ok(message) => drop(reports.send((index, WorkerReport::Message(message))).await),
             Err(error) => return Some(format!("it sent an invalid message: {error}")),
         }
     }
     None
 }
 
-async fn last_words(stderr: Option<tokio::process::ChildStderr>) -> Option<String> {
+async fn stderr_tail(stderr: Option<tokio::process::ChildStderr>) -> Option<String> {
     let mut errors = BufReader::new(stderr?);
     let mut last = std::collections::VecDeque::new();
-    while let Some((line, _)) = next_line(&mut errors, LONGEST_ERROR).await {
-        if last.len() == LAST_WORDS {
+    while let Some((line, _)) = next_line(&mut errors, MAX_STDERR_LINE).await {
+        if last.len() == STDERR_LINES {
             last.pop_front();
         }
         last.push_back(String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
@@ -167,16 +167,13 @@ async fn last_words(stderr: Option<tokio::process::ChildStderr>) -> Option<Strin
     (!last.is_empty()).then(|| last.join("; "))
 }
 
-/// The next line, truncated at `longest` bytes; the rest of a truncated line is returned as the
-/// next one. None at the end, or on a read error.
-async fn next_line(
-    from: &mut (impl AsyncBufRead + Unpin),
-    longest: u64,
-) -> Option<(Vec<u8>, bool)> {
+/// Reads the next line, truncated at `limit` bytes, and whether it is complete. The rest of a
+/// truncated line is read as the next line. None at the end, or on a read error.
+async fn next_line(from: &mut (impl AsyncBufRead + Unpin), limit: u64) -> Option<(Vec<u8>, bool)> {
     let mut line = Vec::new();
-    let count = from.take(longest).read_until(b'\n', &mut line).await.ok()?;
-    let is_whole = line.last() == Some(&b'\n') || (count as u64) < longest;
-    (count > 0).then_some((line, is_whole))
+    let count = from.take(limit).read_until(b'\n', &mut line).await.ok()?;
+    let is_complete = line.last() == Some(&b'\n') || (count as u64) < limit;
+    (count > 0).then_some((line, is_complete))
 }
 
 #[cfg(test)]
@@ -184,21 +181,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_without_an_end_is_not_kept() {
+    fn long_lines_are_truncated() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let lines = |text: &'static str| {
             runtime.block_on(async {
                 let mut from = BufReader::new(text.as_bytes());
-                let mut found = Vec::new();
-                while let Some((line, is_whole)) = next_line(&mut from, 4).await {
-                    found.push((String::from_utf8(line).unwrap(), is_whole));
+                let mut lines_read = Vec::new();
+                while let Some((line, is_complete)) = next_line(&mut from, 4).await {
+                    lines_read.push((String::from_utf8(line).unwrap(), is_complete));
                 }
-                found
+                lines_read
             })
         };
-        let whole = |text: &str| (text.to_owned(), true);
-        assert_eq!(lines("ab\nabc\na"), [whole("ab\n"), whole("abc\n"), whole("a")]);
-        assert_eq!(lines("abcdef\n"), [("abcd".to_owned(), false), whole("ef\n")]);
+        let complete = |text: &str| (text.to_owned(), true);
+        assert_eq!(lines("ab\nabc\na"), [complete("ab\n"), complete("abc\n"), complete("a")]);
+        assert_eq!(lines("abcdef\n"), [("abcd".to_owned(), false), complete("ef\n")]);
         assert_eq!(lines(""), []);
     }
 }

@@ -1,7 +1,7 @@
-//! Makes control groups (cgroup v2) for the threads of vCPUs.
+//! Creates control groups (cgroup v2) for the threads of vCPUs.
 //!
-//! They are *threaded* groups below this process' own, which stays where it is: only the threads of
-//! vCPUs enter them, each by itself (`Documentation/admin-guide/cgroup-v2.rst`, "Threads").
+//! They are *threaded* groups below this process's own group, where the process itself stays. Only vCPU
+//! threads enter them, each by itself (`Documentation/admin-guide/cgroup-v2.rst`, "Threads").
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -26,37 +26,37 @@ use study::point::Point;
 /// The controller of CPU time, which can be used in threaded groups.
 const CONTROLLER: &str = "cpu";
 
-/// The file of a group with the controllers that the groups in it have.
+/// File of a group with the controllers of its child groups.
 const CONTROLS: &str = "cgroup.subtree_control";
 
-/// The file with a group's type, and the type of groups of threads.
+/// File with a group's type, and the type of thread groups.
 const TYPE: &str = "cgroup.type";
 const THREADED: &str = "threaded";
 
-/// How often the removal of a group is tried, and the pause after each time: the threads of a worker
-/// that was killed leave it a moment later, on a busy host when each has had a turn on a CPU.
+/// Number of attempts to remove a group, and the pause after each. The threads of a killed worker leave
+/// it a moment later; on a busy host, once each has had a time slice on a CPU.
 const REMOVAL: (u32, Duration) = (500, Duration::from_millis(20));
 
-/// Why groups cannot be made.
+/// Errors when creating groups.
 #[derive(Debug, Error)]
 pub enum CgroupError {
     /// No cgroup2 file system is mounted, or this process is in none of its groups.
     #[error("this host has no cgroup v2")]
     None,
-    /// Only some controllers can be used below the own group.
+    /// Only some controllers can be used below this process's group.
     #[error(
-        "the control group {} has no controller cpu for groups in it, only '{has}'",
+        "the control group {} has no cpu controller for child groups, only '{has}'",
         .dir.display()
     )]
     NoController {
-        /// The own group.
+        /// This process's group.
         dir: PathBuf,
-        /// What it has.
+        /// Its controllers.
         has: String,
     },
-    /// A group cannot be made.
-    #[error("cannot make the control group {}", .0.display())]
-    Make(PathBuf, #[source] io::Error),
+    /// A group cannot be created.
+    #[error("cannot create the control group {}", .0.display())]
+    Create(PathBuf, #[source] io::Error),
     /// The kernel refuses a value.
     #[error("cannot write '{value}' to {}", .file.display())]
     Write {
@@ -68,14 +68,14 @@ pub enum CgroupError {
         #[source]
         error: io::Error,
     },
-    /// The kernel took a value, and has another one.
+    /// The kernel accepted a value, but has a different one.
     #[error("{} has '{has}' after '{value}' was written", .file.display())]
-    NotTaken {
+    NotApplied {
         /// The group's file.
         file: PathBuf,
         /// The value.
         value: String,
-        /// What it has.
+        /// The value that it has.
         has: String,
     },
     /// A group's file cannot be opened or read.
@@ -93,8 +93,8 @@ pub struct VmGroups {
 }
 
 impl VmGroups {
-    /// What a point needs.
-    pub fn of(point: &Point) -> Option<Self> {
+    /// Returns the groups that a point needs.
+    pub fn for_point(point: &Point) -> Option<Self> {
         let cgroups = point.cgroups.clone()?;
         Some(Self { cgroups, vcpus: point.sizes().map(VcpuCount::get).collect() })
     }
@@ -109,28 +109,28 @@ impl VmGroups {
 #[derive(Debug)]
 pub struct CgroupTree {
     root: PathBuf,
-    /// The group that it is in, if its controller was switched on for it.
-    switched: Option<PathBuf>,
+    /// The parent group, if its controller was enabled for this tree.
+    enabled_in: Option<PathBuf>,
 }
 
 impl CgroupTree {
-    /// Makes them in the group of this process.
-    pub fn make(all: &[VmGroups]) -> Result<Self, CgroupError> {
-        let own = own_group()?;
-        let is_there = |list: &str| list.split_whitespace().any(|name| name == CONTROLLER);
-        let has = read(&own.join("cgroup.controllers"))?;
-        if !is_there(&has) {
-            return Err(CgroupError::NoController { dir: own, has });
+    /// Creates the groups in the group of this process.
+    pub fn create(layouts: &[VmGroups]) -> Result<Self, CgroupError> {
+        let parent = own_group()?;
+        let has_controller = |list: &str| list.split_whitespace().any(|name| name == CONTROLLER);
+        let has = read(&parent.join("cgroup.controllers"))?;
+        if !has_controller(&has) {
+            return Err(CgroupError::NoController { dir: parent, has });
         }
-        let is_on = is_there(&read(&own.join(CONTROLS))?);
-        let root = make_root(&own)?;
-        // From here on a failure removes what was made.
-        let tree = Self { root, switched: (!is_on).then(|| own.clone()) };
-        fill(&own, &tree.root, all)?;
+        let is_on = has_controller(&read(&parent.join(CONTROLS))?);
+        let root = create_root(&parent)?;
+        // From here on a failure removes the created groups.
+        let tree = Self { root, enabled_in: (!is_on).then(|| parent.clone()) };
+        create_layouts(&parent, &tree.root, layouts)?;
         Ok(tree)
     }
 
-    /// The group that has all of them.
+    /// Returns the group that contains all of them.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -145,84 +145,83 @@ impl Drop for CgroupTree {
                 Err(_) => thread::sleep(pause),
             }
         }
-        if let Some(own) = &self.switched {
-            // Another run may use it by now: the kernel then refuses, and it stays on.
-            let _ = fs::write(own.join(CONTROLS), format!("-{CONTROLLER}"));
+        if let Some(parent) = &self.enabled_in {
+            // Another run may use it by now. The kernel then refuses, and it stays enabled.
+            let _ = fs::write(parent.join(CONTROLS), format!("-{CONTROLLER}"));
         }
     }
 }
 
-/// Makes the groups on a machine that is all ours and ends with its command, and returns the one that
-/// has all of them. Nothing else manages the groups there, so the first one is told to share out CPU
-/// time, too.
-pub fn make_on_own_machine(all: &[VmGroups]) -> Result<PathBuf, CgroupError> {
-    let (mount, own) = (mount_point()?, own_group()?);
-    if own != mount {
-        share_out(&mount)?;
+/// Creates the groups on a machine that only we use and that ends with its command. Returns the group
+/// that contains them. Nothing else manages groups there, so the root group also distributes CPU time.
+pub fn create_on_own_host(layouts: &[VmGroups]) -> Result<PathBuf, CgroupError> {
+    let (mount, parent) = (mount_point()?, own_group()?);
+    if parent != mount {
+        enable_controller(&mount)?;
     }
-    let root = make_root(&own)?;
-    fill(&own, &root, all)?;
+    let root = create_root(&parent)?;
+    create_layouts(&parent, &root, layouts)?;
     Ok(root)
 }
 
-fn make_root(own: &Path) -> Result<PathBuf, CgroupError> {
-    let root = own.join(format!("pvticket-{}", process::id()));
-    fs::create_dir(&root).map_err(|error| CgroupError::Make(root.clone(), error))?;
+fn create_root(parent: &Path) -> Result<PathBuf, CgroupError> {
+    let root = parent.join(format!("pvticket-{}", process::id()));
+    fs::create_dir(&root).map_err(|error| CgroupError::Create(root.clone(), error))?;
     Ok(root)
 }
 
-/// Makes the groups of each layout below `root`, which is in the group `own`.
-fn fill(own: &Path, root: &Path, all: &[VmGroups]) -> Result<(), CgroupError> {
-    // First the type: a group with processes can share out CPU time to threaded groups only.
+/// Creates the groups of each layout below `root`, which is in the group `parent`.
+fn create_layouts(parent: &Path, root: &Path, layouts: &[VmGroups]) -> Result<(), CgroupError> {
+    // The type comes first: a group with processes can distribute CPU time only to threaded groups.
     write(&root.join(TYPE), THREADED)?;
-    share_out(own)?;
-    share_out(root)?;
-    for (number, groups) in all.iter().enumerate() {
+    enable_controller(parent)?;
+    enable_controller(root)?;
+    for (number, groups) in layouts.iter().enumerate() {
         let dir = root.join(number.to_string());
-        make_group(&dir)?;
-        share_out(&dir)?;
+        create_group(&dir)?;
+        enable_controller(&dir)?;
         for group in groups.groups() {
             let group_dir = dir.join(&group.path);
-            make_group(&group_dir)?;
+            create_group(&group_dir)?;
             group.values.iter().try_for_each(|(file, value)| set(&group_dir.join(file), value))?;
             if group.is_parent {
-                share_out(&group_dir)?;
+                enable_controller(&group_dir)?;
             }
         }
     }
     Ok(())
 }
 
-/// Groups with an open file each, through which threads enter them. The kernel checks the rights of
-/// the process that opened it, at that time, so a worker opens them before it is confined.
+/// Groups, each with an open file through which threads enter it. The kernel checks the rights that the
+/// process had when it opened the file, so a worker opens them before it is confined.
 #[derive(Debug)]
 pub struct OpenGroups(Vec<(VmGroups, Vec<ThreadFiles>)>);
 
-/// For each vCPU of a VM, the `cgroup.threads` by which its thread enters its group; empty if it stays in
-/// that of the process.
+/// The `cgroup.threads` file of each vCPU of a VM, by which its thread enters its group; empty if the
+/// threads stay in the process's group.
 pub type ThreadFiles = Vec<Arc<File>>;
 
 impl OpenGroups {
-    /// Opens those that were made for `all`, in this order.
-    pub fn open(root: &Path, all: &[VmGroups]) -> Result<Self, CgroupError> {
+    /// Opens the groups that were created for `layouts`, in this order.
+    pub fn open(root: &Path, layouts: &[VmGroups]) -> Result<Self, CgroupError> {
         let open = |(number, groups): (usize, &VmGroups)| {
             let dir = root.join(number.to_string());
             let vms = groups.vcpus.iter().enumerate();
-            let of_vm = |(vm, vcpus): (usize, &u32)| {
+            let open_vm = |(vm, vcpus): (usize, &u32)| {
                 (0..*vcpus)
                     .map(|id| groups.thread_file(&dir, vm, id))
                     .collect::<Result<ThreadFiles, _>>()
             };
-            Ok((groups.clone(), vms.map(of_vm).collect::<Result<_, _>>()?))
+            Ok((groups.clone(), vms.map(open_vm).collect::<Result<_, _>>()?))
         };
-        all.iter().enumerate().map(open).collect::<Result<_, _>>().map(Self)
+        layouts.iter().enumerate().map(open).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Those of a point's VMs; None: they were not made.
-    pub fn of(&self, point: &Point) -> Option<&[ThreadFiles]> {
-        let wanted = VmGroups::of(point)?;
-        let found = self.0.iter().find(|(groups, _)| *groups == wanted);
-        found.map(|(_, files)| files.as_slice())
+    /// Returns the files of a point's VMs; None if they were not created.
+    pub fn files(&self, point: &Point) -> Option<&[ThreadFiles]> {
+        let groups = VmGroups::for_point(point)?;
+        let entry = self.0.iter().find(|(entry, _)| *entry == groups);
+        entry.map(|(_, files)| files.as_slice())
     }
 }
 
@@ -234,38 +233,37 @@ impl VmGroups {
     }
 }
 
-/// Where cgroup2 is mounted.
+/// Returns the mount point of cgroup2.
 fn mount_point() -> Result<PathBuf, CgroupError> {
     let mounts = read(Path::new("/proc/self/mounts"))?;
-    let of_line = |line: &str| {
+    let parse_line = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
         let (at, kind) = (words.next()?, words.next()?);
         (kind == "cgroup2").then(|| PathBuf::from(at))
     };
-    mounts.lines().find_map(of_line).ok_or(CgroupError::None)
+    mounts.lines().find_map(parse_line).ok_or(CgroupError::None)
 }
 
-/// The group of this process.
 fn own_group() -> Result<PathBuf, CgroupError> {
     let groups = read(Path::new("/proc/self/cgroup"))?;
     group_in(&groups, &mount_point()?).ok_or(CgroupError::None)
 }
 
-/// The group that a text of `/proc/PID/cgroup` names, where cgroup2 is mounted.
+/// Returns the group in a text of `/proc/PID/cgroup`, with cgroup2 mounted at `mount`.
 fn group_in(groups: &str, mount: &Path) -> Option<PathBuf> {
     match groups.lines().find_map(|line| line.strip_prefix("0::/"))? {
         "" => Some(mount.to_owned()),
-        own => Some(mount.join(own)),
+        name => Some(mount.join(name)),
     }
 }
 
-fn make_group(dir: &Path) -> Result<(), CgroupError> {
-    fs::create_dir(dir).map_err(|error| CgroupError::Make(dir.into(), error))?;
+fn create_group(dir: &Path) -> Result<(), CgroupError> {
+    fs::create_dir(dir).map_err(|error| CgroupError::Create(dir.into(), error))?;
     write(&dir.join(TYPE), THREADED)
 }
 
-/// Lets the groups in this one have shares of its CPU time.
-fn share_out(dir: &Path) -> Result<(), CgroupError> {
+/// Enables the controller in the child groups.
+fn enable_controller(dir: &Path) -> Result<(), CgroupError> {
     write(&dir.join(CONTROLS), &format!("+{CONTROLLER}"))
 }
 
@@ -276,7 +274,7 @@ fn set(file: &Path, value: &str) -> Result<(), CgroupError> {
     if has == value {
         Ok(())
     } else {
-        Err(CgroupError::NotTaken { file: file.into(), value: value.into(), has })
+        Err(CgroupError::NotApplied { file: file.into(), value: value.into(), has })
     }
 }
 
@@ -290,7 +288,7 @@ fn read(file: &Path) -> Result<String, CgroupError> {
     Ok(text.trim_end().to_owned())
 }
 
-/// Removes a group with those in it.
+/// Removes a group and its child groups.
 fn remove(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -308,21 +306,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_group_is_that_of_version_2() {
+    fn own_group_is_cgroup_v2() {
         let group = |text| group_in(text, Path::new("/g")).map(|path| path.display().to_string());
         assert_eq!(group("3:cpuset:/x\n0::/").as_deref(), Some("/g"));
         assert_eq!(group("0::/user.slice/a.scope").as_deref(), Some("/g/user.slice/a.scope"));
         assert_eq!(group("1:cpu:/x"), None);
     }
 
-    /// A directory takes every value; the kernel does not.
+    /// A directory accepts every value, unlike the kernel.
     #[test]
-    fn a_value_that_was_not_taken_is_an_error() {
+    fn value_that_was_not_applied_is_an_error() {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("cpu.weight");
         set(&file, "100").unwrap();
         let error = set(&file, "100\n").unwrap_err();
-        assert!(matches!(error, CgroupError::NotTaken { .. }), "{error}");
+        assert!(matches!(error, CgroupError::NotApplied { .. }), "{error}");
         let error = set(&folder.path().join("no/cpu.max"), "1 2").unwrap_err();
         assert!(error.to_string().starts_with("cannot write '1 2' to "), "{error}");
     }

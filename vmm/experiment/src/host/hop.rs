@@ -1,8 +1,8 @@
-//! What a cache line takes from one CPU to another at this moment.
+//! Measures the current time of a cache line's transfer from one CPU to another.
 //!
-//! A host that is itself a guest may have its CPUs moved: on an AMD EPYC whose hypervisor does so, a line took 27 ns
-//! between its two CPUs for some seconds, and 163 ns for the next (measured; both within one run). Rates of
-//! contended locks follow that.
+//! A host that is itself a guest may have its CPUs moved. On an AMD EPYC whose hypervisor does so, a line
+//! took 27 ns between its two CPUs for some seconds, and 163 ns for the next (measured; both within one run).
+//! Rates of contended locks follow that.
 
 use std::{
     hint::spin_loop,
@@ -12,45 +12,45 @@ use std::{
 
 use kvm::signal::pin_this_thread;
 
-use crate::two_threads::{PaddedAtomicU64, both};
+use crate::two_threads::{PaddedAtomicU64, run_both};
 use base::units::CpuList;
 use study::stats;
 
-/// Hops of a batch, of which the median counts: an interrupt spoils one.
+/// Hops per batch, and number of batches. The median counts, as an interrupt spoils one.
 const HOPS: u64 = 1000;
 const BATCHES: usize = 5;
 
-/// How long is looked at most: another process may have one of the CPUs.
-const LONGEST: Duration = Duration::from_millis(20);
+/// Maximum time of a measurement: another process may have one of the CPUs.
+const MAX_TIME: Duration = Duration::from_millis(20);
 
-/// Spins between two looks at the clock.
-const LOOK_EVERY: u32 = 1 << 12;
+/// Spins between two readings of the clock.
+const SPINS_PER_CLOCK_READ: u32 = 1 << 12;
 
-/// What the other thread ends at.
-const OVER: u64 = u64::MAX;
+/// Value that ends the other thread.
+const END: u64 = u64::MAX;
 
-/// Nanoseconds from a store on one of the first two of these CPUs until the other one sees it; takes a millisecond or so.
-/// None: there is one CPU, or threads did not run on both in time.
+/// Measures the nanoseconds from a store on one of the first two CPUs until the other sees it, in about a
+/// millisecond. None if there is only one CPU, or threads did not run on both in time.
 pub fn measure(cpus: &CpuList) -> Option<f64> {
-    let [one, other] = *cpus.cpus().first_chunk()?;
+    let [first, second] = *cpus.cpus().first_chunk()?;
     let line = PaddedAtomicU64(AtomicU64::new(0));
     let line = &line.0;
-    let end = Instant::now() + LONGEST;
-    let mine = || {
-        let batches = pin_this_thread(&CpuList::of(one)).map(|()| batches(line, end));
-        line.store(OVER, SeqCst);
+    let end = Instant::now() + MAX_TIME;
+    let measuring = || {
+        let batches = pin_this_thread(&CpuList::single(first)).map(|()| batches(line, end));
+        line.store(END, SeqCst);
         batches
     };
-    let answers = || {
-        pin_this_thread(&CpuList::of(other))?;
+    let peer = || {
+        pin_this_thread(&CpuList::single(second))?;
         answer(line);
         Ok(())
     };
-    let (batches, ()) = both(mine, answers).ok()?;
+    let (batches, ()) = run_both(measuring, peer).ok()?;
     stats::median(&batches)
 }
 
-/// Nanoseconds a hop of each batch that ended in time.
+/// Returns the nanoseconds per hop of each batch that ended in time.
 fn batches(line: &AtomicU64, end: Instant) -> Vec<f64> {
     let mut word = 0;
     let mut batch = || {
@@ -65,12 +65,12 @@ fn batches(line: &AtomicU64, end: Instant) -> Vec<f64> {
     (0..BATCHES).map_while(|_| batch()).collect()
 }
 
-/// Until the word is this; None: not in time.
+/// Waits until the line has this word; None if it does not in time.
 fn wait(line: &AtomicU64, word: u64, end: Instant) -> Option<()> {
     let mut spins = 0_u32;
     while line.load(SeqCst) != word {
         spins += 1;
-        if spins.is_multiple_of(LOOK_EVERY) && Instant::now() >= end {
+        if spins.is_multiple_of(SPINS_PER_CLOCK_READ) && Instant::now() >= end {
             return None;
         }
         spin_loop();
@@ -78,18 +78,18 @@ fn wait(line: &AtomicU64, word: u64, end: Instant) -> Option<()> {
     Some(())
 }
 
-/// Makes each odd word even, until it is over.
+/// Makes each odd word even, until [`END`].
 fn answer(line: &AtomicU64) {
     loop {
         match line.load(SeqCst) {
-            OVER => return,
+            END => return,
             odd if odd % 2 == 1 => reply(line, odd),
             _ => spin_loop(),
         }
     }
 }
 
-/// Not if it is over meanwhile: the one who measures gives up after a time, and this thread would go on for ever.
+/// Does nothing after the end: the measuring thread may have given up, and this thread would run forever.
 fn reply(line: &AtomicU64, odd: u64) {
     let _ = line.compare_exchange(odd, odd + 1, SeqCst, SeqCst);
 }
@@ -100,29 +100,29 @@ mod tests {
     use kvm::signal::allowed_cpus;
 
     #[test]
-    fn a_hop_takes_a_time_and_needs_two_cpus() {
-        let all = allowed_cpus();
-        assert_eq!(measure(&CpuList::of(all[0])), None);
-        let Ok(cpus) = CpuList::new(&all) else { return };
+    fn hop_needs_two_cpus() {
+        let allowed = allowed_cpus();
+        assert_eq!(measure(&CpuList::single(allowed[0])), None);
+        let Ok(cpus) = CpuList::new(&allowed) else { return };
         if let Some(nanos) = measure(&cpus) {
             assert!(nanos > 1.0, "{nanos}");
         }
     }
 
-    /// Regression: the answer of a thread that was preempted before it took the place of the end, and a run hung.
+    /// Regression: the answer of a thread that was preempted before it overwrote the end, and a run hung.
     #[test]
-    fn an_answer_that_comes_late_does_not_undo_the_end() {
+    fn late_answer_does_not_undo_the_end() {
         let line = AtomicU64::new(1);
         reply(&line, 1);
         assert_eq!(line.load(SeqCst), 2);
-        line.store(OVER, SeqCst);
+        line.store(END, SeqCst);
         reply(&line, 3);
-        assert_eq!(line.load(SeqCst), OVER);
+        assert_eq!(line.load(SeqCst), END);
         answer(&line);
     }
 
     #[test]
-    fn what_is_not_answered_ends() {
+    fn unanswered_hop_times_out() {
         let line = AtomicU64::new(0);
         let began = Instant::now();
         assert!(batches(&line, began + Duration::from_millis(5)).is_empty());

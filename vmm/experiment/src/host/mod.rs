@@ -14,11 +14,11 @@ use crate::doctor::{
     files::HostFiles,
     increment,
     system::SystemFacts,
-    topology::{Choice, Topology, Wanted},
+    topology::{Choice, CpuRequest, Topology},
     virtualization::KvmFacts,
 };
 use base::units::CpuList;
-pub use file::{of_binary as binary_facts, of_kernel as kernel_facts};
+pub use file::{binary_facts, kernel_facts};
 use kvm::{KvmKind, host::is_emulated, signal};
 pub use load::LoadWatch;
 use os::cpu_quota::CpuQuota;
@@ -27,58 +27,58 @@ use study::{
     plan::{PlanError, check_cpus},
 };
 
-/// How long the load of other processes is sampled: twenty of the kernel's ticks.
-const LOOK: Duration = Duration::from_millis(200);
+/// Time for which the load of other processes is sampled: twenty of the kernel's ticks.
+const LOAD_SAMPLE: Duration = Duration::from_millis(200);
 
-/// The places of the CPUs that this process may use.
+/// Returns the locations of the CPUs that this process may use.
 pub fn topology() -> Topology {
     Topology::read(&HostFiles::host(), &signal::allowed_cpus())
 }
 
-/// The CPUs to use: those that are named, which this process must be allowed to use, or a choice of those that it may use.
+/// Returns the named CPUs, which this process must be allowed to use, or a choice of its allowed CPUs.
 pub fn resolve_cpus(
     topology: &Topology,
-    named: Option<&CpuList>,
-    wanted: Wanted,
+    option: Option<&CpuList>,
+    request: CpuRequest,
 ) -> Result<Choice, PlanError> {
-    match named {
-        None => topology.choose(wanted).map_err(|_| PlanError::Allowed),
-        Some(named) => {
+    match option {
+        None => topology.choose(request).map_err(|_| PlanError::Allowed),
+        Some(option) => {
             let allowed = CpuList::new(&topology.cpus()).map_err(|_| PlanError::Allowed)?;
-            check_cpus(named, &allowed)?;
-            Ok(Choice { cpus: named.clone(), note: None })
+            check_cpus(option, &allowed)?;
+            Ok(Choice { cpus: option.clone(), note: None })
         }
     }
 }
 
-/// All CPUs that this process may use.
+/// Returns all CPUs that this process may use.
 pub fn allowed_cpus() -> Result<CpuList, PlanError> {
     CpuList::new(&signal::allowed_cpus()).map_err(|_| PlanError::Allowed)
 }
 
-/// Gathers the facts of this host; samples the load of `cpus` for a fifth of a second.
+/// Gathers the facts of this host. Samples the load of `cpus` for a fifth of a second.
 pub fn gather_facts(cpus: &CpuList) -> HostFacts {
     let watch = LoadWatch::start(cpus);
-    thread::sleep(LOOK);
+    thread::sleep(LOAD_SAMPLE);
     let load = watch.end();
     let allowed = allowed_cpus();
     let kind = KvmKind::detect();
     let facts = read(&HostFiles::host(), kind, cpus);
     let kvm = kvm_name(kind, is_emulated()).to_owned();
-    let confinement = Some(ConfinementFacts::in_words());
+    let confinement = Some(ConfinementFacts::summary());
     HostFacts {
         kvm,
         confinement,
         increment: Some(increment::measure()),
         cpus_allowed: allowed.map(|cpus| cpus.to_string()).unwrap_or_default(),
-        cpu_quota: CpuQuota::here().map(|quota| quota.0),
+        cpu_quota: CpuQuota::current().map(|quota| quota.0),
         busy: load.busy,
         steal: load.steal,
         ..facts
     }
 }
 
-/// The facts found in files of the host.
+/// Reads the facts in files of the host.
 fn read(files: &HostFiles, kind: KvmKind, cpus: &CpuList) -> HostFacts {
     let cpu = CpuFacts::read(files, cpus.cpus());
     let kvm = KvmFacts::read(files, kind);
@@ -104,39 +104,39 @@ fn read(files: &HostFiles, kind: KvmKind, cpus: &CpuList) -> HostFacts {
     }
 }
 
-/// Adds this program and these guest kernels to `facts`; they are read fully for their hashes. A
-/// kernel that cannot be read is left out.
+/// Adds this program and these guest kernels to `facts`. They are read completely for their hashes. A kernel
+/// that cannot be read is left out.
 pub fn with_files<'a>(facts: HostFacts, kernels: impl IntoIterator<Item = &'a Path>) -> HostFacts {
     HostFacts {
-        binary: file::of_binary(),
-        kernels: kernels.into_iter().filter_map(file::of_kernel).collect(),
+        binary: binary_facts(),
+        kernels: kernels.into_iter().filter_map(kernel_facts).collect(),
         ..facts
     }
 }
 
-/// The value of [`HostFacts::kvm`]. Once, figures of the emulated host, where an exit costs twenty
-/// times what it costs elsewhere, were headed "hardware KVM".
+/// Returns the value of [`HostFacts::kvm`]. Once, figures of the emulated host, where an exit costs twenty
+/// times as much as elsewhere, were headed "hardware KVM".
 fn kvm_name(kind: KvmKind, is_emulated: bool) -> &'static str {
     match kind {
         KvmKind::Hardware if is_emulated => "emulated",
-        other => other.name(),
+        kind => kind.name(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::files::made_up;
+    use crate::doctor::files::mock;
 
     #[test]
-    fn an_emulated_cpu_is_no_hardware() {
+    fn emulated_cpu_is_not_hardware_kvm() {
         assert_eq!(kvm_name(KvmKind::Hardware, true), "emulated");
         assert_eq!(kvm_name(KvmKind::Hardware, false), "hardware");
         assert_eq!(kvm_name(KvmKind::Absent, true), "absent");
     }
 
     #[test]
-    fn what_the_host_says_is_taken_over() {
+    fn facts_are_read_from_host_files() {
         let governor = |cpu| format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
         let (first, second) = (governor(0), governor(1));
         let host = [
@@ -157,8 +157,8 @@ mod tests {
             ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
             ("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n"),
         ];
-        let files = made_up::host("facts", &host);
-        let facts = read(&files, KvmKind::Denied, &CpuList::of(1));
+        let files = mock::host("facts", &host);
+        let facts = read(&files, KvmKind::Denied, &CpuList::single(1));
         let windows = [("ple_gap", 128), ("ple_window", 4096)];
         let expected = HostFacts {
             cpu: "AMD EPYC".into(),
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_does_not_say_is_unknown() {
-        let facts = read(&made_up::host("mute", &[]), KvmKind::Absent, &CpuList::of(0));
+    fn missing_files_leave_facts_unknown() {
+        let facts = read(&mock::host("mute", &[]), KvmKind::Absent, &CpuList::single(0));
         assert_eq!(facts, HostFacts { kvm: "absent".into(), ..HostFacts::default() });
     }
 
     #[test]
-    fn they_come_back_from_a_store() {
-        let facts = with_files(gather_facts(&CpuList::of(0)), [Path::new("/nowhere")]);
+    fn facts_round_trip_through_json() {
+        let facts = with_files(gather_facts(&CpuList::single(0)), [Path::new("/nowhere")]);
         let text = serde_json::to_string(&facts).unwrap();
         assert_eq!(serde_json::from_str::<HostFacts>(&text).unwrap(), facts);
         // A line from before more fields were added.

@@ -3,9 +3,9 @@
 use crate::Usage;
 use study::point::GuestKind;
 
-/// Name and text of each. That of `NAME-sim` is for the guest `sim`, that of `NAME-linux` for `linux`, and `-quick` at the
-/// end is a short form.
-pub const READY: [(&str, &str); 13] = [
+/// Name and text of each spec. `NAME-sim` is the form for the guest `sim`, `NAME-linux` for `linux`; the
+/// suffix `-quick` marks a short form.
+pub const BUILT_IN: [(&str, &str); 13] = [
     ("collapse", include_str!("../../../specs/collapse.toml")),
     ("preemption", include_str!("../../../specs/preemption.toml")),
     ("seeds", include_str!("../../../specs/seeds.toml")),
@@ -21,28 +21,28 @@ pub const READY: [(&str, &str); 13] = [
     ("pgbench-quick", include_str!("../../../specs/pgbench-quick.toml")),
 ];
 
-/// The name of the form of a built-in spec for this guest, and of its short form if `is_quick`.
+/// Returns the name of a built-in spec's form for this guest, the short form if `is_quick`.
 pub fn form(name: &str, guest: GuestKind, is_quick: bool) -> Result<String, Usage> {
     if find(name).is_none() {
-        let reason = format!("'{name}' is no built-in spec: --quick and --guest choose one's form");
+        let reason = format!("'{name}' is not a built-in spec: --quick and --guest require one");
         return Err(Usage(reason));
     }
-    let of_guest = match guest {
+    let suffix = match guest {
         GuestKind::Payload => "",
         GuestKind::Linux => "-linux",
         GuestKind::Sim => "-sim",
     };
-    let form = format!("{name}{of_guest}{}", if is_quick { "-quick" } else { "" });
+    let form = format!("{name}{suffix}{}", if is_quick { "-quick" } else { "" });
     if find(&form).is_none() {
-        let names = READY.map(|(name, _)| name).join(", ");
+        let names = BUILT_IN.map(|(name, _)| name).join(", ");
         return Err(Usage(format!("there is no {form}; the built-in specs are {names}")));
     }
     Ok(form)
 }
 
-/// The built-in spec of that name.
+/// Returns the built-in spec with this name.
 pub fn find(name: &str) -> Option<&'static str> {
-    READY.iter().find(|(candidate, _)| *candidate == name).map(|(_, text)| *text)
+    BUILT_IN.iter().find(|(candidate, _)| *candidate == name).map(|(_, text)| *text)
 }
 
 #[cfg(test)]
@@ -55,26 +55,26 @@ mod tests {
     };
 
     #[test]
-    fn a_form_is_found_by_guest_and_length() {
-        let found = |name, guest, is_quick| form(name, guest, is_quick).map_err(|error| error.0);
-        assert_eq!(found("league", GuestKind::Sim, true).as_deref(), Ok("league-sim-quick"));
-        assert_eq!(found("league", GuestKind::Payload, true).as_deref(), Ok("league-quick"));
-        assert_eq!(found("league", GuestKind::Linux, false).as_deref(), Ok("league-linux"));
-        assert_eq!(found("collapse", GuestKind::Payload, false).as_deref(), Ok("collapse"));
-        let error = found("collapse", GuestKind::Payload, true).unwrap_err();
+    fn form_depends_on_guest_and_length() {
+        let name_of = |name, guest, is_quick| form(name, guest, is_quick).map_err(|error| error.0);
+        assert_eq!(name_of("league", GuestKind::Sim, true).as_deref(), Ok("league-sim-quick"));
+        assert_eq!(name_of("league", GuestKind::Payload, true).as_deref(), Ok("league-quick"));
+        assert_eq!(name_of("league", GuestKind::Linux, false).as_deref(), Ok("league-linux"));
+        assert_eq!(name_of("collapse", GuestKind::Payload, false).as_deref(), Ok("collapse"));
+        let error = name_of("collapse", GuestKind::Payload, true).unwrap_err();
         assert!(error.contains("no collapse-quick") && error.contains("league-quick"), "{error}");
-        assert!(found("my.toml", GuestKind::Sim, false).unwrap_err().contains("'my.toml'"));
+        assert!(name_of("my.toml", GuestKind::Sim, false).unwrap_err().contains("'my.toml'"));
     }
 
     #[test]
-    fn they_can_be_run_on_any_number_of_cpus() {
-        let simulated = CpuList::new(&Vec::from_iter(0..sim::machine::MOST_CPUS)).unwrap();
+    fn built_in_specs_parse_for_any_cpu_count() {
+        let simulated = CpuList::new(&Vec::from_iter(0..sim::machine::MAX_CPUS)).unwrap();
         for cpus in ["0", "0-1", "0-63"] {
             let host = cpus.parse().unwrap();
             let place = |_: &str, _, _| Ok(HostKind::Direct);
-            // A kernel with one CPU takes no PV queued lock.
+            // A kernel with one CPU does not use the PV queued lock.
             let linux_can = |name: &str| cpus != "0" || name != "league-linux";
-            for (name, text) in READY.into_iter().filter(|(name, _)| linux_can(name)) {
+            for (name, text) in BUILT_IN.into_iter().filter(|(name, _)| linux_can(name)) {
                 let cpus = if is_simulated(text) { &simulated } else { &host };
                 let setting = Setting::new(cpus, &place);
                 let experiment = Experiment::parse(text, "none", &setting);

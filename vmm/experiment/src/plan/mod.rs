@@ -27,7 +27,7 @@ use base::{
     files,
     guest_kernel::GuestKernel,
     plural::count,
-    shown,
+    sanitize,
     units::{ByteSize, CpuList},
 };
 use kvm::{KvmKind, host::is_emulated};
@@ -41,54 +41,54 @@ use study::{
     },
 };
 
-pub use stored::resumed;
+pub use stored::resume;
 
-/// Largest number of cells at the same time.
-pub const MOST_JOBS: u16 = 64;
+/// Maximum number of parallel cells.
+pub const MAX_JOBS: u16 = 64;
 
 /// An experiment to run, from its beginning or from where an earlier run stopped.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) run: RunLine,
-    /// Its cells, those that have ended included.
+    /// Its cells, including cells that have ended.
     pub experiment: Experiment,
     /// The directory and the store of the earlier run, with its contents.
     pub(crate) resumed: Option<(PathBuf, Store, Contents)>,
 }
 
-/// What an experiment is planned for.
+/// Parameters of a plan.
 #[derive(Debug)]
 pub struct Request {
     /// The name, unless the spec has one.
     pub name: String,
     /// The spec.
     pub spec: Form,
-    /// CPUs that carry vCPUs, of all jobs.
+    /// CPUs of the vCPUs, for all jobs.
     pub cpus: CpuList,
-    /// Cells at the same time.
+    /// Number of parallel cells.
     pub jobs: u16,
-    /// Where to run, if the spec does not say.
+    /// The host, if the spec does not name it.
     pub host: HostMode,
     /// The emulated host's kernel.
     pub host_kernel: HostKernelChoice,
-    /// The Linux of guests whose spec names none.
+    /// The Linux of guests whose spec does not name it.
     pub guest_kernel: GuestKernel,
-    /// Which of the spec's cells.
+    /// Selection of the spec's cells.
     pub only: Only,
-    /// The part of the run to measure; None: all of it.
+    /// The part of the run to measure; None for the complete run.
     pub part: Option<Part>,
 }
 
 impl Plan {
-    /// The experiment of a spec, to run from its beginning.
+    /// Plans the experiment of a spec, to run from its beginning.
     pub fn new(request: Request, usage: impl FnOnce(SpecError) -> Usage) -> anyhow::Result<Self> {
         let mut run = request.first_line()?;
-        let whole = whole(&request.spec, &run, usage)?;
-        if let Some(value) = request.only.without_effect(&whole.points) {
-            let value = shown::line(&value);
+        let full = full_experiment(&request.spec, &run, usage)?;
+        if let Some(value) = request.only.without_effect(&full.points) {
+            let value = sanitize::line(&value);
             bail!(Usage(format!("--only {value}: no cell of the spec has this value")));
         }
-        let experiment = selected(whole, &request.only, &run)?;
+        let experiment = select(full, &request.only, &run)?;
         if experiment.points.is_empty() {
             bail!(Usage(format!("--only {}: no cell matches", run.only.join(" --only "))));
         }
@@ -96,9 +96,7 @@ impl Plan {
             && u64::from(part.number()) > experiment.blocks()
         {
             let rounds = count(experiment.blocks(), "round");
-            bail!(Usage(format!(
-                "--part {part}: the spec has {rounds}, one for each part at most"
-            )));
+            bail!(Usage(format!("--part {part}: the spec has {rounds}, so at most as many parts")));
         }
         let is_emulated = |point: &Point| point.host == HostKind::Emulated;
         request.host_kernel.check(experiment.points.iter().any(is_emulated))?;
@@ -106,26 +104,26 @@ impl Plan {
         Ok(Self { run, experiment, resumed: None })
     }
 
-    /// The plan of a part, whose store is in `dir`, from the parts that are there.
-    pub fn of_part(self, dir: &Path) -> anyhow::Result<Self> {
-        part::begun(self, dir)
+    /// Plans a part, whose store is in `dir`, from the existing parts.
+    pub fn for_part(self, dir: &Path) -> anyhow::Result<Self> {
+        part::plan_part(self, dir)
     }
 
-    /// Adds points that are measured in the same rounds. The run cannot be resumed.
-    pub fn add(&mut self, other: Experiment) {
-        let Experiment { points, machines, .. } = other;
-        let own = &mut self.experiment;
+    /// Adds points that are measured in the same rounds. The run can then not be resumed.
+    pub fn add(&mut self, added: Experiment) {
+        let Experiment { points, machines, .. } = added;
+        let base = &mut self.experiment;
         let is_new =
-            |file: &MachineFile| own.machines.iter().all(|machine| machine.name != file.name);
+            |file: &MachineFile| base.machines.iter().all(|machine| machine.name != file.name);
         let machines: Vec<MachineFile> = machines.into_iter().filter(is_new).collect();
-        own.machines.extend(machines);
-        own.points.extend(points);
+        base.machines.extend(machines);
+        base.points.extend(points);
         describe(&mut self.run, &self.experiment);
     }
 }
 
 impl Request {
-    /// All cells of a spec, one at a time, with the default hosts and kernels.
+    /// Requests all cells of a spec, one at a time, with the default hosts and kernels.
     pub fn new(name: &str, spec: Form, cpus: CpuList) -> Self {
         Self {
             name: name.to_owned(),
@@ -140,11 +138,11 @@ impl Request {
         }
     }
 
-    /// The same for the spec in this file, or the built-in one of that name, on the CPUs that the user names or on those
-    /// of a choice.
-    pub fn of_file(
+    /// Requests the same for the spec in this file, or the built-in spec with this name, on the CPUs that the
+    /// user names or on a choice of CPUs.
+    pub fn from_file(
         file: &Path,
-        named: Option<&CpuList>,
+        option: Option<&CpuList>,
         topology: &Topology,
         usage: impl FnOnce(SpecError) -> Usage,
     ) -> anyhow::Result<Self> {
@@ -153,7 +151,7 @@ impl Request {
         let cpus = if spec.is_simulated() {
             simulated_cpus()?
         } else {
-            cpus::choose_at_least(topology, named, spec.most_slots())?
+            cpus::choose_at_least(topology, option, spec.max_slots())?
         };
         Ok(Self::new(&name, spec, cpus))
     }
@@ -162,7 +160,7 @@ impl Request {
         let Self { cpus, jobs, .. } = self;
         let available = cpus.cpus().len();
         if available < usize::from(*jobs) {
-            let reason = format!("at most {available}, the CPUs there are ({cpus})");
+            let reason = format!("must be at most {available}, the number of CPUs ({cpus})");
             return Err(Usage(format!("--jobs {jobs}: {reason}")));
         }
         Ok(RunLine {
@@ -179,19 +177,19 @@ impl Request {
             seed: 0,
             cells: 0,
             part: self.part,
-            at_ms: clock::since_1970(),
+            at_ms: clock::unix_millis(),
             machines: Vec::new(),
         })
     }
 }
 
-/// The most CPUs of any machine. A cell that wants more than its machine has fails.
+/// Returns the maximum CPUs of any machine. A cell that needs more than its machine has fails.
 fn simulated_cpus() -> Result<CpuList, Usage> {
-    Ok(CpuList::new(&Vec::from_iter(0..sim::machine::MOST_CPUS))?)
+    Ok(CpuList::new(&Vec::from_iter(0..sim::machine::MAX_CPUS))?)
 }
 
-/// The CPUs that the jobs of a run share. Those of a simulated run carry nothing.
-pub(crate) fn carriers(run: &RunLine, is_simulated: bool) -> Result<CpuList, Usage> {
+/// Returns the CPUs that the jobs of a run share. A simulated run does not use them for vCPUs.
+pub(crate) fn run_cpus(run: &RunLine, is_simulated: bool) -> Result<CpuList, Usage> {
     if is_simulated { simulated_cpus() } else { Ok(CpuList::new(&run.cpus)?) }
 }
 
@@ -206,30 +204,30 @@ fn describe(run: &mut RunLine, experiment: &Experiment) {
     run.machines.clone_from(&experiment.machines);
 }
 
-/// The spec's text, and the experiment's name from its file name.
+/// Returns the spec's text, and the experiment's name from its file name.
 fn read(spec: &Path) -> anyhow::Result<(String, String)> {
     /// Longer than any spec written by hand.
-    const LONGEST: ByteSize = ByteSize::mib(1);
+    const MAX_SIZE: ByteSize = ByteSize::mib(1);
     let name = spec.display().to_string();
     if let Some(text) = built_in::find(&name)
         && !spec.try_exists().unwrap_or(true)
     {
         return Ok((text.to_owned(), name));
     }
-    let text = files::read_text(spec, LONGEST);
+    let text = files::read_text(spec, MAX_SIZE);
     let text = text.map_err(|error| Usage(format!("{name}: {error}")))?;
     let stem = spec.file_stem().unwrap_or_default().to_string_lossy();
     let plain = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
     Ok((text, plain.take(64).collect()))
 }
 
-/// All points of a run's spec, whichever of them it has, with the cells of its part.
-fn whole(
+/// Returns all points of a run's spec, even if not selected, with the cells of its part.
+fn full_experiment(
     spec: &Form,
     run: &RunLine,
     usage: impl FnOnce(SpecError) -> Usage,
 ) -> anyhow::Result<Experiment> {
-    let cpus = carriers(run, spec.is_simulated())?;
+    let cpus = run_cpus(run, spec.is_simulated())?;
     let cpus = cpus.first(cpus.cpus().len() / run.jobs.max(1) as usize);
     let place = |spec: &str, _: GuestKind, needs_ring_0| place_of(spec, &run.host, needs_ring_0);
     let guest_kernel = run.guest_kernel;
@@ -238,19 +236,19 @@ fn whole(
     Ok(Experiment { part: run.part, ..experiment })
 }
 
-/// The cells that a run has, with the machine files that they name.
-fn selected(mut experiment: Experiment, only: &Only, run: &RunLine) -> anyhow::Result<Experiment> {
+/// Returns the selected cells of a run, with the machine files that they name.
+fn select(mut experiment: Experiment, only: &Only, run: &RunLine) -> anyhow::Result<Experiment> {
     experiment.retain(only);
-    // Files may change or vanish: those of a resumed run are in its store.
+    // Files may change or vanish. The files of a resumed run are in its store.
     experiment.machines =
         machine_files(&experiment.points, &run.machines).map_err(|error| Usage(chain(&error)))?;
     Ok(experiment)
 }
 
-/// Where a guest runs. The spec has priority over the command line.
-fn place_of(spec: &str, asked: &str, needs_ring_0: bool) -> Result<HostKind, String> {
+/// Decides where a guest runs. The spec has priority over the command line.
+fn place_of(spec: &str, requested: &str, needs_ring_0: bool) -> Result<HostKind, String> {
     let mode = match spec.parse()? {
-        HostMode::Auto => asked.parse().unwrap_or(HostMode::Auto),
+        HostMode::Auto => requested.parse().unwrap_or(HostMode::Auto),
         mode => mode,
     };
     let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
@@ -267,27 +265,27 @@ impl Plan {
         self.resumed.as_ref().map(|(_, _, contents)| contents.finished()).unwrap_or_default()
     }
 
-    /// Has every cell ended?
+    /// Whether every cell has ended.
     pub fn is_finished(&self) -> bool {
         self.finished().len() == self.experiment.cells().len()
     }
 
-    /// The points, the number of their cells, and how long they may take.
+    /// Describes the points, the number of their cells, and their estimated time.
     pub fn dry_run(&self) -> String {
         let Self { experiment, run, .. } = self;
         let finished = self.finished();
-        let mut left: BTreeMap<usize, u32> = BTreeMap::new();
+        let mut remaining: BTreeMap<usize, u32> = BTreeMap::new();
         for cell in experiment.cells().iter().filter(|cell| !finished.contains(&cell.cell)) {
-            *left.entry(cell.point).or_default() += 1;
+            *remaining.entry(cell.point).or_default() += 1;
         }
         let mut text = String::new();
-        for (point, count) in &left {
+        for (point, count) in &remaining {
             let point = &experiment.points[*point];
-            let at = match point.host {
+            let place = match point.host {
                 HostKind::Direct => "",
                 HostKind::Emulated => " (emulated host)",
             };
-            let _ = writeln!(text, "{count:4} x {point}{at}");
+            let _ = writeln!(text, "{count:4} x {point}{place}");
         }
         let cells = run.cells as usize - finished.len();
         let span = estimate(experiment, &finished, run.jobs as usize);
@@ -295,15 +293,15 @@ impl Plan {
             text,
             "{} of {}, about {}",
             count(cells, "cell"),
-            count(left.len(), "point"),
-            spoken(span)
+            count(remaining.len(), "point"),
+            format_span(span)
         );
         text
     }
 }
 
-/// The duration in words, in whole seconds.
-pub(crate) fn spoken(span: Duration) -> String {
+/// Formats the duration in words, in whole seconds.
+pub(crate) fn format_span(span: Duration) -> String {
     format_duration(Duration::from_secs(span.as_secs().max(1))).to_string()
 }
 

@@ -1,4 +1,4 @@
-//! Resuming stores: as they were written, and with changes.
+//! Resuming stores: as written, and with changes.
 
 use std::fs;
 
@@ -26,20 +26,20 @@ fn first() -> RunLine {
         host_kernel: HostKernel::Linux7,
         cpus: allowed_cpus().unwrap().first(1).cpus().to_vec(),
         cells: 2,
-        ..made_up().run
+        ..sample().run
     }
 }
 
-fn made_up() -> Contents {
+fn sample() -> Contents {
     record(&Fixture::default()).contents
 }
 
 /// A store with one of the two cells.
 fn lines() -> Vec<Value> {
     let run = first();
-    let planned = whole(&Form::parse(&run.spec).unwrap(), &run, Usage::from).unwrap();
+    let planned = full_experiment(&Form::parse(&run.spec).unwrap(), &run, Usage::from).unwrap();
     let point = planned.points[0].clone();
-    let cell = CellLine { cell: 0, round: 0, point, ..made_up().cells.remove(0) };
+    let cell = CellLine { cell: 0, round: 0, point, ..sample().cells.remove(0) };
     let session = SessionLine { at_ms: 1, command: Vec::new(), host: Default::default() };
     let lines =
         [Line::Run(Box::new(run)), Line::Session(Box::new(session)), Line::Cell(Box::new(cell))];
@@ -50,13 +50,13 @@ fn text(lines: &[Value]) -> Vec<u8> {
     lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect()
 }
 
-/// Resumes this store: returns a plan in which every job has CPUs, or a one-line error. The store
+/// Resumes this store. Returns a plan in which every job has CPUs, or a one-line error. The store
 /// must not change.
 fn resume(bytes: &[u8]) -> Result<Plan, String> {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join(FILE);
     fs::write(&file, bytes).unwrap();
-    let resumed = resumed(folder.path(), false);
+    let resumed = super::resume(folder.path(), false);
     assert_eq!(fs::read(&file).unwrap(), bytes, "written to before it was found to be sound");
     let plan = resumed.map_err(|error| {
         let message = error.to_string();
@@ -65,22 +65,22 @@ fn resume(bytes: &[u8]) -> Result<Plan, String> {
     })?;
     let dry = plan.dry_run();
     assert!(dry.contains("cell of ") || dry.contains("cells of "), "{dry}");
-    let cpus = carriers(&plan.run, plan.experiment.is_simulated).unwrap();
+    let cpus = run_cpus(&plan.run, plan.experiment.is_simulated).unwrap();
     let shares = worker_pool::shares(&cpus, plan.run.jobs);
     assert_eq!(shares.len(), plan.run.jobs as usize);
     assert!(shares.iter().all(|share| !share.is_empty()));
     Ok(plan)
 }
 
-/// Resumes a store of this first line only.
+/// Resumes a store with only this first line.
 fn resume_run(run: RunLine) -> Plan {
     let line = serde_json::to_value(Line::Run(Box::new(run))).unwrap();
     resume(&text(&[line])).unwrap()
 }
 
-/// The store has the kernel of the emulated host: later options and variables do not count.
+/// The store has the emulated host's kernel: later options and variables do not count.
 #[test]
-fn a_store_is_gone_on_with() {
+fn store_is_resumed() {
     let plan = resume(&text(&lines())).unwrap();
     assert_eq!(plan.finished(), HashSet::from([0]));
     assert_eq!(plan.run.host_kernel, HostKernel::Linux7);
@@ -88,16 +88,16 @@ fn a_store_is_gone_on_with() {
 
 /// A spec without a guest kernel has the default at the time of its store.
 #[test]
-fn guests_of_a_stored_spec_keep_their_kernel() {
+fn stored_spec_keeps_its_guest_kernel() {
     let mut run = first();
     run.spec = format!("guests = \"linux\"\n{}", run.spec);
     run.guest_kernel = GuestKernel::Linux7;
     assert_eq!(resume_run(run).experiment.points[0].guest_kernel, GuestKernel::Linux7);
 }
 
-/// Regression (D3): its store listed 1024 CPUs for a machine of 80.
+/// Regression (D3): the store listed 1024 CPUs for a machine of 80.
 #[test]
-fn a_simulated_run_has_the_cpus_of_its_slots() {
+fn simulated_run_has_one_cpu_per_slot() {
     let spec = "guests = \"sim\"\nmachines = \"westmere-80\"\nslots = [2, 4]\nvcpus = 8\nlocks = \"ticket\"\n";
     let form = Form::parse(spec).unwrap();
     let request = Request { jobs: 8, ..Request::new("test", form, simulated_cpus().unwrap()) };
@@ -108,7 +108,7 @@ fn a_simulated_run_has_the_cpus_of_its_slots() {
 }
 
 #[test]
-fn a_kernel_of_the_emulated_host_needs_a_cell_there() {
+fn host_kernel_needs_an_emulated_cell() {
     let plan = |host| {
         let spec = Form::parse(&first().spec).unwrap();
         let host_kernel = HostKernelChoice(Some(HostKernel::Linux7));
@@ -122,9 +122,9 @@ fn a_kernel_of_the_emulated_host_needs_a_cell_there() {
 }
 
 #[test]
-fn a_first_line_that_contradicts_itself_is_refused() {
+fn inconsistent_first_line_is_rejected() {
     let allowed = allowed_cpus().unwrap().cpus().to_vec();
-    for (key, value, what) in [
+    for (key, value, expected) in [
         ("jobs", json!(0), "0 jobs, expected 1 to 1"),
         ("jobs", json!(2), "2 jobs, expected 1 to 1"),
         ("jobs", json!(1000), "1000 jobs"),
@@ -134,14 +134,14 @@ fn a_first_line_that_contradicts_itself_is_refused() {
         ("host", json!("mo\non"), "unknown host 'mo?on'"),
         ("host_kernel", json!("5"), "unknown kernel '5'"),
         ("guest_kernel", json!("5.15"), "unknown guest kernel '5.15'"),
-        ("only", json!(["vcpus=3"]), "gives other cells"),
-        ("seed", json!(2), "gives other cells"),
-        ("cells", json!(3), "gives other cells"),
+        ("only", json!(["vcpus=3"]), "yields different cells"),
+        ("seed", json!(2), "yields different cells"),
+        ("cells", json!(3), "yields different cells"),
     ] {
         let mut lines = lines();
         lines[0][key] = value.clone();
         let error = resume(&text(&lines)).unwrap_err();
-        assert!(error.contains(what), "{key} = {value}: {error}");
+        assert!(error.contains(expected), "{key} = {value}: {error}");
     }
     // A CPU that is listed twice counts once.
     let mut lines = lines();
@@ -150,7 +150,7 @@ fn a_first_line_that_contradicts_itself_is_refused() {
 }
 
 #[test]
-fn a_torn_line_stays_until_the_run_is_begun() {
+fn incomplete_line_is_kept_until_the_run_starts() {
     let mut bytes = text(&lines());
     bytes.truncate(bytes.len() - 9);
     assert_eq!(resume(&bytes).unwrap().finished(), HashSet::new());

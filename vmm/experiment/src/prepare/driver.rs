@@ -1,4 +1,4 @@
-//! The driver: what carries out a schedule, and whether it can.
+//! Checks whether a driver can carry out a schedule.
 
 use crate::Usage;
 #[cfg(feature = "bpf")]
@@ -6,7 +6,7 @@ use crate::doctor::{files::HostFiles, sched_ext::SchedExtFacts};
 use sched::driver::DriverKind;
 use study::point::HostKernel;
 
-/// Checks that the emulated host's kernel has what the driver needs.
+/// Checks that the emulated host's kernel supports the driver.
 pub fn check_emulated(driver: DriverKind, kernel: HostKernel) -> Result<(), Usage> {
     check_built(driver)?;
     match (driver, kernel) {
@@ -18,7 +18,7 @@ pub fn check_emulated(driver: DriverKind, kernel: HostKernel) -> Result<(), Usag
     }
 }
 
-/// Checks that this host has what the driver needs.
+/// Checks that this host supports the driver.
 pub fn check_here(driver: DriverKind) -> Result<(), Usage> {
     check_built(driver)?;
     #[cfg(feature = "bpf")]
@@ -39,26 +39,26 @@ fn check_built(driver: DriverKind) -> Result<(), Usage> {
     }
 }
 
-/// Refuses what the driver does not have of a schedule.
+/// Refuses parts of a schedule that the driver does not support.
 pub fn check_schedule(
     driver: DriverKind,
     policy: &sched::PolicySpec,
     is_recorded: bool,
 ) -> Result<(), Usage> {
-    if let Some(obstacle) = driver.obstacle(policy) {
+    if let Some(obstacle) = driver.refusal(policy) {
         return Err(Usage(format!("--driver {driver}: {obstacle}")));
     }
     check_record([driver], is_recorded)
 }
 
-/// Refuses to record what a driver does not tell.
+/// Refuses to record with a driver that cannot.
 pub fn check_record(
     drivers: impl IntoIterator<Item = DriverKind>,
     is_recorded: bool,
 ) -> Result<(), Usage> {
     match drivers.into_iter().find(|driver| !driver.is_user()) {
         Some(driver) if is_recorded => {
-            Err(Usage(format!("--record: driver {driver} records nothing")))
+            Err(Usage(format!("--record: driver {driver} does not support recording")))
         }
         _ => Ok(()),
     }

@@ -1,5 +1,5 @@
-//! Prepares a host for the points of an experiment, and refuses what the host does not have, before a store exists: the
-//! drivers of a schedule, control groups.
+//! Prepares a host for the points of an experiment, and refuses needs that the host does not meet, before a
+//! store exists: drivers of a schedule, and control groups.
 
 pub mod driver;
 
@@ -10,8 +10,8 @@ use crate::{
 use base::chain::chain;
 use study::point::{HostKernel, HostKind, Point};
 
-/// Prepares this host for the points on it, and refuses needs that a host lacks. `kernel` is the emulated host's, which a
-/// worker prepares. Returns the control groups of this host, which are removed when dropped.
+/// Prepares this host for its points, and refuses needs that a host does not meet. A worker prepares the
+/// emulated host with its `kernel`. Returns this host's control groups, removed on drop.
 pub(crate) fn begin(
     points: &[Point],
     kernel: HostKernel,
@@ -29,14 +29,14 @@ pub(crate) fn begin(
         return Ok(None);
     };
     check_jobs(jobs, &need, "jobs would share the groups")?;
-    let tree = CgroupTree::make(&control_groups(points, HostKind::Direct)).map_err(|error| {
-        let how = "it takes a delegated cgroup v2 with the controller cpu, or --host emulated";
+    let tree = CgroupTree::create(&control_groups(points, HostKind::Direct)).map_err(|error| {
+        let how = "it requires a delegated cgroup v2 with the cpu controller, or --host emulated";
         Usage(format!("{need}: {}; {how}", chain(&error)))
     })?;
     Ok(Some(tree))
 }
 
-/// Refuses several jobs where only one at a time can have what a point needs.
+/// Refuses several jobs for a need that only one job at a time can have.
 fn check_jobs(jobs: u32, need: &str, obstacle: &str) -> Result<(), Usage> {
     if jobs > 1 {
         return Err(Usage(format!("{need} with --jobs {jobs}: {obstacle}; use --jobs 1")));
@@ -44,15 +44,15 @@ fn check_jobs(jobs: u32, need: &str, obstacle: &str) -> Result<(), Usage> {
     Ok(())
 }
 
-/// The control groups of the points on a host, each once.
+/// Returns the control groups of the points on a host, each once.
 pub(crate) fn control_groups(points: &[Point], host: HostKind) -> Vec<VmGroups> {
-    let mut all: Vec<VmGroups> = Vec::new();
-    for groups in points.iter().filter(|point| point.host == host).filter_map(VmGroups::of) {
-        if !all.contains(&groups) {
-            all.push(groups);
+    let mut unique: Vec<VmGroups> = Vec::new();
+    for groups in points.iter().filter(|point| point.host == host).filter_map(VmGroups::for_point) {
+        if !unique.contains(&groups) {
+            unique.push(groups);
         }
     }
-    all
+    unique
 }
 
 #[cfg(test)]

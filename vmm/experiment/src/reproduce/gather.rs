@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use super::{
-    asked::Asked,
     measured::{Measured, directory},
     predict::{Predicted, predicted},
-    saved::{Options, Saved},
+    selection::Selection,
+    state::{Options, Saved},
 };
-use base::{plural::count, shown::quoted};
+use base::{plural::count, sanitize::shell_quoted};
 use machine::clock;
 use sim::profile::{Profile, Sources};
 use study::{
@@ -20,33 +20,33 @@ use study::{
     stats::{Estimate, ratio_of_medians},
 };
 
-/// Everything that the folder has.
+/// Gathers all figures of the folder.
 pub(super) fn gather(
-    asked: &Asked<'_>,
+    selection: &Selection<'_>,
     saved: &Saved,
     measured: &Measured,
     folder: &Path,
 ) -> anyhow::Result<Reproduction> {
     let section = |(table, rows): &(&Table, Vec<&Row>)| {
-        let base = predicted(asked.all)
+        let base = predicted(selection.published)
             .find(|(candidate, _)| candidate.name == table.name)
             .map(|(_, base)| base);
         Gather { table, base, saved, measured }.section(rows, folder)
     };
     Ok(Reproduction {
-        at_ms: clock::since_1970(),
+        at_ms: clock::unix_millis(),
         host: host(measured),
-        sections: asked.tables.iter().map(section).collect(),
+        sections: selection.tables.iter().map(section).collect(),
         card: CardLine::all()?,
         method: method(&saved.options),
         command: command(&saved.options),
     })
 }
 
-/// Other load that disturbs measurements: this share of the CPUs.
+/// Share of the CPUs from which other load disturbs measurements.
 const BUSY: f64 = 0.1;
 
-/// The host of the first measurement.
+/// Describes the host of the first measurement.
 fn host(measured: &Measured) -> String {
     let mut runs = measured.studies().flat_map(|study| &study.runs);
     let Some((run, session)) = runs.find_map(|run| Some((run, run.sessions.first()?))) else {
@@ -57,7 +57,7 @@ fn host(measured: &Measured) -> String {
     let busy = facts.busy.filter(|busy| *busy >= BUSY).map(|busy| {
         let percent = busy * 100.0;
         format!(
-            "; others used {percent:.0} % of these CPUs just before: measure again when it is quiet"
+            "; other processes used {percent:.0} % of these CPUs just before: measure again on an idle host"
         )
     });
     format!(
@@ -73,44 +73,44 @@ fn host(measured: &Measured) -> String {
 
 fn method(options: &Options) -> Vec<String> {
     let Options { measured, simulated, runs, seconds, short, .. } = options;
-    let mut all = Vec::new();
+    let mut notes = Vec::new();
     if *measured {
-        all.push(format!(
-            "Measured: {} of {seconds} s of each point on fresh machines, those of a table \
-             by turns; medians, intervals by bootstrap from six runs on. The stand-ins differ from what \
-             was published as their tables say.",
+        notes.push(format!(
+            "Measured: {} of {seconds} s of each point on fresh machines, alternating \
+             within a table; medians, intervals by bootstrap from six runs on. The surrogates differ \
+             from the published setups as their tables state.",
             count(*runs, "run")
         ));
     }
     if *simulated {
         let how = if *short { "short simulations, a coarse fit" } else { "full length" };
-        all.push(format!(
+        notes.push(format!(
             "Simulated: {how}. Think and critical times are fitted to the ratios of the column \
              without overcommitment, or stated by the profile of the workload; the rest is predicted by \
              one simulation of each cell."
         ));
     }
-    all
+    notes
 }
 
-/// The command line that begins the same.
+/// Returns the command line that starts the same reproduction.
 fn command(options: &Options) -> Vec<String> {
     let Options { rows, measured, simulated, runs, seconds, short } = options;
-    let mut words = vec!["pvticket reproduce".to_owned()];
-    words.extend(rows.iter().map(|row| format!("--row {}", quoted(row))));
+    let mut args = vec!["pvticket reproduce".to_owned()];
+    args.extend(rows.iter().map(|row| format!("--row {}", shell_quoted(row))));
     let set =
         [(!simulated, "--measured-only"), (!measured, "--simulated-only"), (*short, "--short")];
-    words.extend(set.into_iter().filter(|(is_set, _)| *is_set).map(|(_, word)| word.to_owned()));
+    args.extend(set.into_iter().filter(|(is_set, _)| *is_set).map(|(_, word)| word.to_owned()));
     if *measured {
-        words.extend([format!("--runs {runs}"), format!("--seconds {seconds}")]);
+        args.extend([format!("--runs {runs}"), format!("--seconds {seconds}")]);
     }
-    words
+    args
 }
 
 /// Gathers the rows of a table.
 struct Gather<'a> {
     table: &'a Table,
-    /// The table whose fit it takes, if it is simulated.
+    /// The table whose fit is used, if it is simulated.
     base: Option<&'a Table>,
     saved: &'a Saved,
     measured: &'a Measured,
@@ -132,34 +132,34 @@ impl Gather<'_> {
             place: table.place.clone(),
             noise: table.noise,
             card: table.card.clone(),
-            stand_in: notes.filter(|_| is_measured).collect(),
+            surrogates: notes.filter(|_| is_measured).collect(),
             model: if is_simulated { self.model() } else { Vec::new() },
-            command: is_measured.then(|| format!("pvticket report {}", quoted(&dir))),
+            command: is_measured.then(|| format!("pvticket report {}", shell_quoted(&dir))),
             disturbance: self.disturbance(rows),
             entries,
         }
     }
 
-    /// What disturbed the windows of the points that stand for these rows, each counted once.
+    /// Sums the disturbances of the windows of these rows' surrogates, each counted once.
     fn disturbance(&self, rows: &[&Row]) -> Disturbance {
         let Some(Ok(study)) = self.measured.study(&self.table.name) else {
             return Disturbance::default();
         };
-        let stand_ins = rows.iter().filter_map(|row| self.table.stand_in(row).ok());
-        let cells = stand_ins.flat_map(|stand_in| [stand_in.base, stand_in.changed]);
+        let surrogates = rows.iter().filter_map(|row| self.table.surrogate(row).ok());
+        let cells = surrogates.flat_map(|surrogate| [surrogate.base, surrogate.changed]);
         let chosen: Vec<Only> = cells.filter_map(|cell| Only::parse(cell.only).ok()).collect();
-        let is_chosen = |point: &&PointStudy| chosen.iter().any(|only| only.wants(&point.point));
+        let is_chosen = |point: &&PointStudy| chosen.iter().any(|only| only.selects(&point.point));
         study.points.iter().filter(is_chosen).map(|point| point.disturbance).sum()
     }
 
-    /// In what the simulation differs, and what was fitted.
+    /// Describes the deviations of the simulation, and the fit.
     fn model(&self) -> Vec<String> {
         let fit = self.base.and_then(|base| Some((&base.name, self.saved.fit(&base.name)?)));
-        let mut all = vec![format!("machine file {}", self.table.machine)];
-        all.extend(fit.map(|(name, fit)| format!("by the 1x column of {name}: {fit}")));
-        all.extend(Profile::shipped(&self.table.profile).map(|shipped| profile(&shipped)));
-        all.extend(self.table.notes.iter().cloned());
-        all
+        let mut notes = vec![format!("machine file {}", self.table.machine)];
+        notes.extend(fit.map(|(name, fit)| format!("by the 1x column of {name}: {fit}")));
+        notes.extend(Profile::shipped(&self.table.profile).map(|shipped| profile(&shipped)));
+        notes.extend(self.table.notes.iter().cloned());
+        notes
     }
 
     fn entry(&self, row: &Row) -> Entry {
@@ -173,38 +173,38 @@ impl Gather<'_> {
             published: claim.value(),
             is_at_least: row.is_at_least,
             group: row.group.clone(),
-            measured: self.measured(row),
-            simulated: self.simulated(row),
+            measured: self.measured_figure(row),
+            simulated: self.simulated_figure(row),
             is_fitted: self.table.is_fitted(row),
         }
     }
 
-    fn measured(&self, row: &Row) -> Result<Estimate, String> {
-        let stand_in = self.table.stand_in(row)?;
+    fn measured_figure(&self, row: &Row) -> Result<Estimate, String> {
+        let surrogate = self.table.surrogate(row)?;
         if !self.saved.options.measured {
             return Err("it can be measured here: leave out --simulated-only".to_owned());
         }
-        if let Some(reason) = self.measured.lacks(&stand_in) {
+        if let Some(reason) = self.measured.lacks(&surrogate) {
             return Err(reason);
         }
         let study = self.measured.study(&self.table.name).ok_or("it was not measured")??;
-        let base = point(study, stand_in.base)?;
-        let changed = point(study, stand_in.changed)?;
+        let base = point(study, surrogate.base)?;
+        let changed = point(study, surrogate.changed)?;
         let none = || "its runs have no such figure".to_owned();
-        match stand_in.quantity {
-            Quantity::Rate => ratio_of_medians(&of_a_guest(changed), &of_a_guest(base), study.seed)
+        match surrogate.quantity {
+            Quantity::Rate => ratio_of_medians(&guest_rate(changed), &guest_rate(base), study.seed)
                 .ok_or_else(none),
-            Quantity::Retries => base.work.map(|work| plain(work.retries)).ok_or_else(none),
+            Quantity::Retries => base.work.map(|work| exact(work.retries)).ok_or_else(none),
             Quantity::HolderPreemptions => {
-                base.holder_preemptions_over(changed).map(plain).ok_or_else(none)
+                base.holder_preemptions_over(changed).map(exact).ok_or_else(none)
             }
         }
     }
 
-    fn simulated(&self, row: &Row) -> Result<Estimate, String> {
+    fn simulated_figure(&self, row: &Row) -> Result<Estimate, String> {
         let cells = self.table.simulated(row)?;
         if self.base.is_none() {
-            return Err("its 1x column does not say how much of the time a lock is held".to_owned());
+            return Err("its 1x column does not state how long a lock is held".to_owned());
         }
         if !self.saved.options.simulated {
             return Err("it can be simulated: leave out --measured-only".to_owned());
@@ -212,16 +212,16 @@ impl Gather<'_> {
         let [base, changed] = cells.map(|cell| {
             self.saved.simulated(&self.table.name, &cell.id).ok_or("it was not simulated")?
         });
-        let value = Predicted::of(self.table.claim(row), &base?, &changed?);
+        let value = Predicted::value(self.table.claim(row), &base?, &changed?);
         if value.is_finite() {
-            Ok(plain(value))
+            Ok(exact(value))
         } else {
-            Err("its base does nothing in the simulation".to_owned())
+            Err("its base makes no progress in the simulation".to_owned())
         }
     }
 }
 
-/// What is known of a profile's parameters.
+/// Describes the sources of a profile's parameters.
 fn profile(profile: &Profile) -> String {
     let Profile { name, about, .. } = profile;
     let Sources { fitted, known, assumed } = profile.sources();
@@ -231,16 +231,16 @@ fn profile(profile: &Profile) -> String {
     )
 }
 
-const fn plain(value: f64) -> Estimate {
+const fn exact(value: f64) -> Estimate {
     Estimate { value, interval: None }
 }
 
-/// The point of a study that stands for a cell.
+/// Returns the point of a study that is the surrogate of a cell.
 fn point<'a>(study: &'a Study, cell: Selected<'_>) -> Result<&'a PointStudy, String> {
     let only = Only::parse(cell.only).map_err(|error| error.to_string())?;
-    let found = study.points.iter().find(|point| only.wants(&point.point) && point.rate.is_some());
-    found.ok_or_else(|| {
-        let failed = study.lost.iter().find(|lost| only.wants(&lost.point));
+    let mut points = study.points.iter();
+    points.find(|point| only.selects(&point.point) && point.rate.is_some()).ok_or_else(|| {
+        let failed = study.lost.iter().find(|lost| only.selects(&lost.point));
         let reason = failed.and_then(|lost| lost.error.as_deref());
         reason.map_or_else(
             || "it was not measured".to_owned(),
@@ -249,8 +249,8 @@ fn point<'a>(study: &'a Study, cell: Selected<'_>) -> Result<&'a PointStudy, Str
     })
 }
 
-/// Operations a second of one guest, in each run.
-fn of_a_guest(point: &PointStudy) -> Vec<f64> {
+/// Operations per second of one guest, in each run.
+fn guest_rate(point: &PointStudy) -> Vec<f64> {
     let guests = point.point.sizes().count() as f64;
     point.rates().iter().map(|rate| rate / guests).collect()
 }
@@ -268,7 +268,7 @@ mod tests {
         testing::{Fixture, record},
     };
 
-    /// A run of what stands for table aim7-many; something stopped one window of each point, and of others.
+    /// A run of table aim7-many's surrogates. Something stopped one window of each point, and of others.
     fn stopped() -> RunRecord {
         let locks = vec![("mutex", "off"), ("mutex-read-first", "off"), ("ticket", "off")];
         let (policies, vcpus) = (vec!["host"], vec![2]);
@@ -281,27 +281,27 @@ mod tests {
         run
     }
 
-    /// Regression: a row's figure did not say that something had stopped its cells.
+    /// Regression: a row's figure did not report that something had stopped its cells.
     #[test]
-    fn disturbed_windows_of_the_rows_are_told() {
+    fn disturbed_windows_are_reported() {
         let tables = Table::all().expect("they can be read");
         let rows = vec!["aim7-many".to_owned()];
-        let asked = Asked::new(&tables, &rows).unwrap_or_else(|error| panic!("{error}"));
+        let selection = Selection::new(&tables, &rows).unwrap_or_else(|error| panic!("{error}"));
         let (runs, seconds) = (8, 0.5);
         let options =
             Options { rows, measured: true, simulated: false, runs, seconds, short: false };
         let saved = Saved::new(options);
         let text = |run: RunRecord| {
             let measured = Measured::new("aim7-many", Study::new(&[run]));
-            let all = gather(&asked, &saved, &measured, Path::new("kept")).expect("it is gathered");
-            render(&Document::of_reproduction(&all), Form::MAIL)
+            let figures = gather(&selection, &saved, &measured, Path::new("kept")).unwrap();
+            render(&Document::for_reproduction(&figures), Form::MAIL)
                 .split_whitespace()
                 .collect::<Vec<_>>()
                 .join(" ")
         };
         let disturbed = text(stopped());
         let expected =
-            "disturbed windows, no figures of a lock: 2 much longer than asked (aim7-many)";
+            "disturbed windows, rates not valid: 2 much longer than requested (aim7-many)";
         assert!(disturbed.contains(expected), "{disturbed}");
         let locks = vec![("mutex", "off"), ("mutex-read-first", "off")];
         let quiet = text(record(&Fixture { locks, ..Fixture::default() }));

@@ -1,100 +1,97 @@
-//! Measures what stands for the rows on this host, by the engine of `run`: each table has a run's
-//! directory of its own.
+//! Measures the surrogates of the rows on this host, by the engine of `run`. Each table's run has
+//! its own directory.
 
 use std::{
     path::{Path, PathBuf},
     slice,
 };
 
-use super::{asked::Asked, saved::Options};
+use super::{selection::Selection, state::Options};
 use crate::{
     Usage,
     measure::{self, Folder},
-    plan::{Plan, Request, resumed},
-    run::Outlets,
+    plan::{Plan, Request, resume},
+    run::RunOptions,
     worker_pool::KernelFiles,
 };
 use anyhow::Context;
 use base::{files, plural::count, units::CpuList};
-use os::streams::say;
+use os::streams::print_line;
 use study::{
     findings::{RunRecord, Study},
-    published::{self, Row, StandIn, Table},
+    published::{self, Row, Surrogate, Table},
     spec::{Form, Only},
     store,
 };
 
-/// The studies of the tables.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    /// By table; or why there is none.
+    /// By table, with the reason where a study is missing.
     tables: Vec<(String, Result<Study, String>)>,
-    /// CPUs of this host.
+    /// Number of CPUs of this host.
     cpus: usize,
 }
 
 impl Measured {
-    /// One table's study.
+    /// Creates a study of one table.
     #[cfg(test)]
     pub(super) fn new(table: &str, study: Study) -> Self {
         Self { tables: vec![(table.to_owned(), Ok(study))], cpus: 1 }
     }
 
-    /// The study of a table, or why there is none.
+    /// Returns the study of a table, or the reason why it is missing.
     pub(super) fn study(&self, table: &str) -> Option<Result<&Study, &str>> {
-        let found = self.tables.iter().find(|(name, _)| name == table);
-        found.map(|(_, study)| study.as_ref().map_err(String::as_str))
+        let entry = self.tables.iter().find(|(name, _)| name == table);
+        entry.map(|(_, study)| study.as_ref().map_err(String::as_str))
     }
 
-    /// All studies.
     pub(super) fn studies(&self) -> impl Iterator<Item = &Study> {
         self.tables.iter().filter_map(|(_, study)| study.as_ref().ok())
     }
 
-    /// Why this host cannot measure it, if it has too few CPUs.
-    pub(super) fn lacks(&self, stand_in: &StandIn<'_>) -> Option<String> {
-        let wants = stand_in.base.cpus.max(stand_in.changed.cpus);
+    /// Describes why this host cannot measure it, if it has too few CPUs.
+    pub(super) fn lacks(&self, surrogate: &Surrogate<'_>) -> Option<String> {
+        let wants = surrogate.base.cpus.max(surrogate.changed.cpus);
         (wants > self.cpus)
-            .then(|| format!("wants {}; this host has {}", count(wants, "CPU"), self.cpus))
+            .then(|| format!("requires {}; this host has {}", count(wants, "CPU"), self.cpus))
     }
 
-    /// Violations of mutual exclusion, and tickets served out of order.
+    /// Number of violations of mutual exclusion, and of tickets served out of order.
     pub(super) fn broken(&self) -> f64 {
-        self.studies().map(Study::broken).map(|(violations, disorder)| violations + disorder).sum()
+        self.studies().map(Study::failures).map(|(locks, order)| locks + order).sum()
     }
 }
 
-/// The directory of a table's run.
 pub(super) fn directory(folder: &Path, table: &str) -> PathBuf {
     folder.join(format!("measured-{table}"))
 }
 
-/// Measures what is left; None if it was interrupted.
+/// Measures the remaining rows; None if it was interrupted.
 pub(super) fn measure(
-    asked: &Asked<'_>,
+    selection: &Selection<'_>,
     options: &Options,
     folder: &Path,
     cpus: &CpuList,
 ) -> anyhow::Result<Option<Measured>> {
     let mut measured = Measured { tables: Vec::new(), cpus: cpus.cpus().len() };
-    for (table, rows) in &asked.tables {
+    for (table, rows) in &selection.tables {
         let is_possible = |row: &&&Row| {
-            table.stand_in(row).is_ok_and(|stand_in| measured.lacks(&stand_in).is_none())
+            table.surrogate(row).is_ok_and(|surrogate| measured.lacks(&surrogate).is_none())
         };
         let rows: Vec<&Row> = rows.iter().filter(is_possible).copied().collect();
         let Some(spec) = table.measured.as_ref().filter(|_| !rows.is_empty()) else { continue };
         let dir = directory(folder, &table.name);
-        let kept = dir.join(store::FILE);
-        let is_kept = files::is_there(&kept);
-        let plan = if is_kept.with_context(|| format!("cannot look for {}", kept.display()))? {
-            resumed(&dir, false)?
+        let file = dir.join(store::FILE);
+        let exists = files::is_file(&file);
+        let plan = if exists.with_context(|| format!("cannot look for {}", file.display()))? {
+            resume(&dir, false)?
         } else {
             match planned(table, spec, &rows, options, cpus) {
                 Ok(plan) => plan,
-                // This host cannot: that is what the rows say.
+                // This host cannot measure it; the rows report the reason.
                 Err(error) => {
                     let reason = format!("{error:#}");
-                    say(format_args!("pvticket: table {}: {reason}", table.name));
+                    print_line(format_args!("pvticket: table {}: {reason}", table.name));
                     measured.tables.push((table.name.clone(), Err(reason)));
                     continue;
                 }
@@ -106,16 +103,16 @@ pub(super) fn measure(
     Ok(Some(measured))
 }
 
-/// Runs what is left of a plan; None if it was interrupted.
+/// Runs the rest of a plan; None if it was interrupted.
 fn record(plan: Plan, dir: PathBuf) -> anyhow::Result<Option<RunRecord>> {
     if plan.is_finished() {
         return Ok(Some(RunRecord::read(&dir)?));
     }
-    // A cell that fails is in the study with its error, and does not end the run.
+    // A failed cell is in the study with its error, and does not end the run.
     let (folder, kernels) = (Folder::Named(dir), KernelFiles::default());
-    let done = measure::measure(plan, &folder, &kernels, Outlets::default())?;
-    let is_whole = !done.summary.stopped && done.summary.left == 0;
-    Ok(is_whole.then_some(done.record))
+    let done = measure::measure(plan, &folder, &kernels, RunOptions::default())?;
+    let is_complete = !done.summary.stopped && done.summary.remaining == 0;
+    Ok(is_complete.then_some(done.record))
 }
 
 fn planned(
@@ -125,37 +122,37 @@ fn planned(
     options: &Options,
     cpus: &CpuList,
 ) -> anyhow::Result<Plan> {
-    let spec = Form::parse(&whole_spec(spec, options)).map_err(Usage::from)?;
+    let spec = Form::parse(&full_spec(spec, options)).map_err(Usage::from)?;
     let only = Only::parse(&only(table, rows)).map_err(|error| Usage(error.to_string()))?;
     Plan::new(Request { only, ..Request::new(&table.name, spec, cpus.clone()) }, Usage::from)
 }
 
-/// A table's spec with how often and how long its points are measured.
-fn whole_spec(measured: &published::Measured, options: &Options) -> String {
+/// Returns a table's spec with the number and length of its measurements.
+fn full_spec(measured: &published::Measured, options: &Options) -> String {
     let published::Measured { spec, more_rounds, .. } = measured;
     let (rounds, seconds) = (options.runs * u32::from(*more_rounds), options.seconds);
     let lines = spec.join("\n");
     format!("{lines}\nrepetitions = {rounds}\nseconds = {seconds}\n")
 }
 
-/// What `--only` selects all points of these rows, and as few others as it can.
+/// Returns the `--only` that selects all points of these rows, and as few others as it can.
 fn only(table: &Table, rows: &[&Row]) -> Vec<String> {
-    let stand_ins = rows.iter().filter_map(|row| table.stand_in(row).ok());
-    let cells: Vec<Vec<(&str, &str)>> = stand_ins
-        .flat_map(|stand_in| [stand_in.base, stand_in.changed])
+    let surrogates = rows.iter().filter_map(|row| table.surrogate(row).ok());
+    let cells: Vec<Vec<(&str, &str)>> = surrogates
+        .flat_map(|surrogate| [surrogate.base, surrogate.changed])
         .map(|cell| cell.only.iter().filter_map(|text| text.split_once('=')).collect())
         .collect();
-    let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut values_by_key: Vec<(&str, Vec<&str>)> = Vec::new();
     for (key, value) in cells.iter().flatten() {
-        match all.iter_mut().find(|(name, _)| name == key) {
+        match values_by_key.iter_mut().find(|(name, _)| name == key) {
             Some((_, values)) if values.contains(value) => {}
             Some((_, values)) => values.push(value),
-            None => all.push((key, vec![value])),
+            None => values_by_key.push((key, vec![value])),
         }
     }
     // A key that a cell does not name may have any value there.
-    let is_of_all = |key: &str| cells.iter().all(|cell| cell.iter().any(|(name, _)| *name == key));
-    let keys = all.into_iter().filter(|(key, _)| is_of_all(key));
+    let is_in_all = |key: &str| cells.iter().all(|cell| cell.iter().any(|(name, _)| *name == key));
+    let keys = values_by_key.into_iter().filter(|(key, _)| is_in_all(key));
     keys.map(|(key, values)| format!("{key}={}", values.join(","))).collect()
 }
 
@@ -169,7 +166,7 @@ mod tests {
         Options { rows: Vec::new(), measured: true, simulated: true, runs, seconds, short: false }
     }
 
-    /// On hosts of any size, a row's cells are one point each, and both are run.
+    /// On hosts of any size, each cell of a row is one point, and both are run.
     #[test]
     fn every_measured_row_has_its_points() {
         for cpus in ["0-1", "0-7", "0-63"] {
@@ -177,18 +174,18 @@ mod tests {
             let host = Measured { tables: Vec::new(), cpus: list.cpus().len() };
             for table in Table::all().expect("they can be read") {
                 let Some(spec) = &table.measured else { continue };
-                let whole = parse_spec(&whole_spec(spec, &options()), cpus, HostKind::Direct);
-                assert_eq!(whole.repetitions, 6 * u32::from(spec.more_rounds));
+                let full = parse_spec(&full_spec(spec, &options()), cpus, HostKind::Direct);
+                assert_eq!(full.repetitions, 6 * u32::from(spec.more_rounds));
                 for row in &table.rows {
-                    let Ok(stand_in) = table.stand_in(row) else { continue };
-                    if host.lacks(&stand_in).is_some() {
+                    let Ok(surrogate) = table.surrogate(row) else { continue };
+                    if host.lacks(&surrogate).is_some() {
                         continue;
                     }
-                    let mut run = whole.clone();
+                    let mut run = full.clone();
                     run.retain(&Only::parse(&only(&table, &[row])).expect("selections"));
-                    for cell in [stand_in.base, stand_in.changed] {
+                    for cell in [surrogate.base, surrogate.changed] {
                         let only = Only::parse(cell.only).expect("a selection");
-                        let points = run.points.iter().filter(|point| only.wants(point));
+                        let points = run.points.iter().filter(|point| only.selects(point));
                         assert_eq!(points.count(), 1, "{}: {} on {cpus}", table.name, row.id);
                     }
                 }
@@ -197,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_runs_no_more_points_than_it_needs() {
+    fn row_runs_only_the_points_it_needs() {
         let tables = Table::all().expect("they can be read");
         let dbench = tables.iter().find(|table| table.name == "dbench").expect("dbench");
         let row = |id: &str| dbench.rows.iter().find(|row| row.id == id).expect("a row");

@@ -1,13 +1,13 @@
 //! Published figures, measured on this host and simulated for others.
 
-mod asked;
 mod gather;
 mod measured;
 mod predict;
 mod progress;
 pub mod rung4;
-mod saved;
+mod selection;
 mod simulated;
+mod state;
 
 use std::path::Path;
 
@@ -15,40 +15,40 @@ use base::units::CpuList;
 use os::signals::Interrupt;
 use study::reproduction::Reproduction;
 
-pub use asked::{Asked, list};
 use measured::Measured;
-pub use saved::{Options, Saved};
+pub use selection::{Selection, list};
+pub use state::{Options, Saved};
 
 /// A reproduction whose figures are complete.
 #[derive(Debug)]
 pub struct Reproduced {
     /// Published, measured and simulated figures side by side.
     pub figures: Reproduction,
-    /// Violations of mutual exclusion, and tickets served out of order, in what was measured.
+    /// Violations of mutual exclusion, and tickets served out of order, in the measurements.
     pub broken: f64,
 }
 
-/// Measures and simulates what is left of a reproduction in this folder; None if it was interrupted: what is done is
-/// kept.
+/// Measures and simulates the rest of a reproduction in this folder. None if it was interrupted; completed
+/// figures are kept.
 pub fn reproduce(
-    asked: &Asked<'_>,
+    selection: &Selection<'_>,
     mut saved: Saved,
     folder: &Path,
     cpus: &CpuList,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Option<Reproduced>> {
     let measured = if saved.options.measured {
-        measured::measure(asked, &saved.options, folder, cpus)?
+        measured::measure(selection, &saved.options, folder, cpus)?
     } else {
         Some(Measured::default())
     };
     let Some(measured) = measured.filter(|_| !interrupt.raised()) else { return Ok(None) };
-    let keep = |saved: &Saved| saved.write(folder);
+    let store = |saved: &Saved| saved.write(folder);
     if saved.options.simulated
-        && !simulated::simulate(asked, &mut saved, cpus.cpus().len(), interrupt, keep)?
+        && !simulated::simulate(selection, &mut saved, cpus.cpus().len(), interrupt, store)?
     {
         return Ok(None);
     }
-    let figures = gather::gather(asked, &saved, &measured, folder)?;
+    let figures = gather::gather(selection, &saved, &measured, folder)?;
     Ok(Some(Reproduced { figures, broken: measured.broken() }))
 }

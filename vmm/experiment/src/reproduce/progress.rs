@@ -1,4 +1,4 @@
-//! Progress of the simulations: a bar on a terminal, otherwise one line for each.
+//! Progress of the simulations: a bar on a terminal, otherwise a line for each.
 
 use std::{
     io::{self, IsTerminal},
@@ -9,47 +9,47 @@ use base::plural::noun;
 use indicatif::ProgressBar;
 
 use crate::bar;
-use os::streams::say;
+use os::streams::print_line;
 
 /// Shows the progress on stderr.
-pub(super) struct Display {
+pub(super) struct Progress {
     bar: Option<ProgressBar>,
     done: usize,
-    all: usize,
+    total: usize,
 }
 
-impl Display {
-    /// Of `all` steps.
-    pub(super) fn new(all: usize) -> Self {
+impl Progress {
+    /// Shows the progress of `total` steps.
+    pub(super) fn new(total: usize) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
-            let simulations = noun(all, "simulation");
+            let simulations = noun(total, "simulation");
             let template =
                 format!("{{bar:30}} {{pos}}/{{len}} {simulations}, {{elapsed}}  {{msg}}");
-            let bar = bar::on_stderr(Some(all as u64), &template);
+            let bar = bar::on_stderr(Some(total as u64), &template);
             bar.enable_steady_tick(Duration::from_millis(500));
             bar
         });
-        Self { bar, done: 0, all }
+        Self { bar, done: 0, total }
     }
 
-    /// This is simulated now.
-    pub(super) fn begins(&self, what: &str) {
+    /// Shows that `step` is being simulated.
+    pub(super) fn begins(&self, step: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_message(what.to_owned());
+            bar.set_message(step.to_owned());
         }
     }
 
-    /// A step has ended.
-    pub(super) fn ended(&mut self, what: &str) {
+    /// Shows that a step has ended.
+    pub(super) fn ended(&mut self, step: &str) {
         self.done += 1;
         match &self.bar {
             Some(bar) => bar.inc(1),
-            None => say(format_args!("simulation {}/{}: {what}", self.done, self.all)),
+            None => print_line(format_args!("simulation {}/{}: {step}", self.done, self.total)),
         }
     }
 }
 
-impl Drop for Display {
+impl Drop for Progress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,4 +1,4 @@
-//! Simulates the cells of the rows that were asked for.
+//! Simulates the cells of the selected rows.
 
 use std::{
     collections::VecDeque,
@@ -8,49 +8,49 @@ use std::{
 };
 
 use super::{
-    asked::Asked,
     predict::{Effort, Fit, Predicted, Predictor, predicted},
-    progress::Display,
-    saved::{FitText, Saved, Simulated},
+    progress::Progress,
+    selection::Selection,
+    state::{FitText, Saved, Simulated},
 };
-use crate::patience;
+use crate::sim_watchdog;
 use base::chain::chain;
 use os::signals::Interrupt;
 use report::si::si;
 use sim::Brake;
 use study::published::{Cell, Table};
 
-/// The tables' cells that are still to be simulated, with the table that each is fitted to.
+/// A table's cells that remain to be simulated, with the table that it is fitted to.
 struct Work<'a> {
     table: &'a Table,
     base: &'a Table,
     cells: Vec<&'a Cell>,
 }
 
-/// Simulates on `threads` threads, and calls `keep` after each cell. False if it was interrupted.
+/// Simulates on `threads` threads, and calls `store` after each cell. Returns false if interrupted.
 pub(super) fn simulate(
-    asked: &Asked<'_>,
+    selection: &Selection<'_>,
     saved: &mut Saved,
     threads: usize,
     interrupt: &Interrupt,
-    keep: impl Fn(&Saved) -> anyhow::Result<()> + Send,
+    store: impl Fn(&Saved) -> anyhow::Result<()> + Send,
 ) -> anyhow::Result<bool> {
-    let work = work(asked, saved);
+    let work = work(selection, saved);
     let steps: usize = work.iter().map(|item| item.cells.len()).sum();
     if steps == 0 {
         return Ok(true);
     }
     let effort = saved.options.effort();
-    let left = Mutex::new(by_fit(work));
-    let results = Mutex::new(Results { saved, display: Display::new(steps), keep, failure: None });
+    let queue = Mutex::new(by_fit(work));
+    let results = Mutex::new(Results { saved, bar: Progress::new(steps), store, failure: None });
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 let signals = interrupt.clone();
-                let brake = patience::brake(move || signals.raised());
-                let next = || locked(&left).pop_front();
+                let brake = sim_watchdog::brake(move || signals.raised());
+                let next = || locked(&queue).pop_front();
                 let _: Option<()> = iter::from_fn(next)
-                    .try_for_each(|work| all(&work, effort, &brake, interrupt, &results));
+                    .try_for_each(|work| run_group(&work, effort, &brake, interrupt, &results));
             });
         }
     });
@@ -65,9 +65,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The results of all threads.
 struct Results<'a, K> {
     saved: &'a mut Saved,
-    display: Display,
-    keep: K,
-    /// The first failure to keep it: then nothing else is simulated.
+    bar: Progress,
+    store: K,
+    /// The first failure of `store`, after which nothing else is simulated.
     failure: Option<anyhow::Error>,
 }
 
@@ -79,7 +79,7 @@ impl<K: Fn(&Saved) -> anyhow::Result<()>> Results<'_, K> {
         }
     }
 
-    /// A cell has ended. None: it cannot be kept.
+    /// Records that a cell has ended. None if it cannot be stored.
     fn ended(
         &mut self,
         table: &Table,
@@ -87,43 +87,43 @@ impl<K: Fn(&Saved) -> anyhow::Result<()>> Results<'_, K> {
         figures: Result<Predicted, String>,
     ) -> Option<()> {
         let rate = |prediction: &Predicted| format!("{}/s", si(prediction.rate));
-        let shown = figures.as_ref().map_or_else(Clone::clone, rate);
-        self.display.ended(&format!("{}, {}: {shown}", table.name, cell.id));
+        let text = figures.as_ref().map_or_else(Clone::clone, rate);
+        self.bar.ended(&format!("{}, {}: {text}", table.name, cell.id));
         self.saved.cells.push(Simulated::new(table.name.clone(), cell.id.clone(), figures));
         if self.failure.is_none() {
-            self.failure = (self.keep)(self.saved).err();
+            self.failure = (self.store)(self.saved).err();
         }
         self.failure.is_none().then_some(())
     }
 }
 
-/// The cells that the rows need and that are not done yet.
-fn work<'a>(asked: &Asked<'a>, saved: &Saved) -> Vec<Work<'a>> {
-    let of_table = |(table, base): (&'a Table, &'a Table)| {
-        let (_, rows) = asked.tables.iter().find(|(candidate, _)| candidate.name == table.name)?;
-        let is_left = |cell: &&Cell| saved.simulated(&table.name, &cell.id).is_none();
-        let all = table.simulated_cells(rows.iter().copied());
-        let cells: Vec<&Cell> = all.into_iter().filter(is_left).collect();
+/// Returns the cells that the rows need and that remain to be simulated.
+fn work<'a>(selection: &Selection<'a>, saved: &Saved) -> Vec<Work<'a>> {
+    let remaining = |(table, base): (&'a Table, &'a Table)| {
+        let (_, rows) = selection.tables.iter().find(|(t, _)| t.name == table.name)?;
+        let is_pending = |cell: &&Cell| saved.simulated(&table.name, &cell.id).is_none();
+        let cells = table.simulated_cells(rows.iter().copied());
+        let cells: Vec<&Cell> = cells.into_iter().filter(is_pending).collect();
         (!cells.is_empty()).then_some(Work { table, base, cells })
     };
-    predicted(asked.all).filter_map(of_table).collect()
+    predicted(selection.published).filter_map(remaining).collect()
 }
 
-/// Tables of one fit together: it is made once.
+/// Groups the tables by their fit, so that each is made once.
 fn by_fit(work: Vec<Work<'_>>) -> VecDeque<Vec<Work<'_>>> {
-    let mut all: VecDeque<Vec<Work<'_>>> = VecDeque::new();
-    for one in work {
-        match all.iter_mut().find(|group| group[0].base.name == one.base.name) {
-            Some(group) => group.push(one),
-            None => all.push_back(vec![one]),
+    let mut groups: VecDeque<Vec<Work<'_>>> = VecDeque::new();
+    for item in work {
+        match groups.iter_mut().find(|group| group[0].base.name == item.base.name) {
+            Some(group) => group.push(item),
+            None => groups.push_back(vec![item]),
         }
     }
-    all
+    groups
 }
 
-/// Fits the tables of one base, and simulates their cells one after the other. None: it was interrupted, or a cell cannot be
-/// kept.
-fn all<K: Fn(&Saved) -> anyhow::Result<()>>(
+/// Fits the tables of one base, and simulates their cells one after the other. None if interrupted, or if a
+/// cell cannot be stored.
+fn run_group<K: Fn(&Saved) -> anyhow::Result<()>>(
     work: &[Work<'_>],
     effort: Effort,
     brake: &Brake,
@@ -131,11 +131,11 @@ fn all<K: Fn(&Saved) -> anyhow::Result<()>>(
     results: &Mutex<Results<'_, K>>,
 ) -> Option<()> {
     let base = work.first()?.base;
-    locked(results).display.begins(&format!("fit of {}", base.name));
-    let fit = Predictor::of(base, brake).and_then(|predictor| predictor.fit(effort));
+    locked(results).bar.begins(&format!("fit of {}", base.name));
+    let fit = Predictor::new(base, brake).and_then(|predictor| predictor.fit(effort));
     for Work { table, cells, .. } in work {
         let ready = match &fit {
-            Ok(fit) => Predictor::of(table, brake)
+            Ok(fit) => Predictor::new(table, brake)
                 .map(|predictor| (predictor, fit))
                 .map_err(|error| chain(&error)),
             Err(error) => Err(chain(error)),
@@ -144,7 +144,7 @@ fn all<K: Fn(&Saved) -> anyhow::Result<()>>(
             locked(results).fitted(base, fit);
         }
         for cell in cells {
-            locked(results).display.begins(&format!("{}, {}", table.name, cell.id));
+            locked(results).bar.begins(&format!("{}, {}", table.name, cell.id));
             let figures = match &ready {
                 Ok((predictor, fit)) => {
                     predictor.predict(cell, fit, effort).map_err(|error| chain(&error))

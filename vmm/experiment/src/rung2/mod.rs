@@ -1,7 +1,7 @@
-//! Rung 2 of the validation, `sim calibrate --validate`: cells that are measured on this host, beside their simulation by the
-//! costs of `sim calibrate`. None of them was used to calibrate.
+//! Rung 2 of the validation, `sim calibrate --validate`: compares cells measured on this host with their
+//! simulation by the costs of `sim calibrate`. None of them was used to calibrate.
 
-mod here;
+mod place;
 mod tally;
 
 use std::{
@@ -18,9 +18,9 @@ use crate::{
     cpus,
     host::topology,
     host_choice::HostMode,
-    measure::{Folder, finish, measure},
+    measure::{Folder, exit_status, measure},
     plan::{Plan, Request},
-    run::Outlets,
+    run::RunOptions,
     worker_pool::KernelFiles,
 };
 use report::{columns::Columns, si::si};
@@ -39,14 +39,14 @@ const LOCKS: [&str; 4] = ["ticket", "pv-ticket", "queued", "pv-queued"];
 /// The model of the host's own scheduler.
 const HOST: &str = "host-eevdf";
 
-/// Policies of the cells: as measured, and as simulated.
+/// Policies of the cells, as measured and as simulated.
 const POLICIES: [(&str, &str); 3] = [("rr", "rr"), ("deferred", "deferred"), ("host", HOST)];
 
-/// Locks whose rate depends on where the host's run queue and the queue of tickets stand to each other: one
-/// simulation is one sample of that, however long it takes, unless the host's noise mixes the two.
+/// Locks whose rate depends on the phase between the host's run queue and the queue of tickets. A simulation
+/// is one sample of it, however long it takes, unless the host's noise mixes the two.
 const NATIVE: [&str; 2] = ["ticket", "queued"];
 
-/// The work of a cell: as long on every machine, whose increments take 0.2 to 1.5 ns.
+/// Work of a cell. It takes the same time on every machine, whose increments take 0.2 to 1.5 ns.
 #[derive(Debug, Clone, Copy)]
 struct Work {
     /// Increments with the lock held.
@@ -56,28 +56,28 @@ struct Work {
 }
 
 impl Work {
-    /// Work with the lock held, and beside it.
+    /// Time of the work with the lock held, and without it.
     const CRITICAL: Picos = Picos(70_000);
     const THINK: Picos = Picos(280_000);
 
-    fn on(machine: &Machine) -> Self {
+    fn new(machine: &Machine) -> Self {
         let each = machine.costs.increment.0.max(1);
         let increments = |time: Picos| (time.0 / each).max(1) as u32;
         Self { critical: increments(Self::CRITICAL), think: increments(Self::THINK) }
     }
 }
 
-/// How much is measured, and simulated.
+/// Amount of measurement and simulation.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     ratios: &'static [u32],
     rounds: u32,
     seconds: f64,
-    /// Simulations of each cell.
+    /// Number of simulations of each cell.
     simulations: u32,
     /// Simulated seconds of most cells.
     short: f64,
-    /// Of native locks under the host with more vCPUs than CPUs: hundreds of rotations of its queues.
+    /// For native locks under the host with more vCPUs than CPUs: hundreds of rotations of its queues.
     long: f64,
 }
 
@@ -92,7 +92,7 @@ const FULL: Extent = Extent {
 const SHORT: Extent =
     Extent { ratios: &[1, 2], rounds: 2, seconds: 0.1, simulations: 3, short: 0.1, long: 1.0 };
 
-/// The cells: those that are measured, and those that are simulated.
+/// The cells to be measured and simulated.
 struct Cells {
     extent: Extent,
     work: Work,
@@ -109,16 +109,16 @@ impl Cells {
         )
     }
 
-    /// The guests of this host.
+    /// Returns the spec of the measurement on this host.
     fn measured(&self) -> String {
         let Extent { ratios, seconds, rounds, .. } = self.extent;
         let spec = self.spec(ratios, &LOCKS, &POLICIES.map(|(real, _)| real));
         format!("{spec}seconds = {seconds}\nrepetitions = {rounds}\n")
     }
 
-    /// The guests of this host, simulated: with the noise of the machine file, each kind of cell as long as it takes.
+    /// Returns the specs of its simulation, with the machine file's noise, each as long as its cells need.
     fn simulated(&self) -> Vec<String> {
-        let (own, hosts): (Vec<&str>, Vec<&str>) =
+        let (policies, host): (Vec<&str>, Vec<&str>) =
             POLICIES.map(|(_, model)| model).into_iter().partition(|model| *model != HOST);
         let pv: Vec<&str> = LOCKS.into_iter().filter(|lock| !NATIVE.contains(lock)).collect();
         let part = |ratios: &[u32], locks: &[&str], policies: &[&str], seconds: f64| {
@@ -131,24 +131,24 @@ impl Cells {
         };
         let Extent { ratios, short, long, .. } = self.extent;
         vec![
-            part(ratios, &LOCKS, &own, short),
-            part(ratios, &pv, &hosts, short),
-            part(&ratios[..1], &NATIVE, &hosts, short),
-            part(&ratios[1..], &NATIVE, &hosts, long),
+            part(ratios, &LOCKS, &policies, short),
+            part(ratios, &pv, &host, short),
+            part(&ratios[..1], &NATIVE, &host, short),
+            part(&ratios[1..], &NATIVE, &host, long),
         ]
     }
 }
 
-/// Measures and simulates the cells, and prints what they show. Fails if one is off; the exit status is that of the
-/// signal if one ended it.
+/// Measures and simulates the cells, and prints the results. Fails if a cell is off. Returns the exit status
+/// of a signal that ended it.
 pub fn validate(is_short: bool, mut print: impl FnMut(&str)) -> anyhow::Result<u8> {
     let extent = if is_short { SHORT } else { FULL };
-    // Before anything is measured: is there a machine file?
+    // Fails without a machine file before anything is measured.
     let machine = machine(calibrate::NAME)?;
-    let all = cpus::choose_without_option(&topology(), None)?;
-    let cpus = all.first(machine.cpus().min(all.cpus().len()));
-    let cells = Cells { extent, work: Work::on(&machine), slots: cpus.cpus().len() as u32 };
-    let measured = match here::measured(&cells, &machine, &cpus)? {
+    let allowed = cpus::choose_default(&topology(), None)?;
+    let cpus = allowed.first(machine.cpus().min(allowed.cpus().len()));
+    let cells = Cells { extent, work: Work::new(&machine), slots: cpus.cpus().len() as u32 };
+    let measured = match place::measured(&cells, &machine, &cpus)? {
         Continue(study) => study,
         Break(status) => return Ok(status),
     };
@@ -160,50 +160,49 @@ pub fn validate(is_short: bool, mut print: impl FnMut(&str)) -> anyhow::Result<u
     print(&heading(&cells, &machine));
     let mut columns = Columns::new(3..8);
     columns.row(HEAD);
-    for real in &measured.points {
-        let rates = here::rates(real, &machine);
-        let found = stats::median(&rates).zip(model_of(&simulated, &real.point));
-        let verdict = found.map(|(rate, model)| Verdict::of(rate, model));
+    for point in &measured.points {
+        let rates = place::rates(point, &machine);
+        let pair = stats::median(&rates).zip(simulated_rate(&simulated, &point.point));
+        let verdict = pair.map(|(rate, model)| Verdict::new(rate, model));
         tally.add(verdict);
-        columns.row(row(real, &rates, found, verdict));
+        columns.row(row(point, &rates, pair, verdict));
     }
     print(&columns.text(2));
-    print(&here::places(&measured, &machine));
-    print(&tally.in_words());
+    print(&place::describe_places(&measured, &machine));
+    print(&tally.summary());
     tally.result()
 }
 
-/// The names of the columns.
 const HEAD: [&str; 9] =
     ["vCPUs", "policy", "lock", "N", "measured", "range", "simulated", "ratio", ""];
 
-/// A cell in a line.
+/// Formats a cell as a row.
 fn row(
-    real: &PointStudy,
+    point: &PointStudy,
     rates: &[f64],
-    found: Option<(f64, f64)>,
+    pair: Option<(f64, f64)>,
     verdict: Option<Verdict>,
 ) -> [String; 9] {
-    let Point { vcpus, policy, .. } = &real.point;
-    let figures = found.map(|(rate, model)| {
+    let Point { vcpus, policy, .. } = &point.point;
+    let figures = pair.map(|(rate, model)| {
         let range = |pick: fn(f64, f64) -> f64| si(rates.iter().copied().fold(rate, pick));
         let range = format!("{} .. {}", range(f64::min), range(f64::max));
         [si(rate), range, si(model), format!("{:.2}x", model / rate)]
     });
     let [rate, range, model, times] = figures.unwrap_or_else(|| ["-"; 4].map(str::to_owned));
     let verdict = verdict.map_or(NOT_JUDGED, Verdict::name).to_owned();
-    let (lock, count) = (real.point.lock_name(), rates.len().to_string());
+    let (lock, count) = (point.point.lock_name(), rates.len().to_string());
     [vcpus.to_string(), policy.to_string(), lock, count, rate, range, model, times, verdict]
 }
 
-/// The verdict on a cell that lacks a figure.
+/// Verdict on a cell that lacks a figure.
 const NOT_JUDGED: &str = "not judged: no repetition in the machine's place, or no simulation";
 
 fn heading(cells: &Cells, machine: &Machine) -> String {
     let Cells { extent, work: Work { critical, think }, .. } = cells;
     format!(
-        "\nRung 2: acquisitions/s on this host, {} of {} s, beside the machine file this, {}\n\
-         work: {critical} increments with the lock, {think} beside it: {} and {}\n{}",
+        "\nRung 2: acquisitions/s on this host, {} of {} s, compared with the machine file this, {}\n\
+         work: {critical} increments with the lock, {think} outside it: {} and {}\n{}",
         count(extent.rounds, "round"),
         extent.seconds,
         noise(machine),
@@ -213,7 +212,7 @@ fn heading(cells: &Cells, machine: &Machine) -> String {
     )
 }
 
-/// The study of these specs and its record, or the exit status if a signal ended it.
+/// Returns the study of these specs and its record, or the exit status if a signal ended it.
 fn study_of(
     name: &str,
     specs: &[String],
@@ -221,13 +220,13 @@ fn study_of(
 ) -> anyhow::Result<ControlFlow<u8, (Study, RunRecord)>> {
     let mut plans = specs.iter().map(|spec| planned(name, spec, cpus));
     let mut plan = plans.next().context("nothing to measure")??;
-    for other in plans {
-        plan.add(other?.experiment);
+    for plan_part in plans {
+        plan.add(plan_part?.experiment);
     }
-    let outlets = Outlets { ends_at_failure: true, ..Outlets::default() };
-    let measured = measure(plan, &Folder::new(None)?, &KernelFiles::default(), outlets)?;
+    let options = RunOptions { ends_at_failure: true, ..RunOptions::default() };
+    let measured = measure(plan, &Folder::new(None)?, &KernelFiles::default(), options)?;
     let study = Study::new(slice::from_ref(&measured.record));
-    Ok(match finish(&measured.summary, &study)? {
+    Ok(match exit_status(&measured.summary, &study)? {
         0 => Continue((study, measured.record)),
         status => Break(status),
     })
@@ -239,13 +238,13 @@ fn planned(name: &str, spec: &str, cpus: &CpuList) -> anyhow::Result<Plan> {
     Plan::new(Request { host, ..Request::new(name, spec, cpus.clone()) }, Usage::from)
 }
 
-/// What the machine's costs were doubted for, a line each.
+/// Describes the doubts about the machine's costs, a line each.
 fn doubts(machine: &Machine) -> String {
     let each = |doubt: &String| format!("the machine file this is DOUBTED: {doubt}\n");
     machine.doubts.iter().map(each).collect()
 }
 
-/// How often the machine's host takes its CPUs for other threads, in words.
+/// Describes how often the machine's host takes its CPUs for other threads.
 fn noise(machine: &Machine) -> String {
     match machine.noise {
         Some(Noise { busy, idle }) => format!("whose CPUs are taken for {busy} every {idle}"),
@@ -253,14 +252,14 @@ fn noise(machine: &Machine) -> String {
     }
 }
 
-/// The simulated rate of a measured point.
-fn model_of(simulated: &Study, real: &Point) -> Option<f64> {
+/// Returns the simulated rate of a measured point.
+fn simulated_rate(simulated: &Study, real: &Point) -> Option<f64> {
     let is_same = |candidate: &&PointStudy| is_model_of(&candidate.point, real);
-    let found = simulated.points.iter().find(is_same)?;
-    Some(found.rate.as_ref()?.median.value)
+    let point = simulated.points.iter().find(is_same)?;
+    Some(point.rate.as_ref()?.median.value)
 }
 
-/// Is it the same cell, as it is simulated?
+/// Whether `model` is the simulation of the cell `real`.
 fn is_model_of(model: &Point, real: &Point) -> bool {
     let names = [real.policy.name(), model.policy.name()];
     let is_same = model.vcpus == real.vcpus && model.lock == real.lock;
@@ -281,20 +280,20 @@ mod tests {
     }
 
     #[test]
-    fn work_takes_as_long_on_every_machine() {
-        let on = |increment: u64| {
+    fn work_time_is_machine_independent() {
+        let work_on = |increment: u64| {
             let mut machine = Machine::ideal(2);
             machine.costs.increment = Picos(increment);
-            let Work { critical, think } = Work::on(&machine);
+            let Work { critical, think } = Work::new(&machine);
             (critical, think)
         };
-        assert_eq!([on(1_400), on(205)], [(50, 200), (341, 1365)]);
-        assert_eq!(on(0), (70_000, 280_000), "not measured");
+        assert_eq!([work_on(1_400), work_on(205)], [(50, 200), (341, 1365)]);
+        assert_eq!(work_on(0), (70_000, 280_000), "not measured");
     }
 
-    /// Regression: rung 2 judged a machine file whose calibration had been doubted, without a word.
+    /// Regression: rung 2 did not report that the calibration of its machine file had been doubted.
     #[test]
-    fn doubts_of_the_machine_file_stand_above_the_cells() {
+    fn heading_lists_machine_doubts() {
         let mut machine = Machine::ideal(2);
         assert!(!heading(&cells(SHORT), &machine).contains("DOUBTED"));
         machine.doubts = vec!["memory 51ns is too little".into(), "hop 1ns, too".into()];
@@ -325,9 +324,9 @@ mod tests {
         }
     }
 
-    /// Regression: two simulations of half a second each are two samples of an order that lasts.
+    /// Regression: two simulations of half a second each are two samples of a lasting order.
     #[test]
-    fn native_locks_under_the_host_are_simulated_for_longer() {
+    fn native_locks_are_simulated_for_longer() {
         for spec in cells(FULL).simulated() {
             let part = parse(&spec);
             for point in &part.points {

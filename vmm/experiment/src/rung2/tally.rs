@@ -1,24 +1,24 @@
-//! What the cells of rung 2 show.
+//! Verdicts on the cells of rung 2.
 
 use anyhow::bail;
 use base::plural::{agree, count};
 
-/// The most that a simulation may be off, as a share.
+/// Maximum deviation of a simulation, as a share.
 const BOUND: f64 = 0.15;
 
-/// What a cell shows.
+/// Verdict on a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The rates are within [`BOUND`].
     Holds,
-    /// Their logarithms are: enough where rates differ by four orders of magnitude.
+    /// Their logarithms are within it: enough where rates differ by four orders of magnitude.
     HoldsInLog,
     Off,
 }
 
 impl Verdict {
-    pub(super) fn of(measured: f64, simulated: f64) -> Self {
-        let off = |one: f64, other: f64| (other / one - 1.0).abs();
+    pub(super) fn new(measured: f64, simulated: f64) -> Self {
+        let off = |expected: f64, actual: f64| (actual / expected - 1.0).abs();
         match () {
             () if off(measured, simulated) <= BOUND => Self::Holds,
             () if off(measured.log10(), simulated.log10()) <= BOUND => Self::HoldsInLog,
@@ -35,7 +35,7 @@ impl Verdict {
     }
 }
 
-/// How many cells show what.
+/// Number of cells by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     holds: u32,
@@ -45,7 +45,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// None: the cell could not be judged.
+    /// Counts a verdict; None if the cell could not be judged.
     pub(super) fn add(&mut self, verdict: Option<Verdict>) {
         match verdict {
             Some(Verdict::Holds) => self.holds += 1,
@@ -55,7 +55,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn in_words(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let Self { holds, in_log, off, not_judged } = *self;
         format!(
             "\n{holds} of {} {} within {} %, {in_log} more only by their logarithm\n",
@@ -65,12 +65,12 @@ impl Tally {
         )
     }
 
-    /// Fails if a cell is off, or if one was not judged: of that nothing is known.
+    /// Fails if a cell is off, or was not judged, as nothing is known about it.
     pub(super) fn result(&self) -> anyhow::Result<u8> {
         let Self { holds, in_log, off, not_judged } = *self;
         if not_judged > 0 || holds + in_log + off == 0 {
             bail!(
-                "{} {} not judged; {off} off: calibrate again, and validate while this host's CPUs stay where they are",
+                "{} {} not judged; {off} off: calibrate again, and validate while this host's CPUs are not moved",
                 count(not_judged, "cell"),
                 agree(not_judged, "is", "are")
             );
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_off_by_its_ratio_and_by_its_logarithm() {
+    fn verdict_depends_on_ratio_and_logarithm() {
         for (measured, simulated, verdict) in [
             (100.0, 114.0, Verdict::Holds),
             (1e6, 0.86e6, Verdict::Holds),
@@ -95,20 +95,20 @@ mod tests {
             (140.0, 320.0, Verdict::Off),
             (1e7, 1e5, Verdict::Off),
         ] {
-            assert_eq!(Verdict::of(measured, simulated), verdict, "{measured} {simulated}");
+            assert_eq!(Verdict::new(measured, simulated), verdict, "{measured} {simulated}");
         }
     }
 
-    /// Regression: a cell without a repetition in the machine's place left the table, the count and the verdict.
+    /// Regression: cells without a repetition in the machine's place were in no table, count or verdict.
     #[test]
-    fn what_was_not_judged_does_not_pass() {
+    fn unjudged_cells_fail() {
         let mut tally = Tally::default();
         assert!(tally.result().is_err(), "nothing was judged");
         tally.add(Some(Verdict::Holds));
         tally.add(Some(Verdict::HoldsInLog));
         assert_eq!(tally.result().unwrap(), 0);
         tally.add(None);
-        assert!(tally.in_words().contains("1 of 3 cells holds"), "{}", tally.in_words());
+        assert!(tally.summary().contains("1 of 3 cells holds"), "{}", tally.summary());
         assert!(tally.result().unwrap_err().to_string().starts_with("1 cell is not judged"));
         let off = Tally { off: 2, holds: 1, ..Tally::default() };
         assert_eq!(off.result().unwrap_err().to_string(), "2 cells are off");

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::bench::boot_times::{BootFigures, BootQuantity, CROWD};
+use crate::bench::boot_times::{BootFigures, BootQuantity, PARALLEL_VMMS};
 use report::{columns::Columns, si::percent};
 use study::{
     host_facts::HostFacts,
@@ -13,9 +13,9 @@ use study::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MeasurementHost {
-    /// A host with a usable KVM of its own; comparable with no stored figure.
+    /// A host with its own usable KVM; not comparable with stored figures.
     Direct,
-    /// The emulated host, on which the peers were measured too.
+    /// The emulated host, where the peers were also measured.
     Emulated,
 }
 
@@ -47,12 +47,12 @@ impl BootTimeLine {
     fn cells(&self) -> Vec<String> {
         let Quartiles { min, lower, median, upper, max } = self.quartiles;
         let decimals = decimals(median);
-        let shown = |figure: f64| format!("{figure:.decimals$}");
+        let format_figure = |figure: f64| format!("{figure:.decimals$}");
         let within = self.median_interval.map_or_else(
             || "-".to_owned(),
-            |within| format!("{} .. {}", shown(within.low), shown(within.high)),
+            |within| format!("{} .. {}", format_figure(within.low), format_figure(within.high)),
         );
-        let figures = [min, lower, median, upper, max].map(shown);
+        let figures = [min, lower, median, upper, max].map(format_figure);
         let name = [self.what.clone(), self.runs.to_string()];
         name.into_iter().chain(figures).chain([self.unit.to_owned(), within]).collect()
     }
@@ -65,7 +65,7 @@ fn lines(figures: &BootFigures) -> Vec<BootTimeLine> {
         .collect()
 }
 
-/// The figures as text.
+/// Formats the figures as text.
 pub fn table(figures: &BootFigures, host: &HostFacts) -> String {
     let mut columns = Columns::new(1..usize::MAX);
     columns.row(["", "N", "min", "1/4", "median", "3/4", "max", "", "95 % of median"]);
@@ -78,10 +78,10 @@ fn heading(host: &HostFacts) -> String {
     let busy = busy.map(|busy| format!(", {} busy before", percent(busy))).unwrap_or_default();
     format!(
         "host    {cpu}, {kvm} KVM, Linux {kernel}{busy}\n\
-         memory  of the VMM's process beside its guest's, while the guest waits (/proc/PID/smaps).\n\
-         \x20       alone: all that is resident, where no other process runs its program;\n\
-         \x20       last of {CROWD}: PSS, where they share the program's pages\n\
-         exits   against a loop of KVM_RUN alone over the same guest, in turn\n\n"
+         memory  of the VMM process without guest memory, while the guest is idle (/proc/PID/smaps).\n\
+         \x20       alone: resident set, if no other process runs the program;\n\
+         \x20       last of {PARALLEL_VMMS}: PSS, as they share the program's pages\n\
+         exits   compared with a bare KVM_RUN loop and the same guest, alternating\n\n"
     )
 }
 
@@ -102,7 +102,7 @@ struct BootTimesDocument<'a> {
     samples: &'a BootFigures,
 }
 
-/// The figures and every sample as JSON.
+/// Returns the figures and every sample as JSON.
 pub fn json(
     figures: &BootFigures,
     host: &HostFacts,

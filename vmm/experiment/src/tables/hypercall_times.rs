@@ -16,7 +16,7 @@ use study::{
     stats::{self, Estimate, Interval},
 };
 
-/// One line of the table. Times in nanoseconds.
+/// One line of the table. Times are in nanoseconds.
 #[derive(Debug, Serialize)]
 struct HypercallLine {
     backend: Option<&'static str>,
@@ -104,12 +104,12 @@ fn us(nanos: f64) -> String {
 struct Contrast {
     what: String,
     value: f64,
-    /// By rounds, each of which measured both.
+    /// Computed from the rounds, each of which measured both.
     interval: Option<Interval>,
 }
 
 impl Contrast {
-    /// `values` over `base`, round by round.
+    /// Computes `values` over `base`, round by round.
     fn new(what: String, values: &[f64], base: &[f64]) -> Option<Self> {
         let Estimate { value, interval } = super::by_rounds(values, base)?;
         Some(Self { what, value, interval })
@@ -123,43 +123,43 @@ impl Contrast {
     }
 }
 
-/// The ratios of interest.
+/// Returns the ratios of interest.
 fn contrasts(lines: &[HypercallLine]) -> Vec<Contrast> {
     let medians = |case: HyperCase| {
         lines.iter().find(|line| line.case == case).map_or(&[][..], |line| &line.medians)
     };
-    let mut all = Vec::new();
+    let mut contrasts = Vec::new();
     let futex = medians(HyperCase::Raw(RawKind::Futex, Placement::SameCpu));
     let run = medians(HyperCase::KickToRun(PvBackend::Vmm, Placement::SameCpu));
-    // A lower bound of the path: the kicker's two exits, at the cost of the same calls when no vCPU
-    // has to be woken, and one switch of threads.
+    // A lower bound of the path: the kicker's two exits, at the cost of the same calls without a
+    // vCPU to wake, and one switch of threads.
     let exits = medians(HyperCase::KickRunning(PvBackend::Vmm))
         .iter()
         .zip(medians(HyperCase::PendingHalt(PvBackend::Vmm)))
         .map(|(kick, halt)| kick + halt);
-    let least: Vec<f64> =
+    let lower_bound: Vec<f64> =
         futex.iter().zip(exits).map(|(futex, exits)| 1.5 * futex + exits).collect();
-    all.extend(Contrast::new(
+    contrasts.extend(Contrast::new(
         "vmm, kick -> run on the same CPU, over 1.5 futex handoffs and the exits of kick and halt"
             .into(),
         run,
-        &least,
+        &lower_bound,
     ));
     for placement in [Placement::SameCpu, Placement::OtherCpu] {
         let doorbell = HyperCase::KickToRun(PvBackend::Doorbell, placement);
         let kvm = HyperCase::KickToRun(PvBackend::Kvm, placement);
         let what = format!("doorbell over kvm, {}", doorbell.name());
-        all.extend(Contrast::new(what, medians(doorbell), medians(kvm)));
+        contrasts.extend(Contrast::new(what, medians(doorbell), medians(kvm)));
     }
-    all
+    contrasts
 }
 
-/// The whole report as text.
+/// Formats the complete report as text.
 pub fn table(figures: &HyperFigures, plan: &HyperPlan, host: &HostFacts) -> String {
     let lines: Vec<HypercallLine> = figures.cases.iter().filter_map(HypercallLine::new).collect();
     let mut text = format!(
         "host    {}, {} KVM, Linux {}\n\
-         method  {}, each of every case once in a seeded random order, {} s a case; CPUs {}\n\
+         method  {}, each with every case once in a seeded random order, {} s per case; CPUs {}\n\
          times   in us; of all samples, and the median of the rounds' medians with its interval\n\
          threads SCHED_BATCH: none preempts another at a wakeup\n\
          compare vmm with two threads of the host that wake each other (futex, eventfd); doorbell\n\
@@ -206,7 +206,7 @@ struct HypercallDocument<'a> {
     contrasts: Vec<Contrast>,
 }
 
-/// The whole report as JSON.
+/// Returns the complete report as JSON.
 pub fn json(
     figures: &HyperFigures,
     plan: &HyperPlan,

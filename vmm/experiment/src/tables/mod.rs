@@ -10,7 +10,7 @@ use study::{
     stats::{self, Estimate},
 };
 
-/// Version of the JSON document. 3: one head for all benches.
+/// Version of the JSON document. Version 3 has one head for all benches.
 const FORMAT: u32 = 3;
 
 /// The JSON document of a bench.
@@ -20,13 +20,13 @@ struct BenchDocument<'a, F> {
     pvticket: &'static str,
     bench: &'static str,
     host: &'a HostFacts,
-    /// False: it was interrupted, and some lines have fewer samples.
+    /// False if it was interrupted, so that some lines have fewer samples.
     complete: bool,
     #[serde(flatten)]
     figures: F,
 }
 
-/// The document of a bench for a file, which ends with a line end.
+/// Returns the document of a bench, with a line end.
 fn document(
     bench: &'static str,
     host: &HostFacts,
@@ -38,13 +38,13 @@ fn document(
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// A line about the CPU quota under which something was measured, if there was one.
+/// Returns a line about the CPU quota of the measurement, if there was one.
 fn quota_note(host: &HostFacts) -> String {
-    let concern = host.quota_concern(host.cpu_count.unwrap_or(1));
+    let concern = host.quota_warning(host.cpu_count.unwrap_or(1));
     concern.map_or_else(String::new, |concern| format!("note    {concern}\n"))
 }
 
-/// The ratio of `values` to `base`, round by round, each of which measured both.
+/// Returns the ratio of `values` to `base`, round by round; each round measured both.
 fn by_rounds(values: &[f64], base: &[f64]) -> Option<Estimate> {
     let pairs: Vec<(f64, f64)> = values.iter().copied().zip(base.iter().copied()).collect();
     stats::ratio_of_pairs(&pairs)

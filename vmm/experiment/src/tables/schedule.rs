@@ -10,8 +10,8 @@ use machine::driver::BpfReport;
 use machine::driver::SchedReport;
 use report::{replay, words::extensions};
 
-/// One line: preemptions, what they hit, what they cost.
-pub fn in_a_line(report: &SchedReport) -> String {
+/// Describes the preemptions, their lock states and their costs, in a line.
+pub fn summary(report: &SchedReport) -> String {
     let totals = &report.totals;
     let mut text = format!(
         "schedule: {}, {} of lock holders, {} of the next in line, {} of waiters further back",
@@ -29,7 +29,7 @@ pub fn in_a_line(report: &SchedReport) -> String {
     if totals.entering > 0 {
         let _ = write!(
             text,
-            "; {} of waiters whose lock is not known, or that took one just then: at most this many more of holders or of the next in line",
+            "; {} of waiters whose lock is unknown or that were acquiring one: at most this many more of holders or of the next in line",
             totals.entering
         );
     }
@@ -48,32 +48,32 @@ pub fn in_a_line(report: &SchedReport) -> String {
         if hits.guesses > 0 {
             let _ = write!(text, " ({} by disabled preemption alone)", hits.guesses);
         }
-        let _ = write!(text, ", {}", count(hits.misses, "other look"));
+        let _ = write!(text, ", {}", count(hits.misses, "other sample"));
     }
     if let Some(extensions) = report.extensions {
         let needed = extensions.needed;
         let times = [needed.p50, needed.p99, needed.max].map(Nanos);
         let needed = (needed.count > 0).then_some(times);
-        let _ = write!(text, "; {}", extensions::in_a_line(&extensions.counts, needed));
+        let _ = write!(text, "; {}", extensions::summary(&extensions.counts, needed));
     }
     if totals.yields > 0 {
         let _ = write!(text, "; {}", count(totals.yields, "yield"));
     }
     if let Some(divergence) = report.divergence {
-        let _ = write!(text, "; {}", replay::in_a_line(&divergence));
+        let _ = write!(text, "; {}", replay::summary(&divergence));
     }
     text
 }
 
-/// One line: the turns that the host's kernel ended, and in which locks.
+/// Describes the slices that the host's kernel ended, and their lock states.
 #[cfg(feature = "bpf")]
-pub fn in_kernel(report: &BpfReport) -> String {
+pub fn bpf_summary(report: &BpfReport) -> String {
     let BpfReport { turns, blocked, slice, forced, yielded, taken, .. } = report;
     let mut text = format!(
         "schedule in the host's kernel: {} ended: {blocked} by halts, {slice} at the end of a \
          slice, {forced} at the end of a grace, {yielded} by yields, {} for a kicked vCPU, {} injected, \
          {taken} by threads of the host, {} unasked; {} of lock holders, {} of waiters",
-        count(*turns, "turn"),
+        count(*turns, "slice"),
         report.made_way,
         report.injected,
         report.unasked,
@@ -84,7 +84,7 @@ pub fn in_kernel(report: &BpfReport) -> String {
     if report.kept > 0 {
         let _ = write!(
             text,
-            "; {} came back to a slot kept for {}",
+            "; {} returned to a slot reserved for {}",
             count(report.kept, "halted waiter"),
             agree(report.kept, "it", "them")
         );

@@ -1,16 +1,16 @@
-//! Restoring the FPU state, for measurements of its cost.
+//! Restores the FPU state, to measure the cost.
 
 use std::arch::asm;
 
-/// The memory area of FXSAVE, with its alignment.
+/// Memory area of FXSAVE, with the required alignment.
 #[repr(C, align(16))]
 struct Area([u8; 512]);
 
 /// Restores this thread's FPU state `times` times, at least once, without changing it.
 pub fn restore(times: u32) {
     let mut area = Area([0; 512]);
-    // SAFETY: the area has FXSAVE's size and alignment. What is restored is what the same block has
-    // saved, so that no register is changed but the counter.
+    // SAFETY: the area has FXSAVE's size and alignment. The block restores only the state that it
+    // saved, so it changes no register except the counter.
     unsafe {
         asm!(
             "fxsave64 [{area}]",
@@ -28,7 +28,7 @@ pub fn restore(times: u32) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn nothing_is_changed() {
+    fn restore_changes_nothing() {
         let half = std::hint::black_box(0.5_f64);
         super::restore(1000);
         assert_eq!(half + std::hint::black_box(0.25), 0.75);

@@ -1,35 +1,35 @@
-//! The heap of a program that ends in one line when there is no memory.
+//! A global allocator that ends the program with a single line when out of memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use super::fatal;
 
-/// The system's heap. Where that has no more memory, Rust would abort, and leave the terminal as it is.
+/// The system allocator. When it fails, Rust would abort and leave the terminal modes changed.
 #[derive(Debug)]
 pub struct Heap;
 
-fn there(memory: *mut u8) -> *mut u8 {
+fn or_exit(memory: *mut u8) -> *mut u8 {
     if memory.is_null() {
-        fatal::end("pvticket: out of memory (is there a limit: ulimit -v, ulimit -d?)");
+        fatal::exit_with("pvticket: out of memory: check the limits (ulimit -v, ulimit -d)");
     }
     memory
 }
 
-// SAFETY: each call is passed on unchanged, under the contract that the caller keeps.
+// SAFETY: each call is forwarded unchanged, under the caller's contract.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
-        there(unsafe { System.alloc(layout) })
+        or_exit(unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
-        there(unsafe { System.alloc_zeroed(layout) })
+        or_exit(unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: as above.
-        there(unsafe { System.realloc(memory, layout, size) })
+        or_exit(unsafe { System.realloc(memory, layout, size) })
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {

@@ -1,4 +1,4 @@
-//! The descriptors that this process was started with.
+//! File descriptors inherited by this process at startup.
 
 use std::{
     fs,
@@ -8,32 +8,32 @@ use std::{
 
 use rustix::fs::{Stat, fstat};
 
-static NOTED: OnceLock<Vec<RawFd>> = OnceLock::new();
+static RECORDED: OnceLock<Vec<RawFd>> = OnceLock::new();
 
-/// Notes those that are open now, but for the standard streams: called before anything is opened.
-pub fn note() {
-    NOTED.get_or_init(|| {
-        let all = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-        let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let noted: Vec<RawFd> = numbers.filter(|fd| *fd > libc::STDERR_FILENO).collect();
-        // The descriptor by which the list was read is no more.
-        noted.into_iter().filter(|fd| stat(*fd).is_some()).collect()
+/// Records the open descriptors, except the standard streams. Must be called before anything is opened.
+pub fn record() {
+    RECORDED.get_or_init(|| {
+        let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let fds: Vec<RawFd> = numbers.filter(|fd| *fd > libc::STDERR_FILENO).collect();
+        // The descriptor used to read the directory is closed by now.
+        fds.into_iter().filter(|fd| stat(*fd).is_some()).collect()
     });
 }
 
-/// Closes those that were noted, but for files that are to be kept.
+/// Closes the recorded descriptors, except files to be kept.
 pub fn close(is_kept: impl Fn(&Stat) -> bool) {
-    for fd in NOTED.get().into_iter().flatten() {
+    for fd in RECORDED.get().into_iter().flatten() {
         if stat(*fd).is_some_and(|file| !is_kept(&file)) {
-            // SAFETY: the number was open before this program had opened anything, and nothing in it took it for
-            // its own: no object has it that would close it again.
+            // SAFETY: the number was open before this program opened anything, and no object in this program
+            // owns it and would close it again.
             unsafe { libc::close(*fd) };
         }
     }
 }
 
 fn stat(fd: RawFd) -> Option<Stat> {
-    // SAFETY: the number is used for this one call, which fails on a closed descriptor.
+    // SAFETY: the number is used for a single call, which fails on a closed descriptor.
     fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()
 }
 
@@ -43,17 +43,17 @@ mod tests {
 
     use super::*;
 
-    /// Not noted by anything else in this process: these are as if it had been started with them.
+    /// Sets `RECORDED` directly, as if the process had inherited these two descriptors.
     #[test]
-    fn descriptors_that_are_not_kept_are_closed() {
-        let [kept, left] = ["/dev/null", "/dev/zero"].map(|file| File::open(file).unwrap());
-        let expected = fstat(&kept).unwrap();
-        let [kept, left] = [kept, left].map(IntoRawFd::into_raw_fd);
-        NOTED.set(vec![kept, left]).unwrap();
+    fn closes_descriptors_that_are_not_kept() {
+        let [retained, closed] = ["/dev/null", "/dev/zero"].map(|file| File::open(file).unwrap());
+        let expected = fstat(&retained).unwrap();
+        let [retained, closed] = [retained, closed].map(IntoRawFd::into_raw_fd);
+        RECORDED.set(vec![retained, closed]).unwrap();
         close(|file| (file.st_dev, file.st_ino) == (expected.st_dev, expected.st_ino));
-        assert!(stat(kept).is_some());
-        // Another test's thread may have been given the number since.
+        assert!(stat(retained).is_some());
+        // Another test's thread may have received the same number since.
         let is_zero = |file: Stat| file.st_rdev == rustix::fs::makedev(1, 5);
-        assert!(!stat(left).is_some_and(is_zero));
+        assert!(!stat(closed).is_some_and(is_zero));
     }
 }

@@ -5,7 +5,7 @@ use std::ptr;
 /// `LANDLOCK_CREATE_RULESET_VERSION` (include/uapi/linux/landlock.h).
 const VERSION: u32 = 1;
 
-/// The kernel's Landlock ABI version; 0 if Landlock is not built in or not enabled.
+/// Returns the kernel's Landlock ABI version, or 0 without Landlock.
 pub fn version() -> u32 {
     // SAFETY: with this flag the call takes no attributes, and creates nothing.
     let version = unsafe {

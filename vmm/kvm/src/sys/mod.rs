@@ -1,4 +1,4 @@
-//! System calls and instructions that have no safe wrapper and are not about KVM.
+//! System calls and instructions without safe wrappers, not related to KVM.
 
 pub mod advice;
 pub mod clock;

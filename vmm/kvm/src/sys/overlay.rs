@@ -1,4 +1,4 @@
-//! Guest memory that is backed by a file and shared with others that map it.
+//! Guest memory backed by a file and shared with other processes.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use vm_memory::{GuestAddress, GuestMemoryBackend};
 
 use super::ram::Ram;
 
-/// Memory behind a file descriptor, from an offset on.
+/// File-backed memory from an offset on.
 #[derive(Debug, Clone, Copy)]
 pub struct FileRegion<'a> {
     /// The file to map.
@@ -19,14 +19,14 @@ pub struct FileRegion<'a> {
     pub offset: u64,
 }
 
-/// Replaces `size` bytes of guest memory at `at` by the shared memory. Both must begin and end at page
-/// boundaries. The guest must not run yet.
-pub fn lay_over(memory: &Ram, at: Gpa, size: usize, shared: FileRegion<'_>) -> io::Result<()> {
+/// Maps the shared memory over `size` bytes of guest memory at `at`. Both ends must be page-aligned, and
+/// the guest must not be running yet.
+pub fn map_over(memory: &Ram, at: Gpa, size: usize, shared: FileRegion<'_>) -> io::Result<()> {
     let range = memory.get_slice(GuestAddress(at.0), size).map_err(io::Error::other)?;
     let start = range.ptr_guard_mut();
     let offset = libc::off_t::try_from(shared.offset).map_err(io::Error::other)?;
     // SAFETY: the range lies within a live mapping of `memory`, which stays mapped and keeps its length:
-    // only the memory behind these pages changes. These pages are unmapped together with `memory`.
+    // only the memory behind these pages changes. They are unmapped together with `memory`.
     let mapped = unsafe {
         libc::mmap(
             start.as_ptr().cast(),
@@ -58,13 +58,13 @@ mod tests {
         file.write_all(&[7; 3 * 4096]).unwrap();
         let memory = ram::map(&[(GuestAddress(0), 16 * 4096)], 4096).unwrap();
         let shared = FileRegion { file: file.as_fd(), offset: 4096 };
-        lay_over(&memory, Gpa(2 * 4096), 2 * 4096, shared).unwrap();
+        map_over(&memory, Gpa(2 * 4096), 2 * 4096, shared).unwrap();
         let byte = |page: u64| memory.read_obj::<u8>(GuestAddress(page * 4096)).unwrap();
         assert_eq!([byte(1), byte(2), byte(3), byte(4)], [0, 7, 7, 0]);
         memory.write_obj(9_u8, GuestAddress(2 * 4096)).unwrap();
-        let mut read = [0; 1];
-        rustix::io::pread(&file, &mut read, 4096).unwrap();
-        assert_eq!(read, [9]);
-        assert!(lay_over(&memory, Gpa(15 * 4096), 2 * 4096, shared).is_err(), "beyond the memory");
+        let mut bytes = [0; 1];
+        rustix::io::pread(&file, &mut bytes, 4096).unwrap();
+        assert_eq!(bytes, [9]);
+        assert!(map_over(&memory, Gpa(15 * 4096), 2 * 4096, shared).is_err(), "beyond the memory");
     }
 }

@@ -1,41 +1,39 @@
-//! The pages of this program's own executable in this process's memory.
+//! The pages of this program's own executable in memory.
 
 use std::{ffi::c_void, ops::Range};
 
 /// The only base page size of x86-64.
 const PAGE: u64 = 4096;
 
-/// Unmaps the program's code and constants: pages of the executable that this process never writes.
-/// Each comes back from the page cache by a minor fault when it is next used, so that only what is
-/// used from now on stays resident: no longer the code that parsed the command line and loaded the guest.
+/// Unmaps the program's code and constants, i.e. the pages of the executable that this process never
+/// writes. A page returns from the page cache by a minor fault on its next use, so only pages in use stay
+/// resident, and no longer the code that parsed the command line and loaded the guest.
 ///
-/// Writable pages are left alone, and so are those that were written before they were made
-/// read-only (relro): they belong to writable segments. A debugger's breakpoints and the kernel's
-/// uprobes in the program are in private copies of its pages; those set before the call are gone
-/// after it.
+/// Writable segments are left alone, including pages that became read-only after relocation (relro).
+/// Breakpoints of a debugger and uprobes of the kernel live in private copies of the program's pages, and
+/// those set before this call are lost.
 pub fn release_unused_pages() {
     let mut ranges: Vec<Range<usize>> = Vec::new();
-    // SAFETY: the callback has the signature that dl_iterate_phdr(3) requires, and gets back the
-    // pointer that is passed here, to a Vec that outlives the call and that nothing else uses.
+    // SAFETY: the callback has the signature required by dl_iterate_phdr(3). It receives the pointer
+    // passed here, to a Vec that outlives the call and that nothing else uses.
     unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut ranges).cast()) };
     for range in ranges {
-        // SAFETY: the range is inside a segment that is mapped from the program's file and not
-        // writable, so each of its pages has the file's contents before and after (madvise(2),
-        // MADV_DONTNEED: "from the up-to-date contents of the underlying mapped file").
-        // A refusal leaves the pages where they are.
+        // SAFETY: the range is inside a read-only segment mapped from the program's file, so each of its
+        // pages has the file's contents before and after (madvise(2), MADV_DONTNEED: "from the up-to-date
+        // contents of the underlying mapped file"). On failure the pages stay where they are.
         unsafe { libc::madvise(range.start as *mut c_void, range.len(), libc::MADV_DONTNEED) };
     }
 }
 
-/// Adds the read-only segments of the first object, which is the program itself.
+/// Collects the read-only segments of the first object, which is the program itself.
 unsafe extern "C" fn collect(
     info: *mut libc::dl_phdr_info,
     _size: libc::size_t,
     ranges: *mut c_void,
 ) -> libc::c_int {
-    // SAFETY: dl_iterate_phdr passes a live, complete description, and what it was given.
+    // SAFETY: dl_iterate_phdr passes a live, complete description, and the caller's pointer.
     let (info, ranges) = unsafe { (&*info, &mut *ranges.cast::<Vec<Range<usize>>>()) };
-    // SAFETY: `dlpi_phdr` points to this many headers of the object, which are mapped.
+    // SAFETY: `dlpi_phdr` points to `dlpi_phnum` mapped headers of the object.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     ranges.extend(
         headers
@@ -43,12 +41,12 @@ unsafe extern "C" fn collect(
             .filter(|header| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W == 0)
             .filter_map(|header| whole_pages(info.dlpi_addr + header.p_vaddr, header.p_filesz)),
     );
-    // Nonzero: no further objects, such as the vDSO, which has no file.
+    // Nonzero stops the iteration: other objects, such as the vDSO, have no file.
     1
 }
 
-/// The pages that lie completely within the segment: its first and last page may be shared with
-/// another one.
+/// Returns the pages entirely within the segment. Its first and last page may be shared with other
+/// segments.
 fn whole_pages(start: u64, size: u64) -> Option<Range<usize>> {
     let first = start.checked_next_multiple_of(PAGE)?;
     let end = start.checked_add(size)? / PAGE * PAGE;
@@ -59,7 +57,7 @@ fn whole_pages(start: u64, size: u64) -> Option<Range<usize>> {
 mod tests {
     use super::*;
 
-    /// KiB of file pages that this process has resident.
+    /// Returns the number of KiB of resident file pages of this process.
     fn resident_file_kib() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("RssFile:")).unwrap();
@@ -67,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn released_pages_come_back_when_they_are_used() {
+    fn released_pages_fault_in_again() {
         let before = resident_file_kib();
         release_unused_pages();
         let after = resident_file_kib();
@@ -77,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_a_segment_shares_is_left_alone() {
+    fn whole_pages_excludes_partial_pages() {
         assert_eq!(whole_pages(0x1000, 0x2000), Some(0x1000..0x3000));
         assert_eq!(whole_pages(0x1940, 0x2000), Some(0x2000..0x3000));
         assert_eq!(whole_pages(0x1940, 0x800), None);

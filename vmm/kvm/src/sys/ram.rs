@@ -1,5 +1,5 @@
-//! Guest memory in this process's address space, with pages without access around it: an access of
-//! this process that runs off either end faults, instead of reaching a heap or a stack.
+//! Guest memory in this process's address space, surrounded by inaccessible guard pages. An out-of-bounds
+//! access by this process faults instead of reaching a heap or a stack.
 
 use std::{ffi::c_void, io, ptr::NonNull};
 
@@ -10,15 +10,14 @@ use vm_memory::{
     mmap::MmapRegionBuilder,
 };
 
-/// A page: the size of a guard, and the least alignment.
+/// Page size: the size of a guard and the minimum alignment.
 pub const PAGE: usize = 4096;
 
 /// The memory of a guest.
 pub type Ram = GuestMemoryMmap<Reserved>;
 
-/// The part of the address space that a region of guest memory and its guards lie in; unmapped when
-/// dropped. It takes the place of vm-memory's bitmap of dirty pages, which lives exactly as long as its
-/// region. No dirty pages are tracked.
+/// The reserved address range of a region of guest memory and its guards; unmapped on drop. It takes the
+/// place of vm-memory's dirty bitmap, which has the same lifetime as its region. Dirty pages are not tracked.
 #[derive(Debug)]
 pub struct Reserved {
     start: NonNull<c_void>,
@@ -31,21 +30,21 @@ unsafe impl Send for Reserved {}
 unsafe impl Sync for Reserved {}
 
 impl Reserved {
-    /// Reserves `len` bytes, none of which can be accessed.
+    /// Reserves `len` inaccessible bytes.
     fn new(len: usize) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address that the kernel chooses: it replaces none.
+        // SAFETY: a new mapping at an address chosen by the kernel, which replaces no other mapping.
         let start =
             unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags) }?;
         let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, len })
     }
 
-    /// Makes `len` bytes from `at` on into memory. Both are multiples of a page, within the range.
+    /// Makes `len` bytes at `at` accessible. Both must be multiples of the page size and within the range.
     fn open(&self, at: usize, len: usize) -> io::Result<*mut u8> {
         assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "outside of the range");
         let start = self.start.as_ptr().cast::<u8>().wrapping_add(at);
-        // SAFETY: the range lies in the mapping, to which there are no references yet.
+        // SAFETY: the range lies in the mapping, and there are no references to it yet.
         unsafe { mprotect(start.cast(), len, MprotectFlags::READ | MprotectFlags::WRITE) }?;
         Ok(start)
     }
@@ -53,7 +52,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // SAFETY: its own mapping. The region within it is gone: it is the one that drops this.
+        // SAFETY: the mapping belongs to `self`, and dropping the region in it is what drops `self`.
         let _ = unsafe { munmap(self.start.as_ptr(), self.len) };
     }
 }
@@ -72,14 +71,13 @@ impl Bitmap for Reserved {
     fn slice_at(&self, _offset: usize) {}
 }
 
-/// Maps zeroed memory for these regions (address, bytes), each at least a page from its neighbours in
-/// this process. The regions ascend, do not overlap and are multiples of a page. Addresses in the guest
-/// and in this process are equal modulo `alignment`, a power of two of at least a page.
+/// Maps zeroed memory for these regions (address, bytes), each separated from its neighbours in this process
+/// by at least a page. Regions must be in ascending order, not overlap, and be multiples of the page size.
+/// Guest addresses and addresses in this process are equal modulo `alignment`, a power of two of at least a
+/// page.
 ///
-/// # Errors
-///
-/// If there is not that much address space, a region's address is not a multiple of a page, or regions overlap
-/// or do not ascend.
+/// Fails if the address space does not suffice, a region's address is not page-aligned, or regions overlap or
+/// are not in ascending order.
 pub fn map(regions: &[(GuestAddress, usize)], alignment: usize) -> io::Result<Ram> {
     let regions: io::Result<Vec<_>> =
         regions.iter().map(|&(at, len)| region(at, len, alignment)).collect();
@@ -87,8 +85,8 @@ pub fn map(regions: &[(GuestAddress, usize)], alignment: usize) -> io::Result<Ra
 }
 
 fn region(at: GuestAddress, len: usize, alignment: usize) -> io::Result<GuestRegionMmap<Reserved>> {
-    let whole = alignment.max(PAGE).checked_add(len).and_then(|len| len.checked_add(PAGE));
-    let reserved = Reserved::new(whole.ok_or(io::ErrorKind::OutOfMemory)?)?;
+    let size = alignment.max(PAGE).checked_add(len).and_then(|len| len.checked_add(PAGE));
+    let reserved = Reserved::new(size.ok_or(io::ErrorKind::OutOfMemory)?)?;
     let first = reserved.start.addr().get() + PAGE;
     let offset = PAGE + ((at.0 as usize).wrapping_sub(first) & (alignment - 1));
     let start = reserved.open(offset, len)?;
@@ -97,8 +95,8 @@ fn region(at: GuestAddress, len: usize, alignment: usize) -> io::Result<GuestReg
     let mapping = MmapRegionBuilder::new_with_bitmap(len, reserved)
         .with_mmap_prot(access)
         .with_mmap_flags(flags | libc::MAP_NORESERVE);
-    // SAFETY: `len` bytes from `start` on are mapped until the region drops the `Reserved`, which it
-    // owns; it does not unmap them itself.
+    // SAFETY: `len` bytes from `start` are mapped until the region drops its `Reserved`. The region does not
+    // unmap them itself.
     let mapping: MmapRegion<Reserved> =
         unsafe { mapping.with_raw_mmap_pointer(start) }.build().map_err(io::Error::other)?;
     GuestRegionMmap::new(mapping, at).ok_or_else(|| io::ErrorKind::InvalidInput.into())
@@ -112,14 +110,14 @@ mod tests {
 
     use super::*;
 
-    /// The access to the mapping that has `address`; None if nothing is mapped there.
+    /// Returns the access permissions of the mapping at `address`, or None if nothing is mapped there.
     fn access(address: usize) -> Option<String> {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         maps.lines().find_map(|line| {
-            let (range, rest) = line.split_once(' ')?;
+            let (range, flags) = line.split_once(' ')?;
             let (start, end) = range.split_once('-')?;
             let number = |text| usize::from_str_radix(text, 16).ok();
-            (number(start)?..number(end)?).contains(&address).then(|| rest[..4].to_owned())
+            (number(start)?..number(end)?).contains(&address).then(|| flags[..4].to_owned())
         })
     }
 
@@ -128,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_lies_between_pages_without_access() {
+    fn memory_has_guard_pages() {
         const SIZE: usize = 5 << 20;
         const HIGH: u64 = 4 << 30;
         let regions = [(GuestAddress(0), SIZE), (GuestAddress(HIGH), SIZE)];
         for alignment in [PAGE, 2 << 20] {
-            // Several at once: their ranges may be adjacent.
-            let all: Vec<_> = (0..16).map(|_| map(&regions, alignment).unwrap()).collect();
-            for at in all.iter().flat_map(|memory| [host(memory, 0), host(memory, HIGH)]) {
+            // Several at once, because their ranges may be adjacent.
+            let memories: Vec<_> = (0..16).map(|_| map(&regions, alignment).unwrap()).collect();
+            for at in memories.iter().flat_map(|memory| [host(memory, 0), host(memory, HIGH)]) {
                 let ends = [at - PAGE, at, at + SIZE - 1, at + SIZE];
                 let [before, first, last, after] = ends.map(|address| access(address).unwrap());
                 assert_eq!([before, after], ["---p", "---p"]);
@@ -152,7 +150,7 @@ mod tests {
         }
     }
 
-    /// Each vCPU has a clone.
+    /// Every vCPU holds a clone.
     #[test]
     fn a_clone_keeps_the_mapping() {
         let memory = map(&[(GuestAddress(0), 2 * PAGE)], PAGE).unwrap();
@@ -162,9 +160,9 @@ mod tests {
         assert_eq!(clone.read_obj::<u8>(GuestAddress(PAGE as u64)).unwrap(), 7);
     }
 
-    /// A process has 128 TiB of address space (x86/x86_64/mm.rst).
+    /// 256 regions of 1 TiB exceed a process's 128 TiB of address space (x86/x86_64/mm.rst).
     #[test]
-    fn nothing_stays_mapped() {
+    fn drop_unmaps_everything() {
         for _ in 0..256 {
             let memory = map(&[(GuestAddress(0), PAGE)], 1 << 40).unwrap();
             drop(memory);
@@ -172,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_that_cannot_be_mapped_are_refused() {
+    fn rejects_unmappable_regions() {
         assert!(map(&[(GuestAddress(0), usize::MAX - PAGE)], PAGE).is_err(), "more than there is");
         assert!(map(&[(GuestAddress(0), usize::MAX / 2)], PAGE).is_err(), "more than there is");
         let twice = [(GuestAddress(0), PAGE), (GuestAddress(0), PAGE)];

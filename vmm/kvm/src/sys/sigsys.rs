@@ -1,9 +1,9 @@
-//! What happens to a system call that a seccomp filter traps: it is reported, and ends the process or
-//! is made all the same.
+//! Handles system calls trapped by a seccomp filter: reports them, and either ends the process or makes
+//! the call anyway.
 //!
-//! A trap (`SECCOMP_RET_TRAP`) raises SIGSYS in the thread that made the call, which alone knows who it
-//! is and what it asked for. Killing the process in the kernel would leave its parent with the number
-//! of a signal and nothing to say.
+//! A trap (`SECCOMP_RET_TRAP`) raises SIGSYS in the calling thread, the only place where its class and
+//! the request are known. If the kernel killed the process instead, the parent would learn only the
+//! signal number.
 
 use std::{
     cell::Cell,
@@ -16,66 +16,65 @@ use std::{
 
 use super::fatal;
 
-/// Exit status of a process that made a forbidden call: 128 and the number of SIGSYS, as shells give it.
+/// Exit status of a process after a forbidden call: 128 plus the number of SIGSYS, as in shells.
 pub const STATUS: i32 = 128 + libc::SIGSYS;
 
 /// `si_code` of a SIGSYS from a seccomp filter (include/uapi/asm-generic/siginfo.h).
 const SYS_SECCOMP: i32 = 1;
 
-/// What to do about a trapped call.
+/// The action on a trapped call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
-    /// Report it and end the process.
+pub enum Action {
+    /// Report the call and end the process.
     End,
-    /// Report it the first time and make it.
-    Go,
-    /// Note it the first time, as `class call request`, and make it.
+    /// Report the first occurrence and make the call.
+    Log,
+    /// Log the first occurrence as `class call request`, and make the call.
     Note,
 }
 
-/// How trapped calls are reported.
+/// Configuration of the SIGSYS handler.
 #[derive(Debug)]
 pub struct Reporter {
-    /// What to do.
-    pub then: Then,
-    /// The descriptor of the reports.
+    /// The action on a trapped call.
+    pub action: Action,
+    /// The descriptor to write reports to.
     pub to: i32,
-    /// Names of system calls, by number; empty where there is none.
+    /// System call names, indexed by number; empty if unknown.
     pub calls: &'static [&'static str],
     /// Names of ioctl requests.
     pub requests: &'static [(u32, &'static str)],
 }
 
-/// The class of threads that have not said what they are.
+/// The class of threads that have not set one.
 pub const NEW: &str = "new";
 
 static REPORTER: OnceLock<Reporter> = OnceLock::new();
 
 thread_local! {
-    /// The class of this thread.
     static CLASS: Cell<&'static str> = const { Cell::new(NEW) };
 }
 
-/// Sets the class by which this thread is reported.
+/// Sets the class under which this thread is reported.
 pub fn set_class(class: &'static str) {
     CLASS.set(class);
 }
 
-/// Reports trapped calls from now on; only the first call of a process counts.
+/// Reports trapped calls from now on. Only the first call in a process has an effect.
 pub fn install(reporter: Reporter) -> io::Result<()> {
-    // A call of the handler's own that is trapped then ends the process without a report.
-    let flags = if reporter.then == Then::End { 0 } else { libc::SA_NODEFER };
+    // Under `End`, a trapped call within the handler ends the process without a report.
+    let flags = if reporter.action == Action::End { 0 } else { libc::SA_NODEFER };
     if REPORTER.set(reporter).is_err() {
         return Ok(());
     }
-    // SAFETY: the sigaction is zeroed and then filled in; the handler has the signature that
-    // SA_SIGINFO asks for and makes only calls that are async-signal-safe (signal-safety(7)), on data
-    // that was set before. With SA_NODEFER a call within the handler that is trapped again is
-    // reported, too, and with the default action kept for blocked signals nothing goes on unseen.
+    // SAFETY: the sigaction is zeroed and then filled in. The handler has the signature required by
+    // SA_SIGINFO and makes only async-signal-safe calls (signal-safety(7)) on data initialised before.
+    // With SA_NODEFER, a trapped call within the handler is reported as well. Otherwise the signal is
+    // blocked, and its default action ends the process, so no call remains unnoticed.
     let result = unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction =
-            trapped as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+            handle as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize;
         action.sa_flags = libc::SA_SIGINFO | flags;
         libc::sigaction(libc::SIGSYS, &action, ptr::null_mut())
     };
@@ -102,21 +101,21 @@ std::arch::global_asm!(
 );
 
 unsafe extern "C" {
-    /// Makes a system call from the one place that filters with [`gate`] let pass.
+    /// Makes a system call from the only address that filters with [`gate`] let pass.
     fn pvticket_gate(number: i64, a: i64, b: i64, c: i64, d: i64, e: i64, f: i64) -> i64;
     /// The instruction after the system call.
     fn pvticket_gate_end();
 }
 
-/// The address that seccomp sees as the instruction pointer of calls that the handler makes for
-/// [`Then::Go`] and [`Then::Note`].
+/// The instruction pointer that seccomp sees for calls made by the handler under [`Action::Log`] and
+/// [`Action::Note`].
 pub fn gate() -> u64 {
     pvticket_gate_end as *const () as u64
 }
 
-extern "C" fn trapped(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a siginfo and the ucontext of the interrupted call, both live until
-    // the handler returns, and nothing else refers to them.
+extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a siginfo and the ucontext of the interrupted call. Both live until the
+    // handler returns, and nothing else refers to them.
     let (info, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
     let registers = &mut context.uc_mcontext.gregs;
     let at = |register: libc::c_int| registers[register as usize];
@@ -126,16 +125,16 @@ extern "C" fn trapped(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut 
         [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8].map(at);
     let last = at(libc::REG_R9);
     let reporter = REPORTER.get().filter(|_| info.si_code == SYS_SECCOMP);
-    let Some(reporter) = reporter.filter(|reporter| reporter.then != Then::End) else {
+    let Some(reporter) = reporter.filter(|reporter| reporter.action != Action::End) else {
         end(reporter, number, arguments[1] as u32);
     };
-    if FIRST.is_first(CLASS.get(), number, arguments[1] as u32) {
+    if REPORTED.is_first(CLASS.get(), number, arguments[1] as u32) {
         report(reporter, number, arguments[1] as u32);
     }
     let [a, b, c, d, e] = arguments;
-    // SAFETY: the call that the program was about to make, with its own arguments: as safe as there.
-    // Calls that a handler cannot make for its thread (clone, sigreturn, the signal mask) are never
-    // trapped by filters with a gate.
+    // SAFETY: makes the program's own call with its own arguments, as safe as the original. Filters with
+    // a gate never trap calls that a handler cannot make for its thread (clone, sigreturn, the signal
+    // mask).
     registers[libc::REG_RAX as usize] = unsafe { pvticket_gate(number, a, b, c, d, e, last) };
 }
 
@@ -145,16 +144,16 @@ fn end(reporter: Option<&Reporter>, number: i64, request: u32) -> ! {
     if let Some(reporter) = reporter {
         report(reporter, number, request);
     }
-    // SAFETY: ends the process; nothing of it is used any more.
+    // SAFETY: ends the process without touching its state.
     unsafe { libc::_exit(STATUS) }
 }
 
-/// Writes one line, if the descriptor takes it at once.
+/// Writes one line, if the descriptor accepts it without blocking.
 fn report(reporter: &Reporter, number: i64, request: u32) {
     let mut line = LineBuffer::default();
     let call = usize::try_from(number).ok().and_then(|number| reporter.calls.get(number));
     let call = call.filter(|name| !name.is_empty());
-    let is_note = reporter.then == Then::Note;
+    let is_note = reporter.action == Action::Note;
     line.add(if is_note { "" } else { "pvticket: seccomp: a thread of class " });
     line.add(CLASS.get());
     line.add(if is_note { " " } else { " called " });
@@ -169,17 +168,17 @@ fn report(reporter: &Reporter, number: i64, request: u32) {
             None => line.add_hex(request.into()),
         }
     }
-    line.add(match reporter.then {
-        Then::Note => "\n",
-        Then::Go => ", which is not on its list; it goes on (PVTICKET_SECCOMP=log)\n",
-        Then::End => ", which is not on its list; ended (PVTICKET_SECCOMP)\n",
+    line.add(match reporter.action {
+        Action::Note => "\n",
+        Action::Log => ", which is not on its list; allowed (PVTICKET_SECCOMP=log)\n",
+        Action::End => ", which is not on its list; ended (PVTICKET_SECCOMP)\n",
     });
     let mut ready = libc::pollfd { fd: reporter.to, events: libc::POLLOUT, revents: 0 };
     let (ready, bytes) =
         (ptr::from_mut(&mut ready).expose_provenance(), line.bytes.as_ptr().expose_provenance());
-    // SAFETY: both pointers are to live objects of the lengths that are passed; the kernel writes
-    // one, which is not read afterwards. The write follows a poll that says that it will not wait.
-    // Through the gate, so that the report itself is neither reported nor missed.
+    // SAFETY: both pointers refer to live objects of the lengths passed. The kernel writes only the
+    // pollfd, which is not read afterwards. The write follows a poll that guarantees it does not block.
+    // Both calls use the gate, so that the report itself is not trapped.
     unsafe {
         if pvticket_gate(libc::SYS_poll, ready as i64, 1, 0, 0, 0, 0) == 1 {
             let to = reporter.to.into();
@@ -188,7 +187,7 @@ fn report(reporter: &Reporter, number: i64, request: u32) {
     }
 }
 
-/// A line made without allocation; what does not fit is left out.
+/// A line built without allocation. Excess text is dropped.
 struct LineBuffer {
     bytes: [u8; 192],
     len: usize,
@@ -220,26 +219,26 @@ impl LineBuffer {
     }
 }
 
-/// The calls that have been reported: an open hash table.
-struct Firsts([AtomicU64; 1024]);
+/// An open-addressing hash table of reported calls.
+struct ReportedCalls([AtomicU64; 1024]);
 
-static FIRST: Firsts = Firsts([const { AtomicU64::new(0) }; 1024]);
+static REPORTED: ReportedCalls = ReportedCalls([const { AtomicU64::new(0) }; 1024]);
 
-impl Firsts {
-    /// Is it the first time that a thread of this class makes this call, with this request if it is
-    /// an ioctl? Once the table is full, every time is.
+impl ReportedCalls {
+    /// Whether a thread of this class makes this call (for an ioctl, this request) for the first time.
+    /// Always true once the table is full.
     fn is_first(&self, class: &str, number: i64, request: u32) -> bool {
         let request = if number == libc::SYS_ioctl { request } else { 0 };
-        // Classes are told apart by their static names' addresses. Never zero.
+        // Never zero. Distinguishes classes by the addresses of their static names.
         let key =
             (class.as_ptr() as u64) << 40 ^ u64::from(request) << 10 ^ (number as u64 & 0x3ff)
                 | 1 << 63;
         let start = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize;
         for step in 0..self.0.len() {
-            let place = &self.0[(start + step) % self.0.len()];
-            match place.compare_exchange(0, key, Relaxed, Relaxed) {
+            let slot = &self.0[(start + step) % self.0.len()];
+            match slot.compare_exchange(0, key, Relaxed, Relaxed) {
                 Ok(_) => return true,
-                Err(found) if found == key => return false,
+                Err(present) if present == key => return false,
                 Err(_) => {}
             }
         }
@@ -253,13 +252,13 @@ mod tests {
 
     #[test]
     fn each_call_of_a_class_is_reported_once() {
-        let firsts = Firsts([const { AtomicU64::new(0) }; 1024]);
-        let (one, other) = ("vcpu", "courier");
-        assert!(firsts.is_first(one, 1, 0) && !firsts.is_first(one, 1, 7));
-        assert!(firsts.is_first(other, 1, 0) && firsts.is_first(one, 2, 0));
-        assert!(firsts.is_first(one, libc::SYS_ioctl, 0xae80));
-        assert!(firsts.is_first(one, libc::SYS_ioctl, 0xae81));
-        assert!(!firsts.is_first(one, libc::SYS_ioctl, 0xae80));
+        let reported = ReportedCalls([const { AtomicU64::new(0) }; 1024]);
+        let (vcpu, helper) = ("vcpu", "courier");
+        assert!(reported.is_first(vcpu, 1, 0) && !reported.is_first(vcpu, 1, 7));
+        assert!(reported.is_first(helper, 1, 0) && reported.is_first(vcpu, 2, 0));
+        assert!(reported.is_first(vcpu, libc::SYS_ioctl, 0xae80));
+        assert!(reported.is_first(vcpu, libc::SYS_ioctl, 0xae81));
+        assert!(!reported.is_first(vcpu, libc::SYS_ioctl, 0xae80));
     }
 
     #[test]

@@ -18,8 +18,8 @@ use rustix::{
     thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs},
 };
 
-/// Makes `command` inherit the descriptors `keep` (under their own numbers) and no others, and be
-/// killed when the thread that spawns it ends, however it ends (prctl(2), PR_SET_PDEATHSIG).
+/// Makes `command` inherit only the descriptors `keep`, under the same numbers, and makes the kernel kill it
+/// when the thread that spawns it ends for any reason (prctl(2), PR_SET_PDEATHSIG).
 ///
 /// The descriptors must be open when the command is spawned; otherwise spawning fails with EBADF.
 pub fn keep_and_die_with_us(command: &mut Command, keep: Vec<RawFd>) {
@@ -27,23 +27,23 @@ pub fn keep_and_die_with_us(command: &mut Command, keep: Vec<RawFd>) {
     let before_exec = move || {
         close_all_at_exec();
         for fd in &keep {
-            // SAFETY: the number is used for this one call, which fails on a closed descriptor.
+            // SAFETY: the number is used for a single call, which fails on a closed descriptor.
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
             fcntl_setfd(fd, FdFlags::empty())?;
         }
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the request was made.
+        // The parent may have died before this call.
         if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
-    // SAFETY: between fork and exec the closure makes bare system calls only: no allocation, no
-    // lock, no libc state.
+    // SAFETY: between fork and exec the closure makes only bare system calls: no allocation, no locks, no
+    // libc state.
     unsafe { command.pre_exec(before_exec) };
 }
 
-/// Marks all descriptors but the standard streams, also those that this process was started with, as
-/// not to be inherited. Kernels before 5.11 leave them as they are.
+/// Sets close-on-exec on all descriptors except the standard streams, including inherited ones. No effect on
+/// kernels before 5.11.
 fn close_all_at_exec() {
-    // SAFETY: a call by numbers; it closes nothing in this process.
+    // SAFETY: takes no pointers and closes nothing in this process.
     unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -54,21 +54,21 @@ fn close_all_at_exec() {
     };
 }
 
-/// What a filter compares with where it means the child's own number, which is not known before the child is there. No
-/// process has this number (PID_MAX_LIMIT is 4194304).
-pub const OWN_PROCESS: u32 = 0x7fff_fffe;
+/// Placeholder in filters for the child's own process id, which is unknown before the child exists. No
+/// process has this id (PID_MAX_LIMIT is 4194304).
+pub const OWN_PID: u32 = 0x7fff_fffe;
 
 /// BPF_JMP | BPF_JEQ | BPF_K
 const IF_EQUAL: u16 = 0x15;
 
-/// Adds a filter of system calls to the calling thread (seccomp(2), SECCOMP_SET_MODE_FILTER).
+/// Adds a system call filter to the calling thread (seccomp(2), SECCOMP_SET_MODE_FILTER).
 fn restrict_calls(filter: &mut [libc::sock_filter]) -> io::Result<()> {
     if filter.is_empty() {
         return Ok(());
     }
-    let own = getpid().as_raw_pid() as u32;
-    for step in filter.iter_mut().filter(|step| (step.code, step.k) == (IF_EQUAL, OWN_PROCESS)) {
-        step.k = own;
+    let pid = getpid().as_raw_pid() as u32;
+    for step in filter.iter_mut().filter(|step| (step.code, step.k) == (IF_EQUAL, OWN_PID)) {
+        step.k = pid;
     }
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the kernel reads the program, which outlives the call, and checks it.
@@ -78,22 +78,22 @@ fn restrict_calls(filter: &mut [libc::sock_filter]) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Limits of a process that is to run confined.
+/// Restrictions of a confined process.
 #[derive(Debug)]
 pub struct ChildLimits {
-    /// What it may open: a Landlock ruleset; None where the kernel has no Landlock.
+    /// A Landlock ruleset of the files that it may open; None where the kernel has no Landlock.
     pub files: Option<OwnedFd>,
-    /// Limit of the address space, in bytes.
+    /// Address space limit in bytes.
     pub memory: u64,
-    /// A filter of its system calls; empty where the kernel has none. It must permit execve(2). Comparisons with
-    /// [`OWN_PROCESS`] are made with the child's number.
+    /// A system call filter; empty where the kernel has no seccomp. It must permit execve(2). [`OWN_PID`]
+    /// in comparisons is replaced by the child's process id.
     pub calls: Vec<libc::sock_filter>,
 }
 
-/// Confines `command` from its start: no capabilities and no way to get any, no core dumps, no
-/// regular files written, and the limits of `cell`. Call it after [`keep_and_die_with_us`].
-pub fn confine(command: &mut Command, mut cell: ChildLimits) {
-    let limits = [(Resource::Core, 0), (Resource::Fsize, 0), (Resource::As, cell.memory)];
+/// Confines `command` from its start: no capabilities and no way to gain any, no core dumps, no writes to
+/// regular files, and the limits of `child`. Must be called after [`keep_and_die_with_us`].
+pub fn confine(command: &mut Command, mut child: ChildLimits) {
+    let limits = [(Resource::Core, 0), (Resource::Fsize, 0), (Resource::As, child.memory)];
     let before_exec = move || {
         for (resource, limit) in limits {
             let maximum = getrlimit(resource).maximum;
@@ -104,9 +104,9 @@ pub fn confine(command: &mut Command, mut cell: ChildLimits) {
         let none = CapabilitySet::empty();
         let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
         set_capabilities(None, none)?;
-        restrict_calls(&mut cell.calls)?;
-        if let Some(files) = &cell.files {
-            // SAFETY: a call by numbers.
+        restrict_calls(&mut child.calls)?;
+        if let Some(files) = &child.files {
+            // SAFETY: takes no pointers.
             let result = unsafe {
                 libc::syscall(libc::SYS_landlock_restrict_self, files.as_raw_fd(), 0_u32)
             };

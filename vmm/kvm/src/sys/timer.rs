@@ -7,22 +7,22 @@ use rustix::thread::gettid;
 use crate::signal;
 use base::units::Nanos;
 
-/// Sends the kick signal to the thread that created it, at a time of the monotonic clock
+/// Sends the kick signal to the thread that created the timer, at a time of the monotonic clock
 /// (timer_create(2), `SIGEV_THREAD_ID`). Any thread may set it.
 #[derive(Debug)]
 pub struct ThreadTimer(libc::timer_t);
 
-// SAFETY: a timer id is a number that is valid in the whole process; the calls that use it are
-// system calls, which order themselves.
+// SAFETY: a timer id is a number that is valid in the whole process. Only system calls use it, and
+// they synchronise themselves.
 unsafe impl Send for ThreadTimer {}
 // SAFETY: as above.
 unsafe impl Sync for ThreadTimer {}
 
 impl ThreadTimer {
-    /// A timer for the calling thread, not set.
+    /// Creates a timer for the calling thread, not set.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: a zeroed sigevent is a valid one; both pointers are live through the call,
-        // which keeps neither.
+        // SAFETY: a zeroed sigevent is valid; both pointers are live through the call, which keeps
+        // neither.
         unsafe {
             let mut event: libc::sigevent = mem::zeroed();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -36,10 +36,10 @@ impl ThreadTimer {
         }
     }
 
-    /// Sets it to this time, replacing any other; [`Nanos::NEVER`] clears it. A time in the past
-    /// signals at once.
+    /// Sets the expiry time, replacing any previous one. [`Nanos::NEVER`] clears the timer. A time
+    /// in the past sends the signal at once.
     pub fn set(&self, at: Nanos) {
-        // Zero clears the timer (timer_settime(2)), so a time of zero becomes 1.
+        // Zero would clear the timer (timer_settime(2)), so a time of zero becomes 1.
         let at = if at == Nanos::NEVER { 0 } else { at.0.max(1) };
         let value = libc::timespec {
             tv_sec: (at / 1_000_000_000) as libc::time_t,
@@ -47,7 +47,7 @@ impl ThreadTimer {
         };
         let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let spec = libc::itimerspec { it_interval: none, it_value: value };
-        // SAFETY: the timer exists until it is dropped; `spec` is live and valid, so that the call
+        // SAFETY: the timer exists until it is dropped. `spec` is live and valid, so the call
         // cannot fail.
         unsafe { libc::timer_settime(self.0, libc::TIMER_ABSTIME, &spec, ptr::null_mut()) };
     }
@@ -55,7 +55,7 @@ impl ThreadTimer {
 
 impl Drop for ThreadTimer {
     fn drop(&mut self) {
-        // SAFETY: the timer exists, and is not used after this.
+        // SAFETY: the timer exists and is not used afterwards.
         unsafe { libc::timer_delete(self.0) };
     }
 }

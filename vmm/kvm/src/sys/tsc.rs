@@ -7,23 +7,23 @@ use std::{
 
 /// Reads the counter.
 pub fn read() -> u64 {
-    // SAFETY: RDTSC exists on every x86-64 CPU, and Linux does not forbid it to processes
-    // (prctl(2), PR_SET_TSC) unless asked.
+    // SAFETY: RDTSC exists on every x86-64 CPU, and Linux permits it to processes by default (prctl(2),
+    // PR_SET_TSC).
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Measures the frequency of the counter, from [`Rate::start`] to the query.
+/// Measures the counter's frequency, from [`Rate::start`] to the query.
 #[derive(Debug, Clone, Copy)]
 pub struct Rate {
     ticks: u64,
     time: Instant,
 }
 
-/// Long enough that reading the two clocks one after the other is an error below 1 in 10 000.
+/// Long enough that reading the two clocks in sequence causes an error below 1 in 10 000.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// How often both clocks are read; the readings closest to each other count. The thread may lose its CPU
-/// between the two, on a busy host for longer than [`SHORTEST`].
+/// Number of attempts to read both clocks. The attempt with the shortest interval counts, because the
+/// thread may lose its CPU in between, on a busy host for longer than [`SHORTEST`].
 const TRIES: usize = 5;
 
 impl Rate {
@@ -32,7 +32,7 @@ impl Rate {
         Self::read()
     }
 
-    /// The counter's frequency in kHz; waits briefly if asked too soon.
+    /// Returns the counter's frequency in kHz. Sleeps briefly if called too soon after the start.
     pub fn khz(self) -> u64 {
         thread::sleep(SHORTEST.saturating_sub(self.time.elapsed()));
         let Self { ticks, time } = Self::read();
@@ -41,7 +41,7 @@ impl Rate {
         u64::try_from(khz).unwrap_or(u64::MAX)
     }
 
-    /// Both clocks at one moment.
+    /// Reads both clocks at almost the same moment.
     fn read() -> Self {
         let try_once = || {
             let (before, time, after) = (read(), Instant::now(), read());
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_is_that_of_a_real_machine() {
+    fn measures_a_plausible_rate() {
         let khz = Rate::start().khz();
         assert!((100_000..20_000_000).contains(&khz), "{khz} kHz");
     }

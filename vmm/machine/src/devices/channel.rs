@@ -1,4 +1,4 @@
-//! The stdin of a command that runs in the guest, and what ends the waits for readers of its output.
+//! The stdin of a command in the guest, and the signal that ends waits for readers of its output.
 
 use std::{
     collections::VecDeque,
@@ -11,28 +11,28 @@ use hypercalls::ports::STDIN_EOF;
 use rustix::event::{EventfdFlags, eventfd};
 use vmm_sys_util::eventfd::EventFd;
 
-/// Bytes of stdin held for the guest. Nothing more is read from the terminal or pipe until the
-/// guest has taken some.
+/// Number of stdin bytes held for the guest. Nothing more is read from the terminal or pipe until
+/// the guest has taken some.
 const CAPACITY: usize = 64 << 10;
 
-/// Tells vCPU threads that wait for a reader of the output that the machine ends. Clones share it.
+/// Notifies vCPU threads blocked on output that the machine ends. Shared by its clones.
 #[derive(Debug, Clone)]
-pub struct Closing(Arc<OwnedFd>);
+pub struct EndSignal(Arc<OwnedFd>);
 
-impl Closing {
-    /// For a machine that has not ended. Fails if there is no descriptor left.
+impl EndSignal {
+    /// Creates the signal for a machine that has not ended. Fails if no descriptor is left.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?)))
     }
 
-    /// Makes the descriptor readable for good: the machine ends.
-    pub fn close(&self) {
-        // A full counter means that it is already readable; it stays so.
+    /// Makes the descriptor readable permanently, because the machine ends.
+    pub fn signal(&self) {
+        // A full counter is already readable and stays so.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
 
-impl AsFd for Closing {
+impl AsFd for EndSignal {
     /// Readable once the machine ends.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -54,18 +54,18 @@ pub struct StdinChannel {
     drained: EventFd,
 }
 
-/// What the caller must do after a change of the channel.
+/// The action required after a change of the channel.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Wake {
     /// The guest waits: raise its interrupt.
     Guest,
     /// No wakeup is needed.
-    Nobody,
+    None,
 }
 
 impl StdinChannel {
-    /// An empty channel that signals `drained` when it has room again.
+    /// Creates an empty channel that signals `drained` when it has room again.
     pub fn new(drained: EventFd) -> Self {
         Self { pending: Mutex::default(), drained }
     }
@@ -74,7 +74,7 @@ impl StdinChannel {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many more bytes it accepts.
+    /// Returns the number of bytes that it still accepts.
     pub fn room(&self) -> usize {
         CAPACITY - self.lock().bytes.len().min(CAPACITY)
     }
@@ -86,21 +86,21 @@ impl StdinChannel {
         pending.wake()
     }
 
-    /// There will be no more input.
+    /// Marks the end of the input.
     pub fn end(&self) -> Wake {
         let mut pending = self.lock();
         pending.ended = true;
         pending.wake()
     }
 
-    /// The guest asks to be woken when there is input.
+    /// Requests a wakeup of the guest when there is input.
     pub fn want(&self) -> Wake {
         let mut pending = self.lock();
         pending.wanted = true;
         pending.wake()
     }
 
-    /// The value that the guest reads from the port `stdin_avail`.
+    /// Returns the value of the port `stdin_avail` for the guest.
     pub fn available(&self) -> u32 {
         let pending = self.lock();
         match pending.bytes.len() {
@@ -109,7 +109,7 @@ impl StdinChannel {
         }
     }
 
-    /// The guest takes bytes; beyond what is available it gets zeros.
+    /// Moves bytes to the guest, followed by zeros if too few are available.
     pub fn take(&self, data: &mut [u8]) {
         let mut pending = self.lock();
         let count = data.len().min(pending.bytes.len());
@@ -117,7 +117,7 @@ impl StdinChannel {
         for (to, from) in data.iter_mut().zip(pending.bytes.drain(..count)) {
             *to = from;
         }
-        // A full eventfd counter means that it is already readable.
+        // A full eventfd counter is already readable.
         let _ = self.drained.write(1);
     }
 }
@@ -128,7 +128,7 @@ impl PendingInput {
             self.wanted = false;
             Wake::Guest
         } else {
-            Wake::Nobody
+            Wake::None
         }
     }
 }
@@ -142,30 +142,30 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_guest_is_woken_once_for_input_and_once_for_its_end() {
+    fn wakes_a_waiting_guest_once_for_input_and_eof() {
         let channel = channel();
-        assert_eq!(channel.want(), Wake::Nobody);
+        assert_eq!(channel.want(), Wake::None);
         assert_eq!(channel.push(b"ab"), Wake::Guest);
-        assert_eq!(channel.push(b"c"), Wake::Nobody);
+        assert_eq!(channel.push(b"c"), Wake::None);
         let mut data = [9; 4];
         channel.take(&mut data);
         assert_eq!(data, *b"abc\0");
         assert_eq!(channel.available(), 0);
-        assert_eq!(channel.end(), Wake::Nobody);
+        assert_eq!(channel.end(), Wake::None);
         assert_eq!(channel.want(), Wake::Guest);
         assert_eq!(channel.available(), STDIN_EOF);
     }
 
     #[test]
-    fn a_guest_that_asks_after_the_input_came_is_woken_at_once() {
+    fn wakes_at_once_if_input_is_pending() {
         let channel = channel();
-        assert_eq!(channel.push(b"x"), Wake::Nobody);
+        assert_eq!(channel.push(b"x"), Wake::None);
         assert_eq!(channel.available(), 1);
         assert_eq!(channel.want(), Wake::Guest);
     }
 
     #[test]
-    fn the_end_is_seen_only_after_the_last_byte() {
+    fn eof_follows_the_last_byte() {
         let channel = channel();
         let _ = channel.push(b"x");
         let _ = channel.end();

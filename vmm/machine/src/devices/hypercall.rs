@@ -1,4 +1,4 @@
-//! Decodes accesses to the contract's ports. Pure: bytes in, a call out.
+//! Decodes accesses to the contract's ports into calls. Pure.
 
 use std::fmt;
 
@@ -20,13 +20,13 @@ pub enum Hypercall<'a> {
     Doorbell(VcpuId),
     /// Wake this vCPU, then halt until kicked.
     KickAndHalt(VcpuId, Ticket),
-    /// Yield the slot, as asked.
+    /// Yield the slot, as requested.
     Yield,
-    /// A lock has been looked at often enough.
+    /// The spin iterations on a lock are used up.
     SpunOut,
-    /// Give the rest of the turn to this vCPU.
+    /// Yield the rest of the slice to this vCPU.
     YieldTo(VcpuId),
-    /// The vCPU is at this named point.
+    /// The vCPU has reached this named point.
     PreemptPoint(Point),
     /// End the machine with this exit status.
     Exit(u8),
@@ -38,13 +38,13 @@ pub enum Hypercall<'a> {
     Stdout(&'a [u8]),
     /// Bytes for the command's stderr.
     Stderr(&'a [u8]),
-    /// Frame number of the page that output is taken from.
+    /// Frame number of the page that output is read from.
     OutputPage(u32),
-    /// Frame number of the page that has the facts of the guest's kernel.
+    /// Frame number of the page with the facts about the guest's kernel.
     KernelFacts(u32),
-    /// That many bytes of the output page, for the command's stdout.
+    /// A number of bytes of the output page, for the command's stdout.
     StdoutPage(PageBytes),
-    /// That many bytes of the output page, for the command's stderr.
+    /// A number of bytes of the output page, for the command's stderr.
     StderrPage(PageBytes),
 }
 
@@ -69,17 +69,17 @@ impl PageBytes {
 /// A request made by a read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Query {
-    /// The number of stdin bytes that are ready.
+    /// The number of available stdin bytes.
     StdinAvail,
     /// Bytes of stdin.
     Stdin,
-    /// May a benchmark that waits for other machines continue?
+    /// Whether a benchmark that waits for other machines may continue.
     Gate,
-    /// Are the facts of the guest's kernel wanted?
+    /// Whether the facts about the guest's kernel are wanted.
     KernelFacts,
 }
 
-/// An access that is not a valid call.
+/// An invalid access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Misuse {
     offset: u16,
@@ -103,14 +103,14 @@ impl fmt::Display for Misuse {
 }
 
 impl Misuse {
-    /// The page of this frame number, which was written to the port at `offset`, is not guest memory or does not have
-    /// what it should.
-    pub(crate) fn page(offset: u16, frame: u32) -> Self {
+    /// A frame number, written to the port at `offset`, whose page is not guest memory or has invalid
+    /// contents.
+    pub(crate) fn invalid_page(offset: u16, frame: u32) -> Self {
         Self { offset, width: 4, value: Some(frame) }
     }
 }
 
-/// Name and width of the call at this offset.
+/// Returns name and width of the call at this offset.
 fn expected(offset: u16) -> Option<(&'static str, u8)> {
     Some(match offset {
         ports::LOCK_SPINNING => ("lock_spinning", 4),
@@ -137,13 +137,13 @@ fn expected(offset: u16) -> Option<(&'static str, u8)> {
     })
 }
 
-/// Offset from the contract's base, if the port is in its range.
+/// Returns the offset from the contract's base, if the port is in its range.
 pub fn offset(port: u16) -> Option<u16> {
     let offset = port.wrapping_sub(ports::DEFAULT_BASE);
     (offset < ports::SPAN).then_some(offset)
 }
 
-/// Decodes one write. A run of 32-bit writes (`rep outsl`) counts as its last one: all calls of
+/// Decodes one write. A series of 32-bit writes (`rep outsl`) counts as its last write, because all calls of
 /// that width are idempotent or final.
 pub fn decode_write(offset: u16, width: u8, data: &[u8]) -> Result<Hypercall<'_>, Misuse> {
     let misuse = |value| Misuse { offset, width, value };
@@ -218,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn four_bytes_written_one_by_one_are_not_a_call() {
+    fn single_byte_writes_are_not_a_call() {
         let error = decode_write(ports::UNLOCK_KICK, 1, &[3, 0, 0, 0]).unwrap_err();
         assert_eq!(error.to_string(), "unlock_kick with accesses of 1 bytes instead of 4");
     }
 
     #[test]
-    fn misuse_names_what_is_wrong() {
+    fn misuse_describes_the_error() {
         let text = |offset, width, data: &[u8]| {
             decode_write(offset, width, data).map(|_| ()).unwrap_err().to_string()
         };

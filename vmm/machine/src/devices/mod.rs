@@ -3,8 +3,8 @@
 
 pub mod bench;
 pub mod channel;
+pub mod console_monitor;
 pub mod hypercall;
-pub mod last_words;
 pub mod output;
 pub mod power;
 pub mod serial;
@@ -17,8 +17,8 @@ use std::{
 use vmm_sys_util::eventfd::EventFd;
 
 use bench::Bench;
-use channel::{Closing, StdinChannel};
-use last_words::LastWords;
+use channel::{EndSignal, StdinChannel};
+use console_monitor::ConsoleMonitor;
 use output::{Output, WaitRunner};
 use power::PowerRequest;
 use serial::SerialPort;
@@ -26,11 +26,10 @@ use serial::SerialPort;
 use crate::clock::Moment;
 use boot::layout;
 
-/// The first invalid access to a hypercall port, for the report.
+/// The first invalid access to a hypercall port.
 pub type FirstMisuse = OnceLock<hypercall::Misuse>;
 
-/// The devices shared by all vCPU threads. Ports without a device read as zeros, and writes to them
-/// are dropped.
+/// The devices shared by all vCPU threads. Ports without a device read as zeros and ignore writes.
 #[derive(Debug)]
 pub struct Devices {
     /// The guest kernel's console.
@@ -43,34 +42,33 @@ pub struct Devices {
     pub stdout: Output,
     /// The command's stderr.
     pub stderr: Output,
-    /// Tells threads that wait for a reader of the output that the machine ends, if there can be
-    /// any.
-    pub closing: Option<Closing>,
-    /// Frame number of the page that the guest's output is taken from.
+    /// Notifies threads blocked on output that the machine ends, if there can be any.
+    pub end_signal: Option<EndSignal>,
+    /// Frame number of the page that the guest's output is read from.
     pub output_page: AtomicU32,
     /// The guest's first misuse of a hypercall port.
     pub misuse: FirstMisuse,
     /// The guest's lifecycle events.
     pub events: EventLog,
-    /// The last lines of the guest's kernel.
-    pub words: Arc<LastWords>,
-    /// Receives the steps of the guest's benchmark, if it is measured from outside.
+    /// The last console lines of the guest's kernel.
+    pub monitor: Arc<ConsoleMonitor>,
+    /// Receives the steps of the guest's benchmark, if measured from outside.
     pub bench: Option<Arc<dyn Bench>>,
 }
 
 impl Devices {
-    /// Handles a write of `data` to a port outside the hypercall range. An error is the console's.
-    /// Waits for the console's reader in `aside` only.
+    /// Handles a write of `data` to a port outside the hypercall range. Errors come from the
+    /// console. Blocks on the console's reader only within `run_wait`.
     pub fn write(
         &self,
         port: u16,
         data: &[u8],
-        aside: WaitRunner<'_>,
+        run_wait: WaitRunner<'_>,
     ) -> io::Result<Option<PowerRequest>> {
         if let Some(offset) = offset_in(port, layout::COM1_PORT) {
-            self.com1.write(offset, data, aside)?;
+            self.com1.write(offset, data, run_wait)?;
         } else if let Some(offset) = offset_in(port, layout::COM2_PORT) {
-            self.com2.write(offset, data, aside)?;
+            self.com2.write(offset, data, run_wait)?;
         } else {
             return Ok(power::write(port, data));
         }
@@ -98,7 +96,7 @@ fn offset_in(port: u16, first: u16) -> Option<u8> {
     u8::try_from(port.wrapping_sub(first)).ok().filter(|offset| *offset < layout::COM_SPAN)
 }
 
-/// When the guest reached the lifecycle points that it announces.
+/// Times of the lifecycle events that the guest reports.
 #[derive(Debug)]
 pub struct EventLog {
     init: OnceLock<Moment>,
@@ -106,23 +104,23 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// A log that writes to `shell` when an interactive shell takes over the console.
+    /// Creates a log that writes to `shell` when an interactive shell takes over the console.
     pub fn new(shell: EventFd) -> Self {
         Self { init: OnceLock::new(), shell }
     }
 
-    /// `/init` is running. Only the first call counts.
+    /// Records the start of `/init`. Only the first call counts.
     pub fn init_reached(&self) {
         let _ = self.init.set(Moment::now());
     }
 
-    /// A shell owns the console.
+    /// Reports that a shell owns the console.
     pub fn shell_ready(&self) {
-        // A full eventfd counter means that it is already readable.
+        // A full eventfd counter is already readable.
         let _ = self.shell.write(1);
     }
 
-    /// When `/init` first ran.
+    /// The first start time of `/init`.
     pub fn init_time(&self) -> Option<Moment> {
         self.init.get().copied()
     }

@@ -1,5 +1,5 @@
-//! What a guest prints: written by its vCPU threads, so that a slow reader slows the guest down instead
-//! of filling memory. A vCPU that waits for the reader needs no slot meanwhile.
+//! Guest output, written by the vCPU threads: a slow reader slows the guest down instead of filling memory.
+//! A vCPU that waits for the reader does not hold a slot.
 
 use std::{
     fmt,
@@ -10,8 +10,8 @@ use std::{
 
 /// Destination of a guest's output.
 pub trait Sink: Write + Send {
-    /// Writes what the reader takes without being waited for. Returns how many of the bytes that were;
-    /// an implementation that never waits for a reader takes all.
+    /// Writes as much as the reader accepts without blocking. Returns the number of bytes written; an
+    /// implementation that never blocks writes all.
     fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes)?;
         Ok(bytes.len())
@@ -21,13 +21,13 @@ pub trait Sink: Write + Send {
 impl Sink for io::Sink {}
 impl Sink for File {}
 
-/// Runs its argument, which may wait for a reader, once. A vCPU thread leaves its slot for that long.
+/// Runs its argument, which may block on a reader, once. In the meantime, a vCPU thread gives up its slot.
 pub type WaitRunner<'a> = &'a dyn Fn(&mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 
-/// The [`WaitRunner`] of a thread that has left its slot.
-const AS_IT_IS: WaitRunner<'static> = &|wait| wait();
+/// The [`WaitRunner`] of a thread that has already given up its slot.
+const WITHOUT_SLOT: WaitRunner<'static> = &|wait| wait();
 
-/// A sink that several threads write to.
+/// A sink shared by several threads.
 pub struct Output(Mutex<Box<dyn Sink>>);
 
 impl fmt::Debug for Output {
@@ -37,53 +37,53 @@ impl fmt::Debug for Output {
 }
 
 impl Output {
-    /// Output to `sink`.
+    /// Creates an output to `sink`.
     pub fn new(sink: Box<dyn Sink>) -> Self {
         Self(Mutex::new(sink))
     }
 
-    /// Writes all of it, or returns the error, for instance that the reader has closed it. Waits, for
-    /// the reader or another writer, in `aside` only.
-    pub fn write(&self, bytes: &[u8], aside: WaitRunner<'_>) -> io::Result<()> {
-        self.locked(aside, |locked, aside| locked.write(bytes, aside))
+    /// Writes all bytes, or returns the error, for instance that the reader has closed the output. Waits
+    /// for the reader or another writer only within `run_wait`.
+    pub fn write(&self, bytes: &[u8], run_wait: WaitRunner<'_>) -> io::Result<()> {
+        self.locked(run_wait, |locked, run_wait| locked.write(bytes, run_wait))
     }
 
-    /// Runs `act` with the output locked. It is told how to wait: in `aside`, unless it runs there already.
+    /// Runs `act` with the output locked. Passes it the way to wait: within `run_wait`, unless already there.
     pub(super) fn locked(
         &self,
-        aside: WaitRunner<'_>,
+        run_wait: WaitRunner<'_>,
         act: impl Fn(Locked<'_>, WaitRunner<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let sink = match self.0.try_lock() {
             Ok(sink) => sink,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another thread writes, or waits for the reader.
+            // Another thread is writing, or waiting for the reader.
             Err(TryLockError::WouldBlock) => {
-                return aside(&mut || {
+                return run_wait(&mut || {
                     let sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                    act(Locked(sink), AS_IT_IS)
+                    act(Locked(sink), WITHOUT_SLOT)
                 });
             }
         };
-        act(Locked(sink), aside)
+        act(Locked(sink), run_wait)
     }
 }
 
-/// An output that no other thread writes to.
+/// A locked output.
 pub(super) struct Locked<'a>(MutexGuard<'a, Box<dyn Sink>>);
 
 impl Locked<'_> {
-    /// [`Output::write`].
-    pub(super) fn write(mut self, bytes: &[u8], aside: WaitRunner<'_>) -> io::Result<()> {
-        let done = self.0.write_now(bytes)?;
-        if done == bytes.len() {
+    /// Like [`Output::write`].
+    pub(super) fn write(mut self, bytes: &[u8], run_wait: WaitRunner<'_>) -> io::Result<()> {
+        let written = self.0.write_now(bytes)?;
+        if written == bytes.len() {
             return self.0.flush();
         }
         let mut sink = Some(self.0);
-        aside(&mut || {
-            // The output is unlocked when the reader has taken all, before the wait for a slot.
+        run_wait(&mut || {
+            // The output is unlocked once the reader has taken everything, before the wait for a slot.
             let Some(mut sink) = sink.take() else { return Ok(()) };
-            sink.write_all(&bytes[done..])?;
+            sink.write_all(&bytes[written..])?;
             sink.flush()
         })
     }
@@ -99,15 +99,15 @@ mod tests {
 
     use super::*;
 
-    /// Takes `room` bytes at once, and the others after a wait.
+    /// Accepts `room` bytes at once, and the rest after a wait.
     struct Slow {
         room: usize,
-        taken: Arc<Mutex<Vec<u8>>>,
+        written: Arc<Mutex<Vec<u8>>>,
     }
 
     impl Write for Slow {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.taken.lock().unwrap().extend_from_slice(bytes);
+            self.written.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -125,56 +125,56 @@ mod tests {
     }
 
     fn output(room: usize) -> (Output, Arc<Mutex<Vec<u8>>>) {
-        let taken = Arc::new(Mutex::new(Vec::new()));
-        (Output::new(Box::new(Slow { room, taken: taken.clone() })), taken)
+        let written = Arc::new(Mutex::new(Vec::new()));
+        (Output::new(Box::new(Slow { room, written: written.clone() })), written)
     }
 
-    /// Writes it. How often the thread stepped aside.
+    /// Writes the bytes. Returns the number of times that the thread waited.
     fn write(output: &Output, bytes: &[u8]) -> u32 {
-        let asides = Cell::new(0);
-        let aside: WaitRunner<'_> = &|wait| {
-            asides.set(asides.get() + 1);
+        let waits = Cell::new(0);
+        let run_wait: WaitRunner<'_> = &|wait| {
+            waits.set(waits.get() + 1);
             wait()
         };
-        output.write(bytes, aside).unwrap();
-        asides.get()
+        output.write(bytes, run_wait).unwrap();
+        waits.get()
     }
 
     #[test]
-    fn only_what_the_reader_does_not_take_is_waited_for_aside() {
-        let (output, taken) = output(5);
+    fn waits_aside_only_for_unaccepted_bytes() {
+        let (output, written) = output(5);
         assert_eq!(write(&output, b"abcd"), 0);
         assert_eq!(write(&output, b"efgh"), 1);
-        assert_eq!(*taken.lock().unwrap(), b"abcdefgh");
+        assert_eq!(*written.lock().unwrap(), b"abcdefgh");
     }
 
     #[test]
-    fn the_output_is_free_while_a_thread_waits_for_its_slot_again() {
-        let (output, taken) = output(0);
-        let aside: WaitRunner<'_> = &|wait| {
+    fn output_is_unlocked_while_waiting_for_a_slot() {
+        let (output, written) = output(0);
+        let run_wait: WaitRunner<'_> = &|wait| {
             wait()?;
-            // As another vCPU, which has the slot now.
+            // Acts as another vCPU, which has the slot now.
             assert_eq!(write(&output, b"second"), 1);
             Ok(())
         };
-        output.write(b"first ", aside).unwrap();
-        assert_eq!(*taken.lock().unwrap(), b"first second");
+        output.write(b"first ", run_wait).unwrap();
+        assert_eq!(*written.lock().unwrap(), b"first second");
     }
 
     #[test]
-    fn another_writer_is_waited_for_aside() {
-        let (output, taken) = output(0);
+    fn waits_aside_for_another_writer() {
+        let (output, written) = output(0);
         let (waits, is_waiting) = mpsc::channel();
         let (read, is_read) = mpsc::channel();
         thread::scope(|scope| {
             let output = &output;
             scope.spawn(move || {
-                let aside: WaitRunner<'_> = &|wait| {
+                let run_wait: WaitRunner<'_> = &|wait| {
                     waits.send(()).unwrap();
                     is_read.recv().unwrap();
                     wait()
                 };
-                output.write(b"first ", aside).unwrap();
+                output.write(b"first ", run_wait).unwrap();
             });
             is_waiting.recv().unwrap();
             let second: WaitRunner<'_> = &|wait| {
@@ -183,6 +183,6 @@ mod tests {
             };
             output.write(b"second", second).unwrap();
         });
-        assert_eq!(*taken.lock().unwrap(), b"first second");
+        assert_eq!(*written.lock().unwrap(), b"first second");
     }
 }

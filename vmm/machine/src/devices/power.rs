@@ -1,8 +1,8 @@
-//! The ports by which a guest ends or restarts its machine.
+//! The ports by which a guest powers off or resets its machine.
 
 use boot::layout;
 
-/// A request by the guest to end or restart its machine.
+/// A request by the guest to power off or reset its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PowerRequest {
     /// Power-off (ACPI S5).
@@ -22,7 +22,7 @@ const PCI_RESET_CPU: u8 = 1 << 2;
 const PORT_A: u16 = 0x92;
 const PORT_A_RESET: u8 = 1 << 0;
 
-/// Decodes a write to a port; None if it is not such a request.
+/// Decodes a port write. None if it is not a power request.
 pub fn write(port: u16, data: &[u8]) -> Option<PowerRequest> {
     let value = *data.first()?;
     match port {
@@ -55,7 +55,7 @@ mod tests {
             Some(PowerRequest::Reset)
         );
         assert_eq!(write(layout::ACPI_RESET_PORT, &[]), None);
-        // Linux writes these for `reboot=p`; others enable the address line 20.
+        // Linux writes these for `reboot=p`; others enable address line 20.
         assert_eq!([0x02, 0x06, 0x0e].map(|value| write(0xcf9, &[value])), [None, reset, reset]);
         assert_eq!([0x02, 0x03].map(|value| write(0x92, &[value])), [None, reset]);
     }

@@ -10,12 +10,12 @@ use vm_superio::{Serial, Trigger, serial::SerialEvents};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{
-    last_words::LastWords,
+    console_monitor::ConsoleMonitor,
     output::{Locked, Output, Sink, WaitRunner},
 };
 
-/// Bytes of input kept here when the port's own FIFO (64 bytes) is full. Beyond that, no more input
-/// is read from the terminal.
+/// Number of input bytes kept here when the port's own FIFO (64 bytes) is full. Beyond that, no more
+/// input is read from the terminal.
 const BACKLOG: usize = 4096;
 
 /// Raises the port's interrupt line.
@@ -29,7 +29,7 @@ impl Trigger for IrqTrigger {
     }
 }
 
-/// Tells the event loop that the guest has emptied the FIFO.
+/// Notifies the event loop that the guest has emptied the FIFO.
 pub struct DrainedSignal(EventFd);
 
 impl SerialEvents for DrainedSignal {
@@ -37,13 +37,13 @@ impl SerialEvents for DrainedSignal {
     fn out_byte(&self) {}
     fn tx_lost_byte(&self) {}
     fn in_buffer_empty(&self) {
-        // A full eventfd counter means that it is already readable.
+        // A full eventfd counter is already readable.
         let _ = self.0.write(1);
     }
 }
 
-/// The port collects its output in memory, from where it is written under another lock: giving it
-/// input does not block behind a slow reader.
+/// The port collects its output in memory, which is then written under a separate lock, so that input
+/// does not block behind a slow reader.
 type Uart = Serial<IrqTrigger, DrainedSignal, Vec<u8>>;
 
 struct BufferedUart {
@@ -54,10 +54,10 @@ struct BufferedUart {
 /// One serial port.
 pub struct SerialPort {
     inner: Mutex<BufferedUart>,
-    /// Locked before the port itself, so that output keeps its order.
+    /// Locked before the port itself, to keep output in order.
     out: Output,
-    /// Is shown the output, if this is the console of a guest's kernel.
-    words: Option<Arc<LastWords>>,
+    /// Receives a copy of the output if this is the console of a guest's kernel.
+    monitor: Option<Arc<ConsoleMonitor>>,
 }
 
 impl fmt::Debug for SerialPort {
@@ -67,27 +67,27 @@ impl fmt::Debug for SerialPort {
 }
 
 impl SerialPort {
-    /// A port that interrupts through `irq`, reports an emptied input FIFO to
-    /// `drained` and sends what the guest writes to `out`.
+    /// Creates a port that interrupts through `irq`, reports an emptied input FIFO to `drained`, and
+    /// sends the guest's output to `out`.
     pub fn new(irq: EventFd, drained: EventFd, out: Box<dyn Sink>) -> Self {
         let uart = Serial::with_events(IrqTrigger(irq), DrainedSignal(drained), Vec::new());
         let inner = Mutex::new(BufferedUart { uart, backlog: VecDeque::new() });
-        Self { inner, out: Output::new(out), words: None }
+        Self { inner, out: Output::new(out), monitor: None }
     }
 
-    /// This port, as the console of a guest's kernel.
-    pub fn watched(self, words: Arc<LastWords>) -> Self {
-        Self { words: Some(words), ..self }
+    /// Makes this port the console of a guest's kernel.
+    pub fn with_monitor(self, monitor: Arc<ConsoleMonitor>) -> Self {
+        Self { monitor: Some(monitor), ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, BufferedUart> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The guest writes registers; each byte of `data` is one access. The resulting output is
-    /// written before this returns, as by [`Output::write`].
-    pub fn write(&self, offset: u8, data: &[u8], aside: WaitRunner<'_>) -> io::Result<()> {
-        self.out.locked(aside, |out, aside| self.write_to(out, offset, data, aside))
+    /// Handles register writes by the guest; each byte of `data` is one access. The resulting output is
+    /// written before this returns, like by [`Output::write`].
+    pub fn write(&self, offset: u8, data: &[u8], run_wait: WaitRunner<'_>) -> io::Result<()> {
+        self.out.locked(run_wait, |out, run_wait| self.write_to(out, offset, data, run_wait))
     }
 
     fn write_to(
@@ -95,30 +95,29 @@ impl SerialPort {
         out: Locked<'_>,
         offset: u8,
         data: &[u8],
-        aside: WaitRunner<'_>,
+        run_wait: WaitRunner<'_>,
     ) -> io::Result<()> {
         let mut inner = self.lock();
         for byte in data {
-            // If the interrupt cannot be raised, the guest finds out when it next looks at the
-            // port.
+            // If the interrupt cannot be raised, the guest will notice when it next polls the port.
             let _ = inner.uart.write(offset, *byte);
         }
         if inner.uart.writer().is_empty() {
             return Ok(());
         }
-        // The buffer is handed back, so that the next write allocates nothing.
+        // The buffer is returned so that the next write does not allocate.
         let mut sent = mem::take(inner.uart.writer_mut());
         drop(inner);
-        if let Some(words) = &self.words {
-            words.look(&sent);
+        if let Some(monitor) = &self.monitor {
+            monitor.observe(&sent);
         }
-        let written = out.write(&sent, aside);
+        let written = out.write(&sent, run_wait);
         sent.clear();
         *self.lock().uart.writer_mut() = sent;
         written
     }
 
-    /// The guest reads registers.
+    /// Handles register reads by the guest.
     pub fn read(&self, offset: u8, data: &mut [u8]) {
         let mut inner = self.lock();
         for byte in data {
@@ -126,13 +125,13 @@ impl SerialPort {
         }
     }
 
-    /// How many more bytes of input the port accepts.
+    /// Returns the number of input bytes that the port still accepts.
     pub fn room(&self) -> usize {
         BACKLOG - self.lock().backlog.len().min(BACKLOG)
     }
 
-    /// Gives the guest input; what the FIFO cannot take waits for [`SerialPort::refill`], and what is
-    /// beyond the [`room`](Self::room) is dropped.
+    /// Sends input to the guest. Bytes beyond the FIFO's capacity wait for [`SerialPort::refill`], and
+    /// bytes beyond the [`room`](Self::room) are dropped.
     pub fn send(&self, bytes: &[u8]) {
         let mut inner = self.lock();
         let room = BACKLOG.saturating_sub(inner.backlog.len());
@@ -140,7 +139,7 @@ impl SerialPort {
         inner.refill();
     }
 
-    /// Moves waiting input into the FIFO.
+    /// Moves waiting input to the FIFO.
     pub fn refill(&self) {
         self.lock().refill();
     }
@@ -154,9 +153,9 @@ impl BufferedUart {
         }
         let (front, _) = self.backlog.as_slices();
         let chunk = &front[..room.min(front.len())];
-        // In loopback mode the port accepts nothing: the bytes are dropped, as on a real line.
-        let taken = self.uart.enqueue_raw_bytes(chunk).unwrap_or(chunk.len());
-        self.backlog.drain(..taken);
+        // In loopback mode the port accepts nothing, and the bytes are dropped, as on a real line.
+        let enqueued = self.uart.enqueue_raw_bytes(chunk).unwrap_or(chunk.len());
+        self.backlog.drain(..enqueued);
     }
 }
 
@@ -171,9 +170,9 @@ mod tests {
         SerialPort::new(event(), event(), Box::new(io::sink()))
     }
 
-    /// A guest that asks for its stdin again and again is sent a byte each time, and need not read any.
+    /// A guest that repeatedly requests stdin is sent a byte each time, even if it reads none.
     #[test]
-    fn input_that_no_guest_reads_does_not_pile_up() {
+    fn unread_input_is_bounded() {
         let port = port();
         for _ in 0..3 * BACKLOG {
             port.send(&[0]);

@@ -1,51 +1,51 @@
-//! What a schedule has done up to one moment, and between two moments.
+//! The sums of a schedule up to one moment, and between two moments.
 
 use super::user_driver::{Driver, now};
 use base::units::Nanos;
 use sched::{accounting::Totals, event::Event, extensions::Extensions, policy::Hits};
 
-/// The sums up to one moment.
+/// Sums up to one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Account {
-    /// The moment, monotonic clock.
+    /// The moment, in monotonic time.
     pub at: Nanos,
-    /// The sums, including the part so far of what is still going on.
+    /// The sums, including ongoing intervals up to this moment.
     pub(super) totals: Totals,
-    /// Hits and misses, for a policy that aims at certain preemptions.
+    /// Hits and misses, for a policy that targets certain preemptions.
     pub(super) hits: Option<Hits>,
-    /// The extensions of slices, for a policy that grants them.
+    /// Slice extensions, for a policy that grants them.
     pub(super) extensions: Option<Extensions>,
 }
 
-/// What happened between two moments.
+/// Changes between two moments.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct AccountDelta {
-    /// The time between them.
+    /// Time between the moments.
     pub time: Nanos,
     /// Sums over that time.
     pub totals: Totals,
-    /// Hits and misses in that time, for a policy that aims at certain preemptions.
+    /// Hits and misses in that time, for a policy that targets certain preemptions.
     pub hits: Option<Hits>,
-    /// The extensions of slices in that time, for a policy that grants them.
+    /// Slice extensions in that time, for a policy that grants them.
     pub extensions: Option<Extensions>,
 }
 
 impl Account {
-    /// What has happened since `earlier`.
+    /// Returns the changes since `earlier`.
     pub fn since(&self, earlier: &Account) -> AccountDelta {
-        let hits = self.hits.zip(earlier.hits).map(|(now, then)| now - then);
+        let hits = self.hits.zip(earlier.hits).map(|(after, before)| after - before);
         let extensions = self.extensions.clone().zip(earlier.extensions.as_ref());
         AccountDelta {
             time: self.at.since(earlier.at),
             totals: self.totals - earlier.totals,
             hits,
-            extensions: extensions.map(|(now, then)| now.since(then)),
+            extensions: extensions.map(|(after, before)| after.since(before)),
         }
     }
 }
 
 impl AccountDelta {
-    /// The length of that time in seconds.
+    /// The length of the time in seconds.
     pub fn seconds(&self) -> f64 {
         self.time.0 as f64 / 1e9
     }
@@ -67,7 +67,7 @@ impl std::ops::AddAssign for AccountDelta {
 }
 
 impl Driver {
-    /// The account now. A wait or a preemption that is still going on is included up to this
+    /// Returns the current account. An ongoing wait or preemption is included up to this
     /// moment; the rest of it belongs to the time after.
     pub fn account(&self) -> Account {
         let mut inner = self.lock();

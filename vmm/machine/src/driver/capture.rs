@@ -1,8 +1,8 @@
-//! What a traced schedule keeps besides its decisions: observed vCPU activity and handoffs.
+//! Data that a traced schedule records besides its decisions: observed vCPU activity and handoffs.
 //!
-//! Written under the core's lock, which the writer holds anyway, into buffers allocated before the
-//! first turn. When they are full, further entries are only counted: like the log of turns and the
-//! account of preemptions, this keeps the beginning.
+//! It is written under the core's lock, which the writer holds anyway, into buffers allocated
+//! before the first slice. When they are full, further entries are only counted. Like the log of
+//! slices and the account of preemptions, the buffers keep the beginning.
 
 use std::fmt;
 
@@ -13,58 +13,58 @@ use sched::{
 };
 
 /// Capacity for each kind of entry. The kernel commits only the memory that is used.
-const ROOM: usize = 1 << 20;
-/// Interval between two readings of the VMs' progress.
-pub(super) const METER_EVERY: Nanos = Nanos::millis(1);
+const CAPACITY: usize = 1 << 20;
+/// Interval between two reads of the VMs' progress.
+pub(super) const METER_INTERVAL: Nanos = Nanos::millis(1);
 
-/// Returns how many operations a VM has done. Called under the core's lock: it must only read.
+/// Returns the number of operations completed by a VM. Must only read: the core's lock is held.
 pub type Meter = Box<dyn Fn() -> u64 + Send>;
 
-/// Everything that a traced schedule kept.
+/// The data recorded by a traced schedule.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Captured {
-    /// Observed activities, in order of time.
+pub struct TraceData {
+    /// Observed activities, in chronological order.
     pub sightings: Vec<Sighting>,
     /// Handoffs, in the order of their kicks.
     pub handoffs: Vec<Handoff>,
-    /// Progress of the VMs, in order of time; read when a vCPU is observed.
+    /// Progress of the VMs, in chronological order; read when a vCPU is observed.
     pub progress: Vec<VmProgress>,
-    /// Number of sightings for which there was no room.
+    /// Number of sightings dropped for lack of room.
     pub lost_sightings: u64,
-    /// Number of handoffs for which there was no room.
+    /// Number of handoffs dropped for lack of room.
     pub lost_handoffs: u64,
-    /// When the first turn began; the turns' times count from here.
+    /// Start of the first slice, the origin of the slices' times.
     pub began: Nanos,
-    /// When this record was made.
+    /// Time of this snapshot.
     pub until: Nanos,
 }
 
 pub(super) struct Capture {
-    kept: Captured,
+    data: TraceData,
     /// One per VM.
     meters: Vec<Meter>,
-    /// By vCPU: the index of its unfinished handoff.
+    /// By vCPU, the index of its unfinished handoff.
     open: Box<[Option<usize>]>,
 }
 
 impl fmt::Debug for Capture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Capture").field("kept", &self.kept).finish_non_exhaustive()
+        f.debug_struct("Capture").field("data", &self.data).finish_non_exhaustive()
     }
 }
 
 impl Capture {
     pub(super) fn new(vcpus: usize) -> Self {
-        let kept = Captured {
-            sightings: Vec::with_capacity(ROOM),
-            handoffs: Vec::with_capacity(ROOM),
-            progress: Vec::with_capacity(ROOM),
+        let data = TraceData {
+            sightings: Vec::with_capacity(CAPACITY),
+            handoffs: Vec::with_capacity(CAPACITY),
+            progress: Vec::with_capacity(CAPACITY),
             lost_sightings: 0,
             lost_handoffs: 0,
             began: Nanos::ZERO,
             until: Nanos::ZERO,
         };
-        Self { kept, meters: Vec::new(), open: vec![None; vcpus].into() }
+        Self { data, meters: Vec::new(), open: vec![None; vcpus].into() }
     }
 
     pub(super) fn set_meters(&mut self, meters: Vec<Meter>) {
@@ -72,57 +72,57 @@ impl Capture {
     }
 
     fn read_meters(&mut self, now: Nanos) {
-        let progress = &mut self.kept.progress;
-        if progress.last().is_some_and(|last| now.since(last.at) < METER_EVERY) {
+        let progress = &mut self.data.progress;
+        if progress.last().is_some_and(|last| now.since(last.at) < METER_INTERVAL) {
             return;
         }
         for (vm, meter) in (0..).zip(&self.meters) {
             if progress.len() < progress.capacity() {
                 progress.push(VmProgress { at: now, vm, done: meter() });
             } else {
-                self.kept.lost_sightings += 1;
+                self.data.lost_sightings += 1;
             }
         }
     }
 
-    /// Everything kept up to `until`, of turns that count from `began`.
-    pub(super) fn captured(&self, began: Nanos, until: Nanos) -> Captured {
-        Captured { began, until, ..self.kept.clone() }
+    /// Returns the data recorded up to `until`, with slice times relative to `began`.
+    pub(super) fn data(&self, began: Nanos, until: Nanos) -> TraceData {
+        TraceData { began, until, ..self.data.clone() }
     }
 
-    /// Records the activity in an event, if there is one.
-    pub(super) fn saw(&mut self, vcpu: VcpuIndex, event: &Event, now: Nanos) {
-        let (Event::Stopped(look)
-        | Event::StoppedInHlt(look)
-        | Event::Halted(look)
-        | Event::HandedOver(_, look)
-        | Event::SpunOut(look)
-        | Event::YieldsTo(_, look)
-        | Event::Point(_, look)) = event
+    /// Records the activity in an event, if it has any.
+    pub(super) fn observe(&mut self, vcpu: VcpuIndex, event: &Event, now: Nanos) {
+        let (Event::Stopped(observation)
+        | Event::StoppedInHlt(observation)
+        | Event::Halted(observation)
+        | Event::HandedOver(_, observation)
+        | Event::SpunOut(observation)
+        | Event::YieldsTo(_, observation)
+        | Event::Point(_, observation)) = event
         else {
             return;
         };
         self.read_meters(now);
-        let sightings = &mut self.kept.sightings;
+        let sightings = &mut self.data.sightings;
         if sightings.len() == sightings.capacity() {
-            self.kept.lost_sightings += 1;
+            self.data.lost_sightings += 1;
         } else {
-            sightings.push(Sighting { at: now, vcpu, activity: look.activity });
+            sightings.push(Sighting { at: now, vcpu, activity: observation.activity });
         }
     }
 
-    /// A kick ends a halt of `to`.
-    pub(super) fn kicked(
+    /// Records a kick that ends a halt of `to`.
+    pub(super) fn record_kick(
         &mut self,
         to: VcpuIndex,
         by: Option<VcpuIndex>,
         released: Option<Nanos>,
         now: Nanos,
     ) {
-        let handoffs = &mut self.kept.handoffs;
+        let handoffs = &mut self.data.handoffs;
         self.open[to.ix()] = None;
         if handoffs.len() == handoffs.capacity() {
-            self.kept.lost_handoffs += 1;
+            self.data.lost_handoffs += 1;
         } else {
             self.open[to.ix()] = Some(handoffs.len());
             handoffs.push(Handoff { at: now, by, to, released, granted: None, resumed: None });
@@ -130,18 +130,18 @@ impl Capture {
     }
 
     fn open(&mut self, vcpu: VcpuIndex) -> Option<&mut Handoff> {
-        self.kept.handoffs.get_mut(self.open[vcpu.ix()]?)
+        self.data.handoffs.get_mut(self.open[vcpu.ix()]?)
     }
 
-    /// A kicked vCPU is granted a slot.
-    pub(super) fn granted(&mut self, vcpu: VcpuIndex, now: Nanos) {
+    /// Records that a kicked vCPU is granted a slot.
+    pub(super) fn record_grant(&mut self, vcpu: VcpuIndex, now: Nanos) {
         if let Some(handoff) = self.open(vcpu) {
             handoff.granted = Some(now);
         }
     }
 
-    /// A granted vCPU has run; `resumed` is when its guest resumed, if that is known.
-    pub(super) fn resumed(&mut self, vcpu: VcpuIndex, resumed: Option<Nanos>) {
+    /// Records that a granted vCPU has run. `resumed` is the time at which its guest resumed.
+    pub(super) fn record_resume(&mut self, vcpu: VcpuIndex, resumed: Option<Nanos>) {
         if let Some(handoff) = self.open(vcpu) {
             handoff.resumed = resumed;
         }
@@ -154,56 +154,56 @@ mod tests {
     use super::*;
     use sched::event::Observation;
 
-    const WHO: VcpuIndex = VcpuIndex(1);
+    const VCPU: VcpuIndex = VcpuIndex(1);
 
     #[test]
     fn a_handoff_is_followed_to_the_guest() {
         let mut capture = Capture::new(2);
-        capture.kicked(WHO, Some(VcpuIndex(0)), Some(Nanos(5)), Nanos(7));
-        capture.granted(WHO, Nanos(9));
-        capture.resumed(WHO, Some(Nanos(12)));
-        // Another turn, not preceded by a kick.
-        capture.granted(WHO, Nanos(20));
-        capture.resumed(WHO, Some(Nanos(21)));
-        let captured = capture.captured(Nanos(1), Nanos(30));
+        capture.record_kick(VCPU, Some(VcpuIndex(0)), Some(Nanos(5)), Nanos(7));
+        capture.record_grant(VCPU, Nanos(9));
+        capture.record_resume(VCPU, Some(Nanos(12)));
+        // Another slice, not preceded by a kick.
+        capture.record_grant(VCPU, Nanos(20));
+        capture.record_resume(VCPU, Some(Nanos(21)));
+        let data = capture.data(Nanos(1), Nanos(30));
         let expected = Handoff {
             at: Nanos(7),
             by: Some(VcpuIndex(0)),
-            to: WHO,
+            to: VCPU,
             released: Some(Nanos(5)),
             granted: Some(Nanos(9)),
             resumed: Some(Nanos(12)),
         };
-        assert_eq!(captured.handoffs, [expected]);
-        assert_eq!((captured.began, captured.until), (Nanos(1), Nanos(30)));
+        assert_eq!(data.handoffs, [expected]);
+        assert_eq!((data.began, data.until), (Nanos(1), Nanos(30)));
     }
 
     #[test]
-    fn progress_is_read_when_somebody_looks_but_not_more_than_once_a_millisecond() {
+    fn reads_progress_at_most_once_per_millisecond() {
         let mut capture = Capture::new(2);
         capture.set_meters(vec![Box::new(|| 5), Box::new(|| 7)]);
         for micros in [0, 10, 999, 1_000, 1_001, 5_000] {
-            capture.saw(WHO, &Event::Halted(Observation::default()), Nanos::micros(micros));
+            capture.observe(VCPU, &Event::Halted(Observation::default()), Nanos::micros(micros));
         }
-        let progress = capture.captured(Nanos::ZERO, Nanos::ZERO).progress;
-        let read: Vec<_> =
+        let progress = capture.data(Nanos::ZERO, Nanos::ZERO).progress;
+        let readings: Vec<_> =
             progress.iter().map(|entry| (entry.at.0, entry.vm, entry.done)).collect();
-        let moments = [0, 1_000_000, 5_000_000];
-        let expected: Vec<_> = moments.iter().flat_map(|at| [(*at, 0, 5), (*at, 1, 7)]).collect();
-        assert_eq!(read, expected);
+        let times = [0, 1_000_000, 5_000_000];
+        let expected: Vec<_> = times.iter().flat_map(|at| [(*at, 0, 5), (*at, 1, 7)]).collect();
+        assert_eq!(readings, expected);
     }
 
     #[test]
-    fn what_finds_no_room_is_counted() {
+    fn counts_entries_without_room() {
         let mut capture = Capture::new(2);
-        capture.kept.sightings = Vec::new();
-        capture.kept.handoffs = Vec::new();
-        capture.saw(WHO, &Event::Halted(Observation::default()), Nanos(1));
-        capture.saw(WHO, &Event::Yielded, Nanos(2));
-        capture.kicked(WHO, None, None, Nanos(3));
-        capture.granted(WHO, Nanos(4));
-        let captured = capture.captured(Nanos(0), Nanos(9));
-        assert_eq!((captured.lost_sightings, captured.lost_handoffs), (1, 1));
-        assert!(captured.sightings.is_empty() && captured.handoffs.is_empty());
+        capture.data.sightings = Vec::new();
+        capture.data.handoffs = Vec::new();
+        capture.observe(VCPU, &Event::Halted(Observation::default()), Nanos(1));
+        capture.observe(VCPU, &Event::Yielded, Nanos(2));
+        capture.record_kick(VCPU, None, None, Nanos(3));
+        capture.record_grant(VCPU, Nanos(4));
+        let data = capture.data(Nanos(0), Nanos(9));
+        assert_eq!((data.lost_sightings, data.lost_handoffs), (1, 1));
+        assert!(data.sightings.is_empty() && data.handoffs.is_empty());
     }
 }

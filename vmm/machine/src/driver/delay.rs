@@ -1,5 +1,5 @@
-//! Random delays at every step of the driver at which another thread may intervene: only in tests,
-//! and only in threads that ask for them.
+//! Random delays at every step of the driver where another thread may interfere. Only in tests, and only
+//! in threads that request them.
 
 #[cfg(not(test))]
 pub(super) const fn maybe() {}
@@ -22,7 +22,7 @@ mod on {
         RNG.set(Some(SplitMix64::new(seed)));
     }
 
-    /// Pauses one time in six, for up to 300 us: the tests' slice is 500 us, and most turns are shorter.
+    /// Pauses with probability 1/6, for up to 300 us. The slice is 500 us, and most stays are shorter.
     pub(in super::super) fn maybe() {
         let pause = RNG.with_borrow_mut(|rng| {
             let rng = rng.as_mut()?;

@@ -1,11 +1,10 @@
 //! The driver: enforces the core's decisions on real vCPU threads.
 //!
-//! There is no scheduler thread. The thread whose turn ends asks the core, wakes the next vCPU's
-//! thread (on its own CPU, so that one futex handoff is the whole switch) and sleeps. A turn is
-//! ended by the thread's own timer. Its signal is blocked outside `KVM_RUN`, so an early one ends
-//! the next entry at once and none is lost. The preemption is handled when `KVM_RUN` returns
-//! because it was interrupted, and at no other exit: by then KVM has completed any pending port
-//! access.
+//! There is no scheduler thread. A thread whose slice ends queries the core, wakes the next vCPU's
+//! thread (on its own CPU, so the switch costs one futex handoff) and sleeps. The thread's own
+//! timer ends the slice. Its signal is blocked outside `KVM_RUN`, so a signal that arrives early
+//! ends the next entry at once and is not lost. The preemption is handled only when `KVM_RUN`
+//! returns because it was interrupted, since KVM has then completed any pending port access.
 //!
 //! The state that lets a thread into its guest is changed under the core's lock, so that no grant
 //! can be applied late. Threads are woken after the lock is released, because a thread woken on the
@@ -17,6 +16,7 @@ mod delay;
 mod idle_watcher;
 #[cfg(feature = "bpf")]
 mod in_kernel;
+mod published;
 mod sched_report;
 mod stats;
 mod steps;
@@ -24,10 +24,9 @@ mod telemetry;
 mod user_driver;
 mod vcpu_thread;
 mod vm_scheduler;
-mod watched;
 
 pub use account::{Account, AccountDelta};
-pub use capture::{Captured, Meter};
+pub use capture::{Meter, TraceData};
 #[cfg(feature = "bpf")]
 pub use in_kernel::{BpfDriver, BpfDriverError, BpfReport, fault as bpf_fault};
 pub use sched_report::{ExtensionReport, Latency, SchedReport};
@@ -36,6 +35,6 @@ pub use telemetry::{LineUpkeep, TelemetryView, Translate};
 pub use user_driver::{Blocked, Driver, ScheduleSpec};
 
 #[cfg(test)]
-mod tests;
+mod published_tests;
 #[cfg(test)]
-mod told_tests;
+mod tests;

@@ -1,10 +1,10 @@
-//! A schedule's results in figures.
+//! The results of a schedule.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::{
-    capture::Captured,
+    capture::TraceData,
     stats::{self, Histograms, Stats},
 };
 use base::units::Nanos;
@@ -17,7 +17,7 @@ use sched::{
     times::HandoffTimes,
 };
 
-/// Summary of one distribution of times, in nanoseconds.
+/// Summary of a distribution of times, in nanoseconds.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Latency {
     /// Number of samples.
@@ -33,7 +33,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    pub(super) fn of(histogram: &Histogram<u64>) -> Self {
+    pub(super) fn from_histogram(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();
         }
@@ -47,23 +47,23 @@ impl Latency {
     }
 }
 
-/// Extensions of slices.
+/// Slice extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ExtensionReport {
-    /// How they ended.
+    /// Counts by outcome.
     #[serde(flatten)]
     pub counts: ExtensionCounts,
-    /// From the end of a slice until its vCPU had released its lock and left; of one that overran, until its end.
+    /// Time from the end of a slice until its vCPU has released its lock and left, or the extension overran.
     pub needed: Latency,
 }
 
 impl ExtensionReport {
-    pub(super) fn of(extensions: &Extensions) -> Self {
+    pub(super) fn new(extensions: &Extensions) -> Self {
         let mut needed = stats::histogram();
         for (nanos, count) in extensions.needed() {
             needed.saturating_record_n(nanos.0.max(1), count);
         }
-        Self { counts: extensions.counts, needed: Latency::of(&needed) }
+        Self { counts: extensions.counts, needed: Latency::from_histogram(&needed) }
     }
 }
 
@@ -73,30 +73,30 @@ pub struct SchedReport {
     /// Sums over the run.
     #[serde(flatten)]
     pub totals: Totals,
-    /// Hits and misses, for a policy that aims at certain preemptions.
+    /// Hits and misses, for a policy that targets certain preemptions.
     pub hits: Option<Hits>,
-    /// The extensions of slices, for a policy that grants them.
+    /// Slice extensions, for a policy that grants them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extensions: Option<ExtensionReport>,
-    /// Are the sums of wasted spinning counted? Not of guests that do not say when a wait began.
+    /// Whether wasted spinning is counted, which requires guests that publish the start of a wait.
     pub counts_waste: bool,
-    /// How a replay differs from its recording, if this was one.
+    /// Divergence of a replay from its recording, if this was a replay.
     pub divergence: Option<Divergence>,
-    /// Times from one of its events to the next.
+    /// Times between events.
     #[serde(flatten)]
     pub times: HandoffTimes<Latency>,
-    /// Their full distributions.
+    /// Full distributions of these times.
     #[serde(skip)]
     pub histograms: Histograms,
-    /// The first preemptions, one by one.
+    /// The first preemptions, individually.
     #[serde(rename = "preemptions_one_by_one")]
     pub preemptions: Vec<Preemption>,
-    /// The decisions, if they were recorded.
+    /// The decisions, if recorded.
     #[serde(skip)]
     pub recording: Recording,
-    /// What else a trace needs, if the schedule was traced.
+    /// Additional data for a trace, if the schedule was traced.
     #[serde(skip)]
-    pub captured: Option<Captured>,
+    pub captured: Option<TraceData>,
 }
 
 impl SchedReport {
@@ -105,17 +105,14 @@ impl SchedReport {
         Self {
             totals: core.accounting().totals(),
             hits: core.policy().hits(),
-            extensions: core.policy().extensions().map(ExtensionReport::of),
+            extensions: core.policy().extensions().map(ExtensionReport::new),
             counts_waste: true,
             divergence: core.policy().divergence(),
-            times: histograms.map(Latency::of),
+            times: histograms.map(Latency::from_histogram),
             histograms,
             preemptions: core.accounting().records().to_vec(),
-            recording: Recording::of(core, vcpus),
-            captured: stats
-                .capture
-                .as_ref()
-                .map(|capture| capture.captured(core.log().start(), now)),
+            recording: Recording::from_core(core, vcpus),
+            captured: stats.capture.as_ref().map(|capture| capture.data(core.log().start(), now)),
         }
     }
 }
@@ -131,14 +128,14 @@ mod tests {
     };
     use base::units::VcpuId;
     use kvm::signal;
-    use sched::{core::State, event::VcpuIndex, log::TurnEnd};
+    use sched::{core::State, event::VcpuIndex, log::SliceEnd};
 
-    const ONE: VcpuId = VcpuId(0);
+    const VCPU: VcpuId = VcpuId(0);
 
-    /// A traced schedule of one vCPU on one slot, whose thread calls `live` after its first grant.
-    fn alone(
-        live: impl FnOnce(&dyn VcpuScheduler) + Send,
-        meanwhile: impl FnOnce(&Driver, &dyn VcpuScheduler),
+    /// Runs a traced schedule of one vCPU on one slot, whose thread calls `vcpu` after its first grant.
+    fn run_single_vcpu(
+        vcpu: impl FnOnce(&dyn VcpuScheduler) + Send,
+        host: impl FnOnce(&Driver, &dyn VcpuScheduler),
     ) -> SchedReport {
         let (policy, cpus) = ("rr".parse().unwrap(), vec![signal::allowed_cpus()[0]]);
         let spec = ScheduleSpec::new(policy, cpus, Nanos::millis(500), 1);
@@ -147,48 +144,48 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 signal::block_in_this_thread().unwrap();
-                scheduler.enter(ONE).unwrap();
-                live(scheduler.as_ref());
-                scheduler.leave(ONE);
+                scheduler.enter(VCPU).unwrap();
+                vcpu(scheduler.as_ref());
+                scheduler.leave(VCPU);
             });
-            meanwhile(&driver, scheduler.as_ref());
+            host(&driver, scheduler.as_ref());
         });
         driver.report()
     }
 
     #[test]
-    fn a_kick_of_a_running_vcpu_is_no_handoff_to_its_next_turn() {
-        let report = alone(
+    fn kicking_a_running_vcpu_is_no_handoff() {
+        let report = run_single_vcpu(
             |scheduler| {
-                scheduler.halts().unwrap().wake(ONE, Some(ONE));
-                scheduler.yielded(ONE);
+                scheduler.halts().unwrap().wake(VCPU, Some(VCPU));
+                scheduler.yield_slot(VCPU);
             },
             |_, _| {},
         );
         assert_eq!(report.times.kick_to_grant.count, 0);
-        let ends: Vec<_> = report.recording.turns.iter().map(|turn| turn.end).collect();
-        assert_eq!(ends, [TurnEnd::Yield, TurnEnd::Exited]);
+        let ends: Vec<_> = report.recording.slices.iter().map(|slice| slice.end).collect();
+        assert_eq!(ends, [SliceEnd::Yield, SliceEnd::Exited]);
         assert!(report.captured.unwrap().handoffs.is_empty());
     }
 
     #[test]
-    fn a_kick_that_ends_a_halt_is_a_handoff_to_the_next_turn() {
+    fn kicking_a_halted_vcpu_is_a_handoff() {
         let halted = |driver: &Driver| driver.lock().core.state(VcpuIndex(0)) == State::Halted;
-        let report = alone(
-            |scheduler| scheduler.halts().unwrap().halt(ONE),
+        let report = run_single_vcpu(
+            |scheduler| scheduler.halts().unwrap().halt(VCPU),
             |driver, scheduler| {
                 while !halted(driver) {
                     thread::sleep(Duration::from_millis(1));
                 }
-                scheduler.halts().unwrap().wake(ONE, None);
+                scheduler.halts().unwrap().wake(VCPU, None);
             },
         );
         let captured = report.captured.unwrap();
         let [handoff] = captured.handoffs.as_slice() else { panic!("{captured:?}") };
-        let second = captured.began.after(report.recording.turns[1].at);
+        let second = captured.began.after(report.recording.slices[1].at);
         assert_eq!((handoff.by, handoff.to, handoff.granted), (None, VcpuIndex(0), Some(second)));
         assert!(captured.began < handoff.at && handoff.at <= second && second <= captured.until);
-        assert_eq!(captured.sightings.len(), 1, "what it did when it halted");
+        assert_eq!(captured.sightings.len(), 1, "its activity when it halted");
         assert_eq!(report.times.kick_to_grant.count, 1);
     }
 }

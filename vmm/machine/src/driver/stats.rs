@@ -1,4 +1,4 @@
-//! What is measured of a running schedule: times from one event to the next.
+//! Statistics of a running schedule: times between events.
 
 use hdrhistogram::Histogram;
 
@@ -10,43 +10,43 @@ use sched::{
     times::HandoffTimes,
 };
 
-/// The longest time that a histogram resolves, in nanoseconds: 100 s.
-const LONGEST: u64 = 100_000_000_000;
+/// Maximum time that a histogram resolves, in nanoseconds: 100 s.
+const MAX_NANOS: u64 = 100_000_000_000;
 
 /// Distributions of times in nanoseconds.
 pub type Histograms = HandoffTimes<Histogram<u64>>;
 
-/// Empty ones.
 pub(super) fn histograms() -> Histograms {
     HandoffTimes::<()>::default().map(|()| histogram())
 }
 
-/// What the statistics read of a vCPU whose event is reported.
+/// Readings of a vCPU for the statistics, taken at its events.
 pub(super) trait VcpuReadings {
-    /// How long the last handover to it took, unless that has been read already.
+    /// Returns the duration of the last handover to it, unless already read.
     fn take_handover(&self, vcpu: VcpuIndex) -> Option<Nanos>;
 
-    /// When it released the lock of its last kick, by its telemetry.
+    /// The time at which it released the lock of its last kick, according to its telemetry.
     fn released_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos>;
 
-    /// When it resumed after its last halt, by its telemetry. None if it has been kicked since its
-    /// grant: that may not be the halt which the grant ended.
+    /// The time at which it resumed after its last halt, according to its telemetry. None if it has
+    /// been kicked since its grant, because the grant may then have ended an earlier halt.
     fn resumed_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos>;
 }
 
-/// Filled while the schedule runs; allocates only when it is created.
+/// Filled while the schedule runs. Allocates only on creation.
 #[derive(Debug)]
 pub(super) struct Stats {
     pub(super) times: Histograms,
-    /// By vCPU: when it was kicked, until it is granted a slot.
+    /// By vCPU, the time of its kick, until it is granted a slot.
     kicked: Box<[Option<Nanos>]>,
-    /// By vCPU: when it was granted a slot after a kick, until its first instruction is known.
+    /// By vCPU, the time of its grant after a kick, until its first instruction is known.
     granted: Box<[Option<Nanos>]>,
-    /// For traced schedules only.
+    /// Only for traced schedules.
     pub(super) capture: Option<Capture>,
 }
 
-/// Is it in KVM's HLT again? Interrupts end that, too, and it has then resumed more than once.
+/// Whether it is in KVM's HLT again. Interrupts also end HLT, so it has then resumed more than
+/// once.
 const fn is_in_later_halt(event: &Event) -> bool {
     matches!(
         event,
@@ -55,11 +55,10 @@ const fn is_in_later_halt(event: &Event) -> bool {
     )
 }
 
-/// An empty histogram of times in nanoseconds.
+/// Creates an empty histogram of times in nanoseconds.
 pub(super) fn histogram() -> Histogram<u64> {
-    // Two significant digits: an error below 1 %. These bounds are valid, so the fallback is never
-    // used.
-    Histogram::new_with_bounds(1, LONGEST, 2).unwrap_or_else(|_| Histogram::new(2).expect("2"))
+    // Two significant digits: an error below 1 %. The bounds are valid, so the fallback is unused.
+    Histogram::new_with_bounds(1, MAX_NANOS, 2).unwrap_or_else(|_| Histogram::new(2).expect("2"))
 }
 
 impl Stats {
@@ -72,14 +71,14 @@ impl Stats {
         }
     }
 
-    pub(super) fn meter(&mut self, meters: Vec<Meter>) {
+    pub(super) fn set_meters(&mut self, meters: Vec<Meter>) {
         if let Some(capture) = &mut self.capture {
             capture.set_meters(meters);
         }
     }
 
-    /// Called before the core is told of an event.
-    pub(super) fn before(
+    /// Called before the core handles an event.
+    pub(super) fn on_event(
         &mut self,
         vcpu: VcpuIndex,
         event: &Event,
@@ -88,7 +87,7 @@ impl Stats {
         now: Nanos,
     ) {
         if let Some(capture) = &mut self.capture {
-            capture.saw(vcpu, event, now);
+            capture.observe(vcpu, event, now);
         }
         match event {
             Event::Kicked(by) | Event::KickedInHlt(by) => {
@@ -98,8 +97,8 @@ impl Stats {
             Event::Stopped(_) | Event::StoppedInHlt(_) => {
                 let deadline = core.deadline(vcpu).filter(|at| *at <= now);
                 let running = matches!(core.state(vcpu), State::Running(_));
-                let late = deadline.filter(|_| running).map(|at| now.since(at));
-                record(&mut self.times.lateness, late);
+                let lateness = deadline.filter(|_| running).map(|at| now.since(at));
+                record(&mut self.times.lateness, lateness);
             }
             // Reported by other threads.
             Event::Idle(_) | Event::Woken(_) => return,
@@ -111,7 +110,7 @@ impl Stats {
             let resumed = resumed.filter(|resumed| *resumed >= granted);
             record(&mut self.times.grant_to_guest, resumed.map(|resumed| resumed.since(granted)));
             if let Some(capture) = &mut self.capture {
-                capture.resumed(vcpu, resumed);
+                capture.record_resume(vcpu, resumed);
             }
         }
     }
@@ -126,32 +125,31 @@ impl Stats {
     ) {
         let released = by.and_then(|kicker| sources.released_at(kicker, now));
         record(&mut self.times.release_to_kick, released.map(|released| now.since(released)));
-        // A vCPU that has not halted yet will not halt because of this kick: its next grant is
+        // A vCPU that has not halted yet will not halt because of this kick, so its next grant is
         // unrelated.
         if !matches!(core.state(vcpu), State::Halted | State::Idle) {
             return;
         }
         self.kicked[vcpu.ix()] = Some(now);
         if let Some(capture) = &mut self.capture {
-            capture.kicked(vcpu, by, released, now);
+            capture.record_kick(vcpu, by, released, now);
         }
     }
 
     /// Called for each action of the core.
-    pub(super) fn decided(&mut self, action: &Action, now: Nanos) {
+    pub(super) fn on_action(&mut self, action: &Action, now: Nanos) {
         if let Action::Grant(vcpu, _) = action
             && let Some(kicked) = self.kicked[vcpu.ix()].take()
         {
             record(&mut self.times.kick_to_grant, Some(now.since(kicked)));
             self.granted[vcpu.ix()] = Some(now);
             if let Some(capture) = &mut self.capture {
-                capture.granted(*vcpu, now);
+                capture.record_grant(*vcpu, now);
             }
         }
     }
 }
 
-/// Adds a time, if there is one.
 pub(super) fn record(histogram: &mut Histogram<u64>, nanos: Option<Nanos>) {
     if let Some(nanos) = nanos {
         histogram.saturating_record(nanos.0.max(1));
@@ -173,7 +171,7 @@ mod tests {
     const SLEEPER: VcpuIndex = VcpuIndex(0);
     const KICKER: VcpuIndex = VcpuIndex(1);
 
-    /// A guest that says that it resumed at this time.
+    /// A guest that reports this resume time.
     struct Resumed(u64);
 
     impl VcpuReadings for Resumed {
@@ -193,10 +191,10 @@ mod tests {
     struct Schedule(Core, Stats);
 
     impl Schedule {
-        fn tell(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos, resumed: u64) {
-            self.1.before(vcpu, &event, &Resumed(resumed), &self.0, now);
+        fn handle(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos, resumed: u64) {
+            self.1.on_event(vcpu, &event, &Resumed(resumed), &self.0, now);
             let actions = self.0.handle(vcpu, event, now).to_vec();
-            actions.iter().for_each(|action| self.1.decided(action, now));
+            actions.iter().for_each(|action| self.1.on_action(action, now));
         }
     }
 
@@ -207,37 +205,37 @@ mod tests {
         Observation { mode: Mode::Kernel, activity }
     }
 
-    /// How long the guest of a vCPU took, which was kicked in KVM's HLT and granted a slot at 3000,
-    /// if this is its next event, at 4000, and its telemetry says that it resumed at `resumed`.
+    /// Returns the recorded times from grant to guest. The vCPU was kicked in KVM's HLT and granted
+    /// a slot at 3000. Its next event is `next` at 4000, and its telemetry reports `resumed`.
     fn grant_to_guest(next: Event, resumed: u64) -> Vec<u64> {
         let setup = Setup { vms: &[0, 0], slots: 1, slice: SLICE, seed: 1, recording: None };
         let policy = "rr".parse::<PolicySpec>().unwrap().make(&setup).unwrap();
-        let core = Core::new(&[Member { vm: 0, weight: 1024 }; 2], 1, policy, Log::brief());
-        let mut both = Schedule(core, Stats::new(2, None));
+        let core = Core::new(&[Member { vm: 0, weight: 1 }; 2], 1, policy, Log::without_slices());
+        let mut schedule = Schedule(core, Stats::new(2, None));
         let free = Observation { activity: LockActivity::Free, ..Observation::default() };
         for vcpu in [SLEEPER, KICKER] {
-            both.tell(vcpu, Event::Started, Nanos(1), 0);
+            schedule.handle(vcpu, Event::Started, Nanos(1), 0);
         }
-        both.tell(SLEEPER, Event::Idle(asleep()), Nanos(1_000), 0);
-        both.tell(SLEEPER, Event::KickedInHlt(None), Nanos(2_000), 0);
-        both.tell(KICKER, Event::Stopped(free), Nanos(3_000), 0);
-        assert_eq!(both.0.slots(), [Some(SLEEPER)]);
-        both.tell(SLEEPER, next, Nanos(4_000), resumed);
-        both.1.times.grant_to_guest.iter_recorded().map(|value| value.value_iterated_to()).collect()
+        schedule.handle(SLEEPER, Event::Idle(asleep()), Nanos(1_000), 0);
+        schedule.handle(SLEEPER, Event::KickedInHlt(None), Nanos(2_000), 0);
+        schedule.handle(KICKER, Event::Stopped(free), Nanos(3_000), 0);
+        assert_eq!(schedule.0.slots(), [Some(SLEEPER)]);
+        schedule.handle(SLEEPER, next, Nanos(4_000), resumed);
+        schedule.1.times.grant_to_guest.iter_recorded().map(|bin| bin.value_iterated_to()).collect()
     }
 
     #[test]
-    fn it_takes_from_the_grant_to_the_first_instruction() {
-        let look = Observation { activity: LockActivity::Free, ..asleep() };
-        assert_eq!(grant_to_guest(Event::Stopped(look), 3_100), [100]);
+    fn measures_grant_to_first_instruction() {
+        let observation = Observation { activity: LockActivity::Free, ..asleep() };
+        assert_eq!(grant_to_guest(Event::Stopped(observation), 3_100), [100]);
         let halts_again = grant_to_guest(Event::Halted(asleep()), 3_100);
-        assert_eq!(halts_again, [100], "it halts for another lock");
-        let before = grant_to_guest(Event::Stopped(look), 2_900);
-        assert_eq!(before, [0; 0], "before it, of another halt");
+        assert_eq!(halts_again, [100], "halted for another lock");
+        let before = grant_to_guest(Event::Stopped(observation), 2_900);
+        assert_eq!(before, [0; 0], "belongs to an earlier halt");
     }
 
     #[test]
-    fn of_a_vcpu_that_halts_again_in_kvm_the_first_instruction_is_not_known() {
+    fn first_instruction_is_unknown_after_another_kvm_halt() {
         for next in [Event::StoppedInHlt(asleep()), Event::Stopped(asleep())] {
             assert_eq!(grant_to_guest(next, 3_900), [0; 0], "{next:?}");
         }

@@ -1,4 +1,4 @@
-//! The steps of a schedule: an event goes to the core, and its actions are carried out.
+//! The steps of a schedule: pass an event to the core and carry out the resulting actions.
 
 use arrayvec::ArrayVec;
 use hypercalls::MAX_VCPUS;
@@ -15,23 +15,23 @@ use sched::{
     event::{Action, Event, Observation, VcpuIndex},
 };
 
-/// Maximum number of actions of one step: a grant, a request to yield and a sample per slot, and
-/// little else.
+/// Maximum number of actions per step: a grant, a yield request and a sample per slot, plus a few.
 const ACTIONS: usize = 4 * MAX_VCPUS as usize + 8;
 
-/// A vCPU's state after an event, as its thread needs it.
-pub(super) struct TurnState {
+/// A vCPU's state after an event, as needed by its thread.
+pub(super) struct SliceState {
     pub(super) state: State,
     pub(super) deadline: Nanos,
 }
 
-fn turn_state(core: &Core, vcpu: VcpuIndex) -> TurnState {
-    TurnState { state: core.state(vcpu), deadline: core.deadline(vcpu).unwrap_or(Nanos::NEVER) }
+fn slice_state(core: &Core, vcpu: VcpuIndex) -> SliceState {
+    SliceState { state: core.state(vcpu), deadline: core.deadline(vcpu).unwrap_or(Nanos::NEVER) }
 }
 
-/// Whether the vCPU of this event may have been in the guest since its last one. (Woken in KVM's HLT, it is without a slot.)
+/// Whether the vCPU of this event may have been in the guest since its last event. (A vCPU woken in KVM's HLT
+/// has no slot.)
 fn may_have_run(event: &Event) -> bool {
-    !matches!(event, Event::Kicked(_) | Event::KickedInHlt(_) | Event::HoldOver)
+    !matches!(event, Event::Kicked(_) | Event::KickedInHlt(_) | Event::HoldEnded)
 }
 
 impl VcpuReadings for Driver {
@@ -44,75 +44,75 @@ impl VcpuReadings for Driver {
     }
 
     fn resumed_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos> {
-        // The line has the last one only: kicked again, it may have halted and resumed once more.
+        // The line has only the last time. If kicked again, the vCPU may have halted and resumed since.
         let lines = self.telemetry_of(vcpu).filter(|_| self.thread(vcpu).resumed_once());
         lines.and_then(|(lines, id)| lines.resumed_at(id, now))
     }
 }
 
 impl Driver {
-    /// Passes an event to the core and carries out its actions.
-    pub(super) fn tell(&self, vcpu: VcpuIndex, event: Event) -> TurnState {
-        self.tell_for(vcpu, vcpu, event)
+    /// Passes an event to the core, carries out its actions and returns the vCPU's slice state.
+    pub(super) fn handle(&self, vcpu: VcpuIndex, event: Event) -> SliceState {
+        self.handle_for(vcpu, vcpu, event)
     }
 
-    /// [`Driver::tell`] that returns the turn state of `whose` instead.
-    pub(super) fn tell_for(&self, whose: VcpuIndex, vcpu: VcpuIndex, event: Event) -> TurnState {
+    /// Like [`Driver::handle`], but returns the slice state of `owner`.
+    pub(super) fn handle_for(&self, owner: VcpuIndex, vcpu: VcpuIndex, event: Event) -> SliceState {
         let mut actions = ArrayVec::<Action, ACTIONS>::new();
         delay::maybe();
-        let (turn_state, is_called_out) = {
+        let (slice_state, is_called_out) = {
             let mut inner = self.lock();
             let inner = &mut *inner;
             let now = now();
-            if let Event::Idle(look) = &event
-                && (inner.core.keeps_slot_in_hlt(vcpu, look, now)
+            if let Event::Idle(observation) = &event
+                && (inner.core.keeps_slot_in_hlt(vcpu, observation, now)
                     || !self.takes_slot_in_hlt(vcpu, &inner.core))
             {
-                return turn_state(&inner.core, whose);
+                return slice_state(&inner.core, owner);
             }
-            inner.stats.before(vcpu, &event, self, &inner.core, now);
+            inner.stats.on_event(vcpu, &event, self, &inner.core, now);
             actions.extend(inner.core.handle(vcpu, event, now).iter().copied());
             if matches!(event, Event::StoppedInHlt(_)) && inner.core.state(vcpu) == State::Idle {
                 self.thread(vcpu).mark_unslotted();
             }
-            for affected in [vcpu, whose] {
+            for affected in [vcpu, owner] {
                 let runs = matches!(inner.core.state(affected), State::Running(_));
                 if !runs && (affected != vcpu || may_have_run(&event)) {
-                    self.change_turn(affected, false);
+                    self.publish_slice(affected, false);
                 }
             }
             for action in &actions {
-                inner.stats.decided(action, now);
+                inner.stats.on_action(action, now);
                 match *action {
-                    Action::Grant(who, slot) => {
-                        self.change_turn(who, true);
-                        let thread = self.thread(who);
-                        thread.set_turn(now, inner.core.deadline(who));
-                        self.tell_slice_end(who, &inner.core, now);
+                    Action::Grant(target, slot) => {
+                        self.publish_slice(target, true);
+                        let thread = self.thread(target);
+                        thread.set_slice(now, inner.core.deadline(target));
+                        self.publish_slice_end(target, &inner.core, now);
                         thread.grant(self.cpus[slot.0 as usize]);
                     }
-                    // Under the lock: later, it might hit the vCPU's next turn.
-                    Action::Ask(who) => self.ask_to_yield(who),
-                    // If its thread is about to enter, it sets its alarm to the old deadline: then
-                    // its turn ends late. Only models of the host recall, and they drive no threads.
-                    Action::Recall(who) => self.thread(who).set_alarm(now),
-                    // At this moment, before any other event.
-                    Action::Sample(who) => {
-                        let sampled = Event::Sampled(self.sample(who));
-                        let further = inner.core.handle(who, sampled, now);
-                        debug_assert!(further.is_empty());
+                    // Under the lock: later, the request could hit the vCPU's next slice.
+                    Action::Ask(target) => self.request_yield(target),
+                    // If its thread is about to enter, it sets its alarm to the old deadline, and its slice
+                    // ends late. Only models of the host recall, and they drive no threads.
+                    Action::Recall(target) => self.thread(target).set_alarm(now),
+                    // Sampled immediately, before any other event.
+                    Action::Sample(target) => {
+                        let sampled = Event::Sampled(self.sample(target));
+                        let more_actions = inner.core.handle(target, sampled, now);
+                        debug_assert!(more_actions.is_empty());
                     }
                     Action::Points(_) => {}
                 }
             }
-            self.watched.publish(&inner.core);
-            self.tell_slice_end(whose, &inner.core, now);
-            // A vCPU that is in the guest, or about to be, without a slot must come out.
+            self.published.publish(&inner.core);
+            self.publish_slice_end(owner, &inner.core, now);
+            // A vCPU that is in the guest, or about to be, without a slot must be called out.
             let is_called_out = matches!(event, Event::Woken(_) | Event::KickedInHlt(_))
                 && self.thread(vcpu).is_unslotted()
                 && inner.core.state(vcpu) == State::Ready
                 && self.thread(vcpu).call_out();
-            (turn_state(&inner.core, whose), is_called_out)
+            (slice_state(&inner.core, owner), is_called_out)
         };
         if is_called_out {
             self.thread(vcpu).signal();
@@ -122,14 +122,14 @@ impl Driver {
             self.carry_out(action);
         }
         delay::maybe();
-        turn_state
+        slice_state
     }
 
-    /// Marks a vCPU that is to lose its slot while it is in KVM's HLT. False: it has a slot but is
-    /// no longer in HLT, and keeps the slot.
+    /// Marks a vCPU that is about to lose its slot while it is in KVM's HLT. Returns false if it has a slot
+    /// but is no longer in HLT, and therefore keeps the slot.
     ///
-    /// Called under the core's lock. Its thread may come out at this very moment: then either it
-    /// sees the mark, or it is seen awake here.
+    /// Called under the core's lock. Its thread may leave HLT at any moment: either it sees the mark, or it
+    /// is seen awake here.
     pub(super) fn takes_slot_in_hlt(&self, vcpu: VcpuIndex, core: &Core) -> bool {
         if !matches!(core.state(vcpu), State::Running(_)) {
             return true;
@@ -137,7 +137,7 @@ impl Driver {
         self.thread(vcpu).set_unslotted(true);
         let is_blocked = self.is_blocked(vcpu);
         if is_blocked {
-            // The end of its turn no longer matters to it.
+            // The end of its slice no longer matters.
             self.thread(vcpu).set_alarm(Nanos::NEVER);
         } else {
             self.thread(vcpu).set_unslotted(false);
@@ -145,32 +145,32 @@ impl Driver {
         is_blocked
     }
 
-    /// A turn begins or has ended. Publishes that in the vCPU's telemetry line, for the waiters
-    /// behind it, and withdraws any request to yield of the last turn.
-    pub(super) fn change_turn(&self, vcpu: VcpuIndex, begins: bool) {
+    /// Publishes the start or end of a slice in the vCPU's telemetry line, for the waiters behind it, and
+    /// withdraws any yield request from the previous slice.
+    pub(super) fn publish_slice(&self, vcpu: VcpuIndex, begins: bool) {
         if let Some((lines, id)) = self.telemetry_of(vcpu) {
-            lines.ask_no_more(id);
+            lines.clear_yield_request(id);
             lines.set_off_cpu(id, !begins);
         }
     }
 
-    /// Tells a vCPU that has a slot when its slice ends.
-    fn tell_slice_end(&self, vcpu: VcpuIndex, core: &Core, now: Nanos) {
+    /// Publishes the end of the slice to a vCPU that has a slot.
+    fn publish_slice_end(&self, vcpu: VcpuIndex, core: &Core, now: Nanos) {
         if let (Some((lines, id)), State::Running(_)) = (self.telemetry_of(vcpu), core.state(vcpu))
         {
             lines.set_slice_end(id, core.slice_end(vcpu, now), now);
         }
     }
 
-    pub(super) fn ask_to_yield(&self, vcpu: VcpuIndex) {
+    pub(super) fn request_yield(&self, vcpu: VcpuIndex) {
         if let Some((lines, id)) = self.telemetry_of(vcpu) {
-            lines.ask_to_yield(id);
+            lines.request_yield(id);
         }
     }
 
     pub(super) fn carry_out(&self, action: &Action) {
         match *action {
-            Action::Grant(who, _) => self.thread(who).wake(),
+            Action::Grant(target, _) => self.thread(target).wake(),
             // Done under the lock.
             Action::Ask(_) | Action::Recall(_) | Action::Sample(_) => {}
             Action::Points(mask) => {
@@ -183,11 +183,11 @@ impl Driver {
     }
 
     /// Blocks the thread of `vcpu` until it has a slot or its machine stops.
-    pub(super) fn settle(&self, vcpu: VcpuIndex, mut turn_state: TurnState) {
+    pub(super) fn settle(&self, vcpu: VcpuIndex, mut slice_state: SliceState) {
         let thread = self.thread(vcpu);
         let mut waited = false;
-        while !matches!(turn_state.state, State::Running(_)) {
-            let until = match turn_state.state {
+        while !matches!(slice_state.state, State::Running(_)) {
+            let until = match slice_state.state {
                 State::Held(until) => Some(until),
                 _ => None,
             };
@@ -195,7 +195,7 @@ impl Driver {
             if thread.wait(until, now) {
                 break;
             }
-            turn_state = self.tell(vcpu, Event::HoldOver);
+            slice_state = self.handle(vcpu, Event::HoldEnded);
         }
         delay::maybe();
         if thread.is_stopped() {
@@ -203,35 +203,35 @@ impl Driver {
         }
         if waited {
             let now = now();
-            thread.came_in(now);
+            thread.record_entry(now);
             if thread.alarm() <= now {
-                // The alarm went off while the thread slept: it belongs to an earlier turn.
+                // The alarm went off while the thread slept, so it belongs to an earlier slice.
                 signal::consume();
-                thread.alarm_is_over();
+                thread.clear_alarm();
             }
-            turn_state.deadline = thread.deadline();
+            slice_state.deadline = thread.deadline();
         }
-        thread.set_alarm(turn_state.deadline);
+        thread.set_alarm(slice_state.deadline);
     }
 
-    /// Handles an event of the calling thread's own vCPU, which may cost it its slot.
-    pub(super) fn own(&self, vcpu: VcpuIndex, event: Event) {
+    /// Handles an event of the calling thread's own vCPU, which may lose its slot.
+    pub(super) fn handle_own(&self, vcpu: VcpuIndex, event: Event) {
         self.thread(vcpu).expect_grant();
-        let turn_state = self.tell(vcpu, event);
+        let slice_state = self.handle(vcpu, event);
         if matches!(event, Event::Stopped(_)) {
-            self.find_woken();
+            self.report_woken();
         }
-        self.settle(vcpu, turn_state);
+        self.settle(vcpu, slice_state);
     }
 
-    /// The calling thread's own vCPU was in KVM's HLT when its turn ended. It goes back there,
-    /// without a slot if another vCPU has taken it.
-    pub(super) fn stay_in_hlt(&self, vcpu: VcpuIndex, look: Observation) {
-        let turn_state = self.tell(vcpu, Event::StoppedInHlt(look));
-        self.find_woken();
-        match turn_state.state {
-            State::Idle => self.thread(vcpu).lie_down(),
-            _ => self.settle(vcpu, turn_state),
+    /// Handles the end of a slice while the calling thread's own vCPU was in KVM's HLT. The vCPU returns
+    /// there, without a slot if another vCPU has taken it.
+    pub(super) fn stay_in_hlt(&self, vcpu: VcpuIndex, observation: Observation) {
+        let slice_state = self.handle(vcpu, Event::StoppedInHlt(observation));
+        self.report_woken();
+        match slice_state.state {
+            State::Idle => self.thread(vcpu).enter_background(),
+            _ => self.settle(vcpu, slice_state),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The driver under real threads, timers and signals. A guest is a loop that waits for the kick
-//! signal as `KVM_RUN` does and takes random actions.
+//! The driver with real threads, timers and signals. A guest is a loop that waits for the kick
+//! signal, like `KVM_RUN`, and takes random actions.
 
 use std::{
     sync::{
@@ -25,17 +25,17 @@ use sched::{Event, LockActivity, VcpuIndex, core::State};
 const VCPUS: u32 = 4;
 const SLOTS: u32 = 2;
 const SLICE: Nanos = Nanos::micros(500);
-/// Actions that each vCPU takes before it leaves.
+/// Number of actions of each vCPU before it leaves.
 const STEPS: u32 = 150;
 /// Exceeded only by a hang, not by a slow machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// A vCPU in KVM's HLT, or one whose location is unknown.
-struct Seen {
+/// A stopped vCPU, in KVM's HLT or at an unknown location.
+struct StoppedVcpu {
     is_in_hlt: bool,
 }
 
-impl Stopped for Seen {
+impl Stopped for StoppedVcpu {
     fn is_in_user_mode(&self) -> Option<bool> {
         self.is_in_hlt.then_some(false)
     }
@@ -49,7 +49,7 @@ impl Stopped for Seen {
     }
 }
 
-/// A machine whose vCPUs halt in KVM, too: there an interrupt wakes them in its own time.
+/// A machine whose vCPUs also halt in KVM, where interrupts wake them at arbitrary times.
 struct TestHost(Arc<dyn VcpuScheduler>);
 
 impl Host for TestHost {
@@ -72,18 +72,18 @@ impl Host for TestHost {
 
 struct World {
     gates: Vec<Arc<dyn VcpuScheduler>>,
-    /// The machines' halts and kicks, as in the product.
+    /// The machines' halts and kicks, as in production.
     machines: Vec<Halts<TestHost>>,
-    /// By vCPU of both machines: it is in KVM's HLT.
+    /// By vCPU of both machines, whether it is in KVM's HLT.
     blocked: Vec<Arc<AtomicBool>>,
-    /// vCPUs whose threads may be in the guest: between the return from one gate call and the next
-    /// call.
+    /// Number of vCPUs whose threads may be in the guest: between the return from one gate call and
+    /// the next call.
     inside: AtomicU32,
-    most: AtomicU32,
+    max_inside: AtomicU32,
     done: Vec<AtomicU32>,
     halts: AtomicU64,
     stops: AtomicU64,
-    over: AtomicBool,
+    is_over: AtomicBool,
 }
 
 impl World {
@@ -91,7 +91,7 @@ impl World {
         let allowed = signal::allowed_cpus();
         let spec = ScheduleSpec {
             policy: policy.parse().unwrap(),
-            // Two slots may share a CPU here: timing is not what is tested.
+            // Two slots may share a CPU, because timing is not under test.
             cpus: (0..SLOTS as usize).map(|ix| allowed[ix % allowed.len()]).collect(),
             slice: SLICE,
             seed: 5,
@@ -113,26 +113,26 @@ impl World {
             gates,
             blocked: blocked.clone(),
             inside: AtomicU32::new(0),
-            most: AtomicU32::new(0),
+            max_inside: AtomicU32::new(0),
             done: (0..2 * VCPUS).map(|_| AtomicU32::new(0)).collect(),
             halts: AtomicU64::new(0),
             stops: AtomicU64::new(0),
-            over: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
         };
         (Arc::new(world), driver)
     }
 
     fn enter_guest(&self) {
         let inside = self.inside.fetch_add(1, SeqCst) + 1;
-        self.most.fetch_max(inside, SeqCst);
+        self.max_inside.fetch_max(inside, SeqCst);
     }
 
     fn leave_guest(&self) {
         self.inside.fetch_sub(1, SeqCst);
     }
 
-    /// One vCPU's life.
-    fn live(&self, vm: usize, id: VcpuId, seed: u64) {
+    /// Runs one vCPU from start to end.
+    fn run_vcpu(&self, vm: usize, id: VcpuId, seed: u64) {
         signal::block_in_this_thread().unwrap();
         delay::start(seed);
         let mut rng = SplitMix64::new(seed);
@@ -140,25 +140,25 @@ impl World {
         gate.enter(id).unwrap();
         self.enter_guest();
         let mine = &self.done[vm * VCPUS as usize + id.0 as usize];
-        while mine.fetch_add(1, SeqCst) < STEPS && !self.over.load(SeqCst) {
+        while mine.fetch_add(1, SeqCst) < STEPS && !self.is_over.load(SeqCst) {
             let interrupted = signal::wait_for(Duration::from_micros(rng.below(400) as u64));
             self.leave_guest();
             match (interrupted, rng.below(9)) {
                 (true, _) => {
                     self.stops.fetch_add(1, SeqCst);
-                    gate.interrupted(id, &Seen { is_in_hlt: false });
+                    gate.interrupted(id, &StoppedVcpu { is_in_hlt: false });
                 }
                 (_, 0..3) => self.halt(vm, id),
                 (_, 3) => self.sit_in_hlt(gate, vm, id, rng.below(1_000) as u64),
                 (_, 4..7) => self.kick(vm, id, rng.below(VCPUS as usize) as u32),
                 (_, 7) => self.wait_for_a_reader(gate, id, rng.below(500) as u64),
-                _ => gate.yielded(id),
+                _ => gate.yield_slot(id),
             }
             self.enter_guest();
         }
         self.leave_guest();
         gate.leave(id);
-        // Halted vCPUs need a kick, and this one will not kick any more.
+        // Halted vCPUs need a kick, and this vCPU will not kick any more.
         (0..VCPUS).for_each(|target| self.wake(vm, target));
     }
 
@@ -170,27 +170,27 @@ impl World {
         }
     }
 
-    /// Like KVM: HLT until an interrupt; after a signal back into HLT, with or without a slot.
+    /// Like KVM: HLT until an interrupt. After a signal it returns to HLT, with or without a slot.
     fn sit_in_hlt(&self, gate: &Arc<dyn VcpuScheduler>, vm: usize, id: VcpuId, micros: u64) {
         let blocked = &self.blocked[vm * VCPUS as usize + id.0 as usize];
         let interrupt = Instant::now() + Duration::from_micros(micros);
         loop {
             blocked.store(true, SeqCst);
-            let left = interrupt.saturating_duration_since(Instant::now());
-            let signalled = signal::wait_for(left);
+            let remaining = interrupt.saturating_duration_since(Instant::now());
+            let signalled = signal::wait_for(remaining);
             blocked.store(false, SeqCst);
             delay::maybe();
             if !signalled {
-                return gate.came_out(id);
+                return gate.after_exit(id);
             }
-            gate.interrupted(id, &Seen { is_in_hlt: true });
+            gate.interrupted(id, &StoppedVcpu { is_in_hlt: true });
         }
     }
 
     fn wait_for_a_reader(&self, gate: &Arc<dyn VcpuScheduler>, id: VcpuId, micros: u64) {
-        gate.waits(id);
+        gate.begin_wait(id);
         thread::sleep(Duration::from_micros(micros));
-        gate.waited(id);
+        gate.end_wait(id);
     }
 
     fn kick(&self, vm: usize, id: VcpuId, target: u32) {
@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    /// A kick that no vCPU sends.
+    /// Kicks on behalf of no vCPU.
     fn wake(&self, vm: usize, target: u32) {
         let (machine, target) = (&self.machines[vm], VcpuId(target));
         if machine.is_parked(target)
@@ -215,8 +215,8 @@ impl World {
     }
 }
 
-/// Checks that each vCPU that has a slot is running on it, whenever it is called.
-fn look(driver: &Driver) {
+/// Checks that each vCPU with a slot is running on it, and no other vCPU.
+fn check_slots(driver: &Driver) {
     let core = &driver.lock().core;
     for vcpu in (0..driver.vms.len() as u32).map(VcpuIndex) {
         let (vm, id) = driver.id_of(vcpu);
@@ -235,16 +235,16 @@ fn run(policy: &str) {
         for id in (0..VCPUS).map(VcpuId) {
             let world = world.clone();
             let seed = u64::from(id.0) + 100 * vm as u64;
-            threads.push(thread::spawn(move || world.live(vm, id, seed)));
+            threads.push(thread::spawn(move || world.run_vcpu(vm, id, seed)));
         }
     }
     let deadline = Instant::now() + LIMIT;
-    let all = || world.done.iter().all(|done| done.load(SeqCst) > STEPS);
-    // All vCPUs may be halted with none left to kick: the world is not a real guest, so that is not
-    // a hang. An occasional kick from outside keeps it going, and is itself under test.
+    let all_done = || world.done.iter().all(|done| done.load(SeqCst) > STEPS);
+    // All vCPUs may be halted with none left to kick: unlike in a real guest, this is not a hang.
+    // An occasional kick from outside keeps the test going, and is itself under test.
     while !threads.iter().all(|thread| thread.is_finished()) {
         thread::sleep(Duration::from_millis(2));
-        look(&driver);
+        check_slots(&driver);
         for (vm, target) in (0..2).flat_map(|vm| (0..VCPUS).map(move |target| (vm, target))) {
             world.wake(vm, target);
         }
@@ -262,21 +262,21 @@ fn run(policy: &str) {
     for thread in threads {
         thread.join().unwrap();
     }
-    assert!(all(), "{policy}: not all vCPUs finished");
+    assert!(all_done(), "{policy}: not all vCPUs finished");
     assert_eq!(world.inside.load(SeqCst), 0);
-    assert!(world.most.load(SeqCst) <= SLOTS, "{policy}: more vCPUs in guests than slots");
+    assert!(world.max_inside.load(SeqCst) <= SLOTS, "{policy}: more vCPUs in guests than slots");
     let counts = (world.halts.load(SeqCst), world.stops.load(SeqCst));
     assert!(counts.0 > 0 && counts.1 > 0, "{policy}: halts, stops: {counts:?}");
     let report = driver.report();
     assert!(report.totals.grants >= u64::from(2 * VCPUS));
-    assert_eq!(report.recording.turns.len() as u64 + report.recording.lost, report.totals.grants);
+    assert_eq!(report.recording.slices.len() as u64 + report.recording.lost, report.totals.grants);
 }
 
-/// No preemption and no wakeup is lost, whatever is delayed: early signals, kicks that overtake
-/// halts, grants that overtake the thread on its way to sleep. And no thread waits for the core's
-/// lock behind a thread of the lowest priority that waits for a CPU.
+/// No preemption or wakeup is lost, regardless of delays: early signals, kicks that overtake halts,
+/// grants that overtake the thread on its way to sleep. No thread waits for the core's lock behind
+/// a thread of the lowest priority that waits for a CPU.
 #[test]
-fn nothing_is_lost_whatever_is_late() {
+fn no_event_is_lost_under_random_delays() {
     for policy in ["rr", "fair", "kick-boost", "directed-yield", "deferred", "random", "gang"] {
         run(policy);
         let locked = LOCKED_IN_BACKGROUND.load(SeqCst);
@@ -284,27 +284,27 @@ fn nothing_is_lost_whatever_is_late() {
     }
 }
 
-/// Whatever kicks it: the slot would be idle for as long as its thread waits.
+/// Regardless of kicks: the slot would stay idle for as long as its thread waits.
 #[test]
-fn a_vcpu_that_waits_for_a_reader_has_no_slot() {
+fn vcpu_blocked_on_output_has_no_slot() {
     let cpus = signal::allowed_cpus()[..1].into();
     let spec = ScheduleSpec::new("rr".parse().unwrap(), cpus, SLICE, 1);
     let driver = Driver::new(&spec, &[2]).unwrap();
     let gate = driver.vm_scheduler(0, None, None);
-    driver.own(VcpuIndex(0), Event::Started);
-    driver.tell(VcpuIndex(1), Event::Started);
-    gate.waits(VcpuId(0));
+    driver.handle_own(VcpuIndex(0), Event::Started);
+    driver.handle(VcpuIndex(1), Event::Started);
+    gate.begin_wait(VcpuId(0));
     assert_eq!(driver.lock().core.slots()[0], Some(VcpuIndex(1)));
     gate.halts().unwrap().kicked_unparked(VcpuId(0), Some(VcpuId(1)));
     gate.leave(VcpuId(1));
     assert_eq!(driver.lock().core.slots()[0], None);
-    gate.waited(VcpuId(0));
+    gate.end_wait(VcpuId(0));
     assert_eq!(driver.lock().core.slots()[0], Some(VcpuIndex(0)));
     assert_eq!(driver.report().totals.preemptions, 0);
 }
 
 #[test]
-fn a_stopped_machine_leaves_at_once_wherever_its_vcpus_are() {
+fn stop_ends_all_halted_vcpus() {
     let (world, _driver) = World::new("rr");
     let threads: Vec<_> = (0..VCPUS)
         .map(|id| {
@@ -319,7 +319,7 @@ fn a_stopped_machine_leaves_at_once_wherever_its_vcpus_are() {
         })
         .collect();
     thread::sleep(Duration::from_millis(20));
-    assert!(threads.iter().all(|thread| !thread.is_finished()), "they halt");
+    assert!(threads.iter().all(|thread| !thread.is_finished()), "they are halted");
     world.gates[0].halts().unwrap().stop();
     let deadline = Instant::now() + LIMIT;
     while !threads.iter().all(|thread| thread.is_finished()) {

@@ -1,4 +1,4 @@
-//! The driver in this program: one schedule and what it knows of its machines.
+//! The user-space driver: a schedule and its state for each machine.
 
 use std::{
     fmt,
@@ -7,11 +7,11 @@ use std::{
 
 use super::{
     capture::{Capture, Meter},
+    published::PublishedState,
     sched_report::SchedReport,
     stats::Stats,
     telemetry::TelemetryView,
     vcpu_thread::{Unslotted, VcpuThread},
-    watched::Watched,
 };
 use crate::clock::Moment;
 use base::units::{Nanos, VcpuId};
@@ -26,28 +26,28 @@ use sched::{
 /// A schedule to enforce.
 #[derive(Debug, Clone)]
 pub struct ScheduleSpec {
-    /// The policy that decides. `host` leaves the vCPUs to the host's scheduler: there is no driver then.
+    /// The scheduling policy. `host` leaves the vCPUs to the host's scheduler, without a driver.
     pub policy: PolicySpec,
     /// The host CPU of each slot.
     pub cpus: Vec<usize>,
-    /// The slice: how long a turn lasts.
+    /// Length of a time slice.
     pub slice: Nanos,
-    /// Seed of everything random.
+    /// Random seed.
     pub seed: u64,
-    /// The recording that the policy `replay` repeats.
+    /// The recording to repeat under the policy `replay`.
     pub recording: Option<Arc<Recording>>,
-    /// Log every turn, to write a recording.
+    /// Whether to log every slice, to write a recording.
     pub record: bool,
 }
 
 impl ScheduleSpec {
-    /// A schedule that neither records nor replays nor compares.
+    /// Creates a schedule that neither records nor replays.
     pub const fn new(policy: PolicySpec, cpus: Vec<usize>, slice: Nanos, seed: u64) -> Self {
         Self { policy, cpus, slice, seed, recording: None, record: false }
     }
 }
 
-/// Tells whether a vCPU is in KVM's HLT at this moment.
+/// Reports whether a vCPU is in KVM's HLT right now.
 pub type Blocked = Box<dyn Fn() -> bool + Send + Sync>;
 
 #[derive(Debug)]
@@ -56,26 +56,26 @@ pub(super) struct Inner {
     pub(super) stats: Stats,
 }
 
-/// One schedule of one or several VMs.
+/// A schedule of one or several VMs.
 pub struct Driver {
     pub(super) inner: Mutex<Inner>,
     pub(super) threads: Box<[VcpuThread]>,
     pub(super) unslotted: Arc<Unslotted>,
-    /// By VM: the index of its first vCPU.
+    /// By VM, the index of its first vCPU.
     pub(super) bases: Box<[u32]>,
-    /// By VM: its number of vCPUs.
+    /// By VM, its number of vCPUs.
     pub(super) counts: Box<[u32]>,
     pub(super) vms: Box<[u32]>,
     pub(super) lines: Box<[OnceLock<TelemetryView>]>,
-    /// By VM, if its vCPUs can halt inside KVM: whether each of them does.
+    /// By VM, if its vCPUs can halt inside KVM: a check for each vCPU.
     pub(super) blocking: Box<[OnceLock<Vec<Blocked>>]>,
-    /// vCPUs whose threads have not left; initially all of them.
+    /// Number of vCPUs whose threads have not left; initially all.
     pub(super) alive: AtomicU32,
-    /// Whether the idle watchers could be started, once they were needed; or the number of the error.
+    /// Result of starting the idle watchers, once needed. Contains the error number on failure.
     pub(super) idle_watchers: OnceLock<Result<(), i32>>,
-    pub(super) watched: Watched,
+    pub(super) published: PublishedState,
     pub(super) cpus: Box<[usize]>,
-    pub(super) spin_looks: u32,
+    pub(super) spin_limit: u32,
 }
 
 impl fmt::Debug for Driver {
@@ -85,17 +85,17 @@ impl fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// A schedule for VMs with these numbers of vCPUs. None if scheduling is left to the host.
+    /// Creates a schedule for VMs with these numbers of vCPUs. None if scheduling is left to the host.
     pub fn new(spec: &ScheduleSpec, vcpus: &[u32]) -> Option<Arc<Self>> {
-        Self::make(spec, vcpus, false)
+        Self::build(spec, vcpus, false)
     }
 
-    /// [`Driver::new`] that also keeps everything a trace needs.
+    /// Like [`Driver::new`], but also records the data for a trace.
     pub fn traced(spec: &ScheduleSpec, vcpus: &[u32]) -> Option<Arc<Self>> {
-        Self::make(spec, vcpus, true)
+        Self::build(spec, vcpus, true)
     }
 
-    pub(super) fn make(spec: &ScheduleSpec, vcpus: &[u32], is_traced: bool) -> Option<Arc<Self>> {
+    pub(super) fn build(spec: &ScheduleSpec, vcpus: &[u32], is_traced: bool) -> Option<Arc<Self>> {
         let mut bases = Vec::new();
         let mut vms = Vec::new();
         for (vm, count) in (0..).zip(vcpus) {
@@ -112,9 +112,9 @@ impl Driver {
         let policy = spec.policy.make(&setup)?;
         let members: Vec<Member> =
             vms.iter().map(|vm| Member { vm: *vm, weight: spec.policy.weight_of(*vm) }).collect();
-        let log = if spec.record || is_traced { Log::new() } else { Log::brief() };
+        let log = if spec.record || is_traced { Log::new() } else { Log::without_slices() };
         let capture = is_traced.then(|| Capture::new(members.len()));
-        let spin_looks = policy.spin_looks();
+        let spin_limit = policy.spin_limit();
         let unslotted = Arc::new(Unslotted::default());
         Some(Arc::new(Self {
             inner: Mutex::new(Inner {
@@ -129,45 +129,45 @@ impl Driver {
             blocking: vcpus.iter().map(|_| OnceLock::new()).collect(),
             alive: AtomicU32::new(vms.len() as u32),
             idle_watchers: OnceLock::new(),
-            watched: Watched::new(spec.cpus.len()),
+            published: PublishedState::new(spec.cpus.len()),
             vms: vms.into(),
             cpus: spec.cpus.as_slice().into(),
-            spin_looks,
+            spin_limit,
         }))
     }
 
-    /// Makes a traced schedule read each VM's progress whenever it observes a vCPU.
-    pub fn meter(&self, meters: Vec<Meter>) {
-        self.lock().stats.meter(meters);
+    /// Makes a traced schedule read each VM's progress each time it observes a vCPU.
+    pub fn set_meters(&self, meters: Vec<Meter>) {
+        self.lock().stats.set_meters(meters);
     }
 
-    /// Number of locks that the vCPUs of a VM have taken, if its guest counts them.
-    pub fn taken(&self, vm: usize) -> Option<u64> {
+    /// Returns the number of locks acquired by a VM's vCPUs, if its guest counts them.
+    pub fn acquisitions(&self, vm: usize) -> Option<u64> {
         let lines = self.lines[vm].get()?;
-        let counts = self.members(vm).filter_map(|(_, id)| lines.taken(id));
+        let counts = self.members(vm).filter_map(|(_, id)| lines.acquisitions(id));
         counts.reduce(u64::saturating_add)
     }
 
-    /// Does the guest of a VM say what it does with locks? When a wait began that is only observed is not known.
-    fn is_told(&self, vm: usize) -> bool {
+    /// Whether the guest of a VM publishes telemetry. Waits that are only observed have no known start time.
+    fn publishes_telemetry(&self, vm: usize) -> bool {
         let lines = self.lines[vm].get();
         lines.is_some_and(|lines| lines.activity(VcpuId(0), now()) != LockActivity::Unknown)
     }
 
-    /// Everything that has happened so far.
+    /// Returns the results so far.
     pub fn report(&self) -> SchedReport {
         let inner = self.lock();
         let report = SchedReport::new(&inner.core, &inner.stats, self.vms.len() as u32, now());
-        let counts_waste = (0..self.counts.len()).all(|vm| self.is_told(vm));
+        let counts_waste = (0..self.counts.len()).all(|vm| self.publishes_telemetry(vm));
         SchedReport { counts_waste, ..report }
     }
 
-    /// Takes the core's lock. Not to be called at the lowest priority: a vCPU on the same CPU would
-    /// keep the thread from releasing the lock for up to a slice.
+    /// Takes the core's lock. Must not be called at the lowest priority: a vCPU on the same CPU could keep
+    /// the thread from releasing the lock for up to a slice.
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         #[cfg(test)]
-        note_class();
+        count_background_lock();
         inner
     }
 
@@ -194,13 +194,13 @@ impl Driver {
     }
 
     /// Observes a vCPU that is outside the guest.
-    pub(super) fn look(&self, vcpu: VcpuIndex, mode: Mode) -> Observation {
+    pub(super) fn observe(&self, vcpu: VcpuIndex, mode: Mode) -> Observation {
         let vcpus = self.members(self.vms[vcpu.ix()] as usize).map(|(_, id)| id);
         let activity = self.telemetry_of(vcpu).map(|(lines, id)| lines.stopped(id, vcpus, now()));
         Observation { mode, activity: activity.unwrap_or_default() }
     }
 
-    /// What a vCPU is doing with locks, without stopping it. It may be out of date when it is read.
+    /// Returns a vCPU's lock activity without stopping it. The result may already be out of date.
     pub(super) fn sample(&self, vcpu: VcpuIndex) -> LockActivity {
         let activity = self.telemetry_of(vcpu).map(|(lines, id)| lines.activity(id, now()));
         activity.unwrap_or_default()
@@ -208,16 +208,16 @@ impl Driver {
 }
 
 pub(super) fn now() -> Nanos {
-    Moment::now().reading()
+    Moment::now().nanos()
 }
 
-/// How often a thread of the lowest priority has taken the core's lock.
+/// Number of times that a thread of the lowest priority has taken the core's lock.
 #[cfg(test)]
 pub(super) static LOCKED_IN_BACKGROUND: AtomicU32 = AtomicU32::new(0);
 
-/// The calling thread has the core's lock.
+/// Counts a lock acquisition at the lowest priority. Called with the core's lock held.
 #[cfg(test)]
-pub(super) fn note_class() {
+pub(super) fn count_background_lock() {
     use std::sync::atomic::Ordering::SeqCst;
 
     if kvm::signal::ThreadId::current().is_background() {

@@ -1,4 +1,4 @@
-//! One vCPU thread as the driver sees it: waking, interrupting and placing it.
+//! A vCPU thread as seen by the driver: wakeup, interruption and placement.
 
 use std::{
     io,
@@ -19,57 +19,55 @@ use kvm::{
     sys::timer::ThreadTimer,
 };
 
-/// [`VcpuThread::word`]: the thread has no slot.
+/// Value of [`VcpuThread::word`]: the thread has no slot.
 const OFF: u32 = 0;
-/// [`VcpuThread::word`]: the thread has a slot.
+/// Value of [`VcpuThread::word`]: the thread has a slot.
 const ON: u32 = 1;
-/// [`VcpuThread::word`]: its machine is stopping.
+/// Value of [`VcpuThread::word`]: the machine is stopping.
 const STOP: u32 = 2;
 
-/// Not pinned to any CPU yet.
-const NOWHERE: usize = usize::MAX;
+/// The thread is not pinned to a CPU yet.
+const UNPINNED: usize = usize::MAX;
 
-/// Aligned so that threads do not share cache lines.
+/// Aligned to avoid false sharing between threads.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct VcpuThread {
-    /// The futex that the thread sleeps on while it has no slot.
+    /// The futex on which the thread sleeps while it has no slot.
     word: AtomicU32,
-    /// Zero before the thread has started and after it has left.
+    /// The thread id. Zero before the thread has started and after it has left.
     tid: AtomicI32,
     timer: OnceLock<ThreadTimer>,
-    /// The time that the timer is set to.
+    /// The time to which the timer is set.
     alarm: AtomicU64,
-    /// When the turn was granted, and when it ends.
+    /// Start and end of the slice.
     granted: AtomicU64,
     deadline: AtomicU64,
-    /// Time from that grant until the thread was awake; zero once it has been read.
+    /// Time from the grant until the thread was awake. Zero once it has been read.
     handover: AtomicU64,
-    /// The vCPU was kicked since that grant, and may have halted and resumed again.
-    kicked_again: AtomicBool,
+    /// Whether the vCPU was kicked since the grant, and may have halted and resumed again.
+    was_kicked: AtomicBool,
     cpu: AtomicUsize,
-    /// The vCPU is in KVM's HLT, or leaving it, without a slot.
+    /// Whether the vCPU is in KVM's HLT, or leaving it, without a slot.
     unslotted: AtomicBool,
-    /// The vCPU is unslotted, has woken, and has been told to come out, since there is no slot for
-    /// it yet.
-    called: AtomicBool,
+    /// Whether the vCPU is unslotted, has woken, and has been called out because there is no slot for it yet.
+    is_called_out: AtomicBool,
     all_unslotted: Arc<Unslotted>,
 }
 
-/// How many vCPUs of a schedule are unslotted, so that a search for those that have woken ends at
-/// once if there are none.
+/// Number of unslotted vCPUs of a schedule. If zero, a search for woken vCPUs ends at once.
 #[derive(Debug, Default)]
 pub(super) struct Unslotted(AtomicU32);
 
 impl Unslotted {
-    /// Is any? Never false while one is.
+    /// Whether there is any unslotted vCPU. Never false while there is one.
     pub(super) fn any(&self) -> bool {
         self.0.load(SeqCst) > 0
     }
 }
 
 impl VcpuThread {
-    /// A vCPU whose thread has not started, among others that share `all_unslotted`.
+    /// Creates a vCPU whose thread has not started. The vCPUs of a schedule share `all_unslotted`.
     pub(super) fn new(all_unslotted: Arc<Unslotted>) -> Self {
         Self {
             word: AtomicU32::new(OFF),
@@ -79,23 +77,23 @@ impl VcpuThread {
             granted: AtomicU64::new(0),
             deadline: AtomicU64::new(Nanos::NEVER.0),
             handover: AtomicU64::new(0),
-            kicked_again: AtomicBool::new(false),
-            cpu: AtomicUsize::new(NOWHERE),
+            was_kicked: AtomicBool::new(false),
+            cpu: AtomicUsize::new(UNPINNED),
             unslotted: AtomicBool::new(false),
-            called: AtomicBool::new(false),
+            is_called_out: AtomicBool::new(false),
             all_unslotted,
         }
     }
 
-    /// Owner: registers the calling thread.
-    pub(super) fn take(&self) -> io::Result<()> {
+    /// Registers the calling thread. Owner only.
+    pub(super) fn register(&self) -> io::Result<()> {
         let timer = ThreadTimer::new()?;
         let _ = self.timer.set(timer);
         self.tid.store(ThreadId::current().raw(), SeqCst);
         Ok(())
     }
 
-    /// Owner: the thread leaves. Its thread id must not be used afterwards.
+    /// Unregisters the thread, whose id must not be used afterwards. Owner only.
     pub(super) fn leave(&self) {
         self.set_alarm(Nanos::NEVER);
         self.tid.store(0, SeqCst);
@@ -108,14 +106,14 @@ impl VcpuThread {
         }
     }
 
-    /// Owner, before it reports anything that may cost it its slot: from now on only a grant lets
-    /// it continue.
+    /// Called by the owner before it reports an event that may cost it its slot. From now on, only a grant
+    /// lets it continue.
     pub(super) fn expect_grant(&self) {
         let _ = self.word.compare_exchange(ON, OFF, SeqCst, SeqCst);
     }
 
-    /// Before a grant: when it was decided, and when the turn ends.
-    pub(super) fn set_turn(&self, granted: Nanos, deadline: Option<Nanos>) {
+    /// Records the time and the deadline of a grant. Called before the grant.
+    pub(super) fn set_slice(&self, granted: Nanos, deadline: Option<Nanos>) {
         self.granted.store(granted.0, Relaxed);
         self.deadline.store(deadline.unwrap_or(Nanos::NEVER).0, Relaxed);
     }
@@ -124,12 +122,12 @@ impl VcpuThread {
         Nanos(self.deadline.load(Relaxed))
     }
 
-    /// Owner: it is awake and about to enter the guest.
-    pub(super) fn came_in(&self, now: Nanos) {
+    /// Records that the thread is awake and about to enter the guest. Owner only.
+    pub(super) fn record_entry(&self, now: Nanos) {
         self.handover.store(now.0.saturating_sub(self.granted.load(Relaxed)), Relaxed);
     }
 
-    /// How long the last handover to it took, unless that has been read already.
+    /// Returns the duration of the last handover to it, unless already read.
     pub(super) fn take_handover(&self) -> Option<Nanos> {
         match self.handover.swap(0, Relaxed) {
             0 => None,
@@ -137,21 +135,20 @@ impl VcpuThread {
         }
     }
 
-    /// Notes that the vCPU was kicked while it had a slot.
-    pub(super) fn kicked_again(&self) {
-        self.kicked_again.store(true, Relaxed);
+    /// Records a kick while the vCPU had a slot.
+    pub(super) fn record_kick(&self) {
+        self.was_kicked.store(true, Relaxed);
     }
 
-    /// Has it resumed once at the most since its grant, as far as kicks tell?
+    /// Whether it has resumed at most once since its grant, as far as kicks show.
     pub(super) fn resumed_once(&self) -> bool {
-        !self.kicked_again.load(Relaxed)
+        !self.was_kicked.load(Relaxed)
     }
 
-    /// Gives it the slot on `cpu`. Called under the core's lock, so that the core agrees. A thread
-    /// that is already in the guest, or in KVM's HLT, gets its normal priority and the end of the
-    /// turn set.
+    /// Grants the slot on `cpu`. Called under the core's lock, so that the core agrees. For a thread that is
+    /// already in the guest or in KVM's HLT, restores the normal priority and sets the end of the slice.
     pub(super) fn grant(&self, cpu: usize) {
-        self.kicked_again.store(false, Relaxed);
+        self.was_kicked.store(false, Relaxed);
         if self.cpu.swap(cpu, Relaxed) != cpu
             && let Some(thread) = self.thread()
         {
@@ -164,15 +161,15 @@ impl VcpuThread {
         let _ = self.word.compare_exchange(OFF, ON, SeqCst, SeqCst);
     }
 
-    /// After a grant, without the core's lock: wakes its thread if that sleeps.
+    /// Wakes the thread if it sleeps. Called after a grant, without the core's lock.
     pub(super) fn wake(&self) {
         if self.thread() != Some(ThreadId::current()) {
             futex::wake_one(&self.word);
         }
     }
 
-    /// Owner: sleeps until there is a grant or the machine stops (true), or until `until` has
-    /// passed (false).
+    /// Sleeps until there is a grant or the machine stops (returns true), or until `until` has passed
+    /// (returns false). Owner only.
     pub(super) fn wait(&self, until: Option<Nanos>, now: impl Fn() -> Nanos) -> bool {
         while self.word.load(Acquire) == OFF {
             delay::maybe();
@@ -185,11 +182,11 @@ impl VcpuThread {
         true
     }
 
-    /// Tells the thread that the machine stops: it never waits again. At the lowest priority, which it has without a
-    /// slot, or from someone outside, it would leave KVM only on a CPU that no other thread of the host wants.
+    /// Notifies the thread that the machine stops, so that it never waits again. At the lowest priority (its
+    /// class without a slot, or set from outside), it would leave KVM only on an otherwise idle CPU.
     pub(super) fn stop(&self) {
         self.word.store(STOP, SeqCst);
-        self.set_class(SchedulingClass::Usual);
+        self.set_class(SchedulingClass::Normal);
         futex::wake_one(&self.word);
     }
 
@@ -197,14 +194,14 @@ impl VcpuThread {
         self.word.load(SeqCst) == STOP
     }
 
-    /// Makes it leave the guest.
+    /// Makes the vCPU leave the guest.
     pub(super) fn signal(&self) {
         if let Some(thread) = self.thread() {
             thread.kick();
         }
     }
 
-    /// Sets its timer, which sends it the signal, to this time only.
+    /// Sets the thread's timer, which sends it the signal, to this time only.
     pub(super) fn set_alarm(&self, at: Nanos) {
         if self.alarm.swap(at.0, Relaxed) != at.0
             && let Some(timer) = self.timer.get()
@@ -213,65 +210,65 @@ impl VcpuThread {
         }
     }
 
-    /// The time that the timer is set to.
+    /// The time to which the timer is set.
     pub(super) fn alarm(&self) -> Nanos {
         Nanos(self.alarm.load(Relaxed))
     }
 
-    /// The timer has gone off and is not set any more.
-    pub(super) fn alarm_is_over(&self) {
+    /// Records that the timer has expired and is not set any more.
+    pub(super) fn clear_alarm(&self) {
         self.alarm.store(Nanos::NEVER.0, Relaxed);
     }
 
-    /// Marks it as in the guest, or in KVM's HLT, without a slot: it then runs only on an idle CPU.
+    /// Marks the vCPU as in the guest or in KVM's HLT without a slot. It then runs only on an idle CPU.
     pub(super) fn set_unslotted(&self, unslotted: bool) {
-        // The thread may come out at this moment and clear the mark, which restores the normal
-        // class: so the background class has to be set before the mark.
+        // The thread may leave HLT at this moment, clear the mark and restore the normal class. So the
+        // background class must be set before the mark.
         if unslotted {
             self.set_class(SchedulingClass::Background);
         }
-        self.called.store(false, SeqCst);
+        self.is_called_out.store(false, SeqCst);
         self.store_unslotted(unslotted);
         if !unslotted || self.is_stopped() {
-            self.set_class(SchedulingClass::Usual);
+            self.set_class(SchedulingClass::Normal);
         }
     }
 
-    /// Owner, outside the guest: it goes back into KVM's HLT without a slot.
-    /// [`VcpuThread::lie_down`] follows after the core's lock is released.
+    /// Marks the vCPU as about to return to KVM's HLT without a slot. Owner only, outside the guest.
+    /// [`VcpuThread::enter_background`] follows after the core's lock is released.
     pub(super) fn mark_unslotted(&self) {
-        self.called.store(false, SeqCst);
+        self.is_called_out.store(false, SeqCst);
         self.store_unslotted(true);
     }
 
     fn store_unslotted(&self, unslotted: bool) {
-        let all = &self.all_unslotted.0;
+        let count = &self.all_unslotted.0;
         if unslotted {
-            all.fetch_add(1, SeqCst);
+            count.fetch_add(1, SeqCst);
         }
-        // SeqCst: ordered with what either side reads next, whether the vCPU is blocked.
+        // SeqCst: ordered with the next read on either side, whether the vCPU is blocked.
         let was_unslotted = self.unslotted.swap(unslotted, SeqCst);
         if was_unslotted {
-            all.fetch_sub(1, SeqCst);
+            count.fetch_sub(1, SeqCst);
         }
     }
 
-    /// Owner, after [`VcpuThread::mark_unslotted`]. It may have been granted a slot since, or
-    /// called out, or its machine may be stopping.
-    pub(super) fn lie_down(&self) {
+    /// Completes [`VcpuThread::mark_unslotted`]. Owner only. The vCPU may have been granted a slot since, or
+    /// been called out, or its machine may be stopping.
+    pub(super) fn enter_background(&self) {
         self.set_class(SchedulingClass::Background);
         if !self.is_asleep() || self.is_stopped() {
-            self.set_class(SchedulingClass::Usual);
+            self.set_class(SchedulingClass::Normal);
         }
     }
 
-    /// Calls out a vCPU that has woken without a slot: gives the thread its normal priority, so
-    /// that the signal reaches it whatever else runs on its CPU. Called under the core's lock;
-    /// false if it has been called out before.
+    /// Calls out a vCPU that has woken without a slot: restores its thread's normal priority, so that the
+    /// signal reaches it regardless of other threads on its CPU. Called under the core's lock. Returns false
+    /// if it has already been called out.
     pub(super) fn call_out(&self) -> bool {
-        let is_new = !self.called.swap(true, SeqCst);
+        let is_new = !self.is_called_out.swap(true, SeqCst);
         if is_new {
-            self.set_class(SchedulingClass::Usual);
+            self.set_class(SchedulingClass::Normal);
         }
         is_new
     }
@@ -286,9 +283,9 @@ impl VcpuThread {
         self.unslotted.load(SeqCst)
     }
 
-    /// The vCPU is unslotted, and has not been called out.
+    /// Whether the vCPU is unslotted and has not been called out.
     pub(super) fn is_asleep(&self) -> bool {
-        self.is_unslotted() && !self.called.load(SeqCst)
+        self.is_unslotted() && !self.is_called_out.load(SeqCst)
     }
 }
 
@@ -298,24 +295,24 @@ mod tests {
 
     #[test]
     fn each_unslotted_vcpu_is_counted_once() {
-        let all = Arc::new(Unslotted::default());
-        let [one, other] = [(); 2].map(|()| VcpuThread::new(all.clone()));
-        one.set_unslotted(false);
-        assert!(!all.any());
-        one.set_unslotted(true);
-        one.mark_unslotted();
-        other.mark_unslotted();
-        other.set_unslotted(false);
-        assert!(all.any());
-        one.set_unslotted(false);
-        assert!(!all.any());
+        let unslotted = Arc::new(Unslotted::default());
+        let [first, second] = [(); 2].map(|()| VcpuThread::new(unslotted.clone()));
+        first.set_unslotted(false);
+        assert!(!unslotted.any());
+        first.set_unslotted(true);
+        first.mark_unslotted();
+        second.mark_unslotted();
+        second.set_unslotted(false);
+        assert!(unslotted.any());
+        first.set_unslotted(false);
+        assert!(!unslotted.any());
     }
 
-    /// Regression: only a vCPU without a slot got its class back.
+    /// Regression: the class was restored only for a vCPU without a slot.
     #[test]
-    fn a_thread_that_is_to_stop_has_the_usual_class() {
+    fn stop_restores_the_normal_class() {
         let vcpu = VcpuThread::new(Arc::default());
-        vcpu.take().unwrap();
+        vcpu.register().unwrap();
         let thread = ThreadId::current();
         thread.set_class(SchedulingClass::Background);
         assert_eq!(thread.is_background(), kvm::signal::may_leave_background());
@@ -325,12 +322,12 @@ mod tests {
     }
 
     #[test]
-    fn a_kick_after_the_grant_may_be_of_another_halt() {
+    fn kick_after_the_grant_may_end_another_halt() {
         let thread = VcpuThread::new(Arc::default());
-        thread.kicked_again();
+        thread.record_kick();
         thread.grant(0);
         assert!(thread.resumed_once());
-        thread.kicked_again();
+        thread.record_kick();
         assert!(!thread.resumed_once());
     }
 }

@@ -1,4 +1,4 @@
-//! Translates the calls of the vCPU threads into events for the scheduler's core.
+//! Translates the calls of the vCPU threads into events for the scheduler core.
 
 use std::{
     io,
@@ -21,9 +21,9 @@ use sched::{
 };
 
 impl Driver {
-    /// The scheduler for the vCPU threads of VM number `vm`. `lines`: the VM's telemetry, if its guest
-    /// publishes any. `blocking`: for each vCPU, a check whether the vCPU is in KVM's HLT; None if the
-    /// vCPUs of the VM never halt there.
+    /// Returns the scheduler for the vCPU threads of VM number `vm`. `lines` is the VM's telemetry, if
+    /// its guest publishes any. `blocking` checks for each vCPU whether it is in KVM's HLT; None if
+    /// the VM's vCPUs never halt there.
     pub fn vm_scheduler(
         self: &Arc<Self>,
         vm: usize,
@@ -34,7 +34,7 @@ impl Driver {
             let _ = self.blocking[vm].set(blocking);
         }
         if let Some(lines) = lines {
-            self.members(vm).for_each(|(_, id)| lines.set_spin_looks(id, self.spin_looks));
+            self.members(vm).for_each(|(_, id)| lines.set_spin_limit(id, self.spin_limit));
             let _ = self.lines[vm].set(lines);
         }
         Arc::new(VmScheduler::new(self.clone(), vm))
@@ -42,7 +42,7 @@ impl Driver {
 }
 
 impl Driver {
-    /// Starts the idle watchers, once. If they cannot be started, no vCPU enters the guest.
+    /// Starts the idle watchers on the first call. If this fails, no vCPU enters the guest.
     fn watch_idle_slots(self: &Arc<Self>) -> io::Result<()> {
         let start = || idle_watcher::start(self).map_err(|error| error.raw_os_error().unwrap_or(0));
         self.idle_watchers.get_or_init(start).map_err(io::Error::from_raw_os_error)
@@ -65,32 +65,32 @@ impl VmScheduler {
         VcpuIndex(self.driver.bases[self.vm] + id.0)
     }
 
-    fn look_at_halt(&self, vcpu: VcpuIndex) -> Observation {
-        let mut look = self.driver.look(vcpu, Mode::Unknown);
-        if let LockActivity::Waiting { halted, .. } = &mut look.activity {
-            // The telemetry may say "halted" already, but the vCPU spun until this call.
+    fn observe_halt(&self, vcpu: VcpuIndex) -> Observation {
+        let mut observation = self.driver.observe(vcpu, Mode::Unknown);
+        if let LockActivity::Waiting { halted, .. } = &mut observation.activity {
+            // The telemetry may already report "halted", but the vCPU was spinning until this call.
             *halted = false;
         }
-        look
+        observation
     }
 
-    /// Handles a kick of `target`. If a vCPU kicks, this is called on the kicker's own thread, and the
+    /// Handles a kick of `target`. If a vCPU kicks, this runs on the kicker's own thread, and the
     /// kicker may lose its slot to `target`.
     fn kicked(&self, target: VcpuIndex, by: Option<VcpuId>, event: fn(Option<Kicker>) -> Event) {
         let driver = &self.driver;
         let Some(kicker) = by.map(|id| self.index(id)) else {
-            driver.tell(target, event(None));
+            driver.handle(target, event(None));
             return driver.reclaim_all();
         };
         driver.thread(kicker).expect_grant();
         // This is the kicker's thread, so the kicker is outside the guest and its telemetry is exact.
         let by = Kicker { vcpu: kicker, activity: driver.sample(kicker) };
-        let turn_state = driver.tell_for(kicker, target, event(Some(by)));
+        let slice_state = driver.handle_for(kicker, target, event(Some(by)));
         driver.reclaim_all();
-        driver.settle(kicker, turn_state);
+        driver.settle(kicker, slice_state);
     }
 
-    /// The index of a vCPU number that the guest supplied; None if there is no such vCPU.
+    /// Returns the index of a vCPU number supplied by the guest, or None if there is no such vCPU.
     fn index_if_any(&self, id: VcpuId) -> Option<VcpuIndex> {
         (id.0 < self.driver.counts[self.vm]).then(|| self.index(id))
     }
@@ -99,17 +99,17 @@ impl VmScheduler {
 impl HaltScheduler for VmScheduler {
     fn halt(&self, id: VcpuId) {
         let vcpu = self.index(id);
-        self.driver.own(vcpu, Event::Halted(self.look_at_halt(vcpu)));
+        self.driver.handle_own(vcpu, Event::Halted(self.observe_halt(vcpu)));
     }
 
     fn hand_over(&self, target: VcpuId, id: VcpuId) {
         let vcpu = self.index(id);
-        let look = self.look_at_halt(vcpu);
+        let observation = self.observe_halt(vcpu);
         let event = match self.index_if_any(target) {
-            Some(target) => Event::HandedOver(target, look),
-            None => Event::Halted(look),
+            Some(target) => Event::HandedOver(target, observation),
+            None => Event::Halted(observation),
         };
-        self.driver.own(vcpu, event);
+        self.driver.handle_own(vcpu, event);
     }
 
     fn wake(&self, target: VcpuId, by: Option<VcpuId>) {
@@ -124,9 +124,8 @@ impl HaltScheduler for VmScheduler {
         if thread.is_asleep() {
             self.kicked(target, by, Event::KickedInHlt);
         } else {
-            // A vCPU with a slot resumes without a grant; one that is called out already waits for a
-            // slot.
-            thread.kicked_again();
+            // A vCPU with a slot resumes without a grant. A called-out vCPU already waits for a slot.
+            thread.record_kick();
         }
     }
 
@@ -142,11 +141,11 @@ impl VcpuScheduler for VmScheduler {
 
     fn enter(&self, id: VcpuId) -> io::Result<()> {
         let vcpu = self.index(id);
-        self.driver.thread(vcpu).take()?;
+        self.driver.thread(vcpu).register()?;
         if self.driver.blocking[self.vm].get().is_some() {
             self.driver.watch_idle_slots()?;
         }
-        self.driver.own(vcpu, Event::Started);
+        self.driver.handle_own(vcpu, Event::Started);
         Ok(())
     }
 
@@ -154,78 +153,78 @@ impl VcpuScheduler for VmScheduler {
         let vcpu = self.index(id);
         let thread = self.driver.thread(vcpu);
         if thread.is_unslotted() {
-            return self.came_out(id);
+            return self.after_exit(id);
         }
         if thread.alarm() <= now() {
-            thread.alarm_is_over();
+            thread.clear_alarm();
         }
         let mode = match stopped.is_in_user_mode() {
             Some(true) => Mode::User,
             Some(false) => Mode::Kernel,
             None => Mode::Unknown,
         };
-        let mut look = self.driver.look(vcpu, mode);
-        if look.activity == LockActivity::Unknown {
-            look.activity = stopped.observed_activity();
+        let mut observation = self.driver.observe(vcpu, mode);
+        if observation.activity == LockActivity::Unknown {
+            observation.activity = stopped.observed_activity();
         }
         if stopped.is_in_hlt() {
-            look.activity = look.activity.in_hlt();
-            self.driver.stay_in_hlt(vcpu, look)
+            observation.activity = observation.activity.in_hlt();
+            self.driver.stay_in_hlt(vcpu, observation)
         } else {
-            self.driver.own(vcpu, Event::Stopped(look))
+            self.driver.handle_own(vcpu, Event::Stopped(observation))
         }
     }
 
-    fn came_out(&self, id: VcpuId) {
+    fn after_exit(&self, id: VcpuId) {
         let vcpu = self.index(id);
         if self.driver.thread(vcpu).is_unslotted() {
             self.driver.thread(vcpu).set_unslotted(false);
-            self.driver.own(vcpu, Event::Woken(self.driver.look(vcpu, Mode::Unknown)));
+            self.driver.handle_own(vcpu, Event::Woken(self.driver.observe(vcpu, Mode::Unknown)));
         }
     }
 
-    fn yielded(&self, id: VcpuId) {
-        self.driver.own(self.index(id), Event::Yielded);
+    fn yield_slot(&self, id: VcpuId) {
+        self.driver.handle_own(self.index(id), Event::Yielded);
     }
 
     fn spun_out(&self, id: VcpuId) {
         let vcpu = self.index(id);
-        self.driver.own(vcpu, Event::SpunOut(self.driver.look(vcpu, Mode::Unknown)));
+        self.driver.handle_own(vcpu, Event::SpunOut(self.driver.observe(vcpu, Mode::Unknown)));
     }
 
-    fn yields_to(&self, id: VcpuId, to: VcpuId) {
+    fn yield_to(&self, id: VcpuId, to: VcpuId) {
         let (vcpu, Some(to)) = (self.index(id), self.index_if_any(to)) else { return };
-        self.driver.own(vcpu, Event::YieldsTo(to, self.driver.look(vcpu, Mode::Unknown)));
+        self.driver.handle_own(vcpu, Event::YieldsTo(to, self.driver.observe(vcpu, Mode::Unknown)));
     }
 
-    fn point(&self, id: VcpuId, point: Point) {
+    fn preempt_point(&self, id: VcpuId, point: Point) {
         let vcpu = self.index(id);
-        self.driver.own(vcpu, Event::Point(point, self.driver.look(vcpu, Mode::Unknown)));
+        self.driver.handle_own(vcpu, Event::Point(point, self.driver.observe(vcpu, Mode::Unknown)));
     }
 
-    fn waits(&self, id: VcpuId) {
+    fn begin_wait(&self, id: VcpuId) {
         let vcpu = self.index(id);
         self.driver.thread(vcpu).expect_grant();
-        self.driver.tell(vcpu, Event::Waits(self.driver.look(vcpu, Mode::Unknown)));
+        self.driver.handle(vcpu, Event::Blocks(self.driver.observe(vcpu, Mode::Unknown)));
     }
 
-    fn waited(&self, id: VcpuId) {
+    fn end_wait(&self, id: VcpuId) {
         let vcpu = self.index(id);
-        self.driver.own(vcpu, Event::Woken(self.driver.look(vcpu, Mode::Unknown)));
+        self.driver.handle_own(vcpu, Event::Woken(self.driver.observe(vcpu, Mode::Unknown)));
     }
 
-    fn awaits_turn(&self, id: VcpuId) -> bool {
+    fn awaits_slot(&self, id: VcpuId) -> bool {
         let state = self.driver.lock().core.state(self.index(id));
         matches!(state, State::New | State::Ready | State::Held(_))
     }
 
-    fn observes(&self, id: VcpuId) -> bool {
+    fn lacks_telemetry(&self, id: VcpuId) -> bool {
         self.driver.sample(self.index(id)) == LockActivity::Unknown
     }
 
     fn leave(&self, id: VcpuId) {
         let vcpu = self.index(id);
-        self.driver.tell(vcpu, Event::Exited);
+        self.driver.handle(vcpu, Event::Exited);
         self.driver.thread(vcpu).leave();
         self.driver.alive.fetch_sub(1, SeqCst);
     }

@@ -3,20 +3,19 @@
 use base::units::Gpa;
 use kvm::vcpu::TscClock;
 
-/// Kernel parameters of every boot. `reboot=k` resets through the keyboard controller's port, which
-/// ends the machine; `panic=-1` does so at once after a panic; COM2 carries the wake byte of the
-/// command's stdin. `noreplace-smp`: with one vCPU Linux would patch out its lock prefixes one by
-/// one, a sixth of the boot time in the emulated host (measured); and this way one vCPU and several
-/// run the same lock code.
+/// Kernel parameters of every boot. `reboot=k` resets through the keyboard controller's port, which ends the
+/// machine. `panic=-1` resets immediately after a panic. COM2 carries the wake byte for the command's stdin.
+/// `noreplace-smp`: with one vCPU, Linux would patch out its lock prefixes one by one, which takes a sixth of
+/// the boot time in the emulated host (measured). It also makes one vCPU run the same lock code as several.
 pub const BASE_CMDLINE: &str = "console=ttyS0 reboot=k panic=-1 8250.nr_uarts=2 noreplace-smp";
 
-/// A panic before the console driver is registered says why; otherwise such a guest resets and
-/// prints nothing. It prints from here on, so `quiet` goes before it.
+/// Shows the reason for a panic before the console driver is registered; otherwise such a guest resets
+/// without any output. It prints from this parameter on, so `quiet` goes before it.
 pub const EARLY_CONSOLE: &str = "earlycon=uart8250,io,0x3f8";
 
-/// The parameter that names the rate of the time stamp counter; None: it is not known. A kernel without KVM's clock
-/// (`no-kvmclock`, `nopv`, without CONFIG_PARAVIRT) has no other way to it on this machine, which has no clock to
-/// calibrate by, and would wait for the first tick of its timer for ever. KVM's clock has the same rate.
+/// Returns the parameter for the frequency of the time stamp counter, or None if unknown. This machine has no
+/// clock to calibrate by. A kernel without KVM's clock (`no-kvmclock`, `nopv`, without CONFIG_PARAVIRT) would
+/// otherwise wait forever for the first tick of its timer. KVM's clock has the same frequency.
 pub fn clock_parameter(clock: TscClock) -> Option<String> {
     (clock.khz > 0).then(|| format!("tsc_early_khz={}", clock.khz))
 }
@@ -30,18 +29,17 @@ const DIRECT_MAP: u64 = 0xffff_8880_0000_0000;
 /// Size of that mapping: 64 TiB.
 const DIRECT_MAP_SIZE: u64 = 64 << 40;
 
-/// Guest-physical address of a lock of our kernel, from its virtual one: in the kernel's image or
-/// in the direct map. None for other mappings (vmalloc).
+/// Translates the virtual address of a lock of our kernel, in the kernel's image or in the direct map, to its
+/// guest-physical address. None for other mappings (vmalloc).
 pub fn lock_address(address: u64) -> Option<Gpa> {
     LOCK_MAPS.into_iter().find_map(|(base, size)| offset_in(base, size, address)).map(Gpa)
 }
 
-/// Where our kernel has its locks: ranges of virtual addresses, each of which begins at guest-physical
-/// address 0.
+/// Ranges of virtual addresses that contain our kernel's locks. Each begins at guest-physical address 0.
 pub const LOCK_MAPS: [(u64, u64); 2] =
     [(KERNEL_MAP, KERNEL_MAP_SIZE), (DIRECT_MAP, DIRECT_MAP_SIZE)];
 
-/// Is that an address of the kernel's image, without KASLR?
+/// Whether the address is in the kernel's image, without KASLR.
 pub fn is_in_image(address: u64) -> bool {
     offset_in(KERNEL_MAP, KERNEL_MAP_SIZE, address).is_some()
 }
@@ -50,42 +48,43 @@ fn offset_in(base: u64, size: u64, address: u64) -> Option<u64> {
     address.checked_sub(base).filter(|offset| *offset < size)
 }
 
-/// Runs our init even if the initrd has no `/init` or another one.
+/// Runs our init even if the initrd has no `/init` or a different one.
 pub const OUR_INIT: &str = "quiet rdinit=/pvticket/init";
 
-/// The parameter that leaves Linux without an I/O APIC, if there is one: its serial ports have no interrupts
-/// then (it takes the 8259s of a hardware-reduced machine for absent), and a terminal on one cannot be opened. All were
-/// tried with 6.1; `nr_cpus=0` changes nothing.
-pub fn turns_the_io_apic_off(parameters: &str) -> Option<&str> {
-    let is_such = |word: &&str| {
+/// Returns the first parameter that leaves Linux without an I/O APIC, if any. Its serial ports then have no
+/// interrupts (it assumes that the 8259s of a hardware-reduced machine are absent), and a terminal on them
+/// cannot be opened. All were tested with Linux 6.1; `nr_cpus=0` has no effect.
+pub fn io_apic_disabler(parameters: &str) -> Option<&str> {
+    let disables_io_apic = |word: &&str| {
         let word = word.replace('"', "");
         match word.split_once('=') {
             None => ["noapic", "nosmp", "nolapic", "disableapic"].contains(&word.as_str()),
-            Some(("acpi", how)) => ["off", "noirq"].contains(&how),
-            Some(("pci", how)) => how.split(',').any(|how| how == "noacpi"),
+            Some(("acpi", value)) => ["off", "noirq"].contains(&value),
+            Some(("pci", value)) => value.split(',').any(|value| value == "noacpi"),
             Some(("maxcpus", count)) => is_zero(count),
             Some(_) => false,
         }
     };
-    parameters.split_ascii_whitespace().find(is_such)
+    parameters.split_ascii_whitespace().find(disables_io_apic)
 }
 
-/// Does it ask for the one CPU that the machine starts with?
-pub fn asks_for_one_cpu(parameter: &str) -> bool {
+/// Whether the parameter restricts the guest to its boot CPU.
+pub fn is_single_cpu(parameter: &str) -> bool {
     parameter.contains("nosmp") || parameter.contains("maxcpus")
 }
 
-/// A number as the kernel reads it (`get_option` in lib/cmdline.c): decimal, octal or hexadecimal, up to what is no digit.
+/// Whether a number is zero as parsed by the kernel (`get_option` in lib/cmdline.c): decimal, octal or
+/// hexadecimal, up to the first non-digit.
 fn is_zero(number: &str) -> bool {
     let digits = number.strip_prefix("0x").or_else(|| number.strip_prefix("0X")).unwrap_or(number);
     let is_hexadecimal = digits.len() < number.len();
     let is_digit =
         |c: &char| if is_hexadecimal { c.is_ascii_hexdigit() } else { c.is_ascii_digit() };
-    let read: String = digits.chars().take_while(is_digit).collect();
-    !read.is_empty() && read.chars().all(|digit| digit == '0')
+    let digits: String = digits.chars().take_while(is_digit).collect();
+    !digits.is_empty() && digits.chars().all(|digit| digit == '0')
 }
 
-/// The command line of a guest with nothing but our init, with these parameters.
+/// Returns the command line for a guest with only our init, with these parameters.
 pub fn bare_cmdline(parameters: &str) -> String {
     format!("{BASE_CMDLINE} {OUR_INIT} {EARLY_CONSOLE} {parameters}")
 }
@@ -95,10 +94,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_turns_the_io_apic_off_is_found_among_other_words() {
-        let found =
-            ["quiet noapic", "maxcpus=0", "noapictimer maxcpus=1", ""].map(turns_the_io_apic_off);
-        assert_eq!(found, [Some("noapic"), Some("maxcpus=0"), None, None]);
+    fn finds_parameters_that_disable_the_io_apic() {
+        let parameters =
+            ["quiet noapic", "maxcpus=0", "noapictimer maxcpus=1", ""].map(io_apic_disabler);
+        assert_eq!(parameters, [Some("noapic"), Some("maxcpus=0"), None, None]);
         for word in [
             "maxcpus=0x0",
             "maxcpus=00",
@@ -109,17 +108,17 @@ mod tests {
             "nolapic",
             "disableapic",
         ] {
-            assert_eq!(turns_the_io_apic_off(&format!("quiet {word}")), Some(word));
+            assert_eq!(io_apic_disabler(&format!("quiet {word}")), Some(word));
         }
         for word in ["maxcpus=0x1", "maxcpus=10", "maxcpus=", "nr_cpus=0", "acpi=on", "lapic"] {
-            assert_eq!(turns_the_io_apic_off(word), None, "{word}");
+            assert_eq!(io_apic_disabler(word), None, "{word}");
         }
     }
 
     #[test]
     fn the_rate_of_the_clock_is_a_parameter() {
-        let of = |khz| clock_parameter(TscClock { offset: 7, khz });
-        assert_eq!((of(2_445_424), of(0)), (Some("tsc_early_khz=2445424".into()), None));
+        let option = |khz| clock_parameter(TscClock { offset: 7, khz });
+        assert_eq!((option(2_445_424), option(0)), (Some("tsc_early_khz=2445424".into()), None));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The embedded payload, and the memory block that it shares with the VMM.
+//! The embedded payload, and the memory block shared between it and the VMM.
 
 use std::{
     mem::{offset_of, size_of},
@@ -28,41 +28,41 @@ use base::{
 
 pub use hypercalls::payload::SlotFigures;
 
-/// The payload: a static ELF for [`hypercalls::payload::IMAGE_GPA`].
+/// The payload, a static ELF for [`hypercalls::payload::IMAGE_GPA`].
 pub const PAYLOAD_ELF: &[u8] = include_bytes!(env!("PVTICKET_PAYLOAD_ELF"));
 
-/// The program of a payload machine.
+/// Parameters of a payload machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayloadSpec {
     /// The workload of every vCPU.
     pub workload: Workload,
-    /// The system that [`Workload::Operate`] uses.
+    /// The lock library system used by [`Workload::Operate`].
     pub system: System,
-    /// Spin threshold: looks at the lock's head before a PV waiter halts.
+    /// Spin threshold: number of spin iterations before a PV waiter halts.
     pub spin_threshold: u32,
-    /// Number of spinlocks, from 1 to [`MOST_LOCKS`](hypercalls::payload::MOST_LOCKS): an operation takes any of them.
+    /// Number of spinlocks, 1 to [`MAX_LOCKS`](hypercalls::payload::MAX_LOCKS). Operations pick randomly.
     pub locks: u32,
     /// Increments in the critical section, or a counter's addend.
     pub critical: u32,
     /// Increments between two operations.
     pub think: u32,
-    /// Adds between two sums of a counter; zero: no sums.
+    /// Number of adds between two sums of a counter; zero disables sums.
     pub sum_every: u32,
-    /// Do the vCPUs keep histograms of the times of their operations?
+    /// Whether the vCPUs record histograms of their operation times.
     pub timed: bool,
-    /// How the vCPUs halt and are kicked.
+    /// The transport of halts and kicks.
     pub transport: Transport,
-    /// Ways in which PV locks make handoffs cheaper.
+    /// Optimizations of PV lock handoffs.
     pub handoff: HandoffSpec,
 }
 
 impl PayloadSpec {
-    /// Operations of `system` with the defaults.
+    /// Returns a workload of operations on `system`, with the defaults.
     pub const fn operate(system: System) -> Self {
         Self {
             workload: Workload::Operate,
             system,
-            spin_threshold: work::LOOKS,
+            spin_threshold: work::SPINS,
             locks: 1,
             critical: work::CRITICAL,
             think: work::THINK,
@@ -73,18 +73,18 @@ impl PayloadSpec {
         }
     }
 
-    /// Must it run in ring 0, on a machine with local APICs? HLT needs both.
+    /// Whether the payload must run in ring 0, on a machine with local APICs. HLT requires both.
     pub fn needs_ring_0(&self) -> bool {
         self.transport != Transport::Ports
     }
 
-    /// A workload that uses no system of the lock library, with the defaults.
-    pub const fn other(workload: Workload) -> Self {
+    /// Returns a workload that uses no system of the lock library, with the defaults.
+    pub const fn without_locks(workload: Workload) -> Self {
         Self { workload, ..Self::operate(System::NativeTicket) }
     }
 }
 
-/// How a payload halts and kicks with this backend.
+/// Returns the payload's transport of halts and kicks for this backend.
 pub fn transport(backend: PvBackend) -> Transport {
     match backend {
         PvBackend::Vmm | PvBackend::Off => Transport::Ports,
@@ -94,23 +94,23 @@ pub fn transport(backend: PvBackend) -> Transport {
     }
 }
 
-/// The shared block is outside of the guest's memory.
+/// The shared block is outside the guest's memory.
 #[derive(Debug, Error)]
-#[error("the payload's shared block is out of reach")]
+#[error("the payload's shared block is outside guest memory")]
 pub struct SharedError(#[from] GuestMemoryError);
 
-/// The [`Shared`] block of a machine, accessed atomically at its fields' offsets.
+/// The [`Shared`] block of a machine. Its fields are accessed atomically.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedView<'a>(&'a Ram);
 
 impl<'a> SharedView<'a> {
-    /// The block in `memory`.
+    /// Creates a view of the block in `memory`.
     pub const fn new(memory: &'a Ram) -> Self {
         Self(memory)
     }
 
-    /// Writes the parameters, and whether the vCPUs publish [`hypercalls::telemetry`] lines. Call
-    /// it before the first vCPU runs.
+    /// Writes the parameters, and whether the vCPUs publish [`hypercalls::telemetry`] lines. Must be called
+    /// before the first vCPU runs.
     pub fn write_params(
         &self,
         spec: &PayloadSpec,
@@ -143,22 +143,22 @@ impl<'a> SharedView<'a> {
         Ok(())
     }
 
-    /// Number of vCPUs that wait for [`SharedView::go`].
+    /// Number of vCPUs that wait for [`SharedView::start`].
     pub fn arrived(&self) -> Result<u32, SharedError> {
         self.load(offset_of!(Shared, arrived) + offset_of!(PaddedU32, 0))
     }
 
     /// Starts the workload on every vCPU.
-    pub fn go(&self) -> Result<(), SharedError> {
+    pub fn start(&self) -> Result<(), SharedError> {
         self.store(offset_of!(Shared, go) + offset_of!(PaddedU32, 0), 1u32)
     }
 
-    /// Ends the workload at each vCPU's next look.
+    /// Ends the workload at each vCPU's next check.
     pub fn stop(&self) -> Result<(), SharedError> {
         self.store(offset_of!(Shared, stop) + offset_of!(PaddedU32, 0), 1u32)
     }
 
-    /// The figures of one vCPU; zeros for an id out of range.
+    /// Returns the figures of one vCPU, or zeros for an id out of range.
     pub fn slot(&self, vcpu: VcpuId) -> Result<SlotFigures, SharedError> {
         if vcpu.0 >= MAX_VCPUS {
             return Ok(SlotFigures::default());
@@ -167,27 +167,27 @@ impl<'a> SharedView<'a> {
         SlotFigures::read(|figure| self.load(slot + figure))
     }
 
-    /// The times of vCPU 0's last operations in TSC ticks, in no particular order.
+    /// Returns the times of vCPU 0's last operations in TSC ticks, in no particular order.
     pub fn samples(&self) -> Result<Vec<u32>, SharedError> {
-        let done = self.slot(VcpuId(0))?.operations;
-        let kept = usize::try_from(done).map_or(SAMPLES, |done| done.min(SAMPLES));
+        let operations = self.slot(VcpuId(0))?.operations;
+        let count = usize::try_from(operations).map_or(SAMPLES, |count| count.min(SAMPLES));
         let at = |ix| offset_of!(Shared, samples) + ix * size_of::<u32>();
-        (0..kept).map(|ix| self.load(at(ix))).collect()
+        (0..count).map(|ix| self.load(at(ix))).collect()
     }
 
-    /// The waits of every vCPU so far, if they are timed.
+    /// Returns the waits of every vCPU so far, if they are timed.
     pub fn waits(&self, vcpus: VcpuCount) -> Result<WaitCounts, SharedError> {
-        let mut waits = WaitCounts { counts: vec![0; BUCKETS], open: Vec::new() };
+        let mut waits = WaitCounts { counts: vec![0; BUCKETS], pending: Vec::new() };
         for vcpu in vcpus.ids() {
             let offset =
                 offset_of!(Shared, latencies) + vcpu.0 as usize * size_of::<LatencyBuckets>();
             let before = self.waiting(vcpu)?;
             for (bucket, count) in waits.counts.iter_mut().enumerate() {
-                let found: u64 = self.load(offset + bucket * size_of::<u64>())?;
-                *count = count.saturating_add(found);
+                let entry: u64 = self.load(offset + bucket * size_of::<u64>())?;
+                *count = count.saturating_add(entry);
             }
-            // An unchanged word belongs to a wait that is not in the counts. Otherwise the vCPU has
-            // begun or ended a wait meanwhile, a short one, which is left to the next reading.
+            // An unchanged word belongs to a wait that is not in the counts. Otherwise the vCPU has begun or
+            // ended a short wait in between, which is left to the next reading.
             match self.waiting(vcpu)? {
                 now if now != before => {}
                 Waiting::No => {}
@@ -195,7 +195,7 @@ impl<'a> SharedView<'a> {
                     let count = &mut waits.counts[histogram::bucket(ticks)];
                     *count = count.saturating_add(1);
                 }
-                Waiting::Since(tsc) => waits.open.push((vcpu, tsc)),
+                Waiting::Since(tsc) => waits.pending.push((vcpu, tsc)),
             }
         }
         Ok(waits)
@@ -206,7 +206,7 @@ impl<'a> SharedView<'a> {
         self.load(slot + offset_of!(Slot, waiting)).map(Waiting::parse)
     }
 
-    /// The figures of every vCPU, in order.
+    /// Returns the figures of every vCPU, in order.
     pub fn slots(&self, vcpus: VcpuCount) -> Result<Vec<SlotFigures>, SharedError> {
         vcpus.ids().map(|vcpu| self.slot(vcpu)).collect()
     }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_land_where_the_contract_has_them() {
+    fn parameters_follow_the_contract_layout() {
         let spec = PayloadSpec { critical: 7, think: 9, ..PayloadSpec::operate(System::PvTicket) };
         let words = [1, 1, 1, 2048, 7, 9, 0x600, 0, 0, 0, 0, 0, 0, 1000, 0, 1];
         assert_eq!(params(&spec, false), words);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_cannot_be_does_not_wrap() {
+    fn impossible_counts_saturate() {
         let memory = memory();
         let ended = histogram::bucket(40);
         let counts = SHARED_GPA + offset_of!(Shared, latencies) as u64 + 8 * ended as u64;
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_not_counted_yet_is_seen() {
+    fn includes_waits_not_counted_yet() {
         let memory = memory();
         let slots = SHARED_GPA + offset_of!(Shared, slots) as u64;
         let waiting =
@@ -323,7 +323,7 @@ mod tests {
         memory.write_obj(Waiting::Over(40).word(), waiting(0)).unwrap();
         memory.write_obj(Waiting::Since(1234).word(), waiting(1)).unwrap();
         let waits = SharedView::new(&memory).waits(VcpuCount::try_from(3).unwrap()).unwrap();
-        assert_eq!(waits.open, [(VcpuId(1), 1234)]);
+        assert_eq!(waits.pending, [(VcpuId(1), 1234)]);
         assert_eq!(waits.counts.iter().sum::<u64>(), 1);
         assert_eq!(waits.counts[histogram::bucket(40)], 1);
     }
@@ -331,6 +331,6 @@ mod tests {
     #[test]
     fn too_little_memory_is_an_error() {
         let memory = ram::map(&[(GuestAddress(0), 0x1000)], 0x1000).unwrap();
-        assert!(SharedView::new(&memory).go().is_err());
+        assert!(SharedView::new(&memory).start().is_err());
     }
 }

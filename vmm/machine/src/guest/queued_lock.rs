@@ -1,4 +1,4 @@
-//! The word of one of mainline Linux's queued spinlocks (`struct qspinlock`, asm-generic/qspinlock_types.h).
+//! The word of a mainline Linux queued spinlock (`struct qspinlock`, asm-generic/qspinlock_types.h).
 
 use hypercalls::telemetry::{
     QUEUED_HEAD, QUEUED_JOINING, QUEUED_LOCK, QUEUED_PENDING, QUEUED_PV_HEAD,
@@ -7,69 +7,69 @@ use hypercalls::telemetry::{
 use base::units::Nanos;
 use sched::event::{LockActivity, LockId};
 
-/// What the word says: its byte 0 is the owner, bit 8 is set while a waiter that is not in the queue is next, bits
-/// 31-16 are the last of the queue (with fewer than 16384 CPUs).
+/// A lock word: byte 0 is the owner, bit 8 is set while a waiter outside the queue is next, and bits 31-16
+/// are the tail of the queue (with fewer than 16384 CPUs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuedWord(pub u32);
 
 impl QueuedWord {
-    /// Has the lock an owner?
+    /// Whether the lock is held.
     pub const fn is_held(self) -> bool {
         self.0 & 0xff != 0
     }
 
-    /// Is a waiter next that is not in the queue, or the first of a PV lock's queue that lets no other CPU steal
-    /// the lock?
+    /// Whether a waiter outside the queue is next, or the head of a PV lock's queue keeps other CPUs from
+    /// stealing the lock.
     pub const fn has_pending(self) -> bool {
         self.0 & 0x100 != 0
     }
 
-    /// Is a CPU in the queue?
+    /// Whether any CPU is in the queue.
     pub const fn has_queue(self) -> bool {
         self.tail() != 0
     }
 
-    /// The last of the queue; 0: there is none.
+    /// The tail of the queue, or 0 if it is empty.
     pub const fn tail(self) -> u32 {
         self.0 >> 16
     }
 
-    /// The tail if node `ix` of this CPU is the last one.
+    /// Returns the tail value for node `ix` of this CPU.
     pub const fn tail_of(cpu: u32, ix: u32) -> u32 {
         (cpu + 1) << 2 | ix
     }
 
-    /// Is a node of this CPU the last one of the queue?
+    /// Whether the tail of the queue is a node of this CPU.
     pub const fn ends_with(self, cpu: u32) -> bool {
         self.tail() >> 2 == cpu + 1
     }
 
-    /// May it be the word of a queued lock that is held or awaited, in a machine of so many CPUs? A word of something
-    /// else hardly looks so.
+    /// Whether this can be the word of a held or awaited queued lock, in a machine with this number of CPUs.
+    /// Unrelated words rarely pass.
     pub const fn looks_used(self, cpus: u32) -> bool {
         let is_owner = matches!(self.0 & 0xff, 0 | 1 | 3) && self.0 & 0xfe00 == 0;
         self.0 != 0 && is_owner && self.tail() >> 2 <= cpus
     }
 }
 
-/// The place of a waiter before a queued lock, as far as its kernel tells.
+/// The position of a waiter for a queued lock, as far as its kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// Has set the pending bit, which only it clears: it is next.
+    /// Has set the pending bit, which only this waiter clears. It is next.
     Pending,
-    /// The first of a PV lock's queue: it is next, and may set the pending bit.
+    /// The head of a PV lock's queue. It is next, and may set the pending bit.
     PvHead,
-    /// The first of the queue: next after the one that is pending, if one is.
+    /// The head of the queue. Next after a pending waiter, if any.
     Head,
-    /// Behind these, or about to join the queue.
+    /// Behind the head, or about to join the queue.
     Behind,
-    /// Has not decided yet to join the queue: it may just have set the pending bit, or have taken the lock out of
-    /// turn. With test-and-set locks, every waiter.
+    /// Has not joined the queue yet: it may just have set the pending bit, or have acquired the lock out of
+    /// order. For test-and-set locks, every waiter.
     Joining,
 }
 
 impl Rank {
-    /// As a telemetry line has it in the place of a ticket. What is not known is behind.
+    /// Converts the value in a telemetry line's ticket field. Unknown values become `Behind`.
     pub const fn from_raw(raw: u16) -> Self {
         match raw {
             QUEUED_PENDING => Self::Pending,
@@ -80,15 +80,15 @@ impl Rank {
         }
     }
 
-    /// As [`Rank::from_raw`], of a waiter that may have been let to the front of the queue and not have noticed yet.
-    pub fn told(raw: u16, was_let_ahead: impl FnOnce() -> bool) -> Self {
+    /// Like [`Rank::from_raw`], for a waiter that may be the head of the queue without having noticed it.
+    pub fn with_head_check(raw: u16, is_queue_head: impl FnOnce() -> bool) -> Self {
         match Self::from_raw(raw) {
-            Self::Behind if was_let_ahead() => Self::Head,
+            Self::Behind if is_queue_head() => Self::Head,
             rank => rank,
         }
     }
 
-    /// What a waiter of this rank does, whose lock has this word. `since`: when the wait began.
+    /// Returns the activity of a waiter with this rank. `since` is the start of the wait.
     pub fn waiting(
         self,
         lock: LockId,
@@ -100,8 +100,8 @@ impl Rank {
         LockActivity::Waiting { lock, ticket, distance, since, halted }
     }
 
-    /// Stands for a ticket: that of a waiter which is served earlier is lower. Odd, unlike those of ticketlocks: several
-    /// waiters may have the same, and none can be calculated from another.
+    /// Returns the equivalent of a ticket: lower for waiters that are served earlier. Odd, unlike tickets of
+    /// ticketlocks. Several waiters may have the same value, and no value can be calculated from another.
     pub const fn ticket(self) -> u16 {
         match self {
             Self::Pending | Self::PvHead => 1,
@@ -110,14 +110,14 @@ impl Rank {
         }
     }
 
-    /// Releases until the waiter is served, at least; None if that cannot be told from the second in line.
+    /// Returns the minimum number of releases until the waiter is served, or None if this is ambiguous.
     pub fn distance(self, word: Option<QueuedWord>) -> Option<u16> {
         let held = word.map(|word| u16::from(word.is_held()));
         let pending = word.map(|word| u16::from(word.has_pending()));
         match self {
             Self::Pending | Self::PvHead => Some(held.unwrap_or(1)),
             Self::Head => Some(held? + pending?),
-            // It may take the lock out of turn.
+            // It may acquire the lock out of order.
             Self::Joining if !word?.has_pending() => None,
             Self::Behind | Self::Joining => {
                 Some(1 + held? + pending?).filter(|releases| *releases > 1)
@@ -125,7 +125,7 @@ impl Rank {
         }
     }
 
-    /// May the waiter own a lock with this word, and not have said so yet?
+    /// Whether the waiter may own a lock with this word without having published it yet.
     pub const fn may_own(self, word: QueuedWord) -> bool {
         match self {
             Self::Pending | Self::Head => word.is_held() && !word.has_pending(),
@@ -135,7 +135,7 @@ impl Rank {
     }
 }
 
-/// The address of a queued lock that is named `lock` in a telemetry line; None: it is another kind of lock.
+/// Returns the address of a queued lock with this name in a telemetry line, or None for other kinds of locks.
 pub fn address(lock: LockId) -> Option<LockId> {
     (lock.0 & QUEUED_LOCK == QUEUED_LOCK).then_some(LockId(lock.0 & !QUEUED_LOCK))
 }
@@ -153,16 +153,16 @@ mod tests {
 
     #[test]
     fn the_word_has_owner_pending_waiter_and_queue() {
-        let all = |word: QueuedWord| (word.is_held(), word.has_pending(), word.has_queue());
-        assert_eq!(all(FREE), (false, false, false));
-        assert_eq!(all(PENDING), (true, true, false));
-        assert_eq!(all(SLEEPS), (true, false, true));
-        assert_eq!(all(QueuedWord(0x4_0100)), (false, true, true));
+        let parts = |word: QueuedWord| (word.is_held(), word.has_pending(), word.has_queue());
+        assert_eq!(parts(FREE), (false, false, false));
+        assert_eq!(parts(PENDING), (true, true, false));
+        assert_eq!(parts(SLEEPS), (true, false, true));
+        assert_eq!(parts(QueuedWord(0x4_0100)), (false, true, true));
     }
 
-    /// The states of the diagram in kernel/locking/qspinlock.c, from the last in line to the first.
+    /// The states in the diagram of kernel/locking/qspinlock.c, from the last in line to the first.
     #[test]
-    fn the_distance_is_the_releases_until_a_waiter_is_served() {
+    fn distance_is_the_number_of_releases() {
         for (word, pending, head, behind) in [
             (FREE, 0, Some(0), None),
             (QUEUE, 1, Some(1), Some(2)),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_whose_pending_bit_is_gone_owns_the_lock() {
+    fn cleared_pending_bit_means_ownership() {
         assert!(Rank::Pending.may_own(HELD) && Rank::Pending.may_own(QUEUE));
         assert!(!Rank::Pending.may_own(PENDING) && !Rank::Pending.may_own(FREE));
         assert!(Rank::PvHead.may_own(SLEEPS) && !Rank::Behind.may_own(QUEUE));
@@ -186,20 +186,20 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_something_else_does_not_look_like_a_lock() {
+    fn rejects_words_that_are_not_locks() {
         assert!(SLEEPS.looks_used(1) && QueuedWord(0x12_0101).looks_used(4) && HELD.looks_used(1));
         assert_eq!(QueuedWord(0x12_0101).tail(), QueuedWord::tail_of(3, 2));
-        let others = [FREE, QueuedWord(0x14_0001), QueuedWord(0x4_0002), QueuedWord(0x4_0201)];
-        for other in others {
-            assert!(!other.looks_used(4), "{other:?}");
+        let words = [FREE, QueuedWord(0x14_0001), QueuedWord(0x4_0002), QueuedWord(0x4_0201)];
+        for word in words {
+            assert!(!word.looks_used(4), "{word:?}");
         }
     }
 
     #[test]
-    fn a_marked_address_is_that_of_a_queued_lock() {
+    fn decodes_marked_addresses() {
         assert_eq!(address(LockId(0x1003)), Some(LockId(0x1000)));
-        for other in [0x1000, 0x1001, 0x1002] {
-            assert_eq!(address(LockId(other)), None);
+        for unmarked in [0x1000, 0x1001, 0x1002] {
+            assert_eq!(address(LockId(unmarked)), None);
         }
         assert_eq!(Rank::from_raw(QUEUED_HEAD), Rank::Head);
         assert_eq!(Rank::from_raw(77), Rank::Behind);

@@ -1,8 +1,8 @@
-//! The symbols of a kernel's System.map.
+//! Symbols in a kernel's System.map.
 
 use super::linux::is_in_image;
 
-/// Parses lines of address, type letter and name (nm(1)).
+/// Parses lines with address, type letter and name (nm(1)).
 pub(super) fn lines(system_map: &str) -> impl Iterator<Item = (u64, &str)> {
     system_map.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -13,28 +13,29 @@ pub(super) fn lines(system_map: &str) -> impl Iterator<Item = (u64, &str)> {
 /// The symbols of a kernel's image, by address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbols {
-    /// Sorted by address; of several at one address, the first in the file.
-    all: Vec<(u64, String)>,
+    /// Sorted by address. For several symbols at one address, only the first in the file.
+    sorted: Vec<(u64, String)>,
 }
 
 impl Symbols {
-    /// The symbols in a System.map's text. None if none is in the image: it is some other file.
+    /// Parses the text of a System.map. None if no symbol is in the image, i.e. for any other file.
     pub fn parse(system_map: &str) -> Option<Self> {
         let of_image = lines(system_map).filter(|(address, _)| is_in_image(*address));
-        let mut all: Vec<_> = of_image.map(|(address, name)| (address, name.to_owned())).collect();
-        all.sort_by_key(|(address, _)| *address);
-        all.dedup_by_key(|(address, _)| *address);
-        (!all.is_empty()).then_some(Self { all })
+        let mut sorted: Vec<_> =
+            of_image.map(|(address, name)| (address, name.to_owned())).collect();
+        sorted.sort_by_key(|(address, _)| *address);
+        sorted.dedup_by_key(|(address, _)| *address);
+        (!sorted.is_empty()).then_some(Self { sorted })
     }
 
-    /// The symbol at or below an address, with the offset. None outside of the image, which ends at
-    /// its last symbol.
+    /// Returns the symbol at or below an address, with the offset. None outside the image, which
+    /// ends at its last symbol.
     pub fn name(&self, address: u64) -> Option<String> {
-        let after = self.all.partition_point(|(start, _)| *start <= address);
-        let (start, name) = self.all.get(after.checked_sub(1)?)?;
+        let after = self.sorted.partition_point(|(start, _)| *start <= address);
+        let (start, name) = self.sorted.get(after.checked_sub(1)?)?;
         match address - start {
             0 => Some(name.clone()),
-            _ if after == self.all.len() => None,
+            _ if after == self.sorted.len() => None,
             offset => Some(format!("{name}+{offset:#x}")),
         }
     }
@@ -53,7 +54,7 @@ mod tests {
                        ffffffff81c16000 B _end\n";
 
     #[test]
-    fn an_address_is_named_by_the_symbol_that_it_lies_in() {
+    fn names_addresses_by_their_symbol() {
         let symbols = Symbols::parse(MAP).unwrap();
         let name = |address| symbols.name(address);
         assert_eq!(name(0xffff_ffff_81a0_5080).as_deref(), Some("tasklist_lock"));
@@ -74,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_too_strange(
+        fn tolerates_arbitrary_text(
             lines in proptest::collection::vec(("[0-9a-g]{0,20}", ".{0,3}", "\\PC{0,9}"), 0..9),
             noise in "(?s).{0,99}",
             address in any::<u64>(),

@@ -1,5 +1,5 @@
-//! Does a kernel unpack a file as its initial RAM disk? What it does not, it reports on its console, and then it
-//! panics, as it has no init: far from the cause, and after an emulated host has started.
+//! Checks whether a kernel can unpack a file as its initial RAM disk. Otherwise it only reports that on its
+//! console and panics for lack of an init: far from the cause, and after an emulated host has started.
 
 use std::{
     fs::File,
@@ -11,51 +11,53 @@ use base::{files, units::ByteSize};
 use boot::kind::{Compression, FileKind, HEAD};
 use thiserror::Error;
 
-/// Why no RAM disk comes of a file.
+/// The reason why a file is not usable as a RAM disk.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum UnpackError {
     /// The file cannot be read.
     #[error("initrd: cannot read {path}")]
     Unreadable { path: PathBuf, source: io::Error },
-    /// No kernel unpacks it.
+    /// No kernel unpacks this format.
     #[error(
-        "initrd: {0} is a cpio archive, but not in the format that Linux unpacks: make it by `cpio -o -H newc`"
+        "initrd: {0} is a cpio archive in a format that Linux does not support: create it with `cpio -o -H newc`"
     )]
     OtherCpio(PathBuf),
-    /// No kernel unpacks it.
-    #[error("initrd: {path} is compressed with {how}, which Linux does not unpack: use `lz4 -l`")]
-    NoKernel { path: PathBuf, how: Compression },
-    /// This kernel does not unpack it.
+    /// No kernel supports this compression.
     #[error(
-        "initrd: {path} is compressed with {how}, which the kernel {kernel} does not unpack: it is built without {option}; \
-         unpack the file first (`{}`), or build the kernel again (of ours: `pvticket setup kernel`)",
-        how.unpacker()
+        "initrd: {path} is compressed with {format}, which Linux does not support: use `lz4 -l`"
     )]
-    ThisKernel { path: PathBuf, how: Compression, kernel: PathBuf, option: &'static str },
-    /// The file is something else.
+    UnsupportedFormat { path: PathBuf, format: Compression },
+    /// This kernel does not support this compression.
     #[error(
-        "initrd: {0} is not an initial RAM disk, neither a newc cpio archive nor compressed with anything Linux unpacks: \
-         make one by `find . | cpio -o -H newc`"
+        "initrd: {path} is compressed with {format}, which the kernel {kernel} does not support: it was built without {option}; \
+         unpack the file first (`{}`), or rebuild the kernel (ours: `pvticket setup kernel`)",
+        format.unpacker()
     )]
-    Other(PathBuf),
+    MissingOption { path: PathBuf, format: Compression, kernel: PathBuf, option: &'static str },
+    /// The file has an unknown format.
+    #[error(
+        "initrd: {0} is not an initial RAM disk, neither a newc cpio archive nor in a compression that Linux supports: \
+         create one with `find . | cpio -o -H newc`"
+    )]
+    UnknownFormat(PathBuf),
 }
 
-/// Rejects what this kernel would reject by its first bytes. The loader checks whether an archive that is not
-/// compressed is complete.
+/// Rejects a file that this kernel would reject by its first bytes. The loader checks that uncompressed
+/// archives are complete.
 pub(super) fn check(file: &Path, kernel: &Path) -> Result<(), UnpackError> {
-    let how = match FileKind::of(&head(file)?) {
+    let format = match FileKind::detect(&head(file)?) {
         Some(FileKind::Newc) => return Ok(()),
         Some(FileKind::OtherCpio) => return Err(UnpackError::OtherCpio(file.into())),
-        Some(FileKind::Compressed(how)) => how,
-        _ => return Err(UnpackError::Other(file.into())),
+        Some(FileKind::Compressed(format)) => format,
+        _ => return Err(UnpackError::UnknownFormat(file.into())),
     };
-    let Some(option) = how.kernel_option() else {
-        return Err(UnpackError::NoKernel { path: file.into(), how });
+    let Some(option) = format.kernel_option() else {
+        return Err(UnpackError::UnsupportedFormat { path: file.into(), format });
     };
     if lacks(kernel, option) {
         let (path, kernel) = (file.into(), kernel.into());
-        Err(UnpackError::ThisKernel { path, how, kernel, option })
+        Err(UnpackError::MissingOption { path, format, kernel, option })
     } else {
         Ok(())
     }
@@ -63,41 +65,41 @@ pub(super) fn check(file: &Path, kernel: &Path) -> Result<(), UnpackError> {
 
 fn head(file: &Path) -> Result<Vec<u8>, UnpackError> {
     let mut head = Vec::new();
-    let read = File::open(file).and_then(|open| open.take(HEAD as u64).read_to_end(&mut head));
-    match read {
+    let result = File::open(file).and_then(|open| open.take(HEAD as u64).read_to_end(&mut head));
+    match result {
         Ok(_) => Ok(head),
         Err(source) => Err(UnpackError::Unreadable { path: file.into(), source }),
     }
 }
 
-/// Far longer than any configuration.
-const LONGEST: ByteSize = ByteSize::mib(4);
+/// Far larger than any configuration.
+const MAX_CONFIG: ByteSize = ByteSize::mib(4);
 
-/// Is this kernel built without this option? Only its configuration tells: `config` beside it in our cache, `config-VERSION`
-/// in /boot, `.config` at the top of a build.
+/// Whether this kernel is built without this option. Only its configuration shows this: `config` next to the
+/// kernel in our cache, `config-VERSION` in /boot, or `.config` at the top of a build tree.
 fn lacks(kernel: &Path, option: &str) -> bool {
     let Some(config) = configs(kernel).find_map(|file| config(&file)) else { return false };
     let line = format!("{option}=y");
     config.lines().all(|set| set != line)
 }
 
-/// Where a kernel's configuration may be.
+/// Returns the possible paths of a kernel's configuration.
 fn configs(kernel: &Path) -> impl Iterator<Item = PathBuf> {
     let name = kernel.file_name().unwrap_or_default().to_string_lossy();
-    let beside = match name.split_once('-') {
+    let adjacent = match name.split_once('-') {
         Some((_, version)) => kernel.with_file_name(format!("config-{version}")),
         None => kernel.with_file_name("config"),
     };
     let folder = files::folder(kernel);
-    // A build's bzImage is below its top, its vmlinux there.
+    // In a build tree, bzImage is below the top and vmlinux at the top.
     let top =
         if folder.ends_with("arch/x86/boot") { folder.join("../../..") } else { folder.to_owned() };
-    [beside, top.join(".config")].into_iter()
+    [adjacent, top.join(".config")].into_iter()
 }
 
-/// The text of a kernel's configuration; None: this file is none.
+/// Reads a kernel's configuration, or returns None if this is not such a file.
 fn config(file: &Path) -> Option<String> {
-    let text = files::read_text(file, LONGEST).ok()?;
+    let text = files::read_text(file, MAX_CONFIG).ok()?;
     text.lines().any(|line| line.starts_with("CONFIG_")).then_some(text)
 }
 
@@ -109,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    fn complaint(bytes: &[u8], kernel: &Path) -> String {
+    fn rejection(bytes: &[u8], kernel: &Path) -> String {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("initrd");
         fs::write(&file, bytes).unwrap();
@@ -119,56 +121,56 @@ mod tests {
     const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd rest";
 
     #[test]
-    fn files_are_told_by_their_first_bytes() {
+    fn identifies_files_by_their_first_bytes() {
         let any = Path::new("/no/kernel");
         for good in [&b"070701rest"[..], b"070702", b"\x1f\x8b\x08rest", b"\x02\x21\x4c\x18", ZSTD]
         {
-            assert_eq!(complaint(good, any), "");
+            assert_eq!(rejection(good, any), "");
         }
         for bad in [&b""[..], b"0707", &[0; 4096], b"\x7fELF\x02\x01", b"#!/bin/sh\n"] {
-            assert!(complaint(bad, any).contains("is not an initial RAM disk"), "{bad:x?}");
+            assert!(rejection(bad, any).contains("is not an initial RAM disk"), "{bad:x?}");
         }
-        assert!(complaint(b"\x04\x22\x4d\x18", any).ends_with("use `lz4 -l`"));
+        assert!(rejection(b"\x04\x22\x4d\x18", any).ends_with("use `lz4 -l`"));
         for odd in [&b"070707rest"[..], b"\xc7\x71\0\0", b"\x71\xc7\0\0"] {
-            assert!(complaint(odd, any).ends_with("`cpio -o -H newc`"), "{odd:x?}");
+            assert!(rejection(odd, any).ends_with("`cpio -o -H newc`"), "{odd:x?}");
         }
     }
 
-    /// Regression: a kernel without the compression panicked, and the boot was a success.
+    /// Regression: a kernel without the format panicked, and the boot was reported as a success.
     #[test]
-    fn the_configuration_beside_a_kernel_says_what_it_unpacks() {
+    fn checks_the_configuration_next_to_the_kernel() {
         let folder = TempDir::new().unwrap();
         let [ours, debians] =
             ["vmlinux", "vmlinuz-6.1.0-1-amd64"].map(|name| folder.path().join(name));
-        assert_eq!(complaint(ZSTD, &ours), "", "it has no configuration");
+        assert_eq!(rejection(ZSTD, &ours), "", "it has no configuration");
         let without = "CONFIG_RD_GZIP=y\n# CONFIG_RD_ZSTD is not set\n";
         fs::write(folder.path().join("config"), without).unwrap();
-        let reason = complaint(ZSTD, &ours);
+        let reason = rejection(ZSTD, &ours);
         assert!(
             reason.contains("built without CONFIG_RD_ZSTD") && reason.contains("`zstd -dc`"),
             "{reason}"
         );
-        assert_eq!(complaint(b"\x1f\x8b\x08", &ours), "");
-        assert_eq!(complaint(ZSTD, &debians), "");
+        assert_eq!(rejection(b"\x1f\x8b\x08", &ours), "");
+        assert_eq!(rejection(ZSTD, &debians), "");
         fs::write(folder.path().join("config-6.1.0-1-amd64"), without).unwrap();
-        assert!(complaint(ZSTD, &debians).contains("vmlinuz-6.1.0-1-amd64 does not unpack"));
+        assert!(rejection(ZSTD, &debians).contains("vmlinuz-6.1.0-1-amd64 does not support"));
         fs::write(folder.path().join("config"), "CONFIG_RD_ZSTD=y\n").unwrap();
-        assert_eq!(complaint(ZSTD, &ours), "");
+        assert_eq!(rejection(ZSTD, &ours), "");
     }
 
-    /// Regression: any text of that name refused good RAM disks, and a build's own configuration was not read.
+    /// Regression: any file named `config` led to rejections, and a build tree's configuration was not read.
     #[test]
-    fn only_a_configuration_of_a_kernel_counts() {
+    fn ignores_files_that_are_not_configurations() {
         let folder = TempDir::new().unwrap();
         let boot = folder.path().join("arch/x86/boot");
         fs::create_dir_all(&boot).unwrap();
         let kernels = [folder.path().join("vmlinux"), boot.join("bzImage")];
         fs::write(folder.path().join("config"), "[core]\n\tbare = false\n").unwrap();
-        assert_eq!(complaint(ZSTD, &kernels[0]), "");
+        assert_eq!(rejection(ZSTD, &kernels[0]), "");
         fs::write(folder.path().join(".config"), "CONFIG_RD_GZIP=y\n").unwrap();
         for kernel in &kernels {
-            assert!(complaint(ZSTD, kernel).contains("without CONFIG_RD_ZSTD"), "{kernel:?}");
-            assert_eq!(complaint(b"\x1f\x8b\x08", kernel), "");
+            assert!(rejection(ZSTD, kernel).contains("without CONFIG_RD_ZSTD"), "{kernel:?}");
+            assert_eq!(rejection(b"\x1f\x8b\x08", kernel), "");
         }
     }
 }

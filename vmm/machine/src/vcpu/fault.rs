@@ -1,7 +1,7 @@
-//! Injected faults: what happens to a kick or a halt, by seeded random numbers.
+//! Injected faults in kicks and halts, chosen by seeded random numbers.
 //!
-//! Each vCPU has its own generator ("dice"), in cache lines of its own: on the exit path they cause
-//! no shared writes and no allocation.
+//! Each vCPU has a separate generator ("dice") in separate cache lines. On the exit path,
+//! generators cause no shared writes and no allocation.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -14,16 +14,16 @@ use base::{
     units::{Nanos, VcpuCount, VcpuId},
 };
 
-/// The faults of a machine.
+/// The fault injection plan of a machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FaultPlan {
     /// The faults to inject.
     pub spec: FaultSpec,
-    /// Seed of the random numbers.
+    /// Random seed.
     pub seed: u64,
 }
 
-/// What happens to a halt.
+/// The outcome of a halt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HaltFate {
     /// The halt begins after this time.
@@ -32,16 +32,16 @@ pub enum HaltFate {
     Spurious,
 }
 
-/// What happens to a kick.
+/// The outcome of a kick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KickFate {
-    /// Delays of its deliveries: none, one or two of them.
+    /// Delays of its deliveries, of which there are zero, one or two.
     pub deliveries: ArrayVec<Nanos, 2>,
-    /// Another vCPU that is woken as well.
+    /// Another vCPU, woken in addition.
     pub stray: Option<VcpuId>,
 }
 
-/// One vCPU's random numbers and the faults they gave; used by that vCPU's thread alone.
+/// One vCPU's random generator and fault counters. Only that vCPU's thread may use it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Dice {
@@ -52,8 +52,8 @@ pub struct Dice {
 }
 
 impl Dice {
-    /// The dice of each vCPU of machine number `machine`.
-    pub fn of_all(plan: &FaultPlan, machine: usize, vcpus: VcpuCount) -> Box<[Self]> {
+    /// Creates the dice of each vCPU of machine number `machine`.
+    pub fn for_vcpus(plan: &FaultPlan, machine: usize, vcpus: VcpuCount) -> Box<[Self]> {
         // One generator seeds the others, so that no two start from adjacent states.
         let mut seeds = SplitMix64::new(plan.seed ^ (machine as u64) << 32);
         let dice = |_| Self {
@@ -65,41 +65,41 @@ impl Dice {
         vcpus.ids().map(dice).collect()
     }
 
-    /// The faults so far.
+    /// Returns the fault counts so far.
     pub fn counts(&self) -> FaultCounts {
         self.counters.read()
     }
 
-    /// Counts a kick that is on its way, late.
+    /// Counts a delayed kick.
     pub fn count_delayed(&self) {
         self.counters.delayed.bump();
     }
 
-    /// Counts a kick that was to be late but found no room in the queue.
+    /// Counts a kick that could not be delayed because the queue was full.
     pub fn count_not_delayed(&self) {
         self.counters.not_delayed.bump();
     }
 
-    /// Decides about a halt.
+    /// Decides the outcome of a halt.
     pub fn halt(&self) -> HaltFate {
-        self.throw(|rng| {
+        self.draw(|rng| {
             if self.spec.spurious.is_some_and(|p| p.happens(rng)) {
                 self.counters.spurious.bump();
                 return HaltFate::Spurious;
             }
-            let late = self.spec.halt_delay.map(|most| up_to(most, rng));
-            if late.is_some() {
+            let delay = self.spec.halt_delay.map(|limit| up_to(limit, rng));
+            if delay.is_some() {
                 self.counters.halts_delayed.bump();
             }
-            HaltFate::Begins(late.unwrap_or_default())
+            HaltFate::Begins(delay.unwrap_or_default())
         })
     }
 
-    /// Decides about a kick of `target`.
+    /// Decides the outcome of a kick to `target`.
     pub fn kick(&self, target: VcpuId) -> KickFate {
-        self.throw(|rng| {
+        self.draw(|rng| {
             let stray = self.spec.spurious.is_some_and(|p| p.happens(rng));
-            let stray = stray.then(|| self.other_than(target, rng)).flatten();
+            let stray = stray.then(|| self.random_other(target, rng)).flatten();
             if stray.is_some() {
                 self.counters.spurious.bump();
             }
@@ -119,25 +119,25 @@ impl Dice {
         })
     }
 
-    /// A random other vCPU, if there is one.
-    fn other_than(&self, target: VcpuId, rng: &mut SplitMix64) -> Option<VcpuId> {
-        let others = self.vcpus.get().checked_sub(1).filter(|others| *others > 0)?;
-        let one = rng.below(others as usize) as u32;
-        Some(VcpuId(if one < target.0 { one } else { one + 1 }))
+    /// Returns a random vCPU other than `target`, if there is any.
+    fn random_other(&self, target: VcpuId, rng: &mut SplitMix64) -> Option<VcpuId> {
+        let count = self.vcpus.get().checked_sub(1).filter(|count| *count > 0)?;
+        let index = rng.below(count as usize) as u32;
+        Some(VcpuId(if index < target.0 { index } else { index + 1 }))
     }
 
-    fn throw<T>(&self, draw: impl FnOnce(&mut SplitMix64) -> T) -> T {
+    fn draw<T>(&self, act: impl FnOnce(&mut SplitMix64) -> T) -> T {
         let mut rng = SplitMix64::new(self.state.load(Relaxed));
-        let thrown = draw(&mut rng);
+        let result = act(&mut rng);
         self.state.store(rng.state(), Relaxed);
-        thrown
+        result
     }
 }
 
-/// A uniformly distributed time from zero to `most`.
-fn up_to(most: Nanos, rng: &mut SplitMix64) -> Nanos {
-    let most = usize::try_from(most.0).unwrap_or(usize::MAX);
-    Nanos(rng.below(most.saturating_add(1)) as u64)
+/// Returns a uniformly distributed time from zero to `limit`.
+fn up_to(limit: Nanos, rng: &mut SplitMix64) -> Nanos {
+    let limit = usize::try_from(limit.0).unwrap_or(usize::MAX);
+    Nanos(rng.below(limit.saturating_add(1)) as u64)
 }
 
 #[cfg(test)]
@@ -150,33 +150,33 @@ mod tests {
 
     fn dice(text: &str, seed: u64) -> Box<[Dice]> {
         let plan = FaultPlan { spec: spec(text), seed };
-        Dice::of_all(&plan, 0, VcpuCount::try_from(4).unwrap())
+        Dice::for_vcpus(&plan, 0, VcpuCount::try_from(4).unwrap())
     }
 
     #[test]
-    fn the_same_seed_throws_the_same() {
+    fn equal_seeds_give_equal_faults() {
         let text = "kick-drop:0.3,kick-delay:50us,kick-dup:0.3,spurious:0.3,halt-delay:1ms";
-        let thrown = |seed| -> Vec<_> {
+        let fates = |seed| -> Vec<_> {
             let dice = dice(text, seed);
             (0..100).map(|n| (dice[n % 4].kick(VcpuId(0)), dice[n % 4].halt())).collect()
         };
-        assert_eq!(thrown(7), thrown(7));
-        assert_ne!(thrown(7), thrown(8));
+        assert_eq!(fates(7), fates(7));
+        assert_ne!(fates(7), fates(8));
         let dice = dice(text, 7);
-        let [one, two] = [0, 1].map(|ix: usize| {
-            let thrown: Vec<_> = (0..50).map(|_| dice[ix].kick(VcpuId(0))).collect();
-            thrown
+        let [first, second] = [0, 1].map(|ix: usize| {
+            let fates: Vec<_> = (0..50).map(|_| dice[ix].kick(VcpuId(0))).collect();
+            fates
         });
-        assert_ne!(one, two, "vCPUs have dice of their own");
+        assert_ne!(first, second, "each vCPU has separate dice");
     }
 
     #[test]
-    fn faults_come_as_often_as_asked() {
+    fn faults_occur_at_the_requested_rates() {
         const THROWS: usize = 20_000;
         let dice = dice("kick-drop:0.1,kick-dup:0.5,spurious:0.02", 3);
         for _ in 0..THROWS {
             let fate = dice[2].kick(VcpuId(1));
-            assert_ne!(fate.stray, Some(VcpuId(1)), "it is not another one");
+            assert_ne!(fate.stray, Some(VcpuId(1)), "not the target");
             assert!(fate.stray.is_none_or(|stray| stray.0 < 4));
             assert!(fate.deliveries.iter().all(|after| *after == Nanos::ZERO));
             let halt = dice[2].halt();
@@ -192,11 +192,11 @@ mod tests {
         near(duplicated, 0.45);
         near(spurious, 0.04);
         assert_eq!((delayed, not_delayed, halts_delayed), (0, 0, 0));
-        assert_eq!(dice[1].counts(), FaultCounts::default(), "no other vCPU has used its dice");
+        assert_eq!(dice[1].counts(), FaultCounts::default(), "unused");
     }
 
     #[test]
-    fn delays_are_of_the_length_asked_for() {
+    fn delays_have_the_requested_length() {
         let dice = dice("kick-delay:50us,kick-dup:1,halt-delay:1ms", 3);
         let mut kicks = Vec::new();
         let mut halts = Vec::new();
@@ -207,7 +207,7 @@ mod tests {
             let HaltFate::Begins(after) = dice[0].halt() else { panic!() };
             halts.push(after);
         }
-        let mean = |all: &[Nanos]| all.iter().map(|t| t.0).sum::<u64>() / all.len() as u64;
+        let mean = |times: &[Nanos]| times.iter().map(|t| t.0).sum::<u64>() / times.len() as u64;
         assert!(kicks.iter().all(|after| *after <= Nanos::micros(100)));
         assert!(halts.iter().all(|after| *after <= Nanos::millis(1)));
         assert!((48_000..52_000).contains(&mean(&kicks)), "{}", mean(&kicks));
@@ -215,9 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_vcpu_has_nobody_else_to_wake() {
+    fn no_stray_kick_with_one_vcpu() {
         let plan = FaultPlan { spec: spec("spurious:1"), seed: 1 };
-        let dice = Dice::of_all(&plan, 0, VcpuCount::ONE);
+        let dice = Dice::for_vcpus(&plan, 0, VcpuCount::ONE);
         assert_eq!(dice[0].kick(VcpuId(0)).stray, None);
         assert_eq!(dice[0].counts().spurious, 0);
     }

@@ -1,4 +1,4 @@
-//! What the host's kernel counts of a machine's vCPUs and says of their threads, read at any moment.
+//! The host kernel's counts for a machine's vCPUs and the state of their threads, readable at any time.
 
 use std::{fs::File, os::unix::fs::FileExt, sync::OnceLock};
 
@@ -9,20 +9,20 @@ use base::{
 };
 use kvm::{signal::ThreadClock, stats::Yields};
 
-/// The file of the calling thread with its times.
+/// Scheduler statistics of the calling thread.
 const TIMES: &str = "/proc/thread-self/schedstat";
-/// The file of the calling thread with its state (proc_pid_stat(5)).
+/// State of the calling thread (proc_pid_stat(5)).
 const STATE: &str = "/proc/thread-self/stat";
 
-/// The longest text of [`TIMES`]: three numbers. Of [`STATE`] its state is within as many characters: a number, the
-/// name of at most 15 characters, a letter.
-const LONGEST: usize = 64;
+/// Maximum length of [`TIMES`], which has three numbers. Also covers the state in [`STATE`], which follows a
+/// number and a name of at most 15 characters.
+const MAX_TEXT: usize = 64;
 
-/// The files to read. A file that cannot be opened, because the kernel does not have it or no
-/// descriptor is left, is a count that is missing.
+/// The files to read. If a file cannot be opened, because the kernel lacks it or no descriptor is left, its
+/// count is missing.
 #[derive(Debug, Default)]
 pub struct HostView {
-    /// By vCPU, opened by its own thread.
+    /// By vCPU, opened by the vCPU's own thread.
     threads: Box<[OnceLock<ThreadStatFiles>]>,
     is_counted: bool,
     yields: Box<[Yields]>,
@@ -36,36 +36,36 @@ struct ThreadStatFiles {
 }
 
 impl HostView {
-    /// For the threads of so many vCPUs, whose times and states are read but not counted.
+    /// Creates a view for this number of vCPUs that reads their times and states but does not count them.
     pub fn new(vcpus: VcpuCount) -> Self {
         let threads = vcpus.ids().map(|_| OnceLock::new()).collect();
         Self { threads, is_counted: false, yields: Box::default() }
     }
 
-    /// Counts them, too, and reads KVM's counters of them.
+    /// Enables counting, and KVM's yield counters.
     #[must_use]
-    pub fn counting(self, yields: Vec<Yields>) -> Self {
+    pub fn with_counts(self, yields: Vec<Yields>) -> Self {
         Self { is_counted: true, yields: yields.into(), ..self }
     }
 
-    /// The calling thread is that of this vCPU. To be called before the thread is confined.
-    pub fn enter(&self, vcpu: VcpuId) {
-        if let Some(place) = self.threads.get(vcpu.0 as usize) {
+    /// Registers the calling thread as this vCPU's. Must be called before the thread is confined.
+    pub fn register(&self, vcpu: VcpuId) {
+        if let Some(files) = self.threads.get(vcpu.0 as usize) {
             let times = self.is_counted.then(|| File::open(TIMES).ok()).flatten();
-            let (state, clock) = (File::open(STATE).ok(), ThreadClock::of_this_thread());
-            let _ = place.set(ThreadStatFiles { times, state, clock });
+            let (state, clock) = (File::open(STATE).ok(), ThreadClock::current());
+            let _ = files.set(ThreadStatFiles { times, state, clock });
         }
     }
 
-    /// The counts since the threads began; none of the machine's threads if one is missing.
+    /// Returns the counts since the threads started. Omits all threads if the counts of any are missing.
     pub fn read(&self) -> HostCounts {
-        let window = Moment::now().reading();
+        let window = Moment::now().nanos();
         let times = self.threads.iter().map(|thread| times(thread.get()?.times.as_ref()?));
         let vcpus: Vec<_> = times.collect::<Option<_>>().unwrap_or_default();
-        let counted = (0..).map(VcpuId).take(vcpus.len());
+        let vcpu_ids = (0..).map(VcpuId).take(vcpus.len());
         HostCounts {
             window,
-            runnable: counted.map(|vcpu| self.is_runnable(vcpu) == Some(true)).collect(),
+            runnable: vcpu_ids.map(|vcpu| self.is_runnable(vcpu) == Some(true)).collect(),
             vcpus,
             yields: self
                 .yields
@@ -76,29 +76,29 @@ impl HostView {
         }
     }
 
-    /// Has the thread of this vCPU a CPU, or does it wait for one? None: it cannot be known.
+    /// Whether the thread of this vCPU has or waits for a CPU. None if unknown.
     pub fn is_runnable(&self, vcpu: VcpuId) -> Option<bool> {
         let file = self.threads.get(vcpu.0 as usize)?.get()?.state.as_ref()?;
-        Some(state(text(file, &mut [0; LONGEST])?)? == b'R')
+        Some(state(text(file, &mut [0; MAX_TEXT])?)? == b'R')
     }
 
-    /// The CPU time that the thread of this vCPU has got; None: it has not begun, or has ended.
+    /// Returns the CPU time of this vCPU's thread, or None if it has not started or has ended.
     pub fn cpu_time(&self, vcpu: VcpuId) -> Option<Nanos> {
         self.threads.get(vcpu.0 as usize)?.get()?.clock?.read()
     }
 }
 
-/// The begin of a file's text.
-fn text<'a>(file: &File, space: &'a mut [u8; LONGEST]) -> Option<&'a [u8]> {
+/// Reads the beginning of a file.
+fn text<'a>(file: &File, space: &'a mut [u8; MAX_TEXT]) -> Option<&'a [u8]> {
     let count = file.read_at(space, 0).ok()?;
     space.get(..count)
 }
 
 fn times(file: &File) -> Option<ThreadTimes> {
-    ThreadTimes::parse(str::from_utf8(text(file, &mut [0; LONGEST])?).ok()?)
+    ThreadTimes::parse(str::from_utf8(text(file, &mut [0; MAX_TEXT])?).ok()?)
 }
 
-/// The letter after the name, which is in brackets and may contain some.
+/// Returns the state, the letter after the name. The name is in parentheses and may contain some itself.
 fn state(text: &[u8]) -> Option<u8> {
     let end = text.iter().rposition(|byte| *byte == b')')?;
     text.get(end + 2).copied()
@@ -110,23 +110,23 @@ mod tests {
 
     use super::*;
 
-    /// A thread's own time, beside what the clock says.
+    /// Compares a thread's own times with the clock.
     #[test]
-    fn the_counts_of_a_thread_are_read_by_others() {
-        let view = HostView::new(VcpuCount::try_from(1).unwrap()).counting(Vec::new());
+    fn other_threads_can_read_the_counts() {
+        let view = HostView::new(VcpuCount::try_from(1).unwrap()).with_counts(Vec::new());
         assert!(view.read().vcpus.is_empty(), "its thread has not come");
         thread::scope(|scope| {
             scope.spawn(|| {
-                view.enter(VcpuId(0));
+                view.register(VcpuId(0));
                 let before = view.read();
-                let known = || {
+                let accounted = || {
                     let total = view.read().since(&before).total();
                     total.ran.after(total.waited)
                 };
                 let began = Moment::now();
                 while Moment::now().since(began) < Nanos::millis(30) {}
-                // Without CONFIG_SCHED_INFO all of them are zero. A host that stands still counts nothing meanwhile.
-                while (1..Nanos::millis(20).0).contains(&known().0) {}
+                // Without CONFIG_SCHED_INFO all counts are zero. A stopped host counts nothing.
+                while (1..Nanos::millis(20).0).contains(&accounted().0) {}
                 let window = view.read().since(&before).window;
                 assert!(window >= Nanos::millis(30), "{window}");
             });
@@ -136,21 +136,21 @@ mod tests {
     }
 
     #[test]
-    fn the_state_is_behind_the_name() {
+    fn parses_the_state_after_the_name() {
         assert_eq!(state(b"71 (vcpu0) R 70 71"), Some(b'R'));
         assert_eq!(state(b"71 (a) R (b) S 70"), Some(b'S'));
         assert_eq!((state(b"71 (vcpu0)"), state(b"71")), (None, None));
     }
 
     #[test]
-    fn a_thread_that_sleeps_is_told_from_one_that_runs() {
+    fn distinguishes_sleeping_and_running_threads() {
         let view = HostView::new(VcpuCount::try_from(1).unwrap());
         assert_eq!((view.is_runnable(VcpuId(0)), view.cpu_time(VcpuId(0))), (None, None));
         let (end, ended) = mpsc::channel::<()>();
         thread::scope(|scope| {
             let view = &view;
             scope.spawn(move || {
-                view.enter(VcpuId(0));
+                view.register(VcpuId(0));
                 assert_eq!(view.is_runnable(VcpuId(0)), Some(true));
                 let _ = ended.recv();
             });

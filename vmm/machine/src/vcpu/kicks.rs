@@ -1,5 +1,5 @@
-//! The guest's halts and kicks: the protocol of [`sched::halts`], with injected faults, counters and
-//! recorded events.
+//! The guest's halts and kicks: the protocol of [`sched::halts`] with injected faults, counters and
+//! event recording.
 
 use std::{
     sync::OnceLock,
@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use sched::halts::{Courier, DelayedKick, DelayedKicks, Halts, Host, KickPath, Kicked, Wakeup};
+use sched::halts::{
+    DelayedKick, DelayedKicks, Halts, Host, KickPath, Kicked, PendingKicks, Wakeup,
+};
 
 use super::{
     fault::{Dice, HaltFate, KickFate},
@@ -21,10 +23,10 @@ use base::{
 };
 use kvm::sys::tsc;
 
-/// The longest sleep without checking whether the machine is stopping.
-const NAP: Duration = Duration::from_millis(10);
+/// Maximum sleep between checks for the end of the machine.
+const MAX_SLEEP: Duration = Duration::from_millis(10);
 
-/// Halts and kicks of one machine. Methods with an `id` are called by the thread of that vCPU.
+/// Halts and kicks of one machine. Methods with an `id` must be called by that vCPU's thread.
 #[derive(Debug)]
 pub struct Kicks<H> {
     halts: Halts<H>,
@@ -33,32 +35,31 @@ pub struct Kicks<H> {
     faults: Option<KickFaults>,
 }
 
-/// Injected faults.
 #[derive(Debug)]
 struct KickFaults {
     dice: Box<[Dice]>,
     delayed: DelayedKicks,
-    /// The thread that delivers them.
-    courier: OnceLock<Thread>,
+    /// The thread that delivers delayed kicks.
+    thread: OnceLock<Thread>,
 }
 
 impl KickFaults {
-    /// True: the courier will deliver the kick. False: it cannot.
+    /// Queues the kick for the delivery thread. Returns whether it will be delivered.
     fn post(&self, id: VcpuId, kick: DelayedKick) -> bool {
-        let Some(courier) = self.courier.get() else { return false };
+        let Some(thread) = self.thread.get() else { return false };
         let is_posted = self.delayed.post(id, kick);
         if is_posted {
-            courier.unpark();
+            thread.unpark();
         }
         is_posted
     }
 }
 
 impl<H: Host> Kicks<H> {
-    /// Halts and kicks of `vcpus` vCPUs on `host`. `dice` decide about injected faults.
+    /// Creates the halts and kicks of `vcpus` vCPUs on `host`. `dice` enables fault injection.
     pub fn new(host: H, vcpus: VcpuCount, recorder: Recorder, dice: Option<Box<[Dice]>>) -> Self {
         let faults =
-            |dice| KickFaults { dice, delayed: DelayedKicks::new(vcpus), courier: OnceLock::new() };
+            |dice| KickFaults { dice, delayed: DelayedKicks::new(vcpus), thread: OnceLock::new() };
         Self {
             halts: Halts::new(host, vcpus),
             counters: vcpus.ids().map(|_| VcpuCounters::default()).collect(),
@@ -72,7 +73,7 @@ impl<H: Host> Kicks<H> {
         &self.halts
     }
 
-    /// What the vCPUs did.
+    /// The recorder of vCPU events.
     pub const fn recorder(&self) -> &Recorder {
         &self.recorder
     }
@@ -87,22 +88,22 @@ impl<H: Host> Kicks<H> {
     }
 
     fn ring(&self, id: VcpuId) -> &EventRing {
-        self.recorder.of(id)
+        self.recorder.ring(id)
     }
 
-    /// The faults injected so far; None if none are to be injected.
+    /// Returns the number of injected faults so far, or None if fault injection is off.
     pub fn fault_counts(&self) -> Option<FaultCounts> {
         let faults = self.faults.as_ref()?;
         Some(faults.dice.iter().map(Dice::counts).fold(
             FaultCounts::default(),
-            |mut all, counts| {
-                all += counts;
-                all
+            |mut total, counts| {
+                total += counts;
+                total
             },
         ))
     }
 
-    /// `lock_spinning` of vCPU `id`: sleeps until a kick or the machine's end.
+    /// Handles `lock_spinning` of vCPU `id`: sleeps until a kick or the end of the machine.
     pub fn halt(&self, id: VcpuId, ticket: Ticket) {
         self.counters_of(id).lock_spinning.bump();
         if let Some(faults) = &self.faults {
@@ -114,8 +115,8 @@ impl<H: Host> Kicks<H> {
         self.park(id, ticket, None);
     }
 
-    /// `unlock_kick(target)` by vCPU `id`, or its write to the doorbell of `target` that no
-    /// ioeventfd has handled.
+    /// Handles `unlock_kick(target)` by vCPU `id`, or its write to the doorbell of `target` if no
+    /// ioeventfd handled it.
     pub fn kick(&self, id: VcpuId, target: VcpuId, path: KickPath) {
         let counters = self.counters_of(id);
         counters.unlock_kick.bump();
@@ -128,8 +129,8 @@ impl<H: Host> Kicks<H> {
         }
     }
 
-    /// `unlock_kick(target)` followed by `lock_spinning` of vCPU `id`, in one exit: if `target` was
-    /// halted, it may resume on the slot that `id` leaves.
+    /// Handles `unlock_kick(target)` followed by `lock_spinning` of vCPU `id` in a single exit. If
+    /// `target` was halted, it may resume on the slot that `id` leaves.
     pub fn kick_and_halt(&self, id: VcpuId, target: VcpuId, ticket: Ticket) {
         if self.faults.is_some() || !self.halts.has(target) {
             self.kick(id, target, KickPath::Latch);
@@ -144,52 +145,52 @@ impl<H: Host> Kicks<H> {
         self.park(id, ticket, wakeup);
     }
 
-    /// Ends the halt of `target`, if it is in one; to the guest it returns spuriously.
+    /// Ends a halt of `target`, if any. To the guest, the halt returns spuriously.
     pub fn end_halt(&self, target: VcpuId) {
         if let Kicked::Parked(wakeup) = self.halts.kick(target) {
             wakeup.deliver(None);
         }
     }
 
-    /// Registers the thread that calls [`Kicks::deliver_due`] whenever it is unparked.
-    pub fn register_courier(&self, thread: Thread) {
+    /// Registers the thread that calls [`Kicks::deliver_due`] each time it is unparked.
+    pub fn register_delivery_thread(&self, thread: Thread) {
         if let Some(faults) = &self.faults {
-            let _ = faults.courier.set(thread);
+            let _ = faults.thread.set(thread);
         }
     }
 
-    /// Delivers delayed kicks that are due at `now`. Returns when the next one is due.
-    pub fn deliver_due(&self, courier: &mut Courier, now: Nanos) -> Option<Nanos> {
-        courier.round(&self.faults.as_ref()?.delayed, now, |kick| {
+    /// Delivers delayed kicks that are due at `now`. Returns the due time of the next delayed kick.
+    pub fn deliver_due(&self, pending: &mut PendingKicks, now: Nanos) -> Option<Nanos> {
+        pending.deliver_due(&self.faults.as_ref()?.delayed, now, |kick| {
             let outcome = self.deliver(kick.target, kick.path, None);
-            self.recorder.late().add(VcpuEvent::Kicks(kick.target, outcome));
+            self.recorder.delayed().add(VcpuEvent::Kicks(kick.target, outcome));
         })
     }
 
-    /// Halts `id` unless a kick is pending. `handed` is due to the vCPU that it has kicked.
-    fn park(&self, id: VcpuId, ticket: Ticket, handed: Option<Wakeup<'_, H>>) {
+    /// Halts `id` unless a kick is pending. `wakeup` is for the vCPU that it has kicked.
+    fn park(&self, id: VcpuId, ticket: Ticket, wakeup: Option<Wakeup<'_, H>>) {
         let ring = self.ring(id);
-        let Some(parked) = self.halts.park(id, ticket, handed) else {
-            return ring.add(VcpuEvent::FoundKick(ticket));
+        let Some(parked) = self.halts.park(id, ticket, wakeup) else {
+            return ring.add(VcpuEvent::KickPending(ticket));
         };
         self.counters_of(id).parked.bump();
         ring.add(VcpuEvent::Parks(ticket));
         parked.sleep();
-        ring.add(VcpuEvent::GoesOn);
+        ring.add(VcpuEvent::Resumes);
     }
 
-    /// A kick subject to injected faults.
+    /// Delivers a kick subject to injected faults.
     fn kick_with(&self, faults: &KickFaults, id: VcpuId, target: VcpuId, path: KickPath) {
         let dice = &faults.dice[id.0 as usize];
         let KickFate { deliveries, stray } = dice.kick(target);
         if let Some(stray) = stray {
-            self.deliver_now(id, stray, path, VcpuEvent::Strays);
+            self.deliver_now(id, stray, path, VcpuEvent::WakesOther);
         }
         if deliveries.is_empty() {
             self.ring(id).add(VcpuEvent::Kicks(target, KickOutcome::Dropped));
         }
         for (ix, after) in deliveries.into_iter().enumerate() {
-            let due = Moment::now().reading().after(after);
+            let due = Moment::now().nanos().after(after);
             // A kick that cannot be delayed is delivered at once.
             let is_late = after > Nanos::ZERO && faults.post(id, DelayedKick { due, target, path });
             if ix == 0 && after != Nanos::ZERO {
@@ -215,14 +216,14 @@ impl<H: Host> Kicks<H> {
         path: KickPath,
         event: fn(VcpuId, KickOutcome) -> VcpuEvent,
     ) {
-        // The target may run, and the kicker be preempted in its favour, before the outcome is
+        // The target may run, and the kicker may be preempted in its favour, before the outcome is
         // known.
         let at = tsc::read();
         let outcome = self.deliver(target, path, Some(id));
         self.ring(id).add_at(at, event(target, outcome));
     }
 
-    /// Delivers a kick by vCPU `by`, or with `None` by the courier.
+    /// Delivers a kick by vCPU `by`, or by the delivery thread if `None`.
     fn deliver(&self, target: VcpuId, path: KickPath, by: Option<VcpuId>) -> KickOutcome {
         let (outcome, wakeup) = self.post(target, path, by);
         if let Some(wakeup) = wakeup {
@@ -231,17 +232,17 @@ impl<H: Host> Kicks<H> {
         outcome
     }
 
-    /// Posts a kick. If the target was parked, returns the wakeup that the caller must deliver.
+    /// Posts a kick. If the target was parked, returns the wakeup, which the caller must deliver.
     fn post(
         &self,
         target: VcpuId,
         path: KickPath,
         by: Option<VcpuId>,
     ) -> (KickOutcome, Option<Wakeup<'_, H>>) {
-        // A late kick is in no vCPU's counters.
-        let count = |which: fn(&VcpuCounters) -> &SingleWriterCounter| {
+        // Delayed kicks are not included in any vCPU's counters.
+        let count = |counter: fn(&VcpuCounters) -> &SingleWriterCounter| {
             if let Some(id) = by {
-                which(self.counters_of(id)).bump();
+                counter(self.counters_of(id)).bump();
             }
         };
         let outcome = match path {
@@ -261,7 +262,7 @@ impl<H: Host> Kicks<H> {
                 }
             },
         };
-        // Not parked here: it runs, or it is in HLT with interrupts on.
+        // The target is not parked: it runs, or it is in HLT with interrupts on.
         if self.halts.send_msi(target, by) {
             count(|counters| &counters.kick_msi);
         }
@@ -270,11 +271,11 @@ impl<H: Host> Kicks<H> {
 
     /// Sleeps for `span`, or until the machine stops.
     fn sleep(&self, span: Nanos) {
-        let mut left = Duration::from_nanos(span.0);
-        while !left.is_zero() && !self.halts.is_stopping() {
-            let nap = left.min(NAP);
+        let mut remaining = Duration::from_nanos(span.0);
+        while !remaining.is_zero() && !self.halts.is_stopping() {
+            let nap = remaining.min(MAX_SLEEP);
             thread::sleep(nap);
-            left -= nap;
+            remaining -= nap;
         }
     }
 }

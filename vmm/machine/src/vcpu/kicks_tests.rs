@@ -1,8 +1,8 @@
-//! Halts and kicks with counters, events and faults, on threads of the host: no KVM is needed.
+//! Halts and kicks with counters, events and faults, on host threads. Needs no KVM.
 
 use std::{sync::atomic::AtomicU32, thread, time::Duration};
 
-use sched::halts::{Courier, HaltScheduler};
+use sched::halts::{HaltScheduler, PendingKicks};
 
 use super::*;
 use crate::vcpu::fault::FaultPlan;
@@ -13,13 +13,13 @@ const A: VcpuId = VcpuId(0);
 const B: VcpuId = VcpuId(1);
 const LATCH: KickPath = KickPath::Latch;
 
-/// Futexes alone, as on a machine without local APICs and without a schedule.
+/// Plain futexes, as on a machine without local APICs and without a schedule.
 #[derive(Debug, Default)]
-struct Threads {
+struct HostThreads {
     has_halt: bool,
 }
 
-impl Host for Threads {
+impl Host for HostThreads {
     type Scheduler = dyn HaltScheduler;
 
     fn scheduler(&self) -> Option<&(dyn HaltScheduler + 'static)> {
@@ -39,39 +39,39 @@ impl Host for Threads {
     }
 }
 
-fn machine(faults: Option<&str>) -> Kicks<Threads> {
+fn machine(faults: Option<&str>) -> Kicks<HostThreads> {
     let vcpus = VcpuCount::try_from(2).unwrap();
     let dice = faults
-        .map(|spec| Dice::of_all(&FaultPlan { spec: spec.parse().unwrap(), seed: 1 }, 0, vcpus));
-    Kicks::new(Threads::default(), vcpus, Recorder::new(vcpus, false), dice)
+        .map(|spec| Dice::for_vcpus(&FaultPlan { spec: spec.parse().unwrap(), seed: 1 }, 0, vcpus));
+    Kicks::new(HostThreads::default(), vcpus, Recorder::new(vcpus, false), dice)
 }
 
-fn counts(machine: &Kicks<Threads>, id: VcpuId) -> Counts {
+fn counts(machine: &Kicks<HostThreads>, id: VcpuId) -> Counts {
     machine.counters()[id.0 as usize].read()
 }
 
 /// Waits until `id` is halted.
-fn halted(machine: &Kicks<Threads>, id: VcpuId) {
+fn wait_until_halted(machine: &Kicks<HostThreads>, id: VcpuId) {
     while !machine.halts().is_parked(id) {
         thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn each_kick_is_counted_by_what_it_found() {
+fn counts_kicks_by_outcome() {
     let machine = machine(None);
     thread::scope(|scope| {
         scope.spawn(|| {
             machine.halt(B, Ticket(4));
             machine.halt(B, Ticket(6));
         });
-        halted(&machine, B);
+        wait_until_halted(&machine, B);
         assert_eq!(machine.halts().ticket(B), Ticket(4));
         machine.kick(A, B, LATCH);
         while machine.halts().ticket(B) != Ticket(6) {
             thread::sleep(Duration::from_millis(1));
         }
-        halted(&machine, B);
+        wait_until_halted(&machine, B);
         machine.kick(A, B, LATCH);
     });
     machine.kick(A, B, LATCH);
@@ -90,15 +90,15 @@ fn each_kick_is_counted_by_what_it_found() {
     let expected = Counts { lock_spinning: 3, parked: 2, ..Counts::default() };
     assert_eq!(counts(&machine, B), expected);
     let text = machine.recorder().text();
-    for line in ["kicks vCPU 1: woke it", "kicks vCPU 1: merged with a pending one"] {
+    for line in ["kicks vCPU 1: woke it", "kicks vCPU 1: merged with a pending kick"] {
         assert!(text.contains(line), "{text}");
     }
 }
 
 #[test]
-fn vcpus_that_are_not_halted_here_get_an_msi_where_they_can_halt_in_kvm() {
+fn kicks_vcpus_halted_in_kvm_by_msi() {
     let vcpus = VcpuCount::try_from(2).unwrap();
-    let host = Threads { has_halt: true };
+    let host = HostThreads { has_halt: true };
     let machine = Kicks::new(host, vcpus, Recorder::new(vcpus, false), None);
     machine.kick(A, B, LATCH);
     machine.kick(A, B, KickPath::Doorbell);
@@ -107,9 +107,9 @@ fn vcpus_that_are_not_halted_here_get_an_msi_where_they_can_halt_in_kvm() {
     assert!(machine.recorder().text().contains("kicks vCPU 1: sent to KVM"));
 }
 
-/// Two vCPUs that wake each other in turn, each time in one call with their own halt.
+/// Two vCPUs that wake each other alternately, each time in a single call with their own halt.
 #[test]
-fn a_kick_with_a_halt_wakes_the_other_and_sleeps() {
+fn kick_and_halt_wakes_target_and_sleeps() {
     const ROUNDS: u32 = 1000;
     let machine = machine(None);
     thread::scope(|scope| {
@@ -118,28 +118,28 @@ fn a_kick_with_a_halt_wakes_the_other_and_sleeps() {
             (1..ROUNDS).for_each(|round| machine.kick_and_halt(B, A, Ticket(round)));
             machine.kick(B, A, LATCH);
         });
-        halted(&machine, B);
+        wait_until_halted(&machine, B);
         (0..ROUNDS).for_each(|round| machine.kick_and_halt(A, B, Ticket(round)));
     });
     for id in [A, B] {
         let counts = counts(&machine, id);
         assert_eq!((counts.unlock_kick, counts.lock_spinning), (ROUNDS.into(), ROUNDS.into()));
     }
-    // A vCPU that does not exist is not woken, but the halt takes place.
+    // A nonexistent vCPU is not woken, but the halt takes place.
     thread::scope(|scope| {
         scope.spawn(|| machine.kick_and_halt(A, VcpuId(7), Ticket(0)));
-        halted(&machine, A);
+        wait_until_halted(&machine, A);
         machine.kick(B, A, LATCH);
     });
     assert_eq!(counts(&machine, A).unknown_target, 1);
 }
 
 #[test]
-fn a_halt_that_the_vmm_ends_is_in_no_kickers_counters() {
+fn end_halt_counts_no_kick() {
     let machine = machine(None);
     thread::scope(|scope| {
         scope.spawn(|| machine.halt(A, Ticket(0)));
-        halted(&machine, A);
+        wait_until_halted(&machine, A);
         machine.end_halt(A);
     });
     assert_eq!(counts(&machine, A), Counts { lock_spinning: 1, parked: 1, ..Counts::default() });
@@ -147,21 +147,21 @@ fn a_halt_that_the_vmm_ends_is_in_no_kickers_counters() {
 }
 
 #[test]
-fn stop_ends_halts_and_delayed_ones() {
+fn stop_ends_delayed_halts() {
     let machine = machine(Some("halt-delay:3600s"));
     thread::scope(|scope| {
         scope.spawn(|| machine.halt(A, Ticket(0)));
         while machine.fault_counts().unwrap().halts_delayed == 0 {
             thread::sleep(Duration::from_millis(1));
         }
-        assert!(!machine.halts().is_parked(A), "it is late");
+        assert!(!machine.halts().is_parked(A), "it is delayed");
         machine.halts().stop();
     });
     assert_eq!(machine.fault_counts().unwrap().halts_delayed, 1);
 }
 
 #[test]
-fn dropped_kicks_wake_no_vcpu_and_spurious_halts_do_not_sleep() {
+fn injects_dropped_kicks_and_spurious_wakeups() {
     let dropping = machine(Some("kick-drop:1"));
     dropping.kick(A, B, LATCH);
     assert_eq!(dropping.fault_counts().unwrap().dropped, 1);
@@ -174,20 +174,20 @@ fn dropped_kicks_wake_no_vcpu_and_spurious_halts_do_not_sleep() {
     assert!(spurious.halts().park(A, Ticket(0), None).is_none());
 }
 
-/// The courier's thread is not started here: what it does is called.
+/// The delivery thread is not started; the test calls its work directly.
 #[test]
-fn delayed_kicks_come_when_they_are_due() {
+fn delivers_delayed_kicks_when_due() {
     let machine = machine(Some("kick-delay:1s"));
     machine.kick(A, B, LATCH);
-    assert_eq!(machine.fault_counts().unwrap().not_delayed, 1, "no courier yet");
+    assert_eq!(machine.fault_counts().unwrap().not_delayed, 1, "no delivery thread yet");
     assert!(machine.halts().park(B, Ticket(0), None).is_none());
-    machine.register_courier(thread::current());
+    machine.register_delivery_thread(thread::current());
     machine.kick(A, B, LATCH);
     assert_eq!(machine.fault_counts().unwrap().delayed, 1);
-    let mut courier = Courier::default();
-    let due = machine.deliver_due(&mut courier, Nanos::ZERO).expect("a kick is on its way");
+    let mut pending = PendingKicks::default();
+    let due = machine.deliver_due(&mut pending, Nanos::ZERO).expect("a kick is on its way");
     let _parked = machine.halts().park(B, Ticket(0), None).expect("it has not come");
-    assert_eq!(machine.deliver_due(&mut courier, due), None);
+    assert_eq!(machine.deliver_due(&mut pending, due), None);
     assert!(!machine.halts().is_parked(B));
     assert_eq!(counts(&machine, A).woke_parked, 0, "late kicks are in no vCPU's counters");
     assert!(machine.recorder().text().contains("late kicks"));

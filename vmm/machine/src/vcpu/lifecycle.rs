@@ -1,4 +1,4 @@
-//! A machine's end: who reports it, when, and which report counts.
+//! The end of a machine: its cause, its time, and which of several reports counts.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -14,21 +14,21 @@ use super::End;
 use crate::clock::Moment;
 use base::units::{VcpuCount, VcpuId};
 
-/// The life of one machine, from its start to its end.
+/// The lifecycle of one machine.
 #[derive(Debug)]
 pub struct Lifecycle {
-    /// vCPUs whose guest code is not done.
+    /// Number of vCPUs whose guest code is not done.
     running: AtomicU32,
-    /// By vCPU: its guest code is done.
+    /// By vCPU, whether its guest code is done.
     done: Box<[AtomicBool]>,
-    /// vCPUs that the guest had started, of those that have ended.
+    /// Number of ended vCPUs that the guest had started.
     started: AtomicU32,
     end: Mutex<Option<(End, Moment)>>,
     ended: EventFd,
 }
 
 impl Lifecycle {
-    /// A machine of `vcpus` vCPUs. `ended` is written when it ends.
+    /// Creates the lifecycle of `vcpus` vCPUs. `ended` is written when the machine ends.
     pub fn new(vcpus: VcpuCount, ended: EventFd) -> Self {
         Self {
             running: AtomicU32::new(vcpus.get()),
@@ -43,48 +43,48 @@ impl Lifecycle {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the machine ended?
+    /// Whether the machine has ended.
     pub fn has_ended(&self) -> bool {
         self.end().is_some()
     }
 
-    /// Has it ended with a failure?
+    /// Whether the machine has ended with a failure.
     pub fn has_failed(&self) -> bool {
         matches!(*self.end(), Some((End::Failed(_), _)))
     }
 
-    /// Reports the machine's end; only the first report counts.
+    /// Reports the end of the machine. Only the first report counts.
     pub fn finish(&self, end: End) {
         self.end().get_or_insert_with(|| (end, Moment::now()));
         // A full eventfd counter means that it is already readable.
         let _ = self.ended.write(1);
     }
 
-    /// vCPU `id` is done. The machine ends with the last vCPU, or with the first nonzero status.
+    /// Marks vCPU `id` as done. The last vCPU or the first nonzero status ends the machine.
     pub fn vcpu_done(&self, id: VcpuId, status: u32) {
         self.done[id.0 as usize].store(true, Relaxed);
-        let left = self.running.fetch_sub(1, SeqCst) - 1;
-        if status != 0 || left == 0 {
+        let remaining = self.running.fetch_sub(1, SeqCst) - 1;
+        if status != 0 || remaining == 0 {
             self.finish(End::Done(status));
         }
     }
 
-    /// The thread of a vCPU ends that the guest has started.
-    pub fn had_started(&self) {
+    /// Counts the end of a thread whose vCPU the guest had started.
+    pub fn count_started(&self) {
         self.started.fetch_add(1, Relaxed);
     }
 
-    /// How many vCPUs the guest had started, once their threads have ended.
+    /// Number of vCPUs that the guest had started. Complete once their threads have ended.
     pub fn started(&self) -> u32 {
         self.started.load(Relaxed)
     }
 
-    /// Is the guest code of this vCPU done?
+    /// Whether the guest code of this vCPU is done.
     pub fn is_done(&self, id: VcpuId) -> bool {
         self.done[id.0 as usize].load(Relaxed)
     }
 
-    /// The end and its time; None if there is none, or if it has been taken already.
+    /// Takes the end and its time. None if the machine has not ended, or if already taken.
     pub fn take_end(&self) -> Option<(End, Moment)> {
         self.end().take()
     }

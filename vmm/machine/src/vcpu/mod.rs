@@ -1,27 +1,26 @@
-//! A vCPU: what each exit means ([`step`]), the thread that drives it ([`thread`]), its halts and
-//! kicks ([`kicks`]), and the detection of vCPUs that wait forever ([`stuck`]) or whose threads do not
-//! leave ([`overdue`]).
+//! vCPUs: the handling of exits ([`step`]), the thread ([`thread`]), halts and kicks ([`kicks`]), and the
+//! detection of vCPUs that wait forever ([`stuck`]) or whose threads do not stop ([`stop_timeout`]).
 
-pub mod board;
-pub mod courier;
+pub mod delayed_kicks;
 pub mod fault;
 pub mod host_view;
 pub mod kicks;
 pub mod lifecycle;
-pub mod nurse;
+pub mod nmi_poller;
 pub mod observed;
-pub mod overdue;
 pub mod probe;
 pub mod recorder;
 pub mod scheduler;
+pub mod shared;
 pub mod step;
+pub mod stop_timeout;
 pub mod stuck;
 pub mod thread;
 
-pub use board::{Board, MachineHost};
 pub use kicks::Kicks;
 pub use lifecycle::Lifecycle;
 pub use scheduler::{Stopped, VcpuScheduler};
+pub use shared::{MachineHost, VcpuShared};
 pub use thread::ThreadPlacement;
 
 use std::{fmt, io};
@@ -30,69 +29,69 @@ use base::{chain::chain, units::VcpuId};
 use kvm::{KvmError, KvmKind, exit::Suberror};
 use stuck::StuckVcpu;
 
-/// How a machine ended.
+/// The way in which a machine ended.
 #[derive(Debug)]
 pub enum End {
     /// The guest reported an exit status.
     Exit(u8),
-    /// Every vCPU reported that it is done; the first nonzero status, else 0.
+    /// Every vCPU reported completion. Contains the first nonzero status, else 0.
     Done(u32),
     /// The guest requested a reset.
     Reset,
-    /// The guest requested a reset as its kernel panicked, for this reason, if it is known (else it is empty).
+    /// The guest requested a reset in a kernel panic. Contains the reason; empty if unknown.
     Panicked(String),
     /// The guest powered off.
     PowerOff,
     /// All vCPUs are halted with interrupts off.
     Halted {
-        /// The guest's user space ordered it.
-        ordered: bool,
+        /// Whether the guest's user space requested it.
+        requested: bool,
     },
-    /// The machine may run no longer; what its vCPUs did, in words.
+    /// The machine reached its timeout. Contains a description of its vCPUs' activity.
     TimedOut(String),
     /// The host requested the end.
     Stopped,
     /// The reader of the guest's output has closed it.
     OutputClosed,
-    /// The guest's output cannot be written for another reason.
+    /// The guest's output cannot be written for any other reason.
     OutputFailed(io::Error),
     /// The guest or KVM failed.
     Failed(Failure),
 }
 
-/// What failed, and where.
+/// A failure and its location.
 #[derive(Debug)]
 pub struct Failure {
-    /// The vCPU on which it failed.
+    /// The failed vCPU.
     pub vcpu: VcpuId,
     /// The guest's instruction pointer, if it could be read.
     pub rip: Option<u64>,
-    /// What went wrong.
+    /// The cause of the failure.
     pub cause: Cause,
 }
 
-/// Why a vCPU cannot continue.
+/// The reason why a vCPU cannot continue.
 #[derive(Debug)]
 pub enum Cause {
-    /// The guest faulted while it handled a double fault.
+    /// The guest faulted while handling a double fault.
     TripleFault,
     /// KVM cannot emulate an instruction of the guest.
     CannotEmulate(Vec<u8>),
-    /// Any other internal error of KVM.
+    /// Any other internal KVM error.
     InternalError(Suberror),
-    /// The processor refused the guest's state.
+    /// The processor rejected the guest state at VM entry.
     EntryRefused(u64),
     /// An exit that the VMM does not handle.
     UnknownExit(u32),
-    /// An ioctl of KVM failed.
+    /// A KVM ioctl failed.
     Kvm(KvmError),
-    /// The vCPU's thread cannot enter its control group.
+    /// The vCPU's thread cannot join its control group.
     Cgroup(io::Error),
     /// The vCPU waits forever.
     Stuck(StuckVcpu, Trace),
 }
 
-/// The last events of the vCPUs, one per line, for humans.
+/// The last events of the vCPUs, one per line, in human-readable form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace(pub String);
 
@@ -104,42 +103,42 @@ impl fmt::Display for Failure {
         }
         match &self.cause {
             Cause::TripleFault => {
-                write!(f, ": triple fault; the guest's console shows what led to it")
+                write!(f, ": triple fault; see the guest's console for the cause")
             }
             Cause::CannotEmulate(bytes) => {
                 write!(f, ": this host's KVM cannot emulate the instruction")?;
                 bytes.iter().try_for_each(|byte| write!(f, " {byte:02x}"))?;
-                f.write_str(instead_of_emulating(KvmKind::detect()))
+                f.write_str(emulation_advice(KvmKind::detect()))
             }
             Cause::InternalError(suberror) => write!(f, ": KVM failed with {suberror}"),
             Cause::EntryRefused(reason) => {
-                write!(f, ": the processor refused to enter the guest (reason {reason:#x})")
+                write!(f, ": VM entry failed (hardware reason {reason:#x})")
             }
             Cause::UnknownExit(reason) => {
-                write!(f, ": KVM left the guest for reason {reason}, which is not handled")
+                write!(f, ": unsupported KVM exit reason {reason}")
             }
             Cause::Kvm(error) => write!(f, ": {}", chain(error)),
-            Cause::Cgroup(error) => write!(f, ": it cannot enter its control group: {error}"),
+            Cause::Cgroup(error) => write!(f, ": cannot join its control group: {error}"),
             Cause::Stuck(stuck, _) => write!(f, " {stuck}"),
         }
     }
 }
 
 impl Failure {
-    /// On AMD-V KVM resets a vCPU after its triple fault: it is then at the reset vector and no
-    /// longer where it faulted.
+    /// On AMD-V, KVM resets a vCPU after a triple fault: its RIP is then the reset vector instead of the
+    /// address of the fault.
     fn is_reset(&self, rip: u64) -> bool {
         const RESET_VECTOR: u64 = 0xfff0;
         matches!(self.cause, Cause::TripleFault) && rip == RESET_VECTOR
     }
 }
 
-/// What to do where KVM cannot emulate an instruction: a software KVM fails on all of ring 0, any
-/// other only on accesses to addresses without memory.
-const fn instead_of_emulating(kind: KvmKind) -> &'static str {
+/// Advice for an instruction that KVM cannot emulate. A software KVM fails on all of ring 0, any other KVM
+/// only on accesses to addresses without memory.
+const fn emulation_advice(kind: KvmKind) -> &'static str {
     match kind {
         KvmKind::Hardware => {
-            "; it accesses an address without memory, where KVM takes plain loads and stores only"
+            "; it accesses an address without memory, where KVM emulates plain loads and stores only"
         }
         _ => "; run it with --host emulated",
     }
@@ -154,15 +153,15 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_broke_and_where() {
+    fn formats_cause_and_location_of_a_failure() {
         assert!(message(Cause::TripleFault, 0x1000).starts_with("vCPU 0 at 0x1000: triple fault"));
         assert!(message(Cause::TripleFault, 0xfff0).starts_with("vCPU 0: triple fault"));
         let internal = message(Cause::InternalError(Suberror(3)), 0xfff0);
         assert!(internal.starts_with("vCPU 0 at 0xfff0: KVM failed"), "{internal}");
-        assert!(internal.contains("suberror 3: it could not deliver"), "{internal}");
+        assert!(internal.contains("suberror 3: cannot deliver"), "{internal}");
         assert!(message(Cause::InternalError(Suberror(9)), 1).contains("suberror 9: see KVM_EXIT"));
         assert!(message(Cause::CannotEmulate(vec![0xcc]), 1).contains("the instruction cc; "));
-        assert!(instead_of_emulating(KvmKind::Software).contains("--host emulated"));
-        assert!(!instead_of_emulating(KvmKind::Hardware).contains("--host emulated"));
+        assert!(emulation_advice(KvmKind::Software).contains("--host emulated"));
+        assert!(!emulation_advice(KvmKind::Hardware).contains("--host emulated"));
     }
 }

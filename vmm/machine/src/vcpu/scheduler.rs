@@ -1,4 +1,4 @@
-//! The interface by which a scheduler controls when a vCPU thread may be in its guest.
+//! The interface through which a scheduler controls when a vCPU thread may be in its guest.
 
 use std::{fmt, io};
 
@@ -8,83 +8,83 @@ use sched::halts::HaltScheduler;
 use base::units::VcpuId;
 use sched::event::LockActivity;
 
-/// What a scheduler can ask about a vCPU outside its guest.
+/// Queries about a vCPU outside its guest.
 pub trait Stopped {
-    /// Was the guest in ring 3? None: KVM does not say.
+    /// Whether the guest was in ring 3. None if KVM does not report it.
     fn is_in_user_mode(&self) -> Option<bool>;
 
-    /// What it does with locks by what can be observed from outside, in a guest that does not say so itself
+    /// Returns the lock activity that can be inferred for a guest without telemetry
     /// ([`observed`](super::observed)).
     fn observed_activity(&self) -> LockActivity;
 
-    /// Is the vCPU in KVM's own HLT, with no kick received yet?
+    /// Whether the vCPU is in KVM's own HLT and has received no kick yet.
     fn is_in_hlt(&self) -> bool;
 }
 
-/// The scheduler of one machine's vCPUs, as their threads call it. Without one, the host's
-/// scheduler alone decides when a thread runs.
+/// The scheduler of one machine's vCPUs, called by their threads. Without it, only the host's scheduler
+/// decides when a thread runs.
 ///
-/// Halts, kicks and the stop of the machine go through the [`HaltScheduler`] of [`VcpuScheduler::halts`], if
-/// there is one; its documentation has the duties of both sides. Further duties of the vCPU threads:
+/// Halts, kicks and the stop of the machine use the [`HaltScheduler`] of [`VcpuScheduler::halts`], if any;
+/// its documentation describes the duties of both sides. Further duties of the vCPU threads:
 ///
 /// * Thread `id` calls [`VcpuScheduler::enter`] once before its first entry into the guest, and
-///   [`VcpuScheduler::leave`] once at its end, even if `enter` failed or was never reached. The
-///   thread holds no lock when it calls.
-/// * The kick signal is blocked in the thread outside `KVM_RUN`, so that a signal that arrives
-///   early ends the next entry at once.
-/// * After every return from `KVM_RUN` it calls [`VcpuScheduler::came_out`] before it handles the
-///   exit, and [`VcpuScheduler::interrupted`] afterwards if a signal ended the run, or if KVM refused it
-///   because the guest has not started this vCPU.
+///   [`VcpuScheduler::leave`] once at its end, even if `enter` failed or was never reached. It holds no locks
+///   during these calls.
+/// * The kick signal is blocked in the thread outside `KVM_RUN`, so that a signal that arrives early ends the
+///   next entry at once.
+/// * After every return from `KVM_RUN`, the thread calls [`VcpuScheduler::after_exit`] before it handles the
+///   exit. It calls [`VcpuScheduler::interrupted`] afterwards if a signal ended the run, or if KVM refused to
+///   run the vCPU because its guest has not started it.
 ///
 /// Further duties of the scheduler:
 ///
-/// * A call of a vCPU's own thread may block. It returns when this vCPU may be in the guest, or its
+/// * A call by a vCPU's own thread may block. It returns when this vCPU may be in the guest, or when its
 ///   machine stops.
-/// * [`VcpuScheduler::awaits_turn`] may be called by any thread and does not wait for a turn.
-/// * Numbers of target vCPUs come from the guest: one that does not exist is ignored.
+/// * [`VcpuScheduler::awaits_slot`] may be called by any thread and does not wait for a slot.
+/// * Target vCPU numbers come from the guest. Numbers that do not exist are ignored.
 pub trait VcpuScheduler: fmt::Debug + Send + Sync {
-    /// The scheduler's part in halts and kicks. None: threads sleep on their latches, and may enter the
+    /// The scheduler's part in halts and kicks. With None, threads sleep on their latches and may enter the
     /// guest as soon as they are woken.
     fn halts(&self) -> Option<&(dyn HaltScheduler + 'static)>;
 
-    /// The thread is ready; blocks until its first turn.
+    /// Reports that the thread is ready. Blocks until its first slot.
     fn enter(&self, id: VcpuId) -> io::Result<()>;
 
-    /// A signal has ended `KVM_RUN`, or KVM has refused to run a vCPU that the guest has not started: the
-    /// turn may be over.
+    /// Handles a possible end of the slice. A signal has ended `KVM_RUN`, or KVM has refused to run a vCPU
+    /// that its guest has not started.
     fn interrupted(&self, id: VcpuId, stopped: &dyn Stopped);
 
-    /// Called after every exit, before it is handled: the vCPU may have run without a slot. One load
-    /// if it has not.
-    fn came_out(&self, id: VcpuId);
+    /// Called after every exit, before it is handled, because the vCPU may have run without a slot. Otherwise
+    /// it costs one load.
+    fn after_exit(&self, id: VcpuId);
 
-    /// The vCPU yields its turn, as it was asked to.
-    fn yielded(&self, id: VcpuId);
+    /// The vCPU yields its slot, as requested.
+    fn yield_slot(&self, id: VcpuId);
 
-    /// The vCPU has spun on a lock for the number of looks it was given.
+    /// The vCPU has used up its spin iterations on a lock.
     fn spun_out(&self, id: VcpuId);
 
-    /// The vCPU, which waits for a lock, gives the rest of its turn to `to`, if that is ready. Blocks until its next turn.
-    fn yields_to(&self, id: VcpuId, to: VcpuId);
+    /// The vCPU waits for a lock and yields its slot to `to`, if that is ready. Blocks until its next slot.
+    fn yield_to(&self, id: VcpuId, to: VcpuId);
 
-    /// The vCPU has reached a named point of the lock protocol.
-    fn point(&self, id: VcpuId, point: Point);
+    /// The vCPU has reached a named point in the lock protocol.
+    fn preempt_point(&self, id: VcpuId, point: Point);
 
-    /// The thread is about to wait for something outside the machine, such as the reader of its
-    /// guest's output, and does not enter the guest before [`VcpuScheduler::waited`]. Does not block.
-    fn waits(&self, id: VcpuId);
+    /// The thread is about to wait for an event outside the machine, such as a read of the guest's output. It
+    /// does not enter the guest before [`VcpuScheduler::end_wait`]. Does not block.
+    fn begin_wait(&self, id: VcpuId);
 
-    /// The wait is over: as [`VcpuScheduler::enter`], blocks until its next turn.
-    fn waited(&self, id: VcpuId);
+    /// The wait has ended. Blocks until the next slot, like [`VcpuScheduler::enter`].
+    fn end_wait(&self, id: VcpuId);
 
-    /// Is the vCPU ready to run but without a CPU? False also if the scheduler cannot tell. Called by any
-    /// thread.
-    fn awaits_turn(&self, id: VcpuId) -> bool;
+    /// Whether the vCPU is runnable but has no CPU. False also if the scheduler does not know. May be called
+    /// by any thread.
+    fn awaits_slot(&self, id: VcpuId) -> bool;
 
-    /// Does it have to observe what the vCPU does with locks, as the guest has not said so yet?
-    /// Called by the vCPU's thread.
-    fn observes(&self, id: VcpuId) -> bool;
+    /// Whether the scheduler needs observed lock activity because the guest has published none yet. Called by
+    /// the vCPU's thread.
+    fn lacks_telemetry(&self, id: VcpuId) -> bool;
 
-    /// The thread leaves for good.
+    /// The thread ends.
     fn leave(&self, id: VcpuId);
 }

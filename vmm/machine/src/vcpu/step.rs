@@ -1,4 +1,4 @@
-//! What an exit means for the vCPU: resume, halt or leave.
+//! Handles VM exits: each exit makes the vCPU resume, halt or stop.
 
 use std::{
     io::{self, ErrorKind},
@@ -13,13 +13,13 @@ use hypercalls::{
 use sched::halts::KickPath;
 use vm_memory::{Bytes, GuestAddress};
 
-use super::{Board, Cause, End, MachineHost, VcpuScheduler};
+use super::{Cause, End, MachineHost, VcpuScheduler, VcpuShared};
 use crate::{
     devices::{
         bench::BenchStep,
         channel::Wake,
+        console_monitor::RequestedEnd,
         hypercall::{self, Hypercall, Misuse, PageBytes, Query},
-        last_words::Order,
         output::Output,
         power::PowerRequest,
     },
@@ -28,37 +28,38 @@ use crate::{
 use base::units::VcpuId;
 use kvm::Exit;
 
-/// What the vCPU's thread does next.
+/// The next action of the vCPU's thread.
 #[derive(Debug)]
 pub enum Next {
     /// Enter the guest again. Pending port input completes there.
     Resume,
-    /// A signal ended the run: enter again, unless the schedule decides otherwise.
+    /// A signal ended the run. Enter again, unless the schedule decides otherwise.
     Interrupted,
-    /// As [`Next::Interrupted`], but the guest may not have started this vCPU yet.
+    /// Like [`Next::Interrupted`], but the guest may not have started this vCPU yet.
     NotStarted,
     /// This vCPU is done.
     Leave,
     /// The machine ends.
     End(End),
-    /// The vCPU cannot continue: the machine ends with a failure.
+    /// The vCPU cannot continue, and the machine ends with a failure.
     Fail(Cause),
 }
 
 /// Handles one exit of vCPU `id`.
-pub fn handle<H: MachineHost>(board: &Board<H>, id: VcpuId, exit: Exit<'_>) -> Next {
+pub fn handle<H: MachineHost>(shared: &VcpuShared<H>, id: VcpuId, exit: Exit<'_>) -> Next {
+    let devices = &shared.devices;
     match exit {
         Exit::PortWrite { port, width, data } => match hypercall::offset(port) {
-            Some(offset) => write_hypercall(board, id, offset, width, data),
-            None => match board.devices.write(port, data, &|wait| aside(board, id, wait)) {
-                Ok(request) => request.map_or(Next::Resume, |request| power(board, request)),
-                Err(error) => unwritten(error),
+            Some(offset) => write_hypercall(shared, id, offset, width, data),
+            None => match devices.write(port, data, &|wait| without_slot(shared, id, wait)) {
+                Ok(request) => request.map_or(Next::Resume, |request| end_by(shared, request)),
+                Err(error) => output_error(error),
             },
         },
         Exit::PortRead { port, width, data } => {
             match hypercall::offset(port) {
-                Some(offset) => read_hypercall(board, id, offset, width, data),
-                None => board.devices.read(port, data),
+                Some(offset) => read_hypercall(shared, id, offset, width, data),
+                None => devices.read(port, data),
             }
             Next::Resume
         }
@@ -70,12 +71,12 @@ pub fn handle<H: MachineHost>(board: &Board<H>, id: VcpuId, exit: Exit<'_>) -> N
         Exit::Interrupted => Next::Interrupted,
         Exit::NotStarted => Next::NotStarted,
         Exit::Halt => {
-            board.vcpu_done(id, 0);
+            shared.vcpu_done(id, 0);
             Next::Leave
         }
-        // How some kernels restart (`reboot=t`).
-        Exit::TripleFault if board.devices.words.order() == Some(Order::Restart) => {
-            power(board, PowerRequest::Reset)
+        // Some kernels restart by a triple fault (`reboot=t`).
+        Exit::TripleFault if devices.monitor.requested_end() == Some(RequestedEnd::Restart) => {
+            end_by(shared, PowerRequest::Reset)
         }
         Exit::TripleFault => Next::Fail(Cause::TripleFault),
         Exit::CannotEmulate(bytes) => Next::Fail(Cause::CannotEmulate(bytes)),
@@ -85,79 +86,80 @@ pub fn handle<H: MachineHost>(board: &Board<H>, id: VcpuId, exit: Exit<'_>) -> N
     }
 }
 
-fn power<H: MachineHost>(board: &Board<H>, request: PowerRequest) -> Next {
+fn end_by<H: MachineHost>(shared: &VcpuShared<H>, request: PowerRequest) -> Next {
     Next::End(match request {
         PowerRequest::PowerOff => End::PowerOff,
-        PowerRequest::Reset => board.devices.words.panic().map_or(End::Reset, End::Panicked),
+        PowerRequest::Reset => shared.devices.monitor.panic().map_or(End::Reset, End::Panicked),
     })
 }
 
 fn write_hypercall<H: MachineHost>(
-    board: &Board<H>,
+    shared: &VcpuShared<H>,
     id: VcpuId,
     offset: u16,
     width: u8,
     data: &[u8],
 ) -> Next {
+    let VcpuShared { devices, kicks, .. } = shared;
     match hypercall::decode_write(offset, width, data) {
-        Ok(Hypercall::LockSpinning(ticket)) => board.kicks.halt(id, ticket),
-        Ok(Hypercall::UnlockKick(target)) => board.kicks.kick(id, target, KickPath::Latch),
-        Ok(Hypercall::Doorbell(target)) => board.kicks.kick(id, target, KickPath::Doorbell),
-        Ok(Hypercall::KickAndHalt(target, ticket)) => board.kicks.kick_and_halt(id, target, ticket),
-        Ok(Hypercall::Yield) => scheduled(board, |scheduler| scheduler.yielded(id)),
-        Ok(Hypercall::SpunOut) => scheduled(board, |scheduler| scheduler.spun_out(id)),
-        Ok(Hypercall::YieldTo(to)) => match board.scheduler() {
-            Some(scheduler) => scheduler.yields_to(id, to),
-            // To whom, the host's scheduler cannot be told.
+        Ok(Hypercall::LockSpinning(ticket)) => kicks.halt(id, ticket),
+        Ok(Hypercall::UnlockKick(target)) => kicks.kick(id, target, KickPath::Latch),
+        Ok(Hypercall::Doorbell(target)) => kicks.kick(id, target, KickPath::Doorbell),
+        Ok(Hypercall::KickAndHalt(target, ticket)) => kicks.kick_and_halt(id, target, ticket),
+        Ok(Hypercall::Yield) => with_scheduler(shared, |scheduler| scheduler.yield_slot(id)),
+        Ok(Hypercall::SpunOut) => with_scheduler(shared, |scheduler| scheduler.spun_out(id)),
+        Ok(Hypercall::YieldTo(to)) => match shared.scheduler() {
+            Some(scheduler) => scheduler.yield_to(id, to),
+            // The host's scheduler accepts no target.
             None => thread::yield_now(),
         },
         Ok(Hypercall::PreemptPoint(point)) => {
-            scheduled(board, |scheduler| scheduler.point(id, point))
+            with_scheduler(shared, |scheduler| scheduler.preempt_point(id, point))
         }
-        Ok(Hypercall::Stdout(bytes)) => return write_out(board, id, &board.devices.stdout, bytes),
-        Ok(Hypercall::Stderr(bytes)) => return write_out(board, id, &board.devices.stderr, bytes),
-        Ok(Hypercall::OutputPage(frame)) => board.devices.output_page.store(frame, Relaxed),
-        Ok(Hypercall::KernelFacts(frame)) => learn(board, id, frame),
-        Ok(Hypercall::StdoutPage(len)) => return write_page(board, id, &board.devices.stdout, len),
-        Ok(Hypercall::StderrPage(len)) => return write_page(board, id, &board.devices.stderr, len),
-        Ok(Hypercall::Event(event)) => note(board, event),
+        Ok(Hypercall::Stdout(bytes)) => return write(shared, id, &devices.stdout, bytes),
+        Ok(Hypercall::Stderr(bytes)) => return write(shared, id, &devices.stderr, bytes),
+        Ok(Hypercall::OutputPage(frame)) => devices.output_page.store(frame, Relaxed),
+        Ok(Hypercall::KernelFacts(frame)) => read_kernel_facts(shared, id, frame),
+        Ok(Hypercall::StdoutPage(len)) => return write_page(shared, id, &devices.stdout, len),
+        Ok(Hypercall::StderrPage(len)) => return write_page(shared, id, &devices.stderr, len),
+        Ok(Hypercall::Event(event)) => guest_event(shared, event),
         Ok(Hypercall::Exit(status)) => return Next::End(End::Exit(status)),
         Ok(Hypercall::VcpuDone(status)) => {
-            board.vcpu_done(id, status);
+            shared.vcpu_done(id, status);
             return Next::Leave;
         }
-        Err(misuse) => count(board, id, misuse),
+        Err(misuse) => count_misuse(shared, id, misuse),
     }
     Next::Resume
 }
 
-/// A call that only a scheduler handles; ignored without one.
-fn scheduled<H: MachineHost>(board: &Board<H>, call: impl FnOnce(&dyn VcpuScheduler)) {
-    if let Some(scheduler) = board.scheduler() {
+/// Passes on a call that only a scheduler handles. Ignored without a scheduler.
+fn with_scheduler<H: MachineHost>(shared: &VcpuShared<H>, call: impl FnOnce(&dyn VcpuScheduler)) {
+    if let Some(scheduler) = shared.scheduler() {
         call(scheduler);
     }
 }
 
-fn write_out<H: MachineHost>(board: &Board<H>, id: VcpuId, output: &Output, bytes: &[u8]) -> Next {
-    let written = output.write(bytes, &|wait| aside(board, id, wait));
-    written.map_or_else(unwritten, |()| Next::Resume)
+fn write<H: MachineHost>(shared: &VcpuShared<H>, id: VcpuId, out: &Output, data: &[u8]) -> Next {
+    let written = out.write(data, &|wait| without_slot(shared, id, wait));
+    written.map_or_else(output_error, |()| Next::Resume)
 }
 
-/// Runs `wait`, which waits for a reader of the guest's output, without a slot.
-fn aside<H: MachineHost>(
-    board: &Board<H>,
+/// Runs `wait`, which blocks until the guest's output is read, without holding a slot.
+fn without_slot<H: MachineHost>(
+    shared: &VcpuShared<H>,
     id: VcpuId,
     wait: &mut dyn FnMut() -> io::Result<()>,
 ) -> io::Result<()> {
-    let Some(scheduler) = board.scheduler() else { return wait() };
-    scheduler.waits(id);
-    let waited = wait();
-    scheduler.waited(id);
-    waited
+    let Some(scheduler) = shared.scheduler() else { return wait() };
+    scheduler.begin_wait(id);
+    let result = wait();
+    scheduler.end_wait(id);
+    result
 }
 
-/// A failed write to the guest's output ends the machine.
-fn unwritten(error: io::Error) -> Next {
+/// Ends the machine after a failed write of the guest's output.
+fn output_error(error: io::Error) -> Next {
     Next::End(match error.kind() {
         ErrorKind::BrokenPipe => End::OutputClosed,
         _ => End::OutputFailed(error),
@@ -165,19 +167,19 @@ fn unwritten(error: io::Error) -> Next {
 }
 
 fn write_page<H: MachineHost>(
-    board: &Board<H>,
+    shared: &VcpuShared<H>,
     id: VcpuId,
     output: &Output,
     len: PageBytes,
 ) -> Next {
-    let frame = board.devices.output_page.load(Relaxed);
+    let frame = shared.devices.output_page.load(Relaxed);
     let address = page_at(frame);
     let mut page = [0; PageBytes::PAGE];
     let bytes = &mut page[..len.get()];
-    match board.memory().read_slice(bytes, address) {
-        Ok(()) => write_out(board, id, output, bytes),
+    match shared.memory().read_slice(bytes, address) {
+        Ok(()) => write(shared, id, output, bytes),
         Err(_) => {
-            count(board, id, Misuse::page(ports::OUTPUT_PAGE, frame));
+            count_misuse(shared, id, Misuse::invalid_page(ports::OUTPUT_PAGE, frame));
             Next::Resume
         }
     }
@@ -187,18 +189,18 @@ fn page_at(frame: u32) -> GuestAddress {
     GuestAddress(u64::from(frame) * PageBytes::PAGE as u64)
 }
 
-/// The guest tells where its kernel has its locks.
-fn learn<H: MachineHost>(board: &Board<H>, id: VcpuId, frame: u32) {
+/// Reads the guest's report about its kernel's locks from this page.
+fn read_kernel_facts<H: MachineHost>(shared: &VcpuShared<H>, id: VcpuId, frame: u32) {
     let mut bytes = [0; kernel_facts::SIZE];
-    let read = board.memory().read_slice(&mut bytes, page_at(frame)).ok();
-    match read.and_then(|()| KernelFacts::from_bytes(&bytes)) {
-        Some(facts) => board.kernel.tell(KernelSymbols::reported(&facts)),
-        None => count(board, id, Misuse::page(ports::KERNEL_FACTS, frame)),
+    let result = shared.memory().read_slice(&mut bytes, page_at(frame)).ok();
+    match result.and_then(|()| KernelFacts::from_bytes(&bytes)) {
+        Some(facts) => shared.kernel.set_symbols(KernelSymbols::from_facts(&facts)),
+        None => count_misuse(shared, id, Misuse::invalid_page(ports::KERNEL_FACTS, frame)),
     }
 }
 
 fn read_hypercall<H: MachineHost>(
-    board: &Board<H>,
+    shared: &VcpuShared<H>,
     id: VcpuId,
     offset: u16,
     width: u8,
@@ -206,17 +208,17 @@ fn read_hypercall<H: MachineHost>(
 ) {
     data.fill(0);
     match hypercall::decode_read(offset, width) {
-        Ok(Query::Stdin) => board.devices.stdin.take(data),
-        Ok(Query::StdinAvail) => fill(data, board.devices.stdin.available()),
+        Ok(Query::Stdin) => shared.devices.stdin.take(data),
+        Ok(Query::StdinAvail) => fill(data, shared.devices.stdin.available()),
         Ok(Query::Gate) => {
-            let is_open = board.devices.bench.as_ref().is_none_or(|bench| bench.is_open());
+            let is_open = shared.devices.bench.as_ref().is_none_or(|bench| bench.is_gate_open());
             fill(data, is_open.into());
         }
         Ok(Query::KernelFacts) => {
-            let is_wanted = board.scheduler().is_some_and(|scheduler| scheduler.observes(id));
-            fill(data, (is_wanted && !board.kernel.is_known()).into());
+            let is_wanted = shared.scheduler().is_some_and(|s| s.lacks_telemetry(id));
+            fill(data, (is_wanted && !shared.kernel.is_known()).into());
         }
-        Err(misuse) => count(board, id, misuse),
+        Err(misuse) => count_misuse(shared, id, misuse),
     }
 }
 
@@ -226,31 +228,31 @@ fn fill(data: &mut [u8], answer: u32) {
     }
 }
 
-fn note<H: MachineHost>(board: &Board<H>, event: GuestEvent) {
+fn guest_event<H: MachineHost>(shared: &VcpuShared<H>, event: GuestEvent) {
     match event {
-        GuestEvent::InitReached => board.devices.events.init_reached(),
-        GuestEvent::ShellReady => board.devices.events.shell_ready(),
-        GuestEvent::CountersRead => board.note_counters_read(),
-        GuestEvent::BenchReady => note_bench(board, BenchStep::Ready),
-        GuestEvent::WindowBegins => note_bench(board, BenchStep::Begins),
-        GuestEvent::WindowEnds => note_bench(board, BenchStep::Ends),
-        GuestEvent::Panicked => board.devices.words.told(),
+        GuestEvent::InitReached => shared.devices.events.init_reached(),
+        GuestEvent::ShellReady => shared.devices.events.shell_ready(),
+        GuestEvent::CountersRead => shared.record_counters_read(),
+        GuestEvent::BenchReady => bench_step(shared, BenchStep::Ready),
+        GuestEvent::WindowBegins => bench_step(shared, BenchStep::Begins),
+        GuestEvent::WindowEnds => bench_step(shared, BenchStep::Ends),
+        GuestEvent::Panicked => shared.devices.monitor.report_panic(),
         GuestEvent::StdinWanted => {
-            if board.devices.stdin.want() == Wake::Guest {
-                board.devices.wake_for_stdin();
+            if shared.devices.stdin.want() == Wake::Guest {
+                shared.devices.wake_for_stdin();
             }
         }
     }
 }
 
-fn note_bench<H: MachineHost>(board: &Board<H>, step: BenchStep) {
-    if let Some(bench) = &board.devices.bench {
-        bench.step(step, board.machine_counts(), board.host.read());
+fn bench_step<H: MachineHost>(shared: &VcpuShared<H>, step: BenchStep) {
+    if let Some(bench) = &shared.devices.bench {
+        bench.step(step, shared.machine_counts(), shared.host.read());
     }
 }
 
-/// Counts an invalid call of the guest, and stores the first one. It has no other effect.
-fn count<H: MachineHost>(board: &Board<H>, id: VcpuId, misuse: Misuse) {
-    board.counters(id).misuse.bump();
-    let _ = board.devices.misuse.set(misuse);
+/// Counts an invalid call by the guest, and stores the first. It has no other effect.
+fn count_misuse<H: MachineHost>(shared: &VcpuShared<H>, id: VcpuId, misuse: Misuse) {
+    shared.counters(id).misuse.bump();
+    let _ = shared.devices.misuse.set(misuse);
 }

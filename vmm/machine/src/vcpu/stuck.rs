@@ -1,73 +1,71 @@
-//! Detects vCPUs that wait forever. Observations of the vCPUs go in, with the time, and a verdict
-//! comes out; nothing here observes anything itself.
+//! Detects vCPUs that wait forever, from timed samples of the vCPUs. This module takes no samples itself.
 //!
-//! A halted waiter resumes only when it is kicked. Two things show that no kick will come: its lock
+//! A halted waiter resumes only when it is kicked. There are two signs that no kick will come: its lock
 //! has been serving it for long, or no vCPU is left that could kick it. Slow is not stuck:
 //!
-//! * A waiter that was kicked is not *halted*, though it may wait long for its turn in a schedule.
-//! * The releaser may be preempted before it has kicked, by the schedule or by the host. While one of them
-//!   keeps a vCPU off its CPU that has not run since the waiter was first seen served, the time does
-//!   not count.
-//! * Time in which no observation was made, because the whole process stood still, does not count
-//!   either.
+//! * A kicked waiter does not count as *halted*, even if it waits long for a slot in a schedule.
+//! * The releaser may be preempted before it kicks, by the schedule or by the host. Time does not count
+//!   while either of them keeps a vCPU off its CPU that has not run since the waiter was first seen
+//!   served.
+//! * Time without samples, because the whole process was stopped, does not count either.
 
 use std::fmt;
 
 use base::units::{Nanos, Ticket, VcpuId};
 
-/// Maximum time between two observations; if it is longer, the process stood still.
-const LONGEST_STEP: Nanos = Nanos::millis(500);
+/// Maximum time between two samples. After a longer time, the process is assumed to have been stopped.
+const MAX_STEP: Nanos = Nanos::millis(500);
 
 /// Whether a vCPU can continue without a kick.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// The vCPU can, or something other than a kick will make it.
+pub enum Liveness {
+    /// Can continue without a kick.
     #[default]
-    Able,
-    /// The vCPU is halted for a lock, and no kick is pending.
+    Active,
+    /// Halted for a lock, with no kick pending.
     Halted,
-    /// The vCPU is done.
-    Left,
+    /// Done.
+    Done,
 }
 
-/// What a waiter waits for, by its telemetry.
+/// The lock that a waiter waits for, according to its telemetry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitedLock {
     /// The lock's address.
     pub lock: u64,
-    /// The waiter's ticket; None: it waits outside a queue that was full.
+    /// The waiter's ticket. None if it is throttled because the queue was full.
     pub ticket: Option<u16>,
-    /// Releases until it is served; None: not known. For a waiter outside the queue, zero: the
-    /// queue is empty, and no other vCPU has been admitted.
+    /// Number of releases until it is served, or None if unknown. Zero for a throttled waiter means that
+    /// the queue is empty and no other vCPU has been admitted.
     pub distance: Option<u16>,
 }
 
-/// One vCPU as it was observed.
+/// A sample of one vCPU.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct VcpuSample {
-    /// Can it continue?
-    pub standing: Standing,
-    /// Number of its exits so far.
+    /// Whether the vCPU can continue.
+    pub liveness: Liveness,
+    /// Number of exits so far.
     pub exits: u64,
-    /// The vCPU is ready to run, but has no slot.
-    pub awaits_turn: bool,
-    /// The vCPU's thread wants a CPU of the host, or has one.
+    /// Whether the vCPU is runnable but has no slot.
+    pub awaits_slot: bool,
+    /// Whether the vCPU's thread has or waits for a host CPU.
     pub is_runnable: bool,
-    /// The CPU time that its thread has had; None: it cannot be known.
+    /// CPU time consumed by its thread, or None if unknown.
     pub ran: Option<Nanos>,
-    /// The ticket it last halted for.
+    /// The ticket of its last halt.
     pub ticket: Ticket,
-    /// What it waits for, if the guest publishes telemetry.
-    pub waits: Option<AwaitedLock>,
+    /// The awaited lock, if the guest publishes telemetry.
+    pub awaited: Option<AwaitedLock>,
 }
 
-/// How long to wait before a vCPU is considered stuck.
+/// Timeouts after which a vCPU is considered stuck.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// After a halted waiter is served.
+pub struct Timeouts {
+    /// Time since a halted waiter was first served.
     pub served: Nanos,
-    /// After all vCPUs have halted.
-    pub all: Nanos,
+    /// Time since the last vCPU halted.
+    pub all_halted: Nanos,
 }
 
 /// A vCPU that waits forever.
@@ -75,32 +73,32 @@ pub struct Patience {
 pub struct StuckVcpu {
     /// The waiter that will never be kicked.
     pub vcpu: VcpuId,
-    /// The waiter's ticket; None: it waits outside a queue.
+    /// The waiter's ticket. None if it is a throttled waiter.
     pub ticket: Option<Ticket>,
-    /// The lock it waits for, if the guest publishes telemetry.
+    /// The awaited lock, if the guest publishes telemetry.
     pub lock: Option<u64>,
-    /// How this is known.
+    /// The evidence.
     pub proof: Proof,
-    /// For how long it has been stuck.
+    /// Time for which it has been stuck.
     pub since: Nanos,
 }
 
-/// Why no vCPU will kick it.
+/// The reason why no vCPU will kick it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// The lock serves the vCPU: the kick must have been sent, or never will be.
+    /// The lock serves the vCPU: the kick was already sent, or never will be.
     Served,
-    /// All vCPUs that have not left are halted, this many including itself.
-    NobodyLeft(usize),
+    /// All remaining vCPUs are halted. Contains their number, including this vCPU.
+    AllHalted(usize),
 }
 
-/// Printed after the vCPU's name.
+/// Formatted to follow the vCPU's name.
 impl fmt::Display for StuckVcpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = self.since.seconds();
         match self.ticket {
             Some(ticket) => write!(f, "waits for ticket {ticket}")?,
-            None => write!(f, "waits outside of the queue")?,
+            None => write!(f, "waits as a throttled waiter")?,
         }
         if let Some(lock) = self.lock {
             write!(f, " of lock {lock:#x}")?;
@@ -112,173 +110,173 @@ impl fmt::Display for StuckVcpu {
             Proof::Served => {
                 write!(f, ", which has been served for {since:.1} s: its kick was lost")
             }
-            Proof::NobodyLeft(1) => {
-                write!(f, ", and no vCPU has been left to kick it for {since:.1} s")
+            Proof::AllHalted(1) => {
+                write!(f, ", and there has been no vCPU to kick it for {since:.1} s")
             }
-            Proof::NobodyLeft(all) => {
+            Proof::AllHalted(count) => {
                 write!(
                     f,
-                    ", and none can kick it: all {all} vCPUs have been halted for {since:.1} s"
+                    ", and no vCPU can kick it: all {count} have been halted for {since:.1} s"
                 )
             }
         }
     }
 }
 
-/// What is remembered of one vCPU. Times are by [`StuckWatch::clock`].
+/// History of one vCPU. Times are on the clock of [`StuckWatch::clock`].
 #[derive(Debug, Default, Clone, Copy)]
 struct VcpuHistory {
     exits: u64,
-    moved: Nanos,
-    /// CPU time of the vCPU, and when that was last seen to grow.
+    exited_at: Nanos,
+    /// CPU time of the vCPU, and the time of its last growth.
     ran: Option<Nanos>,
-    grew: Nanos,
-    /// Start of the halt it is still in.
+    ran_at: Nanos,
+    /// Start of the current halt.
     halted: Option<Nanos>,
-    waits: Option<(u64, Option<u16>)>,
+    awaited: Option<(u64, Option<u16>)>,
     served: Option<Served>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Served {
     first: Nanos,
-    /// Start of the time that counts: restarted while another vCPU may be about to kick.
+    /// Start of the counted time. Restarted while another vCPU may be about to kick.
     since: Nanos,
 }
 
-/// Detects stuck vCPUs from successive observations.
+/// Detects stuck vCPUs from successive samples.
 #[derive(Debug)]
 pub struct StuckWatch {
-    patience: Patience,
-    /// Sum of the times between observations, each limited to [`LONGEST_STEP`].
+    limits: Timeouts,
+    /// Sum of the times between samples, each limited to [`MAX_STEP`].
     clock: Nanos,
     last: Option<Nanos>,
-    past: Vec<VcpuHistory>,
+    vcpus: Vec<VcpuHistory>,
 }
 
 impl StuckWatch {
-    /// A watch of `vcpus` vCPUs.
-    pub fn new(patience: Patience, vcpus: usize) -> Self {
-        Self { patience, clock: Nanos::ZERO, last: None, past: vec![VcpuHistory::default(); vcpus] }
+    /// Creates a watch for `vcpus` vCPUs.
+    pub fn new(limits: Timeouts, vcpus: usize) -> Self {
+        Self { limits, clock: Nanos::ZERO, last: None, vcpus: vec![VcpuHistory::default(); vcpus] }
     }
 
-    /// The current time by its own clock, for [`StuckWatch::doubts`].
+    /// The current time on the watch's own clock, for [`StuckWatch::may_be_stuck_since`].
     pub const fn clock(&self) -> Nanos {
         self.clock
     }
 
-    /// Takes one observation of all vCPUs, made at `now`.
-    pub fn look(&mut self, seen: &[VcpuSample], now: Nanos) -> Option<StuckVcpu> {
+    /// Evaluates a sample of all vCPUs taken at `now`.
+    pub fn check(&mut self, samples: &[VcpuSample], now: Nanos) -> Option<StuckVcpu> {
         let step = self.last.map_or(Nanos::ZERO, |last| now.since(last));
-        self.clock = self.clock.after(step.min(LONGEST_STEP));
+        self.clock = self.clock.after(step.min(MAX_STEP));
         self.last = Some(now);
-        for (past, seen) in self.past.iter_mut().zip(seen) {
-            past.update(seen, self.clock);
+        for (vcpu, sample) in self.vcpus.iter_mut().zip(samples) {
+            vcpu.update(sample, self.clock);
         }
-        for ix in 0..self.past.len() {
-            if self.past[ix].served.is_some_and(|served| self.is_excused(ix, served, seen)) {
-                self.past[ix].served = self.past[ix].served.map(|served| self.restart(served));
+        for ix in 0..self.vcpus.len() {
+            if self.vcpus[ix].served.is_some_and(|served| self.is_suspended(ix, served, samples)) {
+                self.vcpus[ix].served = self.vcpus[ix].served.map(|served| self.restart(served));
             }
         }
-        self.verdict(seen)
+        self.verdict(samples)
     }
 
     const fn restart(&self, served: Served) -> Served {
         Served { since: self.clock, ..served }
     }
 
-    /// May another vCPU that is off its CPU be about to kick it?
-    fn is_excused(&self, ix: usize, served: Served, seen: &[VcpuSample]) -> bool {
-        let mut others = self.past.iter().zip(seen).enumerate().filter(|(other, _)| *other != ix);
-        others.any(|(_, (past, seen))| {
-            let is_off = seen.awaits_turn && past.moved <= served.first;
-            is_off || past.is_starved(seen, served.first)
+    /// Whether another vCPU that is off its CPU may be about to kick the waiter.
+    fn is_suspended(&self, ix: usize, served: Served, samples: &[VcpuSample]) -> bool {
+        let mut peers = self.vcpus.iter().zip(samples).enumerate().filter(|(peer, _)| *peer != ix);
+        peers.any(|(_, (vcpu, sample))| {
+            let is_off = sample.awaits_slot && vcpu.exited_at <= served.first;
+            is_off || vcpu.is_starved(sample, served.first)
         })
     }
 
-    fn verdict(&self, seen: &[VcpuSample]) -> Option<StuckVcpu> {
+    fn verdict(&self, samples: &[VcpuSample]) -> Option<StuckVcpu> {
         let served = self.longest_served();
         if let Some((ix, since)) = served
-            && since >= self.patience.served
+            && since >= self.limits.served
         {
-            return Some(self.stuck(ix, seen, Proof::Served, since));
+            return Some(self.stuck(ix, samples, Proof::Served, since));
         }
-        let (halted, since) = self.all_halted(seen)?;
-        if since < self.patience.all {
+        let (halted, since) = self.all_halted(samples)?;
+        if since < self.limits.all_halted {
             return None;
         }
         match served {
-            Some((ix, since)) => Some(self.stuck(ix, seen, Proof::Served, since)),
+            Some((ix, since)) => Some(self.stuck(ix, samples, Proof::Served, since)),
             None => {
-                let ix = self.past.iter().position(|past| past.halted.is_some())?;
-                Some(self.stuck(ix, seen, Proof::NobodyLeft(halted), since))
+                let ix = self.vcpus.iter().position(|vcpu| vcpu.halted.is_some())?;
+                Some(self.stuck(ix, samples, Proof::AllHalted(halted), since))
             }
         }
     }
 
     fn longest_served(&self) -> Option<(usize, Nanos)> {
-        let served = self.past.iter().enumerate().filter_map(|(ix, past)| Some((ix, past.served?)));
+        let served = (0..).zip(&self.vcpus).filter_map(|(ix, vcpu)| Some((ix, vcpu.served?)));
         let first = served.min_by_key(|(_, served)| served.since)?;
         Some((first.0, self.clock.since(first.1.since)))
     }
 
-    /// If all vCPUs that have not left are halted: how many, and for how long all of them have
-    /// been.
-    fn all_halted(&self, seen: &[VcpuSample]) -> Option<(usize, Nanos)> {
+    /// If all remaining vCPUs are halted, returns their number and the time for which all of them have
+    /// been halted.
+    fn all_halted(&self, samples: &[VcpuSample]) -> Option<(usize, Nanos)> {
         let (mut count, mut since) = (0, Nanos::ZERO);
-        for (past, seen) in self.past.iter().zip(seen) {
-            match seen.standing {
-                Standing::Able => return None,
-                Standing::Left => {}
-                Standing::Halted => {
+        for (vcpu, sample) in self.vcpus.iter().zip(samples) {
+            match sample.liveness {
+                Liveness::Active => return None,
+                Liveness::Done => {}
+                Liveness::Halted => {
                     count += 1;
-                    since = since.max(past.halted?);
+                    since = since.max(vcpu.halted?);
                 }
             }
         }
         (count > 0).then(|| (count, self.clock.since(since)))
     }
 
-    fn stuck(&self, ix: usize, seen: &[VcpuSample], proof: Proof, since: Nanos) -> StuckVcpu {
-        let (lock, ticket) = match self.past[ix].waits {
+    fn stuck(&self, ix: usize, samples: &[VcpuSample], proof: Proof, since: Nanos) -> StuckVcpu {
+        let (lock, ticket) = match self.vcpus[ix].awaited {
             Some((lock, ticket)) => (Some(lock), ticket.map(|ticket| Ticket(ticket.into()))),
-            None => (None, Some(seen[ix].ticket)),
+            None => (None, Some(samples[ix].ticket)),
         };
         StuckVcpu { vcpu: VcpuId(ix as u32), ticket, lock, proof, since }
     }
 
-    /// Was any vCPU at time `then` in a state that may still turn out to be stuck?
-    pub fn doubts(&self, seen: &[VcpuSample], then: Nanos) -> bool {
-        let served = self.past.iter().filter_map(|past| past.served);
-        let all = self.all_halted(seen).map(|(_, since)| Nanos(self.clock.0 - since.0));
-        served.map(|served| served.first).chain(all).any(|began| began <= then)
+    /// Whether any vCPU was, at time `then`, in a state that may still prove to be stuck.
+    pub fn may_be_stuck_since(&self, samples: &[VcpuSample], then: Nanos) -> bool {
+        let served = self.vcpus.iter().filter_map(|vcpu| vcpu.served);
+        let all_halted = self.all_halted(samples).map(|(_, since)| Nanos(self.clock.0 - since.0));
+        served.map(|served| served.first).chain(all_halted).any(|began| began <= then)
     }
 }
 
 impl VcpuHistory {
-    /// Does it want a CPU, and has the host given it none since `then`?
-    fn is_starved(&self, seen: &VcpuSample, then: Nanos) -> bool {
-        let is_known = seen.standing == Standing::Able && seen.ran.is_some();
-        is_known && seen.is_runnable && self.grew <= then
+    /// Whether the vCPU is runnable and has received no CPU time from the host since `then`.
+    fn is_starved(&self, sample: &VcpuSample, then: Nanos) -> bool {
+        let is_known = sample.liveness == Liveness::Active && sample.ran.is_some();
+        is_known && sample.is_runnable && self.ran_at <= then
     }
 
-    fn update(&mut self, seen: &VcpuSample, clock: Nanos) {
-        let waits = seen.waits.map(|waits| (waits.lock, waits.ticket));
-        let moved = seen.exits != self.exits;
-        if moved {
-            (self.exits, self.moved) = (seen.exits, clock);
+    fn update(&mut self, sample: &VcpuSample, clock: Nanos) {
+        let awaited = sample.awaited.map(|awaited| (awaited.lock, awaited.ticket));
+        let has_exited = sample.exits != self.exits;
+        if has_exited {
+            (self.exits, self.exited_at) = (sample.exits, clock);
         }
-        if moved || waits != self.waits || seen.standing != Standing::Halted {
-            (self.halted, self.served, self.waits) = (None, None, waits);
+        if has_exited || awaited != self.awaited || sample.liveness != Liveness::Halted {
+            (self.halted, self.served, self.awaited) = (None, None, awaited);
         }
-        if seen.ran != self.ran {
-            (self.ran, self.grew) = (seen.ran, clock);
+        if sample.ran != self.ran {
+            (self.ran, self.ran_at) = (sample.ran, clock);
         }
-        if seen.standing != Standing::Halted {
+        if sample.liveness != Liveness::Halted {
             return;
         }
         self.halted.get_or_insert(clock);
-        match seen.waits {
+        match sample.awaited {
             Some(AwaitedLock { distance: Some(0), .. }) => {
                 self.served.get_or_insert(Served { first: clock, since: clock });
             }

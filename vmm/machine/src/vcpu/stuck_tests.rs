@@ -1,20 +1,21 @@
 use super::*;
 
-const LOOK: Nanos = Nanos::millis(250);
+const INTERVAL: Nanos = Nanos::millis(250);
 const LOCK: u64 = 0x20_3000;
 
 fn watch(vcpus: usize) -> StuckWatch {
-    StuckWatch::new(Patience { served: Nanos::millis(2000), all: Nanos::millis(2000) }, vcpus)
+    let limit = Nanos::millis(2000);
+    StuckWatch::new(Timeouts { served: limit, all_halted: limit }, vcpus)
 }
 
-/// Halted for a ticket that is `distance` releases from being served.
+/// A waiter halted for a ticket that is `distance` releases from being served.
 fn halted(ticket: u16, distance: Option<u16>) -> VcpuSample {
-    let waits = Some(AwaitedLock { lock: LOCK, ticket: Some(ticket), distance });
+    let awaited = Some(AwaitedLock { lock: LOCK, ticket: Some(ticket), distance });
     VcpuSample {
-        standing: Standing::Halted,
+        liveness: Liveness::Halted,
         exits: 7,
         ticket: Ticket(ticket.into()),
-        waits,
+        awaited,
         ..VcpuSample::default()
     }
 }
@@ -23,68 +24,68 @@ fn runs(exits: u64) -> VcpuSample {
     VcpuSample { exits, ..VcpuSample::default() }
 }
 
-fn left() -> VcpuSample {
-    VcpuSample { standing: Standing::Left, ..VcpuSample::default() }
+fn done() -> VcpuSample {
+    VcpuSample { liveness: Liveness::Done, ..VcpuSample::default() }
 }
 
-fn off(exits: u64) -> VcpuSample {
-    VcpuSample { awaits_turn: true, ..runs(exits) }
+fn without_slot(exits: u64) -> VcpuSample {
+    VcpuSample { awaits_slot: true, ..runs(exits) }
 }
 
-/// The vCPU has a slot, and has had a CPU for `ran` ms.
-fn on(exits: u64, ran: u64, is_runnable: bool) -> VcpuSample {
+/// A vCPU that has a slot and has consumed `ran` ms of CPU time.
+fn with_slot(exits: u64, ran: u64, is_runnable: bool) -> VcpuSample {
     VcpuSample { ran: Some(Nanos::millis(ran)), is_runnable, ..runs(exits) }
 }
 
-/// Makes `count` observations, which may depend on their number. Returns the verdict and the number
-/// of the observation that led to it.
-fn looks(
+/// Takes `count` samples, which may depend on their index. Returns the verdict and the index of the
+/// sample that led to it.
+fn run_watch(
     watch: &mut StuckWatch,
     count: u64,
-    seen: impl Fn(u64) -> Vec<VcpuSample>,
+    samples: impl Fn(u64) -> Vec<VcpuSample>,
 ) -> Option<(u64, StuckVcpu)> {
-    (0..count).find_map(|n| Some((n, watch.look(&seen(n), Nanos(LOOK.0 * n))?)))
+    (0..count).find_map(|n| Some((n, watch.check(&samples(n), Nanos(INTERVAL.0 * n))?)))
 }
 
-/// The vCPU waits outside of the queue, in which there are so many others.
-fn outside(queued: u16) -> VcpuSample {
-    let waits = Some(AwaitedLock { lock: LOCK, ticket: None, distance: Some(queued) });
-    VcpuSample { waits, ..halted(1, None) }
+/// A throttled waiter, with `queued` waiters in the queue.
+fn throttled(queued: u16) -> VcpuSample {
+    let awaited = Some(AwaitedLock { lock: LOCK, ticket: None, distance: Some(queued) });
+    VcpuSample { awaited, ..halted(1, None) }
 }
 
-type Seen = fn(u64) -> Vec<VcpuSample>;
+type Samples = fn(u64) -> Vec<VcpuSample>;
 
 #[test]
-fn a_vcpu_that_may_go_on_is_not_stuck() {
-    let all: [(&str, Seen); 8] = [
+fn progressing_vcpus_are_not_stuck() {
+    let cases: [(&str, Samples); 8] = [
         ("in the queue", |n| vec![runs(n), halted(42, Some(1)), halted(44, None)]),
         ("more exits", |n| vec![runs(n), VcpuSample { exits: n, ..halted(42, Some(0)) }]),
         ("other tickets", |n| vec![runs(n), halted(n as u16 * 2, Some(0))]),
-        ("kicked now and then, and then without a turn for long", |n| {
-            vec![runs(n), if n % 7 < 6 { halted(42, Some(0)) } else { off(7) }]
+        ("kicked now and then, and then without a slot for long", |n| {
+            vec![runs(n), if n % 7 < 6 { halted(42, Some(0)) } else { without_slot(7) }]
         }),
-        ("outside, in its turn", |n| vec![runs(n), outside(2)]),
+        ("throttled behind the queue", |n| vec![runs(n), throttled(2)]),
         ("one still runs", |_| vec![runs(3), halted(42, None)]),
-        ("all have left", |_| vec![left(), left()]),
+        ("all are done", |_| vec![done(), done()]),
         ("all are halted, but never in the same halts", |n| {
             [2, 4].map(|ticket| VcpuSample { exits: n, ..halted(ticket, Some(1)) }).into()
         }),
     ];
-    for (name, seen) in all {
-        assert_eq!(looks(&mut watch(seen(0).len()), 1000, seen), None, "{name}");
+    for (name, samples) in cases {
+        assert_eq!(run_watch(&mut watch(samples(0).len()), 1000, samples), None, "{name}");
     }
 }
 
-/// After two seconds. Of all that halt the one that is served is named.
+/// Stuck after two seconds. If all vCPUs are halted, the waiter being served is reported.
 #[test]
-fn a_vcpu_whose_kick_was_lost_or_that_none_can_kick_is_stuck() {
+fn detects_lost_kicks_and_missing_kickers() {
     let served =
         "waits for ticket 42 of lock 0x203000, which has been served for 2.0 s: its kick was lost";
-    let nobody = "waits for ticket 42 of lock 0x203000, and none can kick it: all 2 vCPUs have been halted for 2.0 s";
-    // Without telemetry the ticket is the one that the guest halted with.
-    let blind = "waits for ticket 6, and no vCPU has been left to kick it for 2.0 s";
-    let free = "waits outside of the queue of lock 0x203000, which has been free for 2.0 s: its kick was lost";
-    let all: [(Seen, u32, Proof, &str); 5] = [
+    let all_halted = "waits for ticket 42 of lock 0x203000, and no vCPU can kick it: all 2 have been halted for 2.0 s";
+    // Without telemetry, the ticket comes from the guest's halt.
+    let blind = "waits for ticket 6, and there has been no vCPU to kick it for 2.0 s";
+    let free = "waits as a throttled waiter of lock 0x203000, which has been free for 2.0 s: its kick was lost";
+    let cases: [(Samples, u32, Proof, &str); 5] = [
         (|n| vec![runs(n), halted(42, Some(0)), runs(n)], 1, Proof::Served, served),
         (
             |_| [(44, 1), (42, 0), (46, 2)].map(|(t, d)| halted(t, Some(d))).into(),
@@ -93,104 +94,104 @@ fn a_vcpu_whose_kick_was_lost_or_that_none_can_kick_is_stuck() {
             served,
         ),
         (
-            |_| vec![left(), halted(42, Some(3)), halted(40, Some(2))],
+            |_| vec![done(), halted(42, Some(3)), halted(40, Some(2))],
             1,
-            Proof::NobodyLeft(2),
-            nobody,
+            Proof::AllHalted(2),
+            all_halted,
         ),
-        (|_| vec![VcpuSample { waits: None, ..halted(6, None) }], 0, Proof::NobodyLeft(1), blind),
-        (|n| vec![runs(n), outside(0)], 1, Proof::Served, free),
+        (|_| vec![VcpuSample { awaited: None, ..halted(6, None) }], 0, Proof::AllHalted(1), blind),
+        (|n| vec![runs(n), throttled(0)], 1, Proof::Served, free),
     ];
-    for (seen, vcpu, proof, text) in all {
-        let (n, stuck) = looks(&mut watch(seen(0).len()), 100, seen).unwrap();
+    for (samples, vcpu, proof, text) in cases {
+        let (n, stuck) = run_watch(&mut watch(samples(0).len()), 100, samples).unwrap();
         assert_eq!((n, stuck.vcpu, stuck.proof), (8, VcpuId(vcpu), proof), "{text}");
         assert_eq!(stuck.to_string(), text);
     }
 }
 
 #[test]
-fn the_releaser_may_be_off_its_cpu_before_it_kicks() {
-    // Off its CPU for 10 s; it has not run since the other was served. Then it runs, and does not
-    // kick.
-    let seen = |n| vec![if n < 40 { off(5) } else { runs(6) }, halted(42, Some(0))];
-    let (n, stuck) = looks(&mut watch(2), 1000, seen).unwrap();
+fn waits_for_a_releaser_without_a_slot() {
+    // Off its CPU for 10 s without having run since the waiter was first seen served. Then it runs
+    // but does not kick.
+    let samples = |n| vec![if n < 40 { without_slot(5) } else { runs(6) }, halted(42, Some(0))];
+    let (n, stuck) = run_watch(&mut watch(2), 1000, samples).unwrap();
     assert_eq!((n, stuck.vcpu, stuck.since), (47, VcpuId(1), Nanos::millis(2000)));
-    // A vCPU that has run since then and waits for its next turn is no excuse.
-    let seen = |n| vec![off(n), halted(42, Some(0))];
-    assert_eq!(looks(&mut watch(2), 1000, seen).unwrap().0, 8);
+    // A vCPU that has run since then and waits for its next slot does not stop the clock.
+    let samples = |n| vec![without_slot(n), halted(42, Some(0))];
+    assert_eq!(run_watch(&mut watch(2), 1000, samples).unwrap().0, 8);
 }
 
-/// Regression: a releaser that the host kept from its CPU for two seconds passed for a lost wakeup.
+/// Regression: a releaser kept off its CPU by the host for two seconds counted as a lost wakeup.
 #[test]
-fn the_releaser_may_wait_for_a_cpu_of_the_host_before_it_kicks() {
-    // The releaser gets no CPU for 10 s. Then it runs, and does not kick.
-    let seen = |n: u64| vec![on(5, 30 + n.saturating_sub(39), true), halted(42, Some(0))];
-    let (n, stuck) = looks(&mut watch(2), 1000, seen).unwrap();
+fn waits_for_a_releaser_starved_by_the_host() {
+    // The releaser gets no CPU for 10 s. Then it runs but does not kick.
+    let samples = |n: u64| vec![with_slot(5, 30 + n.saturating_sub(39), true), halted(42, Some(0))];
+    let (n, stuck) = run_watch(&mut watch(2), 1000, samples).unwrap();
     assert_eq!((n, stuck.vcpu, stuck.since), (47, VcpuId(1), Nanos::millis(2000)));
-    // One that sleeps, that has had a CPU since, or of which nothing is known, is no excuse.
-    let no_excuses: [fn(u64) -> VcpuSample; 3] = [
-        |_| on(5, 30, false),
-        |n| on(5, 30 + n / 2, true),
+    // A vCPU that sleeps, has had a CPU since, or has an unknown CPU time does not stop the clock.
+    let suspects: [fn(u64) -> VcpuSample; 3] = [
+        |_| with_slot(5, 30, false),
+        |n| with_slot(5, 30 + n / 2, true),
         |_| VcpuSample { is_runnable: true, ..runs(5) },
     ];
-    for other in no_excuses {
-        let seen = |n| vec![other(n), halted(42, Some(0))];
-        assert!(looks(&mut watch(2), 1000, seen).unwrap().0 <= 10);
+    for suspect in suspects {
+        let samples = |n| vec![suspect(n), halted(42, Some(0))];
+        assert!(run_watch(&mut watch(2), 1000, samples).unwrap().0 <= 10);
     }
 }
 
 #[test]
-fn time_in_which_the_process_stood_still_does_not_count() {
+fn time_while_stopped_does_not_count() {
     let mut watch = watch(2);
-    let seen = [runs(1), halted(42, Some(0))];
-    assert_eq!(watch.look(&seen, Nanos::ZERO), None);
-    assert_eq!(watch.look(&seen, Nanos::millis(60_000)), None);
-    assert_eq!(watch.look(&seen, Nanos::millis(120_000)), None);
+    let samples = [runs(1), halted(42, Some(0))];
+    assert_eq!(watch.check(&samples, Nanos::ZERO), None);
+    assert_eq!(watch.check(&samples, Nanos::millis(60_000)), None);
+    assert_eq!(watch.check(&samples, Nanos::millis(120_000)), None);
     assert_eq!(watch.clock(), Nanos::millis(1000));
 }
 
 #[test]
-fn doubts_end_when_who_was_suspected_goes_on() {
+fn doubts_end_when_the_suspect_progresses() {
     let mut watch = watch(2);
     let suspect = [runs(1), halted(42, Some(0))];
-    watch.look(&suspect, Nanos::ZERO);
+    watch.check(&suspect, Nanos::ZERO);
     let then = watch.clock();
-    assert!(watch.doubts(&suspect, then));
-    watch.look(&suspect, LOOK);
-    assert!(watch.doubts(&suspect, then));
-    // The suspect halts anew: a different case.
-    let later = [runs(1), VcpuSample { exits: 9, ..halted(44, Some(0)) }];
-    watch.look(&later, Nanos(2 * LOOK.0));
-    assert!(!watch.doubts(&later, then));
-    let all = [halted(2, Some(1)), halted(4, Some(2))];
-    watch.look(&all, Nanos(3 * LOOK.0));
+    assert!(watch.may_be_stuck_since(&suspect, then));
+    watch.check(&suspect, INTERVAL);
+    assert!(watch.may_be_stuck_since(&suspect, then));
+    // The suspect is in a new halt, which is a different case.
+    let progress = [runs(1), VcpuSample { exits: 9, ..halted(44, Some(0)) }];
+    watch.check(&progress, Nanos(2 * INTERVAL.0));
+    assert!(!watch.may_be_stuck_since(&progress, then));
+    let halted = [halted(2, Some(1)), halted(4, Some(2))];
+    watch.check(&halted, Nanos(3 * INTERVAL.0));
     let then = watch.clock();
-    assert!(watch.doubts(&all, then));
+    assert!(watch.may_be_stuck_since(&halted, then));
 }
 
 #[test]
-fn nothing_that_a_guest_says_is_too_much() {
+fn tolerates_arbitrary_samples() {
     let mut rng = base::rng::SplitMix64::new(5);
     let mut watch = watch(5);
     for _ in 0..20_000 {
-        let mut seen: Vec<VcpuSample> = Vec::new();
+        let mut samples: Vec<VcpuSample> = Vec::new();
         for _ in 0..5 {
             let word = rng.next_u64();
-            seen.push(VcpuSample {
-                standing: [Standing::Able, Standing::Halted, Standing::Left][rng.below(3)],
+            samples.push(VcpuSample {
+                liveness: [Liveness::Active, Liveness::Halted, Liveness::Done][rng.below(3)],
                 exits: word >> 60,
-                awaits_turn: word & 1 == 0,
+                awaits_slot: word & 1 == 0,
                 is_runnable: word & 16 == 0,
                 ran: (word & 32 == 0).then_some(Nanos(word >> 8)),
                 ticket: Ticket(word as u32),
-                waits: (word & 2 == 0).then(|| AwaitedLock {
+                awaited: (word & 2 == 0).then(|| AwaitedLock {
                     lock: rng.next_u64(),
                     ticket: (word & 8 == 0).then_some(word as u16),
                     distance: (word & 4 == 0).then_some((word >> 16) as u16 & 1),
                 }),
             });
         }
-        // Clocks that jump back and forth are tolerated, too.
-        let _ = watch.look(&seen, Nanos(rng.next_u64()));
+        // Clocks that jump back and forth are tolerated as well.
+        let _ = watch.check(&samples, Nanos(rng.next_u64()));
     }
 }

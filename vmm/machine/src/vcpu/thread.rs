@@ -1,4 +1,4 @@
-//! The thread of one vCPU: enter the guest, handle the exit, repeat.
+//! The vCPU thread: enters the guest and handles the exit in a loop.
 
 use std::{
     fs::File,
@@ -11,7 +11,7 @@ use std::{
 use vm_memory::{Bytes, GuestAddress};
 
 use super::{
-    Board, Cause, End, Failure, Stopped,
+    Cause, End, Failure, Stopped, VcpuShared,
     observed::StoppedCpu,
     step::{self, Next},
 };
@@ -20,70 +20,74 @@ use confine::Class;
 use kvm::{KvmError, Vcpu, signal, vcpu::KernelRegisters};
 use sched::event::LockActivity;
 
-/// Stack of a vCPU thread: the exit path is shallow and allocates nothing.
+/// Stack size of a vCPU thread. The exit path is shallow and does not allocate.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Pause between two entries of a vCPU that its guest has not started. KVM does not let its thread
-/// sleep if an earlier kick is pending, which only a HLT of the vCPU could consume.
-const REST: Duration = Duration::from_millis(10);
+/// Pause between entries of a vCPU that its guest has not started. KVM does not let the thread sleep while an
+/// earlier kick is pending, which only a HLT of the vCPU could consume.
+const UNSTARTED_PAUSE: Duration = Duration::from_millis(10);
 
-/// So many times in a row KVM may refuse to run a vCPU for the moment that its guest has started: between a run and
-/// the question, another vCPU may start it.
-const REFUSALS: u32 = 8;
+/// Tolerated number of consecutive refusals by KVM to run a vCPU that has been started: another vCPU may
+/// start it between the run and the check.
+const MAX_REFUSALS: u32 = 8;
 
-/// Where the host runs the thread of a vCPU.
+/// The placement of a vCPU's thread on the host.
 #[derive(Debug, Default)]
 pub struct ThreadPlacement {
-    /// The CPUs that it may use; None: those of its process.
+    /// The allowed CPUs. None means the CPUs of the process.
     pub cpus: Option<CpuList>,
-    /// The file `cgroup.threads` of its control group; None: that of its process.
+    /// The file `cgroup.threads` of its control group. None means the control group of the process.
     pub cgroup: Option<Arc<File>>,
 }
 
-/// Starts the thread of `vcpu` in its place.
-pub fn spawn(vcpu: Vcpu, board: Arc<Board>, place: ThreadPlacement) -> io::Result<JoinHandle<()>> {
+/// Starts the thread of `vcpu` with this placement.
+pub fn spawn(
+    vcpu: Vcpu,
+    shared: Arc<VcpuShared>,
+    placement: ThreadPlacement,
+) -> io::Result<JoinHandle<()>> {
     Builder::new()
         .name(format!("vcpu{}", vcpu.id().0))
         .stack_size(STACK_BYTES)
-        .spawn(move || run(vcpu, &board, &place))
+        .spawn(move || run(vcpu, &shared, &placement))
 }
 
-fn run(mut vcpu: Vcpu, board: &Board, place: &ThreadPlacement) {
-    board.host.enter(vcpu.id());
-    match prepare(&vcpu, place).and_then(|()| enter(&vcpu, board)) {
+fn run(mut vcpu: Vcpu, shared: &VcpuShared, placement: &ThreadPlacement) {
+    shared.host.register(vcpu.id());
+    match prepare(&vcpu, placement).and_then(|()| enter(&vcpu, shared)) {
         Ok(()) => {
-            // Not before: the first vCPU of a schedule starts its idle watchers.
+            // Must not happen earlier: the first vCPU of a schedule starts its idle watchers.
             confine::enter(Class::Vcpu);
-            drive(&mut vcpu, board);
+            run_loop(&mut vcpu, shared);
             if !vcpu.awaits_start() {
-                board.life.had_started();
+                shared.life.count_started();
             }
         }
-        Err(cause) => fail(&vcpu, board, cause),
+        Err(cause) => fail(&vcpu, shared, cause),
     }
-    // Also if it never entered: the schedule must not wait for it.
-    if let Some(scheduler) = board.scheduler() {
+    // Required even if the vCPU never entered, because the schedule would wait for it otherwise.
+    if let Some(scheduler) = shared.scheduler() {
         scheduler.leave(vcpu.id());
     }
 }
 
-fn enter(vcpu: &Vcpu, board: &Board) -> Result<(), Cause> {
-    let entered = board.scheduler().map_or(Ok(()), |scheduler| scheduler.enter(vcpu.id()));
+fn enter(vcpu: &Vcpu, shared: &VcpuShared) -> Result<(), Cause> {
+    let entered = shared.scheduler().map_or(Ok(()), |scheduler| scheduler.enter(vcpu.id()));
     entered.map_err(|error| Cause::Kvm(KvmError::Signal(error)))
 }
 
-fn drive(vcpu: &mut Vcpu, board: &Board) {
+fn run_loop(vcpu: &mut Vcpu, shared: &VcpuShared) {
     let id = vcpu.id();
-    let counters = board.counters(id);
+    let counters = shared.counters(id);
     let mut refusals = 0;
-    while !board.stopping() {
+    while !shared.is_stopping() {
         let next = match vcpu.run() {
             Ok(exit) => {
                 counters.exits.bump();
-                if let Some(scheduler) = board.scheduler() {
-                    scheduler.came_out(id);
+                if let Some(scheduler) = shared.scheduler() {
+                    scheduler.after_exit(id);
                 }
-                step::handle(board, id, exit)
+                step::handle(shared, id, exit)
             }
             Err(error) => Next::Fail(Cause::Kvm(error)),
         };
@@ -91,12 +95,12 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
             Next::NotStarted => {
                 refusals = if vcpu.awaits_start() { 0 } else { refusals + 1 };
                 if refusals != 1 {
-                    thread::sleep(REST);
+                    thread::sleep(UNSTARTED_PAUSE);
                 }
-                if refusals < REFUSALS {
+                if refusals < MAX_REFUSALS {
                     next
                 } else {
-                    Next::Fail(Cause::Kvm(KvmError::never_runs()))
+                    Next::Fail(Cause::Kvm(KvmError::run_refused()))
                 }
             }
             next => {
@@ -105,24 +109,24 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
             }
         };
         if matches!(next, Next::Interrupted | Next::NotStarted) {
-            board.probe.answer(id, || vcpu.state().ok());
-            if let Some(scheduler) = board.scheduler() {
-                scheduler.interrupted(id, &InterruptedVcpu { vcpu, board });
+            shared.probe.answer(id, || vcpu.state().ok());
+            if let Some(scheduler) = shared.scheduler() {
+                scheduler.interrupted(id, &InterruptedVcpu { vcpu, shared });
             }
         }
         match next {
             Next::Resume | Next::Interrupted | Next::NotStarted => {}
             Next::Leave => return,
-            Next::End(end) => return board.life.finish(end),
-            Next::Fail(cause) => return fail(vcpu, board, cause),
+            Next::End(end) => return shared.life.finish(end),
+            Next::Fail(cause) => return fail(vcpu, shared, cause),
         }
     }
 }
 
-/// A vCPU outside the guest, after a signal ended its run, or KVM refused to run it because the guest has not started it.
+/// A vCPU outside the guest, after a signal or because its guest has not started it (KVM refused to run it).
 struct InterruptedVcpu<'a> {
     vcpu: &'a Vcpu,
-    board: &'a Board,
+    shared: &'a VcpuShared,
 }
 
 impl Stopped for InterruptedVcpu<'_> {
@@ -131,14 +135,14 @@ impl Stopped for InterruptedVcpu<'_> {
     }
 
     fn observed_activity(&self) -> LockActivity {
-        let kernel = &self.board.kernel;
+        let kernel = &self.shared.kernel;
         if !kernel.is_known() {
             return LockActivity::Unknown;
         }
         match self.vcpu.kernel_registers() {
             Ok(None) => LockActivity::Free,
             Ok(Some(registers)) => {
-                let cpu = InRingZero { stopped: self, registers };
+                let cpu = KernelModeVcpu { stopped: self, registers };
                 kernel.activity(self.vcpu.id(), &cpu)
             }
             Err(_) => LockActivity::Unknown,
@@ -146,17 +150,17 @@ impl Stopped for InterruptedVcpu<'_> {
     }
 
     fn is_in_hlt(&self) -> bool {
-        self.board.vm().wiring().has_halt() && self.vcpu.is_halted()
+        self.shared.vm().wiring().has_halt() && self.vcpu.is_halted()
     }
 }
 
-/// A vCPU that was stopped in ring 0, with its registers.
-struct InRingZero<'a> {
+/// A vCPU that was stopped in ring 0, and its registers.
+struct KernelModeVcpu<'a> {
     stopped: &'a InterruptedVcpu<'a>,
     registers: KernelRegisters,
 }
 
-impl StoppedCpu for InRingZero<'_> {
+impl StoppedCpu for KernelModeVcpu<'_> {
     fn rip(&self) -> u64 {
         self.registers.rip
     }
@@ -182,21 +186,21 @@ impl StoppedCpu for InRingZero<'_> {
     }
 
     fn read(&self, physical: u64, into: &mut [u8]) -> bool {
-        self.stopped.board.memory().read_slice(into, GuestAddress(physical)).is_ok()
+        self.stopped.shared.memory().read_slice(into, GuestAddress(physical)).is_ok()
     }
 }
 
-fn prepare(vcpu: &Vcpu, place: &ThreadPlacement) -> Result<(), Cause> {
+fn prepare(vcpu: &Vcpu, placement: &ThreadPlacement) -> Result<(), Cause> {
     vcpu.arm_kick().map_err(Cause::Kvm)?;
-    if let Some(cgroup) = &place.cgroup {
-        // 0 is the thread that writes. One write is one request.
+    if let Some(cgroup) = &placement.cgroup {
+        // 0 stands for the writing thread. Each write is one request.
         (&mut &**cgroup).write_all(b"0").map_err(Cause::Cgroup)?;
     }
-    let pinned = place.cpus.as_ref().map_or(Ok(()), signal::pin_this_thread);
+    let pinned = placement.cpus.as_ref().map_or(Ok(()), signal::pin_this_thread);
     pinned.map_err(|error| Cause::Kvm(KvmError::Affinity(error)))
 }
 
-fn fail(vcpu: &Vcpu, board: &Board, cause: Cause) {
+fn fail(vcpu: &Vcpu, shared: &VcpuShared, cause: Cause) {
     let rip = vcpu.regs().ok().map(|regs| regs.rip);
-    board.life.finish(End::Failed(Failure { vcpu: vcpu.id(), rip, cause }));
+    shared.life.finish(End::Failed(Failure { vcpu: vcpu.id(), rip, cause }));
 }

@@ -1,4 +1,4 @@
-//! Building a machine. The order of the steps matters; each says why.
+//! Building a machine. The order of the steps matters; comments give the reasons.
 
 use std::{
     io,
@@ -14,26 +14,25 @@ use super::{
     Console, GuestSpec, MachineSpec, Running, VmError,
     input::{Pump, Subscriber},
     loaded::{LoadedGuest, map_memory, wiring},
-    lookout::Lookout,
     watchdog::{self, Watchdog},
+    watcher::Watcher,
 };
 use crate::{
     devices::{
         Devices, EventLog, FirstMisuse,
         channel::StdinChannel,
-        last_words::LastWords,
+        console_monitor::ConsoleMonitor,
         output::{Output, Sink},
         serial::SerialPort,
     },
     driver::{LineUpkeep, TelemetryView, Translate},
     guest::linux,
     vcpu::{
-        Board, VcpuScheduler,
-        board::{BoardSpec, KvmHost},
-        courier,
+        VcpuScheduler, VcpuShared, delayed_kicks,
         fault::Dice,
         host_view::HostView,
-        nurse,
+        nmi_poller,
+        shared::{KvmHost, VcpuSharedSpec},
     },
 };
 use base::{backend::PvBackend, escape::EscapeFilter, units::Gpa};
@@ -66,39 +65,38 @@ impl<'a> Vm<'a> {
         Self::build_in(spec, map_memory(spec)?)
     }
 
-    /// Creates the machine with the guest's telemetry lines in memory that something else shares, and loads its guest.
+    /// Creates the machine with the guest's telemetry lines in shared memory, and loads its guest.
     #[cfg(feature = "bpf")]
-    pub(super) fn build_over(
+    pub(super) fn build_sharing(
         spec: &'a MachineSpec,
         lines: FileRegion<'_>,
     ) -> Result<Self, VmError> {
         let (memory, size) = (map_memory(spec)?, hypercalls::telemetry::MEMORY as usize);
-        overlay::lay_over(&memory, lines_at(&spec.guest), size, lines)
-            .map_err(|error| VmError::SetUp("memory for telemetry that the host shares", error))?;
+        overlay::map_over(&memory, lines_at(&spec.guest), size, lines)
+            .map_err(|error| VmError::SetUp("telemetry memory shared with the host", error))?;
         Self::build_in(spec, memory)
     }
 
     fn build_in(spec: &'a MachineSpec, memory: Ram) -> Result<Self, VmError> {
-        // The interrupt controllers have to exist before the vCPUs, which get their local APICs at
-        // creation (kvm/api.rst, 4.24).
+        // The interrupt controllers must exist before the vCPUs, which get their local APICs at creation
+        // (kvm/api.rst, 4.24).
         let wiring = wiring(&spec.guest);
         let vm = KvmVm::new(memory, wiring, layout::KVM_TSS, layout::KVM_IDENTITY_MAP)?;
         let supported = vm.supported_cpuid()?;
         let cpuid_spec = CpuidSpec {
             vcpus: spec.vcpus,
-            // On QEMU's emulated AMD-V, TSC deadlines that are set early in a guest's boot never
-            // fire: its CPUs stay without ticks for 6 to 10 s (8 of 26 boots; 0 of 20 without
-            // deadlines).
+            // On QEMU's emulated AMD-V, TSC deadlines set early in a guest's boot never fire, and its CPUs
+            // stay without ticks for 6 to 10 s (8 of 26 boots; 0 of 20 without deadlines).
             tsc_deadline: vm.has_tsc_deadline() && !is_emulated(),
             lock_hypercalls: spec.pv == PvBackend::Vmm,
             kvm_kick: spec.kvm_kick,
             halts_in_kvm: vm.wiring().has_halt(),
             doorbell: spec.pv == PvBackend::Doorbell,
-            telemetry: spec.oversight.telemetry(),
+            telemetry: spec.monitoring.telemetry(),
         };
         let vcpus = spec.vcpus.ids().map(|id| vm.create_vcpu(id));
         let vcpus = vcpus.collect::<Result<Vec<_>, _>>()?;
-        // The rate of the clock is known by vCPUs only.
+        // Only vCPUs report the clock's rate.
         let clock = vcpus.first().map(Vcpu::tsc_clock).transpose()?.unwrap_or_default();
         let guest = LoadedGuest::load(spec, vm.memory(), Some(clock))?;
         for vcpu in &vcpus {
@@ -110,22 +108,22 @@ impl<'a> Vm<'a> {
         Ok(Self { spec, vm, vcpus })
     }
 
-    /// The machine and its vCPUs, for callers that drive them without our threads.
+    /// Returns the machine and its vCPUs, for callers that run them without our threads.
     pub fn into_parts(self) -> (KvmVm, Vec<Vcpu>) {
         (self.vm, self.vcpus)
     }
 
     /// Starts the vCPUs; the host's scheduler decides when they run.
     pub fn start(self, console: Console) -> Result<Running, VmError> {
-        self.start_behind(console, None, 0)
+        self.start_scheduled(console, None, 0)
     }
 
-    /// The telemetry of its guest, if that publishes any.
+    /// Returns the guest's telemetry, if it publishes any.
     pub(super) fn telemetry(&self) -> Result<Option<TelemetryView>, VmError> {
-        self.spec.oversight.telemetry().then(|| self.lines()).transpose()
+        self.spec.monitoring.telemetry().then(|| self.lines()).transpose()
     }
 
-    /// The memory in which the guest has its locks, at its own addresses and at ours.
+    /// Returns the memory that holds the guest's locks, with guest and host addresses.
     #[cfg(feature = "bpf")]
     pub(super) fn lock_ranges(&self) -> Vec<bpf::LockRange> {
         let maps: &[(u64, u64)] = match self.spec.guest {
@@ -148,7 +146,7 @@ impl<'a> Vm<'a> {
         ranges.collect()
     }
 
-    /// For each vCPU, what tells whether it is in KVM's HLT; None where vCPUs cannot halt in KVM.
+    /// Returns a reader of each vCPU's HLT state in KVM, or None where vCPUs cannot halt in KVM.
     pub(super) fn blocking(&self) -> Result<Option<Vec<Blocking>>, VmError> {
         if self.vm.wiring().has_halt() {
             Ok(self.vcpus.iter().map(Blocking::open).collect::<Result<_, _>>()?)
@@ -159,54 +157,54 @@ impl<'a> Vm<'a> {
 
     fn lines(&self) -> Result<TelemetryView, VmError> {
         let base = lines_at(&self.spec.guest);
-        let (translate, kept): (Translate, LineUpkeep) = match self.spec.guest {
-            GuestSpec::Linux { .. } => (linux::lock_address, LineUpkeep::Perhaps),
+        let (translate, upkeep): (Translate, LineUpkeep) = match self.spec.guest {
+            GuestSpec::Linux { .. } => (linux::lock_address, LineUpkeep::Maybe),
             GuestSpec::Payload(_) => (|at| Some(Gpa(at)), LineUpkeep::Always),
         };
-        Ok(TelemetryView::new(self.vm.memory().clone(), base, translate, self.clocks()?, kept))
+        Ok(TelemetryView::new(self.vm.memory().clone(), base, translate, self.clocks()?, upkeep))
     }
 
-    /// Each vCPU's time stamp counter.
+    /// Returns each vCPU's time stamp counter.
     pub(super) fn clocks(&self) -> Result<Box<[TscClock]>, VmError> {
         Ok(self.vcpus.iter().map(Vcpu::tsc_clock).collect::<Result<_, _>>()?)
     }
 
     /// Starts the vCPUs as machine number `number` under this scheduler.
-    pub(super) fn start_behind(
+    pub(super) fn start_scheduled(
         self,
         console: Console,
         scheduler: Option<Arc<dyn VcpuScheduler>>,
         number: usize,
     ) -> Result<Running, VmError> {
         // Only telemetry distinguishes a halt for a lock from any other halt in KVM.
-        let oversight = self.spec.oversight;
-        let is_told = oversight.telemetry() && oversight.watched();
-        let lines = is_told.then(|| self.lines()).transpose()?;
-        let blocking = if is_told { self.blocking()? } else { None };
+        let monitoring = self.spec.monitoring;
+        let watches_telemetry = monitoring.telemetry() && monitoring.has_watchdog();
+        let lines = watches_telemetry.then(|| self.lines()).transpose()?;
+        let blocking = if watches_telemetry { self.blocking()? } else { None };
         let is_timed = matches!(&self.spec.guest, GuestSpec::Payload(payload) if payload.timed);
         let clocks = if is_timed { self.clocks()? } else { Box::default() };
         let Self { spec, mut vm, vcpus } = self;
-        // A schedule with a part in halts has to know each kicker and target, and faults are injected
-        // by the VMM: in both cases the writes have to come to the VMM instead.
+        // A schedule that takes part in halts must know each kicker and target, and faults are injected by
+        // the VMM. In both cases the port writes have to exit to the VMM instead.
         let is_scheduled = scheduler.as_ref().is_some_and(|scheduler| scheduler.halts().is_some());
         if spec.pv == PvBackend::Doorbell && !is_scheduled && spec.faults.is_none() {
             vm.wire_doorbells(ports::DEFAULT_BASE + ports::DOORBELL, spec.vcpus)?;
         }
-        let Console { input, target, raw_keys, com1, stdout, stderr, interrupt, closing, bench } =
+        let Console { input, target, raw_keys, com1, stdout, stderr, interrupt, end_signal, bench } =
             console;
         let signals = Signals::new()?;
-        let words = Arc::<LastWords>::default();
+        let monitor = Arc::<ConsoleMonitor>::default();
         let devices = Devices {
-            com1: serial(&vm, layout::COM1_IRQ, &signals, com1)?.watched(words.clone()),
+            com1: serial(&vm, layout::COM1_IRQ, &signals, com1)?.with_monitor(monitor.clone()),
             com2: serial(&vm, layout::COM2_IRQ, &signals, Box::new(io::sink()))?,
-            stdin: StdinChannel::new(copy(&signals.drained)?),
+            stdin: StdinChannel::new(clone_eventfd(&signals.drained)?),
             stdout: Output::new(stdout),
             stderr: Output::new(stderr),
-            closing,
+            end_signal,
             output_page: AtomicU32::new(0),
             misuse: FirstMisuse::new(),
-            events: EventLog::new(copy(&signals.shell)?),
-            words,
+            events: EventLog::new(clone_eventfd(&signals.shell_ready)?),
+            monitor,
             bench,
         };
         let kvm_stats = if spec.kvm_stats {
@@ -216,63 +214,64 @@ impl<'a> Vm<'a> {
         };
         let mut host = HostView::new(spec.vcpus);
         if spec.host_counts {
-            // Without them a column is empty; a machine does not fail for it.
-            host = host.counting(vcpus.iter().flat_map(Yields::open).collect());
+            // If the counters are unavailable, a column stays empty; the machine does not fail.
+            host = host.with_counts(vcpus.iter().flat_map(Yields::open).collect());
         }
-        let board_spec = BoardSpec {
+        let shared_spec = VcpuSharedSpec {
             vcpus: spec.vcpus,
-            dice: spec.faults.map(|plan| Dice::of_all(&plan, number, spec.vcpus)),
+            dice: spec.faults.map(|plan| Dice::for_vcpus(&plan, number, spec.vcpus)),
             traced: spec.traced,
             symbols: spec.symbols.clone(),
             host,
         };
         let kvm = KvmHost { vm, scheduler };
-        let board = Arc::new(Board::new(kvm, devices, copy(&signals.ended)?, board_spec));
-        let Signals { ended, drained, shell } = signals;
+        let shared =
+            Arc::new(VcpuShared::new(kvm, devices, clone_eventfd(&signals.ended)?, shared_spec));
+        let Signals { ended, drained, shell_ready } = signals;
         let mut subscribers = vec![Subscriber::Ended(ended)];
         if let Some(fd) = interrupt {
-            subscribers.push(Subscriber::Interrupt(fd, board.clone()));
+            subscribers.push(Subscriber::Interrupt(fd, shared.clone()));
         }
         if let Some(input) = input {
             let keys = raw_keys.then(EscapeFilter::default);
-            let pump = Pump::new(input, target, keys, board.clone(), drained, shell);
-            let pump = pump.map_err(|error| VmError::SetUp("a timer of the input", error))?;
+            let pump = Pump::new(input, target, keys, shared.clone(), drained, shell_ready);
+            let pump = pump.map_err(|error| VmError::SetUp("the input timer", error))?;
             subscribers.push(Subscriber::Pump(pump));
         }
-        let watchdog = spec.oversight.watched().then(|| {
-            let patience = watchdog::patience(is_scheduled, spec.faults.map(|plan| plan.spec));
-            Arc::new(Watchdog::new(board.clone(), spec.vcpus, lines, blocking, patience))
+        let watchdog = spec.monitoring.has_watchdog().then(|| {
+            let timeouts = watchdog::timeouts(is_scheduled, spec.faults.map(|plan| plan.spec));
+            Arc::new(Watchdog::new(shared.clone(), spec.vcpus, lines, blocking, timeouts))
         });
         // NMIs and INITs exist only where KVM has local APICs.
-        let parks = spec.pv == PvBackend::Vmm && board.vm().wiring().has_halt();
+        let parks = spec.pv == PvBackend::Vmm && shared.vm().wiring().has_halt();
         let pending: Vec<Pending> = vcpus
             .iter()
             .filter(|_| parks)
             .map(Pending::open)
             .collect::<Result<_, _>>()
-            .map_err(|error| VmError::SetUp("a descriptor of a vCPU", error))?;
-        // A late kick may end a halt that nothing in the machine would end.
-        let lookout = spec.lookout.filter(|_| spec.faults.is_none());
-        let lookout = lookout.map(|spec| Lookout::new(spec, board.clone()));
-        let mut running = Running::new(board, subscribers, kvm_stats, clocks, lookout);
+            .map_err(|error| VmError::SetUp("a vCPU descriptor", error))?;
+        // A late kick may end a halt that the watcher would consider final.
+        let watcher = spec.watcher.filter(|_| spec.faults.is_none());
+        let watcher = watcher.map(|spec| Watcher::new(spec, shared.clone()));
+        let mut running = Running::new(shared, subscribers, kvm_stats, clocks, watcher);
         if parks {
-            running.help(|board| nurse::start(board, pending))?;
+            running.spawn_helper(|shared| nmi_poller::start(shared, pending))?;
         }
         if spec.faults.is_some() {
-            running.help(courier::start)?;
+            running.spawn_helper(delayed_kicks::start)?;
         }
         if let Some(watchdog) = watchdog {
-            running.watch(watchdog)?;
+            running.start_watchdog(watchdog)?;
         }
         for vcpu in vcpus {
             let place = spec.place_of(vcpu.id());
-            running.spawn(vcpu, place)?;
+            running.spawn_vcpu(vcpu, place)?;
         }
         Ok(running)
     }
 }
 
-/// Where a guest's telemetry lines are.
+/// Returns the address of a guest's telemetry lines.
 const fn lines_at(guest: &GuestSpec) -> Gpa {
     match guest {
         GuestSpec::Linux { .. } => layout::TELEMETRY,
@@ -280,30 +279,30 @@ const fn lines_at(guest: &GuestSpec) -> Gpa {
     }
 }
 
-/// Loads the guest into memory that is then discarded: checks its files without KVM.
+/// Checks the guest's files without KVM, by loading the guest into temporary memory.
 pub fn check_guest(spec: &MachineSpec) -> Result<(), VmError> {
     let memory = map_memory(spec)?;
     LoadedGuest::load(spec, &memory, None).map(drop)
 }
 
-/// The event descriptors with which devices and threads wake the event loop.
+/// The eventfds that devices and threads use to wake the event loop.
 struct Signals {
     ended: EventFd,
     drained: EventFd,
-    shell: EventFd,
+    shell_ready: EventFd,
 }
 
 impl Signals {
     fn new() -> Result<Self, VmError> {
-        Ok(Self { ended: event()?, drained: event()?, shell: event()? })
+        Ok(Self { ended: new_eventfd()?, drained: new_eventfd()?, shell_ready: new_eventfd()? })
     }
 }
 
-fn event() -> Result<EventFd, VmError> {
+fn new_eventfd() -> Result<EventFd, VmError> {
     EventFd::new(EFD_NONBLOCK).map_err(|error| VmError::SetUp("an event descriptor", error))
 }
 
-fn copy(event: &EventFd) -> Result<EventFd, VmError> {
+fn clone_eventfd(event: &EventFd) -> Result<EventFd, VmError> {
     event.try_clone().map_err(|error| VmError::SetUp("an event descriptor", error))
 }
 
@@ -313,7 +312,7 @@ fn serial(
     signals: &Signals,
     out: Box<dyn Sink>,
 ) -> Result<SerialPort, VmError> {
-    let irq = event()?;
+    let irq = new_eventfd()?;
     vm.wire_irq(&irq, gsi)?;
-    Ok(SerialPort::new(irq, copy(&signals.drained)?, out))
+    Ok(SerialPort::new(irq, clone_eventfd(&signals.drained)?, out))
 }

@@ -1,4 +1,4 @@
-//! Where a machine's input comes from and its output goes.
+//! A machine's input and output.
 
 use std::{
     fmt,
@@ -15,14 +15,14 @@ use rustix::{
     io::Errno,
 };
 
-use crate::devices::{bench::Bench, channel::Closing, output::Sink};
+use crate::devices::{bench::Bench, channel::EndSignal, output::Sink};
 
-/// What receives the input.
+/// The receiver of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputTarget {
-    /// The guest's console, COM1, from the start: for guests with an init of their own.
+    /// The guest's console, COM1, from the start. For guests with their own init.
     Console,
-    /// The guest's console, once its shell is ready: earlier bytes would be flushed when the guest
+    /// The guest's console, once its shell is ready. Earlier bytes would be flushed when the guest
     /// opens its terminal.
     Shell,
     /// The stdin of the command that runs in the guest.
@@ -32,73 +32,73 @@ pub enum InputTarget {
 /// A source of input.
 #[derive(Debug)]
 pub enum InputSource {
-    /// A file, and the process's part in reading it.
+    /// A file, and the process's role in reading it.
     File(File, Box<dyn InputOwner>),
-    /// There is none: it is at its end.
+    /// Empty input: at end of file from the start.
     AtEnd,
 }
 
-/// What the process that has the machine knows of its input beyond the bytes. The machine's event loop
-/// calls it, before it reads and when it cannot.
+/// State of the input that only the process running the machine knows. The machine's event loop calls
+/// it before each read, and when a read fails.
 pub trait InputOwner: fmt::Debug + Send {
-    /// May the input be read now? Not while another job has the terminal.
-    fn is_ours(&self) -> bool;
+    /// Whether the input may be read now, i.e. no other job has the terminal.
+    fn is_readable(&self) -> bool;
 
-    /// The input cannot be read any more. For the guest this is its end.
+    /// Reports that the input has failed. The guest sees end of file.
     fn failed(&self, error: io::Error);
 }
 
-/// What happens when output cannot be written.
+/// The handling of output that cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loss {
-    /// The loss ends the machine.
-    Fails,
-    /// The loss is ignored: the output is for humans, who may have closed it.
-    IsNothing,
+pub enum OnWriteError {
+    /// A failed write ends the machine.
+    EndMachine,
+    /// Failures are ignored: humans read the output and may have closed it.
+    Ignore,
 }
 
-impl Loss {
-    /// What becomes of an attempt to write these bytes.
-    fn of(self, bytes: &[u8], written: io::Result<usize>) -> io::Result<usize> {
+impl OnWriteError {
+    /// Returns the result to report for an attempt to write these bytes.
+    fn apply(self, bytes: &[u8], written: io::Result<usize>) -> io::Result<usize> {
         match self {
-            Self::Fails => written,
-            Self::IsNothing => Ok(written.unwrap_or(bytes.len())),
+            Self::EndMachine => written,
+            Self::Ignore => Ok(written.unwrap_or(bytes.len())),
         }
     }
 }
 
-/// Output to a descriptor, usually a copy of 1 or 2, unbuffered. A vCPU's thread blocks there for a
-/// slow reader, but not beyond the machine's end.
+/// Unbuffered output to a descriptor, usually a duplicate of 1 or 2. A vCPU's thread blocks on a slow
+/// reader, but not beyond the end of the machine.
 #[derive(Debug)]
-pub struct Outlet {
+pub struct FdOutput {
     fd: OwnedFd,
-    closing: Closing,
-    loss: Loss,
+    end_signal: EndSignal,
+    on_error: OnWriteError,
 }
 
-/// Bytes that a pipe accepts at once if it accepts any (`PIPE_BUF`).
-const PIECE: usize = 4096;
+/// Number of bytes that a pipe accepts at once if it accepts any (`PIPE_BUF`).
+const MAX_WRITE: usize = 4096;
 
-/// Pause when a descriptor polls as writable but is not.
+/// Pause if a descriptor polls as writable but is not.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Held from the poll for room to the write: all outputs may be the same pipe.
-static TURN: Mutex<()> = Mutex::new(());
+/// Held from the poll for room to the write, because all outputs may be the same pipe.
+static WRITE_LOCK: Mutex<()> = Mutex::new(());
 
-impl Outlet {
-    /// Output to `fd`, until `closing` reports that the machine ends.
-    pub fn new(fd: impl AsFd, closing: &Closing, loss: Loss) -> io::Result<Self> {
-        Ok(Self { fd: fd.as_fd().try_clone_to_owned()?, closing: closing.clone(), loss })
+impl FdOutput {
+    /// Creates an output to `fd`, which blocks until `end_signal` reports the end of the machine.
+    pub fn new(fd: impl AsFd, end_signal: &EndSignal, on_error: OnWriteError) -> io::Result<Self> {
+        Ok(Self { fd: fd.as_fd().try_clone_to_owned()?, end_signal: end_signal.clone(), on_error })
     }
 
-    /// Writes some of the bytes; None if the descriptor accepts none now.
+    /// Writes some of the bytes, or returns None if the descriptor accepts none now.
     fn try_write(&self, bytes: &[u8]) -> Result<Option<usize>, Errno> {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = WRITE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
         if poll(&mut fds, Some(&Timespec::default()))? == 0 {
             return Ok(None);
         }
-        rustix::io::write(&self.fd, &bytes[..bytes.len().min(PIECE)]).map(Some)
+        rustix::io::write(&self.fd, &bytes[..bytes.len().min(MAX_WRITE)]).map(Some)
     }
 
     fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -107,7 +107,7 @@ impl Outlet {
                 Ok(Some(count)) => return Ok(count),
                 Ok(None) => self.wait()?,
                 Err(Errno::INTR) => {}
-                // Another process set O_NONBLOCK, and another writer was faster.
+                // Another process has set O_NONBLOCK, and another writer was faster.
                 Err(Errno::AGAIN) => {
                     thread::sleep(PAUSE);
                     self.wait()?;
@@ -117,26 +117,26 @@ impl Outlet {
         }
     }
 
-    /// Writes as many of the bytes as the descriptor accepts at once. (Of a terminal or a socket that
-    /// polls as writable, the last write may wait.)
+    /// Writes as many bytes as the descriptor accepts at once. (The last write may block for a
+    /// terminal or a socket that polls as writable.)
     fn write_ready(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut done = 0;
-        while done < bytes.len() {
-            match self.try_write(&bytes[done..]) {
-                Ok(Some(count)) => done += count,
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.try_write(&bytes[written..]) {
+                Ok(Some(count)) => written += count,
                 Ok(None) | Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(done)
+        Ok(written)
     }
 
-    /// Blocks until the descriptor accepts more, or the machine ends.
+    /// Blocks until the descriptor accepts more or the machine ends.
     fn wait(&self) -> io::Result<()> {
         let mut fds = [
             PollFd::new(&self.fd, PollFlags::OUT),
-            PollFd::from_borrowed_fd(self.closing.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.end_signal.as_fd(), PollFlags::IN),
         ];
         match poll(&mut fds, None) {
             Ok(_) if !fds[1].revents().is_empty() => Err(ErrorKind::ConnectionAborted.into()),
@@ -146,10 +146,10 @@ impl Outlet {
     }
 }
 
-impl Write for Outlet {
+impl Write for FdOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.write_some(bytes);
-        self.loss.of(bytes, written)
+        self.on_error.apply(bytes, written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -157,37 +157,37 @@ impl Write for Outlet {
     }
 }
 
-impl Sink for Outlet {
+impl Sink for FdOutput {
     fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.write_ready(bytes);
-        self.loss.of(bytes, written)
+        self.on_error.apply(bytes, written)
     }
 }
 
 /// A machine's connections to the outside.
 pub struct Console {
-    /// Input; None: nobody is told that there is none.
+    /// The input. None means that not even end of file is delivered.
     pub input: Option<InputSource>,
-    /// What receives the input.
+    /// The receiver of the input.
     pub target: InputTarget,
-    /// Is the input a terminal in raw mode, so that the VMM handles escape keys?
+    /// Whether the input is a terminal in raw mode, so that the VMM handles escape keys.
     pub raw_keys: bool,
-    /// What the guest's console prints.
+    /// Output of the guest's console.
     pub com1: Box<dyn Sink>,
     /// The command's stdout.
     pub stdout: Box<dyn Sink>,
     /// The command's stderr.
     pub stderr: Box<dyn Sink>,
-    /// Becomes readable when the host wants the machine to end.
+    /// Becomes readable when the host requests the end of the machine.
     pub interrupt: Option<OwnedFd>,
-    /// Told when the machine ends, if its output may block for readers.
-    pub closing: Option<Closing>,
+    /// Signalled when the machine ends. Required if its outputs may block.
+    pub end_signal: Option<EndSignal>,
     /// Receives the steps of the guest's benchmark.
     pub bench: Option<Arc<dyn Bench>>,
 }
 
 impl Console {
-    /// No input, all output discarded.
+    /// Returns a console without input that discards all output.
     pub fn null() -> Self {
         Self {
             input: None,
@@ -197,7 +197,7 @@ impl Console {
             stdout: Box::new(io::sink()),
             stderr: Box::new(io::sink()),
             interrupt: None,
-            closing: None,
+            end_signal: None,
             bench: None,
         }
     }

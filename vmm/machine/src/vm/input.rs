@@ -1,4 +1,4 @@
-//! Subscribers of the event loop: the input pump, the machine's end, the interrupt.
+//! Event loop subscribers: the input pump, the end of the machine, the interrupt.
 
 use std::{
     fs::File,
@@ -13,38 +13,38 @@ use vmm_sys_util::{eventfd::EventFd, timerfd::TimerFd};
 
 use super::{
     console::{InputOwner, InputSource, InputTarget},
-    line_end::LineEnd,
+    typed_eof::TypedEof,
 };
 use crate::{
     devices::channel::Wake,
-    vcpu::{Board, End},
+    vcpu::{End, VcpuShared},
 };
 use base::escape::EscapeFilter;
 
-/// Bytes read from the input at once.
+/// Maximum number of bytes per read.
 const CHUNK: usize = 4096;
 
-/// Pause between two looks whether the terminal has come back from another job. (A process that is continued in its
-/// foreground gets a signal, but none that was there all the time.)
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// Interval for checking whether the terminal has returned from another job. (A process that is resumed in
+/// the foreground gets a signal, but a process that kept running gets none.)
+const TERMINAL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Pause between two times that the end of the input is typed at the guest's console: programs that the shell runs take an
-/// end each, and those that make the line raw get one only while they read.
-const TYPE_AGAIN: Duration = Duration::from_millis(250);
+/// Interval at which the end of the input is typed again at the guest's console. Each program run by the
+/// shell consumes one end, and programs in raw mode receive it only while they read.
+const EOF_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The pause at the console of a guest that is not ours, which may have no reader for long, or one that begins again at
-/// each end, as a login does.
-const TYPE_AGAIN_ELSEWHERE: Duration = Duration::from_secs(1);
+/// The interval for guests that are not ours. Their console may have no reader for long, or a reader that restarts
+/// at each end of file, such as login.
+const FOREIGN_EOF_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Everything the event loop listens to.
+/// The subscribers of the event loop.
 #[derive(Debug)]
 pub(super) enum Subscriber {
     /// Input to the guest.
     Pump(Pump),
-    /// The machine has ended. The loop checks that itself; this only wakes it.
+    /// The machine has ended. Only wakes the loop, which checks for the end itself.
     Ended(EventFd),
-    /// The host wants the machine to end.
-    Interrupt(OwnedFd, Arc<Board>),
+    /// The host requests the end of the machine.
+    Interrupt(OwnedFd, Arc<VcpuShared>),
 }
 
 impl MutEventSubscriber for Subscriber {
@@ -52,17 +52,16 @@ impl MutEventSubscriber for Subscriber {
         match self {
             Subscriber::Pump(pump) => pump.process(&events, ops),
             Subscriber::Ended(event) => drop(event.read()),
-            Subscriber::Interrupt(fd, board) => {
-                board.life.finish(End::Stopped);
-                // The descriptor stays readable: handling it once is enough.
+            Subscriber::Interrupt(fd, shared) => {
+                shared.life.finish(End::Stopped);
+                // The descriptor stays readable; it needs to be handled only once.
                 let _ = ops.remove(Events::empty_raw(fd.as_raw_fd()));
             }
         }
     }
 
     fn init(&mut self, ops: &mut EventOps) {
-        // Adding these descriptors fails only if epoll does not support them; the pump handles that
-        // itself.
+        // Adding these descriptors fails only if epoll does not support them. The pump handles that itself.
         match self {
             Subscriber::Pump(pump) => pump.init(ops),
             Subscriber::Ended(event) => drop(ops.add(Events::new(event, EventSet::IN))),
@@ -73,37 +72,37 @@ impl MutEventSubscriber for Subscriber {
     }
 }
 
-/// How the input is watched.
+/// The way in which the input is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PollMode {
-    /// Not at all: not yet, or while the guest's side is full.
+    /// Unwatched: not started yet, or paused while the guest's side is full.
     Paused,
     /// Watched by epoll.
     Polled,
-    /// Not pollable (a regular file): read whenever there is room.
+    /// Read whenever there is room, because it is not pollable (a regular file).
     Always,
-    /// Not while it is the terminal of another job: the timer looks again.
+    /// Unwatched while another job has the terminal. The timer triggers a check.
     Background,
-    /// Not any more: it is at its end.
+    /// Unwatched: at end of file.
     Ended,
 }
 
-/// Copies input to the guest as fast as the guest accepts it.
+/// Copies input to the guest at the rate at which the guest accepts it.
 #[derive(Debug)]
 pub(super) struct Pump {
     input: Option<(File, Box<dyn InputOwner>)>,
     target: InputTarget,
     keys: Option<EscapeFilter>,
-    board: Arc<Board>,
+    shared: Arc<VcpuShared>,
     /// Signalled when the guest has made room.
     drained: EventFd,
     /// Signalled when the guest's shell is ready.
-    shell: EventFd,
+    shell_signal: EventFd,
     shell_ready: bool,
-    watch: PollMode,
-    /// When to look, or to type the end, again.
+    polling: PollMode,
+    /// Triggers the next check of the terminal, or the next typed end of input.
     timer: TimerFd,
-    typed: LineEnd,
+    eof: TypedEof,
 }
 
 impl Pump {
@@ -111,9 +110,9 @@ impl Pump {
         input: InputSource,
         target: InputTarget,
         keys: Option<EscapeFilter>,
-        board: Arc<Board>,
+        shared: Arc<VcpuShared>,
         drained: EventFd,
-        shell: EventFd,
+        shell_signal: EventFd,
     ) -> io::Result<Self> {
         let input = match input {
             InputSource::File(file, owner) => Some((file, owner)),
@@ -124,38 +123,38 @@ impl Pump {
             input,
             target,
             keys,
-            board,
+            shared,
             drained,
-            shell,
+            shell_signal,
             shell_ready: false,
-            watch: PollMode::Paused,
+            polling: PollMode::Paused,
             timer,
-            typed: LineEnd::default(),
+            eof: TypedEof::default(),
         })
     }
 
     fn init(&mut self, ops: &mut EventOps) {
         drop(ops.add(Events::new(&self.drained, EventSet::IN)));
-        drop(ops.add(Events::new(&self.shell, EventSet::IN)));
+        drop(ops.add(Events::new(&self.shell_signal, EventSet::IN)));
         drop(ops.add(Events::new(&self.timer, EventSet::IN)));
         match self.input {
             Some(_) => self.resume(ops),
-            None => self.end(ops),
+            None => self.end_input(ops),
         }
     }
 
     fn process(&mut self, events: &Events, ops: &mut EventOps) {
         if events.fd() == self.drained.as_raw_fd() {
             let _ = self.drained.read();
-            self.board.devices.com1.refill();
-            self.board.devices.com2.refill();
-        } else if events.fd() == self.shell.as_raw_fd() {
-            let _ = self.shell.read();
+            self.shared.devices.com1.refill();
+            self.shared.devices.com2.refill();
+        } else if events.fd() == self.shell_signal.as_raw_fd() {
+            let _ = self.shell_signal.read();
             self.shell_ready = true;
         } else if events.fd() == self.timer.as_raw_fd() {
             let _ = self.timer.wait();
-            match self.watch {
-                PollMode::Background => self.watch = PollMode::Paused,
+            match self.polling {
+                PollMode::Background => self.polling = PollMode::Paused,
                 PollMode::Ended => self.type_end(),
                 PollMode::Paused | PollMode::Polled | PollMode::Always => {}
             }
@@ -165,66 +164,66 @@ impl Pump {
         self.resume(ops);
     }
 
-    /// Bytes that the guest's side accepts now. A raw terminal is always read: the user's escape
-    /// keys must not wait behind a busy guest.
+    /// Returns the number of bytes that the guest's side accepts now. A raw terminal is always read: the
+    /// user's escape keys must not wait for a busy guest.
     fn room(&self) -> usize {
         match self.target {
-            InputTarget::Command => self.board.devices.stdin.room(),
+            InputTarget::Command => self.shared.devices.stdin.room(),
             InputTarget::Shell if !self.shell_ready && self.keys.is_none() => 0,
             InputTarget::Shell | InputTarget::Console if self.keys.is_some() => CHUNK,
-            InputTarget::Shell | InputTarget::Console => self.board.devices.com1.room(),
+            InputTarget::Shell | InputTarget::Console => self.shared.devices.com1.room(),
         }
     }
 
-    /// Resumes watching a paused input, if there is room.
+    /// Resumes a paused input if there is room.
     fn resume(&mut self, ops: &mut EventOps) {
-        if let Some((input, _)) = self.input.as_ref().filter(|_| self.watch == PollMode::Paused)
+        if let Some((input, _)) = self.input.as_ref().filter(|_| self.polling == PollMode::Paused)
             && self.room() > 0
         {
             let added = ops.add(Events::new(input, EventSet::IN));
-            self.watch = if added.is_ok() { PollMode::Polled } else { PollMode::Always };
+            self.polling = if added.is_ok() { PollMode::Polled } else { PollMode::Always };
         }
-        while self.watch == PollMode::Always && self.room() > 0 {
+        while self.polling == PollMode::Always && self.room() > 0 {
             self.transfer(ops);
         }
     }
 
     fn unwatch(&mut self, ops: &mut EventOps, next: PollMode) {
-        if let Some((input, _)) = self.input.as_ref().filter(|_| self.watch == PollMode::Polled) {
+        if let Some((input, _)) = self.input.as_ref().filter(|_| self.polling == PollMode::Polled) {
             let _ = ops.remove(Events::empty(input));
         }
-        self.watch = next;
+        self.polling = next;
     }
 
     fn transfer(&mut self, ops: &mut EventOps) {
         let room = self.room().min(CHUNK);
         if room == 0 {
-            // Without this, a pipe's hang-up would wake the loop continuously.
+            // Otherwise a pipe's hang-up would wake the loop continuously.
             return self.unwatch(ops, PollMode::Paused);
         }
         let Some((input, owner)) = &mut self.input else { return };
-        if !owner.is_ours() {
-            return self.look_again(ops);
+        if !owner.is_readable() {
+            return self.wait_for_terminal(ops);
         }
         let mut buffer = [0; CHUNK];
         match input.read(&mut buffer[..room]) {
-            Ok(0) => self.end(ops),
+            Ok(0) => self.end_input(ops),
             Ok(count) => self.deliver(&buffer[..count]),
             Err(error)
                 if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
-            // Another job has just got the terminal.
-            Err(_) if !owner.is_ours() => self.look_again(ops),
+            // Another job has just taken the terminal.
+            Err(_) if !owner.is_readable() => self.wait_for_terminal(ops),
             Err(error) => {
                 owner.failed(error);
-                self.end(ops);
+                self.end_input(ops);
             }
         }
     }
 
-    /// Leaves the terminal to another job for a while.
-    fn look_again(&mut self, ops: &mut EventOps) {
+    /// Stops reading while another job has the terminal.
+    fn wait_for_terminal(&mut self, ops: &mut EventOps) {
         self.unwatch(ops, PollMode::Background);
-        self.wait(LOOK_AGAIN);
+        self.wait(TERMINAL_CHECK_INTERVAL);
     }
 
     fn deliver(&mut self, bytes: &[u8]) {
@@ -234,53 +233,53 @@ impl Pump {
             Some(filter) => {
                 let keys = filter.feed(bytes, self.shell_ready);
                 if keys.quit {
-                    self.board.life.finish(End::Stopped);
+                    self.shared.life.finish(End::Stopped);
                 }
                 filtered.extend(keys.forward);
                 &filtered
             }
         };
         match self.target {
-            InputTarget::Command => self.wake(self.board.devices.stdin.push(bytes)),
+            InputTarget::Command => self.wake(self.shared.devices.stdin.push(bytes)),
             InputTarget::Shell | InputTarget::Console => {
-                let room = self.board.devices.com1.room().min(bytes.len());
-                self.typed.add(&bytes[..room]);
-                self.board.devices.com1.send(&bytes[..room]);
+                let room = self.shared.devices.com1.room().min(bytes.len());
+                self.eof.add(&bytes[..room]);
+                self.shared.devices.com1.send(&bytes[..room]);
             }
         }
     }
 
-    /// The input is at its end.
-    fn end(&mut self, ops: &mut EventOps) {
+    /// Handles the end of the input.
+    fn end_input(&mut self, ops: &mut EventOps) {
         self.unwatch(ops, PollMode::Ended);
         match self.target {
-            InputTarget::Command => self.wake(self.board.devices.stdin.end()),
+            InputTarget::Command => self.wake(self.shared.devices.stdin.end()),
             InputTarget::Shell | InputTarget::Console => self.type_end(),
         }
     }
 
-    /// Types the end of the input, once more each time until the machine has ended: programs that the shell runs take it,
-    /// too.
+    /// Types the end of the input, and repeats it until the machine has ended because programs that the shell
+    /// runs consume it as well.
     fn type_end(&mut self) {
-        let com1 = &self.board.devices.com1;
-        let is_heard = self.target != InputTarget::Shell || self.shell_ready;
-        if is_heard && com1.room() >= LineEnd::LONGEST {
-            com1.send(self.typed.end());
+        let com1 = &self.shared.devices.com1;
+        let is_ready = self.target != InputTarget::Shell || self.shell_ready;
+        if is_ready && com1.room() >= TypedEof::MAX_LEN {
+            com1.send(self.eof.end());
         }
         self.wait(match self.target {
-            InputTarget::Console => TYPE_AGAIN_ELSEWHERE,
-            InputTarget::Shell | InputTarget::Command => TYPE_AGAIN,
+            InputTarget::Console => FOREIGN_EOF_INTERVAL,
+            InputTarget::Shell | InputTarget::Command => EOF_INTERVAL,
         });
     }
 
     fn wait(&mut self, time: Duration) {
-        // The call fails for no time that is not zero.
+        // The call fails only for a zero time.
         let _ = self.timer.reset(time, None);
     }
 
     fn wake(&self, wake: Wake) {
         if wake == Wake::Guest {
-            self.board.devices.wake_for_stdin();
+            self.shared.devices.wake_for_stdin();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A guest in memory, and the first state of its vCPUs.
+//! A guest loaded into memory, and the initial state of its vCPUs.
 
 use std::{fs::File, path::Path};
 
@@ -17,7 +17,6 @@ use base::units::{Gpa, VcpuId};
 use boot::{self, BootError, InitrdPart, LinuxEntry, Ring, lapic, msrs};
 use kvm::{Vcpu, Wiring, sys::ram::Ram, vcpu::TscClock};
 
-/// Memory for this machine.
 pub(super) fn map_memory(spec: &MachineSpec) -> Result<Ram, VmError> {
     let usage = match spec.guest {
         GuestSpec::Linux { .. } => MemoryUsage::Dense,
@@ -26,13 +25,13 @@ pub(super) fn map_memory(spec: &MachineSpec) -> Result<Ram, VmError> {
     ram::map(spec.memory, usage)
 }
 
-/// A guest in memory, and how its vCPUs start.
+/// A loaded guest, and the entry state of its vCPUs.
 pub(super) enum LoadedGuest {
     Linux(LinuxEntry),
     Payload(Gpa, Ring),
 }
 
-/// The in-kernel devices that a guest needs.
+/// Returns the in-kernel devices that a guest needs.
 pub(super) fn wiring(guest: &GuestSpec) -> Wiring {
     match guest {
         GuestSpec::Payload(payload) if !payload.needs_ring_0() => Wiring::Bare,
@@ -41,7 +40,7 @@ pub(super) fn wiring(guest: &GuestSpec) -> Wiring {
 }
 
 impl LoadedGuest {
-    /// Loads a guest whose vCPUs have this clock; None: there is no vCPU.
+    /// Loads a guest whose vCPUs have this clock. None if there is no vCPU.
     pub(super) fn load(
         spec: &MachineSpec,
         memory: &Ram,
@@ -59,13 +58,13 @@ impl LoadedGuest {
                     boot::load_linux(memory, &mut file, &mut parts, cmdline, spec.vcpus)
                 };
                 let entry = match load(timed.as_ref().unwrap_or(cmdline)) {
-                    // The user's own parameters come first.
+                    // The user's own parameters take precedence.
                     Err(BootError::CmdlineTooLong { .. }) if timed.is_some() => load(cmdline),
                     loaded => loaded,
                 };
                 let entry = entry.map_err(|error| match error {
                     BootError::Kernel(cause) => VmError::Kernel(kernel.clone(), cause),
-                    other => other.into(),
+                    error => error.into(),
                 })?;
                 Ok(Self::Linux(entry))
             }
@@ -76,7 +75,7 @@ impl LoadedGuest {
                     payload,
                     spec.vcpus,
                     ports::DEFAULT_BASE,
-                    spec.oversight.telemetry(),
+                    spec.monitoring.telemetry(),
                 )?;
                 Ok(Self::Payload(entry, ring))
             }
@@ -88,8 +87,8 @@ impl LoadedGuest {
         match self {
             Self::Linux(entry) => {
                 vcpu.set_msrs(&msrs::boot_msrs())?;
-                // The value that Linux sets itself. QEMU's emulated AMD-V does not intercept
-                // XSETBV: KVM would keep loading the reset value at every entry, and the kernel
+                // Linux sets the same value itself. QEMU's emulated AMD-V does not intercept
+                // XSETBV, so KVM would load the reset value at every entry, and the kernel
                 // would find its state inconsistent and AVX unusable.
                 if let Some(xcr0) = xcr0 {
                     vcpu.set_xcr0(xcr0)?;
@@ -98,7 +97,7 @@ impl LoadedGuest {
                 lapic::set_local_pins(&mut lapic);
                 vcpu.set_lapic(&lapic)?;
                 if vcpu.id() != VcpuId(0) {
-                    return Ok(()); // starts by INIT and SIPI
+                    return Ok(()); // started by INIT and SIPI
                 }
                 let regs = boot::linux_registers(&mut sregs, entry);
                 vcpu.set_sregs(&sregs)?;
@@ -120,7 +119,6 @@ impl LoadedGuest {
     }
 }
 
-/// A part of the initrd, opened.
 enum OpenPart<'a> {
     File(File, &'a Path),
     Bytes(&'a [u8]),

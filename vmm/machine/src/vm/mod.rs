@@ -1,39 +1,39 @@
-//! A whole machine: [`MachineSpec`] -> [`Vm`] -> [`Running`] -> [`Report`].
+//! Machines: [`MachineSpec`] -> [`Vm`] -> [`Running`] -> [`Report`].
 
-mod allowance;
+pub mod abandoned;
 mod build;
 pub mod console;
 mod input;
-pub mod left_behind;
-mod line_end;
 mod loaded;
-mod lookout;
-mod oversight;
+mod monitoring;
+mod output_limit;
 mod ram;
 mod run;
 pub mod schedule;
 pub mod spec;
+mod typed_eof;
 mod watchdog;
+mod watcher;
 
-pub use allowance::{Allowance, LimitedOutput};
 pub use build::{Vm, check_guest};
-pub use console::{Console, InputOwner, InputSource, InputTarget, Loss, Outlet};
-pub use lookout::LookoutSpec;
-pub use oversight::{Oversight, Purpose};
+pub use console::{Console, FdOutput, InputOwner, InputSource, InputTarget, OnWriteError};
+pub use monitoring::{LockMonitoring, Purpose};
+pub use output_limit::{LimitedOutput, OutputLimit};
 pub use run::{Report, Running, Stopper};
 pub use schedule::{Schedule, ScheduleError, ScheduleResult};
 pub use spec::{GuestSpec, MachineSpec};
+pub use watcher::WatcherSpec;
 
 use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
-use crate::{guest::payload::SharedError, vcpu::overdue::Late};
+use crate::{guest::payload::SharedError, vcpu::stop_timeout::TimeUsage};
 use base::units::{ByteSize, VcpuId};
 use boot::{BootError, ImageError};
 use kvm::KvmError;
 
-/// Why a machine could not be built, or failed outside the guest.
+/// A machine could not be built, or failed outside the guest.
 #[derive(Debug, Error)]
 pub enum VmError {
     /// KVM refused an operation.
@@ -52,21 +52,21 @@ pub enum VmError {
     #[error(transparent)]
     Shared(#[from] SharedError),
     /// Guest memory cannot be allocated.
-    #[error("cannot map {0} of guest memory: ask for less with --mem ({1})")]
+    #[error("cannot map {0} of guest memory: reduce --mem ({1})")]
     Memory(ByteSize, String),
     /// An event descriptor or thread cannot be created.
     #[error("cannot set up {0}")]
     SetUp(&'static str, #[source] io::Error),
-    /// The schedule.
+    /// The schedule cannot be started, or its results cannot be read.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
     /// The event loop failed.
     #[error("the event loop failed")]
     EventLoop(#[source] event_manager::Error),
-    /// A vCPU thread did not leave in time.
+    /// A vCPU thread did not stop in time.
     #[error("{0} did not stop {1}")]
-    Stuck(VcpuId, Late),
-    /// One of an earlier machine still has not left.
-    #[error("{0} of an earlier machine still runs: nothing can be measured beside it")]
-    LeftBehind(VcpuId),
+    Stuck(VcpuId, TimeUsage),
+    /// A vCPU thread of an earlier machine still has not stopped.
+    #[error("{0} of an earlier machine still runs and would disturb a measurement")]
+    Abandoned(VcpuId),
 }

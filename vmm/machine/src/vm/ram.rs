@@ -1,4 +1,4 @@
-//! The memory of a machine, as its guest will use it.
+//! Allocation of a machine's memory.
 
 use super::VmError;
 use base::units::ByteSize;
@@ -8,26 +8,25 @@ use kvm::sys::{
     ram::{self, PAGE, Ram},
 };
 
-/// KVM maps a huge page of the host as one page in the guest if the addresses in this process and
-/// in the guest are equal modulo its size.
+/// KVM maps a huge page of the host as one page in the guest only if the addresses in this
+/// process and in the guest are equal modulo this size.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// How the guest will use its memory.
+/// The guest's pattern of memory usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemoryUsage {
-    /// All of it, as a kernel does: huge pages pay off.
+    /// Most of it, as by a kernel: huge pages are worthwhile.
     Dense,
-    /// Single pages: a huge page would have to be cleared for each.
+    /// Single pages: each would require clearing a huge page.
     Sparse,
 }
 
-/// Maps guest memory of this size.
 pub(super) fn map(size: ByteSize, usage: MemoryUsage) -> Result<Ram, VmError> {
     let alignment = if usage == MemoryUsage::Dense { HUGE_PAGE } else { PAGE };
     let failed = |error: std::io::Error| VmError::Memory(size, error.to_string());
     let memory = ram::map(&regions(size), alignment).map_err(failed)?;
     if usage == MemoryUsage::Dense {
-        // A kernel without huge pages refuses, which is harmless.
+        // Fails on a kernel without huge pages, which is harmless.
         let _ = advice::prefer_huge_pages(&memory);
     }
     advice::leave_out_of_dumps(&memory).map_err(failed)?;
@@ -52,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_are_no_multiple_of_a_huge_page_work() {
+    fn maps_sizes_unaligned_to_huge_pages() {
         for usage in [MemoryUsage::Dense, MemoryUsage::Sparse] {
             let memory = map(ByteSize((5 << 20) + 4096), usage).unwrap();
             assert_eq!(memory.iter().map(|region| region.len()).sum::<u64>(), (5 << 20) + 4096);

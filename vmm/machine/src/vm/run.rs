@@ -1,4 +1,4 @@
-//! A running machine: the event loop, the end, the report.
+//! A running machine: event loop, teardown and report.
 
 use std::{
     collections::BTreeMap,
@@ -10,15 +10,15 @@ use std::{
 
 use event_manager::{EventManager, SubscriberOps};
 
-use super::{VmError, input::Subscriber, left_behind, lookout::Lookout, watchdog::Watchdog};
+use super::{VmError, abandoned, input::Subscriber, watchdog::Watchdog, watcher::Watcher};
 use crate::{
     clock::Moment,
     devices::hypercall::Misuse,
     vcpu::{
-        Board, End, ThreadPlacement,
+        End, ThreadPlacement, VcpuShared,
         host_view::HostView,
-        overdue::{Overdue, ThreadSample},
         recorder::History,
+        stop_timeout::{StopTimeout, ThreadSample},
         thread as vcpu_thread,
     },
 };
@@ -35,32 +35,33 @@ use kvm::{
     vcpu::TscClock,
 };
 
-/// Maximum CPU time for a vCPU thread to leave, and maximum time for which it may sleep. One that wants a CPU and gets
-/// none has longer ([`Overdue`]). Signals end a machine within three seconds, if the host runs its threads.
-const TEARDOWN: Nanos = Nanos::millis(2000);
+/// Limit of the CPU time that a vCPU thread may consume until it stops, and of the time it may sleep. A
+/// runnable thread without a CPU gets longer ([`StopTimeout`]). Signals end a machine within three seconds if the
+/// host runs its threads.
+const TEARDOWN_LIMIT: Nanos = Nanos::millis(2000);
 
 /// A started machine. Dropping it without [`Running::wait`] stops it.
 #[derive(Debug)]
 pub struct Running {
-    board: Arc<Board>,
+    shared: Arc<VcpuShared>,
     threads: Vec<(VcpuId, JoinHandle<()>)>,
     subscribers: Vec<Subscriber>,
     kvm_stats: Vec<VcpuStats>,
-    /// Threads that do not belong to a vCPU.
+    /// Threads other than vCPU threads.
     helpers: Vec<JoinHandle<()>>,
     watchdog: Option<Arc<Watchdog>>,
-    lookout: Option<Lookout>,
-    /// By vCPU: its time stamp counter, where they were asked for.
+    watcher: Option<Watcher>,
+    /// Time stamp counter of each vCPU; empty unless requested.
     clocks: Box<[TscClock]>,
     started: Moment,
 }
 
-/// Ends a machine that another thread waits for.
+/// Ends a machine while another thread waits for it.
 #[derive(Debug)]
-pub struct Stopper(Arc<Board>);
+pub struct Stopper(Arc<VcpuShared>);
 
 impl Stopper {
-    /// Ends it, as [`Running::stop`] does.
+    /// Ends the machine, like [`Running::stop`].
     pub fn stop(&self) {
         self.0.life.finish(End::Stopped);
     }
@@ -69,37 +70,37 @@ impl Stopper {
 /// The results of a machine.
 #[derive(Debug)]
 pub struct Report {
-    /// How it ended.
+    /// The reason for the end.
     pub end: End,
     /// Time from the first vCPU's start to the end.
     pub ran: Nanos,
-    /// When `/init` started, if it did.
+    /// Start time of `/init`, if it started.
     pub init_at: Option<Moment>,
     /// Time from the first vCPU's start to `/init`.
     pub init_after: Option<Nanos>,
-    /// Each vCPU's counts at the end.
+    /// Per-vCPU counts at the end.
     pub counts: Box<[Counts]>,
-    /// Each vCPU's counts when the guest last read its own lock counters.
+    /// Per-vCPU counts when the guest last read its own lock counters.
     pub at_counters_read: Option<Box<[Counts]>>,
-    /// KVM's own counters, summed over the vCPUs; empty unless they were asked for.
+    /// KVM's own counters, summed over the vCPUs; empty unless requested.
     pub kvm: BTreeMap<String, u64>,
     /// The guest's first misuse of a hypercall port.
     pub misuse: Option<Misuse>,
-    /// vCPUs that the guest has started.
+    /// Number of vCPUs that the guest has started.
     pub started: u32,
-    /// The faults injected, if any were asked for.
+    /// Injected faults; None unless requested.
     pub faults: Option<FaultCounts>,
-    /// Everything that the vCPUs did, if the machine was traced.
+    /// All vCPU events, if the machine was traced.
     pub history: Option<History>,
 }
 
 impl Report {
-    /// The counts of all vCPUs together.
+    /// Returns the sum of the counts of all vCPUs.
     pub fn total(&self) -> Counts {
         sum(&self.counts)
     }
 
-    /// One line about the guest's misuse of the hypercalls, if there was any.
+    /// Describes the guest's misuse of the hypercalls in one line, if there was any.
     pub fn complaint(&self) -> Option<String> {
         let total = self.total();
         let mut parts = Vec::new();
@@ -122,50 +123,48 @@ impl Report {
 
 impl Running {
     pub(super) fn new(
-        board: Arc<Board>,
+        shared: Arc<VcpuShared>,
         subscribers: Vec<Subscriber>,
         kvm_stats: Vec<VcpuStats>,
         clocks: Box<[TscClock]>,
-        lookout: Option<Lookout>,
+        watcher: Option<Watcher>,
     ) -> Self {
         Self {
-            board,
+            shared,
             threads: Vec::new(),
             subscribers,
             kvm_stats,
             helpers: Vec::new(),
             watchdog: None,
-            lookout,
+            watcher,
             clocks,
             started: Moment::now(),
         }
     }
 
     /// Starts a helper thread of the machine.
-    pub(super) fn help(
+    pub(super) fn spawn_helper(
         &mut self,
-        start: impl FnOnce(Arc<Board>) -> io::Result<JoinHandle<()>>,
+        start: impl FnOnce(Arc<VcpuShared>) -> io::Result<JoinHandle<()>>,
     ) -> Result<(), VmError> {
-        let thread = start(self.board.clone())
-            .map_err(|error| VmError::SetUp("a thread of the machine", error))?;
+        let thread =
+            start(self.shared.clone()).map_err(|error| VmError::SetUp("a helper thread", error))?;
         self.helpers.push(thread);
         Ok(())
     }
 
-    /// Starts its watchdog.
-    pub(super) fn watch(&mut self, watchdog: Arc<Watchdog>) -> Result<(), VmError> {
-        self.help(|_| watchdog.start())?;
+    pub(super) fn start_watchdog(&mut self, watchdog: Arc<Watchdog>) -> Result<(), VmError> {
+        self.spawn_helper(|_| watchdog.start())?;
         self.watchdog = Some(watchdog);
         Ok(())
     }
 
-    /// Starts one vCPU's thread.
-    pub(super) fn spawn(&mut self, vcpu: Vcpu, place: ThreadPlacement) -> Result<(), VmError> {
+    pub(super) fn spawn_vcpu(&mut self, vcpu: Vcpu, place: ThreadPlacement) -> Result<(), VmError> {
         let id = vcpu.id();
-        // The machine may end before the thread itself has blocked the kick signal: blocked here,
-        // it is inherited and blocked there from the start.
+        // The machine may end before the thread itself has blocked the kick signal. The thread inherits the
+        // mask, so the signal is blocked from the start.
         signal::block_in_this_thread()?;
-        let thread = vcpu_thread::spawn(vcpu, self.board.clone(), place)
+        let thread = vcpu_thread::spawn(vcpu, self.shared.clone(), place)
             .map_err(|error| VmError::SetUp("a vCPU thread", error))?;
         self.threads.push((id, thread));
         Ok(())
@@ -173,75 +172,75 @@ impl Running {
 
     /// The guest's memory.
     pub fn memory(&self) -> &Ram {
-        self.board.memory()
+        self.shared.memory()
     }
 
-    /// How many ticks ago this vCPU's time stamp counter had the value `then`, when the host's
-    /// counter shows `host`. None for implausible values, and if the counters were not asked for
+    /// Returns the ticks since this vCPU's time stamp counter had the value `then`, when the host's counter
+    /// shows `host`. None for implausible values, and if the counters were not requested
     /// ([`PayloadSpec::timed`](crate::guest::payload::PayloadSpec::timed)).
     pub fn ticks_since(&self, vcpu: VcpuId, then: u64, host: u64) -> Option<u64> {
         self.clocks.get(vcpu.0 as usize)?.ticks_since(then, host)
     }
 
-    /// The current counts of every vCPU.
+    /// Returns the current counts of every vCPU.
     pub fn counts(&self) -> Box<[Counts]> {
-        self.board.counts()
+        self.shared.counts()
     }
 
-    /// Has the machine ended?
+    /// Whether the machine has ended.
     pub fn has_ended(&self) -> bool {
-        self.board.life.has_ended()
+        self.shared.life.has_ended()
     }
 
-    /// The current counts of the whole machine.
+    /// Returns the current counts of the whole machine.
     pub fn machine_counts(&self) -> MachineCounts {
-        self.board.machine_counts()
+        self.shared.machine_counts()
     }
 
-    /// What the host's kernel has counted of the machine so far, if that was asked for.
+    /// Returns the host kernel's counts for this machine so far, if requested.
     pub fn host_counts(&self) -> HostCounts {
-        self.board.host.read()
+        self.shared.host.read()
     }
 
-    /// The watchdog for vCPUs that wait forever, if there is one.
+    /// The watchdog for vCPUs that wait forever, if any.
     pub fn watchdog(&self) -> Option<&Watchdog> {
         self.watchdog.as_deref()
     }
 
-    /// Has it failed?
+    /// Whether the machine has failed.
     pub fn has_failed(&self) -> bool {
-        self.board.life.has_failed()
+        self.shared.life.has_failed()
     }
 
     /// Ends the machine from the host; [`Running::wait`] then returns soon.
     pub fn stop(&self) {
-        self.board.life.finish(End::Stopped);
+        self.shared.life.finish(End::Stopped);
     }
 
-    /// What ends it while another thread waits for it.
+    /// Returns a handle that ends the machine while another thread waits for it.
     pub fn stopper(&self) -> Stopper {
-        Stopper(self.board.clone())
+        Stopper(self.shared.clone())
     }
 
     /// Serves the machine's input until it ends, then tears it down.
     pub fn wait(mut self) -> Result<Report, VmError> {
         self.serve()?;
-        let (end, at) = self.board.life.take_end().unwrap_or((End::Stopped, Moment::now()));
+        let (end, at) = self.shared.life.take_end().unwrap_or((End::Stopped, Moment::now()));
         let kvm = self.read_kvm_stats();
         self.teardown()?;
-        let init_at = self.board.devices.events.init_time();
+        let init_at = self.shared.devices.events.init_time();
         Ok(Report {
             end,
             ran: at.since(self.started),
             init_at,
             init_after: init_at.map(|init| init.since(self.started)),
-            counts: self.board.counts(),
-            at_counters_read: self.board.at_counters_read(),
+            counts: self.shared.counts(),
+            at_counters_read: self.shared.at_counters_read(),
             kvm,
-            misuse: self.board.devices.misuse.get().copied(),
-            started: self.board.life.started(),
-            faults: self.board.kicks.fault_counts(),
-            history: self.board.history(),
+            misuse: self.shared.devices.misuse.get().copied(),
+            started: self.shared.life.started(),
+            faults: self.shared.kicks.fault_counts(),
+            history: self.shared.history(),
         })
     }
 
@@ -250,17 +249,17 @@ impl Running {
         for subscriber in self.subscribers.drain(..) {
             manager.add_subscriber(subscriber);
         }
-        let mut trim = Trim::new();
-        while !self.board.life.has_ended() {
-            let looks = self.lookout.as_ref().map(Lookout::due_in);
-            let due = trim.due_in().into_iter().chain(looks).min();
-            // Rounded up: before its time a look sees nothing.
+        let mut release = PageRelease::new();
+        while !self.shared.life.has_ended() {
+            let next_check = self.watcher.as_ref().map(Watcher::due_in);
+            let due = release.due_in().into_iter().chain(next_check).min();
+            // Rounded up, because checks before the due time do nothing.
             let timeout = due.map_or(-1, |due| due.as_micros().div_ceil(1000) as i32);
             match manager.run_with_timeout(timeout) {
                 Ok(_) => {
-                    trim.look();
-                    if let Some(lookout) = &mut self.lookout {
-                        lookout.look(&self.threads);
+                    release.run_if_due();
+                    if let Some(watcher) = &mut self.watcher {
+                        watcher.check(&self.threads);
                     }
                 }
                 Err(event_manager::Error::Epoll(error)) if error.errno() == libc::EINTR => {}
@@ -280,29 +279,28 @@ impl Running {
         total
     }
 
-    /// Makes every vCPU thread leave. The signal is sent repeatedly until the thread has ended,
-    /// because a signal between two `KVM_RUN`s ends only the next one.
+    /// Stops every vCPU thread. The signal is sent repeatedly until the thread has ended, because a signal
+    /// between two `KVM_RUN`s ends only the next of them.
     fn teardown(&mut self) -> Result<(), VmError> {
-        self.board.stop();
+        self.shared.stop();
         for helper in self.helpers.drain(..) {
             helper.thread().unpark();
-            // The helper checks whether the machine is stopping whenever it is unparked, and does
-            // not block.
+            // A helper does not block, and checks whether the machine is stopping each time it is unparked.
             let _ = helper.join();
         }
-        let now = Moment::now().reading();
-        let mut leaving: Vec<Leaving> =
-            self.threads.drain(..).map(|(id, thread)| Leaving::new(id, thread, now)).collect();
+        let now = Moment::now().nanos();
+        let mut stopping: Vec<StoppingVcpu> =
+            self.threads.drain(..).map(|(id, thread)| StoppingVcpu::new(id, thread, now)).collect();
         let mut pause = Duration::from_micros(50);
         loop {
-            leaving.retain(|vcpu| !vcpu.thread.is_finished());
-            if leaving.is_empty() {
+            stopping.retain(|vcpu| !vcpu.thread.is_finished());
+            if stopping.is_empty() {
                 return Ok(());
             }
-            let board = &self.board;
-            if let Err(stuck) = leaving.iter_mut().try_for_each(|vcpu| vcpu.hurry(&board.host)) {
-                for vcpu in leaving {
-                    left_behind::add(vcpu.id, vcpu.thread, self.board.clone());
+            let shared = &self.shared;
+            if let Err(stuck) = stopping.iter_mut().try_for_each(|vcpu| vcpu.kick(&shared.host)) {
+                for vcpu in stopping {
+                    abandoned::add(vcpu.id, vcpu.thread, self.shared.clone());
                 }
                 return Err(stuck);
             }
@@ -312,60 +310,60 @@ impl Running {
     }
 }
 
-/// A vCPU whose thread was told to leave.
-struct Leaving {
+/// A vCPU thread that has been asked to stop.
+struct StoppingVcpu {
     id: VcpuId,
     thread: JoinHandle<()>,
-    overdue: Overdue,
+    stop_timeout: StopTimeout,
 }
 
-impl Leaving {
+impl StoppingVcpu {
     fn new(id: VcpuId, thread: JoinHandle<()>, now: Nanos) -> Self {
         let ran = signal::cpu_time(&thread).unwrap_or_default();
-        Self { id, thread, overdue: Overdue::new(TEARDOWN, now, ran) }
+        Self { id, thread, stop_timeout: StopTimeout::new(TEARDOWN_LIMIT, now, ran) }
     }
 
-    /// Sends it the signal again; an error if it is stuck.
-    fn hurry(&mut self, host: &HostView) -> Result<(), VmError> {
+    /// Sends the signal again. Fails if the thread is stuck.
+    fn kick(&mut self, host: &HostView) -> Result<(), VmError> {
         signal::kick(&self.thread);
-        // A thread without a CPU time has just ended.
+        // A thread that has no CPU time has just ended.
         let ran = signal::cpu_time(&self.thread).unwrap_or_default();
         let is_runnable = host.is_runnable(self.id).unwrap_or_default();
-        match self.overdue.look(Moment::now().reading(), ThreadSample { ran, is_runnable }) {
-            Some(late) => Err(VmError::Stuck(self.id, late)),
+        match self.stop_timeout.check(Moment::now().nanos(), ThreadSample { ran, is_runnable }) {
+            Some(usage) => Err(VmError::Stuck(self.id, usage)),
             None => Ok(()),
         }
     }
 }
 
-/// First age of a machine at which unused pages of the program are given back; repeated whenever
-/// the age has doubled. They are what set up the machine and booted its guest.
-const FIRST_TRIM: Duration = Duration::from_millis(100);
+/// Age of a machine at the first release of the program's unused pages, i.e. the code that set up the machine
+/// and booted its guest. Repeated each time the age doubles.
+const FIRST_RELEASE: Duration = Duration::from_millis(100);
 
-/// No pages are given back beyond this age.
-const LAST_TRIM: Duration = Duration::from_secs(3600);
+/// No release happens after this age.
+const LAST_RELEASE: Duration = Duration::from_secs(3600);
 
-/// Gives back the pages of the program that are no longer used. Each page that is needed again
-/// costs a minor fault: some tens of them at most, a few microseconds each, whenever the machine's
-/// age has doubled. A guest that ends within [`FIRST_TRIM`] pays nothing.
-struct Trim {
+/// Releases the unused pages of the program. A page that is needed again costs a minor fault: at most some
+/// tens of faults of a few microseconds each, whenever the machine's age doubles. A guest that ends within
+/// [`FIRST_RELEASE`] pays nothing.
+struct PageRelease {
     started: Instant,
     next: Duration,
 }
 
-impl Trim {
+impl PageRelease {
     fn new() -> Self {
-        Self { started: Instant::now(), next: FIRST_TRIM }
+        Self { started: Instant::now(), next: FIRST_RELEASE }
     }
 
-    /// Time until the next trim, rounded up; None: there is none.
+    /// Returns the time until the next release, rounded up, or None after the last.
     fn due_in(&self) -> Option<Duration> {
-        let left = self.next.saturating_sub(self.started.elapsed()) + Duration::from_millis(1);
-        (self.next <= LAST_TRIM).then_some(left)
+        let remaining = self.next.saturating_sub(self.started.elapsed()) + Duration::from_millis(1);
+        (self.next <= LAST_RELEASE).then_some(remaining)
     }
 
-    fn look(&mut self) {
-        if self.next <= LAST_TRIM && self.started.elapsed() >= self.next {
+    fn run_if_due(&mut self) {
+        if self.next <= LAST_RELEASE && self.started.elapsed() >= self.next {
             self.next *= 2;
             release_unused_pages();
         }
@@ -374,8 +372,8 @@ impl Trim {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After `wait` there is nothing left to do. Otherwise a stuck thread is not reported; it
-        // can only be blocked on output.
+        // Does nothing after `wait`. Otherwise a stuck thread is not reported; it can only be blocked on
+        // output.
         let _ = self.teardown();
     }
 }

@@ -1,4 +1,4 @@
-//! What schedules the vCPUs of machines: the host, this program, or a scheduler in the host's kernel.
+//! The scheduler of a machine's vCPUs: the host's, this program, or a scheduler in the host's kernel.
 
 use std::sync::Arc;
 
@@ -11,43 +11,43 @@ use crate::driver::{Account, Driver, Meter, SchedReport, ScheduleSpec};
 #[cfg(feature = "bpf")]
 use crate::driver::{BpfDriver, BpfDriverError, BpfReport};
 
-/// Why a schedule cannot be started, or its results not be read.
+/// A schedule cannot be started, or its results cannot be read.
 #[derive(Debug, Error)]
 pub enum ScheduleError {
     /// This program was built without the driver.
     #[cfg(not(feature = "bpf"))]
-    #[error("this pvticket was built without the driver bpf")]
+    #[error("this pvticket was built without driver bpf")]
     NotBuilt,
-    /// The scheduler in the host's kernel.
+    /// The scheduler in the host's kernel failed.
     #[cfg(feature = "bpf")]
     #[error(transparent)]
     Bpf(#[from] BpfDriverError),
 }
 
-/// A schedule at work.
+/// A running schedule.
 #[derive(Debug, Clone)]
 pub enum Schedule {
     /// The host's scheduler decides.
     Host,
-    /// This program's.
+    /// This program's scheduler.
     User(Arc<Driver>),
     /// A scheduler in the host's kernel.
     #[cfg(feature = "bpf")]
     Bpf(Arc<BpfDriver>),
 }
 
-/// What a schedule has done.
+/// The results of a schedule.
 #[derive(Debug)]
 pub struct ScheduleResult {
     /// The schedule's account.
     pub report: SchedReport,
-    /// What only a scheduler in the host's kernel says.
+    /// Results available only from a scheduler in the host's kernel.
     #[cfg(feature = "bpf")]
     pub in_kernel: Option<BpfReport>,
 }
 
 impl Schedule {
-    /// Starts the schedule for machines with these numbers of vCPUs. `traced`: keep what a trace needs.
+    /// Starts the schedule for machines with these numbers of vCPUs. `traced`: record data for a trace.
     pub fn start(
         driver: DriverKind,
         spec: &ScheduleSpec,
@@ -71,7 +71,8 @@ impl Schedule {
         match self {
             #[cfg(feature = "bpf")]
             Self::Bpf(driver) => {
-                let machine = Vm::build_over(spec, driver.lines(vm).map_err(ScheduleError::Bpf)?)?;
+                let lines = driver.lines(vm).map_err(ScheduleError::Bpf)?;
+                let machine = Vm::build_sharing(spec, lines)?;
                 let (ranges, counters) = (machine.lock_ranges(), machine.clocks()?);
                 driver.describe(vm, ranges, &counters).map_err(ScheduleError::Bpf)?;
                 Ok(machine)
@@ -88,8 +89,8 @@ impl Schedule {
         let scheduler = match self {
             Self::Host => None,
             Self::User(driver) => {
-                let blocking = machine.blocking()?;
-                let blocking = blocking.map(|all| all.into_iter().map(Blocking::into_fn).collect());
+                let list = machine.blocking()?;
+                let blocking = list.map(|list| list.into_iter().map(Blocking::into_fn).collect());
                 Some(driver.vm_scheduler(vm, machine.telemetry()?, blocking))
             }
             #[cfg(feature = "bpf")]
@@ -98,21 +99,21 @@ impl Schedule {
                 Some(scheduler.map_err(ScheduleError::Bpf)?)
             }
         };
-        machine.start_behind(console, scheduler, vm)
+        machine.start_scheduled(console, scheduler, vm)
     }
 
-    /// Number of locks that the vCPUs of machine number `vm` have taken, if its guest counts them and
-    /// the schedule is not the host's.
-    pub fn taken(&self, vm: usize) -> Option<u64> {
+    /// Returns the number of locks acquired by the vCPUs of machine number `vm`, if its guest counts
+    /// them and the schedule is not the host's.
+    pub fn acquisitions(&self, vm: usize) -> Option<u64> {
         match self {
             Self::Host => None,
-            Self::User(driver) => driver.taken(vm),
+            Self::User(driver) => driver.acquisitions(vm),
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => driver.taken(vm),
+            Self::Bpf(driver) => driver.acquisitions(vm),
         }
     }
 
-    /// The account now; None: the schedule is the host's.
+    /// Returns the current account, or None under the host's schedule.
     pub fn account(&self) -> Option<Account> {
         match self {
             Self::Host => None,
@@ -122,26 +123,26 @@ impl Schedule {
         }
     }
 
-    /// Has it read these progress meters, if it is not the host's and traced.
-    pub fn meter(&self, meters: Vec<Meter>) {
+    /// Registers these progress meters, if the schedule is traced and not the host's.
+    pub fn set_meters(&self, meters: Vec<Meter>) {
         match self {
             Self::Host => {}
-            Self::User(driver) => driver.meter(meters),
+            Self::User(driver) => driver.set_meters(meters),
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => driver.meter(meters),
+            Self::Bpf(driver) => driver.set_meters(meters),
         }
     }
 
-    /// Why the host's kernel has ended it, if it has. The vCPUs then go on under the host's scheduler.
-    pub fn ended(&self) -> Option<&str> {
+    /// Returns the reason if the host's kernel has ended it; vCPUs then use the host's scheduler.
+    pub fn end_reason(&self) -> Option<&str> {
         match self {
             Self::Host | Self::User(_) => None,
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => driver.ended(),
+            Self::Bpf(driver) => driver.end_reason(),
         }
     }
 
-    /// What it has done so far; None: the schedule is the host's.
+    /// Returns the results so far, or None under the host's schedule.
     pub fn report(&self) -> Result<Option<ScheduleResult>, ScheduleError> {
         Ok(match self {
             Self::Host => None,

@@ -1,10 +1,10 @@
-//! The description of a machine, in the user's terms.
+//! The description of a machine, in terms of the user.
 
 use std::{fs::File, path::PathBuf, sync::Arc};
 
 use hypercalls::payload::{MEMORY, Workload};
 
-use super::{LookoutSpec, Oversight};
+use super::{LockMonitoring, WatcherSpec};
 use crate::{
     guest::{initrd::InitrdSource, kernel_symbols::KernelSymbols, payload::PayloadSpec},
     vcpu::{ThreadPlacement, fault::FaultPlan},
@@ -21,7 +21,7 @@ pub enum GuestSpec {
     Linux {
         /// ELF `vmlinux` or bzImage.
         kernel: PathBuf,
-        /// The parts of the initial RAM disk, concatenated; may be empty.
+        /// The parts of the initial RAM disk, in order; may be empty.
         initrd: Vec<InitrdSource>,
         /// The kernel's command line.
         cmdline: String,
@@ -39,36 +39,36 @@ pub struct MachineSpec {
     pub memory: ByteSize,
     /// The software to boot.
     pub guest: GuestSpec,
-    /// Which side serves halts and kicks.
+    /// The side that serves halts and kicks.
     pub pv: PvBackend,
-    /// Offer KVM's own kick (KVM_FEATURE_PV_UNHALT), where HLT halts in KVM: without it, kernels
-    /// without our ticketlocks fall back to test-and-set.
+    /// Offer KVM's own kick (KVM_FEATURE_PV_UNHALT) where HLT halts in KVM. Without it, kernels without our
+    /// ticketlocks fall back to test-and-set locks.
     pub kvm_kick: bool,
     /// Host CPUs that the vCPU threads may use; None leaves their affinity unchanged.
     pub affinity: Option<CpuList>,
-    /// Pin each vCPU thread to one of them: thread n to CPU n, wrapping around.
+    /// Pin each vCPU thread to one of these CPUs: thread n to CPU n, wrapping around.
     pub pinned: bool,
-    /// For each vCPU, the file of the control group that its thread enters; empty: it stays in that of
-    /// the process.
+    /// For each vCPU, the cgroup file that its thread joins. If empty, the threads stay in the process's
+    /// cgroup.
     pub cgroups: Vec<Arc<File>>,
     /// Telemetry of the guest's locks, and the watchdog.
-    pub oversight: Oversight,
-    /// How a user's guest is looked after; None: it is measured, and what measures it has its own limits.
-    pub lookout: Option<LookoutSpec>,
-    /// The symbols of the kernel, if they are known.
+    pub monitoring: LockMonitoring,
+    /// Supervision of a user's guest. None for measurements, which have their own limits.
+    pub watcher: Option<WatcherSpec>,
+    /// The symbols of the kernel, if known.
     pub symbols: Option<KernelSymbols>,
-    /// Include KVM's own counters in the report.
+    /// Whether the report includes KVM's own counters.
     pub kvm_stats: bool,
-    /// Count what the host's kernel does with the vCPUs ([`Running::host_counts`](super::Running::host_counts)).
+    /// Whether to record host counts of the vCPUs ([`Running::host_counts`](super::Running::host_counts)).
     pub host_counts: bool,
     /// Faults to inject into kicks and halts.
     pub faults: Option<FaultPlan>,
-    /// Record everything that the vCPUs do, for the report.
+    /// Whether to record all vCPU events for the report.
     pub traced: bool,
 }
 
 impl MachineSpec {
-    /// A machine without a backend, of which nothing is recorded or counted.
+    /// Returns a machine without a backend, recording or counters.
     pub const fn new(vcpus: VcpuCount, memory: ByteSize, guest: GuestSpec) -> Self {
         Self {
             vcpus,
@@ -79,8 +79,8 @@ impl MachineSpec {
             affinity: None,
             pinned: false,
             cgroups: Vec::new(),
-            oversight: Oversight::NONE,
-            lookout: None,
+            monitoring: LockMonitoring::NONE,
+            watcher: None,
             symbols: None,
             kvm_stats: false,
             host_counts: false,
@@ -89,20 +89,20 @@ impl MachineSpec {
         }
     }
 
-    /// A machine of one vCPU, in which the payload takes no locks.
-    pub const fn tiny(workload: Workload) -> Self {
-        let guest = GuestSpec::Payload(PayloadSpec::other(workload));
+    /// Returns a machine with one vCPU whose payload takes no locks.
+    pub const fn lockless(workload: Workload) -> Self {
+        let guest = GuestSpec::Payload(PayloadSpec::without_locks(workload));
         Self::new(VcpuCount::ONE, ByteSize(MEMORY), guest)
     }
 
-    /// The host CPUs that the thread of `vcpu` may use; None: no restriction.
+    /// Returns the host CPUs that the thread of `vcpu` may use, or None if unrestricted.
     pub fn cpus_of(&self, vcpu: VcpuId) -> Option<CpuList> {
-        let all = self.affinity.as_ref()?;
-        let own = all.cpus().iter().cycle().nth(vcpu.0 as usize).filter(|_| self.pinned);
-        Some(own.map_or_else(|| all.clone(), |cpu| CpuList::of(*cpu)))
+        let affinity = self.affinity.as_ref()?;
+        let pinned = affinity.cpus().iter().cycle().nth(vcpu.0 as usize).filter(|_| self.pinned);
+        Some(pinned.map_or_else(|| affinity.clone(), |cpu| CpuList::single(*cpu)))
     }
 
-    /// Where the host runs the thread of a vCPU.
+    /// Returns the placement of a vCPU's thread on the host.
     pub fn place_of(&self, vcpu: VcpuId) -> ThreadPlacement {
         ThreadPlacement {
             cpus: self.cpus_of(vcpu),

@@ -1,7 +1,7 @@
-//! Ends a machine in which a vCPU waits forever, and names the vCPU.
+//! Ends a machine in which a vCPU waits forever, and identifies the vCPU.
 //!
-//! A thread that looks four times a second; it costs the vCPUs nothing.
-//! [`stuck`](crate::vcpu::stuck) decides whether what it sees is a hang.
+//! A thread checks four times a second, at no cost to the vCPUs. [`stuck`](crate::vcpu::stuck) decides
+//! whether a sample is a hang.
 
 use std::{
     io,
@@ -14,8 +14,8 @@ use crate::{
     clock::Moment,
     driver::TelemetryView,
     vcpu::{
-        Board, Cause, End, Failure, Trace,
-        stuck::{AwaitedLock, Patience, Standing, StuckWatch, VcpuSample},
+        Cause, End, Failure, Trace, VcpuShared,
+        stuck::{AwaitedLock, Liveness, StuckWatch, Timeouts, VcpuSample},
     },
 };
 use base::{
@@ -26,149 +26,149 @@ use confine::Class;
 use kvm::{host::is_emulated, stats::Blocking};
 use sched::event::{LockActivity, LockId};
 
-/// Time between two looks.
-const PERIOD: Duration = Duration::from_millis(250);
+/// Time between two checks.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Stack of the watchdog thread.
 const STACK_BYTES: usize = 128 << 10;
 
-/// How long a halted waiter may be served before its kick is considered lost. One of our own
-/// schedules tells which vCPUs cannot have kicked yet, and the host's kernel which want a CPU and get none
-/// ([`StuckWatch`]); what a scheduler below emulated CPUs does is not seen. There a releaser that wants a CPU waits for one turn of
-/// each other thread that does, a few milliseconds each: these limits are long enough beside some hundred of them on a CPU.
-const SERVED: Nanos = Nanos::millis(2000);
-const SERVED_ON_HOST: Nanos = Nanos::millis(3000);
-/// How long all vCPUs may be halted.
-const ALL: Nanos = Nanos::millis(2000);
+/// Timeout for the kick of a halted waiter that is next to be served. Time does not count while our own
+/// schedule shows that a vCPU cannot have kicked yet, or the host's kernel that a runnable vCPU gets no CPU
+/// ([`StuckWatch`]). A scheduler below emulated CPUs is invisible: there a releaser waits for one time slice
+/// of each other runnable thread, a few milliseconds each. The timeouts allow for several hundred of them per
+/// CPU.
+const KICK_TIMEOUT: Nanos = Nanos::millis(2000);
+const KICK_TIMEOUT_ON_HOST: Nanos = Nanos::millis(3000);
+/// Timeout for all vCPUs being halted at once.
+const ALL_HALTED_TIMEOUT: Nanos = Nanos::millis(2000);
 
-/// How long to wait before a vCPU is reported as waiting forever.
-pub(super) fn patience(is_scheduled: bool, faults: Option<FaultSpec>) -> Patience {
-    let late = faults.map_or(Nanos::ZERO, |faults| faults.longest());
-    let served = if is_scheduled && !is_emulated() { SERVED } else { SERVED_ON_HOST };
-    Patience { served: served.after(late), all: ALL.after(late) }
+/// Returns the timeouts after which a vCPU is reported as waiting forever.
+pub(super) fn timeouts(is_scheduled: bool, faults: Option<FaultSpec>) -> Timeouts {
+    let max_delay = faults.map_or(Nanos::ZERO, |faults| faults.max_delay());
+    let served = if is_scheduled && !is_emulated() { KICK_TIMEOUT } else { KICK_TIMEOUT_ON_HOST };
+    Timeouts { served: served.after(max_delay), all_halted: ALL_HALTED_TIMEOUT.after(max_delay) }
 }
 
 /// The watchdog of one machine.
 #[derive(Debug)]
 pub struct Watchdog {
-    board: Arc<Board>,
+    shared: Arc<VcpuShared>,
     vcpus: VcpuCount,
     lines: Option<TelemetryView>,
-    /// By vCPU, where they can halt in KVM and it reports that.
+    /// By vCPU, where vCPUs can halt in KVM and it reports that.
     blocking: Option<Vec<Blocking>>,
     watch: Mutex<StuckWatch>,
 }
 
 impl Watchdog {
     pub(super) fn new(
-        board: Arc<Board>,
+        shared: Arc<VcpuShared>,
         vcpus: VcpuCount,
         lines: Option<TelemetryView>,
         blocking: Option<Vec<Blocking>>,
-        patience: Patience,
+        timeouts: Timeouts,
     ) -> Self {
-        let watch = Mutex::new(StuckWatch::new(patience, vcpus.get() as usize));
-        Self { board, vcpus, lines, blocking, watch }
+        let watch = Mutex::new(StuckWatch::new(timeouts, vcpus.get() as usize));
+        Self { shared, vcpus, lines, blocking, watch }
     }
 
-    /// Starts its thread, which ends when the machine stops and the thread is unparked.
+    /// Starts the watchdog thread, which ends when the machine stops and the thread is unparked.
     pub(super) fn start(self: &Arc<Self>) -> io::Result<JoinHandle<()>> {
         let watchdog = self.clone();
         Builder::new().name("watchdog".into()).stack_size(STACK_BYTES).spawn(move || {
             confine::enter(Class::Watchdog);
-            while !watchdog.board.stopping() && !watchdog.board.life.has_ended() {
-                watchdog.look();
-                thread::park_timeout(PERIOD);
+            while !watchdog.shared.is_stopping() && !watchdog.shared.life.has_ended() {
+                watchdog.check();
+                thread::park_timeout(CHECK_INTERVAL);
             }
         })
     }
 
-    /// Looks once, and ends the machine if a vCPU is stuck. Returns the time by the watch's own
+    /// Checks all vCPUs once, and ends the machine if one is stuck. Returns the time on the watch's own
     /// clock.
-    pub fn look(&self) -> Nanos {
-        let seen = self.see();
+    pub fn check(&self) -> Nanos {
+        let samples = self.sample();
         let mut watch = self.watch();
-        if let Some(stuck) = watch.look(&seen, Moment::now().reading()) {
-            let (vcpu, trace) = (stuck.vcpu, Trace(self.board.kicks.recorder().text()));
+        if let Some(stuck) = watch.check(&samples, Moment::now().nanos()) {
+            let (vcpu, trace) = (stuck.vcpu, Trace(self.shared.kicks.recorder().text()));
             let cause = Cause::Stuck(stuck, trace);
-            self.board.life.finish(End::Failed(Failure { vcpu, rip: None, cause }));
+            self.shared.life.finish(End::Failed(Failure { vcpu, rip: None, cause }));
         }
         watch.clock()
     }
 
-    /// Looks once more: was any vCPU at that time in a state that may still turn out to be stuck?
-    pub fn doubts(&self, then: Nanos) -> bool {
-        self.look();
-        let seen = self.see();
-        self.watch().doubts(&seen, then)
+    /// Checks again. Returns whether any vCPU was, at that time, in a state that may still prove to be stuck.
+    pub fn may_be_stuck_since(&self, then: Nanos) -> bool {
+        self.check();
+        let samples = self.sample();
+        self.watch().may_be_stuck_since(&samples, then)
     }
 
     fn watch(&self) -> MutexGuard<'_, StuckWatch> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn see(&self) -> Vec<VcpuSample> {
-        let (mut seen, activity): (Vec<_>, Vec<_>) =
-            self.vcpus.ids().map(|id| self.see_one(id)).unzip();
-        for ix in 0..seen.len() {
-            let Some(AwaitedLock { lock, ticket: None, distance: Some(0) }) = seen[ix].waits else {
+    fn sample(&self) -> Vec<VcpuSample> {
+        let (mut vcpus, activity): (Vec<_>, Vec<_>) =
+            self.vcpus.ids().map(|id| self.sample_vcpu(id)).unzip();
+        for ix in 0..vcpus.len() {
+            let Some(AwaitedLock { lock, ticket: None, distance: Some(0) }) = vcpus[ix].awaited
+            else {
                 continue;
             };
-            // A vCPU that has been admitted, or is about to admit one, will resolve it.
-            let is_at_it = |(seen, activity): (&VcpuSample, &LockActivity)| {
-                seen.standing == Standing::Able && activity.is_involved_with(LockId(lock))
+            // A vCPU that has been admitted, or is about to admit another, will resolve the wait.
+            let resolves_wait = |(sample, activity): (&VcpuSample, &LockActivity)| {
+                sample.liveness == Liveness::Active && activity.is_involved_with(LockId(lock))
             };
-            if seen.iter().zip(&activity).any(is_at_it) {
-                seen[ix].waits = Some(AwaitedLock { lock, ticket: None, distance: None });
+            if vcpus.iter().zip(&activity).any(resolves_wait) {
+                vcpus[ix].awaited = Some(AwaitedLock { lock, ticket: None, distance: None });
             }
         }
-        seen
+        vcpus
     }
 
-    fn see_one(&self, id: VcpuId) -> (VcpuSample, LockActivity) {
-        // The exits first: a halt that begins in between is then taken for a new one at the next
-        // look.
-        let exits = self.board.counters(id).exits.get();
-        let activity = self.lines.as_ref().map(|lines| lines.activity(id, Moment::now().reading()));
+    fn sample_vcpu(&self, id: VcpuId) -> (VcpuSample, LockActivity) {
+        // Reads the exits first: a halt that begins in between then counts as new at the next check.
+        let exits = self.shared.counters(id).exits.get();
+        let activity = self.lines.as_ref().map(|lines| lines.activity(id, Moment::now().nanos()));
         let activity = activity.unwrap_or_default();
-        let (waits, says_halted) = waits(&activity);
-        let blocks = self.blocking.as_ref().and_then(|all| all.get(id.0 as usize));
-        let is_runnable = self.board.host.is_runnable(id).unwrap_or_default();
-        let standing = if self.board.life.is_done(id) {
-            Standing::Left
-        } else if self.board.kicks.halts().is_parked(id)
-            // One that was kicked counts as in its halt until it gets a CPU.
-            || says_halted && !is_runnable && blocks.is_some_and(Blocking::now)
+        let (awaited, reports_halt) = awaited_lock(&activity);
+        let blocks = self.blocking.as_ref().and_then(|checks| checks.get(id.0 as usize));
+        let is_runnable = self.shared.host.is_runnable(id).unwrap_or_default();
+        let liveness = if self.shared.life.is_done(id) {
+            Liveness::Done
+        } else if self.shared.kicks.halts().is_parked(id)
+            // A kicked vCPU counts as halted until it gets a CPU.
+            || reports_halt && !is_runnable && blocks.is_some_and(Blocking::is_blocked)
         {
-            Standing::Halted
+            Liveness::Halted
         } else {
-            Standing::Able
+            Liveness::Active
         };
-        let scheduler = self.board.scheduler();
-        let awaits_turn = standing == Standing::Able
-            && scheduler.is_some_and(|scheduler| scheduler.awaits_turn(id));
+        let scheduler = self.shared.scheduler();
+        let awaits_slot = liveness == Liveness::Active
+            && scheduler.is_some_and(|scheduler| scheduler.awaits_slot(id));
         (
             VcpuSample {
-                standing,
+                liveness,
                 exits,
-                awaits_turn,
+                awaits_slot,
                 is_runnable,
-                ran: self.board.host.cpu_time(id),
-                ticket: self.board.kicks.halts().ticket(id),
-                waits,
+                ran: self.shared.host.cpu_time(id),
+                ticket: self.shared.kicks.halts().ticket(id),
+                awaited,
             },
             activity,
         )
     }
 }
 
-/// What a telemetry line says that its vCPU waits for, and whether it says that the vCPU is halted.
-fn waits(activity: &LockActivity) -> (Option<AwaitedLock>, bool) {
+/// Returns the awaited lock according to a telemetry line, and whether the line reports a halt.
+fn awaited_lock(activity: &LockActivity) -> (Option<AwaitedLock>, bool) {
     match *activity {
         LockActivity::Waiting { lock, ticket, distance, halted, .. } => {
             (Some(AwaitedLock { lock: lock.0, ticket: Some(ticket), distance }), halted)
         }
-        LockActivity::Outside { lock, queued, .. } => {
+        LockActivity::Throttled { lock, queued, .. } => {
             (Some(AwaitedLock { lock: lock.0, ticket: None, distance: queued }), true)
         }
         _ => (None, false),

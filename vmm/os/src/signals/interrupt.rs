@@ -15,14 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest sleep between two looks at the flag.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Maximum sleep between two checks of the flag.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A flag that ends an experiment early. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
     flag: Arc<AtomicBool>,
-    bell: Option<Arc<Bell>>,
+    sockets: Option<Arc<SocketPair>>,
 }
 
 /// Waits for an [`Interrupt`] to be raised.
@@ -30,10 +30,10 @@ pub struct Interrupt {
 pub struct Listener(Option<tokio::net::UnixStream>);
 
 impl Listener {
-    /// Returns once it is raised.
+    /// Returns once the flag is raised.
     pub async fn raised(&self) {
         let is_raised = match &self.0 {
-            Some(heard) => heard.readable().await.is_ok(),
+            Some(socket) => socket.readable().await.is_ok(),
             None => false,
         };
         if !is_raised {
@@ -44,60 +44,61 @@ impl Listener {
 
 /// A socket pair within the process.
 #[derive(Debug)]
-struct Bell {
+struct SocketPair {
     /// Becomes readable when the flag is raised, and stays readable.
-    heard: UnixStream,
-    /// The end that is written to.
-    rung: UnixStream,
+    read_end: UnixStream,
+    /// The write end.
+    write_end: UnixStream,
 }
 
 impl Interrupt {
-    /// A flag that signals do not raise.
+    /// Creates a flag that signals do not raise.
     pub fn never() -> Self {
         Self::default()
     }
 
-    /// The flag that SIGINT, SIGTERM and SIGHUP raise, from [`super::catch`].
+    /// Returns the flag that SIGINT, SIGTERM and SIGHUP raise, from [`super::catch`].
     pub fn on_signals() -> io::Result<Self> {
         super::catch()
     }
 
-    /// A flag with a descriptor.
-    pub fn with_bell() -> io::Result<Self> {
-        let (heard, rung) = UnixStream::pair()?;
-        Ok(Self { flag: Arc::default(), bell: Some(Arc::new(Bell { heard, rung })) })
+    /// Creates a flag with a descriptor.
+    pub fn with_descriptor() -> io::Result<Self> {
+        let (read_end, write_end) = UnixStream::pair()?;
+        let sockets = Some(Arc::new(SocketPair { read_end, write_end }));
+        Ok(Self { flag: Arc::default(), sockets })
     }
 
-    /// A descriptor that becomes readable when the flag is raised, and stays readable. None for a
-    /// flag without one.
+    /// Returns a descriptor that becomes readable when the flag is raised, and stays readable.
+    /// None for a flag without a descriptor.
     pub fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
-        self.bell.as_ref().map(|bell| bell.heard.as_fd().try_clone_to_owned()).transpose()
+        self.sockets.as_ref().map(|pair| pair.read_end.as_fd().try_clone_to_owned()).transpose()
     }
 
-    /// As `descriptor`, borrowed.
+    /// Returns the same descriptor, borrowed.
     pub fn as_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.bell.as_ref().map(|bell| bell.heard.as_fd())
+        self.sockets.as_ref().map(|sockets| sockets.read_end.as_fd())
     }
 
-    /// An asynchronous listener. Call it within a tokio runtime.
+    /// Returns an asynchronous listener. Must be called within a tokio runtime.
     pub fn listener(&self) -> io::Result<Listener> {
-        let Some(bell) = &self.bell else { return Ok(Listener(None)) };
-        let heard = bell.heard.try_clone()?;
-        // Nothing ever reads the byte.
-        heard.set_nonblocking(true)?;
-        tokio::net::UnixStream::from_std(heard).map(Some).map(Listener)
+        let Some(sockets) = &self.sockets else { return Ok(Listener(None)) };
+        let socket = sockets.read_end.try_clone()?;
+        // The byte is never read.
+        socket.set_nonblocking(true)?;
+        tokio::net::UnixStream::from_std(socket).map(Some).map(Listener)
     }
 
     /// Raises the flag.
     pub fn raise(&self) {
         self.flag.store(true, SeqCst);
-        if let Some(bell) = &self.bell {
-            // A full socket is readable already.
-            let _ = (&bell.rung).write(&[1]);
+        if let Some(sockets) = &self.sockets {
+            // A full socket is already readable.
+            let _ = (&sockets.write_end).write(&[1]);
         }
     }
 
-    /// Has it been raised?
+    /// Whether the flag has been raised.
     pub fn raised(&self) -> bool {
         self.flag.load(SeqCst)
     }
@@ -109,7 +110,7 @@ impl Interrupt {
                 return false;
             }
             match deadline.checked_duration_since(Instant::now()) {
-                Some(left) if !left.is_zero() => thread::sleep(left.min(LOOK_EVERY)),
+                Some(pause) if !pause.is_zero() => thread::sleep(pause.min(CHECK_INTERVAL)),
                 _ => return true,
             }
         }
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleeps_to_the_end_unless_raised() {
+    fn sleeps_until_deadline_or_interrupt() {
         let interrupt = Interrupt::never();
         let start = Instant::now();
         assert!(interrupt.sleep_until(start + Duration::from_millis(20)));

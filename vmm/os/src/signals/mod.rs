@@ -1,11 +1,11 @@
-//! Signals: one place for every command.
+//! Signal handling of all commands.
 //!
-//! The first SIGINT, SIGTERM or SIGHUP asks for an orderly end: it raises the [`Interrupt`] of
-//! [`catch`]. A second one restores the terminal and takes its default action: the process ends at
-//! once, whatever it is doing. A signal that was ignored when the process started stays ignored, as
-//! nohup(1) and background jobs of scripts expect. The limit of CPU time ends it in order, too, with status 1:
-//! its signal comes again each second, and the hard limit ends the process at once. SIGTSTP restores the terminal's mode, SIGCONT
-//! sets it again, by what [`around_stops`] was given.
+//! The first SIGINT, SIGTERM or SIGHUP requests an orderly exit: it raises the [`Interrupt`] of [`catch`]. A
+//! second signal restores the terminal and takes its default action, which ends the process at once. A signal
+//! that was ignored when the process started stays ignored, as nohup(1) and background jobs of scripts
+//! expect. The limit of CPU time also causes an orderly exit, with status 1: its signal is repeated every
+//! second, and the hard limit ends the process at once. SIGTSTP restores the terminal's mode and SIGCONT sets
+//! it again, through the functions passed to [`around_stops`].
 
 mod interrupt;
 
@@ -30,77 +30,76 @@ pub use interrupt::{Interrupt, Listener};
 use confine::Class;
 use kvm::sys::{disposition::is_ignored, fatal};
 
-/// Signals that end the program.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGTERM, SIGXCPU];
 
-/// Two signals this close count as one: timeout(1) signals its child and then the child's group,
-/// and a terminal that hangs up may signal twice, too.
-const TOGETHER: Duration = Duration::from_millis(100);
+/// Signals this close together count as one: timeout(1) signals its child and then the child's group, and a
+/// terminal that hangs up may signal twice, too.
+const COALESCE_TIME: Duration = Duration::from_millis(100);
 
-/// The flag that the signals raise, once they are caught.
+/// The flag raised by signals, once they are caught.
 static CAUGHT: Mutex<Option<Interrupt>> = Mutex::new(None);
 /// The first ending signal received; 0: none.
 static FIRST: AtomicI32 = AtomicI32::new(0);
-/// When it was received.
+/// Time of its arrival.
 static SINCE: OnceLock<Instant> = OnceLock::new();
 
-/// What has to be given back while the process is stopped, and before it ends at once.
+/// A resource to release while the process is stopped, and before it ends at once.
 #[derive(Debug, Clone, Copy)]
-pub struct Loan {
-    /// Gives it back.
-    pub give_back: fn(),
-    /// Takes it again, once the process is continued.
-    pub take_again: fn(),
+pub struct StopHooks {
+    /// Releases it.
+    pub release: fn(),
+    /// Acquires it again after the process is continued.
+    pub acquire: fn(),
 }
 
-static LOAN: OnceLock<Loan> = OnceLock::new();
+static STOP_HOOKS: OnceLock<StopHooks> = OnceLock::new();
 
-/// Has these functions called around stops; the first call counts. The signal thread calls them.
-pub fn around_stops(loan: Loan) {
-    let _ = LOAN.set(loan);
+/// Registers functions that the signal thread calls around stops. Only the first call has an effect.
+pub fn around_stops(hooks: StopHooks) {
+    let _ = STOP_HOOKS.set(hooks);
 }
 
-fn give_back() {
-    if let Some(loan) = LOAN.get() {
-        (loan.give_back)();
+fn release() {
+    if let Some(hooks) = STOP_HOOKS.get() {
+        (hooks.release)();
     }
 }
 
-fn take_again() {
-    if let Some(loan) = LOAN.get() {
-        (loan.take_again)();
+fn acquire() {
+    if let Some(hooks) = STOP_HOOKS.get() {
+        (hooks.acquire)();
     }
 }
 
-/// Makes SIGINT, SIGTERM and SIGHUP end the program in order from now on: they raise the returned
-/// flag, which all callers share.
+/// Makes SIGINT, SIGTERM and SIGHUP request an orderly exit from now on: they raise the returned flag, which
+/// all callers share.
 pub fn catch() -> io::Result<Interrupt> {
     let mut caught = CAUGHT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(interrupt) = &*caught {
         return Ok(interrupt.clone());
     }
-    let interrupt = Interrupt::with_bell()?;
-    let wanted = ENDING.into_iter().chain([SIGTSTP, SIGCONT]).filter(|signal| !is_ignored(*signal));
-    let signals = Signals::new(wanted)?;
-    fatal::watch_time();
+    let interrupt = Interrupt::with_descriptor()?;
+    let numbers = ENDING.into_iter().chain([SIGTSTP, SIGCONT]);
+    let signals = Signals::new(numbers.filter(|signal| !is_ignored(*signal)))?;
+    fatal::watch_cpu_time();
     let raised = interrupt.clone();
     thread::Builder::new()
         .name("signals".into())
         .stack_size(STACK_BYTES)
-        .spawn(move || attend(signals, &raised))?;
+        .spawn(move || handle_signals(signals, &raised))?;
     Ok(caught.insert(interrupt).clone())
 }
 
 /// Stack size of the signal thread.
 const STACK_BYTES: usize = 128 << 10;
 
-/// The flag that the signals raise, if they are caught.
+/// Returns the flag raised by signals, if they are caught.
 pub fn caught() -> Option<Interrupt> {
     CAUGHT.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Exit status after an orderly end that the user asked for: 128 plus the signal's number, as in
-/// shells; if a key asked for it, that of Ctrl-C.
+/// Returns the exit status after an orderly exit on request: 128 plus the signal's number, as in shells. If a
+/// key requested it, the status is the same as for Ctrl-C.
 pub fn exit_status() -> u8 {
     match FIRST.load(SeqCst) {
         0 => status_of(SIGINT),
@@ -108,37 +107,37 @@ pub fn exit_status() -> u8 {
     }
 }
 
-/// Exit status of an end by this signal. The limit of CPU time is an error, as any other limit.
+/// Returns the exit status for this signal. The limit of CPU time is an error, like any other limit.
 pub fn status_of(signal: i32) -> u8 {
     if signal == SIGXCPU { 1 } else { 128 + (signal as u8 & 0x7f) }
 }
 
-/// Did the limit of CPU time ask for the end?
+/// Whether the limit of CPU time requested the exit.
 pub fn is_out_of_time() -> bool {
     first() == Some(SIGXCPU)
 }
 
-/// The first signal that asked for the end.
+/// Returns the first signal that requested the exit.
 pub fn first() -> Option<i32> {
     Some(FIRST.load(SeqCst)).filter(|signal| *signal != 0)
 }
 
-/// Time since that signal.
+/// Returns the time since that signal.
 pub fn since_first() -> Option<Duration> {
     SINCE.get().map(Instant::elapsed)
 }
 
-fn attend(mut signals: Signals, interrupt: &Interrupt) {
+fn handle_signals(mut signals: Signals, interrupt: &Interrupt) {
     confine::enter(Class::Signals);
     for signal in signals.forever() {
         match signal {
             SIGTSTP => {
-                give_back();
+                release();
                 // Returns when the process is continued.
                 let _ = emulate_default_handler(SIGTSTP);
-                take_again();
+                acquire();
             }
-            SIGCONT => take_again(),
+            SIGCONT => acquire(),
             SIGXCPU if SINCE.get().is_some() => {}
             _ => match SINCE.get() {
                 None => {
@@ -146,9 +145,9 @@ fn attend(mut signals: Signals, interrupt: &Interrupt) {
                     let _ = SINCE.set(Instant::now());
                     interrupt.raise();
                 }
-                Some(first) if first.elapsed() < TOGETHER => {}
+                Some(first) if first.elapsed() < COALESCE_TIME => {}
                 Some(_) => {
-                    give_back();
+                    release();
                     let _ = emulate_default_handler(signal);
                 }
             },

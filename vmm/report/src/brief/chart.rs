@@ -2,8 +2,8 @@
 
 use super::{
     clipped, points,
-    rows::{others, schedule},
-    subject::{LockWords, Subject},
+    rows::{extras, schedule},
+    subject::{LockNames, Subject},
 };
 use crate::{
     figures::{
@@ -12,18 +12,18 @@ use crate::{
     },
     lists::unique,
     si::si,
-    words::sentences::first_large,
+    words::sentences::capitalize,
 };
 use base::plural::{agree, count};
 use study::{findings::Study, point::Point, stats::Summary};
 
-/// Most lines, the blank one above it included.
-pub const MOST_LINES: usize = 12;
+/// Maximum number of lines, including the blank line above.
+pub const MAX_LINES: usize = 12;
 
-/// Most bars: without the blank line and the scale.
-const MOST_BARS: usize = MOST_LINES - 2;
+/// Maximum number of bars, without the blank line and the scale.
+const MAX_BARS: usize = MAX_LINES - 2;
 
-/// A rate with the names of its guest, its schedule, and its lock with what else tells points apart.
+/// A rate with the names of its guest, its schedule, and its lock with other distinguishing values.
 #[derive(Debug)]
 pub struct Bar {
     guest: String,
@@ -32,14 +32,14 @@ pub struct Bar {
     rate: Summary,
 }
 
-/// The chart, below a blank line; nothing without rates.
+/// The chart below a blank line; empty without rates.
 pub fn render(bars: &[Bar], unit: &str, width: usize) -> String {
-    let shown = if bars.len() > MOST_BARS { MOST_BARS - 1 } else { bars.len() };
+    let shown = if bars.len() > MAX_BARS { MAX_BARS - 1 } else { bars.len() };
     let Some(plot) = plot(&bars[..shown], unit) else { return String::new() };
     let mut text = characters::compact(&plot, &format!("{unit}/s, log"), width);
     if bars.len() > shown {
         text += &format!(
-            "{} {} in the whole report\n",
+            "{} {} in the complete report\n",
             count(bars.len() - shown, "more rate"),
             agree(bars.len() - shown, "is", "are")
         );
@@ -47,7 +47,7 @@ pub fn render(bars: &[Bar], unit: &str, width: usize) -> String {
     format!("\n{}", clipped(&text, width))
 }
 
-/// A row for each bar, coloured by its lock; None without any.
+/// One row per bar, coloured by its lock; `None` without bars.
 fn plot(bars: &[Bar], unit: &str) -> Option<Rows> {
     let locks = locks(bars);
     let row = |bar: &Bar| {
@@ -59,7 +59,7 @@ fn plot(bars: &[Bar], unit: &str) -> Option<Rows> {
         });
         let label = format!("{schedule}, {lock}");
         PlotRow {
-            says: format!("{guest}, {label}: {shown} {unit}/s{within}"),
+            tooltip: format!("{guest}, {label}: {shown} {unit}/s{within}"),
             group: guest.clone(),
             label,
             note: shown,
@@ -74,7 +74,7 @@ fn plot(bars: &[Bar], unit: &str) -> Option<Rows> {
     (!rows.is_empty()).then_some(Rows { x, rows, reference: None })
 }
 
-/// The locks, each once.
+/// The locks without duplicates.
 fn locks(bars: &[Bar]) -> Vec<&str> {
     unique(bars.iter().map(|bar| bar.lock.as_str()))
 }
@@ -90,7 +90,7 @@ pub fn figure(bars: &[Bar], unit: &str) -> Option<Figure> {
         locks.iter().map(|lock| Legend { style: style(&locks, lock), name: (*lock).to_owned() });
     Some(Figure {
         id: "answer".to_owned(),
-        title: format!("{} a second by guest, schedule and lock", first_large(unit)),
+        title: format!("{} a second by guest, schedule and lock", capitalize(unit)),
         note: "Bars: medians on a logarithmic scale. Lines: their exact 95 % intervals, from six \
                repetitions on."
             .to_owned(),
@@ -106,21 +106,22 @@ impl Bar {
     }
 }
 
-/// A bar for each point; of one that is in two studies, the first.
-pub fn bars(studies: &[Study], subjects: &[Subject], words: &LockWords) -> Vec<Bar> {
-    let mut seen: Vec<&Point> = Vec::new();
+/// One bar per point. Points in two studies have the bar of the first.
+pub fn bars(studies: &[Study], subjects: &[Subject], words: &LockNames) -> Vec<Bar> {
+    let mut charted: Vec<&Point> = Vec::new();
     let mut bars = Vec::new();
     for subject in subjects {
-        let guest = subject.name_among(subjects);
+        let guest = subject.qualified_name(subjects);
         for (study, measured) in points(studies, subject) {
-            let Some(rate) =
-                measured.rate.filter(|_| !seen.iter().any(|point| point.is_like(&measured.point)))
+            let Some(rate) = measured
+                .rate
+                .filter(|_| !charted.iter().any(|point| point.is_same(&measured.point)))
             else {
                 continue;
             };
-            seen.push(&measured.point);
+            charted.push(&measured.point);
             let lock = [words.lock(&measured.point)].into_iter();
-            let lock = lock.chain(others(study, &measured.point)).collect::<Vec<_>>().join(", ");
+            let lock = lock.chain(extras(study, &measured.point)).collect::<Vec<_>>().join(", ");
             let schedule = schedule(&measured.point);
             bars.push(Bar { guest: guest.clone(), schedule, lock, rate });
         }
@@ -128,7 +129,7 @@ pub fn bars(studies: &[Study], subjects: &[Subject], words: &LockWords) -> Vec<B
     bars
 }
 
-/// From the power of ten below the least rate, so that this one has a bar, too.
+/// Starts at the power of ten below the lowest rate, so that this rate has a bar, too.
 fn scale(label: &str, bars: &[Bar]) -> Scale {
     let rates = || bars.iter().map(Bar::median).filter(|rate| *rate > f64::MIN_POSITIVE);
     let least = rates().fold(f64::INFINITY, f64::min);

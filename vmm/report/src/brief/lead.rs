@@ -3,7 +3,7 @@
 use super::{
     notes::Note,
     rows::ComparisonRow,
-    subject::{LockWords, Subject},
+    subject::{LockNames, Subject},
 };
 use crate::{
     names,
@@ -12,9 +12,9 @@ use crate::{
 };
 use base::plural::{agree, count};
 
-/// The answer: the clearest difference between locks of each guest, then the clearest between schedules.
-pub fn sentence(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords) -> String {
-    let Some(level) = subjects.iter().find_map(|subject| subject.level) else {
+/// The answer: the clearest difference between locks for each guest, then the clearest between schedules.
+pub fn sentence(rows: &[ComparisonRow], subjects: &[Subject], words: &LockNames) -> String {
+    let Some(level) = subjects.iter().find_map(|subject| subject.ratio) else {
         return "Nothing was measured with more vCPUs than CPUs.".to_owned();
     };
     let level = names::overcommit_of(level);
@@ -31,25 +31,25 @@ pub fn sentence(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords)
             (Some(times), Some(last)) if is_more => {
                 *last += &format!(" and {}{place}", ratio(times))
             }
-            _ => clauses.push(of_lock(row, words) + &place),
+            _ => clauses.push(lock_clause(row, words) + &place),
         }
         before = Some(row);
     }
     let of_schedules = clearest(rows.iter().filter(|row| !row.is_of_locks));
-    clauses.extend(of_schedules.and_then(|row| of_schedule(row, words)));
+    clauses.extend(of_schedules.and_then(|row| schedule_clause(row, words)));
     match clauses.as_slice() {
         [] => "No figures can be compared.".to_owned(),
         all => format!("With {} vCPUs per CPU, {}.", level.trim_end_matches('x'), all.join("; ")),
     }
 }
 
-/// A guest's place in a sentence.
+/// A guest's name as a place in a sentence.
 fn place(guest: &str) -> String {
     if guest.starts_with("payload") { format!("the {guest}") } else { guest.to_owned() }
 }
 
-/// `PV ticketlocks have 398x the throughput of native ones`, or why there is no ratio.
-fn of_lock(row: &ComparisonRow, words: &LockWords) -> String {
+/// `PV ticketlocks have 398x the throughput of native ones`, or the reason why there is no ratio.
+fn lock_clause(row: &ComparisonRow, words: &LockNames) -> String {
     let [compared, against] = &row.sides;
     match row.ratio.map(ratio) {
         Some(times) if words.are_of_ticketlocks => {
@@ -61,7 +61,7 @@ fn of_lock(row: &ComparisonRow, words: &LockWords) -> String {
 }
 
 /// `native ticketlocks have 35400x the throughput under deferred that they have under rr`; None without a ratio.
-fn of_schedule(row: &ComparisonRow, words: &LockWords) -> Option<String> {
+fn schedule_clause(row: &ComparisonRow, words: &LockNames) -> Option<String> {
     let [compared, against] = &row.sides;
     let (times, lock) = (ratio(row.ratio?), row.shared.as_deref()?);
     let (have, it_has) = if words.are_of_ticketlocks {
@@ -74,7 +74,7 @@ fn of_schedule(row: &ComparisonRow, words: &LockWords) -> Option<String> {
     ))
 }
 
-/// The row with the largest confirmed difference, or else the first.
+/// The row with the largest confirmed difference, or else the first row.
 fn clearest<'a>(
     mut rows: impl Iterator<Item = &'a ComparisonRow> + Clone,
 ) -> Option<&'a ComparisonRow> {
@@ -82,11 +82,11 @@ fn clearest<'a>(
     clear.max_by(|a, b| a.weight.total_cmp(&b.weight)).or_else(|| rows.next())
 }
 
-/// Does the answer hold? `rest`: its comparisons without the disturbed windows, if there are such windows.
-pub fn standing(
+/// States whether the answer holds. `rest`: its comparisons without disturbed windows, if there are any.
+pub fn validity(
     rows: &[ComparisonRow],
     notes: &[Note],
-    rest: Option<&[ComparisonRow]>,
+    undisturbed_rows: Option<&[ComparisonRow]>,
 ) -> Sentence {
     if notes.iter().any(|note| note.is_broken) {
         let text = "The answer does not hold: a lock failed its checks.";
@@ -95,7 +95,7 @@ pub fn standing(
     let clear: Vec<&ComparisonRow> = rows.iter().filter(|row| row.ratio.is_some()).collect();
     let differences = count(rows.len(), "difference");
     if clear.is_empty() {
-        let text = format!("There is no answer yet: of {differences} none is confirmed.");
+        let text = format!("There is no answer yet: none of {differences} is confirmed.");
         return Sentence::plain(Tone::Caution, text);
     }
     let confirmed = format!(
@@ -103,17 +103,17 @@ pub fn standing(
         clear.len(),
         agree(clear.len(), "is", "are")
     );
-    let Some(rest) = rest else {
+    let Some(undisturbed_rows) = undisturbed_rows else {
         let text = format!("The answer holds: {confirmed}; no window was disturbed.");
         return Sentence::plain(Tone::Neutral, text);
     };
     let lost: Vec<String> = clear
         .iter()
-        .filter(|row| !rest.iter().any(|other| row.is_confirmed_by(other)))
-        .map(|row| format!("{}: {}", row.guest, row.what))
+        .filter(|row| !undisturbed_rows.iter().any(|peer| row.is_confirmed_by(peer)))
+        .map(|row| format!("{}: {}", row.guest, row.label))
         .collect();
     if lost.is_empty() {
-        let text = format!("The answer holds: {confirmed}, without the disturbed windows, too.");
+        let text = format!("The answer holds: {confirmed}, also without the disturbed windows.");
         return Sentence::plain(Tone::Neutral, text);
     }
     let text = format!(

@@ -1,8 +1,8 @@
-//! The answer of one or more runs in at most ten lines: what PV locks gain over native ones, and what
-//! a schedule gains, with more vCPUs than CPUs; and a chart of the rates behind it.
+//! The answer of one or more runs in at most ten lines: the gain of PV locks over native locks and of
+//! a schedule over another, with more vCPUs than CPUs; and a chart of the rates behind it.
 //!
-//! All ratios and intervals are those of the study of a run, so a brief agrees with the table that
-//! `pvticket compare` has printed of that run. Runs with different specs are not compared with each
+//! All ratios and intervals come from the study of a run, so a brief agrees with the table that
+//! `pvticket compare` has printed for that run. Runs with different specs are not compared with each
 //! other: their cells did not alternate.
 
 mod chart;
@@ -31,19 +31,19 @@ use study::{
     findings::{PointStudy, RunRecord, Study},
     store::record::{CellLine, Outcome},
 };
-use subject::{LockWords, Subject};
+use subject::{LockNames, Subject};
 
-/// Most lines of the answer, with one for the page's path.
-pub const MOST_LINES: usize = 10;
-/// The width that it is laid out for, in columns, unless the terminal is narrower.
+/// Maximum number of lines of the answer, including one for the page's path.
+pub const MAX_LINES: usize = 10;
+/// Width of the layout in columns, unless the terminal is narrower.
 pub const WIDTH: usize = 72;
-/// The least width, in columns.
-const NARROWEST: usize = 40;
-/// Most lines before the comparisons, and after them.
-const MOST_HEAD: usize = 2;
-const MOST_NOTES: usize = 3;
+/// Minimum width in columns.
+const MIN_WIDTH: usize = 40;
+/// Maximum number of lines before and after the comparisons.
+const MAX_HEAD_LINES: usize = 2;
+const MAX_NOTE_LINES: usize = 3;
 
-/// The answer of runs: what a terminal and the head of a page show.
+/// The answer of runs, for a terminal and the top of a page.
 #[derive(Debug)]
 pub struct Brief {
     head: String,
@@ -51,53 +51,53 @@ pub struct Brief {
     pub sentence: String,
     rows: Vec<ComparisonRow>,
     notes: Vec<Note>,
-    /// Does the answer hold?
-    pub standing: Sentence,
+    /// States whether the answer holds.
+    pub validity: Sentence,
     bars: Vec<Bar>,
-    /// The unit of rates.
+    /// Unit of the rates.
     unit: &'static str,
     levels: Vec<f64>,
 }
 
 impl Brief {
-    /// The answer of these runs.
+    /// The answer of `runs`.
     pub fn new(runs: &[RunRecord]) -> Self {
-        let brief = Self::of(&studies(runs));
-        let rest = undisturbed(runs).map(|rest| Self::of(&studies(&rest)).rows);
-        let standing = lead::standing(&brief.rows, &brief.notes, rest.as_deref());
-        Self { standing, ..brief }
+        let brief = Self::from_studies(&studies(runs));
+        let clean = undisturbed(runs).map(|runs| Self::from_studies(&studies(&runs)).rows);
+        let standing = lead::validity(&brief.rows, &brief.notes, clean.as_deref());
+        Self { validity: standing, ..brief }
     }
 
-    fn of(studies: &[Study]) -> Self {
-        let subjects = subject::all(studies);
-        let words = LockWords::of(studies);
-        let rows = rows::all(studies, &subjects, &words);
+    fn from_studies(studies: &[Study]) -> Self {
+        let subjects = subject::subjects(studies);
+        let words = LockNames::new(studies);
+        let rows = rows::list(studies, &subjects, &words);
         Self {
             head: head(&rows, &subjects, &words),
             sentence: lead::sentence(&rows, &subjects, &words),
-            notes: notes::all(studies, &subjects, &rows),
-            standing: Sentence::plain(Tone::Neutral, String::new()),
+            notes: notes::list(studies, &subjects, &rows),
+            validity: Sentence::plain(Tone::Neutral, String::new()),
             bars: chart::bars(studies, &subjects, &words),
             unit: studies.first().map_or("operations", operations),
-            levels: subjects.iter().filter_map(|subject| subject.level).collect(),
+            levels: subjects.iter().filter_map(|subject| subject.ratio).collect(),
             rows,
         }
     }
 
-    /// The answer in `width` columns: one line fewer than [`MOST_LINES`], or less.
+    /// The answer in `width` columns and fewer than [`MAX_LINES`] lines.
     pub fn answer(&self, width: usize) -> String {
-        let width = width.clamp(NARROWEST, WIDTH);
+        let width = width.clamp(MIN_WIDTH, WIDTH);
         let mut rows = self.rows.clone();
-        let head = first(wrapped(&self.head, width, ""), MOST_HEAD);
+        let head = first_lines(wrapped(&self.head, width, ""), MAX_HEAD_LINES);
         let mut dropped = 0;
         loop {
             let shown = rows::layout(&rows, width);
-            let notes = notes::sentence(&self.notes, dropped, width, MOST_NOTES);
+            let notes = notes::sentence(&self.notes, dropped, width, MAX_NOTE_LINES);
             let lines =
                 [&head, &shown, &notes].map(|part| part.lines().count()).iter().sum::<usize>();
-            if lines < MOST_LINES || rows.is_empty() {
+            if lines < MAX_LINES || rows.is_empty() {
                 let legends = rows::legends(&rows).map(|legend| wrapped(&legend, width, ""));
-                let fits = |legend: &String| lines + legend.lines().count() < MOST_LINES;
+                let fits = |legend: &String| lines + legend.lines().count() < MAX_LINES;
                 let legend = legends.into_iter().find(fits).unwrap_or_default();
                 return clipped(&format!("{head}{shown}{legend}{notes}"), width);
             }
@@ -108,37 +108,37 @@ impl Brief {
 
     /// The chart of the rates in `width` columns, below a blank line; empty without rates.
     pub fn chart(&self, width: usize) -> String {
-        chart::render(&self.bars, self.unit, width.clamp(NARROWEST, WIDTH))
+        chart::render(&self.bars, self.unit, width.clamp(MIN_WIDTH, WIDTH))
     }
 
-    /// The comparisons as a table; None without any.
+    /// The comparisons as a table; `None` without comparisons.
     pub fn table(&self) -> Option<Table> {
         rows::table(&self.head, &self.rows)
     }
 
-    /// The chart of the rates as a figure; None without any.
+    /// The chart of the rates as a figure; `None` without rates.
     pub fn figure(&self) -> Option<Figure> {
         chart::figure(&self.bars, self.unit)
     }
 
-    /// The notes that a study's own warnings lack.
+    /// The notes that are not among a study's own warnings.
     pub fn notes(&self) -> Vec<Sentence> {
         self.notes.iter().filter(|note| !note.is_of_study).map(Note::sentence).collect()
     }
 
-    /// Has the chart the points at this overcommit ratio?
+    /// Whether the chart has points at this overcommit ratio.
     pub fn is_at(&self, ratio: f64) -> bool {
         self.levels.contains(&ratio)
     }
 }
 
-/// A study of each run; runs of one spec make one study.
+/// The studies of the runs. Runs with the same spec share a study.
 fn studies(runs: &[RunRecord]) -> Vec<Study> {
     let by_spec = grouped(runs.iter().map(|run| (&run.contents.run.spec, run.clone())));
     by_spec.iter().map(|(_, runs)| Study::new(runs)).collect()
 }
 
-/// The runs without their disturbed windows; None if no window was disturbed.
+/// The runs without their disturbed windows; `None` if no window was disturbed.
 fn undisturbed(runs: &[RunRecord]) -> Option<Vec<RunRecord>> {
     let is_disturbed = |cell: &CellLine| match &cell.outcome {
         Outcome::Done { figures } => {
@@ -149,14 +149,14 @@ fn undisturbed(runs: &[RunRecord]) -> Option<Vec<RunRecord>> {
     if !runs.iter().flat_map(|run| &run.contents.cells).any(is_disturbed) {
         return None;
     }
-    let mut left = runs.to_vec();
-    left.iter_mut().for_each(|run| run.contents.cells.retain(|cell| !is_disturbed(cell)));
-    Some(left)
+    let mut undisturbed = runs.to_vec();
+    undisturbed.iter_mut().for_each(|run| run.contents.cells.retain(|cell| !is_disturbed(cell)));
+    Some(undisturbed)
 }
 
-/// What is compared, at which overcommit ratio, and from how many runs.
-fn head(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords) -> String {
-    let Some(level) = subjects.iter().find_map(|subject| subject.level) else {
+/// The compared locks, the overcommit ratio, and the number of runs.
+fn head(rows: &[ComparisonRow], subjects: &[Subject], words: &LockNames) -> String {
+    let Some(level) = subjects.iter().find_map(|subject| subject.ratio) else {
         return "Nothing was measured with more vCPUs than CPUs.".to_owned();
     };
     let runs = || rows.iter().map(|row| row.runs);
@@ -171,12 +171,12 @@ fn head(rows: &[ComparisonRow], subjects: &[Subject], words: &LockWords) -> Stri
     format!("{what}{level} vCPUs per CPU: ratios of medians (95 %){counted}")
 }
 
-/// The first lines of a text.
-fn first(text: String, most: usize) -> String {
+/// The first `most` lines of a text.
+fn first_lines(text: String, most: usize) -> String {
     text.lines().take(most).map(|line| format!("{line}\n")).collect()
 }
 
-/// The text with lines cut that are too long, as those with one long word are.
+/// Cuts lines that are too long, such as lines with one long word.
 fn clipped(text: &str, width: usize) -> String {
     let cut = |line: &str| -> String {
         if line.chars().count() <= width {
@@ -185,14 +185,15 @@ fn clipped(text: &str, width: usize) -> String {
             line.chars().take(width - 1).chain(['\u{2026}']).collect()
         }
     };
-    si::plain(text).lines().map(|line| format!("{}\n", cut(line).trim_end())).collect()
+    si::spaced(text).lines().map(|line| format!("{}\n", cut(line).trim_end())).collect()
 }
 
-/// The points of a subject that the answer is about, each with its study.
+/// The points of a subject that the answer covers, each with its study.
 fn points<'a>(
     studies: &'a [Study],
     subject: &'a Subject,
 ) -> impl Iterator<Item = (&'a Study, &'a PointStudy)> {
-    let all = studies.iter().flat_map(|study| study.points.iter().map(move |point| (study, point)));
-    all.filter(|(_, point)| point.rate.is_some() && subject.is_at_level(&point.point))
+    let pairs =
+        studies.iter().flat_map(|study| study.points.iter().map(move |point| (study, point)));
+    pairs.filter(|(_, point)| point.rate.is_some() && subject.contains_at_ratio(&point.point))
 }

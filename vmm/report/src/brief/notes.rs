@@ -1,16 +1,16 @@
-//! What the reader of a brief has to know beside its ratios: what failed, and what was not measured.
+//! Notes for the reader of a brief: failures, and missing measurements.
 
-use super::{first, rows::ComparisonRow, subject::Subject};
+use super::{first_lines, rows::ComparisonRow, subject::Subject};
 use crate::{
     figures::characters::wrapped,
     words::{
         self, disturbed, moved,
-        sentences::{Sentence, Tone, first_large},
+        sentences::{Sentence, Tone, capitalize},
     },
 };
 use base::{
     plural::{agree, count},
-    shown,
+    sanitize,
 };
 use study::{
     findings::Study,
@@ -22,9 +22,9 @@ use study::{
 pub struct Note {
     /// Part of a sentence.
     text: String,
-    /// Do the warnings of a study have it, too?
+    /// Whether the warnings of a study include it.
     pub is_of_study: bool,
-    /// Are the figures meaningless?
+    /// Whether the figures are meaningless.
     pub is_broken: bool,
 }
 
@@ -37,24 +37,24 @@ impl Note {
         Self { is_of_study: true, ..Self::new(text) }
     }
 
-    /// The note as a sentence of its own.
+    /// The note as a separate sentence.
     pub fn sentence(&self) -> Sentence {
-        Sentence::plain(Tone::Neutral, format!("{}.", first_large(&self.text)))
+        Sentence::plain(Tone::Neutral, format!("{}.", capitalize(&self.text)))
     }
 }
 
-/// The notes, most important first.
-pub fn all(studies: &[Study], subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<Note> {
+/// The notes in order of importance.
+pub fn list(studies: &[Study], subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<Note> {
     let mut notes = Vec::new();
-    if studies.iter().any(|study| study.broken() != (0.0, 0.0)) {
-        let text = "BROKEN: a lock failed its checks, and figures of that run mean nothing";
+    if studies.iter().any(|study| study.failures() != (0.0, 0.0)) {
+        let text = "BROKEN: a lock failed its checks, and figures of that run are meaningless";
         notes.push(Note { is_broken: true, ..Note::of_study(text.to_owned()) });
     }
     let failed = subjects.iter().filter_map(|subject| failed(studies, subject));
     notes.extend(failed.map(Note::new));
     notes.extend(studies.iter().find_map(disturbed::quota).map(Note::of_study));
     let shown = subjects.iter().flat_map(|subject| super::points(studies, subject));
-    let disturbed = disturbed::counted(shown.map(|(_, point)| point.disturbance).sum());
+    let disturbed = disturbed::summary(shown.map(|(_, point)| point.disturbance).sum());
     notes.extend(disturbed.into_iter().chain(words::partial(studies)).map(Note::of_study));
     let emulated = subjects.iter().filter(|subject| subject.host == HostKind::Emulated);
     let emulated = emulated
@@ -63,65 +63,66 @@ pub fn all(studies: &[Study], subjects: &[Subject], rows: &[ComparisonRow]) -> V
     let moved: Vec<_> = studies.iter().filter_map(|study| study.moved.as_ref()).collect();
     let moved = moved::briefly(&moved);
     notes.extend(moved.map(Note::of_study));
-    let absent = absent(subjects, rows);
+    let absent = missing(subjects, rows);
     if !absent.is_empty() {
         notes.push(Note::new(format!("not measured: {}", absent.join(", "))));
     }
     notes
 }
 
-/// A guest without any figures, and the first error of its runs.
+/// Reports a guest without any figures, with the first error of its runs.
 fn failed(studies: &[Study], subject: &Subject) -> Option<String> {
     let figures = studies.iter().flat_map(|study| &study.points);
-    let mut figures = figures.filter(|point| subject.has(&point.point) && point.rate.is_some());
+    let mut figures =
+        figures.filter(|point| subject.contains(&point.point) && point.rate.is_some());
     if figures.next().is_some() {
         return None;
     }
     let lost = studies.iter().flat_map(|study| &study.lost);
-    let lost: Vec<_> = lost.filter(|lost| subject.has(&lost.point)).collect();
+    let lost: Vec<_> = lost.filter(|lost| subject.contains(&lost.point)).collect();
     let error = lost.iter().find_map(|lost| lost.error.as_deref());
-    let reason = error.map_or_else(String::new, |error| format!(": {}", shown::line(error)));
+    let reason = error.map_or_else(String::new, |error| format!(": {}", sanitize::line(error)));
     Some(format!("{}: none of {} has figures{reason}", subject.name(), count(lost.len(), "run")))
 }
 
-/// The guests and comparisons that the answer lacks because they were not measured. A simulation has neither guest.
-fn absent(subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<String> {
-    let mut absent = Vec::new();
+/// The guests and comparisons that are missing because they were not measured. None for simulations.
+fn missing(subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<String> {
+    let mut missing_parts = Vec::new();
     if subjects.iter().all(|subject| subject.guest == GuestKind::Sim) && !subjects.is_empty() {
-        return absent;
+        return missing_parts;
     }
     let has_schedules = rows.iter().any(|row| !row.is_of_locks);
     for (guest, name) in [(GuestKind::Payload, "the payload"), (GuestKind::Linux, "a Linux guest")]
     {
         let is_of = |row: &&ComparisonRow| subjects[row.subject].guest == guest;
         match subjects.iter().find(|subject| subject.guest == guest) {
-            None => absent.push(name.to_owned()),
+            None => missing_parts.push(name.to_owned()),
             Some(subject)
                 if has_schedules && !rows.iter().filter(is_of).any(|row| !row.is_of_locks) =>
             {
-                absent.push(format!("{} under other schedules", subject.name()));
+                missing_parts.push(format!("{} under other schedules", subject.name()));
             }
             Some(_) => {}
         }
     }
     if !has_schedules {
-        absent.push("other schedules".to_owned());
+        missing_parts.push("other schedules".to_owned());
     }
-    absent
+    missing_parts
 }
 
-/// A sentence of the notes, and of how many comparisons there was no room for, in at most `most` lines of `width` columns.
-/// Notes that it has no room for are left out whole, the least important first, and it says so.
+/// One sentence with the notes and the number of comparisons without room, in at most `most` lines of `width`
+/// columns. Notes without room are omitted entirely, the least important first, and this is noted.
 pub fn sentence(notes: &[Note], dropped: usize, width: usize, most: usize) -> String {
     let more = (dropped > 0).then(|| {
         let are = agree(dropped, "is", "are");
-        format!("{} {are} in the whole report", count(dropped, "more comparison"))
+        format!("{} {are} in the complete report", count(dropped, "more comparison"))
     });
-    let all: Vec<String> =
+    let clauses: Vec<String> =
         more.into_iter().chain(notes.iter().map(|note| note.text.clone())).collect();
-    let laid_out = |kept: usize| {
-        let left_out = (kept < all.len()).then(|| "more notes are in the report".to_owned());
-        let shown: Vec<String> = all[..kept].iter().cloned().chain(left_out).collect();
+    let laid_out = |count: usize| {
+        let left_out = (count < clauses.len()).then(|| "the report has more notes".to_owned());
+        let shown: Vec<String> = clauses[..count].iter().cloned().chain(left_out).collect();
         if shown.is_empty() {
             String::new()
         } else {
@@ -129,11 +130,11 @@ pub fn sentence(notes: &[Note], dropped: usize, width: usize, most: usize) -> St
         }
     };
     let fits = |text: &String| text.lines().count() <= most;
-    (1..=all.len())
+    (1..=clauses.len())
         .rev()
         .map(laid_out)
         .find(fits)
-        .unwrap_or_else(|| first(laid_out(all.len()), most))
+        .unwrap_or_else(|| first_lines(laid_out(clauses.len()), most))
 }
 
 #[cfg(test)]
@@ -145,15 +146,15 @@ mod tests {
     fn a_note_without_room_is_left_out_whole() {
         let notes = ["first", "second", "third"]
             .map(|nth| Note::new(format!("the {nth} note has some words")));
-        let whole = sentence(&notes, 0, 72, 3);
-        assert!(whole.contains("third") && whole.ends_with(".\n"), "{whole}");
+        let all_notes = sentence(&notes, 0, 72, 3);
+        assert!(all_notes.contains("third") && all_notes.ends_with(".\n"), "{all_notes}");
         let two_lines = sentence(&notes, 1, 40, 3).replace('\n', " ");
         assert_eq!(
             two_lines,
-            "Note: 1 more comparison is in the whole report; the first note has some words; more notes are in the report. "
+            "Note: 1 more comparison is in the complete report; the first note has some words; the report has more notes. "
         );
         assert_eq!(sentence(&[], 0, 72, 3), "");
-        // A note that is longer than all the room is cut: it is the most important one.
+        // A note longer than the entire room is cut: it has the highest importance.
         let long = sentence(&[Note::new("an error without end, ".repeat(20))], 0, 72, 3);
         assert!(long.starts_with("Note: an error") && long.lines().count() == 3, "{long}");
     }

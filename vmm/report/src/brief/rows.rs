@@ -1,8 +1,8 @@
-//! The comparisons of a brief, one row each: what is compared, and the ratio with its interval.
+//! The comparisons of a brief, one row each: the two sides, and the ratio with its interval.
 
 use super::{
     points,
-    subject::{LockWords, Subject},
+    subject::{LockNames, Subject},
 };
 use crate::{
     columns::Columns,
@@ -11,62 +11,63 @@ use crate::{
     si::ratio,
     words::{sentences::p, tables::Table},
 };
-use base::shown;
+use base::sanitize;
 use sched::{PolicySpec, policy::POLICIES};
 use study::{
-    findings::{Axis, Comparison, OF_LOCKS, Study, compare::Outcome},
+    findings::{Axis, Comparison, LOCK_AXES, Study, compare::Outcome},
     point::Point,
     stats::Estimate,
 };
 
-/// Axes that a row names anyway, or that are the same on both sides of it and in all rows of its guest.
+/// Axes that a row names anyway, or that are equal on both sides and in all rows of its guest.
 const NAMED: [Axis; 5] = [Axis::Guest, Axis::Machine, Axis::Host, Axis::Policy, Axis::Vcpus];
 
-/// Most rows of a page's table: eight schedules with two locks.
-const MOST_SHOWN: usize = 16;
+/// Maximum number of rows of a page's table: eight schedules with two locks.
+const MAX_ROWS: usize = 16;
 
 /// A comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparisonRow {
-    /// What it is about.
+    /// Index of its subject.
     pub subject: usize,
     /// The guest's name.
     pub guest: String,
     /// Both sides and the row's other values: `PV / native, rr`.
-    pub what: String,
+    pub label: String,
     /// Both sides: locks, or schedules.
     pub sides: [String; 2],
     /// Common to both sides: a lock, or a schedule other than the host's.
     pub shared: Option<String>,
-    /// The ratio, or why there is none to speak of.
+    /// The ratio, or the reason why there is no meaningful ratio.
     pub value: String,
     /// The ratio of a confirmed difference.
     pub ratio: Option<f64>,
-    /// Is it about locks? Otherwise it is about schedules.
+    /// Whether it compares locks; otherwise it compares schedules.
     pub is_of_locks: bool,
-    /// How clear the difference is.
+    /// Clarity of the difference: the absolute logarithm of the ratio.
     pub weight: f64,
-    /// The schedules that are compared.
+    /// The compared schedules.
     policies: Vec<PolicySpec>,
-    /// Runs of each side, at least.
+    /// Number of runs of the side with fewer runs.
     pub runs: usize,
 }
 
-/// All comparisons that a brief may show: of each guest first those of locks, then those of schedules.
-pub fn all(studies: &[Study], subjects: &[Subject], words: &LockWords) -> Vec<ComparisonRow> {
+/// All comparisons that a brief may show, for each guest first those between locks, then between schedules.
+pub fn list(studies: &[Study], subjects: &[Subject], words: &LockNames) -> Vec<ComparisonRow> {
     let mut rows = Vec::new();
     for (ix, subject) in subjects.iter().enumerate() {
-        let plainest = plainest(studies, subject);
-        let guest = subject.name_among(subjects);
+        let plainest = baseline_policy(studies, subject);
+        let guest = subject.qualified_name(subjects);
         let of_axis = |axis: Axis| {
-            let all = studies.iter().filter(|study| study.broken() == (0.0, 0.0));
-            all.flat_map(|study| {
-                study.comparisons.iter().map(move |comparison| (study, comparison))
-            })
-            .filter(move |(study, comparison)| {
-                comparison.axis == axis
-                    && subject.is_at_level(&study.points[comparison.subject].point)
-            })
+            let valid = studies.iter().filter(|study| study.failures() == (0.0, 0.0));
+            valid
+                .flat_map(|study| {
+                    study.comparisons.iter().map(move |comparison| (study, comparison))
+                })
+                .filter(move |(study, comparison)| {
+                    comparison.axis == axis
+                        && subject.contains_at_ratio(&study.points[comparison.subject].point)
+                })
         };
         let under_plainest = |(study, comparison): &(&Study, &Comparison)| {
             Some(&study.points[comparison.subject].point.policy) == plainest
@@ -81,13 +82,13 @@ pub fn all(studies: &[Study], subjects: &[Subject], words: &LockWords) -> Vec<Co
     rows
 }
 
-/// The schedule under which locks are compared: the host's own, or else the first that was measured.
-fn plainest<'a>(studies: &'a [Study], subject: &'a Subject) -> Option<&'a PolicySpec> {
+/// The schedule under which locks are compared: the host's, or else the first measured.
+fn baseline_policy<'a>(studies: &'a [Study], subject: &'a Subject) -> Option<&'a PolicySpec> {
     let policies = || points(studies, subject).map(|(_, point)| &point.point.policy);
     policies().find(|policy| policy.is_host()).or_else(|| policies().next())
 }
 
-fn row(study: &Study, comparison: &Comparison, guest: String, words: &LockWords) -> ComparisonRow {
+fn row(study: &Study, comparison: &Comparison, guest: String, words: &LockNames) -> ComparisonRow {
     let [compared, against] = [comparison.subject, comparison.against].map(|ix| &study.points[ix]);
     let is_of_locks = comparison.axis == Axis::Lock;
     let shared = if !is_of_locks {
@@ -100,13 +101,13 @@ fn row(study: &Study, comparison: &Comparison, guest: String, words: &LockWords)
     let name = |point: &Point| if is_of_locks { words.lock(point) } else { schedule(point) };
     let sides = [compared, against].map(|side| name(&side.point));
     let both = sides.join(" / ");
-    let parts = [both].into_iter().chain(shared.clone()).chain(others(study, &compared.point));
+    let parts = [both].into_iter().chain(shared.clone()).chain(extras(study, &compared.point));
     let parts: Vec<String> = parts.collect();
     let policies = [compared, against].map(|side| side.point.policy.clone());
     ComparisonRow {
         subject: 0,
         guest,
-        what: parts.join(", "),
+        label: parts.join(", "),
         sides,
         shared,
         value: value(comparison),
@@ -121,15 +122,15 @@ fn row(study: &Study, comparison: &Comparison, guest: String, words: &LockWords)
 }
 
 impl ComparisonRow {
-    /// Is this the same comparison, with a confirmed difference in the same direction?
-    pub fn is_confirmed_by(&self, other: &Self) -> bool {
-        let is_same = (&self.guest, &self.what) == (&other.guest, &other.what);
+    /// Whether `other` is the same comparison, with a confirmed difference in the same direction.
+    pub fn is_confirmed_by(&self, peer: &Self) -> bool {
+        let is_same = (&self.guest, &self.label) == (&peer.guest, &peer.label);
         let more = |row: &Self| row.ratio.map(|times| times > 1.0);
-        is_same && more(self).is_some() && more(self) == more(other)
+        is_same && more(self).is_some() && more(self) == more(peer)
     }
 }
 
-/// The ratio of a difference that its test confirms, and its interval does not deny.
+/// The ratio of a difference that its test confirms and its interval does not contradict.
 fn confirmed(comparison: &Comparison) -> Option<f64> {
     let times = comparison.ratio?;
     let is_clear = matches!(comparison.outcome(), Outcome::More | Outcome::Less)
@@ -140,22 +141,22 @@ fn confirmed(comparison: &Comparison) -> Option<f64> {
 
 /// The name of a point's schedule.
 pub fn schedule(point: &Point) -> String {
-    shown::line(&point.schedule_name()).into_owned()
+    sanitize::line(&point.schedule_name()).into_owned()
 }
 
-/// What else tells the points of its study apart.
-pub(super) fn others<'a>(study: &'a Study, point: &'a Point) -> impl Iterator<Item = String> + 'a {
+/// The remaining values that distinguish the point within its study.
+pub(super) fn extras<'a>(study: &'a Study, point: &'a Point) -> impl Iterator<Item = String> + 'a {
     let axes =
-        study.varying.iter().filter(|axis| !NAMED.contains(axis) && !OF_LOCKS.contains(axis));
-    axes.map(|axis| shown::line(&names::word(*axis, &axis.value(point))).into_owned())
+        study.varying.iter().filter(|axis| !NAMED.contains(axis) && !LOCK_AXES.contains(axis));
+    axes.map(|axis| sanitize::line(&names::axis_value(*axis, &axis.value(point))).into_owned())
 }
 
-/// The ratio with its interval, if it shows a difference.
+/// The ratio with its interval if it shows a difference, or else the reason.
 fn value(comparison: &Comparison) -> String {
     if comparison.outcome() == Outcome::Apart {
-        return "not measured in one place".to_owned();
+        return "not measured in the same place".to_owned();
     }
-    let Some(times) = comparison.ratio else { return "no ratio: nothing to divide by".to_owned() };
+    let Some(times) = comparison.ratio else { return "no ratio: the baseline is zero".to_owned() };
     let within = times.interval;
     let bounds = within.map(|within| format!(" ({} .. {})", ratio(within.low), ratio(within.high)));
     let bounds = bounds.unwrap_or_default();
@@ -175,7 +176,7 @@ fn value(comparison: &Comparison) -> String {
     }
 }
 
-/// Drops the row that says least: of a schedule rather than of a lock, and then of the smallest ratio.
+/// Drops the least important row: schedules before locks, then the smallest ratio.
 pub fn drop_least(rows: &mut Vec<ComparisonRow>) {
     let least = |(_, a): &(usize, &ComparisonRow), (_, b): &(usize, &ComparisonRow)| {
         a.is_of_locks.cmp(&b.is_of_locks).then(a.weight.total_cmp(&b.weight))
@@ -185,34 +186,34 @@ pub fn drop_least(rows: &mut Vec<ComparisonRow>) {
     }
 }
 
-/// The rows as a table: the [`MOST_SHOWN`] with the largest differences.
+/// The rows as a table: the [`MAX_ROWS`] with the largest differences.
 pub fn table(head: &str, rows: &[ComparisonRow]) -> Option<Table> {
     let mut shown = rows.to_vec();
-    while shown.len() > MOST_SHOWN {
+    while shown.len() > MAX_ROWS {
         drop_least(&mut shown);
     }
-    let left = rows.len() - shown.len();
-    let more = if left > 0 { format!("; {left} more below") } else { String::new() };
+    let omitted = rows.len() - shown.len();
+    let more = if omitted > 0 { format!("; {omitted} more below") } else { String::new() };
     let mut table =
         Table::new("ratios", "", &format!("{head}{more}"), &["guest", "compared", "ratio (95 %)"]);
     table.figures_from = 2;
     let mut before = String::new();
-    for ComparisonRow { guest, what, value, .. } in shown {
+    for ComparisonRow { guest, label: what, value, .. } in shown {
         let named = if guest == before { String::new() } else { guest.clone() };
         table.cells([named, what, value]);
         before = guest;
     }
-    table.filled()
+    table.nonempty()
 }
 
-/// The rows in columns; one that is too wide for that has its own, or a line for each of its halves.
+/// The rows in columns. A row that is too wide has a separate line, or one line per half.
 pub fn layout(rows: &[ComparisonRow], width: usize) -> String {
     let guests = rows.iter().map(|row| row.guest.chars().count()).max().unwrap_or(0);
-    let whats = column_of_whats(rows, width.saturating_sub(guests + 4));
-    let fits = |row: &&ComparisonRow| row.what.chars().count() <= whats;
+    let label_width = label_column_width(rows, width.saturating_sub(guests + 4));
+    let fits = |row: &&ComparisonRow| row.label.chars().count() <= label_width;
     let mut columns = Columns::new(0..0);
     let mut before = "";
-    for ComparisonRow { guest, what, value, .. } in rows.iter().filter(fits) {
+    for ComparisonRow { guest, label: what, value, .. } in rows.iter().filter(fits) {
         columns.row([if guest == before { "" } else { guest }, what, value]);
         before = guest;
     }
@@ -221,7 +222,7 @@ pub fn layout(rows: &[ComparisonRow], width: usize) -> String {
         if fits(&row) {
             return aligned.next().unwrap_or_default() + "\n";
         }
-        let ComparisonRow { guest, what, value, .. } = row;
+        let ComparisonRow { guest, label: what, value, .. } = row;
         let alone = format!("{guest}  {what}  {value}\n");
         if alone.chars().count() <= width + 1 {
             return alone;
@@ -231,25 +232,26 @@ pub fn layout(rows: &[ComparisonRow], width: usize) -> String {
     rows.iter().map(line).collect()
 }
 
-/// The widest column of what is compared in which each row that is not wider has its value beside it, in `width`
-/// columns for both. A row that is too wide does not keep the others from being aligned.
-fn column_of_whats(rows: &[ComparisonRow], width: usize) -> usize {
+/// The widest column of comparisons in which every row that fits has its value next to it, in a total of
+/// `width` columns. Rows that are too wide do not prevent the alignment of the others.
+fn label_column_width(rows: &[ComparisonRow], width: usize) -> usize {
     let length = |text: &String| text.chars().count();
     let fits = |column: usize| {
-        let inside = rows.iter().filter(|row| length(&row.what) <= column);
-        inside.map(|row| column + length(&row.value)).all(|all| all <= width)
+        let inside = rows.iter().filter(|row| length(&row.label) <= column);
+        inside.map(|row| column + length(&row.value)).all(|unbroken| unbroken <= width)
     };
-    rows.iter().map(|row| length(&row.what)).filter(|column| fits(*column)).max().unwrap_or(0)
+    rows.iter().map(|row| length(&row.label)).filter(|column| fits(*column)).max().unwrap_or(0)
 }
 
-/// What the schedules in the rows do; a short form leaves out what schedulers of other kinds are called, too.
+/// Descriptions of the schedules in the rows. The short form also omits `rr`, known from other schedulers.
 pub fn legends(rows: &[ComparisonRow]) -> [String; 2] {
     let is_there =
         |name: &str| rows.iter().flat_map(|row| &row.policies).any(|policy| policy.name() == name);
     let without = |known: &[&str]| {
-        let all =
+        let policies =
             POLICIES.iter().filter(|policy| !known.contains(&policy.name) && is_there(policy.name));
-        all.map(|policy| format!("{}: {}", policy.name, policy.about))
+        policies
+            .map(|policy| format!("{}: {}", policy.name, policy.about))
             .collect::<Vec<_>>()
             .join("; ")
     };

@@ -1,64 +1,64 @@
-//! What a brief is about: each guest on its host, at one overcommit ratio, and the words for its
-//! locks and schedules.
+//! The subjects of a brief: each guest on its host, at one overcommit ratio, and the names of
+//! its locks and schedules.
 
 use locks::System;
 
 use crate::{lists::unique, names};
-use base::{backend::PvBackend, handoff::HandoffSpec, shown};
+use base::{backend::PvBackend, handoff::HandoffSpec, sanitize};
 use study::{
     findings::Study,
     point::{GuestKind, HostKind, Point},
 };
 
-/// The ratio that is asked for where it was measured.
-const ASKED: f64 = 2.0;
+/// The preferred overcommit ratio.
+const PREFERRED_RATIO: f64 = 2.0;
 
-/// A guest on a host, with the overcommit ratio that is shown of it.
+/// A guest on a host, with the overcommit ratio at which it is shown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subject {
     pub guest: GuestKind,
     pub host: HostKind,
     machine: String,
-    /// The overcommit ratio that is shown; None: none above 1 has figures.
-    pub level: Option<f64>,
+    /// The overcommit ratio shown; `None` if no ratio above 1 has figures.
+    pub ratio: Option<f64>,
 }
 
 /// The subjects of the studies, in the order of the guests.
-pub fn all(studies: &[Study]) -> Vec<Subject> {
+pub fn subjects(studies: &[Study]) -> Vec<Subject> {
     let points = || studies.iter().flat_map(|study| &study.points);
-    let mut found = unique(points().map(|measured_point| {
+    let mut subjects = unique(points().map(|measured_point| {
         let Point { guest, host, ref machine, .. } = measured_point.point;
-        Subject { guest, host, machine: machine.clone(), level: None }
+        Subject { guest, host, machine: machine.clone(), ratio: None }
     }));
-    for subject in &mut found {
+    for subject in &mut subjects {
         let measured = points().filter(|measured_point| {
-            measured_point.rate.is_some() && subject.has(&measured_point.point)
+            measured_point.rate.is_some() && subject.contains(&measured_point.point)
         });
-        subject.level = level(measured.map(|measured_point| measured_point.point.overcommit()));
+        subject.ratio = level(measured.map(|measured_point| measured_point.point.overcommit()));
     }
-    found.sort_by_key(|subject| {
+    subjects.sort_by_key(|subject| {
         let guest = GuestKind::ALL.iter().position(|guest| *guest == subject.guest);
         (guest, subject.host as u8, subject.machine.clone())
     });
-    found
+    subjects
 }
 
-/// 2 if it is there, or else the least above 1.
+/// 2 if measured, or else the smallest ratio above 1.
 fn level(ratios: impl Iterator<Item = f64>) -> Option<f64> {
     let above = ratios.filter(|ratio| *ratio > 1.0);
-    above.min_by(|a, b| (*a != ASKED).cmp(&(*b != ASKED)).then(a.total_cmp(b)))
+    above.min_by(|a, b| (*a != PREFERRED_RATIO).cmp(&(*b != PREFERRED_RATIO)).then(a.total_cmp(b)))
 }
 
 impl Subject {
-    /// Is this one of its points, at whatever ratio?
-    pub fn has(&self, point: &Point) -> bool {
+    /// Whether the point belongs to this subject, at any ratio.
+    pub fn contains(&self, point: &Point) -> bool {
         (self.guest, self.host, self.machine.as_str())
             == (point.guest, point.host, point.machine.as_str())
     }
 
-    /// Is this one of its points, at that ratio?
-    pub fn is_at_level(&self, point: &Point) -> bool {
-        self.has(point) && self.level == Some(point.overcommit())
+    /// Whether the point belongs to this subject, at its ratio.
+    pub fn contains_at_ratio(&self, point: &Point) -> bool {
+        self.contains(point) && self.ratio == Some(point.overcommit())
     }
 
     /// Name in a sentence.
@@ -66,32 +66,32 @@ impl Subject {
         match self.guest {
             GuestKind::Payload => "payload".to_owned(),
             GuestKind::Linux => "Linux".to_owned(),
-            GuestKind::Sim => format!("simulated {}", shown::line(&self.machine)),
+            GuestKind::Sim => format!("simulated {}", sanitize::line(&self.machine)),
         }
     }
 
-    /// Name where others have other ratios, or other hosts.
-    pub fn name_among(&self, all: &[Self]) -> String {
-        let has_twin = all.iter().any(|other| other.guest == self.guest && other.host != self.host);
+    /// Name among subjects with other ratios or hosts.
+    pub fn qualified_name(&self, all: &[Self]) -> String {
+        let has_twin = all.iter().any(|peer| peer.guest == self.guest && peer.host != self.host);
         let host = if has_twin { format!(", {}", self.host.name()) } else { String::new() };
-        let first = all.iter().find_map(|subject| subject.level);
-        let at = self.level.filter(|_| self.level != first);
+        let first = all.iter().find_map(|subject| subject.ratio);
+        let at = self.ratio.filter(|_| self.ratio != first);
         let at =
             at.map_or_else(String::new, |level| format!(" at {}", names::overcommit_of(level)));
         format!("{}{host}{at}", self.name())
     }
 }
 
-/// The words for locks: `native` and `PV`, where there are no others.
+/// Names of locks: `native` and `PV` if there are no others.
 #[derive(Debug)]
-pub struct LockWords {
-    /// Are there no other locks than ticketlocks, native and PV?
+pub struct LockNames {
+    /// Whether all locks are native or PV ticketlocks.
     pub are_of_ticketlocks: bool,
 }
 
-impl LockWords {
-    /// Those that fit the locks of the studies.
-    pub fn of(studies: &[Study]) -> Self {
+impl LockNames {
+    /// The names for the locks of the studies.
+    pub fn new(studies: &[Study]) -> Self {
         let points =
             || studies.iter().flat_map(|study| &study.points).map(|study_point| &study_point.point);
         Self { are_of_ticketlocks: points().all(|point| ticketlock(point).is_some()) }
@@ -100,11 +100,11 @@ impl LockWords {
     /// The name of a point's lock.
     pub fn lock(&self, point: &Point) -> String {
         let word = ticketlock(point).filter(|_| self.are_of_ticketlocks);
-        word.map_or_else(|| shown::line(&names::system(point)).into_owned(), str::to_owned)
+        word.map_or_else(|| sanitize::line(&names::system(point)).into_owned(), str::to_owned)
     }
 }
 
-/// The word for an ordinary ticketlock.
+/// Short name of an ordinary ticketlock.
 fn ticketlock(point: &Point) -> Option<&'static str> {
     let is_plain = point.handoff == HandoffSpec::NONE && point.label.is_empty();
     match (point.lock, point.backend) {

@@ -1,4 +1,4 @@
-//! Briefs of made-up runs.
+//! Briefs of synthetic runs.
 
 use proptest::{
     prelude::*,
@@ -14,7 +14,7 @@ use study::{
     testing::{Fixture, figures, record},
 };
 
-/// A run with a spec of its own, as each comparison of `make run` has.
+/// A run with a separate spec, like each comparison of `make run`.
 fn run(name: &str, fixture: &Fixture) -> RunRecord {
     let mut run = record(fixture);
     run.contents.run.spec = format!("name = \"{name}\"\n");
@@ -30,7 +30,7 @@ fn schedules() -> RunRecord {
     run("schedules", &Fixture { policies, vcpus: vec![4], ..Fixture::default() })
 }
 
-/// The cells of the payload by a Linux guest in the emulated host.
+/// The cells of the payload as cells of a Linux guest in the emulated host.
 fn linux() -> RunRecord {
     let mut linux = payload();
     linux.contents.run.spec = "name = \"linux\"\n".into();
@@ -61,9 +61,9 @@ fn sections() -> RunRecord {
     run
 }
 
-/// Every ratio is the one of the study of its run, which `compare` prints.
+/// Every ratio is from the study of its run, which `compare` prints.
 #[test]
-fn it_says_what_pv_and_the_schedule_gain() {
+fn ratios_match_the_studies() {
     let runs = [payload(), schedules(), linux()];
     let text = answer_of(&runs);
     let head = "Ticketlocks, 2 vCPUs per CPU: ratios of medians (95 %), 8 runs each\n";
@@ -93,7 +93,7 @@ fn it_says_what_pv_and_the_schedule_gain() {
 
 /// A ratio is reported as a gain only if the rank-sum test confirms it, however large it is.
 #[test]
-fn what_the_test_does_not_confirm_is_unclear() {
+fn unconfirmed_ratios_are_unclear() {
     let studies = [payload()].map(|run| {
         let mut study = Study::new(&[run]);
         for comparison in &mut study.comparisons {
@@ -102,22 +102,22 @@ fn what_the_test_does_not_confirm_is_unclear() {
         }
         study
     });
-    let text = Brief::of(&studies).answer(WIDTH);
+    let text = Brief::from_studies(&studies).answer(WIDTH);
     assert!(line(&text, "PV / native").contains("unclear, p = 0.195 (7"), "{text}");
 }
 
-/// Some windows of a run that were nine times as long as asked.
+/// Makes some windows of a run nine times as long as requested.
 fn stopped(mut run: RunRecord, is_stopped: impl Fn(&study::point::Point) -> bool) -> RunRecord {
     let stopped = figures(&mut run).filter(|(point, _)| is_stopped(point));
     stopped.for_each(|(_, figures)| figures.seconds *= 9.0);
     run
 }
 
-/// Answers, charts, sentences and their standing, in `golden/brief.txt`: each guest has the ratio nearest above 1x if it has
-/// none at 2x, failed guests name the reason, too few runs tell nothing, and no answer rests on disturbed or broken windows.
-/// Regression: bars of different points had one name, and one row that was too wide left all others unaligned.
+/// Answers, charts, sentences and whether they hold, in `golden/brief.txt`. A guest without 2x has the
+/// nearest ratio above 1x, failed guests name the reason, and too few runs, disturbed or broken windows give
+/// no answer. Regression: different points had bars of one name, and one wide row left all others unaligned.
 #[test]
-fn the_briefs_of_runs_are_known() {
+fn briefs_match_golden_file() {
     let host = |vcpus| Fixture { policies: vec!["host"], vcpus, ..Fixture::default() };
     let mut failed = linux();
     for cell in &mut failed.contents.cells {
@@ -126,8 +126,8 @@ fn the_briefs_of_runs_are_known() {
     }
     let mut broken = payload();
     figures(&mut broken).next().unwrap().1.violations = 1;
-    let mut other = run("linux", &host(vec![2, 3, 8]));
-    other.contents.cells.iter_mut().for_each(|cell| cell.point.guest = GuestKind::Linux);
+    let mut linux_run = run("linux", &host(vec![2, 3, 8]));
+    linux_run.contents.cells.iter_mut().for_each(|cell| cell.point.guest = GuestKind::Linux);
     let locks = vec![("ticket", "off"), ("pv-ticket", "doorbell"), ("queued", "off")];
     let locks = Fixture { locks, policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() };
     let mut text = String::new();
@@ -140,14 +140,14 @@ fn the_briefs_of_runs_are_known() {
         ("payload, and a Linux that failed", vec![payload(), failed]),
         ("broken", vec![broken]),
         ("three runs", vec![run("few", &Fixture { rounds: 3, ..host(vec![4]) })]),
-        ("Linux without 2x", vec![run("payload", &host(vec![2, 3, 4, 8])), other]),
+        ("Linux without 2x", vec![run("payload", &host(vec![2, 3, 4, 8])), linux_run]),
         ("other locks", vec![run("locks", &locks)]),
         ("sections of two lengths", vec![sections()]),
         ("stopped at 1x", vec![stopped(payload(), |point| point.vcpus.get() == 2)]),
         ("stopped native locks", vec![stopped(payload(), |point| point.lock.name() == "ticket")]),
     ] {
         let brief = Brief::new(&runs);
-        let Brief { sentence, standing, .. } = &brief;
+        let Brief { sentence, validity: standing, .. } = &brief;
         let (answer, chart) = (brief.answer(WIDTH), brief.chart(WIDTH));
         let standing = format!("{:?}: {}", standing.tone, standing.text);
         text += &format!("== {name}\n{answer}{chart}-- {sentence}\n-- {standing}\n\n");
@@ -188,20 +188,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
-    fn never_more_than_ten_lines_nor_wider_than_the_width(
+    fn briefs_fit_ten_lines_and_the_width(
         runs in prop::collection::vec(any_run(), 0..4),
         width in 0..200usize,
     ) {
         let brief = Brief::new(&runs);
         let (answer, chart) = (brief.answer(width), brief.chart(width));
-        // The page's path has a line, too.
-        prop_assert!(answer.lines().count() < MOST_LINES, "{answer}");
+        // The page's path takes a line, too.
+        prop_assert!(answer.lines().count() < MAX_LINES, "{answer}");
         prop_assert!(!answer.is_empty());
-        prop_assert!(chart.lines().count() <= chart::MOST_LINES, "{chart}");
-        let most = width.clamp(NARROWEST, WIDTH);
+        prop_assert!(chart.lines().count() <= chart::MAX_LINES, "{chart}");
+        let max_width = width.clamp(MIN_WIDTH, WIDTH);
         for line in answer.lines().chain(chart.lines()) {
-            prop_assert!(line.chars().count() <= most, "{most}: {line}");
-            prop_assert!(!line.contains(base::shown::is_hidden), "{line:?}");
+            prop_assert!(line.chars().count() <= max_width, "{max_width}: {line}");
+            prop_assert!(!line.contains(base::sanitize::is_hidden), "{line:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which figures a study gets: throughput over the overcommit ratio first.
+//! Selection of the figures of a study: throughput over the overcommit ratio first.
 
 use std::collections::HashMap;
 
@@ -21,21 +21,21 @@ use study::{
 };
 
 /// All figures that the study has data for.
-pub fn all(study: &Study) -> Vec<Figure> {
+pub fn for_study(study: &Study) -> Vec<Figure> {
     let mut figures = Vec::new();
     figures.extend(throughput(study));
-    figures.extend(ratios::all(study));
+    figures.extend(ratios::figures(study));
     figures.extend(preempted::wasted(study));
     figures.extend(preempted::kinds(study));
-    figures.extend(latency::all(study));
+    figures.extend(latency::figures(study));
     for figure in &mut figures {
         figure.title = simulated::marked(study, &figure.title);
-        figure.keep_telling_panels();
+        figure.drop_flat_panels();
     }
     figures
 }
 
-/// What the study's operations are called, in the plural.
+/// Plural name of the study's operations.
 pub(super) fn operations(study: &Study) -> &'static str {
     sentences::operations(study)
 }
@@ -52,11 +52,11 @@ fn throughput(study: &Study) -> Option<Figure> {
         id: THROUGHPUT.to_owned(),
         title: titles::throughput(study),
         note: "Markers: medians. Bars: their exact 95 % intervals, from six repetitions on. Dots: \
-               single repetitions; rings are far from the others, and count all the same."
+               single repetitions; rings are outliers, which count as well."
             .to_owned(),
-        command: command::again(study, study.points.iter().map(|study| &study.point)),
+        command: command::rerun_commands(study, study.points.iter().map(|study| &study.point)),
         panels: finish(study, panels, &y, None)?,
-        legend: named(legend),
+        legend: without_unnamed(legend),
     })
 }
 
@@ -78,26 +78,26 @@ fn mark(study: &Study, point: &PointStudy, rate: &Summary) -> PlottedValue {
             .iter()
             .map(|repetition| (repetition.rate, repetition.outlier))
             .collect(),
-        says: format!(
+        tooltip: format!(
             "{}: {} {}/s ({within})",
-            names::whole(study, &point.point),
+            names::full_name(study, &point.point),
             si(rate.median.value),
             operations(study)
         ),
-        ..PlottedValue::of(study, &point.point)
+        ..PlottedValue::at_point(study, &point.point)
     }
 }
 
 impl PlottedValue {
-    /// A mark at the place of a point, without a value.
-    pub(super) fn of(study: &Study, point: &Point) -> Self {
+    /// A mark at the position of a point, without a value.
+    pub(super) fn at_point(study: &Study, point: &Point) -> Self {
         let x = study.layout.position(point).unwrap_or(0.0);
-        Self { x, at: names::x(study, point), ..Self::default() }
+        Self { x, at: names::x_value(study, point), ..Self::default() }
     }
 }
 
-/// Each series of the study, in order. Locks of another family are drawn in another panel and may
-/// share these styles.
+/// The series of the study, in order. Locks of other families are in different panels and may have the same
+/// styles.
 pub(super) fn legend(study: &Study) -> Vec<Legend> {
     let mut legend: Vec<Legend> = Vec::new();
     let mut of_family: HashMap<&str, usize> = HashMap::new();
@@ -117,7 +117,7 @@ pub(super) fn style_of(legend: &[Legend], name: &str) -> Option<usize> {
     legend.iter().find(|line| line.name == name).map(|line| line.style)
 }
 
-/// Facets with their series; `marks` turns each point into marks.
+/// Facets with their series. `marks` converts each point to a mark.
 pub(super) fn panels(
     study: &Study,
     legend: &[Legend],
@@ -132,7 +132,7 @@ pub(super) fn panels(
     }))
 }
 
-/// The series of each panel; each mark comes with its panel's title, and with the name and the style of its series.
+/// The series of each panel. Each mark comes with its panel's title and its series' name and style.
 pub(super) fn in_panels(
     marks: impl Iterator<Item = (String, ((String, usize), PlottedValue))>,
 ) -> Vec<(String, Vec<Series>)> {
@@ -141,12 +141,12 @@ pub(super) fn in_panels(
     panels.map(|(title, marks)| (title, grouped(marks).into_iter().map(series).collect())).collect()
 }
 
-/// A legend of series that have names: a single one without needs none.
-pub(super) fn named(legend: Vec<Legend>) -> Vec<Legend> {
+/// The legend without unnamed series: a single series needs no entry.
+pub(super) fn without_unnamed(legend: Vec<Legend>) -> Vec<Legend> {
     legend.into_iter().filter(|line| !line.name.is_empty()).collect()
 }
 
-/// Panels with common axes, in which categories are rows; None without panels.
+/// Panels with common axes, with categories as rows; `None` without panels.
 pub(super) fn finish(
     study: &Study,
     panels: Vec<(String, Vec<Series>)>,
@@ -155,7 +155,7 @@ pub(super) fn finish(
 ) -> Option<Vec<Panel>> {
     let places = || study.points.iter().filter_map(|point| study.layout.position(&point.point));
     let x = Scale::steps(&titles::x(study), titles::x_unit(study), places());
-    // The legend names a single series.
+    // A single series is named by the legend.
     let has_one = {
         let mut names = panels.iter().flat_map(|(_, series)| series).map(|series| &series.name);
         names.next().is_none_or(|first| names.all(|name| name == first))
@@ -173,7 +173,7 @@ pub(super) fn finish(
             }
             Plot::Rows(Rows {
                 x: values.clone(),
-                rows: by_category(series.iter().flat_map(of_series).collect()),
+                rows: by_category(series.iter().flat_map(series_rows).collect()),
                 reference: reference.map(|(value, _)| value),
             })
         }
@@ -184,7 +184,7 @@ pub(super) fn finish(
 }
 
 /// A row for each mark of a series.
-fn of_series(series: &Series) -> impl Iterator<Item = PlotRow> {
+fn series_rows(series: &Series) -> impl Iterator<Item = PlotRow> {
     series.marks.iter().map(|mark| PlotRow {
         group: mark.at.clone(),
         label: series.name.clone(),
@@ -194,12 +194,12 @@ fn of_series(series: &Series) -> impl Iterator<Item = PlotRow> {
         marks: vec![(series.style, mark.y)],
         hollow: mark.hollow,
         samples: mark.samples.clone(),
-        says: mark.says.clone(),
+        tooltip: mark.tooltip.clone(),
         ..PlotRow::default()
     })
 }
 
-/// Brings the rows of each category together, in the order in which the categories appear.
+/// Groups the rows by category, in order of first appearance.
 fn by_category(mut rows: Vec<PlotRow>) -> Vec<PlotRow> {
     let mut places: HashMap<String, usize> = HashMap::new();
     rows.sort_by_cached_key(|row| {
@@ -209,15 +209,15 @@ fn by_category(mut rows: Vec<PlotRow>) -> Vec<PlotRow> {
     rows
 }
 
-/// The category of a point, and its name within that; on an axis of numbers both are in the name.
+/// The category of a point and its name within it. On a numeric axis, the name includes both.
 pub(super) fn row_names(study: &Study, point: &Point) -> (String, String) {
     match study.layout.position(point) {
-        Some(_) => (String::new(), names::within(study, point)),
-        None => (names::x(study, point), names::series(study, point)),
+        Some(_) => (String::new(), names::name_in_facet(study, point)),
+        None => (names::x_value(study, point), names::series(study, point)),
     }
 }
 
-/// Panels of rows on a common axis; each row comes with its panel's title.
+/// Panels of rows on a common axis. Each row comes with its panel's title.
 pub(super) fn rows(all: impl Iterator<Item = (String, PlotRow)>, x: &Scale) -> Vec<Panel> {
     let plot = |rows| Plot::Rows(Rows { x: x.clone(), rows: by_category(rows), reference: None });
     grouped(all).into_iter().map(|(title, rows)| Panel { title, plot: plot(rows) }).collect()

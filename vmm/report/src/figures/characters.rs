@@ -1,4 +1,4 @@
-//! Plots for a terminal: lines in braille dots, markers as letters.
+//! Plots for a terminal: lines as braille dots, markers as letters.
 
 use super::{Figure, Lines, Plot, PlotRow, Rows, STYLES, scale::Scale};
 
@@ -13,16 +13,16 @@ const SHADES: [char; 9] = [
     '\u{2588}',
 ];
 
-/// Parts of a character, by eighths from the left.
+/// Blocks of a character in eighths from the left.
 const EIGHTHS: [char; 9] = [
     ' ', '\u{258f}', '\u{258e}', '\u{258d}', '\u{258c}', '\u{258b}', '\u{258a}', '\u{2589}',
     '\u{2588}',
 ];
 
-/// The least width of what is drawn in a row.
-const LEAST_STRIP: usize = 8;
+/// Minimum width of a row's drawing.
+const MIN_STRIP: usize = 8;
 
-/// Letters of hollow markers; styles without one share the last.
+/// Letters of hollow markers. Styles without one share the last letter.
 const HOLLOW: [char; 6] = ['\u{25cb}', '\u{25a1}', '\u{25b3}', '\u{25c7}', '\u{25bd}', '\u{25cc}'];
 
 /// The letter of a style.
@@ -51,7 +51,7 @@ pub fn figure(figure: &Figure, width: usize) -> String {
     text + &wrapped(&figure.note, width, "  ")
 }
 
-/// A plot in characters, each of which has two columns and four rows of dots.
+/// A plot in characters of two by four dots.
 struct Canvas {
     columns: usize,
     rows: usize,
@@ -64,7 +64,7 @@ impl Canvas {
         Self { columns, rows, dots: vec![0; columns * rows], over: vec![None; columns * rows] }
     }
 
-    /// The dot at a position: 0 to 1 from the left and from the bottom.
+    /// The dot at a position, from 0 to 1, from the left and from the bottom.
     fn dot_at(&self, x: f64, y: f64) -> (usize, usize) {
         let column = (x * (self.columns * 2 - 1) as f64).round() as usize;
         let row = ((1.0 - y) * (self.rows * 4 - 1) as f64).round() as usize;
@@ -110,7 +110,7 @@ fn lines(plot: &Lines, width: usize) -> String {
     let room = labels.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0) + 1;
     let mut canvas = Canvas::new(width.saturating_sub(room + 4).max(20), HEIGHT);
     if let Some((value, _)) = plot.reference {
-        let y = plot.y.place(value);
+        let y = plot.y.position(value);
         (0..canvas.columns).step_by(2).for_each(|column| {
             let x = column as f64 / canvas.columns as f64;
             canvas.put(x, y, '\u{2508}', false);
@@ -119,15 +119,15 @@ fn lines(plot: &Lines, width: usize) -> String {
     let count = plot.series.len();
     for (ix, series) in plot.series.iter().enumerate() {
         let dodge = (ix as f64 - (count - 1) as f64 / 2.0) / canvas.columns as f64;
-        let place = |x: f64| (plot.x.place(x) + dodge).clamp(0.0, 1.0);
+        let place = |x: f64| (plot.x.position(x) + dodge).clamp(0.0, 1.0);
         let places: Vec<(f64, f64)> =
-            series.marks.iter().map(|mark| (place(mark.x), plot.y.place(mark.y))).collect();
+            series.marks.iter().map(|mark| (place(mark.x), plot.y.position(mark.y))).collect();
         for pair in places.windows(2) {
             canvas.line(pair[0], pair[1]);
         }
         for (mark, (x, y)) in series.marks.iter().zip(&places) {
             if let Some((low, high)) = mark.interval {
-                canvas.line((*x, plot.y.place(low)), (*x, plot.y.place(high)));
+                canvas.line((*x, plot.y.position(low)), (*x, plot.y.position(high)));
             }
             let letter = if mark.hollow { hollow(series.style) } else { marker(series.style) };
             canvas.put(*x, *y, letter, true);
@@ -148,11 +148,11 @@ fn y_labels(scale: &Scale) -> Vec<(usize, String)> {
     let row = |place: f64| {
         (((1.0 - place) * (HEIGHT * 4 - 1) as f64).round() as usize / 4).min(HEIGHT - 1)
     };
-    let ticks = scale.ticks.iter().filter(|tick| scale.holds(**tick));
-    ticks.map(|tick| (row(scale.place(*tick)), scale.unit.show(*tick))).collect()
+    let ticks = scale.ticks.iter().filter(|tick| scale.contains(**tick));
+    ticks.map(|tick| (row(scale.position(*tick)), scale.unit.show(*tick))).collect()
 }
 
-/// The axis line, the tick labels that fit beneath it, and the axis' name.
+/// The axis line, the tick labels that fit below it, and the axis' name.
 fn axis_below(scale: &Scale, columns: usize, indent: usize) -> String {
     let names = tick_names(scale, columns);
     let blank = " ".repeat(indent);
@@ -160,15 +160,15 @@ fn axis_below(scale: &Scale, columns: usize, indent: usize) -> String {
     format!("{blank}\u{2514}{rule}\n{blank} {names}\n{blank} {}\n", scale.label)
 }
 
-/// The tick labels that fit beneath an axis of so many columns.
+/// The tick labels that fit below an axis of `columns` columns.
 fn tick_names(scale: &Scale, columns: usize) -> String {
     let mut names = String::new();
     let mut free = 0;
-    for tick in scale.ticks.iter().filter(|tick| scale.holds(**tick)) {
+    for tick in scale.ticks.iter().filter(|tick| scale.contains(**tick)) {
         let text = scale.unit.show(*tick);
         let half = text.chars().count() / 2;
         let at =
-            ((scale.place(*tick) * (columns - 1) as f64).round() as usize).saturating_sub(half);
+            ((scale.position(*tick) * (columns - 1) as f64).round() as usize).saturating_sub(half);
         if at >= free && at + text.chars().count() <= columns {
             names += &" ".repeat(at + usize::from(free > 0) - free);
             names += &text;
@@ -183,14 +183,14 @@ fn rows(plot: &Rows, width: usize) -> String {
     text + &axis_below(&plot.x, columns, left)
 }
 
-/// Rows, and in one line below them `unit` and the tick labels.
+/// Rows, and below them one line with `unit` and the tick labels.
 pub fn compact(plot: &Rows, unit: &str, width: usize) -> String {
     let (text, left, columns) = strips(plot, width);
     let unit: String = unit.chars().take(left).collect();
     text + &format!("{unit:<left$} {}\n", tick_names(&plot.x, columns))
 }
 
-/// A line for each row, the columns left of the axis, and those right of it.
+/// One line per row, the number of columns left of the axis, and the number right of it.
 fn strips(plot: &Rows, width: usize) -> (String, usize, usize) {
     let longest = |text: fn(&PlotRow) -> &String| {
         plot.rows.iter().map(|row| text(row).chars().count()).max().unwrap_or(0)
@@ -200,9 +200,9 @@ fn strips(plot: &Rows, width: usize) -> (String, usize, usize) {
         longest => longest + 1,
     };
     let notes = longest(|row| &row.note).min(width / 2);
-    let room = width.saturating_sub(groups + notes + LEAST_STRIP + 6);
+    let room = width.saturating_sub(groups + notes + MIN_STRIP + 6);
     let labels = longest(|row| &row.label).min(room.max(width / 3));
-    let columns = width.saturating_sub(groups + labels + notes + 6).max(LEAST_STRIP);
+    let columns = width.saturating_sub(groups + labels + notes + 6).max(MIN_STRIP);
     let mut text = String::new();
     for (ix, row) in plot.rows.iter().enumerate() {
         let group = if plot.is_first(ix) { row.group.as_str() } else { "" };
@@ -221,9 +221,9 @@ fn strips(plot: &Rows, width: usize) -> (String, usize, usize) {
 
 fn strip(row: &PlotRow, plot: &Rows, columns: usize) -> String {
     if let Some(end) = row.bar {
-        return bar(plot.x.place(end), columns);
+        return bar(plot.x.position(end), columns);
     }
-    let at = |value: f64| (plot.x.place(value) * (columns - 1) as f64).round() as usize;
+    let at = |value: f64| (plot.x.position(value) * (columns - 1) as f64).round() as usize;
     let mut letters = vec![' '; columns];
     for (ix, height) in row.ridge.iter().enumerate() {
         let column = (ix * columns / row.ridge.len()).min(columns - 1);
@@ -247,7 +247,7 @@ fn strip(row: &PlotRow, plot: &Rows, columns: usize) -> String {
     letters.into_iter().collect()
 }
 
-/// A bar up to this place, 0 to 1.
+/// A bar up to `place`, from 0 to 1.
 fn bar(place: f64, columns: usize) -> String {
     let eighths = (place * (columns * 8) as f64).round() as usize;
     let part = |column: usize| EIGHTHS[eighths.saturating_sub(column * 8).min(8)];

@@ -9,17 +9,17 @@ use crate::{
     si::{ratio, si},
     words::{diff::title, sentences},
 };
-use study::findings::{Diff, diff::Both};
+use study::findings::{Diff, diff::ComparedPoint};
 
-/// None if the runs have no point in common.
+/// `None` if the runs have no point in common.
 pub fn figure(diff: &Diff) -> Option<Figure> {
-    let ends = diff.both.iter().filter_map(|both| both.ratio).flat_map(|estimate| {
+    let ends = diff.compared.iter().filter_map(|both| both.ratio).flat_map(|estimate| {
         let within = estimate.interval.map(|interval| [interval.low, interval.high]);
         [estimate.value].into_iter().chain(within.into_iter().flatten())
     });
     let label = "second run over the first (log scale)";
     let x = Scale::log(label, AxisUnit::Ratio, ends.chain([1.0]));
-    let rows: Vec<PlotRow> = diff.both.iter().filter_map(|both| row(diff, both)).collect();
+    let rows: Vec<PlotRow> = diff.compared.iter().filter_map(|both| row(diff, both)).collect();
     (!rows.is_empty()).then(|| Figure {
         id: "ratios".to_owned(),
         title: title(diff),
@@ -35,14 +35,14 @@ pub fn figure(diff: &Diff) -> Option<Figure> {
     })
 }
 
-fn row(diff: &Diff, both: &Both) -> Option<PlotRow> {
+fn row(diff: &Diff, both: &ComparedPoint) -> Option<PlotRow> {
     let estimate = both.ratio?;
-    let name = names::whole(&diff.before, &both.point);
+    let name = names::full_name(&diff.before, &both.point);
     let p = sentences::p(both.verdict.adjusted);
     let style = if both.verdict.significant { usize::from(estimate.value < 1.0) } else { 6 };
     Some(PlotRow {
         note: format!("{}, p {p}", ratio(estimate.value)),
-        says: format!(
+        tooltip: format!(
             "{name}: {} to {}, {} (p {p})",
             si(both.before.median.value),
             si(both.after.median.value),

@@ -10,26 +10,27 @@ use crate::{
 };
 use study::findings::{PointStudy, Study, Timed, point::Times};
 
-/// Steps that a distribution is drawn in over the whole axis.
+/// Number of steps of a distribution over the entire axis.
 const STEPS: usize = 90;
 
-/// Styles of the percentiles' markers.
+/// Marker styles of the percentiles.
 const PERCENTILES: [(usize, &str); 4] = [(0, "median"), (3, "p99"), (2, "p99.9"), (5, "longest")];
 
-/// One figure for each kind of times that the study has samples of.
-pub(super) fn all(study: &Study) -> Vec<Figure> {
+/// One figure per kind of time that the study has samples of.
+pub(super) fn figures(study: &Study) -> Vec<Figure> {
     Timed::ALL.into_iter().filter_map(|timed| figure(study, timed)).collect()
 }
 
 fn figure(study: &Study, timed: Timed) -> Option<Figure> {
-    let found = || study.points.iter().filter_map(move |point| Some((point, point.timed(timed)?)));
-    let ends = found().flat_map(|(_, times)| {
+    let points =
+        || study.points.iter().filter_map(move |point| Some((point, point.times_of(timed)?)));
+    let ends = points().flat_map(|(_, times)| {
         let nanos = times.timings.pairs().iter().filter(|(_, count)| *count > 0);
         nanos.map(|(nanos, _)| (*nanos).max(1) as f64)
     });
     let x = Scale::log(titles::timed(timed).1, AxisUnit::Time, ends);
     let legend = build::legend(study);
-    let rows = found().map(|(point, times)| {
+    let rows = points().map(|(point, times)| {
         let name = names::series(study, &point.point);
         let style = build::style_of(&legend, &name).unwrap_or(0);
         (names::facet(study, &point.point), row(study, point, times, &x, style))
@@ -42,7 +43,7 @@ fn figure(study: &Study, timed: Timed) -> Option<Figure> {
                step full height; 1ns stands for no time at all. Written: median and p99."
             .to_owned(),
         legend: PERCENTILES.map(|(style, name)| Legend { style, name: name.to_owned() }).to_vec(),
-        command: command::again(study, found().map(|(point, _)| &point.point)),
+        command: command::rerun_commands(study, points().map(|(point, _)| &point.point)),
         panels,
     })
 }
@@ -61,9 +62,9 @@ fn row(study: &Study, point: &PointStudy, times: &Times, x: &Scale, style: usize
         span: Some((values[0], values[3])),
         marks: PERCENTILES.iter().map(|(kind, _)| *kind).zip(values).collect(),
         ridge: ridge(times, x),
-        says: format!(
+        tooltip: format!(
             "{}: median {p50}, p99 {p99}, p99.9 {p999}, longest {max}",
-            names::whole(study, &point.point)
+            names::full_name(study, &point.point)
         ),
         ..PlotRow::default()
     }
@@ -72,9 +73,9 @@ fn row(study: &Study, point: &PointStudy, times: &Times, x: &Scale, style: usize
 fn ridge(times: &Times, x: &Scale) -> Vec<f64> {
     let mut heights = vec![0.0; STEPS];
     for (nanos, count) in times.timings.pairs() {
-        let step = (x.place((*nanos).max(1) as f64) * STEPS as f64) as usize;
+        let step = (x.position((*nanos).max(1) as f64) * STEPS as f64) as usize;
         heights[step.min(STEPS - 1)] += *count as f64;
     }
-    let most = heights.iter().copied().fold(0.0, f64::max);
-    heights.iter().map(|height| if most > 0.0 { height / most } else { 0.0 }).collect()
+    let high = heights.iter().copied().fold(0.0, f64::max);
+    heights.iter().map(|height| if high > 0.0 { height / high } else { 0.0 }).collect()
 }

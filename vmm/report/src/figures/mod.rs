@@ -1,8 +1,8 @@
-//! The figures of a report: from a study to plots, and from a plot to SVG or to characters.
+//! The figures of a report: from a study to plots, and from plots to SVG or characters.
 //!
-//! A template writes the SVG, not a plotting crate: colours have to be classes, so that the page's
-//! style can switch to dark, every mark has its own title, and each figure is drawn for wide and
-//! for narrow pages with letters of the same size.
+//! A template writes the SVG, not a plotting crate: colours have to be classes so that the page's style can
+//! switch to dark, every mark has a title, and each figure is drawn for wide and narrow pages with the same
+//! font size.
 
 mod build;
 pub mod characters;
@@ -16,21 +16,21 @@ pub mod svg;
 mod tests;
 
 use base::plural::{agree, count};
-pub use build::all;
+pub use build::for_study;
 use scale::Scale;
 
-/// Number of marker styles; each has its own colour.
+/// Number of marker styles, each with a different colour.
 pub const STYLES: usize = 12;
 
-/// Figures with so many panels are shown as small multiples.
+/// Figures with at least this many panels are shown as small multiples.
 pub const MANY: usize = 4;
 
-/// The most values of a figure with several panels.
-const MOST_VALUES: usize = 120;
+/// Maximum number of values of a figure with several panels.
+const MAX_VALUES: usize = 120;
 
-/// The id of the figure of throughput.
+/// Id of the throughput figure.
 pub const THROUGHPUT: &str = "throughput";
-/// The ids of figures of ratios begin with this.
+/// Prefix of the ids of ratio figures.
 pub const RATIO: &str = "ratio-";
 
 /// A figure: panels next to each other, with one legend.
@@ -38,15 +38,15 @@ pub const RATIO: &str = "ratio-";
 pub struct Figure {
     /// Anchor in the page.
     pub id: String,
-    /// What it shows, in one sentence.
+    /// A description in one sentence.
     pub title: String,
     /// How to read it.
     pub note: String,
-    /// What the markers stand for, in the order of the series.
+    /// Meaning of the markers, in the order of the series.
     pub legend: Vec<Legend>,
     /// At least one.
     pub panels: Vec<Panel>,
-    /// The command that measures what it shows; empty if unknown.
+    /// The command that measures its data; empty if unknown.
     pub command: String,
 }
 
@@ -62,9 +62,9 @@ pub struct Legend {
 /// One plot of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
-    /// What it shows; empty if the figure has only one panel.
+    /// The panel's title; empty if the figure has only one panel.
     pub title: String,
-    /// What is drawn between the axes.
+    /// The plot.
     pub plot: Plot,
 }
 
@@ -86,7 +86,7 @@ pub struct Lines {
     pub y: Scale,
     /// At least one.
     pub series: Vec<Series>,
-    /// A height that is marked with a line, and its label.
+    /// A height marked with a line, and its label.
     pub reference: Option<(f64, &'static str)>,
 }
 
@@ -110,16 +110,16 @@ pub struct PlottedValue {
     pub at: String,
     /// Position on the vertical axis.
     pub y: f64,
-    /// `y` as text, written beside a category.
+    /// `y` as text, shown next to a category.
     pub note: String,
     /// Interval of `y`.
     pub interval: Option<(f64, f64)>,
-    /// Drawn hollow: the difference is not significant.
+    /// Whether it is drawn hollow: the difference is not significant.
     pub hollow: bool,
     /// Single samples; true if the sample is an outlier.
     pub samples: Vec<(f64, bool)>,
     /// Tooltip text.
-    pub says: String,
+    pub tooltip: String,
 }
 
 /// One row per item, over a common axis.
@@ -129,17 +129,16 @@ pub struct Rows {
     pub x: Scale,
     /// From top to bottom; at least one.
     pub rows: Vec<PlotRow>,
-    /// A value that is marked with a line.
+    /// A value marked with a line.
     pub reference: Option<f64>,
 }
 
 /// One row of a plot.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlotRow {
-    /// The category that the row belongs to, written once for neighbouring rows of it; may be
-    /// empty.
+    /// The category of the row, shown once for adjacent rows; may be empty.
     pub group: String,
-    /// What the row shows, within its category; may be empty.
+    /// The row's name within its category; may be empty.
     pub label: String,
     /// Figures, written at the end of the row.
     pub note: String,
@@ -149,44 +148,44 @@ pub struct PlotRow {
     pub bar: Option<f64>,
     /// An interval, drawn as a line.
     pub span: Option<(f64, f64)>,
-    /// Markers: style and value; the last are on top.
+    /// Markers: style and value. The last are drawn on top.
     pub marks: Vec<(usize, f64)>,
-    /// The markers are hollow.
+    /// Whether the markers are hollow.
     pub hollow: bool,
     /// Single samples; true if the sample is an outlier.
     pub samples: Vec<(f64, bool)>,
     /// A distribution: heights from 0 to 1 in equal steps over the whole axis.
     pub ridge: Vec<f64>,
     /// Tooltip text.
-    pub says: String,
+    pub tooltip: String,
 }
 
 impl Plot {
     fn values(&self) -> usize {
         match self {
-            Self::Lines(Lines { series, .. }) => series.iter().map(|one| one.marks.len()).sum(),
+            Self::Lines(Lines { series, .. }) => series.iter().map(|line| line.marks.len()).sum(),
             Self::Rows(Rows { rows, .. }) => rows.len(),
         }
     }
 
-    /// The part of the axis of values over which its marks are spread.
+    /// The part of the value axis that its marks cover.
     fn spread(&self) -> f64 {
         let places: Vec<f64> = match self {
             Self::Lines(Lines { y, series, .. }) => {
-                series.iter().flat_map(|series| &series.marks).map(|mark| y.place(mark.y)).collect()
+                series.iter().flat_map(|line| &line.marks).map(|mark| y.position(mark.y)).collect()
             }
             Self::Rows(Rows { x, rows, .. }) => {
                 let marks = rows.iter().flat_map(|row| &row.marks);
-                marks.map(|(_, value)| x.place(*value)).collect()
+                marks.map(|(_, value)| x.position(*value)).collect()
             }
         };
-        let most = places.iter().copied().fold(0.0, f64::max);
-        most - places.iter().copied().fold(most, f64::min)
+        let high = places.iter().copied().fold(0.0, f64::max);
+        high - places.iter().copied().fold(high, f64::min)
     }
 }
 
 impl Rows {
-    /// Is this row the first of its category?
+    /// Whether this row is the first of its category.
     pub fn is_first(&self, row: usize) -> bool {
         let group = |row: usize| self.rows.get(row).map(|row| &row.group);
         row.checked_sub(1).is_none_or(|before| group(before) != group(row))
@@ -194,8 +193,8 @@ impl Rows {
 }
 
 impl Figure {
-    /// Without panels whose series have one mark each, all of them at values of x that `is_shown` elsewhere; None if
-    /// no panel is left.
+    /// Drops panels whose series each have a single mark at an `x` for which `is_shown` is true. Returns
+    /// `None` if no panel remains.
     pub fn without_single_marks(mut self, is_shown: impl Fn(f64) -> bool) -> Option<Self> {
         self.panels.retain(|panel| match &panel.plot {
             Plot::Lines(lines) => lines.series.iter().any(|series| match series.marks.as_slice() {
@@ -207,8 +206,8 @@ impl Figure {
         (!self.panels.is_empty()).then_some(self)
     }
 
-    /// Without the panels that show least, if there are more than can be looked at; their figures are in the tables.
-    fn keep_telling_panels(&mut self) {
+    /// Drops the panels with the smallest spread if there are too many panels. The tables have their figures.
+    fn drop_flat_panels(&mut self) {
         let spread = |ix: &usize| self.panels[*ix].plot.spread();
         let mut order: Vec<usize> = (0..self.panels.len()).collect();
         order.sort_by(|a, b| spread(b).total_cmp(&spread(a)));
@@ -216,8 +215,8 @@ impl Figure {
             *sum += self.panels[*ix].plot.values();
             Some(*sum)
         });
-        let kept = values.take_while(|values| *values <= MOST_VALUES).count().max(1);
-        let left_out = order.split_off(kept.min(order.len()));
+        let shown = values.take_while(|values| *values <= MAX_VALUES).count().max(1);
+        let left_out = order.split_off(shown.min(order.len()));
         if left_out.is_empty() {
             return;
         }
@@ -230,11 +229,11 @@ impl Figure {
         );
     }
 
-    /// Does it have plots of lines?
+    /// Whether it has line plots.
     pub fn has_lines(&self) -> bool {
         self.panels.iter().any(|panel| matches!(panel.plot, Plot::Lines(_)))
     }
-    /// Does any of its series connect marks with a line?
+    /// Whether any of its series connects marks with a line.
     pub fn connects_marks(&self) -> bool {
         self.panels.iter().any(|panel| match &panel.plot {
             Plot::Lines(lines) => lines.series.iter().any(|series| series.marks.len() > 1),

@@ -1,4 +1,4 @@
-//! What a schedule's preemptions hit, and the spinning that they wasted.
+//! Targets of a schedule's preemptions, and the wasted spinning.
 
 use super::{
     Figure, Legend, PlotRow, PlottedValue, build,
@@ -11,7 +11,7 @@ use crate::{
 };
 use study::findings::{PointStudy, Study, point::Preempted};
 
-/// What a preemption can hit: style, name, how often a second.
+/// A kind of preemption: style, name, and rate per second.
 type PreemptionKind = (usize, &'static str, fn(&Preempted) -> f64);
 
 const KINDS: [PreemptionKind; 4] = [
@@ -25,7 +25,7 @@ fn scheduled(study: &Study) -> impl Iterator<Item = (&PointStudy, Preempted)> {
     study.points.iter().filter_map(|point| Some((point, point.preempted?)))
 }
 
-/// The share of the slots' time that was wasted.
+/// The wasted share of the slots' time.
 pub(super) fn wasted(study: &Study) -> Option<Figure> {
     let legend = build::legend(study);
     let mark = |point: &PointStudy| {
@@ -33,12 +33,12 @@ pub(super) fn wasted(study: &Study) -> Option<Figure> {
         Some(PlottedValue {
             y: share,
             note: percent(share),
-            says: format!(
+            tooltip: format!(
                 "{}: {} of the slots' time",
-                names::whole(study, &point.point),
+                names::full_name(study, &point.point),
                 percent(share)
             ),
-            ..PlottedValue::of(study, &point.point)
+            ..PlottedValue::at_point(study, &point.point)
         })
     };
     let panels = build::panels(study, &legend, mark);
@@ -50,13 +50,13 @@ pub(super) fn wasted(study: &Study) -> Option<Figure> {
             "Wasted: spun while the lock's holder, or the next in line, was off its CPU. Computed \
                from the guests' telemetry and the schedule; unknown under the host's scheduler."
                 .to_owned(),
-        command: command::again(study, scheduled(study).map(|(point, _)| &point.point)),
+        command: command::rerun_commands(study, scheduled(study).map(|(point, _)| &point.point)),
         panels: build::finish(study, panels, &y, None)?,
-        legend: build::named(legend),
+        legend: build::without_unnamed(legend),
     })
 }
 
-/// What preemptions hit.
+/// Preemptions by kind.
 pub(super) fn kinds(study: &Study) -> Option<Figure> {
     let counts =
         scheduled(study).flat_map(|(_, preempted)| KINDS.map(|(_, _, count)| count(&preempted)));
@@ -73,7 +73,7 @@ pub(super) fn kinds(study: &Study) -> Option<Figure> {
                mark."
             .to_owned(),
         legend: KINDS.map(|(style, name, _)| Legend { style, name: name.to_owned() }).to_vec(),
-        command: command::again(study, scheduled(study).map(|(point, _)| &point.point)),
+        command: command::rerun_commands(study, scheduled(study).map(|(point, _)| &point.point)),
         panels,
     })
 }
@@ -90,13 +90,13 @@ fn row(study: &Study, point: &PointStudy, preempted: Preempted) -> PlotRow {
     PlotRow {
         group,
         label,
-        says: format!(
+        tooltip: format!(
             "{}: {note}, {}/s others",
-            names::whole(study, &point.point),
+            names::full_name(study, &point.point),
             si(preempted.other)
         ),
         note,
-        // The first kinds last, on top of the others.
+        // In reverse order, so that the first kinds are on top.
         marks: counts.filter(|(_, count)| *count > 0.0).rev().collect(),
         ..PlotRow::default()
     }

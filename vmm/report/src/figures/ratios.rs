@@ -1,4 +1,4 @@
-//! Each series relative to its baseline.
+//! Ratios of each series to its baseline.
 
 use std::collections::HashMap;
 
@@ -13,25 +13,25 @@ use crate::{
 };
 use study::findings::{Axis, Comparison, Study, compare::Outcome};
 
-/// One figure for each kind of comparison.
-pub(super) fn all(study: &Study) -> Vec<Figure> {
-    Axis::ALL.into_iter().filter_map(|axis| of_axis(study, axis)).collect()
+/// One figure per kind of comparison.
+pub(super) fn figures(study: &Study) -> Vec<Figure> {
+    Axis::ALL.into_iter().filter_map(|axis| axis_figure(study, axis)).collect()
 }
 
-fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
-    let all = || study.comparisons.iter().filter(move |comparison| comparison.axis == axis);
+fn axis_figure(study: &Study, axis: Axis) -> Option<Figure> {
+    let comparisons = || study.comparisons.iter().filter(move |comparison| comparison.axis == axis);
     let mut legend: Vec<Legend> = Vec::new();
     let mut marks = Vec::new();
     let mut of_panel: HashMap<String, usize> = HashMap::new();
-    let own = build::legend(study);
-    for comparison in all() {
+    let study_legend = build::legend(study);
+    for comparison in comparisons() {
         let Some(mark) = mark(study, comparison) else { continue };
         let (panel, name) = place(study, comparison);
         if legend.iter().all(|line| line.name != name) {
-            // Style 0 is the baseline's in the throughput figure.
+            // Style 0 belongs to the baseline in the throughput figure.
             let count = of_panel.entry(panel.clone()).or_insert(0);
             *count += 1;
-            let style = build::style_of(&own, &name).unwrap_or(*count % STYLES);
+            let style = build::style_of(&study_legend, &name).unwrap_or(*count % STYLES);
             legend.push(Legend { style, name: name.clone() });
         }
         let style = build::style_of(&legend, &name).unwrap_or(0);
@@ -48,7 +48,7 @@ fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
     let values = panels.iter().flat_map(|(_, series)| series).flat_map(|line| &line.marks);
     let values = values.flat_map(|mark| ends(mark).into_iter().flatten()).chain([1.0]);
     let y = Scale::log(&label(study, axis), AxisUnit::Ratio, values);
-    let points = all()
+    let points = comparisons()
         .flat_map(|comparison| [comparison.subject, comparison.against])
         .map(|ix| &study.points[ix].point);
     Some(Figure {
@@ -58,40 +58,40 @@ fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
                difference is significant after Holm's correction for all comparisons of this \
                report. Hollow: it is not."
             .to_owned(),
-        command: command::again(study, points),
+        command: command::rerun_commands(study, points),
         panels: build::finish(study, panels, &y, Some((1.0, "1x: no difference")))?,
-        legend: build::named(legend),
+        legend: build::without_unnamed(legend),
     })
 }
 
-/// The panel of a comparison and its series.
+/// The panel and the series of a comparison.
 fn place(study: &Study, comparison: &Comparison) -> (String, String) {
     let point = &study.points[comparison.subject].point;
     let (subject, against) = names::sides(study, comparison);
-    let (around, name) = if !names::is_along_x(study, comparison) {
+    let (surroundings, name) = if !names::is_along_x(study, comparison) {
         (names::surroundings(study, comparison), format!("{subject} / {against}"))
     } else if comparison.axis == Axis::Lock {
-        // The axis of the charts tells what is compared, and the panel with what.
+        // The axis of the charts names the subject, and the panel names the baseline.
         let over = format!("over {against}");
-        let around = [names::facet(study, point), over].into_iter();
-        let around: Vec<String> = around.filter(|part| !part.is_empty()).collect();
-        (around.join(", "), names::series(study, point))
+        let surroundings = [names::facet(study, point), over].into_iter();
+        let surroundings: Vec<String> = surroundings.filter(|part| !part.is_empty()).collect();
+        (surroundings.join(", "), names::series(study, point))
     } else {
         (names::facet(study, point), names::series(study, point))
     };
-    (names::panel(study, point, around), name)
+    (names::panel(study, point, surroundings), name)
 }
 
-/// The axis of the ratios, with the baseline if all have the same, and neither series nor panels
-/// name it.
+/// The label of the ratio axis. It includes the baseline if all ratios share it and neither
+/// series nor panels name it.
 fn label(study: &Study, axis: Axis) -> String {
-    let mut all = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
+    let mut comparisons = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
     let baseline = |comparison: &Comparison| {
         names::is_along_x(study, comparison).then(|| names::sides(study, comparison).1)
     };
-    let first = all.next().and_then(baseline);
+    let first = comparisons.next().and_then(baseline);
     let over = match first
-        .filter(|first| all.all(|comparison| baseline(comparison).as_ref() == Some(first)))
+        .filter(|first| comparisons.all(|comparison| baseline(comparison).as_ref() == Some(first)))
     {
         Some(baseline) => format!(" to {baseline}"),
         None => String::new(),
@@ -108,7 +108,7 @@ fn mark(study: &Study, comparison: &Comparison) -> Option<PlottedValue> {
         note: if hollow { format!("{note}, unclear") } else { note },
         interval: estimate.interval.map(|interval| (interval.low, interval.high)),
         hollow,
-        says: sentences::comparison(study, comparison),
-        ..PlottedValue::of(study, &study.points[comparison.subject].point)
+        tooltip: sentences::comparison(study, comparison),
+        ..PlottedValue::at_point(study, &study.points[comparison.subject].point)
     })
 }

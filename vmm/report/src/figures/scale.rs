@@ -1,12 +1,12 @@
-//! Axes: the position of a value, and the ticks.
+//! Axes: positions of values, and ticks.
 
 use super::super::si::{percent, ratio, si};
 use base::units::Nanos;
 
-/// The longest logarithmic axis, in decades, that has a grid line at every power of ten.
+/// Maximum length, in decades, of a logarithmic axis with a grid line at every power of ten.
 const MOST_DECADES: f64 = 8.0;
 
-/// How the values of an axis are written.
+/// Format of an axis' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AxisUnit {
     /// `1.2M`.
@@ -23,8 +23,8 @@ impl AxisUnit {
     /// A value as short text.
     pub fn show(self, value: f64) -> String {
         match self {
-            Self::Count => short(&si(value)),
-            Self::Ratio => short(&ratio(value)),
+            Self::Count => trim_zeros(&si(value)),
+            Self::Ratio => trim_zeros(&ratio(value)),
             Self::Share if value == 0.0 => "0 %".to_owned(),
             Self::Share => percent(value).replace(".0 %", " %").replace("0.00 %", "0 %"),
             Self::Time => time(value),
@@ -42,7 +42,7 @@ pub fn time(nanos: f64) -> String {
 }
 
 /// Drops trailing zeros: `1.00k` is `1k`.
-fn short(text: &str) -> String {
+fn trim_zeros(text: &str) -> String {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     if number.contains('.') {
@@ -57,7 +57,7 @@ fn short(text: &str) -> String {
 pub struct Scale {
     /// The name of the axis, with its unit.
     pub label: String,
-    /// How values are written.
+    /// Format of the values.
     pub unit: AxisUnit,
     log: bool,
     low: f64,
@@ -67,8 +67,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// A logarithmic axis for these values; values that are not positive are drawn at its lower
-    /// end.
+    /// A logarithmic axis for these values. Nonpositive values are drawn at its lower end.
     pub fn log(label: &str, unit: AxisUnit, values: impl Iterator<Item = f64>) -> Self {
         let values = values.filter(|value| value.is_finite() && *value > f64::MIN_POSITIVE);
         let (least, most) = ends(values).unwrap_or((1.0, 10.0));
@@ -79,7 +78,7 @@ impl Scale {
             (low, high, decades_between(ends, decades))
         } else {
             let (low, high) = ((least / 1.15).max(f64::MIN_POSITIVE), (most * 1.15).min(f64::MAX));
-            (low, high, nice(low, high))
+            (low, high, round_ticks(low, high))
         };
         Self { label: label.to_owned(), unit, log: true, low, high, ticks }
     }
@@ -111,7 +110,7 @@ impl Scale {
     }
 
     /// The position of a value: 0 at the lower end, 1 at the upper, clamped.
-    pub fn place(&self, value: f64) -> f64 {
+    pub fn position(&self, value: f64) -> f64 {
         let place = if self.log {
             let from = self.low.ln();
             (value.max(self.low).ln() - from) / (self.high.ln() - from)
@@ -122,7 +121,7 @@ impl Scale {
     }
 
     /// The value at a position.
-    pub fn at(&self, place: f64) -> f64 {
+    pub fn value_at(&self, place: f64) -> f64 {
         if self.log {
             let (from, to) = (self.low.ln(), self.high.ln());
             (from + (to - from) * place).exp()
@@ -131,8 +130,8 @@ impl Scale {
         }
     }
 
-    /// Is a value within the axis?
-    pub fn holds(&self, value: f64) -> bool {
+    /// Whether a value is within the axis.
+    pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 }
@@ -144,7 +143,7 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// Powers of ten, and 2 and 5 times these if there are few decades; some lie outside of the axis.
+/// Powers of ten, and 2 and 5 times these if there are few decades. Some are outside the axis.
 fn decades_between((low, high): (i32, i32), decades: f64) -> Vec<f64> {
     let step = (f64::from(high - low) / MOST_DECADES).ceil().max(1.0) as usize;
     let steps: &[f64] = if decades < 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -153,7 +152,7 @@ fn decades_between((low, high): (i32, i32), decades: f64) -> Vec<f64> {
 }
 
 /// Round values between two ends, in steps of 1, 2 or 5 times a power of ten.
-fn nice(low: f64, high: f64) -> Vec<f64> {
+fn round_ticks(low: f64, high: f64) -> Vec<f64> {
     let rough = (high - low) / 5.0;
     let unit = 10f64.powf(rough.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * unit);
@@ -168,20 +167,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::si::plain;
+    use crate::si::spaced;
 
     #[test]
-    fn decades_where_there_are_some_and_round_steps_where_there_are_none() {
+    fn ticks_are_decades_or_round_steps() {
         let wide = Scale::log("", AxisUnit::Count, [0.0, 420.0, 6.2e6].into_iter());
         let ticks: Vec<String> = wide.ticks.iter().map(|tick| wide.unit.show(*tick)).collect();
         assert_eq!(ticks, ["100", "1k", "10k", "100k", "1M", "10M"]);
-        assert_eq!((wide.place(0.0), wide.place(1e7)), (0.0, 1.0));
-        assert!((wide.place(wide.at(0.25)) - 0.25).abs() < 1e-9 && !wide.holds(100.0));
+        assert_eq!((wide.position(0.0), wide.position(1e7)), (0.0, 1.0));
+        assert!((wide.position(wide.value_at(0.25)) - 0.25).abs() < 1e-9 && !wide.contains(100.0));
         let close = Scale::log("", AxisUnit::Ratio, [0.9, 1.0, 1.3].into_iter());
         let ticks: Vec<String> = close.ticks.iter().map(|tick| close.unit.show(*tick)).collect();
         assert_eq!(ticks, ["0.8x", "1x", "1.2x", "1.4x"]);
         let ticks = [1e-4, 0.01, 0.1, 1.0, 100.0].map(|tick| AxisUnit::Ratio.show(tick));
-        assert_eq!(ticks.map(|tick| plain(&tick)), ["1/10 000", "1/100", "0.1x", "1x", "100x"]);
+        assert_eq!(ticks.map(|tick| spaced(&tick)), ["1/10 000", "1/100", "0.1x", "1x", "100x"]);
         let shares = Scale::share("");
         let ticks: Vec<String> = shares.ticks.iter().map(|tick| shares.unit.show(*tick)).collect();
         assert_eq!(ticks, ["0 %", "25 %", "50 %", "75 %", "100 %"]);
@@ -196,14 +195,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_values_break_a_scale(values: Vec<f64>, value: f64, place in 0.0..=1.0) {
-            let all = || values.iter().copied();
+            let value_iter = || values.iter().copied();
             let scales = [
-                Scale::log("", AxisUnit::Count, all()),
-                Scale::steps("", AxisUnit::Ratio, all()),
+                Scale::log("", AxisUnit::Count, value_iter()),
+                Scale::steps("", AxisUnit::Ratio, value_iter()),
             ];
             for scale in scales {
-                prop_assert!((0.0..=1.0).contains(&scale.place(value)));
-                prop_assert!(!scale.at(place).is_nan());
+                prop_assert!((0.0..=1.0).contains(&scale.position(value)));
+                prop_assert!(!scale.value_at(place).is_nan());
                 prop_assert!(scale.unit.show(value.abs()).len() < 40);
             }
         }

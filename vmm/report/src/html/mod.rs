@@ -1,10 +1,10 @@
-//! A study as one page: no script, no fetched resource, and all text from the store is escaped.
+//! A study as a single page without scripts or fetched resources. All text from the store is escaped.
 
 #[cfg(test)]
 mod tests;
 
 use askama::Template;
-use base::shown;
+use base::sanitize;
 use study::findings::Study;
 
 use super::{
@@ -19,7 +19,6 @@ use crate::{
     },
 };
 
-/// The page's style sheet.
 const STYLE: &str = include_str!("style.css");
 
 /// Tables with more lines than this are folded.
@@ -34,9 +33,9 @@ struct Page {
     document: Document,
 }
 
-/// The page of a study. With a brief it begins with that: the answer in one sentence, then the bars.
+/// The page of a study. With a brief, it begins with the brief's sentence and bars.
 pub fn page(study: &Study, brief: Option<&Brief>) -> askama::Result<String> {
-    let document = Document::of_study(study);
+    let document = Document::for_study(study);
     let Some(brief) = brief else { return document_page(document) };
     let is_single = |figure: &Figure| figure.id == THROUGHPUT || figure.id.starts_with(RATIO);
     let shown = |figure: Figure| {
@@ -47,11 +46,11 @@ pub fn page(study: &Study, brief: Option<&Brief>) -> askama::Result<String> {
         }
     };
     let Document { warnings, answer, findings, figures, .. } = document;
-    let warnings = [brief.standing.clone()].into_iter().chain(warnings).chain(brief.notes());
+    let warnings = [brief.validity.clone()].into_iter().chain(warnings).chain(brief.notes());
     let document = Document {
         heading: brief.sentence.clone(),
         warnings: warnings.collect(),
-        // Below the sentence of the brief they are findings.
+        // Below the brief's sentence they are findings.
         answer: Vec::new(),
         findings: answer.into_iter().chain(findings).collect(),
         figures: figures.into_iter().filter_map(shown).collect(),
@@ -65,18 +64,18 @@ pub fn document_page(document: Document) -> askama::Result<String> {
     rendered(document, None, None)
 }
 
-/// Guests, specs and hosts may have said anything: a page is looked at in a browser, and with cat(1).
+/// Guests, specs and hosts may contain any text, and a page is read in a browser or with cat(1).
 fn rendered(
     document: Document,
     ratios: Option<Table>,
     bars: Option<Figure>,
 ) -> askama::Result<String> {
     let page = Page { style: STYLE, ratios, bars, document };
-    Ok(shown::lines(&page.render()?).into_owned())
+    Ok(sanitize::lines(&page.render()?).into_owned())
 }
 
 impl Tone {
-    /// The class of its sentences in a page.
+    /// The CSS class of its sentences.
     const fn class(self) -> &'static str {
         match self {
             Self::More => "more",
@@ -100,8 +99,8 @@ impl Figure {
         svg::marker(entry.style, kind)
     }
 
-    /// The class of its panels: how many are side by side.
-    fn beside(&self) -> &'static str {
+    /// The CSS class for the number of panels side by side.
+    fn panels_class(&self) -> &'static str {
         match self.panels.len() {
             MANY.. => " many",
             2.. if self.has_lines() => " pairs",
@@ -109,8 +108,8 @@ impl Figure {
         }
     }
 
-    /// Its panels' titles and plots.
-    fn drawn(&self) -> Vec<(&str, Vec<String>)> {
+    /// Titles and plots of its panels.
+    fn rendered_panels(&self) -> Vec<(&str, Vec<String>)> {
         svg::panels(self)
     }
 }

@@ -1,4 +1,4 @@
-//! Pages and texts of made-up runs, some of which could not occur.
+//! Pages and texts of synthetic runs, some of them impossible.
 
 use locks::{Family, System};
 use proptest::prelude::*;
@@ -23,19 +23,19 @@ fn small() -> Fixture {
     Fixture { rounds: 2, vcpus: vec![2, 4], ..Fixture::default() }
 }
 
-/// The page and the text of runs. Neither may panic; checks what must hold for every report.
+/// Renders the page and the text of runs. Neither may panic. Checks properties of every report.
 fn shown(records: &[RunRecord]) -> (String, String) {
     let study = Study::new(records);
     let page = page(&study, None).unwrap();
-    let text = render(&Document::of_study(&study), Form::terminal(80));
+    let text = render(&Document::for_study(&study), Form::terminal(80));
     for odd in ["NaN", "inf\"", "=\"-inf"] {
         assert!(!page.contains(odd), "{odd} in a page");
     }
     (page, text)
 }
 
-/// Payload and Linux, as `make run` measures them: one page, named once. A kernel that only one of them has is no other
-/// program; two kernels are.
+/// Payload and Linux, as `make run` measures them: one page with one name. A kernel that only one of them has
+/// is not a different program; two kernels are.
 #[test]
 fn runs_of_several_guests_are_one_page() {
     let [payload, mut linux] = [record(&small()), record(&small())];
@@ -49,9 +49,9 @@ fn runs_of_several_guests_are_one_page() {
     assert!(!text.contains("these differ") && !text.contains("spin threshold"), "{text}");
     assert!(text.contains("  payload, under the host's scheduler\n"), "{text}");
     assert!(text.contains("  linux, under rr\n"), "{text}");
-    let mut other = linux.clone();
-    other.contents.sessions[0].host.kernels = vec![kernel("22")];
-    let (_, text) = shown(&[payload, linux, other]);
+    let mut linux_2 = linux.clone();
+    linux_2.contents.sessions[0].host.kernels = vec![kernel("22")];
+    let (_, text) = shown(&[payload, linux, linux_2]);
     assert!(text.contains("these differ: kernels 1: sha256."), "{text}");
 }
 
@@ -72,7 +72,7 @@ fn a_page_fetches_nothing_and_runs_nothing() {
 }
 
 #[test]
-fn too_few_repetitions_are_said() {
+fn too_few_repetitions_are_reported() {
     let warns = |fixture: &Fixture| {
         let (page, _) = shown(&[record(fixture)]);
         page.contains("No difference can be significant here")
@@ -80,9 +80,9 @@ fn too_few_repetitions_are_said() {
     assert!(warns(&small()) && !warns(&Fixture::default()));
 }
 
-/// Permutations stay within a node: it takes more repetitions than on one.
+/// Permutations stay within a node, so more repetitions are needed than on a single node.
 #[test]
-fn too_few_repetitions_on_each_node_are_said() {
+fn too_few_repetitions_per_node_are_reported() {
     let mut run = record(&Fixture { rounds: 6, ..small() });
     for cell in &mut run.contents.cells {
         cell.node = Some(format!("node-{}", cell.round % 3));
@@ -94,9 +94,9 @@ fn too_few_repetitions_on_each_node_are_said() {
     assert!(!sentence.contains(" 6 of each"), "{sentence}");
 }
 
-/// Parts on two nodes, of which one has another kernel and other microcode.
+/// Parts on two nodes that differ in microcode.
 #[test]
-fn nodes_are_listed_and_what_differs_is_said_with_their_names() {
+fn node_differences_are_reported() {
     let mut run = record(&Fixture::default());
     let node = |round: u32| format!("node-{}", round % 2);
     for cell in &mut run.contents.cells {
@@ -125,7 +125,7 @@ fn nodes_are_listed_and_what_differs_is_said_with_their_names() {
 }
 
 #[test]
-fn what_a_store_says_is_text_and_no_markup() {
+fn store_text_is_escaped() {
     let mut run = record(&small());
     let evil = "<script>alert(1)</script>\"'><img src=x>\u{1b}[31m";
     run.source = evil.into();
@@ -140,18 +140,18 @@ fn what_a_store_says_is_text_and_no_markup() {
     run.contents.cells[0].point.label = evil.into();
     let (page, text) = shown(&[run]);
     assert!(!page.contains("<script") && !page.contains("<img"));
-    assert!(!page.contains(|c| c != '\n' && base::shown::is_hidden(c)), "control characters");
+    assert!(!page.contains(|c| c != '\n' && base::sanitize::is_hidden(c)), "control characters");
     assert!(!text.contains('\u{1b}'));
 }
 
 #[test]
-fn lines_of_a_text_keep_to_the_width() {
+fn text_lines_fit_the_width() {
     let study = Study::new(&[record(&Fixture::default())]);
     for width in [80, 100, 120] {
-        let text = render(&Document::of_study(&study), Form::terminal(width));
+        let text = render(&Document::for_study(&study), Form::terminal(width));
         // Commands are for copying and are not wrapped.
-        let own = text.lines().filter(|line| !line.starts_with("  $ "));
-        let long: Vec<&str> = own.filter(|line| line.chars().count() > width).collect();
+        let wrapped = text.lines().filter(|line| !line.starts_with("  $ "));
+        let long: Vec<&str> = wrapped.filter(|line| line.chars().count() > width).collect();
         assert!(long.is_empty(), "{width}: {long:#?}");
     }
 }
@@ -167,7 +167,7 @@ fn the_answer_follows_the_question() {
     for (shown, later) in [(page.replace("&#39;", "'"), "<figure id"), (text, "Method")] {
         let shown = words(&shown);
         let at = |part: &str| shown.find(part).unwrap_or_else(|| panic!("no {part:?}: {shown}"));
-        let finding = "pv-ticket gives more than ticket";
+        let finding = "pv-ticket is faster than ticket";
         let parts =
             [&run.contents.run.question, &answers[0].text, &answers[1].text, finding, later];
         let places = parts.map(|part| at(&words(part)));
@@ -175,10 +175,10 @@ fn the_answer_follows_the_question() {
     }
 }
 
-/// `make run`'s page: the sentence, its bars and its ratios, then the warnings. Regression: it began with a red box and
-/// "3.0e-5x", and had charts of one point.
+/// `make run`'s page: the sentence, its bars and ratios, then the warnings. Regression: it began with a red
+/// box and "3.0e-5x", and had charts with a single point.
 #[test]
-fn a_page_with_a_brief_begins_as_the_terminal_does() {
+fn a_page_begins_with_the_brief() {
     let one = |name: &str, policies, vcpus| {
         let mut run = record(&Fixture { policies, vcpus, ..Fixture::default() });
         run.contents.run.spec = format!("name = \"{name}\"\n");
@@ -188,24 +188,24 @@ fn a_page_with_a_brief_begins_as_the_terminal_does() {
     let schedules = one("schedules", vec!["rr", "deferred"], vec![4]);
     let runs = [payload, schedules];
     let (study, brief) = (Study::new(&runs), Brief::new(&runs));
-    let whole = page(&study, Some(&brief)).unwrap();
-    let at = |part: &str| whole.find(part).unwrap_or_else(|| panic!("no {part:?}"));
+    let page_text = page(&study, Some(&brief)).unwrap();
+    let at = |part: &str| page_text.find(part).unwrap_or_else(|| panic!("no {part:?}"));
     let lead = format!("<h1 class=\"lead\">{}</h1>", brief.sentence);
     let parts = [&lead, "id=\"answer\"", ">PV / native<", "The answer holds", "id=\"figures\""];
     let places = parts.map(at);
     assert!(places.is_sorted(), "{places:?}");
     let bars = brief.chart(72).lines().filter(|line| line.contains('\u{2588}')).count();
     let [start, end] = ["id=\"answer\"", "</figure>"].map(at);
-    // One for a wide and one for a narrow page.
-    assert_eq!(whole[start..end].matches("mark bar").count(), 2 * bars + 2, "and the legend");
+    // One for wide and one for narrow pages.
+    assert_eq!(page_text[start..end].matches("mark bar").count(), 2 * bars + 2, "and the legend");
     let panels = |page: &str| {
         let figure = page.split("<figure id=\"throughput\">").nth(1).unwrap();
         figure.split("</figure>").next().unwrap().matches("class=\"panel\"").count()
     };
-    assert_eq!((panels(&page(&study, None).unwrap()), panels(&whole)), (3, 1));
+    assert_eq!((panels(&page(&study, None).unwrap()), panels(&page_text)), (3, 1));
 }
 
-/// It had 31 MB.
+/// Regression: it had 31 MB.
 #[test]
 #[ignore = "a minute: 11 400 cells"]
 fn a_page_of_the_full_league_has_at_most_3_mb() {
@@ -240,11 +240,11 @@ fn two_runs_are_one_page() {
     let before = Study::new(&[record(&small())]);
     let after = Study::new(&[record(&Fixture { speed: 0.5, ..small() })]);
     let diff = Diff::new(before, after);
-    assert!(document_page(Document::of_diff(&diff)).unwrap().contains("<figure id=\"ratios\">"));
-    assert!(render(&Document::of_diff(&diff), Form::terminal(80)).contains("Points of both"));
+    assert!(document_page(Document::for_diff(&diff)).unwrap().contains("<figure id=\"ratios\">"));
+    assert!(render(&Document::for_diff(&diff), Form::terminal(80)).contains("Points in both runs"));
 }
 
-/// A number that replaces one in a store.
+/// A value that replaces a number in a store.
 fn number() -> impl Strategy<Value = Value> {
     let odd = [0, 1, u64::MAX, u32::MAX.into()].map(Value::from);
     let others = [json!(1e308), json!(1e-308), json!(-1), json!(null), json!([]), json!("")];
@@ -295,10 +295,10 @@ proptest! {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         if let Ok(run) = parse(&text) {
             shown(std::slice::from_ref(&run));
-            let other = Study::new(&[record(&small())]);
-            let diff = Diff::new(other, Study::new(&[run]));
-            document_page(Document::of_diff(&diff)).unwrap();
-            render(&Document::of_diff(&diff), Form::terminal(80));
+            let linux_2 = Study::new(&[record(&small())]);
+            let diff = Diff::new(linux_2, Study::new(&[run]));
+            document_page(Document::for_diff(&diff)).unwrap();
+            render(&Document::for_diff(&diff), Form::terminal(80));
         }
     }
 }

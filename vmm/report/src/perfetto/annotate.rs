@@ -8,72 +8,72 @@ use super::{
 use sched::{
     LockActivity, LockId,
     accounting::Preemption,
-    log::{Handoff, TurnEnd},
+    log::{Handoff, SliceEnd},
 };
 
-/// What the preempted vCPU was doing, as a slice name.
+/// Slice name for the activity of the preempted vCPU.
 pub(super) fn kind(activity: &LockActivity) -> &'static str {
     match activity {
         activity if activity.is_holder() => name::LHP,
         activity if activity.is_next() => name::LWP,
-        LockActivity::Waiting { .. } | LockActivity::Entering | LockActivity::Outside { .. } => {
+        LockActivity::Waiting { .. } | LockActivity::Entering | LockActivity::Throttled { .. } => {
             name::QUEUED
         }
         LockActivity::Free => "free",
-        LockActivity::Guarded => "guarded",
+        LockActivity::PreemptDisabled => "guarded",
         _ => "unknown",
     }
 }
 
-const fn why(end: TurnEnd) -> &'static str {
+const fn why(end: SliceEnd) -> &'static str {
     match end {
-        TurnEnd::Open => "not over",
-        TurnEnd::Slice => "slice",
-        TurnEnd::Grace => "grace",
-        TurnEnd::Yield => "yield",
-        TurnEnd::Spun => "spun",
-        TurnEnd::Injected => "injected",
-        TurnEnd::Halted => "halted",
-        TurnEnd::Idle => "idle",
-        TurnEnd::Exited => "exited",
-        TurnEnd::MadeWay => "made way",
-        TurnEnd::Unasked => "unasked",
+        SliceEnd::Open => "not over",
+        SliceEnd::Expired => "slice",
+        SliceEnd::Grace => "grace",
+        SliceEnd::Yield => "yield",
+        SliceEnd::Spun => "spun",
+        SliceEnd::Injected => "injected",
+        SliceEnd::Halted => "halted",
+        SliceEnd::Idle => "idle",
+        SliceEnd::Exited => "exited",
+        SliceEnd::MadeWay => "made way",
+        SliceEnd::Unasked => "unasked",
     }
 }
 
-pub(super) fn ended(end: TurnEnd) -> Annotations {
+pub(super) fn end_note(end: SliceEnd) -> Annotations {
     vec![text(key::WHY, why(end))]
 }
 
-pub(super) fn locked(lock: LockId) -> DebugAnnotation {
+pub(super) fn lock_note(lock: LockId) -> DebugAnnotation {
     text(key::LOCK, format!("{:#x}", lock.0))
 }
 
-pub(super) fn particulars(preemption: &Preemption, kind: &str) -> Annotations {
-    let mut all = ended(preemption.end);
-    all.push(text(key::KIND, kind));
-    all.push(number(key::OTHERS_SPUN, preemption.spun.0));
-    all.extend(preemption.off.map(|off| number(key::OFF, off.0)));
-    all.extend(preemption.look.activity.lock().map(locked));
-    match preemption.look.activity {
+pub(super) fn details(preemption: &Preemption, kind: &str) -> Annotations {
+    let mut annotations = end_note(preemption.end);
+    annotations.push(text(key::KIND, kind));
+    annotations.push(number(key::OTHERS_SPUN, preemption.spun.0));
+    annotations.extend(preemption.off.map(|off| number(key::OFF, off.0)));
+    annotations.extend(preemption.observed.activity.lock().map(lock_note));
+    match preemption.observed.activity {
         LockActivity::Waiting { ticket, distance, .. } => {
-            all.push(number("ticket", ticket.into()));
-            all.extend(distance.map(|distance| number("distance", distance.into())));
+            annotations.push(number("ticket", ticket.into()));
+            annotations.extend(distance.map(|distance| number("distance", distance.into())));
         }
-        LockActivity::Kicking { ticket, .. } => all.push(number("ticket", ticket.into())),
-        LockActivity::Outside { queued, .. } => {
-            all.extend(queued.map(|queued| number("queued", queued.into())));
+        LockActivity::Kicking { ticket, .. } => annotations.push(number("ticket", ticket.into())),
+        LockActivity::Throttled { queued, .. } => {
+            annotations.extend(queued.map(|queued| number("queued", queued.into())));
         }
         LockActivity::Holding { depth, .. } | LockActivity::HoldingSeveral { depth, .. } => {
-            all.push(number("depth", depth.into()))
+            annotations.push(number("depth", depth.into()))
         }
         _ => {}
     }
-    all
+    annotations
 }
 
-/// The parts of a handoff's time that are known.
-pub(super) fn parts(handoff: &Handoff) -> impl Iterator<Item = DebugAnnotation> {
+/// The known parts of a handoff's time.
+pub(super) fn handoff_notes(handoff: &Handoff) -> impl Iterator<Item = DebugAnnotation> {
     let Handoff { at, released, granted, resumed, .. } = *handoff;
     let spans = [
         (key::RELEASE_TO_KICK, released.map(|released| at.since(released))),

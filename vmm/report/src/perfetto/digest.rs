@@ -1,4 +1,4 @@
-//! The worst of a trace: the longest handoffs, the costliest preemptions.
+//! Digest of a trace: the longest handoffs and the costliest preemptions.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,24 +14,24 @@ use super::{
 };
 use base::units::Nanos;
 
-/// The contents of a trace file in figures.
+/// A summary of a trace file.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
 pub struct Digest {
     /// The runs of the trace, in the order of their tracks.
     pub runs: Vec<RunDigest>,
-    /// The byte at which the file ends early; the run that it cuts off is left out here.
+    /// Byte offset at which the file is cut off. The incomplete run is omitted here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut_off_at: Option<u64>,
 }
 
-/// The figures of one run. Times count from the beginning of the run.
+/// The figures of one run. Times count from the start of the run.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
 pub struct RunDigest {
-    /// What the run measured.
+    /// Title of the run.
     pub title: String,
     /// A remark about the run.
     pub note: Option<String>,
-    /// Sums over the run, and what the trace lost.
+    /// Sums over the run, and counts of lost records.
     pub account: BTreeMap<String, u64>,
     /// Kicks that ended a halt.
     pub handoffs: u64,
@@ -40,9 +40,9 @@ pub struct RunDigest {
     /// The preemptions in the trace by kind: their number and total length.
     pub preemptions: BTreeMap<String, Sum>,
     /// The longest handoffs, longest first.
-    pub worst_handoffs: Vec<Lateness>,
+    pub worst_handoffs: Vec<HandoffTimes>,
     /// The longest preemptions of a lock's holder or of the next in line, longest first.
-    pub worst_preemptions: Vec<Off>,
+    pub worst_preemptions: Vec<LockPreemption>,
 }
 
 /// A number of intervals and their total length.
@@ -54,17 +54,17 @@ pub struct Sum {
     pub total_ns: u64,
 }
 
-/// A handoff and the parts of its time that are known.
+/// A handoff and the known parts of its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Lateness {
-    /// When the kick was made.
+pub struct HandoffTimes {
+    /// Time of the kick.
     pub at_ns: Nanos,
     /// The kicker's track.
     pub by: String,
     /// The target's track.
     pub to: String,
-    /// From the release (or the kick, if that is all that is known) to the guest's first
-    /// instruction (or the grant).
+    /// From the release, or the kick if the release is unknown, to the guest's first
+    /// instruction, or to the grant if that instruction is unknown.
     pub total_ns: Nanos,
     /// From the release of the lock to its kick.
     pub release_to_kick_ns: Option<Nanos>,
@@ -78,27 +78,27 @@ pub struct Lateness {
 
 /// A preemption of a holder or of the next in line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Off {
-    /// When it began.
+pub struct LockPreemption {
+    /// Time at which it began.
     pub at_ns: Nanos,
     /// The preempted vCPU's track.
     pub vcpu: String,
     /// LHP or LWP.
     pub kind: String,
-    /// Why the turn ended.
+    /// Reason for the end of the time slice.
     pub why: String,
     /// The address of the lock.
     pub lock: Option<String>,
     /// The lock's symbol, if the kernel's symbols are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_name: Option<String>,
-    /// How long the vCPU was off.
+    /// Time for which the vCPU was off its slot.
     pub off_ns: Nanos,
-    /// How long others spun for the lock meanwhile.
+    /// Time that others spun for the lock during the preemption.
     pub others_spun_ns: Nanos,
 }
 
-/// Reads a trace; keeps the `top` longest of each kind in each run.
+/// Reads a trace. Keeps the `top` longest of each kind in each run.
 pub fn digest(input: impl BufRead, top: usize) -> Result<Digest, TraceError> {
     let mut reader = Reader { top, runs: Vec::new(), tracks: HashMap::new() };
     let mut packets = Packets::new(input);
@@ -125,14 +125,14 @@ pub fn digest(input: impl BufRead, top: usize) -> Result<Digest, TraceError> {
             reader.event(&event, moment).ok_or(TraceError::Damaged(at))?;
         }
     }
-    if reader.runs.last().is_some_and(|last| !last.is_whole) {
+    if reader.runs.last().is_some_and(|last| !last.is_complete) {
         reader.runs.pop();
         cut_off_at.get_or_insert(packets.at);
     }
     match (reader.runs.is_empty(), cut_off_at) {
         (true, None) => Err(TraceError::NotOurs),
         (true, Some(at)) => Err(TraceError::Short(at)),
-        (false, _) if reader.runs.iter().any(|run| !run.is_whole) => {
+        (false, _) if reader.runs.iter().any(|run| !run.is_complete) => {
             Err(TraceError::Damaged(packets.at))
         }
         (false, _) => {
@@ -153,11 +153,11 @@ struct Reader {
 struct RunReader {
     digest: RunDigest,
     began: Nanos,
-    /// The end of the run was read.
-    is_whole: bool,
+    /// Whether the end of the run was read.
+    is_complete: bool,
 }
 
-/// A track that was declared.
+/// A declared track.
 struct DeclaredTrack {
     /// Index of its run.
     run: usize,
@@ -168,7 +168,7 @@ struct DeclaredTrack {
 
 enum Open {
     Run,
-    Preempted(Box<Off>, Nanos),
+    Preempted(Box<LockPreemption>, Nanos),
     Other,
 }
 
@@ -194,7 +194,7 @@ impl Reader {
         }
     }
 
-    /// None if the event is impossible.
+    /// Returns `None` if the event is impossible.
     fn event(&mut self, event: &TrackEvent, at: Nanos) -> Option<()> {
         let track = self.tracks.get_mut(&event.track_uuid)?;
         let run = self.runs.get_mut(track.run)?;
@@ -204,7 +204,7 @@ impl Reader {
                 track.open.push(open);
             }
             TrackEventType::SliceEnd => match track.open.pop()? {
-                Open::Run => run.is_whole = true,
+                Open::Run => run.is_complete = true,
                 Open::Preempted(off, since) => run.was_off(*off, at.since(since), self.top),
                 Open::Other => {}
             },
@@ -218,7 +218,7 @@ impl Reader {
 }
 
 impl Digest {
-    /// Names locks by their addresses where `name` knows them.
+    /// Sets the names of locks whose addresses are known to `name`.
     pub fn name_locks(&mut self, name: impl Fn(u64) -> Option<String>) {
         for off in self.runs.iter_mut().flat_map(|run| &mut run.worst_preemptions) {
             let digits = off.lock.as_deref().and_then(|lock| lock.strip_prefix("0x"));
@@ -247,7 +247,7 @@ impl RunReader {
             return Open::Run;
         }
         let Some(kind) = words(event, key::KIND) else { return Open::Other };
-        let off = Off {
+        let off = LockPreemption {
             at_ns: at.since(self.began),
             vcpu: track.to_owned(),
             why: words(event, key::WHY).unwrap_or_default(),
@@ -260,13 +260,13 @@ impl RunReader {
         Open::Preempted(Box::new(off), at)
     }
 
-    fn was_off(&mut self, off: Off, length: Nanos, top: usize) {
+    fn was_off(&mut self, off: LockPreemption, length: Nanos, top: usize) {
         let sum = self.digest.preemptions.entry(off.kind.clone()).or_default();
         sum.count += 1;
         sum.total_ns = sum.total_ns.saturating_add(length.0);
         if [name::LHP, name::LWP].contains(&off.kind.as_str()) {
-            let off = Off { off_ns: length, ..off };
-            keep(&mut self.digest.worst_preemptions, off, top, |off| off.off_ns);
+            let off = LockPreemption { off_ns: length, ..off };
+            push_top(&mut self.digest.worst_preemptions, off, top, |off| off.off_ns);
         }
     }
 
@@ -281,7 +281,7 @@ impl RunReader {
         }
         let parts = [release, kick, grant, run].into_iter().flatten();
         let total = parts.fold(Nanos::ZERO, Nanos::after);
-        let lateness = Lateness {
+        let lateness = HandoffTimes {
             at_ns: at.since(self.began),
             by: by.to_owned(),
             to: words(event, key::TO).unwrap_or_default(),
@@ -291,22 +291,22 @@ impl RunReader {
             grant_to_guest_ns: grant,
             kick_to_run_ns: run,
         };
-        keep(&mut self.digest.worst_handoffs, lateness, top, |lateness| lateness.total_ns);
+        push_top(&mut self.digest.worst_handoffs, lateness, top, |lateness| lateness.total_ns);
     }
 }
 
 fn figure(event: &TrackEvent, name: &str) -> Option<Nanos> {
-    let found = event.annotations.iter().find(|annotation| annotation.name == name)?;
-    found.number.map(Nanos)
+    let figure = event.annotations.iter().find(|annotation| annotation.name == name)?;
+    figure.number.map(Nanos)
 }
 
 fn words(event: &TrackEvent, name: &str) -> Option<String> {
     event.annotations.iter().find(|annotation| annotation.name == name)?.text.clone()
 }
 
-/// Inserts `one` into the `top` longest, longest first; among equals the first to come is first.
-fn keep<T>(all: &mut Vec<T>, one: T, top: usize, length: fn(&T) -> Nanos) {
-    let place = all.partition_point(|other| length(other) >= length(&one));
+/// Inserts `one` into the `top` longest, longest first. Equal entries keep their order.
+fn push_top<T>(all: &mut Vec<T>, one: T, top: usize, length: fn(&T) -> Nanos) {
+    let place = all.partition_point(|kept_entry| length(kept_entry) >= length(&one));
     if place < top {
         all.truncate(top - 1);
         all.insert(place, one);

@@ -4,32 +4,32 @@ use std::io::{self, Write};
 
 use super::{
     CATEGORY,
-    annotate::{ended, kind, locked, particulars, parts},
+    annotate::{details, end_note, handoff_notes, kind, lock_note},
     key, name,
     proto::TrackEvent,
-    write::{Out, Track, named, number, text},
+    write::{RunWriter, Track, entry, number, text},
 };
 use base::{
     events::{KickOutcome, VcpuEvent},
     units::{Nanos, SlotId},
 };
-use sched::{VcpuIndex, accounting::Preemption, log::TurnEnd};
+use sched::{VcpuIndex, accounting::Preemption, log::SliceEnd};
 use study::timeline::{
     DroppedEntries, ProgressUnit, ScheduleTrace, TimeSpan, Timeline,
     stretches::{Stretch, StretchState, Stretches},
 };
 
-/// The remark on a run under the host's scheduler.
-const NO_SLOTS: &str = "run by the host's scheduler: there are no slots and no turns, only the vCPUs' \
+/// Note on a run under the host's scheduler.
+const NO_SLOTS: &str = "run by the host's scheduler: there are no slots and no slices, only the vCPUs' \
                         own events (halts, kicks, wakeups)";
 
-/// Writes one run. A file may hold several in a row, each with its own `number` (from zero).
+/// Writes one run. A file may have several runs, each with a different `run` from zero.
 pub fn write(out: &mut impl Write, run: u32, title: &str, timeline: &Timeline) -> io::Result<()> {
-    let mut out = Out::new(out, run, title)?;
+    let mut out = RunWriter::new(out, run, title)?;
     out.name(Track::Run, "run", None)?;
-    out.begin(timeline.span.from, Track::Run, whole(title, timeline))?;
+    out.begin(timeline.span.from, Track::Run, run_event(title, timeline))?;
     if let Some(measured) = timeline.measured.and_then(|span| span.within(timeline.span)) {
-        out.slice(measured, Track::Run, named(name::MEASURED, Vec::new()))?;
+        out.slice(measured, Track::Run, entry(name::MEASURED, Vec::new()))?;
     }
     let mut drawing = Drawing { out, timeline };
     drawing.operations()?;
@@ -38,12 +38,12 @@ pub fn write(out: &mut impl Write, run: u32, title: &str, timeline: &Timeline) -
         drawing.out.name(Track::Vcpu(vcpu.0), &timeline.name(vcpu), None)?;
     }
     drawing.late()?;
-    // Kicks first: an arrow that ends when it begins must have begun earlier in the file.
+    // Kicks first: an arrow of zero length must begin earlier in the file than it ends.
     match &timeline.schedule {
         Some(traced) => drawing.handoffs(traced)?,
         None => drawing.wakes()?,
     }
-    let stretches = Stretches::of(timeline);
+    let stretches = Stretches::new(timeline);
     if let (Some(stretches), Some(traced)) = (&stretches, &timeline.schedule) {
         drawing.waiters(stretches)?;
         drawing.slots(stretches, traced)?;
@@ -54,13 +54,13 @@ pub fn write(out: &mut impl Write, run: u32, title: &str, timeline: &Timeline) -
             None => drawing.halts(vcpu)?,
         }
     }
-    // Last, so that a reader can tell a file that was cut off.
+    // Written last, so that a reader detects a truncated file.
     drawing.out.end(timeline.span.to, Track::Run)
 }
 
-/// The slice of the whole run.
-fn whole(title: &str, timeline: &Timeline) -> TrackEvent {
-    let DroppedEntries { turns, preemptions, sightings, handoffs, events } = timeline.lost;
+/// The slice of the entire run.
+fn run_event(title: &str, timeline: &Timeline) -> TrackEvent {
+    let DroppedEntries { slices, preemptions, activity_samples, handoffs, events } = timeline.lost;
     let mut annotations = vec![
         number(key::LENGTH, timeline.span.length().0),
         number("vcpus", timeline.vcpus.len() as u64),
@@ -85,26 +85,26 @@ fn whole(title: &str, timeline: &Timeline) -> TrackEvent {
             annotations.extend(figures.map(|(name, value)| number(name, value)));
         }
     }
-    annotations.push(number(key::LOST, timeline.lost.all()));
+    annotations.push(number(key::LOST, timeline.lost.total()));
     let lost = [
-        ("lost_turns", turns),
+        ("lost_turns", slices),
         ("lost_preemptions", preemptions),
-        ("lost_sightings", sightings),
+        ("lost_sightings", activity_samples),
         ("lost_handoffs", handoffs),
         ("lost_events", events),
     ];
     annotations.extend(lost.map(|(name, value)| number(name, value)));
-    TrackEvent { categories: vec![CATEGORY.into()], ..named(title, annotations) }
+    TrackEvent { categories: vec![CATEGORY.into()], ..entry(title, annotations) }
 }
 
 struct Drawing<'a, W> {
-    out: Out<'a, W>,
+    out: RunWriter<'a, W>,
     timeline: &'a Timeline,
 }
 
 impl<W: Write> Drawing<'_, W> {
-    /// The name of a VM's track; numbered if there are several VMs.
-    fn of_vm(&self, what: &str, vm: u32) -> String {
+    /// The name of a VM's track, numbered if there are several VMs.
+    fn vm_track_name(&self, what: &str, vm: u32) -> String {
         match self.timeline.vms() {
             0 | 1 => what.to_owned(),
             _ => format!("VM {vm} {what}"),
@@ -120,11 +120,11 @@ impl<W: Write> Drawing<'_, W> {
                 continue;
             }
             let track = Track::Operations(vm);
-            let (what, unit) = match self.timeline.counted {
+            let (what, unit) = match self.timeline.progress_unit {
                 ProgressUnit::Operations => ("operations", "op/s"),
                 ProgressUnit::Locks => ("locks taken", "locks/s"),
             };
-            self.out.name(track, &self.of_vm(what, vm), Some(unit))?;
+            self.out.name(track, &self.vm_track_name(what, vm), Some(unit))?;
             for pair in samples.windows(2) {
                 let [before, after] = pair else { continue };
                 let seconds = after.at.since(before.at).seconds();
@@ -140,7 +140,7 @@ impl<W: Write> Drawing<'_, W> {
     fn waiters(&mut self, stretches: &Stretches<'_>) -> io::Result<()> {
         for vm in 0..self.timeline.vms() {
             let track = Track::Waiters(vm);
-            self.out.name(track, &self.of_vm("waiters", vm), Some("vCPUs"))?;
+            self.out.name(track, &self.vm_track_name("waiters", vm), Some("vCPUs"))?;
             for (at, count) in stretches.waiters(self.timeline, vm) {
                 self.out.count(at, track, count.into())?;
             }
@@ -152,8 +152,8 @@ impl<W: Write> Drawing<'_, W> {
         for (slot, cpu) in (0..).map(SlotId).zip(&traced.cpus) {
             let track = Track::Slot(slot.0);
             self.out.name(track, &format!("{slot} (CPU {cpu})"), None)?;
-            for (span, turn) in stretches.on_slot(slot) {
-                let event = named(&self.timeline.name(turn.vcpu), ended(turn.end));
+            for (span, slice) in stretches.on_slot(slot) {
+                let event = entry(&self.timeline.name(slice.vcpu), end_note(slice.end));
                 self.out.slice(span, track, event)?;
             }
         }
@@ -166,7 +166,7 @@ impl<W: Write> Drawing<'_, W> {
         }
         let events = self.timeline.events.get(vcpu.0 as usize).map_or(&[][..], Vec::as_slice);
         for (at, event) in events {
-            // The schedule's own records have these in more detail.
+            // The schedule's own records have more details of these.
             if !matches!(event, VcpuEvent::Kicks(_, KickOutcome::Woke)) {
                 self.event(*at, vcpu, event)?;
             }
@@ -176,15 +176,15 @@ impl<W: Write> Drawing<'_, W> {
 
     fn stretch(&mut self, track: Track, stretch: &Stretch<'_>) -> io::Result<()> {
         let span = stretch.span;
-        let simple = match &stretch.what {
+        let simple = match &stretch.state {
             StretchState::Running { slot, end, kick, spinning } => {
-                let mut event = named(name::RUNNING, ended(*end));
+                let mut event = entry(name::RUNNING, end_note(*end));
                 event.annotations.push(number("slot", slot.0.into()));
                 event.terminating_flow_ids =
                     kick.iter().map(|number| self.out.flow(*number)).collect();
                 self.out.begin(span.from, track, event)?;
                 for span in spinning {
-                    self.out.slice(*span, track, named(name::SPINNING, Vec::new()))?;
+                    self.out.slice(*span, track, entry(name::SPINNING, Vec::new()))?;
                 }
                 return self.out.end(span.to, track);
             }
@@ -196,80 +196,80 @@ impl<W: Write> Drawing<'_, W> {
             StretchState::Idle => name::IDLE,
             StretchState::Woken(_) => name::WOKEN,
         };
-        self.out.slice(span, track, named(simple, Vec::new()))
+        self.out.slice(span, track, entry(simple, Vec::new()))
     }
 
     fn preempted(
         &mut self,
         track: Track,
         span: TimeSpan,
-        end: TurnEnd,
+        end: SliceEnd,
         preemption: Option<&Preemption>,
     ) -> io::Result<()> {
         let Some(preemption) = preemption else {
-            let event = named("preempted (not kept)", ended(end));
+            let event = entry("preempted (not kept)", end_note(end));
             return self.out.slice(span, track, event);
         };
-        let kind = kind(&preemption.look.activity);
-        let annotations = particulars(preemption, kind);
+        let kind = kind(&preemption.observed.activity);
+        let annotations = details(preemption, kind);
         let instant = [name::LHP, name::LWP, name::QUEUED].into_iter().find(|name| *name == kind);
         if let Some(instant) = instant {
-            self.out.instant(span.from, track, named(instant, annotations.clone()))?;
+            self.out.instant(span.from, track, entry(instant, annotations.clone()))?;
         }
-        self.out.begin(span.from, track, named(&format!("preempted ({kind})"), annotations))?;
-        if preemption.look.activity.is_holder() {
-            let lock = preemption.look.activity.lock().map(locked).into_iter().collect();
-            self.out.slice(span, track, named(name::HOLDING, lock))?;
+        self.out.begin(span.from, track, entry(&format!("preempted ({kind})"), annotations))?;
+        if preemption.observed.activity.is_holder() {
+            let lock = preemption.observed.activity.lock().map(lock_note).into_iter().collect();
+            self.out.slice(span, track, entry(name::HOLDING, lock))?;
         }
         self.out.end(span.to, track)
     }
 
-    /// A vCPU's events that are not part of a turn.
+    /// Draws a vCPU's event that is not part of a time slice.
     fn event(&mut self, at: Nanos, vcpu: VcpuIndex, event: &VcpuEvent) -> io::Result<()> {
         let event = match event {
-            VcpuEvent::Kicks(target, outcome) | VcpuEvent::Strays(target, outcome) => {
-                let to = self.timeline.neighbour(vcpu, *target);
+            VcpuEvent::Kicks(target, outcome) | VcpuEvent::WakesOther(target, outcome) => {
+                let to = self.timeline.sibling(vcpu, *target);
                 let to = to.map_or_else(|| target.to_string(), |to| self.timeline.name(to));
                 let what = match event {
-                    VcpuEvent::Strays(..) => "stray kick",
+                    VcpuEvent::WakesOther(..) => "stray kick",
                     _ => name::KICK,
                 };
-                named(&format!("{what}: {outcome}"), vec![text(key::TO, to)])
+                entry(&format!("{what}: {outcome}"), vec![text(key::TO, to)])
             }
-            VcpuEvent::FoundKick(ticket) => {
-                named("a kick was pending", vec![number("ticket", ticket.0.into())])
+            VcpuEvent::KickPending(ticket) => {
+                entry("a kick was pending", vec![number("ticket", ticket.0.into())])
             }
             VcpuEvent::Spurious(ticket) => {
-                named("halt: fault, returns at once", vec![number("ticket", ticket.0.into())])
+                entry("halt: fault, returns at once", vec![number("ticket", ticket.0.into())])
             }
-            VcpuEvent::Done(status) => named("done", vec![number("status", (*status).into())]),
+            VcpuEvent::Done(status) => entry("done", vec![number("status", (*status).into())]),
             // Drawn as slices or gaps.
-            VcpuEvent::Parks(_) | VcpuEvent::GoesOn => return Ok(()),
+            VcpuEvent::Parks(_) | VcpuEvent::Resumes => return Ok(()),
         };
         self.out.instant(at, Track::Vcpu(vcpu.0), event)
     }
 
-    /// Kicks, and what each one led to.
+    /// Draws kicks with arrows to the resulting time slices.
     fn handoffs(&mut self, traced: &ScheduleTrace) -> io::Result<()> {
         for (ix, handoff) in traced.handoffs.iter().enumerate() {
             let track = handoff.by.map_or(Track::Late, |by| Track::Vcpu(by.0));
             let to = text(key::TO, self.timeline.name(handoff.to));
-            let mut event = named(name::KICK, vec![to]);
-            event.annotations.extend(parts(handoff));
+            let mut event = entry(name::KICK, vec![to]);
+            event.annotations.extend(handoff_notes(handoff));
             event.flow_ids = handoff.granted.iter().map(|_| self.out.flow(ix)).collect();
             self.out.instant(handoff.at, track, event)?;
         }
         Ok(())
     }
 
-    /// Under the host's scheduler: halts and other events.
+    /// Draws halts and other events under the host's scheduler.
     fn halts(&mut self, vcpu: VcpuIndex) -> io::Result<()> {
         let events = self.timeline.events.get(vcpu.0 as usize).map_or(&[][..], Vec::as_slice);
         let mut parked = None;
         for (at, event) in events {
             match event {
                 VcpuEvent::Parks(ticket) => parked = Some((*at, *ticket)),
-                VcpuEvent::GoesOn => {
+                VcpuEvent::Resumes => {
                     if let Some((from, ticket)) = parked.take() {
                         self.halted(vcpu, TimeSpan { from, to: *at }, ticket.0)?;
                     }
@@ -288,18 +288,18 @@ impl<W: Write> Drawing<'_, W> {
 
     fn halted(&mut self, vcpu: VcpuIndex, span: TimeSpan, ticket: u32) -> io::Result<()> {
         let annotations = vec![number("ticket", ticket.into())];
-        self.out.slice(span, Track::Vcpu(vcpu.0), named(name::HALTED, annotations))
+        self.out.slice(span, Track::Vcpu(vcpu.0), entry(name::HALTED, annotations))
     }
 
-    /// Under the host's scheduler: each kick that ended a halt, and when its target resumed.
+    /// Under the host's scheduler: draws kicks that ended a halt, with the targets' resumes.
     fn wakes(&mut self) -> io::Result<()> {
         let mut flows = 0;
         for by in (0..self.timeline.events.len()).map(|ix| VcpuIndex(ix as u32)) {
             for (at, event) in &self.timeline.events[by.0 as usize] {
                 let VcpuEvent::Kicks(id, KickOutcome::Woke) = event else { continue };
-                let Some(to) = self.timeline.neighbour(by, *id) else { continue };
-                let on = self.goes_on_after(to, *at);
-                let mut event = named(name::KICK, vec![text(key::TO, self.timeline.name(to))]);
+                let Some(to) = self.timeline.sibling(by, *id) else { continue };
+                let on = self.resume_after(to, *at);
+                let mut event = entry(name::KICK, vec![text(key::TO, self.timeline.name(to))]);
                 let flow = self.out.flow(flows);
                 flows += 1;
                 if let Some(on) = on {
@@ -308,7 +308,7 @@ impl<W: Write> Drawing<'_, W> {
                 }
                 self.out.instant(*at, Track::Vcpu(by.0), event)?;
                 if let Some(on) = on {
-                    let mut end = named(name::GOES_ON, Vec::new());
+                    let mut end = entry(name::RESUMED, Vec::new());
                     end.terminating_flow_ids.push(flow);
                     self.out.instant(on, Track::Vcpu(to.0), end)?;
                 }
@@ -317,22 +317,24 @@ impl<W: Write> Drawing<'_, W> {
         Ok(())
     }
 
-    fn goes_on_after(&self, vcpu: VcpuIndex, at: Nanos) -> Option<Nanos> {
+    fn resume_after(&self, vcpu: VcpuIndex, at: Nanos) -> Option<Nanos> {
         let events = self.timeline.events.get(vcpu.0 as usize)?;
         let later = &events[events.partition_point(|(time, _)| *time < at)..];
-        later.iter().find(|(_, event)| *event == VcpuEvent::GoesOn).map(|(at, _)| *at)
+        later.iter().find(|(_, event)| *event == VcpuEvent::Resumes).map(|(at, _)| *at)
     }
 
     fn late(&mut self) -> io::Result<()> {
         let handoffs = self.timeline.schedule.iter().flat_map(|traced| &traced.handoffs);
-        if self.timeline.late.is_empty() && handoffs.clone().all(|handoff| handoff.by.is_some()) {
+        if self.timeline.delayed_kicks.is_empty()
+            && handoffs.clone().all(|handoff| handoff.by.is_some())
+        {
             return Ok(());
         }
         self.out.name(Track::Late, "late kicks", None)?;
-        for (at, event) in &self.timeline.late {
+        for (at, event) in &self.timeline.delayed_kicks {
             let is_known = matches!(event, VcpuEvent::Kicks(_, KickOutcome::Woke));
             if !is_known || self.timeline.schedule.is_none() {
-                self.out.instant(*at, Track::Late, named(&event.to_string(), Vec::new()))?;
+                self.out.instant(*at, Track::Late, entry(&event.to_string(), Vec::new()))?;
             }
         }
         Ok(())

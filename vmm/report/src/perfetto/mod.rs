@@ -1,17 +1,15 @@
-//! Timelines as Perfetto traces, for `ui.perfetto.dev`, its trace processor, and `pvticket trace`,
-//! which reads them again.
+//! Timelines as Perfetto traces, for `ui.perfetto.dev`, its trace processor, and `pvticket trace`, which
+//! reads them back.
 //!
-//! A file holds one or more runs, one after the other. Each is a process, whose number tells its
-//! tracks, packet sequence and flows from those of other runs. A run is
+//! A file has one or more runs in sequence. Each run is a process with a number that is unique in the file,
+//! so that runs share no tracks, packet sequences or flows. A run has
 //!
-//! * one track with one slice from its beginning to its end, which carries its account; below it
-//!   what was measured;
-//! * one track per slot: which vCPU had it, turn by turn;
-//! * one track per vCPU: `running` (within it `spinning`), `preempted (LHP)`, `(LWP)` and so on
-//!   (within a holder's: `holding`), `halted`, `woken` (kicked, not yet on a slot); instants for
-//!   kicks, `LHP`, `LWP` and `queued`; an arrow from each kick that ended a halt to the turn that it led to;
-//! * counters: the vCPUs of each VM that are known to wait, and operations (of a Linux guest: locks
-//!   taken) per second.
+//! * one track with a slice for the entire run, which carries its account, and below it the measured window;
+//! * one track per slot: the vCPU of each time slice;
+//! * one track per vCPU: `running` (within it `spinning`), `preempted (LHP)`, `(LWP)` and so on (within a
+//!   holder's: `holding`), `halted`, `woken` (kicked, without a slot yet); instants for kicks, `LHP`, `LWP`
+//!   and `queued`; an arrow from each kick that ended a halt to the resulting time slice;
+//! * counters: the known waiters of each VM, and operations per second (of a Linux guest: locks taken).
 
 mod annotate;
 mod digest;
@@ -23,12 +21,12 @@ mod resume;
 mod tests;
 mod write;
 
-pub use digest::{Digest, Lateness, Off, RunDigest, Sum, digest};
+pub use digest::{Digest, HandoffTimes, LockPreemption, RunDigest, Sum, digest};
 pub use draw::write;
 pub use read::TraceError;
 pub use resume::length_of_wanted;
 
-/// Category of the slice that is a whole run; identifies traces of pvticket.
+/// Category of the slice for an entire run; identifies traces of pvticket.
 const CATEGORY: &str = "pvticket";
 /// Names of slices and instants.
 mod name {
@@ -44,7 +42,7 @@ mod name {
     pub(super) const LWP: &str = "LWP";
     pub(super) const QUEUED: &str = "queued";
     pub(super) const MEASURED: &str = "measured";
-    pub(super) const GOES_ON: &str = "goes on";
+    pub(super) const RESUMED: &str = "goes on";
 }
 /// Names of the annotations that `digest` reads.
 mod key {

@@ -1,6 +1,6 @@
-//! The few Perfetto messages that our traces use. Names and numbers are those of
-//! `protos/perfetto/trace/perfetto_trace.proto` in Perfetto's repository; an end-to-end test has
-//! Perfetto's trace processor read the files.
+//! The Perfetto messages in our traces. Names and numbers are from
+//! `protos/perfetto/trace/perfetto_trace.proto` in Perfetto's repository. In an end-to-end test,
+//! Perfetto's trace processor reads the files.
 
 use prost::{Enumeration, Message};
 

@@ -7,27 +7,27 @@ use thiserror::Error;
 
 use super::{proto::TracePacket, write::PACKET};
 
-/// The longest packet that is accepted; ours have a few hundred bytes.
-const LONGEST: u64 = 1 << 20;
+/// Maximum length of a packet in bytes. Ours have a few hundred.
+const MAX_PACKET: u64 = 1 << 20;
 
-/// Why a file cannot be read as a trace of pvticket.
+/// The reason why a file cannot be read as a trace of pvticket.
 #[derive(Debug, Error)]
 pub enum TraceError {
     /// An I/O error.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// Another program wrote it.
-    #[error("it is not a trace of pvticket (make one with --trace)")]
+    /// The file is from another program.
+    #[error("not a pvticket trace (make one with --trace)")]
     NotOurs,
-    /// The contents contradict themselves.
-    #[error("it is damaged at byte {0}")]
+    /// The contents are inconsistent.
+    #[error("corrupted at byte {0}")]
     Damaged(u64),
-    /// Ends within a packet.
-    #[error("it ends too early, at byte {0}: it was cut off")]
+    /// The file ends within a packet.
+    #[error("truncated at byte {0}")]
     Short(u64),
 }
 
-/// The packets of a trace, one by one.
+/// The packets of a trace in sequence.
 pub(super) struct Packets<R> {
     input: R,
     /// Offset of the next packet in the file.
@@ -40,7 +40,7 @@ impl<R: BufRead> Packets<R> {
         Self { input, at: 0, bytes: Vec::new() }
     }
 
-    /// The next packet; None at the end.
+    /// The next packet; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<TracePacket>, TraceError> {
         let damaged =
             || if self.at == 0 { TraceError::NotOurs } else { TraceError::Damaged(self.at) };
@@ -63,13 +63,13 @@ impl<R: BufRead> Packets<R> {
                 return Err(damaged());
             }
         }
-        if length > LONGEST {
+        if length > MAX_PACKET {
             return Err(damaged());
         }
         self.bytes.clear();
-        let found = self.input.by_ref().take(length).read_to_end(&mut self.bytes)? as u64;
-        if found < length {
-            return Err(TraceError::Short(self.at + read + found));
+        let bytes_read = self.input.by_ref().take(length).read_to_end(&mut self.bytes)? as u64;
+        if bytes_read < length {
+            return Err(TraceError::Short(self.at + read + bytes_read));
         }
         let packet = TracePacket::decode(self.bytes.as_slice()).map_err(|_| damaged())?;
         self.at += read + length;
@@ -77,7 +77,7 @@ impl<R: BufRead> Packets<R> {
     }
 }
 
-/// None at the end of the input.
+/// Reads a byte; `None` at the end of the input.
 fn byte(input: &mut impl BufRead) -> io::Result<Option<u8>> {
     let next = input.fill_buf()?.first().copied();
     if next.is_some() {

@@ -1,4 +1,4 @@
-//! Where to resume a trace file that a killed program was writing.
+//! Finds the position to resume a trace file that a killed program was writing.
 
 use std::io::BufRead;
 
@@ -8,15 +8,15 @@ use super::{
     write::{is_run_track, run_of},
 };
 
-/// The length in bytes of the leading runs in a file that are whole and `are_wanted`, by their
-/// numbers. Runs are written one after the other, so the first run that is neither is the one that
-/// was being written, or whose figures did not reach the store: it and all that follows is dropped.
+/// The length in bytes of the leading runs in a file that are complete and whose numbers
+/// `are_wanted`. Runs are written in sequence, so any other run was being written, or its figures
+/// did not reach the store: the first such run and everything after it are dropped.
 pub fn length_of_wanted(
     input: impl BufRead,
     are_wanted: impl Fn(u32) -> bool,
 ) -> Result<u64, TraceError> {
     let mut packets = Packets::new(input);
-    // `length`: the end of the last whole run; `open`: open slices of the run that follows.
+    // `length`: end of the last complete run; `open`: open slices of the run after it.
     let (mut length, mut open) = (0, 0u32);
     loop {
         let packet = match packets.next() {

@@ -1,4 +1,4 @@
-//! Traces that are written and read again, and bytes that are not traces.
+//! Traces that are written and read back, and bytes that are not traces.
 
 use prost::Message;
 
@@ -16,7 +16,7 @@ use base::{
 use sched::{
     LockActivity, LockId, Mode, Observation, VcpuIndex,
     accounting::{Preemption, Totals},
-    log::{Handoff, Sighting, Turn, TurnEnd, VmProgress},
+    log::{Handoff, Sighting, Slice, SliceEnd, VmProgress},
 };
 use study::timeline::{
     DroppedEntries, ProgressUnit, ScheduleTrace, TimeSpan, Timeline,
@@ -30,9 +30,9 @@ fn waiting(since: u64) -> LockActivity {
     LockActivity::Waiting { lock: LOCK, ticket: 4, distance, since, halted: false }
 }
 
-fn turn(at: u64, ran: u64, vcpu: u32, end: TurnEnd) -> Turn {
+fn slice(at: u64, ran: u64, vcpu: u32, end: SliceEnd) -> Slice {
     let (at, ran, vcpu, slot) = (Nanos(at), Nanos(ran), VcpuIndex(vcpu), SlotId(0));
-    Turn { at, ran, vcpu, slot, end, point: None, free: false }
+    Slice { at, ran, vcpu, slot, end, point: None, free: false }
 }
 
 fn preemption(at: u64, vcpu: u32, activity: LockActivity, off: Option<u64>) -> Preemption {
@@ -40,31 +40,31 @@ fn preemption(at: u64, vcpu: u32, activity: LockActivity, off: Option<u64>) -> P
         at: Nanos(at),
         vcpu: VcpuIndex(vcpu),
         slot: SlotId(0),
-        end: TurnEnd::Injected,
-        look: Observation { mode: Mode::User, activity },
+        end: SliceEnd::Injected,
+        observed: Observation { mode: Mode::User, activity },
         off: off.map(Nanos),
         spun: Nanos(7),
     }
 }
 
-/// One slot. vCPU 0 holds the lock and is off from 1,100 to 1,300; vCPU 1 arrives, spins from 1,150
-/// and halts at 1,200; vCPU 0 returns, kicks it at 1,400, and both continue.
+/// One slot. vCPU 0 holds the lock and is preempted from 1,100 to 1,300; vCPU 1 arrives, spins from
+/// 1,150 and halts at 1,200; vCPU 0 returns, kicks it at 1,400, and both continue.
 fn timeline() -> Timeline {
     let activity = LockActivity::Holding { lock: Some(LOCK), depth: 1 };
-    let seen = |at, vcpu, activity| Sighting { at: Nanos(at), vcpu: VcpuIndex(vcpu), activity };
+    let sighting = |at, vcpu, activity| Sighting { at: Nanos(at), vcpu: VcpuIndex(vcpu), activity };
     let traced = ScheduleTrace {
         cpus: vec![3],
-        turns: vec![
-            turn(1_000, 100, 0, TurnEnd::Injected),
-            turn(1_100, 100, 1, TurnEnd::Halted),
-            turn(1_300, 200, 0, TurnEnd::Slice),
-            turn(1_500, 0, 1, TurnEnd::Open),
+        slices: vec![
+            slice(1_000, 100, 0, SliceEnd::Injected),
+            slice(1_100, 100, 1, SliceEnd::Halted),
+            slice(1_300, 200, 0, SliceEnd::Expired),
+            slice(1_500, 0, 1, SliceEnd::Open),
         ],
         preemptions: vec![
             preemption(1_100, 0, activity, Some(200)),
             preemption(1_500, 0, waiting(1_050), None),
         ],
-        sightings: vec![seen(1_100, 0, activity), seen(1_200, 1, waiting(1_150))],
+        activity_samples: vec![sighting(1_100, 0, activity), sighting(1_200, 1, waiting(1_150))],
         handoffs: vec![Handoff {
             at: Nanos(1_400),
             by: Some(VcpuIndex(0)),
@@ -89,13 +89,13 @@ fn timeline() -> Timeline {
         schedule: Some(traced),
         events: vec![
             vec![(Nanos(1_395), VcpuEvent::Kicks(VcpuId(1), KickOutcome::LeftPending))],
-            vec![(Nanos(1_200), VcpuEvent::Parks(Ticket(4))), (Nanos(1_505), VcpuEvent::GoesOn)],
+            vec![(Nanos(1_200), VcpuEvent::Parks(Ticket(4))), (Nanos(1_505), VcpuEvent::Resumes)],
         ],
-        late: Vec::new(),
+        delayed_kicks: Vec::new(),
         progress: [(1_000, 0), (1_900, 9)]
             .map(|(at, done)| VmProgress { at: Nanos(at), vm: 0, done })
             .into(),
-        counted: ProgressUnit::Operations,
+        progress_unit: ProgressUnit::Operations,
         lost: DroppedEntries { events: 5, ..DroppedEntries::default() },
     }
 }
@@ -103,7 +103,7 @@ fn timeline() -> Timeline {
 fn unscheduled() -> Timeline {
     let events = vec![
         vec![(Nanos(1_300), VcpuEvent::Kicks(VcpuId(1), KickOutcome::Woke))],
-        vec![(Nanos(1_200), VcpuEvent::Parks(Ticket(4))), (Nanos(1_350), VcpuEvent::GoesOn)],
+        vec![(Nanos(1_200), VcpuEvent::Parks(Ticket(4))), (Nanos(1_350), VcpuEvent::Resumes)],
     ];
     Timeline { schedule: None, events, ..timeline() }
 }
@@ -126,11 +126,11 @@ fn packets(bytes: &[u8]) -> Vec<TracePacket> {
 }
 
 #[test]
-fn what_a_vcpu_was_at_follows_from_its_turns() {
+fn stretches_follow_from_slices() {
     let timeline = timeline();
-    let stretches = Stretches::of(&timeline).unwrap();
-    let told = |vcpu| -> String {
-        let tell = |Stretch { span, what }: Stretch<'_>| {
+    let stretches = Stretches::new(&timeline).unwrap();
+    let described = |vcpu| -> String {
+        let describe = |Stretch { span, state: what }: Stretch<'_>| {
             let what = match what {
                 StretchState::Running { spinning, kick, .. } => {
                     let spinning: Vec<_> =
@@ -145,18 +145,18 @@ fn what_a_vcpu_was_at_follows_from_its_turns() {
             };
             format!("{}-{} {what}", span.from.0, span.to.0)
         };
-        let all = stretches.of_vcpu(VcpuIndex(vcpu)).into_iter().map(tell);
-        all.collect::<Vec<_>>().join(", ")
+        let uuids = stretches.of_vcpu(VcpuIndex(vcpu)).into_iter().map(describe);
+        uuids.collect::<Vec<_>>().join(", ")
     };
     let first = "1000-1100 runs [] None, 1100-1300 off Some(200), 1300-1500 runs [] None, 1500-2000 off None";
     let second = "1100-1200 runs [(1150, 1200)] None, 1200-1400 Halted, 1400-1500 woken, 1500-2000 runs [] Some(0)";
-    assert_eq!([told(0), told(1)], [first, second]);
+    assert_eq!([described(0), described(1)], [first, second]);
     // A vCPU counts as a waiter while it halts, until it has a slot again.
     assert_eq!(stretches.waiters(&timeline, 0), [(Nanos(1_150), 1), (Nanos(1_500), 0)]);
 }
 
 #[test]
-fn a_trace_is_read_as_it_was_written() {
+fn digest_reads_written_trace() {
     let Digest { runs, .. } = digest(bytes().as_slice(), 10).unwrap();
     let [first, second] = runs.as_slice() else { panic!("{runs:?}") };
     assert_eq!((first.title.as_str(), second.title.as_str()), ("first", "second"));
@@ -181,7 +181,7 @@ fn a_trace_is_read_as_it_was_written() {
 }
 
 #[test]
-fn a_track_says_what_its_guest_counts() {
+fn counter_tracks_are_named_by_unit() {
     let tracks = |timeline: Timeline| -> Vec<String> {
         let mut bytes = Vec::new();
         write(&mut bytes, 0, "run", &timeline).unwrap();
@@ -189,8 +189,8 @@ fn a_track_says_what_its_guest_counts() {
     };
     let has = |timeline, name: &str| tracks(timeline).iter().any(|track| track == name);
     assert!(has(timeline(), "operations"));
-    assert!(has(timeline().of_locks(), "locks taken"));
-    let mut uncounted = timeline().of_locks();
+    assert!(has(timeline().with_lock_progress(), "locks taken"));
+    let mut uncounted = timeline().with_lock_progress();
     uncounted.progress.iter_mut().for_each(|sample| sample.done = 0);
     assert!(!has(uncounted, "locks taken"), "a kernel that keeps no count");
 }
@@ -202,15 +202,15 @@ fn runs_in_a_file_share_nothing() {
         |sequence: u32| packets.iter().filter(move |packet| packet.sequence == sequence);
     let tracks =
         |sequence| in_sequence(sequence).filter_map(|packet| Some(packet.track.as_ref()?.uuid));
-    let mut all: Vec<u64> = tracks(1).chain(tracks(2)).collect();
-    let count = all.len();
-    all.sort_unstable();
-    all.dedup();
-    assert_eq!(all.len(), count, "each track once");
+    let mut uuids: Vec<u64> = tracks(1).chain(tracks(2)).collect();
+    let count = uuids.len();
+    uuids.sort_unstable();
+    uuids.dedup();
+    assert_eq!(uuids.len(), count, "each track once");
     for sequence in [1, 2] {
-        let own: Vec<u64> = tracks(sequence).collect();
+        let ids: Vec<u64> = tracks(sequence).collect();
         let events = || in_sequence(sequence).filter_map(|packet| packet.event.as_deref());
-        assert!(events().count() > 5 && events().all(|event| own.contains(&event.track_uuid)));
+        assert!(events().count() > 5 && events().all(|event| ids.contains(&event.track_uuid)));
         let mut begun = Vec::new();
         for event in events() {
             begun.extend(&event.flow_ids);
@@ -230,24 +230,24 @@ fn runs_in_a_file_share_nothing() {
 #[test]
 fn an_invalid_trace_is_reported() {
     let error = |bytes: &[u8]| digest(bytes, 10).unwrap_err().to_string();
-    let whole = first();
+    let trace = first();
     for foreign in [&b""[..], b"PVTSCHED", b"{\"traceEvents\":[]}", &[0x0a, 2, 0x40, 1]] {
-        assert!(error(foreign).starts_with("it is not a trace of pvticket"), "{foreign:?}");
+        assert!(error(foreign).starts_with("not a pvticket trace"), "{foreign:?}");
     }
-    assert!(error(&whole[..whole.len() - 1]).starts_with("it ends too early, at byte"));
-    let last = packets(&whole).pop().unwrap().encoded_len() + 2;
-    let between_packets = error(&whole[..whole.len() - last]);
-    assert!(between_packets.starts_with("it ends too early"), "{between_packets}");
-    let mut twice = whole.clone();
-    twice.extend_from_slice(&whole);
-    assert!(error(&twice).starts_with("it is damaged at byte"), "tracks that are there already");
-    let mut long = whole;
+    assert!(error(&trace[..trace.len() - 1]).starts_with("truncated at byte"));
+    let last = packets(&trace).pop().unwrap().encoded_len() + 2;
+    let between_packets = error(&trace[..trace.len() - last]);
+    assert!(between_packets.starts_with("truncated"), "{between_packets}");
+    let mut twice = trace.clone();
+    twice.extend_from_slice(&trace);
+    assert!(error(&twice).starts_with("corrupted at byte"), "tracks that are there already");
+    let mut long = trace;
     long.extend([0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]);
-    assert!(error(&long).starts_with("it is damaged at byte"), "a packet of 4 GiB");
+    assert!(error(&long).starts_with("corrupted at byte"), "a packet of 4 GiB");
 }
 
 #[test]
-fn a_file_goes_on_behind_its_last_whole_run_that_is_wanted() {
+fn traces_resume_after_the_last_complete_run() {
     let (both, first) = (bytes(), first().len());
     let length = |bytes: &[u8], wanted: &[u32]| {
         length_of_wanted(bytes, |run| wanted.contains(&run)).unwrap() as usize
@@ -270,6 +270,6 @@ fn a_file_goes_on_behind_its_last_whole_run_that_is_wanted() {
     }
     for foreign in [&b"PVTSCHED"[..], b"{\"traceEvents\":[]}", &[0x0a, 2, 0x40, 1]] {
         let error = length_of_wanted(foreign, |_| true).unwrap_err().to_string();
-        assert!(error.starts_with("it is not a trace of pvticket"), "{error}");
+        assert!(error.starts_with("not a pvticket trace"), "{error}");
     }
 }

@@ -19,11 +19,11 @@ pub(super) const PACKET: u8 = 1 << 3 | 2;
 pub(super) enum Track {
     /// The run itself.
     Run,
-    /// Of the slot with this index.
+    /// The slot with this index.
     Slot(u32),
-    /// Of the vCPU with this index.
+    /// The vCPU with this index.
     Vcpu(u32),
-    /// Kicks that were delivered late, by the courier thread.
+    /// Delayed kicks, delivered by a separate thread.
     Late,
     /// Waiting vCPUs of the VM with this index.
     Waiters(u32),
@@ -32,7 +32,7 @@ pub(super) enum Track {
 }
 
 impl Track {
-    /// Kind and index, for [`Out::uuid`].
+    /// Kind and index, for [`RunWriter::uuid`].
     const fn place(self) -> (u64, u32) {
         match self {
             Track::Run => (1, 0),
@@ -45,20 +45,20 @@ impl Track {
     }
 }
 
-/// The number of the run that a `trusted_packet_sequence_id` belongs to.
+/// The number of the run with this `trusted_packet_sequence_id`.
 pub(super) const fn run_of(sequence: u32) -> Option<u32> {
     sequence.checked_sub(1)
 }
 
-/// Is it the [`Track::Run`] of any run?
+/// Whether `uuid` is the [`Track::Run`] of any run.
 pub(super) const fn is_run_track(uuid: u64) -> bool {
     uuid & 0xffff_ffff == Track::Run.place().0 << 24
 }
 
 /// Writes one run's part of a file.
-pub(super) struct Out<'a, W> {
+pub(super) struct RunWriter<'a, W> {
     out: &'a mut W,
-    /// The run's number plus one: never zero.
+    /// The run's number plus one, so that it is not zero.
     number: u32,
     bytes: Vec<u8>,
 }
@@ -76,7 +76,7 @@ pub(super) fn text(name: &str, value: impl Into<String>) -> DebugAnnotation {
     DebugAnnotation { name: name.into(), number: None, text: Some(value.into()) }
 }
 
-impl<'a, W: Write> Out<'a, W> {
+impl<'a, W: Write> RunWriter<'a, W> {
     /// Begins the part of run `number` (from zero) and names its process.
     pub(super) fn new(out: &'a mut W, number: u32, title: &str) -> io::Result<Self> {
         let mut part = Self { out, number: number + 1, bytes: Vec::new() };
@@ -146,7 +146,7 @@ impl<'a, W: Write> Out<'a, W> {
         })
     }
 
-    /// Begins a slice; `event` has its name and annotations.
+    /// Begins a slice with the name and annotations of `event`.
     pub(super) fn begin(&mut self, at: Nanos, track: Track, event: TrackEvent) -> io::Result<()> {
         self.event(at, track, TrackEvent { kind: TrackEventType::SliceBegin.into(), ..event })
     }
@@ -157,7 +157,7 @@ impl<'a, W: Write> Out<'a, W> {
         self.event(at, track, event)
     }
 
-    /// A slice without slices in it.
+    /// Writes a slice without nested slices.
     pub(super) fn slice(
         &mut self,
         span: TimeSpan,
@@ -168,7 +168,7 @@ impl<'a, W: Write> Out<'a, W> {
         self.end(span.to, track)
     }
 
-    /// An event without duration.
+    /// Writes an event without duration.
     pub(super) fn instant(&mut self, at: Nanos, track: Track, event: TrackEvent) -> io::Result<()> {
         self.event(at, track, TrackEvent { kind: TrackEventType::Instant.into(), ..event })
     }
@@ -185,6 +185,6 @@ impl<'a, W: Write> Out<'a, W> {
 }
 
 /// An event with a name and annotations.
-pub(super) fn named(name: &str, annotations: Annotations) -> TrackEvent {
+pub(super) fn entry(name: &str, annotations: Annotations) -> TrackEvent {
     TrackEvent { name: name.into(), annotations, ..TrackEvent::default() }
 }

@@ -1,5 +1,5 @@
-//! The answer to a spec's question: what the charts' axis costs or hits, and the clearest
-//! differences between what is compared.
+//! The answer to a spec's question: the effect along the axis of the charts, and the
+//! clearest differences between the compared points.
 
 use super::{
     super::{
@@ -7,8 +7,8 @@ use super::{
         si::{ratio, si},
     },
     sentences::{
-        Sentence, Tone, by_ranks, claim, clearest, figure, first_large, operations, p, place,
-        range, too_few, with,
+        Sentence, Tone, capitalize, claim, clearest, figure, operations, p, place, range,
+        ranks_remark, select, too_few,
     },
     titles::{self, widest},
 };
@@ -18,14 +18,14 @@ use study::{
     stats::Estimate,
 };
 
-/// The answer, in a few sentences with their figures; none if the figures mean nothing.
+/// The answer in a few sentences with figures; empty if the figures are meaningless.
 pub fn answer(study: &Study) -> Vec<Sentence> {
-    if study.broken() != (0.0, 0.0) {
+    if study.failures() != (0.0, 0.0) {
         return Vec::new();
     }
     let observed = match study.layout.x {
-        _ if study.layout.is_ratio => fall(study),
-        Axis::Policy => hit(study),
+        _ if study.layout.is_ratio => throughput_drop(study),
+        Axis::Policy => preemption_targets(study),
         _ => None,
     };
     let judged = match too_few(study) {
@@ -35,10 +35,10 @@ pub fn answer(study: &Study) -> Vec<Sentence> {
     observed.into_iter().chain(judged).collect()
 }
 
-/// What overcommit costs: the two points of a series that are farthest apart.
-fn fall(study: &Study) -> Option<Sentence> {
+/// The cost of overcommit: the two points of a series that are farthest apart.
+fn throughput_drop(study: &Study) -> Option<Sentence> {
     let Some((times, from, to)) = widest(study).filter(|(times, ..)| *times > 1.0) else {
-        let text = "No throughput falls over the overcommit ratio by more than the 95 % intervals \
+        let text = "No throughput falls with the overcommit ratio by more than the 95 % intervals \
                     of its medians.";
         return Some(Sentence::plain(Tone::Neutral, text.to_owned()));
     };
@@ -46,7 +46,7 @@ fn fall(study: &Study) -> Option<Sentence> {
     let facet = titles::under(study, &to.point);
     let rate = |point: &PointStudy, unit: &str| {
         let median = point.rate?.median;
-        let at = names::at(study, &[&point.point]);
+        let at = names::x_position(study, &[&point.point]);
         Some(format!("{}{unit}{} {at}", si(median.value), within(&median, si)))
     };
     let (high, low) = (rate(from, &format!(" {}/s", operations(study)))?, rate(to, "")?);
@@ -57,15 +57,15 @@ fn fall(study: &Study) -> Option<Sentence> {
     })
 }
 
-/// Which holders and waiters the schedule preempts.
-fn hit(study: &Study) -> Option<Sentence> {
-    let parts: Vec<String> = titles::hits(study).map(|found| titles::hit(study, found)).collect();
+/// The holders and waiters that the schedule preempts.
+fn preemption_targets(study: &Study) -> Option<Sentence> {
+    let parts: Vec<String> = titles::hits(study).map(|target| titles::hit(study, target)).collect();
     (!parts.is_empty())
-        .then(|| Sentence::plain(Tone::Neutral, format!("{}.", first_large(&parts.join("; ")))))
+        .then(|| Sentence::plain(Tone::Neutral, format!("{}.", capitalize(&parts.join("; ")))))
 }
 
-/// The axis whose comparisons answer: that of the charts, or else the lock.
-fn asked(study: &Study) -> Option<Axis> {
+/// The axis whose comparisons are the answer: the axis of the charts, or else the lock.
+fn answer_axis(study: &Study) -> Option<Axis> {
     let axes = || study.comparisons.iter().map(|comparison| comparison.axis);
     let along_x = study.comparisons.iter().find(|comparison| names::is_along_x(study, comparison));
     let lock = axes().find(|axis| *axis == Axis::Lock);
@@ -74,21 +74,21 @@ fn asked(study: &Study) -> Option<Axis> {
 
 /// The clearest differences in both directions, and how many are significant.
 fn differences(study: &Study) -> Option<Sentence> {
-    let axis = asked(study)?;
-    let all: Vec<&Comparison> =
+    let axis = answer_axis(study)?;
+    let comparisons: Vec<&Comparison> =
         study.comparisons.iter().filter(|comparison| comparison.axis == axis).collect();
-    let [more, less] = [Outcome::More, Outcome::Less].map(|outcome| with(&all, outcome));
-    let (name, compared) = (axis.name(), all.len());
+    let [more, less] = [Outcome::More, Outcome::Less].map(|outcome| select(&comparisons, outcome));
+    let (name, compared) = (axis.name(), comparisons.len());
     let ends: Vec<&Comparison> = [clearest(&more), clearest(&less)].into_iter().flatten().collect();
     let Some(farthest) = clearest(&ends) else {
-        let ratios = range(&all);
+        let ratios = range(&comparisons);
         let text = format!(
             "No difference by {name} is significant: {ratios} in {}.",
             count(compared, "comparison")
         );
         return Some(Sentence::plain(Tone::Neutral, text));
     };
-    let parts: Vec<String> = ends.iter().map(|comparison| gives(study, comparison)).collect();
+    let parts: Vec<String> = ends.iter().map(|comparison| claim_text(study, comparison)).collect();
     let clear = more.len() + less.len();
     let are = match (clear, compared) {
         (1, 1) => String::new(),
@@ -106,12 +106,12 @@ fn differences(study: &Study) -> Option<Sentence> {
 }
 
 /// `pv-ticket has 31x the throughput of ticket at 4x (95 % 28x .. 33x, p < 0.0001)`.
-fn gives(study: &Study, comparison: &Comparison) -> String {
+fn claim_text(study: &Study, comparison: &Comparison) -> String {
     let p = p(comparison.verdict.adjusted);
     let Some(times) = comparison.ratio else {
         let ((subject, against), place) =
             (names::sides(study, comparison), place(study, comparison));
-        return format!("{subject} does what {against} does not do at all{place} (p {p})");
+        return format!("{subject} completes operations, {against} does not{place} (p {p})");
     };
     let within = times.interval.map_or_else(String::new, |within| {
         format!("95 % {} .. {}, ", ratio(within.low), ratio(within.high))
@@ -119,10 +119,10 @@ fn gives(study: &Study, comparison: &Comparison) -> String {
     let is_contrary = comparison.is_contrary();
     let medians = if is_contrary { format!(", {}", ratio(times.value)) } else { String::new() };
     let claim = claim(study, comparison, times.value);
-    format!("{claim}{medians} ({within}p {p}{})", by_ranks(is_contrary))
+    format!("{claim}{medians} ({within}p {p}{})", ranks_remark(is_contrary))
 }
 
-/// An estimate's interval in brackets; nothing without.
+/// An estimate's interval in parentheses; empty without an interval.
 fn within(estimate: &Estimate, show: fn(f64) -> String) -> String {
     let text = |low, high| format!(" (95 % {} .. {})", show(low), show(high));
     estimate.interval.map_or_else(String::new, |within| text(within.low, within.high))

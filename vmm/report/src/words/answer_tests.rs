@@ -1,4 +1,4 @@
-//! Tests of the answers, on made-up runs.
+//! Answers of synthetic runs.
 
 use super::{
     answer::answer,
@@ -12,9 +12,9 @@ use study::{
     testing::{Fixture, figures, record, schedules},
 };
 
-/// The figure and the interval of the answer are those of a significant comparison of the study.
+/// The answer has the figure and interval of a significant comparison of the study.
 #[test]
-fn an_answer_is_judged_as_the_tables_are() {
+fn answers_match_a_comparison() {
     let study = Study::new(&[record(&Fixture::default())]);
     let sentence = answer(&study).pop().unwrap();
     let ratio = crate::si::ratio;
@@ -31,7 +31,7 @@ fn an_answer_is_judged_as_the_tables_are() {
 /// Regression (B3 of tests/HISTORY.md): waiters two places back were preempted 416 times a second, which wasted 98 % of
 /// the time. The table showed LHP/s 0 and LWP/s 0, under the title "No preemption hits a holder or the next in line".
 #[test]
-fn waiters_further_back_are_counted_where_holders_are() {
+fn queued_preemptions_are_reported() {
     let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() });
     let mut set = |queued: u64| {
         figures(&mut run).for_each(|(_, figures)| figures.seconds = 0.5);
@@ -47,8 +47,8 @@ fn waiters_further_back_are_counted_where_holders_are() {
         title.starts_with("A waiter further back is preempted up to 416 times a second: "),
         "{title}"
     );
-    let all = tables::all(&study);
-    let table = text::table(all.iter().find(|table| table.id == "behaviour").unwrap(), 120);
+    let tables = tables::for_study(&study);
+    let table = text::table(tables.iter().find(|table| table.id == "behaviour").unwrap(), 120);
     let row = table.lines().find(|line| line.contains("pv-ticket")).unwrap();
     let figures: Vec<&str> = row.split_whitespace().collect();
     assert!(figures.windows(3).any(|three| three == ["0", "0", "416"]), "{table}");
@@ -58,10 +58,10 @@ fn waiters_further_back_are_counted_where_holders_are() {
     assert!(text.contains("; a waiter further back is preempted up to "), "{text}");
 }
 
-/// In `golden/answers.txt`: what policies on the axis change and hit, and that too few repetitions, or broken locks, answer
-/// nothing.
+/// In `golden/answers.txt`: the effects and targets of policies on the axis, and no answer with too few
+/// repetitions or broken locks.
 #[test]
-fn the_answers_of_runs_are_known() {
+fn answers_match_golden_file() {
     let fixture = |policies| Fixture { policies, vcpus: vec![8], ..Fixture::default() };
     let few = Fixture { rounds: 3, ..Fixture::default() };
     let mut broken = record(&few);

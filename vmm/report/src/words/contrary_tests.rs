@@ -1,4 +1,4 @@
-//! Differences by ranks whose medians lie the other way.
+//! Differences by ranks with medians in the opposite direction.
 
 use super::{answer::answer, diff as diff_words, regressions, sentences, tables, text, titles};
 use crate::{brief, document::Document};
@@ -7,8 +7,8 @@ use study::{
     testing::{Fixture, figures, record},
 };
 
-/// Rates of two modes: those of ticketlocks are the middle one and a low one, those of the others the middle one, or
-/// somewhat less, and a high one. One repetition more is in the mode of the middle.
+/// Bimodal rates: ticketlocks have a middle and a low mode, the others a slightly lower middle mode and a
+/// high mode. The middle mode has one repetition more.
 fn rate(lock: &str, round: u32) -> f64 {
     let jitter = f64::from(round) / 1000.0;
     match (lock, round < 11) {
@@ -30,38 +30,38 @@ fn two_modes() -> RunRecord {
     run
 }
 
-const OTHER_WAY: &str = "by ranks: the medians lie the other way";
+const OTHER_WAY: &str = "by ranks: the medians are in the opposite order";
 
 /// Regression: "pv-ticket beats ticket 0.99x (p = 0.01)".
 #[test]
-fn a_ratio_that_contradicts_its_direction_is_told() {
+fn contrary_ratios_are_reported() {
     let run = two_modes();
     let study = Study::new(std::slice::from_ref(&run));
     let comparison = &study.comparisons[0];
     assert_eq!(comparison.outcome(), Outcome::More);
     assert!(comparison.ratio.unwrap().value < 1.0 && comparison.is_contrary(), "{comparison:?}");
-    let told = [
+    let texts = [
         sentences::findings(&study)[0].text.clone(),
         sentences::comparison(&study, comparison),
         answer(&study).last().unwrap().text.clone(),
         titles::ratios(&study, Axis::Lock),
-        text::render(&Document::of_study(&study), text::Form::MAIL).replace("\n  ", " "),
+        text::render(&Document::for_study(&study), text::Form::MAIL).replace("\n  ", " "),
     ];
-    for text in told {
+    for text in texts {
         assert!(text.contains(OTHER_WAY), "{text}");
     }
-    // The figures beside sentences are coloured by the direction.
+    // The figures next to sentences are coloured by the direction.
     assert!(sentences::findings(&study)[0].figure.is_empty());
     assert!(answer(&study).last().unwrap().figure.is_empty());
-    let all = tables::all(&study);
-    let table = all.iter().find(|table| table.id == "comparisons").unwrap();
+    let tables = tables::for_study(&study);
+    let table = tables.iter().find(|table| table.id == "comparisons").unwrap();
     assert!(text::table(table, 120).contains("more (ranks)"));
     assert!(brief::Brief::new(&[run]).answer(100).contains("more by ranks, medians 0.99x"));
 }
 
-/// Likewise of two runs: a regression with a ratio above 1.
+/// The same for two runs: a regression with a ratio above 1.
 #[test]
-fn a_regression_by_ranks_is_told_as_such() {
+fn regressions_by_ranks_are_marked() {
     let only = |lock: &str| {
         let mut run = two_modes();
         run.contents.cells.retain(|cell| cell.point.lock.name() == lock);
@@ -72,11 +72,11 @@ fn a_regression_by_ranks_is_told_as_such() {
         Study::new(&[run])
     };
     let diff = Diff::new(only("pv-ticket"), only("ticket"));
-    let [regression] = &regressions::lines(&diff)[..] else { panic!("{:?}", diff.both) };
+    let [regression] = &regressions::lines(&diff)[..] else { panic!("{:?}", diff.compared) };
     assert!(regression.starts_with("1.01x") && regression.contains(OTHER_WAY), "{regression}");
     assert!(diff_words::verdict(&diff)[0].text.contains(OTHER_WAY));
     assert!(diff_words::verdict(&diff)[0].figure.is_empty());
     let table = text::table(&diff_words::tables(&diff)[0], 120);
     assert!(table.contains("less (ranks)"), "{table}");
-    assert!(text::render(&Document::of_diff(&diff), text::Form::MAIL).contains("1.01x (ranks)"));
+    assert!(text::render(&Document::for_diff(&diff), text::Form::MAIL).contains("1.01x (ranks)"));
 }

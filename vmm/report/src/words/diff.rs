@@ -1,4 +1,4 @@
-//! Two runs compared, in words and tables.
+//! A comparison of two runs as text and tables.
 
 use super::{
     super::{
@@ -13,91 +13,89 @@ use crate::words::{
 };
 use base::{
     plural::{agree, count},
-    shown::quoted,
+    sanitize::shell_quoted,
 };
 use study::{
-    findings::{Diff, Study, compare::Outcome, diff::Both},
+    findings::{Diff, Study, compare::Outcome, diff::ComparedPoint},
     point::Point,
     stats::Direction,
 };
 
-fn significant(diff: &Diff) -> (Vec<&Both>, Vec<&Both>) {
-    let clear = diff.both.iter().filter(|both| both.verdict.significant);
+fn significant(diff: &Diff) -> (Vec<&ComparedPoint>, Vec<&ComparedPoint>) {
+    let clear = diff.compared.iter().filter(|both| both.verdict.significant);
     clear.partition(|both| both.verdict.direction == Direction::More)
 }
 
-fn farthest<'a>(all: &[&'a Both]) -> Option<&'a Both> {
-    let clarity = |both: &Both| clarity(both.ratio, both.is_contrary());
-    all.iter().copied().max_by(|a, b| clarity(a).total_cmp(&clarity(b)))
+fn clearest<'a>(points: &[&'a ComparedPoint]) -> Option<&'a ComparedPoint> {
+    let clarity = |both: &ComparedPoint| clarity(both.ratio, both.is_contrary());
+    points.iter().copied().max_by(|a, b| clarity(a).total_cmp(&clarity(b)))
 }
 
 /// The findings of the comparison.
 pub fn verdict(diff: &Diff) -> Vec<Sentence> {
     let (more, less) = significant(diff);
-    let mut all = Vec::new();
-    for (them, tone, word) in [(&less, Tone::Less, "less"), (&more, Tone::More, "more")] {
-        let Some(both) = farthest(them) else { continue };
+    let mut findings = Vec::new();
+    for (points_of, tone, word) in [(&less, Tone::Less, "slower"), (&more, Tone::More, "faster")] {
+        let Some(both) = clearest(points_of) else { continue };
         let times = both.ratio.map_or_else(
-            || "the first did nothing".to_owned(),
+            || "the first completed no operation".to_owned(),
             |ratio| sentences::estimate(&ratio),
         );
-        all.push(Sentence {
+        findings.push(Sentence {
             tone,
             figure: both
                 .ratio
                 .filter(|_| !both.is_contrary())
                 .map_or_else(String::new, |estimate| ratio(estimate.value)),
             text: format!(
-                "The second run gives {word} at {} of {}, most with {}: {times} (p {}{}).",
-                them.len(),
-                count(diff.both.len(), "point"),
-                names::whole(&diff.before, &both.point),
+                "The second run is {word} at {} of {}, most with {}: {times} (p {}{}).",
+                points_of.len(),
+                count(diff.compared.len(), "point"),
+                names::full_name(&diff.before, &both.point),
                 sentences::p(both.verdict.adjusted),
-                sentences::by_ranks(both.is_contrary())
+                sentences::ranks_remark(both.is_contrary())
             ),
         });
     }
     let [apart, few] = [Outcome::Apart, Outcome::TooFew].map(|outcome| diff.count(outcome));
-    let points = count(diff.both.len(), "point").to_string();
+    let points = count(diff.compared.len(), "point").to_string();
     if apart > 0 {
-        all.push(not_judged(apart, &points, "no node has both runs"));
+        findings.push(not_judged(apart, &points, "no node has both runs"));
     }
     if few > 0 {
-        all.push(not_judged(few, &points, "too few repetitions, however large a difference is"));
+        findings.push(not_judged(few, &points, "too few repetitions for a significant difference"));
     }
-    let alike = diff.both.len() - more.len() - less.len() - apart - few;
-    let text = match (diff.both.len(), alike) {
+    let alike = diff.compared.len() - more.len() - less.len() - apart - few;
+    let text = match (diff.compared.len(), alike) {
         (0, _) => "The two runs have no point in common.".to_owned(),
-        (_, 0) => return with_host(diff, all),
+        (_, 0) => return with_host(diff, findings),
         (_, alike) => format!("No significant difference at {alike} of {points}."),
     };
-    all.push(Sentence::plain(Tone::Neutral, text));
-    with_host(diff, all)
+    findings.push(Sentence::plain(Tone::Neutral, text));
+    with_host(diff, findings)
 }
 
-fn not_judged(some: usize, points: &str, reason: &str) -> Sentence {
-    let are = agree(some, "is", "are");
-    Sentence::plain(Tone::Bad, format!("{some} of {points} {are} not judged: {reason}."))
+fn not_judged(number: usize, points: &str, reason: &str) -> Sentence {
+    let are = agree(number, "is", "are");
+    Sentence::plain(Tone::Bad, format!("{number} of {points} {are} not judged: {reason}."))
 }
 
-fn with_host(diff: &Diff, mut all: Vec<Sentence>) -> Vec<Sentence> {
-    if !diff.differs.is_empty() {
-        let what: Vec<&str> = diff.differs.iter().map(|fact| fact.what.as_str()).collect();
+fn with_host(diff: &Diff, mut sentences: Vec<Sentence>) -> Vec<Sentence> {
+    if !diff.differences.is_empty() {
+        let what: Vec<&str> = diff.differences.iter().map(|fact| fact.fact.as_str()).collect();
         let what = what.join(", ");
-        let text = format!(
-            "Not the same in both runs: {what}. How much of a difference is due to these is unknown."
-        );
-        all.push(Sentence::plain(Tone::Bad, text));
+        let text = format!("The runs differ in: {what}. Differences may be due to these.");
+        sentences.push(Sentence::plain(Tone::Bad, text));
     }
-    all
+    sentences
 }
 
-/// Which windows of either run give no figures of their locks.
+/// Windows of either run without valid figures, and quotas.
 pub fn disturbed(diff: &Diff) -> Vec<Sentence> {
     let runs = [("first", &diff.before), ("second", &diff.after)];
     let sentences = |(which, study): (&str, &Study)| {
-        let windows =
-            disturbed::in_words(study).map(|windows| format!("The {which} run has {windows}."));
+        let windows = disturbed::summary_with_points(study)
+            .map(|windows| format!("The {which} run has {windows}."));
         let quota = disturbed::quota(study).map(|quota| format!("Of the {which} run: {quota}."));
         [quota, windows].into_iter().flatten().map(|text| Sentence::plain(Tone::Bad, text))
     };
@@ -109,13 +107,13 @@ pub fn title(diff: &Diff) -> String {
     let (more, less) = significant(diff);
     match (more.len(), less.len()) {
         (0, 0) => {
-            format!("No significant difference at any of {}", count(diff.both.len(), "point"))
+            format!("No significant difference at any of {}", count(diff.compared.len(), "point"))
         }
         (more, less) => {
             let gives = agree(more, "gives", "give");
             format!(
                 "Of {} {more} {gives} more and {less} less than before",
-                count(diff.both.len(), "point")
+                count(diff.compared.len(), "point")
             )
         }
     }
@@ -126,19 +124,20 @@ pub fn method(diff: &Diff) -> Vec<String> {
     vec![
         "Points are the same if they differ only in their seed. Ratios are of medians, within each node in \
          units of the first run's median there, with bootstrapped 95 % intervals; the runs were at different \
-         times, so there are no pairs. Nodes of both runs are compared one by one."
+         times, so there are no pairs. Nodes of both runs are compared separately."
             .to_owned(),
         format!(
-            "p is of a permutation test, corrected by Holm's method for {}.",
-            super::all_of(diff.both.len(), "point")
+            "p is from a permutation test, corrected by Holm's method for {}.",
+            super::all_counted(diff.compared.len(), "point")
         ),
     ]
 }
 
-/// The command that makes this page again.
+/// The command that recreates this page.
 pub fn command(diff: &Diff) -> String {
-    let source =
-        |study: &Study| study.runs.first().map_or_else(String::new, |run| quoted(&run.source));
+    let source = |study: &Study| {
+        study.runs.first().map_or_else(String::new, |run| shell_quoted(&run.source))
+    };
     format!(
         "pvticket report --diff {} {} --html diff.html",
         source(&diff.before),
@@ -146,12 +145,12 @@ pub fn command(diff: &Diff) -> String {
     )
 }
 
-/// All tables that have lines.
+/// All nonempty tables.
 pub fn tables(diff: &Diff) -> Vec<Table> {
     let note = "Medians; p is Holm's.";
     let head = ["point", "first", "second", "ratio", "95 % interval", "p", ""];
-    let both = Table::new("both", "Points of both", note, &head);
-    let line = |both: &Both| {
+    let both = Table::new("both", "Points in both runs", note, &head);
+    let line = |both: &ComparedPoint| {
         let [ratio, within] = ratio_within(both.ratio);
         vec![
             si(both.before.median.value),
@@ -162,16 +161,17 @@ pub fn tables(diff: &Diff) -> Vec<Table> {
             tables::outcome(diff.outcome(both), both.is_contrary()).to_owned(),
         ]
     };
-    let both = both.by_facets(&diff.before, diff.both.iter().map(|both| (&both.point, line(both))));
+    let both =
+        both.by_facets(&diff.before, diff.compared.iter().map(|both| (&both.point, line(both))));
     let mut differs =
-        Table::new("differs", "Not the same in both", "", &["what", "first", "second"]);
+        Table::new("differs", "Differences between the runs", "", &["what", "first", "second"]);
     differs.figures_from = usize::MAX;
-    for fact in &diff.differs {
-        differs.cells([fact.what.clone(), short(&fact.before), short(&fact.after)]);
+    for fact in &diff.differences {
+        differs.cells([fact.fact.clone(), short(&fact.before), short(&fact.after)]);
     }
     let only = [("first", &diff.only_before), ("second", &diff.only_after)];
-    let only = only.map(|(which, points)| lonely(which, points));
-    let others = [differs].into_iter().chain(only).filter_map(Table::filled);
+    let only = only.map(|(which, points)| only_table(which, points));
+    let others = [differs].into_iter().chain(only).filter_map(Table::nonempty);
     both.into_iter().chain(others).collect()
 }
 
@@ -184,7 +184,7 @@ fn short(value: &str) -> String {
     }
 }
 
-fn lonely(which: &str, points: &[Point]) -> Table {
+fn only_table(which: &str, points: &[Point]) -> Table {
     let title = format!("Only in the {which} run");
     let mut table = Table::new("only", &title, "", &["point"]);
     for point in points {

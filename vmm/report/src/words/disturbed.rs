@@ -1,4 +1,4 @@
-//! Windows that something disturbed, in words.
+//! Disturbed windows as text.
 
 use base::plural::count;
 
@@ -9,13 +9,13 @@ use study::{
     spec,
 };
 
-/// How many windows give no figures of their locks, and why, if there are any: part of a sentence.
-pub fn counted(disturbance: Disturbance) -> Option<String> {
+/// A clause with the number of windows without valid figures by reason; `None` without such windows.
+pub fn summary(disturbance: Disturbance) -> Option<String> {
     let Disturbance { overlong, stopped, starved, lacking, throttled } = disturbance;
     let longest = stopped.map_or(0.0, |(_, seconds)| seconds);
     let share = throttled.map_or(0.0, |(_, share)| share * 100.0);
     let parts = [
-        (overlong, "much longer than asked".to_owned()),
+        (overlong, "much longer than requested".to_owned()),
         (stopped, format!("stopped for up to {longest:.2} s")),
         (starved, "without the CPUs of their slots".to_owned()),
         (lacking, "with fewer CPUs than slots".to_owned()),
@@ -23,43 +23,42 @@ pub fn counted(disturbance: Disturbance) -> Option<String> {
     ];
     let part = |(windows, how): (Windows, String)| Some(format!("{} {how}", windows?.0));
     let parts: Vec<String> = parts.into_iter().filter_map(part).collect();
-    (!parts.is_empty())
-        .then(|| format!("disturbed windows, no figures of a lock: {}", parts.join(", ")))
+    (!parts.is_empty()).then(|| format!("disturbed windows, rates not valid: {}", parts.join(", ")))
 }
 
-/// A note on each kind of disturbance of a point's windows.
+/// One note per kind of disturbance of a point's windows.
 pub fn notes(point: &PointStudy) -> Vec<String> {
     let Disturbance { overlong, stopped, starved, lacking, throttled } = point.disturbance;
-    let asked = point.point.duration.as_secs_f64();
+    let requested = point.point.duration.as_secs_f64();
     let note = |windows: Windows, what: &dyn Fn(f64) -> String| {
-        let (windows, most) = windows?;
+        let (windows, max) = windows?;
         let windows = count(windows, "window");
-        Some(format!("{windows} {}; its rate is no figure of the lock", what(most)))
+        Some(format!("{windows} {}; the rate is not valid", what(max)))
     };
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
-    let all = [
-        note(overlong, &|most| {
-            format!("of up to {most:.2} s instead of {asked} s: something stopped the cell")
+    let notes = [
+        note(overlong, &|max| {
+            format!("of up to {max:.2} s instead of {requested} s: something stopped the cell")
         }),
-        note(stopped, &|most| format!("in which something stopped the cell for up to {most:.2} s")),
-        note(starved, &|most| {
-            let most = percent(most);
+        note(stopped, &|max| format!("with a stop of the cell for up to {max:.2} s")),
+        note(starved, &|max| {
+            let max = percent(max);
             format!(
-                "in which a vCPU waited for the CPU of its slot for up to {most} of the time: other programs ran there"
+                "in which a vCPU waited for the CPU of its slot for up to {max} of the time: other programs ran there"
             )
         }),
-        note(lacking, &|most| {
+        note(lacking, &|max| {
             let slots = count(point.point.slots, "CPU");
-            format!("in which up to {most} of {slots} were taken away (cpuset, hotplug)")
+            format!("in which up to {max} of {slots} were taken away (cpuset, hotplug)")
         }),
-        note(throttled, &|most| {
-            format!("in which a CPU quota took up to {} of the CPUs' time", percent(most))
+        note(throttled, &|max| {
+            format!("in which a CPU quota took up to {} of the CPUs' time", percent(max))
         }),
     ];
-    all.into_iter().flatten().collect()
+    notes.into_iter().flatten().collect()
 }
 
-/// The least CPU quota under which something was measured, if it allowed less than the CPUs of its run.
+/// The lowest CPU quota of a measurement, if it allowed less than the CPUs of its run.
 pub fn quota(study: &Study) -> Option<String> {
     let measured = study.runs.iter().filter(|run| !spec::is_simulated(&run.run.spec));
     let mut concerns = measured.filter_map(|run| {
@@ -68,17 +67,17 @@ pub fn quota(study: &Study) -> Option<String> {
             let [a, b] = [a, b].map(|host| host.cpu_quota.unwrap_or(f64::INFINITY));
             a.total_cmp(&b)
         });
-        least?.quota_concern(run.run.cpus.len())
+        least?.quota_warning(run.run.cpus.len())
     });
     concerns.next()
 }
 
 /// All disturbed windows of a study, with their points.
-pub fn in_words(study: &Study) -> Option<String> {
+pub fn summary_with_points(study: &Study) -> Option<String> {
     let is_disturbed = |point: &&PointStudy| !point.disturbance.is_none();
-    let all: Vec<&PointStudy> = study.points.iter().filter(is_disturbed).collect();
-    let counted = counted(all.iter().map(|point| point.disturbance).sum())?;
-    Some(format!("{counted} ({})", names::some(study, all.iter().map(|point| &point.point))))
+    let points: Vec<&PointStudy> = study.points.iter().filter(is_disturbed).collect();
+    let counted = summary(points.iter().map(|point| point.disturbance).sum())?;
+    Some(format!("{counted} ({})", names::list(study, points.iter().map(|point| &point.point))))
 }
 
 #[cfg(test)]
@@ -95,7 +94,7 @@ mod tests {
         testing::{Fixture, figures, record},
     };
 
-    /// A run in which something stopped two windows of one point.
+    /// A run with two windows of one point in which something stopped the cell.
     fn stopped() -> RunRecord {
         let mut run = record(&Fixture::default());
         let chosen = figures(&mut run)
@@ -109,22 +108,22 @@ mod tests {
     }
 
     fn text(study: &Study, form: Form) -> String {
-        render(&Document::of_study(study), form)
+        render(&Document::for_study(study), form)
     }
 
     fn of_diff(diff: &Diff, form: Form) -> String {
-        render(&Document::of_diff(diff), form)
+        render(&Document::for_diff(diff), form)
     }
 
     fn flat(text: &str) -> String {
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Regression: only the table of `compare` told of a window in which something had stopped its cell.
+    /// Regression: only the table of `compare` reported a window in which its cell had been stopped.
     #[test]
-    fn disturbed_windows_are_told_on_the_page_and_in_the_mail() {
+    fn pages_and_mails_report_disturbed_windows() {
         let study = study_of(stopped());
-        let expected = "Disturbed windows, no figures of a lock: 2 much longer than asked (ticket";
+        let expected = "Disturbed windows, rates not valid: 2 much longer than requested (ticket";
         for text in [
             text(&study, Form::MAIL),
             text(&study, Form::terminal(80)),
@@ -135,33 +134,33 @@ mod tests {
         assert!(!text(&study_of(record(&Fixture::default())), Form::MAIL).contains("Disturbed"));
     }
 
-    /// Regression: the brief and the comparison of two runs said nothing.
+    /// Regression: the brief and the comparison of two runs did not report them.
     #[test]
-    fn a_brief_and_a_comparison_of_runs_tell_of_disturbed_windows() {
-        let expected = "disturbed windows, no figures of a lock: 2 much longer than asked";
+    fn briefs_and_diffs_report_disturbed_windows() {
+        let expected = "disturbed windows, rates not valid: 2 much longer than requested";
         let brief = |run| flat(&brief::Brief::new(&[run]).answer(brief::WIDTH));
         let text = brief(stopped());
         assert!(text.contains(expected), "{text}");
-        let whole = || record(&Fixture::default());
-        assert!(!brief(whole()).contains("disturbed"));
+        let undisturbed = || record(&Fixture::default());
+        assert!(!brief(undisturbed()).contains("disturbed"));
         for (before, after, which) in
-            [(whole(), stopped(), "second"), (stopped(), whole(), "first")]
+            [(undisturbed(), stopped(), "second"), (stopped(), undisturbed(), "first")]
         {
             let diff = Diff::new(study_of(before), study_of(after));
             let expected = format!("The {which} run has {expected} (ticket");
             for text in [
                 of_diff(&diff, Form::terminal(80)),
-                html::document_page(Document::of_diff(&diff)).unwrap(),
+                html::document_page(Document::for_diff(&diff)).unwrap(),
             ] {
                 let text = flat(&text);
                 assert_eq!(text.matches(&expected).count(), 1, "{text}");
                 assert_eq!(text.matches("disturbed windows").count(), 1, "{text}");
             }
-            // The mail has it with the other facts of the run.
+            // The mail reports it with the other facts of the run.
             let mail = of_diff(&diff, Form::MAIL).to_lowercase();
             assert_eq!(mail.matches("disturbed").count(), 1, "{mail}");
         }
-        let same = Diff::new(study_of(whole()), study_of(whole()));
+        let same = Diff::new(study_of(undisturbed()), study_of(undisturbed()));
         assert!(!of_diff(&same, Form::terminal(80)).contains("disturbed"));
     }
 }

@@ -7,13 +7,13 @@ use super::{
     tables::{Table, dash, ratio_within},
 };
 use crate::words::sentences;
-use locks::Seed;
+use locks::Origin;
 use study::{
     findings::{Axis, Comparison, PointStudy, Study},
     published::{self, CellSetup, Claim, Row},
 };
 
-/// The published tables; none if they cannot be read, which their own tests exclude.
+/// The published tables; empty if they cannot be read, which their own tests exclude.
 static TABLES: LazyLock<Vec<published::Table>> =
     LazyLock::new(|| published::Table::all().unwrap_or_default());
 
@@ -25,39 +25,39 @@ pub struct DocumentSystems {
     /// The systems, as measured here.
     pub ours: Table,
     /// The published tables.
-    pub theirs: Vec<Theirs>,
+    pub theirs: Vec<PublishedFigures>,
 }
 
 /// A published table with its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Theirs {
+pub struct PublishedFigures {
     /// The published figures.
     pub table: Table,
-    /// Where the figures were published, and how much of that could be read.
+    /// Source of the figures, and how much of it was accessible.
     pub source: String,
-    /// How far they compare with ours.
+    /// How far the figures are comparable with ours.
     pub remark: &'static str,
 }
 
 /// The documents that describe systems of the study.
 pub fn sections(study: &Study) -> Vec<DocumentSystems> {
-    let section = |seed| {
-        let ours = ours(study, seed)?;
-        Some(DocumentSystems { title: seed.name(), ours, theirs: theirs(seed).collect() })
+    let section = |origin| {
+        let ours = ours(study, origin)?;
+        Some(DocumentSystems { title: origin.name(), ours, theirs: theirs(origin).collect() })
     };
-    Seed::ALL.into_iter().filter_map(section).collect()
+    Origin::ALL.into_iter().filter_map(section).collect()
 }
 
-fn theirs(seed: Seed) -> impl Iterator<Item = Theirs> {
+fn theirs(origin: Origin) -> impl Iterator<Item = PublishedFigures> {
     TABLES.iter().filter_map(move |table| {
-        let (document, remark) = table.shown()?;
+        let (document, remark) = table.compared_document()?;
         let source = || format!("{} (read: {})", table.source, table.read);
-        let theirs = || Theirs { table: rows(table), source: source(), remark };
-        (document == seed).then(theirs)
+        let theirs = || PublishedFigures { table: rows(table), source: source(), remark };
+        (document == origin).then(theirs)
     })
 }
 
-/// The rows of a published table, with the figures that they compare if it has any.
+/// The rows of a published table, with the compared figures if it has any.
 fn rows(published: &published::Table) -> Table {
     let figures = |row: &Row| {
         let [base, changed] = published.cells_of(row)?;
@@ -86,7 +86,7 @@ fn rows(published: &published::Table) -> Table {
     table
 }
 
-/// A ratio of which more is better: in percent if it is small, as publications have it.
+/// A gain: in percent if it is small, as in publications, or else a ratio.
 fn gain(value: f64) -> String {
     if (0.5..2.0).contains(&value) {
         format!("{:+.1} %", (value - 1.0) * 100.0)
@@ -95,8 +95,8 @@ fn gain(value: f64) -> String {
     }
 }
 
-fn ours(study: &Study, seed: Seed) -> Option<Table> {
-    let at_ratios = seed == Seed::PvTicketlocks;
+fn ours(study: &Study, origin: Origin) -> Option<Table> {
+    let at_ratios = origin == Origin::PvTicketlocks;
     let mut head = vec!["measured here", "median", "ratio", "95 % interval", "Holm's p"];
     if at_ratios {
         head.push("published");
@@ -104,14 +104,14 @@ fn ours(study: &Study, seed: Seed) -> Option<Table> {
     let title = format!("{}/s", sentences::operations(study));
     let table = Table::new("ours", &title, "", &head);
     table.by_facet(study, |point| {
-        let rate = point.rate.filter(|_| point.point.lock.seed() == seed)?;
-        let found = baseline(study, point);
-        let [over, within] = ratio_within(found.and_then(|comparison| comparison.ratio));
+        let rate = point.rate.filter(|_| point.point.lock.origin() == origin)?;
+        let against = baseline(study, point);
+        let [over, within] = ratio_within(against.and_then(|comparison| comparison.ratio));
         let mut cells = vec![
             si(rate.median.value),
             over,
             within,
-            found.map_or_else(dash, |comparison| sentences::bare_p(comparison.verdict.adjusted)),
+            against.map_or_else(dash, |comparison| sentences::bare_p(comparison.verdict.adjusted)),
         ];
         if at_ratios {
             cells.push(at_ratio(point).unwrap_or_else(dash));
@@ -127,13 +127,13 @@ fn baseline<'a>(study: &'a Study, point: &PointStudy) -> Option<&'a Comparison> 
     study.comparisons.iter().find(is_ours)
 }
 
-/// What is published of this lock at this overcommitment, relative to another lock.
+/// The published ratio of this lock to another lock at this overcommit ratio.
 fn at_ratio(point: &PointStudy) -> Option<String> {
     let (lock, overcommit) = (point.point.lock, point.point.overcommit());
     let is_at = |setup: &CellSetup| setup.all_vcpus() as f64 / setup.cpus as f64 == overcommit;
     TABLES.iter().find_map(|table| {
-        let (document, _) = table.shown()?;
-        if document != lock.seed() {
+        let (document, _) = table.compared_document()?;
+        if document != lock.origin() {
             return None;
         }
         table.rows.iter().find_map(|row| {
@@ -154,10 +154,10 @@ mod tests {
     #[test]
     fn every_document_with_systems_has_a_published_table() {
         assert_eq!(TABLES.len(), published::Table::all().unwrap().len());
-        for seed in Seed::ALL {
-            let tables: Vec<Theirs> = theirs(seed).collect();
-            assert!(!tables.is_empty(), "{seed:?}");
-            for Theirs { table, source, remark } in &tables {
+        for origin in Origin::ALL {
+            let tables: Vec<PublishedFigures> = theirs(origin).collect();
+            assert!(!tables.is_empty(), "{origin:?}");
+            for PublishedFigures { table, source, remark } in &tables {
                 assert!(!table.lines.is_empty() && !source.is_empty() && !remark.is_empty());
             }
         }

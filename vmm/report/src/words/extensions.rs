@@ -1,4 +1,4 @@
-//! Extensions of slices, in words.
+//! Slice extensions as text.
 
 use sched::extensions::ExtensionCounts;
 
@@ -9,13 +9,12 @@ use super::{
 use base::{plural::count, units::Nanos};
 use study::findings::{PointStudy, Study, Timed};
 
-/// One clause: how they ended, and how long they were needed.
-pub fn in_a_line(counts: &ExtensionCounts, needed: Option<[Nanos; 3]>) -> String {
+/// One clause: the outcomes of the extensions, and the times needed.
+pub fn summary(counts: &ExtensionCounts, needed: Option<[Nanos; 3]>) -> String {
     let ExtensionCounts { granted, in_time, overrun } = *counts;
     let needed = needed.map(|nanos| nanos.map(|nanos| time(nanos.0 as f64)));
-    let needed = needed.map(|[p50, p99, most]| {
-        format!("; they were needed for {p50} (median), p99 {p99}, at most {most}")
-    });
+    let needed = needed
+        .map(|[p50, p99, most]| format!("; needed for {p50} (median), p99 {p99}, at most {most}"));
     format!(
         "{}, {in_time} ended in time, {overrun} overran{}",
         count(granted, "extension"),
@@ -23,17 +22,17 @@ pub fn in_a_line(counts: &ExtensionCounts, needed: Option<[Nanos; 3]>) -> String
     )
 }
 
-/// The median, the 99th percentile and the most of a point's extensions.
+/// Median, 99th percentile and maximum of a point's extensions.
 fn needed(point: &PointStudy) -> Option<[Nanos; 3]> {
-    let percentiles = point.timed(Timed::Extension)?.percentiles;
+    let percentiles = point.times_of(Timed::Extension)?.percentiles;
     Some([percentiles.p50, percentiles.p99, percentiles.max])
 }
 
-/// The points whose policy grants extensions.
+/// A table of the points whose policy grants extensions.
 pub(super) fn table(study: &Study) -> Option<Table> {
-    let note = "Of holders whose slice was over, all repetitions together. Needed: from the end of the slice until \
-                the vCPU had released its lock and left, with all that this takes (of a measured one the entry \
-                into the guest and the exit from it); of one that overran the bound, until its end. By buckets of 6 %.";
+    let note = "Slice extensions of lock holders, all repetitions together. Needed: from the end of the slice until \
+                the vCPU has released its lock and left its slot, if measured with the VM entry and exit; for an \
+                overrun, until the bound. In buckets of 6 %.";
     let head = [
         "point",
         "granted",
@@ -44,7 +43,7 @@ pub(super) fn table(study: &Study) -> Option<Table> {
         "p99",
         "most",
     ];
-    Table::new("extensions", "Extensions of slices", note, &head).by_facet(study, |point| {
+    Table::new("extensions", "Slice extensions", note, &head).by_facet(study, |point| {
         let ExtensionCounts { granted, in_time, overrun } = point.preempted?.extensions?;
         let share = overrun as f64 / in_time.saturating_add(overrun) as f64;
         let share = if share.is_finite() { percent(share) } else { dash() };
@@ -75,20 +74,20 @@ mod tests {
             }
         }
         let study = Study::new(&[run]);
-        let found = table(&study).unwrap();
+        let extensions = table(&study).unwrap();
         let is_extended = |point: &&PointStudy| {
             point.preempted.is_some_and(|preempted| preempted.extensions.is_some())
         };
         let extended = study.points.iter().filter(is_extended);
-        let rows = || found.lines.iter().filter(|line| matches!(line, TableLine::Cells(_)));
+        let rows = || extensions.lines.iter().filter(|line| matches!(line, TableLine::Cells(_)));
         assert_eq!(rows().count(), extended.count(), "those of rr are left out");
-        let Some(TableLine::Cells(cells)) = rows().next() else { panic!("{found:?}") };
+        let Some(TableLine::Cells(cells)) = rows().next() else { panic!("{extensions:?}") };
         assert_eq!(cells[4..], ["0.50 %", "351ns", "351ns", "6.02us"], "{cells:?}");
     }
 
     #[test]
-    fn none_were_granted() {
+    fn zero_extensions_are_shown() {
         let counts = ExtensionCounts::default();
-        assert_eq!(in_a_line(&counts, None), "0 extensions, 0 ended in time, 0 overran");
+        assert_eq!(summary(&counts, None), "0 extensions, 0 ended in time, 0 overran");
     }
 }

@@ -1,4 +1,4 @@
-//! The league in words: a table of the locks, what each keeps by schedule, and who leads.
+//! The league as text: a table of the locks, their kept shares by schedule, and the leaders.
 
 use super::{
     sentences::{Sentence, Tone, bracketed},
@@ -14,28 +14,28 @@ use locks::Needs;
 use study::{
     findings::{
         League, PointStudy, Study,
-        league::{Kept, Standing, Trial},
+        league::{Standing, Trial, TrialResult},
     },
     point::Point,
     stats::Estimate,
 };
 
-/// A share below this is a collapse.
+/// Shares below this are a collapse.
 const COLLAPSE: f64 = 0.01;
 
-/// Shares of a heat map: each lower bound has a colour, the first ones for the smallest shares.
+/// Lower bounds of the colours of a heat map, from the smallest share.
 const BOUNDS: [f64; 8] = [1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.8, 1.25];
 
-/// What each lock keeps in each trial, with the colour of each cell.
+/// The shares that each lock keeps in each trial, with the colour of each cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeatMap {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// How to read it.
     pub note: String,
     /// The columns: schedules.
     pub head: Vec<String>,
-    /// The locks.
+    /// The rows, one per lock.
     pub rows: Vec<HeatRow>,
 }
 
@@ -44,13 +44,13 @@ pub struct HeatMap {
 pub struct HeatRow {
     /// The lock.
     pub name: String,
-    /// The text of each cell, and its colour, from 0 (least) to 8; None: it was not measured.
+    /// Text and colour of each cell, from 0 (least) to 8; `None` if it was not measured.
     pub cells: Vec<(String, Option<usize>)>,
 }
 
-/// Who leads, in a few sentences.
+/// The leaders in a few sentences.
 pub fn answer(study: &Study, leagues: &[League]) -> Vec<Sentence> {
-    leagues.iter().flat_map(|league| lead(study, league)).collect()
+    leagues.iter().flat_map(|league| leader_sentences(study, league)).collect()
 }
 
 /// The table of each league.
@@ -63,61 +63,63 @@ pub fn heat_maps(study: &Study, leagues: &[League]) -> Vec<HeatMap> {
     leagues.iter().map(|league| heat_map(study, league)).collect()
 }
 
-fn lead(study: &Study, league: &League) -> Vec<Sentence> {
+fn leader_sentences(study: &Study, league: &League) -> Vec<Sentence> {
     let Some(first) = league.rows.first() else { return Vec::new() };
-    let least = first.least(league.ranked_by);
+    let least = first.lowest_share(league.ranked_by);
     let of = surroundings(study, league);
     let of = if of.is_empty() { of } else { format!("{of}: ") };
-    let mut all = Vec::new();
+    let mut sentences = Vec::new();
     if least >= 0.0 {
-        all.push(Sentence {
+        sentences.push(Sentence {
             tone: if least < COLLAPSE { Tone::Less } else { Tone::More },
             figure: percent(least),
             text: format!(
                 "{of}{} keeps most of its rate in the worst of three schedules: {}.",
                 name(study, first),
-                each(league, first)
+                trial_shares(league, first)
             ),
         });
     }
     let best = |trial: usize| {
-        let (row, share) = league.best_in(trial)?;
-        Some(format!("{} {} ({})", words(&league.trials[trial]), name(study, row), percent(share)))
+        let (row, share) = league.best(trial)?;
+        Some(format!("{} ({}) {}", name(study, row), percent(share), words(&league.trials[trial])))
     };
     let best: Vec<String> = league.ranked_by.into_iter().filter_map(best).collect();
     if !best.is_empty() {
-        let text = format!("{of}The largest share is kept {}.", best.join(", "));
-        all.push(Sentence::plain(Tone::Neutral, text));
+        let text = format!("{of}The largest shares are {}.", best.join(", "));
+        sentences.push(Sentence::plain(Tone::Neutral, text));
     }
-    let fallen =
-        league.rows.iter().filter(|row| (0.0..COLLAPSE).contains(&row.least(league.ranked_by)));
+    let fallen = league
+        .rows
+        .iter()
+        .filter(|row| (0.0..COLLAPSE).contains(&row.lowest_share(league.ranked_by)));
     let (fallen, locks) = (fallen.count(), league.rows.len());
     let text = format!(
-        "{of}{fallen} of {} {} less than {} in one of them.",
+        "{of}{fallen} of {} {} less than {} in one of these schedules.",
         count(locks, "lock"),
         agree(fallen, "keeps", "keep"),
         percent(COLLAPSE)
     );
-    all.push(Sentence::plain(Tone::Neutral, text));
-    all
+    sentences.push(Sentence::plain(Tone::Neutral, text));
+    sentences
 }
 
 /// The share in each of the three trials.
-fn each(league: &League, row: &Standing) -> String {
+fn trial_shares(league: &League, row: &Standing) -> String {
     let share = |trial: usize| {
-        let share = row.kept[trial].and_then(|kept| kept.share).map(|share| shown(&share));
+        let share = row.results[trial].and_then(|result| result.share).map(|share| show(&share));
         format!("{} {}", words(&league.trials[trial]), share.unwrap_or_else(dash))
     };
     league.ranked_by.map(share).join(", ")
 }
 
-/// Cells that do not count.
-fn elsewhere((counted, all): (usize, usize)) -> String {
+/// Reports the number of cells that do not count.
+fn excluded_cells((counted, all): (usize, usize)) -> String {
     if counted == all {
         return String::new();
     }
     format!(
-        " Rates and shares are of {counted} of {}: beside the others the host's CPUs were elsewhere than usual.",
+        " Rates and shares are from {counted} of {}: next to the others, the host's CPUs had been moved.",
         count(all, "cell")
     )
 }
@@ -127,8 +129,8 @@ fn table(study: &Study, league: &League) -> Table {
     let first = league.rows.iter().min_by_key(|row| row.base);
     let first = first.map_or_else(String::new, |row| name(study, row));
     let under_host =
-        |row: &Standing| row.kept[league.ranked_by[2]].map(|kept| &study.points[kept.point]);
-    let cpu_time = |row: &Standing| under_host(row).and_then(PointStudy::cpu_time_each);
+        |row: &Standing| row.results[league.ranked_by[2]].map(|result| &study.points[result.point]);
+    let cpu_time = |row: &Standing| under_host(row).and_then(PointStudy::cpu_time_per_operation);
     // Simulations have no such account.
     let has_cpu_time = league.rows.iter().any(|row| cpu_time(row).is_some());
     let costs = if has_cpu_time {
@@ -137,11 +139,11 @@ fn table(study: &Study, league: &League) -> Table {
         ""
     };
     let note = format!(
-        "What each lock keeps of its own rate with one vCPU for each CPU under the host's scheduler: medians of the \
-         ratios with 95 % intervals. Ordered by the least of the three shares. By {first}: the rates with one vCPU for \
-         each CPU. Under {host}: the longest wait, the share of the operations that the busier half of the vCPUs made \
-         (even: 50 %){costs}. {SPARED}{}",
-        elsewhere(league.counted)
+        "Shares of each lock's own rate with one vCPU per CPU under the host's scheduler: medians of the ratios with \
+         95 % intervals, ordered by the smallest of the three shares. By {first}: the rates with one vCPU per CPU. \
+         Under {host}: the longest wait, the share of the operations by the busier half of the vCPUs \
+         (even: 50 %){costs}. {NO_TARGET_NOTE}{}",
+        excluded_cells(league.counted)
     );
     let title = format!("The league{}", bracketed(surroundings(study, league)));
     let by_first = format!("by {first}");
@@ -157,7 +159,7 @@ fn table(study: &Study, league: &League) -> Table {
         let half = under_host(row).and_then(|point| point.fairness);
         let half = half.map_or_else(dash, |fairness| percent(fairness.busier_half));
         let cpu = cpu_time(row).map_or_else(dash, |each| time(each.0 as f64));
-        let share = |trial: usize| cell(row.kept[trial]);
+        let share = |trial: usize| cell(row.results[trial]);
         let [holders, next, host] = league.ranked_by.map(share);
         let needs = needs(&base.point).name().to_owned();
         let mut cells = vec![name(study, row), rate, cost, holders, next, host, longest, half];
@@ -168,31 +170,31 @@ fn table(study: &Study, league: &League) -> Table {
     table
 }
 
-/// What the lock needs from the machine. Who is kept outside by `restrict:N` halts there, whatever the lock.
+/// The lock's requirements on the machine. Throttled waiters of `restrict:N` halt with any lock.
 fn needs(point: &Point) -> Needs {
     if point.handoff.restrict != 0 { Needs::Halts } else { point.lock.needs() }
 }
 
-/// The note on trials that preempted no vCPU of those that they look for.
-const SPARED: &str = "*: of those that it is to preempt the schedule found none.";
+/// The note on trials that preempted none of their target vCPUs.
+const NO_TARGET_NOTE: &str = "*: the schedule found none of its targets.";
 
-fn cell(kept: Option<Kept>) -> String {
-    let Some(kept) = kept else { return dash() };
-    let share = kept.share.map_or_else(dash, |share| shown(&share));
-    if kept.is_spared { format!("{share} *") } else { share }
+fn cell(result: Option<TrialResult>) -> String {
+    let Some(result) = result else { return dash() };
+    let share = result.share.map_or_else(dash, |share| show(&share));
+    if result.found_no_target { format!("{share} *") } else { share }
 }
 
 fn heat_map(study: &Study, league: &League) -> HeatMap {
     let row = |row: &Standing| HeatRow {
         name: name(study, row),
         cells: row
-            .kept
+            .results
             .iter()
-            .map(|kept| match kept.and_then(|kept| Some((kept, kept.share?))) {
+            .map(|result| match result.and_then(|result| Some((result, result.share?))) {
                 None => (dash(), None),
-                Some((kept, share)) => {
+                Some((result, share)) => {
                     let text = percent(share.value);
-                    let text = if kept.is_spared { format!("{text} *") } else { text };
+                    let text = if result.found_no_target { format!("{text} *") } else { text };
                     (text, Some(colour(share.value)))
                 }
             })
@@ -200,12 +202,12 @@ fn heat_map(study: &Study, league: &League) -> HeatMap {
     };
     HeatMap {
         title: format!(
-            "What each lock keeps, by schedule{}",
+            "Share of its rate that each lock keeps, by schedule{}",
             bracketed(surroundings(study, league))
         ),
         note: format!(
-            "Shares of the lock's own rate with one vCPU for each CPU under the host's scheduler, as in the table \
-             above. {SPARED}"
+            "Shares of the lock's own rate with one vCPU per CPU under the host's scheduler, as in the table \
+             above. {NO_TARGET_NOTE}"
         ),
         head: league.trials.iter().map(heading).collect(),
         rows: league.rows.iter().map(row).collect(),
@@ -213,7 +215,7 @@ fn heat_map(study: &Study, league: &League) -> HeatMap {
 }
 
 impl HeatMap {
-    /// The same figures as a table, where there are no colours.
+    /// The same figures as a table, for output without colours.
     pub fn table(&self) -> Table {
         let head: Vec<&str> =
             ["lock"].into_iter().chain(self.head.iter().map(String::as_str)).collect();
@@ -234,7 +236,7 @@ fn name(study: &Study, row: &Standing) -> String {
     names::system(&study.points[row.base].point)
 }
 
-/// What the points of the league have in common that those of another one do not.
+/// The values that distinguish the points of the league from those in other leagues.
 fn surroundings(study: &Study, league: &League) -> String {
     let point = league.rows.first().map(|row| &study.points[row.base].point);
     point.map_or_else(String::new, |point| names::league(study, point))
@@ -254,7 +256,7 @@ fn heading(trial: &Trial) -> String {
 }
 
 /// `43.0 % (31.2 .. 60.1)`.
-fn shown(share: &Estimate) -> String {
+fn show(share: &Estimate) -> String {
     let value = percent(share.value);
     share.interval.map_or_else(
         || value.clone(),
@@ -298,16 +300,16 @@ mod tests {
     #[test]
     fn the_first_line_names_the_leader_and_its_shares() {
         let study = study();
-        let said = answer(&study, &League::all(&study));
-        assert_eq!(said.len(), 6);
-        let text = &said[0].text;
+        let sentences = answer(&study, &League::all(&study));
+        assert_eq!(sentences.len(), 6);
+        let text = &sentences[0].text;
         assert!(text.starts_with("critical section 50: "), "{text}");
         assert!(text.contains("keeps most of its rate in the worst of three schedules"), "{text}");
         assert!(text.contains("under the host's scheduler"), "{text}");
     }
 
     #[test]
-    fn a_restricted_lock_needs_halts_though_the_one_inside_does_not() {
+    fn restricted_locks_need_halts() {
         let study = study();
         let ticket = &study.points[0].point;
         let restricted = "restrict:2".parse().unwrap();

@@ -1,4 +1,4 @@
-//! A study in words and tables: its answer, its findings, its tables, the commands that reproduce
+//! A study as sentences and tables: its answer, findings and tables, the commands that reproduce
 //! it, and its layout as text.
 
 pub mod answer;
@@ -35,7 +35,7 @@ use super::names;
 use base::plural::{agree, count};
 use study::findings::{RunFacts, Study};
 
-/// `partial: 3 of 8 runs have figures`, where each cell is a run; `None` if all cells have figures.
+/// `partial: 3 of 8 runs have figures`, with each cell as a run; `None` if all cells have figures.
 pub fn partial<'a>(studies: impl IntoIterator<Item = &'a Study>) -> Option<String> {
     let add = |(done, cells), study: &Study| (done + study.done(), cells + study.cells());
     let (done, cells) = studies.into_iter().fold((0, 0), add);
@@ -45,7 +45,7 @@ pub fn partial<'a>(studies: impl IntoIterator<Item = &'a Study>) -> Option<Strin
 
 /// How the figures were made, one sentence each.
 pub fn method(study: &Study) -> Vec<String> {
-    let mut all = vec![
+    let mut sentences = vec![
         "Each cell is one point of the matrix on fresh machines. A round has each point once; points \
          that are compared are neighbours in it, in alternating order, so that slow \
          changes of the host affect all of them."
@@ -58,31 +58,31 @@ pub fn method(study: &Study) -> Vec<String> {
             "A difference is significant if its permutation test's p, corrected by Holm's method \
              for {} of this report, is below 0.05. Seeds are pooled; outliers are \
              flagged and never dropped.",
-            all_of(study.comparisons.len(), "comparison")
+            all_counted(study.comparisons.len(), "comparison")
         ),
         format!("Bootstrap and permutations are seeded with {}: the same store gives the same report.", study.seed),
     ];
     if study.points.iter().any(|point| point.point.host == study::point::HostKind::Emulated) {
-        all.push(
+        sentences.push(
             "Cells of the emulated host run on emulated CPUs: they show an order, not speeds."
                 .to_owned(),
         );
     }
-    all
+    sentences
 }
 
 /// `all 3 comparisons`, or `the only comparison`.
-fn all_of(number: usize, noun: &str) -> String {
+fn all_counted(number: usize, noun: &str) -> String {
     match number {
         1 => format!("the only {noun}"),
         _ => format!("all {}", count(number, noun)),
     }
 }
 
-/// The command that makes this report again.
+/// The command that recreates this report.
 pub fn report_command(study: &Study) -> String {
     let sources: Vec<String> =
-        study.runs.iter().map(|run| base::shown::quoted(&run.source)).collect();
+        study.runs.iter().map(|run| base::sanitize::shell_quoted(&run.source)).collect();
     format!("pvticket report {} --html report.html", sources.join(" "))
 }
 
@@ -91,18 +91,18 @@ pub fn name(run: &RunFacts) -> &str {
     if run.run.name.is_empty() { &run.source } else { &run.run.name }
 }
 
-/// The overcommit ratio, if it is the same at every point.
+/// The overcommit ratio, if it is equal at all points.
 pub fn overcommit(study: &Study) -> Option<String> {
-    let mut all = study.points.iter().map(|point| names::overcommit(&point.point));
-    let first = all.next()?;
-    all.all(|ratio| ratio == first).then_some(first)
+    let mut ratios = study.points.iter().map(|point| names::overcommit(&point.point));
+    let first = ratios.next()?;
+    ratios.all(|ratio| ratio == first).then_some(first)
 }
 
-/// The last millisecond of the year 9999, up to which moments have a name.
+/// Last millisecond of the year 9999. Later times are shown as this time.
 const LAST_MS: u64 = 253_402_300_799_999;
 
-/// A time in UTC, to the minute.
-pub fn when(at_ms: u64) -> String {
+/// A UTC time, to the minute.
+pub fn utc_minutes(at_ms: u64) -> String {
     let at = UNIX_EPOCH + Duration::from_millis(at_ms.min(LAST_MS));
     let text = humantime::format_rfc3339_seconds(at).to_string();
     let minutes: String = text.chars().take("2000-02-29T12:34".len()).collect();
@@ -114,10 +114,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_those_of_the_calendar() {
-        assert_eq!(when(0), "1970-01-01 00:00 UTC");
-        assert_eq!(when(951_827_696_000), "2000-02-29 12:34 UTC");
-        assert_eq!(when(1_760_000_000_000), "2025-10-09 08:53 UTC");
-        assert!(!when(u64::MAX).is_empty());
+    fn utc_dates_are_correct() {
+        assert_eq!(utc_minutes(0), "1970-01-01 00:00 UTC");
+        assert_eq!(utc_minutes(951_827_696_000), "2000-02-29 12:34 UTC");
+        assert_eq!(utc_minutes(1_760_000_000_000), "2025-10-09 08:53 UTC");
+        assert!(!utc_minutes(u64::MAX).is_empty());
     }
 }

@@ -1,36 +1,36 @@
-//! Notes on a host that is a virtual machine and had its CPUs moved.
+//! Notes on a host that is a virtual machine whose CPUs were moved.
 
 use base::plural::count;
 use study::{findings::Moved, store::record::Load};
 
 /// One sentence, without a full stop.
-pub fn in_words(moved: &Moved) -> String {
+pub fn sentence(moved: &Moved) -> String {
     let Moved { cells, known, usual, farthest } = moved;
     format!(
-        "a cache line took {usual:.0} ns between two CPUs, and {farthest:.0} ns beside {cells} of {}: \
-         the machine below this host moves its CPUs, and rates of contended locks follow",
+        "a cache line took {usual:.0} ns between two CPUs, and {farthest:.0} ns next to {cells} of {}: \
+         the hypervisor moves the CPUs of this host, which changes rates of contended locks",
         count(*known, "cell")
     )
 }
 
 /// The moves of all runs of an answer in a few words, without a full stop.
-pub fn briefly(all: &[&Moved]) -> Option<String> {
-    let nanos = all.iter().flat_map(|moved| [moved.usual, moved.farthest]);
+pub fn briefly(moves: &[&Moved]) -> Option<String> {
+    let nanos = moves.iter().flat_map(|moved| [moved.usual, moved.farthest]);
     let nearest = nanos.clone().min_by(f64::total_cmp)?;
     let farthest = nanos.max_by(f64::total_cmp)?;
     let [cells, known] = [|moved: &&Moved| moved.cells, |moved: &&Moved| moved.known]
-        .map(|part| all.iter().map(part).sum::<usize>());
+        .map(|part| moves.iter().map(part).sum::<usize>());
     Some(format!(
-        "CPUs were moved beside {cells} of {}, and a line took {nearest:.0} to {farthest:.0} ns",
+        "CPUs were moved next to {cells} of {}, and a cache line took {nearest:.0} to {farthest:.0} ns",
         count(known, "cell")
     ))
 }
 
-/// What a cache line took between two CPUs just before and after a cell.
+/// Transfer times of a line between two CPUs just before and after a cell.
 pub(super) fn hops(load: &Load) -> Option<String> {
     match (load.hop_before, load.hop_after) {
         (Some(before), Some(after)) => Some(format!("{before:.0} and {after:.0} ns")),
-        (hop, other) => hop.or(other).map(|hop| format!("{hop:.0} ns")),
+        (hop, after) => hop.or(after).map(|hop| format!("{hop:.0} ns")),
     }
 }
 
@@ -40,9 +40,9 @@ mod tests {
 
     #[test]
     fn the_usual_and_the_farthest_hop_are_named() {
-        let text = in_words(&Moved { cells: 3, known: 24, usual: 27.2, farthest: 163.4 });
+        let text = sentence(&Moved { cells: 3, known: 24, usual: 27.2, farthest: 163.4 });
         assert!(text.starts_with(
-            "a cache line took 27 ns between two CPUs, and 163 ns beside 3 of 24 cells: "
+            "a cache line took 27 ns between two CPUs, and 163 ns next to 3 of 24 cells: "
         ));
     }
 
@@ -52,7 +52,7 @@ mod tests {
         let linux = Moved { cells: 3, known: 12, usual: 162.0, farthest: 90.0 };
         assert_eq!(
             briefly(&[&payload, &linux]).unwrap(),
-            "CPUs were moved beside 10 of 36 cells, and a line took 33 to 162 ns"
+            "CPUs were moved next to 10 of 36 cells, and a cache line took 33 to 162 ns"
         );
         assert_eq!(briefly(&[]), None);
     }

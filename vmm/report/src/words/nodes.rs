@@ -1,13 +1,13 @@
-//! The nodes that measured parts of a run: a table of them, and differences between them.
+//! The nodes that measured parts of a run: a table, and their differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tables::Table;
 use study::findings::{Study, diff};
 
-/// The nodes, with the number of sessions of each.
+/// The nodes with their numbers of sessions.
 pub(super) fn table(study: &Study) -> Table {
-    let note = "Comparisons exchange repetitions within nodes only.";
+    let note = "Permutation tests exchange repetitions only within a node.";
     let head = ["node", "CPU", "Linux", "microcode", "sessions"];
     let mut table = Table::new("nodes", "Nodes", note, &head);
     table.figures_from = 4;
@@ -25,17 +25,17 @@ pub(super) fn table(study: &Study) -> Table {
     table
 }
 
-/// Facts by which nodes may differ and figures with them, and how they are called.
+/// Facts that may differ between nodes and affect figures, and their names.
 const OF_NODES: [(&str, &str); 3] =
     [("cpu", "CPU model"), ("kernel", "host's Linux"), ("microcode", "microcode")];
 
 /// Names the nodes that differ in CPU model, kernel or microcode.
-pub(super) fn unlike(study: &Study) -> Vec<String> {
+pub(super) fn differences(study: &Study) -> Vec<String> {
     let sessions = study.runs.iter().flat_map(|run| &run.sessions);
     let of_nodes: Vec<_> = sessions
         .filter_map(|session| Some((session.host.node.as_ref()?, diff::facts(&session.host))))
         .collect();
-    let mut all = Vec::new();
+    let mut differences = Vec::new();
     for (fact, what) in OF_NODES {
         let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (node, facts) in &of_nodes {
@@ -48,8 +48,8 @@ pub(super) fn unlike(study: &Study) -> Vec<String> {
                 format!("{value} on {}", nodes.join(", "))
             });
             let each: Vec<String> = each.collect();
-            all.push(format!("The nodes differ in {what}: {}.", each.join("; ")));
+            differences.push(format!("The nodes differ in {what}: {}.", each.join("; ")));
         }
     }
-    all
+    differences
 }

@@ -1,7 +1,7 @@
-//! Notes on points: what no column of a table shows.
+//! Notes on points: facts that have no column in a table.
 
 use super::{disturbed, tables::Table};
-use crate::{faults::in_a_line, names, replay, si::si, work};
+use crate::{faults::summary, names, replay, si::si, work};
 use base::plural::count;
 use study::{
     findings::{PointStudy, Study, point::SimRates},
@@ -14,46 +14,46 @@ pub(super) fn table(study: &Study) -> Option<Table> {
     table.figures_from = usize::MAX;
     for point in &study.points {
         for note in of_point(point) {
-            table.cells([names::whole(study, &point.point), note]);
+            table.cells([names::full_name(study, &point.point), note]);
         }
     }
-    table.headed().filled()
+    table.with_headings().nonempty()
 }
 
-/// Hits, bounds, long waits, faults, further work.
+/// Hits, bounds, long waits, faults, additional work.
 fn of_point(point: &PointStudy) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(hits) = point.preempted.and_then(|preempted| preempted.hits) {
-        let looks = count(hits.hits.saturating_add(hits.misses), "look");
+        let checks = count(hits.hits.saturating_add(hits.misses), "check");
         notes.push(match hits.hits {
-            0 => format!("no preemption: {looks} for a target found none"),
-            hits => format!("{}, all on target; {looks} for a target", count(hits, "preemption")),
+            0 => format!("no preemption: {checks} found no target"),
+            hits => format!("{}, all on target; {checks} for a target", count(hits, "preemption")),
         });
     }
     notes.extend(
-        point.preempted.and_then(|preempted| preempted.divergence).as_ref().map(replay::in_a_line),
+        point.preempted.and_then(|preempted| preempted.divergence).as_ref().map(replay::summary),
     );
-    if let Some(most) =
-        point.preempted.map(|preempted| preempted.entering).filter(|most| *most > 0.0)
+    if let Some(entering) =
+        point.preempted.map(|preempted| preempted.entering).filter(|entering| *entering > 0.0)
     {
-        notes.push(format!("LHP/s and LWP/s may be {} more in total", si(most)));
+        notes.push(format!("LHP/s and LWP/s may be {} more in total", si(entering)));
     }
     notes.extend(disturbed::notes(point));
     if let Some(waits) = point.long_waits {
-        notes.push(format!("{} waits/s for any lock used up the threshold", si(waits)));
+        notes.push(format!("{} waits/s for any lock reached the threshold", si(waits)));
     }
-    notes.extend(point.faults.as_ref().map(in_a_line));
+    notes.extend(point.faults.as_ref().map(summary));
     notes.extend(point.sim.and_then(|sim| host_extras(&point.point, sim)));
     notes.extend(work::lines(point));
     notes
 }
 
-/// What the simulated host did beside the schedule, if it was asked to.
+/// Effects of the simulated host's extras, if any are enabled.
 fn host_extras(point: &Point, sim: SimRates) -> Option<String> {
     let SimRates { pause_exits, polled, stolen } = sim;
     let stolen = stolen / f64::from(point.slots);
     let ple = point.ple.map(|_| format!("{} pause-loop exits/s", si(pause_exits)));
-    let polls = point.halt_poll.map(|_| format!("{} halts/s ended while they polled", si(polled)));
+    let polls = point.halt_poll.map(|_| format!("{} halts/s ended by polling", si(polled)));
     let noise = point.noise.map(|_| format!("{:.1} % of the CPUs' time stolen", stolen * 100.0));
     let parts: Vec<String> = [ple, polls, noise].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join("; "))

@@ -1,4 +1,4 @@
-//! Counts of one, in all that is said of a run.
+//! Counts of one in all texts about a run.
 
 use super::text::{Form, render};
 use crate::{document::Document, html};
@@ -8,29 +8,29 @@ use study::{
     testing::{Fixture, record},
 };
 
-/// What reports count.
-const COUNTED: &str = "vCPUs CPUs slots cells points runs rounds repetitions comparisons costs nodes lines looks times \
+/// Nouns that reports count.
+const COUNTED: &str = "vCPUs CPUs slots cells points runs rounds repetitions comparisons costs nodes lines checks times \
                        tickets";
 
-/// Every text about these runs.
+/// All texts about this run.
 fn texts(run: &RunRecord) -> Vec<String> {
     let study = || Study::new(std::slice::from_ref(run));
     let diff = Diff::new(study(), study());
     vec![
         render(&Document::summary(&study()), Form::summary(100)),
-        render(&Document::of_study(&study()), Form::terminal(100)),
-        render(&Document::of_study(&study()), Form::MAIL),
-        render(&Document::of_diff(&diff), Form::MAIL),
+        render(&Document::for_study(&study()), Form::terminal(100)),
+        render(&Document::for_study(&study()), Form::MAIL),
+        render(&Document::for_diff(&diff), Form::MAIL),
         html::page(&study(), None).unwrap(),
-        html::document_page(Document::of_diff(&diff)).unwrap(),
+        html::document_page(Document::for_diff(&diff)).unwrap(),
         study().points[0].point.to_string(),
     ]
 }
 
-/// Regression (D3, D4): the command of a run stood below each of its figures, and each CPU of a host had a number of its
-/// own.
+/// Regression (D3, D4): the command of a run was repeated below each of its figures, and the CPUs of a host
+/// were listed one by one.
 #[test]
-fn a_command_is_told_once_and_cpus_are_ranges() {
+fn commands_appear_once_and_cpus_are_ranges() {
     let mut run = record(&Fixture::default());
     run.contents.run.cpus = (0..128).chain(256..384).collect();
     for text in texts(&run) {
@@ -46,7 +46,7 @@ fn a_command_is_told_once_and_cpus_are_ranges() {
 
 /// Regression: `1 vCPUs on 2 CPUs`, `1 cells of 1 points`, `no ratios in 1 comparisons`.
 #[test]
-fn one_is_no_plural() {
+fn counts_of_one_are_singular() {
     let small = Fixture { rounds: 1, vcpus: vec![1], policies: vec!["rr"], ..Fixture::default() };
     let mut failed = record(&small);
     let error = "no kernel".to_owned();

@@ -1,4 +1,4 @@
-//! A reproduction in words and tables.
+//! A reproduction as text and tables.
 
 use super::{
     super::si::{ratio, si},
@@ -10,12 +10,12 @@ use crate::lists::grouped;
 use base::plural::{agree, count};
 use study::{
     reproduction::{
-        Entry, FACTOR, FigureJudgement, Judged, Kind, Reproduction, Score, Section, Way,
+        Basis, Entry, FACTOR, FigureJudgement, Judged, Kind, Reproduction, Score, Section,
     },
     stats::Estimate,
 };
 
-/// The score in a line.
+/// The score in one line.
 pub fn score_line(score: Score) -> String {
     let Score { scored, sign_and_order, ratio, .. } = score;
     format!(
@@ -24,7 +24,7 @@ pub fn score_line(score: Score) -> String {
     )
 }
 
-/// The score of the card in a line; none without a card.
+/// The score of the card in one line; `None` without a card.
 fn card_line(reproduction: &Reproduction) -> Option<String> {
     let card = reproduction.card();
     let [holds, scored] = [
@@ -33,7 +33,7 @@ fn card_line(reproduction: &Reproduction) -> Option<String> {
     ];
     (!card.is_empty()).then(|| {
         format!(
-            "score card: {holds} of {} {} in order and sign in all of their scored rows; {} {} none",
+            "score card: {holds} of {} {} in order and sign in all scored rows; {} {} none",
             count(card.len(), "entry"),
             agree(holds, "holds", "hold"),
             card.len() - scored,
@@ -44,33 +44,33 @@ fn card_line(reproduction: &Reproduction) -> Option<String> {
 
 /// The score in parts.
 fn parts(reproduction: &Reproduction) -> Vec<String> {
-    let of_way = |way: Way| {
-        let score = reproduction.score(Some(way));
-        (score.scored > 0).then(|| format!("{}: {}", way.name(), score_line(score)))
+    let part = |basis: Basis| {
+        let score = reproduction.score(Some(basis));
+        (score.scored > 0).then(|| format!("{}: {}", basis.name(), score_line(score)))
     };
-    let Score { all, scored, .. } = reproduction.score(None);
-    let left = format!(
-        "{scored} of {} {} scored; the other {} {} no figure, for the reason stated, or a simulation \
+    let Score { total, scored, .. } = reproduction.score(None);
+    let rows = format!(
+        "{scored} of {} {} scored; the other {} {} no figure (the reason is stated), or a simulation \
          was fitted to {}",
-        count(all, "published row"),
+        count(total, "published row"),
         agree(scored, "is", "are"),
-        all - scored,
-        agree(all - scored, "has", "have"),
-        agree(all - scored, "it", "them")
+        total - scored,
+        agree(total - scored, "has", "have"),
+        agree(total - scored, "it", "them")
     );
-    Way::ALL.into_iter().filter_map(of_way).chain([left]).chain(card_line(reproduction)).collect()
+    Basis::ALL.into_iter().filter_map(part).chain([rows]).chain(card_line(reproduction)).collect()
 }
 
-/// Which tables have measurements that are no figures of their locks.
+/// Tables with measurements that are not valid figures of their locks.
 fn disturbed(reproduction: &Reproduction) -> Option<String> {
     let sections = reproduction.sections.iter();
-    let all: Vec<&Section> = sections.filter(|section| !section.disturbance.is_none()).collect();
-    let counted = disturbed::counted(all.iter().map(|section| section.disturbance).sum())?;
-    let tables: Vec<&str> = all.iter().map(|section| section.name.as_str()).collect();
+    let noisy: Vec<&Section> = sections.filter(|section| !section.disturbance.is_none()).collect();
+    let counted = disturbed::summary(noisy.iter().map(|section| section.disturbance).sum())?;
+    let tables: Vec<&str> = noisy.iter().map(|section| section.name.as_str()).collect();
     Some(format!("{counted} ({})", tables.join(", ")))
 }
 
-/// What the score consists of.
+/// The parts of the score, and disturbed measurements.
 pub fn findings(reproduction: &Reproduction) -> Vec<Sentence> {
     let plain = |tone: Tone| move |text: String| Sentence::plain(tone, text);
     let parts = parts(reproduction).into_iter().map(plain(Tone::Neutral));
@@ -80,39 +80,39 @@ pub fn findings(reproduction: &Reproduction) -> Vec<Sentence> {
 /// The score card.
 fn card(reproduction: &Reproduction) -> Option<Table> {
     let head = ["entry", "hold", "scored", "rows", "verdict"];
-    let note = "By measurement, or where there is none by simulation; rows in order and sign.";
+    let note = "By measurement, otherwise by simulation; rows in order and sign.";
     let mut table = Table::new("card", "Score card", note, &head);
     for score in reproduction.card() {
-        let [hold, scored, all] = score.rows;
+        let [hold, scored, rows] = score.rows;
         let verdict = match () {
             () if score.holds() => "holds",
             () if scored == 0 => "no figure",
             () => "FAILS",
         };
         let name = format!("({}) {}", score.line.id, score.line.about);
-        let counts = [hold, scored, all].map(|count| count.to_string());
+        let counts = [hold, scored, rows].map(|count| count.to_string());
         table.cells([name].into_iter().chain(counts).chain([verdict.to_owned()]));
     }
-    table.filled()
+    table.nonempty()
 }
 
-/// What is known of a table beside its rows.
-fn about(section: &Section) -> Vec<String> {
-    let Section { source, read, place, noise, stand_in, model, command, .. } = section;
-    let mut all = vec![format!(
-        "Published: {source} (read: {read}); on {place}. Changes of up to {:.1} % are none.",
+/// Facts about a table in addition to its rows.
+fn section_facts(section: &Section) -> Vec<String> {
+    let Section { source, read, place, noise, surrogates: stand_in, model, command, .. } = section;
+    let mut facts = vec![format!(
+        "Published: {source} (read: {read}); on {place}. Changes of up to {:.1} % count as none.",
         noise * 100.0
     )];
     let list = |name: &str, notes: &[String]| {
         (!notes.is_empty()).then(|| format!("{name}: {}.", notes.join("; ")))
     };
-    all.extend(list("Measured", stand_in));
-    all.extend(list("Simulated", model));
-    all.extend(command.as_ref().map(|command| format!("Measurements: {command}")));
-    all
+    facts.extend(list("Measured", stand_in));
+    facts.extend(list("Simulated", model));
+    facts.extend(command.as_ref().map(|command| format!("Measurements: {command}")));
+    facts
 }
 
-/// How tables show figures.
+/// Format of figures in tables.
 const fn show(entry: &Entry) -> fn(f64) -> String {
     match entry.kind {
         Kind::Ratio => ratio,
@@ -123,23 +123,23 @@ const fn show(entry: &Entry) -> fn(f64) -> String {
 const HEAD: [&str; 9] =
     ["row", "published", "by", "ours", "95 %", "sign", "order", "off", "verdict"];
 
-/// The rows of which there are figures; one line for each way to them.
+/// The rows with figures, one line per method.
 fn figures(section: &Section) -> Option<Table> {
     let title = format!("{}: {}", section.name, section.table);
     let mut table = Table::new("figures", &title, "", &HEAD);
     for judged in section.judged() {
         let Judged { entry, verdicts } = judged;
         let mut name = entry.row.as_str();
-        for (way, verdict) in Way::ALL.into_iter().zip(verdicts) {
-            let Ok(ours) = entry.figure(way) else { continue };
-            let by = if way == Way::Measured { "here" } else { "model" };
+        for (basis, verdict) in Basis::ALL.into_iter().zip(verdicts) {
+            let Ok(ours) = entry.figure(basis) else { continue };
+            let by = if basis == Basis::Measured { "here" } else { "model" };
             let figures = [show(entry)(entry.published), by.to_owned()];
             let cells = [name.to_owned()].into_iter().chain(figures);
             table.cells(cells.chain(judged_cells(entry, ours, verdict)));
             name = "";
         }
     }
-    table.filled()
+    table.nonempty()
 }
 
 fn judged_cells(entry: &Entry, ours: &Estimate, verdict: Option<FigureJudgement>) -> [String; 6] {
@@ -155,7 +155,7 @@ fn judged_cells(entry: &Entry, ours: &Estimate, verdict: Option<FigureJudgement>
     ]
 }
 
-/// Why the rows without figures have none: the reasons, and the rows of each.
+/// The reasons for rows without figures, each with its rows.
 fn reasons(section: &Section) -> Vec<(String, Vec<&Entry>)> {
     grouped(section.entries.iter().filter_map(|entry| {
         let (Err(measured), Err(simulated)) = (&entry.measured, &entry.simulated) else {
@@ -172,10 +172,10 @@ fn reasons(section: &Section) -> Vec<(String, Vec<&Entry>)> {
 
 /// The tables of a page.
 pub fn tables(reproduction: &Reproduction) -> Vec<Table> {
-    let mut all: Vec<Table> = card(reproduction).into_iter().collect();
+    let mut tables: Vec<Table> = card(reproduction).into_iter().collect();
     for section in &reproduction.sections {
         if let Some(table) = figures(section) {
-            all.push(Table { note: about(section).join(" "), ..table });
+            tables.push(Table { note: section_facts(section).join(" "), ..table });
         }
         let head = ["row", "published", "why"];
         let title = format!("{}: rows without a figure", section.name);
@@ -186,27 +186,27 @@ pub fn tables(reproduction: &Reproduction) -> Vec<Table> {
                 table.cells([entry.row.clone(), show(entry)(entry.published), reason.clone()]);
             }
         }
-        all.extend(table.filled());
+        tables.extend(table.nonempty());
     }
-    all
+    tables
 }
 
 /// How the figures were made and how to read them.
 pub fn method(reproduction: &Reproduction) -> Vec<String> {
-    let mut all = reproduction.method.clone();
-    all.extend([
-        "A ratio is that of the changed figure to the base, by medians, more is better. Its sign holds \
-         if it is on the same side of 1 as the published one; changes within the published noise are \
-         none, and larger ones whose 95 % interval has 1 in it are unclear. Its order holds if it is above and below the \
-         same rows of its group, those within the noise of it left out."
+    let mut sentences = reproduction.method.clone();
+    sentences.extend([
+        "A ratio is the changed figure divided by the base, by medians; more is better. Its sign holds \
+         if it is on the same side of 1 as the published ratio; changes within the published noise count as \
+         none, and larger changes whose 95 % interval contains 1 are unclear. Its order holds if it is above and \
+         below the same rows of its group, except rows within the noise."
             .to_owned(),
         format!(
-            "off: ours by published; it holds within {FACTOR}x. holds: sign, order and ratio; not in \
-             size: sign and order only. A row with a measurement is scored by it, another one by its \
+            "off: ours divided by published; it holds within {FACTOR}x. holds: sign, order and ratio; not in \
+             size: sign and order only. A row with a measurement is scored by it, others by their \
              simulation (model)."
         ),
     ]);
-    all
+    sentences
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::{
 use study::{disturbance::Disturbance, reproduction::CardLine, stats::Interval};
 
 fn mail(reproduction: &Reproduction) -> String {
-    render(&Document::of_reproduction(reproduction), Form::MAIL)
+    render(&Document::for_reproduction(reproduction), Form::MAIL)
 }
 
 fn entry(row: &str, published: f64, measured: Result<f64, &str>) -> Entry {
@@ -28,8 +28,8 @@ const fn long_row() -> &'static str {
     "--row 'build: unfair queued by pv-ticket, 1.5x, and more'"
 }
 
-/// Three rows: one that holds, one that fails, and one without a figure.
-fn made() -> Reproduction {
+/// Three rows: holding, failing, and without a figure.
+fn reproduction() -> Reproduction {
     let long = "a remark that is as long as remarks are, so that it does not fit into one line";
     let section = Section {
         name: "dbench".into(),
@@ -40,7 +40,7 @@ fn made() -> Reproduction {
         place: "32 cores".into(),
         noise: 0.04,
         card: Some("b".into()),
-        stand_in: vec![long.into(), long.into()],
+        surrogates: vec![long.into(), long.into()],
         model: vec![long.into()],
         command: Some("pvticket report pvticket-reproduce/measured-dbench".into()),
         disturbance: Disturbance { overlong: Some((2, 0.9)), ..Disturbance::default() },
@@ -62,7 +62,7 @@ fn made() -> Reproduction {
 
 #[test]
 fn the_score_is_the_first_line_and_lines_fit_into_a_mail() {
-    let text = mail(&made());
+    let text = mail(&reproduction());
     assert!(text.starts_with("order and sign: 1 of 2 rows; ratio within 2x: 1\n"), "{text}");
     for line in text.lines() {
         assert!(line.chars().count() <= 72, "{line}");
@@ -70,7 +70,7 @@ fn the_score_is_the_first_line_and_lines_fit_into_a_mail() {
     let again = "\n  pvticket reproduce --row dbench --row \\\n    'build: unfair queued by pv-ticket, 1.5x, and more'\n";
     assert!(text.ends_with(again), "{text}");
     let disturbed =
-        "\n* disturbed windows, no figures of a lock: 2 much longer than asked\n  (dbench)\n";
+        "\n* disturbed windows, rates not valid: 2 much longer than requested\n  (dbench)\n";
     for part in [disturbed, "needs 32 CPUs", "PDP-11", "FAILS", "(b) ticketlocks", "1.17x"] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -78,11 +78,11 @@ fn the_score_is_the_first_line_and_lines_fit_into_a_mail() {
 
 #[test]
 fn a_page_has_the_score_the_rows_and_the_reasons() {
-    let page = document_page(Document::of_reproduction(&made())).expect("it renders");
+    let page = document_page(Document::for_reproduction(&reproduction())).expect("it renders");
     for part in [
         "order and sign: 1 of 2 rows; ratio within 2x: 1",
         "<li class=\"bad\">",
-        "disturbed windows, no figures of a lock: 2 much longer than asked (dbench)",
+        "disturbed windows, rates not valid: 2 much longer than requested (dbench)",
         "base, 2x by 1x",
         "needs 32 CPUs; this host has 2",
         "no machine file of a &#60;b&#62;PDP-11",
@@ -95,7 +95,7 @@ fn a_page_has_the_score_the_rows_and_the_reasons() {
 
 #[test]
 fn a_fitted_row_is_shown_and_does_not_count() {
-    let mut reproduction = made();
+    let mut reproduction = reproduction();
     let fitted = &mut reproduction.sections[0].entries[2];
     fitted.simulated = Ok(Estimate { value: 1.05, interval: None });
     fitted.is_fitted = true;

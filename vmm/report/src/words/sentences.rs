@@ -1,4 +1,4 @@
-//! The findings of a study in sentences, each backed by its figures.
+//! The findings of a study as sentences, each backed by its figures.
 
 use base::plural::{agree, count};
 use locks::Family;
@@ -16,7 +16,7 @@ use study::{
     store::record::MachineFile,
 };
 
-/// What the study's operations are called, in the plural.
+/// Plural name of the study's operations.
 pub fn operations(study: &Study) -> &'static str {
     let unit = |point: &Point| match (point.guest, point.lock.family()) {
         (GuestKind::Linux, _) if point.workload != "lock" => "operations",
@@ -25,14 +25,14 @@ pub fn operations(study: &Study) -> &'static str {
         (_, Family::Counter) => "adds",
         (_, Family::Lockref) => "gets and puts",
     };
-    let mut all = study.points.iter().map(|study| unit(&study.point));
-    match all.next() {
-        Some(first) if all.all(|other| other == first) => first,
+    let mut units = study.points.iter().map(|study| unit(&study.point));
+    match units.next() {
+        Some(first) if units.all(|name| name == first) => first,
         _ => "operations",
     }
 }
 
-/// Does its guest time switches of vCPUs?
+/// Whether its guest measures vCPU switches.
 pub fn is_of_switches(point: &Point) -> bool {
     point.workload == "switch"
 }
@@ -46,18 +46,18 @@ pub enum Tone {
     Less,
     /// No difference.
     Neutral,
-    /// A limit of what the figures show.
+    /// A limit on the validity of the figures.
     Caution,
-    /// A failure, or a broken invariant: the figures mean nothing.
+    /// A failure, or a broken invariant: the figures are meaningless.
     Bad,
 }
 
 /// A sentence of a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sentence {
-    /// What the sentence reports, which decides its colour.
+    /// Kind of the statement, which determines its colour.
     pub tone: Tone,
-    /// Figure; empty if there is none.
+    /// The figure; may be empty.
     pub figure: String,
     /// The sentence, without markup.
     pub text: String,
@@ -71,7 +71,7 @@ impl Sentence {
 }
 
 /// Capitalizes the first letter.
-pub(crate) fn first_large(text: &str) -> String {
+pub(crate) fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
@@ -84,13 +84,13 @@ fn caution(text: String) -> Sentence {
     Sentence::plain(Tone::Caution, text)
 }
 
-/// A caution of a text without a full stop.
-fn noted(text: String) -> Sentence {
-    caution(format!("{}.", first_large(&text)))
+/// A caution from a text without a full stop.
+fn caution_sentence(text: String) -> Sentence {
+    caution(format!("{}.", capitalize(&text)))
 }
 
-/// The most findings in sentences; the table has them all.
-const MOST_FINDINGS: usize = 6;
+/// Maximum number of findings as sentences. The table has all of them.
+const MAX_FINDINGS: usize = 6;
 
 /// The clearest findings.
 pub fn findings(study: &Study) -> Vec<Sentence> {
@@ -101,106 +101,106 @@ pub fn findings(study: &Study) -> Vec<Sentence> {
         clear.map(|comparison| clarity(comparison.ratio, false)).fold(0.0, f64::max)
     };
     findings.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
-    let mut all: Vec<Sentence> =
-        findings.iter().take(MOST_FINDINGS).map(|finding| sentence(study, finding)).collect();
-    let more = findings.len().saturating_sub(MOST_FINDINGS);
+    let mut sentences: Vec<Sentence> =
+        findings.iter().take(MAX_FINDINGS).map(|finding| sentence(study, finding)).collect();
+    let more = findings.len().saturating_sub(MAX_FINDINGS);
     if more > 0 {
         let are = agree(more, "is", "are");
         let text = format!("{more} more series {are} in the table of comparisons.");
-        all.push(Sentence::plain(Tone::Neutral, text));
+        sentences.push(Sentence::plain(Tone::Neutral, text));
     }
     if study.findings.is_empty() {
-        let text = "Nothing here has a baseline to be compared with.".to_owned();
-        all.push(Sentence::plain(Tone::Neutral, text));
+        let text = "No point here has a baseline.".to_owned();
+        sentences.push(Sentence::plain(Tone::Neutral, text));
     }
-    all
+    sentences
 }
 
-/// Says so if the repetitions are too few for any difference to be significant.
+/// Reports that no difference can be significant because there are too few repetitions.
 pub(super) fn too_few(study: &Study) -> Option<String> {
     let tested = || study.comparisons.iter().filter(|comparison| !comparison.places.is_empty());
-    let can_differ = |one: &Comparison| stats::can_differ(&one.places, one.tested);
-    let repetitions = |one: &Comparison| {
-        let (subject, against) = stats::total(&one.places);
+    let can_differ = |pair: &Comparison| stats::can_differ(&pair.places, pair.tested);
+    let repetitions = |pair: &Comparison| {
+        let (subject, against) = stats::total(&pair.places);
         subject.max(against)
     };
-    let most = tested().map(repetitions).max()?;
+    let max = tested().map(repetitions).max()?;
     let places = tested().map(|comparison| comparison.places.len()).max()?;
     (!tested().any(can_differ)).then(|| {
         let where_they_are = match places {
             0 | 1 => String::new(),
-            _ => format!(" on {places} nodes or hosts, which are compared one by one,"),
+            _ => format!(" on {places} nodes or hosts, which are compared separately,"),
         };
         let comparisons = tested().count();
         format!(
-            "No difference can be significant here, however large: {}{where_they_are} {} too few among {}; \
+            "No difference can be significant here: {}{where_they_are} {} too few for {}; \
              {} of each are enough.",
-            count(most, "repetition"),
-            agree(most, "is", "are"),
+            count(max, "repetition"),
+            agree(max, "is", "are"),
             count(comparisons, "comparison"),
-            stats::samples_in_blocks_for(comparisons, places)
+            stats::samples_in_blocks(comparisons, places)
         )
     })
 }
 
-/// Says so if sides of comparisons were never measured in one place.
+/// Reports that sides of comparisons were never measured in the same place.
 fn apart(study: &Study) -> Option<String> {
-    let all = study.comparisons.len();
+    let total = study.comparisons.len();
     let apart = study.comparisons.iter().filter(|comparison| comparison.places.is_empty()).count();
     (apart > 0).then(|| {
         format!(
-            "Of {}, {apart} {} not judged: no node or host has repetitions of both sides.",
-            count(all, "comparison"),
+            "{apart} of {} {} not judged: no node or host has repetitions of both sides.",
+            count(total, "comparison"),
             agree(apart, "is", "are")
         )
     })
 }
 
-/// How many repetitions a comparison needs.
+/// The number of repetitions that a comparison needs.
 pub fn needed(comparison: &Comparison) -> String {
     let evenly = match comparison.places.len() {
         0 | 1 => String::new(),
-        places => format!(", as many on each of the {places} nodes or hosts"),
+        places => format!(", evenly on the {places} nodes or hosts"),
     };
-    format!("at least {} of each are needed{evenly}", comparison.least())
+    format!("at least {} of each are needed{evenly}", comparison.min_repetitions())
 }
 
-/// What makes the figures worth less, or worthless.
+/// Warnings that limit or void the validity of the figures.
 pub fn warnings(study: &Study) -> Vec<Sentence> {
-    let mut all = Vec::new();
-    all.extend(simulated::simulated(study).map(|machines| {
+    let mut sentences = Vec::new();
+    sentences.extend(simulated::simulated(study).map(|machines| {
         caution(format!(
-            "Figures marked as {machines} were not measured. How far the simulator may be believed is \
-             in vmm/sim/README.md."
+            "Figures marked as {machines} were not measured. vmm/sim/README.md states how the simulator \
+             is validated."
         ))
     }));
     for file in simulated::machine_files(study) {
         let MachineFile { name, assumed, costs, .. } = file;
         let state = simulated::validation(file);
-        all.push(caution(format!(
+        sentences.push(caution(format!(
             "Machine {name}: {state}; {assumed} of its {} {} assumed.",
             count(*costs, "cost"),
             agree(*assumed, "is", "are")
         )));
-        all.extend(simulated::doubts(file).map(noted));
+        sentences.extend(simulated::doubts(file).map(caution_sentence));
     }
-    all.extend(simulated::frozen(study).map(noted));
-    let (violations, disorder) = study.broken();
+    sentences.extend(simulated::frozen(study).map(caution_sentence));
+    let (violations, disorder) = study.failures();
     if violations > 0.0 {
-        all.push(bad(format!(
-            "BROKEN: mutual exclusion failed {}; the figures mean nothing.",
+        sentences.push(bad(format!(
+            "BROKEN: mutual exclusion failed {}; the figures are meaningless.",
             count(violations as u64, "time")
         )));
     }
     if disorder > 0.0 {
-        all.push(bad(format!(
+        sentences.push(bad(format!(
             "BROKEN: {} {} served out of order.",
             disorder as u64,
             agree(disorder as u64, "ticket was", "tickets were")
         )));
     }
     if study.done() < study.cells() {
-        all.push(caution(format!(
+        sentences.push(caution(format!(
             "Partial: {} of {} {} figures.",
             study.done(),
             count(study.cells(), "cell"),
@@ -209,73 +209,73 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     }
     let sessions = study.runs.iter().filter_map(|run| run.sessions.last());
     let busy = sessions.filter_map(|session| busy(&session.host)).next();
-    let moved = study.moved.as_ref().map(moved::in_words);
-    let of_the_host = [disturbed::quota(study), disturbed::in_words(study), busy, moved];
-    all.extend(of_the_host.into_iter().flatten().map(noted));
-    all.extend(replayed::not_repeated(study).map(bad));
-    all.extend(apart(study).map(caution));
-    all.extend(nodes::unlike(study).into_iter().map(caution));
-    let hosts = strangers(study);
+    let moved = study.moved.as_ref().map(moved::sentence);
+    let of_the_host = [disturbed::quota(study), disturbed::summary_with_points(study), busy, moved];
+    sentences.extend(of_the_host.into_iter().flatten().map(caution_sentence));
+    sentences.extend(replayed::not_repeated(study).map(bad));
+    sentences.extend(apart(study).map(caution));
+    sentences.extend(nodes::differences(study).into_iter().map(caution));
+    let hosts = differing_facts(study);
     if !hosts.is_empty() {
-        all.push(caution(format!(
-            "Not all figures are of one host and program; these differ: {}.",
+        sentences.push(caution(format!(
+            "Host or program changed between starts; these differ: {}.",
             hosts.join(", ")
         )));
     }
     let failed = study.lost.iter().filter(|lost| lost.error.is_some()).count();
     if failed > 0 {
-        all.push(caution(format!(
+        sentences.push(caution(format!(
             "{} failed; {} listed below.",
             count(failed, "cell"),
             agree(failed, "it is", "they are")
         )));
     }
-    all
+    sentences
 }
 
-/// A share of the CPUs' time taken by others above which there is a warning.
+/// Share of the CPUs' time used by others above which there is a warning.
 const BUSY: f64 = 0.1;
 
-/// A warning if other processes used the CPUs of the vCPUs just before.
+/// A warning if other processes used the vCPUs' CPUs just before.
 fn busy(facts: &study::host_facts::HostFacts) -> Option<String> {
     let busy = facts.busy.filter(|busy| *busy >= BUSY)?;
     Some(format!(
-        "other processes used {} of these CPUs just before: the vCPUs may get less than stated",
+        "other processes used {} of these CPUs just before: the vCPUs may get less CPU time",
         percent(busy)
     ))
 }
 
-/// Facts that should be the same for all starts of the runs and are not. A guest without a kernel has none that
-/// could be another.
-fn strangers(study: &Study) -> Vec<String> {
+/// Facts that should be equal for all starts of the runs and are not. A guest without a kernel matches any
+/// kernel.
+fn differing_facts(study: &Study) -> Vec<String> {
     let sessions = study.runs.iter().flat_map(|run| &run.sessions);
-    let all: Vec<(bool, Vec<(String, String)>)> = sessions
-        .map(|session| (session.host.kernels.is_empty(), diff::lasting(&session.host)))
+    let hosts: Vec<(bool, Vec<(String, String)>)> = sessions
+        .map(|session| (session.host.kernels.is_empty(), diff::stable_facts(&session.host)))
         .collect();
     let is_shared = |fact: &(String, String)| {
         let is_of_kernel = fact.0.starts_with("kernels ");
-        all.iter().all(|(has_none, host)| host.contains(fact) || is_of_kernel && *has_none)
+        hosts.iter().all(|(has_none, host)| host.contains(fact) || is_of_kernel && *has_none)
     };
-    let facts = all.iter().flat_map(|(_, host)| host).filter(|fact| !is_shared(fact));
+    let facts = hosts.iter().flat_map(|(_, host)| host).filter(|fact| !is_shared(fact));
     unique(facts.map(|fact| fact.0.clone()))
 }
 
 /// The comparisons with this outcome.
-pub(super) fn with<'a>(all: &[&'a Comparison], outcome: Outcome) -> Vec<&'a Comparison> {
-    all.iter().copied().filter(|comparison| comparison.outcome() == outcome).collect()
+pub(super) fn select<'a>(comparisons: &[&'a Comparison], outcome: Outcome) -> Vec<&'a Comparison> {
+    comparisons.iter().copied().filter(|comparison| comparison.outcome() == outcome).collect()
 }
 
 /// A finding about two series, at each of their places, or about the places of one series.
 fn sentence(study: &Study, finding: &SeriesComparison) -> Sentence {
-    let all: Vec<&Comparison> =
+    let comparisons: Vec<&Comparison> =
         finding.comparisons.iter().map(|ix| &study.comparisons[*ix]).collect();
-    let [more, less] = [Outcome::More, Outcome::Less].map(|outcome| with(&all, outcome));
+    let [more, less] = [Outcome::More, Outcome::Less].map(|outcome| select(&comparisons, outcome));
     let (tone, clear) = match (more.is_empty(), less.is_empty()) {
         (false, true) => (Tone::More, clearest(&more)),
         (true, false) => (Tone::Less, clearest(&less)),
         _ => (Tone::Neutral, None),
     };
-    let parts = parts(study, &all);
+    let parts = clauses(study, &comparisons);
     Sentence {
         tone,
         figure: clear.map(figure).unwrap_or_default(),
@@ -283,52 +283,54 @@ fn sentence(study: &Study, finding: &SeriesComparison) -> Sentence {
     }
 }
 
-/// The clauses of a finding: `pv-ticket gives more than ticket at 2x: ..., and at 3x too`, or along the axis of the
-/// charts `gang gives more than rr: ..., and fair too; lhp gives less: ...`.
-fn parts(study: &Study, all: &[&Comparison]) -> Vec<String> {
-    let first = all[0];
+/// The clauses of a finding: `pv-ticket is faster than ticket at 2x: ..., and at 3x too`, or along the axis of the
+/// charts `gang is faster than rr: ..., and fair too; lhp is slower: ...`.
+fn clauses(study: &Study, comparisons: &[&Comparison]) -> Vec<String> {
+    let first = comparisons[0];
     let is_along_x = names::is_along_x(study, first);
     let (subject, against) = names::sides(study, first);
-    let around = bracketed(names::surroundings(study, first));
-    let which = |all: &[&Comparison]| {
+    let surroundings = bracketed(names::surroundings(study, first));
+    let which = |comparisons: &[&Comparison]| {
         if is_along_x {
             let subject = |comparison: &&Comparison| names::sides(study, comparison).0;
-            names::listed(&all.iter().map(subject).collect::<Vec<_>>())
+            names::listed(&comparisons.iter().map(subject).collect::<Vec<_>>())
         } else {
-            at(study, all)
+            at(study, comparisons)
         }
     };
     let mut parts = Vec::new();
-    for (outcome, verb) in [(Outcome::More, "gives more"), (Outcome::Less, "gives less")] {
-        let Some((clearest, rest)) = with_rest(&with(all, outcome)) else { continue };
+    for (outcome, verb) in [(Outcome::More, "is faster"), (Outcome::Less, "is slower")] {
+        let Some((clearest, rest)) = split(&select(comparisons, outcome)) else {
+            continue;
+        };
         let too =
             if rest.is_empty() { String::new() } else { format!(", and {} too", which(&rest)) };
-        let (one, is_first) = (which(&[clearest]), parts.is_empty());
-        let than = if is_first { format!(" than {against}{around}") } else { String::new() };
+        let (comparison, is_first) = (which(&[clearest]), parts.is_empty());
+        let than = if is_first { format!(" than {against}{surroundings}") } else { String::new() };
         let clause = match (is_along_x, is_first) {
-            (true, _) => format!("{one} {verb}{than}"),
-            (false, true) => format!("{subject} {verb}{than} {one}"),
-            (false, false) => format!("{verb} {one}"),
+            (true, _) => format!("{comparison} {verb}{than}"),
+            (false, true) => format!("{subject} {verb}{than} {comparison}"),
+            (false, false) => format!("{verb} {comparison}"),
         };
         parts.push(format!("{clause}: {}{too}", evidence(clearest)));
     }
-    let [unclear, few, apart] =
-        [Outcome::Unclear, Outcome::TooFew, Outcome::Apart].map(|outcome| with(all, outcome));
+    let [unclear, few, apart] = [Outcome::Unclear, Outcome::TooFew, Outcome::Apart]
+        .map(|outcome| select(comparisons, outcome));
     if !unclear.is_empty() {
         let difference = match (parts.is_empty(), is_along_x) {
-            (true, true) => format!("No significant difference to {against}{around}"),
+            (true, true) => format!("No significant difference from {against}{surroundings}"),
             (true, false) => {
-                format!("No significant difference between {subject} and {against}{around}")
+                format!("No significant difference between {subject} and {against}{surroundings}")
             }
             (false, _) => "no significant difference".to_owned(),
         };
         let with = if is_along_x { "with " } else { "" };
-        parts.push(format!("{difference} {with}{}: {}", which(&unclear), some(&unclear)));
+        parts.push(format!("{difference} {with}{}: {}", which(&unclear), summary(&unclear)));
     }
-    if let Some(most) = neediest(&few) {
-        let (place, needed) = (which(&few), needed(most));
+    if let Some(max_need) = largest_need(&few) {
+        let (place, needed) = (which(&few), needed(max_need));
         parts.push(if is_along_x {
-            format!("too few repetitions of {place} to tell a difference to {against}: {needed}")
+            format!("too few repetitions of {place} to tell a difference from {against}: {needed}")
         } else {
             format!("too few repetitions of {subject} and {against} {place} to tell: {needed}")
         });
@@ -344,25 +346,25 @@ fn parts(study: &Study, all: &[&Comparison]) -> Vec<String> {
     parts
 }
 
-/// The comparison that needs the most repetitions.
-fn neediest<'a>(all: &[&'a Comparison]) -> Option<&'a Comparison> {
-    all.iter().copied().max_by_key(|comparison| comparison.least())
+/// The comparison with the largest number of needed repetitions.
+fn largest_need<'a>(comparisons: &[&'a Comparison]) -> Option<&'a Comparison> {
+    comparisons.iter().copied().max_by_key(|comparison| comparison.min_repetitions())
 }
 
 pub(super) fn bracketed(text: String) -> String {
     if text.is_empty() { text } else { format!(" ({text})") }
 }
 
-/// The clearest of some comparisons and the others; None of none.
-fn with_rest<'a>(all: &[&'a Comparison]) -> Option<(&'a Comparison, Vec<&'a Comparison>)> {
-    let first = clearest(all)?;
+/// The clearest of some comparisons and the others; `None` if there are no comparisons.
+fn split<'a>(list: &[&'a Comparison]) -> Option<(&'a Comparison, Vec<&'a Comparison>)> {
+    let first = clearest(list)?;
     Some((
         first,
-        all.iter().copied().filter(|comparison| !std::ptr::eq(*comparison, first)).collect(),
+        list.iter().copied().filter(|comparison| !std::ptr::eq(*comparison, first)).collect(),
     ))
 }
 
-/// How far a ratio is from 1: without a ratio as far as can be, and not at all where the ranks contradict it.
+/// Distance of a ratio from 1: maximal without a ratio, and zero if the ranks contradict the ratio.
 pub(super) fn clarity(ratio: Option<Estimate>, is_contrary: bool) -> f64 {
     match ratio {
         _ if is_contrary => 0.0,
@@ -370,42 +372,42 @@ pub(super) fn clarity(ratio: Option<Estimate>, is_contrary: bool) -> f64 {
     }
 }
 
-pub(super) fn clearest<'a>(all: &[&'a Comparison]) -> Option<&'a Comparison> {
-    let clarity = |one: &Comparison| clarity(one.ratio, one.is_contrary());
-    all.iter().copied().max_by(|a, b| clarity(a).total_cmp(&clarity(b)))
+pub(super) fn clearest<'a>(comparisons: &[&'a Comparison]) -> Option<&'a Comparison> {
+    let clarity = |comparison: &Comparison| clarity(comparison.ratio, comparison.is_contrary());
+    comparisons.iter().copied().max_by(|a, b| clarity(a).total_cmp(&clarity(b)))
 }
 
-/// Where on the axis of the charts comparisons are.
-fn at(study: &Study, all: &[&Comparison]) -> String {
+/// Positions of comparisons on the axis of the charts.
+fn at(study: &Study, comparisons: &[&Comparison]) -> String {
     let points: Vec<&Point> =
-        all.iter().map(|comparison| &study.points[comparison.subject].point).collect();
-    names::at(study, &points)
+        comparisons.iter().map(|comparison| &study.points[comparison.subject].point).collect();
+    names::x_position(study, &points)
 }
 
-/// Where a comparison is: its place on the axis of the charts, unless the names of its sides say
-/// that, and what surrounds it in brackets.
+/// The place of a comparison: its position on the axis of the charts, unless the names of its sides include
+/// it, and its surroundings in parentheses.
 pub(super) fn place(study: &Study, comparison: &Comparison) -> String {
-    let around = bracketed(names::surroundings(study, comparison));
+    let surroundings = bracketed(names::surroundings(study, comparison));
     if names::is_along_x(study, comparison) {
-        around
+        surroundings
     } else {
-        format!(" {}{around}", at(study, &[comparison]))
+        format!(" {}{surroundings}", at(study, &[comparison]))
     }
 }
 
-fn some(all: &[&Comparison]) -> String {
-    match all {
-        [one] => evidence(one),
-        all => range(all),
+fn summary(comparisons: &[&Comparison]) -> String {
+    match comparisons {
+        [comparison] => evidence(comparison),
+        comparisons => range(comparisons),
     }
 }
 
-/// What stands beside a direction and a ratio that contradict each other.
-pub const fn by_ranks(is_contrary: bool) -> &'static str {
-    if is_contrary { ", by ranks: the medians lie the other way" } else { "" }
+/// Remark on a direction that its ratio contradicts.
+pub const fn ranks_remark(is_contrary: bool) -> &'static str {
+    if is_contrary { ", by ranks: the medians are in the opposite order" } else { "" }
 }
 
-/// The ratio of a comparison as the figure of its direction; nothing if it is not one.
+/// The ratio of a comparison as the figure of its direction; empty if it contradicts the direction.
 pub(super) fn figure(comparison: &Comparison) -> String {
     let ratio_of = comparison.ratio.filter(|_| !comparison.is_contrary());
     ratio_of.map_or_else(String::new, |estimate| ratio(estimate.value))
@@ -414,18 +416,18 @@ pub(super) fn figure(comparison: &Comparison) -> String {
 /// Ratio, interval and p of a comparison.
 fn evidence(comparison: &Comparison) -> String {
     let p = p(comparison.verdict.adjusted);
-    let ranks = by_ranks(comparison.is_contrary());
+    let ranks = ranks_remark(comparison.is_contrary());
     match comparison.ratio {
         Some(ratio) => format!("{} (p {p}{ranks})", estimate(&ratio)),
-        None => format!("its baseline did nothing (p {p})"),
+        None => format!("its baseline completed no operation (p {p})"),
     }
 }
 
-pub(super) fn range(all: &[&Comparison]) -> String {
-    let ratios = || all.iter().filter_map(|comparison| Some(comparison.ratio?.value));
+pub(super) fn range(list: &[&Comparison]) -> String {
+    let ratios = || list.iter().filter_map(|comparison| Some(comparison.ratio?.value));
     let low = ratios().fold(f64::INFINITY, f64::min);
     let high = ratios().fold(0.0, f64::max);
-    let p = all.iter().filter_map(|comparison| comparison.verdict.adjusted).fold(1.0, f64::min);
+    let p = list.iter().filter_map(|comparison| comparison.verdict.adjusted).fold(1.0, f64::min);
     if low.is_finite() {
         format!("{} to {} (p at least {})", ratio(low), ratio(high), bare_p(Some(p)))
     } else {
@@ -459,7 +461,7 @@ pub fn bare_p(p: Option<f64>) -> String {
     self::p(p).trim_start_matches("= ").to_owned()
 }
 
-/// `pv-ticket has 31x the throughput of ticket at 4x`; by ranks alone `gives more than`.
+/// `pv-ticket has 31x the throughput of ticket at 4x`; by ranks alone `is faster than`.
 pub(super) fn claim(study: &Study, comparison: &Comparison, times: f64) -> String {
     let (subject, against) = names::sides(study, comparison);
     let place = place(study, comparison);
@@ -467,8 +469,8 @@ pub(super) fn claim(study: &Study, comparison: &Comparison, times: f64) -> Strin
         _ if !comparison.is_contrary() => {
             format!("{subject} has {} the throughput of {against}{place}", ratio(times))
         }
-        Outcome::More => format!("{subject} gives more than {against}{place}"),
-        _ => format!("{subject} gives less than {against}{place}"),
+        Outcome::More => format!("{subject} is faster than {against}{place}"),
+        _ => format!("{subject} is slower than {against}{place}"),
     }
 }
 

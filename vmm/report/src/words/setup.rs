@@ -1,14 +1,14 @@
-//! The lines about what was measured, on what, and how.
+//! Lines about the setup of measurements: machines, guests and method.
 
 use std::collections::BTreeSet;
 
 use super::{
-    command::started,
+    command::start_command,
     text::{MAIL, hanging},
-    when,
+    utc_minutes,
 };
 use crate::{lists::unique, names};
-use base::{plural::count, shown::quoted, units::CpuList};
+use base::{plural::count, sanitize::shell_quoted, units::CpuList};
 use study::{
     findings::{Axis, RunFacts, Study},
     host_facts::{FileFacts, HostFacts},
@@ -16,16 +16,16 @@ use study::{
     spec,
 };
 
-/// The most guests that are described one by one.
-const MOST_GUESTS: usize = 3;
+/// Maximum number of guests described individually.
+const MAX_GUESTS: usize = 3;
 
-/// What stands for the host of a simulation.
+/// Describes the host of a simulation.
 const SIMULATED: &str = "SIMULATED: nothing was measured on the host";
 
-/// The most lines of the setup below an answer, the last one about the report included.
-const MOST_BRIEF: usize = 8;
+/// Maximum number of lines of the setup below an answer, including the report line.
+const MAX_BRIEF: usize = 8;
 
-/// The setup below an answer: as much of it as has room, then the command that shows the rest.
+/// The setup below an answer: the lines that fit, then the command that shows the rest.
 pub fn brief(study: &Study) -> String {
     let mut lines = SetupLines::default();
     for run in &study.runs {
@@ -39,18 +39,18 @@ pub fn brief(study: &Study) -> String {
     let (seconds, repetitions) = windows(study);
     lines.add("windows", &format!("{seconds}; repetitions of each point: {repetitions}"));
     guests(study, &mut lines);
-    let all: Vec<&str> = lines.text.lines().collect();
-    let (kept, end) =
-        if all.len() < MOST_BRIEF { (all.len(), "") } else { (MOST_BRIEF - 2, "         ...\n") };
-    let kept: String = all[..kept].iter().map(|line| format!("{line}\n")).collect();
+    let list: Vec<&str> = lines.text.lines().collect();
+    let (shown, end) =
+        if list.len() < MAX_BRIEF { (list.len(), "") } else { (MAX_BRIEF - 2, "         ...\n") };
+    let shown: String = list[..shown].iter().map(|line| format!("{line}\n")).collect();
     let sources = study.runs.iter().map(|run| &run.source).filter(|source| !source.is_empty());
-    let sources: Vec<String> = sources.map(|source| quoted(source)).collect();
-    let rest = if sources.is_empty() {
+    let sources: Vec<String> = sources.map(|source| shell_quoted(source)).collect();
+    let hint = if sources.is_empty() {
         "with --dir DIR, `pvticket report DIR` has the rest".to_owned()
     } else {
         format!("`pvticket report {}` has the rest", sources.join(" "))
     };
-    kept + end + &hanging("report   ", &rest, MAIL)
+    shown + end + &hanging("report   ", &hint, MAIL)
 }
 
 /// CPU, KVM and Linux of a host.
@@ -62,8 +62,8 @@ fn short_machine(host: &HostFacts) -> String {
     joined([Some(cpu.clone()), cpus, kvm, kernel], ", ")
 }
 
-/// The setup of a study, a line for each part of it.
-pub fn described(study: &Study) -> String {
+/// The setup of a study, one line per part.
+pub fn describe(study: &Study) -> String {
     let mut lines = SetupLines::default();
     for run in &study.runs {
         hosts(run, &mut lines);
@@ -71,7 +71,7 @@ pub fn described(study: &Study) -> String {
     emulated(study, &mut lines);
     guests(study, &mut lines);
     for run in &study.runs {
-        of_run(run, &mut lines);
+        run_lines(run, &mut lines);
     }
     axes(study, &mut lines);
     schedules(study, &mut lines);
@@ -86,7 +86,7 @@ pub fn described(study: &Study) -> String {
     lines.text
 }
 
-/// Lines that begin with what they are about, each text once.
+/// Lines that begin with a label, without duplicates.
 #[derive(Default)]
 struct SetupLines {
     text: String,
@@ -105,7 +105,7 @@ impl SetupLines {
     }
 }
 
-/// Texts that are there, one after the other.
+/// Joins the nonempty texts.
 fn joined<const N: usize>(parts: [Option<String>; N], between: &str) -> String {
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(between)
 }
@@ -136,7 +136,7 @@ fn machine(host: &HostFacts) -> (&'static str, String) {
     let memory =
         host.memory.map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1u32 << 30)));
     let kvm = (!host.kvm.is_empty()).then(|| format!("{} KVM", host.kvm));
-    let under = host.hypervisor.as_ref().map(|name| format!("itself under {name}"));
+    let under = host.hypervisor.as_ref().map(|name| format!("running under {name}"));
     let increment = host.increment.map(|increment| {
         let unsteady = if increment.is_steady() { "" } else { ", not steady" };
         format!(
@@ -180,11 +180,11 @@ fn emulated(study: &Study, lines: &mut SetupLines) {
 }
 
 fn guests(study: &Study, lines: &mut SetupLines) {
-    let all = unique(study.points.iter().map(|point| guest(&point.point)));
-    for guest in all.iter().take(MOST_GUESTS) {
+    let guests = unique(study.points.iter().map(|point| guest(&point.point)));
+    for guest in guests.iter().take(MAX_GUESTS) {
         lines.add("guest", guest);
     }
-    if let Some(more) = all.len().checked_sub(MOST_GUESTS).filter(|more| *more > 0) {
+    if let Some(more) = guests.len().checked_sub(MAX_GUESTS).filter(|more| *more > 0) {
         lines.add("guest", &format!("and {more} more"));
     }
     for file in
@@ -196,20 +196,20 @@ fn guests(study: &Study, lines: &mut SetupLines) {
     }
 }
 
-fn of_run(run: &RunFacts, lines: &mut SetupLines) {
+fn run_lines(run: &RunFacts, lines: &mut SetupLines) {
     let facts = &run.run;
     let only: String = facts.only.iter().map(|only| format!(", --only {only}")).collect();
-    let at = when(facts.at_ms);
+    let at = utc_minutes(facts.at_ms);
     let name = super::name(run);
     let (done, cells) = (run.done, facts.cells);
     let place = if run.source.is_empty() { String::new() } else { format!(" ({})", run.source) };
     lines.add("spec", &format!("{name}{only}: {done} of {}, {at}{place}", count(cells, "cell")));
-    if let Some(command) = started(run) {
+    if let Some(command) = start_command(run) {
         lines.add("", &command);
     }
 }
 
-/// Values of what varies, as a spec has them.
+/// Values of the varying axes, in the syntax of a spec.
 fn axes(study: &Study, lines: &mut SetupLines) {
     for axis in &study.varying {
         let Some(key) = axis.key().filter(|_| *axis != Axis::Policy) else { continue };
@@ -226,8 +226,8 @@ fn schedules(study: &Study, lines: &mut SetupLines) {
             format!("{}, slices of {}", point.schedule_name(), point.slice)
         }
     };
-    let all = unique(study.points.iter().map(|point| schedule(&point.point)));
-    lines.add("policy", &all.join("; "));
+    let policies = unique(study.points.iter().map(|point| schedule(&point.point)));
+    lines.add("policy", &policies.join("; "));
     for run in &study.runs {
         let cpus = CpuList::ranges(&run.run.cpus);
         let mut slots: Vec<u32> = study.points.iter().map(|point| point.point.slots).collect();
@@ -239,7 +239,7 @@ fn schedules(study: &Study, lines: &mut SetupLines) {
     }
 }
 
-/// What points have besides their schedule.
+/// Host extras and faults of the points.
 fn faults(study: &Study, lines: &mut SetupLines) {
     for point in study.points.iter().map(|point| &point.point) {
         lines.add("host", &point.host_extras().join(", "));
@@ -249,19 +249,19 @@ fn faults(study: &Study, lines: &mut SetupLines) {
 
 fn seeds(study: &Study, lines: &mut SetupLines) {
     let order: BTreeSet<u64> = study.runs.iter().map(|run| run.run.seed).collect();
-    let all = study
+    let seeds = study
         .points
         .iter()
         .flat_map(|point| &point.repetitions)
         .map(|repetition| repetition.key.seed);
-    let [order, all] = [order, all.collect()].map(|seeds: BTreeSet<u64>| {
+    let [order, seeds] = [order, seeds.collect()].map(|seeds: BTreeSet<u64>| {
         names::listed(&seeds.iter().map(u64::to_string).collect::<Vec<_>>())
     });
-    let all = if all.is_empty() { "none".to_owned() } else { all };
-    lines.add("seeds", &format!("order of the cells {order}; schedules and faults {all}"));
+    let seeds = if seeds.is_empty() { "none".to_owned() } else { seeds };
+    lines.add("seeds", &format!("order of the cells {order}; schedules and faults {seeds}"));
 }
 
-/// The windows' lengths, and the repetitions of each point.
+/// Lengths of the windows, and repetitions of each point.
 fn windows(study: &Study) -> (String, String) {
     let seconds = unique(study.points.iter().map(|point| point.point.duration.as_secs_f64()));
     let seconds: Vec<String> = seconds.iter().map(f64::to_string).collect();
@@ -270,25 +270,25 @@ fn windows(study: &Study) -> (String, String) {
         .map(|run| format!(" after a warm-up of {} s", run.warm_up.as_secs_f64()))
         .unwrap_or_default();
     let counts = || study.points.iter().map(|point| point.repetitions.len());
-    let (least, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
-    let counts = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    let (min, max) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
+    let counts = if min == max { max.to_string() } else { format!("{min} to {max}") };
     (format!("{} s{warm_up}", names::listed(&seconds)), counts)
 }
 
-/// The guest and its work, in words.
+/// Describes the guest and its work.
 fn guest(point: &Point) -> String {
     let Point {
         guest, guest_kernel, workload, lock_count, critical, think, spin_threshold, ..
     } = point;
     let locks =
         if *lock_count == 1 { "one lock".into() } else { format!("one of {lock_count} locks") };
-    // Stores of a file that the user named have none: it is 6.1 or any other.
+    // Stores with a kernel file named by the user have no version: it is 6.1 or any other.
     let linux =
         if guest_kernel.is_unnamed() { "Linux".into() } else { format!("Linux {guest_kernel}") };
     let work = match (guest, workload.as_str()) {
         (GuestKind::Payload, "switch") => {
-            return "ring-3 payload: each vCPU writes the time again and again; an operation is a switch from \
-                    one to another"
+            return "ring-3 payload: each vCPU writes the time repeatedly; an operation is a switch to \
+                    another vCPU"
                 .into();
         }
         (GuestKind::Payload, workload) => {
@@ -297,17 +297,17 @@ fn guest(point: &Point) -> String {
                 "mixed" => ", all families in turn",
                 _ => "",
             };
-            format!("ring-3 payload{what}: {critical} increments under {locks}, {think} beside it")
+            format!("ring-3 payload{what}: {critical} increments under {locks}, {think} outside it")
         }
         (GuestKind::Linux, "lock") => format!(
-            "{linux}, one thread per vCPU: {critical} increments under one spin_lock, {think} beside it"
+            "{linux}, one thread per vCPU: {critical} increments under one spin_lock, {think} outside it"
         ),
-        (GuestKind::Linux, other) => format!("{linux}: bench {other}"),
+        (GuestKind::Linux, name) => format!("{linux}: bench {name}"),
         (GuestKind::Sim, _) => format!(
-            "the lock library's sources: work of {critical} increments under {locks}, {think} beside it, \
+            "the lock library's sources: work of {critical} increments under {locks}, {think} outside it, \
              on simulated machine {}",
             point.machine
         ),
     };
-    format!("{work}; PV ticketlocks halt after {}", count(*spin_threshold, "look"))
+    format!("{work}; PV ticketlocks halt after {}", count(*spin_threshold, "spin iteration"))
 }

@@ -1,4 +1,4 @@
-//! Marks on simulated results: the machine file that was used, and how far that file is validated.
+//! Marks on simulated results: the machine file used, and the extent of its validation.
 
 use crate::lists::unique;
 use study::{
@@ -15,38 +15,38 @@ pub fn simulated(study: &Study) -> Option<String> {
     (!machines.is_empty()).then(|| format!("simulated {}", machines.join(", ")))
 }
 
-/// The machine files of a study, each once.
+/// The machine files of a study without duplicates.
 pub(super) fn machine_files(study: &Study) -> Vec<&MachineFile> {
     unique(study.runs.iter().flat_map(|run| &run.run.machines))
 }
 
-/// Which validation a machine file has passed.
+/// The validation that a machine file has passed.
 pub const fn validation(file: &MachineFile) -> &'static str {
     match file.origin {
         MachineOrigin::Shipped => {
-            "tests of the simulator hold for it; they do not show that its costs are right"
+            "the simulator's tests pass with it; they do not show that its costs are right"
         }
         MachineOrigin::Calibrated => {
-            "measured by `pvticket sim calibrate`; not validated beyond what `pvticket sim calibrate \
-             --validate` says on that host"
+            "measured by `pvticket sim calibrate`; not validated beyond `pvticket sim calibrate --validate` \
+             on that host"
         }
-        MachineOrigin::File => "a file that does not come with pvticket, not validated",
+        MachineOrigin::File => "not a built-in machine, not validated",
     }
 }
 
-/// The doubts about a machine file that were found when it was measured: a sentence each, without a full stop.
+/// The doubts found when a machine file was measured: one sentence each, without a full stop.
 pub fn doubts(file: &MachineFile) -> impl Iterator<Item = String> {
     let MachineFile { name, doubts, .. } = file;
     doubts.iter().map(move |doubt| format!("machine file {name} is DOUBTED: {doubt}"))
 }
 
-/// A warning that rates depend on the order in which the vCPUs started, with the locks and machines concerned; `None` if
-/// no point is affected. Without a full stop.
+/// A warning that rates depend on the start order of the vCPUs, with the affected locks and machines; `None`
+/// if no point is affected. Without a full stop.
 ///
-/// A first in, first out lock whose waiters all come back keeps their order for ever, and so does a host's run queue
-/// that nothing disturbs. The number of rotations of the run queue per round of the lock is then constant
-/// throughout a simulation: 100 to 500 acquisitions a second were simulated where a real host, which reorders its queues
-/// all the time, has 142.
+/// If all waiters of a first in, first out lock return to it, they keep their order forever, and so does an
+/// undisturbed run queue of the host. The number of rotations of the run queue per round of the lock is then
+/// constant throughout a simulation: 100 to 500 acquisitions per second were simulated where a real host,
+/// which constantly reorders its queues, has 142.
 pub fn frozen(study: &Study) -> Option<String> {
     let files = machine_files(study);
     let file_of = |point: &Point| files.iter().find(|file| file.name == point.machine);
@@ -56,8 +56,8 @@ pub fn frozen(study: &Study) -> Option<String> {
     let machines = unique(points().map(|point| point.machine.as_str()));
     (!locks.is_empty()).then(|| {
         format!(
-            "rates of {} under the host's scheduler, with more vCPUs than CPUs, depend on the order of the start: machine \
-             {} has no noise, so that waiters and run queue keep their order; set noise=20us+980us",
+            "rates of {} under the host's scheduler, with more vCPUs than CPUs, depend on the vCPUs' start order: machine \
+             {} has no noise, so waiters and run queue keep their order; set noise=20us+980us",
             locks.join(", "),
             machines.join(", ")
         )
@@ -70,7 +70,7 @@ fn is_frozen(point: &Point, file: &MachineFile) -> bool {
     is_still && waits_in_order && point.policy.is_host_model() && point.all_vcpus() > point.slots
 }
 
-/// A title with the mark of what was simulated.
+/// A title with the mark of simulated results.
 pub fn marked(study: &Study, title: &str) -> String {
     match simulated(study) {
         Some(mark) => format!("{title} ({mark})"),
@@ -88,8 +88,8 @@ mod tests {
         MachineFile { name: "m".into(), origin, assumed: 3, costs: 17, text, doubts, has_noise }
     }
 
-    /// The warning about simulations of four vCPUs on two CPUs, with each point changed by `change`.
-    fn told(file: MachineFile, change: impl Fn(&mut Point)) -> Option<String> {
+    /// The warning about simulations of four vCPUs on two CPUs, with `change` applied to each point.
+    fn warning(file: MachineFile, change: impl Fn(&mut Point)) -> Option<String> {
         let fixture =
             Fixture { rounds: 1, policies: vec!["host"], vcpus: vec![4], ..Fixture::default() };
         let mut record = record(&fixture);
@@ -102,40 +102,40 @@ mod tests {
         frozen(&Study::new(&[record]))
     }
 
-    /// Regression: machines that come with pvticket have no noise, and nothing said what that does.
+    /// Regression: built-in machines have no noise, and its effect was not reported.
     #[test]
-    fn rates_that_follow_the_luck_of_the_start_are_told() {
+    fn start_dependent_rates_are_reported() {
         let shipped = || file(MachineOrigin::Shipped, false);
-        let text = told(shipped(), |_| ()).expect("it is told");
+        let text = warning(shipped(), |_| ()).expect("it is told");
         assert!(text.starts_with("rates of ticket under the host's scheduler, "), "{text}");
         assert!(text.contains(": machine m has no noise, ") && !text.contains('\n'), "{text}");
         let cfs = |point: &mut Point| point.policy = "host-cfs".parse().unwrap();
-        assert!(told(shipped(), cfs).is_some());
+        assert!(warning(shipped(), cfs).is_some());
         let queued = |point: &mut Point| {
             if point.lock.name() == "pv-ticket" {
                 point.lock = "queued".parse().unwrap();
             }
         };
-        let text = told(shipped(), queued).expect("it is told");
+        let text = warning(shipped(), queued).expect("it is told");
         assert!(text.starts_with("rates of ticket, queued under "), "{text}");
-        assert!(told(file(MachineOrigin::File, false), |_| ()).is_some());
+        assert!(warning(file(MachineOrigin::File, false), |_| ()).is_some());
     }
 
     #[test]
-    fn rates_whose_order_changes_are_not() {
+    fn other_rates_are_not_reported() {
         let shipped = || file(MachineOrigin::Shipped, false);
         let noise = |point: &mut Point| point.noise = Some("20us+980us".parse().unwrap());
-        assert_eq!(told(shipped(), noise), None);
-        assert_eq!(told(file(MachineOrigin::Calibrated, true), |_| ()), None);
-        let own = |point: &mut Point| point.policy = "rr".parse().unwrap();
-        assert_eq!(told(shipped(), own), None, "turns are of one length");
+        assert_eq!(warning(shipped(), noise), None);
+        assert_eq!(warning(file(MachineOrigin::Calibrated, true), |_| ()), None);
+        let round_robin = |point: &mut Point| point.policy = "rr".parse().unwrap();
+        assert_eq!(warning(shipped(), round_robin), None, "slices are of one length");
         let alone = |point: &mut Point| point.slots = 4;
-        assert_eq!(told(shipped(), alone), None, "there is no queue");
+        assert_eq!(warning(shipped(), alone), None, "there is no queue");
         for lock in ["pv-ticket", "test-and-set"] {
-            let other = |point: &mut Point| point.lock = lock.parse().unwrap();
-            assert_eq!(told(shipped(), other), None, "{lock}");
+            let with_lock = |point: &mut Point| point.lock = lock.parse().unwrap();
+            assert_eq!(warning(shipped(), with_lock), None, "{lock}");
         }
         let measured = |point: &mut Point| point.machine.clear();
-        assert_eq!(told(shipped(), measured), None);
+        assert_eq!(warning(shipped(), measured), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Summaries of made-up studies.
+//! Summaries of synthetic studies.
 
 use super::text::{self, tests::golden};
 use crate::document::Document;
@@ -26,7 +26,7 @@ fn under(policies: Vec<&'static str>, vcpus: Vec<u32>) -> RunRecord {
     record(&Fixture { policies, vcpus, ..Fixture::default() })
 }
 
-/// One vCPU gives its turn to the other. An operation is such a switch.
+/// One vCPU yields to the other. Each operation is such a switch.
 fn switching() -> RunRecord {
     let mut run = under(vec!["rr"], vec![4]);
     run.contents.cells.iter_mut().for_each(|cell| cell.point.workload = "switch".into());
@@ -36,7 +36,7 @@ fn switching() -> RunRecord {
     run
 }
 
-/// A quarter of what the two slots have is wasted.
+/// A quarter of the time of the two slots is wasted.
 fn wasting() -> RunRecord {
     let mut run = under(vec!["rr"], vec![4]);
     for (_, schedule) in schedules(&mut run) {
@@ -45,7 +45,7 @@ fn wasting() -> RunRecord {
     run
 }
 
-/// Every second round, or each, by the scheduler of the host's kernel.
+/// The rounds selected by `is_by_kernel` use the scheduler in the host's kernel.
 fn with_drivers(is_by_kernel: fn(usize) -> bool) -> RunRecord {
     let mut run = under(vec!["host", "rr"], vec![4]);
     let scheduled = run.contents.cells.iter_mut().filter(|cell| !cell.point.policy.is_host());
@@ -76,7 +76,7 @@ fn broken() -> RunRecord {
     run
 }
 
-/// Each window under a policy that looked for targets.
+/// Each window is under a policy that looked for targets, with `hits` hits.
 fn with_hits(hits: u64, change: impl Fn(&mut Figures)) -> RunRecord {
     let mut run = under(vec!["rr"], vec![2, 4]);
     figures(&mut run).for_each(|(_, figures)| change(figures));
@@ -87,9 +87,9 @@ fn with_hits(hits: u64, change: impl Fn(&mut Figures)) -> RunRecord {
     run
 }
 
-/// In `golden/summaries.txt`. Regression: a policy that met no target had "0 preemptions, all on target".
+/// In `golden/summaries.txt`. Regression: a policy without hits had "0 preemptions, all on target".
 #[test]
-fn the_summaries_of_runs_are_known() {
+fn summaries_match_golden_file() {
     use GuestKernel::{Linux6_1, Linux6_12, Linux7};
     let mut idle = record(&plain());
     for (_, figures) in figures(&mut idle).filter(|(point, _)| point.lock.name() == "ticket") {
@@ -119,11 +119,11 @@ fn the_summaries_of_runs_are_known() {
     golden("summaries", &text);
 }
 
-/// Both the table and the report say how far the machine file was validated.
+/// Both the table and the report describe the validation of the machine file.
 #[test]
 fn a_machine_file_comes_with_its_validation() {
     for (origin, words) in [
-        (MachineOrigin::Shipped, "tests of the simulator hold for it"),
+        (MachineOrigin::Shipped, "the simulator's tests pass with it"),
         (MachineOrigin::Calibrated, "measured by `pvticket sim calibrate`"),
         (MachineOrigin::File, "not validated"),
     ] {
@@ -139,9 +139,9 @@ fn a_machine_file_comes_with_its_validation() {
         }
         let study = Study::new(&[record]);
         for text in
-            [render(&study), text::render(&Document::of_study(&study), text::Form::terminal(400))]
+            [render(&study), text::render(&Document::for_study(&study), text::Form::terminal(400))]
         {
-            // Reports break their lines.
+            // Reports wrap their lines.
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(
                 text.contains(words) && text.contains("3 of its 17 costs are assumed"),

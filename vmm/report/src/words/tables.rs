@@ -11,7 +11,7 @@ use super::{
     titles,
 };
 use crate::words::{extensions, moved, nodes, notes, sentences, simulated};
-use base::{shown, units::CpuList};
+use base::{sanitize, units::CpuList};
 use study::{
     findings::{Extremes, PointStudy, Study, VcpuTimeShares, compare::Outcome, diff},
     point::Point,
@@ -28,7 +28,7 @@ pub struct Table {
     pub title: String,
     /// How to read it.
     pub note: String,
-    /// Names of the columns; the first one names the rows.
+    /// Names of the columns. The first column names the rows.
     pub head: Vec<String>,
     /// Index of the first column of figures, which are aligned to the right.
     pub figures_from: usize,
@@ -69,51 +69,51 @@ impl Table {
         })
     }
 
-    /// The table with each of its texts in one line.
-    pub(super) fn in_lines(&self) -> Self {
+    /// The table with each text in one line.
+    pub(super) fn single_line(&self) -> Self {
         let mut table = self.clone();
         for line in &mut table.lines {
             let texts = match line {
                 TableLine::Heading(text) => std::slice::from_mut(text),
                 TableLine::Cells(cells) => cells.as_mut_slice(),
             };
-            texts.iter_mut().for_each(|text| *text = shown::line(text).into_owned());
+            texts.iter_mut().for_each(|text| *text = sanitize::line(text).into_owned());
         }
         table
     }
 
-    /// The table without columns of figures that no row has.
+    /// The table without columns of figures that are empty in all rows.
     pub(super) fn without_empty_columns(self) -> Self {
         let has_figures =
             |ix: usize| self.rows().any(|cells| cells.get(ix).is_some_and(|cell| cell != "-"));
         let columns = 0..self.head.len();
-        let kept: Vec<usize> =
+        let selected: Vec<usize> =
             columns.filter(|ix| *ix < self.figures_from || has_figures(*ix)).collect();
-        self.with_columns(&kept)
+        self.with_columns(&selected)
     }
 
-    /// The table with these of its columns; the first one names the rows.
+    /// The table with these columns only. The first column names the rows.
     pub(super) fn with_columns(mut self, columns: &[usize]) -> Self {
         self.figures_from = columns.iter().filter(|ix| **ix < self.figures_from).count();
-        let kept = |all: &[String]| -> Vec<String> {
-            columns.iter().filter_map(|ix| all.get(*ix).cloned()).collect()
+        let selected = |head: &[String]| -> Vec<String> {
+            columns.iter().filter_map(|ix| head.get(*ix).cloned()).collect()
         };
-        self.head = kept(&self.head);
+        self.head = selected(&self.head);
         for line in &mut self.lines {
             if let TableLine::Cells(cells) = line {
-                *cells = kept(cells);
+                *cells = selected(cells);
             }
         }
         self
     }
 
-    pub(crate) fn filled(self) -> Option<Self> {
+    pub(crate) fn nonempty(self) -> Option<Self> {
         (!self.lines.is_empty()).then_some(self)
     }
 
-    /// The table with a heading wherever the first column changes, and without that column.
-    pub(super) fn headed(mut self) -> Self {
-        let rest: Vec<usize> = (1..self.head.len()).collect();
+    /// The table with a heading at each change of the first column, and without that column.
+    pub(super) fn with_headings(mut self) -> Self {
+        let other_columns: Vec<usize> = (1..self.head.len()).collect();
         let mut last = None;
         let mut lines = Vec::new();
         for line in std::mem::take(&mut self.lines) {
@@ -126,10 +126,10 @@ impl Table {
             lines.push(line);
         }
         self.lines = lines;
-        self.with_columns(&rest)
+        self.with_columns(&other_columns)
     }
 
-    /// One line per point, below the heading of its facet.
+    /// One line per point, below its facet's heading.
     pub(super) fn by_facet<'a>(
         self,
         study: &'a Study,
@@ -139,7 +139,7 @@ impl Table {
         self.by_facets(study, study.points.iter().filter_map(line))
     }
 
-    /// The cells of each point, below the heading of its facet.
+    /// The cells of each point, below its facet's heading.
     pub(super) fn by_facets<'a>(
         mut self,
         study: &Study,
@@ -152,9 +152,9 @@ impl Table {
                 self.lines.push(TableLine::Heading(facet.clone()));
                 last = facet;
             }
-            self.cells([names::within(study, point)].into_iter().chain(line));
+            self.cells([names::name_in_facet(study, point)].into_iter().chain(line));
         }
-        self.filled()
+        self.nonempty()
     }
 }
 
@@ -174,7 +174,7 @@ pub(super) fn ratio_within(estimate: Option<Estimate>) -> [String; 2] {
     [value, estimate.map_or_else(dash, |estimate| within(&estimate, ratio))]
 }
 
-/// The outcome of a test in a word or two.
+/// The outcome of a test in one or two words.
 pub(super) const fn outcome(outcome: Outcome, is_contrary: bool) -> &'static str {
     match (outcome, is_contrary) {
         (Outcome::More, true) => "more (ranks)",
@@ -187,9 +187,9 @@ pub(super) const fn outcome(outcome: Outcome, is_contrary: bool) -> &'static str
     }
 }
 
-/// All tables that have lines.
-pub fn all(study: &Study) -> Vec<Table> {
-    let all = [
+/// All nonempty tables.
+pub fn for_study(study: &Study) -> Vec<Table> {
+    let tables = [
         throughput(study),
         comparisons(study),
         behaviour(study),
@@ -200,17 +200,17 @@ pub fn all(study: &Study) -> Vec<Table> {
         outliers(study),
         lost(study),
     ];
-    let mut all: Vec<Table> = all.into_iter().flatten().collect();
-    all.iter_mut().for_each(|table| table.title = simulated::marked(study, &table.title));
-    all
+    let mut tables: Vec<Table> = tables.into_iter().flatten().collect();
+    tables.iter_mut().for_each(|table| table.title = simulated::marked(study, &table.title));
+    tables
 }
 
-/// Throughput, as the documents that this project starts from tabulate it.
+/// Throughput, in the format of the documents on which this project is based.
 pub fn throughput(study: &Study) -> Option<Table> {
     let title = format!("Throughput, {}/s", sentences::operations(study));
-    let note = "Both intervals are of the median, 95 %, from six repetitions on: the exact one (order \
-                statistics), which the figures show, and a percentile bootstrap, which of few \
-                repetitions is too narrow.";
+    let note = "Both columns are 95 % intervals of the median, from six repetitions on: the exact interval \
+                (order statistics), as in the figures, and a percentile bootstrap, which is too \
+                narrow for few repetitions.";
     let exact_and_bootstrap = ["95 % exact", "95 % bootstrap"];
     let head = ["point", "N", "Min", "Max", "Median", "Avg", "Stddev"];
     let head = [&head[..], &exact_and_bootstrap].concat();
@@ -231,26 +231,26 @@ fn comparisons(study: &Study) -> Option<Table> {
     let note = format!(
         "By medians: ratio of the medians, within each node or host in units of the baseline's median there; \
          bootstrapped. By pairs: median of the ratios of repetitions that were neighbours in time. p: permutation \
-         test of the rank sums within each node or host; Holm's correction is over {} of this report. Too few: of \
-         repetitions in the same places. Apart: no node or host has both. (ranks): the medians lie the \
-         other way.",
-        super::all_of(tested, "comparison")
+         test of the rank sums within each node or host; Holm's correction is over {} of this report. Too few: \
+         repetitions in the same places. Apart: no node or host has both. (ranks): the medians are in the \
+         opposite order.",
+        super::all_counted(tested, "comparison")
     );
     let head =
         ["compared", "by medians", "95 % interval", "by pairs", "95 % interval", "p", "Holm", ""];
     let mut table = Table::new("comparisons", "Comparisons", &note, &head);
     for finding in &study.findings {
-        let all = finding.comparisons.iter().map(|ix| &study.comparisons[*ix]);
-        for (ix, comparison) in all.enumerate() {
+        let comparisons = finding.comparisons.iter().map(|ix| &study.comparisons[*ix]);
+        for (ix, comparison) in comparisons.enumerate() {
             let (subject, against) = names::sides(study, comparison);
             let is_along_x = names::is_along_x(study, comparison);
             if ix == 0 {
                 let subject = if is_along_x { comparison.axis.name() } else { &subject };
-                let around = names::surroundings(study, comparison);
-                let around = if around.is_empty() { around } else { format!(", {around}") };
-                table.lines.push(TableLine::Heading(format!("{subject} / {against}{around}")));
+                let place = names::surroundings(study, comparison);
+                let place = if place.is_empty() { place } else { format!(", {place}") };
+                table.lines.push(TableLine::Heading(format!("{subject} / {against}{place}")));
             }
-            let at = || names::at(study, &[&study.points[comparison.subject].point]);
+            let at = || names::x_position(study, &[&study.points[comparison.subject].point]);
             let [by_medians, medians_within] = ratio_within(comparison.ratio);
             let [by_pairs, pairs_within] = ratio_within(comparison.paired);
             let p = sentences::bare_p;
@@ -267,15 +267,15 @@ fn comparisons(study: &Study) -> Option<Table> {
             ]);
         }
     }
-    table.filled()
+    table.nonempty()
 }
 
-/// What vCPUs did besides: halts, waits, and what preemptions hit.
+/// Other behaviour of vCPUs: halts, waits, and targets of preemptions.
 fn behaviour(study: &Study) -> Option<Table> {
     let note = "Over all repetitions. slow: operations that had to wait. LHP, LWP: preemptions of \
-                a lock holder, of the next in line. queued: of a waiter further back. wasted: share of the slots' time spun while these \
-                were preempted. All four are lower bounds, in Linux guests of spinlocks only. \
-                Jain: fairness between vCPUs, 1 is even; none of a workload that has not one worker on each.";
+                a lock holder, of the next in line. queued: of a waiter further back. wasted: share of the slots' time spun while these were \
+                preempted. All four are lower bounds; in Linux guests they cover spinlocks only. \
+                Jain: fairness between vCPUs, 1 is even; only for workloads with one worker per vCPU.";
     let head = [
         "point", "halts/s", "kicks/s", "slow", "Jain", "LHP/s", "LWP/s", "queued/s", "wasted",
         "spun s/s",
@@ -298,13 +298,13 @@ fn behaviour(study: &Study) -> Option<Table> {
     })
 }
 
-/// What the host's kernel did with the vCPUs, and what of it is not known.
+/// Counts by the host's kernel, and the reasons for missing counts.
 fn host(study: &Study) -> Option<Table> {
     let rates = || study.points.iter().filter_map(|point| point.host);
     let mut note =
-        "Shares of the vCPUs' time. ran: with a CPU, and from the least to the most of a \
-                    vCPU and of a VM; waited: ready to run in the host's run queue; steal: as the \
-                    guests' kernels count it."
+        "Shares of the vCPUs' time. ran: on a CPU, with the range over vCPUs and over VMs; \
+                    waited: runnable in the host's run queue; steal: as counted by the guests' \
+                    kernels."
             .to_owned();
     let missing: [(bool, &str); 4] = [
         (
@@ -315,10 +315,10 @@ fn host(study: &Study) -> Option<Table> {
             rates().all(|rates| rates.guest_steal.is_none()),
             "No steal: the payload does not report it.",
         ),
-        (rates().all(|rates| rates.yields.is_none()), "No yields: KVM has no statistics of them."),
+        (rates().all(|rates| rates.yields.is_none()), "No yields: KVM does not count them."),
         (
             rates().all(|rates| rates.pause_exits.is_none()),
-            "No pause-loop exits (PLE): KVM has no statistics of them.",
+            "No pause-loop exits (PLE): KVM does not count them.",
         ),
     ];
     for (_, reason) in missing.iter().filter(|(is_missing, _)| *is_missing) {
@@ -349,14 +349,14 @@ fn host(study: &Study) -> Option<Table> {
 
 fn latencies(study: &Study) -> Option<Table> {
     let head = ["point", "what", "median", "p99", "p99.9", "longest", "by time: p50", "p99"];
-    let note = "All repetitions together; the histograms tell times apart by about 6 %. By time: at \
-                most half, and one hundredth, of the total time is spent in longer ones.";
+    let note = "All repetitions together; the resolution of the histograms is about 6 %. By time: at most \
+                half, and one hundredth, of the total time is spent in longer intervals.";
     let mut table = Table::new("latencies", "Latencies", note, &head);
     table.figures_from = 2;
     for point in &study.points {
         for times in &point.times {
             let percentiles = times.percentiles;
-            let name = names::whole(study, &point.point);
+            let name = names::full_name(study, &point.point);
             let what = titles::timed(times.timed).0.replace('-', " ");
             let figures = [
                 percentiles.p50,
@@ -370,21 +370,21 @@ fn latencies(study: &Study) -> Option<Table> {
             table.cells([name, what].into_iter().chain(figures));
         }
     }
-    table.headed().filled()
+    table.with_headings().nonempty()
 }
 
 fn outliers(study: &Study) -> Option<Table> {
     let note = "With a modified z-score (Iglewicz and Hoaglin) of the logarithm beyond 3.5, among the \
-                repetitions on the same node or host. They count in every figure and table above. hop: what a cache line took between two CPUs just \
+                repetitions on the same node or host. They count in every figure and table above. hop: time to move a cache line between two CPUs just \
                 before and after.";
     let head = ["point", "cell", "rate", "of the median", "CPUs busy", "steal", "load", "hop"];
-    let mut table = Table::new("outliers", "Repetitions far from the others", note, &head);
+    let mut table = Table::new("outliers", "Outliers", note, &head);
     for point in &study.points {
         for repetition in point.repetitions.iter().filter(|repetition| repetition.outlier) {
             let median = point.median_at(&repetition.place).unwrap_or(f64::NAN);
             let share = repetition.rate / median;
             table.cells([
-                names::whole(study, &point.point),
+                names::full_name(study, &point.point),
                 repetition.cell.to_string(),
                 si(repetition.rate),
                 if share.is_finite() { ratio(share) } else { dash() },
@@ -395,11 +395,11 @@ fn outliers(study: &Study) -> Option<Table> {
             ]);
         }
     }
-    table.filled()
+    table.nonempty()
 }
 
 fn lost(study: &Study) -> Option<Table> {
-    let note = "A failure ends its cell only. A cell that the user ended is run again when the run \
+    let note = "A failure ends only its cell. A cell ended by the user is run again when the run \
                 is resumed.";
     let head = ["point", "run", "cell", "why"];
     let mut table = Table::new("lost", "Cells without figures", note, &head);
@@ -407,29 +407,29 @@ fn lost(study: &Study) -> Option<Table> {
     for lost in &study.lost {
         let reason = lost.error.clone().unwrap_or_else(|| "ended by the user".to_owned());
         let (run, cell) = (lost.source.clone(), lost.cell.to_string());
-        table.cells([names::whole(study, &lost.point), run, cell, reason]);
+        table.cells([names::full_name(study, &lost.point), run, cell, reason]);
     }
-    table.filled()
+    table.nonempty()
 }
 
 /// The nodes of parts, and one table per start of each run.
 pub fn hosts(study: &Study) -> Vec<Table> {
     let head = ["fact", "value"];
     let mut tables = Vec::new();
-    tables.extend(nodes::table(study).filled());
+    tables.extend(nodes::table(study).nonempty());
     for run in &study.runs {
         let mut last = None;
-        let mut seen: BTreeMap<Option<&str>, Vec<_>> = BTreeMap::new();
+        let mut described_hosts: BTreeMap<Option<&str>, Vec<_>> = BTreeMap::new();
         for session in &run.sessions {
-            let lasting = diff::lasting(&session.host);
-            // A host that stays the same after a resume is described once, and so is each node.
+            let lasting = diff::stable_facts(&session.host);
+            // A host that is unchanged after a resume is described once, and so is each node.
             let node = session.host.node.as_deref();
-            let described = seen.entry(node).or_default();
+            let described = described_hosts.entry(node).or_default();
             if last.as_ref() == Some(&lasting) || (node.is_some() && described.contains(&lasting)) {
                 continue;
             }
             let node = node.map(|node| format!(", node {node}")).unwrap_or_default();
-            let title = format!("{}{node}: {}", run.source, super::when(session.at_ms));
+            let title = format!("{}{node}: {}", run.source, super::utc_minutes(session.at_ms));
             let mut table = Table::new("host", &title, "", &head);
             table.figures_from = usize::MAX;
             for (name, value) in diff::facts(&session.host) {
@@ -441,7 +441,7 @@ pub fn hosts(study: &Study) -> Vec<Table> {
                 "CPUs of the vCPUs"
             };
             table.cells([of_vcpus.to_owned(), CpuList::ranges(&run.run.cpus)]);
-            tables.extend(table.filled());
+            tables.extend(table.nonempty());
             described.push(lasting.clone());
             last = Some(lasting);
         }

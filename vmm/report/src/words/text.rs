@@ -11,17 +11,17 @@ use crate::{
         Figure,
         characters::{self, wrapped},
     },
-    si::plain,
+    si::spaced,
 };
-use base::shown;
+use base::sanitize;
 
-/// The least width of a terminal's report, in columns.
-pub const NARROWEST: usize = 80;
-/// The greatest width, in columns; longer lines are no easier to read.
-const WIDEST: usize = 120;
-/// Columns of a line of a mail, which may be quoted a few times before it is wrapped.
+/// Minimum width of a report for a terminal, in columns.
+pub const MIN_WIDTH: usize = 80;
+/// Maximum width in columns. Longer lines are not easier to read.
+const MAX_WIDTH: usize = 120;
+/// Width of a mail in columns. It may be quoted a few times before it is wrapped.
 pub(super) const MAIL: usize = 72;
-/// Before each line of a table.
+/// Indentation of tables.
 const INDENT: &str = "  ";
 
 /// A form of text.
@@ -31,41 +31,41 @@ pub struct Form {
     parts: Parts,
 }
 
-/// The parts of a report that a form has besides sentences and tables.
+/// The parts of a report that a form has in addition to sentences and tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Parts {
     /// Figures, published tables and hosts.
-    Whole,
-    /// The setup, first.
+    Full,
+    /// The setup, at the beginning.
     SetupFirst,
-    /// The setup, last; findings are below the tables.
+    /// The setup, at the end; findings are below the tables.
     SetupLast,
 }
 
 impl Form {
-    /// At most 72 columns, the setup first, then tables: no figures, and no line is longer.
+    /// At most 72 columns: the setup, then tables. No figures and no longer lines.
     pub const MAIL: Self = Self { width: MAIL, parts: Parts::SetupFirst };
 
-    /// The answer and its tables first, then the setup, for a terminal of this width.
+    /// For a terminal of this width: the answer and its tables, then the setup.
     pub fn summary(columns: usize) -> Self {
         Self { parts: Parts::SetupLast, ..Self::terminal(columns) }
     }
 
     /// For a terminal of this width.
     pub fn terminal(columns: usize) -> Self {
-        Self { width: columns.clamp(NARROWEST, WIDEST), parts: Parts::Whole }
+        Self { width: columns.clamp(MIN_WIDTH, MAX_WIDTH), parts: Parts::Full }
     }
 }
 
-/// The whole report.
+/// Renders a report.
 pub fn render(document: &Document, form: Form) -> String {
     let Form { width, parts } = form;
-    let is_whole = parts == Parts::Whole;
-    let paragraph = |text: &String| wrapped(&shown::line(text), width, "");
+    let is_whole = parts == Parts::Full;
+    let paragraph = |text: &String| wrapped(&sanitize::line(text), width, "");
     let item = |text: &str| hanging("* ", text, width);
     let items =
-        |all: &[Sentence]| all.iter().map(|sentence| item(&sentence.text)).collect::<String>();
-    let tables = |all: &[Table]| all.iter().map(|one| below(one, width)).collect::<String>();
+        |list: &[Sentence]| list.iter().map(|sentence| item(&sentence.text)).collect::<String>();
+    let tables = |list: &[Table]| list.iter().map(|table| block(table, width)).collect::<String>();
     let mut text = String::new();
     if is_whole {
         text.extend(document.runs.iter().map(paragraph));
@@ -91,7 +91,7 @@ pub fn render(document: &Document, form: Form) -> String {
         text += &findings;
         if is_whole {
             text += &figures(&document.figures, width);
-            text.extend(document.heat_maps.iter().map(|map| below(&map.table(), width)));
+            text.extend(document.heat_maps.iter().map(|map| block(&map.table(), width)));
         }
         text += &tables(&document.tables);
     }
@@ -105,16 +105,16 @@ pub fn render(document: &Document, form: Form) -> String {
     if is_whole {
         for host in &document.hosts {
             let title = format!("Host, {}", host.title);
-            text += &below(&Table { title, ..host.clone() }, width);
+            text += &block(&Table { title, ..host.clone() }, width);
         }
     }
     if let Some((purpose, command)) = document.commands.last() {
-        let command = shown::line(command);
+        let command = sanitize::line(command);
         let command = if is_whole { format!("  {command}\n") } else { in_lines(&command, width) };
         text += &format!("\n{purpose}:\n{command}");
     }
-    let text = plain(&shown::lines(&text));
-    if is_whole { text } else { cut(&text, width) }
+    let text = spaced(&sanitize::lines(&text));
+    if is_whole { text } else { split_long_lines(&text, width) }
 }
 
 fn published(document: &Document, width: usize) -> String {
@@ -129,12 +129,12 @@ fn published(document: &Document, width: usize) -> String {
     text
 }
 
-/// Figures with the commands that measure their points: one for figures of the same points, below the last of them.
-fn figures(all: &[Figure], width: usize) -> String {
+/// Figures with the commands that measure their points. Figures of equal points share the last command.
+fn figures(figures: &[Figure], width: usize) -> String {
     let mut text = String::new();
-    for (ix, figure) in all.iter().enumerate() {
+    for (ix, figure) in figures.iter().enumerate() {
         text += &format!("\n{}", characters::figure(figure, width));
-        let is_repeated = all[ix + 1..].iter().any(|later| later.command == figure.command);
+        let is_repeated = figures[ix + 1..].iter().any(|later| later.command == figure.command);
         for line in figure.command.lines().filter(|_| !is_repeated) {
             text += &format!("  $ {line}\n");
         }
@@ -142,43 +142,43 @@ fn figures(all: &[Figure], width: usize) -> String {
     text
 }
 
-/// Text after `label`, with further lines as far to the right.
+/// Text after `label`, with the following lines indented by the same width.
 pub(super) fn hanging(label: &str, text: &str, width: usize) -> String {
     let blank = " ".repeat(label.chars().count());
-    let lines = wrapped(&shown::line(text), width, &blank);
-    lines.strip_prefix(&blank).map_or_else(String::new, |rest| format!("{label}{rest}"))
+    let lines = wrapped(&sanitize::line(text), width, &blank);
+    lines.strip_prefix(&blank).map_or_else(String::new, |overflow| format!("{label}{overflow}"))
 }
 
 /// A table after an empty line.
-fn below(one: &Table, width: usize) -> String {
-    format!("\n{}", table(one, width))
+fn block(content: &Table, width: usize) -> String {
+    format!("\n{}", table(content, width))
 }
 
-/// A table in `width` columns. Columns that have no room are below the others, with the names repeated; a text that has
-/// no room beside them is below them.
+/// A table in `width` columns. Columns without room are below the others, with the names repeated; a text
+/// without room next to the names is below them.
 pub fn table(table: &Table, width: usize) -> String {
-    let table = table.in_lines().without_empty_columns();
+    let table = table.single_line().without_empty_columns();
     let names = table.figures_from.min(table.head.len());
-    let mut left: Vec<usize> = (names..table.head.len()).collect();
+    let mut remaining: Vec<usize> = (names..table.head.len()).collect();
     let part = |columns: &[usize]| {
-        let all: Vec<usize> = (0..names).chain(columns.iter().copied()).collect();
-        table.clone().with_columns(&all)
+        let indices: Vec<usize> = (0..names).chain(columns.iter().copied()).collect();
+        table.clone().with_columns(&indices)
     };
     let mut text =
         format!("{}{}", wrapped(&table.title, width, ""), wrapped(&table.note, width, "  "));
     loop {
-        let fits = |count: &usize| gap(&part(&left[..*count]), width).is_some();
-        let count = (1..=left.len()).rev().find(fits).unwrap_or(left.len());
-        let rest = left.split_off(count);
-        text += &rows(&part(&left), width);
-        if rest.is_empty() {
+        let fits = |count: &usize| gap(&part(&remaining[..*count]), width).is_some();
+        let count = (1..=remaining.len()).rev().find(fits).unwrap_or(remaining.len());
+        let overflow = remaining.split_off(count);
+        text += &rows(&part(&remaining), width);
+        if overflow.is_empty() {
             return text;
         }
-        left = rest;
+        remaining = overflow;
     }
 }
 
-/// The gap with which all columns fit into `width`.
+/// The gap between columns with which all of them fit into `width`.
 fn gap(table: &Table, width: usize) -> Option<u16> {
     let columns = columns(table);
     [2, 1].into_iter().find(|gap| INDENT.len() + columns.width(*gap) <= width)
@@ -192,15 +192,15 @@ fn columns(table: &Table) -> Columns {
 }
 
 fn rows(table: &Table, width: usize) -> String {
-    let all = [&table.head].into_iter().chain(table.rows());
+    let table_rows = [&table.head].into_iter().chain(table.rows());
     let lines: Vec<String> = match gap(table, width) {
         Some(gap) => {
             columns(table).lines(gap).iter().map(|line| format!("{INDENT}{line}\n")).collect()
         }
-        None => all.map(|cells| one_below_another(cells, width)).collect(),
+        None => table_rows.map(|cells| stacked(cells, width)).collect(),
     };
     let mut lines = lines.into_iter();
-    // The only column of a table says itself what it is.
+    // The only column of a table needs no name.
     let mut text = lines.next().filter(|_| table.head.len() > 1).unwrap_or_default();
     for line in &table.lines {
         text += &match line {
@@ -212,7 +212,7 @@ fn rows(table: &Table, width: usize) -> String {
 }
 
 /// A line that is too long: its last text is below the others.
-fn one_below_another(cells: &[String], width: usize) -> String {
+fn stacked(cells: &[String], width: usize) -> String {
     match cells.split_last() {
         Some((last, others)) if !others.is_empty() => {
             format!("  {}\n{}", others.join("  "), wrapped(last, width, "    "))
@@ -221,7 +221,7 @@ fn one_below_another(cells: &[String], width: usize) -> String {
     }
 }
 
-/// A command in lines of at most `width` columns, which a shell takes as one.
+/// A command in lines of at most `width` columns, which a shell reads as one line.
 fn in_lines(command: &str, width: usize) -> String {
     let mut is_quoted = false;
     let words = command.split(|letter| {
@@ -242,22 +242,22 @@ fn in_lines(command: &str, width: usize) -> String {
     lines.join(" \\\n") + "\n"
 }
 
-/// Text without lines of more than `width` columns: words that are longer than a line, such as paths, are cut.
-fn cut(text: &str, width: usize) -> String {
+/// Splits lines of more than `width` columns, also within words that are longer than a line, such as paths.
+fn split_long_lines(text: &str, width: usize) -> String {
     let mut lines = String::new();
     for line in text.lines() {
-        let mut left: Vec<char> = line.chars().collect();
-        let indent = left.iter().take_while(|c| **c == ' ').count().min(width / 2);
-        while left.len() > width {
-            let is_between = |ix: &usize| *ix > indent && left[*ix] == ' ';
+        let mut remaining: Vec<char> = line.chars().collect();
+        let indent = remaining.iter().take_while(|c| **c == ' ').count().min(width / 2);
+        while remaining.len() > width {
+            let is_between = |ix: &usize| *ix > indent && remaining[*ix] == ' ';
             let at = (0..=width).rev().find(is_between).unwrap_or(width);
-            let rest = left.split_off(at);
-            lines.push_str(left.iter().collect::<String>().trim_end());
+            let overflow = remaining.split_off(at);
+            lines.push_str(remaining.iter().collect::<String>().trim_end());
             lines.push('\n');
-            let rest = rest.into_iter().skip_while(|c| *c == ' ');
-            left = std::iter::repeat_n(' ', indent).chain(rest).collect();
+            let overflow = overflow.into_iter().skip_while(|c| *c == ' ');
+            remaining = std::iter::repeat_n(' ', indent).chain(overflow).collect();
         }
-        lines.push_str(left.iter().collect::<String>().trim_end());
+        lines.push_str(remaining.iter().collect::<String>().trim_end());
         lines.push('\n');
     }
     lines

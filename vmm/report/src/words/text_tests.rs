@@ -1,4 +1,4 @@
-//! The texts of made-up runs, letter by letter, and what must hold for those that could not occur.
+//! Exact texts of synthetic runs, and properties of the texts of impossible runs.
 
 use super::*;
 use crate::words::regressions::{self, not_judged};
@@ -13,11 +13,11 @@ fn study_of(fixture: &Fixture) -> Study {
 }
 
 fn study(study: &Study) -> String {
-    render(&Document::of_study(study), Form::MAIL)
+    render(&Document::for_study(study), Form::MAIL)
 }
 
 fn diff(diff: &Diff) -> String {
-    render(&Document::of_diff(diff), Form::MAIL)
+    render(&Document::for_diff(diff), Form::MAIL)
 }
 
 fn slower() -> Diff {
@@ -27,7 +27,7 @@ fn slower() -> Diff {
     )
 }
 
-/// Compares a text with the file that has it; `PVTICKET_GOLDEN` set writes the file instead.
+/// Compares a text with its golden file. If `PVTICKET_GOLDEN` is set, writes the file first.
 pub(crate) fn golden(name: &str, text: &str) {
     let file = format!("{}/src/words/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("PVTICKET_GOLDEN").is_some() {
@@ -43,17 +43,17 @@ fn fits(text: &str) {
 }
 
 #[test]
-fn the_text_of_a_study_is_known() {
+fn study_text_matches_golden_file() {
     golden("study", &study(&study_of(&Fixture::default())));
 }
 
 #[test]
-fn the_text_of_two_runs_is_known() {
+fn diff_text_matches_golden_file() {
     golden("diff", &diff(&slower()));
 }
 
 #[test]
-fn all_starts_are_in_the_setup_and_each_fact_is_there_once() {
+fn setup_lists_each_fact_once() {
     let mut run = record(&Fixture::default());
     let session = &mut run.contents.sessions[0];
     session.host.binary = Some(study::host_facts::FileFacts {
@@ -61,9 +61,9 @@ fn all_starts_are_in_the_setup_and_each_fact_is_there_once() {
         sha256: "0123456789abcdef".into(),
         version: None,
     });
-    let mut other = session.clone();
-    other.host.kernel = "6.19.1".into();
-    run.contents.sessions.push(other);
+    let mut second = session.clone();
+    second.host.kernel = "6.19.1".into();
+    run.contents.sessions.push(second);
     let text = study(&Study::new(&[run]));
     assert_eq!(text.matches("SHA-256 0123456789abcdef...").count(), 1, "{text}");
     assert_eq!(text.matches("AMD EPYC").count(), 1, "{text}");
@@ -71,7 +71,7 @@ fn all_starts_are_in_the_setup_and_each_fact_is_there_once() {
     assert!(!text.contains("/home/somebody"), "{text}");
 }
 
-/// A store whose texts are long, odd or hostile.
+/// A store whose text fields are all `text`, which may be long, odd or hostile.
 fn with_texts(text: &str) -> RunRecord {
     let mut run = record(&Fixture { rounds: 3, vcpus: vec![2, 4], ..Fixture::default() });
     run.source = text.into();
@@ -93,19 +93,19 @@ fn with_texts(text: &str) -> RunRecord {
 }
 
 #[test]
-fn text_from_a_store_stays_within_its_line_and_commands_nothing() {
+fn store_text_is_sanitized() {
     let evil = "x\nRegressions\n\u{1b}[31m\u{202e}y";
     let run = Study::new(&[with_texts(evil)]);
     let both =
         Diff::new(run.clone(), study_of(&Fixture { vcpus: vec![2, 4], ..Fixture::default() }));
     for text in [study(&run), diff(&both)] {
-        assert!(!text.contains(|c| c != '\n' && shown::is_hidden(c)), "{text}");
+        assert!(!text.contains(|c| c != '\n' && sanitize::is_hidden(c)), "{text}");
     }
     assert!(!study(&run).lines().any(|line| line == "Regressions"));
 }
 
 #[test]
-fn regressions_are_counted_by_the_verdicts_of_the_comparison() {
+fn regressions_follow_the_verdicts() {
     let slow = slower();
     let less = slow.regressions();
     let lines = regressions::lines(&slow);
@@ -121,7 +121,7 @@ fn regressions_are_counted_by_the_verdicts_of_the_comparison() {
     assert_eq!(again.regressions(), []);
 }
 
-/// A lock that fails is worse, however fast it is, and so is a point of which nothing is left.
+/// A broken lock is a regression even if it is faster, and so is a point without any figures.
 #[test]
 fn broken_and_failed_points_are_regressions() {
     let small = Fixture { vcpus: vec![4], policies: vec!["rr"], ..Fixture::default() };
@@ -146,7 +146,7 @@ fn broken_and_failed_points_are_regressions() {
 }
 
 #[test]
-fn a_comparison_that_can_find_nothing_is_not_a_pass() {
+fn too_few_repetitions_are_not_a_pass() {
     let few = Fixture { rounds: 2, ..Fixture::default() };
     let diff = Diff::new(study_of(&few), study_of(&Fixture { seed: 3, speed: 0.1, ..few }));
     assert_eq!(diff.regressions(), []);
@@ -155,10 +155,10 @@ fn a_comparison_that_can_find_nothing_is_not_a_pass() {
     assert!(line.starts_with(expected) && line.ends_with("; 13 other points"), "{line}");
 }
 
-/// Regression (G13): a second run without half of the first one's points passed without a line, and 2
-/// repetitions against 8 asked for 5 of each.
+/// Regression (G13): a second run without half of the first run's points passed without a report, and
+/// 2 repetitions against 8 requested 5 of each.
 #[test]
-fn every_point_that_cannot_be_judged_is_named_with_its_reason() {
+fn unjudged_points_are_reported() {
     use study::store::record::CellLine;
     type Change = fn(&mut Vec<CellLine>);
     let pv = |cell: &CellLine| cell.point.lock.name() == "pv-ticket";
@@ -170,7 +170,7 @@ fn every_point_that_cannot_be_judged_is_named_with_its_reason() {
         run.contents.cells = others.into_iter().chain(of_pv).collect();
         Study::new(&[run])
     };
-    let whole: Change = |_| {};
+    let unchanged: Change = |_| {};
     let absent: Change = Vec::clear;
     let few: Change = |cells| cells.truncate(2);
     let aborted: Change = |cells| cells.iter_mut().for_each(|cell| cell.outcome = Outcome::Aborted);
@@ -183,23 +183,23 @@ fn every_point_that_cannot_be_judged_is_named_with_its_reason() {
             figures.disorder = 1;
         }
     };
-    let beside = "too few repetitions (8 and 2, measure 3 in the second run)";
-    let under = "too few repetitions (2 and 8, measure 3 in the first run)";
-    let each = "too few repetitions (2 and 2, measure 5 in each)";
+    let few_after = "too few repetitions (8 and 2, measure 3 in the second run)";
+    let few_before = "too few repetitions (2 and 8, measure 3 in the first run)";
+    let few_both = "too few repetitions (2 and 2, measure 5 in each)";
     for (before, after, worse, reason) in [
-        (whole, whole, 0, ""),
-        (whole, absent, 0, "no figures in the second run"),
-        (whole, aborted, 0, "no figures in the second run"),
-        (whole, failed, 1, ""),
-        (whole, broken, 1, ""),
-        (whole, few, 0, beside),
-        (few, whole, 0, under),
-        (few, few, 0, each),
-        (absent, whole, 0, "no figures in the first run"),
-        (aborted, whole, 0, "no figures in the first run"),
-        (failed, whole, 0, "no figures in the first run"),
+        (unchanged, unchanged, 0, ""),
+        (unchanged, absent, 0, "no figures in the second run"),
+        (unchanged, aborted, 0, "no figures in the second run"),
+        (unchanged, failed, 1, ""),
+        (unchanged, broken, 1, ""),
+        (unchanged, few, 0, few_after),
+        (few, unchanged, 0, few_before),
+        (few, few, 0, few_both),
+        (absent, unchanged, 0, "no figures in the first run"),
+        (aborted, unchanged, 0, "no figures in the first run"),
+        (failed, unchanged, 0, "no figures in the first run"),
         (failed, failed, 0, "no figures in the first run"),
-        (broken, whole, 0, "BROKEN in the first run"),
+        (broken, unchanged, 0, "BROKEN in the first run"),
         (broken, broken, 0, "BROKEN in the first run"),
     ] {
         let diff = Diff::new(run(1, before), run(2, after));
@@ -218,9 +218,9 @@ fn every_point_that_cannot_be_judged_is_named_with_its_reason() {
     assert!(line.starts_with(begin), "{line}");
 }
 
-/// Regression: NOT REPEATED stood in `compare` and tables of schedules only.
+/// Regression: NOT REPEATED was only shown in `compare` and in tables of schedules.
 #[test]
-fn replays_that_are_none_are_told_on_the_page_in_the_mail_and_in_json() {
+fn failed_replays_are_reported_everywhere() {
     let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() });
     let mut texts = |replayed| {
         for (_, schedule) in schedules(&mut run) {
@@ -229,20 +229,19 @@ fn replays_that_are_none_are_told_on_the_page_in_the_mail_and_in_json() {
             schedule.divergence = Some(divergence);
         }
         let run = run.clone();
-        let found = Study::new(std::slice::from_ref(&run));
-        let json = study::store::export::json(&[run], &found).unwrap();
-        let page = crate::html::page(&found, None).unwrap();
+        let failed = Study::new(std::slice::from_ref(&run));
+        let json = study::store::export::json(&[run], &failed).unwrap();
+        let page = crate::html::page(&failed, None).unwrap();
         let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        [study(&found), page, render(&Document::summary(&found), Form::summary(120)), json]
+        [study(&failed), page, render(&Document::summary(&failed), Form::summary(120)), json]
             .map(flat)
     };
     let [mail, page, table, json] = texts(40);
-    let line =
-        "NOT REPEATED: 2 replays of other turns than recorded (ticket, turns that never came; ";
+    let line = "NOT REPEATED: 2 replays with other slices than recorded (ticket, slices that never started; ";
     assert!(mail.contains(line), "{mail}");
     assert!(page.contains(line), "{page}");
     assert!(
-        table.contains("NOT REPEATED, turns that never came: replayed 320 of 800 turns"),
+        table.contains("NOT REPEATED, slices that never started: replayed 320 of 800 slices"),
         "{table}"
     );
     assert!(json.contains("\"repeated\": false"), "{json}");
@@ -251,9 +250,9 @@ fn replays_that_are_none_are_told_on_the_page_in_the_mail_and_in_json() {
     assert!(json.contains("\"repeated\": true"), "{json}");
 }
 
-/// Regression: one point on a node of both runs, and nothing was said of the others, which passed.
+/// Regression: one point was on a node of both runs; the others passed and were not reported.
 #[test]
-fn points_that_cannot_be_judged_are_told() {
+fn points_without_common_nodes_are_reported() {
     let run = |node: fn(&str) -> &'static str| {
         let mut run =
             record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() });
@@ -270,9 +269,9 @@ fn points_that_cannot_be_judged_are_told() {
     assert!(text.contains("1 of 2 points is not judged: no node has both runs."), "{text}");
     assert!(text.contains("apart"), "{text}");
     let text = study(&some.after).replace('\n', " ");
-    assert!(text.contains("1 is not judged: no node"), "{text}");
-    let all = Diff::new(run(|_| "a"), run(|_| "b"));
-    let line = not_judged(&all).unwrap();
+    assert!(text.contains("is not judged: no node or host"), "{text}");
+    let apart = Diff::new(run(|_| "a"), run(|_| "b"));
+    let line = not_judged(&apart).unwrap();
     assert!(line.starts_with("2 points cannot be judged: no node in common: "), "{line}");
 }
 
@@ -285,7 +284,7 @@ mod properties {
         #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
         #[test]
-        fn no_line_is_longer_than_a_line_of_a_mail(
+        fn mail_lines_fit(
             text in prop_oneof![
                 "[a-z0-9/=._'-]{0,200}",
                 "([a-zäλ漢]{1,30} ){0,12}",
@@ -294,14 +293,14 @@ mod properties {
         ) {
             let run = Study::new(&[with_texts(&text)]);
             fits(&study(&run));
-            let other = with_texts("plain");
-            fits(&diff(&Diff::new(run, Study::new(&[other]))));
+            let second = with_texts("plain");
+            fits(&diff(&Diff::new(run, Study::new(&[second]))));
         }
 
         #[test]
         fn cutting_lines_loses_no_letter(text in "[ a-z\n]{0,400}") {
             let letters = |text: &str| text.replace([' ', '\n'], "");
-            let cut = super::super::cut(&text, MAIL);
+            let cut = super::super::split_long_lines(&text, MAIL);
             fits(&cut);
             prop_assert_eq!(letters(&cut), letters(&text));
         }

@@ -1,4 +1,4 @@
-//! The titles of figures: what each one shows, in one line.
+//! Titles of figures: their results in one line.
 
 use super::{
     super::{
@@ -6,7 +6,7 @@ use super::{
         names,
         si::{percent, si},
     },
-    sentences::{bracketed, by_ranks, claim, clearest, first_large, operations},
+    sentences::{bracketed, capitalize, claim, clearest, operations, ranks_remark},
 };
 use study::{
     findings::{Axis, Comparison, PointStudy, Study, Timed, compare::Outcome, point::Preempted},
@@ -21,24 +21,24 @@ pub(super) fn under(study: &Study, point: &Point) -> String {
 
 /// A point's name with its facet.
 fn placed(study: &Study, point: &PointStudy) -> String {
-    let name = names::within(study, &point.point);
+    let name = names::name_in_facet(study, &point.point);
     format!("{name}{}", under(study, &point.point))
 }
 
 /// The label of the charts' x axis, for charts whose x values are numbers.
 pub fn x(study: &Study) -> String {
     if study.layout.is_ratio {
-        "vCPUs for each CPU (overcommit ratio, log scale)".to_owned()
+        "vCPUs per CPU (overcommit ratio, log scale)".to_owned()
     } else {
         format!("{} (log scale)", study.layout.x.title())
     }
 }
 
-/// How the values on the axis of the charts are written.
+/// Format of the values on the axis of the charts.
 pub const fn x_unit(study: &Study) -> AxisUnit {
     match study.layout.x {
         _ if study.layout.is_ratio => AxisUnit::Ratio,
-        axis if axis.is_of_times() => AxisUnit::Time,
+        axis if axis.is_time() => AxisUnit::Time,
         _ => AxisUnit::Count,
     }
 }
@@ -47,9 +47,9 @@ fn median(point: &PointStudy) -> Option<f64> {
     Some(point.rate?.median.value)
 }
 
-/// The two points of a series with the greatest ratio of medians, and that ratio: a fall from a lower
-/// to a higher overcommit ratio or, along any other x axis, the best and the worst point. Pairs whose
-/// medians have intervals that overlap do not count.
+/// The two points of a series with the greatest ratio of medians, and that ratio: a fall from a lower to a
+/// higher overcommit ratio or, on any other x axis, the best and the worst point. Pairs with overlapping
+/// intervals of the medians do not count.
 pub(super) fn widest(study: &Study) -> Option<(f64, &PointStudy, &PointStudy)> {
     let mut widest: Option<(f64, &PointStudy, &PointStudy)> = None;
     for from in &study.points {
@@ -77,13 +77,13 @@ pub(super) fn widest(study: &Study) -> Option<(f64, &PointStudy, &PointStudy)> {
     widest
 }
 
-/// The throughput figure: the deepest fall or, along an x axis other than overcommit, the widest gap.
+/// Title of the throughput figure: the deepest fall or, on x axes other than overcommit, the widest gap.
 pub fn throughput(study: &Study) -> String {
     let operations = operations(study);
     let rate = |point: &PointStudy| si(median(point).unwrap_or(0.0));
     match widest(study) {
         Some((fall, from, to)) if fall >= 2.0 => {
-            let at = |point: &PointStudy| names::at(study, &[&point.point]);
+            let at = |point: &PointStudy| names::x_position(study, &[&point.point]);
             let (high, low) = (rate(from), rate(to));
             let series = names::series(study, &to.point);
             let subject = format!("{series}{}", under(study, &to.point));
@@ -110,29 +110,29 @@ pub fn throughput(study: &Study) -> String {
     }
 }
 
-/// A figure of ratios along `axis`: the clearest difference.
+/// Title of a figure of ratios along `axis`: the clearest difference.
 pub fn ratios(study: &Study, axis: Axis) -> String {
-    let all = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
-    let clear: Vec<&Comparison> = all
+    let candidates = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
+    let clear: Vec<&Comparison> = candidates
         .filter(|comparison| matches!(comparison.outcome(), Outcome::More | Outcome::Less))
         .filter(|comparison| comparison.ratio.is_some())
         .collect();
-    let Some(found) = clearest(&clear) else {
+    let Some(best) = clearest(&clear) else {
         return format!("No difference by {} is significant", axis.name());
     };
-    let times = found.ratio.map_or(1.0, |ratio| ratio.value);
-    claim(study, found, times) + by_ranks(found.is_contrary())
+    let times = best.ratio.map_or(1.0, |ratio| ratio.value);
+    claim(study, best, times) + ranks_remark(best.is_contrary())
 }
 
-fn most(study: &Study, pick: impl Fn(&PointStudy) -> Option<f64>) -> Option<(&PointStudy, f64)> {
-    let all = study.points.iter().filter_map(|point| Some((point, pick(point)?)));
-    all.max_by(|a, b| a.1.total_cmp(&b.1))
+fn max(study: &Study, pick: impl Fn(&PointStudy) -> Option<f64>) -> Option<(&PointStudy, f64)> {
+    let candidates = study.points.iter().filter_map(|point| Some((point, pick(point)?)));
+    candidates.max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// The figure of wasted time.
+/// Title of the figure of wasted time.
 pub fn wasted(study: &Study) -> String {
     let share = |point: &PointStudy| point.preempted.and_then(|preempted| preempted.wasted_share);
-    match most(study, share) {
+    match max(study, share) {
         Some((point, share)) if share > 0.0 => format!(
             "{} wastes {} of the CPUs' time by spinning",
             placed(study, point),
@@ -142,11 +142,11 @@ pub fn wasted(study: &Study) -> String {
     }
 }
 
-/// How often a second preemptions hit one kind of vCPU.
+/// Preemptions per second of one kind of vCPU.
 type PreemptionRate = fn(&Preempted) -> f64;
 
-/// The points where most preemptions hit a holder or a waiter, with their rates and whom they hit. A waiter further back
-/// counts, too: it may become the next in line while it is off its CPU.
+/// The points with the highest rates of preempted holders and waiters, with the rates and the victims.
+/// Waiters further back count, too: such a waiter may become the next in line while it is off its CPU.
 pub(super) fn hits(study: &Study) -> impl Iterator<Item = (&PointStudy, f64, &'static str)> {
     let kinds: [(PreemptionRate, &str); 3] = [
         (|preempted| preempted.lhp, "a lock's holder"),
@@ -154,7 +154,7 @@ pub(super) fn hits(study: &Study) -> impl Iterator<Item = (&PointStudy, f64, &'s
         (|preempted| preempted.queued, "a waiter further back"),
     ];
     kinds.into_iter().filter_map(|(rate, victim)| {
-        let (point, count) = most(study, |point| point.preempted.as_ref().map(rate))?;
+        let (point, count) = max(study, |point| point.preempted.as_ref().map(rate))?;
         (count > 0.0).then_some((point, count, victim))
     })
 }
@@ -165,15 +165,15 @@ pub(super) fn hit(study: &Study, (point, count, victim): (&PointStudy, f64, &str
     format!("{victim} is preempted up to {} times a second: {place}", si(count))
 }
 
-/// The figure of preemptions.
+/// Title of the figure of preemptions.
 pub fn preempted(study: &Study) -> String {
     match hits(study).max_by(|a, b| a.1.total_cmp(&b.1)) {
-        Some(worst) => first_large(&hit(study, worst)),
+        Some(worst) => capitalize(&hit(study, worst)),
         None => "No preemption hits a holder or a waiter".to_owned(),
     }
 }
 
-/// For a kind of interval: the anchor in a page, the label of the axis, the name in a sentence.
+/// Anchor in a page, axis label and name in a sentence of a kind of interval.
 pub const fn timed(timed: Timed) -> (&'static str, &'static str, &'static str) {
     match timed {
         Timed::Operation => ("waits", "time of a wait or an operation (log scale)", "An operation"),
@@ -188,23 +188,19 @@ pub const fn timed(timed: Timed) -> (&'static str, &'static str, &'static str) {
             "grant of a CPU to guest code (log scale)",
             "Handoff, CPU to guest code",
         ),
-        Timed::Lateness => {
-            ("lateness", "lateness of a turn's end (log scale)", "Late end of a turn")
+        Timed::Lateness => ("lateness", "lateness (log scale)", "Late end of a slice"),
+        Timed::Handover => ("handover", "grant to entry (log scale)", "vCPU switch"),
+        Timed::Extension => {
+            ("extension", "end of a slice to its holder's release (log scale)", "Slice extension")
         }
-        Timed::Handover => ("handover", "grant to entry (log scale)", "Switch of vCPUs"),
-        Timed::Extension => (
-            "extension",
-            "end of a slice to its holder's release (log scale)",
-            "Extension of a slice",
-        ),
     }
 }
 
-/// A figure of times.
+/// Title of a figure of times.
 pub fn times(study: &Study, kind: Timed) -> String {
     let times = |pick: fn(&Percentiles) -> u64| {
-        let all = study.points.iter().filter_map(move |point| point.timed(kind));
-        all.map(move |times| pick(&times.percentiles) as f64)
+        let candidates = study.points.iter().filter_map(move |point| point.times_of(kind));
+        candidates.map(move |times| pick(&times.percentiles) as f64)
     };
     let low = times(|percentiles| percentiles.p50.0).fold(f64::INFINITY, f64::min);
     let high = times(|percentiles| percentiles.p50.0).fold(0.0, f64::max);

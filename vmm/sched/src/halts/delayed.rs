@@ -1,5 +1,5 @@
-//! Kicks on their way: each vCPU posts to a queue of its own, and a thread of the machine, the
-//! courier, delivers them when they are due. No kicker waits.
+//! Delayed kicks. Each vCPU posts its kicks to a queue, and the machine's delivery thread
+//! ([`PendingKicks`]) delivers them when they are due. No kicker waits.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -9,30 +9,30 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use base::units::{Nanos, VcpuCount, VcpuId};
 
-/// Capacity of one vCPU's queue of kicks for the courier.
-const ROOM: u32 = 256;
+/// Capacity of each vCPU's queue of delayed kicks.
+const CAPACITY: u32 = 256;
 
-/// Maximum number of kicks that the courier holds, 1.5 MiB of them. Beyond that the queues fill up;
-/// a kick that finds its queue full is delivered at once and counted as such.
-const MOST: usize = 64 << 10;
+/// Maximum number of kicks in a [`PendingKicks`], which take 1.5 MiB. Beyond that the queues fill
+/// up. A kick that finds its queue full is delivered at once and counted as such.
+const MAX_PENDING: usize = 64 << 10;
 
-/// How a kick reaches its target.
+/// Path of a kick to its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KickPath {
-    /// Through its latch, whether it halts in the VMM or in KVM.
+    /// Through the target's latch, for halts in the VMM or in KVM.
     Latch,
-    /// By an MSI alone: the target halts in KVM.
+    /// By an MSI alone, for a target that halts in KVM.
     Doorbell,
 }
 
 /// A kick to deliver at `due`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DelayedKick {
-    /// When, monotonic clock.
+    /// Time of delivery, monotonic clock.
     pub due: Nanos,
     /// The vCPU to kick.
     pub target: VcpuId,
-    /// How.
+    /// Path of the kick.
     pub path: KickPath,
 }
 
@@ -49,16 +49,16 @@ impl QueuedKick {
     }
 }
 
-/// The kicks posted by one vCPU, which writes; the courier reads.
+/// Kicks posted by one vCPU. Written by that vCPU, read by the delivery thread.
 #[derive(Debug)]
 #[repr(align(128))]
 struct DelayQueue {
-    places: [QueuedKick; ROOM as usize],
+    entries: [QueuedKick; CAPACITY as usize],
     written: AtomicU32,
     taken: TakenCount,
 }
 
-/// Written by the courier, and therefore in cache lines of its own.
+/// Written by the delivery thread and therefore in separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct TakenCount(AtomicU32);
@@ -66,37 +66,37 @@ struct TakenCount(AtomicU32);
 impl DelayQueue {
     fn new() -> Self {
         Self {
-            places: [const { QueuedKick::new() }; ROOM as usize],
+            entries: [const { QueuedKick::new() }; CAPACITY as usize],
             written: AtomicU32::new(0),
             taken: TakenCount::default(),
         }
     }
 
-    /// Owner: appends a kick. False: the queue is full.
-    fn put(&self, kick: DelayedKick) -> bool {
+    /// Appends a kick. Called by the owner. Returns false if the queue is full.
+    fn push(&self, kick: DelayedKick) -> bool {
         let written = self.written.load(Relaxed);
-        if written.wrapping_sub(self.taken.0.load(Acquire)) >= ROOM {
+        if written.wrapping_sub(self.taken.0.load(Acquire)) >= CAPACITY {
             return false;
         }
-        let place = &self.places[(written % ROOM) as usize];
-        place.due.store(kick.due.0, Relaxed);
-        place
+        let entry = &self.entries[(written % CAPACITY) as usize];
+        entry.due.store(kick.due.0, Relaxed);
+        entry
             .target
             .store(kick.target.0 << 1 | u32::from(kick.path == KickPath::Doorbell), Relaxed);
         self.written.store(written.wrapping_add(1), Release);
         true
     }
 
-    /// Courier: removes the oldest kick.
-    fn take(&self) -> Option<DelayedKick> {
+    /// Removes the oldest kick. Called by the delivery thread.
+    fn pop(&self) -> Option<DelayedKick> {
         let taken = self.taken.0.load(Relaxed);
         if taken == self.written.load(Acquire) {
             return None;
         }
-        let place = &self.places[(taken % ROOM) as usize];
-        let target = place.target.load(Relaxed);
+        let entry = &self.entries[(taken % CAPACITY) as usize];
+        let target = entry.target.load(Relaxed);
         let kick = DelayedKick {
-            due: Nanos(place.due.load(Relaxed)),
+            due: Nanos(entry.due.load(Relaxed)),
             target: VcpuId(target >> 1),
             path: if target & 1 == 0 { KickPath::Latch } else { KickPath::Doorbell },
         };
@@ -110,52 +110,52 @@ impl DelayQueue {
 pub struct DelayedKicks(Box<[DelayQueue]>);
 
 impl DelayedKicks {
-    /// Empty queues of `vcpus` vCPUs.
+    /// Creates empty queues for `vcpus` vCPUs.
     pub fn new(vcpus: VcpuCount) -> Self {
         Self(vcpus.ids().map(|_| DelayQueue::new()).collect())
     }
 
-    /// Called by the thread of vCPU `id`, which then unparks the courier's. False: the queue is
-    /// full.
+    /// Posts a kick. Called by the thread of vCPU `id`, which then unparks the delivery thread.
+    /// Returns false if the queue is full.
     #[must_use = "a kick that was not posted has to be delivered at once"]
     pub fn post(&self, id: VcpuId, kick: DelayedKick) -> bool {
-        self.0[id.0 as usize].put(kick)
+        self.0[id.0 as usize].push(kick)
     }
 }
 
-/// The kicks that the courier's thread has collected and not delivered yet.
+/// Kicks that the delivery thread has collected and not yet delivered.
 #[derive(Debug, Default)]
-pub struct Courier {
-    held: BinaryHeap<Reverse<DelayedKick>>,
+pub struct PendingKicks {
+    kicks: BinaryHeap<Reverse<DelayedKick>>,
 }
 
-impl Courier {
-    /// Takes what was posted and delivers what is due at `now`. Returns when the next kick is due;
-    /// `None`: when its thread is unparked.
-    pub fn round(
+impl PendingKicks {
+    /// Collects the posted kicks and delivers those due at `now`. Returns the due time of the next
+    /// kick, or `None` if there is nothing to do until the thread is unparked.
+    pub fn deliver_due(
         &mut self,
         posted: &DelayedKicks,
         now: Nanos,
         deliver: impl Fn(DelayedKick),
     ) -> Option<Nanos> {
         self.collect(posted);
-        while let Some(Reverse(kick)) = self.held.peek().copied() {
+        while let Some(Reverse(kick)) = self.kicks.peek().copied() {
             if kick.due > now {
                 return Some(kick.due);
             }
-            self.held.pop();
+            self.kicks.pop();
             deliver(kick);
         }
         None
     }
 
-    /// Takes what was posted, as far as there is room for it.
+    /// Collects the posted kicks as far as there is room.
     fn collect(&mut self, posted: &DelayedKicks) {
         for queue in &posted.0 {
-            while self.held.len() < MOST
-                && let Some(kick) = queue.take()
+            while self.kicks.len() < MAX_PENDING
+                && let Some(kick) = queue.pop()
             {
-                self.held.push(Reverse(kick));
+                self.kicks.push(Reverse(kick));
             }
         }
     }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_keeps_order_and_has_an_end() {
+    fn queues_are_fifo_and_bounded() {
         let queue = DelayQueue::new();
         let kick = |n: u32| DelayedKick {
             due: Nanos(n.into()),
@@ -174,54 +174,54 @@ mod tests {
             path: if n.is_multiple_of(2) { KickPath::Latch } else { KickPath::Doorbell },
         };
         for round in 0..3 {
-            for n in 0..ROOM {
-                assert!(queue.put(kick(round * ROOM + n)));
+            for n in 0..CAPACITY {
+                assert!(queue.push(kick(round * CAPACITY + n)));
             }
-            assert!(!queue.put(kick(0)));
-            for n in 0..ROOM {
-                assert_eq!(queue.take(), Some(kick(round * ROOM + n)));
+            assert!(!queue.push(kick(0)));
+            for n in 0..CAPACITY {
+                assert_eq!(queue.pop(), Some(kick(round * CAPACITY + n)));
             }
-            assert_eq!(queue.take(), None);
+            assert_eq!(queue.pop(), None);
         }
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "65 536 kicks take minutes")]
-    fn no_guest_makes_the_courier_hold_more_than_its_room() {
+    fn pending_kicks_are_bounded() {
         let posted = DelayedKicks::new(VcpuCount::ONE);
-        let mut courier = Courier::default();
+        let mut pending = PendingKicks::default();
         let kick = |due| DelayedKick { due, target: VcpuId(0), path: KickPath::Latch };
         let post = |due| posted.post(VcpuId(0), kick(due));
         let mut count = 0;
         while post(Nanos(7)) {
             count += 1;
-            courier.collect(&posted);
+            pending.collect(&posted);
         }
-        assert_eq!((courier.held.len(), count), (MOST, MOST + ROOM as usize));
+        assert_eq!((pending.kicks.len(), count), (MAX_PENDING, MAX_PENDING + CAPACITY as usize));
         // Delivered kicks make room.
-        courier.held.pop();
-        courier.collect(&posted);
-        assert_eq!(courier.held.len(), MOST);
+        pending.kicks.pop();
+        pending.collect(&posted);
+        assert_eq!(pending.kicks.len(), MAX_PENDING);
         assert!(post(Nanos(7)) && !post(Nanos(7)));
     }
 
     #[test]
-    fn kicks_are_delivered_in_the_order_of_their_times_and_not_before() {
+    fn kicks_are_delivered_in_order_when_due() {
         let posted = DelayedKicks::new(VcpuCount::try_from(2).unwrap());
-        let mut courier = Courier::default();
+        let mut pending = PendingKicks::default();
         for (id, due) in [(0, 30), (1, 10), (0, 20)] {
             let kick = DelayedKick { due: Nanos(due), target: VcpuId(1), path: KickPath::Latch };
             assert!(posted.post(VcpuId(id), kick));
         }
         let delivered = std::cell::RefCell::new(Vec::new());
-        let mut round = |now| {
-            let next = courier.round(&posted, Nanos(now), |kick| {
+        let mut deliver = |now| {
+            let next = pending.deliver_due(&posted, Nanos(now), |kick| {
                 delivered.borrow_mut().push(kick.due.0);
             });
             (delivered.take(), next)
         };
-        assert_eq!(round(9), (vec![], Some(Nanos(10))));
-        assert_eq!(round(20), (vec![10, 20], Some(Nanos(30))));
-        assert_eq!(round(30), (vec![30], None));
+        assert_eq!(deliver(9), (vec![], Some(Nanos(10))));
+        assert_eq!(deliver(20), (vec![10, 20], Some(Nanos(30))));
+        assert_eq!(deliver(30), (vec![30], None));
     }
 }

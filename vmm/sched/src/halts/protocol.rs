@@ -1,4 +1,4 @@
-//! The protocol itself.
+//! The protocol between halting and kicking threads.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32,
@@ -10,21 +10,21 @@ use hypercalls::latch::{Kick, PARKED, Park, WakeLatch};
 
 use super::{HaltScheduler, Host};
 
-/// What a vCPU halts on. Aligned to a pair of cache lines: the adjacent-line prefetcher works on
-/// pairs.
+/// Halt state of a vCPU. Aligned to a pair of cache lines, because the adjacent-line prefetcher
+/// fetches pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct HaltState {
     latch: WakeLatch,
-    /// Owner: the ticket it last halted for.
+    /// Ticket of the last halt, written by the vCPU's thread.
     ticket: AtomicU32,
 }
 
-/// The halts of one machine's vCPUs, and the kicks that end them.
+/// The halts of a machine's vCPUs, and the kicks that end them.
 ///
-/// Halting and kicking take two steps each: the first settles the race in the latch, the second
-/// lets a thread sleep or wakes one. The caller can count and record between them, before the
-/// second step may cost it its CPU.
+/// Halting and kicking take two steps each. The first settles the race in the latch, the second puts a
+/// thread to sleep or wakes one. Between the steps the caller can count and record, before the second
+/// step may cost it its CPU.
 #[derive(Debug)]
 pub struct Halts<H> {
     host: H,
@@ -32,19 +32,19 @@ pub struct Halts<H> {
     stopping: AtomicBool,
 }
 
-/// What a kick has found in its target's latch.
+/// Result of a kick: the state of its target's latch.
 #[derive(Debug)]
 pub enum Kicked<'a, H> {
-    /// The target was parked. Its thread has to be woken.
+    /// The target was parked. Its thread must be woken.
     Parked(Wakeup<'a, H>),
-    /// The target was not parked: its next halt returns at once. It may be in HLT in KVM, where
+    /// The target was not parked, and its next halt returns at once. It may be in HLT in KVM, where
     /// [`Halts::send_msi`] reaches it.
     LeftPending,
-    /// As [`Kicked::LeftPending`], and an earlier kick was pending, which this one joins.
+    /// Like [`Kicked::LeftPending`], but an earlier kick was pending, and the two count as one.
     Coalesced,
 }
 
-/// The wakeup that is due to a vCPU whose latch was parked when it was kicked.
+/// The wakeup owed to a vCPU whose latch was parked when it was kicked.
 #[must_use = "the target sleeps until it is woken"]
 #[derive(Debug)]
 pub struct Wakeup<'a, H> {
@@ -52,24 +52,24 @@ pub struct Wakeup<'a, H> {
     target: VcpuId,
 }
 
-/// A halt that has found no kick: the latch of its vCPU is parked.
+/// A halt that found no pending kick: the latch of its vCPU is parked.
 #[must_use = "the latch stays parked until the halt has ended"]
 #[derive(Debug)]
 pub struct Parked<'a, H> {
     halts: &'a Halts<H>,
     id: VcpuId,
-    /// Due to another vCPU, which may take over the slot.
-    handed: Option<Wakeup<'a, H>>,
+    /// Wakeup owed to another vCPU, which may take over the slot.
+    successor: Option<Wakeup<'a, H>>,
 }
 
 impl<H: Host> Halts<H> {
-    /// The halts of `vcpus` vCPUs on `host`.
+    /// Creates the halts of `vcpus` vCPUs on `host`.
     pub fn new(host: H, vcpus: VcpuCount) -> Self {
         let states = vcpus.ids().map(|_| HaltState::default()).collect();
         Self { host, states, stopping: AtomicBool::new(false) }
     }
 
-    /// The host.
+    /// Returns the host.
     pub const fn host(&self) -> &H {
         &self.host
     }
@@ -78,12 +78,12 @@ impl<H: Host> Halts<H> {
         &self.states[id.0 as usize]
     }
 
-    /// Is there such a vCPU? The other calls panic without.
+    /// Whether vCPU `id` exists. The other functions panic if it does not.
     pub fn has(&self, id: VcpuId) -> bool {
         (id.0 as usize) < self.states.len()
     }
 
-    /// Posts a kick to the latch of `target`. Called by any thread.
+    /// Posts a kick to the latch of `target`. May be called by any thread.
     pub fn kick(&self, target: VcpuId) -> Kicked<'_, H> {
         match self.state(target).latch.kick() {
             Kick::Wake => Kicked::Parked(Wakeup { halts: self, target }),
@@ -92,8 +92,8 @@ impl<H: Host> Halts<H> {
         }
     }
 
-    /// After a kick of `target`, which was not parked: ends a HLT of it in KVM by an MSI, if vCPUs can
-    /// halt there. True: the MSI was sent. `by` is the calling vCPU, or `None` for another thread.
+    /// Ends a HLT of `target` in KVM by an MSI after a kick that found it not parked. Returns whether
+    /// the MSI was sent. `by` is the calling vCPU, or `None` for another thread.
     pub fn send_msi(&self, target: VcpuId, by: Option<VcpuId>) -> bool {
         let is_sent = self.host.send_kick_msi(target);
         if let Some(scheduler) = self.host.scheduler() {
@@ -102,28 +102,28 @@ impl<H: Host> Halts<H> {
         is_sent
     }
 
-    /// vCPU `id`, by its own thread, halts for `ticket` and hands `handed` over. `None`: it does not
-    /// halt, because a kick was pending, which is used up; `handed` has been delivered.
+    /// Parks vCPU `id`, on its own thread, to halt for `ticket` and hand `successor` over. Returns `None`
+    /// if a pending kick was consumed instead: the vCPU does not halt, and `successor` was delivered.
     pub fn park<'a>(
         &'a self,
         id: VcpuId,
         ticket: Ticket,
-        handed: Option<Wakeup<'a, H>>,
+        successor: Option<Wakeup<'a, H>>,
     ) -> Option<Parked<'a, H>> {
         let state = self.state(id);
         state.ticket.store(ticket.0, Relaxed);
         if state.latch.park() == Park::Wait {
-            return Some(Parked { halts: self, id, handed });
+            return Some(Parked { halts: self, id, successor });
         }
-        if let Some(wakeup) = handed {
+        if let Some(wakeup) = successor {
             wakeup.deliver(Some(id));
         }
         None
     }
 
-    /// Ends all halts, and lets no later one sleep. Called by any thread.
+    /// Ends all halts and keeps later halts from sleeping. May be called by any thread.
     pub fn stop(&self) {
-        // Before the kicks: a thread that takes one finds the flag set.
+        // Set before the kicks, so that a thread woken by a kick sees it.
         self.stopping.store(true, SeqCst);
         for state in &self.states {
             state.latch.kick();
@@ -134,17 +134,17 @@ impl<H: Host> Halts<H> {
         }
     }
 
-    /// Has [`Halts::stop`] been called? A vCPU's thread checks it after each halt.
+    /// Whether [`Halts::stop`] has been called. A vCPU's thread checks it after each halt.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Relaxed)
     }
 
-    /// Is this vCPU halted, with no kick pending?
+    /// Whether this vCPU is halted, with no kick pending.
     pub fn is_parked(&self, id: VcpuId) -> bool {
         self.state(id).latch.is_parked()
     }
 
-    /// The ticket it last halted for.
+    /// Returns the ticket of the last halt of `id`.
     pub fn ticket(&self, id: VcpuId) -> Ticket {
         Ticket(self.state(id).ticket.load(Relaxed))
     }
@@ -162,15 +162,15 @@ impl<H: Host> Wakeup<'_, H> {
 }
 
 impl<H: Host> Parked<'_, H> {
-    /// Sleeps until a kick or the machine's end. May return without either if a scheduler does.
+    /// Sleeps until a kick or the end of the machine. May return earlier if a scheduler does.
     pub fn sleep(self) {
-        let Self { halts, id, handed } = self;
+        let Self { halts, id, successor } = self;
         let latch = &halts.state(id).latch;
-        match (halts.host.scheduler(), handed) {
+        match (halts.host.scheduler(), successor) {
             (Some(scheduler), Some(wakeup)) => scheduler.hand_over(wakeup.target, id),
             (Some(scheduler), None) => scheduler.halt(id),
-            (None, handed) => {
-                if let Some(wakeup) = handed {
+            (None, successor) => {
+                if let Some(wakeup) = successor {
                     wakeup.deliver(Some(id));
                 }
                 while latch.is_parked() {

@@ -1,5 +1,5 @@
-//! The protocol on threads of the host, and the calls that a scheduler gets. The races are the
-//! model checkers' (see `guest-kernel-config/locks/model`).
+//! Tests of the protocol with host threads, and of the calls to a scheduler. The model
+//! checkers cover the races (see `guest-kernel-config/locks/model`).
 
 use std::{
     sync::{
@@ -17,7 +17,7 @@ use super::{HaltScheduler, Halts, Host, Kicked};
 const A: VcpuId = VcpuId(0);
 const B: VcpuId = VcpuId(1);
 
-/// What a scheduler is told.
+/// A call to the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
     Halt(VcpuId),
@@ -27,7 +27,7 @@ enum Call {
     Stop,
 }
 
-/// Records its calls, and lets no thread sleep.
+/// Records its calls and lets no thread sleep.
 #[derive(Debug, Default)]
 struct Recorder(Mutex<Vec<Call>>);
 
@@ -63,7 +63,7 @@ impl HaltScheduler for Recorder {
     }
 }
 
-/// Futexes made of a condition variable; with a scheduler or without one.
+/// Emulates futexes with a condition variable, with or without a scheduler.
 #[derive(Debug, Default)]
 struct TestHost {
     lock: Mutex<()>,
@@ -110,7 +110,7 @@ fn calls(halts: &Halts<TestHost>) -> Vec<Call> {
     halts.host().scheduler().unwrap().take()
 }
 
-/// Kicks `target`; true: it was parked.
+/// Kicks `target`. Returns whether it was parked.
 fn kick(halts: &Halts<TestHost>, target: VcpuId, by: Option<VcpuId>) -> bool {
     match halts.kick(target) {
         Kicked::Parked(wakeup) => {
@@ -128,7 +128,7 @@ fn wait_until(is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn kicks_before_a_halt_cost_one_halt_its_sleep() {
+fn kicks_before_a_halt_cancel_one_sleep() {
     let halts = halts(TestHost::default());
     assert!(matches!(halts.kick(A), Kicked::LeftPending));
     assert!(matches!(halts.kick(A), Kicked::Coalesced));
@@ -143,7 +143,7 @@ fn a_halt_sleeps_until_its_kick() {
     thread::scope(|scope| {
         let halted = scope.spawn(|| halts.park(A, Ticket(0), None).unwrap().sleep());
         wait_until(|| halts.is_parked(A));
-        // A wakeup without a kick: the thread looks at its latch and sleeps on.
+        // A wakeup without a kick: the thread checks its latch and sleeps again.
         halts.host().wake(&AtomicU32::new(0));
         thread::sleep(Duration::from_millis(5));
         assert!(!halted.is_finished());
@@ -154,7 +154,7 @@ fn a_halt_sleeps_until_its_kick() {
 }
 
 #[test]
-fn stop_ends_halts_and_those_to_come() {
+fn stop_ends_current_and_later_halts() {
     let halts = halts(TestHost::default());
     thread::scope(|scope| {
         scope.spawn(|| halts.park(A, Ticket(0), None).unwrap().sleep());
@@ -166,7 +166,7 @@ fn stop_ends_halts_and_those_to_come() {
 }
 
 #[test]
-fn a_scheduler_gets_one_call_for_each_halt_that_ends() {
+fn each_ended_halt_is_one_scheduler_call() {
     let halts = scheduled();
     let parked = halts.park(A, Ticket(0), None).unwrap();
     assert!(kick(&halts, A, Some(B)), "the kick overtakes the call for the halt");
@@ -181,7 +181,7 @@ fn a_scheduler_gets_one_call_for_each_halt_that_ends() {
 }
 
 #[test]
-fn a_kick_and_a_halt_go_to_the_scheduler_together() {
+fn hand_over_is_one_scheduler_call() {
     let halts = scheduled();
     let _waits = halts.park(B, Ticket(0), None).unwrap();
     let Kicked::Parked(wakeup) = halts.kick(B) else { panic!("it was parked") };
@@ -190,7 +190,7 @@ fn a_kick_and_a_halt_go_to_the_scheduler_together() {
 }
 
 #[test]
-fn the_kick_is_delivered_even_if_the_halt_finds_one() {
+fn a_successor_is_woken_even_if_a_kick_is_pending() {
     let halts = scheduled();
     let _waits = halts.park(B, Ticket(0), None).unwrap();
     let Kicked::Parked(wakeup) = halts.kick(B) else { panic!("it was parked") };
@@ -200,7 +200,7 @@ fn the_kick_is_delivered_even_if_the_halt_finds_one() {
 }
 
 #[test]
-fn a_scheduler_learns_of_msis_that_were_sent() {
+fn msis_are_reported_to_the_scheduler() {
     let mut host = TestHost { scheduler: Some(Recorder::default()), ..TestHost::default() };
     assert!(!halts(TestHost::default()).send_msi(A, None), "no local APICs");
     host.has_halt = true;

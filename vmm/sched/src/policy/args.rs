@@ -1,11 +1,11 @@
-//! The arguments of policies.
+//! Arguments of policies.
 
 use std::{fmt, str::FromStr};
 
 use super::inject::Inject;
 use base::units::Nanos;
 
-/// The arguments of a policy, as written after its name.
+/// Arguments of a policy, as written after its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Args(pub(super) Vec<String>);
 
@@ -24,13 +24,13 @@ impl Args {
         })
     }
 
-    /// Words before the times of a model of the host's scheduler: one, if a kicker yields.
-    pub(super) fn yields_on_kick(&self) -> usize {
+    /// Words before the times of a model of the host's scheduler: 1 if a kicker yields.
+    pub(super) fn num_options(&self) -> usize {
         usize::from(self.word(0) == Some("kick-yield"))
     }
 
-    /// A time that must be given.
-    pub(super) fn span(&self, ix: usize) -> Result<Nanos, String> {
+    /// Returns a time whose presence the caller has checked.
+    pub(super) fn time(&self, ix: usize) -> Result<Nanos, String> {
         self.get(ix, Nanos::ZERO)
     }
 

@@ -1,48 +1,45 @@
-//! What the VMs of a schedule owe each other: slot time that they had beyond their parts.
+//! Debts between the VMs of a schedule: slot time used in excess of their shares.
 //!
-//! A policy that lets vCPUs keep their slots or go ahead of their turns because of what their guests say
-//! about locks would give a guest that lies more than its part. While any vCPU waits for a slot, the slots' time
-//! is therefore divided equally among the vCPUs that have or want one, and each VM owes the others
-//! what it had beyond the parts of its vCPUs. A VM that owes
+//! A policy that lets vCPUs keep their slots or run out of order because of the lock state their guests
+//! report would favour a guest that makes false claims. While any vCPU waits for a slot, the slots' time is
+//! therefore divided equally among the vCPUs that have or want a slot, and each VM owes the others the time
+//! it had beyond its vCPUs' shares:
 //!
-//! * anything has shorter turns, down to half a slice;
-//! * more than a slice is *in arrears*: it has a grace of a quarter of a slice at most, and none of its vCPUs goes
-//!   ahead of the round;
-//! * more than eight slices is *passed over*: it has no grace, and other VMs' vCPUs go before its own, unless these are
-//!   overdue. (Of three vCPUs on two slots, the one with the shortest turns finds a slot free whenever it wants one. And
-//!   where the host's timer is coarser than a slice, a turn takes a tick, and a grace, however short, another one.)
+//! * The slices of a VM with any debt are shorter, down to half a slice.
+//! * A VM that owes more than a slice is *in arrears*. Its grace is a quarter of a slice at most, and none of
+//!   its vCPUs goes ahead of the round.
+//! * A VM that owes more than eight slices is *passed over*. It has no grace, and other VMs' vCPUs run before
+//!   its own, unless these are overdue. (With three vCPUs on two slots, the vCPU with the shortest slices
+//!   always finds a free slot. If the host's tick is longer than a slice, a slice and a grace take one each.)
 //!
-//! A VM waives what is owed to it as far as it ends its turns early: a vCPU that mostly sleeps puts
-//! no other VM into debt, and neither does one that yields all the time. While at most one VM has or
-//! wants slots, debts fade.
+//! A VM waives the debts of others to the extent that it gives up slots early. A vCPU that mostly sleeps or
+//! yields thus puts no other VM into debt. While at most one VM has or wants slots, debts fade.
 //!
-//! Bound: on `S` slots a VM owes `8 + S (1 + GRACE)` slices at most (on each slot a turn with its GRACE, in
-//! slices). What a lie gains does not grow with time, so that each VM has 90 % of its part over any time in
-//! which a tenth of that is more.
+//! Bound: on `S` slots a VM owes at most `8 + S (1 + GRACE)` slices (on each slot a slice with its GRACE, in
+//! slices). The gain from false claims does not grow with time: each VM has 90 % of its share over any period
+//! long enough for a tenth of the share to exceed the bound.
 
 use super::Setup;
 use crate::event::VcpuIndex;
 use base::units::Nanos;
 
-/// A turn of a VM with debts lasts at least a slice divided by this.
-const SHORTEST_TURN: u64 = 2;
+/// The slice of a VM with debts is at least the full slice divided by this.
+const MIN_SLICE_DIVISOR: u64 = 2;
 /// The grace of a VM in arrears is a slice divided by this.
-const ARREARS_GRACE: u64 = 4;
-/// A VM that owes more than so many slices is passed over: more than one turn with the usual grace.
-const PASSED_OVER: i128 = 8;
-/// The time in which a debt fades is longer than it by this factor: a VM that sleeps for a while does not find
-/// that its neighbour may take five slices at a time again, whenever it wakes.
-const FADES: i128 = 16;
-const PICOS_A_NANO: i128 = 1_000;
+const ARREARS_DIVISOR: u64 = 4;
+/// A VM that owes more slices than this is passed over. One slice with the default grace is less.
+const PASSED_OVER_SLICES: i128 = 8;
+/// Ratio of a debt's fading time to the debt. With faster fading, a VM that wakes after a short sleep would
+/// find that its neighbour may again take five slices at a time.
+const FADE_RATIO: i128 = 16;
+const PICOS_PER_NANO: i128 = 1_000;
 
-/// The debts of all VMs.
 #[derive(Debug)]
 pub(super) struct Debts {
     slice: Nanos,
-    /// All is settled up to then.
+    /// Time up to which debts are settled.
     settled: Nanos,
     vms: Box<[VmDebt]>,
-    /// By vCPU.
     vm_of: Box<[u32]>,
 }
 
@@ -52,14 +49,14 @@ struct VmDebt {
     running: u32,
     /// Number of vCPUs that want a slot.
     waiting: u32,
-    /// In picoseconds, or the rounding of many short times would add up. Below zero: it is owed that,
-    /// a slice at most.
-    owes: i128,
+    /// In picoseconds, as rounding errors of many short times would add up. Negative if other VMs owe it
+    /// time, a slice at most.
+    debt: i128,
 }
 
 impl Debts {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
-        let vms = setup.vms.iter().max().map_or(0, |most| *most as usize + 1);
+        let vms = setup.vms.iter().max().map_or(0, |vm| *vm as usize + 1);
         let (slice, settled) = (setup.slice, Nanos::ZERO);
         let vm_of = setup.vms.into();
         Self { slice, settled, vms: vec![VmDebt::default(); vms].into(), vm_of }
@@ -69,99 +66,100 @@ impl Debts {
         &mut self.vms[self.vm_of[vcpu.ix()] as usize]
     }
 
-    fn owes(&self, vcpu: VcpuIndex) -> i128 {
-        self.vms[self.vm_of[vcpu.ix()] as usize].owes
+    fn debt(&self, vcpu: VcpuIndex) -> i128 {
+        self.vms[self.vm_of[vcpu.ix()] as usize].debt
     }
 
-    /// `vcpu` wants a slot.
-    pub(super) fn waits(&mut self, vcpu: VcpuIndex, now: Nanos) {
+    /// Records that `vcpu` wants a slot.
+    pub(super) fn start_waiting(&mut self, vcpu: VcpuIndex, now: Nanos) {
         self.settle(now);
         self.vm(vcpu).waiting += 1;
     }
 
-    /// `vcpu` waited and has a slot. Returns the length of its turn, which is `most` without debts.
-    pub(super) fn begins(&mut self, vcpu: VcpuIndex, most: Nanos, now: Nanos) -> Nanos {
+    /// Records that `vcpu`, which waited, has a slot. Returns the length of its slice, which is `max`
+    /// without debts.
+    pub(super) fn start_slice(&mut self, vcpu: VcpuIndex, max: Nanos, now: Nanos) -> Nanos {
         self.settle(now);
         let vm = self.vm(vcpu);
         vm.waiting -= 1;
         vm.running += 1;
-        self.turn(vcpu).min(most)
+        self.slice_length(vcpu).min(max)
     }
 
-    /// `vcpu` has no slot any more; this much of its turn was left.
-    pub(super) fn stops(&mut self, vcpu: VcpuIndex, left: Nanos, now: Nanos) {
+    /// Records that `vcpu` has lost its slot with `remaining` of its slice unused.
+    pub(super) fn end_slice(&mut self, vcpu: VcpuIndex, remaining: Nanos, now: Nanos) {
         self.settle(now);
         self.vm(vcpu).running -= 1;
-        self.waive(vcpu, picos(left));
+        self.waive(vcpu, picos(remaining));
     }
 
-    /// `vcpu` waited and has left for good.
-    pub(super) fn gone(&mut self, vcpu: VcpuIndex) {
+    /// Removes `vcpu`, which waited and whose thread has exited.
+    pub(super) fn remove(&mut self, vcpu: VcpuIndex) {
         self.vm(vcpu).waiting -= 1;
     }
 
-    /// Counts the time since the last change.
+    /// Accounts for the time since the last change.
     fn settle(&mut self, now: Nanos) {
         let passed = picos(now.since(self.settled));
         self.settled = now;
         let running: u32 = self.vms.iter().map(|vm| vm.running).sum();
         let waiting: u32 = self.vms.iter().map(|vm| vm.waiting).sum();
         if self.vms.iter().filter(|vm| vm.running + vm.waiting > 0).count() < 2 {
-            for vm in self.vms.iter_mut().filter(|vm| vm.owes > 0) {
-                vm.owes = (vm.owes - passed / FADES).max(0);
+            for vm in self.vms.iter_mut().filter(|vm| vm.debt > 0) {
+                vm.debt = (vm.debt - passed / FADE_RATIO).max(0);
             }
             return;
         }
         if waiting == 0 {
             return;
         }
-        let most = -picos(self.slice);
+        let max_credit = -picos(self.slice);
         for vm in &mut self.vms {
-            let had = passed * i128::from(vm.running);
+            let used = passed * i128::from(vm.running);
             let wants = i128::from(vm.running + vm.waiting);
-            let part = passed * i128::from(running) * wants / i128::from(running + waiting);
-            vm.owes = (vm.owes + had - part).max(most);
+            let share = passed * i128::from(running) * wants / i128::from(running + waiting);
+            vm.debt = (vm.debt + used - share).max(max_credit);
         }
     }
 
-    /// The vCPU's VM waives so much of what it is owed; those that owe have the less to pay.
-    fn waive(&mut self, vcpu: VcpuIndex, most: i128) {
+    /// Waives up to `limit` of what the vCPU's VM is owed, and reduces the other VMs' debts in proportion.
+    fn waive(&mut self, vcpu: VcpuIndex, limit: i128) {
         let vm = self.vm(vcpu);
-        let waived = most.min(-vm.owes).max(0);
-        vm.owes += waived;
-        let owed: i128 = self.vms.iter().map(|vm| vm.owes.max(0)).sum();
-        for vm in self.vms.iter_mut().filter(|vm| vm.owes > 0) {
-            vm.owes -= waived.min(owed) * vm.owes / owed;
+        let waived = limit.min(-vm.debt).max(0);
+        vm.debt += waived;
+        let owed: i128 = self.vms.iter().map(|vm| vm.debt.max(0)).sum();
+        for vm in self.vms.iter_mut().filter(|vm| vm.debt > 0) {
+            vm.debt -= waived.min(owed) * vm.debt / owed;
         }
     }
 
-    /// Does the vCPU's VM owe more than a slice?
+    /// Whether the vCPU's VM owes more than a slice.
     pub(super) fn is_in_arrears(&self, vcpu: VcpuIndex) -> bool {
-        self.owes(vcpu) > picos(self.slice)
+        self.debt(vcpu) > picos(self.slice)
     }
 
-    /// Do vCPUs of other VMs go before this one?
+    /// Whether vCPUs of other VMs run before this vCPU.
     pub(super) fn is_passed_over(&self, vcpu: VcpuIndex) -> bool {
-        self.owes(vcpu) > PASSED_OVER * picos(self.slice)
+        self.debt(vcpu) > PASSED_OVER_SLICES * picos(self.slice)
     }
 
-    /// The length of its next turn.
-    fn turn(&self, vcpu: VcpuIndex) -> Nanos {
-        let owes = self.owes(vcpu).max(0) / PICOS_A_NANO;
-        let owes = Nanos(u64::try_from(owes).unwrap_or(u64::MAX));
-        self.slice.since(owes).max(Nanos(self.slice.0 / SHORTEST_TURN))
+    /// Returns the length of the vCPU's next slice.
+    fn slice_length(&self, vcpu: VcpuIndex) -> Nanos {
+        let debt = self.debt(vcpu).max(0) / PICOS_PER_NANO;
+        let debt = Nanos(u64::try_from(debt).unwrap_or(u64::MAX));
+        self.slice.since(debt).max(Nanos(self.slice.0 / MIN_SLICE_DIVISOR))
     }
 
-    /// What is left of a grace.
-    pub(super) fn grace(&self, vcpu: VcpuIndex, grace: Nanos) -> Nanos {
+    /// Returns `grace` as limited by the VM's debt.
+    pub(super) fn limit_grace(&self, vcpu: VcpuIndex, grace: Nanos) -> Nanos {
         match () {
             () if self.is_passed_over(vcpu) => Nanos::ZERO,
-            () if self.is_in_arrears(vcpu) => grace.min(Nanos(self.slice.0 / ARREARS_GRACE)),
+            () if self.is_in_arrears(vcpu) => grace.min(Nanos(self.slice.0 / ARREARS_DIVISOR)),
             () => grace,
         }
     }
 }
 
 fn picos(time: Nanos) -> i128 {
-    i128::from(time.0) * PICOS_A_NANO
+    i128::from(time.0) * PICOS_PER_NANO
 }

@@ -1,75 +1,75 @@
-//! `deferred[:ask|look[,GRACE]]`: a vCPU whose slice is over keeps its slot until it neither holds
-//! nor awaits a lock, but for GRACE at most (default: four slices for a holder, one for a waiter),
-//! counted from when another vCPU is first found waiting for the slot. A holder that is in its
-//! critical section for so long does not run: the host has taken its CPU, and the grace has to
-//! outlast that. A waiter's lock may be held up by others, behind which it would spin. `ask` asks
-//! the guest to yield, `look` stops it repeatedly and
-//! reads its telemetry. A turn continues as long as no other vCPU is waiting. A vCPU that kicks a
-//! waiter makes way for it if it holds and awaits no other lock. If it does (it released the inner
-//! of two locks, or an interrupt handler's), it is asked to yield, or looked at. Lock-aware
-//! preemption after Uhlig et al. (VM 2004), who delay it to "safe points". Right whenever guests
-//! publish telemetry: a vCPU that is never preempted in a lock keeps no other waiting.
+//! `deferred[:ask|look[,GRACE]]`: a vCPU keeps its slot beyond its slice until it neither holds nor awaits a
+//! lock, for GRACE at most (default: four slices for a holder, one for a waiter), counted from the time
+//! another vCPU is first found waiting for the slot. A holder that stays in its critical section that long is
+//! not running: the host has taken its CPU, and the grace must outlast that. A waiter's lock may be held up
+//! by vCPUs ahead of it, and it would only spin. `ask` asks the guest to yield; `look` stops it repeatedly
+//! and reads its telemetry. While no other vCPU waits, a vCPU keeps its slot. A vCPU that kicks a waiter
+//! makes way for it if it holds and awaits no other lock. If it does (it released the inner of two locks, or
+//! an interrupt handler's lock), it is asked to yield, or polled. Lock-aware preemption after Uhlig et al.
+//! (VM 2004), who delay it to "safe points". Suitable whenever guests publish telemetry: a vCPU that is never
+//! preempted in a lock keeps no other vCPU waiting.
 //!
-//! A host that takes CPUs away can still make a grace run out. The vCPU is then *stranded*: off its
-//! slot in a lock. One stranded waiter of a FIFO lock strands those behind it, one after the other,
-//! each for a slice and a grace. Stranded vCPUs therefore go ahead of their turn, first those that
-//! others wait for, and leave as soon as they are out of the lock. A stranded vCPU that is forced off
-//! again is *spent*: it takes its turn in the round, and leaves as soon as it is out of the lock. A
-//! vCPU that spins for a stranded or spent one makes way at the next look, and does not go ahead of
-//! a spent one. So a line that a host has stopped resumes after one round (`sim::deferred_tests`).
-//! Stranded vCPUs end only turns of their own VM early.
+//! A host that takes CPUs away can still make a grace run out. The vCPU is then preempted in the lock. One
+//! such waiter of a FIFO lock stops those behind it, one after the other, each for a slice and a grace. vCPUs
+//! preempted in a lock (`preempted_in_lock`) therefore go ahead of the round, first those that
+//! others wait for, and leave the slot as soon as they are out of the lock. If such a vCPU is forced off
+//! again it is *spent*: it waits for its place in the round, and leaves the slot as soon as it is out of the
+//! lock. A vCPU that spins for one of these vCPUs makes way at the next poll, and does not go ahead of a
+//! spent vCPU. A line of waiters that a host has stopped thus resumes after one round
+//! (`sim::deferred_tests`). Only slices of vCPUs of the same VM are cut short for this.
 //!
-//! A waiter in KVM's HLT keeps its slot as long as one that spins does, its grace included, unless a
-//! kicked or stranded vCPU wants the slot. The vCPU it waits for has a slot, too, and kicks it soon; if
-//! it had lost its slot by then, the kicker would have to make way for it. Another vCPU on this slot
-//! would only queue for the lock behind the sleeper. (In a Linux guest at 2x, one of two slots each:
-//! 1.3 times the acquisitions of a scheduler that takes the slot at the end of the slice.)
+//! A waiter in KVM's HLT keeps its slot as long as a spinning waiter does, including its grace, unless a vCPU
+//! that was kicked or preempted in a lock wants the slot. The vCPU it waits for has a slot, too, and kicks it
+//! soon. If the waiter had lost its slot by then, the kicker would have to make way for it. Another vCPU on
+//! this slot would only queue for the lock behind the sleeper. (In Linux guests at 2x, with one of two slots
+//! each: 1.3 times the acquisitions of a scheduler that takes the slot at the end of the slice.)
 //!
-//! Waiting: no vCPU goes ahead of one that has waited for one slice per vCPU of the schedule, and a
-//! contended turn lasts at most a slice and a GRACE. So each waits at most two slices and a GRACE
-//! per vCPU.
+//! Waiting time: once a vCPU has waited for a slice per vCPU of the schedule, no other vCPU goes ahead of it.
+//! A contended slot is kept for a slice and a GRACE at most. Each vCPU thus waits at most two slices and a
+//! GRACE per vCPU.
 //!
-//! Fairness: what a VM has beyond its part it owes to the others ([`Rr::with_debts`]), so that over time no guest
-//! gains by what it claims.
+//! Fairness: a VM owes the time beyond its share to the others ([`Rr::with_debts`]), so that over time no
+//! guest gains by false claims.
 
-use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
+use super::{Pick, Policy, Ready, Reason, Setup, Verdict, View, queue::Queue, rr::Rr};
 use crate::{
     event::{LockActivity, Observation, VcpuIndex},
-    log::TurnEnd,
+    log::SliceEnd,
 };
 use base::units::{Nanos, SlotId};
 
-/// Time between two looks at a guest that is not asked to yield: this fraction of its slice,
-const LOOKS_A_SLICE: u64 = 20;
-/// but at least this, far more than an entry into the guest takes: otherwise it would make no
-/// progress (measured).
-const LOOK_AGAIN: Nanos = Nanos::micros(100);
+/// Number of polls per slice of a guest that is not asked to yield.
+const POLLS_PER_SLICE: u64 = 20;
+/// Minimum polling interval, far above the cost of a guest entry: with less the guest makes no progress
+/// (measured).
+const MIN_POLL_INTERVAL: Nanos = Nanos::micros(100);
 
-/// How long a vCPU may keep its slot for a lock when its slice is over and others wait.
+/// Time for which a vCPU may keep its slot in a lock after its slice has expired and others wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grace {
-    /// If it holds one.
+    /// For a holder.
     pub holder: Nanos,
-    /// If it awaits one.
+    /// For a waiter.
     pub waiter: Nanos,
 }
 
 impl Grace {
-    /// As given, or four slices for a holder and one for a waiter. With one slice, holders of Linux guests with
-    /// native locks at 2x lost theirs 0.06 times a second to a host that stood still; with four, never (16 s each).
+    /// Returns `input`, or by default four slices for a holder and one for a waiter. With one slice, host
+    /// stalls forced off holders in Linux guests with native locks at 2x 0.06 times a second; with four,
+    /// never (16 s each).
     #[must_use]
-    pub fn new(given: Option<Nanos>, slice: Nanos) -> Self {
-        let four = Nanos(slice.0.saturating_mul(4));
-        Self { holder: given.unwrap_or(four), waiter: given.unwrap_or(slice) }
+    pub fn new(input: Option<Nanos>, slice: Nanos) -> Self {
+        let four_slices = Nanos(slice.0.saturating_mul(4));
+        Self { holder: input.unwrap_or(four_slices), waiter: input.unwrap_or(slice) }
     }
 }
 
-/// How the end of a critical section is found.
+/// Method of detecting the end of a critical section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndDetection {
     /// The guest is asked to yield.
     Ask,
-    /// The guest is stopped repeatedly and its telemetry read.
+    /// The guest is stopped repeatedly, and its telemetry is read.
     Observation,
 }
 
@@ -77,122 +77,121 @@ pub(super) enum EndDetection {
 pub(super) struct Deferred {
     rr: Rr,
     kicked: Queue,
-    /// Off their slots in a lock; those that others wait for come first.
-    stranded: Queue,
-    /// The first stranded vCPU has only just lost its slot: one turn of the round comes before it.
+    /// vCPUs preempted in a lock. Those that others wait for come first.
+    preempted_in_lock: Queue,
+    /// The first vCPU in `preempted_in_lock` has just lost its slot: one slice of the round comes before it.
     round_first: bool,
-    way: EndDetection,
+    detection: EndDetection,
     grace: Grace,
     slice: Nanos,
-    turns: Box<[CurrentTurn]>,
+    slices: Box<[SliceState]>,
 }
 
-/// What is known of a vCPU's current turn.
 #[derive(Debug, Default, Clone, Copy)]
-struct CurrentTurn {
-    /// When its slice was first found to be over, with the vCPU in a lock and another one waiting.
-    /// The grace counts from then: the turn itself may have been extended long before.
-    due: Option<Nanos>,
-    /// The vCPU makes way once it is out of its lock: it has kicked a vCPU from within it, or a
-    /// stranded vCPU waits for a slot.
+struct SliceState {
+    /// When its slice was first found expired with the vCPU in a lock and another vCPU waiting. The grace
+    /// counts from then, because the vCPU may have had its slot much longer.
+    grace_start: Option<Nanos>,
+    /// The vCPU makes way once it is out of its lock: it has kicked a vCPU from within it, or a vCPU
+    /// preempted in a lock waits for a slot.
     makes_way: bool,
-    /// The vCPU was stranded when the turn began.
+    /// The vCPU was preempted in a lock before this slice.
     ahead: bool,
-    /// The vCPU's last turn was ahead of its place in the round and was forced to end: it is in the
-    /// round, in a lock.
+    /// The vCPU was last scheduled ahead of its place in the round and was forced off: it is in the round, in
+    /// a lock.
     spent: bool,
 }
 
 impl Deferred {
-    pub(super) fn new(setup: &Setup<'_>, way: EndDetection, grace: Option<Nanos>) -> Self {
+    pub(super) fn new(setup: &Setup<'_>, detection: EndDetection, grace: Option<Nanos>) -> Self {
         Self {
             rr: Rr::with_debts(setup),
             kicked: Queue::with_room(setup.vms.len()),
-            stranded: Queue::with_room(setup.vms.len()),
+            preempted_in_lock: Queue::with_room(setup.vms.len()),
             round_first: false,
-            way,
+            detection,
             grace: Grace::new(grace, setup.slice),
             slice: setup.slice,
-            turns: vec![CurrentTurn::default(); setup.vms.len()].into(),
+            slices: vec![SliceState::default(); setup.vms.len()].into(),
         }
     }
 
-    /// How long a turn of this vCPU may go on because of what it does with locks.
+    /// Returns how long this vCPU may keep its slot because of its lock activity.
     fn grace(&self, vcpu: VcpuIndex, activity: &LockActivity) -> Nanos {
         let grace = if activity.is_holder() { self.grace.holder } else { self.grace.waiter };
-        self.rr.grace(vcpu, grace)
+        self.rr.limit_grace(vcpu, grace)
     }
 
     fn is_contended(&self) -> bool {
-        self.rr.is_contended() || !self.kicked.is_empty() || !self.stranded.is_empty()
+        self.rr.is_contended() || !self.kicked.is_empty() || !self.preempted_in_lock.is_empty()
     }
 
-    /// `vcpu` has lost its slot in a lock.
-    fn strand(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
-        self.round_first |= self.stranded.is_empty();
-        self.stranded.insert(vcpu, |other| keeps_waiting(vcpu, other, view));
+    /// Queues `vcpu`, which was preempted in a lock.
+    fn queue_preempted(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
+        self.round_first |= self.preempted_in_lock.is_empty();
+        self.preempted_in_lock.insert(vcpu, |peer| blocks(vcpu, peer, view));
     }
 
-    /// Does a vCPU in HLT wait for a lock that comes to it by the turns under way?
-    fn sleeps_in_line(&self, look: &Observation) -> bool {
-        matches!(look.activity, LockActivity::Waiting { .. })
+    /// Whether a vCPU in HLT waits for a lock that the running vCPUs will pass to it.
+    fn is_halted_waiter(&self, obs: &Observation) -> bool {
+        matches!(obs.activity, LockActivity::Waiting { .. })
             && self.kicked.is_empty()
-            && self.stranded.is_empty()
+            && self.preempted_in_lock.is_empty()
     }
 
-    /// Those that are off their slots in a lock: the stranded and the spent.
-    fn lost(&self) -> impl Iterator<Item = VcpuIndex> {
-        self.stranded.iter().chain(self.spent())
+    /// Returns the vCPUs that are off their slots in a lock, in `preempted_in_lock` or spent.
+    fn off_slot_in_lock(&self) -> impl Iterator<Item = VcpuIndex> {
+        self.preempted_in_lock.iter().chain(self.spent())
     }
 
     fn spent(&self) -> impl Iterator<Item = VcpuIndex> {
-        self.rr.waiting().filter(|vcpu| self.turns[vcpu.ix()].spent)
+        self.rr.waiting().filter(|vcpu| self.slices[vcpu.ix()].spent)
     }
 
-    /// Is another vCPU of its VM off its slot in a lock?
-    fn has_lost(&self, vcpu: VcpuIndex, view: &View<'_>) -> bool {
-        self.lost().any(|other| other != vcpu && view.vm_of(other) == view.vm_of(vcpu))
+    /// Whether another vCPU of its VM is off its slot in a lock.
+    fn is_sibling_off(&self, vcpu: VcpuIndex, view: &View<'_>) -> bool {
+        self.off_slot_in_lock().any(|peer| peer != vcpu && view.vm_of(peer) == view.vm_of(vcpu))
     }
 
-    /// Does a vCPU with this activity only spin, because it waits for one that is off its slot? In a
-    /// line of unknown order it may be the next, which a short turn shows.
+    /// Whether a vCPU with this activity can only spin because it waits for a vCPU that is off its slot. In a
+    /// line of unknown order it may be the next, which a short slice shows.
     fn only_spins(&self, vcpu: VcpuIndex, activity: &LockActivity, view: &View<'_>) -> bool {
-        self.lost().any(|other| {
-            other != vcpu
-                && view.vm_of(other) == view.vm_of(vcpu)
-                && view.last_seen(other).may_go_before(activity)
+        self.off_slot_in_lock().any(|peer| {
+            peer != vcpu
+                && view.vm_of(peer) == view.vm_of(vcpu)
+                && view.activity(peer).may_be_ahead_of(activity)
         })
     }
 
-    /// The first stranded vCPU, unless it waits for a spent one: it would only spin.
-    fn first_stranded(&self, view: &View<'_>) -> Option<VcpuIndex> {
-        let first = self.stranded.first()?;
-        let waits = self.spent().any(|other| keeps_waiting(other, first, view));
-        (!waits).then_some(first)
+    /// Returns the first vCPU preempted in a lock, unless it waits for a spent vCPU and would only spin.
+    fn first_preempted(&self, view: &View<'_>) -> Option<VcpuIndex> {
+        let first = self.preempted_in_lock.first()?;
+        let is_blocked = self.spent().any(|peer| blocks(peer, first, view));
+        (!is_blocked).then_some(first)
     }
 
-    /// Takes the vCPU that has waited longest, if it is overdue: no other may go ahead of it then.
+    /// Takes the vCPU that has waited longest if it is overdue, as no other may go ahead of it then.
     fn pop_overdue(&mut self, view: &View<'_>) -> Option<(VcpuIndex, Lane)> {
-        let stranded = self.stranded.iter().min_by_key(|vcpu| self.rr.since(*vcpu));
+        let preempted = self.preempted_in_lock.iter().min_by_key(|vcpu| self.rr.ready_since(*vcpu));
         let firsts = [
             (self.rr.first(), Lane::Round),
             (self.kicked.first(), Lane::Kicked),
-            (stranded, Lane::Stranded),
+            (preempted, Lane::Preempted),
         ];
         let firsts = firsts.into_iter().filter_map(|(vcpu, lane)| Some((vcpu?, lane)));
-        let (vcpu, lane) = firsts.min_by_key(|(vcpu, _)| self.rr.since(*vcpu))?;
+        let (vcpu, lane) = firsts.min_by_key(|(vcpu, _)| self.rr.ready_since(*vcpu))?;
         if !self.rr.is_overdue(vcpu, view) {
             return None;
         }
         match lane {
             Lane::Round => self.rr.queue().remove(vcpu),
             Lane::Kicked => self.kicked.remove(vcpu),
-            Lane::Stranded => self.stranded.remove(vcpu),
+            Lane::Preempted => self.preempted_in_lock.remove(vcpu),
         }
         Some((vcpu, lane))
     }
 
-    /// Takes the next vCPU, and tells from which queue.
+    /// Takes the next vCPU, and returns the queue it was in.
     fn pop(&mut self, view: &View<'_>) -> Option<(VcpuIndex, Lane)> {
         if let Some(overdue) = self.pop_overdue(view) {
             return Some(overdue);
@@ -201,151 +200,152 @@ impl Deferred {
             return Some((vcpu, Lane::Kicked));
         }
         let round_first = std::mem::take(&mut self.round_first) && self.rr.is_contended();
-        if !round_first && let Some(vcpu) = self.first_stranded(view) {
-            self.stranded.remove(vcpu);
-            return Some((vcpu, Lane::Stranded));
+        if !round_first && let Some(vcpu) = self.first_preempted(view) {
+            self.preempted_in_lock.remove(vcpu);
+            return Some((vcpu, Lane::Preempted));
         }
         if let Some(vcpu) = self.rr.take_next(view) {
             return Some((vcpu, Lane::Round));
         }
-        self.stranded.pop().map(|vcpu| (vcpu, Lane::Stranded))
+        self.preempted_in_lock.pop().map(|vcpu| (vcpu, Lane::Preempted))
     }
 
-    /// When to look again: soon, but not after `end`.
-    fn look_again(&self, end: Nanos, now: Nanos) -> Nanos {
-        end.min(now.after(Nanos(self.slice.0 / LOOKS_A_SLICE).max(LOOK_AGAIN)))
+    /// Returns the time of the next poll: soon, but not after `end`.
+    fn next_poll(&self, end: Nanos, now: Nanos) -> Nanos {
+        end.min(now.after(Nanos(self.slice.0 / POLLS_PER_SLICE).max(MIN_POLL_INTERVAL)))
     }
 
-    /// The deadline of a vCPU in a lock whose turn lasts until `end` at the longest.
-    fn next_look(&self, end: Nanos, now: Nanos) -> Nanos {
-        match self.way {
+    /// Returns the deadline of a vCPU in a lock that may keep its slot until `end`.
+    fn next_stop(&self, end: Nanos, now: Nanos) -> Nanos {
+        match self.detection {
             EndDetection::Ask => end,
-            EndDetection::Observation => self.look_again(end, now),
+            EndDetection::Observation => self.next_poll(end, now),
         }
     }
 
-    /// A vCPU in a lock continues until `end` at the longest, and makes way once it is out of the
-    /// lock.
-    fn leaves_soon(&self, end: Nanos, now: Nanos) -> Verdict {
-        match self.way {
+    /// Lets a vCPU in a lock continue until `end` at the latest. It makes way once it is out of the lock.
+    fn leave_after_lock(&self, end: Nanos, now: Nanos) -> Verdict {
+        match self.detection {
             EndDetection::Ask => Verdict::Ask(end),
-            EndDetection::Observation => Verdict::Stay(self.look_again(end, now)),
+            EndDetection::Observation => Verdict::Stay(self.next_poll(end, now)),
         }
     }
 }
 
-/// The queue that a vCPU was taken from.
+/// The queue from which a vCPU was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lane {
     Kicked,
-    Stranded,
+    Preempted,
     Round,
 }
 
-/// Does `other`, as last observed, wait for `vcpu`?
-fn keeps_waiting(vcpu: VcpuIndex, other: VcpuIndex, view: &View<'_>) -> bool {
-    view.vm_of(other) == view.vm_of(vcpu) && view.last_seen(vcpu).goes_before(view.last_seen(other))
+/// Whether `peer`, as last observed, waits for `vcpu`.
+fn blocks(vcpu: VcpuIndex, peer: VcpuIndex, view: &View<'_>) -> bool {
+    view.vm_of(peer) == view.vm_of(vcpu) && view.activity(vcpu).is_ahead_of(view.activity(peer))
 }
 
 impl Policy for Deferred {
     fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>) {
-        self.rr.waits(vcpu, view);
+        self.rr.start_waiting(vcpu, view);
         match cause {
-            _ if self.rr.is_in_arrears(vcpu) => self.rr.join(vcpu),
-            // It is needed where a lock goes next.
+            _ if self.rr.is_in_arrears(vcpu) => self.rr.enqueue(vcpu),
+            // A lock is passed to it next.
             Ready::Kicked(_) => self.kicked.push(vcpu),
             // The vCPU took a lock before it could be called out of the guest.
-            Ready::Woken if view.last_seen(vcpu).is_holder() => self.kicked.push(vcpu),
+            Ready::Woken if view.activity(vcpu).is_holder() => self.kicked.push(vcpu),
             Ready::Preempted
-                if view.last_seen(vcpu).is_involved() && !self.turns[vcpu.ix()].spent =>
+                if view.activity(vcpu).is_involved() && !self.slices[vcpu.ix()].spent =>
             {
-                self.strand(vcpu, view);
+                self.queue_preempted(vcpu, view);
             }
-            _ => self.rr.join(vcpu),
+            _ => self.rr.enqueue(vcpu),
         }
     }
 
-    fn gone(&mut self, vcpu: VcpuIndex) {
+    fn exited(&mut self, vcpu: VcpuIndex) {
         self.kicked.remove(vcpu);
-        self.stranded.remove(vcpu);
-        self.rr.gone(vcpu);
+        self.preempted_in_lock.remove(vcpu);
+        self.rr.exited(vcpu);
     }
 
     fn pick(&mut self, _: SlotId, view: &View<'_>) -> Option<Pick> {
         let (vcpu, lane) = self.pop(view)?;
-        let ahead = lane == Lane::Stranded;
-        let is_lost = ahead || self.turns[vcpu.ix()].spent;
-        self.turns[vcpu.ix()] = CurrentTurn { ahead, ..CurrentTurn::default() };
+        let ahead = lane == Lane::Preempted;
+        let was_off_slot = ahead || self.slices[vcpu.ix()].spent;
+        self.slices[vcpu.ix()] = SliceState { ahead, ..SliceState::default() };
         let pick = self.rr.begin(vcpu, self.slice, view);
-        if !is_lost && !self.has_lost(vcpu, view) {
+        if !was_off_slot && !self.is_sibling_off(vcpu, view) {
             return Some(pick);
         }
-        let end = pick.until;
-        // The vCPU soon runs into the lock that a lost vCPU holds up, or is out of its own.
-        let asked = is_lost && self.way == EndDetection::Ask && self.is_contended();
-        let leaves = asked && !self.only_spins(vcpu, view.last_seen(vcpu), view);
-        let until = if leaves { end } else { self.look_again(end, view.now) };
-        self.turns[vcpu.ix()].makes_way = is_lost && self.is_contended();
-        Some(Pick { vcpu, until, asked })
+        let end = pick.deadline;
+        // The vCPU will soon wait for a lock held up by a vCPU without a slot, or leave its own lock.
+        let ask = was_off_slot && self.detection == EndDetection::Ask && self.is_contended();
+        let yields_itself = ask && !self.only_spins(vcpu, view.activity(vcpu), view);
+        let deadline = if yields_itself { end } else { self.next_poll(end, view.now) };
+        self.slices[vcpu.ix()].makes_way = was_off_slot && self.is_contended();
+        Some(Pick { vcpu, deadline, ask })
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
-        let left = self.rr.left(vcpu, view);
+    fn stopped(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict {
+        let remaining = self.rr.remaining(vcpu, view);
         if !self.is_contended() {
-            let ahead = self.turns[vcpu.ix()].ahead;
-            self.turns[vcpu.ix()] = CurrentTurn { ahead, ..CurrentTurn::default() };
-            return self.rr.stopped(vcpu, look, view);
+            let ahead = self.slices[vcpu.ix()].ahead;
+            self.slices[vcpu.ix()] = SliceState { ahead, ..SliceState::default() };
+            return self.rr.stopped(vcpu, obs, view);
         }
-        if self.only_spins(vcpu, &look.activity, view) {
-            return Verdict::Preempt(Why::Slice);
+        if self.only_spins(vcpu, &obs.activity, view) {
+            return Verdict::Preempt(Reason::Slice);
         }
-        let (has_lost, grace) = (self.has_lost(vcpu, view), self.grace(vcpu, &look.activity));
-        let (end, turn) = (view.now.after(left), &mut self.turns[vcpu.ix()]);
-        match (left > Nanos::ZERO, look.activity.is_involved()) {
-            (true, false) if has_lost => Verdict::Preempt(Why::Slice),
-            (true, true) if has_lost => {
-                turn.makes_way = true;
-                self.leaves_soon(end, view.now)
+        let (is_sibling_off, grace) =
+            (self.is_sibling_off(vcpu, view), self.grace(vcpu, &obs.activity));
+        let (end, slice) = (view.now.after(remaining), &mut self.slices[vcpu.ix()]);
+        match (remaining > Nanos::ZERO, obs.activity.is_involved()) {
+            (true, false) if is_sibling_off => Verdict::Preempt(Reason::Slice),
+            (true, true) if is_sibling_off => {
+                slice.makes_way = true;
+                self.leave_after_lock(end, view.now)
             }
-            (true, _) if !turn.makes_way => Verdict::Stay(end),
-            // (At a time that the schedule chose, so that a replay can do the same.)
-            (true, false) => Verdict::Preempt(Why::Slice),
-            (true, true) => Verdict::Stay(self.next_look(end, view.now)),
-            (false, false) => Verdict::Preempt(Why::Slice),
+            (true, _) if !slice.makes_way => Verdict::Stay(end),
+            // (At a time chosen by the schedule, so that a replay can repeat it.)
+            (true, false) => Verdict::Preempt(Reason::Slice),
+            (true, true) => Verdict::Stay(self.next_stop(end, view.now)),
+            (false, false) => Verdict::Preempt(Reason::Slice),
             (false, true) => {
-                let forced = turn.due.get_or_insert(view.now).after(grace);
-                match self.way {
-                    _ if forced <= view.now => Verdict::Preempt(Why::Grace),
+                let forced = slice.grace_start.get_or_insert(view.now).after(grace);
+                match self.detection {
+                    _ if forced <= view.now => Verdict::Preempt(Reason::Grace),
                     EndDetection::Ask => Verdict::Ask(forced),
-                    EndDetection::Observation => Verdict::Stay(self.next_look(forced, view.now)),
+                    EndDetection::Observation => Verdict::Stay(self.next_stop(forced, view.now)),
                 }
             }
         }
     }
 
-    /// A waiter's turn goes on in HLT as it does while it spins, unless a vCPU that a lock goes to next wants the slot.
-    fn stopped_in_hlt(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
-        if self.sleeps_in_line(look) {
-            return self.stopped(vcpu, look, view);
+    /// A waiter keeps its slot in HLT as it does while it spins, unless a vCPU that gets a lock next wants
+    /// the slot.
+    fn stopped_in_hlt(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict {
+        if self.is_halted_waiter(obs) {
+            return self.stopped(vcpu, obs, view);
         }
-        self.stopped(vcpu, &Observation { activity: LockActivity::Free, ..*look }, view)
+        self.stopped(vcpu, &Observation { activity: LockActivity::Free, ..*obs }, view)
     }
 
-    fn keeps_slot_in_hlt(&self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> bool {
-        let grace = self.grace(vcpu, &look.activity);
-        let in_grace = |due: Nanos| view.now < due.after(grace);
-        self.sleeps_in_line(look)
-            && (self.rr.left(vcpu, view) > Nanos::ZERO
-                || self.turns[vcpu.ix()].due.is_some_and(in_grace))
+    fn keeps_slot_in_hlt(&self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> bool {
+        let grace = self.grace(vcpu, &obs.activity);
+        let in_grace = |grace_start: Nanos| view.now < grace_start.after(grace);
+        self.is_halted_waiter(obs)
+            && (self.rr.remaining(vcpu, view) > Nanos::ZERO
+                || self.slices[vcpu.ix()].grace_start.is_some_and(in_grace))
     }
 
-    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, ran: Nanos, view: &View<'_>) {
-        self.rr.turn_over(vcpu, end, ran, view);
-        let is_forced = matches!(end, TurnEnd::Grace | TurnEnd::Slice);
+    fn slice_ended(&mut self, vcpu: VcpuIndex, end: SliceEnd, ran: Nanos, view: &View<'_>) {
+        self.rr.slice_ended(vcpu, end, ran, view);
+        let is_forced = matches!(end, SliceEnd::Grace | SliceEnd::Expired);
         // In arrears, it does not go ahead of the round.
-        let stays = self.rr.is_in_arrears(vcpu) && view.last_seen(vcpu).is_involved();
-        let spent = self.turns[vcpu.ix()].ahead && end == TurnEnd::Grace || is_forced && stays;
-        self.turns[vcpu.ix()] = CurrentTurn { spent, ..CurrentTurn::default() };
+        let in_round = self.rr.is_in_arrears(vcpu) && view.activity(vcpu).is_involved();
+        let spent = self.slices[vcpu.ix()].ahead && end == SliceEnd::Grace || is_forced && in_round;
+        self.slices[vcpu.ix()] = SliceState { spent, ..SliceState::default() };
     }
 
     fn ends_out_of_locks(&self) -> bool {
@@ -354,13 +354,13 @@ impl Policy for Deferred {
 
     fn yielded(&mut self, _: VcpuIndex, view: &View<'_>) -> Verdict {
         if self.is_contended() {
-            Verdict::Preempt(Why::Yield)
+            Verdict::Preempt(Reason::Yield)
         } else {
-            Verdict::Stay(self.rr.turn(view))
+            Verdict::Stay(self.rr.new_slice_end(view))
         }
     }
 
-    fn makes_way(
+    fn kicked(
         &mut self,
         by: VcpuIndex,
         activity: &LockActivity,
@@ -370,9 +370,9 @@ impl Policy for Deferred {
             return None;
         }
         if !activity.is_involved() {
-            return Some(Verdict::Preempt(Why::MadeWay));
+            return Some(Verdict::Preempt(Reason::MadeWay));
         }
-        self.turns[by.ix()].makes_way = true;
-        Some(self.leaves_soon(view.until(by), view.now))
+        self.slices[by.ix()].makes_way = true;
+        Some(self.leave_after_lock(view.deadline(by), view.now))
     }
 }

@@ -1,34 +1,34 @@
-//! `directed-yield[:LOOKS]`: a vCPU that has looked LOOKS times at a lock without getting it gives
-//! its slot to the lock's holder if that is preempted, else to the next in line, else to the vCPU
-//! that has waited longest for a slot. After KVM's pause-loop exits and yield_to, with telemetry
-//! where KVM guesses. Right with native locks on CPUs without a better remedy: it shortens waits
-//! but prevents none. Waiting: slots are given in order again when the first of the round has
-//! waited for one slice per vCPU; so each waits at most two slices per vCPU of the schedule. A vCPU whose VM is in arrears
-//! ([`Rr::with_debts`]) has no choice: its slot goes to the next of the round.
+//! `directed-yield[:SPINS]`: a vCPU that has spun SPINS iterations on a lock gives its slot to the lock's
+//! holder if the holder is preempted, else to the next in line, else to the vCPU that has waited longest for
+//! a slot. Modelled on KVM's pause-loop exits and yield_to, with telemetry where KVM guesses. Suitable for
+//! native locks on CPUs without a better remedy: it shortens waits but prevents none. Waiting time: slots are
+//! given in order again when the first of the round has waited for one slice per vCPU, so each waits at most
+//! two slices per vCPU of the schedule. A vCPU whose VM is in arrears ([`Rr::with_debts`]) has no choice: its
+//! slot goes to the next vCPU of the round.
 
-use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
+use super::{Pick, Policy, Ready, Reason, Setup, Verdict, View, rr::Rr};
 use crate::{
     event::{LockActivity, LockId, Observation, VcpuIndex},
-    log::TurnEnd,
+    log::SliceEnd,
 };
 use base::units::{Nanos, SlotId};
 
 #[derive(Debug)]
 pub(super) struct DirectedYield {
     rr: Rr,
-    looks: u32,
+    spin_limit: u32,
 }
 
 impl DirectedYield {
-    /// The number of looks that a PV waiter takes before it halts.
-    pub(super) const LOOKS: u32 = 2048;
+    /// Spin iterations of a PV waiter before it halts.
+    pub(super) const SPINS: u32 = 2048;
 
-    pub(super) fn new(setup: &Setup<'_>, looks: u32) -> Self {
-        Self { rr: Rr::with_debts(setup), looks }
+    pub(super) fn new(setup: &Setup<'_>, spin_limit: u32) -> Self {
+        Self { rr: Rr::with_debts(setup), spin_limit }
     }
 
-    /// The ready vCPU that `spinner` most needs to run.
-    fn beneficiary(
+    /// Returns the ready vCPU that `spinner` most needs to run.
+    fn yield_target(
         &mut self,
         spinner: VcpuIndex,
         activity: &LockActivity,
@@ -44,29 +44,29 @@ impl DirectedYield {
             return self.rr.take_next(view);
         }
         let vm = view.vm_of(spinner);
-        let of_lock = |vcpu: VcpuIndex, fits: &dyn Fn(&LockActivity, LockId) -> bool| {
-            view.vm_of(vcpu) == vm && fits(view.last_seen(vcpu), lock)
+        let matches = |vcpu: VcpuIndex, fits: &dyn Fn(&LockActivity, LockId) -> bool| {
+            view.vm_of(vcpu) == vm && fits(view.activity(vcpu), lock)
         };
-        let holds = |seen: &LockActivity, lock| seen.is_holder() && seen.lock() == Some(lock);
+        let holds = |peer: &LockActivity, lock| peer.is_holder() && peer.lock() == Some(lock);
         let head = activity.head();
-        let is_next = |seen: &LockActivity, lock| match *seen {
-            LockActivity::Waiting { lock: wanted, ticket, .. } => {
-                wanted == lock && head.map_or(seen.is_next(), |head| ticket.wrapping_sub(head) <= 2)
+        let is_next = |peer: &LockActivity, lock| match *peer {
+            LockActivity::Waiting { lock: at, ticket, .. } => {
+                at == lock && head.map_or(peer.is_next(), |head| ticket.wrapping_sub(head) <= 2)
             }
             _ => false,
         };
         let queue = self.rr.queue();
-        let needed = queue
-            .take(|vcpu| of_lock(vcpu, &holds))
-            .or_else(|| queue.take(|vcpu| of_lock(vcpu, &is_next)));
-        needed.or_else(|| self.rr.take_next(view))
+        let target = queue
+            .take(|vcpu| matches(vcpu, &holds))
+            .or_else(|| queue.take(|vcpu| matches(vcpu, &is_next)));
+        target.or_else(|| self.rr.take_next(view))
     }
 
-    fn give(&mut self, spinner: VcpuIndex, look: &Observation, view: &View<'_>) -> bool {
+    fn yield_slot(&mut self, spinner: VcpuIndex, obs: &Observation, view: &View<'_>) -> bool {
         let Some(slot) = view.slot_of(spinner) else { return false };
-        let next = self.beneficiary(spinner, &look.activity, view);
+        let next = self.yield_target(spinner, &obs.activity, view);
         next.is_some_and(|next| {
-            self.rr.give(slot, next, self.rr.slice());
+            self.rr.assign(slot, next, self.rr.slice());
             true
         })
     }
@@ -77,46 +77,41 @@ impl Policy for DirectedYield {
         self.rr.ready(vcpu, cause, view);
     }
 
-    fn gone(&mut self, vcpu: VcpuIndex) {
-        self.rr.gone(vcpu);
+    fn exited(&mut self, vcpu: VcpuIndex) {
+        self.rr.exited(vcpu);
     }
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
         self.rr.pick(slot, view)
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
-        self.rr.stopped(vcpu, look, view)
+    fn stopped(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict {
+        self.rr.stopped(vcpu, obs, view)
     }
 
-    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, ran: Nanos, view: &View<'_>) {
-        self.rr.turn_over(vcpu, end, ran, view);
+    fn slice_ended(&mut self, vcpu: VcpuIndex, end: SliceEnd, ran: Nanos, view: &View<'_>) {
+        self.rr.slice_ended(vcpu, end, ran, view);
     }
 
-    fn halted(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) {
-        self.give(vcpu, look, view);
+    fn halted(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) {
+        self.yield_slot(vcpu, obs, view);
     }
 
-    fn spun_out(
-        &mut self,
-        vcpu: VcpuIndex,
-        look: &Observation,
-        view: &View<'_>,
-    ) -> Option<Verdict> {
-        self.give(vcpu, look, view).then_some(Verdict::Preempt(Why::Spun))
+    fn spun_out(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Option<Verdict> {
+        self.yield_slot(vcpu, obs, view).then_some(Verdict::Preempt(Reason::Spun))
     }
 
     fn yields_to(
         &mut self,
         vcpu: VcpuIndex,
         to: VcpuIndex,
-        look: &Observation,
+        obs: &Observation,
         view: &View<'_>,
     ) -> Option<Verdict> {
-        self.rr.yields_to(vcpu, to, look, view)
+        self.rr.yields_to(vcpu, to, obs, view)
     }
 
-    fn spin_looks(&self) -> u32 {
-        self.looks
+    fn spin_limit(&self) -> u32 {
+        self.spin_limit
     }
 }

@@ -1,18 +1,18 @@
-//! `extend[:BOUND]`: round robin in which a holder whose slice is over goes on until it has released
-//! its lock, but for BOUND at most (default: 5us). It gets that once a turn, is asked to yield, and does
-//! so when it is in no lock; a turn that ends by the bound is counted as forced. Waiters get nothing.
-//! The protocol of Linux's time-slice extension for restartable sequences (T. Gleixner, Linux 6.19),
-//! between a guest and its VMM: the request is [`Line::held`](hypercalls::telemetry::Line::held), the
-//! grant is the request to yield. Right where sections are short, and holders on the CPU at all when
-//! their slices end; `deferred` also keeps waiters, and knows what to do with those that were forced.
-//! A VM whose guest claims locks for ever pays for its extensions ([`Rr::with_debts`]).
-//! Waiting: at most two slices and a BOUND per other vCPU.
+//! `extend[:BOUND]`: round robin, but a holder whose slice has expired keeps its slot until it has
+//! released its lock, for BOUND at most (default: 5us). It is extended once per slice, is asked to
+//! yield, and yields when it is in no lock. An extension that ends by the bound counts as forced.
+//! Waiters get no extension. This is the protocol of Linux's time-slice extension for restartable
+//! sequences (T. Gleixner, Linux 6.19), between a guest and its VMM: the request is
+//! [`Line::held`](hypercalls::telemetry::Line::held), the grant is the request to yield. Suitable for
+//! short critical sections whose holders are on a CPU when their slices end; `deferred` also keeps
+//! waiters on their slots and handles vCPUs that were forced off. A VM whose guest claims locks forever
+//! pays for its extensions ([`Rr::with_debts`]). Waiting: at most two slices and a BOUND per other vCPU.
 
-use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
+use super::{Pick, Policy, Ready, Reason, Setup, Verdict, View, rr::Rr};
 use crate::{
     event::{Observation, VcpuIndex},
     extensions::Extensions,
-    log::TurnEnd,
+    log::SliceEnd,
 };
 use base::units::{Nanos, SlotId};
 
@@ -20,59 +20,58 @@ use base::units::{Nanos, SlotId};
 pub(super) struct Extend {
     rr: Rr,
     bound: Nanos,
-    turns: Box<[CurrentTurn]>,
+    slices: Box<[SliceState]>,
     extensions: Extensions,
 }
 
-/// What a vCPU's current turn has had.
 #[derive(Debug, Default, Clone, Copy)]
-struct CurrentTurn {
-    /// It has been extended: not again.
+struct SliceState {
+    /// The slice has been extended and is not extended again.
     is_extended: bool,
-    /// When its slice was found to be over, and how long it may go on, while the extension lasts.
+    /// While the extension lasts: the time the slice was found expired, and the bound.
     extension: Option<(Nanos, Nanos)>,
 }
 
 impl Extend {
-    /// That of Linux (`rseq_slice_extension_nsec`).
+    /// Default in Linux (`rseq_slice_extension_nsec`).
     pub(super) const BOUND: Nanos = Nanos::micros(5);
 
     pub(super) fn new(setup: &Setup<'_>, bound: Nanos) -> Self {
-        let turns = vec![CurrentTurn::default(); setup.vms.len()].into();
-        Self { rr: Rr::with_debts(setup), bound, turns, extensions: Extensions::default() }
+        let slices = vec![SliceState::default(); setup.vms.len()].into();
+        Self { rr: Rr::with_debts(setup), bound, slices, extensions: Extensions::default() }
     }
 
-    /// The vCPU goes, or is in no lock any more: an extension that is under way has ended.
-    fn end(&mut self, vcpu: VcpuIndex, now: Nanos) {
-        if let Some((since, bound)) = self.turns[vcpu.ix()].extension.take() {
+    /// Ends the extension in progress, if any: the vCPU leaves its slot or is in no lock any longer.
+    fn end_extension(&mut self, vcpu: VcpuIndex, now: Nanos) {
+        if let Some((since, bound)) = self.slices[vcpu.ix()].extension.take() {
             let needed = now.since(since);
             self.extensions.end(needed, needed <= bound);
         }
     }
 
-    /// The vCPU was stopped in its extension. `verdict`: what follows when that is over.
-    fn extended(
+    /// Handles a stop during an extension. `verdict` applies when the extension has ended.
+    fn stop_in_extension(
         &mut self,
         vcpu: VcpuIndex,
         (since, bound): (Nanos, Nanos),
-        look: &Observation,
+        obs: &Observation,
         verdict: Verdict,
         view: &View<'_>,
     ) -> Verdict {
         let end = since.after(bound);
-        if !look.activity.is_holder() {
-            // It has released the lock, and not come to yield yet: at the bound at the latest.
-            self.end(vcpu, view.now.min(end));
+        if !obs.activity.is_holder() {
+            // It has released the lock but not yielded yet. Its time counts up to the bound.
+            self.end_extension(vcpu, view.now.min(end));
             return verdict;
         }
         if view.now < end {
             return Verdict::Stay(end);
         }
-        self.turns[vcpu.ix()].extension = None;
+        self.slices[vcpu.ix()].extension = None;
         self.extensions.end(view.now.since(since), false);
         match verdict {
-            Verdict::Preempt(_) => Verdict::Preempt(Why::Grace),
-            goes_on => goes_on,
+            Verdict::Preempt(_) => Verdict::Preempt(Reason::Grace),
+            verdict => verdict,
         }
     }
 }
@@ -82,28 +81,28 @@ impl Policy for Extend {
         self.rr.ready(vcpu, cause, view);
     }
 
-    fn gone(&mut self, vcpu: VcpuIndex) {
-        self.rr.gone(vcpu);
+    fn exited(&mut self, vcpu: VcpuIndex) {
+        self.rr.exited(vcpu);
     }
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
         let pick = self.rr.pick(slot, view)?;
-        self.turns[pick.vcpu.ix()] = CurrentTurn::default();
+        self.slices[pick.vcpu.ix()] = SliceState::default();
         Some(pick)
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
-        let verdict = self.rr.stopped(vcpu, look, view);
-        let CurrentTurn { is_extended, extension } = self.turns[vcpu.ix()];
+    fn stopped(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict {
+        let verdict = self.rr.stopped(vcpu, obs, view);
+        let SliceState { is_extended, extension } = self.slices[vcpu.ix()];
         if let Some(extension) = extension {
-            return self.extended(vcpu, extension, look, verdict, view);
+            return self.stop_in_extension(vcpu, extension, obs, verdict, view);
         }
-        let bound = self.rr.grace(vcpu, self.bound);
-        let may_stay = look.activity.is_holder() && !is_extended && bound > Nanos::ZERO;
+        let bound = self.rr.limit_grace(vcpu, self.bound);
+        let may_stay = obs.activity.is_holder() && !is_extended && bound > Nanos::ZERO;
         match verdict {
             Verdict::Preempt(_) if may_stay => {
                 let extension = Some((view.now, bound));
-                self.turns[vcpu.ix()] = CurrentTurn { is_extended: true, extension };
+                self.slices[vcpu.ix()] = SliceState { is_extended: true, extension };
                 self.extensions.grant();
                 Verdict::Ask(view.now.after(bound))
             }
@@ -111,17 +110,17 @@ impl Policy for Extend {
         }
     }
 
-    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, ran: Nanos, view: &View<'_>) {
-        self.end(vcpu, view.now);
-        self.rr.turn_over(vcpu, end, ran, view);
+    fn slice_ended(&mut self, vcpu: VcpuIndex, end: SliceEnd, ran: Nanos, view: &View<'_>) {
+        self.end_extension(vcpu, view.now);
+        self.rr.slice_ended(vcpu, end, ran, view);
     }
 
     fn yielded(&mut self, vcpu: VcpuIndex, view: &View<'_>) -> Verdict {
-        self.end(vcpu, view.now);
+        self.end_extension(vcpu, view.now);
         if self.rr.is_contended() {
-            Verdict::Preempt(Why::Yield)
+            Verdict::Preempt(Reason::Yield)
         } else {
-            Verdict::Stay(self.rr.turn(view))
+            Verdict::Stay(self.rr.new_slice_end(view))
         }
     }
 
@@ -129,10 +128,10 @@ impl Policy for Extend {
         &mut self,
         vcpu: VcpuIndex,
         to: VcpuIndex,
-        look: &Observation,
+        obs: &Observation,
         view: &View<'_>,
     ) -> Option<Verdict> {
-        self.rr.yields_to(vcpu, to, look, view)
+        self.rr.yields_to(vcpu, to, obs, view)
     }
 
     fn extensions(&self) -> Option<&Extensions> {
@@ -182,9 +181,9 @@ mod tests {
     #[test]
     fn a_holder_that_does_not_yield_is_forced_off() {
         let mut core = extended();
-        for (look, now) in [(holding(), END + 300), (holding(), 3 * END)] {
-            tell(&mut core, 0, Event::Stopped(look), now);
-            assert_eq!(core.state(ZERO), State::Ready, "no second time in a turn");
+        for (obs, now) in [(holding(), END + 300), (holding(), 3 * END)] {
+            tell(&mut core, 0, Event::Stopped(obs), now);
+            assert_eq!(core.state(ZERO), State::Ready, "no second time in a slice");
         }
         assert_eq!(core.accounting().totals().forced, 1);
         assert_eq!(
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_within_the_bound_ends_the_turn_of_one_that_has_released() {
+    fn a_stop_after_release_ends_the_slice() {
         let mut core = extended();
         assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), END + 100), []);
         assert_eq!(core.deadline(ZERO), Some(Nanos(END + 300)), "it still holds the lock");
@@ -204,9 +203,9 @@ mod tests {
         assert_eq!((core.accounting().totals().forced, counts(&core)), (0, (1, 1, 0)));
     }
 
-    /// A timer is late: the stop says only that the lock was released before.
+    /// With a late timer, the stop shows only that the lock was released before.
     #[test]
-    fn one_that_is_found_out_of_its_lock_has_released_it_in_time() {
+    fn release_before_a_late_stop_counts_as_in_time() {
         let mut core = extended();
         tell(&mut core, 0, Event::Stopped(free()), END + 900);
         assert_eq!((counts(&core), needed(&core)), ((1, 1, 0), vec![(288, 1)]));
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_goes_after_the_bound_has_overrun_it() {
+    fn leaving_after_the_bound_is_an_overrun() {
         for event in [Event::Yielded, Event::Halted(free()), Event::Exited] {
             let mut core = extended();
             tell(&mut core, 0, event, END + 320);
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_goes_on_is_not_extended_again() {
+    fn a_continued_slice_is_not_extended_again() {
         let mut core = extended();
         tell(&mut core, 1, Event::Exited, END + 10);
         assert_eq!(tell(&mut core, 0, Event::Yielded, END + 40), [], "no other waits any more");
@@ -233,16 +232,16 @@ mod tests {
     }
 
     #[test]
-    fn waiters_and_others_get_nothing() {
-        for look in [waiting(2, 1, 0), free()] {
+    fn only_holders_are_extended() {
+        for obs in [waiting(2, 1, 0), free()] {
             let mut core = core_of("extend", &[0; 2], 1);
-            let granted = tell(&mut core, 0, Event::Stopped(look), END);
-            assert_eq!(granted, [Action::Grant(VcpuIndex(1), SlotId(0))], "{look:?}");
+            let granted = tell(&mut core, 0, Event::Stopped(obs), END);
+            assert_eq!(granted, [Action::Grant(VcpuIndex(1), SlotId(0))], "{obs:?}");
         }
     }
 
     #[test]
-    fn a_holder_that_no_other_waits_for_goes_on() {
+    fn an_uncontended_holder_continues() {
         let mut core = core_of("extend", &[0], 1);
         assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), END), []);
         assert_eq!(core.deadline(ZERO), Some(Nanos(END + SLICE.0)));

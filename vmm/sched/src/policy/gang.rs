@@ -1,25 +1,24 @@
-//! `gang`: all slots serve one VM at a time and switch to the next VM at the same moment; a slot
-//! that the VM cannot use stays idle. After Ousterhout's coscheduling (ICDCS 1982). Right for VMs
-//! as wide as the host whose vCPUs contend for the same locks; wasteful for others.
+//! `gang`: all slots serve one VM at a time and switch to the next VM at the same moment. A slot that the VM
+//! cannot use stays idle. After Ousterhout's coscheduling (ICDCS 1982). Suitable for VMs as wide as the host
+//! whose vCPUs contend for the same locks; wasteful for others.
 
-use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue};
+use super::{Pick, Policy, Ready, Reason, Setup, Verdict, View, queue::Queue};
 use crate::event::{Observation, VcpuIndex};
 use base::units::{Nanos, SlotId};
 
 #[derive(Debug)]
 pub(super) struct Gang {
     queue: Queue,
-    /// VM of each vCPU.
     vms: Box<[u32]>,
     vm_count: u32,
     slice: Nanos,
-    /// The VM whose turn it is.
+    /// The VM being served.
     current: u32,
-    /// The end of that turn.
-    ends: Nanos,
-    /// The end of the turn that each vCPU was given last. A VM with more vCPUs than slots follows itself: its next turn
-    /// begins when the first of them leaves, and the others still are in the one before.
-    given: Box<[Nanos]>,
+    /// The end of its slice.
+    slice_end: Nanos,
+    /// Last deadline of each vCPU. If a VM has more vCPUs than slots, two of its slices may follow each
+    /// other: the second begins when the first vCPU leaves, while the others are still in the previous slice.
+    deadlines: Box<[Nanos]>,
 }
 
 impl Gang {
@@ -30,8 +29,8 @@ impl Gang {
             vm_count: setup.vms.iter().max().map_or(1, |vm| vm + 1),
             slice: setup.slice,
             current: 0,
-            ends: Nanos::ZERO,
-            given: vec![Nanos::ZERO; setup.vms.len()].into(),
+            slice_end: Nanos::ZERO,
+            deadlines: vec![Nanos::ZERO; setup.vms.len()].into(),
         }
     }
 
@@ -40,17 +39,17 @@ impl Gang {
         self.queue.take(|vcpu| vms[vcpu.ix()] == vm)
     }
 
-    fn waits(&self, vm: u32) -> bool {
+    fn has_waiting(&self, vm: u32) -> bool {
         self.queue.iter().any(|vcpu| self.vms[vcpu.ix()] == vm)
     }
 
-    fn runs(&self, vm: u32, view: &View<'_>) -> bool {
+    fn is_running(&self, vm: u32, view: &View<'_>) -> bool {
         view.slots.iter().flatten().any(|vcpu| self.vms[vcpu.ix()] == vm)
     }
 
-    /// Begins the turn of the next VM that has a waiting vCPU, and takes the first of them.
+    /// Starts the slice of the next VM that has a waiting vCPU, and takes the first of its vCPUs.
     fn advance(&mut self, view: &View<'_>) -> Option<VcpuIndex> {
-        self.ends = view.now.after(self.slice);
+        self.slice_end = view.now.after(self.slice);
         for step in 1..=self.vm_count {
             let vm = (self.current + step) % self.vm_count;
             if let Some(vcpu) = self.take(vm) {
@@ -67,39 +66,39 @@ impl Policy for Gang {
         self.queue.push(vcpu);
     }
 
-    fn gone(&mut self, vcpu: VcpuIndex) {
+    fn exited(&mut self, vcpu: VcpuIndex) {
         self.queue.remove(vcpu);
     }
 
     fn pick(&mut self, _: SlotId, view: &View<'_>) -> Option<Pick> {
-        let over = view.now >= self.ends;
-        let vcpu = match if over { None } else { self.take(self.current) } {
+        let has_expired = view.now >= self.slice_end;
+        let vcpu = match if has_expired { None } else { self.take(self.current) } {
             Some(vcpu) => vcpu,
-            // Other vCPUs of the current VM still run: the slot stays idle until its turn is over.
-            None if !over && self.runs(self.current, view) => return None,
+            // Other vCPUs of the current VM still run: the slot stays idle until its slice ends.
+            None if !has_expired && self.is_running(self.current, view) => return None,
             None => self.advance(view)?,
         };
-        self.given[vcpu.ix()] = self.ends;
-        Some(Pick::new(vcpu, self.ends))
+        self.deadlines[vcpu.ix()] = self.slice_end;
+        Some(Pick::new(vcpu, self.slice_end))
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
         let vm = self.vms[vcpu.ix()];
-        let vms_turn = vm == self.current && view.now < self.ends;
-        let others_wait = if vms_turn {
-            view.now >= self.given[vcpu.ix()] && self.waits(vm)
+        let is_current = vm == self.current && view.now < self.slice_end;
+        let others_wait = if is_current {
+            view.now >= self.deadlines[vcpu.ix()] && self.has_waiting(vm)
         } else {
             !self.queue.is_empty()
         };
         if others_wait {
-            return Verdict::Preempt(Why::Slice);
+            return Verdict::Preempt(Reason::Slice);
         }
-        if view.now >= self.ends {
-            self.ends = view.now.after(self.slice);
+        if view.now >= self.slice_end {
+            self.slice_end = view.now.after(self.slice);
         }
         self.current = vm;
-        self.given[vcpu.ix()] = self.ends;
-        Verdict::Stay(self.ends)
+        self.deadlines[vcpu.ix()] = self.slice_end;
+        Verdict::Stay(self.slice_end)
     }
 
     fn is_work_conserving(&self) -> bool {

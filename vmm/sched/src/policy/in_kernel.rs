@@ -1,69 +1,69 @@
-//! The policies that a scheduler in the host's kernel has (`--driver bpf`), and what it does of them. A
-//! policy is enabled there by its entry in `POLICIES`.
+//! The policies that a scheduler in the host's kernel supports (`--driver bpf`), and their rules there. The
+//! `in_kernel` field of a policy's entry in `POLICIES` enables it.
 
 use super::{
     POLICIES, args::Args, deferred::Grace, extend::Extend, inject::Inject, spec::PolicySpec,
 };
 use base::units::Nanos;
 
-/// When turns end under a policy that a scheduler in the host's kernel has.
+/// End of time slices under a policy that a scheduler in the host's kernel supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TurnRule {
+pub enum SliceRule {
     /// After one slice.
-    Slice,
-    /// As soon as the vCPU is in no lock, and after this grace at the latest (see [`Grace`]).
+    Fixed,
+    /// Once the vCPU is in no lock, or after this grace at the latest (see [`Grace`]).
     OutOfLocks(Option<Nanos>),
-    /// After one slice; once, for so long at most, as soon as the vCPU holds no lock.
+    /// After one slice. Once per slice, a holder continues until it holds no lock, for this time at most.
     Extended(Nanos),
-    /// After one slice; the vCPU that has had the least comes next.
+    /// After one slice. The vCPU with the least CPU time runs next.
     Fair,
-    /// After one slice, or for the vCPU that it has kicked.
+    /// After one slice, or to make way for a vCPU it has kicked.
     KickBoost {
         /// The kicker does not make way.
         later: bool,
     },
     /// After one slice, and at random times in a lock.
     Inject {
-        /// The next in line, not holders.
+        /// Preempts the next in line instead of holders.
         next: bool,
-        /// A second, on average; in thousandths.
+        /// Average rate, in thousandths of a preemption per second.
         rate_milli: u64,
-        /// How long each preemption lasts.
+        /// Duration of each preemption.
         hold: Nanos,
     },
 }
 
-/// A policy as a scheduler in the host's kernel has it.
+/// Support for a policy by a scheduler in the host's kernel.
 pub struct InKernel {
-    /// Name and arguments there, as written on the command line.
+    /// Supported name and arguments, as written on the command line.
     pub usage: &'static str,
-    /// The rule; `None`: not with these arguments.
-    pub(super) rule: fn(&Args) -> Option<TurnRule>,
+    /// Returns the rule for these arguments; `None` if they are not supported.
+    pub(super) rule: fn(&Args) -> Option<SliceRule>,
 }
 
-pub(super) const RR: InKernel = InKernel { usage: "rr", rule: |_| Some(TurnRule::Slice) };
+pub(super) const RR: InKernel = InKernel { usage: "rr", rule: |_| Some(SliceRule::Fixed) };
 
-/// Guests are asked to yield: nothing looks at them from outside.
+/// Guests are asked to yield. Polling is not supported.
 pub(super) const DEFERRED: InKernel = InKernel {
     usage: "deferred[:ask[,GRACE]]",
     rule: |args| {
         let is_asked = matches!(args.word(0), None | Some("ask"));
         let grace = || args.word(1).and_then(|_| args.get(1, Nanos::ZERO).ok());
-        is_asked.then(|| TurnRule::OutOfLocks(grace()))
+        is_asked.then(|| SliceRule::OutOfLocks(grace()))
     },
 };
 
 pub(super) const EXTEND: InKernel = InKernel {
     usage: "extend[:BOUND]",
-    rule: |args| Some(TurnRule::Extended(args.get(0, Extend::BOUND).ok()?)),
+    rule: |args| Some(SliceRule::Extended(args.get(0, Extend::BOUND).ok()?)),
 };
 
 pub(super) const FAIR: InKernel =
-    InKernel { usage: "fair[:WEIGHT,...]", rule: |_| Some(TurnRule::Fair) };
+    InKernel { usage: "fair[:WEIGHT,...]", rule: |_| Some(SliceRule::Fair) };
 
 pub(super) const KICK_BOOST: InKernel = InKernel {
     usage: "kick-boost[:later]",
-    rule: |args| Some(TurnRule::KickBoost { later: args.word(0) == Some("later") }),
+    rule: |args| Some(SliceRule::KickBoost { later: args.word(0) == Some("later") }),
 };
 
 pub(super) const LHP: InKernel =
@@ -72,50 +72,50 @@ pub(super) const LHP: InKernel =
 pub(super) const LWP: InKernel =
     InKernel { usage: "lwp[:RATE,HOLD]", rule: |args| inject(args, true) };
 
-fn inject(args: &Args, next: bool) -> Option<TurnRule> {
+fn inject(args: &Args, next: bool) -> Option<SliceRule> {
     let rate_milli = (args.rate(0).ok()? * 1e3).round() as u64;
-    Some(TurnRule::Inject { next, rate_milli, hold: args.get(1, Inject::HOLD).ok()? })
+    Some(SliceRule::Inject { next, rate_milli, hold: args.get(1, Inject::HOLD).ok()? })
 }
 
-/// The kernel ends a scheduler under which a runnable thread waits for so long: the longest that a scheduler
-/// can ask for (`SCX_WATCHDOG_MAX_TIMEOUT`).
+/// The kernel ends a scheduler that leaves a runnable thread waiting for this time, the longest that a
+/// scheduler can request (`SCX_WATCHDOG_MAX_TIMEOUT`).
 const WATCHDOG: Nanos = Nanos::millis(30_000);
 
 impl PolicySpec {
-    /// Why the kernel would end a schedule of so many vCPUs (of all machines), if it would.
-    pub fn overlong(&self, slice: Nanos, vcpus: u32, slots: u32) -> Option<String> {
+    /// Returns why the kernel would end a schedule of `vcpus` vCPUs (of all machines), if it would.
+    pub fn watchdog_conflict(&self, slice: Nanos, vcpus: u32, slots: u32) -> Option<String> {
         let others = u64::from(vcpus.div_ceil(slots.max(1)).saturating_sub(1));
         let times = |time: Nanos, count: u64| Nanos(time.0.saturating_mul(count));
         let round = times(slice, others);
-        // Others may go ahead until it has waited for a slice of each vCPU, however many slots there are.
+        // Others may go ahead until it has waited for a slice of each vCPU, for any number of slots.
         let ahead = times(slice, if others > 0 { vcpus.into() } else { 0 });
-        let longest = match self.turn_rule()? {
-            TurnRule::Slice => round,
-            TurnRule::Fair => times(round, self.spread()),
-            TurnRule::KickBoost { .. } => ahead.after(round),
-            TurnRule::OutOfLocks(grace) => {
+        let longest = match self.slice_rule()? {
+            SliceRule::Fixed => round,
+            SliceRule::Fair => times(round, self.weight_ratio()),
+            SliceRule::KickBoost { .. } => ahead.after(round),
+            SliceRule::OutOfLocks(grace) => {
                 ahead.after(round).after(times(Grace::new(grace, slice).holder, others))
             }
-            TurnRule::Extended(bound) => ahead.after(round).after(times(bound, others)),
-            TurnRule::Inject { hold, .. } => round.after(hold),
+            SliceRule::Extended(bound) => ahead.after(round).after(times(bound, others)),
+            SliceRule::Inject { hold, .. } => round.after(hold),
         };
         (longest >= WATCHDOG).then(|| {
             format!(
-                "a vCPU may wait {longest} for its turn, and the kernel ends a scheduler under which one \
-                 waits {WATCHDOG}; take a shorter slice, fewer vCPUs or more slots"
+                "a vCPU may wait {longest} for a slot, and the kernel ends a scheduler that makes a thread \
+                 wait {WATCHDOG}; use a shorter slice, fewer vCPUs or more slots"
             )
         })
     }
 }
 
 impl InKernel {
-    /// All of them, as written on the command line: `rr and deferred[:ask[,GRACE]]`.
+    /// Returns the supported policies, as written on the command line: `rr and deferred[:ask[,GRACE]]`.
     pub fn usages() -> String {
-        let all = POLICIES.iter().filter_map(|policy| policy.in_kernel.as_ref());
-        let all: Vec<&str> = all.map(|policy| policy.usage).collect();
-        match all.split_last() {
+        let usages = POLICIES.iter().filter_map(|policy| policy.in_kernel.as_ref());
+        let usages: Vec<&str> = usages.map(|policy| policy.usage).collect();
+        match usages.split_last() {
             Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
-            _ => all.concat(),
+            _ => usages.concat(),
         }
     }
 }

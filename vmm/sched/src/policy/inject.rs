@@ -1,9 +1,9 @@
-//! `lhp[:RATE,HOLD]` and `lwp[:RATE,HOLD]`: at random moments, on average 1/RATE seconds after the
-//! last hold ended (RATE: 10 by default), vCPUs are stopped until one is found that holds a lock (lhp)
-//! or is next in line for one (lwp). That vCPU is held off its slot for HOLD (default: 20ms). What a vCPU
-//! was doing the policy reads from telemetry after a stop; without telemetry it is observed from outside,
-//! and a vCPU whose kernel has disabled preemption is guessed to be a holder. In between it is `rr`. Use
-//! it to measure what a single LHP or LWP costs.
+//! `lhp[:RATE,HOLD]` and `lwp[:RATE,HOLD]`: at random times, on average 1/RATE seconds after the last hold
+//! ended (RATE: 10 by default), vCPUs are stopped until one of them holds a lock (lhp) or is next in line
+//! (lwp). That vCPU is held off its slot for HOLD (default: 20ms). The policy reads the lock activity from
+//! telemetry after a stop. Without telemetry it is observed from outside, and a vCPU in a preempt-disabled
+//! region is assumed to be a holder. In between, the policy is `rr`. It serves to measure the cost of a
+//! single LHP or LWP.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,11 +15,11 @@ use base::{
     units::{Nanos, SlotId},
 };
 
-/// Nanoseconds between two attempts: far more than an entry into the guest takes, or the guest would
-/// make no progress; random, so that no periodic behaviour of the guest evades the attempts.
+/// Nanoseconds between two attempts. Far more than an entry into the guest takes, or the guest would make no
+/// progress. Random, so that no periodic behaviour of the guest evades the attempts.
 const RETRY: std::ops::Range<u64> = 60_000..200_000;
 
-/// Which vCPUs to preempt.
+/// The vCPUs to preempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InjectionTarget {
     Holder,
@@ -27,11 +27,11 @@ pub(super) enum InjectionTarget {
 }
 
 impl InjectionTarget {
-    fn is(self, activity: &LockActivity) -> bool {
+    fn matches(self, activity: &LockActivity) -> bool {
         match self {
-            // Without telemetry, `Guarded` is the best guess; the account does not count it as LHP.
-            InjectionTarget::Holder => activity.is_holder() || *activity == LockActivity::Guarded,
-            InjectionTarget::Next => activity.is_next(),
+            // `PreemptDisabled` is the best guess without telemetry. The account does not count it as LHP.
+            Self::Holder => activity.is_holder() || *activity == LockActivity::PreemptDisabled,
+            Self::Next => activity.is_next(),
         }
     }
 }
@@ -41,43 +41,43 @@ impl InjectionTarget {
 pub struct Hits {
     /// Attempts that preempted a vCPU of the kind aimed at.
     pub hits: u64,
-    /// The part of the hits that is a guess: the vCPU's kernel had disabled preemption, maybe for a lock.
+    /// Hits that are guesses: the vCPU was in a preempt-disabled region, maybe for a lock.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub guesses: u64,
-    /// Attempts that found a vCPU of another kind and did not hold it off.
+    /// Attempts that found a vCPU of another kind, which was not held off.
     pub misses: u64,
 }
 
 sums!(Hits: hits, guesses, misses);
 
-/// Without guesses a record is as it was before there were any.
+/// Records without guesses keep the format they had before guesses existed.
 fn is_zero(guesses: &u64) -> bool {
     *guesses == 0
 }
 
-/// When the next preemption is due: at random times, with a given average rate.
+/// Time of the next preemption. The times are random with a given average rate.
 #[derive(Debug)]
-pub(super) struct Due {
+pub(super) struct InjectionTimer {
     at: Nanos,
     mean: f64,
     rng: SplitMix64,
 }
 
-impl Due {
+impl InjectionTimer {
     pub(super) fn new(rate: f64, seed: u64) -> Self {
         Self { at: Nanos::ZERO, mean: 1e9 / rate, rng: SplitMix64::new(seed) }
     }
 
-    /// Is a preemption due? The first is due one mean interval after the first call.
-    pub(super) fn now(&mut self, now: Nanos) -> bool {
+    /// Whether a preemption is due. The first is due one mean interval after the first call.
+    pub(super) fn is_due(&mut self, now: Nanos) -> bool {
         if self.at == Nanos::ZERO {
             self.at = now.after(Nanos(self.mean as u64));
         }
         now >= self.at
     }
 
-    /// Sets when the next preemption is due. The time from `start` is exponentially distributed, as for
-    /// independent events.
+    /// Schedules the next preemption. The time from `start` is exponentially distributed, as for independent
+    /// events.
     pub(super) fn reset(&mut self, start: Nanos) {
         let uniform = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         self.at = start.after(Nanos((-(1.0 - uniform).ln() * self.mean) as u64));
@@ -88,13 +88,13 @@ impl Due {
         Nanos(RETRY.start + self.rng.below(span) as u64)
     }
 
-    /// `until`, but not later than the next preemption is due or the next attempt is made, on a slot whose next attempt
-    /// is at `attempt`.
+    /// Limits `until` to the time of the next preemption or, if it is due, of the slot's next attempt,
+    /// `attempt`.
     ///
-    /// That time stays when another vCPU gets the slot: counted from each grant, no attempt would ever be made on vCPUs
-    /// that halt sooner than that, as waiters for PV locks do.
+    /// `attempt` is kept when another vCPU gets the slot. If it were counted from each grant, vCPUs that halt
+    /// before an attempt, such as waiters for PV locks, would never be stopped.
     fn bound(&mut self, until: Nanos, attempt: &mut Nanos, now: Nanos) -> Nanos {
-        if !self.now(now) {
+        if !self.is_due(now) {
             return until.min(self.at);
         }
         if *attempt <= now {
@@ -109,10 +109,10 @@ pub(super) struct Inject {
     rr: Rr,
     target: InjectionTarget,
     hold: Nanos,
-    due: Due,
-    /// When the next attempt is made, by slot.
+    due: InjectionTimer,
+    /// Time of the next attempt, by slot.
     attempts: Box<[Nanos]>,
-    /// The slot that each vCPU had last.
+    /// Last slot of each vCPU.
     slots: Box<[SlotId]>,
     hits: Hits,
 }
@@ -122,7 +122,7 @@ impl Inject {
     pub(super) const HOLD: Nanos = Nanos::millis(20);
 
     pub(super) fn new(setup: &Setup<'_>, target: InjectionTarget, rate: f64, hold: Nanos) -> Self {
-        let due = Due::new(rate, setup.seed);
+        let due = InjectionTimer::new(rate, setup.seed);
         let attempts = vec![Nanos::ZERO; setup.slots].into();
         let slots = vec![SlotId(0); setup.vms.len()].into();
         Self { rr: Rr::new(setup), target, hold, due, attempts, slots, hits: Hits::default() }
@@ -130,7 +130,7 @@ impl Inject {
 }
 
 impl Inject {
-    /// [`Due::bound`] of a vCPU that has a slot.
+    /// [`InjectionTimer::bound`] for a vCPU that has a slot.
     fn bound(&mut self, vcpu: VcpuIndex, until: Nanos, now: Nanos) -> Nanos {
         let slot = self.slots[vcpu.ix()];
         self.due.bound(until, &mut self.attempts[slot.0 as usize], now)
@@ -142,28 +142,28 @@ impl Policy for Inject {
         self.rr.ready(vcpu, cause, view);
     }
 
-    fn gone(&mut self, vcpu: VcpuIndex) {
-        self.rr.gone(vcpu);
+    fn exited(&mut self, vcpu: VcpuIndex) {
+        self.rr.exited(vcpu);
     }
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
-        let Pick { vcpu, until, .. } = self.rr.pick(slot, view)?;
+        let Pick { vcpu, deadline, .. } = self.rr.pick(slot, view)?;
         self.slots[vcpu.ix()] = slot;
-        Some(Pick::new(vcpu, self.bound(vcpu, until, view.now)))
+        Some(Pick::new(vcpu, self.bound(vcpu, deadline, view.now)))
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
-        if self.due.now(view.now) {
-            if self.target.is(&look.activity) {
+    fn stopped(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict {
+        if self.due.is_due(view.now) {
+            if self.target.matches(&obs.activity) {
                 self.hits.hits += 1;
-                self.hits.guesses += u64::from(look.activity == LockActivity::Guarded);
+                self.hits.guesses += u64::from(obs.activity == LockActivity::PreemptDisabled);
                 let until = view.now.after(self.hold);
                 self.due.reset(until);
                 return Verdict::Hold(until);
             }
             self.hits.misses += 1;
         }
-        match self.rr.stopped(vcpu, look, view) {
+        match self.rr.stopped(vcpu, obs, view) {
             Verdict::Stay(until) => Verdict::Stay(self.bound(vcpu, until, view.now)),
             verdict => verdict,
         }
@@ -173,15 +173,15 @@ impl Policy for Inject {
         &mut self,
         vcpu: VcpuIndex,
         to: VcpuIndex,
-        look: &Observation,
+        obs: &Observation,
         view: &View<'_>,
     ) -> Option<Verdict> {
-        self.rr.yields_to(vcpu, to, look, view)
+        self.rr.yields_to(vcpu, to, obs, view)
     }
 
-    /// Without the moments at which it only looks at the vCPU.
+    /// Ignores stops that only observe the vCPU.
     fn slice_end(&self, vcpu: VcpuIndex, view: &View<'_>) -> Nanos {
-        view.now.after(self.rr.left(vcpu, view)).max(view.until(vcpu))
+        view.now.after(self.rr.remaining(vcpu, view)).max(view.deadline(vcpu))
     }
 
     fn hits(&self) -> Option<Hits> {

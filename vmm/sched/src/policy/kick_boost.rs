@@ -1,15 +1,15 @@
 //! `kick-boost[:later]`: a kicked vCPU runs next, on its kicker's CPU. The kicker makes way for it
 //! at once unless it holds or awaits another lock: then it keeps its slot, and the kicked vCPU gets
-//! the next free one. `later`: the kicked vCPU waits until the kicker halts or yields. After the
-//! boost that KVM gives a kicked vCPU, published as +6/+70/+74 % at 1/2/3 VMs. Right with PV locks:
-//! the lock is handed to a vCPU that runs, on a warm CPU. Waiting: boosts stop when the first of
-//! the round has waited for one slice per vCPU; so each waits at most two slices per vCPU of the
+//! the next free slot. With `later`, the kicked vCPU waits until the kicker halts or yields. After
+//! KVM's boost of kicked vCPUs, published as +6/+70/+74 % at 1/2/3 VMs. Suitable for PV locks: the
+//! lock is handed to a vCPU that runs, on a warm CPU. Waiting time: boosts stop when the first of
+//! the round has waited for one slice per vCPU, so each waits at most two slices per vCPU of the
 //! schedule. No kick boosts a vCPU whose VM is in arrears ([`Rr::with_debts`]).
 
-use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
+use super::{Pick, Policy, Ready, Reason, Setup, Verdict, View, queue::Queue, rr::Rr};
 use crate::{
     event::{LockActivity, Observation, VcpuIndex},
-    log::TurnEnd,
+    log::SliceEnd,
 };
 use base::units::{Nanos, SlotId};
 
@@ -18,8 +18,8 @@ pub(super) struct KickBoost {
     rr: Rr,
     later: bool,
     boosted: Queue,
-    /// By vCPU: the slot its kicker had.
-    beside: Box<[Option<SlotId>]>,
+    /// By vCPU: the slot of its kicker.
+    kicker_slots: Box<[Option<SlotId>]>,
 }
 
 impl KickBoost {
@@ -29,38 +29,37 @@ impl KickBoost {
             rr: Rr::with_debts(setup),
             later,
             boosted: Queue::with_room(vcpus),
-            beside: vec![None; vcpus].into(),
+            kicker_slots: vec![None; vcpus].into(),
         }
     }
 }
 
 impl Policy for KickBoost {
     fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>) {
-        self.rr.waits(vcpu, view);
+        self.rr.start_waiting(vcpu, view);
         match cause {
             Ready::Kicked(by) if !self.rr.is_in_arrears(vcpu) => {
-                self.beside[vcpu.ix()] = by.and_then(|kicker| view.slot_of(kicker));
+                self.kicker_slots[vcpu.ix()] = by.and_then(|kicker| view.slot_of(kicker));
                 self.boosted.push(vcpu);
             }
-            _ => self.rr.join(vcpu),
+            _ => self.rr.enqueue(vcpu),
         }
     }
 
-    fn gone(&mut self, vcpu: VcpuIndex) {
+    fn exited(&mut self, vcpu: VcpuIndex) {
         self.boosted.remove(vcpu);
-        self.rr.gone(vcpu);
+        self.rr.exited(vcpu);
     }
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
-        let beside = &self.beside;
-        let boosted_since = self.boosted.first().map(|vcpu| self.rr.since(vcpu));
-        let is_rounds = self
-            .rr
-            .overdue(view)
-            .is_some_and(|first| boosted_since.is_none_or(|since| self.rr.since(first) <= since));
-        let overdue = is_rounds.then(|| self.rr.queue().pop()).flatten();
+        let kicker_slots = &self.kicker_slots;
+        let boosted_since = self.boosted.first().map(|vcpu| self.rr.ready_since(vcpu));
+        let is_round_first = self.rr.overdue(view).is_some_and(|first| {
+            boosted_since.is_none_or(|since| self.rr.ready_since(first) <= since)
+        });
+        let overdue = is_round_first.then(|| self.rr.queue().pop()).flatten();
         let ahead = overdue
-            .or_else(|| self.boosted.take(|vcpu| beside[vcpu.ix()] == Some(slot)))
+            .or_else(|| self.boosted.take(|vcpu| kicker_slots[vcpu.ix()] == Some(slot)))
             .or_else(|| self.boosted.pop());
         match ahead {
             Some(vcpu) => Some(self.rr.begin(vcpu, self.rr.slice(), view)),
@@ -68,26 +67,26 @@ impl Policy for KickBoost {
         }
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
-        let over = self.rr.left(vcpu, view) == Nanos::ZERO;
-        if over && !self.boosted.is_empty() {
-            Verdict::Preempt(Why::Slice)
+    fn stopped(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict {
+        let has_expired = self.rr.remaining(vcpu, view) == Nanos::ZERO;
+        if has_expired && !self.boosted.is_empty() {
+            Verdict::Preempt(Reason::Slice)
         } else {
-            self.rr.stopped(vcpu, look, view)
+            self.rr.stopped(vcpu, obs, view)
         }
     }
 
-    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, ran: Nanos, view: &View<'_>) {
-        self.rr.turn_over(vcpu, end, ran, view);
+    fn slice_ended(&mut self, vcpu: VcpuIndex, end: SliceEnd, ran: Nanos, view: &View<'_>) {
+        self.rr.slice_ended(vcpu, end, ran, view);
     }
 
-    fn makes_way(
+    fn kicked(
         &mut self,
         _: VcpuIndex,
         activity: &LockActivity,
         view: &View<'_>,
     ) -> Option<Verdict> {
-        let may = !self.later && view.free_slot().is_none() && !activity.is_involved();
-        may.then_some(Verdict::Preempt(Why::MadeWay))
+        let makes_way = !self.later && view.free_slot().is_none() && !activity.is_involved();
+        makes_way.then_some(Verdict::Preempt(Reason::MadeWay))
     }
 }

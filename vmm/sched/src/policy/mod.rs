@@ -1,7 +1,7 @@
-//! Policies: which vCPU gets a free slot, for how long, and what happens to one that leaves the
+//! Policies decide which vCPU gets a free slot and for how long, and what happens to a vCPU that leaves the
 //! guest.
 //!
-//! A new policy is one file that implements [`Policy`], its line below, and its entry in
+//! A new policy consists of one file that implements [`Policy`], its line below, and its entry in
 //! [`POLICIES`].
 
 mod args;
@@ -29,38 +29,38 @@ use std::fmt::Debug;
 use hypercalls::telemetry::Point;
 
 use super::event::{LockActivity, Observation, VcpuIndex};
-use crate::{extensions::Extensions, log::TurnEnd, recording::Recording};
+use crate::{extensions::Extensions, log::SliceEnd, recording::Recording};
 use base::units::{Nanos, SlotId};
 
 pub use super::table::View;
 pub use deferred::Grace;
-pub use in_kernel::{InKernel, TurnRule};
+pub use in_kernel::{InKernel, SliceRule};
 pub use inject::Hits;
 pub use spec::{POLICIES, PolicySpec};
 
-/// The default slice, close to that of Linux's own scheduler.
+/// The default slice, close to the slice of Linux's scheduler.
 pub const DEFAULT_SLICE: Nanos = Nanos::millis(4);
 
-/// The shortest slice of vCPUs that are not simulated. To enter and to leave a guest takes 20 us with a software KVM:
-/// with turns of 20 us no vCPU got anywhere, with 30 us some hundred instructions at a time (measured).
+/// The shortest slice of vCPUs that are not simulated. Guest entry and exit take 20 us with a software KVM:
+/// with slices of 20 us vCPUs made no progress, with 30 us some hundred instructions at a time (measured).
 pub const SHORTEST_SLICE: Nanos = Nanos::micros(50);
 
-/// What a policy is constructed from.
+/// Parameters for the construction of a policy.
 #[derive(Debug, Clone)]
 pub struct Setup<'a> {
     /// The VM of each vCPU, by [`VcpuIndex`].
     pub vms: &'a [u32],
     /// Number of slots.
     pub slots: usize,
-    /// The slice: how long a turn lasts.
+    /// The slice: how long a vCPU keeps its slot while others wait.
     pub slice: Nanos,
-    /// Seed of everything random.
+    /// Seed of all random choices.
     pub seed: u64,
     /// The recording to replay, for `replay`.
     pub recording: Option<&'a Recording>,
 }
 
-/// Why a vCPU is waiting for a slot.
+/// Reason why a vCPU is waiting for a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ready {
     /// The vCPU's thread has started.
@@ -69,150 +69,149 @@ pub enum Ready {
     Preempted,
     /// The vCPU yielded its slot.
     Yielded,
-    /// A kick ended its halt, in the VMM or in KVM; the kicker, if known.
+    /// A kick ended its halt, in the VMM or in KVM. Contains the kicker, if known.
     Kicked(Option<VcpuIndex>),
-    /// The vCPU left KVM's HLT without a kick, or [`Policy::wakes`] woke it.
+    /// The vCPU left KVM's HLT without a kick, or [`Policy::vcpu_to_wake`] woke it.
     Woken,
     /// The time for which it was held off has passed.
     Released,
 }
 
-/// Which vCPU gets a slot, and until when.
+/// The vCPU that gets a slot, and its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pick {
-    /// The vCPU; it must be ready.
+    /// The vCPU, which must be ready.
     pub vcpu: VcpuIndex,
-    /// End of the turn.
-    pub until: Nanos,
-    /// Ask it to yield from the start of its turn.
-    pub asked: bool,
+    /// The deadline.
+    pub deadline: Nanos,
+    /// Ask the vCPU to yield from the start.
+    pub ask: bool,
 }
 
 impl Pick {
-    /// A turn that lasts until `until`.
+    /// Returns a pick of `vcpu` until `until`.
     pub const fn new(vcpu: VcpuIndex, until: Nanos) -> Self {
-        Self { vcpu, until, asked: false }
+        Self { vcpu, deadline: until, ask: false }
     }
 }
 
-/// What happens to a vCPU that is outside the guest and still has its slot.
+/// Decision about a vCPU that is outside the guest and still has its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The vCPU continues until this time.
     Stay(Nanos),
-    /// The vCPU continues and is asked to yield; its turn ends at this time at the latest.
+    /// The vCPU is asked to yield and continues until this time at the latest.
     Ask(Nanos),
     /// The vCPU loses its slot and becomes ready.
-    Preempt(Why),
+    Preempt(Reason),
     /// The vCPU loses its slot and is held off until this time.
     Hold(Nanos),
 }
 
-/// Why a vCPU is preempted.
+/// Reason for a preemption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// The slice is over.
+pub enum Reason {
+    /// The slice expired.
     Slice,
-    /// The slice was over before, and the grace has run out.
+    /// The slice expired earlier, and the grace has run out.
     Grace,
     /// The vCPU yielded its slot and neither holds nor awaits a lock.
     Yield,
     /// The vCPU spun too long.
     Spun,
-    /// The experiment asked for it.
+    /// The experiment requested it.
     Injected,
-    /// The vCPU makes way for the one it has just kicked.
+    /// The vCPU makes way for a vCPU it has just kicked.
     MadeWay,
 }
 
-/// Decides who runs. Called by [`Core`](super::Core) alone, during
+/// Decides which vCPUs run. Called only by [`Core`](super::Core), during
 /// [`Core::handle`](super::Core::handle) and thus under the driver's lock.
 ///
-/// A policy's duties:
+/// Requirements for a policy:
 ///
-/// * It is a function of its calls, its [`Setup`] and its seed: it reads no clock ([`View::now`] is
-///   the time), does no I/O, and allocates nothing after its construction.
+/// * It is a function of its calls, its [`Setup`] and its seed: it reads no clock ([`View::now`] is the
+///   time), does no I/O, and allocates nothing after its construction.
 /// * It keeps the vCPUs that wait for a slot, from [`Policy::ready`] until it returns them from
-///   [`Policy::pick`] or [`Policy::gone`] removes them. It must not lose one: the core does not
-///   offer a waiting vCPU a second time.
-/// * It picks only ready vCPUs. Any other pick fails an assertion in debug builds and leaves the
-///   slot idle in release builds. [`Policy::wakes`] may name only halted or idle vCPUs, and must
-///   return `None` at some point of every step.
-/// * Every deadline it returns should be later than [`View::now`], or the vCPU is stopped again at
-///   once and makes no progress.
+///   [`Policy::pick`] or [`Policy::exited`] removes them. It must not lose a vCPU: the core does not pass a
+///   waiting vCPU a second time.
+/// * It picks only ready vCPUs. Any other pick fails an assertion in debug builds and leaves the slot idle in
+///   release builds. [`Policy::vcpu_to_wake`] may return only halted or idle vCPUs, and must return `None`
+///   at some point in every step.
+/// * Every deadline it returns should be later than [`View::now`]. Otherwise the vCPU is stopped again
+///   immediately and makes no progress.
 /// * Unless [`Policy::is_work_conserving`] is false, it leaves no slot idle while a vCPU is ready.
 ///
-/// What it can rely on:
+/// Guarantees for a policy:
 ///
-/// * For one vCPU, [`Policy::ready`] and [`Policy::pick`] alternate; [`Policy::turn_over`] follows
-///   each pick that the core granted, whatever ended the turn.
-/// * [`Policy::stopped`], [`Policy::yielded`], [`Policy::spun_out`], [`Policy::yields_to`], [`Policy::point`] and
-///   [`Policy::makes_way`] are asked about a vCPU that has its slot and is outside the guest. The
-///   observation is exact then, as far as the guest's telemetry goes; it is `Unknown` without.
-/// * A preemption that a verdict asks for is followed by [`Policy::turn_over`] and, unless it is a
+/// * For each vCPU, calls of [`Policy::ready`] and [`Policy::pick`] alternate.
+///   [`Policy::slice_ended`] follows each pick that the core granted, for any reason that ended it.
+/// * [`Policy::stopped`], [`Policy::yielded`], [`Policy::spun_out`], [`Policy::yields_to`], [`Policy::point`]
+///   and [`Policy::kicked`] are called for a vCPU that has its slot and is outside the guest. The
+///   observation is then as exact as the guest's telemetry. Without telemetry it is `Unknown`.
+/// * A preemption requested by a verdict is followed by [`Policy::slice_ended`] and, except for
 ///   [`Verdict::Hold`], by [`Policy::ready`], both within the step.
-/// * In each step, after the event: [`Policy::wakes`] until it returns `None`, then
-///   [`Policy::pick`] once for each free slot, beginning with the one freed last, then
-///   [`Policy::recalls`] until it returns `None`, then [`Policy::points`].
+/// * In each step, after the event: [`Policy::vcpu_to_wake`] until it returns `None`, then [`Policy::pick`]
+///   once for each free slot, starting with the slot freed last, then [`Policy::vcpu_to_recall`] until it
+///   returns `None`, then [`Policy::points`].
 pub trait Policy: Debug + Send {
-    /// `vcpu` waits for a slot from now on.
+    /// Called when `vcpu` starts to wait for a slot.
     fn ready(&mut self, vcpu: VcpuIndex, cause: Ready, view: &View<'_>);
 
-    /// A waiting vCPU has left for good. Not called for one that was not waiting.
-    fn gone(&mut self, vcpu: VcpuIndex);
+    /// Called when the thread of a waiting vCPU has exited. Not called for other vCPUs.
+    fn exited(&mut self, vcpu: VcpuIndex);
 
-    /// `slot` is free: which vCPU gets it? `None` leaves it idle.
+    /// Picks the vCPU that gets `slot`, which is free. `None` leaves the slot idle.
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick>;
 
-    /// `vcpu` has left the guest, at its deadline or spuriously.
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict;
+    /// Called when `vcpu` has left the guest, at its deadline or spuriously.
+    fn stopped(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict;
 
-    /// `vcpu` was found in KVM's HLT at that time, and may be waiting for the lock in the
-    /// observation. A preemption only takes its slot. By default it is one that does nothing with
-    /// locks.
-    fn stopped_in_hlt(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
-        self.stopped(vcpu, &Observation { activity: LockActivity::Free, ..*look }, view)
+    /// Called instead of [`Policy::stopped`] when `vcpu` was found in KVM's HLT. It may be waiting for the
+    /// lock in the observation. A preemption only takes its slot. By default, the vCPU is treated as if it
+    /// held and awaited no lock.
+    fn stopped_in_hlt(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict {
+        self.stopped(vcpu, &Observation { activity: LockActivity::Free, ..*obs }, view)
     }
 
-    /// When the turn of a running vCPU ends, if nothing happens before that could not be told beforehand. By default its
+    /// Returns when the slice of a running vCPU will end if nothing unforeseen happens before. By default its
     /// deadline.
     fn slice_end(&self, vcpu: VcpuIndex, view: &View<'_>) -> Nanos {
-        view.until(vcpu)
+        view.deadline(vcpu)
     }
 
-    /// The vCPU's turn has ended, for whatever reason, after `_ran`. Its slot is free, its state still
-    /// that of the turn.
-    fn turn_over(&mut self, _: VcpuIndex, _end: TurnEnd, _ran: Nanos, _: &View<'_>) {}
+    /// Called when the vCPU has left its slot after `_ran`, for any reason. The slot is free, but the vCPU's
+    /// state has not changed yet.
+    fn slice_ended(&mut self, _: VcpuIndex, _end: SliceEnd, _ran: Nanos, _: &View<'_>) {}
 
-    /// The vCPU is in KVM's HLT for the lock in the observation, and another vCPU wants its slot.
-    /// True: it keeps the slot, until its turn ends at the longest, so that a kick resumes it at
-    /// once.
+    /// Whether the vCPU, which is in KVM's HLT for the lock in the observation, keeps its slot although
+    /// another vCPU wants it. It keeps it until its deadline at most, so that a kick resumes it at once.
     fn keeps_slot_in_hlt(&self, _: VcpuIndex, _: &Observation, _: &View<'_>) -> bool {
         false
     }
 
-    /// The vCPU halts, in the VMM or, for a lock, in KVM. It still has its slot, which is freed
+    /// Called when the vCPU halts, in the VMM or, for a lock, in KVM. It still has its slot, which is freed
     /// right after this call.
     fn halted(&mut self, _: VcpuIndex, _: &Observation, _: &View<'_>) {}
 
-    /// The vCPU is running, has this lock activity, and has just kicked another one, which is ready
-    /// now. `None`: it continues as before.
-    fn makes_way(&mut self, _: VcpuIndex, _: &LockActivity, _: &View<'_>) -> Option<Verdict> {
+    /// Called when a running vCPU with this lock activity has just kicked another vCPU, which is now ready.
+    /// `None`: it continues as before.
+    fn kicked(&mut self, _: VcpuIndex, _: &LockActivity, _: &View<'_>) -> Option<Verdict> {
         None
     }
 
-    /// The vCPU yields because it was asked to.
+    /// Called when a vCPU yields on request.
     fn yielded(&mut self, _: VcpuIndex, _: &View<'_>) -> Verdict {
-        Verdict::Preempt(Why::Yield)
+        Verdict::Preempt(Reason::Yield)
     }
 
-    /// The vCPU has spun for [`Policy::spin_looks`] looks. `None`: it continues as before.
+    /// Called when a vCPU spun for [`Policy::spin_limit`] iterations. `None`: it continues as before.
     fn spun_out(&mut self, _: VcpuIndex, _: &Observation, _: &View<'_>) -> Option<Verdict> {
         None
     }
 
-    /// The vCPU waits for a lock and wants to give the rest of its turn to `_to`, which is ready. `None`: it continues as
-    /// before.
+    /// Called when a vCPU waits for a lock and offers the rest of its slice to `_to`, which is ready. `None`:
+    /// it continues as before.
     fn yields_to(
         &mut self,
         _: VcpuIndex,
@@ -223,54 +222,55 @@ pub trait Policy: Debug + Send {
         None
     }
 
-    /// The vCPU has reached a named point. `None`: it continues as before.
+    /// Called when a vCPU has reached a named point. `None`: it continues as before.
     fn point(&mut self, _: VcpuIndex, _: Point, _: &Observation, _: &View<'_>) -> Option<Verdict> {
         None
     }
 
-    /// A halted or idle vCPU to wake without a kick. `lock_spinning` may return spuriously (its
-    /// contract says so).
-    fn wakes(&mut self, _: &View<'_>) -> Option<VcpuIndex> {
+    /// Returns a halted or idle vCPU to wake without a kick. (The contract of `lock_spinning` allows spurious
+    /// wakeups.)
+    fn vcpu_to_wake(&mut self, _: &View<'_>) -> Option<VcpuIndex> {
         None
     }
 
-    /// A running vCPU whose turn is to end now, because another one preempts it. It is stopped at
-    /// once, and [`Policy::stopped`] decides; one that does not run any more is passed over.
-    fn recalls(&mut self, _: &View<'_>) -> Option<VcpuIndex> {
+    /// Returns a running vCPU that another vCPU preempts now. It is stopped immediately, and
+    /// [`Policy::stopped`] decides. A vCPU that is no longer running is ignored.
+    fn vcpu_to_recall(&mut self, _: &View<'_>) -> Option<VcpuIndex> {
         None
     }
 
-    /// The points (a mask) that guests are to report from now on.
+    /// Returns the points (a mask) that guests report from now on.
     fn points(&self, _: Nanos) -> u32 {
         0
     }
 
-    /// Looks at a lock after which a guest reports that it spun out; 0: never.
-    fn spin_looks(&self) -> u32 {
+    /// Returns the number of spin iterations after which a guest reports that it spun out; 0: never.
+    fn spin_limit(&self) -> u32 {
         0
     }
 
-    /// Does it never leave a slot idle while a vCPU waits for one?
+    /// Whether the policy never leaves a slot idle while a vCPU waits.
     fn is_work_conserving(&self) -> bool {
         true
     }
 
-    /// Does it end turns at moments at which their vCPUs are in no lock? A recording then says of which turns that holds.
+    /// Whether the policy ends slices when their vCPUs are in no lock. A recording then marks the slices that
+    /// ended so.
     fn ends_out_of_locks(&self) -> bool {
         false
     }
 
-    /// Hits and misses, for a policy that aims at certain preemptions.
+    /// Returns hits and misses, for a policy that aims at certain preemptions.
     fn hits(&self) -> Option<Hits> {
         None
     }
 
-    /// The extensions of slices, for a policy that grants them.
+    /// Returns the extensions of slices, for a policy that grants them.
     fn extensions(&self) -> Option<&Extensions> {
         None
     }
 
-    /// How a replay differs from its recording; `None` for all other policies.
+    /// Returns how a replay differs from its recording; `None` for all other policies.
     fn divergence(&self) -> Option<replay::Divergence> {
         None
     }

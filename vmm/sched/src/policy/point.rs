@@ -1,15 +1,15 @@
-//! `point:NAME[,RATE,HOLD]`: RATE times a second (default: 10) guests are told to report the named
+//! `point:NAME[,RATE,HOLD]`: RATE times a second (default: 10) guests are asked to report the named
 //! point (before-flag, flag-to-halt, release-to-kick, critical, interrupt), and the first vCPU that
-//! reaches it is held off for HOLD (default: 20ms). `rr` in between. Right to hit one window of a
-//! protocol, every time.
+//! reaches it is held off for HOLD (default: 20ms). In between, the policy is `rr`. Suitable to hit
+//! one window of a protocol reliably.
 
 use hypercalls::telemetry::Point;
 
-use super::{Hits, Pick, Policy, Ready, Setup, Verdict, View, inject::Due, rr::Rr};
+use super::{Hits, Pick, Policy, Ready, Setup, Verdict, View, inject::InjectionTimer, rr::Rr};
 use crate::event::{Observation, VcpuIndex};
 use base::units::{Nanos, SlotId};
 
-/// The points by their names on the command line.
+/// The points by command-line name.
 pub(super) const NAMES: [(&str, Point); 5] = [
     ("before-flag", Point::BeforeFlag),
     ("flag-to-halt", Point::FlagToHalt),
@@ -23,15 +23,15 @@ pub(super) struct AtPoint {
     rr: Rr,
     point: Point,
     hold: Nanos,
-    due: Due,
-    wanted: bool,
+    due: InjectionTimer,
+    is_armed: bool,
     hits: Hits,
 }
 
 impl AtPoint {
     pub(super) fn new(setup: &Setup<'_>, point: Point, rate: f64, hold: Nanos) -> Self {
-        let due = Due::new(rate, setup.seed);
-        Self { rr: Rr::new(setup), point, hold, due, wanted: false, hits: Hits::default() }
+        let due = InjectionTimer::new(rate, setup.seed);
+        Self { rr: Rr::new(setup), point, hold, due, is_armed: false, hits: Hits::default() }
     }
 }
 
@@ -40,18 +40,18 @@ impl Policy for AtPoint {
         self.rr.ready(vcpu, cause, view);
     }
 
-    fn gone(&mut self, vcpu: VcpuIndex) {
-        self.rr.gone(vcpu);
+    fn exited(&mut self, vcpu: VcpuIndex) {
+        self.rr.exited(vcpu);
     }
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
-        self.wanted |= self.due.now(view.now);
+        self.is_armed |= self.due.is_due(view.now);
         self.rr.pick(slot, view)
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
-        self.wanted |= self.due.now(view.now);
-        self.rr.stopped(vcpu, look, view)
+    fn stopped(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict {
+        self.is_armed |= self.due.is_due(view.now);
+        self.rr.stopped(vcpu, obs, view)
     }
 
     fn point(
@@ -61,19 +61,19 @@ impl Policy for AtPoint {
         _: &Observation,
         view: &View<'_>,
     ) -> Option<Verdict> {
-        if at != self.point || !self.wanted {
+        if at != self.point || !self.is_armed {
             self.hits.misses += 1;
             return None;
         }
         self.hits.hits += 1;
-        self.wanted = false;
+        self.is_armed = false;
         let until = view.now.after(self.hold);
         self.due.reset(until);
         Some(Verdict::Hold(until))
     }
 
     fn points(&self, _: Nanos) -> u32 {
-        if self.wanted { self.point.bit() } else { 0 }
+        if self.is_armed { self.point.bit() } else { 0 }
     }
 
     fn hits(&self) -> Option<Hits> {

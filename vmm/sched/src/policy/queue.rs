@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use crate::event::VcpuIndex;
 
-/// First in, first out; a vCPU can also be put at the front or before another one.
+/// A FIFO that also inserts vCPUs at the front or before another vCPU.
 #[derive(Debug)]
 pub(super) struct Queue(VecDeque<VcpuIndex>);
 
 impl Queue {
-    /// Capacity for `vcpus` entries: each vCPU may be queued once.
+    /// Creates a queue for `vcpus` entries. Each vCPU may be queued once.
     pub(super) fn with_room(vcpus: usize) -> Self {
         Self(VecDeque::with_capacity(vcpus))
     }
@@ -25,7 +25,7 @@ impl Queue {
 
     /// Inserts `vcpu` before the first entry that it goes before, or at the end.
     pub(super) fn insert(&mut self, vcpu: VcpuIndex, goes_before: impl Fn(VcpuIndex) -> bool) {
-        let at = self.0.iter().position(|other| goes_before(*other)).unwrap_or(self.0.len());
+        let at = self.0.iter().position(|entry| goes_before(*entry)).unwrap_or(self.0.len());
         self.0.insert(at, vcpu);
     }
 
@@ -41,19 +41,18 @@ impl Queue {
         self.0.pop_front()
     }
 
-    /// Removes and returns the first vCPU that fits.
+    /// Removes and returns the first vCPU that satisfies `fits`.
     pub(super) fn take(&mut self, fits: impl Fn(VcpuIndex) -> bool) -> Option<VcpuIndex> {
         let at = self.0.iter().position(|vcpu| fits(*vcpu))?;
         self.0.remove(at)
     }
 
-    /// Removes and returns the vCPU at this position.
     pub(super) fn take_at(&mut self, at: usize) -> Option<VcpuIndex> {
         self.0.remove(at)
     }
 
     pub(super) fn remove(&mut self, vcpu: VcpuIndex) {
-        self.0.retain(|other| *other != vcpu);
+        self.0.retain(|entry| *entry != vcpu);
     }
 
     pub(super) fn len(&self) -> usize {

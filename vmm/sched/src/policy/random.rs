@@ -1,9 +1,9 @@
-//! `random`: a random waiting vCPU for a random time, from a hundredth of a slice to two slices, as
-//! the seed determines. After schedule fuzzers (PCT, Burckhardt et al., ASPLOS 2010), without their
-//! guarantees. Right to provoke what no sensible scheduler does: `run soak`, lost wakeups, races in the
-//! driver.
+//! `random`: a random waiting vCPU for a random time, from a hundredth of a slice to two slices,
+//! determined by the seed. Modelled on schedule fuzzers (PCT, Burckhardt et al., ASPLOS 2010), without
+//! their guarantees. Suitable to provoke schedules that no sensible scheduler makes: for `run soak`,
+//! lost wakeups and races in the driver.
 
-use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue};
+use super::{Pick, Policy, Ready, Reason, Setup, Verdict, View, queue::Queue};
 use crate::event::{Observation, VcpuIndex};
 use base::{
     rng::SplitMix64,
@@ -15,8 +15,8 @@ pub(super) struct Random {
     queue: Queue,
     slice: Nanos,
     rng: SplitMix64,
-    /// By vCPU: the end of its turn.
-    ends: Box<[Nanos]>,
+    /// By vCPU: its deadline.
+    deadlines: Box<[Nanos]>,
 }
 
 impl Random {
@@ -26,11 +26,11 @@ impl Random {
             queue: Queue::with_room(vcpus),
             slice: setup.slice,
             rng: SplitMix64::new(setup.seed),
-            ends: vec![Nanos::ZERO; vcpus].into(),
+            deadlines: vec![Nanos::ZERO; vcpus].into(),
         }
     }
 
-    fn turn(&mut self, now: Nanos) -> Nanos {
+    fn random_deadline(&mut self, now: Nanos) -> Nanos {
         let hundredths = 1 + self.rng.below(200) as u64;
         now.after(Nanos(self.slice.0 / 100 * hundredths))
     }
@@ -41,7 +41,7 @@ impl Policy for Random {
         self.queue.push(vcpu);
     }
 
-    fn gone(&mut self, vcpu: VcpuIndex) {
+    fn exited(&mut self, vcpu: VcpuIndex) {
         self.queue.remove(vcpu);
     }
 
@@ -51,20 +51,20 @@ impl Policy for Random {
         }
         let at = self.rng.below(self.queue.len());
         let vcpu = self.queue.take_at(at)?;
-        let until = self.turn(view.now);
-        self.ends[vcpu.ix()] = until;
+        let until = self.random_deadline(view.now);
+        self.deadlines[vcpu.ix()] = until;
         Some(Pick::new(vcpu, until))
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
-        if view.now < self.ends[vcpu.ix()] {
-            return Verdict::Stay(self.ends[vcpu.ix()]);
+        if view.now < self.deadlines[vcpu.ix()] {
+            return Verdict::Stay(self.deadlines[vcpu.ix()]);
         }
         if !self.queue.is_empty() {
-            return Verdict::Preempt(Why::Slice);
+            return Verdict::Preempt(Reason::Slice);
         }
-        let until = self.turn(view.now);
-        self.ends[vcpu.ix()] = until;
+        let until = self.random_deadline(view.now);
+        self.deadlines[vcpu.ix()] = until;
         Verdict::Stay(until)
     }
 }

@@ -1,9 +1,9 @@
 //! The host: carries out what the scheduler core decides.
 //!
-//! The core is the one that drives real vCPUs. It is told what happens at the moment at which a vCPU
-//! leaves its guest; what the exit and the switch take is added to the entries that follow.
+//! The core is the same as for real vCPUs. It receives an event at the time when a vCPU leaves its guest; the
+//! costs of the exit and the switch are added to the subsequent VM entries.
 
-use sched::core::State as Turn;
+use sched::core::State;
 use sched::event::{LockActivity, Mode, Observation};
 use sim_cell::{Access, Answer};
 
@@ -12,7 +12,7 @@ use crate::guest::TICK;
 use super::*;
 
 impl Sim {
-    /// A turn or a hold ends.
+    /// Handles the earliest timer.
     #[cold]
     pub(super) fn timer(&mut self) -> Result<(), Stuck> {
         self.count_timer();
@@ -20,16 +20,16 @@ impl Sim {
         self.set_timer(leaf, Picos::NEVER);
         match leaf.checked_sub(self.pcpus.len()) {
             Some(past) if past > self.vcpus.len() => match past - self.vcpus.len() - 1 {
-                pcpu if pcpu < self.pcpus.len() => self.steal(pcpu),
+                pcpu if pcpu < self.pcpus.len() => self.run_noise(pcpu),
                 _ => self.end_stores(),
             },
-            Some(v) if v == self.vcpus.len() => self.deliver(),
+            Some(v) if v == self.vcpus.len() => self.deliver_late_kicks(),
             Some(v) => self.vcpu_timer(v),
-            None if self.pcpus[leaf].stolen > self.now => {
-                self.set_timer(leaf, self.pcpus[leaf].stolen);
+            None if self.pcpus[leaf].stolen_until > self.now => {
+                self.set_timer(leaf, self.pcpus[leaf].stolen_until);
             }
             None => match self.vcpus[self.pcpus[leaf].vcpu as usize].state {
-                state if state.is_transfer() => self.pcpus[leaf].is_due = true,
+                state if state.is_transfer() => self.pcpus[leaf].slice_ended = true,
                 _ => self.stop(leaf),
             },
         }
@@ -47,33 +47,33 @@ impl Sim {
         let done = self.done();
         if done != before {
             self.progress = (done, self.now);
-        } else if self.now.since(since) > self.patience {
-            return Err(Stuck::NoProgress(self.patience));
+        } else if self.now.since(since) > self.progress_timeout {
+            return Err(Stuck::NoProgress(self.progress_timeout));
         }
         Ok(())
     }
 
-    /// The turn on this CPU is over, by its deadline.
+    /// Ends the slice on this CPU at its deadline.
     pub(super) fn stop(&mut self, pcpu: usize) {
         let vcpu = self.pcpus[pcpu].vcpu;
-        if vcpu == NOBODY {
+        if vcpu == NO_VCPU {
             return;
         }
         let v = vcpu as usize;
-        let look = self.observe(v);
-        self.tell(v, Event::Stopped(look), self.costs.exit);
+        let observation = self.observe(v);
+        self.handle_event(v, Event::Stopped(observation), self.costs.exit);
         if usize::from(self.vcpus[v].pcpu) != pcpu {
             return;
         }
-        // The vCPU stays, but was out of its guest. Who was out already leaves it no second time: or a CPU that others
-        // ask to choose again, more often than an exit takes, would never come to its guest.
+        // The vCPU stays on its CPU, but was outside its guest. If it was already outside, the exit is not
+        // charged again: otherwise a CPU with frequent reschedule requests would never enter its guest.
         if self.pcpus[pcpu].entered > self.now {
             return;
         }
         self.restart_loop(v, self.now + self.costs.exit);
         let is_parked = self.vcpus[v].state == NextEvent::Parked;
         if is_parked {
-            self.vcpus[v].park.delay(self.now, self.costs.exit);
+            self.vcpus[v].long_pause.delay(self.now, self.costs.exit);
         }
         let at = self.events.time(pcpu);
         if at != Picos::NEVER || is_parked || self.awaits_store(pcpu) {
@@ -84,33 +84,34 @@ impl Sim {
         }
     }
 
-    /// A hypercall.
-    pub(super) fn call(&mut self, v: usize, pcpu: usize, request: Request) {
-        if matches!(request, Request::Halt(_)) && self.halts_late(v, pcpu) {
+    /// Handles a hypercall.
+    pub(super) fn hypercall(&mut self, v: usize, pcpu: usize, request: Request) {
+        if matches!(request, Request::Halt(_)) && self.delay_halt(v, pcpu) {
             return;
         }
         let exit = self.costs.exit;
         let vcpu = &mut self.vcpus[v];
-        vcpu.round.other();
+        vcpu.round.mark_mixed();
         (vcpu.state, vcpu.answer) = (NextEvent::Done, 0);
         self.events.set(pcpu, self.now + exit);
         match request {
-            Request::Halt(_) if self.faults.ends_halt() => {}
+            Request::Halt(_) if self.faults.draw_spurious_halt() => {}
             Request::Halt(_) => self.halt(v, pcpu, self.now + exit),
-            Request::Kick(target) => self.kick(v, self.of_guest(v, target)),
-            Request::Yield => self.tell(v, Event::Yielded, exit),
+            Request::Kick(target) => self.kick(v, self.guest_vcpu(v, target)),
+            Request::Yield => self.handle_event(v, Event::Yielded, exit),
             Request::SpunOut => {
-                let look = self.observe(v);
-                self.tell(v, Event::SpunOut(look), exit);
+                let observation = self.observe(v);
+                self.handle_event(v, Event::SpunOut(observation), exit);
             }
             Request::YieldTo(target) => {
-                let (look, target) = (self.observe(v), VcpuIndex(self.of_guest(v, target) as u32));
-                self.tell(v, Event::YieldsTo(target, look), exit);
+                let (observation, target) =
+                    (self.observe(v), VcpuIndex(self.guest_vcpu(v, target) as u32));
+                self.handle_event(v, Event::YieldsTo(target, observation), exit);
             }
             Request::Point(number) => {
-                let look = self.observe(v);
+                let observation = self.observe(v);
                 if let Some(point) = Point::ALL.get(number as usize) {
-                    self.tell(v, Event::Point(*point, look), exit);
+                    self.handle_event(v, Event::Point(*point, observation), exit);
                 }
             }
             _ => debug_assert!(false, "{request:?} is no hypercall"),
@@ -118,7 +119,7 @@ impl Sim {
     }
 
     pub(super) fn activity(&self, v: usize) -> LockActivity {
-        // The first access after it entered draws its ticket.
+        // The first access after the vCPU has entered the lock draws its ticket.
         let draws = |access| matches!(access, Access::ReadModifyWrite);
         let is_drawn = match self.vcpus[v].request {
             Request::Access(access, _) => !draws(access),
@@ -138,46 +139,46 @@ impl Sim {
     pub(super) fn sample_all(&mut self) {
         for pcpu in 0..self.pcpus.len() {
             let vcpu = self.pcpus[pcpu].vcpu;
-            if vcpu != NOBODY {
+            if vcpu != NO_VCPU {
                 let sampled = Event::Sampled(self.activity(vcpu as usize));
                 self.core.handle(VcpuIndex(vcpu), sampled, self.now.to_clock());
             }
         }
     }
 
-    /// What is left of the slice of `v`, in [`TICK`]s.
+    /// Remaining slice of `v` in [`TICK`]s.
     pub(super) fn slice_left(&self, v: usize) -> Answer {
         let end = self.core.slice_end(VcpuIndex(v as u32), self.now.to_clock());
-        let left = |end| Picos::of_clock(end).0.saturating_sub(self.now.0) / TICK;
-        end.map_or(Answer::MAX, |end| left(end).try_into().unwrap_or(Answer::MAX))
+        let remaining = |end| Picos::from_clock(end).0.saturating_sub(self.now.0) / TICK;
+        end.map_or(Answer::MAX, |end| remaining(end).try_into().unwrap_or(Answer::MAX))
     }
 
-    /// Is a vCPU of the guest of `v` without a CPU that others wait for?
+    /// Whether a critical vCPU of the guest of `v` has no CPU.
     pub(super) fn is_critical_off(&self, v: usize) -> bool {
         self.critical_off[v / self.per_guest] > 0
     }
 
-    /// The line of that guest's count of them.
+    /// The line with the guest's count of such vCPUs.
     pub(super) fn critical_word(&self, v: usize) -> usize {
-        self.marks + self.vcpus.len() + v / self.per_guest
+        self.first_mark + self.vcpus.len() + v / self.per_guest
     }
 
     pub(super) fn is_off(&self, v: usize) -> bool {
-        self.vcpus[v].pcpu == NOWHERE
+        self.vcpus[v].pcpu == NO_CPU
     }
 
-    /// Tells the core an event of `v`, and carries out what it decides. `exit` is how long it takes
-    /// from the guest to the decision.
-    pub(super) fn tell(&mut self, v: usize, event: Event, exit: Picos) {
+    /// Sends an event of `v` to the core, and carries out its decisions. `exit` is the time from the guest to
+    /// the decision.
+    pub(super) fn handle_event(&mut self, v: usize, event: Event, exit: Picos) {
         let now = self.now.to_clock();
         if let (Some(handoffs), Event::Kicked(by)) = (&mut self.handoffs, event) {
             let to = VcpuIndex(v as u32);
-            if self.core.state(to) == Turn::Halted {
+            if self.core.state(to) == State::Halted {
                 handoffs.kicked(to, by, now);
             }
         }
         if let Some(trace) = &mut self.trace {
-            trace.told(self.now, v, &event);
+            trace.event(self.now, v, &event);
         }
         let mut actions = std::mem::take(&mut self.actions);
         actions.clear();
@@ -186,8 +187,8 @@ impl Sim {
             Event::Kicked(by) => by.map(|by| by.vcpu.ix()),
             _ => None,
         };
-        for concerned in [Some(v), kicker].into_iter().flatten() {
-            self.lose_turn(concerned, &actions);
+        for affected in [Some(v), kicker].into_iter().flatten() {
+            self.take_cpu(affected, &actions);
         }
         for action in &actions {
             match *action {
@@ -198,7 +199,7 @@ impl Sim {
                     self.enter(who.ix(), slot, exit);
                 }
                 Action::Recall(who) => self.set_deadline(who.ix()),
-                Action::Ask(who) => self.shared.doing(who.ix()).yields.set(true),
+                Action::Ask(who) => self.shared.vcpu(who.ix()).yields.set(true),
                 Action::Sample(who) => {
                     let sampled = Event::Sampled(self.activity(who.ix()));
                     self.core.handle(who, sampled, now);
@@ -207,102 +208,102 @@ impl Sim {
             }
         }
         self.actions = actions;
-        for concerned in [Some(v), kicker].into_iter().flatten() {
-            self.set_deadline(concerned);
+        for affected in [Some(v), kicker].into_iter().flatten() {
+            self.set_deadline(affected);
         }
         if self.polling > 0 {
             self.yield_polls();
         }
     }
 
-    /// Takes the CPU of `v` away, if it has one and the core has ended that turn.
-    fn lose_turn(&mut self, v: usize, actions: &[Action]) {
+    /// Takes the CPU away from `v` if the core has ended its slice there.
+    fn take_cpu(&mut self, v: usize, actions: &[Action]) {
         let pcpu = self.vcpus[v].pcpu;
-        if pcpu == NOWHERE {
+        if pcpu == NO_CPU {
             return;
         }
         let index = VcpuIndex(v as u32);
         let is_new =
             actions.iter().any(|act| matches!(act, Action::Grant(who, _) if *who == index));
         let state = self.core.state(index);
-        if state == Turn::Running(SlotId(pcpu.into())) && !is_new {
+        if state == State::Running(SlotId(pcpu.into())) && !is_new {
             return;
         }
-        self.shared.waits.leaves(v, state == Turn::Halted);
+        self.shared.waits.record_off_cpu(v, state == State::Halted);
         self.leave(v, pcpu.into());
-        if matches!(state, Turn::Halted | Turn::Idle) {
-            self.vcpus[v].left = Picos::ZERO;
+        if matches!(state, State::Halted | State::Idle) {
+            self.vcpus[v].remaining = Picos::ZERO;
         }
     }
 
     fn leave(&mut self, v: usize, pcpu: usize) {
         if self.vcpus[v].state == NextEvent::Parked {
             self.interrupt_pause(v, pcpu);
-            self.vcpus[v].left = Picos::ZERO;
-        } else if self.vcpus[v].state == NextEvent::Awaiting {
+            self.vcpus[v].remaining = Picos::ZERO;
+        } else if self.vcpus[v].state == NextEvent::AwaitAnswers {
             self.interrupt_await(v);
-            self.vcpus[v].left = Picos::ZERO;
+            self.vcpus[v].remaining = Picos::ZERO;
         } else {
             debug_assert!(!self.vcpus[v].state.is_transfer(), "it cannot be interrupted");
-            self.vcpus[v].left = match self.events.time(pcpu) {
+            self.vcpus[v].remaining = match self.events.time(pcpu) {
                 Picos::NEVER => Picos::ZERO,
-                // What it has not paid of its way into the guest, it will pay the next time.
+                // An unfinished VM entry does not count: the next entry has its full cost.
                 at => at.since(self.now.max(self.pcpus[pcpu].entered)),
             };
         }
         self.stop_awaiting_store(pcpu);
-        self.vcpus[v].pcpu = NOWHERE;
+        self.vcpus[v].pcpu = NO_CPU;
         self.pcpus[pcpu] = Pcpu {
-            vcpu: NOBODY,
-            is_due: false,
-            left: self.now,
+            vcpu: NO_VCPU,
+            slice_ended: false,
+            last_left: self.now,
             entered: self.now,
             ..self.pcpus[pcpu]
         };
         self.events.set(pcpu, Picos::NEVER);
         self.set_timer(pcpu, Picos::NEVER);
-        self.change_turn(v);
+        self.publish_running(v);
     }
 
-    /// `v` gets a CPU.
+    /// Gives `v` the CPU of `slot`.
     fn enter(&mut self, v: usize, slot: SlotId, exit: Picos) {
         let pcpu = slot.0 as usize;
-        let is_switch = self.pcpus[pcpu].left == self.now;
+        let is_switch = self.pcpus[pcpu].last_left == self.now;
         let entry = if is_switch { self.costs.switch } else { self.costs.wakeup };
         let vcpu = &mut self.vcpus[v];
         vcpu.pcpu = pcpu as u16;
-        let entered = self.now.max(self.pcpus[pcpu].stolen) + exit + entry;
-        self.stolen += self.pcpus[pcpu].stolen.since(self.now);
-        let left = vcpu.left;
+        let entered = self.now.max(self.pcpus[pcpu].stolen_until) + exit + entry;
+        self.stolen += self.pcpus[pcpu].stolen_until.since(self.now);
+        let remaining = vcpu.remaining;
         if let Some(handoffs) = &mut self.handoffs {
             handoffs.granted(VcpuIndex(v as u32), self.now.to_clock());
         }
         self.reset_pauses(v);
-        self.learn_poll(v);
-        let entered = self.answer_all(v, entered);
-        let at = entered + left;
+        self.adapt_poll_window(v);
+        let entered = self.answer_shootdowns(v, entered);
+        let at = entered + remaining;
         (self.pcpus[pcpu].vcpu, self.pcpus[pcpu].entered) = (v as u32, entered);
         self.events.set(pcpu, at);
         self.set_deadline(v);
-        self.change_turn(v);
+        self.publish_running(v);
     }
 
     fn set_deadline(&mut self, v: usize) {
         let deadline = self.core.deadline(VcpuIndex(v as u32));
-        let at = deadline.map_or_else(|| self.wakes(v), Picos::of_clock).max(self.now);
+        let at = deadline.map_or_else(|| self.wakeup_time(v), Picos::from_clock).max(self.now);
         let held = self.pcpus.len() + v;
         match self.vcpus[v].pcpu {
-            NOWHERE => self.set_timer(held, at),
-            pcpu if !self.pcpus[usize::from(pcpu)].is_due => self.set_timer(pcpu.into(), at),
+            NO_CPU => self.set_timer(held, at),
+            pcpu if !self.pcpus[usize::from(pcpu)].slice_ended => self.set_timer(pcpu.into(), at),
             _ => {}
         }
     }
 
-    /// A turn begins or ends: those who look whether `v` has a CPU see it, and a request to yield is
-    /// withdrawn.
-    fn change_turn(&mut self, v: usize) {
-        self.shared.doing(v).yields.set(false);
-        self.lines.store_by_host(self.marks + v, &mut self.woken);
+    /// Updates the line that shows whether `v` has a CPU, at the start or end of a slice, and withdraws a
+    /// request to yield.
+    fn publish_running(&mut self, v: usize) {
+        self.shared.vcpu(v).yields.set(false);
+        self.lines.store_by_host(self.first_mark + v, &mut self.woken);
         let is_critical_off = self.is_off(v) && self.activity(v).is_critical();
         if std::mem::replace(&mut self.vcpus[v].is_critical_off, is_critical_off) != is_critical_off
         {
@@ -310,7 +311,7 @@ impl Sim {
             *count = if is_critical_off { *count + 1 } else { *count - 1 };
             self.lines.store_by_host(self.critical_word(v), &mut self.woken);
         }
-        self.wake_all();
+        self.resume_spinners();
     }
 }
 
@@ -320,10 +321,10 @@ mod tests {
     use crate::tests::{MILLI, spec};
     use crate::{System, machine::Machine};
 
-    /// Regression: each request to choose again cost the vCPU that stayed one more exit, also while it was out: where
-    /// many spinners yielded to the queue of its CPU, it never came back to its guest.
+    /// Regression: each reschedule request cost the vCPU that stayed another exit, even while it was outside
+    /// its guest. If many spinners yielded to the queue of its CPU, it never returned to its guest.
     #[test]
-    fn a_vcpu_outside_of_its_guest_pays_no_second_exit() {
+    fn no_second_exit_outside_the_guest() {
         let mut spec = spec(System::PvTicket, 1, "host-cfs");
         (spec.machine, spec.cpus) = (Machine::ideal(1), 1);
         spec.machine.costs.exit = Picos(1_500_000);

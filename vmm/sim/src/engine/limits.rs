@@ -1,61 +1,61 @@
-//! Why a simulation ends early: it gets nowhere, or who made it has no more time.
+//! Early ends of a simulation: it makes no progress, or its owner stops it.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::*;
 
-/// Steps between two looks at the limits, of up to [`FEW`] vCPUs: milliseconds on the host. A step of more vCPUs may take
-/// longer, in proportion: the scheduler's account looks at those that wait.
-const LOOK_EVERY: u64 = 1 << 16;
-const FEW: usize = 16;
+/// Steps between two checks of the limits for up to [`FEW_VCPUS`] vCPUs: milliseconds on the host. With more vCPUs
+/// a step may take proportionally longer, because the scheduler's account scans the waiters.
+const CHECK_INTERVAL: u64 = 1 << 16;
+const FEW_VCPUS: usize = 16;
 
-/// Steps without a completed operation after which a simulation is stuck. The engine makes at
-/// least ten million a second, so that this takes less than a minute of the host's time. A lock that
-/// works is far from it: most looks are skipped, and a slice of those that are not has some million steps.
-const MOST_IDLE: u64 = 1 << 28;
-/// More, for each CPU: all of them may spin for a slice.
-const MORE_FOR_A_CPU: u64 = 1 << 20;
+/// Steps without a completed operation after which a simulation is stuck. The engine executes at least ten
+/// million per second, so this takes less than a minute of host time. A working lock stays far below: most
+/// spin iterations are skipped, and a time slice of the others has a few million steps.
+const MAX_IDLE_STEPS: u64 = 1 << 28;
+/// Additional steps per CPU: all CPUs may spin for a slice.
+const IDLE_STEPS_PER_CPU: u64 = 1 << 20;
 
-/// Why a simulation cannot go on.
+/// The reason why a simulation cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Stuck {
     /// No vCPU has completed an operation for this long.
     #[error("no operation was completed for {0} of simulated time: a lost wakeup, or starvation")]
     NoProgress(Picos),
-    /// All vCPUs that have not ended halt, and no kick is on its way.
-    #[error("all vCPUs halt and no kick is on its way: a lost wakeup")]
+    /// All unfinished vCPUs halt, and no kick is pending.
+    #[error("all vCPUs halt and no kick is pending: a lost wakeup")]
     AllHalt,
-    /// The vCPUs take steps, and none of them leads anywhere.
+    /// The vCPUs executed this many steps without a completed operation.
     #[error("no operation was completed in {0} steps of the simulation: no progress")]
     NoSteps(u64),
-    /// The simulation got nowhere by the clock of who made it, in so many seconds.
+    /// No operation was completed in this many seconds of the host's CPU time.
     #[error("no operation was completed in {0} s of this host's CPU time: no progress")]
     NoTime(u64),
-    /// The simulation's [`Brake`] was pulled. Nothing is wrong with it.
+    /// The simulation's [`Brake`] stopped it. Nothing is wrong with the simulation.
     #[error("stopped")]
     Stopped,
 }
 
-/// Ends simulations early. Who makes them knows the host's time and its signals, of which a simulation
-/// knows nothing. By default it never does.
+/// Stops simulations early. It can depend on the host's time and signals, which a simulation itself never
+/// reads. The default never stops a simulation.
 #[derive(Clone, Default)]
 pub struct Brake(Option<Arc<dyn Fn(u64) -> Option<Stuck> + Send + Sync>>);
 
 impl Brake {
-    /// Simulations end soon after `is_pulled` returns true. It is asked every few milliseconds.
+    /// Stops simulations soon after `is_pulled` returns true. It is polled every few milliseconds.
     pub fn when(is_pulled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self::watching(move |_| is_pulled().then_some(Stuck::Stopped))
     }
 
-    /// Simulations end soon after `end` says why. It is told every few milliseconds how many operations and vCPUs of
-    /// a simulation have ended so far.
+    /// Stops simulations soon after `end` returns a reason. It is called every few milliseconds with the
+    /// number of completed operations plus finished vCPUs of a simulation.
     pub fn watching(end: impl Fn(u64) -> Option<Stuck> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(end)))
     }
 
-    /// Why a simulation is to end that has `done` so much.
-    pub fn end(&self, done: u64) -> Option<Stuck> {
+    /// The reason to stop a simulation with `done` completed operations and finished vCPUs, if any.
+    pub fn stop_reason(&self, done: u64) -> Option<Stuck> {
         self.0.as_ref().and_then(|end| end(done))
     }
 }
@@ -66,113 +66,112 @@ impl fmt::Debug for Brake {
     }
 }
 
-/// Why a simulation does not go on.
+/// The reason why a simulation has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StopReason {
-    /// The simulation must not go on.
+    /// The simulation must not continue.
     Stuck(Stuck),
-    /// The simulation has made as many steps as it was asked to; it can go on.
-    Spent,
+    /// The simulation has counted the requested number of events; it can continue.
+    EventLimit,
 }
 
-/// The limits of a simulation.
 #[derive(Debug)]
 pub(super) struct Limits {
     brake: Brake,
-    /// Steps without a completed operation.
-    most_idle: u64,
-    /// Events counted in all.
-    most: u64,
-    /// Operations and finished vCPUs when last seen to grow, and the steps at that time.
+    /// Maximum number of steps without a completed operation.
+    max_idle_steps: u64,
+    /// Maximum number of counted events.
+    max_events: u64,
+    /// Completed operations plus finished vCPUs at their last observed increase, and the steps at that time.
     progress: (u64, u64),
-    look_every: u64,
-    /// Events counted at the next look; zero once it has ended.
-    pub(super) look_at: u64,
-    /// Events of timers, which are steps as well.
+    check_interval: u64,
+    /// Number of events at the next check; zero after the end.
+    pub(super) next_check: u64,
+    /// Timer events. They count as steps, too.
     timers: u64,
     pub(super) end: Option<StopReason>,
 }
 
 impl Limits {
     pub(super) fn new(cpus: usize, vcpus: usize) -> Self {
-        let look_every = LOOK_EVERY / vcpus.div_ceil(FEW).max(1) as u64;
+        let check_interval = CHECK_INTERVAL / vcpus.div_ceil(FEW_VCPUS).max(1) as u64;
         Self {
             brake: Brake::default(),
-            most_idle: MOST_IDLE + MORE_FOR_A_CPU * cpus as u64,
-            most: u64::MAX,
+            max_idle_steps: MAX_IDLE_STEPS + IDLE_STEPS_PER_CPU * cpus as u64,
+            max_events: u64::MAX,
             progress: (0, 0),
-            look_every,
-            look_at: look_every,
+            check_interval,
+            next_check: check_interval,
             timers: 0,
             end: None,
         }
     }
 
-    /// At so many events of vCPUs and lines, with `done` operations and vCPUs that have ended.
-    fn look(&mut self, counted: u64, done: u64) {
+    /// Checks the limits after `counted` events of vCPUs and lines, with `done` completed operations.
+    fn check(&mut self, counted: u64, done: u64) {
         let steps = counted + self.timers;
-        self.look_at = (counted + self.look_every).min(self.most);
+        self.next_check = (counted + self.check_interval).min(self.max_events);
         if done != self.progress.0 {
             self.progress = (done, steps);
         }
-        let end = match self.brake.end(done) {
+        let end = match self.brake.stop_reason(done) {
             Some(stuck) => Some(StopReason::Stuck(stuck)),
-            None if steps - self.progress.1 >= self.most_idle => {
-                Some(StopReason::Stuck(Stuck::NoSteps(self.most_idle)))
+            None if steps - self.progress.1 >= self.max_idle_steps => {
+                Some(StopReason::Stuck(Stuck::NoSteps(self.max_idle_steps)))
             }
-            None if counted >= self.most => Some(StopReason::Spent),
+            None if counted >= self.max_events => Some(StopReason::EventLimit),
             None => None,
         };
         if end.is_some() {
-            (self.end, self.look_at) = (end, 0);
+            (self.end, self.next_check) = (end, 0);
         }
     }
 }
 
 impl Sim {
-    /// Ends when `brake` is pulled, with [`Stuck::Stopped`].
-    pub fn obey(&mut self, brake: &Brake) {
+    /// Makes the simulation end with [`Stuck::Stopped`] when `brake` is pulled.
+    pub fn set_brake(&mut self, brake: &Brake) {
         self.limits.brake = brake.clone();
     }
 
-    /// Is stuck after so many steps without a completed operation.
-    pub(crate) fn give_up_after(&mut self, steps: u64) {
-        self.limits.most_idle = steps;
+    /// Limits the steps without a completed operation to `steps`.
+    pub(crate) fn limit_idle_steps(&mut self, steps: u64) {
+        self.limits.max_idle_steps = steps;
     }
 
-    /// Counts at most so many events in all; `u64::MAX`: no bound.
-    pub(super) fn end_after(&mut self, events: u64) {
+    /// Limits the total number of events to `events`; `u64::MAX`: no limit.
+    pub(super) fn limit_events(&mut self, events: u64) {
         let limits = &mut self.limits;
-        limits.most = events;
-        if limits.end == Some(StopReason::Spent) {
+        limits.max_events = events;
+        if limits.end == Some(StopReason::EventLimit) {
             limits.end = None;
         }
         if limits.end.is_none() {
-            limits.look_at = (self.counted + limits.look_every).min(events);
+            limits.next_check = (self.num_events + limits.check_interval).min(events);
         }
     }
 
-    /// Is it to end? To be asked when [`Limits::look_at`] is reached.
+    /// Whether the simulation has to end. Called when [`Limits::next_check`] is reached.
     #[cold]
     #[inline(never)]
     pub(super) fn is_at_limit(&mut self) -> bool {
         if self.limits.end.is_none() {
             let done = self.done();
-            self.limits.look(self.counted, done);
+            self.limits.check(self.num_events, done);
         }
         self.limits.end.is_some()
     }
 
-    /// An event of a timer, which is none of a vCPU: these alone could go on for ever, too.
+    /// Counts a timer event. A simulation with timer events only could otherwise continue forever.
     pub(super) fn count_timer(&mut self) {
         let limits = &mut self.limits;
         limits.timers += 1;
-        if limits.timers.is_multiple_of(limits.look_every) {
+        if limits.timers.is_multiple_of(limits.check_interval) {
             self.is_at_limit();
         }
     }
 
-    /// Operations and vCPUs that have ended.
+    /// Completed operations plus finished vCPUs.
     pub(super) fn done(&self) -> u64 {
         self.operations() + (self.vcpus.len() - self.unfinished) as u64
     }
@@ -182,48 +181,48 @@ impl Sim {
 mod tests {
     use super::*;
 
-    /// Looks until it ends, `by` events each, with as many operations as `done` says; at most 1000 times.
-    fn looks(limits: &mut Limits, by: u64, mut done: impl FnMut(u64) -> u64) -> u64 {
+    /// Checks every `by` events until the end, at most 1000 times; `done` maps a check to its operations.
+    fn checks(limits: &mut Limits, by: u64, mut done: impl FnMut(u64) -> u64) -> u64 {
         (1..1_000)
-            .find(|look| {
-                limits.look(look * by, done(*look));
+            .find(|check| {
+                limits.check(check * by, done(*check));
                 limits.end.is_some()
             })
             .unwrap_or_default()
     }
 
     #[test]
-    fn steps_without_an_operation_have_an_end_and_those_with_one_have_none() {
-        let mut limits = Limits { most_idle: 100, ..Limits::new(1, 1) };
-        assert_eq!(looks(&mut limits, 10, |look| look / 9), 0, "one now and then is enough");
-        let mut limits = Limits { most_idle: 100, ..Limits::new(1, 1) };
-        assert_eq!(looks(&mut limits, 10, |look| look.min(5)), 15);
+    fn idle_steps_are_limited() {
+        let mut limits = Limits { max_idle_steps: 100, ..Limits::new(1, 1) };
+        assert_eq!(checks(&mut limits, 10, |check| check / 9), 0, "one now and then is enough");
+        let mut limits = Limits { max_idle_steps: 100, ..Limits::new(1, 1) };
+        assert_eq!(checks(&mut limits, 10, |check| check.min(5)), 15);
         assert_eq!(limits.end, Some(StopReason::Stuck(Stuck::NoSteps(100))));
-        assert_eq!(limits.look_at, 0, "it is asked at once from now on");
-        assert!(Limits::new(1_024, 1).most_idle > Limits::new(1, 1).most_idle);
+        assert_eq!(limits.next_check, 0, "it is asked at once from now on");
+        assert!(Limits::new(1_024, 1).max_idle_steps > Limits::new(1, 1).max_idle_steps);
     }
 
     #[test]
-    fn timers_alone_lead_nowhere() {
-        let mut limits = Limits { most_idle: 100, timers: 100, ..Limits::new(1, 1) };
-        limits.look(1, 0);
+    fn timer_events_count_as_idle_steps() {
+        let mut limits = Limits { max_idle_steps: 100, timers: 100, ..Limits::new(1, 1) };
+        limits.check(1, 0);
         assert_eq!(limits.end, Some(StopReason::Stuck(Stuck::NoSteps(100))));
     }
 
     #[test]
-    fn a_brake_ends_what_gets_on() {
+    fn a_brake_stops_a_progressing_simulation() {
         let brake = Brake::when(|| true);
         let mut limits = Limits { brake, ..Limits::new(1, 1) };
-        assert_eq!(looks(&mut limits, 1, |look| look), 1);
+        assert_eq!(checks(&mut limits, 1, |check| check), 1);
         assert_eq!(limits.end, Some(StopReason::Stuck(Stuck::Stopped)));
-        assert_eq!(Brake::default().end(0), None);
+        assert_eq!(Brake::default().stop_reason(0), None);
     }
 
     #[test]
-    fn a_brake_knows_whether_anything_is_done() {
+    fn a_brake_receives_the_progress() {
         let brake = Brake::watching(|done| (done < 3).then_some(Stuck::NoTime(7)));
         let mut limits = Limits { brake, ..Limits::new(1, 1) };
-        assert_eq!(looks(&mut limits, 1, |look| 5 - look), 3);
+        assert_eq!(checks(&mut limits, 1, |check| 5 - check), 3);
         assert_eq!(limits.end, Some(StopReason::Stuck(Stuck::NoTime(7))));
     }
 }

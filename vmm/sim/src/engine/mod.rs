@@ -1,4 +1,4 @@
-//! The engine: takes the earliest event, lets its vCPU act, and queues what comes of it.
+//! The engine: processes the earliest event, runs its vCPU, and queues the resulting events.
 
 mod decisions;
 mod faults;
@@ -14,7 +14,7 @@ mod stores;
 mod tasks;
 mod trace;
 
-pub use decisions::{Decisions, Kept};
+pub use decisions::{Decisions, ScheduleRecord};
 pub use limits::{Brake, Stuck};
 
 use std::rc::Rc;
@@ -37,7 +37,7 @@ use crate::queue::EventQueue;
 use crate::random::Span;
 use crate::spec::{SimSpecError, Spec};
 use crate::time::Picos;
-use crate::vcpu::{LongPause, NOWHERE, NextEvent, Round, Vcpu};
+use crate::vcpu::{LongPause, NO_CPU, NextEvent, Round, Vcpu};
 
 pub(crate) use self::tasks::Answers;
 
@@ -48,45 +48,45 @@ use self::stores::PendingStores;
 use self::trace::EventTrace;
 
 /// Bytes of a cache line, as a power of two.
-const LINE: u32 = 6;
+const LINE_SHIFT: u32 = 6;
 
-/// One CPU of the machine.
+/// A CPU of the machine.
 #[derive(Debug, Clone, Copy)]
 struct Pcpu {
-    /// The vCPU that has it.
+    /// Its vCPU, or [`NO_VCPU`].
     vcpu: u32,
-    /// The vCPU's turn has ended during an access, and it stops when that is over.
-    is_due: bool,
-    /// When a vCPU last left it.
-    left: Picos,
-    /// When its vCPU is in its guest: until then it pays for the way there.
+    /// Whether the vCPU's slice has ended during an access; the vCPU stops after the access.
+    slice_ended: bool,
+    /// Time when a vCPU last left it.
+    last_left: Picos,
+    /// End of its vCPU's VM entry. The vCPU is outside its guest until then.
     entered: Picos,
-    /// Until when a thread of the host runs on it.
-    stolen: Picos,
+    /// Time until which a host thread runs on it.
+    stolen_until: Picos,
 }
 
-/// No vCPU.
-const NOBODY: u32 = u32::MAX;
+/// Sentinel: no vCPU.
+const NO_VCPU: u32 = u32::MAX;
 
-/// The crowd's law: see [`Load::crowd`].
+/// State of the law of [`Load::crowd`].
 #[derive(Debug, Default)]
 struct Crowd {
-    /// vCPUs that wait for the lock.
+    /// Number of vCPUs that wait for the lock.
     waiting: u64,
-    /// The vCPU whose critical time runs.
+    /// The vCPU in its critical section.
     inside: Option<usize>,
 }
 
-/// A simulation under way.
+/// A simulation in progress.
 ///
-/// It is a pure function of its [`Spec`]: it reads no clock and no file, and starts no thread. It
-/// stays on the thread that made it. One that is dropped before [`Sim::finish`] leaks the stacks of
-/// its vCPUs where a panic aborts.
+/// A pure function of its [`Spec`]: it reads no clock or file, and starts no thread. It stays on the thread
+/// that created it. With `panic = "abort"`, a simulation that is dropped before [`Sim::finish`] leaks the
+/// stacks of its vCPUs.
 pub struct Sim {
-    /// The event of each CPU's vCPU, and as the last leaf the earliest of `timers`.
+    /// One leaf per CPU for the event of its vCPU, then a leaf for the earliest of `timers`.
     events: EventQueue,
-    /// The end of each CPU's turn, then of each vCPU's hold, then when the next late kick arrives, then
-    /// each CPU's next thread of the host, and as the last leaf the end of the next store.
+    /// Leaves: the end of each CPU's slice, each vCPU's timer, the next late kick, each CPU's next host
+    /// thread, and the end of the next store.
     timers: EventQueue,
     pcpus: Box<[Pcpu]>,
     vcpus: Box<[Vcpu]>,
@@ -97,21 +97,21 @@ pub struct Sim {
     shared: Rc<SharedActivity>,
     /// By guest.
     subjects: Box<[Rc<dyn SimulatedSystem>]>,
-    /// Number of the guests' lines. Those from here on are the marks of whether a vCPU has a CPU, and behind these the
-    /// guests' counts of critical vCPUs that have none.
-    marks: usize,
+    /// Number of lines of all guests. The following lines are, for each vCPU, a mark that shows whether it
+    /// has a CPU, and, for each guest, a count of its critical vCPUs without a CPU.
+    first_mark: usize,
     /// By guest.
     critical_off: Box<[u32]>,
-    /// vCPUs of a guest.
+    /// Number of vCPUs of a guest.
     per_guest: usize,
     costs: Costs,
     law: LineLaw,
     load: Load,
-    parks: bool,
+    skip_iterations: bool,
     /// Pause-loop exits.
     pauses: Option<Pauses>,
     pause_exits: u64,
-    /// Halt polling, how many vCPUs poll, and how many kicks found them polling.
+    /// Halt polling, the number of polling vCPUs, and the number of kicks that ended a poll.
     polls: Option<HaltPoll>,
     polling: usize,
     polled: u64,
@@ -122,40 +122,40 @@ pub struct Sim {
     shootdowns: u64,
     crowd: Crowd,
     now: Picos,
-    /// The end of what is simulated now.
+    /// End of the current run.
     end: Picos,
-    /// Operations and finished vCPUs when last seen to grow, and since when they have not.
+    /// Completed operations plus finished vCPUs, and the time of their last observed increase.
     progress: (u64, Picos),
-    looks: u64,
-    counted: u64,
+    spins: u64,
+    num_events: u64,
     unfinished: usize,
     faults: Faults,
     /// Kicks that ended halts, if decisions are kept.
     handoffs: Option<Handoffs>,
     actions: Vec<Action>,
     woken: Vec<usize>,
-    /// Time without progress after which it is stuck: the longest wait for a slot, many times.
-    patience: Picos,
+    /// Time without progress after which the simulation is stuck: many times the longest wait for a slot.
+    progress_timeout: Picos,
     limits: Limits,
     trace: Option<Box<EventTrace>>,
 }
 
 impl Sim {
-    /// A simulation at its start: all vCPUs begin to think.
+    /// A simulation at its start: all vCPUs begin with think time.
     pub fn new(spec: &Spec) -> Result<Self, SimSpecError> {
         Self::scheduled(spec, Decisions::default())
     }
 
-    /// As [`Sim::new`], with decisions that are recorded or replayed.
+    /// Like [`Sim::new`], but records or replays decisions.
     pub fn scheduled(spec: &Spec, decisions: Decisions<'_>) -> Result<Self, SimSpecError> {
         let make =
-            || guest::subjects(spec.system, spec.vcpus, spec.load.locks.len(), &spec.handoff);
-        Self::with(spec, decisions, make, guest::rounds)
+            || guest::guest_systems(spec.system, spec.vcpus, spec.load.locks.len(), &spec.handoff);
+        Self::with_code(spec, decisions, make, guest::run_operations)
     }
 
-    /// As [`Sim::scheduled`], but each vCPU runs `code` once, on the subject that `make` returns for its
+    /// Like [`Sim::scheduled`], but each vCPU runs `code` once, on the subject that `make` returns for its
     /// guest.
-    pub(crate) fn with(
+    pub(crate) fn with_code(
         spec: &Spec,
         decisions: Decisions<'_>,
         make: impl FnMut() -> Rc<dyn SimulatedSystem>,
@@ -165,7 +165,7 @@ impl Sim {
         decisions.check(spec)?;
         let &Spec { cpus, guests, vcpus: per_guest, slice, seed, .. } = spec;
         let subjects: Box<[_]> = std::iter::repeat_with(make).take(guests).collect();
-        let vcpus = spec.all_vcpus();
+        let vcpus = spec.total_vcpus();
         let mut seeds = SplitMix64::new(seed);
         let vms: Vec<u32> = (0..vcpus).map(|id| (id / per_guest) as u32).collect();
         let setup = Setup {
@@ -176,17 +176,17 @@ impl Sim {
             recording: decisions.replayed,
         };
         let policy = spec.policy.make(&setup).ok_or(SimSpecError::Host)?;
-        let spin_looks = policy.spin_looks();
+        let spin_limit = policy.spin_limit();
         let member = |vm: &u32| Member { vm: *vm, weight: spec.policy.weight_of(*vm) };
         let members: Vec<Member> = vms.iter().map(member).collect();
         let core = Core::new(&members, cpus, policy, decisions.log());
 
         let (_, size) = subjects[0].memory();
-        let lines_of_guest = size.div_ceil(1 << LINE);
+        let lines_of_guest = size.div_ceil(1 << LINE_SHIFT);
         let marks = guests * lines_of_guest;
         let base_of = |vm: &u32| {
             let (address, _) = subjects[*vm as usize].memory();
-            address.wrapping_sub((*vm as usize * lines_of_guest) << LINE)
+            address.wrapping_sub((*vm as usize * lines_of_guest) << LINE_SHIFT)
         };
         let bases: Box<[usize]> = vms.iter().map(base_of).collect();
         let lines = CacheLines::new(
@@ -196,8 +196,8 @@ impl Sim {
             marks + vcpus + guests,
             seeds.next_u64(),
         );
-        let (size, locks) = (marks << LINE, spec.load.locks.len());
-        let shared = Rc::new(SharedActivity::new(bases.clone(), size, locks, spin_looks));
+        let (size, locks) = (marks << LINE_SHIFT, spec.load.locks.len());
+        let shared = Rc::new(SharedActivity::new(bases.clone(), size, locks, spin_limit));
         let runs = |index: usize| {
             let shared = Rc::clone(&shared);
             let (spin_threshold, handoff) = (spec.spin_threshold, spec.handoff);
@@ -214,8 +214,8 @@ impl Sim {
                 adds,
                 shares_table,
                 locks_lockrefs,
-                marks,
-                rests,
+                reports_marks: marks,
+                may_sleep: rests,
                 shared,
             };
             let subject = Rc::clone(&subjects[index / per_guest]);
@@ -228,24 +228,24 @@ impl Sim {
                 request: Request::Pause,
                 state: NextEvent::Done,
                 answer: 0,
-                pcpu: NOWHERE,
+                pcpu: NO_CPU,
                 is_critical_off: false,
                 first: (id - id % per_guest) as u16,
                 base: bases[id],
                 round: Round::default(),
-                park: LongPause::default(),
+                long_pause: LongPause::default(),
                 halts: VcpuHalts::default(),
-                pauses: pauses.map(|pauses| pauses.fresh()),
-                left: Picos::ZERO,
+                pauses: pauses.map(|pauses| pauses.reset()),
+                remaining: Picos::ZERO,
                 lock: 0,
-                wakes: Picos::ZERO,
+                wake_at: Picos::ZERO,
                 answers: Answers::default(),
-                owes: Vec::new(),
+                askers: Vec::new(),
                 rng: SplitMix64::new(seeds.next_u64()),
             })
         };
-        let all: Result<_, _> = (0..vcpus).map(vcpu).collect();
-        let vcpus_made = all.map_err(SimSpecError::Stack)?;
+        let created: Result<_, _> = (0..vcpus).map(vcpu).collect();
+        let vcpus_made = created.map_err(SimSpecError::Stack)?;
         let faults = Faults::new(spec.faults, vcpus, seeds.next_u64());
         let noise_seed = seeds.next_u64();
         let mut sim = Self {
@@ -255,30 +255,30 @@ impl Sim {
             faults,
             pcpus: vec![
                 Pcpu {
-                    vcpu: NOBODY,
-                    is_due: false,
-                    left: Picos::NEVER,
+                    vcpu: NO_VCPU,
+                    slice_ended: false,
+                    last_left: Picos::NEVER,
                     entered: Picos::ZERO,
-                    stolen: Picos::ZERO
+                    stolen_until: Picos::ZERO
                 };
                 cpus
             ]
             .into(),
             lines,
             stores: PendingStores::new(cpus),
-            // The other laws say themselves what a store costs, or when it takes copies.
+            // The other laws define the cost of a store, or when it removes copies.
             buffers_stores: spec.law == LineLaw::Physical
                 && spec.machine.stores == machine::Stores::Buffered,
             core,
             shared,
             subjects,
-            marks,
+            first_mark: marks,
             critical_off: vec![0; guests].into(),
             per_guest,
             costs: spec.machine.costs,
             law: spec.law,
             load: spec.load.clone(),
-            parks: spec.parks,
+            skip_iterations: spec.skip_iterations,
             pauses,
             pause_exits: 0,
             polls: spec.host.halt_poll,
@@ -293,13 +293,13 @@ impl Sim {
             now: Picos::ZERO,
             end: Picos::ZERO,
             progress: (0, Picos::ZERO),
-            looks: 0,
-            counted: 0,
+            spins: 0,
+            num_events: 0,
             unfinished: vcpus,
-            handoffs: decisions.are_kept.then(|| Handoffs::new(vcpus)),
+            handoffs: decisions.are_recorded.then(|| Handoffs::new(vcpus)),
             actions: Vec::new(),
             woken: Vec::new(),
-            patience: Picos::from(Nanos::millis(1_000))
+            progress_timeout: Picos::from(Nanos::millis(1_000))
                 + Picos::from(Nanos(20 * vcpus as u64 * slice.0)),
             limits: Limits::new(cpus, vcpus),
             trace: None,
@@ -311,12 +311,12 @@ impl Sim {
         Ok(sim)
     }
 
-    /// Starts all vCPUs, now or each at a random moment from now to `within`.
+    /// Starts all vCPUs, either now or each at a random time up to `within`.
     fn start(&mut self, within: Picos, seed: u64) {
         let mut rng = SplitMix64::new(seed);
         for v in 0..self.vcpus.len() {
             match within {
-                Picos::ZERO => self.tell(v, Event::Started, Picos::ZERO),
+                Picos::ZERO => self.handle_event(v, Event::Started, Picos::ZERO),
                 _ => {
                     let at = Picos(rng.below(within.0 as usize + 1) as u64);
                     self.set_timer(self.pcpus.len() + v, at);
@@ -325,13 +325,13 @@ impl Sim {
         }
     }
 
-    /// Simulates until `end`, at most [`Picos::LAST`]: an event there may be of any later time, and is not simulated.
+    /// Simulates until `end`, at most [`Picos::LAST`]: later events are queued there and not simulated.
     pub fn run_until(&mut self, end: Picos) -> Result<(), Stuck> {
         let timers = self.pcpus.len();
         let end = end.min(Picos::LAST);
         self.end = end;
         loop {
-            if self.counted >= self.limits.look_at && self.is_at_limit() {
+            if self.num_events >= self.limits.next_check && self.is_at_limit() {
                 return match self.limits.end {
                     Some(StopReason::Stuck(stuck)) => Err(stuck),
                     _ => Ok(()),
@@ -354,57 +354,58 @@ impl Sim {
         }
     }
 
-    /// Simulates until at least `operations` have been completed in all.
+    /// Simulates until a total of at least `operations` are complete.
     pub fn run_for(&mut self, operations: u64) -> Result<(), Stuck> {
         self.run_for_at_most(operations, u64::MAX)
     }
 
-    /// As [`Sim::run_for`], but ends after so many events.
+    /// Like [`Sim::run_for`], but stops after `events` events.
     pub fn run_for_at_most(&mut self, operations: u64, events: u64) -> Result<(), Stuck> {
-        self.end_after(events);
+        self.limit_events(events);
         let end = self.run_in_pieces(operations, events);
-        self.end_after(u64::MAX);
+        self.limit_events(u64::MAX);
         end
     }
 
     fn run_in_pieces(&mut self, operations: u64, events: u64) -> Result<(), Stuck> {
-        // The mean time of an operation is not known: in pieces that grow with what is left.
+        // The mean time of an operation is unknown: each piece depends on the remaining work.
         let mut piece = Picos(1_000_000);
-        while self.operations() < operations && self.counted < events && self.now < Picos::LAST {
+        while self.operations() < operations && self.num_events < events && self.now < Picos::LAST {
             let before = self.operations();
             self.run_until(self.now + piece)?;
             let done = self.operations() - before;
-            let left = operations.saturating_sub(self.operations());
-            let fits = if done == 0 { 2.0 } else { (left as f64 / done as f64).clamp(0.001, 2.0) };
+            let remaining = operations.saturating_sub(self.operations());
+            let fits =
+                if done == 0 { 2.0 } else { (remaining as f64 / done as f64).clamp(0.001, 2.0) };
             piece = Picos((piece.0 as f64 * fits) as u64 + 1_000);
         }
         Ok(())
     }
 
-    /// Lets every vCPU finish its operation and end, which frees their stacks.
+    /// Reads the figures, then lets every vCPU complete its operation and end, which frees its stack.
     pub fn finish(mut self) -> Result<SimFigures, Stuck> {
         let figures = self.figures();
-        self.run_out()?;
+        self.run_to_end()?;
         Ok(figures)
     }
 
-    /// Lets every vCPU finish its operation and end.
-    pub(crate) fn run_out(&mut self) -> Result<(), Stuck> {
+    /// Lets every vCPU complete its operation and end.
+    pub(crate) fn run_to_end(&mut self) -> Result<(), Stuck> {
         self.shared.end();
         self.run_until(Picos::LAST)
     }
 
-    /// The longest waits so far, of those that have ended: of one guest with one lock.
+    /// The longest completed waits so far, of one guest with one lock.
     pub fn waits(&self) -> LongestWaits {
-        self.shared.waits.most()
+        self.shared.waits.longest()
     }
 
-    /// The time up to which it is simulated.
+    /// Current simulated time.
     pub fn now(&self) -> Picos {
         self.now
     }
 
-    /// The time up to which it is simulated, on the clock of the schedule and of what is kept of it.
+    /// Current simulated time on the clock of the schedule and its records.
     pub fn clock(&self) -> Nanos {
         self.now.to_clock()
     }

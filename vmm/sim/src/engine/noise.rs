@@ -1,18 +1,18 @@
-//! Threads of the host that take CPUs away from vCPUs.
+//! Background noise: host threads that take CPUs away from vCPUs.
 
 use super::*;
 
-/// A thread that is to run during an access looks so much later whether that is over.
-const AGAIN: Picos = Picos(100_000);
+/// Retry interval of a host thread that cannot run because of an access in progress.
+const RETRY_INTERVAL: Picos = Picos(100_000);
 
 impl Sim {
-    /// Each CPU's thread sleeps.
+    /// Starts the host thread of each CPU, asleep.
     pub(super) fn start_noise(&mut self, seed: u64) {
         self.noise_rng = SplitMix64::new(seed);
         (0..self.pcpus.len()).for_each(|pcpu| self.sleep_noise(pcpu, Picos::ZERO));
     }
 
-    /// The leaf of this CPU's thread among the timers.
+    /// Timer leaf of this CPU's thread.
     fn noise_leaf(&self, pcpu: usize) -> usize {
         self.late_leaf() + 1 + pcpu
     }
@@ -24,19 +24,19 @@ impl Sim {
         }
     }
 
-    /// The thread of this CPU runs.
+    /// Runs the host thread of this CPU.
     #[cold]
-    pub(super) fn steal(&mut self, pcpu: usize) {
+    pub(super) fn run_noise(&mut self, pcpu: usize) {
         let Some(noise) = self.noise else { return };
         let v = self.pcpus[pcpu].vcpu as usize;
         if let Some(vcpu) = self.vcpus.get(v)
             && vcpu.state.is_transfer()
         {
-            return self.set_timer(self.noise_leaf(pcpu), self.now + AGAIN);
+            return self.set_timer(self.noise_leaf(pcpu), self.now + RETRY_INTERVAL);
         }
         let busy = Span::Exponential(noise.busy).draw(&mut self.noise_rng) + self.costs.switch;
         let until = self.now + busy;
-        self.pcpus[pcpu].stolen = until;
+        self.pcpus[pcpu].stolen_until = until;
         self.sleep_noise(pcpu, until);
         if v < self.vcpus.len() {
             self.stolen += busy;
@@ -44,7 +44,7 @@ impl Sim {
         }
     }
 
-    /// `v` has its CPU, and does nothing for `span`.
+    /// Stops `v` on its CPU for `span`.
     pub(super) fn delay(&mut self, v: usize, pcpu: usize, span: Picos) {
         let until = self.now + span;
         let next = match self.vcpus[v].state {

@@ -1,13 +1,13 @@
 //! Halt polling.
 
-use sched::core::State as Turn;
+use sched::core::State;
 use sched::event::{Kicker, LockActivity};
 
 use super::*;
 
 impl Sim {
-    /// `v` halts: it polls for a kick if it may, and else gives its CPU up. It is outside its guest
-    /// from `back`.
+    /// Halts `v`: it polls for a kick if allowed, otherwise it gives up its CPU. It is outside its
+    /// guest until `back`.
     pub(super) fn halt(&mut self, v: usize, pcpu: usize, back: Picos) {
         let vcpu = &mut self.vcpus[v];
         let is_kicked = std::mem::take(&mut vcpu.halts.is_kicked);
@@ -15,7 +15,7 @@ impl Sim {
         if self.polls.is_some()
             && !is_kicked
             && vcpu.halts.window > Picos::ZERO
-            && !self.core.is_wanted()
+            && !self.core.has_waiters()
         {
             vcpu.state = NextEvent::Polling;
             self.events.set(pcpu, back + vcpu.halts.window);
@@ -27,15 +27,15 @@ impl Sim {
     }
 
     fn block(&mut self, v: usize, exit: Picos) {
-        let mut look = self.observe(v);
-        if let LockActivity::Waiting { halted, .. } = &mut look.activity {
+        let mut observation = self.observe(v);
+        if let LockActivity::Waiting { halted, .. } = &mut observation.activity {
             // The vCPU has spun until now.
             *halted = false;
         }
-        self.tell(v, Event::Halted(look), exit);
+        self.handle_event(v, Event::Halted(observation), exit);
     }
 
-    /// `v` has polled for long enough, or another vCPU wants its CPU.
+    /// Ends the poll of `v`: its window has passed, or another vCPU needs its CPU.
     #[cold]
     pub(super) fn end_poll(&mut self, v: usize) {
         self.polling -= 1;
@@ -44,25 +44,25 @@ impl Sim {
         self.block(v, Picos::ZERO);
     }
 
-    /// vCPUs that poll give up CPUs that others want.
+    /// Makes polling vCPUs give up their CPUs while other vCPUs need one.
     #[cold]
     pub(super) fn yield_polls(&mut self) {
-        let polls = |vcpu: &Vcpu| vcpu.state == NextEvent::Polling && vcpu.pcpu != NOWHERE;
-        while self.core.is_wanted()
+        let polls = |vcpu: &Vcpu| vcpu.state == NextEvent::Polling && vcpu.pcpu != NO_CPU;
+        while self.core.has_waiters()
             && let Some(v) = self.vcpus.iter().position(polls)
         {
             self.end_poll(v);
         }
     }
 
-    /// A kick for `v` arrives, `exit` after its kicker left its guest.
-    pub(super) fn kicked(&mut self, v: usize, by: Option<Kicker>, exit: Picos) {
+    /// Delivers a kick to `v`, `exit` after its kicker left its guest.
+    pub(super) fn deliver_kick(&mut self, v: usize, by: Option<Kicker>, exit: Picos) {
         if !self.kick_ends_poll(v) {
-            self.tell(v, Event::Kicked(by), exit);
+            self.handle_event(v, Event::Kicked(by), exit);
         }
     }
 
-    /// True: a kick finds `v` polling, and the schedule need not know.
+    /// Ends the poll of `v` by a kick, without the schedule. Returns whether `v` was polling.
     fn kick_ends_poll(&mut self, v: usize) -> bool {
         if self.polls.is_none() {
             return false;
@@ -70,16 +70,16 @@ impl Sim {
         let vcpu = &mut self.vcpus[v];
         if vcpu.state != NextEvent::Polling {
             let state = self.core.state(VcpuIndex(v as u32));
-            vcpu.halts.is_kicked = !matches!(state, Turn::Halted | Turn::Idle | Turn::Gone);
+            vcpu.halts.is_kicked = !matches!(state, State::Halted | State::Idle | State::Exited);
             return false;
         }
         self.polling -= 1;
         self.polled += 1;
         (vcpu.state, vcpu.answer) = (NextEvent::Done, 0);
         match vcpu.pcpu {
-            NOWHERE => vcpu.left = Picos::ZERO,
+            NO_CPU => vcpu.remaining = Picos::ZERO,
             pcpu => {
-                let free = self.pcpus[usize::from(pcpu)].stolen;
+                let free = self.pcpus[usize::from(pcpu)].stolen_until;
                 let at = self.now.max(vcpu.halts.since).max(free);
                 self.events.set(pcpu.into(), at);
             }
@@ -87,8 +87,8 @@ impl Sim {
         true
     }
 
-    /// `v` gets a CPU: if that ends a halt, its next poll is as long as this one should have been.
-    pub(super) fn learn_poll(&mut self, v: usize) {
+    /// Adapts the polling window of `v`, which gets a CPU, if that ends a halt.
+    pub(super) fn adapt_poll_window(&mut self, v: usize) {
         let halts = &mut self.vcpus[v].halts;
         if let Some(polls) = &self.polls
             && std::mem::take(&mut halts.blocks)

@@ -1,63 +1,63 @@
-//! What a vCPU does at its event.
+//! Processing of a vCPU's events.
 
 use sim_cell::{Access, Answer, Mark};
 
 use super::stores::Buffered;
 use super::*;
 
-/// How the code of a vCPU goes on.
+/// Resumption of a vCPU's code.
 #[derive(Clone, Copy)]
-pub(super) struct Go {
+pub(super) struct Resume {
     /// The answer to its request.
     pub(super) answer: Answer,
-    /// The vCPU may load from the cache line at this address without a request.
+    /// Address of a cache line from which the vCPU may load without a request.
     pub(super) line: usize,
 }
 
-impl Go {
-    /// Without a line.
+impl Resume {
+    /// A resumption without a line.
     #[inline(always)]
-    pub(super) const fn on(answer: Answer) -> Self {
+    pub(super) const fn with(answer: Answer) -> Self {
         Self { answer, line: usize::MAX }
     }
 }
 
 impl Sim {
-    /// The event of the vCPU on this CPU: its code goes on, from request to request, up to one that
-    /// takes time, or that others could see or sees what others do, before which their events come.
+    /// Processes the event of the vCPU on this CPU. Its code runs from request to request, until a request
+    /// takes time, or observes other vCPUs or can be observed by them while they have earlier events.
     ///
-    /// The only place that switches to a vCPU. Nothing returns from a call between two switches, as
-    /// far as possible: a switch is paired with the processor's prediction of returns.
+    /// This is the only place that switches to a vCPU. As far as possible, no call returns between two
+    /// switches, because a switch disturbs the processor's return prediction.
     #[inline(always)]
     pub(super) fn step(&mut self, pcpu: usize) {
         let v = self.pcpus[pcpu].vcpu as usize;
         let mut at = self.now;
         let mut go = match self.vcpus[v].state {
             NextEvent::Due => None,
-            NextEvent::Done => Some(Go::on(self.vcpus[v].answer)),
+            NextEvent::Done => Some(Resume::with(self.vcpus[v].answer)),
             NextEvent::Transfer => Some(self.served(v)),
-            NextEvent::Looks => match self.look_again(v, pcpu) {
+            NextEvent::SpinLoad => match self.spin_load(v, pcpu) {
                 None => return,
                 go => go,
             },
-            NextEvent::LookTransfer => Some(self.look_served(v)),
-            NextEvent::Parked => Some(self.last_look(v, pcpu)),
+            NextEvent::SpinTransfer => Some(self.complete_spin_load(v)),
+            NextEvent::Parked => Some(self.end_pause(v, pcpu)),
             NextEvent::Polling => return self.end_poll(v),
-            NextEvent::Tired => return self.fall_asleep(v),
-            NextEvent::Shoots => return self.shoot_down(v, pcpu),
-            NextEvent::Asleep => match self.woken_up(v) {
+            NextEvent::FallAsleep => return self.fall_asleep(v),
+            NextEvent::Shootdown => return self.shoot_down(v, pcpu),
+            NextEvent::Asleep => match self.resume_task(v) {
                 None => return,
                 go => go,
             },
-            NextEvent::Awaiting => match self.awaiting(v) {
+            NextEvent::AwaitAnswers => match self.check_answers(v) {
                 None => return,
                 go => go,
             },
             NextEvent::Finished => return debug_assert!(false, "a finished vCPU has no CPU"),
         };
         loop {
-            if let Some(Go { answer, line }) = go {
-                self.counted += 1;
+            if let Some(Resume { answer, line }) = go {
+                self.num_events += 1;
                 self.shared.set_now(at);
                 let vcpu = &mut self.vcpus[v];
                 if let Some(trace) = &mut self.trace {
@@ -66,7 +66,7 @@ impl Sim {
                 vcpu.state = NextEvent::Due;
                 let (request, is_loaded) = vcpu.code.resume_with_line(answer, line);
                 if line != usize::MAX && !is_loaded {
-                    // The vCPU pauses again before it looks: this round has no load yet.
+                    // The vCPU pauses again before its load: this round has no load yet.
                     vcpu.round = Round::default();
                 }
                 match request {
@@ -74,23 +74,23 @@ impl Sim {
                     None => return self.finished(v),
                 }
             }
-            if self.counted >= self.limits.look_at && self.is_at_limit() {
+            if self.num_events >= self.limits.next_check && self.is_at_limit() {
                 self.expect(v, pcpu, NextEvent::Due, at);
                 break;
             }
             go = match self.vcpus[v].request {
                 Request::Access(access, address) => {
-                    if at > self.now && !self.goes_on(pcpu, at) {
+                    if at > self.now && !self.continue_if_next(pcpu, at) {
                         self.expect(v, pcpu, NextEvent::Due, at);
                         break;
                     }
                     let line = self.line(v, address);
                     let Some(cost) = self.access(v, pcpu, line, access) else { break };
                     at += cost;
-                    Some(Go::on(0))
+                    Some(Resume::with(0))
                 }
-                Request::Spin(most) => {
-                    self.pause(v, pcpu, most, at);
+                Request::Spin(limit) => {
+                    self.pause(v, pcpu, limit, at);
                     break;
                 }
                 Request::Work(work) => {
@@ -102,52 +102,52 @@ impl Sim {
                     self.expect(v, pcpu, NextEvent::Due, at);
                     break;
                 }
-                request => match self.rare(v, pcpu, request) {
+                request => match self.rare_request(v, pcpu, request) {
                     Some((answer, cost)) => {
                         at += cost;
-                        Some(Go::on(answer))
+                        Some(Resume::with(answer))
                     }
                     None => break,
                 },
             };
         }
-        if self.pcpus[pcpu].is_due {
+        if self.pcpus[pcpu].slice_ended {
             self.stop_if_due(v, pcpu);
         }
     }
 
-    /// The number of the line at an address of the guest of `v`.
+    /// Index of the line at an address of the guest of `v`.
     #[inline(always)]
     fn line(&self, v: usize, address: usize) -> usize {
-        address.wrapping_sub(self.vcpus[v].base) >> LINE
+        address.wrapping_sub(self.vcpus[v].base) >> LINE_SHIFT
     }
 
-    /// The index of the vCPU with this number in the guest of `v`.
-    pub(super) fn of_guest(&self, v: usize, number: usize) -> usize {
+    /// Index of vCPU `number` of the guest of `v`.
+    pub(super) fn guest_vcpu(&self, v: usize, number: usize) -> usize {
         usize::from(self.vcpus[v].first) + number
     }
 
     /// The vCPUs of the guest of `v`.
-    pub(super) fn guest_of(&self, v: usize) -> std::ops::Range<usize> {
+    pub(super) fn guest_vcpus(&self, v: usize) -> std::ops::Range<usize> {
         let first = usize::from(self.vcpus[v].first);
         first..first + self.per_guest
     }
 
-    /// Requests that are made seldom. Returns the answer and the cost of one that takes place at once.
+    /// Handles infrequent requests. Returns the answer and the cost if the request takes effect at once.
     #[cold]
     #[inline(never)]
-    fn rare(&mut self, v: usize, pcpu: usize, request: Request) -> Option<(Answer, Picos)> {
+    fn rare_request(&mut self, v: usize, pcpu: usize, request: Request) -> Option<(Answer, Picos)> {
         match request {
-            Request::IsOff(other) => {
-                let other = self.of_guest(v, other);
-                let cost = self.access(v, pcpu, self.marks + other, Access::Load)?;
-                Some((self.is_off(other).into(), cost))
+            Request::IsOff(peer) => {
+                let peer = self.guest_vcpu(v, peer);
+                let cost = self.access(v, pcpu, self.first_mark + peer, Access::Load)?;
+                Some((self.is_off(peer).into(), cost))
             }
-            // The processor tells it.
+            // Known to the processor, without an access to memory.
             Request::Socket => Some((self.lines.socket(pcpu), self.costs.hit)),
             Request::SliceLeft => {
-                // The word is in a line of the vCPU's own, which its host has written.
-                self.vcpus[v].round.other();
+                // The word is in the vCPU's own line, and the host has written it.
+                self.vcpus[v].round.mark_mixed();
                 Some((self.slice_left(v), self.costs.hit))
             }
             Request::IsCriticalOff => {
@@ -155,10 +155,10 @@ impl Sim {
                 Some((self.is_critical_off(v).into(), cost))
             }
             Request::IsPredecessorOff(lock, ticket) => {
-                self.vcpus[v].round.other();
-                let before = self.guest_of(v).find(|v| self.shared.is_before(*v, lock, ticket));
+                self.vcpus[v].round.mark_mixed();
+                let before = self.guest_vcpus(v).find(|v| self.shared.is_before(*v, lock, ticket));
                 let is_off = before.is_some_and(|before| self.is_off(before));
-                // The vCPU reads the lines of the others, and finds most of them in its cache.
+                // The vCPU reads the lines of the others; most of them hit its cache.
                 let cost = Picos(self.costs.hit.0 * self.per_guest as u64);
                 Some((is_off.into(), cost))
             }
@@ -171,7 +171,7 @@ impl Sim {
                 None
             }
             _ => {
-                self.call(v, pcpu, request);
+                self.hypercall(v, pcpu, request);
                 None
             }
         }
@@ -182,19 +182,19 @@ impl Sim {
     fn finished(&mut self, v: usize) {
         self.vcpus[v].state = NextEvent::Finished;
         self.unfinished -= 1;
-        self.tell(v, Event::Exited, Picos::ZERO);
+        self.handle_event(v, Event::Exited, Picos::ZERO);
     }
 
-    /// The event of `v` will come at `at`, and means `state`.
+    /// Schedules the event `state` of `v` at `at`.
     #[inline(always)]
     pub(super) fn expect(&mut self, v: usize, pcpu: usize, state: NextEvent, at: Picos) {
         self.vcpus[v].state = state;
         self.events.set(pcpu, at);
     }
 
-    /// The next event is that of this CPU's vCPU, at `at`: it goes on without the queue.
+    /// Whether the vCPU on this CPU has the next event, at `at`. If so, it continues without the queue.
     #[inline(always)]
-    fn goes_on(&mut self, pcpu: usize, at: Picos) -> bool {
+    fn continue_if_next(&mut self, pcpu: usize, at: Picos) -> bool {
         let is_next = at <= self.end && self.events.is_before_others(pcpu, at);
         if is_next {
             self.now = at;
@@ -202,24 +202,24 @@ impl Sim {
         is_next
     }
 
-    /// `v` accesses a line. Returns the cost if it has a copy that will do: then the access takes
-    /// place now. Otherwise it waits for a transfer.
+    /// Accesses a line. Returns the cost if the access hits and takes effect now. Otherwise `v` waits for a
+    /// transfer.
     #[inline(always)]
     fn access(&mut self, v: usize, pcpu: usize, line: usize, access: Access) -> Option<Picos> {
         let round = &mut self.vcpus[v].round;
         match access {
-            Access::Load => round.load(line),
-            Access::Store | Access::ReadModifyWrite => round.other(),
+            Access::Load => round.record_load(line),
+            Access::Store | Access::ReadModifyWrite => round.mark_mixed(),
         }
         let is_held_up = access == Access::ReadModifyWrite && self.stores.is_storing(pcpu);
         match self.lines.hit(line, pcpu, access) {
             Some(cost) if !is_held_up => Some(cost),
-            _ => self.miss(v, pcpu, line, access),
+            _ => self.access_miss(v, pcpu, line, access),
         }
     }
 
     #[inline(never)]
-    fn miss(&mut self, v: usize, pcpu: usize, line: usize, access: Access) -> Option<Picos> {
+    fn access_miss(&mut self, v: usize, pcpu: usize, line: usize, access: Access) -> Option<Picos> {
         match self.law {
             law if !law.has_caches() => return Some(self.one_step(v)),
             LineLaw::FreeWrites if self.is_free(v, access) => {
@@ -232,8 +232,8 @@ impl Sim {
         }
         match self.buffered(v, pcpu, line, access) {
             Buffered::Now => Some(self.costs.hit),
-            Buffered::Waits => None,
-            Buffered::Not => self.ask_for(v, pcpu, line, access, NextEvent::Transfer),
+            Buffered::Wait => None,
+            Buffered::Bypass => self.request_line(v, pcpu, line, access, NextEvent::Transfer),
         }
     }
 
@@ -244,16 +244,16 @@ impl Sim {
             return STEP;
         }
         let drawn = self.vcpus[v].rng.next_u64();
-        // From a half to one and a half, doubled with a chance of one half each time, four times at the most.
+        // 0.5 to 1.5 steps, doubled up to four times, each time with a probability of 1/2.
         let within = ((drawn & 0xffff) * STEP.0) >> 16;
         let doubled = (drawn >> 16).trailing_zeros().min(4);
         Picos((STEP.0 / 2 + within) << doubled)
     }
 
-    /// `v` asks for a line. Returns the cost if that is nothing: then it has the line at once.
-    /// Otherwise its event, at the end of the transfer, means `state`.
+    /// Requests a line. Returns the cost if it is zero: `v` then has the line. Otherwise the event of `v` at
+    /// the end of the transfer is `state`.
     #[inline(always)]
-    pub(super) fn ask_for(
+    pub(super) fn request_line(
         &mut self,
         v: usize,
         pcpu: usize,
@@ -262,105 +262,105 @@ impl Sim {
         state: NextEvent,
     ) -> Option<Picos> {
         let Some(cost) = self.lines.request(line, pcpu, access, &mut self.woken) else {
-            // The line's home will get to it.
+            // The line's home serves the request later.
             self.expect(v, pcpu, state, Picos::NEVER);
             return None;
         };
         let is_free = cost == Picos::ZERO;
         if is_free {
-            // Value and line change in one event, also here.
+            // Value and line change in one event here, too.
             let next = self.lines.complete(line, &mut self.woken);
             debug_assert!(next.is_none(), "nobody waits for a line that is free of cost");
         } else {
             self.expect(v, pcpu, state, self.now + cost);
         }
-        self.wake_all();
+        self.resume_spinners();
         is_free.then_some(cost)
     }
 
-    /// [`LineLaw::FreeWrites`].
+    /// Whether an access is free under [`LineLaw::FreeWrites`].
     fn is_free(&self, v: usize, access: Access) -> bool {
-        access != Access::Load || self.shared.doing(v).releases.get()
+        access != Access::Load || self.shared.vcpu(v).releases.get()
     }
 
     fn store_freely(&mut self, line: usize, pcpu: usize) {
         let mut stopped = Vec::new();
         self.lines.store_freely(line, pcpu, &mut self.woken, &mut stopped);
-        self.wake_all();
+        self.resume_spinners();
         for pcpu in stopped {
             let v = self.pcpus[pcpu].vcpu as usize;
-            // With those just woken, which go on within a pause: so any of them may be the first.
+            // Within a pause, like the CPUs that were just woken, so that any of them may be first.
             let within = self.vcpus[v].rng.below(self.costs.pause.0 as usize);
             let state = match self.vcpus[v].state {
-                NextEvent::LookTransfer => NextEvent::Looks,
+                NextEvent::SpinTransfer => NextEvent::SpinLoad,
                 _ => NextEvent::Due,
             };
             self.expect(v, pcpu, state, self.now + Picos(within as u64));
         }
     }
 
-    /// The transfer of `line` has ended. The next one begins, and those wake whose copies it takes.
+    /// Completes the transfer of `line`, starts the next, and wakes the CPUs whose copies that takes.
     #[inline(always)]
     pub(super) fn complete(&mut self, line: usize) {
-        self.counted += 1;
+        self.num_events += 1;
         if let Some((next, cost)) = self.lines.complete(line, &mut self.woken) {
             self.events.set(next, self.now + cost);
         }
-        self.wake_all();
+        self.resume_spinners();
     }
 
-    /// The transfer for `v` has ended: its access takes place.
+    /// Completes the transfer for `v`: its access takes effect.
     #[inline(always)]
-    fn served(&mut self, v: usize) -> Go {
+    fn served(&mut self, v: usize) -> Resume {
         match self.vcpus[v].request {
             Request::Access(_, address) => {
                 self.complete(self.line(v, address));
-                Go::on(0)
+                Resume::with(0)
             }
-            Request::IsOff(other) => {
-                let other = self.of_guest(v, other);
-                self.complete(self.marks + other);
-                Go::on(self.is_off(other).into())
+            Request::IsOff(peer) => {
+                let peer = self.guest_vcpu(v, peer);
+                self.complete(self.first_mark + peer);
+                Resume::with(self.is_off(peer).into())
             }
             Request::IsCriticalOff => {
                 self.complete(self.critical_word(v));
-                Go::on(self.is_critical_off(v).into())
+                Resume::with(self.is_critical_off(v).into())
             }
             _ => {
                 debug_assert!(false, "only these take transfers");
-                Go::on(0)
+                Resume::with(0)
             }
         }
     }
 
-    /// If the turn of `v` has ended during its access, it stops now.
+    /// Stops `v` if its slice ended during its access.
     #[cold]
     fn stop_if_due(&mut self, v: usize, pcpu: usize) {
         if !self.vcpus[v].state.is_transfer() {
-            self.pcpus[pcpu].is_due = false;
+            self.pcpus[pcpu].slice_ended = false;
             self.stop(pcpu);
         }
     }
 
-    /// A critical time by the crowd's law.
+    /// Draws a critical time under the law of [`Load::crowd`].
     pub(super) fn crowded(&mut self, v: usize) -> Picos {
         let mean =
             self.load.locks[0].critical.mean().0 + self.load.crowd.0 * self.crowd.waiting / 2;
         Span::Exponential(Picos(mean)).draw(&mut self.vcpus[v].rng)
     }
 
-    /// The crowd's law: a vCPU comes to wait, or waits no more.
+    /// Updates the state of the crowd: a vCPU starts to wait, takes the lock or releases it.
     #[cold]
     fn mark(&mut self, mark: Mark) {
         match mark {
             Mark::Enter => {
                 self.crowd.waiting += 1;
                 if let Some(inside) = self.crowd.inside {
-                    // Memoryless: what is left may be drawn again, by the mean that holds from now.
-                    let left = self.crowded(inside);
+                    // Memoryless: the remaining time may be redrawn with the mean that holds from now on.
+                    let remaining = self.crowded(inside);
                     match self.vcpus[inside].pcpu {
-                        NOWHERE => self.vcpus[inside].left = left,
-                        pcpu => self.events.set(pcpu.into(), self.now + left),
+                        NO_CPU => self.vcpus[inside].remaining = remaining,
+                        pcpu => self.events.set(pcpu.into(), self.now + remaining),
                     }
                 }
             }

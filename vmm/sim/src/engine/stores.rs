@@ -1,10 +1,10 @@
-//! Store buffers: a plain store that misses does not hold its CPU up.
+//! Store buffers: a plain store that misses does not stall its CPU.
 //!
-//! The store is made when its transfer begins, which takes all copies away: until the transfer ends
-//! nobody can see the line, so memory stays sequentially consistent, and all but the CPU itself see
-//! the store when it ends. If the line is busy, the CPU waits for it as for any access, or those with
-//! copies would see the store before they lose them. Loads overtake stores that are on their way; a
-//! read-modify-write waits for them, as a locked instruction does (Intel SDM, volume 3, section 9.2.3).
+//! The store takes effect when its transfer begins, which removes all copies. Until the transfer ends,
+//! only the storing CPU can see the line, so memory stays sequentially consistent; others see the store
+//! when it ends. If the line is busy, the CPU waits for it as for any access: otherwise CPUs with
+//! copies would see the store before they lose them. Loads overtake pending stores. A read-modify-write
+//! waits for them, as a locked instruction does (Intel SDM, volume 3, section 9.2.3).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,19 +13,19 @@ use sim_cell::Access;
 
 use super::*;
 
-/// Stores of a CPU that may be on their way: lines that it can wait for (line fill buffers of its
-/// first-level cache; 10 of Skylake, 16 of Golden Cove).
-const ROOM: usize = 10;
+/// Maximum number of pending stores of a CPU: the line fill buffers of its first-level cache (10 in
+/// Skylake, 16 in Golden Cove).
+const CAPACITY: usize = 10;
 
-/// The stores of all CPUs that are on their way.
+/// The pending stores of all CPUs.
 #[derive(Debug)]
 pub(super) struct PendingStores {
-    /// By CPU: their lines.
+    /// Lines of the pending stores, by CPU.
     lines: Box<[Vec<u32>]>,
-    /// When each has its line, in which order they were made, CPU and line.
+    /// All pending stores: end of the transfer, sequence number, CPU and line.
     ends: BinaryHeap<Reverse<(Picos, u64, u16, u32)>>,
-    made: u64,
-    /// By CPU: its vCPU waits for the end of a store, and then makes its request again.
+    sequence: u64,
+    /// Per CPU: whether its vCPU waits for the end of a store to repeat its request.
     has_waiter: Box<[bool]>,
 }
 
@@ -34,18 +34,18 @@ impl PendingStores {
         Self {
             lines: vec![Vec::new(); cpus].into(),
             ends: BinaryHeap::new(),
-            made: 0,
+            sequence: 0,
             has_waiter: vec![false; cpus].into(),
         }
     }
 
-    /// Has this CPU a store to `line` on its way? Then its own accesses find it.
+    /// Whether this CPU has a pending store to `line`, which its own accesses then hit.
     #[inline(always)]
     pub(super) fn has(&self, pcpu: usize, line: usize) -> bool {
         self.lines[pcpu].contains(&(line as u32))
     }
 
-    /// Has it any?
+    /// Whether this CPU has any pending store.
     #[inline(always)]
     pub(super) fn is_storing(&self, pcpu: usize) -> bool {
         !self.lines[pcpu].is_empty()
@@ -56,23 +56,23 @@ impl PendingStores {
     }
 }
 
-/// What a store buffer does with an access.
+/// The effect of a store buffer on an access.
 pub(super) enum Buffered {
-    /// The access takes place now.
+    /// The access takes effect now.
     Now,
     /// The access has to wait for the buffer.
-    Waits,
-    /// Nothing: it needs its line.
-    Not,
+    Wait,
+    /// The buffer does not apply: the access needs its line.
+    Bypass,
 }
 
 impl Sim {
-    /// The leaf of the stores among the timers.
+    /// Timer leaf of the stores.
     fn stores_leaf(&self) -> usize {
         self.late_leaf() + 1 + self.pcpus.len()
     }
 
-    /// `v` makes an access that does not hit, or a read-modify-write while stores are on their way.
+    /// Handles an access of `v` that misses, or a read-modify-write while stores are pending.
     pub(super) fn buffered(
         &mut self,
         v: usize,
@@ -81,38 +81,38 @@ impl Sim {
         access: Access,
     ) -> Buffered {
         if !self.buffers_stores {
-            return Buffered::Not;
+            return Buffered::Bypass;
         }
-        let is_full = self.stores.lines[pcpu].len() >= ROOM;
+        let is_full = self.stores.lines[pcpu].len() >= CAPACITY;
         match access {
             Access::ReadModifyWrite if self.stores.is_storing(pcpu) => self.await_store(v, pcpu),
-            Access::ReadModifyWrite => Buffered::Not,
+            Access::ReadModifyWrite => Buffered::Bypass,
             _ if self.stores.has(pcpu, line) => Buffered::Now,
-            Access::Load => Buffered::Not,
+            Access::Load => Buffered::Bypass,
             Access::Store if is_full => self.await_store(v, pcpu),
-            Access::Store if self.lines.is_busy(line) => Buffered::Not,
+            Access::Store if self.lines.is_busy(line) => Buffered::Bypass,
             Access::Store => self.store(pcpu, line),
         }
     }
 
-    /// `v` makes its request again when a store of its CPU has ended.
+    /// Makes `v` repeat its request when a store of its CPU has completed.
     fn await_store(&mut self, v: usize, pcpu: usize) -> Buffered {
         self.stores.has_waiter[pcpu] = true;
         self.expect(v, pcpu, NextEvent::Due, Picos::NEVER);
-        Buffered::Waits
+        Buffered::Wait
     }
 
-    /// Does the vCPU on this CPU wait for one of its stores?
+    /// Whether the vCPU on this CPU waits for one of its stores.
     pub(super) fn awaits_store(&self, pcpu: usize) -> bool {
         self.stores.has_waiter[pcpu]
     }
 
-    /// The vCPU on this CPU leaves it, and will make its request again when it has one.
+    /// Cancels the wait of the vCPU that leaves this CPU. It repeats its request when it has a CPU.
     pub(super) fn stop_awaiting_store(&mut self, pcpu: usize) {
         self.stores.has_waiter[pcpu] = false;
     }
 
-    /// A store to a line that is not busy.
+    /// Starts a store to a line that is not busy.
     fn store(&mut self, pcpu: usize, line: usize) -> Buffered {
         let Some(cost) = self.lines.request(line, pcpu, Access::Store, &mut self.woken) else {
             debug_assert!(false, "its transfer begins at once");
@@ -121,8 +121,8 @@ impl Sim {
         match cost {
             Picos::ZERO => self.complete(line),
             cost => {
-                self.wake_all();
-                let PendingStores { lines, ends, made, .. } = &mut self.stores;
+                self.resume_spinners();
+                let PendingStores { lines, ends, sequence: made, .. } = &mut self.stores;
                 lines[pcpu].push(line as u32);
                 ends.push(Reverse((self.now + cost, *made, pcpu as u16, line as u32)));
                 *made += 1;
@@ -132,7 +132,7 @@ impl Sim {
         Buffered::Now
     }
 
-    /// The stores that have their line now.
+    /// Completes the stores whose transfers end now.
     pub(super) fn end_stores(&mut self) {
         while self.stores.next_end() <= self.now {
             let Some(Reverse((_, _, pcpu, line))) = self.stores.ends.pop() else { break };
@@ -153,14 +153,14 @@ mod tests {
     use crate::tests::{MILLI, run, spec};
     use crate::{Load, Picos, Span, System};
 
-    /// A release is a plain store to a line that a waiter looks at.
+    /// A release is a plain store to a line that a waiter spins on.
     #[test]
-    fn a_holder_does_not_wait_for_the_line_that_it_releases() {
+    fn store_buffers_speed_up_releases() {
         let rate = |system, stores| {
             let mut spec = spec(system, 2, "rr");
             spec.machine.stores = stores;
             spec.load =
-                Load { has_data: true, ..Load::of(Span::Fixed(Picos(0)), Span::Fixed(Picos(0))) };
+                Load { has_data: true, ..Load::new(Span::Fixed(Picos(0)), Span::Fixed(Picos(0))) };
             let figures = run(&spec, Picos(20 * MILLI.0));
             assert_eq!((figures.violations, figures.disorder), (0, 0), "{system}");
             figures.rate()

@@ -1,28 +1,28 @@
-//! Tasks that sleep, and vCPUs that wait for each other's answers to interrupts.
+//! Sleeping tasks, and shootdowns: vCPUs that wait for the answers to their interrupts.
 
-use sched::core::State as Turn;
+use sched::core::State;
 
-use super::step::Go;
+use super::step::Resume;
 use super::*;
 use crate::load::Shootdown;
 
-/// The answers that a vCPU waits for.
+/// The pending answers of a shootdown.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Answers {
-    /// vCPUs that had no CPU, and still have none.
+    /// Number of vCPUs that had no CPU and still have none.
     missing: u32,
-    /// When the last of the others has answered.
+    /// Time of the last answer from the others.
     last: Picos,
-    /// When its loop ends in an exit.
-    exits: Option<Picos>,
+    /// Time at which the waiting loop causes a pause-loop exit.
+    exit_at: Option<Picos>,
 }
 
 impl Sim {
-    /// The work that `v` does next: how long it takes, and what its end means.
+    /// Draws the next work of `v`: its duration, and the event at its end.
     #[inline(always)]
     pub(super) fn work(&mut self, v: usize, work: Work) -> (Picos, NextEvent) {
         let (load, vcpu) = (&self.load, &mut self.vcpus[v]);
-        vcpu.round.other();
+        vcpu.round.mark_mixed();
         vcpu.answer = 0;
         match work {
             Work::Think => {
@@ -30,16 +30,16 @@ impl Sim {
                 vcpu.lock = load.draw_lock(&mut vcpu.rng) as u16;
                 vcpu.answer = vcpu.lock.into();
                 let then = match () {
-                    () if load.sleeps(&mut vcpu.rng) => NextEvent::Tired,
-                    () if load.shoots(false, &mut vcpu.rng) => NextEvent::Shoots,
+                    () if load.draw_sleep(&mut vcpu.rng) => NextEvent::FallAsleep,
+                    () if load.draw_shootdown(false, &mut vcpu.rng) => NextEvent::Shootdown,
                     () => NextEvent::Done,
                 };
                 (span, then)
             }
             Work::Critical if self.load.crowd == Picos::ZERO => {
                 let span = load.locks[usize::from(vcpu.lock)].critical.draw(&mut vcpu.rng);
-                let shoots = load.shoots(true, &mut vcpu.rng);
-                (span, if shoots { NextEvent::Shoots } else { NextEvent::Done })
+                let shoots = load.draw_shootdown(true, &mut vcpu.rng);
+                (span, if shoots { NextEvent::Shootdown } else { NextEvent::Done })
             }
             Work::Critical => {
                 self.crowd.inside = Some(v);
@@ -48,122 +48,122 @@ impl Sim {
         }
     }
 
-    /// The task of `v` goes to sleep.
+    /// Puts the task of `v` to sleep.
     #[cold]
     pub(super) fn fall_asleep(&mut self, v: usize) {
         let vcpu = &mut self.vcpus[v];
         let span = self.load.sleep.map(|sleep| sleep.time.draw(&mut vcpu.rng));
-        (vcpu.state, vcpu.wakes) = (NextEvent::Asleep, self.now + span.unwrap_or_default());
+        (vcpu.state, vcpu.wake_at) = (NextEvent::Asleep, self.now + span.unwrap_or_default());
         self.sleeps += 1;
         self.idle(v);
     }
 
     fn idle(&mut self, v: usize) {
-        let look = self.observe(v);
-        self.tell(v, Event::Idle(look), self.costs.exit);
+        let observation = self.observe(v);
+        self.handle_event(v, Event::Idle(observation), self.costs.exit);
     }
 
-    /// The timer of `v`, which has no CPU, fires: at its start, at its task's wakeup, or at the end of its
+    /// Handles the timer of `v`, which has no CPU: its start, the wakeup of its task, or the end of its
     /// hold.
     pub(super) fn vcpu_timer(&mut self, v: usize) {
         let event = match self.core.state(VcpuIndex(v as u32)) {
-            Turn::New => Event::Started,
-            Turn::Idle => Event::Woken(self.observe(v)),
-            _ => Event::HoldOver,
+            State::New => Event::Started,
+            State::Idle => Event::Woken(self.observe(v)),
+            _ => Event::HoldEnded,
         };
-        self.tell(v, event, Picos::ZERO);
+        self.handle_event(v, event, Picos::ZERO);
     }
 
-    /// When the timer of `v` ends its sleep, if it is idle.
-    pub(super) fn wakes(&self, v: usize) -> Picos {
+    /// The wakeup time of `v`, if it is idle.
+    pub(super) fn wakeup_time(&self, v: usize) -> Picos {
         match self.core.state(VcpuIndex(v as u32)) {
-            Turn::Idle => self.vcpus[v].wakes,
+            State::Idle => self.vcpus[v].wake_at,
             _ => Picos::NEVER,
         }
     }
 
-    /// `v`, whose task sleeps, has a CPU. A kick that came late may have woken it too early.
+    /// Resumes `v` from its task's sleep when it has a CPU. After a late kick it may be too early.
     #[cold]
-    pub(super) fn woken_up(&mut self, v: usize) -> Option<Go> {
-        if self.vcpus[v].wakes <= self.now {
-            return Some(Go::on(self.vcpus[v].answer));
+    pub(super) fn resume_task(&mut self, v: usize) -> Option<Resume> {
+        if self.vcpus[v].wake_at <= self.now {
+            return Some(Resume::with(self.vcpus[v].answer));
         }
         self.idle(v);
         None
     }
 
-    /// `v` interrupts the other vCPUs of its guest.
+    /// Interrupts the other vCPUs of the guest of `v`.
     #[cold]
     pub(super) fn shoot_down(&mut self, v: usize, pcpu: usize) {
         let Some(Shootdown { handler, .. }) = self.load.shootdown else { return };
         self.shootdowns += 1;
         let exit = self.costs.exit;
         let sent = self.now + exit;
-        self.vcpus[v].answers = Answers { missing: 0, last: sent, exits: None };
-        self.expect(v, pcpu, NextEvent::Awaiting, Picos::NEVER);
-        for other in self.guest_of(v).filter(|other| *other != v) {
-            let state = self.core.state(VcpuIndex(other as u32));
+        self.vcpus[v].answers = Answers { missing: 0, last: sent, exit_at: None };
+        self.expect(v, pcpu, NextEvent::AwaitAnswers, Picos::NEVER);
+        for peer in self.guest_vcpus(v).filter(|peer| *peer != v) {
+            let state = self.core.state(VcpuIndex(peer as u32));
             match state {
-                Turn::Running(_) => {
-                    let answered = self.interrupt(other, sent, exit + handler);
+                State::Running(_) => {
+                    let answered = self.interrupt(peer, sent, exit + handler);
                     let answers = &mut self.vcpus[v].answers;
                     answers.last = answers.last.max(answered);
                 }
-                Turn::Halted | Turn::Ready | Turn::Held(_) => {
+                State::Halted | State::Ready | State::Held(_) => {
                     self.vcpus[v].answers.missing += 1;
-                    self.vcpus[other].owes.push(v as u16);
-                    if state == Turn::Halted {
-                        self.kicked(other, None, exit);
+                    self.vcpus[peer].askers.push(v as u16);
+                    if state == State::Halted {
+                        self.deliver_kick(peer, None, exit);
                     }
                 }
-                Turn::Idle | Turn::New | Turn::Gone => {}
+                State::Idle | State::New | State::Exited => {}
             }
         }
         self.await_answers(v, sent);
     }
 
-    /// The vCPU `v`, which runs, is interrupted for `span`, by what arrives at `at`. Returns when it
-    /// has answered. One that waits for a line is not made slower.
+    /// Interrupts the running vCPU `v` for `span`, by an interrupt that arrives at `at`. Returns the time of
+    /// its answer. A vCPU that waits for a line is not delayed.
     fn interrupt(&mut self, v: usize, at: Picos, span: Picos) -> Picos {
         let pcpu = usize::from(self.vcpus[v].pcpu);
         let at = at.max(self.pcpus[pcpu].entered);
         match self.vcpus[v].state {
-            NextEvent::Polling => self.kicked(v, None, self.costs.exit),
+            NextEvent::Polling => self.deliver_kick(v, None, self.costs.exit),
             state if state.is_transfer() => {}
             _ => self.delay(v, pcpu, span),
         }
         at + span
     }
 
-    /// `v` spins for answers from `from` on.
+    /// Makes `v` spin for answers, from `from` on.
     fn await_answers(&mut self, v: usize, from: Picos) {
         let pcpu = usize::from(self.vcpus[v].pcpu);
         let vcpu = &mut self.vcpus[v];
         if vcpu.answers.missing == 0 {
             let at = vcpu.answers.last.max(from);
-            return self.expect(v, pcpu, NextEvent::Awaiting, at);
+            return self.expect(v, pcpu, NextEvent::AwaitAnswers, at);
         }
         let window =
             self.pauses.zip(vcpu.pauses).map(|(pauses, pause_loop)| pauses.window(&pause_loop));
-        vcpu.answers.exits = window.map(|window| from + window);
-        let at = vcpu.answers.exits.unwrap_or(Picos::NEVER);
-        self.expect(v, pcpu, NextEvent::Awaiting, at);
+        vcpu.answers.exit_at = window.map(|window| from + window);
+        let at = vcpu.answers.exit_at.unwrap_or(Picos::NEVER);
+        self.expect(v, pcpu, NextEvent::AwaitAnswers, at);
     }
 
-    /// Steps `v`, which waits for answers: it has all of them, or is back on its CPU, or its loop ends in an
-    /// exit.
+    /// Handles an event of `v`, which waits for answers: it has received all of them, has a CPU again, or
+    /// its loop causes a pause-loop exit.
     #[cold]
-    pub(super) fn awaiting(&mut self, v: usize) -> Option<Go> {
+    pub(super) fn check_answers(&mut self, v: usize) -> Option<Resume> {
         let vcpu = &self.vcpus[v];
         match vcpu.answers {
-            Answers { missing: 0, last, .. } if last <= self.now => Some(Go::on(vcpu.answer)),
-            Answers { missing: 1.., exits: Some(exits), .. } if exits <= self.now => {
+            Answers { missing: 0, last, .. } if last <= self.now => Some(Resume::with(vcpu.answer)),
+            Answers { missing: 1.., exit_at: Some(exits), .. } if exits <= self.now => {
                 let back = self.now + self.costs.exit;
                 self.pcpus[usize::from(vcpu.pcpu)].entered = back;
-                self.leaves_loop(v);
+                self.end_pause_loop(v);
                 self.await_answers(v, back);
-                let look = self.observe(v);
-                self.tell(v, Event::SpunOut(look), self.costs.exit);
+                let observation = self.observe(v);
+                self.handle_event(v, Event::SpunOut(observation), self.costs.exit);
                 None
             }
             _ => {
@@ -176,17 +176,17 @@ impl Sim {
     /// Answers all pending shootdowns of `v`, which has a CPU from `entered` on, and returns the time at
     /// which it resumes.
     #[inline]
-    pub(super) fn answer_all(&mut self, v: usize, entered: Picos) -> Picos {
+    pub(super) fn answer_shootdowns(&mut self, v: usize, entered: Picos) -> Picos {
         let mut at = entered;
-        while let Some(asker) = self.vcpus[v].owes.pop() {
+        while let Some(asker) = self.vcpus[v].askers.pop() {
             at += self.load.shootdown.map_or(Picos::ZERO, |shootdown| shootdown.handler);
-            self.answered(asker.into(), at);
+            self.record_answer(asker.into(), at);
         }
         at
     }
 
-    /// `v` gets an answer at `at`.
-    fn answered(&mut self, v: usize, at: Picos) {
+    /// Records an answer for `v` at `at`.
+    fn record_answer(&mut self, v: usize, at: Picos) {
         let vcpu = &mut self.vcpus[v];
         vcpu.answers.missing -= 1;
         vcpu.answers.last = vcpu.answers.last.max(at);
@@ -197,8 +197,8 @@ impl Sim {
         }
     }
 
-    /// `v` loses its CPU: a loop in which it waits for answers begins anew when it has one again.
+    /// Interrupts the waiting loop of `v`, which loses its CPU. The loop restarts when it has one again.
     pub(super) fn interrupt_await(&mut self, v: usize) {
-        self.vcpus[v].answers.exits = None;
+        self.vcpus[v].answers.exit_at = None;
     }
 }

@@ -1,4 +1,4 @@
-//! The last events of a simulation, in words.
+//! The last events of a simulation as text.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -11,13 +11,13 @@ use super::*;
 enum Traced {
     /// The vCPU's request took effect.
     Step(Request, Answer),
-    /// The schedule was told of this event of the vCPU.
-    Told(&'static str),
+    /// The schedule received this event of the vCPU.
+    Event(&'static str),
     /// The vCPU got this CPU.
     Granted(SlotId),
 }
 
-/// Keeps the last events.
+/// A log of the last events.
 #[derive(Debug)]
 pub(super) struct EventTrace {
     keep: usize,
@@ -39,25 +39,25 @@ impl EventTrace {
     }
 
     #[cold]
-    pub(super) fn told(&mut self, at: Picos, v: usize, event: &Event) {
+    pub(super) fn event(&mut self, at: Picos, v: usize, event: &Event) {
         let what = match event {
             Event::Started => "starts",
-            Event::Stopped(_) | Event::StoppedInHlt(_) => "its turn ends",
+            Event::Stopped(_) | Event::StoppedInHlt(_) => "its slice ends",
             Event::Halted(_) => "halts",
             Event::Kicked(_) | Event::KickedInHlt(_) => "is kicked",
             Event::HandedOver(..) => "halts, and hands its slot over",
             Event::Yielded => "yields",
-            Event::SpunOut(_) => "has spun out",
-            Event::YieldsTo(..) => "wants to give its turn away",
+            Event::SpunOut(_) => "has used up its spin iterations",
+            Event::YieldsTo(..) => "yields its slice to a vCPU",
             Event::Point(..) => "is at a point of the lock",
             Event::Idle(_) => "is idle",
-            Event::Waits(_) => "waits for the host",
+            Event::Blocks(_) => "waits for the host",
             Event::Woken(_) => "is woken",
             Event::Sampled(_) => "is sampled",
-            Event::HoldOver => "is no longer held off",
-            Event::Exited => "has ended",
+            Event::HoldEnded => "is no longer kept off its CPU",
+            Event::Exited => "has exited",
         };
-        self.push(at, v, Traced::Told(what));
+        self.push(at, v, Traced::Event(what));
     }
 
     #[cold]
@@ -67,20 +67,20 @@ impl EventTrace {
 }
 
 impl Sim {
-    /// Keeps the last `keep` events from now on, for [`Sim::trace`].
+    /// Records the last `keep` events from now on, for [`Sim::trace`].
     pub(crate) fn keep_last(&mut self, keep: usize) {
         let trace = || Box::new(EventTrace { keep, last: VecDeque::new() });
         self.trace = (keep > 0).then(trace);
     }
 
-    /// The events that were kept, one per line: the time, the vCPU, and the step that the vCPU made or, after `==`, what
-    /// happened to it. Addresses are offsets into the parts of the guest's memory, so that a trace is the same each time.
+    /// The recorded events, one per line: the time, the vCPU, and the vCPU's step or, after `==`, an event of
+    /// the schedule. Addresses are offsets into the parts of the guest's memory, so a trace is reproducible.
     pub(crate) fn trace(&self) -> String {
         let mut text = String::new();
         for (at, v, event) in self.trace.iter().flat_map(|trace| &trace.last) {
             let what = match *event {
-                Traced::Step(request, answer) => self.step_in_words(*v, request, answer),
-                Traced::Told(what) => format!("== {what}"),
+                Traced::Step(request, answer) => self.step_text(*v, request, answer),
+                Traced::Event(what) => format!("== {what}"),
                 Traced::Granted(slot) => format!("== gets CPU {slot}"),
             };
             // Writing to a String cannot fail.
@@ -89,7 +89,7 @@ impl Sim {
         text
     }
 
-    fn step_in_words(&self, v: usize, request: Request, answer: Answer) -> String {
+    fn step_text(&self, v: usize, request: Request, answer: Answer) -> String {
         match request {
             Request::Access(access, address) => {
                 let verb = match access {
@@ -100,14 +100,14 @@ impl Sim {
                 format!("{verb} {}", self.place(v, address))
             }
             Request::Pause => "pause".into(),
-            Request::Spin(_) if answer > 1 => format!("pause, for {answer} looks"),
+            Request::Spin(_) if answer > 1 => format!("pause, for {answer} spin iterations"),
             Request::Spin(_) => "pause".into(),
             Request::Halt(ticket) => format!("back from its halt for {ticket}"),
             Request::Kick(target) => format!("has kicked vCPU {target}"),
             Request::YieldTo(target) => format!("yields to vCPU {target}"),
             Request::IsOff(target) => format!("is vCPU {target} off? {answer}"),
-            Request::Socket => format!("on which socket is it? {answer}"),
-            Request::SliceLeft => format!("what is left of its slice? {answer} ticks"),
+            Request::Socket => format!("socket: {answer}"),
+            Request::SliceLeft => format!("remaining slice: {answer} ticks"),
             Request::IsCriticalOff => format!("is any holder or next in line off? {answer}"),
             Request::IsPredecessorOff(_, ticket) => {
                 format!("is the waiter before ticket {ticket} off? {answer}")

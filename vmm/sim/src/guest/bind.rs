@@ -6,13 +6,13 @@ use std::rc::Rc;
 use hypercalls::telemetry::Point;
 use sim_cell::{Answer, Mark, Request, Work, request};
 
-use self::locks::counter::{Counter, usual_batch};
+use self::locks::counter::{Counter, default_batch};
 use self::locks::lockref::Lockref;
 use self::locks::mutex::RawMutex;
 use self::locks::{
-    Awaited, Cpu, Handoff, MAX_CPUS, Place, Pv, RawLock, Restricted, Section, WaitTable, Watch, settle,
+    Cpu, Handoff, MAX_CPUS, Place, Position, Pv, RawLock, Restricted, Section, WaitTable, Watch, settle,
 };
-use crate::guest::activity::{Doing, SharedActivity, WaitKind, count};
+use crate::guest::activity::{VcpuActivity, SharedActivity, WaitKind, count};
 use crate::guest::{Queued, TICK, SimulatedSystem, VcpuContext};
 
 
@@ -21,7 +21,7 @@ use crate::guest::{Queued, TICK, SimulatedSystem, VcpuContext};
 struct RunningVcpu<'a> {
     index: usize,
     shared: &'a SharedActivity,
-    /// The lock gives the vCPU its ticket before it spins, and does not call its watch (a lockref).
+    /// Whether the lock assigns the ticket before the vCPU spins, and calls no watch (a lockref).
     spins_in_line: bool,
 }
 
@@ -68,7 +68,7 @@ impl Pv for RunningVcpu<'_> {
         request(Request::IsOff(cpu)) != 0
     }
 
-    /// The vCPU reads its clock at no cost.
+    /// Reading the clock is free.
     #[inline(always)]
     fn ticks(&self) -> u64 {
         self.shared.now().0 / TICK
@@ -101,30 +101,30 @@ impl Pv for RunningVcpu<'_> {
 impl Watch for RunningVcpu<'_> {
     #[inline(always)]
     fn entering(&self, _: Option<usize>) {
-        self.shared.enters(self.index);
+        self.shared.record_entry(self.index);
     }
 
     #[inline(always)]
     fn spinning(&self, lock: usize, ticket: u16) {
         self.shared.waits.in_line(self.index);
-        self.shared.waits(self.index, WaitKind::Spinning, lock, Some(ticket));
+        self.shared.set_wait(self.index, WaitKind::Spinning, lock, Some(ticket));
     }
 
     #[inline(always)]
-    fn outside(&self, lock: usize, has_head: bool) {
-        self.shared.waits(self.index, WaitKind::Outside, lock, has_head.then_some(0));
+    fn throttled(&self, lock: usize, has_head: bool) {
+        self.shared.set_wait(self.index, WaitKind::Throttled, lock, has_head.then_some(0));
     }
 
     #[inline(always)]
-    fn queued(&self, lock: usize, awaited: Option<Awaited>) {
+    fn queued(&self, lock: usize, position: Option<Position>) {
         self.shared.waits.in_line(self.index);
-        let queued = awaited.map(|Awaited { name, node, .. }| Queued { name, node });
-        self.shared.queues(self.index, lock, queued);
+        let queued = position.map(|Position { name, node, .. }| Queued { name, node });
+        self.shared.record_queued(self.index, lock, queued);
     }
 
     #[inline(always)]
-    fn spin_looks(&self) -> u32 {
-        self.shared.spin_looks
+    fn spin_limit(&self) -> u32 {
+        self.shared.spin_limit
     }
 
     #[inline(always)]
@@ -134,39 +134,39 @@ impl Watch for RunningVcpu<'_> {
 
     #[inline(always)]
     fn halting(&self, _: Option<u16>) {
-        self.shared.doing(self.index).wait.set(WaitKind::Halted);
+        self.shared.vcpu(self.index).wait.set(WaitKind::Halted);
     }
 
     #[inline(always)]
     fn resumed(&self, _: Option<u16>) {
-        self.shared.doing(self.index).wait.set(WaitKind::Spinning);
+        self.shared.vcpu(self.index).wait.set(WaitKind::Spinning);
     }
 
     #[inline(always)]
-    fn gave_up(&self) {
-        self.shared.doing(self.index).wait.set(WaitKind::Nothing);
+    fn try_failed(&self) {
+        self.shared.vcpu(self.index).wait.set(WaitKind::None);
     }
 
     #[inline(always)]
     fn taken(&self, lock: usize, ticket: Option<u16>) {
-        self.shared.takes(self.index, lock, ticket);
+        self.shared.record_take(self.index, lock, ticket);
     }
 
     #[inline(always)]
     fn released(&self) {
-        self.shared.releases(self.index);
+        self.shared.record_release(self.index);
     }
 
     #[inline(always)]
     fn before_kick(&self, lock: usize, ticket: Option<u16>) {
-        self.shared.waits.kicks(self.index);
-        self.shared.waits(self.index, WaitKind::Kicking, lock, ticket);
+        self.shared.waits.begin_kicks(self.index);
+        self.shared.set_wait(self.index, WaitKind::Kicking, lock, ticket);
     }
 
     #[inline(always)]
     fn kicked(&self) {
-        self.shared.waits.has_kicked(self.index);
-        self.shared.doing(self.index).wait.set(WaitKind::Nothing);
+        self.shared.waits.finish_kicks(self.index);
+        self.shared.vcpu(self.index).wait.set(WaitKind::None);
     }
 
     #[inline(always)]
@@ -182,7 +182,7 @@ impl Watch for RunningVcpu<'_> {
     }
 }
 
-fn me(guest: &VcpuContext) -> RunningVcpu<'_> {
+fn running_vcpu(guest: &VcpuContext) -> RunningVcpu<'_> {
     RunningVcpu { index: guest.index, shared: &guest.shared, spins_in_line: false }
 }
 
@@ -191,18 +191,18 @@ fn cpu<'a>(
     me: &'a RunningVcpu<'a>,
     waiters: &'a WaitTable,
 ) -> Cpu<'a, RunningVcpu<'a>, RunningVcpu<'a>> {
-    // By name, so that a new option is not forgotten here.
+    // By name, so that a new option cannot be missed here.
     let simulated_locks::Handoff { far, predecessor, adapt, claim, ahead, fuse, queue, restrict } =
         guest.handoff;
     let handoff = Handoff { far, predecessor, adapt, claim, ahead, fuse, queue, restrict };
     Cpu { id: guest.id, spin_threshold: guest.spin_threshold, pv: me, waiters, watch: *me, handoff }
 }
 
-/// In its own pair of cache lines.
+/// Aligned to its own pair of cache lines.
 #[repr(align(128))]
 struct CacheAligned<T>(T);
 
-/// A system, the data it protects and the table of its vCPUs.
+/// A system, its protected data and the table of its vCPUs.
 #[repr(C)]
 struct SystemMemory<L> {
     lock: CacheAligned<L>,
@@ -211,7 +211,7 @@ struct SystemMemory<L> {
 }
 
 impl<L> SystemMemory<L> {
-    fn with(lock: L) -> Self {
+    fn new(lock: L) -> Self {
         Self {
             lock: CacheAligned(lock),
             section: Section::new(),
@@ -222,39 +222,39 @@ impl<L> SystemMemory<L> {
     /// The critical section: shared data, if the guest has any, then private work.
     #[inline(always)]
     fn critical(&self, guest: &VcpuContext, me: &RunningVcpu<'_>, is_in_order: bool) {
-        let doing = guest.doing();
+        let activity = guest.activity();
         me.point(Point::Critical);
         if guest.has_data {
-            count(&doing.disorder, u64::from(!is_in_order));
-            count(&doing.violations, u64::from(self.section.run(guest.id, 1).is_err()));
+            count(&activity.disorder, u64::from(!is_in_order));
+            count(&activity.violations, u64::from(self.section.run(guest.id, 1).is_err()));
         }
         request(Request::Work(Work::Critical));
     }
 }
 
-/// One use of a system, by its family.
+/// One use of a system, depending on its family.
 trait Operate: Sized {
     fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext);
 
-    /// As [`RawLock::releases_before`].
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        let _ = (waiters, awaited);
+    /// See [`RawLock::releases_before`].
+    fn releases_before(&self, waiters: &WaitTable, position: Position) -> Option<u16> {
+        let _ = (waiters, position);
         None
     }
 }
 
-/// The systems of a guest, in one piece of memory, so that a line has the same number in every run.
+/// The systems of a guest in one block of memory, so that a line has the same index in every run.
 struct GuestSystems<L>(Box<[SystemMemory<L>]>);
 
 impl<L> GuestSystems<L> {
-    fn with(count: usize, lock: impl Fn() -> L) -> Rc<dyn SimulatedSystem>
+    fn create(count: usize, lock: impl Fn() -> L) -> Rc<dyn SimulatedSystem>
     where
         L: Operate + 'static,
     {
-        Rc::new(Self(std::iter::repeat_with(|| SystemMemory::with(lock())).take(count).collect()))
+        Rc::new(Self(std::iter::repeat_with(|| SystemMemory::new(lock())).take(count).collect()))
     }
 
-    /// The table of the vCPUs that use the lock with this number.
+    /// The table of the vCPUs that use lock `lock`.
     #[inline(always)]
     fn waiters(&self, lock: usize, shares_table: bool) -> &WaitTable {
         let table = if shares_table { 0 } else { lock };
@@ -265,18 +265,18 @@ impl<L> GuestSystems<L> {
 impl<F: Operate> SimulatedSystem for GuestSystems<F> {
     #[inline]
     fn operate(&self, guest: &VcpuContext, lock: usize) {
-        guest.shared.waits.turns_to(guest.index, lock);
+        guest.shared.waits.set_lock(guest.index, lock);
         F::operate(&self.0[lock], self.waiters(lock, guest.shares_table), guest);
     }
 
     fn releases_before(&self, lock: usize, shares_table: bool, queued: Queued) -> Option<u16> {
-        // The gate is the node's, by which it is found here.
-        let awaited = Awaited { name: queued.name, node: queued.node, gate: 0 };
-        self.0[lock].lock.0.releases_before(self.waiters(lock, shares_table), awaited)
+        // The lock finds the waiter by its node here, which includes the gate.
+        let position = Position { name: queued.name, node: queued.node, gate: 0 };
+        self.0[lock].lock.0.releases_before(self.waiters(lock, shares_table), position)
     }
 
     fn settle(&self, guest: &VcpuContext) {
-        let me = me(guest);
+        let me = running_vcpu(guest);
         for memory in &self.0 {
             settle(&cpu(guest, &me, &memory.waiters.0));
         }
@@ -298,22 +298,22 @@ impl<F: Operate> SimulatedSystem for GuestSystems<F> {
     }
 }
 
-/// Counts what an operation cost.
+/// Counts the slow path, halts and kicks of an operation.
 #[inline(always)]
-fn counted(doing: &Doing, slow: bool, halts: impl Into<u64>, kicks: impl Into<u64>) {
-    count(&doing.slow, slow.into());
-    count(&doing.halts, halts.into());
-    count(&doing.kicks, kicks.into());
+fn count_operation(activity: &VcpuActivity, slow: bool, halts: impl Into<u64>, kicks: impl Into<u64>) {
+    count(&activity.slow, slow.into());
+    count(&activity.halts, halts.into());
+    count(&activity.kicks, kicks.into());
 }
 
-/// Calls `work` between two marks of the lock, if the machine wants them.
+/// Calls `work` between two marks of the lock, if the machine needs them.
 #[inline(always)]
-fn marked(guest: &VcpuContext, before: Mark, work: impl FnOnce(), after: Mark) {
-    if guest.marks {
+fn with_marks(guest: &VcpuContext, before: Mark, work: impl FnOnce(), after: Mark) {
+    if guest.reports_marks {
         request(Request::Mark(before));
     }
     work();
-    if guest.marks {
+    if guest.reports_marks {
         request(Request::Mark(after));
     }
 }
@@ -324,24 +324,24 @@ struct SimSpinlock<L>(L);
 impl<L: RawLock> Operate for SimSpinlock<L> {
     #[inline(always)]
     fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext) {
-        let me = me(guest);
+        let me = running_vcpu(guest);
         let cpu = cpu(guest, &me, waiters);
-        let doing = guest.doing();
-        let mut taken = locks::Taken::default();
-        guest.shared.waits.calls(guest.index, guest.shared.now());
-        marked(guest, Mark::Enter, || taken = memory.lock.0.0.lock(&cpu), Mark::Taken);
-        guest.shared.waits.acquires(guest.index, guest.shared.now());
+        let activity = guest.activity();
+        let mut taken = locks::Acquisition::default();
+        guest.shared.waits.begin(guest.index, guest.shared.now());
+        with_marks(guest, Mark::Enter, || taken = memory.lock.0.0.lock(&cpu), Mark::Taken);
+        guest.shared.waits.finish(guest.index, guest.shared.now());
         let in_order = !guest.has_data || memory.section.follows::<L>(&taken).is_ok();
         memory.critical(guest, &me, in_order);
-        doing.releases.set(true);
-        let mut released = locks::Released::default();
-        marked(guest, Mark::Release, || released = memory.lock.0.0.unlock(&cpu), Mark::Beside);
-        doing.releases.set(false);
-        counted(doing, taken.slow, taken.halts, released.kicks);
+        activity.releases.set(true);
+        let mut released = locks::Release::default();
+        with_marks(guest, Mark::Release, || released = memory.lock.0.0.unlock(&cpu), Mark::OutsideLock);
+        activity.releases.set(false);
+        count_operation(activity, taken.slow, taken.halts, released.kicks);
     }
 
-    fn releases_before(&self, waiters: &WaitTable, awaited: Awaited) -> Option<u16> {
-        self.0.releases_before(waiters, awaited)
+    fn releases_before(&self, waiters: &WaitTable, position: Position) -> Option<u16> {
+        self.0.releases_before(waiters, position)
     }
 }
 
@@ -351,15 +351,15 @@ struct SimMutex<M>(M);
 impl<M: RawMutex> Operate for SimMutex<M> {
     #[inline(always)]
     fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext) {
-        let me = me(guest);
+        let me = running_vcpu(guest);
         let cpu = cpu(guest, &me, waiters);
-        let doing = guest.doing();
-        guest.shared.waits.calls(guest.index, guest.shared.now());
+        let activity = guest.activity();
+        guest.shared.waits.begin(guest.index, guest.shared.now());
         let taken = memory.lock.0.0.lock(&cpu);
-        guest.shared.waits.acquires(guest.index, guest.shared.now());
+        guest.shared.waits.finish(guest.index, guest.shared.now());
         memory.critical(guest, &me, true);
         let released = memory.lock.0.0.unlock(&cpu);
-        counted(doing, taken.slow, taken.halts, released.kicks);
+        count_operation(activity, taken.slow, taken.halts, released.kicks);
     }
 }
 
@@ -369,11 +369,11 @@ struct SimCounter<C>(C);
 impl<C: Counter> Operate for SimCounter<C> {
     #[inline(always)]
     fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext) {
-        let me = me(guest);
+        let me = running_vcpu(guest);
         let cpu = cpu(guest, &me, waiters);
-        let doing = guest.doing();
+        let activity = guest.activity();
         let added = memory.lock.0.0.add(&cpu, guest.adds.into());
-        counted(doing, added.shared, added.halts, added.kicks);
+        count_operation(activity, added.shared, added.halts, added.kicks);
     }
 }
 
@@ -383,15 +383,15 @@ struct SimLockref<R>(R);
 impl<const TRIES: u32> Operate for SimLockref<Lockref<TRIES>> {
     #[inline(always)]
     fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext) {
-        let me = me(guest);
+        let me = running_vcpu(guest);
         let me = RunningVcpu { spins_in_line: true, ..me };
         let cpu = cpu(guest, &me, waiters);
-        let doing = guest.doing();
+        let activity = guest.activity();
         let lockref = &memory.lock.0.0;
         if guest.locks_lockrefs {
-            guest.shared.waits.calls(guest.index, guest.shared.now());
+            guest.shared.waits.begin(guest.index, guest.shared.now());
             lockref.lock(&cpu);
-            guest.shared.waits.acquires(guest.index, guest.shared.now());
+            guest.shared.waits.finish(guest.index, guest.shared.now());
             memory.critical(guest, &me, true);
             lockref.unlock(&cpu);
         }
@@ -399,34 +399,34 @@ impl<const TRIES: u32> Operate for SimLockref<Lockref<TRIES>> {
         let is_wrong = lockref.count() <= FIRST;
         let put = lockref.put(&cpu);
         for half in [got, put] {
-            counted(doing, half.locked, half.halts, half.kicks);
-            count(&doing.retries, half.retries.into());
+            count_operation(activity, half.locked, half.halts, half.kicks);
+            count(&activity.retries, half.retries.into());
         }
-        count(&doing.violations, is_wrong.into());
+        count(&activity.violations, is_wrong.into());
     }
 }
 
-/// References that a lockref has from the beginning.
+/// Initial reference count of a lockref.
 const FIRST: i32 = 1;
 /// Linux's batch for up to 16 CPUs, as in the payload.
-const BATCH: i32 = usual_batch(16);
+const BATCH: i32 = default_batch(16);
 
 macro_rules! bound {
     ($count:ident $is_restricted:ident Spinlock $lock:ty) => {
         if $is_restricted {
-            GuestSystems::with($count, || SimSpinlock(Restricted::around(<$lock>::new())))
+            GuestSystems::create($count, || SimSpinlock(Restricted::around(<$lock>::new())))
         } else {
-            GuestSystems::with($count, || SimSpinlock(<$lock>::new()))
+            GuestSystems::create($count, || SimSpinlock(<$lock>::new()))
         }
     };
     ($count:ident $_:ident Mutex $lock:ty) => {
-        GuestSystems::with($count, || SimMutex(<$lock>::new()))
+        GuestSystems::create($count, || SimMutex(<$lock>::new()))
     };
     ($count:ident $_:ident Lockref $lock:ty) => {
-        GuestSystems::with($count, || SimLockref(<$lock>::new(FIRST)))
+        GuestSystems::create($count, || SimLockref(<$lock>::new(FIRST)))
     };
     ($count:ident $_:ident Counter $lock:ty) => {
-        GuestSystems::with($count, || SimCounter(<$lock>::new(MAX_CPUS, BATCH)))
+        GuestSystems::create($count, || SimCounter(<$lock>::new(MAX_CPUS, BATCH)))
     };
 }
 

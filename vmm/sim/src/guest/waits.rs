@@ -1,8 +1,8 @@
-//! How long vCPUs wait for a lock, and how often others come before them.
+//! Wait times of vCPUs for a lock, and acquisitions by others during a wait.
 //!
-//! What is counted is what the lock library promises a bound for ([`simulated_locks::Bypass`]), of acquisitions of the
-//! same lock. That of a ticketlock begins with its ticket, and is counted from when its owner spins; that
-//! tickets are served in turn is checked by the critical section.
+//! Counts the acquisitions of the same lock for which the lock library promises a bound
+//! ([`simulated_locks::Bypass`]). For a ticketlock, the bound applies from the draw of the ticket, and
+//! counting starts when its owner spins. The critical section checks that tickets are served in order.
 
 use std::cell::Cell;
 
@@ -14,57 +14,56 @@ use crate::time::Picos;
 /// The longest waits of a simulation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LongestWaits {
-    /// The most acquisitions by others while a vCPU was in line.
+    /// Maximum number of acquisitions by others while a vCPU was in line.
     pub in_line: u64,
-    /// The most acquisitions by others while a vCPU was outside of a queue that is limited by `queue:N`.
-    /// Without those for which the schedule is to blame: from the release whose kick lets it in, and
-    /// while it is preempted.
-    pub outside: u64,
-    /// From the call to the acquisition.
+    /// Maximum number of acquisitions by others while a vCPU was outside a queue limited by `queue:N`. It
+    /// excludes acquisitions that are due to the schedule: from the release whose kick lets the vCPU in,
+    /// and while it is preempted.
+    pub throttled: u64,
+    /// Longest time from the call to the acquisition.
     pub longest: Picos,
 }
 
-/// How long vCPUs waited for a lock, from each call to its acquisition.
+/// Wait times of vCPUs for a lock, from each call to its acquisition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WaitTimes {
-    /// How many waits have ended since the start, by bucket of [`hypercalls::histogram`], in nanoseconds.
+    /// Number of completed waits since the start, by bucket of [`hypercalls::histogram`], in nanoseconds.
     pub ended: Vec<u64>,
-    /// How many nanoseconds those have lasted that have not ended.
+    /// Durations of the unfinished waits, in nanoseconds.
     pub open: Vec<u64>,
 }
 
 const PICOS_PER_NANO: u64 = 1_000;
 
-/// Why acquisitions by others do not count at present.
+/// The reason why acquisitions by others currently do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Excuse {
-    /// The vCPU has been kicked, so it will go on.
+    /// The vCPU has been kicked and will resume.
     Kicked,
-    /// The vCPU has no CPU, although it wants one.
+    /// The vCPU has no CPU although it is runnable.
     Preempted,
 }
 
-/// The wait of one vCPU.
 #[derive(Debug, Clone, Copy, Default)]
 struct VcpuWait {
     is_waiting: bool,
     since: Picos,
-    /// Acquisitions of all vCPUs when it was in line.
+    /// Acquisitions by all vCPUs when it got in line.
     in_line: Option<u64>,
-    /// When it was outside of the queue.
-    outside: Option<u64>,
-    /// When others ceased to count.
+    /// Acquisitions by all vCPUs when it started to wait outside the queue.
+    throttled: Option<u64>,
+    /// The current excuse, and the acquisitions at its start.
     excuse: Option<(Excuse, u64)>,
-    /// Acquisitions that do not count.
+    /// Number of excused acquisitions.
     excused: u64,
-    /// When others counted again.
+    /// Acquisitions at the end of the last excuse.
     excused_until: u64,
 }
 
 impl VcpuWait {
     /// Whether the vCPU waits outside, and not in line.
-    fn is_outside(&self) -> bool {
-        self.outside.is_some() && self.in_line.is_none()
+    fn is_throttled(&self) -> bool {
+        self.throttled.is_some() && self.in_line.is_none()
     }
 
     fn end_excuse(&mut self, taken: u64) {
@@ -75,18 +74,17 @@ impl VcpuWait {
     }
 }
 
-/// Counts waits.
 #[derive(Debug)]
 pub(crate) struct WaitCounter {
     vcpus: Box<[Cell<VcpuWait>]>,
-    /// The lock that each vCPU uses.
+    /// The lock used by each vCPU.
     locks: Box<[Cell<usize>]>,
-    /// Acquisitions when each vCPU made the release after which it kicks at present.
+    /// Acquisitions at each vCPU's release for which it is currently sending kicks.
     released: Box<[Cell<Option<u64>>]>,
-    /// By lock.
+    /// Acquisitions by lock.
     taken: Box<[Cell<u64>]>,
-    most: Cell<LongestWaits>,
-    /// How many waits ended after so many nanoseconds, by bucket of [`hypercalls::histogram`].
+    longest: Cell<LongestWaits>,
+    /// Number of completed waits by duration, in buckets of [`hypercalls::histogram`] in nanoseconds.
     times: Box<[Cell<u64>]>,
 }
 
@@ -97,12 +95,12 @@ impl WaitCounter {
             locks: (0..vcpus).map(|_| Cell::default()).collect(),
             released: (0..vcpus).map(|_| Cell::default()).collect(),
             taken: (0..locks).map(|_| Cell::default()).collect(),
-            most: Cell::default(),
+            longest: Cell::default(),
             times: (0..BUCKETS).map(|_| Cell::default()).collect(),
         }
     }
 
-    /// The waits that have ended, by bucket, and in nanoseconds how long those have lasted that have not.
+    /// The completed waits by bucket, and the durations of the unfinished waits in nanoseconds.
     pub(crate) fn times(&self, now: Picos) -> WaitTimes {
         let waits = self.vcpus.iter().map(Cell::get).filter(|wait| wait.is_waiting);
         WaitTimes {
@@ -111,25 +109,25 @@ impl WaitCounter {
         }
     }
 
-    /// The vCPU uses the lock with this number from now on.
+    /// Sets the lock used by the vCPU from now on.
     #[inline(always)]
-    pub(crate) fn turns_to(&self, vcpu: usize, lock: usize) {
+    pub(crate) fn set_lock(&self, vcpu: usize, lock: usize) {
         self.locks[vcpu].set(lock);
     }
 
-    /// The number of the lock that the vCPU uses.
+    /// Index of the lock used by the vCPU.
     pub(crate) fn lock(&self, vcpu: usize) -> usize {
         self.locks[vcpu].get()
     }
 
-    /// Acquisitions of the lock that the vCPU uses.
+    /// Acquisitions of the lock used by the vCPU.
     fn taken(&self, vcpu: usize) -> u64 {
         self.taken[self.locks[vcpu].get()].get()
     }
 
-    /// The longest so far, of waits that have ended.
-    pub(crate) fn most(&self) -> LongestWaits {
-        self.most.get()
+    /// The longest completed waits so far.
+    pub(crate) fn longest(&self) -> LongestWaits {
+        self.longest.get()
     }
 
     fn change(&self, vcpu: usize, change: impl FnOnce(&mut VcpuWait, u64)) {
@@ -138,12 +136,13 @@ impl WaitCounter {
         self.vcpus[vcpu].set(wait);
     }
 
-    /// The vCPU calls `lock`.
-    pub(crate) fn calls(&self, vcpu: usize, now: Picos) {
+    /// Records that the vCPU calls `lock`.
+    pub(crate) fn begin(&self, vcpu: usize, now: Picos) {
         self.vcpus[vcpu].set(VcpuWait { is_waiting: true, since: now, ..VcpuWait::default() });
     }
 
-    /// The vCPU is in line. A mutex also reports waits for its list's lock, possibly in a release.
+    /// Records that the vCPU is in line. Mutexes also report waits for their list's lock, maybe in a
+    /// release.
     pub(crate) fn in_line(&self, vcpu: usize) {
         self.change(vcpu, |wait, taken| {
             if wait.is_waiting && wait.in_line.is_none() {
@@ -153,65 +152,66 @@ impl WaitCounter {
         });
     }
 
-    /// The vCPU has published that it waits: outside, if it is not in line.
+    /// Records that the vCPU has published its wait: it is outside if it is not in line.
     pub(crate) fn published(&self, vcpu: usize) {
         self.change(vcpu, |wait, taken| {
             if wait.is_waiting && wait.in_line.is_none() {
-                wait.outside.get_or_insert(taken);
+                wait.throttled.get_or_insert(taken);
             }
         });
     }
 
-    /// The vCPU has released a lock, and will kick those that this lets go on.
-    pub(crate) fn kicks(&self, vcpu: usize) {
+    /// Records that the vCPU has released a lock and will kick the vCPUs that can continue.
+    pub(crate) fn begin_kicks(&self, vcpu: usize) {
         self.released[vcpu].set(Some(self.taken(vcpu)));
     }
 
-    /// The vCPU will kick nobody else.
-    pub(crate) fn has_kicked(&self, vcpu: usize) {
+    /// Records that the vCPU has no more kicks to send.
+    pub(crate) fn finish_kicks(&self, vcpu: usize) {
         self.released[vcpu].set(None);
     }
 
-    /// A kick of `by` is on its way to `vcpu`. If `by` was preempted after its release, which may
-    /// have let `vcpu` in, that is part of the time which the wakeup takes.
+    /// Records that a kick of `by` is on its way to `vcpu`. If `by` was preempted after its release, which
+    /// may have let `vcpu` in, that time is part of the wakeup.
     pub(crate) fn kicked(&self, vcpu: usize, by: usize) {
         self.change(vcpu, |wait, taken| {
-            if let (Some(outside), None) = (wait.outside, wait.in_line) {
+            if let (Some(outside), None) = (wait.throttled, wait.in_line) {
                 let is_of_it = self.locks[by].get() == self.locks[vcpu].get();
                 let released = self.released[by].get().filter(|_| is_of_it);
                 let since = released.unwrap_or(taken).max(outside);
                 let since = wait.excuse.map_or(since, |(_, earlier)| earlier.min(since));
-                // What was excused before is not excused twice.
+                // Acquisitions are excused only once.
                 let since = since.max(wait.excused_until);
                 wait.excuse = Some((Excuse::Kicked, since));
             }
         });
     }
 
-    /// The vCPU loses its CPU: because it halts, or against its will.
-    pub(crate) fn leaves(&self, vcpu: usize, halts: bool) {
+    /// Records that the vCPU loses its CPU, by a halt or by preemption.
+    pub(crate) fn record_off_cpu(&self, vcpu: usize, halts: bool) {
         self.change(vcpu, |wait, taken| match wait.excuse {
-            _ if !wait.is_outside() => {}
+            _ if !wait.is_throttled() => {}
             None if !halts => wait.excuse = Some((Excuse::Preempted, taken)),
-            // Nobody has let it in meanwhile.
+            // No release has let it in yet.
             Some((Excuse::Preempted, _)) if halts => wait.end_excuse(taken),
             _ => {}
         });
     }
 
-    /// The vCPU has the lock.
-    pub(crate) fn acquires(&self, vcpu: usize, now: Picos) {
+    /// Records that the vCPU has the lock.
+    pub(crate) fn finish(&self, vcpu: usize, now: Picos) {
         let taken = self.taken(vcpu);
         let mut wait = self.vcpus[vcpu].take();
         wait.end_excuse(taken);
-        let mut most = self.most.get();
+        let mut longest = self.longest.get();
         let since = |from: Option<u64>| from.map_or(0, |from| taken - from);
-        most.in_line = most.in_line.max(since(wait.in_line));
-        most.outside = most.outside.max(since(wait.outside).saturating_sub(wait.excused));
+        longest.in_line = longest.in_line.max(since(wait.in_line));
+        longest.throttled =
+            longest.throttled.max(since(wait.throttled).saturating_sub(wait.excused));
         let waited = now.since(wait.since);
-        most.longest = most.longest.max(waited);
+        longest.longest = longest.longest.max(waited);
         count(&self.times[bucket(waited.0 / PICOS_PER_NANO)], 1);
-        self.most.set(most);
+        self.longest.set(longest);
         self.taken[self.locks[vcpu].get()].set(taken + 1);
     }
 }
@@ -220,66 +220,66 @@ impl WaitCounter {
 mod tests {
     use super::*;
 
-    fn others(waits: &WaitCounter, times: u64) {
+    fn acquire_by_other(waits: &WaitCounter, times: u64) {
         for _ in 0..times {
-            waits.calls(1, Picos(5));
-            waits.acquires(1, Picos(7));
+            waits.begin(1, Picos(5));
+            waits.finish(1, Picos(7));
         }
     }
 
     #[test]
-    fn acquisitions_count_from_the_line_and_the_time_from_the_call() {
+    fn counts_start_in_line_and_times_at_the_call() {
         let waits = WaitCounter::new(2, 1);
-        waits.calls(0, Picos(10));
-        others(&waits, 3);
+        waits.begin(0, Picos(10));
+        acquire_by_other(&waits, 3);
         waits.in_line(0);
-        others(&waits, 2);
+        acquire_by_other(&waits, 2);
         waits.in_line(0);
-        waits.acquires(0, Picos(100));
-        assert_eq!(waits.most(), LongestWaits { in_line: 2, outside: 0, longest: Picos(90) });
-        others(&waits, 9);
+        waits.finish(0, Picos(100));
+        assert_eq!(waits.longest(), LongestWaits { in_line: 2, throttled: 0, longest: Picos(90) });
+        acquire_by_other(&waits, 9);
         waits.in_line(0);
-        waits.calls(0, Picos(200));
-        waits.acquires(0, Picos(201));
-        assert_eq!(waits.most().in_line, 2, "it did not wait");
+        waits.begin(0, Picos(200));
+        waits.finish(0, Picos(201));
+        assert_eq!(waits.longest().in_line, 2, "it did not wait");
     }
 
     #[test]
-    fn the_schedule_is_excused_outside() {
+    fn scheduling_delays_are_excused_while_throttled() {
         let waits = WaitCounter::new(2, 1);
-        waits.calls(0, Picos(10));
+        waits.begin(0, Picos(10));
         waits.published(0);
-        others(&waits, 3);
-        waits.leaves(0, false);
-        others(&waits, 50);
-        waits.leaves(0, true);
-        others(&waits, 4);
-        waits.kicks(1);
-        others(&waits, 30);
+        acquire_by_other(&waits, 3);
+        waits.record_off_cpu(0, false);
+        acquire_by_other(&waits, 50);
+        waits.record_off_cpu(0, true);
+        acquire_by_other(&waits, 4);
+        waits.begin_kicks(1);
+        acquire_by_other(&waits, 30);
         waits.kicked(0, 1);
-        waits.has_kicked(1);
-        waits.leaves(0, true);
-        others(&waits, 50);
+        waits.finish_kicks(1);
+        waits.record_off_cpu(0, true);
+        acquire_by_other(&waits, 50);
         waits.in_line(0);
-        others(&waits, 1);
+        acquire_by_other(&waits, 1);
         waits.kicked(0, 1);
-        waits.leaves(0, false);
-        others(&waits, 1);
-        waits.acquires(0, Picos(100));
-        let LongestWaits { in_line, outside, .. } = waits.most();
+        waits.record_off_cpu(0, false);
+        acquire_by_other(&waits, 1);
+        waits.finish(0, Picos(100));
+        let LongestWaits { in_line, throttled: outside, .. } = waits.longest();
         assert_eq!((in_line, outside), (2, 3 + 4 + 2));
     }
 
     #[test]
     fn acquisitions_of_another_lock_do_not_count() {
         let waits = WaitCounter::new(2, 2);
-        waits.calls(0, Picos(10));
+        waits.begin(0, Picos(10));
         waits.in_line(0);
-        waits.turns_to(1, 1);
-        others(&waits, 5);
-        waits.turns_to(1, 0);
-        others(&waits, 2);
-        waits.acquires(0, Picos(100));
-        assert_eq!(waits.most().in_line, 2);
+        waits.set_lock(1, 1);
+        acquire_by_other(&waits, 5);
+        waits.set_lock(1, 0);
+        acquire_by_other(&waits, 2);
+        waits.finish(0, Picos(100));
+        assert_eq!(waits.longest().in_line, 2);
     }
 }

@@ -1,16 +1,18 @@
 //! Reads a machine file.
 
 use super::keys::{Keys, Result, read};
-use super::{Atomics, Costs, Level, LineCosts, MOST_CPUS, Machine, Queue, Source, Stated, Stores};
+use super::{
+    Atomics, CostEntry, Costs, Level, LineCosts, MAX_CPUS, Machine, Queue, Source, Stores,
+};
 use crate::host_model::Noise;
 use crate::time::Picos;
 
-/// The largest cost that a file may state. More is a mistake in the unit.
-const MOST_NANOS: f64 = 1e9;
+/// Maximum cost that a file may state, in ns. A larger cost is a unit error.
+const MAX_NANOS: f64 = 1e9;
 
-/// The most doubts that a file may have, and the bytes of each.
-const MOST_DOUBTS: usize = 32;
-const LONGEST_DOUBT: usize = 400;
+/// Maximum number of doubts in a file, and maximum length of a doubt in bytes.
+const MAX_DOUBTS: usize = 32;
+const MAX_DOUBT_LEN: usize = 400;
 
 const KEYS: &[&str] =
     &["name", "about", "mhz", "atomics", "queue", "stores", "doubts", "costs", "noise", "levels"];
@@ -34,14 +36,14 @@ const COST: &[&str] = &["cycles", "ns", "source", "note"];
 pub(super) fn parse(text: &str) -> Result<Machine> {
     read(text, KEYS, |file| {
         let mhz = file.number("mhz", 1.0, 100_000.0)?;
-        let mut reader = Costly { mhz, stated: Vec::new() };
+        let mut reader = CostReader { mhz, stated: Vec::new() };
         let costs = reader.costs(&file.table("costs", COSTS)?)?;
         let noise = reader.noise(file)?;
         let levels = reader.levels(file)?;
         let (name, about, stated) = (file.text("name")?, file.text("about")?, reader.stated);
-        let atomics = file.name_if_any("atomics", ATOMICS)?.unwrap_or(Atomics::Near);
-        let queue = file.name_if_any("queue", QUEUES)?.unwrap_or(Queue::Random);
-        let stores = file.name_if_any("stores", STORES)?.unwrap_or_default();
+        let atomics = file.opt_name("atomics", ATOMICS)?.unwrap_or(Atomics::Near);
+        let queue = file.opt_name("queue", QUEUES)?.unwrap_or(Queue::Random);
+        let stores = file.opt_name("stores", STORES)?.unwrap_or_default();
         let doubts = doubts(file)?;
         let machine = Machine {
             name,
@@ -53,30 +55,32 @@ pub(super) fn parse(text: &str) -> Result<Machine> {
             levels,
             costs,
             noise,
-            stated,
+            cost_entries: stated,
             doubts,
         };
         Ok(machine)
     })
 }
 
-/// What its costs were doubted for. Files that nobody doubted, and those of before, have none.
+/// The recorded doubts about the file's costs. Files without doubts and older files have none.
 fn doubts(file: &Keys<'_>) -> Result<Vec<String>> {
     let key = "doubts";
     if file.get(key).is_none() {
         return Ok(Vec::new());
     }
     let doubts = file.texts(key)?;
-    if doubts.len() > MOST_DOUBTS {
-        return Err(file.wrong(key, format!("there are {}, {MOST_DOUBTS} at most", doubts.len())));
+    if doubts.len() > MAX_DOUBTS {
+        return Err(
+            file.invalid(key, format!("must be at most {MAX_DOUBTS}, not {}", doubts.len()))
+        );
     }
-    let is_short = |doubt: &String| (1..=LONGEST_DOUBT).contains(&doubt.len());
+    let is_short = |doubt: &String| (1..=MAX_DOUBT_LEN).contains(&doubt.len());
     let is_line = |doubt: &String| !doubt.contains(char::is_control);
     if doubts.iter().all(|doubt| is_short(doubt) && is_line(doubt)) {
         Ok(doubts)
     } else {
-        let reason = format!("each is a text in one line, of {LONGEST_DOUBT} bytes at most");
-        Err(file.wrong(key, reason))
+        let reason = format!("each must be a line of at most {MAX_DOUBT_LEN} bytes");
+        Err(file.invalid(key, reason))
     }
 }
 
@@ -88,26 +92,26 @@ pub(super) const STORES: &[(&str, Stores)] =
 pub(super) const SOURCES: &[(&str, Source)] =
     &[("paper", Source::Paper), ("measured", Source::Measured), ("assumed", Source::Assumed)];
 
-/// Reads costs, and keeps where each comes from.
-struct Costly {
+/// Reads costs and records their sources.
+struct CostReader {
     mhz: f64,
-    stated: Vec<Stated>,
+    stated: Vec<CostEntry>,
 }
 
-impl Costly {
+impl CostReader {
     fn cost(&mut self, table: &Keys<'_>, key: &str) -> Result<Picos> {
         let cost = table.table(key, COST)?;
         let nanos = match (cost.get("cycles"), cost.get("ns")) {
             (Some(_), None) => {
-                cost.number("cycles", 0.0, MOST_NANOS * self.mhz / 1e3)? * 1e3 / self.mhz
+                cost.number("cycles", 0.0, MAX_NANOS * self.mhz / 1e3)? * 1e3 / self.mhz
             }
-            (None, Some(_)) => cost.number("ns", 0.0, MOST_NANOS)?,
-            _ => return Err(table.wrong(key, "write either cycles = N or ns = N".into())),
+            (None, Some(_)) => cost.number("ns", 0.0, MAX_NANOS)?,
+            _ => return Err(table.invalid(key, "write either cycles = N or ns = N".into())),
         };
         let source = cost.name("source", SOURCES)?;
-        let note = cost.text_if_any("note")?.unwrap_or_default();
+        let note = cost.opt_text("note")?.unwrap_or_default();
         let picos = Picos::from_nanos(nanos);
-        self.stated.push(Stated { key: table.key(key), cost: picos, source, note });
+        self.stated.push(CostEntry { key: table.key(key), cost: picos, source, note });
         Ok(picos)
     }
 
@@ -127,19 +131,19 @@ impl Costly {
             self.cost(table, "hop")?;
         }
         if costs.pause == Picos::ZERO {
-            return Err(table.wrong("pause", "a spin loop cannot be free".into()));
+            return Err(table.invalid("pause", "a spin loop cannot be free".into()));
         }
         Ok(costs)
     }
 
-    /// The threads of the host, if the file has any.
+    /// The host's background noise, if the file defines it.
     fn noise(&mut self, file: &Keys<'_>) -> Result<Option<Noise>> {
         if file.get("noise").is_none() {
             return Ok(None);
         }
         let table = file.table("noise", NOISE)?;
         let mut time = |key| match self.cost(&table, key)? {
-            Picos::ZERO => Err(table.wrong(key, "a thread that runs takes some time".into())),
+            Picos::ZERO => Err(table.invalid(key, "a thread that runs takes some time".into())),
             time => Ok(time),
         };
         Ok(Some(Noise { busy: time("busy")?, idle: time("idle")? }))
@@ -152,7 +156,7 @@ impl Costly {
             levels.push(level);
         }
         if levels.is_empty() {
-            Err(file.wrong("levels", "name at least one".into()))
+            Err(file.invalid("levels", "name at least one".into()))
         } else {
             Ok(levels)
         }
@@ -160,16 +164,16 @@ impl Costly {
 
     fn level(&mut self, table: Keys<'_>, inner: Option<&Level>) -> Result<Level> {
         let name = table.text("name")?;
-        let table = table.named(&name);
-        let cpus = table.whole("cpus", 1, MOST_CPUS as u32)? as usize;
+        let table = table.with_prefix(&name);
+        let cpus = table.integer("cpus", 1, MAX_CPUS as u32)? as usize;
         if let Some(inner) =
             inner.filter(|inner| cpus <= inner.cpus || !cpus.is_multiple_of(inner.cpus))
         {
             let reason = format!(
-                "{cpus} is not a multiple of the {} of '{}', from the inside out",
+                "{cpus} is not a multiple of the {} of '{}'; levels are listed from the innermost",
                 inner.cpus, inner.name
             );
-            return Err(table.wrong("cpus", reason));
+            return Err(table.invalid("cpus", reason));
         }
         let lines = LineCosts {
             load_modified: self.cost(&table, "load-modified")?,

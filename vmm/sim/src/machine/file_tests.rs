@@ -12,12 +12,12 @@ fn costs_are_in_cycles_or_nanoseconds() {
     assert_eq!((machine.cpus(), machine.levels.len()), (80, 3));
     // 109 cycles of 2130 MHz.
     assert_eq!(machine.levels[0].lines.load_modified, Picos(51_174));
-    let stated = machine.stated.iter().find(|cost| cost.key == "socket.load-modified");
+    let stated = machine.cost_entries.iter().find(|cost| cost.key == "socket.load-modified");
     assert_eq!(stated.map(|cost| cost.cost), Some(Picos(51_174)));
 }
 
 #[test]
-fn what_is_wrong_is_said_in_one_line_with_its_key() {
+fn errors_are_one_line_with_the_key() {
     let line_of = |piece: &str| {
         let at = FILE.find(piece).unwrap_or_else(|| panic!("{piece} is not in the file"));
         FILE[..at].matches('\n').count() + 1
@@ -38,47 +38,47 @@ fn what_is_wrong_is_said_in_one_line_with_its_key() {
 }
 
 #[test]
-fn a_file_may_say_what_its_host_does_beside() {
-    let usual = parse(FILE).expect("it can be read");
-    assert_eq!((usual.noise, usual.stores), (None, Stores::Buffered));
+fn noise_and_stores_are_parsed() {
+    let first = parse(FILE).expect("it can be read");
+    assert_eq!((first.noise, first.stores), (None, Stores::Buffered));
     let noise = "[noise]\nbusy = { ns = 20000, source = \"measured\" }\n\
                  idle = { ns = 980000, source = \"measured\" }\n\n[costs]";
     let text = FILE.replacen("[costs]", noise, 1).replacen("mhz", "stores = \"waiting\"\nmhz", 1);
     let machine = parse(&text).expect("it can be read");
     let noise = Noise { busy: Picos(20_000_000), idle: Picos(980_000_000) };
     assert_eq!((machine.noise, machine.stores), (Some(noise), Stores::Waiting));
-    let again = parse(&machine.to_toml()).expect("what was written can be read");
-    assert_eq!(again, machine);
+    let reparsed = parse(&machine.to_toml()).expect("what was written can be read");
+    assert_eq!(reparsed, machine);
     for (from, to, what) in [
         ("busy = { ns = 20000,", "busy = { ns = 0,", "noise.busy: a thread that runs takes some"),
-        ("idle = { ns", "sleeps = { ns", "unknown key 'noise.sleeps'; there are busy, idle"),
+        ("idle = { ns", "sleeps = { ns", "unknown key 'noise.sleeps'; known keys: busy, idle"),
     ] {
         let error = parse(&text.replacen(from, to, 1)).expect_err(what).to_string();
         assert!(error.contains(what), "{error}");
     }
 }
 
-/// Regression: the doubts of a calibration were said once, and its file was taken for a good one ever after.
+/// Regression: doubts of a calibration were reported once; later its file passed as valid.
 #[test]
-fn a_file_keeps_what_its_costs_were_doubted_for() {
-    let usual = parse(FILE).expect("it can be read");
-    assert!(usual.doubts.is_empty() && !usual.to_toml().contains("doubts"), "files of before");
-    let doubts = vec!["memory 51ns is \"less\" \\ than it".to_owned(), "x".repeat(LONGEST_DOUBT)];
-    let machine = Machine { doubts: doubts.clone(), ..usual };
-    let again = parse(&machine.to_toml()).expect("what was written can be read");
-    assert_eq!(again, machine);
-    assert_eq!(again.doubts, doubts);
+fn doubts_survive_a_round_trip() {
+    let first = parse(FILE).expect("it can be read");
+    assert!(first.doubts.is_empty() && !first.to_toml().contains("doubts"), "files of before");
+    let doubts = vec!["memory 51ns is \"less\" \\ than it".to_owned(), "x".repeat(MAX_DOUBT_LEN)];
+    let machine = Machine { doubts: doubts.clone(), ..first };
+    let reparsed = parse(&machine.to_toml()).expect("what was written can be read");
+    assert_eq!(reparsed, machine);
+    assert_eq!(reparsed.doubts, doubts);
     let with_doubts =
         |doubts: &str| parse(&FILE.replacen("mhz", &format!("doubts = {doubts}\nmhz"), 1));
-    let many = |count: usize| format!("[{}]", "\"a\",".repeat(count));
-    assert_eq!(with_doubts(&many(MOST_DOUBTS)).expect("so many may be").doubts.len(), MOST_DOUBTS);
+    let list_of = |count: usize| format!("[{}]", "\"a\",".repeat(count));
+    assert_eq!(with_doubts(&list_of(MAX_DOUBTS)).expect("the maximum").doubts.len(), MAX_DOUBTS);
     for (text, what) in [
-        (many(MOST_DOUBTS + 1), "doubts: there are 33, 32 at most"),
-        (format!("[\"{}\"]", "x".repeat(LONGEST_DOUBT + 1)), "of 400 bytes at most"),
-        ("[\"\"]".into(), "doubts: each is a text in one line"),
-        ("[\"a\\u001b[31mb\"]".into(), "doubts: each is a text in one line"),
-        ("\"one\"".into(), "doubts wants an array of texts"),
-        ("[1]".into(), "doubts wants texts"),
+        (list_of(MAX_DOUBTS + 1), "doubts: must be at most 32, not 33"),
+        (format!("[\"{}\"]", "x".repeat(MAX_DOUBT_LEN + 1)), "of at most 400 bytes"),
+        ("[\"\"]".into(), "doubts: each must be a line"),
+        ("[\"a\\u001b[31mb\"]".into(), "doubts: each must be a line"),
+        ("\"one\"".into(), "doubts must be an array of texts"),
+        ("[1]".into(), "doubts must be texts"),
     ] {
         let message = with_doubts(&text).expect_err(what).to_string();
         assert!(message.contains(what) && !message.contains('\x1b'), "{text}: {message}");

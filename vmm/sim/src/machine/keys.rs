@@ -1,14 +1,14 @@
-//! Reads the TOML of machine files: each error is one line, with the file's line and the key.
+//! Reads the TOML of machine files. An error is one line with the line number and the key.
 
-use base::shown;
+use base::sanitize;
 use base::text_lines::TextLines;
 use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// An error in a machine file, in one line whatever the file has in its texts.
+/// An error in a machine file. Its message is one line, even if the file's strings are not.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("line {line}: {}", shown::line(&fault.to_string()))]
+#[error("line {line}: {}", sanitize::line(&fault.to_string()))]
 pub struct KeyError {
     /// The line, from 1.
     pub line: usize,
@@ -16,18 +16,18 @@ pub struct KeyError {
     pub fault: KeyFault,
 }
 
-/// The kinds of errors in such a file.
+/// The kinds of errors in a machine file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum KeyFault {
     /// The file is not valid TOML.
     #[error("{0}")]
     Toml(String),
     /// A key is unknown.
-    #[error("unknown key '{key}'; there are {}", .known.join(", "))]
+    #[error("unknown key '{key}'; known keys: {}", .known.join(", "))]
     Unknown {
         /// The key, as written.
         key: String,
-        /// The keys that are valid there.
+        /// The valid keys at this place.
         known: Vec<&'static str>,
     },
     /// A key is missing.
@@ -37,35 +37,35 @@ pub enum KeyFault {
         key: String,
     },
     /// A value has the wrong type.
-    #[error("{key} wants {wanted}, not {found}")]
+    #[error("{key} must be {expected}, not {actual}")]
     Kind {
         /// The key.
         key: String,
-        /// What it wants.
-        wanted: &'static str,
-        /// What was found, as TOML names it.
-        found: &'static str,
+        /// The expected type.
+        expected: &'static str,
+        /// The type found, as TOML names it.
+        actual: &'static str,
     },
     /// A value is invalid.
     #[error("{key}: {why}")]
     Value {
         /// The key.
         key: String,
-        /// What is wrong with the value.
+        /// The reason.
         why: String,
     },
 }
 
 impl KeyFault {
-    const fn at(self, line: usize) -> KeyError {
+    const fn at_line(self, line: usize) -> KeyError {
         KeyError { line, fault: self }
     }
 }
 
-/// What a key is read as, or its error.
+/// The value of a key, or its error.
 pub(super) type Result<T> = std::result::Result<T, KeyError>;
 
-/// Reads a text whose keys, outside of tables, are `known`.
+/// Reads a text whose top-level keys are `known`.
 pub(super) fn read<T>(
     text: &str,
     known: &[&'static str],
@@ -73,8 +73,8 @@ pub(super) fn read<T>(
 ) -> Result<T> {
     let lines = TextLines::new(text);
     let table = DeTable::parse(text).map_err(|error| {
-        let line = error.span().map_or(1, |span| lines.of(&span));
-        KeyFault::Toml(error.message().replace('\n', " ")).at(line)
+        let line = error.span().map_or(1, |span| lines.line_at(&span));
+        KeyFault::Toml(error.message().replace('\n', " ")).at_line(line)
     })?;
     convert(&Keys::new(&lines, table.get_ref(), String::new(), 1, known)?)
 }
@@ -83,9 +83,9 @@ pub(super) fn read<T>(
 pub(super) struct Keys<'t> {
     lines: &'t TextLines,
     table: &'t DeTable<'t>,
-    /// How messages name its keys: empty, or ends with a dot.
+    /// Prefix of its keys in messages: empty, or ends with a dot.
     prefix: String,
-    /// The line of its head.
+    /// Line of its header.
     line: usize,
 }
 
@@ -100,14 +100,14 @@ impl<'t> Keys<'t> {
         for key in table.keys() {
             let name: &str = key.get_ref();
             if !known.contains(&name) {
-                let (key, line) = (format!("{prefix}{name}"), lines.of(&key.span()));
-                return Err(KeyFault::Unknown { key, known: known.into() }.at(line));
+                let (key, line) = (format!("{prefix}{name}"), lines.line_at(&key.span()));
+                return Err(KeyFault::Unknown { key, known: known.into() }.at_line(line));
             }
         }
         Ok(Self { lines, table, prefix, line })
     }
 
-    /// A key with its table, as messages name it.
+    /// A key with its table, as shown in messages.
     pub(super) fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
@@ -117,118 +117,120 @@ impl<'t> Keys<'t> {
         self.table.get(key)
     }
 
-    fn need(&self, key: &str) -> Result<&'t Spanned<DeValue<'t>>> {
+    fn require(&self, key: &str) -> Result<&'t Spanned<DeValue<'t>>> {
         self.get(key).ok_or_else(|| self.missing(key))
     }
 
     fn missing(&self, key: &str) -> KeyError {
-        KeyFault::Missing { key: self.key(key) }.at(self.line)
+        KeyFault::Missing { key: self.key(key) }.at_line(self.line)
     }
 
-    fn wants(&self, key: &str, wanted: &'static str, value: &Spanned<DeValue<'_>>) -> KeyError {
-        let (key, found) = (self.key(key), value.get_ref().type_str());
-        KeyFault::Kind { key, wanted, found }.at(self.lines.of(&value.span()))
+    fn bad_type(&self, key: &str, kind: &'static str, value: &Spanned<DeValue<'_>>) -> KeyError {
+        let (key, actual) = (self.key(key), value.get_ref().type_str());
+        KeyFault::Kind { key, expected: kind, actual }.at_line(self.lines.line_at(&value.span()))
     }
 
-    /// The error of a value that has the right type and cannot be used.
-    pub(super) fn wrong(&self, key: &str, reason: String) -> KeyError {
-        let line = self.get(key).map_or(self.line, |value| self.lines.of(&value.span()));
-        KeyFault::Value { key: self.key(key), why: reason }.at(line)
+    /// The error for an invalid value of the right type.
+    pub(super) fn invalid(&self, key: &str, reason: String) -> KeyError {
+        let line = self.get(key).map_or(self.line, |value| self.lines.line_at(&value.span()));
+        KeyFault::Value { key: self.key(key), why: reason }.at_line(line)
     }
 
-    /// A text in one line, not empty.
+    /// A nonempty text in one line.
     pub(super) fn text(&self, key: &str) -> Result<String> {
-        let value = self.need(key)?;
-        let text = value.get_ref().as_str().ok_or_else(|| self.wants(key, "a text", value))?;
+        let value = self.require(key)?;
+        let text = value.get_ref().as_str().ok_or_else(|| self.bad_type(key, "a text", value))?;
         if text.is_empty() || text.chars().any(char::is_control) {
-            return Err(self.wrong(key, "a text in one line is wanted".into()));
+            return Err(self.invalid(key, "must be a text in one line".into()));
         }
         Ok(text.to_owned())
     }
 
-    /// A decimal number in these bounds, which belong to them.
-    pub(super) fn number(&self, key: &str, least: f64, most: f64) -> Result<f64> {
-        let value = self.need(key)?;
+    /// A decimal number from `least` to `most`.
+    pub(super) fn number(&self, key: &str, min: f64, max: f64) -> Result<f64> {
+        let value = self.require(key)?;
         let text = match value.get_ref() {
             DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
             DeValue::Float(number) => number.as_str(),
-            _ => return Err(self.wants(key, "a decimal number", value)),
+            _ => return Err(self.bad_type(key, "a decimal number", value)),
         };
         let number = text.replace('_', "").parse::<f64>();
-        match number.ok().filter(|number| (least..=most).contains(number)) {
+        match number.ok().filter(|number| (min..=max).contains(number)) {
             Some(number) => Ok(number),
-            None => Err(self.wrong(key, format!("{text} is not from {least} to {most}"))),
+            None => Err(self.invalid(key, format!("{text} is not in the range {min} to {max}"))),
         }
     }
 
-    /// A table with these keys.
+    /// A table whose valid keys are `known`.
     pub(super) fn table(&self, key: &str, known: &[&'static str]) -> Result<Keys<'t>> {
-        self.of(key, self.need(key)?, self.key(key) + ".", known)
+        self.subtable(key, self.require(key)?, self.key(key) + ".", known)
     }
 
     /// The tables of an array of tables; empty if the key is absent.
     pub(super) fn tables(&self, key: &str, known: &[&'static str]) -> Result<Vec<Keys<'t>>> {
         let Some(value) = self.get(key) else { return Ok(Vec::new()) };
-        let all = value.get_ref().as_array();
-        let all = all.ok_or_else(|| self.wants(key, "an array of tables", value))?;
-        all.iter().map(|value| self.of(key, value, self.key(key) + ".", known)).collect()
+        let items = value.get_ref().as_array();
+        let items = items.ok_or_else(|| self.bad_type(key, "an array of tables", value))?;
+        items.iter().map(|value| self.subtable(key, value, self.key(key) + ".", known)).collect()
     }
 
-    /// The same table, whose keys messages name by `name` in the place of its own.
-    pub(super) fn named(self, name: &str) -> Self {
+    /// The same table, with `name` as the prefix of its keys in messages.
+    pub(super) fn with_prefix(self, name: &str) -> Self {
         Self { prefix: format!("{name}."), ..self }
     }
 
-    /// The texts of an array.
+    /// An array of texts.
     pub(super) fn texts(&self, key: &str) -> Result<Vec<String>> {
-        let value = self.need(key)?;
-        let all = value.get_ref().as_array();
-        let all = all.ok_or_else(|| self.wants(key, "an array of texts", value))?;
+        let value = self.require(key)?;
+        let items = value.get_ref().as_array();
+        let items = items.ok_or_else(|| self.bad_type(key, "an array of texts", value))?;
         let text = |value: &Spanned<DeValue<'_>>| {
-            let text = value.get_ref().as_str().ok_or_else(|| self.wants(key, "texts", value))?;
+            let text =
+                value.get_ref().as_str().ok_or_else(|| self.bad_type(key, "texts", value))?;
             Ok(text.to_owned())
         };
-        all.iter().map(text).collect()
+        items.iter().map(text).collect()
     }
 
-    /// A text that may be missing.
-    pub(super) fn text_if_any(&self, key: &str) -> Result<Option<String>> {
+    /// An optional text.
+    pub(super) fn opt_text(&self, key: &str) -> Result<Option<String>> {
         self.get(key).map(|_| self.text(key)).transpose()
     }
 
-    /// What a text stands for, by its names.
+    /// The value named by a text.
     pub(super) fn name<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<T> {
-        self.name_if_any(key, names)?.ok_or_else(|| self.missing(key))
+        self.opt_name(key, names)?.ok_or_else(|| self.missing(key))
     }
 
-    /// What a text that may be missing stands for.
-    pub(super) fn name_if_any<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<Option<T>> {
-        let Some(text) = self.text_if_any(key)? else { return Ok(None) };
-        let of_name = names.iter().find(|(name, _)| *name == text);
-        of_name.map(|(_, value)| Some(*value)).ok_or_else(|| {
+    /// The value named by an optional text.
+    pub(super) fn opt_name<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<Option<T>> {
+        let Some(text) = self.opt_text(key)? else { return Ok(None) };
+        let entry = names.iter().find(|(name, _)| *name == text);
+        entry.map(|(_, value)| Some(*value)).ok_or_else(|| {
             let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
-            self.wrong(key, format!("'{text}' is not one of {}", names.join(", ")))
+            self.invalid(key, format!("'{text}' is not one of {}", names.join(", ")))
         })
     }
 
-    /// A whole number.
-    pub(super) fn whole(&self, key: &str, least: u32, most: u32) -> Result<u32> {
-        let number = self.number(key, least.into(), most.into())?;
+    /// A whole number from `least` to `most`.
+    pub(super) fn integer(&self, key: &str, min: u32, max: u32) -> Result<u32> {
+        let number = self.number(key, min.into(), max.into())?;
         if number.fract() == 0.0 {
             Ok(number as u32)
         } else {
-            Err(self.wrong(key, format!("{number} is not a whole number")))
+            Err(self.invalid(key, format!("{number} is not an integer")))
         }
     }
 
-    fn of(
+    fn subtable(
         &self,
         key: &str,
         value: &'t Spanned<DeValue<'t>>,
         prefix: String,
         known: &[&'static str],
     ) -> Result<Keys<'t>> {
-        let table = value.get_ref().as_table().ok_or_else(|| self.wants(key, "a table", value))?;
-        Keys::new(self.lines, table, prefix, self.lines.of(&value.span()), known)
+        let table =
+            value.get_ref().as_table().ok_or_else(|| self.bad_type(key, "a table", value))?;
+        Keys::new(self.lines, table, prefix, self.lines.line_at(&value.span()), known)
     }
 }

@@ -1,4 +1,4 @@
-//! Machines: how far apart their CPUs are, and what things cost on them.
+//! Machines: the distances between their CPUs and the costs of their operations.
 
 mod file;
 mod keys;
@@ -12,8 +12,8 @@ use crate::host_model::Noise;
 use crate::lines::STEP;
 use crate::time::Picos;
 
-/// The most CPUs of a machine.
-pub const MOST_CPUS: usize = 1024;
+/// Maximum number of CPUs of a machine.
+pub const MAX_CPUS: usize = 1024;
 
 /// The origin of a cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,13 +22,13 @@ pub enum Source {
     Paper,
     /// Measured on the machine itself.
     Measured,
-    /// Neither: an estimate, whose effect should be tried out.
+    /// Estimated. Its effect on results should be checked.
     Assumed,
 }
 
-/// A cost as its file states it.
+/// A cost as stated in a machine file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stated {
+pub struct CostEntry {
     /// The key, with the level it belongs to: `costs.pause`, `socket.load-shared`.
     pub key: String,
     /// The cost.
@@ -39,120 +39,120 @@ pub struct Stated {
     pub note: String,
 }
 
-/// What it costs to get a cache line from a given distance, from the request to the instruction's
-/// end. The line is busy all that time, and other requests for it wait.
+/// Costs of getting a cache line from a given distance, from the request to the end of the instruction. The
+/// line is busy during this time, and other requests for it wait.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct LineCosts {
     /// A load of a line that another cache has modified.
     pub load_modified: Picos,
     /// A load of a line that other caches share.
     pub load_shared: Picos,
-    /// A store to a line that another cache has modified, or has alone.
+    /// A store to a line that another cache has modified or has exclusively.
     pub store_modified: Picos,
     /// A store to a line that other caches share, the farthest of them at this distance.
     pub store_shared: Picos,
 }
 
-/// A distance between CPUs. CPUs are numbered so that those of a group follow each other.
+/// A distance between CPUs. The CPUs of a group have consecutive numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
     /// The level's name: `core`, `socket`, ...
     pub name: String,
-    /// Number of CPUs in a group: CPUs of one group, but of no smaller one, are this far apart.
+    /// Number of CPUs in a group. CPUs in the same group, but in no smaller common group, are this far apart.
     pub cpus: usize,
     /// The costs at this distance.
     pub lines: LineCosts,
 }
 
-/// Costs that do not depend on a distance.
+/// Costs that do not depend on distance.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Costs {
     /// A load or store that hits the CPU's own cache.
     pub hit: Picos,
     /// An atomic read-modify-write, in addition to the access.
     pub atomic: Picos,
-    /// The pause of a spin loop and the rest of the loop. Not zero.
+    /// The pause and the other instructions of a spin loop. Not zero.
     pub pause: Picos,
-    /// A line that no cache has.
+    /// An access to a line that is in no cache.
     pub memory: Picos,
-    /// Each cache but the first that a store invalidates, in addition to the store.
+    /// Each cache that a store invalidates, except the first, in addition to the store.
     pub invalidate: Picos,
     /// One increment of the payload's work.
     pub increment: Picos,
-    /// A hypercall or the timer interrupt, from the guest into the VMM and back.
+    /// A hypercall or timer interrupt, from the guest into the VMM and back.
     pub exit: Picos,
-    /// From one vCPU's exit to another vCPU's entry on the same CPU, without the exit.
+    /// From a vCPU's exit to another vCPU's entry on the same CPU, without the exit.
     pub switch: Picos,
-    /// From a decision to a vCPU's entry on a CPU that was idle.
+    /// From a decision to a vCPU's entry on an idle CPU.
     pub wakeup: Picos,
 }
 
-/// Where a read-modify-write is done.
+/// Where a read-modify-write is executed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Atomics {
-    /// In the CPU's own cache, which needs the only copy of the line and has it afterwards, as on x86.
+    /// In the CPU's own cache, which needs the only copy of the line and keeps it, as on x86.
     #[default]
     Near,
-    /// At the line's home, in a cache that all CPUs share; no CPU has a copy afterwards. Arm's
-    /// architecture leaves the choice to the implementation (AMBA 5 CHI: far atomics).
+    /// At the line's home, in a cache shared by all CPUs. No CPU has a copy afterwards. The Arm architecture
+    /// leaves the choice to the implementation (AMBA 5 CHI: far atomics).
     Far,
 }
 
-/// What a plain store does whose line another CPU has.
+/// Behavior of a plain store to a line in another CPU's cache.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Stores {
-    /// The store goes to a buffer, and its CPU goes on.
+    /// The store enters a buffer, and its CPU continues.
     #[default]
     Buffered,
     /// The CPU waits for the line.
     Waiting,
 }
 
-/// Whom a line's home serves next.
+/// Order in which a line's home serves waiting requests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
-    /// Any of those that wait, at random.
+    /// Random order.
     #[default]
     Random,
-    /// The one that has waited longest.
+    /// Longest waiting request first.
     Fifo,
 }
 
-/// A machine. Its file format is explained in the guide, `vmm/sim/docs/MACHINES.md`.
+/// A machine. The guide documents the file format, `vmm/sim/docs/MACHINES.md`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
-    /// The machine's name, which every figure of it carries.
+    /// The machine's name. All figures for the machine include it.
     pub name: String,
-    /// A description, in one line.
+    /// A description in one line.
     pub about: String,
     /// Cycles per microsecond.
     pub mhz: f64,
-    /// Where its read-modify-writes are done.
+    /// Where read-modify-writes are executed.
     pub atomics: Atomics,
-    /// Whom the home of a line serves next.
+    /// Order in which the home of a line serves requests.
     pub queue: Queue,
-    /// Whether its plain stores wait for their lines.
+    /// Whether plain stores wait for their lines.
     pub stores: Stores,
-    /// Distances, from the smallest to that of all CPUs.
+    /// Distances in ascending order. The last includes all CPUs.
     pub levels: Vec<Level>,
     /// The other costs.
     pub costs: Costs,
-    /// How often and how long its host takes a CPU away, if that is known.
+    /// Background noise of its host, if known.
     pub noise: Option<Noise>,
-    /// All costs, with their origins.
-    pub stated: Vec<Stated>,
-    /// What its costs say about each other that cannot be, each in a line, as who measured them found. They are
-    /// used nevertheless.
+    /// All costs with their sources.
+    pub cost_entries: Vec<CostEntry>,
+    /// Contradictions between its costs, one line each, as found when they were measured. The costs are used
+    /// anyway.
     pub doubts: Vec<String>,
 }
 
 impl Machine {
-    /// The machine that a file describes.
+    /// Parses a machine file.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         file::parse(text)
     }
 
-    /// A machine that comes with pvticket; `None` if there is none of this name.
+    /// A built-in machine; `None` if the name is unknown.
     pub fn shipped(name: &str) -> Option<Self> {
         let (_, text) = SHIPPED.iter().find(|(known, _)| *known == name)?;
         Self::parse(text).ok()
@@ -163,20 +163,20 @@ impl Machine {
         self.levels.last().map_or(1, |level| level.cpus)
     }
 
-    /// CPUs of a socket: those of the smallest level that is not called `core`.
+    /// CPUs of a socket, the smallest level not named `core`.
     pub(crate) fn per_socket(&self) -> usize {
         let is_socket = |level: &&Level| level.name != "core";
         self.levels.iter().find(is_socket).map_or(1, |level| level.cpus)
     }
 
-    /// What a line took to and fro between two of its CPUs, each way, when it was measured, if its file says so: the
-    /// place where its CPUs were. Nothing simulated takes this time.
+    /// Measured one-way time of a line bouncing between two of its CPUs, if its file states it. It identifies
+    /// the placement of the measured CPUs. No simulated operation takes this time.
     pub fn hop(&self) -> Option<Picos> {
-        self.stated.iter().find(|cost| cost.key == "costs.hop").map(|cost| cost.cost)
+        self.cost_entries.iter().find(|cost| cost.key == "costs.hop").map(|cost| cost.cost)
     }
 
-    /// A machine of `cpus` CPUs at one distance, at which everything but a pause is free. The base
-    /// of machines whose laws are known by mathematics.
+    /// A machine of `cpus` CPUs at one distance where everything except a pause is free. It is the base of
+    /// machines with analytically known behavior.
     pub fn ideal(cpus: usize) -> Self {
         let level = Level { name: "machine".into(), cpus, lines: LineCosts::default() };
         let costs = Costs { pause: Picos(1_000), ..Costs::default() };
@@ -190,13 +190,13 @@ impl Machine {
             levels: vec![level],
             costs,
             noise: None,
-            stated: Vec::new(),
+            cost_entries: Vec::new(),
             doubts: Vec::new(),
         }
     }
 
-    /// A machine of `cpus` CPUs under a law without caches: all that costs anything costs a step. It has
-    /// two sockets, or three if their number is odd, for locks that go by that.
+    /// A machine of `cpus` CPUs under a law without caches: each nonzero cost is one step. It has two
+    /// sockets, or three if the number of CPUs is odd, for locks that depend on sockets.
     pub(crate) fn of_steps(cpus: usize) -> Self {
         let costs = Costs {
             pause: STEP,
@@ -214,9 +214,9 @@ impl Machine {
         machine
     }
 
-    /// The share of its costs that are neither published nor measured, as a count of all.
+    /// The number of assumed costs, and the number of all costs.
     pub fn assumed(&self) -> (usize, usize) {
-        let assumed = self.stated.iter().filter(|cost| cost.source == Source::Assumed);
-        (assumed.count(), self.stated.len())
+        let assumed = self.cost_entries.iter().filter(|cost| cost.source == Source::Assumed);
+        (assumed.count(), self.cost_entries.len())
     }
 }

@@ -1,6 +1,6 @@
-//! The machine files that come with pvticket.
+//! The built-in machine files.
 
-/// Their names and texts.
+/// Names and texts of the built-in machine files.
 pub const SHIPPED: &[(&str, &str)] = &[
     ("westmere-80", include_str!("../../machines/westmere-80.toml")),
     ("opteron-48", include_str!("../../machines/opteron-48.toml")),
@@ -15,14 +15,14 @@ mod tests {
     use super::*;
     use crate::machine::{Machine, Source};
 
-    /// Each can be read, and again as it is written. A published cost names its publication, and what is farther costs no less.
+    /// Each file parses, also after writing it. Published costs have a note; costs rise with distance.
     #[test]
     fn shipped_machines_are_sound() {
         for (name, text) in SHIPPED {
             let machine = Machine::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(machine.name, *name);
             assert!(name.ends_with(&format!("-{}", machine.cpus())), "{name}");
-            for cost in &machine.stated {
+            for cost in &machine.cost_entries {
                 assert!(cost.source != Source::Paper || !cost.note.is_empty(), "{name}: {cost:?}");
             }
             for pair in machine.levels.windows(2) {
@@ -34,8 +34,8 @@ mod tests {
                 assert!(rises, "{name}: {} and {}", pair[0].name, pair[1].name);
             }
             let machine = Machine { about: "a \"quoted\" \\ text".to_owned(), ..machine };
-            let again = Machine::parse(&machine.to_toml()).expect("what was written can be read");
-            assert_eq!(again, machine, "{name}");
+            let parsed = Machine::parse(&machine.to_toml()).expect("what was written can be read");
+            assert_eq!(parsed, machine, "{name}");
         }
     }
 }

@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use super::file::{ATOMICS, QUEUES, SOURCES, STORES};
-use super::{Machine, Stated};
+use super::{CostEntry, Machine};
 
 /// The keys of a level, after its name.
 const LINES: [&str; 4] = ["load-modified", "load-shared", "store-modified", "store-shared"];
 
 impl Machine {
-    /// The machine's file. What it is read to is this machine again, but for the clock rate: all costs
-    /// are in nanoseconds.
+    /// The machine as a machine file with all costs in nanoseconds. Parsing it returns an equal
+    /// machine.
     pub fn to_toml(&self) -> String {
         let mut text = format!(
             "name = {}\nabout = {}\nmhz = {}\natomics = {}\nqueue = {}\nstores = {}\n{}\n[costs]\n",
@@ -22,10 +22,10 @@ impl Machine {
             quoted(name_of(STORES, self.stores)),
             doubts(&self.doubts)
         );
-        lines(&mut text, &self.stated, "costs.");
+        lines(&mut text, &self.cost_entries, "costs.");
         if self.noise.is_some() {
             text += "\n[noise]\n";
-            lines(&mut text, &self.stated, "noise.");
+            lines(&mut text, &self.cost_entries, "noise.");
         }
         for level in &self.levels {
             // Writing to a String cannot fail.
@@ -37,7 +37,7 @@ impl Machine {
             );
             for key in LINES {
                 let name = format!("{}.{key}", level.name);
-                if let Some(cost) = self.stated.iter().find(|cost| cost.key == name) {
+                if let Some(cost) = self.cost_entries.iter().find(|cost| cost.key == name) {
                     line(&mut text, key, cost);
                 }
             }
@@ -46,12 +46,12 @@ impl Machine {
     }
 }
 
-/// The name that a value is read by.
+/// The name of a value in a machine file.
 fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: T) -> &'static str {
     names.iter().find(|(_, named)| *named == value).map_or("", |(name, _)| name)
 }
 
-/// The key of doubts, a line each; nothing if there are none.
+/// The `doubts` key with one line per doubt; empty without doubts.
 fn doubts(doubts: &[String]) -> String {
     let each = |doubt: &String| format!("    {},\n", quoted(doubt));
     match doubts {
@@ -60,8 +60,8 @@ fn doubts(doubts: &[String]) -> String {
     }
 }
 
-/// Those whose keys begin with this.
-fn lines(text: &mut String, stated: &[Stated], prefix: &str) {
+/// Writes the costs whose keys begin with `prefix`.
+fn lines(text: &mut String, stated: &[CostEntry], prefix: &str) {
     for cost in stated {
         if let Some(key) = cost.key.strip_prefix(prefix) {
             line(text, key, cost);
@@ -69,7 +69,7 @@ fn lines(text: &mut String, stated: &[Stated], prefix: &str) {
     }
 }
 
-fn line(text: &mut String, key: &str, cost: &Stated) {
+fn line(text: &mut String, key: &str, cost: &CostEntry) {
     let nanos = cost.cost.0 as f64 / 1e3;
     let note = match cost.note.as_str() {
         "" => String::new(),
@@ -79,7 +79,7 @@ fn line(text: &mut String, key: &str, cost: &Stated) {
     let _ = writeln!(text, "{key} = {{ ns = {nanos}, source = \"{source}\"{note} }}");
 }
 
-/// A basic string of TOML, in which Rust's escapes of quotes and backslashes are TOML's, too.
+/// A TOML basic string without control characters. TOML escapes quotes and backslashes like Rust.
 fn quoted(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).collect();
     format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))

@@ -1,4 +1,4 @@
-//! The bounds that a lock promises to its waiters.
+//! A lock's promised bounds on bypasses.
 
 use simulated_locks::{Family, PvTicketLock, SmallPvTicketLock, System};
 
@@ -9,28 +9,28 @@ use super::Scenario;
 pub(super) struct Bounds {
     /// For a waiter in line.
     pub(super) in_line: u64,
-    /// For one outside of a limited queue, if there can be one.
-    pub(super) outside: Option<u64>,
+    /// For a throttled waiter, if there can be one.
+    pub(super) throttled: Option<u64>,
 }
 
 impl Bounds {
-    /// None: the lock promises nothing, by design.
-    pub(super) fn of(scenario: &Scenario) -> Option<Self> {
+    /// Returns `None` if the lock promises no bound, by design.
+    pub(super) fn new(scenario: &Scenario) -> Option<Self> {
         let Scenario { system, vcpus, .. } = *scenario;
         match system.family() {
             Family::Spinlock => {}
-            // Else its operations seldom take its lock, and do not say so.
+            // With caches, its operations rarely take its lock, and do not report it.
             Family::Lockref if !scenario.law.has_caches() => {}
             _ => return None,
         }
         let cpus = u32::try_from(vcpus).ok()?;
-        let in_line = system.bypass()?.most(cpus)?.into();
+        let in_line = system.bypass()?.bound(cpus)?.into();
         let handoff = scenario.handoff();
-        // Where CPUs are short or taken away, each of the others may be stopped with a kick unsent.
+        // With too few CPUs or preemption, the others may be stopped with a kick unsent.
         let is_steady = matches!(scenario.policy.name(), "rr" | "random");
-        let is_short = scenario.cpus < vcpus || scenario.noise.is_some() || !is_steady;
-        let stopped = if is_short { cpus.saturating_sub(2) } else { 0 };
-        let outside = match system {
+        let can_be_stopped = scenario.cpus < vcpus || scenario.noise.is_some() || !is_steady;
+        let stopped = if can_be_stopped { cpus.saturating_sub(2) } else { 0 };
+        let throttled = match system {
             _ if handoff.restrict != 0 => {
                 handoff.restricted_bypasses(system.bypass()?, cpus, stopped)
             }
@@ -39,6 +39,6 @@ impl Bounds {
             System::SmallPvTicket => Some(handoff.bypasses::<SmallPvTicketLock>(cpus, stopped)),
             _ => None,
         };
-        Some(Self { in_line, outside: outside.map(u64::from) })
+        Some(Self { in_line, throttled: throttled.map(u64::from) })
     }
 }

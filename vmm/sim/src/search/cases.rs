@@ -1,5 +1,5 @@
-//! Fixed scenarios, one after the other of which a lock keeps its bound on bypasses, or not: every lock and every
-//! handoff option, under the laws without caches.
+//! Fixed scenarios that check whether locks keep their bounds on bypasses: every lock and every handoff
+//! option, under the laws without caches.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use super::bound::Bounds;
 use super::{Scenario, TrialOutcome};
 use crate::lines::LineLaw;
 
-/// The seed of the cases' random choices.
+/// Seed of the cases' random choices.
 pub const SEED: u64 = 14;
 
-/// CPUs and vCPUs, and whether threads of the host take the CPUs away, too.
+/// Numbers of CPUs and vCPUs, and whether host threads also take the CPUs away.
 #[derive(Debug, Clone, Copy)]
 struct Ratio {
     cpus: usize,
@@ -28,17 +28,17 @@ const fn ratio(vcpus: usize, cpus: usize) -> Ratio {
     Ratio { cpus, vcpus, is_noisy: false }
 }
 
-/// Not overcommitted; by 2, by 3, and by 3 beside threads of the host.
+/// No overcommit; 2x; 3x; 3x with background noise.
 const EVEN: Ratio = ratio(4, 4);
 const TWICE: Ratio = ratio(4, 2);
 const THRICE: Ratio = ratio(3, 1);
 const NOISY: Ratio = Ratio { is_noisy: true, ..ratio(6, 2) };
 const RATIOS: [Ratio; 4] = [EVEN, TWICE, THRICE, NOISY];
 
-/// Critical and think times in steps: mostly free, mostly contended, and longer than a waiter spins.
+/// Critical and think times in steps: low contention, high contention, and longer than a waiter spins.
 const TIMES: [(u32, u32); 3] = [(4, 40), (10, 10), (60, 5)];
 
-/// Every handoff option, and combinations that act on the same step.
+/// Every handoff option, and combinations that affect the same step.
 const HANDOFFS: &[&str] = &[
     "far:1",
     "far:2",
@@ -62,11 +62,11 @@ const HANDOFFS: &[&str] = &[
     "queue:3+far:1+predecessor+adapt+claim+ahead+fuse",
 ];
 
-/// Kicks that take some 25 steps to arrive, and one halt or kick in 8 that wakes a vCPU for nothing.
+/// Kick delays with a mean of 25 steps, and a spurious wakeup for one in 8 halts or kicks.
 const LATE: &str = "kick-delay:2500ns,spurious:0.125";
 
-/// Reads a constant of this file. One that could not be read would be found missing by a test.
-fn read<T: std::str::FromStr + Default>(text: &str) -> T {
+/// Parses a constant of this file. A test fails if one does not parse.
+fn parse<T: std::str::FromStr + Default>(text: &str) -> T {
     text.parse().unwrap_or_default()
 }
 
@@ -82,7 +82,7 @@ fn case(system: System, ratio: Ratio, (critical, think): (u32, u32), operations:
         critical,
         is_fixed: false,
         policy: "random".parse().unwrap_or_else(|_| PolicySpec::round_robin()),
-        // Turns of 1 to 200 steps.
+        // Slices of 1 to 200 steps.
         slice: 10_000,
         faults: FaultSpec::default(),
         noise,
@@ -93,70 +93,69 @@ fn case(system: System, ratio: Ratio, (critical, think): (u32, u32), operations:
     }
 }
 
-fn late(case: Scenario) -> Scenario {
-    Scenario { faults: read(LATE), ..case }
+fn delayed(case: Scenario) -> Scenario {
+    Scenario { faults: parse(LATE), ..case }
 }
 
-/// Every lock, at every ratio, with every load in turn; for locks whose waiters halt also with
-/// delayed kicks and spurious wakeups.
-fn of_locks(operations: u64) -> impl Iterator<Item = Scenario> {
+/// Every lock at every ratio, with the loads in rotation. Locks whose waiters halt also run with delayed
+/// kicks and spurious wakeups.
+fn lock_cases(operations: u64) -> impl Iterator<Item = Scenario> {
     let systems = System::ALL.iter().filter(|system| system.family() != Family::Counter);
-    systems.enumerate().flat_map(move |(turn, system)| {
+    systems.enumerate().flat_map(move |(nth, system)| {
         let ratios = RATIOS.iter().enumerate();
-        let usual = ratios.map(move |(ix, ratio)| {
-            case(*system, *ratio, TIMES[(turn + ix) % TIMES.len()], operations)
+        let cases = ratios.map(move |(ix, ratio)| {
+            case(*system, *ratio, TIMES[(nth + ix) % TIMES.len()], operations)
         });
-        usual.chain(system.halts().then(|| late(case(*system, TWICE, TIMES[2], operations))))
+        cases.chain(system.halts().then(|| delayed(case(*system, TWICE, TIMES[2], operations))))
     })
 }
 
-/// Every handoff option of the PV ticketlock: overcommitted and not, halting at nearly every
-/// handoff (critical sections longer than a waiter spins) and seldom.
-fn of_handoffs(operations: u64) -> impl Iterator<Item = Scenario> {
-    HANDOFFS.iter().enumerate().flat_map(move |(turn, handoff)| {
+/// Every handoff option of the PV ticketlock, with and without overcommit. Waiters halt at nearly every
+/// handoff (critical sections longer than a waiter spins) or rarely.
+fn handoff_cases(operations: u64) -> impl Iterator<Item = Scenario> {
+    HANDOFFS.iter().enumerate().flat_map(move |(nth, handoff)| {
         // Constant times: a releaser always returns before the next release.
         let long = case(System::PvTicket, EVEN, TIMES[2], operations);
         let long = Scenario { is_fixed: true, ..long };
-        let over = case(System::PvTicket, TWICE, TIMES[turn % TIMES.len()], operations);
+        let over = case(System::PvTicket, TWICE, TIMES[nth % TIMES.len()], operations);
         let more = case(System::SmallPvTicket, NOISY, TIMES[1], operations);
-        let late = late(case(System::PvTicket, THRICE, TIMES[2], operations));
-        [long, over, more, late].map(|case| Scenario { handoff: read(handoff), ..case })
+        let late = delayed(case(System::PvTicket, THRICE, TIMES[2], operations));
+        [long, over, more, late].map(|case| Scenario { handoff: parse(handoff), ..case })
     })
 }
 
-/// Locks of each kind of bound, and one without, with a limit on the vCPUs that want them at once.
-fn of_restricted(operations: u64) -> impl Iterator<Item = Scenario> {
+/// Locks with each kind of bound, and a lock without one, with a limit on concurrent vCPUs.
+fn restricted_cases(operations: u64) -> impl Iterator<Item = Scenario> {
     use System::{Mcs, NativeTicket, PvTicket, Reciprocating, TestAndSet};
     [NativeTicket, Mcs, PvTicket, Reciprocating, TestAndSet].into_iter().enumerate().flat_map(
-        move |(turn, system)| {
-            // One vCPU outside waits for the release that lets it in though others are inside.
+        move |(nth, system)| {
+            // One vCPU is throttled until the release that lets it in, while others are inside.
             let long = case(system, EVEN, TIMES[2], operations);
-            let over = case(system, TWICE, TIMES[turn % TIMES.len()], operations);
-            let late = late(case(system, THRICE, TIMES[2], operations));
-            let adapted = case(system, TWICE, TIMES[turn % TIMES.len()], operations);
+            let over = case(system, TWICE, TIMES[nth % TIMES.len()], operations);
+            let late = delayed(case(system, THRICE, TIMES[2], operations));
+            let adapted = case(system, TWICE, TIMES[nth % TIMES.len()], operations);
             [
                 (long, "restrict:3"),
                 (over, "restrict:2"),
                 (late, "restrict:1"),
                 (adapted, "restrict:auto"),
             ]
-            .map(|(case, handoff)| Scenario { handoff: read(handoff), ..case })
+            .map(|(case, handoff)| Scenario { handoff: parse(handoff), ..case })
         },
     )
 }
 
-/// Limited queues on CPUs that are never taken away: every wait in the queue is longer than the
-/// threshold, or none is; waiters with others ahead all halt; and releases of one lock are not
-/// counted for another.
-fn in_turn(operations: u64) -> impl Iterator<Item = Scenario> {
+/// Limited queues without preemption: all waits in the queue exceed the threshold, or none does; all waiters
+/// behind others halt; and releases of one lock do not count for another.
+fn alternating_cases(operations: u64) -> impl Iterator<Item = Scenario> {
     use System::{PvTicket, SmallPvTicket};
-    // Threshold, critical and think time.
+    // Threshold, critical time and think time.
     const LONG: [u32; 3] = [20, 60, 5];
     const SHORT: [u32; 3] = [2048, 3, 1];
     const FAR: [u32; 3] = [2048, 20, 5];
     let case = move |system, vcpus, handoff, [spin_threshold, critical, think]: [u32; 3], locks| {
         Scenario {
-            handoff: read(handoff),
+            handoff: parse(handoff),
             spin_threshold,
             is_fixed: true,
             policy: PolicySpec::round_robin(),
@@ -181,21 +180,21 @@ fn in_turn(operations: u64) -> impl Iterator<Item = Scenario> {
     .into_iter()
 }
 
-/// The cases: every lock that is acquired and every handoff option, with `operations` in each.
+/// All cases: every lock that is acquired and every handoff option, with `operations` operations each.
 pub fn cases(operations: u64) -> Vec<Scenario> {
-    of_locks(operations)
-        .chain(of_handoffs(operations))
-        .chain(of_restricted(operations))
-        .chain(in_turn(operations))
+    lock_cases(operations)
+        .chain(handoff_cases(operations))
+        .chain(restricted_cases(operations))
+        .chain(alternating_cases(operations))
         .collect()
 }
 
-/// A case with what came of it, as one line.
+/// One line with a case and its outcome.
 #[derive(Debug)]
 pub struct Case<'a> {
-    /// What was simulated.
+    /// The scenario.
     pub scenario: &'a Scenario,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: &'a TrialOutcome,
 }
 
@@ -203,13 +202,13 @@ impl fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scenario, outcome } = self;
         let (waits, figures) = (outcome.waits, &outcome.figures);
-        match (&outcome.trouble, Bounds::of(scenario)) {
+        match (&outcome.trouble, Bounds::new(scenario)) {
             (Some(trouble), _) => write!(f, "FAILED  {trouble}")?,
             (None, None) => write!(f, "ok      {} in line, unbounded by design", waits.in_line)?,
-            (None, Some(Bounds { in_line, outside })) => {
+            (None, Some(Bounds { in_line, throttled })) => {
                 write!(f, "ok      {} of {in_line} in line", waits.in_line)?;
-                if let Some(most) = outside {
-                    write!(f, ", {} of {most} outside", waits.outside)?;
+                if let Some(max) = throttled {
+                    write!(f, ", {} of {max} throttled", waits.throttled)?;
                 }
             }
         }
@@ -223,8 +222,8 @@ impl fmt::Display for Case<'_> {
         if *law == LineLaw::InTurn {
             write!(f, ", in turn")?;
         }
-        let (least, most) = (figures.operations.iter().min(), figures.operations.iter().max());
-        write!(f, "; each {} to {}", least.unwrap_or(&0), most.unwrap_or(&0))?;
+        let (min, max) = (figures.operations.iter().min(), figures.operations.iter().max());
+        write!(f, "; each {} to {}", min.unwrap_or(&0), max.unwrap_or(&0))?;
         write!(f, ", {}", count(figures.halts, "halt"))?;
         write!(f, ", {}, {}", count(figures.kicks, "kick"), count(figures.events, "event"))
     }
@@ -241,8 +240,8 @@ mod tests {
     fn constants_can_be_read_and_every_case_can_be_simulated() {
         let machine = Machine::shipped("westmere-80").expect("it is shipped");
         let cases = cases(100);
-        assert!(HANDOFFS.iter().all(|text| read::<HandoffSpec>(text).to_string() != "none"));
-        assert_ne!(read::<FaultSpec>(LATE), FaultSpec::default());
+        assert!(HANDOFFS.iter().all(|text| parse::<HandoffSpec>(text).to_string() != "none"));
+        assert_ne!(parse::<FaultSpec>(LATE), FaultSpec::default());
         for case in &cases {
             case.check(&machine).unwrap_or_else(|error| panic!("{case}: {error}"));
             let text = serde_json::to_string(case).expect("it can be written");

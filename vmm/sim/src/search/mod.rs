@@ -1,14 +1,14 @@
-//! Looks for schedules that break a lock or starve one of its waiters.
+//! Searches for schedules that break a lock or starve one of its waiters.
 //!
-//! A [`Search`] makes one simulation after the other, of [`Scenario`]s that it draws: a lock with its
-//! options, a load, a schedule and faults of kicks and halts. Each is checked ([`TrialOutcome::trouble`])
-//! for mutual exclusion, for the order of service, for lost wakeups and standstills, and for the
-//! bound on bypasses that the lock promises. At first all are random; later half of them are
-//! variants of those in which a waiter was passed most often, waited longest, or that did what none
-//! had done before. [`Search::shrink`] makes what was found small, and a [`Finding`] repeats it to the bit.
+//! A [`Search`] simulates one random [`Scenario`] after another: a lock with its options, a load, a
+//! schedule, and faults of kicks and halts. Each outcome is checked ([`TrialOutcome::trouble`]) for mutual
+//! exclusion, the order of service, lost wakeups, lack of progress, and the bound on bypasses that the lock
+//! promises. The first scenarios are random. Later, half of them are variants of scenarios in which a
+//! waiter was passed most often or waited longest, or that behaved in a new way. [`Search::shrink`]
+//! minimizes a finding, and a [`Finding`] replays it exactly.
 //!
-//! Pure as the simulator is: no clock and no file. Who calls [`Search::step`] decides when it ends, also in
-//! the middle of a simulation ([`Brake`]).
+//! Like the simulator, a search uses no clock and no file. The caller of [`Search::step`] decides when it
+//! ends, which may be in the middle of a simulation ([`Brake`]).
 
 mod bound;
 mod cases;
@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use simulated_locks::{Handoff, System};
 
 use crate::Brake;
-use crate::guest::{SimulatedSystem, subjects};
+use crate::guest::{SimulatedSystem, guest_systems};
 use crate::machine::Machine;
 use crate::spec::SimSpecError;
 
@@ -41,16 +41,16 @@ pub use pool::Pool;
 pub use saved::{Finding, FindingReplay, ReplayError};
 pub use scenario::{Scenario, ScenarioError};
 pub use shrink::Shrunk;
-pub use space::{Space, shortest_slice, usual_policies};
+pub use space::{Space, default_policies, shortest_slice};
 pub use trial::{TrialOutcome, Trouble, TroubleKind};
 
 use shrink::shrink;
-use trial::MOST_EVENTS;
+use trial::MAX_EVENTS;
 
-/// Makes the locks of a scenario: for so many vCPUs, so many locks. Tests give locks that are broken.
-pub(crate) type Make = fn(System, usize, usize, &Handoff) -> Rc<dyn SimulatedSystem>;
+/// Makes the locks of a scenario: arguments are vCPUs and locks. Tests pass broken locks.
+pub(crate) type LockFn = fn(System, usize, usize, &Handoff) -> Rc<dyn SimulatedSystem>;
 
-/// What was done with one system.
+/// The results of a search for one system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// The system.
@@ -58,27 +58,27 @@ pub struct Tally {
     pub system: System,
     /// Simulations.
     pub trials: u64,
-    /// Those that found something.
+    /// Simulations with a finding.
     pub failed: u64,
     /// Operations in all simulations.
     pub operations: u64,
     /// The kinds of trouble found.
     pub found: Vec<TroubleKind>,
-    /// What to vary.
+    /// Scenarios to vary.
     pub pool: Pool,
 }
 
-/// A search between two simulations: all that it needs to go on.
+/// The state of a search between two simulations, sufficient to resume it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct State {
-    /// Of its generator.
+    /// State of its generator.
     rng: u64,
-    /// One for each system that is searched.
+    /// One per system.
     pub tallies: Vec<Tally>,
 }
 
 impl State {
-    /// A search's start.
+    /// The initial state of a search.
     pub fn new(systems: Vec<System>, seed: u64) -> Self {
         let tally = |system| Tally {
             system,
@@ -96,31 +96,31 @@ impl State {
         self.tallies.iter().map(|tally| tally.trials).sum()
     }
 
-    /// Operations in all of them.
+    /// Operations in all simulations.
     pub fn operations(&self) -> u64 {
         self.tallies.iter().map(|tally| tally.operations).sum()
     }
 
-    /// Kinds of trouble that were found in all systems.
-    pub fn found(&self) -> usize {
+    /// Kinds of trouble found, in all systems.
+    pub fn num_found(&self) -> usize {
         self.tallies.iter().map(|tally| tally.found.len()).sum()
     }
 
-    /// Can what it would go on with be simulated on `machine`? To be asked of what a file says.
+    /// Checks that the scenarios to vary can be simulated on `machine`. For a state read from a file.
     pub fn check(&self, machine: &Machine) -> Result<(), ScenarioError> {
         let all = self.tallies.iter().flat_map(|tally| tally.pool.scenarios());
         all.into_iter().try_for_each(|scenario| scenario.check(machine))
     }
 }
 
-/// What a simulation of a search found.
+/// The result of one simulation of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// What was simulated.
+    /// The simulated scenario.
     pub scenario: Scenario,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: TrialOutcome,
-    /// The first trouble of its kind with its system.
+    /// Whether the trouble is the first of its kind for its system.
     pub is_new: bool,
 }
 
@@ -128,56 +128,56 @@ pub struct Step {
 pub struct Search<'a> {
     space: &'a Space,
     machine: &'a Machine,
-    make: Make,
+    make: LockFn,
     state: State,
 }
 
-/// Random simulations of a system before any variants.
+/// Number of random simulations of a system before variants are used.
 const RANDOM_FIRST: u64 = 24;
-/// Failed simulations of a system after which it is left alone. Each keeps the stacks of its vCPUs
-/// (see [`crate::Sim`]).
-const MOST_FAILED: u64 = 24;
+/// Number of failed simulations after which a system is no longer searched. Each failed simulation retains
+/// the stacks of its vCPUs (see [`crate::Sim`]).
+const MAX_FAILED: u64 = 24;
 
 impl<'a> Search<'a> {
-    /// Goes on from `state`, on `machine`.
+    /// Resumes a search from `state` on `machine`.
     pub fn new(space: &'a Space, machine: &'a Machine, state: State) -> Self {
-        Self::on(space, machine, state, subjects)
+        Self::with(space, machine, state, guest_systems)
     }
 
-    pub(crate) fn on(space: &'a Space, machine: &'a Machine, state: State, make: Make) -> Self {
+    pub(crate) fn with(space: &'a Space, machine: &'a Machine, state: State, make: LockFn) -> Self {
         Self { space, machine, make, state }
     }
 
-    /// Where it is.
+    /// The current state.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// The system with the fewest simulations. None: there is something wrong with all.
+    /// The system with the fewest operations; `None` if all systems have failed too often.
     fn next(&self) -> Option<usize> {
         let tally = |ix: &usize| &self.state.tallies[*ix];
-        let sound = (0..self.state.tallies.len()).filter(|ix| tally(ix).failed < MOST_FAILED);
+        let sound = (0..self.state.tallies.len()).filter(|ix| tally(ix).failed < MAX_FAILED);
         sound.min_by_key(|ix| tally(ix).operations)
     }
 
-    /// Draws a scenario and simulates it. None: every system has failed so often that nothing is left
-    /// to do, or `brake` was pulled: then the next step will draw the same scenario.
+    /// Draws a scenario and simulates it. Returns `None` if every system has failed too often, or if
+    /// `brake` was pulled. After a pulled brake, the next step draws the same scenario.
     pub fn step(&mut self, brake: &Brake) -> Result<Option<Step>, SimSpecError> {
         let Some(ix) = self.next() else { return Ok(None) };
         let mut rng = SplitMix64::new(self.state.rng);
         let tally = &self.state.tallies[ix];
-        let seen = if tally.trials < RANDOM_FIRST || rng.below(2) == 0 {
+        let variant = if tally.trials < RANDOM_FIRST || rng.below(2) == 0 {
             None
         } else {
             tally.pool.next(self.space, &mut rng)
         };
-        let scenario = seen.unwrap_or_else(|| self.space.draw(tally.system, &mut rng));
-        let outcome = scenario.run(self.machine, self.make, brake, MOST_EVENTS)?;
+        let scenario = variant.unwrap_or_else(|| self.space.draw(tally.system, &mut rng));
+        let outcome = scenario.run(self.machine, self.make, brake, MAX_EVENTS)?;
         let Some(outcome) = outcome else { return Ok(None) };
         self.state.rng = rng.next_u64();
         let tally = &mut self.state.tallies[ix];
         tally.trials += 1;
-        tally.operations += outcome.figures.all();
+        tally.operations += outcome.figures.total();
         let mut is_new = false;
         match outcome.trouble {
             None => tally.pool.consider(&scenario, &outcome),
@@ -192,10 +192,10 @@ impl<'a> Search<'a> {
         Ok(Some(Step { scenario, outcome, is_new }))
     }
 
-    /// Makes what a step found small, as far as it gets before `brake` is pulled.
+    /// Minimizes the finding of a step, as far as possible before `brake` is pulled.
     pub fn shrink(&self, step: &Step, brake: &Brake) -> Shrunk {
         let run = |scenario: &Scenario| {
-            scenario.run(self.machine, self.make, brake, MOST_EVENTS).ok().flatten()
+            scenario.run(self.machine, self.make, brake, MAX_EVENTS).ok().flatten()
         };
         shrink(&step.scenario, &step.outcome, brake, run)
     }

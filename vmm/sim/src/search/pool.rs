@@ -1,4 +1,4 @@
-//! Scenarios that are worth varying.
+//! Scenarios worth varying.
 
 use std::mem;
 
@@ -8,75 +8,75 @@ use serde::{Deserialize, Serialize};
 use super::bound::Bounds;
 use super::{Scenario, Space, TrialOutcome};
 
-/// A scenario and how bad it was.
+/// A scenario and its rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct RankedScenario {
-    /// The share of all operations that came before one waiter, in thousandths.
+    /// Operations by others before one waiter, in thousandths of all operations.
     passed: u64,
-    /// By which it is kept.
+    /// Rank in its list.
     score: u64,
     scenario: Scenario,
 }
 
-/// How many are kept for each reason.
-const ROOM: usize = 6;
-/// If so many thousandths of all operations came before one waiter, it may never be served.
+/// Scenarios kept per list.
+const CAPACITY: usize = 6;
+/// A waiter may starve if this many thousandths of all operations passed it.
 const STARVED: u64 = 250;
-/// The most operations of a simulation.
-const LONGEST: u64 = 250_000;
-/// Words of the set of what was seen.
+/// Maximum number of operations of a simulation.
+const MAX_OPERATIONS: u64 = 250_000;
+/// Words of the set of observed figures.
 const WORDS: usize = 16;
 
-/// The scenarios of one system in which others came before a waiter most often, those in which one
-/// waited longest, and the last that did something new. Of bounded size.
+/// The scenarios of one system in which a waiter was passed most often, those in which a waiter
+/// waited longest, and the last with new behavior. The size is bounded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     passed: Vec<RankedScenario>,
     longest: Vec<RankedScenario>,
     new: Vec<RankedScenario>,
-    /// A set of hashes of rough figures, one bit each.
+    /// A set of hashes of rounded figures, one bit each.
     seen: [u64; WORDS],
 }
 
 impl Pool {
-    fn all(&self) -> impl Iterator<Item = &RankedScenario> {
+    fn entries(&self) -> impl Iterator<Item = &RankedScenario> {
         [&self.passed, &self.longest, &self.new].into_iter().flatten()
     }
 
     pub(super) fn scenarios(&self) -> impl Iterator<Item = &Scenario> {
-        self.all().map(|kept| &kept.scenario)
+        self.entries().map(|ranked| &ranked.scenario)
     }
 
-    /// What to try after one of them.
+    /// Draws the next scenario from the pool: a variant, or a longer run.
     pub(super) fn next(&self, space: &Space, rng: &mut SplitMix64) -> Option<Scenario> {
-        let drawn = rng.below(self.all().count().max(1));
-        let RankedScenario { passed, scenario, .. } = self.all().nth(drawn)?;
-        let is_longest = scenario.operations >= LONGEST;
+        let drawn = rng.below(self.entries().count().max(1));
+        let RankedScenario { passed, scenario, .. } = self.entries().nth(drawn)?;
+        let is_longest = scenario.operations >= MAX_OPERATIONS;
         if *passed >= STARVED && !is_longest && rng.below(2) == 0 {
-            // The kept scenario, and what comes after.
-            let operations = (scenario.operations * 4).min(LONGEST);
+            // The same scenario, continued for longer.
+            let operations = (scenario.operations * 4).min(MAX_OPERATIONS);
             return Some(Scenario { operations, ..scenario.clone() });
         }
         Some(space.vary(scenario, rng))
     }
 
-    /// Keeps a scenario that ended well, if it is among the worst or did something new.
+    /// Adds a scenario without trouble, if it is among the worst or shows new behavior.
     pub(super) fn consider(&mut self, scenario: &Scenario, outcome: &TrialOutcome) {
         let (figures, waits) = (&outcome.figures, outcome.waits);
         let n = scenario.vcpus.max(1) as u64;
-        // In thousandths of all operations. In a queue with a bound all but the last may come first,
-        // and soon do: that says nothing.
-        let passed = match Bounds::of(scenario) {
-            Some(Bounds { outside, .. }) => outside.map_or(0, |_| waits.outside),
+        // In thousandths of all operations. In a bounded queue, all but the last may pass a waiter,
+        // and soon do: their number is not informative.
+        let passed = match Bounds::new(scenario) {
+            Some(Bounds { throttled, .. }) => throttled.map_or(0, |_| waits.throttled),
             None => waits.in_line,
         };
-        let passed = passed * 1_000 / figures.all().max(1);
-        // Operations in the time of the longest wait, in rounds.
+        let passed = passed * 1_000 / figures.total().max(1);
+        // Operations during the longest wait, in rounds.
         let share = waits.longest.0 as f64 / figures.time.0.max(1) as f64;
-        let longest = (share * figures.all() as f64 * 1_000.0 / n as f64) as u64;
-        let kept = |score| RankedScenario { passed, score, scenario: scenario.clone() };
-        keep_worst(&mut self.passed, kept(passed));
-        keep_worst(&mut self.longest, kept(longest));
+        let longest = (share * figures.total() as f64 * 1_000.0 / n as f64) as u64;
+        let ranked = |score| RankedScenario { passed, score, scenario: scenario.clone() };
+        keep_worst(&mut self.passed, ranked(passed));
+        keep_worst(&mut self.longest, ranked(longest));
         let rough = [
             figures.per_operation(figures.halts),
             figures.per_operation(figures.kicks),
@@ -85,16 +85,16 @@ impl Pool {
             longest as f64 / 100.0,
         ];
         if self.is_new(&rough.map(|figure| (figure * 8.0 + 1.0).log2() as u64)) {
-            self.new.push(kept(0));
-            if self.new.len() > ROOM {
+            self.new.push(ranked(0));
+            if self.new.len() > CAPACITY {
                 self.new.remove(0);
             }
         }
     }
 
-    /// Was nothing like it seen before? It is now.
+    /// Adds the figures to the set. Returns whether nothing similar was in it.
     fn is_new(&mut self, rough: &[u64]) -> bool {
-        let hash = rough.iter().fold(0, |hash, one| SplitMix64::new(hash ^ one).next_u64());
+        let hash = rough.iter().fold(0, |hash, part| SplitMix64::new(hash ^ part).next_u64());
         let bit = hash as usize % (WORDS * 64);
         let word = &mut self.seen[bit / 64];
         let before = mem::replace(word, *word | 1 << (bit % 64));
@@ -102,10 +102,10 @@ impl Pool {
     }
 }
 
-fn keep_worst(all: &mut Vec<RankedScenario>, kept: RankedScenario) {
-    let place = all.partition_point(|other| other.score >= kept.score);
-    if place < ROOM {
-        all.insert(place, kept);
-        all.truncate(ROOM);
+fn keep_worst(entries: &mut Vec<RankedScenario>, ranked: RankedScenario) {
+    let place = entries.partition_point(|entry| entry.score >= ranked.score);
+    if place < CAPACITY {
+        entries.insert(place, ranked);
+        entries.truncate(CAPACITY);
     }
 }

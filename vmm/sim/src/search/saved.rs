@@ -1,4 +1,4 @@
-//! A finding as it is saved, and its replay.
+//! A saved finding and its replay.
 
 use sched::recording::Recording;
 use serde::{Deserialize, Serialize};
@@ -8,48 +8,48 @@ use super::{Scenario, ScenarioError, TrialOutcome, Trouble};
 use crate::machine::{KeyError, Machine};
 use crate::spec::SimSpecError;
 
-/// The version of the format.
+/// Version of the format.
 const FORMAT: u32 = 1;
 
-/// A scenario with trouble, complete with its machine.
+/// A scenario with trouble, including its machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
     format: u32,
-    /// What is wrong.
+    /// The trouble found.
     pub trouble: Trouble,
-    /// What was simulated.
+    /// The simulated scenario.
     pub scenario: Scenario,
-    /// [`TrialOutcome::digest`], in hexadecimal digits.
+    /// [`TrialOutcome::digest`] in hexadecimal.
     pub digest: String,
-    /// The text of the machine file.
+    /// Text of the machine file.
     machine: String,
 }
 
-/// What comes of a finding when it is simulated again.
+/// The result of a finding's replay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FindingReplay {
-    /// What is wrong now.
+    /// The trouble found in the replay.
     pub trouble: Option<Trouble>,
-    /// The simulation was the same, event by event, as far as the digest tells.
+    /// Whether the simulation was identical, event by event, by its digest.
     pub is_same: bool,
-    /// The schedule's decisions, which other guests can replay.
+    /// The schedule's decisions, for replay by other guests.
     pub recording: Recording,
-    /// The last events, a line each.
+    /// The last events, one per line.
     pub trace: String,
 }
 
-/// Why a finding cannot be simulated again.
+/// The reason why a finding cannot be replayed.
 #[derive(Debug, Error)]
 pub enum ReplayError {
-    /// Of a later version, or none.
-    #[error("format {0} is not known (expected: {FORMAT})")]
+    /// The format version is later than supported, or invalid.
+    #[error("format {0} is not supported (expected: {FORMAT})")]
     Format(u32),
-    /// The finding's machine cannot be read.
-    #[error("its machine")]
+    /// The finding's machine is invalid.
+    #[error("invalid machine")]
     Machine(#[source] KeyError),
-    /// The finding's scenario is impossible.
-    #[error("its scenario")]
+    /// The finding's scenario is invalid.
+    #[error("invalid scenario")]
     Scenario(#[source] ScenarioError),
     /// The scenario cannot be simulated.
     #[error(transparent)]
@@ -57,13 +57,13 @@ pub enum ReplayError {
 }
 
 impl Finding {
-    /// `machine`: the text of its file. None: there is no trouble.
+    /// `machine` is the text of a machine file. `None` if there is no trouble.
     pub fn new(scenario: Scenario, outcome: &TrialOutcome, machine: String) -> Option<Self> {
         let digest = format!("{:016x}", outcome.digest());
         Some(Self { format: FORMAT, trouble: outcome.trouble?, scenario, digest, machine })
     }
 
-    /// The machine, if the scenario can be simulated on it.
+    /// Parses the machine, and checks that the scenario can be simulated on it.
     fn machine(&self) -> Result<Machine, ReplayError> {
         if self.format != FORMAT {
             return Err(ReplayError::Format(self.format));
@@ -73,9 +73,9 @@ impl Finding {
         Ok(machine)
     }
 
-    /// Simulates it again, with a trace of so many events.
+    /// Simulates the finding again, with a trace of the last `traced` events.
     pub fn replay(&self, traced: usize) -> Result<FindingReplay, ReplayError> {
-        let (outcome, recording, trace) = self.scenario.run_kept(&self.machine()?, traced)?;
+        let (outcome, recording, trace) = self.scenario.run_recorded(&self.machine()?, traced)?;
         let digest = outcome.as_ref().map(|outcome| format!("{:016x}", outcome.digest()));
         let is_same = digest.as_ref() == Some(&self.digest);
         let trouble = outcome.and_then(|outcome| outcome.trouble);

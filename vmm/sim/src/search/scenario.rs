@@ -1,4 +1,4 @@
-//! What is simulated, in a form to vary, shrink and save.
+//! The input of a simulation in a form to vary, shrink and save.
 
 use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
@@ -18,27 +18,27 @@ use crate::random::Span;
 use crate::spec::{SimSpecError, Spec, handoff};
 use crate::time::Picos;
 
-/// All of a simulation but its machine: with one, it determines every event.
+/// All inputs of a simulation except its machine. Together they determine every event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// The system.
     #[serde(with = "text")]
     pub system: System,
-    /// The system's options, if it is a PV ticketlock.
+    /// Handoff options of the system.
     #[serde(with = "text")]
     pub handoff: HandoffSpec,
-    /// CPUs.
+    /// Number of CPUs.
     pub cpus: usize,
-    /// vCPUs.
+    /// Number of vCPUs.
     pub vcpus: usize,
-    /// Looks before a halt.
+    /// Spin iterations before a halt.
     pub spin_threshold: u32,
-    /// Mean think time in increments of the machine; in steps under a law without caches.
+    /// Mean think time in increments of the machine, or in steps under a law without caches.
     pub think: u32,
-    /// Mean critical time, likewise.
+    /// Mean critical time in the same unit.
     pub critical: u32,
-    /// Both are always that long; else they are uniform from zero to twice that.
+    /// Whether both times are constant. Otherwise they are uniform from zero to twice the mean.
     pub is_fixed: bool,
     /// The schedule's policy.
     #[serde(with = "text")]
@@ -48,72 +48,72 @@ pub struct Scenario {
     /// Faults of kicks and halts.
     #[serde(with = "faults")]
     pub faults: FaultSpec,
-    /// Threads of the host that stop vCPUs at any access.
+    /// Background noise: host threads that may stop vCPUs at any access.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub noise: Option<NoiseTimes>,
-    /// How memory behaves.
-    #[serde(default = "usual_law", skip_serializing_if = "is_usual")]
+    /// The law of the cache lines.
+    #[serde(default = "default_law", skip_serializing_if = "is_default_law")]
     pub law: LineLaw,
-    /// Locks, which share the table of their vCPUs. Each operation takes any of them.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    /// Number of locks, which share one waiter table. Each operation takes one at random.
+    #[serde(default = "one_lock", skip_serializing_if = "is_one_lock")]
     pub locks: usize,
-    /// Operations after which it ends.
+    /// Number of operations.
     pub operations: u64,
-    /// The seed of all that is random.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// What makes a scenario that was read from a file impossible.
+/// The reason why a scenario from a file is invalid.
 #[derive(Debug, Error)]
 pub enum ScenarioError {
-    /// A number that is too small or too large.
-    #[error("{key}: {value} is not from {least} to {most}")]
+    /// A number is out of range.
+    #[error("{key}: {value} is not in the range {min} to {max}")]
     Range {
-        /// The number's key.
+        /// Key of the number.
         key: &'static str,
-        /// As in the file.
+        /// Value in the file.
         value: u64,
-        /// The least possible.
-        least: u64,
-        /// The most possible.
-        most: u64,
+        /// Minimum.
+        min: u64,
+        /// Maximum.
+        max: u64,
     },
-    /// As any specification.
+    /// The specification is invalid.
     #[error(transparent)]
     Spec(#[from] SimSpecError),
 }
 
-/// The law of a search: windows between a look and the store that should have been seen are wide.
-pub(super) const fn usual_law() -> LineLaw {
+/// The law of a search: wide windows between a load and a store that it should have seen.
+pub(super) const fn default_law() -> LineLaw {
     LineLaw::LateInvalidations
 }
 
-fn is_usual(law: &LineLaw) -> bool {
-    *law == usual_law()
+fn is_default_law(law: &LineLaw) -> bool {
+    *law == default_law()
 }
 
-const fn one() -> usize {
+const fn one_lock() -> usize {
     1
 }
 
-const fn is_one(locks: &usize) -> bool {
+const fn is_one_lock(locks: &usize) -> bool {
     *locks == 1
 }
 
-/// The longest times that a scenario may have: in increments.
-const MOST_WORK: u64 = 1_000_000;
-/// The most operations.
-const MOST_OPERATIONS: u64 = 1_000_000_000;
-/// The most locks.
-const MOST_LOCKS: u64 = 8;
+/// Maximum think or critical time, in increments.
+const MAX_WORK: u64 = 1_000_000;
+/// Maximum number of operations.
+const MAX_OPERATIONS: u64 = 1_000_000_000;
+/// Maximum number of locks.
+const MAX_LOCKS: u64 = 8;
 
 impl Scenario {
-    /// The system's options as the locks have them.
+    /// The system's options in the type of the locks.
     pub(super) fn handoff(&self) -> Handoff {
         handoff(self.handoff)
     }
 
-    /// As a specification.
+    /// The specification of the scenario on `machine`.
     pub fn spec(&self, machine: &Machine) -> Spec {
         let machine =
             if self.law.has_caches() { machine.clone() } else { Machine::of_steps(self.cpus) };
@@ -127,7 +127,7 @@ impl Scenario {
             locks: vec![lock; self.locks],
             shares_table: true,
             locks_lockrefs: !self.law.has_caches(),
-            ..Load::of(time(self.think), lock.critical)
+            ..Load::new(time(self.think), lock.critical)
         };
         Spec {
             law: self.law,
@@ -143,25 +143,25 @@ impl Scenario {
         }
     }
 
-    /// Can it be simulated on `machine`?
+    /// Checks that the scenario can be simulated on `machine`.
     pub fn check(&self, machine: &Machine) -> Result<(), ScenarioError> {
         let ranges = [
-            ("think", self.think.into(), 0, MOST_WORK),
-            ("critical", self.critical.into(), 0, MOST_WORK),
+            ("think", self.think.into(), 0, MAX_WORK),
+            ("critical", self.critical.into(), 0, MAX_WORK),
             ("slice", self.slice, 1_000, 1_000_000_000),
-            ("operations", self.operations, 1, MOST_OPERATIONS),
-            ("locks", self.locks as u64, 1, MOST_LOCKS),
+            ("operations", self.operations, 1, MAX_OPERATIONS),
+            ("locks", self.locks as u64, 1, MAX_LOCKS),
         ];
-        for (key, value, least, most) in ranges {
-            if !(least..=most).contains(&value) {
-                return Err(ScenarioError::Range { key, value, least, most });
+        for (key, value, min, max) in ranges {
+            if !(min..=max).contains(&value) {
+                return Err(ScenarioError::Range { key, value, min, max });
             }
         }
         Ok(self.spec(machine).check()?)
     }
 }
 
-/// As [`text`]; none are the word `none`.
+/// Like [`text`], but writes the absence of faults as `none`.
 mod faults {
     use base::faults::FaultSpec;
     use serde::de::{Deserialize, Deserializer, Error};

@@ -1,4 +1,4 @@
-//! Makes a finding small.
+//! Minimizes a finding.
 
 use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
@@ -7,34 +7,34 @@ use sched::PolicySpec;
 use super::{Scenario, TrialOutcome};
 use crate::Brake;
 
-/// A scenario that shows the same kind of trouble and is as small as was found.
+/// The smallest scenario found with the same kind of trouble.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shrunk {
     /// The scenario.
     pub scenario: Scenario,
-    /// What comes of it.
+    /// Its outcome.
     pub outcome: TrialOutcome,
-    /// Simulations that it took.
+    /// Number of simulations used.
     pub trials: u32,
 }
 
-/// The most simulations for one finding.
-const MOST_TRIALS: u32 = 400;
-/// The most operations in them.
-const MOST_OPERATIONS: u64 = 4_000_000;
-/// The most events in them: each of those that make no progress takes a second.
-const MOST_EVENTS: u64 = 300_000_000;
-/// Seeds that a simpler scenario is tried with, its own included.
+/// Maximum number of simulations per finding.
+const MAX_TRIALS: u32 = 400;
+/// Maximum number of operations in these simulations.
+const MAX_OPERATIONS: u64 = 4_000_000;
+/// Maximum number of events in these simulations. A simulation without progress takes a second.
+const MAX_EVENTS: u64 = 300_000_000;
+/// Seeds tried for each simpler scenario, including its own.
 const SEEDS: u64 = 4;
-/// Operations from which one seed has to do.
-const LONG: u64 = 20_000;
+/// Above this number of operations, only one seed is tried.
+const LONG_OPERATIONS: u64 = 20_000;
 
-/// Looks for a simpler scenario with trouble of the same kind as in `outcome`, which came of `first`: fewer vCPUs and CPUs, fewer operations, no
-/// faults, `rr`, no options, fixed times. `run` simulates; `None` if that cannot be. It ends early when
-/// `brake` is pulled.
+/// Searches for a simpler scenario with the same kind of trouble as `outcome`, the outcome of `first`: fewer
+/// vCPUs and CPUs, fewer operations, no faults, `rr`, no options, fixed times. `run` simulates a scenario and
+/// returns `None` if it cannot. Ends early when `brake` is pulled.
 ///
-/// Every step is simpler in one property, so it ends; the result has the kind of trouble that the
-/// first scenario had.
+/// Each step simplifies one property, so the search terminates. The result has the same kind of trouble as
+/// the first scenario.
 pub(super) fn shrink(
     first: &Scenario,
     outcome: &TrialOutcome,
@@ -42,32 +42,32 @@ pub(super) fn shrink(
     mut run: impl FnMut(&Scenario) -> Option<TrialOutcome>,
 ) -> Shrunk {
     let kind = |outcome: &TrialOutcome| outcome.trouble.map(|trouble| trouble.kind);
-    let wanted = kind(outcome);
+    let kind_found = kind(outcome);
     let mut best = Shrunk { scenario: first.clone(), outcome: outcome.clone(), trials: 0 };
     let (mut operations, mut events) = (0, 0);
-    // Operations that were done before it showed; at first as many as it was to make.
+    // Operations completed before the trouble showed; initially the scenario's total.
     let mut done = first.operations;
     'simpler: loop {
         for candidate in simpler(&best.scenario, done) {
-            // What starves for long does so with any seed.
-            let seeds = if candidate.operations > LONG { 1 } else { SEEDS };
-            for more in 0..seeds {
-                let is_enough = best.trials >= MOST_TRIALS
-                    || operations >= MOST_OPERATIONS
-                    || events >= MOST_EVENTS;
-                if is_enough || brake.end(0).is_some() {
+            // A long starvation shows with any seed.
+            let seeds = if candidate.operations > LONG_OPERATIONS { 1 } else { SEEDS };
+            for seed_offset in 0..seeds {
+                let is_exhausted = best.trials >= MAX_TRIALS
+                    || operations >= MAX_OPERATIONS
+                    || events >= MAX_EVENTS;
+                if is_exhausted || brake.stop_reason(0).is_some() {
                     return best;
                 }
                 best.trials += 1;
-                let seed = if more == 0 { candidate.seed } else { more };
+                let seed = if seed_offset == 0 { candidate.seed } else { seed_offset };
                 let candidate = Scenario { seed, ..candidate.clone() };
                 let outcome = run(&candidate);
                 if let Some(TrialOutcome { figures, .. }) = &outcome {
-                    operations += figures.all();
+                    operations += figures.total();
                     events += figures.events;
                 }
-                if let Some(outcome) = outcome.filter(|outcome| kind(outcome) == wanted) {
-                    done = outcome.figures.all();
+                if let Some(outcome) = outcome.filter(|outcome| kind(outcome) == kind_found) {
+                    done = outcome.figures.total();
                     (best.scenario, best.outcome) = (candidate, outcome);
                     continue 'simpler;
                 }
@@ -77,14 +77,14 @@ pub(super) fn shrink(
     }
 }
 
-/// Each is simpler than `scenario` in one property; those that save most come first.
+/// Scenarios that are each simpler in one property, those that save most first.
 fn simpler(scenario: &Scenario, done: u64) -> Vec<Scenario> {
-    let mut all = Vec::new();
+    let mut candidates = Vec::new();
     let mut propose = |change: &dyn Fn(&mut Scenario)| {
         let mut changed = scenario.clone();
         change(&mut changed);
         if changed != *scenario {
-            all.push(changed);
+            candidates.push(changed);
         }
     };
     let Scenario { cpus, vcpus, operations, .. } = *scenario;
@@ -108,10 +108,10 @@ fn simpler(scenario: &Scenario, done: u64) -> Vec<Scenario> {
     propose(&|changed| changed.handoff.far = 0);
     propose(&|changed| changed.handoff.queue = 0);
     propose(&|changed| changed.policy = PolicySpec::round_robin());
-    // Those that were done before it showed are enough, and fewer may be.
+    // The operations completed before the trouble suffice, and fewer may suffice, too.
     for fewer in [done / 2, done, operations / 2] {
         propose(&|changed| changed.operations = fewer.clamp(1, operations));
     }
     propose(&|changed| changed.is_fixed = true);
-    all
+    candidates
 }

@@ -1,4 +1,4 @@
-//! The scenarios of a search, and how they are drawn.
+//! The scenarios of a search, and their random generation.
 
 use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
@@ -10,32 +10,32 @@ use sched::policy::POLICIES;
 use simulated_locks::{Family, System};
 
 use super::Scenario;
-use super::scenario::usual_law;
+use super::scenario::default_law;
 use crate::machine::{Costs, Machine};
 
-/// What a search may draw from.
+/// The ranges that a search draws from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Space {
-    /// The most CPUs, at least one.
+    /// Maximum number of CPUs, at least one.
     pub cpus: usize,
-    /// The most vCPUs, at least two.
+    /// Maximum number of vCPUs, at least two.
     pub vcpus: usize,
-    /// Policies; not empty, and each one that can be simulated.
+    /// Policies; not empty, and all of them can be simulated.
     pub policies: Vec<PolicySpec>,
     /// The shortest slice: see [`shortest_slice`].
     pub slice: Nanos,
 }
 
-/// The shortest slice on `machine` that a search tries. In one hardly longer than an exit and an entry,
-/// vCPUs make no progress whatever the lock.
+/// The shortest slice that a search tries on `machine`. With a slice hardly longer than an exit and an
+/// entry, vCPUs make no progress with any lock.
 pub fn shortest_slice(machine: &Machine) -> Nanos {
     let Costs { exit, switch, wakeup, .. } = machine.costs;
     Nanos((exit + switch + wakeup).0 / 400).max(Nanos::micros(20))
 }
 
-/// All policies that can be simulated, with the arguments that their own tests use, and more that preempt
+/// All policies that can be simulated, with the arguments of their own tests, and more that preempt
 /// holders, next waiters and vCPUs inside the windows of a halt and a kick, for longer.
-pub fn usual_policies() -> Vec<PolicySpec> {
+pub fn default_policies() -> Vec<PolicySpec> {
     const MORE: [&str; 5] = [
         "point:before-flag,100000,20us",
         "point:flag-to-halt,100000,20us",
@@ -43,42 +43,42 @@ pub fn usual_policies() -> Vec<PolicySpec> {
         "lhp:10000,500us",
         "lwp:10000,500us",
     ];
-    let own = POLICIES.iter().filter(|policy| !["host", "replay"].contains(&policy.name));
-    // One form of each model of the host's scheduler: with both they would have a fifth of all trials, and
-    // one mutant would not be found in time.
-    let tested = own.flat_map(|policy| policy.tested.iter().copied());
+    let policies = POLICIES.iter().filter(|policy| !["host", "replay"].contains(&policy.name));
+    // Only one form of each model of the host's scheduler: both forms would have a fifth of all trials,
+    // and one mutant would not be found in time.
+    let tested = policies.flat_map(|policy| policy.tested.iter().copied());
     let tested = tested.filter(|text| !text.contains("kick-yield"));
     tested.chain(MORE).filter_map(|text| text.parse().ok()).collect()
 }
 
-const LOOKS: [u32; 8] = [0, 1, 2, 5, 20, 100, 512, 4_096];
-/// In increments. The longest take longer than a wakeup: only then are there moments at which no operation
-/// under way makes up for a lost wakeup.
+const SPIN_THRESHOLDS: [u32; 8] = [0, 1, 2, 5, 20, 100, 512, 4_096];
+/// In increments. The longest exceed a wakeup: only then are there moments at which no operation in
+/// progress hides a lost wakeup.
 const WORK: [u32; 9] = [0, 1, 5, 20, 100, 400, 2_000, 20_000, 100_000];
-/// Multiples of the shortest.
+/// Multiples of the shortest slice.
 const SLICES: [u64; 6] = [1, 2, 5, 10, 50, 200];
-/// A lost wakeup shows only if no other follows, as at the end of a run: short runs find as much as long
-/// ones.
+/// A lost wakeup shows only if no other wakeup follows, for example at the end of a run. Short runs
+/// therefore find as much as long runs.
 const OPERATIONS: [u64; 6] = [30, 100, 300, 1_000, 3_000, 10_000];
 const DELAYS: [&str; 5] = ["1us", "5us", "20us", "100us", "1ms"];
 const CHANCES: [&str; 3] = ["0.01", "0.1", "0.4"];
-/// Mean busy and idle times of the noise: it has to hit windows of a few nanoseconds, and to last longer
-/// than what other vCPUs do meanwhile.
+/// Mean busy and idle times of the noise. It has to hit windows of a few nanoseconds, and has to last
+/// longer than the actions of other vCPUs in between.
 const NOISES: [&str; 4] = ["2us+4us", "5us+5us", "20us+20us", "50us+200us"];
 const SWITCHES: [u32; 4] = [handoff::PREDECESSOR, handoff::ADAPT, handoff::CLAIM, handoff::AHEAD];
 
-type Gene = fn(&Space, &mut Scenario, &mut SplitMix64);
+type Mutation = fn(&Space, &mut Scenario, &mut SplitMix64);
 
-/// Each draws one property of a scenario anew.
-const GENES: [Gene; 10] = [
+/// Each redraws one property of a scenario.
+const MUTATIONS: [Mutation; 10] = [
     |space, scenario, rng| scenario.cpus = 1 + rng.below(space.cpus),
     |space, scenario, rng| {
-        // The smaller of two draws: few vCPUs find as much as many, and are quicker to simulate.
-        let most = space.vcpus.min(scenario.system.most_cpus() as usize);
+        // The smaller of two draws: few vCPUs find as much as many, and are faster to simulate.
+        let most = space.vcpus.min(scenario.system.max_cpus() as usize);
         scenario.vcpus = 2 + rng.below(most - 1).min(rng.below(most - 1));
     },
     |_, scenario, rng| scenario.handoff = handoffs(scenario.system, rng),
-    |_, scenario, rng| scenario.spin_threshold = pick(&LOOKS, rng),
+    |_, scenario, rng| scenario.spin_threshold = pick(&SPIN_THRESHOLDS, rng),
     |_, scenario, rng| {
         (scenario.think, scenario.critical) = (pick(&WORK, rng), pick(&WORK, rng));
         scenario.is_fixed = is_one_in(3, rng);
@@ -103,7 +103,7 @@ fn is_one_in(n: usize, rng: &mut SplitMix64) -> bool {
     rng.below(n) == 0
 }
 
-/// Options of a PV ticketlock, or a limit on the vCPUs that want another spinlock at once.
+/// Options of a PV ticketlock, or a limit on the concurrent vCPUs of another spinlock.
 fn handoffs(system: System, rng: &mut SplitMix64) -> HandoffSpec {
     let has_options = matches!(system, System::PvTicket | System::SmallPvTicket);
     if !has_options {
@@ -117,13 +117,13 @@ fn handoffs(system: System, rng: &mut SplitMix64) -> HandoffSpec {
     }
     let mut number = |n| if is_one_in(n, rng) { 1 + rng.below(4) as u16 } else { 0 };
     let (far, queue) = (number(4), number(2));
-    // It has an effect only without `queue`.
+    // Has an effect only without `queue`.
     let fuse = if queue == 0 && is_one_in(2, rng) { handoff::FUSE } else { 0 };
     let bits: u32 = SWITCHES.into_iter().filter(|_| is_one_in(3, rng)).sum();
     HandoffSpec { bits: bits | fuse, far, queue, restrict: 0 }
 }
 
-/// Empty in about half of all cases: a fault that wakes vCPUs hides lost wakeups. Never loses a kick.
+/// Empty in about half of all cases, because faults that wake vCPUs hide lost wakeups. Never loses a kick.
 fn faults(rng: &mut SplitMix64) -> FaultSpec {
     let mut list = Vec::new();
     if is_one_in(2, rng) {
@@ -138,7 +138,7 @@ fn faults(rng: &mut SplitMix64) -> FaultSpec {
             }
         }
     }
-    // Only the empty text does not parse: no faults.
+    // Only the empty text fails to parse: no faults.
     list.join(",").parse().unwrap_or_default()
 }
 
@@ -158,20 +158,20 @@ impl Space {
             slice: 0,
             faults: FaultSpec::default(),
             noise: None,
-            law: usual_law(),
+            law: default_law(),
             locks: 1,
             operations: 0,
             seed: rng.next_u64(),
         };
-        GENES.iter().for_each(|gene| gene(self, &mut scenario, rng));
+        MUTATIONS.iter().for_each(|gene| gene(self, &mut scenario, rng));
         scenario
     }
 
-    /// Like `seen`, but for its seed and up to two properties.
-    pub(super) fn vary(&self, seen: &Scenario, rng: &mut SplitMix64) -> Scenario {
-        let mut scenario = Scenario { seed: rng.next_u64(), ..seen.clone() };
+    /// Varies `seen`: a new seed, and up to two new properties.
+    pub(super) fn vary(&self, base: &Scenario, rng: &mut SplitMix64) -> Scenario {
+        let mut scenario = Scenario { seed: rng.next_u64(), ..base.clone() };
         for _ in 0..rng.below(3) {
-            GENES[rng.below(GENES.len())](self, &mut scenario, rng);
+            MUTATIONS[rng.below(MUTATIONS.len())](self, &mut scenario, rng);
         }
         scenario
     }
@@ -182,12 +182,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drawn_scenarios_can_be_simulated_and_survive_json() {
+    fn drawn_scenarios_are_valid_and_survive_json() {
         let machine = Machine::shipped("westmere-80").expect("it is shipped");
         let space = Space {
             cpus: 8,
             vcpus: 200,
-            policies: usual_policies(),
+            policies: default_policies(),
             slice: shortest_slice(&machine),
         };
         let mut rng = SplitMix64::new(3);
@@ -207,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn all_policies_but_those_that_cannot_be_simulated_are_tried() {
-        let names: Vec<_> = usual_policies().iter().map(|policy| policy.name()).collect();
+    fn default_policies_are_all_simulated_policies() {
+        let names: Vec<_> = default_policies().iter().map(|policy| policy.name()).collect();
         for policy in POLICIES {
             let is_tried = names.contains(&policy.name);
             assert_eq!(is_tried, !["host", "replay"].contains(&policy.name), "{}", policy.name);

@@ -1,26 +1,26 @@
-//! Locks that are broken on purpose, which a case and a search must find, and wrong ones that show seldom. The build
-//! script copies and edits their sources.
+//! Deliberately broken locks that a case and a search must detect, and wrong locks that fail rarely. The
+//! build script copies and edits their sources.
 
 use std::rc::Rc;
 
 use simulated_locks::{Handoff, System};
 
-use super::{Make, TroubleKind};
+use super::{LockFn, TroubleKind};
 use crate::guest::SimulatedSystem;
 
 /// A broken lock.
 pub(super) struct Mutant {
     pub(super) name: &'static str,
-    /// The system whose lock is broken.
+    /// The system that contains the broken lock.
     pub(super) system: System,
-    /// How it is caught.
+    /// Name of the kind of trouble that detects it.
     pub(super) caught: &'static str,
-    /// Makes the lock of a scenario with the broken sources.
-    pub(super) make: Make,
+    /// Creates the locks of a scenario from the broken sources.
+    pub(super) make: LockFn,
 }
 
 impl Mutant {
-    /// Is this the kind of trouble that it makes?
+    /// Whether `kind` is the kind of trouble that the mutant causes.
     pub(super) fn shows_as(&self, kind: TroubleKind) -> bool {
         match self.caught {
             "Bypass" => {
@@ -35,8 +35,8 @@ impl Mutant {
     }
 }
 
-/// A module with the sources of a mutant, in `$root`, as a simulated guest runs them by way of
-/// `$bind`: its one system.
+/// A module with the sources of a mutant in `$root` and its single system, which a simulated guest runs
+/// through `$bind`.
 macro_rules! mutant {
     ($name:ident $root:literal $bind:literal $system:ident $lock:ident) => {
         #[allow(warnings, clippy::all)]

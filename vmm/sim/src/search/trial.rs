@@ -1,4 +1,4 @@
-//! One simulation, and what is wrong with it.
+//! A single simulation and the trouble found in it.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use base::plural::count;
 use serde::{Deserialize, Serialize};
 
 use super::bound::Bounds;
-use super::{Make, Scenario};
+use super::{LockFn, Scenario};
 use sched::recording::Recording;
 
 use crate::engine::{Sim, Stuck};
 use crate::figures::SimFigures;
-use crate::guest::{self, LongestWaits, subjects};
+use crate::guest::{self, LongestWaits, guest_systems};
 use crate::machine::Machine;
 use crate::spec::SimSpecError;
 use crate::{Brake, Decisions};
@@ -20,83 +20,83 @@ use crate::{Brake, Decisions};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TroubleKind {
-    /// Two vCPUs had the lock at once.
+    /// Two vCPUs held the lock at the same time.
     NotExclusive,
-    /// All vCPUs halt, and no kick is on its way.
+    /// All vCPUs halt, and no kick is pending.
     AllHalt,
-    /// vCPUs run, and none completes an operation.
+    /// vCPUs run, but none completes an operation.
     NoProgress,
-    /// Tickets were not served in turn.
+    /// Tickets were served out of order.
     OutOfTurn,
     /// A waiter in line was passed more often than the lock promises.
     PassedInLine,
-    /// A waiter outside of a limited queue was passed more often than the lock promises.
+    /// A throttled waiter was passed more often than the lock promises.
     PassedOutside,
 }
 
-/// Something that must not be.
+/// A violation of a lock's guarantees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trouble {
     /// Its kind.
     pub kind: TroubleKind,
-    /// How often it happened, or how often a waiter was passed.
+    /// Number of violations, or number of times that a waiter was passed.
     pub counted: u64,
-    /// How often a waiter may be passed.
+    /// Maximum number of times that a waiter may be passed.
     pub most: u64,
 }
 
-/// What came of a scenario.
+/// The outcome of a scenario.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrialOutcome {
-    /// What is wrong.
+    /// The trouble found, if any.
     pub trouble: Option<Trouble>,
-    /// All figures, up to the end or the standstill.
+    /// All figures until the end or the lack of progress.
     pub figures: SimFigures,
     /// The longest waits.
     pub waits: LongestWaits,
 }
 
-/// Events after which a simulation ends although operations are missing: a second or so. With many
-/// vCPUs on few CPUs some locks hardly get on.
-pub(super) const MOST_EVENTS: u64 = 10_000_000;
-/// Events for each of its vCPUs, but as for eight at least, in which it completes no operation, after which
-/// it makes no progress: far more than they need to have a turn each, some milliseconds of looks.
-const MOST_IDLE: u64 = 2_500_000;
+/// Maximum number of events, even if operations are missing: about a second. With many vCPUs on few CPUs some
+/// locks make hardly any progress.
+pub(super) const MAX_EVENTS: u64 = 10_000_000;
+/// Events without a completed operation after which there is no progress, per vCPU but for at least eight.
+/// The vCPUs need far less for one slice each, some milliseconds of spin iterations.
+const MAX_IDLE_STEPS: u64 = 2_500_000;
 
 impl Scenario {
-    /// Simulates it to the end of all of its operations, however many events that takes. None: `brake` was pulled.
-    pub fn run_whole(
+    /// Simulates all operations, with no limit on events. Returns `None` if `brake` was pulled.
+    pub fn run_all(
         &self,
         machine: &Machine,
         brake: &Brake,
     ) -> Result<Option<TrialOutcome>, SimSpecError> {
-        self.run(machine, subjects, brake, u64::MAX)
+        self.run(machine, guest_systems, brake, u64::MAX)
     }
 
-    /// Simulates it with the locks of `make`, and so many events at most. None: `brake` was pulled.
+    /// Simulates at most `events` events with the locks of `make`. Returns `None` if `brake` was pulled.
     pub(super) fn run(
         &self,
         machine: &Machine,
-        make: Make,
+        make: LockFn,
         brake: &Brake,
         events: u64,
     ) -> Result<Option<TrialOutcome>, SimSpecError> {
         let mut sim = self.sim(machine, Decisions::default(), make)?;
-        sim.obey(brake);
+        sim.set_brake(brake);
         Ok(self.simulate(&mut sim, events))
     }
 
-    /// Simulates it as a search does, and keeps the schedule's decisions and the last `keep` events, in words.
-    pub(super) fn run_kept(
+    /// Simulates like a search. Keeps the schedule's decisions and the last `keep` events as text.
+    pub(super) fn run_recorded(
         &self,
         machine: &Machine,
         keep: usize,
     ) -> Result<(Option<TrialOutcome>, Recording, String), SimSpecError> {
-        let decisions = Decisions { are_kept: true, ..Decisions::default() };
-        let mut sim = self.sim(machine, decisions, subjects)?;
+        let decisions = Decisions { are_recorded: true, ..Decisions::default() };
+        let mut sim = self.sim(machine, decisions, guest_systems)?;
         sim.keep_last(keep);
-        let outcome = self.simulate(&mut sim, MOST_EVENTS);
+        let outcome = self.simulate(&mut sim, MAX_EVENTS);
         Ok((outcome, sim.recording(), sim.trace()))
     }
 
@@ -104,18 +104,18 @@ impl Scenario {
         &self,
         machine: &Machine,
         decisions: Decisions<'_>,
-        make: Make,
+        make: LockFn,
     ) -> Result<Sim, SimSpecError> {
         let make = || make(self.system, self.vcpus, self.locks, &self.handoff());
-        let mut sim = Sim::with(&self.spec(machine), decisions, make, guest::rounds)?;
-        sim.give_up_after(MOST_IDLE * self.vcpus.max(8) as u64);
+        let mut sim = Sim::with_code(&self.spec(machine), decisions, make, guest::run_operations)?;
+        sim.limit_idle_steps(MAX_IDLE_STEPS * self.vcpus.max(8) as u64);
         Ok(sim)
     }
 
-    /// None: its brake was pulled, and it says nothing.
+    /// Returns `None` if its brake was pulled: the outcome is inconclusive.
     fn simulate(&self, sim: &mut Sim, events: u64) -> Option<TrialOutcome> {
-        // To the end of each vCPU: one that will never be woken shows there.
-        let end = sim.run_for_at_most(self.operations, events).and_then(|()| sim.run_out());
+        // Runs until each vCPU has ended, which shows a vCPU that is never woken.
+        let end = sim.run_for_at_most(self.operations, events).and_then(|()| sim.run_to_end());
         let (figures, waits) = (sim.figures(), sim.waits());
         let trouble = self.trouble(&figures, waits, end.err());
         (end != Err(Stuck::Stopped)).then_some(TrialOutcome { trouble, figures, waits })
@@ -141,33 +141,34 @@ impl Scenario {
         if self.system.is_fifo() && figures.disorder > 0 {
             return trouble(TroubleKind::OutOfTurn, figures.disorder);
         }
-        let bounds = Bounds::of(self)?;
+        let bounds = Bounds::new(self)?;
         let passed =
             |kind, counted, most| (counted > most).then_some(Trouble { kind, counted, most });
         passed(TroubleKind::PassedInLine, waits.in_line, bounds.in_line).or_else(|| {
-            passed(TroubleKind::PassedOutside, waits.outside, bounds.outside.unwrap_or(u64::MAX))
+            let limit = bounds.throttled.unwrap_or(u64::MAX);
+            passed(TroubleKind::PassedOutside, waits.throttled, limit)
         })
     }
 }
 
 impl TrialOutcome {
-    /// A digest of all figures: two simulations that differ in an event hardly have the same.
+    /// A digest of all figures. Simulations that differ in an event almost certainly have different digests.
     pub fn digest(&self) -> u64 {
         let SimFigures { time, operations, slow, halts, kicks, retries, .. } = &self.figures;
-        let SimFigures { violations, disorder, looks, transfers, events, .. } = &self.figures;
+        let SimFigures { violations, disorder, spins, transfers, events, .. } = &self.figures;
         let counts =
-            [time.0, *slow, *halts, *kicks, *retries, *violations, *disorder, *looks, *transfers];
-        let waits = [self.waits.in_line, self.waits.outside, self.waits.longest.0];
-        let all = counts.iter().chain(operations).chain([events]).chain(&waits);
-        // FNV-1a, by words.
-        all.fold(0xcbf2_9ce4_8422_2325, |digest, word| {
+            [time.0, *slow, *halts, *kicks, *retries, *violations, *disorder, *spins, *transfers];
+        let waits = [self.waits.in_line, self.waits.throttled, self.waits.longest.0];
+        let words = counts.iter().chain(operations).chain([events]).chain(&waits);
+        // FNV-1a by words.
+        words.fold(0xcbf2_9ce4_8422_2325, |digest, word| {
             (digest ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17)
         })
     }
 }
 
 impl TroubleKind {
-    /// The name in files.
+    /// The name used in files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotExclusive => "not-exclusive",
@@ -185,23 +186,24 @@ impl fmt::Display for Trouble {
         let Self { kind, counted, most } = self;
         match kind {
             TroubleKind::NotExclusive => {
-                write!(f, "two vCPUs had the lock at once, {}", count(*counted, "time"))
+                write!(f, "two vCPUs held the lock at the same time, {}", count(*counted, "time"))
             }
-            TroubleKind::AllHalt => f.write_str("all vCPUs halt, a wakeup is lost"),
-            TroubleKind::NoProgress => f.write_str("vCPUs run and none gets the lock"),
+            TroubleKind::AllHalt => f.write_str("all vCPUs halt: a lost wakeup"),
+            TroubleKind::NoProgress => f.write_str("vCPUs run, but none acquires the lock"),
             TroubleKind::OutOfTurn => {
-                write!(f, "tickets were served out of turn, {}", count(*counted, "time"))
+                write!(f, "tickets were served out of order, {}", count(*counted, "time"))
             }
             TroubleKind::PassedInLine | TroubleKind::PassedOutside => {
-                let place = if *kind == TroubleKind::PassedInLine { "in line" } else { "outside" };
+                let place =
+                    if *kind == TroubleKind::PassedInLine { "in line" } else { "throttled" };
                 let others = count(*counted, "other");
-                write!(f, "{others} came before a waiter {place}, promised are {most}")
+                write!(f, "{others} passed a waiter {place}, at most {most} may")
             }
         }
     }
 }
 
-/// In a line: the system, the machine's share of it, the schedule.
+/// One line: the system, its vCPUs and CPUs, the schedule, faults and noise.
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { system, handoff, cpus, vcpus, policy, .. } = self;

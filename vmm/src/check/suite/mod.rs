@@ -1,8 +1,8 @@
 //! The tests, in the order in which they run.
 
 mod bench;
-mod capabilities;
 mod exclusion;
+mod features;
 mod wakeups;
 
 pub use bench::Load;
@@ -13,29 +13,29 @@ use std::{
 };
 
 use crate::check::{
-    CannotTell, Skip,
-    guests::{Boot, Guests, LACKING},
+    NoVerdict, Skip,
+    guests::{Boot, Guests, SKIP},
     ktap::{TestResult, Verdict},
     reference::{Rates, Reference},
 };
-use base::{backend::PvBackend, shown};
+use base::{backend::PvBackend, sanitize};
 use bench::{BenchResult, bench_script};
 use locks::System;
 use study::guest::kernels;
-use wakeups::woken;
+use wakeups::wakeup;
 
-/// vCPUs of most guests: two for each slot of two.
+/// vCPUs of most guests: 2 for each of 2 slots.
 pub const VCPUS: u32 = 4;
 
-/// A test: its name in the output, and what it does. An error ends the run, unless it is a [`Failure`](crate::check::Failure) or a
-/// [`Skip`].
+/// A test: its name in the output and its function. An error other than [`Failure`](crate::check::Failure) or
+/// [`Skip`] ends the run.
 pub type Test = (&'static str, fn(&mut Suite<'_>) -> anyhow::Result<TestResult>);
 
-/// How often a test that failed by time is repeated if the host took the time.
+/// Repetitions of a test that failed by a timeout while the host took time.
 const REPEATS: u32 = 2;
 
-/// Tests that the others need: they run in any case.
-pub const FIRST: usize = 2;
+/// Number of initial tests that always run, because the others need their results.
+pub const REQUIRED: usize = 2;
 
 /// The name of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,15 +45,15 @@ impl FromStr for TestName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = TESTS.iter().find(|(name, _)| *name == text);
-        found.map(|(name, _)| Self(name)).ok_or_else(|| {
+        let test = TESTS.iter().find(|(name, _)| *name == text);
+        test.map(|(name, _)| Self(name)).ok_or_else(|| {
             let names: Vec<&str> = TESTS.iter().map(|(name, _)| *name).collect();
-            format!("no test '{text}'; there are {}", names.join(", "))
+            format!("unknown test '{text}': must be one of {}", names.join(", "))
         })
     }
 }
 
-/// All tests. The first one decides whether anything can be said.
+/// All tests. If the first test fails to boot the kernel, there is no verdict.
 pub const TESTS: [Test; 15] = [
     ("boot", |suite| first_boot(suite.guests)),
     ("smp", smp),
@@ -61,12 +61,12 @@ pub const TESTS: [Test; 15] = [
     ("exclusion_pv", exclusion::pv),
     ("preempted_holders", |suite| exclusion::targeted(suite, "lhp:100,2ms", "a holder")),
     ("preempted_waiters", |suite| exclusion::targeted(suite, "lwp:100,2ms", "the next in line")),
-    ("wakeups_vmm", |suite| woken(suite, PvBackend::Vmm, Some(wakeups::KICKS_AND_HALTS))),
-    ("wakeups_doorbell", |suite| woken(suite, PvBackend::Doorbell, Some(wakeups::KICKS))),
-    ("wakeups_kvm", |suite| woken(suite, PvBackend::Kvm, None)),
-    ("pv_switch", capabilities::pv_switch),
-    ("locktorture", capabilities::locktorture),
-    ("hot_unplug", capabilities::hot_unplug),
+    ("wakeups_vmm", |suite| wakeup(suite, PvBackend::Vmm, Some(wakeups::KICKS_AND_HALTS))),
+    ("wakeups_doorbell", |suite| wakeup(suite, PvBackend::Doorbell, Some(wakeups::KICKS))),
+    ("wakeups_kvm", |suite| wakeup(suite, PvBackend::Kvm, None)),
+    ("pv_switch", features::pv_switch),
+    ("locktorture", features::locktorture),
+    ("hot_unplug", features::hot_unplug),
     ("progress", exclusion::progress),
     ("throughput_1x", |suite| throughput(suite, 1)),
     ("throughput_2x", |suite| throughput(suite, 2)),
@@ -77,56 +77,56 @@ pub const TESTS: [Test; 15] = [
 enum PvLocks {
     /// Ticketlocks of pvticket, with every backend.
     Ticket,
-    /// Mainline's PV queued locks, which only KVM serves.
+    /// Mainline's PV queued locks, with the backend KVM only.
     Queued,
-    /// No PV locks, or none chosen in this guest.
+    /// No PV locks, or not enabled in this guest.
     Absent,
 }
 
-/// The tests' state.
+/// The state of the test run.
 pub struct Suite<'a> {
     guests: &'a mut Guests,
     load: Load,
-    /// To compare rates with.
+    /// Reference for the rates.
     against: Option<&'a Reference>,
-    /// None: it is not known.
+    /// None if unknown.
     pv: Option<PvLocks>,
     /// The results of this kernel.
-    pub found: Reference,
+    pub outcome: Reference,
 }
 
 impl<'a> Suite<'a> {
-    /// Of these guests, for results of which nothing but the kernel and the host is known.
+    /// A run in these guests. `outcome` names the kernel and the host, and has no results yet.
     pub fn new(
         guests: &'a mut Guests,
         load: Load,
-        found: Reference,
+        outcome: Reference,
         against: Option<&'a Reference>,
     ) -> Self {
-        Self { guests, load, against, pv: None, found }
+        Self { guests, load, against, pv: None, outcome }
     }
 
-    /// Runs a test; repeats it if it failed by a timeout while the host took time, and at last skips it.
+    /// Runs a test. If it fails by a timeout while the host takes time, it is repeated and finally skipped.
     pub fn verdict(&mut self, test: &Test) -> anyhow::Result<TestResult> {
         let (_, test) = test;
-        let mut left = REPEATS;
+        let mut retries = REPEATS;
         loop {
             self.guests.take_host_time();
-            let result = test(self).or_else(TestResult::of_error)?;
+            let result = test(self).or_else(TestResult::from_error)?;
             let host = self.guests.take_host_time();
             match result.verdict {
-                Verdict::NotOk(why) if result.is_late && host.is_much() => {
-                    if left == 0 {
-                        return Ok(TestResult::skipped(format!("{host}: {why}")));
+                Verdict::NotOk(reason) if result.is_timeout && host.is_much() => {
+                    if retries == 0 {
+                        return Ok(TestResult::skipped(format!("{host}: {reason}")));
                     }
-                    left -= 1;
+                    retries -= 1;
                 }
                 verdict => return Ok(TestResult { verdict, ..result }),
             }
         }
     }
 
-    /// The backend of tests that need one, the most direct one of the kernel.
+    /// The backend of tests that do not compare backends: the kernel's most direct one.
     const fn backend(&self) -> PvBackend {
         match self.pv {
             Some(PvLocks::Ticket) => PvBackend::Vmm,
@@ -135,66 +135,66 @@ impl<'a> Suite<'a> {
         }
     }
 
-    /// The kernel's PV locks; else why a test of them is skipped.
+    /// The kernel's PV locks, or the reason to skip their tests.
     fn pv_locks(&self) -> Result<PvLocks, Skip> {
         match self.pv {
-            None => Err(Skip("smp failed, so that the kernel's PV locks are not known".into())),
-            Some(PvLocks::Absent) => Err(Skip("the kernel has chosen no PV locks".into())),
+            None => Err(Skip("smp failed, so the kernel's PV locks are unknown".into())),
+            Some(PvLocks::Absent) => Err(Skip("the kernel did not enable PV locks".into())),
             Some(pv) => Ok(pv),
         }
     }
 
-    /// A guest of twice as many vCPUs as slots under this policy.
+    /// A guest with twice as many vCPUs as slots, under this policy.
     fn overcommitted(&self, pv: PvBackend, policy: &str) -> Boot {
-        Boot::new(VCPUS, pv).under(policy, self.guests.slots())
+        Boot::new(VCPUS, pv).schedule(policy, self.guests.slots())
     }
 
-    /// Runs the benchmark in this guest.
+    /// Boots a guest and runs the benchmark.
     fn bench(&mut self, boot: Boot, seconds: Duration) -> anyhow::Result<BenchResult> {
-        let ended = self.guests.run(&boot.script(&bench_script(seconds), seconds))?;
-        Ok(BenchResult::read(&ended)?)
+        let result = self.guests.run(&boot.script(&bench_script(seconds), seconds))?;
+        Ok(BenchResult::read(&result)?)
     }
 }
 
-/// The kernel comes up with one vCPU and native locks, runs a command, has an eventfd, and is for several CPUs: an error if not.
-/// Later boots may take a multiple of its time. A bug report is a failed test.
+/// Boots with one vCPU and native locks. Fails if the kernel does not run a command, or lacks eventfd or SMP.
+/// The limit of later boots is a multiple of its time. A bug report is a failed test.
 pub fn first_boot(guests: &mut Guests) -> anyhow::Result<TestResult> {
     let try_eventfd = bench_script(Duration::from_millis(20));
     let script = format!(
-        "uname -rv; {try_eventfd} >/dev/null 2>/errors || ! grep -q 'not implemented' /errors || exit {LACKING}"
+        "uname -rv; {try_eventfd} >/dev/null 2>/errors || ! grep -q 'not implemented' /errors || exit {SKIP}"
     );
     let boot = Boot::new(1, PvBackend::Off).script(&script, Duration::ZERO);
-    let began = Instant::now();
-    let ended = guests.run(&boot)?;
-    let took = began.elapsed();
-    let uname = Uname::parse(&ended.stdout);
-    if ended.is_lacking() {
-        let why = "the kernel has no eventfd, which the tests need (CONFIG_EVENTFD)";
-        return Err(CannotTell(why.into()).into());
+    let start = Instant::now();
+    let result = guests.run(&boot)?;
+    let boot_time = start.elapsed();
+    let uname = Uname::parse(&result.stdout);
+    if result.lacks_feature() {
+        let reason = "the kernel has no eventfd, which the tests require (CONFIG_EVENTFD)";
+        return Err(NoVerdict(reason.into()).into());
     }
-    let Some(Uname { release, is_smp }) = uname.filter(|_| ended.is_good()) else {
-        let why = format!("the kernel does not boot with one vCPU: {}", ended.reason());
-        return Err(CannotTell(why).into());
+    let Some(Uname { release, is_smp }) = uname.filter(|_| result.succeeded()) else {
+        let reason = format!("the kernel does not boot with one vCPU: {}", result.reason());
+        return Err(NoVerdict(reason).into());
     };
     if !is_smp {
-        let why = "the kernel is for one CPU, which never waits for a spinlock (CONFIG_SMP)";
-        return Err(CannotTell(why.into()).into());
+        let reason = "the kernel supports only one CPU, so locks never have waiters (CONFIG_SMP)";
+        return Err(NoVerdict(reason.into()).into());
     }
-    guests.expect(took);
-    let release = shown::cut(release, 100);
-    let notes =
-        vec![format!("Linux {release}, to the end of a command in {:.1} s", took.as_secs_f64())];
-    Ok(match ended.check() {
+    guests.set_limit(boot_time);
+    let release = sanitize::truncate(release, 100);
+    let seconds = boot_time.as_secs_f64();
+    let notes = vec![format!("Linux {release}, booted and ran a command in {seconds:.1} s")];
+    Ok(match result.check() {
         Ok(()) => TestResult::ok(notes),
         Err(failure) => TestResult::failed(failure, notes),
     })
 }
 
-/// What `uname -rv` prints.
+/// Output of `uname -rv`.
 #[derive(Debug, PartialEq, Eq)]
 struct Uname<'a> {
     release: &'a str,
-    /// The kernel's version names its kind (init/Makefile of Linux).
+    /// Whether the version contains `SMP` (Linux's init/Makefile).
     is_smp: bool,
 }
 
@@ -206,41 +206,41 @@ impl<'a> Uname<'a> {
     }
 }
 
-/// All vCPUs come up; which PV locks the kernel has is seen by what it says.
+/// All vCPUs come up. The kernel's PV locks are known from its log.
 fn smp(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     let boot = suite.overcommitted(PvBackend::Kvm, "rr");
-    let result = suite.bench(boot, suite.load.seconds)?;
-    let said = result.spinlocks.unwrap_or_default();
-    suite.pv = match kernels::chosen(&said) {
+    let result = suite.bench(boot, suite.load.duration)?;
+    let choice = result.spinlocks.unwrap_or_default();
+    suite.pv = match kernels::chosen(&choice) {
         Some(System::PvTicket) => Some(PvLocks::Ticket),
         Some(System::PvQueued) => Some(PvLocks::Queued),
         _ => Some(PvLocks::Absent),
     };
     let notes =
-        vec![if said.is_empty() { "its log names no choice of spinlocks".into() } else { said }];
+        vec![if choice.is_empty() { "the log does not name the spinlocks".into() } else { choice }];
     Ok(match result.workers {
-        all if all == VCPUS as usize => TestResult::ok(notes),
-        some => TestResult::late(format!("{some} of {VCPUS} vCPUs came up"), notes),
+        workers if workers == VCPUS as usize => TestResult::ok(notes),
+        workers => TestResult::timed_out(format!("only {workers} of {VCPUS} vCPUs came up"), notes),
     })
 }
 
-/// Rates of native and PV locks, boots in turn; worse than the reference's fails.
+/// Rates of native and PV locks in alternating boots. Fails if they are worse than the reference's.
 fn throughput(suite: &mut Suite<'_>, ratio: u32) -> anyhow::Result<TestResult> {
     let mut kinds = vec![("native", PvBackend::Off)];
     kinds.extend(suite.pv_locks().is_ok().then(|| ("pv", suite.backend())));
-    let mut all: Vec<Rates> = kinds.iter().map(|(locks, _)| Rates::new(locks, ratio)).collect();
+    let mut rates: Vec<Rates> = kinds.iter().map(|(locks, _)| Rates::new(locks, ratio)).collect();
     for _ in 0..suite.load.rounds {
-        for ((_, pv), rates) in kinds.iter().zip(&mut all) {
+        for ((_, pv), rates) in kinds.iter().zip(&mut rates) {
             rates.measure(suite.guests, suite.load, *pv)?;
         }
     }
     let result = match suite.against {
-        Some(reference) => reference.judge(&suite.found.host, &all),
-        None => TestResult::ok(all.iter().map(Rates::line).collect()),
+        Some(reference) => reference.judge(&suite.outcome.host, &rates),
+        None => TestResult::ok(rates.iter().map(Rates::line).collect()),
     };
     // A repeated test replaces its rates.
-    suite.found.rates.retain(|rates| rates.overcommit != ratio);
-    suite.found.rates.extend(all);
+    suite.outcome.rates.retain(|rates| rates.overcommit != ratio);
+    suite.outcome.rates.extend(rates);
     Ok(result)
 }
 
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_kind_is_in_its_version() {
+    fn smp_is_read_from_uname() {
         let debian = "6.12.48-amd64 #1 SMP PREEMPT_DYNAMIC Debian 6.12.48-1 (2025-09-20)\n";
         for (printed, release, is_smp) in [
             (debian, "6.12.48-amd64", true),

@@ -1,38 +1,38 @@
-//! Lost wakeups: every halted waiter is woken, though kicks come late, twice, and for nothing.
+//! Lost wakeups: every halted waiter wakes up although kicks are late, duplicate or spurious.
 
 use super::{PvLocks, Suite};
 use crate::check::ktap::TestResult;
 use base::backend::PvBackend;
 
-/// Late, repeated and needless kicks.
+/// Late, duplicate and spurious kicks.
 pub(super) const KICKS: &str = "kick-delay:300us,kick-dup:0.1,spurious:0.1";
-/// And halts that come late.
+/// Late halts in addition.
 pub(super) const KICKS_AND_HALTS: &str =
     "kick-delay:300us,kick-dup:0.1,spurious:0.1,halt-delay:100us";
 
-/// With this backend. KVM serves the calls itself, so nothing is injected: preemptions alone make kicks late.
-pub(super) fn woken(
+/// Tests one backend. KVM serves the calls itself, without faults: only preemptions delay kicks.
+pub(super) fn wakeup(
     suite: &mut Suite<'_>,
     pv: PvBackend,
     faults: Option<&str>,
 ) -> anyhow::Result<TestResult> {
     let locks = suite.pv_locks()?;
     if locks == PvLocks::Queued && pv != PvBackend::Kvm {
-        return Ok(TestResult::skipped(format!("the kernel has no backend {pv}")));
+        return Ok(TestResult::skipped(format!("the kernel does not support the backend {pv}")));
     }
     let mut boot = suite.overcommitted(pv, "rr");
     if let Some(faults) = faults {
-        boot = boot.with("--fault", faults);
+        boot = boot.option("--fault", faults);
     }
     if locks == PvLocks::Ticket {
-        // Waiters halt early, and so more often.
+        // Waiters halt earlier and so more often.
         boot = boot.append("pvticket_spin=64");
     }
     let result = suite.bench(boot, suite.load.long)?;
     let mut notes = vec![format!("{:.0} additions/s, none lost", result.rate)];
     notes.extend(faults.map(|faults| format!("faults {faults}")));
     Ok(match result.fewest {
-        0 => TestResult::late("a vCPU added nothing in the whole window", notes),
+        0 => TestResult::timed_out("a vCPU made no addition in the window", notes),
         _ => TestResult::ok(notes),
     })
 }

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Common, keep, option, run_inside};
-use crate::cli::{Usage, confinement, print, say};
+use super::{Common, option, run_inside, write_json};
+use crate::cli::{Usage, confinement, print, print_line};
 use base::units::{ByteSize, VcpuCount};
 use experiment::{
     bench::boot_times::{self, BenchPlan},
     host::{allowed_cpus, gather_facts},
-    host_choice::{self, GuestClass, with_note_of_quota},
-    inside::Inside,
+    host_choice::{self, GuestClass, with_quota_note},
+    inside::EmulatedCommand,
     kernel,
     tables::boot_times::{self as tables, MeasurementHost},
 };
@@ -20,10 +20,10 @@ use os::artifacts;
 use study::point::{HostKernel, HostKind};
 
 /// Measure the time to a guest's first output and to Linux's init, the VMM's memory in addition to
-/// the guest's, and the cost of a port exit.
+/// the guest's, and the cost of a port exit
 #[derive(Debug, Args)]
 pub(super) struct BootBenchArgs {
-    /// Rounds; each measures everything once
+    /// Number of rounds, 1 to 10000; each measures everything once
     #[arg(long, value_name = "K", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
 
@@ -36,50 +36,50 @@ pub(super) struct BootBenchArgs {
 }
 
 pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
-    confinement::choose()?;
+    confinement::set_mode()?;
     let kind = KvmKind::detect();
     let place = host_choice::choose_here(args.common.host, GuestClass::Ring0, kind).place;
     args.common.host_kernel.choice().check(place == HostKind::Emulated)?;
     let kernel = if place == HostKind::Emulated || kind.runs_linux() {
         Some(find_kernel(args.kernel.as_deref())?)
     } else {
-        say(format_args!(
-            "pvticket: this KVM runs no guest kernels: the tiny guest alone is measured"
+        print_line(format_args!(
+            "pvticket: this KVM cannot run guest kernels: measuring only the tiny guest"
         ));
         None
     };
     let json = args.common.json.as_deref();
     match place {
-        HostKind::Direct => direct(args.runs, kernel, json),
+        HostKind::Direct => run_direct(args.runs, kernel, json),
         HostKind::Emulated => {
-            emulated(args.runs, kernel, json, args.common.host_kernel.choice().kernel()?)
+            run_emulated(args.runs, kernel, json, args.common.host_kernel.choice().kernel()?)
         }
     }
 }
 
-/// The Linux guests' kernel, which boots in their memory.
-fn find_kernel(named: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let file = match named {
-        Some(file) => kernel::named(file, "--kernel")?,
-        None => artifacts::built_kernel()?,
+/// The Linux guests' kernel, checked to boot in their memory.
+fn find_kernel(file: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let file = match file {
+        Some(file) => kernel::resolve(file, "--kernel")?,
+        None => artifacts::default_kernel()?,
     };
     kernel::check(&file, boot_times::GUEST_MEMORY)?;
     Ok(file)
 }
 
-/// CPUs of the emulated host: as many as the VMMs that the report compares with had.
+/// CPUs of the emulated host, as for the VMMs that the report compares with.
 const OUTER_CPUS: u32 = 2;
 
 /// Measures in the emulated host, with the same files.
-fn emulated(
+fn run_emulated(
     runs: u32,
     guest_kernel: Option<PathBuf>,
     json: Option<&Path>,
     kernel: HostKernel,
 ) -> anyhow::Result<u8> {
-    let crowd = boot_times::CROWD_GUEST_MEMORY.0 * boot_times::CROWD as u64;
-    let mut inside = Inside::new(kernel, ByteSize(crowd.max(boot_times::GUEST_MEMORY.0)));
-    // The measured boots look for it in the cache.
+    let memory = boot_times::PARALLEL_GUEST_MEMORY.0 * boot_times::PARALLEL_VMMS as u64;
+    let mut inside = EmulatedCommand::new(kernel, ByteSize(memory.max(boot_times::GUEST_MEMORY.0)));
+    // The measured boots take it from the cache.
     inside.take_busybox(&artifacts::busybox()?);
     inside.errand().cpus = OUTER_CPUS;
     let guest_kernel = guest_kernel.map(|file| option("--kernel", inside.take_kernel(&file)));
@@ -87,15 +87,16 @@ fn emulated(
     run_inside(inside, "boot", json, options.flatten())
 }
 
-/// Measures on this host's KVM; without a kernel no Linux guests.
-fn direct(runs: u32, kernel: Option<PathBuf>, json: Option<&Path>) -> anyhow::Result<u8> {
+/// Measures on this host's KVM. Without a kernel, Linux guests are left out.
+fn run_direct(runs: u32, kernel: Option<PathBuf>, json: Option<&Path>) -> anyhow::Result<u8> {
     let vcpus = vec![VcpuCount::ONE, VcpuCount::try_from(4)?];
     let bench = BenchPlan { runs, kernel, vcpus };
     let cpus = allowed_cpus().map_err(Usage::from)?;
-    let host = with_note_of_quota(gather_facts(&cpus), &cpus);
-    let figures = boot_times::run(&bench, |round| say(format_args!("round {round} of {runs}")))?;
+    let host = with_quota_note(gather_facts(&cpus), &cpus);
+    let figures =
+        boot_times::run(&bench, |round| print_line(format_args!("round {round} of {runs}")))?;
     let place = if is_emulated() { MeasurementHost::Emulated } else { MeasurementHost::Direct };
     print(&tables::table(&figures, &host));
-    keep(json, || tables::json(&figures, &host, place))?;
+    write_json(json, || tables::json(&figures, &host, place))?;
     Ok(0)
 }

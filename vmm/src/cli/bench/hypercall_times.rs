@@ -3,8 +3,8 @@
 use anyhow::Context;
 use clap::Args;
 
-use super::{Common, keep, option, run_inside};
-use crate::cli::{Usage, confinement, print, say};
+use super::{Common, option, run_inside, write_json};
+use crate::cli::{Usage, confinement, print, print_line};
 use base::{
     backend::PvBackend,
     units::{ByteSize, CpuList},
@@ -16,8 +16,8 @@ use experiment::{
     bench::hypercall_times::{self, HyperCase, HyperPlan},
     cpus,
     host::{gather_facts, topology},
-    host_choice::{self, GuestClass, with_note_of_quota},
-    inside::Inside,
+    host_choice::{self, GuestClass, with_quota_note},
+    inside::EmulatedCommand,
     tables::hypercall_times as tables,
 };
 use kvm::KvmKind;
@@ -27,33 +27,33 @@ use study::{
     point::{HostKernel, HostKind},
 };
 
-/// Rounds per run of `--runs`, each with a quarter of its time: a shared host moves a VM's CPUs, and what a line takes
-/// between them, within a second (`experiment::host::hop`), and cases that are compared should meet the same place.
-const PARTS: u32 = 4;
+/// Rounds per run of `--runs`, each with a quarter of its time: short, because a shared host moves a VM's
+/// CPUs, and so changes cache line latencies, within a second (`experiment::host::hop`).
+const ROUNDS_PER_RUN: u32 = 4;
 
-/// Measure what an exit, a kick, a halt and the time from a kick to the kicked vCPU's first
-/// instruction cost, by backend, and for comparison the wakeup of a thread.
+/// Measure the costs of an exit, a kick, a halt, and the time from a kick to the kicked vCPU's first
+/// instruction, by backend, and a thread's wakeup for comparison
 #[derive(Debug, Args)]
 pub(super) struct HyperBenchArgs {
-    /// Backends to measure: vmm, doorbell, kvm [default: all that this KVM can run; vmm on software
-    /// KVMs, which cannot run ring 0]
+    /// Backends to measure: vmm, doorbell, kvm [default: all supported by this KVM; only vmm on
+    /// software KVMs, which cannot run ring 0]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pv_backends: Option<Vec<PvBackend>>,
 
-    /// Runs of every case, each in four short rounds
+    /// Runs of each case, 1 to 10000, in four short rounds each
     #[arg(long, value_name = "K", default_value_t = 8,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
 
-    /// Time measured in a run of a case
+    /// Measured time of a case per run, in seconds
     #[arg(long, value_name = "S", default_value = "0.2")]
     seconds: Seconds,
 
-    /// The two host CPUs, for example 0,2 [default: two cores that share a cache]
+    /// Two host CPUs, e.g. 0,2 [default: two cores that share a cache]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
 
-    /// Seed of the order
+    /// Seed of the order of cases
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -62,28 +62,28 @@ pub(super) struct HyperBenchArgs {
 }
 
 pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
-    confinement::choose()?;
+    confinement::set_mode()?;
     let kind = KvmKind::detect();
-    let asked = args.pv_backends.as_deref().unwrap_or_default();
-    if asked.contains(&PvBackend::Off) {
-        return Err(Usage("--pv-backends: off makes no calls".into()).into());
+    let backends = args.pv_backends.as_deref().unwrap_or_default();
+    if backends.contains(&PvBackend::Off) {
+        return Err(Usage("--pv-backends: off is not supported, it makes no calls".into()).into());
     }
-    let needs_ring_0 = asked.iter().any(|backend| backend.needs_ring_0());
+    let needs_ring_0 = backends.iter().any(|backend| backend.needs_ring_0());
     let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
     let place = host_choice::choose_here(args.common.host, class, kind).place;
     args.common.host_kernel.choice().check(place == HostKind::Emulated)?;
     match place {
-        HostKind::Emulated => emulated(&args, args.common.host_kernel.choice().kernel()?),
+        HostKind::Emulated => run_emulated(&args, args.common.host_kernel.choice().kernel()?),
         HostKind::Direct => {
             host_choice::check_direct(class, kind)?;
-            direct(&args)
+            run_direct(&args)
         }
     }
 }
 
 /// Measures in the emulated host.
-fn emulated(args: &HyperBenchArgs, kernel: HostKernel) -> anyhow::Result<u8> {
-    let mut inside = Inside::new(kernel, ByteSize(::hypercalls::payload::MEMORY));
+fn run_emulated(args: &HyperBenchArgs, kernel: HostKernel) -> anyhow::Result<u8> {
+    let mut inside = EmulatedCommand::new(kernel, ByteSize(::hypercalls::payload::MEMORY));
     inside.errand().stdout = OutputMode::Progress;
     inside.errand().stderr = OutputMode::Progress;
     let backends = args.pv_backends.as_deref().map(|backends| {
@@ -101,22 +101,22 @@ fn emulated(args: &HyperBenchArgs, kernel: HostKernel) -> anyhow::Result<u8> {
 }
 
 impl HyperBenchArgs {
-    /// The backends to measure, without repeats, always in the same order.
+    /// The backends to measure, without duplicates, in a fixed order.
     fn backends(&self, kind: KvmKind) -> Vec<PvBackend> {
-        let all = [PvBackend::Vmm, PvBackend::Doorbell, PvBackend::Kvm];
+        let order = [PvBackend::Vmm, PvBackend::Doorbell, PvBackend::Kvm];
         let is_measured = |backend: &PvBackend| match &self.pv_backends {
-            Some(asked) => asked.contains(backend),
+            Some(backends) => backends.contains(backend),
             None => kind.runs_linux() || !backend.needs_ring_0(),
         };
-        all.into_iter().filter(is_measured).collect()
+        order.into_iter().filter(is_measured).collect()
     }
 
-    /// Resolves the first table's plan on this host.
+    /// Resolves the plan on this host.
     fn resolve(&self) -> Result<HyperPlan, Usage> {
         Ok(HyperPlan {
             backends: self.backends(KvmKind::detect()),
-            rounds: self.runs * PARTS,
-            duration: self.seconds.0 / PARTS,
+            rounds: self.runs * ROUNDS_PER_RUN,
+            duration: self.seconds.0 / ROUNDS_PER_RUN,
             seed: self.seed,
             cpus: cpus::choose(&topology(), self.cpus.as_ref(), Some(2))?,
         })
@@ -124,18 +124,18 @@ impl HyperBenchArgs {
 }
 
 /// Measures on this host's KVM.
-fn direct(asked: &HyperBenchArgs) -> anyhow::Result<u8> {
-    let plan = asked.resolve()?;
+fn run_direct(args: &HyperBenchArgs) -> anyhow::Result<u8> {
+    let plan = args.resolve()?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
-    let host = with_note_of_quota(gather_facts(&plan.cpus), &plan.cpus);
-    let started = |round: u32, case: HyperCase| {
-        let whose = case.backend().map_or("", PvBackend::name);
-        say(format_args!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name()));
+    let host = with_quota_note(gather_facts(&plan.cpus), &plan.cpus);
+    let on_round = |round: u32, case: HyperCase| {
+        let pv = case.backend().map_or("", PvBackend::name);
+        print_line(format_args!("round {} of {}: {pv} {}", round + 1, plan.rounds, case.name()));
     };
-    let run = || hypercall_times::run(&plan, &interrupt, &mut { started });
+    let run = || hypercall_times::run(&plan, &interrupt, &mut { on_round });
     let figures =
-        confine::within(&Files::of_guests(), run).context("cannot confine the bench")??;
+        confine::run(&Files::for_guests(), run).context("cannot confine the benchmark")??;
     print(&tables::table(&figures, &plan, &host));
-    keep(asked.common.json.as_deref(), || tables::json(&figures, &plan, &host))?;
+    write_json(args.common.json.as_deref(), || tables::json(&figures, &plan, &host))?;
     Ok(if figures.interrupted { signals::exit_status() } else { 0 })
 }

@@ -1,4 +1,4 @@
-//! `pvticket bench`: the VMM's own costs.
+//! `pvticket bench`: measures the VMM's costs.
 
 mod boot_times;
 mod hypercall_times;
@@ -11,16 +11,16 @@ use std::{
 use clap::{Args, Subcommand};
 
 use super::{
-    host::{HostKernelArgs, modes},
+    host::{HostKernelArgs, host_parser},
     results::ResultFile,
 };
-use experiment::{host_choice::HostMode, inside::Inside};
+use experiment::{host_choice::HostMode, inside::EmulatedCommand};
 
-/// Measure the costs of the VMM itself: boots and hypercalls
+/// Measure the costs of the VMM: boots and hypercalls
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     #[command(subcommand)]
-    what: BenchCommand,
+    command: BenchCommand,
 }
 
 #[derive(Debug, Subcommand)]
@@ -31,30 +31,30 @@ enum BenchCommand {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
-    match args.what {
+    match args.command {
         BenchCommand::Boot(args) => boot_times::run(args),
         BenchCommand::Hypercalls(args) => hypercall_times::run(args),
     }
 }
 
-/// Options that all benches have.
+/// Options of all benchmarks.
 #[derive(Debug, Args)]
 struct Common {
-    /// Write every figure to this file as JSON
+    /// Write all figures to this file as JSON
     #[arg(long, value_name = "F")]
     json: Option<PathBuf>,
 
-    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
-    #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
+    /// Host of the guests: this host's KVM, or an AMD-V machine emulated by QEMU
+    #[arg(long, value_parser = host_parser(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
     #[command(flatten)]
     host_kernel: HostKernelArgs,
 }
 
-/// Runs a bench in the emulated host with these words as its options, and returns its exit status.
+/// Runs a benchmark with these options in the emulated host, and returns its exit status.
 fn run_inside(
-    mut inside: Inside,
+    mut inside: EmulatedCommand,
     bench: &str,
     json: Option<&Path>,
     options: impl IntoIterator<Item = OsString>,
@@ -70,12 +70,12 @@ fn option(name: &str, value: impl Into<OsString>) -> [OsString; 2] {
     [name.into(), value.into()]
 }
 
-/// Writes a bench's figures to the file that `--json` names, if it is given.
-fn keep(
+/// Writes a benchmark's figures to the file of `--json`, if present.
+fn write_json(
     json: Option<&Path>,
     text: impl FnOnce() -> serde_json::Result<String>,
 ) -> anyhow::Result<()> {
-    match ResultFile::named("--json", json)? {
+    match ResultFile::check("--json", json)? {
         Some(file) => file.write_text(&text()?),
         None => Ok(()),
     }

@@ -1,24 +1,24 @@
-//! What is checked before a boot begins, and all that `--dry-run` checks.
+//! Checks before a boot, and all checks of `--dry-run`.
 
 use super::plan::Plan;
 use crate::cli::results::ResultFile;
 use emulated;
-use experiment::doctor::topology::Wanted;
+use experiment::doctor::topology::CpuRequest;
 use experiment::host::{resolve_cpus, topology};
 use machine::vm::check_guest;
 use study::point::HostKind;
 
 impl Plan {
-    /// Refuses here what would be refused only in the emulated host, or once machines are built: images that are none,
-    /// results that cannot be written, and schedules that the host's CPUs or a recording do not allow.
+    /// Rejects early, before the emulated host or a machine starts, invalid images, results that cannot be
+    /// written, and schedules that the host's CPUs or a recording do not allow.
     pub(super) fn check(&self, place: HostKind) -> anyhow::Result<()> {
-        let topology = topology();
+        let host = topology();
         let default = match place {
-            HostKind::Direct => resolve_cpus(&topology, None, Wanted::Default)?.cpus.cpus().len(),
+            HostKind::Direct => resolve_cpus(&host, None, CpuRequest::Default)?.cpus.cpus().len(),
             HostKind::Emulated => emulated::default_cpus() as usize,
         };
-        self.schedule.check(self.cpus, topology.cpus().len(), default)?;
-        ResultFile::named("--stats", self.stats.as_deref())?;
+        self.schedule.check(self.cpus, host.cpus().len(), default)?;
+        ResultFile::check("--stats", self.stats.as_deref())?;
         self.schedule.record_file()?;
         check_guest(&self.machine()?)?;
         Ok(())

@@ -9,7 +9,7 @@ use super::{
     plan::{InitMode, Plan},
     schedule_summary::{self, ScheduleSummary},
 };
-use crate::cli::{confinement, results::ResultFile, say};
+use crate::cli::{confinement, print_line, results::ResultFile};
 use base::{counters::sum, plural::count};
 use confine::{Class, Files, Needs};
 use experiment::{
@@ -20,22 +20,22 @@ use experiment::{
 };
 use kvm::KvmKind;
 use machine::{
-    devices::channel::Closing,
+    devices::channel::EndSignal,
     vcpu::{Cause, End},
     vm::{
-        Allowance, Console, InputOwner, InputSource, LimitedOutput, Loss, Outlet, Report, Running,
-        Schedule, Stopper, VmError,
+        Console, FdOutput, InputOwner, InputSource, LimitedOutput, OnWriteError, OutputLimit,
+        Report, Running, Schedule, Stopper, VmError,
     },
 };
 use os::{
     signals, streams,
-    terminal::{self, Hold, RawTerminal},
+    terminal::{self, RawTerminal},
 };
 
-/// Exit status when the reader of the output has closed it: 128 + SIGPIPE.
+/// Exit status after the output's reader has closed it: 128 + SIGPIPE.
 const OUTPUT_CLOSED: u8 = 141;
 
-/// Exit status when the machine may run no longer, as with timeout(1).
+/// Exit status after `--timeout`, as with timeout(1).
 const TIMED_OUT: u8 = 124;
 
 /// Boots, waits for the end and returns the exit status.
@@ -44,7 +44,7 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     let spec = plan.machine()?;
     let schedule = plan.schedule.spec(plan.cpus, topology)?;
     let record = plan.schedule.record_file()?;
-    let stats = ResultFile::named("--stats", plan.stats.as_deref())?;
+    let stats = ResultFile::check("--stats", plan.stats.as_deref())?;
     let vms = plan.schedule.vms as usize;
     let vcpus = spec.vcpus.get();
     driver::check_here(plan.driver)?;
@@ -58,25 +58,24 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     results.iter().try_for_each(|file| file.begin())?;
     confinement::begin(Class::Main, &files(&results), needs)?;
     let terminal = if plan.reads_keys() {
-        RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?
+        RawTerminal::enter().context("cannot put the terminal into raw mode")?
     } else {
         None
     };
-    let allowance = plan.output_limit.map(Allowance::new);
+    let output_limit = plan.output_limit.map(OutputLimit::new);
     let mut running = Vec::new();
     for (ix, vm) in built.into_iter().enumerate() {
-        let console = console(plan, ix, terminal.is_some(), allowance.as_ref());
+        let console = console(plan, ix, terminal.is_some(), output_limit.as_ref());
         let console = console.context("cannot set up the guest's input and output")?;
         running.push(schedule.run(vm, console, ix)?);
     }
-    // The guest has its initrd by now; the files it was assembled from take as much memory as a
-    // VMM.
+    // The guest has its initrd by now. The assembled files take as much memory as a VMM.
     drop(spec);
     let reports = wait_for_all(running);
     drop(terminal);
     let reports = match reports {
-        Err(error) if is_left_behind(&error) => {
-            say(format_args!("pvticket: {error:#}"));
+        Err(error) if is_abandoned(&error) => {
+            print_line(format_args!("pvticket: {error:#}"));
             return Ok(signals::exit_status());
         }
         reports => reports?,
@@ -85,19 +84,19 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     if let Some(file) = &stats {
         write_stats(file, &reports, account.as_ref())?;
     }
-    for complaint in
-        reports.iter().flat_map(|report| [report.complaint(), too_few(report)]).flatten()
+    for message in
+        reports.iter().flat_map(|report| [report.complaint(), missing_vcpus(report)]).flatten()
     {
-        say(format_args!("pvticket: {complaint}"));
+        print_line(format_args!("pvticket: {message}"));
     }
     for faults in reports.iter().filter_map(|report| report.faults.as_ref()) {
-        say(format_args!("pvticket: {}", report::faults::in_a_line(faults)));
+        print_line(format_args!("pvticket: {}", report::faults::summary(faults)));
     }
     if let Some(account) = account {
-        say(format_args!("pvticket: {}", account.line));
+        print_line(format_args!("pvticket: {}", account.line));
         if let Some(reason) = account.failure {
             bail!(
-                "the host's kernel ended the scheduler ({reason}); the vCPUs went on under its own"
+                "the host's kernel ended the scheduler ({reason}); the vCPUs continued without it"
             );
         }
     }
@@ -108,14 +107,14 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     Ok(worst)
 }
 
-/// What is opened once the machines are built: results in pipes and devices.
+/// The files that are opened after confinement: results in pipes and devices.
 fn files(results: &[&ResultFile]) -> Files {
-    let late = results.iter().filter_map(|file| file.opened_late());
-    Files { results: late.map(Into::into).collect(), ..Files::of_guests() }
+    let late = results.iter().filter_map(|file| file.late_path());
+    Files { results: late.map(Into::into).collect(), ..Files::for_guests() }
 }
 
-/// A vCPU thread did not leave `KVM_RUN` in time after the user asked for the end.
-fn is_left_behind(error: &anyhow::Error) -> bool {
+/// Whether a vCPU thread did not leave `KVM_RUN` in time after a signal.
+fn is_abandoned(error: &anyhow::Error) -> bool {
     signals::first().is_some() && matches!(error.downcast_ref(), Some(VmError::Stuck(..)))
 }
 
@@ -146,36 +145,36 @@ fn console(
     plan: &Plan,
     vm: usize,
     raw_keys: bool,
-    allowance: Option<&Allowance>,
+    output_limit: Option<&OutputLimit>,
 ) -> io::Result<Console> {
-    let limited = |out| Box::new(LimitedOutput::new(out, allowance.cloned()));
+    let limited = |out| Box::new(LimitedOutput::new(out, output_limit.cloned()));
     let interrupt = signals::catch()?.descriptor()?;
-    let closing = Closing::new()?;
-    // With a command, stdout carries only the command's output; kernel messages go to stderr.
+    let end_signal = EndSignal::new()?;
+    // With a command, stdout has only the command's output. Kernel messages go to stderr.
     let com1 = match plan.mode {
-        InitMode::Command => Outlet::new(io::stderr(), &closing, Loss::IsNothing)?,
-        InitMode::Shell | InitMode::OwnInit => Outlet::new(io::stdout(), &closing, Loss::Fails)?,
+        InitMode::Command => FdOutput::new(io::stderr(), &end_signal, OnWriteError::Ignore)?,
+        _ => FdOutput::new(io::stdout(), &end_signal, OnWriteError::EndMachine)?,
     };
     Ok(Console {
         input: input(plan, vm)?,
         target: plan.input_target(),
         raw_keys,
         com1: limited(com1),
-        stdout: limited(Outlet::new(io::stdout(), &closing, Loss::Fails)?),
-        stderr: limited(Outlet::new(io::stderr(), &closing, Loss::Fails)?),
+        stdout: limited(FdOutput::new(io::stdout(), &end_signal, OnWriteError::EndMachine)?),
+        stderr: limited(FdOutput::new(io::stderr(), &end_signal, OnWriteError::EndMachine)?),
         interrupt,
-        closing: Some(closing),
+        end_signal: Some(end_signal),
         ..Console::null()
     })
 }
 
-/// This process's stdin. (Where it was closed, `/dev/null` took its place at the start of the program.)
+/// This process's stdin. (If it was closed, the program has opened `/dev/null` in its place.)
 #[derive(Debug)]
 struct ProcessStdin;
 
 impl InputOwner for ProcessStdin {
-    fn is_ours(&self) -> bool {
-        terminal::input_is_ours()
+    fn is_readable(&self) -> bool {
+        terminal::may_read_input()
     }
 
     fn failed(&self, error: io::Error) {
@@ -183,14 +182,14 @@ impl InputOwner for ProcessStdin {
     }
 }
 
-/// What machine number `vm` reads: of several, the first one reads stdin.
+/// The input of machine `vm`. Only the first machine reads stdin.
 fn input(plan: &Plan, vm: usize) -> io::Result<Option<InputSource>> {
     match (plan.stdin, plan.mode) {
         (true, _) if vm == 0 => {
             let stdin = io::stdin().as_fd().try_clone_to_owned()?;
             Ok(Some(InputSource::File(stdin.into(), Box::new(ProcessStdin))))
         }
-        // To an init of the user's, that there is no input is not the end of its console.
+        // For the user's init, missing input does not mean EOF on its console.
         (_, InitMode::OwnInit) => Ok(None),
         _ => Ok(Some(InputSource::AtEnd)),
     }
@@ -199,20 +198,20 @@ fn input(plan: &Plan, vm: usize) -> io::Result<Option<InputSource>> {
 fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
     match end {
         End::Exit(status) => Ok(status),
-        End::PowerOff | End::Halted { ordered: true } => Ok(0),
-        End::Halted { ordered: false } => bail!(
+        End::PowerOff | End::Halted { requested: true } => Ok(0),
+        End::Halted { requested: false } => bail!(
             "the guest has ended: all its vCPUs are halted with interrupts off; see its console above"
         ),
         End::TimedOut(doing) => {
             let time = plan.timeout.unwrap_or_default().as_secs_f64();
-            say(format_args!("pvticket: the guest was ended after {time} s (--timeout): {doing}"));
+            print_line(format_args!("pvticket: guest ended after {time} s (--timeout): {doing}"));
             Ok(TIMED_OUT)
         }
         End::Reset if plan.mode == InitMode::Command => bail!(
             "the guest reset before the command returned its exit status; see its console above"
         ),
         End::Reset => Ok(0),
-        End::Panicked(reason) => bail!(panicked(&reason)),
+        End::Panicked(reason) => bail!(panic_message(&reason)),
         End::Done(status) => Ok(status as u8),
         End::Stopped => Ok(signals::exit_status()),
         End::OutputClosed => Ok(OUTPUT_CLOSED),
@@ -226,20 +225,20 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
     }
 }
 
-/// One line about a guest that came to its end by itself, with fewer vCPUs than it was given.
-fn too_few(report: &Report) -> Option<String> {
+/// A message about a guest that came up with fewer vCPUs than its machine has.
+fn missing_vcpus(report: &Report) -> Option<String> {
     let is_up = match report.end {
-        End::Exit(_) | End::PowerOff | End::Reset | End::Halted { ordered: true } => true,
+        End::Exit(_) | End::PowerOff | End::Reset | End::Halted { requested: true } => true,
         _ => report.init_at.is_some(),
     };
-    let asked = report.counts.len() as u32;
-    (is_up && report.started < asked)
-        .then(|| format!("the guest started {} of {}", report.started, count(asked, "vCPU")))
+    let vcpus = report.counts.len() as u32;
+    (is_up && report.started < vcpus)
+        .then(|| format!("the guest started only {} of {}", report.started, count(vcpus, "vCPU")))
 }
 
-fn panicked(reason: &str) -> String {
+fn panic_message(reason: &str) -> String {
     match reason {
-        "" => "the guest's kernel panicked, and said no reason on its first serial port".into(),
+        "" => "the guest's kernel panicked without a reason on its first serial port".into(),
         reason => format!("the guest's kernel panicked: {reason}"),
     }
 }
@@ -249,7 +248,7 @@ fn write_stats(
     reports: &[Report],
     account: Option<&ScheduleSummary>,
 ) -> anyhow::Result<()> {
-    let mut machines = reports.iter().map(stats_of);
+    let mut machines = reports.iter().map(machine_stats);
     let mut stats = machines.next().unwrap_or_default();
     if reports.len() > 1 {
         stats["other_machines"] = machines.collect();
@@ -262,12 +261,12 @@ fn write_stats(
     file.write_text(&text)
 }
 
-fn stats_of(report: &Report) -> serde_json::Value {
+fn machine_stats(report: &Report) -> serde_json::Value {
     let at_guest_read = report.at_counters_read.as_deref();
     json!({
         "ran_ns": report.ran.0,
         "init_after_ns": report.init_after.map(|nanos| nanos.0),
-        "init_at_monotonic_ns": report.init_at.map(|moment| moment.reading().0),
+        "init_at_monotonic_ns": report.init_at.map(|moment| moment.nanos().0),
         "vmm": {
             "total": report.total(),
             "vcpus": report.counts,

@@ -1,4 +1,4 @@
-//! What `boot --dry-run` prints.
+//! Output of `boot --dry-run`.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::plan::{InitMode, Plan};
 use experiment::host_choice::ChosenPlace;
 use study::point::{HostKernel, HostKind};
 
-/// A plan and where it would run, a row for each property.
+/// A plan and its host, one row per property.
 pub(super) struct DryRun<'a> {
     pub(super) plan: &'a Plan,
     pub(super) choice: ChosenPlace,
@@ -40,7 +40,7 @@ impl fmt::Display for DryRun<'_> {
         if let Some(faults) = &plan.faults {
             row("faults", faults)?;
         }
-        let reason = choice.why;
+        let reason = choice.reason;
         match choice.place {
             HostKind::Direct => row("host", &format_args!("direct ({reason})"))?,
             HostKind::Emulated => {
@@ -54,7 +54,7 @@ impl fmt::Display for DryRun<'_> {
                 row("runs", &words.join(" "))
             }
             InitMode::Shell => row("runs", &"a shell on the console"),
-            InitMode::OwnInit => row("runs", &"the initrd's own /init"),
+            InitMode::OwnInit => row("runs", &"the initrd's /init"),
         }
     }
 }

@@ -1,39 +1,39 @@
-//! What a boot says of its schedule when it has ended.
+//! The summary of a boot's schedule.
 
 use serde_json::{Value, json};
 
 use crate::cli::{results::ResultFile, schedule::write_record};
-use experiment::tables::schedule::in_a_line;
 #[cfg(feature = "bpf")]
-use experiment::tables::schedule::in_kernel;
+use experiment::tables::schedule::bpf_summary;
+use experiment::tables::schedule::summary;
 use machine::vm::{Schedule, ScheduleResult};
 
-/// What a schedule did.
+/// The summary of a schedule.
 pub(super) struct ScheduleSummary {
-    /// In words.
+    /// A line of text.
     pub(super) line: String,
     /// For `--stats`.
     pub(super) json: Value,
-    /// Why it ended before the machines, if it did.
+    /// The reason why it ended before the machines, if so.
     pub(super) failure: Option<String>,
 }
 
-/// Ends a schedule, and writes its recording. None: it was the host's.
+/// Ends a schedule and writes its recording. Returns None for the host's schedule.
 pub(super) fn end(
     schedule: &Schedule,
     record: Option<ResultFile>,
 ) -> anyhow::Result<Option<ScheduleSummary>> {
-    let Some(done) = schedule.report()? else { return Ok(None) };
-    let failure = schedule.ended().map(str::to_owned);
-    let ScheduleResult { report, .. } = &done;
+    let Some(result) = schedule.report()? else { return Ok(None) };
+    let failure = schedule.end_reason().map(str::to_owned);
+    let ScheduleResult { report, .. } = &result;
     #[cfg(feature = "bpf")]
-    if let Some(kernels) = &done.in_kernel {
+    if let Some(kernels) = &result.in_kernel {
         let mut json = json!(kernels);
         json["account"] = json!(report);
-        return Ok(Some(ScheduleSummary { line: in_kernel(kernels), json, failure }));
+        return Ok(Some(ScheduleSummary { line: bpf_summary(kernels), json, failure }));
     }
     if let Some(file) = record {
         write_record(&file, &report.recording)?;
     }
-    Ok(Some(ScheduleSummary { line: in_a_line(report), json: json!(report), failure }))
+    Ok(Some(ScheduleSummary { line: summary(report), json: json!(report), failure }))
 }

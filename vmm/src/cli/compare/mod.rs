@@ -1,5 +1,5 @@
-//! `pvticket compare`: native against PV ticketlocks under overcommit, or any other locks. The
-//! options make a spec, which the engine of `run` carries out.
+//! `pvticket compare`: compares native and PV ticketlocks, or any other locks, under overcommit. The options
+//! become a spec for the engine of `run`.
 
 pub(super) mod options;
 mod workload;
@@ -10,21 +10,20 @@ use clap::{Arg, Args};
 
 use super::{
     confinement,
-    host::{HostKernelArgs, modes},
-    print,
+    host::{HostKernelArgs, host_parser},
+    print, print_line,
     report_command::columns,
     results::ResultFile,
-    run::{KernelArgs, guests},
-    say,
+    run::{KernelArgs, guest_parser},
     schedule::{ScheduleArgs, write_record},
     trace,
 };
-use base::{backend::PvBackend, guest_kernel::GuestKernel, shown::quoted, units::CpuList};
+use base::{backend::PvBackend, guest_kernel::GuestKernel, sanitize::shell_quoted, units::CpuList};
 use experiment::{
     host_choice::HostMode,
-    measure::{Folder, Measured, finish, measure},
+    measure::{Folder, Measured, exit_status, measure},
     plan::{self, Plan},
-    run::Outlets,
+    run::RunOptions,
     worker_pool::KernelFiles,
 };
 use report::{
@@ -42,30 +41,30 @@ use study::{
 };
 use workload::workloads;
 
-/// Compare native with PV ticketlocks, or any other locks: all vCPUs take one lock again and again,
-/// on fewer CPUs. Runs of the locks alternate, each on a fresh machine.
+/// Compare native and PV ticketlocks, or any other locks, while all vCPUs contend for one lock on fewer CPUs.
+/// Runs of the locks alternate, each on a new machine
 #[derive(Debug, Clone, Args)]
-#[command(mut_args(of_a_new_comparison), mut_arg("policy", list_policies))]
+#[command(mut_args(conflict_with_resume), mut_arg("policy", list_policies))]
 pub struct CompareArgs {
     #[command(flatten)]
-    what: ComparisonArgs,
+    comparison: ComparisonArgs,
 
-    /// Directory for the results, as that of `pvticket run` [default: a temporary one, which is kept
-    /// if the comparison fails or is interrupted]
+    /// Directory for the results, as with `pvticket run` [default: a temporary directory, kept if the
+    /// comparison fails or is interrupted]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Resume the comparison in this directory (`pvticket run --resume DIR --retry failed` measures its failed cells
-    /// again)
+    /// Resume the comparison in this directory (`pvticket run --resume DIR --retry failed` repeats failed
+    /// cells)
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
 
-    /// Write the results to this file, as `pvticket export --json` does
+    /// Write the results to this file in the format of `pvticket export --json`
     #[arg(long, value_name = "F")]
     json: Option<PathBuf>,
 
-    /// Write a timeline of the last round, one run of each kind at each number of vCPUs, to this
-    /// file, for ui.perfetto.dev and `pvticket trace`
+    /// Write a timeline of the last round (a run of each kind at each number of vCPUs) to this file, for
+    /// ui.perfetto.dev and `pvticket trace`
     #[arg(long, value_name = "F")]
     trace: Option<PathBuf>,
 
@@ -73,20 +72,20 @@ pub struct CompareArgs {
     kernels: KernelArgs,
 }
 
-/// The store of a comparison determines its cells: `--resume` takes only options of outputs and kernel files.
-fn of_a_new_comparison(option: Arg) -> Arg {
-    const OF_ANY: [&str; 5] = ["resume", "json", "trace", "kernel", "stock_kernel"];
-    if OF_ANY.contains(&option.get_id().as_str()) {
+/// Makes all options except those for outputs and kernel files conflict with `--resume`: the store has them.
+fn conflict_with_resume(option: Arg) -> Arg {
+    const WITH_RESUME: [&str; 5] = ["resume", "json", "trace", "kernel", "stock_kernel"];
+    if WITH_RESUME.contains(&option.get_id().as_str()) {
         option
     } else {
         option.conflicts_with("resume")
     }
 }
 
-/// What is compared, and how.
+/// The options that define a comparison.
 #[derive(Debug, Clone, Args)]
 struct ComparisonArgs {
-    /// vCPUs of the machine, 1 to 128, or vCPUs for each slot
+    /// vCPUs of the machine, 1 to 128, or vCPUs per slot (2x)
     #[arg(
         long,
         value_name = "LIST",
@@ -96,23 +95,23 @@ struct ComparisonArgs {
     )]
     vcpus: Vec<Level>,
 
-    /// Host CPUs that carry the vCPUs, for example 0,2-5, in the order of the slots [default: at most 16 of one
-    /// socket, one hardware thread of each core first]; for --guest sim how many of the machine's CPUs [default: all]
+    /// Host CPUs of the slots, in order, e.g. 0,2-5 [default: at most 16 of one socket, one thread per core
+    /// first]; with --guest sim the number of CPUs [default: all]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
 
-    /// Guest of the machine: payload, the ring-3 payload, on any KVM; linux, spin_lock in a Linux guest, by a
-    /// kernel thread on each vCPU; sim, the lock library on a simulated --machine, without KVM
-    #[arg(long, value_name = "GUEST", value_parser = guests(), default_value = GuestKind::Payload.name())]
+    /// Guest: payload (in ring 3, on any KVM), linux (spin_lock in a Linux guest, by a kernel thread on each
+    /// vCPU) or sim (the lock library on a simulated --machine, without KVM)
+    #[arg(long, value_name = "GUEST", value_parser = guest_parser(), default_value = GuestKind::Payload.name())]
     guest: GuestKind,
 
-    /// For --guest linux: the Linux that the guests boot, 6.1, 6.12 or 7 (`pvticket setup kernel-6.1`)
-    /// [default: 6.12, or whatever --kernel names]
+    /// With --guest linux: Linux version of the guests, 6.1, 6.12 or 7 (`pvticket setup kernel-6.1`)
+    /// [default: 6.12, or the file of --kernel]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     guest_kernel: Vec<GuestKernel>,
 
-    /// For --guest sim: the machine to simulate, one that `pvticket sim` lists or a file (see
-    /// vmm/sim/README.md). Figures are then of the simulator and of that file
+    /// With --guest sim: the machine, from the list of `pvticket sim` or a file (see vmm/sim/README.md). The
+    /// figures describe the simulator and that file
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
 
@@ -120,37 +119,33 @@ struct ComparisonArgs {
     #[arg(long, value_name = "WORKLOAD", value_parser = workloads(), default_value = "lock")]
     workload: String,
 
-    /// Time measured in a run [default: 0.5 for the payload, 0.8 for Linux, 0.1 simulated seconds]
+    /// Measured time of a run in seconds [default: 0.5 for the payload, 0.8 for Linux, 0.1 in simulations]
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
     seconds: Option<Seconds>,
 
-    /// Runs of each lock at each number of vCPUs [default: 10 for the payload, 6 for Linux and
+    /// Runs of each lock at each number of vCPUs, 1 to 100000 [default: 10 for the payload, 6 for Linux and
     /// simulations]
     #[arg(long, value_name = "K", allow_hyphen_values = true,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     runs: Option<u32>,
 
-    /// Payload: measure the latency of every operation: the wait for a spinlock or a mutex, the add
-    /// to a counter, the get and put of a lockref. Sim: the wait for a spinlock or a mutex. Prints
-    /// percentiles, writes them with --json
+    /// Measure the latency of each operation (payload, sim) and report percentiles, also in --json: waits for
+    /// spinlocks and mutexes; payload: also counter adds, lockref gets and puts
     #[arg(long)]
     latency: bool,
 
-    /// Backends to compare with native locks: vmm, doorbell, kvm. The payload needs ring 0 for
-    /// doorbell and kvm, which software KVMs emulate slowly: then it runs in the emulated host
-    /// [default: vmm]
+    /// Backends to compare with native locks: vmm, doorbell, kvm. doorbell and kvm require ring 0: on a
+    /// software KVM, the payload then runs in the emulated host [default: vmm]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pv_backends: Vec<PvBackend>,
 
-    /// Systems of the lock library to compare, by the names that `pvticket locks` lists, or all
-    /// that the guest has; a Linux guest boots the kernel that has them: ticket, pv-ticket,
-    /// test-and-set, queued, pv-queued (always with KVM's own halts and kicks) [default: ticket and
-    /// pv-ticket]
+    /// Systems of `pvticket locks` to compare, or all; Linux kernels have ticket, pv-ticket, test-and-set,
+    /// queued, and pv-queued (only with kvm) [default: ticket and pv-ticket]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     locks: Vec<Systems>,
 
-    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
-    #[arg(long, value_parser = modes(), default_value_t = HostMode::Auto)]
+    /// Host of the guests: this host's KVM, or an AMD-V machine emulated by QEMU
+    #[arg(long, value_parser = host_parser(), default_value_t = HostMode::Auto)]
     host: HostMode,
 
     #[command(flatten)]
@@ -159,16 +154,15 @@ struct ComparisonArgs {
     #[command(flatten)]
     schedule: ScheduleArgs,
 
-    #[arg(long, value_name = "KEY=VALUES", value_parser = KeyValues::of_spec, help = set_help())]
+    #[arg(long, value_name = "KEY=VALUES", value_parser = KeyValues::parse_spec, help = set_help())]
     set: Vec<KeyValues>,
 }
 
-/// `--policy` with all policies, for the help of this command and of those that refer to it.
+/// Lists all policies in the help of `--policy`, to which other commands refer.
 fn list_policies(option: Arg) -> Arg {
     let usages: Vec<_> = POLICIES.iter().map(|policy| policy.usage).collect();
     option.help(format!(
-        "Policies that schedule the vCPUs: {}. host-* are for simulations, where host is {} [default: host, in \
-         simulations rr]",
+        "Scheduling policies: {}. host-* are for simulations, where host is {} [default: host, in simulations rr]",
         usages.join(", "),
         PolicySpec::simulated_host(),
     ))
@@ -177,13 +171,13 @@ fn list_policies(option: Arg) -> Arg {
 /// The help of `--set`.
 fn set_help() -> String {
     format!(
-        "Set another key of a spec, for example critical=400, drivers=user,bpf or ple=on; may be repeated, also for \
-         more values of a key (needed where a value has a comma). Keys (see vmm/specs/README.md): {}",
+        "Set another spec key, e.g. critical=400, drivers=user,bpf or ple=on; may be repeated, also for more values \
+         of a key (required for values with a comma). Keys (see vmm/specs/README.md): {}",
         KeyValues::keys().join(", ")
     )
 }
 
-/// Files for the results.
+/// Result files.
 struct OutputFiles {
     json: Option<ResultFile>,
     trace: Option<ResultFile>,
@@ -193,9 +187,9 @@ struct OutputFiles {
 impl OutputFiles {
     fn new(args: &CompareArgs) -> anyhow::Result<Self> {
         Ok(Self {
-            json: ResultFile::named("--json", args.json.as_deref())?,
-            record: ResultFile::named("--record", args.what.schedule.record.as_deref())?,
-            trace: ResultFile::named(trace::OPTION, args.trace.as_deref())?,
+            json: ResultFile::check("--json", args.json.as_deref())?,
+            record: ResultFile::check("--record", args.comparison.schedule.record.as_deref())?,
+            trace: ResultFile::check(trace::OPTION, args.trace.as_deref())?,
         })
     }
 
@@ -206,7 +200,7 @@ impl OutputFiles {
         if let Some((file, recording)) = self.record.as_ref().zip(measured.recording.as_deref()) {
             write_record(file, &Recording::read(&mut &*recording)?)?;
         }
-        // An interrupted comparison may have none.
+        // An interrupted comparison may have no traces.
         match &self.trace {
             Some(file) if !measured.traces.is_empty() => {
                 file.write(|out| out.write_all(&measured.traces))
@@ -218,22 +212,22 @@ impl OutputFiles {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
-    confinement::choose()?;
+    confinement::set_mode()?;
     let plan = match &args.resume {
-        Some(dir) => plan::resumed(dir, false)?,
+        Some(dir) => plan::resume(dir, false)?,
         None => options::plan(args, &experiment::host::topology())?,
     };
     let files = OutputFiles::new(args)?;
     let folder = Folder::new(args.resume.clone().or(args.dir.clone()))?;
     match compare(plan, &folder, &args.kernels.files(), &files) {
         Ok(0) => Ok(0),
-        other => {
-            if folder.is_worth_keeping() {
+        result => {
+            if folder.is_resumable() {
                 let dir = folder.keep();
-                let dir = quoted(&dir.display().to_string());
-                say(format_args!("pvticket: resume with: pvticket compare --resume {dir}"));
+                let dir = shell_quoted(&dir.display().to_string());
+                print_line(format_args!("pvticket: resume with: pvticket compare --resume {dir}"));
             }
-            other
+            result
         }
     }
 }
@@ -244,11 +238,11 @@ fn compare(
     kernels: &KernelFiles,
     files: &OutputFiles,
 ) -> anyhow::Result<u8> {
-    let outlets = Outlets {
+    let outlets = RunOptions {
         keeps_traces: files.trace.is_some(),
         records: files.record.is_some(),
         ends_at_failure: true,
-        ..Outlets::default()
+        ..RunOptions::default()
     };
     let mut measured = measure(plan, folder, kernels, outlets)?;
     if matches!(folder, Folder::Temporary(_)) {
@@ -258,5 +252,5 @@ fn compare(
     let document = Document::summary(&study);
     print(&text::render(&document, Form::summary(columns())));
     files.write(&measured, &study)?;
-    finish(&measured.summary, &study)
+    exit_status(&measured.summary, &study)
 }

@@ -1,4 +1,4 @@
-//! From the options of a comparison to a spec.
+//! Converts the options of a comparison to a spec.
 
 use super::{CompareArgs, ComparisonArgs};
 use crate::cli::Usage;
@@ -16,33 +16,33 @@ use study::{
     spec::{Form, defaults},
 };
 
-/// The comparison that the options describe on this host, to run from its beginning.
+/// The plan of a new comparison with these options on this host.
 pub(in crate::cli) fn plan(args: &CompareArgs, topology: &Topology) -> anyhow::Result<Plan> {
-    let what = &args.what;
-    what.schedule.check()?;
-    let cpus = match what.guest {
-        GuestKind::Sim => what.simulated_cpus()?,
+    let options = &args.comparison;
+    options.schedule.check()?;
+    let cpus = match options.guest {
+        GuestKind::Sim => options.simulated_cpus()?,
         GuestKind::Payload | GuestKind::Linux => {
-            cpus::choose(topology, what.cpus.as_ref(), what.schedule.slots)?
+            cpus::choose(topology, options.cpus.as_ref(), options.schedule.slots)?
         }
     };
     let request = Request {
-        host: what.host,
-        host_kernel: what.host_kernel.choice(),
-        guest_kernel: args.kernels.files().usual_kernel(),
-        ..Request::new("compare", what.spec(&cpus)?, cpus)
+        host: options.host,
+        host_kernel: options.host_kernel.choice(),
+        guest_kernel: args.kernels.files().default_kernel(),
+        ..Request::new("compare", options.spec(&cpus)?, cpus)
     };
     let plan = Plan::new(request, |error| Usage(error.fault.to_string()))?;
     let drivers = plan.experiment.points.iter().map(|point| point.driver);
-    check_record(drivers, what.schedule.record.is_some())?;
+    check_record(drivers, options.schedule.record.is_some())?;
     Ok(plan)
 }
 
 impl ComparisonArgs {
-    /// The machine's CPUs, or the first N of them: `--cpus N`, or a list.
+    /// The machine's CPUs, or the first N: `--cpus N`, or a list of N.
     fn simulated_cpus(&self) -> Result<CpuList, Usage> {
         let Some(name) = &self.machine else {
-            return Err(Usage("--guest sim: name a --machine".into()));
+            return Err(Usage("--guest sim: requires --machine".into()));
         };
         let machine = machine(name).map_err(|error| Usage(chain(&error)))?;
         let available = machine.cpus();
@@ -52,12 +52,12 @@ impl ComparisonArgs {
             Some(list) => list.len(),
         };
         if !(1..=available).contains(&cpus) {
-            return Err(Usage(format!("--cpus {cpus}: {name} has {}", one_to(available, "CPU"))));
+            return Err(Usage(format!("--cpus {cpus}: must be {}", one_to(available, "CPU"))));
         }
         CpuList::new(&Vec::from_iter(0..cpus)).map_err(|error| Usage(error.to_string()))
     }
 
-    /// The spec of these options, with the defaults of a comparison.
+    /// The spec for these options, with the defaults of a comparison.
     fn spec(&self, cpus: &CpuList) -> Result<Form, Usage> {
         let (policy, runs, seconds, warm_up) = match self.guest {
             GuestKind::Payload => ("host", 10, 0.5, defaults::PAYLOAD_WARM_UP),

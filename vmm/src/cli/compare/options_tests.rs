@@ -1,4 +1,4 @@
-//! From options to points.
+//! The points of a comparison's options.
 
 use clap::Parser;
 
@@ -14,18 +14,18 @@ struct Line {
     args: CompareArgs,
 }
 
-fn parsed(words: &str) -> Result<Experiment, Usage> {
+fn parse(words: &str) -> Result<Experiment, Usage> {
     let words = ["compare"].into_iter().chain(words.split_whitespace());
-    let what = Line::try_parse_from(words).unwrap().args.what;
+    let options = Line::try_parse_from(words).unwrap().args.comparison;
     let cpus = "0-1".parse().unwrap();
     let place = |_: &str, _, _| Ok(HostKind::Direct);
     let setting = Setting::new(&cpus, &place);
-    let experiment = Experiment::new(&what.spec(&cpus)?, "compare", &setting);
+    let experiment = Experiment::new(&options.spec(&cpus)?, "compare", &setting);
     experiment.map_err(|error| Usage(error.fault.to_string()))
 }
 
 fn names(words: &str) -> Vec<String> {
-    let experiment = parsed(words).unwrap();
+    let experiment = parse(words).unwrap();
     let name = |point: &study::point::Point| format!("{} {}", point.lock_name(), point.vcpus);
     experiment.points.iter().map(name).collect()
 }
@@ -33,27 +33,27 @@ fn names(words: &str) -> Vec<String> {
 #[test]
 fn options_make_points() {
     assert_eq!(names("--vcpus 1x,2"), ["ticket 2", "pv-ticket 2"]);
-    let all = "--guest linux --vcpus 2 --locks all --pv-backends vmm,doorbell";
+    let words = "--guest linux --vcpus 2 --locks all --pv-backends vmm,doorbell";
     let locks =
         ["ticket", "pv-ticket", "pv-ticket-doorbell", "test-and-set", "queued", "pv-queued-kvm"];
-    assert_eq!(names(all), locks.map(|lock| format!("{lock} 2")));
+    assert_eq!(names(words), locks.map(|lock| format!("{lock} 2")));
 }
 
-/// Regression (D1): waits for simulated locks were refused.
+/// Regression (D1): `--latency` was rejected for simulated locks.
 #[test]
-fn latency_is_of_guests_that_time_their_waits() {
-    let is_refused = |words: &str| parsed(words).is_err();
+fn latency_requires_timed_waits() {
+    let is_refused = |words: &str| parse(words).is_err();
     assert!(!is_refused("--guest payload --latency") && is_refused("--guest linux --latency"));
     assert!(!is_refused("--guest sim --machine westmere-80 --latency"));
     assert!(is_refused("--guest sim --machine westmere-80 --set sum-every=3"));
 }
 
 #[test]
-fn every_option_reaches_the_points() {
+fn options_reach_the_points() {
     let words = "--vcpus 3 --seconds 0.25 --runs 7 --set critical=1 --set think=2 --set sum-every=3 --latency \
                  --set spin-threshold=4 --policy rr,fair:1,2 --policy lhp:10,20ms --set drivers=user --slots 1 \
                  --vms 2 --slice 500us --set seeds=9 --set faults=kick-dup:0.5,kick-delay:5us --workload mixed";
-    let experiment = parsed(words).unwrap();
+    let experiment = parse(words).unwrap();
     assert_eq!((experiment.repetitions, experiment.method.sum_every), (7, 3));
     assert!(experiment.method.timed && experiment.method.warm_up == defaults::PAYLOAD_WARM_UP);
     let policies: Vec<String> =
@@ -66,17 +66,17 @@ fn every_option_reaches_the_points() {
         assert_eq!(point.workload, "mixed");
         assert_eq!(point.fault.unwrap().to_string(), "kick-delay:5us,kick-dup:0.5");
     }
-    let linux = parsed("--guest linux --workload mmap --vcpus 2").unwrap();
+    let linux = parse("--guest linux --workload mmap --vcpus 2").unwrap();
     assert_eq!(linux.method.warm_up, defaults::LINUX_WARM_UP);
     assert_eq!((linux.repetitions, linux.points[0].duration.as_millis()), (6, 800));
-    let warmed = parsed("--vcpus 2 --set warm-up=0.3").unwrap();
+    let warmed = parse("--vcpus 2 --set warm-up=0.3").unwrap();
     assert_eq!(warmed.method.warm_up.as_millis(), 300);
 }
 
 #[test]
-fn a_simulation_has_a_machine_and_a_schedule_and_may_have_more_vcpus() {
+fn simulation_has_machine_and_schedule() {
     let words = "--guest sim --machine westmere-80 --vcpus 1x,100x --locks pv-ticket";
-    let experiment = parsed(words).unwrap();
+    let experiment = parse(words).unwrap();
     let vcpus = |point: &study::point::Point| point.vcpus.get();
     assert_eq!(experiment.points.iter().map(vcpus).collect::<Vec<_>>(), [2, 200]);
     for point in &experiment.points {
@@ -88,10 +88,10 @@ fn a_simulation_has_a_machine_and_a_schedule_and_may_have_more_vcpus() {
 }
 
 #[test]
-fn a_simulated_host_can_be_given_more_than_a_schedule() {
+fn simulated_host_accepts_extras() {
     let words = "--guest sim --machine m --vcpus 2 --locks pv-ticket --set faults=kick-dup:0.1 \
                  --set ple=on --set halt-poll=50us --set noise=5us+1ms";
-    let point = &parsed(words).unwrap().points[0];
+    let point = &parse(words).unwrap().points[0];
     assert_eq!(point.fault.unwrap().to_string(), "kick-dup:0.1");
     assert_eq!(
         point.host_extras(),
@@ -103,19 +103,19 @@ fn a_simulated_host_can_be_given_more_than_a_schedule() {
 }
 
 #[test]
-fn host_in_a_simulation_is_a_model_of_it() {
+fn host_policy_is_modelled_in_simulations() {
     let words =
         "--guest sim --machine m --vcpus 2 --locks ticket --policy host,host-eevdf,host-cfs";
-    let points = parsed(words).unwrap().points;
+    let points = parse(words).unwrap().points;
     let policies: Vec<String> = points.iter().map(|point| point.policy.to_string()).collect();
     assert_eq!(policies, ["host-eevdf", "host-cfs"], "two of them are the same");
 }
 
 #[test]
-fn the_cpus_of_a_simulation_are_those_of_its_machine() {
+fn simulations_use_the_machines_cpus() {
     let cpus = |words: &str| {
         let words = ["compare", "--guest", "sim"].into_iter().chain(words.split_whitespace());
-        let cpus = Line::try_parse_from(words).unwrap().args.what.simulated_cpus();
+        let cpus = Line::try_parse_from(words).unwrap().args.comparison.simulated_cpus();
         cpus.unwrap().cpus().len()
     };
     assert_eq!(cpus("--machine opteron-48"), 48);
@@ -124,33 +124,33 @@ fn the_cpus_of_a_simulation_are_those_of_its_machine() {
 }
 
 #[test]
-fn several_values_of_a_set_key_are_compared() {
+fn values_of_a_set_key_are_compared() {
     let words = "--vcpus 2 --locks pv-ticket --policy rr --set handoffs=none,far:2 --set faults=none \
                  --set faults=kick-dup:0.1,spurious:0.1";
-    let points = parsed(words).unwrap().points;
+    let points = parse(words).unwrap().points;
     let values = |point: &study::point::Point| {
         (point.handoff.to_string(), point.fault.map_or(String::new(), |fault| fault.to_string()))
     };
-    let found: Vec<_> = points.iter().map(values).collect();
+    let values: Vec<_> = points.iter().map(values).collect();
     let faults = ["", "kick-dup:0.1,spurious:0.1"].map(str::to_owned);
     let expected = faults.map(|fault| ["none", "far:2"].map(|words| (words.into(), fault.clone())));
-    assert_eq!(found, expected.concat());
+    assert_eq!(values, expected.concat());
 }
 
 #[test]
-fn an_error_of_a_set_key_names_the_key() {
-    let error = |words: &str| parsed(words).unwrap_err().0;
+fn errors_name_the_set_key() {
+    let error = |words: &str| parse(words).unwrap_err().0;
     assert!(error("--vcpus 2 --set ple=0").starts_with("--set ple: '0'"));
-    let refused = "--set ple=on with --guest payload: only a simulated host can be given it";
+    let refused = "--set ple=on with --guest payload: only a simulated host supports it";
     assert!(error("--vcpus 2 --set ple=on").starts_with(refused));
-    assert_eq!(error("--set vcpus=2"), "--set vcpus: it has an option of its own, --vcpus");
+    assert_eq!(error("--set vcpus=2"), "--set vcpus: it has a separate option, --vcpus");
     let twice = "--set warm-up=0 --set warm-up=1";
     assert_eq!(error(twice), "--set warm-up: it has one value");
 }
 
-/// A store says what was run, so nothing else may be given.
+/// The store determines the comparison, so other options are rejected.
 #[test]
-fn a_resumed_comparison_takes_no_new_options() {
+fn resume_rejects_new_options() {
     let parses = |words: &str| {
         Line::try_parse_from(["compare"].into_iter().chain(words.split_whitespace())).is_ok()
     };

@@ -1,4 +1,4 @@
-//! `pvticket search`: time, files and output around the simulator's search.
+//! `pvticket search`: time limits, files and output of the simulator's search.
 
 mod cases;
 mod replay;
@@ -15,12 +15,12 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
-use super::{Usage, print, results::ResultFile, say, schedule::write_record};
+use super::{Usage, print, print_line, results::ResultFile, schedule::write_record};
 use base::{
     chain::chain,
     files,
     plural::{count, noun, one_to},
-    shown::quoted,
+    sanitize::shell_quoted,
     units::ByteSize,
 };
 use experiment::{
@@ -35,91 +35,90 @@ use report::{lists::unique, si::si};
 use sched::PolicySpec;
 use sim::{
     Brake, Machine,
-    search::{Finding, Search, Shrunk, Space, State, Step, shortest_slice, usual_policies},
+    search::{Finding, Search, Shrunk, Space, State, Step, default_policies, shortest_slice},
 };
 use study::{
-    guest::systems::{Systems, all_of},
+    guest::systems::{Systems, expand},
     plan::Seconds,
 };
 
-/// Look for schedules and faults that break a lock or starve its waiters, in simulations (see
-/// vmm/sim/docs/SEARCH.md). Exit status: 0 if nothing was found, 1 if something was.
+/// Search in simulations for schedules and faults that break a lock or starve its waiters (see
+/// vmm/sim/docs/SEARCH.md). Exit status: 0 nothing found, 1 otherwise
 #[derive(Debug, Args)]
 pub struct SearchArgs {
-    /// Systems to search, in turn: names as in pvticket locks, or all [default: all]
+    /// Systems to search in turn, by names of `pvticket locks`, or all [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     locks: Vec<Systems>,
 
-    /// Machine: one that `pvticket sim` lists, or a file
+    /// Machine, from the list of `pvticket sim` or a file
     #[arg(long, value_name = "M", default_value = "westmere-80")]
     machine: String,
 
-    /// The most CPUs of a simulation; each draws its own number
+    /// Maximum CPUs of a simulation; each simulation draws a number
     #[arg(long, value_name = "N", default_value_t = 4)]
     cpus: usize,
 
-    /// The most vCPUs of a simulation, at least 2; each draws its own number
+    /// Maximum vCPUs of a simulation, 2 to 1024; each simulation draws a number
     #[arg(long, value_name = "N", default_value_t = 8)]
     vcpus: usize,
 
-    /// Policies to draw from, as `pvticket compare --help` lists them [default: all that can be simulated]
+    /// Policies to draw from, see `pvticket compare --help` [default: all for simulations]
     #[arg(long, value_name = "LIST", value_parser = policies)]
     policy: Vec<PolicyList>,
 
-    /// End after this time [default: 60, if there is no --acquisitions]
+    /// Stop after this many seconds [default: 60 without --acquisitions]
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
     seconds: Option<Seconds>,
 
-    /// End after this many acquisitions in all simulations, those before --resume included; with --cases: in each of
-    /// them [default: 100000]
+    /// Stop after this many acquisitions in all simulations, including those before --resume; with --cases:
+    /// in each case [default: 100000]
     #[arg(long, value_name = "N")]
     acquisitions: Option<u64>,
 
-    /// Seed of all that is random [default: 1; of --cases 14]
+    /// Seed of all random choices [default: 1, with --cases 14]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Folder of what is found, and of the state for --resume
+    /// Directory for findings, and for the state for --resume
     #[arg(long, value_name = "DIR", default_value = "pvticket-search")]
     out: PathBuf,
 
-    /// Go on with the search in --out, with its options
+    /// Resume the search in --out, with its options
     #[arg(long, conflicts_with_all = ["locks", "machine", "cpus", "vcpus", "policy", "seed"])]
     resume: bool,
 
-    /// Simulate a finding again, instead of a search. Exit status: 1 if there is still trouble
+    /// Simulate a finding again instead of searching. Exit status: 1 if it still fails
     #[arg(long, value_name = "FILE", conflicts_with_all = ["locks", "machine", "cpus", "vcpus",
           "policy", "seed", "resume", "out", "seconds", "acquisitions"])]
     replay: Option<PathBuf>,
 
-    /// Simulate fixed cases, one line each, instead of a search: each lock (--locks) and each handoff option with
-    /// accesses in any order, and how often a waiter was passed, of how often the lock promises. Exit status: 1 if a
-    /// lock is wrong
+    /// Instead, simulate fixed cases: each lock (--locks) and handoff option, with accesses in any order;
+    /// print observed and promised bypasses. Exit status: 1 if a lock is wrong
     #[arg(long, conflicts_with_all = ["cpus", "vcpus", "policy", "resume", "replay", "seconds"])]
     cases: bool,
 
-    /// With --replay: print the last N events, too
+    /// With --replay: also print the last N events
     #[arg(long, value_name = "N", requires = "replay")]
     trace: Option<usize>,
 
-    /// With --replay: write the schedule's decisions to this file, for --policy replay:FILE of
-    /// simulated and of real vCPUs, and print the command for the latter
+    /// With --replay: write the schedule's decisions to this file, for --policy replay:FILE with simulated or
+    /// real vCPUs, and print the command for real vCPUs
     #[arg(long, value_name = "FILE", requires = "replay")]
     record: Option<PathBuf>,
 }
 
-/// The state's file in the folder.
+/// File name of the search's state.
 const STATE: &str = "state.json";
-/// The version of its format.
+/// Version of its format.
 const FORMAT: u32 = 1;
-/// Interval between two writes of it.
-const SAVE_EVERY: Duration = Duration::from_secs(5);
-/// The longest file that is read.
-const LONGEST: ByteSize = ByteSize::mib(16);
-/// How long to search if no option says it.
-const USUAL: Duration = Duration::from_secs(60);
+/// Interval between two writes of the state.
+const SAVE_INTERVAL: Duration = Duration::from_secs(5);
+/// Limit of a file's size.
+const MAX_FILE: ByteSize = ByteSize::mib(16);
+/// Default duration of a search.
+const DEFAULT_DURATION: Duration = Duration::from_secs(60);
 
-/// All that a search needs to go on.
+/// The state that resumes a search.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -133,7 +132,7 @@ struct Saved {
     state: State,
 }
 
-/// A search as it was asked for.
+/// A search to run.
 struct Plan {
     saved: Saved,
     machine: Machine,
@@ -148,9 +147,9 @@ pub fn run(args: &SearchArgs) -> anyhow::Result<u8> {
     if args.cases {
         return cases::run(args);
     }
-    let mut plan = if args.resume { resumed(&args.out)? } else { planned(args)? };
+    let mut plan = if args.resume { resume(&args.out)? } else { new_plan(args)? };
     for doubt in &plan.machine.doubts {
-        say(format_args!("pvticket: machine {} is DOUBTED: {doubt}", plan.machine.name));
+        print_line(format_args!("pvticket: machine {} is DOUBTED: {doubt}", plan.machine.name));
     }
     let interrupt = signals::catch().context("cannot catch signals")?;
     fs::create_dir_all(&args.out)
@@ -158,12 +157,12 @@ pub fn run(args: &SearchArgs) -> anyhow::Result<u8> {
     search(args, &mut plan, &interrupt)
 }
 
-fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
+fn new_plan(args: &SearchArgs) -> anyhow::Result<Plan> {
     let state = args.out.join(STATE);
-    if files::is_there(&state).with_context(|| format!("cannot look for {}", state.display()))? {
+    if files::is_file(&state).with_context(|| format!("cannot access {}", state.display()))? {
         let folder = args.out.display();
         return Err(Usage(format!(
-            "--out {folder}: it has a search; go on with it by --resume, or name another folder"
+            "--out {folder}: contains a search; add --resume, or choose another directory"
         ))
         .into());
     }
@@ -171,7 +170,7 @@ fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
     let text = machine_text(&args.machine).map_err(usage)?;
     let machine = machine(&args.machine).map_err(usage)?;
     let policies = match args.policy.as_slice() {
-        [] => usual_policies(),
+        [] => default_policies(),
         lists => unique(lists.iter().flatten().cloned()),
     };
     let (cpus, vcpus) = (args.cpus, args.vcpus);
@@ -180,27 +179,27 @@ fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
     Ok(Plan { space: space(&machine, &saved)?, machine, saved })
 }
 
-/// Those of `--locks`, or all.
+/// The systems of `--locks`, or all.
 fn systems(args: &SearchArgs) -> Vec<sim::System> {
     match args.locks.as_slice() {
         [] => sim::System::ALL.to_vec(),
-        // The simulator has the library compiled for itself, with the same names.
-        list => all_of(list).iter().filter_map(|system| system.name().parse().ok()).collect(),
+        // The simulator has a separately compiled library with the same names.
+        list => expand(list).iter().filter_map(|system| system.name().parse().ok()).collect(),
     }
 }
 
 fn space(machine: &Machine, saved: &Saved) -> Result<Space, Usage> {
     let Saved { cpus, vcpus, ref policies, .. } = *saved;
-    let has = machine.cpus();
-    if !(1..=has).contains(&cpus) {
-        return Err(Usage(format!("--cpus {cpus}: {} has {}", machine.name, one_to(has, "CPU"))));
+    let available = machine.cpus();
+    if !(1..=available).contains(&cpus) {
+        return Err(Usage(format!("--cpus {cpus}: must be {}", one_to(available, "CPU"))));
     }
     if !(2..=1024).contains(&vcpus) {
-        return Err(Usage(format!("--vcpus {vcpus}: a search is of 2 to 1024 vCPUs")));
+        return Err(Usage(format!("--vcpus {vcpus}: must be 2 to 1024")));
     }
-    if let Some(no) = policies.iter().find(|policy| policy.is_host() || policy.replays().is_some())
-    {
-        return Err(Usage(format!("--policy {no}: it is not simulated")));
+    let is_real = |policy: &&PolicySpec| policy.is_host() || policy.replay_file().is_some();
+    if let Some(policy) = policies.iter().find(is_real) {
+        return Err(Usage(format!("--policy {policy}: not supported in simulations")));
     }
     Ok(Space { cpus, vcpus, policies: policies.clone(), slice: shortest_slice(machine) })
 }
@@ -212,45 +211,45 @@ fn policies(text: &str) -> Result<PolicyList, String> {
 
 type PolicyList = Vec<PolicySpec>;
 
-/// The search that the folder has.
-fn resumed(folder: &Path) -> anyhow::Result<Plan> {
+/// Reads the search in the folder.
+fn resume(folder: &Path) -> anyhow::Result<Plan> {
     let file = folder.join(STATE);
-    let bad = |what: String| Usage(format!("--resume: {}: {what}", file.display()));
-    let text = files::read_text(&file, LONGEST).map_err(|error| bad(error.to_string()))?;
-    let saved: Saved = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    let invalid = |reason: String| Usage(format!("--resume: {}: {reason}", file.display()));
+    let text = files::read_text(&file, MAX_FILE).map_err(|error| invalid(error.to_string()))?;
+    let saved: Saved = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
     if saved.format != FORMAT {
-        return Err(bad(format!("format {} is not known", saved.format)).into());
+        return Err(invalid(format!("format {} is not supported", saved.format)).into());
     }
-    let machine = Machine::parse(&saved.machine).map_err(|error| bad(chain(&error)))?;
+    let machine = Machine::parse(&saved.machine).map_err(|error| invalid(chain(&error)))?;
     if saved.policies.is_empty() {
-        return Err(bad("no policies".into()).into());
+        return Err(invalid("no policies".into()).into());
     }
-    saved.state.check(&machine).map_err(|error| bad(chain(&error)))?;
+    saved.state.check(&machine).map_err(|error| invalid(chain(&error)))?;
     Ok(Plan { space: space(&machine, &saved)?, machine, saved })
 }
 
 fn search(args: &SearchArgs, plan: &mut Plan, interrupt: &Interrupt) -> anyhow::Result<u8> {
-    let began = Instant::now();
+    let start = Instant::now();
     let time = match (args.seconds, args.acquisitions) {
         (Some(seconds), _) => seconds.0,
         (None, Some(_)) => Duration::MAX,
-        (None, None) => USUAL,
+        (None, None) => DEFAULT_DURATION,
     };
-    let most = args.acquisitions.unwrap_or(u64::MAX);
+    let limit = args.acquisitions.unwrap_or(u64::MAX);
     let before = plan.saved.state.operations();
     let signals = interrupt.clone();
-    let is_over = move || signals.raised() || began.elapsed() >= time;
-    let brake = Brake::when(is_over.clone());
+    let is_finished = move || signals.raised() || start.elapsed() >= time;
+    let brake = Brake::when(is_finished.clone());
     let mut search = Search::new(&plan.space, &plan.machine, plan.saved.state.clone());
     let display = Display::new();
-    let mut saved = began;
-    while !is_over() && search.state().operations() < most {
+    let mut saved = start;
+    while !is_finished() && search.state().operations() < limit {
         let Some(step) = search.step(&brake)? else { break };
         if step.is_new {
             let line = save_finding(args, &plan.saved.machine, &search, &step, interrupt)?;
-            display.aside(|| print(&line));
+            display.suspend(|| print(&line));
         }
-        if saved.elapsed() >= SAVE_EVERY {
+        if saved.elapsed() >= SAVE_INTERVAL {
             save_state(args, &mut plan.saved, search.state())?;
             saved = Instant::now();
         }
@@ -258,22 +257,22 @@ fn search(args: &SearchArgs, plan: &mut Plan, interrupt: &Interrupt) -> anyhow::
     }
     display.clear();
     save_state(args, &mut plan.saved, search.state())?;
-    let spent = began.elapsed();
+    let spent = start.elapsed();
     print(&summary(search.state(), before, spent));
     if interrupt.raised() {
         return Ok(signals::exit_status());
     }
-    Ok(u8::from(search.state().found() > 0))
+    Ok(u8::from(search.state().num_found() > 0))
 }
 
 fn summary(state: &State, before: u64, spent: Duration) -> String {
     let rate = (state.operations() - before) as f64 / spent.as_secs_f64();
-    let found = match state.found() {
+    let findings = match state.num_found() {
         0 => "nothing found".to_owned(),
-        some => count(some, "finding").to_string(),
+        number => count(number, "finding").to_string(),
     };
     format!(
-        "{} in {} of {}, {} a second: {found}\n",
+        "{} in {} of {}, {} a second: {findings}\n",
         count(state.operations(), "acquisition"),
         count(state.trials(), "simulation"),
         count(state.tallies.len(), "system"),
@@ -281,8 +280,8 @@ fn summary(state: &State, before: u64, spent: Duration) -> String {
     )
 }
 
-/// Makes a finding small, saves it, and returns the line that says so. The end of the search does not end
-/// that, a signal does.
+/// Shrinks a finding, saves it, and returns a line about it. The search's time limit does not interrupt this;
+/// a signal does.
 fn save_finding(
     args: &SearchArgs,
     machine_text: &str,
@@ -300,12 +299,12 @@ fn save_finding(
     let path = args.out.join(name);
     write_json(&path, &finding)?;
     let Finding { trouble, scenario, .. } = &finding;
-    Ok(format!("{scenario}, seed {}: {trouble} {}\n", scenario.seed, is_saved(&path)))
+    Ok(format!("{scenario}, seed {}: {trouble} {}\n", scenario.seed, saved_note(&path)))
 }
 
-/// Where a finding is, and how it is replayed.
-fn is_saved(path: &Path) -> String {
-    let file = quoted(&path.display().to_string());
+/// A phrase with the command that replays a finding.
+fn saved_note(path: &Path) -> String {
+    let file = shell_quoted(&path.display().to_string());
     format!("(saved; replay: pvticket search --replay {file})")
 }
 
@@ -319,7 +318,7 @@ fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     results::write(path, &text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The progress, on stderr if that is a terminal.
+/// The progress on stderr, if it is a terminal.
 struct Display(Option<ProgressBar>);
 
 impl Display {
@@ -330,9 +329,9 @@ impl Display {
     fn show(&self, state: &State) {
         if let Some(bar) = &self.0 {
             let (acquisitions, trials) = (state.operations(), state.trials());
-            let found = state.found();
+            let findings = state.num_found();
             bar.set_message(format!(
-                "{} {}, {}, {found} found",
+                "{} {}, {}, {findings} found",
                 si(acquisitions as f64),
                 noun(acquisitions, "acquisition"),
                 count(trials, "simulation")
@@ -341,8 +340,8 @@ impl Display {
         }
     }
 
-    /// Writes something above the progress.
-    fn aside(&self, write: impl FnOnce()) {
+    /// Writes above the progress.
+    fn suspend(&self, write: impl FnOnce()) {
         match &self.0 {
             Some(bar) => bar.suspend(write),
             None => write(),

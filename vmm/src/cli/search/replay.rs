@@ -1,35 +1,35 @@
-//! `pvticket search --replay`: a finding is simulated again.
+//! `pvticket search --replay`: simulates a finding again.
 
 use std::path::Path;
 
-use super::{LONGEST, ResultFile, Usage, print, say, write_record};
-use base::{chain::chain, files, handoff::HandoffSpec, shown::quoted, units::Nanos};
+use super::{MAX_FILE, ResultFile, Usage, print, print_line, write_record};
+use base::{chain::chain, files, handoff::HandoffSpec, sanitize::shell_quoted, units::Nanos};
 use sim::search::{Finding, Scenario};
 
-/// `--replay`.
+/// Replays the finding in `file` and returns the exit status.
 pub(super) fn run(file: &Path, record: Option<&Path>, trace: Option<usize>) -> anyhow::Result<u8> {
-    let recording = ResultFile::named("--record", record)?;
-    let bad = |what: String| Usage(format!("--replay {}: {what}", file.display()));
-    let text = files::read_text(file, LONGEST).map_err(|error| bad(error.to_string()))?;
-    let finding: Finding = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    let recording = ResultFile::check("--record", record)?;
+    let usage = |reason: String| Usage(format!("--replay {}: {reason}", file.display()));
+    let text = files::read_text(file, MAX_FILE).map_err(|error| usage(error.to_string()))?;
+    let finding: Finding = serde_json::from_str(&text).map_err(|error| usage(error.to_string()))?;
     if record.is_some() && !finding.scenario.law.has_caches() {
-        return Err(bad(
-            "--record: its time is counted in steps, which real vCPUs cannot follow".into()
+        return Err(usage(
+            "--record: not supported for a case: real vCPUs cannot follow its steps".into(),
         )
         .into());
     }
-    let replay = finding.replay(trace.unwrap_or(0)).map_err(|error| bad(chain(&error)))?;
+    let replay = finding.replay(trace.unwrap_or(0)).map_err(|error| usage(chain(&error)))?;
     let scenario = &finding.scenario;
-    let (what, status) = match (&replay.trouble, replay.is_same) {
-        (Some(trouble), true) => (format!("{trouble}; the same to the bit"), 1),
+    let (result, status) = match (&replay.trouble, replay.is_same) {
+        (Some(trouble), true) => (format!("{trouble}; identical to the finding"), 1),
         (Some(trouble), false) => {
-            say(format_args!("pvticket: the simulator or the lock has changed since it was saved"));
-            (format!("{trouble}; not as it was saved"), 1)
+            print_line(format_args!("pvticket: simulator or lock changed since the search"));
+            (format!("{trouble}; different from the finding"), 1)
         }
-        (None, _) => ("nothing is wrong any more".to_owned(), 0),
+        (None, _) => ("no failure found".to_owned(), 0),
     };
     print(&replay.trace);
-    print(&format!("{scenario}, slices of {}: {what}\n", Nanos(scenario.slice)));
+    print(&format!("{scenario}, slices of {}: {result}\n", Nanos(scenario.slice)));
     if let Some((file, path)) = recording.zip(record) {
         write_record(&file, &replay.recording)?;
         print(&format!("on real vCPUs: {}\n", on_real_vcpus(scenario, path)));
@@ -37,14 +37,14 @@ pub(super) fn run(file: &Path, record: Option<&Path>, trace: Option<usize>) -> a
     Ok(status)
 }
 
-/// The command that follows the recording of a scenario with the payload under KVM.
+/// The command that replays a scenario's recording with the payload under KVM.
 fn on_real_vcpus(scenario: &Scenario, recording: &Path) -> String {
     let Scenario { system, handoff, cpus, vcpus, critical, think, spin_threshold, .. } = scenario;
     let mut line = format!(
         "pvticket compare --guest payload --locks {system} --vcpus {vcpus} --slots {cpus} --runs 1 \
          --policy replay:{} --set critical={critical} --set think={think} \
          --set spin-threshold={spin_threshold}",
-        quoted(&recording.display().to_string())
+        shell_quoted(&recording.display().to_string())
     );
     if *handoff != HandoffSpec::NONE {
         line += &format!(" --set handoffs={handoff}");

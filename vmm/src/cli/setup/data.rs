@@ -1,4 +1,4 @@
-//! Where the scripts are that come with the program.
+//! Finds the scripts that come with the program.
 
 use std::{
     env, io,
@@ -8,81 +8,81 @@ use std::{
 use base::files;
 use thiserror::Error;
 
-use os::owners::{Stranger, stranger};
+use os::owners::{UntrustedUser, untrusted_user};
 
-/// Environment variable: the folder that has `guest-kernel-config`.
+/// Environment variable with the folder of `guest-kernel-config`.
 const VARIABLE: &str = "PVTICKET_DATA";
 
-/// The folder's place below a prefix such as `/usr`, where the program is in `bin`.
+/// The folder below a prefix such as `/usr`, which has the program in `bin`.
 const SHARED: &str = "share/pvticket";
 
-/// A file of Cargo's in each of its `target`s.
-const CARGOS: &str = ".rustc_info.json";
+/// A file that Cargo writes to each `target`.
+const CARGO_MARKER: &str = ".rustc_info.json";
 
-/// A file that it has.
-const SIGN: &str = "guest-kernel-config/setup.sh";
+/// A file of the folder.
+const SETUP: &str = "guest-kernel-config/setup.sh";
 
 /// The scripts were not found.
 #[derive(Debug, Error)]
 pub(super) enum DataError {
-    #[error("{VARIABLE}={0} has no {SIGN}")]
-    Named(PathBuf),
-    #[error("cannot look into {VARIABLE}={0}")]
-    Hidden(PathBuf, #[source] io::Error),
-    #[error("cannot look for {0}")]
-    Unknown(PathBuf, #[source] io::Error),
+    #[error("{VARIABLE}={0} has no {SETUP}")]
+    NotThere(PathBuf),
+    #[error("cannot access {VARIABLE}={0}")]
+    NamedAccess(PathBuf, #[source] io::Error),
+    #[error("cannot access {0}")]
+    Access(PathBuf, #[source] io::Error),
     #[error(
-        "no scripts to set up with: {0} has neither {SHARED} beside its folder bin, nor was it built in a checkout; set {VARIABLE} \
-         to the folder that has {SIGN}"
+        "setup scripts not found: {0} is neither in a bin next to {SHARED}, nor built in a checkout; set {VARIABLE} \
+         to the folder with {SETUP}"
     )]
-    Absent(PathBuf),
+    Missing(PathBuf),
     #[error(
-        "the scripts to set up with are not executed: {0}; if they are yours, name their folder in {VARIABLE}"
+        "setup scripts are not executed: {0}; if you trust them, set {VARIABLE} to their folder"
     )]
-    Strange(Stranger),
-    #[error("cannot tell where this program is")]
+    Untrusted(UntrustedUser),
+    #[error("cannot find this program's executable")]
     Program(#[source] io::Error),
 }
 
-/// The folder: the one that the environment names, the package's, or the checkout that the program was built in.
+/// The folder: from the environment, of the package, or the checkout in which the program was built.
 pub(super) fn folder() -> Result<PathBuf, DataError> {
-    let named = env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
-    folder_from(named, &env::current_exe().map_err(DataError::Program)?)
+    let dir = env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    folder_from(dir, &env::current_exe().map_err(DataError::Program)?)
 }
 
-fn folder_from(named: Option<PathBuf>, program: &Path) -> Result<PathBuf, DataError> {
-    if let Some(named) = named {
-        return match files::is_there(&named.join(SIGN)) {
-            Ok(true) => Ok(named),
-            Ok(false) => Err(DataError::Named(named)),
-            Err(error) => Err(DataError::Hidden(named, error)),
+fn folder_from(dir: Option<PathBuf>, program: &Path) -> Result<PathBuf, DataError> {
+    if let Some(dir) = dir {
+        return match files::is_file(&dir.join(SETUP)) {
+            Ok(true) => Ok(dir),
+            Ok(false) => Err(DataError::NotThere(dir)),
+            Err(error) => Err(DataError::NamedAccess(dir, error)),
         };
     }
-    let signs = package(program).into_iter().chain(checkout(program)).map(|dir| dir.join(SIGN));
-    let found =
-        files::first_there(signs).map_err(|(sign, error)| DataError::Unknown(sign, error))?;
-    let folder = found.and_then(|sign| {
-        let depth = Path::new(SIGN).components().count();
-        sign.ancestors().nth(depth).map(Path::to_owned)
+    let scripts = package(program).into_iter().chain(checkout(program)).map(|dir| dir.join(SETUP));
+    let script =
+        files::first_existing(scripts).map_err(|(file, error)| DataError::Access(file, error))?;
+    let folder = script.and_then(|script| {
+        let depth = Path::new(SETUP).components().count();
+        script.ancestors().nth(depth).map(Path::to_owned)
     });
-    let folder = folder.ok_or_else(|| DataError::Absent(program.to_path_buf()))?;
-    stranger(&folder.join(SIGN)).map_or(Ok(folder), |who| Err(DataError::Strange(who)))
+    let folder = folder.ok_or_else(|| DataError::Missing(program.to_path_buf()))?;
+    untrusted_user(&folder.join(SETUP)).map_or(Ok(folder), |user| Err(DataError::Untrusted(user)))
 }
 
-/// The data of the package whose `bin` the program is in.
+/// The data folder of the package, if the program is in `bin`.
 fn package(program: &Path) -> Option<PathBuf> {
     let bin =
         program.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "bin"))?;
     Some(bin.parent()?.join(SHARED))
 }
 
-/// The folder of the `target` that Cargo built the program in. Any other folder of that name, and folders further up, may be
-/// anybody's, `/tmp` for one: their scripts are not run.
+/// The parent of the `target` in which Cargo built the program. Other folders with that name, and parents
+/// like `/tmp`, may belong to other users: their scripts are not run.
 fn checkout(program: &Path) -> Option<PathBuf> {
     let is_target = |folder: &&Path| folder.file_name().is_some_and(|name| name == "target");
     let target = program.ancestors().find(is_target)?;
     let checkout = target.parent()?;
-    let is_cargos = target.join(CARGOS).is_file() && checkout.join("Cargo.toml").is_file();
+    let is_cargos = target.join(CARGO_MARKER).is_file() && checkout.join("Cargo.toml").is_file();
     is_cargos.then(|| checkout.to_path_buf())
 }
 
@@ -95,48 +95,48 @@ mod tests {
 
     use super::*;
 
-    fn has(root: &Path, folder: &str) -> PathBuf {
+    fn make_data(root: &Path, folder: &str) -> PathBuf {
         let folder = root.join(folder);
         fs::create_dir_all(folder.join("guest-kernel-config")).unwrap();
-        fs::write(folder.join(SIGN), "").unwrap();
+        fs::write(folder.join(SETUP), "").unwrap();
         folder
     }
 
-    /// Regression: a folder that may not be entered had no scripts. (A loop of links is refused to root, too.)
+    /// Regression: a folder without permission was "missing". (A symlink loop fails for root, too.)
     #[test]
-    fn what_may_not_be_looked_at_is_not_missing() {
+    fn access_error_is_not_missing() {
         let root = tempfile::tempdir().unwrap();
         let share = root.path().join("usr/share");
         fs::create_dir_all(&share).unwrap();
         symlink("pvticket", share.join("pvticket")).unwrap();
         let error = folder_from(None, &root.path().join("usr/bin/pvticket")).unwrap_err();
-        assert!(matches!(error, DataError::Unknown(..)), "{error:?}");
+        assert!(matches!(error, DataError::Access(..)), "{error:?}");
     }
 
     #[test]
-    fn named_beside_the_program_or_above_it() {
+    fn data_folder_is_found() {
         let root = tempfile::tempdir().unwrap();
         let program = root.path().join("checkout/target/release/pvticket");
         let error = folder_from(None, &program).unwrap_err().to_string();
         assert!(error.contains("PVTICKET_DATA") && error.contains("checkout/target"), "{error}");
-        let checkout = has(root.path(), "checkout");
-        assert!(folder_from(None, &program).is_err(), "scripts beside a folder of that name");
+        let checkout = make_data(root.path(), "checkout");
+        assert!(folder_from(None, &program).is_err(), "scripts next to a folder of that name");
         fs::create_dir_all(program.parent().unwrap()).unwrap();
         for file in ["target/.rustc_info.json", "Cargo.toml"] {
             fs::write(checkout.join(file), "").unwrap();
         }
         assert_eq!(folder_from(None, &program).unwrap(), checkout);
         let installed = root.path().join("usr/bin/pvticket");
-        has(root.path(), "usr");
-        assert!(folder_from(None, &installed).is_err(), "scripts of a folder above");
-        let shared = has(root.path(), "usr/share/pvticket");
+        make_data(root.path(), "usr");
+        assert!(folder_from(None, &installed).is_err(), "scripts of a parent folder");
+        let shared = make_data(root.path(), "usr/share/pvticket");
         assert_eq!(folder_from(None, &installed).unwrap(), shared);
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
         let error = folder_from(None, &installed).unwrap_err().to_string();
         assert!(error.contains("not executed: everybody may write to"), "{error}");
-        assert_eq!(folder_from(Some(shared.clone()), &installed).unwrap(), shared, "it is named");
-        let other = has(root.path(), "other");
-        assert_eq!(folder_from(Some(other.clone()), &installed).unwrap(), other);
+        assert_eq!(folder_from(Some(shared.clone()), &installed).unwrap(), shared);
+        let folder = make_data(root.path(), "other");
+        assert_eq!(folder_from(Some(folder.clone()), &installed).unwrap(), folder);
         let error = folder_from(Some("/nowhere".into()), &installed).unwrap_err().to_string();
         assert_eq!(error, "PVTICKET_DATA=/nowhere has no guest-kernel-config/setup.sh");
     }

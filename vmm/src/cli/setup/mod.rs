@@ -1,5 +1,5 @@
-//! `pvticket setup` builds or fetches into the cache what guests need besides this program. It runs the scripts that
-//! `make kernel host busybox` also runs; they come with the program.
+//! `pvticket setup`: builds or fetches the files that guests need into the cache. It runs the same scripts as
+//! `make kernel host busybox`; they come with the program.
 
 mod data;
 mod parts;
@@ -16,26 +16,25 @@ use base::{chain::chain, files};
 use clap::Args;
 use sha2::{Digest, Sha256};
 
-use super::{FAILURE, print, say};
+use super::{FAILURE, print, print_line};
 use experiment::bar;
 use os::{
     artifacts,
-    owners::{Stranger, stranger, stranger_within},
+    owners::{UntrustedUser, untrusted_user, untrusted_within},
     signals::{self, Interrupt},
 };
 use parts::CachePart;
 use report::columns::Columns;
 
-/// Build or fetch what guests need into the cache (PVTICKET_CACHE): a guest kernel, busybox, and a kernel for the
-/// emulated host. Root is not needed, but QEMU and the programs that build a kernel must be installed; missing ones are
-/// named. Prints the SHA-256 of each file, in the format that sha256sum(1) checks. Files that exist already are kept
+/// Build or fetch guest kernels, busybox and the emulated host into the cache (PVTICKET_CACHE), except
+/// existing files. Requires kernel build tools, but not root. Prints SHA-256 sums as sha256sum(1)
 #[derive(Debug, Args)]
 pub struct SetupArgs {
-    /// Parts [default: busybox host kernel]
+    /// Parts to build or fetch [default: busybox host kernel]
     #[arg(value_name = "PART", value_enum)]
     parts: Vec<CachePart>,
 
-    /// Only print what each part is, and whether it is there
+    /// Print which parts are present or missing, and exit
     #[arg(long)]
     list: bool,
 }
@@ -45,7 +44,7 @@ pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
     let parts = match args.parts.as_slice() {
         [] if args.list => CachePart::ALL.to_vec(),
         [] => CachePart::DEFAULT.to_vec(),
-        named => named.to_vec(),
+        parts => parts.to_vec(),
     };
     if args.list {
         let mut columns = Columns::new(0..0);
@@ -55,16 +54,16 @@ pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
     }
     let folder = data::folder()?;
     let cache = artifacts::cache_dir()?;
-    if let Some(who) = who_could_change(&cache, &parts) {
-        bail!("nothing is put into the cache, as it would be executed from there: {who}");
+    if let Some(user) = untrusted_in(&cache, &parts) {
+        bail!("the cache is not used, because others could change the programs in it: {user}");
     }
     let stop = Interrupt::on_signals().context("cannot catch signals")?;
     let mut failed = Vec::new();
     for (index, part) in parts.iter().enumerate() {
         let step = format!("[{}/{}] {}", index + 1, parts.len(), part.name());
-        say(format_args!("{step}: {}", part.what()));
+        print_line(format_args!("{step}: {}", part.description()));
         if let Err(error) = provide(*part, &folder, &step, &stop) {
-            say(format_args!("{step}: {}", chain(&*error)));
+            print_line(format_args!("{step}: {}", chain(&*error)));
             failed.push(part.name());
         }
         if stop.raised() {
@@ -74,18 +73,18 @@ pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
     if failed.is_empty() {
         return Ok(0);
     }
-    say(format_args!("pvticket: without {}: see above; then run this again", failed.join(", ")));
+    print_line(format_args!("pvticket: failed: {}; see above, then retry", failed.join(", ")));
     Ok(FAILURE)
 }
 
-/// Who could change what the scripts of these parts find in the cache, or put there.
-fn who_could_change(cache: &Path, parts: &[CachePart]) -> Option<Stranger> {
+/// A user who could change files that the scripts of these parts find in the cache, or put there.
+fn untrusted_in(cache: &Path, parts: &[CachePart]) -> Option<UntrustedUser> {
     let folders = parts.iter().flat_map(|part| part.folders());
-    stranger(cache)
-        .or_else(|| folders.map(|name| cache.join(name)).find_map(|f| stranger_within(&f)))
+    untrusted_user(cache)
+        .or_else(|| folders.map(|name| cache.join(name)).find_map(|f| untrusted_within(&f)))
 }
 
-/// Runs the scripts of one part, checks that its files are there, and prints their sums.
+/// Runs the scripts of one part, checks that its files exist, and prints their SHA-256.
 fn provide(part: CachePart, folder: &Path, step: &str, stop: &Interrupt) -> anyhow::Result<()> {
     let bar = io::stderr().is_terminal().then(|| {
         let bar = bar::on_stderr(None, "{prefix}: {elapsed} {spinner}");
@@ -93,8 +92,8 @@ fn provide(part: CachePart, folder: &Path, step: &str, stop: &Interrupt) -> anyh
         bar
     });
     let show = |line: &str| match &bar {
-        Some(bar) => bar.suspend(|| say(format_args!("{line}"))),
-        None => say(format_args!("{line}")),
+        Some(bar) => bar.suspend(|| print_line(format_args!("{line}"))),
+        None => print_line(format_args!("{line}")),
     };
     let tick = || bar.iter().for_each(indicatif::ProgressBar::tick);
     for script in part.scripts() {
@@ -107,11 +106,11 @@ fn provide(part: CachePart, folder: &Path, step: &str, stop: &Interrupt) -> anyh
         part.check()?;
         let cache = artifacts::cache_dir()?;
         for file in part.files().iter().map(|name| cache.join(name)) {
-            let is_there = files::is_there(&file);
-            if !is_there.with_context(|| format!("cannot look for {}", file.display()))? {
+            let is_there = files::is_file(&file);
+            if !is_there.with_context(|| format!("cannot access {}", file.display()))? {
                 continue;
             }
-            let sum = sum(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let sum = sha256(&file).with_context(|| format!("cannot read {}", file.display()))?;
             print(&format!("{sum}  {}\n", file.display()));
         }
     }
@@ -119,7 +118,7 @@ fn provide(part: CachePart, folder: &Path, step: &str, stop: &Interrupt) -> anyh
 }
 
 /// The SHA-256 of a file.
-fn sum(path: &Path) -> io::Result<String> {
+fn sha256(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let (mut hash, mut bytes) = (Sha256::new(), vec![0; 1 << 16]);
     loop {
@@ -137,12 +136,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_those_of_sha256sum() {
+    fn sha256_matches_fips_example() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "abc").unwrap();
         // FIPS 180-4, example of SHA-256.
         assert_eq!(
-            sum(file.path()).unwrap(),
+            sha256(file.path()).unwrap(),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
         );
     }

@@ -1,40 +1,40 @@
-//! The parts: what each is for, which scripts provide it, and which files it is.
+//! The parts: description, scripts and files of each.
 
 use anyhow::Context;
 use clap::ValueEnum;
 
 use super::script::Script;
 use base::guest_kernel::{Flavour, GuestKernel};
-use emulated::Pieces;
+use emulated::Parts;
 use os::artifacts::{self, GUEST_DISK};
 use study::point::HostKernel;
 
 /// Something in the cache that guests need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum CachePart {
-    /// A static busybox for the guest
+    /// Static busybox for guests
     Busybox,
     /// Kernel and QEMU of the emulated host
     Host,
-    /// The same with the newest 7.x of Debian's backports (--host-kernel 7)
+    /// Kernel and QEMU of the emulated host, newest 7.x of Debian's backports (--host-kernel 7)
     #[value(name = "host-7")]
     Host7,
-    /// The guest kernel with PV ticketlocks, Linux 6.12: compiled from Debian's source, some minutes
+    /// Guest kernel with PV ticketlocks, Linux 6.12: compiled from Debian's source, some minutes
     #[value(alias = "kernel-6.12")]
     Kernel,
-    /// The guest kernel with mainline's spinlocks, to compare with: compiled as well
+    /// Guest kernel with mainline's spinlocks, Linux 6.12, for comparisons: compiled, too
     #[value(alias = "kernel-stock-6.12")]
     KernelStock,
-    /// The guest kernel with PV ticketlocks of Linux 6.1 (--guest-kernel 6.1)
+    /// Guest kernel with PV ticketlocks, Linux 6.1 (--guest-kernel 6.1)
     #[value(name = "kernel-6.1")]
     Kernel6_1,
-    /// That with mainline's spinlocks of Linux 6.1
+    /// Guest kernel with mainline's spinlocks, Linux 6.1
     #[value(name = "kernel-stock-6.1")]
     KernelStock6_1,
-    /// That with PV ticketlocks of the newest 7.x of Debian's backports (--guest-kernel 7)
+    /// Guest kernel with PV ticketlocks, newest 7.x of Debian's backports (--guest-kernel 7)
     #[value(name = "kernel-7")]
     Kernel7,
-    /// That with mainline's spinlocks of the newest 7.x
+    /// Guest kernel with mainline's spinlocks, newest 7.x
     #[value(name = "kernel-stock-7")]
     KernelStock7,
     /// PostgreSQL for the workload pgbench
@@ -60,7 +60,7 @@ impl CachePart {
         GuestDisk,
     ];
 
-    /// What `boot` and `compare` need. The longest is the last.
+    /// The parts that `boot` and `compare` need. The slowest is last.
     pub(super) const DEFAULT: [Self; 3] = [Busybox, Host, Kernel];
 
     /// The part's name on the command line.
@@ -68,19 +68,19 @@ impl CachePart {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// What it is for.
-    pub(super) fn what(self) -> String {
+    /// The part's description.
+    pub(super) fn description(self) -> String {
         let help = self.to_possible_value().and_then(|value| value.get_help().cloned());
         help.map(|help| help.to_string()).unwrap_or_default()
     }
 
     /// The part's row of the list.
     pub(super) fn row(self) -> [String; 3] {
-        let state = if self.check().is_ok() { "there" } else { "not there" };
-        [self.name(), state.to_owned(), self.what()]
+        let state = if self.check().is_ok() { "present" } else { "missing" };
+        [self.name(), state.to_owned(), self.description()]
     }
 
-    /// The guest kernel that it is, if it is one.
+    /// The part's guest kernel, if any.
     const fn guest_kernel(self) -> Option<(GuestKernel, Flavour)> {
         use GuestKernel::{Linux6_1, Linux6_12, Linux7};
         Some(match self {
@@ -94,16 +94,16 @@ impl CachePart {
         })
     }
 
-    /// The scripts that provide it, in order.
+    /// The scripts that provide the part, in order.
     pub(super) fn scripts(self) -> Vec<Script> {
         if let Some((kernel, flavour)) = self.guest_kernel() {
             let build = Script::new("bash", "guest-kernel-config/linux/build.sh");
-            return vec![build.with("FLAVOUR", flavour.name()).with("KERNEL", kernel.name())];
+            return vec![build.env("FLAVOUR", flavour.name()).env("KERNEL", kernel.name())];
         }
         let host = |kernel: HostKernel| {
             let fetch = Script::new("sh", "guest-kernel-config/host/fetch.sh");
             vec![
-                fetch.with("HOST_KERNEL", kernel.name()),
+                fetch.env("HOST_KERNEL", kernel.name()),
                 Script::new("sh", "guest-kernel-config/host/qemu.sh"),
             ]
         };
@@ -115,7 +115,7 @@ impl CachePart {
         }
     }
 
-    /// The part's files in the cache; of the host's not all are on every system.
+    /// The part's files in the cache. Not every system has all files of the host.
     pub(super) fn files(self) -> Vec<&'static str> {
         const QEMU: &str = "qemu/current/bin/qemu-system-x86_64";
         if let Some((kernel, flavour)) = self.guest_kernel() {
@@ -129,7 +129,7 @@ impl CachePart {
         }
     }
 
-    /// The folders of the cache that its scripts use.
+    /// The cache folders that its scripts use.
     pub(super) fn folders(self) -> &'static [&'static str] {
         match self {
             Busybox => &["busybox"],
@@ -140,9 +140,9 @@ impl CachePart {
         }
     }
 
-    /// Is it there, with all that is needed to use it?
+    /// Fails if the part or a dependency is missing.
     pub(super) fn check(self) -> anyhow::Result<()> {
-        let pieces = |kernel| Pieces::find(kernel).map(drop).context("not usable yet");
+        let pieces = |kernel| Parts::find(kernel).map(drop).context("not usable");
         if let Some((kernel, flavour)) = self.guest_kernel() {
             return Ok(artifacts::guest_kernel(kernel, flavour).map(drop)?);
         }
@@ -160,19 +160,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_guest_kernel_is_a_part_of_the_name_that_messages_give() {
+    fn every_guest_kernel_is_a_part() {
         for kernel in GuestKernel::ALL {
             for flavour in [Flavour::Ticket, Flavour::Stock] {
-                let is_it = |part: &CachePart| part.guest_kernel() == Some((kernel, flavour));
-                let part = CachePart::ALL.into_iter().find(is_it).unwrap();
+                let matches = |part: &CachePart| part.guest_kernel() == Some((kernel, flavour));
+                let part = CachePart::ALL.into_iter().find(matches).unwrap();
                 assert_eq!(part.name(), kernel.setup_part(flavour));
             }
         }
     }
 
-    /// They were the names while another Linux was the usual one.
+    /// These were the names while another Linux was the default.
     #[test]
-    fn the_usual_kernels_have_names_with_their_version_too() {
+    fn default_kernels_have_version_aliases() {
         for (name, part) in [("kernel-6.12", Kernel), ("kernel-stock-6.12", KernelStock)] {
             assert_eq!(CachePart::from_str(name, false), Ok(part));
         }

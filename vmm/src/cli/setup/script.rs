@@ -1,4 +1,4 @@
-//! Runs a script of the data, line by line.
+//! Runs a setup script and shows its output line by line.
 
 use std::{
     io::{self, BufRead, BufReader},
@@ -13,26 +13,26 @@ use std::{
 use rustix::process::Signal;
 use thiserror::Error;
 
-use base::io_errors::of_start;
+use base::io_errors::start_error;
 use os::{processes::signal_group, signals::Interrupt};
 
-/// Pause between two looks at the interrupt.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval of checks for an interrupt.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Pause between two requests to end. A program that a shell has forked and not yet executed still has the shell's
-/// handlers, which lose the request.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Interval of SIGTERMs. A child that a shell has forked but not yet executed still has the shell's handlers,
+/// which lose the signal.
+const TERM_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A script failed. It has said why.
+/// A script failed. Its output has the reason.
 #[derive(Debug, Error)]
 pub(super) enum ScriptError {
     #[error("cannot run {program} {script}")]
     Start { program: &'static str, script: &'static str, source: io::Error },
-    #[error("failed ({0}), for the reason above")]
+    #[error("failed ({0}), see above")]
     Failed(std::process::ExitStatus),
 }
 
-/// One call of a script.
+/// A call of a script.
 #[derive(Debug, Clone)]
 pub(super) struct Script {
     shell: &'static str,
@@ -51,13 +51,13 @@ impl Script {
         self
     }
 
-    pub(super) fn with(mut self, variable: &'static str, value: &'static str) -> Self {
+    pub(super) fn env(mut self, variable: &'static str, value: &'static str) -> Self {
         self.variables.push((variable, value));
         self
     }
 
-    /// Runs it in `folder`; `show` gets each line of its output, `tick` is called now and then. If `stop` is raised, the
-    /// script and all that it started are asked to end, and that is no error.
+    /// Runs it in `folder`. `show` gets each line of its output; `tick` is called regularly. If `stop` is
+    /// raised, the script's process group gets SIGTERM, and the result is Ok.
     pub(super) fn run(
         &self,
         folder: &Path,
@@ -80,17 +80,17 @@ impl Script {
             let _ = child.wait();
             return Err(failed(error));
         }
-        let mut asked: Option<Instant> = None;
+        let mut sent: Option<Instant> = None;
         loop {
-            match lines.recv_timeout(LOOK_EVERY) {
+            match lines.recv_timeout(POLL_INTERVAL) {
                 Ok(line) => show(&line),
                 Err(RecvTimeoutError::Timeout) => {}
-                // All ends of the pipe are closed.
+                // All writers have closed the pipe.
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             tick();
-            if stop.raised() && asked.is_none_or(|asked| asked.elapsed() >= ASK_EVERY) {
-                asked = Some(Instant::now());
+            if stop.raised() && sent.is_none_or(|sent| sent.elapsed() >= TERM_INTERVAL) {
+                sent = Some(Instant::now());
                 signal_group(child.id(), Signal::TERM);
             }
         }
@@ -100,7 +100,7 @@ impl Script {
         }
     }
 
-    /// Starts it in a process group of its own, with both streams on one pipe.
+    /// Starts it in a new process group, with both output streams on one pipe.
     fn start(&self, folder: &Path) -> io::Result<(Child, io::PipeReader)> {
         let (output, input) = io::pipe()?;
         let mut command = Command::new(self.shell);
@@ -109,7 +109,7 @@ impl Script {
             .args(self.argument)
             .envs(self.variables.iter().copied());
         command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input).process_group(0);
-        Ok((command.spawn().map_err(of_start)?, output))
+        Ok((command.spawn().map_err(start_error)?, output))
     }
 }
 
@@ -123,38 +123,38 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("it.sh"), text).unwrap();
         let lines = RefCell::new(Vec::new());
-        let script = Script::new("sh", "it.sh").argument("one").with("NAME", "value");
-        let done = script.run(
+        let script = Script::new("sh", "it.sh").argument("one").env("NAME", "value");
+        let result = script.run(
             folder.path(),
             stop,
             &|line| lines.borrow_mut().push(line.to_owned()),
             &|| {},
         );
-        (done, lines.into_inner())
+        (result, lines.into_inner())
     }
 
     #[test]
-    fn both_streams_are_shown_and_the_status_counts() {
-        let (done, lines) = run("echo $NAME; echo $1 >&2", &Interrupt::never());
+    fn both_streams_are_shown_and_status_is_checked() {
+        let (result, lines) = run("echo $NAME; echo $1 >&2", &Interrupt::never());
         assert_eq!(lines, ["value", "one"]);
-        assert!(done.is_ok());
-        let (done, lines) = run("echo why >&2; exit 3", &Interrupt::never());
+        assert!(result.is_ok());
+        let (result, lines) = run("echo why >&2; exit 3", &Interrupt::never());
         assert_eq!(lines, ["why"]);
-        assert!(done.unwrap_err().to_string().contains("exit status: 3"));
+        assert!(result.unwrap_err().to_string().contains("exit status: 3"));
     }
 
     #[test]
-    fn an_interrupt_ends_the_script_and_its_children() {
+    fn interrupt_ends_script_and_children() {
         let stop = Interrupt::never();
         stop.raise();
-        let began = std::time::Instant::now();
+        let start = std::time::Instant::now();
         assert!(run("sleep 600 & sleep 600", &stop).0.is_ok());
-        assert!(began.elapsed() < Duration::from_secs(300));
+        assert!(start.elapsed() < Duration::from_secs(300));
     }
 
-    /// Regression: the request was made once, and a program that had lost it kept the output open.
+    /// Regression: SIGTERM was sent once, and a program that had lost it kept the output open.
     #[test]
-    fn a_child_that_loses_the_first_request_is_asked_again() {
+    fn sigterm_is_repeated() {
         let stop = Interrupt::never();
         let text = "(trap 'trap - TERM' TERM; echo; while :; do sleep 0.01; done) & \
                     trap 'exit 9' TERM; while :; do wait; done";

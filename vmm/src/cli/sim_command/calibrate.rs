@@ -1,11 +1,11 @@
-//! `pvticket sim calibrate`: the machine file of this host.
+//! `pvticket sim calibrate`: writes the machine file of this host.
 
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::cli::{Usage, print, say};
+use crate::cli::{Usage, print, print_line};
 use base::units::CpuList;
 use experiment::{
     Interrupt, calibrate, cell::simulated::calibrated as machine_of_this_host, host::allowed_cpus,
@@ -15,25 +15,24 @@ use kvm::KvmKind;
 use os::{results, signals};
 use study::plan::check_cpus;
 
-/// Measure what cache lines, exits and switches cost on this host and how often it takes a CPU away, and
-/// write its machine file: then --machine this simulates it. Takes some seconds, which nothing else
-/// should use.
+/// Measure this host's costs of cache line transfers, exits and context switches, and its interruptions
+/// of CPUs, and write the machine file for --machine this. Takes some seconds; the host should be idle
 #[derive(Debug, Args)]
 pub(super) struct CalibrateArgs {
-    /// Where to write the file [default: where --machine this looks for it]
+    /// Output file [default: the file that --machine this reads]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// CPUs to measure, which are those of the machine [default: all]
+    /// CPUs to measure, which become the machine's CPUs [default: all]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
 
-    /// Validate the machine file that is there instead: measure cells on this host, which takes minutes, and compare
-    /// them with their simulation; fails if a figure is off (see vmm/sim/docs/VALIDATION.md)
+    /// Instead, validate the machine file: measure cells on this host (some minutes) and compare them
+    /// with simulations; fails if a figure is off (see vmm/sim/docs/VALIDATION.md)
     #[arg(long, conflicts_with_all = ["output", "cpus"])]
     validate: bool,
 
-    /// With --validate: some of the cells only
+    /// With --validate: use only some of the cells
     #[arg(long, requires = "validate")]
     short: bool,
 }
@@ -44,12 +43,12 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<u8> {
     }
     if matches!(KvmKind::detect(), KvmKind::Absent | KvmKind::Denied) {
         bail!(
-            "/dev/kvm: the cost of an exit cannot be measured without KVM; see `pvticket doctor`"
+            "/dev/kvm: not available, but required to measure the cost of an exit; see `pvticket doctor`"
         );
     }
-    let all = allowed_cpus().map_err(Usage::from)?;
-    let cpus = args.cpus.clone().unwrap_or_else(|| all.clone());
-    check_cpus(&cpus, &all).map_err(Usage::from)?;
+    let allowed = allowed_cpus().map_err(Usage::from)?;
+    let cpus = args.cpus.clone().unwrap_or_else(|| allowed.clone());
+    check_cpus(&cpus, &allowed).map_err(Usage::from)?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let machine = match calibrate::calibrate(&cpus, &interrupt) {
         Err(calibrate::CalibrateError::Interrupted) => return Ok(signals::exit_status()),
@@ -69,9 +68,9 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<u8> {
     results::write(&file, text.as_bytes())
         .with_context(|| format!("cannot write {}", file.display()))?;
     print(&text);
-    say(format_args!("written to {}", file.display()));
+    print_line(format_args!("written to {}", file.display()));
     for doubt in machine.doubts {
-        say(format_args!("pvticket: {doubt}: measure again, with nothing else on these CPUs"));
+        print_line(format_args!("pvticket: {doubt}: repeat with nothing else on these CPUs"));
     }
     Ok(0)
 }

@@ -1,4 +1,4 @@
-//! `pvticket sim`: what concerns the simulator itself.
+//! `pvticket sim`: the simulator's machines.
 
 mod calibrate;
 
@@ -10,8 +10,8 @@ use calibrate::CalibrateArgs;
 use experiment::{self, cell::simulated};
 use report::columns::Columns;
 
-/// List the machines that can be simulated (--machine NAME): those that come with the program, and this host if it is
-/// calibrated (see vmm/sim/README.md)
+/// List the machines for simulations (--machine NAME): built-in machines, and this host if it is calibrated
+/// (see vmm/sim/README.md)
 #[derive(Debug, Args)]
 pub struct SimArgs {
     #[command(subcommand)]
@@ -28,20 +28,20 @@ pub fn run(args: &SimArgs) -> anyhow::Result<u8> {
     match &args.command {
         Some(SimCommand::Calibrate(args)) => calibrate::run(args),
         None => {
-            machines();
+            list_machines();
             Ok(0)
         }
     }
 }
 
-/// The machines that come with pvticket, and this host if it was measured.
-fn machines() {
+/// Lists the machines that come with pvticket, and this host if it is calibrated.
+fn list_machines() {
     let mut columns = Columns::new(0..0);
     let shipped = sim::machine::SHIPPED.iter().map(|(name, _)| *name);
     for name in shipped.chain([experiment::calibrate::NAME]) {
         if let Ok(machine) = simulated::machine(name) {
-            let (assumed, all) = machine.assumed();
-            let costs = format!("{assumed} of {} assumed", count(all, "cost"));
+            let (assumed, costs) = machine.assumed();
+            let costs = format!("{assumed} of {} assumed", count(costs, "cost"));
             columns.row([name, &format!("{}; {costs}", machine.about)]);
             for doubt in &machine.doubts {
                 columns.row(["", &format!("DOUBTED: {doubt}")]);

@@ -1,42 +1,42 @@
-//! What is known of an axis.
+//! Table entries of the axes.
 
 use crate::{point::Point, spec::Setting, store::export::columns::Column};
 
-/// What a spec writes for what is not asked for.
+/// Value of a spec for a disabled option.
 pub(crate) const OFF: &str = "off";
 
-/// The word for no faults, options or groups.
+/// Value of a spec for no faults, options or groups.
 pub(crate) const NONE: &str = "none";
 
-/// An axis, but for its value. Compiler and tests ask for its field in [`Point`], and for its key in [`KEYS`](super::KEYS).
+/// An axis without its value. Compiler and tests require a field of [`Point`] and a key of [`super::KEYS`].
 pub(super) struct Entry {
-    /// Key in a spec and for `--only`; None: a spec cannot vary it.
+    /// Key in a spec and for `--only`; None if a spec cannot vary it.
     pub(super) key: Option<&'static str>,
-    /// Name in a report.
+    /// Name in reports.
     pub(super) name: &'static str,
-    /// Title of a chart's axis, if the name does not say enough.
+    /// Title of a chart's axis, if it differs from the name.
     pub(super) title: Option<&'static str>,
-    /// The values of a spec without the key.
+    /// Values of a spec that omits the key.
     pub(super) default: Defaults,
-    /// A point's value, as a spec writes it.
+    /// Formats a point's value as in a spec.
     pub(super) text: fn(&Point) -> String,
-    /// Its values as numbers, for charts.
+    /// Values as numbers, for charts.
     pub(super) numbers: Numbers,
-    /// The first of its values is the baseline of the others. Other axes change the work itself, and a ratio along them
-    /// says nothing.
+    /// Whether its first value is the baseline of the others. Other axes change the work itself, and a ratio
+    /// along them is meaningless.
     pub(super) has_baseline: bool,
-    /// A value may have commas, which separate the values of other keys in an option.
+    /// Whether values may contain commas, which separate the values of other keys in an option.
     pub(super) has_commas: bool,
-    /// Its columns in exported tables.
+    /// Columns in exported tables.
     pub(super) columns: &'static [Column],
 }
 
-/// The values of a spec without a key.
+/// Values of a spec that omits a key.
 pub(super) enum Defaults {
-    /// These.
+    /// Fixed values.
     Words(&'static [&'static str]),
-    /// One that depends on the host's CPUs or on the time of the spec, or is a number of the program.
-    Of(fn(&Setting<'_>) -> String),
+    /// A value that depends on the host's CPUs or on the time of the spec, or is a number of the program.
+    Computed(fn(&Setting<'_>) -> String),
 }
 
 impl Defaults {
@@ -44,9 +44,9 @@ impl Defaults {
     pub(super) const OFF: Self = Self::Words(&[OFF]);
 }
 
-/// Values as numbers.
+/// Conversion of values to numbers.
 pub(super) enum Numbers {
-    /// They are categories.
+    /// The values are categories.
     No,
     /// Numbers.
     Counts(fn(&Point) -> f64),
@@ -55,7 +55,7 @@ pub(super) enum Numbers {
 }
 
 impl Entry {
-    /// What an entry leaves out: a field that nothing reads, whose values are categories.
+    /// Defaults of an entry: a field that nothing reads, with categories as values.
     pub(super) const PLAIN: Self = Self {
         key: None,
         name: "",
@@ -69,12 +69,12 @@ impl Entry {
     };
 }
 
-/// A value that may be switched off.
+/// Formats a value that may be switched off.
 pub(super) fn or_off(value: Option<impl ToString>) -> String {
     value.map_or_else(|| OFF.to_owned(), |value| value.to_string())
 }
 
-/// A value that there may be none of.
+/// Formats a value that may be absent.
 pub(super) fn or_none(value: Option<&impl ToString>) -> String {
     value.map_or_else(|| NONE.to_owned(), ToString::to_string)
 }

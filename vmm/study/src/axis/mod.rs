@@ -1,6 +1,6 @@
-//! The axes of a matrix: what a spec can give several values, and points can differ in.
+//! Axes of a matrix: properties that a spec can give several values, and that points can differ in.
 //!
-//! [`table`] has everything about each of them; who asks for a key, a default, an order or a column goes through here.
+//! [`table`] defines each axis. Keys, defaults, orders and columns are looked up through this module.
 
 mod entry;
 mod table;
@@ -17,79 +17,78 @@ use entry::{Defaults, Numbers};
 pub(crate) use table::SEEDS;
 pub use table::{Axis, KEYS};
 
-/// What tells locks apart; the first is the lock itself.
-pub const OF_LOCKS: [Axis; 4] = [Axis::Lock, Axis::Backend, Axis::Handoff, Axis::Label];
+/// Axes that distinguish locks; the first is the lock itself.
+pub const LOCK_AXES: [Axis; 4] = [Axis::Lock, Axis::Backend, Axis::Handoff, Axis::Label];
 
-/// The value of a point for a key of a spec's matrix, as a spec writes it; empty for an unknown key.
+/// Formats a point's value for a key of a spec's matrix as in a spec; empty for an unknown key.
 pub fn value(point: &Point, key: &str) -> String {
-    match of_key(key) {
+    match axis_for(key) {
         Some(axis) => axis.value(point),
-        // Repetitions that differ only in the seed are of one point.
+        // Points that differ only in the seed are repetitions of one point.
         None if key == SEEDS => point.seed.to_string(),
         None => String::new(),
     }
 }
 
-/// The values of a spec without this key of its matrix; an empty one if they depend on the guest.
-pub(crate) fn default_of(key: &str, setting: &Setting<'_>) -> Vec<String> {
-    match of_key(key).map(|axis| &axis.entry().default) {
+/// Returns the values of a spec that omits this key of its matrix; an empty one if they depend on the guest.
+pub(crate) fn default_values(key: &str, setting: &Setting<'_>) -> Vec<String> {
+    match axis_for(key).map(|axis| &axis.entry().default) {
         Some(Defaults::Words(words)) => words.iter().map(|word| (*word).to_owned()).collect(),
-        Some(Defaults::Of(value)) => vec![value(setting)],
+        Some(Defaults::Computed(value)) => vec![value(setting)],
         None => vec!["1".to_owned()],
     }
 }
 
-/// Sets all fields of a point but its host, from the values of a combination.
+/// Sets all fields of a point except its host from the values of a combination.
 pub(crate) fn read(
     from: &Combination<'_>,
     setting: &Setting<'_>,
     point: &mut Point,
 ) -> Result<(), SpecError> {
-    /// In the order of the keys: a spec may have 10^5 combinations.
+    /// In the order of the keys. Computed only once: a spec may have 10^5 combinations.
     static IN_ORDER: LazyLock<Vec<Axis>> =
-        LazyLock::new(|| KEYS.into_iter().filter_map(of_key).collect());
+        LazyLock::new(|| KEYS.into_iter().filter_map(axis_for).collect());
     point.seed = from.parse(SEEDS)?;
     IN_ORDER.iter().try_for_each(|axis| axis.read(from, setting, point))
 }
 
-/// The key of a spec's matrix that a user means, who may write underscores in it.
+/// Returns the key of a spec's matrix with this name, in which underscores are allowed.
 pub(crate) fn key_named(name: &str) -> Option<&'static str> {
     let name = name.replace('_', "-");
     KEYS.into_iter().find(|key| *key == name)
 }
 
-/// May a value of this key have commas?
+/// Whether a value of this key may have commas.
 pub(crate) fn has_commas(key: &str) -> bool {
-    of_key(key).is_some_and(|axis| axis.entry().has_commas)
+    axis_for(key).is_some_and(|axis| axis.entry().has_commas)
 }
 
-/// The axis with this key.
-fn of_key(key: &str) -> Option<Axis> {
+fn axis_for(key: &str) -> Option<Axis> {
     Axis::ALL.into_iter().find(|axis| axis.key() == Some(key))
 }
 
 impl Axis {
-    /// Key in a spec and for `--only`; None: it cannot be selected.
+    /// Returns the key in a spec and for `--only`; None if the axis cannot be selected.
     pub const fn key(self) -> Option<&'static str> {
         self.entry().key
     }
 
-    /// Name in a report.
+    /// Returns the name in reports.
     pub const fn name(self) -> &'static str {
         self.entry().name
     }
 
-    /// Title of a chart's axis.
+    /// Returns the title of a chart's axis.
     pub fn title(self) -> &'static str {
         self.entry().title.unwrap_or(self.name())
     }
 
-    /// A point's value on this axis, as a spec writes it.
+    /// Formats a point's value on this axis as in a spec.
     pub fn value(self, point: &Point) -> String {
         (self.entry().text)(point)
     }
 
-    /// A point's value on an axis of numbers; times are in nanoseconds, the window in seconds.
+    /// Returns a point's value on a numeric axis; times are in nanoseconds, the window in seconds.
     pub fn number(self, point: &Point) -> Option<f64> {
         match self.entry().numbers {
             Numbers::No => None,
@@ -97,37 +96,37 @@ impl Axis {
         }
     }
 
-    /// Are its numbers times in nanoseconds?
-    pub const fn is_of_times(self) -> bool {
+    /// Whether its numbers are times in nanoseconds.
+    pub const fn is_time(self) -> bool {
         matches!(self.entry().numbers, Numbers::Nanos(_))
     }
 
-    /// Is the first of its values the baseline of the others?
+    /// Whether the first of its values is the baseline of the others.
     pub const fn has_baseline(self) -> bool {
         self.entry().has_baseline
     }
 
-    /// Its columns in exported tables.
+    /// Returns its columns in exported tables.
     pub(crate) const fn columns(self) -> &'static [Column] {
         self.entry().columns
     }
 
-    /// The axes along which `points` differ.
+    /// Returns the axes along which `points` differ.
     pub fn varying<'a>(points: impl Iterator<Item = &'a Point> + Clone) -> Vec<Self> {
         let differs = |axis: &Self| {
-            let mut points = points.clone().filter(|point| axis.is_of(point));
+            let mut points = points.clone().filter(|point| axis.applies_to(point));
             let Some(first) = points.next() else { return false };
             points.any(|point| !axis.is_same(first, point))
         };
         Self::ALL.into_iter().filter(differs).collect()
     }
 
-    /// Has the point a value on this axis? Only Linux guests boot a kernel.
-    fn is_of(self, point: &Point) -> bool {
+    /// Whether the axis applies to this point. Only Linux guests boot a kernel.
+    fn applies_to(self, point: &Point) -> bool {
         self != Self::GuestKernel || point.guest == GuestKind::Linux
     }
 
-    /// The axes along which two points differ.
+    /// Returns the axes along which two points differ.
     pub fn between(a: &Point, b: &Point) -> Vec<Self> {
         Self::varying([a, b].into_iter())
     }
@@ -138,28 +137,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spec_can_vary_every_axis_that_has_a_key() {
+    fn specs_can_vary_every_axis_with_a_key() {
         let mut keys: Vec<&str> = Axis::ALL.into_iter().filter_map(Axis::key).collect();
         keys.push(SEEDS);
         keys.sort_unstable();
-        let mut of_matrix = KEYS;
-        of_matrix.sort_unstable();
-        assert_eq!(keys, of_matrix);
+        let mut matrix_keys = KEYS;
+        matrix_keys.sort_unstable();
+        assert_eq!(keys, matrix_keys);
     }
 
-    /// A payload has none: beside Linux guests of one kernel, none varies.
+    /// A payload has no kernel: compared with Linux guests of one kernel, the kernel does not vary.
     #[test]
-    fn only_linux_guests_differ_in_their_kernel() {
+    fn kernels_vary_only_among_linux_guests() {
         use base::guest_kernel::GuestKernel;
-        let payload = Point::blank();
+        let payload = Point::empty();
         let linux =
-            |guest_kernel| Point { guest: GuestKind::Linux, guest_kernel, ..Point::blank() };
+            |guest_kernel| Point { guest: GuestKind::Linux, guest_kernel, ..Point::empty() };
         let [older, newer] = [GuestKernel::Linux6_1, GuestKernel::Linux6_12].map(linux);
         assert_eq!(Axis::between(&payload, &newer), [Axis::Guest]);
         assert_eq!(Axis::between(&older, &newer), [Axis::GuestKernel]);
     }
 
-    /// An entry that leaves them out would make two values one, or hide them.
+    /// An entry without a name or column would merge two values, or hide them.
     #[test]
     fn every_axis_has_a_name_and_a_column() {
         for axis in Axis::ALL {

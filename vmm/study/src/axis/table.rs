@@ -1,4 +1,4 @@
-//! Everything about each axis: its key, how its value is read, its default, its column, its place in the order of points.
+//! Definition of each axis: its key, how its value is read, its default, its column, the order of points.
 
 use std::{cmp::Ordering, time::Duration};
 
@@ -6,16 +6,16 @@ use super::entry::{Defaults, Entry, Numbers, OFF, or_none, or_off};
 use crate::{
     plan::Seconds,
     point::{GuestKind, HostKind, Point},
-    spec::{Combination, MOST_VMS, Setting, SpecError, defaults},
+    spec::{Combination, MAX_VMS, Setting, SpecError, defaults},
     store::export::columns::{count, number, text},
 };
 use base::handoff::HandoffSpec;
 use sched::policy::{DEFAULT_SLICE, POLICIES};
 
-/// Most slots by default: on more CPUs, high ratios would need more vCPUs than a machine can have.
-const MOST_SLOTS: usize = 16;
+/// Default limit of slots: on more CPUs, high ratios would need more vCPUs than a machine can have.
+const MAX_SLOTS: usize = 16;
 
-/// Orders two points by their values, or by a key of them.
+/// Compares two points by their values, or by a key derived from the points.
 macro_rules! order {
     ($field:ident, $a:ident, $b:ident) => {
         $a.$field.cmp(&$b.$field)
@@ -26,9 +26,9 @@ macro_rules! order {
     }};
 }
 
-/// Makes [`Axis`] and its table from an entry an axis: the field of [`Point`] that has its value, after `by` the key that
-/// orders it if its values have no order, how it is read from the values of a spec, the spec's [`Setting`] and the fields
-/// that come before it in [`KEYS`], and the rest.
+/// Defines [`Axis`] and its table. An axis has the field of [`Point`] with its value; after `by`, the sort
+/// key if its values have no order; an expression that reads the value from the values of a spec, the spec's
+/// [`Setting`] and the fields that come before it in [`KEYS`]; and an [`Entry`].
 macro_rules! axes {
     ($(
         $(#[$doc:meta])*
@@ -44,10 +44,10 @@ macro_rules! axes {
         }
 
         impl Axis {
-            /// All axes, in the order in which a point's name and its columns list them.
+            /// All axes in the order in which a point's name and its columns list them.
             pub const ALL: [Self; [$(stringify!($axis)),*].len()] = [$(Self::$axis),*];
 
-            /// What is known of it.
+            /// Returns its table entry.
             pub(super) const fn entry(self) -> &'static Entry {
                 match self {
                     $(Self::$axis => const { &$entry },)*
@@ -70,15 +70,15 @@ macro_rules! axes {
                 Ok(())
             }
 
-            /// Do both points have the same value on this axis? Does not format the values, because
-            /// studies ask this for all pairs of points.
+            /// Whether both points have the same value on this axis. Does not format the values, because
+            /// studies compare all pairs of points.
             pub(super) fn is_same(self, a: &Point, b: &Point) -> bool {
                 match self {
                     $(Self::$axis => a.$field == b.$field,)*
                 }
             }
 
-            /// The order of points without a place in the spec, from plain to special.
+            /// Orders points without a place in the spec, from plain to special.
             pub(crate) fn order(self, a: &Point, b: &Point) -> Ordering {
                 match self {
                     $(Self::$axis => order!($field, a, b $(, $order)?),)*
@@ -89,7 +89,7 @@ macro_rules! axes {
 }
 
 axes! {
-    /// A label that tells otherwise identical points apart.
+    /// A label that distinguishes otherwise identical points.
     Label(label) = |from, _, _| from.value("labels").text.clone(); Entry {
         key: Some("labels"),
         name: "label",
@@ -106,15 +106,15 @@ axes! {
         columns: &[text("guest", |row| Some(row.cell.point.guest.name().into()))],
         ..Entry::PLAIN
     };
-    /// The Linux of the guest.
+    /// Linux version of the guest.
     GuestKernel(guest_kernel) = |from, _, point| from.guest_kernel(point)?; Entry {
         key: Some("guest-kernels"),
         name: "guest kernel",
-        default: Defaults::Of(|setting| setting.guest_kernel.to_string()),
+        default: Defaults::Computed(|setting| setting.guest_kernel.to_string()),
         has_baseline: true,
         text: |point| point.guest_kernel.to_string(),
         columns: &[text("guest_kernel", |row| {
-            // Stores of a file that the user named have none, whatever was booted.
+            // Points with a kernel file named by the user have no version.
             let kernel = row.cell.point.guest_kernel;
             (!kernel.is_unnamed()).then(|| kernel.to_string())
         })],
@@ -130,7 +130,7 @@ axes! {
         })],
         ..Entry::PLAIN
     };
-    /// The host that runs it, direct or emulated. It is chosen once all points are known.
+    /// The host that runs it, direct or emulated. Chosen once all points are known.
     Host(host) = |_, _, _| HostKind::Direct; Entry {
         key: None,
         name: "place",
@@ -153,7 +153,7 @@ axes! {
         columns: &[text("workload", |row| Some(row.cell.point.workload.clone()))],
         ..Entry::PLAIN
     };
-    /// The system of the lock library.
+    /// System of the lock library.
     Lock(lock) = |from, _, _| from.parse("locks")?; Entry {
         key: Some("locks"),
         name: "lock",
@@ -172,7 +172,7 @@ axes! {
         columns: &[text("backend", |row| Some(row.cell.point.backend.to_string()))],
         ..Entry::PLAIN
     };
-    /// The options for cheaper handoffs of PV locks.
+    /// Handoff options of PV locks.
     Handoff(handoff by |point| (point.handoff != HandoffSpec::NONE, point.handoff.to_string())) =
         |from, _, point| from.handoff(point)?; Entry {
         key: Some("handoffs"),
@@ -196,7 +196,7 @@ axes! {
         columns: &[text("policy", |row| Some(row.cell.point.policy.to_string()))],
         ..Entry::PLAIN
     };
-    /// What carries out the schedule.
+    /// Driver of the schedule.
     Driver(driver) = |from, _, _| from.driver()?; Entry {
         key: Some("drivers"),
         name: "driver",
@@ -233,7 +233,7 @@ axes! {
         name: "halt polling",
         default: Defaults::OFF,
         text: |point| or_off(point.halt_poll),
-        columns: &[text("halt_poll", |row| row.cell.point.halt_poll.map(|most| most.to_string()))],
+        columns: &[text("halt_poll", |row| row.cell.point.halt_poll.map(|max| max.to_string()))],
         ..Entry::PLAIN
     };
     /// Other threads of the simulated host.
@@ -268,7 +268,7 @@ axes! {
         ..Entry::PLAIN
     };
     /// Number of machines.
-    Vms(vms) = |from, _, _| from.number("vms", 1..=MOST_VMS)?; Entry {
+    Vms(vms) = |from, _, _| from.number("vms", 1..=MAX_VMS)?; Entry {
         key: Some("vms"),
         name: "VMs",
         default: Defaults::Words(&["1"]),
@@ -292,7 +292,7 @@ axes! {
     Slots(slots) = |from, setting, _| from.slots(setting)?; Entry {
         key: Some("slots"),
         name: "slots",
-        default: Defaults::Of(|setting| setting.cpus.cpus().len().min(MOST_SLOTS).to_string()),
+        default: Defaults::Computed(|setting| setting.cpus.cpus().len().min(MAX_SLOTS).to_string()),
         text: |point| point.slots.to_string(),
         numbers: Numbers::Counts(|point| point.slots.into()),
         columns: &[
@@ -306,28 +306,28 @@ axes! {
         key: Some("slice"),
         name: "slice",
         title: Some("time slice"),
-        default: Defaults::Of(|_| DEFAULT_SLICE.to_string()),
+        default: Defaults::Computed(|_| DEFAULT_SLICE.to_string()),
         has_baseline: true,
         text: |point| point.slice.to_string(),
         numbers: Numbers::Nanos(|point| point.slice.0 as f64),
         columns: &[count("slice_ns", |row| Some(row.cell.point.slice.0))],
         ..Entry::PLAIN
     };
-    /// Looks at the lock before a waiter halts.
+    /// Spin iterations before a waiter halts.
     SpinThreshold(spin_threshold) = |from, _, point| {
-        let by_guest = match point.guest {
-            GuestKind::Payload | GuestKind::Sim => defaults::PAYLOAD_LOOKS,
+        let default = match point.guest {
+            GuestKind::Payload | GuestKind::Sim => defaults::PAYLOAD_SPINS,
             GuestKind::Linux => defaults::BY_HOST,
         };
         if from.is_written("spin-threshold") {
             from.number("spin-threshold", 0..=u32::MAX)?
         } else {
-            by_guest
+            default
         }
     }; Entry {
         key: Some("spin-threshold"),
         name: "spin threshold",
-        title: Some("looks before a waiter halts"),
+        title: Some("spin iterations before a waiter halts"),
         has_baseline: true,
         text: |point| point.spin_threshold.to_string(),
         numbers: Numbers::Counts(|point| point.spin_threshold.into()),
@@ -349,7 +349,7 @@ axes! {
         key: Some("critical"),
         name: "critical section",
         title: Some("increments in a critical section"),
-        default: Defaults::Of(|_| defaults::CRITICAL.to_string()),
+        default: Defaults::Computed(|_| defaults::CRITICAL.to_string()),
         text: |point| point.critical.to_string(),
         numbers: Numbers::Counts(|point| point.critical.into()),
         columns: &[count("critical", |row| Some(row.cell.point.critical.into()))],
@@ -360,7 +360,7 @@ axes! {
         key: Some("think"),
         name: "think time",
         title: Some("increments between two critical sections"),
-        default: Defaults::Of(|_| defaults::THINK.to_string()),
+        default: Defaults::Computed(|_| defaults::THINK.to_string()),
         text: |point| point.think.to_string(),
         numbers: Numbers::Counts(|point| point.think.into()),
         columns: &[count("think", |row| Some(row.cell.point.think.into()))],
@@ -368,17 +368,17 @@ axes! {
     };
     /// Length of the window.
     Seconds(duration) = |from, _, point| {
-        let by_guest = match point.guest {
+        let default = match point.guest {
             GuestKind::Payload => 0.5,
             GuestKind::Linux => 1.0,
             GuestKind::Sim => defaults::SIM_SECONDS,
         };
-        let asked = if from.is_written("seconds") {
+        let requested = if from.is_written("seconds") {
             from.parse::<Seconds>("seconds")?.0
         } else {
-            Duration::from_secs_f64(by_guest)
+            Duration::from_secs_f64(default)
         };
-        point.guest_workload().map_or(asked, |workload| workload.window(asked))
+        point.guest_workload().map_or(requested, |workload| workload.window(requested))
     }; Entry {
         key: Some("seconds"),
         name: "seconds",
@@ -391,8 +391,8 @@ axes! {
     };
 }
 
-/// The keys of a spec's matrix, from the slowest to the fastest varying. An axis that needs the value of another one
-/// is read after it.
+/// Keys of a spec's matrix, from the slowest to the fastest varying. An axis that depends on the value of
+/// another axis is read after it.
 pub const KEYS: [&str; 26] = [
     "guests",
     "guest-kernels",
@@ -422,5 +422,5 @@ pub const KEYS: [&str; 26] = [
     "handoffs",
 ];
 
-/// The key of the seeds, which are no axis: points that differ only in the seed are repetitions of one.
+/// Key of the seeds, which are not an axis: points that differ only in the seed are repetitions of one point.
 pub(crate) const SEEDS: &str = "seeds";

@@ -20,18 +20,18 @@ pub struct Comparison {
     pub subject: usize,
     /// Index of its baseline.
     pub against: usize,
-    /// The axis along which they differ; locks may differ in backend and handoff too.
+    /// The axis along which they differ; locks may also differ in backend and handoff.
     pub axis: Axis,
-    /// Ratio of the medians, within places; None when the baseline's is zero.
+    /// Ratio of the medians, within places; None if the baseline's median is zero.
     pub ratio: Option<Estimate>,
-    /// Median of the ratios of paired repetitions, those of the same round.
+    /// Median of the ratios of repetitions paired by round.
     pub paired: Option<Estimate>,
     /// Number of such pairs.
     pub pairs: usize,
-    /// Repetitions of both sides, in each place that has both.
+    /// Repetitions of both sides in each place that has both.
     #[serde(skip)]
     pub places: Vec<(usize, usize)>,
-    /// How many comparisons are tested together.
+    /// Number of comparisons that are tested together.
     #[serde(skip)]
     pub tested: usize,
     /// Verdict of a permutation test, adjusted for all comparisons.
@@ -48,14 +48,14 @@ pub enum Outcome {
     Less,
     /// No significant difference.
     Unclear,
-    /// No difference could be significant with so few repetitions in the same places, or no interval be given.
+    /// Too few repetitions in the same places for a significant difference or for an interval.
     TooFew,
     /// No place has repetitions of both.
     Apart,
 }
 
 impl Comparison {
-    /// Direction of the difference. A difference counts if its adjusted p is significant.
+    /// Returns the direction of the difference, which counts if its adjusted p is significant.
     pub fn outcome(&self) -> Outcome {
         let (subject, against) = stats::total(&self.places);
         match self.verdict.direction {
@@ -68,14 +68,14 @@ impl Comparison {
         }
     }
 
-    /// Is its direction, which is that of the ranks, not that of its ratio of medians?
+    /// Whether its direction, which is determined by ranks, contradicts its ratio of medians.
     pub fn is_contrary(&self) -> bool {
         stats::is_contrary(&self.verdict, self.ratio)
     }
 
-    /// How many repetitions of each side in these places are enough to say anything.
-    pub fn least(&self) -> usize {
-        stats::least_samples(self.tested, self.places.len().max(1))
+    /// Returns the number of repetitions of each side in these places that could suffice for a verdict.
+    pub fn min_repetitions(&self) -> usize {
+        stats::min_samples(self.tested, self.places.len().max(1))
     }
 }
 
@@ -88,40 +88,40 @@ pub struct SeriesComparison {
     pub comparisons: Vec<usize>,
 }
 
-/// The baselines of a point, and the axis along which each differs from it.
+/// Returns the baselines of a point, each with the axis along which it differs from the point.
 fn baselines(points: &[PointStudy], ix: usize) -> Vec<(usize, Axis)> {
     let point = &points[ix].point;
-    let mut found: Vec<(usize, Axis)> = Vec::new();
+    let mut baselines: Vec<(usize, Axis)> = Vec::new();
     for (other, study) in points.iter().enumerate().filter(|(other, _)| *other != ix) {
-        if let Some(axis) = beside(&study.point, point) {
-            found.push((other, axis));
+        if let Some(axis) = baseline_axis(&study.point, point) {
+            baselines.push((other, axis));
         }
     }
-    // Points are sorted, so the first that differs in nothing else is the plainest.
+    // Points are sorted, so the first point that differs in nothing else is the plainest.
     for (other, study) in points.iter().enumerate().take(ix) {
         if let [axis] = Axis::between(&study.point, point)[..]
             && (axis == Axis::Label || axis.has_baseline())
-            && found.iter().all(|(_, known)| *known != axis)
+            && baselines.iter().all(|(_, known)| *known != axis)
         {
-            found.push((other, axis));
+            baselines.push((other, axis));
         }
     }
-    found
+    baselines
 }
 
-/// Is `base` a baseline of the lock of `point`? If so, the axis along which they differ.
-fn beside(base: &Point, point: &Point) -> Option<Axis> {
+/// Returns the axis along which `base` and `point` differ, if `base` is a baseline of the lock of `point`.
+fn baseline_axis(base: &Point, point: &Point) -> Option<Axis> {
     let serves = base.backend == point.backend || base.backend == PvBackend::Off;
     let is_baseline =
-        base.label == point.label && serves && base.is_beside(point) && base.is_baseline_of(point);
+        base.label == point.label && serves && base.is_peer_of(point) && base.is_baseline_of(point);
     let is_handoff = base.lock == point.lock;
     is_baseline.then_some(if is_handoff { Axis::Handoff } else { Axis::Lock })
 }
 
-/// All comparisons of a study, tested together.
-pub fn all(points: &[PointStudy], seed: u64) -> Vec<Comparison> {
+/// Returns all comparisons of a study, tested together.
+pub fn compare_all(points: &[PointStudy], seed: u64) -> Vec<Comparison> {
     let has_figures = |ix: &usize| points[*ix].rate.is_some();
-    let which: Vec<(usize, usize, Axis)> = (0..points.len())
+    let pairs: Vec<(usize, usize, Axis)> = (0..points.len())
         .filter(has_figures)
         .flat_map(|subject| {
             baselines(points, subject).into_iter().map(move |(base, axis)| (subject, base, axis))
@@ -129,10 +129,10 @@ pub fn all(points: &[PointStudy], seed: u64) -> Vec<Comparison> {
         .filter(|(_, base, _)| has_figures(base))
         .collect();
     let blocks: Vec<stats::Blocks> =
-        which.iter().map(|(subject, base, _)| points[*subject].blocks(&points[*base])).collect();
+        pairs.iter().map(|(subject, base, _)| points[*subject].blocks(&points[*base])).collect();
     let verdicts = stats::judge_in_blocks(&blocks, seed);
     let tested = verdicts.iter().filter(|verdict| verdict.p.is_some()).count();
-    let judged = which.into_iter().zip(&blocks).zip(verdicts);
+    let judged = pairs.into_iter().zip(&blocks).zip(verdicts);
     judged
         .map(|(((subject, against, axis), blocks), verdict)| {
             let pairs = points[subject].pairs(&points[against]);
@@ -151,7 +151,7 @@ pub fn all(points: &[PointStudy], seed: u64) -> Vec<Comparison> {
         .collect()
 }
 
-/// Is the estimate finite? A ratio of extreme figures may overflow.
+/// Whether the estimate is finite. A ratio of extreme figures may overflow.
 pub(super) fn is_finite(estimate: &Estimate) -> bool {
     estimate.value.is_finite()
 }
@@ -162,12 +162,12 @@ pub fn findings(
     comparisons: &[Comparison],
     layout: &Layout,
 ) -> Vec<SeriesComparison> {
-    let mut found: Vec<SeriesComparison> = Vec::new();
+    let mut series: Vec<SeriesComparison> = Vec::new();
     for (ix, comparison) in comparisons.iter().enumerate() {
-        let same = found.iter_mut().find(|finding| {
+        let same = series.iter_mut().find(|finding| {
             let first = &comparisons[finding.comparisons[0]];
             let alike = |a: usize, b: usize| layout.is_along_x(&points[a].point, &points[b].point);
-            // Places of one series have one baseline: on an axis of locks, each family its own.
+            // Comparisons of one series share their baseline: on an axis of locks, each family has its own.
             let have_same_baseline = first.against == comparison.against;
             let is_one_series = alike(first.subject, first.against);
             finding.axis == comparison.axis
@@ -177,14 +177,14 @@ pub fn findings(
         });
         match same {
             Some(finding) => finding.comparisons.push(ix),
-            None => found.push(SeriesComparison { axis: comparison.axis, comparisons: vec![ix] }),
+            None => series.push(SeriesComparison { axis: comparison.axis, comparisons: vec![ix] }),
         }
     }
     // Categories keep the order of the points.
     let place =
         |ix: &usize| layout.position(&points[comparisons[*ix].subject].point).unwrap_or(0.0);
-    for finding in &mut found {
+    for finding in &mut series {
         finding.comparisons.sort_by(|a, b| place(a).total_cmp(&place(b)));
     }
-    found
+    series
 }

@@ -1,4 +1,4 @@
-//! Did the host's CPUs stay where they were? What a cache line took between them just before and after each cell says so.
+//! Detects moves of the host's CPUs by cache line transfers between them just before and after each cell.
 
 use std::collections::BTreeMap;
 
@@ -10,33 +10,33 @@ use super::{
 };
 use crate::stats;
 
-/// A cache line that takes this many times longer, or less, goes another way. Within one core complex or socket, hops
-/// between two CPUs differ by less (measured: 26 to 31 ns in one place, 160 to 170 ns in another).
-pub const ELSEWHERE: f64 = 1.6;
+/// A cache line that takes this factor longer or shorter takes another path. Within a core complex or socket,
+/// hops between two CPUs differ less (measured: 26 to 31 ns in one place, 160 to 170 ns in another).
+pub const MOVED_FACTOR: f64 = 1.6;
 
-/// Cells before or after which a line took much longer or less than usual.
+/// Cells before or after which a cache line took much longer or shorter than usual.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Moved {
-    /// How many of the cells.
+    /// Number of such cells.
     pub cells: usize,
-    /// The cells for which it is known.
+    /// Number of cells with known hops.
     pub known: usize,
-    /// The median hop, in nanoseconds; of the first place that has such cells.
+    /// The median hop in nanoseconds, in the first place that has such cells.
     pub usual: f64,
-    /// The hop that is farthest from it.
+    /// The hop that is farthest from the median.
     pub farthest: f64,
 }
 
 impl Moved {
-    /// Of all repetitions of these points, those of each node or host for themselves. None: no cell is such.
-    pub fn of(points: &[PointStudy]) -> Option<Self> {
+    /// Checks all repetitions of these points, separately for each node or host. None if no cell has moved.
+    pub fn find(points: &[PointStudy]) -> Option<Self> {
         let mut places: BTreeMap<&RepetitionPlace, Vec<[Option<f64>; 2]>> = BTreeMap::new();
         for repetition in points.iter().flat_map(|point| &point.repetitions) {
             let load = &repetition.load;
             places.entry(&repetition.place).or_default().push([load.hop_before, load.hop_after]);
         }
-        let found = places.values().filter_map(|cells| of_a_place(cells));
-        found.reduce(|sum, other| Self {
+        let moved = places.values().filter_map(|cells| moved_in(cells));
+        moved.reduce(|sum, other| Self {
             cells: sum.cells + other.cells,
             known: sum.known + other.known,
             ..sum
@@ -44,17 +44,17 @@ impl Moved {
     }
 }
 
-/// Is it a hop of another place than the usual one?
+/// Whether a hop indicates another place than the usual hop.
 pub fn is_elsewhere(hop: f64, usual: f64) -> bool {
-    hop > usual * ELSEWHERE || hop * ELSEWHERE < usual
+    hop > usual * MOVED_FACTOR || hop * MOVED_FACTOR < usual
 }
 
-/// The usual hop, by place.
+/// The usual hop of each place.
 #[derive(Debug)]
 pub(super) struct UsualHops<'a>(BTreeMap<&'a RepetitionPlace, f64>);
 
 impl<'a> UsualHops<'a> {
-    /// The medians of these points' hops.
+    /// Computes the medians of these points' hops.
     pub(super) fn new(points: &'a [PointStudy]) -> Self {
         let mut places: BTreeMap<&RepetitionPlace, Vec<f64>> = BTreeMap::new();
         for repetition in points.iter().flat_map(|point| &point.repetitions) {
@@ -64,39 +64,38 @@ impl<'a> UsualHops<'a> {
         Self(places.into_iter().filter_map(usual).collect())
     }
 
-    /// Were the CPUs where they usually are before and after it, as far as is known?
-    pub(super) fn are_beside(&self, repetition: &Repetition) -> bool {
-        self.0.get(&repetition.place).is_none_or(|usual| repetition.is_beside(*usual))
+    /// Whether the CPUs were in their usual place before and after it, as far as known.
+    pub(super) fn are_usual(&self, repetition: &Repetition) -> bool {
+        self.0.get(&repetition.place).is_none_or(|usual| repetition.is_near(*usual))
     }
 }
 
 impl Repetition {
-    /// What a cache line took between two CPUs before and after it, in nanoseconds, as far as is known.
+    /// Returns the known times of a cache line between two CPUs before and after it, in nanoseconds.
     pub fn hops(&self) -> impl Iterator<Item = f64> {
-        sound([self.load.hop_before, self.load.hop_after])
+        valid([self.load.hop_before, self.load.hop_after])
     }
 
-    /// Were the CPUs in the place of this hop before and after it, as far as is known?
-    pub fn is_beside(&self, usual: f64) -> bool {
+    /// Whether the CPUs were in the place of this hop before and after it, as far as known.
+    pub fn is_near(&self, usual: f64) -> bool {
         self.hops().all(|hop| !is_elsewhere(hop, usual))
     }
 }
 
-/// A store may say anything.
-fn sound(cell: [Option<f64>; 2]) -> impl Iterator<Item = f64> {
+/// Filters out invalid values: a store may have anything.
+fn valid(cell: [Option<f64>; 2]) -> impl Iterator<Item = f64> {
     cell.into_iter().flatten().filter(|hop| hop.is_finite() && *hop > 0.0)
 }
 
-fn of_a_place(cells: &[[Option<f64>; 2]]) -> Option<Moved> {
-    let hops = cells.iter().map(|cell| sound(*cell).collect());
+fn moved_in(cells: &[[Option<f64>; 2]]) -> Option<Moved> {
+    let hops = cells.iter().map(|cell| valid(*cell).collect());
     let known: Vec<Vec<f64>> = hops.filter(|cell: &Vec<f64>| !cell.is_empty()).collect();
-    let all = known.concat();
-    let usual = stats::median(&all)?;
+    let values = known.concat();
+    let usual = stats::median(&values)?;
     let moved = |cell: &&Vec<f64>| cell.iter().any(|hop| is_elsewhere(*hop, usual));
     let count = known.iter().filter(moved).count();
     let distance = |hop: &f64| (hop / usual).ln().abs();
-    let farthest =
-        all.iter().copied().max_by(|one, other| distance(one).total_cmp(&distance(other)))?;
+    let farthest = values.iter().copied().max_by(|a, b| distance(a).total_cmp(&distance(b)))?;
     (count > 0).then_some(Moved { cells: count, known: known.len(), usual, farthest })
 }
 
@@ -105,16 +104,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_beside_which_a_line_took_much_longer_or_less_have_moved() {
+    fn cells_with_unusual_hops_have_moved() {
         let cell = |before: f64, after: f64| [Some(before), Some(after)];
         let mut cells = vec![cell(26.0, 30.0), cell(28.0, 31.0), [None, Some(29.0)], [None; 2]];
-        assert_eq!(of_a_place(&cells), None);
+        assert_eq!(moved_in(&cells), None);
         cells.push(cell(28.0, 163.0));
-        let moved = of_a_place(&cells).unwrap();
+        let moved = moved_in(&cells).unwrap();
         assert_eq!((moved.cells, moved.known, moved.usual, moved.farthest), (1, 4, 29.0, 163.0));
         cells.push(cell(9.0, 28.0));
-        assert_eq!(of_a_place(&cells).unwrap().cells, 2, "nearer is another place, too");
-        assert_eq!(of_a_place(&[]), None);
-        assert_eq!(of_a_place(&[cell(f64::NAN, -1.0)]), None, "a store is data");
+        assert_eq!(moved_in(&cells).unwrap().cells, 2, "nearer is another place, too");
+        assert_eq!(moved_in(&[]), None);
+        assert_eq!(moved_in(&[cell(f64::NAN, -1.0)]), None, "a store is data");
     }
 }

@@ -1,39 +1,39 @@
-//! What the host's kernel did with the vCPUs of a point: shares of time, and KVM's counts.
+//! How the host's kernel treated the vCPUs of a point: shares of time, and KVM's counts.
 
 use serde::Serialize;
 
 use crate::store::record::Figures;
 use base::host_counts::{HostCounts, ThreadTimes, YieldCounts};
 
-/// The least and the greatest of some shares.
+/// Minimum and maximum of some shares.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Extremes {
-    /// The least.
+    /// The minimum.
     pub least: f64,
-    /// The greatest.
+    /// The maximum.
     pub most: f64,
 }
 
 /// Shares of the time of the vCPUs of some machines.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct VcpuTimeShares {
-    /// The threads of all vCPUs together.
+    /// Times of all vCPU threads together.
     #[serde(skip)]
     pub times: ThreadTimes,
-    /// Share of the vCPUs' time for which they had a CPU.
+    /// Share of the vCPUs' time spent on a CPU.
     pub ran: f64,
-    /// The least and the greatest such share of one vCPU.
+    /// Minimum and maximum of this share among vCPUs.
     pub vcpus: Extremes,
-    /// The least and the greatest such share of one machine: the mean of its vCPUs.
+    /// Minimum and maximum of this share among machines: the mean of their vCPUs.
     pub vms: Extremes,
-    /// Share of the vCPUs' time in which they were ready to run and waited in the host's run queue.
+    /// Share of the vCPUs' time spent runnable in the host's run queue.
     pub waited: f64,
 }
 
 impl VcpuTimeShares {
-    /// Of the machines of a cell; None where the host's kernel does not count it.
-    pub fn of(machines: &[HostCounts]) -> Option<Self> {
-        let all: Vec<f64> = machines.iter().flat_map(HostCounts::shares).collect();
+    /// Computes the shares of a cell's machines; None if the host's kernel does not count them.
+    pub fn new(machines: &[HostCounts]) -> Option<Self> {
+        let shares: Vec<f64> = machines.iter().flat_map(HostCounts::shares).collect();
         let means =
             machines.iter().map(|machine| mean(machine.shares())).collect::<Option<Vec<f64>>>()?;
         let time: f64 = machines
@@ -44,8 +44,8 @@ impl VcpuTimeShares {
         let waited: f64 = totals().map(|total| total.waited.0 as f64).sum();
         Some(Self {
             times: totals().reduce(ThreadTimes::plus)?,
-            ran: mean(all.iter().copied())?,
-            vcpus: range(&all)?,
+            ran: mean(shares.iter().copied())?,
+            vcpus: range(&shares)?,
             vms: range(&means)?,
             waited: waited / time,
         })
@@ -58,53 +58,53 @@ fn mean(shares: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 fn range(shares: &[f64]) -> Option<Extremes> {
-    let least = shares.iter().copied().reduce(f64::min)?;
-    let most = shares.iter().copied().reduce(f64::max)?;
-    Some(Extremes { least, most })
+    let min = shares.iter().copied().reduce(f64::min)?;
+    let max = shares.iter().copied().reduce(f64::max)?;
+    Some(Extremes { least: min, most: max })
 }
 
-/// Shares of the vCPUs' time over the repetitions of a point, and what KVM and the guests count, each second.
+/// Shares of the vCPUs' time over the repetitions of a point, and counts of KVM and the guests per second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct HostRates {
-    /// Means of the repetitions; of the least and greatest shares the least and greatest.
+    /// Means over the repetitions; extremes for the minima and maxima.
     pub threads: Option<VcpuTimeShares>,
-    /// Exits of pause loops each second.
+    /// Pause-loop exits per second.
     pub pause_exits: Option<f64>,
-    /// Yields each second that the guests asked KVM for.
+    /// Yields per second that the guests requested from KVM.
     pub yields: Option<f64>,
     /// Share of the vCPUs' time that the guests' kernels count as stolen.
     pub guest_steal: Option<f64>,
 }
 
 impl HostRates {
-    /// Of all repetitions of a point with so many vCPUs; None if one does not have the host's counts.
-    pub fn new<'a>(all: impl Iterator<Item = &'a Figures> + Clone, vcpus: u32) -> Option<Self> {
+    /// Evaluates all repetitions of a point with this many vCPUs; None if a repetition has no host counts.
+    pub fn new<'a>(cells: impl Iterator<Item = &'a Figures> + Clone, vcpus: u32) -> Option<Self> {
         let has_counts = |figures: &Figures| !figures.host.is_empty();
-        if all.clone().next().is_none() || !all.clone().all(has_counts) {
+        if cells.clone().next().is_none() || !cells.clone().all(has_counts) {
             return None;
         }
-        let seconds: f64 = all.clone().map(|figures| figures.seconds).sum();
+        let seconds: f64 = cells.clone().map(|figures| figures.seconds).sum();
         let each = |pick: fn(&YieldCounts) -> Option<u64>| {
             let counts =
-                all.clone().flat_map(|figures| &figures.host).map(|host| pick(&host.yields));
+                cells.clone().flat_map(|figures| &figures.host).map(|host| pick(&host.yields));
             let sum = counts.map(|count| count.map(|count| count as f64)).sum::<Option<f64>>()?;
             (seconds > 0.0).then(|| sum / seconds)
         };
         // A workload may have more workers than there are vCPUs.
         let vcpu_time = seconds * f64::from(vcpus);
-        let stolen = all.clone().map(|figures| Some(figures.guest_steal_ns? as f64 / 1e9));
+        let stolen = cells.clone().map(|figures| Some(figures.guest_steal_ns? as f64 / 1e9));
         Some(Self {
-            threads: all
+            threads: cells
                 .clone()
-                .map(|figures| VcpuTimeShares::of(&figures.host))
+                .map(|figures| VcpuTimeShares::new(&figures.host))
                 .collect::<Option<Vec<_>>>()
-                .and_then(|all| {
+                .and_then(|shares| {
                     Some(VcpuTimeShares {
-                        times: all.iter().map(|host| host.times).reduce(ThreadTimes::plus)?,
-                        ran: mean(all.iter().map(|host| host.ran))?,
-                        vcpus: widest(all.iter().map(|host| host.vcpus))?,
-                        vms: widest(all.iter().map(|host| host.vms))?,
-                        waited: mean(all.iter().map(|host| host.waited))?,
+                        times: shares.iter().map(|host| host.times).reduce(ThreadTimes::plus)?,
+                        ran: mean(shares.iter().map(|host| host.ran))?,
+                        vcpus: widest(shares.iter().map(|host| host.vcpus))?,
+                        vms: widest(shares.iter().map(|host| host.vms))?,
+                        waited: mean(shares.iter().map(|host| host.waited))?,
                     })
                 }),
             pause_exits: each(|yields| yields.pause_exits),
@@ -117,8 +117,8 @@ impl HostRates {
     }
 }
 
-fn widest(all: impl Iterator<Item = Extremes>) -> Option<Extremes> {
-    all.reduce(|a, b| Extremes { least: a.least.min(b.least), most: a.most.max(b.most) })
+fn widest(ranges: impl Iterator<Item = Extremes>) -> Option<Extremes> {
+    ranges.reduce(|a, b| Extremes { least: a.least.min(b.least), most: a.most.max(b.most) })
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
     use base::units::Nanos;
 
     fn machine(ran: &[u64], waited: u64) -> HostCounts {
-        let vcpu = |ran: &u64| ThreadTimes { ran: Nanos(*ran), waited: Nanos(waited), turns: 1 };
+        let vcpu = |ran: &u64| ThreadTimes { ran: Nanos(*ran), waited: Nanos(waited), slices: 1 };
         HostCounts {
             window: Nanos(1000),
             vcpus: ran.iter().map(vcpu).collect(),
@@ -142,32 +142,32 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_each_vcpu_and_of_each_machine() {
+    fn shares_cover_vcpus_and_machines() {
         let host =
-            VcpuTimeShares::of(&[machine(&[1000, 200], 50), machine(&[500, 500], 0)]).unwrap();
+            VcpuTimeShares::new(&[machine(&[1000, 200], 50), machine(&[500, 500], 0)]).unwrap();
         assert_eq!((host.ran, host.waited), (0.55, 0.025));
         assert_eq!(
             (host.vcpus, host.vms),
             (Extremes { least: 0.2, most: 1.0 }, Extremes { least: 0.5, most: 0.6 },)
         );
-        assert_eq!(host.times.turns, 4);
-        assert_eq!(VcpuTimeShares::of(&[machine(&[], 0)]), None, "the kernel does not count it");
-        assert_eq!(VcpuTimeShares::of(&[]), None);
+        assert_eq!(host.times.slices, 4);
+        assert_eq!(VcpuTimeShares::new(&[machine(&[], 0)]), None, "the kernel does not count it");
+        assert_eq!(VcpuTimeShares::new(&[]), None);
     }
 
     #[test]
-    fn rates_need_the_counts_of_all_repetitions() {
-        let one = figures(vec![machine(&[1000], 0)]);
-        let other = Figures { guest_steal_ns: Some(250), ..figures(vec![machine(&[500], 0)]) };
-        let rates = |all: &[&Figures]| HostRates::new(all.iter().copied(), 1);
-        let both = rates(&[&one, &other]).unwrap();
+    fn rates_require_counts_of_all_repetitions() {
+        let without_steal = figures(vec![machine(&[1000], 0)]);
+        let with_steal = Figures { guest_steal_ns: Some(250), ..figures(vec![machine(&[500], 0)]) };
+        let rates = |repetitions: &[&Figures]| HostRates::new(repetitions.iter().copied(), 1);
+        let both = rates(&[&without_steal, &with_steal]).unwrap();
         assert_eq!(
             both.threads.map(|threads| (threads.ran, threads.vcpus.least)),
             Some((0.75, 0.5))
         );
         assert_eq!((both.pause_exits, both.guest_steal), (None, None));
         assert!((both.yields.unwrap() - 5e6).abs() < 1.0);
-        assert!((rates(&[&other]).unwrap().guest_steal.unwrap() - 0.25).abs() < 1e-9);
+        assert!((rates(&[&with_steal]).unwrap().guest_steal.unwrap() - 0.25).abs() < 1e-9);
         // A quarter of the time of each of two vCPUs.
         let two = Figures { guest_steal_ns: Some(500), ..figures(vec![machine(&[500, 500], 0)]) };
         let steal = |figures: &Figures| {
@@ -176,7 +176,7 @@ mod tests {
         assert!((steal(&two) - 0.25).abs() < 1e-9);
         let workers = Figures { operations: vec![1; 16], ..two };
         assert!((steal(&workers) - 0.25).abs() < 1e-9, "whoever works there");
-        assert_eq!(rates(&[&one, &Figures::default()]), None);
+        assert_eq!(rates(&[&without_steal, &Figures::default()]), None);
         assert_eq!(rates(&[]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Which axis goes where.
+//! Placement of axes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 use sched::driver::DriverKind;
 
-/// The study of a fixture whose spec has these lines only.
+/// Returns the study of a fixture with a spec of these lines only.
 fn study(fixture: &Fixture, spec: &str) -> Study {
     let mut run = record(fixture);
     run.contents.run.spec = spec.into();
@@ -29,34 +29,34 @@ fn policies() -> Fixture {
     }
 }
 
-/// The axis is the overcommit ratio if that varies, else what has most values, or is compared; locks if nothing else varies.
-/// A spec may name axes that vary.
+/// The axis is the overcommit ratio if it varies, else the axis with most values, or with a baseline; locks
+/// if nothing else varies. A spec may name axes that vary.
 #[test]
-fn axes_are_chosen_by_what_varies_or_named_by_the_spec() {
+fn chooses_axes_by_variation_or_spec() {
     use Axis::{Backend, Critical, Lock, Policy, Vcpus};
     let four = Fixture { critical: vec![5, 50, 500, 5000], ..policies() };
     let two = Fixture { policies: vec!["rr", "fair"], ..policies() };
     let locks = Fixture { policies: vec!["rr"], critical: vec![50], ..policies() };
-    let one = Fixture { locks: vec![("ticket", "off")], ..locks.clone() };
-    let of_locks = &[Lock, Backend][..];
+    let single_lock = Fixture { locks: vec![("ticket", "off")], ..locks.clone() };
+    let lock_axes = &[Lock, Backend][..];
     let and_critical = &[Lock, Backend, Critical][..];
     for (fixture, spec, x, facets, series) in [
-        (Fixture::default(), "", Vcpus, &[Policy][..], of_locks),
-        (policies(), "", Policy, &[Critical], of_locks),
-        (four.clone(), "", Critical, &[Policy], of_locks),
-        (two, "", Policy, &[Critical], of_locks),
+        (Fixture::default(), "", Vcpus, &[Policy][..], lock_axes),
+        (policies(), "", Policy, &[Critical], lock_axes),
+        (four.clone(), "", Critical, &[Policy], lock_axes),
+        (two, "", Policy, &[Critical], lock_axes),
         (locks.clone(), "", Lock, &[], &[]),
-        (one, "", Lock, &[], &[]),
+        (single_lock, "", Lock, &[], &[]),
         (policies(), "x = \"policies\"\nfacets = \"locks\"", Policy, &[Lock], &[Critical]),
-        (policies(), "x = \"critical\"", Critical, &[Policy], of_locks),
+        (policies(), "x = \"critical\"", Critical, &[Policy], lock_axes),
         (policies(), "facets = []", Policy, &[], and_critical),
-        // What does not vary would be an axis with one value.
+        // An axis that does not vary would have a single value.
         (policies(), "x = \"vms\"\nfacets = [\"slots\"]\n", Policy, &[], and_critical),
     ] {
-        let Layout { x: found, facets: found_facets, series: found_series, is_ratio, .. } =
+        let Layout { x: actual_x, facets: actual_facets, series: actual_series, is_ratio, .. } =
             study(&fixture, spec).layout;
-        assert_eq!((found, is_ratio), (x, x == Vcpus), "{fixture:?} {spec}");
-        assert_eq!((&*found_facets, &*found_series), (facets, series), "{fixture:?} {spec}");
+        assert_eq!((actual_x, is_ratio), (x, x == Vcpus), "{fixture:?} {spec}");
+        assert_eq!((&*actual_facets, &*actual_series), (facets, series), "{fixture:?} {spec}");
     }
     let places = |fixture: &Fixture| -> Vec<Option<f64>> {
         let study = study(fixture, "");
@@ -64,11 +64,11 @@ fn axes_are_chosen_by_what_varies_or_named_by_the_spec() {
     };
     assert_eq!(places(&Fixture::default())[..4], [Some(1.0), Some(1.5), Some(2.0), Some(4.0)]);
     assert_eq!((places(&four)[0], places(&locks)[0]), (Some(5.0), None));
-    // ticket has no backend and pv-ticket has one: that follows from the lock.
+    // ticket has no backend and pv-ticket has one: the lock determines it.
     assert_eq!(study(&locks, "").layout.role(Backend), Role::None);
 }
 
-/// Each policy by both drivers: both are in one chart, and compared under each policy.
+/// Each policy with both drivers: both are in one chart, and compared under each policy.
 #[test]
 fn drivers_are_series() {
     let fixture = Fixture { critical: vec![50], policies: vec!["rr", "deferred"], ..policies() };
@@ -92,7 +92,7 @@ fn drivers_are_series() {
 }
 
 #[test]
-fn vcpus_that_follow_from_the_slots_are_no_axis() {
+fn vcpus_determined_by_slots_are_no_axis() {
     let mut run = record(&Fixture { policies: vec!["rr"], ..policies() });
     for cell in &mut run.contents.cells {
         if cell.point.critical == 50 {
@@ -106,10 +106,9 @@ fn vcpus_that_follow_from_the_slots_are_no_axis() {
     assert_eq!(layout.role(Axis::Vcpus), Role::None);
 }
 
-/// As of `compare` with one guest and then with another. Wrong before: each name had the threshold and the
-/// window, too.
+/// Two runs of `compare`, with different guests. Regression: each name included the threshold and the window.
 #[test]
-fn settings_that_come_with_the_guest_are_no_axes() {
+fn guest_defaults_are_no_axes() {
     let mut runs = [record(&Fixture::default()), record(&Fixture::default())];
     for run in &mut runs {
         run.contents.run.spec = String::new();
@@ -128,19 +127,19 @@ fn settings_that_come_with_the_guest_are_no_axes() {
 }
 
 #[test]
-fn points_of_a_chart_are_together_and_findings_go_along_its_axis() {
+fn groups_points_by_chart() {
     let study = study(&policies(), "");
     let facets: Vec<_> = study.points.iter().map(|point| point.point.critical).collect();
     assert_eq!(facets, [[50; 6], [5000; 6]].concat());
     let along: Vec<usize> =
         study.findings.iter().map(|finding| finding.comparisons.len()).collect();
-    // Each lock's policies with the first of them, and the locks under each policy.
+    // Each lock's policies compared with the first policy, and the locks under each policy.
     assert_eq!(study.findings.len(), 6);
     assert_eq!(along.iter().sum::<usize>(), 2 * (2 * 2 + 3));
 }
 
 #[test]
-fn a_family_on_an_axis_of_locks_has_its_own_finding() {
+fn each_lock_family_has_a_finding() {
     let locks = ["ticket", "queued", "mutex", "mutex-queued"].map(|lock| (lock, "off")).to_vec();
     let fixture = Fixture { locks, policies: vec!["rr"], critical: vec![50], ..policies() };
     let study = study(&fixture, "");

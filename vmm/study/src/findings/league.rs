@@ -1,7 +1,7 @@
-//! The league: what each lock keeps of its own throughput when it is overcommitted, by schedule.
+//! The league: the share of its baseline throughput that each lock keeps under overcommit, by schedule.
 
 use super::{
-    Axis, OF_LOCKS, PointStudy, Study, Timed, compare::is_finite, hops::UsualHops,
+    Axis, LOCK_AXES, PointStudy, Study, Timed, compare::is_finite, hops::UsualHops,
     repetition::Repetition,
 };
 use crate::{
@@ -11,28 +11,28 @@ use crate::{
 use base::units::Nanos;
 use sched::policy::PolicySpec;
 
-/// Axes along which the points of one league differ.
-pub const WITHIN: [Axis; 6] =
+/// Axes along which the points of a league differ.
+pub const LEAGUE_AXES: [Axis; 6] =
     [Axis::Lock, Axis::Backend, Axis::Handoff, Axis::Label, Axis::Policy, Axis::Vcpus];
 
-/// Fewest locks of a league.
-const FEWEST: usize = 3;
+/// Minimum number of locks in a league.
+const MIN_LOCKS: usize = 3;
 
 /// The ratio of vCPUs to CPUs at which locks are compared.
-const AT: f64 = 2.0;
+const OVERCOMMIT: f64 = 2.0;
 
-/// Locks that were measured under the same schedules, all else being equal.
+/// Locks measured under the same schedules, all else being equal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct League {
-    /// The schedules, and at which ratio of vCPUs to CPUs.
+    /// The schedules, with their ratios of vCPUs to CPUs.
     pub trials: Vec<Trial>,
-    /// Indices of the three trials by which the locks are ranked: holders are preempted, those next in line are, and
-    /// the host's own scheduler.
+    /// Indices of the three trials that rank the locks: preempted holders, preempted next in line, and the
+    /// host's own scheduler.
     pub ranked_by: [usize; 3],
-    /// The locks; first those that keep the largest share in the worst of these three.
+    /// The locks, ordered by their lowest share in these three trials, highest first.
     pub rows: Vec<Standing>,
-    /// How many repetitions of its points count, and how many there are: the others ran while the host's CPUs were
-    /// elsewhere than usual.
+    /// Number of repetitions of its points that count, and of all. The others ran while the host's CPUs were
+    /// not in their usual place.
     pub counted: (usize, usize),
 }
 
@@ -41,44 +41,45 @@ pub struct League {
 pub struct Trial {
     /// The schedule.
     pub policy: PolicySpec,
-    /// vCPUs for each CPU.
+    /// vCPUs per CPU.
     pub overcommit: f64,
 }
 
 /// One lock of a league.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
-    /// Index of its point with as many vCPUs as CPUs under the host's scheduler, to which all shares refer.
+    /// Index of its point with as many vCPUs as CPUs under the host's scheduler, the base of all shares.
     pub base: usize,
-    /// Its median rate there.
+    /// Its median rate at the base.
     pub rate: Option<f64>,
-    /// Its rate there by that of the league's first lock.
+    /// Its rate at the base relative to the league's first lock.
     pub cost: Option<Estimate>,
-    /// By trial; None: it was not measured.
-    pub kept: Vec<Option<Kept>>,
+    /// By trial; None: not measured.
+    pub results: Vec<Option<TrialResult>>,
     /// The longest operation in the trial under the host's scheduler; None: operations were not timed.
     pub longest: Option<Nanos>,
 }
 
-/// What a lock keeps in a trial.
+/// Throughput that a lock keeps in a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Kept {
+pub struct TrialResult {
     /// Index of the point.
     pub point: usize,
-    /// Its rate by the lock's own rate at its base.
+    /// Its rate relative to the lock's rate at its base.
     pub share: Option<Estimate>,
-    /// The trial was to preempt certain vCPUs, and found none.
-    pub is_spared: bool,
+    /// Whether the trial should have preempted certain vCPUs, but hit none.
+    pub found_no_target: bool,
 }
 
 impl League {
-    /// The leagues of a study: one for each value of the other axes with which enough locks were measured under all
-    /// three schedules.
+    /// Returns the leagues of a study: one for each combination of the other axes' values under which enough
+    /// locks were measured with all three schedules.
     pub fn all(study: &Study) -> Vec<Self> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
-        for (ix, one) in study.points.iter().enumerate().filter(|(_, one)| one.rate.is_some()) {
+        let has_rate = |(_, point): &(usize, &PointStudy)| point.rate.is_some();
+        for (ix, point) in study.points.iter().enumerate().filter(has_rate) {
             let is_in = |group: &&mut Vec<usize>| {
-                differ_in(&study.points[group[0]].point, &one.point, &WITHIN)
+                differ_in(&study.points[group[0]].point, &point.point, &LEAGUE_AXES)
             };
             match groups.iter_mut().find(is_in) {
                 Some(group) => group.push(ix),
@@ -86,17 +87,17 @@ impl League {
             }
         }
         let usual = UsualHops::new(&study.points);
-        let league = |group: &Vec<usize>| Self::of(&study.points, group, &usual, study.seed);
+        let league = |group: &Vec<usize>| Self::new(&study.points, group, &usual, study.seed);
         groups.iter().filter_map(league).collect()
     }
 
-    fn of(
+    fn new(
         points: &[PointStudy],
         group: &[usize],
         usual: &UsualHops<'_>,
         seed: u64,
     ) -> Option<Self> {
-        let counting = |ix: usize| counted(&points[ix], usual);
+        let counting = |ix: usize| counting_repetitions(&points[ix], usual);
         let ratio = |above: usize, below: usize| {
             let (above, below) = (counting(above), counting(below));
             let blocks = PointStudy::blocks_of(above.into_iter(), below.into_iter());
@@ -104,9 +105,9 @@ impl League {
         };
         let is_base = |ix: &usize| {
             let point = &points[*ix].point;
-            is_of_host(point) && point.overcommit() == 1.0
+            is_under_host(point) && point.overcommit() == 1.0
         };
-        // Of two models of the host the first.
+        // Only the first of several models of the host counts.
         let mut bases: Vec<usize> = Vec::new();
         for ix in group.iter().copied().filter(is_base) {
             let is_known = |base: &usize| is_same_lock(&points[*base].point, &points[ix].point);
@@ -117,103 +118,104 @@ impl League {
         let first = *bases.first()?;
         let mut trials: Vec<Trial> = Vec::new();
         for ix in group.iter().filter(|ix| !bases.contains(ix)) {
-            let trial = Trial::of(&points[*ix].point);
+            let trial = Trial::new(&points[*ix].point);
             if !trials.contains(&trial) {
                 trials.push(trial);
             }
         }
         trials.sort_by(|a, b| a.overcommit.total_cmp(&b.overcommit));
-        let at = |is: fn(&PolicySpec) -> bool| {
-            trials.iter().position(|trial| trial.overcommit == AT && is(&trial.policy))
+        let trial_at = |matches: fn(&PolicySpec) -> bool| {
+            trials.iter().position(|trial| trial.overcommit == OVERCOMMIT && matches(&trial.policy))
         };
-        let holders = at(|policy| policy.name() == "lhp")?;
-        let next = at(|policy| policy.name() == "lwp")?;
-        let host = at(|policy| policy.is_host() || policy.is_host_model())?;
+        let holders = trial_at(|policy| policy.name() == "lhp")?;
+        let next = trial_at(|policy| policy.name() == "lwp")?;
+        let host = trial_at(|policy| policy.is_host() || policy.is_host_model())?;
         let ranked_by = [holders, next, host];
         let standing = |base: &usize| {
-            let kept = |trial: &Trial| Kept::of(points, group, *base, trial, ratio);
-            let rates: Vec<f64> = counting(*base).iter().map(|one| one.rate).collect();
-            let kept: Vec<Option<Kept>> = trials.iter().map(kept).collect();
+            let result = |trial: &Trial| TrialResult::new(points, group, *base, trial, ratio);
+            let rates: Vec<f64> = counting(*base).iter().map(|cell| cell.rate).collect();
+            let result: Vec<Option<TrialResult>> = trials.iter().map(result).collect();
             Standing {
                 base: *base,
                 rate: stats::median(&rates),
                 cost: ratio(*base, first),
-                longest: kept[host].and_then(|kept| longest(&points[kept.point])),
-                kept,
+                longest: result[host].and_then(|result| longest(&points[result.point])),
+                results: result,
             }
         };
         let mut rows: Vec<Standing> = bases.iter().map(standing).collect();
-        rows.sort_by(|a, b| b.least(ranked_by).total_cmp(&a.least(ranked_by)));
+        rows.sort_by(|a, b| b.lowest_share(ranked_by).total_cmp(&a.lowest_share(ranked_by)));
         let counted = group.iter().map(|ix| counting(*ix).len()).sum();
-        let all = group.iter().map(|ix| points[*ix].repetitions.len()).sum();
-        (rows.len() >= FEWEST).then_some(Self { trials, ranked_by, rows, counted: (counted, all) })
+        let total = group.iter().map(|ix| points[*ix].repetitions.len()).sum();
+        let counted = (counted, total);
+        (rows.len() >= MIN_LOCKS).then_some(Self { trials, ranked_by, rows, counted })
     }
 
-    /// The lock that keeps most in this trial.
-    pub fn best_in(&self, trial: usize) -> Option<(&Standing, f64)> {
+    /// Returns the lock that keeps the largest share in this trial.
+    pub fn best(&self, trial: usize) -> Option<(&Standing, f64)> {
         let shares = self.rows.iter().filter_map(|row| Some((row, row.share(trial)?)));
         shares.max_by(|(_, a), (_, b)| a.total_cmp(b))
     }
 }
 
 impl Trial {
-    fn of(point: &Point) -> Self {
+    fn new(point: &Point) -> Self {
         Self { policy: point.policy.clone(), overcommit: point.overcommit() }
     }
 }
 
 impl Standing {
-    /// The share that it keeps in a trial.
+    /// Returns the share that it keeps in a trial.
     pub fn share(&self, trial: usize) -> Option<f64> {
-        self.kept.get(trial)?.as_ref()?.share.map(|share| share.value)
+        self.results.get(trial)?.as_ref()?.share.map(|share| share.value)
     }
 
-    /// The least that it keeps in these trials; less than nothing, if it was not measured in all of them.
-    pub fn least(&self, trials: [usize; 3]) -> f64 {
+    /// Returns the lowest share that it keeps in these trials; negative if not measured in all of them.
+    pub fn lowest_share(&self, trials: [usize; 3]) -> f64 {
         let shares = trials.map(|trial| self.share(trial).unwrap_or(-1.0));
         shares.into_iter().fold(f64::INFINITY, f64::min)
     }
 }
 
-impl Kept {
-    fn of(
+impl TrialResult {
+    fn new(
         points: &[PointStudy],
         group: &[usize],
         base: usize,
         trial: &Trial,
         ratio: impl Fn(usize, usize) -> Option<Estimate>,
     ) -> Option<Self> {
-        let is_it = |ix: &usize| {
+        let is_trial = |ix: &usize| {
             let point = &points[*ix].point;
-            is_same_lock(&points[base].point, point) && Trial::of(point) == *trial
+            is_same_lock(&points[base].point, point) && Trial::new(point) == *trial
         };
-        let point = group.iter().copied().find(is_it)?;
+        let point = group.iter().copied().find(is_trial)?;
         let hits = points[point].preempted.and_then(|preempted| preempted.hits);
-        let is_spared = hits.is_some_and(|hits| hits.hits == 0);
-        Some(Self { point, share: ratio(point, base), is_spared })
+        let found_no_target = hits.is_some_and(|hits| hits.hits == 0);
+        Some(Self { point, share: ratio(point, base), found_no_target })
     }
 }
 
-/// The repetitions of a point that count: those beside which the host's CPUs were where they usually are, or if there
-/// are none, all. (Medians of all were off by a factor of up to four, where a fourth and more of them were elsewhere.)
-fn counted<'a>(point: &'a PointStudy, usual: &UsualHops<'_>) -> Vec<&'a Repetition> {
-    let beside: Vec<_> = point.repetitions.iter().filter(|one| usual.are_beside(one)).collect();
-    if beside.is_empty() { point.repetitions.iter().collect() } else { beside }
+/// Returns the repetitions that count: with the host's CPUs in their usual place, or all if there are no such
+/// ones. (Medians of all were off by a factor of up to four if a fourth of them or more were elsewhere.)
+fn counting_repetitions<'a>(point: &'a PointStudy, usual: &UsualHops<'_>) -> Vec<&'a Repetition> {
+    let in_place: Vec<_> = point.repetitions.iter().filter(|cell| usual.are_usual(cell)).collect();
+    if in_place.is_empty() { point.repetitions.iter().collect() } else { in_place }
 }
 
 fn longest(point: &PointStudy) -> Option<Nanos> {
-    point.timed(Timed::Operation).map(|times| times.percentiles.max)
+    point.times_of(Timed::Operation).map(|times| times.percentiles.max)
 }
 
-fn is_of_host(point: &Point) -> bool {
+fn is_under_host(point: &Point) -> bool {
     point.policy.is_host() || point.policy.is_host_model()
 }
 
 fn is_same_lock(a: &Point, b: &Point) -> bool {
-    !Axis::between(a, b).iter().any(|axis| OF_LOCKS.contains(axis))
+    !Axis::between(a, b).iter().any(|axis| LOCK_AXES.contains(axis))
 }
 
-/// Do they differ only along these axes?
+/// Whether both differ only along these axes.
 fn differ_in(a: &Point, b: &Point, axes: &[Axis]) -> bool {
     Axis::between(a, b).iter().all(|axis| axes.contains(axis))
 }
@@ -239,25 +241,25 @@ mod tests {
     }
 
     #[test]
-    fn each_lock_has_its_share_in_every_trial() {
+    fn locks_have_shares_in_every_trial() {
         let (study, leagues) = leagues(&fixture());
         let [league] = leagues.as_slice() else { panic!("{} leagues", leagues.len()) };
-        // All but the base: three ratios of four schedules.
+        // All but the base: three ratios under four schedules.
         assert_eq!((league.trials.len(), league.rows.len()), (11, 3));
         let policies = league.ranked_by.map(|trial| league.trials[trial].policy.name());
         assert_eq!(policies, ["lhp", "lwp", "host"]);
-        assert!(league.ranked_by.iter().all(|trial| league.trials[*trial].overcommit == AT));
+        assert!(league.ranked_by.iter().all(|ix| league.trials[*ix].overcommit == OVERCOMMIT));
         for row in &league.rows {
             let base = &study.points[row.base];
             assert_eq!((base.point.vcpus.get(), base.point.policy.name()), (2, "host"));
-            for (trial, kept) in league.trials.iter().zip(&row.kept) {
-                let kept = kept.expect("all were measured");
-                let point = &study.points[kept.point];
+            for (trial, result) in league.trials.iter().zip(&row.results) {
+                let result = result.expect("all were measured");
+                let point = &study.points[result.point];
                 assert_eq!(point.point.lock, base.point.lock);
-                assert_eq!(Trial::of(&point.point), *trial);
-                // The second way: by the medians.
+                assert_eq!(Trial::new(&point.point), *trial);
+                // Computed independently from the medians.
                 let median = |point: &PointStudy| point.rate.expect("it has cells").median.value;
-                let share = kept.share.expect("both have a rate");
+                let share = result.share.expect("both have a rate");
                 assert_eq!(share.value, median(point) / median(base), "{trial:?}");
                 assert!(share.interval.is_some_and(|within| within.contains(share.value)));
             }
@@ -275,23 +277,23 @@ mod tests {
         assert_eq!(first.and_then(|row| row.cost).map(|cost| cost.value), Some(1.0));
     }
 
-    /// Where a machine below moves the host's CPUs, contended locks have a quarter of their rate for a while.
+    /// While the host's CPUs are in another place, contended locks have a quarter of their rate.
     #[test]
-    fn repetitions_beside_which_the_cpus_were_elsewhere_do_not_count() {
+    fn repetitions_on_moved_cpus_do_not_count() {
         let mut study = Study::new(&[record(&Fixture { rounds: 5, ..fixture() })]);
         let still = League::all(&study)[0].counted;
         for point in &mut study.points {
             let is_base = point.point.vcpus.get() == 2;
-            for (ix, one) in point.repetitions.iter_mut().enumerate() {
+            for (ix, repetition) in point.repetitions.iter_mut().enumerate() {
                 let is_far = is_base && ix < 2;
-                one.load.hop_before = Some(if is_far { 160.0 } else { 30.0 });
-                one.rate = if is_far { one.rate / 4.0 } else { 8e6 };
+                repetition.load.hop_before = Some(if is_far { 160.0 } else { 30.0 });
+                repetition.rate = if is_far { repetition.rate / 4.0 } else { 8e6 };
             }
         }
         let moved = &League::all(&study)[0];
         for row in &moved.rows {
             assert_eq!(row.rate, Some(8e6));
-            let mut shares = row.kept.iter().flatten().filter_map(|kept| kept.share);
+            let mut shares = row.results.iter().flatten().filter_map(|result| result.share);
             assert!(shares.all(|share| share.value == 1.0), "{row:?}");
         }
         assert_eq!(still.0, still.1, "no hop is known");

@@ -1,5 +1,5 @@
-//! The evaluation of one or more runs: points with all their repetitions, and comparisons between
-//! them.
+//! Evaluation of one or several runs: points with all their repetitions, and comparisons between
+//! points.
 
 pub mod compare;
 pub mod diff;
@@ -20,7 +20,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-pub use crate::axis::{Axis, OF_LOCKS};
+pub use crate::axis::{Axis, LOCK_AXES};
 pub use compare::{Comparison, SeriesComparison};
 pub use diff::Diff;
 pub use hops::{Moved, is_elsewhere};
@@ -29,7 +29,7 @@ pub use layout::Layout;
 pub use league::League;
 use order::PointOrder;
 pub use point::{PointStudy, Timed};
-pub use read::{Repeat, RunRecord, once, share_cells};
+pub use read::{Repeat, RunRecord, share_cells, without_repeats};
 use repetition::{Hosts, MeasuredCell};
 
 use super::{
@@ -43,13 +43,13 @@ use super::{
 pub struct LostCell {
     /// Directory of its run.
     pub source: String,
-    /// Number in that run.
+    /// Number of the cell in that run.
     pub cell: u32,
-    /// Which repetition of its point, from 0.
+    /// Index of the repetition of its point, from 0.
     pub round: u32,
     /// The point that was run.
     pub point: Point,
-    /// The error; None: the user aborted it.
+    /// The error; None if the user aborted it.
     pub error: Option<String>,
     /// The last events of each vCPU, if a watchdog ended it.
     pub trace: String,
@@ -58,22 +58,22 @@ pub struct LostCell {
 /// A run without its cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunFacts {
-    /// Directory, as the user wrote it.
+    /// Directory, as written by the user.
     pub source: String,
     /// The first line of its store.
     pub run: RunLine,
-    /// Each start or resume of it.
+    /// Starts and resumes of the run.
     pub sessions: Vec<SessionLine>,
-    /// Cells that have figures.
+    /// Number of cells with figures.
     pub done: u32,
-    /// The store's last line is incomplete.
+    /// Whether the store's last line is incomplete.
     pub torn: bool,
 }
 
-/// A study: everything that a report shows.
+/// A study: the contents of a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Study {
-    /// The runs, in the order in which they were given.
+    /// The runs, in the order supplied.
     pub runs: Vec<RunFacts>,
     /// The points, in the order in which they are shown.
     pub points: Vec<PointStudy>,
@@ -85,9 +85,9 @@ pub struct Study {
     pub lost: Vec<LostCell>,
     /// The axes along which the points differ.
     pub varying: Vec<Axis>,
-    /// Which of them goes where in charts.
+    /// Placement of these axes in charts.
     pub layout: Layout,
-    /// Cells beside which the host's CPUs were in another place.
+    /// Cells during which the host's CPUs were in another place.
     pub moved: Option<Moved>,
     /// Seed of the bootstrap and of the permutations.
     pub seed: u64,
@@ -100,14 +100,14 @@ impl Study {
         let spec = records.first().map_or("", |record| &record.contents.run.spec);
         let (mut points, lost) = points(records, spec);
         let varying = Axis::varying(points.iter().map(|study| &study.point));
-        let all: Vec<&Point> = points.iter().map(|study| &study.point).collect();
-        let layout = Layout::new(&all, &varying, &spec::charts(spec));
-        by_facet(&mut points, &layout);
-        let comparisons = compare::all(&points, seed);
+        let refs: Vec<&Point> = points.iter().map(|study| &study.point).collect();
+        let layout = Layout::new(&refs, &varying, &spec::charts(spec));
+        group_by_facet(&mut points, &layout);
+        let comparisons = compare::compare_all(&points, seed);
         Self {
             runs: records.iter().map(facts).collect(),
             findings: compare::findings(&points, &comparisons, &layout),
-            moved: Moved::of(&points),
+            moved: Moved::find(&points),
             varying,
             layout,
             points,
@@ -117,18 +117,18 @@ impl Study {
         }
     }
 
-    /// Number of cells in all runs.
+    /// Returns the number of cells in all runs.
     pub fn cells(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.run.cells)).sum()
     }
 
-    /// Number of cells with figures.
+    /// Returns the number of cells with figures.
     pub fn done(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.done)).sum()
     }
 
-    /// Violations of mutual exclusion, and tickets served out of order.
-    pub fn broken(&self) -> (f64, f64) {
+    /// Returns the violations of mutual exclusion, and the tickets served out of order.
+    pub fn failures(&self) -> (f64, f64) {
         let sum = |pick: fn(&PointStudy) -> f64| self.points.iter().map(pick).sum();
         (sum(|point| point.violations), sum(|point| point.disorder))
     }
@@ -144,12 +144,12 @@ fn facts(record: &RunRecord) -> RunFacts {
     }
 }
 
-/// What is said of a cell whose figures cannot be.
-pub(crate) const NONSENSE: &str = "its figures make no sense";
+/// Error of a cell with impossible figures.
+pub(crate) const IMPOSSIBLE: &str = "its figures make no sense";
 
 fn lost(source: &str, cell: &CellLine) -> LostCell {
     let (error, trace) = match &cell.outcome {
-        Outcome::Done { .. } => (Some(NONSENSE.to_owned()), String::new()),
+        Outcome::Done { .. } => (Some(IMPOSSIBLE.to_owned()), String::new()),
         Outcome::Failed { error, trace } => (Some(error.clone()), trace.clone()),
         Outcome::Aborted => (None, String::new()),
     };
@@ -163,8 +163,8 @@ fn lost(source: &str, cell: &CellLine) -> LostCell {
     }
 }
 
-/// Brings the points of each chart together, in the order in which the charts appear.
-fn by_facet(points: &mut [PointStudy], layout: &Layout) {
+/// Groups the points of each chart, in the order in which the charts appear.
+fn group_by_facet(points: &mut [PointStudy], layout: &Layout) {
     let mut places: HashMap<Vec<String>, usize> = HashMap::new();
     points.sort_by_cached_key(|study| {
         let next = places.len();
@@ -174,28 +174,28 @@ fn by_facet(points: &mut [PointStudy], layout: &Layout) {
 
 fn points(records: &[RunRecord], spec: &str) -> (Vec<PointStudy>, Vec<LostCell>) {
     let hosts = Hosts::new(records);
-    let mut found: Vec<(&Point, Vec<MeasuredCell<'_>>)> = Vec::new();
-    let mut without = Vec::new();
+    let mut by_point: Vec<(&Point, Vec<MeasuredCell<'_>>)> = Vec::new();
+    let mut lost_cells = Vec::new();
     for (run, record) in records.iter().enumerate() {
-        for cell in record.contents.last_of_each().into_values() {
-            let at = found.iter().position(|(point, _)| point.is_like(&cell.point));
+        for cell in record.contents.last_lines().into_values() {
+            let at = by_point.iter().position(|(point, _)| point.is_same(&cell.point));
             let at = at.unwrap_or_else(|| {
-                found.push((&cell.point, Vec::new()));
-                found.len() - 1
+                by_point.push((&cell.point, Vec::new()));
+                by_point.len() - 1
             });
             match cell.figures() {
                 Some(figures) => {
                     let place = hosts.place(run, cell);
-                    found[at].1.push(MeasuredCell { run, place, line: cell, figures });
+                    by_point[at].1.push(MeasuredCell { run, place, line: cell, figures });
                 }
-                None => without.push(lost(&record.source, cell)),
+                None => lost_cells.push(lost(&record.source, cell)),
             }
         }
     }
     let study =
         |(point, cells): (&Point, Vec<MeasuredCell<'_>>)| PointStudy::new(point.clone(), &cells);
-    let mut points: Vec<PointStudy> = found.into_iter().map(study).collect();
-    let order = PointOrder::of(spec);
+    let mut points: Vec<PointStudy> = by_point.into_iter().map(study).collect();
+    let order = PointOrder::from_spec(spec);
     points.sort_by(|a, b| order.compare(&a.point, &b.point));
-    (points, without)
+    (points, lost_cells)
 }

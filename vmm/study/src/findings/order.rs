@@ -3,53 +3,53 @@
 use std::cmp::Ordering;
 
 use crate::{
-    axis::{Axis, OF_LOCKS as INNER},
+    axis::{Axis, LOCK_AXES as INNER},
     point::Point,
     spec,
 };
 
-/// The order in which points are shown. The first value of an axis is the baseline of the others.
-/// The order is that of the spec; values without a place there are sorted from plain to special.
+/// The order in which points are shown: the spec's, and from plain to special for values without
+/// a place there. The first value of an axis is the baseline of the others.
 #[derive(Debug, Default, Clone)]
 pub struct PointOrder(Vec<(Axis, Vec<String>)>);
 
 impl PointOrder {
-    /// The order of a spec, as far as it can be parsed.
-    pub fn of(spec: &str) -> Self {
+    /// Reads the order of a spec, as far as it can be parsed.
+    pub fn from_spec(spec: &str) -> Self {
         let values = |axis: Axis| Some((axis, spec::values(spec, axis.key()?)));
         Self(Axis::ALL.into_iter().filter_map(values).collect())
     }
 
-    /// Compares the places of two points.
+    /// Compares the positions of two points.
     pub fn compare(&self, a: &Point, b: &Point) -> Ordering {
         // The lock and the overcommit ratio vary fastest.
-        let (within, around): (Vec<_>, Vec<_>) =
+        let (inner, outer): (Vec<_>, Vec<_>) =
             self.0.iter().partition(|(axis, _)| INNER.contains(axis));
-        let by = |all: &[&(Axis, Vec<String>)]| {
+        let by = |axes: &[&(Axis, Vec<String>)]| {
             let place = |values: &[String], value: &str| {
-                values.iter().position(|other| other == value).unwrap_or(values.len())
+                values.iter().position(|known| known == value).unwrap_or(values.len())
             };
             let compare = |(axis, values): &&(Axis, Vec<String>)| {
                 place(values, &axis.value(a)).cmp(&place(values, &axis.value(b)))
             };
             let is_of_ratio = |axis| matches!(axis, Axis::Vcpus | Axis::Vms | Axis::Slots);
-            let all = all.iter().filter(|(axis, _)| !is_of_ratio(*axis));
-            all.map(compare).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+            let axes = axes.iter().filter(|(axis, _)| !is_of_ratio(*axis));
+            axes.map(compare).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
         };
-        by(&around)
-            .then_with(|| plain_around(a, b))
-            .then_with(|| by(&within))
-            .then_with(|| plain_within(a, b))
+        by(&outer)
+            .then_with(|| plain_outer(a, b))
+            .then_with(|| by(&inner))
+            .then_with(|| plain_inner(a, b))
     }
 }
 
-/// The order of points without a place in the spec: along all axes but those that vary fastest.
-fn plain_around(a: &Point, b: &Point) -> Ordering {
-    let around = Axis::ALL.into_iter().filter(|axis| !INNER.contains(axis) && *axis != Axis::Vcpus);
-    plain(around, a, b)
+/// Orders points without a place in the spec, along all axes except those that vary fastest.
+fn plain_outer(a: &Point, b: &Point) -> Ordering {
+    let outer = Axis::ALL.into_iter().filter(|axis| !INNER.contains(axis) && *axis != Axis::Vcpus);
+    plain(outer, a, b)
 }
 
-fn plain_within(a: &Point, b: &Point) -> Ordering {
+fn plain_inner(a: &Point, b: &Point) -> Ordering {
     plain(INNER.into_iter().chain([Axis::Vcpus]), a, b)
 }
 

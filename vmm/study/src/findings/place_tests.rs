@@ -1,4 +1,4 @@
-//! Studies of what was measured in several places: nodes of parts, hosts, simulations.
+//! Studies of measurements in several places: nodes of parts, hosts, simulations.
 
 use super::{
     super::{
@@ -22,7 +22,7 @@ fn set_rate(cell: &mut CellLine, rate: f64) {
     }
 }
 
-/// Each cell with this rate, by its lock and its round.
+/// Sets the rate of each cell, by its lock and its round.
 fn with_rates(fixture: &Fixture, rate: impl Fn(&str, u32) -> f64) -> RunRecord {
     let mut run = record(fixture);
     for cell in &mut run.contents.cells {
@@ -31,7 +31,7 @@ fn with_rates(fixture: &Fixture, rate: impl Fn(&str, u32) -> f64) -> RunRecord {
     run
 }
 
-/// Each cell on this node, by its lock and its round.
+/// Sets the node of each cell, by its lock and its round.
 fn on_nodes(fixture: &Fixture, node: impl Fn(&str, u32) -> String) -> RunRecord {
     let mut run = record(fixture);
     for cell in &mut run.contents.cells {
@@ -40,31 +40,29 @@ fn on_nodes(fixture: &Fixture, node: impl Fn(&str, u32) -> String) -> RunRecord 
     run
 }
 
-/// Two nodes.
 fn node(is_first: bool) -> String {
     if is_first { "a" } else { "b" }.to_owned()
 }
 
-/// Asserts that the comparison finds more, by half.
-fn finds_half_as_much_again(comparison: &Comparison) {
+/// Asserts that the comparison finds a rate higher by half.
+fn assert_half_more(comparison: &Comparison) {
     assert_eq!(comparison.outcome(), Outcome::More, "{comparison:?}");
     let ratio = comparison.ratio.unwrap().value;
     assert!((1.4..1.6).contains(&ratio), "{ratio}");
 }
 
-/// The second run was on another host.
 fn on_another_host(mut run: RunRecord) -> RunRecord {
     run.contents.sessions.iter_mut().for_each(|session| session.host.cpu = "another CPU".into());
     run
 }
 
-/// The rounds of each lock that are kept.
-fn keep(run: &mut RunRecord, kept: impl Fn(&str, u32) -> bool) {
-    run.contents.cells.retain(|cell| kept(cell.point.lock.name(), cell.round));
+/// Drops the rounds of each lock that are not `is_kept`.
+fn retain_rounds(run: &mut RunRecord, is_kept: impl Fn(&str, u32) -> bool) {
+    run.contents.cells.retain(|cell| is_kept(cell.point.lock.name(), cell.round));
 }
 
-/// A PV lock is half as fast again on each of two hosts, one of which is ten times as fast; it was measured on the
-/// slow one most of the time, and the other lock on the fast one.
+/// A PV lock is 1.5 times as fast as the native lock on both hosts, but one host is ten times as fast as the
+/// other. The PV lock was measured mostly on the slow host, the native lock mostly on the fast host.
 fn unequal_mix(fast: u32, slow: u32) -> [RunRecord; 2] {
     let rate = |speed: f64| {
         move |lock: &str, round: u32| {
@@ -76,15 +74,15 @@ fn unequal_mix(fast: u32, slow: u32) -> [RunRecord; 2] {
         move |lock: &str, round: u32| round < if lock == "ticket" { native } else { pv }
     };
     let mut on_fast = with_rates(&small(fast + slow), rate(10e3));
-    keep(&mut on_fast, is_kept(fast, slow));
+    retain_rounds(&mut on_fast, is_kept(fast, slow));
     let mut on_slow = with_rates(&Fixture { seed: 2, ..small(fast + slow) }, rate(1e3));
-    keep(&mut on_slow, is_kept(slow, fast));
+    retain_rounds(&mut on_slow, is_kept(slow, fast));
     [on_fast, on_slow]
 }
 
-/// Regression: runs of two hosts were one block, if they had no nodes.
+/// Regression: runs of two hosts were one block if they had no nodes.
 #[test]
-fn hosts_are_blocks_as_nodes_are() {
+fn hosts_are_blocks() {
     let [fast, slow] = unequal_mix(6, 2);
     let study = Study::new(&[fast, on_another_host(slow)]);
     let [comparison] = &study.comparisons[..] else { panic!("{:?}", study.comparisons) };
@@ -93,27 +91,27 @@ fn hosts_are_blocks_as_nodes_are() {
     assert!(median(pv) < median(native), "by pooled medians it is the other way round");
     let sizes: Vec<_> = pv.blocks(native).iter().map(|(a, b)| (a.len(), b.len())).collect();
     assert_eq!(sizes, [(2, 6), (6, 2)]);
-    finds_half_as_much_again(comparison);
+    assert_half_more(comparison);
 }
 
-/// Likewise on the nodes of parts.
+/// The same for the nodes of parts.
 #[test]
-fn the_direction_is_that_of_the_nodes() {
+fn directions_follow_the_nodes() {
     let [mut run, mut slow] = unequal_mix(6, 2);
     for (of_node, name) in [(&mut run, "fast"), (&mut slow, "slow")] {
         of_node.contents.cells.iter_mut().for_each(|cell| cell.node = Some(name.into()));
     }
-    // Cells of one run have numbers of their own.
+    // Cells of one run have unique numbers.
     for (cell, number) in slow.contents.cells.iter_mut().zip(1000..) {
         cell.cell = number;
     }
     run.contents.cells.extend(slow.contents.cells);
     let comparisons = Study::new(&[run]).comparisons;
     let [comparison] = &comparisons[..] else { panic!("{comparisons:?}") };
-    finds_half_as_much_again(comparison);
+    assert_half_more(comparison);
 }
 
-/// Two runs on one host are not compared one by one: only the place of a file differs.
+/// Two runs on one host are one block although the path of a file differs.
 #[test]
 fn runs_on_one_host_are_one_block() {
     let runs = [1, 2].map(|seed| {
@@ -129,7 +127,7 @@ fn runs_on_one_host_are_one_block() {
     assert_eq!(pv.blocks(native).len(), 1);
 }
 
-/// Rounds of a simulated run are divided over nodes, which says nothing about their figures.
+/// A simulated run whose rounds are distributed over nodes, which does not affect their figures.
 fn simulated(seed: u64, node: impl Fn(&str, u32) -> String) -> RunRecord {
     let mut run = on_nodes(&Fixture { seed, ..small(8) }, node);
     for cell in &mut run.contents.cells {
@@ -139,40 +137,40 @@ fn simulated(seed: u64, node: impl Fn(&str, u32) -> String) -> RunRecord {
     run
 }
 
-/// Regression: simulated cells of two nodes were not compared, and those of parts with none of another run's.
+/// Regression: simulated cells of two nodes were not compared, nor were parts with the parts of another run.
 #[test]
-fn simulations_are_the_same_on_every_node() {
+fn simulations_do_not_depend_on_nodes() {
     let by_lock = Study::new(&[simulated(1, |lock, _| lock.to_owned())]);
     assert_eq!(by_lock.comparisons[0].outcome(), Outcome::More, "{:?}", by_lock.comparisons);
     let diff = Diff::new(by_lock, Study::new(&[simulated(2, |_, round| format!("node-{round}"))]));
     assert_eq!(diff.gaps(), []);
-    assert!(diff.both.iter().all(|both| both.verdict.p.is_some()), "{:?}", diff.both);
+    assert!(diff.compared.iter().all(|both| both.verdict.p.is_some()), "{:?}", diff.compared);
 }
 
-/// Regression: nodes that have a lock each made a comparison that may find nothing "no difference".
+/// Regression: if each node had only one lock, the comparison cannot find anything, but had "no difference".
 #[test]
-fn what_was_never_measured_in_one_place_has_no_verdict() {
+fn points_without_common_place_have_no_verdict() {
     let study = Study::new(&[on_nodes(&small(8), |lock, _| lock.to_owned())]);
     assert_eq!(study.comparisons[0].outcome(), Outcome::Apart);
     assert!(study.comparisons[0].ratio.is_none() && study.comparisons[0].verdict.p.is_none());
 }
 
-/// Regression: 8 and 8 repetitions of a point can differ, 7 and 1 beside 1 and 7 cannot.
+/// Regression: 8 and 8 repetitions of a point can differ, but 7 and 1 against 1 and 7 cannot.
 #[test]
-fn few_repetitions_are_those_of_the_places() {
+fn counts_repetitions_by_place() {
     let rounds = |lock: &str| if lock == "ticket" { 7 } else { 1 };
     let run = on_nodes(&Fixture::default(), |lock, round| node(round < rounds(lock)));
     let study = Study::new(&[run]);
     let of_locks = study.comparisons.iter().filter(|comparison| comparison.axis == Axis::Lock);
     for comparison in of_locks {
         assert_eq!(comparison.outcome(), Outcome::TooFew, "{comparison:?}");
-        assert_eq!(comparison.least(), 7, "spread evenly");
+        assert_eq!(comparison.min_repetitions(), 7, "spread evenly");
     }
 }
 
-/// Regression: the same of a comparison of runs, which passed as one without regressions.
+/// Regression: the same for a comparison of runs, which was reported as free of regressions.
 #[test]
-fn a_difference_that_no_node_can_show_is_not_looked_for() {
+fn too_few_repetitions_per_node_are_a_gap() {
     let run = |rounds| Study::new(&[on_nodes(&small(8), |_, round| node(round < rounds))]);
     let diff = Diff::new(run(7), run(1));
     let few = Gap::Few { have: (8, 8), need: (8, 4) };

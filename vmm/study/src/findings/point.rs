@@ -1,4 +1,4 @@
-//! The cells of one point, all repetitions and seeds together.
+//! Cells of one point, with all repetitions and seeds together.
 
 use std::{collections::BTreeMap, ops::Add};
 
@@ -24,7 +24,7 @@ use sched::{
     policy::{Divergence, Hits},
 };
 
-/// A kind of measured times.
+/// Kinds of measured times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timed {
@@ -36,7 +36,7 @@ pub enum Timed {
     KickToGrant,
     /// From that grant to the guest's first instruction.
     GrantToGuest,
-    /// How late turns ended.
+    /// How late slices ended.
     Lateness,
     /// From a grant until the thread is about to enter the guest.
     Handover,
@@ -45,7 +45,7 @@ pub enum Timed {
 }
 
 impl Timed {
-    /// All kinds of timings that a report shows.
+    /// All kinds of times that a report shows.
     pub const ALL: [Self; 7] = [
         Self::Operation,
         Self::ReleaseToKick,
@@ -70,12 +70,12 @@ impl Timed {
     }
 }
 
-/// Times of one kind, of all repetitions together.
+/// Times of one kind, over all repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Times {
-    /// The kind of interval that was timed.
+    /// Kind of the timed intervals.
     pub timed: Timed,
-    /// The timings of all runs together.
+    /// Timings of all repetitions together.
     #[serde(skip)]
     pub timings: Timings,
     /// Their percentiles.
@@ -83,7 +83,7 @@ pub struct Times {
     pub percentiles: Percentiles,
 }
 
-/// Preemptions by our schedule at a point, per second measured.
+/// Preemptions by a pvticket schedule at a point, per measured second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Preempted {
     /// Preemptions of lock holders.
@@ -94,12 +94,12 @@ pub struct Preempted {
     pub queued: f64,
     /// All other preemptions.
     pub other: f64,
-    /// Of them, those of a vCPU that was drawing a ticket: at most this many more may be of a holder
-    /// or of the next in line.
+    /// Other preemptions of vCPUs that were drawing a ticket: up to this many may have hit a holder or the
+    /// next in line.
     pub entering: f64,
-    /// Turns that vCPUs gave up because the schedule asked them to.
+    /// Slices that vCPUs yielded on request of the schedule.
     pub yields: f64,
-    /// Turns that ended because a grace had run out.
+    /// Slices that ended because a grace expired.
     pub forced: f64,
     /// vCPU-seconds spun on a lock whose holder or next in line was preempted; None: not counted.
     pub wasted: Option<f64>,
@@ -113,7 +113,7 @@ pub struct Preempted {
     /// How replays differ from their recording, over all repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub divergence: Option<Divergence>,
-    /// Did they repeat it? None for all that is no replay.
+    /// Whether all replays repeated their recording; None for other policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeated: Option<bool>,
 }
@@ -121,72 +121,72 @@ pub struct Preempted {
 /// One point with its repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PointStudy {
-    /// The point; its seed is that of one of the repetitions.
+    /// The point, with the seed of one of the repetitions.
     pub point: Point,
     /// Repetitions with figures, in the order of their keys.
     #[serde(skip)]
     pub repetitions: Vec<Repetition>,
-    /// Operations per second; None: no repetition has figures.
+    /// Operations per second; None if no repetition has figures.
     pub rate: Option<Summary>,
-    /// Fairness between vCPUs: the medians over the repetitions. None where operations are counted of something else:
-    /// see [`Point::is_by_vcpu`].
+    /// Fairness between vCPUs: medians over the repetitions. None if operations are not counted by vCPU: see
+    /// [`Point::is_by_vcpu`].
     pub fairness: Option<Fairness>,
     /// Share of the operations that had to wait.
     pub slow: Option<f64>,
-    /// Waits per second, for any lock of the guest's kernel, that used up the spin threshold.
+    /// Waits per second, for any lock of the guest's kernel, that exhausted the spin threshold.
     pub long_waits: Option<f64>,
-    /// Halts per second, as the guest counts them.
+    /// Halts per second, counted by the guest.
     pub halts: f64,
-    /// Kicks per second, as the guest counts them.
+    /// Kicks per second, counted by the guest.
     pub kicks: f64,
     /// Preemptions; None under the host's scheduler, or if the guest publishes no telemetry.
     pub preempted: Option<Preempted>,
-    /// Each kind of times that was measured.
+    /// All kinds of times that were measured.
     pub times: Vec<Times>,
-    /// Timed waits that had not ended when their windows did.
+    /// Timed waits still in progress at the end of their windows.
     pub open_waits: f64,
-    /// Further work of the lock beside its operations, if the guest counts it.
+    /// Further work of the lock in addition to its operations, if the guest counts it.
     pub work: Option<WorkRow>,
-    /// Injected faults, if there are any to inject.
+    /// Counts of injected faults, if faults are injected.
     pub faults: Option<FaultCounts>,
-    /// What the host's kernel did with its vCPUs; None for simulations.
+    /// Treatment of its vCPUs by the host's kernel; None for simulations.
     pub host: Option<HostRates>,
-    /// What its simulated host did beside the schedule.
+    /// Counts of its simulated host in addition to the schedule.
     pub sim: Option<SimRates>,
     /// Violations of mutual exclusion.
     pub violations: f64,
     /// Tickets served out of order.
     pub disorder: f64,
-    /// What disturbed its windows.
+    /// Disturbances of its windows.
     #[serde(flatten)]
     pub disturbance: Disturbance,
 }
 
-/// What a simulated host did, per second of simulated time.
+/// Counts of a simulated host, per second of simulated time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SimRates {
-    /// Exits of pause loops.
+    /// Pause-loop exits.
     pub pause_exits: f64,
-    /// Halts that a kick ended while the vCPU polled.
+    /// Halts ended by a kick while the vCPU polled.
     pub polled: f64,
-    /// Seconds of all CPUs in which another thread of the host ran on a vCPU's CPU.
+    /// Seconds, over all CPUs, in which another host thread ran on a vCPU's CPU.
     pub stolen: f64,
 }
 
 impl PointStudy {
-    /// How many times as many preemptions of lock holders a second as `other`, over all windows. If `other` had none, it is
-    /// taken to have had one in all of its windows, so that the ratio is the least that was seen. None: it had none itself,
-    /// or they are not counted.
+    /// Returns the ratio of lock-holder preemptions per second to those at `other`, over all windows. If
+    /// `other` had none, one in all of its windows is assumed, which makes the ratio a lower bound. None if
+    /// this point had no such preemptions, or if they are not counted.
     pub fn holder_preemptions_over(&self, other: &Self) -> Option<f64> {
-        let (own, others) = self.preempted.zip(other.preempted)?;
+        let (preempted, base) = self.preempted.zip(other.preempted)?;
         let windows = other.point.duration.as_secs_f64() * other.repetitions.len() as f64;
-        let ratio = own.lhp / others.lhp.max(1.0 / windows);
-        (own.lhp > 0.0 && ratio.is_finite()).then_some(ratio)
+        let ratio = preempted.lhp / base.lhp.max(1.0 / windows);
+        (preempted.lhp > 0.0 && ratio.is_finite()).then_some(ratio)
     }
 
-    /// Evaluates cells with figures.
+    /// Evaluates cells that have figures.
     pub fn new(point: Point, cells: &[MeasuredCell<'_>]) -> Self {
-        let repetitions = repetition::all(cells);
+        let repetitions = repetition::repetitions(cells);
         let rates: Vec<f64> = repetitions.iter().map(|repetition| repetition.rate).collect();
         let figures = || cells.iter().map(|cell| cell.figures);
         let seconds: f64 = figures().map(|figures| figures.seconds).sum();
@@ -200,9 +200,9 @@ impl PointStudy {
             long_waits: long_waits
                 .sum::<Option<f64>>()
                 .filter(|_| seconds > 0.0)
-                .map(|count| each(count, seconds)),
-            halts: each(total(|figures| figures.halts), seconds),
-            kicks: each(total(|figures| figures.kicks), seconds),
+                .map(|count| per_second(count, seconds)),
+            halts: per_second(total(|figures| figures.halts), seconds),
+            kicks: per_second(total(|figures| figures.kicks), seconds),
             preempted: preempted(figures(), f64::from(point.slots)),
             times: times(figures()),
             open_waits: total(|figures| figures.open_waits),
@@ -218,17 +218,17 @@ impl PointStudy {
         }
     }
 
-    /// Operations per second of each repetition.
+    /// Returns the operations per second of each repetition.
     pub fn rates(&self) -> Vec<f64> {
         self.repetitions.iter().map(|repetition| repetition.rate).collect()
     }
 
-    /// The rates of both points in each place, this point's first.
+    /// Returns the rates of both points in each place, this point's first.
     pub fn blocks(&self, other: &Self) -> stats::Blocks {
         Self::blocks_of(self.repetitions.iter(), other.repetitions.iter())
     }
 
-    /// The rates of these repetitions in each place.
+    /// Returns the rates of these repetitions in each place.
     pub(super) fn blocks_of<'a>(
         above: impl Iterator<Item = &'a Repetition>,
         below: impl Iterator<Item = &'a Repetition>,
@@ -243,51 +243,50 @@ impl PointStudy {
         blocks.into_values().collect()
     }
 
-    /// The rates of both points in each round that both have in one place, this point's first.
+    /// Returns the rates of both points in each round that both have in one place, this point's first.
     pub fn pairs(&self, other: &Self) -> Vec<(f64, f64)> {
-        let is_beside = |one: &Repetition, other: &Repetition| {
-            (one.key, &one.place) == (other.key, &other.place)
-        };
-        let find = |one: &Repetition| other.repetitions.iter().find(|other| is_beside(one, other));
-        let pair = |one: &Repetition| Some((one.rate, find(one)?.rate));
+        let is_same_round = |a: &Repetition, b: &Repetition| (a.key, &a.place) == (b.key, &b.place);
+        let find = |a: &Repetition| other.repetitions.iter().find(|b| is_same_round(a, b));
+        let pair = |a: &Repetition| Some((a.rate, find(a)?.rate));
         self.repetitions.iter().filter_map(pair).collect()
     }
 
-    /// The median of the repetitions in this place.
+    /// Returns the median rate of the repetitions in this place.
     pub fn median_at(&self, place: &RepetitionPlace) -> Option<f64> {
         let repetitions = self.repetitions.iter().filter(|repetition| repetition.place == *place);
         stats::median(&repetitions.map(|repetition| repetition.rate).collect::<Vec<_>>())
     }
 
-    /// Number of outliers among the repetitions.
+    /// Returns the number of outliers among the repetitions.
     pub fn outliers(&self) -> usize {
         self.repetitions.iter().filter(|repetition| repetition.outlier).count()
     }
 
-    /// The host's CPU time that its vCPUs' threads used for each operation; None where the host does not count it.
-    pub fn cpu_time_each(&self) -> Option<Nanos> {
+    /// Returns the host CPU time of its vCPUs' threads per operation; None if the host does not count it.
+    pub fn cpu_time_per_operation(&self) -> Option<Nanos> {
         let cpus = self.host?.threads?.ran * f64::from(self.point.all_vcpus());
         let rate = self.rate?.median.value;
         (rate > 0.0).then(|| Nanos((cpus / rate * 1e9) as u64))
     }
 
-    /// The times of a kind.
-    pub fn timed(&self, timed: Timed) -> Option<&Times> {
+    /// Returns the times of a kind.
+    pub fn times_of(&self, timed: Timed) -> Option<&Times> {
         self.times.iter().find(|times| times.timed == timed)
     }
 }
 
-/// Of the vCPUs in one cell; None where the workload has its own number of workers, though it may be that of the vCPUs.
+/// Returns the fairness between the vCPUs of a cell. None if the workload determines the number of workers,
+/// even if it equals the number of vCPUs.
 pub fn fairness_of(point: &Point, figures: &Figures) -> Option<Fairness> {
     let is_of_vcpus = figures.operations.len() == point.all_vcpus() as usize;
     stats::fairness(&figures.operations).filter(|_| point.is_by_vcpu() && is_of_vcpus)
 }
 
-fn fairness<'a>(point: &Point, all: impl Iterator<Item = &'a Figures>) -> Option<Fairness> {
-    let found = all.filter_map(|figures| fairness_of(point, figures));
-    let found: Vec<Fairness> = found.collect();
+fn fairness<'a>(point: &Point, cells: impl Iterator<Item = &'a Figures>) -> Option<Fairness> {
+    let values = cells.filter_map(|figures| fairness_of(point, figures));
+    let values: Vec<Fairness> = values.collect();
     let median =
-        |pick: fn(&Fairness) -> f64| stats::median(&found.iter().map(pick).collect::<Vec<_>>());
+        |pick: fn(&Fairness) -> f64| stats::median(&values.iter().map(pick).collect::<Vec<_>>());
     Some(Fairness {
         min_over_max: median(|fairness| fairness.min_over_max)?,
         jain: median(|fairness| fairness.jain)?,
@@ -295,14 +294,14 @@ fn fairness<'a>(point: &Point, all: impl Iterator<Item = &'a Figures>) -> Option
     })
 }
 
-/// None if a repetition does not have the counts.
+/// Returns None if a repetition does not have the counts.
 fn work<'a>(
     point: &Point,
-    all: impl Iterator<Item = &'a Figures>,
+    cells: impl Iterator<Item = &'a Figures>,
     seconds: f64,
 ) -> Option<WorkRow> {
     let (mut counts, mut operations, mut slow) = (WorkCounts::default(), 0u64, 0u64);
-    for figures in all {
+    for figures in cells {
         counts += figures.work?;
         operations =
             figures.operations.iter().fold(operations, |sum, count| sum.saturating_add(*count));
@@ -311,44 +310,43 @@ fn work<'a>(
     (seconds > 0.0).then(|| WorkRow::new(point.lock.family(), counts, operations, slow, seconds))
 }
 
-fn faults<'a>(all: impl Iterator<Item = &'a Figures>) -> Option<FaultCounts> {
-    all.filter_map(|figures| figures.faults).reduce(|mut all, more| {
-        all += more;
-        all
+fn faults<'a>(cells: impl Iterator<Item = &'a Figures>) -> Option<FaultCounts> {
+    cells.filter_map(|figures| figures.faults).reduce(|mut sum, more| {
+        sum += more;
+        sum
     })
 }
 
-/// None if a repetition was measured.
-fn sim<'a>(all: impl Iterator<Item = &'a Figures>, seconds: f64) -> Option<SimRates> {
+/// Returns None if a repetition was measured.
+fn sim<'a>(cells: impl Iterator<Item = &'a Figures>, seconds: f64) -> Option<SimRates> {
     let mut sums = [0.0; 3];
-    for figures in all {
+    for figures in cells {
         let SimCounts { pause_exits, polled, stolen_ns, .. } = figures.sim?;
         let counts = [pause_exits, polled, stolen_ns];
         sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count as f64);
     }
-    let [pause_exits, polled, stolen] = sums.map(|sum| each(sum, seconds));
+    let [pause_exits, polled, stolen] = sums.map(|sum| per_second(sum, seconds));
     Some(SimRates { pause_exits, polled, stolen: stolen / 1e9 })
 }
 
-fn each(count: f64, seconds: f64) -> f64 {
+fn per_second(count: f64, seconds: f64) -> f64 {
     let share = count / seconds;
     if share.is_finite() { share } else { 0.0 }
 }
 
-/// Share of the operations that had to wait; None when there are no operations, or the lock does not
-/// count the contended ones.
-fn slow<'a>(all: impl Iterator<Item = &'a Figures>) -> Option<f64> {
+/// Returns the share of operations that had to wait; None without operations, or if it is not counted.
+fn slow<'a>(cells: impl Iterator<Item = &'a Figures>) -> Option<f64> {
     let (mut slow, mut operations) = (0.0, 0.0);
-    for figures in all {
+    for figures in cells {
         slow += figures.slow? as f64;
         operations += figures.operations.iter().map(|count| *count as f64).sum::<f64>();
     }
     (operations > 0.0).then_some(slow / operations)
 }
 
-fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<Preempted> {
+fn preempted<'a>(cells: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<Preempted> {
     let scheduled: Vec<&ScheduleFigures> =
-        all.filter_map(|figures| figures.schedule.as_ref()).collect();
+        cells.filter_map(|figures| figures.schedule.as_ref()).collect();
     let seconds: f64 = scheduled.iter().map(|schedule| schedule.seconds).sum();
     let sum = |pick: fn(&Totals) -> u64| {
         scheduled.iter().map(|schedule| pick(&schedule.totals) as f64).sum::<f64>()
@@ -357,9 +355,9 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
     let extensions =
         scheduled.iter().filter_map(|schedule| schedule.extensions).reduce(ExtensionCounts::add);
     let preemptions = sum(|totals| totals.preemptions);
-    // All preemptions are unclassified: the guest publishes no telemetry.
-    let is_blind = preemptions > 0.0 && sum(|totals| totals.unknown) >= preemptions;
-    if scheduled.is_empty() || is_blind {
+    // If all preemptions are unclassified, the guest publishes no telemetry.
+    let is_unclassified = preemptions > 0.0 && sum(|totals| totals.unknown) >= preemptions;
+    if scheduled.is_empty() || is_unclassified {
         return None;
     }
     let (lhp, lwp, queued) =
@@ -367,18 +365,18 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
     let wasted = scheduled
         .iter()
         .all(|schedule| !schedule.waste_uncounted)
-        .then(|| each(sum(|totals| totals.wasted_spin_ns) / 1e9, seconds));
+        .then(|| per_second(sum(|totals| totals.wasted_spin_ns) / 1e9, seconds));
     let divergence = scheduled.iter().filter_map(|schedule| schedule.divergence).reduce(Add::add);
     Some(Preempted {
-        lhp: each(lhp, seconds),
-        lwp: each(lwp, seconds),
-        queued: each(queued, seconds),
-        other: each((preemptions - lhp - lwp - queued).max(0.0), seconds),
-        entering: each(sum(|totals| totals.entering), seconds),
-        yields: each(sum(|totals| totals.yields), seconds),
-        forced: each(sum(|totals| totals.forced), seconds),
+        lhp: per_second(lhp, seconds),
+        lwp: per_second(lwp, seconds),
+        queued: per_second(queued, seconds),
+        other: per_second((preemptions - lhp - lwp - queued).max(0.0), seconds),
+        entering: per_second(sum(|totals| totals.entering), seconds),
+        yields: per_second(sum(|totals| totals.yields), seconds),
+        forced: per_second(sum(|totals| totals.forced), seconds),
         wasted,
-        wasted_share: wasted.map(|wasted| each(wasted, slots)),
+        wasted_share: wasted.map(|wasted| per_second(wasted, slots)),
         hits,
         extensions,
         repeated: divergence.as_ref().map(Divergence::is_repeated),
@@ -386,9 +384,9 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
     })
 }
 
-fn times<'a>(all: impl Iterator<Item = &'a Figures> + Clone) -> Vec<Times> {
+fn times<'a>(cells: impl Iterator<Item = &'a Figures> + Clone) -> Vec<Times> {
     let times = |timed: Timed| {
-        let timings = Timings::merged(all.clone().filter_map(|figures| timed.timings(figures)));
+        let timings = Timings::merged(cells.clone().filter_map(|figures| timed.timings(figures)));
         let percentiles = timings.percentiles()?;
         Some(Times { timed, timings, percentiles })
     };

@@ -1,4 +1,4 @@
-//! The repetitions of a point, and where each of them ran.
+//! Repetitions of a point, and the places where they ran.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,20 +16,20 @@ use super::{
 pub struct RoundKey {
     /// Index of the run.
     pub run: usize,
-    /// Which repetition, from 0.
+    /// Index of the repetition, from 0.
     pub round: u32,
     /// The point's seed.
     pub seed: u64,
 }
 
-/// Where a repetition ran. Places differ in speed, so that figures are compared within each of them.
+/// Place where a repetition ran. Places differ in speed, so figures are compared within each place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RepetitionPlace {
-    /// In a simulation, which gives the same figures on every host.
+    /// A simulation, which yields the same figures on every host.
     Simulated,
-    /// On this node, which measured a part of a run.
+    /// A node that measured a part of a run.
     Node(String),
-    /// On a host, by one program: the index of the first run of both.
+    /// A host and a program: the index of the first run of both.
     Host(usize),
 }
 
@@ -38,15 +38,15 @@ pub enum RepetitionPlace {
 pub struct Repetition {
     /// Run, round and seed.
     pub key: RoundKey,
-    /// Where it ran.
+    /// Place where it ran.
     pub place: RepetitionPlace,
-    /// Number in the run.
+    /// Number of its cell in the run.
     pub cell: u32,
-    /// Operations per second by all vCPUs.
+    /// Operations per second of all vCPUs.
     pub rate: f64,
-    /// How busy the host was.
+    /// Load of the host.
     pub load: Load,
-    /// Is it an outlier among those of its place? It is flagged and still counts.
+    /// Whether it is an outlier in its place. Outliers are flagged but still count.
     pub outlier: bool,
 }
 
@@ -55,16 +55,16 @@ pub struct Repetition {
 pub struct MeasuredCell<'a> {
     /// Index of its run.
     pub run: usize,
-    /// Where it ran.
+    /// Place where it ran.
     pub place: RepetitionPlace,
-    /// Line in the store.
+    /// Its line in the store.
     pub line: &'a CellLine,
     /// Its figures.
     pub figures: &'a Figures,
 }
 
-/// All repetitions of a point, in the order of their keys.
-pub(super) fn all(cells: &[MeasuredCell<'_>]) -> Vec<Repetition> {
+/// Returns all repetitions of a point in the order of their keys.
+pub(super) fn repetitions(cells: &[MeasuredCell<'_>]) -> Vec<Repetition> {
     let repetition = |cell: &MeasuredCell<'_>| Repetition {
         key: RoundKey { run: cell.run, round: cell.line.round, seed: cell.line.point.seed },
         place: cell.place.clone(),
@@ -73,50 +73,50 @@ pub(super) fn all(cells: &[MeasuredCell<'_>]) -> Vec<Repetition> {
         load: cell.line.load,
         outlier: false,
     };
-    let mut all: Vec<Repetition> = cells.iter().map(repetition).collect();
-    all.sort_by_key(|repetition| repetition.key);
-    flag_outliers(&mut all);
-    all
+    let mut repetitions: Vec<Repetition> = cells.iter().map(repetition).collect();
+    repetitions.sort_by_key(|repetition| repetition.key);
+    flag_outliers(&mut repetitions);
+    repetitions
 }
 
-/// Among those of each place: one of a slow node is not far from others of its node.
-fn flag_outliers(all: &mut [Repetition]) {
+/// Flags outliers within each place: on a slow node, repetitions are not far from each other.
+fn flag_outliers(repetitions: &mut [Repetition]) {
     let mut places: BTreeMap<RepetitionPlace, Vec<&mut Repetition>> = BTreeMap::new();
-    for repetition in all {
+    for repetition in repetitions {
         places.entry(repetition.place.clone()).or_default().push(repetition);
     }
-    for mut of_place in places.into_values() {
-        let rates: Vec<f64> = of_place.iter().map(|repetition| repetition.rate).collect();
-        for (repetition, flag) in of_place.iter_mut().zip(stats::outliers::flags(&rates)) {
+    for mut in_place in places.into_values() {
+        let rates: Vec<f64> = in_place.iter().map(|repetition| repetition.rate).collect();
+        for (repetition, flag) in in_place.iter_mut().zip(stats::outliers::flags(&rates)) {
             repetition.outlier = flag;
         }
     }
 }
 
-/// The facts of the hosts and programs of a run.
+/// Facts about the hosts and programs of a run.
 type FactSet = BTreeSet<(String, String)>;
 
-/// Which runs were on one host and by one program.
+/// Groups runs by host and program.
 pub(super) struct Hosts {
-    /// For each run the first that is like it.
+    /// For each run, the first run on an equal host by the same program.
     first: Vec<usize>,
-    /// Likewise, with the guest's kernel.
+    /// The same, taking the guest's kernel into account.
     first_with_kernels: Vec<usize>,
 }
 
 impl Hosts {
-    /// Those of some runs.
+    /// Groups these runs.
     pub(super) fn new(records: &[RunRecord]) -> Self {
         let is_kernel = |(name, _): &(String, String)| name.starts_with("kernels");
-        let with_kernels: Vec<FactSet> = records.iter().map(facts).collect();
-        let without: Vec<FactSet> = with_kernels
+        let full: Vec<FactSet> = records.iter().map(facts).collect();
+        let reduced: Vec<FactSet> = full
             .iter()
             .map(|facts| facts.iter().filter(|fact| !is_kernel(fact)).cloned().collect())
             .collect();
-        Self { first: first_of_each(&without), first_with_kernels: first_of_each(&with_kernels) }
+        Self { first: first_of_each(&reduced), first_with_kernels: first_of_each(&full) }
     }
 
-    /// Where a cell of a run was measured.
+    /// Returns the place where a cell of a run was measured.
     pub(super) fn place(&self, run: usize, cell: &CellLine) -> RepetitionPlace {
         let first = |first: &[usize]| RepetitionPlace::Host(first.get(run).copied().unwrap_or(run));
         match (cell.point.guest, &cell.node) {
@@ -128,14 +128,14 @@ impl Hosts {
     }
 }
 
-/// Where a file lies is no fact of it.
+/// Returns the facts about a run's hosts. Paths of files are not among them.
 fn facts(record: &RunRecord) -> FactSet {
     let sessions = record.contents.sessions.iter();
-    let all = sessions.flat_map(|session| diff::lasting(&session.host));
-    all.filter(|(name, _)| !name.ends_with(": path")).collect()
+    let facts = sessions.flat_map(|session| diff::stable_facts(&session.host));
+    facts.filter(|(name, _)| !name.ends_with(": path")).collect()
 }
 
-fn first_of_each(all: &[FactSet]) -> Vec<usize> {
-    let first = |facts: &FactSet| all.iter().position(|other| other == facts);
-    all.iter().enumerate().map(|(ix, facts)| first(facts).unwrap_or(ix)).collect()
+fn first_of_each(sets: &[FactSet]) -> Vec<usize> {
+    let first = |facts: &FactSet| sets.iter().position(|other| other == facts);
+    sets.iter().enumerate().map(|(ix, facts)| first(facts).unwrap_or(ix)).collect()
 }

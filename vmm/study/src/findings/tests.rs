@@ -1,4 +1,4 @@
-//! A study of made-up runs.
+//! Studies of synthetic runs.
 
 use super::{
     super::{
@@ -15,28 +15,28 @@ fn study(fixture: &Fixture) -> Study {
 }
 
 fn find<'a>(study: &'a Study, lock: &str, policy: &str, vcpus: u32) -> &'a PointStudy {
-    let is = |study: &&PointStudy| {
+    let is_point = |study: &&PointStudy| {
         let point = &study.point;
         point.lock.name() == lock && point.policy.name() == policy && point.vcpus.get() == vcpus
     };
-    study.points.iter().find(is).unwrap()
+    study.points.iter().find(is_point).unwrap()
 }
 
-/// The point and the baseline of each comparison along `axis`.
+/// Returns the point and the baseline of each comparison along `axis`.
 fn compared(study: &Study, axis: Axis) -> Vec<(&Point, &Point)> {
     let comparisons = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
     let point = |ix: usize| &study.points[ix].point;
     comparisons.map(|comparison| (point(comparison.subject), point(comparison.against))).collect()
 }
 
-/// Has each comparison such a subject and such a baseline?
-fn are_all(compared: &[(&Point, &Point)], is: impl Fn(&Point, &Point) -> bool) -> bool {
-    compared.iter().all(|(subject, against)| is(subject, against))
+/// Whether `holds` is true for the subject and the baseline of each comparison.
+fn are_all(compared: &[(&Point, &Point)], holds: impl Fn(&Point, &Point) -> bool) -> bool {
+    compared.iter().all(|(subject, against)| holds(subject, against))
 }
 
-/// Regression: a schedule under which no holder was preempted had no figure, so that the published row that it shows was not scored.
+/// Regression: a schedule that preempted no holder had no figure, so its published row was not scored.
 #[test]
-fn holders_that_were_never_preempted_have_a_least_ratio() {
+fn unpreempted_holders_have_a_lower_bound() {
     let study = study(&Fixture::default());
     let [mut base, mut changed] =
         [find(&study, "ticket", "rr", 8), find(&study, "ticket", "rr", 4)].map(Clone::clone);
@@ -65,8 +65,8 @@ fn points_have_all_their_repetitions() {
     let (wasted, share) = preempted.wasted.zip(preempted.wasted_share).unwrap();
     assert!((wasted - 2.0 * share).abs() < 1e-9, "of two slots");
     assert_eq!(find(&study, "ticket", "host", 8).preempted, None);
-    assert!(find(&study, "pv-ticket", "rr", 8).timed(Timed::KickToGrant).is_some());
-    assert!(find(&study, "ticket", "rr", 8).timed(Timed::KickToGrant).is_none());
+    assert!(find(&study, "pv-ticket", "rr", 8).times_of(Timed::KickToGrant).is_some());
+    assert!(find(&study, "ticket", "rr", 8).times_of(Timed::KickToGrant).is_none());
 }
 
 #[test]
@@ -82,55 +82,55 @@ fn repetitions_of_other_seeds_are_pooled() {
     assert!(study.comparisons.iter().all(|comparison| comparison.pairs == 16));
 }
 
-/// Regression: a run that was named twice had twice as many repetitions, and a tenth of its p.
+/// Regression: a run named twice had twice as many repetitions, and a tenth of its p.
 #[test]
-fn a_run_that_is_given_twice_counts_once() {
-    let whole = RunRecord { source: "whole".into(), ..record(&Fixture::default()) };
-    let mut part = RunRecord { source: "part".into(), ..whole.clone() };
+fn repeated_runs_count_once() {
+    let run = RunRecord { source: "whole".into(), ..record(&Fixture::default()) };
+    let mut part = RunRecord { source: "part".into(), ..run.clone() };
     part.contents.cells.truncate(3);
-    let other = record(&Fixture { seed: 2, ..Fixture::default() });
-    let (left, repeats) = once(vec![part, whole.clone(), other.clone(), whole.clone()]);
-    assert_eq!(left, [whole, other]);
+    let second = record(&Fixture { seed: 2, ..Fixture::default() });
+    let (unique, repeats) = without_repeats(vec![part, run.clone(), second.clone(), run.clone()]);
+    assert_eq!(unique, [run, second]);
     let repeat =
-        |source: &str| Repeat { source: source.into(), first: "whole".into(), own_cells: 0 };
+        |source: &str| Repeat { source: source.into(), first: "whole".into(), unique_cells: 0 };
     assert_eq!(repeats, [repeat("whole"), repeat("part")]);
 }
 
-/// Regression: of two copies that were resumed each for itself, the one with fewer cells was left out whole.
+/// Regression: if two copies were resumed separately, the copy with fewer cells was left out entirely.
 #[test]
-fn a_copy_that_was_resumed_for_itself_adds_its_own_cells() {
+fn resumed_copies_add_their_cells() {
     let mut first = RunRecord { source: "first".into(), ..record(&Fixture::default()) };
     let mut copy = RunRecord { source: "copy".into(), ..first.clone() };
-    let all = first.contents.cells.len();
-    copy.contents.cells.truncate(all - 1);
-    for cell in &mut copy.contents.cells[all - 3..] {
+    let total = first.contents.cells.len();
+    copy.contents.cells.truncate(total - 1);
+    for cell in &mut copy.contents.cells[total - 3..] {
         cell.at_ms += 1_000_000;
     }
-    let own = copy.contents.cells[all - 3..].to_vec();
-    let (left, repeats) = once(vec![copy, first.clone()]);
-    assert_eq!(left.len(), 2);
-    assert_eq!((&left[0], &left[1].contents.cells), (&first, &own));
-    let repeat = Repeat { source: "copy".into(), first: "first".into(), own_cells: 2 };
+    let resumed = copy.contents.cells[total - 3..].to_vec();
+    let (unique, repeats) = without_repeats(vec![copy, first.clone()]);
+    assert_eq!(unique.len(), 2);
+    assert_eq!((&unique[0], &unique[1].contents.cells), (&first, &resumed));
+    let repeat = Repeat { source: "copy".into(), first: "first".into(), unique_cells: 2 };
     assert_eq!(repeats, [repeat]);
-    // The shortest comes first, and what it has is in the longest, too.
+    // The shortest copy comes first, and the longest copy has its cells, too.
     let mut short = RunRecord { source: "short".into(), ..first.clone() };
-    short.contents.cells = first.contents.cells[all - 2..].to_vec();
+    short.contents.cells = first.contents.cells[total - 2..].to_vec();
     let mut middle = RunRecord { source: "middle".into(), ..first.clone() };
-    middle.contents.cells.truncate(all - 4);
-    middle.contents.cells.extend(own.clone());
-    let (left, _) = once(vec![short, middle, first.clone()]);
-    let cells = left.iter().map(|record| record.contents.cells.len());
-    assert_eq!(cells.collect::<Vec<_>>(), [all, own.len()]);
-    // Nothing of it is a repeat: it went on from its start.
+    middle.contents.cells.truncate(total - 4);
+    middle.contents.cells.extend(resumed.clone());
+    let (unique, _) = without_repeats(vec![short, middle, first.clone()]);
+    let cells = unique.iter().map(|record| record.contents.cells.len());
+    assert_eq!(cells.collect::<Vec<_>>(), [total, resumed.len()]);
+    // No cell is a repeat: both copies were continued from the start.
     first.contents.cells.truncate(4);
-    let mut other = RunRecord { source: "other".into(), ..first.clone() };
-    other.contents.cells.iter_mut().for_each(|cell| cell.at_ms += 1);
-    assert_eq!(once(vec![first.clone(), other.clone()]), (vec![first, other], Vec::new()));
+    let mut records = vec![first.clone(), RunRecord { source: "other".into(), ..first }];
+    records[1].contents.cells.iter_mut().for_each(|cell| cell.at_ms += 1);
+    assert_eq!(without_repeats(records.clone()), (records, Vec::new()));
 }
 
-/// Regression: only a length that is no number was tried; by these, figures came of cells that took no time (F19).
+/// Regression: only NaN was tested; the other lengths yielded figures of cells without duration (F19).
 #[test]
-fn cells_of_no_time_are_no_figures() {
+fn cells_without_duration_have_no_figures() {
     for seconds in [0.0, -1.0, f64::NAN, 1e-320] {
         let mut run = record(&Fixture::default());
         let point = run.contents.cells[0].point.clone();
@@ -140,14 +140,14 @@ fn cells_of_no_time_are_no_figures() {
         let study = Study::new(&[run]);
         assert_eq!(study.lost.len(), 1, "{seconds}");
         assert_eq!(study.lost[0].error.as_deref(), Some("its figures make no sense"));
-        let found = study.points.iter().find(|study| study.point == point).unwrap();
-        assert!(found.rates().iter().all(|rate| *rate > 0.0 && rate.is_finite()), "{seconds}");
+        let measured = study.points.iter().find(|study| study.point == point).unwrap();
+        assert!(measured.rates().iter().all(|rate| *rate > 0.0 && rate.is_finite()), "{seconds}");
     }
 }
 
-/// Regression: 16 processes on 16 vCPUs, and 20 threads on 20, passed for one worker on each.
+/// Regression: 16 processes on 16 vCPUs, and 20 threads on 20, were taken for one worker on each vCPU.
 #[test]
-fn fairness_is_that_of_vcpus() {
+fn fairness_compares_vcpus() {
     let fairness = |guest: GuestKind, workload: &str, vcpus: u32, operations: usize| {
         let mut run = record(&Fixture { vcpus: vec![vcpus], ..Fixture::default() });
         for cell in &mut run.contents.cells {
@@ -176,21 +176,21 @@ fn fairness_is_that_of_vcpus() {
 
 /// Regression: a cell that was stopped for four of its five seconds counted like any other.
 #[test]
-fn windows_that_were_much_longer_than_asked_are_noted() {
+fn overlong_windows_are_marked() {
     let mut run = record(&Fixture::default());
     let quiet = Study::new(std::slice::from_ref(&run));
     assert!(quiet.points.iter().all(|point| point.disturbance.is_none()));
-    let asked = run.contents.cells[0].point.duration.as_secs_f64();
+    let requested = run.contents.cells[0].point.duration.as_secs_f64();
     if let Ended::Done { figures } = &mut run.contents.cells[0].outcome {
-        figures.seconds = asked * 1.2 + 0.051;
+        figures.seconds = requested * 1.2 + 0.051;
     }
     let study = Study::new(&[run]);
-    let found = study.points.iter().filter_map(|point| point.disturbance.overlong);
-    assert_eq!(found.collect::<Vec<_>>(), [(1, asked * 1.2 + 0.051)]);
+    let overlong = study.points.iter().filter_map(|point| point.disturbance.overlong);
+    assert_eq!(overlong.collect::<Vec<_>>(), [(1, requested * 1.2 + 0.051)]);
 }
 
 #[test]
-fn each_point_meets_its_baselines() {
+fn points_are_compared_with_their_baselines() {
     let study = study(&Fixture::default());
     let locks = compared(&study, Axis::Lock);
     assert_eq!(locks.len(), 8);
@@ -218,7 +218,7 @@ fn the_specs_first_value_is_the_baseline() {
 }
 
 #[test]
-fn the_same_under_two_labels_is_compared_and_alike() {
+fn equal_points_under_two_labels_do_not_differ() {
     let fixture = Fixture { labels: vec!["a", "b"], policies: vec!["rr"], ..Fixture::default() };
     let study = study(&fixture);
     let labels = compared(&study, Axis::Label);
@@ -245,7 +245,7 @@ fn outcomes_follow_the_figures() {
 }
 
 #[test]
-fn a_cell_counts_as_it_ended_last() {
+fn the_last_outcome_of_a_cell_counts() {
     let mut run = record(&Fixture::default());
     let mut aborted = run.contents.cells[3].clone();
     aborted.outcome = Ended::Aborted;
@@ -257,7 +257,7 @@ fn a_cell_counts_as_it_ended_last() {
     assert_eq!(study.lost[0].error.as_deref(), Some("4 vCPUs: a kick was lost"));
 }
 
-/// Rounds of which `is_fast` says so ran on a node that is ten times as fast.
+/// Rounds selected by `is_fast` ran on a node that is ten times as fast.
 fn on_two_nodes(fixture: &Fixture, is_fast: impl Fn(u32) -> bool) -> RunRecord {
     let mut run = record(fixture);
     for cell in &mut run.contents.cells {
@@ -273,29 +273,29 @@ fn on_two_nodes(fixture: &Fixture, is_fast: impl Fn(u32) -> bool) -> RunRecord {
 }
 
 #[test]
-fn a_run_on_another_mix_of_nodes_is_no_regression() {
+fn another_mix_of_nodes_is_no_regression() {
     let fixture = Fixture::default();
     let run = |is_fast: fn(u32) -> bool| Study::new(&[on_two_nodes(&fixture, is_fast)]);
     let few = Diff::new(run(|round| round < 6), run(|round| round < 2));
-    assert_eq!((few.both.len(), few.regressions().len()), (16, 0));
-    let mut ratios = few.both.iter().filter_map(|both| both.ratio);
+    assert_eq!((few.compared.len(), few.regressions().len()), (16, 0));
+    let mut ratios = few.compared.iter().filter_map(|both| both.ratio);
     assert!(ratios.all(|ratio| (0.5..2.0).contains(&ratio.value)));
     let none = Diff::new(run(|_| true), run(|_| false));
     assert!(none.gaps().iter().all(|(_, gap)| *gap == diff::Gap::Apart), "{:?}", none.gaps());
-    assert!(none.regressions().is_empty() && none.both.iter().all(|both| both.ratio.is_none()));
+    assert!(none.regressions().is_empty() && none.compared.iter().all(|both| both.ratio.is_none()));
 }
 
-/// Every second round ran on a node that is ten times as fast. Nodes are blocks, so that what
-/// differs within both is found.
+/// Every second round ran on a node that is ten times as fast. Nodes are blocks, so differences within both
+/// are found.
 #[test]
 fn nodes_are_blocks() {
     let mut run = on_two_nodes(&Fixture::default(), |round| round % 2 == 1);
     let significant = |run: &RunRecord| {
         let study = Study::new(std::slice::from_ref(run));
         let pv = find(&study, "pv-ticket", "rr", 8).blocks(find(&study, "ticket", "rr", 8));
-        let found =
+        let count =
             study.comparisons.iter().filter(|comparison| comparison.verdict.significant).count();
-        (pv.iter().map(|(a, b)| (a.len(), b.len())).collect::<Vec<_>>(), found)
+        (pv.iter().map(|(a, b)| (a.len(), b.len())).collect::<Vec<_>>(), count)
     };
     let (blocks, by_node) = significant(&run);
     assert_eq!(blocks, [(4, 4), (4, 4)]);
@@ -306,24 +306,24 @@ fn nodes_are_blocks() {
 }
 
 #[test]
-fn a_diff_has_what_both_have_and_names_the_rest() {
-    let all = study(&Fixture::default());
+fn diffs_list_common_and_missing_points() {
+    let complete = study(&Fixture::default());
     let slow = Fixture { seed: 5, speed: 0.25, policies: vec!["rr"], ..Fixture::default() };
     let mut run = record(&slow);
     run.contents.sessions[0].host.kernel = "6.19".into();
     run.contents.sessions[0].host.load_average = vec![9.0];
-    let diff = Diff::new(all, Study::new(&[run]));
-    assert_eq!((diff.both.len(), diff.only_before.len(), diff.only_after.len()), (8, 8, 0));
-    assert!(diff.both.iter().all(|both| both.ratio.unwrap().value < 1.0));
-    assert!(diff.both.iter().filter(|both| both.verdict.significant).count() >= 6);
-    let what: Vec<&str> = diff.differs.iter().map(|differs| differs.what.as_str()).collect();
-    assert_eq!(what, ["kernel"]);
+    let diff = Diff::new(complete, Study::new(&[run]));
+    assert_eq!((diff.compared.len(), diff.only_before.len(), diff.only_after.len()), (8, 8, 0));
+    assert!(diff.compared.iter().all(|both| both.ratio.unwrap().value < 1.0));
+    assert!(diff.compared.iter().filter(|both| both.verdict.significant).count() >= 6);
+    let facts: Vec<&str> = diff.differences.iter().map(|differs| differs.fact.as_str()).collect();
+    assert_eq!(facts, ["kernel"]);
 }
 
-/// A4 of tests/HISTORY.md: with Linux guests the schedule's account covers another time than the
-/// window, in which the operations are counted.
+/// A4 of tests/HISTORY.md: with Linux guests, the schedule's account covers another interval than the window
+/// in which operations are counted.
 #[test]
-fn rates_of_a_schedule_are_over_the_time_of_its_account() {
+fn schedule_rates_use_the_accounted_time() {
     let mut run = record(&Fixture::default());
     let rate = |run: &RunRecord| {
         find(&Study::new(std::slice::from_ref(run)), "ticket", "rr", 8).preempted.unwrap().lwp

@@ -1,64 +1,64 @@
-//! Reads the report of a Linux guest's benchmark. Guests are untrusted: wrong counts would end up in sums and rates.
+//! Reads the report of a Linux guest's benchmark. Guests are untrusted, so counts are checked.
 
 use serde::Deserialize;
 use thiserror::Error;
 
-/// Largest plausible count: at one per cycle it takes days.
-const MOST: u64 = 1 << 48;
-/// Largest plausible rate: a hundred per cycle.
-const FASTEST: f64 = 1e12;
+/// Maximum plausible count: at one per cycle, it takes about a day.
+const MAX_COUNT: u64 = 1 << 48;
+/// Maximum plausible rate: hundreds per cycle.
+const MAX_RATE: f64 = 1e12;
 const DAY: f64 = 86_400.0;
 /// More workers than vCPUs of any machine.
-const WORKERS: usize = 1 << 16;
+const MAX_WORKERS: usize = 1 << 16;
 
-/// An output without figures.
+/// Error in the output of a benchmark.
 #[derive(Debug, Error)]
 pub enum BenchReportError {
-    /// It is no report.
+    /// The output is no report.
     #[error("not the report of a benchmark")]
     Parse(#[from] serde_json::Error),
-    /// No guest can have done that.
+    /// No guest can have achieved these figures.
     #[error("the guest claims {0}")]
     Impossible(String),
 }
 
-/// The benchmark's output.
+/// Output of the benchmark.
 #[derive(Debug, Deserialize)]
 pub struct BenchReport {
     /// Length of the measurement.
     pub seconds: f64,
-    /// Times that mutual exclusion failed, if it was checked.
+    /// Violations of mutual exclusion, if checked.
     pub violations: Option<u64>,
-    /// By worker.
+    /// Operations of each worker.
     pub operations: Vec<u64>,
-    /// CPUs that the guest found; the lock benchmark has a worker on each of them instead.
+    /// Number of CPUs in the guest; omitted by the lock benchmark, which has a worker on each CPU.
     pub cpus: Option<usize>,
     /// The kernel's line about its spinlocks.
     pub spinlocks: Option<String>,
-    /// Steal time of all vCPUs in the window.
+    /// Steal time of all vCPUs during the window.
     pub steal_seconds: Option<f64>,
-    /// The kernel's own counts.
+    /// Counts of the guest's kernel.
     pub stats: Option<GuestKernelStats>,
     /// Parts of the measurement.
     #[serde(default)]
     pub parts: Vec<BenchPart>,
 }
 
-/// A part of it.
+/// A part of the measurement.
 #[derive(Debug, Deserialize)]
 pub struct BenchPart {
-    /// The longest operation, if it was timed.
+    /// Duration of the longest operation, if timed.
     pub longest_seconds: Option<f64>,
 }
 
-/// The kernel's counts over the run: of our kernel, then of queued spinlocks.
+/// Counts of the kernel over the run: first for our kernel, then for queued spinlocks.
 #[derive(Debug, Default, Deserialize)]
 pub struct GuestKernelStats {
-    /// The backend that serves its locks.
+    /// Backend of its locks.
     pub backend: Option<String>,
     /// Acquisitions that took the slow path.
     pub taken_slow: Option<u64>,
-    /// Waiters kicked.
+    /// Kicked waiters.
     #[serde(default)]
     pub kicked: u64,
     /// Halts with interrupts off.
@@ -69,7 +69,7 @@ pub struct GuestKernelStats {
     pub halted_irq_on: u64,
     /// Halts of queue heads.
     pub pv_wait_head: Option<u64>,
-    /// Halts of waiters behind them.
+    /// Halts of waiters behind queue heads.
     #[serde(default)]
     pub pv_wait_node: u64,
     /// Kicks at a release.
@@ -86,24 +86,24 @@ impl GuestKernelStats {
 }
 
 impl BenchReport {
-    /// Reads it. Sums of its counts do not overflow, and its rate is finite.
+    /// Reads a report. Sums of its counts do not overflow, and its rate is finite.
     pub fn read(text: &str) -> Result<Self, BenchReportError> {
         let report: Self = serde_json::from_str(text)?;
-        report.impossible().map_or(Ok(report), |what| Err(BenchReportError::Impossible(what)))
+        report.impossible().map_or(Ok(report), |reason| Err(BenchReportError::Impossible(reason)))
     }
 
-    /// Operations a second, of all workers.
+    /// Returns the operations per second of all workers.
     pub fn rate(&self) -> f64 {
         self.operations.iter().map(|count| *count as f64).sum::<f64>() / self.seconds
     }
 
-    /// Names an implausible figure, if there is one.
+    /// Describes an implausible figure, if there is one.
     fn impossible(&self) -> Option<String> {
         let Self { seconds, operations, violations, steal_seconds, stats, parts, .. } = self;
         if !(*seconds > 0.0 && *seconds <= DAY) {
             return Some(format!("that it measured for {seconds} s"));
         }
-        if operations.len() > WORKERS {
+        if operations.len() > MAX_WORKERS {
             return Some(format!("{} workers", operations.len()));
         }
         let stolen = steal_seconds.unwrap_or(0.0);
@@ -114,13 +114,13 @@ impl BenchReport {
         if let Some(longest) = longest.into_iter().find(|longest| !(0.0..=DAY).contains(longest)) {
             return Some(format!("an operation of {longest} s"));
         }
-        let of_kernel = stats.iter().flat_map(GuestKernelStats::counts);
-        let counts = operations.iter().copied().chain(*violations).chain(of_kernel);
-        if let Some(count) = counts.max().filter(|count| *count > MOST) {
+        let kernel_counts = stats.iter().flat_map(GuestKernelStats::counts);
+        let counts = operations.iter().copied().chain(*violations).chain(kernel_counts);
+        if let Some(count) = counts.max().filter(|count| *count > MAX_COUNT) {
             return Some(format!("a count of {count}"));
         }
         let rate = self.rate();
-        (rate > FASTEST).then(|| format!("{rate:.1e} operations a second"))
+        (rate > MAX_RATE).then(|| format!("{rate:.1e} operations a second"))
     }
 }
 
@@ -128,14 +128,14 @@ impl BenchReport {
 mod tests {
     use super::*;
 
-    /// Regression: `pvticket check` had another reader, and panicked at the sum of two counts.
+    /// Regression: `pvticket check` had another reader, which panicked when it added two counts.
     #[test]
-    fn what_no_guest_can_have_done_is_no_figure() {
+    fn impossible_counts_are_rejected() {
         let good = "{\"seconds\":2.003,\"violations\":0,\"operations\":[12,30],\
             \"stats\":{\"kicked\":4},\"parts\":[{\"longest_seconds\":0.5}]}";
         assert_eq!(BenchReport::read(good).unwrap().rate(), 42.0 / 2.003);
         let huge = u64::MAX.to_string();
-        for (from, to, what) in [
+        for (from, to, reason) in [
             ("2.003", "1e-300", "operations a second"),
             ("2.003", "0", "measured for 0 s"),
             ("2.003", "-1", "measured for -1 s"),
@@ -154,7 +154,7 @@ mod tests {
             ("0.5}", "1e300}", "an operation of 1"),
         ] {
             let error = BenchReport::read(&good.replace(from, to)).unwrap_err().to_string();
-            assert!(error.contains("claims") && error.contains(what), "{to}: {error}");
+            assert!(error.contains("claims") && error.contains(reason), "{to}: {error}");
         }
         for text in
             ["", "sh: not found", "{}", &good.replace("30", "-30"), &good.replace("30", "1e30")]

@@ -1,5 +1,5 @@
-//! The systems of the lock library that Linux kernels implement: which kernel a guest boots for
-//! one, with which parameters, and how the kernel reports the locks it chose.
+//! Systems of the lock library that Linux kernels implement: the kernel that a guest boots for a system, its
+//! parameters, and how it reports the locks that it chose.
 
 use std::{
     ffi::OsString,
@@ -15,7 +15,7 @@ use base::{
     text,
 };
 
-/// The files of the guest kernels that an experiment boots, as ELF `vmlinux` or bzImage.
+/// Files of the guest kernels that an experiment boots, as ELF `vmlinux` or bzImage.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Kernels {
     files: Vec<KernelFile>,
@@ -23,41 +23,41 @@ pub struct Kernels {
     guest_disk: Option<OsString>,
 }
 
-/// The file of a guest kernel.
+/// File of a guest kernel.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KernelFile {
-    /// The Linux that it is booted as.
+    /// Linux version as which it is booted.
     #[serde(with = "text")]
     pub kernel: GuestKernel,
-    /// Whose spinlocks it has.
+    /// Spinlocks of the kernel.
     pub flavour: Flavour,
-    /// Paths of files may be no UTF-8, which serde's `PathBuf` refuses.
+    /// Paths need not be UTF-8, which serde's `PathBuf` requires.
     file: OsString,
 }
 
 impl Kernels {
-    /// The file of that kernel, if there is one.
+    /// Returns the file of this kernel, if there is one.
     pub fn file(&self, kernel: GuestKernel, flavour: Flavour) -> Option<&Path> {
-        let is_wanted = |file: &&KernelFile| file.kernel == kernel && file.flavour == flavour;
-        self.iter().find(is_wanted).map(KernelFile::path)
+        let matches = |file: &&KernelFile| file.kernel == kernel && file.flavour == flavour;
+        self.iter().find(matches).map(KernelFile::path)
     }
 
-    /// All of them.
+    /// Returns all kernel files.
     pub fn iter(&self) -> impl Iterator<Item = &KernelFile> {
         self.files.iter()
     }
 
-    /// The guest disk.
+    /// Returns the guest disk.
     pub fn guest_disk(&self) -> Option<&Path> {
         self.guest_disk.as_ref().map(Path::new)
     }
 
-    /// With this guest disk.
+    /// Sets the guest disk.
     pub fn with_guest_disk(self, disk: Option<PathBuf>) -> Self {
         Self { guest_disk: disk.map(Into::into), ..self }
     }
 
-    /// The paths of all files.
+    /// Returns the paths of all files, including the guest disk.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.iter().map(KernelFile::path).chain(self.guest_disk())
     }
@@ -70,18 +70,18 @@ impl FromIterator<KernelFile> for Kernels {
 }
 
 impl KernelFile {
-    /// This file as that kernel.
+    /// Assigns a file to this kernel.
     pub fn new(kernel: GuestKernel, flavour: Flavour, file: impl Into<OsString>) -> Self {
         Self { kernel, flavour, file: file.into() }
     }
 
-    /// Path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         Path::new(&self.file)
     }
 }
 
-/// The kernel that implements this system; None: none of our kernels does.
+/// Returns the kernel that implements this system; None if no kernel of ours does.
 pub const fn flavour(system: System) -> Option<Flavour> {
     match system {
         System::NativeTicket | System::PvTicket => Some(Flavour::Ticket),
@@ -90,13 +90,13 @@ pub const fn flavour(system: System) -> Option<Flavour> {
     }
 }
 
-/// The systems that a kernel of ours implements.
+/// Returns the systems that our kernels implement.
 pub fn systems() -> Vec<System> {
     System::ALL.iter().copied().filter(|system| flavour(*system).is_some()).collect()
 }
 
-/// Kernel parameters that select this system. Mainline chooses by what KVM offers
-/// (`kvm_spinlock_init`): with its kick, spinlocks are PV unless `nopvspin` is given.
+/// Kernel parameters that select this system. Mainline chooses by KVM's features (`kvm_spinlock_init`): with
+/// KVM's kick, spinlocks are PV unless `nopvspin` is set.
 pub const fn parameters(system: System, backend: PvBackend) -> &'static str {
     match system {
         System::NativeTicket | System::PvTicket => backend.kernel_parameters(),
@@ -105,12 +105,12 @@ pub const fn parameters(system: System, backend: PvBackend) -> &'static str {
     }
 }
 
-/// Whether to offer KVM's kick: without it, a mainline guest falls back to test-and-set.
+/// Whether to offer KVM's kick. Without it, a mainline guest falls back to test-and-set.
 pub const fn has_kvm_kick(system: System) -> bool {
     !matches!(system, System::TestAndSet)
 }
 
-/// The only backend of this system in a Linux guest, if there is just one.
+/// Returns the only backend of this system in a Linux guest, if there is just one.
 pub const fn only_backend(system: System) -> Option<PvBackend> {
     match system {
         System::PvQueued => Some(PvBackend::Kvm),
@@ -118,13 +118,13 @@ pub const fn only_backend(system: System) -> Option<PvBackend> {
     }
 }
 
-/// Whether a guest with this many CPUs may be asked for this system. With one CPU, mainline turns PV spinlocks off
+/// Whether a guest with this many CPUs supports this system. With one CPU, mainline disables PV spinlocks
 /// (`kvm_spinlock_init`); test-and-set is not offered there either.
 pub const fn works_with(system: System, vcpus: u32) -> bool {
     vcpus > 1 || !matches!(system, System::PvQueued | System::TestAndSet)
 }
 
-/// The system that a kernel chose, if this is the line of its log that reports it.
+/// Returns the system that a kernel chose, if this line of its log reports it.
 pub fn chosen(line: &str) -> Option<System> {
     const REPORTS: [(&str, System); 7] = [
         ("pvticket: PV ticketlocks on", System::PvTicket),
@@ -143,13 +143,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn systems_are_those_that_a_kernel_implements() {
+    fn lists_systems_with_a_kernel() {
         use System::{NativeTicket, PvQueued, PvTicket, Queued, TestAndSet};
         assert_eq!(systems(), [NativeTicket, PvTicket, TestAndSet, Queued, PvQueued]);
     }
 
     #[test]
-    fn a_line_of_the_kernels_log_names_the_chosen_system() {
+    fn reads_the_chosen_system_from_the_log() {
         for (line, system) in [
             ("pvticket: PV ticketlocks on, backend doorbell", Some(System::PvTicket)),
             ("pvticket: native ticketlocks (PV off: asked for)", Some(System::NativeTicket)),

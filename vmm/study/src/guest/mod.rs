@@ -1,5 +1,5 @@
-//! What an experiment may ask of a guest: the systems of the lock library, the kernels that have
-//! them, the workloads.
+//! Settings of guests in experiments: systems of the lock library, kernels that implement them,
+//! and workloads.
 
 pub mod bench_report;
 pub mod kernels;

@@ -14,7 +14,7 @@ pub enum Systems {
 }
 
 impl Systems {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -23,39 +23,39 @@ impl Systems {
     }
 }
 
-/// The systems of a list, in its order, without repeats.
-pub fn all_of(list: &[Systems]) -> Vec<System> {
-    let mut all = Vec::new();
-    for one in list {
-        let systems = match one {
+/// Returns the systems of a list in its order, without duplicates.
+pub fn expand(list: &[Systems]) -> Vec<System> {
+    let mut expanded = Vec::new();
+    for entry in list {
+        let systems = match entry {
             Systems::All => System::ALL,
             Systems::One(system) => std::slice::from_ref(system),
         };
         for system in systems {
-            if !all.contains(system) {
-                all.push(*system);
+            if !expanded.contains(system) {
+                expanded.push(*system);
             }
         }
     }
-    all
+    expanded
 }
 
 impl FromStr for Systems {
-    type Err = NoSystem;
+    type Err = UnknownSystemError;
 
-    fn from_str(text: &str) -> Result<Self, NoSystem> {
+    fn from_str(text: &str) -> Result<Self, UnknownSystemError> {
         match text {
             "all" => Ok(Self::All),
-            name => name.parse().map(Self::One).map_err(NoSystem),
+            name => name.parse().map(Self::One).map_err(UnknownSystemError),
         }
     }
 }
 
-/// Unknown system.
+/// Error for an unknown system.
 #[derive(Debug, thiserror::Error)]
-pub struct NoSystem(UnknownSystem);
+pub struct UnknownSystemError(UnknownSystem);
 
-impl fmt::Display for NoSystem {
+impl fmt::Display for UnknownSystemError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: see `pvticket locks`, or all", self.0)
     }
@@ -66,11 +66,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_names_each_system_once() {
+    fn expands_lists_without_duplicates() {
         let list = ["pv-ticket", "all", "ticket"].map(|name| name.parse().unwrap());
-        let all = all_of(&list);
-        assert_eq!(all.len(), System::ALL.len());
-        assert_eq!(all[0], System::PvTicket);
+        let systems = expand(&list);
+        assert_eq!(systems.len(), System::ALL.len());
+        assert_eq!(systems[0], System::PvTicket);
         assert!("tickets".parse::<Systems>().is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! What a Linux guest does while it is measured.
+//! Workloads of Linux guests.
 
 use std::time::Duration;
 
-/// What a Linux guest does; [`GuestWorkload::about`] says it in words.
+/// A workload of a Linux guest; [`GuestWorkload::about`] describes it.
 #[allow(missing_docs, reason = "the words say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestWorkload {
@@ -14,20 +14,20 @@ pub enum GuestWorkload {
     Spawn,
     Futex,
     Eventfd,
-    /// `clients` is None for one on each vCPU. One unit of `scale` is 100 000 rows.
+    /// `clients` is None for one client per vCPU. One unit of `scale` is 100 000 rows.
     Pgbench {
         clients: Option<u32>,
         scale: u32,
     },
 }
 
-/// The most clients of pgbench.
-const MOST_CLIENTS: u32 = 1000;
-/// Its largest database.
-const MOST_SCALE: u32 = 10_000;
+/// Maximum number of pgbench clients.
+const MAX_CLIENTS: u32 = 1000;
+/// Maximum scale of the database.
+const MAX_SCALE: u32 = 10_000;
 
 impl GuestWorkload {
-    /// All workloads, with their usual sizes.
+    /// All workloads, with their default sizes.
     pub const ALL: [Self; 9] = [
         Self::Lock,
         Self::Mmap,
@@ -40,7 +40,7 @@ impl GuestWorkload {
         Self::Pgbench { clients: None, scale: 1 },
     ];
 
-    /// A sentence for help texts.
+    /// Returns a sentence for help texts.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Lock => "A kernel thread per vCPU takes and releases one spin_lock",
@@ -61,7 +61,7 @@ impl GuestWorkload {
         }
     }
 
-    /// Name for `bench` in the guest.
+    /// Returns the name for `bench` in the guest.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lock => "lock",
@@ -76,8 +76,8 @@ impl GuestWorkload {
         }
     }
 
-    /// Are there as many workers as vCPUs, of which each counts its operations? Otherwise the number of workers is
-    /// the workload's own.
+    /// Whether there are as many workers as vCPUs, each of which counts its operations. Otherwise, the
+    /// workload determines the number of workers.
     pub const fn is_by_vcpu(self) -> bool {
         match self {
             Self::Lock
@@ -90,29 +90,29 @@ impl GuestWorkload {
         }
     }
 
-    /// A window of this length. pgbench counts whole seconds: begun ones are included.
-    pub fn window(self, asked: Duration) -> Duration {
+    /// Returns the window for a requested length. pgbench counts whole seconds: the length is rounded up.
+    pub fn window(self, requested: Duration) -> Duration {
         match self {
-            Self::Pgbench { .. } => Duration::from_secs_f64(asked.as_secs_f64().ceil()),
-            _ => asked,
+            Self::Pgbench { .. } => Duration::from_secs_f64(requested.as_secs_f64().ceil()),
+            _ => requested,
         }
     }
 
-    /// Is the guest disk of `pvticket setup guest-disk` in its guest?
+    /// Whether its guest needs the disk of `pvticket setup guest-disk`.
     pub const fn needs_guest_disk(self) -> bool {
         matches!(self, Self::Pgbench { .. })
     }
 
-    /// The workload of this name; `pgbench:64/10` has 64 clients and a database of scale 10.
-    pub fn named(text: &str) -> Option<Self> {
+    /// Returns the workload with this name; `pgbench:64/10` has 64 clients and a database of scale 10.
+    pub fn from_name(text: &str) -> Option<Self> {
         let mut plain = Self::ALL.into_iter();
         plain.find(|workload| workload.name() == text).or_else(|| {
             let size = text.strip_prefix("pgbench:")?;
             let (clients, scale) = size.split_once('/').unwrap_or((size, "1"));
             let number =
-                |text: &str, most| text.parse().ok().filter(|number| (1..=most).contains(number));
-            let clients = Some(number(clients, MOST_CLIENTS)?);
-            Some(Self::Pgbench { clients, scale: number(scale, MOST_SCALE)? })
+                |text: &str, max| text.parse().ok().filter(|number| (1..=max).contains(number));
+            let clients = Some(number(clients, MAX_CLIENTS)?);
+            Some(Self::Pgbench { clients, scale: number(scale, MAX_SCALE)? })
         })
     }
 }
@@ -122,17 +122,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pgbench_has_clients_and_a_scale() {
+    fn parses_clients_and_scale_of_pgbench() {
         let sized = |clients, scale| Some(GuestWorkload::Pgbench { clients: Some(clients), scale });
-        assert_eq!(GuestWorkload::named("pgbench:64/10"), sized(64, 10));
-        assert_eq!(GuestWorkload::named("pgbench:8"), sized(8, 1));
+        assert_eq!(GuestWorkload::from_name("pgbench:64/10"), sized(64, 10));
+        assert_eq!(GuestWorkload::from_name("pgbench:8"), sized(8, 1));
         let windows = [0.8, 1.0, 2.1].map(Duration::from_secs_f64);
-        let rounded = windows.map(|asked| GuestWorkload::named("pgbench").unwrap().window(asked));
+        let pgbench = GuestWorkload::from_name("pgbench").unwrap();
+        let rounded = windows.map(|window| pgbench.window(window));
         assert_eq!(rounded, [1, 1, 3].map(Duration::from_secs));
-        for wrong in
+        for invalid in
             ["pgbench:", "pgbench:0", "pgbench:1001", "pgbench:8/", "pgbench:8/0", "mmap:8"]
         {
-            assert_eq!(GuestWorkload::named(wrong), None, "{wrong}");
+            assert_eq!(GuestWorkload::from_name(invalid), None, "{invalid}");
         }
     }
 }

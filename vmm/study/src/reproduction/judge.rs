@@ -1,30 +1,30 @@
-//! What a figure of ours shows for a published row.
+//! Judges our figures for published rows.
 
-use super::{Entry, FACTOR, Kind, Section, Way};
+use super::{Basis, Entry, FACTOR, Kind, Section};
 use crate::stats::{Estimate, Interval};
 
-/// What one figure shows.
+/// Judgement of one figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FigureJudgement {
-    /// The figure is on the same side of 1 as published, or neither differs from 1. Of counts: both are
-    /// more than one for each operation, or neither is.
+    /// Whether the figure is on the same side of 1 as published, or neither differs from 1. For counts:
+    /// whether both or neither are more than one per operation.
     pub sign: bool,
-    /// The figure is beyond the noise, and its interval has 1 in it: it has no sign.
+    /// Whether the figure is beyond the noise but its interval includes 1, so that it has no sign.
     pub is_unclear: bool,
-    /// The figure is above and below the same rows of its group as published, those published within the noise of
-    /// it left out; none if there is no other. One that cannot be told from a row is neither above nor below it.
+    /// Whether the figure is above and below the same rows of its group as published, except rows published
+    /// within the noise of it; None without such rows. If indistinguishable from a row, it is neither.
     pub order: Option<bool>,
-    /// The figure is within [`FACTOR`] of the published one.
+    /// Whether the figure is within [`FACTOR`] of the published value.
     pub ratio: bool,
 }
 
 impl FigureJudgement {
-    /// Sign and order, if there is an order.
+    /// Whether the sign holds, and the order if there is an order.
     pub fn sign_and_order(self) -> bool {
         self.sign && self.order != Some(false)
     }
 
-    /// In a word or two.
+    /// Returns the judgement in a word or two.
     pub const fn name(self) -> &'static str {
         match (self.sign, self.order, self.ratio) {
             _ if self.is_unclear => "unclear",
@@ -36,43 +36,43 @@ impl FigureJudgement {
     }
 }
 
-/// A row with what its figures show.
+/// A row with the judgements of its figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judged<'a> {
     /// The row.
     pub entry: &'a Entry,
-    /// By measurement and by simulation, in the order of [`Way::ALL`]; none if there is no figure, or
-    /// only a fitted one.
+    /// By measurement and by simulation, in the order of [`Basis::ALL`]. None without a figure, or with only a
+    /// fitted one.
     pub verdicts: [Option<FigureJudgement>; 2],
 }
 
 impl Judged<'_> {
-    /// What one way shows, or the first that shows something.
-    pub fn by(&self, way: Option<Way>) -> Option<FigureJudgement> {
-        match way {
-            Some(Way::Measured) => self.verdicts[0],
-            Some(Way::Simulated) => self.verdicts[1],
+    /// Returns the judgement of one way, or the first available.
+    pub fn from(&self, basis: Option<Basis>) -> Option<FigureJudgement> {
+        match basis {
+            Some(Basis::Measured) => self.verdicts[0],
+            Some(Basis::Simulated) => self.verdicts[1],
             None => self.verdicts[0].or(self.verdicts[1]),
         }
     }
 }
 
-/// How many rows hold.
+/// Numbers of rows that hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Score {
-    /// Rows.
-    pub all: usize,
-    /// Of them, those for which there is a figure that shows something.
+    /// All rows.
+    pub total: usize,
+    /// Rows with a figure that shows something.
     pub scored: usize,
-    /// Of these, those that hold in sign and order.
+    /// Scored rows that hold in sign and order.
     pub sign_and_order: usize,
-    /// Of all that are scored, those that are within [`FACTOR`].
+    /// Scored rows within [`FACTOR`].
     pub ratio: usize,
 }
 
 impl Score {
     pub(super) fn add(&mut self, verdict: Option<FigureJudgement>) {
-        self.all += 1;
+        self.total += 1;
         let Some(verdict) = verdict else { return };
         self.scored += 1;
         self.sign_and_order += usize::from(verdict.sign_and_order());
@@ -80,7 +80,7 @@ impl Score {
     }
 }
 
-/// 1 if the ratio is more than 1, -1 if it is less, 0 if it is within `noise`, a share, of 1.
+/// Returns 1 if the ratio is above 1, -1 if it is below 1, and 0 if it is within `noise`, a share, of 1.
 pub fn side(ratio: f64, noise: f64) -> i8 {
     match ratio.ln() {
         log if log.abs() <= (1.0 + noise).ln() => 0,
@@ -90,61 +90,60 @@ pub fn side(ratio: f64, noise: f64) -> i8 {
 }
 
 impl Section {
-    /// The rows with their verdicts.
+    /// Returns the rows with their verdicts.
     pub fn judged(&self) -> impl Iterator<Item = Judged<'_>> {
         self.entries.iter().map(|entry| Judged {
             entry,
-            verdicts: Way::ALL
-                .map(|way| entry.shows(way).map(|ours| self.verdict(entry, *ours, way))),
+            verdicts: Basis::ALL
+                .map(|basis| entry.unfitted(basis).map(|ours| self.verdict(entry, *ours, basis))),
         })
     }
 
-    fn verdict(&self, entry: &Entry, ours: Estimate, way: Way) -> FigureJudgement {
+    fn verdict(&self, entry: &Entry, ours: Estimate, basis: Basis) -> FigureJudgement {
         let published = entry.published;
-        let [wanted, shown] = [published, ours.value].map(|ratio| side(ratio, self.noise));
+        let [expected, actual] = [published, ours.value].map(|ratio| side(ratio, self.noise));
         let has_one = |interval: &Interval| interval.low <= 1.0 && interval.high >= 1.0;
         let is_unclear =
-            entry.kind == Kind::Ratio && shown != 0 && ours.interval.as_ref().is_some_and(has_one);
-        let off = ours.value / published;
-        let is_less_than_wanted = off < 1.0 / FACTOR;
-        let is_more_than_wanted = off > FACTOR && !entry.is_at_least;
+            entry.kind == Kind::Ratio && actual != 0 && ours.interval.as_ref().is_some_and(has_one);
+        let deviation = ours.value / published;
+        let is_too_low = deviation < 1.0 / FACTOR;
+        let is_too_high = deviation > FACTOR && !entry.is_at_least;
         FigureJudgement {
-            sign: wanted == shown && !is_unclear,
+            sign: expected == actual && !is_unclear,
             is_unclear,
-            order: self.order(entry, ours, way),
-            // Zero by zero is no deviation.
+            order: self.order(entry, ours, basis),
+            // If both are zero, there is no deviation.
             ratio: published == ours.value
-                || off.is_finite() && !is_less_than_wanted && !is_more_than_wanted
-                || off == f64::INFINITY && entry.is_at_least,
+                || deviation.is_finite() && !is_too_low && !is_too_high
+                || deviation == f64::INFINITY && entry.is_at_least,
         }
     }
 
-    /// 1 above, -1 below, 0: the two cannot be told apart, as they are within the noise of each other or as
-    /// their intervals overlap.
-    fn beside(&self, one: &Estimate, other: &Estimate) -> i8 {
-        let overlap =
-            |one: Interval, other: Interval| one.low <= other.high && other.low <= one.high;
-        match one.interval.zip(other.interval) {
-            _ if one.value == other.value => 0,
-            Some((one, other)) if overlap(one, other) => 0,
-            _ => side(one.value / other.value, self.noise),
+    /// Returns 1 for above, -1 for below, and 0 if both are indistinguishable: within the noise of each
+    /// other, or with overlapping intervals.
+    fn compare(&self, a: &Estimate, b: &Estimate) -> i8 {
+        let overlap = |a: Interval, b: Interval| a.low <= b.high && b.low <= a.high;
+        match a.interval.zip(b.interval) {
+            _ if a.value == b.value => 0,
+            Some((a, b)) if overlap(a, b) => 0,
+            _ => side(a.value / b.value, self.noise),
         }
     }
 
-    /// Compares it with the other rows of its group that have a figure by the same way.
-    fn order(&self, entry: &Entry, ours: Estimate, way: Way) -> Option<bool> {
+    /// Compares `ours` with the other rows of its group that have a figure by the same way.
+    fn order(&self, entry: &Entry, ours: Estimate, basis: Basis) -> Option<bool> {
         let group = entry.group.as_ref()?;
-        let beside = self
+        let peers = self
             .entries
             .iter()
-            .filter(|other| other.group.as_ref() == Some(group) && !std::ptr::eq(*other, entry));
-        let mut is_so = beside.filter_map(|other| {
-            let theirs = other.shows(way)?;
-            // Published figures that are within the noise of each other have no order.
-            let published = Some(side(entry.published / other.published, self.noise));
-            published.filter(|side| *side != 0).map(|side| side == self.beside(&ours, theirs))
+            .filter(|peer| peer.group.as_ref() == Some(group) && !std::ptr::eq(*peer, entry));
+        let mut agrees = peers.filter_map(|peer| {
+            let peer_figure = peer.unfitted(basis)?;
+            // Published figures within the noise of each other have no order.
+            let published = Some(side(entry.published / peer.published, self.noise));
+            published.filter(|side| *side != 0).map(|side| side == self.compare(&ours, peer_figure))
         });
-        let first = is_so.next()?;
-        Some(first && is_so.all(|is_so| is_so))
+        let first = agrees.next()?;
+        Some(first && agrees.all(|agrees| agrees))
     }
 }

@@ -1,4 +1,4 @@
-//! Published rows beside what is measured and simulated for them: verdicts and a score.
+//! Published rows compared with measurements and simulations: verdicts and a score.
 
 mod judge;
 #[cfg(test)]
@@ -9,20 +9,20 @@ use serde::Deserialize;
 use crate::{disturbance::Disturbance, stats::Estimate};
 pub use judge::{FigureJudgement, Judged, Score, side};
 
-/// A ratio, or a count, may be off by this factor.
+/// Tolerated deviation of a ratio or count, as a factor.
 pub const FACTOR: f64 = 2.0;
 
-/// How our figure for a row was obtained.
+/// Source of our figure for a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// By experiments on this host.
+pub enum Basis {
+    /// Experiments on this host.
     Measured,
-    /// By simulations of another.
+    /// Simulations of another host.
     Simulated,
 }
 
-impl Way {
-    /// Both, the one that counts first.
+impl Basis {
+    /// Both, in order of precedence.
     pub const ALL: [Self; 2] = [Self::Measured, Self::Simulated];
 
     /// Name in tables.
@@ -34,146 +34,146 @@ impl Way {
     }
 }
 
-/// What a row states, as a number.
+/// Kind of number that a row states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// How many times the base the changed figure is; more is better, and 1 is no change.
+    /// The changed figure as a multiple of the base; more is better, and 1 is no change.
     Ratio,
-    /// A count for each operation.
+    /// A count per operation.
     Count,
 }
 
-/// A published row, and our figures for it.
+/// A published row and our figures for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// Name of the row, unique in its table.
     pub row: String,
-    /// What its number is.
+    /// Kind of its number.
     pub kind: Kind,
-    /// As published.
+    /// The published value.
     pub published: f64,
-    /// More than published is as good.
+    /// Whether more than published is as good.
     pub is_at_least: bool,
-    /// Rows of one group have an order.
+    /// Group of rows that have an order.
     pub group: Option<String>,
-    /// Ours, or why there is none.
+    /// Our measurement, or the reason why it is missing.
     pub measured: Result<Estimate, String>,
-    /// Ours by simulation, or why there is none.
+    /// Our simulation, or the reason why it is missing.
     pub simulated: Result<Estimate, String>,
-    /// The simulation was fitted to this row, so it shows nothing.
+    /// Whether the simulation was fitted to this row, so that it shows nothing.
     pub is_fitted: bool,
 }
 
 impl Entry {
-    /// Our figure, or why there is none.
-    pub fn figure(&self, way: Way) -> Result<&Estimate, &str> {
-        match way {
-            Way::Measured => &self.measured,
-            Way::Simulated => &self.simulated,
+    /// Returns our figure, or the reason why it is missing.
+    pub fn figure(&self, basis: Basis) -> Result<&Estimate, &str> {
+        match basis {
+            Basis::Measured => &self.measured,
+            Basis::Simulated => &self.simulated,
         }
         .as_ref()
         .map_err(String::as_str)
     }
 
-    /// The figure that shows something: nothing is shown by what was fitted.
-    pub(crate) fn shows(&self, way: Way) -> Option<&Estimate> {
-        self.figure(way).ok().filter(|_| way == Way::Measured || !self.is_fitted)
+    /// Returns our figure unless it was fitted: fitted figures show nothing.
+    pub(crate) fn unfitted(&self, basis: Basis) -> Option<&Estimate> {
+        self.figure(basis).ok().filter(|_| basis == Basis::Measured || !self.is_fitted)
     }
 }
 
 /// The rows of one published table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
-    /// The table's name.
+    /// Name of the table.
     pub name: String,
-    /// What it is a table of.
+    /// Subject of the table.
     pub table: String,
-    /// Where it was published.
+    /// Place of publication.
     pub source: String,
     /// How much of the source could be read.
     pub read: String,
-    /// What it was measured on.
+    /// System on which it was measured.
     pub place: String,
-    /// Changes of less than this share are none.
+    /// Changes of less than this share count as no change.
     pub noise: f64,
-    /// The entry of the score card that it belongs to.
+    /// The entry of the score card for its rows.
     pub card: Option<String>,
-    /// What stands for it in our measurements.
-    pub stand_in: Vec<String>,
-    /// In what its simulation differs from it; with the machine file and what was fitted.
+    /// Surrogates in our measurements.
+    pub surrogates: Vec<String>,
+    /// Differences of its simulation, with the machine file and the fitted values.
     pub model: Vec<String>,
-    /// The command that reports our measurements, if there are any.
+    /// Command that reports our measurements, if any.
     pub command: Option<String>,
-    /// What disturbed the windows that its measured figures are of.
+    /// Disturbances of the windows of its measured figures.
     pub disturbance: Disturbance,
     /// The rows.
     pub entries: Vec<Entry>,
 }
 
-/// A question that the score card has.
+/// A question of the score card.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CardLine {
-    /// Letter of the question; tables name it.
+    /// Letter of the question, which tables name.
     pub id: String,
-    /// What it says.
+    /// Text of the question.
     pub about: String,
 }
 
-/// Everything that a reproduction shows.
+/// All results of a reproduction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reproduction {
-    /// When it was made, in milliseconds since 1970 (UTC).
+    /// Time of its creation, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
     /// The host of the measurements.
     pub host: String,
-    /// The tables with the rows that were asked for.
+    /// The tables with the requested rows.
     pub sections: Vec<Section>,
     /// The score card.
     pub card: Vec<CardLine>,
-    /// How measurements and simulations were made, in sentences.
+    /// Method of measurements and simulations, in sentences.
     pub method: Vec<String>,
-    /// The command that makes it again: its name, and its options with their values.
+    /// The command that repeats it: its name, and its options with their values.
     pub command: Vec<String>,
 }
 
-/// What a reproduction shows for an entry of the card.
+/// Score of an entry of the card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardScore<'a> {
     /// The entry.
     pub line: &'a CardLine,
-    /// Rows of the entry that hold in sign and order, of those that are scored, of all.
+    /// Rows that hold in sign and order, scored rows, and all rows of the entry.
     pub rows: [usize; 3],
 }
 
 impl CardScore<'_> {
-    /// At least one of its rows is scored, and each of those holds in sign and order.
+    /// Whether at least one of its rows is scored, and all scored rows hold in sign and order.
     pub const fn holds(&self) -> bool {
         self.rows[1] > 0 && self.rows[0] == self.rows[1]
     }
 }
 
 impl Reproduction {
-    /// The score by one way, or by both: measured if there is a measurement, simulated otherwise.
-    pub fn score(&self, way: Option<Way>) -> Score {
+    /// Returns the score by one way, or by both: measured where available, otherwise simulated.
+    pub fn score(&self, basis: Option<Basis>) -> Score {
         let mut score = Score::default();
         for section in &self.sections {
             for judged in section.judged() {
-                score.add(judged.by(way));
+                score.add(judged.from(basis));
             }
         }
         score
     }
 
-    /// The score of each entry of the card of which rows were asked for.
+    /// Returns the score of each entry of the card that has requested rows.
     pub fn card(&self) -> Vec<CardScore<'_>> {
         let rows_of = |id: &String| {
             let mut score = Score::default();
             for section in self.sections.iter().filter(|section| section.card.as_ref() == Some(id))
             {
-                section.judged().for_each(|judged| score.add(judged.by(None)));
+                section.judged().for_each(|judged| score.add(judged.from(None)));
             }
-            [score.sign_and_order, score.scored, score.all]
+            [score.sign_and_order, score.scored, score.total]
         };
         let scores = self.card.iter().map(|line| CardScore { line, rows: rows_of(&line.id) });
         scores.filter(|score| score.rows[2] > 0).collect()

@@ -31,7 +31,7 @@ fn section(entries: Vec<Entry>) -> Section {
         place: "a machine".into(),
         noise: 0.05,
         card: Some("a".into()),
-        stand_in: Vec::new(),
+        surrogates: Vec::new(),
         model: Vec::new(),
         command: None,
         disturbance: Disturbance::default(),
@@ -52,11 +52,11 @@ fn reproduction(sections: Vec<Section>) -> Reproduction {
 }
 
 fn verdict(entry: Entry) -> FigureJudgement {
-    section(vec![entry]).judged().next().and_then(|judged| judged.by(None)).expect("a figure")
+    section(vec![entry]).judged().next().and_then(|judged| judged.from(None)).expect("a figure")
 }
 
 #[test]
-fn a_sign_is_that_of_the_change_beyond_the_noise() {
+fn signs_ignore_changes_within_the_noise() {
     for (published, value, sign, ratio) in [
         (1.2, 1.3, true, true),
         (1.2, 0.8, false, true),
@@ -78,17 +78,17 @@ fn a_sign_is_that_of_the_change_beyond_the_noise() {
 }
 
 #[test]
-fn an_interval_around_one_has_no_sign() {
-    let shown = |published, value, low, high| {
+fn intervals_around_one_have_no_sign() {
+    let judge = |published, value, low, high| {
         let interval = Some(Interval { low, high });
         let verdict = verdict(entry("r", published, Ok(Estimate { value, interval })));
         (verdict.sign, verdict.name())
     };
-    assert_eq!(shown(1.5, 1.5, 1.1, 2.0), (true, "holds"));
-    assert_eq!(shown(1.5, 1.5, 0.9, 2.0), (false, "unclear"));
-    // That it cannot be told does not show that nothing changes.
-    assert_eq!(shown(1.0, 1.5, 0.9, 2.0), (false, "unclear"));
-    assert_eq!(shown(1.0, 1.03, 0.9, 2.0), (true, "holds"));
+    assert_eq!(judge(1.5, 1.5, 1.1, 2.0), (true, "holds"));
+    assert_eq!(judge(1.5, 1.5, 0.9, 2.0), (false, "unclear"));
+    // An unclear figure does not show that nothing changes.
+    assert_eq!(judge(1.0, 1.5, 0.9, 2.0), (false, "unclear"));
+    assert_eq!(judge(1.0, 1.03, 0.9, 2.0), (true, "holds"));
 }
 
 #[test]
@@ -121,20 +121,20 @@ fn rows_of_a_group_have_an_order() {
         in_group("alone", 1.1, 2.5, "h"),
     ]);
     let orders: Vec<Option<bool>> =
-        section.judged().filter_map(|judged| judged.by(None)).map(|judged| judged.order).collect();
+        section.judged().filter_map(|row| row.from(None)).map(|verdict| verdict.order).collect();
     assert_eq!(orders, [Some(true), Some(false), Some(false), Some(true), None]);
 }
 
-/// Regression: of two equal figures the one that should be less counted as less, and any difference as one.
+/// Regression: equal figures counted as ordered as expected, and so did any difference, however small.
 #[test]
-fn figures_that_cannot_be_told_apart_have_no_order() {
+fn indistinguishable_figures_have_no_order() {
     let orders = |first: Estimate, second: Estimate| {
         let grouped = |row: &str, published, ours| Entry {
             group: Some("g".into()),
             ..entry(row, published, Ok(ours))
         };
         let section = section(vec![grouped("first", 2.0, first), grouped("second", 1.0, second)]);
-        let verdicts: Vec<_> = section.judged().filter_map(|row| row.by(None)).collect();
+        let verdicts: Vec<_> = section.judged().filter_map(|row| row.from(None)).collect();
         assert_eq!(verdicts[0].order, verdicts[1].order, "of two rows one is above the other");
         verdicts[0].order
     };
@@ -150,27 +150,27 @@ fn figures_that_cannot_be_told_apart_have_no_order() {
 }
 
 #[test]
-fn the_score_takes_measurements_first_and_nothing_that_was_fitted() {
+fn scores_prefer_measurements_and_ignore_fits() {
     let both = |row: &str, measured, simulated, is_fitted| Entry {
         simulated,
         is_fitted,
         ..entry(row, 2.0, measured)
     };
-    let made = reproduction(vec![section(vec![
+    let results = reproduction(vec![section(vec![
         both("both", ours(0.5), ours(2.0), false),
         both("simulated", none(), ours(30.0), false),
         both("fitted", none(), ours(2.0), true),
         both("neither", none(), none(), false),
     ])]);
-    let score = |all, scored, sign_and_order, ratio| Score { all, scored, sign_and_order, ratio };
-    assert_eq!(made.score(None), score(4, 2, 1, 0));
-    assert_eq!(made.score(Some(Way::Measured)), score(4, 1, 0, 0));
-    assert_eq!(made.score(Some(Way::Simulated)), score(4, 2, 2, 1));
+    let sum = |total, scored, sign_and_order, ratio| Score { total, scored, sign_and_order, ratio };
+    assert_eq!(results.score(None), sum(4, 2, 1, 0));
+    assert_eq!(results.score(Some(Basis::Measured)), sum(4, 1, 0, 0));
+    assert_eq!(results.score(Some(Basis::Simulated)), sum(4, 2, 2, 1));
 }
 
 #[test]
-fn an_entry_of_the_card_holds_if_its_scored_rows_do() {
-    let made = |value| {
+fn card_entries_hold_if_scored_rows_hold() {
+    let results = |value| {
         reproduction(vec![section(vec![
             entry("one", 2.0, ours(2.0)),
             entry("two", 2.0, ours(value)),
@@ -178,8 +178,8 @@ fn an_entry_of_the_card_holds_if_its_scored_rows_do() {
         ])])
     };
     let holds = |value| {
-        let made = made(value);
-        let card = made.card();
+        let results = results(value);
+        let card = results.card();
         assert_eq!(card.len(), 1, "nothing was asked for of the other");
         assert_eq!(card[0].rows[1..], [2, 3]);
         card[0].holds()

@@ -1,20 +1,20 @@
-//! The axes that a spec names for the charts of its report.
+//! Axes that a spec names for the charts of its report.
 
 use super::{
     error::{SpecError, SpecFault},
     form::Value,
 };
 
-/// Axes by their keys in a spec. What a spec does not name, the report chooses.
+/// Axes by their keys in a spec. The report chooses axes that the spec does not name.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Charts {
     /// `x`: the axis along which the values of a chart lie.
     pub x: Option<&'static str>,
-    /// `facets`: each combination of their values is a chart of its own; may be empty.
+    /// `facets`: each combination of their values has a separate chart; may be empty.
     pub facets: Option<Vec<&'static str>>,
 }
 
-/// The keys of a spec that name axes of charts.
+/// Keys of a spec that name axes of charts.
 pub(super) const KEYS: [&str; 2] = ["x", "facets"];
 
 impl Charts {
@@ -23,17 +23,17 @@ impl Charts {
         &mut self,
         key: &'static str,
         line: usize,
-        listed: &[Value],
+        values: &[Value],
     ) -> Result<(), SpecError> {
-        let axes: Vec<_> = listed.iter().map(|value| axis(key, value)).collect::<Result<_, _>>()?;
-        let is_again = |ix: &usize| axes[..*ix].contains(&axes[*ix]);
-        if let Some(again) = (0..axes.len()).find(is_again) {
-            let reason = format!("'{}' is named twice", axes[again]);
-            return Err(SpecFault::Value { name: key.into(), why: reason }.at(listed[again].line));
+        let axes: Vec<_> = values.iter().map(|value| axis(key, value)).collect::<Result<_, _>>()?;
+        let is_second = |ix: &usize| axes[..*ix].contains(&axes[*ix]);
+        if let Some(second) = (0..axes.len()).find(is_second) {
+            let reason = format!("'{}' is named twice", axes[second]);
+            return Err(SpecFault::Value { name: key.into(), why: reason }.at(values[second].line));
         }
         match (key, axes.as_slice()) {
             ("facets", _) => self.facets = Some(axes),
-            (_, [one]) => self.x = Some(*one),
+            (_, [axis]) => self.x = Some(*axis),
             (_, several) => {
                 let reason = format!("{} axes: a chart has one", several.len());
                 return Err(SpecFault::Value { name: key.into(), why: reason }.at(line));
@@ -50,15 +50,15 @@ impl Charts {
     }
 }
 
-/// The axes that charts can have: all but the seeds, whose samples are pooled.
+/// Returns the axes that charts can have: all but the seeds, whose samples are pooled.
 fn allowed() -> impl Iterator<Item = &'static str> {
     crate::axis::KEYS.into_iter().filter(|key| *key != "seeds")
 }
 
 fn axis(key: &'static str, value: &Value) -> Result<&'static str, SpecError> {
     allowed().find(|axis| *axis == value.text).ok_or_else(|| {
-        let all: Vec<&str> = allowed().collect();
-        let reason = format!("unknown axis '{}'; there are {}", value.text, all.join(", "));
+        let keys: Vec<&str> = allowed().collect();
+        let reason = format!("unknown axis '{}'; there are {}", value.text, keys.join(", "));
         SpecFault::Value { name: key.into(), why: reason }.at(value.line)
     })
 }

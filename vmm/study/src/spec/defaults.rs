@@ -2,27 +2,27 @@
 
 use std::time::Duration;
 
-pub use base::work::{CRITICAL, LOOKS as PAYLOAD_LOOKS, SUM_EVERY, THINK};
+pub use base::work::{CRITICAL, SPINS as PAYLOAD_SPINS, SUM_EVERY, THINK};
 
-/// `warm-up` of the payload. A run begins with a fast phase of some scheduler slices, until the first
-/// holder is preempted.
+/// `warm-up` of the payload. A run begins with a fast phase of several slices, until the first holder
+/// is preempted.
 pub const PAYLOAD_WARM_UP: Duration = Duration::from_millis(100);
 /// `warm-up` of a workload in a Linux guest.
 pub const LINUX_WARM_UP: Duration = Duration::from_millis(200);
 
-/// Placeholder for a Linux guest's `spin-threshold` until it is known on which host it runs.
+/// Placeholder for a Linux guest's `spin-threshold` until its host is known.
 pub(crate) const BY_HOST: u32 = 0;
 
-/// Looks before a waiter halts by the guest kernel's own default (`SPIN_THRESHOLD`, patch 0001).
-const LINUX_LOOKS: u32 = 1 << 15;
-/// Looks of a guest kernel in the emulated host. QEMU's CPUs leave their loop at every PAUSE
-/// (`helper_pause`), so `LINUX_LOOKS` take tens of milliseconds there, several slices of the host's
-/// scheduler: no waiter would halt before the end of its slice.
-const EMULATED_LOOKS: u32 = 512;
+/// The guest kernel's default, in spin iterations before a halt (`SPIN_THRESHOLD`, patch 0001).
+const LINUX_SPINS: u32 = 1 << 15;
+/// Spin iterations of a guest kernel in the emulated host. QEMU's CPUs leave their loop at every
+/// PAUSE (`helper_pause`), so `LINUX_SPINS` take tens of milliseconds there, several slices of the
+/// host's scheduler: no waiter would halt before the end of its slice.
+const EMULATED_SPINS: u32 = 512;
 
-/// `spin-threshold` of a Linux guest, on a real CPU or on one that QEMU emulates.
-pub const fn linux_looks(emulated: bool) -> u32 {
-    if emulated { EMULATED_LOOKS } else { LINUX_LOOKS }
+/// Returns the `spin-threshold` of a Linux guest, on a real CPU or on a CPU emulated by QEMU.
+pub const fn linux_spins(emulated: bool) -> u32 {
+    if emulated { EMULATED_SPINS } else { LINUX_SPINS }
 }
 
 /// Simulated time of a cell, in seconds. A simulated second takes seconds to minutes.

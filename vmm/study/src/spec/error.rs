@@ -1,19 +1,19 @@
 //! Errors in a spec, with their line.
 
-use base::shown;
+use base::sanitize;
 use thiserror::Error;
 
-/// Why a spec cannot be run, in one line whatever the spec has in its texts.
+/// Error in a spec, in one line regardless of line feeds in the spec's texts.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("line {line}: {}{}", shown::line(&fault.to_string()), fault.remedy())]
+#[error("line {line}: {}{}", sanitize::line(&fault.to_string()), fault.remedy())]
 pub struct SpecError {
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// The kind of fault, with the words it concerns.
+    /// The kind of fault, with the affected words.
     pub fault: SpecFault,
 }
 
-/// The kinds of errors in a spec.
+/// Kinds of errors in a spec.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecFault {
     /// The spec is not valid TOML.
@@ -24,32 +24,32 @@ pub enum SpecFault {
     UnknownKey {
         /// The key, as written in the spec.
         key: String,
-        /// The keys that are valid there.
+        /// The keys that are valid in this place.
         known: Vec<&'static str>,
     },
     /// A value has the wrong type.
-    #[error("{key} wants {wanted}, not {found}")]
+    #[error("{key} must be {expected}, not {actual}")]
     Kind {
         /// The key whose value is wrong.
         key: &'static str,
-        /// The type that it takes.
-        wanted: &'static str,
-        /// The type that was found, as TOML names it.
-        found: &'static str,
+        /// The expected type.
+        expected: &'static str,
+        /// The actual type, as named by TOML.
+        actual: &'static str,
     },
     /// A value is invalid.
     #[error("{name}: {why}")]
     Value {
         /// The key or option whose value is invalid.
         name: String,
-        /// What is wrong with it.
+        /// Reason why it is invalid.
         why: String,
     },
     /// A list is empty, which would leave nothing to run.
     #[error("{0} is empty: leave it out, or name at least one")]
     Empty(&'static str),
-    /// A value is given twice; both would be measured as one point.
-    #[error("{key} names {value} twice; for an A/A run give two labels")]
+    /// A value occurs twice; both would be measured as one point.
+    #[error("{key} names {value} twice; for an A/A run use two labels")]
     Twice {
         /// The key of the list.
         key: &'static str,
@@ -61,28 +61,28 @@ pub enum SpecFault {
     Impossible {
         /// The values that conflict.
         cell: String,
-        /// Why they do.
+        /// Reason for the conflict.
         why: String,
     },
-    /// An exclude matches no cell, which must be a mistake.
+    /// An exclude matches no cell, which is probably a mistake.
     #[error("this [[exclude]] matches no cell")]
     ExcludesNothing,
     /// There are too many excludes.
-    #[error("{0} times [[exclude]]: at most {max}; one exclude may list several values of a key", max = super::exclude::MOST)]
+    #[error("{0} times [[exclude]]: at most {max}; one exclude may list several values of a key", max = super::exclude::MAX_EXCLUDES)]
     TooManyExcludes(usize),
     /// There are too many cells.
-    #[error("{0} cells: at most {max}", max = super::MOST_CELLS)]
+    #[error("{0} cells: at most {max}", max = super::MAX_CELLS)]
     TooMany(u64),
     /// Everything is excluded.
-    #[error("nothing is left to run")]
+    #[error("no cells are left to run")]
     Nothing,
 }
 
 impl SpecFault {
-    /// Advice to the writer of a spec.
+    /// Advice to the author of a spec.
     const fn remedy(&self) -> &'static str {
         match self {
-            Self::Impossible { .. } => "; change it, or take it out with [[exclude]]",
+            Self::Impossible { .. } => "; change it, or remove it with [[exclude]]",
             _ => "",
         }
     }

@@ -9,44 +9,44 @@ use super::{
     matrix::Combination,
 };
 
-/// Most excludes of a spec: each is one bit of a [`Mask`].
-pub const MOST: usize = 128;
+/// Maximum number of excludes in a spec: each is one bit of a [`Mask`].
+pub const MAX_EXCLUDES: usize = 128;
 
 /// A set of excludes.
 type Mask = u128;
 
-/// The excludes of a spec, prepared for the axes of its matrix. Which excludes a value can match is
-/// computed once, so that a combination costs a few bit operations, however many values the excludes
-/// have.
+/// The excludes of a spec, prepared for the axes of its matrix. The excludes that a value can match
+/// are computed once, so a combination costs a few bit operations, regardless of the number of values
+/// in excludes.
 #[derive(Debug)]
 pub(super) struct Excludes {
-    /// By axis and value: the excludes that the value can match.
-    of_values: Vec<Vec<Mask>>,
-    /// The values of `vcpus` in the excludes: the number that a ratio stands for depends on the slots.
-    vcpus: Written,
-    /// By places on the axes of slots and vCPUs: the excludes that the number of vCPUs can match.
-    of_counts: HashMap<(usize, usize), Mask>,
-    /// The excludes that some combination has matched.
+    /// By axis and value: excludes that the value can match.
+    value_masks: Vec<Vec<Mask>>,
+    /// The values of `vcpus` in the excludes. The number of vCPUs for a ratio depends on the slots.
+    vcpus: ExcludedValues,
+    /// By the indices of slots and vCPUs: excludes that the number of vCPUs can match.
+    count_masks: HashMap<(usize, usize), Mask>,
+    /// Excludes that some combination has matched.
     used: Mask,
 }
 
-/// The values that excludes have for one key.
+/// Values of one key in the excludes.
 #[derive(Debug, Default)]
-struct Written {
+struct ExcludedValues {
     /// Excludes without the key: any value matches them.
-    silent: Mask,
+    unmentioned: Mask,
     texts: HashMap<String, Mask>,
     /// Keyed by the bits of the value, as `4` and `4.0` are equal.
     numbers: HashMap<u64, Mask>,
 }
 
-impl Written {
+impl ExcludedValues {
     fn new(key: &str, excludes: &[Exclude]) -> Self {
         let mut written = Self::default();
         for (ix, exclude) in excludes.iter().enumerate() {
             let bit = 1 << ix;
             let Some(axis) = exclude.axes.iter().find(|axis| axis.key == key) else {
-                written.silent |= bit;
+                written.unmentioned |= bit;
                 continue;
             };
             for value in &axis.values {
@@ -60,7 +60,7 @@ impl Written {
     }
 
     fn text(&self, text: &str) -> Mask {
-        self.silent | self.texts.get(text).copied().unwrap_or_default()
+        self.unmentioned | self.texts.get(text).copied().unwrap_or_default()
     }
 
     fn number(&self, text: &str) -> Mask {
@@ -68,7 +68,7 @@ impl Written {
     }
 }
 
-/// The value's bits, the same for equal numbers.
+/// Returns the value's bits, which are the same for equal numbers.
 fn number(text: &str) -> Option<u64> {
     // Maps -0.0 to 0.0.
     text.parse::<f64>()
@@ -79,45 +79,45 @@ fn number(text: &str) -> Option<u64> {
 
 impl Excludes {
     pub(super) fn new(excludes: &[Exclude], axes: &[Axis]) -> Result<Self, SpecError> {
-        if let Some(first) = excludes.get(MOST) {
+        if let Some(first) = excludes.get(MAX_EXCLUDES) {
             return Err(SpecFault::TooManyExcludes(excludes.len()).at(first.line));
         }
-        let of_values = axes.iter().map(|axis| {
-            let written = Written::new(axis.key, excludes);
-            let of_value = |text: &str| match axis.key {
+        let masks = axes.iter().map(|axis| {
+            let written = ExcludedValues::new(axis.key, excludes);
+            let mask_of = |text: &str| match axis.key {
                 "vcpus" => Mask::MAX,
                 _ => written.text(text) | written.number(text),
             };
-            axis.values.iter().map(|value| of_value(&value.text)).collect()
+            axis.values.iter().map(|value| mask_of(&value.text)).collect()
         });
         Ok(Self {
-            of_values: of_values.collect(),
-            vcpus: Written::new("vcpus", excludes),
-            of_counts: HashMap::new(),
+            value_masks: masks.collect(),
+            vcpus: ExcludedValues::new("vcpus", excludes),
+            count_masks: HashMap::new(),
             used: 0,
         })
     }
 
-    /// Does any exclude match? Those that do are marked as used.
+    /// Whether any exclude matches. Marks the matching excludes as used.
     pub(super) fn match_any(
         &mut self,
         combination: &Combination<'_>,
         setting: &Setting<'_>,
     ) -> bool {
-        let masks = self.of_values.iter().zip(combination.places());
-        let mut matching = masks.fold(Mask::MAX, |all, (masks, place)| all & masks[*place]);
+        let masks = self.value_masks.iter().zip(combination.places());
+        let mut matching = masks.fold(Mask::MAX, |mask, (masks, place)| mask & masks[*place]);
         if matching != 0 {
-            matching &= self.of_count(combination, setting);
+            matching &= self.count_mask(combination, setting);
         }
         self.used |= matching;
         matching != 0
     }
 
-    /// The excludes that the number of vCPUs can match: `4` and `2x` are equal on two slots.
-    fn of_count(&mut self, combination: &Combination<'_>, setting: &Setting<'_>) -> Mask {
+    /// Returns the excludes that the number of vCPUs can match: `4` and `2x` are equal on two slots.
+    fn count_mask(&mut self, combination: &Combination<'_>, setting: &Setting<'_>) -> Mask {
         let written = &self.vcpus;
         let places = (combination.place("slots"), combination.place("vcpus"));
-        *self.of_counts.entry(places).or_insert_with(|| {
+        *self.count_masks.entry(places).or_insert_with(|| {
             let slots = combination.slots(setting);
             let vcpus = slots.and_then(|slots| combination.vcpus(slots, setting));
             let counted = vcpus.map_or(0, |vcpus| written.text(&vcpus.to_string()));
@@ -125,7 +125,7 @@ impl Excludes {
         })
     }
 
-    /// The first exclude that has matched nothing.
+    /// Returns the first exclude that has matched nothing.
     pub(super) fn unused<'a>(&self, excludes: &'a [Exclude]) -> Option<&'a Exclude> {
         excludes
             .iter()
@@ -135,4 +135,4 @@ impl Excludes {
     }
 }
 
-const _: () = assert!(MOST == Mask::BITS as usize);
+const _: () = assert!(MAX_EXCLUDES == Mask::BITS as usize);

@@ -1,4 +1,4 @@
-//! The form of a spec: keys and values as written, each with its line or its option.
+//! The form of a spec: keys and values as written, each with its line or option.
 
 use std::{collections::HashSet, fmt::Write as _, ops::RangeInclusive, str::FromStr};
 
@@ -18,28 +18,28 @@ use crate::{
 };
 use base::text_lines::TextLines;
 
-/// The line of a value that has none: of a default, which the spec does not have.
+/// Line of a value that is not written in the spec, such as a default.
 pub(super) const UNWRITTEN: usize = 0;
 
 /// Keys that apply to the whole run.
 pub(super) const SETTINGS: [&str; 7] =
     ["name", "question", "repetitions", "warm-up", "latency", "sum-every", "host"];
 
-/// The option that sets any key, which follows it.
+/// Prefix of the option that sets any key; the key follows.
 const SET: &str = "--set ";
 
-/// A value as it is written, without TOML's quotes.
+/// A value as written, without TOML's quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// The name by which the user knows it: its key, or its option, of `--set` with the key.
+    /// The name known to the user: its key, its option, or `--set` with its key.
     pub name: String,
     pub text: String,
-    /// From 1; 1 for all options.
+    /// Line number from 1; 1 for all options.
     pub line: usize,
 }
 
 impl Value {
-    /// The value with its name, as the user wrote them.
+    /// Formats the value with its name, as the user wrote them.
     pub(super) fn written(&self) -> String {
         let joint = if self.name.starts_with(SET) { '=' } else { ' ' };
         format!("{}{joint}{}", self.name, self.text)
@@ -49,7 +49,7 @@ impl Value {
         self.text.parse::<T>().map_err(|error| {
             let reason = error.to_string();
             let is_named = reason.contains(&format!("'{}'", self.text));
-            self.wrong(if is_named { reason } else { format!("'{}': {reason}", self.text) })
+            self.invalid(if is_named { reason } else { format!("'{}': {reason}", self.text) })
         })
     }
 
@@ -57,12 +57,12 @@ impl Value {
         let number = self.text.parse().ok().filter(|number| range.contains(number));
         number.ok_or_else(|| {
             let (low, high) = (range.start(), range.end());
-            self.wrong(format!("'{}' is not a number from {low} to {high}", self.text))
+            self.invalid(format!("'{}' is not a number from {low} to {high}", self.text))
         })
     }
 
-    /// The error for an invalid value.
-    pub(super) fn wrong(&self, why: impl ToString) -> SpecError {
+    /// Returns the error for an invalid value.
+    pub(super) fn invalid(&self, why: impl ToString) -> SpecError {
         SpecFault::Value { name: self.name.clone(), why: why.to_string() }.at(self.line)
     }
 }
@@ -97,17 +97,17 @@ impl Form {
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let lines = TextLines::new(text);
         let table = DeTable::parse(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| lines.of(&span));
+            let line = error.span().map_or(1, |span| lines.line_at(&span));
             SpecFault::Toml(error.message().replace('\n', " ")).at(line)
         })?;
         let mut form = Self { text: text.to_owned(), ..Self::default() };
         for (key, value) in table.get_ref() {
-            let line = lines.of(&key.span());
+            let line = lines.line_at(&key.span());
             let name: &str = key.get_ref();
             if name == "exclude" {
                 form.excludes = excludes(&lines, value)?;
             } else if let Some(key) = key_named(name) {
-                // TOML refuses a key that is written twice, but not with `-` and with `_`.
+                // TOML rejects duplicate keys, but not keys that differ in `-` and `_`.
                 if form.axis(key).is_some() {
                     return Err(SpecFault::Toml(format!("duplicate key {key}")).at(line));
                 }
@@ -124,7 +124,7 @@ impl Form {
         Ok(form)
     }
 
-    /// Adds the values of a key, without repeats, which come from the option `name`. No values: the key is left out.
+    /// Adds the values of a key from the option `name`, without duplicates. No values: omits the key.
     pub fn set<T: ToString>(
         &mut self,
         key: &'static str,
@@ -137,7 +137,7 @@ impl Form {
                 texts.push(text);
             }
         }
-        // JSON's strings are strings of TOML, too, and writing to a String cannot fail.
+        // JSON strings are valid TOML strings, and writing to a String cannot fail.
         let _ = match texts.as_slice() {
             [] => return self,
             [text] => writeln!(self.text, "{key} = {}", serde_json::json!(text)),
@@ -153,16 +153,16 @@ impl Form {
         self
     }
 
-    /// Adds keys by `--set`, which may name a key again for more values. Refuses keys that the form has already, from
-    /// an option of their own.
-    pub fn assign(&mut self, all: &[KeyValues]) -> Result<(), SpecError> {
+    /// Adds keys from `--set`, which may repeat a key for more values. Fails for keys that the form already
+    /// has from their own options.
+    pub fn assign(&mut self, assignments: &[KeyValues]) -> Result<(), SpecError> {
         for key in KeyValues::keys() {
-            let named = all.iter().filter(|one| one.key == key);
-            let values: Vec<&str> = named.flat_map(|one| one.listed()).collect();
+            let of_key = assignments.iter().filter(|assignment| assignment.key == key);
+            let values: Vec<&str> = of_key.flat_map(KeyValues::split_values).collect();
             let name = format!("{SET}{key}");
             let why = match self.name(key) {
                 Some(option) if !values.is_empty() => {
-                    format!("it has an option of its own, {option}")
+                    format!("it has a separate option, {option}")
                 }
                 _ if SETTINGS.contains(&key) && values.len() > 1 => "it has one value".to_owned(),
                 _ => {
@@ -175,69 +175,69 @@ impl Form {
         Ok(())
     }
 
-    /// The name by which the user knows the values of a key; None if the form does not have it.
+    /// Returns the name by which the user knows the values of a key; None if the form does not have the key.
     fn name(&self, key: &str) -> Option<&str> {
         let of_axis = self.axis(key).and_then(|axis| axis.values.first());
         of_axis.or_else(|| self.setting(key)).map(|value| value.name.as_str())
     }
 
-    /// Has the form this key?
+    /// Whether the form has this key.
     pub fn has(&self, key: &str) -> bool {
         self.name(key).is_some()
     }
 
-    /// The spec as TOML, as it was written or as [`parse`](Self::parse) reads it.
+    /// Returns the spec as TOML, as written or in the form that [`parse`](Self::parse) reads.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The values of a key of the matrix, as they are written.
+    /// Returns the values of a key of the matrix as written.
     pub(super) fn values(&self, key: &str) -> impl Iterator<Item = &str> {
         self.axis(key).into_iter().flat_map(|axis| &axis.values).map(|value| value.text.as_str())
     }
 
-    /// Are all guests simulated? Then its CPUs are not those of a host.
+    /// Whether all guests are simulated. Then the CPUs are not a host's.
     pub fn is_simulated(&self) -> bool {
         let mut guests = self.values("guests").peekable();
         guests.peek().is_some() && guests.all(|guest| guest == GuestKind::Sim.name())
     }
 
-    /// The largest number of slots; None if it leaves them to the host.
-    pub fn most_slots(&self) -> Option<usize> {
+    /// Returns the largest number of slots; None if it depends on the host.
+    pub fn max_slots(&self) -> Option<usize> {
         self.values("slots").filter_map(|slots| slots.parse().ok()).max()
     }
 
-    /// The axis with this key, if the spec has it.
+    /// Returns the axis with this key, if the spec has it.
     pub(super) fn axis(&self, key: &str) -> Option<&Axis> {
         self.axes.iter().find(|axis| axis.key == key)
     }
 
-    /// The setting with this key, if the spec has it.
+    /// Returns the setting with this key, if the spec has it.
     pub(super) fn setting(&self, key: &str) -> Option<&Value> {
         self.settings.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 }
 
 fn excludes(lines: &TextLines, value: &Spanned<DeValue<'_>>) -> Result<Vec<Exclude>, SpecError> {
-    let wrong = |value: &Spanned<DeValue<'_>>| {
-        let (wanted, found) = ("tables: [[exclude]]", value.get_ref().type_str());
-        SpecFault::Kind { key: "exclude", wanted, found }.at(lines.of(&value.span()))
+    let invalid = |value: &Spanned<DeValue<'_>>| {
+        let (expected, actual) = ("tables: [[exclude]]", value.get_ref().type_str());
+        SpecFault::Kind { key: "exclude", expected, actual }.at(lines.line_at(&value.span()))
     };
-    let tables = value.get_ref().as_array().ok_or_else(|| wrong(value))?;
-    tables.iter().map(|table| exclude(lines, table).ok_or_else(|| wrong(table))?).collect()
+    let tables = value.get_ref().as_array().ok_or_else(|| invalid(value))?;
+    tables.iter().map(|table| exclude(lines, table).ok_or_else(|| invalid(table))?).collect()
 }
 
 /// Parses an exclude; None if it is not a table.
 fn exclude(lines: &TextLines, value: &Spanned<DeValue<'_>>) -> Option<Result<Exclude, SpecError>> {
     let table = value.get_ref().as_table()?;
-    let first = table.keys().map(|key| lines.of(&key.span())).min();
-    let line = first.unwrap_or_else(|| lines.of(&value.span()));
+    let first = table.keys().map(|key| lines.line_at(&key.span())).min();
+    let line = first.unwrap_or_else(|| lines.line_at(&value.span()));
     let axes = table.iter().map(|(key, value)| {
         let name: &str = key.get_ref();
         match key_named(name) {
             Some(key) => axis(lines, key, value),
             None => Err(SpecFault::UnknownKey { key: name.into(), known: KEYS.into() }
-                .at(lines.of(&key.span()))),
+                .at(lines.line_at(&key.span()))),
         }
     });
     Some(axes.collect::<Result<_, _>>().map(|axes| Exclude { line, axes }))
@@ -251,24 +251,23 @@ fn list(
 ) -> Result<Vec<Value>, SpecError> {
     match value.get_ref().as_array() {
         None => Ok(vec![scalar(lines, key, value)?]),
-        Some(list) => list.iter().map(|one| scalar(lines, key, one)).collect(),
+        Some(list) => list.iter().map(|item| scalar(lines, key, item)).collect(),
     }
 }
 
-/// Parses the values of an axis.
 fn axis(
     lines: &TextLines,
     key: &'static str,
     value: &Spanned<DeValue<'_>>,
 ) -> Result<Axis, SpecError> {
     let values = list(lines, key, value)?;
-    let line = lines.of(&value.span());
+    let line = lines.line_at(&value.span());
     if values.is_empty() {
         return Err(SpecFault::Empty(key).at(line));
     }
-    let mut seen = HashSet::new();
-    if let Some(again) = values.iter().find(|value| !seen.insert(value.text.as_str())) {
-        return Err(SpecFault::Twice { key, value: again.text.clone() }.at(again.line));
+    let mut known = HashSet::new();
+    if let Some(duplicate) = values.iter().find(|value| !known.insert(value.text.as_str())) {
+        return Err(SpecFault::Twice { key, value: duplicate.text.clone() }.at(duplicate.line));
     }
     Ok(Axis { key, values })
 }
@@ -278,15 +277,15 @@ fn scalar(
     key: &'static str,
     value: &Spanned<DeValue<'_>>,
 ) -> Result<Value, SpecError> {
-    let line = lines.of(&value.span());
+    let line = lines.line_at(&value.span());
     let text = match value.get_ref() {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
         DeValue::Float(number) => number.as_str().to_owned(),
         DeValue::Boolean(accounting) => accounting.to_string(),
         other => {
-            let wanted = "a text or a decimal number, or a list of them";
-            return Err(SpecFault::Kind { key, wanted, found: other.type_str() }.at(line));
+            let expected = "a text or a decimal number, or a list of them";
+            return Err(SpecFault::Kind { key, expected, actual: other.type_str() }.at(line));
         }
     };
     Ok(Value { name: key.to_owned(), text, line })
@@ -297,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_know_their_lines() {
+    fn values_have_line_numbers() {
         let text = "name = \"x\"\nlocks = [\n  \"ticket\",\n  \"pv-ticket\",\n]\nvcpus = 4\n\n[[exclude]]\nvcpus = [4]\nlocks = \"ticket\"\n";
         let form = Form::parse(text).unwrap();
         let locks = form.axis("locks").unwrap();
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_options_has_their_values() {
+    fn options_round_trip_through_text() {
         let mut form = Form::default();
         form.set("vcpus", "--vcpus", ["1x", "2", "1x"]).set("machines", "--machine", ["a \"b\""]);
         form.set("repetitions", "--runs", [3]).set("labels", "--label", [""; 0]);
@@ -329,13 +328,13 @@ mod tests {
     fn charts_are_named_by_keys() {
         let charts = |text| Form::parse(text).unwrap().charts;
         assert_eq!(charts("vcpus = 4"), Charts::default());
-        let named = charts("x = \"policies\"\nfacets = \"locks\"");
-        assert_eq!(named, Charts { x: Some("policies"), facets: Some(vec!["locks"]) });
+        let both = charts("x = \"policies\"\nfacets = \"locks\"");
+        assert_eq!(both, Charts { x: Some("policies"), facets: Some(vec!["locks"]) });
         assert_eq!(charts("facets = []").facets, Some(vec![]));
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn errors_have_line_numbers() {
         let rows = include_str!("form_tests.txt").lines().filter(|line| !line.starts_with('#'));
         for row in rows {
             let [line, text, what] = row.split(" | ").collect::<Vec<_>>()[..] else {

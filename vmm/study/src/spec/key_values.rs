@@ -1,19 +1,19 @@
-//! A key of a spec with values, as options have them.
+//! A key of a spec with values, in the syntax of options.
 
-use base::shown;
+use base::sanitize;
 use thiserror::Error;
 
 use super::form::SETTINGS;
 use crate::axis::{KEYS, has_commas};
 
-/// Why a text is no key with values, in one line whatever the text.
+/// Error parsing a key with values, in one line regardless of line feeds in the text.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum KeyError {
-    /// Not of the form KEY=VALUE.
-    #[error("'{}': write KEY=VALUE[,VALUE], for example vcpus=2x,4x", shown::line(.0))]
+    /// The text does not have the form KEY=VALUE.
+    #[error("'{}': write KEY=VALUE[,VALUE], for example vcpus=2x,4x", sanitize::line(.0))]
     Form(String),
     /// The key is not one of these.
-    #[error("unknown key '{}'; there are {}", shown::line(.0), .1.join(", "))]
+    #[error("unknown key '{}'; there are {}", sanitize::line(.0), .1.join(", "))]
     Key(String, Vec<&'static str>),
 }
 
@@ -26,17 +26,17 @@ pub struct KeyValues {
 
 impl KeyValues {
     /// Parses a key of the matrix with values.
-    pub fn of_matrix(text: &str) -> Result<Self, KeyError> {
+    pub fn parse_matrix(text: &str) -> Result<Self, KeyError> {
         Self::new(text, KEYS.into())
     }
 
-    /// Parses any key of a spec with values, but keys of charts and excludes.
-    pub fn of_spec(text: &str) -> Result<Self, KeyError> {
+    /// Parses any key of a spec with values, except keys of charts and excludes.
+    pub fn parse_spec(text: &str) -> Result<Self, KeyError> {
         Self::new(text, Self::keys())
     }
 
-    /// The values for a spec.
-    pub(super) fn listed(&self) -> Vec<&str> {
+    /// Returns the values for a spec.
+    pub(super) fn split_values(&self) -> Vec<&str> {
         if KEYS.contains(&self.key) && !has_commas(self.key) {
             self.values.split(',').map(str::trim).collect()
         } else {
@@ -44,12 +44,12 @@ impl KeyValues {
         }
     }
 
-    /// The keys of [`of_spec`](Self::of_spec).
+    /// Returns the keys accepted by [`parse_spec`](Self::parse_spec).
     pub fn keys() -> Vec<&'static str> {
         [SETTINGS.as_slice(), &KEYS].concat()
     }
 
-    /// Parses one of these keys with values. A user may write underscores in it.
+    /// Parses one of these keys with values. Users may write underscores in the key.
     fn new(text: &str, known: Vec<&'static str>) -> Result<Self, KeyError> {
         let (name, values) = text.split_once('=').ok_or_else(|| KeyError::Form(text.into()))?;
         let key = name.trim().replace('_', "-");

@@ -1,4 +1,4 @@
-//! The matrix: combinations of a spec's values, and which of them can be run.
+//! The matrix: combinations of a spec's values, and checks whether they can be run.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -6,7 +6,7 @@ use std::{
     str::FromStr,
 };
 
-use hypercalls::payload::MOST_LOCKS;
+use hypercalls::payload::MAX_LOCKS;
 use locks::{Family, System};
 
 use super::{
@@ -20,7 +20,7 @@ use crate::{
     axis::{self, KEYS, NONE},
     guest::{
         kernels,
-        systems::{Systems, all_of},
+        systems::{Systems, expand},
     },
     plan::Level,
     point::{GuestKind, HostKind, Point},
@@ -28,25 +28,25 @@ use crate::{
 use base::{
     backend::PvBackend,
     guest_kernel::GuestKernel,
-    handoff::{HandoffSpec, NOT_IN_KERNELS},
+    handoff::{HandoffSpec, NO_GUEST_KERNEL},
     units::VcpuCount,
 };
 use sched::{PolicySpec, driver::DriverKind};
 
-/// Largest number of machines in a cell.
-pub const MOST_VMS: u32 = 64;
+/// Maximum number of machines in a cell.
+pub const MAX_VMS: u32 = 64;
 
-/// All points of the matrix that are not excluded, in the order of its axes.
+/// Returns all points of the matrix that are not excluded, in the order of its axes.
 pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecError> {
     let axes = axes(form, setting)?;
     let combinations: u64 =
-        axes.iter().fold(1, |all, axis| all.saturating_mul(axis.values.len() as u64));
-    if combinations > super::MOST_CELLS {
+        axes.iter().fold(1, |product, axis| product.saturating_mul(axis.values.len() as u64));
+    if combinations > super::MAX_CELLS {
         return Err(SpecFault::TooMany(combinations).at(1));
     }
     check_matrix(form, &axes)?;
     let mut excludes = Excludes::new(&form.excludes, &axes)?;
-    let mut seen = HashSet::new();
+    let mut keys = HashSet::new();
     let mut points: Vec<(Point, bool)> = Vec::new();
     for number in 0..combinations {
         let combination = Combination::new(&axes, number);
@@ -55,7 +55,7 @@ pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecErro
         }
         let point = combination.point(setting)?;
         let needs_ring_0 = point.needs_ring_0();
-        if seen.insert(point.key()) {
+        if keys.insert(point.key()) {
             points.push((point, needs_ring_0));
         }
     }
@@ -68,7 +68,7 @@ pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecErro
     place(points, form, setting)
 }
 
-/// Sets the host of each point: points that are compared run on the same host.
+/// Sets the host of each point. Points that are compared run on the same host.
 fn place(
     points: Vec<(Point, bool)>,
     form: &Form,
@@ -95,25 +95,25 @@ fn place(
                     GuestKind::Sim => Ok(HostKind::Direct),
                     guest => (setting.place)(host, guest, needs_ring_0),
                 });
-            let wrong = |reason: &String| {
+            let error = |reason: &String| {
                 SpecFault::Value { name: name.to_owned(), why: reason.clone() }.at(line)
             };
-            point.host = *place.as_ref().map_err(wrong)?;
+            point.host = *place.as_ref().map_err(error)?;
             if point.guest == GuestKind::Linux && point.spin_threshold == defaults::BY_HOST {
                 let is_emulated = setting.is_emulated || point.host == HostKind::Emulated;
-                point.spin_threshold = defaults::linux_looks(is_emulated);
+                point.spin_threshold = defaults::linux_spins(is_emulated);
             }
             Ok(point)
         })
         .collect()
 }
 
-/// Every axis, with default values where the spec has none, and with `all` locks expanded to names.
+/// Returns every axis, with default values if the spec has none, and with `all` locks expanded to names.
 fn axes(form: &Form, setting: &Setting<'_>) -> Result<Vec<Axis>, SpecError> {
     let mut axes = Vec::new();
     for key in KEYS {
         let Some(axis) = form.axis(key) else {
-            let values = axis::default_of(key, setting).into_iter();
+            let values = axis::default_values(key, setting).into_iter();
             let values =
                 values.map(|text| Value { name: key.into(), text, line: UNWRITTEN }).collect();
             axes.push(Axis { key, values });
@@ -124,20 +124,20 @@ fn axes(form: &Form, setting: &Setting<'_>) -> Result<Vec<Axis>, SpecError> {
     Ok(axes)
 }
 
-/// Expands `all` to the locks that any of the guests supports.
+/// Expands `all` to the locks supported by any of the guests.
 fn locks(axis: &Axis, form: &Form) -> Result<Axis, SpecError> {
     let mut guests = form.values("guests").peekable();
     let linux_alone = guests.peek().is_some() && guests.all(|guest| guest == "linux");
     let mut values: Vec<Value> = Vec::new();
     for value in &axis.values {
         let systems = match value.parse::<Systems>()? {
-            one @ Systems::One(_) => all_of(&[one]),
+            single @ Systems::One(_) => expand(&[single]),
             Systems::All if linux_alone => kernels::systems(),
-            Systems::All => all_of(&[Systems::All]),
+            Systems::All => expand(&[Systems::All]),
         };
         for system in systems {
             let text = system.name().to_owned();
-            if values.iter().all(|other| other.text != text) {
+            if values.iter().all(|known| known.text != text) {
                 values.push(Value { text, ..value.clone() });
             }
         }
@@ -148,12 +148,12 @@ fn locks(axis: &Axis, form: &Form) -> Result<Axis, SpecError> {
 /// One value of each axis.
 pub(crate) struct Combination<'a> {
     axes: &'a [Axis],
-    /// By axis: the index of the combination's value.
+    /// By axis: index of the combination's value.
     places: [usize; KEYS.len()],
 }
 
 impl<'a> Combination<'a> {
-    /// Combination number `number`; the last axis varies fastest.
+    /// Creates combination number `number`; the last axis varies fastest.
     fn new(axes: &'a [Axis], mut number: u64) -> Self {
         let mut places = [0; KEYS.len()];
         for (axis, place) in axes.iter().zip(&mut places).rev() {
@@ -164,7 +164,7 @@ impl<'a> Combination<'a> {
         Self { axes, places }
     }
 
-    /// The indices of the combination's values, in the order of the axes.
+    /// Returns the indices of the combination's values, in the order of the axes.
     pub(super) fn places(&self) -> &[usize] {
         &self.places
     }
@@ -191,7 +191,7 @@ impl<'a> Combination<'a> {
         self.value(key).number(range)
     }
 
-    /// The error for an impossible combination of the values of `keys`. It leaves out what the spec leaves out.
+    /// Returns the error for an impossible combination of values, without those that the spec omits.
     pub(super) fn impossible(&self, keys: &[&'static str], reason: impl Into<String>) -> SpecError {
         let is_absent = |value: &Value| value.line == UNWRITTEN && value.text == NONE;
         let values = keys.iter().map(|key| self.value(key));
@@ -201,36 +201,36 @@ impl<'a> Combination<'a> {
 
     pub(crate) fn vcpus(&self, slots: u32, setting: &Setting<'_>) -> Result<VcpuCount, SpecError> {
         let level: Level = self.parse("vcpus")?;
-        let most = match self.parse("guests")? {
-            GuestKind::Sim => VcpuCount::MOST_SIMULATED,
+        let max = match self.parse("guests")? {
+            GuestKind::Sim => VcpuCount::MAX_SIMULATED,
             GuestKind::Payload | GuestKind::Linux => hypercalls::MAX_VCPUS,
         };
         let slots = setting.cpus.cpus().len().min(slots as usize);
-        level.vcpus(slots, most).map_err(|error| self.value("vcpus").wrong(error))
+        level.vcpus(slots, max).map_err(|error| self.value("vcpus").invalid(error))
     }
 
     pub(crate) fn slots(&self, setting: &Setting<'_>) -> Result<u32, SpecError> {
-        let most = setting.cpus.cpus().len() as u32;
-        self.number("slots", 1..=most).map_err(|_| {
+        let max = setting.cpus.cpus().len() as u32;
+        self.number("slots", 1..=max).map_err(|_| {
             let value = self.value("slots");
             let why = format!(
-                "'{}': 1 to {most}, because each slot is a CPU of its own here ({})",
+                "'{}': 1 to {max}, because each slot needs a separate CPU ({})",
                 value.text, setting.cpus
             );
-            value.wrong(why)
+            value.invalid(why)
         })
     }
 
-    /// The value of a key. None if it is `otherwise`, the key's word for none.
+    /// Parses the value of a key; None if it is `otherwise`, the key's word for none.
     pub(crate) fn unless<T: FromStr<Err: ToString>>(
         &self,
         key: &'static str,
-        otherwise: &str,
+        none_word: &str,
     ) -> Result<Option<T>, SpecError> {
-        if self.value(key).text == otherwise { Ok(None) } else { self.parse(key).map(Some) }
+        if self.value(key).text == none_word { Ok(None) } else { self.parse(key).map(Some) }
     }
 
-    /// The value of a key. None if it is the usual word for none.
+    /// Parses the value of a key; None if it is the usual word for none.
     pub(crate) fn unless_none<T: FromStr<Err: ToString>>(
         &self,
         key: &'static str,
@@ -238,60 +238,60 @@ impl<'a> Combination<'a> {
         self.unless(key, NONE)
     }
 
-    /// Does the spec have the key?
+    /// Whether the spec has the key.
     pub(crate) fn is_written(&self, key: &str) -> bool {
         self.value(key).line != UNWRITTEN
     }
 
-    /// The Linux of this point's guest. A guest that boots none has that which stores leave out.
+    /// Returns the Linux version of this point's guest: without a kernel, the version that stores omit.
     pub(crate) fn guest_kernel(&self, point: &Point) -> Result<GuestKernel, SpecError> {
-        let asked = self.parse("guest-kernels")?;
-        Ok(if point.guest == GuestKind::Linux { asked } else { GuestKernel::UNNAMED })
+        let requested = self.parse("guest-kernels")?;
+        Ok(if point.guest == GuestKind::Linux { requested } else { GuestKernel::UNNAMED })
     }
 
-    /// The backend of this point's lock: off if the lock never halts.
+    /// Returns the backend of this point's lock: off if the lock never halts.
     pub(crate) fn backend(&self, point: &Point) -> Result<PvBackend, SpecError> {
-        let asked: PvBackend = self.parse("backends")?;
-        if asked == PvBackend::Off {
+        let requested: PvBackend = self.parse("backends")?;
+        if requested == PvBackend::Off {
             let why = "locks that do not halt have no backend, other locks always have one";
-            return Err(self.value("backends").wrong(why));
+            return Err(self.value("backends").invalid(why));
         }
         let all_halt = point.guest == GuestKind::Payload && point.workload == "mixed";
         let halts_outside = self.handoff(point)?.restrict != 0;
         Ok(match (point.guest, point.lock.halts() || halts_outside || all_halt) {
             (_, false) => PvBackend::Off,
-            (GuestKind::Linux, true) => kernels::only_backend(point.lock).unwrap_or(asked),
-            (GuestKind::Payload | GuestKind::Sim, true) => asked,
+            (GuestKind::Linux, true) => kernels::only_backend(point.lock).unwrap_or(requested),
+            (GuestKind::Payload | GuestKind::Sim, true) => requested,
         })
     }
 
-    /// The number of locks. Only spinlocks of the library are used in any number.
+    /// Returns the number of locks. Only spinlocks of the library can be used in any number.
     pub(crate) fn lock_count(&self, point: &Point) -> Result<u32, SpecError> {
-        let asked = self.number("lock-count", 1..=MOST_LOCKS as u32)?;
+        let requested = self.number("lock-count", 1..=MAX_LOCKS as u32)?;
         let is_of_library =
             point.guest != GuestKind::Linux && point.lock.family() == Family::Spinlock;
-        if asked == 1 || is_of_library {
-            return Ok(asked);
+        if requested == 1 || is_of_library {
+            return Ok(requested);
         }
-        let why = "only spinlocks of payloads and simulated guests are several";
-        Err(self.value("lock-count").wrong(why))
+        let why = "only payloads and simulated guests support several spinlocks";
+        Err(self.value("lock-count").invalid(why))
     }
 
-    /// The handoff options, as far as this point's lock has them.
+    /// Returns the handoff options, as far as this point's lock has them.
     pub(crate) fn handoff(&self, point: &Point) -> Result<HandoffSpec, SpecError> {
-        let asked: HandoffSpec = self.parse("handoffs")?;
+        let requested: HandoffSpec = self.parse("handoffs")?;
         let is_linux = point.guest == GuestKind::Linux;
-        if is_linux && asked.restrict != 0 {
-            return Err(self.value("handoffs").wrong(NOT_IN_KERNELS));
+        if is_linux && requested.restrict != 0 {
+            return Err(self.value("handoffs").invalid(NO_GUEST_KERNEL));
         }
         Ok(match point.lock.family() {
-            Family::Spinlock if point.lock == System::PvTicket => asked,
-            Family::Spinlock => asked.of_any_lock(),
+            Family::Spinlock if point.lock == System::PvTicket => requested,
+            Family::Spinlock => requested.without_pv(),
             _ => HandoffSpec::NONE,
         })
     }
 
-    /// The policy. For a simulated guest, `host` stands for a model of the host's scheduler.
+    /// Returns the policy. For a simulated guest, `host` stands for a model of the host's scheduler.
     pub(crate) fn policy(&self, guest: GuestKind) -> Result<PolicySpec, SpecError> {
         let policy: PolicySpec = self.parse("policies")?;
         if guest == GuestKind::Sim && policy.is_host() {
@@ -301,7 +301,7 @@ impl<'a> Combination<'a> {
         }
     }
 
-    /// The driver that carries out the schedule. The policy `host` needs none, and all drivers give the same
+    /// Returns the driver of the schedule. The policy `host` needs no driver, so all drivers give the same
     /// point with it.
     pub(crate) fn driver(&self) -> Result<DriverKind, SpecError> {
         let driver: DriverKind = self.parse("drivers")?;
@@ -310,7 +310,7 @@ impl<'a> Combination<'a> {
     }
 
     fn point(&self, setting: &Setting<'_>) -> Result<Point, SpecError> {
-        let mut point = Point::blank();
+        let mut point = Point::empty();
         axis::read(self, setting, &mut point)?;
         self.check(&point)?;
         Ok(point)

@@ -30,10 +30,10 @@ pub use error::{SpecError, SpecFault};
 pub use form::Form;
 pub use key_values::{KeyError, KeyValues};
 pub(crate) use matrix::Combination;
-pub use matrix::MOST_VMS;
+pub use matrix::MAX_VMS;
 pub use only::Only;
 pub use order::PlannedCell;
-pub use part::{MOST_PARTS, NotAPart, Part};
+pub use part::{InvalidPart, MAX_PARTS, Part};
 
 use super::{
     plan::Seconds,
@@ -42,27 +42,27 @@ use super::{
 };
 use base::{guest_kernel::GuestKernel, units::CpuList};
 
-/// Most cells of a run: a day of short ones. A spec with that many is read in less than a second.
-pub const MOST_CELLS: u64 = 100_000;
+/// Maximum number of cells in a run: a day of short ones. Such a spec is read in less than a second.
+pub const MAX_CELLS: u64 = 100_000;
 
 /// Default number of repetitions.
 const REPETITIONS: u32 = 10;
 
-/// What an experiment depends on beside its spec: this host, and when the spec was first run.
+/// Inputs of an experiment other than its spec: this host, and the time of the spec's first run.
 pub struct Setting<'a> {
-    /// CPUs that vCPUs may run on; the first of them are the slots.
+    /// CPUs on which vCPUs may run; the first of them are the slots.
     pub cpus: &'a CpuList,
-    /// The host for a guest that does or does not need ring 0, if the spec says `host = TEXT`; or why
-    /// there is none.
+    /// Returns the host for a guest that does or does not need ring 0, if the spec has `host = TEXT`.
+    /// Fails with the reason if no host fits.
     pub place: &'a dyn Fn(&str, GuestKind, bool) -> Result<HostKind, String>,
-    /// The Linux of guests whose spec names none.
+    /// Linux version of guests whose spec does not name it.
     pub guest_kernel: GuestKernel,
-    /// Is this host an emulated one?
+    /// Whether this host is an emulated one.
     pub is_emulated: bool,
 }
 
 impl<'a> Setting<'a> {
-    /// Of a spec that nobody has run yet.
+    /// Creates the setting of a spec that has not been run yet.
     pub fn new(
         cpus: &'a CpuList,
         place: &'a dyn Fn(&str, GuestKind, bool) -> Result<HostKind, String>,
@@ -71,36 +71,36 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// The values that a spec has for a key of its matrix, as they are written; empty if it does not
-/// have the key, or is not a spec.
+/// Returns the values that a spec has for a key of its matrix, as written; empty if it does not have
+/// the key or is not a spec.
 pub fn values(text: &str, key: &str) -> Vec<String> {
     Form::parse(text).unwrap_or_default().values(key).map(str::to_owned).collect()
 }
 
-/// Are all guests of a spec simulated?
+/// Whether all guests of a spec are simulated.
 pub fn is_simulated(text: &str) -> bool {
     Form::parse(text).unwrap_or_default().is_simulated()
 }
 
-/// The axes that a spec names for its charts; none if it is not a spec.
+/// Returns the axes that a spec names for its charts; no axes if it is not a spec.
 pub fn charts(text: &str) -> Charts {
     Form::parse(text).unwrap_or_default().charts
 }
 
-/// How a spec has its cells measured; None if it is not a spec.
+/// Returns the measurement method of a spec; None if it is not a spec.
 pub fn method_of(text: &str) -> Option<Method> {
     Form::parse(text).and_then(|form| method(&form)).ok()
 }
 
-/// How every cell is measured.
+/// Measurement method of all cells.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Method {
-    /// Contention before the measurement of the payload.
+    /// Contention before the measurement, for the payload.
     pub warm_up: Duration,
-    /// Payload: time the operations.
+    /// Payload: whether to time the operations.
     pub timed: bool,
-    /// Payload: how many adds each vCPU makes between two sums of a counter.
+    /// Payload: additions per vCPU between two sums of a counter.
     pub sum_every: u32,
 }
 
@@ -111,29 +111,29 @@ pub struct Experiment {
     pub name: String,
     /// The question that the experiment asks; may be empty.
     pub question: String,
-    /// How often each point is run.
+    /// Number of runs of each point.
     pub repetitions: u32,
-    /// How each cell is measured.
+    /// Measurement method of the cells.
     pub method: Method,
     /// Seed of the order of the cells: the first of the spec's seeds.
     pub seed: u64,
     /// The matrix without the excluded combinations.
     pub points: Vec<Point>,
-    /// The machine files of simulated points. A spec names them only; who runs it reads them.
+    /// Machine files of simulated points. A spec only names them; its caller reads them.
     pub machines: Vec<MachineFile>,
-    /// Only the cells of this part; None: all.
+    /// Restricts the experiment to the cells of this part; None: all cells.
     pub part: Option<Part>,
-    /// All guests are simulated: its CPUs are not those of a host.
+    /// Whether all guests are simulated. Then the CPUs are not a host's.
     pub is_simulated: bool,
 }
 
 impl Experiment {
-    /// Parses a spec; `name` is used if it has no name itself.
+    /// Parses a spec; `name` is used if the spec has no name.
     pub fn parse(text: &str, name: &str, setting: &Setting<'_>) -> Result<Self, SpecError> {
         Self::new(&Form::parse(text)?, name, setting)
     }
 
-    /// The experiment of a spec; `name` is used if it has no name itself.
+    /// Creates the experiment of a spec; `name` is used if the spec has no name.
     pub fn new(form: &Form, name: &str, setting: &Setting<'_>) -> Result<Self, SpecError> {
         let repetitions = match form.setting("repetitions") {
             None => REPETITIONS,
@@ -141,14 +141,14 @@ impl Experiment {
         };
         let points = matrix::points(form, setting)?;
         let cells = points.len() as u64 * u64::from(repetitions);
-        if cells > MOST_CELLS {
+        if cells > MAX_CELLS {
             return Err(
                 SpecFault::TooMany(cells).at(form.setting("repetitions").map_or(1, |v| v.line))
             );
         }
         let text = |key| form.setting(key).map(|value| value.text.clone());
         Ok(Self {
-            name: named(form, name)?,
+            name: experiment_name(form, name)?,
             question: text("question").unwrap_or_default(),
             repetitions,
             method: method(form)?,
@@ -160,27 +160,27 @@ impl Experiment {
         })
     }
 
-    /// The text of a point's machine file, if it is known.
+    /// Returns the text of a point's machine file, if known.
     pub fn machine_text(&self, point: &Point) -> Option<&str> {
         let file = self.machines.iter().find(|file| file.name == point.machine);
         file.map(|file| file.text.as_str())
     }
 
-    /// Keeps only the points that `only` selects.
+    /// Drops the points that `only` does not select.
     pub fn retain(&mut self, only: &Only) {
-        self.points.retain(|point| only.wants(point));
+        self.points.retain(|point| only.selects(point));
     }
 }
 
-/// The spec's name, which must be valid as part of a file name.
-fn named(form: &Form, otherwise: &str) -> Result<String, SpecError> {
-    let Some(value) = form.setting("name") else { return Ok(otherwise.to_owned()) };
+/// Returns the spec's name, which must be valid as part of a file name.
+fn experiment_name(form: &Form, default: &str) -> Result<String, SpecError> {
+    let Some(value) = form.setting("name") else { return Ok(default.to_owned()) };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let text = &value.text;
     if text.is_empty() || text.len() > 64 || text.starts_with('.') || !text.chars().all(is_plain) {
         let reason =
             format!("invalid name '{text}': use 1 to 64 letters, digits, '-', '_' and '.'");
-        return Err(value.wrong(reason));
+        return Err(value.invalid(reason));
     }
     Ok(text.clone())
 }

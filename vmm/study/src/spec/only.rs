@@ -5,40 +5,40 @@ use std::ops::Range;
 use super::key_values::{KeyError, KeyValues};
 use crate::{axis, plan::Level, point::Point};
 
-/// All `--only` options together; a point has to match each of them.
+/// All `--only` options together. A point has to match each of them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Only(Vec<KeyValues>);
 
 impl Only {
-    /// The options of a command line.
-    pub fn new(all: Vec<KeyValues>) -> Self {
-        Self(all)
+    /// Combines the options of a command line.
+    pub fn new(options: Vec<KeyValues>) -> Self {
+        Self(options)
     }
 
-    /// The options as they were written.
+    /// Returns the options as written.
     pub fn texts(&self) -> Vec<String> {
         self.0.iter().map(|KeyValues { key, values }| format!("{key}={values}")).collect()
     }
 
-    /// Parses options as they were written.
+    /// Parses options in the form in which they were written.
     pub fn parse(texts: &[String]) -> Result<Self, KeyError> {
-        texts.iter().map(|text| KeyValues::of_matrix(text)).collect::<Result<_, _>>().map(Self)
+        texts.iter().map(|text| KeyValues::parse_matrix(text)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Does the point match all of them?
-    pub fn wants(&self, point: &Point) -> bool {
-        self.0.iter().all(|one| one.parts().any(|(_, text)| is_value(point, one.key, text)))
+    /// Whether the point matches all options.
+    pub fn selects(&self, point: &Point) -> bool {
+        self.0.iter().all(|only| only.parts().any(|(_, text)| is_value(point, only.key, text)))
     }
 
-    /// The first option with a value that none of these points has, as KEY=VALUE.
+    /// Returns the first option with a value that no point has, as KEY=VALUE.
     pub fn without_effect(&self, points: &[Point]) -> Option<String> {
-        self.0.iter().find_map(|one| one.without_effect(points))
+        self.0.iter().find_map(|option| option.without_effect(points))
     }
 }
 
 impl KeyValues {
-    /// The values, and as some contain commas themselves, also what several of them in a row make; each with the
-    /// places of its commas.
+    /// Returns the values and, because some values contain commas themselves, all sequences of adjacent
+    /// values, each with the places of its commas.
     fn parts(&self) -> impl Iterator<Item = (Range<usize>, &str)> {
         let ends = || self.values.match_indices(',').map(|(at, _)| at);
         let begins = [0].into_iter().chain(ends().map(|at| at + 1));
@@ -50,16 +50,15 @@ impl KeyValues {
     }
 
     fn without_effect(&self, points: &[Point]) -> Option<String> {
-        let is_there = |text| points.iter().any(|point| is_value(point, self.key, text));
-        let there: Vec<_> = self.parts().filter(|(_, text)| is_there(text)).collect();
-        let is_lost =
-            |(place, _): &(usize, &str)| !there.iter().any(|(all, _)| all.contains(place));
-        let (_, value) = self.values.split(',').enumerate().find(is_lost)?;
+        let is_present = |text| points.iter().any(|point| is_value(point, self.key, text));
+        let present: Vec<_> = self.parts().filter(|(_, text)| is_present(text)).collect();
+        let is_absent =
+            |(place, _): &(usize, &str)| !present.iter().any(|(places, _)| places.contains(place));
+        let (_, value) = self.values.split(',').enumerate().find(is_absent)?;
         Some(format!("{}={}", self.key, value.trim()))
     }
 }
 
-/// Does the point have this value?
 fn is_value(point: &Point, key: &str, text: &str) -> bool {
     let text = text.trim();
     if key == "vcpus"

@@ -1,8 +1,8 @@
-//! The order in which cells are run.
+//! Order of the cells of a run.
 //!
 //! A round runs every point once. Points that are compared with each other are adjacent, alternately
 //! forwards and backwards (ABBA), and the groups of such points are shuffled in each round, so that
-//! drift of the host affects all alike.
+//! drift of the host affects all points alike.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,21 @@ use super::Experiment;
 use crate::point::{GuestKind, HostKind, Point};
 use base::rng::SplitMix64;
 
-/// A cell and its place in the order.
+/// A cell and its position in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedCell {
-    /// Number, which is its place in the order.
+    /// Number of the cell, which is its position in the order.
     pub cell: u32,
-    /// Which repetition, from 0.
+    /// Index of the repetition, from 0.
     pub round: u32,
     /// Index of its point in [`Experiment::points`].
     pub point: usize,
 }
 
 impl Experiment {
-    /// All cells, or those of [`Experiment::part`], in the order that the seed gives. Cells of the
-    /// emulated host come last, together, because it takes long to boot. Numbers are those of the whole
-    /// run: simulations draw from them.
+    /// Returns all cells, or the cells of [`Experiment::part`], in the order determined by the seed.
+    /// Cells of the emulated host come last and together, because it takes long to boot. Numbers refer
+    /// to the whole run: simulations are seeded with them.
     pub fn cells(&self) -> Vec<PlannedCell> {
         let mut order = Vec::new();
         for host in [HostKind::Direct, HostKind::Emulated] {
@@ -45,19 +45,19 @@ impl Experiment {
         }
     }
 
-    /// The number of blocks that parts are made of: cells of a block are measured by one process.
+    /// Returns the number of blocks to distribute over parts. One process measures a whole block.
     pub fn blocks(&self) -> u64 {
         u64::from(self.repetitions) * self.simulated_seeds().len().max(1) as u64
     }
 
-    /// The block of a cell. Points that are compared with each other are in one block: a round, or
-    /// a seed of a round where all points are simulated.
+    /// Returns the block of a cell. Points that are compared with each other share a block: a round, or
+    /// a seed of a round if all points are simulated.
     fn block(&self, seeds: &[u64], round: u32, point: usize) -> u64 {
         let seed = seeds.binary_search(&self.points[point].seed).unwrap_or(0);
         u64::from(round) * seeds.len().max(1) as u64 + seed as u64
     }
 
-    /// The seeds of an experiment whose points are all simulated.
+    /// Returns the seeds of an experiment whose points are all simulated.
     fn simulated_seeds(&self) -> Vec<u64> {
         if self.points.iter().any(|point| point.guest != GuestKind::Sim) {
             return Vec::new();
@@ -73,7 +73,7 @@ fn on_host(points: &[Point], host: HostKind) -> impl Iterator<Item = (usize, &Po
     points.iter().enumerate().filter(move |(_, point)| point.host == host)
 }
 
-/// Groups of points that are compared with each other, in their order.
+/// Returns groups of points that are compared with each other, in their order.
 fn groups(points: &[Point], host: HostKind) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut group_of = HashMap::new();
@@ -91,15 +91,15 @@ fn one_round(groups: &[Vec<usize>], seed: u64, round: u32) -> impl Iterator<Item
     let mut rng = SplitMix64::new(seed ^ u64::from(round) << 32);
     let mut order: Vec<usize> = (0..groups.len()).collect();
     rng.shuffle(&mut order);
-    let mut all = Vec::new();
+    let mut cells = Vec::new();
     for group in order {
         let mut points = groups[group].clone();
-        // The first direction is drawn for each group, so that not all begin alike.
+        // The first direction is random for each group, so that the groups do not all begin alike.
         let first = SplitMix64::new(seed.wrapping_add(group as u64)).below(2) as u32;
         if (first + round) % 2 == 1 {
             points.reverse();
         }
-        all.extend(points);
+        cells.extend(points);
     }
-    all.into_iter()
+    cells.into_iter()
 }

@@ -1,81 +1,81 @@
-//! A share of the rounds of a run, which one process measures into a store of its own.
+//! A share of the rounds of a run, which one process measures into a separate store.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Most parts of a run: a Slurm array has 1001 elements by default (MaxArraySize).
-pub const MOST_PARTS: u32 = 1000;
+/// Maximum number of parts of a run: a Slurm array has 1001 elements by default (MaxArraySize).
+pub const MAX_PARTS: u32 = 1000;
 
-/// Part `number` of `of`, from 1. Written as `3/8`.
+/// Part `number` of `count`, counted from 1 and written as `3/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Part {
     number: u32,
-    of: u32,
+    count: u32,
 }
 
-/// A text that is not a part.
+/// Error for a text that is not a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("expected K/N with K from 1 to N, and N at most {MOST_PARTS}, for example 3/8")]
-pub struct NotAPart;
+#[error("expected K/N with K from 1 to N, and N at most {MAX_PARTS}, for example 3/8")]
+pub struct InvalidPart;
 
 impl Part {
-    /// Part `number` of `of`.
-    pub fn new(number: u32, of: u32) -> Result<Self, NotAPart> {
-        let is_valid = (1..=of).contains(&number) && of <= MOST_PARTS;
-        if is_valid { Ok(Self { number, of }) } else { Err(NotAPart) }
+    /// Creates part `number` of `count`.
+    pub fn new(number: u32, count: u32) -> Result<Self, InvalidPart> {
+        let is_valid = (1..=count).contains(&number) && count <= MAX_PARTS;
+        if is_valid { Ok(Self { number, count }) } else { Err(InvalidPart) }
     }
 
-    /// Its number, from 1.
+    /// Returns its number, from 1.
     pub const fn number(self) -> u32 {
         self.number
     }
 
-    /// The number of parts of the run.
-    pub const fn of(self) -> u32 {
-        self.of
+    /// Returns the number of parts of the run.
+    pub const fn count(self) -> u32 {
+        self.count
     }
 
-    /// The folder of its store in the directory of the run.
+    /// Returns the folder of its store within the directory of the run.
     pub fn folder(self) -> String {
-        format!("{}-of-{}", self.number, self.of)
+        format!("{}-of-{}", self.number, self.count)
     }
 
-    /// The part with this folder.
+    /// Returns the part with this folder.
     pub fn from_folder(name: &str) -> Option<Self> {
-        let (number, of) = name.split_once("-of-")?;
-        let part = Self::new(number.parse().ok()?, of.parse().ok()?).ok()?;
+        let (number, count) = name.split_once("-of-")?;
+        let part = Self::new(number.parse().ok()?, count.parse().ok()?).ok()?;
         (part.folder() == name).then_some(part)
     }
 
-    /// Whether it has the block with this index, from 0: blocks are dealt in turn.
+    /// Whether the part has the block with this index, from 0. Blocks are dealt in turn.
     pub const fn has(self, block: u64) -> bool {
-        block % self.of as u64 == self.number as u64 - 1
+        block % self.count as u64 == self.number as u64 - 1
     }
 }
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.number, self.of)
+        write!(f, "{}/{}", self.number, self.count)
     }
 }
 
 impl FromStr for Part {
-    type Err = NotAPart;
+    type Err = InvalidPart;
 
-    fn from_str(text: &str) -> Result<Self, NotAPart> {
-        let (number, of) = text.split_once('/').ok_or(NotAPart)?;
-        let parse = |digits: &str| digits.parse().map_err(|_| NotAPart);
-        Self::new(parse(number)?, parse(of)?)
+    fn from_str(text: &str) -> Result<Self, InvalidPart> {
+        let (number, count) = text.split_once('/').ok_or(InvalidPart)?;
+        let parse = |digits: &str| digits.parse().map_err(|_| InvalidPart);
+        Self::new(parse(number)?, parse(count)?)
     }
 }
 
 impl TryFrom<String> for Part {
-    type Error = NotAPart;
+    type Error = InvalidPart;
 
-    fn try_from(text: String) -> Result<Self, NotAPart> {
+    fn try_from(text: String) -> Result<Self, InvalidPart> {
         text.parse()
     }
 }
@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn each_block_is_in_one_part() {
-        for of in 1..=9 {
-            let parts: Vec<Part> = (1..=of).map(|number| Part::new(number, of).unwrap()).collect();
+        for count in 1..=9 {
+            let parts: Vec<Part> = (1..=count).map(|k| Part::new(k, count).unwrap()).collect();
             for block in 0..40 {
                 assert_eq!(parts.iter().filter(|part| part.has(block)).count(), 1);
             }
@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(Part::from_folder(folder), None, "{folder}");
         }
         for text in ["", "3", "0/8", "9/8", "1/0", "1/1001", "-1/8", "1/8/2", "a/b"] {
-            assert_eq!(text.parse::<Part>(), Err(NotAPart), "{text}");
+            assert_eq!(text.parse::<Part>(), Err(InvalidPart), "{text}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Which combinations of a matrix can be run.
+//! Checks whether combinations of a matrix can be run.
 
 use hypercalls::payload;
 
 use super::{
     error::{SpecError, SpecFault},
     form::{Axis, Form, UNWRITTEN, Value},
-    matrix::{Combination, MOST_VMS},
+    matrix::{Combination, MAX_VMS},
 };
 use crate::{
     guest::{kernels, workload::GuestWorkload},
@@ -14,7 +14,7 @@ use crate::{
 use base::{backend::PvBackend, plural::count, units::VcpuCount};
 use sched::{driver::DriverKind, policy::SHORTEST_SLICE};
 
-/// The error for values that cannot go together. It names the line of the first of them that the spec has.
+/// Returns the error for conflicting values. It has the line of the first value that is in the spec.
 pub(super) fn impossible(values: &[&Value], reason: impl Into<String>) -> SpecError {
     let lines = values.iter().map(|value| value.line);
     let line = lines.into_iter().find(|line| *line != UNWRITTEN).unwrap_or(1);
@@ -23,7 +23,7 @@ pub(super) fn impossible(values: &[&Value], reason: impl Into<String>) -> SpecEr
     SpecFault::Impossible { cell, why: reason.into() }.at(line)
 }
 
-/// Refuses a value for which no combination of the matrix has a use.
+/// Rejects a value that no combination of the matrix uses.
 pub(super) fn check_matrix(form: &Form, axes: &[Axis]) -> Result<(), SpecError> {
     let values =
         |key| axes.iter().filter(move |axis| axis.key == key).flat_map(|axis| &axis.values);
@@ -56,7 +56,7 @@ pub(super) fn check_matrix(form: &Form, axes: &[Axis]) -> Result<(), SpecError> 
 }
 
 impl Combination<'_> {
-    /// Refuses a point that no guest can run; the error names the line of a value that rules it out.
+    /// Rejects a point that no guest can run. The error has the line of a conflicting value.
     pub(super) fn check(&self, point: &Point) -> Result<(), SpecError> {
         match point.guest {
             GuestKind::Payload => self.check_payload(point)?,
@@ -70,43 +70,43 @@ impl Combination<'_> {
         self.check_fault(point)
     }
 
-    /// Refuses what the schedule's driver does not have.
+    /// Rejects settings that the schedule's driver does not support.
     fn check_driver(&self, point: &Point) -> Result<(), SpecError> {
         if point.guest == GuestKind::Sim && !point.driver.is_user() {
             let reason = "a simulation has no kernel that could carry out a schedule";
             return Err(self.impossible(&["drivers", "guests"], reason));
         }
         if point.cgroups.is_some() && !point.driver.is_user() {
-            let reason = "that scheduler knows no control groups";
+            let reason = "the bpf scheduler does not support control groups";
             return Err(self.impossible(&["cgroups", "drivers"], reason));
         }
-        if let Some(reason) = point.driver.obstacle(&point.policy) {
+        if let Some(reason) = point.driver.refusal(&point.policy) {
             return Err(self.impossible(&["drivers", "policies"], reason));
         }
-        let overlong = point.policy.overlong(point.slice, point.all_vcpus(), point.slots);
+        let overlong = point.policy.watchdog_conflict(point.slice, point.all_vcpus(), point.slots);
         match overlong.filter(|_| !point.driver.is_user()) {
             Some(reason) => Err(self.impossible(&["drivers", "slice"], &reason)),
             None => Ok(()),
         }
     }
 
-    /// Refuses what only a simulated host has.
+    /// Rejects settings that only a simulated host supports.
     fn check_measured(&self, point: &Point) -> Result<(), SpecError> {
-        const OF_A_HOST: &str = "only a simulated host can be given it; name the guest sim";
+        const SIM_ONLY: &str = "only a simulated host supports it; set the guest to sim";
         let (key, reason) = match () {
             () if point.policy.is_host_model() => {
                 ("policies", "it is a model of the host's scheduler; host is the scheduler itself")
             }
-            () if !point.machine.is_empty() => ("machines", "only sim is simulated"),
-            () if point.ple.is_some() => ("ple", OF_A_HOST),
-            () if point.halt_poll.is_some() => ("halt-poll", OF_A_HOST),
-            () if point.noise.is_some() => ("noise", OF_A_HOST),
+            () if !point.machine.is_empty() => ("machines", "only the guest sim is simulated"),
+            () if point.ple.is_some() => ("ple", SIM_ONLY),
+            () if point.halt_poll.is_some() => ("halt-poll", SIM_ONLY),
+            () if point.noise.is_some() => ("noise", SIM_ONLY),
             () if !point.policy.is_host() && point.slice < SHORTEST_SLICE => {
-                let reason = format!("{SHORTEST_SLICE} or more: a vCPU would not get anywhere");
+                let reason = format!("{SHORTEST_SLICE} or more: a vCPU would make no progress");
                 return Err(self.impossible(&["slice", "guests"], &reason));
             }
-            () if point.sizes().count() > MOST_VMS as usize => {
-                let reason = format!("a cell has at most {MOST_VMS} VMs");
+            () if point.sizes().count() > MAX_VMS as usize => {
+                let reason = format!("a cell has at most {MAX_VMS} VMs");
                 return Err(self.impossible(&["other-vms", "vms"], reason));
             }
             () => return Ok(()),
@@ -125,19 +125,19 @@ impl Combination<'_> {
         if *workload == payload::Workload::HotLine
             && point.sizes().any(|vcpus| vcpus == VcpuCount::ONE)
         {
-            let reason = "it takes two vCPUs at least, one of them reads";
+            let reason = "it requires at least two vCPUs: one of them reads";
             return Err(self.impossible(&["workloads", "vcpus", "other-vms"], reason));
         }
         if *workload == payload::Workload::Switch
             && (point.slots != 1 || point.vcpus == VcpuCount::ONE || point.sizes().count() > 1)
         {
-            let reason = "it takes two vCPUs at least, of one VM, which share one slot";
+            let reason = "it requires at least two vCPUs of one VM that share one slot";
             return Err(
                 self.impossible(&["workloads", "slots", "vcpus", "vms", "other-vms"], reason)
             );
         }
-        if point.sizes().any(|vcpus| vcpus.get() > point.lock.most_cpus()) {
-            let reason = format!("it can count {}", count(point.lock.most_cpus(), "CPU"));
+        if point.sizes().any(|vcpus| vcpus.get() > point.lock.max_cpus()) {
+            let reason = format!("it supports at most {}", count(point.lock.max_cpus(), "CPU"));
             return Err(self.impossible(&["locks", "vcpus", "other-vms"], reason));
         }
         Ok(())
@@ -149,13 +149,13 @@ impl Combination<'_> {
             () if point.machine.is_empty() => {
                 (&["machines", "guests"], "name a machine to simulate")
             }
-            () if point.workload != "lock" => (&["workloads", "guests"], "a simulation has lock"),
-            () if !is_served => (&["backends", "guests"], "a simulation has vmm"),
+            () if point.workload != "lock" => (&["workloads", "guests"], "sim supports only lock"),
+            () if !is_served => (&["backends", "guests"], "sim supports only vmm"),
             () if point.other_vms.is_some() => {
                 (&["other-vms", "guests"], "all VMs of a simulation have the same size")
             }
             () if point.cgroups.is_some() => {
-                (&["cgroups", "guests"], "a simulation has no control groups")
+                (&["cgroups", "guests"], "simulations do not support control groups")
             }
             () => return Ok(()),
         };
@@ -169,23 +169,23 @@ impl Combination<'_> {
             return Err(self.impossible(&["workloads", "guests"], reason));
         }
         if kernels::flavour(point.lock).is_none() {
-            let all = kernels::systems();
-            let all: Vec<&str> = all.iter().map(|system| system.name()).collect();
-            let reason = format!("no kernel here has it; there are {}", all.join(", "));
+            let systems = kernels::systems();
+            let systems: Vec<&str> = systems.iter().map(|system| system.name()).collect();
+            let reason = format!("no guest kernel implements it; there are {}", systems.join(", "));
             return Err(self.impossible(&["locks", "guests"], reason));
         }
         if point.sizes().any(|vcpus| !kernels::works_with(point.lock, vcpus.get())) {
-            let reason = "a kernel with one CPU does not take it";
+            let reason = "a kernel with one CPU does not use it";
             return Err(self.impossible(&["locks", "vcpus", "other-vms"], reason));
         }
         if self.value("spin-threshold").line != UNWRITTEN && point.spin_threshold == 0 {
-            return Err(self.impossible(&["spin-threshold", "guests"], "it looks at least once"));
+            return Err(self.impossible(&["spin-threshold", "guests"], "it must be at least 1"));
         }
         Ok(())
     }
 
     fn check_fault(&self, point: &Point) -> Result<(), SpecError> {
-        // Native locks make no calls, and their runs are compared with those of PV locks.
+        // Native locks make no calls, but their runs are compared with runs of PV locks.
         let fault = point.fault.filter(|_| point.backend != PvBackend::Off);
         match fault.and_then(|fault| fault.obstacle(point.backend)) {
             Some(reason) => Err(self.impossible(&["faults", "backends", "locks"], reason)),

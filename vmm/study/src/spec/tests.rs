@@ -1,7 +1,7 @@
 use super::{test_mistakes::MISTAKES, *};
 use base::{backend::PvBackend, guest_kernel::GuestKernel, units::VcpuCount};
 
-/// Parses a spec for CPUs 0 and 1, with guests that need ring 0 in the emulated host.
+/// Parses a spec for CPUs 0 and 1. Guests that need ring 0 run in the emulated host.
 fn parse(text: &str) -> Result<Experiment, SpecError> {
     let cpus = "0-1".parse().unwrap();
     let place = |host: &str, _, ring_0| match (host, ring_0) {
@@ -28,14 +28,14 @@ fn lists_make_a_matrix() {
 }
 
 #[test]
-fn ratios_are_of_the_slots() {
+fn ratios_refer_to_slots() {
     let points = parse("slots = [1, 2]\nvcpus = \"2x\"\nlocks = \"ticket\"").unwrap().points;
     let counts: Vec<_> = points.iter().map(|p| (p.slots, p.vcpus.get(), p.overcommit())).collect();
     assert_eq!(counts, [(1, 2, 2.0), (2, 4, 2.0)]);
 }
 
 #[test]
-fn vms_of_other_sizes_count_for_the_ratio() {
+fn other_vms_count_for_the_ratio() {
     let text = "slots = 2\nvcpus = 2\nvms = 2\nlocks = \"ticket\"\nother-vms = [\"none\", \"1+3\"]";
     let points = parse(text).unwrap().points;
     let sizes = |point: &Point| point.sizes().map(VcpuCount::get).collect::<Vec<_>>();
@@ -49,11 +49,11 @@ fn vms_of_other_sizes_count_for_the_ratio() {
 }
 
 #[test]
-fn what_a_lock_has_not_makes_no_more_points_of_it() {
+fn unsupported_options_add_no_points() {
     let text = "vcpus = 2\nbackends = [\"vmm\", \"doorbell\"]\nhandoffs = [\"none\", \"fuse\"]";
-    let all =
+    let expected =
         "ticket 2, pv-ticket 2, pv-ticket fuse 2, pv-ticket-doorbell 2, pv-ticket-doorbell fuse 2";
-    assert_eq!(names(text), all);
+    assert_eq!(names(text), expected);
     let restricted =
         "vcpus = 2\nlocks = [\"ticket\", \"mutex\"]\nhandoffs = [\"none\", \"restrict:2\"]";
     assert_eq!(names(restricted), "ticket 2, ticket restrict:2 2, mutex 2");
@@ -68,7 +68,7 @@ fn what_a_lock_has_not_makes_no_more_points_of_it() {
 }
 
 #[test]
-fn guest_kernels_are_of_linux_guests_and_others_have_none() {
+fn only_linux_guests_have_guest_kernels() {
     let text = "guests = [\"payload\", \"linux\"]\nlocks = \"ticket\"\nvcpus = 2\n";
     let kernels = |text: &str| -> Vec<GuestKernel> {
         parse(text).unwrap().points.iter().map(|point| point.guest_kernel).collect()
@@ -83,7 +83,7 @@ fn guest_kernels_are_of_linux_guests_and_others_have_none() {
 }
 
 #[test]
-fn drivers_are_of_schedules_and_the_hosts_own_has_none() {
+fn only_schedules_have_drivers() {
     let text = "vcpus = 2\nlocks = \"ticket\"\npolicies = [\"host\", \"rr\", \"gang\"]\n\
                 drivers = [\"user\", \"bpf\"]\n[[exclude]]\npolicies = \"gang\"\ndrivers = \"bpf\"\n";
     let points = parse(text).unwrap().points;
@@ -97,7 +97,7 @@ fn drivers_are_of_schedules_and_the_hosts_own_has_none() {
 }
 
 #[test]
-fn excludes_take_cells_out() {
+fn excludes_remove_cells() {
     let text = "vcpus = [\"1x\", \"2x\"]\n[[exclude]]\nlocks = \"ticket\"\nvcpus = 4\n";
     assert_eq!(names(text), "ticket 2, pv-ticket 2, pv-ticket 4");
     let text = "guests = [\"payload\", \"linux\"]\nlocks = [\"ticket\", \"preemptable-ticket\"]\n\
@@ -106,33 +106,33 @@ fn excludes_take_cells_out() {
 }
 
 #[test]
-fn only_keeps_a_part() {
-    let kept = |texts: &[&str]| {
+fn only_selects_points() {
+    let size = |texts: &[&str]| {
         let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
         let mut experiment = parse("policies = [\"host\", \"fair:1,2\"]").unwrap();
         experiment.retain(&Only::parse(&texts).unwrap());
         experiment.points.len()
     };
-    assert_eq!([kept(&[]), kept(&["vcpus=2x,2"]), kept(&["vcpus=4x", "locks=ticket"])], [16, 8, 2]);
-    assert_eq!(kept(&["policies=fair:1,2"]), 8);
-    assert_eq!(kept(&["policies=host,fair:1,2"]), 16, "a value with a comma, in a list");
+    assert_eq!([size(&[]), size(&["vcpus=2x,2"]), size(&["vcpus=4x", "locks=ticket"])], [16, 8, 2]);
+    assert_eq!(size(&["policies=fair:1,2"]), 8);
+    assert_eq!(size(&["policies=host,fair:1,2"]), 16, "a value with a comma, in a list");
     assert!(["lock=ticket", "vcpus"].iter().all(|text| Only::parse(&[(*text).into()]).is_err()));
 }
 
-/// Regression: `policies=host,critical=5` is a value of `policies` that no cell has, and was taken without a word.
+/// Regression: `policies=host,critical=5`, a value of `policies` that no cell has, was accepted.
 #[test]
-fn a_value_that_selects_nothing_is_known() {
+fn finds_values_without_effect() {
     let points = parse("policies = [\"host\", \"fair:1,2\"]").unwrap().points;
     let unknown = |text: &str| Only::parse(&[text.to_owned()]).unwrap().without_effect(&points);
-    for whole in ["policies=host", "policies=fair:1,2", "policies=host,fair:1,2", "vcpus=2x, 4"] {
-        assert_eq!(unknown(whole), None, "{whole}");
+    for valid in ["policies=host", "policies=fair:1,2", "policies=host,fair:1,2", "vcpus=2x, 4"] {
+        assert_eq!(unknown(valid), None, "{valid}");
     }
     assert_eq!(unknown("policies=host,critical=5").as_deref(), Some("policies=critical=5"));
     assert_eq!(unknown("vcpus=3x,2x").as_deref(), Some("vcpus=3x"));
 }
 
 #[test]
-fn a_selection_that_is_wrong_is_said_in_one_line() {
+fn selection_errors_are_one_line() {
     for (text, begins) in [("lo\nck=ticket", "unknown key 'lo?ck'; "), ("vc\npus", "'vc?pus': ")] {
         let error = Only::parse(&[text.into()]).unwrap_err().to_string();
         assert!(error.starts_with(begins) && !error.contains('\n'), "{error}");
@@ -140,15 +140,15 @@ fn a_selection_that_is_wrong_is_said_in_one_line() {
 }
 
 #[test]
-fn mistakes_are_said_with_their_line() {
-    let wrong = MISTAKES.iter().filter_map(|(text, line, what)| match parse(text) {
+fn mistakes_have_line_numbers() {
+    let failures = MISTAKES.iter().filter_map(|(text, line, what)| match parse(text) {
         Err(error) if error.line == *line && error.to_string().contains(what) => None,
         answer => Some(format!("{text:?}: {:?}", answer.map_err(|error| error.to_string()))),
     });
-    let wrong: Vec<String> = wrong.collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    let all: Vec<String> = (0..20).map(|n| n.to_string()).collect();
-    let list = all.join(",");
+    let failures: Vec<String> = failures.collect();
+    assert!(failures.is_empty(), "{failures:#?}");
+    let numbers: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    let list = numbers.join(",");
     let many = format!(
         "critical=[{list}]\nthink=[{list}]\nspin-threshold=[{list}]\nseeds=[{list}]\nvcpus=[{}]",
         "1,2,3,4,5,6,7,8"
@@ -156,15 +156,15 @@ fn mistakes_are_said_with_their_line() {
     assert!(matches!(parse(&many).unwrap_err().fault, SpecFault::TooMany(_)));
 }
 
-/// Values match by their meaning, as written, and by the number that a ratio stands for.
+/// Values match by meaning, as written, and by the number of vCPUs for a ratio.
 #[test]
-fn an_exclude_names_values_as_a_person_would() {
-    for (text, left) in [
+fn excludes_match_values_by_meaning() {
+    for (text, remaining) in [
         ("critical = [50, 500]\n[[exclude]]\ncritical = 50.0", 8),
         ("vcpus = [\"1x\", \"2x\"]\n[[exclude]]\nvcpus = [2, 4]\nlocks = \"ticket\"", 2),
         ("vcpus = [2, 4]\n[[exclude]]\nvcpus = 2\nlocks = \"ticket\"\n[[exclude]]\nvcpus = 4", 1),
     ] {
-        assert_eq!(parse(text).map(|parsed| parsed.points.len()), Ok(left), "{text}");
+        assert_eq!(parse(text).map(|parsed| parsed.points.len()), Ok(remaining), "{text}");
     }
     let many = |count: usize| {
         let excludes = "[[exclude]]\nvcpus = 2\n".repeat(count);
@@ -177,14 +177,14 @@ fn an_exclude_names_values_as_a_person_would() {
 }
 
 #[test]
-fn a_lock_with_a_limit_is_compared_with_the_first_lock_and_with_itself_without_one() {
+fn finds_baselines_of_restricted_locks() {
     let text = "vcpus = 2\nlocks = [\"ticket\", \"mcs\"]\nhandoffs = [\"none\", \"restrict:2\"]";
     let points = parse(text).unwrap().points;
     let [ticket, limited_ticket, mcs, limited_mcs] = points.as_slice() else {
         panic!("{points:?}");
     };
-    let bases = |of: &Point| {
-        let is_base: Vec<_> = points.iter().map(|point| point.is_baseline_of(of)).collect();
+    let bases = |subject: &Point| {
+        let is_base: Vec<_> = points.iter().map(|point| point.is_baseline_of(subject)).collect();
         is_base
     };
     assert_eq!(bases(ticket), [false; 4]);
@@ -193,9 +193,9 @@ fn a_lock_with_a_limit_is_compared_with_the_first_lock_and_with_itself_without_o
     assert_eq!(bases(limited_mcs), [true, true, true, false]);
 }
 
-/// Ten thousand cells, in a slow debug build: no step is quadratic.
+/// Ten thousand cells in a slow debug build: no step may be quadratic.
 #[test]
-fn a_large_spec_is_read() {
+fn reads_large_specs() {
     let list = |count: u64| (0..count).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
     let wide =
         format!("vcpus = 2\nlocks = \"ticket\"\nrepetitions = 1\nseeds = [{}]", list(10_000));
@@ -221,7 +221,7 @@ fn neighbours_are_compared_and_rounds_are_shuffled() {
         for pair in round.chunks(2) {
             let [a, b] = pair else { panic!("a pair") };
             let points = &experiment.points;
-            assert!(points[a.point].is_beside(&points[b.point]));
+            assert!(points[a.point].is_peer_of(&points[b.point]));
         }
         orders.insert(round.iter().map(|cell| cell.point / 2).collect::<Vec<_>>());
     }
@@ -230,43 +230,43 @@ fn neighbours_are_compared_and_rounds_are_shuffled() {
     let first = |round: &[PlannedCell]| round.iter().find(|c| c.point < 2).map(|c| c.point);
     let begins: Vec<_> = cells.chunks(8).map(first).collect();
     assert!(begins.windows(2).all(|two| two[0] != two[1]), "{begins:?}");
-    let other = parse("vcpus = [2, 3, 4, 5]\nrepetitions = 20\nseeds = 2").unwrap();
-    assert_ne!(other.cells(), cells);
+    let reseeded = parse("vcpus = [2, 3, 4, 5]\nrepetitions = 20\nseeds = 2").unwrap();
+    assert_ne!(reseeded.cells(), cells);
 }
 
-/// Each cell is in one part, with its whole round, or of simulated cells with its seed in the round.
+/// Each cell is in exactly one part, with its whole round, or with its seed of the round if simulated.
 #[test]
 fn parts_have_each_cell_once() {
     let measured = "vcpus = [2, 3]\nrepetitions = 5";
     let simulated = "guests = \"sim\"\nmachines = \"westmere-80\"\nseeds = [4, 9, 7]\nrepetitions = 2\nvcpus = 2";
-    for (text, of, blocks) in [(measured, 1, 5), (measured, 3, 5), (simulated, 4, 6)] {
-        let whole = parse(text).unwrap();
-        assert_eq!(whole.blocks(), blocks);
+    for (text, parts, blocks) in [(measured, 1, 5), (measured, 3, 5), (simulated, 4, 6)] {
+        let experiment = parse(text).unwrap();
+        assert_eq!(experiment.blocks(), blocks);
         let key = |cell: &PlannedCell| (cell.round, cell.point);
-        let mut all = Vec::new();
-        for number in 1..=of {
-            let part = Some(Part::new(number, of).unwrap());
-            let cells = Experiment { part, ..whole.clone() }.cells();
-            assert!(cells.iter().all(|cell| whole.cells().contains(cell)), "their numbers");
-            assert_eq!(cells.len() as u64 % (whole.cells().len() as u64 / blocks), 0);
-            all.extend(cells.iter().map(key));
+        let mut cells_of_parts = Vec::new();
+        for number in 1..=parts {
+            let part = Some(Part::new(number, parts).unwrap());
+            let cells = Experiment { part, ..experiment.clone() }.cells();
+            assert!(cells.iter().all(|cell| experiment.cells().contains(cell)), "their numbers");
+            assert_eq!(cells.len() as u64 % (experiment.cells().len() as u64 / blocks), 0);
+            cells_of_parts.extend(cells.iter().map(key));
         }
-        let mut planned: Vec<_> = whole.cells().iter().map(key).collect();
+        let mut planned: Vec<_> = experiment.cells().iter().map(key).collect();
         planned.sort_unstable();
-        all.sort_unstable();
-        assert_eq!(all, planned);
+        cells_of_parts.sort_unstable();
+        assert_eq!(cells_of_parts, planned);
     }
 }
 
 #[test]
-fn labels_tell_apart_what_is_alike() {
+fn labels_distinguish_equal_points() {
     let experiment = parse("vcpus = 4\nlocks = \"ticket\"\nlabels = [\"A\", \"B\"]").unwrap();
     let [a, b] = &experiment.points[..] else { panic!("two points") };
-    assert!(a.is_beside(b) && !a.is_like(b));
+    assert!(a.is_peer_of(b) && !a.is_same(b));
 }
 
 #[test]
-fn a_point_comes_back_from_a_store() {
+fn points_round_trip() {
     let text = "faults = [\"none\", \"kick-delay:50us,spurious:0.25\"]\npolicies = [\"host\", \"deferred:ask\"]";
     for point in parse(text).unwrap().points {
         let json = serde_json::to_string(&point).unwrap();

@@ -1,8 +1,8 @@
-//! Correction of p-values for the number of comparisons: of many, some look different by chance.
+//! Correction of p-values for multiple comparisons: among many, some differ by chance.
 
-/// The p-values after Holm's correction (1979), in the order given. If those below 0.05 are called
-/// significant, the probability that any of them is so by chance is below 0.05, however the
-/// comparisons depend on each other.
+/// Returns the p-values after Holm's correction (1979), in their original order. If corrected
+/// values below 0.05 are called significant, the probability that any of them is so by chance is
+/// below 0.05, regardless of dependencies between the comparisons.
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|a, b| p[*a].total_cmp(&p[*b]));
@@ -23,14 +23,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_lower_nor_in_another_order(p in prop::collection::vec(0.0..=1.0, 0..40)) {
+        fn correction_raises_p_and_keeps_the_order(p in prop::collection::vec(0.0..=1.0, 0..40)) {
             let adjusted = holm(&p);
             for (p, adjusted) in p.iter().zip(&adjusted) {
                 prop_assert!(p <= adjusted && *adjusted <= 1.0);
             }
-            for (one, other) in (0..p.len()).flat_map(|i| (0..i).map(move |j| (i, j))) {
-                if p[one] < p[other] {
-                    prop_assert!(adjusted[one] <= adjusted[other]);
+            for (a, b) in (0..p.len()).flat_map(|i| (0..i).map(move |j| (i, j))) {
+                if p[a] < p[b] {
+                    prop_assert!(adjusted[a] <= adjusted[b]);
                 }
             }
         }

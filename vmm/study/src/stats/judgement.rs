@@ -1,9 +1,9 @@
-//! Decides which of an experiment's comparisons differ by more than chance.
+//! Decides which comparisons of an experiment differ by more than chance.
 //!
-//! Runs of a round are close in time, so a sign test on pairs would be free of the machine's drift.
-//! But with eight pairs its lowest p is 2/2^8, too high to survive eight comparisons; that of the
-//! rank sum of eight and eight is 2/12870. So the samples are tested unpaired: as runs alternate,
-//! drift makes real differences harder to find and false ones no more frequent.
+//! Runs of a round are close in time, so a sign test on pairs would be free of the machine's drift. However,
+//! its lowest p with eight pairs is 2/2^8, too high to survive eight comparisons; the lowest p of a rank sum
+//! of eight and eight is 2/12870. So the samples are tested unpaired. Because runs alternate, drift makes
+//! real differences harder to find, but false ones no more frequent.
 
 use serde::Serialize;
 
@@ -13,32 +13,32 @@ use super::{
     permutation::{Direction, direction_in_blocks, rank_sum_in_blocks},
 };
 
-/// Significance level: the probability of calling any difference significant where there is none.
+/// Significance level: the probability that any difference is called significant although no sides differ.
 pub const LEVEL: f64 = 0.05;
 
 /// The verdict on one comparison.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
 pub struct Verdict {
-    /// p of the comparison alone, by `rank_sum`; None without samples of both sides.
+    /// Uncorrected p of the comparison, by `rank_sum`; None without samples of both sides.
     pub p: Option<f64>,
     /// p corrected for all comparisons, by [`holm`].
     pub adjusted: Option<f64>,
-    /// Is the corrected p below [`LEVEL`]?
+    /// Whether the corrected p is below [`LEVEL`].
     pub significant: bool,
-    /// Which side has the higher ranks: what p is of. Medians of all samples may lie the other way round, if the
-    /// sides were not measured equally often in each block.
+    /// The side with the higher ranks, to which p refers. Medians of all samples may have the opposite order
+    /// if the sides were not measured equally often in each block.
     pub direction: Direction,
 }
 
 impl Verdict {
-    /// Is there a significant difference in this direction?
+    /// Whether there is a significant difference in this direction.
     pub fn finds(&self, direction: Direction) -> bool {
         self.significant && self.direction == direction
     }
 }
 
-/// Does a significant difference, which is one of ranks, lie the other way than this ratio of medians? If rates have
-/// two modes, the median jumps from one to the other with one repetition, and the ranks hardly change.
+/// Whether a significant difference of ranks is opposite to this ratio of medians. If rates have two modes, a
+/// single repetition can move the median from one mode to the other, and the ranks hardly change.
 pub fn is_contrary(verdict: &Verdict, ratio: Option<Estimate>) -> bool {
     ratio.is_some_and(|ratio| match verdict.direction {
         Direction::More => verdict.significant && ratio.value < 1.0,
@@ -47,34 +47,34 @@ pub fn is_contrary(verdict: &Verdict, ratio: Option<Estimate>) -> bool {
     })
 }
 
-/// Tests all comparisons of an experiment together. They must include all that are shown, or the
-/// correction is void. Those without samples of both sides are not counted. `seed` is used for sets
-/// of samples that are too large for the exact test.
+/// Tests all comparisons of an experiment together. They must include all comparisons that are shown, or the
+/// correction is void. Comparisons without samples of both sides are not counted. `seed` is used for sets of
+/// samples that are too large for the exact test.
 pub fn judge(comparisons: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Vec<Verdict> {
-    let one = |samples: &(Vec<f64>, Vec<f64>)| vec![samples.clone()];
-    judge_in_blocks(&comparisons.iter().map(one).collect::<Vec<_>>(), seed)
+    let block = |samples: &(Vec<f64>, Vec<f64>)| vec![samples.clone()];
+    judge_in_blocks(&comparisons.iter().map(block).collect::<Vec<_>>(), seed)
 }
 
-/// Both sides' samples of a comparison, for each block.
+/// Samples of both sides of a comparison, per block.
 pub type Blocks = Vec<(Vec<f64>, Vec<f64>)>;
 
-/// How many samples of both sides each block has that has both: those that count.
+/// Returns the sample counts of both sides in each block that has both, because only these blocks count.
 pub fn sizes(blocks: &Blocks) -> Vec<(usize, usize)> {
     let sizes = blocks.iter().map(|(a, b)| (a.len(), b.len()));
     sizes.filter(|(a, b)| a.min(b) > &0).collect()
 }
 
-/// The samples of both sides in blocks of these sizes.
+/// Returns the number of samples of both sides in blocks of these sizes.
 pub fn total(sizes: &[(usize, usize)]) -> (usize, usize) {
     sizes.iter().fold((0, 0), |(a, b), (more_a, more_b)| (a + more_a, b + more_b))
 }
 
-/// Can samples in blocks of these sizes differ significantly, as one of so many comparisons?
+/// Whether samples in blocks of these sizes can differ significantly in one of `comparisons` comparisons.
 pub fn can_differ(sizes: &[(usize, usize)], comparisons: usize) -> bool {
     lowest_p_in_blocks(sizes) * (comparisons as f64) < LEVEL
 }
 
-/// As [`judge`], for samples taken in blocks ([`rank_sum_in_blocks`]).
+/// Variant of [`judge`] for samples taken in blocks ([`rank_sum_in_blocks`]).
 pub fn judge_in_blocks(comparisons: &[Blocks], seed: u64) -> Vec<Verdict> {
     let p: Vec<_> = comparisons.iter().map(|blocks| rank_sum_in_blocks(blocks, seed)).collect();
     let known: Vec<f64> = p.iter().copied().flatten().collect();
@@ -87,11 +87,11 @@ pub fn judge_in_blocks(comparisons: &[Blocks], seed: u64) -> Vec<Verdict> {
     p.into_iter().zip(comparisons).map(verdict).collect()
 }
 
-/// The lowest p that `rank_sum` can give for blocks with so many samples of each side: that of sets that do not
-/// overlap, as is so for two of all permutations.
+/// Returns the lowest p of `rank_sum` for blocks with these sample counts: the p of disjoint sets, which
+/// occur in two of all permutations.
 pub fn lowest_p_in_blocks(blocks: &[(usize, usize)]) -> f64 {
-    let one = |(a, b): &(usize, usize)| lowest_one_sided(*a, *b);
-    (2.0 * blocks.iter().map(one).product::<f64>()).min(1.0)
+    let lowest = |(a, b): &(usize, usize)| lowest_one_sided(*a, *b);
+    (2.0 * blocks.iter().map(lowest).product::<f64>()).min(1.0)
 }
 
 fn lowest_one_sided(a: usize, b: usize) -> f64 {
@@ -99,9 +99,9 @@ fn lowest_one_sided(a: usize, b: usize) -> f64 {
     1.0 / ways
 }
 
-/// The least number of samples of each side with which a difference can be significant as one of `comparisons`
+/// Returns the minimum number of samples of each side for a significant difference in one of `comparisons`
 /// comparisons, if the samples are spread as evenly as possible over `blocks` blocks.
-pub fn samples_in_blocks_for(comparisons: usize, blocks: usize) -> usize {
+pub fn samples_in_blocks(comparisons: usize, blocks: usize) -> usize {
     let can_be = |samples: &usize| {
         let part = |ix| spread(*samples, blocks, ix);
         let sizes: Vec<_> = (0..blocks).map(|ix| (part(ix), part(ix))).collect();
@@ -110,9 +110,9 @@ pub fn samples_in_blocks_for(comparisons: usize, blocks: usize) -> usize {
     (1..).find(can_be).unwrap_or(usize::MAX)
 }
 
-/// The least number of samples of one side with which a difference can be significant, where `others` are the samples of the
-/// second side in each block.
-pub fn samples_beside(others: &[usize], comparisons: usize) -> usize {
+/// Returns the minimum number of samples of one side for a significant difference, if the other side has
+/// `others` samples in each block.
+pub fn samples_against(others: &[usize], comparisons: usize) -> usize {
     let can_be = |samples: &usize| {
         let part = |ix| spread(*samples, others.len(), ix);
         let sizes: Vec<_> =
@@ -122,15 +122,15 @@ pub fn samples_beside(others: &[usize], comparisons: usize) -> usize {
     (1..).find(can_be).unwrap_or(usize::MAX)
 }
 
-/// How many of `samples` are in block `ix` if they are spread as evenly as possible.
+/// Returns how many of `samples` are in block `ix` if they are spread as evenly as possible.
 const fn spread(samples: usize, blocks: usize, ix: usize) -> usize {
     samples / blocks + (ix < samples % blocks) as usize
 }
 
-/// The least number of samples of each side, in `blocks` blocks, from which anything is said about one of `comparisons`
-/// comparisons: enough for the interval of a median, and for a significant difference.
-pub fn least_samples(comparisons: usize, blocks: usize) -> usize {
-    ENOUGH.max(samples_in_blocks_for(comparisons, blocks))
+/// Returns the minimum number of samples of each side, in `blocks` blocks, for a verdict on one of
+/// `comparisons` comparisons: enough for the interval of a median and for a significant difference.
+pub fn min_samples(comparisons: usize, blocks: usize) -> usize {
+    ENOUGH.max(samples_in_blocks(comparisons, blocks))
 }
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
     use base::rng::SplitMix64;
 
     #[test]
-    fn what_so_few_samples_can_tell_is_known_beforehand() {
+    fn lowest_p_matches_the_test() {
         for (a, b) in [(1, 1), (3, 3), (4, 4), (6, 6), (8, 8), (4, 9)] {
             let above: Vec<f64> = (0..a).map(f64::from).collect();
             let below: Vec<f64> = (0..b).map(|ix| 100.0 + f64::from(ix)).collect();
@@ -148,36 +148,35 @@ mod tests {
             assert!((p - lowest).abs() < 1e-12, "{a} and {b}: {p}, not {lowest}");
         }
         assert_eq!(
-            [1, 8, 25, 1000].map(|comparisons| samples_in_blocks_for(comparisons, 1)),
+            [1, 8, 25, 1000].map(|comparisons| samples_in_blocks(comparisons, 1)),
             [4, 6, 7, 9]
         );
         assert!(
             lowest_p_in_blocks(&[(6, 6)]) * 25.0 > LEVEL
                 && lowest_p_in_blocks(&[(7, 7)]) * 25.0 < LEVEL
         );
-        // Of three blocks: two of each side in one are 6 ways, three are 20.
-        assert_eq!(samples_in_blocks_for(8, 3), 7);
+        // For three blocks: two samples of each side in a block are 6 ways, three are 20.
+        assert_eq!(samples_in_blocks(8, 3), 7);
         assert!(lowest_p_in_blocks(&[(2, 2); 3]) * 8.0 > LEVEL);
         assert!(lowest_p_in_blocks(&[(3, 3), (2, 2), (2, 2)]) * 8.0 < LEVEL);
     }
 
     #[test]
-    fn one_side_needs_fewer_where_the_other_one_has_more() {
-        for (others, comparisons, least) in [(8, 1, 2), (8, 2, 3), (8, 16, 5), (4, 1, 4), (3, 1, 5)]
-        {
-            assert_eq!(samples_beside(&[others], comparisons), least, "{others}, {comparisons}");
+    fn one_side_needs_fewer_samples_than_two() {
+        for (others, comparisons, min) in [(8, 1, 2), (8, 2, 3), (8, 16, 5), (4, 1, 4), (3, 1, 5)] {
+            assert_eq!(samples_against(&[others], comparisons), min, "{others}, {comparisons}");
         }
-        assert_eq!(samples_beside(&[7, 1], 2), 4, "two in each block: 2/(36 * 3)");
+        assert_eq!(samples_against(&[7, 1], 2), 4, "two in each block: 2/(36 * 3)");
     }
 
     const COMPARISONS: usize = 8;
     const RUNS: usize = 8;
-    /// Scale of the drift of the rate's logarithm from one run to the next.
+    /// Scale of the drift of the rate's logarithm between consecutive runs.
     const DRIFT: f64 = 0.01;
     /// Scale of the noise between runs of the same case.
     const NOISE: f64 = 0.05;
 
-    /// A model of how a shared machine affects rates.
+    /// A model of the effect of a shared machine on rates.
     struct Machine {
         rng: SplitMix64,
         /// Logarithm of its current speed.
@@ -195,7 +194,7 @@ mod tests {
             (2.0 * even - 1.0) / (2.0 * even * (1.0 - even)).sqrt()
         }
 
-        /// The rate of a run that is `times` times as fast as others. One run in thirty is disturbed
+        /// Returns the rate of a run that is `times` times as fast as others. One run in thirty is disturbed
         /// by other load and up to fifty times slower.
         fn run(&mut self, times: f64) -> f64 {
             self.drift += DRIFT * self.heavy();
@@ -203,8 +202,8 @@ mod tests {
             1e6 * times / hit * (self.drift + NOISE * self.heavy()).exp()
         }
 
-        /// Rounds of all comparisons, alternately forwards and backwards; B is `times` times as fast
-        /// as A.
+        /// Runs rounds of all comparisons, alternately forwards and backwards; B is `times` times as fast as
+        /// A.
         fn experiment(&mut self, times: f64) -> Vec<(Vec<f64>, Vec<f64>)> {
             let mut comparisons = vec![(Vec::new(), Vec::new()); COMPARISONS];
             for round in 0..RUNS {
@@ -227,18 +226,18 @@ mod tests {
         verdicts.iter().filter(|verdict| verdict.significant).count()
     }
 
-    // Of 5000 other experiments 19 (0.4 %) found something; without drift, with twice the noise,
-    // 177 (3.5 %).
+    // In 5000 other experiments, 19 (0.4 %) found a difference; without drift and with twice the noise, 177
+    // (3.5 %).
     #[test]
-    fn the_same_against_itself_is_hardly_ever_different() {
-        let wrong = (0..100).filter(|seed| significant(*seed, 1.0) > 0).count();
-        assert!(wrong <= 5, "{wrong} of 100 experiments found what is not there");
+    fn equal_locks_rarely_differ() {
+        let errors = (0..100).filter(|seed| significant(*seed, 1.0) > 0).count();
+        assert!(errors <= 5, "{errors} of 100 experiments found what is not there");
     }
 
     #[test]
-    fn twice_as_fast_is_found_under_the_same_noise() {
-        let found: usize = (0..100).map(|seed| significant(seed, 2.0)).sum();
-        assert!(found >= 90 * COMPARISONS, "{found} of {}", 100 * COMPARISONS);
+    fn finds_a_factor_of_two_in_noise() {
+        let hits: usize = (0..100).map(|seed| significant(seed, 2.0)).sum();
+        assert!(hits >= 90 * COMPARISONS, "{hits} of {}", 100 * COMPARISONS);
     }
 
     #[test]

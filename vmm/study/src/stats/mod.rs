@@ -1,11 +1,11 @@
 //! Statistics: pure functions of the samples and a seed.
 //!
-//! Samples on a shared machine are neither normal nor free of outliers, so the centre is the median.
-//! The interval of the median is the exact one, between two of the samples themselves: with few samples, a
-//! percentile bootstrap of the median covers the true value too rarely (88 to 92 times of 100 for 15
-//! samples, tried here). Reports still show the bootstrap interval too, for comparison with
-//! published figures. The ratio of two medians has no exact interval; it is bootstrapped. Whether
-//! two sets differ at all is decided by [`judge`], for all comparisons together.
+//! Samples on a shared machine are neither normal nor free of outliers, so the centre is the median. The
+//! interval of the median is exact, between two of the samples themselves: with few samples, a percentile
+//! bootstrap of the median covers the true value too rarely (88 to 92 times of 100 for 15 samples, tried
+//! here). Reports also show the bootstrap interval, for comparison with published figures. The ratio of two
+//! medians has no exact interval, so it is bootstrapped. [`judge`] decides whether two sets differ at all,
+//! for all comparisons together.
 //!
 //! All results are checked against NumPy, SciPy and statsmodels, see `reference_tests`.
 
@@ -19,8 +19,8 @@ mod reference_tests;
 mod tests;
 
 pub use judgement::{
-    Blocks, LEVEL, Verdict, can_differ, is_contrary, judge, judge_in_blocks, least_samples,
-    lowest_p_in_blocks, samples_beside, samples_in_blocks_for, sizes, total,
+    Blocks, LEVEL, Verdict, can_differ, is_contrary, judge, judge_in_blocks, lowest_p_in_blocks,
+    min_samples, samples_against, samples_in_blocks, sizes, total,
 };
 pub use permutation::Direction;
 
@@ -28,15 +28,15 @@ use serde::Serialize;
 
 use base::rng::SplitMix64;
 
-/// Resamples of a bootstrap. At 4000 the ends of a 95 % interval move by about
-/// half a percent of its width from seed to seed.
+/// Resamples of a bootstrap. With 4000, the ends of a 95 % interval move by about half a percent of its width
+/// between seeds.
 const RESAMPLES: usize = 4000;
 
 /// Probability outside each end of an interval.
 const TAIL: f64 = 0.025;
 
-/// Fewest samples from which the median can be bounded with 95 % confidence: it lies between the
-/// lowest and the highest of n samples with probability 1 - 2^(1-n).
+/// Minimum number of samples that bound the median with 95 % confidence: it lies between the lowest and the
+/// highest of n samples with probability 1 - 2^(1-n).
 pub const ENOUGH: usize = 6;
 
 /// A 95 % confidence interval.
@@ -49,7 +49,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Does it contain `value`?
+    /// Whether it contains `value`.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
@@ -69,19 +69,19 @@ pub struct Estimate {
 pub struct Summary {
     /// Number of samples.
     pub count: usize,
-    /// The lowest.
+    /// The lowest sample.
     pub min: f64,
-    /// The highest.
+    /// The highest sample.
     pub max: f64,
-    /// The median, with its interval.
+    /// The median with its interval.
     pub median: Estimate,
     /// The arithmetic mean.
     pub mean: f64,
-    /// Standard deviation of the sample (n - 1); None for a single one.
+    /// Standard deviation of the sample (n - 1); None for a single sample.
     pub stddev: Option<f64>,
 }
 
-/// Summarises `samples`; None when there are none.
+/// Summarises `samples`; None without samples.
 pub fn summarise(samples: &[f64]) -> Option<Summary> {
     let min = samples.iter().copied().reduce(f64::min)?;
     let max = samples.iter().copied().reduce(f64::max)?;
@@ -112,7 +112,7 @@ fn stddev(samples: &[f64]) -> Option<f64> {
 /// Quartiles of samples; they assume nothing about the distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Quartiles {
-    /// The lowest.
+    /// The lowest sample.
     pub min: f64,
     /// First quartile.
     pub lower: f64,
@@ -120,11 +120,11 @@ pub struct Quartiles {
     pub median: f64,
     /// Third quartile.
     pub upper: f64,
-    /// The highest.
+    /// The highest sample.
     pub max: f64,
 }
 
-/// The quartiles of `samples`, interpolated between neighbours (type 7 of Hyndman and Fan, 1996);
+/// Returns the quartiles of `samples`, interpolated between neighbours (type 7 of Hyndman and Fan, 1996);
 /// None without samples.
 pub fn quartiles(samples: &[f64]) -> Option<Quartiles> {
     let mut sorted = samples.to_vec();
@@ -139,7 +139,7 @@ pub fn quartiles(samples: &[f64]) -> Option<Quartiles> {
     Some(Quartiles { min, lower, median, upper, max })
 }
 
-/// The median; None without samples.
+/// Returns the median; None without samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
     median_in_place(&mut samples.to_vec())
 }
@@ -154,8 +154,8 @@ fn median_in_place(samples: &mut [f64]) -> Option<f64> {
     }
 }
 
-/// The median of `samples` with its interval: the samples between which it lies with at least 95 %
-/// confidence, whatever their distribution.
+/// Returns the median of `samples` with its interval: the samples between which it lies with at least 95 %
+/// confidence, regardless of their distribution.
 pub fn median_estimate(samples: &[f64]) -> Option<Estimate> {
     let mut sorted = samples.to_vec();
     let value = median_in_place(&mut sorted)?;
@@ -164,9 +164,9 @@ pub fn median_estimate(samples: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, interval })
 }
 
-/// How many samples at each end are outside the interval of the median of `n` samples. With `k`
-/// outside, the interval is above the true median when at most `k` samples are below it, each with
-/// probability 1/2; the result is the largest `k` for which this has probability [`TAIL`] at most.
+/// Returns how many samples at each end are outside the interval of the median of `n` samples. With `k`
+/// outside, the interval is above the true median if at most `k` samples are below it, each with probability
+/// 1/2. The result is the largest `k` for which this has at most probability [`TAIL`].
 fn order_statistic(n: usize) -> Option<usize> {
     // Computed in logarithms: 2^-n underflows from n = 1075 on.
     let mut ln_exactly = -(n as f64) * std::f64::consts::LN_2;
@@ -183,17 +183,17 @@ fn order_statistic(n: usize) -> Option<usize> {
     outside
 }
 
-/// The 95 % percentile bootstrap interval of the median; None for fewer than [`ENOUGH`] samples.
-/// With few samples it is too narrow: [`median_estimate`] has the exact interval.
+/// Returns the 95 % percentile bootstrap interval of the median; None for fewer than [`ENOUGH`] samples. With
+/// few samples, it is too narrow; [`median_estimate`] has the exact interval.
 pub fn median_bootstrap(samples: &[f64], seed: u64) -> Option<Interval> {
     let (mut rng, mut scratch) = (SplitMix64::new(seed), Vec::new());
     let enough = samples.len() >= ENOUGH;
     enough.then(|| bootstrap(|| Some(resampled_median(samples, &mut rng, &mut scratch))))?
 }
 
-/// The ratio of the medians of two independent sets of samples; None when one is
-/// empty or `below` has a median of zero. Resamples whose lower median is zero
-/// count as an infinite ratio, and do not count if both are.
+/// Returns the ratio of the medians of two independent sets of samples; None if a set is empty or `below` has
+/// a median of zero. Resamples with a lower median of zero count as an infinite ratio, and are ignored if
+/// both medians are zero.
 pub fn ratio_of_medians(above: &[f64], below: &[f64], seed: u64) -> Option<Estimate> {
     let (numerator, denominator) = (median(above)?, median(below)?);
     if denominator == 0.0 {
@@ -211,9 +211,9 @@ pub fn ratio_of_medians(above: &[f64], below: &[f64], seed: u64) -> Option<Estim
     Some(Estimate { value: numerator / denominator, interval: interval.flatten() })
 }
 
-/// As [`ratio_of_medians`], for samples taken in blocks: in units of the lower side's median in their block, so that
-/// blocks of different speed, measured differently often on each side, are no difference of the sides. Blocks without
-/// both sides, or in which the lower side's median is zero, do not count.
+/// Variant of [`ratio_of_medians`] for samples taken in blocks. Samples are divided by the lower side's
+/// median in their block, so that speed differences between unequally measured blocks do not affect the
+/// ratio. Blocks without both sides, or with a lower median of zero, are ignored.
 pub fn ratio_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Option<Estimate> {
     if let [(above, below)] = blocks {
         return ratio_of_medians(above, below, seed);
@@ -229,16 +229,16 @@ pub fn ratio_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Option<Est
     ratio_of_medians(&all_above, &all_below, seed)
 }
 
-/// The median over pairs of the ratio within the pair; None when there are no
-/// pairs or the ratio is infinite. Runs of a pair are neighbours in time, so
-/// what changes slowly on the host cancels out. Pairs of two zeros have no ratio.
+/// Returns the median over pairs of the ratio within the pair; None if there are no pairs or the ratio is
+/// infinite. Runs of a pair are neighbours in time, so slow changes of the host cancel out. Pairs of two
+/// zeros have no ratio.
 pub fn ratio_of_pairs(pairs: &[(f64, f64)]) -> Option<Estimate> {
     let ratios: Vec<f64> =
         pairs.iter().filter_map(|(above, below)| ratio(*above, *below)).collect();
     median_estimate(&ratios).filter(|estimate| estimate.value.is_finite())
 }
 
-/// None of 0/0.
+/// Returns None for 0/0.
 fn ratio(above: f64, below: f64) -> Option<f64> {
     (above != 0.0 || below != 0.0).then_some(above / below)
 }
@@ -249,7 +249,7 @@ fn resampled_median(samples: &[f64], rng: &mut SplitMix64, scratch: &mut Vec<f64
     median_in_place(scratch).unwrap_or(0.0)
 }
 
-/// The percentile interval of the values that `resample` returns, if most of them are values.
+/// Returns the percentile interval of the values of `resample`, if more than half of its results are values.
 fn bootstrap(mut resample: impl FnMut() -> Option<f64>) -> Option<Interval> {
     let mut drawn: Vec<f64> = (0..RESAMPLES).filter_map(|_| resample()).collect();
     if drawn.len() <= RESAMPLES / 2 {
@@ -260,16 +260,16 @@ fn bootstrap(mut resample: impl FnMut() -> Option<f64>) -> Option<Interval> {
     Some(Interval { low: drawn[skipped], high: drawn[drawn.len() - 1 - skipped] })
 }
 
-/// How evenly operations are distributed.
+/// Measures of an even distribution of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Fairness {
-    /// The smallest share over the largest: 1 is even; at 0 at least one vCPU got nothing.
+    /// The smallest share divided by the largest: 1 is even; at 0, at least one vCPU got nothing.
     pub min_over_max: f64,
     /// Jain's index, the squared sum over n times the sum of squares: 1 is even; at 1/n, one vCPU
     /// got everything.
     pub jain: f64,
-    /// Share of the busier half of the vCPUs, D. Dice's fairness factor: 0.5 is even, at 1 the other half got nothing. Of
-    /// an odd number half of the middle one belongs to it.
+    /// Share of the busier half of the vCPUs, D. Dice's fairness factor: 0.5 is even; at 1, the other half
+    /// got nothing. For an odd number, half of the middle vCPU belongs to it.
     pub busier_half: f64,
 }
 
@@ -281,7 +281,7 @@ fn busier_half(shares: &[u64]) -> f64 {
     sorted[..half].iter().map(|share| *share as f64).sum::<f64>() + middle
 }
 
-/// The fairness of `shares`; None when there are none, or all are zero.
+/// Returns the fairness of `shares`; None without shares, or if all are zero.
 pub fn fairness(shares: &[u64]) -> Option<Fairness> {
     let max = shares.iter().copied().max().filter(|max| *max > 0)?;
     let min = shares.iter().copied().min()?;

@@ -1,4 +1,4 @@
-//! Outliers among samples. They are flagged and never left out: on a shared machine they are part
+//! Outliers among samples. They are flagged and never left out: on a shared machine, they are part
 //! of the result.
 
 use super::{mean, median};
@@ -6,18 +6,18 @@ use super::{mean, median};
 /// Modified z-score above which a sample is an outlier (Iglewicz and Hoaglin, 1993).
 const FAR: f64 = 3.5;
 
-/// Fewest samples among which outliers are flagged: of three, two that are close by chance would
-/// make the third an outlier.
+/// Minimum number of samples to flag outliers: among three, two that are close by chance would make
+/// the third an outlier.
 pub const ENOUGH: usize = 5;
 
 /// Flags outliers by their distance from the median relative to the median distance, which outliers
 /// themselves do not move. Rates differ by factors, so if all samples are positive, their logarithms
-/// are used. Of fewer than [`ENOUGH`] samples none is flagged.
+/// are used. Nothing is flagged among fewer than [`ENOUGH`] samples.
 pub fn flags(samples: &[f64]) -> Vec<bool> {
     scores(samples).into_iter().map(|score| score.abs() > FAR).collect()
 }
 
-/// The modified z-scores of `samples`.
+/// Returns the modified z-scores of `samples`.
 pub(super) fn scores(samples: &[f64]) -> Vec<f64> {
     if samples.len() < ENOUGH {
         return vec![0.0; samples.len()];
@@ -31,7 +31,7 @@ pub(super) fn scores(samples: &[f64]) -> Vec<f64> {
 }
 
 /// Estimates the standard deviation from these distances from the median: by their median, or by
-/// their mean if more than half of them are zero; None if all are zero.
+/// their mean if more than half of them are zero. None if all are zero.
 fn unit(distances: &[f64]) -> Option<f64> {
     // For normal samples the median distance is 0.6745 standard deviations, the mean distance
     // sqrt(2 / pi).
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn those_far_from_the_others_are_flagged() {
+    fn flags_distant_samples() {
         assert_eq!(flagged(&[10.0, 11.0, 9.0, 10.5, 0.2, 9.5, 10.2]), [0.2]);
         assert_eq!(flagged(&[10.0, 11.0, 9.0, 10.5, 9.5, 10.2]), NONE);
         assert_eq!(flagged(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]), NONE, "factors are even");
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn where_most_are_equal_the_rest_is_held_against_all() {
+    fn mostly_equal_samples_use_the_mean_distance() {
         assert_eq!(flagged(&[5.0; 9]), NONE);
         assert_eq!(flagged(&[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.0]), [3.0]);
         assert_eq!(flagged(&[5.0, 5.0, 5.0, 5.0, 5.0, 6.0, 7.0, 8.0]), NONE);

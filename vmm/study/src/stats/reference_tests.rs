@@ -30,7 +30,7 @@ struct OneSet {
     quartiles: [f64; 2],
     interval: Option<[f64; 2]>,
     bootstrap: Option<Bootstrap>,
-    /// Modified z-scores; None where the median distance from the median is zero.
+    /// Modified z-scores; None if the median distance from the median is zero.
     scores: Option<Vec<f64>>,
 }
 
@@ -49,7 +49,7 @@ struct Ratio {
     bootstrap: Bootstrap,
 }
 
-/// A bootstrap interval, and the ranges in which its ends lie with as few resamples as ours.
+/// A bootstrap interval, and the ranges of its ends with as few resamples as ours.
 #[derive(Debug, Deserialize)]
 struct Bootstrap {
     interval: [f64; 2],
@@ -58,9 +58,9 @@ struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// The ends lie where those of as many of their resamples would, except once in 15,000 times.
+    /// Asserts that the ends are in their ranges, which fails by chance once in 15,000 times.
     fn assert_same(&self, name: &str, Interval { low, high }: Interval) {
-        // Their figures are rounded at another digit.
+        // Their figures are rounded to another digit.
         let within = |end: f64, [from, to]: [f64; 2]| from - 1e-9 <= end && end <= to + 1e-9;
         assert!(within(low, self.low_within), "{name}: {low}, not {:?}", self.interval);
         assert!(within(high, self.high_within), "{name}: {high}, not {:?}", self.interval);
@@ -90,7 +90,7 @@ fn assert_same(what: &str, ours: f64, theirs: f64) {
 }
 
 #[test]
-fn summaries_intervals_scores_and_bootstraps_are_theirs() {
+fn single_sample_statistics_match_references() {
     let mut bootstrapped = 0;
     for (name, known) in known().samples {
         let ours = summarise(&known.samples).unwrap();
@@ -110,7 +110,7 @@ fn summaries_intervals_scores_and_bootstraps_are_theirs() {
         assert_eq!(ours.stddev.is_some(), known.stddev.is_some(), "{name}");
         let interval = known.interval.map(|[low, high]| Interval { low, high });
         assert_eq!(ours.median.interval, interval, "{name}");
-        if let Some(theirs) = known.scores.filter(|all| all.len() >= outliers::ENOUGH) {
+        if let Some(theirs) = known.scores.filter(|scores| scores.len() >= outliers::ENOUGH) {
             for (ours, theirs) in outliers::scores(&known.samples).into_iter().zip(&theirs) {
                 assert_same(&name, ours, *theirs);
             }
@@ -128,7 +128,7 @@ fn summaries_intervals_scores_and_bootstraps_are_theirs() {
 }
 
 #[test]
-fn p_values_and_ratios_of_pairs_are_theirs() {
+fn two_sample_statistics_match_references() {
     let mut ratios = 0;
     for (name, known) in known().pairs {
         assert_same(&name, rank_sum(&known.a, &known.b, SEED).unwrap(), known.rank_sum);
@@ -142,7 +142,7 @@ fn p_values_and_ratios_of_pairs_are_theirs() {
 }
 
 #[test]
-fn corrected_p_values_are_theirs() {
+fn corrected_p_values_match_references() {
     for known in known().holm {
         for (ours, theirs) in holm(&known.p).into_iter().zip(known.adjusted) {
             assert_same("holm", ours, theirs);
@@ -151,7 +151,7 @@ fn corrected_p_values_are_theirs() {
 }
 
 #[test]
-fn fairness_is_as_defined() {
+fn fairness_matches_references() {
     for known in known().fairness {
         assert_same("Jain", fairness(&known.shares).unwrap().jain, known.jain);
     }

@@ -1,11 +1,11 @@
-//! By hand, and by simulation.
+//! Tests by hand and by simulation.
 
 use super::*;
 
 const SEED: u64 = 7;
 
 #[test]
-fn zeros_are_samples_like_others() {
+fn zeros_are_valid_samples() {
     let summary = summarise(&[0.0, 0.0, 0.0]).unwrap();
     assert_eq!((summary.max, summary.mean, summary.stddev), (0.0, 0.0, Some(0.0)));
     assert_eq!((summarise(&[]), quartiles(&[])), (None, None));
@@ -21,8 +21,8 @@ fn zeros_are_samples_like_others() {
 }
 
 #[test]
-fn median_intervals_are_those_of_the_tables() {
-    // Ranks of the 95 % interval of a median from statistical tables: none below 6, 1 and 6 of
+fn median_intervals_match_tables() {
+    // Ranks of the 95 % interval of a median from statistical tables: no interval below 6, 1 and 6 of
     // 6, 2 and 9 of 10, 6 and 15 of 20, 40 and 61 of 100.
     for (n, first) in [(6, 1), (8, 1), (9, 2), (10, 2), (20, 6), (100, 40)] {
         let samples: Vec<f64> = (1..=n).map(f64::from).collect();
@@ -36,7 +36,7 @@ fn median_intervals_are_those_of_the_tables() {
 }
 
 #[test]
-fn intervals_hold_the_truth_as_often_as_they_say() {
+fn intervals_have_nominal_coverage() {
     // Uniform samples from 0..1, whose median is 0.5.
     let mut rng = SplitMix64::new(3);
     let mut uniform = || (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
@@ -64,14 +64,14 @@ fn ratios_by_hand() {
 
 #[test]
 fn ratios_in_blocks_by_hand() {
-    // A fast block and a slow one, half as much again in both, and the sides measured unequally often.
+    // A fast and a slow block, with a ratio of 1.5 in both, and the sides measured unequally often.
     let fast = (vec![150.0], vec![90.0, 100.0, 110.0]);
     let slow = (vec![14.0, 15.0, 16.0], vec![10.0]);
     let ratio =
         |blocks: &[(Vec<f64>, Vec<f64>)]| ratio_in_blocks(blocks, SEED).map(|ratio| ratio.value);
     assert_eq!(ratio(&[fast.clone(), slow.clone()]), Some(1.5));
     assert_eq!(ratio(std::slice::from_ref(&slow)), Some(1.5));
-    // One side alone, and a block whose unit would be nothing, leave the others as they are.
+    // A block with one side only, and a block whose unit would be zero, do not affect the others.
     let (alone, none) = ((Vec::new(), vec![1e9]), (vec![5.0], vec![0.0, 0.0]));
     assert_eq!(ratio(&[fast, slow, alone.clone(), none.clone()]), Some(1.5));
     assert_eq!(ratio(&[alone, none]), None);
@@ -94,8 +94,8 @@ fn fairness_by_hand() {
     let skewed = fairness(&[1, 3]).unwrap();
     assert!((skewed.min_over_max - 1.0 / 3.0).abs() < 1e-12);
     assert!((skewed.jain - 0.8).abs() < 1e-12);
-    let one = Fairness { min_over_max: 0.0, jain: 0.5, busier_half: 1.0 };
-    assert_eq!(fairness(&[0, 4]).unwrap(), one);
+    let skewed_max = Fairness { min_over_max: 0.0, jain: 0.5, busier_half: 1.0 };
+    assert_eq!(fairness(&[0, 4]).unwrap(), skewed_max);
     let halves = [&[5, 5, 5][..], &[1, 3], &[2, 4, 6], &[1, 9, 3, 7]];
     let halves = halves.map(|shares| fairness(shares).unwrap().busier_half);
     assert_eq!(halves, [0.5, 0.75, 8.0 / 12.0, 16.0 / 20.0]);

@@ -1,8 +1,8 @@
-//! The result of a run: `cells.jsonl` in its directory, one line of JSON per cell, appended and
-//! synced before the next cell begins.
+//! The result of a run: `cells.jsonl` in its directory, with one line of JSON per cell, appended and synced
+//! before the next cell begins.
 //!
-//! If the program is killed, only the last line may be incomplete. It is recognized by its missing
-//! newline and cut off when the run is resumed.
+//! If the program is killed, only the last line may be incomplete. It is recognized by its missing newline
+//! and cut off when the run is resumed.
 
 pub mod export;
 pub mod parts;
@@ -32,14 +32,14 @@ pub use tally::Tally;
 
 use base::{files::FileError, io_errors::without_path};
 
-/// The file in a run's directory.
+/// Name of the file in a run's directory.
 pub const FILE: &str = "cells.jsonl";
 
-/// How long a store's lock is waited for: a child of a killed run has executed its program or died
-/// by then, also on a busy machine, where it needs a turn on a CPU for each.
-const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout for a store's lock: by then, a child of a killed run has executed its program or died, even on a
+/// busy machine, where it needs a time slice for either.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Why a store cannot be used.
+/// Errors of a store.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The directory has a store already.
@@ -48,7 +48,7 @@ pub enum StoreError {
     /// The directory has no store.
     #[error("{0} has no run: it has no {FILE}")]
     Absent(PathBuf),
-    /// The store's file is a link: whoever can write to the directory would choose what is appended to and cut.
+    /// The store's file is a link, whose creator would choose the file that is cut and appended to.
     #[error("{0} is a link: name the directory that has the file itself")]
     Link(PathBuf),
     /// Another process holds the store's lock.
@@ -66,7 +66,7 @@ pub enum StoreError {
     },
     /// The file is not a regular file or too large.
     #[error("{file}: {1}", file = .0.display())]
-    Odd(PathBuf, FileError),
+    Unusable(PathBuf, FileError),
     /// A line other than a torn last one cannot be parsed.
     #[error("{file} is damaged in line {line}: {why}", file = .file.display())]
     Damaged {
@@ -74,22 +74,22 @@ pub enum StoreError {
         file: PathBuf,
         /// The line's number, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// Description of the damage.
         why: String,
     },
-    /// The parts in a directory are not of one run.
-    #[error("{dir} has parts of a run in {one} parts and of one in {other}: name another directory for one of them", dir = .dir.display())]
+    /// The parts in a directory are from different runs.
+    #[error("{dir} has parts of a run in {first} parts and of a run in {second}: use another directory for one of them", dir = .dir.display())]
     Parts {
         /// The directory of the parts.
         dir: PathBuf,
         /// The number of parts of one run.
-        one: u32,
-        /// The number of parts of the other.
-        other: u32,
+        first: u32,
+        /// The number of parts of the other run.
+        second: u32,
     },
     /// Another version of pvticket wrote the store.
     #[error(
-        "{file} is of format {found}, this pvticket reads format {ours}: use the pvticket that wrote it, or measure again",
+        "{file} has format {format}, this pvticket reads format {ours}: use the pvticket that wrote it, or measure again",
         file = .file.display(),
         ours = record::FORMAT
     )]
@@ -97,7 +97,7 @@ pub enum StoreError {
         /// The store's file.
         file: PathBuf,
         /// The format of the file.
-        found: u32,
+        format: u32,
     },
 }
 
@@ -125,7 +125,7 @@ impl Store {
         let mut store = Self { path, file };
         store.lock(dir)?;
         store.append(&Line::Run(Box::new(run)))?;
-        // The store gets its name only once this line is complete.
+        // The store gets its name only when this line is complete.
         new.persist_noclobber(&store.path).map_err(|failure| match failure.error.kind() {
             io::ErrorKind::AlreadyExists => StoreError::Exists(dir.to_owned()),
             _ => failed("make", &store.path)(failure.error),
@@ -135,8 +135,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens the store in `dir` to resume its run. Changes nothing: a torn last line has to be cut
-    /// off with [`repair`](Self::repair) before anything is appended.
+    /// Opens the store in `dir` to resume its run. Changes nothing: a torn last line must be cut off with
+    /// [`repair`](Self::repair) before anything is appended.
     pub fn resume(dir: &Path) -> Result<(Self, Contents), StoreError> {
         let path = dir.join(FILE);
         open_regular(&path, dir)?;
@@ -149,7 +149,7 @@ impl Store {
             _ => failed("open", &path)(error),
         })?;
         let store = Self { path, file };
-        // Locked before it is read: another process may be writing a line.
+        // Locked before reading, because another process may be writing a line.
         store.lock(dir)?;
         let contents = read(dir)?;
         Ok((store, contents))
@@ -161,11 +161,10 @@ impl Store {
         cut.map_err(failed("repair", &self.path))
     }
 
-    /// Takes the store's lock. A run that was killed while it started a worker leaves the lock to the
-    /// child until that executes its program or dies, so a lock that is taken is tried again for
-    /// [`LOCK_PATIENCE`].
+    /// Takes the store's lock. A run that was killed while it started a worker leaves the lock to the child
+    /// until the child executes its program or dies, so a held lock is retried for [`LOCK_TIMEOUT`].
     fn lock(&self, dir: &Path) -> Result<(), StoreError> {
-        let until = Instant::now() + LOCK_PATIENCE;
+        let until = Instant::now() + LOCK_TIMEOUT;
         loop {
             match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(()),

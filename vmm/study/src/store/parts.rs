@@ -1,4 +1,4 @@
-//! The parts of a run: stores of their own, `K-of-N/cells.jsonl` in the directory of the run.
+//! The parts of a run: separate stores, `K-of-N/cells.jsonl` in the directory of the run.
 
 use std::{
     fs, io,
@@ -9,20 +9,20 @@ use super::{FILE, StoreError, failed};
 use crate::spec::Part;
 use base::files;
 
-/// The parts in a directory, at least one, by number. A folder without a store is not a part yet,
-/// and neither is a link: nothing is written through it.
+/// The parts in a directory, at least one, by number. A folder without a store is not yet a part.
+/// Links are ignored: nothing is written through them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parts {
     dir: PathBuf,
-    all: Vec<Part>,
+    parts: Vec<Part>,
 }
 
 impl Parts {
-    /// The parts in `dir`; None if it has none, or a store itself.
+    /// Finds the parts in `dir`; None if it has no parts, or is a store itself.
     pub fn find(dir: &Path) -> Result<Option<Self>, StoreError> {
         let has_store = |dir: &Path| {
             let file = dir.join(FILE);
-            files::is_there(&file).map_err(failed("look for", &file))
+            files::is_file(&file).map_err(failed("access", &file))
         };
         if has_store(dir)? {
             return Ok(None);
@@ -31,45 +31,45 @@ impl Parts {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             entries => entries.map_err(failed("list", dir))?,
         };
-        let mut all = Vec::new();
+        let mut parts = Vec::new();
         for entry in entries {
             let entry = entry.map_err(failed("list", dir))?;
             let Some(part) = entry.file_name().to_str().and_then(Part::from_folder) else {
                 continue;
             };
-            let kind = entry.file_type().map_err(failed("look at", dir))?;
+            let kind = entry.file_type().map_err(failed("inspect", dir))?;
             if kind.is_dir() && has_store(&entry.path())? {
-                all.push(part);
+                parts.push(part);
             }
         }
-        all.sort_unstable();
-        let (Some(first), parts) = (all.first(), all.iter()) else { return Ok(None) };
-        match parts.map(|part| part.of()).find(|of| *of != first.of()) {
-            Some(other) => Err(StoreError::Parts { dir: dir.to_owned(), one: first.of(), other }),
-            None => Ok(Some(Self { dir: dir.to_owned(), all })),
+        parts.sort_unstable();
+        let Some(first) = parts.first().map(|part| part.count()) else { return Ok(None) };
+        match parts.iter().map(|part| part.count()).find(|count| *count != first) {
+            Some(second) => Err(StoreError::Parts { dir: dir.to_owned(), first, second }),
+            None => Ok(Some(Self { dir: dir.to_owned(), parts })),
         }
     }
 
-    /// The directories of their stores.
+    /// Returns the directories of their stores.
     pub fn dirs(&self) -> impl Iterator<Item = PathBuf> {
-        self.all.iter().map(|part| self.dir.join(part.folder()))
+        self.parts.iter().map(|part| self.dir.join(part.folder()))
     }
 
-    /// The part `part` of the run in `dir`: the directory of its store, which may not be a link.
-    pub fn own(dir: &Path, part: Part) -> Result<PathBuf, StoreError> {
-        let own = dir.join(part.folder());
-        if own.is_symlink() { Err(StoreError::Link(own)) } else { Ok(own) }
+    /// Returns the directory of the store of `part` in `dir`. Fails if it is a link.
+    pub fn dir_of(dir: &Path, part: Part) -> Result<PathBuf, StoreError> {
+        let path = dir.join(part.folder());
+        if path.is_symlink() { Err(StoreError::Link(path)) } else { Ok(path) }
     }
 
-    /// The number of parts of the run.
-    pub fn of(&self) -> u32 {
-        self.all[0].of()
+    /// Returns the number of parts of the run.
+    pub fn count(&self) -> u32 {
+        self.parts[0].count()
     }
 
-    /// The parts that are not in the directory.
+    /// Returns the parts that are not in the directory.
     pub fn missing(&self) -> Vec<Part> {
-        let all = (1..=self.of()).filter_map(|number| Part::new(number, self.of()).ok());
-        all.filter(|part| !self.all.contains(part)).collect()
+        let numbers = (1..=self.count()).filter_map(|number| Part::new(number, self.count()).ok());
+        numbers.filter(|part| !self.parts.contains(part)).collect()
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_directory() {
+    fn finds_parts_of_a_directory() {
         let dir = with_parts(&["10-of-12", "2-of-12", "other", "3-of-12x"]);
         fs::create_dir(dir.path().join("7-of-12")).unwrap();
         let parts = Parts::find(dir.path()).unwrap().unwrap();
@@ -100,16 +100,16 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_parts() {
+    fn directories_without_parts_have_none() {
         assert_eq!(Parts::find(Path::new("/nonexistent")).unwrap(), None);
         assert_eq!(Parts::find(with_parts(&[]).path()).unwrap(), None);
         assert_eq!(Parts::find(with_parts(&[".", "1-of-2"]).path()).unwrap(), None);
     }
 
     #[test]
-    fn parts_of_two_runs_are_refused() {
+    fn rejects_parts_of_two_runs() {
         let dir = with_parts(&["1-of-2", "3-of-4"]);
         let error = Parts::find(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("a run in 2 parts and of one in 4"), "{error}");
+        assert!(error.contains("a run in 2 parts and of a run in 4"), "{error}");
     }
 }

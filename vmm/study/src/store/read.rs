@@ -1,4 +1,4 @@
-//! Reads a store, whose last line may be torn.
+//! Reads a store. Its last line may be torn.
 
 use std::{
     collections::HashSet,
@@ -13,23 +13,23 @@ use super::{
 };
 use base::{
     files::{self, FileError},
-    shown,
+    sanitize,
     units::ByteSize,
 };
 
-/// Longest line, in bytes: a cell of 128 vCPUs with all its histograms is far below.
-const LONGEST: u64 = 16 << 20;
+/// Maximum length of a line in bytes, far above a cell of 128 vCPUs with all histograms.
+const MAX_LINE: u64 = 16 << 20;
 
 /// The contents of a store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contents {
-    /// Describes the run.
+    /// Description of the run.
     pub run: RunLine,
-    /// Each start or resume of the run.
+    /// Starts and resumes of the run.
     pub sessions: Vec<SessionLine>,
     /// The cells in the order in which they ended, including aborted ones.
     pub cells: Vec<CellLine>,
-    /// The incomplete last line, if there is one.
+    /// The incomplete last line, if any.
     pub torn: Option<Torn>,
 }
 
@@ -43,9 +43,9 @@ pub struct Torn {
 }
 
 impl Contents {
-    /// Numbers of the cells that need not be run again: those done and those failed.
+    /// Returns the numbers of cells that need not be run again: done or failed.
     pub fn finished(&self) -> HashSet<u32> {
-        let last = self.last_of_each().into_values();
+        let last = self.last_lines().into_values();
         last.filter(|cell| cell.is_ended()).map(|cell| cell.cell).collect()
     }
 }
@@ -57,14 +57,14 @@ pub fn read(dir: &Path) -> Result<Contents, StoreError> {
     read_from(BufReader::new(file), &path)
 }
 
-/// Opens the file of the store in `dir` for reading; it must be a regular file.
+/// Opens the file of the store in `dir` for reading. Fails unless it is a regular file.
 pub(super) fn open_regular(path: &Path, dir: &Path) -> Result<File, StoreError> {
-    files::regular(path).map_err(|error| match error {
+    files::open_regular(path).map_err(|error| match error {
         FileError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
             StoreError::Absent(dir.to_owned())
         }
         FileError::Io(error) => failed("open", path)(error),
-        other => StoreError::Odd(path.to_owned(), other),
+        other => StoreError::Unusable(path.to_owned(), other),
     })
 }
 
@@ -76,14 +76,14 @@ pub(crate) fn read_from(mut input: impl BufRead, path: &Path) -> Result<Contents
     let mut at = 0;
     for number in 1.. {
         let mut bytes = Vec::new();
-        let count = (&mut input).take(LONGEST).read_until(b'\n', &mut bytes);
+        let count = (&mut input).take(MAX_LINE).read_until(b'\n', &mut bytes);
         let count = count.map_err(failed("read", path))? as u64;
         if count == 0 {
             break;
         }
         if bytes.last() != Some(&b'\n') {
-            if count == LONGEST {
-                return Err(damaged(number, format!("it is longer than {}", ByteSize(LONGEST))));
+            if count == MAX_LINE {
+                return Err(damaged(number, format!("it is longer than {}", ByteSize(MAX_LINE))));
             }
             reading.torn = Some(Torn { at, bytes: count });
             break;
@@ -96,7 +96,7 @@ pub(crate) fn read_from(mut input: impl BufRead, path: &Path) -> Result<Contents
         StoreReading { run: Some(run), sessions, cells, torn, .. } => {
             Ok(Contents { run, sessions, cells, torn })
         }
-        _ => Err(damaged(1, "it has no first line; begin the run anew".into())),
+        _ => Err(damaged(1, "it has no first line: start the run again".into())),
     }
 }
 
@@ -105,7 +105,7 @@ fn parse(bytes: &[u8], number: u64, path: &Path) -> Result<Line, StoreError> {
     let damaged = |error: serde_json::Error| StoreError::Damaged {
         file: path.to_owned(),
         line: number,
-        why: in_a_line(&error),
+        why: one_line(&error),
     };
     if number == 1 {
         #[derive(serde::Deserialize)]
@@ -114,15 +114,15 @@ fn parse(bytes: &[u8], number: u64, path: &Path) -> Result<Line, StoreError> {
         }
         let FormatOnly { format } = serde_json::from_slice(bytes).map_err(damaged)?;
         if format != FORMAT {
-            return Err(StoreError::Format { file: path.to_owned(), found: format });
+            return Err(StoreError::Format { file: path.to_owned(), format });
         }
     }
     serde_json::from_slice(bytes).map_err(damaged)
 }
 
-/// Says what is wrong with a line in one line: serde_json quotes names from it as they are.
-fn in_a_line(error: &serde_json::Error) -> String {
-    shown::line(&error.to_string()).into_owned()
+/// Describes an error in a line in one line: serde_json quotes names from it unescaped.
+fn one_line(error: &serde_json::Error) -> String {
+    sanitize::line(&error.to_string()).into_owned()
 }
 
 #[derive(Debug, Default)]
@@ -140,16 +140,16 @@ impl StoreReading {
     fn add(&mut self, line: Line) -> Result<(), &'static str> {
         match (line, &self.run) {
             (Line::Run(run), None) => self.run = Some(*run),
-            (_, None) => return Err("the first line does not say what the run is"),
-            (Line::Run(_), Some(_)) => return Err("it says again what the run is"),
+            (_, None) => return Err("the first line does not describe the run"),
+            (Line::Run(_), Some(_)) => return Err("it describes the run again"),
             (Line::Session(session), Some(_)) => self.sessions.push(*session),
             (Line::Cell(mut cell), Some(run)) => {
                 if run.part.is_none() && cell.cell >= run.cells {
-                    return Err("the run has no cell of that number");
+                    return Err("the run has no cell with this number");
                 }
                 let may_come_again = self.failed.remove(&cell.cell);
                 if self.finished.contains(&cell.cell) && !may_come_again {
-                    return Err("the cell is there already");
+                    return Err("the cell is already stored");
                 }
                 if cell.is_ended() {
                     self.finished.insert(cell.cell);

@@ -1,4 +1,4 @@
-//! The lines of a store. `vmm/specs/README.md` describes them under "The store".
+//! Lines of a store. `vmm/specs/README.md` describes them under "The store".
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub const FORMAT: u32 = 2;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
-    /// The first line only.
+    /// Only the first line.
     Run(Box<RunLine>),
     /// Written each time the run is started or resumed, before its cells.
     Session(Box<SessionLine>),
@@ -38,14 +38,14 @@ pub enum Line {
     Cell(Box<CellLine>),
 }
 
-/// Describes the run.
+/// Description of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunLine {
     /// Version of the format, [`FORMAT`].
     pub format: u32,
-    /// The spec's name.
+    /// Name of the spec.
     pub name: String,
-    /// The question that the experiment asks; may be empty.
+    /// The question of the experiment; may be empty.
     pub question: String,
     /// The full text of the spec, so that the run can be resumed and repeated.
     pub spec: String,
@@ -56,56 +56,57 @@ pub struct RunLine {
     /// The kernel of the emulated host.
     #[serde(with = "text")]
     pub host_kernel: HostKernel,
-    /// The Linux of guests whose spec names none; 6.1 where the user named a file, which may be any.
+    /// Linux version of guests whose spec does not name it; 6.1 if the user named a file, which may be any
+    /// version.
     #[serde(with = "text")]
     pub guest_kernel: GuestKernel,
-    /// Host CPUs that the vCPUs run on. Overcommit ratios refer to one job's share of them.
+    /// Host CPUs on which the vCPUs run. Overcommit ratios refer to one job's share of them.
     pub cpus: Vec<usize>,
-    /// Cells that are run side by side.
+    /// Number of cells that run in parallel.
     pub jobs: u32,
     /// Seed of the order of the cells.
     pub seed: u64,
-    /// Number of cells, of this part.
+    /// Number of cells in this part.
     pub cells: u32,
-    /// The part of the run that this store has; None: all of it.
+    /// The part of the run in this store; None: the whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
-    /// When it began, in milliseconds since 1970 (UTC).
+    /// Time of the start, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
-    /// The simulated machines, with their files' texts at that time.
+    /// The simulated machines, with the texts of their files at that time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<MachineFile>,
 }
 
-/// The file of a simulated machine.
+/// File of a simulated machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineFile {
-    /// What points call it: the name of one that comes with pvticket, or the file's path.
+    /// Name in points: the name of a machine included in pvticket, or the path of the file.
     pub name: String,
-    /// Where it comes from, which says what its validation can be.
+    /// Origin of the file, which determines how it can be validated.
     pub origin: MachineOrigin,
-    /// How many of its costs are neither published nor measured.
+    /// Number of its costs that are neither published nor measured.
     pub assumed: u32,
-    /// The number of its costs.
+    /// Number of its costs.
     pub costs: u32,
-    /// The file's text.
+    /// Text of the file.
     pub text: String,
     /// Doubts about its costs from their measurement, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// Does its host take CPUs away?
+    /// Whether its host takes CPUs away.
     pub has_noise: bool,
 }
 
-/// Where a machine file comes from.
+/// Origin of a machine file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineOrigin {
-    /// Comes with pvticket.
+    /// Included in pvticket.
     Shipped,
-    /// `pvticket sim calibrate` measured it.
+    /// Measured by `pvticket sim calibrate`.
     Calibrated,
-    /// The user's own.
+    /// A file of the user.
     File,
 }
 
@@ -125,17 +126,17 @@ pub struct SessionLine {
 pub struct CellLine {
     /// Number in the run, from 0; the same in each session.
     pub cell: u32,
-    /// Which repetition of its point, from 0. Cells of one round run close in time.
+    /// Index of the repetition of its point, from 0. Cells of one round run close in time.
     pub round: u32,
     /// The point that was run.
     pub point: Point,
-    /// When it began, in milliseconds since 1970 (UTC).
+    /// Time of its start, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
-    /// How long it took in total, in seconds.
+    /// Total duration in seconds.
     pub took: f64,
-    /// How busy the CPUs were meanwhile.
+    /// Load of the CPUs during the cell.
     pub load: Load,
-    /// The node of its session, for cells of a part. Filled in when the store is read.
+    /// Node of its session, for cells of a part. Filled in when the store is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// How it ended.
@@ -144,25 +145,25 @@ pub struct CellLine {
 }
 
 impl CellLine {
-    /// Has figures or has failed, and need not be run again.
+    /// Whether it has figures or has failed, and need not be run again.
     pub fn is_ended(&self) -> bool {
         self.outcome != Outcome::Aborted
     }
 }
 
-/// How busy the host was, with the cell's own load included.
+/// Load of the host, including the cell's own load.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// Load average over the last minute, at the start.
     pub average: Option<f64>,
-    /// Share of the CPUs' time that was not idle while the cell ran.
+    /// Non-idle share of the CPUs' time while the cell ran.
     pub busy: Option<f64>,
-    /// Share of the CPUs' time that was stolen by the hypervisor above while the cell ran.
+    /// Share of the CPUs' time stolen by the underlying hypervisor while the cell ran.
     pub steal: Option<f64>,
-    /// Nanoseconds that a cache line took between the first two of its CPUs just before the cell.
+    /// Nanoseconds for a cache line between the first two of its CPUs, just before the cell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hop_before: Option<f64>,
-    /// The same, just after it.
+    /// The same, just after the cell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hop_after: Option<f64>,
 }
@@ -171,12 +172,12 @@ pub struct Load {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum Outcome {
-    /// With figures.
+    /// The cell has figures.
     Done {
-        /// What was measured.
+        /// The measured figures.
         figures: Box<Figures>,
     },
-    /// By a failure, which affects this cell only.
+    /// The cell failed, which does not affect other cells.
     Failed {
         /// The error, in one line.
         error: String,
@@ -184,72 +185,72 @@ pub enum Outcome {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         trace: String,
     },
-    /// Aborted by the user; the cell is run again on resume.
+    /// The user aborted the cell; it is run again on resume.
     Aborted,
 }
 
 /// The figures of a cell.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// The real length of the window, in seconds. With several machines, each measured by its guest:
-    /// the length that makes [`Figures::rate`] the sum of their rates.
+    /// Actual length of the window in seconds. With several machines, each measured by its guest: the length
+    /// that makes [`Figures::rate`] the sum of their rates.
     pub seconds: f64,
-    /// Operations by each vCPU in the window.
+    /// Operations of each vCPU in the window.
     pub operations: Vec<u64>,
     /// Contended operations, if the lock counts them.
     pub slow: Option<u64>,
-    /// Waits for any lock of the guest's kernel that used up the spin threshold.
+    /// Waits, for any lock of the guest's kernel, that exhausted the spin threshold.
     pub long_waits: Option<u64>,
     /// Locks of any kind taken by the guests' kernels; None without telemetry.
     pub locks_taken: Option<u64>,
-    /// Halts that the guest counted.
+    /// Halts counted by the guest.
     pub halts: u64,
-    /// Kicks that the guest counted.
+    /// Kicks counted by the guest.
     pub kicks: u64,
     /// Violations of mutual exclusion; anything but zero is a bug.
     pub violations: u64,
     /// Tickets served out of order; anything but zero is a bug.
     pub disorder: u64,
-    /// The VMM's own counts over the window.
+    /// Counts of the VMM over the window.
     pub vmm: Counts,
-    /// What the host's kernel counted of each machine, over its window; empty for simulations.
+    /// Counts of the host's kernel for each machine, over its window; empty for simulations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<HostCounts>,
     /// The host around the window; None for simulations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub around: Option<HostWindow>,
-    /// Steal time in the window as the guests' kernels count it, of all vCPUs; None where the workload
-    /// does not report it.
+    /// Steal time of all vCPUs in the window, counted by the guests' kernels; None if the workload does not
+    /// report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_steal_ns: Option<u64>,
-    /// Figures of our schedule; None under the host's scheduler.
+    /// Figures of the pvticket schedule; None under the host's scheduler.
     pub schedule: Option<ScheduleFigures>,
     /// Counts of injected faults.
     pub faults: Option<FaultCounts>,
-    /// What a simulation counted of its machine and its host; None for what was measured.
+    /// Counts of a simulated machine and host; None for measurements.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sim: Option<SimCounts>,
-    /// Other counts of the lock system than its operations.
+    /// Counts of the lock system other than its operations.
     pub work: Option<WorkCounts>,
     /// Durations of operations, or of waits for a lock.
     pub latencies: Option<Timings>,
-    /// Timed waits that had not ended at the end of the window. They count in `latencies` with the
-    /// length that they had reached.
+    /// Timed waits still in progress at the end of the window. They count in `latencies` with the length that
+    /// they had reached.
     pub open_waits: u64,
-    /// What its timeline recorded, if it was traced.
+    /// Size of its timeline, if traced.
     pub timeline: Option<TimelineCounts>,
 }
 
-/// What a simulation counts beside what can be measured.
+/// Counts of a simulation in addition to measurable figures.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SimCounts {
-    /// Exits of pause loops.
+    /// Pause-loop exits.
     pub pause_exits: u64,
-    /// Halts that a kick ended while the vCPU polled.
+    /// Halts ended by a kick while the vCPU polled.
     pub polled: u64,
-    /// Time in which vCPUs had a CPU and another thread of the host ran on it.
+    /// Time in which vCPUs had a CPU but another host thread ran on it.
     pub stolen_ns: u64,
-    /// Looks of spin loops.
+    /// Spin iterations.
     pub looks: u64,
     /// Transfers of cache lines.
     pub transfers: u64,
@@ -262,31 +263,31 @@ pub struct SimCounts {
 pub struct TimelineCounts {
     /// Entries per second.
     pub entries: f64,
-    /// Entries that it had no room for.
+    /// Entries dropped for lack of room.
     pub lost: u64,
 }
 
 impl Figures {
-    /// Operations by all vCPUs. A float, since a store's counts may be anything and their sum must not
+    /// Returns the operations of all vCPUs, as a float: a store may have any counts, and their sum must not
     /// overflow.
     pub fn all_operations(&self) -> f64 {
         self.operations.iter().map(|count| *count as f64).sum()
     }
 
-    /// Has a lock failed: violations of mutual exclusion, or tickets served out of order?
+    /// Whether a lock has failed: violations of mutual exclusion, or tickets served out of order.
     pub fn is_broken(&self) -> bool {
         self.violations > 0 || self.disorder > 0
     }
 
-    /// Operations per second by all vCPUs.
+    /// Returns the operations per second of all vCPUs.
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 { self.all_operations() / self.seconds } else { 0.0 }
     }
 
-    /// Adds what another machine's guest reported, which ran beside this one and measured the same
-    /// window by its own clock. What the VMM and the schedule counted is of all machines already.
+    /// Adds the report of another machine's guest, which ran at the same time and measured the same window by
+    /// its own clock. The counts of the VMM and the schedule already include all machines.
     #[must_use]
-    pub fn beside(mut self, other: Self) -> Self {
+    pub fn merge_machine(mut self, other: Self) -> Self {
         let rate = self.rate() + other.rate();
         self.seconds = if rate > 0.0 {
             (self.all_operations() + other.all_operations()) / rate
@@ -304,41 +305,40 @@ impl Figures {
     }
 }
 
-/// A schedule's sums since the start of its machines, as a trace shows them.
+/// A schedule's sums since the start of its machines, as shown in a trace.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinceStart {
-    /// Turns, preemptions and their costs.
+    /// Slices, preemptions and their costs.
     pub totals: Totals,
     /// Hits and misses of a policy that injects preemptions.
     pub hits: Option<Hits>,
 }
 
-/// The figures of a schedule.
+/// Figures of a schedule.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleFigures {
-    /// Length of the interval that the fields below cover: the time in which all machines were
-    /// measured.
+    /// Length of the interval covered by the fields below: the time during which all machines were measured.
     pub seconds: f64,
-    /// Sums over that time.
+    /// Sums over that interval.
     pub totals: Totals,
     /// Hits and misses of a policy that injects preemptions.
     pub hits: Option<Hits>,
     /// How extensions of slices ended, for a policy that grants them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extensions: Option<ExtensionCounts>,
-    /// How long they were needed: from the end of a slice until its vCPU had released its lock and left. Of one that
-    /// overran its bound, until its end.
+    /// Times for which extensions were needed: from the end of a slice until its vCPU had released its lock
+    /// and left. For an extension that overran its bound, until its end.
     #[serde(default, skip_serializing_if = "Timings::is_empty")]
     pub extension_needed: Timings,
-    /// `wasted_spin_ns` of the sums is not measured by this driver.
+    /// Whether this driver does not measure `wasted_spin_ns` of the sums.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waste_uncounted: bool,
-    /// Sums since the machines' start.
+    /// Sums since the start of the machines.
     pub since_start: SinceStart,
-    /// How a replay differs from its recording; None for all other policies.
+    /// Differences of a replay from its recording; None for other policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub divergence: Option<Divergence>,
-    /// Times from one event of the schedule to the next.
+    /// Times between consecutive events of the schedule.
     #[serde(flatten)]
     pub times: HandoffTimes<Timings>,
 }
@@ -348,26 +348,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate_is_all_vcpus_over_the_time_measured() {
+    fn rate_covers_all_vcpus() {
         let mut figures = Figures { seconds: 0.5, operations: vec![10, 30], ..Figures::default() };
         assert_eq!((figures.all_operations(), figures.rate()), (40.0, 80.0));
         figures.seconds = 0.0;
         assert_eq!(figures.rate(), 0.0);
     }
 
-    /// A machine that is measured slightly longer than the other does not lower the rate.
+    /// A machine that is measured slightly longer than another does not lower the rate.
     #[test]
-    fn the_rate_of_two_machines_is_the_sum_of_both() {
+    fn rates_of_machines_add_up() {
         let figures = |seconds, operations| Figures {
             seconds,
             operations: vec![operations],
             ..Figures::default()
         };
-        let both = figures(1.0, 100).beside(figures(2.0, 600));
+        let both = figures(1.0, 100).merge_machine(figures(2.0, 600));
         assert_eq!((both.all_operations(), both.rate()), (700.0, 400.0));
-        assert_eq!(figures(1.0, 0).beside(figures(2.0, 0)).seconds, 2.0);
+        assert_eq!(figures(1.0, 0).merge_machine(figures(2.0, 0)).seconds, 2.0);
         let liar = || Figures { halts: u64::MAX, violations: u64::MAX, ..figures(1.0, u64::MAX) };
-        let both = liar().beside(liar());
+        let both = liar().merge_machine(liar());
         assert_eq!((both.halts, both.violations), (u64::MAX, u64::MAX));
     }
 }

@@ -1,4 +1,4 @@
-//! Counts the cells of a store by how they ended.
+//! Counts the cells of a store by outcome.
 
 use std::collections::BTreeMap;
 
@@ -7,42 +7,42 @@ use super::{
     record::{CellLine, Figures, Outcome},
 };
 
-/// The cells of a run, by how they ended. A cell that was measured again counts as it ended then.
+/// The cells of a run by outcome. Only the last outcome of a repeated cell counts.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
-    /// With figures.
+    /// Cells with figures.
     pub done: u32,
-    /// Without.
+    /// Cells without figures.
     pub failed: u32,
-    /// With a lock that violated mutual exclusion or its order, which is a bug. They may have figures.
+    /// Cells whose lock violated mutual exclusion or its order, which is a bug. They may have figures.
     pub broken: u32,
-    /// To be measured: not begun, or aborted.
-    pub left: u32,
+    /// Cells still to be measured: not begun, or aborted.
+    pub remaining: u32,
 }
 
 impl Contents {
-    /// The line that counts of each cell: the last one, as a cell may have been run again.
-    pub fn last_of_each(&self) -> BTreeMap<u32, &CellLine> {
+    /// Returns the line that counts for each cell: the last line, because cells may be run again.
+    pub fn last_lines(&self) -> BTreeMap<u32, &CellLine> {
         self.cells.iter().map(|cell| (cell.cell, cell)).collect()
     }
 
-    /// The cells by how they ended.
+    /// Counts the cells by outcome.
     pub fn tally(&self) -> Tally {
-        let last = self.last_of_each();
+        let last = self.last_lines();
         let number =
-            |is: fn(&CellLine) -> bool| last.values().filter(|cell| is(cell)).count() as u32;
+            |has: fn(&CellLine) -> bool| last.values().filter(|cell| has(cell)).count() as u32;
         let ended = number(CellLine::is_ended);
         Tally {
             done: number(|cell| cell.figures().is_some()),
             failed: number(CellLine::has_failed),
             broken: number(CellLine::is_broken),
-            left: self.run.cells.saturating_sub(ended),
+            remaining: self.run.cells.saturating_sub(ended),
         }
     }
 }
 
 impl CellLine {
-    /// The figures; None if it has none, if its rate is not a finite number, or if they are of no time.
+    /// Returns the figures; None without figures, or if its rate is not finite or its length is zero.
     pub fn figures(&self) -> Option<&Figures> {
         match &self.outcome {
             Outcome::Done { figures } if figures.seconds > 0.0 && figures.rate().is_finite() => {
@@ -52,12 +52,12 @@ impl CellLine {
         }
     }
 
-    /// Has a lock failed in it?
+    /// Whether a lock has failed in the cell.
     pub fn is_broken(&self) -> bool {
         matches!(&self.outcome, Outcome::Done { figures } if figures.is_broken())
     }
 
-    /// Has it ended without figures, for a reason that need not be the lock's? It may be measured again.
+    /// Whether it ended without figures, for a reason unrelated to the lock. It may be measured again.
     pub fn has_failed(&self) -> bool {
         self.is_ended() && self.figures().is_none() && !self.is_broken()
     }

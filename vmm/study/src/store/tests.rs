@@ -14,15 +14,15 @@ use crate::{
     testing::{Fixture, record},
 };
 
-/// A store of one cell: others would take most of the time of these tests.
-fn made_up() -> Contents {
+/// Returns a store of one cell: more cells would take most of the time of these tests.
+fn one_cell() -> Contents {
     let (locks, policies) = (vec![("ticket", "off")], vec!["host"]);
-    let one = Fixture { rounds: 1, locks, policies, vcpus: vec![2], ..Fixture::default() };
-    record(&one).contents
+    let fixture = Fixture { rounds: 1, locks, policies, vcpus: vec![2], ..Fixture::default() };
+    record(&fixture).contents
 }
 
 pub(crate) fn run() -> RunLine {
-    RunLine { name: "test".into(), spec: "vcpus = 2".into(), cells: 4, ..made_up().run }
+    RunLine { name: "test".into(), spec: "vcpus = 2".into(), cells: 4, ..one_cell().run }
 }
 
 fn session() -> Line {
@@ -38,7 +38,7 @@ pub(super) fn cell(number: u32, outcome: Outcome) -> Line {
         hop_after: Some(163.0),
         ..Load::default()
     };
-    Line::Cell(Box::new(CellLine { cell: number, load, outcome, ..made_up().cells.remove(0) }))
+    Line::Cell(Box::new(CellLine { cell: number, load, outcome, ..one_cell().cells.remove(0) }))
 }
 
 pub(super) fn done() -> Outcome {
@@ -50,7 +50,7 @@ pub(super) fn failure() -> Outcome {
     Outcome::Failed { error: "it died".into(), trace: "vCPU 0 ...\n".into() }
 }
 
-/// A folder, and a place for a store in it.
+/// Returns a folder, and a path for a store in it.
 fn place() -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let dir = folder.path().join("run");
@@ -58,7 +58,7 @@ fn place() -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn what_is_appended_is_read() {
+fn appended_lines_are_read_back() {
     let (_folder, dir) = place();
     let mut store = Store::create(&dir, run()).unwrap();
     let lines = [session(), cell(2, done()), cell(0, Outcome::Aborted), cell(3, failure())];
@@ -74,9 +74,9 @@ fn what_is_appended_is_read() {
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing is left of what was refused");
 }
 
-/// /dev/null takes what is written, and has nothing that could be synced (fsync(2): EINVAL).
+/// /dev/null accepts data but cannot be synced (fsync(2): EINVAL).
 #[test]
-fn a_line_that_is_not_on_the_disk_is_not_appended() {
+fn append_fails_without_sync() {
     let path = PathBuf::from("/dev/null");
     let file = OpenOptions::new().append(true).open(&path).unwrap();
     let mut store = Store { file, path };
@@ -84,7 +84,7 @@ fn a_line_that_is_not_on_the_disk_is_not_appended() {
 }
 
 #[test]
-fn one_writes_at_a_time() {
+fn stores_have_one_writer() {
     let (_folder, dir) = place();
     let store = Store::create(&dir, run()).unwrap();
     assert!(matches!(Store::resume(&dir), Err(StoreError::InUse(_))));
@@ -95,16 +95,16 @@ fn one_writes_at_a_time() {
     assert!(matches!(read(&dir), Err(StoreError::Absent(_))));
 }
 
-/// A child of a killed run has the store's descriptor until it executes its program.
+/// A child of a killed run has the store's descriptor until the child executes its program.
 #[test]
-fn a_lock_that_is_left_behind_is_waited_for() {
+fn waits_for_inherited_locks() {
     let (_folder, dir) = place();
     let store = Store::create(&dir, run()).unwrap();
-    let left = store.file.try_clone().unwrap();
+    let inherited = store.file.try_clone().unwrap();
     drop(store);
     let child = std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(100));
-        drop(left);
+        drop(inherited);
     });
     let resumed = Store::resume(&dir).map(drop);
     child.join().unwrap();
@@ -112,28 +112,28 @@ fn a_lock_that_is_left_behind_is_waited_for() {
     fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Wherever the last line is torn, the lines before it are kept, and the run is resumed after them.
+/// At any tear in the last line, the lines before it are kept, and the run is resumed after them.
 #[test]
 fn a_torn_last_line_is_cut_off() {
     let (_folder, dir) = place();
     let mut store = Store::create(&dir, run()).unwrap();
     store.append(&session()).unwrap();
-    let whole = fs::read(dir.join(FILE)).unwrap();
+    let complete = fs::read(dir.join(FILE)).unwrap();
     store.append(&cell(1, done())).unwrap();
     drop(store);
-    let all = fs::read(dir.join(FILE)).unwrap();
-    for end in whole.len() + 1..all.len() {
-        fs::write(dir.join(FILE), &all[..end]).unwrap();
+    let full = fs::read(dir.join(FILE)).unwrap();
+    for end in complete.len() + 1..full.len() {
+        fs::write(dir.join(FILE), &full[..end]).unwrap();
         let (mut store, contents) = Store::resume(&dir).unwrap();
-        let torn = Torn { at: whole.len() as u64, bytes: (end - whole.len()) as u64 };
+        let torn = Torn { at: complete.len() as u64, bytes: (end - complete.len()) as u64 };
         assert_eq!((contents.torn, contents.cells.len()), (Some(torn), 0));
-        assert_eq!(fs::read(dir.join(FILE)).unwrap(), all[..end], "only looked at so far");
+        assert_eq!(fs::read(dir.join(FILE)).unwrap(), full[..end], "only read so far");
         store.repair(torn).unwrap();
         store.append(&cell(1, done())).unwrap();
-        assert_eq!(fs::read(dir.join(FILE)).unwrap(), all);
+        assert_eq!(fs::read(dir.join(FILE)).unwrap(), full);
     }
-    // With a torn first line there is no run.
-    fs::write(dir.join(FILE), &whole[..9]).unwrap();
+    // Without a complete first line, there is no run.
+    fs::write(dir.join(FILE), &complete[..9]).unwrap();
     assert!(matches!(read(&dir), Err(StoreError::Damaged { line: 1, .. })));
 }
 
@@ -146,15 +146,15 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn damage_is_said_with_its_line() {
+fn damage_is_reported_with_its_line() {
     let first = Line::Run(Box::new(run()));
     for (text, what) in [
         (String::new(), "line 1: it has no first line"),
         ("PK\n".into(), "line 1"),
         (text(&[session()]), "line 1"),
-        (text(&[first.clone(), first.clone()]), "line 2: it says again"),
+        (text(&[first.clone(), first.clone()]), "line 2: it describes the run again"),
         (text(&[first.clone(), cell(4, done())]), "line 2: the run has no cell"),
-        (text(&[first.clone(), cell(1, done()), cell(1, failure())]), "line 3: the cell is there"),
+        (text(&[first.clone(), cell(1, done()), cell(1, failure())]), "line 3: the cell is"),
         (text(std::slice::from_ref(&first)) + "{}\n" + &text(&[session()]), "line 2"),
         (
             text(std::slice::from_ref(&first)) + "{\"kind\":\"a\\nb\"}\n" + &text(&[session()]),
@@ -162,7 +162,7 @@ fn damage_is_said_with_its_line() {
         ),
         (
             text(&[first]).replace("\"format\":2", "\"format\":1"),
-            "of format 1, this pvticket reads format 2: ",
+            "has format 1, this pvticket reads format 2: ",
         ),
     ] {
         let error = refused(&text);
@@ -172,7 +172,7 @@ fn damage_is_said_with_its_line() {
 
 proptest! {
     #[test]
-    fn figures_are_read_as_they_were_written(seconds in 0.0..1e12_f64, busy in 0.0..1.0_f64) {
+    fn figures_round_trip(seconds in 0.0..1e12_f64, busy in 0.0..1.0_f64) {
         let figures = Figures { seconds, ..Figures::default() };
         let Line::Cell(mut line) = cell(0, Outcome::Done { figures: Box::new(figures) }) else {
             unreachable!()
@@ -186,7 +186,7 @@ proptest! {
 
 /// Regression: a store that is a link was cut and appended to.
 #[test]
-fn a_store_that_is_a_link_is_not_written_to() {
+fn does_not_write_through_links() {
     let folder = TempDir::new().unwrap();
     let [theirs, ours] = ["theirs", "ours"].map(|name| folder.path().join(name));
     drop(Store::create(&theirs, run()).unwrap());
@@ -198,13 +198,13 @@ fn a_store_that_is_a_link_is_not_written_to() {
     let part = spec::Part::new(1, 2).unwrap();
     std::os::unix::fs::symlink(&theirs, folder.path().join(part.folder())).unwrap();
     assert_eq!(parts::Parts::find(folder.path()).unwrap(), None);
-    let error = parts::Parts::own(folder.path(), part).unwrap_err();
+    let error = parts::Parts::dir_of(folder.path(), part).unwrap_err();
     assert!(matches!(error, StoreError::Link(_)), "{error}");
 }
 
-/// Regression: the sum of both counts, which a guest chooses, ended the program by an overflow.
+/// Regression: the sum of both counts, which a guest chooses, overflowed and ended the program.
 #[test]
-fn counts_of_failures_are_not_added() {
+fn failure_counts_do_not_overflow() {
     let figures = |violations, disorder| Figures { violations, disorder, ..Figures::default() };
     assert!(
         figures(u64::MAX, u64::MAX).is_broken()
@@ -214,9 +214,9 @@ fn counts_of_failures_are_not_added() {
     assert!(!figures(0, 0).is_broken());
 }
 
-/// A cell that failed may be measured again, by a session that may be ended early; one that is done, or BROKEN, may not.
+/// A failed cell may be measured again, in a session that may end early; a done or BROKEN cell may not.
 #[test]
-fn only_a_failed_cell_is_there_twice() {
+fn only_failed_cells_may_repeat() {
     let broken = || match done() {
         Outcome::Done { mut figures } => {
             figures.disorder = 1;

@@ -1,21 +1,20 @@
-//! The timeline of one run: the plain data that a trace is drawn from.
+//! The timeline of one run: the plain data from which a trace is drawn.
 //!
-//! Exact, by one clock (`CLOCK_MONOTONIC`): the turns of every vCPU on every slot and why they ended,
-//! each preemption and its length, each kick that ended a halt and the grant that followed, and the
-//! vCPU's lock activity when its turn ended, read from its telemetry while its thread was outside
-//! the guest. Known only from samples: that it spins (from the start of that wait, which is in its
-//! telemetry, to the sample; a wait that began and ended between two samples is missing), that it
-//! holds a lock (while it is preempted), and hence the number of waiters, which is a lower bound. The
-//! times of a release and of the guest's first instruction come from the guest, in its time stamp
-//! counter.
+//! Exact, by one clock (`CLOCK_MONOTONIC`): the time slices of every vCPU on every slot and why they
+//! ended, each preemption and its length, each kick that ended a halt and the grant that followed, and
+//! the vCPU's lock activity at the end of its slice, read from its telemetry while its thread was
+//! outside the guest. Known only from samples: spinning (from the start of the wait, which is in its
+//! telemetry, to the sample; a wait that began and ended between two samples is missing), holding a
+//! lock (while preempted), and hence the number of waiters, which is a lower bound. The times of a
+//! release and of the guest's first instruction come from the guest, in its time stamp counter.
 //!
-//! Under the host's scheduler there are no turns; only the vCPUs' calls are known: their halts,
-//! kicks and wakeups.
+//! Under the host's scheduler, slices are unknown; only the vCPUs' calls are known: their halts, kicks
+//! and wakeups.
 //!
 //! A kick that ends a HLT in KVM is drawn as an arrow if the VMM sees it: with the `vmm` backend, and
-//! with `doorbell` under a pvticket schedule. Under the host's scheduler KVM handles a doorbell's write
-//! itself, and the VMM never sees the calls of the `kvm` backend: that the vCPU woke is known, which
-//! kick woke it is not.
+//! with `doorbell` under a pvticket schedule. Under the host's scheduler, KVM handles a doorbell's
+//! write itself, and the VMM never sees the calls of the `kvm` backend: the wakeup of the vCPU is
+//! known, but not the kick that caused it.
 
 pub mod stretches;
 
@@ -27,40 +26,40 @@ use base::{
 use sched::{
     VcpuIndex,
     accounting::{Preemption, Totals},
-    log::{Handoff, Sighting, Turn, VmProgress},
+    log::{Handoff, Sighting, Slice, VmProgress},
 };
 
-/// The timeline of a run. Times are of the monotonic clock.
+/// The timeline of a run. Times are on the monotonic clock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeline {
-    /// For each vCPU, by its index in the schedule: its machine, and its number there.
+    /// Machine of each vCPU and its id there, by its index in the schedule.
     pub vcpus: Vec<(u32, VcpuId)>,
     /// The interval that the timeline covers.
     pub span: TimeSpan,
-    /// The window, if it is known.
+    /// The window, if known.
     pub measured: Option<TimeSpan>,
-    /// The decisions of our schedule; None under the host's.
+    /// Decisions of the pvticket schedule; None under the host's scheduler.
     pub schedule: Option<ScheduleTrace>,
-    /// The events of each vCPU, by its index, oldest first.
+    /// Events of each vCPU, by its index, oldest first.
     pub events: Vec<Vec<(Nanos, VcpuEvent)>>,
-    /// Events outside vCPU threads: deliberately delayed kicks.
-    pub late: Vec<(Nanos, VcpuEvent)>,
-    /// Samples of each machine's progress, in order, if the guest counts it.
+    /// Events outside vCPU threads: kicks delayed on purpose.
+    pub delayed_kicks: Vec<(Nanos, VcpuEvent)>,
+    /// Samples of each machine's progress in order, if the guest counts it.
     pub progress: Vec<VmProgress>,
-    /// What `progress` counts.
-    pub counted: ProgressUnit,
-    /// Entries that were dropped for lack of room.
+    /// Unit of `progress`.
+    pub progress_unit: ProgressUnit,
+    /// Entries dropped for lack of room.
     pub lost: DroppedEntries,
 }
 
-/// What a guest counts as progress.
+/// Unit of a guest's progress.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressUnit {
-    /// Operations, with the payload.
+    /// Operations of the payload.
     #[default]
     Operations,
-    /// Locks taken, with our kernel under a pvticket schedule: the VMM cannot see the operations of
-    /// its workload.
+    /// Locks taken by our kernel under a pvticket schedule: the VMM cannot see the operations of its
+    /// workload.
     Locks,
 }
 
@@ -74,12 +73,12 @@ pub struct TimeSpan {
 }
 
 impl TimeSpan {
-    /// Time from beginning to end.
+    /// Returns the time from beginning to end.
     pub const fn length(&self) -> Nanos {
         self.to.since(self.from)
     }
 
-    /// The intersection with `other`, if there is one.
+    /// Returns the intersection with `other`; None if it is empty.
     pub fn within(&self, other: TimeSpan) -> Option<TimeSpan> {
         let both = TimeSpan { from: self.from.max(other.from), to: self.to.min(other.to) };
         (both.from < both.to).then_some(both)
@@ -89,29 +88,29 @@ impl TimeSpan {
 /// The decisions of a pvticket schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleTrace {
-    /// The host CPU of each slot.
+    /// Host CPU of each slot.
     pub cpus: Vec<usize>,
-    /// Every turn, with its time on the monotonic clock.
-    pub turns: Vec<Turn>,
+    /// Every time slice, with its time on the monotonic clock.
+    pub slices: Vec<Slice>,
     /// Every preemption, in order.
     pub preemptions: Vec<Preemption>,
     /// Samples of the vCPUs' lock activity.
-    pub sightings: Vec<Sighting>,
+    pub activity_samples: Vec<Sighting>,
     /// Every kick that ended a halt.
     pub handoffs: Vec<Handoff>,
-    /// The schedule's sums.
+    /// Sums over the schedule.
     pub totals: Totals,
 }
 
-/// Numbers of entries that were dropped for lack of room.
+/// Numbers of entries dropped for lack of room.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedEntries {
-    /// Turns; the last ones are dropped.
-    pub turns: u64,
+    /// Time slices; the last ones are dropped.
+    pub slices: u64,
     /// Preemptions; the last ones are dropped.
     pub preemptions: u64,
     /// Samples of lock activity; the last ones are dropped.
-    pub sightings: u64,
+    pub activity_samples: u64,
     /// Handoffs; the last ones are dropped.
     pub handoffs: u64,
     /// Events of vCPUs; the first ones are dropped.
@@ -119,51 +118,51 @@ pub struct DroppedEntries {
 }
 
 impl DroppedEntries {
-    /// The sum over all kinds.
-    pub const fn all(&self) -> u64 {
-        self.turns + self.preemptions + self.sightings + self.handoffs + self.events
+    /// Returns the sum over all kinds.
+    pub const fn total(&self) -> u64 {
+        self.slices + self.preemptions + self.activity_samples + self.handoffs + self.events
     }
 }
 
 impl Timeline {
-    /// How many entries it has per second, and how many it had no room for.
+    /// Returns the number of entries per second, and the number of dropped entries.
     pub fn counts(&self) -> TimelineCounts {
         let schedule = self.schedule.as_ref().map_or(0, |schedule| {
-            schedule.turns.len()
+            schedule.slices.len()
                 + schedule.preemptions.len()
-                + schedule.sightings.len()
+                + schedule.activity_samples.len()
                 + schedule.handoffs.len()
         });
-        let events = self.events.iter().map(Vec::len).sum::<usize>() + self.late.len();
-        let all = (schedule + events + self.progress.len()) as f64;
+        let events = self.events.iter().map(Vec::len).sum::<usize>() + self.delayed_kicks.len();
+        let total = (schedule + events + self.progress.len()) as f64;
         let seconds = self.span.length().0 as f64 / 1e9;
-        let entries = if seconds > 0.0 { all / seconds } else { 0.0 };
-        TimelineCounts { entries, lost: self.lost.all() }
+        let entries = if seconds > 0.0 { total / seconds } else { 0.0 };
+        TimelineCounts { entries, lost: self.lost.total() }
     }
 }
 
 impl Timeline {
     /// Adds the window `span` and further samples of the machines' progress.
     #[must_use]
-    pub fn measured(mut self, span: TimeSpan, besides: Vec<VmProgress>) -> Self {
+    pub fn with_window(mut self, span: TimeSpan, samples: Vec<VmProgress>) -> Self {
         self.measured = Some(span);
-        self.progress.extend(besides.into_iter().filter(|sample| sample.at <= self.span.to));
+        self.progress.extend(samples.into_iter().filter(|sample| sample.at <= self.span.to));
         self.progress.sort_by_key(|sample| sample.at);
         self
     }
 
     /// Marks the progress as locks taken by the guests' kernels.
     #[must_use]
-    pub fn of_locks(self) -> Self {
-        Self { counted: ProgressUnit::Locks, ..self }
+    pub fn with_lock_progress(self) -> Self {
+        Self { progress_unit: ProgressUnit::Locks, ..self }
     }
 
-    /// Number of machines.
+    /// Returns the number of machines.
     pub fn vms(&self) -> u32 {
         self.vcpus.iter().map(|(vm, _)| vm + 1).max().unwrap_or(0)
     }
 
-    /// The name of a vCPU, with its machine where there are several.
+    /// Returns the name of a vCPU, with its machine if there are several.
     pub fn name(&self, vcpu: VcpuIndex) -> String {
         match self.vcpus.get(vcpu.0 as usize) {
             Some((vm, id)) if self.vms() > 1 => format!("VM {vm} {id}"),
@@ -172,10 +171,10 @@ impl Timeline {
         }
     }
 
-    /// The index of vCPU `id` of the machine that `vcpu` belongs to.
-    pub fn neighbour(&self, vcpu: VcpuIndex, id: VcpuId) -> Option<VcpuIndex> {
+    /// Returns the index of vCPU `id` in the machine that `vcpu` belongs to.
+    pub fn sibling(&self, vcpu: VcpuIndex, id: VcpuId) -> Option<VcpuIndex> {
         let (vm, _) = self.vcpus.get(vcpu.0 as usize)?;
-        let found = self.vcpus.iter().position(|other| *other == (*vm, id))?;
-        Some(VcpuIndex(found as u32))
+        let index = self.vcpus.iter().position(|other| *other == (*vm, id))?;
+        Some(VcpuIndex(index as u32))
     }
 }

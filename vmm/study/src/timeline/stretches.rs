@@ -1,4 +1,4 @@
-//! Divides each vCPU's time into stretches: its turns, and what it did in the gaps between them.
+//! Divides each vCPU's time into stretches: its time slices, and its states in the gaps between them.
 
 use std::collections::HashMap;
 
@@ -7,69 +7,69 @@ use base::units::{Nanos, SlotId};
 use sched::{
     LockActivity, VcpuIndex,
     accounting::Preemption,
-    log::{Handoff, Turn, TurnEnd},
+    log::{Handoff, Slice, SliceEnd},
 };
 
-/// An interval in which a vCPU did one thing.
+/// An interval in which a vCPU was in one state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stretch<'a> {
-    /// When it began and ended.
+    /// Beginning and end.
     pub span: TimeSpan,
-    /// What it did.
-    pub what: StretchState<'a>,
+    /// State of the vCPU.
+    pub state: StretchState<'a>,
 }
 
-/// What a vCPU does during a stretch.
+/// State of a vCPU during a stretch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StretchState<'a> {
     /// Has a slot.
     Running {
-        /// The slot that the vCPU had.
+        /// Slot of the vCPU.
         slot: SlotId,
-        /// Why the turn ended.
-        end: TurnEnd,
-        /// The index of the handoff that led to the turn.
+        /// Cause of the end of the slice.
+        end: SliceEnd,
+        /// Index of the handoff that led to the slice.
         kick: Option<usize>,
-        /// When it is known to have spun for a lock.
+        /// Intervals in which it is known to have spun for a lock.
         spinning: Vec<TimeSpan>,
     },
-    /// Was preempted; the preemption is None where there was no room to record it.
-    Preempted(TurnEnd, Option<&'a Preemption>),
+    /// Was preempted; the preemption is None if there was no room to record it.
+    Preempted(SliceEnd, Option<&'a Preemption>),
     /// Yielded its slot on request.
     Yielded,
     /// Halts in the VMM.
     Halted,
     /// Halts in KVM.
     Idle,
-    /// Was kicked, and waits for a slot.
+    /// Was kicked and waits for a slot.
     Woken(&'a Handoff),
 }
 
-/// The turns of each vCPU, and what is between them.
+/// Time slices of each vCPU, and the gaps between them.
 #[derive(Debug)]
 pub struct Stretches<'a> {
     traced: &'a ScheduleTrace,
     until: Nanos,
-    /// By vCPU: its turns, in order.
-    turns: Vec<Vec<&'a Turn>>,
-    /// By vCPU: its handoffs, with their indices, in order.
+    /// Slices of each vCPU, in order.
+    slices: Vec<Vec<&'a Slice>>,
+    /// Handoffs to each vCPU, with their indices, in order.
     handoffs: Vec<Vec<(usize, &'a Handoff)>>,
-    /// By vCPU: when it is known to have spun for a lock on a slot, in order and disjoint.
+    /// Intervals in which each vCPU is known to have spun for a lock on a slot, ordered and disjoint.
     spinning: Vec<Vec<TimeSpan>>,
     preemptions: HashMap<(VcpuIndex, Nanos), &'a Preemption>,
-    /// No turns were dropped; otherwise a vCPU's last turn may have been followed by dropped ones.
-    is_whole: bool,
+    /// Whether no slices were dropped. Otherwise, dropped slices may follow a vCPU's last slice.
+    is_complete: bool,
 }
 
 impl<'a> Stretches<'a> {
-    /// For a run under a pvticket schedule; None under the host's.
-    pub fn of(timeline: &'a Timeline) -> Option<Self> {
+    /// Analyses a run under a pvticket schedule; None under the host's scheduler.
+    pub fn new(timeline: &'a Timeline) -> Option<Self> {
         let traced = timeline.schedule.as_ref()?;
         let vcpus = timeline.vcpus.len();
-        let mut turns = vec![Vec::new(); vcpus];
-        for turn in &traced.turns {
-            if let Some(turns) = turns.get_mut(turn.vcpu.0 as usize) {
-                turns.push(turn);
+        let mut slices = vec![Vec::new(); vcpus];
+        for slice in &traced.slices {
+            if let Some(slices) = slices.get_mut(slice.vcpu.0 as usize) {
+                slices.push(slice);
             }
         }
         let mut handoffs = vec![Vec::new(); vcpus];
@@ -82,97 +82,97 @@ impl<'a> Stretches<'a> {
         Some(Self {
             traced,
             until: timeline.span.to,
-            turns,
+            slices,
             handoffs,
             spinning: spinning(traced, vcpus),
             preemptions: preemptions
                 .map(|preemption| ((preemption.vcpu, preemption.at), preemption))
                 .collect(),
-            is_whole: timeline.lost.turns == 0,
+            is_complete: timeline.lost.slices == 0,
         })
     }
 
-    fn span_of(&self, turn: &Turn) -> TimeSpan {
-        let to = match turn.end {
-            TurnEnd::Open => self.until,
-            _ => turn.at.after(turn.ran),
+    fn span_of(&self, slice: &Slice) -> TimeSpan {
+        let to = match slice.end {
+            SliceEnd::Open => self.until,
+            _ => slice.at.after(slice.ran),
         };
-        TimeSpan { from: turn.at, to: to.max(turn.at) }
+        TimeSpan { from: slice.at, to: to.max(slice.at) }
     }
 
-    /// The turns on a slot, in order.
-    pub fn on_slot(&self, slot: SlotId) -> impl Iterator<Item = (TimeSpan, &'a Turn)> {
-        let turns = self.traced.turns.iter().filter(move |turn| turn.slot == slot);
-        turns.map(|turn| (self.span_of(turn), turn))
+    /// Returns the slices on a slot, in order.
+    pub fn on_slot(&self, slot: SlotId) -> impl Iterator<Item = (TimeSpan, &'a Slice)> {
+        let slices = self.traced.slices.iter().filter(move |slice| slice.slot == slot);
+        slices.map(|slice| (self.span_of(slice), slice))
     }
 
-    /// The stretches of a vCPU, in order and without overlap.
+    /// Returns the stretches of a vCPU, in order and without overlap.
     pub fn of_vcpu(&self, vcpu: VcpuIndex) -> Vec<Stretch<'a>> {
         let ix = vcpu.0 as usize;
-        let (turns, mut kicks) = (&self.turns[ix], self.handoffs[ix].iter().copied().peekable());
+        let (slices, mut kicks) = (&self.slices[ix], self.handoffs[ix].iter().copied().peekable());
         let mut spinning = self.spinning[ix].as_slice();
-        let mut all = Vec::new();
+        let mut stretches = Vec::new();
         let mut kick = None;
-        for (number, turn) in turns.iter().enumerate() {
-            let span = self.span_of(turn);
+        for (number, slice) in slices.iter().enumerate() {
+            let span = self.span_of(slice);
             while spinning.first().is_some_and(|spin| spin.to <= span.from) {
                 spinning = &spinning[1..];
             }
-            let meanwhile = spinning.iter().take_while(|spin| spin.from < span.to);
-            let meanwhile = meanwhile.filter_map(|spin| spin.within(span)).collect();
-            let (slot, end) = (turn.slot, turn.end);
-            let what = StretchState::Running { slot, end, kick: kick.take(), spinning: meanwhile };
-            all.push(Stretch { span, what });
-            let next = turns.get(number + 1).map(|next| next.at);
-            let Some(next) = next.or(self.is_whole.then_some(self.until)) else { break };
+            let spins = spinning.iter().take_while(|spin| spin.from < span.to);
+            let spins = spins.filter_map(|spin| spin.within(span)).collect();
+            let (slot, end) = (slice.slot, slice.end);
+            let state = StretchState::Running { slot, end, kick: kick.take(), spinning: spins };
+            stretches.push(Stretch { span, state });
+            let next = slices.get(number + 1).map(|next| next.at);
+            let Some(next) = next.or(self.is_complete.then_some(self.until)) else { break };
             let gap = TimeSpan { from: span.to, to: next.max(span.to) };
             while kicks.next_if(|(_, kick)| kick.at < gap.from).is_some() {}
             let waker = kicks.next_if(|(_, kick)| kick.at <= gap.to);
             kick = waker.filter(|(_, kick)| kick.granted == Some(gap.to)).map(|(number, _)| number);
-            self.between(vcpu, turn.end, gap, waker.map(|(_, kick)| kick), &mut all);
+            self.between(vcpu, slice.end, gap, waker.map(|(_, kick)| kick), &mut stretches);
         }
-        all
+        stretches
     }
 
-    /// The stretches from the end of one turn to the beginning of the next.
+    /// Adds the stretches from the end of one slice to the beginning of the next.
     fn between(
         &self,
         vcpu: VcpuIndex,
-        end: TurnEnd,
+        end: SliceEnd,
         gap: TimeSpan,
         waker: Option<&'a Handoff>,
-        all: &mut Vec<Stretch<'a>>,
+        stretches: &mut Vec<Stretch<'a>>,
     ) {
-        let what = match end {
-            TurnEnd::Open | TurnEnd::Exited => return,
-            TurnEnd::Halted => StretchState::Halted,
-            TurnEnd::Idle => StretchState::Idle,
-            TurnEnd::Yield => StretchState::Yielded,
+        let state = match end {
+            SliceEnd::Open | SliceEnd::Exited => return,
+            SliceEnd::Halted => StretchState::Halted,
+            SliceEnd::Idle => StretchState::Idle,
+            SliceEnd::Yield => StretchState::Yielded,
             _ => StretchState::Preempted(end, self.preemptions.get(&(vcpu, gap.from)).copied()),
         };
         match waker.filter(|_| end.is_voluntary()) {
-            None => all.push(Stretch { span: gap, what }),
+            None => stretches.push(Stretch { span: gap, state }),
             Some(kick) => {
-                all.push(Stretch { span: TimeSpan { to: kick.at, ..gap }, what });
+                stretches.push(Stretch { span: TimeSpan { to: kick.at, ..gap }, state });
                 let span = TimeSpan { from: kick.at, ..gap };
-                all.push(Stretch { span, what: StretchState::Woken(kick) });
+                stretches.push(Stretch { span, state: StretchState::Woken(kick) });
             }
         }
     }
 
-    /// How many vCPUs of `vm` are known to wait for a lock, with or without a slot, at each change. A
-    /// wait ends when the turn begins in which the vCPU is served.
+    /// Returns how many vCPUs of `vm` are known to wait for a lock, with or without a slot, at each
+    /// change. A wait ends at the beginning of the slice in which the vCPU is served.
     pub fn waiters(&self, timeline: &Timeline, vm: u32) -> Vec<(Nanos, u32)> {
         let mut steps = Vec::new();
-        for (ix, turns) in self.turns.iter().enumerate() {
+        for (ix, slices) in self.slices.iter().enumerate() {
             if timeline.vcpus.get(ix).is_none_or(|(machine, _)| *machine != vm) {
                 continue;
             }
             let spans = self.spinning[ix].iter().map(|spin| {
-                // A vCPU that loses or yields its slot while it waits goes on waiting.
-                let after = turns.partition_point(|turn| turn.at < spin.to);
-                let last = after.checked_sub(1).map(|last| self.span_of(turns[last]));
-                match (last, turns.get(after)) {
+                // A vCPU that loses or yields its slot while it waits continues to wait.
+                let after = slices.partition_point(|slice| slice.at < spin.to);
+                let last = after.checked_sub(1).map(|last| self.span_of(slices[last]));
+                match (last, slices.get(after)) {
                     (Some(last), Some(next)) if last.to == spin.to => {
                         TimeSpan { to: next.at, ..*spin }
                     }
@@ -180,50 +180,50 @@ impl<'a> Stretches<'a> {
                 }
             });
             steps.extend(
-                joined(spans.collect())
+                merge_overlapping(spans.collect())
                     .into_iter()
                     .flat_map(|spin| [(spin.from, 1), (spin.to, -1)]),
             );
         }
         steps.sort_unstable();
         let mut waiting = 0i64;
-        let mut all: Vec<(Nanos, u32)> = Vec::new();
+        let mut changes: Vec<(Nanos, u32)> = Vec::new();
         for (at, step) in steps {
             waiting += step;
             let count = u32::try_from(waiting).unwrap_or(0);
-            match all.last_mut() {
+            match changes.last_mut() {
                 Some(last) if last.0 == at => last.1 = count,
-                _ => all.push((at, count)),
+                _ => changes.push((at, count)),
             }
         }
-        all
+        changes
     }
 }
 
-/// When each vCPU is known to have spun for a lock while it had a slot.
+/// Returns the intervals in which each vCPU is known to have spun for a lock while it had a slot.
 fn spinning(traced: &ScheduleTrace, vcpus: usize) -> Vec<Vec<TimeSpan>> {
-    let mut all = vec![Vec::new(); vcpus];
-    for seen in &traced.sightings {
-        if let LockActivity::Waiting { since, halted: false, .. } = seen.activity
+    let mut spans_by_vcpu = vec![Vec::new(); vcpus];
+    for sample in &traced.activity_samples {
+        if let LockActivity::Waiting { since, halted: false, .. } = sample.activity
             && since > Nanos::ZERO
-            && since < seen.at
-            && let Some(spans) = all.get_mut(seen.vcpu.0 as usize)
+            && since < sample.at
+            && let Some(spans) = spans_by_vcpu.get_mut(sample.vcpu.0 as usize)
         {
-            spans.push(TimeSpan { from: since, to: seen.at });
+            spans.push(TimeSpan { from: since, to: sample.at });
         }
     }
-    all.into_iter().map(joined).collect()
+    spans_by_vcpu.into_iter().map(merge_overlapping).collect()
 }
 
-/// Merges overlapping intervals and sorts them.
-fn joined(mut spans: Vec<TimeSpan>) -> Vec<TimeSpan> {
+/// Sorts intervals and merges overlapping ones.
+fn merge_overlapping(mut spans: Vec<TimeSpan>) -> Vec<TimeSpan> {
     spans.sort_unstable_by_key(|span| span.from);
-    let mut all: Vec<TimeSpan> = Vec::new();
+    let mut merged: Vec<TimeSpan> = Vec::new();
     for span in spans {
-        match all.last_mut() {
+        match merged.last_mut() {
             Some(last) if span.from <= last.to => last.to = last.to.max(span.to),
-            _ => all.push(span),
+            _ => merged.push(span),
         }
     }
-    all
+    merged
 }

@@ -13,7 +13,7 @@ atomics!(::loom::sync::atomic);
 /// The longest execution, in thread switches.
 const BRANCHES: usize = 5_000;
 
-/// The most executions of a scenario. Only the search with accidental matches needs more.
+/// Limit on the executions of a scenario. Only the search with accidental matches needs more.
 const EXECUTIONS: usize = 100_000;
 
 /// Runs all executions of `work` with at most this many `preemptions`, or the first [`EXECUTIONS`].
@@ -30,13 +30,13 @@ pub fn pause() {
     loom::thread::yield_now();
 }
 
-/// A full fence: what precedes it in one thread and follows it in another is ordered for all
-/// threads.
+/// A full fence: it orders preceding operations of one thread and following operations of another
+/// for all threads.
 pub fn total_order() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// A number below `bound`: here always the same one.
+/// A number below `bound`: here always the same.
 pub fn draw(bound: u32) -> u32 {
     bound / 2
 }
@@ -55,7 +55,7 @@ pub fn disarm() {}
 /// See [`arm`].
 pub fn before_step() {}
 
-/// A store. A sequentially consistent one becomes a swap, as on x86: loom keeps no total order of
+/// Stores. A sequentially consistent store becomes a swap, as on x86: loom keeps no total order of
 /// an atomic's values, and would let a swap read a value that such a store has overwritten.
 fn store<T>(cell: &T, plain: impl FnOnce(&T), swap: impl FnOnce(&T), order: Ordering) {
     if order == Ordering::SeqCst { swap(cell) } else { plain(cell) }

@@ -18,11 +18,11 @@ atomics!(::shuttle::sync::atomic);
 /// The longest execution, in steps.
 const STEPS: usize = 50_000;
 
-/// The depth of PCT: one more than the number of priority changes; an order of three steps needs
-/// two.
+/// The depth of PCT: the number of priority changes plus one; an order of three steps needs two
+/// changes.
 const DEPTH: usize = 4;
 
-/// Gives the same schedules in each run; `SHUTTLE_RANDOM_SEED` overrides it.
+/// Makes the schedules the same in each run; `SHUTTLE_RANDOM_SEED` overrides it.
 const SEED: u64 = 2012;
 
 /// Runs `times` executions of `work` at random, and as many by PCT.
@@ -64,7 +64,7 @@ pub fn pause() {
     shuttle::hint::spin_loop();
 }
 
-/// Does nothing: all operations are in one order already.
+/// A no-op: all operations are in one order already.
 pub fn total_order() {}
 
 /// A number below `bound`.
@@ -72,7 +72,7 @@ pub fn draw(bound: u32) -> u32 {
     shuttle::rand::thread_rng().gen_range(0..bound)
 }
 
-/// An interrupt that is due on a CPU.
+/// A pending interrupt on a CPU.
 struct Armed {
     steps: u32,
     masked: bool,
@@ -98,22 +98,22 @@ pub fn mask(cpu: usize, masked: bool) -> bool {
     })
 }
 
-/// Cancels all interrupts that are due.
+/// Cancels all pending interrupts.
 pub fn disarm() {
     ARMED.with_borrow_mut(|armed| armed.fill_with(|| None));
 }
 
-/// An interrupt may occur here: before every atomic operation, and where the machine says so.
+/// Runs a due interrupt, if any. Called before every atomic operation, and by the machine.
 pub fn before_step() {
     if std::thread::panicking() {
         return;
     }
-    let handler = ARMED.with_borrow_mut(|all| {
-        if all.iter().all(Option::is_none) {
+    let handler = ARMED.with_borrow_mut(|pending| {
+        if pending.iter().all(Option::is_none) {
             return None;
         }
         // The machine starts its threads in the order of its CPUs.
-        let armed = all.get_mut(usize::from(shuttle::current::me()))?.as_mut()?;
+        let armed = pending.get_mut(usize::from(shuttle::current::me()))?.as_mut()?;
         armed.steps = armed.steps.saturating_sub(1);
         if armed.steps == 0 && !armed.masked { armed.handler.take() } else { None }
     });

@@ -1,12 +1,13 @@
 //! Scenarios of halts and kicks.
 
-use crate::machine::{HaltVcpu, run, run_scheduled, run_with_courier};
+use crate::machine::{HaltVcpu, run, run_scheduled, run_with_delivery};
 use in_the_model::Check;
 
-/// A kick before, during or after the one halt that it has to end.
+/// A kick before, during or after the halt that it has to end.
 const ONE_KICK: &[fn(&HaltVcpu)] = &[HaltVcpu::halt, |vcpu| vcpu.kick(0)];
 
-/// Each kick follows a write that its target waits for: all are seen, though kicks coalesce.
+/// Each kick follows a write that its target waits for: all are seen, although kicks
+/// coalesce.
 const TWO_KICKERS: &[fn(&HaltVcpu)] = &[|vcpu| vcpu.halt_for(2), write_and_kick, write_and_kick];
 
 fn write_and_kick(vcpu: &HaltVcpu) {
@@ -14,7 +15,7 @@ fn write_and_kick(vcpu: &HaltVcpu) {
     vcpu.kick(0);
 }
 
-/// Two halts in a row: the kick of the first is not in the way of the second's.
+/// Two halts in a row: the kick of the first does not interfere with the second's.
 const TWICE: &[fn(&HaltVcpu)] = &[
     |vcpu| {
         vcpu.halt_for(1);
@@ -33,7 +34,7 @@ const TWICE: &[fn(&HaltVcpu)] = &[
 const ENDED_BY_THE_VMM: &[fn(&HaltVcpu)] =
     &[|vcpu| vcpu.halt_for(1), write_and_kick, |vcpu| vcpu.end_halt(0)];
 
-/// Two vCPUs pass one turn to and fro.
+/// Two vCPUs pass the turn back and forth.
 const PING_PONG: &[fn(&HaltVcpu)] = &[
     |vcpu| {
         vcpu.kick_and_halt(1);
@@ -46,25 +47,25 @@ const PING_PONG: &[fn(&HaltVcpu)] = &[
     },
 ];
 
-/// A vCPU that is kicked itself hands over: its halt may return at once.
+/// A vCPU that is itself kicked hands over: its halt may return at once.
 const KICKED_WHILE_HANDING_OVER: &[fn(&HaltVcpu)] =
     &[|vcpu| vcpu.kick_and_halt(1), HaltVcpu::halt, |vcpu| vcpu.kick(0)];
 
-/// A halted vCPU when the machine stops, while it is kicked.
+/// The machine stops while a halted vCPU is kicked.
 const STOP: &[fn(&HaltVcpu)] = &[
     |vcpu| vcpu.until_stopped(4, || vcpu.halt()),
     |vcpu| vcpu.kick(0),
     |vcpu| vcpu.machine.stop(),
 ];
 
-/// vCPUs that hand over to each other when the machine stops.
+/// The machine stops while vCPUs hand over to each other.
 const STOP_HANDING_OVER: &[fn(&HaltVcpu)] = &[
     |vcpu| vcpu.until_stopped(2, || vcpu.kick_and_halt(1)),
     |vcpu| vcpu.until_stopped(2, || vcpu.kick_and_halt(0)),
     |vcpu| vcpu.machine.stop(),
 ];
 
-/// Late kicks, more of them than there is room for: the first must not get lost.
+/// More late kicks than there is room for: the first must not be lost.
 const LATE: &[fn(&HaltVcpu)] = &[
     |vcpu| {
         vcpu.write_to(1);
@@ -78,7 +79,6 @@ const LATE: &[fn(&HaltVcpu)] = &[
     },
 ];
 
-/// One late kick.
 const ONE_LATE: &[fn(&HaltVcpu)] = &[
     |vcpu| {
         vcpu.write_to(1);
@@ -112,6 +112,6 @@ pub const CHECKS: &[&[Check]] = &[&[
     check("stop, scheduled", || run_scheduled(STOP), 2),
     check("stop while handing over", || run(STOP_HANDING_OVER), 2),
     check("stop while handing over, scheduled", || run_scheduled(STOP_HANDING_OVER), 2),
-    check("one late kick", || run_with_courier(ONE_LATE), 2),
-    check("late kicks", || run_with_courier(LATE), 0),
+    check("one late kick", || run_with_delivery(ONE_LATE), 2),
+    check("late kicks", || run_with_delivery(LATE), 0),
 ]];

@@ -5,17 +5,17 @@
 
 use std::sync::{
     Arc, Mutex as Plain, PoisonError,
-    atomic::{AtomicBool as Said, AtomicU32 as Count, Ordering::SeqCst},
+    atomic::{AtomicBool as Flag, AtomicU32 as Count, Ordering::SeqCst},
 };
 
 use base::units::{Nanos, Ticket, VcpuCount, VcpuId};
 
 use crate::engine::{self, Condvar, Mutex};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::{Courier, DelayedKick, DelayedKicks, HaltScheduler, Halts, Host, KickPath, Kicked};
+use crate::{DelayedKick, DelayedKicks, HaltScheduler, Halts, Host, KickPath, Kicked, PendingKicks};
 use in_the_model::memory;
 
-/// Sleeps until a condition of its own.
+/// A state, and a thread that sleeps until it satisfies a condition.
 struct Sleeper<T> {
     state: Mutex<T>,
     changed: Condvar,
@@ -26,13 +26,13 @@ impl<T: Default> Sleeper<T> {
         Self { state: Mutex::new(T::default()), changed: Condvar::new() }
     }
 
-    /// Changes its state, and wakes the thread that sleeps on it.
+    /// Changes the state, and wakes the thread that sleeps on it.
     fn change(&self, change: impl FnOnce(&mut T)) {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_one();
     }
 
-    /// Sleeps until `take` finds what it looks for.
+    /// Sleeps until `take` returns `true`.
     fn wait(&self, mut take: impl FnMut(&mut T) -> bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !take(&mut state) {
@@ -41,20 +41,20 @@ impl<T: Default> Sleeper<T> {
     }
 }
 
-/// What a scheduler knows of a vCPU.
+/// A scheduler's state of a vCPU.
 #[derive(Default)]
-struct Seat {
+struct SchedulerState {
     is_woken: bool,
     is_stopped: bool,
 }
 
-/// A scheduler with a slot for each vCPU, which keeps its contract and not more: a wakeup may come
-/// before the halt, and no halt returns without one.
-pub struct ModelScheduler(Vec<Sleeper<Seat>>);
+/// A scheduler with a slot for each vCPU, which guarantees no more than its contract: a wakeup may
+/// come before the halt, and no halt returns without a wakeup.
+pub struct ModelScheduler(Vec<Sleeper<SchedulerState>>);
 
 impl HaltScheduler for ModelScheduler {
     fn halt(&self, id: VcpuId) {
-        self.0[id.0 as usize].wait(|seat| seat.is_stopped || std::mem::take(&mut seat.is_woken));
+        self.0[id.0 as usize].wait(|state| state.is_stopped || std::mem::take(&mut state.is_woken));
     }
 
     fn hand_over(&self, target: VcpuId, id: VcpuId) {
@@ -63,16 +63,16 @@ impl HaltScheduler for ModelScheduler {
     }
 
     fn wake(&self, target: VcpuId, _: Option<VcpuId>) {
-        self.0[target.0 as usize].change(|seat| {
-            assert!(!seat.is_woken || seat.is_stopped, "two wakeups for one halt");
-            seat.is_woken = true;
+        self.0[target.0 as usize].change(|state| {
+            assert!(!state.is_woken || state.is_stopped, "two wakeups for one halt");
+            state.is_woken = true;
         });
     }
 
     fn kicked_unparked(&self, _: VcpuId, _: Option<VcpuId>) {}
 
     fn stop(&self) {
-        self.0.iter().for_each(|seat| seat.change(|seat| seat.is_stopped = true));
+        self.0.iter().for_each(|vcpu| vcpu.change(|state| state.is_stopped = true));
     }
 }
 
@@ -80,7 +80,7 @@ impl HaltScheduler for ModelScheduler {
 pub struct ModelHost {
     scheduler: Option<ModelScheduler>,
     futexes: Vec<Sleeper<()>>,
-    /// By futex: the address of its word. Not of the engine: no step of the machine.
+    /// The address of each futex's word. Not an atomic of the engine: not a step.
     words: Plain<Vec<usize>>,
 }
 
@@ -89,8 +89,8 @@ impl ModelHost {
     fn futex(&self, word: &AtomicU32) -> &Sleeper<()> {
         let word = std::ptr::from_ref(word).addr();
         let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = words.iter().position(|known| *known == word);
-        &self.futexes[known.unwrap_or_else(|| {
+        let index = words.iter().position(|address| *address == word);
+        &self.futexes[index.unwrap_or_else(|| {
             words.push(word);
             words.len() - 1
         })]
@@ -104,7 +104,7 @@ impl Host for ModelHost {
         self.scheduler.as_ref()
     }
 
-    /// Compares and goes to sleep in one step. Returns without a wakeup now and then. (shuttle)
+    /// Compares and goes to sleep in one step. Sometimes returns without a wakeup. (shuttle)
     fn wait(&self, word: &AtomicU32, expected: u32) {
         let futex = self.futex(word);
         let state = futex.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,38 +122,38 @@ impl Host for ModelHost {
     }
 }
 
-/// What the vCPUs share.
+/// State shared by the vCPUs.
 pub struct HaltMachine {
-    /// What is checked.
+    /// The code under check.
     pub halts: Halts<ModelHost>,
     /// Kicks on their way.
     pub delayed: DelayedKicks,
-    /// What a vCPU waits for, by vCPU: how often others have written it.
-    pub mail: Vec<AtomicU32>,
-    courier: Sleeper<bool>,
+    /// Number of writes to each vCPU by others, which it waits for.
+    pub writes: Vec<AtomicU32>,
+    delivery: Sleeper<bool>,
     kicks: Vec<Count>,
     ended: Vec<Count>,
-    stopped: Said,
+    stopped: Flag,
 }
 
 impl HaltMachine {
-    /// The whole machine stops.
+    /// Stops the whole machine.
     pub fn stop(&self) {
         self.stopped.store(true, SeqCst);
         self.halts.stop();
-        self.courier.change(|is_unparked| *is_unparked = true);
+        self.delivery.change(|is_unparked| *is_unparked = true);
     }
 
-    /// The courier's thread.
+    /// Runs the thread that delivers late kicks.
     fn deliver(&self) {
-        let mut courier = Courier::default();
+        let mut delivery = PendingKicks::default();
         while !self.halts.is_stopping() {
-            courier.round(&self.delayed, Nanos(1), |kick| self.kick(kick.target, None));
-            self.courier.wait(std::mem::take);
+            delivery.deliver_due(&self.delayed, Nanos(1), |kick| self.kick(kick.target, None));
+            self.delivery.wait(std::mem::take);
         }
     }
 
-    /// As the VMM's `deliver`.
+    /// Like the VMM's `deliver`.
     fn kick(&self, target: VcpuId, by: Option<VcpuId>) {
         self.kicks[target.0 as usize].fetch_add(1, SeqCst);
         match self.halts.kick(target) {
@@ -172,38 +172,38 @@ pub struct HaltVcpu {
 }
 
 impl HaltVcpu {
-    /// `unlock_kick`.
+    /// Performs `unlock_kick`.
     pub fn kick(&self, target: u32) {
         self.machine.kick(VcpuId(target), Some(self.id));
     }
 
-    /// A kick that the courier delivers; at once if it has no room.
+    /// Posts a kick for late delivery; sends it at once if there is no room.
     pub fn kick_late(&self, target: u32) {
         let target = VcpuId(target);
         let kick = DelayedKick { due: Nanos(1), target, path: KickPath::Latch };
         if self.machine.delayed.post(self.id, kick) {
-            self.machine.courier.change(|is_unparked| *is_unparked = true);
+            self.machine.delivery.change(|is_unparked| *is_unparked = true);
         } else {
             self.kick(target.0);
         }
     }
 
-    /// A kick by no vCPU, if the target is halted.
+    /// Kicks the target from outside the vCPUs, if it is halted.
     pub fn end_halt(&self, target: u32) {
         if self.machine.halts.is_parked(VcpuId(target)) {
             self.machine.kick(VcpuId(target), None);
         }
     }
 
-    /// `lock_spinning`.
+    /// Performs `lock_spinning`.
     pub fn halt(&self) {
         if let Some(parked) = self.machine.halts.park(self.id, Ticket(0), None) {
             parked.sleep();
         }
-        self.note_end();
+        self.count_end();
     }
 
-    /// `unlock_kick` and `lock_spinning` in one.
+    /// Performs `unlock_kick` and `lock_spinning` in one call.
     pub fn kick_and_halt(&self, target: u32) {
         let machine = &self.machine;
         machine.kicks[target as usize].fetch_add(1, SeqCst);
@@ -214,25 +214,25 @@ impl HaltVcpu {
         if let Some(parked) = machine.halts.park(self.id, Ticket(0), wakeup) {
             parked.sleep();
         }
-        self.note_end();
+        self.count_end();
     }
 
-    /// Writes to another vCPU before it kicks it.
+    /// Writes to another vCPU before kicking it.
     pub fn write_to(&self, target: u32) {
-        self.machine.mail[target as usize].fetch_add(1, Relaxed);
+        self.machine.writes[target as usize].fetch_add(1, Relaxed);
     }
 
     /// Halts until `count` writes have come, each with a kick after it.
     pub fn halt_for(&self, count: u32) {
-        while self.machine.mail[self.id.0 as usize].load(Relaxed) < count {
+        while self.machine.writes[self.id.0 as usize].load(Relaxed) < count {
             self.halt();
         }
     }
 
-    /// Does `round` until the machine stops, as a vCPU's thread does, but `most` times at most: an
-    /// engine may let the thread that stops it wait as long as others can run.
-    pub fn until_stopped(&self, most: u32, round: impl Fn()) {
-        for _ in 0..most {
+    /// Repeats `round` until the machine stops, as a vCPU's thread does, but at most `limit` times:
+    /// an engine may delay the thread that stops the machine for as long as others can run.
+    pub fn until_stopped(&self, limit: u32, round: impl Fn()) {
+        for _ in 0..limit {
             if self.machine.halts.is_stopping() {
                 return;
             }
@@ -240,8 +240,8 @@ impl HaltVcpu {
         }
     }
 
-    /// A halt has returned.
-    fn note_end(&self) {
+    /// Checks and counts the end of a halt.
+    fn count_end(&self) {
         let HaltMachine { kicks, ended, stopped, .. } = &*self.machine;
         let id = self.id.0 as usize;
         let ended = ended[id].fetch_add(1, SeqCst) + 1;
@@ -250,55 +250,55 @@ impl HaltVcpu {
     }
 }
 
-/// Runs `works` on one vCPU each, with a scheduler and without. With `has_courier` there is a
+/// Runs `programs` on one vCPU each, with or without a scheduler. With `has_delivery` there is a
 /// thread that delivers late kicks.
-fn run_on(works: &'static [fn(&HaltVcpu)], is_scheduled: bool, has_courier: bool) {
+fn run_on(programs: &'static [fn(&HaltVcpu)], is_scheduled: bool, has_delivery: bool) {
     memory::reset();
     engine::disarm();
-    let count = works.len() as u32;
+    let count = programs.len() as u32;
     let vcpus = VcpuCount::try_from(count).expect("a machine has vCPUs");
-    let seats = || ModelScheduler((0..count).map(|_| Sleeper::new()).collect());
+    let schedulers = || ModelScheduler((0..count).map(|_| Sleeper::new()).collect());
     let host = ModelHost {
-        scheduler: is_scheduled.then(seats),
+        scheduler: is_scheduled.then(schedulers),
         futexes: (0..count).map(|_| Sleeper::new()).collect(),
         words: Plain::new(Vec::new()),
     };
     let machine = Arc::new(HaltMachine {
         halts: Halts::new(host, vcpus),
         delayed: DelayedKicks::new(vcpus),
-        mail: works.iter().map(|_| AtomicU32::new(0)).collect(),
-        courier: Sleeper::new(),
-        kicks: works.iter().map(|_| Count::new(0)).collect(),
-        ended: works.iter().map(|_| Count::new(0)).collect(),
-        stopped: Said::new(false),
+        writes: programs.iter().map(|_| AtomicU32::new(0)).collect(),
+        delivery: Sleeper::new(),
+        kicks: programs.iter().map(|_| Count::new(0)).collect(),
+        ended: programs.iter().map(|_| Count::new(0)).collect(),
+        stopped: Flag::new(false),
     });
     let mut threads = Vec::new();
-    if has_courier {
+    if has_delivery {
         let machine = machine.clone();
         threads.push(engine::spawn(move || machine.deliver()));
     }
-    for (id, work) in (0..).map(VcpuId).zip(works).skip(1) {
+    for (id, program) in (0..).map(VcpuId).zip(programs).skip(1) {
         let vcpu = HaltVcpu { machine: machine.clone(), id };
-        threads.push(engine::spawn(move || work(&vcpu)));
+        threads.push(engine::spawn(move || program(&vcpu)));
     }
-    // vCPU 0 is the thread that is there already.
-    works[0](&HaltVcpu { machine, id: VcpuId(0) });
+    // vCPU 0 runs on the calling thread.
+    programs[0](&HaltVcpu { machine, id: VcpuId(0) });
     for thread in threads {
         thread.join().expect("a vCPU that failed has ended the execution");
     }
 }
 
-/// vCPUs whose threads sleep on futexes.
-pub fn run(works: &'static [fn(&HaltVcpu)]) {
-    run_on(works, false, false);
+/// Runs vCPUs whose threads sleep on futexes.
+pub fn run(programs: &'static [fn(&HaltVcpu)]) {
+    run_on(programs, false, false);
 }
 
-/// vCPUs that a scheduler puts to sleep.
-pub fn run_scheduled(works: &'static [fn(&HaltVcpu)]) {
-    run_on(works, true, false);
+/// Runs vCPUs that a scheduler puts to sleep.
+pub fn run_scheduled(programs: &'static [fn(&HaltVcpu)]) {
+    run_on(programs, true, false);
 }
 
-/// vCPUs with a courier.
-pub fn run_with_courier(works: &'static [fn(&HaltVcpu)]) {
-    run_on(works, false, true);
+/// Runs vCPUs with a thread that delivers late kicks.
+pub fn run_with_delivery(programs: &'static [fn(&HaltVcpu)]) {
+    run_on(programs, false, true);
 }

@@ -8,17 +8,17 @@ use in_the_model::Check;
 const BATCH: i32 = 2;
 
 /// The most that a CPU keeps in its own part of the counter.
-const KEPT: i64 = BATCH as i64 - 1;
+const MAX_LOCAL: i64 = BATCH as i64 - 1;
 
-/// A counter, and the number of adds of 1 that are completed, as far as other CPUs may know.
+/// A counter, and the number of completed adds of 1, as far as other CPUs may know.
 struct CountedAdds<C> {
     counter: C,
     done: AtomicU32,
 }
 
 trait CheckedCounter: Counter + Send + Sync + 'static {
-    /// By how much each CPU in the middle of an add may make a concurrent sum too large.
-    const HOLE: i64 = if Self::EXACT { 0 } else { KEPT };
+    /// The amount by which each CPU in the middle of an add may make a concurrent sum too large.
+    const HOLE: i64 = if Self::EXACT { 0 } else { MAX_LOCAL };
 
     fn make(cpus: usize) -> Self;
 }
@@ -49,60 +49,60 @@ fn add<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>, times: u32) {
     }
 }
 
-/// Sums on this CPU while other CPUs may add; `most` is all that is ever added. The sum must contain
-/// every add that was completed before, and may exceed `most` only by `hole`.
-fn sum_of<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>, most: i64, hole: i64) {
+/// Sums on this CPU while other CPUs may add; `max` is the total of all adds. The sum must contain
+/// every add that was completed before, and may exceed `max` only by `hole`.
+fn check_sum<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>, max: i64, hole: i64) {
     let CountedAdds { counter, done } = &vcpu.machine.subject;
-    let least = i64::from(done.load(Ordering::Acquire));
+    let min = i64::from(done.load(Ordering::Acquire));
     let sum = counter.sum(&vcpu.cpu());
-    assert!(sum >= least, "an add is missed");
-    assert!(sum <= most + hole, "an add is counted twice");
+    assert!(sum >= min, "an add is missed");
+    assert!(sum <= max + hole, "an add is counted twice");
 }
 
 fn one_adds<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
-    if vcpu.id == 0 { sum_of(vcpu, 2, C::HOLE) } else { add(vcpu, 2) }
+    if vcpu.id == 0 { check_sum(vcpu, 2, C::HOLE) } else { add(vcpu, 2) }
 }
 
 fn two_add<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
-    if vcpu.id == 0 { sum_of(vcpu, 4, 2 * C::HOLE) } else { add(vcpu, 2) }
+    if vcpu.id == 0 { check_sum(vcpu, 4, 2 * C::HOLE) } else { add(vcpu, 2) }
 }
 
 fn two_sum<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
-    if vcpu.id < 2 { sum_of(vcpu, 2, C::HOLE) } else { add(vcpu, 2) }
+    if vcpu.id < 2 { check_sum(vcpu, 2, C::HOLE) } else { add(vcpu, 2) }
 }
 
 fn all_add_and_sum<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
     add(vcpu, 3);
-    sum_of(vcpu, 12, 3 * C::HOLE);
+    check_sum(vcpu, 12, 3 * C::HOLE);
     add(vcpu, 1);
 }
 
-/// As [`one_adds`], but no add may be counted twice, whatever the counter's hole.
+/// Like [`one_adds`], but no add may be counted twice, even if the counter has a hole.
 fn exact<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
-    if vcpu.id == 0 { sum_of(vcpu, 2, 0) } else { add(vcpu, 2) }
+    if vcpu.id == 0 { check_sum(vcpu, 2, 0) } else { add(vcpu, 2) }
 }
 
-fn done<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
+fn check_done<C: CheckedCounter>(vcpu: &SleepCpu<CountedAdds<C>>) {
     let CountedAdds { counter, done } = &vcpu.machine.subject;
-    let all = i64::from(done.load(Ordering::Relaxed));
-    assert_eq!(counter.sum(&vcpu.cpu()), all, "an add is lost");
-    let most = 4 * KEPT;
-    assert!((counter.read() - all).abs() <= most, "a read is off by too much");
+    let total = i64::from(done.load(Ordering::Relaxed));
+    assert_eq!(counter.sum(&vcpu.cpu()), total, "an add is lost");
+    let max = 4 * MAX_LOCAL;
+    assert!((counter.read() - total).abs() <= max, "a read is off by too much");
 }
 
 fn check<C: CheckedCounter>(setup: Setup, work: fn(&SleepCpu<CountedAdds<C>>)) {
     let counted = CountedAdds { counter: C::make(setup.cpus), done: AtomicU32::new(0) };
-    run(setup, counted, work, done);
+    run(setup, counted, work, check_done);
 }
 
-/// With `three` preemptions of three CPUs: loom runs none with zero, as three CPUs that spin for each other are too many
-/// for it.
-const fn checks<C: CheckedCounter>(of: &'static str, three: usize) -> [Check; 4] {
+/// Checks with `preemptions` preemptions of three CPUs. With zero, loom does not run them: three CPUs
+/// that spin for each other are too many for it.
+const fn checks<C: CheckedCounter>(subject: &'static str, preemptions: usize) -> [Check; 4] {
     [
-        Check::new(of, "one", || check::<C>(TWO, one_adds), 2, 0),
-        Check::new(of, "two", || check::<C>(THREE, two_add), three, 500),
-        Check::new(of, "sums", || check::<C>(THREE, two_sum), three, 500),
-        Check::new(of, "many", || check::<C>(Setup { spin: 2, ..THREE }, all_add_and_sum), 0, 500),
+        Check::new(subject, "one", || check::<C>(TWO, one_adds), 2, 0),
+        Check::new(subject, "two", || check::<C>(THREE, two_add), preemptions, 500),
+        Check::new(subject, "sums", || check::<C>(THREE, two_sum), preemptions, 500),
+        Check::new(subject, "many", || check::<C>(Setup { spin: 2, ..THREE }, all_add_and_sum), 0, 500),
     ]
 }
 

@@ -14,11 +14,11 @@ struct CheckedLockref<const TRIES: u32> {
     /// Written once by each CPU before it drops its reference.
     written: [AtomicU32; 4],
     deaths: Plain,
-    /// Uses left until the last user frees it.
-    left: Plain,
+    /// Uses left until the last user frees the lockref.
+    remaining: Plain,
 }
 
-type Of<const TRIES: u32> = SleepCpu<CheckedLockref<TRIES>>;
+type LockrefCpu<const TRIES: u32> = SleepCpu<CheckedLockref<TRIES>>;
 
 fn subject<const TRIES: u32>(setup: Setup, count: i32) -> CheckedLockref<TRIES> {
     CheckedLockref {
@@ -26,12 +26,12 @@ fn subject<const TRIES: u32>(setup: Setup, count: i32) -> CheckedLockref<TRIES> 
         inner: Lockref::new(1),
         written: core::array::from_fn(|_| AtomicU32::new(0)),
         deaths: Plain::new(0),
-        left: Plain::new(setup.cpus),
+        remaining: Plain::new(setup.cpus),
     }
 }
 
-/// While the lock is held, the count does not change.
-fn hold<const TRIES: u32>(vcpu: &Of<TRIES>) {
+/// Checks that the count does not change while the lock is held.
+fn check_count_is_stable<const TRIES: u32>(vcpu: &LockrefCpu<TRIES>) {
     let lockref = &vcpu.machine.subject.lockref;
     vcpu.machine.inside.enter(vcpu.id);
     let before = lockref.count();
@@ -39,7 +39,7 @@ fn hold<const TRIES: u32>(vcpu: &Of<TRIES>) {
     vcpu.machine.inside.leave(vcpu.id);
 }
 
-fn get_and_put<const TRIES: u32>(vcpu: &Of<TRIES>) {
+fn get_and_put<const TRIES: u32>(vcpu: &LockrefCpu<TRIES>) {
     let (lockref, cpu) = (&vcpu.machine.subject.lockref, vcpu.cpu());
     let got = lockref.get(&cpu);
     assert!(TRIES == 0 || got.retries <= TRIES, "more tries than it may");
@@ -47,45 +47,45 @@ fn get_and_put<const TRIES: u32>(vcpu: &Of<TRIES>) {
 }
 
 /// CPU 0 locks; the others get and put.
-fn one_locks<const TRIES: u32>(vcpu: &Of<TRIES>) {
+fn one_locks<const TRIES: u32>(vcpu: &LockrefCpu<TRIES>) {
     if vcpu.id == 0 { lock(vcpu) } else { get_and_put(vcpu) }
 }
 
-fn lock<const TRIES: u32>(vcpu: &Of<TRIES>) {
+fn lock<const TRIES: u32>(vcpu: &LockrefCpu<TRIES>) {
     let (lockref, cpu) = (&vcpu.machine.subject.lockref, vcpu.cpu());
     lockref.lock(&cpu);
-    hold(vcpu);
+    check_count_is_stable(vcpu);
     lockref.unlock(&cpu);
 }
 
-fn all_of_it<const TRIES: u32>(vcpu: &Of<TRIES>) {
+fn get_put_and_lock<const TRIES: u32>(vcpu: &LockrefCpu<TRIES>) {
     get_and_put(vcpu);
     lock(vcpu);
     get_and_put(vcpu);
 }
 
-fn one_left<const TRIES: u32>(vcpu: &Of<TRIES>) {
+fn check_one_reference<const TRIES: u32>(vcpu: &LockrefCpu<TRIES>) {
     let count = vcpu.machine.subject.lockref.count();
     assert_eq!(count, 1, "a reference is lost");
 }
 
-/// Each drops its reference; the CPU that drops the last one sees all writes of the others, and
-/// marks the lockref dead.
-fn put_last<const TRIES: u32>(vcpu: &Of<TRIES>) {
+/// Each CPU drops its reference; the CPU that drops the last one sees all writes of the others,
+/// and marks the lockref dead.
+fn put_last<const TRIES: u32>(vcpu: &LockrefCpu<TRIES>) {
     let subject = &vcpu.machine.subject;
     subject.written[vcpu.id].store(1, Ordering::Relaxed);
     if let Put::Locked(_) = subject.lockref.put_or_lock(&vcpu.cpu()) {
-        let others = &subject.written[..vcpu.machine.cpus()];
-        let all = others.iter().all(|written| written.load(Ordering::Relaxed) == 1);
-        assert!(all, "the last does not see what the others did");
+        let slots = &subject.written[..vcpu.machine.cpus()];
+        let all_written = slots.iter().all(|written| written.load(Ordering::Relaxed) == 1);
+        assert!(all_written, "the last does not see what the others did");
         kill(vcpu);
     }
 }
 
-/// Marks it dead. The caller holds the lock and has the last reference.
-fn kill<const TRIES: u32>(vcpu: &Of<TRIES>) {
+/// Marks the lockref dead. The caller holds the lock and has the last reference.
+fn kill<const TRIES: u32>(vcpu: &LockrefCpu<TRIES>) {
     let subject = &vcpu.machine.subject;
-    hold(vcpu);
+    check_count_is_stable(vcpu);
     assert_eq!(subject.lockref.count(), 1, "there is another reference");
     subject.lockref.mark_dead();
     assert!(subject.lockref.is_dead(), "it does not die");
@@ -93,8 +93,8 @@ fn kill<const TRIES: u32>(vcpu: &Of<TRIES>) {
     subject.lockref.unlock(&vcpu.cpu());
 }
 
-/// CPU 0 drops the first reference; the others look it up.
-fn look_up<const TRIES: u32>(vcpu: &Of<TRIES>) {
+/// CPU 0 drops the first reference; the others look the lockref up.
+fn look_up<const TRIES: u32>(vcpu: &LockrefCpu<TRIES>) {
     let (subject, cpu) = (&vcpu.machine.subject, vcpu.cpu());
     let lockref = &subject.lockref;
     let is_mine = vcpu.id == 0 || lockref.get_not_dead(&cpu).is_ok();
@@ -110,24 +110,24 @@ fn look_up<const TRIES: u32>(vcpu: &Of<TRIES>) {
     }
 }
 
-fn is_dead<const TRIES: u32>(vcpu: &Of<TRIES>) {
+fn check_dead<const TRIES: u32>(vcpu: &LockrefCpu<TRIES>) {
     let subject = &vcpu.machine.subject;
     assert!(subject.lockref.is_dead() && subject.deaths.load(SeqCst) == 1, "it dies once");
 }
 
-/// Each locks once, and the last one frees it, though others may not have returned from their
-/// release.
-fn lock_and_free<const TRIES: u32>(vcpu: &Of<TRIES>) {
+/// Each CPU locks once, and the last frees the lockref, although others may not have returned
+/// from their release.
+fn lock_and_free<const TRIES: u32>(vcpu: &LockrefCpu<TRIES>) {
     let (subject, cpu) = (&vcpu.machine.subject, vcpu.cpu());
     subject.lockref.lock(&cpu);
-    let is_last = subject.left.fetch_sub(1, SeqCst) == 1;
+    let is_last = subject.remaining.fetch_sub(1, SeqCst) == 1;
     subject.lockref.unlock(&cpu);
     if is_last {
         memory::free(&subject.lockref);
     }
 }
 
-fn lock_inner<const TRIES: u32>(vcpu: &Of<TRIES>) {
+fn lock_inner<const TRIES: u32>(vcpu: &LockrefCpu<TRIES>) {
     let (inner, cpu) = (&vcpu.machine.subject.inner, vcpu.cpu());
     inner.lock(&cpu);
     inner.unlock(&cpu);
@@ -137,30 +137,30 @@ fn lock_inner<const TRIES: u32>(vcpu: &Of<TRIES>) {
 fn check<const TRIES: u32>(
     setup: Setup,
     count: i32,
-    work: fn(&Of<TRIES>),
-    done: fn(&Of<TRIES>),
+    work: fn(&LockrefCpu<TRIES>),
+    done: fn(&LockrefCpu<TRIES>),
 ) {
     run(setup, subject::<TRIES>(setup, count), work, done);
 }
 
-/// Handlers take another lockref's lock inside of a wait.
+/// Handlers take another lockref's lock during a wait.
 fn check_nested<const TRIES: u32>() {
     let setup = Setup { irq: 40, ..THREE };
-    run_with(setup, subject::<TRIES>(setup, 1), all_of_it, lock_inner, one_left);
+    run_with(setup, subject::<TRIES>(setup, 1), get_put_and_lock, lock_inner, check_one_reference);
 }
 
-const fn checks<const TRIES: u32>(of: &'static str) -> [Check; 8] {
+const fn checks<const TRIES: u32>(subject: &'static str) -> [Check; 8] {
     const MANY: Setup = Setup { cpus: 4, ..TWO };
     const MANY_SPIN: Setup = Setup { spin: 1, irq: 40, ..MANY };
     [
-        Check::new(of, "last", || check::<TRIES>(THREE, 3, put_last, is_dead), 1, 500),
-        Check::new(of, "two", || check::<TRIES>(TWO, 1, one_locks, one_left), 2, 0),
-        Check::new(of, "three", || check::<TRIES>(THREE, 1, one_locks, one_left), 1, 0),
-        Check::new(of, "dead", || check::<TRIES>(TWO, 1, look_up, is_dead), 2, 500),
-        Check::new(of, "freed", || check::<TRIES>(THREE, 1, lock_and_free, |_| ()), 1, 500),
-        Check::new(of, "many", || check::<TRIES>(MANY_SPIN, 1, all_of_it, one_left), 0, 500),
-        Check::new(of, "nested", check_nested::<TRIES>, 0, 500),
-        Check::new(of, "many_dead", || check::<TRIES>(MANY, 1, look_up, is_dead), 0, 500),
+        Check::new(subject, "last", || check::<TRIES>(THREE, 3, put_last, check_dead), 1, 500),
+        Check::new(subject, "two", || check::<TRIES>(TWO, 1, one_locks, check_one_reference), 2, 0),
+        Check::new(subject, "three", || check::<TRIES>(THREE, 1, one_locks, check_one_reference), 1, 0),
+        Check::new(subject, "dead", || check::<TRIES>(TWO, 1, look_up, check_dead), 2, 500),
+        Check::new(subject, "freed", || check::<TRIES>(THREE, 1, lock_and_free, |_| ()), 1, 500),
+        Check::new(subject, "many", || check::<TRIES>(MANY_SPIN, 1, get_put_and_lock, check_one_reference), 0, 500),
+        Check::new(subject, "nested", check_nested::<TRIES>, 0, 500),
+        Check::new(subject, "many_dead", || check::<TRIES>(MANY, 1, look_up, check_dead), 0, 500),
     ]
 }
 

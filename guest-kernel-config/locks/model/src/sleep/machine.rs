@@ -1,8 +1,8 @@
 //! The machine for systems that sleep: CPUs that halt and are kicked.
 //!
-//! Not a module of this crate but a part of each variant, as the other machine: `crate` is the
-//! variant, `in_the_model` is this crate. A kick is a sticky bit here; the VMM's latch, which makes
-//! it sticky, is checked with the ticketlock.
+//! This file is not a module of this crate but, like the other machines, a part of each variant:
+//! `crate` is the variant, `in_the_model` is this crate. A kick is a sticky bit here; the VMM's
+//! latch, which makes it sticky, is checked with the ticketlock.
 
 use std::rc::Rc;
 use std::sync::{
@@ -31,13 +31,13 @@ pub enum OffCpus {
 pub struct Setup {
     /// Number of CPUs.
     pub cpus: usize,
-    /// Looks before a halt (the spin threshold).
+    /// Spin iterations before a halt (the spin threshold).
     pub spin: u32,
     /// The CPUs that seem to be off.
     pub off: OffCpus,
     /// Each CPU gets an interrupt before one of its first N steps; zero: none. (shuttle)
     pub irq: u32,
-    /// Do its spinlocks fuse kick and halt?
+    /// Whether its spinlocks fuse kick and halt.
     pub fuse: bool,
 }
 
@@ -84,7 +84,7 @@ pub fn run<T: Send + Sync + 'static>(
     run_with(setup, subject, work, SleepCpu::take_irq_lock, done);
 }
 
-/// As [`run`], with a custom `handler` for interrupts.
+/// Like [`run`], with a custom `handler` for interrupts.
 pub fn run_with<T: Send + Sync + 'static>(
     setup: Setup,
     subject: T,
@@ -106,15 +106,15 @@ pub fn run_with<T: Send + Sync + 'static>(
         irq_count: AtomicU32::new(0),
     });
     // CPU 0 is the calling thread.
-    let others: Vec<_> = (1..setup.cpus)
+    let threads: Vec<_> = (1..setup.cpus)
         .map(|id| {
             let machine = Arc::clone(&machine);
             engine::spawn(move || drop(SleepCpu { machine, id }.run(work)))
         })
         .collect();
     let first = SleepCpu { machine, id: 0 }.run(work);
-    for other in others {
-        other.join().expect("a CPU that failed has ended the execution");
+    for thread in threads {
+        thread.join().expect("a CPU that failed has ended the execution");
     }
     engine::disarm();
     first.machine.inside.assert_done();
@@ -124,10 +124,10 @@ pub fn run_with<T: Send + Sync + 'static>(
 impl<T: Send + Sync + 'static> SleepCpu<T> {
     fn run(self, work: fn(&Self)) -> Rc<Self> {
         let vcpu = Rc::new(self);
-        let most = vcpu.machine.setup.irq;
-        if most > 0 {
+        let max_steps = vcpu.machine.setup.irq;
+        if max_steps > 0 {
             let handled = Rc::clone(&vcpu);
-            engine::arm(vcpu.id, engine::draw(most) + 1, Box::new(move || handled.interrupt()));
+            engine::arm(vcpu.id, engine::draw(max_steps) + 1, Box::new(move || handled.interrupt()));
         }
         work(&vcpu);
         settle(&vcpu.cpu());
@@ -142,7 +142,7 @@ impl<T: Send + Sync + 'static> SleepCpu<T> {
         Cpu { id: self.id, spin_threshold: spin, pv: self, waiters, watch: Unwatched, handoff }
     }
 
-    /// Its handler halts, too, and may consume any kick that comes meanwhile.
+    /// Runs the handler, which also halts, and may consume any kick that arrives during its wait.
     fn interrupt(&self) {
         (self.machine.handler)(self);
         settle(&self.cpu());
@@ -156,7 +156,7 @@ impl<T: Send + Sync + 'static> SleepCpu<T> {
         self.machine.irq_lock.unlock(&cpu);
     }
 
-    /// The guest gets no interrupt while its VMM works.
+    /// Runs `work` in the VMM, during which the guest gets no interrupt.
     fn in_the_vmm(&self, work: impl FnOnce(&CpuHalt), cpu: usize) {
         engine::before_step();
         let masked = engine::mask(self.id, true);
@@ -203,7 +203,7 @@ impl<T: Send + Sync + 'static> Pv for SleepCpu<T> {
 pub struct CheckedSection {
     /// Written without atomicity by the CPU inside.
     count: AtomicU32,
-    /// Zero, or one more than the CPU inside. Not an atomic of the engine, so not a step.
+    /// The CPU inside plus one; zero: none. Not an atomic of the engine, so not a step.
     owner: Plain,
     entered: Plain,
 }
@@ -218,7 +218,7 @@ impl CheckedSection {
         assert_eq!(count, self.entered.load(SeqCst), "an increment under the lock is lost");
     }
 
-    /// CPU `id` has taken the lock.
+    /// Records that CPU `id` has taken the lock.
     pub fn enter(&self, id: usize) {
         assert_eq!(self.owner.swap(id + 1, SeqCst), 0, "two CPUs hold the lock");
         let count = self.count.load(Relaxed);
@@ -226,7 +226,7 @@ impl CheckedSection {
         self.entered.fetch_add(1, SeqCst);
     }
 
-    /// CPU `id` is about to release it.
+    /// Records that CPU `id` is about to release the lock.
     pub fn leave(&self, id: usize) {
         assert_eq!(self.owner.swap(0, SeqCst), id + 1, "another CPU holds the lock");
     }

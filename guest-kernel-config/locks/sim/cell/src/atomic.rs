@@ -1,8 +1,8 @@
 //! Atomics whose every operation is a step of the vCPU that executes it.
 //!
-//! They wrap the processor's atomics, so that their constructors are `const`, and behave as those
-//! outside of a [`Vcpu`](crate::Vcpu). One vCPU acts at a time, so every memory order is as strong
-//! as the strongest.
+//! They wrap the processor's atomics, so that their constructors are `const`, and behave like them
+//! outside a [`Vcpu`](crate::Vcpu). One vCPU acts at a time, so every memory order is as strong as
+//! the strongest.
 
 pub use core::sync::atomic::Ordering;
 use core::sync::atomic::{self, Ordering::Relaxed};
@@ -12,13 +12,13 @@ use crate::vcpu::access as step;
 
 macro_rules! atomic {
     ($($name:ident $value:ty;)*) => { $(
-        /// As the type of the same name in `core`, in steps.
+        /// Like the type of the same name in `core`, in steps.
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub struct $name(atomic::$name);
 
         impl $name {
-            /// An atomic with this value.
+            /// Creates an atomic with this value.
             pub const fn new(value: $value) -> Self {
                 Self(atomic::$name::new(value))
             }
@@ -30,54 +30,54 @@ macro_rules! atomic {
                 &self.0
             }
 
-            /// The value. Not a step: nothing else can access it.
+            /// The value. Not a step: no other code can access it.
             pub fn into_inner(self) -> $value {
                 self.0.into_inner()
             }
 
-            /// As of `core`.
+            /// See `core`.
             #[inline(always)]
             pub fn load(&self, _: Ordering) -> $value {
                 self.step(Access::Load).load(Relaxed)
             }
 
-            /// As of `core`.
+            /// See `core`.
             #[inline(always)]
             pub fn store(&self, value: $value, _: Ordering) {
                 self.step(Access::Store).store(value, Relaxed);
             }
 
-            /// As of `core`.
+            /// See `core`.
             #[inline(always)]
             pub fn swap(&self, value: $value, _: Ordering) -> $value {
                 self.step(Access::ReadModifyWrite).swap(value, Relaxed)
             }
 
-            /// As of `core`.
+            /// See `core`.
             #[inline(always)]
             pub fn fetch_add(&self, value: $value, _: Ordering) -> $value {
                 self.step(Access::ReadModifyWrite).fetch_add(value, Relaxed)
             }
 
-            /// As of `core`.
+            /// See `core`.
             #[inline(always)]
             pub fn fetch_sub(&self, value: $value, _: Ordering) -> $value {
                 self.step(Access::ReadModifyWrite).fetch_sub(value, Relaxed)
             }
 
-            /// As of `core`.
+            /// See `core`.
             #[inline(always)]
             pub fn fetch_or(&self, value: $value, _: Ordering) -> $value {
                 self.step(Access::ReadModifyWrite).fetch_or(value, Relaxed)
             }
 
-            /// As of `core`.
+            /// See `core`.
             #[inline(always)]
             pub fn fetch_and(&self, value: $value, _: Ordering) -> $value {
                 self.step(Access::ReadModifyWrite).fetch_and(value, Relaxed)
             }
 
-            /// As of `core`.
+            /// See `core`.
             #[inline(always)]
             pub fn compare_exchange(
                 &self,
@@ -109,7 +109,7 @@ mod tests {
     use std::rc::Rc;
 
     #[test]
-    fn outside_of_a_vcpu_they_are_plain_atomics() {
+    fn atomics_outside_a_vcpu_are_plain() {
         let word = AtomicU16::new(3);
         assert_eq!(word.fetch_add(2, Ordering::SeqCst), 3);
         assert_eq!(word.compare_exchange(5, 7, Ordering::AcqRel, Ordering::Relaxed), Ok(5));

@@ -1,6 +1,6 @@
 //! A vCPU's requests to its machine.
 
-/// A machine's answer. Its meaning depends on the request; zero where it has none.
+/// A machine's answer. Its meaning depends on the request; zero if the request has none.
 pub type Answer = u32;
 
 /// The next step of a vCPU. It takes effect when the vCPU is resumed.
@@ -10,30 +10,30 @@ pub enum Request {
     Access(Access, usize),
     /// The pause of a spin loop.
     Pause,
-    /// The pause of a spin loop that ends after at most this many more looks. Answer: the number of
-    /// looks that the pause stood for, from 1; a machine that skips none answers 1.
+    /// The pause of a spin loop that has at most this many iterations left. Answer: the number of
+    /// iterations that the pause stood for, from 1; a machine that skips none answers 1.
     Spin(u32),
-    /// Halts until a kick comes, or returns at once if one came before. The number is for diagnosis.
+    /// Halts until a kick, or returns at once if a kick came before. The number is for diagnosis.
     Halt(u16),
     /// Wakes this vCPU, or makes its next halt return at once.
     Kick(usize),
-    /// Answer: is this vCPU off its pCPU?
+    /// Answer: whether this vCPU is off its pCPU.
     IsOff(usize),
     /// Answer: the socket of its pCPU.
     Socket,
-    /// Answer: what is left of its slice, in ticks of its clock. [`Answer::MAX`]: more, or not known.
+    /// Answer: the rest of its slice, in ticks of its clock. [`Answer::MAX`]: more, or not known.
     SliceLeft,
-    /// Answer: is any vCPU off its pCPU that holds a lock, or was the next in line for one?
+    /// Answer: whether any vCPU is off its pCPU that holds a lock, or was next in line for one.
     IsCriticalOff,
-    /// Answer: is the vCPU that the lock at this address serves before this ticket known to be off?
+    /// Answer: whether the predecessor of this ticket in the lock at this address is known to be off.
     IsPredecessorOff(usize, u16),
-    /// Gives up its pCPU and stays ready to run.
+    /// Gives up its pCPU and stays runnable.
     Yield,
-    /// Gives the rest of its turn to this vCPU, if that is ready to run.
+    /// Donates the rest of its slice to this vCPU, if that is runnable.
     YieldTo(usize),
-    /// Has looked at a lock as often as its machine allows before it wants to be told.
+    /// Reports that it has completed the number of spin iterations set by its machine.
     SpunOut,
-    /// Is at a place in the lock paths that its machine wants to be told of, with this number.
+    /// Reports that it has reached the place in the lock paths with this number.
     Point(u32),
     /// Instructions that access nothing shared. The machine decides how many.
     Work(Work),
@@ -48,7 +48,7 @@ pub enum Access {
     Load,
     /// A store.
     Store,
-    /// A read-modify-write, including one that fails.
+    /// A read-modify-write, including a failed one.
     ReadModifyWrite,
 }
 
@@ -70,6 +70,6 @@ pub enum Mark {
     Taken,
     /// About to call `unlock`.
     Release,
-    /// Left the lock path: an operation other than the measured one has ended.
-    Beside,
+    /// Outside the lock path: an operation other than the measured one has ended.
+    OutsideLock,
 }

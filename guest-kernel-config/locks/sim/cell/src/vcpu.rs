@@ -10,12 +10,12 @@ use crate::{Access, Answer, Request};
 
 type RequestYielder = Yielder<Answer, Request>;
 
-/// Address space of a stack, of which only touched pages cost memory. The deepest lock needs 1.1
-/// KiB; a panic that prints a backtrace 64. An overflow hits a guard page.
+/// Address space of a stack; only touched pages cost memory. The deepest lock needs 1.1 KiB; a panic
+/// that prints a backtrace 64. An overflow hits a guard page.
 const STACK: usize = 128 << 10;
 
 thread_local! {
-    /// The way out of the coroutine that runs on this thread; null if none does.
+    /// The yielder of the coroutine that runs on this thread; null outside a coroutine.
     static LINK: Cell<*const RequestYielder> = const { Cell::new(ptr::null()) };
 
     /// The cache line whose next load needs no request: see [`Vcpu::resume_with_line`].
@@ -25,10 +25,9 @@ thread_local! {
 /// Bytes of a cache line, as a power of two.
 const LINE: u32 = 6;
 
-/// Not the number of a line.
 const NO_LINE: usize = usize::MAX;
 
-/// Restores the link when it is dropped, also by a panic.
+/// Restores the link when dropped, also by a panic.
 struct Restore(*const RequestYielder);
 
 impl Drop for Restore {
@@ -37,19 +36,19 @@ impl Drop for Restore {
     }
 }
 
-/// Suspends the calling vCPU until its machine grants `what`; returns the machine's answer. Outside
-/// of a vCPU it does nothing and returns zero.
+/// Suspends the calling vCPU until its machine grants `request`; returns the machine's answer. Outside a
+/// vCPU it does nothing and returns zero.
 #[inline(always)]
-pub fn request(what: Request) -> Answer {
+pub fn request(request: Request) -> Answer {
     let link = LINK.get();
     if link.is_null() {
         return 0;
     }
     // SAFETY: LINK is not null only while the coroutine whose link it is runs on this thread: the
     // coroutine sets it when it is entered, here each time it is entered again, and `Vcpu::resume`
-    // puts back what was there before as soon as it is left, also by a panic. Neither the link nor
-    // the coroutine can go to another thread. A running coroutine's link is alive.
-    let answer = unsafe { &*link }.suspend(what);
+    // restores the previous link as soon as it is left, also by a panic. Neither the link nor the
+    // coroutine can move to another thread. A running coroutine's link is alive.
+    let answer = unsafe { &*link }.suspend(request);
     LINK.set(link);
     answer
 }
@@ -71,7 +70,7 @@ pub struct Vcpu {
 }
 
 impl Vcpu {
-    /// A vCPU that will run `code`. It has not started.
+    /// Creates a vCPU that will run `code`. It has not started.
     pub fn new(code: impl FnOnce() + 'static) -> io::Result<Self> {
         let stack = DefaultStack::new(STACK)?;
         let coroutine = Coroutine::with_stack(stack, move |link: &RequestYielder, _| {
@@ -81,8 +80,8 @@ impl Vcpu {
         Ok(Self { coroutine: Some(coroutine) })
     }
 
-    /// Answers the vCPU's last request, which now takes effect, and runs it to its next one.
-    /// `None`: its code has returned, and it must not be resumed again.
+    /// Answers the vCPU's last request, which now takes effect, and runs it to its next request.
+    /// `None` if its code has returned; it must not be resumed again.
     ///
     /// The first call starts the code; its answer is ignored.
     #[inline(always)]
@@ -96,8 +95,8 @@ impl Vcpu {
 }
 
 impl Vcpu {
-    /// As [`Vcpu::resume`]. If the first access of the vCPU is a load from the cache line of 64
-    /// bytes at `line`, it takes effect at once and is not requested. Returns whether it did so, too.
+    /// Like [`Vcpu::resume`]. If the vCPU's first access is a load from the 64-byte cache line at
+    /// `line`, it takes effect at once and is not requested. Also returns whether this was the case.
     #[inline(always)]
     pub fn resume_with_line(&mut self, answer: Answer, line: usize) -> (Option<Request>, bool) {
         GRANTED.set(line >> LINE);
@@ -108,8 +107,8 @@ impl Vcpu {
 }
 
 impl Drop for Vcpu {
-    /// A coroutine that has not returned is unwound, so that the values on its stack are dropped.
-    /// Where a panic aborts there is no unwinding, and they are leaked instead.
+    /// Unwinds a coroutine that has not returned, so that the values on its stack are dropped. With
+    /// panic = "abort" there is no unwinding, and they are leaked instead.
     fn drop(&mut self) {
         // Drops on the coroutine's stack are not steps.
         let _restore = Restore(LINK.replace(ptr::null()));
@@ -133,24 +132,24 @@ mod tests {
     }
 
     #[test]
-    fn answers_arrive_and_the_end_is_told() {
+    fn answers_and_the_end_are_returned() {
         let sum = Rc::new(Cell::new(0));
-        let of_vcpu = Rc::clone(&sum);
+        let shared = Rc::clone(&sum);
         let mut vcpu = vcpu(move || {
             for cpu in 1..=3 {
-                of_vcpu.set(of_vcpu.get() + request(Request::IsOff(cpu)));
+                shared.set(shared.get() + request(Request::IsOff(cpu)));
             }
         });
-        let mut asked = vcpu.resume(0);
+        let mut received = vcpu.resume(0);
         for cpu in 1..=3 {
-            assert_eq!(asked, Some(Request::IsOff(cpu)));
-            asked = vcpu.resume(10 * cpu as u32);
+            assert_eq!(received, Some(Request::IsOff(cpu)));
+            received = vcpu.resume(10 * cpu as u32);
         }
-        assert_eq!((asked, sum.get()), (None, 60));
+        assert_eq!((received, sum.get()), (None, 60));
     }
 
     #[test]
-    fn nothing_is_asked_outside_of_a_vcpu_even_after_one_has_run() {
+    fn requests_outside_a_vcpu_return_zero() {
         let mut half_run = vcpu(|| {
             request(Request::Pause);
             request(Request::Pause);
@@ -162,11 +161,11 @@ mod tests {
     }
 
     #[test]
-    fn a_half_run_vcpu_drops_what_is_on_its_stack() {
+    fn an_unfinished_vcpu_drops_its_stack() {
         let held = Rc::new(());
-        let of_vcpu = Rc::clone(&held);
+        let shared = Rc::clone(&held);
         let mut vcpu = vcpu(move || {
-            let _held = of_vcpu;
+            let _held = shared;
             request(Request::Pause);
         });
         vcpu.resume(0);
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_a_vcpu_reaches_its_machine_and_leaves_no_link_behind() {
+    fn a_panic_propagates_and_clears_the_link() {
         let mut vcpu = vcpu(|| {
             request(Request::Pause);
             panic!("in the vCPU");
@@ -188,17 +187,17 @@ mod tests {
     }
 
     #[test]
-    fn a_granted_load_is_not_requested_and_only_one() {
+    fn one_granted_load_needs_no_request() {
         use crate::atomic::{AtomicU32, Ordering::Relaxed};
         let words = Rc::new([AtomicU32::new(1), AtomicU32::new(2)]);
         let address = ptr::from_ref(&words[0]).addr();
-        let of_vcpu = Rc::clone(&words);
+        let shared = Rc::clone(&words);
         let mut vcpu = vcpu(move || {
             request(Request::Pause);
-            of_vcpu[0].load(Relaxed);
-            of_vcpu[0].load(Relaxed);
+            shared[0].load(Relaxed);
+            shared[0].load(Relaxed);
             request(Request::Pause);
-            of_vcpu[0].store(3, Relaxed);
+            shared[0].store(3, Relaxed);
         });
         let load = Some(Request::Access(Access::Load, address));
         vcpu.resume(0);
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpus_nest() {
+    fn vcpus_may_be_nested() {
         let mut outer = vcpu(|| {
             let mut inner = vcpu(|| _ = request(Request::Kick(7)));
             assert_eq!(inner.resume(0), Some(Request::Kick(7)));

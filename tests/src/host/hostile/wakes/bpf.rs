@@ -1,9 +1,9 @@
 //! The matrix under a scheduler in the host's kernel (`--driver bpf`), in an emulated host with a 7.x kernel.
 
-use super::{BACKENDS, Counted, Files, LATE, LATE_BACKENDS, guest, has_missed_none, is_complete};
+use super::{BACKENDS, Counted, LATE, LATE_BACKENDS, expect_none_missed, guest, is_complete};
 use crate::{
     host::{
-        emulated::{shell_with, take_along},
+        emulated::{copy_in, shell_with},
         first_cpu::BUSYBOX,
     },
     prelude::*,
@@ -11,17 +11,18 @@ use crate::{
 
 kernel_7::tests![every_event_under_a_scheduler_in_the_hosts_kernel => Long("2 min: an emulated host of its own")];
 
-/// The policies that the host's kernel carries out.
+/// Policies that the host's kernel carries out.
 const POLICIES: [&str; 6] = ["rr", "fair", "kick-boost", "deferred", "lhp:10,5ms", "lwp:10,5ms"];
 
-/// Two machines would have slots of their own pace: each case is a boot of its own in one host.
+/// Two machines would have slots of their own pace, so each case is a separate boot in one host.
 fn every_event_under_a_scheduler_in_the_hosts_kernel() -> anyhow::Result<()> {
-    let files = Files::new()?;
-    let mut options = vec!["--host-kernel=7".to_owned(), take_along(&files.initrd, "initrd")];
+    let folder = files::scratch()?;
+    let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
+    let mut options = vec!["--host-kernel=7".to_owned(), copy_in(&initrd, "initrd")];
     for backend in BACKENDS {
         let kernel = files::vmlinux(&guest::kernel(backend));
-        let kernel = files::put(&files.folder, backend, &kernel)?;
-        options.push(take_along(&kernel, backend));
+        let kernel = files::put(&folder, backend, &kernel)?;
+        options.push(copy_in(&kernel, backend));
     }
     let cases: Vec<(&str, &str, &str)> = POLICIES
         .into_iter()
@@ -30,8 +31,8 @@ fn every_event_under_a_scheduler_in_the_hosts_kernel() -> anyhow::Result<()> {
         .filter(|(_, backend, fault)| fault.is_empty() || LATE_BACKENDS.contains(backend))
         .collect();
     let script: String =
-        cases.iter().map(|(policy, backend, fault)| one(policy, backend, fault)).collect();
-    let pages = files.folder.path().join("pages");
+        cases.iter().map(|(policy, backend, fault)| boot_command(policy, backend, fault)).collect();
+    let pages = folder.path().join("pages");
     options.push(format!("--out=/tmp/pages:{}", pages.display()));
     let ran = shell_with(options, &script).limit(600).run()?.exits(0)?;
     ensure!(!ran.errors().contains("seccomp"), "{}", ran.show());
@@ -39,15 +40,15 @@ fn every_event_under_a_scheduler_in_the_hosts_kernel() -> anyhow::Result<()> {
     ensure!(pages.len() == 4096 * cases.len(), "{} bytes\n{}", pages.len(), ran.show());
     for (page, (policy, backend, fault)) in pages.chunks_exact(4096).zip(cases) {
         let counted = Counted::read(page).context("no page")?;
-        has_missed_none(&counted)
+        expect_none_missed(&counted)
             .and_then(|()| is_complete(&counted))
             .with_context(|| format!("{policy}, backend {backend} {fault}"))?;
     }
     Ok(())
 }
 
-/// Adds a page of one boot to those of all.
-fn one(policy: &str, backend: &str, fault: &str) -> String {
+/// Boots a case, and appends its page to the pages of all.
+fn boot_command(policy: &str, backend: &str, fault: &str) -> String {
     let fault = if fault.is_empty() { String::new() } else { format!("--fault {fault}") };
     format!(
         "/init boot --driver bpf --kernel /in/{backend} --initrd /in/initrd --cpus 2 --mem 64M --slots 1 \

@@ -1,32 +1,31 @@
-//! The guest of the matrix. Its first vCPU orders the second one to a place where it waits, and sends it one event
-//! there; the second one notes where it waits before it waits, and whoever answers the event counts it for that place.
+//! The guest of the matrix. Its first vCPU orders the second to a place where it waits, and sends it an event
+//! there. The second notes its place before it waits, and the event's answer is counted for that place.
 
-use super::{BACKEND_OF_HALTS, Event, Place};
+use super::{Event, PORT_HALT_BACKEND, Place};
 use crate::{
     files::code::{
-        SPIN, out,
+        SPIN, imm32, out,
         port::{DOORBELL, EXIT, HALT, KICK, OUTPUT_PAGE, STDOUT_PAGE},
-        with,
     },
     form::by_form,
     host::hostile::code::{
-        OTHERS, TRAMPOLINE, X2APIC, apic, io_apic, maps_the_io_apic, msr, pauses, real_msr,
-        real_out, real_x2apic, rounds, starts_second, store,
+        AP_CODE, TRAMPOLINE, X2APIC, apic, io_apic, map_the_io_apic, msr, pauses, real_msr,
+        real_out, real_x2apic, rounds, start_second, store,
     },
 };
 
-/// Words that both vCPUs know, in the first page: which round it is, its event and its place;
+/// Words that both vCPUs know, in the first page: the round, its event and its place;
 const ROUND: u16 = 0x600;
 const EVENT: u16 = 0x604;
 const PLACE: u16 = 0x608;
-/// where the second vCPU waits, or [`NOWHERE`];
+/// the place where the second vCPU waits, or [`NOWHERE`];
 const WHERE: u16 = 0x60c;
-/// the last round whose wait has ended, and the last one in which it may end without an event.
+/// the last round whose wait has ended, and the last in which it may end without an event.
 const DONE: u16 = 0x610;
 const RELEASE: u16 = 0x614;
-/// A row for each event: how often it was answered at each place.
+/// A row for each event: number of answers at each place.
 const COUNTS: u16 = 0x640;
-/// A row for each event: how often a wait at each place went on that the event should have ended.
+/// A row for each event: number of waits at each place that it should have ended and did not.
 const MISSED: u16 = 0x700;
 
 /// After the places in a row of a table.
@@ -37,29 +36,29 @@ const ROW: u16 = 32;
 const IPI: u32 = 0x40;
 const DEVICE: u32 = 0x41;
 
-/// In units of 2^32 cycles, 1 to 2 s: what a wait is given to end by its event, and after its release. A device's interrupt
-/// goes through a worker of the host's kernel (irqfd), and that can be late: seen once, by 5 s, in three processes at the
-/// same time, for this event alone, when an emulated host of idle priority was killed beside them.
-const PATIENCE: u8 = 16;
-const HANGS: u8 = 24;
-/// The status of a guest whose second vCPU never came back.
+/// Timeouts in units of 2^32 cycles (1 to 2 s), for a wait to end by its event, and after its release. A
+/// worker of the host's kernel (irqfd) delivers a device's interrupt, and can be late: by 5 s, seen once, in
+/// three processes at once and for this event alone, when an emulated host of idle priority was killed.
+const EVENT_TIMEOUT: u8 = 16;
+const HANG_TIMEOUT: u8 = 24;
+/// Exit status of a guest whose second vCPU never returned.
 pub const HUNG: i32 = 99;
 
-/// What the guest has counted: the first page of its memory.
+/// The guest's counts: the first page of its memory.
 pub struct Counted<'a>(&'a [u8]);
 
 impl<'a> Counted<'a> {
-    /// From the end of what it printed.
+    /// Reads them from the end of the guest's output.
     pub fn read(printed: &'a [u8]) -> Option<Self> {
         printed.len().checked_sub(4096).map(|from| Self(&printed[from..]))
     }
 
-    /// How often this event was answered there.
+    /// Returns how often this event was answered there.
     pub fn answers(&self, event: Event, place: Place) -> u32 {
         self.word(COUNTS, event, place)
     }
 
-    /// How often it was sent, and did not end the wait.
+    /// Returns how often it was sent and did not end the wait.
     pub fn missed(&self, event: Event, place: Place) -> u32 {
         self.word(MISSED, event, place)
     }
@@ -70,23 +69,23 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// A kernel that goes through all pairs of events and places, and prints its first page.
+/// Builds a kernel that goes through all pairs of events and places, and prints its first page.
 pub fn kernel(backend: &str) -> Vec<u8> {
-    let mut code = begins();
+    let mut code = start();
     let pairs = Event::ALL.into_iter().flat_map(|event| Place::ALL.map(|place| (event, place)));
-    let all: Vec<u8> = pairs
+    let all_rounds: Vec<u8> = pairs
         .flat_map(|(event, place)| round(event, place, ends_alone(event, place, backend)))
         .collect();
-    code.extend(rounds(by_form(5, 6), &all));
+    code.extend(rounds(by_form(5, 6), &all_rounds));
     code.extend(
         [out(OUTPUT_PAGE, 0), out(STDOUT_PAGE, 4096), out(EXIT, 0), SPIN.to_vec()].concat(),
     );
     with_second(code)
 }
 
-/// A kernel whose second vCPU waits at this place for ever, while the first one prints a zero and spins.
+/// Builds a kernel whose second vCPU waits at this place forever, while the first prints a zero and spins.
 pub fn waiting(place: Place) -> Vec<u8> {
-    let mut code = begins();
+    let mut code = start();
     code.extend(order(Event::Kick, place));
     let waits = waits_for(WHERE, place as u8);
     code.extend(
@@ -95,16 +94,16 @@ pub fn waiting(place: Place) -> Vec<u8> {
     with_second(code)
 }
 
-/// Does the event end the wait by itself? Otherwise it is kept until something else has ended it.
+/// Whether the event ends the wait by itself. Otherwise it stays pending until something else ends it.
 pub fn ends_alone(event: Event, place: Place, backend: &str) -> bool {
     match (event, place) {
-        // A thread that sleeps in the VMM is not in KVM, which has these pending: the nurse looks, and only machines
-        // whose guests halt by this port have one.
-        (Event::Nmi | Event::Init, Place::Vmm) => backend == BACKEND_OF_HALTS,
+        // A thread that sleeps in the VMM is not in KVM, where these are pending. The NMI poller checks for
+        // them; only machines whose guests halt by this port have a poller.
+        (Event::Nmi | Event::Init, Place::Vmm) => backend == PORT_HALT_BACKEND,
         (Event::Nmi | Event::Init, _) => true,
-        // A kick ends any halt. What does not halt has it ready for its next one.
+        // A kick ends any halt. A vCPU that does not halt has it pending for its next halt.
         (Event::Kick, place) => place != Place::Spins,
-        // A doorbell ends a halt in KVM's HLT only.
+        // A doorbell ends only a halt in KVM's HLT.
         (Event::Doorbell, place) => matches!(place, Place::HltMasked | Place::Hlt),
         // Interrupts end no halt in the VMM, and no HLT that masks them.
         (Event::Ipi | Event::Device, place) => matches!(place, Place::Hlt | Place::Spins),
@@ -112,16 +111,16 @@ pub fn ends_alone(event: Event, place: Place, backend: &str) -> bool {
 }
 
 fn with_second(mut code: Vec<u8>) -> Vec<u8> {
-    assert!(code.len() <= OTHERS, "{} bytes", code.len());
-    code.resize(OTHERS, 0);
+    assert!(code.len() <= AP_CODE, "{} bytes", code.len());
+    code.resize(AP_CODE, 0);
     code.extend(second());
     code
 }
 
 /// Starts the second vCPU and waits until it is up.
-fn begins() -> Vec<u8> {
+fn start() -> Vec<u8> {
     let mut code = [store(WHERE.into(), NOWHERE.into()), store(ROUND.into(), 1)].concat();
-    code.extend(starts_second());
+    code.extend(start_second());
     code.extend(
         [X2APIC.to_vec(), msr(apic::SPURIOUS, apic::ON), routes_com1(), waits_for(DONE, 1)]
             .concat(),
@@ -131,28 +130,28 @@ fn begins() -> Vec<u8> {
 
 /// `1: pause; cmp dword [word], value; jne 1b`
 fn waits_for(word: u16, value: u8) -> Vec<u8> {
-    let looks = with(&[0xf3, 0x90, 0x83, 0x3c, 0x25], word.into());
-    [looks, vec![value, 0x75, 0xf4]].concat()
+    let poll = imm32(&[0xf3, 0x90, 0x83, 0x3c, 0x25], word.into());
+    [poll, vec![value, 0x75, 0xf4]].concat()
 }
 
 /// Begins a round: its event, its place, and then `inc dword [ROUND]`.
 fn order(event: Event, place: Place) -> Vec<u8> {
-    let begins = with(&[0xff, 0x04, 0x25], ROUND.into());
-    [store(EVENT.into(), event as u32), store(PLACE.into(), place as u32), begins].concat()
+    let start = imm32(&[0xff, 0x04, 0x25], ROUND.into());
+    [store(EVENT.into(), event as u32), store(PLACE.into(), place as u32), start].concat()
 }
 
 /// `mov eax, [DONE]; cmp eax, [ROUND]`
 fn is_done() -> Vec<u8> {
-    [with(&[0x8b, 0x04, 0x25], DONE.into()), with(&[0x3b, 0x04, 0x25], ROUND.into())].concat()
+    [imm32(&[0x8b, 0x04, 0x25], DONE.into()), imm32(&[0x3b, 0x04, 0x25], ROUND.into())].concat()
 }
 
-/// Waits for the end of the second vCPU's wait; if that does not come in time, does `otherwise`.
-fn waits_for_end(patience: u8, otherwise: &[u8]) -> Vec<u8> {
+/// Waits for the end of the second vCPU's wait; executes `otherwise` if that does not come in time.
+fn waits_for_end(timeout: u8, otherwise: &[u8]) -> Vec<u8> {
     // rdtsc; mov edi, edx; 1: pause; is it done? je 2f; rdtsc; sub edx, edi; cmp edx, patience; jb 1b; ...; 2:
     let mut body = [vec![0xf3, 0x90], is_done()].concat();
-    let over = 7 + 2 + otherwise.len();
-    body.extend(with(&[0x0f, 0x84], over as u32));
-    body.extend([0x0f, 0x31, 0x29, 0xfa, 0x83, 0xfa, patience]);
+    let skip = 7 + 2 + otherwise.len();
+    body.extend(imm32(&[0x0f, 0x84], skip as u32));
+    body.extend([0x0f, 0x31, 0x29, 0xfa, 0x83, 0xfa, timeout]);
     let back = -(body.len() as i32 + 2);
     body.extend([0x72, back as i8 as u8]);
     [vec![0x0f, 0x31, 0x89, 0xd7], body, otherwise.to_vec()].concat()
@@ -160,30 +159,30 @@ fn waits_for_end(patience: u8, otherwise: &[u8]) -> Vec<u8> {
 
 /// One event at one place.
 fn round(event: Event, place: Place, ends_alone: bool) -> Vec<u8> {
-    // A wait that ended before its event (an earlier wakeup was kept) is begun anew: pause; is it done? je to the
+    // Restarts a wait that ended before its event (by a pending earlier wakeup): pause; is it done? je to the
     // order; cmp dword [WHERE], place; jne to the pause
     let mut code = order(event, place);
-    let looks = [vec![0xf3, 0x90], is_done()].concat();
-    let back = -((code.len() + looks.len()) as i32 + 6);
-    code.extend(&looks);
-    code.extend(with(&[0x0f, 0x84], back as u32));
-    code.extend(with(&[0x83, 0x3c, 0x25], WHERE.into()));
+    let poll = [vec![0xf3, 0x90], is_done()].concat();
+    let back = -((code.len() + poll.len()) as i32 + 6);
+    code.extend(&poll);
+    code.extend(imm32(&[0x0f, 0x84], back as u32));
+    code.extend(imm32(&[0x83, 0x3c, 0x25], WHERE.into()));
     code.extend([place as u8, 0x75]);
-    code.push(-(looks.len() as i32 + 6 + 8 + 2) as i8 as u8);
-    // The second vCPU notes where it waits before it does.
+    code.push(-(poll.len() as i32 + 6 + 8 + 2) as i8 as u8);
+    // The second vCPU notes its place before it waits.
     code.extend(pauses(2_000));
     code.extend(send(event));
     if ends_alone {
         // inc dword [MISSED ...]
         let missed = MISSED + ROW * event as u16 + 4 * place as u16;
-        let missed = [with(&[0xff, 0x04, 0x25], missed.into()), release(place)].concat();
-        code.extend(waits_for_end(PATIENCE, &missed));
+        let missed = [imm32(&[0xff, 0x04, 0x25], missed.into()), release(place)].concat();
+        code.extend(waits_for_end(EVENT_TIMEOUT, &missed));
     } else {
         // A worker of the host's kernel delivers a device's interrupt (irqfd); after the release it would count for no place.
         let delivery = if event == Event::Device { 40_000 } else { 2_000 };
         code.extend([pauses(delivery), release(place)].concat());
     }
-    code.extend(waits_for_end(HANGS, &[out(EXIT, HUNG as u32), SPIN.to_vec()].concat()));
+    code.extend(waits_for_end(HANG_TIMEOUT, &[out(EXIT, HUNG as u32), SPIN.to_vec()].concat()));
     code
 }
 
@@ -198,8 +197,8 @@ fn send(event: Event) -> Vec<u8> {
         Event::Ipi => to_second(0x4000 | IPI),
         Event::Kick => out(KICK, 1),
         Event::Doorbell => out(DOORBELL, 1),
-        // A byte on COM1 interrupts once it is sent, if the last interrupt was looked at: mov dx, 0x3fa; in al, dx;
-        // mov dx, 0x3f8; mov al, '.'; out dx, al
+        // COM1 interrupts after a byte is sent, if its last interrupt was acknowledged: mov dx, 0x3fa; in al,
+        // dx; mov dx, 0x3f8; mov al, '.'; out dx, al
         Event::Device => {
             vec![0x66, 0xba, 0xfa, 0x03, 0xec, 0x66, 0xba, 0xf8, 0x03, 0xb0, b'.', 0xee]
         }
@@ -209,7 +208,7 @@ fn send(event: Event) -> Vec<u8> {
 /// Ends a wait without an event of the matrix: mov eax, [ROUND]; mov [RELEASE], eax; and a kick for that kind of halt.
 fn release(place: Place) -> Vec<u8> {
     let (from, to) =
-        (with(&[0x8b, 0x04, 0x25], ROUND.into()), with(&[0x89, 0x04, 0x25], RELEASE.into()));
+        (imm32(&[0x8b, 0x04, 0x25], ROUND.into()), imm32(&[0x89, 0x04, 0x25], RELEASE.into()));
     let mut code = [from, to].concat();
     match place {
         Place::Vmm => code.extend(out(KICK, 1)),
@@ -219,42 +218,42 @@ fn release(place: Place) -> Vec<u8> {
     code
 }
 
-/// Has COM1 interrupt the second vCPU through the I/O APIC.
+/// Makes COM1 interrupt the second vCPU through the I/O APIC.
 fn routes_com1() -> Vec<u8> {
     // The two halves of the entry of pin 4 (82093AA, 3.2.4).
     let entry = [io_apic(0x19, 1 << 24), io_apic(0x18, DEVICE)].concat();
     // COM1 interrupts when it has sent: mov dx, 0x3f9; mov al, 2; out dx, al
     let sends = vec![0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee];
-    [maps_the_io_apic(), entry, sends].concat()
+    [map_the_io_apic(), entry, sends].concat()
 }
 
-/// Where the parts of the second vCPU's code are, from its beginning.
+/// Offsets of the parts of the second vCPU's code.
 #[derive(Clone, Copy, Default)]
 struct Parts {
-    after: usize,
+    end_of_wait: usize,
     nmi: usize,
     ipi: usize,
     device: usize,
 }
 
-/// What the second vCPU executes, in real mode.
+/// The second vCPU's code, in real mode.
 fn second() -> Vec<u8> {
-    let length = |parts: Parts| setup(parts).len() + goes_there().len();
-    let mut parts = Parts { after: length(Parts::default()), ..Parts::default() };
-    let tail = after(parts.after);
+    let length = |parts: Parts| setup(parts).len() + wait_at_place().len();
+    let mut parts = Parts { end_of_wait: length(Parts::default()), ..Parts::default() };
+    let tail = end_of_wait(parts.end_of_wait);
     let handlers = |parts: Parts| {
         [handler(Event::Nmi, parts), handler(Event::Ipi, parts), handler(Event::Device, parts)]
     };
     let [nmi, ipi, _] = handlers(parts);
-    parts.nmi = parts.after + tail.len();
+    parts.nmi = parts.end_of_wait + tail.len();
     parts.ipi = parts.nmi + nmi.len();
     parts.device = parts.ipi + ipi.len();
-    [setup(parts), goes_there(), tail, handlers(parts).concat()].concat()
+    [setup(parts), wait_at_place(), tail, handlers(parts).concat()].concat()
 }
 
-/// Counts its start for where it waited, sets itself up, and ends the wait.
+/// Counts its start for the place where it waited, sets itself up, and ends the wait.
 fn setup(parts: Parts) -> Vec<u8> {
-    // An entry of the table of real mode: offset and segment.
+    // An entry of the real-mode interrupt table: offset and segment.
     let entry = |offset: usize| (TRAMPOLINE << 12 | offset as u32).to_le_bytes();
     // cli; mov ax, 0x7000; mov ss, ax; mov sp, 0xfff0
     let mut code = vec![0xfa, 0xb8, 0, 0x70, 0x8e, 0xd0, 0xbc, 0xf0, 0xff];
@@ -274,12 +273,12 @@ fn setup(parts: Parts) -> Vec<u8> {
     code
 }
 
-/// In real mode, an instruction on a word of the first page, with an immediate byte if it has one.
+/// Encodes a real-mode instruction on a word of the first page, with an immediate byte if any.
 fn on(opcode: &[u8], word: u16, byte: Option<u8>) -> Vec<u8> {
     [opcode, &word.to_le_bytes(), byte.as_slice()].concat()
 }
 
-/// The wait is over: mov byte [WHERE], NOWHERE; mov eax, [ROUND]; mov [DONE], eax
+/// Ends the wait: mov byte [WHERE], NOWHERE; mov eax, [ROUND]; mov [DONE], eax
 fn ends_wait() -> Vec<u8> {
     [
         on(&[0xc6, 0x06], WHERE, Some(NOWHERE)),
@@ -297,17 +296,17 @@ fn counts(event: Event) -> Vec<u8> {
     code
 }
 
-/// Waits for the next round, and goes to its place; falls through to [`after`] or jumps there.
-fn goes_there() -> Vec<u8> {
+/// Waits for the next round, and goes to its place; falls through to [`end_of_wait`] or jumps there.
+fn wait_at_place() -> Vec<u8> {
     let ways = Place::ALL.map(|place| match place {
-        // sti, and after the next instruction interrupts pass: nop; out; jmp
+        // sti, which lets interrupts pass after the next instruction: nop; out; jmp
         Place::Vmm => [vec![0xfb, 0x90], real_out(HALT, 1)].concat(),
         Place::HltMasked => vec![0xf4],
         Place::Hlt => vec![0xfb, 0xf4],
         // sti; 1: pause; mov eax, [RELEASE]; cmp eax, [ROUND]; jne 1b
         Place::Spins => {
-            let looks = [on(&[0x66, 0xa1], RELEASE, None), on(&[0x66, 0x3b, 0x06], ROUND, None)];
-            [&[0xfb, 0xf3, 0x90][..], &looks.concat(), &[0x75, 0xf3]].concat()
+            let poll = [on(&[0x66, 0xa1], RELEASE, None), on(&[0x66, 0x3b, 0x06], ROUND, None)];
+            [&[0xfb, 0xf3, 0x90][..], &poll.concat(), &[0x75, 0xf3]].concat()
         }
     });
     // 1: pause; mov eax, [ROUND]; cmp eax, [DONE]; je 1b
@@ -328,11 +327,11 @@ fn goes_there() -> Vec<u8> {
     code
 }
 
-/// Where waits end, those that a handler has cut off, too. `at` is where it is.
-fn after(at: usize) -> Vec<u8> {
-    // What was masked comes now: sti; out 0x80, al; nop; cli. (A software KVM looks for it after an exit.)
+/// The end of all waits, including those that a handler cuts off. `at` is its offset.
+fn end_of_wait(at: usize) -> Vec<u8> {
+    // Masked events arrive now: sti; out 0x80, al; nop; cli. (A software KVM checks for them after an exit.)
     let mut code = vec![0xfb, 0xe6, 0x80, 0x90, 0xfa];
-    // A kick is kept for this port, unless that was what it ended. A doorbell is kept for HLT.
+    // A kick stays pending for this port, unless it ended a halt there. A doorbell stays pending for HLT.
     let halts = real_out(HALT, 1);
     let unless = |place: Place, body: &[u8]| {
         [on(&[0x80, 0x3e], PLACE, Some(place as u8)), vec![0x74, body.len() as u8], body.to_vec()]
@@ -348,13 +347,13 @@ fn after(at: usize) -> Vec<u8> {
     }
     code.extend(ends_wait());
     // jmp to the wait for the next round
-    let begin = at - goes_there().len();
+    let begin = at - wait_at_place().len();
     code.push(0xe9);
     code.extend((begin as i16 - (at + code.len() + 2) as i16).to_le_bytes());
     code
 }
 
-/// Counts an interrupt for where the vCPU waits, and ends that wait: an HLT that is not begun yet would be for ever.
+/// Counts an interrupt for the vCPU's place, and ends that wait: an HLT not yet begun would never end.
 fn handler(event: Event, parts: Parts) -> Vec<u8> {
     // push eax; push ecx; push edx; push bx
     let mut code = vec![0x66, 0x50, 0x66, 0x51, 0x66, 0x52, 0x53];
@@ -363,11 +362,11 @@ fn handler(event: Event, parts: Parts) -> Vec<u8> {
     }
     code.extend(counts(event));
     // If it waits: mov bp, sp; mov word [bp + 14], after
-    let mut goes_on = vec![0x89, 0xe5, 0xc7, 0x46, 14];
-    goes_on.extend((parts.after as u16).to_le_bytes());
+    let mut continues = vec![0x89, 0xe5, 0xc7, 0x46, 14];
+    continues.extend((parts.end_of_wait as u16).to_le_bytes());
     code.extend(on(&[0x80, 0x3e], WHERE, Some(NOWHERE)));
-    code.extend([0x74, goes_on.len() as u8]);
-    code.extend(goes_on);
+    code.extend([0x74, continues.len() as u8]);
+    code.extend(continues);
     code.extend([0x5b, 0x66, 0x5a, 0x66, 0x59, 0x66, 0x58, 0xcf]);
     code
 }

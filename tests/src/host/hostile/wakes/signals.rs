@@ -1,19 +1,18 @@
-//! Signals that end a process, while one of its vCPUs waits.
+//! Signals that end a process while one of its vCPUs waits.
 
-use super::{Case, Files, Place, guest};
+use super::{Case, Place, guest};
 use crate::prelude::*;
 
-/// Twice each, as from an impatient user: the second one comes before, while or after the first has ended the machine.
+/// Sent twice, as by an impatient user: the second before, while or after the first has ended the machine.
 const SIGNALS: [(Signal, i32); 2] = [(Signal::TERM, 143), (Signal::INT, 130)];
 
-/// Sends each signal to a boot for each of the cases.
+/// Boots each of the cases and sends it one of the signals, twice.
 pub fn check(cases: impl IntoIterator<Item = (Case<'static>, Place)>) -> anyhow::Result<()> {
-    let files = Files::new()?;
+    let folder = files::scratch()?;
     for (ix, (case, place)) in cases.into_iter().enumerate() {
-        let kernel = files.kernel(&guest::waiting(place))?;
         let (signal, status) = SIGNALS[ix / Place::ALL.len() % SIGNALS.len()];
-        let boot = case.boot(&kernel, &files.initrd).program().env("PVTICKET_TRUST_KVM", "1");
-        let mut running = boot.limit(60).start()?;
+        let boot = case.boot(&folder, &guest::waiting(place))?.program();
+        let mut running = boot.env("PVTICKET_TRUST_KVM", "1").limit(60).start()?;
         running.wait_for_stdout("\0").with_context(|| format!("{case}, {place:?}"))?;
         for _ in 0..2 {
             running.signal(signal)?;

@@ -15,32 +15,32 @@ use rustix::thread::disable_transparent_huge_pages;
 use serde::Deserialize;
 
 use super::{
-    BenchError, CROWD, CROWD_GUEST_MEMORY, GUEST_MEMORY,
-    smaps::{self, Outside},
+    BenchError, GUEST_MEMORY, PARALLEL_GUEST_MEMORY, PARALLEL_VMMS,
+    smaps::{self, VmmMemory},
 };
 use base::{
-    io_errors::of_start,
+    io_errors::start_error,
     units::{ByteSize, Nanos, VcpuCount},
 };
 use confine::Seccomp;
 use kvm::sys::spawn::keep_and_die_with_us;
 use machine::clock::Moment;
 
-/// How long a booted guest is left alone before its VMM's memory is read.
+/// Time for which a booted guest is left alone before its VMM's memory is read.
 const SETTLE: Duration = Duration::from_millis(300);
 
 /// Page sizes allowed for a child's guest memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
-    /// Whatever pages the host grants.
+    /// Any pages that the host grants.
     AsGranted,
     /// Small pages only, as on a host without transparent huge pages.
     Small,
 }
 
 impl Pages {
-    /// Does this host grant huge pages?
-    pub fn are_huge_ones_granted() -> bool {
+    /// Whether the host grants huge pages.
+    pub fn has_huge_pages() -> bool {
         let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         setting.is_ok_and(|setting| !setting.contains("[never]"))
     }
@@ -65,18 +65,18 @@ pub enum IdleGuest {
 #[derive(Debug)]
 pub struct Binary {
     program: PathBuf,
-    /// A copy of the file, whose pages no other process maps: neither this one nor the agent of the
-    /// emulated host, both of which run the original.
+    /// A copy of the file, whose pages no other process maps. This process and the emulated host's
+    /// agent run the original.
     copy: PathBuf,
     kernel: PathBuf,
     scratch: PathBuf,
-    /// What becomes of system calls that are not on its lists.
+    /// Handling of system calls that are not on its lists.
     seccomp: Seccomp,
 }
 
 impl Binary {
-    /// Measures this program, with Linux guests booting `kernel`, confined so. Children write into a
-    /// directory, which is created here and removed in the end.
+    /// Measures this program under `seccomp`, with Linux guests booting `kernel`. Children write into a
+    /// directory, which is created here and removed on drop.
     pub fn new(kernel: PathBuf, seccomp: Seccomp) -> Result<Self, BenchError> {
         let program = env::current_exe().map_err(BenchError::OwnBinary)?;
         let scratch = env::temp_dir().join(format!("pvticket-bench-{}-{seccomp}", process::id()));
@@ -87,7 +87,7 @@ impl Binary {
         Ok(Self { program, copy, kernel, scratch, seccomp })
     }
 
-    /// Time from before the start to the first byte of the tiny guest's output.
+    /// Measures the time from before the start to the first byte of the tiny guest's output.
     pub fn first_output(&self) -> Result<Nanos, BenchError> {
         let mut command = self.command(&self.program);
         command.arg("tiny").stdin(Stdio::null());
@@ -98,8 +98,8 @@ impl Binary {
         run.end().map(|()| time)
     }
 
-    /// Time from before the start to the Linux guest's init.
-    pub fn to_init(&self, vcpus: VcpuCount, pages: Pages) -> Result<Nanos, BenchError> {
+    /// Measures the time from before the start to the Linux guest's init.
+    pub fn time_to_init(&self, vcpus: VcpuCount, pages: Pages) -> Result<Nanos, BenchError> {
         let file = self.scratch.join("stats");
         let mut command = self.boot(&self.program, vcpus, GUEST_MEMORY);
         command.arg("--stats").arg(&file).stdin(Stdio::null()).args(["--", "true"]);
@@ -109,19 +109,19 @@ impl Binary {
             .and_then(|text| serde_json::from_slice::<BootStats>(&text).map_err(io::Error::other))
             .map_err(|error| BenchError::Read(file.display().to_string(), error))?;
         let reading = stats.init_at_monotonic_ns.ok_or(BenchError::NoInit)?;
-        Ok(Moment::from_reading(Nanos(reading)).since(start))
+        Ok(Moment::from_nanos(Nanos(reading)).since(start))
     }
 
-    /// Memory of a VMM without its guest's, with an idle guest, as the only process of its program.
-    pub fn alone(&self, guest: IdleGuest) -> Result<Outside, BenchError> {
-        self.start(guest, GUEST_MEMORY)?.look()
+    /// Measures a VMM's memory without its idle guest's, as the only process of its program.
+    pub fn memory_alone(&self, guest: IdleGuest) -> Result<VmmMemory, BenchError> {
+        self.start(guest, GUEST_MEMORY)?.measure_memory()
     }
 
-    /// Memory as [`Self::alone`] has it, of the last of [`CROWD`] such VMMs while all run.
-    pub fn last_of_many(&self, guest: IdleGuest) -> Result<Outside, BenchError> {
-        let start = || self.start(guest, CROWD_GUEST_MEMORY);
-        let _others = (1..CROWD).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
-        start()?.look()
+    /// Measures the same for the last of [`PARALLEL_VMMS`] such VMMs while all run.
+    pub fn memory_shared(&self, guest: IdleGuest) -> Result<VmmMemory, BenchError> {
+        let start = || self.start(guest, PARALLEL_GUEST_MEMORY);
+        let _idle = (1..PARALLEL_VMMS).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
+        start()?.measure_memory()
     }
 
     /// Starts the copy, and waits until the guest reports that it is up.
@@ -143,7 +143,7 @@ impl Binary {
         if run.wait_for_output() {
             Ok(IdleVmm { run, memory })
         } else {
-            // The VMM has ended, and its stderr says why.
+            // The VMM has ended; its stderr has the reason.
             Err(failed(&run.wait()?))
         }
     }
@@ -159,7 +159,7 @@ impl Binary {
 
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command.env(confine::VARIABLE, self.seccomp.to_string());
+        command.env(confine::SECCOMP_ENV, self.seccomp.to_string());
         command
     }
 }
@@ -173,14 +173,14 @@ impl Drop for Binary {
 /// A VMM with an idle guest; dropping it kills the VMM.
 struct IdleVmm {
     run: ChildRun,
-    /// Size of its guest's memory.
+    /// Size of the guest's memory.
     memory: ByteSize,
 }
 
 impl IdleVmm {
-    fn look(&self) -> Result<Outside, BenchError> {
+    fn measure_memory(&self) -> Result<VmmMemory, BenchError> {
         thread::sleep(SETTLE);
-        smaps::outside(self.run.child.id(), self.memory)
+        smaps::vmm_memory(self.run.child.id(), self.memory)
     }
 }
 
@@ -198,7 +198,7 @@ struct ChildRun {
 }
 
 impl ChildRun {
-    /// Changes the setting for this process for a moment, so that the child inherits it (prctl(2),
+    /// Changes the setting of this process temporarily, so that the child inherits it (prctl(2),
     /// PR_SET_THP_DISABLE).
     fn start_with(command: &mut Command, pages: Pages) -> Result<Self, BenchError> {
         let set = |disable| disable_transparent_huge_pages(disable).map_err(BenchError::HugePages);
@@ -218,12 +218,12 @@ impl ChildRun {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| BenchError::Start(of_start(error)))?;
+            .map_err(|error| BenchError::Start(start_error(error)))?;
         let stdout = child.stdout.take();
         Ok(Self { child, stdout })
     }
 
-    /// Waits for the first byte of output or the end, which [`ChildRun::end`] examines; returns whether
+    /// Waits for the first byte of output or the end, which [`ChildRun::end`] examines. Returns whether
     /// there was output.
     fn wait_for_output(&mut self) -> bool {
         self.stdout.as_mut().is_some_and(|stdout| matches!(stdout.read(&mut [0]), Ok(1)))
@@ -235,7 +235,7 @@ impl ChildRun {
     }
 
     fn wait(mut self) -> Result<Output, BenchError> {
-        // The reader is kept open until the end, so that the child never writes to a closed pipe.
+        // The reader stays open until the child has ended, so that it never writes to a closed pipe.
         let stdout = self.stdout.take();
         let output = self.child.wait_with_output().map_err(BenchError::Start);
         drop(stdout);
@@ -246,6 +246,6 @@ impl ChildRun {
 fn failed(output: &Output) -> BenchError {
     BenchError::Failed {
         status: output.status,
-        said: String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
     }
 }

@@ -1,6 +1,6 @@
 //! The cost of a port exit: our exit loop against a bare `KVM_RUN` loop, with the same guest.
 //!
-//! Both are computed from the guest's own count of exits, read twice by another thread that sleeps
+//! Both are computed from the guest's own count of exits. Another thread reads it twice and sleeps
 //! in between, so that only the loop differs.
 
 use std::{
@@ -22,14 +22,14 @@ use machine::{
     vm::{Console, MachineSpec, Vm},
 };
 
-/// How long each loop is measured.
+/// Measured time of each loop.
 const WINDOW: Duration = Duration::from_millis(100);
-/// How long it runs before the measurement, so that its code and tables are cached.
+/// Time that each loop runs before it is measured, so that its code and tables are cached.
 const WARM_UP: Duration = Duration::from_millis(50);
 /// Interval at which the guest's arrival is polled.
 const POLL: Duration = Duration::from_millis(1);
 /// Timeout for the guest's arrival, which only a guest that hangs exceeds.
-const ARRIVAL: Duration = Duration::from_secs(60);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Nanoseconds per exit; both loops measured in direct succession.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -41,38 +41,38 @@ pub struct ExitPair {
 }
 
 impl ExitPair {
-    /// What our loop adds to an exit, in nanoseconds.
+    /// Overhead of our loop per exit, in nanoseconds.
     pub fn added_ns(&self) -> f64 {
         self.loop_ns - self.bare_ns
     }
 }
 
-/// Measures both on `cpu`. The caller alternates which one goes first.
+/// Measures both loops on `cpu`. The caller alternates their order.
 pub fn measure(cpu: usize, bare_first: bool) -> Result<ExitPair, BenchError> {
     let cpus = cpu.to_string().parse::<CpuList>().map_err(BenchError::Cpu)?;
     if bare_first {
-        let bare_ns = bare(&cpus)?;
-        Ok(ExitPair { loop_ns: full(&cpus)?, bare_ns })
+        let bare_ns = with_bare_loop(&cpus)?;
+        Ok(ExitPair { loop_ns: with_exit_loop(&cpus)?, bare_ns })
     } else {
-        let loop_ns = full(&cpus)?;
-        Ok(ExitPair { loop_ns, bare_ns: bare(&cpus)? })
+        let loop_ns = with_exit_loop(&cpus)?;
+        Ok(ExitPair { loop_ns, bare_ns: with_bare_loop(&cpus)? })
     }
 }
 
 fn machine(cpus: &CpuList) -> MachineSpec {
-    MachineSpec { affinity: Some(cpus.clone()), ..MachineSpec::tiny(Workload::PortExit) }
+    MachineSpec { affinity: Some(cpus.clone()), ..MachineSpec::lockless(Workload::PortExit) }
 }
 
-fn full(cpus: &CpuList) -> Result<f64, BenchError> {
+fn with_exit_loop(cpus: &CpuList) -> Result<f64, BenchError> {
     let spec = machine(cpus);
     let running = Vm::build(&spec)?.start(Console::null())?;
-    let cost = nanos_an_exit(&SharedView::new(running.memory()));
+    let cost = ns_per_exit(&SharedView::new(running.memory()));
     running.stop();
     running.wait()?;
     cost
 }
 
-fn bare(cpus: &CpuList) -> Result<f64, BenchError> {
+fn with_bare_loop(cpus: &CpuList) -> Result<f64, BenchError> {
     let spec = machine(cpus);
     let (vm, vcpus) = Vm::build(&spec)?.into_parts();
     let stop = AtomicBool::new(false);
@@ -83,7 +83,7 @@ fn bare(cpus: &CpuList) -> Result<f64, BenchError> {
         };
         let loops = vcpus.into_iter().map(start).collect::<io::Result<Vec<_>>>();
         let cost = match &loops {
-            Ok(_) => nanos_an_exit(&SharedView::new(vm.memory())),
+            Ok(_) => ns_per_exit(&SharedView::new(vm.memory())),
             Err(_) => Err(BenchError::NoExits),
         };
         stop.store(true, Relaxed);
@@ -107,12 +107,12 @@ fn enter_until(stop: &AtomicBool, mut vcpu: Vcpu, cpus: &CpuList) -> Result<(), 
     Ok(())
 }
 
-fn nanos_an_exit(guest: &SharedView<'_>) -> Result<f64, BenchError> {
-    for _ in 0..ARRIVAL.as_millis() / POLL.as_millis() {
+fn ns_per_exit(guest: &SharedView<'_>) -> Result<f64, BenchError> {
+    for _ in 0..ARRIVAL_TIMEOUT.as_millis() / POLL.as_millis() {
         if guest.arrived()? > 0 {
-            guest.go()?;
+            guest.start()?;
             thread::sleep(WARM_UP);
-            let before = reading(guest)?;
+            let before = read_exits(guest)?;
             let after = exits_since(guest, &before)?;
             guest.stop()?;
             let exits = after.1 - before.1;
@@ -128,22 +128,22 @@ fn nanos_an_exit(guest: &SharedView<'_>) -> Result<f64, BenchError> {
     Err(BenchError::NoExits)
 }
 
-/// A reading one window later. On a busy host, which may keep the vCPU off its CPU for longer than
-/// that, it waits until there are exits.
+/// Reads the count one window later. On a busy host, which may keep the vCPU off its CPU for
+/// longer, it waits until there are exits, for at most [`ARRIVAL_TIMEOUT`].
 fn exits_since(
     guest: &SharedView<'_>,
     before: &(Moment, u64),
 ) -> Result<(Moment, u64), BenchError> {
     loop {
         thread::sleep(WINDOW);
-        let now = reading(guest)?;
-        if now.1 > before.1 || now.0.since(before.0).0 > ARRIVAL.as_nanos() as u64 {
+        let now = read_exits(guest)?;
+        if now.1 > before.1 || now.0.since(before.0).0 > ARRIVAL_TIMEOUT.as_nanos() as u64 {
             return Ok(now);
         }
     }
 }
 
-fn reading(guest: &SharedView<'_>) -> Result<(Moment, u64), BenchError> {
+fn read_exits(guest: &SharedView<'_>) -> Result<(Moment, u64), BenchError> {
     let operations = guest.slot(VcpuId(0))?.operations;
     Ok((Moment::now(), operations))
 }

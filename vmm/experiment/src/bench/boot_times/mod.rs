@@ -1,13 +1,12 @@
-//! The overhead of the VMM itself: time to the guest's first output, time to a Linux guest's init,
-//! memory without the guest's, cost of a port exit.
+//! Overhead of the VMM itself: time to the guest's first output, time to a Linux guest's init,
+//! memory without the guest's, and cost of a port exit.
 //!
 //! A round measures each once (exits three times). Rounds are repeated, so that slow changes of the
-//! host affect all figures alike. One more round before the first is discarded: it warms the page
-//! cache.
+//! host affect all figures alike. A first round is discarded, because it warms the page cache.
 //!
 //! Memory is read while a guest is idle, in two situations: for a VMM that is the only process of
-//! its program, so that no page is shared, and for the last of ten, which share the program's pages.
-//! Both run a copy of the program's file, because this process maps the file itself.
+//! its program, so that no page is shared, and for the last of ten VMMs, which share the program's
+//! pages. Both run a copy of the program's file, because this process maps the file itself.
 
 mod children;
 pub mod exits;
@@ -17,7 +16,7 @@ mod smaps;
 pub use children::{Binary, IdleGuest, Pages};
 pub use exits::ExitPair;
 pub use quantity::{BootQuantity, MeasuredGuest};
-pub use smaps::Outside;
+pub use smaps::VmmMemory;
 
 use std::{io, path::PathBuf, process::ExitStatus};
 
@@ -32,60 +31,61 @@ use machine::{guest::payload::SharedError, vm::VmError};
 /// Memory of the Linux guests.
 pub const GUEST_MEMORY: ByteSize = ByteSize::mib(512);
 
-/// VMMs that run side by side when the last one's memory is measured.
-pub const CROWD: usize = 10;
+/// VMMs that run in parallel when the last one's memory is measured.
+pub const PARALLEL_VMMS: usize = 10;
 
-/// Memory of each Linux guest among those. The VMM's own does not depend on it, and all must fit.
-pub const CROWD_GUEST_MEMORY: ByteSize = ByteSize::mib(128);
+/// Memory of each of their Linux guests. The VMM's own memory does not depend on it, and all must
+/// fit.
+pub const PARALLEL_GUEST_MEMORY: ByteSize = ByteSize::mib(128);
 
 /// Pairs of loops per round: the difference is small, and each pair is short.
 const EXIT_PAIRS: u32 = 3;
 
-/// Why the benchmark failed.
+/// Errors when running the benchmark.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// The path of our own binary is not known.
+    /// The path of our own binary is unknown.
     #[error("cannot find this program's own file")]
     OwnBinary(#[source] io::Error),
     /// The binary cannot be copied.
-    #[error("cannot make {0}, a copy of this program")]
+    #[error("cannot create {0}, a copy of this program")]
     Copy(String, #[source] io::Error),
     /// A child cannot be started.
     #[error("cannot run this program")]
     Start(#[source] io::Error),
     /// A child failed.
-    #[error("a measured run failed ({status}): {said}")]
+    #[error("a measured run failed ({status}): {stderr}")]
     Failed {
-        /// How it ended.
+        /// Exit status of the run.
         status: ExitStatus,
         /// The run's stderr output.
-        said: String,
+        stderr: String,
     },
     /// A file cannot be read.
     #[error("cannot read {0}")]
     Read(String, #[source] io::Error),
     /// Huge pages cannot be turned off for a child.
-    #[error("cannot turn huge pages off for a measured run")]
+    #[error("cannot disable huge pages for a measured run")]
     HugePages(#[source] rustix::io::Errno),
     /// The guest's init did not report its start.
-    #[error("the guest did not say that its init runs; boot it with our own initrd")]
+    #[error("the guest did not report the start of its init; boot it with pvticket's initrd")]
     NoInit,
     /// The guest's memory was not found among the mappings.
-    #[error("found {found} of guest memory in the VMM's mappings instead of {expected}")]
+    #[error("found {mapped} of guest memory in the VMM's mappings instead of {expected}")]
     GuestMemory {
-        /// The size that was found.
-        found: ByteSize,
+        /// The size in the mappings.
+        mapped: ByteSize,
         /// The size of the guest's memory.
         expected: ByteSize,
     },
     /// The thread of a vCPU cannot be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
-    /// The thread of the exits cannot be confined.
+    /// The thread that measures exits cannot be confined.
     #[error(transparent)]
     Confine(#[from] ConfineError),
     /// The payload counted no exits.
-    #[error("the guest made no exits")]
+    #[error("the guest caused no VM exits")]
     NoExits,
     /// The CPU to measure on is invalid.
     #[error(transparent)]
@@ -101,12 +101,12 @@ pub enum BenchError {
     Shared(#[from] SharedError),
 }
 
-/// What to measure.
+/// Parameters of the benchmark.
 #[derive(Debug)]
 pub struct BenchPlan {
-    /// Number of rounds, without the discarded one.
+    /// Number of rounds, excluding the discarded one.
     pub runs: u32,
-    /// The Linux guests' kernel; None: measure no Linux guests.
+    /// Kernel of the Linux guests; None to measure no Linux guests.
     pub kernel: Option<PathBuf>,
     /// vCPUs of the Linux guests.
     pub vcpus: Vec<VcpuCount>,
@@ -142,15 +142,15 @@ pub struct LinuxFigures {
 #[derive(Debug, Default, Serialize)]
 pub struct MemoryFigures {
     /// For a VMM that is the only process of its program.
-    pub alone: Vec<Outside>,
-    /// For the last of [`CROWD`] VMMs.
-    pub tenth: Vec<Outside>,
+    pub alone: Vec<VmmMemory>,
+    /// For the last of [`PARALLEL_VMMS`] VMMs.
+    pub tenth: Vec<VmmMemory>,
 }
 
-/// Runs the benchmark; `round` is called with the number of each round, from 1.
+/// Runs the benchmark. Calls `round` with the number of each round, from 1.
 pub fn run(plan: &BenchPlan, mut round: impl FnMut(u32)) -> Result<BootFigures, BenchError> {
-    let binary = Binary::new(plan.kernel.clone().unwrap_or_default(), confine::chosen())?;
-    // The last CPU, as interrupts tend to go to the first ones.
+    let binary = Binary::new(plan.kernel.clone().unwrap_or_default(), confine::seccomp())?;
+    // The last CPU, as interrupts tend to use the first ones.
     let cpu = signal::allowed_cpus().pop().unwrap_or(0);
 
     one_round(plan, &binary, cpu, 0, &mut plan.empty())?;
@@ -159,9 +159,9 @@ pub fn run(plan: &BenchPlan, mut round: impl FnMut(u32)) -> Result<BootFigures, 
         round(number);
         one_round(plan, &binary, cpu, number, &mut figures)?;
     }
-    // Only once: it takes ten boots, and what ten processes share does not vary.
+    // Only once: it takes ten boots, and the memory that ten processes share does not vary.
     if let Some((vcpus, linux)) = plan.vcpus.iter().zip(&mut figures.linux).next() {
-        linux.memory.tenth.push(binary.last_of_many(IdleGuest::Linux(*vcpus))?);
+        linux.memory.tenth.push(binary.memory_shared(IdleGuest::Linux(*vcpus))?);
     }
     Ok(figures)
 }
@@ -190,19 +190,19 @@ fn one_round(
     figures: &mut BootFigures,
 ) -> Result<(), BenchError> {
     figures.first_output_ns.push(binary.first_output()?.0);
-    figures.tiny_memory.alone.push(binary.alone(IdleGuest::Tiny)?);
-    figures.tiny_memory.tenth.push(binary.last_of_many(IdleGuest::Tiny)?);
+    figures.tiny_memory.alone.push(binary.memory_alone(IdleGuest::Tiny)?);
+    figures.tiny_memory.tenth.push(binary.memory_shared(IdleGuest::Tiny)?);
     for (vcpus, linux) in plan.vcpus.iter().zip(&mut figures.linux) {
-        linux.to_init_ns.push(binary.to_init(*vcpus, Pages::AsGranted)?.0);
-        if Pages::are_huge_ones_granted() {
-            linux.to_init_small_pages_ns.push(binary.to_init(*vcpus, Pages::Small)?.0);
+        linux.to_init_ns.push(binary.time_to_init(*vcpus, Pages::AsGranted)?.0);
+        if Pages::has_huge_pages() {
+            linux.to_init_small_pages_ns.push(binary.time_to_init(*vcpus, Pages::Small)?.0);
         }
-        linux.memory.alone.push(binary.alone(IdleGuest::Linux(*vcpus))?);
+        linux.memory.alone.push(binary.memory_alone(IdleGuest::Linux(*vcpus))?);
     }
     for pair in 0..EXIT_PAIRS {
-        // This thread starts processes, which a confined one cannot.
+        // This thread starts processes, which a confined thread cannot.
         let measure = || exits::measure(cpu, (number + pair).is_multiple_of(2));
-        figures.exits.push(confine::within(&Files::of_guests(), measure)??);
+        figures.exits.push(confine::run(&Files::for_guests(), measure)??);
     }
     Ok(())
 }

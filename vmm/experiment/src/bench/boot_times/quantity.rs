@@ -4,7 +4,7 @@ use std::fmt;
 
 use base::plural::count;
 
-use super::{BootFigures, CROWD, ExitPair, LinuxFigures, MemoryFigures, Outside};
+use super::{BootFigures, ExitPair, LinuxFigures, MemoryFigures, PARALLEL_VMMS, VmmMemory};
 
 /// The guest whose VMM's memory is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,26 +26,26 @@ impl MeasuredGuest {
     }
 }
 
-/// One measured quantity, in the unit that [`BootQuantity::unit`] names.
+/// A measured quantity, in the unit of [`BootQuantity::unit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BootQuantity {
     /// Time from start to the tiny guest's first output.
     FirstOutput,
     /// Time from start to the init of a Linux guest with this many vCPUs.
     ToInit(u32),
-    /// Time from start to that init with guest memory in small pages only.
+    /// The same with guest memory in small pages only.
     ToInitSmallPages(u32),
     /// Resident set, without the guest's memory, of a VMM that runs alone.
     Resident(MeasuredGuest),
-    /// The anonymous part of that.
+    /// The anonymous part of it.
     Anonymous(MeasuredGuest),
-    /// Proportional set size, without the guest's memory, of the last of [`CROWD`] VMMs.
+    /// Proportional set size, without the guest's memory, of the last of [`PARALLEL_VMMS`] VMMs.
     Tenth(MeasuredGuest),
     /// Cost of a port exit with a bare `KVM_RUN` loop.
     ExitBare,
     /// Cost of a port exit with our loop.
     ExitLoop,
-    /// The difference of the two.
+    /// Difference of the two.
     ExitAdded,
 }
 
@@ -68,10 +68,10 @@ impl BootQuantity {
         };
         let boots = |vcpus| figures.linux.iter().find(|linux| linux.vcpus == vcpus);
         let memory = |guest: MeasuredGuest,
-                      select: fn(&MemoryFigures) -> &[Outside],
-                      part: fn(&Outside) -> u64| {
-            let held = guest.memory(figures).map_or(&[][..], select);
-            held.iter().map(|held| part(held) as f64 / 1024.0).collect()
+                      select: fn(&MemoryFigures) -> &[VmmMemory],
+                      part: fn(&VmmMemory) -> u64| {
+            let usage = guest.memory(figures).map_or(&[][..], select);
+            usage.iter().map(|usage| part(usage) as f64 / 1024.0).collect()
         };
         match self {
             Self::FirstOutput => scaled(&figures.first_output_ns, 1e6),
@@ -79,21 +79,21 @@ impl BootQuantity {
             Self::ToInitSmallPages(vcpus) => {
                 scaled(boots(vcpus).map_or(&[], |linux| &linux.to_init_small_pages_ns), 1e9)
             }
-            Self::Resident(guest) => memory(guest, |all| &all.alone, |held| held.rss_kib),
-            Self::Anonymous(guest) => memory(guest, |all| &all.alone, |held| held.anonymous_kib),
-            Self::Tenth(guest) => memory(guest, |all| &all.tenth, |held| held.pss_kib),
+            Self::Resident(guest) => memory(guest, |figures| &figures.alone, |m| m.rss_kib),
+            Self::Anonymous(guest) => memory(guest, |figures| &figures.alone, |m| m.anonymous_kib),
+            Self::Tenth(guest) => memory(guest, |figures| &figures.tenth, |m| m.pss_kib),
             Self::ExitBare => exits(|pair| pair.bare_ns),
             Self::ExitLoop => exits(|pair| pair.loop_ns),
             Self::ExitAdded => exits(ExitPair::added_ns),
         }
     }
 
-    /// All quantities that these figures have, in the order of a report.
+    /// Returns all quantities that these figures have, in the order of a report.
     pub fn all(figures: &BootFigures) -> Vec<Self> {
-        let each = |make: fn(u32) -> Self| {
+        let per_vcpus = |make: fn(u32) -> Self| {
             figures.linux.iter().map(move |LinuxFigures { vcpus, .. }| make(*vcpus))
         };
-        let of_guests = |make: fn(MeasuredGuest) -> Self| {
+        let per_guest = |make: fn(MeasuredGuest) -> Self| {
             [make(MeasuredGuest::Tiny)].into_iter().chain(
                 figures
                     .linux
@@ -103,11 +103,11 @@ impl BootQuantity {
         };
         [Self::FirstOutput]
             .into_iter()
-            .chain(each(Self::ToInit))
-            .chain(each(Self::ToInitSmallPages))
-            .chain(of_guests(Self::Resident))
-            .chain(of_guests(Self::Anonymous))
-            .chain(of_guests(Self::Tenth))
+            .chain(per_vcpus(Self::ToInit))
+            .chain(per_vcpus(Self::ToInitSmallPages))
+            .chain(per_guest(Self::Resident))
+            .chain(per_guest(Self::Anonymous))
+            .chain(per_guest(Self::Tenth))
             .chain([Self::ExitBare, Self::ExitLoop, Self::ExitAdded])
             .filter(|quantity| !quantity.samples(figures).is_empty())
             .collect()
@@ -124,7 +124,7 @@ impl fmt::Display for BootQuantity {
             }
             Self::Resident(guest) => write!(f, "VMM alone, resident, {guest}"),
             Self::Anonymous(guest) => write!(f, "  of it anonymous, {guest}"),
-            Self::Tenth(guest) => write!(f, "last of {CROWD} VMMs, PSS, {guest}"),
+            Self::Tenth(guest) => write!(f, "last of {PARALLEL_VMMS} VMMs, PSS, {guest}"),
             Self::ExitBare => f.write_str("port exit, bare KVM_RUN"),
             Self::ExitLoop => f.write_str("port exit, our loop"),
             Self::ExitAdded => f.write_str("port exit, added by our loop"),

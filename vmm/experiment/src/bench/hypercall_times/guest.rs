@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{HyperCase, HyperError, HyperPlan, Placement, REST, RoundFigures};
+use super::{HALT_TIME, HyperCase, HyperError, HyperPlan, Placement, RoundFigures};
 use base::{counters::sum, units::VcpuCount};
 use machine::{
     guest::payload::{PayloadSpec, SharedView, transport},
@@ -14,25 +14,24 @@ use machine::{
 
 /// Time before the samples that count; earlier samples are overwritten.
 const WARM_UP: Duration = Duration::from_millis(20);
-/// Timeout for the guest's arrival, which only a guest that hangs exceeds: emulated CPUs are slow, and a
+/// Timeout for the guest's arrival, which only a hanging guest exceeds. Emulated CPUs are slow, and a
 /// busy host makes them slower.
-const ARRIVAL: Duration = Duration::from_secs(60);
-/// Polling interval.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(1);
 
 fn machine(plan: &HyperPlan, case: HyperCase, khz: u64) -> Option<MachineSpec> {
     let (workload, placement) = case.workload()?;
     let backend = case.backend()?;
-    let rest = match placement {
+    let halt_time = match placement {
         Placement::SameCpu => Duration::ZERO,
-        Placement::OtherCpu => REST,
+        Placement::OtherCpu => HALT_TIME,
     };
     // In kilocycles.
-    let think = rest.as_micros() as u64 * khz / 1_000_000;
+    let think = halt_time.as_micros() as u64 * khz / 1_000_000;
     let payload = PayloadSpec {
         transport: transport(backend),
         think: u32::try_from(think).ok()?,
-        ..PayloadSpec::other(workload)
+        ..PayloadSpec::without_locks(workload)
     };
     let vcpus = match case {
         HyperCase::KickRunning(_) | HyperCase::KickToRun(..) => 2,
@@ -46,7 +45,7 @@ fn machine(plan: &HyperPlan, case: HyperCase, khz: u64) -> Option<MachineSpec> {
         pinned: true,
         kvm_stats: true,
         host_counts: false,
-        ..MachineSpec::tiny(workload)
+        ..MachineSpec::lockless(workload)
     })
 }
 
@@ -73,30 +72,30 @@ fn sample(
     vcpus: VcpuCount,
 ) -> Result<(Vec<u32>, u64), HyperError> {
     let shared = SharedView::new(running.memory());
-    let deadline = Instant::now() + ARRIVAL;
+    let deadline = Instant::now() + ARRIVAL_TIMEOUT;
     while shared.arrived()? < vcpus.get() {
         if running.has_ended() || Instant::now() > deadline {
-            return Err(HyperError::Still("a vCPU did not come to its start".into()));
+            return Err(HyperError::NoProgress("a vCPU did not reach the start barrier".into()));
         }
         thread::sleep(POLL);
     }
-    shared.go()?;
+    shared.start()?;
     thread::sleep(WARM_UP + plan.duration);
     // On a busy host the vCPUs may not have run yet.
     while shared.samples()?.is_empty() && !running.has_ended() && Instant::now() < deadline {
         thread::sleep(POLL);
     }
-    // Checked before the payload is told to stop, as it may end after that.
+    // Checked before the payload is asked to stop, as it may end after that.
     if running.has_ended() {
-        return Err(HyperError::Still("its machine ended".into()));
+        return Err(HyperError::NoProgress("its machine ended".into()));
     }
     shared.stop()?;
-    // Lets the operation under way end, or halt for good; its sample is then the oldest.
+    // Lets the current operation end, or halt for good; its sample is then the oldest.
     thread::sleep(POLL);
     let samples = shared.samples()?;
     let operations = shared.slots(vcpus)?.first().map_or(0, |slot| slot.operations);
     if samples.is_empty() {
-        Err(HyperError::Still("it finished no operation".into()))
+        Err(HyperError::NoProgress("it completed no operation".into()))
     } else {
         Ok((samples, operations))
     }

@@ -21,29 +21,29 @@ use base::{
     units::{CpuList, UnitError},
 };
 use kvm::{
-    signal::{SchedulingClass, set_own_class},
+    signal::{SchedulingClass, set_current_class},
     sys::tsc,
 };
 use machine::{guest::payload::SharedError, vm::VmError};
 
-/// What to measure, and how.
+/// Parameters of the benchmark.
 #[derive(Debug)]
 pub struct HyperPlan {
-    /// The vCPUs run on the first two.
+    /// The CPUs; the vCPUs run on the first two.
     pub cpus: CpuList,
     /// The backends to measure.
     pub backends: Vec<PvBackend>,
-    /// Rounds; each measures every case once.
+    /// Number of rounds; each measures every case once.
     pub rounds: u32,
-    /// How long each case is measured in a round.
+    /// Measured time of each case in a round.
     pub duration: Duration,
     /// Seed of the order of the cases.
     pub seed: u64,
 }
 
-/// How long a vCPU halts before it is kicked from another CPU: longer than a thread takes to go to
-/// sleep, shorter than KVM polls before it lets the thread sleep (`halt_poll_ns`, 200 us).
-pub const REST: Duration = Duration::from_micros(100);
+/// Time for which a vCPU halts before it is kicked from another CPU. Longer than a thread takes to
+/// go to sleep, shorter than KVM polls before it lets the thread sleep (`halt_poll_ns`, 200 us).
+pub const HALT_TIME: Duration = Duration::from_micros(100);
 
 /// A case to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,32 +54,32 @@ pub enum HyperCase {
     Exit(PvBackend),
     /// A kick of a vCPU that is running on another CPU.
     KickRunning(PvBackend),
-    /// From a kick to the first instruction of the halted vCPU; two vCPUs kick each other in turn.
-    /// On one CPU the kicker must halt, or be preempted, before the other runs; on two CPUs the
-    /// other has been halted for [`REST`] when it is kicked.
+    /// Time from a kick to the first instruction of the halted vCPU; two vCPUs kick each other in
+    /// turn. On one CPU the kicker must halt, or be preempted, before the other runs. On two CPUs
+    /// the target has been halted for [`HALT_TIME`] when it is kicked.
     KickToRun(PvBackend, Placement),
     /// A halt that finds a kick pending.
     PendingHalt(PvBackend),
 }
 
 impl HyperCase {
-    /// All cases that `plan` can measure.
+    /// Returns all cases that `plan` can measure.
     pub fn all(plan: &HyperPlan) -> Vec<Self> {
         let both = [Placement::SameCpu, Placement::OtherCpu];
         let placements = if plan.cpus.cpus().len() > 1 { &both[..] } else { &both[..1] };
-        let mut all = Vec::new();
+        let mut cases = Vec::new();
         for kind in [RawKind::Futex, RawKind::Eventfd] {
-            all.extend(placements.iter().map(|placement| Self::Raw(kind, *placement)));
+            cases.extend(placements.iter().map(|placement| Self::Raw(kind, *placement)));
         }
         for backend in plan.backends.iter().copied() {
-            all.push(Self::Exit(backend));
+            cases.push(Self::Exit(backend));
             if placements.len() > 1 {
-                all.push(Self::KickRunning(backend));
+                cases.push(Self::KickRunning(backend));
             }
-            all.extend(placements.iter().map(|placement| Self::KickToRun(backend, *placement)));
-            all.push(Self::PendingHalt(backend));
+            cases.extend(placements.iter().map(|placement| Self::KickToRun(backend, *placement)));
+            cases.push(Self::PendingHalt(backend));
         }
-        all
+        cases
     }
 
     /// The backend of the case, if it has one.
@@ -114,8 +114,8 @@ impl HyperCase {
         }
     }
 
-    /// How many samples' worth one timed operation is: a sample is its length divided by this.
-    fn share(self) -> u64 {
+    /// Number of samples in one timed operation: a sample is the operation's time divided by it.
+    fn samples_per_operation(self) -> u64 {
         if matches!(self, Self::KickToRun(..)) { 2 } else { 1 }
     }
 }
@@ -136,7 +136,7 @@ pub struct RoundFigures {
 /// One case and its rounds.
 #[derive(Debug)]
 pub struct CaseRounds {
-    /// What the rounds have in common.
+    /// The measured case.
     pub case: HyperCase,
     /// The rounds, in order.
     pub rounds: Vec<RoundFigures>,
@@ -147,11 +147,11 @@ pub struct CaseRounds {
 pub struct HyperFigures {
     /// The cases, in the table's order.
     pub cases: Vec<CaseRounds>,
-    /// The user interrupted it.
+    /// Whether the user interrupted it.
     pub interrupted: bool,
 }
 
-/// Why there are no figures.
+/// Errors when running the benchmark.
 #[derive(Debug, Error)]
 pub enum HyperError {
     /// The machine could not be built or failed while it ran.
@@ -161,11 +161,11 @@ pub enum HyperError {
     #[error(transparent)]
     Shared(#[from] SharedError),
     /// The raw thread wakeup cannot be measured.
-    #[error("cannot measure how threads wake each other")]
+    #[error("cannot measure thread wakeups")]
     Raw(#[source] io::Error),
     /// The payload made no progress.
-    #[error("the payload did not begin, or did not go on: {0}")]
-    Still(String),
+    #[error("the payload did not start or made no progress: {0}")]
+    NoProgress(String),
     /// The number of vCPUs is invalid.
     #[error(transparent)]
     Units(#[from] UnitError),
@@ -175,21 +175,21 @@ pub enum HyperError {
 ///
 /// Wakeup preemption is disabled for its threads. Otherwise the kernel may switch in the middle of a
 /// kick's exit, depending on how long either thread has slept, which makes the times bimodal (68 and
-/// 82 us where this was first seen). The raw wakeups are measured under the same rule.
+/// 82 us when first observed). Raw wakeups are measured under the same rule.
 pub fn run(
     plan: &HyperPlan,
     interrupt: &Interrupt,
     started: &mut dyn FnMut(u32, HyperCase),
 ) -> Result<HyperFigures, HyperError> {
-    patiently(|| rounds(plan, interrupt, started))
+    without_wakeup_preemption(|| rounds(plan, interrupt, started))
 }
 
-/// Does `work` with wakeup preemption disabled for this thread and those that it starts.
-pub(super) fn patiently<T>(work: impl FnOnce() -> T) -> T {
-    set_own_class(SchedulingClass::Patient);
-    let done = work();
-    set_own_class(SchedulingClass::Usual);
-    done
+/// Runs `work` with wakeup preemption disabled for this thread and threads that it starts.
+pub(super) fn without_wakeup_preemption<T>(work: impl FnOnce() -> T) -> T {
+    set_current_class(SchedulingClass::Batch);
+    let result = work();
+    set_current_class(SchedulingClass::Normal);
+    result
 }
 
 fn rounds(
@@ -219,7 +219,7 @@ fn rounds(
     Ok(HyperFigures { cases, interrupted: false })
 }
 
-/// Measures one case once; `khz`: the rate of the time stamp counter.
+/// Measures one case once. `khz` is the rate of the time stamp counter.
 pub(super) fn measure(
     plan: &HyperPlan,
     case: HyperCase,
@@ -241,7 +241,7 @@ pub(super) fn measure(
         _ => {
             let mut round = guest::measure(plan, case, khz)?;
             for sample in &mut round.samples {
-                *sample = nanos(Ticks(*sample / case.share()));
+                *sample = nanos(Ticks(*sample / case.samples_per_operation()));
             }
             Ok(round)
         }

@@ -15,11 +15,11 @@ use sim::{
 use thiserror::Error;
 
 use super::{Measurement, RunSpec};
-use crate::{Interrupt, calibrate, patience};
+use crate::{Interrupt, calibrate, sim_watchdog};
 use base::{
     counters::WaitCounts,
     files::{self, FileError},
-    host_extras::{HaltPollMost, PleWindow},
+    host_extras::{HaltPollLimit, PleWindow},
     units::ByteSize,
 };
 use os::artifacts::{ArtifactError, cache_dir};
@@ -30,43 +30,43 @@ use study::{
     timings::Timings,
 };
 
-/// Where the machine file of this host is kept.
+/// Returns the path of this host's machine file.
 pub fn calibrated() -> Result<PathBuf, ArtifactError> {
     Ok(cache_dir()?.join("machines").join(format!("{}.toml", calibrate::NAME)))
 }
 
-/// Longest machine file. As JSON it is at most six times as long, and fits in a job.
-const LONGEST: ByteSize = ByteSize(128 << 10);
+/// Maximum size of a machine file. Its JSON is at most six times as large, and fits in a job.
+const MAX_FILE: ByteSize = ByteSize(128 << 10);
 
-/// Why a point has no simulated figures.
+/// Errors when simulating a point.
 #[derive(Debug, Error)]
 pub enum SimCellError {
     /// There is no machine file of this host.
-    #[error("machine this: this host has not been measured: `pvticket sim calibrate`")]
+    #[error("machine this: this host has not been measured: run `pvticket sim calibrate`")]
     NotCalibrated,
     /// The machine file cannot be read.
     #[error(
-        "machine {file}: it is not one that comes with pvticket ({}), and no file",
+        "machine {file}: neither a machine of pvticket ({}) nor a readable file",
         SHIPPED.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     )]
     File {
         /// The name of the file.
         file: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: FileError,
     },
-    /// The machine file is wrong.
+    /// The machine file is invalid.
     #[error("machine {file}")]
     Machine {
         /// The name of the file.
         file: String,
-        /// What is wrong, with its line.
+        /// The invalid key, with its line.
         #[source]
         source: sim::machine::KeyError,
     },
     /// The simulator does not have the system.
-    #[error("{0} is not in the simulator")]
+    #[error("the simulator does not support {0}")]
     System(System),
     /// The point cannot be simulated.
     #[error(transparent)]
@@ -74,36 +74,36 @@ pub enum SimCellError {
     /// The user interrupted it.
     #[error("interrupted")]
     Interrupted,
-    /// The simulation came to a standstill.
+    /// The simulation makes no progress.
     #[error("{stuck} (seed {seed})")]
     Stuck {
-        /// How.
+        /// The cause.
         stuck: sim::Stuck,
         /// The simulation's seed, which repeats it.
         seed: u64,
     },
 }
 
-/// The machine of this name, or in this file.
+/// Returns the machine with this name, or in this file.
 pub fn machine(name: &str) -> Result<Machine, SimCellError> {
-    parsed(name, &machine_text(name)?)
+    parse_machine(name, &machine_text(name)?)
 }
 
-fn parsed(name: &str, text: &str) -> Result<Machine, SimCellError> {
+fn parse_machine(name: &str, text: &str) -> Result<Machine, SimCellError> {
     Machine::parse(text).map_err(|source| SimCellError::Machine { file: name.to_owned(), source })
 }
 
-/// The machine files of `points`, each once: those of `kept`, and the others as they are now.
+/// Returns the machine files of `points`, each once: from `stored`, or else as they are now.
 pub fn machine_files(
     points: &[Point],
-    kept: &[MachineFile],
+    stored: &[MachineFile],
 ) -> Result<Vec<MachineFile>, SimCellError> {
     let mut files: Vec<MachineFile> = Vec::new();
     for name in points.iter().map(|point| point.machine.as_str()) {
         if name.is_empty() || files.iter().any(|file| file.name == name) {
             continue;
         }
-        files.push(match kept.iter().find(|file| file.name == name) {
+        files.push(match stored.iter().find(|file| file.name == name) {
             Some(file) => file.clone(),
             None => machine_file(name)?,
         });
@@ -113,7 +113,7 @@ pub fn machine_files(
 
 fn machine_file(name: &str) -> Result<MachineFile, SimCellError> {
     let text = machine_text(name)?;
-    let machine = parsed(name, &text)?;
+    let machine = parse_machine(name, &text)?;
     let (assumed, costs) = machine.assumed();
     let origin = match name {
         calibrate::NAME => MachineOrigin::Calibrated,
@@ -126,25 +126,24 @@ fn machine_file(name: &str) -> Result<MachineFile, SimCellError> {
     Ok(MachineFile { name, origin, assumed, costs, text, doubts, has_noise })
 }
 
-/// The text of its file.
+/// Returns the text of the machine's file.
 pub fn machine_text(name: &str) -> Result<String, SimCellError> {
-    let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
+    let shipped = SHIPPED.iter().find(|(candidate, _)| *candidate == name);
     if let Some((_, text)) = shipped {
         return Ok((*text).to_owned());
     }
     if name == calibrate::NAME {
-        let text = calibrated().ok().and_then(|path| files::read_text(&path, LONGEST).ok());
+        let text = calibrated().ok().and_then(|path| files::read_text(&path, MAX_FILE).ok());
         return text.ok_or(SimCellError::NotCalibrated);
     }
-    files::read_text(Path::new(name), LONGEST)
+    files::read_text(Path::new(name), MAX_FILE)
         .map_err(|source| SimCellError::File { file: name.to_owned(), source })
 }
 
-/// Simulated time between two looks at whether the user wants it to end.
-const LOOK_EVERY: Picos = Picos(1_000_000_000);
+/// Simulated time between two checks for an interrupt.
+const INTERRUPT_CHECK: Picos = Picos(1_000_000_000);
 
-/// Simulates the point of `spec`. `cell` is its number in the run: each has random choices of its
-/// own.
+/// Simulates the point of `spec`. `cell` is its number in the run; each cell has its own random choices.
 pub fn simulate(
     spec: &RunSpec<'_>,
     cell: u32,
@@ -152,19 +151,19 @@ pub fn simulate(
 ) -> Result<Measurement, SimCellError> {
     let RunSpec { point, method, .. } = *spec;
     let are_kept = spec.record || spec.trace;
-    let decisions = Decisions { replayed: spec.replay.as_deref(), are_kept };
+    let decisions = Decisions { replayed: spec.replay.as_deref(), are_recorded: are_kept };
     let machine = match spec.machine {
-        Some(text) => parsed(&point.machine, text)?,
+        Some(text) => parse_machine(&point.machine, text)?,
         None => machine(&point.machine)?,
     };
-    let simulated = simulated(point, machine, cell)?;
+    let sim_spec = sim_spec(point, machine, cell)?;
     let stuck = |stuck| match stuck {
         sim::Stuck::Stopped => SimCellError::Interrupted,
-        stuck => SimCellError::Stuck { stuck, seed: simulated.seed },
+        stuck => SimCellError::Stuck { stuck, seed: sim_spec.seed },
     };
-    let mut sim = Sim::scheduled(&simulated, decisions)?;
+    let mut sim = Sim::scheduled(&sim_spec, decisions)?;
     let signals = interrupt.clone();
-    sim.obey(&patience::brake(move || signals.raised()));
+    sim.set_brake(&sim_watchdog::brake(move || signals.raised()));
     let picos = |span: Duration| Picos::from_nanos(span.as_secs_f64() * 1e9);
     let mut progress = Vec::new();
     let mut run = |sim: &mut Sim, end: Picos| {
@@ -172,7 +171,7 @@ pub fn simulate(
             if interrupt.raised() {
                 return Err(SimCellError::Interrupted);
             }
-            sim.run_until(end.min(sim.now() + LOOK_EVERY)).map_err(stuck)?;
+            sim.run_until(end.min(sim.now() + INTERRUPT_CHECK)).map_err(stuck)?;
             if spec.trace {
                 progress.extend(timeline::progress(sim, point));
             }
@@ -184,8 +183,8 @@ pub fn simulate(
     let extended_before = sim.extensions().cloned();
     let waits = sim.wait_times();
     run(&mut sim, picos(method.warm_up + point.duration))?;
-    let whole = sim.figures();
-    let window = whole.clone() - &before;
+    let total = sim.figures();
+    let window = total.clone() - &before;
     let latencies = method.timed.then(|| latencies(waits, sim.wait_times()));
     let extensions = sim.extensions().cloned().zip(extended_before);
     let extensions = extensions.map(|(now, then)| now.since(&then));
@@ -195,7 +194,7 @@ pub fn simulate(
         hits: sim.hits().zip(hits).map(|(now, then)| now - then),
         extensions: extensions.as_ref().map(|extensions| extensions.counts),
         extension_needed: extensions.as_ref().map(Timings::needed).unwrap_or_default(),
-        since_start: SinceStart { totals: whole.schedule, hits: sim.hits() },
+        since_start: SinceStart { totals: total.schedule, hits: sim.hits() },
         divergence: sim.divergence(),
         ..ScheduleFigures::default()
     };
@@ -215,42 +214,42 @@ pub fn simulate(
             pause_exits: window.pause_exits,
             polled: window.polled,
             stolen_ns: window.stolen.0 / 1_000,
-            looks: window.looks,
+            looks: window.spins,
             transfers: window.transfers,
             events: window.events,
         }),
         operations: window.operations,
         open_waits: latencies.as_ref().map_or(0, Latencies::open),
-        latencies: latencies.map(|latencies| latencies.timings()).filter(|all| !all.is_empty()),
+        latencies: latencies.map(|latencies| latencies.timings()).filter(|t| !t.is_empty()),
         ..Figures::default()
     };
     Ok(Measurement { figures, timeline, recording })
 }
 
-/// How long operations took that ended between two readings or were under way at the second.
+/// Returns the times of operations that ended between two readings or were open at the second.
 fn latencies(before: WaitTimes, after: WaitTimes) -> Latencies {
     /// A tick is a nanosecond.
     const KHZ: u64 = 1_000_000;
     let [before, open] = [before.ended, after.open];
-    let counts = |counts| WaitCounts { counts, open: Vec::new() };
+    let counts = |counts| WaitCounts { counts, pending: Vec::new() };
     Latencies::between(&counts(before), &counts(after.ended), &open, KHZ)
 }
 
-fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCellError> {
-    // The simulator has the library compiled for itself, with the same names.
+fn sim_spec(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCellError> {
+    // The simulator has its own build of the library, with the same names.
     let system = point.lock.name().parse().map_err(|_| SimCellError::System(point.lock))?;
     let increment = machine.costs.increment.0;
     // The payload does the same number of increments each time.
     let span = |increments: u32| Span::Steady(Picos(increment * u64::from(increments)));
-    // As the payload: a counter is added to by the number of increments of a critical section.
-    let one = Load::of(span(point.think), span(point.critical));
+    // Like the payload, adds the number of increments of a critical section to a counter.
+    let single = Load::new(span(point.think), span(point.critical));
     let load = Load {
-        locks: one.locks.repeat(point.lock_count as usize),
-        // As those of a kernel and of the payload.
+        locks: single.locks.repeat(point.lock_count as usize),
+        // Like locks of a kernel and of the payload.
         shares_table: true,
         has_data: true,
         adds: point.critical,
-        ..one
+        ..single
     };
     Ok(Spec {
         cpus: point.slots as usize,
@@ -266,12 +265,12 @@ fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCell
     })
 }
 
-/// What the host of the point does beside the schedule: the point's own noise replaces that of the machine.
+/// Models the host's activity in addition to the schedule. The point's noise replaces the machine's.
 fn host(point: &Point, machine: &Machine) -> HostModel {
     let Point { ple, halt_poll, noise, .. } = *point;
     HostModel {
         ple: ple.map(|PleWindow(window)| Ple { window, ..Ple::default() }),
-        halt_poll: halt_poll.map(|HaltPollMost(most)| HaltPoll { max: most.into() }),
+        halt_poll: halt_poll.map(|HaltPollLimit(max)| HaltPoll { max: max.into() }),
         noise: noise.map(Noise::from).or(machine.noise),
     }
 }

@@ -9,7 +9,7 @@ fn experiment(spec: &str) -> Experiment {
 }
 
 #[test]
-fn a_point_is_simulated_alike_each_time_and_each_cell_has_its_own_chance() {
+fn simulation_is_deterministic_per_cell() {
     let experiment = experiment(
         "guests = \"sim\"\nmachines = \"haswell-ex-32\"\nlocks = \"pv-queued\"\npolicies = \"rr\"\n\
          vcpus = \"2x\"\nseconds = 0.002\nwarm-up = 0.002\nhandoffs = \"none\"\n",
@@ -28,15 +28,15 @@ fn a_point_is_simulated_alike_each_time_and_each_cell_has_its_own_chance() {
     let Measurement { figures: figures_traced, timeline, .. } =
         simulate(&traced, 3, &interrupt).unwrap();
     assert_eq!(figures, figures_traced, "a timeline changes nothing");
-    let timeline = timeline.expect("it was asked for");
+    let timeline = timeline.expect("a timeline");
     let millis = |ms| Nanos::millis(ms).after(Nanos(1));
     assert_eq!(timeline.span.to, millis(4));
     assert_eq!(timeline.measured.map(|span| span.from), Some(millis(2)));
     let schedule = timeline.schedule.expect("it is of a schedule");
-    assert_eq!(schedule.turns.len() as u64, schedule.totals.grants);
+    assert_eq!(schedule.slices.len() as u64, schedule.totals.grants);
     assert_eq!(schedule.preemptions.len() as u64, schedule.totals.preemptions);
-    let is_in = |turn: &sched::log::Turn| turn.at <= timeline.span.to;
-    assert!(schedule.turns.iter().all(is_in), "{:?}", schedule.turns);
+    let is_in = |slice: &sched::log::Slice| slice.at <= timeline.span.to;
+    assert!(schedule.slices.iter().all(is_in), "{:?}", schedule.slices);
     let counted: u64 = timeline.progress.last().expect("it has samples").done;
     assert!(counted as f64 >= figures.all_operations(), "of the warm-up, too: {counted}");
     interrupt.raise();
@@ -44,8 +44,8 @@ fn a_point_is_simulated_alike_each_time_and_each_cell_has_its_own_chance() {
     assert!(matches!(ended, Err(SimCellError::Interrupted)), "{ended:?}");
 }
 
-/// Regression: of two vCPUs on CPUs of their own a third of the acquisitions had to wait, where the payload's come by turns and
-/// a hundredth has to (measured).
+/// Regression: with two vCPUs on separate CPUs, a third of the acquisitions had to wait. The payload's vCPUs
+/// take turns, and a hundredth has to wait (measured).
 #[test]
 fn work_is_as_steady_as_the_payloads() {
     let experiment = experiment(
@@ -60,7 +60,7 @@ fn work_is_as_steady_as_the_payloads() {
 }
 
 #[test]
-fn a_timeline_has_the_kicks_that_ended_a_halt() {
+fn timeline_has_kicks_that_ended_a_halt() {
     let experiment = experiment(
         "guests = \"sim\"\nmachines = \"haswell-ex-32\"\nlocks = \"pv-ticket\"\npolicies = \"rr\"\n\
          vcpus = \"2x\"\nseconds = 0.002\nwarm-up = 0.002\nhandoffs = \"none\"\n\
@@ -71,7 +71,7 @@ fn a_timeline_has_the_kicks_that_ended_a_halt() {
         RunSpec { trace: true, ..RunSpec::new(&experiment.points[0], &experiment.method, &cpus) };
     let Measurement { figures, timeline, .. } = simulate(&spec, 3, &interrupt).unwrap();
     let handoffs = timeline.and_then(|timeline| timeline.schedule).expect("a schedule").handoffs;
-    // Those of the warm-up, too; a kick before its halt ends none.
+    // Includes the handoffs of the warm-up. A kick before its halt ends no halt.
     assert!(figures.kicks > 0 && handoffs.len() as u64 > figures.kicks / 2, "{figures:?}");
     let granted: Vec<_> =
         handoffs.iter().filter_map(|handoff| Some((handoff.at, handoff.granted?))).collect();
@@ -88,14 +88,14 @@ fn several_machines_share_the_simulated_cpus() {
     );
     let point = &experiment.points[0];
     assert_eq!((point.vms, point.vcpus.get(), point.slots), (2, 3, 2));
-    let spec = simulated(point, machine(&point.machine).unwrap(), 0).unwrap();
+    let spec = sim_spec(point, machine(&point.machine).unwrap(), 0).unwrap();
     assert_eq!((spec.guests, spec.vcpus, spec.cpus), (2, 3, 2));
     let figures = Sim::new(&spec).unwrap().finish().unwrap();
     assert_eq!(figures.operations.len(), 6, "of both");
 }
 
 #[test]
-fn all_systems_have_the_same_name_in_both_libraries() {
+fn systems_have_one_name_in_both_libraries() {
     for system in System::ALL {
         let simulated: Result<sim::System, _> = system.name().parse();
         assert_eq!(simulated.map(sim::System::name), Ok(system.name()));

@@ -1,7 +1,7 @@
-//! The timeline of a simulation: turns, preemptions with what they met, kicks that ended a halt, and
-//! operations. What a vCPU does within a turn is not kept: there are no exits and lock sections in it.
+//! Timeline of a simulation: time slices, preemptions and the lock states they hit, kicks that ended a
+//! halt, and operations. Events within a slice (exits, lock sections) are not kept.
 
-use sim::{Kept, Sim};
+use sim::{ScheduleRecord, Sim};
 use study::{
     point::Point,
     timeline::{DroppedEntries, ProgressUnit, ScheduleTrace, TimeSpan, Timeline},
@@ -10,23 +10,24 @@ use study::{
 use base::units::Nanos;
 use sched::log::VmProgress;
 
-/// The operations of each machine by now.
+/// Returns the operations of each machine so far.
 pub(super) fn progress(sim: &Sim, point: &Point) -> Vec<VmProgress> {
     let (at, operations) = (sim.clock(), sim.operations_by_vcpu());
     let done = operations.chunks(point.vcpus.get() as usize).map(|vcpus| vcpus.iter().sum());
     (0..).zip(done).map(|(vm, done)| VmProgress { at, vm, done }).collect()
 }
 
-/// The timeline of a simulation that was measured from `from` to its present time.
+/// Returns the timeline of a simulation that was measured from `from` to its current time.
 pub(super) fn timeline(
     sim: &Sim,
     point: &Point,
     from: Nanos,
     progress: Vec<VmProgress>,
 ) -> Timeline {
-    let Kept { now, turns, lost_turns, preemptions, handoffs, lost_handoffs, totals } = sim.kept();
+    let ScheduleRecord { now, slices, lost_slices, preemptions, handoffs, lost_handoffs, totals } =
+        sim.schedule_record();
     let lost = DroppedEntries {
-        turns: lost_turns,
+        slices: lost_slices,
         handoffs: lost_handoffs,
         preemptions: totals.preemptions - preemptions.len() as u64,
         ..DroppedEntries::default()
@@ -40,15 +41,15 @@ pub(super) fn timeline(
         measured: Some(TimeSpan { from, to: now }),
         schedule: Some(ScheduleTrace {
             cpus: (0..point.slots as usize).collect(),
-            turns,
+            slices,
             preemptions,
-            sightings: Vec::new(),
+            activity_samples: Vec::new(),
             handoffs,
             totals,
         }),
-        late: Vec::new(),
+        delayed_kicks: Vec::new(),
         progress,
-        counted: ProgressUnit::Operations,
+        progress_unit: ProgressUnit::Operations,
         lost,
     }
 }

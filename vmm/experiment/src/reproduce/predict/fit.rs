@@ -6,15 +6,15 @@ use super::{Effort, PredictError, Predictor, SimulationLength};
 use sim::Picos;
 use study::published::{Cell, CellSetup};
 
-/// What a vCPU of a table's workload does: fitted to the column without overcommitment, or as its
-/// profile has it.
+/// Work of a vCPU of a table's workload, fitted to the column without overcommitment or from its
+/// profile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fit {
     /// Mean time between two operations.
     pub think: Picos,
     /// Mean time with the first lock held.
     pub critical: Picos,
-    /// What is left: the root of the mean square of the logarithms of the fitted ratios. `None`:
+    /// Residual: the root of the mean square of the logarithms of the fitted ratios. `None` if
     /// nothing was fitted.
     pub error: Option<f64>,
 }
@@ -53,8 +53,8 @@ impl Guess {
         }
     }
 
-    /// The guess's neighbours at a distance of this factor.
-    fn around(self, step: f64) -> [Self; 4] {
+    /// Returns the guess's neighbours at a distance of this factor.
+    fn neighbours(self, step: f64) -> [Self; 4] {
         let Self { critical, ratio } = self;
         [
             Self { critical: critical * step, ratio },
@@ -66,24 +66,25 @@ impl Guess {
 }
 
 impl Predictor<'_> {
-    /// The times of the profile, if it does not leave them to the column.
-    fn stated(&self) -> Result<Option<Fit>, PredictError> {
+    /// Returns the times of the profile; None if they are to be fitted to the column.
+    fn profile_times(&self) -> Result<Option<Fit>, PredictError> {
         let mut fitted = self.table.cells.iter().filter(|cell| cell.is_fitted);
         let column = fitted.find_map(|cell| self.table.setup(cell).ok()).map(|setup| setup.vcpus);
         match (self.profile.times(column), column) {
             (Some((think, critical)), _) => Ok(Some(Fit { think, critical, error: None })),
             (None, Some(_)) => Ok(None),
             (None, None) => {
-                let (name, why) = (self.table.name.clone(), "no column to fit a profile to".into());
-                Err(PredictError::NotSimulated { name, why })
+                let (name, reason) =
+                    (self.table.name.clone(), "no column to fit a profile to".into());
+                Err(PredictError::NotSimulated { name, reason })
             }
         }
     }
 
-    /// The think and critical times with which the fitted cells come out in the published ratios, as
-    /// nearly as they can: the best of a grid, and then of ever smaller steps around it.
+    /// Returns the think and critical times that best reproduce the published ratios of the fitted
+    /// cells: the best of a grid, and then of ever smaller steps around it.
     pub fn fit(&self, effort: Effort) -> Result<Fit, PredictError> {
-        if let Some(times) = self.stated()? {
+        if let Some(times) = self.profile_times()? {
             return Ok(times);
         }
         let fitted = self.table.cells.iter().filter(|cell| cell.is_fitted);
@@ -107,7 +108,7 @@ impl Predictor<'_> {
             }
         }
         for step in steps {
-            for guess in best.0.around(*step) {
+            for guess in best.0.neighbours(*step) {
                 best = self.better(best, guess, &cells, effort)?;
             }
         }
@@ -127,7 +128,7 @@ impl Predictor<'_> {
         Ok(if is_better { (guess, Fit { error: Some(error), ..fit }) } else { best })
     }
 
-    /// How far the ratios of these cells are from the published ones.
+    /// Returns the deviation of these cells' ratios from the published ratios.
     fn error(
         &self,
         cells: &[FittedCell<'_>],
@@ -137,7 +138,7 @@ impl Predictor<'_> {
         let mut logs = Vec::new();
         for (cell, setup, figure) in cells {
             let simulated = self.simulate(cell, setup, fit, SimulationLength::of_fit(effort))?;
-            // The fixed work of a build: its time is that over the rate.
+            // A build does fixed work: its time is the work divided by the rate.
             logs.push((simulated.rate * figure).ln());
         }
         let mean = logs.iter().sum::<f64>() / logs.len() as f64;

@@ -1,9 +1,8 @@
 //! Simulates the cells of published tables.
 //!
-//! A table does not say how long its workload thinks and holds a lock. These times are fitted to
+//! A table does not state how long its workload thinks and holds a lock. These times are fitted to
 //! its column without overcommitment ([`Predictor::fit`]), or follow from its [`Profile`] where that
-//! column does not say enough, and with them any other of its cells can be simulated
-//! ([`Predictor::predict`]).
+//! column is not sufficient. With them, any other cell can be simulated ([`Predictor::predict`]).
 
 mod fit;
 
@@ -17,7 +16,7 @@ use sim::{
 };
 use study::published::{Cell, CellSetup, Claim, PauseLoopExits, Table};
 
-/// How much is simulated.
+/// Amount of simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
     /// Short simulations and a coarse fit.
@@ -26,65 +25,66 @@ pub enum Effort {
     Full,
 }
 
-/// The vCPUs of a cell start at random moments within this time, the period of CFS on 8 CPUs and more
-/// (`sched_latency`): the guests of a publication were not started at once, and guests that are
-/// take turns as whole guests, as under `gang`.
+/// Time within which the vCPUs of a cell start at random moments: the period of CFS on 8 CPUs and
+/// more (`sched_latency`). The guests of a publication were not started at once, and guests that are
+/// started at once take turns as whole guests, as under `gang`.
 const STARTS: Picos = Picos(24_000_000_000);
 
-/// The tables that are predicted, each with the one whose fit it takes.
+/// Returns the predicted tables, each with the table whose fit it uses.
 pub fn predicted(tables: &[Table]) -> impl Iterator<Item = (&Table, &Table)> {
     let named = |name: &str| tables.iter().find(|table| table.name == name);
     tables.iter().filter_map(move |table| Some((table, named(table.fit.as_deref()?)?)))
 }
 
-/// Why a cell has no prediction.
+/// Errors when predicting a cell.
 #[derive(Debug, Error)]
 pub enum PredictError {
-    /// The table or the cell is not simulated, as its file has not what a simulation needs.
-    #[error("{name} is not simulated: {why}")]
+    /// The table or the cell is not simulated, as its file lacks something that a simulation needs.
+    #[error("{name} is not simulated: {reason}")]
     NotSimulated {
         /// The table or the cell.
         name: String,
-        /// The missing piece, or the reason that its table states.
-        why: String,
+        /// The missing part, or the reason that its table states.
+        reason: String,
     },
     /// The cell cannot be simulated.
     #[error("{cell} cannot be simulated")]
     Spec {
         /// The cell.
         cell: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: SimSpecError,
     },
-    /// The cell came to a standstill.
-    #[error("{cell} came to a standstill, with seed {seed}")]
+    /// The simulation makes no progress.
+    #[error("{cell} made no progress (seed {seed})")]
     Stuck {
         /// The cell.
         cell: String,
         /// The simulation's seed.
         seed: u64,
-        /// How.
+        /// The cause.
         #[source]
         source: Stuck,
     },
 }
 
-/// An operation of a lockref takes a reference and drops it.
-const CHANGES: f64 = 2.0;
+/// Changes per operation of a lockref, which takes a reference and drops it.
+const CHANGES_PER_OPERATION: f64 = 2.0;
 
-/// What the simulation of a cell gave.
+/// Result of a cell's simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Predicted {
-    /// Operations/s of one of its guests, in the mean.
+    /// Mean operations/s of one of its guests.
     pub rate: f64,
     /// Failed compare-exchanges of a lockref for each change of its count; zero for other locks.
     pub retries: f64,
 }
 
 impl Predicted {
-    /// What a row with this claim says of its two cells. Not finite if the base did nothing.
-    pub fn of(claim: Claim, base: &Self, changed: &Self) -> f64 {
+    /// Returns the figure of a row with this claim from its two cells; not finite if the base did
+    /// nothing.
+    pub fn value(claim: Claim, base: &Self, changed: &Self) -> f64 {
         match claim {
             Claim::Ratio(_) => changed.rate / base.rate,
             Claim::Retries(_) => base.retries,
@@ -101,12 +101,12 @@ pub struct Predictor<'a> {
     brake: Brake,
 }
 
-/// How long a cell is simulated, after all vCPUs have started and a tenth of it to warm up.
+/// Simulated length of a cell, after all vCPUs have started and a tenth of it to warm up.
 #[derive(Debug, Clone, Copy)]
 enum SimulationLength {
-    /// For so many operations: enough where no vCPU waits for a CPU.
+    /// This many operations: enough if no vCPU waits for a CPU.
     Operations(u64),
-    /// For so long: many slices of an overcommitted host.
+    /// This much time: many slices of an overcommitted host.
     Time(Picos),
 }
 
@@ -118,7 +118,7 @@ impl SimulationLength {
     fn of_prediction(setup: &CellSetup, effort: Effort) -> Self {
         let millis = match effort {
             Effort::Full if setup.all_vcpus() <= 64 => 1_000,
-            // Time enough for dozens of slices, and all that a few minutes allow.
+            // Enough for dozens of slices, and all that a few minutes allow.
             Effort::Full => 300,
             Effort::Short if setup.guests == 1 => 40,
             Effort::Short => 15,
@@ -129,7 +129,7 @@ impl SimulationLength {
     fn simulate(self, sim: &mut Sim) -> Result<SimFigures, Stuck> {
         let tenths = |sim: &mut Sim, tenths: u64| match self {
             Self::Operations(count) => {
-                let done = sim.figures().all();
+                let done = sim.figures().total();
                 sim.run_for(done + count * tenths / 10)
             }
             Self::Time(length) => {
@@ -146,9 +146,10 @@ impl SimulationLength {
 }
 
 impl<'a> Predictor<'a> {
-    /// For the cells of `table`. Its simulations end when `brake` is pulled.
-    pub fn of(table: &'a Table, brake: &Brake) -> Result<Self, PredictError> {
-        let lacks = |why: String| PredictError::NotSimulated { name: table.name.clone(), why };
+    /// Creates a predictor for the cells of `table`. Its simulations end when `brake` is pulled.
+    pub fn new(table: &'a Table, brake: &Brake) -> Result<Self, PredictError> {
+        let lacks =
+            |reason: String| PredictError::NotSimulated { name: table.name.clone(), reason };
         let machine = Machine::shipped(&table.machine)
             .ok_or_else(|| lacks(format!("there is no machine {}", table.machine)))?;
         let profile = Profile::shipped(&table.profile)
@@ -172,19 +173,19 @@ impl<'a> Predictor<'a> {
     }
 
     fn setup(&self, cell: &Cell) -> Result<CellSetup, PredictError> {
-        let not = |reason: &str| PredictError::NotSimulated {
+        let not_simulated = |reason: &str| PredictError::NotSimulated {
             name: self.name(cell),
-            why: reason.to_owned(),
+            reason: reason.to_owned(),
         };
-        self.table.setup(cell).map_err(not)
+        self.table.setup(cell).map_err(not_simulated)
     }
 
-    /// The cell's system in the library as it is compiled for simulations.
+    /// Returns the cell's system in the library's build for simulations.
     fn system(&self, cell: &Cell, setup: &CellSetup) -> Result<System, PredictError> {
         let name = setup.system.name();
         name.parse().map_err(|_| PredictError::NotSimulated {
             name: self.name(cell),
-            why: format!("{name} is not compiled for simulations"),
+            reason: format!("{name} is not compiled for simulations"),
         })
     }
 
@@ -200,12 +201,12 @@ impl<'a> Predictor<'a> {
         let stuck = |source| PredictError::Stuck { cell: name(), seed: spec.seed, source };
         let mut sim =
             Sim::new(&spec).map_err(|source| PredictError::Spec { cell: name(), source })?;
-        sim.obey(&self.brake);
+        sim.set_brake(&self.brake);
         let figures = window.simulate(&mut sim).map_err(stuck)?;
         sim.finish().map_err(stuck)?;
         Ok(Predicted {
             rate: figures.rate() / setup.guests as f64,
-            retries: figures.per_operation(figures.retries) / CHANGES,
+            retries: figures.per_operation(figures.retries) / CHANGES_PER_OPERATION,
         })
     }
 
@@ -238,11 +239,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fit_ends_by_its_brake() {
+    fn brake_ends_a_fit() {
         let tables = Table::all().expect("they can be read");
         let build = tables.iter().find(|table| table.name == "build").expect("build");
         let pulled = Brake::watching(|_| Some(Stuck::NoTime(120)));
-        let fit = Predictor::of(build, &pulled).and_then(|predictor| predictor.fit(Effort::Short));
+        let fit = Predictor::new(build, &pulled).and_then(|predictor| predictor.fit(Effort::Short));
         let source = match fit {
             Err(PredictError::Stuck { source, .. }) => Some(source),
             _ => None,
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_name_machines_profiles_and_fits_that_exist() {
+    fn tables_name_existing_machines_and_profiles() {
         let tables = Table::all().expect("they can be read");
         let mut simulated = 0;
         for table in &tables {
@@ -259,7 +260,7 @@ mod tests {
         }
         for (at, table) in tables.iter().enumerate() {
             let Some(fit) = &table.fit else { continue };
-            let base = tables[..=at].iter().find(|other| other.name == *fit);
+            let base = tables[..=at].iter().find(|candidate| candidate.name == *fit);
             let base = base.unwrap_or_else(|| panic!("{}: {fit}", table.name));
             let profile = Profile::shipped(&base.profile).expect("it is shipped");
             let is_stated = profile.times(None).is_some();

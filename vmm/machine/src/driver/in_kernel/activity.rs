@@ -1,4 +1,4 @@
-//! Lock activity of a vCPU, decoded from a record of the scheduler in BPF.
+//! Decodes the lock activity of a vCPU from a record of the BPF scheduler.
 
 use bpf::Locks;
 use hypercalls::telemetry::Wait;
@@ -7,11 +7,11 @@ use crate::driver::telemetry::line::{self, LineView, drawn_ticket, queue};
 use base::units::Nanos;
 use sched::event::{LockActivity, LockId};
 
-/// The line of a vCPU in a record.
+/// A vCPU's line in a record.
 struct LineInRecord<'a> {
     locks: &'a Locks,
     since: Nanos,
-    /// The guest may not maintain its lines.
+    /// Whether the guest may not maintain its lines.
     may_be_blank: bool,
 }
 
@@ -44,8 +44,8 @@ impl LineView for LineInRecord<'_> {
         self.locks.gate
     }
 
-    fn was_let_ahead(&self) -> bool {
-        // The record does not have it.
+    fn is_queue_head(&self) -> bool {
+        // The record does not include it.
         false
     }
 
@@ -58,8 +58,8 @@ impl LineView for LineInRecord<'_> {
     }
 }
 
-/// What the vCPU did. `since`: when its wait began; zero if that is not known. `blank`: a line that has named
-/// no lock yet says nothing.
+/// Returns the vCPU's lock activity. `since` is the start of its wait, or zero if unknown. `blank` means that
+/// a line which has named no lock yet is invalid.
 pub(super) fn activity(locks: &Locks, since: Nanos, at: Nanos, blank: bool) -> LockActivity {
     match line::activity(&LineInRecord { locks, since, may_be_blank: blank }) {
         LockActivity::Entering => drawn(locks, at).unwrap_or(LockActivity::Entering),
@@ -67,12 +67,12 @@ pub(super) fn activity(locks: &Locks, since: Nanos, at: Nanos, blank: bool) -> L
     }
 }
 
-/// Which ticket a vCPU has drawn that has not published it: the one that is out and that no other vCPU
-/// claims. `None`: not known.
+/// Infers the ticket drawn by a vCPU that has not published it: a drawn ticket that no other vCPU claims.
+/// `None` if unknown.
 fn drawn(locks: &Locks, at: Nanos) -> Option<LockActivity> {
     let (word, claimed) = (locks.wait_word?, locks.claimed?);
     let (lock, (head, count)) = (LockId(locks.wait_lock), queue(word));
-    // The kernel looks at 64 tickets.
+    // The kernel examines 64 tickets.
     let out = 1_u64.checked_shl(count.into()).map_or(u64::MAX, |bit| bit - 1);
     drawn_ticket(lock, head, (out & !claimed).into(), count <= 64, at)
 }
@@ -84,7 +84,7 @@ mod tests {
     const LOCK: LockId = LockId(0xffff_8880_0000_1000);
     const AT: Nanos = Nanos(100);
 
-    /// A lock's word that serves `head`, with `tail` to be drawn next.
+    /// Returns a lock's word that serves `head` and has `tail` as the next ticket to draw.
     const fn word(head: u16, tail: u16) -> Option<u32> {
         Some(head as u32 | (tail as u32) << 16)
     }
@@ -108,10 +108,10 @@ mod tests {
             ..Locks::default()
         };
         assert_eq!(decoded(held), LockActivity::Holding { lock: Some(LOCK), depth: 1 });
-        let both = Locks { held_word: [word(5, 8), None, None], ..held };
+        let second_lock = Locks { held_word: [word(5, 8), None, None], ..held };
         let outer = [Some(LOCK), None, None];
         let several = LockActivity::HoldingSeveral { lock: Some(LockId(8)), depth: 2, outer };
-        assert_eq!(decoded(both), several, "the flag is no part of the ticket");
+        assert_eq!(decoded(second_lock), several, "the flag is no part of the ticket");
         let none = Locks { held_word: [word(6, 8), word(8, 8), None], ..held };
         assert_eq!(decoded(none), LockActivity::Free);
         let deep = Locks { held: 5, ..none };
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_locks_word_tells_who_is_next() {
+    fn lock_word_identifies_next_waiter() {
         let next = decoded(waiting(Wait::Spinning, 0x10, word(0xe, 0x14)));
         assert!(next.is_next(), "{next:?}");
         let behind = decoded(waiting(Wait::Spinning, 0x10, word(0xc, 0x14)));
@@ -128,12 +128,12 @@ mod tests {
         assert!(wraps.is_next(), "{wraps:?}");
         let unknown = decoded(waiting(Wait::Spinning, 0x10, None));
         assert!(!unknown.is_next() && unknown.is_involved(), "{unknown:?}");
-        assert!(decoded(waiting(Wait::Outside, 0, word(4, 4))).is_next());
-        assert!(!decoded(waiting(Wait::Outside, 0, word(4, 6))).is_next());
+        assert!(decoded(waiting(Wait::Throttled, 0, word(4, 4))).is_next());
+        assert!(!decoded(waiting(Wait::Throttled, 0, word(4, 6))).is_next());
     }
 
     #[test]
-    fn a_gate_tells_who_is_next_for_a_lock_without_tickets() {
+    fn gate_identifies_next_waiter_without_tickets() {
         let waiting = |gate, wait_word| Locks {
             wait_lock: LOCK.0 | 1,
             gate,
@@ -151,17 +151,17 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_a_lock_says_nothing_unless_it_is_always_kept() {
+    fn blank_lines_are_invalid_unless_always_maintained() {
         assert_eq!(decoded(Locks::default()), LockActivity::Unknown);
         assert_eq!(activity(&Locks::default(), AT, AT, false), LockActivity::Free);
     }
 
     #[test]
-    fn a_ticket_that_nobody_claims_is_the_drawers() {
+    fn recorded_unclaimed_ticket_belongs_to_its_drawer() {
         let entering = |claimed, wait_word| {
             decoded(Locks { claimed, ..waiting(Wait::Entering, 0, wait_word) })
         };
-        // Three tickets are out, and the others have some of them.
+        // Three tickets are drawn, and other vCPUs have some of them.
         let word = word(10, 16);
         assert_eq!(entering(Some(0b111), word), LockActivity::Free, "it has drawn none");
         let holds = LockActivity::Holding { lock: Some(LOCK), depth: 1 };

@@ -5,10 +5,9 @@ use bpf::CounterReading;
 use crate::driver::user_driver::now;
 use kvm::sys::tsc;
 
-/// Attempts to read both clocks together: the one with the least time between the two readings counts.
+/// Number of attempts to read both clocks together. The attempt with the shortest interval counts.
 const READINGS: usize = 8;
 
-/// The host's counter now.
 pub(super) fn read_counter() -> CounterReading {
     let reading = || {
         let before = tsc::read();
@@ -18,6 +17,6 @@ pub(super) fn read_counter() -> CounterReading {
     };
     let closest = (1..READINGS)
         .map(|_| reading())
-        .fold(reading(), |best, other| if other.0 < best.0 { other } else { best });
+        .fold(reading(), |best, next| if next.0 < best.0 { next } else { best });
     closest.1
 }

@@ -1,48 +1,48 @@
-//! The report of a scheduler in the host's kernel: how often turns ended for which reason.
+//! The report of a scheduler in the host's kernel: the number of slices by the reason for their end.
 
 use bpf::{RecordedEnd, SchedulerCounts};
 use sched::event::LockActivity;
 use serde::Serialize;
 
-/// What the scheduler in the host's kernel did.
+/// Activity of the scheduler in the host's kernel.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub struct BpfReport {
-    /// Ends of turns, by the kernel's count.
+    /// Number of ended slices, as counted by the kernel.
     pub turns: u64,
-    /// Ends of turns that are in none of the counts by reason below, because the ring buffer was full.
+    /// Ended slices missing in the counts by reason below because the ring buffer was full.
     pub lost: u64,
-    /// Other records that were lost: beginnings of turns, and sightings of running vCPUs.
+    /// Other lost records: starts of slices, and sightings of running vCPUs.
     pub lost_others: u64,
-    /// Turns that ended because the vCPU halted, or its thread slept for another reason.
+    /// Slices ended because the vCPU halted, or its thread slept for another reason.
     pub blocked: u64,
-    /// Turns that ended with a slice.
+    /// Slices that expired.
     pub slice: u64,
-    /// Turns that ended with a grace.
+    /// Slices ended by the end of a grace.
     pub forced: u64,
-    /// Turns that ended because the vCPU yielded.
+    /// Slices ended because the vCPU yielded.
     pub yielded: u64,
-    /// Turns that ended because the vCPU made way for another one that it had kicked.
+    /// Slices ended because the vCPU made way for a vCPU that it had kicked.
     pub made_way: u64,
-    /// Turns that ended because the vCPU was preempted on purpose, and held off.
+    /// Slices ended because the vCPU was preempted on purpose and held off.
     pub injected: u64,
-    /// Turns that were interrupted because a thread of a higher scheduling class took the CPU.
+    /// Slices interrupted because a thread of a higher scheduling class took the CPU.
     pub taken: u64,
-    /// Turns whose end the kernel did not ask the scheduler about, because other vCPUs were on the CPU's local queue (at
-    /// the start).
+    /// Slices that the kernel ended without asking the scheduler, because other vCPUs were on the CPU's local
+    /// queue (at the start).
     pub unasked: u64,
-    /// Under `deferred`, halted vCPUs that came back to the slot that had been kept for them.
+    /// Under `deferred`, halted vCPUs that returned to the slot kept for them.
     pub kept: u64,
     /// Ends other than `blocked` at which the vCPU held a lock.
     pub held: u64,
-    /// Ends other than `blocked` at which the vCPU held no lock, but awaited one or had a waiter to kick.
+    /// Ends other than `blocked` at which the vCPU held no lock, but awaited one or owed a kick.
     pub waiting: u64,
-    /// Why the kernel ended the scheduler, if it did.
+    /// The reason if the kernel ended the scheduler.
     pub ended: Option<String>,
 }
 
 impl BpfReport {
     pub(super) fn count(&mut self, end: RecordedEnd, activity: &LockActivity) {
-        let of_its_kind = match end {
+        let counter = match end {
             RecordedEnd::Blocked => &mut self.blocked,
             RecordedEnd::Slice => &mut self.slice,
             RecordedEnd::Forced => &mut self.forced,
@@ -52,7 +52,7 @@ impl BpfReport {
             RecordedEnd::Taken => &mut self.taken,
             RecordedEnd::Unasked => &mut self.unasked,
         };
-        *of_its_kind += 1;
+        *counter += 1;
         match end {
             RecordedEnd::Blocked => {}
             _ if activity.is_holder() => self.held += 1,
@@ -61,9 +61,9 @@ impl BpfReport {
         }
     }
 
-    /// Adds what the kernel has counted itself.
+    /// Adds the kernel's own counts.
     pub(super) fn complete(&mut self, counts: &SchedulerCounts, ended: Option<String>) {
-        (self.turns, self.lost) = (counts.turns, counts.lost);
+        (self.turns, self.lost) = (counts.slices, counts.lost);
         (self.lost_others, self.kept) = (counts.lost_others, counts.kept);
         self.ended = ended;
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_are_counted_by_their_ends_and_locks() {
+    fn counts_slices_by_end_and_locks() {
         let mut report = BpfReport::default();
         let holding = LockActivity::Holding { lock: None, depth: 1 };
         for (end, activity) in [

@@ -1,13 +1,13 @@
-//! The other driver: a scheduler in the host's kernel, which reads the telemetry page that it shares with
-//! the guests. The vCPU threads enrol and then run freely: there are no signals, and no exits at the end
-//! of a turn. A halted vCPU sleeps on its latch, and the kernel learns from that.
+//! The BPF driver: a scheduler in the host's kernel that reads the telemetry page shared with the guests.
+//! The vCPU threads enrol and then run freely, without signals and without exits at the end of a slice. A
+//! halted vCPU sleeps on its latch, which the kernel observes.
 
 mod activity;
 mod counter;
-mod extended;
+mod extensions;
 mod kernel_report;
+mod slices;
 mod trace;
-mod turns;
 mod vm_scheduler;
 
 use std::{
@@ -30,65 +30,65 @@ use super::{Account, Meter, SchedReport, ScheduleSpec, TelemetryView, user_drive
 use crate::vcpu::VcpuScheduler;
 use base::units::{CpuList, UnitError, VcpuId};
 use counter::read_counter;
-use kvm::{aside::Aside, cpus, sys::overlay::FileRegion, vcpu::TscClock};
-use sched::policy::{Grace, Hits, TurnRule};
-use turns::{Turns, hits};
+use kvm::{cpu_avoidance::CpuAvoidance, cpus, sys::overlay::FileRegion, vcpu::TscClock};
+use sched::policy::{Grace, Hits, SliceRule};
+use slices::{SliceAccount, hits};
 use vm_scheduler::BpfVmScheduler;
 
 pub use kernel_report::BpfReport;
 
-/// How often records are taken. The ring buffer has room for 25 000, more than those of 128 CPUs in this
+/// Interval for reading records. The ring buffer holds 25 000 of them, more than 128 CPUs write in this
 /// time.
-const TAKE_EVERY: Duration = Duration::from_millis(100);
+const READ_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often a trace reads the machines' progress.
-const TRACE_EVERY: Duration = Duration::from_millis(2);
+/// Interval at which a trace reads the machines' progress.
+const TRACE_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Why this driver cannot be used.
+/// The reason why this driver cannot be used.
 #[derive(Debug, Error)]
 pub enum BpfDriverError {
-    /// The policy is not one of the scheduler's.
-    #[error("the BPF scheduler has no policy {0}")]
+    /// The BPF scheduler does not support the policy.
+    #[error("the BPF scheduler does not support policy {0}")]
     Policy(String),
     /// The kernel would end the scheduler.
     #[error("driver bpf: {0}")]
-    Overlong(String),
-    /// The slots are no list of CPUs.
+    WouldStall(String),
+    /// The slots are not a valid list of CPUs.
     #[error(transparent)]
     Slots(#[from] UnitError),
     /// The scheduler cannot be started or used.
     #[error(transparent)]
     Scheduler(#[from] bpf::BpfError),
-    /// The thread that reads its records cannot be started.
+    /// The thread that reads the records cannot be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
 }
 
-/// A schedule that the host's kernel carries out.
+/// A schedule carried out by the host's kernel.
 pub struct BpfDriver {
     scheduler: Arc<Scheduler>,
     slots: CpuList,
-    kept: Arc<KeptRecords>,
-    /// By machine: its number of vCPUs.
+    records: Arc<RecordReader>,
+    /// By machine, its number of vCPUs.
     counts: Box<[u32]>,
-    /// By machine: the weight of its vCPUs.
+    /// By machine, the weight of its vCPUs.
     weights: Box<[u32]>,
-    /// Does the policy aim at certain preemptions?
+    /// Whether the policy targets certain preemptions.
     injects: bool,
     reader: Mutex<Option<JoinHandle<()>>>,
-    /// Threads of the fair class go before all vCPUs: they are kept off the slots.
-    _aside: Aside,
+    /// Keeps threads of the fair class, which run before all vCPUs, off the slots.
+    _avoid: CpuAvoidance,
 }
 
-/// What is kept of the scheduler's records.
-struct KeptRecords {
-    turns: Mutex<Turns>,
+/// Data derived from the scheduler's records.
+struct RecordReader {
+    slices: Mutex<SliceAccount>,
     /// By machine.
     lines: Box<[OnceLock<TelemetryView>]>,
-    /// How long its reader sleeps.
+    /// Sleep time of the reader thread.
     pause: Duration,
     stop: AtomicBool,
-    /// Why the kernel has ended the scheduler.
+    /// The reason if the kernel has ended the scheduler.
     ended: OnceLock<String>,
 }
 
@@ -99,49 +99,51 @@ impl fmt::Debug for BpfDriver {
 }
 
 impl BpfDriver {
-    /// Starts the scheduler for machines with these numbers of vCPUs. `traced`: keep what a trace needs.
+    /// Starts the scheduler for machines with these numbers of vCPUs. `traced`: record data for a trace.
     pub fn start(
         spec: &ScheduleSpec,
         vcpus: &[u32],
         traced: bool,
     ) -> Result<Arc<Self>, BpfDriverError> {
         let policy = policy(spec).ok_or_else(|| BpfDriverError::Policy(spec.policy.to_string()))?;
-        let all = vcpus.iter().sum();
-        if let Some(reason) = spec.policy.overlong(spec.slice, all, spec.cpus.len() as u32) {
-            return Err(BpfDriverError::Overlong(reason));
+        let vcpu_count = vcpus.iter().sum();
+        if let Some(reason) =
+            spec.policy.watchdog_conflict(spec.slice, vcpu_count, spec.cpus.len() as u32)
+        {
+            return Err(BpfDriverError::WouldStall(reason));
         }
         let slots = CpuList::new(&spec.cpus)?;
-        let cpus: Vec<usize> = spec.cpus.iter().copied().map(cpus::kernels).collect();
+        let cpus: Vec<usize> = spec.cpus.iter().copied().map(cpus::to_kernel).collect();
         let bound = match policy {
             KernelPolicy::Extended(bound) => Some(bound),
             _ => None,
         };
-        let turns = Turns::new(vcpus, cpus.iter().copied(), bound, traced);
+        let account = SliceAccount::new(vcpus, cpus.iter().copied(), bound, traced);
         let scheduler = Arc::new(Scheduler::start(&Settings {
             policy,
             slice: spec.slice,
             slots: cpus,
-            vcpus: all,
+            vcpus: vcpu_count,
             seed: spec.seed,
-            // Checked at the start of the program.
+            // Already validated at program startup.
             fault: fault().unwrap_or_default(),
         })?);
-        let kept = Arc::new(KeptRecords {
-            turns: Mutex::new(turns),
+        let records = Arc::new(RecordReader {
+            slices: Mutex::new(account),
             lines: vcpus.iter().map(|_| OnceLock::new()).collect(),
-            pause: if traced { TRACE_EVERY } else { TAKE_EVERY },
+            pause: if traced { TRACE_INTERVAL } else { READ_INTERVAL },
             stop: AtomicBool::new(false),
             ended: OnceLock::new(),
         });
-        let (aside, reader) = (Aside::from(&slots), Mutex::new(None));
+        let (avoid, reader) = (CpuAvoidance::new(&slots), Mutex::new(None));
         let weights = (0..vcpus.len() as u32).map(|vm| spec.policy.weight_of(vm)).collect();
         let injects = matches!(policy, KernelPolicy::Holders(_) | KernelPolicy::Next(_));
-        let (counts, _aside) = (vcpus.into(), aside);
-        Ok(Arc::new(Self { scheduler, slots, kept, counts, weights, injects, reader, _aside }))
+        let (counts, _avoid) = (vcpus.into(), avoid);
+        Ok(Arc::new(Self { scheduler, slots, records, counts, weights, injects, reader, _avoid }))
     }
 
-    /// Describes machine `vm` to the scheduler: `locks` is the memory in which its guest has locks.
-    /// `counters` are those of its vCPUs.
+    /// Describes machine `vm` to the scheduler. `locks` is the memory that holds its guest's locks, and
+    /// `counters` are the time stamp counters of its vCPUs.
     pub fn describe(
         &self,
         vm: usize,
@@ -156,12 +158,12 @@ impl BpfDriver {
             .describe(vm as u32, &ScheduledMachine { ranges: locks, counters, vcpus, weight })?)
     }
 
-    /// The memory for the telemetry lines of machine `vm`.
+    /// Returns the memory for the telemetry lines of machine `vm`.
     pub fn lines(&self, vm: usize) -> Result<FileRegion<'_>, BpfDriverError> {
         Ok(FileRegion { file: self.scheduler.pages(), offset: vm as u64 * PAGES })
     }
 
-    /// The scheduler of a machine's vCPU threads; `lines` is its telemetry.
+    /// Returns the scheduler for a machine's vCPU threads. `lines` is its telemetry.
     pub fn vm_scheduler(
         &self,
         vm: usize,
@@ -169,49 +171,49 @@ impl BpfDriver {
     ) -> Result<Arc<dyn VcpuScheduler>, BpfDriverError> {
         self.read_records()?;
         if let Some(lines) = lines {
-            let _ = self.kept.lines[vm].set(lines);
+            let _ = self.records.lines[vm].set(lines);
         }
         let (scheduler, slots) = (self.scheduler.clone(), self.slots.clone());
         Ok(Arc::new(BpfVmScheduler { scheduler, slots, vm: vm as u32 }))
     }
 
-    /// Starts the reader of the records, once. Not with the scheduler, which is loaded before this process
-    /// is confined: a thread that is older than the confinement is not confined.
+    /// Starts the reader thread on the first call. It cannot start with the scheduler, which is loaded
+    /// before this process is confined: threads created before the confinement are not confined.
     fn read_records(&self) -> Result<(), BpfDriverError> {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         if reader.is_none() {
-            let (kept, scheduler) = (self.kept.clone(), self.scheduler.clone());
+            let (records, scheduler) = (self.records.clone(), self.scheduler.clone());
             let started =
-                thread::Builder::new().name("turns".into()).spawn(move || kept.read(&scheduler));
+                thread::Builder::new().name("turns".into()).spawn(move || records.read(&scheduler));
             *reader = Some(started.map_err(BpfDriverError::Thread)?);
         }
         Ok(())
     }
 
-    /// Has a trace read the machines' progress.
-    pub fn meter(&self, meters: Vec<Meter>) {
-        self.kept.turns().meter(meters);
+    /// Registers progress meters for a trace.
+    pub fn set_meters(&self, meters: Vec<Meter>) {
+        self.records.slices().set_meters(meters);
     }
 
-    /// Number of locks that the vCPUs of a machine have taken, if its guest counts them.
-    pub fn taken(&self, vm: usize) -> Option<u64> {
-        let lines = self.kept.lines[vm].get()?;
-        let counts = (0..self.counts[vm]).filter_map(|id| lines.taken(VcpuId(id)));
+    /// Returns the number of locks acquired by a machine's vCPUs, if its guest counts them.
+    pub fn acquisitions(&self, vm: usize) -> Option<u64> {
+        let lines = self.records.lines[vm].get()?;
+        let counts = (0..self.counts[vm]).filter_map(|id| lines.acquisitions(VcpuId(id)));
         counts.reduce(u64::saturating_add)
     }
 
-    /// The account now. A wait or a preemption that is still going on is included up to this moment; the
-    /// rest of it belongs to the time after.
+    /// Returns the current account. An ongoing wait or preemption is included up to this moment; the rest
+    /// of it belongs to the time after.
     pub fn account(&self) -> Account {
-        let mut turns = self.kept.turns();
-        self.kept.take(&self.scheduler, &mut turns);
+        let mut account = self.records.slices();
+        self.records.take(&self.scheduler, &mut account);
         let at = now();
-        turns.catch_up(|vm| self.kept.lines[vm].get(), at);
+        account.catch_up(|vm| self.records.lines[vm].get(), at);
         Account {
             at,
-            totals: turns.totals(at),
+            totals: account.totals(at),
             hits: self.hits(),
-            extensions: turns.extensions().cloned(),
+            extensions: account.extensions().cloned(),
         }
     }
 
@@ -219,23 +221,23 @@ impl BpfDriver {
         self.injects.then(|| self.scheduler.counts().ok().as_ref().map(hits)).flatten()
     }
 
-    /// Why the kernel has ended the scheduler, if it has. The vCPU threads then go on under the
-    /// kernel's own. Known within a tenth of a second.
-    pub fn ended(&self) -> Option<&str> {
-        self.kept.ended.get().map(String::as_str)
+    /// Returns the reason if the kernel has ended the scheduler, within a tenth of a second. The vCPU
+    /// threads then continue under the kernel's own scheduler.
+    pub fn end_reason(&self) -> Option<&str> {
+        self.records.ended.get().map(String::as_str)
     }
 
-    /// Takes no more records; what the scheduler did, by its own words and by those of a schedule of
-    /// this program.
+    /// Stops reading records. Returns the scheduler's own report, and the results in the form of the
+    /// user-space driver.
     pub fn report(&self) -> Result<(BpfReport, SchedReport), BpfDriverError> {
         self.stop();
-        let mut turns = self.kept.turns();
-        turns.report.complete(&self.scheduler.counts()?, self.scheduler.ended()?);
-        Ok((turns.report.clone(), turns.sched_report(self.hits(), now())))
+        let mut account = self.records.slices();
+        account.report.complete(&self.scheduler.counts()?, self.scheduler.exit_reason()?);
+        Ok((account.report.clone(), account.sched_report(self.hits(), now())))
     }
 
     fn stop(&self) {
-        self.kept.stop.store(true, SeqCst);
+        self.records.stop.store(true, SeqCst);
         if let Some(reader) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
             reader.thread().unpark();
             let _ = reader.join();
@@ -249,64 +251,63 @@ impl Drop for BpfDriver {
     }
 }
 
-/// What tests make go wrong: `PVTICKET_BPF_FAULT` is `program` or `ring`; why it cannot be another.
+/// Returns the fault to inject in tests (`PVTICKET_BPF_FAULT`), or an error for unknown values.
 pub fn fault() -> Result<Option<SchedulerFault>, String> {
     match env::var("PVTICKET_BPF_FAULT").ok().as_deref() {
         None | Some("") => Ok(None),
         Some("program") => Ok(Some(SchedulerFault::Program)),
         Some("ring") => Ok(Some(SchedulerFault::Ring)),
-        Some(other) => Err(format!("PVTICKET_BPF_FAULT={other}: it is program or ring")),
+        Some(other) => Err(format!("PVTICKET_BPF_FAULT={other}: must be program or ring")),
     }
 }
 
-/// What the scheduler is told of a policy; None: it does not have it.
+/// Converts the policy for the scheduler. None if it is not supported.
 fn policy(spec: &ScheduleSpec) -> Option<KernelPolicy> {
-    Some(match spec.policy.turn_rule()? {
-        TurnRule::Slice => KernelPolicy::RoundRobin,
-        TurnRule::OutOfLocks(grace) => {
+    Some(match spec.policy.slice_rule()? {
+        SliceRule::Fixed => KernelPolicy::RoundRobin,
+        SliceRule::OutOfLocks(grace) => {
             let Grace { holder, waiter } = Grace::new(grace, spec.slice);
             KernelPolicy::OutsideLocks(Graces { holder, waiter })
         }
-        TurnRule::Extended(bound) => KernelPolicy::Extended(bound),
-        TurnRule::Fair => KernelPolicy::Fair,
-        TurnRule::KickBoost { later } => KernelPolicy::KickBoost { later },
-        TurnRule::Inject { next, rate_milli, hold } => {
+        SliceRule::Extended(bound) => KernelPolicy::Extended(bound),
+        SliceRule::Fair => KernelPolicy::Fair,
+        SliceRule::KickBoost { later } => KernelPolicy::KickBoost { later },
+        SliceRule::Inject { next, rate_milli, hold } => {
             let injection = RandomPreemptions { rate: rate_milli as f64 / 1e3, hold };
             if next { KernelPolicy::Next(injection) } else { KernelPolicy::Holders(injection) }
         }
     })
 }
 
-impl KeptRecords {
-    fn turns(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+impl RecordReader {
+    fn slices(&self) -> MutexGuard<'_, SliceAccount> {
+        self.slices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the records that are there.
-    fn take(&self, scheduler: &Scheduler, turns: &mut Turns) {
-        // A failure leaves the records where they are; they are counted as they come.
+    fn take(&self, scheduler: &Scheduler, account: &mut SliceAccount) {
+        // On failure the records stay in place and are counted as they arrive.
         let mut records = scheduler.records().unwrap_or_default();
-        // CPUs write them in an order that is nearly that of their times.
+        // CPUs write the records in nearly chronological order.
         records.sort_by_key(|record| record.at);
         let now = now();
         for record in records {
             let lines = self.lines.get(record.machine as usize).and_then(OnceLock::get);
-            turns.add(&record, lines, now);
+            account.add(&record, lines, now);
         }
     }
 
-    /// Takes records until it is told to stop, and then once more.
+    /// Reads records until stopped, and then one last time.
     fn read(&self, scheduler: &Scheduler) {
-        confine::enter(confine::Class::Turns);
+        confine::enter(confine::Class::Slices);
         loop {
             let last = self.stop.load(SeqCst);
-            // Without a new one, guests are told less and less well, and then nothing.
-            let _ = scheduler.read_counter(read_counter());
-            let mut turns = self.turns();
-            self.take(scheduler, &mut turns);
-            turns.read_meters(now());
-            drop(turns);
-            if let Ok(Some(reason)) = scheduler.ended() {
+            // Without a new reading, the times that guests see become inaccurate and finally disappear.
+            let _ = scheduler.set_reading(read_counter());
+            let mut account = self.slices();
+            self.take(scheduler, &mut account);
+            account.read_meters(now());
+            drop(account);
+            if let Ok(Some(reason)) = scheduler.exit_reason() {
                 let _ = self.ended.set(reason);
             }
             if last {

@@ -1,20 +1,20 @@
-//! What a trace shows of a schedule of the host's kernel.
+//! Trace data of a schedule in the host's kernel.
 
-use crate::driver::{Captured, Meter, capture::METER_EVERY};
+use crate::driver::{Meter, TraceData, capture::METER_INTERVAL};
 use base::units::Nanos;
 use sched::{
     event::LockActivity,
     log::{self, Sighting, VmProgress},
 };
 
-/// Turns that a trace keeps.
-const TRACED: usize = 1 << 20;
+/// Maximum number of slices in a trace.
+const MAX_SLICES: usize = 1 << 20;
 
-/// Turns, and what was seen at their ends.
+/// Slices, and the activity seen at their ends.
 #[derive(Default)]
 pub(super) struct KernelTrace {
-    /// With the time at which each began.
-    turns: Vec<(Nanos, log::Turn)>,
+    /// Each with its start time.
+    slices: Vec<(Nanos, log::Slice)>,
     pub(super) lost: u64,
     sightings: Vec<Sighting>,
     progress: Vec<VmProgress>,
@@ -22,32 +22,32 @@ pub(super) struct KernelTrace {
 }
 
 impl KernelTrace {
-    /// Adds a turn that began at this time, and what its vCPU did when it ended.
-    pub(super) fn add(&mut self, began: Nanos, turn: log::Turn, activity: LockActivity) {
-        if self.turns.len() == TRACED {
+    /// Adds a slice that began at this time, and its vCPU's activity at the end.
+    pub(super) fn add(&mut self, began: Nanos, slice: log::Slice, activity: LockActivity) {
+        if self.slices.len() == MAX_SLICES {
             self.lost += 1;
             return;
         }
-        self.turns.push((began, turn));
-        let (at, vcpu) = (began.after(turn.ran), turn.vcpu);
+        self.slices.push((began, slice));
+        let (at, vcpu) = (began.after(slice.ran), slice.vcpu);
         self.sightings.push(Sighting { at, vcpu, activity });
     }
 
-    /// Reads the machines' progress, unless that was done a moment ago.
+    /// Reads the machines' progress, unless it was read a moment ago.
     pub(super) fn read_meters(&mut self, now: Nanos) {
-        let is_due = |last: &VmProgress| now.since(last.at) >= METER_EVERY;
-        if self.progress.last().is_none_or(is_due) && self.progress.len() < TRACED {
-            let read = (0..).zip(&self.meters);
-            let read = read.map(|(vm, meter)| VmProgress { at: now, vm, done: meter() });
-            self.progress.extend(read);
+        let is_due = |last: &VmProgress| now.since(last.at) >= METER_INTERVAL;
+        if self.progress.last().is_none_or(is_due) && self.progress.len() < MAX_SLICES {
+            let progress = (0..).zip(&self.meters);
+            let progress = progress.map(|(vm, meter)| VmProgress { at: now, vm, done: meter() });
+            self.progress.extend(progress);
         }
     }
 
-    pub(super) fn captured(&self, until: Nanos) -> Captured {
-        let began = self.turns.iter().map(|(began, _)| *began).min().unwrap_or(until);
+    pub(super) fn data(&self, until: Nanos) -> TraceData {
+        let began = self.slices.iter().map(|(began, _)| *began).min().unwrap_or(until);
         let mut sightings = self.sightings.clone();
         sightings.sort_by_key(|sighting| sighting.at);
-        Captured {
+        TraceData {
             sightings,
             handoffs: Vec::new(),
             progress: self.progress.clone(),
@@ -58,11 +58,11 @@ impl KernelTrace {
         }
     }
 
-    /// The turns in the order in which they began, counted from `began`.
-    pub(super) fn turns(&self, began: Nanos) -> Vec<log::Turn> {
-        let since = |(at, turn): &(Nanos, log::Turn)| log::Turn { at: at.since(began), ..*turn };
-        let mut turns: Vec<log::Turn> = self.turns.iter().map(since).collect();
-        turns.sort_by_key(|turn| turn.at);
-        turns
+    /// Returns the slices ordered by start time, relative to `began`.
+    pub(super) fn slices(&self, began: Nanos) -> Vec<log::Slice> {
+        let since = |(at, s): &(Nanos, log::Slice)| log::Slice { at: at.since(began), ..*s };
+        let mut slices: Vec<log::Slice> = self.slices.iter().map(since).collect();
+        slices.sort_by_key(|slice| slice.at);
+        slices
     }
 }

@@ -1,4 +1,4 @@
-//! vCPU threads under the scheduler in the host's kernel: they enrol and then run freely.
+//! vCPU threads under the scheduler in the host's kernel. They enrol and then run freely.
 
 use std::{io, sync::Arc, thread};
 
@@ -10,7 +10,6 @@ use crate::vcpu::{Stopped, VcpuScheduler};
 use base::units::{CpuList, VcpuId};
 use kvm::signal;
 
-/// The vCPU threads of one machine.
 #[derive(Debug)]
 pub(super) struct BpfVmScheduler {
     pub(super) scheduler: Arc<Scheduler>,
@@ -20,62 +19,62 @@ pub(super) struct BpfVmScheduler {
 
 impl VcpuScheduler for BpfVmScheduler {
     fn halts(&self) -> Option<&(dyn HaltScheduler + 'static)> {
-        // The kernel sees a thread that sleeps, and one that is woken.
+        // The kernel observes sleeps and wakeups itself.
         None
     }
 
     fn enter(&self, id: VcpuId) -> io::Result<()> {
         signal::pin_this_thread(&self.slots)?;
         self.scheduler.enrol(self.vm, id.0).map_err(io::Error::other)?;
-        // This thread was one of the fair class, and a vCPU that it took the CPU from is on the CPU's own list:
-        // the scheduler is not asked when the turn ends that begins here. No guest runs in it yet.
+        // This thread was in the fair class. A vCPU that it preempted is on the CPU's own list, and the
+        // scheduler is not asked at the end of the slice that begins here. No guest runs in this slice yet.
         thread::yield_now();
         Ok(())
     }
 
     fn interrupted(&self, _: VcpuId, _: &dyn Stopped) {
-        // No turn ends by a signal.
+        // No slice ends by a signal.
     }
 
-    fn came_out(&self, _: VcpuId) {
-        // A thread that runs has its turn.
+    fn after_exit(&self, _: VcpuId) {
+        // A running thread has a slot.
     }
 
-    fn yielded(&self, _: VcpuId) {
+    fn yield_slot(&self, _: VcpuId) {
         thread::yield_now();
     }
 
     fn spun_out(&self, _: VcpuId) {
-        // No policy of this driver asks for it.
+        // No policy of this driver requests it.
     }
 
-    fn yields_to(&self, _: VcpuId, _: VcpuId) {
+    fn yield_to(&self, _: VcpuId, _: VcpuId) {
         thread::yield_now();
     }
 
-    fn point(&self, _: VcpuId, _: Point) {
-        // No policy of this driver asks for it.
+    fn preempt_point(&self, _: VcpuId, _: Point) {
+        // No policy of this driver requests it.
     }
 
-    fn waits(&self, _: VcpuId) {
-        // The kernel sees a thread that sleeps.
+    fn begin_wait(&self, _: VcpuId) {
+        // The kernel observes sleeps itself.
     }
 
-    fn waited(&self, _: VcpuId) {
-        // A thread that runs has its turn.
+    fn end_wait(&self, _: VcpuId) {
+        // A running thread has a slot.
     }
 
-    fn awaits_turn(&self, _: VcpuId) -> bool {
+    fn awaits_slot(&self, _: VcpuId) -> bool {
         // Only the kernel knows.
         false
     }
 
-    fn observes(&self, _: VcpuId) -> bool {
-        // Its vCPUs are not stopped by a thread that could.
+    fn lacks_telemetry(&self, _: VcpuId) -> bool {
+        // Its vCPUs are not stopped by a thread that could observe them.
         false
     }
 
     fn leave(&self, _: VcpuId) {
-        // The scheduler forgets a thread when it ends.
+        // The scheduler drops a thread when it ends.
     }
 }

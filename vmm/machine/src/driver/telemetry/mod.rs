@@ -1,4 +1,4 @@
-//! Telemetry as the VMM reads it: what a vCPU is doing with locks at this moment.
+//! The VMM's view of telemetry: the current lock activity of a vCPU.
 
 pub(super) mod line;
 mod queued;
@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use hypercalls::telemetry::{Line, MACHINE, MachineWords, NAMED, Wait};
+use hypercalls::telemetry::{Line, MACHINE, MAX_NAMED, MachineWords, Wait};
 use vm_memory::{AtomicAccess, Bytes, GuestAddress};
 
 use crate::guest::queued_lock;
@@ -23,7 +23,7 @@ use kvm::{
 use line::{INC, LineView, drawn_ticket};
 use sched::event::{LockActivity, LockId};
 
-/// Translates a guest-virtual address, for the addresses that locks have.
+/// Translates a guest-virtual address of a lock.
 pub type Translate = fn(u64) -> Option<Gpa>;
 
 /// The telemetry lines of one VM.
@@ -32,36 +32,36 @@ pub struct TelemetryView {
     memory: Ram,
     base: Gpa,
     translate: Translate,
-    /// By vCPU: on hosts whose time stamp counters are not synchronized each vCPU has its own
-    /// offset.
+    /// By vCPU: on hosts with unsynchronized time stamp counters, the vCPUs' offsets differ.
     clocks: Box<[TscClock]>,
-    kept: LineUpkeep,
-    /// By vCPU: is it counted in [`MachineWords::critical_off`]? And that count, which the guest could overwrite.
+    upkeep: LineUpkeep,
+    /// By vCPU, whether it is counted in [`MachineWords::critical_off`]; and that count, which the guest
+    /// could overwrite.
     is_counted: Box<[AtomicBool]>,
     critical_off: AtomicU32,
 }
 
-/// Whether a guest maintains its lines.
+/// Whether a guest maintains its telemetry lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineUpkeep {
-    /// From its first instruction on.
+    /// It does, from its first instruction on.
     Always,
-    /// If its kernel supports it: a line says nothing until its vCPU has taken a lock.
-    Perhaps,
+    /// It does if its kernel supports it. A line is invalid until its vCPU has acquired a lock.
+    Maybe,
 }
 
 impl TelemetryView {
-    /// The lines at `base`, of a guest whose vCPUs have these time stamp counters.
+    /// Creates a view of the lines at `base`. The guest's vCPUs have these time stamp counters.
     pub fn new(
         memory: Ram,
         base: Gpa,
         translate: Translate,
         clocks: Box<[TscClock]>,
-        kept: LineUpkeep,
+        upkeep: LineUpkeep,
     ) -> Self {
         let is_counted = clocks.iter().map(|_| AtomicBool::new(false)).collect();
         let critical_off = AtomicU32::new(0);
-        Self { memory, base, translate, clocks, kept, is_counted, critical_off }
+        Self { memory, base, translate, clocks, upkeep, is_counted, critical_off }
     }
 
     fn load<T: AtomicAccess + Default>(&self, vcpu: VcpuId, offset: usize) -> T {
@@ -75,138 +75,137 @@ impl TelemetryView {
         let _ = self.memory.store(value, GuestAddress(at), Relaxed);
     }
 
-    /// The word of a lock that is named so, if it can be found.
-    fn word(&self, named: LockId) -> Option<u32> {
-        let lock = queued_lock::address(named).unwrap_or(named);
+    /// Reads the word of the lock of this name, if it can be found.
+    fn word(&self, name: LockId) -> Option<u32> {
+        let lock = queued_lock::address(name).unwrap_or(name);
         let at = (self.translate)(lock.0).filter(|at| at.0.is_multiple_of(4))?;
         self.memory.load(GuestAddress(at.0), Acquire).ok()
     }
 
-    /// The vCPU's activity at `now`. Exact if the vCPU is outside the guest; otherwise it may be
-    /// out of date.
+    /// Returns the vCPU's activity at `now`. It is exact if the vCPU is outside the guest; otherwise it may
+    /// be out of date.
     pub fn activity(&self, vcpu: VcpuId, now: Nanos) -> LockActivity {
         line::activity(&LineInMemory { lines: self, vcpu, now })
     }
 
-    /// The activity of a vCPU outside the guest. If it was stopped while it drew a ticket or took a lock, finds
-    /// out which one it drew, or whether it took it, where the lines of all `vcpus` of its machine tell.
+    /// Returns the activity of a vCPU outside the guest. If it was stopped while drawing a ticket or
+    /// acquiring a lock, infers the result where the lines of all `vcpus` of its machine allow it.
     pub fn stopped(
         &self,
         vcpu: VcpuId,
         vcpus: impl Iterator<Item = VcpuId> + Clone,
         now: Nanos,
     ) -> LockActivity {
-        let seen = self.activity(vcpu, now);
-        let others = vcpus.filter(|other| *other != vcpu);
-        if seen.is_holder() {
-            return self.stopped_with_queued(vcpu, others, seen, now);
+        let activity = self.activity(vcpu, now);
+        let peers = vcpus.filter(|peer| *peer != vcpu);
+        if activity.is_holder() {
+            return self.stopped_with_queued(vcpu, peers, activity, now);
         }
-        if !matches!(seen, LockActivity::Entering | LockActivity::Waiting { .. }) {
-            return seen;
+        if !matches!(activity, LockActivity::Entering | LockActivity::Waiting { .. }) {
+            return activity;
         }
-        let named = LockId(self.load(vcpu, offset_of!(Line, wait_lock)));
-        match (seen, queued_lock::address(named)) {
-            (seen, Some(lock)) => self.stopped_at_queued(vcpu, named, lock, others, seen),
-            (LockActivity::Entering, None) => self.drawn(named, others, now).unwrap_or(seen),
-            (seen, None) => seen,
+        let name = LockId(self.load(vcpu, offset_of!(Line, wait_lock)));
+        match (activity, queued_lock::address(name)) {
+            (activity, Some(lock)) => self.stopped_at_queued(vcpu, name, lock, peers, activity),
+            (LockActivity::Entering, None) => self.drawn(name, peers, now).unwrap_or(activity),
+            (activity, None) => activity,
         }
     }
 
-    /// Which ticket a stopped vCPU has drawn: the one that is out and that no other vCPU claims.
+    /// Infers the ticket drawn by a stopped vCPU: a drawn ticket that no other vCPU claims.
     ///
-    /// A processor takes an interrupt right after the locked instruction that draws the ticket,
-    /// before the stores that publish it: stops cluster there. None: another vCPU is drawing or
-    /// taking a ticket at this moment, too.
+    /// A processor takes an interrupt right after the locked instruction that draws the ticket, before the
+    /// stores that publish it, so stops cluster there. None if another vCPU is also drawing or acquiring at
+    /// this moment.
     fn drawn(
         &self,
         lock: LockId,
-        others: impl Iterator<Item = VcpuId>,
+        peers: impl Iterator<Item = VcpuId>,
         now: Nanos,
     ) -> Option<LockActivity> {
         let before = self.word(lock)?;
         let (head, count) = line::queue(before);
-        // Bits of tickets, starting at the one that is being served.
-        let out = 1_u128.checked_shl(count.into()).map_or(u128::MAX, |bit| bit - 1);
+        // Bits of drawn tickets, starting at the ticket being served.
+        let drawn = 1_u128.checked_shl(count.into()).map_or(u128::MAX, |bit| bit - 1);
         let mut owned = 0;
-        let mut all_say = true;
-        for other in others {
-            let (tickets, says_all) = self.tickets(other, lock, head);
+        let mut all_known = true;
+        for peer in peers {
+            let (tickets, is_complete) = self.tickets(peer, lock, head);
             owned |= tickets;
-            all_say &= says_all;
+            all_known &= is_complete;
         }
         if self.word(lock) != Some(before) {
             return None;
         }
-        drawn_ticket(lock, head, out & !owned, all_say, now)
+        drawn_ticket(lock, head, drawn & !owned, all_known, now)
     }
 
-    /// The tickets of `lock` that a vCPU claims, as bits starting at `head`; and whether these are
-    /// all it has.
+    /// Returns the tickets of `lock` that a vCPU claims, as bits starting at `head`, and whether these are
+    /// all of its tickets.
     fn tickets(&self, vcpu: VcpuId, lock: LockId, head: u16) -> (u128, bool) {
         let bit =
             |ticket: u16| 1_u128.checked_shl((ticket.wrapping_sub(head) / INC).into()).unwrap_or(0);
-        // Read before the held locks: a waiter publishes that it holds the lock before it withdraws
-        // that it waits.
+        // Read before the held locks: a waiter publishes that it holds the lock before it withdraws its wait.
         let (wait, ticket) = Wait::parse(self.load(vcpu, offset_of!(Line, wait)));
         let wait_lock: u64 = self.load(vcpu, offset_of!(Line, wait_lock));
         let is_waiting = matches!(wait, Wait::Spinning | Wait::Halted) && wait_lock == lock.0;
         let mut tickets = if is_waiting { bit(ticket) } else { 0 };
         let held: u32 = self.load(vcpu, offset_of!(Line, held));
-        let named = usize::try_from(held).unwrap_or(NAMED).min(NAMED);
-        for ix in 0..named {
+        let count = usize::try_from(held).unwrap_or(MAX_NAMED).min(MAX_NAMED);
+        for ix in 0..count {
             if self.load::<u64>(vcpu, offset_of!(Line, held_lock) + ix * 8) == lock.0 {
                 tickets |= bit(self.load(vcpu, offset_of!(Line, held_ticket) + ix * 2));
             }
         }
-        // An interrupt handler's own lock hides a ticket that the interrupted code has drawn.
-        let hides = matches!(wait, Wait::Entering | Wait::Outside | Wait::Kicking);
-        (tickets, !hides && held as usize <= NAMED)
+        // An interrupt handler's own lock hides a ticket drawn by the interrupted code.
+        let hides = matches!(wait, Wait::Entering | Wait::Throttled | Wait::Kicking);
+        (tickets, !hides && held as usize <= MAX_NAMED)
     }
 
-    /// Converts a TSC value of its line to the clock that shows `now`. None if it is in the future
-    /// or more than an hour ago: the guest may write anything.
-    fn when(&self, vcpu: VcpuId, offset: usize, now: Nanos) -> Option<Nanos> {
+    /// Converts a TSC value in the vCPU's line to the clock that shows `now`. None if it is in the future or
+    /// more than an hour ago, because the guest may write any value.
+    fn load_time(&self, vcpu: VcpuId, offset: usize, now: Nanos) -> Option<Nanos> {
         self.time_of(vcpu, self.load(vcpu, offset), now)
     }
 
-    /// Converts a stamp that was read from the line earlier, as [`Self::when`] does.
+    /// Converts a time stamp read from the line earlier, like [`Self::load_time`].
     pub(super) fn time_of(&self, vcpu: VcpuId, stamp: u64, now: Nanos) -> Option<Nanos> {
         let clock = self.clocks.get(vcpu.0 as usize)?;
-        let ago = clock.since(stamp, tsc::read())?;
-        now.0.checked_sub(ago.0).map(Nanos)
+        let elapsed = clock.elapsed_since(stamp, tsc::read())?;
+        now.0.checked_sub(elapsed.0).map(Nanos)
     }
 
     /// Whether the guest maintains its lines.
     #[cfg(feature = "bpf")]
-    pub(super) const fn kept(&self) -> LineUpkeep {
-        self.kept
+    pub(super) const fn upkeep(&self) -> LineUpkeep {
+        self.upkeep
     }
 
-    /// When it released the lock of its last kick.
+    /// Returns the time at which it released the lock of its last kick.
     pub fn released_at(&self, vcpu: VcpuId, now: Nanos) -> Option<Nanos> {
-        self.when(vcpu, offset_of!(Line, released_at), now)
+        self.load_time(vcpu, offset_of!(Line, released_at), now)
     }
 
-    /// When it resumed after its last halt.
+    /// Returns the time at which it resumed after its last halt.
     pub fn resumed_at(&self, vcpu: VcpuId, now: Nanos) -> Option<Nanos> {
-        self.when(vcpu, offset_of!(Line, resumed_at), now)
+        self.load_time(vcpu, offset_of!(Line, resumed_at), now)
     }
 
-    /// How many locks it has taken; None if it does not count them or has taken none.
-    pub fn taken(&self, vcpu: VcpuId) -> Option<u64> {
+    /// Returns the number of locks acquired. None if it does not count them or has acquired none.
+    pub fn acquisitions(&self, vcpu: VcpuId) -> Option<u64> {
         Some(self.load(vcpu, offset_of!(Line, taken))).filter(|count| *count > 0)
     }
 
-    /// Asks it to yield.
-    pub fn ask_to_yield(&self, vcpu: VcpuId) {
+    /// Requests a yield.
+    pub fn request_yield(&self, vcpu: VcpuId) {
         self.store(vcpu, offset_of!(Line, yield_wanted), 1u32);
     }
 
-    /// Publishes whether it has a CPU, for the other vCPUs, and how many without one [others wait
+    /// Publishes to the other vCPUs whether it has a CPU, and how many vCPUs without a CPU [others wait
     /// for](LockActivity::is_critical). Called by one thread at a time, while the vCPU is outside the guest.
     pub fn set_off_cpu(&self, vcpu: VcpuId, off: bool) {
         self.store(vcpu, offset_of!(Line, off_cpu), u32::from(off));
-        // Since when it waits does not matter.
+        // The start time of the wait does not matter.
         let is_critical = off && self.activity(vcpu, Nanos::ZERO).is_critical();
         let Some(is_counted) = self.is_counted.get(vcpu.0 as usize) else { return };
         let count = match (is_counted.swap(is_critical, Relaxed), is_critical) {
@@ -218,7 +217,7 @@ impl TelemetryView {
         let _ = self.memory.store(count, GuestAddress(at), Relaxed);
     }
 
-    /// Tells it when its slice ends; `None`: nobody knows.
+    /// Publishes the end of its slice to the vCPU. `None` if unknown.
     pub fn set_slice_end(&self, vcpu: VcpuId, end: Option<Nanos>, now: Nanos) {
         let Some(clock) = self.clocks.get(vcpu.0 as usize) else { return };
         let at = |end: Nanos| clock.after(end.since(now), tsc::read()).max(1);
@@ -227,22 +226,22 @@ impl TelemetryView {
     }
 
     /// Withdraws a request to yield.
-    pub fn ask_no_more(&self, vcpu: VcpuId) {
+    pub fn clear_yield_request(&self, vcpu: VcpuId) {
         self.store(vcpu, offset_of!(Line, yield_wanted), 0u32);
     }
 
-    /// Tells it which points to report.
+    /// Sets the points that the vCPU must report.
     pub fn set_points(&self, vcpu: VcpuId, mask: u32) {
         self.store(vcpu, offset_of!(Line, points), mask);
     }
 
-    /// Tells it after how many looks at a lock it has spun out.
-    pub fn set_spin_looks(&self, vcpu: VcpuId, looks: u32) {
-        self.store(vcpu, offset_of!(Line, spin_looks), looks);
+    /// Sets the number of spin iterations on a lock after which the vCPU has spun out.
+    pub fn set_spin_limit(&self, vcpu: VcpuId, limit: u32) {
+        self.store(vcpu, offset_of!(Line, spin_limit), limit);
     }
 }
 
-/// The line of a vCPU in the guest's memory, read at `now`.
+/// A vCPU's line in guest memory, read at `now`.
 struct LineInMemory<'a> {
     lines: &'a TelemetryView,
     vcpu: VcpuId,
@@ -287,16 +286,16 @@ impl LineView for LineInMemory<'_> {
         self.lines.memory.load(GuestAddress(at.0), Acquire).ok()
     }
 
-    fn was_let_ahead(&self) -> bool {
-        self.lines.was_let_ahead(self.vcpu)
+    fn is_queue_head(&self) -> bool {
+        self.lines.is_queue_head(self.vcpu)
     }
 
     fn wait_since(&self) -> Nanos {
-        self.lines.when(self.vcpu, offset_of!(Line, wait_since), self.now).unwrap_or_default()
+        self.lines.load_time(self.vcpu, offset_of!(Line, wait_since), self.now).unwrap_or_default()
     }
 
     fn is_blank(&self) -> bool {
-        self.lines.kept == LineUpkeep::Perhaps && self.load::<u64>(offset_of!(Line, held_lock)) == 0
+        self.lines.upkeep == LineUpkeep::Maybe && self.load::<u64>(offset_of!(Line, held_lock)) == 0
     }
 }
 

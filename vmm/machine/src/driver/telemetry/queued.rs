@@ -1,11 +1,11 @@
-//! A vCPU that was stopped while it took a queued lock, or waited for one.
+//! vCPUs stopped while acquiring a queued lock or waiting for one.
 //!
-//! A processor takes an interrupt right after a locked instruction, before the stores that publish its effect: stops
-//! cluster there. What it has just done is then found in the lock's word, and in what the lines of the others leave.
+//! A processor takes an interrupt right after a locked instruction, before the stores that publish its
+//! effect. Stops cluster there. The effect then follows from the lock's word and the other vCPUs' lines.
 
 use std::{mem::offset_of, sync::atomic::Ordering::Acquire};
 
-use hypercalls::telemetry::{Line, NAMED, Wait};
+use hypercalls::telemetry::{Line, MAX_NAMED, Wait};
 use vm_memory::{Bytes, GuestAddress};
 
 use super::{LineInMemory, TelemetryView, line};
@@ -13,16 +13,16 @@ use crate::guest::queued_lock::{self, QueuedWord, Rank};
 use base::units::{Nanos, VcpuId};
 use sched::event::{LockActivity, LockId};
 
-/// What lines say of one lock.
+/// Claims to one lock, according to telemetry lines.
 #[derive(Debug, Default, Clone, Copy)]
 struct Claims {
-    /// It is held.
+    /// The lock is held.
     owns: bool,
-    /// It may have been taken at this moment, or be one of the held locks that the line does not name.
+    /// The lock may have just been acquired, or be one of the held locks that the line does not name.
     may_own: bool,
-    /// The place of a waiter.
+    /// The rank of a waiter.
     rank: Option<Rank>,
-    /// The vCPU stands in the queue.
+    /// Whether the vCPU is in the queue.
     is_queued: bool,
 }
 
@@ -32,7 +32,7 @@ impl Claims {
         self.may_own |= other.may_own;
         self.is_queued |= other.is_queued;
         self.rank = match (self.rank, other.rank) {
-            // Those that may have set the pending bit.
+            // Waiters that may have set the pending bit.
             (Some(Rank::Pending | Rank::PvHead), _) | (_, Some(Rank::Pending | Rank::PvHead)) => {
                 Some(Rank::Pending)
             }
@@ -43,67 +43,69 @@ impl Claims {
 }
 
 impl TelemetryView {
-    /// What a stopped vCPU does that was `seen` taking the queued lock of this name, or waiting for it. If another vCPU
-    /// may have done the same at this moment, that is not known.
+    /// Returns the activity of a stopped vCPU `activity` acquiring the queued lock of this name, or waiting for
+    /// it. It stays unresolved if another vCPU may be doing the same at this moment.
     pub(super) fn stopped_at_queued(
         &self,
         vcpu: VcpuId,
-        named: LockId,
+        name: LockId,
         lock: LockId,
-        others: impl Iterator<Item = VcpuId> + Clone,
-        seen: LockActivity,
+        peers: impl Iterator<Item = VcpuId> + Clone,
+        activity: LockActivity,
     ) -> LockActivity {
-        let Some(word) = self.word(named).map(QueuedWord) else { return seen };
-        let own = self.claims(vcpu, named, word);
+        let Some(word) = self.word(name).map(QueuedWord) else { return activity };
+        let own_claims = self.claims(vcpu, name, word);
         let all_claims = || {
-            let mut rest = Claims::default();
-            others.clone().for_each(|other| rest.add(self.claims(other, named, word)));
-            rest
+            let mut claims = Claims::default();
+            peers.clone().for_each(|peer| claims.add(self.claims(peer, name, word)));
+            claims
         };
-        let rest = all_claims();
-        // An owner that runs may have released the lock meanwhile, and another one may have taken it.
-        let again = all_claims();
-        let is_steady = (rest.owns, rest.may_own) == (again.owns, again.may_own);
-        if self.word(named) != Some(word.0) || !is_steady {
-            return seen;
+        let peer_claims = all_claims();
+        // A running owner may have released the lock in between, and another vCPU may have acquired it.
+        let recheck = all_claims();
+        let is_steady = (peer_claims.owns, peer_claims.may_own) == (recheck.owns, recheck.may_own);
+        if self.word(name) != Some(word.0) || !is_steady {
+            return activity;
         }
-        if own.may_own && word.is_held() && !rest.owns {
-            if rest.may_own {
-                return seen;
+        if own_claims.may_own && word.is_held() && !peer_claims.owns {
+            if peer_claims.may_own {
+                return activity;
             }
             let held: u32 = self.load(vcpu, offset_of!(Line, held));
             return LockActivity::Holding { lock: Some(lock), depth: held.saturating_add(1) };
         }
-        let LockActivity::Waiting { since, halted, .. } = seen else { return LockActivity::Free };
-        let rank = match own.rank {
-            Some(Rank::Joining) if word.has_pending() => match rest.rank {
+        let LockActivity::Waiting { since, halted, .. } = activity else {
+            return LockActivity::Free;
+        };
+        let rank = match own_claims.rank {
+            Some(Rank::Joining) if word.has_pending() => match peer_claims.rank {
                 Some(Rank::Pending) => Rank::Behind,
                 Some(Rank::Joining) => return LockActivity::Entering,
                 _ => Rank::Pending,
             },
-            Some(Rank::Behind) if word.ends_with(vcpu.0) && !rest.is_queued => Rank::Head,
-            _ => return seen,
+            Some(Rank::Behind) if word.ends_with(vcpu.0) && !peer_claims.is_queued => Rank::Head,
+            _ => return activity,
         };
         rank.waiting(lock, Some(word), since, halted)
     }
 
-    /// What a stopped vCPU does that was `seen` holding a lock at `now`: if the innermost is a queued one that another
-    /// vCPU says it holds, one of the two has released it just now. The outer locks are held all the same.
+    /// Returns the activity of a stopped vCPU `activity` holding a lock at `now`. If another vCPU also claims the
+    /// innermost lock, a queued lock, one of the two has just released it. The outer locks stay held.
     pub(super) fn stopped_with_queued(
         &self,
         vcpu: VcpuId,
-        mut others: impl Iterator<Item = VcpuId>,
-        seen: LockActivity,
+        mut peers: impl Iterator<Item = VcpuId>,
+        activity: LockActivity,
         now: Nanos,
     ) -> LockActivity {
         let held: u32 = self.load(vcpu, offset_of!(Line, held));
-        let depth = (held as usize).checked_sub(1).filter(|depth| *depth < NAMED);
-        let Some(depth) = depth else { return seen };
-        let named = LockId(self.load(vcpu, offset_of!(Line, held_lock) + depth * 8));
-        let Some(lock) = queued_lock::address(named) else { return seen };
-        let Some(word) = self.word(named).map(QueuedWord) else { return seen };
-        if !others.any(|other| self.claims(other, named, word).owns) {
-            return seen;
+        let depth = (held as usize).checked_sub(1).filter(|depth| *depth < MAX_NAMED);
+        let Some(depth) = depth else { return activity };
+        let name = LockId(self.load(vcpu, offset_of!(Line, held_lock) + depth * 8));
+        let Some(lock) = queued_lock::address(name) else { return activity };
+        let Some(word) = self.word(name).map(QueuedWord) else { return activity };
+        if !peers.any(|peer| self.claims(peer, name, word).owns) {
+            return activity;
         }
         let line = LineInMemory { lines: self, vcpu, now };
         if let Some(outer) = line::holding(&line, held - 1) {
@@ -115,28 +117,28 @@ impl TelemetryView {
         }
     }
 
-    /// What the line of a vCPU says of the queued lock of this name, with this word.
-    fn claims(&self, vcpu: VcpuId, named: LockId, word: QueuedWord) -> Claims {
-        // Read before the held locks: a waiter publishes that it holds the lock before it withdraws that it waits.
+    /// Returns the claims in a vCPU's line to the queued lock of this name, with this word.
+    fn claims(&self, vcpu: VcpuId, name: LockId, word: QueuedWord) -> Claims {
+        // Read before the held locks: a waiter publishes that it holds the lock before it withdraws its wait.
         let (wait, raw) = Wait::parse(self.load(vcpu, offset_of!(Line, wait)));
         let wait_lock: u64 = self.load(vcpu, offset_of!(Line, wait_lock));
         let held: u32 = self.load(vcpu, offset_of!(Line, held));
-        let named_locks = (held as usize).min(NAMED);
+        let named_locks = (held as usize).min(MAX_NAMED);
         let held_lock = |depth| self.load::<u64>(vcpu, offset_of!(Line, held_lock) + depth * 8);
-        let is_waiting = matches!(wait, Wait::Spinning | Wait::Halted) && wait_lock == named.0;
-        let rank = is_waiting.then(|| Rank::told(raw, || self.was_let_ahead(vcpu)));
-        let is_entering = wait == Wait::Entering && wait_lock == named.0;
+        let is_waiting = matches!(wait, Wait::Spinning | Wait::Halted) && wait_lock == name.0;
+        let rank = is_waiting.then(|| Rank::with_head_check(raw, || self.is_queue_head(vcpu)));
+        let is_entering = wait == Wait::Entering && wait_lock == name.0;
         let takes = is_entering || rank.is_some_and(|rank| rank.may_own(word));
         Claims {
-            owns: (0..named_locks).map(held_lock).any(|lock| lock == named.0),
-            may_own: takes || held as usize > NAMED,
+            owns: (0..named_locks).map(held_lock).any(|lock| lock == name.0),
+            may_own: takes || held as usize > MAX_NAMED,
             rank,
             is_queued: matches!(rank, Some(Rank::PvHead | Rank::Head | Rank::Behind)),
         }
     }
 
-    /// Is the vCPU, which waits in the queue of a queued lock, the first of it, as the one before it has said?
-    pub(super) fn was_let_ahead(&self, vcpu: VcpuId) -> bool {
+    /// Whether a waiter in the queue of a queued lock is its head, according to its predecessor.
+    pub(super) fn is_queue_head(&self, vcpu: VcpuId) -> bool {
         /// Offset of `locked` in `struct mcs_spinlock`.
         const LOCKED: u64 = 8;
         let node: u64 = self.load(vcpu, offset_of!(Line, queue_node));

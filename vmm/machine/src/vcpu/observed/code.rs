@@ -1,61 +1,59 @@
-//! Where the machine code of a slow path keeps the lock.
+//! Locates the lock and the spin loops in the machine code of a slow path.
 
-/// Longest function that is read: the slow paths have some 700 bytes.
-pub(super) const LONGEST: u64 = 4096;
+/// Maximum number of code bytes to read. The slow paths have about 700 bytes.
+pub(super) const MAX_CODE: u64 = 4096;
 
-/// Number of RDI, which has a function's first argument (System V ABI).
+/// Number of RDI, the first argument register (System V ABI).
 const RDI: u8 = 7;
 
-/// The registers that a function keeps for its caller, so that they survive the calls that it makes itself: RBX, RBP,
-/// R12 to R15.
-const KEPT: [u8; 6] = [3, 5, 12, 13, 14, 15];
+/// The callee-saved registers, which survive a function's own calls: RBX, RBP, R12 to R15.
+const CALLEE_SAVED: [u8; 6] = [3, 5, 12, 13, 14, 15];
 
-/// Where a slow path has the lock that it was called with.
+/// The register that holds a slow path's lock argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LockRegister {
-    /// Number of the register.
     register: u8,
-    /// Offset of the instruction after which it is there. Until then it is in RDI.
+    /// Offset of the first instruction after the copy. Before it, the lock is in RDI.
     from: u64,
 }
 
 impl LockRegister {
-    /// Finds the copy of RDI in the code of a function: to a register that calls keep or, in a function that makes no
-    /// calls, to any. The functions in question make one such copy, and use the register for nothing else (6.1,
-    /// 6.12 and 7.3, of Debian and of our configuration, GCC 12 and 14).
+    /// Finds the copy of RDI in a function's code: to a callee-saved register or, in a function without
+    /// calls, to any register. The relevant functions make one such copy, and use the register for nothing
+    /// else (Linux 6.1, 6.12 and 7.3, of Debian and of our configuration, GCC 12 and 14).
     pub(super) fn find(code: &[u8]) -> Option<Self> {
-        // MOV r/m64, r64 (SDM vol. 2, REX.W 89 /r) between registers: REX with W and maybe B, the opcode, and a
-        // ModR/M byte with mod 3 and reg RDI.
+        // MOV r/m64, r64 (SDM vol. 2, REX.W 89 /r) between registers: REX with W and optionally B, the
+        // opcode, and a ModR/M byte with mod 3 and reg RDI.
         let copies = code.windows(3).zip(3..).filter_map(|(bytes, from)| {
             let [rex @ (0x48 | 0x49), 0x89, modrm] = bytes else { return None };
             let register = (modrm & 7) | (rex & 1) << 3;
             (modrm >> 3 == 0b11 << 3 | RDI).then_some(Self { register, from })
         });
         let copies: Vec<_> = copies.collect();
-        copies.iter().find(|copy| copy.is_kept()).or(copies.first()).copied()
+        copies.iter().find(|copy| copy.is_callee_saved()).or(copies.first()).copied()
     }
 
-    /// The number of the register that has the lock at this offset in the function.
+    /// Returns the number of the register that holds the lock at this offset in the function.
     pub(super) const fn at(self, offset: u64) -> u8 {
         if offset < self.from { RDI } else { self.register }
     }
 
-    fn is_kept(self) -> bool {
-        KEPT.contains(&self.register)
+    fn is_callee_saved(self) -> bool {
+        CALLEE_SAVED.contains(&self.register)
     }
 
-    /// The number of the register that has it while a function is called.
-    pub(super) fn kept(self) -> Option<u8> {
-        self.is_kept().then_some(self.register)
+    /// Returns the number of the register that holds the lock across calls.
+    pub(super) fn across_calls(self) -> Option<u8> {
+        self.is_callee_saved().then_some(self.register)
     }
 }
 
-/// Where a function spins: its PAUSE instructions.
+/// Offsets of the PAUSE instructions where a function spins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SpinLoops(Vec<u64>);
 
 impl SpinLoops {
-    /// Bytes that belong to a loop before and after its PAUSE: a load, a test and a branch.
+    /// Number of bytes around a PAUSE that belong to its loop: a load, a test and a branch.
     const REACH: u64 = 12;
 
     pub(super) fn find(code: &[u8]) -> Self {
@@ -64,7 +62,7 @@ impl SpinLoops {
         Self(pauses.map(|(_, at)| at).collect())
     }
 
-    /// Is the instruction at this offset in one of the loops?
+    /// Whether the instruction at this offset is in one of the loops.
     pub(super) fn contain(&self, offset: u64) -> bool {
         self.0.iter().any(|pause| pause.abs_diff(offset) <= Self::REACH)
     }
@@ -75,22 +73,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_copy_of_the_first_argument_is_found() {
+    fn locates_the_copy_of_the_first_argument() {
         // push %r12; mov %rdi,%rbx; nop
         let code = [0x41, 0x54, 0x48, 0x89, 0xfb, 0x90];
-        let found = LockRegister::find(&code).unwrap();
-        assert_eq!((found.at(0), found.at(4), found.at(5), found.kept()), (7, 7, 3, Some(3)));
+        let copy = LockRegister::find(&code).unwrap();
+        assert_eq!((copy.at(0), copy.at(4), copy.at(5), copy.across_calls()), (7, 7, 3, Some(3)));
         // mov %rdi,%r13
-        assert_eq!(LockRegister::find(&[0x49, 0x89, 0xfd]).unwrap().kept(), Some(13));
-        // mov %rdi,%rdx, in a function that calls none; one that calls has another copy.
+        assert_eq!(LockRegister::find(&[0x49, 0x89, 0xfd]).unwrap().across_calls(), Some(13));
+        // mov %rdi,%rdx, in a function without calls. A function with calls has another copy.
         let (leaf, calls) = ([0x48, 0x89, 0xfa], [0x48, 0x89, 0xfa, 0x48, 0x89, 0xfd]);
-        let found = LockRegister::find(&leaf).unwrap();
-        assert_eq!((found.at(3), found.kept()), (2, None));
-        assert_eq!(LockRegister::find(&calls).unwrap().kept(), Some(5));
+        let copy = LockRegister::find(&leaf).unwrap();
+        assert_eq!((copy.at(3), copy.across_calls()), (2, None));
+        assert_eq!(LockRegister::find(&calls).unwrap().across_calls(), Some(5));
     }
 
     #[test]
-    fn the_loops_are_around_the_pauses() {
+    fn spin_loops_surround_pause_instructions() {
         let mut code = [0x90; 64];
         code[30] = 0xf3;
         let loops = SpinLoops::find(&code);
@@ -99,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn other_moves_are_not_taken_for_it() {
+    fn ignores_other_moves() {
         // mov %rsi,%rbx; mov %rdi,(%rbx); mov %edi,%ebx
         let code = [0x48, 0x89, 0xf3, 0x48, 0x89, 0x3b, 0x89, 0xfb];
         assert_eq!(LockRegister::find(&code), None);

@@ -1,20 +1,20 @@
-//! What a stopped vCPU of a kernel that says nothing does with locks: by its registers, by its kernel's nodes in the
-//! queues of queued spinlocks, and by its preemption count. Linux 6.1 to 7.3; nothing of it is exact:
+//! Infers the lock activity of stopped vCPUs whose kernel publishes no telemetry, from registers, queued
+//! spinlock nodes and the preemption count. For Linux 6.1 to 7.3; none of it is exact:
 //!
-//! | observed | taken for |
+//! | observed | interpretation |
 //! |---|---|
-//! | ring 3, or HLT with no node in use | neither holds nor awaits a lock |
-//! | a node in use, or the instruction pointer in a slow path | waits; the node, the others' nodes and the lock's word tell whether it is next |
-//! | the preemption count is 0, in a kernel that counts locks | neither holds nor awaits a lock |
-//! | it is not 0 | has disabled preemption, maybe for a lock |
+//! | ring 3, or HLT without a node in use | neither holds nor awaits a lock |
+//! | a node in use, or RIP in a slow path | waits; the nodes and the lock word show whether it is next |
+//! | preemption count 0, in a kernel that counts locks | neither holds nor awaits a lock |
+//! | preemption count not 0 | has disabled preemption, maybe for a lock |
 
 mod code;
 mod nodes;
 
 use std::sync::OnceLock;
 
-use code::{LONGEST, LockRegister, SpinLoops};
-use nodes::{Nodes, Queued};
+use code::{LockRegister, MAX_CODE, SpinLoops};
+use nodes::{Nodes, Position};
 
 use crate::guest::{
     kernel_symbols::{KernelSymbols, SlowPath},
@@ -25,7 +25,7 @@ use sched::event::{LockActivity, LockId};
 
 const PAGE: u64 = 4096;
 
-/// In kernel mode addresses are in the upper half.
+/// Set in kernel addresses, which are in the upper half.
 const KERNEL_HALF: u64 = 1 << 63;
 
 /// A vCPU outside the guest, in ring 0.
@@ -33,42 +33,42 @@ pub trait StoppedCpu {
     /// The instruction pointer.
     fn rip(&self) -> u64;
 
-    /// The general register of this number, 0 to 15, in the order of their encoding (SDM vol. 2, table 3-1).
+    /// A general register by number, 0 to 15, in encoding order (SDM vol. 2, table 3-1).
     fn register(&self, number: u8) -> u64;
 
-    /// The base of GS: of the CPU's per-CPU variables, but in the first instructions of a kernel entry.
+    /// The base of GS: the per-CPU variables, except in the first instructions of a kernel entry.
     fn gs_base(&self) -> u64;
 
-    /// Is it in KVM's own HLT?
+    /// Whether the vCPU is in KVM's own HLT.
     fn is_in_hlt(&self) -> bool;
 
-    /// Where SYSCALL enters the kernel; None: not set yet.
+    /// The SYSCALL entry point of the kernel. None if not set yet.
     fn syscall_entry(&self) -> Option<u64>;
 
-    /// The guest-physical address of a virtual one; None: it is not mapped.
+    /// Translates a guest-virtual address to a guest-physical one. None if it is not mapped.
     fn translate(&self, address: u64) -> Option<u64>;
 
-    /// Reads guest-physical memory. False: not all of it is memory.
+    /// Reads guest-physical memory. Returns false if any part of it is not memory.
     fn read(&self, physical: u64, into: &mut [u8]) -> bool;
 }
 
-/// Reads virtual memory that does not cross a page.
+/// Reads guest-virtual memory that does not cross a page boundary.
 fn load<const N: usize>(cpu: &impl StoppedCpu, address: u64) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     let at = cpu.translate(address)?;
     cpu.read(at, &mut bytes).then_some(bytes)
 }
 
-/// The symbols where the kernel was loaded, and what its code says.
+/// The symbols at the kernel's load address, and the properties of its code.
 #[derive(Debug)]
 struct LoadedKernel {
     symbols: KernelSymbols,
-    /// By slow path: where it has the lock, and where it spins.
+    /// For each slow path, the location of the lock, and the spin loops.
     registers: Vec<Option<LockRegister>>,
     loops: Vec<SpinLoops>,
 }
 
-/// What is known of a machine's kernel, and what was seen of it.
+/// The known and observed facts about a machine's kernel.
 #[derive(Debug)]
 pub struct ObservedKernel {
     symbols: OnceLock<KernelSymbols>,
@@ -77,7 +77,7 @@ pub struct ObservedKernel {
 }
 
 impl ObservedKernel {
-    /// Of a machine with so many vCPUs, whose kernel has these symbols, if that is known yet.
+    /// Creates the facts for `vcpus` vCPUs, with the kernel's symbols if they are already known.
     pub fn new(vcpus: VcpuCount, symbols: Option<KernelSymbols>) -> Self {
         Self {
             symbols: symbols.map(OnceLock::from).unwrap_or_default(),
@@ -86,20 +86,20 @@ impl ObservedKernel {
         }
     }
 
-    /// Are the kernel's symbols known?
+    /// Whether the kernel's symbols are known.
     pub fn is_known(&self) -> bool {
         self.symbols.get().is_some()
     }
 
-    /// The guest tells of its kernel. Only what is known first counts.
-    pub fn tell(&self, symbols: KernelSymbols) {
+    /// Records the symbols reported by the guest. Only the first known symbols count.
+    pub fn set_symbols(&self, symbols: KernelSymbols) {
         let _ = self.symbols.set(symbols);
     }
 
-    /// What a vCPU that was stopped in ring 0 does with locks.
+    /// Returns the lock activity of a vCPU that was stopped in ring 0.
     pub fn activity(&self, id: VcpuId, cpu: &impl StoppedCpu) -> LockActivity {
         if cpu.gs_base() & KERNEL_HALF == 0 {
-            // The first instructions of an entry, or a CPU that starts.
+            // In the first instructions of a kernel entry, or on a CPU that is starting up.
             return LockActivity::Unknown;
         }
         self.loaded(cpu).map(|kernel| self.observe(kernel, id, cpu)).unwrap_or_default()
@@ -109,8 +109,8 @@ impl ObservedKernel {
         if let Some(loaded) = self.loaded.get() {
             return Some(loaded);
         }
-        let symbols = self.symbols.get()?.loaded(|| cpu.syscall_entry())?;
-        // Not mapped where the CPU is now, for example with the page tables of user space: at another stop.
+        let symbols = self.symbols.get()?.relocated(|| cpu.syscall_entry())?;
+        // Retried at another stop if not mapped now, for example with the page tables of user space.
         let code = symbols.slow_paths.iter().map(|path| code_of(path, cpu));
         let code: Vec<_> = code.collect::<Option<_>>()?;
         let registers = code.iter().map(|code| LockRegister::find(code)).collect();
@@ -120,51 +120,51 @@ impl ObservedKernel {
 
     fn observe(&self, kernel: &LoadedKernel, id: VcpuId, cpu: &impl StoppedCpu) -> LockActivity {
         let symbols = &kernel.symbols;
-        let places = symbols.queue_nodes.map(|nodes| cpu.gs_base().wrapping_add(nodes));
-        let queued = places.map(|at| self.nodes.queued(id, at, symbols.node_size, cpu));
+        let nodes_at = symbols.queue_nodes.map(|nodes| cpu.gs_base().wrapping_add(nodes));
+        let queued = nodes_at.map(|at| self.nodes.find(id, at, symbols.node_size, cpu));
         let queued = queued.unwrap_or_default();
         let is_inside = |path: &SlowPath| path.code.contains(&cpu.rip());
         if let Some(ix) = symbols.slow_paths.iter().position(is_inside) {
             return kernel.in_slow_path(ix, id, queued, self.nodes.cpus(), cpu);
         }
         match queued {
-            Queued::Unknown if cpu.is_in_hlt() => LockActivity::Unknown,
-            Queued::No | Queued::Unknown => outside(symbols, cpu),
+            Position::Unknown if cpu.is_in_hlt() => LockActivity::Unknown,
+            Position::No | Position::Unknown => idle_activity(symbols, cpu),
             _ => kernel.interrupted(id, queued, self.nodes.cpus(), cpu),
         }
     }
 }
 
-/// What a vCPU does that does not wait for a lock.
-fn outside(symbols: &KernelSymbols, cpu: &impl StoppedCpu) -> LockActivity {
+/// Returns the activity of a vCPU that does not wait for a lock.
+fn idle_activity(symbols: &KernelSymbols, cpu: &impl StoppedCpu) -> LockActivity {
     if cpu.is_in_hlt() {
         return LockActivity::Free;
     }
     let count = symbols.preempt_count.and_then(|offset| {
         let bytes = load(cpu, cpu.gs_base().wrapping_add(offset))?;
-        // Bit 31, inverted, says that the guest's scheduler should run (asm/preempt.h).
+        // Bit 31, inverted, is the flag that requests rescheduling (asm/preempt.h).
         Some(u32::from_le_bytes(bytes) & !(1 << 31))
     });
     match count {
         Some(0) if symbols.counts_locks => LockActivity::Free,
-        Some(1..) => LockActivity::Guarded,
+        Some(1..) => LockActivity::PreemptDisabled,
         _ => LockActivity::Unknown,
     }
 }
 
-/// The code of a slow path, read once; None if it cannot be read.
+/// Reads the code of a slow path. None if it cannot be read.
 fn code_of(path: &SlowPath, cpu: &impl StoppedCpu) -> Option<Vec<u8>> {
-    let length = path.code.end.saturating_sub(path.code.start).min(LONGEST);
+    let length = path.code.end.saturating_sub(path.code.start).min(MAX_CODE);
     let mut code = vec![0; length as usize];
     let mut at = path.code.start;
-    let mut rest = code.as_mut_slice();
-    while !rest.is_empty() {
-        let in_page = ((PAGE - at % PAGE) as usize).min(rest.len());
-        let (part, next) = rest.split_at_mut(in_page);
+    let mut remaining = code.as_mut_slice();
+    while !remaining.is_empty() {
+        let in_page = ((PAGE - at % PAGE) as usize).min(remaining.len());
+        let (part, next) = remaining.split_at_mut(in_page);
         if !cpu.read(cpu.translate(at)?, part) {
             return None;
         }
-        (at, rest) = (at + in_page as u64, next);
+        (at, remaining) = (at + in_page as u64, next);
     }
     Some(code)
 }
@@ -177,29 +177,29 @@ fn word_of(lock: LockId, cpu: &impl StoppedCpu) -> Option<QueuedWord> {
 }
 
 impl LoadedKernel {
-    /// A vCPU with its instruction pointer in a slow path.
+    /// Handles a vCPU whose instruction pointer is in a slow path.
     fn in_slow_path(
         &self,
         ix: usize,
         id: VcpuId,
-        queued: Queued,
+        queued: Position,
         cpus: u32,
         cpu: &impl StoppedCpu,
     ) -> LockActivity {
         let path = &self.symbols.slow_paths[ix];
         let offset = cpu.rip() - path.code.start;
         let lock = self.registers[ix].map(|register| LockId(cpu.register(register.at(offset))));
-        // At the end of the function the register is the caller's again.
+        // At the end of the function the register has the caller's value again.
         let word = lock.and_then(|lock| word_of(lock, cpu)).filter(|word| word.looks_used(cpus));
         let Some((lock, word)) = lock.zip(word) else { return LockActivity::Entering };
         match queued {
-            // Its node is in use until it has taken the lock and let the next one to the front.
-            Queued::First if !word.has_queue() && word.is_held() => {
+            // The node stays in use until the vCPU has taken the lock and passed the head of the queue on.
+            Position::First if !word.has_queue() && word.is_held() => {
                 LockActivity::Holding { lock: Some(lock), depth: 1 }
             }
-            // Not in the queue, and spins while the lock is held: it has set the pending bit. (Elsewhere in the function,
-            // and while the pending waiter takes the lock, the bit may be another's.)
-            Queued::No
+            // Outside the queue, and spinning while the lock is held: it has set the pending bit. (Elsewhere
+            // in the function, and while the pending waiter takes the lock, the bit may be another vCPU's.)
+            Position::No
                 if word.has_pending()
                     && word.is_held()
                     && !path.is_pv
@@ -214,38 +214,38 @@ impl LoadedKernel {
         }
     }
 
-    /// A vCPU with a node in use and its instruction pointer elsewhere: a PV slow path has halted it, or is about to,
-    /// or an interrupt has come into its wait. The lock may still be where the slow path keeps it.
+    /// Handles a node in use outside the slow paths. A PV slow path has halted the vCPU or is about to, or it
+    /// was interrupted while waiting. The lock may still be in the slow path's register.
     fn interrupted(
         &self,
         id: VcpuId,
-        queued: Queued,
+        queued: Position,
         cpus: u32,
         cpu: &impl StoppedCpu,
     ) -> LockActivity {
         let paths = self.symbols.slow_paths.iter().zip(&self.registers);
-        let at_hand = paths.filter_map(|(path, register)| {
-            Some((LockId(cpu.register(register.as_ref()?.kept()?)), path.is_pv))
+        let candidates = paths.filter_map(|(path, register)| {
+            Some((LockId(cpu.register(register.as_ref()?.across_calls()?)), path.is_pv))
         });
-        // The PV slow path is the last one; it is the one that halts.
-        let waits = at_hand.last().and_then(|(lock, is_pv)| {
+        // The PV slow path is the last, and only it halts.
+        let activity = candidates.last().and_then(|(lock, is_pv)| {
             let word =
                 word_of(lock, cpu).filter(|word| word.has_queue() && word.looks_used(cpus))?;
             let rank = rank(queued, id, word, is_pv)?;
             Some(rank.waiting(lock, Some(word), Nanos::ZERO, cpu.is_in_hlt()))
         });
-        waits.unwrap_or(LockActivity::Entering)
+        activity.unwrap_or(LockActivity::Entering)
     }
 }
 
-/// The place of a vCPU that has a node in use, in the queue of a lock with this word. None: it has not joined it yet.
-fn rank(queued: Queued, id: VcpuId, word: QueuedWord, is_pv: bool) -> Option<Rank> {
+/// Returns the queue position of a vCPU with a node in use, or None if it has not joined this lock's queue.
+fn rank(queued: Position, id: VcpuId, word: QueuedWord, is_pv: bool) -> Option<Rank> {
     let is_first = match queued {
-        Queued::First => word.has_queue(),
-        Queued::Behind => return Some(Rank::Behind),
-        // Linux numbers its CPUs as their APIC ids are, which are those of the vCPUs.
-        Queued::Alone { ix, linked } => linked || word.tail() == QueuedWord::tail_of(id.0, ix),
-        Queued::No | Queued::Unknown => false,
+        Position::First => word.has_queue(),
+        Position::Behind => return Some(Rank::Behind),
+        // Linux numbers its CPUs by their APIC ids, which are equal to the vCPU ids.
+        Position::Alone { ix, linked } => linked || word.tail() == QueuedWord::tail_of(id.0, ix),
+        Position::No | Position::Unknown => false,
     };
     is_first.then_some(head_rank(is_pv))
 }

@@ -1,5 +1,5 @@
-//! The nodes by which CPUs stand in the queues of queued spinlocks (`struct qnode`, kernel/locking/qspinlock.c): four
-//! for each CPU, as interrupts may come into a wait.
+//! The nodes of CPUs in the queues of queued spinlocks (`struct qnode`, kernel/locking/qspinlock.c). Each CPU
+//! has four, because interrupts may occur during a wait.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -9,94 +9,92 @@ use std::sync::atomic::{
 use super::{PAGE, StoppedCpu};
 use base::units::{VcpuCount, VcpuId};
 
-/// Nodes of a CPU, one for each context that can wait in another one's place.
+/// Number of nodes per CPU, one for each context that may interrupt the wait of another context.
 const NODES: u64 = 4;
-/// In a node, after the address of the next one (`struct mcs_spinlock`): nonzero for the first of the queue, if
-/// another one was ahead of it before.
+/// Offset in a node, after the address of the next node (`struct mcs_spinlock`). Nonzero for the head of the
+/// queue if another node was ahead of it before.
 const LOCKED: u64 = 8;
-/// In a CPU's first node: how many of its nodes are in use.
+/// Offset of the number of nodes in use, in a CPU's first node.
 const COUNT: u64 = 12;
 
-/// Does a vCPU stand in a queue?
+/// The position of a vCPU in a queue.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Queued {
-    /// It cannot be told.
+pub(super) enum Position {
+    /// Unknown.
     #[default]
     Unknown,
-    /// No.
+    /// Outside any queue.
     No,
-    /// It was let to the front by the one before it.
+    /// At the head of the queue, as signalled by its predecessor.
     First,
-    /// No other vCPU is known to be ahead of its node of this index. If `linked`, one has joined behind it.
+    /// No other vCPU is known to be ahead of it.
     Alone {
-        /// Of the CPU's nodes.
+        /// Index of the node among the CPU's nodes.
         ix: u32,
-        /// It has a next one.
+        /// Whether another node has joined behind it.
         linked: bool,
     },
-    /// Behind another one.
+    /// Behind another node.
     Behind,
 }
 
-/// Where a vCPU has its nodes; zero: not known yet.
+/// The addresses of a vCPU's nodes; zero if unknown.
 #[derive(Debug, Default)]
-struct NodePlace {
+struct NodeAddress {
     virt: AtomicU64,
     physical: AtomicU64,
 }
 
 /// The nodes of all vCPUs of a machine.
 #[derive(Debug)]
-pub(super) struct Nodes(Box<[NodePlace]>);
+pub(super) struct Nodes(Box<[NodeAddress]>);
 
 impl Nodes {
     pub(super) fn new(vcpus: VcpuCount) -> Self {
-        Self(vcpus.ids().map(|_| NodePlace::default()).collect())
+        Self(vcpus.ids().map(|_| NodeAddress::default()).collect())
     }
 
-    /// Number of vCPUs.
     pub(super) fn cpus(&self) -> u32 {
         self.0.len() as u32
     }
 
-    /// Does the stopped vCPU `id`, whose nodes of `size` bytes are at `virt`, stand in a queue? Reads the nodes of those
-    /// others that have been stopped before.
-    pub(super) fn queued(&self, id: VcpuId, virt: u64, size: u64, cpu: &impl StoppedCpu) -> Queued {
-        let Some(physical) = self.place(id, virt, size, cpu) else { return Queued::Unknown };
+    /// Returns the queue position of the stopped vCPU `id`, whose nodes of `size` bytes are at `virt`. Reads
+    /// the nodes of other vCPUs that have been stopped before.
+    pub(super) fn find(&self, id: VcpuId, virt: u64, size: u64, cpu: &impl StoppedCpu) -> Position {
+        let Some(physical) = self.address(id, virt, size, cpu) else { return Position::Unknown };
         let in_use = match count(physical, cpu) {
-            Some(0) => return Queued::No,
+            Some(0) => return Position::No,
             Some(in_use) if u64::from(in_use) <= NODES => u64::from(in_use),
-            _ => return Queued::Unknown,
+            _ => return Position::Unknown,
         };
         let offset = (in_use - 1) * size;
         match word(physical + offset + LOCKED, cpu) {
-            None => return Queued::Unknown,
+            None => return Position::Unknown,
             Some(0) => {}
-            Some(_) => return Queued::First,
+            Some(_) => return Position::First,
         }
-        let is_behind =
-            self.0.iter().enumerate().any(|(ix, other)| {
-                ix != id.0 as usize && is_before(other, virt + offset, size, cpu)
-            });
+        let is_behind = (0..)
+            .zip(&self.0)
+            .any(|(ix, peer)| ix != id.0 && is_before(peer, virt + offset, size, cpu));
         if is_behind {
-            return Queued::Behind;
+            return Position::Behind;
         }
         let linked = next(physical + offset, cpu).is_some_and(|next| next != 0);
-        Queued::Alone { ix: in_use as u32 - 1, linked }
+        Position::Alone { ix: in_use as u32 - 1, linked }
     }
 
-    /// The guest-physical address of a vCPU's nodes, which do not move.
-    fn place(&self, id: VcpuId, virt: u64, size: u64, cpu: &impl StoppedCpu) -> Option<u64> {
-        let place = self.0.get(id.0 as usize)?;
-        if place.virt.load(Acquire) == virt {
-            return Some(place.physical.load(Relaxed));
+    /// Returns the guest-physical address of a vCPU's nodes, which do not move.
+    fn address(&self, id: VcpuId, virt: u64, size: u64, cpu: &impl StoppedCpu) -> Option<u64> {
+        let node = self.0.get(id.0 as usize)?;
+        if node.virt.load(Acquire) == virt {
+            return Some(node.physical.load(Relaxed));
         }
         let physical = cpu.translate(virt)?;
         if physical % PAGE + NODES * size > PAGE {
             return None;
         }
-        place.physical.store(physical, Relaxed);
-        place.virt.store(virt, Release);
+        node.physical.store(physical, Relaxed);
+        node.virt.store(virt, Release);
         Some(physical)
     }
 }
@@ -110,17 +108,17 @@ fn word(at: u64, cpu: &impl StoppedCpu) -> Option<u32> {
     cpu.read(at, &mut bytes).then(|| u32::from_le_bytes(bytes))
 }
 
-/// Is one of a vCPU's nodes right before the node at `virt`?
-fn is_before(place: &NodePlace, virt: u64, size: u64, cpu: &impl StoppedCpu) -> bool {
-    if place.virt.load(Acquire) == 0 {
+/// Whether one of a vCPU's nodes is directly ahead of the node at `virt`.
+fn is_before(node: &NodeAddress, virt: u64, size: u64, cpu: &impl StoppedCpu) -> bool {
+    if node.virt.load(Acquire) == 0 {
         return false;
     }
-    let physical = place.physical.load(Relaxed);
+    let physical = node.physical.load(Relaxed);
     let in_use = u64::from(count(physical, cpu).unwrap_or(0)).min(NODES);
     (0..in_use).any(|ix| next(physical + ix * size, cpu) == Some(virt))
 }
 
-/// The virtual address of the node behind this one; 0: none.
+/// Returns the virtual address of the next node, or 0 if it is the last.
 fn next(node: u64, cpu: &impl StoppedCpu) -> Option<u64> {
     let mut bytes = [0; 8];
     cpu.read(node, &mut bytes).then(|| u64::from_le_bytes(bytes))

@@ -12,14 +12,14 @@ const PV: u64 = MAP + 0x1100;
 const LOOP: u64 = 0x40;
 const LOCK: u64 = MAP + 0x2000;
 const STACK_TOP: u64 = MAP + 0x3f00;
-/// Per-CPU areas: of each vCPU a page.
+/// Per-CPU areas, one page per vCPU.
 const AREAS: u64 = MAP + 0x4000;
 const COUNT_AT: u64 = 0x100;
 const NODES_AT: u64 = 0x200;
-const ONE: VcpuId = VcpuId(1);
+const VCPU_1: VcpuId = VcpuId(1);
 const RBX: u8 = 3;
 
-/// Two vCPUs' memory, and the registers of the one that is stopped.
+/// Memory of two vCPUs, and the registers of the stopped vCPU.
 struct Cpu {
     memory: RefCell<Vec<u8>>,
     rip: u64,
@@ -34,7 +34,7 @@ impl Cpu {
             memory: RefCell::new(vec![0; 0x8000]),
             rip: MAP + 0x1800,
             registers: [0; 16],
-            id: ONE,
+            id: VCPU_1,
             in_hlt: false,
         };
         for path in [NATIVE, PV] {
@@ -99,8 +99,8 @@ impl StoppedCpu for Cpu {
 
     fn read(&self, physical: u64, into: &mut [u8]) -> bool {
         let at = physical as usize;
-        let found = self.memory.borrow().get(at..at + into.len()).map(<[u8]>::to_vec);
-        found.is_some_and(|bytes| {
+        let bytes = self.memory.borrow().get(at..at + into.len()).map(<[u8]>::to_vec);
+        bytes.is_some_and(|bytes| {
             into.copy_from_slice(&bytes);
             true
         })
@@ -117,7 +117,7 @@ fn kernel() -> ObservedKernel {
         ..KernelFacts::default()
     };
     let two = VcpuCount::try_from(2).unwrap();
-    ObservedKernel::new(two, Some(KernelSymbols::reported(&facts)))
+    ObservedKernel::new(two, Some(KernelSymbols::from_facts(&facts)))
 }
 
 fn distance(activity: LockActivity) -> Option<u16> {
@@ -128,21 +128,21 @@ fn distance(activity: LockActivity) -> Option<u16> {
 }
 
 #[test]
-fn a_preemption_count_of_zero_frees_a_vcpu_if_the_kernel_counts_locks() {
+fn zero_preempt_count_means_free_if_locks_count() {
     let (kernel, cpu) = (kernel(), Cpu::new());
-    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Free);
-    // Bit 31 does not belong to the count.
-    cpu.set_word(Cpu::area(ONE) + COUNT_AT, 1 << 31);
-    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Free);
-    cpu.set_word(Cpu::area(ONE) + COUNT_AT, 1);
-    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Guarded);
+    assert_eq!(kernel.activity(VCPU_1, &cpu), LockActivity::Free);
+    // Bit 31 is not part of the count.
+    cpu.set_word(Cpu::area(VCPU_1) + COUNT_AT, 1 << 31);
+    assert_eq!(kernel.activity(VCPU_1, &cpu), LockActivity::Free);
+    cpu.set_word(Cpu::area(VCPU_1) + COUNT_AT, 1);
+    assert_eq!(kernel.activity(VCPU_1, &cpu), LockActivity::PreemptDisabled);
 
     let facts = KernelFacts { preempt_count: COUNT_AT, ..KernelFacts::default() };
-    let uncounted = ObservedKernel::new(VcpuCount::ONE, Some(KernelSymbols::reported(&facts)));
-    cpu.set_word(Cpu::area(ONE) + COUNT_AT, 0);
-    assert_eq!(uncounted.activity(ONE, &cpu), LockActivity::Unknown, "it may hold one");
+    let uncounted = ObservedKernel::new(VcpuCount::ONE, Some(KernelSymbols::from_facts(&facts)));
+    cpu.set_word(Cpu::area(VCPU_1) + COUNT_AT, 0);
+    assert_eq!(uncounted.activity(VCPU_1, &cpu), LockActivity::Unknown, "it may hold one");
     assert_eq!(
-        ObservedKernel::new(VcpuCount::ONE, None).activity(ONE, &cpu),
+        ObservedKernel::new(VcpuCount::ONE, None).activity(VCPU_1, &cpu),
         LockActivity::Unknown
     );
 }
@@ -152,90 +152,90 @@ fn a_pending_waiter_is_next_while_it_spins() {
     let kernel = kernel();
     let mut cpu = Cpu::new().in_loop(NATIVE);
     cpu.set_word(LOCK, 0x101);
-    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1));
-    // It takes the lock at this moment, or waits for another one to do so.
+    assert_eq!(distance(kernel.activity(VCPU_1, &cpu)), Some(1));
+    // It takes the lock at this moment, or waits for another vCPU to take it.
     cpu.set_word(LOCK, 0x100);
-    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering);
-    // Elsewhere in the function the bit may be another's.
+    assert_eq!(kernel.activity(VCPU_1, &cpu), LockActivity::Entering);
+    // Elsewhere in the function the pending bit may belong to another vCPU.
     cpu.set_word(LOCK, 0x101);
     cpu.rip = NATIVE + 0x20;
-    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering);
+    assert_eq!(kernel.activity(VCPU_1, &cpu), LockActivity::Entering);
 }
 
 #[test]
-fn the_queue_is_known_by_its_nodes() {
+fn infers_queue_position_from_nodes() {
     let kernel = kernel();
     let mut cpu = Cpu::new().in_loop(NATIVE);
-    let (zero, own) = (Cpu::node(VcpuId(0)), Cpu::node(ONE));
-    // The tail is the stopped one.
+    let (node_0, node_1) = (Cpu::node(VcpuId(0)), Cpu::node(VCPU_1));
+    // The tail is the stopped vCPU.
     cpu.set_word(LOCK, QueuedWord::tail_of(1, 0) << 16 | 1);
-    cpu.set_word(own + 12, 1);
-    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1), "it is alone in the queue");
+    cpu.set_word(node_1 + 12, 1);
+    assert_eq!(distance(kernel.activity(VCPU_1, &cpu)), Some(1), "it is alone in the queue");
 
-    // Another vCPU, which has been seen before, is ahead of it.
+    // Another vCPU, already seen, is ahead of it.
     cpu.id = VcpuId(0);
-    cpu.set_word(zero + 12, 1);
+    cpu.set_word(node_0 + 12, 1);
     let _ = kernel.activity(VcpuId(0), &cpu);
-    cpu.id = ONE;
-    cpu.set(zero, &own.to_le_bytes());
-    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(2));
-    cpu.set_word(own + 8, 1);
-    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1), "it was let to the front");
+    cpu.id = VCPU_1;
+    cpu.set(node_0, &node_1.to_le_bytes());
+    assert_eq!(distance(kernel.activity(VCPU_1, &cpu)), Some(2));
+    cpu.set_word(node_1 + 8, 1);
+    assert_eq!(distance(kernel.activity(VCPU_1, &cpu)), Some(1), "it was let to the front");
 
-    // Its node is in use until it has let the next one on, and then the queue is empty.
+    // Its node is in use until it has passed the head on. Then the queue is empty.
     cpu.set_word(LOCK, 1);
     let owns = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
-    assert_eq!(kernel.activity(ONE, &cpu), owns);
+    assert_eq!(kernel.activity(VCPU_1, &cpu), owns);
 
-    // It has a node, and is about to join.
-    cpu.set_word(own + 8, 0);
-    cpu.set_word(zero + 12, 0);
+    // It has a node and is about to join.
+    cpu.set_word(node_1 + 8, 0);
+    cpu.set_word(node_0 + 12, 0);
     cpu.set_word(LOCK, QueuedWord::tail_of(0, 0) << 16 | 1);
-    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering);
+    assert_eq!(kernel.activity(VCPU_1, &cpu), LockActivity::Entering);
 }
 
 #[test]
-fn a_halted_waiter_is_known_by_its_node_and_the_register_that_calls_keep() {
+fn infers_halted_waiter_from_node_and_callee_saved_register() {
     let kernel = kernel();
     let mut cpu = Cpu::new().in_loop(PV);
     (cpu.rip, cpu.in_hlt) = (MAP + 0x1800, true);
-    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Free, "it is idle");
-    cpu.set_word(Cpu::node(ONE) + 12, 1);
+    assert_eq!(kernel.activity(VCPU_1, &cpu), LockActivity::Free, "it is idle");
+    cpu.set_word(Cpu::node(VCPU_1) + 12, 1);
     cpu.set_word(LOCK, QueuedWord::tail_of(1, 0) << 16 | 3);
-    let activity = kernel.activity(ONE, &cpu);
+    let activity = kernel.activity(VCPU_1, &cpu);
     assert!(matches!(activity, LockActivity::Waiting { halted: true, .. }) && activity.is_next());
     cpu.registers[usize::from(RBX)] = STACK_TOP;
-    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering, "for some lock");
+    assert_eq!(kernel.activity(VCPU_1, &cpu), LockActivity::Entering, "for some lock");
 }
 
-/// With the page tables of user space, in the first instructions of an entry, the kernel's code is not mapped.
+/// In the first instructions of an entry, with user page tables, the kernel's code is not mapped.
 #[test]
-fn code_that_cannot_be_read_is_read_at_another_stop() {
+fn retries_unreadable_code_at_the_next_stop() {
     let kernel = kernel();
     let mut cpu = Cpu::new().in_loop(NATIVE);
     cpu.set_word(LOCK, 0x101);
     let memory = cpu.memory.replace(Vec::new());
-    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Unknown);
+    assert_eq!(kernel.activity(VCPU_1, &cpu), LockActivity::Unknown);
     cpu.memory = RefCell::new(memory);
-    assert_eq!(distance(kernel.activity(ONE, &cpu)), Some(1));
+    assert_eq!(distance(kernel.activity(VCPU_1, &cpu)), Some(1));
 }
 
-/// The end of the slow path: the register is the caller's again, and the node still in use.
+/// At the end of the slow path, the register has the caller's value again and the node is still in use.
 #[test]
-fn what_does_not_look_like_a_lock_is_not_taken_for_one() {
+fn rejects_words_that_are_not_locks() {
     let kernel = kernel();
     let cpu = Cpu::new().in_loop(NATIVE);
-    cpu.set_word(Cpu::node(ONE) + 12, 1);
-    cpu.set_word(Cpu::node(ONE) + 8, 1);
+    cpu.set_word(Cpu::node(VCPU_1) + 12, 1);
+    cpu.set_word(Cpu::node(VCPU_1) + 8, 1);
     cpu.set_word(LOCK, 0xffff_8000);
-    assert_eq!(kernel.activity(ONE, &cpu), LockActivity::Entering);
+    assert_eq!(kernel.activity(VCPU_1, &cpu), LockActivity::Entering);
 }
 
-/// Whatever a guest says of its kernel, and whatever its registers have.
+/// Covers arbitrary kernel facts and register values.
 #[test]
-fn nothing_a_guest_tells_is_believed_blindly() {
-    let odd = [0, 1, MAP, MAP + 0x7ffd, u64::MAX, u64::MAX - 7, 1 << 63];
-    for at in odd {
+fn tolerates_invalid_kernel_facts() {
+    let addresses = [0, 1, MAP, MAP + 0x7ffd, u64::MAX, u64::MAX - 7, 1 << 63];
+    for at in addresses {
         let code = CodeRange { start: at, end: at.wrapping_add(0x2000) };
         let facts = KernelFacts {
             native_slow_path: code,
@@ -245,11 +245,11 @@ fn nothing_a_guest_tells_is_believed_blindly() {
             ..KernelFacts::default()
         };
         let two = VcpuCount::try_from(2).unwrap();
-        let kernel = ObservedKernel::new(two, Some(KernelSymbols::reported(&facts)));
-        for value in odd {
+        let kernel = ObservedKernel::new(two, Some(KernelSymbols::from_facts(&facts)));
+        for value in addresses {
             let mut cpu = Cpu::new();
             (cpu.rip, cpu.registers) = (value, [value; 16]);
-            let _ = kernel.activity(ONE, &cpu);
+            let _ = kernel.activity(VCPU_1, &cpu);
             let _ = kernel.activity(VcpuId(7), &cpu);
         }
     }

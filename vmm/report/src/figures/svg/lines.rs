@@ -6,12 +6,12 @@ use crate::figures::{Lines, PlottedValue, Series};
 /// Margin above the plot.
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 44.0;
-/// Least distance between direct labels.
+/// Minimum distance between direct labels.
 const LABEL: f64 = 16.0;
 /// Distance between the markers of two series at the same position.
 const DODGE: f64 = 14.0;
 
-/// Where the axes are, in user units.
+/// Positions of the axes in user units.
 struct Frame {
     left: f64,
     right: f64,
@@ -20,16 +20,16 @@ struct Frame {
 }
 
 pub(super) fn draw(plot: &Lines, size: PlotWidth, name: &str) -> Scene {
-    let (all, height) = size.extent();
+    let (end, height) = size.extent();
     let mut scene =
-        Scene { class: size.class(), width: all, height, name: name.to_owned(), items: Vec::new() };
+        Scene { class: size.class(), width: end, height, name: name.to_owned(), items: Vec::new() };
     let widest =
         plot.y.ticks.iter().map(|tick| width(&plot.y.unit.show(*tick))).fold(0.0, f64::max);
     let labels = plot.series.iter().map(|series| width(&series.name)).fold(0.0, f64::max) + 22.0;
-    let are_direct = plot.series.len() > 1 && labels <= all * 0.3;
+    let are_direct = plot.series.len() > 1 && labels <= end * 0.3;
     let frame = Frame {
         left: widest + 12.0,
-        right: all - if are_direct { labels } else { 10.0 },
+        right: end - if are_direct { labels } else { 10.0 },
         top: TOP,
         bottom: height - BOTTOM,
     };
@@ -37,7 +37,7 @@ pub(super) fn draw(plot: &Lines, size: PlotWidth, name: &str) -> Scene {
     let count = plot.series.len();
     let mut ends = Vec::new();
     for (ix, series) in plot.series.iter().enumerate() {
-        let dodge = (ix as f64 - (count - 1) as f64 / 2.0) * DODGE.min(all * 0.06 / count as f64);
+        let dodge = (ix as f64 - (count - 1) as f64 / 2.0) * DODGE.min(end * 0.06 / count as f64);
         let end = draw_series(&mut scene, plot, &frame, series, dodge);
         ends.extend(end.map(|height| (height, series)));
     }
@@ -48,7 +48,7 @@ pub(super) fn draw(plot: &Lines, size: PlotWidth, name: &str) -> Scene {
 }
 
 fn axes(scene: &mut Scene, plot: &Lines, frame: &Frame) {
-    for tick in plot.y.ticks.iter().filter(|tick| plot.y.holds(**tick)) {
+    for tick in plot.y.ticks.iter().filter(|tick| plot.y.contains(**tick)) {
         let y = height(plot, frame, *tick);
         scene.path("grid", line((frame.left, y), (frame.right, y)));
         scene.text("tick", (frame.left - 7.0, y + 4.0), "end", &plot.y.unit.show(*tick));
@@ -59,15 +59,15 @@ fn axes(scene: &mut Scene, plot: &Lines, frame: &Frame) {
     if let Some((value, says)) = plot.reference {
         let y = height(plot, frame, value);
         let path = line((frame.left, y), (frame.right, y));
-        scene.titled(says, |scene| scene.path("reference", path));
+        scene.with_tooltip(says, |scene| scene.path("reference", path));
     }
 }
 
 fn height(plot: &Lines, frame: &Frame, value: f64) -> f64 {
-    frame.bottom - plot.y.place(value) * (frame.bottom - frame.top)
+    frame.bottom - plot.y.position(value) * (frame.bottom - frame.top)
 }
 
-/// Returns the height at which the series ends.
+/// Draws a series. Returns the height of its end.
 fn draw_series(
     scene: &mut Scene,
     plot: &Lines,
@@ -77,7 +77,7 @@ fn draw_series(
 ) -> Option<f64> {
     let style = series.style;
     let place = |mark: &PlottedValue| {
-        let x = frame.left + plot.x.place(mark.x) * (frame.right - frame.left) + dodge;
+        let x = frame.left + plot.x.position(mark.x) * (frame.right - frame.left) + dodge;
         (x, height(plot, frame, mark.y))
     };
     let places: Vec<(f64, f64)> = series.marks.iter().map(place).collect();
@@ -91,7 +91,7 @@ fn draw_series(
         scene.path(format!("line s{style}"), format!("M{}", path.join("L")));
     }
     for (at, placed) in places.iter().zip(&series.marks) {
-        scene.titled(&placed.says, |scene| {
+        scene.with_tooltip(&placed.tooltip, |scene| {
             if let Some((low, high)) = placed.interval {
                 let (low, high) = (height(plot, frame, low), height(plot, frame, high));
                 let caps = [low, high].map(|y| line((at.0 - 3.0, y), (at.0 + 3.0, y))).concat();
@@ -105,7 +105,7 @@ fn draw_series(
     places.last().map(|(_, y)| *y)
 }
 
-/// Names next to the ends of their lines, moved apart where these are close.
+/// Draws names next to the ends of lines, moved apart if these are close.
 fn direct(scene: &mut Scene, frame: &Frame, mut ends: Vec<(f64, &Series)>) {
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut free = frame.top;

@@ -1,5 +1,5 @@
-//! Plots as SVG: this module computes the geometry, the template escapes text, the page's style
-//! sets colours.
+//! Plots as SVG. This module computes the geometry, the template escapes text, and the page's style defines
+//! colours.
 
 mod lines;
 mod rows;
@@ -11,7 +11,7 @@ use super::{Figure, MANY, Panel, Plot, STYLES, scale::Scale};
 /// Width of an average letter at the plots' font size.
 const LETTER: f64 = 6.9;
 
-/// The page width that a plot is drawn for.
+/// The page width for which a plot is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlotWidth {
     /// The full width of a wide page.
@@ -41,7 +41,7 @@ impl PlotWidth {
     }
 }
 
-/// A shape to draw, or an end of the shapes that have a tooltip in common.
+/// A shape, or the start or end of a group of shapes with a common tooltip.
 #[derive(Debug, Clone, PartialEq)]
 enum Item {
     Begin { says: String },
@@ -66,8 +66,8 @@ impl Scene {
         self.items.push(Item::Path { class: class.into(), d });
     }
 
-    /// What `draw` draws has this tooltip.
-    fn titled(&mut self, says: &str, draw: impl FnOnce(&mut Self)) {
+    /// Gives the shapes from `draw` a tooltip.
+    fn with_tooltip(&mut self, says: &str, draw: impl FnOnce(&mut Self)) {
         self.items.push(Item::Begin { says: says.to_owned() });
         draw(self);
         self.items.push(Item::End);
@@ -84,8 +84,8 @@ impl Scene {
         });
     }
 
-    /// Single samples at their places on the axis of values, spread beside it so that they can be
-    /// told apart; those far from the others are rings.
+    /// Single samples at their positions on the value axis, spread across it so that they are
+    /// distinguishable. Outliers are rings.
     fn samples(
         &mut self,
         places: &[(f64, bool)],
@@ -93,10 +93,10 @@ impl Scene {
         at: impl Fn(f64, f64) -> (f64, f64),
     ) {
         for far in [false, true] {
-            let those = places.iter().enumerate().filter(|(_, (_, is_far))| *is_far == far);
-            let dots = those.map(|(ix, (place, _))| {
+            let selected = places.iter().enumerate().filter(|(_, (_, is_far))| *is_far == far);
+            let dots = selected.map(|(ix, (place, _))| {
                 let (x, y) = at(*place, [-1.5, 1.5, -0.5, 0.5][ix % 4]);
-                // The style makes a dot of a line without length.
+                // A line without length, which the style draws as a dot.
                 if far { mark(0, (x, y), 2.8) } else { format!("M{} {}h0", number(x), number(y)) }
             });
             let dots: String = dots.collect();
@@ -106,15 +106,15 @@ impl Scene {
         }
     }
 
-    /// Grid lines and the labels beneath them, as far as there is room.
+    /// Grid lines, and the labels below them as far as there is room.
     fn ticks_below(&mut self, scale: &Scale, left: f64, right: f64, top: f64, bottom: f64) {
         let mut free = f64::NEG_INFINITY;
-        for tick in scale.ticks.iter().filter(|tick| scale.holds(**tick)) {
-            let x = left + scale.place(*tick) * (right - left);
+        for tick in scale.ticks.iter().filter(|tick| scale.contains(**tick)) {
+            let x = left + scale.position(*tick) * (right - left);
             self.path("grid", line((x, top), (x, bottom)));
             let text = scale.unit.show(*tick);
             let half = width(&text) / 2.0;
-            // Letters of the label may be wider than the average.
+            // Letters of the label may be wider than average.
             if x - half > free.max(0.0) && x + half + 4.0 <= self.width {
                 self.text("tick", (x, bottom + 16.0), "middle", &text);
                 free = x + half + 6.0;
@@ -124,8 +124,8 @@ impl Scene {
     }
 }
 
-/// The titles of a figure's panels, with their plots: one for wide and one for narrow pages, of many panels only the
-/// narrow one.
+/// Titles and plots of a figure's panels: one plot for wide pages and one for narrow pages, or only the
+/// latter if there are many panels.
 pub fn panels(figure: &Figure) -> Vec<(&str, Vec<String>)> {
     let sizes: &[PlotWidth] = match figure.panels.len() {
         MANY.. => &[PlotWidth::Narrow],
@@ -169,16 +169,16 @@ fn number(value: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// The approximate width of a text.
+/// Approximate width of a text.
 fn width(text: &str) -> f64 {
     text.chars().count() as f64 * LETTER
 }
 
 /// A text shortened to `room`.
 fn clipped(text: &str, room: f64) -> String {
-    let most = (room / LETTER).max(4.0) as usize;
-    if text.chars().count() > most {
-        text.chars().take(most - 1).chain(['\u{2026}']).collect()
+    let max_letters = (room / LETTER).max(4.0) as usize;
+    if text.chars().count() > max_letters {
+        text.chars().take(max_letters - 1).chain(['\u{2026}']).collect()
     } else {
         text.to_owned()
     }

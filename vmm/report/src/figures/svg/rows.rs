@@ -13,19 +13,19 @@ const BAR: f64 = 13.0;
 /// Height of a category's name above its rows.
 const HEADING: f64 = 18.0;
 
-/// Where the parts of the rows are.
+/// Positions of the parts of the rows.
 struct RowLayout {
     left: f64,
     right: f64,
-    /// Where the names of rows end; those of categories begin at the left.
+    /// Right end of the row names. Category names begin at the left.
     names: f64,
     /// Height of a row.
     row: f64,
-    /// Height of what is drawn in a row.
+    /// Height of the drawing in a row.
     strip: f64,
-    /// Names and figures are above their row, not next to it.
+    /// Whether names and figures are above their row instead of next to it.
     is_stacked: bool,
-    /// Width of the categories' names.
+    /// Width of the category names.
     groups: f64,
     has_groups: bool,
 }
@@ -58,8 +58,8 @@ impl Columns {
 
 impl RowLayout {
     fn new(plot: &Rows, columns: &Columns, size: PlotWidth) -> Self {
-        let (all, _) = size.extent();
-        let column = |widest: f64| if widest > 0.0 { widest.min(all * 0.28) + 12.0 } else { 0.0 };
+        let (total, _) = size.extent();
+        let column = |widest: f64| if widest > 0.0 { widest.min(total * 0.28) + 12.0 } else { 0.0 };
         let has_groups = plot.rows.iter().any(|row| !row.group.is_empty());
         let strip = if plot.rows.iter().all(|row| row.ridge.is_empty()) { 16.0 } else { 24.0 };
         let groups = column(columns.group);
@@ -67,7 +67,7 @@ impl RowLayout {
         match size {
             PlotWidth::Narrow => Self {
                 left: 8.0,
-                right: all - 12.0,
+                right: total - 12.0,
                 names: 8.0,
                 row: strip + 18.0,
                 strip,
@@ -77,7 +77,7 @@ impl RowLayout {
             },
             _ => Self {
                 left,
-                right: all - column(columns.note).max(16.0),
+                right: total - column(columns.note).max(16.0),
                 names: left - 10.0,
                 row: strip + if has_groups { 4.0 } else { 8.0 },
                 strip,
@@ -88,7 +88,7 @@ impl RowLayout {
         }
     }
 
-    /// The top of each row, and the end of the last.
+    /// Tops of the rows, and the bottom of the last row.
     fn tops(&self, plot: &Rows) -> (Vec<f64>, f64) {
         let mut at = TOP;
         let mut tops = Vec::new();
@@ -103,7 +103,7 @@ impl RowLayout {
         (tops, at)
     }
 
-    /// Has a row the name of its category above it? A row without a name of its own takes that.
+    /// Whether a row has its category's name above it. Rows without a name show it instead.
     fn has_heading(&self, plot: &Rows, row: usize) -> bool {
         let has_name = plot.rows.get(row).is_some_and(|row| !row.label.is_empty());
         self.is_stacked && self.has_groups && plot.is_first(row) && has_name
@@ -111,54 +111,54 @@ impl RowLayout {
 }
 
 pub(super) fn draw(plot: &Rows, columns: &Columns, size: PlotWidth, name: &str) -> Scene {
-    let (all, _) = size.extent();
+    let (full, _) = size.extent();
     let frame = RowLayout::new(plot, columns, size);
     let (tops, bottom) = frame.tops(plot);
     let mut scene = Scene {
         class: size.class(),
-        width: all,
+        width: full,
         height: bottom + BOTTOM,
         name: name.to_owned(),
         items: Vec::new(),
     };
     scene.ticks_below(&plot.x, frame.left, frame.right, TOP, bottom);
     if let Some(value) = plot.reference {
-        let x = frame.left + plot.x.place(value) * (frame.right - frame.left);
+        let x = frame.left + plot.x.position(value) * (frame.right - frame.left);
         scene.path("reference", line((x, TOP), (x, bottom)));
     }
     for (ix, (row, top)) in plot.rows.iter().zip(tops).enumerate() {
         if frame.has_groups && ix > 0 && plot.is_first(ix) {
             let y = top - GAP / 2.0 - if frame.has_heading(plot, ix) { HEADING } else { 0.0 };
-            scene.path("grid", line((0.0, y), (all, y)));
+            scene.path("grid", line((0.0, y), (full, y)));
         }
         names(&mut scene, plot, &frame, ix, top);
-        scene.titled(&row.says, |scene| draw_row(scene, plot, &frame, row, top));
+        scene.with_tooltip(&row.tooltip, |scene| draw_row(scene, plot, &frame, row, top));
     }
     scene
 }
 
-/// The names and the figures of a row.
+/// Draws the names and figures of a row.
 fn names(scene: &mut Scene, plot: &Rows, frame: &RowLayout, ix: usize, top: f64) {
     let Some(row) = plot.rows.get(ix) else { return };
-    let all = scene.width;
+    let total = scene.width;
     let is_first = frame.has_groups && plot.is_first(ix);
     if frame.is_stacked {
         let at = top + 13.0;
-        let room = all - width(&row.note) - 20.0;
+        let room = total - width(&row.note) - 20.0;
         if frame.has_heading(plot, ix) {
-            scene.text("group", (frame.left, at - HEADING), "start", &clipped(&row.group, all));
+            scene.text("group", (frame.left, at - HEADING), "start", &clipped(&row.group, total));
         }
         let (class, name) =
             if row.label.is_empty() { ("group", &row.group) } else { ("name", &row.label) };
         scene.text(class, (frame.left, at), "start", &clipped(name, room));
-        scene.text("note", (frame.right, at), "end", &clipped(&row.note, all * 0.6));
+        scene.text("note", (frame.right, at), "end", &clipped(&row.note, total * 0.6));
         return;
     }
     let at = top + frame.row - 4.0 - frame.strip / 2.0 + 4.0;
     if is_first {
         scene.text("group", (2.0, at), "start", &clipped(&row.group, frame.groups));
     }
-    let (labels, notes) = (frame.left - frame.groups - 8.0, all - frame.right - 8.0);
+    let (labels, notes) = (frame.left - frame.groups - 8.0, total - frame.right - 8.0);
     if !row.label.is_empty() {
         scene.text("name", (frame.names, at), "end", &clipped(&row.label, labels));
     }
@@ -167,7 +167,7 @@ fn names(scene: &mut Scene, plot: &Rows, frame: &RowLayout, ix: usize, top: f64)
 
 fn draw_row(scene: &mut Scene, plot: &Rows, frame: &RowLayout, row: &PlotRow, top: f64) {
     let floor = top + frame.row - 4.0;
-    let x = |value: f64| frame.left + plot.x.place(value) * (frame.right - frame.left);
+    let x = |value: f64| frame.left + plot.x.position(value) * (frame.right - frame.left);
     let style = row.style;
     let middle = if row.ridge.is_empty() { floor - frame.strip / 2.0 } else { floor };
     if !row.ridge.is_empty() {

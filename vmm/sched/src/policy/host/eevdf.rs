@@ -1,26 +1,25 @@
 //! Earliest Eligible Virtual Deadline First (Stoica and Abdel-Wahab 1995), as in Linux 6.12
-//! (`kernel/sched/fair.c`, `features.h`), with `PICK_BUDDY`, which 6.14 and 6.12's stable versions
-//! have.
+//! (`kernel/sched/fair.c`, `features.h`), with `PICK_BUDDY` as in 6.14 and 6.12's stable versions.
 
 use super::{
-    Arrival, Law, by_cpus,
+    Arrival, QueueOrder, by_cpus,
     queue::{QueueState, Queues},
 };
 use crate::event::VcpuIndex;
 use base::units::Nanos;
 
-/// EEVDF: of the eligible vCPUs the one with the earliest virtual deadline runs.
+/// EEVDF runs the eligible vCPU with the earliest virtual deadline.
 ///
-/// * A vCPU's lag is what it is owed: the queue's average virtual runtime, by weight, minus its own.
-///   It is eligible if that is not negative (`entity_eligible`). Each asks for a base slice, and its
-///   deadline is the end of that in virtual time (`update_deadline`).
-/// * Once picked it keeps the CPU until its slice is over, or until it is not eligible any more and
-///   another one wakes (`RUN_TO_PARITY`). The tick finds out that a slice is over.
-/// * A vCPU that wakes has the lag with which it went to sleep (`PLACE_LAG`), at most two slices or
-///   a tick (`update_entity_lag`), and preempts if it would be picked. One that goes to sleep with a
-///   negative lag stays in the average until that has passed (`DELAY_DEQUEUE`, `DELAY_ZERO`).
-/// * The next buddy, which only `yield_to` sets, is picked if it is eligible (`PICK_BUDDY`). A
-///   vCPU that yields has its deadline put off by a slice (`yield_task_fair`); no buddy is skipped.
+/// * A vCPU's lag is the time it is owed: the queue's average virtual runtime, by weight, minus its
+///   own. It is eligible if its lag is not negative (`entity_eligible`). Each vCPU requests a base
+///   slice, and its deadline is the end of that slice in virtual time (`update_deadline`).
+/// * A picked vCPU keeps the CPU until its slice ends, or until it is no longer eligible and another
+///   vCPU wakes (`RUN_TO_PARITY`). The tick detects the end of a slice.
+/// * A vCPU that wakes has the lag it went to sleep with (`PLACE_LAG`), at most two slices or a tick
+///   (`update_entity_lag`), and preempts if it would be picked. A vCPU that goes to sleep with
+///   negative lag stays in the average until the lag has passed (`DELAY_DEQUEUE`, `DELAY_ZERO`).
+/// * The next buddy, which only `yield_to` sets, is picked if it is eligible (`PICK_BUDDY`). A yield
+///   postpones the vCPU's deadline by a slice (`yield_task_fair`); no buddy is skipped.
 #[derive(Debug)]
 pub(in super::super) struct Eevdf {
     slice: Nanos,
@@ -28,8 +27,8 @@ pub(in super::super) struct Eevdf {
 }
 
 impl Eevdf {
-    /// With the kernel's base slice for `cpus` CPUs: 0.75 ms, by [`by_cpus`].
-    pub(in super::super) fn usual(cpus: usize, tick: Nanos) -> Self {
+    /// Uses the kernel's base slice for `cpus` CPUs: 0.75 ms, scaled by [`by_cpus`].
+    pub(in super::super) fn default_for(cpus: usize, tick: Nanos) -> Self {
         Self::new(by_cpus(Nanos::micros(750), cpus), tick)
     }
 
@@ -42,10 +41,11 @@ impl Eevdf {
         queue.queued.iter().copied().chain(queue.current)
     }
 
-    /// The weight in the queue, and the sum of all weighted virtual runtimes from its zero.
+    /// Returns the weight in the queue, and the weighted sum of virtual runtimes relative to its
+    /// zero.
     fn sums(queues: &Queues, cpu: usize) -> (i128, i128) {
         let zero = queues.cpus[cpu].zero;
-        Self::members(queues, cpu).map(|vcpu| queues.of(vcpu)).fold(
+        Self::members(queues, cpu).map(|vcpu| queues.get(vcpu)).fold(
             (0, 0),
             |(load, sum), entity| {
                 let weight = i128::from(entity.weight);
@@ -60,44 +60,43 @@ impl Eevdf {
     }
 
     fn is_eligible(queues: &Queues, vcpu: VcpuIndex, (load, sum): (i128, i128)) -> bool {
-        let entity = queues.of(vcpu);
-        // Without the rounding of the average.
+        let entity = queues.get(vcpu);
+        // Computed without the rounding of the average.
         sum >= load * i128::from(entity.vruntime - queues.cpus[entity.cpu].zero)
     }
 
-    /// The lag of a vCPU in its queue.
     fn lag(&self, queues: &Queues, vcpu: VcpuIndex) -> i64 {
-        let entity = queues.of(vcpu);
+        let entity = queues.get(vcpu);
         let limit = Nanos(2 * self.slice.0).max(self.tick);
         let limit = queues.virtual_time(vcpu, limit);
         (Self::average(queues, entity.cpu) - entity.vruntime).clamp(-limit, limit)
     }
 
-    /// What would be picked without buddies.
-    fn best(queues: &Queues, cpu: usize) -> Option<VcpuIndex> {
+    /// Returns the pick without buddies.
+    fn pick_eevdf(queues: &Queues, cpu: usize) -> Option<VcpuIndex> {
         let sums = Self::sums(queues, cpu);
         let queue = &queues.cpus[cpu];
         let is_eligible = |vcpu: &VcpuIndex| Self::is_eligible(queues, *vcpu, sums);
         let current = queue.current.filter(is_eligible);
-        if let Some(current) = current.filter(|vcpu| queues.of(*vcpu).has_slice) {
+        if let Some(current) = current.filter(|vcpu| queues.get(*vcpu).has_slice) {
             return Some(current);
         }
         let key = |vcpu: VcpuIndex| {
-            let entity = queues.of(vcpu);
-            (entity.deadline, entity.place != QueueState::Current, entity.since, vcpu)
+            let entity = queues.get(vcpu);
+            (entity.deadline, entity.state != QueueState::Current, entity.since, vcpu)
         };
         let queued = queue.queued.iter().copied().filter(is_eligible);
         queued.chain(current).min_by_key(|vcpu| key(*vcpu))
     }
 }
 
-impl Law for Eevdf {
+impl QueueOrder for Eevdf {
     fn place(&self, queues: &mut Queues, vcpu: VcpuIndex, arrival: Arrival) {
         let slice = queues.virtual_time(vcpu, self.slice);
-        let entity = queues.of(vcpu);
+        let entity = queues.get(vcpu);
         let (cpu, weight) = (entity.cpu, i128::from(entity.weight));
         let (load, _) = Self::sums(queues, cpu);
-        // The vCPU pulls the average towards itself: this much leaves it the lag that it had.
+        // The vCPU moves the average towards itself. With this value it keeps the lag it had.
         let lag = (i128::from(entity.lag) * (load + weight)).checked_div(load).unwrap_or_default();
         let vruntime = Self::average(queues, cpu) - lag as i64;
         let until = match arrival {
@@ -107,48 +106,48 @@ impl Law for Eevdf {
             // PLACE_REL_DEADLINE
             Arrival::Moved => entity.deadline - entity.vruntime,
         };
-        let entity = queues.of_mut(vcpu);
+        let entity = queues.get_mut(vcpu);
         (entity.vruntime, entity.deadline) = (vruntime, vruntime + until);
     }
 
     fn change_queue(&self, queues: &mut Queues, vcpu: VcpuIndex, to: usize) {
-        // The vCPU has its lag from when it left.
-        queues.of_mut(vcpu).cpu = to;
+        // The vCPU keeps the lag from when it left its queue.
+        queues.get_mut(vcpu).cpu = to;
     }
 
-    fn leaves(&self, queues: &mut Queues, vcpu: VcpuIndex) {
-        queues.of_mut(vcpu).lag = self.lag(queues, vcpu);
+    fn dequeue(&self, queues: &mut Queues, vcpu: VcpuIndex) {
+        queues.get_mut(vcpu).lag = self.lag(queues, vcpu);
     }
 
-    fn keeps(&self, queues: &Queues, vcpu: VcpuIndex) -> bool {
-        !Self::is_eligible(queues, vcpu, Self::sums(queues, queues.of(vcpu).cpu))
+    fn delays_dequeue(&self, queues: &Queues, vcpu: VcpuIndex) -> bool {
+        !Self::is_eligible(queues, vcpu, Self::sums(queues, queues.get(vcpu).cpu))
     }
 
-    fn comes_back(&self, queues: &mut Queues, vcpu: VcpuIndex) {
+    fn requeue(&self, queues: &mut Queues, vcpu: VcpuIndex) {
         if self.lag(queues, vcpu) > 0 {
             queues.remove(vcpu);
-            queues.of_mut(vcpu).lag = 0;
+            queues.get_mut(vcpu).lag = 0;
             self.place(queues, vcpu, Arrival::Woken);
             queues.insert(vcpu, QueueState::Queued);
         }
     }
 
-    fn charged(&self, queues: &mut Queues, vcpu: VcpuIndex) {
+    fn update(&self, queues: &mut Queues, vcpu: VcpuIndex) {
         let slice = queues.virtual_time(vcpu, self.slice);
-        let entity = queues.of_mut(vcpu);
+        let entity = queues.get_mut(vcpu);
         if entity.vruntime >= entity.deadline {
             entity.deadline = entity.vruntime + slice;
             entity.has_slice = false;
             let cpu = entity.cpu;
             if !queues.cpus[cpu].queued.is_empty() {
-                queues.cpus[cpu].is_due = true;
-                queues.forget(vcpu);
+                queues.cpus[cpu].need_resched = true;
+                queues.clear_buddies(vcpu);
             }
         }
     }
 
-    fn wakes(&self, queues: &mut Queues, cpu: usize, woken: VcpuIndex) {
-        queues.cpus[cpu].is_due |= Self::best(queues, cpu) == Some(woken);
+    fn check_preempt(&self, queues: &mut Queues, cpu: usize, woken: VcpuIndex) {
+        queues.cpus[cpu].need_resched |= Self::pick_eevdf(queues, cpu) == Some(woken);
     }
 
     fn pick(&self, queues: &mut Queues, cpu: usize) -> Option<VcpuIndex> {
@@ -158,21 +157,21 @@ impl Law for Eevdf {
             if let Some(next) = next.filter(|vcpu| Self::is_eligible(queues, *vcpu, sums)) {
                 return Some(next);
             }
-            let best = Self::best(queues, cpu)?;
-            if queues.of(best).place != QueueState::Leaving {
-                return Some(best);
+            let pick_eevdf = Self::pick_eevdf(queues, cpu)?;
+            if queues.get(pick_eevdf).state != QueueState::Delayed {
+                return Some(pick_eevdf);
             }
-            // The vCPU has paid what it owed to others.
-            queues.remove(best);
-            queues.of_mut(best).lag = 0;
+            // The vCPU has paid its debt to the others.
+            queues.remove(pick_eevdf);
+            queues.get_mut(pick_eevdf).lag = 0;
         }
     }
 
-    fn yields(&self, queues: &mut Queues, cpu: usize) {
+    fn yield_task(&self, queues: &mut Queues, cpu: usize) {
         let Some(current) = queues.cpus[cpu].current else { return };
         let slice = queues.virtual_time(current, self.slice);
-        queues.forget(current);
-        let entity = queues.of_mut(current);
+        queues.clear_buddies(current);
+        let entity = queues.get_mut(current);
         entity.deadline += slice;
         entity.has_slice = false;
     }

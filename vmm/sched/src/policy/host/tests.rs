@@ -1,8 +1,8 @@
-//! What the models promise. That they break no rule, that events alone make their schedule, and how
-//! long a vCPU waits at most is tested for all policies (`core_tests`, `waiting_tests`).
+//! Tests of the models' behaviour. Tests of all policies (`core_tests`, `waiting_tests`) check that
+//! they break no rule, that their schedule depends on events alone, and the longest wait.
 
 use crate::core::{Core, Member, State};
-use crate::log::TurnEnd;
+use crate::log::SliceEnd;
 use crate::test_support::{SLICE, by, free, members, started as core, tell, waiting};
 use crate::{Action, Event, VcpuIndex};
 use base::units::{Nanos, SlotId};
@@ -16,7 +16,7 @@ fn alike(count: usize) -> Vec<Member> {
     members(&vec![0; count])
 }
 
-/// Ends turns as they come, until `until`.
+/// Ends slices at their deadlines, until `until`.
 fn run(core: &mut Core, until: u64) {
     while let Some(at) = core.next_deadline().filter(|at| at.0 <= until) {
         let due = core.slots().iter().flatten().find(|vcpu| core.deadline(**vcpu) == Some(at));
@@ -25,10 +25,10 @@ fn run(core: &mut Core, until: u64) {
     }
 }
 
-/// The time that each vCPU has had, in turns that are over.
+/// Returns the CPU time of each vCPU in completed slices.
 fn times(core: &Core, vcpus: usize) -> Vec<u64> {
     let mut times = vec![0; vcpus];
-    core.log().turns().iter().for_each(|turn| times[turn.vcpu.ix()] += turn.ran.0);
+    core.log().slices().iter().for_each(|slice| times[slice.vcpu.ix()] += slice.ran.0);
     times
 }
 
@@ -37,17 +37,17 @@ fn runs(core: &Core, vcpu: u32) -> bool {
 }
 
 #[test]
-fn equal_weights_are_served_alike_at_any_time() {
-    // CFS ends a turn at the tick after its slice of two ticks, EEVDF at the one after its own.
-    for (policy, turn) in [(CFS, 3 * TICK), (EEVDF, TICK)] {
+fn equal_weights_get_equal_time() {
+    // CFS preempts at the tick after its slice of two ticks, EEVDF at the tick after its own slice.
+    for (policy, limit) in [(CFS, 3 * TICK), (EEVDF, TICK)] {
         let mut core = core(policy, &alike(3), 1);
         for until in (10..400).map(|ticks| ticks * TICK) {
             run(&mut core, until);
             let times = times(&core, 3);
             let spread = times.iter().max().unwrap() - times.iter().min().unwrap();
-            // One turn apart, and one turn that is not over.
-            assert!(spread <= 2 * turn, "{policy}: {times:?} at {until}");
-            assert!(core.log().turns().iter().all(|turns| turns.ran.0 <= turn), "{policy}");
+            // One slice apart, and one slice that has not ended.
+            assert!(spread <= 2 * limit, "{policy}: {times:?} at {until}");
+            assert!(core.log().slices().iter().all(|slice| slice.ran.0 <= limit), "{policy}");
         }
     }
 }
@@ -59,10 +59,10 @@ fn weights_are_shares_in_the_long_run() {
         let mut core = core(policy, &members, 1);
         run(&mut core, 8_000 * TICK);
         let times = times(&core, 3);
-        let all: u64 = times.iter().sum();
+        let total: u64 = times.iter().sum();
         for (time, share) in times.iter().zip([0.125, 0.25, 0.625]) {
-            let got = *time as f64 / all as f64;
-            assert!((got - share).abs() < 0.01, "{policy}: {times:?}");
+            let actual = *time as f64 / total as f64;
+            assert!((actual - share).abs() < 0.01, "{policy}: {times:?}");
         }
     }
 }
@@ -82,12 +82,12 @@ fn with_a_sleeper(policy: &str) -> (Core, u64) {
 }
 
 #[test]
-fn a_vcpu_that_is_owed_time_preempts_when_it_wakes() {
+fn a_vcpu_with_credit_preempts_when_it_wakes() {
     for policy in [CFS, EEVDF] {
         let (mut core, now) = with_a_sleeper(policy);
         let wakes = now + 20 * TICK + TICK / 3;
         run(&mut core, wakes);
-        // Woken by an interrupt, it interrupts the other one.
+        // Woken by an interrupt, it interrupts the other vCPU.
         let actions = tell(&mut core, 1, Event::Kicked(None), wakes);
         assert_eq!(actions, [Action::Recall(VcpuIndex(0))], "{policy}");
         assert_eq!(core.deadline(VcpuIndex(0)), Some(Nanos(wakes)));
@@ -104,16 +104,16 @@ fn a_waker_on_the_same_cpu_makes_way_at_once() {
         run(&mut core, wakes);
         let actions = tell(&mut core, 1, Event::Kicked(by(VcpuIndex(0))), wakes);
         assert_eq!(actions, [Action::Grant(VcpuIndex(1), SlotId(0))], "{policy}");
-        let ends = core.log().turns().iter().map(|turn| turn.end);
-        assert_eq!(ends.filter(|end| *end == TurnEnd::MadeWay).count(), 1, "{policy}");
+        let ends = core.log().slices().iter().map(|slice| slice.end);
+        assert_eq!(ends.filter(|end| *end == SliceEnd::MadeWay).count(), 1, "{policy}");
     }
 }
 
-/// With `kick-yield`, a kicked vCPU that would have to wait takes the CPU of its kicker, or that of
-/// the vCPU whose queue it is in.
+/// With `kick-yield`, a kicked vCPU that would have to wait takes the CPU of its kicker, or the CPU
+/// whose queue it is in.
 #[test]
-fn a_kicker_yields_to_the_vcpu_that_it_has_woken() {
-    // A granularity that calls nothing unfair: every yield is followed.
+fn a_kicker_yields_to_the_woken_vcpu() {
+    // With this granularity nothing is unfair, and every yield is followed.
     let yields = "host-cfs:kick-yield,6us,750ns,1ms";
     for (policy, is_followed) in [("host-cfs:6us,750ns,1ms", false), (yields, true)] {
         let mut alone = core(policy, &alike(2), 1);
@@ -122,12 +122,12 @@ fn a_kicker_yields_to_the_vcpu_that_it_has_woken() {
         let grant = Action::Grant(VcpuIndex(0), SlotId(0));
         assert_eq!(actions.contains(&grant), is_followed, "{policy}: {actions:?}");
 
-        // vCPUs 0 and 2 share a CPU, 1 and 3 the other; 2 halts, and then 0 is there.
+        // vCPUs 0 and 2 share a CPU, 1 and 3 the other. vCPU 2 halts, and then 0 runs there.
         let mut core = core(policy, &alike(4), 2);
         while !runs(&core, 2) || !runs(&core, 1) {
             let next = core.next_deadline().unwrap().0;
-            let which = if runs(&core, 0) { 0 } else { 1 };
-            assert!(next < 100 * TICK, "{policy}: {which} goes on");
+            let running = if runs(&core, 0) { 0 } else { 1 };
+            assert!(next < 100 * TICK, "{policy}: {running} continues");
             run(&mut core, next);
             if runs(&core, 2) && runs(&core, 3) {
                 let now = next + 1;
@@ -143,14 +143,14 @@ fn a_kicker_yields_to_the_vcpu_that_it_has_woken() {
 }
 
 #[test]
-fn a_vcpu_that_is_owed_nothing_waits_when_it_wakes() {
+fn a_vcpu_without_credit_waits_when_it_wakes() {
     for policy in [CFS, EEVDF] {
         let mut undisturbed = core(policy, &alike(2), 1);
         run(&mut undisturbed, 60 * TICK);
         let start = undisturbed.log().start().0;
-        let turn = undisturbed.log().turns().iter().find(|turn| turn.at.0 > 40 * TICK).unwrap();
-        // The vCPU sleeps just before its turn ends, when it is ahead of the other one.
-        let (vcpu, now) = (turn.vcpu.0, start + turn.at.0 + turn.ran.0 - 1);
+        let slice = undisturbed.log().slices().iter().find(|slice| slice.at.0 > 40 * TICK).unwrap();
+        // The vCPU sleeps just before its slice ends, when it is ahead of the other vCPU.
+        let (vcpu, now) = (slice.vcpu.0, start + slice.at.0 + slice.ran.0 - 1);
         let mut core = core(policy, &alike(2), 1);
         run(&mut core, now);
         tell(&mut core, vcpu, Event::Halted(waiting(2, 1, 0)), now);
@@ -159,9 +159,9 @@ fn a_vcpu_that_is_owed_nothing_waits_when_it_wakes() {
     }
 }
 
-/// Short sleeps gain nothing: neither CFS's credit nor EEVDF's lag is got by leaving the queue.
+/// Short sleeps gain nothing: leaving the queue yields neither CFS's credit nor EEVDF's lag.
 #[test]
-fn a_vcpu_that_naps_gets_no_more_than_its_share() {
+fn short_sleeps_gain_nothing() {
     for policy in [CFS, EEVDF] {
         let mut core = core(policy, &alike(2), 1);
         for step in 1..4_000 {
@@ -179,15 +179,15 @@ fn a_vcpu_that_naps_gets_no_more_than_its_share() {
 }
 
 #[test]
-fn eevdf_keeps_a_sleeper_with_a_debt_until_it_is_paid() {
+fn eevdf_delays_dequeue_until_lag_is_paid() {
     let mut core = core(EEVDF, &alike(2), 1);
     run(&mut core, 10 * TICK);
-    let is = (0..2).find(|vcpu| runs(&core, *vcpu)).unwrap();
-    let other = 1 - is;
-    // The vCPU sleeps near the end of its turn: ahead of the other by almost a tick.
-    tell(&mut core, is, Event::Halted(waiting(2, 1, 0)), 11 * TICK - 10);
-    // Woken soon, it still has to wait; woken later, it has lag zero and a later deadline.
-    let actions = tell(&mut core, is, Event::Kicked(None), 11 * TICK - 5);
+    let sleeper = (0..2).find(|vcpu| runs(&core, *vcpu)).unwrap();
+    let other = 1 - sleeper;
+    // The vCPU sleeps near the end of its slice, ahead of the other vCPU by almost a tick.
+    tell(&mut core, sleeper, Event::Halted(waiting(2, 1, 0)), 11 * TICK - 10);
+    // Woken soon, it still has to wait. Woken later, it would have lag zero and a later deadline.
+    let actions = tell(&mut core, sleeper, Event::Kicked(None), 11 * TICK - 5);
     assert_eq!(actions, []);
     run(&mut core, 11 * TICK + 1);
     assert!(runs(&core, other), "the debt is not forgotten by a nap");
@@ -205,7 +205,7 @@ fn a_vcpu_wakes_on_an_idle_cpu() {
 }
 
 #[test]
-fn an_idle_cpu_takes_a_vcpu_that_waits_elsewhere() {
+fn an_idle_cpu_pulls_a_waiting_vcpu() {
     for policy in [CFS, EEVDF] {
         let mut core = core(policy, &alike(3), 2);
         assert_eq!(core.state(VcpuIndex(2)), State::Ready);
@@ -217,7 +217,7 @@ fn an_idle_cpu_takes_a_vcpu_that_waits_elsewhere() {
 #[test]
 fn busy_cpus_balance_their_loads() {
     for policy in [CFS, EEVDF] {
-        // The lower half of them starts on two CPUs, and those of the other one leave.
+        // The vCPUs start alternately on two CPUs, and three of CPU 1's exit.
         let mut core = core(policy, &alike(8), 2);
         run(&mut core, 5 * TICK);
         for vcpu in [1, 3, 5] {
@@ -232,26 +232,26 @@ fn busy_cpus_balance_their_loads() {
         let end = core.next_deadline().unwrap().0 + 2_000 * TICK;
         run(&mut core, end);
         let end = times(&core, 8);
-        let got: Vec<u64> = [0, 2, 4, 6, 7].map(|v| end[v] - begin[v]).to_vec();
-        let all: u64 = got.iter().sum();
-        // Two of five CPUs' worth each would be even; three on one CPU and two on the other is as
-        // near as whole vCPUs come, and they change places.
-        assert!(got.iter().all(|time| *time * 100 / all >= 15), "{policy}: {got:?}");
+        let runtimes: Vec<u64> = [0, 2, 4, 6, 7].map(|v| end[v] - begin[v]).to_vec();
+        let total: u64 = runtimes.iter().sum();
+        // An even share is two fifths of a CPU each. Whole vCPUs come closest to it with three on
+        // one CPU and two on the other, and they change places.
+        assert!(runtimes.iter().all(|time| *time * 100 / total >= 15), "{policy}: {runtimes:?}");
     }
 }
 
 #[test]
 fn a_pause_loop_yields_to_the_machines_vcpus_in_turn() {
-    // With a granularity that calls nothing unfair, so that each is followed.
+    // With this granularity nothing is unfair, and each yield is followed.
     for policy in ["host-cfs:6us,750ns,1ms", EEVDF] {
         let members = [0, 1, 0, 0].map(|vm| Member { vm, weight: 1024 });
         let mut core = core(policy, &members, 1);
         let spin =
             |core: &mut Core, vcpu, now| tell(core, vcpu, Event::SpunOut(waiting(2, 1, 0)), now);
-        // Not the other machine's vCPU 1, which has waited as long.
+        // vCPU 1 of the other machine, which has waited as long, is not chosen.
         let actions = spin(&mut core, 0, 2);
         assert_eq!(actions, [Action::Grant(VcpuIndex(2), SlotId(0))], "{policy}");
-        // The next in turn.
+        // The next vCPU in turn.
         assert_eq!(spin(&mut core, 2, 3), [Action::Grant(VcpuIndex(3), SlotId(0))], "{policy}");
     }
 }
@@ -267,7 +267,7 @@ fn a_yield_across_cpus_interrupts_the_other_cpu() {
 }
 
 #[test]
-fn a_yield_to_a_vcpu_that_had_more_than_its_share_is_ignored() {
+fn yields_to_vcpus_beyond_their_share_are_ignored() {
     for policy in [CFS, EEVDF] {
         let mut core = core(policy, &alike(2), 1);
         // vCPU 0 yields whenever it runs, and gets its share all the same.

@@ -1,10 +1,10 @@
-//! The columns of the exported table: their names, and how their values are computed.
+//! Columns of the exported table: their names, and the computation of their values.
 
 use super::row::CellRow;
 use crate::{axis::Axis, findings::Timed, latencies::Percentiles, timings::Timings};
 use base::units::Nanos;
 
-/// Computes a value: text, an integer, or a floating-point number. None: the field is empty.
+/// Computes a value: text, an integer, or a floating-point number. None for an empty field.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Get {
     Text(fn(&CellRow<'_>) -> Option<String>),
@@ -20,7 +20,7 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// A field's text. Numbers have the fewest digits that parse back to the same value.
+    /// Formats a field. Numbers have the fewest digits that parse back to the same value.
     fn field(&self, row: &CellRow<'_>) -> String {
         let text = match self.get {
             Get::Text(get) => get(row),
@@ -31,29 +31,29 @@ impl Column {
     }
 }
 
-/// A column of texts.
+/// Creates a column of texts.
 pub(crate) const fn text(name: &'static str, get: fn(&CellRow<'_>) -> Option<String>) -> Column {
     Column { name, get: Get::Text(get) }
 }
 
-/// A column of integers.
+/// Creates a column of integers.
 pub(crate) const fn count(name: &'static str, get: fn(&CellRow<'_>) -> Option<u64>) -> Column {
     Column { name, get: Get::Count(get) }
 }
 
-/// A column of floating-point numbers.
+/// Creates a column of floating-point numbers.
 pub(crate) const fn number(name: &'static str, get: fn(&CellRow<'_>) -> Option<f64>) -> Column {
     Column { name, get: Get::Number(get) }
 }
 
-/// Columns for the counts of one part of a row, named after their fields.
+/// Creates columns for the counts of one part of a row, named after their fields.
 macro_rules! counts {
     ($prefix:literal, $part:ident: $($name:ident),*) => {
         &[$(count(concat!($prefix, stringify!($name)), |row| Some(row.$part()?.$name)),)*]
     };
 }
 
-/// Times with columns of their percentiles, and the begin of these columns' names.
+/// Times with columns for their percentiles, and the prefix of these columns' names.
 const TIMES: [(&str, Timed); 7] = [
     ("latency", Timed::Operation),
     ("lateness", Timed::Lateness),
@@ -66,18 +66,18 @@ const TIMES: [(&str, Timed); 7] = [
 
 type PercentileOf = fn(&Percentiles) -> Nanos;
 
-/// Percentiles of a time, and the end of their columns' names.
+/// Percentiles of a time, and the suffix of their columns' names.
 const PERCENTILES: [(&str, PercentileOf); 7] = [
-    ("p50_ns", |found| found.p50),
-    ("p99_ns", |found| found.p99),
-    ("p999_ns", |found| found.p999),
-    ("max_ns", |found| found.max),
-    ("by_time_p50_ns", |found| found.by_time.p50),
-    ("by_time_p99_ns", |found| found.by_time.p99),
-    ("by_time_p999_ns", |found| found.by_time.p999),
+    ("p50_ns", |times| times.p50),
+    ("p99_ns", |times| times.p99),
+    ("p999_ns", |times| times.p999),
+    ("max_ns", |times| times.max),
+    ("by_time_p50_ns", |times| times.by_time.p50),
+    ("by_time_p99_ns", |times| times.by_time.p99),
+    ("by_time_p999_ns", |times| times.by_time.p999),
 ];
 
-/// The names of all columns, in order.
+/// Returns the names of all columns in order.
 pub(super) fn names() -> impl Iterator<Item = String> {
     let of_time = |(time, _)| {
         PERCENTILES.into_iter().map(move |(percentile, _)| format!("{time}_{percentile}"))
@@ -85,7 +85,7 @@ pub(super) fn names() -> impl Iterator<Item = String> {
     columns().map(|column| column.name.to_owned()).chain(TIMES.into_iter().flat_map(of_time))
 }
 
-/// The fields of all columns, in order.
+/// Returns the fields of all columns in order.
 pub(super) fn fields(row: &CellRow<'_>) -> impl Iterator<Item = String> {
     let of_time = move |(_, timed): (_, Timed)| {
         let timings = row.figures().and_then(|figures| timed.timings(figures));
@@ -98,13 +98,13 @@ pub(super) fn fields(row: &CellRow<'_>) -> impl Iterator<Item = String> {
     columns().map(move |column| column.field(row)).chain(TIMES.into_iter().flat_map(of_time))
 }
 
-/// The columns of all but times, in order.
+/// Returns all columns except times, in order.
 fn columns() -> impl Iterator<Item = &'static Column> {
     let of_point = Axis::ALL.into_iter().flat_map(Axis::columns).chain(SEED);
     CELL.iter().chain(of_point).chain(MEASURED.into_iter().flatten())
 }
 
-/// The groups of columns of what was measured.
+/// Groups of columns for measured values.
 const MEASURED: [&[Column]; 13] =
     [LOAD, FIGURES, VMM, HOST, KVM, SCHEDULE, WASTED, OFF, HITS, EXTENSIONS, FAULTS, SIM, WORK];
 
@@ -133,7 +133,7 @@ const LOAD: &[Column] = &[
 const FIGURES: &[Column] = &[
     number("seconds", |row| Some(row.figures()?.seconds)),
     count("operations", |row| {
-        Some(row.figures()?.operations.iter().fold(0, |all, count| all.saturating_add(*count)))
+        Some(row.figures()?.operations.iter().fold(0, |sum, count| sum.saturating_add(*count)))
     }),
     number("rate", |row| Some(row.figures()?.rate())),
     text("disturbed", |row| Some(row.disturbance()?.name())),
@@ -156,11 +156,11 @@ const VMM: &[Column] = counts!(
     kick_msi, unknown_target, misuse
 );
 
-/// Of all vCPUs; the shares are of the window.
+/// Sums over all vCPUs; the shares refer to the window.
 const HOST: &[Column] = &[
     count("host_ran_ns", |row| Some(row.threads()?.ran.0)),
     count("host_waited_ns", |row| Some(row.threads()?.waited.0)),
-    count("host_turns", |row| Some(row.threads()?.turns)),
+    count("host_turns", |row| Some(row.threads()?.slices)),
     number("host_ran_share", |row| Some(row.ran()?.ran)),
     number("host_ran_least", |row| Some(row.ran()?.vcpus.least)),
     number("host_ran_most", |row| Some(row.ran()?.vcpus.most)),

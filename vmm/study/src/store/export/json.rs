@@ -14,10 +14,10 @@ const FORMAT: u32 = 3;
 struct Document<'a> {
     format: u32,
     pvticket: &'static str,
-    /// All cells of all runs have figures.
+    /// Whether all cells of all runs have figures.
     complete: bool,
     runs: Vec<ExportedRun<'a>>,
-    /// In the order in which a report shows them.
+    /// In the order of a report.
     points: &'a [PointStudy],
     comparisons: Vec<JudgedComparison<'a>>,
 }
@@ -40,7 +40,7 @@ struct JudgedComparison<'a> {
     outcome: Outcome,
 }
 
-/// The stores' lines, and the study of them.
+/// Formats the stores' lines, and the study of them.
 pub fn json(stores: &[RunRecord], study: &Study) -> serde_json::Result<String> {
     let judged = |comparison| JudgedComparison { comparison, outcome: comparison.outcome() };
     let document = Document {

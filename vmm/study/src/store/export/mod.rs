@@ -1,8 +1,7 @@
-//! Exports stores as one table for other programs: one row per cell that ended, with or without
-//! figures.
+//! Exports stores as one table for other programs, with one row per ended cell, with or without figures.
 //!
-//! A missing value, such as the figures of a failed cell, is an empty field in CSV. JSON has the lines of the stores with all their lists and
-//! histograms, and what a study makes of them.
+//! A missing value, such as the figures of a failed cell, is an empty field in CSV. JSON has the lines of the
+//! stores with all their lists and histograms, and the results of a study of them.
 
 pub(crate) mod columns;
 mod json;
@@ -20,18 +19,18 @@ use columns::{fields, names};
 pub use json::json;
 use row::CellRow;
 
-/// Why a table cannot be written.
+/// Errors of writing a table.
 #[derive(Debug, Error)]
 pub enum ExportError {
-    /// The CSV writer's error.
+    /// Error of the CSV writer.
     #[error("cannot write CSV: {0}")]
     Csv(csv::Error),
-    /// The output cannot be flushed.
+    /// Flushing the output failed.
     #[error("cannot write")]
     Flush(#[from] io::Error),
 }
 
-// No source: the library's text already includes that of the I/O error that is its source.
+// Without a source: the library's text already includes the text of the I/O error that is its source.
 impl From<csv::Error> for ExportError {
     fn from(error: csv::Error) -> Self {
         Self::Csv(error)
@@ -43,7 +42,7 @@ fn rows(record: &RunRecord) -> Vec<CellRow<'_>> {
     cells.iter().map(|cell| CellRow { store: &record.source, run, cell }).collect()
 }
 
-/// Number of columns.
+/// Returns the number of columns.
 pub fn width() -> usize {
     names().count()
 }

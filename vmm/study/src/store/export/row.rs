@@ -3,7 +3,7 @@
 use super::super::record::{CellLine, Figures, Outcome, RunLine, SimCounts};
 use crate::{
     disturbance::Disturbance,
-    findings::{NONSENSE, VcpuTimeShares, point::fairness_of},
+    findings::{IMPOSSIBLE, VcpuTimeShares, point::fairness_of},
     sync_counters::WorkCounts,
 };
 use base::{
@@ -12,7 +12,6 @@ use base::{
 };
 use sched::{accounting::Totals, extensions::ExtensionCounts, policy::Hits};
 
-/// The data of a row.
 #[derive(Debug)]
 pub(crate) struct CellRow<'a> {
     pub store: &'a str,
@@ -40,7 +39,7 @@ impl<'a> CellRow<'a> {
     pub fn error(&self) -> Option<&'a str> {
         match &self.cell.outcome {
             Outcome::Failed { error, .. } => Some(error),
-            Outcome::Done { .. } if self.figures().is_none() => Some(NONSENSE),
+            Outcome::Done { .. } if self.figures().is_none() => Some(IMPOSSIBLE),
             Outcome::Done { .. } | Outcome::Aborted => None,
         }
     }
@@ -78,19 +77,19 @@ impl<'a> CellRow<'a> {
         self.figures()?.work.as_ref()
     }
 
-    /// The threads of all vCPUs together; None where the host's kernel does not count them.
+    /// Returns the sum over all vCPUs' threads; None if the host's kernel has no counts.
     pub fn threads(&self) -> Option<ThreadTimes> {
-        VcpuTimeShares::of(&self.figures()?.host).map(|host| host.times)
+        VcpuTimeShares::new(&self.figures()?.host).map(|host| host.times)
     }
 
-    /// KVM's counts of all machines together.
+    /// Returns the sum of KVM's counts over all machines.
     pub fn yields(&self) -> Option<YieldCounts> {
         self.figures()?.host.iter().map(|counts| counts.yields).reduce(YieldCounts::plus)
     }
 
-    /// Shares of the time for which vCPUs had a CPU.
+    /// Returns the shares of time for which vCPUs had a CPU.
     pub fn ran(&self) -> Option<VcpuTimeShares> {
-        VcpuTimeShares::of(&self.figures()?.host)
+        VcpuTimeShares::new(&self.figures()?.host)
     }
 
     pub fn jain(&self) -> Option<f64> {

@@ -16,7 +16,7 @@ use base::{
     units::Nanos,
 };
 
-/// Gives every count a different number.
+/// Sets every count to a different number.
 fn fill(value: &mut Value, next: &mut u64) {
     match value {
         Value::Number(number) if number.is_u64() => {
@@ -29,7 +29,7 @@ fn fill(value: &mut Value, next: &mut u64) {
     }
 }
 
-/// A machine of two vCPUs, as the host's kernel counts it.
+/// Host counts of a machine with two vCPUs.
 fn machine() -> HostCounts {
     let some = Some(0);
     HostCounts {
@@ -39,7 +39,7 @@ fn machine() -> HostCounts {
     }
 }
 
-/// Figures with every optional part present.
+/// Returns figures with every optional part present.
 fn full() -> Figures {
     let figures = Figures {
         seconds: 0.25,
@@ -103,13 +103,13 @@ fn from_csv_of(stores: &[RunRecord]) -> Vec<Fields> {
 }
 
 #[test]
-fn names_of_columns_are_unique() {
+fn column_names_are_unique() {
     let rows = from_csv();
     assert_eq!(rows.len(), 5);
     assert!(rows.iter().all(|row| row.len() == width()));
 }
 
-/// The row expected for a stored cell.
+/// Returns the row expected for a stored cell.
 fn stored(cell: &CellLine) -> Fields {
     let cell = serde_json::to_value(cell).unwrap();
     let figures = &cell["figures"];
@@ -135,7 +135,7 @@ fn stored(cell: &CellLine) -> Fields {
                 Value::String(text) => text.clone(),
                 Value::Number(number) => number.as_f64().unwrap().to_string(),
                 Value::Null => String::new(),
-                // Handled separately, and histograms.
+                // Handled separately, or a histogram.
                 _ => continue,
             };
             fields.insert(format!("{prefix}{name}"), text);
@@ -144,13 +144,12 @@ fn stored(cell: &CellLine) -> Fields {
     fields
 }
 
-/// Optional parts that have columns of their own, and a failure's last events, which are not
-/// exported.
+/// Optional parts with separate columns, and a failure's last events, which are not exported.
 const PARTS: [&str; 6] = ["schedule", "faults", "work", "latencies", "trace", "timeline"];
 
-/// Fails if a field is stored and not exported.
+/// Fails if a field is stored but not exported.
 #[test]
-fn all_that_is_stored_is_exported() {
+fn exports_all_stored_fields() {
     let rows = from_csv();
     let stores = stores();
     let cells = stores.iter().flat_map(|store| &store.contents.cells);
@@ -167,21 +166,21 @@ fn all_that_is_stored_is_exported() {
     }
 }
 
-/// The rows if the first cell has these figures.
+/// Returns the rows if the first cell has these figures.
 fn from_csv_with(figures: Figures) -> Vec<Fields> {
     let mut stores = stores();
     stores[0].contents.cells[0] = line(0, Outcome::Done { figures: Box::new(figures) });
     from_csv_of(&stores)
 }
 
-/// The counts of the host's kernel are stored by machine and vCPU, and exported as sums and shares.
+/// The host kernel's counts are stored by machine and vCPU, and exported as sums and shares.
 #[test]
-fn the_hosts_counts_are_exported() {
+fn exports_host_counts() {
     let mut figures = full();
     for (machine, ran) in figures.host.iter_mut().zip([[100, 50], [20, 30]]) {
         machine.window = Nanos(200);
         for (vcpu, ran) in machine.vcpus.iter_mut().zip(ran) {
-            *vcpu = ThreadTimes { ran: Nanos(ran), waited: Nanos(40), turns: 3 };
+            *vcpu = ThreadTimes { ran: Nanos(ran), waited: Nanos(40), slices: 3 };
         }
         machine.yields.pause_exits = None;
         machine.yields.yields_attempted = Some(7);
@@ -205,19 +204,19 @@ fn the_hosts_counts_are_exported() {
     }
 }
 
-/// Regression: a figure of a window that something had stopped was exported like any other.
+/// Regression: the figures of a window that had been stopped were exported like any other.
 #[test]
-fn figures_of_disturbed_windows_are_marked() {
-    let asked = line(0, done()).point.duration.as_secs_f64();
+fn marks_disturbed_windows() {
+    let requested = line(0, done()).point.duration.as_secs_f64();
     let of_seconds = |seconds| from_csv_with(Figures { seconds, host: Vec::new(), ..full() });
-    assert_eq!(of_seconds(asked)[0]["disturbed"], "");
-    assert_eq!(of_seconds(asked * 3.0)[0]["disturbed"], "stopped");
-    assert_eq!(of_seconds(asked)[1]["disturbed"], "", "the cell failed");
+    assert_eq!(of_seconds(requested)[0]["disturbed"], "");
+    assert_eq!(of_seconds(requested * 3.0)[0]["disturbed"], "stopped");
+    assert_eq!(of_seconds(requested)[1]["disturbed"], "", "the cell failed");
 }
 
-/// Regression: cells of no time were exported with the rate 0 and their counts.
+/// Regression: cells without duration were exported with the rate 0 and their counts.
 #[test]
-fn figures_that_make_no_sense_are_left_out_and_said() {
+fn omits_impossible_figures_with_an_error() {
     for seconds in [0.0, -1.0] {
         let rows = from_csv_with(Figures { seconds, ..full() });
         assert_eq!((rows[0]["status"].as_str(), rows[0]["cell"].as_str()), ("done", "0"));
@@ -232,7 +231,7 @@ fn figures_that_make_no_sense_are_left_out_and_said() {
 }
 
 #[test]
-fn what_is_derived_is_there_too() {
+fn exports_derived_columns() {
     assert_eq!(from_csv()[0]["jain"], "", "the operations are of some workers");
     let mut figures = full();
     figures.operations = vec![101; line(0, done()).point.all_vcpus() as usize];
@@ -253,20 +252,20 @@ fn what_is_derived_is_there_too() {
     assert_eq!(rows[4]["store"], "second");
 }
 
-/// These were not exported once. One operation in a thousand is long, and most of the time passes in
-/// such operations.
+/// Regression: these were not exported. One operation in a thousand is long, and most of the time is
+/// spent in such operations.
 #[test]
-fn percentiles_of_the_time_waited_are_exported_beside_those_of_the_waits() {
+fn exports_percentiles_by_time() {
     let mut figures = full();
     figures.latencies = Some(Timings::from_pairs([(100, 999), (1_000_000, 1)]));
-    let found = figures.latencies.as_ref().and_then(Timings::percentiles).unwrap();
+    let percentiles = figures.latencies.as_ref().and_then(Timings::percentiles).unwrap();
     let rows = from_csv_with(figures);
     let latency = |row: usize, name: &str| rows[row][&format!("latency_{name}_ns")].clone();
-    assert_eq!(latency(0, "p50"), found.p50.0.to_string());
+    assert_eq!(latency(0, "p50"), percentiles.p50.0.to_string());
     for (name, expected) in [
-        ("by_time_p50", found.by_time.p50),
-        ("by_time_p99", found.by_time.p99),
-        ("by_time_p999", found.by_time.p999),
+        ("by_time_p50", percentiles.by_time.p50),
+        ("by_time_p99", percentiles.by_time.p99),
+        ("by_time_p999", percentiles.by_time.p999),
     ] {
         assert_eq!(latency(0, name), expected.0.to_string(), "{name}");
         assert_eq!(latency(0, name), "1000000", "{name}");

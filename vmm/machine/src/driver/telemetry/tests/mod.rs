@@ -8,7 +8,7 @@ mod queued;
 
 const LOCK: u64 = 0x3000;
 const VCPU: VcpuId = VcpuId(2);
-/// A queued lock by its name in a line.
+/// The name of a queued lock in a line.
 const QUEUED: u64 = LOCK | QUEUED_LOCK;
 /// The host's own TSC, at 1 GHz.
 const CLOCK: TscClock = TscClock { offset: 0, khz: 1_000_000 };
@@ -28,13 +28,13 @@ fn set_head(lines: &TelemetryView, head: u16) {
     lines.memory.store(head, GuestAddress(LOCK), Relaxed).unwrap();
 }
 
-/// The vCPU waits for this lock, as `word` says.
+/// Makes the vCPU wait for this lock with this wait word.
 fn set_wait(lines: &TelemetryView, vcpu: VcpuId, lock: u64, word: u32) {
     lines.store(vcpu, offset_of!(Line, wait_lock), lock);
     lines.store(vcpu, offset_of!(Line, wait), word);
 }
 
-/// What the stopped vCPU does, by the lines of three.
+/// Returns the activity of the stopped vCPU, by the lines of three vCPUs.
 fn stopped(lines: &TelemetryView) -> LockActivity {
     lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5))
 }
@@ -46,7 +46,7 @@ fn hold(lines: &TelemetryView, depth: usize, ticket: u16) {
 }
 
 #[test]
-fn a_waiter_is_as_far_from_its_lock_as_the_head_says() {
+fn infers_distance_from_the_head() {
     let lines = lines();
     assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Free);
     set_wait(&lines, VCPU, LOCK, Wait::Spinning.word(2));
@@ -63,23 +63,23 @@ fn a_waiter_is_as_far_from_its_lock_as_the_head_says() {
 fn critical_vcpus_without_a_cpu_are_counted_once_each() {
     let lines = lines();
     let count = || lines.memory.load::<u32>(GuestAddress(0x1000 + MACHINE), Relaxed).unwrap();
-    let turn = |vcpu, begins: bool| lines.set_off_cpu(VcpuId(vcpu), !begins);
+    let set_running = |vcpu, begins: bool| lines.set_off_cpu(VcpuId(vcpu), !begins);
     hold(&lines, 1, 6);
     set_head(&lines, 6);
-    turn(VCPU.0, true);
+    set_running(VCPU.0, true);
     assert_eq!(count(), 0, "it has a CPU");
-    turn(VCPU.0, false);
-    turn(VCPU.0, false);
-    turn(1, false);
+    set_running(VCPU.0, false);
+    set_running(VCPU.0, false);
+    set_running(1, false);
     assert_eq!(count(), 1, "vCPU 1 holds none");
-    // What the guest writes changes neither the count nor what comes next.
+    // Values written by the guest affect neither the count nor later updates.
     lines.memory.store(7_u32, GuestAddress(0x1000 + MACHINE), Relaxed).unwrap();
     lines.store(VcpuId(0), offset_of!(Line, held), u32::MAX);
-    turn(0, false);
+    set_running(0, false);
     assert_eq!(count(), 2);
-    [0, 1, VCPU.0].into_iter().for_each(|vcpu| turn(vcpu, true));
+    [0, 1, VCPU.0].into_iter().for_each(|vcpu| set_running(vcpu, true));
     assert_eq!(count(), 0);
-    turn(200, false);
+    set_running(200, false);
 }
 
 #[test]
@@ -88,13 +88,13 @@ fn the_next_in_line_is_counted_if_it_spins_without_a_cpu() {
     let count = || lines.memory.load::<u32>(GuestAddress(0x1000 + MACHINE), Relaxed).unwrap();
     lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
     set_head(&lines, 2);
-    // Ticket 4 is served by the next release, ticket 6 by the one after it.
+    // The next release serves ticket 4, and the release after it ticket 6.
     let waits = [
         (Wait::Spinning, 4, 1),
         (Wait::Spinning, 6, 0),
         (Wait::Halted, 4, 0),
         (Wait::Kicking, 4, 1),
-        (Wait::Outside, 0, 0),
+        (Wait::Throttled, 0, 0),
     ];
     for (wait, ticket, expected) in waits {
         lines.store(VCPU, offset_of!(Line, wait), wait.word(ticket));
@@ -106,36 +106,36 @@ fn the_next_in_line_is_counted_if_it_spins_without_a_cpu() {
 }
 
 #[test]
-fn the_end_of_a_slice_is_told_in_the_guests_own_time() {
+fn publishes_slice_end_in_guest_time() {
     let lines = lines();
-    let told = || lines.load::<u64>(VCPU, offset_of!(Line, slice_end));
+    let slice_end = || lines.load::<u64>(VCPU, offset_of!(Line, slice_end));
     let before = tsc::read();
     lines.set_slice_end(VCPU, Some(Nanos(5_000)), Nanos(2_000));
     // At 1 GHz.
-    assert!((before + 3_000..=tsc::read() + 3_000).contains(&told()));
+    assert!((before + 3_000..=tsc::read() + 3_000).contains(&slice_end()));
     lines.set_slice_end(VCPU, Some(Nanos(1)), Nanos(2_000));
-    assert!((before..=tsc::read()).contains(&told()), "it is over");
+    assert!((before..=tsc::read()).contains(&slice_end()), "it is over");
     lines.set_slice_end(VCPU, Some(Nanos::NEVER), Nanos(2_000));
-    assert_eq!(told(), 0);
+    assert_eq!(slice_end(), 0);
     lines.set_slice_end(VcpuId(200), Some(Nanos(1)), Nanos(2_000));
 }
 
 #[test]
-fn a_vcpu_outside_or_about_to_kick_is_not_free() {
+fn throttled_and_kicking_vcpus_are_not_free() {
     let lines = lines();
-    set_wait(&lines, VCPU, LOCK, Wait::Outside.word(0));
+    set_wait(&lines, VCPU, LOCK, Wait::Throttled.word(0));
     lines.memory.store(8_u16, GuestAddress(LOCK + 2), Relaxed).unwrap();
     for (head, expected) in [(5, 2), (8, 0)] {
         set_head(&lines, head);
         let activity = lines.activity(VCPU, Nanos(5));
-        let LockActivity::Outside { lock, queued, .. } = activity else { panic!() };
+        let LockActivity::Throttled { lock, queued, .. } = activity else { panic!() };
         assert_eq!((lock, queued), (LockId(LOCK), Some(expected)));
         assert!(activity.is_involved() && !activity.is_holder());
-        // Admitted to an empty queue: only it can take the lock and let the others in.
+        // Admitted to an empty queue: only it can acquire the lock and admit others.
         assert_eq!(activity.is_next(), expected == 0);
     }
     lines.store(VCPU, offset_of!(Line, wait), Wait::Kicking.word(8));
-    // The line may still claim a lock that has been released.
+    // The line may still claim a released lock.
     for depth in [1, 0] {
         hold(&lines, 1, 6);
         lines.store(VCPU, offset_of!(Line, held), depth);
@@ -143,15 +143,15 @@ fn a_vcpu_outside_or_about_to_kick_is_not_free() {
         assert_eq!(activity, LockActivity::Kicking { lock: LockId(LOCK), ticket: 8 });
         assert!(activity.is_involved() && activity.is_next() && !activity.is_holder());
     }
-    set_wait(&lines, VCPU, u64::MAX - 1, Wait::Outside.word(0));
-    let LockActivity::Outside { queued: None, .. } = lines.activity(VCPU, Nanos(5)) else {
+    set_wait(&lines, VCPU, u64::MAX - 1, Wait::Throttled.word(0));
+    let LockActivity::Throttled { queued: None, .. } = lines.activity(VCPU, Nanos(5)) else {
         panic!()
     };
 }
 
 #[test]
-fn a_kernel_that_keeps_no_lines_is_not_taken_for_one_without_locks() {
-    let lines = TelemetryView { kept: LineUpkeep::Perhaps, ..lines() };
+fn activity_is_unknown_without_telemetry() {
+    let lines = TelemetryView { upkeep: LineUpkeep::Maybe, ..lines() };
     assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Unknown);
     hold(&lines, 1, 6);
     lines.store(VCPU, offset_of!(Line, held), 0u32);
@@ -159,15 +159,15 @@ fn a_kernel_that_keeps_no_lines_is_not_taken_for_one_without_locks() {
 }
 
 #[test]
-fn a_vcpu_that_counts_no_locks_has_no_count() {
+fn acquisitions_are_none_if_not_counted() {
     let lines = lines();
-    assert_eq!(lines.taken(VCPU), None);
+    assert_eq!(lines.acquisitions(VCPU), None);
     lines.store(VCPU, offset_of!(Line, taken), 7u64);
-    assert_eq!(lines.taken(VCPU), Some(7));
+    assert_eq!(lines.acquisitions(VCPU), Some(7));
 }
 
 #[test]
-fn a_lock_that_was_released_is_not_held_though_the_line_says_so() {
+fn released_locks_are_not_held() {
     let lines = lines();
     hold(&lines, 1, 6);
     set_head(&lines, 7);
@@ -177,41 +177,42 @@ fn a_lock_that_was_released_is_not_held_though_the_line_says_so() {
     assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Free);
 }
 
-/// A vCPU that was stopped while drawing a ticket: did it draw one, and which?
+/// A vCPU stopped while drawing a ticket: whether it drew one, and its number.
 #[test]
-fn a_ticket_that_no_other_vcpu_has_is_that_of_the_drawing_one() {
+fn unclaimed_ticket_belongs_to_the_drawing_vcpu() {
     let lines = lines();
-    let (other, third) = (VcpuId(0), VcpuId(1));
+    let (holder, third) = (VcpuId(0), VcpuId(1));
     let set = |head: u16, tail: u16| {
         lines.memory.store(u32::from(tail) << 16 | u32::from(head), GuestAddress(LOCK), Relaxed)
     };
-    let seen = || stopped(&lines);
+    let activity = || stopped(&lines);
     set_wait(&lines, VCPU, LOCK, Wait::Entering.word(0));
     set(6, 6).unwrap();
-    assert_eq!(seen(), LockActivity::Free, "it has none: none is out");
+    assert_eq!(activity(), LockActivity::Free, "it has none: none is out");
     set(0xfffe | 1, 0).unwrap();
-    assert_eq!(seen(), LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 });
+    assert_eq!(activity(), LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 });
     // Another vCPU holds the lock,
-    lines.store(other, offset_of!(Line, held_lock), LOCK);
-    lines.store(other, offset_of!(Line, held_ticket), 0xfffe_u16);
-    lines.store(other, offset_of!(Line, held), 1_u32);
-    assert_eq!(seen(), LockActivity::Free);
-    // and the next ticket is out, too,
+    lines.store(holder, offset_of!(Line, held_lock), LOCK);
+    lines.store(holder, offset_of!(Line, held_ticket), 0xfffe_u16);
+    lines.store(holder, offset_of!(Line, held), 1_u32);
+    assert_eq!(activity(), LockActivity::Free);
+    // the next ticket is drawn as well,
     set(0xfffe, 2).unwrap();
-    let LockActivity::Waiting { ticket: 0, distance: Some(1), since: Nanos(5), .. } = seen() else {
-        panic!("{:?}", seen());
+    let LockActivity::Waiting { ticket: 0, distance: Some(1), since: Nanos(5), .. } = activity()
+    else {
+        panic!("{:?}", activity());
     };
-    // which another vCPU that is drawing may have,
+    // and may belong to another vCPU that is drawing,
     lines.store(third, offset_of!(Line, wait), Wait::Entering.word(0));
-    assert_eq!(seen(), LockActivity::Entering);
-    // or does have.
+    assert_eq!(activity(), LockActivity::Entering);
+    // or does belong to it.
     set_wait(&lines, third, LOCK, Wait::Halted.word(0));
-    assert_eq!(seen(), LockActivity::Free);
-    // An impossible word: more tickets than there are vCPUs.
+    assert_eq!(activity(), LockActivity::Free);
+    // An invalid word, with more tickets than vCPUs.
     set(0, 0xfffe).unwrap();
-    assert_eq!(seen(), LockActivity::Entering);
+    assert_eq!(activity(), LockActivity::Entering);
     lines.store(VCPU, offset_of!(Line, wait_lock), LOCK | 1);
-    assert_eq!(seen(), LockActivity::Entering, "a lock without a head");
+    assert_eq!(activity(), LockActivity::Entering, "a lock without a head");
 }
 
 /// Regression: only the innermost lock was read.
@@ -220,37 +221,37 @@ fn outer_locks_are_named_while_they_are_held() {
     const AT: [u64; 4] = [0x3000, 0x3004, 0x3008, 0x300c];
     let lines = lines();
     let names = |lock: u64| Some(LockId(lock));
-    for (ix, lock) in (0..NAMED).zip(AT) {
+    for (ix, lock) in (0..MAX_NAMED).zip(AT) {
         lines.store(VCPU, offset_of!(Line, held_lock) + ix * 8, lock);
         lines.store(VCPU, offset_of!(Line, held_ticket) + ix * 2, 4_u16);
         lines.memory.store(4_u16, GuestAddress(lock), Relaxed).unwrap();
     }
-    let seen = |held: u32| {
+    let activity = |held: u32| {
         lines.store(VCPU, offset_of!(Line, held), held);
         lines.activity(VCPU, Nanos(5))
     };
-    assert_eq!(seen(1), LockActivity::Holding { lock: names(AT[0]), depth: 1 });
+    assert_eq!(activity(1), LockActivity::Holding { lock: names(AT[0]), depth: 1 });
     let outer = [names(AT[0]), names(AT[1]), None];
     let three = LockActivity::HoldingSeveral { lock: names(AT[2]), depth: 3, outer };
-    assert_eq!(seen(3), three);
-    // Of five locks it names three, and the innermost is not among them.
+    assert_eq!(activity(3), three);
+    // The line names three of the five locks, without the innermost.
     let outer = [names(AT[0]), names(AT[1]), names(AT[2])];
     let five = LockActivity::HoldingSeveral { lock: None, depth: 5, outer };
-    assert_eq!(seen(5), five);
+    assert_eq!(activity(5), five);
     assert!(five.is_holder() && five.concerns(LockId(AT[1])));
     assert!(five.is_involved_with(LockId(AT[3])), "it may be one of the other two");
     assert!(!three.is_involved_with(LockId(AT[3])));
-    // The innermost lock has been released, but the line does not say so yet.
+    // The innermost lock has been released, but the line does not show it yet.
     lines.memory.store(6_u16, GuestAddress(AT[2]), Relaxed).unwrap();
     let outer = [names(AT[0]), None, None];
-    assert_eq!(seen(3), LockActivity::HoldingSeveral { lock: names(AT[1]), depth: 2, outer });
-    // One in the middle is just being removed from the line.
+    assert_eq!(activity(3), LockActivity::HoldingSeveral { lock: names(AT[1]), depth: 2, outer });
+    // A lock in the middle is being removed from the line.
     lines.store(VCPU, offset_of!(Line, held_lock), 0_u64);
-    assert_eq!(seen(2), LockActivity::Holding { lock: names(AT[1]), depth: 2 });
+    assert_eq!(activity(2), LockActivity::Holding { lock: names(AT[1]), depth: 2 });
 }
 
 #[test]
-fn nothing_a_guest_writes_is_believed_blindly() {
+fn tolerates_invalid_lines() {
     let lines = lines();
     lines.store(VCPU, offset_of!(Line, held), u32::MAX);
     let deep = LockActivity::Holding { lock: None, depth: u32::MAX };
@@ -270,7 +271,7 @@ fn set_resumed(lines: &TelemetryView, vcpu: VcpuId, tsc: u64) {
 }
 
 #[test]
-fn guest_time_becomes_the_schedules() {
+fn converts_guest_time() {
     let lines = lines();
     let now = Nanos::millis(10);
     // A value of about 1 ms ago, at 1 GHz.
@@ -279,10 +280,10 @@ fn guest_time_becomes_the_schedules() {
     assert!(when <= Nanos::millis(9) && when > Nanos::millis(1), "{when}");
 }
 
-/// Regression: vCPU 0's offset was used for all vCPUs. What vCPU 1 had just written, with a counter
-/// that is half a second ahead, seemed to be in the future and was dropped.
+/// Regression: vCPU 0's offset was used for all vCPUs. A fresh value from vCPU 1, whose counter is
+/// half a second ahead, appeared to be in the future and was dropped.
 #[test]
-fn each_vcpu_has_a_clock_of_its_own() {
+fn uses_the_clock_of_each_vcpu() {
     let ahead = TscClock { offset: 500_000_000, ..CLOCK };
     let lines = TelemetryView { clocks: [CLOCK, ahead].into(), ..lines() };
     let now = Nanos::millis(1000);
@@ -297,7 +298,7 @@ fn each_vcpu_has_a_clock_of_its_own() {
 }
 
 #[test]
-fn a_waiter_without_a_ticket_is_as_far_from_its_lock_as_name_and_gate_say() {
+fn infers_distance_from_name_and_gate() {
     const GATE: u64 = LOCK + 0x82;
     const NAME: u16 = 12;
     let lines = lines();
@@ -305,9 +306,9 @@ fn a_waiter_without_a_ticket_is_as_far_from_its_lock_as_name_and_gate_say() {
         lines.memory.store(word, GuestAddress(LOCK), Relaxed).unwrap();
         lines.memory.store(gate, GuestAddress(GATE), Relaxed).unwrap();
         lines.store(VCPU, offset_of!(Line, wait), Wait::Spinning.word(name));
-        let seen = stopped(&lines);
-        let LockActivity::Waiting { lock: LockId(lock), ticket, distance, .. } = seen else {
-            panic!("{seen:?}")
+        let activity = stopped(&lines);
+        let LockActivity::Waiting { lock: LockId(lock), ticket, distance, .. } = activity else {
+            panic!("{activity:?}")
         };
         assert_eq!(lock, LOCK | NO_HEAD);
         (ticket, distance)

@@ -20,9 +20,9 @@ fn hold_queued(lines: &TelemetryView, vcpu: VcpuId) {
 }
 
 #[test]
-fn a_waiter_of_a_queued_lock_is_next_by_its_rank_and_the_word() {
+fn infers_distance_from_rank_and_word() {
     let lines = lines();
-    let seen = || stopped(&lines);
+    let activity = || stopped(&lines);
     for (rank, word, distance, is_next) in [
         (QUEUED_PENDING, 0x101, Some(1), true),
         (QUEUED_HEAD, 0x4_0101, Some(2), false),
@@ -33,138 +33,138 @@ fn a_waiter_of_a_queued_lock_is_next_by_its_rank_and_the_word() {
     ] {
         wait_for_queued(&lines, VCPU, rank);
         set_word(&lines, word);
-        let activity = seen();
-        let LockActivity::Waiting { lock, distance: found, .. } = activity else {
-            panic!("{activity:?}")
+        let waiter = activity();
+        let LockActivity::Waiting { lock, distance: actual, .. } = waiter else {
+            panic!("{waiter:?}")
         };
-        assert_eq!((lock, found), (LockId(LOCK), distance), "rank {rank}, {word:#x}");
-        assert_eq!(activity.is_next(), is_next, "rank {rank}, {word:#x}");
+        assert_eq!((lock, actual), (LockId(LOCK), distance), "rank {rank}, {word:#x}");
+        assert_eq!(waiter.is_next(), is_next, "rank {rank}, {word:#x}");
     }
 }
 
-/// A PV release is a locked instruction, too: the vCPU has not said yet that it holds the lock no longer.
+/// A PV release is also a locked instruction: the vCPU has not published yet that it no longer holds the
+/// lock.
 #[test]
-fn a_queued_lock_that_two_say_they_hold_was_just_released_by_one() {
+fn two_claimed_holders_mean_a_fresh_release() {
     let lines = lines();
-    let other = VcpuId(0);
-    let seen = || stopped(&lines);
+    let peer = VcpuId(0);
+    let activity = || stopped(&lines);
     hold_queued(&lines, VCPU);
     set_word(&lines, 1);
-    assert!(seen().is_holder());
-    hold_queued(&lines, other);
-    assert_eq!(seen(), LockActivity::Entering, "it may be either");
+    assert!(activity().is_holder());
+    hold_queued(&lines, peer);
+    assert_eq!(activity(), LockActivity::Entering, "it may be either");
     set_wait(&lines, VCPU, QUEUED, Wait::Kicking.word(QUEUED_PENDING));
-    let kicking = seen();
+    let kicking = activity();
     assert!(matches!(kicking, LockActivity::Kicking { lock: LockId(LOCK), .. }), "{kicking:?}");
     wait_for_queued(&lines, VcpuId(1), QUEUED_PV_HEAD);
     let first = lines.activity(VcpuId(1), Nanos(5));
-    assert!(kicking.goes_before(&first), "{first:?} sleeps until the kick");
-    lines.store(other, offset_of!(Line, held), 0_u32);
-    assert!(seen().is_holder(), "it has not released it yet");
+    assert!(kicking.is_ahead_of(&first), "{first:?} sleeps until the kick");
+    lines.store(peer, offset_of!(Line, held), 0_u32);
+    assert!(activity().is_holder(), "it has not released it yet");
     set_word(&lines, 0);
     assert!(
-        seen().is_next() && seen().goes_before(&first),
+        activity().is_next() && activity().is_ahead_of(&first),
         "the first waiter sleeps until the kick"
     );
     // It holds another lock around it.
     set_word(&lines, 1);
-    hold_queued(&lines, other);
+    hold_queued(&lines, peer);
     lines.memory.store(1_u32, GuestAddress(LOCK + 4), Relaxed).unwrap();
     lines.store(VCPU, offset_of!(Line, held_lock), QUEUED + 4);
     lines.store(VCPU, offset_of!(Line, held_lock) + 8, QUEUED);
     lines.store(VCPU, offset_of!(Line, held), 2_u32);
     let outer = LockActivity::Holding { lock: Some(LockId(LOCK + 4)), depth: 1 };
-    assert_eq!(seen(), outer);
+    assert_eq!(activity(), outer);
 }
 
-/// Lines that a program in the guest writes, in pages anywhere in its memory or not in it.
-/// Lock stealing, and test-and-set locks: taken before the queue is joined.
+/// Lock stealing, and test-and-set locks: acquired before the vCPU joins the queue.
 #[test]
-fn a_waiter_that_took_a_queued_lock_out_of_turn_owns_it() {
+fn lock_stealing_waiter_is_the_holder() {
     let lines = lines();
-    let other = VcpuId(0);
-    let seen = || stopped(&lines);
+    let peer = VcpuId(0);
+    let activity = || stopped(&lines);
     wait_for_queued(&lines, VCPU, QUEUED_JOINING);
     set_word(&lines, 0x4_0001);
     let owns = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
-    assert_eq!(seen(), owns);
-    wait_for_queued(&lines, other, QUEUED_JOINING);
-    assert!(!seen().is_holder(), "it may be the other's");
-    hold_queued(&lines, other);
+    assert_eq!(activity(), owns);
+    wait_for_queued(&lines, peer, QUEUED_JOINING);
+    assert!(!activity().is_holder(), "it may be the peer's");
+    hold_queued(&lines, peer);
     set_word(&lines, 1);
-    assert!(matches!(seen(), LockActivity::Waiting { distance: None, .. }), "its turn is open");
+    assert!(matches!(activity(), LockActivity::Waiting { distance: None, .. }), "ambiguous");
 }
 
-/// A vCPU is stopped most often right after a locked instruction: the one that took the lock.
+/// A vCPU is most often stopped right after a locked instruction, here the lock acquisition.
 #[test]
-fn a_queued_lock_that_no_other_vcpu_can_own_is_the_stopped_ones() {
+fn unclaimed_lock_belongs_to_the_stopped_vcpu() {
     let lines = lines();
-    let (other, third) = (VcpuId(0), VcpuId(1));
-    let seen = || stopped(&lines);
+    let (peer, third) = (VcpuId(0), VcpuId(1));
+    let activity = || stopped(&lines);
     let owns = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
     set_wait(&lines, VCPU, QUEUED, Wait::Entering.word(0));
     set_word(&lines, 0);
-    assert_eq!(seen(), LockActivity::Free, "the lock is free");
+    assert_eq!(activity(), LockActivity::Free, "the lock is free");
     set_word(&lines, 1);
-    assert_eq!(seen(), owns);
+    assert_eq!(activity(), owns);
     set_wait(&lines, third, QUEUED, Wait::Entering.word(0));
-    assert_eq!(seen(), LockActivity::Entering, "another one takes it, too");
-    hold_queued(&lines, other);
-    assert_eq!(seen(), LockActivity::Free, "another one has it");
-    let owner = lines.stopped(other, (0..3).map(VcpuId), Nanos(5));
+    assert_eq!(activity(), LockActivity::Entering, "another vCPU acquires it, too");
+    hold_queued(&lines, peer);
+    assert_eq!(activity(), LockActivity::Free, "another vCPU holds it");
+    let owner = lines.stopped(peer, (0..3).map(VcpuId), Nanos(5));
     assert_eq!(owner, owns);
     set_word(&lines, 0);
-    assert_eq!(lines.stopped(other, (0..3).map(VcpuId), Nanos(5)), LockActivity::Free);
+    assert_eq!(lines.stopped(peer, (0..3).map(VcpuId), Nanos(5)), LockActivity::Free);
 
-    // Waiters: the pending one whose bit is gone, and the first of a PV queue.
-    lines.store(other, offset_of!(Line, held), 0_u32);
+    // Waiters: a pending waiter whose bit is cleared, and the head of a PV queue.
+    lines.store(peer, offset_of!(Line, held), 0_u32);
     lines.store(third, offset_of!(Line, wait), 0_u32);
     for (rank, word) in [(QUEUED_PENDING, 1), (QUEUED_PV_HEAD, 0x4_0001), (QUEUED_HEAD, 1)] {
         wait_for_queued(&lines, VCPU, rank);
         set_word(&lines, word);
-        assert_eq!(seen(), owns, "rank {rank}");
-        lines.store(other, offset_of!(Line, held), 1_u32);
-        assert!(matches!(seen(), LockActivity::Waiting { distance: Some(1), .. }), "rank {rank}");
-        lines.store(other, offset_of!(Line, held), 0_u32);
+        assert_eq!(activity(), owns, "rank {rank}");
+        lines.store(peer, offset_of!(Line, held), 1_u32);
+        assert!(matches!(activity(), LockActivity::Waiting { distance: Some(1), .. }), "{rank}");
+        lines.store(peer, offset_of!(Line, held), 0_u32);
     }
     wait_for_queued(&lines, VCPU, QUEUED_PENDING);
     set_word(&lines, 0x101);
-    assert!(matches!(seen(), LockActivity::Waiting { .. }), "its bit is set: it waits");
+    assert!(matches!(activity(), LockActivity::Waiting { .. }), "its bit is set: it waits");
 }
 
-/// Right after the locked instructions that set the pending bit and that join the queue.
+/// Right after the locked instructions that set the pending bit or join the queue.
 #[test]
-fn a_waiter_that_has_just_become_the_next_one_is_found() {
+fn detects_a_new_next_waiter() {
     let lines = lines();
-    let other = VcpuId(0);
-    let seen = || stopped(&lines);
+    let peer = VcpuId(0);
+    let activity = || stopped(&lines);
     // The third vCPU owns it.
     hold_queued(&lines, VcpuId(1));
     wait_for_queued(&lines, VCPU, QUEUED_JOINING);
     set_word(&lines, 0x001);
-    assert!(!seen().is_next(), "it has not set the bit");
+    assert!(!activity().is_next(), "it has not set the bit");
     set_word(&lines, 0x101);
-    assert!(seen().is_next());
-    wait_for_queued(&lines, other, QUEUED_JOINING);
-    assert_eq!(seen(), LockActivity::Entering, "it may be the other's");
-    wait_for_queued(&lines, other, QUEUED_PENDING);
-    assert!(!seen().is_next(), "it is the other's");
+    assert!(activity().is_next());
+    wait_for_queued(&lines, peer, QUEUED_JOINING);
+    assert_eq!(activity(), LockActivity::Entering, "it may be the peer's");
+    wait_for_queued(&lines, peer, QUEUED_PENDING);
+    assert!(!activity().is_next(), "it is the peer's");
 
-    lines.store(other, offset_of!(Line, wait), 0_u32);
+    lines.store(peer, offset_of!(Line, wait), 0_u32);
     wait_for_queued(&lines, VCPU, QUEUED_BEHIND);
-    // The tail is CPU 2, or 1.
+    // The tail is CPU 2, or CPU 1.
     set_word(&lines, 0xc_0001);
-    assert!(seen().is_next(), "no other is in the queue");
-    wait_for_queued(&lines, other, QUEUED_BEHIND);
-    assert!(!seen().is_next(), "the other is ahead");
-    lines.store(other, offset_of!(Line, wait), 0_u32);
+    assert!(activity().is_next(), "no other vCPU is queued");
+    wait_for_queued(&lines, peer, QUEUED_BEHIND);
+    assert!(!activity().is_next(), "the peer is ahead");
+    lines.store(peer, offset_of!(Line, wait), 0_u32);
     set_word(&lines, 0x8_0001);
-    assert!(!seen().is_next(), "it has not joined");
+    assert!(!activity().is_next(), "it has not joined");
 }
 
-/// A waiter that has lost its CPU does not notice that it is the first by now.
+/// A preempted waiter does not notice that it has become the head.
 #[test]
-fn a_waiter_that_was_let_ahead_is_next_before_it_notices() {
+fn new_queue_head_is_next_before_it_notices() {
     const NODE: u64 = 0x3040;
     let lines = lines();
     let is_next = || stopped(&lines).is_next();
