@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn unrunnable_commands_get_a_shells_status() {
         for error in USUAL {
-            let failed = NotRun { name: "/work/prog", error };
+            let failed = NotRun { name: "/opt/prog", error };
             let text = failed.to_string();
-            assert!(text.starts_with("cannot run '/work/prog': "), "{text}");
+            assert!(text.starts_with("cannot run '/opt/prog': "), "{text}");
             assert!(!text.contains("error") && !text.contains('\n'), "{error:?}: {text}");
             assert_eq!(failed.status(), if error == Errno::NOENT { 127 } else { 126 });
         }

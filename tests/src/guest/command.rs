@@ -5,7 +5,7 @@ use crate::{files::noise, prelude::*, product};
 
 tests![
     exit_status_is_passed_on: Boot::direct().script("exit 7").run()?.exits(7)?.stdout_is("")?.no_stderr().map(drop),
-    unknown_command_gives_127: Boot::direct().command(["no-such-command"]).run()?.exits(127)?.stderr_has(&["no-such-command"])?.stdout_is("").map(drop),
+    unknown_command_gives_127,
     signal_gives_128_and_its_number: Boot::direct().script("kill -TERM $$").run()?.exits(128 + 15).map(drop),
     stdout_and_stderr_are_separate,
     the_last_output_on_the_serial_line_arrives,
@@ -16,6 +16,11 @@ tests![
     silent_input_delays_nothing: Boot::direct().script("exit 4").input(Input::Silence).run()?.exits(4).map(drop),
     arguments_arrive_unchanged,
 ];
+
+fn unknown_command_gives_127() -> anyhow::Result<()> {
+    let ran = Boot::direct().command(["no-such-command", "x"]).run()?;
+    ran.exits(127)?.stderr_has(&["no-such-command"])?.stdout_is("").map(drop)
+}
 
 fn stdout_and_stderr_are_separate() -> anyhow::Result<()> {
     let ran = Boot::direct().script("echo out; echo err >&2; printf end").run()?.exits(0)?;

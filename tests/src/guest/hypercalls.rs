@@ -12,7 +12,7 @@ tests![
 ];
 
 fn doorbell_and_kvm_kicks_do_not_exit_to_the_vmm() -> anyhow::Result<()> {
-    let report = bench("direct", &["--runs", "1", "--seconds", "0.4"])?;
+    let report = bench("direct", 180, &["--runs", "1", "--seconds", "0.4"])?;
     let machines = report["rounds"].as_f64().context("no rounds")?;
     for backend in ["doorbell", "kvm"] {
         for what in ["kick -> run, same CPU", "kick -> run, other CPU", "kick of a running vCPU"] {

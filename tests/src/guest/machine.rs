@@ -15,7 +15,8 @@ tests![
     memory_just_over_the_hole: memory_is("3200M", 3200) => Long("3 s; across the hole in make test"),
     memory_across_the_hole: memory_is("5G", 5 << 10),
     // Serial ports have no interrupts then, and the first interrupt once killed the machine.
-    without_an_io_apic: Boot::direct().with("--cpus 2 --append noapic").command(["cat"]).input(Input::Bytes(b"through\n".into())).run()?.exits(0)?.stdout_is("through\n").map(drop),
+    without_an_io_apic: Boot::direct().with("--cpus 2 --append noapic").command(["cat"])
+        .input(Input::Bytes(b"through\n".into())).run()?.exits(0)?.stdout_is("through\n").map(drop),
     one_cpu_by_nosmp: one_cpu_by("nosmp") => Long("2 s; without an I/O APIC in make test"),
     one_cpu_by_maxcpus_0: one_cpu_by("maxcpus=0") => Long("2 s; without an I/O APIC in make test"),
     without_kvms_clock: boots_with("no-kvmclock"),

@@ -21,7 +21,8 @@ tests![
     the_next_in_line_of_a_kernel_are_preempted_on_request: deliberate("lwp:20,20ms", "lwp", "off"),
     a_vcpu_in_hlt_keeps_no_slot => Long("11 s"),
     a_timeline_counts_the_locks_of_a_kernel => Long("16 s: two kernels; host::trace has timelines of payloads"),
-    two_machines_run_the_same_command: Boot::direct().with("--cpus 2 --mem 256M --slots 2 --policy fair --vms 2").script("nproc; exit 3").run()?.exits(3)?.stdout_is("2\n2\n").map(drop),
+    two_machines_run_the_same_command: Boot::direct().with("--cpus 2 --mem 256M --slots 2 --policy fair --vms 2")
+        .script("nproc; exit 3").run()?.exits(3)?.stdout_is("2\n2\n").map(drop),
     a_stock_kernels_locks_are_observed,
     without_telemetry_preemptions_are_unclassified,
 ];

@@ -5,7 +5,8 @@ use crate::prelude::*;
 tests![
     every_workload_makes_progress,
     a_workload_prints_a_summary,
-    invalid_arguments_are_rejected: Boot::direct().command(["bench", "mmmap"]).run()?.exits(2)?.stderr_has(&["no workload 'mmmap'", "bench --help"]).map(drop),
+    invalid_arguments_are_rejected: Boot::direct().command(["bench", "mmmap"]).run()?
+        .exits(2)?.stderr_has(&["no workload 'mmmap'", "bench --help"]).map(drop),
     workloads_are_compared: ["mmap", "open-read-close"].into_iter().try_for_each(|name| is_compared(name, "0.3")),
 ];
 

@@ -6,7 +6,9 @@ use crate::prelude::*;
 kernel_7::tests![
     // The payload holds its lock three quarters of the time, without a queue: waiters of a FIFO lock would
     // leave few slices to its holder.
-    slices_end_outside_of_locks_except_after_grace: slices_end_outside_of_locks("--guest payload --locks test-and-set --set critical=3000 --set think=1000 --vcpus 2"),
+    slices_end_outside_of_locks_except_after_grace: slices_end_outside_of_locks(
+        "--guest payload --locks test-and-set --set critical=3000 --set think=1000 --vcpus 2",
+    ),
     guests_see_critical_vcpus_without_a_cpu,
     slices_of_linux_end_outside_of_locks: slices_end_outside_of_locks("--guest linux --locks ticket --vcpus 4") => Long("60 s: four Linux guests boot in an emulated host"),
 ];

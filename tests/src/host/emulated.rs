@@ -10,9 +10,12 @@ tests![
     a_program_of_the_shell_reads_its_input_unchanged,
     streams_status_and_stats_come_back,
     a_frozen_host_is_replaced => Long("30 s: three hosts, one after the other"),
-    repeated_freezes_are_a_failure: faulty("mute,mute", 1).run()?.exits(1)?.stdout_is("")?.stderr_has(&[FROZE, "1 of 1", "not of the guest"]).map(drop),
-    a_dead_host_kernel_is_reported: faulty("panic", 2).run()?.exits(1)?.stdout_is("")?.stderr_has(&["the emulated host's own kernel died"]).map(drop),
-    a_killed_emulator_is_reported: faulty("kill", 2).run()?.fails(1, &["the emulator exited unexpectedly", "probably out of memory"])?.stdout_is("").map(drop),
+    repeated_freezes_are_a_failure: faulty("mute,mute", 1).run()?.exits(1)?.stdout_is("")?
+        .stderr_has(&[FROZE, "1 of 1", "not of the guest"]).map(drop),
+    a_dead_host_kernel_is_reported: faulty("panic", 2).run()?.exits(1)?.stdout_is("")?
+        .stderr_has(&["the emulated host's own kernel died"]).map(drop),
+    a_killed_emulator_is_reported: faulty("kill", 2).run()?.stdout_is("")?
+        .fails(1, &["the emulator exited unexpectedly", "probably out of memory"]).map(drop),
     sigterm_ends_the_emulated_host,
     a_shell_at_a_terminal,
     ctrl_c_before_the_shell_ends_the_host,

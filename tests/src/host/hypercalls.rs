@@ -12,13 +12,13 @@ tests![
 ];
 
 /// Runs `bench hypercalls` with these options; returns its JSON.
-pub fn bench(host: &str, options: &[&str]) -> anyhow::Result<Value> {
+pub fn bench(host: &str, limit: u64, options: &[&str]) -> anyhow::Result<Value> {
     let folder = files::scratch()?;
     let file = folder.path().join("json");
     let ran = pvticket(["bench", "hypercalls", "--host", host, "--json"])
         .args([&file])
         .args(options)
-        .limit(300)
+        .limit(limit)
         .run()?
         .exits(0)?;
     files::json(&file).with_context(|| ran.show())
@@ -41,7 +41,8 @@ fn p50(case: &Value) -> anyhow::Result<f64> {
 fn a_handoff_costs_a_wakeup_and_its_exits() -> anyhow::Result<()> {
     need_kvm()?;
     let seconds = by_form("0.05", "0.1");
-    let report = bench("direct", &["--runs", "1", "--seconds", seconds, "--pv-backends", "vmm"])?;
+    let report =
+        bench("direct", 180, &["--runs", "1", "--seconds", seconds, "--pv-backends", "vmm"])?;
     let futex = p50(case(&report, None, "futex handoff, same CPU")?)?;
     let exit = p50(case(&report, Some("vmm"), "exit and entry")?)?;
     let handoff = case(&report, Some("vmm"), "kick -> run, same CPU")?;
@@ -86,7 +87,7 @@ fn a_short_queue_needs_few_handoffs() -> anyhow::Result<()> {
 
 fn the_bench_in_the_emulated_host_has_all_options() -> anyhow::Result<()> {
     let words = "--runs 1 --seconds 0.04 --seed 7 --cpus 0 --pv-backends kvm,doorbell";
-    let report = bench("emulated", &Vec::from_iter(words.split(' ')))?;
+    let report = bench("emulated", 300, &Vec::from_iter(words.split(' ')))?;
     ensure!(report["seed"] == 7 && report["cpus"] == json!([0]), "{report:#}");
     // Four rounds a run, each a quarter of its time.
     ensure!(report["rounds"] == 4 && report["seconds"] == 0.01, "{report:#}");

@@ -7,7 +7,8 @@ tests![
     help_and_version_are_no_errors,
     closed_output_is_no_failure,
     closed_output_of_compare_is_no_failure: need_kvm().and_then(|()| exits_alike(&[&["compare", "--vcpus", "2"], &SHORT[..]].concat(), 0)),
-    closed_output_of_bench_is_no_failure: need_kvm().and_then(|()| exits_alike(&[&["bench", "hypercalls"], &SHORT[..]].concat(), 0)) => Long("25 s: two benches, twice"),
+    closed_output_of_bench_is_no_failure: need_kvm()
+        .and_then(|()| exits_alike(&[&["bench", "hypercalls"], &SHORT[..]].concat(), 0)) => Long("25 s: two benches, twice"),
 ];
 
 /// Command lines that need no files.

@@ -9,6 +9,7 @@ tests![
     a_store_is_not_written_twice,
     equal_runs_do_not_differ => Quiet("25 s: verdicts about rates"),
     pv_beats_native_under_overcommit => Quiet("a significance test of rates"),
+    the_first_cell_of_each_point_is_traced,
     cells_of_both_hosts_are_run,
 ];
 
@@ -210,6 +211,19 @@ fn equal_runs_do_not_differ() -> anyhow::Result<()> {
 fn pv_beats_native_under_overcommit() -> anyhow::Result<()> {
     let text = reported("vcpus = \"2x\"\npolicies = \"rr\"\nrepetitions = 8\nseconds = 0.1\n")?;
     expect_usually!(text.contains("pv-ticket is faster than ticket"), "{text}");
+    Ok(())
+}
+
+fn the_first_cell_of_each_point_is_traced() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let trace = folder.path().join("trace");
+    let (run, _) = run_in(&folder, TWENTY, &["--only", "vcpus=3,4", "--trace"])?;
+    run.args([&trace]).run()?.exits(0)?;
+    let ran = pvticket(["trace", "--json"]).args([&trace]).run()?.exits(0)?;
+    let digest = ran.json()?;
+    let runs = digest["runs"].as_array().with_context(|| ran.show())?;
+    ensure!(runs.len() == 4, "{} runs\n{digest:#}", runs.len());
     Ok(())
 }
 

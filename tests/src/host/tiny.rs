@@ -12,7 +12,7 @@ kvm::tests![
 
 /// Builds a `pvticket boot` of this code on the local KVM.
 pub fn boot(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
-    boot_by(Program::new(binary()), folder, code)
+    Ok(boot_by(Program::new(binary()), folder, code)?.limit(BOOT_LIMIT))
 }
 
 /// Like [`boot`], with this program in place of the product.
@@ -20,7 +20,7 @@ pub fn boot_by(front: Program, folder: &TempDir, code: &[u8]) -> anyhow::Result<
     let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
     let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
     let boot = front.args(["boot", "--host", "direct", "--cpus", "1", "--kernel"]).args([kernel]);
-    let boot = boot.args(["--initrd"]).args([initrd]).limit(BOOT_LIMIT);
+    let boot = boot.args(["--initrd"]).args([initrd]);
     // A software KVM is refused for guest kernels, but can run a few instructions.
     Ok(boot.env("PVTICKET_TRUST_KVM", "1"))
 }

@@ -60,7 +60,7 @@ pub async fn supervise(
                 let line = format!(
                     "the emulated host froze ({freeze}), a fault of the emulator; restarting it, {number} of {allowed}{evidence}"
                 );
-                print_line(&line, errand.interactive);
+                eprint_line(&line, errand.interactive);
                 used += 1;
             }
         }
@@ -68,7 +68,7 @@ pub async fn supervise(
 }
 
 /// Prints one line on stderr.
-pub fn print_line(line: &str, raw_terminal: bool) {
+pub fn eprint_line(line: &str, raw_terminal: bool) {
     let end = if raw_terminal { "\r\n" } else { "\n" };
     let line = format!("pvticket: {}{end}", sanitize::line(line));
     // A closed stderr is ignored.

@@ -6,7 +6,7 @@ use crate::{
     host::resolve_cpus,
 };
 use base::units::CpuList;
-use os::streams::print_line;
+use os::streams::eprint_line;
 
 /// Help text of `--cpus`.
 pub const HELP: &str = "Host CPUs that carry the vCPUs, for example 0,2-5, in the order of the slots [default: at most \
@@ -45,7 +45,7 @@ fn choose_or(
     let choice =
         resolve_cpus(topology, option, slots.map_or(CpuRequest::Default, CpuRequest::Count))?;
     if let Some(note) = choice.note.filter(|_| slots.is_none()) {
-        print_line(format_args!("pvticket: {note}; {remedy} to choose"));
+        eprint_line(format_args!("pvticket: {note}; {remedy} to choose"));
     }
     Ok(choice.cpus)
 }

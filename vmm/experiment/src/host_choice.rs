@@ -10,7 +10,7 @@ use kvm::{
     KvmKind,
     host::{DEV_KVM, has_virtualization},
 };
-use os::streams::print_line;
+use os::streams::eprint_line;
 use study::{
     host_facts::HostFacts,
     point::{HostKernel, HostKind},
@@ -78,7 +78,7 @@ pub fn choose_here(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPl
     if choice.place == HostKind::Emulated && is_only_denied(mode, class, kind, has_virtualization())
     {
         NOTED.call_once(|| {
-            print_line(format_args!(
+            eprint_line(format_args!(
                 "pvticket: no permission to open {DEV_KVM}; guests run in the emulated host: join its group \
                  (usermod -aG kvm $USER) or run as root"
             ));
@@ -116,7 +116,7 @@ pub fn check_direct(class: GuestClass, kind: KvmKind) -> Result<(), CannotRunKer
 /// Prints a note if the control group of this process gets less CPU time than a run on these CPUs would use.
 pub fn with_quota_note(facts: HostFacts, cpus: &CpuList) -> HostFacts {
     if let Some(concern) = facts.quota_warning(cpus.cpus().len()) {
-        print_line(format_args!("pvticket: {concern}"));
+        eprint_line(format_args!("pvticket: {concern}"));
     }
     facts
 }

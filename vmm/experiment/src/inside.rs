@@ -21,7 +21,7 @@ use os::{
     artifacts::GUEST_DISK,
     memory::{Memory, in_mib},
     results::Target,
-    streams::print_line,
+    streams::eprint_line,
 };
 use study::{
     guest::kernels::{KernelFile, Kernels},
@@ -41,7 +41,7 @@ const HOST_MEMORY: u64 = 448 << 20;
 /// Warns if there is less memory than this many emulated hosts may need, each with all its contents.
 pub fn warn_of_memory(each: ByteSize, hosts: usize) {
     if let Some(warning) = memory_warning(&emulated_hosts(hosts), each, hosts, Memory::current()) {
-        print_line(format_args!("pvticket: {warning}"));
+        eprint_line(format_args!("pvticket: {warning}"));
     }
 }
 

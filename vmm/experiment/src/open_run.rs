@@ -24,7 +24,7 @@ use crate::{
 use base::units::CpuList;
 use emulated::Parts;
 use machine::clock;
-use os::streams::print_line;
+use os::streams::eprint_line;
 use report::perfetto;
 use study::{
     guest::kernels::{KernelFile, Kernels},
@@ -163,7 +163,7 @@ fn replay_file(experiment: &Experiment) -> anyhow::Result<Option<PathBuf>> {
 fn repair(store: &mut Store, contents: &Contents, dir: &Path) -> anyhow::Result<()> {
     let Some(torn) = contents.torn else { return Ok(()) };
     store.repair(torn)?;
-    print_line(format_args!(
+    eprint_line(format_args!(
         "pvticket: the last line of {} was incomplete; its {} bytes are removed",
         dir.display(),
         torn.bytes

@@ -15,7 +15,7 @@ use crate::{
     plan::format_span,
 };
 use base::{plural::noun, sanitize};
-use os::streams::print_line;
+use os::streams::eprint_line;
 use study::{
     point::Point,
     spec::{Experiment, PlannedCell},
@@ -88,7 +88,7 @@ impl<'a> Progress<'a> {
     }
 
     fn say(&self, text: &str) {
-        let write = || print_line(format_args!("{text}"));
+        let write = || eprint_line(format_args!("{text}"));
         match &self.bar {
             Some(bar) => bar.suspend(write),
             None => write(),

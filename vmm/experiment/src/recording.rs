@@ -3,7 +3,7 @@
 use std::{fmt::Display, io::BufReader, path::Path};
 
 use base::{files, plural::count};
-use os::streams::print_line;
+use os::streams::eprint_line;
 use sched::recording::Recording;
 
 use crate::Usage;
@@ -30,7 +30,7 @@ pub fn read_for(
 ) -> Result<Recording, Usage> {
     let recording = read_matching(file, sizes)?;
     if let Some(shortfall) = recording.shortfall() {
-        print_line(format_args!("pvticket: --policy replay:{}: {shortfall}", file.display()));
+        eprint_line(format_args!("pvticket: --policy replay:{}: {shortfall}", file.display()));
     }
     Ok(recording)
 }

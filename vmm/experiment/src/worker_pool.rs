@@ -32,7 +32,7 @@ use base::{
 use os::{
     artifacts::{self, guest_kernel},
     memory::Memory,
-    streams::print_line,
+    streams::eprint_line,
 };
 use study::{
     guest::{
@@ -241,7 +241,7 @@ pub(crate) fn warn_of_memory<'a>(
     let direct = largest(experiment, HostKind::Direct);
     let note = direct.and_then(|each| inside::memory_warning(&name, each, jobs, Memory::current()));
     if let Some(note) = note {
-        print_line(format_args!("pvticket: {note}"));
+        eprint_line(format_args!("pvticket: {note}"));
     }
 }
 

@@ -36,7 +36,7 @@ use kvm::sys::fatal;
 use os::{
     memory::{Memory, in_mib},
     signals,
-    streams::{Stream, print_line},
+    streams::{Stream, eprint_line},
 };
 use report::perfetto;
 use sched::driver::DriverKind;
@@ -186,7 +186,7 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let status = inside.run(setup_inside.args()?)?;
     // Only for the worker itself: processes that it starts have reported this there.
     if status == signals::status_of(Signal::KILL.as_raw()) && setup.changes != Changes::InChildren {
-        print_line(format_args!(
+        eprint_line(format_args!(
             "the worker was killed in the emulated host: probably out of its {} of memory",
             in_mib(memory)
         ));
@@ -208,7 +208,7 @@ fn run_in_children(setup: Setup) -> anyhow::Result<u8> {
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     let failed = relay::relay(command, BufReader::new(io::stdin()), &interrupt)?;
     if let Some(reason) = failed.and_then(|status| kill_reason(status, Memory::current)) {
-        print_line(format_args!("{reason}"));
+        eprint_line(format_args!("{reason}"));
     }
     let status = failed.map(|status| match status.signal() {
         Some(signal) => signals::status_of(signal),

@@ -112,7 +112,7 @@ pub fn print_raw(bytes: &[u8]) {
 }
 
 /// Prints one line on stderr, replacing all control characters. Errors are ignored.
-pub fn print_line(text: fmt::Arguments<'_>) {
+pub fn eprint_line(text: fmt::Arguments<'_>) {
     let _ = write(Stream::Stderr, format!("{}\n", sanitize::line(&text.to_string())).as_bytes());
 }
 

@@ -20,7 +20,7 @@ use experiment::{Usage, kernel};
 use os::{
     owners::{UntrustedUser, untrusted_within},
     signals::Interrupt,
-    streams::print_line,
+    streams::eprint_line,
 };
 
 /// Path of a build's kernel.
@@ -184,7 +184,7 @@ fn build(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Re
 
 fn make(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Result<()> {
     let jobs = thread::available_parallelism().map_or(1, usize::from);
-    print_line(format_args!("pvticket: building {} (make -j{jobs} bzImage)", tree.display()));
+    eprint_line(format_args!("pvticket: building {} (make -j{jobs} bzImage)", tree.display()));
     let errors = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
     let mut make = Command::new("make");
     make.arg("-C").arg(tree).arg("-s").arg(format!("-j{jobs}")).args(&variables.assignments);
@@ -204,7 +204,7 @@ fn make(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Res
     let errors = String::from_utf8_lossy(&errors);
     let lines: Vec<&str> = errors.lines().collect();
     for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
-        print_line(format_args!("  {}", sanitize::line(sanitize::truncate(line, 500))));
+        eprint_line(format_args!("  {}", sanitize::line(sanitize::truncate(line, 500))));
     }
     Err(NoVerdict(format!("{} does not build: {reason}", tree.display())).into())
 }

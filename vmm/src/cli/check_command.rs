@@ -6,8 +6,9 @@ use anyhow::Context;
 use clap::{Args, ValueEnum, builder::NonEmptyStringValueParser};
 
 use super::{
+    eprint_line,
     host::{HostKernelArgs, host_parser},
-    print, print_line,
+    print,
     results::ResultFile,
 };
 use crate::check::{
@@ -108,7 +109,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<u8> {
     match run_tests(args) {
         Err(error) if is_interrupted(&error) => Ok(signals::exit_status()),
         Err(error) if !error.is::<Usage>() => {
-            print_line(format_args!("pvticket: {error:#}"));
+            eprint_line(format_args!("pvticket: {error:#}"));
             Ok(NO_VERDICT)
         }
         result => result,

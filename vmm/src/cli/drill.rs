@@ -18,7 +18,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use rustix::process::{Pid, Signal, getppid, kill_process};
 
-use super::{FAILURE, confinement, print_line};
+use super::{FAILURE, confinement, eprint_line};
 use confine::{Class, Files, Needs};
 use kvm::sys::ptrace;
 use os::terminal::RawTerminal;
@@ -89,11 +89,11 @@ pub fn run(args: &DrillArgs) -> anyhow::Result<u8> {
     });
     match result.context("cannot start a thread")? {
         Ok(Ok(())) => {
-            print_line(format_args!("done"));
+            eprint_line(format_args!("done"));
             Ok(0)
         }
         Ok(Err(error)) => {
-            print_line(format_args!("refused: {error}"));
+            eprint_line(format_args!("refused: {error}"));
             Ok(FAILURE)
         }
         Err(_) => Ok(FAILURE),

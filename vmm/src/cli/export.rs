@@ -11,7 +11,7 @@ use base::{files, plural::count};
 use clap::Args;
 
 use super::{
-    Usage, print, print_line,
+    Usage, eprint_line, print,
     report_command::{records, without_copies},
 };
 use os::{
@@ -59,7 +59,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
     let stores: Vec<RunRecord> = stores.into_iter().flatten().collect();
     for store in stores.iter().filter(|store| store.contents.torn.is_some()) {
         let file = Path::new(&store.source).join(FILE);
-        print_line(format_args!("note: ignored the incomplete last line of {}", file.display()));
+        eprint_line(format_args!("note: ignored the incomplete last line of {}", file.display()));
     }
     let dirs: Vec<PathBuf> = stores.iter().map(|store| PathBuf::from(&store.source)).collect();
     let files = csv.iter().chain(json);

@@ -48,7 +48,7 @@ use kvm::{
 };
 use os::{
     limits, signals,
-    streams::{self, print, print_line},
+    streams::{self, eprint_line, print},
 };
 
 /// Exit status of a usage error.
@@ -105,13 +105,13 @@ pub fn main() -> ExitCode {
         agent::run();
     }
     if let Err(reason) = limits::prepare() {
-        print_line(format_args!("pvticket: {reason}"));
+        eprint_line(format_args!("pvticket: {reason}"));
         return ExitCode::from(FAILURE);
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
-            print_line(format_args!("pvticket: {}", one_line(&error)));
+            eprint_line(format_args!("pvticket: {}", one_line(&error)));
             return ExitCode::from(USAGE_STATUS);
         }
         Err(_) => return print_help(),
@@ -121,18 +121,18 @@ pub fn main() -> ExitCode {
     let result = prepare().and_then(|()| dispatch(cli.command));
     // Reported with every status: the missing input may be its cause.
     let is_unread = streams::input_failure()
-        .map(|error| print_line(format_args!("pvticket: cannot read stdin: {error}")))
+        .map(|error| eprint_line(format_args!("pvticket: cannot read stdin: {error}")))
         .is_some();
     match result {
         _ if signals::is_out_of_time() => {
-            print_line(format_args!("{}", fatal::OUT_OF_TIME));
+            eprint_line(format_args!("{}", fatal::OUT_OF_TIME));
             ExitCode::from(FAILURE)
         }
         Ok(0) if let Some(error) = streams::failure() => report_stdout_error(error),
         Ok(0) if is_unread => ExitCode::from(FAILURE),
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            print_line(format_args!("pvticket: {}", limits::with_advice(format!("{error:#}"))));
+            eprint_line(format_args!("pvticket: {}", limits::with_advice(format!("{error:#}"))));
             ExitCode::from(if error.is::<Usage>() { USAGE_STATUS } else { FAILURE })
         }
     }
@@ -184,7 +184,7 @@ fn print_help() -> ExitCode {
 
 /// Reports output that could not be written, for a reason other than a closed pipe.
 fn report_stdout_error(error: &io::Error) -> ExitCode {
-    print_line(format_args!("pvticket: cannot write to stdout: {error}"));
+    eprint_line(format_args!("pvticket: cannot write to stdout: {error}"));
     ExitCode::from(FAILURE)
 }
 

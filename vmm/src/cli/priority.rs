@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use super::print_line;
+use super::eprint_line;
 use kvm::start_class::{self, StartClass};
 
 /// Switches to the default scheduling class and reports it. vCPUs and emulators spin: with a real-time
@@ -13,17 +13,17 @@ pub(super) fn drop_class() -> anyhow::Result<()> {
     let result = start_class::reset();
     if class.is_real_time() {
         result.with_context(|| format!("cannot drop {class}; start pvticket without it"))?;
-        print_line(format_args!(
+        eprint_line(format_args!(
             "pvticket: dropped {class}: spinning vCPUs would block all other threads"
         ));
         return Ok(());
     }
     match result {
-        Ok(()) => print_line(format_args!(
+        Ok(()) => eprint_line(format_args!(
             "pvticket: dropped {class}: vCPUs would run less under some schedules than under others"
         )),
         // Then schedules cannot change it either: it is the same for all vCPUs.
-        Err(error) => print_line(format_args!(
+        Err(error) => eprint_line(format_args!(
             "pvticket: cannot drop {class} ({error}): vCPUs only get CPU time that others leave"
         )),
     }

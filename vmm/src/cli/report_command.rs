@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use rustix::termios::tcgetwinsize;
 
-use super::{Usage, print, print_line};
+use super::{Usage, eprint_line, print};
 use base::{
     plural::{agree, count, noun},
     sanitize,
@@ -158,7 +158,7 @@ pub(super) fn records(dir: &Path) -> anyhow::Result<Vec<RunRecord>> {
     if !missing.is_empty() {
         let (dir, noun) = (dir.display(), noun(missing.len(), "part"));
         let missing = CpuList::ranges(&missing);
-        print_line(format_args!("note: {dir} lacks {noun} {missing} of {}", parts.count()));
+        eprint_line(format_args!("note: {dir} lacks {noun} {missing} of {}", parts.count()));
     }
     Ok(parts.dirs().map(|dir| RunRecord::read(&dir)).collect::<Result<_, _>>()?)
 }
@@ -168,8 +168,8 @@ pub(super) fn without_copies(records: Vec<RunRecord>) -> Vec<RunRecord> {
     let (unique, repeats) = without_repeats(records);
     for Repeat { source, first, unique_cells: own_cells } in repeats {
         match own_cells {
-            0 => print_line(format_args!("note: {source} is a copy of {first}; counted once")),
-            _ => print_line(format_args!(
+            0 => eprint_line(format_args!("note: {source} is a copy of {first}; counted once")),
+            _ => eprint_line(format_args!(
                 "note: {source} is a copy of {first} that was resumed separately: only its {} {}",
                 count(own_cells, "new cell"),
                 agree(own_cells, "counts", "count")
@@ -183,7 +183,7 @@ pub(super) fn without_copies(records: Vec<RunRecord>) -> Vec<RunRecord> {
 fn note_same_run(before: &[RunRecord], after: &[RunRecord]) {
     let pairs = before.iter().flat_map(|before| after.iter().map(move |after| (before, after)));
     if let Some((before, after)) = pairs.into_iter().find(|(a, b)| share_cells(a, b)) {
-        print_line(format_args!(
+        eprint_line(format_args!(
             "note: {} is the same run as {}: they differ only in resumed cells",
             after.source, before.source
         ));
@@ -205,7 +205,7 @@ fn diff_status(diff: &Diff, is_mail: bool) -> anyhow::Result<u8> {
     match regressions::not_judged(diff) {
         Some(note) if regressions.is_empty() => Err(Usage(note).into()),
         Some(note) => {
-            print_line(format_args!("note: {note}"));
+            eprint_line(format_args!("note: {note}"));
             Ok(REGRESSION)
         }
         None if regressions.is_empty() => Ok(0),

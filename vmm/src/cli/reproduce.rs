@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use base::plural::count;
 use clap::Args;
 
-use super::{Usage, print, print_line, results::ResultFile};
+use super::{Usage, eprint_line, print, results::ResultFile};
 use experiment::{
     cpus,
     host::topology,
@@ -109,7 +109,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
         Some(result) => show(args, &result, page.as_ref()).map(|()| 0),
         None => {
             let out = base::sanitize::shell_quoted(&args.out.display().to_string());
-            print_line(format_args!(
+            eprint_line(format_args!(
                 "pvticket: completed rows are kept; resume with: pvticket reproduce --resume --out {out}"
             ));
             Ok(signals::exit_status())

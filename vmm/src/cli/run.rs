@@ -13,9 +13,9 @@ use clap::{
 };
 
 use super::{
-    Usage, confinement,
+    Usage, confinement, eprint_line,
     host::{HostKernelArgs, host_parser},
-    print, print_line, report_command, slurm_script,
+    print, report_command, slurm_script,
 };
 use experiment::doctor::topology::Topology;
 use experiment::{
@@ -205,7 +205,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     }
     let dir = args.store()?;
     if let (true, Some(part)) = (plan.is_finished(), args.part) {
-        print_line(format_args!("pvticket: part {part} is already complete"));
+        eprint_line(format_args!("pvticket: part {part} is already complete"));
         return finish(dir.as_deref().unwrap_or(Path::new(".")), false);
     }
     let outlets = RunOptions { trace: args.trace.as_deref(), ..RunOptions::default() };
@@ -235,7 +235,7 @@ fn finish(dir: &Path, stopped: bool) -> anyhow::Result<u8> {
             page.display()
         ));
     } else {
-        print_line(format_args!(
+        eprint_line(format_args!(
             "pvticket: {} {} left; resume with: pvticket run --resume {quoted_dir}",
             count(remaining, "cell"),
             agree(remaining, "is", "are")

@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{Usage, print_line, results::ResultFile};
+use super::{Usage, eprint_line, results::ResultFile};
 use base::{
     text,
     units::{CpuList, Nanos, VcpuCount},
@@ -31,7 +31,7 @@ use sched::{
 pub(super) fn write_record(file: &ResultFile, recording: &Recording) -> anyhow::Result<()> {
     file.write(|mut out| recording.write(&mut out))?;
     if let Some(shortfall) = recording.shortfall() {
-        print_line(format_args!("pvticket: {file}: {shortfall}"));
+        eprint_line(format_args!("pvticket: {file}: {shortfall}"));
     }
     Ok(())
 }

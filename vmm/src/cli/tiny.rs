@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use hypercalls::payload::Workload;
 
-use super::{confinement, print_line};
+use super::{confinement, eprint_line};
 use confine::{Class, Files, Needs};
 use machine::{
     vcpu::End,
@@ -46,7 +46,7 @@ pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
     confinement::begin(Class::Main, &Files::for_guests(), Needs::default())?;
     let report = vm.start(console)?.wait()?;
     if let Some(complaint) = report.complaint() {
-        print_line(format_args!("pvticket: {complaint}"));
+        eprint_line(format_args!("pvticket: {complaint}"));
     }
     match report.end {
         End::Done(0) => Ok(0),

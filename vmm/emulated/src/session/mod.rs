@@ -26,7 +26,7 @@ use super::{
         source::StreamReader,
         stdin::Input,
     },
-    supervise::print_line,
+    supervise::eprint_line,
     wire::{self, AgentJob, Beat, Decoder, ErrandEnd, FromAgent, Injection, ToAgent},
 };
 use base::units::ByteSize;
@@ -229,7 +229,7 @@ impl<'a> Session<'a> {
                 FromAgent::Done(done) => self.done = Some(done),
                 FromAgent::NoneSpared { online, wanted } => {
                     if let Some(warning) = self.spare_warning.warn_once(online, wanted) {
-                        print_line(&warning, self.errand.interactive);
+                        eprint_line(&warning, self.errand.interactive);
                     }
                 }
                 FromAgent::Failed { error } => {

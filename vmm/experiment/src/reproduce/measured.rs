@@ -16,7 +16,7 @@ use crate::{
 };
 use anyhow::Context;
 use base::{files, plural::count, units::CpuList};
-use os::streams::print_line;
+use os::streams::eprint_line;
 use study::{
     findings::{RunRecord, Study},
     published::{self, Row, Surrogate, Table},
@@ -91,7 +91,7 @@ pub(super) fn measure(
                 // This host cannot measure it; the rows report the reason.
                 Err(error) => {
                     let reason = format!("{error:#}");
-                    print_line(format_args!("pvticket: table {}: {reason}", table.name));
+                    eprint_line(format_args!("pvticket: table {}: {reason}", table.name));
                     measured.tables.push((table.name.clone(), Err(reason)));
                     continue;
                 }

@@ -9,7 +9,7 @@ use base::plural::noun;
 use indicatif::ProgressBar;
 
 use crate::bar;
-use os::streams::print_line;
+use os::streams::eprint_line;
 
 /// Shows the progress on stderr.
 pub(super) struct Progress {
@@ -44,7 +44,7 @@ impl Progress {
         self.done += 1;
         match &self.bar {
             Some(bar) => bar.inc(1),
-            None => print_line(format_args!("simulation {}/{}: {step}", self.done, self.total)),
+            None => eprint_line(format_args!("simulation {}/{}: {step}", self.done, self.total)),
         }
     }
 }

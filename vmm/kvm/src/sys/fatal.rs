@@ -26,7 +26,7 @@ static SAVED: Saved = Saved(UnsafeCell::new(MaybeUninit::uninit()));
 static ONCE: Once = Once::new();
 static ARMED: AtomicBool = AtomicBool::new(false);
 
-/// Makes fatal signals restore the terminal modes before they end the process. The modes are those of
+/// Makes fatal signals restore the terminal modes before they end the process. The modes are saved from
 /// stdin's terminal at the first call.
 pub fn arm() {
     ONCE.call_once(|| {

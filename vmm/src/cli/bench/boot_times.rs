@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Common, option, run_inside, write_json};
-use crate::cli::{Usage, confinement, print, print_line};
+use crate::cli::{Usage, confinement, eprint_line, print};
 use base::units::{ByteSize, VcpuCount};
 use experiment::{
     bench::boot_times::{self, BenchPlan},
@@ -43,7 +43,7 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     let kernel = if place == HostKind::Emulated || kind.runs_linux() {
         Some(find_kernel(args.kernel.as_deref())?)
     } else {
-        print_line(format_args!(
+        eprint_line(format_args!(
             "pvticket: this KVM cannot run guest kernels: measuring only the tiny guest"
         ));
         None
@@ -94,7 +94,7 @@ fn run_direct(runs: u32, kernel: Option<PathBuf>, json: Option<&Path>) -> anyhow
     let cpus = allowed_cpus().map_err(Usage::from)?;
     let host = with_quota_note(gather_facts(&cpus), &cpus);
     let figures =
-        boot_times::run(&bench, |round| print_line(format_args!("round {round} of {runs}")))?;
+        boot_times::run(&bench, |round| eprint_line(format_args!("round {round} of {runs}")))?;
     let place = if is_emulated() { MeasurementHost::Emulated } else { MeasurementHost::Direct };
     print(&tables::table(&figures, &host));
     write_json(json, || tables::json(&figures, &host, place))?;

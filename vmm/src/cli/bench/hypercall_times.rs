@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::{Common, option, run_inside, write_json};
-use crate::cli::{Usage, confinement, print, print_line};
+use crate::cli::{Usage, confinement, eprint_line, print};
 use base::{
     backend::PvBackend,
     units::{ByteSize, CpuList},
@@ -130,7 +130,7 @@ fn run_direct(args: &HyperBenchArgs) -> anyhow::Result<u8> {
     let host = with_quota_note(gather_facts(&plan.cpus), &plan.cpus);
     let on_round = |round: u32, case: HyperCase| {
         let pv = case.backend().map_or("", PvBackend::name);
-        print_line(format_args!("round {} of {}: {pv} {}", round + 1, plan.rounds, case.name()));
+        eprint_line(format_args!("round {} of {}: {pv} {}", round + 1, plan.rounds, case.name()));
     };
     let run = || hypercall_times::run(&plan, &interrupt, &mut { on_round });
     let figures =

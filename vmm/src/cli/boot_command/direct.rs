@@ -9,7 +9,7 @@ use super::{
     plan::{InitMode, Plan},
     schedule_summary::{self, ScheduleSummary},
 };
-use crate::cli::{confinement, print_line, results::ResultFile};
+use crate::cli::{confinement, eprint_line, results::ResultFile};
 use base::{counters::sum, plural::count};
 use confine::{Class, Files, Needs};
 use experiment::{
@@ -75,7 +75,7 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     drop(terminal);
     let reports = match reports {
         Err(error) if is_abandoned(&error) => {
-            print_line(format_args!("pvticket: {error:#}"));
+            eprint_line(format_args!("pvticket: {error:#}"));
             return Ok(signals::exit_status());
         }
         reports => reports?,
@@ -87,13 +87,13 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     for message in
         reports.iter().flat_map(|report| [report.complaint(), missing_vcpus(report)]).flatten()
     {
-        print_line(format_args!("pvticket: {message}"));
+        eprint_line(format_args!("pvticket: {message}"));
     }
     for faults in reports.iter().filter_map(|report| report.faults.as_ref()) {
-        print_line(format_args!("pvticket: {}", report::faults::summary(faults)));
+        eprint_line(format_args!("pvticket: {}", report::faults::summary(faults)));
     }
     if let Some(account) = account {
-        print_line(format_args!("pvticket: {}", account.line));
+        eprint_line(format_args!("pvticket: {}", account.line));
         if let Some(reason) = account.failure {
             bail!(
                 "the host's kernel ended the scheduler ({reason}); the vCPUs continued without it"
@@ -204,7 +204,7 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
         ),
         End::TimedOut(doing) => {
             let time = plan.timeout.unwrap_or_default().as_secs_f64();
-            print_line(format_args!("pvticket: guest ended after {time} s (--timeout): {doing}"));
+            eprint_line(format_args!("pvticket: guest ended after {time} s (--timeout): {doing}"));
             Ok(TIMED_OUT)
         }
         End::Reset if plan.mode == InitMode::Command => bail!(

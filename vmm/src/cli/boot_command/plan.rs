@@ -15,7 +15,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::BootArgs;
-use crate::cli::{Usage, print_line, schedule::SchedulePlan, system_map};
+use crate::cli::{Usage, eprint_line, schedule::SchedulePlan, system_map};
 use base::{
     backend::PvBackend,
     faults::FaultSpec,
@@ -97,7 +97,7 @@ impl Plan {
             return Err(Usage("the command contains a NUL byte".into()).into());
         }
         if let Some(warning) = check_shell(mode, args.append.as_deref())? {
-            print_line(format_args!("pvticket: {warning}"));
+            eprint_line(format_args!("pvticket: {warning}"));
         }
         if args.handoff.restrict != 0 {
             return Err(Usage(format!("--handoff {}: {NO_GUEST_KERNEL}", args.handoff)).into());
@@ -121,7 +121,7 @@ impl Plan {
         }
         let mem = memory(args.mem, guest_disk.as_deref())?;
         if let Some(warning) = check_memory(mem, schedule.vms, Memory::current())? {
-            print_line(format_args!("pvticket: {warning}"));
+            eprint_line(format_args!("pvticket: {warning}"));
         }
         let plan = Self {
             symbols: args.system_map.as_deref().map(kernel_symbols).transpose()?,
@@ -210,7 +210,7 @@ impl Plan {
             monitoring: LockMonitoring::for_machine(Purpose::Boot, self.pv, is_disturbed),
             symbols: self.symbols.clone(),
             watcher: Some(WatcherSpec {
-                notify: |line| print_line(format_args!("pvticket: {line}")),
+                notify: |line| eprint_line(format_args!("pvticket: {line}")),
                 timeout: self.timeout,
             }),
             kvm_stats: self.stats.is_some(),

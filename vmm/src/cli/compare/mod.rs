@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use clap::{Arg, Args};
 
 use super::{
-    confinement,
+    confinement, eprint_line,
     host::{HostKernelArgs, host_parser},
-    print, print_line,
+    print,
     report_command::columns,
     results::ResultFile,
     run::{KernelArgs, guest_parser},
@@ -225,7 +225,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
             if folder.is_resumable() {
                 let dir = folder.keep();
                 let dir = shell_quoted(&dir.display().to_string());
-                print_line(format_args!("pvticket: resume with: pvticket compare --resume {dir}"));
+                eprint_line(format_args!("pvticket: resume with: pvticket compare --resume {dir}"));
             }
             result
         }

@@ -15,7 +15,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
-use super::{Usage, print, print_line, results::ResultFile, schedule::write_record};
+use super::{Usage, eprint_line, print, results::ResultFile, schedule::write_record};
 use base::{
     chain::chain,
     files,
@@ -149,7 +149,7 @@ pub fn run(args: &SearchArgs) -> anyhow::Result<u8> {
     }
     let mut plan = if args.resume { resume(&args.out)? } else { new_plan(args)? };
     for doubt in &plan.machine.doubts {
-        print_line(format_args!("pvticket: machine {} is DOUBTED: {doubt}", plan.machine.name));
+        eprint_line(format_args!("pvticket: machine {} is DOUBTED: {doubt}", plan.machine.name));
     }
     let interrupt = signals::catch().context("cannot catch signals")?;
     fs::create_dir_all(&args.out)

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{MAX_FILE, ResultFile, Usage, print, print_line, write_record};
+use super::{MAX_FILE, ResultFile, Usage, eprint_line, print, write_record};
 use base::{chain::chain, files, handoff::HandoffSpec, sanitize::shell_quoted, units::Nanos};
 use sim::search::{Finding, Scenario};
 
@@ -23,7 +23,7 @@ pub(super) fn run(file: &Path, record: Option<&Path>, trace: Option<usize>) -> a
     let (result, status) = match (&replay.trouble, replay.is_same) {
         (Some(trouble), true) => (format!("{trouble}; identical to the finding"), 1),
         (Some(trouble), false) => {
-            print_line(format_args!("pvticket: simulator or lock changed since the search"));
+            eprint_line(format_args!("pvticket: simulator or lock changed since the search"));
             (format!("{trouble}; different from the finding"), 1)
         }
         (None, _) => ("no failure found".to_owned(), 0),

@@ -16,7 +16,7 @@ use base::{chain::chain, files};
 use clap::Args;
 use sha2::{Digest, Sha256};
 
-use super::{FAILURE, print, print_line};
+use super::{FAILURE, eprint_line, print};
 use experiment::bar;
 use os::{
     artifacts,
@@ -61,9 +61,9 @@ pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
     let mut failed = Vec::new();
     for (index, part) in parts.iter().enumerate() {
         let step = format!("[{}/{}] {}", index + 1, parts.len(), part.name());
-        print_line(format_args!("{step}: {}", part.description()));
+        eprint_line(format_args!("{step}: {}", part.description()));
         if let Err(error) = provide(*part, &folder, &step, &stop) {
-            print_line(format_args!("{step}: {}", chain(&*error)));
+            eprint_line(format_args!("{step}: {}", chain(&*error)));
             failed.push(part.name());
         }
         if stop.raised() {
@@ -73,7 +73,7 @@ pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
     if failed.is_empty() {
         return Ok(0);
     }
-    print_line(format_args!("pvticket: failed: {}; see above, then retry", failed.join(", ")));
+    eprint_line(format_args!("pvticket: failed: {}; see above, then retry", failed.join(", ")));
     Ok(FAILURE)
 }
 
@@ -92,8 +92,8 @@ fn provide(part: CachePart, folder: &Path, step: &str, stop: &Interrupt) -> anyh
         bar
     });
     let show = |line: &str| match &bar {
-        Some(bar) => bar.suspend(|| print_line(format_args!("{line}"))),
-        None => print_line(format_args!("{line}")),
+        Some(bar) => bar.suspend(|| eprint_line(format_args!("{line}"))),
+        None => eprint_line(format_args!("{line}")),
     };
     let tick = || bar.iter().for_each(indicatif::ProgressBar::tick);
     for script in part.scripts() {

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::cli::{Usage, print, print_line};
+use crate::cli::{Usage, eprint_line, print};
 use base::units::CpuList;
 use experiment::{
     Interrupt, calibrate, cell::simulated::calibrated as machine_of_this_host, host::allowed_cpus,
@@ -68,9 +68,9 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<u8> {
     results::write(&file, text.as_bytes())
         .with_context(|| format!("cannot write {}", file.display()))?;
     print(&text);
-    print_line(format_args!("written to {}", file.display()));
+    eprint_line(format_args!("written to {}", file.display()));
     for doubt in machine.doubts {
-        print_line(format_args!("pvticket: {doubt}: repeat with nothing else on these CPUs"));
+        eprint_line(format_args!("pvticket: {doubt}: repeat with nothing else on these CPUs"));
     }
     Ok(0)
 }

@@ -273,8 +273,8 @@ impl<'a> Combination<'a> {
         if requested == 1 || is_of_library {
             return Ok(requested);
         }
-        let why = "only payloads and simulated guests support several spinlocks";
-        Err(self.value("lock-count").invalid(why))
+        let reason = "only payloads and simulated guests support several spinlocks";
+        Err(self.value("lock-count").invalid(reason))
     }
 
     /// Returns the handoff options, as far as this point's lock has them.
