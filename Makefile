@@ -1,7 +1,7 @@
 # The entry point. `make run` and `make test` need no manual steps on a fresh Debian 12; all other
 # targets are parts of these.
 
-# Without make's job server, whose descriptors make keeps from it.
+# Without make's job server: its descriptors are not inherited.
 CARGO    ?= env -u MAKEFLAGS -u MFLAGS $(shell sh guest-kernel-config/setup.sh --cargo)
 GUESTS   := guest-kernel-config/payload guest-kernel-config/guest-init guest-kernel-config/guest-bench
 MODEL    := guest-kernel-config/locks/model
@@ -23,21 +23,21 @@ export PVTICKET_HOST_KERNEL := $(HOST_KERNEL)
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-# Not MAKE itself, because of which `make -n run` would run it.
+# Not $(MAKE): `make -n run` would run it.
 RUN_MAKE := $(MAKE)
 
 run: ## Set up, build, measure payload and Linux guest, and end with the answer (about 7 min the first time, then 3; RUN_DIR=... for the results)
 	@MAKE='$(RUN_MAKE)' PVTICKET='$(PVTICKET)' RUN_DIR='$(RUN_DIR)' sh vmm/first-run.sh
 
 # Tests that need the trace processor, Chromium or Slurm are skipped without them, with the reason.
-# What cargo builds and what is fetched and compiled besides have two lanes: either alone leaves one of two CPUs idle for
-# a third of its time. End-to-end tests run after them.
+# Cargo builds and other downloads and builds run in parallel: each alone leaves one of two CPUs idle for a third of
+# its time. End-to-end tests run after them.
 test: setup ## Show that every promise holds and no past bug is back (about 12 min; 16 the first time)
 	@$(MAKE) --no-print-directory -j2 --output-sync=line test-code test-machines
 	$(E2E) -- $(TEST_ARGS)
 
-# No verdict of unit tests and model checkers depends on time. The first line builds the binary and the programs of all
-# tests, with the same features in each crate.
+# Results of unit tests and model checkers do not depend on time. The first line builds the binary and the programs of
+# all tests, with the same features in each crate.
 .PHONY: test-code test-machines test-tools
 test-code: setup
 	$(CARGO) build --locked --quiet --workspace --bins --examples --tests --test e2e
@@ -47,13 +47,13 @@ test-code: setup
 test-machines: setup
 	@$(MAKE) --no-print-directory kernel host busybox test-tools
 
-# Each on its own: one that is missing hides no other.
+# Separate commands: a missing program does not hide the next.
 test-tools: setup
 	-@$(MAKE) --no-print-directory trace-processor
 	-@$(MAKE) --no-print-directory browser
 	-@$(MAKE) --no-print-directory slurm
 
-# The release build, all tests in all their forms, both kernels of the emulated host, fuzzing by time, Miri, the packages.
+# The release build, all tests in short and long forms, both kernels of the emulated host, fuzzing, Miri, the packages.
 test-all: setup ## Run all tests in their long forms, and what needs a quiet machine (60 min)
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j2 --output-sync=line all-code all-machines
@@ -104,8 +104,8 @@ e2e: setup kernels host busybox ## Run the end-to-end tests whose names contain 
 	$(CARGO) build --locked --quiet --workspace --bins --examples --test e2e
 	$(E2E) -- --include-ignored $(FILTER) $(TEST_ARGS)
 
-# A call that is on no list ends the first program that makes it, and hides the next: here each is reported and made, and
-# the tests that see a report fail.
+# An unlisted system call kills the program, which hides the next unlisted call. Here each call is reported and
+# executed, and tests with a report fail.
 test-log: setup kernels host busybox ## Run the end-to-end tests whose names contain FILTER with PVTICKET_SECCOMP=log: none may report a call
 	$(CARGO) build --locked --quiet --workspace --bins --examples --test e2e
 	PVTICKET_SECCOMP=log $(E2E) -- $(FILTER) $(TEST_ARGS)
@@ -134,7 +134,7 @@ soak: build ## Take a lock for 4 min with faults injected, and every lock 10^7 t
 build: setup ## Build the binary, its embedded guests included
 	@$(CARGO) build --locked --quiet --release --package pvticket
 
-# The folder of the build is another one.
+# `make -C` changes the folder, so these paths are absolute.
 KERNEL_PATHS = $(foreach name,KERNEL_SRC KERNEL_CONFIG,$(if $($(name)),$(name)='$(abspath $($(name)))'))
 
 kernel: setup ## Build the PV ticketlock guest kernel, or find it in the cache (KERNEL=6.1 or 7: of another Linux)
@@ -146,7 +146,7 @@ kernel-stock: setup ## Build the comparison kernel with stock PV queued spinlock
 kernels: setup ## Build both, from one unpacked source (KERNEL=6.1 or 7: of another Linux)
 	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR='pvticket stock-pvqspinlock' $(KERNEL_PATHS)
 
-# The tests boot the 6.1 as a guest, too.
+# The tests also boot 6.1 as a guest.
 host: setup ## Fetch the emulated host's kernel (HOST_KERNEL=7: a 7.x, too), and a QEMU where this system's is old
 	@HOST_KERNEL=6.1 sh guest-kernel-config/host/fetch.sh
 	@[ "$(HOST_KERNEL)" = 6.1 ] || HOST_DEB= HOST_KERNEL=$(HOST_KERNEL) sh guest-kernel-config/host/fetch.sh
@@ -179,11 +179,11 @@ bpf: ## Compile the scheduler in BPF (with clang, or the one in PVTICKET_CLANG)
 header: setup ## Write the C header of the contract
 	$(CARGO) run --locked --quiet --package pvticket-hypercalls --bin pvticket-header > hypercalls/include/pvticket_abi.h
 
-# The guests and the model have target folders of their own, so that they are checked beside the workspace.
+# The guests and the model have separate target folders, so that checks run in parallel with the workspace.
 lint: setup ## Formatting, clippy and documentation (3 min)
 	@$(MAKE) --no-print-directory -j2 --output-sync=line lint-workspace lint-guests
 
-# The end-to-end tests are run only by name, which `--all-targets` takes for not wanted.
+# `--all-targets` excludes the end-to-end tests, since they run only by name.
 .PHONY: lint-workspace lint-guests
 lint-workspace: setup
 	$(CARGO) fmt --all --check
@@ -198,14 +198,14 @@ lint-guests: setup
 		$(CARGO) clippy --locked --quiet --manifest-path $$other/Cargo.toml --all-targets -- -D warnings; \
 	done
 
-# cargo-deny takes four minutes of a CPU to build, which `make test` does not spend. Its advisories need a
-# database from elsewhere: `cargo deny check advisories`.
+# cargo-deny takes four minutes to build, so `make test` does not run it. Its advisories need a
+# database from the network: `cargo deny check advisories`.
 DENY := $(CACHE)/cargo-deny
 check-licences: setup ## Licences, sources and bans of the dependencies (3 min the first time)
 	@$(CARGO) install --locked --quiet --version 0.20.2 --root $(DENY) cargo-deny
 	@PATH=$(DENY)/bin:$$PATH $(CARGO) deny --locked check licenses bans sources
 
-# The scripts call the cargo that the Makefile does.
+# The scripts call the same cargo as the Makefile.
 WITH_CARGO := $(patsubst %cargo,%,$(CARGO))
 
 dist: setup ## Make the tarball and the Debian package, in target/dist (8 min the first time)

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs unit tests under Miri, which finds undefined behaviour and races that no test asserts: the lock library, the
-# latches and queues of halts, the pages shared with guests, and the scheduler core. Left out are what makes system calls
-# that Miri does not have, coroutines, and what would take it hours (`--skip` here, `cfg(miri)` there).
-# Without Miri (rustup component add miri rust-src --toolchain nightly) it says so and ends with 0.
+# Runs unit tests under Miri, which detects undefined behaviour and races: the lock library, the latches and queues
+# of halts, the pages shared with guests, and the scheduler core. Coroutines, tests with system calls that Miri does not
+# support, and tests that would take hours are skipped (`--skip` here, `cfg(miri)` in the sources).
+# Without Miri (rustup component add miri rust-src --toolchain nightly), prints a note and exits with 0.
 set -eu
 cd "$(dirname "$0")/.."
 CARGO=${CARGO:-$(sh guest-kernel-config/setup.sh --cargo)}

@@ -1,10 +1,10 @@
 #!/bin/sh
-# `make run`: builds, measures, and ends with the answer. The Makefile calls it.
+# `make run`: builds, measures, and prints the answer last. The Makefile calls it.
 #
-# The payload needs no kernel: its figures come before the guest kernel is compiled, which would disturb them.
+# The payload needs no kernel: it is measured before the guest kernel is compiled, which would disturb it.
 #
-# What is built or measured stays, and another call goes on from there: in the newest directory runs/first-* that has
-# no page yet, or in RUN_DIR. Each step says what it does and how long that takes on two CPUs. Variables:
+# Interrupted runs can be resumed: the next call continues in the newest directory runs/first-* without a page, or in
+# RUN_DIR. Each step prints its purpose and its duration on two CPUs. Variables:
 #
 #   RUN_DIR      directory of the results
 #   MAKE         the make to build with
@@ -18,7 +18,7 @@ steps=5
 
 . "$(dirname "$0")/../guest-kernel-config/apt.sh"
 
-# The next step: what it does, and how long it takes; further arguments are lines that explain it.
+# Prints the header of the next step: $1 is its purpose, $2 its duration; further arguments are lines of explanation.
 step() {
     number=$((${number:-0} + 1))
     printf '\n== %s/%s %s (%s) ==\n' "$number" "$steps" "$1" "$2"
@@ -26,7 +26,7 @@ step() {
     [ $# = 0 ] || printf '%s\n' "$@"
 }
 
-# Ends with one line that says what to do; the arguments are what failed, and why if that is known.
+# Exits with one line: $1 is the failed step, $2 the reason or the remedy.
 give_up() {
     what=$1 why=$2
     if is_full "$cache"; then
@@ -38,7 +38,7 @@ give_up() {
     exit 1
 }
 
-# Sets $dir. A run that has its page is over.
+# Sets $dir. A run with a page is complete.
 choose_dir() {
     dir=${RUN_DIR:-}
     [ -z "$dir" ] || return 0
@@ -48,7 +48,7 @@ choose_dir() {
     fi
 }
 
-# Builds these targets, two at a time: any of them alone leaves a CPU idle for a part of the time.
+# Builds these targets, two in parallel, since each leaves a CPU idle for part of its time.
 build() {
     failed=$(mktemp)
     PVTICKET_FAILED=$failed "$make" --no-print-directory -j2 "$@" || {
@@ -59,12 +59,12 @@ build() {
     rm -f "$failed"
 }
 
-# How long a step takes: $2, or $3 where the file $1 is not there yet.
+# Prints the duration of a step: $2 if the file $1 exists, otherwise $3.
 how_long() {
     if [ -e "$1" ]; then echo "$2"; else echo "$3"; fi
 }
 
-# A comparison with its results in $dir/$1 and these further options, as far as it is not measured.
+# Runs or resumes a comparison with results in $dir/$1. Further arguments are its options.
 measure() {
     name=$1
     shift
@@ -81,7 +81,7 @@ measure() {
     "$pvticket" "$@" || give_up "step $number failed" "see what pvticket says above; make run goes on in $dir"
 }
 
-# The runs that there are, as one page and one answer.
+# Makes one page and one answer from the completed runs.
 answer() {
     set -- "$dir/report.html"
     for name in payload schedules linux; do
@@ -97,7 +97,7 @@ trap 'exit 143' TERM
 
 step "Build pvticket" "$(how_long "$pvticket" seconds "2 to 3 min")"
 build build host busybox
-# Doctor's advice is to compile the guest kernel until step 4 has done so.
+# Until step 4 compiles the guest kernel, doctor's advice is to compile it.
 facts=$("$pvticket" doctor --brief) || {
     printf '%s\n' "$facts"
     give_up "no guest can run here" "pvticket doctor says what to change"

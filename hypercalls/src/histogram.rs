@@ -1,4 +1,4 @@
-//! Buckets for times: sixteen per power of two, so that a time is known to within 6 %.
+//! Buckets for times: sixteen per power of two, so that a time is known to within 1/16.
 
 /// Buckets per power of two.
 const PER_OCTAVE: u64 = 16;
@@ -22,8 +22,8 @@ pub const fn bucket(value: u64) -> usize {
     if octave >= END {
         return BUCKETS - 1;
     }
-    let within = (value >> (octave - SUB_BITS)) & (PER_OCTAVE - 1);
-    ((octave - SUB_BITS + 1) as u64 * PER_OCTAVE + within) as usize
+    let offset = (value >> (octave - SUB_BITS)) & (PER_OCTAVE - 1);
+    ((octave - SUB_BITS + 1) as u64 * PER_OCTAVE + offset) as usize
 }
 
 /// The smallest value in `bucket`.

@@ -1,9 +1,9 @@
 //! Facts about a guest's kernel. They let the VMM determine the lock state of a stopped vCPU although
-//! the kernel does not publish it: a distribution's kernel, for example.
+//! the kernel, for example a distribution's, does not publish it.
 //!
 //! A program with sufficient privileges reads [`KERNEL_FACTS`](crate::ports::KERNEL_FACTS). If the VMM
 //! asks for the facts, the program writes the number of a page that begins with a [`KernelFacts`] to the
-//! same port; the VMM has read it when the instruction completes. Zero means unknown.
+//! same port; the VMM has read it when the instruction completes. A fact of zero is unknown.
 
 use core::array;
 
@@ -16,7 +16,7 @@ pub const COUNTS_LOCKS: u32 = 1 << 0;
 /// Offset of `preempt_count` in `struct pcpu_hot` (asm/current.h), where Linux 6.2 to 6.14 have it.
 const PREEMPT_COUNT_IN_PCPU_HOT: u64 = 8;
 
-/// Code of the running kernel.
+/// A range of the running kernel's code.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct CodeRange {
@@ -44,13 +44,13 @@ pub struct KernelFacts {
     pub preempt_count: u64,
 }
 
-/// Size of the facts in memory.
+/// Size of the facts in bytes.
 pub const SIZE: usize = size_of::<KernelFacts>();
 
 impl KernelFacts {
-    /// Records a symbol. To be called in the order of addresses, except that modules' addresses come
+    /// Records a symbol. Must be called in the order of addresses, except that modules' addresses come
     /// last: a slow path ends at the next address, and the first symbol with a name is the kernel's own.
-    /// An address of zero is ignored: a kernel that hides its addresses shows zeros.
+    /// Ignores an address of zero: a kernel that hides its addresses shows zeros.
     pub fn record(&mut self, address: u64, name: &[u8]) {
         if address == 0 {
             return;
@@ -60,15 +60,15 @@ impl KernelFacts {
                 path.end = address;
             }
         }
-        let begins = CodeRange { start: address, end: 0 };
+        let range = CodeRange { start: address, end: 0 };
         match name {
             b"native_queued_spin_lock_slowpath" | b"queued_spin_lock_slowpath"
                 if self.native_slow_path.start == 0 =>
             {
-                self.native_slow_path = begins;
+                self.native_slow_path = range;
             }
             b"__pv_queued_spin_lock_slowpath" if self.pv_slow_path.start == 0 => {
-                self.pv_slow_path = begins;
+                self.pv_slow_path = range;
             }
             b"qnodes" if self.queue_nodes == 0 => self.queue_nodes = address,
             b"__preempt_count" if self.preempt_count == 0 => self.preempt_count = address,
@@ -81,7 +81,7 @@ impl KernelFacts {
         }
     }
 
-    /// The facts as they are in memory, in little-endian order.
+    /// Encodes the facts as they are in memory, in little-endian order.
     pub fn to_bytes(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(self.words()) {

@@ -16,7 +16,7 @@ const PENDING: u32 = 2;
 /// The state that a kick found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kick {
-    /// The owner is parked, or committed to it: wake its futex.
+    /// The owner is parked, or about to park: wake its futex.
     Wake,
     /// The owner runs: its next halt returns at once.
     LeftPending,

@@ -3,9 +3,9 @@
 //! Everything that both sides must agree on is defined here and nowhere else: how a guest discovers
 //! the VMM ([`cpuid`]), the I/O ports that it uses ([`ports`]), the memory that a ring-3 payload
 //! shares with the VMM ([`payload`]), the lock state that a vCPU publishes ([`telemetry`]), the
-//! facts about a kernel that publishes none ([`kernel_facts`]), and the sticky bit between a kick
-//! and a halt ([`WakeLatch`](latch::WakeLatch)). The crate does no I/O, does not allocate and needs
-//! no `std`; [`header`] renders the same facts as the C header that the Linux patch includes.
+//! facts about a kernel that publishes no lock state ([`kernel_facts`]), and the sticky bit between a
+//! kick and a halt ([`WakeLatch`](latch::WakeLatch)). The crate does no I/O, does not allocate and
+//! needs no `std`; [`header`] renders the contract as the C header that the Linux patch includes.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -49,10 +49,10 @@ pub enum Workload {
     /// do `critical` increments, release it. A counter: add `critical`, and after every `sum_every` adds
     /// compute a sum. A lockref: get a reference and put it back.
     Operate = 1,
-    /// One `out` to [`UNCLAIMED_PORT`] per operation: the cost of an exit. Keeps samples.
+    /// One `out` to [`UNCLAIMED_PORT`] per operation: the cost of an exit. Records samples.
     PortExit = 2,
     /// vCPU 0 and the last vCPU alternate: each kicks the other and halts. A kick comes `think`
-    /// kilocycles after the other vCPU has begun to halt; with zero it does not wait for the halt. An
+    /// thousand TSC ticks after the other vCPU has begun to halt; with zero, without waiting for it. An
     /// operation of vCPU 0 is a round trip; its [`Shared::samples`] are the times from the kick to the
     /// kicked vCPU's first instruction, summed over both directions, so that a clock offset cancels out.
     PingPong = 4,
@@ -167,7 +167,7 @@ pub mod handoff {
 /// The largest number of locks that a payload's vCPUs use.
 pub const MAX_LOCKS: usize = 16;
 
-/// Number of samples that a payload keeps: the last ones.
+/// Number of samples, the latest, that a payload retains.
 pub const SAMPLES: usize = 1 << 14;
 
 /// Set by the VMM before the first instruction, constant afterwards.

@@ -36,8 +36,8 @@ pub const SPUN_OUT: u16 = 0x30;
 
 /// Write 32: `unlock_kick(apic id)` for a vCPU that halts by HLT: it leaves HLT even with interrupts
 /// off; if it is not in HLT, its next HLT returns at once. Idempotent; several coalesce. Needs
-/// [`FEATURE_DOORBELL`](crate::cpuid::FEATURE_DOORBELL). Usually the write does not leave the kernel: an
-/// ioeventfd for each vCPU catches it and signals an irqfd.
+/// [`FEATURE_DOORBELL`](crate::cpuid::FEATURE_DOORBELL). Usually the write does not leave the host's kernel:
+/// an ioeventfd for each vCPU catches it and signals an irqfd.
 pub const DOORBELL: u16 = 0x34;
 
 /// Write 32: `unlock_kick` of the vCPU in bits 31-16, then `lock_spinning` with the ticket in bits 15-0:
@@ -65,8 +65,8 @@ pub const YIELD_TO: u16 = 0x44;
 /// Write 32: the machine ends with this exit status (its low eight bits).
 pub const EXIT: u16 = 0x10;
 
-/// Write 32: the calling vCPU is done; the machine ends when all are. For guests that cannot execute
-/// HLT. The value is the vCPU's status, 0 = success.
+/// Write 32: the calling vCPU is done; the machine ends when all are done. For guests that cannot
+/// execute HLT. The value is the vCPU's status, 0 = success.
 pub const VCPU_DONE: u16 = 0x14;
 
 /// Write 32: the guest reports a [`GuestEvent`].
@@ -121,8 +121,8 @@ pub enum GuestEvent {
     /// The guest has just read its benchmark's counters for the first time: the measured window begins.
     /// The VMM takes a snapshot of its counters at the same moment.
     WindowBegins = 6,
-    /// The guest has read them for the last time: the window ends. The workers continue until [`GATE`]
-    /// shows that the windows of all machines have ended.
+    /// The guest has just read them for the last time: the window ends. The workers continue until
+    /// [`GATE`] shows that the windows of all machines have ended.
     WindowEnds = 7,
     /// The guest's kernel panics: the reset that may follow is not a reboot. Needs
     /// [`FEATURE_PANIC`](crate::cpuid::FEATURE_PANIC).

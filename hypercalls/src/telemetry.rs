@@ -10,7 +10,7 @@
 //!
 //! A lock is identified by the guest-virtual address of its word, whose first 16 bits are the head of a
 //! ticketlock (low bit: the slowpath flag). From the head the VMM determines how many waiters are ahead of a
-//! waiter, and whether a lock published as held still is. For a lock without such a head the low bit of the
+//! waiter, and whether a lock published as held is still held. For a lock without such a head the low bit of the
 //! address is set ([`NO_HEAD`]), and the ticket of a waiter is a name, or zero: see [`releases_before`]. If
 //! the next bit is set, too ([`QUEUED_LOCK`]), it is one of mainline Linux's queued spinlocks: the VMM reads
 //! whether it is held (byte 0) and whether a waiter is pending (bit 8), and the ticket of a waiter is its
@@ -83,9 +83,9 @@ pub const MEMORY: u64 = MACHINE + 4096;
 pub enum Wait {
     /// No wait.
     Nothing = 0,
-    /// About to draw a ticket, or just has.
+    /// About to draw a ticket, or has just drawn it.
     Entering = 1,
-    /// Spins at the lock's head.
+    /// Spins for the lock.
     Spinning = 2,
     /// Halts, or is about to halt.
     Halted = 3,
@@ -157,7 +157,7 @@ impl Point {
     }
 }
 
-/// One vCPU's line: two cache lines, the first written by the guest, the second by the VMM.
+/// One vCPU's line: two cache lines, the first written by the guest, the second by the VMM except as noted.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Line {
@@ -214,7 +214,7 @@ pub struct Line {
 #[repr(C, align(128))]
 pub struct MachineWords {
     /// Number of vCPUs without a CPU, by the schedule, that held a lock ([`Line::held`]), were next in line,
-    /// or owed a kick when they lost it. Excludes a next in line that halts or was not yet next, and a vCPU
+    /// or owed a kick when they lost it. Excludes a next in line that halts or became next later, and a vCPU
     /// stopped between taking a lock and publishing it. Always zero under the host's scheduler.
     pub critical_off: AtomicU32,
 }

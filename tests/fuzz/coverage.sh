@@ -1,12 +1,12 @@
 #!/bin/sh
-# Lines that each target's inputs reach in the files that it is for, as a table. The inputs are those of
-# the repository, the seeds, and what run.sh has found.
+# Prints a table of the lines that each target's inputs cover in its files. Inputs: the repository's, the
+# seeds, and the findings of run.sh.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../..
 found=$root/target/fuzz
 
-# The tools have to know the format of this compiler: they come with it, or from the system.
+# The tools must match the profile format of this compiler: its own tools, or the system's.
 tool() {
     own=$(rustc --print sysroot)/lib/rustlib/x86_64-unknown-linux-gnu/bin/$1
     version=$(rustc -vV | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p')
@@ -19,7 +19,7 @@ tool() {
 profdata=$(tool llvm-profdata)
 cov=$(tool llvm-cov)
 
-# plan/mod.rs plans from a user's own options, and is not counted; what plans from a store is beside it.
+# plan/mod.rs is excluded: it plans from a user's options. The file next to it plans from a store.
 files() {
     case $1 in
         elf) echo vmm/boot/src/elf.rs vmm/boot/src/image.rs vmm/boot/src/payload.rs ;;
@@ -38,7 +38,7 @@ files() {
         exits) echo vmm/kvm/src/exit.rs vmm/machine/src/vcpu/step.rs vmm/machine/src/devices/hypercall.rs \
             vmm/machine/src/vcpu/kicks.rs ;;
         core) echo vmm/sched/src/core.rs vmm/sched/src/accounting.rs ;;
-        # The lock sources are in the binary twice, and llvm-cov counts for those that no vCPU runs.
+        # The binary contains the lock sources twice, and llvm-cov reports the copy that no vCPU runs.
         locks) echo vmm/sim/src/search/scenario.rs vmm/sim/src/search/trial.rs \
             vmm/sim/src/guest/waits.rs ;;
     esac
@@ -53,7 +53,7 @@ for name in $(PVTICKET_FUZZ=list "$binary" 2>/dev/null); do
     export PVTICKET_FUZZ=$name
     # Given single files, libFuzzer only runs them.
     PVTICKET_FUZZ_SEEDS=$work/seeds/$name "$binary" "$work/empty" >/dev/null 2>&1
-    # A copy: a target that runs meanwhile replaces inputs by shorter ones.
+    # A copy: a running target may replace inputs by shorter ones.
     cp -r "$found/corpus/$name" "$work/found" 2>/dev/null || :
     find "$work/seeds/$name" "$here/corpus/$name" "$work/found" -type f -print0 2>/dev/null |
         LLVM_PROFILE_FILE=$work/$name-%p.profraw xargs -0 -n 2000 "$binary" >"$work/log" 2>&1 ||

@@ -1,11 +1,10 @@
 #!/bin/sh
-# Runs fuzz targets, all or those named: run.sh [TARGET...]. What they find is kept in
-# target/fuzz/corpus, what stops them in target/fuzz/crashes; corpus/ beside this script has the inputs
-# that are in the repository.
-#   FUZZ_S     seconds for each (60)
-#   FUZZ_RUNS  executions of each, however long they take, instead of seconds
-#   FUZZ_LEN   bytes of the longest input (libFuzzer's: the longest of those that it begins with)
-#   FUZZ_JOBS  targets at the same time (one for each CPU)
+# Runs the named fuzz targets, or all: run.sh [TARGET...]. New inputs go to target/fuzz/corpus, crashing
+# inputs to target/fuzz/crashes; corpus/ in this folder has the inputs of the repository.
+#   FUZZ_S     seconds per target (60)
+#   FUZZ_RUNS  executions per target, instead of FUZZ_S
+#   FUZZ_LEN   maximum length of an input in bytes (default: the longest initial input)
+#   FUZZ_JOBS  targets in parallel (one per CPU)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 found=$here/../../target/fuzz

@@ -21,10 +21,10 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub struct Browser {
     child: Child,
-    to: ChildStdin,
-    from: Receiver<Value>,
+    tx: ChildStdin,
+    rx: Receiver<Value>,
     session: String,
-    last: u64,
+    last_id: u64,
     /// Errors that the page or the browser reported.
     pub errors: Vec<String>,
 }
@@ -51,10 +51,10 @@ impl Browser {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {name}"))?;
-        let (to, from) = (child.stdin.take(), child.stdout.take());
-        let (to, from) = to.zip(from).context("no pipes")?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let (tx, stdout) = stdin.zip(stdout).context("no pipes")?;
         let (session, errors) = (String::new(), Vec::new());
-        let mut browser = Self { child, to, from: messages(from), session, last: 0, errors };
+        let mut browser = Self { child, tx, rx: messages(stdout), session, last_id: 0, errors };
         browser.open_page()?;
         Ok(browser)
     }
@@ -70,20 +70,19 @@ impl Browser {
         Ok(())
     }
 
-    /// Sends a message and waits for its answer. Checks events that arrive before the answer for
-    /// complaints.
+    /// Sends a message and waits for its answer. Collects errors from events that arrive before the answer.
     pub fn call(&mut self, method: &str, params: Value) -> anyhow::Result<Value> {
-        self.last += 1;
-        let mut message = json!({"id": self.last, "method": method, "params": params});
+        self.last_id += 1;
+        let mut message = json!({"id": self.last_id, "method": method, "params": params});
         if !self.session.is_empty() {
             message["sessionId"] = self.session.clone().into();
         }
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
-        self.to.write_all(&bytes).with_context(|| format!("cannot send {method}"))?;
+        self.tx.write_all(&bytes).with_context(|| format!("cannot send {method}"))?;
         loop {
             let answer = self.next().with_context(|| format!("no answer to {method}"))?;
-            if answer["id"] == self.last {
+            if answer["id"] == self.last_id {
                 if let Some(error) = answer.get("error") {
                     bail!("{method}: {error}");
                 }
@@ -93,7 +92,7 @@ impl Browser {
     }
 
     fn next(&mut self) -> anyhow::Result<Value> {
-        let message = self.from.recv_timeout(TIMEOUT).context("Chromium is silent")?;
+        let message = self.rx.recv_timeout(TIMEOUT).context("Chromium is silent")?;
         let params = &message["params"];
         match message["method"].as_str().unwrap_or_default() {
             "Log.entryAdded" => self.errors.push(params["entry"].to_string()),
@@ -147,12 +146,12 @@ impl Drop for Browser {
 }
 
 /// Reads messages on a separate thread.
-fn messages(from: ChildStdout) -> Receiver<Value> {
+fn messages(stdout: ChildStdout) -> Receiver<Value> {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
-        let mut from = BufReader::new(from);
+        let mut reader = BufReader::new(stdout);
         let mut bytes = Vec::new();
-        while from.read_until(0, &mut bytes).is_ok_and(|count| count > 0) {
+        while reader.read_until(0, &mut bytes).is_ok_and(|count| count > 0) {
             bytes.pop();
             let Ok(message) = serde_json::from_slice(&bytes) else { return };
             if send.send(message).is_err() {

@@ -1,4 +1,4 @@
-//! Tests of pvticket from outside: see the library.
+//! Runs the end-to-end tests of the library.
 
 #![forbid(unsafe_code)]
 

@@ -26,14 +26,14 @@ const ENDS: [&str; 4] = [
     "; the guest: [",
 ];
 
-/// Returns the reason in a guest's stderr if it ended by itself: its panic, or else the product's report.
+/// Returns the line of stderr that explains a guest's end: its panic, or else the product's report.
 pub fn end_of_guest(stderr: &str) -> Option<&str> {
     let end = stderr.lines().find(|line| ENDS.iter().any(|end| line.contains(end)))?;
     Some(stderr.lines().find(|line| line.contains("Kernel panic")).unwrap_or(end))
 }
 
 /// Returns the report on an emulated host whose own kernel died of a [`stale_breakpoint`], judged by the
-/// console log that the product kept.
+/// saved console log.
 pub fn end_of_host(stderr: &str) -> Option<&str> {
     let report =
         stderr.lines().find(|line| line.contains("the emulated host's own kernel died"))?;
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn a_breakpoint_is_stale_if_memory_has_another_instruction() {
         assert!(stale_breakpoint(&console("0f 1f 40 00 66 <90> c3 8b 05")));
-        assert!(!stale_breakpoint(&console("0f 1f 40 00 cc <90> c3 8b 05")), "a real one");
+        assert!(!stale_breakpoint(&console("0f 1f 40 00 cc <90> c3 8b 05")), "a real breakpoint");
         assert!(!stale_breakpoint(&console("Unable to access opcode bytes")));
         assert!(!stale_breakpoint("invalid opcode: 0000 [#1] SMP\nCode: 66 <90> c3\n"), "a bug");
     }

@@ -41,7 +41,7 @@ pub fn is_emulated() -> bool {
     product::binary() == Path::new(product::IN_EMULATED_HOST)
 }
 
-/// Skips a test of the emulated host itself.
+/// Skips a test outside the emulated host.
 pub fn need_emulated() -> anyhow::Result<()> {
     if is_emulated() { Ok(()) } else { skip("this is not an emulated host") }
 }

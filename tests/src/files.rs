@@ -4,12 +4,12 @@ use std::env;
 
 use crate::prelude::*;
 
-/// A directory that is deleted when the value is dropped; other users can read it.
+/// Creates a directory that other users can read, deleted when the value is dropped.
 pub fn scratch() -> anyhow::Result<TempDir> {
     scratch_in(&env::temp_dir())
 }
 
-/// Creates a scratch directory in memory where possible, because a busy disk may need seconds for a result.
+/// Creates a scratch directory in memory where possible: a write to a busy disk may take seconds.
 pub fn scratch_in_memory() -> anyhow::Result<TempDir> {
     scratch_in(Path::new("/dev/shm")).or_else(|_| scratch())
 }
@@ -59,7 +59,7 @@ pub fn json(file: &Path) -> anyhow::Result<Value> {
 /// Copies a program and makes it executable for all users.
 ///
 /// A child writes it. Otherwise a child that another test starts at that moment would inherit this process's
-/// descriptor, and no kernel executes the file (`ETXTBSY` of execve(2)) before that child calls execve.
+/// descriptor, and execve(2) of the file would fail (`ETXTBSY`) until that child calls execve.
 pub fn install(program: &Path, to: &Path) -> anyhow::Result<()> {
     run_install(Program::new("install").args(["-m", "755"]).args([program, to]))
 }
@@ -123,12 +123,12 @@ pub fn vmlinux_of_size(size: u64, code: &[u8]) -> Vec<u8> {
 /// Builds a Linux program that contains only this code.
 pub fn program(code: &[u8]) -> Vec<u8> {
     // The offset in a page equals the offset in the file (elf(5), p_align).
-    const AT: u64 = 0x40_0000 + ELF_HEADER + PROGRAM_HEADER;
-    elf(AT, AT, code.len() as u64, code)
+    const ADDRESS: u64 = 0x40_0000 + ELF_HEADER + PROGRAM_HEADER;
+    elf(ADDRESS, ADDRESS, code.len() as u64, code)
 }
 
-/// Builds an ELF file with one segment of `size` bytes, entered at its start. `entry` is the entry point and
-/// the segment's physical address, `place` its virtual address.
+/// Builds an ELF file with one segment of `size` bytes, entered at its start. `paddr` is the entry point and
+/// the segment's physical address, `vaddr` its virtual address.
 fn elf(paddr: u64, vaddr: u64, size: u64, code: &[u8]) -> Vec<u8> {
     const EXECUTABLE_X86_64: [u8; 4] = [2, 0, 62, 0];
     let mut file = b"\x7fELF\x02\x01\x01".to_vec();
@@ -145,8 +145,8 @@ fn elf(paddr: u64, vaddr: u64, size: u64, code: &[u8]) -> Vec<u8> {
     for field in [1_u32, 5] {
         file.extend(field.to_le_bytes()); // PT_LOAD, read and execute
     }
-    let at = ELF_HEADER + PROGRAM_HEADER;
-    for field in [at, vaddr, paddr, code.len() as u64, size, 0x1000] {
+    let offset = ELF_HEADER + PROGRAM_HEADER;
+    for field in [offset, vaddr, paddr, code.len() as u64, size, 0x1000] {
         file.extend(field.to_le_bytes());
     }
     file.extend(code);
@@ -199,7 +199,7 @@ pub mod code {
         [&imm32(&[0xbe], count)[..], &[0x31, 0xc0, 0x0f, 0xa2, 0xff, 0xce, 0x75, 0xf8]].concat()
     }
 
-    /// Maps the 2 MiB at 512 MiB, where a machine of up to 512 MiB has no memory, and allows FXSAVE.
+    /// Maps the 2 MiB at 512 MiB, where a VM of up to 512 MiB has no memory, and allows FXSAVE.
     pub const MAP: &[u8] = &[
         0x0f, 0x20, 0xd8, 0x48, 0x8b, 0x00, // mov rax, cr3; mov rax, [rax]
         0x48, 0x25, 0x00, 0xf0, 0xff, 0xff, // and rax, ~0xfff
@@ -216,7 +216,7 @@ pub mod code {
         [dx(port), imm32(&[0xb8], value), vec![0xef]].concat()
     }
 
-    /// `mov ecx, count`, the body, `dec ecx; jnz` to the body, which must preserve ECX.
+    /// `mov ecx, count`, the body of up to 124 bytes, `dec ecx; jnz` to the body, which must preserve ECX.
     pub fn times(count: u32, body: &[u8]) -> Vec<u8> {
         [&imm32(&[0xb9], count)[..], body, &[0xff, 0xc9, 0x75, (252 - body.len()) as u8]].concat()
     }
@@ -231,7 +231,7 @@ pub mod code {
         code
     }
 
-    /// Writes the text to COM1, then resets the machine via the keyboard controller.
+    /// Writes the text to COM1, then resets the VM via the keyboard controller.
     pub fn hello(text: &str) -> Vec<u8> {
         prints(text, &[0xb0, 0xfe, 0xe6, 0x64, 0xeb, 0xfe]) // mov al, 0xfe; out 0x64, al; jmp .
     }

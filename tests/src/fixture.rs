@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 /// The parameters of a made-up store.
 #[derive(Debug, Clone)]
 pub struct Fixture {
-    /// Seed of everything random.
+    /// Seed of the random numbers.
     pub seed: u64,
     /// Repetitions of each point.
     pub rounds: u32,
@@ -39,7 +39,7 @@ impl Default for Fixture {
     }
 }
 
-/// A lock's typical behaviour at an overcommit ratio.
+/// A lock's behaviour at an overcommit ratio: events per second, `spread` of ln(rate), `wasted` a share.
 struct Shape {
     rate: f64,
     spread: f64,
@@ -52,9 +52,9 @@ struct Shape {
 fn shape(lock: &str, policy: &str, vcpus: u32) -> Shape {
     let over = f64::from(vcpus) / 2.0;
     let waits_in_line = lock.contains("ticket") && !lock.contains("pv") || lock == "queued";
-    let ours = policy != "host";
+    let has_policy = policy != "host";
     let build = |rate, spread, lwp, lhp, wasted, halts| {
-        let (lwp, lhp, wasted) = if ours { (lwp, lhp, wasted) } else { (0.0, 0.0, 0.0) };
+        let (lwp, lhp, wasted) = if has_policy { (lwp, lhp, wasted) } else { (0.0, 0.0, 0.0) };
         Shape { rate, spread, lwp, lhp, wasted, halts }
     };
     match (waits_in_line, over <= 1.0, policy) {
@@ -78,7 +78,7 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// Uniform from 0 to 1.
+    /// Uniform in [0, 1).
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -93,7 +93,7 @@ impl Dice {
         centre * (self.normal() * spread).exp()
     }
 
-    /// Times around `centre` with a tail, in buckets of at most a sixteenth of their value.
+    /// Times around `centre` in ns with a tail, in buckets of at most a sixteenth of their value.
     fn times(&mut self, centre: f64, spread: f64, count: u32) -> Value {
         let mut counts = std::collections::BTreeMap::<u64, u64>::new();
         for _ in 0..count {
@@ -162,7 +162,7 @@ impl Fixture {
     fn figures(&self, dice: &mut Dice, lock: &str, policy: &str, vcpus: u32) -> Value {
         let shape = shape(lock, policy, vcpus);
         let seconds = 0.5;
-        // The machine occasionally has other load.
+        // The host occasionally has other load.
         let slowdown = if dice.share() < 0.03 { 0.3 } else { 1.0 };
         let rate = dice.around(shape.rate * self.speed, shape.spread) * slowdown;
         let operations: Vec<u64> = (0..vcpus)
@@ -172,9 +172,9 @@ impl Fixture {
         let count = |dice: &mut Dice, a_second: f64| dice.around(a_second * seconds, 0.1) as u64;
         let (halts, lhp, lwp) =
             (count(dice, shape.halts), count(dice, shape.lhp), count(dice, shape.lwp));
-        let halting = lock.starts_with("pv") && vcpus > 2;
+        let can_halt = lock.starts_with("pv") && vcpus > 2;
         let mut handoff =
-            |centre: f64| if halting { dice.times(centre, 0.5, 300) } else { json!([]) };
+            |centre: f64| if can_halt { dice.times(centre, 0.5, 300) } else { json!([]) };
         let schedule = (policy != "host").then(|| {
             let totals = json!({
                 "grants": 400, "preemptions": 250 * u64::from(vcpus > 2), "lhp": lhp, "lwp": lwp,
@@ -195,7 +195,7 @@ impl Fixture {
         let threads: Vec<Value> = (0..vcpus)
             .map(|vcpu| {
                 let ran = seconds * 1e9 * share * (1.0 - 0.01 * f64::from(vcpu));
-                // A vCPU without a slot sleeps; under the host's scheduler it waits for a CPU.
+                // A vCPU without a slot blocks; under the host's scheduler it is runnable.
                 let off = seconds * 1e9 - ran;
                 let waited = if policy == "host" { off } else { off * 0.04 };
                 json!({"ran_ns": ran as u64, "waited_ns": waited as u64, "turns": 120})

@@ -25,7 +25,7 @@ pub fn args() -> &'static [&'static str] {
     by_form(&[], &[LONG])
 }
 
-/// Sets the form that these words select; returns the names of tests after it.
+/// Sets the form that these words select; returns the names of tests after them.
 pub fn read(args: &[OsString]) -> &[OsString] {
     match args.split_first() {
         Some((first, names)) if first == OsStr::new(LONG) => {

@@ -14,7 +14,7 @@ fn faults(text: &str) -> Vec<String> {
     let rows = rows(text, "#");
     for row in &rows {
         let [number, bug, tests] = row[..] else {
-            faults.push(format!("a row has not three cells: {row:?}"));
+            faults.push(format!("a row does not have three cells: {row:?}"));
             continue;
         };
         match tier_of(tests) {
@@ -29,7 +29,7 @@ fn faults(text: &str) -> Vec<String> {
     faults
 }
 
-/// Returns the best place in which a test of this cell runs.
+/// Returns the lowest tier of this cell's tests; None without a test.
 fn tier_of(cell: &str) -> Result<Option<Tier>, String> {
     let mut context = None;
     let mut tiers = Vec::new();
@@ -47,8 +47,8 @@ fn tier_of(cell: &str) -> Result<Option<Tier>, String> {
     Ok(tiers.into_iter().min())
 }
 
-/// Returns where the named test runs, or None if the name is not a test's. Fails if there is
-/// no such test. `context` is the folder of the crate that the names of a row belong to.
+/// Returns the tier of the named test, or None if the name is not a test's. Fails if there is no such test.
+/// `context` is the folder of the row's crate.
 fn find(name: &str, context: &mut Option<&'static str>) -> Result<Option<Tier>, String> {
     let missing = || format!("there is no test {name}");
     if name.starts_with("host::") || name.starts_with("guest::") {

@@ -1,8 +1,8 @@
 //! End-to-end tests of pvticket, which run its binary as a user does.
 //!
-//! Tests run in parallel, as many at a time as there are CPUs. Tests that boot Linux guests run one after the other in a separate lane: on this host if its KVM can run guest kernels,
-//! otherwise all in one emulated host. Tests whose verdict needs a quiet machine ([`suite::Tier::Quiet`]) run
-//! last, one at a time. Tests that cannot run here are skipped with the reason.
+//! Tests run in parallel, one per CPU. Tests that boot Linux guests run serially in a separate lane: on this
+//! host if its KVM can run guest kernels, otherwise in one emulated host. Tests that need a quiet machine
+//! ([`suite::Tier::Quiet`]) run last, one at a time. Tests that cannot run here are skipped with the reason.
 //!
 //! The test target `e2e` only calls this library's [`main`], so that the library's own unit tests use the
 //! usual harness. `cargo test --workspace --test e2e -- NAME` runs the tests whose names contain NAME;
@@ -72,12 +72,12 @@ fn expect_signals() {
     }
 }
 
-/// The test program.
+/// Entry point of the test program.
 pub fn main() -> ExitCode {
     expect_signals();
     let mut args = env::args_os().skip(1);
     let result = match args.next() {
-        // In the emulated host: runs the tests with these names.
+        // In the emulated host: runs the named tests.
         Some(first) if first == relay::INSIDE => {
             let names: Vec<_> = args.collect();
             relay::run_inside(&guest::tests(), form::read(&names)).map(|()| ExitCode::SUCCESS)

@@ -59,9 +59,9 @@ impl Results {
         Ok(Self(files::json(json)?))
     }
 
-    /// Returns the figures of each run that has any, with the fields of its point, in the order in
-    /// which the runs ended. The sums of its schedule are in `schedule.measured` (over the window) and
-    /// in `schedule.whole` (since the machines' start).
+    /// Returns the figures of each run that has any, with the fields of its point, in the order of their
+    /// ends. The sums of its schedule are in `schedule.measured` (over the window) and in `schedule.whole`
+    /// (since the start of its VMs).
     pub fn runs(&self) -> anyhow::Result<Vec<Value>> {
         let lines = self.0["runs"][0]["lines"].as_array();
         let lines = lines.with_context(|| format!("no lines: {:#}", self.0))?;
@@ -117,15 +117,15 @@ fn row(point: &Value) -> Value {
 }
 
 /// Returns how often a point's lock failed its checks; NaN if it was not checked.
-fn broken_promises(row: &Value) -> f64 {
+fn failed_checks(row: &Value) -> f64 {
     let count = |name: &str| row[name].as_f64().unwrap_or(f64::NAN);
     count("violations") + count("disorder")
 }
 
-/// Checks that each row's lock excluded and made progress.
+/// Checks mutual exclusion and progress of each row's lock.
 pub fn check_rows(rows: &[Value]) -> anyhow::Result<()> {
     for row in rows {
-        ensure!(broken_promises(row) == 0.0, "mutual exclusion failed: {row}");
+        ensure!(failed_checks(row) == 0.0, "mutual exclusion failed: {row}");
         expect_usually!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
     }
     Ok(())
@@ -158,7 +158,7 @@ impl Compared {
         self.results.runs()
     }
 
-    /// Returns its first run.
+    /// Returns the first run.
     pub fn run(&self) -> anyhow::Result<Value> {
         self.runs()?.into_iter().next().with_context(|| self.ran.show())
     }
@@ -180,8 +180,8 @@ pub fn count(account: &Value, path: &str) -> anyhow::Result<u64> {
     number.with_context(|| format!("no {path}: {account}"))
 }
 
-/// Checks that the lock excluded and that every vCPU took it, except for a native lock, which may
-/// starve some.
+/// Checks mutual exclusion, and that every vCPU took the lock unless it is native: native locks may starve
+/// vCPUs.
 pub fn check_progress(runs: &[Value]) -> anyhow::Result<()> {
     for run in runs {
         ensure!(run["violations"] == 0, "mutual exclusion failed: {run}");

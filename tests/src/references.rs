@@ -93,19 +93,19 @@ pub fn folder(name: &str) -> Option<&'static str> {
     CRATES.iter().find(|(crate_name, _)| *crate_name == name).map(|(_, folder)| *folder)
 }
 
-/// Finds the end-to-end tests whose names `matches` accepts: short if one of them is.
+/// Returns the lowest tier of the end-to-end tests whose names `matches` accepts.
 pub fn end_to_end(matches: impl Fn(&str) -> bool) -> Option<Tier> {
     static TESTS: OnceLock<Vec<Test>> = OnceLock::new();
     let tests = TESTS.get_or_init(|| [host::tests(), guest::tests()].concat());
     tests.iter().filter(|test| matches(test.name())).map(|test| test.tier).min()
 }
 
-/// Finds the unit test of this name in a file. An ignored test runs in `make test-all` only.
+/// Returns the tier of a unit test in a file. An ignored test runs in `make test-all` only.
 pub fn in_file(name: &str, function: &str) -> Option<Tier> {
     unit_tests(&file(name)?.text).find(|(name, _)| *name == function).map(|(_, tier)| tier)
 }
 
-/// Finds unit tests whose names `matches` accepts in files of a folder with `part` as path or module.
+/// Returns the lowest tier of the unit tests that `matches` accepts, in files with `part` as path or module.
 pub fn in_folder(folder: &str, part: &str, matches: impl Fn(&str) -> bool) -> Option<Tier> {
     let module = format!("mod {part} ");
     let files = sources(folder)

@@ -24,7 +24,7 @@ use crate::{
 pub const INSIDE: &str = "--inside";
 /// Path of this binary in the emulated host.
 const TESTS_PATH: &str = "/in/pvticket-tests";
-/// Memory there, for guests and files. The largest guest has 5 GiB but touches little of it.
+/// Memory of the emulated host, for guests and files. The largest guest has 5 GiB but touches little of it.
 const MEMORY: &str = "2G";
 /// Time limit of all tests in the emulated host, in seconds. Each test has its own limits.
 const LIMIT: u64 = 24 * 3600;

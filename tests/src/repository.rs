@@ -1,4 +1,4 @@
-//! Rules of the repository, for recipes, sums of integers from peers, and subjects of commits.
+//! Rules of the repository, for recipes, sums of untrusted integers, and subjects of commits.
 
 use std::{collections::BTreeSet, fs, process::Command};
 
@@ -83,7 +83,7 @@ fn sums_without_a_bound_are_found() {
     assert_eq!(count("#[cfg(test)] mod tests { let a = b.sum::<u64>(); }"), 0);
 }
 
-/// Regression: the sum of two counts of a guest's benchmark ended `pvticket check`.
+/// Regression: the sum of two counts of a guest's benchmark overflowed and ended `pvticket check`.
 #[test]
 fn sums_of_untrusted_counts_are_bounded() {
     for reader in READERS {

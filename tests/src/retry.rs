@@ -24,17 +24,17 @@ use crate::{
 /// Number of tests in this process whose guest died.
 static KILLED_TESTS: AtomicUsize = AtomicUsize::new(0);
 
-/// Repetitions of a test that missed a [`Chance`]. A defect would recur each time.
+/// Repetitions of a test after a [`Miss`]. A defect would recur each time.
 const MISS_RETRIES: usize = 2;
 
 /// Repetitions of a test whose guest died in the emulated host. Switching static keys twenty times under load
-/// killed it twice in a row (seen once).
+/// once killed it twice in a row.
 const KILL_RETRIES: usize = 2;
 
-/// Violation of a condition that nearly always holds for a correct product on a calm machine.
+/// A violated condition that nearly always holds for a correct product on a calm machine.
 #[derive(Debug, Error)]
 #[error("{0}")]
-pub struct Chance(pub String);
+pub struct Miss(pub String);
 
 /// Like `ensure!`, for conditions that chance or a busy machine may violate, such as the frequency of a
 /// random event or a duration. The test is repeated, a bounded number of times.
@@ -43,18 +43,18 @@ macro_rules! expect_usually {
     ($condition:expr, $($words:tt)+) => {{
         let holds: bool = $condition;
         if !holds {
-            return Err($crate::retry::Chance(format!($($words)+)).into());
+            return Err($crate::retry::Miss(format!($($words)+)).into());
         }
     }};
 }
 
-/// Runs a row of a test's table and repeats it while it misses a [`Chance`]. Repeating the whole test instead
-/// would fail by another row each time. Prints each miss; a row that misses every time fails.
+/// Runs a row of a test's table, and repeats it after a [`Miss`]. Repeating the whole test instead would fail
+/// by another row each time. Prints each miss; a row that misses every time fails.
 pub fn row<T>(name: &str, attempt: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let mut missed = 0;
     loop {
         match attempt() {
-            Err(error) if error.is::<Chance>() => {
+            Err(error) if error.is::<Miss>() => {
                 ensure!(missed < MISS_RETRIES, "missed {} times: {error}", MISS_RETRIES + 1);
                 eprintln!("{name}: again: {error}");
                 missed += 1;
@@ -74,14 +74,14 @@ pub struct Repeats {
 }
 
 impl Repeats {
-    /// Notes a missed chance or a dead guest. Returns false for a real failure or after the last repetition.
+    /// Notes a miss or a dead guest. Returns false for a real failure or after the last repetition.
     fn forgive(&mut self, error: &anyhow::Error) -> bool {
         if let Some(Killed(how)) = error.downcast_ref() {
             self.killed.push(how.clone());
             return self.killed.len() <= KILL_RETRIES;
         }
-        let missed = error.downcast_ref::<Chance>().filter(|_| self.missed.len() < MISS_RETRIES);
-        self.missed.extend(missed.map(|Chance(what)| what.lines().next().unwrap_or("").to_owned()));
+        let missed = error.downcast_ref::<Miss>().filter(|_| self.missed.len() < MISS_RETRIES);
+        self.missed.extend(missed.map(|Miss(what)| what.lines().next().unwrap_or("").to_owned()));
         missed.is_some()
     }
 
@@ -118,7 +118,7 @@ pub fn run_unless_too_many_died(test: &Test) -> Outcome {
     Outcome::failed(format!("not run: a guest died or hung in more than {MAX_KILLED} tests"))
 }
 
-/// Runs a test, and repeats it if it missed a [`Chance`] or its guest died in the emulated host.
+/// Runs a test, and repeats it after a [`Miss`] or if its guest died in the emulated host.
 pub fn run(test: &Test) -> Outcome {
     let began = Instant::now();
     let verdict = verdict(test);

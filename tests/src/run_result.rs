@@ -9,7 +9,7 @@ use crate::{
     unlisted_calls,
 };
 
-/// Bytes of output that a failed test prints.
+/// Maximum bytes of each stream that a failed test prints.
 const MAX_SHOWN: usize = 4000;
 
 /// A finished child.
@@ -63,12 +63,12 @@ impl RunResult {
         if self.status.code() == Some(status) {
             return Ok(self);
         }
-        let what = format!("{} instead of exit status {status}\n{}", self.status, self.show());
+        let error = format!("{} instead of exit status {status}\n{}", self.status, self.show());
         let errors = self.errors();
         let guest = emulator::end_of_guest(&errors).filter(|_| facts::emulates_guests());
         match guest.or_else(|| emulator::end_of_host(&errors)) {
-            Some(end) => Err(anyhow::Error::new(Killed(end.to_owned())).context(what)),
-            None => bail!(what),
+            Some(end) => Err(anyhow::Error::new(Killed(end.to_owned())).context(error)),
+            None => bail!(error),
         }
     }
 
@@ -106,14 +106,14 @@ impl RunResult {
         Ok(())
     }
 
-    /// Returns the words of the child's stdout, without its line breaks.
+    /// Returns the child's stdout with all whitespace collapsed to single spaces.
     pub fn words(&self) -> anyhow::Result<String> {
         Ok(self.text()?.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
     /// Expects nothing on stderr.
     pub fn no_stderr(self) -> anyhow::Result<Self> {
-        ensure!(self.stderr.is_empty(), "it complains\n{}", self.show());
+        ensure!(self.stderr.is_empty(), "stderr is not empty\n{}", self.show());
         Ok(self)
     }
 
@@ -127,7 +127,7 @@ impl RunResult {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Expects all of these in stderr.
+    /// Expects all of these in stderr, and no panic.
     pub fn stderr_has(self, parts: &[&str]) -> anyhow::Result<Self> {
         let errors = self.errors();
         for part in parts {
@@ -137,12 +137,12 @@ impl RunResult {
         Ok(self)
     }
 
-    /// Expects this exit status and one line that contains all of these.
+    /// Expects this exit status, and stderr as in [`Self::one_line`].
     pub fn fails(self, status: i32, parts: &[&str]) -> anyhow::Result<Self> {
         self.exits(status)?.one_line(parts)
     }
 
-    /// Expects stderr to be one line of the product that contains all of these.
+    /// Expects stderr to be one line that begins with `pvticket: ` and contains all of these.
     pub fn one_line(self, parts: &[&str]) -> anyhow::Result<Self> {
         let ran = self.stderr_has(parts)?;
         let errors = ran.errors();
@@ -150,7 +150,7 @@ impl RunResult {
             errors.starts_with("pvticket: ")
                 && errors.ends_with('\n')
                 && errors.trim_end().lines().count() == 1,
-            "not one line of its own on stderr\n{}",
+            "stderr is not one line of the product\n{}",
             ran.show()
         );
         Ok(ran)

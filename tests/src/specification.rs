@@ -13,11 +13,11 @@ fn faults(text: &str) -> Vec<String> {
     let mut numbers = BTreeSet::new();
     for row in rows(text, "number") {
         let [number, promise, _, tests] = row[..] else {
-            faults.push(format!("a row has not four cells: {row:?}"));
+            faults.push(format!("a row does not have four cells: {row:?}"));
             continue;
         };
         if !numbers.insert(number.to_owned()) {
-            faults.push(format!("{number} is there twice"));
+            faults.push(format!("{number} occurs twice"));
         }
         if !promise.ends_with('.') || promise.matches(". ").count() > 0 {
             faults.push(format!("{number} is not one sentence"));

@@ -1,4 +1,4 @@
-//! Tests, and how a group of them is run and counted.
+//! Tests and their tiers; runs a group of tests and counts the results.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +40,6 @@ impl Tier {
     }
 }
 
-/// One test.
 #[derive(Clone, Copy)]
 pub struct Test {
     /// Path of the function; the command line uses [`Test::name`].
@@ -50,8 +49,8 @@ pub struct Test {
     pub run: fn() -> anyhow::Result<()>,
 }
 
-/// Lists functions of the calling module, or as `name: call(1)` calls with arguments, as tests of `make
-/// test`. An entry in another [`Tier`] gives the reason: `name => Long("30 s: fifty kills")`.
+/// Lists functions of the calling module as tests of `make test`; `name: call(1)` is a call with arguments.
+/// An entry in another [`Tier`] gives the reason: `name => Long("30 s: fifty kills")`.
 #[macro_export]
 macro_rules! tests {
     ($($list:tt)*) => {
@@ -302,13 +301,13 @@ fn too_many(repeated: &BTreeSet<(String, Repeats)>) -> Option<String> {
         return Some(format!("more than {MAX_REPEATED} tests were repeated: too many for chance"));
     }
     (killed > MAX_KILLED).then(|| {
-        format!("{killed} guests died in the emulated host: more than {MAX_KILLED} fail the run")
+        format!("a guest died in {killed} tests of the emulated host: the limit is {MAX_KILLED}")
     })
 }
 
 /// Ignores poisoning: the values stay valid when a test panics.
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the text of a failure, with the command that repeats the test and the file with its log.

@@ -20,7 +20,7 @@ use rustix::{
 
 use crate::{prelude::*, unlisted_calls};
 
-/// How late output may appear on a busy machine.
+/// Maximum delay of output on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The user's side of a pseudo-terminal.
@@ -78,8 +78,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Whether this was shown. Waits for it, because the program's last output may arrive after its
-    /// end.
+    /// Whether this text is shown within [`TIMEOUT`]: the program's last output may arrive after its end.
     pub fn has_shown(&self, text: &str) -> bool {
         wait_until(text, TIMEOUT, || Ok(self.text().contains(text))).is_ok()
     }
@@ -120,7 +119,7 @@ fn open_line(name: &CStr) -> anyhow::Result<OwnedFd> {
         .with_context(|| path.display().to_string())
 }
 
-/// Mounts devpts, which the emulated host does not do by itself.
+/// Mounts devpts if it is missing, as in the emulated host; skips the test on failure.
 fn mount_devpts() -> anyhow::Result<()> {
     const PTS: &str = "/dev/pts";
     if Path::new("/dev/pts/ptmx").exists() {

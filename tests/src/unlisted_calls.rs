@@ -15,8 +15,8 @@ const REPORT: &str = "pvticket: seccomp: a thread of class ";
 /// Reports from all threads of this process for which no test has failed yet.
 static REPORTS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Notes the reports in the output of a program with this command line, in such a run. Ignores drills, which
-/// make unlisted calls on purpose.
+/// Notes the reports in a program's output if `PVTICKET_SECCOMP=log`; `line` is its command line. Ignores
+/// drills, which make unlisted calls on purpose.
 pub fn note(line: &str, output: &[u8]) {
     if env::var_os(SECCOMP_ENV).is_some_and(|mode| mode == "log") && !is_drill(line) {
         let output = String::from_utf8_lossy(output);

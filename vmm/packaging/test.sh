@@ -1,11 +1,10 @@
 #!/bin/sh
-# Tries the Debian package on a clean Debian 12, `make package-test`: in a root of its own, which debootstrap makes with the
-# mirror that apt has here. Needs root (chroot), debootstrap and the mirror; takes a quarter of an hour, of which most
-# compiles a guest kernel.
+# `make package-test`: tests the Debian package on a clean Debian 12, in a root that debootstrap creates from apt's mirror.
+# Needs root (chroot), debootstrap and the mirror. Takes 15 minutes, mainly for the guest kernel.
 #
 #   test.sh [DEB]      default: the package in target/dist
 #
-# TEST_ROOT=DIR: a root that is made there unless it is there already, and kept.
+# TEST_ROOT=DIR: use the root DIR; create it if it does not exist, and keep it.
 set -eu
 export LC_ALL=C
 
@@ -22,7 +21,7 @@ fail() {
 
 [ -f "$deb" ] || fail "no package $deb: run make dist"
 [ "$(id -u)" = 0 ] || fail "a chroot needs root"
-# Mounts of this test end with it.
+# Unmounts at exit.
 [ -n "${IN_NAMESPACE:-}" ] || exec env IN_NAMESPACE=1 unshare --mount --pid --fork sh "$0" "$deb"
 
 root=${TEST_ROOT:-$(mktemp -d)}
@@ -34,7 +33,7 @@ if [ ! -x "$root/usr/bin/apt-get" ]; then
     say "a root with Debian 12"
     debootstrap --variant=minbase bookworm "$root" "$from" >/dev/null
 fi
-# mktemp makes it for root alone, but it is the / of a plain user.
+# mktemp permits only root, but this folder is the / of a plain user.
 chmod 755 "$root"
 mkdir -p "$root/dev" "$root/proc"
 mount --rbind /dev "$root/dev"
@@ -44,9 +43,9 @@ cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 cp "$deb" "$root/tmp/pvticket.deb"
 
 inside() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C TERM=dumb DEBIAN_FRONTEND=noninteractive "$@"; }
-# The same as a user who is not root.
+# Runs a command as an unprivileged user.
 plainly() { inside setpriv --reuid=1000 --regid=1000 --clear-groups env HOME=/home/plain "$@"; }
-# What packages leave, without apt's and dpkg's own records.
+# Files left by packages, without the records of apt and dpkg.
 files() {
     (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./tmp -o -path ./var/lib/dpkg -o -path ./var/lib/apt \
         -o -path ./var/cache -o -path ./var/log -o -path ./home \) -prune -o -print | sort)

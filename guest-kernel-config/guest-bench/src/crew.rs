@@ -1,8 +1,7 @@
-//! Workers that start together, whose operations are counted between two moments.
+//! Workers that start together, and whose operations are counted over one window.
 //!
-//! The counts of all workers are read at the same two moments, after a warm-up: operations that end after the
-//! second moment do not count. The workers continue until the windows of the VMM's other machines have ended,
-//! too.
+//! The counts of all workers are read at the window's start, after a warm-up, and at its end: operations that
+//! end later do not count. The workers continue until the windows of the VMM's other machines have ended, too.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -21,8 +20,8 @@ use crate::{
     workload::Workload,
 };
 
-/// Runs `work` in `count` threads at once. Each thread gets its number, works until its post reports the end
-/// of the run, and counts its operations there. Set-up before its call of `ready` is not measured.
+/// Runs `work` in `count` threads at once. Each thread gets its number, works until its cell reports the end
+/// of the run, and counts its operations there. Set-up before it calls `ready` is not measured.
 pub fn threads(
     count: usize,
     options: &WorkloadOptions,
@@ -46,37 +45,32 @@ pub fn threads(
         let part = is_ready.and_then(|()| measure(options, &mut window, counts_of(tally)));
         tally.stop();
         for worker in workers {
-            let ended = worker.join();
-            ended.unwrap_or_else(|_| Err(io::Error::other("a worker's thread panicked")))?;
+            let result = worker.join();
+            result.unwrap_or_else(|_| Err(io::Error::other("a worker's thread panicked")))?;
         }
         part
     })
 }
 
-/// Waits for the warm-up while the workers work, and counts between two moments. `after` waits for a time; it
-/// returns a moment in seconds, and the operations of each worker until then.
+/// Waits for the warm-up while the workers work, and counts over the window. `advance` waits for the time
+/// passed; it returns the current time in seconds, and the operations of each worker so far.
 pub fn measure(
     options: &WorkloadOptions,
     window: &mut Window,
-    mut after: impl FnMut(Duration) -> io::Result<(f64, Vec<u64>)>,
+    mut advance: impl FnMut(Duration) -> io::Result<(f64, Vec<u64>)>,
 ) -> io::Result<WorkloadPart> {
-    let (began, before) = after(options.warm_up)?;
+    let (start, before) = advance(options.warm_up)?;
     window.begins()?;
     let stolen = steal::seconds();
-    let (ended, counts) = after(options.duration)?;
+    let (end, counts) = advance(options.duration)?;
     window.ends()?;
     let steal_seconds = steal::seconds().zip(stolen).map(|(after, before)| after - before);
     window.leave()?;
     let operations = counts.iter().zip(before).map(|(after, before)| after - before).collect();
-    Ok(WorkloadPart {
-        seconds: ended - began,
-        operations,
-        steal_seconds,
-        ..WorkloadPart::default()
-    })
+    Ok(WorkloadPart { seconds: end - start, operations, steal_seconds, ..WorkloadPart::default() })
 }
 
-/// The counts of workers in threads and processes, for [`measure`].
+/// The `advance` of [`measure`] for workers in threads or processes.
 fn counts_of(tally: &Tally) -> impl FnMut(Duration) -> io::Result<(f64, Vec<u64>)> {
     let start = Instant::now();
     move |span| {
@@ -131,7 +125,9 @@ pub fn processes(
 /// Runs one worker of [`processes`], in its own process: reports that it is ready, waits, works, and reports
 /// that it is done.
 pub fn work(workload: &Workload, options: &WorkloadOptions, member: &CrewMember) -> io::Result<()> {
-    let op = workload.each.ok_or_else(|| io::Error::other("its workers are not processes"))?;
+    let op = workload
+        .each
+        .ok_or_else(|| io::Error::other("the workload's workers are not processes"))?;
     let tally = Tally::open(&member.tally)?;
     let cell = tally.worker(member.number)?;
     println!("ready");
@@ -164,7 +160,7 @@ impl Worker {
         Ok(Self { child, stdout: BufReader::new(out) })
     }
 
-    /// Waits for this word from the worker.
+    /// Waits for the worker to print `word`.
     fn expect(&mut self, word: &str) -> io::Result<()> {
         let mut line = String::new();
         match self.stdout.read_line(&mut line)? {
@@ -196,13 +192,13 @@ mod tests {
 
     use super::*;
 
-    /// An operation that ended before the window or ends after it does not count, however long the window is.
+    /// Operations that end before or after the window do not count.
     #[test]
     fn operations_outside_the_window_do_not_count() {
         let tally = Tally::new(2).unwrap();
         let cells = [0, 1].map(|worker| tally.worker(worker).unwrap());
         cells[0].count();
-        let (mut announced, file) = io::pipe().unwrap();
+        let (mut reader, file) = io::pipe().unwrap();
         let mut window = Window::to(OwnedFd::from(file).into());
         let short = Duration::from_millis(1);
         let options =
@@ -212,7 +208,7 @@ mod tests {
         assert_eq!(part.operations, [0, 0]);
         drop(window);
         let mut steps = String::new();
-        announced.read_to_string(&mut steps).unwrap();
+        reader.read_to_string(&mut steps).unwrap();
         assert_eq!(steps, "beginsendsleave", "workers stay until all machines have been measured");
     }
 }

@@ -1,5 +1,5 @@
-//! `bench`: the workloads of the documents that pvticket starts from, as one static program for the
-//! Linux guest. Each workload is a file in `workload/` and a line in its list.
+//! `bench`: the workloads of the publications that pvticket builds on, as a static program for the
+//! Linux guest. Each workload has a file in `workload/` and a line in `workload.rs`.
 
 mod crew;
 mod mapping;
@@ -50,17 +50,17 @@ fn main() -> ExitCode {
 fn run(workload: &'static workload::Workload, options: &WorkloadOptions) -> io::Result<()> {
     let before = stats::read_windows();
     let parts = (workload.run)(workload, options)?;
-    let counted = stats::read_windows().zip(before);
-    let counted = counted.map(|(after, before)| stats::between(&before, &after));
+    let counts = stats::read_windows().zip(before);
+    let counts = counts.map(|(after, before)| stats::between(&before, &after));
     let report = WorkloadReport {
         bench: workload.name,
         cpus: options.cpus,
-        steal_seconds: report::steal_seconds(&parts).or_else(|| stats::steal_seconds(&counted)),
+        steal_seconds: report::steal_seconds(&parts).or_else(|| stats::steal_seconds(&counts)),
         seconds: parts.iter().map(|part| part.seconds).sum(),
         operations: report::sums(&parts),
         violations: parts.iter().map(|part| part.violations).sum(),
         spinlocks: stats::chosen_spinlocks(),
-        stats: counted,
+        stats: counts,
         parts,
     };
     print(&if options.json { report.json()? } else { report.text() })

@@ -20,7 +20,6 @@ impl Mapping {
         Ok(Self { start: start.cast(), bytes })
     }
 
-    /// The memory.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: these bytes are mapped, readable and writable until `self` is dropped, no other
         // reference to them exists, and `&mut self` is borrowed for as long.

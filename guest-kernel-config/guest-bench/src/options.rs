@@ -14,7 +14,6 @@ use lexopt::{Arg, Parser, ValueExt};
 
 use crate::workload::{self, Workload, spawn};
 
-/// The workload parameters.
 #[derive(Debug, Clone)]
 pub struct WorkloadOptions {
     /// Length of the warm-up before the measurement, over all parts.
@@ -25,15 +24,14 @@ pub struct WorkloadOptions {
     pub workers: Option<usize>,
     /// Size of each mapping in MiB.
     pub mib: usize,
-    /// Bytes of each read.
+    /// Bytes of each read, by part.
     pub sizes: Vec<usize>,
     /// Size of the database in units of 100 000 rows, about 15 MiB.
     pub scale: usize,
     /// Increments with the lock held.
     pub critical: u32,
-    /// Increments between two locks.
+    /// Increments between a release and the next acquisition.
     pub think: u32,
-    /// Print JSON instead of text.
     pub json: bool,
     /// Number of online CPUs.
     pub cpus: usize,
@@ -42,7 +40,6 @@ pub struct WorkloadOptions {
 /// The action requested on the command line.
 #[derive(Debug)]
 pub enum Action {
-    /// Measure a workload.
     Run(&'static Workload, WorkloadOptions),
     /// Act as one worker of a workload whose workers are processes.
     Worker(&'static Workload, WorkloadOptions, CrewMember),
@@ -50,7 +47,6 @@ pub enum Action {
     Counters,
     /// Act as the program that [`spawn`](workload::spawn) starts.
     PassOn,
-    /// Print the help.
     Help,
 }
 
@@ -64,21 +60,20 @@ pub struct CrewMember {
 }
 
 impl CrewMember {
-    /// The command-line arguments for that worker.
+    /// The command-line arguments of the worker.
     pub fn to_args(&self) -> Vec<String> {
         vec![format!("--worker={}", self.number), format!("--tally={}", self.tally)]
     }
 }
 
-/// Sizes of reads: they grow as in the test of the lockref discussion of 2019.
+/// Sizes of reads, which increase as in the lockref discussion of 2019.
 const SIZES: [usize; 5] = [0, 512, 4 << 10, 16 << 10, 64 << 10];
 /// Longest run, in seconds.
 const MAX_SECS: f64 = 3600.0;
-/// Largest number of workers.
 const MAX_WORKERS: usize = 4096;
 /// Largest mapping, in MiB.
 const MAX_MIB: usize = 1 << 20;
-/// Largest database.
+/// Largest database, in units of 100 000 rows.
 const MAX_SCALE: usize = 10_000;
 
 impl Default for WorkloadOptions {
@@ -115,7 +110,7 @@ fn implied_args(program: &OsString) -> &'static [&'static str] {
     }
 }
 
-/// Reads the command line.
+/// Parses the command line.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action, String> {
     let mut words = words.into_iter();
     let program = words.next().unwrap_or_default();
@@ -140,7 +135,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action, String
             Arg::Long("seconds") => {
                 options.duration = seconds("--seconds", &text(&mut parser)?, f64::MIN_POSITIVE)?;
             }
-            // lockbench runs one worker on each CPU.
+            // lockbench, which runs one worker per CPU, calls it `--cpus`.
             Arg::Long("workers" | "cpus") => {
                 options.workers =
                     Some(number("--workers", &text(&mut parser)?, &(1..=MAX_WORKERS))?);
@@ -209,7 +204,6 @@ fn seconds(option: &str, text: &str, min: f64) -> Result<Duration, String> {
     }
 }
 
-/// The help text.
 pub fn help() -> String {
     let mut text = String::from(
         "usage: bench WORKLOAD [--seconds S] [--warm-up S] [--workers N] [--mib N] [--sizes LIST] \
@@ -219,7 +213,7 @@ pub fn help() -> String {
     for workload in workload::ALL {
         text += &format!("  {:<16} {}\n", workload.name, workload.about);
     }
-    text += "\n  --seconds S      length of the measurement, in all [default: 5]\n  \
+    text += "\n  --seconds S      length of the measurement, over all parts [default: 5]\n  \
              --warm-up S      length of the warm-up before it [default: 0.1]\n  \
              --workers N      threads or processes [default: see above]\n  \
              --mib N          mmap: size of a mapping [default: 128]\n  \
@@ -273,7 +267,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_invalid_argument() {
-        for (words, says) in [
+        for (words, part) in [
             ("", "requires a workload"),
             ("mmmap", "no workload 'mmmap'"),
             ("mmap --seconds 0", "--seconds '0' is not a number above 0 and up to 3600"),
@@ -286,7 +280,7 @@ mod tests {
             ("mmap futex", "futex"),
         ] {
             let error = parsed(words).map(|_| ()).unwrap_err();
-            assert!(error.contains(says), "{words}: {error}");
+            assert!(error.contains(part), "{words}: {error}");
         }
         assert!(matches!(parsed("--help"), Ok(Action::Help)));
     }
@@ -297,7 +291,7 @@ mod tests {
         let member = CrewMember { number: 3, tally: "/proc/5/fd/6".into() };
         let args = [member.to_args(), options.to_args()].concat();
         let words = format!("mmap {}", args.join(" "));
-        let Ok(Action::Worker(_, received, which)) = parsed(&words) else { panic!("{words}") };
-        assert_eq!((received.mib, which), (7, member));
+        let Ok(Action::Worker(_, received, worker)) = parsed(&words) else { panic!("{words}") };
+        assert_eq!((received.mib, worker), (7, member));
     }
 }

@@ -20,7 +20,6 @@ const DATA: &str = "/var/lib/postgresql/database";
 const USER: u32 = 65_534;
 /// The file that receives the server's messages.
 const LOG: &str = "/tmp/postgres.log";
-/// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A server that accepts connections; terminated when dropped.
@@ -57,7 +56,7 @@ impl Server {
         Ok(server)
     }
 
-    /// A client program, connected to the server as its superuser.
+    /// A command for a client program that connects as the superuser.
     pub fn client(&self, program: &str) -> Command {
         let mut command = command(&self.programs, program);
         command.args(["-h", DATA, "-U", "postgres"]);
@@ -77,7 +76,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // PostgreSQL calls this "fast shutdown". There is no remedy for an error.
+        // A "fast shutdown" (SIGINT). There is no remedy for an error.
         if let Ok(None) = self.child.try_wait() {
             let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
             let _ = self.child.wait();

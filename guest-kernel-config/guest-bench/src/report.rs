@@ -5,7 +5,7 @@ use std::io;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The label of steal time in the text: the time that KVM reports as such.
+/// The label of the steal time, which KVM reports, in the text.
 const STEAL: &str = "steal (host's run queue)";
 
 /// The operations of the workers in a period.
@@ -50,7 +50,6 @@ fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A workload's result.
 #[derive(Debug, Serialize)]
 pub struct WorkloadReport {
     /// The name of the workload.
@@ -60,7 +59,7 @@ pub struct WorkloadReport {
     /// Time that this machine's vCPU threads spent in the host's run queue, if the kernel
     /// reports it. Excludes halts and the time without a slot in a schedule of pvticket.
     pub steal_seconds: Option<f64>,
-    /// Total length.
+    /// Length of the measurement, over all parts.
     pub seconds: f64,
     /// Operations per worker, over all parts.
     pub operations: Vec<u64>,
@@ -68,19 +67,16 @@ pub struct WorkloadReport {
     pub violations: Option<u64>,
     /// The kernel's description of its spinlocks, if it has one.
     pub spinlocks: Option<String>,
-    /// The kernel's lock counters over that time, if it has any.
+    /// The kernel's lock counters over the windows, if it has any.
     pub stats: Option<Value>,
-    /// The parts of the measurement.
     pub parts: Vec<WorkloadPart>,
 }
 
 impl WorkloadReport {
-    /// One line of JSON.
     pub fn json(&self) -> io::Result<String> {
         Ok(serde_json::to_string(self)? + "\n")
     }
 
-    /// Several lines of text.
     pub fn text(&self) -> String {
         let workers = self.parts.first().map_or(0, |part| part.operations.len());
         let mut text = format!(

@@ -29,7 +29,7 @@ const EVENT_NAMES: [&str; 6] = [
 const LOG: &str = "/dev/kmsg";
 /// A buffer size that fits every message (CONSOLE_EXT_LOG_MAX of the kernel).
 const LOG_RECORD: usize = 8192;
-/// Prefixes of the messages about the chosen spinlocks, of our kernel and of mainline's KVM guests.
+/// Prefixes of the messages about the chosen spinlocks in our kernel and in mainline.
 const PREFIXES: [&str; 3] =
     ["pvticket: PV ticketlocks ", "pvticket: native ticketlocks", "kvm-guest: PV spinlocks "];
 
@@ -42,8 +42,8 @@ pub fn read_all() -> io::Result<Value> {
     Ok(parse(&text).into())
 }
 
-/// On kernels with our benchmark, the counts within the windows of benchmarks; on other kernels all
-/// counts. `None` on kernels that count nothing.
+/// The counts within the windows of benchmarks on kernels with our benchmark; all counts on other
+/// kernels. `None` on kernels that count nothing.
 pub fn read_windows() -> Option<String> {
     fs::read_to_string(window::FILE).ok().or_else(read)
 }
@@ -53,7 +53,7 @@ pub fn read_kernel_file(path: &str) -> io::Result<String> {
     fs::read_to_string(path).map_err(|error| describe_error(path, error))
 }
 
-/// The error message for such a file.
+/// The error of opening a file that only our kernels have.
 pub fn describe_error(path: &str, error: io::Error) -> io::Error {
     io::Error::other(match error.kind() {
         ErrorKind::NotFound => format!("no {path}: only the kernels of `pvticket setup` have it"),
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// Reads of a log: each is a record or an error.
+    /// Results of reading a log, last first: records or errors.
     struct Reads(Vec<Result<&'static str, ErrorKind>>);
 
     impl Read for Reads {

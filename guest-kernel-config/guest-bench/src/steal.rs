@@ -5,7 +5,7 @@ use std::fs;
 /// Ticks per second in `/proc/stat` (USER_HZ, proc_stat(5); always 100 on x86).
 const TICKS: f64 = 100.0;
 
-/// Seconds since boot, over all CPUs; `None` if the kernel does not report it.
+/// Steal time since boot in seconds, over all CPUs; `None` if the kernel does not report it.
 pub fn seconds() -> Option<f64> {
     parse(&fs::read_to_string("/proc/stat").ok()?)
 }

@@ -33,7 +33,6 @@ unsafe impl Send for Tally {}
 unsafe impl Sync for Tally {}
 
 impl Tally {
-    /// Creates a tally for `workers` workers.
     pub fn new(workers: usize) -> io::Result<Self> {
         let file = File::from(memfd_create(c"tally", MemfdFlags::CLOEXEC)?);
         file.set_len(((workers + 1) * size_of::<PaddedCounter>()) as u64)?;
@@ -74,7 +73,7 @@ impl Tally {
         self.cells()[0].0.store(1, Relaxed);
     }
 
-    /// The cell of worker number `worker`, if there is one.
+    /// The cell of worker number `worker`. Fails if it does not exist.
     pub fn worker(&self, worker: usize) -> io::Result<WorkerCell<'_>> {
         let [stop, counts @ ..] = self.cells() else {
             return Err(io::Error::other("a tally without cells"));

@@ -1,5 +1,5 @@
-//! The window of a benchmark: our kernel reads its counters at its beginning and its end, and
-//! notifies the VMM of both moments.
+//! The window of a benchmark: our kernel reads its counters at the window's beginning and end, and
+//! notifies the VMM of both.
 
 use std::{
     fs::{File, OpenOptions},
@@ -14,12 +14,12 @@ pub const FILE: &str = "/sys/kernel/debug/pvticket/window";
 pub struct Window(Option<File>);
 
 impl Window {
-    /// Opens this kernel's file, if it has one.
+    /// Opens [`FILE`], if the kernel has it.
     pub fn open() -> Self {
         Self(OpenOptions::new().write(true).open(FILE).ok())
     }
 
-    /// Announces the steps in this file.
+    /// Writes the announcements to `file`.
     #[cfg(test)]
     pub fn to(file: File) -> Self {
         Self(Some(file))

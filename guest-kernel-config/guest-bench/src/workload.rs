@@ -14,11 +14,9 @@ use std::io;
 
 use crate::{options::WorkloadOptions, report::WorkloadPart};
 
-/// A workload.
 #[derive(Debug)]
 pub struct Workload {
     pub name: &'static str,
-    /// A description in one line.
     pub about: &'static str,
     /// Runs and measures the workload.
     pub run: fn(&Workload, &WorkloadOptions) -> io::Result<Vec<WorkloadPart>>,
@@ -54,7 +52,7 @@ mod tests {
     }
 
     /// Excludes the workloads that start this program again, the kernel's own, and PostgreSQL's. On a busy
-    /// machine it may be that no worker runs during a short window: the last windows are minutes long.
+    /// host no worker may run during a short window: the last window is 200 s long.
     #[test]
     fn every_thread_workload_makes_progress() {
         for workload in ALL.iter().filter(|workload| {

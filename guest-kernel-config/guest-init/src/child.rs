@@ -56,7 +56,7 @@ pub fn run(argv: &[&CStr], prepare: impl FnOnce() -> Result<(), Errno>) -> Resul
     reap(pid, true).ok_or(Errno::CHILD).map_err(FailedStep::when(WAIT_FAILED))
 }
 
-/// Forks a child, which runs `prepare` and then executes the first of `argv`.
+/// Forks a child, which runs `prepare` and then executes `argv[0]`.
 pub fn spawn(
     argv: &[&CStr],
     prepare: impl FnOnce() -> Result<(), Errno>,
@@ -73,8 +73,8 @@ pub fn spawn(
     syscall::exit(report_failure(argv[0], error))
 }
 
-/// Tries every candidate path; returns only with the error. As in execvp, a file without execute
-/// permission does not end the search but is remembered.
+/// Tries every candidate path; returns only on failure. As in execvp, a file without execute
+/// permission does not end the search, but determines the error.
 fn exec(argv: &[&CStr], environment: &Environment) -> Errno {
     syscall::block_signals(SignalSet::NONE);
     let pointers: Vec<*const u8> =
@@ -102,24 +102,24 @@ fn report_failure(name: &CStr, error: Errno) -> i32 {
     failed.status()
 }
 
-/// Reaps ended children, including orphans, until none can be reaped now or, with `block`, until
-/// `child` has ended. Returns the status of `child` once it has ended.
+/// Reaps ended children, including orphans, until no more have ended or, with `block`, until
+/// `child` has ended. Returns the status of `child` if it has been reaped.
 pub fn reap(child: Pid, block: bool) -> Option<i32> {
     let options = if block { WaitOptions::empty() } else { WaitOptions::NOHANG };
-    let mut ended = None;
+    let mut exit_status = None;
     loop {
         match wait(options) {
-            Ok(Some((pid, status))) if pid == child => ended = Some(status_of(status)),
+            Ok(Some((pid, status))) if pid == child => exit_status = Some(status_of(status)),
             Ok(Some(_)) | Err(Errno::INTR) => {}
-            Ok(None) | Err(_) => return ended,
+            Ok(None) | Err(_) => return exit_status,
         }
-        if block && ended.is_some() {
-            return ended;
+        if block && exit_status.is_some() {
+            return exit_status;
         }
     }
 }
 
-/// The status as a shell reports it.
+/// The status that a shell reports.
 fn status_of(status: WaitStatus) -> i32 {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => code,
@@ -128,7 +128,7 @@ fn status_of(status: WaitStatus) -> i32 {
     }
 }
 
-/// Makes the three file descriptors stdin, stdout and stderr.
+/// Installs these file descriptors as stdin, stdout and stderr.
 pub fn set_standard(stdin: &OwnedFd, stdout: &OwnedFd, stderr: &OwnedFd) -> Result<(), Errno> {
     rustix::stdio::dup2_stdin(stdin)?;
     rustix::stdio::dup2_stdout(stdout)?;

@@ -1,4 +1,4 @@
-//! Runs the command of `/pvticket/argv` with its three streams connected to the VMM.
+//! Runs the command of `/pvticket/argv` with its standard streams connected to the VMM or the console.
 
 use alloc::{vec, vec::Vec};
 use core::ffi::CStr;
@@ -50,8 +50,8 @@ fn run_on_console(words: &[&CStr]) -> Result<i32, FailedStep> {
 
 fn run_forwarded(machine: &Platform, ports: &Ports, words: &[&CStr]) -> Result<i32, FailedStep> {
     syscall::block_signals(SignalSet::CHILD);
-    let ended = syscall::signalfd(SignalSet::CHILD)
-        .map_err(FailedStep::when("cannot await its end (requires CONFIG_SIGNALFD)"))?;
+    let sigchld = syscall::signalfd(SignalSet::CHILD)
+        .map_err(FailedStep::when("cannot create a signalfd (requires CONFIG_SIGNALFD)"))?;
 
     let pipe =
         || pipe_with(PipeFlags::CLOEXEC).map_err(FailedStep::when("cannot create its pipes"));
@@ -71,7 +71,7 @@ fn run_forwarded(machine: &Platform, ports: &Ports, words: &[&CStr]) -> Result<i
     let forwarder = Forwarder {
         machine,
         ports,
-        ended,
+        sigchld,
         stdin: Stdin::new(stdin_write),
         stdout: OutputPipe { pipe: Some(stdout_read), stream: OutputStream::Stdout },
         stderr: OutputPipe { pipe: Some(stderr_read), stream: OutputStream::Stderr },
@@ -91,7 +91,7 @@ impl Buffer {
         ports.output_page().map_or_else(|| Self::Heap(vec![0; output_page::SIZE]), Self::Page)
     }
 
-    /// Moves one buffer's worth from the pipe to the VMM; `false` at the end of the pipe.
+    /// Moves at most one buffer from the pipe to the VMM; `false` at the end of the pipe.
     fn forward(
         &mut self,
         pipe: &OwnedFd,
@@ -134,7 +134,7 @@ impl OutputPipe {
 struct Forwarder<'a> {
     machine: &'a Platform,
     ports: &'a Ports,
-    ended: OwnedFd,
+    sigchld: OwnedFd,
     stdin: Stdin,
     stdout: OutputPipe,
     stderr: OutputPipe,
@@ -142,8 +142,8 @@ struct Forwarder<'a> {
 }
 
 impl Forwarder<'_> {
-    /// Runs until the command ends. Its output is in the pipes then. Does not wait for output of
-    /// processes that it left behind.
+    /// Forwards until the command has ended; returns its exit status. By then all its output is in the
+    /// pipes: does not wait for its remaining children.
     fn run(mut self, pid: Pid) -> Result<i32, Errno> {
         self.stdin.pump(self.machine, self.ports);
         loop {
@@ -160,11 +160,11 @@ impl Forwarder<'_> {
     /// Waits for an event and handles it.
     fn step(&mut self) -> Result<(), Errno> {
         // A placeholder without events replaces an absent file descriptor.
-        let absent = PollFd::new(&self.ended, PollFlags::empty());
+        let absent = PollFd::new(&self.sigchld, PollFlags::empty());
         let [stdout, stderr] = [&self.stdout, &self.stderr]
             .map(|output| output.pipe.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
         let [pipe, wake] = self.stdin.poll_fds();
-        let mut fds = [Some(PollFd::new(&self.ended, PollFlags::IN)), stdout, stderr, pipe, wake]
+        let mut fds = [Some(PollFd::new(&self.sigchld, PollFlags::IN)), stdout, stderr, pipe, wake]
             .map(|fd| fd.unwrap_or_else(|| absent.clone()));
         let timeout =
             self.stdin.timeout_ms().map(|ms| Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 });
@@ -172,11 +172,11 @@ impl Forwarder<'_> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
-        let [ended, _, _, pipe, wake] = fds.map(|fd| fd.revents());
-        if !ended.is_empty() {
+        let [sigchld, _, _, pipe, wake] = fds.map(|fd| fd.revents());
+        if !sigchld.is_empty() {
             // Only consumes the signal; `reap` determines which process ended.
             let mut signal = [0; 128];
-            let _ = rustix::io::read(&self.ended, &mut signal);
+            let _ = rustix::io::read(&self.sigchld, &mut signal);
         }
         self.stdin.handle(pipe, wake, self.machine, self.ports);
         Ok(())

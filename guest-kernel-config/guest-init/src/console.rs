@@ -40,7 +40,6 @@ pub fn stop_echo(terminal: &OwnedFd) -> Result<(), Errno> {
     tcsetattr(terminal, OptionalActions::Now, &settings)
 }
 
-/// Opens /dev/console.
 pub fn open_console() -> Result<OwnedFd, Errno> {
     open(CONSOLE)
 }

@@ -20,14 +20,14 @@ extern "C" fn start() -> ! {
     syscall::exit(crate::run())
 }
 
-/// Exit status of the machine, or of a child of init, after a panic: a shell's status for SIGABRT.
-const PANICKED: i32 = 134;
+/// Exit status of the VM, or of a child of init, after a panic: a shell's status for SIGABRT.
+const STATUS_PANIC: i32 = 134;
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     report::error(format_args!("{info}"));
     if rustix::process::getpid().is_init() {
-        Platform::detect().shut_down(PANICKED)
+        Platform::detect().shut_down(STATUS_PANIC)
     }
-    syscall::exit(PANICKED)
+    syscall::exit(STATUS_PANIC)
 }

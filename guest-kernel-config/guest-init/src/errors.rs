@@ -1,4 +1,4 @@
-//! Descriptions of kernel errors, for errors that a user of the guest may meet.
+//! Descriptions of the kernel errors that a user of the guest may encounter.
 
 use core::fmt;
 
@@ -10,7 +10,7 @@ use crate::lists::SEARCH_PATH;
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
 
-/// A kernel error: the cause, and the remedy where that is not obvious from the cause.
+/// Displays a kernel error: the cause, and the remedy unless it is obvious from the cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrnoText(pub Errno);
 
@@ -20,7 +20,7 @@ impl fmt::Display for ErrnoText {
             Errno::NOENT => "no such file",
             Errno::NOTDIR => "a component of its path is not a directory",
             Errno::ISDIR => "it is a directory",
-            Errno::LOOP => "its symbolic links form a loop, or are more than 40",
+            Errno::LOOP => "its path has a loop of symbolic links, or more than 40",
             Errno::NAMETOOLONG => "a name is limited to 255 bytes, a path to 4095",
             Errno::ACCESS => "permission denied: check its mode and the modes of its directories",
             Errno::PERM => "not permitted to this user",
@@ -53,7 +53,7 @@ impl fmt::Display for ErrnoText {
     }
 }
 
-/// A step that failed, with the file concerned.
+/// A failed step and its error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailedStep {
     /// For example `cannot open /dev/console`.
@@ -110,8 +110,8 @@ impl fmt::Display for NotRun<'_> {
 mod tests {
     use super::*;
 
-    /// Errors that execve, open, mount, fork, pipe and the terminal settings return, by their manual
-    /// pages; except EFAULT and EBADF, which are bugs of this program.
+    /// Errors of execve, open, mount, fork, pipe and the terminal settings according to their manual
+    /// pages, except EFAULT and EBADF, which would be bugs of this program.
     const USUAL: [Errno; 24] = [
         Errno::TOOBIG,
         Errno::ACCESS,

@@ -12,8 +12,8 @@ use rustix::{
 const EXECUTABLE: Mode = Mode::from_raw_mode(0o755);
 const READ_WRITE: Mode = Mode::from_raw_mode(0o666);
 
-/// Mounts and links everything. Anything that the kernel does not support is silently skipped: a
-/// small kernel is not an error, and programs that need the missing part report it themselves.
+/// Creates the mounts and links. Silently skips file systems that the kernel lacks: a small kernel
+/// is not an error, and programs that need a missing part report it themselves.
 pub fn set_up() {
     for directory in [c"/proc", c"/sys", c"/dev", c"/tmp"] {
         let _ = fs::mkdir(directory, EXECUTABLE);
@@ -42,7 +42,7 @@ pub fn set_up() {
     link_busybox();
 }
 
-/// A kernel without a console leaves them closed, and a pipe opened later would get their numbers.
+/// Opens closed standard descriptors, as on a kernel without a console: a pipe would get their numbers.
 fn fill_standard_descriptors() {
     const LAST: i32 = 2;
     while let Ok(null) = fs::open(c"/dev/null", OFlags::RDWR, Mode::empty()) {
@@ -53,7 +53,7 @@ fn fill_standard_descriptors() {
     }
 }
 
-/// Mounts a file system of this kind; `false` if the kernel does not have it.
+/// Mounts a file system of type `kind`; `false` on failure.
 fn attach(kind: &CStr, at: &CStr) -> bool {
     mount(kind, at, kind, MountFlags::empty(), None).is_ok()
 }
@@ -71,7 +71,7 @@ pub fn read(path: &CStr) -> Option<Vec<u8>> {
     }
 }
 
-/// Creates the nodes that init itself needs without devtmpfs (numbers:
+/// Creates the device nodes that init itself needs, if there is no devtmpfs (numbers:
 /// Documentation/admin-guide/devices.txt of the kernel).
 fn make_nodes() {
     for (path, major, minor) in [
@@ -87,8 +87,8 @@ fn make_nodes() {
     }
 }
 
-/// Links busybox's applets, listed in `/pvticket/applets`, one per line. Doing so here, after the
-/// first event, keeps about 270 entries out of the archive that the kernel unpacks before it.
+/// Links busybox's applets, listed in `/pvticket/applets`, one per line: here and not in the archive,
+/// because the kernel would unpack some 270 more entries during the measured boot time.
 fn link_busybox() {
     let Some(list) = read(c"/pvticket/applets") else { return };
     for name in list.split(|byte| *byte == b'\n').filter_map(|name| core::str::from_utf8(name).ok())

@@ -22,7 +22,7 @@ unsafe impl Sync for Heap {}
 #[global_allocator]
 static HEAP: Heap = Heap { bytes: UnsafeCell::new([0; SIZE]), used: AtomicUsize::new(0) };
 
-// SAFETY: blocks are disjoint parts of `bytes`, aligned as asked, and never reused.
+// SAFETY: blocks are disjoint parts of `bytes`, aligned as requested, and never reused.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let start = self.bytes.get() as usize;

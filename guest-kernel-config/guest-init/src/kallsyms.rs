@@ -2,7 +2,7 @@
 
 use hypercalls::kernel_facts::{KernelFacts, VERSION};
 
-/// Longest line that is parsed: an address, a type, a name of at most 512 characters (`KSYM_NAME_LEN`), a module.
+/// Longest buffered line: an address, a type, a name of at most 512 characters (`KSYM_NAME_LEN`), a module.
 const MAX_LINE: usize = 640;
 
 /// Parses the file, in chunks of any length.
@@ -45,14 +45,14 @@ impl Reader {
     }
 
     fn buffer(&mut self, begin: &[u8]) {
-        // The end of a line that is too long is part of its name.
+        // Truncates a line that is too long, in its name or module.
         let room = &mut self.line[self.length..];
         let count = begin.len().min(room.len());
         room[..count].copy_from_slice(&begin[..count]);
         self.length += count;
     }
 
-    /// Whether all facts that the list may contain have been found. The rest need not be read: it is long.
+    /// Whether all facts that the file may contain have been found, so that its long rest need not be read.
     pub fn is_complete(&self) -> bool {
         let KernelFacts {
             flags, native_slow_path, pv_slow_path, queue_nodes, preempt_count, ..
@@ -61,7 +61,7 @@ impl Reader {
         flags != 0 && are_paths_known && queue_nodes != 0 && preempt_count != 0
     }
 
-    /// The facts found. `None` without any address, as when the kernel hides addresses from this process.
+    /// The facts found; `None` without any address, as when the kernel hides addresses from this process.
     pub fn facts(&self) -> Option<KernelFacts> {
         let KernelFacts { native_slow_path, queue_nodes, preempt_count, .. } = self.facts;
         let is_known = native_slow_path.start != 0 || queue_nodes != 0 || preempt_count != 0;
@@ -69,7 +69,7 @@ impl Reader {
     }
 }
 
-/// Parses a line: address, type and name.
+/// Parses a line (address, type and name); returns the address and the name.
 fn symbol(line: &[u8]) -> Option<(u64, &[u8])> {
     let mut words = line.split(|byte| byte.is_ascii_whitespace());
     Some((hexadecimal(words.next()?)?, words.nth(1)?))

@@ -1,4 +1,4 @@
-//! The facts of the running kernel, read from its list of symbols.
+//! Facts about the running kernel, from its symbol list.
 
 use alloc::vec;
 
@@ -12,7 +12,7 @@ use rustix::{
 /// Bytes read at a time.
 const CHUNK: usize = 32 << 10;
 
-/// `None` if the kernel has no such list, or shows no addresses.
+/// Reads the facts; `None` if the list cannot be read or shows no addresses.
 pub fn read() -> Option<KernelFacts> {
     let list = fs::open(c"/proc/kallsyms", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut chunk = vec![0_u8; CHUNK];

@@ -1,4 +1,4 @@
-//! The parts of the guest's `/init` that need no machine: parsing and formatting.
+//! The parts of the guest's `/init` that run anywhere: parsing and formatting.
 //!
 //! They are separate from the binary, which is freestanding, so that ordinary unit tests can reach
 //! them.

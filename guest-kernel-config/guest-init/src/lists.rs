@@ -5,7 +5,7 @@ use core::ffi::CStr;
 /// The directories that are searched for a command without a slash; also its PATH.
 pub const SEARCH_PATH: &str = "/bin:/sbin:/usr/bin:/usr/sbin";
 
-/// The items of a list whose items end with NUL. Bytes after the last NUL are ignored.
+/// The items of a NUL-terminated list. Bytes after the last NUL are ignored.
 pub fn items(mut list: &[u8]) -> impl Iterator<Item = &CStr> {
     core::iter::from_fn(move || {
         let item = CStr::from_bytes_until_nul(list).ok()?;
@@ -14,8 +14,8 @@ pub fn items(mut list: &[u8]) -> impl Iterator<Item = &CStr> {
     })
 }
 
-/// The candidate paths of a command, in order: the name itself if it contains a slash, otherwise
-/// each directory of [`SEARCH_PATH`] with it.
+/// The directory and name of each candidate path, in order: an empty directory if `name` contains
+/// a slash, otherwise the directories of [`SEARCH_PATH`].
 pub fn candidates(name: &[u8]) -> impl Iterator<Item = (&'static [u8], &[u8])> {
     let direct = name.contains(&b'/');
     let mut direct_path = direct.then_some((&b""[..], name)).into_iter();

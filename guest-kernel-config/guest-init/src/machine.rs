@@ -1,4 +1,4 @@
-//! The machine that the guest runs in: pvticket with its ports, or any other.
+//! The VMM that runs the guest: pvticket with its ports, or another.
 
 use core::arch::{asm, x86_64::__cpuid};
 
@@ -20,7 +20,7 @@ pub enum OutputStream {
     Stderr,
 }
 
-/// The machine, and its features that process 1 can use.
+/// The VMM, with the features that process 1 can use.
 pub enum Platform {
     /// The pvticket VMM.
     Pvticket(Ports),
@@ -48,19 +48,18 @@ impl Platform {
         }
     }
 
-    /// Ends the machine with this exit status.
+    /// Ends the VM with this exit status.
     pub fn shut_down(&self, status: i32) -> ! {
         fs::sync();
         console::drain();
         if let Self::Pvticket(ports) = self {
             ports.write(ports::EXIT, status as u32);
         }
-        // Not pvticket, or it did not end the machine: only the console can show the status.
+        // Without pvticket, or if it did not end the VM, only the console can show the status.
         report::error(format_args!("exit status {status}"));
         console::drain();
         let _ = reboot(RebootCommand::PowerOff);
-        // Not reached if reboot works; the end of process 1 panics the kernel, which ends the
-        // machine, too.
+        // Reached only if reboot fails: the end of process 1 panics the kernel, which ends the VM.
         syscall::exit(status)
     }
 }
@@ -99,7 +98,7 @@ impl Ports {
         let _ = syscall::ioperm(self.base, ports::SPAN, false);
     }
 
-    /// A page for output, if the VMM accepts pages and the kernel reports the page's frame.
+    /// Allocates and announces a page for output, if the VMM accepts it and its frame is known.
     pub fn output_page(&self) -> Option<OutputPage> {
         if self.features & cpuid::FEATURE_OUTPUT_PAGE == 0 {
             return None;
@@ -149,8 +148,7 @@ impl Ports {
         self.read(ports::STDIN_AVAIL)
     }
 
-    /// Fills `into` from stdin. It may be at most as long as [`stdin_ready`](Self::stdin_ready)
-    /// returned.
+    /// Fills `into`, of at most [`stdin_ready`](Self::stdin_ready) bytes, from stdin.
     pub fn read_stdin(&self, into: &mut [u8]) {
         // SAFETY: `detect` was granted these ports; the instruction writes all of `into` and nothing
         // else, upwards, because the direction flag is clear by the ABI.

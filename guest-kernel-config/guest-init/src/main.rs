@@ -25,8 +25,8 @@ mod syscall;
 
 use machine::Platform;
 
-/// Exit status if the command cannot even be attempted.
-const FAILED: i32 = 255;
+/// Exit status if the command cannot be started.
+const STATUS_FAILURE: i32 = 255;
 
 /// Runs process 1; in any other process returns the exit status.
 fn run() -> i32 {
@@ -45,12 +45,12 @@ fn init() -> ! {
     filesystems::set_up();
     machine.report_kernel_facts();
     let _serial_line = console::keep_serial_line();
-    let (program, ended) = match filesystems::read(c"/pvticket/argv") {
+    let (program, result) = match filesystems::read(c"/pvticket/argv") {
         Some(argv) => ("the command", command::run(&machine, &argv)),
         None => ("a shell on the console", shell::run(&machine)),
     };
-    machine.shut_down(ended.unwrap_or_else(|error| {
+    machine.shut_down(result.unwrap_or_else(|error| {
         report::error(format_args!("cannot start {program}: {error}"));
-        FAILED
+        STATUS_FAILURE
     }))
 }

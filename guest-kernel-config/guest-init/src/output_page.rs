@@ -17,7 +17,7 @@ pub struct OutputPage {
 }
 
 impl OutputPage {
-    /// Maps and locks a page; `None` if the kernel does not report its frame.
+    /// Maps and locks a page; `None` if this fails or the kernel does not report its frame.
     pub fn new() -> Option<Self> {
         // A locked page can only be moved by compaction, which can be disabled for such pages. A
         // kernel without compaction has no such file and moves no pages.
@@ -37,20 +37,18 @@ impl OutputPage {
         Some(Self { bytes, frame: frame_of(address as u64)? })
     }
 
-    /// The page frame number.
     pub fn frame(&self) -> u32 {
         self.frame
     }
 
-    /// The page's bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: never unmapped, and borrowed once, because `self` is borrowed mutably.
         unsafe { self.bytes.as_mut() }
     }
 }
 
-/// The page frame of a virtual address, from `/proc/self/pagemap` (Documentation/admin-guide/mm/
-/// pagemap.rst of the kernel: bit 63: present, bits 0-54: the frame).
+/// The page frame of a virtual address, if known, from `/proc/self/pagemap` (bit 63: present, bits
+/// 0-54: the frame; Documentation/admin-guide/mm/pagemap.rst of the kernel).
 pub fn frame_of(address: u64) -> Option<u32> {
     let pagemap = fs::open(c"/proc/self/pagemap", OFlags::RDONLY, Mode::empty()).ok()?;
     let mut entry = [0; 8];

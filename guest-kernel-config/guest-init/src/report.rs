@@ -11,7 +11,7 @@ impl Write for StandardError {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut remaining = text.as_bytes();
         while !remaining.is_empty() {
-            // Closed if the kernel could not open a console: messages are then lost.
+            // If the kernel could not open a console, messages are lost.
             let count = write_some(remaining)?;
             remaining = &remaining[count..];
         }

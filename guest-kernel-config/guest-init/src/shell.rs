@@ -8,7 +8,7 @@ use rustix::fs::{self, Access};
 
 use crate::{child, console, machine::Platform};
 
-/// This file exists if the shell's input is not typed by a person.
+/// Exists if the shell's input is not typed by a person.
 const PLAIN_LINES: &CStr = c"/pvticket/plain-lines";
 
 /// Runs a shell to its end; returns its exit status.

@@ -16,9 +16,9 @@ const POLL_INTERVAL_MS: i64 = 10;
 
 const CHUNK: usize = 4096;
 
-/// A state machine, driven by [`poll_fds`](Stdin::poll_fds).
+/// A state machine, driven by [`poll_fds`](Stdin::poll_fds) and [`handle`](Stdin::handle).
 pub struct Stdin {
-    /// The write end of its stdin; `None` once the input has ended, or the reader closed it.
+    /// The write end of the command's stdin; `None` after the end of input or the reader's close.
     pipe: Option<OwnedFd>,
     /// The serial line on which the VMM announces input; opened when first needed.
     wake: Option<OwnedFd>,
@@ -34,7 +34,7 @@ impl Stdin {
         Self { pipe: Some(pipe), wake: None, chunk: [0; CHUNK], pending: 0..0, waiting: false }
     }
 
-    /// Moves as much as possible without blocking.
+    /// Copies as much as possible without blocking.
     pub fn pump(&mut self, machine: &Platform, ports: &Ports) {
         while let Some(pipe) = &self.pipe {
             if !self.pending.is_empty() {
@@ -59,8 +59,8 @@ impl Stdin {
         }
     }
 
-    /// Requests a wakeup from the VMM. The line must be opened first: opening it discards
-    /// bytes that have arrived.
+    /// Requests a wakeup from the VMM. Opens the line first, because opening it discards received
+    /// bytes.
     fn request_wakeup(&mut self, machine: &Platform) {
         self.waiting = true;
         if self.wake.is_none() {

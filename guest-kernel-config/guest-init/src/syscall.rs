@@ -1,5 +1,5 @@
-//! The system calls that rustix does not offer: process control, which it leaves to a libc, and two
-//! more.
+//! The system calls that rustix does not offer: process control, which it leaves to a libc, ioperm
+//! and signalfd.
 //!
 //! Numbers: arch/x86/entry/syscalls/syscall_64.tbl of the kernel.
 
@@ -45,7 +45,6 @@ unsafe fn call(number: usize, arguments: [usize; 4]) -> Result<usize, Errno> {
     }
 }
 
-/// Ends the process.
 pub fn exit(status: i32) -> ! {
     loop {
         // SAFETY: does not return; the loop satisfies the type.
@@ -53,14 +52,14 @@ pub fn exit(status: i32) -> ! {
     }
 }
 
-/// Copies this process: returns the child's id in the parent, None in the child.
+/// Copies this process; returns the child's id in the parent, `None` in the child.
 pub fn fork() -> Result<Option<Pid>, Errno> {
     // SAFETY: there is only one thread, so the child is complete. Memory is copied, not shared,
     // except for the output page, which only `command` writes, in the parent.
     unsafe { call(FORK, [0; 4]) }.map(|pid| Pid::from_raw(pid as i32))
 }
 
-/// Executes another program; returns only with an error.
+/// Executes another program; returns only on failure.
 ///
 /// # Safety
 /// `path` is NUL-terminated; `argv` and `envp` hold pointers to NUL-terminated strings and end

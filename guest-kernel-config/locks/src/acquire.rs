@@ -17,7 +17,7 @@ pub(crate) trait Ticketless {
     /// See [`RawLock::CPUS`].
     const CPUS: u32 = MAX_CPUS as u32;
 
-    /// Takes the lock, unless the caller has to wait for it.
+    /// Takes the lock, unless the caller has to wait for it. Returns whether it was taken.
     fn take<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool;
 
     /// Returns once the caller holds the lock.
@@ -93,7 +93,7 @@ impl<L: Ticketless> RawLock for L {
     }
 }
 
-/// Waits outside the queue until `take` succeeds: for nested handlers once all nodes of the CPU are in use.
+/// Waits outside the queue until `take` succeeds: for a CPU whose nodes are all in use.
 pub(crate) fn wait_without_node<L, P: Pv, W: Watch>(
     lock: &L,
     cpu: &Cpu<'_, P, W>,
@@ -103,8 +103,8 @@ pub(crate) fn wait_without_node<L, P: Pv, W: Watch>(
     Spins::new(&cpu.watch).until(cpu, None, take);
 }
 
-/// Changes the word of a lock from zero (free) to `held`. Reads it first, so that the cache line of a held
-/// lock stays shared. Acquires the writes of earlier holders.
+/// Changes the word of a lock from zero (free) to `held`; returns whether it was zero. Reads it first, so
+/// that the cache line of a held lock stays shared. Acquires the writes of earlier holders.
 #[inline]
 pub(crate) fn take_zero(word: &AtomicU16, held: u16) -> bool {
     word.load(Ordering::Relaxed) == 0

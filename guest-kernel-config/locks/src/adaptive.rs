@@ -3,8 +3,8 @@
 use crate::handoff::LET_IN_EVERY;
 use crate::sync::{AtomicU16, AtomicU64, MAX_CPUS, Ordering};
 
-/// A handover that takes longer, in [`Pv::ticks`](crate::Pv::ticks), went to a CPU that was not
-/// running: about 10 us.
+/// A handover that takes longer than this, in [`Pv::ticks`](crate::Pv::ticks), went to a CPU that was
+/// not running: about 10 us.
 const LATE_TICKS: u64 = 25_000;
 
 /// The holder and one waiter: with room for one CPU only, each release would hand over by a kick.
@@ -44,7 +44,6 @@ impl AdaptiveLimit {
         }
     }
 
-    /// Records a release at `now`.
     #[inline]
     pub(crate) fn record_release(&self, now: u64) {
         self.released.store(now, Ordering::Relaxed);

@@ -24,7 +24,7 @@ pub enum Bypass {
 }
 
 impl Bypass {
-    /// The bound for `cpus` CPUs.
+    /// The bound for `cpus` CPUs; `None` if unbounded.
     pub const fn bound(self, cpus: u32) -> Option<u32> {
         match self {
             Self::FromCall | Self::FromQueue => Some(cpus.saturating_sub(1)),

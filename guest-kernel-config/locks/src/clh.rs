@@ -116,7 +116,7 @@ impl Ticketless for ClhLock {
     fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
         let node = NodeId::parse(self.node.load(Ordering::Relaxed));
         let name = node.map_or(ALONE, NodeId::name);
-        // A waiter stores its own node.
+        // A free lock has no node; a CPU that joins now stores its own.
         if node.is_some() && self.tail.load(Ordering::Relaxed) == name {
             self.node.store(ALONE, Ordering::Relaxed);
         }

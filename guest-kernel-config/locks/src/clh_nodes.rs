@@ -39,8 +39,8 @@ impl ClhNodes {
 
     /// Allocates a node of `cpu`, unless all are in use.
     ///
-    /// Checks and sets a node in one step, because a handler may interrupt. Acquire, for the CPU
-    /// that gave it back.
+    /// Checks and sets a node in one step, because a handler may interrupt. Acquires the accesses
+    /// of the CPU that gave it back.
     pub(crate) fn alloc(&self, cpu: usize) -> Option<NodeId> {
         let try_alloc = |node: &AtomicU16| {
             let from = node.load(Ordering::Relaxed);

@@ -28,9 +28,9 @@ use crate::{Cpu, Pv, Watch};
 /// The cost of an addition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Addition {
-    /// The addition wrote to shared cache lines.
+    /// Whether the addition wrote to shared cache lines.
     pub shared: bool,
-    /// Spin iterations while it waited for a sum or a lock.
+    /// Spin iterations while it waited for a sum; 1 if it waited for a lock.
     pub waits: u32,
     /// Calls of [`Pv::lock_spinning`] for a lock.
     pub halts: u32,

@@ -8,9 +8,9 @@ use crate::wait::LockKey;
 use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Release, Watch, settle};
 
-/// Waiters spin while no CPU is preempted that holds any lock or is next in line for one, and halt while
-/// one is: after V. Laforet and others, "FlexGuard: Fast Mutual Exclusion Independent of Subscription"
-/// (SOSP 2025).
+/// Waiters halt while any CPU that holds a lock, or is next in line for one, is preempted, and spin
+/// otherwise: after V. Laforet and others, "FlexGuard: Fast Mutual Exclusion Independent of
+/// Subscription" (SOSP 2025).
 ///
 /// - An arriving CPU takes a free word, whether or not others wait.
 /// - While no such CPU is preempted ([`Pv::is_critical_off`]), a CPU that cannot take the word queues at
@@ -46,7 +46,7 @@ impl FlexGuardLock {
         P::ENABLED && cpu.pv.is_critical_off()
     }
 
-    /// Polls the word until it is taken, which returns `true`, or the waiter has to halt.
+    /// Polls the word. Returns `true` once it is taken, `false` once the waiter has to halt.
     fn take_or_block<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, spins: &mut Spins) -> bool {
         loop {
             spins.count(&cpu.watch, None);

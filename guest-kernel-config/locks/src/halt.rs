@@ -54,8 +54,8 @@ impl Waits {
         waits
     }
 
-    /// Waits outside `lock` until it is let in, unless `is_full` returns `false`; may return spuriously. If
-    /// the lock is full, `is_full` must have announced the wait to the CPU that lets it in.
+    /// Waits outside `lock` until the CPU is let in, unless `is_full` returns `false`; may return
+    /// spuriously. If the lock is full, `is_full` must have announced the wait to the CPU that lets it in.
     pub(crate) fn wait_throttled<P: Pv, W: Watch>(
         &mut self,
         cpu: &Cpu<'_, P, W>,

@@ -86,13 +86,12 @@ impl HandedQueue {
         true
     }
 
-    /// Records that the lock has been handed to the calling CPU.
     pub(crate) fn record_handover(&self) {
         self.handovers.record();
     }
 
     /// Waits in the queue, or for a free lock if all nodes of the CPU are in use. Returns the CPU's
-    /// node, which the lock's `next` has to replace.
+    /// node, if it used one: the lock's `next` has to replace it.
     pub(crate) fn wait<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -130,7 +129,7 @@ impl HandedQueue {
         if let Some(behind) = cpu.waiters.nodes.linked_behind(me) {
             return Some(behind);
         }
-        // Before the tail: from then on the next CPU links to it.
+        // Before the tail changes: from then on the next CPU links itself here.
         self.next.store(next, Ordering::Relaxed);
         let last = me.name();
         // Release, for the store above. The lock itself orders the accesses under it.
@@ -172,7 +171,7 @@ impl HandedQueue {
         }
     }
 
-    /// Acquire, for the waiter's node.
+    /// The lock's `next`. Acquires the waiter's node.
     fn next(&self) -> Option<NodeId> {
         NodeId::parse(self.next.load(Ordering::Acquire))
     }

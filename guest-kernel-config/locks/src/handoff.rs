@@ -104,11 +104,11 @@ impl Handoff {
     }
 }
 
-/// With [`Handoff::queue`]: number of tickets between two let-ins, plus or minus one. At several million
-/// acquisitions per second this is about a time slice.
+/// With [`Handoff::queue`]: about the number of tickets between two let-ins, see [`lets_in`]. At several
+/// million acquisitions per second this is about a time slice.
 const LET_IN: u16 = 8192;
 
-/// With [`Handoff::restrict`]: number of releases after which a CPU is let in although others are inside; the
+/// With [`Handoff::restrict`]: number of releases after which a CPU is let in even if others are inside; the
 /// same time.
 pub(crate) const LET_IN_EVERY: u16 = LET_IN;
 
@@ -117,13 +117,13 @@ pub(crate) const LET_IN_EVERY: u16 = LET_IN;
 /// lock back and forth alternate in letting others in.
 pub(crate) const KICKS: u32 = 31;
 
-/// [`LET_IN`] for tickets of the bits `mask`: there are at least two let-ins before the tickets wrap.
+/// [`LET_IN`] for tickets with the bits `mask`: shortened so that two let-ins come before the tickets wrap.
 const fn period(mask: u16) -> u16 {
     let half = mask / INC / 2 + 1;
     if half < LET_IN { half } else { LET_IN }
 }
 
-/// Whether the release of `ticket`, of the bits `mask`, lets in a CPU that waits outside.
+/// Whether the release of `ticket`, with the bits `mask`, lets in a CPU that waits outside.
 ///
 /// The tickets are the lock's own clock: no ticket is missed, regardless of the releasing CPU and the other
 /// locks that it takes. Two let-ins are [`period`] plus one tickets apart, but fewer across the wrap. The
@@ -158,7 +158,7 @@ impl CpuState {
         }
     }
 
-    /// Adapts the threshold after a wait, which ended in a halt or by spinning.
+    /// Adapts the threshold after a wait that `halted`, or ended while spinning.
     pub(crate) fn adapt(&self, max: u32, halted: bool) {
         let now = self.threshold(max);
         let min = max / 64;
@@ -186,7 +186,6 @@ impl CpuState {
         self.owed.store(cpu as u32 + 1, Ordering::Relaxed);
     }
 
-    /// Whether the CPU owes a kick.
     #[inline]
     pub(crate) fn is_owing(&self) -> bool {
         self.owed.load(Ordering::Relaxed) != 0

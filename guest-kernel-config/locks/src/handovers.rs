@@ -1,5 +1,5 @@
-//! Counts the handovers of a lock that is handed from CPU to CPU, for CPUs that wait for a release
-//! without wanting the lock: it may never be free.
+//! Counts the handovers of a lock that is handed from CPU to CPU: for CPUs that wait for a
+//! release, because such a lock may never be free.
 
 use crate::sync::{AtomicU16, Ordering};
 
@@ -14,7 +14,7 @@ impl Handovers {
 
     /// Counts a handover to the calling CPU.
     ///
-    /// Release: a CPU that sees the count sees the last holder's writes.
+    /// Release: a CPU that sees the count sees the previous holder's writes.
     #[inline]
     pub(crate) fn record(&self) {
         let next = self.0.load(Ordering::Relaxed).wrapping_add(1);
@@ -22,7 +22,7 @@ impl Handovers {
     }
 
     /// Waits until the lock has been free at some moment, or has been handed over. `is_free`
-    /// acquires.
+    /// loads with acquire ordering.
     pub(crate) fn wait_until_released(&self, is_free: impl Fn() -> bool, mut pause: impl FnMut()) {
         let first = self.0.load(Ordering::Acquire);
         while !is_free() && self.0.load(Ordering::Acquire) == first {

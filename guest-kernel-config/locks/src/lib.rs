@@ -1,6 +1,6 @@
 //! Spinlocks for overcommitted guests, generic over how a waiter halts and is kicked.
 //!
-//! Two ticketlocks share one word and one fast path: waiters of [`NativeTicketLock`] only spin, waiters of
+//! Two ticketlocks have the same lock word and fast path: waiters of [`NativeTicketLock`] only spin, waiters of
 //! [`PvTicketLock`] spin for a bounded time, then halt their vCPU and are kicked by the releaser. Both exist
 //! with large and small tickets. The other spinlocks are for comparison:
 //!
@@ -13,7 +13,7 @@
 //! - [`SliceAwareLock`], whose CPUs queue only with enough of their slice left;
 //! - [`CnaLock`] and [`ShuffledLock`], which prefer waiters on the same socket.
 //!
-//! [`Restricted`] limits how many CPUs take part in any of these locks at once. All implement [`RawLock`].
+//! [`Restricted`] limits how many CPUs hold or await any of these locks at once. All implement [`RawLock`].
 //! [`mutex`] has mutexes, [`counter`] per-CPU counters, and [`lockref`] reference counts with a lock in the
 //! same word.
 //!
@@ -118,9 +118,9 @@ pub trait Pv {
     /// Pauses in a spin loop that has at most `max` iterations left, at least one. Returns the number of
     /// iterations that the pause stands for, from 1 to `max`.
     ///
-    /// A processor pauses once. A simulated machine may know that the next iterations would read the same
-    /// values, and skips them: it returns before an iteration that may differ, or with `max`. Call it only
-    /// in loops that may continue as if every skipped iteration had read the same values.
+    /// A processor pauses once. A simulator that knows that the next iterations would read the same values
+    /// skips them, up to `max` or to an iteration that may differ. Call it only in loops that may continue as
+    /// if every skipped iteration had read the same values.
     #[inline(always)]
     fn spin(&self, max: u32) -> u32 {
         let _ = max;
@@ -142,7 +142,7 @@ pub trait Pv {
         self.lock_spinning(ticket);
     }
 
-    /// Whether the CPU that `lock` serves before `ticket` is known not to be running. `lock` is the lock's
+    /// Whether the CPU with the ticket before `ticket` is known not to be running. `lock` is the lock's
     /// address.
     fn predecessor_is_off(&self, lock: usize, ticket: u16) -> bool {
         let _ = (lock, ticket);
@@ -173,7 +173,7 @@ pub trait Pv {
         u64::MAX
     }
 
-    /// Whether a CPU is known not to be running that holds any lock or was next in line for one.
+    /// Whether any CPU that holds a lock, or was next in line for one, is known not to be running.
     fn is_critical_off(&self) -> bool {
         false
     }
@@ -211,8 +211,8 @@ pub struct Acquisition {
     pub slow: bool,
     /// Calls of [`Pv::lock_spinning`].
     pub halts: u32,
-    /// The ticket that was served, if the lock serves tickets in order. With small tickets only the bits in
-    /// [`RawLock::TICKETS`] count.
+    /// The caller's ticket, if the lock serves tickets in order. With small tickets only the bits in
+    /// [`RawLock::TICKETS`] are valid.
     pub ticket: Option<u16>,
 }
 

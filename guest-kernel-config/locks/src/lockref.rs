@@ -39,7 +39,7 @@ pub type LockedLockref = Lockref<0>;
 pub struct CountChange {
     /// Failed compare-exchanges.
     pub retries: u32,
-    /// The lock was taken.
+    /// Whether the lock was taken.
     pub locked: bool,
     /// Calls of [`Pv::lock_spinning`].
     pub halts: u32,

@@ -13,7 +13,7 @@ use crate::{Bypass, Cpu, Pv, Watch, settle};
 /// - An arriving CPU swaps its node's name into the tail, and links its node to its predecessor's.
 /// - A holder hands the lock to the node linked to its own; the lock is not free in between.
 ///
-/// In the form of the operating system K42, where a CPU needs a node only while it waits.
+/// This is the form of the operating system K42: a CPU needs a node only while it waits.
 ///
 /// First in, first out: a preempted waiter blocks all CPUs behind it, even if it was only about to
 /// link its node: the holder has to wait for the link. Supports as many CPUs as

@@ -17,10 +17,10 @@ const STAMP_EVERY: u32 = 64;
 /// A waiter whose last timestamp is older than this, in [`Pv::ticks`], is assumed to be preempted: about
 /// 50 us, ten times as long as 64 spin iterations take.
 const STALE_TICKS: u64 = 125_000;
-/// So is a holder that has had the lock for longer than this: about 10 us.
+/// A holder that has had the lock for longer, in [`Pv::ticks`], is assumed to be preempted: about 10 us.
 const LONG_HOLD_TICKS: u64 = 25_000;
 
-/// [`McsLock`](crate::McsLock) for CPUs that are preempted, which it infers from times: after B. He,
+/// [`McsLock`](crate::McsLock) that infers from timestamps which CPUs are preempted: after B. He,
 /// W. N. Scherer III and M. L. Scott, "Preemption Adaptivity in Time-Published Queue-Based Spin Locks"
 /// (HiPC 2005), MCS-TP.
 ///
@@ -48,7 +48,6 @@ impl McsTpLock {
         Self { queue: HandedQueue::new(), owner: AtomicU16::new(0), since: AtomicU64::new(0) }
     }
 
-    /// Records the calling CPU as the holder.
     #[inline]
     fn set_owner<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         self.since.store(cpu.pv.ticks(), Ordering::Relaxed);

@@ -35,11 +35,11 @@ const AWAITED: i32 = -1;
 /// The cost of an acquisition of a mutex.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MutexCost {
-    /// The mutex was not free at the first attempt.
+    /// Whether the mutex was not free at the first attempt.
     pub slow: bool,
     /// Calls of [`Pv::lock_spinning`], including those for the list's own lock.
     pub halts: u32,
-    /// Iterations of the optimistic spinner, in its queue (if there is one) and at the owner.
+    /// Iterations of optimistic spinning, in the queue of spinners (if any) and for the owner.
     pub spins: u32,
     /// Atomic read-modify-writes of the mutex's word, which "mutex: Make more scalable by doing
     /// less atomic operations" (Linux 2013) reduces.
@@ -183,7 +183,7 @@ impl<S: Spinners> Mutex<S> {
     fn sleep<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexCost) {
         taken.halts += self.sleepers.lock(cpu);
         self.sleepers.push(cpu);
-        // The attempt before queueing; the attempts before sleeping are in the loop.
+        // The attempt after queueing; the attempts before sleeping are in the loop.
         let mut is_mine = self.take_as_sleeper(taken);
         while !is_mine {
             is_mine = self.take_as_sleeper(taken);

@@ -72,7 +72,7 @@ impl Queue {
 
     /// Makes `me` the last. Returns the node ahead of it, to be linked, unless `me` is the head.
     ///
-    /// Release, for the node that the next CPU writes to; acquire, for the previous node.
+    /// Release publishes `me`, to which the next CPU writes; acquire is for the node ahead.
     fn append(&self, nodes: &Nodes, me: NodeId) -> Option<NodeId> {
         let before = NodeId::parse(self.tail.swap(me.name(), Ordering::AcqRel));
         if before.is_none() {
@@ -82,9 +82,9 @@ impl Queue {
     }
 
     /// Removes `me`, which is not the head. Only the holder of the lock may call it, so that no two
-    /// nodes leave at once; nodes that left earlier have updated the node ahead of `me`.
+    /// nodes leave at once; nodes that left earlier have updated `me`'s link to the node ahead.
     ///
-    /// Release, for `me`'s link to the node ahead: the next CPU to join writes there, too.
+    /// Release, for `me`'s link in the node ahead: the next CPU to join writes the same word.
     pub(crate) fn unlink(&self, nodes: &Nodes, me: NodeId, pause: impl FnMut()) {
         let Some(before) = nodes.previous(me) else { return };
         let result = self.tail.compare_exchange(

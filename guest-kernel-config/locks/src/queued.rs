@@ -13,10 +13,10 @@ use crate::{Bypass, Cpu, Pv, Watch, settle};
 /// causes a cache miss on one CPU and not on all; only the head of the queue polls the lock.
 ///
 /// First in, first out: a CPU that finds a queue joins it. As with tickets, a preempted vCPU in the
-/// queue blocks all CPUs behind it, so the lock is for machines that are not overcommitted.
-/// Supports 16383 CPUs; a [`WaitTable`](crate::WaitTable) has nodes for
-/// [`MAX_CPUS`](crate::MAX_CPUS), four each. A CPU whose nested interrupt handlers wait for more
-/// locks than that waits for the last ones outside the queue, in no order.
+/// queue blocks all CPUs behind it, so the lock is for hosts that are not overcommitted. Supports
+/// 16383 CPUs; a [`WaitTable`](crate::WaitTable) has nodes for [`MAX_CPUS`](crate::MAX_CPUS), four
+/// each. A CPU whose nested interrupt handlers wait for more locks than that waits for the last
+/// ones outside the queue, in no order.
 #[derive(Debug, Default)]
 #[repr(C, align(4))]
 pub struct QueuedLock {

@@ -55,7 +55,7 @@ impl ReciprocatingLock {
         }
     }
 
-    /// Sets what the calling CPU, the holder, will hand over. Relaxed: the lock orders it.
+    /// Sets the successor and the end to hand over. For the holder. Relaxed: the lock orders it.
     #[inline]
     fn set_handover(&self, successor: u16, end: u16) {
         self.successor.store(successor, Ordering::Relaxed);

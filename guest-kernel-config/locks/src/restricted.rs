@@ -1,4 +1,4 @@
-//! Any lock, with a limit on the CPUs that take part in it at once.
+//! Any lock, with a limit on the CPUs that hold or await it at once.
 
 use crate::adaptive::AdaptiveLimit;
 use crate::halt::{self, Waits};
@@ -18,7 +18,7 @@ const ONE_INSIDE: u16 = 2;
 ///
 /// - An arriving CPU goes in if there is room, and halts outside otherwise.
 /// - A release that leaves no CPU inside lets in the CPU that has waited outside longest, and so does
-///   every 8192nd release, although others are inside.
+///   every 8192nd release, even if others are inside.
 ///
 /// With [`Handoff::ADAPTIVE`] the lock determines the limit: a handover to a CPU that is not running
 /// shows that too many are inside.
@@ -28,8 +28,8 @@ const ONE_INSIDE: u16 = 2;
 /// the next CPU leaves, and so does each spurious wakeup.
 ///
 /// Once a CPU is inside, the bound on bypasses is the inner lock's; for CPUs outside see
-/// [`Handoff::bypasses`](crate::Handoff::bypasses). `queue:N` is this rule for PV ticketlocks, with the
-/// tickets as the count.
+/// [`Handoff::restricted_bypasses`]. `queue:N` is this rule for PV ticketlocks, with the tickets as the
+/// count.
 ///
 /// Without PV no CPU can halt, and this behaves as the inner lock.
 #[derive(Debug, Default)]
@@ -146,8 +146,7 @@ impl<L> Restricted<L> {
 
 impl<L: RawLock> RawLock for Restricted<L> {
     const FIFO: bool = false;
-    /// For CPUs outside it depends on the settings, see
-    /// [`Handoff::bypasses`](crate::Handoff::bypasses).
+    /// For CPUs outside it depends on the settings, see [`Handoff::restricted_bypasses`].
     const BYPASS: Bypass = L::BYPASS;
     const CPUS: u32 = if L::CPUS < MAX_CPUS as u32 { L::CPUS } else { MAX_CPUS as u32 };
     const TICKETS: u16 = L::TICKETS;

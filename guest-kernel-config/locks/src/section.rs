@@ -12,8 +12,8 @@ pub struct Violation;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disorder;
 
-/// The words that work increments: 24 in turn, in one cache line, which in a [`Section`] also has room
-/// for its marks.
+/// The words that a unit of work increments in turn: 24, in one cache line, where a [`Section`] also has
+/// room for its marks.
 ///
 /// The time of an increment must not depend on the predictions of the CPU. With a single word it does:
 /// with memory renaming (AMD since Zen 2, Intel since Golden Cove) a CPU predicts from an instruction's
@@ -41,8 +41,8 @@ impl Words {
         self.0.increment(times);
     }
 
-    /// Performs the same work in a separate function, for measurements that compare: the caller decides
-    /// which line its instructions access.
+    /// Like [`Words::increment`], but adds two, in a separate function: a measurement can use one for
+    /// each cache line.
     #[inline]
     pub fn add_two(&self, times: u32) {
         self.0.add_two(times);
@@ -137,7 +137,7 @@ impl Section {
         if step & L::TICKETS == INC & L::TICKETS { Ok(()) } else { Err(Disorder) }
     }
 
-    /// Increments the shared words `increments` times.
+    /// Increments the shared words `increments` times as `cpu`. Fails if another CPU is found inside.
     #[inline]
     pub fn run(&self, cpu: usize, increments: u32) -> Result<(), Violation> {
         let me = cpu as u64 + 1;

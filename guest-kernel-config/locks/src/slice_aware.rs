@@ -2,7 +2,7 @@
 
 use crate::{Acquisition, Bypass, Cpu, NativeTicketLock, Pv, RawLock, Release, Watch};
 
-/// Time to enter and leave for each CPU that is served up to and including the caller, in
+/// Time assumed for each CPU up to and including the caller to take and release the lock, in
 /// [`Pv::ticks`]: about 5 us.
 const PER_CPU: u64 = 12_500;
 
@@ -102,8 +102,8 @@ mod tests {
     use super::*;
     use crate::test_stage::Stage;
 
-    /// Takes the lock with `remaining` of a slice; each pause uses 1000, and later slices have `NEXT`.
-    /// Returns the rest of the slice.
+    /// Takes the lock with `remaining` of a slice; each pause takes 1000 ticks, and later slices have
+    /// `NEXT`. Returns the rest of the slice.
     fn slice_left_after_lock<const NEXT: u64>(remaining: u64) -> u64 {
         let stage = Stage::new(SliceAwareLock::new(), |stage, _| {
             stage.slice_left.set(stage.slice_left.get().checked_sub(1_000).unwrap_or(NEXT));

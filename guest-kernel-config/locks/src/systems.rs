@@ -282,18 +282,17 @@ macro_rules! define {
                 match self { $(Self::$system => Needs::$needs,)* }
             }
 
-            /// Number of vCPUs that it supports; the limit of a machine may be lower.
+            /// Number of vCPUs that it supports; the limit of a VM may be lower.
             pub const fn max_cpus(self) -> u32 {
                 match self { $(Self::$system => max_cpus!($family $lock),)* }
             }
 
-            /// Whether it serves CPUs in the order of arrival.
+            /// Whether it is a spinlock that serves CPUs in the order of arrival.
             pub const fn is_fifo(self) -> bool {
                 match self { $(Self::$system => is_fifo!($family $lock),)* }
             }
 
-            /// Bound on the bypasses of a waiter for it, or for its lock; `None` if it is not
-            /// acquired.
+            /// Bound on the bypasses of a waiter for it, or for its lock; `None` for counters.
             pub const fn bypass(self) -> Option<Bypass> {
                 match self { $(Self::$system => bypass!($family $lock),)* }
             }

@@ -1,9 +1,9 @@
 //! The lock word: head and tail, tickets of 16 or 8 bits.
 //!
-//! They are two atomics rather than one of 32 bits: a native release is a plain, unlocked add to
-//! the head alone, and Rust's memory model leaves accesses of different sizes to the same bytes
-//! undefined. The order of the steps replaces a 32-bit compare-exchange (clear the flag if no CPU
-//! queues, join if the lock is free): see [`TicketWord::clear_flag_if_alone`] and
+//! Head and tail are two atomics rather than one of 32 bits: a native release is a plain, unlocked
+//! add to the head alone, and Rust's memory model leaves accesses of different sizes to the same
+//! bytes undefined. The order of the steps replaces a 32-bit compare-exchange (clear the flag if no
+//! CPU queues, join if the lock is free): see [`TicketWord::clear_flag_if_alone`] and
 //! [`TicketWord::draw_if_free`].
 
 use crate::sync::{AtomicU8, AtomicU16, Ordering};
@@ -46,7 +46,6 @@ impl Head {
 macro_rules! constructors {
     ($atomic:ident, $value:ty) => {
         impl TicketWord<$atomic> {
-            /// Creates a free lock.
             pub(crate) const fn new() -> Self {
                 Self { head: $atomic::new(0), tail: $atomic::new(0) }
             }

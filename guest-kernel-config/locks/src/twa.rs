@@ -13,8 +13,8 @@ const NEAR: u16 = 1;
 /// A ticketlock whose distant waiters do not poll its head: D. Dice and A. Kogan, "TWA: Ticket
 /// Locks Augmented with a Waiting Array" (Euro-Par 2019).
 ///
-/// - A waiter that is not next in line waits until the slot of its ticket, in an array that all
-///   locks share, changes; then it is next in line, and polls the head.
+/// - A waiter that is not next in line polls the slot of its ticket, in an array that all locks
+///   share, and checks the head at each change. Once next in line, it polls the head.
 /// - Each release advances the head, then changes the slot of the ticket now next in line.
 ///
 /// So a release causes cache misses on two waiters' CPUs, and not on all. First in, first out: a
@@ -61,7 +61,7 @@ impl TwaLock {
             let slot = cpu.waiters.array.slot(self.key(), ticket);
             loop {
                 // Acquire, before the head is read: otherwise the waiter could see an old head,
-                // and wait for a change of the slot that it has already seen.
+                // and wait for a change of the slot that has already happened.
                 let old = slot.load(Ordering::Acquire);
                 if distance() <= NEAR {
                     break;
@@ -102,7 +102,7 @@ impl RawLock for TwaLock {
         let key = self.key();
         let served = self.0.release_plain();
         cpu.watch.released();
-        // From here on the lock may be freed memory. Release, for the head.
+        // From here on the lock may be freed memory. Release publishes the head.
         let next = served.wrapping_add(NEAR * INC);
         cpu.waiters.array.slot(key, next).fetch_add(1, Ordering::Release);
         Release::default()

@@ -52,7 +52,7 @@ struct Waiter {
     lock: AtomicUsize,
     want: AtomicU16,
     state: AtomicU32,
-    /// Kicking releases since this CPU, outside, became the next to be let in.
+    /// Releases with a kick since this CPU, outside, became the next to be let in.
     passed: AtomicU32,
     cpu_state: CpuState,
     links: Links,
@@ -64,7 +64,7 @@ struct Waiter {
 pub struct WaitTable {
     waiting: [AtomicU64; WORDS],
     waiters: [Waiter; MAX_CPUS],
-    /// Number of CPUs that have waited outside a queue so far, in steps of [`ARRIVAL`].
+    /// Number of waits outside a queue so far, in steps of [`ARRIVAL`].
     arrivals: AtomicU32,
     /// Nonzero once any CPU has waited outside.
     throttled: AtomicU32,
@@ -104,13 +104,11 @@ impl WaitTable {
         }
     }
 
-    /// `cpu`'s state between acquisitions.
     #[inline]
     pub(crate) fn cpu_state(&self, cpu: usize) -> &CpuState {
         &self.waiters[cpu].cpu_state
     }
 
-    /// `cpu`'s links in lists of CPUs.
     #[inline]
     pub(crate) fn links(&self, cpu: usize) -> &Links {
         &self.waiters[cpu].links
@@ -131,8 +129,8 @@ impl WaitTable {
     }
 
     /// Withdraws `cpu`'s record, and restores an outer wait's record. Returns `true` if there is an
-    /// outer wait: it may have missed a kick in between, so its CPU needs a kick before it returns
-    /// there.
+    /// outer wait: it may have missed a kick in between, so its CPU needs a kick before it resumes
+    /// that wait.
     pub(crate) fn withdraw(&self, cpu: usize, outer: Outer) -> bool {
         let waiter = &self.waiters[cpu];
         if outer.lock != 0 {
@@ -161,8 +159,8 @@ impl WaitTable {
     }
 
     /// The CPU that waits for ticket `want` of `lock`, and possibly others by accident: a record
-    /// that changes between the reads of its two halves, when an interrupt handler waits within a
-    /// wait, may look like a match. So the first match need not be the right CPU.
+    /// that changes between the reads of its lock and its `want`, when an interrupt handler waits
+    /// within a wait, may look like a match. So the first match need not be the right CPU.
     pub(crate) fn find(&self, lock: LockKey, want: u16) -> impl Iterator<Item = usize> {
         self.waiting().filter(move |cpu| self.waiters[*cpu].wants(lock, want))
     }
@@ -178,13 +176,13 @@ impl WaitTable {
         self.waiting().filter_map(wants)
     }
 
-    /// Whether a CPU waits outside `lock`'s queue that has not been let in.
+    /// Whether any CPU that has not been let in waits outside `lock`'s queue.
     pub(crate) fn has_throttled(&self, lock: LockKey) -> bool {
         self.next_throttled(lock).is_some()
     }
 
-    /// Counts a kicking release of `lock` for the next CPU outside. Returns whether it is to be let
-    /// in.
+    /// Counts a release of `lock` with a kick for the next CPU outside. Returns whether that CPU is
+    /// to be let in.
     pub(crate) fn count_pass(&self, lock: LockKey) -> bool {
         self.next_throttled(lock).is_some_and(|(cpu, _)| {
             self.waiters[cpu].passed.fetch_add(1, Ordering::Relaxed) + 1 >= KICKS

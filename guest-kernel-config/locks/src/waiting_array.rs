@@ -10,7 +10,7 @@ const SLOTS: usize = (8 * MAX_CPUS).next_power_of_two();
 /// Slots per cache line of 64 bytes.
 const SLOTS_PER_LINE: usize = 64 / size_of::<AtomicU16>();
 
-/// The slots where distant waiters of all ticketlocks wait for a change.
+/// The slots where distant waiters of all [`TwaLock`](crate::TwaLock)s wait for a change.
 #[derive(Debug)]
 pub(crate) struct WaitingArray([AtomicU16; SLOTS]);
 
@@ -19,8 +19,8 @@ impl WaitingArray {
         Self([const { AtomicU16::new(0) }; SLOTS])
     }
 
-    /// The slot of a ticket: neighbours are in different lines, and locks at different places.
-    /// Two waiters may share a slot: each then makes one unnecessary check of the head.
+    /// The slot of a ticket. Adjacent tickets use different cache lines; the slots depend on
+    /// the lock. Waiters that share a slot make unnecessary checks of the head.
     pub(crate) fn slot(&self, lock: LockKey, ticket: u16) -> &AtomicU16 {
         let ticket = usize::from(ticket / INC);
         let place = ticket.wrapping_mul(SLOTS_PER_LINE + 1) ^ (lock.address() / 4);

@@ -23,8 +23,8 @@ pub enum Place {
 /// are the head. Otherwise its layout is unspecified, except as `has_head` and [`Position`] define
 /// it.
 pub trait Watch {
-    /// A lock is about to be taken: a ticket drawn, if it has tickets. `lock` is passed if the
-    /// observer can read head and tail there, in 16 bits each.
+    /// This CPU is about to take a lock or, if the lock has tickets, to draw one. `lock` is passed
+    /// if the observer can read head and tail there, in 16 bits each.
     fn entering(&self, lock: Option<usize>) {
         let _ = lock;
     }
@@ -34,9 +34,9 @@ pub trait Watch {
         let _ = (lock, ticket);
     }
 
-    /// The queue is full: this CPU waits outside, and halts or is about to halt. Followed by
-    /// [`Watch::entering`] or [`Watch::queued`] as soon as it continues. `has_head`: the first 16
-    /// bits are the head.
+    /// The queue is full, or all waiters have to halt: this CPU waits outside, and halts or is
+    /// about to halt. Followed by [`Watch::entering`] or [`Watch::queued`] as soon as it continues.
+    /// `has_head`: the first 16 bits are the head.
     fn throttled(&self, lock: usize, has_head: bool) {
         let _ = (lock, has_head);
     }
@@ -78,7 +78,7 @@ pub trait Watch {
         let _ = (lock, ticket);
     }
 
-    /// This CPU has released the lock. It may be freed memory.
+    /// This CPU has released the lock, which may be freed memory.
     fn released(&self) {}
 
     /// This CPU has just released the lock and must send a kick: to the waiter for `ticket`, if the

@@ -15,7 +15,7 @@ use locks::{
     UnfairQueuedLock, Unwatched,
 };
 
-/// With PV off a lock still excludes, and there are no halts or kicks.
+/// With PV off, mutual exclusion holds, without halts or kicks.
 fn check_without_pv<L: RawLock + Default + Sync>() {
     let bench = Bench::<L, false>::new(3);
     bench.run(|id| {

@@ -76,7 +76,7 @@ impl<L: RawLock + Default> Stage<L> {
     }
 }
 
-/// CPU 1 takes the lock from CPU 0; returns all steps between its first ones and its last one.
+/// CPU 1 takes the lock from CPU 0. Returns the steps between CPU 1's first two and its last.
 fn hand_over<L: RawLock + Default>(threshold: u32, spins: u32, release: Cue) -> Vec<String> {
     let stage = Stage::<L>::new(threshold, spins);
     stage.lock(0);

@@ -13,8 +13,8 @@ const STATUS_PANIC: u32 = 101;
 
 /// Entry of every vCPU. In: `rdi` its index, `rsi` the address of the [`Shared`] block, `rsp` the
 /// end of its stack. The processor must accept SSE (CR4.OSFXSR set, CR0.EM clear).
-///
-/// # Safety Entered once per vCPU by the VMM, never called.
+/// # Safety
+/// Entered once per vCPU by the VMM, never called.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn _start() -> ! {
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn _start() -> ! {
 }
 
 extern "C" fn start(index: u64, shared: *const Shared) -> ! {
-    // SAFETY: the VMM maps the whole block, zeroed, at this address for as long as the guest runs,
+    // SAFETY: the VMM maps the entire block, zeroed, at this address for as long as the guest runs,
     // and accesses it only by atomics.
     let shared = unsafe { &*shared };
     let vcpu = CallingVcpu::new(index as usize, shared);

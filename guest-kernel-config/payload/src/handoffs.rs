@@ -12,14 +12,14 @@ use crate::vcpu::CallingVcpu;
 /// The ticket argument, which is only for diagnosis.
 const NO_TICKET: u16 = 0;
 
-/// Repeats `operation` on vCPU 0 and records the time of each.
+/// Repeats `operation` until the VMM ends the workload, and records the TSC ticks of each.
 fn sample(vcpu: &CallingVcpu, mut operation: impl FnMut()) {
-    let mut done = 0;
+    let mut count = 0;
     while !vcpu.stopped() {
-        let began = tsc();
+        let start = tsc();
         operation();
-        vcpu.sample(done, tsc().wrapping_sub(began));
-        done += 1;
+        vcpu.sample(count, tsc().wrapping_sub(start));
+        count += 1;
     }
 }
 
@@ -35,25 +35,25 @@ struct Player<'a> {
     transport: TransportPorts,
     ball: &'static Ball,
     peer: usize,
-    /// Ticks that the other must have been halted before a kick. Zero: does not wait for its halt.
+    /// TSC ticks between the peer's announcement of its halt and the kick; zero: no wait for the halt.
     min_halt_ticks: u64,
 }
 
 impl Player<'_> {
-    /// Kicks the other, after waiting for its halt, and starts turn `turn`.
+    /// Waits for the peer's halt unless `min_halt_ticks` is zero, starts `turn` and kicks the peer.
     fn kick_peer(&self, turn: u32) {
         if self.min_halt_ticks != 0 {
             self.spin_while(|| !self.ball.has_announced(turn - 1));
-            let began = tsc();
-            self.spin_while(|| tsc().wrapping_sub(began) < self.min_halt_ticks);
+            let start = tsc();
+            self.spin_while(|| tsc().wrapping_sub(start) < self.min_halt_ticks);
         }
         self.ball.kicked_at.store(tsc(), Relaxed);
         self.ball.turn.store(turn, SeqCst);
         self.transport.kick(self.peer);
     }
 
-    /// Halts while it is `turn`. Returns the time since the kick that ended it. Halts may return
-    /// spuriously, and a kick may come before its halt.
+    /// Halts until `turn` ends. Returns the TSC ticks since the peer ended it. Halts may return
+    /// spuriously, and a kick may come before the halt.
     fn halt_for_turn(&self, turn: u32) -> u64 {
         self.ball.announce_halt(turn);
         while self.ball.turn.load(Acquire) == turn && !self.vcpu.stopped() {
@@ -82,18 +82,18 @@ pub fn ping_pong(vcpu: &CallingVcpu) {
     vcpu.wait_for_go();
     let mut turn = 0;
     if vcpu.index == 0 {
-        let mut done = 0;
+        let mut count = 0;
         while !vcpu.stopped() {
             player.kick_peer(turn + 1);
             let inward = player.halt_for_turn(turn + 1);
             let outward = player.ball.one_way.load(Relaxed);
             if player.ball.turn.load(Relaxed) == turn + 2 {
-                vcpu.sample(done, outward.wrapping_add(inward));
-                done += 1;
+                vcpu.sample(count, outward.wrapping_add(inward));
+                count += 1;
             }
             turn += 2;
         }
-        // It may be halted for a turn that does not come.
+        // The peer may be halted for a turn that does not come.
         player.transport.kick(last);
     } else if vcpu.index == last {
         while !vcpu.stopped() {
@@ -125,12 +125,12 @@ pub fn pending_halt(vcpu: &CallingVcpu) {
     if vcpu.index != 0 {
         return;
     }
-    let mut done = 0;
+    let mut count = 0;
     while !vcpu.stopped() {
         transport.kick(0);
-        let began = tsc();
+        let start = tsc();
         transport.halt(NO_TICKET);
-        vcpu.sample(done, tsc().wrapping_sub(began));
-        done += 1;
+        vcpu.sample(count, tsc().wrapping_sub(start));
+        count += 1;
     }
 }

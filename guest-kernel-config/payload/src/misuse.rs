@@ -5,7 +5,7 @@ use hypercalls::ports;
 use crate::port;
 use crate::vcpu::CallingVcpu;
 
-/// The index of a vCPU that no machine has.
+/// The index of a vCPU that does not exist.
 const UNKNOWN_VCPU: u32 = 0xdead;
 
 /// vCPU 0 accesses the lock ports in every wrong width and direction and kicks an unknown vCPU.
@@ -23,7 +23,7 @@ pub fn run(vcpu: &CallingVcpu) {
         for read in [port::in8(port).into(), port::in16(port).into(), port::in32(port)] {
             violations += u64::from(read != 0);
         }
-        // The 32-bit read has the ports' width, but the contract does not define it.
+        // Without the 32-bit read, which has the ports' width although it is undefined.
         operations += 4;
     }
     port::out32(port::at(ports::UNLOCK_KICK), UNKNOWN_VCPU);

@@ -19,7 +19,6 @@ pub fn at(offset: u16) -> u16 {
     BASE.load(Ordering::Relaxed).wrapping_add(offset)
 }
 
-/// Writes a 32-bit value to an I/O port.
 #[inline]
 pub fn out32(port: u16, value: u32) {
     // SAFETY: IOPL or the TSS permits this guest every port; the write exits to the VMM, which
@@ -30,19 +29,16 @@ pub fn out32(port: u16, value: u32) {
     }
 }
 
-/// Writes a 16-bit value to an I/O port.
 pub fn out16(port: u16, value: u16) {
     // SAFETY: as for `out32`.
     unsafe { asm!("out dx, ax", in("dx") port, in("ax") value, options(nostack, preserves_flags)) }
 }
 
-/// Writes an 8-bit value to an I/O port.
 pub fn out8(port: u16, value: u8) {
     // SAFETY: as for `out32`.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) }
 }
 
-/// Reads an 8-bit value from an I/O port.
 pub fn in8(port: u16) -> u8 {
     let value;
     // SAFETY: as for `out32`.
@@ -50,7 +46,6 @@ pub fn in8(port: u16) -> u8 {
     value
 }
 
-/// Reads a 16-bit value from an I/O port.
 pub fn in16(port: u16) -> u16 {
     let value;
     // SAFETY: as for `out32`.
@@ -58,7 +53,6 @@ pub fn in16(port: u16) -> u16 {
     value
 }
 
-/// Reads a 32-bit value from an I/O port.
 pub fn in32(port: u16) -> u32 {
     let value;
     // SAFETY: as for `out32`.

@@ -12,7 +12,7 @@ use locks::{Place, Position, Unwatched, Watch};
 use crate::port;
 use crate::vcpu::CallingVcpu;
 
-/// The steps that the workload itself reports, in addition to its locks' steps.
+/// Steps reported by the workload in addition to its locks' steps, and information from the VMM.
 pub trait WorkloadWatch: Watch {
     /// The vCPU is in the critical section.
     fn critical(&self) {}
@@ -20,24 +20,24 @@ pub trait WorkloadWatch: Watch {
     /// The vCPU holds no lock and waits for none.
     fn between(&self) {}
 
-    /// Whether [`WorkloadWatch::between`] will give up the vCPU's CPU.
+    /// Whether [`WorkloadWatch::between`] will yield the vCPU's CPU.
     fn will_yield(&self) -> bool {
         false
     }
 
-    /// Whether the predecessor of `ticket` in `lock`, one of the first `vcpus`, is off its CPU.
+    /// Whether the predecessor of `ticket` in `lock`, among the first `vcpus` vCPUs, is off its CPU.
     fn is_predecessor_off(&self, vcpus: usize, lock: usize, ticket: u16) -> bool {
         let _ = (vcpus, lock, ticket);
         false
     }
 
-    /// Whether this vCPU is off its CPU, as the VMM reports it.
+    /// Whether the VMM reports that `vcpu` is off its CPU.
     fn is_off(&self, vcpu: usize) -> bool {
         let _ = vcpu;
         false
     }
 
-    /// Whether any vCPU is off its CPU that holds a lock or is next in line for one.
+    /// Whether any vCPU that holds a lock or is next in line for one is off its CPU.
     fn is_critical_off(&self) -> bool {
         false
     }
@@ -69,7 +69,6 @@ fn in_order() {
     compiler_fence(Release);
 }
 
-/// Reads the time stamp counter.
 #[inline]
 pub fn tsc() -> u64 {
     // SAFETY: every 64-bit processor has RDTSC; the VMM leaves CR4.TSD clear.
@@ -77,7 +76,7 @@ pub fn tsc() -> u64 {
 }
 
 impl Telemetry {
-    /// The line of `vcpu`; `None` if the VMM wants no telemetry.
+    /// The line of `vcpu`; `None` if the VMM requests no telemetry.
     pub fn for_vcpu(vcpu: &CallingVcpu) -> Option<Self> {
         let lines = vcpu.param(|params| &params.telemetry);
         if lines == 0 {
@@ -222,7 +221,7 @@ impl Watch for Telemetry {
     }
 }
 
-/// Distance between two tickets.
+/// Distance between consecutive tickets.
 const INC: u16 = 2;
 
 impl WorkloadWatch for Telemetry {
@@ -246,7 +245,7 @@ impl WorkloadWatch for Telemetry {
                 }
             }
         };
-        // Its state may have changed since: then this CPU halts a little early.
+        // The predecessor's state may have changed since: then this CPU halts a little early.
         let line = self.lines[..vcpus].iter().find(is_predecessor);
         line.is_some_and(|line| line.off_cpu.load(Relaxed) != 0)
     }

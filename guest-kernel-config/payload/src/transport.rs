@@ -10,7 +10,7 @@ use crate::vcpu::CallingVcpu;
 /// `KVM_HC_KICK_CPU` (kvm/x86/hypercalls.rst).
 const KVM_KICK_CPU: u64 = 5;
 
-/// A [`payload::Transport`], ready for use.
+/// A [`payload::Transport`] with its port numbers.
 #[derive(Clone, Copy)]
 pub struct TransportPorts {
     kind: u32,

@@ -7,7 +7,6 @@ use hypercalls::payload::{Ball, Params, SAMPLES, Shared, Slot, Waiting};
 
 use crate::port;
 
-/// The calling vCPU.
 pub struct CallingVcpu {
     /// Its index, which is its APIC id.
     pub index: usize,
@@ -16,7 +15,7 @@ pub struct CallingVcpu {
 }
 
 impl CallingVcpu {
-    /// Panics if the VMM passed an index without a slot.
+    /// Stores the base port. Panics if `index` has no slot.
     pub fn new(index: usize, shared: &'static Shared) -> Self {
         port::set_base(shared.params.port_base.load(Ordering::Relaxed) as u16);
         Self { index, shared, slot: &shared.slots[index] }
@@ -56,7 +55,7 @@ impl CallingVcpu {
         self.shared.stop.0.load(Ordering::Relaxed) != 0
     }
 
-    /// Records the time of vCPU 0's operation number `operation`, and counts the operation.
+    /// Records the TSC ticks of vCPU 0's operation number `operation`, and counts it.
     pub fn sample(&self, operation: u64, ticks: u64) {
         let sample = &self.shared.samples[operation as usize % SAMPLES];
         sample.store(ticks.min(u32::MAX.into()) as u32, Ordering::Relaxed);
@@ -87,7 +86,7 @@ impl CallingVcpu {
         now
     }
 
-    /// Raises a figure in this vCPU's own slot to `value` if it is less.
+    /// Raises a figure in this vCPU's own slot to at least `value`.
     pub fn raise_to(&self, field: impl Fn(&Slot) -> &AtomicU64, value: u64) {
         if field(self.slot).load(Ordering::Relaxed) < value {
             self.publish(field, value);
@@ -105,13 +104,13 @@ impl CallingVcpu {
         &self.shared.slots[..=self.last()]
     }
 
-    /// Publishes whether it waits; a reader that sees this also sees all earlier stores.
+    /// Publishes whether this vCPU waits. A reader that sees this also sees all earlier stores.
     #[inline]
     pub fn publish_waiting(&self, waiting: Waiting) {
         self.slot.waiting.store(waiting.word(), Ordering::Release);
     }
 
-    /// Adds a duration to the histogram, and ends the wait.
+    /// Adds a duration in TSC ticks to this vCPU's histogram, and ends the wait.
     #[inline]
     pub fn record_latency(&self, ticks: u64) {
         let count = &self.shared.latencies[self.index].0[histogram::bucket(ticks)];

@@ -1,7 +1,7 @@
 //! The workloads of the lock library: each vCPU uses one system repeatedly.
 //!
-//! The files of the families define an operation. A new system of a family needs a line in the
-//! library's list and no change here.
+//! Each family's file defines its operation. A new system of a family needs a line in the library's
+//! list and no change here.
 
 mod counter;
 mod lockref;
@@ -28,7 +28,7 @@ const STATUS_UNKNOWN_SYSTEM: u32 = 3;
 
 static WAITERS: WaitTable = WaitTable::new();
 
-/// With more increments than this between two locks, no kick may be owed.
+/// With more increments than this between two operations, an owed kick is settled first.
 const SHORT_THINK: u32 = 1000;
 
 /// Gives a value its own pair of cache lines.
@@ -37,10 +37,8 @@ struct CachePadded<T>(T);
 
 /// An operation on a system.
 trait Work {
-    /// The system's family.
     const FAMILY: Family;
 
-    /// Performs one operation.
     fn operate<P: Pv, W: WorkloadWatch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -51,7 +49,6 @@ trait Work {
     fn read_word(&self) -> bool;
 }
 
-/// The parameters of an operation.
 struct OperationParams<'a> {
     vcpu: &'a CallingVcpu,
     /// Spinlocks in use; from 1 to [`MAX_LOCKS`].
@@ -81,7 +78,7 @@ impl OperationParams<'_> {
         ((u64::from(random) * u64::from(self.locks)) >> 32) as usize
     }
 
-    /// Begins a wait; returns the time if operations are timed.
+    /// Begins a wait; returns the TSC, or 0 if operations are not timed.
     #[inline]
     fn begin_wait(&self) -> u64 {
         if !self.timed {
@@ -92,7 +89,7 @@ impl OperationParams<'_> {
         now
     }
 
-    /// Ends a wait; returns its length if operations are timed.
+    /// Ends a wait; returns its TSC ticks, or 0 if operations are not timed.
     #[inline]
     fn end_wait(&self, since: u64) -> u64 {
         if !self.timed {
@@ -137,7 +134,7 @@ impl Outcome {
 
 macro_rules! run_each {
     ($($family:ident $system:ident $name:literal $type:ty: $needs:ident, $about:literal, $origin:ident;)*) => {
-        /// Runs the workload with the system in the parameters.
+        /// Runs the workload with the system in the parameters; returns the vCPU's status.
         pub fn run(vcpu: &CallingVcpu, workload: Workload) -> u32 {
             match vcpu.param(|params| &params.system) {
                 $(number if number == System::$system as u32 => run_each!(@$family $type, vcpu, workload),)*
@@ -228,7 +225,7 @@ fn watch(vcpu: &CallingVcpu, work: &impl Work) {
     }
 }
 
-/// Not inlined, so that it takes no registers from the unwatched loop.
+/// Out of line, so that it takes no registers from the unwatched loop.
 #[inline(never)]
 fn contend_watched(vcpu: &CallingVcpu, work: &impl Work, telemetry: Telemetry) {
     contend(vcpu, work, telemetry);
@@ -256,11 +253,11 @@ fn contend<W: WorkloadWatch + Copy>(vcpu: &CallingVcpu, work: &impl Work, watch:
     let private = CachePadded(Words::new());
     vcpu.wait_for_go();
     while !vcpu.stopped() {
-        let done = work.operate(&cpu, &load);
+        let outcome = work.operate(&cpu, &load);
         vcpu.add(|slot| &slot.operations, 1);
-        done.publish(vcpu);
+        outcome.publish(vcpu);
         if load.timed {
-            vcpu.record_latency(done.ticks);
+            vcpu.record_latency(outcome.ticks);
         }
         if think > SHORT_THINK || cpu.watch.will_yield() {
             settle(&cpu);

@@ -23,12 +23,12 @@ impl Stamp {
         (self.vcpu as u64 + 1) << Self::TSC_BITS | self.tsc & ((1 << Self::TSC_BITS) - 1)
     }
 
-    /// Decodes a [`Stamp::word`].
+    /// Decodes a [`Stamp::word`]; `None` for zero.
     pub const fn parse(word: u64) -> Option<Self> {
         match word >> Self::TSC_BITS {
             0 => None,
-            above => {
-                Some(Self { vcpu: above as usize - 1, tsc: word & ((1 << Self::TSC_BITS) - 1) })
+            field => {
+                Some(Self { vcpu: field as usize - 1, tsc: word & ((1 << Self::TSC_BITS) - 1) })
             }
         }
     }

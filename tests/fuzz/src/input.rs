@@ -48,7 +48,7 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// Returns up to `most` of the next bytes.
+    /// Returns up to `limit` of the next bytes.
     pub fn bytes(&mut self, limit: usize) -> &'a [u8] {
         let (head, tail) = self.0.split_at(limit.min(self.0.len()));
         self.0 = tail;

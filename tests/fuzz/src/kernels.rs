@@ -20,7 +20,7 @@ use vm_memory::{
 
 use crate::input::{Input, is_one_line};
 
-/// The setup header's magic number and its place (boot.rst).
+/// Offset and value of the setup header's magic number (boot.rst).
 const HEADER: (usize, &[u8]) = (0x202, b"HdrS");
 const RAM: u32 = 1;
 
@@ -59,7 +59,7 @@ impl ReadVolatile for ShrinkingFile<'_> {
 }
 
 /// Loads a kernel into `mib` MiB. A kernel that a loader accepts must lie in memory, and the zero page must
-/// match its location.
+/// describe the memory and the RAM disk.
 fn load(
     kernel: &[u8],
     initrd: &mut [InitrdPart<'_>],
@@ -141,7 +141,6 @@ pub fn elf_seeds() -> Vec<Vec<u8>> {
     complete.chain(shortened).collect()
 }
 
-/// A bzImage.
 pub fn bzimage(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let byte = input.byte();
@@ -171,11 +170,11 @@ pub fn bzimage_seeds() -> Vec<Vec<u8>> {
 const HUGE: u64 = 1 << 30;
 
 thread_local! {
-    /// The file of each execution of [`initrd`]: creating a file takes longer than loading it.
+    /// Reused by all executions of [`initrd`]: creating a file takes longer than loading it.
     static FILE: RefCell<File> = RefCell::new(tempfile::tempfile().unwrap());
 }
 
-/// A RAM disk of up to three parts, as Linux finds it. A second part of [`HUGE`] fits nowhere.
+/// A RAM disk of up to three parts. A second part of [`HUGE`] fits into no memory.
 pub fn initrd(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let cuts = [input.half(), input.half()].map(usize::from);

@@ -1,8 +1,8 @@
 //! Fuzz targets: all input from guests, files and peers, as arbitrary bytes.
 //!
-//! A target is a function of bytes that must neither panic nor violate its assertions. The tests of
-//! this crate replay each target on its seeds, on the files of `corpus/NAME`, and on a few mutations of
-//! both. The crate in the folder above runs them under libFuzzer.
+//! A target is a function of bytes that must neither panic nor violate its assertions. The tests of this
+//! crate replay each target on its seeds, on the files of `corpus/NAME`, and on a few mutations of both.
+//! `main.rs` runs the targets under libFuzzer.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a target may panic: that is a finding")]
@@ -28,7 +28,7 @@ pub struct Target {
     pub name: &'static str,
     /// Processes one input.
     pub run: fn(&[u8]),
-    /// Inputs that only code can make.
+    /// Returns inputs that are made by code.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 

@@ -1,4 +1,4 @@
-//! The lock library on simulated vCPUs, on arbitrary machines with arbitrary loads.
+//! The lock library on simulated vCPUs, in arbitrary scenarios.
 
 use std::sync::LazyLock;
 
@@ -29,7 +29,7 @@ fn noise(input: &mut Input<'_>) -> Option<NoiseTimes> {
     ["2us+4us", "20us+20us"].get(input.below(3)).and_then(|times| times.parse().ok())
 }
 
-/// Any lock must exclude, finish, and keep its bound on bypasses.
+/// Each lock must exclude other vCPUs, finish, and keep its bound on bypasses.
 pub fn locks(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let system = input.choose(System::ALL);
@@ -54,7 +54,7 @@ pub fn locks(bytes: &[u8]) {
         think: 1 + u32::from(input.byte()),
         critical: 1 + u32::from(input.byte()),
         is_fixed: input.byte().is_multiple_of(2),
-        // Steps cost time: few loads are long.
+        // Steps take time, so few loads are long.
         operations: input.choose(&[24, 24, 24, 48, 48, 200]),
         seed: input.double(),
     };

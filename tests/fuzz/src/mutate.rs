@@ -1,4 +1,4 @@
-//! Inputs derived from others, equal in each run.
+//! Mutated inputs, the same in each run.
 
 use fastrand::Rng;
 
@@ -9,7 +9,7 @@ const MAX_BYTES: usize = 1 << 16;
 /// Bytes at which lengths, signs and texts change their meaning.
 const EDGES: &[u8] = &[0, 1, 0x7f, 0x80, 0xfe, 0xff, b'\n', b'"', b'0', b'9', b'-', b'\\'];
 
-/// Returns input `number` of the target `name`, made from one or two of `inputs`, which is not empty.
+/// Returns input `number` of the target `name`, made from `inputs`, which must not be empty.
 pub fn mutate(name: &str, number: u64, inputs: &[Vec<u8>]) -> Vec<u8> {
     let mut rng = Rng::with_seed(seed(name, number));
     let mut bytes = choose(&mut rng, inputs).clone();

@@ -10,8 +10,8 @@ use tempfile::TempDir;
 
 use crate::{TARGETS, Target, mutate::mutate};
 
-/// Mutated inputs of each target, unless `FUZZ_REPLAYS` sets their number. All targets together take some
-/// seconds in a dev build.
+/// Default number of mutated inputs per target (`FUZZ_REPLAYS`). All targets together take some seconds in a
+/// dev build.
 const REPLAYS: u64 = 500;
 
 /// Returns a path in the repository.
@@ -62,8 +62,7 @@ pub fn replay(name: &str) {
     }
 }
 
-/// Runs a target on one input. An input that fails is kept in `crashes`, like libFuzzer's, to be run
-/// alone.
+/// Runs a target on one input. A failing input is saved in `crashes`, like libFuzzer's, to be run alone.
 fn run_input(target: &Target, origin: &str, bytes: &[u8], crashes: &Path) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(|| (target.run)(bytes))) else { return };
     let path = crashes.join(format!("{}-{origin}", target.name));

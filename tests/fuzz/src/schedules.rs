@@ -59,8 +59,8 @@ pub fn core(bytes: &[u8]) {
     assert_eq!(repeated.accounting().totals(), world.core.accounting().totals(), "{policy}");
 }
 
-/// Checks the account with the time of vCPUs that are still off a slot: no sum is less than without
-/// it, and the difference of two accounts, added to the first, is the second.
+/// Checks the account with the time of vCPUs that are still off a slot: adding the difference of two accounts
+/// to the first gives the second. Also checks deadlines, and slots kept in HLT.
 fn check_sums(world: &World) {
     let core = &world.core;
     let (closed, total) = (core.accounting().totals(), core.accounting().totals_at(world.now));
@@ -74,7 +74,7 @@ fn check_sums(world: &World) {
     let observation = Observation { mode: Mode::Unknown, activity: LockActivity::Free };
     for vcpu in vcpus {
         let keeps = core.keeps_slot_in_hlt(vcpu, &observation, world.now);
-        assert!(!keeps || world.runs(vcpu.ix()), "{vcpu:?} keeps a slot that it has not");
+        assert!(!keeps || world.runs(vcpu.ix()), "{vcpu:?} keeps a slot that it does not have");
     }
 }
 
@@ -85,7 +85,7 @@ pub fn core_seeds() -> Vec<Vec<u8>> {
     (0..count).map(|policy| [&[policy as u8, 5, 1], &history[..]].concat()).collect()
 }
 
-/// A recording as a file: it is written as it was read, and can be replayed.
+/// A recording file: it is written as it was read, and can be replayed.
 pub fn recording(bytes: &[u8]) {
     const MAX_VCPUS: u32 = 16;
     let recording = match Recording::read(&mut &*bytes) {
@@ -105,11 +105,11 @@ pub fn recording(bytes: &[u8]) {
     let divergence = world.core.policy().divergence().unwrap();
     assert!(divergence.replayed + divergence.skipped <= divergence.recorded);
     assert_eq!((divergence + divergence).replayed, 2 * divergence.replayed);
-    // The replay, recorded in turn.
+    // A recording of the replay.
     check_round_trip(&Recording::from_core(&world.core, vcpus));
 }
 
-/// A recording is read as it was written.
+/// Checks that a recording is read as it was written.
 fn check_round_trip(recording: &Recording) {
     let mut written = Vec::new();
     recording.write(&mut written).unwrap();

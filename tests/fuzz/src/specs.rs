@@ -34,8 +34,8 @@ pub fn spec(bytes: &[u8]) {
 
 pub fn spec_seeds() -> Vec<Vec<u8>> {
     let built_in = ["collapse", "preemption", "seeds"].map(|name| {
-        let place = format!("{}/../../vmm/specs/{name}.toml", env!("CARGO_MANIFEST_DIR"));
-        std::fs::read(place).unwrap()
+        let path = format!("{}/../../vmm/specs/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read(path).unwrap()
     });
     let every_key: String =
         study::axis::KEYS.iter().map(|key| format!("{key} = [1, \"2x\"]\n")).collect();
@@ -61,7 +61,7 @@ pub fn machine(bytes: &[u8]) {
 }
 
 pub fn machine_seeds() -> Vec<Vec<u8>> {
-    let place = format!("{}/../../vmm/sim/machines", env!("CARGO_MANIFEST_DIR"));
-    let files = std::fs::read_dir(place).unwrap();
+    let path = format!("{}/../../vmm/sim/machines", env!("CARGO_MANIFEST_DIR"));
+    let files = std::fs::read_dir(path).unwrap();
     files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect()
 }

@@ -37,7 +37,7 @@ pub fn frame_seeds() -> Vec<Vec<u8>> {
     vec![[&[0], &bodies[..]].concat(), [&[9], &bodies[..]].concat(), [&[3], &[0; 16][..]].concat()]
 }
 
-/// One message: a message that can be decoded is encoded and decoded again without change.
+/// A message that can be decoded is encoded and decoded again without change.
 pub fn messages(bytes: &[u8]) {
     message(bytes);
 }

@@ -25,7 +25,7 @@ fn unknown_command_gives_127() -> anyhow::Result<()> {
 fn stdout_and_stderr_are_separate() -> anyhow::Result<()> {
     let ran = Boot::direct().script("echo out; echo err >&2; printf end").run()?.exits(0)?;
     let ran = ran.stdout_is("out\nend")?;
-    ensure!(ran.stderr == b"err\n", "stderr is not the command's alone\n{}", ran.show());
+    ensure!(ran.stderr == b"err\n", "stderr has other lines\n{}", ran.show());
     Ok(())
 }
 
@@ -61,7 +61,7 @@ fn input_is_left_to_others() -> anyhow::Result<()> {
     let shell = shell.args([product::binary()]);
     let ran = shell.input(Input::Bytes(b"1\n2\n3\n".into())).run()?.exits(0)?;
     ran.stdout_is("got 1\ngot 2\ngot 3\n")?;
-    // The second of several machines has no input, either.
+    // The second of several VMs has no input, either.
     let boot =
         Boot::direct().with("--vms 2").command(["cat"]).input(Input::Bytes(b"line\n".into()));
     boot.run()?.exits(0)?.stdout_is("line\n").map(drop)

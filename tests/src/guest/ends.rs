@@ -1,4 +1,4 @@
-//! Ends of a machine other than by its command.
+//! Ends of a VM other than the exit of its command.
 
 use crate::{files::STOCK_KERNEL, prelude::*};
 
@@ -10,9 +10,9 @@ tests![
     panic_before_there_is_a_console,
     // The kernel loads an empty interrupt table, and faults.
     resets_by_a_triple_fault: resets(Boot::direct().with("--append reboot=t")),
-    // By the firmware's reset vector in real mode, by a chipset's register, by ACPI.
+    // By the BIOS, by EFI, by the PCI reset register, by ACPI.
     resets_by_every_other_method: ["reboot=b", "reboot=e", "reboot=p", "reboot=a"].into_iter().try_for_each(|method| resets(Boot::direct().option("--append", method))) => Long("12 s: four boots; by a triple fault in make test"),
-    // No device notices that.
+    // A halt accesses no device.
     halt_of_all_cpus: Boot::direct().with("--cpus 2").command(["halt", "-f"]).run()?.exits(0).map(drop),
     a_timeout_ends_it => Long("25 s; without a Linux guest in make test"),
     reboot_with_a_deaf_waiter_of_vmm: reboot_with_a_deaf_waiter("vmm"),
@@ -45,8 +45,8 @@ fn panic_of_a_stock_kernel() -> anyhow::Result<()> {
     boot.run()?.exits(1)?.stderr_has(&[reason]).map(drop)
 }
 
-/// The kernel has no memory left, and panics before it registers its console driver. It also does
-/// so before it reads `panic=`, so it does not reset.
+/// The kernel runs out of memory and panics before it registers its console driver. It has not yet read
+/// `panic=`, so it does not reset.
 fn panic_before_there_is_a_console() -> anyhow::Result<()> {
     let mut running = Boot::direct().with("--append mem=6M").command(["true"]).start()?;
     running.wait_for_stderr("Kernel panic")?;
@@ -65,9 +65,9 @@ fn a_timeout_ends_it() -> anyhow::Result<()> {
     ran.one_line(&["after 20 s (--timeout): vCPU 0 "]).map(drop)
 }
 
-/// One CPU holds a lock. Another halts for it with interrupts off, so only an NMI reaches it, and
-/// the kernel stops all CPUs before it reboots. The time limit allows for a slow emulated host;
-/// without the NMI the machine never ends.
+/// One CPU holds a lock. Another halts for it with interrupts off, so only an NMI reaches it, and the kernel
+/// stops all CPUs before it reboots. The time limit allows for a slow emulated host; without the NMI the VM
+/// never ends.
 fn reboot_with_a_deaf_waiter(backend: &str) -> anyhow::Result<()> {
     let script = "echo 1 > /sys/kernel/debug/pvticket/deaf_waiter && reboot -f; echo no reboot";
     let boot = Boot::direct().with("--cpus 4").option("--pv", backend).script(script);

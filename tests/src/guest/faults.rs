@@ -21,8 +21,8 @@ fn faults_are_in_the_stats() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two of four CPUs run and kick. Each kick also wakes another vCPU, sometimes one of the two that
-/// are never started, which must rest. Regression: they entered KVM 10^5 times a second.
+/// Two of four CPUs run and kick. Each kick also wakes another vCPU, sometimes one of the two that are never
+/// started, which must block again. Regression: they entered KVM 10^5 times a second.
 fn kicks_of_cpus_that_stay_down_make_no_thread_spin() -> anyhow::Result<()> {
     let boot = Boot::direct()
         .with("--cpus 4")
@@ -31,7 +31,7 @@ fn kicks_of_cpus_that_stay_down_make_no_thread_spin() -> anyhow::Result<()> {
     let (_, stats) = boot.measure(["lockbench", "--seconds", "2"])?;
     let exits = |vcpu: usize| count(&stats, &format!("vmm/vcpus/{vcpu}/exits"));
     let seconds = count(&stats, "ran_ns")? / 1_000_000_000 + 1;
-    expect_usually!(exits(2)? + exits(3)? > 2, "no kick has met one that is down: {stats:#}");
+    expect_usually!(exits(2)? + exits(3)? > 2, "no kick woke an offline vCPU: {stats:#}");
     for vcpu in [2, 3] {
         let limit = 100 * seconds + 100;
         ensure!(exits(vcpu)? <= limit, "vCPU {vcpu}: {} exits, not {limit}", exits(vcpu)?);

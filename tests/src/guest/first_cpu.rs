@@ -46,7 +46,7 @@ impl Samples {
         threads(process).into_iter().for_each(|thread| *self.0.entry(thread).or_default() += 1);
     }
 
-    /// Whether each of the vCPUs was seen at least `sample_count` times.
+    /// Whether each of `vcpus` vCPUs was seen at least `samples` times.
     fn is_enough(&self, vcpus: usize, samples: usize) -> bool {
         let vcpu_threads = self.0.iter().filter(|((name, _), _)| name.starts_with("vcpu"));
         let mut counts = BTreeMap::<&str, usize>::new();
@@ -61,8 +61,8 @@ impl Samples {
     }
 }
 
-/// Samples the threads of a guest's process until each of its four vCPUs has been seen [`sample_count`] times; none may
-/// use the first CPU.
+/// Samples the threads of a guest's process until each of its four vCPUs has been seen [`sample_count`]
+/// times; none may use the first CPU.
 fn stay_off_the_first_cpu(policy: &str) -> anyhow::Result<()> {
     need_emulated()?;
     let boot = Boot::direct().with(format!("--cpus 4 --policy {policy}"));

@@ -45,7 +45,7 @@ fn torture(words: &str, backends: [&str; 2]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// This option needs telemetry, and therefore a schedule.
+/// `predecessor` needs telemetry, and therefore a schedule.
 fn torture_with_predecessor() -> anyhow::Result<()> {
     for words in ["predecessor", "predecessor+claim+queue:2"] {
         torture_of(Boot::direct().with("--policy rr --slots 2").option("--handoff", words))?;
@@ -60,7 +60,7 @@ fn far_waiters_halt_early() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Throttled waiters are let in from time to time, so that none stays without the lock.
+/// Throttled waiters are admitted from time to time, so none starves.
 fn limited_queues_throttle_waiters() -> anyhow::Result<()> {
     let counted = Counted::from_boot(Boot::direct().with("--pv doorbell --handoff queue:1"))?;
     let throttled = counted.guest("stood_outside")?;

@@ -20,7 +20,7 @@ fn doorbell_and_kvm_kicks_do_not_exit_to_the_vmm() -> anyhow::Result<()> {
             let exits = case["user_exits"].as_f64().with_context(|| format!("{case}"))?;
             let round_trips = case["samples"].as_f64().unwrap_or_default();
             expect_usually!(round_trips > 10.0 * machines, "{case}");
-            // On each machine, a vCPU makes one exit when it ends, and one for the signal that ends it.
+            // In each VM, a vCPU makes one exit when it ends, and one for the signal that ends it.
             let total = exits * round_trips;
             ensure!(total < 8.0 * machines, "{backend}, {what}: too many exits: {case}");
         }

@@ -20,7 +20,7 @@ tests![
 /// The mode of a symbolic link.
 const LINK: u32 = 0o120_777;
 
-/// A RAM disk with busybox as shell, an init with this line, a file, and a program that ends the machine.
+/// A RAM disk with busybox as shell, an init with this line, a file, and a program that ends the VM.
 fn user_initrd(line: &str) -> anyhow::Result<Vec<u8>> {
     let init = format!("#!/bin/sh\n{line}\nexec /bin/busybox reboot -f\n");
     let busybox = fs::read(files::cached("busybox/busybox")?).context("busybox")?;
@@ -60,7 +60,7 @@ fn a_command_runs_with_the_users_files() -> anyhow::Result<()> {
     ran.exits(5)?.stdout_is("the file\n").map(drop)
 }
 
-/// Init has the ports open to reach the VMM; a command could end the machine or fake its measurements.
+/// Init opens the ports to reach the VMM; with them, a command could end the VM or fake its measurements.
 fn a_command_may_not_use_the_ports_of_init() -> anyhow::Result<()> {
     let (_folder, boot) = boot_with(&user_initrd("")?)?;
     let ran = boot.script("/exit; echo $?; exit 5").run()?;
@@ -68,7 +68,7 @@ fn a_command_may_not_use_the_ports_of_init() -> anyhow::Result<()> {
     ran.exits(5)?.stdout_is("139\n").map(drop)
 }
 
-/// One boot, with an archive of each.
+/// One boot, with an archive of each compression.
 fn every_compression_is_unpacked() -> anyhow::Result<()> {
     let (_folder, boot) = boot_with(&[user_initrd("")?, packed::archives()].concat())?;
     let names = packed::names();

@@ -1,4 +1,4 @@
-//! Kernels with different spinlocks compared: each workload under each kernel.
+//! A comparison of kernels with different spinlocks: each workload under each kernel.
 
 use crate::{prelude::*, product::check_rows};
 
@@ -21,7 +21,7 @@ const ALL: [(&str, &str); 7] = [
     ("pv-queued", "kvm"),
 ];
 
-/// Runs each lock once, on a fresh machine. Returns the rows.
+/// Runs each lock once, on a fresh VM. Returns the rows.
 fn compare_all(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     let rows =
         compare(&[&["--locks", "all", "--pv-backends", "vmm,doorbell,kvm"], options].concat())?;
@@ -60,10 +60,10 @@ fn preemptions_in_queued_locks_are_classified() -> anyhow::Result<()> {
     ensure!(rows.len() == 3, "{rows:?}");
     for row in rows {
         let schedule = &row["schedule"];
-        ensure!(schedule.is_object(), "its kernel keeps lines: {row}");
+        ensure!(schedule.is_object(), "no account: {row}");
         let [lhp, lwp] = ["lhp", "lwp"].map(|name| schedule[name].as_f64().unwrap_or(f64::NAN));
-        // Locks that serve in order are held some 150 times a second, for microseconds: usually the next
-        // waiter is preempted, and a holder less than once in half a second.
+        // FIFO locks are taken some 150 times a second, for microseconds: usually the next waiter is
+        // preempted, and a holder less than once in half a second.
         let is_classified = if row["lock"] == "pv-queued" { lhp > 0.0 } else { lhp + lwp > 0.0 };
         expect_usually!(is_classified, "no holder and no next waiter was preempted: {row}");
     }
@@ -72,9 +72,9 @@ fn preemptions_in_queued_locks_are_classified() -> anyhow::Result<()> {
 
 /// Our kernel has ticketlocks, which must not pass for other locks in a measurement.
 fn a_kernel_with_other_locks_is_rejected() -> anyhow::Result<()> {
-    let ours = files::cached(files::BUILT_KERNEL)?;
+    let kernel = files::cached(files::BUILT_KERNEL)?;
     let words = ["compare", "--host", "direct", "--guest", "linux", "--locks", "pv-queued"];
     let program = pvticket(words).args(["--vcpus", "2", "--seconds", "0.1", "--runs", "1"]);
-    let ran = program.args(["--stock-kernel"]).args([&ours]).run()?.exits(1)?;
+    let ran = program.args(["--stock-kernel"]).args([&kernel]).run()?.exits(1)?;
     ran.stderr_has(&["the guest's locks are not pv-queued", "ticketlocks"]).map(drop)
 }

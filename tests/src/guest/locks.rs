@@ -28,7 +28,7 @@ const VCPUS: u32 = 4;
 /// Number of CPUs.
 const CPUS: usize = 2;
 
-/// Runs it on the first [`CPUS`] CPUs that this process may use.
+/// Runs a boot on the first [`CPUS`] CPUs that this process may use.
 fn on_few_cpus(boot: Boot) -> anyhow::Result<RunResult> {
     // The affinity is per thread; the child inherits it from this thread.
     let start = move || {
@@ -43,7 +43,7 @@ fn on_few_cpus(boot: Boot) -> anyhow::Result<RunResult> {
     running.wait()
 }
 
-/// Runs it on few CPUs, under the host's scheduler.
+/// Runs the torture test on few CPUs, under the host's scheduler.
 fn torture(pv: &str) -> anyhow::Result<()> {
     torture_of(Boot::direct().option("--pv", pv))
 }
@@ -53,7 +53,7 @@ pub fn torture_of(boot: Boot) -> anyhow::Result<()> {
     torture_with_command(boot.command(["sleep", "600"])).map(drop)
 }
 
-/// Runs the torture test in parallel with a command that does not end. Returns the finished machine.
+/// Runs the torture test in parallel with a command that does not end. Returns its result.
 fn torture_with_command(boot: Boot) -> anyhow::Result<RunResult> {
     let writers = 2 * VCPUS;
     let parameters = format!(
@@ -78,7 +78,7 @@ fn torture_with_command(boot: Boot) -> anyhow::Result<RunResult> {
     Ok(ran)
 }
 
-/// Checks a benchmark's result: every vCPU took part, and the lock excluded.
+/// Checks a benchmark's result: mutual exclusion, and counts of all vCPUs.
 fn is_sound(bench: &Value, vcpus: u32) -> anyhow::Result<()> {
     ensure!(bench["violations"] == 0, "mutual exclusion failed: {bench}");
     ensure!(each_operations(bench).len() == vcpus as usize, "not every CPU took part: {bench}");
@@ -94,7 +94,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Uses a low threshold that emulated CPUs reach; with the kernel's own there are about ten halts.
+    /// Uses a low spin threshold, which emulated CPUs reach; with the kernel's own there are about ten halts.
     fn run(pv: &str) -> anyhow::Result<Self> {
         Self::from_boot(Boot::direct().with(format!("--pv {pv} --append pvticket_spin=256")))
     }
@@ -167,8 +167,8 @@ fn both_sides_count_alike_with_backend_vmm() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// KVM serves halts, and kicks as calls or by one ioeventfd per vCPU. It also counts halts and calls for
-/// other reasons, such as idle CPUs.
+/// KVM serves halts, and kicks as hypercalls or by one ioeventfd per vCPU. It also counts halts and
+/// hypercalls for other reasons, such as idle CPUs.
 fn served_by_kvm(backend: &str) -> anyhow::Result<()> {
     let counted = Counted::run(backend)?;
     ensure!(counted.guest["backend"] == backend, "backend: {}", counted.guest);
@@ -209,9 +209,9 @@ fn benchmark_at_every_ratio(pv: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Turns PV off and on `$times` times while the benchmark runs, in as many rounds as that takes, and in up to
-/// `$rounds` more until a vCPU was kicked. A switch waits for a time slice of every vCPU, which may take
-/// tenths of a second, so a whole round may pass while PV is off. Prints each round's result.
+/// Switches PV `$times` times while the benchmark runs, and then until a vCPU was kicked or `$rounds` rounds
+/// have run in total. A switch waits for a time slice of every vCPU, which may take tenths of a second, so PV
+/// may be off for a complete round. Prints each round's result.
 const SWITCH: &str = "enabled=/sys/kernel/debug/pvticket/enabled; n=0; kicks=; \
     while [ $n -lt $times ] || { [ -z \"$kicks\" ] && [ $rounds -gt 0 ]; }; do \
         rounds=$((rounds - 1)); \
@@ -235,7 +235,7 @@ fn pv_is_switched_under_load(pv: &str) -> anyhow::Result<()> {
         is_sound(&bench, VCPUS)?;
         kicked += count(&bench["stats"], "kicked")?;
     }
-    expect_usually!(kicked > 0, "no vCPU halted: {}", ran.show());
+    expect_usually!(kicked > 0, "no vCPU was kicked: {}", ran.show());
     Ok(())
 }
 

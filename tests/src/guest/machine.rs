@@ -1,4 +1,4 @@
-//! The machine as the guest sees it: CPUs, memory, and the backend of its locks.
+//! The VM as the guest sees it: CPUs, memory, and the backend of its locks.
 
 use crate::{facts, prelude::*};
 
@@ -14,7 +14,7 @@ tests![
     memory_up_to_the_hole: memory_is("3G", 3 << 10) => Long("3 s; across the hole in make test"),
     memory_just_over_the_hole: memory_is("3200M", 3200) => Long("3 s; across the hole in make test"),
     memory_across_the_hole: memory_is("5G", 5 << 10),
-    // Serial ports have no interrupts then, and the first interrupt once killed the machine.
+    // Serial ports have no interrupts without an I/O APIC, and the first interrupt once killed the VM.
     without_an_io_apic: Boot::direct().with("--cpus 2 --append noapic").command(["cat"])
         .input(Input::Bytes(b"through\n".into())).run()?.exits(0)?.stdout_is("through\n").map(drop),
     one_cpu_by_nosmp: one_cpu_by("nosmp") => Long("2 s; without an I/O APIC in make test"),
@@ -65,7 +65,7 @@ fn one_cpu_by(parameter: &str) -> anyhow::Result<()> {
     ran.exits(0)?.stdout_is("1\n").map(drop)
 }
 
-/// There is no other clock to calibrate by: such a kernel printed nothing, forever.
+/// Without another clock for TSC calibration, such a kernel hung silently.
 fn boots_with(parameter: &str) -> anyhow::Result<()> {
     let script = "grep -o tsc_early_khz= /proc/cmdline";
     let ran = Boot::direct()
@@ -84,10 +84,10 @@ fn without_acpi() -> anyhow::Result<()> {
     ran.stdout_is("1\n")?.one_line(&["the guest started only 1 of 2 vCPUs"]).map(drop)
 }
 
-/// The largest number of CPUs. In an emulated host the last of them would take many minutes.
+/// The maximum number of CPUs. In an emulated host the last of them would take many minutes.
 fn the_maximum_number_of_cpus() -> anyhow::Result<()> {
-    // The emulated CPU kills most machines with 64 CPUs while these start (10 of 11, "triple fault"
-    // of an AP; 0 of 4 with 32).
+    // The emulated CPU kills most VMs with 64 CPUs while these start (10 of 11, "triple fault" of an AP; 0 of
+    // 4 with 32).
     let cpus = if facts::is_emulated() { 32 } else { 128 };
     let ran = Boot::direct().with(format!("--cpus {cpus} --mem 1G")).command(["nproc"]).run()?;
     ran.exits(0)?.stdout_is(&format!("{cpus}\n")).map(drop)

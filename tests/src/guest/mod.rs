@@ -52,6 +52,6 @@ fn one_slot() -> Boot {
     Boot::direct().with("--cpus 2 --policy rr --slots 1 --slice 6ms")
 }
 
-/// Moves init and the script's shell to vCPU 1 of such a machine, at the start of a slice. vCPU 0
-/// then sends their output to the serial line once it has the slot again.
+/// Moves init and the script's shell to vCPU 1 of [`one_slot`], at the start of a slice. vCPU 0 then sends
+/// their output to the serial line once it has the slot again.
 const ON_VCPU_1: &str = "taskset -p 2 1; taskset -p 2 $$; sleep 0.1";

@@ -1,5 +1,5 @@
 //! Archives of one file each, in each compression that our kernel unpacks. The file has the program's name,
-//! and a line with it. Made by `printf 'zstd\n' >zstd; echo zstd | cpio -o -H newc | zstd -19`.
+//! and a line with that name. Made by `printf 'zstd\n' >zstd; echo zstd | cpio -o -H newc | zstd -19`.
 
 /// Returns each compression and its archive in hexadecimal digits. lzma is last: not all of its end is read.
 fn digits() -> impl Iterator<Item = (&'static str, &'static str)> {

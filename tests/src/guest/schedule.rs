@@ -32,7 +32,7 @@ fn torture(policy: &str, pv: &str) -> anyhow::Result<()> {
     locks::torture_of(Boot::direct().with(format!("--pv {pv} --policy {policy} --slots 2")))
 }
 
-/// Only with one of the locks in the short form.
+/// Checks injected preemptions of `kind`; in the short form only with the backend `short`.
 fn deliberate(policy: &str, kind: &str, short: &str) -> anyhow::Result<()> {
     for pv in by_form(&[short][..], &["off", "vmm"]) {
         let boot = Boot::direct().with(format!("--cpus 2 --pv {pv} --slots 2 --policy {policy}"));
@@ -78,7 +78,7 @@ fn a_halted_vcpu_gives_up_its_slot(pv: &str) -> anyhow::Result<()> {
 fn deferred_preempts_no_holder_in_an_idling_kernel() -> anyhow::Result<()> {
     for workload in ["lock", "messaging"] {
         let words = ["compare", "--host", "direct", "--guest", "linux", "--runs", "1"];
-        // If the host takes the emulated CPUs away for longer than a grace, holders are preempted.
+        // If the host preempts the emulated CPUs for longer than a grace, holders are preempted.
         let policy = "deferred:ask,100ms";
         let options = ["--vcpus", "2x", "--policy", policy, "--workload", workload];
         let program = pvticket(words).args(options).args(["--seconds", "1"]);
@@ -91,7 +91,7 @@ fn deferred_preempts_no_holder_in_an_idling_kernel() -> anyhow::Result<()> {
             // Only an expired grace takes a slot from a holder.
             ensure!(lhp.is_some() && lhp <= forced, "{workload}: holders preempted: {measured:#}");
             // In the messaging benchmark one or two slices of holders per second last as long as the grace,
-            // be it 100 ms or 1 s: presumably they wait for a vCPU without a slot to answer an interrupt.
+            // whether 100 ms or 1 s: presumably they wait for a vCPU without a slot to answer an interrupt.
             let max_lhp = if workload == "lock" { 0 } else { slices.unwrap_or(0) / 10 };
             expect_usually!(
                 lhp <= Some(max_lhp),
@@ -106,7 +106,7 @@ fn deferred_preempts_no_holder_in_an_idling_kernel() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// KVM delivers the kick, and yet the schedule knows the kicker (9: made way).
+/// The schedule sees kicks by doorbell, and the kicker yields to the kicked vCPU (9: made way).
 fn a_kicker_by_doorbell_makes_way() -> anyhow::Result<()> {
     let options = "--pv doorbell --policy kick-boost --slots 2 --append pvticket_spin=256";
     let (counted, ends) = record_slices(Boot::direct().with(options), Counted::from_boot)?;
@@ -155,10 +155,10 @@ fn a_stock_kernels_locks_are_observed() -> anyhow::Result<()> {
     let count = |name: &str| count(schedule, name);
     let hits = |name: &str| schedule["hits"][name].as_u64().unwrap_or(0);
     expect_usually!(count("unknown")? < count("preemptions")?, "none observed: {schedule:#}");
-    expect_usually!(hits("hits") > 0, "no vCPU without preemption was found: {schedule:#}");
+    expect_usually!(hits("hits") > 0, "no injected preemption hit: {schedule:#}");
     ensure!(hits("guesses") <= hits("hits"), "{schedule:#}");
     let preemptions = schedule["preemptions_one_by_one"].as_array().context("not one by one")?;
-    expect_usually!(!preemptions.is_empty(), "none one by one: {schedule:#}");
+    expect_usually!(!preemptions.is_empty(), "no record of a preemption: {schedule:#}");
     for preemption in preemptions {
         let fields = ["vcpu", "slot", "mode", "doing", "at_ns", "others_spun_ns"];
         ensure!(fields.iter().all(|name| !preemption[name].is_null()), "{preemption}");

@@ -1,4 +1,4 @@
-//! Steal time by the guest's kernel, by the host's scheduler, and by the clock.
+//! Steal time according to the guest's kernel, the host's scheduler, and the clock.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ const FROM: u32 = 5;
 /// Minimum duration of the comparison.
 const SECONDS: f64 = 3.0;
 
-/// Starts a process that always wants this CPU.
+/// Starts a process that is always runnable on this CPU.
 fn hog(cpu: usize) -> anyhow::Result<Running> {
     let busybox = files::cached("busybox/busybox")?;
     let on_cpu = Program::new(&busybox).args(["taskset".into(), format!("{:x}", 1_u128 << cpu)]);
@@ -42,16 +42,16 @@ fn host_times(process: Pid) -> anyhow::Result<(Instant, ThreadTimes)> {
     Ok((Instant::now(), times))
 }
 
-/// Returns the number of a reading, and its steal time.
+/// Returns the number of a reading, and its steal time in seconds.
 fn parse_reading(line: &str) -> Option<(u32, f64)> {
     let (number, rest) = line.strip_prefix("reading ")?.split_once(": ")?;
     let ticks: f64 = rest.split_whitespace().nth(8)?.parse().ok()?;
     Some((number.parse().ok()?, ticks / 100.0))
 }
 
-/// A busy vCPU shares a CPU with a thread that always wants it. The guest's steal time is the part
-/// of the run-queue delay that KVM passes on. It is compared with that delay in the host's /proc,
-/// and with the wall-clock time in which the thread did not run, which depends on neither.
+/// A busy vCPU shares a CPU with a thread that is always runnable. The guest's steal time is the part of the
+/// run-queue delay that KVM passes on. It is compared with that delay in the host's /proc, and with the
+/// wall-clock time in which the vCPU did not run, which depends on neither.
 ///
 /// Tolerance: guest and host are not read at the same moment. At each end the line passes through a
 /// pipe to a thread that polls every few milliseconds, and a slice of the vCPU or of the other
@@ -84,11 +84,11 @@ fn stolen_time_is_the_wait_time_of_the_vcpu() -> anyhow::Result<()> {
     };
     drop(hog);
     let ran = running.wait()?.exits(0)?;
-    let at = |number| {
+    let find_reading = |number| {
         ran.text().ok()?.lines().filter_map(parse_reading).find(|(reading, _)| *reading == number)
     };
-    let (from, to) = at(FROM).zip(at(until)).with_context(|| ran.show())?;
-    let guest = to.1 - from.1;
+    let (first, last) = find_reading(FROM).zip(find_reading(until)).with_context(|| ran.show())?;
+    let guest = last.1 - first.1;
     let waited = (after.waited - before.waited).as_secs_f64();
     let ran = (after.ran - before.ran).as_secs_f64();
     let off = passed - ran;

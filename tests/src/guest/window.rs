@@ -51,7 +51,7 @@ fn warm_up_does_not_count() -> anyhow::Result<()> {
     for bench in benches {
         let bench: Value = serde_json::from_str(bench).with_context(|| ran.show())?;
         ensure!(bench["violations"] == 0, "mutual exclusion failed: {bench}");
-        // With the warm-up, the second would take 2.2 s.
+        // With the warm-up, the second benchmark would take 2.2 s.
         let seconds = number(&bench, "seconds")?;
         expect_usually!(seconds < 2.0, "a window of {seconds} s");
         ensure!(number(&bench["stats"], "windows")? == 1.0, "{bench}");
@@ -62,12 +62,12 @@ fn warm_up_does_not_count() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The second machine is created later; neither is measured before both contend.
+/// The second VM is created later; neither is measured before both contend.
 fn machines_side_by_side_are_measured_together() -> anyhow::Result<()> {
     for run in compare("--vcpus 1 --vms 2 --policy rr --slots 1 --runs 1 --seconds 0.5")? {
         ensure!(each_operations(&run).len() == 2, "{run}");
         let measured = &run["schedule"]["measured"];
-        // They share one slot: a machine measured alone has it all the time.
+        // They share one slot: a VM measured alone has it all the time.
         expect_usually!(
             number(measured, "preemptions")? > 10.0,
             "hardly any preemptions: {measured}"

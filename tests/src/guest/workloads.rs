@@ -10,7 +10,7 @@ tests![
     workloads_are_compared: ["mmap", "open-read-close"].into_iter().try_for_each(|name| is_compared(name, "0.3")),
 ];
 
-/// Each reports operations and steal time, and on our kernel lock statistics.
+/// Each workload reports operations and steal time, and on our kernel lock statistics.
 fn every_workload_makes_progress() -> anyhow::Result<()> {
     let names = ["mmap", "open-read-close", "allocate", "messaging", "spawn", "futex", "lock"];
     let script =

@@ -66,7 +66,7 @@ fn need_mounts() -> anyhow::Result<()> {
 const EMPTY_DEV: &str =
     "mount -t tmpfs t /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9";
 
-/// Makes a new node, because all may have access to the host's, and becomes a user without access.
+/// Makes a new node, because all users may have access to the host's, and becomes a user without access.
 fn as_nobody() -> String {
     format!(
         "{EMPTY_DEV} && mknod -m 600 /dev/kvm c 10 232 && \
@@ -74,7 +74,7 @@ fn as_nobody() -> String {
     )
 }
 
-/// Regression: figures of the emulated host came without a notice.
+/// Regression: figures of the emulated host were printed without a notice.
 fn a_kvm_without_permission_is_reported() -> anyhow::Result<()> {
     need_mounts()?;
     let kit = Kit::new()?;
@@ -85,11 +85,11 @@ fn a_kvm_without_permission_is_reported() -> anyhow::Result<()> {
         run(&as_nobody())?.exits(0)?.one_line(&["no permission to open /dev/kvm", "kvm $USER"])?;
     ran.stdout_has(&["(emulated host)"])?;
     let ran = run(EMPTY_DEV)?.exits(0)?;
-    ensure!(ran.stderr.is_empty(), "there is none to be opened\n{}", ran.show());
+    ensure!(ran.stderr.is_empty(), "there is no /dev/kvm to open\n{}", ran.show());
     Ok(())
 }
 
-/// Regression: the files in it were reported as missing.
+/// Regression: the files in the cache were reported as missing.
 fn a_cache_without_permission_is_reported() -> anyhow::Result<()> {
     need_root()?;
     let kit = Kit::new()?;

@@ -1,5 +1,5 @@
-//! Kernels and RAM disks that cannot be booted: one line on how to proceed and exit status 1,
-//! before any machine is started, on this host or in the emulated one.
+//! Kernels and RAM disks that cannot be booted: one line on how to proceed and exit status 1, before any VM
+//! is started, on this host and in the emulated host.
 
 use crate::prelude::*;
 

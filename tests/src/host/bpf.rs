@@ -17,7 +17,7 @@ kernel_7::tests![
     a_killed_loader_leaves_nothing,
 ];
 
-/// A Linux guest whose schedule the host's kernel carries out.
+/// Builds a boot of a Linux guest whose schedule the host's kernel carries out.
 pub(super) fn boot(options: &str) -> Boot {
     Boot::on("emulated").with("--host-kernel 7 --driver bpf").with(options)
 }
@@ -45,7 +45,7 @@ fn a_guest_is_scheduled_by_the_hosts_kernel() -> anyhow::Result<()> {
     }
     ensure!(rr["slice"].as_u64() > Some(50) && rr["forced"] == 0, "{rr}");
     ensure!(deferred["yielded"].as_u64() > Some(20), "{deferred}");
-    // The probe had a factor of 400; a busy machine is far from that.
+    // Measured: a factor of 400, far less on a busy machine.
     ensure!(
         fast[0] > 5 * collapsed[0],
         "{fast:?} operations under deferred, {collapsed:?} under rr"
@@ -53,14 +53,14 @@ fn a_guest_is_scheduled_by_the_hosts_kernel() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// PV guests halt in the VMM, too.
+/// With PV guests, which halt in the VMM.
 fn two_machines_have_pages_of_their_own() -> anyhow::Result<()> {
-    let (_, each) = measure(boot("--cpus 2 --slots 1 --vms 2 --pv vmm --policy deferred"))?;
-    ensure!(each.len() == 2, "{each:?}");
+    let (_, per_machine) = measure(boot("--cpus 2 --slots 1 --vms 2 --pv vmm --policy deferred"))?;
+    ensure!(per_machine.len() == 2, "{per_machine:?}");
     Ok(())
 }
 
-/// Both drivers in one comparison: each row names its driver, and both keep the lock from collapsing.
+/// Both drivers in one comparison: each row names its driver, and `deferred` keeps the lock from collapsing.
 fn drivers_are_compared() -> anyhow::Result<()> {
     let words =
         "--guest linux --policy rr,deferred --vcpus 4 --runs 1 --seconds 0.5 --locks ticket";
@@ -83,10 +83,10 @@ fn drivers_are_compared() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints the state of schedulers in the kernel.
+/// Prints the state of `sched_ext`.
 pub(super) const STATE: &str = "BUSYBOX cat /sys/kernel/sched_ext/state";
 
-/// SysRq-S ends any scheduler (Documentation/scheduler/sched-ext.rst).
+/// SysRq-S ends any BPF scheduler (Documentation/scheduler/sched-ext.rst).
 const SYSRQ: &str = "echo S > /proc/sysrq-trigger";
 
 /// Runs a command in the emulated host, and `event` a second after its scheduler has been loaded. Prints
@@ -108,7 +108,7 @@ fn a_scheduler_that_the_kernel_ends_is_reported() -> anyhow::Result<()> {
         .map(drop)
 }
 
-/// A comparison whose runs would last a minute.
+/// Runs a comparison of a minute, which `event` must end.
 fn long_comparison(event: &str) -> anyhow::Result<RunResult> {
     let compare =
         "/init compare --policy deferred --set drivers=bpf --vcpus 2 --slots 1 --locks ticket";
@@ -135,7 +135,7 @@ fn a_killed_worker_leaves_no_scheduler() -> anyhow::Result<()> {
     ran.stderr_has(&["the worker ended with signal: 9 (SIGKILL)"]).map(drop)
 }
 
-/// While it runs, a second loader is refused. When killed, it leaves its vCPUs to the kernel's scheduler.
+/// While a loader runs, a second is refused. A killed loader leaves its vCPUs to the kernel's scheduler.
 fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
     let boot = "/init boot --cpus 2 --policy deferred --driver bpf";
     let script = format!(

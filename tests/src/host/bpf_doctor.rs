@@ -5,7 +5,7 @@ use crate::prelude::*;
 
 tests![doctor_reports_missing_features_of_kernel_7, doctor_reports_no_sched_ext_in_kernel_6_1];
 
-/// The section of `doctor`, and its steps.
+/// Selects `doctor`'s section on `sched_ext`, and its steps.
 const SCHED_EXT: &str = "grep -A4 -e '^Schedulers in BPF' -e 'for schedulers in BPF'";
 
 /// Returns `doctor`'s report on `sched_ext` in each of these states: the rows of its section, and its steps.
@@ -41,7 +41,8 @@ fn doctor_reports_missing_features_of_kernel_7() -> anyhow::Result<()> {
                   say; kill -9 $!; wait $!; say";
     let text = report("7", states)?;
     let (free, no) = ("yes; none is loaded", "no: see below");
-    let rights = "root, or CAP_BPF and CAP_PERFMON, outside of any container with users of its own";
+    let rights =
+        "root, or CAP_BPF and CAP_PERFMON, outside containers with a separate user namespace";
     let expected = [
         rows(free, "yes", "yes", "yes"),
         rows(free, "no", "yes", no),

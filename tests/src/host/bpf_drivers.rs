@@ -48,9 +48,9 @@ fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
     for run in &runs {
         let (driver, switches) = (driver_of(run), operations(run));
         let grants = count(run, "schedule/measured/grants")?;
-        let ever = count(run, "schedule/whole/grants")?;
-        ensure!(switches <= ever, "{driver}: {switches} of {ever} slices since the start: {run}");
-        // A vCPU with a slot for no time sees nothing; on a busy host the account's window begins later.
+        let total = count(run, "schedule/whole/grants")?;
+        ensure!(switches <= total, "{driver}: {switches} of {total} slices since the start: {run}");
+        // A vCPU with an empty slice sees no switch; on a busy host the account's window begins later.
         let are_near = switches * 10 >= grants * 8 && switches * 8 <= grants * 10;
         expect_usually!(are_near, "{driver}: {switches} of {grants} slices in the window");
         let least = |times: &Value| times[0][0].as_u64();
@@ -64,8 +64,8 @@ fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// When both vCPUs run, the waiter is next in line, as the words of these locks show. (On one slot, the other
-/// vCPU has usually been handed the lock without having noticed it, and counts as queued.)
+/// When both vCPUs run, the waiter is next in line, as these lock words show. (On one slot, the other vCPU
+/// has usually been handed the lock without having noticed it, and counts as queued.)
 fn both_drivers_preempt_the_next_in_line_of_a_queue() -> anyhow::Result<()> {
     let words = "compare --host emulated --host-kernel 7 --set drivers=user,bpf --slots 2 --vcpus 2 --runs 1 --seconds 1 \
                  --locks queued,mcs,clh,test-and-set --policy lwp:50,5ms";

@@ -5,11 +5,11 @@ use crate::prelude::*;
 
 kernel_7::tests![both_drivers_extend_the_slices_of_holders,];
 
-/// The payload holds its lock three quarters of the time. A bound longer than its section and a tick is
-/// enough for every holder. The default is shorter than a tick, the resolution of a host without fine timers:
-/// extensions may overrun it, and count whether or not their vCPUs are forced off.
+/// The payload holds its lock three quarters of the time. A bound longer than its critical section and a tick
+/// is enough for every holder. The default is shorter than a tick, the resolution of a host without fine
+/// timers: extensions may overrun it, and count whether or not their vCPUs are forced off.
 ///
-/// Regression: a vCPU that was forced off waited in a queue from which this policy takes nothing.
+/// Regression: a vCPU that was forced off waited in a queue that this policy does not serve.
 fn both_drivers_extend_the_slices_of_holders() -> anyhow::Result<()> {
     let options = "--guest payload --locks test-and-set --set critical=3000 --set think=1000 --vcpus 2 \
                    --policy rr,extend:40ms,extend --runs 1 --seconds 1";

@@ -22,7 +22,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Reads a run of `pvticket trace --json`, which draws each preemption of a holder in the account.
+    /// Reads a run of `pvticket trace --json`, which lists each preemption of a holder in the account.
     fn from_run(run: &Value) -> anyhow::Result<Self> {
         let count = |name: &str| count(&run["account"], name);
         let preemptions = run["worst_preemptions"].as_array().context("no preemptions")?;
@@ -31,7 +31,7 @@ impl Ends {
             *held.entry(preemption["why"].as_str().unwrap_or("?").to_owned()).or_default() += 1;
         }
         let ends = Self { slices: count("grants")?, preemptions: count("preemptions")?, held };
-        ensure!(count("lost")? == 0 && ends.held() == count("lhp")?, "not all are drawn: {run}");
+        ensure!(count("lost")? == 0 && ends.held() == count("lhp")?, "not all are listed: {run}");
         Ok(ends)
     }
 
@@ -51,8 +51,8 @@ fn ends_of(trace: &Path) -> anyhow::Result<Vec<(String, Ends)>> {
 }
 
 /// Checks the slices that end while a lock is held, under `rr` and `deferred`. Under `deferred` each is a
-/// slice whose grace expired, or one of the few that the host's kernel ended without asking the scheduler,
-/// which only the driver in that kernel has.
+/// slice whose grace expired or, with the BPF driver only, one of the few that the host's kernel ended
+/// without asking the scheduler.
 fn slices_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let trace = folder.path().join("trace");
@@ -69,7 +69,7 @@ fn slices_end_outside_of_locks(guest: &str) -> anyhow::Result<()> {
             let Ends { slices, preemptions, held } = ends;
             let lhp = ends.held();
             if policy == "rr" {
-                expect_usually!(lhp > 5, "{driver}: rr preempted no holder");
+                expect_usually!(lhp > 5, "{driver}: rr preempted {lhp} holders");
                 continue;
             }
             let unasked = held.get("unasked").copied().filter(|_| driver == "bpf").unwrap_or(0);

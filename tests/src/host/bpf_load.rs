@@ -15,7 +15,7 @@ kernel_7::tests![slots_and_machines_share_without_a_stall => Long("150 s: four l
 /// Variable with the seconds of the last schedule.
 const LONG: &str = "PVTICKET_TEST_LONG";
 
-/// Machines of equal size on some slots.
+/// VMs of equal size on some slots.
 struct Load {
     slots: u32,
     machines: u32,
@@ -52,10 +52,10 @@ impl Load {
         for line in benches.lines() {
             let bench: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
             ensure!(bench["violations"] == 0, "{bench}");
-            let each = each_operations(&bench);
-            ensure!(each.len() as u64 == u64::from(*vcpus), "{bench}");
-            least = each.iter().copied().fold(least, u64::min);
-            operations.push(each.iter().sum::<u64>());
+            let counts = each_operations(&bench);
+            ensure!(counts.len() as u64 == u64::from(*vcpus), "{bench}");
+            least = counts.iter().copied().fold(least, u64::min);
+            operations.push(counts.iter().sum::<u64>());
         }
         ensure!(operations.len() as u64 == u64::from(*machines), "{output}");
         let stats: Value = serde_json::from_str(stats).with_context(|| stats.to_owned())?;
@@ -77,7 +77,7 @@ impl Load {
             longest / 1_000_000,
         );
         expect_usually!(least > 0, "a vCPU got nowhere: {operations:?}");
-        expect_usually!(moved > 0, "none moves: {schedule}");
+        expect_usually!(moved > 0, "no vCPU moves: {schedule}");
         // The kernel ends a scheduler after a stall of 30 s.
         ensure!(longest < 20_000_000_000, "a vCPU was off for {longest} ns");
         Ok(())

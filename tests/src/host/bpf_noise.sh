@@ -1,8 +1,8 @@
-# Noise in the page of lines, under each of POLICIES. The test replaces the words in capitals.
-# The guest ends when it is told to, behind the 20th write: a guest with an amount of work of its own takes ever longer
-# where the writer and its vCPUs share busy CPUs (300 s for two policies instead of 57 s for six).
-# The page is in the guest's memory, which is the VMM's; other maps have other sizes. If the VMM ends between the open
-# and a write of `dd`, the write returns 0 without an error, and `dd` repeats it until `timeout` ends it.
+# Writes noise to the telemetry page, under each of POLICIES. The test replaces the words in capitals.
+# The guest is stopped after the 20th write: a guest with a fixed amount of work takes much longer if the writer and
+# its vCPUs share busy CPUs (300 s for two policies instead of 57 s for six).
+# The page is in the guest's memory, in the VMM; its map is identified by size. If the VMM exits between open and write
+# of `dd`, the write returns 0 without an error, and `dd` repeats it until `timeout` kills it.
 BUSYBOX mkfifo /tmp/end
 for P in POLICIES; do
 BOOT --policy $P -- sh -c 'for i in 1 2; do while :; do :; done & done; read end; echo $0 $end' $P < /tmp/end &

@@ -61,7 +61,7 @@ pub(super) fn is_complete(schedule: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `lhp` and `lwp` stop vCPUs until one holds a lock (is next in line): each vCPU held off was in that state.
+/// `lhp` and `lwp` stop vCPUs until one holds a lock (is next in line): each preempted vCPU was in that state.
 fn injected_preemptions_hit_what_they_aim_at() -> anyhow::Result<()> {
     // With two vCPUs, a waiter is next in line. With four it need not be: where tickets are drawn in the
     // order of the slices, each vCPU that returns is served at once, and then waits behind all others.
@@ -97,7 +97,7 @@ fn injected_preemptions_hit_what_they_aim_at() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The lock's own word shows who is next; time that others spin for a preempted vCPU is wasted.
+/// The lock word shows which vCPU is next; time that others spin for a preempted vCPU is wasted.
 fn wasted_time_is_counted() -> anyhow::Result<()> {
     let schedule = measured_on_one_slot("rr", 4)?;
     let count = |name: &str| schedule["account"][name].as_u64();
@@ -120,8 +120,8 @@ fn wasted_time_is_counted() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two machines of one vCPU, the second with three times the weight: it has three slices for each slice of
-/// the first, which therefore waits three times as long.
+/// Two VMs of one vCPU, the second with three times the weight: it has three slices for each slice of the
+/// first, which therefore waits three times as long.
 fn weights_share_a_slot() -> anyhow::Result<()> {
     let (schedule, _) = measure("--slots 1 --pv off --policy fair:1,3 --cpus 1 --vms 2")?;
     let preemptions = schedule["account"]["preemptions_one_by_one"].as_array().context("none")?;
@@ -139,7 +139,7 @@ fn weights_share_a_slot() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// PV locks under `kick-boost`, whose kickers make way, and `kick-boost:later`, whose kickers do not.
+/// PV locks under `kick-boost`, whose kickers yield, and `kick-boost:later`, whose kickers do not.
 fn a_kicker_makes_way() -> anyhow::Result<()> {
     let words = "compare --host emulated --host-kernel 7 --set drivers=bpf --policy rr,kick-boost --slots 1 \
                  --vcpus 4 --runs 1 --seconds 1 --locks pv-ticket";
@@ -152,14 +152,14 @@ fn a_kicker_makes_way() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Under `deferred` a halted vCPU that is next in line returns to its slot, so its kicker need not make way.
-/// No other policy keeps a slot. Regression: its slot went to another vCPU, which had to make way in turn.
+/// Under `deferred` a halted vCPU that is next in line returns to its slot, so its kicker need not yield. No
+/// other policy keeps a slot. Regression: its slot went to another vCPU, which had to yield in turn.
 fn the_next_in_line_keeps_its_slot_while_it_halts() -> anyhow::Result<()> {
     for (policy, keeps) in [("deferred", true), ("kick-boost", false)] {
         let options = "--cpus 4 --slots 2 --pv kvm --append pvticket_spin=512 --policy";
         let (schedule, _) = measure(&format!("{options} {policy}"))?;
         let retained = schedule["kept"].as_u64().context("kept")?;
-        // 121 on a busy machine.
+        // Measured: 121 on a busy machine.
         expect_usually!(!keeps || retained > 20, "{policy}: {schedule}");
         ensure!(keeps || retained == 0, "{policy}: {schedule}");
     }
@@ -212,8 +212,8 @@ fn a_killed_vcpu_thread_leaves_no_scheduler() -> anyhow::Result<()> {
     run_script(script)?.stdout_is("status 137\ndisabled\n").map(drop)
 }
 
-/// Repeated noise in the page of lines, as a hostile guest would write it: vCPUs continue, each for a slice
-/// and a grace at most, and the machine ends normally.
+/// Repeated noise in the telemetry page, as a hostile guest would write it: vCPUs continue, each for a slice
+/// and a grace at most, and the VM ends normally.
 fn noise_in_telemetry_stalls_no_vcpu() -> anyhow::Result<()> {
     let policies = "rr fair kick-boost deferred extend lhp:50,5ms lwp:50,5ms";
     let script = include_str!("bpf_noise.sh").replace("POLICIES", policies);

@@ -1,5 +1,5 @@
-//! Hostile guests under the BPF scheduler, in an emulated host with a 7.x kernel: an honest machine's share
-//! of a slot, by the CPU time that the kernel counts for the vCPU threads.
+//! Hostile guests under the BPF scheduler, in an emulated host with a 7.x kernel: an honest VM's share of a
+//! slot, by the CPU time that the kernel counts for the vCPU threads.
 
 use sched::PolicySpec;
 
@@ -17,9 +17,9 @@ kernel_7::tests![
 
 /// Attempts for each pair.
 const TRIES: u32 = 3;
-/// Least part of its share that the honest machine gets.
+/// Minimum part of its share that the honest VM gets.
 const SHARE: f64 = 0.9;
-/// Seconds for which both machines share the slot: 750 slices of 4 ms, or 150 of 20 ms.
+/// Seconds for which both VMs share the slot: 750 slices of 4 ms, or 150 of 20 ms.
 const SECONDS: f64 = 3.0;
 /// Seconds before that, until both run.
 const START: f64 = 1.0;
@@ -40,7 +40,7 @@ type Pair = (&'static Guest, &'static str);
 
 const FEW: &[Pair] = &[(&HOLDER, "deferred"), (&HOLDER, "extend:SLICE")];
 
-/// Pairs in addition to the lies.
+/// Pairs in addition to [`lies`].
 const PAIRS: &[(&str, &[&Guest])] = &[
     ("rr", &[&SLEEPER, &MMIO, &IPIS, &STARTS, &TIMER, &UARTS, &STEPS, &POWERS, &HOLES, &WINDOW]),
     ("rr", &[&ALL_REGISTERS, &CALLS]),
@@ -55,8 +55,8 @@ struct RunTime {
     nanos: u64,
 }
 
-/// Runs two machines on one slot, the first of which is hostile: it has input. Twice prints the time in
-/// seconds, with hundredths, and the vCPU threads' times. A boot that ends before prints neither.
+/// Returns a script that runs two VMs on one slot; only the first has input and is hostile. Twice it prints
+/// the time in seconds, with hundredths, and the CPU times in ns of the remaining vCPU threads.
 fn script(ix: usize, (guest, policy): Pair) -> String {
     let cpus = guest.cpus();
     let (start, seconds) =
@@ -89,16 +89,16 @@ fn parse_sample(lines: &str) -> anyhow::Result<(u64, Vec<RunTime>)> {
     Ok((hundredths * 10_000_000, run_times))
 }
 
-/// Returns the honest machine's time on the slot, relative to equal parts for all vCPUs. Its first vCPU
-/// follows the `hostile` ones of the other machine, and its further vCPUs do not run.
+/// Returns the honest VM's time on the slot, relative to equal parts for all vCPUs. Its first vCPU follows
+/// the `hostile` vCPUs of the other VM, and its further vCPUs do not run.
 fn share(printed: &str, hostile: u32) -> anyhow::Result<f64> {
     let samples: Vec<&str> = printed.split("at ").skip(1).collect();
     let [before, after] = samples[..] else { bail!("not two samples: {printed}") };
     let ((began, before), (ended, after)) = (parse_sample(before)?, parse_sample(after)?);
-    let at = hostile as usize;
-    ensure!(before.len() == 2 * at && after.len() == 2 * at, "other threads: {printed}");
-    ensure!(before[at].thread == after[at].thread, "other threads: {printed}");
-    let cpu_time = after[at].nanos.saturating_sub(before[at].nanos);
+    let ix = hostile as usize;
+    ensure!(before.len() == 2 * ix && after.len() == 2 * ix, "other threads: {printed}");
+    ensure!(before[ix].thread == after[ix].thread, "other threads: {printed}");
+    let cpu_time = after[ix].nanos.saturating_sub(before[ix].nanos);
     let elapsed = ended.saturating_sub(began);
     ensure!(elapsed > 0, "no time between two samples: {printed}");
     Ok(cpu_time as f64 * f64::from(hostile + 1) / elapsed as f64)

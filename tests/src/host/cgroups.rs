@@ -29,13 +29,13 @@ impl Drop for Group {
     }
 }
 
-/// Creates a group with this file, in cgroup v1 or v2. Each place is the folder of a hierarchy, a file, and
-/// the text to write.
+/// Creates a group with this file, in cgroup v1 or v2, or skips the test. Each place is the folder of a
+/// hierarchy, a file, and the text to write.
 pub(super) fn group(name: &str, places: &[(&str, &str, &str)]) -> anyhow::Result<Group> {
     need_root()?;
     for (mount, file, text) in places {
-        let place = format!("pvticket-test-{name}-{}", process::id());
-        let group = Group(Path::new("/sys/fs/cgroup").join(mount).join(place));
+        let folder = format!("pvticket-test-{name}-{}", process::id());
+        let group = Group(Path::new("/sys/fs/cgroup").join(mount).join(folder));
         let is_made = fs::create_dir(&group.0).is_ok() && group.0.join(file).exists();
         if is_made && (text.is_empty() || fs::write(group.0.join(file), text).is_ok()) {
             return Ok(group);
@@ -120,8 +120,8 @@ fn a_cell_frozen_in_its_window_is_measured_again() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Regression: the figures of a run whose group was stopped for half of each period had no note. Later (G12)
-/// the note was one line on stderr, absent from every table, page, brief and `doctor`.
+/// Regression: the figures of a run whose group was throttled for half of each period had no note. Later
+/// (G12) the note was one line on stderr, absent from every table, page, brief and `doctor`.
 fn a_quota_of_cpu_time_is_reported() -> anyhow::Result<()> {
     need_kvm()?;
     let group =
@@ -166,7 +166,7 @@ fn spec(host: &str, vms: u32, cgroups: &str) -> String {
     )
 }
 
-/// Returns the share of the window that each VM ran, by the host kernel's counts.
+/// Returns the share of the window in which each VM ran, by the host kernel's counts.
 fn shares(cell: &Value) -> anyhow::Result<Vec<f64>> {
     let vms = cell["figures"]["host"].as_array().with_context(|| cell.to_string())?;
     let share = |vm: &Value| {
@@ -176,8 +176,8 @@ fn shares(cell: &Value) -> anyhow::Result<Vec<f64>> {
     vms.iter().map(|vm| share(vm).with_context(|| cell.to_string())).collect()
 }
 
-/// The threads' schedstat is independent of the groups: weights of 1 to 4 give shares of 1 to 4, and a quota
-/// of a fifth gives a fifth.
+/// The threads' schedstat is independent of the groups: weights of 1:4 give shares of 1:4, and a quota of a
+/// fifth gives a fifth.
 fn groups_divide_the_cpu_by_weight_and_quota() -> anyhow::Result<()> {
     let layouts = [
         "none",

@@ -92,7 +92,7 @@ fn kernel_with_warning(text: &str) -> anyhow::Result<Vec<u8>> {
     const LINE: &[u8] = b"\x016%s hash table entries: %ld (order: %d, %lu bytes, %s)\n\0";
     let mut kernel = fs::read(files::cached(files::BUILT_KERNEL)?)?;
     let at = kernel.windows(LINE.len()).position(|bytes| bytes == LINE);
-    let at = at.context("it does not print that")?;
+    let at = at.context("the kernel does not have this message")?;
     let mut line = format!("\x014{text}\n").into_bytes();
     ensure!(line.len() < LINE.len(), "{text} is too long");
     line.resize(LINE.len(), 0);
@@ -132,7 +132,7 @@ fn a_report_of_the_kernel_fails_its_boot() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Stopped for three of four seconds, in every repetition of the test.
+/// The guest is stopped for three of four seconds, in every repetition of the test.
 fn a_stalled_host_fails_no_kernel() -> anyhow::Result<()> {
     let kernel = files::cached(files::BUILT_KERNEL)?;
     let mut running = pvticket(["check", "--quick", "--only", "progress", "--kernel"])
@@ -282,7 +282,7 @@ fn a_defect_between_twenty_commits_is_found() -> anyhow::Result<()> {
     (0..by_form(1, 10)).try_for_each(|_| history.bisect())
 }
 
-/// A CPU that does not get the lock at once does not wait for it.
+/// In this kernel, a CPU that does not get the lock at once does not wait for it.
 fn a_lock_that_does_not_exclude_fails() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let file = folder.path().join("vmlinux");
@@ -337,7 +337,7 @@ fn a_tree_that_does_not_build_has_no_verdict() -> anyhow::Result<()> {
     ran.stderr_has(&["there is no", "arch/x86/boot/bzImage: build it"]).map(drop)
 }
 
-/// Kbuild's output is tested, not an older kernel of the tree. (Neither file is a kernel, so none boots.)
+/// Kbuild's output is tested, not an older kernel of the tree. (Neither file is a kernel, so neither boots.)
 fn the_kernel_built_by_make_is_tested() -> anyhow::Result<()> {
     let folder = tree()?;
     let [tree, out] = ["tree", "out"].map(|name| folder.path().join(name));

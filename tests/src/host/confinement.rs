@@ -1,4 +1,4 @@
-//! Confinement of a running machine's threads.
+//! Confinement of the threads of a running VM.
 
 use confine::{Class, Support};
 use rustix::process::geteuid;
@@ -42,7 +42,7 @@ fn threads(process: Pid) -> BTreeMap<String, bool> {
         // The thread may have ended.
         let (Ok(name), Ok(status)) = (name, status) else { continue };
         let is_confined = CONFINED.iter().all(|line| status.lines().any(|text| text == *line));
-        // Both threads of one name have to be confined.
+        // All threads of one name have to be confined.
         *threads.entry(name.trim().into()).or_insert(true) &= is_confined;
     }
     threads
@@ -61,7 +61,7 @@ fn are_confined(running: &mut Running, process: Pid, names: &[&str]) -> anyhow::
     Ok(())
 }
 
-/// Boots a guest that prints `up` and then spins, with these options; returns once it has printed that.
+/// Boots a guest that prints `up` and then spins, with these options; returns once `up` was printed.
 pub(super) fn boot_spinning(
     folder: &TempDir,
     front: Program,
@@ -88,7 +88,7 @@ fn every_thread_of_a_plain_user_is_confined() -> anyhow::Result<()> {
     if !geteuid().is_root() {
         return skip("only root can become another user");
     }
-    // A device node of the test, which that user may open.
+    // A device node of the test, which user 65534 may open.
     const SCRIPT: &str = "mknod -m 666 \"$0/kvm\" c 10 232 && mount --bind \"$0/kvm\" /dev/kvm && \
         cp \"$1\" \"$0/pvticket\" && chmod 755 \"$0\" \"$0/pvticket\" && folder=$0 && shift && \
         exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$folder/pvticket\" \"$@\"";
@@ -120,7 +120,7 @@ fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
     let inherited = Path::new("/etc/passwd");
     ensure!(
         has_open(run, inherited) && !has_open(worker, inherited),
-        "the worker has what run has"
+        "the worker inherits run's descriptor"
     );
     running.signal(Signal::TERM)?;
     running.wait().map(drop)
@@ -136,7 +136,7 @@ const ATTACKS: [(&str, &str); 7] = [
     ("write", "Permission denied"),
     ("connect", "Permission denied"),
     ("execute", "Permission denied"),
-    // Landlock: a process outside has fewer restrictions.
+    // Landlock: a process outside of the domain may not be traced.
     ("trace", "Operation not permitted"),
     ("signal", "Operation not permitted"),
     ("root", "Operation not permitted"),
@@ -195,13 +195,13 @@ fn a_fatal_signal_to_a_vcpu_restores_the_terminal() -> anyhow::Result<()> {
 fn the_emulator_is_confined() -> anyhow::Result<()> {
     let script = "echo up $PVTICKET_SECCOMP; sleep 600";
     let mut running = shell(&[], script).env(confine::SECCOMP_ENV, "log").start()?;
-    // Regression: programs there had `kill`, regardless of the variable here.
+    // Regression: programs in the emulated host had `kill`, regardless of this variable.
     running.wait_for_stdout("up log")?;
     let emulator = children(running.pid()).pop().context("no emulator")?;
     let threads = threads(emulator);
     ensure!(!threads.is_empty() && threads.values().all(|is_confined| *is_confined), "{threads:?}");
-    // The emulator has only its own descriptors open. Of pvticket's pipes it has its stderr, which pvticket
-    // reads, and not the test's pipes, which are pvticket's stdout and stderr.
+    // The emulator has only its own descriptors open, such as its stderr, which pvticket reads, but not the
+    // test's pipes, which are pvticket's stdout and stderr.
     let link = |process: Pid, stream: u32| fs::read_link(format!("/proc/{process}/fd/{stream}"));
     let stderr = link(emulator, 2)?;
     ensure!(stderr != link(running.pid(), 2)?, "the test's stderr: {}", stderr.display());

@@ -111,12 +111,12 @@ fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
     let (ran, stats) =
         boot.input(Input::Bytes(noise.clone())).with_stats(|boot| boot.run()?.exits(7))?;
     ensure!(ran.stdout == noise, "the input did not come back unchanged");
-    ensure!(ran.errors() == "err\n", "stderr is not the command's alone\n{}", ran.show());
+    ensure!(ran.errors() == "err\n", "stderr has other lines\n{}", ran.show());
     ensure!(stats["vmm"]["vcpus"].as_array().is_some_and(|all| all.len() == 2), "{stats}");
     Ok(())
 }
 
-/// Injects faults into the emulated host. A freeze is noticed after 3 seconds, before the command ends.
+/// Injects faults into the emulated host. A freeze is detected after 3 seconds, before the command ends.
 fn faulty(faults: &str, restarts: u32) -> Program {
     Boot::on("emulated")
         .with("--cpus 1")

@@ -80,8 +80,8 @@ fn a_guest_that_runs_on_after_a_panic_is_reported() -> anyhow::Result<()> {
     running.wait()?.exits(143).map(drop)
 }
 
-/// Limits of setrlimit(2) as the shell sets them. Some do not matter to some commands. With a stack of 16 KiB
-/// and an environment of 5 KiB, the system's loader crashes before any program's first instruction.
+/// Limits of setrlimit(2) as the shell sets them; some do not matter to some commands. With a stack of 16 KiB
+/// and an environment of 5 KiB, the loader crashes before any program's first instruction.
 const LIMITS: [&str; 15] = [
     "ulimit -f 0",
     "ulimit -f 1",
@@ -123,23 +123,23 @@ fn commands(folder: &TempDir) -> anyhow::Result<Vec<Program>> {
 fn every_limit_ends_every_command_in_one_line() -> anyhow::Result<()> {
     for limit in LIMITS {
         let folder = files::scratch()?;
-        let place = files::scratch()?;
+        let temp = files::scratch()?;
         for program in commands(&folder)? {
-            let ran = program.env("TMPDIR", place.path()).after(limit).run()?;
-            ends_in_one_line(&ran, &place).with_context(|| format!("{limit}\n{}", ran.show()))?;
+            let ran = program.env("TMPDIR", temp.path()).after(limit).run()?;
+            ends_in_one_line(&ran, &temp).with_context(|| format!("{limit}\n{}", ran.show()))?;
         }
     }
     Ok(())
 }
 
-/// No signal; a line of the product if it failed; and nothing left behind except what a line names.
-fn ends_in_one_line(ran: &RunResult, place: &TempDir) -> anyhow::Result<()> {
+/// No signal, a line of the product on failure, and nothing left behind except files that a line names.
+fn ends_in_one_line(ran: &RunResult, temp: &TempDir) -> anyhow::Result<()> {
     let (status, errors) = (ran.status()?, ran.errors());
     ensure!(status <= 125, "status {status}");
     // A run continues after a failed cell, which its line names.
     let is_one = |line: &str| line.starts_with("pvticket: ") || line.contains(": cannot ");
     ensure!(status == 0 || errors.lines().any(is_one), "no line");
-    for entry in fs::read_dir(place.path())? {
+    for entry in fs::read_dir(temp.path())? {
         let path = entry?.path();
         ensure!(errors.contains(&*path.to_string_lossy()), "{} is left", path.display());
         fs::remove_dir_all(path)?;

@@ -38,7 +38,7 @@ fn compare(options: &str) -> anyhow::Result<Vec<Value>> {
     Ok(runs)
 }
 
-/// Checks that each kind except lost kicks has happened.
+/// Checks that each kind of fault except lost kicks has happened.
 fn all_kinds(run: &Value) -> anyhow::Result<()> {
     for name in ["delayed", "duplicated", "spurious", "halts_delayed"] {
         expect_usually!(count(run, &format!("faults/{name}"))? > 0, "no {name}: {run}");
@@ -59,8 +59,8 @@ fn the_host_scheduler_loses_no_kick() -> anyhow::Result<()> {
     runs.iter().try_for_each(all_kinds)
 }
 
-/// Checks that a run fails because of a lost kick, long before its end, with the right message, and for
-/// how long the kick was missing. With this seed PV comes first.
+/// Checks that a run fails because of a lost kick, with the right message, and that the kick was missing for
+/// at most [`BOUND`]. With this seed PV comes first.
 fn fails_for_a_lost_kick(options: &str) -> anyhow::Result<()> {
     let compare = pvticket(["compare", "--runs", "1", "--set", "seeds=1"]);
     let ran = compare.args(options.split(' ')).run()?.exits(1)?;

@@ -14,7 +14,7 @@ kvm::tests![
     a_vmm_alone_is_small,
 ];
 
-/// Time for which a holder is kept off on purpose.
+/// Duration of an injected preemption of a holder.
 const HOLD_NS: u64 = 10_000_000;
 
 /// Compares native and PV locks, one run each, on two vCPUs with a slot each: the policy makes all
@@ -34,27 +34,27 @@ fn row_and_run(results: &Results, backend: &str) -> anyhow::Result<[Value; 2]> {
 }
 
 /// Compares the policy's hits, the account's LHP count, and the rate in the table. The first two cover the
-/// whole run and the same preemptions, so they have no tolerance. The rate covers the window, which the
-/// account reads a moment after the guest's seconds at either end. On a busy host these moments may differ by
-/// some milliseconds.
+/// whole run and the same preemptions, so they have no tolerance. The rate covers the window; at either end,
+/// the account is read a moment after the guest's seconds. On a busy host these moments may differ by some
+/// milliseconds.
 fn injected_preemptions_are_counted_as_lhp() -> anyhow::Result<()> {
     let results = compare_under_lhp("--policy lhp:50,4ms --seconds 1")?;
     for backend in ["off", "vmm"] {
         let [row, run] = &row_and_run(&results, backend)?;
         let [total, measured] = ["whole", "measured"].map(|which| &run["schedule"][which]);
-        let aimed = count(&total["hits"], "hits")?;
-        expect_usually!(aimed >= 3, "hardly a holder was preempted: {total}");
-        ensure!(aimed == count(total, "injected")?, "{total}");
-        ensure!(aimed == count(total, "lhp")?, "not all that were aimed at held a lock: {total}");
+        let hits = count(&total["hits"], "hits")?;
+        expect_usually!(hits >= 3, "hardly a holder was preempted: {total}");
+        ensure!(hits == count(total, "injected")?, "{total}");
+        ensure!(hits == count(total, "lhp")?, "a preempted vCPU held no lock: {total}");
         let seconds = run["seconds"].as_f64().context("no seconds")?;
         let rate = row["schedule"]["lhp"].as_f64().context("no LHP/s")?;
         let lhp = count(measured, "lhp")?;
         ensure!(count(&row["schedule"]["hits"], "hits")? == lhp, "not all of the window: {row}");
         let gap = (rate * seconds - lhp as f64).abs();
         expect_usually!(gap <= 0.05 * lhp as f64, "{rate}/s, {lhp} in {seconds} s: {row}");
-        ensure!(lhp <= aimed, "more in a part than in the whole: {run}");
-        // The times are exponentially distributed, so less regular than the mean suggests. If holds had no
-        // length, 50 in one second would have a standard deviation of 7. Six of these are exceeded once in
+        ensure!(lhp <= hits, "more in a part than in the whole: {run}");
+        // The times are exponentially distributed, so less regular than the mean suggests. If preemptions had
+        // no length, 50 in one second would have a standard deviation of 7. Six of these are exceeded once in
         // 10^7 runs.
         let limit = 50.0 * seconds + 6.0 * (50.0 * seconds).sqrt();
         ensure!(rate * seconds <= limit, "{rate} a second: {run}");
@@ -62,8 +62,8 @@ fn injected_preemptions_are_counted_as_lhp() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two vCPUs contend for one native lock: while the holder is kept off, the other vCPU spins. The account has
-/// that time by the schedule's clock, and the guest's histogram of waits by the TSC. The guest may have
+/// Two vCPUs contend for one native lock: while the holder is preempted, the other vCPU spins. The account
+/// has that time by the schedule's clock, and the guest's histogram of waits by the TSC. The guest may have
 /// waited longer, because the host preempts holders, too, which the account does not see.
 fn wasted_time_matches_the_guests_waits() -> anyhow::Result<()> {
     let results = compare_under_lhp("--policy lhp:20,10ms --seconds 1 --locks ticket")?;
@@ -102,7 +102,7 @@ fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// vCPUs of a native lock never sleep: when they do not run, they wait in the host's run queue. Both times
+/// vCPUs of a native lock never block: when they do not run, they wait in the host's run queue. Both times
 /// come from the host's scheduler, the window from the clock, and there are two CPUs.
 ///
 /// Tolerance: the scheduler updates a thread's time at its ticks and its waits when it gets a CPU, so a slice
@@ -126,7 +126,7 @@ fn a_vcpu_that_spins_runs_or_waits_for_a_cpu() -> anyhow::Result<()> {
             expect_usually!(gap < window / 5, "{ran} run and {waited} waited of {window}: {run}");
             expect_usually!(ran > 0 && waited > 0 && count(vcpu, "turns")? > 1, "{run}");
         }
-        // No mainline KVM counts them on x86, and the payload requests no yield.
+        // Mainline KVM counts no PAUSE exits on x86, and the payload requests no yield.
         ensure!(machine["pause_exits"].is_null(), "{machine}");
         ensure!(machine["yields_attempted"].as_u64().unwrap_or(0) == 0, "{machine}");
     }

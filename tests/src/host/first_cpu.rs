@@ -16,8 +16,8 @@ tests![
 /// of guests and another emulated host.
 const TIMEOUT: u64 = 180;
 
-/// Number of the guest's exits. It does nothing else, for about 3 s on a calm machine. Before the workaround
-/// the guest or the emulated host died within the first second.
+/// Number of the guest's exits. The guest does nothing else, for about 3 s on a calm machine. Before the
+/// workaround the guest or the emulated host died within the first second.
 const EXITS: u32 = 100_000;
 
 pub const BUSYBOX: &str = "/in/cache/busybox/busybox";
@@ -36,7 +36,7 @@ fn a_guest_exits_while_every_cpu_restores_fpu_state() -> anyhow::Result<()> {
     with_restores(boot.program()).limit(600).run()?.exits(0)?.stdout_is("done\n").map(drop)
 }
 
-/// With 4 vCPUs each, one after the other in one emulated host, which is not restarted.
+/// Boots guests with 4 vCPUs, one after the other in one emulated host, which is not restarted.
 fn boot_while_every_cpu_restores_fpu_state(boots: u32) -> anyhow::Result<()> {
     let script = format!(
         "i=0; while [ $i -lt {boots} ]; do i=$((i+1)); \

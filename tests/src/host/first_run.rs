@@ -153,7 +153,7 @@ fn a_failed_build_prints_a_remedy() -> anyhow::Result<()> {
     first_run(&folder)?.run()?.exits(0).map(drop)
 }
 
-/// Makes a folder with the stubs `own` (name and commands) and links to this system's `systems`.
+/// Makes a folder with the stubs `scripts` (name and commands) and links to this system's programs `system`.
 fn tools(folder: &TempDir, scripts: &[(&str, &str)], system: &[&str]) -> anyhow::Result<PathBuf> {
     let tools = folder.path().join("tools");
     fs::create_dir(&tools)?;
@@ -219,7 +219,7 @@ fn missing_packages_are_listed() -> anyhow::Result<()> {
     expect_reason(run.env("PATH", tools), &folder, &parts)
 }
 
-/// cargo and rustc must be in one folder, which `setup.sh` puts first in PATH: cargo runs the rustc that it finds there.
+/// cargo and rustc must be in one folder, which `setup.sh` puts first in PATH: cargo runs the rustc found there.
 fn only_a_supported_rust_is_selected() -> anyhow::Result<()> {
     let script = repository("guest-kernel-config/setup.sh")?;
     let manifest = fs::read_to_string(script.with_file_name("../Cargo.toml"))?;
@@ -315,7 +315,7 @@ fn a_mirror_is_found_without_package_lists() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The stub `df` reports a full disk. Scripts ask it, because programs may print anything on a full disk.
+/// The stub `df` reports a full disk. Scripts run it, because programs may print anything on a full disk.
 fn a_full_disk_is_named() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let df =

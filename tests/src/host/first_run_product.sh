@@ -1,4 +1,4 @@
-# The product of the tests of `make run`. ROOT is their folder, REAL the product.
+# A wrapper of the product for the tests of `make run`. ROOT is their folder, REAL the product.
 echo "$*" >>"$ROOT/calls"
 case $1 in
 report) exec "$REAL" "$@" ;;

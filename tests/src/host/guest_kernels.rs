@@ -1,5 +1,5 @@
-//! Guest kernels of several Linux versions: each boots, excludes, reports its lock state, and is compared
-//! with the others. Also the error for a tree that the patches do not fit.
+//! Guest kernels of several Linux versions: each boots, keeps mutual exclusion, reports its lock state, and
+//! is compared with the others. Also the error for a tree that the patches do not fit.
 
 use std::collections::BTreeSet;
 
@@ -102,8 +102,8 @@ fn boots_with_every_backend(version: &Version) -> anyhow::Result<()> {
         ensure!(release.starts_with(version.release), "{release} is not {}", version.name);
         let bench: Value = serde_json::from_str(next()?).with_context(|| ran.show())?;
         ensure!(bench["stats"]["backend"] == backend && bench["violations"] == 0, "{bench}");
-        let each = bench["operations"].as_array().map_or(0, Vec::len);
-        ensure!(each == cpus, "{cpus} vCPUs: {bench}");
+        let vcpus = bench["operations"].as_array().map_or(0, Vec::len);
+        ensure!(vcpus == cpus, "{cpus} vCPUs: {bench}");
     }
     Ok(())
 }
@@ -137,7 +137,7 @@ fn reports_lock_state(version: &Version) -> anyhow::Result<()> {
     ensure!(injected <= holders, "{injected} injections preempted {holders} holders");
     expect_usually!(injected >= 20, "{injected} injections");
     let (unknown, preemptions) = (number("unknown")?, number("preemptions")?);
-    // Its other vCPUs get time slices before it starts them.
+    // The guest's other vCPUs get time slices before it starts them.
     expect_usually!(unknown <= 20, "{unknown} of {preemptions} preemptions are unclassified");
     Ok(())
 }

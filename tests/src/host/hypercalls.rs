@@ -36,8 +36,8 @@ fn p50(case: &Value) -> anyhow::Result<f64> {
     case["p50"].as_f64().filter(|nanos| *nanos > 0.0).with_context(|| format!("no time: {case}"))
 }
 
-/// Defect 17 of the history: a thread once slept for 100 us instead of yielding. On one CPU a
-/// handoff is a wakeup and two exits, and any sleep would be a multiple of that.
+/// Defect 17 of `tests/HISTORY.md`: a thread once slept for 100 us instead of yielding. On one CPU a handoff
+/// is a wakeup and two exits, and any sleep would be a multiple of that.
 fn a_handoff_costs_a_wakeup_and_its_exits() -> anyhow::Result<()> {
     need_kvm()?;
     let seconds = by_form("0.05", "0.1");
@@ -89,7 +89,7 @@ fn the_bench_in_the_emulated_host_has_all_options() -> anyhow::Result<()> {
     let words = "--runs 1 --seconds 0.04 --seed 7 --cpus 0 --pv-backends kvm,doorbell";
     let report = bench("emulated", 300, &Vec::from_iter(words.split(' ')))?;
     ensure!(report["seed"] == 7 && report["cpus"] == json!([0]), "{report:#}");
-    // Four rounds a run, each a quarter of its time.
+    // Four rounds per run, each a quarter of its time.
     ensure!(report["rounds"] == 4 && report["seconds"] == 0.01, "{report:#}");
     let cases = report["cases"].as_array().into_iter().flatten();
     let backends: BTreeSet<_> = cases.filter_map(|case| case["backend"].as_str()).collect();

@@ -72,7 +72,7 @@ impl Stage {
         }))
     }
 
-    /// Lists the temporary folders in the cache and next to it.
+    /// Lists the temporary files in TMPDIR and in this folder of the cache.
     fn temporary_files(&self, folder: &str) -> anyhow::Result<Vec<String>> {
         let mut names = files::names(&self.at("tmp"))?;
         names.extend(files::names(&self.at("cache").join(folder))?);

@@ -1,5 +1,5 @@
-# A program that takes long, and is interrupted: sends SIGNAL to all of its process group, or fails if there is none.
-# What is asked of apt before anything is downloaded has an answer; busybox is static, as no program is its loader.
+# A slow program that is interrupted: sends SIGNAL to its process group, or fails without SIGNAL. Queries of apt
+# before the first download succeed; busybox is static, so it needs no loader.
 case "$*" in
 *indextargets*) echo bookworm http://nowhere/; exit ;;
 *print-uris* | *--version*) exit ;;

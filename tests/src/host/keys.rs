@@ -21,7 +21,7 @@ kvm::tests![
 fn restored_when_the_guest_ends() -> anyhow::Result<()> {
     let (folder, terminal) = (files::scratch()?, Terminal::open()?);
     let mut running = terminal.start(tiny::boot(&folder, &code::hello("hello"))?)?;
-    // The guest may end before its output is seen here, so both are waited for.
+    // The guest may end before its output is seen here, so a failed wait is ignored.
     let _ = terminal.wait_for(&mut running, "hello");
     running.wait()?.exits(0)?;
     terminal.is_restored()
@@ -60,7 +60,7 @@ fn restored_by_signals() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Includes signals that end a process at once.
+/// Signals that end a process at once.
 fn restored_by_fatal_signals() -> anyhow::Result<()> {
     let signals = [Signal::QUIT, Signal::ABORT, Signal::SEGV, Signal::BUS, Signal::ILL];
     for signal in signals {

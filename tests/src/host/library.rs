@@ -1,4 +1,4 @@
-//! The lock library: its list, and each of its locks in a machine.
+//! The lock library: its list, and each of its locks in a VM.
 
 use super::faults::HARMLESS;
 use crate::{prelude::*, product::check_rows};
@@ -27,7 +27,7 @@ fn compare(options: &str) -> anyhow::Result<Compared> {
     Compared::with_options(&format!("--host direct --runs 1 {options}"))
 }
 
-/// Returns the rows of its first level.
+/// Returns the rows of the comparison's first level.
 fn rows(options: &str) -> anyhow::Result<Vec<Value>> {
     let Compared { ran, results } = compare(options)?;
     let rows = results.levels()?.into_iter().next().with_context(|| ran.show())?;
@@ -40,7 +40,7 @@ fn work(row: &Value, figure: &str) -> anyhow::Result<f64> {
     row["work"][figure].as_f64().with_context(|| format!("no {figure} in {row}"))
 }
 
-/// Checks that each lock is there, made progress, excluded, and kept the order that it promises.
+/// Checks that each lock is there, made progress, and kept exclusion and the order that it promises.
 fn are_sound(options: &str) -> anyhow::Result<()> {
     let (names, levels) = (names()?, compare(options)?.results.levels()?);
     ensure!(!levels.is_empty(), "no levels");
@@ -57,15 +57,15 @@ fn mutexes_that_read_first_write_less() -> anyhow::Result<()> {
     let rows = rows(&format!("{locks} --vcpus 2x --seconds 0.5"))?;
     let rmw_counts = [work(&rows[0], "rmw")?, work(&rows[1], "rmw")?];
     ensure!(rmw_counts.iter().all(|rmw| *rmw >= 1.999), "a take and a release: {rows:?}");
-    // A wait that ends while spinning costs one more write, a wait that ends in a sleep at most
-    // three, and an overtaken wait one each time that it is overtaken.
+    // A wait that ends while spinning costs one more write, a wait that ends in a sleep at most three, and
+    // each bypass of a waiter one.
     let (baseline, reads) = (work(&rows[0], "rmw_each_wait")?, work(&rows[1], "rmw_each_wait")?);
     expect_usually!(reads <= baseline.max(6.0), "it reads first and writes more: {rows:?}");
     Ok(())
 }
 
 fn sums_of_counters_are_within_their_bounds() -> anyhow::Result<()> {
-    // Less than a batch, so every CPU keeps a remainder.
+    // Adds of 5 are less than a batch, so every CPU keeps a remainder.
     let options = "--locks counter-lock,counter-sequence,counter-gates --vcpus 4x --seconds 0.5 \
                    --set critical=5 --set sum-every=50";
     for row in rows(options)? {
@@ -90,7 +90,7 @@ fn lockrefs_report_retries() -> anyhow::Result<()> {
 fn the_reader_of_a_hot_line_reads() -> anyhow::Result<()> {
     let locks = "--locks pv-ticket,mutex,counter-lock,lockref-bounded";
     for row in rows(&format!("{locks} --vcpus 3 --seconds 0.3 --workload hot-line"))? {
-        expect_usually!(work(&row, "looks")? > 0.0, "the reader never looked: {row}");
+        expect_usually!(work(&row, "looks")? > 0.0, "the reader never read: {row}");
     }
     Ok(())
 }
@@ -105,7 +105,7 @@ fn mixed_families_keep_their_promises() -> anyhow::Result<()> {
 fn every_operation_is_timed() -> anyhow::Result<()> {
     let options = "--locks pv-ticket,lockref-bounded --vcpus 2x --seconds 0.3 --latency";
     let Compared { ran, results } = compare(options)?;
-    ran.stdout_has(&["\n  -- pv-ticket\n  waits ", "\n  -- lockref-bounded\n  waits "])?;
+    ran.stdout_has(&["\n  -- pv-ticket\n  waits ", "\n  -- lockref-bounded\n  gets and puts "])?;
     let runs = results.runs()?;
     let rows = results.levels()?.concat();
     ensure!(rows.len() == 2, "not two locks: {rows:?}");

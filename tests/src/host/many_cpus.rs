@@ -5,7 +5,7 @@ use crate::{files::repository, prelude::*};
 
 tests![forty_cpus_take_the_steps_of_make_run => Long("half an hour: guests of 32 and 64 vCPUs on two real CPUs")];
 
-/// The script of `make run`, with a `make` that has built everything.
+/// The script of `make run`, with a `make` that does nothing.
 const STEPS: &str = "mkdir -p /bin; export PATH=/bin MAKE=true PVTICKET=/init RUN_DIR=/tmp/first; \
                      sh /pvticket/vmm/first-run.sh && /init compare && ls /tmp/first";
 
@@ -22,7 +22,7 @@ fn forty_cpus_take_the_steps_of_make_run() -> anyhow::Result<()> {
     ensure!(times == 4, "{times} of 4 comparisons name their CPUs\n{}", ran.show());
     ran.stdout_has(&[
         "== 5/5 The answer",
-        "vCPUs on 16 of CPUs 0-15, jobs ",
+        ", on 16 of CPUs 0-15, jobs ",
         "\n  ticket at 1x ",
         "\n  pv-ticket at 4x ",
         "report.html",

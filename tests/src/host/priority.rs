@@ -19,9 +19,9 @@ const CLASSES: [(&str, &str); 5] = [
 const DEADLINE: &str = "-d -T 5000000 -D 10000000 -P 10000000 -p 0";
 
 /// Returns shell commands that move the shell, and the program that it then executes, to this class. With a
-/// real-time priority, a thread that computes for six seconds without sleeping ends its process
-/// (RLIMIT_RTTIME): a vCPU that keeps the class ends before it has stalled the test machine. The limit is set
-/// first because the shell cannot fork under `SCHED_DEADLINE`.
+/// real-time priority, a thread that runs for six seconds without blocking ends its process (RLIMIT_RTTIME):
+/// a vCPU that keeps the class ends before it has stalled the host. The limit is set first because the shell
+/// cannot fork under `SCHED_DEADLINE`.
 fn with_class(class: &str) -> String {
     format!("prlimit --rttime=6000000:9000000 --pid $$; chrt {class} $$")
 }
@@ -68,7 +68,7 @@ fn every_thread_has_normal_priority() -> anyhow::Result<()> {
     if tried == 0 { skip("this user may not change the scheduling class") } else { Ok(()) }
 }
 
-/// Regression: vCPUs kept SCHED_FIFO. Once at least as many of them spun as there are CPUs, no other thread ran.
+/// Regression: vCPUs kept SCHED_FIFO. Once at least as many spun as there are CPUs, no other thread ran.
 fn a_comparison_under_fifo_ends() -> anyhow::Result<()> {
     let (class, name) = CLASSES[0];
     if !is_permitted(class)? {

@@ -1,4 +1,4 @@
-//! Recordings of schedules, followed by guests other than the recorded ones.
+//! Recordings of schedules, replayed with guests other than the recorded ones.
 
 use crate::prelude::*;
 
@@ -7,8 +7,8 @@ kvm::tests![
     a_failed_replay_of_deferred_is_reported,
 ];
 
-/// Runs four vCPUs of a guest on two CPUs for some time, with native locks, where the guest ends no slice: so
-/// a replay can follow its recording slice by slice.
+/// Builds a comparison of four vCPUs on two CPUs with native locks, where the guest ends no slice: so a
+/// replay can follow its recording slice by slice.
 fn scheduled(guest: &[&str], policy: &str, seconds: &str, recording: &Path) -> Program {
     let policy = policy.replace("FILE", &recording.to_string_lossy());
     pvticket(["compare", "--vcpus", "4", "--locks", "ticket", "--runs", "1", "--policy"])
@@ -48,7 +48,7 @@ fn rate_and_divergence(compared: &Compared) -> anyhow::Result<(f64, Value)> {
 }
 
 /// Under `deferred` a guest ends slices, and real vCPUs are never where they were. Figures are a replay's
-/// only if nine of ten slices were repeated; otherwise table and report deny it, with the reason.
+/// only if nine of ten slices were repeated; otherwise table and report print NOT REPEATED, with the reason.
 fn a_failed_replay_of_deferred_is_reported() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let [file, dir] = ["recording", "dir"].map(|name| folder.path().join(name));
@@ -75,7 +75,7 @@ fn a_failed_replay_of_deferred_is_reported() -> anyhow::Result<()> {
     let (table, report) = (ran.words()?, report.words()?);
     if is_replay {
         ensure!(!table.contains("NOT REPEATED") && !report.contains("NOT REPEATED"), "{table}");
-        // After its end `rr` continues, under which a native lock makes hardly any progress.
+        // After the end of the replay `rr` continues, under which a native lock makes hardly any progress.
         expect_usually!(rate > usual / 5.0, "{usual}/s, and replayed {rate}/s: {account}");
     } else {
         let reason = table.split_once("NOT REPEATED, ").and_then(|(_, rest)| rest.split_once(':'));

@@ -76,11 +76,11 @@ fn a_brief_is_the_answer_and_a_chart() -> anyhow::Result<()> {
     let both =
         pvticket(["report", "--brief", "--html"]).args([&page]).args(&runs).run()?.exits(0)?;
     ensure!(both.text()? == format!("{text}page: {}\n", page.display()), "{}", both.show());
-    ensure!(fs::read_to_string(&page)?.contains("</html>"), "no whole page");
+    ensure!(fs::read_to_string(&page)?.contains("</html>"), "the page is incomplete");
     Ok(())
 }
 
-/// Creates two runs with different specs, as `make run` has.
+/// Creates two runs with different specs, as `make run` does.
 fn first_runs(folder: &TempDir) -> anyhow::Result<[PathBuf; 2]> {
     let make_run = |policies, name: &str| {
         let fixture = Fixture { policies, vcpus: vec![2, 4], ..Fixture::default() };
@@ -164,7 +164,8 @@ fn invalid_stores_are_refused_in_one_line() -> anyhow::Result<()> {
     report(folder.path())?.fails(1, &["has no run"])?;
     report(&folder.path().join("absent"))?.fails(1, &["absent"])?;
     let older = store(&folder, "older", &text.replace("\"format\":2", "\"format\":1"))?;
-    report(&older)?.fails(1, &["has format 1, this pvticket reads format 2: ", "measure again"])?;
+    report(&older)?
+        .fails(1, &["has format 1, this version of pvticket reads format 2: ", "measure again"])?;
     let damaged = store(&folder, "damaged", &text.replacen("\"cell\":3,", "\"cell\":", 1))?;
     report(&damaged)?.fails(1, &["damaged in line"])?;
     // A program that is killed while writing leaves such a store.
@@ -233,9 +234,9 @@ fn faults_of_a_page_are_found() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the faults in the figures of a page, and their number. A figure is correct if each of its panels
-/// shows exactly one plot, which is neither tiny nor empty and lies within the window, and if its labels are
-/// legible, lie within their plot, and overlap by a few pixels at most.
+/// Returns the faults in the figures of a page, and the number of figures. A figure is correct if each of its
+/// panels shows exactly one plot, which is neither tiny nor empty and lies within the window, and if its
+/// labels are legible, lie within their plot, and overlap by a few pixels at most.
 const FAULTS: &str = include_str!("page_faults.js");
 
 /// Opens a page at several window widths and in both colour schemes, and expects no faults. Returns the

@@ -77,7 +77,7 @@ fn a_measured_and_a_simulated_row_have_a_score() -> anyhow::Result<()> {
     let ratio: f64 = row_words[2].trim_end_matches('x').parse()?;
     ensure!((ratio * base / changed - 1.0).abs() < 0.02, "{row_words:?}: {medians:?}");
     pvticket(["report"]).args([&store]).run()?.exits(0)?;
-    // Overcommitted, it is slower.
+    // Overcommit lowers the throughput.
     let row_words = figures_of(&ran, "pv-ticket, 1.5x by 1x")?;
     ensure!(row_words[..2] == ["0.10x", "model"] && row_words.contains(&"yes"), "{row_words:?}");
     for page in [&html, &out.join("reproduce.html")] {

@@ -13,8 +13,8 @@ kvm::tests![
     a_killed_boot_keeps_the_old_result,
 ];
 
-/// Timeout for operations that take a process some milliseconds.
-const SOON: Duration = Duration::from_secs(10);
+/// Timeout for operations that usually take milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Builds a boot that ends at once, with these arguments.
 fn exiting_boot(front: Program, folder: &TempDir, words: &[&str]) -> anyhow::Result<Program> {
@@ -68,7 +68,7 @@ fn a_killed_boot_keeps_the_old_result() -> anyhow::Result<()> {
     running.signal(Signal::KILL)?;
     running.wait()?;
     // The process that names the result notices the end by the end of its input.
-    wait_until("folder without a part", SOON, || Ok(expect_complete(folder.path()).is_ok()))?;
+    wait_until("folder without a part", TIMEOUT, || Ok(expect_complete(folder.path()).is_ok()))?;
     ensure!(fs::read(&file)? == b"old", "the old result");
     Ok(())
 }

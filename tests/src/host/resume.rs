@@ -21,7 +21,7 @@ fn span(state: &mut u64, limit: Duration) -> Duration {
     limit.mul_f64((*state >> 40) as f64 / (1_u64 << 24) as f64)
 }
 
-/// Kills a run at random moments, `limit` times, and resumes it. Starts another when one is complete.
+/// Kills a run at random moments, `limit` times, and resumes it. Starts another run when it is complete.
 fn kill_and_resume(limit: u32) -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let spec = spec(folder.path(), TWENTY)?;
@@ -29,12 +29,12 @@ fn kill_and_resume(limit: u32) -> anyhow::Result<()> {
     while kills < limit {
         let dir = folder.path().join(format!("run-{runs}"));
         runs += 1;
-        let begun = || pvticket(["run", "--dir"]).args([&dir, &spec]).start();
-        let resumed = || pvticket(["run", "--resume"]).args([&dir]).start();
+        let begin = || pvticket(["run", "--dir"]).args([&dir, &spec]).start();
+        let resume = || pvticket(["run", "--resume"]).args([&dir]).start();
         while kills < limit {
             let has_begun = lines(&dir).is_ok_and(|lines| !lines.is_empty());
             let _ = (!has_begun).then(|| fs::remove_dir_all(&dir));
-            let running = if has_begun { resumed()? } else { begun()? };
+            let running = if has_begun { resume()? } else { begin()? };
             if is_killed(running, span(&mut state, Duration::from_millis(1200)))? {
                 kills += 1;
             } else {
@@ -42,17 +42,17 @@ fn kill_and_resume(limit: u32) -> anyhow::Result<()> {
             }
         }
         if lines(&dir).is_ok_and(|lines| !lines.is_empty()) {
-            resumed()?.wait()?.exits(0)?;
+            resume()?.wait()?.exits(0)?;
         } else {
             let _ = fs::remove_dir_all(&dir);
-            begun()?.wait()?.exits(0)?;
+            begin()?.wait()?.exits(0)?;
         }
         check_twenty(&dir)?;
     }
     Ok(())
 }
 
-/// Returns false if it had already ended, successfully.
+/// Kills a run after this time. Returns false if it had already ended successfully.
 fn is_killed(running: Running, after: Duration) -> anyhow::Result<bool> {
     thread::sleep(after);
     // The run may have ended already.

@@ -57,7 +57,7 @@ pub(super) fn exported(dir: &Path) -> anyhow::Result<Vec<BTreeMap<String, String
     Ok(lines.map(|values| names.iter().cloned().zip(values).collect()).collect())
 }
 
-/// Builds a run of this spec with these options in the folder's directory `run`; returns that, too.
+/// Builds a run of this spec with these options; returns its directory, `run` in the folder, too.
 pub(super) fn run_in(
     folder: &TempDir,
     text: &str,
@@ -177,7 +177,7 @@ fn a_store_is_not_written_twice() -> anyhow::Result<()> {
     let mut running = run.start()?;
     running.wait_until("a session", || lines(&dir).is_ok_and(|lines| lines.len() == 2))?;
     pvticket(["run", "--resume"]).args([&dir]).run()?.fails(1, &["in use"])?;
-    run_in(&folder, LONG, &[])?.0.run()?.fails(1, &["a run already"])?;
+    run_in(&folder, LONG, &[])?.0.run()?.fails(1, &["already has a run"])?;
     running.signal(Signal::INT)?;
     running.wait()?.exits(130).map(drop)
 }
@@ -227,7 +227,7 @@ fn the_first_cell_of_each_point_is_traced() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Cells that need ring 0 run in the emulated host if this host's KVM lacks it.
+/// If a cell needs ring 0 and this host's KVM lacks it, all compared cells run in the emulated host.
 fn cells_of_both_hosts_are_run() -> anyhow::Result<()> {
     let text = "vcpus = 2\nlocks = \"pv-ticket\"\nbackends = [\"vmm\", \"kvm\"]\nrepetitions = 1\n\
                 seconds = 0.3\n";

@@ -17,7 +17,7 @@ kvm::tests![
     many_vcpus_on_two_slots_lose_no_kick,
 ];
 
-/// Compares the payload; returns the runs with their accounts: native first, PV second, and so on.
+/// Compares the payload; returns the runs with their accounts, by policy, native before PV.
 fn compare(options: &str) -> anyhow::Result<Vec<Value>> {
     let mut runs =
         Compared::with_options(&format!("--guest payload --runs 1 {options}"))?.runs()?;
@@ -63,8 +63,8 @@ fn every_policy_runs_both_locks() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each deliberate preemption keeps a vCPU off for 20 ms. With native locks another vCPU spins for that long;
-/// with PV locks it halts at its threshold.
+/// Each deliberate preemption takes a vCPU's CPU for 20 ms. With native locks another vCPU spins for that
+/// long; with PV locks it halts at its spin threshold.
 fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
     let runs = compare(&format!("--vcpus 2 --slots 2 --seconds 1 --policy {policy}"))?;
     let [native, pv] = runs.as_slice() else { bail!("not two runs") };
@@ -82,14 +82,14 @@ fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
     }
     let wasted = |run| anyhow::Ok(total(run, "wasted_spin_ns")? as f64 / total(run, off)? as f64);
     let (in_native, in_pv) = (wasted(native)?, wasted(pv)?);
-    // On a quiet host all of it; other processes also take the waiters' CPU.
+    // Nearly 1 on a quiet host; other processes also take the waiters' CPU.
     expect_usually!(in_native > 0.5, "native waiters spun for {in_native} of it");
     expect_usually!(in_pv < 0.3, "PV waiters spun for {in_pv} of it");
     expect_usually!(pv["halts"].as_u64() > Some(0), "PV waiters never halted: {pv}");
     Ok(())
 }
 
-/// Locks without tickets whose queue shows who is next, and a lock that has no queue.
+/// Locks without tickets whose queue shows which vCPU is next, and a lock that has no queue.
 fn the_next_in_line_of_a_queue_are_preempted_on_request() -> anyhow::Result<()> {
     let runs = compare(
         "--vcpus 2 --slots 2 --seconds 0.5 --policy lwp:20,5ms \
@@ -122,7 +122,7 @@ fn named_places_are_hit() -> anyhow::Result<()> {
             continue;
         }
         expect_usually!(hits(native) > Some(0), "never hit: {native}");
-        // A guest that is kept off in its critical section holds the lock.
+        // A vCPU that is preempted in its critical section holds the lock.
         for run in [native, pv] {
             ensure!(total(run, "lhp")? >= total(run, "injected")?, "{run}");
         }
@@ -150,7 +150,7 @@ fn deferred_preempts_no_vcpu_in_a_lock() -> anyhow::Result<()> {
 
 fn a_spinning_waiter_yields_to_the_holder() -> anyhow::Result<()> {
     let runs = compare("--vcpus 2x --seconds 0.5 --policy rr,directed-yield")?;
-    // By name: directed-yield native, pv, rr native, pv.
+    // Sorted by policy: directed-yield native, pv, rr native, pv.
     let (directed, rr) = (operations(&runs[0]), operations(&runs[2]));
     expect_usually!(directed > 3 * rr, "directed yields gained nothing: {directed} against {rr}");
     Ok(())
@@ -158,14 +158,14 @@ fn a_spinning_waiter_yields_to_the_holder() -> anyhow::Result<()> {
 
 fn several_machines_share_slots_as_gangs() -> anyhow::Result<()> {
     for run in compare("--vms 3 --vcpus 1x --seconds 0.3 --policy gang")? {
-        let each = each_operations(&run);
-        ensure!(each.len().is_multiple_of(3) && !each.is_empty(), "not three machines: {run}");
-        expect_usually!(!each.contains(&0), "a machine made no progress: {run}");
+        let counts = each_operations(&run);
+        ensure!(counts.len().is_multiple_of(3) && !counts.is_empty(), "not three machines: {run}");
+        expect_usually!(!counts.contains(&0), "a machine made no progress: {run}");
     }
     Ok(())
 }
 
-/// Machines of one vCPU each on one slot, with native locks: their operations are proportional to their time.
+/// VMs of one vCPU each on one slot, with native locks: their operations are proportional to their time.
 fn machines_get_shares_by_weight() -> anyhow::Result<()> {
     let options = "--vms 2 --vcpus 1 --slots 1 --seconds 0.5 --slice 1ms --policy fair:1,3";
     let runs = compare(options)?;
@@ -212,8 +212,8 @@ fn many_vcpus_on_two_slots_lose_no_kick() -> anyhow::Result<()> {
     let runs = compare(options)?;
     for run in &runs {
         expect_usually!(operations(run) > 0, "the lock was never taken: {run}");
-        // The guest's window lies within the VMM's. The guest counts a halt at its end, the VMM at its
-        // beginning: each vCPU may have been in a halt when the window began.
+        // The guest's window lies within the VMM's. The guest counts a halt when it ends, the VMM when it
+        // begins: each vCPU may have been in a halt when the window began.
         let (guest, vmm) = (run["halts"].as_u64(), run["vmm"]["lock_spinning"].as_u64());
         let vmm = vmm.map(|counted| counted + 64);
         ensure!(guest <= vmm, "{guest:?} halts in the guest, {vmm:?} at most here");
@@ -221,7 +221,7 @@ fn many_vcpus_on_two_slots_lose_no_kick() -> anyhow::Result<()> {
             ["unlock_kick", "woke_parked", "left_pending", "coalesced"]
                 .map(|name| run["vmm"][name].as_u64().unwrap_or(u64::MAX));
         let sorted = woke + pending + joined;
-        // One kick per vCPU may be in progress when they are read.
+        // One kick per vCPU may be in progress when the counters are read.
         ensure!(kicks.abs_diff(sorted) <= 64, "{kicks} kicks, {sorted} of them known: {run}");
     }
     Ok(())

@@ -24,7 +24,7 @@ fn a_resumed_search_equals_a_single_search() -> anyhow::Result<()> {
     let resume = ["search", "--resume", "--acquisitions", "200000", "--out"];
     pvticket(resume).args([&parts]).run()?.exits(0)?;
     let [single, parts] = [single, parts].map(|folder| fs::read(folder.join("state.json")));
-    ensure!(single? == parts?, "a search in two parts is another one");
+    ensure!(single? == parts?, "a search in two parts differs");
     Ok(())
 }
 
@@ -42,7 +42,7 @@ fn a_signal_ends_a_search_within_a_simulation() -> anyhow::Result<()> {
     ensure!(watch.net() < Duration::from_secs(1), "it ended after {:?}", watch.net());
     let ran = running.wait()?;
     ensure!(ran.shell_status() == Some(143), "{}", ran.show());
-    ensure!(out.join("state.json").exists(), "a search can be resumed: {}", ran.show());
+    ensure!(out.join("state.json").exists(), "no state to resume: {}", ran.show());
     Ok(())
 }
 
@@ -77,7 +77,7 @@ fn a_finding_is_simulated_again() -> anyhow::Result<()> {
     let (_, command) =
         ran.text()?.split_once("on real vCPUs: pvticket ").with_context(|| ran.show())?;
     if facts::need_kvm().is_ok() {
-        // Without the faults, which would lose wakeups there, too.
+        // Without the faults, which would lose wakeups on real vCPUs, too.
         let (command, faults) =
             command.trim().split_once(" --set faults=").with_context(|| ran.show())?;
         ensure!(faults == "kick-drop:0.05", "{faults}");
@@ -103,6 +103,6 @@ fn cases_keep_their_bounds() -> anyhow::Result<()> {
     }
     ran.stdout_has(&["3 of 3 in line  queued, 4 vCPUs", "unbounded by design  pv-queued"])?;
     let again = pvticket(words).args(["queued,pv-queued,lockref-lock"]).run()?.exits(0)?;
-    ensure!(again.text()? == ran.text()?, "another run of one seed: {}", again.show());
+    ensure!(again.text()? == ran.text()?, "the same seed gave other output: {}", again.show());
     Ok(())
 }

@@ -19,7 +19,7 @@ tests![
 const BUSYBOX: &str = "guest-kernel-config/setup.sh";
 const KERNEL: &str = "guest-kernel-config/linux/build.sh";
 
-/// Returns a script that puts `from` into the cache.
+/// Returns a script that puts `from` into the cache as `file`.
 fn makes(file: &str, from: &Path) -> String {
     let folder = Path::new(file).parent().unwrap_or(Path::new(""));
     format!(
@@ -73,7 +73,7 @@ fn a_failed_part_is_named_and_others_are_made() -> anyhow::Result<()> {
         "\nmade of pvticket 6.12\n",
         "\npvticket: failed: busybox; see above",
     ])?;
-    // Both words of a kernel reach the script.
+    // Flavour and version of a kernel reach the script.
     let kernel = makes("kernel/stock-pvqspinlock-6.1/vmlinux", Path::new("/proc/version"));
     data(folder.path(), &[(KERNEL, &kernel)])?;
     let ran = setup(&folder, &["kernel-stock-6.1"]).run()?.exits(0)?;
@@ -134,7 +134,7 @@ impl OpenCache {
     }
 }
 
-/// Files put there are executed later. `doctor` checks the cache, too.
+/// Files in the cache are executed later. `doctor` checks the cache, too.
 fn a_world_writable_cache_is_rejected() -> anyhow::Result<()> {
     let open = OpenCache::new()?;
     data(open.folder.path(), &[(BUSYBOX, &format!("touch {}", open.ran.display()))])?;
@@ -177,7 +177,7 @@ fn a_folder_writable_by_all_is_rejected() -> anyhow::Result<()> {
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777))?;
         let refused = setup(&folder, &[part]).run()?;
         refused.fails(1, &[&format!("everybody may write to {}", open.display())])?;
-        ensure!(!ran.exists(), "{part}: its script ran, whoever may write to {place}");
+        ensure!(!ran.exists(), "{part}: its script ran, although all may write to {place}");
     }
     Ok(())
 }
@@ -185,7 +185,7 @@ fn a_folder_writable_by_all_is_rejected() -> anyhow::Result<()> {
 /// Rejected by each command that starts an emulator, before it does.
 fn no_emulator_in_a_world_writable_cache_is_started() -> anyhow::Result<()> {
     let open = OpenCache::new()?;
-    // With a kernel for it, nothing else is missing.
+    // With a kernel for the emulator, nothing else is missing.
     if let Ok(kernel) = files::cached(files::STOCK_KERNEL) {
         let host = kernel.ancestors().nth(2).context("a folder")?;
         symlink(host, open.cache.join("host"))?;
@@ -207,7 +207,7 @@ fn no_emulator_in_a_world_writable_cache_is_started() -> anyhow::Result<()> {
             .stdout_is("")?;
         ensure!(!open.ran.exists(), "it was executed");
     }
-    // Others could have put links there.
+    // Other users could have put links there.
     ensure!(!open.cache.join("evidence").exists(), "something was written into the cache");
     Ok(())
 }

@@ -33,7 +33,7 @@ fn compare() -> Program {
 
 /// Returns the operations of every vCPU, cell by cell.
 fn operations(seeds: &str) -> anyhow::Result<Vec<String>> {
-    // A rotation treats all vCPUs alike, regardless of the seed.
+    // `rr` treats all vCPUs alike, regardless of the seed.
     let runs = Compared::new(compare().args(["--policy", "host", "--set", seeds]))?.runs()?;
     ensure!(runs.len() == 2, "{runs:?}");
     Ok(runs.iter().map(|run| run["operations"].to_string()).collect())
@@ -54,7 +54,7 @@ fn simulated_results_are_marked_in_the_report() -> anyhow::Result<()> {
     ran.stdout_has(&["simulated westmere-80 were not measured"])?;
     pvticket(["report"]).args([&dir]).run()?.exits(0)?.stdout_has(&["imulated"])?;
     pvticket(["report"]).args([&dir]).args(["--html"]).args([&page]).run()?.exits(0)?;
-    ensure!(fs::read_to_string(page)?.contains("imulated"), "the page does not say it");
+    ensure!(fs::read_to_string(page)?.contains("imulated"), "the page has no mark");
     Ok(())
 }
 
@@ -72,7 +72,7 @@ fn a_simulation_has_a_timeline() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each of them is counted in the cells and named in the table's heading.
+/// Each effect is counted in the cells and named in the table's heading.
 fn optional_host_effects_are_simulated() -> anyhow::Result<()> {
     for (options, heading, name) in [
         (
@@ -112,13 +112,13 @@ fn faults_are_injected_into_simulations() -> anyhow::Result<()> {
     for name in ["delayed", "duplicated", "halts_delayed", "spurious"] {
         ensure!(count(faults, name)? > 0, "{name}: {faults}");
     }
-    // No lock survives that, and the simulation reports it.
+    // No lock survives the loss of all kicks, and the simulation reports it.
     let ran = compare_with("faults=kick-drop:1").run()?.exits(1)?;
     ensure!(ran.errors().contains("a lost wakeup"), "{}", ran.show());
     Ok(())
 }
 
-/// A resumed run needs no file, and a changed file does not mislead it.
+/// A resumed run needs no machine file, and a changed file does not mislead it.
 fn a_run_keeps_its_machine_file() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vmm/sim/machines/opteron-48.toml");
@@ -191,7 +191,7 @@ fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
         let nanos = rest.split(',').next().and_then(|nanos| nanos.parse::<f64>().ok());
         ensure!(nanos.is_some_and(|nanos| nanos > 0.0), "{cost}: {}", ran.show());
     }
-    // Regression: it was a futex handoff between two threads.
+    // Regression: `switch` was a futex handoff between two threads.
     let switch = text.lines().find(|line| line.starts_with("switch = ")).unwrap_or_default();
     ensure!(
         switch.contains("to the entry of the next vCPU") && switch.contains("9 rounds"),

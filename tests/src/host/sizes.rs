@@ -5,7 +5,7 @@ use crate::prelude::*;
 
 kvm::tests![vms_of_different_sizes_run_together, the_reader_of_each_vm_counts_no_operations];
 
-/// Each vCPU of each VM makes operations, and the host's counts of it are listed with its VM.
+/// Each vCPU of each VM makes operations, and the host's counts of each vCPU are listed with its VM.
 fn vms_of_different_sizes_run_together() -> anyhow::Result<()> {
     let run = Run::new(
         "host = \"direct\"\nlocks = \"pv-ticket\"\nvcpus = 2\nslots = 2\nrepetitions = 1\n\
@@ -25,9 +25,9 @@ fn vms_of_different_sizes_run_together() -> anyhow::Result<()> {
         };
         let figures = &cell["figures"];
         ensure!(cell["status"] == "done" && figures["violations"] == 0, "{cell}");
-        let each = each_operations(figures);
-        ensure!(each.len() == sizes.iter().sum::<usize>(), "{cell}");
-        expect_usually!(!each.contains(&0), "{cell}");
+        let counts = each_operations(figures);
+        ensure!(counts.len() == sizes.iter().sum::<usize>(), "{cell}");
+        expect_usually!(!counts.contains(&0), "{cell}");
         let host = figures["host"].as_array().map_or(&[][..], Vec::as_slice);
         let counted = host.iter().map(|vm| vm["vcpus"].as_array().map_or(0, Vec::len));
         ensure!(counted.eq(sizes), "{cell}");
@@ -44,8 +44,8 @@ fn the_reader_of_each_vm_counts_no_operations() -> anyhow::Result<()> {
     )?;
     let cells = run.cells()?;
     ensure!(cells.len() == 1, "{cells:?}");
-    let each = each_operations(&cells[0]["figures"]);
-    ensure!(each.len() == 1 + 3 + 2, "{each:?}");
-    expect_usually!(!each.contains(&0), "{each:?}");
+    let counts = each_operations(&cells[0]["figures"]);
+    ensure!(counts.len() == 1 + 3 + 2, "{counts:?}");
+    expect_usually!(!counts.contains(&0), "{counts:?}");
     Ok(())
 }

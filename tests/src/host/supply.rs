@@ -75,7 +75,7 @@ fn each_input_changes_the_kernels_hash() -> anyhow::Result<()> {
     };
     let hash = || hash_with(Path::new(""));
     let first = hash()?;
-    ensure!(first.len() == 16 && hash()? == first, "equal inputs: {first} and another one");
+    ensure!(first.len() == 16 && hash()? == first, "not one hash of equal inputs: {first}");
     let patch = fs::read_dir(configs.join("linux/patches"))?.flatten().map(|entry| entry.path());
     let patch = patch.min().context("no patches")?;
     let linux = configs.join("linux");
@@ -102,8 +102,8 @@ fn each_input_changes_the_kernels_hash() -> anyhow::Result<()> {
     ensure!(hash()? == now, "the configuration of another flavour counts");
     let config = folder.path().join("own.config");
     fs::write(&config, "CONFIG_OTHER=y\n")?;
-    ensure!(hash_with(&config)? != now, "a configuration of one's own does not count");
-    // It may enable any driver, so all of them are unpacked.
+    ensure!(hash_with(&config)? != now, "the user's configuration does not count");
+    // A user's configuration may enable any driver, so all drivers are unpacked.
     fs::create_dir_all(source.join("drivers/misc/lkdtm"))?;
     fs::write(source.join("drivers/misc/lkdtm/core.c"), "")?;
     fs::create_dir(source.join(".git"))?;
@@ -141,7 +141,7 @@ fn package(folder: &Path, name: &str, files: &[(&str, &str)]) -> anyhow::Result<
     built.exits(0).map(drop)
 }
 
-/// Packages as Debian splits a 7.x kernel: image, modules, and the list of built-in ones, which is required.
+/// Packages as Debian splits a 7.x kernel: image, modules, and the required list of built-in modules.
 fn a_host_kernel_of_several_packages_is_unpacked() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let (packages, cache) = (folder.path().join("packages here"), folder.path().join("cache"));

@@ -109,7 +109,7 @@ fn collect_on_this_host() -> anyhow::Result<Calls> {
         }
         running.wait()?;
     }
-    // The terminal controls the session, as in normal use; Ctrl-A x ends the guest.
+    // The terminal is the session's controlling terminal, as in normal use; Ctrl-A x ends the guest.
     let (terminal, session) = (Terminal::open()?, "exec setsid -w -c \"$0\" \"$@\"");
     let boot = tiny::boot(&folder, code::SPIN)?.env(CALL_LOG_ENV, &notes).after(session);
     let mut running = terminal.start(boot)?;
@@ -191,7 +191,7 @@ mod unit_tests {
         assert_eq!(unused(&all_but("", ""), is_seen), [""; 0]);
         let unused = unused(&all_but("nurse", "ioctl KVM_GET_VCPU_EVENTS"), is_seen);
         assert_eq!(unused, ["nurse: ioctl KVM_GET_VCPU_EVENTS (whether an NMI is pending)"]);
-        // Another class of the same list makes it.
+        // Another class with the same list makes the call.
         assert_eq!(super::unused(&all_but("vcpu", "timer_settime"), is_seen), [""; 0]);
     }
 

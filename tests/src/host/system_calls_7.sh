@@ -1,4 +1,4 @@
-# Run where the kernel has sched_ext.
+# Runs on kernels with sched_ext.
 export PVTICKET_SYSTEM_CALLS=/tmp/calls
 B=/in/cache/busybox/busybox
 set -e

@@ -43,7 +43,7 @@ fn an_unsupported_instruction_is_reported() -> anyhow::Result<()> {
     ran.fails(1, &["cannot emulate", " cc ", "--host emulated", "vCPU 0 at 0x1000000"]).map(drop)
 }
 
-/// Masked, as by firmware: a kernel unaware of them would take a device's interrupt for an exception.
+/// Masked, as by firmware: a kernel unaware of the 8259s would take a device's interrupt for an exception.
 fn no_line_of_an_8259_is_unmasked() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     // in al, 0x21; mov bl, al; in al, 0xa1; and al, bl; xor al, 0xff; movzx eax, al
@@ -65,7 +65,7 @@ fn stats_of_a_failed_guest_are_written() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Regression: KVM refused sizes that are not whole pages.
+/// Regression: KVM refused sizes that are not multiples of a page.
 fn memory_of_any_size_is_accepted() -> anyhow::Result<()> {
     for size in ["100000001", "99999K", "64M"] {
         let folder = files::scratch()?;

@@ -9,8 +9,8 @@ kvm::tests![
     the_hosts_schedule_has_no_slots,
 ];
 
-/// Two vCPUs on two slots, whose holders are kept off for 4 ms, some forty times: often enough to
-/// preempt some holders even on the busiest machine.
+/// Two vCPUs on two slots, whose holders are preempted for 4 ms, some forty times: often enough to preempt
+/// some holders even on the busiest machine.
 const INJECTED: [&str; 8] =
     ["--vcpus", "2", "--slots", "2", "--seconds", "1", "--policy", "lhp:50,4ms"];
 

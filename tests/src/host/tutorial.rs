@@ -26,7 +26,7 @@ fn commands(block: &str) -> Vec<(&str, Vec<&str>)> {
     commands
 }
 
-/// Returns the words of a line that all machines share: no figures, no units, and only the key of a value.
+/// Returns the words of a line that all hosts share: no figures, no units, and only the key of a value.
 fn words(line: &str) -> Vec<&str> {
     let line = line.trim();
     let columns: Vec<&str> =

@@ -11,7 +11,7 @@ const MEASUREMENTS: usize = 20;
 /// the CPU predicts from the instruction's address whether a load reads a value just stored.
 ///
 /// The figure is the time on two lines divided by the time on a single line, measured alternately. With a
-/// neighbour on the core, possibly another machine's, both take up to 1.7 times as long.
+/// neighbour on the core, possibly another VM's, both take up to 1.7 times as long.
 fn increments_of_two_lines_take_equal_time() -> anyhow::Result<()> {
     let measure = |_| -> anyhow::Result<f64> {
         let ran = pvticket(["doctor", "--json"]).run()?;

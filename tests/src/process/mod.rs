@@ -32,7 +32,7 @@ pub use stopwatch::{Stopwatch, ThreadTimes, times_by_name};
 const LIMIT: Duration = Duration::from_secs(180);
 /// How long other processes may keep a child's output open after the child's end.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
-/// The event that [`Running::wait`] waits for.
+/// Name of the event that [`Running::wait`] waits for.
 const END: &str = "end";
 /// Time between two polls of a child.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -208,7 +208,7 @@ impl Program {
     }
 }
 
-/// A started child. Its process group is killed when this is dropped, unless [`Running::wait`] has returned its output.
+/// A started child. Dropping it kills its process group, unless [`Running::wait`] has returned its output.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -288,8 +288,8 @@ impl Running {
         RunResult::describe(&self.line, &self.stdout.bytes(), &self.stderr.bytes())
     }
 
-    /// Waits until the child has ended, while `watch`, which was started before, takes samples. Fails once
-    /// `timeout` has passed by the clock since the stopwatch was started.
+    /// Samples `watch` until the child has ended, without reaping it. Fails `timeout` of wall-clock time
+    /// after the stopwatch was started.
     pub fn wait_by(&mut self, watch: &mut Stopwatch, timeout: Duration) -> anyhow::Result<()> {
         while !self.has_exited()? {
             ensure!(

@@ -23,8 +23,8 @@ impl Collected {
         let output = Output { ended: source.is_none(), ..Output::default() };
         let collected = Self(Arc::new(Mutex::new(output)));
         if let Some(file) = source {
-            let ours = collected.clone();
-            thread::spawn(move || ours.read(file));
+            let reader = collected.clone();
+            thread::spawn(move || reader.read(file));
         }
         collected
     }

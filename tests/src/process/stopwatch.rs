@@ -5,7 +5,7 @@
 //! (`/proc/PID/task/TID/schedstat`, scheduler/sched-stats.rst). It adds a wait when the wait ends. Time in
 //! which any thread of the process waited does not count.
 //!
-//! An exiting process waits for kernel threads, too: KVM destroys a machine by `synchronize_srcu` and
+//! An exiting process waits for kernel threads, too: KVM destroys a VM by `synchronize_srcu` and
 //! `flush_workqueue`, and with 16 busy threads on two CPUs the kworkers of both were runnable without a CPU
 //! for up to 6 s. While a thread of the process is in uninterruptible sleep, time in which any kernel thread
 //! waited does not count either.
@@ -152,7 +152,7 @@ fn kernel_accounts() -> Accounts {
         .collect()
 }
 
-/// Whether it is in uninterruptible sleep (state D, proc_pid_status(5)).
+/// Whether the thread is in uninterruptible sleep (state D, proc_pid_status(5)).
 fn is_blocked(thread: &Path) -> bool {
     status(thread, "State:").is_some_and(|state| state.starts_with('D'))
 }

@@ -2,7 +2,7 @@
 
 use crate::names;
 
-/// Serves the PV ticketlock's halts and kicks.
+/// The component that serves the PV ticketlock's halts and kicks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PvBackend {
     /// This VMM, through I/O ports.

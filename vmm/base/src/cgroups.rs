@@ -83,7 +83,7 @@ pub enum CgroupsError {
 /// A group to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// Path below the group of the whole layout. Parents come before children.
+    /// Path below the layout's own group.
     pub path: String,
     /// Controller files to write, with their values.
     pub values: Vec<(&'static str, String)>,

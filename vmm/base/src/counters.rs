@@ -12,14 +12,14 @@ use crate::units::VcpuId;
 /// The waiting times of a payload's vCPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitCounts {
-    /// Histogram of the waits: a count per bucket of [`hypercalls::histogram`].
+    /// Histogram of the waits in TSC ticks: a count per bucket of [`hypercalls::histogram`].
     pub counts: Vec<u64>,
     /// vCPUs that are still waiting, each with the TSC at the start of its wait.
     pub pending: Vec<(VcpuId, u64)>,
 }
 
-/// Implements sums and differences of counts. Sums saturate because counts read from a store may have any
-/// value.
+/// Implements sums, which saturate because counts read from a store may have any value, and differences, whose
+/// subtrahend must be an earlier reading.
 #[macro_export]
 macro_rules! sums {
     ($counts:ident: $($field:ident),+) => {
@@ -58,14 +58,14 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: SingleWriterCounter,)*
         }
 
-        /// Values at one moment, of one vCPU or summed over several.
+        /// Counts of one vCPU or summed over several: a reading, or the difference of two.
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
         pub struct $counts {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl $counters {
-            /// Reads all counters.
+            /// Reads the counters one after another.
             pub fn read(&self) -> $counts {
                 $counts { $($name: self.$name.get(),)* }
             }
@@ -115,7 +115,7 @@ counters! {
     halts_delayed,
 }
 
-/// The VMM's counts of one or several machines, read together so that all figures cover the same window.
+/// The VMM's counts of one or several machines, read together so that they cover the same window.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct MachineCounts {
     /// Sum over all vCPUs.

@@ -16,10 +16,10 @@ pub struct Keys {
     pub quit: bool,
 }
 
-/// Filters escape keys; keeps a prefix between batches.
+/// Filters escape keys; retains a prefix between batches.
 #[derive(Debug, Default)]
 pub struct EscapeFilter {
-    prefixed: bool,
+    has_prefix: bool,
 }
 
 impl EscapeFilter {
@@ -27,11 +27,11 @@ impl EscapeFilter {
     pub fn feed(&mut self, bytes: &[u8], guest_owns_console: bool) -> Keys {
         let mut keys = Keys { forward: Vec::with_capacity(bytes.len()), quit: false };
         for byte in bytes {
-            match (std::mem::take(&mut self.prefixed), *byte) {
+            match (std::mem::take(&mut self.has_prefix), *byte) {
                 (true, b'x' | b'X') => keys.quit = true,
                 (true, PREFIX) => keys.forward.push(PREFIX),
                 (true, other) => keys.forward.extend([PREFIX, other]),
-                (false, PREFIX) => self.prefixed = true,
+                (false, PREFIX) => self.has_prefix = true,
                 (false, INTERRUPT) if !guest_owns_console => keys.quit = true,
                 (false, other) => keys.forward.push(other),
             }

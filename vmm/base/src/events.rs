@@ -44,9 +44,9 @@ pub enum VcpuEvent {
     KickPending(Ticket),
     /// Did not park because of an injected fault.
     Spurious(Ticket),
-    /// Kicked this vCPU.
+    /// Kicked the vCPU with this id.
     Kicks(VcpuId, KickOutcome),
-    /// Woke this vCPU without reason because of an injected fault.
+    /// Spuriously woke the vCPU with this id because of an injected fault.
     WakesOther(VcpuId, KickOutcome),
     /// Done, with this status.
     Done(u32),
@@ -67,7 +67,7 @@ impl VcpuEvent {
         kind | outcome << 8 | u64::from(number) << 32
     }
 
-    /// Decodes such a word; None if it is invalid.
+    /// Decodes a word of [`encode`](Self::encode); None if it is invalid.
     pub fn parse(word: u64) -> Option<Self> {
         let number = (word >> 32) as u32;
         let outcome = || KickOutcome::ALL.get((word >> 8 & 0xff) as usize).copied();

@@ -53,7 +53,7 @@ impl Probability {
         }
     }
 
-    /// Returns it as a number.
+    /// Returns the probability as a number.
     pub const fn value(self) -> f64 {
         self.0
     }
@@ -135,8 +135,8 @@ impl FaultSpec {
     /// Returns the reason why the faults cannot be injected with this backend; None if they can.
     pub const fn obstacle(&self, backend: PvBackend) -> Option<&'static str> {
         match backend {
-            PvBackend::Kvm => Some("KVM serves the calls itself there"),
-            PvBackend::Off => Some("no vCPU halts there"),
+            PvBackend::Kvm => Some("KVM itself serves the calls"),
+            PvBackend::Off => Some("no vCPU halts"),
             PvBackend::Doorbell if self.halt_delay.is_some() => {
                 Some("vCPUs halt in KVM there, without halt-delay")
             }
@@ -144,7 +144,7 @@ impl FaultSpec {
         }
     }
 
-    /// Returns the maximum delay of a kick or halt caused by these faults alone.
+    /// Returns the maximum total delay of a kick and a halt by these faults.
     pub const fn max_delay(&self) -> Nanos {
         let kick = match self.delay {
             Some(delay) => delay.after(delay),

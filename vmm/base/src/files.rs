@@ -51,8 +51,8 @@ pub fn open_regular(path: &Path) -> Result<File, FileError> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(FileError::NotRegular) }
 }
 
-/// Whether the path is a regular file. Fails if this is unknown: a directory without search permission may
-/// contain it.
+/// Whether the path is a regular file. Fails if this cannot be checked, as in a directory without search
+/// permission.
 pub fn is_file(path: &Path) -> io::Result<bool> {
     match fs::metadata(path) {
         Ok(data) => Ok(data.is_file()),
@@ -78,7 +78,7 @@ pub fn first_existing(
     unknown.map_or(Ok(None), Err)
 }
 
-/// Reads a whole file or pipe of at most `limit` bytes. A pipe is read until its last writer closes it.
+/// Reads an entire file or pipe of at most `limit` bytes. A pipe is read until its last writer closes it.
 pub fn read(path: &Path, limit: ByteSize) -> Result<Vec<u8>, FileError> {
     let file = open_nonblocking(path)?;
     fcntl_setfl(&file, OFlags::empty()).map_err(io::Error::from)?;

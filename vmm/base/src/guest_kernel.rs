@@ -9,7 +9,7 @@ use crate::names;
 pub enum GuestKernel {
     /// 6.1, the kernel of Debian 12.
     Linux6_1,
-    /// 6.12, which Debian 12 has as well and which is the kernel of Debian 13. The default.
+    /// 6.12, the kernel of Debian 13, also available in Debian 12. The default.
     #[default]
     Linux6_12,
     /// The newest 7.x in the backports of Debian 13.
@@ -41,12 +41,12 @@ impl GuestKernel {
         Self::UNNAMED
     }
 
-    /// Whether a store omits its name.
+    /// Whether stores omit the kernel's name.
     pub fn is_unnamed(&self) -> bool {
         *self == Self::UNNAMED
     }
 
-    /// Returns the part of `pvticket setup` that builds it.
+    /// Returns the part of `pvticket setup` that builds the kernel.
     pub const fn setup_part(self, flavour: Flavour) -> &'static str {
         match (self, flavour) {
             (Self::Linux6_1, Flavour::Ticket) => "kernel-6.1",
@@ -58,7 +58,7 @@ impl GuestKernel {
         }
     }
 
-    /// Returns the path of its ELF `vmlinux` in the cache directory. Each path has a version: in the caches
+    /// Returns the path of the ELF `vmlinux` in the cache directory. Each path has a version: in the caches
     /// of earlier versions of pvticket, paths without a version may refer to a different Linux.
     pub const fn file(self, flavour: Flavour) -> &'static str {
         match (self, flavour) {
@@ -73,7 +73,7 @@ impl GuestKernel {
 }
 
 impl Flavour {
-    /// Name used by its build script.
+    /// Name used by the build script.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ticket => "pvticket",
@@ -89,7 +89,7 @@ impl Flavour {
         }
     }
 
-    /// The option that selects another file for it.
+    /// The option that selects another kernel file.
     pub const fn option(self) -> &'static str {
         match self {
             Self::Ticket => "--kernel",

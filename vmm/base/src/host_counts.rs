@@ -1,4 +1,4 @@
-//! Counts of a machine's vCPUs in the host's kernel: by the scheduler, of their threads, and by KVM.
+//! Counts of a machine's vCPUs by the host's kernel: the scheduler's, of their threads, and KVM's.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +14,13 @@ pub struct ThreadTimes {
     /// Time spent runnable in a run queue.
     #[serde(rename = "waited_ns")]
     pub waited: Nanos,
-    /// Number of times it was scheduled in.
+    /// Number of times the thread was scheduled in.
     #[serde(rename = "turns")]
     pub slices: u64,
 }
 
 impl ThreadTimes {
-    /// Parses the text of the file; None if it is invalid.
+    /// Parses the text of a `schedstat` file; None if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split_ascii_whitespace().map(|field| field.parse().ok());
         let mut next = || fields.next().flatten();
@@ -37,7 +37,7 @@ impl ThreadTimes {
         }
     }
 
-    /// Returns the sum of both.
+    /// Returns the sum of the counts.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -61,7 +61,7 @@ pub struct YieldCounts {
 }
 
 impl YieldCounts {
-    /// Returns the sum of both; a field is None if either is unknown.
+    /// Returns the sum of the counts; a field is None if either is unknown.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.with(other, u64::saturating_add)
@@ -92,7 +92,7 @@ pub struct HostCounts {
     /// Length of the window.
     #[serde(rename = "window_ns")]
     pub window: Nanos,
-    /// Per vCPU; empty if the host's kernel does not count it.
+    /// Times of each vCPU's thread; empty if the host's kernel does not count them.
     pub vcpus: Vec<ThreadTimes>,
     /// Whether each vCPU's thread was running or runnable at the reading. Empty in counts over a window.
     #[serde(skip)]

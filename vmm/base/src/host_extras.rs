@@ -14,7 +14,7 @@ pub enum HostExtraError {
     #[error("'{0}' is not a window: write on, or a number of cycles from 1")]
     Window(String),
     /// Invalid background noise.
-    #[error("'{0}' is not noise: write BUSY+IDLE, two times, for example 50us+950us")]
+    #[error("'{0}' is not a noise setting: write BUSY+IDLE, two times, for example 50us+950us")]
     Noise(String),
     /// Invalid time.
     #[error(transparent)]
@@ -24,7 +24,7 @@ pub enum HostExtraError {
 /// The word for the default setting.
 const DEFAULT: &str = "on";
 
-/// Pause-loop exiting: `on`, or a window in cycles of the machine.
+/// Pause-loop exiting: `on`, or a window in cycles of the simulated host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PleWindow(pub u32);
 
@@ -54,7 +54,7 @@ impl fmt::Display for PleWindow {
     }
 }
 
-/// Halt polling: `on`, or the longest time that a vCPU polls.
+/// Halt polling: `on`, or the maximum time for which a vCPU polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HaltPollLimit(pub Nanos);
 
@@ -83,9 +83,9 @@ impl fmt::Display for HaltPollLimit {
 /// Background noise, `BUSY+IDLE`: a host thread on each CPU that takes precedence over all vCPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NoiseTimes {
-    /// Mean time for which it runs.
+    /// Mean time for which the thread runs.
     pub busy: Nanos,
-    /// Mean time for which it sleeps.
+    /// Mean time for which the thread sleeps.
     pub idle: Nanos,
 }
 

@@ -2,8 +2,8 @@
 
 use std::{fs::File, io, path::Path};
 
-/// Returns the system error behind an error of the tempfile crate. That error names the temporary file,
-/// whereas callers name the target.
+/// Removes the path of the temporary file from an error of the tempfile crate, because callers name the
+/// target instead.
 pub fn without_path(error: io::Error) -> io::Error {
     // The crate's type is private and exposes only its text.
     let text = error.to_string();

@@ -1,6 +1,6 @@
 //! Enumerations whose variants have names in options, specs and stores.
 
-/// Implements `ALL`, `name`, `Display` and `FromStr` for an enumeration. The text is the error for unknown
+/// Implements `ALL`, `name`, `Display` and `FromStr` for an enumeration. `$unknown` is the error for unknown
 /// words, with `{}` in place of the word.
 #[macro_export]
 macro_rules! names {

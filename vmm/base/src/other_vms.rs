@@ -1,4 +1,4 @@
-//! Further VMs of other sizes that run concurrently with the VMs of a point.
+//! Further VMs, of any sizes, that run concurrently with the VMs of a point.
 
 use std::{fmt, str::FromStr};
 

@@ -20,14 +20,14 @@ pub fn is_static(file: &Path) -> bool {
 }
 
 /// Returns the program that the kernel starts to run this file: a dynamic loader, or the interpreter of a
-/// script. None if the file needs no such program, or if it is unknown.
+/// script. None if the file needs no such program or cannot be parsed.
 pub fn interpreter(file: &Path) -> Option<PathBuf> {
     interpreter_in(&head(file)?)
 }
 
 fn head(file: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
-    // Opening a FIFO would block.
+    // Rejects FIFOs: opening them would block.
     files::open_regular(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
     Some(head)
 }
@@ -59,7 +59,7 @@ fn has_no_interpreter(head: &[u8]) -> bool {
     kinds().is_some_and(|kinds| !kinds.contains(&PT_INTERP))
 }
 
-/// Returns the offsets of the program headers in an ELF file for x86-64.
+/// Returns the offsets of the program headers in an ELF file for x86-64; None for other files.
 fn program_headers(head: &[u8]) -> Option<Vec<usize>> {
     const ELF64_LITTLE_ENDIAN: &[u8] = b"\x7fELF\x02\x01";
     const MACHINE_X86_64: u64 = 62;
@@ -71,7 +71,7 @@ fn program_headers(head: &[u8]) -> Option<Vec<usize>> {
     (0..count).map(at).collect()
 }
 
-/// Reads a little-endian number of `size` bytes.
+/// Reads a little-endian number of `size` bytes; None beyond the end.
 fn field(head: &[u8], at: usize, size: usize) -> Option<u64> {
     let bytes = head.get(at..at.checked_add(size)?)?;
     Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))

@@ -1,7 +1,6 @@
-//! A small seeded generator: the same seed gives the same report.
+//! A small random number generator: the same seed gives the same report.
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): 64 bits of state, passes BigCrush, far more
-/// than resampling needs.
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): 64 bits of state; passes BigCrush.
 #[derive(Debug, Clone)]
 pub struct SplitMix64(u64);
 

@@ -41,7 +41,7 @@ fn replace(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     text.chars().map(|c| if is_hidden(c) { REPLACEMENT } else { c }).collect::<String>().into()
 }
 
-/// Returns the first characters of a text, at most `most`.
+/// Returns the first `max` characters of a text, or all if it has fewer.
 pub fn truncate(text: &str, max: usize) -> &str {
     text.char_indices().nth(max).map_or(text, |(end, _)| &text[..end])
 }
@@ -56,8 +56,8 @@ pub fn shell_quoted(word: &str) -> String {
     }
 }
 
-/// Escapes hidden characters in JSON, where they occur only in strings. Line feeds between tokens
-/// stay.
+/// Escapes hidden characters beyond ASCII in JSON, where they occur only in strings. JSON itself
+/// escapes C0 controls in strings.
 pub fn json(text: &str) -> Cow<'_, str> {
     let is_escaped = |c: char| !c.is_ascii() && is_hidden(c);
     if !text.contains(is_escaped) {

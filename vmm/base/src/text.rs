@@ -44,7 +44,7 @@ pub mod option {
     }
 }
 
-/// Serde for types that are stored as a number and check it on conversion.
+/// Serde for types that are stored as a number and validate it.
 pub mod number {
     use super::{Deserialize, Deserializer, Display, Error, Serializer};
 

@@ -7,11 +7,11 @@ const TRIES: u32 = 100;
 
 /// Lists the directories of a process's threads in `/proc`; empty if the process has exited.
 ///
-/// Reading `task` ends early if a thread exits during the reading (`next_tid` in Linux's fs/proc/base.c). A
-/// listing is complete if it has as many threads as the process had before and after.
+/// A listing of `task` ends early if a thread exits at that time (`next_tid` in Linux's fs/proc/base.c). It is
+/// complete if it has as many threads as the process had before and after.
 pub fn list(process: impl Display) -> Vec<PathBuf> {
     let folder = format!("/proc/{process}/task");
-    // Links other than `.` and `..` (proc_task_getattr).
+    // Number of links other than `.` and `..` (proc_task_getattr).
     let count = || fs::metadata(&folder).map_or(0, |folder| folder.nlink().saturating_sub(2));
     let list = || -> Vec<PathBuf> {
         fs::read_dir(&folder).into_iter().flatten().flatten().map(|task| task.path()).collect()

@@ -76,7 +76,7 @@ impl Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns `self` plus `span`; [`Nanos::NEVER`] stays never.
+    /// Returns `self` plus `span`, at most [`Nanos::NEVER`].
     pub const fn after(self, span: Nanos) -> Nanos {
         Nanos(self.0.saturating_add(span.0))
     }
@@ -103,7 +103,7 @@ impl FromStr for Nanos {
         let number: f64 = digits.parse().map_err(|_| invalid())?;
         // Rounded: 1.001 * 1000.0 is less than 1001.
         let nanos = (number * unit as f64).round();
-        // No slice or hold is meant to exceed an hour.
+        // At most an hour: more is probably a mistake.
         if (1.0..=3.6e12).contains(&nanos) { Ok(Nanos(nanos as u64)) } else { Err(invalid()) }
     }
 }
@@ -151,7 +151,7 @@ impl VcpuCount {
     pub const MAX_SIMULATED: u32 = 1024;
 
     /// Creates the vCPU count of a simulated machine: 1 to [`Self::MAX_SIMULATED`]. It may
-    /// exceed the limit of real machines, so none may be built from it.
+    /// exceed the limit of real machines, so no real machine may have it.
     pub const fn simulated(count: u32) -> Option<Self> {
         match count {
             1..=Self::MAX_SIMULATED => Some(Self(count)),
@@ -262,7 +262,7 @@ impl CpuList {
         words.join(",").parse()
     }
 
-    /// Formats these CPUs as `0,2-5`, or as `-` if they are no valid list.
+    /// Formats these CPUs as `0,2-5`, or as `-` if the list is invalid.
     pub fn ranges(cpus: &[usize]) -> String {
         Self::new(cpus).map_or_else(|_| "-".to_owned(), |list| list.to_string())
     }
@@ -272,7 +272,7 @@ impl CpuList {
         &self.0
     }
 
-    /// Returns the first `count` CPUs, at least one.
+    /// Returns the first `count` CPUs: at least one, at most all of them.
     pub fn first(&self, count: usize) -> Self {
         Self(self.0[..count.clamp(1, self.0.len())].to_vec())
     }

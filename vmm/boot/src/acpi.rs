@@ -1,5 +1,5 @@
-//! ACPI tables. They describe to a stock kernel all CPUs, the serial ports, and how to power off
-//! and reset.
+//! ACPI tables. They describe the CPUs, the serial ports, and the ports for power-off and reset to
+//! a stock kernel.
 //!
 //! The machine is *hardware-reduced* (ACPI 4.1): no PM timer, no fixed registers, no SCI. Linux
 //! does not probe the 8259 and the 8254, which saves time at boot. Interrupt lines are then known
@@ -95,7 +95,7 @@ fn serial(name: &str, uid: u8, port: u16, irq: u32) -> Vec<u8> {
 /// The FADT: absent hardware, and the three registers that exist.
 fn fadt(dsdt: u64) -> Vec<u8> {
     /// IA-PC boot flags (ACPI 5.2.9.3): no VGA to probe, no CMOS clock to read. The bit for an 8042
-    /// is clear: Linux does not probe for a keyboard, but can still reset through it (`reboot=k`).
+    /// is clear: Linux does not probe for a keyboard, but can still reset by the 8042 (`reboot=k`).
     const NO_VGA: u16 = 1 << 2;
     const NO_CMOS_CLOCK: u16 = 1 << 5;
 
@@ -105,7 +105,7 @@ fn fadt(dsdt: u64) -> Vec<u8> {
         .flag(Flags::HwReducedAcpi)
         .flag(Flags::ResetRegSup)
         .flag(Flags::Wbinvd)
-        // If set, not as fixed hardware. There are no buttons.
+        // Set: the buttons are not fixed hardware. There are no others.
         .flag(Flags::PwrButton)
         .flag(Flags::SlpButton)
         .flag(Flags::Headless);

@@ -19,7 +19,7 @@ const HEADER_END_BASE: usize = 0x202;
 /// "HdrS".
 const MAGIC: u32 = 0x5372_6448;
 const MAGIC_OFFSET: u64 = 0x202;
-/// Length up to the end of the magic number.
+/// Length of a file up to the end of the magic number, in bytes.
 pub(super) const MIN_SIZE: u64 = MAGIC_OFFSET + 4;
 /// The first protocol version with `xloadflags`.
 const PROTOCOL: u16 = 0x020c;
@@ -33,8 +33,8 @@ const SECTOR: u64 = 512;
 pub(super) struct LoadedKernel {
     /// The 64-bit entry point.
     pub entry: Gpa,
-    /// First address that the kernel does not use before it knows its memory. It decompresses in
-    /// place, over `init_size` bytes.
+    /// First address that the kernel does not use before it knows its memory. The kernel
+    /// decompresses in place, over `init_size` bytes.
     pub end: Gpa,
     /// The setup header, for the zero page.
     pub header: setup_header,
@@ -52,8 +52,8 @@ pub(super) fn is_bzimage<R: ReadVolatile + Seek>(
 
 /// Loads the kernel at its preferred address.
 ///
-/// A relocatable kernel loaded below `pref_address` moves up to it; at or above it, it stays.
-/// `pref_address` is therefore right for both kinds. The boot data is below 1 MiB, and the caller
+/// A relocatable kernel loaded below `pref_address` moves up to it; loaded at or above it, it stays.
+/// `pref_address` therefore suits it and other kernels. The boot data is below 1 MiB, and the caller
 /// puts the initrd above `end`.
 pub(super) fn load<R: ReadVolatile + Seek>(
     image: &mut Image<'_, R>,
@@ -97,8 +97,8 @@ fn read_header<R: ReadVolatile + Seek>(
     // The bytes after the header in the file are code.
     let end: u8 = image.read_struct(HEADER_END_BYTE)?;
     let length = HEADER_END_BASE + usize::from(end) - HEADER_OFFSET as usize;
-    if let Some(beyond) = header.as_mut_slice().get_mut(length..) {
-        beyond.fill(0);
+    if let Some(tail) = header.as_mut_slice().get_mut(length..) {
+        tail.fill(0);
     }
     Ok(header)
 }

@@ -22,13 +22,13 @@ pub enum CpioError {
     /// The source of an entry's contents fails.
     #[error("cannot read `{path}` for the cpio archive")]
     Read { path: String, source: io::Error },
-    /// A source was longer or shorter than its announced length, already written to the header.
+    /// A source was shorter than its announced length, already written to the header.
     #[error("`{path}` has {actual} bytes, not the {expected} expected")]
     Length { path: String, expected: u64, actual: u64 },
     /// The format's size field has 32 bits.
     #[error("`{path}` has {size} bytes; a cpio archive holds files below 4 GiB")]
     TooBig { path: String, size: u64 },
-    /// The path is not unpacked unchanged by the kernel.
+    /// The kernel would not unpack the path unchanged.
     #[error("`{0}` is not a valid cpio name: use a relative, non-empty name without NUL bytes")]
     Name(String),
 }
@@ -78,7 +78,7 @@ impl<W: Write> Archive<W> {
         self.entry(path, REGULAR | permissions, 1, bytes, (0, 0))
     }
 
-    /// Adds a regular file by copying exactly `size` bytes from `from`.
+    /// Adds a regular file by copying exactly `size` bytes from `from`, which may have more.
     pub fn file_from(
         &mut self,
         path: &str,
@@ -179,7 +179,7 @@ impl<W: Write> Archive<W> {
             header.device.0,
             header.device.1,
             name_size,
-            0, // check sum: unused in `newc`
+            0, // checksum: unused in `newc`
         ];
         let mut text = String::with_capacity(112 + path.len());
         text.push_str("070701");
@@ -192,7 +192,7 @@ impl<W: Write> Archive<W> {
         self.pad(text.len() as u64)
     }
 
-    /// Pads a header with its name, or a body, to a multiple of four bytes.
+    /// Pads a header with its name, or contents, of `size` bytes to a multiple of four.
     fn pad(&mut self, size: u64) -> Result<(), CpioError> {
         let fill = (4 - size % 4) % 4;
         self.out.write_all(&[0; 3][..fill as usize]).map_err(CpioError::Write)

@@ -47,7 +47,7 @@ pub fn table(
     table
 }
 
-/// Returns the entry of `leaf` (its first subleaf).
+/// Returns the entry of `leaf` (its first subleaf), if the table has it.
 pub(super) fn find(table: &mut [kvm_cpuid_entry2], leaf: u32) -> Option<&mut kvm_cpuid_entry2> {
     table.iter_mut().find(|entry| entry.function == leaf && entry.index == 0)
 }
@@ -96,7 +96,7 @@ fn features(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
     if let Some(entry) = find(table, 0x8000_0001) {
         entry.ecx &= !(SVM | PERFCTR_CORE | PERFCTR_NB | PERFCTR_LLC | MWAITX);
     }
-    // MONITOR/MWAIT, Intel's PMU, SVM, AMD's PMU: all absent.
+    // No MONITOR/MWAIT, Intel PMU, SVM or AMD PMU.
     for absent in [0x5, 0xa, 0x8000_000a, 0x8000_0022] {
         for entry in table.iter_mut().filter(|entry| entry.function == absent) {
             (entry.eax, entry.ebx, entry.ecx, entry.edx) = (0, 0, 0, 0);

@@ -108,8 +108,8 @@ fn absent_features_are_masked() {
     assert_eq!(registers(&table, 0xa, 0), [0; 4]);
     assert_eq!(registers(&table, 0x8000_0001, 0)[2] & 1 << 2, 0);
 
-    let without = CpuidSpec { tsc_deadline: false, ..spec(2) };
-    let table = super::table(&intel(), &without, VcpuId(0));
+    let no_timer = CpuidSpec { tsc_deadline: false, ..spec(2) };
+    let table = super::table(&intel(), &no_timer, VcpuId(0));
     assert_eq!(registers(&table, 1, 0)[2] >> 24 & 1, 0);
 }
 

@@ -29,13 +29,12 @@ const KERNEL_HALF: u64 = 1 << 63;
 pub(super) enum ImageKind {
     /// A Linux kernel, linked to the upper half.
     Kernel,
-    /// A program that runs at its link address.
+    /// A payload, which runs at its link address.
     Payload,
 }
 
-/// A loaded image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Loaded {
+pub(super) struct LoadedImage {
     pub entry: Gpa,
     pub end: Gpa,
 }
@@ -49,13 +48,13 @@ pub(super) fn load<R: ReadVolatile + Seek>(
     memory: &GuestMemoryMmap<impl Bitmap>,
     room: Range<Gpa>,
     purpose: ImageKind,
-) -> Result<Loaded, ImageError> {
+) -> Result<LoadedImage, ImageError> {
     let segments = segments(image)?;
     let header: Elf64_Ehdr = image.read_struct(0)?;
     let entry = header.e_entry;
     let is_entry = |s: &Segment| s.at.0 <= entry && entry - s.at.0 < s.file_size;
-    let entered = segments.iter().find(|s| is_entry(s));
-    match (entered, purpose) {
+    let entry_segment = segments.iter().find(|s| is_entry(s));
+    match (entry_segment, purpose) {
         (None, ImageKind::Payload) => return Err(ImageError::Malformed("entry outside the image")),
         (Some(segment), ImageKind::Kernel) if segment.virtual_address >= KERNEL_HALF => {}
         (_, ImageKind::Kernel) => return Err(ImageError::NotAKernel),
@@ -68,7 +67,7 @@ pub(super) fn load<R: ReadVolatile + Seek>(
         image.load(segment.offset, segment.file_size, memory, segment.at)?;
     }
     let end = segments.iter().map(|s| s.at.0 + s.memory_size).max().unwrap_or(entry);
-    Ok(Loaded { entry: Gpa(entry), end: Gpa(end) })
+    Ok(LoadedImage { entry: Gpa(entry), end: Gpa(end) })
 }
 
 /// One PT_LOAD segment.
@@ -114,7 +113,7 @@ fn segments<R: ReadVolatile + Seek>(image: &mut Image<'_, R>) -> Result<Vec<Segm
         return Err(ImageError::NotAKernel);
     }
     if usize::from(header.e_phentsize) != size_of::<Elf64_Phdr>() {
-        return Err(ImageError::Malformed("odd size of program headers"));
+        return Err(ImageError::Malformed("unexpected size of program headers"));
     }
     if header.e_phnum > MAX_SEGMENTS {
         return Err(ImageError::Malformed("too many program headers"));

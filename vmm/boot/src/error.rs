@@ -53,7 +53,7 @@ pub enum BootError {
 /// Reason why a kernel or payload image was rejected.
 #[derive(Debug, Error)]
 pub enum ImageError {
-    /// An error of the file itself.
+    /// The file cannot be read.
     #[error("cannot read the file")]
     Unreadable(#[source] io::Error),
     /// The file has neither magic number.
@@ -68,7 +68,7 @@ pub enum ImageError {
          from"
     )]
     Raw,
-    /// An ELF file for another machine or class.
+    /// An ELF file for another machine, class or byte order.
     #[error("not an x86-64 kernel: an ELF file for another machine")]
     ForeignElf,
     /// An ELF file, but an object file, a shared library, a core or a user program.
@@ -104,7 +104,7 @@ fn largest_file(file: Option<&Path>) -> String {
 }
 
 impl ImageError {
-    /// An image that ends at `end` exceeds the room up to `room_end`.
+    /// Returns the error for an image that ends at `end`, beyond `room_end`.
     pub(super) fn too_large(end: u64, room_end: Gpa) -> Self {
         // Whole MiB are easier to read. A value that cannot be rounded up is absurd anyway.
         let needs = end.checked_next_multiple_of(1 << 20).unwrap_or(end);

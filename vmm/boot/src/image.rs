@@ -22,12 +22,11 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
         Ok(Self { reader, len })
     }
 
-    /// Returns the size of the image in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Fills `buffer` from `offset`.
+    /// Fills `buffer` from `offset`. Fails if the file is too short.
     pub fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), ImageError> {
         self.seek(offset, buffer.len() as u64)?;
         let mut slice = VolatileSlice::from(buffer);
@@ -60,10 +59,10 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
 
     /// Whether the first 64 MiB contain these bytes.
     pub fn contains(&mut self, bytes: &[u8]) -> Result<bool, ImageError> {
-        const MOST: u64 = 64 << 20;
+        const LIMIT: u64 = 64 << 20;
         let mut chunk = vec![0; 1 << 20];
         let mut at = 0;
-        while at < self.len.min(MOST) {
+        while at < self.len.min(LIMIT) {
             let length = (self.len - at).min(chunk.len() as u64);
             let chunk = &mut chunk[..length as usize];
             self.read(at, chunk)?;
@@ -73,7 +72,7 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
             if at + length == self.len {
                 break;
             }
-            // They may span two chunks.
+            // The bytes may span two chunks.
             at += length - bytes.len() as u64 + 1;
         }
         Ok(false)

@@ -65,8 +65,8 @@ impl InitrdPart<'_> {
     }
 }
 
-/// Loads all parts so that they end in the last pages of `room`, and returns their range. `None` if
-/// there is nothing to load.
+/// Loads all parts so that they end in the last page of `room`, and returns their range; `None` if
+/// they are empty.
 pub(super) fn load(
     parts: &mut [InitrdPart<'_>],
     memory: &GuestMemoryMmap<impl Bitmap>,

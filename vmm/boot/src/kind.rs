@@ -92,9 +92,9 @@ impl fmt::Display for Compression {
 /// Kind of a file that users mistake for a kernel or a RAM disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
-    /// A compressed file of any kind.
+    /// A compressed file.
     Compressed(Compression),
-    /// An archive of initial RAM disks (cpio(5), `newc`).
+    /// A `newc` cpio archive (cpio(5)), the format of initial RAM disks.
     Newc,
     /// A cpio archive in another format, which Linux does not unpack.
     OtherCpio,

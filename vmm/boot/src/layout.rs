@@ -8,7 +8,7 @@
 //! 0x0009_fc00  end of the low RAM that e820 reports
 //! 0x000d_0000  telemetry lines of the contract
 //! 0x000e_0000  ACPI: RSDP first, the tables behind it
-//! 0x000f_fff0  what a PC's firmware has at its reset vector: a reset
+//! 0x000f_fff0  reset vector of a PC's firmware: code that resets the VM
 //! 0x0010_0000  1 MiB: kernels, payload images
 //!              ... initrd at the top of RAM below the hole
 //! 0xc000_0000  3 GiB: MMIO hole (IOAPIC, local APIC, KVM's own pages)
@@ -45,7 +45,7 @@ pub const PAYLOAD_TSS: Gpa = Gpa(0x1_0000);
 /// The kernel command line, NUL-terminated.
 pub const CMDLINE: Gpa = Gpa(0x2_0000);
 
-/// Bytes reserved at [`CMDLINE`], including the NUL. Linux accepts at most 2048.
+/// Bytes reserved at [`CMDLINE`], including the NUL. Linux's limit is 2048.
 pub const CMDLINE_SPACE: u64 = 0x1_0000;
 
 /// End of conventional memory in the e820 map. The last KiB below 640 KiB is a PC's extended BIOS data
@@ -66,7 +66,7 @@ pub const ACPI: Gpa = Gpa(0xe_0000);
 /// First address above the ACPI tables, which is the end of the first MiB.
 pub const ACPI_END: Gpa = Gpa(0x10_0000);
 
-/// Start of a processor in real mode after a reset. Kernels jump here to reset (`reboot=b`).
+/// The reset vector of real mode. Kernels jump here to reset (`reboot=b`).
 pub const RESET_VECTOR: Gpa = Gpa(0xf_fff0);
 
 /// First address for kernels. All boot data is below it.

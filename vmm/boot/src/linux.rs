@@ -59,7 +59,7 @@ pub fn load_linux(
     let kernel = load_kernel(memory, kernel, ram_end).map_err(BootError::Kernel)?;
     zero_page::write_cmdline(memory, cmdline, &kernel.header)?;
 
-    // Last address that a bzImage allows for its initrd. An ELF file does not specify it.
+    // A bzImage states the last address for its initrd. An ELF file does not.
     let initrd_end = match kernel.header.initrd_addr_max {
         0 => ram_end,
         max => ram_end.min(Gpa(u64::from(max) + 1)),
@@ -120,7 +120,7 @@ fn load_kernel(
     }
 }
 
-/// Returns the error for a file with neither magic number.
+/// Returns the error for a file with neither magic number; fails if it cannot be read.
 fn unrecognised(image: &mut Image<'_, impl ReadVolatile + Seek>) -> Result<ImageError, ImageError> {
     let mut head = vec![0; image.len().min(kind::HEAD as u64) as usize];
     image.read(0, &mut head)?;

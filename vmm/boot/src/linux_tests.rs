@@ -158,8 +158,8 @@ fn invalid_kernels_are_reported() {
         put(&mut image, offset, bytes);
         refusal(&image)
     };
-    for nothing in [&b""[..], b"M", b"text\n", &[0; 8192]] {
-        assert!(matches!(refusal(nothing), ImageError::Unrecognised), "{nothing:.4x?}");
+    for garbage in [&b""[..], b"M", b"text\n", &[0; 8192]] {
+        assert!(matches!(refusal(garbage), ImageError::Unrecognised), "{garbage:.4x?}");
     }
     let mut cut = bzimage();
     put(&mut cut, 0, b"MZ");
@@ -202,7 +202,7 @@ fn a_truncated_kernel_is_never_booted() {
         }
     }
     assert!(matches!(refusal(&vmlinux()[..150]), ImageError::Truncated));
-    // Everything to be loaded is there, but the file has been truncated.
+    // All segments are there, but the section headers are missing.
     let mut cut = vmlinux();
     let sections = cut.len() as u64;
     put(&mut cut, 40, &sections.to_le_bytes());

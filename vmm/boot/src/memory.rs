@@ -59,8 +59,8 @@ pub fn e820(memory: &GuestMemoryMmap<impl Bitmap>) -> Vec<Range> {
         range(layout::HIGH_RAM, low_end, RangeType::Ram),
         range(layout::KVM_IDENTITY_MAP, layout::KVM_PAGES_END, RangeType::Reserved),
     ];
-    let above = memory.iter().filter(|region| region.start_addr().0 >= layout::HOLE_END.0);
-    map.extend(above.map(|region| {
+    let high = memory.iter().filter(|region| region.start_addr().0 >= layout::HOLE_END.0);
+    map.extend(high.map(|region| {
         let start = region.start_addr().0;
         range(Gpa(start), Gpa(start + region.len()), RangeType::Ram)
     }));
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     fn map_of(size: ByteSize) -> Vec<Range> {
-        // It is never touched, so the size costs nothing.
+        // The memory is never touched, so its size costs nothing.
         e820(&GuestMemoryMmap::<()>::from_ranges(&regions(size)).unwrap())
     }
 

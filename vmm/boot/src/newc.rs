@@ -9,7 +9,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, bitmap::Bitmap};
 
 /// "newc" with and without checksums (cpio(5)), the formats that Linux accepts.
 const MAGIC: [[u8; 6]; 2] = [*b"070701", *b"070702"];
-/// Magic and thirteen numbers of eight hexadecimal digits each.
+/// Bytes of the magic and thirteen numbers of eight hexadecimal digits each.
 const HEADER: usize = 6 + 13 * 8;
 const FILE_SIZE: usize = 6 + 6 * 8;
 const NAME_SIZE: usize = 6 + 11 * 8;

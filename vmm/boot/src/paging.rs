@@ -97,7 +97,7 @@ mod tests {
         memory.read_obj(GuestAddress(table + index * 8)).unwrap()
     }
 
-    /// Walks the tables like a CPU.
+    /// Walks the tables like a CPU; returns the physical address and the last entry.
     fn translate(memory: &GuestMemoryMmap<impl Bitmap>, address: u64) -> Option<(u64, u64)> {
         let mut table = layout::PAGE_TABLES.0;
         for shift in [39, 30, 21] {

@@ -1,4 +1,4 @@
-//! A payload. Every vCPU enters it directly, at CPL 3 or, to execute HLT, at CPL 0.
+//! Loading a payload. Every vCPU enters it directly, at CPL 3 or, to execute HLT, at CPL 0.
 
 use std::io::Cursor;
 
@@ -15,23 +15,23 @@ use super::segments::Ring;
 use base::units::{Gpa, VcpuId};
 
 /// RFLAGS at entry: the bit that is always set, and IOPL 3. Ports are permitted twice, by IOPL and
-/// by the TSS's bitmap, because two hosts support only one of them. A software KVM clears IOPL at
-/// the first entry (measured), and the CPU emulated by QEMU ignores the bitmap of a TSS of type
-/// "busy", the only type that VM entry accepts (`check_io` in its seg_helper.c).
+/// by the TSS's bitmap, because some hosts support only one: a software KVM clears IOPL at the first
+/// entry (measured), and the CPU emulated by QEMU ignores the bitmap of a TSS of type "busy", the
+/// only type that VM entry accepts (`check_io` in its seg_helper.c).
 const RFLAGS: u64 = 0x3002;
 
 /// Offset in a TSS of the bitmap's offset (SDM volume 3, figure 8-11).
 const TSS_BITMAP_OFFSET: u64 = 102;
 /// Offset of the bitmap: after the 64-bit TSS itself.
 const TSS_BITMAP: u16 = 104;
-/// One bit for each of the 65536 ports, and the mandatory trailing byte of ones (SDM volume 1,
-/// 19.5.2).
+/// Limit with one bit for each of the 65536 ports, and the mandatory trailing byte of ones (SDM
+/// volume 1, 19.5.2).
 const TSS_LIMIT: u32 = TSS_BITMAP as u32 + 65536 / 8;
 
 const CR4_OSFXSR: u64 = 1 << 9;
 const CR4_OSXMMEXCPT: u64 = 1 << 10;
 
-/// Loads a payload's ELF image and writes page tables and GDT. Returns the entry point.
+/// Loads a payload's ELF image and writes page tables, GDT and TSS. Returns the entry point.
 ///
 /// The image must be between [`IMAGE_GPA`] and [`STACKS_GPA`]. Only the payload's [`MEMORY`] is
 /// mapped, so a stray access ends the machine.
@@ -58,7 +58,7 @@ fn write_tss(memory: &GuestMemoryMmap<impl Bitmap>) -> Result<(), GuestMemoryErr
     memory.write_obj(0xff_u8, at(TSS_LIMIT.into()))
 }
 
-/// Returns a vCPU's general registers at the payload's entry, as for a C function called with its
+/// Returns a vCPU's general registers at the payload's entry, as for a C function called with the
 /// index and the address of the shared block. Sets up `sregs`, which must come from a fresh vCPU.
 pub fn payload_registers(sregs: &mut kvm_sregs, vcpu: VcpuId, entry: Gpa, ring: Ring) -> kvm_regs {
     ring.set(sregs);

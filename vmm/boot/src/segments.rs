@@ -46,7 +46,7 @@ impl Ring {
         kvm_segment { type_: DATA, db: 1, ..flat(selector, self.level()) }
     }
 
-    /// Null, unused, and the two segments at the indices of their selectors.
+    /// Null descriptors, and the two segments at the indices of their selectors.
     fn gdt(self) -> [u64; 5] {
         let mut gdt = [0; 5];
         for segment in [self.code(), self.data()] {

@@ -5,7 +5,7 @@ use kvm_bindings::kvm_cpuid_entry2;
 use super::cpuid::{find, subleaf};
 use base::units::{VcpuCount, VcpuId};
 
-/// Writes the topology of `vcpu` among `vcpus` into its table.
+/// Writes the topology of `vcpu`, one of `vcpus`, into its table.
 pub(super) fn set(table: &mut Vec<kvm_cpuid_entry2>, vcpus: VcpuCount, vcpu: VcpuId) {
     legacy(table, vcpus, vcpu);
     caches(table, vcpus);

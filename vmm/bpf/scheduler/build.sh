@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compiles the scheduler to the file $1 (default: scheduler.bpf.o here, which the loader includes).
-# Needs a clang that knows the target bpf: PVTICKET_CLANG, clang-19 (the checked-in object's), or clang. The
-# same version makes the same file wherever it runs.
+# Needs a clang with the target bpf: PVTICKET_CLANG, clang-19 (used for the checked-in object), or clang. The
+# output depends only on the version of clang.
 set -eu
 cd "$(dirname "$0")"
 exec "${PVTICKET_CLANG:-$(command -v clang-19 || echo clang)}" -target bpf -mcpu=v3 -O2 -g -fdebug-compilation-dir=. \

@@ -6,9 +6,9 @@ use std::{ffi::c_int, io};
 pub(crate) fn change() -> io::Result<()> {
     /// include/uapi/linux/sched.h
     const SCHED_EXT: c_int = 7;
-    let none = libc::sched_param { sched_priority: 0 };
+    let param = libc::sched_param { sched_priority: 0 };
     // SAFETY: the kernel reads the parameters during the call.
-    match unsafe { libc::sched_setscheduler(0, SCHED_EXT, &raw const none) } {
+    match unsafe { libc::sched_setscheduler(0, SCHED_EXT, &raw const param) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -1,9 +1,9 @@
 //! A scheduler of vCPU threads in BPF (`sched_ext`), and its loader.
 //!
 //! The scheduler (`scheduler/scheduler.bpf.c`) runs in the host's kernel and reads the lock telemetry that
-//! guests publish. The lines of each machine are in a page of [`Scheduler::pages`], which the VMM maps into
-//! the guest's memory. It schedules only the threads that have called [`Scheduler::enrol`]. It ends with this
-//! process, and its threads then continue under the kernel's own scheduler.
+//! guests publish. The lines of each machine are in its part of [`Scheduler::pages`], which the VMM maps into
+//! the guest's memory. Only threads that have called [`Scheduler::enrol`] are scheduled. The scheduler ends
+//! with this process, and its threads then continue under the kernel's own scheduler.
 
 mod class;
 mod record;
@@ -40,7 +40,7 @@ use shared::{RawCounter, RawMachine, RawMemory, RawReading, RawRecord, RawSeat};
 /// The scheduler as compiled by `make bpf`: little-endian ELF for BPF.
 const PROGRAM: &[u8] = include_bytes!("../scheduler/scheduler.bpf.o");
 
-/// Size of a machine's lines and the page of words behind them, which is also the offset between machines.
+/// Bytes of a machine's lines and the page of words behind them, which is also the offset between machines.
 pub const PAGES: u64 = hypercalls::telemetry::MEMORY;
 
 /// A ring buffer cannot be smaller than a page.
@@ -55,28 +55,28 @@ pub enum BpfError {
     /// More slots, or higher CPU numbers, than the scheduler supports.
     #[error("the scheduler supports at most 128 slots, on CPUs 0 to 1023")]
     Slots,
-    /// The scheduler's settings do not fit.
+    /// A setting of the scheduler or a value of its maps is rejected.
     #[error("cannot set the scheduler's {0}")]
     Set(&'static str, #[source] Error),
     /// The kernel refuses the program.
     #[error("the kernel refuses the scheduler's program{}", in_parentheses(.0))]
     Load(String, #[source] Error),
-    /// A map of the program is missing, or its values have another size than expected.
+    /// A map of the program is missing, cannot be used, or has keys or values of an unexpected size.
     #[error("cannot use the scheduler's {0}")]
     Map(&'static str, #[source] Error),
     /// The scheduler cannot be attached.
     #[error("cannot attach the scheduler (another may be loaded: see /sys/kernel/sched_ext)")]
     Attach(#[source] Error),
-    /// A file descriptor of the calling thread cannot be opened.
+    /// The calling thread's pidfd cannot be opened.
     #[error("cannot open the vCPU's thread")]
     Thread(#[source] io::Error),
     /// The thread cannot be registered.
     #[error("cannot register the vCPU's thread")]
     Register(#[source] Error),
-    /// The thread cannot change to the scheduler.
+    /// The thread cannot change its scheduling class.
     #[error("cannot move the vCPU's thread to the scheduler")]
     Class(#[source] io::Error),
-    /// The scheduler's records cannot be read.
+    /// The scheduler's records or counters cannot be read.
     #[error("cannot read the scheduler's {0}")]
     Read(&'static str, #[source] Error),
 }
@@ -94,9 +94,9 @@ pub struct SchedulerCounts {
     pub lost: u64,
     /// Other records that did not fit.
     pub lost_others: u64,
-    /// Injected preemptions of the kind aimed at.
+    /// Injected preemptions of a holder (`lhp`) or a next in line (`lwp`).
     pub hits: u64,
-    /// Polls that found no such vCPU.
+    /// Polls that found no vCPU to preempt.
     pub misses: u64,
     /// Under `deferred`, halted vCPUs that returned to the slot kept for them.
     pub kept: u64,
@@ -153,7 +153,7 @@ impl Scheduler {
         })
     }
 
-    /// Sets the last reading of the host's counter. It lets the scheduler publish slice ends for two seconds.
+    /// Sets the latest reading of the host's TSC, which lets the scheduler publish slice ends for two seconds.
     pub fn set_reading(&self, reading: CounterReading) -> Result<(), BpfError> {
         put(&map(&self.object, "readings")?, 0, &reading.raw())
             .map_err(|error| BpfError::Set("reading", error))
@@ -165,8 +165,8 @@ impl Scheduler {
         self.pages.as_fd()
     }
 
-    /// Puts the calling thread under the scheduler as this vCPU. Its affinity is the set of CPUs that are
-    /// slots.
+    /// Puts the calling thread under the scheduler as this vCPU. Its affinity must be the set of the slots'
+    /// CPUs.
     pub fn enrol(&self, machine: u32, vcpu: u32) -> Result<(), BpfError> {
         /// `PIDFD_THREAD` (include/uapi/linux/pidfd.h): a thread, not its process.
         const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(0o200);
@@ -182,7 +182,7 @@ impl Scheduler {
 
     /// Returns the records since the last call.
     pub fn records(&self) -> Result<Vec<Record>, BpfError> {
-        let ring = locked(&self.ring);
+        let ring = lock(&self.ring);
         ring.buffer.consume().map_err(|error| BpfError::Read("records", error))?;
         Ok(ring.records.try_iter().filter_map(Record::parse).collect())
     }
@@ -193,7 +193,7 @@ impl Scheduler {
         Ok(SchedulerCounts { slices, lost, lost_others, hits, misses, kept })
     }
 
-    /// Returns why the kernel has ended the scheduler; `None` while it runs.
+    /// Returns the reason why the kernel ended the scheduler; `None` while it runs.
     pub fn exit_reason(&self) -> Result<Option<String>, BpfError> {
         let RawMemory { reason, message, .. } = self.memory()?;
         let [reason, message] = [text(&reason), text(&message)];
@@ -236,19 +236,19 @@ impl Ring {
 /// Recent messages of libbpf, which has one print function per process.
 static MESSAGES: Mutex<String> = Mutex::new(String::new());
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the messages since the last call, including the verifier's log if it has refused a program.
 fn take_messages() -> String {
-    mem::take(&mut locked(&MESSAGES))
+    mem::take(&mut lock(&MESSAGES))
 }
 
 fn open() -> Result<OpenObject, BpfError> {
-    // By default they go to stderr, several lines each.
+    // By default libbpf's messages go to stderr, several lines each.
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| {
-        locked(&MESSAGES).push_str(&message);
+        lock(&MESSAGES).push_str(&message);
     })));
     ObjectBuilder::default().open_memory(PROGRAM).map_err(BpfError::Open)
 }
@@ -282,7 +282,7 @@ fn missing() -> Error {
     io::Error::from(io::ErrorKind::NotFound).into()
 }
 
-/// Sets a map's value. libbpf refuses a value of another size.
+/// Sets a map's value. libbpf rejects a value of another size.
 fn put(map: &Map<'_>, key: u32, value: &(impl IntoBytes + Immutable)) -> libbpf_rs::Result<()> {
     map.update(&key.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
 }
@@ -303,15 +303,15 @@ fn check_sizes(program: &OpenObject) -> Result<(), BpfError> {
     })
 }
 
-/// Refuses a map unless its keys have four bytes and its values have `value` bytes.
+/// Fails unless the map's keys have four bytes and its values have `value` bytes.
 fn check_size(program: &OpenObject, name: &str, value: usize) -> io::Result<()> {
     let map = program.maps().find(|map| is_named(map.name(), name));
     let map = map.ok_or(io::ErrorKind::NotFound)?;
-    let [key, has] = [map.key_size(), map.value_size()];
-    if [key as usize, has as usize] == [size_of::<u32>(), value] {
+    let [key, actual] = [map.key_size(), map.value_size()];
+    if [key as usize, actual as usize] == [size_of::<u32>(), value] {
         return Ok(());
     }
-    let mismatch = format!("keys of {key} bytes and values of {has}, not of 4 and {value}");
+    let mismatch = format!("keys of {key} bytes and values of {actual}, not of 4 and {value}");
     Err(io::Error::other(mismatch))
 }
 
@@ -354,7 +354,7 @@ mod tests {
         check_sizes(&program).unwrap();
         let error = check_size(&program, "seats", size_of::<RawMachine>()).unwrap_err();
         assert_eq!(error.to_string(), "keys of 4 bytes and values of 8, not of 4 and 104");
-        // They are mapped into guests as complete pages of the host.
+        // Guests map the lines as complete pages of the host.
         assert_eq!(PAGES % 4096, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Records of the scheduler: a sequence of events, each with the lock activity of its vCPU.
+//! Records of the scheduler: events of vCPUs, with their lock state except at the start of a slice.
 
 use base::units::Nanos;
 
@@ -15,9 +15,9 @@ pub enum RecordedEnd {
     Forced,
     /// The vCPU yielded.
     Yielded,
-    /// The vCPU made way for a vCPU it had kicked.
+    /// The vCPU yielded to a vCPU that it had kicked.
     MadeWay,
-    /// The vCPU is held off by an injected preemption.
+    /// An injected preemption keeps the vCPU off its slot.
     Injected,
     /// A thread of a higher class took the CPU. The time slice continues afterwards.
     Taken,
@@ -26,7 +26,7 @@ pub enum RecordedEnd {
 }
 
 impl RecordedEnd {
-    /// Indexed by the scheduler's numbers.
+    /// All reasons, indexed by the scheduler's numbers.
     const ALL: [Self; 8] = [
         Self::Blocked,
         Self::Slice,
@@ -50,7 +50,7 @@ pub struct Record {
     pub vcpu: u32,
     /// The kernel's number of the host CPU.
     pub cpu: u32,
-    /// Start of its time slice.
+    /// Start of the vCPU's time slice.
     pub began: Nanos,
     /// The kind of event.
     pub kind: RecordKind,
@@ -69,14 +69,14 @@ pub enum RecordKind {
         grace: Nanos,
         /// Length of the slice's extension under [`crate::KernelPolicy::Extended`]; `None`: not extended.
         extended: Option<Nanos>,
-        /// Its lock activity at the end.
+        /// The vCPU's lock state at the end.
         locks: Locks,
     },
-    /// A running vCPU, at the time a vCPU of its machine that was preempted in a lock gets a slot again.
+    /// A running vCPU's state when a vCPU of its machine that was preempted in a lock gets a slot again.
     Sampled(Locks),
 }
 
-/// Contents of a vCPU's telemetry line and of its locks. Lock words (head and tail) are `None` if they could
+/// Contents of a vCPU's telemetry line and of its locks' words (head and tail), which are `None` if they could
 /// not be read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Locks {
@@ -96,9 +96,9 @@ pub struct Locks {
     pub wait_word: Option<u32>,
     /// The gate of its wait, for a lock without a head. `None`: there is no gate, or it could not be read.
     pub gate: Option<u16>,
-    /// Start of its wait, by its own clock.
+    /// The vCPU's TSC at the start of its wait.
     pub wait_since: u64,
-    /// While it was drawing a ticket: the tickets of other vCPUs, as 64 bits from the lock's head. `None`:
+    /// If the vCPU was drawing a ticket: the tickets of other vCPUs, as 64 bits from the lock's head. `None`:
     /// unknown.
     pub claimed: Option<u64>,
 }

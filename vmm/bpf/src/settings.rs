@@ -23,14 +23,14 @@ pub enum KernelPolicy {
     Extended(Nanos),
     /// The vCPU with the least run time, scaled by its machine's weight, runs first.
     Fair,
-    /// Kicked vCPUs first. Their kickers make way at once unless `later`.
+    /// Kicked vCPUs first. Their kickers yield to them at once unless `later`.
     KickBoost {
-        /// A kicker makes way only when it halts or yields.
+        /// A kicker keeps its slot until it halts or yields.
         later: bool,
     },
-    /// Lock holders are held off at random gaps.
+    /// Lock holders are preempted at random intervals.
     Holders(RandomPreemptions),
-    /// vCPUs next in line for a lock are held off at random gaps.
+    /// vCPUs next in line for a lock are preempted at random intervals.
     Next(RandomPreemptions),
 }
 
@@ -43,7 +43,7 @@ pub struct Graces {
     pub waiter: Nanos,
 }
 
-/// Preemptions at random gaps.
+/// Preemptions at random intervals.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RandomPreemptions {
     /// Average number per second; above zero.
@@ -74,14 +74,14 @@ pub struct Settings {
 pub enum SchedulerFault {
     /// The program contains code that no verifier accepts.
     Program,
-    /// The ring buffer has room for 25 records.
+    /// The ring buffer has only one page.
     Ring,
 }
 
 /// A machine whose vCPUs are scheduled.
 #[derive(Debug, Clone)]
 pub struct ScheduledMachine {
-    /// Location of its locks. Empty: their words are not read.
+    /// Location of its locks; at most four ranges are used. Empty: the locks' words are not read.
     pub ranges: Vec<LockRange>,
     /// The vCPUs' time stamp counters. Slice ends are not published to vCPUs without an entry.
     pub counters: Vec<VcpuCounter>,
@@ -94,7 +94,7 @@ pub struct ScheduledMachine {
 /// The relation of a vCPU's time stamp counter to the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VcpuCounter {
-    /// Difference from the host's counter.
+    /// Difference from the host's counter, modulo 2^64.
     pub offset: u64,
     /// Its frequency in kHz.
     pub khz: u64,
@@ -138,16 +138,16 @@ impl Settings {
         let mut cpu = [0; MAX_SLOTS];
         cpu[..cpus.len()].copy_from_slice(&cpus);
         let no_grace = Graces { holder: Nanos(0), waiter: Nanos(0) };
-        let none = RandomPreemptions { rate: 1.0, hold: Nanos(0) };
+        let no_hold = RandomPreemptions { rate: 1.0, hold: Nanos(0) };
         let (policy, grace, injection) = match self.policy {
-            KernelPolicy::RoundRobin => (0, no_grace, none),
-            KernelPolicy::OutsideLocks(grace) => (1, grace, none),
-            KernelPolicy::Fair => (2, no_grace, none),
-            KernelPolicy::KickBoost { later: false } => (3, no_grace, none),
-            KernelPolicy::KickBoost { later: true } => (4, no_grace, none),
+            KernelPolicy::RoundRobin => (0, no_grace, no_hold),
+            KernelPolicy::OutsideLocks(grace) => (1, grace, no_hold),
+            KernelPolicy::Fair => (2, no_grace, no_hold),
+            KernelPolicy::KickBoost { later: false } => (3, no_grace, no_hold),
+            KernelPolicy::KickBoost { later: true } => (4, no_grace, no_hold),
             KernelPolicy::Holders(injection) => (5, no_grace, injection),
             KernelPolicy::Next(injection) => (6, no_grace, injection),
-            KernelPolicy::Extended(bound) => (7, Graces { holder: bound, ..no_grace }, none),
+            KernelPolicy::Extended(bound) => (7, Graces { holder: bound, ..no_grace }, no_hold),
         };
         let mean = 1e9 / injection.rate;
         Ok(RawSettings {

@@ -4,19 +4,19 @@ use std::{env, fs, path::Path, process::Command};
 
 use tempfile::TempDir;
 
-/// Returns the output of `clang --version`, if it exists.
+/// Returns the output of `clang --version`; `None` if it fails.
 fn version_of(clang: &str) -> Option<String> {
     let output = Command::new(clang).arg("--version").output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Compares only with a build by the same compiler, as other compilers make other objects.
+/// Compares only with a build by the same compiler: other compilers produce different objects.
 #[test]
 fn the_object_is_built_from_its_source() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scheduler");
     let checked_in = fs::read(folder.join("scheduler.bpf.o")).unwrap();
     let clangs = match env::var("PVTICKET_CLANG") {
-        Ok(named) => vec![named],
+        Ok(clang) => vec![clang],
         Err(_) => vec!["clang-19".into(), "clang".into()],
     };
     let compiler = clangs.iter().find_map(|clang| Some((clang, version_of(clang)?)));

@@ -15,7 +15,7 @@ use sched::{
 };
 use tempfile::TempDir;
 
-/// The same value as in the program.
+/// The same value as in `share.c`.
 const SLICE: Nanos = Nanos::millis(4);
 
 /// Numbers of vCPUs of machine 0 and machine 1, and of slots.
@@ -73,8 +73,8 @@ impl Harness {
     }
 }
 
-/// Returns the number of a policy in `scheduler/shared.h`, and its graces for holders and waiters. Policies
-/// that inject preemptions do not guarantee shares.
+/// Returns the number of a policy in `scheduler/shared.h`, and its graces for holders and waiters in ns;
+/// `None` if the scheduler lacks the policy. Policies that inject preemptions do not guarantee shares.
 fn settings(policy: &PolicySpec) -> Option<[u64; 3]> {
     Some(match policy.slice_rule()? {
         SliceRule::Fixed => [0, 0, 0],

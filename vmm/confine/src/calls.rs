@@ -1,4 +1,4 @@
-//! Entries of the lists.
+//! Entries of the system call lists.
 
 /// A system call that a class of threads may make.
 #[derive(Debug, Clone, Copy)]
@@ -52,13 +52,13 @@ impl Needs {
 /// Reasons why no test observes a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Untested {
-    /// Cannot be trapped, so it is not noted.
+    /// Cannot be trapped, so it is not recorded.
     Untrappable,
     /// Made by `--driver bpf`, which needs a host kernel with sched_ext. Observed on such hosts.
     DriverBpf,
     /// Made by builds with debug assertions.
     DebugBuild,
-    /// Made while a forbidden call ends the process, which does not happen where calls are noted.
+    /// Made while a forbidden call ends the process, which does not happen where calls are recorded.
     AfterViolation,
     /// Made at a moment that a test cannot choose.
     Timing,

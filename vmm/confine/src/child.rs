@@ -1,7 +1,7 @@
 //! Denies system calls to a child process: QEMU, the boundary around the emulated host.
 //!
 //! QEMU's calls cannot be listed, as they differ between versions and C libraries. The list therefore has
-//! calls that no run of QEMU makes (`strace -f` of complete sessions) and that would reach other processes,
+//! calls that no run of QEMU needs (`strace -f` of complete sessions) and that would reach other processes,
 //! sockets, attributes of files, or parts of the kernel that need no descriptor. They fail with EPERM. QEMU
 //! tries only one of them, io_uring, and has a fallback.
 //!

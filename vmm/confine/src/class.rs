@@ -22,7 +22,7 @@ pub enum Class {
     Vcpu,
     /// Wakes halted vCPUs for NMIs.
     NmiPoller,
-    /// Delivers late kicks.
+    /// Delivers delayed kicks.
     DelayedKicks,
     /// Detects vCPUs that wait forever.
     Watchdog,

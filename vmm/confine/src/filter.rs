@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// The protection is the third argument of each call that sets it. mremap keeps a mapping's protection.
+    /// The protection is the third argument of each call that sets it. mremap retains a mapping's protection.
     #[test]
     fn no_thread_may_make_memory_executable() {
         for class in Class::ALL {

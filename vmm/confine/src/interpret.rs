@@ -94,18 +94,18 @@ fn paths(program: &[sock_filter], number: u32) -> [Paths; 2] {
 fn next(state: &FilterState, step: &sock_filter, number: u32) -> Vec<FilterState> {
     let sock_filter { code, jt, jf, k } = *step;
     let (word, mask) = state.loaded;
-    let to = |at: usize| FilterState { at: state.at + 1 + at, ..state.clone() };
+    let skip = |at: usize| FilterState { at: state.at + 1 + at, ..state.clone() };
     let constant = match word {
         0 => Some(number & mask),
         1 => Some(X86_64 & mask),
         _ => None,
     };
-    let branch = |holds: bool| to(usize::from(if holds { jt } else { jf }));
+    let branch = |holds: bool| skip(usize::from(if holds { jt } else { jf }));
     let both = |holds: FilterState| vec![holds, branch(false)];
     match (code, constant) {
-        (LOAD, _) => vec![FilterState { loaded: (k / 4, u32::MAX), ..to(0) }],
-        (AND, _) => vec![FilterState { loaded: (word, mask & k), ..to(0) }],
-        (SKIP, _) => vec![to(k as usize)],
+        (LOAD, _) => vec![FilterState { loaded: (k / 4, u32::MAX), ..skip(0) }],
+        (AND, _) => vec![FilterState { loaded: (word, mask & k), ..skip(0) }],
+        (SKIP, _) => vec![skip(k as usize)],
         (IF_EQUAL, Some(value)) => vec![branch(value == k)],
         (IF_ABOVE, Some(value)) => vec![branch(value > k)],
         (IF_AT_LEAST, Some(value)) => vec![branch(value >= k)],

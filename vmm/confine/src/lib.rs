@@ -5,14 +5,14 @@
 //! independent of each other; a part that the kernel lacks is skipped ([`Support`]).
 //!
 //! * [`lists`]: the system calls of each class of threads, with the reason for each.
-//! * [`filter`]: a seccomp filter from such a list. A call that is not on the list is trapped, so that a line
-//!   can name it before the process ends ([`kvm::sys::sigsys`]).
+//! * [`filter`]: a seccomp filter from such a list. A call that is not on the list is trapped, so that it
+//!   can be reported before the process ends ([`kvm::sys::sigsys`]).
 //! * `files` limits files by Landlock.
 //! * [`child`]: the calls that QEMU is denied.
 //! * [`table`]: the calls that each class may make, read from the filters.
 //!
-//! A thread inherits the confinement of the thread that starts it, and can only narrow it. The first list
-//! therefore has all calls of the others.
+//! A thread inherits the confinement of the thread that starts it, and can only narrow it. The main threads'
+//! filters therefore permit all calls of the others.
 
 #![forbid(unsafe_code)]
 
@@ -99,7 +99,7 @@ impl FromStr for Seccomp {
 pub const SECCOMP_ENV: &str = "PVTICKET_SECCOMP";
 
 /// Environment variable for tests: a file to which each system call of each class is appended. All calls are
-/// made.
+/// permitted.
 pub const CALL_LOG_ENV: &str = "PVTICKET_SYSTEM_CALLS";
 
 /// Errors when confining a process.
@@ -120,7 +120,7 @@ pub enum ConfineError {
     /// The handler of trapped calls cannot be installed.
     #[error("cannot install the handler of denied system calls")]
     Handler(#[source] io::Error),
-    /// The file for notes cannot be opened.
+    /// The file for recorded calls cannot be opened.
     #[error("cannot open the file named by {CALL_LOG_ENV}")]
     Notes(#[source] io::Error),
     /// A thread cannot be started.
@@ -169,7 +169,7 @@ impl Support {
 
 static SECCOMP: OnceLock<Seccomp> = OnceLock::new();
 
-/// Sets the handling of calls that are not on a list. Only the first call has an effect.
+/// Sets the handling of calls that are not on a list. Only the first invocation has an effect.
 pub fn set_seccomp(seccomp: Seccomp) {
     SECCOMP.get_or_init(|| seccomp);
 }
@@ -179,7 +179,6 @@ pub fn seccomp() -> Seccomp {
     SECCOMP.get().copied().unwrap_or_default()
 }
 
-/// Kinds of filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FilterMode {
     /// Traps calls that are not on the list.
@@ -209,7 +208,7 @@ pub fn apply(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineErr
 fn narrow_to(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineError> {
     set_limits()?;
     set_no_new_privs(true).map_err(|error| ConfineError::NoNewPrivs(error.into()))?;
-    // Opens the file for notes, so it must precede the restriction of files.
+    // Opens the file for recorded calls, so it must precede the restriction of files.
     let mode = match MODE.get() {
         Some(mode) => *mode,
         None => start(seccomp())?,
@@ -260,7 +259,7 @@ fn set_limits() -> Result<(), ConfineError> {
     let usual = Some(signal::NICE_0_LIMIT);
     if nice.current.is_some_and(|current| Some(current) < usual) {
         let maximum = nice.maximum.map(|maximum| maximum.max(signal::NICE_0_LIMIT));
-        // Refused to unprivileged users.
+        // Refused without privileges if the hard limit is too low.
         let _ = setrlimit(Resource::Nice, Rlimit { current: usual, maximum });
     }
     Ok(())

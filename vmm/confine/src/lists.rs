@@ -1,14 +1,14 @@
 //! The system calls of each class, with the reason for each.
 //!
-//! Tests run the product with all calls noted. They fail on a call that is not on its list, and on a listed
-//! call that no run makes, unless the entry gives a reason ([`Untested`]).
+//! Tests run the product with all calls recorded. They fail on a call that is not on its thread's list, and
+//! on a listed call that no run makes, unless the entry gives a reason ([`Untested`]).
 
 use libc::*;
 
 use crate::{Call, Untested, requests as r};
 
 /// Calls that no handler can make for a thread, or that a thread makes while signals are blocked. They are
-/// on every list, and pass where all others are noted.
+/// on every list, and pass where all others are recorded.
 pub const UNTRAPPABLE: &[Call] = &untrappable([
     Call::any(SYS_rt_sigreturn, "returns from a signal handler"),
     Call::any(SYS_rt_sigprocmask, "blocks signals around the start and end of threads"),
@@ -45,7 +45,7 @@ pub const SPAWN: &[Call] = &untrappable([
     Call::any(SYS_rseq, "the C library's start of a thread"),
 ]);
 
-/// Marks calls that pass where all others are noted.
+/// Marks calls that pass where all others are recorded.
 const fn untrappable<const N: usize>(mut calls: [Call; N]) -> [Call; N] {
     let mut ix = 0;
     while ix < N {

@@ -15,7 +15,7 @@ use super::{
 use base::units::ByteSize;
 use os::{memory::in_mib, runtime::RuntimeError, signals};
 
-/// The smallest memory that it boots with, plus a reserve (measured: 96 MiB, without files).
+/// Minimum memory of the emulated host, with a reserve: it boots with 96 MiB (measured, without files).
 pub const MIN_MEMORY: ByteSize = ByteSize::mib(128);
 
 /// The emulated host failed or could not be started.
@@ -141,7 +141,8 @@ fn advice(cause: GiveUp, restarts: u32) -> String {
                 .into()
         }
         (GiveUp::InputUsed, _) => {
-            "More input was used than is kept, so the command was not repeated: run it again".into()
+            "More input was consumed than is kept, so the command was not repeated: run it again"
+                .into()
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The emulated host: runs this program's own commands in a machine with AMD-V that QEMU's TCG
-//! emulates, for systems whose KVM cannot run guest kernels, or that have none.
+//! The emulated host: runs this program's own commands (errands) in a machine with AMD-V that
+//! QEMU's TCG emulates, for systems without KVM or whose KVM cannot run guest kernels.
 //!
 //! ```text
 //! run() ── QEMU ── Debian's cloud kernel ── /init = this binary (agent) ── this binary ARGS
@@ -7,12 +7,12 @@
 //!   └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! If a busy system starves the machine, it gets more time (`os::processes`). A freeze is never reported as a
-//! failure of the errand. The machine is restarted as often as the environment allows (by default never),
-//! with a line on stderr each time, and only while the errand can be repeated unnoticed: none of its
-//! [`OutputMode::Live`] output has been passed on, and its input is still kept. Otherwise, and when all
-//! restarts are used up, `run` fails with [`EmulatedError::Frozen`], which no errand can cause. Result files
-//! appear only after the errand has ended.
+//! Time in which a busy system denies QEMU a CPU does not count as silence (`os::processes`). A freeze is
+//! never reported as a failure of the errand. The machine is restarted as often as the environment allows
+//! (by default never), with a line on stderr each time, and only while the errand can be repeated unnoticed:
+//! none of its [`OutputMode::Live`] output has been passed on, and its input is still kept. Otherwise, and
+//! when all restarts are used up, `run` fails with [`EmulatedError::Frozen`], which no errand can cause.
+//! Result files appear only after the errand has ended.
 
 #![forbid(unsafe_code)]
 // print!/eprint! panic on a closed stream. The agent prints on its console.
@@ -70,7 +70,7 @@ pub struct Errand {
     pub kernel: HostKernel,
     /// Memory of the emulated host, including the guest, the files, and the host's own 128 MiB.
     pub memory: ByteSize,
-    /// stderr is a terminal in raw mode: our lines there end with a carriage return.
+    /// Whether stderr is a terminal in raw mode, where lines need a carriage return.
     pub interactive: bool,
 }
 
@@ -104,13 +104,13 @@ pub fn default_cpus() -> u32 {
 /// Supervision of the emulated host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supervision {
-    /// Limits after which it counts as frozen.
+    /// Times after which the emulated host counts as frozen.
     pub limits: SilenceLimits,
     /// The number of restarts allowed.
     pub restarts: u32,
-    /// Faults to inject for tests, one per machine.
+    /// Faults to inject for tests, one per session.
     pub inject: Vec<Option<Injection>>,
-    /// Adds one CPU to the CPUs for commands, to keep the first CPU free of guests.
+    /// Whether to add one CPU, to keep the first CPU free of guests.
     pub spare: bool,
     /// Directory for evidence of failures; `None`: none is kept.
     pub evidence: Option<PathBuf>,
@@ -136,10 +136,10 @@ impl Default for Supervision {
 }
 
 impl Supervision {
-    /// Returns the default, modified by the environment: `PVTICKET_EMULATED_DEADLINE` (seconds without a sign
-    /// of life), `PVTICKET_EMULATED_RESTARTS`, and, for tests, `PVTICKET_EMULATED_INJECT` (a comma-separated
-    /// list of `none`, `mute`, `stop`, `panic`, `kill`, `fxrstor`, one for each machine) and
-    /// `PVTICKET_EMULATED_SPARE` (0: no CPU is kept free of guests).
+    /// Returns the default, modified by the environment: `PVTICKET_EMULATED_DEADLINE` (seconds without a
+    /// sign of life, at least 0.5), `PVTICKET_EMULATED_RESTARTS`, and, for tests, `PVTICKET_EMULATED_INJECT`
+    /// (a comma-separated list of `none`, `mute`, `stop`, `panic`, `kill`, `fxrstor`, one for each machine)
+    /// and `PVTICKET_EMULATED_SPARE` (0: no CPU is kept free of guests).
     pub fn from_env() -> Result<Self, EmulatedError> {
         Self::from_variables(|name| env::var(name).ok().filter(|value| !value.is_empty()))
     }
@@ -192,9 +192,9 @@ fn injection(word: &str) -> Option<Option<Injection>> {
 /// Result of an errand that ended on its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// Exit status, or 128 and the number of the signal that ended it.
+    /// Exit status, or 128 plus the number of the signal that ended the errand.
     pub status: i32,
-    /// Result files that it did not produce.
+    /// Result files that the errand did not produce.
     pub missing: Vec<Missing>,
 }
 
@@ -210,7 +210,7 @@ pub fn run(errand: &Errand, supervision: &Supervision) -> Result<Finished, Emula
     let image = qemu::image::Initramfs::pack(&pieces.modules, errand)?;
     let runtime = runtime::build()?;
     let finished = runtime.block_on(supervise::supervise(errand, supervision, &pieces, &image));
-    // A thread may be blocked on a user who does not read. It is abandoned.
+    // A thread may be blocked on an output that nobody reads. It is abandoned.
     runtime.shutdown_background();
     finished
 }

@@ -12,7 +12,7 @@ use os::streams::eprint_line;
 pub const HELP: &str = "Host CPUs that carry the vCPUs, for example 0,2-5, in the order of the slots [default: at most \
     16 of one socket, one hardware thread of each core first]";
 
-/// Returns the CPUs of `--cpus`, or a choice for `slots`. By default, prints a line about CPUs left out.
+/// Returns the CPUs of `--cpus`, or a choice for `slots`. Without either, prints a note about CPUs left out.
 pub fn choose(
     topology: &Topology,
     option: Option<&CpuList>,
@@ -21,7 +21,7 @@ pub fn choose(
     choose_or(topology, option, slots, "--cpus")
 }
 
-/// Like [`choose`], for points with up to this many slots. Returns the default if it is enough.
+/// Like [`choose`], for points with up to this many slots. Returns the default if it suffices.
 pub fn choose_at_least(
     topology: &Topology,
     option: Option<&CpuList>,

@@ -23,7 +23,7 @@ pub enum HostMode {
     Auto,
     /// This host's KVM.
     Direct,
-    /// A machine with AMD-V that QEMU emulates on this host.
+    /// An AMD-V machine that QEMU emulates on this host.
     Emulated,
 }
 

@@ -38,7 +38,7 @@ const OUT: &str = "/tmp";
 /// Memory for the emulated host's system, the files in its RAM, and our process.
 const HOST_MEMORY: u64 = 448 << 20;
 
-/// Warns if there is less memory than this many emulated hosts may need, each with all its contents.
+/// Warns if there is less memory than this many emulated hosts may need, `each` with all its contents.
 pub fn warn_of_memory(each: ByteSize, hosts: usize) {
     if let Some(warning) = memory_warning(&emulated_hosts(hosts), each, hosts, Memory::current()) {
         eprint_line(format_args!("pvticket: {warning}"));
@@ -74,27 +74,27 @@ pub fn memory_with<'a>(guests: ByteSize, files: impl IntoIterator<Item = &'a Pat
 /// memory that the archive leaves to the kernel.
 const COPIES: u64 = 3;
 
-/// Returns 0 if it cannot be read, which is reported when the file is taken.
+/// Returns 0 if the file cannot be read, which is reported when it is taken.
 fn file_size(file: &Path) -> u64 {
     fs::metadata(file).map_or(0, |data| data.len())
 }
 
-/// A pvticket command with everything that it needs in the emulated host.
+/// A pvticket command for the emulated host, with its files and resources.
 ///
-/// The methods for files that it takes along, or brings back, return the path there, for the command.
+/// The methods that take files along, or bring them back, return the path in the emulated host.
 #[derive(Debug)]
 pub struct EmulatedCommand {
     errand: Errand,
-    /// Memory of all its machines.
+    /// Memory of all its guests.
     guest_memory: ByteSize,
 }
 
 impl EmulatedCommand {
-    /// Creates a command. `kernel` is the emulated host's, `guest_memory` the memory of all its machines.
+    /// Creates a command. `kernel` is the emulated host's, `guest_memory` the memory of all its guests.
     pub fn new(kernel: HostKernel, guest_memory: ByteSize) -> Self {
         let mut errand = Errand::new(Vec::<OsString>::new());
         errand.kernel = kernel;
-        // A command that reads stdin requests it. Input that is not read is left to other processes.
+        // A command that reads stdin changes this. Unread input is left to other processes.
         errand.stdin = StdinMode::Null;
         errand.memory = memory_with(guest_memory, []);
         errand.env.push(("PVTICKET_CACHE".into(), CACHE.into()));
@@ -120,7 +120,7 @@ impl EmulatedCommand {
         copied.with_guest_disk(disk)
     }
 
-    /// Takes busybox along, to the path of the built one, and the list of its applets if there is one.
+    /// Takes busybox along, to the path of a built busybox, with the list of its applets if it exists.
     pub fn take_busybox(&mut self, file: &Path) -> PathBuf {
         let applets = file.with_file_name("applets");
         // An unreadable list is reported where it is read.
@@ -167,14 +167,14 @@ impl EmulatedCommand {
         path_inside
     }
 
-    /// Returns the command's connections to this process, and its CPUs.
+    /// Returns the errand, for changes to its streams and CPUs.
     pub fn errand(&mut self) -> &mut Errand {
         &mut self.errand
     }
 
-    /// Boots in the emulated host as `plan` describes, for `pvticket inside`, and returns the exit status.
+    /// Boots a guest in the emulated host by `pvticket inside PLAN`, and returns the exit status.
     pub fn boot(mut self, plan: &impl Serialize) -> anyhow::Result<u8> {
-        // If there is too little even for the guests, this has been reported.
+        // Too little memory even for the guests has been reported.
         if Memory::current().warning(self.guest_memory).is_none() {
             self.warn_of_memory();
         }
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(inside.errand.cpus, 40);
     }
 
-    /// Regression: a kernel of 300 MB filled the RAM disk, and the plan's file was missing there.
+    /// Regression: a kernel of 300 MiB filled the RAM disk, and the plan's file was missing there.
     #[test]
     fn memory_covers_copied_files() {
         let folder = tempfile::TempDir::new().unwrap();

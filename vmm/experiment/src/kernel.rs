@@ -15,7 +15,7 @@ use machine::{
     vm::{self, GuestSpec, MachineSpec, VmError},
 };
 
-/// Returns the absolute path of the file that this option names. Fails if it cannot be read.
+/// Returns the absolute path of the file that this option names. Fails unless it is a readable regular file.
 pub fn resolve(file: &Path, option: &str) -> Result<PathBuf, Usage> {
     let refused =
         |error: &dyn std::fmt::Display| Usage(format!("{option} {}: {error}", file.display()));

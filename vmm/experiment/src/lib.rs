@@ -1,12 +1,12 @@
-//! Runs experiments: plans the cells of a spec, prepares the hosts that they need, opens their store, starts
-//! the workers that measure them, and gathers the results.
+//! Runs experiments: plans the cells of a spec, prepares the hosts that they need, opens the store, starts the
+//! workers that measure them, and gathers the results.
 //!
 //! `study` defines experiments and keeps their figures; `report` shows them. User commands start at [`plan`]
 //! and [`open_run`] for a run, [`mod@measure`] for an experiment defined by options, [`reproduce`] for
 //! published figures, and [`rung2`] to compare the simulator with this host. [`engine`] passes cells to
 //! worker processes and stores their results. [`worker_process`] measures them, here or in the emulated host;
 //! [`cell`] measures one point once. [`mod@bench`] measures the VMM's own costs, [`calibrate`] the host's
-//! costs for the simulator. [`mod@doctor`] reports the host's features; [`host`] describes it in stores.
+//! costs for the simulator. [`mod@doctor`] reports the host's features; [`host`] describes the host in stores.
 //!
 //! Options are plain values; the command line parses them. Progress goes to stderr, results are returned.
 

@@ -1,5 +1,5 @@
-//! Measures an experiment that a command defines itself (`compare`, `bench`), with the engine of
-//! `run`: worker processes, a store, and a study of it.
+//! Measures an experiment that a command defines itself (`compare`, `reproduce`), with the engine of
+//! `run`: worker processes, a store, and a study.
 
 use std::{
     env,
@@ -35,7 +35,7 @@ use study::{
 pub enum Folder {
     /// Named by the user, and kept.
     Named(PathBuf),
-    /// Created for this command, and removed with this value.
+    /// Created for this command, and removed on drop.
     Temporary(TempDir),
 }
 
@@ -45,8 +45,8 @@ impl Folder {
         if let Some(dir) = dir {
             return Ok(Self::Named(dir));
         }
-        let mut new = tempfile::Builder::new();
-        let dir = new.prefix("pvticket-").tempdir().map_err(without_path);
+        let mut builder = tempfile::Builder::new();
+        let dir = builder.prefix("pvticket-").tempdir().map_err(without_path);
         let place =
             || format!("cannot create a temporary directory in {}", env::temp_dir().display());
         Ok(Self::Temporary(dir.with_context(place)?))
@@ -60,7 +60,7 @@ impl Folder {
         }
     }
 
-    /// Whether it has anything to resume. A temporary store without a cell does not count.
+    /// Whether it has a run to resume. A temporary store without a cell does not count.
     pub fn is_resumable(&self) -> bool {
         match self {
             Self::Named(dir) => dir.join(store::FILE).exists(),
@@ -88,7 +88,7 @@ pub struct Measured {
     pub summary: Summary,
     /// The traces, concatenated.
     pub traces: Vec<u8>,
-    /// The recording of the last schedule.
+    /// The recording of the last schedule, if requested.
     pub recording: Option<Vec<u8>>,
 }
 
@@ -108,13 +108,13 @@ pub fn measure(
     })
 }
 
-/// Prints the vCPUs' last events. The error that names the stuck vCPUs follows.
+/// Prints the vCPUs' last events to stderr, where the error that names the stuck vCPUs follows.
 pub fn show_events(trace: &Trace) {
     // A closed stderr is ignored.
     let _ = streams::write(Stream::Stderr, sanitize::lines(&trace.0).as_bytes());
 }
 
-/// Fails on a broken lock or a failed cell. An interrupted comparison has its own exit status.
+/// Fails on a broken lock or a failed cell. Returns 0, or the exit status of an interrupted run.
 pub fn exit_status(summary: &Summary, study: &Study) -> anyhow::Result<u8> {
     let (violations, disorder) = study.failures();
     if violations > 0.0 {

@@ -45,7 +45,7 @@ pub struct OpenRun {
     pub(crate) experiment: Experiment,
     pub(crate) finished: HashSet<u32>,
     pub(crate) store: Store,
-    /// The directory of its store.
+    /// The store's directory.
     pub dir: PathBuf,
     /// CPUs of all jobs.
     pub(crate) cpus: CpuList,

@@ -35,13 +35,13 @@ pub struct Progress<'a> {
     pace: Pace,
 }
 
-/// Number of parts of the cells that each have a line.
+/// Number of progress lines of a run.
 const PARTS: usize = 10;
 
-/// Time of the cells, all jobs together, compared with their estimates.
+/// Speed of a run, all jobs together, relative to the estimates of its cells.
 #[derive(Debug)]
 struct Pace {
-    begun: Instant,
+    start: Instant,
     /// Estimates for the remaining cells, and for the cells that have ended since.
     remaining: Duration,
     estimated_done: Duration,
@@ -49,7 +49,7 @@ struct Pace {
 
 impl Pace {
     fn new(remaining: Duration) -> Self {
-        Self { begun: Instant::now(), remaining, estimated_done: Duration::ZERO }
+        Self { start: Instant::now(), remaining, estimated_done: Duration::ZERO }
     }
 
     fn ended(&mut self, estimated_done: Duration) {
@@ -87,7 +87,7 @@ impl<'a> Progress<'a> {
         Self { experiment, stops_at_failure, has_failed: false, bar, cells, ended, pace }
     }
 
-    fn say(&self, text: &str) {
+    fn log(&self, text: &str) {
         let write = || eprint_line(format_args!("{text}"));
         match &self.bar {
             Some(bar) => bar.suspend(write),
@@ -97,7 +97,7 @@ impl<'a> Progress<'a> {
 
     /// Describes the progress, and the remaining time.
     fn status(&self) -> String {
-        let elapsed = self.pace.begun.elapsed();
+        let elapsed = self.pace.start.elapsed();
         if self.ended < self.cells {
             format!(
                 "measured {}, about {} left",
@@ -145,24 +145,24 @@ impl Watcher for Progress<'_> {
         }
         match &line.outcome {
             Outcome::Failed { error, .. } => {
-                self.say(&format!("cell {}: {}: failed: {error}", self.count(), line.point));
+                self.log(&format!("cell {}: {}: failed: {error}", self.count(), line.point));
             }
             Outcome::Aborted if self.bar.is_none() => {
-                self.say(&format!("cell {}: {}: aborted", self.count(), line.point));
+                self.log(&format!("cell {}: {}: aborted", self.count(), line.point));
             }
             Outcome::Done { .. } | Outcome::Aborted => {}
         }
         if self.bar.is_none() && has_ended && completes_a_part(self.ended, self.cells) {
-            self.say(&self.status());
+            self.log(&self.status());
         }
     }
 
     fn died(&mut self, cell: &PlannedCell, reason: &str) {
-        self.say(&format!("note: cell {} is run again: {reason}", cell.cell));
+        self.log(&format!("note: cell {} is run again: {reason}", cell.cell));
     }
 
     fn untraced(&mut self, cell: &PlannedCell, reason: &str) {
-        self.say(&format!("note: cell {} is not in the trace: {reason}", cell.cell));
+        self.log(&format!("note: cell {} is not in the trace: {reason}", cell.cell));
     }
 
     fn has_enough(&self) -> bool {
@@ -170,7 +170,7 @@ impl Watcher for Progress<'_> {
     }
 
     fn stopping(&mut self) {
-        self.say("stopping: the running cell is aborted; repeat to end at once");
+        self.log("stopping: the running cell is aborted; repeat to end at once");
     }
 }
 

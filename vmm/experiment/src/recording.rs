@@ -8,7 +8,7 @@ use sched::recording::Recording;
 
 use crate::Usage;
 
-/// Path of a recording to replay in the emulated host.
+/// Path in the emulated host of the recording to replay.
 pub const RECORDING_INSIDE: &str = "/in/recording";
 
 /// Reads the recording that a policy replays.
@@ -35,7 +35,7 @@ pub fn read_for(
     Ok(recording)
 }
 
-/// Reads a recording that matches these sizes, without such a note.
+/// Like [`read_for`], without the note.
 pub fn read_matching(
     file: &Path,
     sizes: impl IntoIterator<Item = (u32, u32)>,

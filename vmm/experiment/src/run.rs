@@ -18,7 +18,7 @@ use os::{
     signals::{Interrupt, Listener},
 };
 
-/// Results of a run in addition to its store.
+/// Options of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunOptions<'a> {
     /// The file that the timelines of the first cells are appended to.
@@ -34,11 +34,11 @@ pub struct RunOptions<'a> {
 /// A run that has ended or was stopped.
 #[derive(Debug)]
 pub struct RunResult {
-    /// The directory of its store.
+    /// The store's directory.
     pub dir: PathBuf,
     /// Summary of the run.
     pub summary: Summary,
-    /// Its results in addition to the store.
+    /// Results in addition to the store.
     pub(crate) workers: Workers,
 }
 

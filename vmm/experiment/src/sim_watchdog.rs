@@ -1,4 +1,4 @@
-//! Ends a simulation that makes no progress for a long time by the host's clock.
+//! Ends a simulation that makes no progress for a long CPU time of the host.
 //!
 //! A simulation is bounded in steps, but a step of a thousand vCPUs takes the host thirty times as long as a
 //! step of sixteen: a lock that never makes progress would be simulated for a quarter of an hour.
@@ -21,7 +21,7 @@ struct ProgressWatch {
     last: Mutex<(u64, Nanos)>,
 }
 
-/// Ends simulations of the calling thread that make no progress for long, and all once `is_ended` is true.
+/// Ends simulations of the calling thread that make no progress for long, and any once `is_ended` is true.
 pub fn brake(is_ended: impl Fn() -> bool + Send + Sync + 'static) -> Brake {
     ProgressWatch::new(TIMEOUT, now()).brake(is_ended, now)
 }

@@ -10,8 +10,8 @@ use std::{
 #[repr(align(128))]
 pub struct PaddedAtomicU64(pub AtomicU64);
 
-/// Runs both on new threads, and waits for them. The other begins only once both threads exist, or it would
-/// wait for the first forever.
+/// Runs both on new threads, and waits for them. `second` begins only once both threads exist, or it would wait
+/// for `first` forever.
 pub fn run_both<A: Send, B: Send>(
     first: impl FnOnce() -> io::Result<A> + Send,
     second: impl FnOnce() -> io::Result<B> + Send,
@@ -24,17 +24,17 @@ pub fn run_both<A: Send, B: Send>(
         })?;
         let first = Builder::new().spawn_scoped(scope, first);
         if first.is_ok() {
-            // The other thread waits for this.
+            // The second thread waits for this.
             let _ = go.send(());
         }
-        // Without this message, it ends.
+        // Without the message, the second thread ends.
         drop(go);
         let first = first?;
         let died = |_| io::Error::other("its thread died");
         let first = first.join().map_err(died).flatten();
         let second = second.join().map_err(died).flatten();
-        let nothing = || io::Error::other("its thread did not begin");
-        Ok((first?, second?.ok_or_else(nothing)?))
+        let not_begun = || io::Error::other("its thread did not begin");
+        Ok((first?, second?.ok_or_else(not_begun)?))
     })
 }
 
@@ -47,10 +47,10 @@ mod tests {
     #[test]
     fn threads_run_concurrently() {
         let barrier = &Barrier::new(2);
-        let meet = |what| {
+        let meet = |value| {
             move || {
                 barrier.wait();
-                Ok(what)
+                Ok(value)
             }
         };
         assert_eq!(run_both(meet(1), meet(2)).unwrap(), (1, 2));

@@ -4,8 +4,7 @@ use base::units::UnitError;
 use study::{plan::PlanError, spec::SpecError};
 use thiserror::Error;
 
-/// An option, a variable or a file that the user has to change; exit status 2. The text names it and the
-/// remedy.
+/// A fault in an option, a variable or a file, which the text names with the remedy; exit status 2.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct Usage(pub String);

@@ -86,7 +86,7 @@ impl KernelFiles {
         self.kernel.is_none() && self.stock_kernel.is_none()
     }
 
-    /// The Linux of guests whose spec does not name it. A named file may be any, and no store records which.
+    /// The guests' Linux, unless the spec names it. A named file may be any Linux, which no store records.
     pub fn default_kernel(&self) -> GuestKernel {
         if self.is_empty() { GuestKernel::default() } else { GuestKernel::UNNAMED }
     }
@@ -120,7 +120,7 @@ impl Workers {
     }
 }
 
-/// Divides the CPUs among the jobs; a single job if there are fewer CPUs than jobs.
+/// Divides the CPUs among the jobs; a single share if there are fewer CPUs than jobs.
 pub(crate) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
     let cpus = cpus.cpus();
     let jobs = jobs.max(1) as usize;
@@ -130,7 +130,7 @@ pub(crate) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
     }
 }
 
-/// Finds the kernels and the guest disk that the cells need. A missing one is an error before anything runs.
+/// Finds the kernels and the guest disk that the cells need. A missing file is an error before anything runs.
 pub(crate) fn kernels(files: &KernelFiles, experiment: &Experiment) -> anyhow::Result<Kernels> {
     let mut kernel_files = Vec::new();
     for (flavour, option) in
@@ -188,7 +188,7 @@ fn single_kernel(needed: &BTreeSet<GuestKernel>, flavour: Flavour) -> Result<Gue
         (Some(_), Some(_)) => {
             let names: Vec<&str> = needed.iter().map(|kernel| kernel.name()).collect();
             Err(Usage(format!(
-                "{option}: names one kernel, and guest kernels {} are to be run: name no file, or \
+                "{option}: names one kernel, but guest kernels {} are requested: name no file, or \
                  one guest kernel",
                 names.join(", ")
             )))

@@ -72,7 +72,7 @@ pub struct Setup {
     schedules: bool,
     /// The control groups of cells, opened before confinement.
     cgroups: Vec<VmGroups>,
-    /// Their directory; None if they must be created, on a machine that only we use.
+    /// Directory of the groups; None if they must be created, in the emulated host.
     cgroup_root: Option<OsString>,
 }
 
@@ -89,7 +89,7 @@ enum Changes {
 }
 
 impl Setup {
-    /// Describes a worker for the cells of a run on this host.
+    /// Describes a worker for the cells of a run on `host`.
     pub(crate) fn new(run: &OpenRun, host: HostKind) -> Self {
         let points = &run.experiment.points;
         let loads_scheduler = points.iter().any(|point| needs_of(point).driver_bpf);
@@ -123,7 +123,7 @@ impl Setup {
         Ok(Some(OpenGroups::open(&root, &self.cgroups)?))
     }
 
-    /// Returns the command's arguments for it.
+    /// Returns the arguments of the worker's command.
     pub(crate) fn args(&self) -> anyhow::Result<[OsString; 2]> {
         let json = serde_json::to_string(self).context("cannot describe a worker")?;
         Ok(["cells".into(), json.into()])
@@ -194,7 +194,6 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-/// Runs each cell in a separate process.
 fn run_in_children(setup: Setup) -> anyhow::Result<u8> {
     let cgroup_root = setup.cgroup_root()?.map(OsString::from);
     let cell_setup = Setup { changes: Changes::Here, cgroup_root, ..setup };
@@ -217,7 +216,7 @@ fn run_in_children(setup: Setup) -> anyhow::Result<u8> {
     Ok(status.unwrap_or(if interrupt.raised() { FAILURE } else { 0 }))
 }
 
-/// Describes why a cell's process was killed: by a kernel without memory, or by a user, but not by us.
+/// Describes why a cell's process was killed (by a kernel without memory or a user, never by us), if it was.
 fn kill_reason(status: ExitStatus, memory: impl FnOnce() -> Memory) -> Option<String> {
     let is_killed = status.signal() == Some(Signal::KILL.as_raw());
     is_killed.then(|| format!("the process of the cell was killed: {}", memory().kill_reason()))

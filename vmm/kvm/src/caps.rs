@@ -13,7 +13,7 @@ use super::{KvmError, vm};
 pub struct Capabilities {
     /// `KVM_GET_API_VERSION`.
     pub api_version: i32,
-    /// Maximum number of vCPUs per machine.
+    /// Maximum number of vCPUs per VM.
     pub max_vcpus: usize,
     /// Whether each capability is supported, keyed by name.
     pub features: BTreeMap<&'static str, bool>,

@@ -1,8 +1,8 @@
 //! Conversion between the host CPU numbers that users see and the kernel's.
 //!
-//! They differ only in the emulated host. There the machine's first CPU is kept free of guests
-//! (`emulated/agent/spare.rs` explains why), and CPU 0 in this program's input and output is the
-//! kernel's CPU 1, and so on. All code that passes a CPU number to the kernel converts it here.
+//! They differ only in the emulated host. There the first CPU is kept free of guests
+//! (`vmm/emulated/src/agent/spare.rs` explains why), and CPU 0 in this program's input and output is
+//! the kernel's CPU 1, and so on. All code that passes a CPU number to the kernel converts it here.
 
 use std::{env, sync::OnceLock};
 

@@ -39,21 +39,21 @@ pub enum Exit<'a> {
     MmioRead(&'a mut [u8]),
     /// A store to an address without memory.
     MmioWrite,
-    /// HLT on a machine without in-kernel local APICs.
+    /// HLT in a VM without in-kernel local APICs.
     Halt,
     /// A signal interrupted the run.
     Interrupted,
-    /// The vCPU waits for INIT and SIPI, as all vCPUs except the first do on machines with local
-    /// APICs, or has just received them. While a kick is pending for its first HLT, KVM returns this
-    /// at once on every run.
+    /// The vCPU waits for INIT and SIPI, as all vCPUs except the first do in VMs with local APICs, or
+    /// has just received them. While a kick is pending for its first HLT, KVM returns this at once on
+    /// every run.
     NotStarted,
-    /// The vCPU took a triple fault.
+    /// The vCPU took a triple fault, or KVM reports a system event.
     TripleFault,
     /// KVM cannot emulate this guest instruction (empty if KVM did not report its bytes).
     CannotEmulate(Vec<u8>),
     /// Any other internal KVM error.
     InternalError(Suberror),
-    /// The processor rejected the guest state at VM entry.
+    /// The processor rejected the guest state at VM entry. Contains its failure reason.
     EntryRefused(u64),
     /// Any other exit. Contains KVM's exit reason.
     Other(u32),

@@ -40,7 +40,7 @@ impl KvmKind {
         }
     }
 
-    /// The name in reports.
+    /// Returns the name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             KvmKind::Hardware => "hardware",
@@ -61,8 +61,8 @@ impl KvmKind {
     }
 }
 
-/// Whether this machine is emulated by QEMU's TCG, where AMD-V does not imply hardware virtualization.
-/// Detected by the hypervisor leaf (CPUID 0x4000_0000, "TCGTCGTCGTCG").
+/// Whether this host is emulated by QEMU's TCG, where AMD-V does not imply hardware virtualization. Detected
+/// by the hypervisor leaf (CPUID 0x4000_0000, "TCGTCGTCGTCG").
 pub fn is_emulated() -> bool {
     const HYPERVISOR: u32 = 1 << 31;
     let leaf = __cpuid(0x4000_0000);

@@ -48,14 +48,14 @@ pub enum KvmError {
     #[error("KVM API version {0} is not supported; version 12 is required")]
     ApiVersion(i32),
     /// A capability is missing.
-    #[error("this KVM does not support {0}, which the machine requires")]
+    #[error("this KVM does not support {0}, which the VM requires")]
     Capability(&'static str),
     /// An ioctl failed.
     #[error("{0} failed")]
     Ioctl(&'static str, #[source] Errno),
-    /// KVM refuses to run the machine any further after a state that it cannot handle (`kvm_vm_dead`,
+    /// KVM refuses to run the VM any further after a state that it cannot handle (`kvm_vm_dead`,
     /// include/linux/kvm_host.h).
-    #[error("KVM does not run the machine any more; see the host's kernel log")]
+    #[error("KVM refuses to run the VM any further; see the host's kernel log")]
     VmDead,
     /// The exit record of a vCPU cannot be mapped.
     #[error("cannot map the exit record of a vCPU")]
@@ -78,8 +78,8 @@ pub enum KvmError {
 }
 
 impl KvmError {
-    /// KVM persistently refuses to run a vCPU (EAGAIN). Newer kernels create a thread when a machine first
-    /// runs, and that thread counts against this process's limits (kvm_mmu_post_init_vm in
+    /// Returns the error for a vCPU that KVM persistently refuses to run (EAGAIN). Newer kernels create a
+    /// thread when a VM first runs, which counts against this process's limits (kvm_mmu_post_init_vm in
     /// arch/x86/kvm/mmu/mmu.c).
     pub fn run_refused() -> Self {
         Self::Ioctl("KVM_RUN", Errno::new(libc::EAGAIN))

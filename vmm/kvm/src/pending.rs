@@ -22,8 +22,8 @@ impl Pending {
         fd.try_clone_to_owned().map(Self)
     }
 
-    /// Whether an NMI or INIT is pending, which masked interrupts do not hold off. Blocks while
-    /// the vCPU is in the guest.
+    /// Whether an NMI or INIT is pending, which arrives even with interrupts disabled. False on
+    /// error. Blocks while the vCPU is in the guest.
     pub fn is_urgent(&self) -> bool {
         let mut events = kvm_vcpu_events::default();
         // SAFETY: the kernel writes a `struct kvm_vcpu_events`, the type of `events`.

@@ -1,7 +1,7 @@
 //! Race-free interruption of vCPU threads, thread affinity and scheduling classes.
 //!
 //! The signal is blocked in the thread and unblocked only inside `KVM_RUN` (`KVM_SET_SIGNAL_MASK`,
-//! kvm/api.rst 4.10). A signal that arrives early stays pending and ends the next `KVM_RUN` at once, so it
+//! kvm/api.rst 4.21). A signal that arrives early stays pending and ends the next `KVM_RUN` at once, so it
 //! cannot be lost.
 
 use std::{io, mem, os::unix::thread::JoinHandleExt, ptr, sync::OnceLock, thread::JoinHandle};
@@ -50,9 +50,9 @@ pub fn block_in_this_thread() -> Result<u64, KvmError> {
 
 /// Blocks SIGTTIN and SIGTTOU in the calling thread and threads that it starts. A terminal uses these signals
 /// to stop background jobs that read from or write to it (setpgid(2), tty_check_change in the kernel's
-/// drivers/tty/tty_jobctrl.c). When blocked, a read fails with EIO and a write succeeds. Child processes must
-/// inherit the mask: those in separate process groups (setup scripts, sbatch) run in the background and would
-/// be stopped forever.
+/// drivers/tty/tty_jobctrl.c). While they are blocked, such a read fails with EIO and such a write succeeds.
+/// Child processes must inherit the mask: those in separate process groups (setup scripts, sbatch) run in the
+/// background and would be stopped forever.
 pub fn block_stops_by_terminal() -> io::Result<()> {
     // SAFETY: sigemptyset initialises the set, which is live through the calls; SIG_BLOCK changes only this thread.
     let result = unsafe {
@@ -73,16 +73,16 @@ pub fn consume() {
     unsafe { libc::sigtimedwait(&set, ptr::null_mut(), &now) };
 }
 
-/// Waits for a kick like `KVM_RUN`, for at most `longest`. Returns whether a kick arrived. For tests of kick
+/// Waits for a kick like `KVM_RUN`, for at most `timeout`. Returns whether a kick arrived. For tests of kick
 /// senders.
-pub fn wait_for(longest: std::time::Duration) -> bool {
+pub fn wait_for(timeout: std::time::Duration) -> bool {
     let set = kick_set();
-    let longest = libc::timespec {
-        tv_sec: longest.as_secs() as libc::time_t,
-        tv_nsec: longest.subsec_nanos().into(),
+    let timeout = libc::timespec {
+        tv_sec: timeout.as_secs() as libc::time_t,
+        tv_nsec: timeout.subsec_nanos().into(),
     };
     // SAFETY: as for `consume`.
-    unsafe { libc::sigtimedwait(&set, ptr::null_mut(), &longest) > 0 }
+    unsafe { libc::sigtimedwait(&set, ptr::null_mut(), &timeout) > 0 }
 }
 
 /// Sends the kick to an unjoined thread.
@@ -147,7 +147,7 @@ pub enum SchedulingClass {
     Normal,
     /// Does not preempt other threads on wakeup (`SCHED_BATCH`).
     Batch,
-    /// Runs only on an otherwise idle CPU (`SCHED_IDLE`).
+    /// Gets little time on a busy CPU (`SCHED_IDLE`).
     Background,
 }
 
@@ -155,8 +155,8 @@ pub enum SchedulingClass {
 pub const NICE_0_LIMIT: u64 = 20;
 
 /// Whether threads of this process may leave `SCHED_IDLE`. The kernel treats this as a change from nice 20 to
-/// the thread's nice value, which requires `RLIMIT_NICE` or `CAP_SYS_NICE` (user_check_sched_setscheduler in
-/// kernel/sched/syscalls.c, in contradiction to sched(7)). Checked only once.
+/// the thread's nice value, which requires `RLIMIT_NICE` or `CAP_SYS_NICE` (sched(7);
+/// user_check_sched_setscheduler in kernel/sched/syscalls.c). Checked only once.
 pub fn may_leave_background() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -167,7 +167,7 @@ pub fn may_leave_background() -> bool {
 }
 
 /// The id of a thread of this process. The kernel may reuse it once the thread has ended, so it must not be
-/// kept longer.
+/// used after that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadId(libc::pid_t);
 
@@ -213,8 +213,8 @@ impl ThreadId {
     }
 }
 
-/// Changes the scheduling class of the calling thread, like [`ThreadId::set_class`]. The system call names no
-/// thread, so a filter that limits a thread to itself permits it.
+/// Changes the scheduling class of the calling thread, like [`ThreadId::set_class`]. Passes thread id 0,
+/// which a filter that limits a thread to itself permits.
 pub fn set_current_class(class: SchedulingClass) {
     set_class(0, class);
 }
@@ -233,7 +233,7 @@ fn set_class(thread: libc::pid_t, class: SchedulingClass) {
     unsafe { libc::sched_setscheduler(thread, policy, &param) };
 }
 
-/// Returns the CPUs that the calling thread may use.
+/// Returns the CPUs that the calling thread may use; empty on error.
 pub fn allowed_cpus() -> Vec<usize> {
     CpuMask::of_thread(None).map(|mask| mask.cpus()).unwrap_or_default()
 }

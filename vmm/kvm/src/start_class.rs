@@ -29,8 +29,8 @@ impl StartClass {
         }
     }
 
-    /// Whether threads of this class run before all of normal priority. `SCHED_FIFO` and `SCHED_RR` threads
-    /// keep the CPU: one spinning vCPU per CPU starves the threads that would stop it.
+    /// Whether threads of this class run before all normal threads. `SCHED_FIFO` and `SCHED_RR` threads keep
+    /// the CPU: one spinning vCPU per CPU starves the threads that would stop it.
     pub fn is_real_time(self) -> bool {
         matches!(self, Self::Fifo | Self::RoundRobin | Self::Deadline)
     }

@@ -48,7 +48,7 @@ impl VcpuStats {
     }
 }
 
-/// Name and file offset of each scalar counter.
+/// Returns the name and file offset of each scalar counter.
 fn scalars(file: &File) -> io::Result<Vec<(String, u64)>> {
     let mut header = [0_u8; HEADER_WORDS * 4];
     file.read_exact_at(&mut header, 0)?;
@@ -137,7 +137,7 @@ impl Blocking {
         Box::new(move || self.is_blocked())
     }
 
-    /// Whether the vCPU is blocked right now.
+    /// Whether the vCPU is blocked right now. False on error.
     pub fn is_blocked(&self) -> bool {
         let mut value = [0; 8];
         self.file.read_exact_at(&mut value, self.offset).is_ok() && u64::from_le_bytes(value) != 0

@@ -93,7 +93,7 @@ pub enum Activity {
     NotStarted,
     /// Halted in HLT.
     Halted,
-    /// Neither of these.
+    /// Neither of these, or not reported by KVM.
     Running,
 }
 
@@ -120,7 +120,7 @@ impl Vcpu {
         Ok(Self { id, fd, pages, _memory: memory })
     }
 
-    /// The vCPU's index in the machine.
+    /// Returns the vCPU's index in the VM.
     pub fn id(&self) -> VcpuId {
         self.id
     }
@@ -178,7 +178,7 @@ impl Vcpu {
     }
 
     /// Makes the vCPU run from its current registers at once, instead of waiting for INIT and SIPI as all
-    /// vCPUs except the first do on machines with local APICs.
+    /// vCPUs except the first do in VMs with local APICs.
     pub fn set_runnable(&self) -> Result<(), KvmError> {
         let state = kvm_mp_state { mp_state: KVM_MP_STATE_RUNNABLE };
         self.fd.set_mp_state(state).map_err(ioctl("KVM_SET_MP_STATE"))
@@ -212,7 +212,7 @@ impl Vcpu {
         self.sregs().ok().map(|sregs| sregs.cs.dpl == 3)
     }
 
-    /// Whether the vCPU has executed HLT and received no kick since. Only for machines with local APICs. (A
+    /// Whether the vCPU has executed HLT and received no kick since. Only for VMs with local APICs. (A
     /// pending interrupt takes effect only on the next VM entry.)
     pub fn is_halted(&self) -> bool {
         self.fd.get_mp_state().is_ok_and(|state| state.mp_state == KVM_MP_STATE_HALTED)

@@ -38,7 +38,7 @@ const PIC_PINS: u32 = 8;
 /// Value of an 8259's mask register that masks all lines (8259A data sheet, OCW1).
 const ALL_LINES: u8 = 0xff;
 
-/// The in-kernel devices of a machine.
+/// The in-kernel devices of a VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wiring {
     /// PIC, I/O APIC, local APICs and a PIT, as Linux requires.
@@ -67,8 +67,8 @@ pub struct KvmVm {
 }
 
 impl KvmVm {
-    /// Opens KVM and creates a machine with this memory. `tss` and `identity_map` are guest-physical
-    /// addresses that KVM on Intel needs for real mode (kvm/api.rst, 4.34 and 4.63).
+    /// Opens KVM and creates a VM with this memory. `tss` and `identity_map` are guest-physical addresses
+    /// that KVM on Intel needs for real mode (kvm/api.rst, 4.36 and 4.40).
     pub fn new(memory: Ram, wiring: Wiring, tss: Gpa, identity_map: Gpa) -> Result<Self, KvmError> {
         let kvm = open()?;
         let fd = retry_eintr(|| kvm.create_vm()).map_err(ioctl("KVM_CREATE_VM"))?;
@@ -100,7 +100,7 @@ impl KvmVm {
         Ok(Self { fd, kvm, memory, wiring, doorbells: Vec::new() })
     }
 
-    /// The guest's memory.
+    /// Returns the guest's memory.
     pub fn memory(&self) -> &Ram {
         &self.memory
     }
@@ -126,7 +126,7 @@ impl KvmVm {
         Vcpu::new(id, fd, mapped, self.memory.clone())
     }
 
-    /// Makes a write to `event` raise this interrupt line. Does nothing on a machine without interrupt
+    /// Makes a write to `event` raise this interrupt line. Does nothing in a VM without interrupt
     /// controllers.
     pub fn wire_irq(&self, event: &EventFd, gsi: u32) -> Result<(), KvmError> {
         if self.wiring == Wiring::Bare {
@@ -137,7 +137,7 @@ impl KvmVm {
 
     /// Makes every 32-bit write of a vCPU's id to `port` kick that vCPU out of HLT, like
     /// [`KvmVm::kick_halted`] but without an exit to user space. Writes of other values still exit. Only for
-    /// machines with local APICs.
+    /// VMs with local APICs.
     pub fn wire_doorbells(&mut self, port: u16, vcpus: VcpuCount) -> Result<(), KvmError> {
         let mut routes = irqchip_routes();
         let gsi = |id: VcpuId| IOAPIC_PINS + id.0;
@@ -167,13 +167,13 @@ impl KvmVm {
         Ok(())
     }
 
-    /// The in-kernel devices of this machine.
+    /// Returns the in-kernel devices of this VM.
     pub fn wiring(&self) -> Wiring {
         self.wiring
     }
 
-    /// Wakes a vCPU that halted in KVM, or makes its next HLT return at once. Returns false if the machine
-    /// has no local APICs and HLT therefore cannot halt in KVM.
+    /// Wakes a vCPU that halted in KVM, or makes its next HLT return at once. Returns false if the MSI
+    /// failed, or if the VM has no local APICs, so that HLT cannot halt in KVM.
     pub fn kick_halted(&self, target: VcpuId) -> bool {
         let msi =
             kvm_msi { address_lo: kick_address(target), data: MSI_DATA_KICK, ..Default::default() };
@@ -181,8 +181,8 @@ impl KvmVm {
     }
 }
 
-/// Repeats a call interrupted by a signal. KVM registers with the process's memory, which fails while any
-/// signal is pending, even a job-control stop (`mm_take_all_locks` in mm/mmap.c).
+/// Repeats a call interrupted by a signal. KVM registers an MMU notifier, which fails while any signal is
+/// pending, even a job-control stop (`mm_take_all_locks` in mm/mmap.c).
 fn retry_eintr<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
@@ -194,7 +194,7 @@ fn retry_eintr<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno
 
 /// Masks all lines of both 8259s, as firmware does.
 ///
-/// KVM creates them unmasked, with vector base 0. A kernel on a hardware-reduced machine does not program
+/// KVM creates them unmasked, with vector base 0. A kernel in hardware-reduced ACPI mode does not program
 /// them. Without an I/O APIC (`noapic`, `nosmp`, `maxcpus=0`) it still connects them to its CPU (LINT0 as
 /// ExtINT), and a serial port's interrupt would arrive as an exception.
 fn mask_pics(fd: &VmFd) -> Result<(), KvmError> {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `make kernel busybox` creates both files in the cache. A software KVM cannot run a kernel; the emulated
-//! host can, by `pvticket emulate`.
+//! host (`pvticket emulate`) can.
 
 use std::{env, error::Error, fs::File, io, os::fd::AsFd, path::PathBuf, process::ExitCode};
 

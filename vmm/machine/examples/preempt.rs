@@ -34,8 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Runs the machine for the window. Returns the acquisitions and the schedule's counts, as one line.
 fn contend(lock: System, pv: PvBackend) -> Result<String, Box<dyn Error>> {
     let vcpus = VcpuCount::try_from(2)?;
-    // A vCPU that holds the lock loses its slot for 10 ms: on average 50 ms after the last hold, or at the
-    // next time that a vCPU is found to hold it.
+    // A lock holder is preempted for 10 ms, on average 50 ms after the previous preemption, or as soon as a
+    // vCPU is next found to hold the lock.
     let policy = "lhp:20,10ms".parse()?;
     let slot = signal::allowed_cpus().into_iter().take(1).collect();
     let schedule = ScheduleSpec::new(policy, slot, Nanos::millis(2), 1);

@@ -1,7 +1,7 @@
-//! A minimal VMM: machines with memory, devices and vCPUs, and the drivers that schedule the vCPUs.
+//! A minimal VMM: VMs with memory, devices and vCPUs, and the drivers that schedule the vCPUs.
 
 #![forbid(unsafe_code)]
-// Guest output goes to the machine's console. Messages are up to the caller.
+// Guest output goes to the VM's console. Callers print messages.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod clock;

@@ -15,7 +15,7 @@ use base::{
 };
 use thiserror::Error;
 
-/// A missing file. Each message explains how to get it.
+/// A missing or unreadable file. Each message names a remedy.
 #[derive(Debug, Error)]
 pub enum ArtifactError {
     /// Neither a cache directory nor a home directory is known.
@@ -100,7 +100,7 @@ pub fn busybox() -> Result<PathBuf, ArtifactError> {
 /// Path of the guest disk in the cache.
 pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 
-/// Returns the archive with PostgreSQL for the guest's root, from `setup guest-disk`.
+/// Returns the path of the guest's root with PostgreSQL, a cpio archive from `setup guest-disk`.
 pub fn guest_disk() -> Result<PathBuf, ArtifactError> {
     cached(GUEST_DISK, ArtifactError::GuestDisk)
 }

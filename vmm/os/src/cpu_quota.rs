@@ -7,7 +7,7 @@ use base::units::Nanos;
 
 use crate::groups::{Listings, Version, group_dirs};
 
-/// CPU time per unit of time, in CPUs, for example 1.5.
+/// CPU time per unit of time: 1.5 is one and a half CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct CpuQuota(pub f64);
 
@@ -19,7 +19,7 @@ impl CpuQuota {
     }
 }
 
-/// Returns how long quotas have throttled these groups so far, on all CPUs: the maximum over the groups.
+/// Returns the longest time for which a quota has throttled one of these groups so far, summed over CPUs.
 pub fn throttled(listed: &Listings, text: impl Fn(&Path) -> Option<String>) -> Nanos {
     let times = group_dirs("cpu", &listed.groups, &listed.mounts).filter_map(|(version, dir)| {
         let (name, unit) = match version {
@@ -45,7 +45,7 @@ fn lowest(groups: &str, mounts: &str, text: impl Fn(&Path) -> Option<String>) ->
                 (quota.to_owned(), period.to_owned())
             }
         };
-        // Without a quota, it is -1 or max.
+        // Without a limit, `quota` is -1 or max.
         let [quota, period] = [quota, period].map(|text| text.trim().parse::<u64>().ok());
         let period = period.filter(|period| *period > 0)?;
         Some(quota? as f64 / period as f64)

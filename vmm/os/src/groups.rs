@@ -81,7 +81,7 @@ impl Hierarchy {
             let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
             is_listed(controllers).then_some(path)
         })?;
-        // In a container, the mount may be the process's group itself, under the name that it has outside.
+        // In a container, the mount may be the process's group itself, under its name outside the container.
         let below = Path::new(path_of_group).strip_prefix(root).unwrap_or(Path::new(""));
         let group = mount.join(below);
         Some(Self { version, mount, group })

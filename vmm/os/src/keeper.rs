@@ -42,10 +42,10 @@ impl Keeper {
     pub fn commit(mut self) -> io::Result<()> {
         let exited = || io::Error::new(ErrorKind::BrokenPipe, "the process that renames it exited");
         let mut pipes = self.0.stdin.take().zip(self.0.stdout.take());
-        let (to, from) = pipes.as_mut().ok_or_else(exited)?;
-        to.write_all(&[COMPLETE])?;
+        let (input, output) = pipes.as_mut().ok_or_else(exited)?;
+        input.write_all(&[COMPLETE])?;
         let mut answer = String::new();
-        from.read_to_string(&mut answer)?;
+        output.read_to_string(&mut answer)?;
         match answer.trim().parse() {
             Ok(0) => Ok(()),
             Ok(code) => Err(io::Error::from_raw_os_error(code)),
@@ -62,12 +62,12 @@ impl Drop for Keeper {
     }
 }
 
-/// Syncs the directory entry of a file. Some file systems cannot sync directories.
+/// Syncs the directory entry of a file. Errors are ignored: some file systems cannot sync directories.
 pub fn sync_name(file: &Path) {
     let _ = File::open(files::folder(file)).and_then(|folder| folder.sync_all());
 }
 
-/// Runs the process: `orders` reports that the result is complete, `answer` receives the error number or 0.
+/// Runs the process: a byte on `orders` confirms that the result is complete, `answer` receives errno or 0.
 pub fn keep(
     temporary: &Path,
     target: &Path,

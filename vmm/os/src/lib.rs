@@ -1,8 +1,8 @@
 //! Interfaces of a pvticket process to its user and its system.
 //!
 //! To the user: signals, raw mode, output that waits for slow readers, result files that are complete or
-//! absent. To the system: limits of memory, CPU time, threads and open files; groups and times of other
-//! processes; which files are built already, and who else could have changed them.
+//! absent. To the system: limits of memory, CPU time, threads and open files; other processes; files that are
+//! already built, and users who could have changed them.
 
 #![forbid(unsafe_code)]
 // print!/eprint! panic on a closed stream: `streams` does not.

@@ -15,14 +15,14 @@ const ADVICE: [(&[&str], &str); 4] = [
          if no timer, with ulimit -i",
     ),
     (&["os error 27)", "File too large"], "allow more with ulimit -f"),
-    // A child that the limit has ended.
+    // A child killed at its limit of CPU time.
     (&["(SIGXCPU)"], "allow more with ulimit -t"),
 ];
 
 /// Texts of errors for lack of memory.
 const NO_MEMORY: [&str; 2] = ["os error 12)", "Cannot allocate memory"];
 
-/// Whether memory is limited. Confined threads may not query the limits.
+/// Whether memory is limited, recorded because confined threads may not query limits.
 static MEMORY_IS_LIMITED: AtomicBool = AtomicBool::new(false);
 
 /// Minimum stack of the main thread in bytes. Parsing the command line uses most of it.
@@ -38,7 +38,7 @@ pub fn prepare() -> Result<(), String> {
     let stack = getrlimit(Resource::Stack).current;
     match stack.filter(|stack| *stack < MIN_STACK) {
         Some(stack) => Err(format!(
-            "the stack may have no more than {} KiB: allow {} KiB with ulimit -s",
+            "the stack is limited to {} KiB: allow {} KiB with ulimit -s",
             stack >> 10,
             MIN_STACK >> 10
         )),
@@ -60,7 +60,7 @@ fn raise_limits() {
     }
 }
 
-/// Lowers a soft limit of CPU time that equals the hard one, at which the kernel kills silently.
+/// Lowers a soft limit of CPU time that equals the hard limit, at which the kernel sends SIGKILL.
 fn lower_cpu_limit() {
     let limit = getrlimit(Resource::Cpu);
     if let Some(hard) = limit.maximum.filter(|hard| *hard > 1 && limit.current == Some(*hard)) {
@@ -75,7 +75,7 @@ pub fn with_advice(text: String) -> String {
     let advice = match ADVICE.iter().find(|(words, _)| has(words)) {
         Some((_, advice)) => advice,
         None if has(&NO_MEMORY) && MEMORY_IS_LIMITED.load(Relaxed) => {
-            "there is a limit: ulimit -v, ulimit -d"
+            "memory is limited: allow more with ulimit -v or ulimit -d"
         }
         None => return text,
     };

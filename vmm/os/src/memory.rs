@@ -15,15 +15,15 @@ use base::units::ByteSize;
 pub struct Memory {
     /// Memory and swap.
     pub size: ByteSize,
-    is_of_group: bool,
+    is_limited: bool,
     /// A group that uses more than this is throttled.
     high: Option<ByteSize>,
 }
 
-/// Formats it as part of a sentence.
+/// Formats the size as a clause of a message.
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let subject = if self.is_of_group { "this control group allows" } else { "this host has" };
+        let subject = if self.is_limited { "this control group allows" } else { "this host has" };
         write!(f, "{subject} {} of memory and swap", in_mib(self.size))
     }
 }
@@ -48,18 +48,18 @@ impl Memory {
         let host = ram.saturating_add(swap);
         match limit {
             Some(limit) if limit < host => {
-                Self { size: ByteSize(limit), is_of_group: true, high: None }
+                Self { size: ByteSize(limit), is_limited: true, high: None }
             }
-            _ => Self { size: ByteSize(host), is_of_group: false, high: None },
+            _ => Self { size: ByteSize(host), is_limited: false, high: None },
         }
     }
 
     /// Returns a host's memory of this size, without limits of a control group.
     pub const fn of_host(size: ByteSize) -> Self {
-        Self { size, is_of_group: false, high: None }
+        Self { size, is_limited: false, high: None }
     }
 
-    /// Returns the consequence of using `used` bytes; None if it has no consequence.
+    /// Returns a warning if processes that use `used` bytes would be killed or throttled.
     pub fn warning(self, used: ByteSize) -> Option<String> {
         match self.high {
             _ if used > self.size => Some(format!("{self}; processes that use more are killed")),
@@ -73,14 +73,14 @@ impl Memory {
 
     /// Returns the probable reason why a process was killed, if pvticket did not kill it.
     pub fn kill_reason(self) -> String {
-        let of_time =
+        let cpu_time =
             getrlimit(Resource::Cpu).maximum.map_or("", |_| " or of CPU time (ulimit -t)");
-        format!("probably out of memory{of_time}: {self}")
+        format!("probably out of memory{cpu_time}: {self}")
     }
 }
 
-/// Returns the lowest limit of memory and swap among a process's groups, from `/proc/PID/cgroup` and
-/// `/proc/PID/mountinfo` (proc(5)). `number` reads a file that contains a number.
+/// Returns the lowest limit of memory and swap, in bytes, among a process's groups, from `/proc/PID/cgroup` and
+/// `/proc/PID/mountinfo` (proc(5)). `swap` is the host's; `number` reads a number from a file.
 fn limit(
     groups: &str,
     mounts: &str,
@@ -110,7 +110,7 @@ fn limit_of(
     }
 }
 
-/// Returns the lowest amount of memory above which a group is throttled (`memory.high`, only in version 2).
+/// Returns the lowest number of bytes above which a group is throttled (`memory.high`, only in version 2).
 fn high(groups: &str, mounts: &str, number: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
     let dirs = group_dirs("memory", groups, mounts);
     dirs.filter(|(version, _)| *version == Version::Two)

@@ -26,7 +26,7 @@ pub enum UntrustedUser {
         /// The user's id.
         user: u32,
     },
-    /// Every user of this machine.
+    /// Any user of this host.
     #[error("everybody may write to {}", .path.display())]
     Everybody {
         /// The file or directory.
@@ -34,8 +34,8 @@ pub enum UntrustedUser {
     },
 }
 
-/// Returns who else could change or replace this file, which need not exist. Groups with write permission are
-/// trusted.
+/// Returns an untrusted user who could change or replace this file, which need not exist. Groups with write
+/// permission are trusted.
 pub fn untrusted_user(file: &Path) -> Option<UntrustedUser> {
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let trusted = trusted_users();
@@ -44,7 +44,7 @@ pub fn untrusted_user(file: &Path) -> Option<UntrustedUser> {
     paths.find_map(|path| untrusted_at(path, &fs::symlink_metadata(path).ok()?, &trusted))
 }
 
-/// Returns who else could change a folder or anything in it, such as the libraries and firmware of a program.
+/// Returns an untrusted user who could change a folder or its contents, such as a program's libraries.
 pub fn untrusted_within(folder: &Path) -> Option<UntrustedUser> {
     untrusted_user(folder).or_else(|| untrusted_below(folder, &trusted_users()))
 }
@@ -62,7 +62,7 @@ fn untrusted_below(folder: &Path, trusted: &[u32; 3]) -> Option<UntrustedUser> {
     })
 }
 
-/// Trusted users: this user and the administrator. In a container, the root's owner may be nobody.
+/// Trusted users: this user and the administrator. In a container, `/` may belong to `nobody`.
 fn trusted_users() -> [u32; 3] {
     let root = fs::metadata("/").map_or(0, |root| root.uid());
     [0, root, geteuid().as_raw()]
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(paths.map(untrusted_user), [(); 3].map(|()| everybody(&folder)));
         open_to(&folder, 0o1777);
         assert_eq!(paths.map(untrusted_user), [None, None, None], "as in /tmp");
-        // The target of the link.
+        // Affects the target of the link.
         open_to(&other, 0o777);
         let real = fs::canonicalize(&other).unwrap();
         assert_eq!(paths.map(untrusted_user), [None, everybody(&real), None]);

@@ -5,7 +5,7 @@ use std::{collections::HashMap, fs, path::PathBuf};
 use base::{host_counts::ThreadTimes, threads};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Sends a signal to the group led by this process. The group may be empty.
+/// Sends a signal to the process group of `leader`. Errors are ignored: the group may have exited.
 pub fn signal_group(leader: u32, signal: Signal) {
     if let Some(group) = i32::try_from(leader).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, signal);

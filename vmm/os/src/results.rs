@@ -1,8 +1,8 @@
 //! Result files: each appears under its name when complete; until then, the previous contents stay.
 //!
 //! A result is written to a temporary file next to its target, created with an unpredictable name
-//! and without following links. The file is synced and then renamed to the target. A target that is
-//! not a regular file (a pipe, a terminal, `/dev/null`, any `/dev/stdout`) is written to directly.
+//! and without following links. The file is synced and then renamed to the target. Pipes, terminals,
+//! devices, and `/dev/stdout` even if redirected to a file, are written to directly.
 
 use std::{
     ffi::OsString,
@@ -75,14 +75,14 @@ impl Target {
         Ok(Self { path: path.into(), delivery, opened: Mutex::default() })
     }
 
-    /// Opens the temporary file now, for a process that is to be confined: it writes one result, for
-    /// which it opens only [`Target::opened_late`].
+    /// Opens the temporary file early, for a process that is to be confined. It can then write one
+    /// result, and opens only [`Target::opened_late`] for it.
     pub fn open(&self) -> io::Result<()> {
         let temporary = match Temporary::new(self)? {
             Temporary::Named(file) => {
                 let (file, name) = file.into_parts();
                 let keeper = Keeper::start(&name, &self.path)?;
-                // The keeper has the file from now on.
+                // From now on, the keeper renames or removes the file.
                 name.keep()?;
                 Temporary::WithKeeper(file, keeper)
             }
@@ -137,7 +137,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Target::unchecked(path)?.write(|out| out.write_all(bytes))
 }
 
-/// A result being written. Dropping it leaves nothing behind.
+/// A result being written. Dropping it removes the temporary file.
 #[derive(Debug)]
 pub struct PendingResult {
     path: PathBuf,
@@ -182,7 +182,7 @@ impl PendingResult {
         }
     }
 
-    /// Puts the complete result in the target's place.
+    /// Delivers the complete result to the target.
     pub fn commit(self) -> io::Result<()> {
         let Self { path, delivery, file } = self;
         let mut file = match file {
@@ -209,7 +209,7 @@ impl PendingResult {
     }
 }
 
-/// A target that is written to directly, checking for signals.
+/// A target that is written to directly. A write gives up on a stalled reader after a signal.
 struct Special<'a>(&'a File);
 
 impl Write for Special<'_> {

@@ -30,11 +30,11 @@ use base::sanitize;
 /// Time for which a reader may stall after a signal has asked the program to end.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Minimum wait of a single write after that signal, however long ago it arrived.
+/// Minimum wait of a single write after such a signal, however long ago it arrived.
 const MIN_WAIT: Duration = Duration::from_millis(50);
 
-/// Bytes that a pipe accepts at once if it accepts any (`PIPE_BUF`): such a write does not block after a
-/// poll.
+/// Bytes that a pipe accepts at once if it polls as writable (`PIPE_BUF`, pipe(7)): such a write does not
+/// block.
 const PIPE_BUF: usize = 4096;
 
 /// Pause after a descriptor polled as writable but was not.
@@ -49,7 +49,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// State of one stream. The lock separates the output of threads.
+/// State of one stream. The lock serializes the writes of threads.
 #[derive(Debug)]
 struct StreamState {
     lock: Mutex<()>,
@@ -130,7 +130,7 @@ pub fn input_failed(error: io::Error) {
     let _ = INPUT_FAILURE.set(error);
 }
 
-/// Whether stdin is a terminal. First called at the start, since confined threads may not query it.
+/// Whether stdin is a terminal. Must first be called before confinement, which forbids the query.
 pub fn input_is_terminal() -> bool {
     static IS_TERMINAL: OnceLock<bool> = OnceLock::new();
     *IS_TERMINAL.get_or_init(|| isatty(stdio::stdin()))

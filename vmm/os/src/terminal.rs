@@ -4,8 +4,8 @@
 //! ([`crate::signals`]), on a panic, and on a fatal signal ([`fatal`]).
 //!
 //! While another job is in the terminal's foreground, the terminal is left alone: its modes are not changed
-//! and its input is not read. For either, the kernel would stop the process (SIGTTOU, SIGTTIN) each time it
-//! is continued, and no signal could end it in order: [`kvm::signal::block_stops_by_terminal`] blocks both.
+//! and its input is not read. Either would stop the process (SIGTTOU, SIGTTIN) each time it is continued, so
+//! that no signal could end it cleanly: [`kvm::signal::block_stops_by_terminal`] blocks both signals.
 
 use std::{
     io::{self, IsTerminal, Stdin},

@@ -41,7 +41,7 @@ fn print_error(message: &str) {
     drop(writeln!(io::stderr(), "pvticket-manual: {message}"));
 }
 
-/// The files could not be written.
+/// The manual could not be generated.
 #[derive(Debug, Error)]
 enum ManualError {
     /// A file or folder cannot be made.

@@ -12,7 +12,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Creates columns without rows, with `figures` aligned right.
+    /// Creates columns without rows; columns `figures` are right-aligned.
     pub fn new(figures: Range<usize>) -> Self {
         let mut table = Table::new();
         table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);

@@ -38,9 +38,9 @@ pub struct Document {
     pub warnings: Vec<Sentence>,
     /// The answer to the questions.
     pub answer: Vec<Sentence>,
-    /// Tables of locks, ranked by the share of throughput that they keep.
+    /// Tables of locks, ranked by the share of throughput that they retain.
     pub leagues: Vec<Table>,
-    /// The same by schedule.
+    /// These shares by schedule.
     pub heat_maps: Vec<HeatMap>,
     /// The findings.
     pub findings: Vec<Sentence>,
@@ -54,7 +54,7 @@ pub struct Document {
     pub sections: Vec<DocumentSystems>,
     /// How the figures were made, one sentence each.
     pub method: Vec<String>,
-    /// Commands: their purpose and the shell words. The last command recreates this report.
+    /// Commands: purpose and command line. The last recreates this report.
     pub commands: Vec<(String, String)>,
     /// The specs: title and text.
     pub specs: Vec<(String, String)>,
@@ -71,7 +71,7 @@ impl Document {
     /// The report of a study.
     pub fn for_study(study: &Study) -> Self {
         let mut names: Vec<&str> = study.runs.iter().map(words::name).collect();
-        // All comparisons have the same name.
+        // All runs of `compare` have the same name.
         names.dedup();
         let title = names.join(", ");
         let leagues = League::all(study);
@@ -90,7 +90,7 @@ impl Document {
             answer: answer.collect(),
             leagues: league::tables(study, &leagues),
             heat_maps: league::heat_maps(study, &leagues),
-            // Series that differ only in values that their names omit share a finding if nothing was found.
+            // Without a difference, series whose names omit their distinguishing values have equal findings.
             findings: unique(sentences::findings(study)),
             facts: facts(study),
             figures: figures::for_study(study),
@@ -131,7 +131,7 @@ impl Document {
         let name = |study: &Study| study.runs.first().map_or("", |run| &run.source).to_owned();
         let title = format!("{} against {}", name(&diff.after), name(&diff.before));
         let both = [("First run", &diff.before), ("Second run", &diff.after)];
-        let setup = both.map(|(which, study)| format!("{which}\n{}", setup::describe(study)));
+        let setup = both.map(|(label, study)| format!("{label}\n{}", setup::describe(study)));
         let runs: Vec<RunFacts> =
             diff.before.runs.iter().chain(&diff.after.runs).cloned().collect();
         Self {

@@ -1,5 +1,5 @@
-//! Output for people and programs: tables, charts, pages, timelines, JSON. From a study to text;
-//! nothing here prints, and nothing measures.
+//! Output for people and programs: tables, charts, pages, timelines, JSON. Converts studies to text;
+//! nothing here prints or measures.
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,7 @@ use study::{
     point::Point,
 };
 
-/// The lock with its options, and a label if two points are otherwise alike.
+/// The lock with its options, and the point's label if it has one.
 pub fn system(point: &Point) -> String {
     if point.label.is_empty() {
         point.lock_name()
@@ -23,8 +23,8 @@ pub fn series(study: &Study, point: &Point) -> String {
     role_values(study, point, Role::Series, &[])
 }
 
-/// The panel of a point within `surroundings`. Systems other than spinlocks have separate scales
-/// and baselines, and therefore separate panels.
+/// The title of a point's panel within `surroundings`. Families of systems have separate scales and
+/// baselines, and therefore separate panels.
 pub fn panel(study: &Study, point: &Point, surroundings: String) -> String {
     let family = point.lock.family();
     let has_others = study.points.iter().any(|point| point.point.lock.family() != family);
@@ -52,7 +52,7 @@ fn joined(parts: impl IntoIterator<Item = String>) -> String {
     parts.join(", ")
 }
 
-/// The point's values on the axes of one role, except for the axes in `but`.
+/// The point's values on the axes of one role, except the axes in `except`.
 fn role_values(study: &Study, point: &Point, role: Role, except: &[Axis]) -> String {
     let is_asked = |axis: &&Axis| study.layout.role(**axis) == role && !except.contains(*axis);
     let others = study.varying.iter().filter(is_asked).filter(|axis| !LOCK_AXES.contains(*axis));
@@ -63,7 +63,7 @@ fn role_values(study: &Study, point: &Point, role: Role, except: &[Axis]) -> Str
 /// The parts of a lock's name that belong to a role.
 fn lock_words(study: &Study, point: &Point, role: Role, except: &[Axis]) -> String {
     let layout = &study.layout;
-    // A lock that does not vary is named with the series, and its options with the lock.
+    // A lock that does not vary is named with the series; options that do not vary, with the lock.
     let of_lock = match layout.role(Axis::Lock) {
         Role::None => Role::Series,
         role => role,

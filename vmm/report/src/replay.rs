@@ -68,12 +68,12 @@ mod tests {
             line.starts_with("replayed 100 ") && line.ends_with(", 11 more left out"),
             "{line}"
         );
-        let liar = Divergence {
+        let extreme = Divergence {
             woken: u64::MAX,
             left_out: u64::MAX,
             replayed: 7,
             ..Divergence::default()
         };
-        assert!(summary(&liar).starts_with("NOT REPEATED, "), "a store is data");
+        assert!(summary(&extreme).starts_with("NOT REPEATED, "), "a store is data");
     }
 }

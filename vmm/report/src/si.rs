@@ -37,12 +37,12 @@ fn three_digits(value: f64) -> String {
 }
 
 /// No-break space between thousands, so that no line ends within a number; see [`spaced`].
-const THIN: char = '\u{a0}';
+const NBSP: char = '\u{a0}';
 
 /// Below this, a ratio is written as 1/n. From here on, [`ratio`] has two decimals.
 const MIN_DECIMAL: f64 = 0.0995;
 
-/// A ratio in three significant digits, two below 0.1: `1/33 000`, `0.98x`, `12.3x`, `24800x`.
+/// A ratio in three significant digits, two below 1: `1/33 000`, `0.98x`, `12.3x`, `24800x`.
 pub fn ratio(value: f64) -> String {
     if value.is_nan() {
         return NONE.into();
@@ -85,7 +85,7 @@ fn grouped(value: f64) -> String {
     let mut text = String::new();
     for (ix, digit) in digits.chars().enumerate() {
         if ix > 0 && (digits.len() - ix).is_multiple_of(3) {
-            text.push(THIN);
+            text.push(NBSP);
         }
         text.push(digit);
     }
@@ -94,7 +94,7 @@ fn grouped(value: f64) -> String {
 
 /// The text with ordinary spaces, for use after line breaking.
 pub fn spaced(text: &str) -> String {
-    text.replace(THIN, " ")
+    text.replace(NBSP, " ")
 }
 
 /// A share in per cent: `0 %`, `0.03 %`, `65.3 %`.

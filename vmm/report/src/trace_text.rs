@@ -106,7 +106,7 @@ fn handoff(handoff: &HandoffTimes) -> String {
 }
 
 fn hit(off: &LockPreemption) -> String {
-    let what = match off.kind.as_str() {
+    let state = match off.kind.as_str() {
         "LHP" => "holding",
         _ => "next in line for",
     };
@@ -116,7 +116,7 @@ fn hit(off: &LockPreemption) -> String {
         (None, None) => "a lock".to_owned(),
     };
     format!(
-        "{:>8}  {} off at {}, {what} {lock} ({}, {}); others spun for {}",
+        "{:>8}  {} off at {}, {state} {lock} ({}, {}); others spun for {}",
         span(off.off_ns),
         sanitize::line(&off.vcpu),
         moment(off.at_ns),

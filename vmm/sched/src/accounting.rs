@@ -1,7 +1,7 @@
 //! LHP/LWP accounting: the lock state at each preemption and its cost for the other vCPUs.
 //!
 //! A vCPU's spinning is wasted while the vCPU that must move first is preempted. The wasted time is computed
-//! only from known facts: when a waiter began to wait (its telemetry), when it ran (the schedule), and while
+//! only from known facts: when a waiter began to wait (its telemetry), when it ran (the schedule), and when
 //! the holder or the next in line was preempted.
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use base::{
     units::{Nanos, SlotId},
 };
 
-/// Number of preemptions recorded individually.
+/// Maximum number of preemptions recorded individually.
 const MAX_RECORDS: usize = 1 << 16;
 
 /// One preemption. Times are in nanoseconds, monotonic clock.
@@ -127,12 +127,12 @@ impl Accounting {
         }
     }
 
-    /// Returns the sums, excluding preemptions that have not ended.
+    /// Returns the sums. Times exclude preemptions that have not ended.
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// Returns the sums at `now`, including vCPUs that are still preempted.
+    /// Returns the sums, with times until `now` for vCPUs that are still preempted.
     pub fn totals_at(&self, now: Nanos) -> Totals {
         let mut totals = self.totals;
         for open in self.open.iter().flatten().filter(|open| open.until.is_none()) {
@@ -141,12 +141,12 @@ impl Accounting {
         totals
     }
 
-    /// Returns the first preemptions. [`Totals::preemptions`] counts all of them.
+    /// Returns the first 65 536 preemptions. [`Totals::preemptions`] counts all of them.
     pub fn records(&self) -> &[Preemption] {
         &self.records
     }
 
-    /// Records that a vCPU of machine `vm` loses its slot against its will.
+    /// Records that a vCPU of VM `vm` loses its slot against its will.
     pub fn record_preemption(&mut self, p: Preemption, vm: u32) {
         let totals = &mut self.totals;
         totals.preemptions += 1;

@@ -2,9 +2,8 @@
 //! that no policy may break.
 //!
 //! All state transitions are in this file, which is why it exceeds 400 lines: each of them maintains the
-//! invariants of the same four private fields (a slot and its vCPU, the state, the number of waiting vCPUs),
-//! and can be checked against its contract here. The table, the accounting, the log and the policies do not
-//! change the state and are in other files.
+//! invariants of the same private fields (the vCPU on each slot, each vCPU's state, the number of waiting
+//! vCPUs), and can be checked against its contract here.
 
 use super::{
     accounting::{Accounting, Preemption},
@@ -54,7 +53,7 @@ pub use super::table::{Member, State};
 ///   the answer. A thread whose own event made its vCPU lose the slot must not enter the guest before the
 ///   next grant.
 /// * **KVM's HLT.** A vCPU that halts inside KVM keeps its slot until the caller reports [`Event::Idle`],
-///   which it does only if [`Core::has_waiters`] and not [`Core::keeps_slot_in_hlt`]. [`Event::Idle`] and
+///   which it may do only if [`Core::has_waiters`] and not [`Core::keeps_slot_in_hlt`]. [`Event::Idle`] and
 ///   [`Event::StoppedInHlt`] may take the slot while the thread stays in `KVM_RUN`. When the thread wakes,
 ///   the caller must notice, report [`Event::Woken`] and get it out of the guest unless it is granted a slot.
 ///
@@ -123,7 +122,7 @@ impl Core {
         self.is_running(vcpu).then(|| self.policy.slice_end(vcpu, &view))
     }
 
-    /// Returns the earliest deadline of all vCPUs. [`Core::handle`] must be called by then.
+    /// Returns the earliest deadline of all vCPUs, if any. [`Core::handle`] must be called by then.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let vcpus = (0..self.vcpus.len()).map(|ix| VcpuIndex(ix as u32));
         vcpus.filter_map(|vcpu| self.deadline(vcpu)).min()
@@ -284,7 +283,7 @@ impl Core {
         }
     }
 
-    /// Asks the policy whether a running vCPU makes way after its kick of another vCPU.
+    /// Asks the policy whether a running vCPU that has kicked another makes way for it.
     fn offer_slot(&mut self, kicker: Kicker, now: Nanos) {
         let by = kicker.vcpu;
         let activity = kicker.activity.after_kick();
@@ -308,8 +307,8 @@ impl Core {
         self.vcpus[vcpu.ix()].state = State::Halted;
     }
 
-    /// Handles a stop in KVM's HLT. A loss of the slot is then no preemption, since the vCPU waits without
-    /// needing a CPU: it becomes idle if the policy wants the slot for another vCPU.
+    /// Handles a stop in KVM's HLT. Losing the slot is then no preemption, since the vCPU needs no CPU: it
+    /// becomes idle if the policy wants the slot for another vCPU.
     fn stop_in_hlt(&mut self, vcpu: VcpuIndex, obs: Observation, now: Nanos) {
         match self.ask(now, |policy, view| policy.stopped_in_hlt(vcpu, &obs, view)) {
             Verdict::Preempt(_) | Verdict::Hold(_) => self.idle(vcpu, obs, now),
@@ -437,7 +436,7 @@ impl Core {
             }
         }
         if has_resumed_blocker {
-            // vCPUs that spun for its lock have wasted their time until now.
+            // vCPUs that spun because of the resumed vCPU have wasted their time until now.
             let occupants = self.slots.iter().flatten();
             let running = occupants.filter(|vcpu| self.vcpus[vcpu.ix()].granted_at < now);
             self.actions.extend(running.map(|vcpu| Action::Sample(*vcpu)));

@@ -12,7 +12,6 @@ use super::{
 };
 use base::units::{Nanos, SlotId};
 
-/// Returns every policy with each set of arguments to test.
 fn tested_policies() -> impl Iterator<Item = &'static str> {
     POLICIES.iter().flat_map(|policy| policy.tested).copied()
 }
@@ -30,13 +29,13 @@ proptest! {
         for policy in tested_policies() {
             let mut world = World::new(policy, vcpus, slots, None);
             steps.iter().for_each(|s| world.step(*s));
-            let (mut again, _) = make_core(policy, vcpus, slots, None);
+            let (mut repeat, _) = make_core(policy, vcpus, slots, None);
             for (vcpu, event, now, actions) in &world.history {
-                prop_assert_eq!(again.handle(*vcpu, *event, *now), &actions[..], "{}", policy);
+                prop_assert_eq!(repeat.handle(*vcpu, *event, *now), &actions[..], "{}", policy);
             }
-            prop_assert_eq!(again.log().slices(), world.core.log().slices(), "{}", policy);
-            prop_assert_eq!(again.accounting().totals(), world.core.accounting().totals());
-            prop_assert_eq!(again.accounting().records(), world.core.accounting().records());
+            prop_assert_eq!(repeat.log().slices(), world.core.log().slices(), "{}", policy);
+            prop_assert_eq!(repeat.accounting().totals(), world.core.accounting().totals());
+            prop_assert_eq!(repeat.accounting().records(), world.core.accounting().records());
         }
     }
 
@@ -61,7 +60,7 @@ proptest! {
         }
     }
 
-    /// A replay repeats the recorded slices exactly, independent of the guests' behaviour.
+    /// A replay runs the recorded vCPUs in order on their slots, independent of the guests' behaviour.
     #[test]
     fn replays_follow_recordings_under_any_history(
         steps in vec(step(), 1..300), others in vec(step(), 1..300), vcpus in 1..8_usize, slots in 1..4_usize,
@@ -73,13 +72,13 @@ proptest! {
         stays(&steps).into_iter().for_each(|step| first.step(step));
         let slices = first.core.log().slices().to_vec();
         let recording = recording_of(vcpus, slots, &slices);
-        let mut again = World::new("replay:it", vcpus, slots, Some(&recording));
-        stays(&others).into_iter().for_each(|step| again.step(step));
+        let mut repeat = World::new("replay:it", vcpus, slots, Some(&recording));
+        stays(&others).into_iter().for_each(|step| repeat.step(step));
         // In any case it continues to the end of the recording.
         for _ in 0..slices.len() * 3 {
-            again.due(1);
+            repeat.due(1);
         }
-        let replayed = again.core.log().slices();
+        let replayed = repeat.core.log().slices();
         let ended: Vec<&Slice> = slices.iter().take_while(|t| t.end != SliceEnd::Open).collect();
         prop_assert!(replayed.len() >= ended.len(), "{} of {}", replayed.len(), ended.len());
         for (recorded, replayed) in ended.into_iter().zip(replayed) {
@@ -87,21 +86,21 @@ proptest! {
         }
     }
 
-    /// A replay of a history without halts repeats the recorded slices exactly.
+    /// In a replay of a history without halts no slice is skipped or ends early or late.
     #[test]
     fn replays_repeat_the_slices(dues in vec(0..64_usize, 1..300), vcpus in 1..8_usize, slots in 1..4_usize) {
         let mut first = World::new("random", vcpus, slots, None);
         dues.iter().for_each(|ix| first.due(*ix));
         let slices = first.core.log().slices().to_vec();
         let recording = recording_of(vcpus, slots, &slices);
-        let mut again = World::new("replay:it", vcpus, slots, Some(&recording));
-        dues.iter().for_each(|ix| again.due(*ix));
+        let mut repeat = World::new("replay:it", vcpus, slots, Some(&recording));
+        dues.iter().for_each(|ix| repeat.due(*ix));
         let owners = |slices: &[Slice]| -> Vec<_> { slices.iter().map(|t| (t.vcpu, t.slot)).collect() };
-        let replayed = again.core.log().slices();
+        let replayed = repeat.core.log().slices();
         let common = slices.iter().take_while(|t| t.end != SliceEnd::Open).count();
         prop_assert!(replayed.len() >= common);
         prop_assert_eq!(owners(&slices[..common]), owners(&replayed[..common]));
-        let divergence = again.core.policy().divergence().unwrap();
+        let divergence = repeat.core.policy().divergence().unwrap();
         prop_assert_eq!((divergence.skipped, divergence.early, divergence.late), (0, 0, 0));
     }
 }
@@ -131,7 +130,7 @@ fn lhp_waits_for_a_holder_and_keeps_it_off() {
 #[test]
 fn spinning_behind_a_preempted_served_vcpu_is_wasted() {
     let mut core = core_of("rr", &[0; 3], 2);
-    // It is far back in the queue when its slice ends, and served 300 ns later.
+    // vCPU 0 is far back in the queue when its slice ends, and served 300 ns later.
     tell(&mut core, 0, Event::Stopped(waiting(8, 3, 0)), 1_100);
     assert_eq!(core.accounting().totals().lwp, 0);
     tell(&mut core, 1, Event::Stopped(waiting(10, 1, 1_400)), 2_000);
@@ -186,7 +185,7 @@ fn kick_boost_runs_the_kicked_on_the_kickers_slot() {
     tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // vCPU 2 gets slot 0
     tell(&mut core, 1, Event::Kicked(None), 20);
     tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 30);
-    // Slot 0 becomes free first, but vCPU 0 belongs on its kicker's slot. No other vCPU is boosted, so it
+    // Slot 0 becomes free first, but vCPU 0 belongs on its kicker's slot. No other vCPU is boosted, so vCPU 0
     // gets slot 0.
     let granted = tell(&mut core, 2, Event::Halted(waiting(4, 2, 0)), 40);
     assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))]);

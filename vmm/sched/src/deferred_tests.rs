@@ -1,5 +1,5 @@
-//! A lock holder keeps its slot until its grace has run out, for any cause of the end of its
-//! slice. The same holds under `kick-boost` when it kicks.
+//! Under `deferred` a lock holder keeps its slot beyond its slice, until its grace has run out. Under
+//! `kick-boost` it keeps its slot when it kicks.
 
 use super::{
     core::State,
@@ -18,7 +18,7 @@ fn alone(policy: &str) -> Core {
     core
 }
 
-/// vCPU 1 kicks vCPU 0 while it has this lock activity.
+/// vCPU 1, with this lock activity, kicks vCPU 0.
 fn kick_from(core: &mut Core, activity: LockActivity, now: u64) -> Vec<Action> {
     tell(core, 0, Event::Kicked(Some(Kicker { vcpu: ONE, activity })), now)
 }
@@ -139,7 +139,7 @@ fn kick_boost_lets_a_kicking_holder_run() {
     assert_eq!(hits(&core), (0, 0));
 }
 
-/// Also while its line still announces the kick, since the waiter has received it.
+/// Even while its telemetry line announces the kick, which the waiter has received.
 #[test]
 fn a_kicker_without_locks_makes_way() {
     for activity in [LockActivity::Free, LockActivity::Kicking { lock: LockId(9), ticket: 2 }] {

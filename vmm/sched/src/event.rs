@@ -46,7 +46,7 @@ pub enum LockActivity {
     #[serde(rename = "guarded")]
     PreemptDisabled,
     /// Draws a ticket, or takes or releases a queued lock. The vCPU may or may not have the lock or ticket
-    /// already; the telemetry lines of the other vCPUs do not show it. Also a waiter for an unknown lock.
+    /// already; the telemetry lines of the other vCPUs do not show which. Also a waiter for an unknown lock.
     Entering,
     /// Holds one lock, or several whose outer ones are unknown.
     Holding {
@@ -61,15 +61,15 @@ pub enum LockActivity {
         lock: Option<LockId>,
         /// Number of locks held.
         depth: u32,
-        /// The locks around it, outermost first, as far as telemetry names them.
+        /// The outer locks, outermost first, as far as telemetry names them.
         outer: [Option<LockId>; MAX_NAMED],
     },
     /// Waits in a lock's queue.
     Waiting {
         /// The lock it waits for.
         lock: LockId,
-        /// The vCPU's ticket, modulo 2^16. It is served when the head reaches it. For a queued lock, an odd
-        /// number for the position in the queue as far as it is known; several waiters may share it.
+        /// The vCPU's ticket, modulo 2^16. It is served when the head reaches it. For a lock without tickets,
+        /// an odd number for the position in the queue, or 0 if unknown; several waiters may share it.
         ticket: u16,
         /// Releases until the vCPU is served. 0: it is served and has not noticed yet. None: the lock's word
         /// could not be read.
@@ -144,8 +144,8 @@ impl LockActivity {
         self
     }
 
-    /// Returns the ticket that its lock served when the vCPU was observed waiting. None: its lock has no
-    /// tickets.
+    /// Returns the ticket that the lock served when the vCPU was observed waiting. None if the vCPU does not
+    /// wait, the lock has no tickets, or its word could not be read.
     pub const fn head(&self) -> Option<u16> {
         match *self {
             // Tickets advance by 2, as the low bit of a head is the slow-path flag. An odd value is a rank.
@@ -156,7 +156,7 @@ impl LockActivity {
         }
     }
 
-    /// Whether other vCPUs could come to wait for this vCPU if it were preempted now.
+    /// Whether other vCPUs could end up waiting for this vCPU if it were preempted now.
     pub const fn is_involved(&self) -> bool {
         !matches!(self, LockActivity::Unknown | LockActivity::Free)
     }
@@ -190,7 +190,7 @@ impl LockActivity {
     /// Like [`is_ahead_of`](Self::is_ahead_of), but also true if both wait at positions whose order is
     /// unknown: for a lock without tickets, or behind the first positions of a queued lock.
     pub fn may_be_ahead_of(&self, other: &LockActivity) -> bool {
-        // No two vCPUs share a ticket.
+        // Tickets are unique: an equal value is a position shared by several waiters.
         let place = |activity: &LockActivity| match *activity {
             LockActivity::Waiting { lock, ticket, .. } => Some((lock, ticket)),
             _ => None,
@@ -198,7 +198,7 @@ impl LockActivity {
         self.is_ahead_of(other) || place(self).is_some_and(|at| place(other) == Some(at))
     }
 
-    /// Whether the vCPU holds or awaits `lock`. Outer locks count.
+    /// Whether the vCPU holds or awaits `lock`, or owes a kick for it. Outer locks count.
     pub fn concerns(&self, lock: LockId) -> bool {
         let is_outer = match self {
             LockActivity::HoldingSeveral { outer, .. } => outer.contains(&Some(lock)),
@@ -207,7 +207,7 @@ impl LockActivity {
         is_outer || self.lock() == Some(lock)
     }
 
-    /// Returns the lock that the vCPU holds or awaits, if known. If it holds several, the innermost.
+    /// Returns the (innermost) lock that the vCPU holds, awaits or owes a kick for, if known.
     pub const fn lock(&self) -> Option<LockId> {
         match *self {
             LockActivity::Holding { lock, .. } | LockActivity::HoldingSeveral { lock, .. } => lock,
@@ -238,7 +238,7 @@ pub struct Observation {
     pub activity: LockActivity,
 }
 
-/// An event of the vCPU passed to [`Core::handle`](super::Core::handle).
+/// An event of a vCPU, for [`Core::handle`](super::Core::handle).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Event {
     /// The vCPU's thread is ready to enter the guest for the first time.
@@ -250,18 +250,18 @@ pub enum Event {
     StoppedInHlt(Observation),
     /// `lock_spinning` found no pending kick, and the vCPU halts.
     Halted(Observation),
-    /// The vCPU was kicked (`unlock_kick`), by this kicker if a vCPU did it. Ends its halt. May arrive before
-    /// the [`Event::Halted`] it is meant for, which then does not halt.
+    /// The vCPU was kicked (`unlock_kick`), by the VMM itself if `None`. Ends its halt. May arrive before the
+    /// [`Event::Halted`] it is meant for, which then does not halt.
     Kicked(Option<Kicker>),
-    /// The vCPU was kicked while in KVM's HLT, by this kicker if a vCPU did it, and KVM has delivered the
-    /// kick: no kick remains pending for a later halt.
+    /// The vCPU was kicked while in KVM's HLT, by the VMM itself if `None`, and KVM has delivered the kick:
+    /// no kick remains pending for a later halt.
     KickedInHlt(Option<Kicker>),
     /// [`Event::Halted`] and a kick in one step: the vCPU halts and ends the halt of the vCPU passed, which
     /// may thus get its slot.
     HandedOver(VcpuIndex, Observation),
     /// The vCPU yields its slot on request.
     Yielded,
-    /// The vCPU has read a lock as often as [`Policy::spin_limit`](super::Policy::spin_limit) allows.
+    /// The vCPU has spun on a lock for [`Policy::spin_limit`](super::Policy::spin_limit) iterations.
     SpunOut(Observation),
     /// The vCPU waits for a lock and offers the rest of its time slice to the vCPU passed, which it knows to
     /// have no CPU.
@@ -270,8 +270,8 @@ pub enum Event {
     Point(Point, Observation),
     /// The vCPU is in KVM's own HLT, for the lock in the observation or because the guest is idle.
     Idle(Observation),
-    /// The vCPU's thread is about to wait for something outside the machine, such as the reader of the
-    /// guest's output. It needs no CPU until [`Event::Woken`].
+    /// The vCPU's thread is about to wait for something outside the VM, such as the reader of the guest's
+    /// output. It needs no CPU until [`Event::Woken`].
     Blocks(Observation),
     /// The vCPU has left KVM's HLT, woken by an interrupt or by a kick that KVM delivered without the VMM, or
     /// its thread has finished waiting. If its lock already serves it, it was kicked by an unknown vCPU.

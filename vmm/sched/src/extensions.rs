@@ -24,7 +24,7 @@ sums!(ExtensionCounts: granted, in_time, overrun);
 pub struct Extensions {
     /// How the extensions ended.
     pub counts: ExtensionCounts,
-    /// By bucket of [`hypercalls::histogram`], in nanoseconds.
+    /// Number of extensions by bucket of nanoseconds needed ([`hypercalls::histogram`]).
     needed: Box<[u64]>,
 }
 

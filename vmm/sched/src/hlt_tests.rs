@@ -40,8 +40,8 @@ fn loses_its_slot(core: &mut Core, obs: Observation, at: u64) {
     assert_eq!(counts, (0, 0, 0, 0), "{obs:?}");
 }
 
-/// For instance, it waits for a reader of the guest's output with a lock held. It is not preempted,
-/// and the other vCPU runs.
+/// For instance, the thread waits for a reader of the guest's output. That is no preemption even with
+/// a lock held.
 #[test]
 fn a_blocked_thread_frees_its_slot() {
     for policy in ["rr", "fair", "kick-boost", "random", "deferred", "gang", "directed-yield"] {
@@ -75,12 +75,12 @@ fn losing_a_slot_in_hlt_is_no_preemption() {
 /// done. If it lost its slot, the kicker would have to make way for it a moment later.
 #[test]
 fn under_deferred_a_waiter_in_hlt_has_its_grace() {
-    for (policy, goes_on) in
+    for (policy, expected) in
         [("deferred", vec![Action::Ask(VcpuIndex(0))]), ("deferred:look", vec![])]
     {
         for obs in [in_hlt(0), in_hlt(1), in_hlt(5)] {
             let mut core = core_of(policy, &[0, 0], 1);
-            assert_eq!(tell(&mut core, 0, Event::StoppedInHlt(obs), 1_001), goes_on, "{policy}");
+            assert_eq!(tell(&mut core, 0, Event::StoppedInHlt(obs), 1_001), expected, "{policy}");
             assert_eq!(state(&core, 0), State::Running(SlotId(0)));
             assert!(core.keeps_slot_in_hlt(VcpuIndex(0), &obs, Nanos(2_000)), "{policy}");
             assert!(!core.keeps_slot_in_hlt(VcpuIndex(0), &obs, Nanos(2_001)), "{policy}");

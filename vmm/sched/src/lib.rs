@@ -2,9 +2,9 @@
 //!
 //! [`Core`] only makes decisions: it takes [`Event`]s and the time, and returns [`Action`]s. The same core
 //! therefore drives real threads and simulations, and replays recorded runs. Each [`policy`] is one file.
-//! [`accounting`] sums up the cost of preemptions. [`log`] keeps the decisions, which [`recording`] reads and
-//! writes. Threads, clocks and signals belong to the driver in `vmm/machine/src/driver`. [`halts`] is the
-//! protocol between halting threads and their kickers.
+//! [`accounting`] sums up the cost of preemptions. [`log`] records the decisions, and [`recording`] is their
+//! file format. Threads, clocks and signals belong to the driver in `vmm/machine/src/driver`. [`halts`] is
+//! the protocol between halting threads and their kickers.
 
 #![forbid(unsafe_code)]
 

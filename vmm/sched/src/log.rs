@@ -28,9 +28,9 @@ pub enum SliceEnd {
     Spun = 4,
     /// The vCPU was held off by an injected preemption.
     Injected = 5,
-    /// The vCPU halted in the VMM.
+    /// The vCPU halted in the VMM. With `--driver bpf`: its thread blocked.
     Halted = 6,
-    /// The vCPU was in KVM's HLT.
+    /// The vCPU was in KVM's HLT, or its thread blocked.
     Idle = 7,
     /// The vCPU's thread exited.
     Exited = 8,
@@ -168,7 +168,7 @@ pub struct VmProgress {
 pub struct Sighting {
     /// Time of the observation, monotonic clock.
     pub at: Nanos,
-    /// The vCPU on the slot.
+    /// The observed vCPU.
     pub vcpu: VcpuIndex,
     /// Its lock activity. A waiter about to halt counts as spinning.
     pub activity: LockActivity,

@@ -10,8 +10,8 @@ use base::units::{Nanos, SlotId};
 
 const SLOT: SlotId = SlotId(0);
 
-/// Returns three vCPUs on one slot. vCPU 0 was forced off it while waiting with ticket 2. vCPU 1, the
-/// next in the round, has had it since 2000.
+/// Returns three vCPUs on one slot. vCPU 0 was forced off it while waiting with ticket 2. vCPU 1, the next in
+/// the round, has had it since 2001 ns.
 fn preempted_in_lock(policy: &str) -> Core {
     let mut core = core_of(policy, &[0; 3], 1);
     tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), 1_001);
@@ -99,7 +99,7 @@ fn a_vcpu_forced_off_again_waits_for_the_round() {
 }
 
 /// vCPU 0 holds up the line and is spent. vCPU 2, behind it, is preempted in the lock. vCPU 1 runs.
-fn spent() -> Core {
+fn core_with_spent() -> Core {
     let mut core = preempted_in_lock("deferred");
     tell(&mut core, 1, Event::Stopped(free()), 2_100);
     for now in [3_100, 4_100] {
@@ -114,7 +114,7 @@ fn spent() -> Core {
 /// too. The line never moved again.
 #[test]
 fn waiters_stay_behind_a_spent_vcpu() {
-    let mut core = spent();
+    let mut core = core_with_spent();
     assert_eq!(core.accounting().totals().forced, 2, "the vCPU behind made way at a poll");
     assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT), "not the preempted vCPU");
     let granted = tell(&mut core, 1, Event::Stopped(free()), 4_400);

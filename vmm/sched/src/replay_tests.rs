@@ -155,8 +155,8 @@ fn a_preemption_at_a_point_is_replayed() {
 
 #[test]
 fn holds_are_limited_to_a_minute() {
-    let again = slice(1 << 63, 100, 0, SliceEnd::Expired);
-    let mut replay = Replay::new(1, &[slice(0, 500, 0, SliceEnd::Injected), again]);
+    let later = slice(1 << 63, 100, 0, SliceEnd::Expired);
+    let mut replay = Replay::new(1, &[slice(0, 500, 0, SliceEnd::Injected), later]);
     replay.tell(0, Event::Stopped(free()), 500);
     assert_eq!(replay.0.state(VcpuIndex(0)), State::Held(Nanos(60_000_000_500)));
 }

@@ -11,9 +11,9 @@ use super::{
 };
 use base::units::Nanos;
 
-/// Interval between the vCPUs' actions.
+/// Interval between the vCPUs' actions in nanoseconds.
 const TICK: u64 = SLICE.0 / 10;
-/// Long enough for a debt of a grace to be paid many times.
+/// Slices per run, enough to pay a debt of a grace many times.
 const SLICES: u64 = 1_000;
 
 /// Behaviour of a vCPU of the lying VM when it is stopped, or at each tick.
@@ -23,7 +23,7 @@ enum Lie {
     Holds,
     /// Claims to await a lock.
     Waits,
-    /// Claims to have to kick the next in line.
+    /// Claims to owe the next in line a kick.
     Kicks,
     /// Claims nothing.
     Nothing,
@@ -77,16 +77,16 @@ impl Lie {
 struct Contest {
     core: Core,
     vms: Vec<u32>,
-    had: [u64; 2],
+    cpu_time: [u64; 2],
     now: u64,
-    /// Interval at which vCPUs are stopped if they are due.
+    /// Interval in nanoseconds at which vCPUs are stopped if they are due.
     tick: u64,
 }
 
 impl Contest {
     fn new(policy: &str, liars: usize, honest: usize, slots: usize) -> Self {
         let vms: Vec<u32> = (0..liars + honest).map(|ix| u32::from(ix >= liars)).collect();
-        Self { core: core_of(policy, &vms, slots), vms, had: [0; 2], now: 1, tick: TICK }
+        Self { core: core_of(policy, &vms, slots), vms, cpu_time: [0; 2], now: 1, tick: TICK }
     }
 
     fn runs(&self, ix: usize) -> bool {
@@ -98,10 +98,10 @@ impl Contest {
     }
 
     /// Returns another vCPU of the lying VM in this state.
-    fn sibling(&self, ix: usize, is_so: impl Fn(State) -> bool) -> Option<VcpuIndex> {
+    fn sibling(&self, ix: usize, fits: impl Fn(State) -> bool) -> Option<VcpuIndex> {
         let siblings = (0..self.vms.len()).filter(|peer| self.vms[*peer] == 0 && *peer != ix);
         let mut siblings = siblings.map(|peer| VcpuIndex(peer as u32));
-        siblings.find(|peer| is_so(self.core.state(*peer)))
+        siblings.find(|peer| fits(self.core.state(*peer)))
     }
 
     fn halted(&self, ix: usize) -> Option<VcpuIndex> {
@@ -142,7 +142,7 @@ impl Contest {
         self.now += self.tick;
         for ix in 0..self.vms.len() {
             if self.runs(ix) {
-                self.had[self.vms[ix] as usize] += self.tick;
+                self.cpu_time[self.vms[ix] as usize] += self.tick;
             }
         }
         for ix in 0..self.vms.len() {
@@ -162,11 +162,11 @@ impl Contest {
     fn share(&self, slots: usize) -> f64 {
         let honest = self.vms.iter().filter(|vm| **vm == 1).count();
         let due = (slots as u64 * (self.now - 1)) as f64 * honest as f64 / self.vms.len() as f64;
-        self.had[1] as f64 / due
+        self.cpu_time[1] as f64 / due
     }
 }
 
-/// Returns the share of VM 1 after [`SLICES`], while VM 0 repeats these lies, each for the number of ticks.
+/// Returns the share of VM 1 after [`SLICES`], while VM 0 repeats these lies, each for its number of ticks.
 fn share_with(
     policy: &str,
     (liars, honest): (usize, usize),
@@ -211,12 +211,12 @@ fn each_false_claim_leaves_other_vms_their_share() {
 #[test]
 fn a_coarse_timer_takes_no_share() {
     for policy in policies() {
-        for ticks_a_slice in [1, 4, 10, 20] {
+        for slices_a_tick in [1, 4, 10, 20] {
             let mut contest = Contest::new(&policy, 1, 1, 1);
-            contest.tick = ticks_a_slice * SLICE.0;
+            contest.tick = slices_a_tick * SLICE.0;
             (0..SLICES).for_each(|_| contest.tick(Lie::Holds));
             let share = contest.share(1);
-            assert!(share >= 0.9, "{policy}, a timer of {ticks_a_slice} slices: {share:.3}");
+            assert!(share >= 0.9, "{policy}, a timer of {slices_a_tick} slices: {share:.3}");
         }
     }
 }
@@ -236,7 +236,7 @@ proptest! {
 }
 
 /// vCPU 0 shares the slot with a vCPU of another VM, and holds a lock whenever it is stopped. Ends its slice
-/// after `late` of the grace, or at the end of the grace, and then the other vCPU's slice. Returns the grace.
+/// `late` ns into the grace, or at its end, and then the other vCPU's slice. Returns the grace.
 fn run_both(core: &mut Core, now: &mut u64, late: Option<u64>) -> u64 {
     let deadline = |core: &Core, vcpu| core.deadline(VcpuIndex(vcpu)).map_or(0, |at| at.0);
     let due = deadline(core, 0);
@@ -290,7 +290,7 @@ fn a_debt_to_a_sleeping_vm_fades() {
     assert!(graces[short..].iter().all(|grace| *grace == 4_000), "{graces:?}");
 }
 
-/// One vCPU of each machine on one slot, for 400 slices: three times the weight yields three times the time.
+/// One vCPU of each VM on one slot, for 400 slices: three times the weight yields three times the time.
 #[test]
 fn fair_time_is_proportional_to_weight() {
     let policy = "fair:1,3";
@@ -300,10 +300,10 @@ fn fair_time_is_proportional_to_weight() {
         let (at, runs) = (core.next_deadline().unwrap(), core.slots()[0].unwrap());
         tell(&mut core, runs.0, Event::Stopped(free()), at.0);
     }
-    let mut had = [0; 2];
-    core.log().slices().iter().for_each(|slice| had[slice.vcpu.ix()] += slice.ran.0);
+    let mut cpu_time = [0; 2];
+    core.log().slices().iter().for_each(|slice| cpu_time[slice.vcpu.ix()] += slice.ran.0);
     // A slice of either vCPU is still open.
-    let [light, heavy] = had;
+    let [light, heavy] = cpu_time;
     assert!(heavy.abs_diff(3 * light) <= 3 * SLICE.0, "{light} and {heavy} ns");
     assert!(light > 90 * SLICE.0, "{light} ns");
 }
@@ -320,12 +320,12 @@ fn a_sleepers_credit_is_at_most_a_slice() {
     }
     let kicked = core.next_deadline().unwrap().0 - 1;
     tell(&mut core, 0, Event::Kicked(None), kicked);
-    let mut had = [0_u64; 2];
+    let mut slices = [0_u64; 2];
     for _ in 0..20 {
         let (at, runs) = (core.next_deadline().unwrap(), core.slots()[0].unwrap());
         let before = core.log().slices().len();
         tell(&mut core, runs.0, Event::Stopped(free()), at.0);
-        had[runs.ix()] += u64::from(core.log().slices().len() > before);
+        slices[runs.ix()] += u64::from(core.log().slices().len() > before);
     }
-    assert!(had[0].abs_diff(had[1]) <= 2, "slices: {had:?}");
+    assert!(slices[0].abs_diff(slices[1]) <= 2, "slices: {slices:?}");
 }

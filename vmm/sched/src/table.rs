@@ -31,7 +31,7 @@ pub enum State {
     Held(Nanos),
     /// Halted in the VMM until it is kicked.
     Halted,
-    /// In KVM's HLT, without a slot.
+    /// Without a slot, in KVM's HLT or because its thread blocks.
     Idle,
     /// The vCPU's thread has exited; final.
     #[serde(rename = "gone")]
@@ -42,7 +42,7 @@ pub enum State {
 pub(super) struct Vcpu {
     pub(super) member: Member,
     pub(super) state: State,
-    /// Observation at its last stop.
+    /// Last observation outside the guest.
     pub(super) observed: Observation,
     /// Start of its time slice.
     pub(super) granted_at: Nanos,
@@ -70,7 +70,7 @@ impl View<'_> {
         }
     }
 
-    /// Whether `vcpu` is halted, in the VMM or in KVM.
+    /// Whether `vcpu` is halted, in the VMM or in KVM, or its thread blocks.
     pub fn is_halted(&self, vcpu: VcpuIndex) -> bool {
         matches!(self.vcpus[vcpu.ix()].state, State::Halted | State::Idle)
     }

@@ -10,7 +10,7 @@ use base::units::Nanos;
 
 pub(super) use super::test_world::SLICE;
 
-/// A kicker that is in no lock.
+/// Returns this vCPU as a kicker in no lock.
 pub(super) fn by(vcpu: VcpuIndex) -> Option<Kicker> {
     Some(Kicker { vcpu, activity: LockActivity::Free })
 }
@@ -35,7 +35,7 @@ pub(super) fn tell(core: &mut Core, vcpu: u32, event: Event, now: u64) -> Vec<Ac
     actions.into_iter().filter(|action| !matches!(action, Action::Sample(_))).collect()
 }
 
-/// One vCPU for each of these machines.
+/// Returns a vCPU for each of these VMs.
 pub(super) fn members(vms: &[u32]) -> Vec<Member> {
     vms.iter().map(|vm| Member { vm: *vm, weight: 1024 }).collect()
 }
@@ -64,7 +64,7 @@ pub(super) fn core_of(policy: &str, vms: &[u32], slots: usize) -> Core {
     started(policy, &members(vms), slots)
 }
 
-/// A waiter in KVM's HLT, `distance` releases from being served.
+/// Returns a waiter in KVM's HLT, `distance` releases from being served.
 pub(super) fn in_hlt(distance: u16) -> Observation {
     let activity = LockActivity::Waiting {
         lock: LockId(9),

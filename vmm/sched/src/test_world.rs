@@ -1,5 +1,5 @@
-//! A schedule under a random history such as real threads could produce. Every rule of the core
-//! is checked at each step.
+//! A schedule under a random history that real threads could produce. Every rule of the core is
+//! checked at each step.
 
 #![allow(clippy::unwrap_used, reason = "only tests use it")]
 
@@ -39,13 +39,13 @@ pub enum WorldStep {
     Point(usize),
     /// A vCPU halts in KVM, with this activity.
     Idle(usize),
-    /// The thread of a vCPU waits, with this activity.
+    /// The thread of a vCPU blocks, with this activity.
     Wait(usize),
     /// A vCPU in KVM's HLT is stopped.
     StopInHlt(usize),
     /// The second vCPU kicks the first, which may be in KVM's HLT.
     KickInHlt(usize, usize),
-    /// A vCPU leaves KVM's HLT, or its thread has finished waiting.
+    /// A vCPU leaves KVM's HLT, or its thread no longer blocks.
     Woken(usize),
     /// The thread of a vCPU exits.
     Exit(usize),
@@ -95,7 +95,7 @@ fn obs(which: usize) -> Observation {
     Observation { mode: Mode::Unknown, activity: ACTIVITIES[which % ACTIVITIES.len()] }
 }
 
-/// A schedule with the knowledge of the threads around it.
+/// A schedule and the state of its vCPUs' threads.
 pub struct World {
     /// The schedule.
     pub core: Core,
@@ -111,8 +111,8 @@ pub struct World {
     pub history: Vec<(VcpuIndex, Event, Nanos, Vec<Action>)>,
 }
 
-/// Creates a core whose vCPUs belong to three machines with different shares. Also returns
-/// whether its policy guarantees that no slot is left idle.
+/// Creates a core whose vCPUs belong to three VMs with different weights. Also returns whether its
+/// policy guarantees that no slot is left idle.
 pub fn make_core(
     policy: &str,
     vcpus: usize,
@@ -234,7 +234,7 @@ impl World {
         self.runs(ix) && !self.parked[ix] && !self.owed[ix]
     }
 
-    /// Advances to the earliest deadline.
+    /// Advances to the earliest deadline and reports its event.
     pub fn due(&mut self, which: usize) {
         let vcpus = (0..self.parked.len()).map(|ix| VcpuIndex(ix as u32));
         let next = vcpus.filter_map(|v| Some((self.core.deadline(v)?, v))).min();

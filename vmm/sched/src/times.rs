@@ -14,8 +14,8 @@ pub struct HandoffTimes<T> {
     pub release_to_kick: T,
     /// From a kick to the grant of a slot.
     pub kick_to_grant: T,
-    /// From that grant to the guest's first instruction, if known. Unknown if the vCPU may have halted again
-    /// before its next event.
+    /// From that grant to the guest's first instruction. Unknown if the vCPU may have halted again before its
+    /// next event.
     pub grant_to_guest: T,
 }
 

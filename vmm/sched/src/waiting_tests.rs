@@ -12,7 +12,7 @@ use super::{
 };
 use base::units::{Nanos, SlotId};
 
-/// The policies with a bound, for each set of arguments, and their bounds in slices per vCPU.
+/// Returns the policies with a bound, with each set of arguments, and the bounds in slices per vCPU.
 fn bounds() -> impl Iterator<Item = (&'static str, u64)> {
     let bounded = POLICIES.iter().filter_map(|policy| Some((policy.tested, policy.max_wait?)));
     bounded.flat_map(|(tested, slices)| tested.iter().map(move |text| (*text, slices)))
@@ -45,7 +45,6 @@ impl Waits {
     }
 }
 
-/// Returns the longest wait of any vCPU for a slot, over all steps.
 fn longest_wait(policy: &str, vcpus: usize, slots: usize, steps: &[WorldStep]) -> Nanos {
     let mut world = World::new(policy, vcpus, slots, None);
     let mut waits = Waits { since: vec![None; vcpus], longest: Nanos::ZERO };

@@ -42,7 +42,7 @@ pub(crate) fn members(set: &[u64]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The smallest and the largest member.
+/// The smallest and the largest member; `None` if empty.
 pub(crate) fn ends(set: &[u64]) -> Option<(usize, usize)> {
     let first = set.iter().position(|word| *word != 0)?;
     let last = set.iter().rposition(|word| *word != 0)?;

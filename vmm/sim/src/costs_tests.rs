@@ -17,19 +17,17 @@ use crate::{Decisions, Load, Picos, Sim, Span, Spec, System};
 /// Repetitions, each on a line that no CPU has used before.
 const ROUNDS: usize = 8;
 
-/// The action of a step.
 #[derive(Clone, Copy)]
 enum Action {
     /// Accesses the round's line.
     Access(Access),
-    /// Pauses once. Must not be the first step: only after something other than loads is a single pause
-    /// simulated.
+    /// Pauses once. Must not be the first step: after loads alone, the pause would last until a store.
     Pause,
     /// Spins on the line for this many iterations of a load and a pause.
     Spin(u32),
     /// Stores to the line, immediately followed by a read-modify-write.
     StoreAndAdd,
-    /// A hypercall without effect: a kick of itself.
+    /// A hypercall without effect: the vCPU kicks itself.
     Exit,
 }
 
@@ -79,24 +77,23 @@ struct ProbeMemory {
     lines: [PaddedWord; ROUNDS],
 }
 
-/// A program and its samples.
 struct Probe {
     memory: Box<ProbeMemory>,
     program: Program,
     /// Start of an action that may end on another vCPU.
-    began: Cell<Option<Picos>>,
+    start: Cell<Option<Picos>>,
     samples: RefCell<Vec<Picos>>,
 }
 
 impl Probe {
     fn begins(&self, guest: &VcpuContext) {
-        self.began.set(Some(guest.shared.now()));
+        self.start.set(Some(guest.shared.now()));
     }
 
     /// Records a sample, if one has begun.
     fn ends(&self, guest: &VcpuContext) {
-        let began = self.began.take();
-        self.samples.borrow_mut().extend(began.map(|began| guest.shared.now() - began));
+        let start = self.start.take();
+        self.samples.borrow_mut().extend(start.map(|start| guest.shared.now() - start));
     }
 
     fn turns(&self, guest: &VcpuContext, steps: &[Step]) {
@@ -112,10 +109,10 @@ impl Probe {
                 request(Request::Spin(u32::MAX));
                 continue;
             }
-            let began = guest.shared.now();
+            let start = guest.shared.now();
             execute(step.act, guest, word);
             if step.is_timed {
-                self.samples.borrow_mut().push(guest.shared.now() - began);
+                self.samples.borrow_mut().push(guest.shared.now() - start);
             }
             // A read-modify-write: the step's store has its line before the next step begins.
             turn.swap(at as u64 + 1, Relaxed);
@@ -209,8 +206,8 @@ fn check_mean(machine: &Machine, name: &str, expected: Picos, cpus: usize, progr
         // The vCPUs execute the program: the lock does not matter.
         ..Spec::new(machine.clone(), System::Queued, vcpus, load)
     };
-    let (began, samples) = Default::default();
-    let probe = Rc::new(Probe { memory: Box::default(), program, began, samples });
+    let (start, samples) = Default::default();
+    let probe = Rc::new(Probe { memory: Box::default(), program, start, samples });
     let subject = || Rc::<Probe>::clone(&probe) as Rc<_>;
     let sim = Sim::with_code(&spec, Decisions::default(), subject, |program, guest| {
         program.operate(guest, 0)
@@ -219,11 +216,11 @@ fn check_mean(machine: &Machine, name: &str, expected: Picos, cpus: usize, progr
     sim.run_until(Picos::LAST).unwrap_or_else(|stuck| panic!("{} {name}: {stuck}", machine.name));
     let samples = probe.samples.borrow();
     let mean = samples.iter().map(|sample| sample.0).sum::<u64>() / samples.len() as u64;
-    let off = mean as f64 / expected.0 as f64 - 1.0;
-    assert!(off.abs() <= 0.001, "{} {name}: {}, not {expected}", machine.name, Picos(mean));
+    let deviation = mean as f64 / expected.0 as f64 - 1.0;
+    assert!(deviation.abs() <= 0.001, "{} {name}: {}, not {expected}", machine.name, Picos(mean));
 }
 
-/// Like [`costs`], for a sequence of steps. Skips costs of zero, which have no relative deviation.
+/// Like [`check_mean`], for a sequence of steps. Skips costs of zero, which have no relative deviation.
 fn check(machine: &Machine, name: &str, expected: Picos, steps: &[Step]) {
     if expected != Picos::ZERO {
         let cpus = steps.iter().map(|step| step.vcpu + 1).max().unwrap_or(1);

@@ -19,7 +19,7 @@ pub struct HostModel {
 /// higher scheduling class. The schedule does not know about it, so it appears as steal time.
 ///
 /// The thread alternates between running and sleeping for exponential times with these means, plus a context
-/// switch. The vCPU on that CPU is stopped while it runs, and the end of the vCPU's slice is delayed as well.
+/// switch. The vCPU on that CPU is stopped while it runs; a slice that expires in this time ends afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Noise {
     /// Mean running time. Not zero.
@@ -42,7 +42,7 @@ impl From<NoiseTimes> for Noise {
 /// [`SpunOut`](sched::Event::SpunOut). A vCPU's window starts at `window`, grows with each of its exits
 /// (`grow_ple_window`), and is reset to `window` when the vCPU gets a CPU (`shrink_ple_window`).
 ///
-/// All guest code counts as ring 0. KVM has no such exits in other rings.
+/// All guest code counts as ring 0. Intel processors have no such exits in other rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ple {
     /// The initial window in cycles.
@@ -118,10 +118,8 @@ impl HaltPoll {
     }
 }
 
-/// The halt state of a vCPU.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct VcpuHalts {
-    /// Polling time.
     pub(crate) window: Picos,
     /// Start of its halt.
     pub(crate) since: Picos,

@@ -7,8 +7,8 @@
 //! all waiters.
 //!
 //! A [`Sim`] is a pure function of its [`Spec`], which includes a seed. It uses no clock, file, thread
-//! or other source of randomness. Unit tests compare simulations with analytical models and with the
-//! costs of machine files. The guide is `vmm/sim/README.md`.
+//! or other source of nondeterminism. Unit tests compare simulations with analytical models and with
+//! the costs of machine files. The guide is `vmm/sim/README.md`.
 
 #![forbid(unsafe_code)]
 

@@ -46,16 +46,15 @@ impl LineLaw {
     }
 }
 
-/// Sentinel: no CPU.
 const NO_CPU: u16 = u16::MAX;
 
 #[derive(Debug, Clone)]
 struct CacheLine {
-    /// CPU with the only copy.
+    /// CPU with the only copy, or [`NO_CPU`].
     owner: u16,
     /// Whether the home's own cache has the line while no CPU has a copy ([`Atomics::Far`]).
     is_home: bool,
-    /// CPU with the access in progress.
+    /// CPU with the access in progress, or [`NO_CPU`].
     served: u16,
     access: Access,
     /// Pending requests.
@@ -171,7 +170,7 @@ impl CacheLines {
         }
     }
 
-    /// Requests a transfer for `cpu`. Returns its cost if it begins immediately; otherwise it is queued.
+    /// Requests a transfer for `cpu`. Returns its cost if it begins immediately; otherwise queues it.
     /// Moves woken sleepers to `woken`.
     pub(crate) fn request(
         &mut self,
@@ -207,8 +206,8 @@ impl CacheLines {
         }
     }
 
-    /// Completes the transfer in progress, which gives its CPU a copy. Starts the next transfer, and moves
-    /// the sleepers that it wakes to `woken`.
+    /// Completes the transfer in progress, which gives its CPU a copy unless it is a far atomic. Starts
+    /// and returns the next transfer. Moves woken sleepers to `woken`.
     pub(crate) fn complete(&mut self, line: usize, woken: &mut Vec<usize>) -> Option<Start> {
         let state = &mut self.lines[line];
         let (cpu, access) = (state.served, state.access);
@@ -251,16 +250,16 @@ impl CacheLines {
         }
         let (cpu, access) = match self.order {
             Queue::Random => {
-                let drawn = if waiting == 1 { 0 } else { self.rng.below(waiting) };
-                self.lines[line].queue.swap_remove(drawn)
+                let index = if waiting == 1 { 0 } else { self.rng.below(waiting) };
+                self.lines[line].queue.swap_remove(index)
             }
             Queue::Fifo => self.lines[line].queue.remove(0),
         };
         Some((cpu.into(), self.start(line, cpu, access, woken)))
     }
 
-    /// Stores under [`LineLaw::FreeWrites`] from `cpu`. Moves the CPUs that wait for the line to `stopped`:
-    /// they have to request it again.
+    /// Executes a store of `cpu` under [`LineLaw::FreeWrites`]. Moves the CPUs that wait for the line to
+    /// `stopped`: they have to request it again.
     pub(crate) fn store_freely(
         &mut self,
         line: usize,
@@ -277,7 +276,6 @@ impl CacheLines {
         stopped.extend(state.queue.drain(..).map(|(cpu, _)| usize::from(cpu)));
     }
 
-    /// Removes all copies.
     fn invalidate_all(&mut self, line: usize, woken: &mut Vec<usize>) {
         self.lines[line].owner = NO_CPU;
         self.set_mut(line).fill(0);
@@ -295,7 +293,6 @@ impl CacheLines {
         bits::add(&mut self.sleepers[line * self.words..][..self.words], cpu);
     }
 
-    /// Ends the sleep of `cpu`.
     pub(crate) fn cancel_sleep(&mut self, line: usize, cpu: usize) {
         bits::remove(&mut self.sleepers[line * self.words..][..self.words], cpu);
     }
@@ -319,10 +316,10 @@ impl CacheLines {
     fn cost(&self, line: usize, cpu: usize, access: Access) -> Picos {
         let owner = self.lines[line].owner;
         let is_load = access == Access::Load;
-        let locked = if access == Access::ReadModifyWrite { self.atomic } else { Picos::ZERO };
+        let atomic = if access == Access::ReadModifyWrite { self.atomic } else { Picos::ZERO };
         if owner != NO_CPU {
             let costs = &self.levels[self.distance(cpu, owner.into())];
-            return if is_load { costs.load_modified } else { costs.store_modified + locked };
+            return if is_load { costs.load_modified } else { costs.store_modified + atomic };
         }
         let set = self.set(line);
         if is_load {
@@ -332,12 +329,12 @@ impl CacheLines {
             return self.levels[level].load_shared;
         }
         let Some((low, high)) = bits::ends(set) else {
-            return self.uncached(line, |far| far.store_shared) + locked;
+            return self.uncached(line, |far| far.store_shared) + atomic;
         };
         let far = self.distance(cpu, low).max(self.distance(cpu, high));
         let others = bits::count(set) - usize::from(bits::has(set, cpu));
         let more = Picos(self.invalidate.0 * others.saturating_sub(1) as u64);
-        self.levels[far].store_shared + more + locked
+        self.levels[far].store_shared + more + atomic
     }
 }
 

@@ -29,7 +29,7 @@ const LOAD: Access = Access::Load;
 const STORE: Access = Access::Store;
 const RMW: Access = Access::ReadModifyWrite;
 
-/// A request while no CPU sleeps at the line.
+/// Requests line 0, at which no CPU sleeps.
 fn ask(lines: &mut CacheLines, cpu: usize, access: Access) -> Option<Picos> {
     let mut woken = Vec::new();
     let cost = lines.request(0, cpu, access, &mut woken);
@@ -37,7 +37,7 @@ fn ask(lines: &mut CacheLines, cpu: usize, access: Access) -> Option<Picos> {
     cost
 }
 
-/// The cost of an access that nothing else delays.
+/// The cost of an uncontended access.
 fn access(lines: &mut CacheLines, cpu: usize, access: Access) -> u64 {
     if let Some(cost) = lines.hit(0, cpu, access) {
         return cost.0;

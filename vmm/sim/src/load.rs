@@ -17,7 +17,7 @@ pub struct Load {
     /// Whether the locks of a guest share one waiter table, like the locks of a kernel. Otherwise
     /// each lock has a separate table; the profiles with several locks were fitted that way.
     pub shares_table: bool,
-    /// Whether an operation on a lockref also locks it before it gets and puts a reference (the wait counts).
+    /// Whether an operation on a lockref also locks it, with a recorded wait, before it gets and puts a reference.
     pub locks_lockrefs: bool,
     /// Whether critical sections update and check shared data, as the payload's do.
     pub has_data: bool,
@@ -55,7 +55,7 @@ pub struct Sleep {
 /// TLB shootdown. A vCPU without a CPU answers when it gets one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shootdown {
-    /// Probability that a think time ends in a shootdown; of a critical section, with [`Self::is_held`].
+    /// Probability of a shootdown at the end of a think time, or of a critical section with [`Self::is_held`].
     pub chance: Probability,
     /// Whether the shootdown is at the end of a critical section, with the lock held.
     pub is_held: bool,

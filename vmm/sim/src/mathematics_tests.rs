@@ -199,16 +199,16 @@ fn simulated(
 fn is_exact(
     system: System,
     closed: Closed,
-    on: (&Machine, LineLaw, f64),
+    model: (&Machine, LineLaw, f64),
     times: u64,
     expected: f64,
 ) {
     let is_knee = (26..=36).contains(&closed.cpus);
     let operations = times * if is_knee { 500_000 } else { 100_000 };
-    let speedup = simulated(system, closed, on, operations);
-    let off = speedup / expected - 1.0;
+    let speedup = simulated(system, closed, model, operations);
+    let deviation = speedup / expected - 1.0;
     let Closed { cpus, section, .. } = closed;
-    assert!(off.abs() <= 0.01, "{system}, {cpus} CPUs, {section}: {speedup}, not {expected}");
+    assert!(deviation.abs() <= 0.01, "{system}, {cpus} CPUs, {section}: {speedup}, not {expected}");
 }
 
 /// Only the sections take time: M/M/1//n.
@@ -216,8 +216,8 @@ fn locks_are_queues(sizes: &[usize], times: u64) {
     for system in [System::NativeTicket, System::Queued] {
         for &cpus in sizes {
             let closed = closed(cpus, 400.0, 0.02);
-            let on = (&Machine::ideal(cpus), LineLaw::Physical, 0.0);
-            is_exact(system, closed, on, times, closed.speedup(0.0));
+            let model = (&Machine::ideal(cpus), LineLaw::Physical, 0.0);
+            is_exact(system, closed, model, times, closed.speedup(0.0));
         }
     }
 }
@@ -227,8 +227,8 @@ fn longer_sections_follow_the_paper(sizes: &[usize], times: u64) {
     for (section, share, read, _) in CURVES {
         for &cpus in sizes {
             let closed = closed(cpus, section, share);
-            let on = (&Machine::ideal(cpus), LineLaw::Physical, read);
-            is_exact(System::NativeTicket, closed, on, times, closed.speedup(read));
+            let model = (&Machine::ideal(cpus), LineLaw::Physical, read);
+            is_exact(System::NativeTicket, closed, model, times, closed.speedup(read));
         }
     }
 }
@@ -247,8 +247,8 @@ fn lines_follow_the_chain(sizes: &[usize], times: u64) {
         // time, and not in random order with the CPUs that repeat their requests.
         machine.costs.pause = Picos(997);
         let closed = closed(cpus, 400.0, 0.02);
-        let on = (&machine, LineLaw::FreeWrites, 0.0);
-        is_exact(System::NativeTicket, closed, on, times, closed.speedup_with_reads(READ));
+        let model = (&machine, LineLaw::FreeWrites, 0.0);
+        is_exact(System::NativeTicket, closed, model, times, closed.speedup_with_reads(READ));
     }
 }
 
@@ -273,8 +273,8 @@ fn ticketlocks_collapse_and_queued_locks_do_not() {
     let machine = Machine::shipped("westmere-80").expect("it is shipped");
     let curve = |system| {
         [10, 20, 40, 80].map(|cpus| {
-            let on = (&machine, LineLaw::Physical, 0.0);
-            simulated(system, closed(cpus, 400.0, 0.02), on, 20_000)
+            let model = (&machine, LineLaw::Physical, 0.0);
+            simulated(system, closed(cpus, 400.0, 0.02), model, 20_000)
         })
     };
     let (ticket, queued) = (curve(System::NativeTicket), curve(System::Queued));

@@ -24,7 +24,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("saturated", include_str!("../profiles/saturated.toml")),
 ];
 
-/// A workload. The guide documents the file format, `vmm/sim/docs/WORKLOADS.md`.
+/// A workload. `vmm/sim/docs/WORKLOADS.md` documents the file format.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -32,8 +32,8 @@ pub struct Profile {
     pub name: String,
     /// A description in one line.
     pub about: String,
-    /// Time between two operations. Without it, the time is exponential, with a mean so that without
-    /// contention the first lock is held for the share `held` of the time.
+    /// Time between two operations. If absent, the time is exponential, with a mean for which the
+    /// first lock is held for the share `held` of the time without contention.
     think: Option<Parameter>,
     held: Option<Parameter>,
     locks: Vec<LockShare>,
@@ -118,7 +118,7 @@ pub struct Sources {
 }
 
 impl TimeLaw {
-    const fn of(self, mean: Picos) -> Span {
+    const fn span(self, mean: Picos) -> Span {
         match self {
             Self::Fixed => Span::Fixed(mean),
             Self::Exponential => Span::Exponential(mean),
@@ -141,9 +141,9 @@ impl Parameter {
         self.us.map(|micros| Picos::from_nanos(micros * 1e3))
     }
 
-    /// The time with its own mean, or with mean `fitted`.
+    /// The distribution with the parameter's mean, or with the mean `fitted`.
     fn span(&self, fitted: Picos) -> Span {
-        self.shape.of(self.mean().unwrap_or(fitted))
+        self.shape.span(self.mean().unwrap_or(fitted))
     }
 }
 
@@ -154,7 +154,7 @@ impl Profile {
         toml::from_str(text).ok()
     }
 
-    /// The profile's locks, sleep and shootdown, with these times where they are fitted.
+    /// The load with this mean think time, and with this mean critical time where it is fitted.
     pub fn load(&self, think: Picos, critical: Picos) -> Load {
         let lock = |lock: &LockShare| LockLoad {
             share: lock.share.number(),
@@ -176,7 +176,7 @@ impl Profile {
             adds: self.adds.as_ref().map_or(1, |adds| adds.number() as u32),
             sleep: self.sleep.as_ref().map(sleep),
             shootdown: self.shootdown.as_ref().map(shootdown),
-            ..Load::new(law.of(think), Span::Fixed(critical))
+            ..Load::new(law.span(think), Span::Fixed(critical))
         }
     }
 
@@ -186,9 +186,9 @@ impl Profile {
         Some(Noise { busy: busy.mean()?, idle: idle.mean()? })
     }
 
-    /// The mean think time and the mean of the first critical section; `None` if they are fitted. If the
-    /// profile specifies the share of time a lock is held, they depend on the number of vCPUs, each with a
-    /// CPU, in the column without overcommitment.
+    /// The mean think time and the mean critical time of the first lock; `None` if they are fitted. With
+    /// `held`, the think time depends on the number of vCPUs, each with a CPU, in the column without
+    /// overcommitment; `None` without it.
     pub fn times(&self, vcpus: Option<usize>) -> Option<(Picos, Picos)> {
         let critical = self.locks.first()?.critical.mean()?;
         let think = match (&self.think, &self.held) {
@@ -299,8 +299,8 @@ mod tests {
         assert_eq!(dbench.noise(), None);
     }
 
-    /// Document 000 publishes the percentage of time in the slow path of a mutex with fewer atomic
-    /// operations. Waiting tasks are in the slow path.
+    /// W. Long (linux-kernel, 8 April 2013) publishes the percentage of time in the slow path of a
+    /// mutex with fewer atomic operations. Waiting tasks are in the slow path.
     #[test]
     fn mutexes_of_aim7_are_waited_for_as_published() {
         for (name, fitted_cpus, cpus, percent) in
@@ -312,8 +312,8 @@ mod tests {
             let thinking = Closed { cpus, think, section }.speedup(0.0);
             let in_lock = thinking / think * section;
             let waiting = (1.0 - (thinking + in_lock) / cpus as f64) * 100.0;
-            let off = waiting / percent;
-            assert!((0.9..1.1).contains(&off), "{name}, {cpus} CPUs: {waiting:.2} %");
+            let ratio = waiting / percent;
+            assert!((0.9..1.1).contains(&ratio), "{name}, {cpus} CPUs: {waiting:.2} %");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::time::Picos;
 
-/// Low bits of a key that hold the leaf.
+/// Number of low bits of a key that hold the leaf.
 const LEAF_BITS: u32 = 12;
 /// Maximum number of leaves.
 pub(crate) const MAX_LEAVES: usize = 1 << LEAF_BITS;
@@ -10,8 +10,8 @@ pub(crate) const MAX_LEAVES: usize = 1 << LEAF_BITS;
 const EMPTY: u64 = u64::MAX;
 
 /// A winner tree: each node has the earlier key of its two children, so the root has the earliest
-/// event. Setting a leaf replaces its event, so cancellation is free, and no operation depends on
-/// the number of pending events. Events at the same time are ordered by leaf, lowest first.
+/// event. Setting a leaf replaces or cancels its event, and no operation depends on the number of
+/// pending events. Events at the same time are ordered by leaf, lowest first.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     /// The root is at 1, the children of `i` at `2 * i` and `2 * i + 1`.
@@ -28,7 +28,7 @@ impl EventQueue {
         Self { keys: vec![EMPTY; 2 * first].into(), first }
     }
 
-    /// Sets the time of a leaf's event, at most [`Picos::LAST`]; [`Picos::NEVER`] removes it.
+    /// Sets the time of a leaf's event, clamped to [`Picos::LAST`]; [`Picos::NEVER`] removes it.
     #[inline(always)]
     pub(crate) fn set(&mut self, leaf: usize, time: Picos) {
         let time_key = time.min(Picos::LAST).0 << LEAF_BITS | leaf as u64;
@@ -95,7 +95,7 @@ mod tests {
                 let others = (0..leaves).filter(|leaf_ix| *leaf_ix != leaf);
                 let others = others.filter_map(|leaf_ix| model[leaf_ix]).min();
                 let at = time.unwrap_or(7);
-                let is_before = others.is_none_or(|leaf_ix| at < leaf_ix);
+                let is_before = others.is_none_or(|first| at < first);
                 prop_assert_eq!(queue.is_before_others(leaf, Picos(at)), is_before);
                 prop_assert_eq!(queue.time(leaf), time.map_or(Picos::NEVER, Picos));
             }

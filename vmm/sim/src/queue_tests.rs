@@ -32,12 +32,12 @@ fn owner_and_next(sim: &Sim) -> (Option<VcpuIndex>, Option<VcpuIndex>) {
         assert_eq!(matching.next(), None, "two of a kind: {activities:#?}");
         first
     };
-    let next = only(|doing| matches!(doing, LockActivity::Waiting { distance: Some(1), .. }));
-    (only(|doing| doing.is_holder() || doing.is_served()), next)
+    let next = only(|state| matches!(state, LockActivity::Waiting { distance: Some(1), .. }));
+    (only(|state| state.is_holder() || state.is_served()), next)
 }
 
-/// With vCPUs preempted at any point, the next in line gets the lock after its current owner. (A queued lock
-/// found idle may be taken although a waiter has arrived in between.)
+/// With vCPUs preempted at any point, the next in line gets the lock after its current owner. (Without
+/// [`System::Queued`]: when found idle, it may be taken although a waiter has arrived in between.)
 #[test]
 fn the_next_in_line_is_served_next() {
     for system in [System::Mcs, System::Clh, System::Reciprocating] {
@@ -91,15 +91,15 @@ fn yielding_waiters_keep_a_queue_moving() {
     }
 }
 
-/// No slice ends after a ticket is drawn: with short sections, no vCPU is preempted in a lock.
+/// A ticket is drawn only early enough in a slice: with short sections, hardly any vCPU is preempted in a lock.
 #[test]
 fn i_spinlock_avoids_preemption_in_the_lock() {
-    let [aware, not] = [System::ISpinlock, System::NativeTicket].map(|system| {
+    let [aware, base] = [System::ISpinlock, System::NativeTicket].map(|system| {
         let figures = run(&spec(system, 8, "rr"), Picos(20 * MILLI.0));
         (figures.schedule.lhp + figures.schedule.lwp + figures.schedule.queued, figures.total())
     });
-    assert!(aware.0 * 20 < not.0, "preempted in the lock: {aware:?}, without knowing {not:?}");
-    assert!(aware.1 > 5 * not.1, "{aware:?} {not:?}");
+    assert!(aware.0 * 20 < base.0, "preempted in the lock: {aware:?}, without knowing {base:?}");
+    assert!(aware.1 > 5 * base.1, "{aware:?} {base:?}");
 }
 
 /// A preempted holder costs spinning waiters their slices, and halting waiters nothing.
@@ -114,8 +114,8 @@ fn flexguard_waiters_halt_for_preempted_holders() {
     assert_eq!((alone.halts, alone.kicks), (0, 0));
 }
 
-/// With several locks, the next in line is preempted more often than a holder, with the lock free: waiters
-/// behind it would spin. (With reports of preempted holders only, these waiters were as slow as without.)
+/// With several locks, the next in line is preempted more often than a holder, with the lock free: waiters behind it
+/// would spin. (With reports of preempted holders only, these waiters were as slow as without any.)
 #[test]
 fn flexguard_waiters_halt_for_a_preempted_next_in_line() {
     let [flex, base] = [System::FlexGuard, System::UnfairQueued].map(|system| {

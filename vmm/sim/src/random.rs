@@ -29,7 +29,6 @@ impl Span {
         }
     }
 
-    /// Draws a duration.
     #[inline]
     pub(crate) fn draw(self, rng: &mut SplitMix64) -> Picos {
         match self {
@@ -69,7 +68,7 @@ static PIECES: [(f64, f64); 1 << PIECE_BITS] = {
 
 /// Natural logarithm of a number from 0.5 to 1.
 const fn ln_of_piece(x: f64) -> f64 {
-    // ln(x) = 2 artanh((x-1)/(x+1)), with |s| <= 1/3: terms from here on are below 1e-17.
+    // ln(x) = 2 artanh(s) with |s| <= 1/3: the terms from s^35 on are below 1e-17.
     let s = (x - 1.0) / (x + 1.0);
     let (mut sum, mut power, mut odd) = (0.0, s, 1.0);
     while odd < 35.0 {

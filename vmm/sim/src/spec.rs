@@ -50,7 +50,7 @@ pub struct Spec {
     pub faults: FaultSpec,
     /// Effects of the host in addition to the schedule.
     pub host: HostModel,
-    /// The vCPUs start at random times between zero and this; zero: all at once.
+    /// Maximum of the random start times of the vCPUs. With zero, all start at once.
     pub starts: Picos,
     /// The seed of all random choices.
     pub seed: u64,
@@ -82,7 +82,7 @@ pub enum SimSpecError {
     #[error("policy 'replay': requires a recording")]
     NoRecording,
     /// The recording has a different number of vCPUs or slots.
-    #[error("policy 'replay': the recording is of {} on {}", count(*.vcpus, "vCPU"), count(*.slots, "slot"))]
+    #[error("policy 'replay': the recording has {} on {}", count(*.vcpus, "vCPU"), count(*.slots, "slot"))]
     OtherSize { vcpus: u32, slots: u32 },
     /// Background noise that is never busy or never idle.
     #[error("background noise: busy and idle times must not be zero")]

@@ -76,7 +76,6 @@ fn every_system_works_under_every_policy() {
     }
 }
 
-/// A figure of a run.
 type Quantity = fn(&SimFigures) -> f64;
 
 /// Means of the quantities over the seeds, and their standard errors.
@@ -98,11 +97,11 @@ fn skipping_changes_nothing(spec: &Spec, counted: [Quantity; 2]) -> [f64; 3] {
     let counted = [SimFigures::rate, counted[0], counted[1]];
     let simulated = means(&Spec { skip_iterations: false, ..spec.clone() }, counted);
     let skipped = means(spec, counted).into_iter().zip(simulated);
-    for (which, ((parking, error), (spinning, other))) in skipped.enumerate() {
-        let chance = 4.0 * (error * error + other * other).sqrt();
-        let off = (parking - spinning).abs();
-        let name = format!("{} {} {which}", spec.system, spec.vcpus);
-        assert!(off <= chance.max(spinning * 0.002), "{name}: {parking} {spinning}");
+    for (index, ((skipping, error), (spinning, other))) in skipped.enumerate() {
+        let margin = 4.0 * (error * error + other * other).sqrt();
+        let deviation = (skipping - spinning).abs();
+        let name = format!("{} {} {index}", spec.system, spec.vcpus);
+        assert!(deviation <= margin.max(spinning * 0.002), "{name}: {skipping} {spinning}");
     }
     simulated.map(|(mean, _)| mean)
 }
@@ -127,8 +126,8 @@ fn skipped_iterations_do_not_change_figures() {
     }
 }
 
-/// Regression: a parked waiter continued to spin while it was outside its guest at the end of a slice. It
-/// exhausted its threshold there, while the holder was stopped at the same tick.
+/// Regression: a waiter whose spin iterations are skipped (parked) was credited with iterations outside its guest at
+/// the end of a slice. It exhausted its threshold there, while the holder was stopped at the same tick.
 #[test]
 fn a_parked_waiter_pays_its_exits() {
     let mut machine = Machine::ideal(4);
@@ -220,11 +219,11 @@ fn only_lost_kicks_halt_all_vcpus() {
         let figures = figures(faults);
         assert!(figures.halts > 100 && figures != usual, "{faults}");
         let [delayed, duplicated, spurious, late] = counts(&figures);
-        let which = faults.split(':').next();
-        assert_eq!(delayed > 0, which == Some("kick-delay"), "{faults}");
-        assert_eq!(duplicated > 0, which == Some("kick-dup"), "{faults}");
-        assert_eq!(spurious > 0, which == Some("spurious"), "{faults}");
-        assert_eq!(late > 0, which == Some("halt-delay"), "{faults}");
+        let fault = faults.split(':').next();
+        assert_eq!(delayed > 0, fault == Some("kick-delay"), "{faults}");
+        assert_eq!(duplicated > 0, fault == Some("kick-dup"), "{faults}");
+        assert_eq!(spurious > 0, fault == Some("spurious"), "{faults}");
+        assert_eq!(late > 0, fault == Some("halt-delay"), "{faults}");
         assert_eq!((figures.violations, figures.disorder), (0, 0), "{faults}");
     }
     assert!(figures("kick-delay:20us").rate() < usual.rate());
@@ -249,7 +248,7 @@ fn waits_are_measured_and_no_vcpu_passes_a_ticket() {
     };
     let [ticket, free] = [System::PvTicket, System::TestAndSet].map(longest_waits);
     assert_eq!((ticket.in_line, ticket.throttled), (7, 0));
-    // A waiter sleeps for a slice while others pass it.
+    // A waiter is preempted for a slice while others pass it.
     assert!(free.in_line > 7 && free.longest >= Picos(MILLI.0 / 5), "{free:?}");
 }
 
@@ -272,7 +271,6 @@ fn invalid_specs_are_rejected() {
     }
 }
 
-/// Adds pause-loop exits.
 fn with_ple(spec: Spec) -> Spec {
     let host = HostModel { ple: Some(Ple::default()), ..spec.host };
     Spec { host, ..spec }
@@ -397,8 +395,8 @@ fn deferred_recovers_from_a_stopped_holder() {
             done.push(sim.figures().total());
         }
         let rates: Vec<u64> = done.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        // 150,000 without noise. The host may stop the line for an entire window (1 of 192, over 24 seeds);
-        // the next window has thousands again.
+        // 150,000 operations without noise. The host may stop the queue for an entire window (1 of 192,
+        // over 24 seeds); the next window has at least 20,000.
         let stopped = |rate: &u64| *rate < 20_000;
         assert!(rates.iter().filter(|rate| stopped(rate)).count() < 2, "{system}: {rates:?}");
         assert!(!rates.last().is_some_and(stopped), "{system}: {rates:?}");

@@ -24,7 +24,7 @@ pub(crate) enum NextEvent {
     SpinTransfer,
     /// The vCPU's access is in progress or waits for the line.
     Transfer,
-    /// The end of the vCPU's last spin iteration that its pause may cover. There is nothing to
+    /// The start of the vCPU's last spin iteration that its pause may cover. There is nothing to
     /// simulate until then, unless a line changes.
     Parked,
     /// The vCPU halts and polls for a kick on its CPU.
@@ -81,7 +81,7 @@ impl Round {
         self.is_mixed = true;
     }
 
-    /// The number of loads at the end of the round, or `None` if the vCPU did anything else.
+    /// The number of loads at the end of the round; `None` if zero, or if the vCPU did anything else.
     #[inline(always)]
     pub(crate) fn loads(&self) -> Option<u16> {
         (!self.is_mixed && self.loads > 0).then_some(self.loads)
@@ -108,7 +108,7 @@ pub(crate) struct LongPause {
     pub(crate) period: Picos,
     /// Maximum number of spin iterations covered.
     pub(crate) limit: u32,
-    /// The vCPU is outside its guest until then and does not spin.
+    /// Until this time, the vCPU is outside its guest and does not spin.
     pub(crate) back_at: Picos,
 }
 
@@ -128,7 +128,7 @@ impl LongPause {
         self.back_at = self.back_at.max(now) + span;
     }
 
-    /// Start of the last spin iteration.
+    /// Start of the last spin iteration; [`Picos::NEVER`] without a limit.
     pub(crate) fn last(&self) -> Picos {
         match self.limit {
             u32::MAX => Picos::NEVER,
@@ -148,7 +148,7 @@ pub(crate) struct Vcpu {
     pub(crate) is_critical_off: bool,
     /// Index of the first vCPU of its guest.
     pub(crate) first: u16,
-    /// Base address of its guest's memory if this guest were the first.
+    /// Subtracted from an address of its guest, gives the offset in the memory of all guests.
     pub(crate) base: usize,
     pub(crate) round: Round,
     pub(crate) long_pause: LongPause,

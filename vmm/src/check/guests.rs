@@ -70,7 +70,7 @@ pub struct Boot {
 /// The outcome of a boot.
 #[derive(Debug)]
 pub struct BootResult {
-    /// None after a timeout.
+    /// `None` after a timeout.
     status: Option<ExitStatus>,
     limit: Duration,
     host: HostTime,
@@ -84,7 +84,7 @@ pub struct BootResult {
 }
 
 impl Guests {
-    /// Boots this kernel on `slots` CPUs until `stop` is raised. Ignores bug reports with an `allowed` text.
+    /// Guests of this kernel on `slots` CPUs, until `stop` is raised. Ignores bug reports with an `allowed` text.
     pub fn new(
         kernel: &Kernel,
         allowed: &[String],
@@ -96,7 +96,7 @@ impl Guests {
         Ok(Self { program, kernel, allowed, stop, slots, limit: FIRST, host: HostTime::default() })
     }
 
-    /// CPUs that the guests share.
+    /// Number of CPUs that the guests share.
     pub const fn slots(&self) -> u32 {
         self.slots
     }
@@ -106,7 +106,7 @@ impl Guests {
         self.limit = (first * LIMIT_FACTOR).max(MIN_LIMIT);
     }
 
-    /// Switches to another kernel. The limits stay.
+    /// Switches to another kernel. The time limit stays.
     pub fn set_kernel(&mut self, kernel: &Kernel) {
         self.kernel = kernel.clone();
     }
@@ -201,7 +201,7 @@ impl BootResult {
         self.status.is_some_and(|status| status.code() == Some(SKIP))
     }
 
-    /// Whether the VMM failed. It writes statistics at the end of every machine, even if the kernel crashed.
+    /// Whether the VMM failed. It writes statistics at the end of every VM, even if the kernel crashed.
     fn vmm_failed(&self) -> bool {
         let has_failed = |status: ExitStatus| {
             status.signal().is_some() || !status.success() && self.stats.is_none()
@@ -222,7 +222,7 @@ impl BootResult {
         Err(Failure { reason: self.reason(), is_timeout: self.is_timeout() })
     }
 
-    /// Whether a timeout ended it, or it hung while the host took most of the time. Time in which this
+    /// Whether a timeout ended the boot, or it hung while the host took most of the time. Time in which this
     /// program stood still, too, is not included.
     fn is_timeout(&self) -> bool {
         match self.status {

@@ -31,7 +31,7 @@ pub struct HostTime {
     stalled: Duration,
     /// Threads of the program were runnable while other processes had its CPUs.
     waited: Duration,
-    /// Steal time: the hypervisor that runs this host ran other machines.
+    /// Steal time: the hypervisor that runs this host ran other VMs.
     stolen: Duration,
     suspended: Duration,
     /// The program was stopped or frozen.
@@ -140,7 +140,7 @@ fn is_stopped(stat: &str, wchan: &str) -> bool {
         || ["refrigerator", "freezer"].iter().any(|at| wchan.contains(at))
 }
 
-/// Time in which a thread waited while other processes had the CPUs of the program's slots.
+/// The longest wait of a thread while other processes had the CPUs of the slots; zero up to half of `step`.
 fn waited_for_others(threads: &[ThreadTimes], step: Duration, slots: u32) -> Duration {
     let ran: u64 = threads.iter().map(|times| times.ran.0).sum();
     let waited = threads.iter().map(|times| times.waited.0).max().unwrap_or(0);

@@ -56,7 +56,7 @@ impl KernelPair {
         Self { rows, comparisons, host }
     }
 
-    /// Whether any rate of B is lower by more than a fifth. Fails if so and the host took time from a boot.
+    /// Whether any rate of B is significantly lower, by more than a fifth. Fails if so and the host took much time.
     pub fn has_regression(&self) -> Result<bool, NoVerdict> {
         match self.comparisons.iter().any(Comparison::is_worse) {
             true if self.host.is_much() => Err(NoVerdict(self.host.to_string())),
@@ -64,7 +64,7 @@ impl KernelPair {
         }
     }
 
-    /// The table.
+    /// The medians, ratios and verdicts.
     pub fn table(&self) -> String {
         let mut columns = Columns::new(1..4);
         columns.row([

@@ -23,7 +23,7 @@ use os::{
     streams::eprint_line,
 };
 
-/// Path of a build's kernel.
+/// Path of a build's kernel in its output directory.
 const BZIMAGE: &str = "arch/x86/boot/bzImage";
 /// Path of the previous kernel during a build.
 const PREVIOUS: &str = "arch/x86/boot/.bzImage.before";
@@ -50,15 +50,15 @@ impl Kernel {
     }
 }
 
-/// Finds the kernel: the file `named`, or the kernel of the source tree `named`, by default the current
-/// directory. A tree is built first, unless `as_built`.
+/// Finds the kernel at `place`: a file, or the kernel of a source tree, by default the current directory. A
+/// tree is built first, unless `as_built`. Errors name `option`.
 pub fn find(
-    named: Option<&Path>,
+    place: Option<&Path>,
     option: &str,
     as_built: bool,
     stop: &Interrupt,
 ) -> anyhow::Result<Kernel> {
-    let place = named.unwrap_or(Path::new("."));
+    let place = place.unwrap_or(Path::new("."));
     let absolute = |file: &Path| path::absolute(file).unwrap_or_else(|_| file.to_owned());
     if !place.is_dir() {
         // A failed build may have left no file, hence no verdict.
@@ -209,7 +209,7 @@ fn make(tree: &Path, variables: &MakeVariables, stop: &Interrupt) -> anyhow::Res
     Err(NoVerdict(format!("{} does not build: {reason}", tree.display())).into())
 }
 
-/// Reads the end of a file.
+/// Reads the last [`MAX_ERRORS`] bytes of a file.
 fn tail(mut file: &File) -> io::Result<Vec<u8>> {
     let start = file.metadata()?.len().saturating_sub(MAX_ERRORS);
     file.seek(SeekFrom::Start(start))?;

@@ -18,7 +18,7 @@ const MAX_COUNTED_SLEEP: Duration = Duration::from_millis(100);
 /// Time between SIGTERM and SIGKILL.
 const TERM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The exit status of a program is not known.
+/// The reason why a program's exit status is unknown.
 #[derive(Debug, Error)]
 pub enum ProcessError {
     /// The program could not be started.
@@ -38,7 +38,7 @@ pub enum ProcessError {
 /// The outcome of a program.
 #[derive(Debug)]
 pub struct Exit {
-    /// None after a timeout: the program's process group was killed.
+    /// `None` after a timeout: the program's process group was killed.
     pub status: Option<ExitStatus>,
     /// Host time taken from the program.
     pub host: HostTime,
@@ -66,7 +66,7 @@ pub fn run(
     Ok(Exit { status: result?, host })
 }
 
-/// Waits for the program's exit. Returns None at the time limit.
+/// Waits for the program's exit. Returns `None` at the time limit.
 fn wait(
     child: &mut Child,
     name: String,

@@ -53,7 +53,7 @@ pub struct Rates {
 pub struct Comparison {
     /// The other median divided by the reference's, with a confidence interval.
     pub ratio: Option<stats::Estimate>,
-    /// Whether they differ by more than chance.
+    /// Whether the rates differ by more than chance.
     pub verdict: Verdict,
 }
 
@@ -158,7 +158,7 @@ pub fn compare(pairs: &[(&Rates, &Rates)]) -> Vec<Comparison> {
 }
 
 impl Comparison {
-    /// Whether the rate is significantly lower, and below [`FLOOR`].
+    /// Whether the rate is significantly lower, and the ratio below [`FLOOR`].
     pub fn is_worse(&self) -> bool {
         self.verdict.finds(Direction::Less) && self.ratio.is_some_and(|ratio| ratio.value < FLOOR)
     }

@@ -10,8 +10,8 @@ use crate::check::{
 use os::streams::print;
 use study::host_facts::FileFacts;
 
-/// Runs the tests, or `only` these, and adds their results to `outcome`, which names the kernel and the host.
-/// Returns the exit status and the results. Fails if there is no verdict.
+/// Runs all tests, or the required tests and `only`, and adds their results to `outcome`, which names the kernel
+/// and the host. Returns the exit status and the results. Fails if there is no verdict.
 pub fn run(
     outcome: Reference,
     mut guests: Guests,

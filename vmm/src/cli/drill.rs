@@ -23,7 +23,7 @@ use confine::{Class, Files, Needs};
 use kvm::sys::ptrace;
 use os::terminal::RawTerminal;
 
-/// Try an attacker's actions on a vCPU thread, for tests
+/// Try an attacker's actions in a thread confined like a vCPU's, for tests
 #[derive(Debug, Args)]
 pub struct DrillArgs {
     /// Action to try

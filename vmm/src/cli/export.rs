@@ -94,7 +94,7 @@ fn print_table(table: &[u8]) {
     }
 }
 
-/// Rejects a target that would overwrite one of its stores, or the other table.
+/// Rejects a target that would overwrite an exported store, or the other table.
 fn check_targets<'a>(
     files: impl Iterator<Item = &'a PathBuf>,
     dirs: &[PathBuf],

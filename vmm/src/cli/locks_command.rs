@@ -67,7 +67,7 @@ fn guarantees(system: System) -> String {
     }
 }
 
-/// Acquisitions after which a lock with a limited queue lets a throttled waiter in.
+/// Acquisitions after which a lock with a limited queue admits a throttled waiter.
 fn let_in_interval(system: System) -> Option<u32> {
     match system {
         System::PvTicket => Some(Handoff::let_in_interval::<PvTicketLock>()),

@@ -1,4 +1,4 @@
-//! Default plans of all commands on typical machines. Topologies are data; this host is not examined.
+//! Default plans of all commands on typical hosts. Topologies are data; this host is not examined.
 
 use clap::Parser;
 
@@ -80,7 +80,7 @@ fn default_plans_have_at_most_16_slots() {
             if allowed.len() == 1 && has_queued(words) {
                 let error = result.unwrap_err().to_string();
                 assert!(
-                    error.contains("a kernel with one CPU does not use it"),
+                    error.contains("a guest kernel with one CPU does not use this lock"),
                     "{words}: {error}"
                 );
                 continue;
@@ -135,7 +135,7 @@ fn spec_has_the_cpus_of_its_largest_point() {
     assert!(error.contains("1 to 96, because each slot needs a separate CPU"), "{error}");
 }
 
-/// Ratios refer to slots. The message about a machine that is too large has the largest possible ratio.
+/// Ratios refer to slots. The message about a VM that is too large has the largest possible ratio.
 #[test]
 fn ratios_refer_to_slots() {
     let machine = Machine { sockets: 1, cores: 96, threads: 1, cores_per_cache: 8 };

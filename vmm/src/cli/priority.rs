@@ -22,7 +22,7 @@ pub(super) fn drop_class() -> anyhow::Result<()> {
         Ok(()) => eprint_line(format_args!(
             "pvticket: dropped {class}: vCPUs would run less under some schedules than under others"
         )),
-        // Then schedules cannot change it either: it is the same for all vCPUs.
+        // Schedules cannot change the class either: it is the same for all vCPUs.
         Err(error) => eprint_line(format_args!(
             "pvticket: cannot drop {class} ({error}): vCPUs only get CPU time that others leave"
         )),

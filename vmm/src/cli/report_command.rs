@@ -51,7 +51,7 @@ pub struct ReportArgs {
     text: bool,
 
     /// Print at most ten lines and a chart per spec: gains of PV locks and schedules at 2x overcommit (or the
-    /// nearest ratio above 1x); also at the top of the --html page
+    /// smallest ratio above 1x); also at the top of the --html page
     #[arg(long, conflicts_with_all = ["diff", "text"])]
     brief: bool,
 
@@ -81,7 +81,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
             let (_, tallies) = show(args)?;
             tallies.into_iter().try_for_each(check).map(|()| 0)
         }
-        // Status 1 means a regression and a written report. All failures, of stdout, too, have status 2.
+        // Status 1 means a regression and a written report. All failures, also of stdout, have status 2.
         Some(FailOn::Regression) => {
             let usage = |error: anyhow::Error| Usage(format!("{error:#}"));
             let (diff, _) = show(args).map_err(usage)?;

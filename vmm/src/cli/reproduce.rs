@@ -79,9 +79,9 @@ pub struct ReproduceArgs {
     html: Option<PathBuf>,
 }
 
-/// The page in the folder.
+/// File name of the page in `--out`.
 const PAGE: &str = "reproduce.html";
-/// The text in the folder.
+/// File name of the text in `--out`.
 const TEXT: &str = "reproduce.txt";
 
 /// Runs the subcommand and returns the exit status.
@@ -117,7 +117,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// The options of a new reproduction. Fails if the folder has one.
+/// The options of a new reproduction. Fails if `--out` already has one.
 fn new_options(args: &ReproduceArgs) -> Result<Saved, Usage> {
     if Saved::is_in(&args.out)? {
         let folder = args.out.display();

@@ -136,13 +136,11 @@ pub(super) struct KernelArgs {
 }
 
 impl KernelArgs {
-    /// The files.
     pub(super) fn files(&self) -> KernelFiles {
         KernelFiles { kernel: self.kernel.clone(), stock_kernel: self.stock_kernel.clone() }
     }
 }
 
-/// The parser of a guest's name.
 pub(super) fn guest_parser() -> impl TypedValueParser<Value = GuestKind> {
     let names = PossibleValuesParser::new(GuestKind::ALL.map(GuestKind::name));
     names.try_map(|name| name.parse::<GuestKind>())
@@ -208,12 +206,12 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         eprint_line(format_args!("pvticket: part {part} is already complete"));
         return finish(dir.as_deref().unwrap_or(Path::new(".")), false);
     }
-    let outlets = RunOptions { trace: args.trace.as_deref(), ..RunOptions::default() };
-    let result = run::run(plan, dir.as_deref(), &args.kernels.files(), outlets)?;
+    let options = RunOptions { trace: args.trace.as_deref(), ..RunOptions::default() };
+    let result = run::run(plan, dir.as_deref(), &args.kernels.files(), options)?;
     finish(&result.dir, result.summary.stopped)
 }
 
-/// Reports the run in `dir`, or the command that resumes it. The status covers the whole store.
+/// Reports the run in `dir`, or the command that resumes it. The status covers the entire store.
 fn finish(dir: &Path, stopped: bool) -> anyhow::Result<u8> {
     let record = RunRecord::read(dir)?;
     let tally = record.contents.tally();

@@ -59,7 +59,7 @@ pub(super) struct ScheduleArgs {
     #[arg(long, value_name = "T", default_value_t = DEFAULT_SLICE, allow_hyphen_values = true)]
     pub(super) slice: Nanos,
 
-    /// Number of identical machines under one schedule, 1 to 64
+    /// Number of identical VMs under one schedule, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true,
           value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) vms: u32,
@@ -128,18 +128,17 @@ impl ScheduleArgs {
     }
 }
 
-/// One schedule of identical machines, for any host.
+/// One schedule of identical VMs, for any host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SchedulePlan {
     #[serde(with = "text")]
     pub(super) policy: PolicySpec,
-    /// Number of slots, the host's first CPUs; None for all.
+    /// Number of slots, the host's first CPUs; `None` for all.
     pub(super) slots: Option<usize>,
     slice: Nanos,
     /// Seed of the schedule and of the faults.
     pub(super) seed: u64,
-    /// Number of machines.
     pub(super) vms: u32,
     /// The file for the schedule's decisions.
     pub(super) record: Option<PathBuf>,
@@ -151,7 +150,7 @@ impl SchedulePlan {
         ResultFile::check("--record", self.record.as_deref())
     }
 
-    /// The reason why the kernel would end this schedule, if so and if the number of slots is known.
+    /// The reason why the kernel's watchdog would end this schedule, if so and if the number of slots is known.
     pub(super) fn obstacle(&self, vcpus: VcpuCount) -> Option<String> {
         self.policy.watchdog_conflict(self.slice, vcpus.get() * self.vms, self.slots? as u32)
     }
@@ -161,7 +160,7 @@ impl SchedulePlan {
         self.record.is_some()
     }
 
-    /// Checks it against a host with `cpus` CPUs, of which `default` are used, for machines of `vcpus` each.
+    /// Checks it against a host with `cpus` CPUs, of which by default `default` are slots, for VMs of `vcpus` each.
     pub(super) fn check(&self, vcpus: VcpuCount, cpus: usize, default: usize) -> Result<(), Usage> {
         let cpus: Vec<usize> = (0..cpus).collect();
         let slots = slots(self.slots.or(Some(default)), &CpuList::new(&cpus)?)?;
@@ -174,7 +173,7 @@ impl SchedulePlan {
         (slots as u32, vcpus.get() * self.vms)
     }
 
-    /// The schedule on this host's CPUs for machines of `vcpus` each. Calls `topology` only to choose slots.
+    /// The schedule on this host's CPUs for VMs of `vcpus` each. Calls `topology` only to choose slots.
     pub(super) fn spec(
         &self,
         vcpus: VcpuCount,
@@ -199,7 +198,7 @@ impl SchedulePlan {
         })
     }
 
-    /// The schedule in the emulated host. Its files are copied there.
+    /// The schedule with paths in the emulated host, into which its files are copied.
     pub(super) fn for_emulated(&self, inside: &mut EmulatedCommand) -> Result<Self, Usage> {
         let mut plan_inside = self.clone();
         if let Some(file) = self.policy.replay_file() {

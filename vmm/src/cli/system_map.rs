@@ -8,8 +8,8 @@ use base::{files, units::ByteSize};
 /// Limit of the file's size: several times the System.map of an allyesconfig kernel.
 const MAX_FILE: ByteSize = ByteSize::mib(64);
 
-/// Reads a System.map and returns the result of `find` on its text. If that is None, fails with `missing`
-/// as the reason.
+/// Reads a System.map and returns the result of `find` on its text. If that is `None`, fails with the reason
+/// `missing`.
 pub(super) fn read<T>(
     map: &Path,
     find: impl FnOnce(&str) -> Option<T>,

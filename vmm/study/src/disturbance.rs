@@ -11,13 +11,13 @@ use super::{
 };
 use base::host_counts::ThreadTimes;
 
-/// Tolerated excess of a window over the requested length: a share of it up to a number of seconds,
+/// Tolerated excess of a window over the requested length: a share of that length, up to a number of seconds.
 const OVERLONG_SHARE: f64 = 0.2;
 const OVERLONG_MAX: f64 = 2.0;
-/// plus the time that a busy host takes to end any window: half of a short window, within these bounds.
+/// Further tolerance for a busy host: half of the requested length, within these bounds in seconds.
 const BUSY_SLACK: (f64, f64) = (0.01, 0.05);
 
-/// A vCPU starves if it waits for its slot's CPU for more than this share of the window, and these seconds.
+/// A vCPU starves if it waits for its slot's CPU for more than this share of the window and these seconds.
 const STARVED_SHARE: f64 = 0.1;
 const STARVED_SECONDS: f64 = 0.05;
 /// Cost of a thread switch on a CPU, in seconds: a schedule switches thousands of times a second.
@@ -112,7 +112,6 @@ impl Sum for Disturbance {
     }
 }
 
-/// Merges two marks.
 fn merge(a: Windows, b: Windows) -> Windows {
     match (a, b) {
         (Some((count, longest)), Some((more, value))) => Some((count + more, longest.max(value))),
@@ -120,8 +119,8 @@ fn merge(a: Windows, b: Windows) -> Windows {
     }
 }
 
-/// Whether a window of `seconds` is too long, compared with `requested`, to characterize the lock: the host stood
-/// still, or something stopped the cell (job control, a frozen control group, a suspended VM).
+/// Whether a window of `seconds` is too long, compared with `requested`, to characterize the lock: the host
+/// stalled, or something stopped the cell (job control, a frozen control group, a suspended VM).
 pub(super) fn is_overlong(requested: f64, seconds: f64) -> bool {
     let share = (requested * OVERLONG_SHARE).min(OVERLONG_MAX);
     let slack = (requested / 2.0).clamp(BUSY_SLACK.0, BUSY_SLACK.1);

@@ -28,10 +28,10 @@ pub struct HostFacts {
     pub preemption: Option<String>,
     /// The hypervisor under which this host runs, by the name it reports.
     pub hypervisor: Option<String>,
-    /// Confinement of the machines in words: none, or version 0, where the kernel has no support for it.
+    /// Confinement of the VMs in words: none, or version 0, where the kernel has no support for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confinement: Option<String>,
-    /// CPUs this process may use.
+    /// CPUs that this process may use, for example `0-3`.
     pub cpus_allowed: String,
     /// CPU time in CPUs that the control groups of this process allow, if limited.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ pub struct HostFacts {
     pub smt: Option<bool>,
     /// Frequency governors of the chosen CPUs, without duplicates.
     pub governors: BTreeSet<String>,
-    /// Nanoseconds for which KVM polls for a wakeup before a halted vCPU sleeps.
+    /// Maximum nanoseconds for which KVM polls for a wakeup before a halted vCPU blocks.
     pub halt_poll_ns: Option<u64>,
     /// Pause-loop exiting parameters of KVM's vendor module, by the module's names: `ple_gap`, `ple_window`
     /// and the parameters of its changes, or `pause_filter_count` and the like.
@@ -60,8 +60,8 @@ pub struct HostFacts {
     pub memory: Option<u64>,
     /// Load average over 1, 5 and 15 minutes, as printed by the kernel.
     pub load_average: Vec<f64>,
-    /// Non-idle share of the chosen CPUs' time just before, including steal: load that competes with the
-    /// vCPUs.
+    /// Non-idle share of the chosen CPUs' time, including steal, just before the session: load that competes
+    /// with the vCPUs.
     pub busy: Option<f64>,
     /// Share of the time stolen by the underlying hypervisor.
     pub steal: Option<f64>,
@@ -88,8 +88,8 @@ impl HostFacts {
     pub fn quota_warning(&self, cpus: usize) -> Option<String> {
         let quota = self.cpu_quota.filter(|quota| *quota < cpus as f64)?;
         Some(format!(
-            "a CPU quota allows {quota:.2} of the {} of the run: vCPUs are throttled in between, and the figures \
-             measure the quota",
+            "a CPU quota allows {quota:.2} of the {} of the run: vCPUs are throttled, and the figures measure the \
+             quota",
             count(cpus, "CPU")
         ))
     }
@@ -112,7 +112,7 @@ impl IncrementFacts {
     /// Maximum of [`Self::p99`] and [`Self::two_lines`] for a steady unit.
     pub const STEADY: f64 = 1.1;
 
-    /// Whether an increment takes the same time in 99 of 100 batches, and for any memory it adds to.
+    /// Whether times differ by at most a factor of [`Self::STEADY`] in 99 of 100 batches, and between one line and two.
     pub fn is_steady(&self) -> bool {
         self.p99 <= Self::STEADY && self.two_lines.is_none_or(|times| times <= Self::STEADY)
     }
@@ -123,7 +123,7 @@ impl IncrementFacts {
 pub struct FileFacts {
     /// Path at the time of reading.
     pub path: String,
-    /// First 16 digits of its SHA-256.
+    /// First 16 hex digits of its SHA-256.
     pub sha256: String,
     /// Version, if any.
     #[serde(skip_serializing_if = "Option::is_none")]

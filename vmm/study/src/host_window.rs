@@ -15,9 +15,9 @@ const MIN_SUSPENSION: Nanos = Nanos::millis(10);
 /// Host of a cell at one moment.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostMoment {
-    /// Number of the cell's CPUs that it could use: online, in its cpuset, and allowed to its threads.
+    /// Number of the cell's CPUs that were usable: online, in its cpuset, and allowed to its threads.
     pub cpus: u32,
-    /// Time for which quotas have throttled its control groups so far, on all CPUs together.
+    /// Time for which quotas have throttled its control groups so far, summed over CPUs.
     pub throttled: Nanos,
     /// Time for which the host has been suspended since its boot.
     pub suspended: Nanos,
@@ -64,13 +64,13 @@ impl HostWindow {
         (is_long || suspended >= MIN_SUSPENSION).then_some(stop)
     }
 
-    /// Returns how many CPUs of the point's slots were missing at either end.
+    /// Returns the larger number of slots without a CPU at either end; None if all had CPUs.
     pub(super) fn missing(&self, point: &Point) -> Option<f64> {
         let available = self.before.cpus.min(self.after.cpus);
         Some(point.slots.saturating_sub(available)).filter(|missing| *missing > 0).map(f64::from)
     }
 
-    /// Returns the share of the CPUs' time that quotas took.
+    /// Returns the share of the CPUs' time that quotas took; None if negligible.
     pub(super) fn throttled(&self, point: &Point, figures: &Figures) -> Option<f64> {
         let time = self.after.throttled.since(self.before.throttled).seconds();
         let share = (time / (figures.seconds * f64::from(point.slots))).min(1.0);

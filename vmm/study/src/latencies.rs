@@ -18,7 +18,7 @@ pub struct Latencies {
     counts: Vec<u64>,
     /// Waits still in progress at the end of the window.
     open: u64,
-    /// Frequency of the time stamp counter that measured them.
+    /// Frequency of the time stamp counter, in kHz.
     khz: u64,
 }
 
@@ -55,21 +55,21 @@ impl TimeShares {
         let time = |(nanos, count): (Nanos, u64)| u128::from(nanos.0) * u128::from(count);
         let total = waits.clone().map(time).fold(0, u128::saturating_add);
         // The shortest length such that at most 1/`share` of the time is spent in longer waits.
-        let beyond = |share: u128| {
-            let mut below = 0u128;
+        let quantile = |share: u128| {
+            let mut sum = 0u128;
             let mut lengths = waits.clone().filter(|wait| time(*wait) > 0);
             lengths.find_map(|wait| {
-                below = below.saturating_add(time(wait));
-                (total.saturating_sub(below) <= total / share).then_some(wait.0)
+                sum = sum.saturating_add(time(wait));
+                (total.saturating_sub(sum) <= total / share).then_some(wait.0)
             })
         };
-        Some(Self { p50: beyond(2)?, p99: beyond(100)?, p999: beyond(1000)? })
+        Some(Self { p50: quantile(2)?, p99: quantile(100)?, p999: quantile(1000)? })
     }
 }
 
 impl Latencies {
     /// Returns the waits counted between two readings, and the waits still in progress at the second,
-    /// which have reached the lengths `open`, in ticks.
+    /// which have lasted `open` ticks so far.
     pub fn between(before: &WaitCounts, after: &WaitCounts, open: &[u64], khz: u64) -> Self {
         let increase = |ix: usize| {
             let at = |waits: &WaitCounts| waits.counts.get(ix).copied().unwrap_or(0);

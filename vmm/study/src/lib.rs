@@ -5,7 +5,7 @@
 //!                ── [`findings`] with [`stats`] ── (shown by `report`)
 //! ```
 //!
-//! No KVM, no threads, no guests: a run of another host is read wherever this crate builds.
+//! No KVM, no threads, no guests: runs of other hosts can be read wherever this crate builds.
 
 #![forbid(unsafe_code)]
 

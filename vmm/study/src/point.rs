@@ -97,7 +97,7 @@ pub struct Point {
     /// measured, not simulated.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine: String,
-    /// The host on which it runs.
+    /// The host of the cell.
     pub host: HostKind,
     /// The guest's workload, by its name for `--workload`.
     pub workload: String,
@@ -131,29 +131,29 @@ pub struct Point {
     /// Control groups of the vCPUs' threads.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub cgroups: Option<Cgroups>,
-    /// vCPUs per machine.
+    /// vCPUs per VM.
     #[serde(with = "simulated")]
     pub vcpus: VcpuCount,
-    /// Number of machines of that size.
+    /// Number of VMs of that size.
     pub vms: u32,
-    /// Further machines, with these numbers of vCPUs.
+    /// Further VMs, with these numbers of vCPUs.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub other_vms: Option<OtherVms>,
-    /// CPUs shared by all machines.
+    /// CPUs shared by all VMs.
     pub slots: u32,
     /// The time slice under a pvticket schedule.
     #[serde(rename = "slice_ns")]
     pub slice: Nanos,
     /// Spin iterations before a PV waiter halts.
     pub spin_threshold: u32,
-    /// Number of spinlocks in the guest; an operation takes any of them.
+    /// Number of spinlocks in the guest; an operation takes one of them.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub lock_count: u32,
     /// Increments inside the critical section.
     pub critical: u32,
     /// Increments between two critical sections.
     pub think: u32,
-    /// Length of the window.
+    /// Length of the measurement window.
     #[serde(rename = "seconds", with = "seconds")]
     pub duration: Duration,
     /// Seed of schedules and faults, and of the bootstrap.
@@ -203,7 +203,7 @@ impl Point {
         }
     }
 
-    /// Whether its guest runs in ring 0: a kernel, or a payload that executes HLT.
+    /// Whether the guest runs in ring 0: a kernel, or a payload that executes HLT.
     pub fn needs_ring_0(&self) -> bool {
         self.guest == GuestKind::Linux || self.backend.needs_ring_0()
     }
@@ -213,7 +213,7 @@ impl Point {
         GuestWorkload::from_name(&self.workload).filter(|_| self.guest == GuestKind::Linux)
     }
 
-    /// Whether operations are counted by one worker on each vCPU. The last vCPU of a hot line only reads.
+    /// Whether operations are counted by one worker on each vCPU. With `hot-line`, the last vCPU only reads.
     pub fn is_by_vcpu(&self) -> bool {
         match self.guest {
             GuestKind::Linux => self.guest_workload().is_some_and(GuestWorkload::is_by_vcpu),
@@ -221,13 +221,13 @@ impl Point {
         }
     }
 
-    /// Returns the number of vCPUs of each machine, in the order of the machines.
+    /// Returns the number of vCPUs of each VM, in the order of the VMs.
     pub fn sizes(&self) -> impl Iterator<Item = VcpuCount> {
         let others = self.other_vms.iter().flat_map(OtherVms::sizes).copied();
         iter::repeat_n(self.vcpus, self.vms as usize).chain(others)
     }
 
-    /// Returns the number of vCPUs of all machines. Saturates: a store may have any number of machines.
+    /// Returns the number of vCPUs of all VMs. Saturates: a store may have any number of VMs.
     pub fn all_vcpus(&self) -> u32 {
         let others = self.other_vms.iter().flat_map(OtherVms::sizes).map(|vcpus| vcpus.get());
         others.fold(self.vcpus.get().saturating_mul(self.vms), u32::saturating_add)
@@ -238,12 +238,12 @@ impl Point {
         disturbance::is_overlong(self.duration.as_secs_f64(), seconds)
     }
 
-    /// Returns the vCPUs of all machines per slot.
+    /// Returns the vCPUs of all VMs per slot.
     pub fn overcommit(&self) -> f64 {
         f64::from(self.all_vcpus()) / f64::from(self.slots)
     }
 
-    /// Returns the further options of its simulated host, each with its name.
+    /// Describes the simulated host's options that are in use.
     pub fn host_extras(&self) -> Vec<String> {
         let ple = self.ple.map(|ple| format!("pause-loop exits {ple}"));
         let halt_poll = self.halt_poll.map(|max| format!("halt polling {max}"));
@@ -251,7 +251,7 @@ impl Point {
         [ple, halt_poll, noise].into_iter().flatten().collect()
     }
 
-    /// Returns the name of the lock as in options, with its backend and handoff options.
+    /// Returns the name of the lock as in options, with its backend (unless `vmm`) and handoff options.
     pub fn lock_name(&self) -> String {
         let backend = match self.backend {
             PvBackend::Off | PvBackend::Vmm => String::new(),
@@ -265,7 +265,7 @@ impl Point {
         }
     }
 
-    /// Returns the name of the schedule: its policy, with the driver if it is not this program.
+    /// Returns the name of the schedule: its policy, with the driver unless it is this program.
     pub fn schedule_name(&self) -> String {
         schedule_name(&self.policy, self.driver)
     }
@@ -301,8 +301,7 @@ impl Point {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Returns a key that is equal for points that are compared with each other: the [`key`](Self::key) of
-    /// their family.
+    /// Returns the [`key`](Self::key) of the family, which compared points share.
     pub fn family_key(&self) -> String {
         self.family().key()
     }
@@ -333,7 +332,7 @@ impl fmt::Display for Point {
             write!(f, " x {vms} VMs")?;
         }
         if let Some(others) = &self.other_vms {
-            write!(f, " beside VMs of {others}")?;
+            write!(f, " next to VMs of {others}")?;
         }
         write!(f, " on {}", count(*slots, "CPU"))?;
         if !self.policy.is_host() {
@@ -355,7 +354,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// Returns the name of a schedule: its policy, with the driver if it is not this program.
+/// Returns the name of a schedule: its policy, with the driver unless it is this program.
 pub fn schedule_name(policy: &PolicySpec, driver: DriverKind) -> String {
     match driver {
         DriverKind::User => policy.to_string(),
@@ -363,7 +362,7 @@ pub fn schedule_name(policy: &PolicySpec, driver: DriverKind) -> String {
     }
 }
 
-/// Serializes the number of vCPUs of a simulated or real machine.
+/// Serializes the number of vCPUs of a simulated or real VM.
 mod simulated {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -375,7 +374,7 @@ mod simulated {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<VcpuCount, D::Error> {
         let count = u32::deserialize(from)?;
-        let error = || D::Error::custom(format_args!("{count} vCPUs: no machine has so many"));
+        let error = || D::Error::custom(format_args!("{count} vCPUs: more than a VM can have"));
         VcpuCount::simulated(count).ok_or_else(error)
     }
 }

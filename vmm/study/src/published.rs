@@ -58,15 +58,15 @@ fn read<T: for<'de> Deserialize<'de>>(file: &'static str, text: &str) -> Result<
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Table {
-    /// Name of the table here, unique.
+    /// Unique name of the table.
     pub name: String,
-    /// The document.
+    /// The published document.
     pub source: String,
-    /// The table in that document.
+    /// The table in the document.
     pub table: String,
     /// How much of the document could be read: `whole`, `excerpt`, ...
     pub read: String,
-    /// The machine on which it was measured.
+    /// The machine on which the table was measured.
     #[serde(rename = "where")]
     pub place: String,
     /// Unit of the figures.
@@ -77,14 +77,14 @@ pub struct Table {
     pub noise: f64,
     /// The machine file that models the machine.
     pub machine: String,
-    /// The profile of its workload.
+    /// The profile of the workload.
     pub profile: String,
     /// The table whose fit is used in the simulation: this table or an earlier one. None if its cells are not
     /// simulated.
     pub fit: Option<String>,
     /// How the host interrupts spinning guests, if it does.
     pub pause_loop_exits: Option<PauseLoopExits>,
-    /// Differences between its simulation and the published measurement.
+    /// Differences between simulation and published measurement.
     pub notes: Vec<String>,
     #[serde(default, deserialize_with = "origin")]
     document: Option<Origin>,
@@ -93,9 +93,9 @@ pub struct Table {
     #[serde(default, with = "text::option")]
     policy: Option<PolicySpec>,
     slice_us: Option<u64>,
-    /// The entry of the score card for its rows.
+    /// The entry of the score card for the rows.
     pub card: Option<String>,
-    /// The surrogate experiment on the machine at hand.
+    /// The surrogate experiment on this host.
     pub measured: Option<Measured>,
     not_measured: Option<String>,
     /// The figures.
@@ -122,7 +122,7 @@ pub enum PauseLoopExits {
     Fixed,
 }
 
-/// The surrogate experiment for a table on the machine at hand.
+/// The surrogate experiment for a table on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Measured {
@@ -172,12 +172,12 @@ pub struct Row {
     changed: Option<String>,
     change_percent: Option<f64>,
     count: Option<f64>,
-    /// Group of rows that have an order.
+    /// Group of rows whose order is compared, too.
     pub group: Option<String>,
     not_simulated: Option<String>,
     quantity: Option<Quantity>,
     not_measured: Option<String>,
-    /// Whether more than the claim is as good.
+    /// Whether the claim is a lower bound.
     #[serde(default, rename = "at-least")]
     pub is_at_least: bool,
 }
@@ -213,9 +213,9 @@ const fn one() -> u16 {
 pub struct CellSetup {
     /// The lock.
     pub system: System,
-    /// Its handoff options, or a limit around it.
+    /// Its handoff options, including `restrict:N`.
     pub handoff: HandoffSpec,
-    /// CPUs of the machine.
+    /// CPUs of the host.
     pub cpus: usize,
     /// Number of identical guests that run at the same time.
     pub guests: usize,
@@ -259,7 +259,7 @@ impl Claim {
 pub struct Selected<'t> {
     /// The point of the table's experiment, as for `--only`.
     pub only: &'t [String],
-    /// CPUs that the machine must have.
+    /// CPUs that this host must have.
     pub cpus: usize,
 }
 
@@ -379,7 +379,7 @@ impl Table {
     }
 }
 
-/// A unit test detects rows with it.
+/// A unit test rejects rows with this reason.
 const UNKNOWN: &str = "the table has neither measured nor not-measured";
 
 #[derive(Deserialize)]
@@ -459,7 +459,7 @@ mod tests {
             assert_eq!(is_measured, table.measured.is_some(), "{}", table.name);
             for row in &table.rows {
                 match table.surrogate(row) {
-                    Ok(stand_in) => assert!(!stand_in.base.only.is_empty(), "{}", row.id),
+                    Ok(surrogate) => assert!(!surrogate.base.only.is_empty(), "{}", row.id),
                     Err(reason) => {
                         let is_stated = reason.len() > 10 && reason != UNKNOWN;
                         assert!(is_stated, "{}: {}", table.name, row.id);
@@ -476,8 +476,8 @@ mod tests {
         assert_eq!(cells.len(), 8, "four bases and four changed ones");
         let build = table("build");
         let rows = build.rows.iter();
-        let not: Vec<&Row> = rows.filter(|row| build.simulated(row).is_err()).collect();
-        assert!(!not.is_empty() && build.simulated_cells(not).is_empty());
+        let skipped: Vec<&Row> = rows.filter(|row| build.simulated(row).is_err()).collect();
+        assert!(!skipped.is_empty() && build.simulated_cells(skipped).is_empty());
     }
 
     #[test]

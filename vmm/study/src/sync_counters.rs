@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Counts of one run, summed over the vCPUs. See [`hypercalls::payload::Slot`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkCounts {
-    /// Atomic read-modify-writes of a mutex's word.
+    /// Atomic read-modify-writes of a mutex's lock word.
     pub rmw: u64,
     /// Atomic read-modify-writes of the state that decides which waiter of a mutex may spin: a queue's
     /// tail, or the field for a single spinner.
@@ -33,8 +33,8 @@ impl WorkCounts {
         // Saturating because a guest's counts are untrusted and may decrease.
         let increase = |figure: fn(&SlotFigures) -> u64| {
             let slots = before.iter().zip(after);
-            let each = slots.map(|(before, after)| figure(after).saturating_sub(figure(before)));
-            each.fold(0, u64::saturating_add)
+            let diffs = slots.map(|(before, after)| figure(after).saturating_sub(figure(before)));
+            diffs.fold(0, u64::saturating_add)
         };
         Self {
             rmw: increase(|slot| slot.rmw),
@@ -66,9 +66,9 @@ impl AddAssign for WorkCounts {
 pub struct WorkRow {
     /// Name of the lock system's family.
     pub family: &'static str,
-    /// Atomic read-modify-writes of a mutex's word per acquisition, including the release.
+    /// Atomic read-modify-writes of a mutex's lock word per acquisition, including the release.
     pub rmw: f64,
-    /// Atomic read-modify-writes of a mutex's word beyond the two of an uncontended acquisition, per
+    /// Atomic read-modify-writes of a mutex's lock word beyond the two of an uncontended acquisition, per
     /// contended acquisition.
     pub rmw_each_wait: f64,
     /// Atomic read-modify-writes of the state that decides which waiter may spin, per acquisition.
@@ -95,18 +95,18 @@ impl WorkRow {
         slow: u64,
         seconds: f64,
     ) -> Self {
-        let over =
+        let ratio =
             |count: u64, total: u64| if total > 0 { count as f64 / total as f64 } else { 0.0 };
-        let each = |count| over(count, operations);
+        let per_op = |count| ratio(count, operations);
         // A lockref operation is a get and a put.
         let changes = if family == Family::Lockref { 2.0 } else { 1.0 };
         Self {
             family: family.name(),
-            rmw: each(counts.rmw),
-            rmw_each_wait: over(counts.rmw.saturating_sub(operations.saturating_mul(2)), slow),
-            beside: each(counts.beside),
-            spins: each(counts.spins),
-            retries: each(counts.retries) / changes,
+            rmw: per_op(counts.rmw),
+            rmw_each_wait: ratio(counts.rmw.saturating_sub(operations.saturating_mul(2)), slow),
+            beside: per_op(counts.beside),
+            spins: per_op(counts.spins),
+            retries: per_op(counts.retries) / changes,
             sums: counts.sums as f64 / seconds,
             deviation: counts.deviation,
             looks: counts.looks as f64 / seconds,

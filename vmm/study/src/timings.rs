@@ -22,7 +22,7 @@ impl Timings {
         Self(values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect())
     }
 
-    /// Creates a histogram from pairs of nanoseconds and counts.
+    /// Creates a histogram from pairs of nanoseconds and counts, in ascending order.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (u64, u64)>) -> Self {
         Self(pairs.into_iter().collect())
     }

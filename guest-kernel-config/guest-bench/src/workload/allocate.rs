@@ -17,7 +17,7 @@ pub const WORKLOAD: Workload = Workload {
     run: |_, options| {
         let part = crew::repeat(
             options,
-            || ((0..CHUNKS).map(sorted).collect::<Vec<_>>(), 0),
+            || ((0..CHUNKS).map(sorted_chunk).collect::<Vec<_>>(), 0),
             |(chunks, searches)| {
                 search(&chunks[*searches % CHUNKS], *searches as u8)?;
                 *searches += 1;
@@ -29,12 +29,12 @@ pub const WORKLOAD: Workload = Workload {
     each: None,
 };
 
-/// Sorted numbers, which differ between chunks.
-fn sorted(chunk: usize) -> Vec<u8> {
+/// Sorted bytes, which differ between chunks.
+fn sorted_chunk(chunk: usize) -> Vec<u8> {
     (0..BYTES).map(|place| ((place + chunk) * 256 / (BYTES + CHUNKS)) as u8).collect()
 }
 
-/// Searches a copy.
+/// Searches a copy of `chunk`. Fails if the copy is not sorted.
 fn search(chunk: &[u8], wanted: u8) -> io::Result<()> {
     let mut mapping = Mapping::new(chunk.len())?;
     let copy = mapping.bytes();

@@ -1,5 +1,5 @@
-//! A kernel counter, of an eventfd: every addition takes its spinlock (`eventfd_write`,
-//! fs/eventfd.c) in any kernel, and a lost addition is detected at the end.
+//! The counter of an eventfd: in any kernel, every addition takes the eventfd's spinlock
+//! (`eventfd_write`, fs/eventfd.c), and a lost addition is detected at the end.
 
 use std::{
     io,
@@ -39,7 +39,7 @@ pub const WORKLOAD: Workload = Workload {
     each: None,
 };
 
-/// Sums over all workers, from their first addition to their last, inside and outside the window.
+/// The number of additions of all workers, inside and outside the window, and the longest.
 #[derive(Debug, Default)]
 struct Sums {
     additions: AtomicU64,
@@ -47,7 +47,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Fails if the counter does not include all additions.
+    /// Fails unless the counter equals the number of additions.
     fn check(&self, counted: u64) -> io::Result<()> {
         let additions = self.additions.load(Relaxed);
         if counted == additions {
@@ -59,7 +59,7 @@ impl Sums {
     }
 }
 
-/// A worker's additions, which are added to the sums when it ends.
+/// A worker's additions, which are added to the sums when dropped.
 struct Adder<'a> {
     sums: &'a Sums,
     additions: u64,

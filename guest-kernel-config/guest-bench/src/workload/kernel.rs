@@ -45,8 +45,8 @@ fn command(options: &WorkloadOptions) -> String {
     format!("critical={critical} think={think} warmup={warm_up} msecs={msecs}{cpus}")
 }
 
-/// Parses `msecs N`, `violations N` and the `cpu I operations N` lines. `None` without the first or
-/// any of the last.
+/// Parses `msecs N`, `violations N` and the `cpu I operations N` lines. `None` without `msecs` or
+/// `cpu` lines, or with an invalid `cpu` line.
 fn parse(text: &str) -> Option<WorkloadPart> {
     let (mut msecs, mut violations, mut operations) = (None, None, Vec::new());
     for line in text.lines() {

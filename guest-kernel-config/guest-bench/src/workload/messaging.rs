@@ -1,4 +1,4 @@
-//! Many threads send to many others, after hackbench: all of them sleep and wake all the time.
+//! Many threads send to many others, after hackbench: all of them keep sleeping and waking.
 
 use std::{io, os::unix::net::UnixDatagram};
 
@@ -6,10 +6,10 @@ use super::Workload;
 use crate::{crew, tally::WorkerCell};
 
 /// The default number of senders, and of receivers.
-const EACH: usize = 10;
+const DEFAULT_PER_SIDE: usize = 10;
 /// Bytes of a message.
 const BYTES: usize = 100;
-/// A message by its first byte: an ordinary one, and a sender's last.
+/// An ordinary message, and a sender's last.
 const MORE: [u8; BYTES] = [1; BYTES];
 const LAST: [u8; BYTES] = [0; BYTES];
 
@@ -17,7 +17,7 @@ pub const WORKLOAD: Workload = Workload {
     name: "messaging",
     about: "10 threads send messages of 100 bytes to each of 10 others (like hackbench)",
     run: |_, options| {
-        let per_side = options.workers.unwrap_or(EACH);
+        let per_side = options.workers.unwrap_or(DEFAULT_PER_SIDE);
         let wires = (0..per_side).map(|_| UnixDatagram::pair()).collect::<Result<Vec<_>, _>>()?;
         let send = |message| wires.iter().try_for_each(|(near, _)| near.send(message).map(drop));
         let part = crew::threads(2 * per_side, options, |ix, ready, cell| {

@@ -57,7 +57,7 @@ struct Pgbench {
     child: Child,
     lines: Lines<BufReader<ChildStderr>>,
     /// The time of the last report in seconds; `None` before the first.
-    at: Option<f64>,
+    time: Option<f64>,
     /// Transactions since the first report.
     transactions: f64,
 }
@@ -77,11 +77,11 @@ impl Pgbench {
             .spawn()?;
         let stderr =
             child.stderr.take().ok_or_else(|| io::Error::other("pgbench has no stderr"))?;
-        Ok(Self { child, lines: BufReader::new(stderr).lines(), at: None, transactions: 0.0 })
+        Ok(Self { child, lines: BufReader::new(stderr).lines(), time: None, transactions: 0.0 })
     }
 
-    /// Waits for one report per second of `span`, rounded up; returns the time and the transactions
-    /// of the last report. The first report comes after all clients have connected.
+    /// Waits for one report per second of `span`, rounded up; returns the time of the last report
+    /// and the transactions up to it. The first report comes after all clients have connected.
     fn advance(&mut self, span: Duration) -> io::Result<(f64, Vec<u64>)> {
         let mut remaining = span.as_secs_f64().ceil().max(1.0) as u64;
         let mut last_line = String::new();
@@ -89,21 +89,21 @@ impl Pgbench {
             let Some(line) = self.lines.next().transpose()? else {
                 return Err(io::Error::other(format!("pgbench ended: {last_line}")));
             };
-            let Some((at, rate)) = progress(&line) else {
+            let Some((time, rate)) = progress(&line) else {
                 last_line = line;
                 continue;
             };
-            self.transactions += self.at.map_or(0.0, |before| rate * (at - before));
-            self.at = Some(at);
+            self.transactions += self.time.map_or(0.0, |before| rate * (time - before));
+            self.time = Some(time);
             remaining -= 1;
         }
-        Ok((self.at.unwrap_or(0.0), vec![self.transactions.round() as u64]))
+        Ok((self.time.unwrap_or(0.0), vec![self.transactions.round() as u64]))
     }
 }
 
 impl Drop for Pgbench {
     fn drop(&mut self) {
-        // Its figures are known, or no longer wanted.
+        // The figures are known, or no longer wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -112,9 +112,9 @@ impl Drop for Pgbench {
 /// Parses a line of pgbench's progress, in the format of PostgreSQL 10 and later: the time in
 /// seconds, and the transactions per second since the line before.
 fn progress(line: &str) -> Option<(f64, f64)> {
-    let (at, report) = line.strip_prefix("progress: ")?.split_once(" s, ")?;
+    let (time, report) = line.strip_prefix("progress: ")?.split_once(" s, ")?;
     let (rate, _) = report.split_once(" tps, ")?;
-    Some((at.parse().ok()?, rate.parse().ok()?))
+    Some((time.parse().ok()?, rate.parse().ok()?))
 }
 
 #[cfg(test)]

@@ -21,10 +21,10 @@ pub const WORKLOAD: Workload = Workload {
     each: None,
 };
 
-/// Makes this program the child of this workload: it copies stdin to stdout.
+/// The option of this workload's children, which copy stdin to stdout.
 pub const PASS_ON: &str = "--pass-on";
 
-/// Runs the child: see [`PASS_ON`].
+/// Copies stdin to stdout: see [`PASS_ON`].
 pub fn pass_on() -> io::Result<()> {
     io::copy(&mut io::stdin().lock(), &mut io::stdout().lock()).map(drop)
 }

@@ -7,7 +7,7 @@ const HISTORY: &str = "../../../tests/HISTORY.md";
 
 /// The mutants that are built: all with the feature `all-mutants`; otherwise the past bugs in
 /// tests/HISTORY.md, and the first mutant of each system, which shows that the system's checks
-/// catch a mutant. Each mutant is a separate machine and takes two seconds of CPU time to compile.
+/// catch a mutant. Each mutant is a separate module and takes two seconds of CPU time to compile.
 pub struct Choice {
     /// `None`: all mutants.
     history: Option<String>,

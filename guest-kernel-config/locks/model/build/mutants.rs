@@ -13,16 +13,15 @@ use crate::edit::Edit;
 pub struct Mutant {
     /// The lock that it breaks, or the system.
     pub of: String,
-    /// Its name.
     pub name: String,
     /// The rule that it breaks.
     pub rule: String,
-    /// The reason if it must pass although it is changed: the change breaks no guarantee.
+    /// If it must pass: the reason why the change breaks no guarantee.
     pub harmless: Option<String>,
     /// The engine that runs it: loom if a load must see an old value, which shuttle cannot do.
     #[serde(default = "shuttle")]
     pub engine: String,
-    /// Edits of the files of `locks`, of `latch`, or of `machine`.
+    /// Edits of its system's sources.
     pub edits: Vec<Edit>,
 }
 

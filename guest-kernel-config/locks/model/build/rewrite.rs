@@ -7,7 +7,7 @@ use crate::SourceFile;
 /// A replacement in the model: (source, text in the product, text in the model).
 type Edit = (&'static str, &'static str, &'static str);
 
-/// All edits except the edits of every source.
+/// All edits except those made to every source.
 const EDITS: &[Edit] = &[
     // Paths that a few CPUs with a few acquisitions each would not reach.
     ("handoff", "const KICKS: u32 = 31;", "const KICKS: u32 = 2;"),

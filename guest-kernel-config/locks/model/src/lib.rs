@@ -101,8 +101,8 @@ enum Work {
 }
 
 impl Check {
-    /// `run` runs the check once, inside an engine, and panics if it fails: with at most
-    /// `preemptions` by loom, `times` per scheduler by shuttle. Zero: that engine does not run it.
+    /// `run` runs the check once, inside an engine, and panics if it fails. loom allows
+    /// `preemptions` preemptions, shuttle runs it `times` times per scheduler; zero: not at all.
     pub const fn new(
         subject: &'static str,
         name: &'static str,

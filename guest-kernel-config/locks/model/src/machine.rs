@@ -111,8 +111,8 @@ impl<L: Checked> LockMachine<L> {
         }
     }
 
-    /// Sleeps while `is_asleep` holds and no relevant interrupt is pending: compares and goes to sleep
-    /// in one step, like a futex.
+    /// Sleeps once, if `is_asleep` holds and no relevant interrupt is pending: compares and goes to
+    /// sleep in one step, like a futex.
     fn sleep(&self, id: usize, irqs_on: bool, is_asleep: impl Fn() -> bool) {
         let slot = &self.slots[id];
         let pending = slot.interrupt.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,7 +2,7 @@
 //! the results.
 //!
 //! `cargo test --manifest-path .../model/Cargo.toml -- WORDS` runs the variants whose names contain
-//! WORDS; `-- --detail WORDS` prints the result of every single check.
+//! WORDS; `-- --each WORDS` prints the result of every single check.
 
 use std::{
     any::Any,

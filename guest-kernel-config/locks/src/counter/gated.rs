@@ -31,7 +31,7 @@ struct Gates {
 }
 
 impl Gates {
-    /// Enters a fold; calls `pause` before each retry.
+    /// Enters a fold; calls `pause` while a sum is in progress.
     fn enter(&self, mut pause: impl FnMut()) {
         loop {
             self.folds.fetch_add(1, Ordering::SeqCst);
@@ -50,7 +50,7 @@ impl Gates {
         self.folds.fetch_sub(1, Ordering::Release);
     }
 
-    /// Closes the gate for a sum.
+    /// Closes the gate for a sum, and waits until all folds have passed.
     fn close(&self, mut pause: impl FnMut()) {
         self.sums.fetch_add(1, Ordering::SeqCst);
         while self.folds.load(Ordering::SeqCst) != 0 {

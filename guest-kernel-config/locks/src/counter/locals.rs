@@ -24,10 +24,7 @@ pub(super) struct Locals {
 impl Locals {
     /// Creates parts of zero for CPUs below `cpus`, each less than `batch` in magnitude.
     pub(super) const fn new(cpus: usize, batch: i32) -> Self {
-        assert!(
-            cpus <= MAX_CPUS && batch > 0,
-            "as many CPUs as there are, and a batch of one or more"
-        );
+        assert!(cpus <= MAX_CPUS && batch > 0, "at most MAX_CPUS CPUs, and a batch of at least 1");
         Self { batch, cpus, parts: [const { Local::new() }; MAX_CPUS] }
     }
 

@@ -13,7 +13,7 @@ use crate::{Cpu, Pv, Watch};
 /// review points out: a CPU that has folded its part and not yet reset it is counted twice by a sum
 /// that begins and ends in between. The error is up to `b - 1` per CPU, `n * (b - 1)` in all, as
 /// much as the error of [`Counter::read`], and the sum may exceed the total ever added. Otherwise,
-/// since one add per CPU may be past the check, it is off by at most `2 * n * (b - 1)` at the
+/// since one add per CPU may be past the check, a sum is off by at most `2 * n * (b - 1)` at the
 /// moment of its last read of the slow count. It misses no add that was completed before the call.
 #[derive(Debug)]
 pub struct SequenceCounter {

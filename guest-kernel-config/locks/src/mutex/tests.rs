@@ -31,7 +31,7 @@ fn cost<const PAUSE: u32, S: Spinners>(mutex: Mutex<S>, owner_is_off: bool) -> M
 
 #[test]
 fn reading_first_saves_two_writes() {
-    // The decrement, and the attempts before queueing, before sleeping and after it.
+    // The decrement, and the attempts after queueing, before sleeping and after it.
     let asleep = MutexCost { slow: true, halts: 1, rmw: 4, ..MutexCost::default() };
     assert_eq!(cost::<0, _>(BaselineMutex::new(), true), asleep);
     let fewer = MutexCost { rmw: 2, ..asleep };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use locks::{Acquisition, Cpu, Handoff, Pv, RawLock, Section, WaitTable, Watch};
 
-/// Timeout of a test. A busy machine delays each handoff by milliseconds, so that a test may take minutes.
+/// Timeout of a test. A busy host delays each handoff by milliseconds, so that a test may take minutes.
 const TIMEOUT: Duration = Duration::from_secs(1_800);
 
 /// The threads, once they have started, and whether their waiters may halt.

@@ -61,7 +61,7 @@ impl<C: Counter> CounterWork<C> {
         let slots = load.vcpu.slots();
         let adds = |order| slots.iter().map(|slot| slot.adds.load(order)).sum::<u64>() as i64;
         let amount = i64::from(load.critical);
-        // Acquire orders the sum after it; the loads of later adds come after the sum.
+        // Acquire orders the sum after these loads; the loads for `max` come after the sum.
         let min = adds(Acquire) * amount;
         let sum = self.0.sum(cpu);
         // Each vCPU may be in the middle of another add.

@@ -31,8 +31,7 @@ impl<const TRIES: u32> Work for LockrefWork<Lockref<TRIES>> {
             halts: got.halts + put.halts,
             kicks: got.kicks + put.kicks,
             retries: got.retries + put.retries,
-            // The first reference and this vCPU's exist, and at most one per
-            // vCPU.
+            // The first reference and this vCPU's exist, and at most one per vCPU.
             is_violated: count <= INITIAL_COUNT || count > INITIAL_COUNT + MAX_CPUS as i32,
             ticks,
             ..Outcome::default()

@@ -1,4 +1,4 @@
-//! The machine as locks see it.
+//! The interface of locks to the VMM.
 
 use locks::Pv;
 
@@ -14,7 +14,7 @@ pub(super) struct HypercallPv<'a, W> {
 }
 
 impl<'a, W: WorkloadWatch> HypercallPv<'a, W> {
-    /// The machine that the parameters describe.
+    /// Creates the interface for `vcpu`.
     pub(super) fn new(vcpu: &CallingVcpu, watch: &'a W) -> Self {
         let vcpus = vcpu.param(|params| &params.vcpus) as usize;
         Self { transport: TransportPorts::for_vcpu(vcpu), watch, vcpus }

@@ -21,7 +21,7 @@ static LOCKREF: lockref::LockrefWork<UnboundedLockref> =
 
 const FAMILIES: [Family; 4] = [Family::Spinlock, Family::Mutex, Family::Counter, Family::Lockref];
 
-/// The system passed, and the first of each other family.
+/// The system under test, and the first system of each other family.
 pub(super) struct Mixed<'a, O>(pub(super) &'a O);
 
 impl<O: Work> Work for Mixed<'_, O> {

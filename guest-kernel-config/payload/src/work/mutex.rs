@@ -31,7 +31,7 @@ impl<M: RawMutex> Work for MutexWork<M> {
         let since = load.begin_wait();
         let taken = mutex.lock(cpu);
         let ticks = load.end_wait(since);
-        let alone = self.section.run(cpu.id, load.critical);
+        let exclusion = self.section.run(cpu.id, load.critical);
         let released = mutex.unlock(cpu);
         Outcome {
             slow: taken.slow,
@@ -40,7 +40,7 @@ impl<M: RawMutex> Work for MutexWork<M> {
             rmw: taken.rmw + released.rmw,
             spinner_rmw: taken.spinner_rmw,
             spins: taken.spins,
-            is_violated: alone.is_err(),
+            is_violated: exclusion.is_err(),
             ticks,
             ..Outcome::default()
         }

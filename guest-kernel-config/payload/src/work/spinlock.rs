@@ -36,13 +36,13 @@ impl<L: RawLock> Work for SpinlockWork<L> {
         let ticks = load.end_wait(since);
         cpu.watch.critical();
         let in_turn = section.follows::<L>(&taken);
-        let alone = section.run(cpu.id, load.critical);
+        let exclusion = section.run(cpu.id, load.critical);
         let released = lock.unlock(cpu);
         Outcome {
             slow: taken.slow,
             halts: taken.halts,
             kicks: released.kicks,
-            is_violated: alone.is_err(),
+            is_violated: exclusion.is_err(),
             is_disorderly: in_turn.is_err(),
             ticks,
             ..Outcome::default()

@@ -1,4 +1,4 @@
-//! Mocks of KVM, a schedule and a benchmark, for a machine that handles exits.
+//! Mocks of KVM, a schedule and a benchmark, for handling exits without KVM.
 
 use std::{
     io::{self, ErrorKind, Write},
@@ -20,8 +20,8 @@ use machine::{
 };
 use sched::halts::{HaltScheduler, Host, KickPath};
 
-/// A host without KVM. A vCPU that would sleep is kicked at once: by another vCPU or, at every
-/// second wait, by the VMM, so that a fault that drops the kick does not end the run.
+/// A host without KVM. A vCPU that would block is kicked at once: by another vCPU or, at every second wait,
+/// by the VMM, so that a fault that drops the kick does not hang the run.
 #[derive(Debug)]
 pub struct MockHost {
     pub memory: Ram,
@@ -127,7 +127,7 @@ impl VcpuScheduler for MockScheduler {
     fn leave(&self, _: VcpuId) {}
 }
 
-/// A halt may end without a wakeup, so none has to block.
+/// A halt may end spuriously, so `halt` need not block.
 impl HaltScheduler for MockScheduler {
     fn halt(&self, _: VcpuId) {}
 
@@ -154,7 +154,7 @@ impl Bench for MockBench {
     }
 }
 
-/// Counts the guest's output; its reader may have exited, or its disk may be full.
+/// Counts the guest's output. After `room` bytes writes fail, by a full disk (even `room`) or a closed pipe.
 pub struct CountingSink {
     pub bytes: Arc<AtomicU64>,
     pub room: u64,

@@ -1,4 +1,4 @@
-//! Exits of a guest: KVM's record of each, decoded and handled on a machine without KVM.
+//! VM exits: KVM's record of each, decoded and handled without KVM.
 
 mod host;
 
@@ -49,7 +49,7 @@ const UNION: usize = offset_of!(kvm_run, __bindgen_anon_1);
 /// In place of a vCPU's number: delivers the delayed kicks.
 const DELIVER_KICKS: u8 = 255;
 
-/// Parts of the machine, one bit each.
+/// Parts of the VM, one bit each.
 const DICE: u8 = 1 << 0;
 const HAS_DELAYED_KICKS: u8 = 1 << 1;
 const SCHEDULER: u8 = 1 << 2;
@@ -179,7 +179,7 @@ pub fn exits(bytes: &[u8]) {
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
-    // For each port of the contract, a write and a read of each width.
+    // For each port of the contract, writes of each width and reads of 1 and 4 bytes.
     let port = |offset: u8| -> Vec<u8> {
         let head = [1, 0, 9, u8::from(offset.is_multiple_of(3))];
         let accesses = [0x80, 0xa0, 0x90, 0x00, 0x20]
@@ -202,13 +202,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns every call of the contract on this machine; calls that end the run are last.
+/// Returns the input that makes every call of the contract; calls that end the run are last.
 fn all_calls(flags: u8, room: u8) -> Vec<u8> {
     let is_last = |offset: &u8| [ports::EXIT, ports::VCPU_DONE].contains(&u16::from(*offset));
     let (last, others): (Vec<u8>, Vec<u8>) = (0..ports::SPAN as u8).partition(is_last);
     let accesses = others.into_iter().chain(last).flat_map(|offset| {
-        let of_bytes = ports::STDOUT as u8..=ports::STDIN as u8;
-        let width = if of_bytes.contains(&offset) { 0 } else { 0x20 };
+        let byte_ports = ports::STDOUT as u8..=ports::STDIN as u8;
+        let width = if byte_ports.contains(&offset) { 0 } else { 0x20 };
         let high = u16::from(offset) == ports::KICK_AND_HALT;
         let write = |n: u8| {
             // The last page of output is in memory or outside of it.

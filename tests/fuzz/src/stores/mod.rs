@@ -23,12 +23,12 @@ pub use seeds::store_seeds;
 use crate::input::is_one_line;
 
 thread_local! {
-    /// Directory of each execution of [`store`]. libFuzzer may exit without removing it: `run.sh` does.
+    /// Directory of all executions of [`store`]. libFuzzer may exit without removing it: `run.sh` does.
     static FOLDER: TempDir = TempDir::new().unwrap();
 }
 
-/// A store in its directory: nothing changes it before its run continues, and a store that can be read can
-/// be reported.
+/// A store in its directory: planning the rest of its run does not change it, and a store that can be read
+/// can be reported.
 pub fn store(bytes: &[u8]) {
     FOLDER.with(|folder| store_in(folder.path(), bytes));
 }

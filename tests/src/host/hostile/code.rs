@@ -6,14 +6,14 @@ use crate::files::code::{dx, imm32, port::STDIN_AVAIL};
 pub const KERNEL: u32 = 0x100_0000;
 /// Start address of other vCPUs, in real mode.
 pub const TRAMPOLINE: u32 = 0x8_0000;
-/// Offset of their code in a kernel, and its largest size.
+/// Offset of their code in a kernel, and its maximum size in bytes.
 pub const AP_CODE: usize = 0x8000;
 pub const AP_SIZE: u32 = 4096;
 
 /// Registers of the local APIC in x2APIC mode (Intel SDM 3A, table 11-6).
 pub mod apic {
     pub const EOI: u32 = 0x80b;
-    /// Spurious interrupts; bit 8 turns the APIC on.
+    /// Spurious interrupts; bit 8 enables the APIC.
     pub const SPURIOUS: u32 = 0x80f;
     pub const ON: u64 = 0x1ff;
     /// The interrupt command register: the target in the upper half.
@@ -34,7 +34,7 @@ pub fn real_x2apic() -> Vec<u8> {
     code
 }
 
-/// Continues in the machine whose input has a byte; any other machine spins (`pause; jmp`).
+/// Continues in the VM whose input has a byte; any other VM spins (`pause; jmp`).
 pub fn unless_honest() -> Vec<u8> {
     let mut code = dx(STDIN_AVAIL);
     // 1: in eax, dx; test eax, eax; jz 1b; cmp eax, -1; jne 3f; 2: pause; jmp 2b; 3:
@@ -53,7 +53,7 @@ pub fn claim(offset: u32, value: u32) -> Vec<u8> {
     [&telemetry()[..], &imm32(&[0xc7, 0x81], offset), &value.to_le_bytes()].concat()
 }
 
-/// Repeats up to 120 bytes of code.
+/// Repeats up to 126 bytes of code.
 pub fn forever(body: &[u8]) -> Vec<u8> {
     [body, &[0xeb, (254 - body.len()) as u8]].concat()
 }
@@ -110,8 +110,8 @@ pub fn store(address: u32, value: u32) -> Vec<u8> {
     [&imm32(&[0xc7, 0x04, 0x25], address)[..], &value.to_le_bytes()].concat()
 }
 
-/// Copies the code at [`AP_CODE`] to the start address of the second vCPU, and starts that by INIT and SIPI
-/// through the x2APIC (Intel SDM 3A, 11.12).
+/// Copies the code at [`AP_CODE`] to the start address of the second vCPU, and starts that vCPU by INIT and
+/// SIPI through the x2APIC (Intel SDM 3A, 11.12).
 pub fn start_second() -> Vec<u8> {
     // mov esi; mov edi; mov ecx; rep movsb
     let (from, to) = (imm32(&[0xbe], KERNEL + AP_CODE as u32), imm32(&[0xbf], TRAMPOLINE));

@@ -22,13 +22,13 @@ pub const UARTS: Guest = solo("registers of serial ports", End::Runs, || {
     )
 });
 
-/// All events, including a benchmark's outside of any benchmark, and the gate that no other machine opens.
+/// All events, including a benchmark's outside of any benchmark, and the gate that no other VM opens.
 pub const STEPS: Guest = solo("events and the gate", End::Runs, || {
     let events = (0..10).flat_map(|event| [out(EVENT, event), access(GATE, 4, 0)].concat());
     forever_long(&events.collect::<Vec<u8>>())
 });
 
-/// Accesses to the ports that can end the machine, with all values that do not.
+/// Accesses to the ports that can end the VM, with all values that do not.
 pub const POWER: Guest =
     solo("what ends no machine", End::Exits(3), || [harmless_ends(), out(EXIT, 3)].concat());
 
@@ -82,7 +82,7 @@ fn long_string(port: u16, string: [u8; 2]) -> Vec<u8> {
     [code::MAP, &forever(&body)].concat()
 }
 
-/// Chains of kicks and halts with ids of no vCPU; the second vCPU kicks the first out of its halts.
+/// Chains of kicks and halts with invalid vCPU ids; the second vCPU wakes the first from its halts.
 pub const CHAINS: Guest = Guest {
     name: "kicks of nobody",
     end: End::Runs,
@@ -123,7 +123,7 @@ pub const WINDOW: Guest = solo("all of the hole", End::Runs, || {
     [code, forever_long(&body)].concat()
 });
 
-/// Loads and stores across the end of the machine's memory: half of each is in memory.
+/// Loads and stores across the end of the VM's memory: each is partly in memory.
 pub const EDGE: Guest = solo("the end of memory", End::Runs, || {
     // The last 2 MiB of 512 MiB, in addition to the mapping of code::MAP.
     let mut code = code::MAP.to_vec();

@@ -1,4 +1,4 @@
-//! Hostile guests: a few instructions each, for the first machine of a schedule.
+//! Hostile guests: a few instructions each, for the first VM of a schedule.
 
 use sched::policy::POLICIES;
 
@@ -20,13 +20,13 @@ use crate::{
 
 /// All ports of the contract.
 pub const CONTRACT: std::ops::Range<u16> = 0x600..0x648;
-/// Ports that can end a machine: the keyboard controller's and ACPI's.
+/// Ports that can end a VM: the keyboard controller's and ACPI's.
 pub const ENDS: [u16; 4] = [0x64, 0x680, 0x681, 0x682];
 
 /// The page frame number of a kernel's first page.
 const FIRST_FRAME: u32 = 0x1000;
 
-/// How a hostile machine ends by itself.
+/// How a hostile VM ends by itself.
 #[derive(Debug, Clone, Copy)]
 pub enum End {
     /// Never: SIGTERM ends it.
@@ -59,7 +59,7 @@ impl Guest {
         1 + u32::from(self.second.is_some())
     }
 
-    /// Builds the code of a kernel that runs it in the machine with input, and spins in any other.
+    /// Builds the code of a kernel that runs it in the VM with input, and spins in any other.
     pub fn code(&self) -> Vec<u8> {
         let mut code = unless_honest();
         if self.second.is_some() {
@@ -163,7 +163,7 @@ fn real_nmis() -> Vec<u8> {
     [real_x2apic(), real_forever_long(&nmi)].concat()
 }
 
-/// Reads and writes of random ports in random widths, except the ports of the contract and those that end the machine.
+/// Reads and writes of random ports in random widths, except [`CONTRACT`] and [`ENDS`].
 fn random_ports(count: usize) -> Vec<u8> {
     let noise = files::noise(4 * count);
     let accesses = noise.chunks_exact(4).filter_map(|bytes| {
@@ -191,8 +191,8 @@ pub fn access(port: u16, which: u8, value: u32) -> Vec<u8> {
     code
 }
 
-/// Accesses every port of the contract in every width, except the ports that halt the vCPU or end the machine; then
-/// vCPU ids and pages that do not exist, and string I/O.
+/// Accesses every port of the contract in every width, except the ports that halt the vCPU or end the VM;
+/// then vCPU ids and pages that do not exist, and string I/O.
 fn misuse() -> Vec<u8> {
     let mut code = Vec::new();
     let harmless = CONTRACT.filter(|port| ![HALT, EXIT, EXIT + 4, KICK_AND_HALT].contains(port));
@@ -217,7 +217,7 @@ fn misuse() -> Vec<u8> {
     code
 }
 
-/// Executes code that it has just written, 10 000 times. Exits with 5, or with 9 if it executed older code.
+/// Executes code that it has just written, 10 000 times. Exits with 5, or with 9 if it executed stale code.
 fn modifies_itself() -> Vec<u8> {
     // lea rdi, [rip + 3]: the immediate of the `mov al`; mov [rdi], cl; mov al, 0; cmp al, cl; je,
     // over the exit with 9

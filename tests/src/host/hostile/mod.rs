@@ -1,5 +1,5 @@
-//! Machines whose guests attack the VMM and the machine next to them. One test over a table: each row is a
-//! hostile guest under a policy, with an honest machine on the same slot.
+//! VMs whose guests attack the VMM and the VM next to them. One test over a table: each row is a hostile
+//! guest under a policy, with an honest VM on the same slot.
 //!
 //! Each guest that lies to policies runs under each policy that promises shares ([`guests::lies`]). Guests
 //! that make exits and outputs run under a policy that preempts after a slice, and guests that keep KVM in
@@ -59,7 +59,7 @@ const PAIRS: &[Row] = &[
     ("", "host", &[&MODIFIER, &REGISTERS]),
 ];
 
-/// The test that runs in the emulated host.
+/// Tests that run in the emulated host.
 pub mod emulated {
     use super::*;
 
@@ -112,7 +112,7 @@ fn check(pairs: &[Pair]) -> anyhow::Result<()> {
     for pair in pairs {
         let Pair { guest, policy, backend, stalled } = pair;
         let name = format!("{} under {policy}, backend {backend:?}, unread {stalled}", guest.name);
-        // A busy host now and then takes the slot from one of them.
+        // A busy host now and then takes the slot from one of the VMs.
         let checked = retry::row(&name, || {
             let result = pair.run()?;
             // The results of tests in the emulated host go through stdout.

@@ -1,4 +1,4 @@
-//! A hostile machine and an honest one on the slot of one schedule.
+//! A hostile and an honest VM on the slot of one schedule.
 
 use std::thread::sleep;
 
@@ -11,26 +11,26 @@ use crate::{
     process::{ThreadTimes, times_by_name},
 };
 
-/// Durations for the speed of a host.
+/// Durations by the speed of a host.
 struct Pace {
-    /// Time until both machines are up.
+    /// Time until both VMs are up.
     start: Duration,
     /// Time for which they share the slot.
     window: Duration,
-    /// A slice that is long compared with the time from one slice to the next.
+    /// A slice that is long compared with the switch to the next slice.
     slice: &'static str,
 }
 
 const REAL: Pace =
     Pace { start: Duration::from_millis(300), window: Duration::from_millis(500), slice: "1ms" };
-/// With slices of 1 ms the honest machine had 63 to 70 % of its share next to a machine that claims to hold a
-/// lock, and with these 95 % (QEMU 10.0.2, TCG).
+/// With slices of 1 ms the honest VM had 63 to 70 % of its share next to a VM that claims to hold a lock, and
+/// with these 95 % (QEMU 10.0.2, TCG).
 const EMULATED: Pace =
     Pace { start: Duration::from_millis(900), window: Duration::from_millis(900), slice: "8ms" };
 
 impl Pace {
-    /// The VMM ends a machine that [halts for ever](End::Halts) after 2 s. A busy host may take half of that,
-    /// and the share of an honest machine that is alone needs no long window.
+    /// The VMM ends a VM that [halts for ever](End::Halts) after 2 s. A busy host may take half of that, and
+    /// the share of an honest VM that is alone needs no long window.
     fn for_guest(guest: &Guest) -> Self {
         match guest.end {
             End::Halts => Self { slice: Self::here().slice, ..REAL },
@@ -43,16 +43,16 @@ impl Pace {
     }
 }
 
-/// Time limit from SIGTERM to the end of all, equal to a vCPU thread's timeout for leaving KVM. It excludes
-/// the time in which the VMM waits for a CPU ([`Stopwatch`]).
+/// Time limit from SIGTERM to the end of the VMM, equal to a vCPU thread's timeout for leaving KVM. It
+/// excludes the time in which the VMM waits for a CPU ([`Stopwatch`]).
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// Wall-clock time after which it counts as hung.
+/// Wall-clock time after which the VMM counts as hung.
 const HUNG: Duration = Duration::from_secs(120);
-/// Limit of the growth of the VMM's own memory while both machines run.
+/// Limit of the growth of the VMM's own memory while both VMs run.
 const GROWTH_KIB: u64 = 8 << 10;
-/// Least part of its share that the honest machine gets.
+/// Minimum part of its share that the honest VM gets.
 const SHARE: f64 = 0.9;
-/// CPU time of the honest machine's vCPU after which it counts as at work.
+/// CPU time of the honest VM's vCPU after which it counts as at work.
 const AT_WORK: Duration = Duration::from_millis(1);
 /// Exit status after SIGTERM, as a shell reports it.
 const TERMINATED: i32 = 143;
@@ -71,11 +71,11 @@ pub struct Pair {
 /// Result of a pair.
 #[derive(Debug, Default)]
 pub struct PairResult {
-    /// Share of the honest machine, 1 being equal parts for all vCPUs; None if there was no such machine.
+    /// Share of the honest VM, 1 being equal parts for all vCPUs; None if there was no such VM.
     pub share: Option<f64>,
-    /// Part of the time in which vCPUs waited for a CPU.
+    /// Sum of the vCPUs' run-queue delays, relative to the window.
     pub waited: f64,
-    /// CPU time of the hostile machine, 1 being equal parts for all vCPUs.
+    /// CPU time of the hostile VM, 1 being equal parts for all vCPUs.
     pub hostile: f64,
 }
 
@@ -114,7 +114,7 @@ impl Pair {
                 |threads: &[ThreadTimes]| threads.iter().take(vcpus).map(time).sum::<Duration>();
             sum(&after).saturating_sub(sum(&before.1)).as_secs_f64() / window.as_secs_f64()
         };
-        // vCPUs without a slot sleep and do not count.
+        // vCPUs without a slot block and do not count.
         let waited = part(usize::MAX, |times| times.waited);
         let hostile = part(cpus, |times| times.ran) * (cpus + 1) as f64 / cpus as f64;
         let mut watch = Stopwatch::start(process);
@@ -151,8 +151,8 @@ impl Pair {
         Ok(PairResult::default())
     }
 
-    /// Waits until both machines are at work: the honest machine is the second, and its first vCPU works. A
-    /// hostile machine that ends by itself may have no threads left.
+    /// Waits until both VMs are at work: the honest VM is the second, and its first vCPU works. A hostile VM
+    /// that ends by itself may have no threads left.
     fn wait_for_both(&self, running: &mut Running) -> anyhow::Result<()> {
         let (process, cpus) = (running.pid(), self.guest.cpus() as usize);
         let ends = matches!(self.guest.end, End::Fails(_));
@@ -166,7 +166,7 @@ impl Pair {
     fn boot(&self, folder: &TempDir) -> anyhow::Result<Boot> {
         let boot = Boot::direct().kernel_code(folder, &self.guest.code())?;
         let boot = boot.option("--cpus", self.guest.cpus().to_string());
-        // The machine that has input is hostile.
+        // The VM that has input is hostile.
         let boot = boot
             .option("--policy", self.policy.replace("SLICE", Pace::here().slice))
             .input(Input::Bytes(b"x".to_vec()));
@@ -176,8 +176,8 @@ impl Pair {
 }
 
 impl PairResult {
-    /// Whether other load on the host took so much of the slot's time that the honest machine had too little.
-    /// False if the hostile machine had more than its share.
+    /// Whether other load on the host took so much of the slot's time that the honest VM had too little.
+    /// False if the hostile VM had more than its share.
     pub fn is_busy(&self) -> bool {
         let has_too_little = self.share.is_some_and(|share| share < SHARE);
         has_too_little && self.waited > 1.0 - SHARE && self.hostile < 2.0 - SHARE
@@ -190,7 +190,7 @@ fn program(boot: Boot) -> Program {
 }
 
 /// Returns the resident memory of a VMM without its guests' memory, in KiB. Guest memory is bounded by its
-/// size and may be touched at any time; core dumps leave it out (`dd`, proc_pid_smaps(5)).
+/// size and may be touched at any time; core dumps exclude it (`dd`, proc_pid_smaps(5)).
 fn resident(process: Pid) -> anyhow::Result<u64> {
     let maps = fs::read_to_string(format!("/proc/{}/smaps", process.as_raw_nonzero()))?;
     let (mut sum, mut guests, mut mapping) = (0, 0, 0);
@@ -207,8 +207,8 @@ fn resident(process: Pid) -> anyhow::Result<u64> {
     Ok(sum)
 }
 
-/// Returns the honest machine's time on the slot since its first slice, relative to equal parts for all
-/// vCPUs. Its first vCPU follows the `hostile` ones of the other machine, and its further vCPUs do not run.
+/// Returns the honest VM's time on the slot since its first slice, relative to equal parts for all vCPUs. Its
+/// first vCPU follows the `hostile` vCPUs of the other VM, and its further vCPUs do not run.
 fn share(recording: &Path, hostile: u32, window: Duration) -> anyhow::Result<f64> {
     let (mut cpu_time, mut first, mut last) = (0, None, 0);
     for slice in files::slices(recording)? {

@@ -1,4 +1,4 @@
-//! Hostile guests that write model-specific registers and page tables, and call KVM.
+//! Hostile guests that write model-specific registers and page tables, and make KVM's hypercalls.
 
 use super::{
     code::{
@@ -21,19 +21,19 @@ const STEAL_TIME: u32 = 0x4b56_4d03;
 pub const CLOCKS: Guest = solo("KVM's clocks everywhere", End::Runs, || {
     // mov ebx, 18 MiB; 1: ...; add ebx, 0x11000; jnc (until it wraps) 1b
     let body = [0xbb, 0, 0, 0x20, 1];
-    let mut each = Vec::new();
+    let mut code = Vec::new();
     for (number, flag) in [(WALL_CLOCK, 0_u8), (CLOCK, 1), (STEAL_TIME, 1)] {
-        each.extend(imm32(&[0xb9], number));
+        code.extend(imm32(&[0xb9], number));
         // xor edx, edx; mov eax, ebx; or eax, flag; wrmsr
-        each.extend([0x31, 0xd2, 0x89, 0xd8, 0x83, 0xc8, flag, 0x0f, 0x30]);
+        code.extend([0x31, 0xd2, 0x89, 0xd8, 0x83, 0xc8, flag, 0x0f, 0x30]);
     }
     // add ebx, 0x11000; jnc 1b
-    each.extend([0x81, 0xc3, 0, 0x10, 1, 0, 0x0f, 0x83]);
-    let back = -(each.len() as i32 + 4);
-    forever_long(&[&body[..], &each, &back.to_le_bytes()].concat())
+    code.extend([0x81, 0xc3, 0, 0x10, 1, 0, 0x0f, 0x83]);
+    let back = -(code.len() as i32 + 4);
+    forever_long(&[&body[..], &code, &back.to_le_bytes()].concat())
 });
 
-/// Random numbers and values, including KVM's own registers. A handler skips faults.
+/// Random register numbers and values, including KVM's own. A handler skips faults.
 pub const REGISTERS: Guest = solo("random registers", End::Exits(4), || {
     [skips_faults(), writes(&random(400)), out(EXIT, 4)].concat()
 });
@@ -94,10 +94,10 @@ fn random(count: usize) -> Registers {
     noise.chunks_exact(16).map(register).filter(|register| !is_needed(register)).collect()
 }
 
-/// EFER, the bases of FS and GS, and the base of the local APIC, which an odd value may remove for good.
+/// EFER, the bases of FS and GS, and IA32_APIC_BASE, by which a random value may disable the APIC for good.
 const RESERVED: [u32; 4] = [0xc000_0080, 0xc000_0100, 0xc000_0101, 0x1b];
 
-/// Returns these with values of all kinds.
+/// Returns [`RESERVED`] with values of all kinds.
 fn reserved_registers() -> Registers {
     let values = [
         0,
@@ -122,8 +122,8 @@ fn writes(registers: &[(u32, u64)]) -> Vec<u8> {
     registers.iter().flat_map(write_and_read).collect()
 }
 
-/// Calls KVM with any number and any arguments, by either vendor's instruction. (A software KVM did not
-/// complete the first call.)
+/// Makes hypercalls with any number and any arguments, by either vendor's instruction. (A software KVM did
+/// not complete the first hypercall.)
 pub const CALLS: Guest = solo("calls of KVM", End::Runs, || {
     let mut code = Vec::new();
     for number in (0..16_u32).chain([0x7fff_ffff, u32::MAX]) {
@@ -140,7 +140,7 @@ pub const CALLS: Guest = solo("calls of KVM", End::Runs, || {
     [skips_faults(), forever_long(&code)].concat()
 });
 
-/// Page tables in the telemetry: values that the VMM writes there and reads from there translate addresses.
+/// Page tables in the telemetry: words that the VMM writes and reads there translate addresses.
 pub const TABLES: Guest = solo("page tables in the telemetry", End::Runs, || {
     // The lines' first word is the entry that maps the first GiB: mov eax, [0xa000]; mov [rcx], eax
     let mut code = telemetry();
@@ -179,7 +179,7 @@ fn skips_faults() -> Vec<u8> {
     code
 }
 
-/// Code that may fault: lea r15, [behind it].
+/// Code that may fault, after `lea r15` of its end.
 fn skipping(body: &[u8]) -> Vec<u8> {
     [&imm32(&[0x4c, 0x8d, 0x3d], body.len() as u32)[..], body].concat()
 }

@@ -32,7 +32,7 @@ pub const STARTS: Guest = Guest {
     name: "INIT and SIPI",
     end: End::Runs,
     first: || {
-        // Also with other vectors, which are other addresses: the vCPU runs on through zeros.
+        // Also with another SIPI vector, and so another start address: the vCPU runs on through zeros.
         let at_zeros = msr(apic::COMMAND, 0xc_4670);
         forever_long(
             &[init_sipi(), init_sipi(), msr(apic::COMMAND, 0xc_4500), at_zeros, init_sipi()]
@@ -68,8 +68,8 @@ pub const TIMERS: Guest = Guest {
     }),
 };
 
-/// The timer of a PC in all its modes, with the smallest and largest counts. Its interrupt goes to all pins
-/// of the I/O APIC that it may have.
+/// The timer of a PC (8254) in all its modes, with the smallest and largest counts. Its interrupt goes to all
+/// pins of the I/O APIC that it may have.
 pub const TIMER: Guest = solo("timer of a PC", End::Runs, || {
     let mut body = Vec::new();
     for mode in 0..6_u8 {
@@ -87,10 +87,10 @@ pub const TIMER: Guest = solo("timer of a PC", End::Runs, || {
             }
         }
     }
-    [routed(0), routed(2), forever_long(&body)].concat()
+    [route_pin(0), route_pin(2), forever_long(&body)].concat()
 });
 
-/// Entries of the I/O APIC for each delivery mode that ends no machine, for existing and missing lines, with
+/// Entries of the I/O APIC for each delivery mode that ends no VM, for existing and missing lines, with
 /// interrupts of COM1. NMIs are left out: the guest has no handler, and the first would end it.
 pub const ROUTES: Guest = solo("routes of the I/O APIC", End::Runs, || {
     routes((0..8).filter(|mode| ![MODE_SMI, MODE_NMI, MODE_INIT].contains(mode)))
@@ -99,8 +99,8 @@ pub const ROUTES: Guest = solo("routes of the I/O APIC", End::Runs, || {
 /// COM1's interrupt resets its vCPU, which restarts at the reset vector, where there is no memory.
 pub const INIT: Guest = solo("INIT by the I/O APIC", End::Fails("0xfff0"), || routes([MODE_INIT]));
 
-/// COM1's interrupt enters system management mode, for which no handler is set up: KVM gives up the machine
-/// (EIO, Linux 7.3), or has it execute the memory there (Linux 6.1). A software KVM drops it.
+/// COM1's interrupt enters system management mode, for which no handler is set up: KVM gives up the VM (EIO,
+/// Linux 7.3), or has it execute the memory there (Linux 6.1). A software KVM drops it.
 pub const SMI: Guest = solo("SMI by the I/O APIC", End::Fails("vCPU 0"), || routes([MODE_SMI]));
 
 /// Delivery modes of the I/O APIC (82093AA, 3.2.4).
@@ -125,6 +125,6 @@ fn routes(modes: impl IntoIterator<Item = u32>) -> Vec<u8> {
 const TSC_DEADLINE: u32 = 0x6e0;
 
 /// Routes this line of the I/O APIC to the first vCPU.
-fn routed(pin: u32) -> Vec<u8> {
+fn route_pin(pin: u32) -> Vec<u8> {
     [map_the_io_apic(), io_apic(0x11 + 2 * pin, 0), io_apic(0x10 + 2 * pin, 0x50)].concat()
 }

@@ -27,7 +27,7 @@ const FIRST: u32 = 0x1000;
 pub const ROWS: &[Row] = &[
     Row {
         input: "guest: COM1 without an end",
-        end: OneLine(1, &["output", "more than --output-limit 20 KiB"]),
+        end: OneLine(1, &["output", "exceeds --output-limit 20 KiB"]),
         memory: 256,
         feed: |folder| Ok(tiny::boot(folder, code::FLOOD)?.args(["--output-limit", "20K"])),
         check: |_, ran| {
@@ -129,7 +129,7 @@ pub const ROWS: &[Row] = &[
         },
         check: |_, ran| {
             let errors = ran.errors();
-            ensure!(!errors.contains("--host emulated"), "it is there\n{}", ran.show());
+            ensure!(!errors.contains("--host emulated"), "it runs there already\n{}", ran.show());
             Ok(())
         },
     },
@@ -147,8 +147,8 @@ pub const ROWS: &[Row] = &[
 ];
 
 /// A guest whose output makes the VMM exit with status 1, with these words and no long line.
-const fn long_output(input: &'static str, says: &'static [&'static str], feed: Feed) -> Row {
-    Row { check: lines_are_short, ..row(input, Line(1, says), 256, feed) }
+const fn long_output(input: &'static str, parts: &'static [&'static str], feed: Feed) -> Row {
+    Row { check: lines_are_short, ..row(input, Line(1, parts), 256, feed) }
 }
 
 fn page(frame: u32) -> Vec<u8> {

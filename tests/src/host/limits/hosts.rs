@@ -32,7 +32,7 @@ pub const ROWS: &[Row] = &[
             Ok(pvticket(["emulate", "--", "/init", "locks"]).after("ulimit -n 9"))
         })
     },
-    // Opening it would wait for a writer before the emulated host starts.
+    // Opening the FIFO would wait for a writer before the emulated host starts.
     row("emulate: --in FIFO", OneLine(1, &["not a regular file"]), 512, |folder| {
         let fifo = folder.path().join("fifo");
         Program::new("mkfifo").args([&fifo]).run()?.exits(0)?;

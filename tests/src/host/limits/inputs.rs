@@ -9,7 +9,7 @@ use super::row::{
 use crate::prelude::*;
 
 /// Limit of CPU time in seconds for rows that only read input.
-const SOON: u64 = 30;
+const CPU_LIMIT: u64 = 30;
 
 /// Only in `make test-all`: 8 s without optimization.
 pub const LONG: &[Row] =
@@ -128,7 +128,7 @@ const ONE: &str = "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 1\n";
 
 fn quick(words: &[&str]) -> anyhow::Result<Program> {
     // The program's own limit ends rows that would wait forever.
-    Ok(pvticket(words).after(&format!("ulimit -t {SOON}")))
+    Ok(pvticket(words).after(&format!("ulimit -t {CPU_LIMIT}")))
 }
 
 fn numbers(from: u32, count: u32) -> String {
@@ -163,14 +163,14 @@ fn fifo_store(folder: &TempDir) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// A run whose first line is 32 MiB long.
+/// A run whose store begins with a line of 32 MiB.
 fn long_store(folder: &TempDir) -> anyhow::Result<PathBuf> {
     let dir = run_dir(folder)?;
     File::create(dir.join(STORE))?.write_all(&vec![b' '; 32 << 20])?;
     Ok(dir)
 }
 
-/// Writes a recording of two vCPUs on one slot: time slices of 1 us at these times, of these vCPUs.
+/// Writes a recording of two vCPUs on one slot: slices of 1 us, each at a time in ns, of a vCPU.
 fn recording(
     folder: &TempDir,
     lost: u64,

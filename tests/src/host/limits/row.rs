@@ -32,7 +32,6 @@ pub type Check = fn(&TempDir, &RunResult) -> anyhow::Result<()>;
 pub struct Row {
     /// A description of the input.
     pub input: &'static str,
-    /// The required end.
     pub end: End,
     /// Limit in MiB of the resident memory of the product and its children.
     pub memory: u64,
@@ -48,11 +47,11 @@ pub const fn row(input: &'static str, end: End, memory: u64, feed: Feed) -> Row 
 }
 
 /// An input that a command rejects at once as a usage error, with these words in one line.
-pub const fn refused(input: &'static str, says: &'static [&'static str], feed: Feed) -> Row {
-    row(input, End::OneLine(2, says), 64, feed)
+pub const fn refused(input: &'static str, parts: &'static [&'static str], feed: Feed) -> Row {
+    row(input, End::OneLine(2, parts), 64, feed)
 }
 
-/// The default check: nothing but the files matters.
+/// The default check, which accepts any output.
 pub fn nothing_else(_: &TempDir, _: &RunResult) -> anyhow::Result<()> {
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A Slurm cluster on this host: munged, slurmctld and two slurmds in a private directory, with free ports.
 //! Its user is `nobody` if the tests run as root, and the tests' own otherwise. Its nodes are names for this
-//! machine.
+//! host.
 
 use std::net::TcpListener;
 
@@ -27,7 +27,7 @@ fn plain_user() -> &'static [&'static str] {
     if geteuid().is_root() { &NOBODY } else { &[] }
 }
 
-/// A running cluster; dropping it stops it by process ids.
+/// A running cluster; dropping it kills its processes by id.
 #[derive(Debug)]
 pub struct Cluster {
     folder: TempDir,
@@ -147,7 +147,7 @@ impl Drop for Cluster {
             }
             Ok(users.is_empty())
         };
-        let _ = wait_until("end of those that use the cluster's files", TIMEOUT, no_users);
+        let _ = wait_until("end of the cluster's processes", TIMEOUT, no_users);
     }
 }
 

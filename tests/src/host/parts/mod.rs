@@ -1,5 +1,5 @@
-//! Parts of a run (`--part K/N`), individually and as an array of Slurm. The cells are simulated, so no KVM
-//! is needed, and equal cells give equal figures on every node.
+//! Parts of a run (`--part K/N`), individually and as a job array of Slurm. The cells are simulated, so no
+//! KVM is needed, and equal cells give equal figures on every node.
 
 mod cluster;
 mod slurm;
@@ -39,7 +39,7 @@ fn cells(dir: &Path) -> anyhow::Result<BTreeMap<[String; 3], [String; 3]>> {
         let value = |name: &str| row.get(name).cloned().unwrap_or_default();
         let key = ["round", "lock", "vcpus"].map(value);
         let cell = ["status", "operations", "node"].map(value);
-        // It has a separate row if the cell was measured again.
+        // A cell that was measured again has a separate row.
         if cell[0] == "aborted" {
             continue;
         }
@@ -95,7 +95,7 @@ fn parts_have_the_cells_of_a_plain_run() -> anyhow::Result<()> {
     pvticket(["run", "--resume"]).args([&dir]).run()?.fails(2, &["--part K/3"]).map(drop)
 }
 
-/// Killed by SIGKILL at random moments, and by Ctrl-C. Two processes never measure the same part.
+/// Killed by SIGKILL at different times, and by Ctrl-C. Two processes never measure the same part.
 fn a_part_is_killed_and_resumed() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let spec = spec(folder.path(), &rounds(0.01, 6))?;
@@ -145,7 +145,7 @@ fn parts_of_different_runs_are_refused() -> anyhow::Result<()> {
     part("2/2", &dir, &spec).run()?.fails(2, &["belongs to another spec"]).map(drop)
 }
 
-/// The machine has 80 CPUs: the cell with 100 slots fails.
+/// The simulated machine has 80 CPUs: the cell with 100 slots fails.
 fn a_part_with_a_failed_cell_ends_with_its_status() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let text = "guests = \"sim\"\nmachines = \"westmere-80\"\nslots = [2, 100]\nvcpus = 2\nlocks = \"ticket\"\n\

@@ -4,8 +4,8 @@ use crate::{host::tiny, prelude::*};
 
 kvm::tests![a_job_in_the_background_ends, typed_input_is_left_to_the_foreground];
 
-/// Runs a shell that controls the terminal, and below it timeout(1), which makes itself a background job. It
-/// sends the signal after three seconds, then SIGCONT, and waits for the end.
+/// Runs a shell that controls the terminal, and below it timeout(1), which makes itself a background job.
+/// timeout sends the signal after three seconds, then SIGCONT, and waits for the end.
 fn in_background(program: Program, signal: &str, setting: &str) -> Program {
     let job = format!("timeout -s {signal} 3 \\\"\\$0\\\" \\\"\\$@\\\"");
     program.after(&format!("exec setsid -w -c sh -c \"stty {setting}; {job}\" \"$0\" \"$@\""))
@@ -14,7 +14,7 @@ fn in_background(program: Program, signal: &str, setting: &str) -> Program {
 /// Status of timeout(1) for a program that it had to end.
 const TIMED_OUT: i32 = 124;
 
-/// busybox's timeout stays in the foreground.
+/// Skips a test without GNU timeout; busybox's stays in the foreground.
 fn need_timeout() -> anyhow::Result<()> {
     let ran = Program::new("timeout").args(["--version"]).run();
     if ran.is_ok_and(|ran| String::from_utf8_lossy(&ran.stdout).contains("coreutils")) {

@@ -18,11 +18,8 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// Signals sent to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// SIGINT.
     Int,
-    /// SIGTERM.
     Term,
-    /// SIGHUP.
     Hup,
     /// SIGHUP, ignored since the command's start, and then SIGTERM.
     Nohup,
@@ -49,7 +46,7 @@ impl Event {
         128 + self.last().as_raw()
     }
 
-    /// Sends it; returns a stopwatch started before the signal that ends the command.
+    /// Sends the signals; returns a stopwatch started before the last.
     fn send(
         self,
         running: &mut Running,
@@ -62,7 +59,7 @@ impl Event {
             Self::Nohup => {
                 running.signal(Signal::HUP)?;
                 thread::sleep(PAUSE);
-                ensure!(!running.has_ended()?, "it has ended by a signal that it was to ignore");
+                ensure!(!running.has_ended()?, "an ignored signal ended it");
             }
             Self::StopAndContinue => {
                 running.signal(Signal::TSTP)?;
@@ -104,7 +101,7 @@ pub struct Cell {
 #[derive(Debug)]
 struct Ending {
     status: Option<i32>,
-    /// Time from the signal to its end, excluding the time in which it waited for a CPU.
+    /// Time from the signal to the command's end, excluding waits for a CPU.
     took: Duration,
     stderr: String,
 }
@@ -178,12 +175,12 @@ impl Cell {
         is_missing.then(|| format!("{cell}: not one line: {}", ending.stderr.trim()))
     }
 
-    /// Describes the cell, if it took longer than `soon`.
-    pub fn later_than(&self, soon: Duration) -> Option<String> {
+    /// Describes the cell if it took longer than `limit`.
+    pub fn later_than(&self, limit: Duration) -> Option<String> {
         let Self { subject, event, output, ending } = self;
         let took = ending.as_ref().ok()?.took;
         let seconds = took.as_secs_f64();
-        (took > soon).then(|| format!("{subject:?}, {event:?}, {output:?} ({seconds:.1} s)"))
+        (took > limit).then(|| format!("{subject:?}, {event:?}, {output:?} ({seconds:.1} s)"))
     }
 }
 
@@ -193,10 +190,10 @@ fn start(
     output: Output,
     folder: &std::path::Path,
 ) -> anyhow::Result<(Running, Option<std::os::fd::OwnedFd>)> {
-    let (ours, reader) = output.open(folder, &world.disk)?;
+    let (writer, reader) = output.open(folder, &world.disk)?;
     let program = match output {
-        Output::StalledPipe => program.output(ours),
-        _ => program.stdout(ours),
+        Output::StalledPipe => program.output(writer),
+        _ => program.stdout(writer),
     };
     Ok((program.start()?, reader))
 }

@@ -30,7 +30,7 @@ tests![
 const SIDE_BY_SIDE: usize = 4;
 
 /// Time limit for the end of a command, excluding the time in which it waits for a CPU ([`Stopwatch`]).
-const SOON: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(3);
 
 /// Time limit for the end after a second signal, when a command waits for nothing.
 const SECOND_SIGNAL_LIMIT: Duration = Duration::from_secs(1);
@@ -65,8 +65,8 @@ fn try_cells(is_chosen: impl Fn(Subject, Event, Output) -> bool) -> anyhow::Resu
     });
     let problems: Vec<String> = cells.iter().filter_map(Cell::problem).collect();
     rows::check_failures(cells.len(), &problems)?;
-    let late: Vec<String> = cells.iter().filter_map(|cell| cell.later_than(SOON)).collect();
-    expect_usually!(late.is_empty(), "not within {} s: {}", SOON.as_secs(), late.join(", "));
+    let late: Vec<String> = cells.iter().filter_map(|cell| cell.later_than(LIMIT)).collect();
+    expect_usually!(late.is_empty(), "not within {} s: {}", LIMIT.as_secs(), late.join(", "));
     Ok(())
 }
 
@@ -160,7 +160,7 @@ fn too_few_threads_are_reported() -> anyhow::Result<()> {
         let words =
             "compare --guest payload --host direct --vcpus 2 --policy rr --runs 1 --seconds 0.1";
         let compare = limited(limit).args(words.split(' ')).run()?;
-        // This error appears after a minute in which a vCPU never arrived at the start.
+        // This error appears after a minute in which a vCPU did not reach the start barrier.
         let is_late = compare.errors().contains("reached the start barrier");
         ensure!(!is_late, "{}: it hangs\n{}", case(), compare.show());
         if compare.shell_status() != Some(0) {

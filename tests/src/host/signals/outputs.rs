@@ -15,7 +15,6 @@ use crate::{facts::need_root, prelude::*};
 pub enum Output {
     /// A terminal, which is also its input.
     Tty,
-    /// A file.
     File,
     /// A file on a full disk.
     FullDisk,
@@ -53,7 +52,7 @@ impl Disk {
     /// The contents of the old file.
     pub const OLD: &str = "old\n";
 
-    /// Mounts and fills it.
+    /// Mounts and fills a disk, or skips the test.
     pub fn mount() -> anyhow::Result<Self> {
         need_root()?;
         let folder = files::scratch()?;
@@ -70,7 +69,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// A file written before the disk was full.
+    /// Returns the path of a file from before the disk was full.
     pub fn old(&self) -> PathBuf {
         self.0.path().join("old")
     }

@@ -11,10 +11,10 @@ use crate::{
     process::{folder, status, thread_named},
 };
 
-/// Timeout for a command to be up.
+/// Timeout for the start of a command.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time to the signal once it is up.
+/// Time between the start of a command and the signal.
 const SETTLE_TIME: Duration = Duration::from_millis(200);
 
 /// A command under test.
@@ -22,13 +22,11 @@ const SETTLE_TIME: Duration = Duration::from_millis(200);
 pub enum Subject {
     /// `boot` on this host's KVM, with a guest that floods its console.
     Direct,
-    /// `boot` in the emulated host, while that is starting.
+    /// `boot` in the emulated host, while the host is starting.
     Emulated,
     /// A program in the emulated host that floods its output.
     EmulatedAtWork,
-    /// `run`.
     Run,
-    /// `compare`.
     Compare,
 }
 
@@ -50,8 +48,8 @@ impl Subject {
     pub const ALL: [Self; 5] =
         [Self::EmulatedAtWork, Self::Direct, Self::Emulated, Self::Run, Self::Compare];
 
-    /// Whether this cell is tested. An emulated host takes seconds to start, so its outputs are tested with
-    /// one signal, and the signals with one output.
+    /// Whether this cell is tested. [`Self::EmulatedAtWork`] takes seconds to start, so it is tested with few
+    /// pairs of signal and output.
     pub fn is_tried(self, event: Event, output: Output) -> bool {
         match self {
             Self::EmulatedAtWork => match output {
@@ -64,7 +62,7 @@ impl Subject {
         }
     }
 
-    /// Whether it holds the terminal in raw mode.
+    /// Whether the command sets the terminal to raw mode.
     pub const fn is_raw(self) -> bool {
         matches!(self, Self::Direct | Self::Emulated)
     }
@@ -113,7 +111,7 @@ impl Subject {
         .input(Input::Silence))
     }
 
-    /// Waits until it is up; false if it ended before.
+    /// Waits until the command is up; returns false if it has ended before.
     pub fn settle(self, running: &mut Running, output: Output) -> anyhow::Result<bool> {
         let pid = running.pid();
         // Waits for the end if the output causes it.

@@ -28,7 +28,7 @@ fn errors(calls: Vec<sock_filter>) -> BTreeMap<String, i32> {
 }
 
 /// Regression: QEMU could change modes of all its user's files, send datagrams to sockets by path, and signal
-/// other processes and share their memory. The script's list of calls is not the filter's.
+/// other processes and share their memory. The script's list of calls is independent of the filter's.
 #[test]
 fn child_filter_denies_calls_in_a_live_child() {
     if !filter::is_supported() || !Path::new(PERL).exists() {

@@ -62,12 +62,12 @@ impl Pulse {
 /// Starts the thread that sends heartbeats.
 pub fn start(line: &ControlSender) -> io::Result<Arc<Pulse>> {
     let pulse = Arc::new(Pulse::default());
-    let (line, beating) = (line.clone(), pulse.clone());
+    let (line, figures) = (line.clone(), pulse.clone());
     thread::Builder::new().name("heartbeat".into()).spawn(move || {
         for number in 1.. {
-            if !beating.muted.load(Relaxed) {
+            if !figures.muted.load(Relaxed) {
                 // If the connection is closed, the listening thread ends the machine.
-                let _ = line.send(&FromAgent::Beat(beating.beat(number)));
+                let _ = line.send(&FromAgent::Beat(figures.beat(number)));
             }
             thread::sleep(PERIOD);
         }
@@ -81,8 +81,8 @@ fn ticks(interrupts: &str) -> Vec<u64> {
     row.unwrap_or_default().split_whitespace().map_while(|word| word.parse().ok()).collect()
 }
 
-/// Returns the CPU time of a process and its ended children, from /proc/PID/stat (proc(5),
-/// fields 14 to 17).
+/// Returns the CPU time of a process and its ended children in clock ticks, from /proc/PID/stat
+/// (proc(5), fields 14 to 17).
 fn cpu_time(stat: &str) -> Option<u64> {
     let after_name = stat.rsplit_once(')')?.1;
     let fields = after_name.split_whitespace().skip(11).take(4);

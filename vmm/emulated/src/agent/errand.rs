@@ -1,4 +1,4 @@
-//! Runs the errand as a child process of this binary, with its streams on the ports.
+//! Runs the errand as a child process with this binary, and relays its streams through the ports.
 
 use std::{
     ffi::OsString,
@@ -33,7 +33,7 @@ pub struct StreamPorts {
     pub stderr: File,
 }
 
-/// Runs the errand to its end, and returns its result files and exit status over `line`.
+/// Runs the errand to its end, and sends its result files and exit status over `line`.
 pub fn run(
     job: &AgentJob,
     start: impl FnOnce(&mut Command) -> io::Result<Child>,

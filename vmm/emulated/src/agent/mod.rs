@@ -32,12 +32,12 @@ use base::chain::chain;
 
 /// Whether this process is the agent. If so, call [`run`], which does not return.
 ///
-/// The agent is the first process of a machine whose kernel command line has put the mark in its environment.
+/// The agent is the first process of a machine whose kernel command line has put `PVTICKET_AGENT` in its environment.
 pub fn is_wanted() -> bool {
     process::id() == 1 && env::var_os("PVTICKET_AGENT").is_some()
 }
 
-/// Runs one errand, then waits until the machine is killed.
+/// Runs one errand, then waits until the machine is killed. Reboots, which ends QEMU, if it fails.
 pub fn run() -> ! {
     if let Err(error) = serve() {
         // Printed on the console, where the supervisor looks for this mark when the machine ends.
@@ -112,7 +112,7 @@ fn serve() -> Result<(), AgentError> {
     if let Err(error) = errand::run(&job, start, ports, &line, &pulse) {
         return report_failure(&line, error);
     }
-    // The supervisor kills the machine once it has everything.
+    // The supervisor kills the machine once it has received everything.
     loop {
         thread::sleep(Duration::from_secs(3600));
     }

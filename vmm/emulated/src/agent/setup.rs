@@ -21,8 +21,8 @@ use super::{
     AgentError, context,
 };
 
-/// Timeout for the ports to appear after their driver is loaded. The supervisor gives up earlier, as it
-/// alone knows whether the emulator was denied CPU time.
+/// Timeout for the ports to appear and to be connected after their driver is loaded. The supervisor
+/// gives up earlier, as it alone knows whether the emulator was denied CPU time.
 const PORTS_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Mounts the file systems that programs expect.
@@ -50,7 +50,7 @@ pub fn mounts() -> Result<(), AgentError> {
     Ok(())
 }
 
-/// Returns the modules in the initramfs in load order, given by their names.
+/// Returns the modules in the initramfs in load order, which their names define.
 pub fn modules() -> Result<Vec<PathBuf>, AgentError> {
     let folder = Path::new("/").join(MODULES);
     let entries = fs::read_dir(&folder).map_err(context(folder.display()))?;
@@ -69,7 +69,7 @@ pub fn split(mut modules: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
     (modules, rest)
 }
 
-/// Loads modules.
+/// Loads modules and deletes their files.
 pub fn load(modules: &[PathBuf]) -> Result<(), AgentError> {
     for path in modules {
         let file = File::open(path).map_err(context(path.display()))?;

@@ -6,33 +6,33 @@
 //! the old code is a temporary breakpoint of the kernel, it traps forever, and the host is frozen
 //! (seen with QEMU 7.2 and 10.0, in `__schedule`, at the static key of preempt notifiers).
 //!
-//! KVM's static keys are such code: they change when the first machine is created, when the last
-//! machine is destroyed, and when local APICs are enabled. With one machine of each kind always
-//! present, no key changes once the second CPU is up.
+//! KVM's static keys are such code: they change when the first VM is created, when the last VM is
+//! destroyed, and when local APICs are enabled. With one VM of each kind always present, no key
+//! changes once the second CPU is up.
 
 use super::{AgentError, context};
 use base::units::VcpuId;
 use boot::layout;
 use kvm::{KvmVm, Vcpu, Wiring, sys::ram::Ram};
 
-/// Two machines that never run.
+/// Two VMs that never run.
 #[derive(Debug)]
 pub struct StaticKeys {
-    _machines: [(KvmVm, Vcpu); 2],
+    _vms: [(KvmVm, Vcpu); 2],
 }
 
 impl StaticKeys {
-    /// Creates a machine with local APICs, whose vCPU leaves its APIC disabled as at reset, and one
+    /// Creates a VM with local APICs, whose vCPU leaves its APIC disabled as at reset, and one
     /// without. Must be called while only one CPU is up.
     pub fn hold() -> Result<Self, AgentError> {
-        Ok(Self { _machines: [machine(Wiring::Full)?, machine(Wiring::Bare)?] })
+        Ok(Self { _vms: [make_vm(Wiring::Full)?, make_vm(Wiring::Bare)?] })
     }
 }
 
-fn machine(wiring: Wiring) -> Result<(KvmVm, Vcpu), AgentError> {
+fn make_vm(wiring: Wiring) -> Result<(KvmVm, Vcpu), AgentError> {
     let memory = Ram::default();
     let vm = KvmVm::new(memory, wiring, layout::KVM_TSS, layout::KVM_IDENTITY_MAP)
-        .map_err(context("a machine that holds KVM's static keys"))?;
+        .map_err(context("a VM that holds KVM's static keys"))?;
     let vcpu = vm.create_vcpu(VcpuId(0)).map_err(context("its vCPU"))?;
     Ok((vm, vcpu))
 }

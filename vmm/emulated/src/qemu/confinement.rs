@@ -1,7 +1,8 @@
 //! The confinement of QEMU, which is the boundary around the emulated host. All software in it,
 //! including its agent, may be hostile, and QEMU's TCG does not guarantee isolation.
 
-use std::{path::PathBuf, process::Command};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::{MachineSize, Parts, QemuError};
 use confine::{Files, child_filter, child_rules};
@@ -39,7 +40,7 @@ pub fn limits_of_qemu() -> String {
     format!(
         "-sandbox {SANDBOX}: no obsolete calls, no other users and groups, no programs and processes, no priorities, CPUs and \
          classes of threads\n\
-         Landlock: reads and executes {libraries} and the folder of its own program; reads {read} and the kernel; writes, makes \
+         Landlock: reads and executes {libraries}, its own program and firmware; reads {read} and the kernel; writes, makes \
          and removes no file; no ioctls of devices (Linux 6.10), no TCP (6.7), no signals and abstract sockets of others (6.12)\n\
          also: no capabilities, no new privileges, no core dumps, address space for its machine and {} GiB more, no descriptors but its \
          own\n",
@@ -51,19 +52,36 @@ pub fn limits_of_qemu() -> String {
 /// initramfs is passed as an open descriptor.
 fn files(pieces: &Parts) -> Files {
     let libraries = LIBRARIES.map(PathBuf::from);
-    // For a QEMU of `pvticket setup host`: the folder that contains its `bin` and `share`.
-    let folder = pieces.qemu.canonicalize().ok();
-    let folder = folder.and_then(|file| Some(file.parent()?.parent()?.to_owned()));
     Files {
         read: READ.into_iter().map(PathBuf::from).chain([pieces.kernel.clone()]).collect(),
-        programs: libraries.into_iter().chain([pieces.qemu.clone()]).chain(folder).collect(),
+        programs: libraries.into_iter().chain(own_files(&pieces.qemu)).collect(),
         ..Files::default()
     }
+}
+
+/// Returns QEMU's binary and the folders of its firmware and modules: of an installation (`PREFIX/bin`), or of a build
+/// folder in the source tree.
+fn own_files(qemu: &Path) -> Vec<PathBuf> {
+    let file = qemu.canonicalize().unwrap_or_else(|_| qemu.to_owned());
+    let names = ["../share", "../lib", "pc-bios", "qemu-bundle", "../pc-bios"];
+    let folders = file.parent().map(|folder| names.map(|name| folder.join(name)));
+    folders.into_iter().flatten().chain([file.clone()]).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: QEMU could read everything in the folder above its binary's, such as `/home`.
+    #[test]
+    fn a_binary_in_a_home_opens_only_firmware() {
+        let files = own_files(Path::new("/home/u/qemu"));
+        let is_firmware = |path: &&PathBuf| {
+            ["share", "lib", "pc-bios", "qemu-bundle"].iter().any(|name| path.ends_with(name))
+        };
+        let others: Vec<_> = files.iter().filter(|path| !is_firmware(path)).collect();
+        assert_eq!(others, [Path::new("/home/u/qemu")]);
+    }
 
     /// Regression: QEMU kept sockets and signals.
     #[test]

@@ -29,8 +29,8 @@ use boot::cpio::{Archive, CpioError};
 /// The folder of the modules in the initramfs. Their names define their order.
 pub const MODULES: &str = "pvticket/modules";
 
-/// Retries of sealing the memory, and the time between them. The kernel refuses while another user holds one
-/// of the pages, such as a batch of another CPU or compaction. It waits for 150 ms itself
+/// Retries of sealing the memory, and the time between them. The kernel refuses while another user holds
+/// one of the pages, such as another CPU's LRU batch or compaction. It waits for 150 ms itself
 /// (`memfd_wait_for_pins` in mm/memfd.c), which is too short on a busy host.
 const SEAL_RETRIES: (u32, Duration) = (40, Duration::from_millis(50));
 
@@ -46,7 +46,7 @@ pub enum InitramfsError {
     /// A file cannot be read.
     #[error("cannot read {path}")]
     Open { path: PathBuf, source: io::Error },
-    /// A path in the emulated host is not absolute, or not UTF-8.
+    /// A path in the emulated host is not absolute, not UTF-8, or has a `..`.
     #[error("invalid path '{0}' in the emulated host: use an absolute path without '..'")]
     Place(PathBuf),
     /// There is not enough memory.
@@ -95,7 +95,6 @@ impl Initramfs {
         Ok(Self { file })
     }
 
-    /// The initramfs file.
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -112,7 +111,7 @@ impl From<Initramfs> for OwnedFd {
     }
 }
 
-/// Repeats a call, `times` times at most, while it fails because something is busy.
+/// Repeats a call up to `times` times while it returns `EBUSY`.
 fn retry_while_busy(
     times: u32,
     mut call: impl FnMut() -> Result<(), Errno>,

@@ -30,13 +30,13 @@ const CPU: &str = "EPYC,+svm";
 
 /// The kernel's command line, tuned by measured boot times (QEMU 7.2).
 ///
-/// `nohz=off highres=off`: QEMU's TCG sometimes loses an interrupt request while a CPU is in the inner guest
-/// with interrupts off, and only a periodic tick raises it again. `maxcpus=1 noreplace-smp`: while other CPUs
-/// are online, each code patch has to synchronize all of them, so the agent brings the CPUs online after the
-/// modules are loaded, and the kernel does not patch its lock prefixes then. `no_timer_check`: on a starved
-/// system the kernel would consider the timer broken and panic. No self-tests, no waits for RCU, no
-/// watchdogs. Huge pages only on request (`madvise`), which pvticket issues for guest memory; with huge pages
-/// for all memory, the run times of other VMMs vary widely. The last word makes this binary the agent.
+/// `nohz=off highres=off`: QEMU's TCG sometimes loses an interrupt request while a CPU is in the inner guest with
+/// interrupts off, and only a periodic tick raises it again. `maxcpus=1 noreplace-smp`: while other CPUs are online,
+/// each code patch has to synchronize all of them, so the agent brings the CPUs online after the modules are loaded,
+/// and the kernel does not patch its lock prefixes then. `no_timer_check`: on a starved system the kernel would
+/// consider the timer broken and panic. No self-tests, no watchdogs; RCU grace periods are expedited. Huge pages only
+/// on request (`madvise`), which pvticket issues for guest memory; with huge pages for all memory, the run times of
+/// other VMMs vary widely. The last word makes this binary the agent.
 const COMMAND_LINE: &str = "console=ttyS0 quiet nohz=off highres=off \
     maxcpus=1 noreplace-smp cpu_init_udelay=0 no_timer_check nowatchdog \
     cryptomgr.notests=1 rcupdate.rcu_expedited=1 mitigations=off apparmor=0 audit=0 \
@@ -84,7 +84,6 @@ pub struct MachineSize {
 /// A running QEMU. Dropping it kills QEMU.
 #[derive(Debug)]
 pub struct Qemu {
-    /// The QEMU process.
     pub child: Child,
     /// QEMU's own messages.
     pub stderr: ChildStderr,
@@ -173,18 +172,18 @@ struct Sockets {
 
 impl Sockets {
     fn pairs<const N: usize>(&mut self) -> Result<[UnixStream; N], QemuError> {
-        let mut ours = Vec::with_capacity(N);
+        let mut our_ends = Vec::with_capacity(N);
         for _ in 0..N {
-            ours.push(self.pair().map_err(QemuError::Socket)?);
+            our_ends.push(self.pair().map_err(QemuError::Socket)?);
         }
-        ours.try_into().map_err(|_| QemuError::Socket(io::ErrorKind::Other.into()))
+        our_ends.try_into().map_err(|_| QemuError::Socket(io::ErrorKind::Other.into()))
     }
 
     fn pair(&mut self) -> io::Result<UnixStream> {
-        let (ours, theirs) = StdStream::pair()?;
-        self.qemu_ends.push(theirs);
-        ours.set_nonblocking(true)?;
-        UnixStream::from_std(ours)
+        let (our_end, qemu_end) = StdStream::pair()?;
+        self.qemu_ends.push(qemu_end);
+        our_end.set_nonblocking(true)?;
+        UnixStream::from_std(our_end)
     }
 
     fn fd(&self, index: usize) -> RawFd {

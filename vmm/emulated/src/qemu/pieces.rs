@@ -17,7 +17,7 @@ use os::{
 use study::point::HostKernel;
 
 /// Modules that the machine needs unless they are built into its kernel. Their dependencies are read from
-/// them.
+/// their files.
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_console", "kvm-amd"];
 
 /// Environment variable with the path of the emulator.
@@ -73,7 +73,7 @@ pub struct Parts {
     pub modules: Vec<Module>,
     /// The kernel's release.
     pub release: String,
-    /// This system's clock rate.
+    /// This system's TSC rate.
     pub tsc: Rate,
 }
 

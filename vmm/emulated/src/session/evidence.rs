@@ -17,8 +17,8 @@ use tokio::{
 /// Maximum number of failures whose evidence is kept.
 const MAX_KEPT: usize = 20;
 
-/// Maximum number of bytes kept from the end of the console.
-const MAX_CONSOLE_BYTES: usize = 256 << 10;
+/// Minimum number of bytes kept from the end of a longer log. Up to twice as many are kept.
+const MIN_TAIL_BYTES: usize = 256 << 10;
 
 /// Timeout for the monitor. A stopped QEMU never answers.
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,15 +30,14 @@ pub struct LogTail {
 }
 
 impl LogTail {
-    /// Appends to the log.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
-        if self.bytes.len() > 2 * MAX_CONSOLE_BYTES {
-            self.bytes.drain(..self.bytes.len() - MAX_CONSOLE_BYTES);
+        if self.bytes.len() > 2 * MIN_TAIL_BYTES {
+            self.bytes.drain(..self.bytes.len() - MIN_TAIL_BYTES);
         }
     }
 
-    /// Returns the first line that contains one of the marks, without its time stamp.
+    /// Returns the first line that contains one of the marks, from the mark on.
     pub fn line_with(&self, marks: &[&str]) -> Option<String> {
         let text = String::from_utf8_lossy(&self.bytes);
         text.lines().find_map(|line| {
@@ -73,7 +72,7 @@ pub struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// Writes the evidence to a new folder in `place` and removes the oldest folders there.
+    /// Writes the evidence to a new folder in `place` and removes the oldest folders there beyond [`MAX_KEPT`].
     pub fn save(&self, place: &Path) -> io::Result<PathBuf> {
         fs::create_dir_all(place)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -166,10 +165,10 @@ mod tests {
     fn a_long_log_keeps_its_end() {
         let mut log = LogTail::default();
         for _ in 0..10 {
-            log.push(&vec![b'.'; MAX_CONSOLE_BYTES / 2]);
+            log.push(&vec![b'.'; MIN_TAIL_BYTES / 2]);
         }
         log.push(b"end");
-        assert!(log.bytes().len() <= 2 * MAX_CONSOLE_BYTES && log.bytes().ends_with(b"end"));
+        assert!(log.bytes().len() <= 2 * MIN_TAIL_BYTES && log.bytes().ends_with(b"end"));
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Session<'_> {
             return Err(EmulatedError::Panic { line, evidence });
         }
         let complaint = match status.signal() {
-            // This program has not killed it. The kernel does so when memory runs out, or a user did.
+            // Killed by the kernel for lack of memory, or by a user; not by this program.
             Some(KILL) => Memory::current().kill_reason(),
             _ => self.stderr_log.last_complaint().unwrap_or_else(|| self.stage().into()),
         };

@@ -38,12 +38,10 @@ use watch::LivenessWatch;
 /// Interval between checks of the watch.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// End of a session.
 #[derive(Debug)]
 pub enum SessionEnd {
     /// The errand has ended.
     Finished(Finished),
-    /// The machine froze.
     Frozen(Freeze, KeptEvidence),
 }
 
@@ -69,7 +67,7 @@ pub struct Session<'a> {
     ticker: Interval,
     clock: Clock,
     watch: LivenessWatch,
-    /// Threads of the machine.
+    /// QEMU's threads.
     threads: ThreadAccounts,
     beat: Beat,
     console_log: LogTail,

@@ -16,7 +16,7 @@ impl SpareWarning {
     }
 }
 
-/// The numbers come from the agent.
+/// The agent may send any number.
 fn text(online: usize, wanted: u32) -> String {
     format!(
         "the emulated host has {online} of {} CPUs, and none to keep free of guests: QEMU may confuse a guest with its host",

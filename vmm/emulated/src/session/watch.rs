@@ -24,7 +24,7 @@ pub struct SilenceLimits {
 /// Reason why the emulated host counts as frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freeze {
-    /// It did not come up.
+    /// The emulated host did not come up.
     Boot {
         /// Time since its start.
         after: Duration,
@@ -36,7 +36,7 @@ pub enum Freeze {
     },
     /// One CPU takes no timer interrupts while others do.
     Cpu {
-        /// Number of the outer CPU.
+        /// Number of the emulated host's CPU.
         cpu: usize,
         /// Time since its last interrupt.
         after: Duration,
@@ -78,7 +78,7 @@ struct CpuSign {
 }
 
 /// The supervisor checks several times a second. If it did not for this long, it was stopped itself
-/// (Ctrl-Z, a suspended or starved machine), and the pause does not count as silence.
+/// (Ctrl-Z, suspend, a busy system), and the pause does not count as silence.
 const MAX_CHECK_GAP: Duration = Duration::from_secs(2);
 
 impl LivenessWatch {
@@ -92,7 +92,6 @@ impl LivenessWatch {
         self.last_beat = Some(now);
     }
 
-    /// Records a heartbeat.
     pub fn beat(&mut self, beat: &Beat, now: Duration) {
         self.last_beat = Some(now);
         if self.cpus.len() != beat.ticks.len() {
@@ -106,8 +105,8 @@ impl LivenessWatch {
         }
     }
 
-    /// Whether the machine is frozen. To be called several times a second. `starved` is the time
-    /// the emulator was runnable without a CPU since the last call. It does not count as silence.
+    /// Returns the reason if the machine is frozen. To be called several times a second. `starved` is the time that
+    /// QEMU was runnable without a CPU since the last call. It does not count as silence.
     pub fn check(&mut self, now: Duration, starved: Duration) -> Option<Freeze> {
         let pause = now.saturating_sub(self.last_check);
         self.last_check = now;
@@ -190,7 +189,7 @@ mod tests {
         Duration::from_secs_f64(100.0 + seconds)
     }
 
-    /// Checks every quarter of a second up to `until`, like the supervisor.
+    /// Checks every quarter of a second up to `until`. Returns the time of the freeze.
     fn check_until(watch: &mut LivenessWatch, from: f64, until: f64) -> Option<(f64, Freeze)> {
         let steps = ((until - from) / 0.25) as u32;
         (1..=steps).find_map(|step| {

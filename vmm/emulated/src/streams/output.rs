@@ -79,7 +79,7 @@ pub async fn forward(
 }
 
 /// The thread that writes to one of this process's streams, and may have to wait for its reader. (The
-/// runtime would panic if it could not start a thread.)
+/// runtime's `spawn_blocking` panics if it cannot start a thread.)
 #[derive(Debug)]
 struct Writer(mpsc::Sender<(Vec<u8>, oneshot::Sender<io::Result<()>>)>);
 
@@ -109,7 +109,6 @@ fn user_error(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), UserStream(error))
 }
 
-/// An error of this process's stream, not of the machine's.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct UserStream(io::Error);

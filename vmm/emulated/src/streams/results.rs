@@ -11,7 +11,7 @@ use os::results::PendingResult;
 /// A result file that the errand did not produce.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// Expected path.
+    /// Expected path on this host.
     pub host: PathBuf,
     /// The reason.
     pub reason: String,

@@ -132,7 +132,7 @@ impl KeyFilter {
         Self { filter: EscapeFilter::default(), sent }
     }
 
-    /// Returns the guest's bytes. Before its first output, no program there handles Ctrl-C.
+    /// Returns the bytes for the guest. Until output has been passed on, Ctrl-C ends the machine.
     fn filter_keys(&mut self, bytes: &[u8]) -> Vec<u8> {
         let keys = self.filter.feed(bytes, self.sent.any());
         if keys.quit {

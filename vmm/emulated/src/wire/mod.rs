@@ -1,4 +1,4 @@
-//! The protocol between supervisor and agent.
+//! The protocol between the supervisor and the agent, which runs a command (the errand) in the emulated host.
 //!
 //! Four virtio-serial ports carry frames: a length (4 bytes, little endian) followed by that
 //! number of bytes. On the ports of stdin, stdout and stderr a frame contains data, and an empty
@@ -18,7 +18,7 @@ mod tests;
 /// can only come from a mistake in packing.
 pub const VERSION: u32 = 2;
 
-/// Maximum length of a frame in bytes.
+/// Maximum number of bytes in a frame after its length.
 pub const MAX_FRAME: usize = 1 << 20;
 
 /// Maximum number of bytes in the agent's output frames: with the length a frame is one write to
@@ -43,7 +43,7 @@ pub enum WireError {
     #[error("a control frame of unknown kind {0:?}")]
     Kind(Option<u8>),
     /// JSON that does not match the type.
-    #[error("a message that cannot be read")]
+    #[error("an invalid JSON message")]
     Json(#[from] serde_json::Error),
 }
 
@@ -66,7 +66,7 @@ pub struct AgentJob {
     /// Arguments after the binary's name.
     #[serde(with = "bytes::list")]
     pub args: Vec<Vec<u8>>,
-    /// The complete environment.
+    /// Environment variables in addition to `PATH`, `HOME` and `TMPDIR`.
     #[serde(with = "bytes::pairs")]
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Paths of the result files in the emulated host.
@@ -144,7 +144,7 @@ pub enum FromAgent {
 /// End of the errand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrandEnd {
-    /// Exit status, or 128 and the number of the signal that ended it.
+    /// Exit status, or 128 plus the number of the signal that ended the errand.
     pub status: i32,
     /// Number of processes that the emulated host's kernel has killed for lack of memory.
     pub oom_kills: u64,
@@ -163,7 +163,7 @@ pub struct Beat {
     pub moved: [u64; 3],
 }
 
-/// Returns a frame that contains `bytes`.
+/// Returns a frame that contains `bytes`, at most [`MAX_FRAME`] (not checked).
 pub fn frame(bytes: &[u8]) -> Vec<u8> {
     let mut framed = Vec::with_capacity(LENGTH + bytes.len());
     framed.extend((bytes.len() as u32).to_le_bytes());
@@ -250,7 +250,7 @@ impl Decoder {
     }
 }
 
-/// Reads one frame; `None` at the end of the stream.
+/// Reads one frame; `None` if the stream ends before the frame or in its length.
 pub fn read_frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut head = [0; LENGTH];
     match from.read_exact(&mut head) {

@@ -57,9 +57,9 @@ impl Placement {
 /// The primitive by which a thread sleeps and is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawKind {
-    /// On a futex.
+    /// A futex.
     Futex,
-    /// In `read` of an eventfd.
+    /// `read` of an eventfd.
     Eventfd,
 }
 
@@ -82,7 +82,7 @@ trait WakeChannel: Sync {
     fn wait(&self, me: usize) -> io::Result<()>;
 }
 
-/// Holds the index of the thread whose turn it is.
+/// Index of the thread that was woken last.
 struct FutexChannel(AtomicU32);
 
 impl WakeChannel for FutexChannel {
@@ -157,7 +157,7 @@ fn ping_pong(
     let measure = || {
         pin(placement.cpu(0, cpus))?;
         let mut samples = Vec::new();
-        // At least one sample: on a busy machine this thread may first run after `end`.
+        // At least one sample: on a busy host this thread may first run after `end`.
         loop {
             let began = tsc::read();
             channel.wake(1)?;

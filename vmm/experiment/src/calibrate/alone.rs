@@ -1,6 +1,6 @@
 //! Costs of a single CPU, measured while all CPUs work.
 //!
-//! Under overcommit each CPU always runs a vCPU, and two hyperthreads share the resources of their core. A
+//! With overcommitment each CPU always runs a vCPU, and two hyperthreads share the resources of their core. A
 //! CPU with an idle sibling is faster than any vCPU ever is.
 
 use std::{
@@ -26,7 +26,7 @@ use base::units::CpuList;
 pub(super) struct CpuCosts {
     /// Load that hits in the first-level cache and depends on the load before.
     pub(super) hit: f64,
-    /// The same for the second-level cache. It is no cost of the machine, but a reference for its costs.
+    /// The same for the second-level cache: no cost of the machine, but a reference for its costs.
     pub(super) second: f64,
     /// Locked add to a line that the CPU owns.
     pub(super) add: f64,
@@ -42,15 +42,15 @@ pub(super) struct CpuCosts {
 const L1_LINES: usize = 128;
 /// Lines of 128 KiB: they fit in the second-level cache, but not in the first.
 const L2_LINES: usize = 1 << 10;
-/// Loads of uncached lines in a round. More would take long and give no better figure.
+/// Maximum number of uncached lines loaded in a round. More would take long and give no better figure.
 const FAR_LOADS: usize = 1 << 14;
-/// A round loads at most one of this many parts of a chain, so that no line is loaded twice in all rounds.
+/// A round loads at most one of this many parts of a chain: no line is loaded twice in as many rounds.
 const FAR_PARTS: usize = 64;
 /// Repetitions of each short operation.
 const OPERATIONS: u32 = 1 << 18;
 
-/// Measures on the first of `cpus` in `rounds` rounds, while the others do the payload's work. No cache holds
-/// `far` lines.
+/// Measures on the first of `cpus` in `rounds` rounds, while the others do the payload's work. `far` must be more
+/// lines than any cache holds.
 pub(super) fn measure(cpus: &CpuList, far: usize, rounds: usize) -> io::Result<Vec<CpuCosts>> {
     let done = &AtomicBool::new(false);
     let gate = &StartGate { missing: AtomicUsize::new(cpus.cpus().len()), done };
@@ -78,7 +78,7 @@ pub(super) fn measure(cpus: &CpuList, far: usize, rounds: usize) -> io::Result<V
         };
         let started =
             busy.and_then(|busy| Ok((busy, Builder::new().spawn_scoped(scope, measure)?)));
-        // The threads that were started wait for the rest.
+        // Otherwise the started threads would wait for the rest forever.
         let (busy, measuring) = started.inspect_err(|_| done.store(true, Release))?;
         let costs = measuring.join().unwrap_or_else(|_| Err(io::Error::other("its thread died")));
         // A thread that died would not have reached the gate, but nothing in it panics.

@@ -45,8 +45,8 @@ const A_CALL: &str = "it takes hundreds of instructions";
 /// Bounds for each measured cost. They hold by wide margins on processors of the last twenty years.
 ///
 /// `memory` has no bound by `load-modified`. On an Intel Xeon, twice that cost (45 ns) would have exposed a
-/// wrong 51 ns where 194 ns is right, but between two dies or sockets a modified line takes as long as
-/// memory, or longer. The 51 ns were exposed by the first round, the only round with uncached lines: 195 ns.
+/// wrong 51 ns instead of 194 ns, but between two dies or sockets a modified line takes as long as memory, or
+/// longer. The 51 ns were exposed by the first round, the only round with uncached lines: 195 ns.
 ///
 /// A `hop` moves a line one way between two threads: the writer takes it from the reader, and the reader
 /// takes it back, with pauses in between. It takes at least a load of a modified line (the bound is half of
@@ -143,13 +143,13 @@ mod tests {
     fn plausible_costs_raise_no_doubt() {
         assert_eq!(measured(&[]).doubts(), [""; 0]);
         // Two CPUs of an AMD EPYC, in two places to which its hypervisor moved them: a line's load, and a
-        // hop. Others take 3 % of the time.
+        // hop. Other threads take 3 % of the time.
         for (line, hop) in [(26.0, 33.3), (150.0, 163.0)] {
             let noise = [("noise.busy", 50_585.0), ("noise.idle", 1_604_087.0)];
             let lines = [("load-modified", line), ("load-shared", line), ("hop", hop)];
             assert_eq!(measured(&[&lines[..], &noise].concat()).doubts(), [""; 0]);
         }
-        // One CPU, on a host that takes nothing.
+        // One CPU, on a host without noise.
         let mut alone = MeasuredCosts { has_cores: false, ..measured(&[]) };
         alone.costs.retain(|(key, _)| *key != "hop" && !key.starts_with("noise."));
         assert_eq!(alone.doubts(), [""; 0]);
@@ -203,7 +203,7 @@ mod tests {
         is_doubted(&[("noise.busy", 4e6), ("noise.idle", 12e6)], doubt);
     }
 
-    /// Costs of zero also break every bound, except one whose other cost is zero, too.
+    /// Costs of zero break every bound, except of the second-level hit, which keeps its value.
     #[test]
     fn every_cost_has_a_bound() {
         let is_bound =

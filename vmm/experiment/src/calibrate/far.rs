@@ -23,7 +23,7 @@ const MIN_LINES: usize = 1 << 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UncachedChain {
     pub(super) lines: usize,
-    /// The largest cache that any of the CPUs reaches, if the kernel reports it.
+    /// Size of the largest cache of these CPUs, if the kernel reports it.
     cache: Option<ByteSize>,
 }
 
@@ -76,7 +76,7 @@ fn available(files: &HostFiles) -> Option<ByteSize> {
     Some(ByteSize(kib.saturating_mul(1 << 10)))
 }
 
-/// Returns the largest cache of any level of these CPUs.
+/// Returns the size of the largest cache of these CPUs.
 fn largest_cache(files: &HostFiles, cpus: &[usize]) -> Option<ByteSize> {
     let sizes = |cpu: &usize| -> Vec<ByteSize> {
         let folder = format!("/sys/devices/system/cpu/cpu{}/cache", to_kernel(*cpu));
@@ -123,7 +123,7 @@ mod tests {
             (None, 8 * GIB.0, 128 << 20, false),
             (Some(32 << 20), 8 * GIB.0, 128 << 20, false),
             (Some(1 << 20), 8 * GIB.0, 128 << 20, false),
-            // An EPYC with stacked cache, and a Xeon Max: the cache that a CPU of theirs reaches.
+            // An EPYC with stacked cache, and a Xeon Max: the cache of one CPU.
             (Some(96 << 20), 8 * GIB.0, 384 << 20, false),
             (Some(112 << 20), 8 * GIB.0, 448 << 20, false),
             // Too little memory for such a chain, and too little for any.

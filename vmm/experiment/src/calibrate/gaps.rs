@@ -16,7 +16,7 @@ use base::units::CpuList;
 /// interrupt delays a vCPU no longer than an exit does.
 const MIN_GAP: Duration = Duration::from_micros(2);
 
-/// Maximum of [`NoiseThread::idle`]: gaps rarer than one a second are in hardly any simulated window.
+/// Maximum of [`NoiseThread::idle`]: hardly any simulated window has gaps rarer than one per second.
 const MAX_IDLE: f64 = 1e9;
 
 /// Gaps of one or more CPUs, and the observed time.
@@ -64,8 +64,8 @@ impl Gaps {
         self.lengths.iter().copied().max().unwrap_or_default()
     }
 
-    /// Returns the thread that takes the same share of the time in as many pieces. `switch` is the time in ns
-    /// that the simulator adds to each piece. None if gaps were absent or too rare, or took all of the time.
+    /// Returns the thread that takes the same share of the time in as many slices. `switch` is the time in ns
+    /// that the simulator adds to each slice. None if gaps were absent or too rare, or took all of the time.
     pub(super) fn thread(&self, switch: f64) -> Option<NoiseThread> {
         let taken = self.lengths.iter().copied().fold(0, u64::saturating_add) as f64;
         let count = self.lengths.len() as f64;
@@ -103,7 +103,7 @@ fn at_once<T: Send>(
         let mut threads = Vec::new();
         for cpu in cpus {
             let (go, start) = mpsc::channel::<()>();
-            // If one cannot be started, the others receive nothing and end.
+            // If a thread cannot be started, the others receive nothing and end.
             let started = thread().spawn_scoped(scope, move || match start.recv() {
                 Ok(()) => work(*cpu, ready),
                 Err(_) => Err(io::Error::other("its thread did not begin")),
@@ -128,7 +128,7 @@ fn observe(time: Duration) -> Gaps {
     let mut is_over = false;
     Gaps::from_readings(std::iter::from_fn(|| {
         let now = began.elapsed().as_nanos() as u64;
-        // The reading that ends it is included.
+        // The reading that ends the observation is included.
         let is_after = std::mem::replace(&mut is_over, now >= limit);
         (!is_after).then_some(now)
     }))
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(at_once(&[0], Builder::new, fails).unwrap_err().to_string(), "why");
     }
 
-    /// Regression: it panicked, and threads that had begun would have waited for it forever.
+    /// Regression: a failed start panicked, and the started threads would have waited forever.
     #[test]
     fn failed_thread_start_is_an_error() {
         let count = std::cell::Cell::new(0);

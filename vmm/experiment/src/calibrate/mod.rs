@@ -38,13 +38,13 @@ use gaps::Gaps;
 use pairs::PairCosts;
 use study::{findings::is_elsewhere, spec::SpecError, stats};
 
-/// Name of the machine.
+/// Name of the simulator's machine.
 pub const NAME: &str = "this";
 
 /// Number of measurements of each cost; the median counts.
 const ROUNDS: usize = 9;
 
-/// Time for which each of [`ROUNDS`] observes the host's other work.
+/// Time for which the host's other work is observed in each of [`ROUNDS`].
 const OBSERVATION: Duration = Duration::from_millis(500);
 
 /// Maximum number of attempts if the host's CPUs are moved during the measurement.
@@ -74,12 +74,12 @@ pub enum CalibrateError {
     /// Two vCPUs in one slot never took turns.
     #[error("no switch was observed between two vCPUs in one slot")]
     NoSwitch,
-    /// The user interrupted it.
+    /// The user interrupted the measurement.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// A cost of the machine, with how it was measured.
+/// A cost of the machine, with its samples and their source.
 struct Cost {
     key: &'static str,
     nanos: Vec<f64>,
@@ -112,7 +112,7 @@ impl Cost {
     }
 }
 
-/// Measures the machine that consists of `cpus`. Takes some seconds. Other work on the CPUs spoils the
+/// Measures the machine that consists of `cpus`, in some seconds. Other work on the CPUs distorts the
 /// result, which the machine's doubts may show.
 pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, CalibrateError> {
     let far = UncachedChain::for_cpus(&HostFiles::host(), cpus);
@@ -166,7 +166,7 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, Calib
             "this host, {}, measured by `pvticket sim calibrate`",
             count(cpu_count, "CPU")
         ),
-        // All costs are in nanoseconds.
+        // Costs are in nanoseconds: one per cycle.
         mhz: 1_000.0,
         levels: vec![Level { name: "machine".to_owned(), cpus: cpu_count, lines: line_costs }],
         costs,
@@ -176,7 +176,7 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, Calib
     })
 }
 
-/// Measures the host's thread on each CPU, with the source of its times.
+/// Measures the host's noise, a thread on each CPU. Returns it with the source of its times.
 fn noise(
     cpus: &CpuList,
     switch: Picos,
@@ -246,15 +246,15 @@ fn alone_costs(cpus: &CpuList, far: UncachedChain) -> Result<(Vec<Cost>, Picos),
     Ok((costs, second))
 }
 
-/// Costs that depend on where the machine below has the CPUs: lines, and also costs of a single CPU, which
-/// takes up to twice as long for everything if it shares a core with another busy CPU.
+/// Costs that depend on where the hypervisor places the CPUs: lines, and also costs of a single CPU, which is
+/// up to twice as slow if it shares a core with another busy CPU.
 struct PlacedCosts {
     single: Vec<Cost>,
     second: Picos,
     lines: [Cost; 4],
 }
 
-/// Hops before, between and after the costs of a place were measured.
+/// Hops in ns, measured before, between and after the costs.
 struct HopSamples(Vec<f64>);
 
 impl HopSamples {
@@ -267,7 +267,7 @@ impl HopSamples {
         let hops: Vec<String> = self.0.iter().map(|hop| format!("{hop:.0}")).collect();
         (!self.is_stable()).then(|| {
             format!(
-                "a line took {} ns from CPU to CPU within seconds: the machine below this host moves its CPUs",
+                "a line took {} ns from CPU to CPU within seconds: the hypervisor moves this host's CPUs",
                 hops.join(", ")
             )
         })
@@ -279,7 +279,7 @@ impl HopSamples {
     }
 }
 
-/// Measures costs until the CPUs stayed in one place, at most [`MAX_ATTEMPTS`] times.
+/// Measures costs until the CPUs stayed in one place throughout, at most [`MAX_ATTEMPTS`] times.
 fn placed_costs(
     cpus: &CpuList,
     far: UncachedChain,
@@ -370,8 +370,8 @@ fn host_costs(cpus: &CpuList, interrupt: &Interrupt) -> Result<Vec<Cost>, Calibr
 mod tests {
     use super::*;
 
-    /// Regression: costs of one CPU were measured wherever the CPUs were before the lines were measured. An
-    /// increment took 0.30 ns, compared with 0.19 ns, where the two CPUs shared a core.
+    /// Regression: CPUs that moved between the costs of one CPU and of lines went unnoticed. An increment took
+    /// 0.30 ns instead of 0.19 ns while the two CPUs shared a core.
     #[test]
     fn moved_cpus_are_detected() {
         assert!(HopSamples(vec![]).is_stable() && HopSamples(vec![33.0]).is_stable());

@@ -33,7 +33,7 @@ const LINES: usize = 128;
 /// Bytes per line of a chain.
 pub(super) const LINE: usize = size_of::<PaddedAtomicU64>();
 
-/// Number of times that they move in a round.
+/// Number of times that the lines move in a round.
 const TIMES: usize = 40;
 
 /// Lines, each with the index of the next in a random order that no prefetcher predicts. Loads through them
@@ -115,8 +115,8 @@ pub(super) fn measure(cpus: [usize; 2], rounds: usize) -> io::Result<Vec<PairCos
     run_both(measuring, peer).map(|(costs, ())| costs)
 }
 
-/// Runs one round on the measuring CPU. At its first barrier the other CPU has written all lines, at the
-/// third it has read what this CPU has read, at the fifth it has written them again.
+/// Runs one round on the measuring CPU. By the first barrier the other CPU has written all lines, by the third
+/// it has read them after this CPU, by the fifth it has written them again.
 ///
 /// Both must read before a store to a shared line: some processors hand a written line to its first reader
 /// for good, as it often writes next. (Without the other's reads, the store cost nothing on an AMD EPYC.)

@@ -1,6 +1,6 @@
 //! Time from the end of one vCPU's slice to the entry of the next vCPU on the same CPU.
 //!
-//! A futex handoff between two threads is only a part of it: the woken thread also sets the timer of its
+//! A futex handoff between two threads is only a part of this time: the woken thread also sets the timer of its
 //! slice, and enters KVM.
 
 use study::{

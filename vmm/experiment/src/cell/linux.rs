@@ -96,7 +96,7 @@ impl LinuxCell {
     fn cmdline(&self, run: &RunSpec<'_>, flavour: Flavour) -> String {
         let bare = linux::bare_cmdline(kernels::parameters(run.point.lock, run.point.backend));
         match flavour {
-            // Native guests also get it, so that both have the same command line.
+            // Native guests get them, too: the command lines are the same.
             Flavour::Ticket => format!(
                 "{bare} pvticket_spin={} pvticket_handoff={}",
                 run.point.spin_threshold, run.point.handoff

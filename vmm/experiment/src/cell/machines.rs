@@ -1,4 +1,4 @@
-//! The machines of one run: one or more machines with the same guest under one schedule.
+//! The machines of one cell: one or more VMs with the same guest under one schedule.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -42,7 +42,7 @@ pub(super) struct MachineResults {
 }
 
 impl Machines {
-    /// Starts the machines of the run as `spec` describes, each with its own number of vCPUs and
+    /// Starts the machines of the cell as `spec` describes, each with its own number of vCPUs and
     /// console.
     pub(super) fn start(
         run: &RunSpec<'_>,
@@ -129,7 +129,7 @@ impl Machines {
         self.schedule.set_meters(meters.into_iter().collect());
     }
 
-    /// Makes it read the number of locks taken by the guests' kernels, from their telemetry, as their
+    /// Makes the schedule read the number of locks taken by each guest's kernel, from its telemetry, as
     /// progress.
     pub(super) fn meter_locks(&self) {
         let meter = |vm| -> Meter {
@@ -145,7 +145,7 @@ impl Machines {
         self.schedule.account()
     }
 
-    /// Stops all machines. `run` is the run that they were started for.
+    /// Stops all machines. `run` is the cell that they were started for.
     pub(super) fn stop(self, run: &RunSpec<'_>) -> Result<MachineResults, CellError> {
         let schedule = self.schedule.report()?.map(|done| done.report);
         let ended = self.schedule.end_reason().map(str::to_owned);

@@ -35,7 +35,7 @@ use study::{
     timings::Timings,
 };
 
-/// Each machine of a cell has a page of lines in the BPF scheduler.
+/// Each machine of a cell has a page of telemetry lines in the BPF scheduler.
 #[cfg(feature = "bpf")]
 const _: () = assert!(study::spec::MAX_VMS <= bpf::MAX_MACHINES);
 
@@ -110,10 +110,10 @@ fn schedule_figures(measured: &AccountDelta, report: &SchedReport) -> ScheduleFi
 /// Errors when measuring a cell.
 #[derive(Debug, Error)]
 pub enum CellError {
-    /// The user interrupted it.
+    /// The user interrupted the cell.
     #[error("interrupted")]
     Interrupted,
-    /// The machine could not be built or failed while it ran.
+    /// The VM could not be built or failed while it ran.
     #[error(transparent)]
     Vm(#[from] VmError),
     /// The schedule cannot be started or read.
@@ -161,9 +161,9 @@ pub enum CellError {
     /// The guest found fewer or more CPUs than it has.
     #[error("the guest uses {reported} CPUs instead of {}", vcpus.get())]
     Vcpus {
-        /// Number of CPUs it found.
+        /// Number of CPUs that it found.
         reported: usize,
-        /// Number of CPUs it has.
+        /// Number of CPUs that it has.
         vcpus: VcpuCount,
     },
     /// The guest's kernel uses spinlocks other than requested.
@@ -227,7 +227,7 @@ pub trait Cell {
 }
 
 impl<'a> RunSpec<'a> {
-    /// Only measures, under the host's scheduler: no replay, recording, trace or control group.
+    /// Describes a cell under the host's scheduler, without replay, recording, trace or control groups.
     pub const fn new(point: &'a Point, method: &'a Method, cpus: &'a CpuList) -> Self {
         Self {
             point,
@@ -269,7 +269,7 @@ impl RunSpec<'_> {
     }
 }
 
-/// Returns the beginning of a guest's output, which may be of any length.
+/// Returns the beginning of a guest's output, which may have any length.
 fn quote(text: &str) -> Cow<'_, str> {
     const MAX_CHARS: usize = 300;
     match text.char_indices().nth(MAX_CHARS) {

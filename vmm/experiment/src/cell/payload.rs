@@ -47,7 +47,7 @@ pub struct PayloadCell {
 }
 
 impl PayloadCell {
-    /// Switches have no other figures.
+    /// Whether to time waits. Switches have no other figures.
     fn is_timed(&self, run: &RunSpec<'_>) -> bool {
         run.method.timed || self.workload == Workload::Switch
     }
@@ -109,7 +109,7 @@ impl PayloadCell {
         let mut meters = Meters::new(machines, run);
         wait_window(machines, run.method.warm_up, interrupt, || meters.read())?;
         // The guest's counts are read inside our window: even if this thread is preempted between
-        // the two readings, they have no call that the VMM has not counted.
+        // the two readings, they include no call that the VMM has not counted.
         let mut watch = HostWatch::new(run.point, run.cpus);
         watch.sample(true);
         let host = machines.host_counts();
@@ -127,7 +127,7 @@ impl PayloadCell {
         let schedule = machines.account().zip(account).map(|(after, before)| after.since(&before));
         let span = TimeSpan { from, to: Moment::now().nanos() };
         machines.wait_for_watchdogs(interrupt);
-        // A machine may end after this, as it is asked to.
+        // A machine may end after this, as it is asked to stop.
         let ended = machines.any_ended();
         shared.iter().try_for_each(SharedView::stop)?;
         let MachineCounts { vcpus: vmm, faults } = counts;
@@ -135,7 +135,7 @@ impl PayloadCell {
         let figures =
             Figures { vmm, faults, host, around, ..self.figures(run, &before, &after, rate) };
         let schedule = schedule.unwrap_or_default();
-        Ok((figures, WindowResult { ended, schedule, span, progress: meters.read }))
+        Ok((figures, WindowResult { ended, schedule, span, progress: meters.progress }))
     }
 
     fn read(
@@ -212,13 +212,13 @@ fn without_readers(operations: Vec<u64>, point: &Point) -> Vec<u64> {
 struct GuestReading {
     at: Instant,
     slots: Vec<SlotFigures>,
-    /// For each machine, if it keeps them: the histogram of waits, and the lengths in ticks of open
-    /// waits.
+    /// For each machine, if waits are timed: their histogram, and the lengths of open waits in TSC
+    /// ticks.
     waits: Vec<(WaitCounts, Vec<u64>)>,
 }
 
 impl GuestReading {
-    /// Returns the durations between this reading and a later one.
+    /// Returns the waits between this reading and a later one, if they are timed.
     fn latencies(&self, later: &Self, rate: tsc::Rate) -> Option<Latencies> {
         let khz = if self.waits.is_empty() { 0 } else { rate.khz() };
         let pairs = self.waits.iter().zip(&later.waits);
@@ -254,7 +254,7 @@ struct WindowResult {
 /// ours reads it more often.
 struct Meters {
     meters: Vec<Meter>,
-    read: Vec<VmProgress>,
+    progress: Vec<VmProgress>,
 }
 
 impl Meters {
@@ -263,13 +263,13 @@ impl Meters {
         let sizes = || running.iter().zip(run.point.sizes());
         let meters = || sizes().map(|(running, vcpus)| meter(running.memory().clone(), vcpus));
         machines.meter(meters());
-        Self { meters: meters().collect(), read: Vec::new() }
+        Self { meters: meters().collect(), progress: Vec::new() }
     }
 
     fn read(&mut self) {
         let at = Moment::now().nanos();
-        let read = (0..).zip(&self.meters).map(|(vm, meter)| VmProgress { at, vm, done: meter() });
-        self.read.extend(read);
+        let now = (0..).zip(&self.meters).map(|(vm, meter)| VmProgress { at, vm, done: meter() });
+        self.progress.extend(now);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Builds the timeline of a run from the records of its machines and its schedule.
+//! Builds the timeline of a cell from the records of its machines and its schedule.
 
 use sched::log::Slice;
 use study::timeline::{DroppedEntries, ProgressUnit, ScheduleTrace, TimeSpan, Timeline};

@@ -12,7 +12,7 @@ use machine::{
 };
 use study::timeline::TimeSpan;
 
-/// The machines of a run, at the barrier and in their windows.
+/// The machines of a cell, at the barrier and in their windows.
 #[derive(Debug)]
 pub(super) struct WindowBarrier {
     schedule: Schedule,
@@ -68,10 +68,10 @@ impl GuestWindow {
     }
 }
 
-/// The figures of the windows of all machines of a run.
+/// The figures of the windows of all machines of a cell.
 #[derive(Debug)]
 pub(super) struct Windows {
-    /// The schedule's sums while all machines were in their windows, if it is ours.
+    /// The schedule's sums while all machines were in their windows; zero unless it is ours.
     pub(super) schedule: AccountDelta,
     /// The VMM's counts, for each machine over its own window.
     pub(super) counts: MachineCounts,
@@ -123,7 +123,7 @@ impl WindowBarrier {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of locks that machine `vm` has taken so far.
+    /// Returns the number of locks that machine `vm` has taken so far, if known.
     pub(super) fn taken(&self, vm: usize) -> Option<u64> {
         self.schedule.acquisitions(vm)
     }

@@ -23,7 +23,7 @@ pub fn next_steps(facts: &Facts, guests: &[GuestHost]) -> Vec<String> {
     steps
 }
 
-/// Steps for anything that guests and builds lack.
+/// Steps for missing parts of guests and builds.
 fn missing(facts: &Facts, guests: &[GuestHost]) -> Vec<String> {
     let mut steps: Vec<String> =
         facts.cache.stranger.iter().map(|reason| shared_cache(reason)).collect();
@@ -49,7 +49,7 @@ fn missing(facts: &Facts, guests: &[GuestHost]) -> Vec<String> {
     steps
 }
 
-/// A user who can change the cache chooses which programs run as this user.
+/// Another user who can change the cache chooses which programs run as this user.
 fn shared_cache(reason: &str) -> String {
     format!("other users can change the cache: {reason}; chown or chmod it, or set PVTICKET_CACHE")
 }
@@ -135,8 +135,8 @@ fn measuring(facts: &Facts) -> Vec<String> {
     }
     if facts.cpu.hypervisor.is_some() || facts.system.hypervisor_type.is_some() {
         notes.push(
-            "when measuring: this host is a VM, whose CPUs are taken away at times: \
-             trust only runs that alternate, with their spread"
+            "when measuring: this host is a VM whose vCPUs are preempted at times: \
+             trust only alternating runs, with their spread"
                 .into(),
         );
     }

@@ -30,7 +30,7 @@ fn host(report: &DoctorReport) -> String {
     )
 }
 
-/// Describes where guests run. The reason is the first guest's, as the others need no more.
+/// Describes where guests run. The reason is the first guest's, whose requirements are the highest.
 fn guests(guests: &[GuestHost]) -> String {
     let Some(first) = guests.first() else { return "none".to_owned() };
     let name = |guest: &GuestHost| match guest.guest {

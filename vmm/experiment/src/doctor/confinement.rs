@@ -1,4 +1,4 @@
-//! Confinement of a machine's threads on this host.
+//! Confinement of a VM's threads on this host.
 
 use confine::Support;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use serde::Serialize;
 pub struct ConfinementFacts {
     /// Whether system calls can be filtered by thread.
     pub seccomp: bool,
-    /// Version of Landlock, which limits files; 0 if it is not supported.
+    /// Landlock's ABI version; 0 if it is not supported.
     pub landlock: u32,
     /// Descriptions of the missing parts.
     pub missing: Vec<&'static str>,

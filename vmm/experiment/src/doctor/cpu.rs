@@ -14,7 +14,7 @@ use kvm::{
     host::{Cpuid, flag, has_flags},
 };
 
-/// CPU flags that matter here.
+/// CPU flags that matter to guests and clocks.
 const FLAGS: [&str; 7] =
     ["vmx", "svm", "x2apic", "tsc_deadline_timer", "constant_tsc", "nonstop_tsc", "hypervisor"];
 
@@ -29,11 +29,11 @@ pub struct CpuFacts {
     pub microcode: Option<String>,
     /// Relevant flags, and whether the CPU has them. Unknown flags are left out.
     pub flags: BTreeMap<&'static str, bool>,
-    /// Whether the flags are CPUID's (no `/proc/cpuinfo`). Firmware or the kernel may have disabled some.
+    /// Whether the flags are CPUID's, not `/proc/cpuinfo`'s. Firmware or the kernel may have disabled some.
     pub flags_of_cpuid: bool,
-    /// Number of online CPUs, without the spared ones.
+    /// Number of online CPUs, without spared CPUs.
     pub online: Option<usize>,
-    /// Number of CPUs at the low end that are kept free of guests and not counted: one in the emulated host.
+    /// Number of CPUs, from the first on, that are kept free of guests and not counted: one in the emulated host.
     pub spared: usize,
     /// CPUs that this process may use.
     pub allowed: Vec<usize>,
@@ -122,9 +122,9 @@ fn signature(cpuid: Cpuid, leaf: u32) -> Option<String> {
 /// Returns the brand string: leaves 0x8000_0002 to 0x8000_0004.
 fn brand(cpuid: Cpuid) -> Option<String> {
     const LEAVES: [u32; 3] = [0x8000_0002, 0x8000_0003, 0x8000_0004];
-    let has_them = cpuid(0x8000_0000).eax >= LEAVES[2];
+    let has_brand = cpuid(0x8000_0000).eax >= LEAVES[2];
     let registers = LEAVES.map(cpuid).map(|leaf| [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx]);
-    has_them.then(|| register_text(registers.as_flattened())).flatten()
+    has_brand.then(|| register_text(registers.as_flattened())).flatten()
 }
 
 /// Returns registers as text; None if they contain no text.

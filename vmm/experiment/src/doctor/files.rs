@@ -9,7 +9,7 @@ use std::{
 use base::sanitize;
 use kvm::host::{Cpuid, cpuid};
 
-/// Maximum length of a text. `/proc/cpuinfo` has about 1.5 kB per CPU.
+/// Maximum size of a file. `/proc/cpuinfo` has about 1.5 kB per CPU.
 const MAX_SIZE: u64 = 8 << 20;
 
 /// Text files below a root, and CPUID.
@@ -53,7 +53,7 @@ impl HostFiles {
         self.text(path).filter(|text| text.len() < 256 && text.chars().all(is_of_word))
     }
 
-    /// Whether there is such a directory, or file with contents. `None` if it is empty or cannot be read.
+    /// Whether there is such a directory or file; `None` if the file is empty or cannot be read.
     pub fn has(&self, path: &str) -> Option<bool> {
         let path = self.path(path);
         match File::open(&path) {

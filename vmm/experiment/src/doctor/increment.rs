@@ -11,20 +11,20 @@ use study::{
     spec::defaults::{CRITICAL, THINK},
 };
 
-/// Sections and pauses per batch. A batch takes some microseconds, far less than the kernel's tick, so that
-/// only one batch in hundreds has an interrupt.
+/// Critical and think sections per batch. A batch takes a few microseconds, far less than the kernel's tick, so
+/// that only one batch in hundreds has an interrupt.
 const ROUNDS: u32 = 64;
 /// Number of batches in a measurement, if they fit in [`MAX_TIME`].
 const BATCHES: usize = 2000;
-/// Minimum number of batches, on an emulated CPU.
+/// Minimum number of batches, even on an emulated CPU.
 const MIN_BATCHES: usize = 100;
-/// Maximum time of a measurement.
+/// Maximum time of a measurement, after [`MIN_BATCHES`].
 const MAX_TIME: Duration = Duration::from_millis(40);
 
 /// Measures on the calling thread's CPU, in about 20 ms.
 ///
-/// Like a vCPU, does `critical` increments of one line and `think` of another, by the same instructions. Each
-/// batch is followed by one on a single line, by separate instructions: a neighbour on the core slows both.
+/// Like a vCPU, alternates [`CRITICAL`] increments of one line and [`THINK`] of another. Each batch also times the
+/// same work on a single line, by separate instructions: a busy sibling thread slows both.
 pub fn measure() -> IncrementFacts {
     let [critical, think, single] = [(); 3].map(|()| Box::new(PaddedWords(Words::new())));
     let mut batches = Vec::with_capacity(BATCHES);

@@ -23,24 +23,24 @@ use kvm::KvmKind;
 use os::cpu_quota::CpuQuota;
 use study::host_facts::IncrementFacts;
 
-/// Everything read from the host.
+/// Facts read from the host.
 #[derive(Debug, Clone, Serialize)]
 pub struct Facts {
     /// The host's KVM.
     pub kvm: virtualization::KvmFacts,
     /// The host's CPUs.
     pub cpu: cpu::CpuFacts,
-    /// CPUs' worth of time that the control groups of this process allow; None if they do not limit it.
+    /// CPU quota of this process's control groups, in CPUs; None without a quota.
     pub cpu_quota: Option<f64>,
     /// Time of an increment of the payload's work.
     pub increment: IncrementFacts,
-    /// The host's kernel, and the hypervisor above it.
+    /// The host's kernel, and the hypervisor below it.
     pub system: system::SystemFacts,
-    /// Confinement of the threads of machines.
+    /// Confinement of the threads of VMs.
     pub confinement: confinement::ConfinementFacts,
     /// Support for BPF schedulers.
     pub sched_ext: sched_ext::SchedExtFacts,
-    /// Programs that are used, found or not.
+    /// Programs that pvticket uses, found or not.
     pub tools: Vec<tools::Tool>,
     /// The directory for files that `make` builds or fetches.
     pub cache: tools::CacheFacts,
@@ -74,9 +74,9 @@ pub struct GuestHost {
     pub guest: &'static str,
     /// `direct` or `emulated`.
     pub host: &'static str,
-    /// The reason for this host, or for the lack of one.
+    /// The reason for this host.
     pub why: &'static str,
-    /// Missing requirements; empty if it can run now.
+    /// Missing requirements; empty if the guest can run now.
     pub missing: Vec<String>,
 }
 

@@ -11,13 +11,13 @@ use super::files::HostFiles;
 pub struct SchedExtFacts {
     /// Whether the kernel supports `sched_ext`.
     pub supported: Option<bool>,
-    /// Its state in the kernel: `disabled` if no scheduler is loaded, or `enabling`, `enabled`, `disabling`.
+    /// State of `sched_ext`: `disabled` if no scheduler is loaded, or `enabling`, `enabled`, `disabling`.
     pub state: Option<String>,
     /// Name of the loaded scheduler.
     pub scheduler: Option<String>,
-    /// Whether the kernel describes its types (BTF). Programs are fitted to them when they are loaded.
+    /// Whether the kernel has BTF, to which programs are relocated when they are loaded (CO-RE).
     pub btf: Option<bool>,
-    /// Whether this process may load such programs.
+    /// Whether this process may load schedulers.
     pub allowed: Option<bool>,
 }
 
@@ -91,7 +91,7 @@ impl fmt::Display for Obstacle {
             ),
             Self::NoBtf => f.write_str("a kernel with CONFIG_DEBUG_INFO_BTF"),
             Self::NotAllowed => f.write_str(
-                "root, or CAP_BPF and CAP_PERFMON, outside of any container with users of its own",
+                "root, or CAP_BPF and CAP_PERFMON, outside containers with a separate user namespace",
             ),
             Self::Taken(Some(name)) => write!(f, "end the scheduler {name}, which is loaded"),
             Self::Taken(None) => f.write_str("end the scheduler that is loaded"),
@@ -100,8 +100,8 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// Whether these are the effective capabilities of a process that may load schedulers (`bpf_prog_load` in
-/// kernel/bpf/syscall.c).
+/// Whether a process with this `/proc/PID/status` has the capabilities to load schedulers (`bpf_prog_load` in
+/// kernel/bpf/syscall.c); None if it is malformed.
 fn may_load(status: &str) -> Option<bool> {
     /// Bits of include/uapi/linux/capability.h.
     const SYS_ADMIN: u64 = 1 << 21;

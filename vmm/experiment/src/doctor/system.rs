@@ -41,8 +41,8 @@ impl SystemFacts {
     }
 }
 
-/// Returns the word of the version line that names the model, or `none` for kernels without preemption. The
-/// line begins with the number of the build, `#1`.
+/// Returns the word of the version line that names the model, or `none` for kernels without preemption. None
+/// unless the line begins with the number of the build, such as `#1`.
 fn preemption(version: &str) -> Option<String> {
     let model = version.split_whitespace().find(|word| word.starts_with("PREEMPT"));
     version.starts_with('#').then(|| model.unwrap_or("none").to_owned())

@@ -33,7 +33,7 @@ impl Display for DoctorReport {
         section(f, "KVM", &kvm_rows(kvm))?;
         section(f, "CPU", &[cpu_rows(cpu), vec![quota, increment_row(increment)]].concat())?;
         section(f, "System", &system_rows(system, cpu))?;
-        section(f, "Confinement of machines", &confinement_rows(confinement))?;
+        section(f, "Confinement of VMs", &confinement_rows(confinement))?;
         section(f, "Schedulers in BPF", &sched_ext_rows(sched_ext))?;
         section(f, "Programs", &tools.iter().map(tool_row).collect::<Vec<_>>())?;
         let cached: Vec<NamedValue> =
@@ -104,7 +104,7 @@ pub(super) fn kvm_rows(kvm: &KvmFacts) -> Vec<NamedValue> {
     rows
 }
 
-/// Whether a spinning guest exits, and the parameters that decide when.
+/// Describes whether a spinning guest exits, and the parameters that decide when.
 fn pause_loop(kvm: &KvmFacts) -> String {
     let parameters = kvm.pause_loop.iter().map(|(name, value)| format!("{name} {value}"));
     let parameters: Vec<String> = parameters.collect();
@@ -185,8 +185,8 @@ pub(super) fn system_rows(system: &SystemFacts, cpu: &CpuFacts) -> Vec<NamedValu
         row("clock source", or_unknown(system.clocksource.as_ref())),
         row("huge pages", or_unknown(system.transparent_huge_pages.as_ref())),
     ];
-    if let Some(above) = cpu.hypervisor.as_ref().or(system.hypervisor_type.as_ref()) {
-        rows.push(row("runs under", format!("{above}: this host is a VM itself")));
+    if let Some(hypervisor) = cpu.hypervisor.as_ref().or(system.hypervisor_type.as_ref()) {
+        rows.push(row("runs under", format!("{hypervisor}: this host is a VM itself")));
     }
     if let Some(steal) = system.steal_percent {
         rows.push(row("stolen CPU time", format!("{steal} % since boot")));

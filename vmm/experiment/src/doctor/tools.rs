@@ -32,7 +32,7 @@ pub struct Tool {
     pub version: Option<String>,
 }
 
-/// A file that `make` builds or fetches.
+/// A file that `pvticket setup` or `make` builds or fetches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Artifact {
     /// Description of the file.
@@ -41,7 +41,7 @@ pub struct Artifact {
     pub needed: bool,
     /// Path, if it exists.
     pub path: Option<PathBuf>,
-    /// The missing part, and the `make` target that creates it.
+    /// The missing part, and the command that creates it.
     pub problem: Option<String>,
 }
 
@@ -50,7 +50,7 @@ const RUST: &str = "building pvticket";
 const KERNEL: &str = "building the guest kernel";
 const SETUP: &str = "setting up";
 
-/// Name, purpose, and whether to query its version.
+/// Name, purpose, and whether to query the version.
 const TOOLS: [(&str, &str, bool); 10] = [
     (QEMU, HOST, true),
     ("cargo", RUST, true),
@@ -108,14 +108,14 @@ fn first_version(text: &str) -> Option<String> {
 pub struct CacheFacts {
     /// Its path, if known.
     pub folder: Option<PathBuf>,
-    /// Description of other users who could change its contents.
+    /// Description of another user who could change its contents.
     pub stranger: Option<String>,
 }
 
 /// Inspects the directory of our files.
 pub(super) fn find_cache() -> CacheFacts {
     let folder = artifacts::cache_dir().ok();
-    let stranger = folder.as_deref().and_then(untrusted_user).map(|who| who.to_string());
+    let stranger = folder.as_deref().and_then(untrusted_user).map(|user| user.to_string());
     CacheFacts { folder, stranger }
 }
 

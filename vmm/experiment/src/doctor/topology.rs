@@ -8,8 +8,7 @@ use super::files::HostFiles;
 use base::units::{CpuList, UnitError};
 use kvm::cpus::to_kernel;
 
-/// Maximum number of CPUs that a command uses by default: at 8x they carry as many vCPUs as a machine can
-/// have.
+/// Maximum number of CPUs that a command uses by default: at 8x they carry as many vCPUs as a VM can have.
 pub const MAX_DEFAULT_CPUS: usize = 16;
 
 /// Sockets with fewer cores come from a hypervisor, which may give each CPU a socket.
@@ -18,7 +17,7 @@ const MIN_SOCKET_CORES: usize = 4;
 /// Capacity of a CPU for which the kernel reports none (`SCHED_CAPACITY_SCALE`).
 const FULL_CAPACITY: u64 = 1024;
 
-/// Number of CPUs that a command wants.
+/// Number of CPUs that a command requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CpuRequest {
     /// At most [`MAX_DEFAULT_CPUS`] CPUs of one socket.
@@ -35,7 +34,7 @@ pub struct Topology {
     pub unknown: Vec<&'static str>,
 }
 
-/// A CPU, and its domain of each kind.
+/// A CPU, its domain of each kind, and its capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CpuPlace {
     cpu: usize,
@@ -87,10 +86,10 @@ impl Topology {
         let cpus = allowed.iter().map(|cpu| {
             let kernel = to_kernel(*cpu);
             let folder = format!("/sys/devices/system/cpu/cpu{kernel}");
-            let mut or_default = |name, value: Option<u64>, otherwise: u64| {
+            let mut or_default = |name, value: Option<u64>, fallback: u64| {
                 value.unwrap_or_else(|| {
                     unknown.insert(name);
-                    otherwise
+                    fallback
                 })
             };
             let first = |name: &str| lowest_cpu(&files.text(&format!("{folder}/{name}"))?);
@@ -271,12 +270,12 @@ fn cores_first(places: &[CpuPlace]) -> Vec<CpuPlace> {
     ranked.into_iter().map(|(_, place)| place).collect()
 }
 
-/// Mocked machines, for tests.
+/// Mocked hosts, for tests.
 #[cfg(any(test, feature = "testing"))]
 pub mod mock {
     use super::*;
 
-    /// A machine of identical sockets.
+    /// A host of identical sockets.
     #[derive(Debug, Clone, Copy)]
     pub struct Machine {
         /// Sockets, with a NUMA node each.
@@ -290,7 +289,7 @@ pub mod mock {
     }
 
     impl Machine {
-        /// Returns the topology of these of its CPUs.
+        /// Returns the topology of its `allowed` CPUs.
         pub fn topology(self, allowed: impl IntoIterator<Item = usize>) -> Topology {
             let cores = self.sockets * self.cores;
             let place = |cpu: usize| {

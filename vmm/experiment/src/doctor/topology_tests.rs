@@ -1,7 +1,7 @@
 use super::{mock::Machine, *};
 use crate::doctor::files::mock;
 
-/// Typical machines: name, and topology of the CPUs that a process may use.
+/// Typical hosts: name, and topology of the CPUs that a process may use.
 fn machines() -> Vec<(&'static str, Topology)> {
     let machine = |sockets, cores, threads, cores_per_cache| Machine {
         sockets,
@@ -69,7 +69,7 @@ fn count_uses_the_smallest_sufficient_domain() {
     assert_eq!(topology.choose(CpuRequest::Count(256)).unwrap().note, None);
 }
 
-/// A choice never has a CPU twice, or a CPU that the process may not use, on any mask of any machine.
+/// A choice never has a CPU twice, or a CPU that the process may not use, under any of 500 masks.
 #[test]
 fn choice_is_a_subset_of_allowed_cpus() {
     let machine = Machine { sockets: 2, cores: 12, threads: 2, cores_per_cache: 3 };

@@ -1,4 +1,4 @@
-//! Containers lack files of `/proc` and `/sys`, or have other files in their places. Such facts are unknown,
+//! Containers lack files of `/proc` and `/sys`, or have other files in their places. Their facts are unknown,
 //! never 0, "no" or a flag that the CPU is "without" (G05 of tests/HISTORY.md).
 
 use std::{fs, os::unix::fs::symlink};
@@ -36,14 +36,14 @@ fn damage(files: &HostFiles, path: &str, fault: &str) {
     fs::remove_file(&file).unwrap();
     match fault {
         "empty" => fs::write(file, "").unwrap(),
-        // Reading a loop fails for root, too.
+        // Reading a loop of links fails for root, too.
         "unreadable" => symlink(&file, &file).unwrap(),
         "garbage" => fs::write(file, "\u{1b}[31m 99999999999999999999 \0 [no] : -\n").unwrap(),
         _ => {}
     }
 }
 
-/// All rows of the complete host are known, so that the table below tests something.
+/// All rows of the complete host are known, so that the next test is meaningful.
 #[test]
 fn intel_host_has_no_unknown_facts() {
     let rows = rows(&mock::host("whole", &intel()));
@@ -66,7 +66,7 @@ fn intel_host_has_no_unknown_facts() {
 
 #[test]
 fn unreadable_files_make_facts_unknown() {
-    // The kernel has no BTF then, and any bytes may be BTF.
+    // A kernel without the file has no BTF, and any bytes may be BTF.
     let is_a_fact = |path: &str, fault: &str| {
         path.ends_with("btf/vmlinux") && ["missing", "garbage"].contains(&fault)
     };
@@ -89,7 +89,7 @@ fn unreadable_files_make_facts_unknown() {
     }
 }
 
-/// All files at once, as in a container without `/proc` and `/sys`.
+/// All files are missing, as in a container without `/proc` and `/sys`.
 #[test]
 fn host_without_files_is_unknown() {
     for (name, value) in rows(&mock::host("none-at-all", &[])) {

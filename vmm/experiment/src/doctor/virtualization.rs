@@ -17,7 +17,7 @@ struct Vendor {
     module: &'static str,
     /// CPU flag of the extension.
     flag: &'static str,
-    /// Thresholds of pause loops; the first is the switch (0: off). In cycles with VMX, in PAUSEs with SVM.
+    /// Parameters of pause-loop exiting: cycles, PAUSEs (SVM's count) and factors. It is off if the first is 0.
     pause_loop: [&'static str; 5],
     /// Interrupt virtualization, and other switches that change the cost of exits.
     switches: &'static [&'static str],
@@ -56,7 +56,7 @@ const VENDORS: [Vendor; 2] = [
             "pause_filter_count_shrink",
             "pause_filter_count_max",
         ],
-        // No `vpid` and `preemption_timer`: SVM always tags its TLB, and has no such timer.
+        // No `vpid` or `preemption_timer`: SVM always tags its TLB, and has no such timer.
         switches: &["avic", "enable_ipiv", "enable_device_posted_irqs", "npt"],
         apicv: "avic",
     },
@@ -75,11 +75,11 @@ pub struct KvmFacts {
     pub group: Option<String>,
     /// Capabilities, if `/dev/kvm` can be opened.
     pub capabilities: Option<Capabilities>,
-    /// Time for which KVM polls for a wakeup before a halted vCPU sleeps, in nanoseconds.
+    /// Maximum time for which KVM polls before a halted vCPU blocks, in nanoseconds.
     pub halt_poll_ns: Option<u64>,
     /// Whether the CPU exits from a guest that spins in a PAUSE loop, so that KVM can run another vCPU.
     pub pause_loop_exiting: Option<bool>,
-    /// The thresholds of such a loop and how they change, by the module's parameter names.
+    /// The module's parameters of pause-loop exiting, by name.
     pub pause_loop: BTreeMap<String, u64>,
     /// Switches of the module, by its parameter names. Unknown switches are left out.
     pub switches: BTreeMap<String, bool>,
@@ -132,8 +132,8 @@ impl KvmFacts {
     }
 }
 
-/// Returns the name of `/sys/module/kvm_*`. Built-in modules also appear there if they have parameters. A
-/// kernel with both vendors' modules built in shows both, and the CPU decides.
+/// Returns the vendor module in `/sys/module/kvm_*`. Built-in modules also appear there if they have parameters.
+/// A kernel with both vendors' modules built in shows both, and the CPU decides.
 fn vendor_module(files: &HostFiles) -> Option<String> {
     let names = files.names("/sys/module");
     let cpuinfo = files.text("/proc/cpuinfo").unwrap_or_default();

@@ -14,7 +14,7 @@ pub const EMULATED_HOST: Duration = Duration::from_secs(8);
 /// Estimates a cell's time, including its machine's start and end (measured on two CPUs).
 pub fn of_cell(point: &Point, method: &Method) -> Duration {
     let overhead = match (point.guest, point.host) {
-        // A simulated second has about a million acquisitions, which take some microseconds each to simulate.
+        // A simulated second has about a million acquisitions, which take about 10 us each to simulate.
         (GuestKind::Sim, _) => (point.duration + method.warm_up) * 10,
         (GuestKind::Payload, HostKind::Direct) => method.warm_up + Duration::from_millis(80),
         (GuestKind::Payload, HostKind::Emulated) => method.warm_up + Duration::from_millis(400),

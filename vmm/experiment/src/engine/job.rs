@@ -25,7 +25,7 @@ pub struct Job {
     pub machine: Option<String>,
     /// Method of measurement.
     pub method: Method,
-    /// CPUs of the worker's host; the first are the slots. None for all CPUs it may use.
+    /// CPUs of the worker's host; the first are the slots. None for all CPUs of the worker.
     pub cpus: Option<Vec<usize>>,
     /// Data to send with the result.
     #[serde(default)]
@@ -38,7 +38,7 @@ pub struct Job {
 pub struct Extras {
     /// A trace of every event.
     pub trace: bool,
-    /// The decisions of its schedule.
+    /// The decisions of the cell's schedule.
     pub recording: bool,
 }
 
@@ -83,12 +83,12 @@ pub struct Ended {
     pub took: f64,
     /// Load of the CPUs by other work.
     pub load: Load,
-    /// Figures, a failure, or aborted.
+    /// Figures, a failure, or an abort.
     pub outcome: Outcome,
     /// The Perfetto trace, or the reason why it is missing; only if the job asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Result<Bytes, String>>,
-    /// The recording of its schedule, if the job asked for it and the schedule is ours.
+    /// The schedule's recording, if the job asked for it and the schedule is ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recording: Option<Bytes>,
 }

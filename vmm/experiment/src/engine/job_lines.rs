@@ -20,8 +20,8 @@ const JOBS_AHEAD: usize = 4;
 #[error("cannot start the thread that reads jobs")]
 pub struct NoReader(#[source] io::Error);
 
-/// Reads the input's lines on a separate thread, so that the end of the input is noticed at once. A
-/// line longer than any job is truncated, and then rejected.
+/// Reads the input's lines on a separate thread, so that the end of the input raises `interrupt` at
+/// once. A line longer than any job is truncated, and then rejected.
 pub(super) fn lines(
     mut input: impl BufRead + Send + 'static,
     interrupt: Interrupt,

@@ -34,7 +34,7 @@ pub enum RunError {
     /// A worker cannot be started.
     #[error(transparent)]
     Worker(#[from] StartError),
-    /// A trace or a recording cannot be stored.
+    /// A trace cannot be stored.
     #[error("cannot write the trace")]
     Trace(#[source] io::Error),
     /// A job cannot be serialized.
@@ -47,7 +47,7 @@ pub trait WorkerPool {
     /// Returns the command that starts a worker for a host.
     fn worker(&self, host: HostKind) -> Command;
 
-    /// Returns the CPUs for the cells of parallel worker `number`; None for all that it may use.
+    /// Returns the CPUs for the cells of parallel worker `number`; None for all its CPUs.
     fn cpus(&self, host: HostKind, number: usize) -> Option<Vec<usize>>;
 
     /// Returns the number of parallel workers.
@@ -71,9 +71,9 @@ pub trait Watcher {
     fn ended(&mut self, line: &CellLine);
     /// The cell's worker has died, for `reason`; the cell will be run again.
     fn died(&mut self, cell: &PlannedCell, reason: &str);
-    /// A requested trace is missing, with the reason.
+    /// A requested trace is missing, for this reason.
     fn untraced(&mut self, _: &PlannedCell, _: &str) {}
-    /// Whether the measurements suffice. No further cell is then started.
+    /// Whether the run ends early. No further cell is then started.
     fn has_enough(&self) -> bool {
         false
     }
@@ -88,7 +88,7 @@ pub struct Summary {
     pub done: u32,
     /// Cells that failed.
     pub failed: u32,
-    /// Cells that have not been run.
+    /// Cells that have not been run, or were aborted.
     pub remaining: u32,
     /// Cells in which a lock violated mutual exclusion or its order, which is a bug.
     pub broken: u32,
@@ -96,7 +96,7 @@ pub struct Summary {
     pub stopped: bool,
 }
 
-/// Estimates the time for the cells that are not `finished`.
+/// Estimates the time for the cells that are not `finished`, in `jobs` workers.
 pub fn estimate(experiment: &Experiment, finished: &HashSet<u32>, jobs: usize) -> Duration {
     let cells = experiment.cells();
     let remaining = cells.iter().filter(|cell| !finished.contains(&cell.cell));

@@ -36,7 +36,7 @@ impl OnlyJob {
         Ok(Some(Self { job, prepared: Prepared { cpus, started } }))
     }
 
-    /// The point that it measures.
+    /// The point that the job measures.
     pub fn point(&self) -> &Point {
         &self.job.point
     }

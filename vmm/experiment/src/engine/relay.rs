@@ -1,5 +1,5 @@
 //! Runs each cell in a separate process, for cells that load a scheduler into the host's kernel with their
-//! own settings. The process loads it, then confines itself; this worker runs no guest.
+//! own settings. The process loads the scheduler, then confines itself; this worker runs no guest.
 
 use std::{
     io::{self, BufRead, Write},
@@ -50,7 +50,7 @@ pub fn relay(
     Ok(None)
 }
 
-/// Passes the job to the process, and waits for its end.
+/// Passes the job to the process, and waits for its end; `interrupt` closes its input.
 fn run_child(mut child: Child, job: &[u8], interrupt: &Interrupt) -> io::Result<ExitStatus> {
     let mut input = child.stdin.take();
     if let Some(input) = &mut input {
@@ -58,15 +58,15 @@ fn run_child(mut child: Child, job: &[u8], interrupt: &Interrupt) -> io::Result<
         let _ = input.write_all(job);
     }
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-    let bell = interrupt.as_descriptor().unwrap_or(process.as_fd());
-    let ends = [process.as_fd(), bell];
-    let mut ends = ends.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN));
-    while let Err(error) = poll(&mut ends, None) {
+    let stop = interrupt.as_descriptor().unwrap_or(process.as_fd());
+    let fds = [process.as_fd(), stop];
+    let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    while let Err(error) = poll(&mut fds, None) {
         if error != rustix::io::Errno::INTR {
             return Err(error.into());
         }
     }
-    // The child has ended, or is to end.
+    // The child has ended, or must end.
     drop(input);
     child.wait()
 }

@@ -48,7 +48,7 @@ use study::{
 /// emulated host. (A million yields would take three times as much.)
 pub const MAX_TRACE: ByteSize = ByteSize::mib(64);
 
-/// Number of times that a cell is measured again if its window was stopped.
+/// Maximum number of times that a cell is measured again because its window was stopped.
 const RETRIES: u32 = 2;
 
 /// Errors that end a worker.
@@ -199,7 +199,7 @@ impl PreparedJob<'_> {
         self.prepared.cpus.as_ref().ok().filter(|_| is_real).and_then(hop::measure)
     }
 
-    /// Renders the trace. If this fails, the cell still has its figures.
+    /// If this fails, the cell still has its figures.
     fn render_trace(&self, timeline: &Timeline) -> Result<Bytes, String> {
         let Job { cell, point, .. } = self.job;
         let simulated = if point.guest == GuestKind::Sim { "SIMULATED " } else { "" };
@@ -231,13 +231,13 @@ impl PreparedJob<'_> {
             Err(error) => return failed(error).into(),
         };
         let measure = || {
-            let new = || start_schedule(point, cpus, self.tools.recording, self.job.extras);
-            let schedule = started.cloned().map_or_else(new, Ok)?;
+            let start = || start_schedule(point, cpus, self.tools.recording, self.job.extras);
+            let schedule = started.cloned().map_or_else(start, Ok)?;
             let spec = RunSpec { cgroups, schedule, ..spec(self.job, self.tools, cpus) };
             cell.run(&spec, self.interrupt)
         };
         // A schedule started before the cell serves only its first attempt, as this process may load no other
-        // into the host's kernel. The report notes such a window.
+        // into the host's kernel. The report notes a stopped window.
         let mut retries_left = if started.is_none() { RETRIES } else { 0 };
         let measured = loop {
             match measure() {
@@ -302,7 +302,7 @@ pub(crate) fn start_schedule(
     Schedule::start(point.driver, &spec, &vcpus, extras.trace)
 }
 
-/// Whether something stopped the window.
+/// Whether the window was stopped, which may not happen again.
 fn was_stopped(point: &Point, figures: &Figures) -> bool {
     Disturbance::new(point, [figures].into_iter()).is_stop()
 }
@@ -356,7 +356,7 @@ fn failed(error: &dyn Error) -> Outcome {
 fn cell(job: &Job, kernels: &Kernels) -> Result<Box<dyn Cell>, JobError> {
     let point = &job.point;
     let unknown = || JobError::Workload(point.workload.clone());
-    // Only a simulated machine may have more vCPUs.
+    // Only a simulated machine may exceed the limit of vCPUs.
     VcpuCount::try_from(point.vcpus.get())?;
     Ok(match point.guest {
         GuestKind::Payload => {

@@ -77,7 +77,7 @@ struct RunLoop<'a> {
     /// Time at which the run stops waiting for its workers; set once the user ends the run.
     stop_deadline: Option<Instant>,
     summary: Summary,
-    /// CPUs of this host that the run had at its start.
+    /// CPUs of this host that the run could use at its start.
     own_cpus: Option<CpuList>,
 }
 
@@ -85,7 +85,7 @@ struct RunLoop<'a> {
 #[derive(Default)]
 struct WorkerSlot {
     worker: Option<WorkerHandle>,
-    /// The cell that it runs, with the number of workers that have died of it.
+    /// The cell that the worker runs, with the number of workers that died before or in it.
     cell: Option<(PlannedCell, u32)>,
     /// Whether the worker has reported the cell's start.
     begun: bool,
@@ -102,7 +102,6 @@ impl WorkerSlot {
 }
 
 impl RunLoop<'_> {
-    /// Runs the cells of one host.
     async fn run_host(
         &mut self,
         host: HostKind,
@@ -143,10 +142,10 @@ impl RunLoop<'_> {
         }
         let retries = slots.iter().filter(|slot| slot.retry.is_some()).count();
         self.summary.remaining += (queue.len() + retries) as u32;
-        let at_work = slots.iter().filter(|slot| slot.worker.is_some()).count();
+        let running = slots.iter().filter(|slot| slot.worker.is_some()).count();
         // Workers exit at the end of their input.
         slots.iter_mut().filter_map(|slot| slot.worker.as_mut()).for_each(WorkerHandle::close);
-        wait_for(at_work, &mut reports).await;
+        wait_for(running, &mut reports).await;
         Ok(())
     }
 
@@ -280,13 +279,13 @@ impl RunLoop<'_> {
     }
 }
 
-/// Waits until `at_work` workers have ended, for at most [`ABORT_TIMEOUT`].
-async fn wait_for(mut at_work: usize, reports: &mut Receiver<(usize, WorkerReport)>) {
+/// Waits until `running` workers have ended, for at most [`ABORT_TIMEOUT`].
+async fn wait_for(mut running: usize, reports: &mut Receiver<(usize, WorkerReport)>) {
     let deadline = Instant::now() + ABORT_TIMEOUT;
-    while at_work > 0 {
+    while running > 0 {
         tokio::select! {
             Some((_, report)) = reports.recv() => {
-                at_work -= usize::from(matches!(report, WorkerReport::Exited(_)));
+                running -= usize::from(matches!(report, WorkerReport::Exited(_)));
             }
             () = sleep_until(deadline) => return,
         }

@@ -19,7 +19,7 @@ use os::{memory::Memory, processes::signal_group};
 /// Number of a worker's last stderr lines that are kept.
 const STDERR_LINES: usize = 4;
 
-/// Number of bytes that are kept of each line.
+/// Maximum length of such a line, in bytes; longer lines are split.
 const MAX_STDERR_LINE: u64 = 4 << 10;
 
 /// Maximum length of a worker's message, in bytes: a cell with its trace.
@@ -84,13 +84,13 @@ impl WorkerHandle {
         Ok(())
     }
 
-    /// Closes its input: the current cell is aborted, and the worker exits.
+    /// Closes the worker's input: the current cell is aborted, and the worker exits.
     pub fn close(&mut self) {
         self.stdin = None;
     }
 }
 
-/// Forwards the worker's messages until it ends. Returns the reason of its end.
+/// Forwards the worker's messages until it ends. Returns the reason for its end.
 async fn supervise(
     mut child: Child,
     index: usize,
@@ -115,7 +115,7 @@ async fn supervise(
                 Ok(status) => format!("the worker ended with {status}"),
                 Err(error) => format!("the worker is lost: {error}"),
             };
-            // Children that are left behind would keep its stderr open.
+            // Children left behind would keep the worker's stderr open.
             kill(group);
             let stderr = stderr_tail.await.unwrap_or_default();
             [Some(how), fault, stderr].into_iter().flatten().collect::<Vec<_>>().join("; ")

@@ -43,13 +43,13 @@ impl<'a> HostWatch<'a> {
         Self { off_cell_cpus, ..Self::for_emulated(cpus) }
     }
 
-    /// Creates a watch for the host below an emulated host, which has these CPUs.
+    /// Creates a watch for this host, with these CPUs, below an emulated host.
     pub fn for_emulated(cpus: &'a CpuList) -> Self {
         let end = HostMoment::default();
         Self { cpus, off_cell_cpus: false, begin: None, end, last: None, pause: Duration::ZERO }
     }
 
-    /// Samples the host: when a window begins, every [`POLL_INTERVAL`] while it is open, and when it has ended.
+    /// Samples the host. To be called when a window begins, every [`POLL_INTERVAL`] while it is open, and after it.
     pub fn sample(&mut self, is_open: bool) {
         let now = Instant::now();
         let last = self.last.take();
@@ -110,7 +110,7 @@ pub fn suspended() -> Nanos {
 mod tests {
     use super::*;
 
-    /// In both versions and at each level, a group has no more CPUs than its ancestors.
+    /// In both cgroup versions and at each level, a group has no more CPUs than its ancestors.
     #[test]
     fn cpusets_and_hotplug_limit_cpus() {
         let version_1 = "32 31 0:29 / /v1 rw,relatime - cgroup cgroup rw,cpuset\n";

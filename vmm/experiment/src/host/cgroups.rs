@@ -29,7 +29,7 @@ const CONTROLLER: &str = "cpu";
 /// File of a group with the controllers of its child groups.
 const CONTROLS: &str = "cgroup.subtree_control";
 
-/// File with a group's type, and the type of thread groups.
+/// File with a group's type, and the type of threaded groups.
 const TYPE: &str = "cgroup.type";
 const THREADED: &str = "threaded";
 
@@ -43,7 +43,7 @@ pub enum CgroupError {
     /// No cgroup2 file system is mounted, or this process is in none of its groups.
     #[error("this host has no cgroup v2")]
     None,
-    /// Only some controllers can be used below this process's group.
+    /// The cpu controller cannot be used below this process's group.
     #[error(
         "the control group {} has no cpu controller for child groups, only '{has}'",
         .dir.display()
@@ -68,14 +68,14 @@ pub enum CgroupError {
         #[source]
         error: io::Error,
     },
-    /// The kernel accepted a value, but has a different one.
+    /// The kernel accepted a value, but has a different value.
     #[error("{} has '{has}' after '{value}' was written", .file.display())]
     NotApplied {
         /// The group's file.
         file: PathBuf,
         /// The value.
         value: String,
-        /// The value that it has.
+        /// The value that the file has.
         has: String,
     },
     /// A group's file cannot be opened or read.
@@ -146,14 +146,14 @@ impl Drop for CgroupTree {
             }
         }
         if let Some(parent) = &self.enabled_in {
-            // Another run may use it by now. The kernel then refuses, and it stays enabled.
+            // Another run may use the controller by now. The kernel then refuses to disable it.
             let _ = fs::write(parent.join(CONTROLS), format!("-{CONTROLLER}"));
         }
     }
 }
 
-/// Creates the groups on a machine that only we use and that ends with its command. Returns the group
-/// that contains them. Nothing else manages groups there, so the root group also distributes CPU time.
+/// Creates the groups in the emulated host, which ends with its command. Returns the group that contains
+/// them. Nothing else manages groups there, so the root group also distributes CPU time.
 pub fn create_on_own_host(layouts: &[VmGroups]) -> Result<PathBuf, CgroupError> {
     let (mount, parent) = (mount_point()?, own_group()?);
     if parent != mount {
@@ -202,7 +202,7 @@ pub struct OpenGroups(Vec<(VmGroups, Vec<ThreadFiles>)>);
 pub type ThreadFiles = Vec<Arc<File>>;
 
 impl OpenGroups {
-    /// Opens the groups that were created for `layouts`, in this order.
+    /// Opens the groups that were created for `layouts`, in the same order.
     pub fn open(root: &Path, layouts: &[VmGroups]) -> Result<Self, CgroupError> {
         let open = |(number, groups): (usize, &VmGroups)| {
             let dir = root.join(number.to_string());
@@ -249,7 +249,7 @@ fn own_group() -> Result<PathBuf, CgroupError> {
     group_in(&groups, &mount_point()?).ok_or(CgroupError::None)
 }
 
-/// Returns the group in a text of `/proc/PID/cgroup`, with cgroup2 mounted at `mount`.
+/// Returns the v2 group in the text of `/proc/PID/cgroup`, with cgroup2 mounted at `mount`.
 fn group_in(groups: &str, mount: &Path) -> Option<PathBuf> {
     match groups.lines().find_map(|line| line.strip_prefix("0::/"))? {
         "" => Some(mount.to_owned()),
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(group("1:cpu:/x"), None);
     }
 
-    /// A directory accepts every value, unlike the kernel.
+    /// An ordinary file accepts every value, unlike the kernel.
     #[test]
     fn value_that_was_not_applied_is_an_error() {
         let folder = TempDir::new().unwrap();

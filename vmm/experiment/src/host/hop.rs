@@ -1,8 +1,8 @@
 //! Measures the current time of a cache line's transfer from one CPU to another.
 //!
 //! A host that is itself a guest may have its CPUs moved. On an AMD EPYC whose hypervisor does so, a line
-//! took 27 ns between its two CPUs for some seconds, and 163 ns for the next (measured; both within one run).
-//! Rates of contended locks follow that.
+//! took 27 ns between two CPUs for some seconds, and 163 ns for the next (measured; both within one run).
+//! Rates of contended locks follow the hop time.
 
 use std::{
     hint::spin_loop,
@@ -16,7 +16,7 @@ use crate::two_threads::{PaddedAtomicU64, run_both};
 use base::units::CpuList;
 use study::stats;
 
-/// Hops per batch, and number of batches. The median counts, as an interrupt spoils one.
+/// Hops per batch, and number of batches. The median counts, as an interrupt spoils a batch.
 const HOPS: u64 = 1000;
 const BATCHES: usize = 5;
 
@@ -26,10 +26,10 @@ const MAX_TIME: Duration = Duration::from_millis(20);
 /// Spins between two readings of the clock.
 const SPINS_PER_CLOCK_READ: u32 = 1 << 12;
 
-/// Value that ends the other thread.
+/// Value that ends the answering thread.
 const END: u64 = u64::MAX;
 
-/// Measures the nanoseconds from a store on one of the first two CPUs until the other sees it, in about a
+/// Measures the nanoseconds from a store on one of the first two CPUs until the other sees it. Takes about a
 /// millisecond. None if there is only one CPU, or threads did not run on both in time.
 pub fn measure(cpus: &CpuList) -> Option<f64> {
     let [first, second] = *cpus.cpus().first_chunk()?;
@@ -65,7 +65,7 @@ fn batches(line: &AtomicU64, end: Instant) -> Vec<f64> {
     (0..BATCHES).map_while(|_| batch()).collect()
 }
 
-/// Waits until the line has this word; None if it does not in time.
+/// Waits until the line has this word; None if not by `end`.
 fn wait(line: &AtomicU64, word: u64, end: Instant) -> Option<()> {
     let mut spins = 0_u32;
     while line.load(SeqCst) != word {
@@ -78,7 +78,7 @@ fn wait(line: &AtomicU64, word: u64, end: Instant) -> Option<()> {
     Some(())
 }
 
-/// Makes each odd word even, until [`END`].
+/// Replaces each odd word by the next even word, until [`END`].
 fn answer(line: &AtomicU64) {
     loop {
         match line.load(SeqCst) {
@@ -89,7 +89,7 @@ fn answer(line: &AtomicU64) {
     }
 }
 
-/// Does nothing after the end: the measuring thread may have given up, and this thread would run forever.
+/// Does not overwrite [`END`]: the measuring thread may have given up, and this thread would run forever.
 fn reply(line: &AtomicU64, odd: u64) {
     let _ = line.compare_exchange(odd, odd + 1, SeqCst, SeqCst);
 }

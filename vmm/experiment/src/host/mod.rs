@@ -27,7 +27,7 @@ use study::{
     plan::{PlanError, check_cpus},
 };
 
-/// Time for which the load of other processes is sampled: twenty of the kernel's ticks.
+/// Time for which the load of other processes is sampled: twenty ticks of `/proc/stat`.
 const LOAD_SAMPLE: Duration = Duration::from_millis(200);
 
 /// Returns the locations of the CPUs that this process may use.

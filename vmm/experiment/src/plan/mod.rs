@@ -50,7 +50,7 @@ pub const MAX_JOBS: u16 = 64;
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) run: RunLine,
-    /// Its cells, including cells that have ended.
+    /// The experiment, including cells that have ended.
     pub experiment: Experiment,
     /// The directory and the store of the earlier run, with its contents.
     pub(crate) resumed: Option<(PathBuf, Store, Contents)>,
@@ -67,11 +67,11 @@ pub struct Request {
     pub cpus: CpuList,
     /// Number of parallel cells.
     pub jobs: u16,
-    /// The host, if the spec does not name it.
+    /// The host, unless the spec names it.
     pub host: HostMode,
     /// The emulated host's kernel.
     pub host_kernel: HostKernelChoice,
-    /// The Linux of guests whose spec does not name it.
+    /// The guests' Linux, unless the spec names it.
     pub guest_kernel: GuestKernel,
     /// Selection of the spec's cells.
     pub only: Only,
@@ -96,7 +96,9 @@ impl Plan {
             && u64::from(part.number()) > experiment.blocks()
         {
             let rounds = count(experiment.blocks(), "round");
-            bail!(Usage(format!("--part {part}: the spec has {rounds}, so at most as many parts")));
+            bail!(Usage(format!(
+                "--part {part}: the spec has {rounds}, so at most that many parts"
+            )));
         }
         let is_emulated = |point: &Point| point.host == HostKind::Emulated;
         request.host_kernel.check(experiment.points.iter().any(is_emulated))?;
@@ -109,7 +111,7 @@ impl Plan {
         part::plan_part(self, dir)
     }
 
-    /// Adds points that are measured in the same rounds. The run can then not be resumed.
+    /// Adds points that are measured in the same rounds. The run cannot be resumed then.
     pub fn add(&mut self, added: Experiment) {
         let Experiment { points, machines, .. } = added;
         let base = &mut self.experiment;
@@ -183,7 +185,7 @@ impl Request {
     }
 }
 
-/// Returns the maximum CPUs of any machine. A cell that needs more than its machine has fails.
+/// Returns as many CPUs as a simulated machine can have. A cell that needs more than its machine has fails.
 fn simulated_cpus() -> Result<CpuList, Usage> {
     Ok(CpuList::new(&Vec::from_iter(0..sim::machine::MAX_CPUS))?)
 }
@@ -270,7 +272,7 @@ impl Plan {
         self.finished().len() == self.experiment.cells().len()
     }
 
-    /// Describes the points, the number of their cells, and their estimated time.
+    /// Describes the remaining points, the number of their cells, and their estimated time.
     pub fn dry_run(&self) -> String {
         let Self { experiment, run, .. } = self;
         let finished = self.finished();
@@ -300,7 +302,7 @@ impl Plan {
     }
 }
 
-/// Formats the duration in words, in whole seconds.
+/// Formats the duration in words, in whole seconds, at least one.
 pub(crate) fn format_span(span: Duration) -> String {
     format_duration(Duration::from_secs(span.as_secs().max(1))).to_string()
 }

@@ -28,7 +28,7 @@ pub fn resume(dir: &Path, retry: bool) -> anyhow::Result<Plan> {
     }
     let (store, mut contents) = Store::resume(dir)?;
     if retry {
-        // Only in the plan: the store keeps its contents.
+        // Only in the plan: the store keeps them.
         contents.cells.retain(|cell| !cell.has_failed());
     }
     let run = contents.run.clone();
@@ -68,7 +68,7 @@ fn rebuild(dir: &Path, run: &RunLine, stored: &[CellLine]) -> anyhow::Result<Exp
     Ok(experiment)
 }
 
-/// Returns a value in a run's first line that [`Plan::new`] never writes.
+/// Describes a value in a run's first line that [`Plan::new`] never writes, if any.
 fn contradiction(run: &RunLine, is_simulated: bool) -> Option<String> {
     let RunLine { jobs, host, cpus, .. } = run;
     let run_cpus = |_| run_cpus(run, is_simulated);

@@ -34,7 +34,7 @@ fn sample() -> Contents {
     record(&Fixture::default()).contents
 }
 
-/// A store with one of the two cells.
+/// Lines of a store with one of the two cells.
 fn lines() -> Vec<Value> {
     let run = first();
     let planned = full_experiment(&Form::parse(&run.spec).unwrap(), &run, Usage::from).unwrap();
@@ -86,7 +86,7 @@ fn store_is_resumed() {
     assert_eq!(plan.run.host_kernel, HostKernel::Linux7);
 }
 
-/// A spec without a guest kernel has the default at the time of its store.
+/// A spec without a guest kernel has the default at the time when its store was created.
 #[test]
 fn stored_spec_keeps_its_guest_kernel() {
     let mut run = first();

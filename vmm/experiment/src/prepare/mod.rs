@@ -36,7 +36,7 @@ pub(crate) fn begin(
     Ok(Some(tree))
 }
 
-/// Refuses several jobs for a need that only one job at a time can have.
+/// Refuses several jobs for a need that permits only one job.
 fn check_jobs(jobs: u32, need: &str, obstacle: &str) -> Result<(), Usage> {
     if jobs > 1 {
         return Err(Usage(format!("{need} with --jobs {jobs}: {obstacle}; use --jobs 1")));

@@ -43,7 +43,7 @@ pub(super) fn gather(
     })
 }
 
-/// Share of the CPUs from which other load disturbs measurements.
+/// Minimum share of the CPUs whose use by other processes is reported.
 const BUSY: f64 = 0.1;
 
 /// Describes the host of the first measurement.
@@ -107,10 +107,9 @@ fn command(options: &Options) -> Vec<String> {
     args
 }
 
-/// Gathers the rows of a table.
 struct Gather<'a> {
     table: &'a Table,
-    /// The table whose fit is used, if it is simulated.
+    /// The table whose fit is used, if `table` is simulated.
     base: Option<&'a Table>,
     saved: &'a Saved,
     measured: &'a Measured,
@@ -152,7 +151,7 @@ impl Gather<'_> {
         study.points.iter().filter(is_chosen).map(|point| point.disturbance).sum()
     }
 
-    /// Describes the deviations of the simulation, and the fit.
+    /// Describes the simulation: machine file, fit, profile, deviations.
     fn model(&self) -> Vec<String> {
         let fit = self.base.and_then(|base| Some((&base.name, self.saved.fit(&base.name)?)));
         let mut notes = vec![format!("machine file {}", self.table.machine)];
@@ -268,7 +267,7 @@ mod tests {
         testing::{Fixture, record},
     };
 
-    /// A run of table aim7-many's surrogates. Something stopped one window of each point, and of others.
+    /// A run of table aim7-many's surrogates and another lock. Something stopped one window of each point.
     fn stopped() -> RunRecord {
         let locks = vec![("mutex", "off"), ("mutex-read-first", "off"), ("ticket", "off")];
         let (policies, vcpus) = (vec!["host"], vec![2]);

@@ -1,4 +1,4 @@
-//! Measures the surrogates of the rows on this host, by the engine of `run`. Each table's run has
+//! Measures the surrogates of the rows on this host, with the engine of `run`. Each table's run has
 //! its own directory.
 
 use std::{
@@ -33,7 +33,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Creates a study of one table.
+    /// Wraps the study of one table.
     #[cfg(test)]
     pub(super) fn new(table: &str, study: Study) -> Self {
         Self { tables: vec![(table.to_owned(), Ok(study))], cpus: 1 }
@@ -49,7 +49,7 @@ impl Measured {
         self.tables.iter().filter_map(|(_, study)| study.as_ref().ok())
     }
 
-    /// Describes why this host cannot measure it, if it has too few CPUs.
+    /// Describes why this host cannot measure `surrogate`; None if it has enough CPUs.
     pub(super) fn lacks(&self, surrogate: &Surrogate<'_>) -> Option<String> {
         let wants = surrogate.base.cpus.max(surrogate.changed.cpus);
         (wants > self.cpus)
@@ -86,9 +86,9 @@ pub(super) fn measure(
         let plan = if exists.with_context(|| format!("cannot look for {}", file.display()))? {
             resume(&dir, false)?
         } else {
-            match planned(table, spec, &rows, options, cpus) {
+            match plan_table(table, spec, &rows, options, cpus) {
                 Ok(plan) => plan,
-                // This host cannot measure it; the rows report the reason.
+                // This host cannot measure the table; the rows report the reason.
                 Err(error) => {
                     let reason = format!("{error:#}");
                     eprint_line(format_args!("pvticket: table {}: {reason}", table.name));
@@ -115,7 +115,7 @@ fn record(plan: Plan, dir: PathBuf) -> anyhow::Result<Option<RunRecord>> {
     Ok(is_complete.then_some(done.record))
 }
 
-fn planned(
+fn plan_table(
     table: &Table,
     spec: &published::Measured,
     rows: &[&Row],

@@ -1,4 +1,4 @@
-//! Published figures, measured on this host and simulated for others.
+//! Published figures, measured on this host and simulated for the published machines.
 
 mod gather;
 mod measured;

@@ -29,12 +29,12 @@ struct Compared {
     name: String,
     published: f64,
     simulated: f64,
-    /// Ratios within this share of 1 are no change. None if the simulated figure only must not be less.
+    /// Ratios within this share of 1 are no change. None if the simulated figure must only not be less.
     noise: Option<f64>,
 }
 
 impl Compared {
-    /// Whether the ratio is on the same side of 1, and off by at most [`FACTOR`].
+    /// Whether both ratios are on the same side of 1, and differ by at most [`FACTOR`].
     fn holds(&self) -> bool {
         let Self { published, simulated, .. } = *self;
         self.noise.map_or(simulated >= published, |noise| {
@@ -153,7 +153,7 @@ fn compare(selection: &Selection<'_>, saved: &Saved) -> anyhow::Result<Vec<Compa
     Ok(compared)
 }
 
-/// Whether two `[published, simulated]` pairs have the same order by both figures. Equal figures have none.
+/// Whether two `[published, simulated]` pairs have the same order by both figures. Equal figures have no order.
 fn is_in_order(a: [f64; 2], b: [f64; 2], noise: f64) -> bool {
     let [published, simulated] = [0, 1].map(|at| side(a[at] / b[at], noise));
     published != 0 && a[1] != b[1] && published == simulated

@@ -7,14 +7,14 @@ use study::published::{Claim, Row, Table};
 
 /// Tables, each with its selected rows.
 pub struct Selection<'a> {
-    /// All tables; others may take their fit.
+    /// All tables; selected tables may use the fit of others.
     pub published: &'a [Table],
     /// Tables with selected rows.
     pub tables: Vec<(&'a Table, Vec<&'a Row>)>,
 }
 
 impl<'a> Selection<'a> {
-    /// Selects the rows with these names, or all.
+    /// Selects the rows with these names (of rows, tables or letters), or all.
     pub fn new(tables: &'a [Table], names: &[String]) -> Result<Self, Usage> {
         let is_named = |name: &String, table: &Table, row: &Row| {
             *name == table.name

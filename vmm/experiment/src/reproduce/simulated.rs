@@ -20,7 +20,7 @@ use report::si::si;
 use sim::Brake;
 use study::published::{Cell, Table};
 
-/// A table's cells that remain to be simulated, with the table that it is fitted to.
+/// A table's cells that remain to be simulated, with the table whose fit it uses.
 struct Work<'a> {
     table: &'a Table,
     base: &'a Table,
@@ -109,7 +109,7 @@ fn work<'a>(selection: &Selection<'a>, saved: &Saved) -> Vec<Work<'a>> {
     predicted(selection.published).filter_map(remaining).collect()
 }
 
-/// Groups the tables by their fit, so that each is made once.
+/// Groups the tables by their fit, so that each fit is made once.
 fn by_fit(work: Vec<Work<'_>>) -> VecDeque<Vec<Work<'_>>> {
     let mut groups: VecDeque<Vec<Work<'_>>> = VecDeque::new();
     for item in work {

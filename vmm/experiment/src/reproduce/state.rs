@@ -15,12 +15,12 @@ const FORMAT: u32 = 1;
 /// Maximum size of the file.
 const MAX_SIZE: ByteSize = ByteSize::mib(16);
 
-/// Options and simulated rates: everything that is needed to resume.
+/// Options, fits and simulated figures, to resume a reproduction.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Saved {
     format: u32,
-    /// The options at its start.
+    /// The options at the start.
     pub options: Options,
     /// Fits so far.
     pub fits: Vec<FitText>,
@@ -52,7 +52,7 @@ pub struct Options {
 pub struct FitText {
     /// The table.
     pub table: String,
-    /// Description of the parameters.
+    /// Description of the fit.
     pub text: String,
 }
 
@@ -60,13 +60,13 @@ pub struct FitText {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Simulated {
-    /// Its table.
+    /// The cell's table.
     pub table: String,
     /// The cell's name.
     pub cell: String,
-    /// Operations per second, or the reason why they are missing.
+    /// Operations per second of a guest, or the reason why they are missing.
     rate: Result<f64, String>,
-    /// Retries per success.
+    /// Retries per change of a lockref's count; 0 without a rate.
     retries: f64,
 }
 
@@ -100,7 +100,7 @@ impl Saved {
     /// Reads the reproduction in this folder.
     pub fn read(folder: &Path) -> Result<Self, Usage> {
         let file = folder.join(FILE);
-        let bad = |what: String| Usage(format!("--resume: {}: {what}", file.display()));
+        let bad = |reason: String| Usage(format!("--resume: {}: {reason}", file.display()));
         let text = files::read_text(&file, MAX_SIZE).map_err(|error| bad(error.to_string()))?;
         let saved: Self = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
         match saved.format {

@@ -42,8 +42,8 @@ const HOST: &str = "host-eevdf";
 /// Policies of the cells, as measured and as simulated.
 const POLICIES: [(&str, &str); 3] = [("rr", "rr"), ("deferred", "deferred"), ("host", HOST)];
 
-/// Locks whose rate depends on the phase between the host's run queue and the queue of tickets. A simulation
-/// is one sample of it, however long it takes, unless the host's noise mixes the two.
+/// Locks whose rate depends on the phase between the host's run queue and the lock's queue. A simulation is one
+/// sample of the phase, however long it takes, unless the host's noise mixes the two.
 const NATIVE: [&str; 2] = ["ticket", "queued"];
 
 /// Work of a cell. It takes the same time on every machine, whose increments take 0.2 to 1.5 ns.
@@ -77,7 +77,7 @@ struct Extent {
     simulations: u32,
     /// Simulated seconds of most cells.
     short: f64,
-    /// For native locks under the host with more vCPUs than CPUs: hundreds of rotations of its queues.
+    /// For native locks under the policy `host` with more vCPUs than CPUs: hundreds of queue rotations.
     long: f64,
 }
 
@@ -116,7 +116,7 @@ impl Cells {
         format!("{spec}seconds = {seconds}\nrepetitions = {rounds}\n")
     }
 
-    /// Returns the specs of its simulation, with the machine file's noise, each as long as its cells need.
+    /// Returns the specs of the simulation, with the machine file's noise, each as long as its cells need.
     fn simulated(&self) -> Vec<String> {
         let (policies, host): (Vec<&str>, Vec<&str>) =
             POLICIES.map(|(_, model)| model).into_iter().partition(|model| *model != HOST);
@@ -176,7 +176,6 @@ pub fn validate(is_short: bool, mut print: impl FnMut(&str)) -> anyhow::Result<u
 const HEAD: [&str; 9] =
     ["vCPUs", "policy", "lock", "N", "measured", "range", "simulated", "ratio", ""];
 
-/// Formats a cell as a row.
 fn row(
     point: &PointStudy,
     rates: &[f64],
@@ -218,7 +217,7 @@ fn study_of(
     specs: &[String],
     cpus: &CpuList,
 ) -> anyhow::Result<ControlFlow<u8, (Study, RunRecord)>> {
-    let mut plans = specs.iter().map(|spec| planned(name, spec, cpus));
+    let mut plans = specs.iter().map(|spec| plan_spec(name, spec, cpus));
     let mut plan = plans.next().context("nothing to measure")??;
     for plan_part in plans {
         plan.add(plan_part?.experiment);
@@ -232,7 +231,7 @@ fn study_of(
     })
 }
 
-fn planned(name: &str, spec: &str, cpus: &CpuList) -> anyhow::Result<Plan> {
+fn plan_spec(name: &str, spec: &str, cpus: &CpuList) -> anyhow::Result<Plan> {
     let spec = Form::parse(spec).map_err(Usage::from)?;
     let host = HostMode::Direct;
     Plan::new(Request { host, ..Request::new(name, spec, cpus.clone()) }, Usage::from)
@@ -252,7 +251,6 @@ fn noise(machine: &Machine) -> String {
     }
 }
 
-/// Returns the simulated rate of a measured point.
 fn simulated_rate(simulated: &Study, real: &Point) -> Option<f64> {
     let is_same = |candidate: &&PointStudy| is_model_of(&candidate.point, real);
     let point = simulated.points.iter().find(is_same)?;
@@ -318,13 +316,13 @@ mod tests {
             assert_eq!(real.len(), ratios.len() * LOCKS.len() * POLICIES.len());
             assert_eq!(real.len(), models.len());
             for point in &real {
-                let is_it = |model: &&&Point| is_model_of(model, point);
-                assert_eq!(models.iter().filter(is_it).count(), 1, "{point}");
+                let is_model = |model: &&&Point| is_model_of(model, point);
+                assert_eq!(models.iter().filter(is_model).count(), 1, "{point}");
             }
         }
     }
 
-    /// Regression: two simulations of half a second each are two samples of a lasting order.
+    /// Regression: two simulations of half a second each were two samples of a lasting order.
     #[test]
     fn native_locks_are_simulated_for_longer() {
         for spec in cells(FULL).simulated() {

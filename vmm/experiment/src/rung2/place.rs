@@ -1,5 +1,5 @@
-//! Repetitions that were measured in the machine's place. Where the machine below this host moves its CPUs, a
-//! line takes several times as long between them for a while, and the host is another machine.
+//! Repetitions in the machine's place: where the CPUs were when they were calibrated. If the hypervisor of this
+//! host moves its CPUs, a line takes several times as long between them for a while.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
@@ -15,7 +15,7 @@ use base::units::CpuList;
 /// Minimum number of repetitions of each cell in the machine's place.
 const MIN_REPETITIONS: usize = 3;
 
-/// Maximum number of times that all cells are measured to get these.
+/// Maximum number of times that all cells are measured for [`MIN_REPETITIONS`].
 const MAX_ATTEMPTS: u32 = 4;
 
 /// Measures the cells until each has enough repetitions in the machine's place, at most [`MAX_ATTEMPTS`] times.
@@ -46,7 +46,7 @@ pub(super) fn rates(point: &PointStudy, machine: &Machine) -> Vec<f64> {
     repetitions.map(|repetition| repetition.rate).collect()
 }
 
-/// Whether it is in the machine's place; true if the place of either is not known.
+/// Whether `repetition` is in the machine's place; true if the place of either is not known.
 fn in_place(repetition: &Repetition, machine: &Machine) -> bool {
     let Some(usual) = machine.hop().map(|hop| hop.0 as f64 / 1e3) else { return true };
     repetition.is_near(usual)

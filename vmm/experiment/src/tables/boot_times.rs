@@ -85,7 +85,7 @@ fn heading(host: &HostFacts) -> String {
     )
 }
 
-/// Digits after the decimal point for three or four significant digits.
+/// Digits after the decimal point for about three significant digits.
 fn decimals(value: f64) -> usize {
     match value.abs() {
         v if v >= 100.0 => 0,

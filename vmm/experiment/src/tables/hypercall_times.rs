@@ -99,12 +99,12 @@ fn us(nanos: f64) -> String {
     }
 }
 
-/// A ratio of two lines, with the medians that it is computed from.
+/// A ratio of two lines.
 #[derive(Debug, Serialize)]
 struct Contrast {
     what: String,
     value: f64,
-    /// Computed from the rounds, each of which measured both.
+    /// 95 % interval, from the rounds, each of which measured both.
     interval: Option<Interval>,
 }
 
@@ -123,7 +123,7 @@ impl Contrast {
     }
 }
 
-/// Returns the ratios of interest.
+/// Returns the ratios below the table.
 fn contrasts(lines: &[HypercallLine]) -> Vec<Contrast> {
     let medians = |case: HyperCase| {
         lines.iter().find(|line| line.case == case).map_or(&[][..], |line| &line.medians)
@@ -131,8 +131,8 @@ fn contrasts(lines: &[HypercallLine]) -> Vec<Contrast> {
     let mut contrasts = Vec::new();
     let futex = medians(HyperCase::Raw(RawKind::Futex, Placement::SameCpu));
     let run = medians(HyperCase::KickToRun(PvBackend::Vmm, Placement::SameCpu));
-    // A lower bound of the path: the kicker's two exits, at the cost of the same calls without a
-    // vCPU to wake, and one switch of threads.
+    // A lower bound of the path: the kicker's exits for its kick and its halt, as measured without a
+    // vCPU to wake, and one and a half futex handoffs.
     let exits = medians(HyperCase::KickRunning(PvBackend::Vmm))
         .iter()
         .zip(medians(HyperCase::PendingHalt(PvBackend::Vmm)))

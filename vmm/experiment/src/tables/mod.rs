@@ -26,7 +26,7 @@ struct BenchDocument<'a, F> {
     figures: F,
 }
 
-/// Returns the document of a bench, with a line end.
+/// Returns the document of a bench, with a final newline.
 fn document(
     bench: &'static str,
     host: &HostFacts,
@@ -38,7 +38,7 @@ fn document(
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// Returns a line about the CPU quota of the measurement, if there was one.
+/// Returns a line about the CPU quota of the measurement; empty without one.
 fn quota_note(host: &HostFacts) -> String {
     let concern = host.quota_warning(host.cpu_count.unwrap_or(1));
     concern.map_or_else(String::new, |concern| format!("note    {concern}\n"))

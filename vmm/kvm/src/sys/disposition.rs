@@ -2,7 +2,7 @@
 
 use std::{mem, ptr};
 
-/// Whether the signal is ignored, as inherited at startup and not changed since.
+/// Whether the signal is ignored now, for example since before startup (nohup(1)).
 pub fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: a zeroed sigaction is valid as an output buffer and is live through the call,
     // which sets no new action. An invalid signal number makes the call fail.

@@ -16,23 +16,23 @@ const FATAL: [libc::c_int; 6] =
 
 /// The original modes of stdin's terminal, in the kernel's format (include/uapi/asm-generic/termbits.h). The
 /// C library's tcsetattr reads the modes back after setting them, which a confined thread may not do.
-struct Saved(UnsafeCell<MaybeUninit<libc::termios2>>);
+struct SavedModes(UnsafeCell<MaybeUninit<libc::termios2>>);
 
 // SAFETY: written once, by `arm` within `ONCE`, before the handlers that read it are installed; never written
 // again.
-unsafe impl Sync for Saved {}
+unsafe impl Sync for SavedModes {}
 
-static SAVED: Saved = Saved(UnsafeCell::new(MaybeUninit::uninit()));
+static SAVED_MODES: SavedModes = SavedModes(UnsafeCell::new(MaybeUninit::uninit()));
 static ONCE: Once = Once::new();
-static ARMED: AtomicBool = AtomicBool::new(false);
+static IS_ARMED: AtomicBool = AtomicBool::new(false);
 
 /// Makes fatal signals restore the terminal modes before they end the process. The modes are saved from
 /// stdin's terminal at the first call.
 pub fn arm() {
     ONCE.call_once(|| {
-        // SAFETY: `SAVED` is written once, by one thread, before the handlers that read it are installed.
+        // SAFETY: `SAVED_MODES` is written once, before the handlers that read it are installed.
         let saved = unsafe {
-            libc::ioctl(libc::STDIN_FILENO, libc::TCGETS2, (*SAVED.0.get()).as_mut_ptr())
+            libc::ioctl(libc::STDIN_FILENO, libc::TCGETS2, (*SAVED_MODES.0.get()).as_mut_ptr())
         };
         if saved != 0 {
             return;
@@ -42,7 +42,7 @@ pub fn arm() {
         let flags = libc::SA_RESETHAND | libc::SA_NODEFER | libc::SA_ONSTACK;
         FATAL.into_iter().for_each(|signal| handle(signal, restore, flags));
     });
-    ARMED.store(true, SeqCst);
+    IS_ARMED.store(true, SeqCst);
 }
 
 /// Installs a handler, unless the signal was ignored at startup.
@@ -118,7 +118,7 @@ fn write_nonblocking(fd: libc::c_int, bytes: &[u8]) {
 
 /// Disables [`arm`] once the terminal has been restored.
 pub fn disarm() {
-    ARMED.store(false, SeqCst);
+    IS_ARMED.store(false, SeqCst);
 }
 
 extern "C" fn restore(signal: libc::c_int) {
@@ -129,13 +129,13 @@ extern "C" fn restore(signal: libc::c_int) {
 
 /// Restores the terminal's modes, if they have been changed. Async-signal-safe.
 pub(super) fn restore_terminal() {
-    if !ARMED.swap(false, SeqCst) {
+    if !IS_ARMED.swap(false, SeqCst) {
         return;
     }
-    // SAFETY: `SAVED` was written before arming. The ioctl is a bare system call on Linux, and its pointer is
+    // SAFETY: `SAVED_MODES` was written before arming. The ioctl is a bare system call, and its pointer is
     // live.
     unsafe {
-        let saved = (*SAVED.0.get()).as_ptr();
+        let saved = (*SAVED_MODES.0.get()).as_ptr();
         libc::ioctl(libc::STDIN_FILENO, libc::TCSETS2, saved);
     }
 }

@@ -1,4 +1,4 @@
-//! A global allocator that ends the program with a single line when out of memory.
+//! A global allocator that prints one line and ends the program when out of memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 

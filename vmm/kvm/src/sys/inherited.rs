@@ -8,11 +8,11 @@ use std::{
 
 use rustix::fs::{Stat, fstat};
 
-static RECORDED: OnceLock<Vec<RawFd>> = OnceLock::new();
+static INHERITED_FDS: OnceLock<Vec<RawFd>> = OnceLock::new();
 
 /// Records the open descriptors, except the standard streams. Must be called before anything is opened.
 pub fn record() {
-    RECORDED.get_or_init(|| {
+    INHERITED_FDS.get_or_init(|| {
         let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
         let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let fds: Vec<RawFd> = numbers.filter(|fd| *fd > libc::STDERR_FILENO).collect();
@@ -23,7 +23,7 @@ pub fn record() {
 
 /// Closes the recorded descriptors, except files to be kept.
 pub fn close(is_kept: impl Fn(&Stat) -> bool) {
-    for fd in RECORDED.get().into_iter().flatten() {
+    for fd in INHERITED_FDS.get().into_iter().flatten() {
         if stat(*fd).is_some_and(|file| !is_kept(&file)) {
             // SAFETY: the number was open before this program opened anything, and no object in this program
             // owns it and would close it again.
@@ -43,13 +43,13 @@ mod tests {
 
     use super::*;
 
-    /// Sets `RECORDED` directly, as if the process had inherited these two descriptors.
+    /// Sets `INHERITED_FDS` directly, as if the process had inherited these two descriptors.
     #[test]
     fn closes_descriptors_that_are_not_kept() {
         let [retained, closed] = ["/dev/null", "/dev/zero"].map(|file| File::open(file).unwrap());
         let expected = fstat(&retained).unwrap();
         let [retained, closed] = [retained, closed].map(IntoRawFd::into_raw_fd);
-        RECORDED.set(vec![retained, closed]).unwrap();
+        INHERITED_FDS.set(vec![retained, closed]).unwrap();
         close(|file| (file.st_dev, file.st_ino) == (expected.st_dev, expected.st_ino));
         assert!(stat(retained).is_some());
         // Another test's thread may have received the same number since.

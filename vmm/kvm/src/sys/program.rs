@@ -57,7 +57,6 @@ fn whole_pages(start: u64, size: u64) -> Option<Range<usize>> {
 mod tests {
     use super::*;
 
-    /// Returns the number of KiB of resident file pages of this process.
     fn resident_file_kib() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("RssFile:")).unwrap();

@@ -6,9 +6,9 @@ use rustix::process::Pid;
 
 /// Attaches to a process like a debugger (ptrace(2), `PTRACE_SEIZE`, which does not stop it).
 pub fn attach(process: Pid) -> io::Result<()> {
-    let none = ptr::null_mut::<libc::c_void>();
+    let null = ptr::null_mut::<libc::c_void>();
     // SAFETY: PTRACE_SEIZE accesses no memory; the addresses are null.
     let result =
-        unsafe { libc::ptrace(libc::PTRACE_SEIZE, process.as_raw_nonzero().get(), none, none) };
+        unsafe { libc::ptrace(libc::PTRACE_SEIZE, process.as_raw_nonzero().get(), null, null) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -10,7 +10,7 @@ use vm_memory::{
     mmap::MmapRegionBuilder,
 };
 
-/// Page size: the size of a guard and the minimum alignment.
+/// Page size: the minimum size of a guard, and the minimum alignment.
 pub const PAGE: usize = 4096;
 
 /// The memory of a guest.
@@ -72,9 +72,8 @@ impl Bitmap for Reserved {
 }
 
 /// Maps zeroed memory for these regions (address, bytes), each separated from its neighbours in this process
-/// by at least a page. Regions must be in ascending order, not overlap, and be multiples of the page size.
-/// Guest addresses and addresses in this process are equal modulo `alignment`, a power of two of at least a
-/// page.
+/// by at least a page. Lengths must be multiples of the page size. Guest addresses and addresses in this
+/// process are equal modulo `alignment`, a power of two of at least a page.
 ///
 /// Fails if the address space does not suffice, a region's address is not page-aligned, or regions overlap or
 /// are not in ascending order.

@@ -60,7 +60,7 @@ pub fn set_class(class: &'static str) {
     CLASS.set(class);
 }
 
-/// Reports trapped calls from now on. Only the first call in a process has an effect.
+/// Reports trapped calls from now on. Only the first `install` in a process has an effect.
 pub fn install(reporter: Reporter) -> io::Result<()> {
     // Under `End`, a trapped call within the handler ends the process without a report.
     let flags = if reporter.action == Action::End { 0 } else { libc::SA_NODEFER };
@@ -128,7 +128,7 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut l
     let Some(reporter) = reporter.filter(|reporter| reporter.action != Action::End) else {
         end(reporter, number, arguments[1] as u32);
     };
-    if REPORTED.is_first(CLASS.get(), number, arguments[1] as u32) {
+    if REPORTED_CALLS.is_first(CLASS.get(), number, arguments[1] as u32) {
         report(reporter, number, arguments[1] as u32);
     }
     let [a, b, c, d, e] = arguments;
@@ -222,7 +222,7 @@ impl LineBuffer {
 /// An open-addressing hash table of reported calls.
 struct ReportedCalls([AtomicU64; 1024]);
 
-static REPORTED: ReportedCalls = ReportedCalls([const { AtomicU64::new(0) }; 1024]);
+static REPORTED_CALLS: ReportedCalls = ReportedCalls([const { AtomicU64::new(0) }; 1024]);
 
 impl ReportedCalls {
     /// Whether a thread of this class makes this call (for an ioctl, this request) for the first time.

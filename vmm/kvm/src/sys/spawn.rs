@@ -18,8 +18,8 @@ use rustix::{
     thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs},
 };
 
-/// Makes `command` inherit only the descriptors `keep`, under the same numbers, and makes the kernel kill it
-/// when the thread that spawns it ends for any reason (prctl(2), PR_SET_PDEATHSIG).
+/// Makes `command` inherit only stdio and the descriptors `keep`, under the same numbers, and makes the
+/// kernel kill it when the thread that spawns it ends (prctl(2), PR_SET_PDEATHSIG).
 ///
 /// The descriptors must be open when the command is spawned; otherwise spawning fails with EBADF.
 pub fn keep_and_die_with_us(command: &mut Command, keep: Vec<RawFd>) {

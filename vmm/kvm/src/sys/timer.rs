@@ -19,7 +19,7 @@ unsafe impl Send for ThreadTimer {}
 unsafe impl Sync for ThreadTimer {}
 
 impl ThreadTimer {
-    /// Creates a timer for the calling thread, not set.
+    /// Creates a disarmed timer for the calling thread.
     pub fn new() -> io::Result<Self> {
         // SAFETY: a zeroed sigevent is valid; both pointers are live through the call, which keeps
         // neither.
@@ -36,10 +36,10 @@ impl ThreadTimer {
         }
     }
 
-    /// Sets the expiry time, replacing any previous one. [`Nanos::NEVER`] clears the timer. A time
+    /// Sets the expiry time, replacing any previous one. [`Nanos::NEVER`] disarms the timer. A time
     /// in the past sends the signal at once.
     pub fn set(&self, at: Nanos) {
-        // Zero would clear the timer (timer_settime(2)), so a time of zero becomes 1.
+        // Zero would disarm the timer (timer_settime(2)), so a time of zero becomes 1.
         let at = if at == Nanos::NEVER { 0 } else { at.0.max(1) };
         let value = libc::timespec {
             tv_sec: (at / 1_000_000_000) as libc::time_t,

@@ -20,10 +20,10 @@ pub struct Rate {
 }
 
 /// Long enough that reading the two clocks in sequence causes an error below 1 in 10 000.
-const SHORTEST: Duration = Duration::from_millis(10);
+const MIN_SPAN: Duration = Duration::from_millis(10);
 
 /// Number of attempts to read both clocks. The attempt with the shortest interval counts, because the
-/// thread may lose its CPU in between, on a busy host for longer than [`SHORTEST`].
+/// thread may lose its CPU in between, on a busy host for longer than [`MIN_SPAN`].
 const TRIES: usize = 5;
 
 impl Rate {
@@ -34,7 +34,7 @@ impl Rate {
 
     /// Returns the counter's frequency in kHz. Sleeps briefly if called too soon after the start.
     pub fn khz(self) -> u64 {
-        thread::sleep(SHORTEST.saturating_sub(self.time.elapsed()));
+        thread::sleep(MIN_SPAN.saturating_sub(self.time.elapsed()));
         let Self { ticks, time } = Self::read();
         let (ticks, time) = (ticks.wrapping_sub(self.ticks), time.duration_since(self.time));
         let khz = u128::from(ticks) * 1_000_000 / time.as_nanos().max(1);

@@ -11,8 +11,8 @@ use hypercalls::ports::STDIN_EOF;
 use rustix::event::{EventfdFlags, eventfd};
 use vmm_sys_util::eventfd::EventFd;
 
-/// Number of stdin bytes held for the guest. Nothing more is read from the terminal or pipe until
-/// the guest has taken some.
+/// Maximum number of stdin bytes held for the guest. Nothing more is read from the terminal or pipe
+/// until the guest has taken some.
 const CAPACITY: usize = 64 << 10;
 
 /// Notifies vCPU threads blocked on output that the machine ends. Shared by its clones.
@@ -74,7 +74,7 @@ impl StdinChannel {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of bytes that it still accepts.
+    /// Returns the number of bytes that the channel still accepts.
     pub fn room(&self) -> usize {
         CAPACITY - self.lock().bytes.len().min(CAPACITY)
     }

@@ -20,11 +20,11 @@ const MESSAGES: [(&[u8], Message); 5] = [
 /// Maximum number of stored bytes of a reason.
 const MAX_REASON: usize = 160;
 
-/// Maximum output of a kernel between a panic and its reset: traces of all its CPUs. Earlier matches are
-/// ordinary text, for example from a log printed by a program.
+/// Maximum output in bytes of a kernel between a panic and its reset: traces of all its CPUs. Earlier matches
+/// are ordinary text, for example from a log printed by a program.
 const MAX_AFTER_PANIC: usize = 256 << 10;
 
-/// Maximum output after a requested end, before which all tasks were ended.
+/// Maximum output in bytes after a requested end, before which all tasks were ended.
 const MAX_AFTER_REQUEST: usize = 4 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,6 @@ pub struct ConsoleMonitor(Mutex<ConsoleState>);
 
 #[derive(Debug)]
 struct ConsoleState {
-    /// Whether the console has printed anything.
     has_output: bool,
     /// Whether the kernel itself has reported a panic.
     is_panicked: bool,
@@ -103,7 +102,7 @@ impl ConsoleMonitor {
         self.lock().has_output
     }
 
-    /// Returns the reason (empty if unknown) of the panic that a reset follows now, or None without a panic.
+    /// Returns the reason (empty if unknown) for the panic to which a reset now would be due; None without a panic.
     pub fn panic(&self) -> Option<String> {
         let state = self.lock();
         let is_recent = state.since.is_some_and(|bytes| bytes <= MAX_AFTER_PANIC);

@@ -110,7 +110,7 @@ impl Misuse {
     }
 }
 
-/// Returns name and width of the call at this offset.
+/// Returns the call's name, and its width in bytes.
 fn expected(offset: u16) -> Option<(&'static str, u8)> {
     Some(match offset {
         ports::LOCK_SPINNING => ("lock_spinning", 4),

@@ -48,7 +48,7 @@ impl Output {
         self.locked(run_wait, |locked, run_wait| locked.write(bytes, run_wait))
     }
 
-    /// Runs `act` with the output locked. Passes it the way to wait: within `run_wait`, unless already there.
+    /// Runs `act` with the output locked. Its waits use the runner passed to it: `run_wait`, unless already within it.
     pub(super) fn locked(
         &self,
         run_wait: WaitRunner<'_>,
@@ -69,7 +69,6 @@ impl Output {
     }
 }
 
-/// A locked output.
 pub(super) struct Locked<'a>(MutexGuard<'a, Box<dyn Sink>>);
 
 impl Locked<'_> {
@@ -100,12 +99,12 @@ mod tests {
     use super::*;
 
     /// Accepts `room` bytes at once, and the rest after a wait.
-    struct Slow {
+    struct SlowSink {
         room: usize,
         written: Arc<Mutex<Vec<u8>>>,
     }
 
-    impl Write for Slow {
+    impl Write for SlowSink {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.written.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -116,7 +115,7 @@ mod tests {
         }
     }
 
-    impl Sink for Slow {
+    impl Sink for SlowSink {
         fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let now = bytes.len().min(self.room);
             self.room -= now;
@@ -126,7 +125,7 @@ mod tests {
 
     fn output(room: usize) -> (Output, Arc<Mutex<Vec<u8>>>) {
         let written = Arc::new(Mutex::new(Vec::new()));
-        (Output::new(Box::new(Slow { room, written: written.clone() })), written)
+        (Output::new(Box::new(SlowSink { room, written: written.clone() })), written)
     }
 
     /// Writes the bytes. Returns the number of times that the thread waited.

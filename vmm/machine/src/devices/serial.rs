@@ -14,8 +14,8 @@ use super::{
     output::{Locked, Output, Sink, WaitRunner},
 };
 
-/// Number of input bytes kept here when the port's own FIFO (64 bytes) is full. Beyond that, no more
-/// input is read from the terminal.
+/// Maximum number of input bytes held here when the port's own FIFO (64 bytes) is full. Beyond that, no
+/// more input is read from the terminal.
 const BACKLOG: usize = 4096;
 
 /// Raises the port's interrupt line.
@@ -85,7 +85,7 @@ impl SerialPort {
     }
 
     /// Handles register writes by the guest; each byte of `data` is one access. The resulting output is
-    /// written before this returns, like by [`Output::write`].
+    /// written before this returns, as by [`Output::write`].
     pub fn write(&self, offset: u8, data: &[u8], run_wait: WaitRunner<'_>) -> io::Result<()> {
         self.out.locked(run_wait, |out, run_wait| self.write_to(out, offset, data, run_wait))
     }

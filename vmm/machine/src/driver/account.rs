@@ -11,7 +11,7 @@ pub struct Account {
     pub at: Nanos,
     /// The sums, including ongoing intervals up to this moment.
     pub(super) totals: Totals,
-    /// Hits and misses, for a policy that targets certain preemptions.
+    /// Hits and misses, for a policy that injects preemptions.
     pub(super) hits: Option<Hits>,
     /// Slice extensions, for a policy that grants them.
     pub(super) extensions: Option<Extensions>,
@@ -24,7 +24,7 @@ pub struct AccountDelta {
     pub time: Nanos,
     /// Sums over that time.
     pub totals: Totals,
-    /// Hits and misses in that time, for a policy that targets certain preemptions.
+    /// Hits and misses in that time, for a policy that injects preemptions.
     pub hits: Option<Hits>,
     /// Slice extensions in that time, for a policy that grants them.
     pub extensions: Option<Extensions>,
@@ -67,8 +67,8 @@ impl std::ops::AddAssign for AccountDelta {
 }
 
 impl Driver {
-    /// Returns the current account. An ongoing wait or preemption is included up to this
-    /// moment; the rest of it belongs to the time after.
+    /// Returns the current account. Ongoing waits and preemptions are included up to this moment;
+    /// the next account includes the rest.
     pub fn account(&self) -> Account {
         let mut inner = self.lock();
         let now = now();

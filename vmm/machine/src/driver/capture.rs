@@ -12,9 +12,9 @@ use sched::{
     log::{Handoff, Sighting, VmProgress},
 };
 
-/// Capacity for each kind of entry. The kernel commits only the memory that is used.
+/// Capacity for each kind of entry. The kernel commits only the pages that are touched.
 const CAPACITY: usize = 1 << 20;
-/// Interval between two reads of the VMs' progress.
+/// Minimum interval between two reads of the VMs' progress.
 pub(super) const METER_INTERVAL: Nanos = Nanos::millis(1);
 
 /// Returns the number of operations completed by a VM. Must only read: the core's lock is held.
@@ -27,9 +27,9 @@ pub struct TraceData {
     pub sightings: Vec<Sighting>,
     /// Handoffs, in the order of their kicks.
     pub handoffs: Vec<Handoff>,
-    /// Progress of the VMs, in chronological order; read when a vCPU is observed.
+    /// Progress of the VMs, in chronological order.
     pub progress: Vec<VmProgress>,
-    /// Number of sightings dropped for lack of room.
+    /// Number of sightings and progress entries dropped for lack of room.
     pub lost_sightings: u64,
     /// Number of handoffs dropped for lack of room.
     pub lost_handoffs: u64,
@@ -44,7 +44,7 @@ pub(super) struct Capture {
     /// One per VM.
     meters: Vec<Meter>,
     /// By vCPU, the index of its unfinished handoff.
-    open: Box<[Option<usize>]>,
+    open_handoffs: Box<[Option<usize>]>,
 }
 
 impl fmt::Debug for Capture {
@@ -64,7 +64,7 @@ impl Capture {
             began: Nanos::ZERO,
             until: Nanos::ZERO,
         };
-        Self { data, meters: Vec::new(), open: vec![None; vcpus].into() }
+        Self { data, meters: Vec::new(), open_handoffs: vec![None; vcpus].into() }
     }
 
     pub(super) fn set_meters(&mut self, meters: Vec<Meter>) {
@@ -85,12 +85,12 @@ impl Capture {
         }
     }
 
-    /// Returns the data recorded up to `until`, with slice times relative to `began`.
+    /// Returns a copy of the recorded data with these times.
     pub(super) fn data(&self, began: Nanos, until: Nanos) -> TraceData {
         TraceData { began, until, ..self.data.clone() }
     }
 
-    /// Records the activity in an event, if it has any.
+    /// If an event has an activity, records it and the VMs' progress.
     pub(super) fn observe(&mut self, vcpu: VcpuIndex, event: &Event, now: Nanos) {
         let (Event::Stopped(observation)
         | Event::StoppedInHlt(observation)
@@ -120,32 +120,32 @@ impl Capture {
         now: Nanos,
     ) {
         let handoffs = &mut self.data.handoffs;
-        self.open[to.ix()] = None;
+        self.open_handoffs[to.ix()] = None;
         if handoffs.len() == handoffs.capacity() {
             self.data.lost_handoffs += 1;
         } else {
-            self.open[to.ix()] = Some(handoffs.len());
+            self.open_handoffs[to.ix()] = Some(handoffs.len());
             handoffs.push(Handoff { at: now, by, to, released, granted: None, resumed: None });
         }
     }
 
-    fn open(&mut self, vcpu: VcpuIndex) -> Option<&mut Handoff> {
-        self.data.handoffs.get_mut(self.open[vcpu.ix()]?)
+    fn open_handoff(&mut self, vcpu: VcpuIndex) -> Option<&mut Handoff> {
+        self.data.handoffs.get_mut(self.open_handoffs[vcpu.ix()]?)
     }
 
     /// Records that a kicked vCPU is granted a slot.
     pub(super) fn record_grant(&mut self, vcpu: VcpuIndex, now: Nanos) {
-        if let Some(handoff) = self.open(vcpu) {
+        if let Some(handoff) = self.open_handoff(vcpu) {
             handoff.granted = Some(now);
         }
     }
 
     /// Records that a granted vCPU has run. `resumed` is the time at which its guest resumed.
     pub(super) fn record_resume(&mut self, vcpu: VcpuIndex, resumed: Option<Nanos>) {
-        if let Some(handoff) = self.open(vcpu) {
+        if let Some(handoff) = self.open_handoff(vcpu) {
             handoff.resumed = resumed;
         }
-        self.open[vcpu.ix()] = None;
+        self.open_handoffs[vcpu.ix()] = None;
     }
 }
 

@@ -22,7 +22,7 @@ mod on {
         RNG.set(Some(SplitMix64::new(seed)));
     }
 
-    /// Pauses with probability 1/6, for up to 300 us. The slice is 500 us, and most stays are shorter.
+    /// Pauses with probability 1/6, for up to 300 us. The slice is 500 us, and most stays in the guest are shorter.
     pub(in super::super) fn maybe() {
         let pause = RNG.with_borrow_mut(|rng| {
             let rng = rng.as_mut()?;

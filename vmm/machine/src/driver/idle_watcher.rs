@@ -142,8 +142,8 @@ mod tests {
     use kvm::signal::{allowed_cpus, block_in_this_thread};
     use sched::core::State;
 
-    /// Returns a vCPU that has the only slot, is blocked for the first `blocked_polls` checks but not for the
-    /// next, while another vCPU waits for the slot.
+    /// Returns a driver and a vCPU that has its only slot, and that is blocked only at the first
+    /// `blocked_polls` checks. Another vCPU waits for the slot.
     fn wakes_after(blocked_polls: u32) -> (Arc<Driver>, VcpuIndex) {
         let (policy, cpus) = ("rr".parse().unwrap(), allowed_cpus()[..1].into());
         let spec = ScheduleSpec::new(policy, cpus, Nanos::millis(4), 1);
@@ -168,8 +168,8 @@ mod tests {
         assert_eq!(grants, 1, "no other vCPU had it in between");
     }
 
-    /// Must not wait for the next check, which a busy host may delay: until then it is in the guest without a
-    /// slot.
+    /// The core is notified before the next check, which a busy host may delay: until then the vCPU is in the
+    /// guest without a slot.
     #[test]
     fn vcpu_waking_without_a_slot_waits_for_one() {
         // The watcher's check, and the check under the lock.
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(inner.core.state(sleeper), State::Ready);
     }
 
-    /// The policy never asks a guest to yield, and its only thread leaves.
+    /// One of the two vCPU threads leaves, and the other never starts.
     #[test]
     fn watchers_end_even_if_a_thread_never_started() {
         let spec = ScheduleSpec::new("rr".parse().unwrap(), vec![allowed_cpus()[0]], Nanos(1), 1);

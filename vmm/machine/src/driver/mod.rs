@@ -1,12 +1,12 @@
 //! The driver: enforces the core's decisions on real vCPU threads.
 //!
 //! There is no scheduler thread. A thread whose slice ends queries the core, wakes the next vCPU's
-//! thread (on its own CPU, so the switch costs one futex handoff) and sleeps. The thread's own
+//! thread (on the same CPU, so the switch costs one futex handoff) and sleeps. The thread's own
 //! timer ends the slice. Its signal is blocked outside `KVM_RUN`, so a signal that arrives early
 //! ends the next entry at once and is not lost. The preemption is handled only when `KVM_RUN`
 //! returns because it was interrupted, since KVM has then completed any pending port access.
 //!
-//! The state that lets a thread into its guest is changed under the core's lock, so that no grant
+//! The state that lets a thread enter its guest is changed under the core's lock, so that no grant
 //! can be applied late. Threads are woken after the lock is released, because a thread woken on the
 //! waker's CPU may run at once.
 

@@ -25,10 +25,10 @@ impl PublishedState {
 
     /// Called under the core's lock after each event. Writes only changes.
     pub(super) fn publish(&self, core: &Core) {
-        for (occupant, now) in self.occupants.iter().zip(core.slots()) {
-            let now = now.map_or(NONE, |vcpu| vcpu.0);
-            if occupant.load(Relaxed) != now {
-                occupant.store(now, Relaxed);
+        for (occupant, current) in self.occupants.iter().zip(core.slots()) {
+            let current = current.map_or(NONE, |vcpu| vcpu.0);
+            if occupant.load(Relaxed) != current {
+                occupant.store(current, Relaxed);
             }
         }
         if self.has_waiters.load(Relaxed) != core.has_waiters() {

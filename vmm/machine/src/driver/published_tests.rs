@@ -82,7 +82,7 @@ impl World {
         self.memory.load::<u32>(at, SeqCst).unwrap() != 0
     }
 
-    /// Ends the holder's slice while it holds the lock and another vCPU waits, so it is asked to yield.
+    /// Ends the holder's slice while it holds the lock and another vCPU waits for the slot, so it is asked to yield.
     fn request_yield(&self) {
         thread::sleep(Duration::from_millis(5));
         self.driver.handle(HOLDER, Event::Stopped(self.driver.observe(HOLDER, Mode::Unknown)));

@@ -73,7 +73,7 @@ pub struct SchedReport {
     /// Sums over the run.
     #[serde(flatten)]
     pub totals: Totals,
-    /// Hits and misses, for a policy that targets certain preemptions.
+    /// Hits and misses, for a policy that injects preemptions.
     pub hits: Option<Hits>,
     /// Slice extensions, for a policy that grants them.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,7 +132,7 @@ mod tests {
 
     const VCPU: VcpuId = VcpuId(0);
 
-    /// Runs a traced schedule of one vCPU on one slot, whose thread calls `vcpu` after its first grant.
+    /// Runs one vCPU on one slot, traced. Its thread calls `vcpu` after its first grant; this thread calls `host`.
     fn run_single_vcpu(
         vcpu: impl FnOnce(&dyn VcpuScheduler) + Send,
         host: impl FnOnce(&Driver, &dyn VcpuScheduler),

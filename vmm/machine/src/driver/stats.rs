@@ -22,14 +22,14 @@ pub(super) fn histograms() -> Histograms {
 
 /// Readings of a vCPU for the statistics, taken at its events.
 pub(super) trait VcpuReadings {
-    /// Returns the duration of the last handover to it, unless already read.
+    /// Returns the duration of the last handover to `vcpu`, unless already read.
     fn take_handover(&self, vcpu: VcpuIndex) -> Option<Nanos>;
 
-    /// The time at which it released the lock of its last kick, according to its telemetry.
+    /// The time of the release before the vCPU's last kick, according to its telemetry.
     fn released_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos>;
 
-    /// The time at which it resumed after its last halt, according to its telemetry. None if it has
-    /// been kicked since its grant, because the grant may then have ended an earlier halt.
+    /// The time at which the vCPU resumed after its last halt, according to its telemetry. None if
+    /// it has been kicked since its grant, because the grant may then have ended an earlier halt.
     fn resumed_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos>;
 }
 
@@ -45,8 +45,8 @@ pub(super) struct Stats {
     pub(super) capture: Option<Capture>,
 }
 
-/// Whether it is in KVM's HLT again. Interrupts also end HLT, so it has then resumed more than
-/// once.
+/// Whether the event finds the vCPU in KVM's HLT again. Interrupts also end HLT, so it may have
+/// resumed more than once.
 const fn is_in_later_halt(event: &Event) -> bool {
     matches!(
         event,
@@ -136,7 +136,6 @@ impl Stats {
         }
     }
 
-    /// Called for each action of the core.
     pub(super) fn on_action(&mut self, action: &Action, now: Nanos) {
         if let Action::Grant(vcpu, _) = action
             && let Some(kicked) = self.kicked[vcpu.ix()].take()
@@ -172,9 +171,9 @@ mod tests {
     const KICKER: VcpuIndex = VcpuIndex(1);
 
     /// A guest that reports this resume time.
-    struct Resumed(u64);
+    struct ResumeTime(u64);
 
-    impl VcpuReadings for Resumed {
+    impl VcpuReadings for ResumeTime {
         fn take_handover(&self, _: VcpuIndex) -> Option<Nanos> {
             None
         }
@@ -192,7 +191,7 @@ mod tests {
 
     impl Schedule {
         fn handle(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos, resumed: u64) {
-            self.1.on_event(vcpu, &event, &Resumed(resumed), &self.0, now);
+            self.1.on_event(vcpu, &event, &ResumeTime(resumed), &self.0, now);
             let actions = self.0.handle(vcpu, event, now).to_vec();
             actions.iter().for_each(|action| self.1.on_action(action, now));
         }

@@ -15,7 +15,7 @@ use sched::{
     event::{Action, Event, Observation, VcpuIndex},
 };
 
-/// Maximum number of actions per step: a grant, a yield request and a sample per slot, plus a few.
+/// Maximum number of actions per step: a grant, a yield request, a recall and a sample per slot, plus a few.
 const ACTIONS: usize = 4 * MAX_VCPUS as usize + 8;
 
 /// A vCPU's state after an event, as needed by its thread.
@@ -28,8 +28,8 @@ fn slice_state(core: &Core, vcpu: VcpuIndex) -> SliceState {
     SliceState { state: core.state(vcpu), deadline: core.deadline(vcpu).unwrap_or(Nanos::NEVER) }
 }
 
-/// Whether the vCPU of this event may have been in the guest since its last event. (A vCPU woken in KVM's HLT
-/// has no slot.)
+/// Whether the vCPU of this event may have been in the guest since its last event. (A vCPU kicked in KVM's
+/// HLT had no slot.)
 fn may_have_run(event: &Event) -> bool {
     !matches!(event, Event::Kicked(_) | Event::KickedInHlt(_) | Event::HoldEnded)
 }
@@ -44,7 +44,7 @@ impl VcpuReadings for Driver {
     }
 
     fn resumed_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos> {
-        // The line has only the last time. If kicked again, the vCPU may have halted and resumed since.
+        // The line has only the last resume. If kicked again, the vCPU may have halted and resumed since.
         let lines = self.telemetry_of(vcpu).filter(|_| self.thread(vcpu).resumed_once());
         lines.and_then(|(lines, id)| lines.resumed_at(id, now))
     }
@@ -93,8 +93,8 @@ impl Driver {
                     }
                     // Under the lock: later, the request could hit the vCPU's next slice.
                     Action::Ask(target) => self.request_yield(target),
-                    // If its thread is about to enter, it sets its alarm to the old deadline, and its slice
-                    // ends late. Only models of the host recall, and they drive no threads.
+                    // A thread about to enter the guest still sets its alarm to the old deadline, so its
+                    // slice ends late. Only models of the host recall vCPUs, and they drive no threads.
                     Action::Recall(target) => self.thread(target).set_alarm(now),
                     // Sampled immediately, before any other event.
                     Action::Sample(target) => {

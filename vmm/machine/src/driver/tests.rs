@@ -21,13 +21,13 @@ use base::{
 use kvm::signal;
 use sched::{Event, LockActivity, VcpuIndex, core::State};
 
-/// Number of vCPUs of each of two machines.
+/// Number of vCPUs of each of two VMs.
 const VCPUS: u32 = 4;
 const SLOTS: u32 = 2;
 const SLICE: Nanos = Nanos::micros(500);
 /// Number of actions of each vCPU before it leaves.
 const STEPS: u32 = 150;
-/// Exceeded only by a hang, not by a slow machine.
+/// Exceeded only by a hang, not by a slow host.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// A stopped vCPU, in KVM's HLT or at an unknown location.
@@ -49,7 +49,7 @@ impl Stopped for StoppedVcpu {
     }
 }
 
-/// A machine whose vCPUs also halt in KVM, where interrupts wake them at arbitrary times.
+/// A VM whose vCPUs also halt in KVM, where interrupts wake them at arbitrary times.
 struct TestHost(Arc<dyn VcpuScheduler>);
 
 impl Host for TestHost {
@@ -76,8 +76,8 @@ struct World {
     machines: Vec<Halts<TestHost>>,
     /// By vCPU of both machines, whether it is in KVM's HLT.
     blocked: Vec<Arc<AtomicBool>>,
-    /// Number of vCPUs whose threads may be in the guest: between the return from one gate call and
-    /// the next call.
+    /// Number of vCPUs whose threads may be in the guest: between the return from one scheduler
+    /// call and the next call.
     inside: AtomicU32,
     max_inside: AtomicU32,
     done: Vec<AtomicU32>,
@@ -101,8 +101,8 @@ impl World {
         let driver = Driver::new(&spec, &[VCPUS, VCPUS]).unwrap();
         let blocked: Vec<Arc<AtomicBool>> = (0..2 * VCPUS).map(|_| Arc::default()).collect();
         let blocking = |vm: usize| -> Vec<Blocked> {
-            let of_vm = blocked.iter().skip(vm * VCPUS as usize).take(VCPUS as usize).cloned();
-            of_vm.map(|flag| Box::new(move || flag.load(SeqCst)) as Blocked).collect()
+            let flags = blocked.iter().skip(vm * VCPUS as usize).take(VCPUS as usize).cloned();
+            flags.map(|flag| Box::new(move || flag.load(SeqCst)) as Blocked).collect()
         };
         let gates: Vec<_> =
             (0..2).map(|vm| driver.vm_scheduler(vm, None, Some(blocking(vm)))).collect();
@@ -131,7 +131,6 @@ impl World {
         self.inside.fetch_sub(1, SeqCst);
     }
 
-    /// Runs one vCPU from start to end.
     fn run_vcpu(&self, vm: usize, id: VcpuId, seed: u64) {
         signal::block_in_this_thread().unwrap();
         delay::start(seed);
@@ -139,8 +138,8 @@ impl World {
         let gate = &self.gates[vm];
         gate.enter(id).unwrap();
         self.enter_guest();
-        let mine = &self.done[vm * VCPUS as usize + id.0 as usize];
-        while mine.fetch_add(1, SeqCst) < STEPS && !self.is_over.load(SeqCst) {
+        let steps = &self.done[vm * VCPUS as usize + id.0 as usize];
+        while steps.fetch_add(1, SeqCst) < STEPS && !self.is_over.load(SeqCst) {
             let interrupted = signal::wait_for(Duration::from_micros(rng.below(400) as u64));
             self.leave_guest();
             match (interrupted, rng.below(9)) {
@@ -215,7 +214,7 @@ impl World {
     }
 }
 
-/// Checks that each vCPU with a slot is running on it, and no other vCPU.
+/// Checks that each running vCPU occupies its slot, and that no other vCPU occupies any.
 fn check_slots(driver: &Driver) {
     let core = &driver.lock().core;
     for vcpu in (0..driver.vms.len() as u32).map(VcpuIndex) {
@@ -284,7 +283,7 @@ fn no_event_is_lost_under_random_delays() {
     }
 }
 
-/// Regardless of kicks: the slot would stay idle for as long as its thread waits.
+/// Even a kicked vCPU gets none: the slot would stay idle while its thread waits.
 #[test]
 fn vcpu_blocked_on_output_has_no_slot() {
     let cpus = signal::allowed_cpus()[..1].into();

@@ -1,4 +1,4 @@
-//! The user-space driver: a schedule and its state for each machine.
+//! The user-space driver: a schedule and its state for each VM.
 
 use std::{
     fmt,
@@ -136,7 +136,7 @@ impl Driver {
         }))
     }
 
-    /// Makes a traced schedule read each VM's progress each time it observes a vCPU.
+    /// Makes a traced schedule read each VM's progress when it observes a vCPU, at most once per millisecond.
     pub fn set_meters(&self, meters: Vec<Meter>) {
         self.lock().stats.set_meters(meters);
     }

@@ -38,12 +38,12 @@ pub(super) struct VcpuThread {
     /// The thread id. Zero before the thread has started and after it has left.
     tid: AtomicI32,
     timer: OnceLock<ThreadTimer>,
-    /// The time to which the timer is set.
+    /// The time to which the timer is set, in nanoseconds.
     alarm: AtomicU64,
-    /// Start and end of the slice.
+    /// Start and end of the slice, in nanoseconds.
     granted: AtomicU64,
     deadline: AtomicU64,
-    /// Time from the grant until the thread was awake. Zero once it has been read.
+    /// Nanoseconds from the grant until the thread was awake. Zero once read.
     handover: AtomicU64,
     /// Whether the vCPU was kicked since the grant, and may have halted and resumed again.
     was_kicked: AtomicBool,
@@ -127,7 +127,7 @@ impl VcpuThread {
         self.handover.store(now.0.saturating_sub(self.granted.load(Relaxed)), Relaxed);
     }
 
-    /// Returns the duration of the last handover to it, unless already read.
+    /// Returns the duration of the last handover to this thread, unless already read.
     pub(super) fn take_handover(&self) -> Option<Nanos> {
         match self.handover.swap(0, Relaxed) {
             0 => None,
@@ -135,12 +135,12 @@ impl VcpuThread {
         }
     }
 
-    /// Records a kick while the vCPU had a slot.
+    /// Records a kick of a vCPU that has a slot.
     pub(super) fn record_kick(&self) {
         self.was_kicked.store(true, Relaxed);
     }
 
-    /// Whether it has resumed at most once since its grant, as far as kicks show.
+    /// Whether the vCPU has resumed at most once since its grant, judging by its kicks.
     pub(super) fn resumed_once(&self) -> bool {
         !self.was_kicked.load(Relaxed)
     }
@@ -182,8 +182,8 @@ impl VcpuThread {
         true
     }
 
-    /// Notifies the thread that the machine stops, so that it never waits again. At the lowest priority (its
-    /// class without a slot, or set from outside), it would leave KVM only on an otherwise idle CPU.
+    /// Notifies the thread that the machine stops, so that it never waits again, and restores its normal class. At the
+    /// lowest priority (without a slot, or set from outside), it would leave KVM only on an otherwise idle CPU.
     pub(super) fn stop(&self) {
         self.word.store(STOP, SeqCst);
         self.set_class(SchedulingClass::Normal);
@@ -201,7 +201,7 @@ impl VcpuThread {
         }
     }
 
-    /// Sets the thread's timer, which sends it the signal, to this time only.
+    /// Sets the thread's timer, which sends it the signal once, to this time.
     pub(super) fn set_alarm(&self, at: Nanos) {
         if self.alarm.swap(at.0, Relaxed) != at.0
             && let Some(timer) = self.timer.get()
@@ -220,7 +220,7 @@ impl VcpuThread {
         self.alarm.store(Nanos::NEVER.0, Relaxed);
     }
 
-    /// Marks the vCPU as in the guest or in KVM's HLT without a slot. It then runs only on an idle CPU.
+    /// Sets whether the vCPU is in the guest or in KVM's HLT without a slot. If so, it runs only on an idle CPU.
     pub(super) fn set_unslotted(&self, unslotted: bool) {
         // The thread may leave HLT at this moment, clear the mark and restore the normal class. So the
         // background class must be set before the mark.
@@ -246,7 +246,7 @@ impl VcpuThread {
         if unslotted {
             count.fetch_add(1, SeqCst);
         }
-        // SeqCst: ordered with the next read on either side, whether the vCPU is blocked.
+        // SeqCst: on either side, ordered before the check whether the vCPU is blocked.
         let was_unslotted = self.unslotted.swap(unslotted, SeqCst);
         if was_unslotted {
             count.fetch_sub(1, SeqCst);

@@ -33,14 +33,14 @@ pub enum InitrdSource {
 /// The files added to a guest.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GuestRoot<'a> {
-    /// A static busybox, which provides the guest's applets and its `/init`. None leaves the root to the
-    /// user's initrd.
+    /// A static busybox, for a root with its applets and our `/init`. None leaves the root to the user's
+    /// initrd.
     pub busybox: Option<&'a Path>,
     /// An archive with PostgreSQL, for the workload `pgbench`.
     pub guest_disk: Option<&'a Path>,
     /// The command; empty means a shell.
     pub argv: &'a [OsString],
-    /// Whether the shell's input is not typed by a person: its terminal does not edit or echo lines.
+    /// Whether no person types the shell's input: its terminal does not edit or echo lines.
     pub plain_lines: bool,
     /// The user's terminal type (`TERM`), for the environment.
     pub term: Option<&'a OsStr>,
@@ -70,7 +70,7 @@ pub enum InitrdError {
 ///
 /// Ours come first because the kernel expects archives at multiples of four bytes, and a compressed archive
 /// may have any length. Our files are in `/pvticket`, so the user's files do not replace them. `kernel`
-/// must be able to unpack them.
+/// must be able to unpack the guest disk and the user's initrd.
 pub fn assemble(
     kernel: &Path,
     users: Option<&Path>,
@@ -149,7 +149,7 @@ fn unreadable(path: &Path) -> impl Fn(io::Error) -> InitrdError + '_ {
 }
 
 /// Returns the names of busybox's applets, one per line. They come from the file `applets` that `pvticket
-/// setup busybox` puts next to it, or else from busybox itself.
+/// setup busybox` puts next to busybox, or else from busybox itself.
 fn applets(busybox: &Path) -> Result<String, InitrdError> {
     let list = busybox.with_file_name("applets");
     if let Ok(mut file) = File::open(&list) {

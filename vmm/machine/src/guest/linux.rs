@@ -10,11 +10,11 @@ use kvm::vcpu::TscClock;
 pub const BASE_CMDLINE: &str = "console=ttyS0 reboot=k panic=-1 8250.nr_uarts=2 noreplace-smp";
 
 /// Shows the reason for a panic before the console driver is registered; otherwise such a guest resets
-/// without any output. It prints from this parameter on, so `quiet` goes before it.
+/// without any output. Output begins at this parameter, so `quiet` goes before it.
 pub const EARLY_CONSOLE: &str = "earlycon=uart8250,io,0x3f8";
 
-/// Returns the parameter for the frequency of the time stamp counter, or None if unknown. This machine has no
-/// clock to calibrate by. A kernel without KVM's clock (`no-kvmclock`, `nopv`, without CONFIG_PARAVIRT) would
+/// Returns the parameter for the frequency of the time stamp counter, or None if unknown. The VM has no clock
+/// to calibrate it by. A kernel without KVM's clock (`no-kvmclock`, `nopv`, without CONFIG_PARAVIRT) would
 /// otherwise wait forever for the first tick of its timer. KVM's clock has the same frequency.
 pub fn clock_parameter(clock: TscClock) -> Option<String> {
     (clock.khz > 0).then(|| format!("tsc_early_khz={}", clock.khz))
@@ -68,7 +68,7 @@ pub fn io_apic_disabler(parameters: &str) -> Option<&str> {
     parameters.split_ascii_whitespace().find(disables_io_apic)
 }
 
-/// Whether the parameter restricts the guest to its boot CPU.
+/// Whether a parameter found by [`io_apic_disabler`] restricts the guest to its boot CPU.
 pub fn is_single_cpu(parameter: &str) -> bool {
     parameter.contains("nosmp") || parameter.contains("maxcpus")
 }

@@ -7,8 +7,8 @@ use hypercalls::telemetry::{
 use base::units::Nanos;
 use sched::event::{LockActivity, LockId};
 
-/// A lock word: byte 0 is the owner, bit 8 is set while a waiter outside the queue is next, and bits 31-16
-/// are the tail of the queue (with fewer than 16384 CPUs).
+/// A lock word: byte 0 is nonzero while the lock is held, bit 8 is set while a waiter outside the queue is
+/// next, and bits 31-16 are the tail of the queue (with fewer than 16384 CPUs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuedWord(pub u32);
 
@@ -63,8 +63,8 @@ pub enum Rank {
     Head,
     /// Behind the head, or about to join the queue.
     Behind,
-    /// Has not joined the queue yet: it may just have set the pending bit, or have acquired the lock out of
-    /// order. For test-and-set locks, every waiter.
+    /// Has not joined the queue yet: it may just have set the pending bit, or have stolen the lock. For
+    /// test-and-set locks, every waiter.
     Joining,
 }
 
@@ -110,14 +110,14 @@ impl Rank {
         }
     }
 
-    /// Returns the minimum number of releases until the waiter is served, or None if this is ambiguous.
+    /// Returns the minimum number of releases until the waiter is served, or None if unknown.
     pub fn distance(self, word: Option<QueuedWord>) -> Option<u16> {
         let held = word.map(|word| u16::from(word.is_held()));
         let pending = word.map(|word| u16::from(word.has_pending()));
         match self {
             Self::Pending | Self::PvHead => Some(held.unwrap_or(1)),
             Self::Head => Some(held? + pending?),
-            // It may acquire the lock out of order.
+            // It may steal the lock.
             Self::Joining if !word?.has_pending() => None,
             Self::Behind | Self::Joining => {
                 Some(1 + held? + pending?).filter(|releases| *releases > 1)
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(parts(QueuedWord(0x4_0100)), (false, true, true));
     }
 
-    /// The states in the diagram of kernel/locking/qspinlock.c, from the last in line to the first.
+    /// The states in the diagram of kernel/locking/qspinlock.c.
     #[test]
     fn distance_is_the_number_of_releases() {
         for (word, pending, head, behind) in [

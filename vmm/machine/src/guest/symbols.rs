@@ -20,9 +20,9 @@ pub struct Symbols {
 impl Symbols {
     /// Parses the text of a System.map. None if no symbol is in the image, i.e. for any other file.
     pub fn parse(system_map: &str) -> Option<Self> {
-        let of_image = lines(system_map).filter(|(address, _)| is_in_image(*address));
+        let image_symbols = lines(system_map).filter(|(address, _)| is_in_image(*address));
         let mut sorted: Vec<_> =
-            of_image.map(|(address, name)| (address, name.to_owned())).collect();
+            image_symbols.map(|(address, name)| (address, name.to_owned())).collect();
         sorted.sort_by_key(|(address, _)| *address);
         sorted.dedup_by_key(|(address, _)| *address);
         (!sorted.is_empty()).then_some(Self { sorted })

@@ -1,4 +1,4 @@
-//! Checks whether a kernel can unpack a file as its initial RAM disk. Otherwise it only reports that on its
+//! Checks whether a kernel can unpack a file as its initial RAM disk. Otherwise the kernel reports this only on its
 //! console and panics for lack of an init: far from the cause, and after an emulated host has started.
 
 use std::{
@@ -43,7 +43,7 @@ pub enum UnpackError {
     UnknownFormat(PathBuf),
 }
 
-/// Rejects a file that this kernel would reject by its first bytes. The loader checks that uncompressed
+/// Rejects, by its first bytes, a file that this kernel would reject. The loader checks that uncompressed
 /// archives are complete.
 pub(super) fn check(file: &Path, kernel: &Path) -> Result<(), UnpackError> {
     let format = match FileKind::detect(&head(file)?) {
@@ -75,7 +75,7 @@ fn head(file: &Path) -> Result<Vec<u8>, UnpackError> {
 /// Far larger than any configuration.
 const MAX_CONFIG: ByteSize = ByteSize::mib(4);
 
-/// Whether this kernel is built without this option. Only its configuration shows this: `config` next to the
+/// Whether this kernel is built without this option. Only a configuration shows this: `config` next to the
 /// kernel in our cache, `config-VERSION` in /boot, or `.config` at the top of a build tree.
 fn lacks(kernel: &Path, option: &str) -> bool {
     let Some(config) = configs(kernel).find_map(|file| config(&file)) else { return false };

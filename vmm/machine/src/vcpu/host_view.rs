@@ -36,7 +36,7 @@ struct ThreadStatFiles {
 }
 
 impl HostView {
-    /// Creates a view for this number of vCPUs that reads their times and states but does not count them.
+    /// Creates a view of this number of vCPUs that reads their CPU times and states, but no counts.
     pub fn new(vcpus: VcpuCount) -> Self {
         let threads = vcpus.ids().map(|_| OnceLock::new()).collect();
         Self { threads, is_counted: false, yields: Box::default() }

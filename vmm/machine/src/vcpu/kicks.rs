@@ -68,7 +68,7 @@ impl<H: Host> Kicks<H> {
         }
     }
 
-    /// The protocol.
+    /// The protocol of halts and kicks.
     pub const fn halts(&self) -> &Halts<H> {
         &self.halts
     }
@@ -208,7 +208,7 @@ impl<H: Host> Kicks<H> {
         }
     }
 
-    /// Delivers a kick of vCPU `id` and records it.
+    /// Delivers a kick by vCPU `id` and records it.
     fn deliver_now(
         &self,
         id: VcpuId,

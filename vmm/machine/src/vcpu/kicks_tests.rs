@@ -13,7 +13,7 @@ const A: VcpuId = VcpuId(0);
 const B: VcpuId = VcpuId(1);
 const LATCH: KickPath = KickPath::Latch;
 
-/// Plain futexes, as on a machine without local APICs and without a schedule.
+/// Plain futexes, as in a VM without local APICs and without a schedule.
 #[derive(Debug, Default)]
 struct HostThreads {
     has_halt: bool,
@@ -50,7 +50,6 @@ fn counts(machine: &Kicks<HostThreads>, id: VcpuId) -> Counts {
     machine.counters()[id.0 as usize].read()
 }
 
-/// Waits until `id` is halted.
 fn wait_until_halted(machine: &Kicks<HostThreads>, id: VcpuId) {
     while !machine.halts().is_parked(id) {
         thread::sleep(Duration::from_millis(1));
@@ -174,7 +173,7 @@ fn injects_dropped_kicks_and_spurious_wakeups() {
     assert!(spurious.halts().park(A, Ticket(0), None).is_none());
 }
 
-/// The delivery thread is not started; the test calls its work directly.
+/// The test does the work of the delivery thread, which is not started.
 #[test]
 fn delivers_delayed_kicks_when_due() {
     let machine = machine(Some("kick-delay:1s"));

@@ -43,7 +43,7 @@ impl Lifecycle {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the machine has ended.
+    /// Whether the machine has ended. False again after [`Lifecycle::take_end`].
     pub fn has_ended(&self) -> bool {
         self.end().is_some()
     }

@@ -133,7 +133,7 @@ impl Failure {
     }
 }
 
-/// Advice for an instruction that KVM cannot emulate. A software KVM fails on all of ring 0, any other KVM
+/// Advice for an instruction that KVM cannot emulate. Software KVM fails on all of ring 0, hardware KVM
 /// only on accesses to addresses without memory.
 const fn emulation_advice(kind: KvmKind) -> &'static str {
     match kind {

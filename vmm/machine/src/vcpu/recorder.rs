@@ -40,8 +40,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Creates rings for the last events of `vcpus` vCPUs. If traced, they have room for all
-    /// events of a run.
+    /// Creates rings for the last events of `vcpus` vCPUs. If traced, they have room for about two
+    /// million events.
     pub fn new(vcpus: VcpuCount, is_traced: bool) -> Self {
         let ring = |_| {
             if is_traced { EventRing::traced(vcpus.get() as usize) } else { EventRing::default() }
@@ -76,8 +76,8 @@ impl Recorder {
         text
     }
 
-    /// Returns all vCPU events if the machine is traced. Must be called after the vCPU threads
-    /// have ended.
+    /// Returns the recorded vCPU events if the machine is traced. Must be called after the vCPU
+    /// threads have ended.
     pub fn history(&self) -> Option<History> {
         self.is_traced.then(|| self.start.history(&self.rings, &self.delayed))
     }
@@ -179,7 +179,7 @@ struct StartTime {
 }
 
 impl StartTime {
-    /// Reads both clocks. Retries in case the thread is interrupted in between.
+    /// Reads both clocks several times, because the thread may be interrupted in between.
     fn now() -> Self {
         let reading = || {
             let before = tsc::read();

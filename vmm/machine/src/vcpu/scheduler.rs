@@ -64,7 +64,7 @@ pub trait VcpuScheduler: fmt::Debug + Send + Sync {
     /// The vCPU has used up its spin iterations on a lock.
     fn spun_out(&self, id: VcpuId);
 
-    /// The vCPU waits for a lock and yields its slot to `to`, if that is ready. Blocks until its next slot.
+    /// The vCPU waits for a lock and yields its slot to `to`, if `to` is ready. Blocks until its next slot.
     fn yield_to(&self, id: VcpuId, to: VcpuId);
 
     /// The vCPU has reached a named point in the lock protocol.

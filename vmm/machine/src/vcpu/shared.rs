@@ -46,7 +46,7 @@ pub struct VcpuSharedSpec {
     pub vcpus: VcpuCount,
     /// Random generators for fault injection, if enabled.
     pub dice: Option<Box<[Dice]>>,
-    /// Whether to record all vCPU events instead of only the last ones.
+    /// Whether to record vCPU events for a trace instead of only the last events.
     pub traced: bool,
     /// The symbols of a Linux guest's kernel, if known.
     pub symbols: Option<KernelSymbols>,
@@ -134,7 +134,7 @@ impl<H: MachineHost> VcpuShared<H> {
         self.kicks.halts().host().vcpu_scheduler()
     }
 
-    /// Returns all vCPU events if the machine is traced. Must be called after the vCPU threads have ended.
+    /// Returns the recorded vCPU events if the machine is traced. Must be called after the vCPU threads have ended.
     pub fn history(&self) -> Option<History> {
         self.kicks.recorder().history()
     }
@@ -177,8 +177,8 @@ impl<H: MachineHost> VcpuShared<H> {
         self.kicks.halts().is_stopping()
     }
 
-    /// Stops the vCPU threads. Threads in user space check for it, halted threads and threads blocked on
-    /// output are woken here, and threads in the guest need a signal from the caller.
+    /// Stops the vCPU threads. Threads in user space poll [`VcpuShared::is_stopping`], halted threads and
+    /// threads blocked on output are woken here, and threads in the guest need a signal from the caller.
     pub fn stop(&self) {
         self.kicks.halts().stop();
         if let Some(end_signal) = &self.devices.end_signal {

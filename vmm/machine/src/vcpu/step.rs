@@ -31,7 +31,7 @@ use kvm::Exit;
 /// The next action of the vCPU's thread.
 #[derive(Debug)]
 pub enum Next {
-    /// Enter the guest again. Pending port input completes there.
+    /// Enter the guest again, which completes pending port input.
     Resume,
     /// A signal ended the run. Enter again, unless the schedule decides otherwise.
     Interrupted,
@@ -251,7 +251,7 @@ fn bench_step<H: MachineHost>(shared: &VcpuShared<H>, step: BenchStep) {
     }
 }
 
-/// Counts an invalid call by the guest, and stores the first. It has no other effect.
+/// Counts an invalid call by the guest, and stores the first. The call has no other effect.
 fn count_misuse<H: MachineHost>(shared: &VcpuShared<H>, id: VcpuId, misuse: Misuse) {
     shared.counters(id).misuse.bump();
     let _ = shared.devices.misuse.set(misuse);

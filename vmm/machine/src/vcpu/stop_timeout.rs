@@ -1,6 +1,6 @@
 //! Decides whether a thread that was asked to stop is stuck. Pure: times are passed in.
 //!
-//! On a busy host a thread may wait long for a CPU, which does not make it stuck. The limit applies to the
+//! On a busy host, a thread may wait long for a CPU, which does not make it stuck. The limit applies to the
 //! CPU time that it consumes, and to the time for which it sleeps. The wait for a CPU has a far longer limit:
 //! two threads that constantly wake each other have kept other threads of the same priority off a CPU for 3.3
 //! s (EEVDF of Linux 6.18). Time without samples, because the whole process was stopped, does not count.
@@ -9,7 +9,7 @@ use std::fmt;
 
 use base::units::Nanos;
 
-/// A runnable thread that never stops is stuck after this multiple of its limit.
+/// A thread that has not stopped is stuck after this multiple of its limit, even if it only waited for a CPU.
 const STARVED_FACTOR: u64 = 15;
 
 /// Maximum time between two samples. After a longer time, the process is assumed to have been stopped.
@@ -31,7 +31,7 @@ pub struct TimeUsage {
     pub elapsed: Nanos,
     /// The part of this time during which it had a CPU.
     pub ran: Nanos,
-    /// Whether the thread waits for a CPU from the host. Otherwise it sleeps, or has run all the time.
+    /// Whether the thread waits for a CPU from the host. Otherwise it sleeps, or its CPU time exceeds the limit.
     pub is_starved: bool,
 }
 

@@ -1,12 +1,12 @@
 //! Detects vCPUs that wait forever, from timed samples of the vCPUs. This module takes no samples itself.
 //!
 //! A halted waiter resumes only when it is kicked. There are two signs that no kick will come: its lock
-//! has been serving it for long, or no vCPU is left that could kick it. Slow is not stuck:
+//! has been serving it for a long time, or no vCPU is left that could kick it. Slow is not stuck:
 //!
 //! * A kicked waiter does not count as *halted*, even if it waits long for a slot in a schedule.
 //! * The releaser may be preempted before it kicks, by the schedule or by the host. Time does not count
-//!   while either of them keeps a vCPU off its CPU that has not run since the waiter was first seen
-//!   served.
+//!   while a vCPU that has not run since the waiter was first seen served is kept off its CPU by
+//!   either of them.
 //! * Time without samples, because the whole process was stopped, does not count either.
 
 use std::fmt;
@@ -24,7 +24,7 @@ pub enum Liveness {
     Active,
     /// Halted for a lock, with no kick pending.
     Halted,
-    /// Done.
+    /// Its guest code is done.
     Done,
 }
 
@@ -83,7 +83,7 @@ pub struct StuckVcpu {
     pub since: Nanos,
 }
 
-/// The reason why no vCPU will kick it.
+/// The reason why no vCPU will kick the stuck vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     /// The lock serves the vCPU: the kick was already sent, or never will be.
@@ -134,11 +134,11 @@ struct VcpuHistory {
     /// Start of the current halt.
     halted: Option<Nanos>,
     awaited: Option<(u64, Option<u16>)>,
-    served: Option<Served>,
+    served: Option<ServedWait>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Served {
+struct ServedWait {
     first: Nanos,
     /// Start of the counted time. Restarted while another vCPU may be about to kick.
     since: Nanos,
@@ -165,7 +165,7 @@ impl StuckWatch {
         self.clock
     }
 
-    /// Evaluates a sample of all vCPUs taken at `now`.
+    /// Evaluates a sample of all vCPUs taken at `now`. Returns a stuck vCPU, if any.
     pub fn check(&mut self, samples: &[VcpuSample], now: Nanos) -> Option<StuckVcpu> {
         let step = self.last.map_or(Nanos::ZERO, |last| now.since(last));
         self.clock = self.clock.after(step.min(MAX_STEP));
@@ -181,12 +181,12 @@ impl StuckWatch {
         self.verdict(samples)
     }
 
-    const fn restart(&self, served: Served) -> Served {
-        Served { since: self.clock, ..served }
+    const fn restart(&self, served: ServedWait) -> ServedWait {
+        ServedWait { since: self.clock, ..served }
     }
 
     /// Whether another vCPU that is off its CPU may be about to kick the waiter.
-    fn is_suspended(&self, ix: usize, served: Served, samples: &[VcpuSample]) -> bool {
+    fn is_suspended(&self, ix: usize, served: ServedWait, samples: &[VcpuSample]) -> bool {
         let mut peers = self.vcpus.iter().zip(samples).enumerate().filter(|(peer, _)| *peer != ix);
         peers.any(|(_, (vcpu, sample))| {
             let is_off = sample.awaits_slot && vcpu.exited_at <= served.first;
@@ -245,7 +245,7 @@ impl StuckWatch {
         StuckVcpu { vcpu: VcpuId(ix as u32), ticket, lock, proof, since }
     }
 
-    /// Whether any vCPU was, at time `then`, in a state that may still prove to be stuck.
+    /// Whether any vCPU was, at `then` by [`StuckWatch::clock`], in a state that may still prove to be stuck.
     pub fn may_be_stuck_since(&self, samples: &[VcpuSample], then: Nanos) -> bool {
         let served = self.vcpus.iter().filter_map(|vcpu| vcpu.served);
         let all_halted = self.all_halted(samples).map(|(_, since)| Nanos(self.clock.0 - since.0));
@@ -278,7 +278,7 @@ impl VcpuHistory {
         self.halted.get_or_insert(clock);
         match sample.awaited {
             Some(AwaitedLock { distance: Some(0), .. }) => {
-                self.served.get_or_insert(Served { first: clock, since: clock });
+                self.served.get_or_insert(ServedWait { first: clock, since: clock });
             }
             _ => self.served = None,
         }

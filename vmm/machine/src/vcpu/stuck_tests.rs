@@ -111,8 +111,8 @@ fn detects_lost_kicks_and_missing_kickers() {
 
 #[test]
 fn waits_for_a_releaser_without_a_slot() {
-    // Off its CPU for 10 s without having run since the waiter was first seen served. Then it runs
-    // but does not kick.
+    // The releaser is off its CPU for 10 s, and has not run since the waiter was first seen served.
+    // Then it runs but does not kick.
     let samples = |n| vec![if n < 40 { without_slot(5) } else { runs(6) }, halted(42, Some(0))];
     let (n, stuck) = run_watch(&mut watch(2), 1000, samples).unwrap();
     assert_eq!((n, stuck.vcpu, stuck.since), (47, VcpuId(1), Nanos::millis(2000)));

@@ -1,4 +1,4 @@
-//! The vCPU thread: enters the guest and handles the exit in a loop.
+//! The vCPU thread: enters the guest and handles exits in a loop.
 
 use std::{
     fs::File,
@@ -27,8 +27,8 @@ const STACK_BYTES: usize = 256 << 10;
 /// earlier kick is pending, which only a HLT of the vCPU could consume.
 const UNSTARTED_PAUSE: Duration = Duration::from_millis(10);
 
-/// Tolerated number of consecutive refusals by KVM to run a vCPU that has been started: another vCPU may
-/// start it between the run and the check.
+/// Number of consecutive refusals by KVM to run a started vCPU after which it fails. Fewer are tolerated,
+/// because another vCPU may start it between the run and the check.
 const MAX_REFUSALS: u32 = 8;
 
 /// The placement of a vCPU's thread on the host.

@@ -1,8 +1,8 @@
 //! vCPU threads that did not stop in time, and the resources that they use.
 //!
-//! Such a thread may stop at any later time. If it then dropped the last reference to a resource, it would
-//! make calls that are forbidden for its class (for timers of a schedule, or the affinity of other threads),
-//! and the filter would end the process. So its machine is kept here, and nothing is measured until then.
+//! Such a thread may stop at any later time. If it then dropped the last reference to a resource, it would make calls
+//! that are forbidden for its class (for timers of a schedule, or the affinity of other threads), and the filter would
+//! end the process. So its machine is kept here, and nothing is measured until the thread has ended.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -100,7 +100,7 @@ mod tests {
         let (drops, dropped) = mpsc::channel();
         let resource = Arc::new(DropReporter(drops));
         let clone = resource.clone();
-        // Inherited by the thread. It is sent the kick, which would otherwise end this process.
+        // The thread inherits the mask. The kick sent to it would otherwise end this process.
         signal::block_in_this_thread().unwrap();
         let thread = thread::spawn(move || {
             let _ = ended.recv();

@@ -96,7 +96,7 @@ impl<'a> Vm<'a> {
         };
         let vcpus = spec.vcpus.ids().map(|id| vm.create_vcpu(id));
         let vcpus = vcpus.collect::<Result<Vec<_>, _>>()?;
-        // Only vCPUs report the clock's rate.
+        // Only vCPUs report the TSC frequency.
         let clock = vcpus.first().map(Vcpu::tsc_clock).transpose()?.unwrap_or_default();
         let guest = LoadedGuest::load(spec, vm.memory(), Some(clock))?;
         for vcpu in &vcpus {
@@ -118,7 +118,6 @@ impl<'a> Vm<'a> {
         self.start_scheduled(console, None, 0)
     }
 
-    /// Returns the guest's telemetry, if it publishes any.
     pub(super) fn telemetry(&self) -> Result<Option<TelemetryView>, VmError> {
         self.spec.monitoring.telemetry().then(|| self.lines()).transpose()
     }
@@ -146,7 +145,7 @@ impl<'a> Vm<'a> {
         ranges.collect()
     }
 
-    /// Returns a reader of each vCPU's HLT state in KVM, or None where vCPUs cannot halt in KVM.
+    /// Returns a reader of each vCPU's HLT state in KVM. None if vCPUs cannot halt in KVM, or KVM does not report it.
     pub(super) fn blocking(&self) -> Result<Option<Vec<Blocking>>, VmError> {
         if self.vm.wiring().has_halt() {
             Ok(self.vcpus.iter().map(Blocking::open).collect::<Result<_, _>>()?)
@@ -164,7 +163,6 @@ impl<'a> Vm<'a> {
         Ok(TelemetryView::new(self.vm.memory().clone(), base, translate, self.clocks()?, upkeep))
     }
 
-    /// Returns each vCPU's time stamp counter.
     pub(super) fn clocks(&self) -> Result<Box<[TscClock]>, VmError> {
         Ok(self.vcpus.iter().map(Vcpu::tsc_clock).collect::<Result<_, _>>()?)
     }
@@ -185,7 +183,7 @@ impl<'a> Vm<'a> {
         let clocks = if is_timed { self.clocks()? } else { Box::default() };
         let Self { spec, mut vm, vcpus } = self;
         // A schedule that takes part in halts must know each kicker and target, and faults are injected by
-        // the VMM. In both cases the port writes have to exit to the VMM instead.
+        // the VMM. In both cases the port writes must exit to the VMM.
         let is_scheduled = scheduler.as_ref().is_some_and(|scheduler| scheduler.halts().is_some());
         if spec.pv == PvBackend::Doorbell && !is_scheduled && spec.faults.is_none() {
             vm.wire_doorbells(ports::DEFAULT_BASE + ports::DOORBELL, spec.vcpus)?;
@@ -271,7 +269,6 @@ impl<'a> Vm<'a> {
     }
 }
 
-/// Returns the address of a guest's telemetry lines.
 const fn lines_at(guest: &GuestSpec) -> Gpa {
     match guest {
         GuestSpec::Linux { .. } => layout::TELEMETRY,

@@ -32,14 +32,14 @@ pub enum InputTarget {
 /// A source of input.
 #[derive(Debug)]
 pub enum InputSource {
-    /// A file, and the process's role in reading it.
+    /// A file, and its owner in this process.
     File(File, Box<dyn InputOwner>),
     /// Empty input: at end of file from the start.
     AtEnd,
 }
 
-/// State of the input that only the process running the machine knows. The machine's event loop calls
-/// it before each read, and when a read fails.
+/// State of the input that only the process running the machine knows. The machine's event loop
+/// queries it before each read, and reports a failed read to it.
 pub trait InputOwner: fmt::Debug + Send {
     /// Whether the input may be read now, i.e. no other job has the terminal.
     fn is_readable(&self) -> bool;
@@ -53,7 +53,7 @@ pub trait InputOwner: fmt::Debug + Send {
 pub enum OnWriteError {
     /// A failed write ends the machine.
     EndMachine,
-    /// Failures are ignored: humans read the output and may have closed it.
+    /// Failures are ignored: people read the output and may have closed it.
     Ignore,
 }
 
@@ -86,7 +86,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 static WRITE_LOCK: Mutex<()> = Mutex::new(());
 
 impl FdOutput {
-    /// Creates an output to `fd`, which blocks until `end_signal` reports the end of the machine.
+    /// Creates an output to `fd`. Writes may block until `end_signal` reports the end of the machine.
     pub fn new(fd: impl AsFd, end_signal: &EndSignal, on_error: OnWriteError) -> io::Result<Self> {
         Ok(Self { fd: fd.as_fd().try_clone_to_owned()?, end_signal: end_signal.clone(), on_error })
     }
@@ -132,7 +132,7 @@ impl FdOutput {
         Ok(written)
     }
 
-    /// Blocks until the descriptor accepts more or the machine ends.
+    /// Blocks until the descriptor accepts more. Fails if the machine ends.
     fn wait(&self) -> io::Result<()> {
         let mut fds = [
             PollFd::new(&self.fd, PollFlags::OUT),

@@ -36,7 +36,6 @@ const EOF_INTERVAL: Duration = Duration::from_millis(250);
 /// at each end of file, such as login.
 const FOREIGN_EOF_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The subscribers of the event loop.
 #[derive(Debug)]
 pub(super) enum Subscriber {
     /// Input to the guest.
@@ -249,7 +248,6 @@ impl Pump {
         }
     }
 
-    /// Handles the end of the input.
     fn end_input(&mut self, ops: &mut EventOps) {
         self.unwatch(ops, PollMode::Ended);
         match self.target {
@@ -258,7 +256,7 @@ impl Pump {
         }
     }
 
-    /// Types the end of the input, and repeats it until the machine has ended because programs that the shell
+    /// Types the end of the input, and repeats it until the machine has ended, because programs that the shell
     /// runs consume it as well.
     fn type_end(&mut self) {
         let com1 = &self.shared.devices.com1;

@@ -40,7 +40,7 @@ pub(super) fn wiring(guest: &GuestSpec) -> Wiring {
 }
 
 impl LoadedGuest {
-    /// Loads a guest whose vCPUs have this clock. None if there is no vCPU.
+    /// Loads a guest whose vCPUs have this `clock`, or None if no vCPU exists.
     pub(super) fn load(
         spec: &MachineSpec,
         memory: &Ram,

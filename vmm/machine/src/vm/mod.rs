@@ -42,19 +42,19 @@ pub enum VmError {
     /// The kernel cannot be booted.
     #[error("kernel {0}")]
     Kernel(PathBuf, #[source] ImageError),
-    /// The initrd cannot be booted.
+    /// The guest cannot be loaded for any other reason.
     #[error(transparent)]
     Boot(#[from] BootError),
     /// A file cannot be opened.
     #[error("cannot read {0}")]
     Open(PathBuf, #[source] io::Error),
-    /// The payload's shared memory block is invalid.
+    /// The payload's shared memory block is outside guest memory.
     #[error(transparent)]
     Shared(#[from] SharedError),
     /// Guest memory cannot be allocated.
     #[error("cannot map {0} of guest memory: reduce --mem ({1})")]
     Memory(ByteSize, String),
-    /// An event descriptor or thread cannot be created.
+    /// A descriptor, thread or shared memory cannot be set up.
     #[error("cannot set up {0}")]
     SetUp(&'static str, #[source] io::Error),
     /// The schedule cannot be started, or its results cannot be read.

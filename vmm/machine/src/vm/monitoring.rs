@@ -37,7 +37,7 @@ impl LockMonitoring {
     /// * The watchdog detects halts that never end, which only PV guests have. A hanging cell would hang
     ///   its run, so every cell with PV locks is watched. In a stock kernel there is nothing to watch:
     ///   its halts neither reach the VMM nor are published.
-    /// * A user's guest is ended only if it is disturbed, so that we may be the cause. Otherwise the user
+    /// * A user's guest is ended only if it is disturbed, because we may then be the cause. Otherwise the user
     ///   may want to examine the apparent hang.
     pub fn for_machine(purpose: Purpose, backend: PvBackend, is_disturbed: bool) -> Self {
         let is_pv = backend != PvBackend::Off;

@@ -26,8 +26,7 @@ impl OutputLimit {
 
     fn reserve(&self, bytes: usize) -> io::Result<()> {
         let old = self.remaining.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(bytes as u64));
-        let exceeded =
-            || io::Error::other(format!("it is more than --output-limit {}", self.total));
+        let exceeded = || io::Error::other(format!("it exceeds --output-limit {}", self.total));
         old.map(drop).map_err(|_| exceeded())
     }
 
@@ -44,7 +43,7 @@ pub struct LimitedOutput<W> {
 }
 
 impl<W: Write> LimitedOutput<W> {
-    /// Limits `out`. Without a limit it is unlimited.
+    /// Limits `out` if `limit` is set.
     pub fn new(out: W, limit: Option<OutputLimit>) -> Self {
         Self { out, limit }
     }
@@ -87,7 +86,7 @@ mod tests {
         a.write_all(b"123456").unwrap();
         b.write_all(b"1234").unwrap();
         let error = a.write_all(b"7").unwrap_err().to_string();
-        assert_eq!(error, "it is more than --output-limit 10 bytes");
+        assert_eq!(error, "it exceeds --output-limit 10 bytes");
         assert_eq!((first, second), (b"123456".to_vec(), b"1234".to_vec()));
         let mut free = LimitedOutput::new(Vec::new(), None);
         free.write_all(&[0; 99]).unwrap();

@@ -67,7 +67,7 @@ impl Stopper {
     }
 }
 
-/// The results of a machine.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Report {
     /// The reason for the end.
@@ -90,7 +90,7 @@ pub struct Report {
     pub started: u32,
     /// Injected faults; None unless requested.
     pub faults: Option<FaultCounts>,
-    /// All vCPU events, if the machine was traced.
+    /// The recorded vCPU events, if the machine was traced.
     pub history: Option<History>,
 }
 
@@ -142,7 +142,6 @@ impl Running {
         }
     }
 
-    /// Starts a helper thread of the machine.
     pub(super) fn spawn_helper(
         &mut self,
         start: impl FnOnce(Arc<VcpuShared>) -> io::Result<JoinHandle<()>>,
@@ -222,7 +221,7 @@ impl Running {
         Stopper(self.shared.clone())
     }
 
-    /// Serves the machine's input until it ends, then tears it down.
+    /// Serves the machine until it ends, then tears it down.
     pub fn wait(mut self) -> Result<Report, VmError> {
         self.serve()?;
         let (end, at) = self.shared.life.take_end().unwrap_or((End::Stopped, Moment::now()));
@@ -280,7 +279,7 @@ impl Running {
     }
 
     /// Stops every vCPU thread. The signal is sent repeatedly until the thread has ended, because a signal
-    /// between two `KVM_RUN`s ends only the next of them.
+    /// between two `KVM_RUN`s ends only the next. If a thread is stuck, abandons all remaining threads and fails.
     fn teardown(&mut self) -> Result<(), VmError> {
         self.shared.stop();
         for helper in self.helpers.drain(..) {
@@ -310,7 +309,6 @@ impl Running {
     }
 }
 
-/// A vCPU thread that has been asked to stop.
 struct StoppingVcpu {
     id: VcpuId,
     thread: JoinHandle<()>,

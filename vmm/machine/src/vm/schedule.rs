@@ -1,4 +1,4 @@
-//! The scheduler of a machine's vCPUs: the host's, this program, or a scheduler in the host's kernel.
+//! The scheduler of a machine's vCPUs: the host's, this program's, or a BPF scheduler in the host's kernel.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub enum Schedule {
 /// The results of a schedule.
 #[derive(Debug)]
 pub struct ScheduleResult {
-    /// The schedule's account.
+    /// Results available from both drivers.
     pub report: SchedReport,
     /// Results available only from a scheduler in the host's kernel.
     #[cfg(feature = "bpf")]
@@ -47,7 +47,7 @@ pub struct ScheduleResult {
 }
 
 impl Schedule {
-    /// Starts the schedule for machines with these numbers of vCPUs. `traced`: record data for a trace.
+    /// Starts the schedule for machines with these numbers of vCPUs. If `traced`, records data for a trace.
     pub fn start(
         driver: DriverKind,
         spec: &ScheduleSpec,
@@ -133,7 +133,7 @@ impl Schedule {
         }
     }
 
-    /// Returns the reason if the host's kernel has ended it; vCPUs then use the host's scheduler.
+    /// Returns the reason if the host's kernel has ended the schedule; vCPUs then run under the host's scheduler.
     pub fn end_reason(&self) -> Option<&str> {
         match self {
             Self::Host | Self::User(_) => None,

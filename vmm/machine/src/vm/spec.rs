@@ -1,4 +1,4 @@
-//! The description of a machine, in terms of the user.
+//! The description of a machine from the user's point of view.
 
 use std::{fs::File, path::PathBuf, sync::Arc};
 
@@ -26,7 +26,7 @@ pub enum GuestSpec {
         /// The kernel's command line.
         cmdline: String,
     },
-    /// The embedded ring-3 payload.
+    /// The embedded payload.
     Payload(PayloadSpec),
 }
 
@@ -39,14 +39,14 @@ pub struct MachineSpec {
     pub memory: ByteSize,
     /// The software to boot.
     pub guest: GuestSpec,
-    /// The side that serves halts and kicks.
+    /// The backend that serves halts and kicks.
     pub pv: PvBackend,
-    /// Offer KVM's own kick (KVM_FEATURE_PV_UNHALT) where HLT halts in KVM. Without it, kernels without our
-    /// ticketlocks fall back to test-and-set locks.
+    /// Whether to offer KVM's own kick (KVM_FEATURE_PV_UNHALT) where HLT halts in KVM. Without it, kernels
+    /// without our ticketlocks fall back to test-and-set locks.
     pub kvm_kick: bool,
     /// Host CPUs that the vCPU threads may use; None leaves their affinity unchanged.
     pub affinity: Option<CpuList>,
-    /// Pin each vCPU thread to one of these CPUs: thread n to CPU n, wrapping around.
+    /// Whether to pin each vCPU thread to one CPU of `affinity`: thread n to the nth, wrapping around.
     pub pinned: bool,
     /// For each vCPU, the cgroup file that its thread joins. If empty, the threads stay in the process's
     /// cgroup.
@@ -63,7 +63,7 @@ pub struct MachineSpec {
     pub host_counts: bool,
     /// Faults to inject into kicks and halts.
     pub faults: Option<FaultPlan>,
-    /// Whether to record all vCPU events for the report.
+    /// Whether to record vCPU events for the report.
     pub traced: bool,
 }
 

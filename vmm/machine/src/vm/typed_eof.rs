@@ -16,7 +16,7 @@ pub(super) struct TypedEof {
 }
 
 impl TypedEof {
-    /// Maximum length of the result in bytes.
+    /// Maximum number of bytes that [`TypedEof::end`] returns.
     pub(super) const MAX_LEN: usize = 3;
 
     pub(super) fn add(&mut self, bytes: &[u8]) {

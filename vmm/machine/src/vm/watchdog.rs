@@ -31,7 +31,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 const STACK_BYTES: usize = 128 << 10;
 
-/// Timeout for the kick of a halted waiter that is next to be served. Time does not count while our own
+/// Timeout for the kick of a halted waiter that its lock already serves. Time does not count while our own
 /// schedule shows that a vCPU cannot have kicked yet, or the host's kernel that a runnable vCPU gets no CPU
 /// ([`StuckWatch`]). A scheduler below emulated CPUs is invisible: there a releaser waits for one time slice
 /// of each other runnable thread, a few milliseconds each. The timeouts allow for several hundred of them per
@@ -54,7 +54,7 @@ pub struct Watchdog {
     shared: Arc<VcpuShared>,
     vcpus: VcpuCount,
     lines: Option<TelemetryView>,
-    /// By vCPU, where vCPUs can halt in KVM and it reports that.
+    /// By vCPU, if vCPUs can halt in KVM and KVM reports it.
     blocking: Option<Vec<Blocking>>,
     watch: Mutex<StuckWatch>,
 }
@@ -96,7 +96,7 @@ impl Watchdog {
         watch.clock()
     }
 
-    /// Checks again. Returns whether any vCPU was, at that time, in a state that may still prove to be stuck.
+    /// Checks again. Returns whether any vCPU was, at `then`, in a state that may still prove to be stuck.
     pub fn may_be_stuck_since(&self, then: Nanos) -> bool {
         self.check();
         let samples = self.sample();
@@ -137,7 +137,7 @@ impl Watchdog {
         let liveness = if self.shared.life.is_done(id) {
             Liveness::Done
         } else if self.shared.kicks.halts().is_parked(id)
-            // A kicked vCPU counts as halted until it gets a CPU.
+            // KVM reports a kicked vCPU as blocked until it gets a CPU.
             || reports_halt && !is_runnable && blocks.is_some_and(Blocking::is_blocked)
         {
             Liveness::Halted

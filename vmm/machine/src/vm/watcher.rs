@@ -21,7 +21,7 @@ use kvm::{signal, vcpu::VcpuState};
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const ANSWER_POLL: Duration = Duration::from_millis(20);
 
-/// Longest step between two checks that counts. During a longer step the process was stopped.
+/// Maximum time that counts between two checks. If more has passed, the process was stopped.
 const MAX_STEP: Duration = Duration::from_secs(2);
 
 /// Time without output after which a guest is reported. Kernels with `quiet` print nothing until their init
@@ -55,7 +55,6 @@ enum Query {
     TimedOut,
 }
 
-/// The state of one machine's watcher.
 #[derive(Debug)]
 pub(super) struct Watcher {
     spec: WatcherSpec,
@@ -74,7 +73,7 @@ pub(super) struct Watcher {
     /// Whether the guest has ended according to the last answers.
     seems_ended: bool,
     query: Option<(Query, Instant)>,
-    panicked: Option<Duration>,
+    panicked_at: Option<Duration>,
     has_notified: bool,
 }
 
@@ -93,7 +92,7 @@ impl Watcher {
             is_runnable: false,
             seems_ended: false,
             query: None,
-            panicked: None,
+            panicked_at: None,
             has_notified: false,
         }
     }
@@ -149,9 +148,9 @@ impl Watcher {
             (self.work, self.active_at) = (work, self.age);
         }
         let Devices { monitor, events, .. } = &self.shared.devices;
-        self.panicked = monitor.panic().map(|_| self.panicked.unwrap_or(self.age));
+        self.panicked_at = monitor.panic().map(|_| self.panicked_at.unwrap_or(self.age));
         if !self.has_notified {
-            if self.panicked.is_some_and(|since| self.age >= since + PANIC_TIMEOUT) {
+            if self.panicked_at.is_some_and(|since| self.age >= since + PANIC_TIMEOUT) {
                 return Some(Query::Panicked);
             }
             let is_silent = !monitor.has_output() && events.init_time().is_none();

@@ -18,7 +18,7 @@ use std::{
 /// Maximum sleep between two checks of the flag.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A flag that ends an experiment early. Clones share it.
+/// A flag that ends work early. Clones share the flag.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
     flag: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ pub struct Interrupt {
 pub struct Listener(Option<tokio::net::UnixStream>);
 
 impl Listener {
-    /// Returns once the flag is raised.
+    /// Returns once the flag is raised; never for a flag without a descriptor.
     pub async fn raised(&self) {
         let is_raised = match &self.0 {
             Some(socket) => socket.readable().await.is_ok(),
@@ -42,22 +42,20 @@ impl Listener {
     }
 }
 
-/// A socket pair within the process.
 #[derive(Debug)]
 struct SocketPair {
     /// Becomes readable when the flag is raised, and stays readable.
     read_end: UnixStream,
-    /// The write end.
     write_end: UnixStream,
 }
 
 impl Interrupt {
-    /// Creates a flag that signals do not raise.
+    /// Creates a flag without a descriptor, which signals do not raise.
     pub fn never() -> Self {
         Self::default()
     }
 
-    /// Returns the flag that SIGINT, SIGTERM and SIGHUP raise, from [`super::catch`].
+    /// Returns the flag that signals raise, from [`super::catch`].
     pub fn on_signals() -> io::Result<Self> {
         super::catch()
     }
@@ -75,7 +73,7 @@ impl Interrupt {
         self.sockets.as_ref().map(|pair| pair.read_end.as_fd().try_clone_to_owned()).transpose()
     }
 
-    /// Returns the same descriptor, borrowed.
+    /// Borrows the [`descriptor`](Self::descriptor).
     pub fn as_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.sockets.as_ref().map(|sockets| sockets.read_end.as_fd())
     }
@@ -103,7 +101,7 @@ impl Interrupt {
         self.flag.load(SeqCst)
     }
 
-    /// Sleeps until `deadline`; returns `false` if the flag was raised before.
+    /// Sleeps until `deadline`; returns `false` as soon as the flag is raised.
     pub fn sleep_until(&self, deadline: Instant) -> bool {
         loop {
             if self.raised() {

@@ -40,15 +40,15 @@ const COALESCE_TIME: Duration = Duration::from_millis(100);
 static CAUGHT: Mutex<Option<Interrupt>> = Mutex::new(None);
 /// The first ending signal received; 0: none.
 static FIRST: AtomicI32 = AtomicI32::new(0);
-/// Time of its arrival.
+/// Arrival time of this signal.
 static SINCE: OnceLock<Instant> = OnceLock::new();
 
 /// A resource to release while the process is stopped, and before it ends at once.
 #[derive(Debug, Clone, Copy)]
 pub struct StopHooks {
-    /// Releases it.
+    /// Releases the resource.
     pub release: fn(),
-    /// Acquires it again after the process is continued.
+    /// Acquires the resource again after the process is continued.
     pub acquire: fn(),
 }
 
@@ -71,8 +71,8 @@ fn acquire() {
     }
 }
 
-/// Makes SIGINT, SIGTERM and SIGHUP request an orderly exit from now on: they raise the returned flag, which
-/// all callers share.
+/// Makes SIGINT, SIGTERM, SIGHUP and SIGXCPU request an orderly exit from now on: they raise the returned flag,
+/// which all callers share.
 pub fn catch() -> io::Result<Interrupt> {
     let mut caught = CAUGHT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(interrupt) = &*caught {
@@ -98,8 +98,8 @@ pub fn caught() -> Option<Interrupt> {
     CAUGHT.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Returns the exit status after an orderly exit on request: 128 plus the signal's number, as in shells. If a
-/// key requested it, the status is the same as for Ctrl-C.
+/// Returns the exit status after an orderly exit on request: [`status_of`] the signal. An exit requested by a
+/// key has the status of Ctrl-C.
 pub fn exit_status() -> u8 {
     match FIRST.load(SeqCst) {
         0 => status_of(SIGINT),
@@ -107,7 +107,7 @@ pub fn exit_status() -> u8 {
     }
 }
 
-/// Returns the exit status for this signal. The limit of CPU time is an error, like any other limit.
+/// Returns the exit status for this signal: 128 plus its number, as in shells, but 1 at the limit of CPU time.
 pub fn status_of(signal: i32) -> u8 {
     if signal == SIGXCPU { 1 } else { 128 + (signal as u8 & 0x7f) }
 }
@@ -117,12 +117,12 @@ pub fn is_out_of_time() -> bool {
     first() == Some(SIGXCPU)
 }
 
-/// Returns the first signal that requested the exit.
+/// Returns the signal that requested the exit, if any.
 pub fn first() -> Option<i32> {
     Some(FIRST.load(SeqCst)).filter(|signal| *signal != 0)
 }
 
-/// Returns the time since that signal.
+/// Returns the time since the [`first`] signal.
 pub fn since_first() -> Option<Duration> {
     SINCE.get().map(Instant::elapsed)
 }

@@ -83,7 +83,7 @@ fn style(locks: &[&str], lock: &str) -> usize {
     locks.iter().position(|name| *name == lock).unwrap_or(0) % STYLES
 }
 
-/// The chart for a page.
+/// The chart for a page; `None` without bars.
 pub fn figure(bars: &[Bar], unit: &str) -> Option<Figure> {
     let locks = locks(bars);
     let legend =
@@ -106,7 +106,7 @@ impl Bar {
     }
 }
 
-/// One bar per point. Points in two studies have the bar of the first.
+/// One bar per point with a rate. A point in several studies has the rate of the first.
 pub fn bars(studies: &[Study], subjects: &[Subject], words: &LockNames) -> Vec<Bar> {
     let mut charted: Vec<&Point> = Vec::new();
     let mut bars = Vec::new();
@@ -129,7 +129,7 @@ pub fn bars(studies: &[Study], subjects: &[Subject], words: &LockNames) -> Vec<B
     bars
 }
 
-/// Starts at the power of ten below the lowest rate, so that this rate has a bar, too.
+/// Includes a power of ten of at most half the lowest rate, so that this rate has a bar, too.
 fn scale(label: &str, bars: &[Bar]) -> Scale {
     let rates = || bars.iter().map(Bar::median).filter(|rate| *rate > f64::MIN_POSITIVE);
     let least = rates().fold(f64::INFINITY, f64::min);

@@ -60,7 +60,7 @@ fn lock_clause(row: &ComparisonRow, words: &LockNames) -> String {
     }
 }
 
-/// `native ticketlocks have 35400x the throughput under deferred that they have under rr`; None without a ratio.
+/// `native ticketlocks have 35400x the throughput under deferred that they have under rr`; `None` without a ratio.
 fn schedule_clause(row: &ComparisonRow, words: &LockNames) -> Option<String> {
     let [compared, against] = &row.sides;
     let (times, lock) = (ratio(row.ratio?), row.shared.as_deref()?);
@@ -82,7 +82,7 @@ fn clearest<'a>(
     clear.max_by(|a, b| a.weight.total_cmp(&b.weight)).or_else(|| rows.next())
 }
 
-/// States whether the answer holds. `rest`: its comparisons without disturbed windows, if there are any.
+/// States whether the answer holds. `undisturbed_rows`: the rows without disturbed windows, if there are any.
 pub fn validity(
     rows: &[ComparisonRow],
     notes: &[Note],

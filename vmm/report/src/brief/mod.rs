@@ -1,5 +1,5 @@
-//! The answer of one or more runs in at most ten lines: the gain of PV locks over native locks and of
-//! a schedule over another, with more vCPUs than CPUs; and a chart of the rates behind it.
+//! The answer of one or more runs in at most ten lines: the gain of PV locks over native locks and of one
+//! schedule over another, with more vCPUs than CPUs; and a chart of the rates behind it.
 //!
 //! All ratios and intervals come from the study of a run, so a brief agrees with the table that
 //! `pvticket compare` has printed for that run. Runs with different specs are not compared with each
@@ -64,8 +64,8 @@ impl Brief {
     pub fn new(runs: &[RunRecord]) -> Self {
         let brief = Self::from_studies(&studies(runs));
         let clean = undisturbed(runs).map(|runs| Self::from_studies(&studies(&runs)).rows);
-        let standing = lead::validity(&brief.rows, &brief.notes, clean.as_deref());
-        Self { validity: standing, ..brief }
+        let validity = lead::validity(&brief.rows, &brief.notes, clean.as_deref());
+        Self { validity, ..brief }
     }
 
     fn from_studies(studies: &[Study]) -> Self {
@@ -165,15 +165,15 @@ fn head(rows: &[ComparisonRow], subjects: &[Subject], words: &LockNames) -> Stri
         (Some(least), Some(most)) => format!(", {least} to {most} runs"),
         _ => String::new(),
     };
-    let what = if words.are_of_ticketlocks { "Ticketlocks, " } else { "" };
+    let prefix = if words.are_of_ticketlocks { "Ticketlocks, " } else { "" };
     let level = names::overcommit_of(level);
     let level = level.trim_end_matches('x');
-    format!("{what}{level} vCPUs per CPU: ratios of medians (95 %){counted}")
+    format!("{prefix}{level} vCPUs per CPU: ratios of medians (95 %){counted}")
 }
 
-/// The first `most` lines of a text.
-fn first_lines(text: String, most: usize) -> String {
-    text.lines().take(most).map(|line| format!("{line}\n")).collect()
+/// The first `limit` lines of a text.
+fn first_lines(text: String, limit: usize) -> String {
+    text.lines().take(limit).map(|line| format!("{line}\n")).collect()
 }
 
 /// Cuts lines that are too long, such as lines with one long word.
@@ -188,7 +188,7 @@ fn clipped(text: &str, width: usize) -> String {
     si::spaced(text).lines().map(|line| format!("{}\n", cut(line).trim_end())).collect()
 }
 
-/// The points of a subject that the answer covers, each with its study.
+/// A subject's points with a rate at its overcommit ratio, each with its study.
 fn points<'a>(
     studies: &'a [Study],
     subject: &'a Subject,

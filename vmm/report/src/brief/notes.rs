@@ -17,7 +17,6 @@ use study::{
     point::{GuestKind, HostKind},
 };
 
-/// A note on an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     /// Part of a sentence.
@@ -85,7 +84,7 @@ fn failed(studies: &[Study], subject: &Subject) -> Option<String> {
     Some(format!("{}: none of {} has figures{reason}", subject.name(), count(lost.len(), "run")))
 }
 
-/// The guests and comparisons that are missing because they were not measured. None for simulations.
+/// The guests and comparisons that are missing because they were not measured; empty for simulations.
 fn missing(subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<String> {
     let mut missing_parts = Vec::new();
     if subjects.iter().all(|subject| subject.guest == GuestKind::Sim) && !subjects.is_empty() {
@@ -111,9 +110,9 @@ fn missing(subjects: &[Subject], rows: &[ComparisonRow]) -> Vec<String> {
     missing_parts
 }
 
-/// One sentence with the notes and the number of comparisons without room, in at most `most` lines of `width`
-/// columns. Notes without room are omitted entirely, the least important first, and this is noted.
-pub fn sentence(notes: &[Note], dropped: usize, width: usize, most: usize) -> String {
+/// One sentence with the notes and the number of `dropped` comparisons, in at most `limit` lines of `width` columns.
+/// Notes without room are omitted, the least important first, and this is noted. A single long note is cut.
+pub fn sentence(notes: &[Note], dropped: usize, width: usize, limit: usize) -> String {
     let more = (dropped > 0).then(|| {
         let are = agree(dropped, "is", "are");
         format!("{} {are} in the complete report", count(dropped, "more comparison"))
@@ -129,12 +128,12 @@ pub fn sentence(notes: &[Note], dropped: usize, width: usize, most: usize) -> St
             wrapped(&format!("Note: {}.", shown.join("; ")), width, "")
         }
     };
-    let fits = |text: &String| text.lines().count() <= most;
+    let fits = |text: &String| text.lines().count() <= limit;
     (1..=clauses.len())
         .rev()
         .map(laid_out)
         .find(fits)
-        .unwrap_or_else(|| first_lines(laid_out(clauses.len()), most))
+        .unwrap_or_else(|| first_lines(laid_out(clauses.len()), limit))
 }
 
 #[cfg(test)]

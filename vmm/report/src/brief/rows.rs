@@ -25,7 +25,6 @@ const NAMED: [Axis; 5] = [Axis::Guest, Axis::Machine, Axis::Host, Axis::Policy, 
 /// Maximum number of rows of a page's table: eight schedules with two locks.
 const MAX_ROWS: usize = 16;
 
-/// A comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparisonRow {
     /// Index of its subject.
@@ -46,7 +45,7 @@ pub struct ComparisonRow {
     pub is_of_locks: bool,
     /// Clarity of the difference: the absolute logarithm of the ratio.
     pub weight: f64,
-    /// The compared schedules.
+    /// The compared schedules; empty for locks.
     policies: Vec<PolicySpec>,
     /// Number of runs of the side with fewer runs.
     pub runs: usize,
@@ -122,7 +121,7 @@ fn row(study: &Study, comparison: &Comparison, guest: String, words: &LockNames)
 }
 
 impl ComparisonRow {
-    /// Whether `other` is the same comparison, with a confirmed difference in the same direction.
+    /// Whether `peer` is the same comparison, and both are confirmed in the same direction.
     pub fn is_confirmed_by(&self, peer: &Self) -> bool {
         let is_same = (&self.guest, &self.label) == (&peer.guest, &peer.label);
         let more = |row: &Self| row.ratio.map(|times| times > 1.0);
@@ -139,7 +138,6 @@ fn confirmed(comparison: &Comparison) -> Option<f64> {
     is_clear.then_some(times.value)
 }
 
-/// The name of a point's schedule.
 pub fn schedule(point: &Point) -> String {
     sanitize::line(&point.schedule_name()).into_owned()
 }
@@ -176,7 +174,7 @@ fn value(comparison: &Comparison) -> String {
     }
 }
 
-/// Drops the least important row: schedules before locks, then the smallest ratio.
+/// Drops the least important row: schedules before locks, then the smallest difference.
 pub fn drop_least(rows: &mut Vec<ComparisonRow>) {
     let least = |(_, a): &(usize, &ComparisonRow), (_, b): &(usize, &ComparisonRow)| {
         a.is_of_locks.cmp(&b.is_of_locks).then(a.weight.total_cmp(&b.weight))
@@ -186,7 +184,7 @@ pub fn drop_least(rows: &mut Vec<ComparisonRow>) {
     }
 }
 
-/// The rows as a table: the [`MAX_ROWS`] with the largest differences.
+/// The [`MAX_ROWS`] most important rows as a table; `None` without rows.
 pub fn table(head: &str, rows: &[ComparisonRow]) -> Option<Table> {
     let mut shown = rows.to_vec();
     while shown.len() > MAX_ROWS {
@@ -198,23 +196,23 @@ pub fn table(head: &str, rows: &[ComparisonRow]) -> Option<Table> {
         Table::new("ratios", "", &format!("{head}{more}"), &["guest", "compared", "ratio (95 %)"]);
     table.figures_from = 2;
     let mut before = String::new();
-    for ComparisonRow { guest, label: what, value, .. } in shown {
-        let named = if guest == before { String::new() } else { guest.clone() };
-        table.cells([named, what, value]);
+    for ComparisonRow { guest, label, value, .. } in shown {
+        let name = if guest == before { String::new() } else { guest.clone() };
+        table.cells([name, label, value]);
         before = guest;
     }
     table.nonempty()
 }
 
-/// The rows in columns. A row that is too wide has a separate line, or one line per half.
+/// The rows in columns. A row with a long label is not aligned, and is wrapped if it is too wide.
 pub fn layout(rows: &[ComparisonRow], width: usize) -> String {
     let guests = rows.iter().map(|row| row.guest.chars().count()).max().unwrap_or(0);
     let label_width = label_column_width(rows, width.saturating_sub(guests + 4));
     let fits = |row: &&ComparisonRow| row.label.chars().count() <= label_width;
     let mut columns = Columns::new(0..0);
     let mut before = "";
-    for ComparisonRow { guest, label: what, value, .. } in rows.iter().filter(fits) {
-        columns.row([if guest == before { "" } else { guest }, what, value]);
+    for ComparisonRow { guest, label, value, .. } in rows.iter().filter(fits) {
+        columns.row([if guest == before { "" } else { guest }, label, value]);
         before = guest;
     }
     let mut aligned = columns.lines(2).into_iter();
@@ -222,28 +220,28 @@ pub fn layout(rows: &[ComparisonRow], width: usize) -> String {
         if fits(&row) {
             return aligned.next().unwrap_or_default() + "\n";
         }
-        let ComparisonRow { guest, label: what, value, .. } = row;
-        let alone = format!("{guest}  {what}  {value}\n");
+        let ComparisonRow { guest, label, value, .. } = row;
+        let alone = format!("{guest}  {label}  {value}\n");
         if alone.chars().count() <= width + 1 {
             return alone;
         }
-        wrapped(&format!("{guest}: {what}"), width, "") + &wrapped(value, width, "    ")
+        wrapped(&format!("{guest}: {label}"), width, "") + &wrapped(value, width, "    ")
     };
     rows.iter().map(line).collect()
 }
 
-/// The widest column of comparisons in which every row that fits has its value next to it, in a total of
-/// `width` columns. Rows that are too wide do not prevent the alignment of the others.
+/// The largest width of the label column with which each row whose label fits has its value on the same line of
+/// `width` columns. Longer labels do not prevent the alignment of the others.
 fn label_column_width(rows: &[ComparisonRow], width: usize) -> usize {
     let length = |text: &String| text.chars().count();
     let fits = |column: usize| {
         let inside = rows.iter().filter(|row| length(&row.label) <= column);
-        inside.map(|row| column + length(&row.value)).all(|unbroken| unbroken <= width)
+        inside.map(|row| column + length(&row.value)).all(|total| total <= width)
     };
     rows.iter().map(|row| length(&row.label)).filter(|column| fits(*column)).max().unwrap_or(0)
 }
 
-/// Descriptions of the schedules in the rows. The short form also omits `rr`, known from other schedulers.
+/// Descriptions of the rows' schedules except `host`. The second omits `rr`, too, known from other schedulers.
 pub fn legends(rows: &[ComparisonRow]) -> [String; 2] {
     let is_there =
         |name: &str| rows.iter().flat_map(|row| &row.policies).any(|policy| policy.name() == name);

@@ -1,5 +1,5 @@
-//! The subjects of a brief: each guest on its host, at one overcommit ratio, and the names of
-//! its locks and schedules.
+//! The subjects of a brief: each guest on its host, at one overcommit ratio, and the names of its
+//! locks.
 
 use locks::System;
 
@@ -10,7 +10,6 @@ use study::{
     point::{GuestKind, HostKind, Point},
 };
 
-/// The preferred overcommit ratio.
 const PREFERRED_RATIO: f64 = 2.0;
 
 /// A guest on a host, with the overcommit ratio at which it is shown.
@@ -90,21 +89,19 @@ pub struct LockNames {
 }
 
 impl LockNames {
-    /// The names for the locks of the studies.
     pub fn new(studies: &[Study]) -> Self {
         let points =
             || studies.iter().flat_map(|study| &study.points).map(|study_point| &study_point.point);
         Self { are_of_ticketlocks: points().all(|point| ticketlock(point).is_some()) }
     }
 
-    /// The name of a point's lock.
     pub fn lock(&self, point: &Point) -> String {
         let word = ticketlock(point).filter(|_| self.are_of_ticketlocks);
         word.map_or_else(|| sanitize::line(&names::system(point)).into_owned(), str::to_owned)
     }
 }
 
-/// Short name of an ordinary ticketlock.
+/// Short name of an ordinary ticketlock; `None` for other locks.
 fn ticketlock(point: &Point) -> Option<&'static str> {
     let is_plain = point.handoff == HandoffSpec::NONE && point.label.is_empty();
     match (point.lock, point.backend) {

@@ -114,7 +114,7 @@ fn stopped(mut run: RunRecord, is_stopped: impl Fn(&study::point::Point) -> bool
 }
 
 /// Answers, charts, sentences and whether they hold, in `golden/brief.txt`. A guest without 2x has the
-/// nearest ratio above 1x, failed guests name the reason, and too few runs, disturbed or broken windows give
+/// smallest ratio above 1x, failed guests name the reason, and too few runs, disturbed or broken windows give
 /// no answer. Regression: different points had bars of one name, and one wide row left all others unaligned.
 #[test]
 fn briefs_match_golden_file() {
@@ -147,10 +147,10 @@ fn briefs_match_golden_file() {
         ("stopped native locks", vec![stopped(payload(), |point| point.lock.name() == "ticket")]),
     ] {
         let brief = Brief::new(&runs);
-        let Brief { sentence, validity: standing, .. } = &brief;
+        let Brief { sentence, validity, .. } = &brief;
         let (answer, chart) = (brief.answer(WIDTH), brief.chart(WIDTH));
-        let standing = format!("{:?}: {}", standing.tone, standing.text);
-        text += &format!("== {name}\n{answer}{chart}-- {sentence}\n-- {standing}\n\n");
+        let validity = format!("{:?}: {}", validity.tone, validity.text);
+        text += &format!("== {name}\n{answer}{chart}-- {sentence}\n-- {validity}\n\n");
     }
     golden("brief", &text);
 }

@@ -96,7 +96,7 @@ impl PlottedValue {
     }
 }
 
-/// The series of the study, in order. Locks of other families are in different panels and may have the same
+/// The series of the study, in order. Locks of different families are in different panels and may share
 /// styles.
 pub(super) fn legend(study: &Study) -> Vec<Legend> {
     let mut legend: Vec<Legend> = Vec::new();
@@ -112,12 +112,12 @@ pub(super) fn legend(study: &Study) -> Vec<Legend> {
     legend
 }
 
-/// The style of a series.
+/// The style of a series; `None` if the legend lacks it.
 pub(super) fn style_of(legend: &[Legend], name: &str) -> Option<usize> {
     legend.iter().find(|line| line.name == name).map(|line| line.style)
 }
 
-/// Facets with their series. `marks` converts each point to a mark.
+/// Panel titles with series. `marks` converts a point to its mark, if any.
 pub(super) fn panels(
     study: &Study,
     legend: &[Legend],

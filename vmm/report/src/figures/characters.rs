@@ -1,19 +1,19 @@
-//! Plots for a terminal: lines as braille dots, markers as letters.
+//! Plots for a terminal: lines as braille dots, markers as symbols.
 
 use super::{Figure, Lines, Plot, PlotRow, Rows, STYLES, scale::Scale};
 
-/// Marker letters, in the order of the styles.
+/// Marker symbols, in the order of the styles.
 const MARKERS: [char; STYLES] =
     ['\u{25cf}', '\u{25a0}', '\u{25b2}', '\u{25c6}', '\u{25bc}', '+', 'x', '*', '#', '%', '@', '&'];
 /// Rows of characters in a plot of lines.
 const HEIGHT: usize = 14;
-/// Shades of a distribution, from light to dark.
-const SHADES: [char; 9] = [
+/// Bars of a distribution, by height in eighths.
+const LEVELS: [char; 9] = [
     ' ', '\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}',
     '\u{2588}',
 ];
 
-/// Blocks of a character in eighths from the left.
+/// Block characters, filled in eighths from the left.
 const EIGHTHS: [char; 9] = [
     ' ', '\u{258f}', '\u{258e}', '\u{258d}', '\u{258c}', '\u{258b}', '\u{258a}', '\u{2589}',
     '\u{2588}',
@@ -22,10 +22,10 @@ const EIGHTHS: [char; 9] = [
 /// Minimum width of a row's drawing.
 const MIN_STRIP: usize = 8;
 
-/// Letters of hollow markers. Styles without one share the last letter.
+/// Symbols of hollow markers. All further styles share the last.
 const HOLLOW: [char; 6] = ['\u{25cb}', '\u{25a1}', '\u{25b3}', '\u{25c7}', '\u{25bd}', '\u{25cc}'];
 
-/// The letter of a style.
+/// The symbol of a style.
 pub fn marker(style: usize) -> char {
     MARKERS[style % STYLES]
 }
@@ -34,7 +34,7 @@ fn hollow(style: usize) -> char {
     HOLLOW[(style % STYLES).min(HOLLOW.len() - 1)]
 }
 
-/// A figure in `width` columns: a title, then its panels.
+/// A figure in `width` columns: title, panels, legend and note.
 pub fn figure(figure: &Figure, width: usize) -> String {
     let mut text = wrapped(&figure.title, width, "");
     for panel in &figure.panels {
@@ -227,8 +227,8 @@ fn strip(row: &PlotRow, plot: &Rows, columns: usize) -> String {
     let mut letters = vec![' '; columns];
     for (ix, height) in row.ridge.iter().enumerate() {
         let column = (ix * columns / row.ridge.len()).min(columns - 1);
-        let shade = SHADES[((height * 8.0).ceil() as usize).min(8)];
-        letters[column] = letters[column].max(shade);
+        let level = LEVELS[((height * 8.0).ceil() as usize).min(8)];
+        letters[column] = letters[column].max(level);
     }
     if row.ridge.is_empty() {
         if let Some(value) = plot.reference {
@@ -254,7 +254,7 @@ fn bar(place: f64, columns: usize) -> String {
     (0..columns).map(part).collect()
 }
 
-/// Wraps words into lines of at most `width` columns.
+/// Wraps text at spaces into lines of at most `width` columns; longer words exceed it.
 pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut lines = String::new();
     let mut line = String::new();

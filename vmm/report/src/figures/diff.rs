@@ -11,7 +11,7 @@ use crate::{
 };
 use study::findings::{Diff, diff::ComparedPoint};
 
-/// `None` if the runs have no point in common.
+/// One row per common point; `None` without ratios.
 pub fn figure(diff: &Diff) -> Option<Figure> {
     let ends = diff.compared.iter().filter_map(|both| both.ratio).flat_map(|estimate| {
         let within = estimate.interval.map(|interval| [interval.low, interval.high]);

@@ -1,6 +1,6 @@
 //! The figures of a report: from a study to plots, and from plots to SVG or characters.
 //!
-//! A template writes the SVG, not a plotting crate: colours have to be classes so that the page's style can
+//! A template writes the SVG, not a plotting crate: colours have to be classes so that the style sheet can
 //! switch to dark, every mark has a title, and each figure is drawn for wide and narrow pages with the same
 //! font size.
 
@@ -206,7 +206,7 @@ impl Figure {
         (!self.panels.is_empty()).then_some(self)
     }
 
-    /// Drops the panels with the smallest spread if there are too many panels. The tables have their figures.
+    /// Drops the panels with the smallest spread if there are too many values. The tables have all values.
     fn drop_flat_panels(&mut self) {
         let spread = |ix: &usize| self.panels[*ix].plot.spread();
         let mut order: Vec<usize> = (0..self.panels.len()).collect();

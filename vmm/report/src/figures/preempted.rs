@@ -1,4 +1,4 @@
-//! Targets of a schedule's preemptions, and the wasted spinning.
+//! Preemptions by lock state, and time wasted by spinning.
 
 use super::{
     Figure, Legend, PlotRow, PlottedValue, build,

@@ -4,7 +4,7 @@ use super::super::si::{percent, ratio, si};
 use base::units::Nanos;
 
 /// Maximum length, in decades, of a logarithmic axis with a grid line at every power of ten.
-const MOST_DECADES: f64 = 8.0;
+const MAX_DECADES: f64 = 8.0;
 
 /// Format of an axis' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl AxisUnit {
     }
 }
 
-/// Nanoseconds as short text.
+/// Nanoseconds in three digits.
 pub fn time(nanos: f64) -> String {
     let rounded = match nanos {
         n if n >= 100.0 => 10f64.powf((n.log10() - 2.0).floor()),
@@ -41,7 +41,7 @@ pub fn time(nanos: f64) -> String {
     Nanos(((nanos / rounded).round() * rounded) as u64).to_string()
 }
 
-/// Drops trailing zeros: `1.00k` is `1k`.
+/// Drops trailing zeros: `1.00k` becomes `1k`.
 fn trim_zeros(text: &str) -> String {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
@@ -145,7 +145,7 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 
 /// Powers of ten, and 2 and 5 times these if there are few decades. Some are outside the axis.
 fn decades_between((low, high): (i32, i32), decades: f64) -> Vec<f64> {
-    let step = (f64::from(high - low) / MOST_DECADES).ceil().max(1.0) as usize;
+    let step = (f64::from(high - low) / MAX_DECADES).ceil().max(1.0) as usize;
     let steps: &[f64] = if decades < 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let powers = (low..=high).step_by(step).map(|power| 10f64.powi(power));
     powers.flat_map(|power| steps.iter().map(move |step| step * power)).collect()

@@ -50,7 +50,7 @@ pub fn page(study: &Study, brief: Option<&Brief>) -> askama::Result<String> {
     let document = Document {
         heading: brief.sentence.clone(),
         warnings: warnings.collect(),
-        // Below the brief's sentence they are findings.
+        // Below the brief's sentence, answers are findings.
         answer: Vec::new(),
         findings: answer.into_iter().chain(findings).collect(),
         figures: figures.into_iter().filter_map(shown).collect(),
@@ -64,7 +64,7 @@ pub fn document_page(document: Document) -> askama::Result<String> {
     rendered(document, None, None)
 }
 
-/// Guests, specs and hosts may contain any text, and a page is read in a browser or with cat(1).
+/// Renders a page without control characters: names may contain any text, and cat(1) may print the page.
 fn rendered(
     document: Document,
     ratios: Option<Table>,
@@ -75,7 +75,6 @@ fn rendered(
 }
 
 impl Tone {
-    /// The CSS class of its sentences.
     const fn class(self) -> &'static str {
         match self {
             Self::More => "more",
@@ -108,7 +107,6 @@ impl Figure {
         }
     }
 
-    /// Titles and plots of its panels.
     fn rendered_panels(&self) -> Vec<(&str, Vec<String>)> {
         svg::panels(self)
     }

@@ -34,8 +34,8 @@ fn shown(records: &[RunRecord]) -> (String, String) {
     (page, text)
 }
 
-/// Payload and Linux, as `make run` measures them: one page with one name. A kernel that only one of them has
-/// is not a different program; two kernels are.
+/// Payload and Linux, as `make run` measures them: one page with one name. A kernel in only one of the runs is
+/// not reported as a difference; two kernels are.
 #[test]
 fn runs_of_several_guests_are_one_page() {
     let [payload, mut linux] = [record(&small()), record(&small())];
@@ -196,7 +196,7 @@ fn a_page_begins_with_the_brief() {
     assert!(places.is_sorted(), "{places:?}");
     let bars = brief.chart(72).lines().filter(|line| line.contains('\u{2588}')).count();
     let [start, end] = ["id=\"answer\"", "</figure>"].map(at);
-    // One for wide and one for narrow pages.
+    // One plot for wide and one for narrow pages.
     assert_eq!(page_text[start..end].matches("mark bar").count(), 2 * bars + 2, "and the legend");
     let panels = |page: &str| {
         let figure = page.split("<figure id=\"throughput\">").nth(1).unwrap();
@@ -205,7 +205,7 @@ fn a_page_begins_with_the_brief() {
     assert_eq!((panels(&page(&study, None).unwrap()), panels(&page_text)), (3, 1));
 }
 
-/// Regression: it had 31 MB.
+/// Regression: the page had 31 MB.
 #[test]
 #[ignore = "a minute: 11 400 cells"]
 fn a_page_of_the_full_league_has_at_most_3_mb() {
@@ -244,7 +244,7 @@ fn two_runs_are_one_page() {
     assert!(render(&Document::for_diff(&diff), Form::terminal(80)).contains("Points in both runs"));
 }
 
-/// A value that replaces a number in a store.
+/// Values that replace a field in a store.
 fn number() -> impl Strategy<Value = Value> {
     let odd = [0, 1, u64::MAX, u32::MAX.into()].map(Value::from);
     let others = [json!(1e308), json!(1e-308), json!(-1), json!(null), json!([]), json!("")];

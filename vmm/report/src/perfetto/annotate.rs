@@ -25,7 +25,7 @@ pub(super) fn kind(activity: &LockActivity) -> &'static str {
     }
 }
 
-const fn why(end: SliceEnd) -> &'static str {
+const fn reason(end: SliceEnd) -> &'static str {
     match end {
         SliceEnd::Open => "not over",
         SliceEnd::Expired => "slice",
@@ -42,7 +42,7 @@ const fn why(end: SliceEnd) -> &'static str {
 }
 
 pub(super) fn end_note(end: SliceEnd) -> Annotations {
-    vec![text(key::WHY, why(end))]
+    vec![text(key::WHY, reason(end))]
 }
 
 pub(super) fn lock_note(lock: LockId) -> DebugAnnotation {

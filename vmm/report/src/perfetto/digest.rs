@@ -98,7 +98,7 @@ pub struct LockPreemption {
     pub others_spun_ns: Nanos,
 }
 
-/// Reads a trace. Keeps the `top` longest of each kind in each run.
+/// Reads a trace. Retains the `top` longest handoffs and preemptions of each run.
 pub fn digest(input: impl BufRead, top: usize) -> Result<Digest, TraceError> {
     let mut reader = Reader { top, runs: Vec::new(), tracks: HashMap::new() };
     let mut packets = Packets::new(input);
@@ -152,12 +152,11 @@ struct Reader {
 #[derive(Default)]
 struct RunReader {
     digest: RunDigest,
-    began: Nanos,
+    start: Nanos,
     /// Whether the end of the run was read.
     is_complete: bool,
 }
 
-/// A declared track.
 struct DeclaredTrack {
     /// Index of its run.
     run: usize,
@@ -238,7 +237,7 @@ impl RunDigest {
 impl RunReader {
     fn begins(&mut self, event: &TrackEvent, at: Nanos, track: &str) -> Open {
         if event.categories.iter().any(|category| category == CATEGORY) {
-            self.began = at;
+            self.start = at;
             let figures = event.annotations.iter();
             self.digest.account = figures
                 .filter_map(|annotation| Some((annotation.name.clone(), annotation.number?)))
@@ -248,7 +247,7 @@ impl RunReader {
         }
         let Some(kind) = words(event, key::KIND) else { return Open::Other };
         let off = LockPreemption {
-            at_ns: at.since(self.began),
+            at_ns: at.since(self.start),
             vcpu: track.to_owned(),
             why: words(event, key::WHY).unwrap_or_default(),
             lock: words(event, key::LOCK),
@@ -281,8 +280,8 @@ impl RunReader {
         }
         let parts = [release, kick, grant, run].into_iter().flatten();
         let total = parts.fold(Nanos::ZERO, Nanos::after);
-        let lateness = HandoffTimes {
-            at_ns: at.since(self.began),
+        let handoff = HandoffTimes {
+            at_ns: at.since(self.start),
             by: by.to_owned(),
             to: words(event, key::TO).unwrap_or_default(),
             total_ns: total,
@@ -291,7 +290,7 @@ impl RunReader {
             grant_to_guest_ns: grant,
             kick_to_run_ns: run,
         };
-        push_top(&mut self.digest.worst_handoffs, lateness, top, |lateness| lateness.total_ns);
+        push_top(&mut self.digest.worst_handoffs, handoff, top, |handoff| handoff.total_ns);
     }
 }
 
@@ -304,11 +303,11 @@ fn words(event: &TrackEvent, name: &str) -> Option<String> {
     event.annotations.iter().find(|annotation| annotation.name == name)?.text.clone()
 }
 
-/// Inserts `one` into the `top` longest, longest first. Equal entries keep their order.
-fn push_top<T>(all: &mut Vec<T>, one: T, top: usize, length: fn(&T) -> Nanos) {
-    let place = all.partition_point(|kept_entry| length(kept_entry) >= length(&one));
+/// Inserts `item` into the list of the `top` longest, longest first. Equal items keep their order.
+fn push_top<T>(list: &mut Vec<T>, item: T, top: usize, length: fn(&T) -> Nanos) {
+    let place = list.partition_point(|other| length(other) >= length(&item));
     if place < top {
-        all.truncate(top - 1);
-        all.insert(place, one);
+        list.truncate(top - 1);
+        list.insert(place, item);
     }
 }

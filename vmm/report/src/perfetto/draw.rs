@@ -104,10 +104,10 @@ struct Drawing<'a, W> {
 
 impl<W: Write> Drawing<'_, W> {
     /// The name of a VM's track, numbered if there are several VMs.
-    fn vm_track_name(&self, what: &str, vm: u32) -> String {
+    fn vm_track_name(&self, label: &str, vm: u32) -> String {
         match self.timeline.vms() {
-            0 | 1 => what.to_owned(),
-            _ => format!("VM {vm} {what}"),
+            0 | 1 => label.to_owned(),
+            _ => format!("VM {vm} {label}"),
         }
     }
 
@@ -120,11 +120,11 @@ impl<W: Write> Drawing<'_, W> {
                 continue;
             }
             let track = Track::Operations(vm);
-            let (what, unit) = match self.timeline.progress_unit {
+            let (label, unit) = match self.timeline.progress_unit {
                 ProgressUnit::Operations => ("operations", "op/s"),
                 ProgressUnit::Locks => ("locks taken", "locks/s"),
             };
-            self.out.name(track, &self.vm_track_name(what, vm), Some(unit))?;
+            self.out.name(track, &self.vm_track_name(label, vm), Some(unit))?;
             for pair in samples.windows(2) {
                 let [before, after] = pair else { continue };
                 let seconds = after.at.since(before.at).seconds();
@@ -166,7 +166,7 @@ impl<W: Write> Drawing<'_, W> {
         }
         let events = self.timeline.events.get(vcpu.0 as usize).map_or(&[][..], Vec::as_slice);
         for (at, event) in events {
-            // The schedule's own records have more details of these.
+            // The schedule's own records have more details of these kicks.
             if !matches!(event, VcpuEvent::Kicks(_, KickOutcome::Woke)) {
                 self.event(*at, vcpu, event)?;
             }
@@ -207,7 +207,7 @@ impl<W: Write> Drawing<'_, W> {
         preemption: Option<&Preemption>,
     ) -> io::Result<()> {
         let Some(preemption) = preemption else {
-            let event = entry("preempted (not kept)", end_note(end));
+            let event = entry("preempted (record dropped)", end_note(end));
             return self.out.slice(span, track, event);
         };
         let kind = kind(&preemption.observed.activity);
@@ -224,17 +224,17 @@ impl<W: Write> Drawing<'_, W> {
         self.out.end(span.to, track)
     }
 
-    /// Draws a vCPU's event that is not part of a time slice.
+    /// Draws a vCPU's event as an instant, unless a slice or gap shows it.
     fn event(&mut self, at: Nanos, vcpu: VcpuIndex, event: &VcpuEvent) -> io::Result<()> {
         let event = match event {
             VcpuEvent::Kicks(target, outcome) | VcpuEvent::WakesOther(target, outcome) => {
                 let to = self.timeline.sibling(vcpu, *target);
                 let to = to.map_or_else(|| target.to_string(), |to| self.timeline.name(to));
-                let what = match event {
+                let label = match event {
                     VcpuEvent::WakesOther(..) => "stray kick",
                     _ => name::KICK,
                 };
-                entry(&format!("{what}: {outcome}"), vec![text(key::TO, to)])
+                entry(&format!("{label}: {outcome}"), vec![text(key::TO, to)])
             }
             VcpuEvent::KickPending(ticket) => {
                 entry("a kick was pending", vec![number("ticket", ticket.0.into())])
@@ -298,19 +298,19 @@ impl<W: Write> Drawing<'_, W> {
             for (at, event) in &self.timeline.events[by.0 as usize] {
                 let VcpuEvent::Kicks(id, KickOutcome::Woke) = event else { continue };
                 let Some(to) = self.timeline.sibling(by, *id) else { continue };
-                let on = self.resume_after(to, *at);
+                let resumed = self.resume_after(to, *at);
                 let mut event = entry(name::KICK, vec![text(key::TO, self.timeline.name(to))]);
                 let flow = self.out.flow(flows);
                 flows += 1;
-                if let Some(on) = on {
+                if let Some(resumed) = resumed {
                     event.flow_ids.push(flow);
-                    event.annotations.push(number(key::KICK_TO_RUN, on.since(*at).0));
+                    event.annotations.push(number(key::KICK_TO_RUN, resumed.since(*at).0));
                 }
                 self.out.instant(*at, Track::Vcpu(by.0), event)?;
-                if let Some(on) = on {
+                if let Some(resumed) = resumed {
                     let mut end = entry(name::RESUMED, Vec::new());
                     end.terminating_flow_ids.push(flow);
-                    self.out.instant(on, Track::Vcpu(to.0), end)?;
+                    self.out.instant(resumed, Track::Vcpu(to.0), end)?;
                 }
             }
         }

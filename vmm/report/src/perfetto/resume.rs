@@ -8,9 +8,9 @@ use super::{
     write::{is_run_track, run_of},
 };
 
-/// The length in bytes of the leading runs in a file that are complete and whose numbers
-/// `are_wanted`. Runs are written in sequence, so any other run was being written, or its figures
-/// did not reach the store: the first such run and everything after it are dropped.
+/// The length in bytes of a file's leading runs that are complete and for whose numbers `are_wanted`
+/// returns true. Runs are written in sequence, so the first other run was being written, or its figures
+/// did not reach the store. It and all later runs are not included.
 pub fn length_of_wanted(
     input: impl BufRead,
     are_wanted: impl Fn(u32) -> bool,

@@ -47,8 +47,8 @@ fn preemption(at: u64, vcpu: u32, activity: LockActivity, off: Option<u64>) -> P
     }
 }
 
-/// One slot. vCPU 0 holds the lock and is preempted from 1,100 to 1,300; vCPU 1 arrives, spins from
-/// 1,150 and halts at 1,200; vCPU 0 returns, kicks it at 1,400, and both continue.
+/// One slot; times in ns. vCPU 0 holds the lock and is preempted from 1,100 to 1,300; vCPU 1 arrives,
+/// spins from 1,150 and halts at 1,200; vCPU 0 runs again, kicks it at 1,400, and both continue.
 fn timeline() -> Timeline {
     let activity = LockActivity::Holding { lock: Some(LOCK), depth: 1 };
     let sighting = |at, vcpu, activity| Sighting { at: Nanos(at), vcpu: VcpuIndex(vcpu), activity };
@@ -130,8 +130,8 @@ fn stretches_follow_from_slices() {
     let timeline = timeline();
     let stretches = Stretches::new(&timeline).unwrap();
     let described = |vcpu| -> String {
-        let describe = |Stretch { span, state: what }: Stretch<'_>| {
-            let what = match what {
+        let describe = |Stretch { span, state }: Stretch<'_>| {
+            let text = match state {
                 StretchState::Running { spinning, kick, .. } => {
                     let spinning: Vec<_> =
                         spinning.iter().map(|span| (span.from.0, span.to.0)).collect();
@@ -143,7 +143,7 @@ fn stretches_follow_from_slices() {
                 StretchState::Woken(_) => "woken".into(),
                 other => format!("{other:?}"),
             };
-            format!("{}-{} {what}", span.from.0, span.to.0)
+            format!("{}-{} {text}", span.from.0, span.to.0)
         };
         let uuids = stretches.of_vcpu(VcpuIndex(vcpu)).into_iter().map(describe);
         uuids.collect::<Vec<_>>().join(", ")

@@ -14,7 +14,6 @@ use study::timeline::TimeSpan;
 /// Tag byte of `Trace.packet`: field 1, length-delimited.
 pub(super) const PACKET: u8 = 1 << 3 | 2;
 
-/// A track of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Track {
     /// The run itself.
@@ -63,15 +62,12 @@ pub(super) struct RunWriter<'a, W> {
     bytes: Vec<u8>,
 }
 
-/// Annotations of an event.
 pub(super) type Annotations = Vec<DebugAnnotation>;
 
-/// A numeric annotation.
 pub(super) fn number(name: &str, value: u64) -> DebugAnnotation {
     DebugAnnotation { name: name.into(), number: Some(value), text: None }
 }
 
-/// A text annotation.
 pub(super) fn text(name: &str, value: impl Into<String>) -> DebugAnnotation {
     DebugAnnotation { name: name.into(), number: None, text: Some(value.into()) }
 }

@@ -8,7 +8,7 @@ use study::{
 };
 
 /// The commands that measure exactly these points again and report them: one line per run, then
-/// one for the report. Empty if the store has no record of the command that started it.
+/// one for the report. Empty if no run has a record of the command that started it.
 pub fn rerun_commands<'a>(study: &Study, points: impl Iterator<Item = &'a Point>) -> String {
     let points: Vec<&Point> = points.collect();
     let only = only(study, &points);
@@ -21,7 +21,7 @@ pub fn rerun_commands<'a>(study: &Study, points: impl Iterator<Item = &'a Point>
         if words.is_empty() {
             continue;
         }
-        // A comparison has no parts to select.
+        // `pvticket compare` has no `--only`.
         let only =
             if session.command.get(1).is_some_and(|word| word == "compare") { "" } else { &only };
         let folder = if ix == 0 { "again".to_owned() } else { format!("again-{}", ix + 1) };
@@ -44,7 +44,7 @@ fn without_dir(command: &[String]) -> impl Iterator<Item = &String> {
     })
 }
 
-/// The command line of a run's first start, quoted for a shell.
+/// The command line of a run's first start, quoted for a shell; `None` if not recorded.
 pub fn start_command(run: &RunFacts) -> Option<String> {
     let words = &run.sessions.first()?.command;
     let words: Vec<String> = words.iter().map(|word| shell_quoted(word)).collect();

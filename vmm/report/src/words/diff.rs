@@ -82,9 +82,9 @@ fn not_judged(number: usize, points: &str, reason: &str) -> Sentence {
 
 fn with_host(diff: &Diff, mut sentences: Vec<Sentence>) -> Vec<Sentence> {
     if !diff.differences.is_empty() {
-        let what: Vec<&str> = diff.differences.iter().map(|fact| fact.fact.as_str()).collect();
-        let what = what.join(", ");
-        let text = format!("The runs differ in: {what}. Differences may be due to these.");
+        let facts: Vec<&str> = diff.differences.iter().map(|fact| fact.fact.as_str()).collect();
+        let facts = facts.join(", ");
+        let text = format!("The runs differ in: {facts}. Differences may be due to these.");
         sentences.push(Sentence::plain(Tone::Bad, text));
     }
     sentences
@@ -93,10 +93,10 @@ fn with_host(diff: &Diff, mut sentences: Vec<Sentence>) -> Vec<Sentence> {
 /// Windows of either run without valid figures, and quotas.
 pub fn disturbed(diff: &Diff) -> Vec<Sentence> {
     let runs = [("first", &diff.before), ("second", &diff.after)];
-    let sentences = |(which, study): (&str, &Study)| {
+    let sentences = |(ordinal, study): (&str, &Study)| {
         let windows = disturbed::summary_with_points(study)
-            .map(|windows| format!("The {which} run has {windows}."));
-        let quota = disturbed::quota(study).map(|quota| format!("Of the {which} run: {quota}."));
+            .map(|windows| format!("The {ordinal} run has {windows}."));
+        let quota = disturbed::quota(study).map(|quota| format!("Of the {ordinal} run: {quota}."));
         [quota, windows].into_iter().flatten().map(|text| Sentence::plain(Tone::Bad, text))
     };
     runs.into_iter().flat_map(sentences).collect()
@@ -170,7 +170,7 @@ pub fn tables(diff: &Diff) -> Vec<Table> {
         differs.cells([fact.fact.clone(), short(&fact.before), short(&fact.after)]);
     }
     let only = [("first", &diff.only_before), ("second", &diff.only_after)];
-    let only = only.map(|(which, points)| only_table(which, points));
+    let only = only.map(|(ordinal, points)| only_table(ordinal, points));
     let others = [differs].into_iter().chain(only).filter_map(Table::nonempty);
     both.into_iter().chain(others).collect()
 }
@@ -184,8 +184,8 @@ fn short(value: &str) -> String {
     }
 }
 
-fn only_table(which: &str, points: &[Point]) -> Table {
-    let title = format!("Only in the {which} run");
+fn only_table(ordinal: &str, points: &[Point]) -> Table {
+    let title = format!("Only in the {ordinal} run");
     let mut table = Table::new("only", &title, "", &["point"]);
     for point in points {
         table.cells([point.to_string()]);

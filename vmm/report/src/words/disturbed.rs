@@ -30,10 +30,10 @@ pub fn summary(disturbance: Disturbance) -> Option<String> {
 pub fn notes(point: &PointStudy) -> Vec<String> {
     let Disturbance { overlong, stopped, starved, lacking, throttled } = point.disturbance;
     let requested = point.point.duration.as_secs_f64();
-    let note = |windows: Windows, what: &dyn Fn(f64) -> String| {
+    let note = |windows: Windows, text: &dyn Fn(f64) -> String| {
         let (windows, max) = windows?;
         let windows = count(windows, "window");
-        Some(format!("{windows} {}; the rate is not valid", what(max)))
+        Some(format!("{windows} {}; the rate is not valid", text(max)))
     };
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
     let notes = [
@@ -58,7 +58,7 @@ pub fn notes(point: &PointStudy) -> Vec<String> {
     notes.into_iter().flatten().collect()
 }
 
-/// The lowest CPU quota of a measurement, if it allowed less than the CPUs of its run.
+/// A warning about the first measured run whose lowest CPU quota was less than its CPUs.
 pub fn quota(study: &Study) -> Option<String> {
     let measured = study.runs.iter().filter(|run| !spec::is_simulated(&run.run.spec));
     let mut concerns = measured.filter_map(|run| {
@@ -72,7 +72,7 @@ pub fn quota(study: &Study) -> Option<String> {
     concerns.next()
 }
 
-/// All disturbed windows of a study, with their points.
+/// All disturbed windows of a study, with their points; `None` without any.
 pub fn summary_with_points(study: &Study) -> Option<String> {
     let is_disturbed = |point: &&PointStudy| !point.disturbance.is_none();
     let points: Vec<&PointStudy> = study.points.iter().filter(is_disturbed).collect();
@@ -134,7 +134,7 @@ mod tests {
         assert!(!text(&study_of(record(&Fixture::default())), Form::MAIL).contains("Disturbed"));
     }
 
-    /// Regression: the brief and the comparison of two runs did not report them.
+    /// Regression: the brief and the comparison of two runs did not report disturbed windows.
     #[test]
     fn briefs_and_diffs_report_disturbed_windows() {
         let expected = "disturbed windows, rates not valid: 2 much longer than requested";
@@ -143,11 +143,11 @@ mod tests {
         assert!(text.contains(expected), "{text}");
         let undisturbed = || record(&Fixture::default());
         assert!(!brief(undisturbed()).contains("disturbed"));
-        for (before, after, which) in
+        for (before, after, ordinal) in
             [(undisturbed(), stopped(), "second"), (stopped(), undisturbed(), "first")]
         {
             let diff = Diff::new(study_of(before), study_of(after));
-            let expected = format!("The {which} run has {expected} (ticket");
+            let expected = format!("The {ordinal} run has {expected} (ticket");
             for text in [
                 of_diff(&diff, Form::terminal(80)),
                 html::document_page(Document::for_diff(&diff)).unwrap(),
@@ -156,7 +156,7 @@ mod tests {
                 assert_eq!(text.matches(&expected).count(), 1, "{text}");
                 assert_eq!(text.matches("disturbed windows").count(), 1, "{text}");
             }
-            // The mail reports it with the other facts of the run.
+            // The mail reports the windows with the other facts of the run.
             let mail = of_diff(&diff, Form::MAIL).to_lowercase();
             assert_eq!(mail.matches("disturbed").count(), 1, "{mail}");
         }

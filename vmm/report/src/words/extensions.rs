@@ -9,7 +9,7 @@ use super::{
 use base::{plural::count, units::Nanos};
 use study::findings::{PointStudy, Study, Timed};
 
-/// One clause: the outcomes of the extensions, and the times needed.
+/// One clause: the outcomes of the extensions, and median, p99 and maximum of the times needed.
 pub fn summary(counts: &ExtensionCounts, needed: Option<[Nanos; 3]>) -> String {
     let ExtensionCounts { granted, in_time, overrun } = *counts;
     let needed = needed.map(|nanos| nanos.map(|nanos| time(nanos.0 as f64)));

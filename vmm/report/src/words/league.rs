@@ -1,4 +1,4 @@
-//! The league as text: a table of the locks, their kept shares by schedule, and the leaders.
+//! The league as text: a table of the locks, their retained shares by schedule, and the leaders.
 
 use super::{
     sentences::{Sentence, Tone, bracketed},
@@ -66,15 +66,15 @@ pub fn heat_maps(study: &Study, leagues: &[League]) -> Vec<HeatMap> {
 fn leader_sentences(study: &Study, league: &League) -> Vec<Sentence> {
     let Some(first) = league.rows.first() else { return Vec::new() };
     let least = first.lowest_share(league.ranked_by);
-    let of = surroundings(study, league);
-    let of = if of.is_empty() { of } else { format!("{of}: ") };
+    let prefix = surroundings(study, league);
+    let prefix = if prefix.is_empty() { prefix } else { format!("{prefix}: ") };
     let mut sentences = Vec::new();
     if least >= 0.0 {
         sentences.push(Sentence {
             tone: if least < COLLAPSE { Tone::Less } else { Tone::More },
             figure: percent(least),
             text: format!(
-                "{of}{} keeps most of its rate in the worst of three schedules: {}.",
+                "{prefix}{} keeps most of its rate in the worst of three schedules: {}.",
                 name(study, first),
                 trial_shares(league, first)
             ),
@@ -86,7 +86,7 @@ fn leader_sentences(study: &Study, league: &League) -> Vec<Sentence> {
     };
     let best: Vec<String> = league.ranked_by.into_iter().filter_map(best).collect();
     if !best.is_empty() {
-        let text = format!("{of}The largest shares are {}.", best.join(", "));
+        let text = format!("{prefix}The largest shares are {}.", best.join(", "));
         sentences.push(Sentence::plain(Tone::Neutral, text));
     }
     let fallen = league
@@ -95,7 +95,7 @@ fn leader_sentences(study: &Study, league: &League) -> Vec<Sentence> {
         .filter(|row| (0.0..COLLAPSE).contains(&row.lowest_share(league.ranked_by)));
     let (fallen, locks) = (fallen.count(), league.rows.len());
     let text = format!(
-        "{of}{fallen} of {} {} less than {} in one of these schedules.",
+        "{prefix}{fallen} of {} {} less than {} in one of these schedules.",
         count(locks, "lock"),
         agree(fallen, "keeps", "keep"),
         percent(COLLAPSE)
@@ -113,13 +113,13 @@ fn trial_shares(league: &League, row: &Standing) -> String {
     league.ranked_by.map(share).join(", ")
 }
 
-/// Reports the number of cells that do not count.
+/// Reports the number of cells that count, unless all do.
 fn excluded_cells((counted, all): (usize, usize)) -> String {
     if counted == all {
         return String::new();
     }
     format!(
-        " Rates and shares are from {counted} of {}: next to the others, the host's CPUs had been moved.",
+        " Rates and shares are from {counted} of {}: around the others, the hypervisor had moved the host's CPUs.",
         count(all, "cell")
     )
 }
@@ -131,7 +131,7 @@ fn table(study: &Study, league: &League) -> Table {
     let under_host =
         |row: &Standing| row.results[league.ranked_by[2]].map(|result| &study.points[result.point]);
     let cpu_time = |row: &Standing| under_host(row).and_then(PointStudy::cpu_time_per_operation);
-    // Simulations have no such account.
+    // Simulations do not count CPU time.
     let has_cpu_time = league.rows.iter().any(|row| cpu_time(row).is_some());
     let costs = if has_cpu_time {
         ", and the CPU time of all vCPUs for each operation, spinning included"
@@ -170,7 +170,7 @@ fn table(study: &Study, league: &League) -> Table {
     table
 }
 
-/// The lock's requirements on the machine. Throttled waiters of `restrict:N` halt with any lock.
+/// The lock's requirements. Throttled waiters of `restrict:N` halt with any lock.
 fn needs(point: &Point) -> Needs {
     if point.handoff.restrict != 0 { Needs::Halts } else { point.lock.needs() }
 }

@@ -26,7 +26,7 @@ pub fn briefly(moves: &[&Moved]) -> Option<String> {
     ))
 }
 
-/// Transfer times of a line between two CPUs just before and after a cell.
+/// Transfer times of a cache line between two CPUs just before and after a cell.
 pub(super) fn hops(load: &Load) -> Option<String> {
     match (load.hop_before, load.hop_after) {
         (Some(before), Some(after)) => Some(format!("{before:.0} and {after:.0} ns")),

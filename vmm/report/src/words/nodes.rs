@@ -36,7 +36,7 @@ pub(super) fn differences(study: &Study) -> Vec<String> {
         .filter_map(|session| Some((session.host.node.as_ref()?, diff::facts(&session.host))))
         .collect();
     let mut differences = Vec::new();
-    for (fact, what) in OF_NODES {
+    for (fact, name) in OF_NODES {
         let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (node, facts) in &of_nodes {
             let value = facts.iter().find(|(name, _)| name == fact);
@@ -48,7 +48,7 @@ pub(super) fn differences(study: &Study) -> Vec<String> {
                 format!("{value} on {}", nodes.join(", "))
             });
             let each: Vec<String> = each.collect();
-            differences.push(format!("The nodes differ in {what}: {}.", each.join("; ")));
+            differences.push(format!("The nodes differ in {name}: {}.", each.join("; ")));
         }
     }
     differences

@@ -20,7 +20,7 @@ pub(super) fn table(study: &Study) -> Option<Table> {
     table.with_headings().nonempty()
 }
 
-/// Hits, bounds, long waits, faults, additional work.
+/// Hits, replays, bounds, disturbances, long waits, faults, host extras, work.
 fn of_point(point: &PointStudy) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(hits) = point.preempted.and_then(|preempted| preempted.hits) {

@@ -42,7 +42,7 @@ fn figures(both: &ComparedPoint) -> [String; 2] {
     [if both.ratio.is_none() { ratio(0.0) } else { figure }, interval]
 }
 
-/// The regressions as a table.
+/// The regressions as a table; `None` without any.
 pub fn table(diff: &Diff) -> Option<Table> {
     let line = |regression: &Regression<'_>| match regression {
         Regression::Less(both) => {

@@ -42,7 +42,7 @@ fn card_line(reproduction: &Reproduction) -> Option<String> {
     })
 }
 
-/// The score in parts.
+/// The score by basis, of all rows, and of the card.
 fn parts(reproduction: &Reproduction) -> Vec<String> {
     let part = |basis: Basis| {
         let score = reproduction.score(Some(basis));
@@ -61,7 +61,7 @@ fn parts(reproduction: &Reproduction) -> Vec<String> {
     Basis::ALL.into_iter().filter_map(part).chain([rows]).chain(card_line(reproduction)).collect()
 }
 
-/// Tables with measurements that are not valid figures of their locks.
+/// Tables with disturbed measurements; `None` without any.
 fn disturbed(reproduction: &Reproduction) -> Option<String> {
     let sections = reproduction.sections.iter();
     let noisy: Vec<&Section> = sections.filter(|section| !section.disturbance.is_none()).collect();
@@ -77,7 +77,6 @@ pub fn findings(reproduction: &Reproduction) -> Vec<Sentence> {
     parts.chain(disturbed(reproduction).map(plain(Tone::Bad))).collect()
 }
 
-/// The score card.
 fn card(reproduction: &Reproduction) -> Option<Table> {
     let head = ["entry", "hold", "scored", "rows", "verdict"];
     let note = "By measurement, otherwise by simulation; rows in order and sign.";
@@ -98,7 +97,7 @@ fn card(reproduction: &Reproduction) -> Option<Table> {
 
 /// Facts about a table in addition to its rows.
 fn section_facts(section: &Section) -> Vec<String> {
-    let Section { source, read, place, noise, surrogates: stand_in, model, command, .. } = section;
+    let Section { source, read, place, noise, surrogates, model, command, .. } = section;
     let mut facts = vec![format!(
         "Published: {source} (read: {read}); on {place}. Changes of up to {:.1} % count as none.",
         noise * 100.0
@@ -106,7 +105,7 @@ fn section_facts(section: &Section) -> Vec<String> {
     let list = |name: &str, notes: &[String]| {
         (!notes.is_empty()).then(|| format!("{name}: {}.", notes.join("; ")))
     };
-    facts.extend(list("Measured", stand_in));
+    facts.extend(list("Measured", surrogates));
     facts.extend(list("Simulated", model));
     facts.extend(command.as_ref().map(|command| format!("Measurements: {command}")));
     facts

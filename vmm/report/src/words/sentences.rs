@@ -18,26 +18,30 @@ use study::{
 
 /// Plural name of the study's operations.
 pub fn operations(study: &Study) -> &'static str {
-    let unit = |point: &Point| match (point.guest, point.lock.family()) {
-        (GuestKind::Linux, _) if point.workload != "lock" => "operations",
-        _ if is_of_switches(point) => "switches",
-        (_, Family::Spinlock | Family::Mutex) => "acquisitions",
-        (_, Family::Counter) => "adds",
-        (_, Family::Lockref) => "gets and puts",
-    };
-    let mut units = study.points.iter().map(|study| unit(&study.point));
+    let mut units = study.points.iter().map(|study| operations_of(&study.point));
     match units.next() {
         Some(first) if units.all(|name| name == first) => first,
         _ => "operations",
     }
 }
 
-/// Whether its guest measures vCPU switches.
+/// The unit of a point's throughput.
+pub fn operations_of(point: &Point) -> &'static str {
+    match (point.guest, point.lock.family()) {
+        (GuestKind::Linux, _) if point.workload != "lock" => "operations",
+        _ if is_of_switches(point) => "switches",
+        (_, Family::Spinlock | Family::Mutex) => "acquisitions",
+        (_, Family::Counter) => "adds",
+        (_, Family::Lockref) => "gets and puts",
+    }
+}
+
+/// Whether the point's guest measures vCPU switches.
 pub fn is_of_switches(point: &Point) -> bool {
     point.workload == "switch"
 }
 
-/// The direction of a finding.
+/// The kind of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// More than a baseline.
@@ -52,7 +56,7 @@ pub enum Tone {
     Bad,
 }
 
-/// A sentence of a verdict.
+/// A sentence of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sentence {
     /// Kind of the statement, which determines its colour.
@@ -233,10 +237,10 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     sentences
 }
 
-/// Share of the CPUs' time used by others above which there is a warning.
+/// Busy share of the CPUs' time from which on there is a warning.
 const BUSY: f64 = 0.1;
 
-/// A warning if other processes used the vCPUs' CPUs just before.
+/// A warning if the run's CPUs were busy just before the session.
 fn busy(facts: &study::host_facts::HostFacts) -> Option<String> {
     let busy = facts.busy.filter(|busy| *busy >= BUSY)?;
     Some(format!(
@@ -245,8 +249,8 @@ fn busy(facts: &study::host_facts::HostFacts) -> Option<String> {
     ))
 }
 
-/// Facts that should be equal for all starts of the runs and are not. A guest without a kernel matches any
-/// kernel.
+/// Facts that should be equal for all starts of the runs and are not. A session without guest kernels matches
+/// any kernel.
 fn differing_facts(study: &Study) -> Vec<String> {
     let sessions = study.runs.iter().flat_map(|run| &run.sessions);
     let hosts: Vec<(bool, Vec<(String, String)>)> = sessions
@@ -265,7 +269,7 @@ pub(super) fn select<'a>(comparisons: &[&'a Comparison], outcome: Outcome) -> Ve
     comparisons.iter().copied().filter(|comparison| comparison.outcome() == outcome).collect()
 }
 
-/// A finding about two series, at each of their places, or about the places of one series.
+/// A finding about two series, at each of their points, or about the points of one series.
 fn sentence(study: &Study, finding: &SeriesComparison) -> Sentence {
     let comparisons: Vec<&Comparison> =
         finding.comparisons.iter().map(|ix| &study.comparisons[*ix]).collect();
@@ -330,7 +334,9 @@ fn clauses(study: &Study, comparisons: &[&Comparison]) -> Vec<String> {
     if let Some(max_need) = largest_need(&few) {
         let (place, needed) = (which(&few), needed(max_need));
         parts.push(if is_along_x {
-            format!("too few repetitions of {place} to tell a difference from {against}: {needed}")
+            format!(
+                "too few repetitions of {place} to detect a difference from {against}: {needed}"
+            )
         } else {
             format!("too few repetitions of {subject} and {against} {place} to tell: {needed}")
         });
@@ -402,7 +408,7 @@ fn summary(comparisons: &[&Comparison]) -> String {
     }
 }
 
-/// Remark on a direction that its ratio contradicts.
+/// Remark on a direction that the ratio contradicts; empty otherwise.
 pub const fn ranks_remark(is_contrary: bool) -> &'static str {
     if is_contrary { ", by ranks: the medians are in the opposite order" } else { "" }
 }
@@ -446,7 +452,7 @@ pub fn estimate(estimate: &Estimate) -> String {
     }
 }
 
-/// A probability with its sign: `= 0.01` or `< 0.001`.
+/// A probability with its sign: `= 0.010` or `< 0.0001`.
 pub fn p(p: Option<f64>) -> String {
     match p.unwrap_or(1.0) {
         p if p < 0.0001 => "< 0.0001".to_owned(),

@@ -228,14 +228,14 @@ fn schedules(study: &Study, lines: &mut SetupLines) {
     };
     let policies = unique(study.points.iter().map(|point| schedule(&point.point)));
     lines.add("policy", &policies.join("; "));
+    let numbers = |number: fn(&Point) -> u32| {
+        let numbers: BTreeSet<_> = study.points.iter().map(|point| number(&point.point)).collect();
+        names::listed(&numbers.iter().map(u32::to_string).collect::<Vec<_>>())
+    };
+    let (vcpus, slots) = (numbers(Point::all_vcpus), numbers(|point| point.slots));
     for run in &study.runs {
-        let cpus = CpuList::ranges(&run.run.cpus);
-        let mut slots: Vec<u32> = study.points.iter().map(|point| point.point.slots).collect();
-        slots.sort_unstable();
-        slots.dedup();
-        let slots: Vec<String> = slots.iter().map(u32::to_string).collect();
-        let slots = names::listed(&slots);
-        lines.add("policy", &format!("vCPUs on {slots} of CPUs {cpus}, jobs {}", run.run.jobs));
+        let (cpus, jobs) = (CpuList::ranges(&run.run.cpus), run.run.jobs);
+        lines.add("policy", &format!("vCPUs: {vcpus}, on {slots} of CPUs {cpus}, jobs {jobs}"));
     }
 }
 
@@ -282,7 +282,7 @@ fn guest(point: &Point) -> String {
     } = point;
     let locks =
         if *lock_count == 1 { "one lock".into() } else { format!("one of {lock_count} locks") };
-    // Stores with a kernel file named by the user have no version: it is 6.1 or any other.
+    // A store has no version of a kernel file named by the user, which may be any version.
     let linux =
         if guest_kernel.is_unnamed() { "Linux".into() } else { format!("Linux {guest_kernel}") };
     let work = match (guest, workload.as_str()) {

@@ -13,7 +13,7 @@ use super::{
 use crate::words::{extensions, moved, nodes, notes, sentences, simulated};
 use base::{sanitize, units::CpuList};
 use study::{
-    findings::{Extremes, PointStudy, Study, VcpuTimeShares, compare::Outcome, diff},
+    findings::{Extremes, PointStudy, Study, Timed, VcpuTimeShares, compare::Outcome, diff},
     point::Point,
     spec,
     stats::{self, Estimate},
@@ -357,7 +357,13 @@ fn latencies(study: &Study) -> Option<Table> {
         for times in &point.times {
             let percentiles = times.percentiles;
             let name = names::full_name(study, &point.point);
-            let what = titles::timed(times.timed).0.replace('-', " ");
+            let what = match times.timed {
+                Timed::Operation => match sentences::operations_of(&point.point) {
+                    "acquisitions" => "waits".to_owned(),
+                    operations => operations.to_owned(),
+                },
+                timed => titles::timed(timed).0.replace('-', " "),
+            };
             let figures = [
                 percentiles.p50,
                 percentiles.p99,

@@ -24,7 +24,7 @@ pub(super) const MAIL: usize = 72;
 /// Indentation of tables.
 const INDENT: &str = "  ";
 
-/// A form of text.
+/// A form of a report as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Form {
     width: usize,
@@ -43,7 +43,7 @@ enum Parts {
 }
 
 impl Form {
-    /// At most 72 columns: the setup, then tables. No figures and no longer lines.
+    /// At most 72 columns: the setup, then tables. No figures.
     pub const MAIL: Self = Self { width: MAIL, parts: Parts::SetupFirst };
 
     /// For a terminal of this width: the answer and its tables, then the setup.
@@ -60,14 +60,14 @@ impl Form {
 /// Renders a report.
 pub fn render(document: &Document, form: Form) -> String {
     let Form { width, parts } = form;
-    let is_whole = parts == Parts::Full;
+    let is_full = parts == Parts::Full;
     let paragraph = |text: &String| wrapped(&sanitize::line(text), width, "");
     let item = |text: &str| hanging("* ", text, width);
     let items =
         |list: &[Sentence]| list.iter().map(|sentence| item(&sentence.text)).collect::<String>();
     let tables = |list: &[Table]| list.iter().map(|table| block(table, width)).collect::<String>();
     let mut text = String::new();
-    if is_whole {
+    if is_full {
         text.extend(document.runs.iter().map(paragraph));
     }
     text.extend(document.questions.iter().map(paragraph));
@@ -89,20 +89,20 @@ pub fn render(document: &Document, form: Form) -> String {
             text.push('\n');
         }
         text += &findings;
-        if is_whole {
+        if is_full {
             text += &figures(&document.figures, width);
             text.extend(document.heat_maps.iter().map(|map| block(&map.table(), width)));
         }
         text += &tables(&document.tables);
     }
-    if is_whole {
+    if is_full {
         text += &published(document, width);
     }
     if !document.method.is_empty() {
         text += "\nMethod\n";
     }
     text.extend(document.method.iter().map(|sentence| item(sentence)));
-    if is_whole {
+    if is_full {
         for host in &document.hosts {
             let title = format!("Host, {}", host.title);
             text += &block(&Table { title, ..host.clone() }, width);
@@ -110,11 +110,11 @@ pub fn render(document: &Document, form: Form) -> String {
     }
     if let Some((purpose, command)) = document.commands.last() {
         let command = sanitize::line(command);
-        let command = if is_whole { format!("  {command}\n") } else { in_lines(&command, width) };
+        let command = if is_full { format!("  {command}\n") } else { in_lines(&command, width) };
         text += &format!("\n{purpose}:\n{command}");
     }
     let text = spaced(&sanitize::lines(&text));
-    if is_whole { text } else { split_long_lines(&text, width) }
+    if is_full { text } else { split_long_lines(&text, width) }
 }
 
 fn published(document: &Document, width: usize) -> String {
@@ -129,7 +129,7 @@ fn published(document: &Document, width: usize) -> String {
     text
 }
 
-/// Figures with the commands that measure their points. Figures of equal points share the last command.
+/// Figures with the commands that measure their points. Equal commands are shown once, below the last figure.
 fn figures(figures: &[Figure], width: usize) -> String {
     let mut text = String::new();
     for (ix, figure) in figures.iter().enumerate() {
@@ -178,7 +178,7 @@ pub fn table(table: &Table, width: usize) -> String {
     }
 }
 
-/// The gap between columns with which all of them fit into `width`.
+/// The gap between columns with which all fit into `width`; `None` if they do not.
 fn gap(table: &Table, width: usize) -> Option<u16> {
     let columns = columns(table);
     [2, 1].into_iter().find(|gap| INDENT.len() + columns.width(*gap) <= width)

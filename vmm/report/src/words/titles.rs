@@ -20,7 +20,7 @@ pub(super) fn under(study: &Study, point: &Point) -> String {
 }
 
 /// A point's name with its facet.
-fn placed(study: &Study, point: &PointStudy) -> String {
+fn point_name(study: &Study, point: &PointStudy) -> String {
     let name = names::name_in_facet(study, &point.point);
     format!("{name}{}", under(study, &point.point))
 }
@@ -135,7 +135,7 @@ pub fn wasted(study: &Study) -> String {
     match max(study, share) {
         Some((point, share)) if share > 0.0 => format!(
             "{} wastes {} of the CPUs' time by spinning",
-            placed(study, point),
+            point_name(study, point),
             percent(share)
         ),
         _ => "No time is wasted by spinning".to_owned(),
@@ -161,7 +161,7 @@ pub(super) fn hits(study: &Study) -> impl Iterator<Item = (&PointStudy, f64, &'s
 
 /// `the next in line is preempted up to 58 times a second: ticket at 2x`.
 pub(super) fn hit(study: &Study, (point, count, victim): (&PointStudy, f64, &str)) -> String {
-    let place = placed(study, point);
+    let place = point_name(study, point);
     format!("{victim} is preempted up to {} times a second: {place}", si(count))
 }
 

@@ -1,4 +1,4 @@
-//! Delayed kicks. Each vCPU posts its kicks to a queue, and the machine's delivery thread
+//! Delayed kicks. Each vCPU posts its kicks to a queue, and the VM's delivery thread
 //! ([`PendingKicks`]) delivers them when they are due. No kicker waits.
 
 use core::sync::atomic::{
@@ -12,8 +12,8 @@ use base::units::{Nanos, VcpuCount, VcpuId};
 /// Capacity of each vCPU's queue of delayed kicks.
 const CAPACITY: u32 = 256;
 
-/// Maximum number of kicks in a [`PendingKicks`], which take 1.5 MiB. Beyond that the queues fill
-/// up. A kick that finds its queue full is delivered at once and counted as such.
+/// Maximum number of kicks in a [`PendingKicks`], which take 1 MiB. Beyond that the queues fill up. A
+/// kick that finds its queue full is delivered at once and counted as such.
 const MAX_PENDING: usize = 64 << 10;
 
 /// Path of a kick to its target.
@@ -105,7 +105,7 @@ impl DelayQueue {
     }
 }
 
-/// The queues of one machine.
+/// The queues of one VM.
 #[derive(Debug)]
 pub struct DelayedKicks(Box<[DelayQueue]>);
 

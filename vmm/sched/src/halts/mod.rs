@@ -1,5 +1,5 @@
-//! Halts and kicks of a machine's vCPUs: the protocol between a halting vCPU, its kickers and the end
-//! of the machine.
+//! Halts and kicks of a VM's vCPUs: the protocol between a halting vCPU, its kickers and the end of
+//! the VM.
 //!
 //! [`Halts`] settles each race in one atomic step of the target's latch
 //! ([`WakeLatch`](hypercalls::latch::WakeLatch)) and then puts a thread to sleep or wakes it, through
@@ -45,8 +45,8 @@ pub trait Host {
     /// Wakes the thread that sleeps on `word`, if any.
     fn wake(&self, word: &AtomicU32);
 
-    /// Sends `target` the MSI that ends a HLT in KVM. Returns false if HLT does not halt in KVM on
-    /// this machine.
+    /// Sends `target` the MSI that ends a HLT in KVM. Returns false if HLT of this VM does not halt
+    /// in KVM.
     fn send_kick_msi(&self, target: VcpuId) -> bool;
 }
 
@@ -82,6 +82,6 @@ pub trait HaltScheduler {
     /// KVM HLT that the kick's MSI has ended.
     fn kicked_unparked(&self, target: VcpuId, by: Option<VcpuId>);
 
-    /// Stops the machine. No thread waits after that.
+    /// Stops the VM. No thread waits after that.
     fn stop(&self);
 }

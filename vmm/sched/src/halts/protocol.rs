@@ -20,7 +20,7 @@ struct HaltState {
     ticket: AtomicU32,
 }
 
-/// The halts of a machine's vCPUs, and the kicks that end them.
+/// The halts of a VM's vCPUs, and the kicks that end them.
 ///
 /// Halting and kicking take two steps each. The first settles the race in the latch, the second puts a
 /// thread to sleep or wakes one. Between the steps the caller can count and record, before the second
@@ -102,7 +102,7 @@ impl<H: Host> Halts<H> {
         is_sent
     }
 
-    /// Parks vCPU `id`, on its own thread, to halt for `ticket` and hand `successor` over. Returns `None`
+    /// Parks vCPU `id`, on its own thread, to halt for `ticket` and hand over to `successor`. Returns `None`
     /// if a pending kick was consumed instead: the vCPU does not halt, and `successor` was delivered.
     pub fn park<'a>(
         &'a self,
@@ -162,7 +162,7 @@ impl<H: Host> Wakeup<'_, H> {
 }
 
 impl<H: Host> Parked<'_, H> {
-    /// Sleeps until a kick or the end of the machine. May return earlier if a scheduler does.
+    /// Sleeps until a kick or the end of the VM. May return earlier if a scheduler does.
     pub fn sleep(self) {
         let Self { halts, id, successor } = self;
         let latch = &halts.state(id).latch;

@@ -121,8 +121,8 @@ fn kick(halts: &Halts<TestHost>, target: VcpuId, by: Option<VcpuId>) -> bool {
     }
 }
 
-fn wait_until(is_so: impl Fn() -> bool) {
-    while !is_so() {
+fn wait_until(condition: impl Fn() -> bool) {
+    while !condition() {
         thread::sleep(Duration::from_millis(1));
     }
 }

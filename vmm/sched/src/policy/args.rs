@@ -24,7 +24,7 @@ impl Args {
         })
     }
 
-    /// Words before the times of a model of the host's scheduler: 1 if a kicker yields.
+    /// Returns the number of words before a host scheduler model's times: 1 with `kick-yield`.
     pub(super) fn num_options(&self) -> usize {
         usize::from(self.word(0) == Some("kick-yield"))
     }

@@ -8,9 +8,9 @@
 //! * The slices of a VM with any debt are shorter, down to half a slice.
 //! * A VM that owes more than a slice is *in arrears*. Its grace is a quarter of a slice at most, and none of
 //!   its vCPUs goes ahead of the round.
-//! * A VM that owes more than eight slices is *passed over*. It has no grace, and other VMs' vCPUs run before
-//!   its own, unless these are overdue. (With three vCPUs on two slots, the vCPU with the shortest slices
-//!   always finds a free slot. If the host's tick is longer than a slice, a slice and a grace take one each.)
+//! * A VM that owes more than eight slices is *passed over*. It has no grace, and other VMs' vCPUs run first,
+//!   unless its own are overdue. (Shorter slices do not suffice: of three vCPUs on two slots, the vCPU with
+//!   the shortest finds a free slot; if the host's tick exceeds a slice, slice and grace take a tick each.)
 //!
 //! A VM waives the debts of others to the extent that it gives up slots early. A vCPU that mostly sleeps or
 //! yields thus puts no other VM into debt. While at most one VM has or wants slots, debts fade.
@@ -27,7 +27,7 @@ use base::units::Nanos;
 const MIN_SLICE_DIVISOR: u64 = 2;
 /// The grace of a VM in arrears is a slice divided by this.
 const ARREARS_DIVISOR: u64 = 4;
-/// A VM that owes more slices than this is passed over. One slice with the default grace is less.
+/// A VM that owes more slices than this is passed over. A slice with the default grace, five slices, is less.
 const PASSED_OVER_SLICES: i128 = 8;
 /// Ratio of a debt's fading time to the debt. With faster fading, a VM that wakes after a short sleep would
 /// find that its neighbour may again take five slices at a time.

@@ -4,19 +4,19 @@
 //! not running: the host has taken its CPU, and the grace must outlast that. A waiter's lock may be held up
 //! by vCPUs ahead of it, and it would only spin. `ask` asks the guest to yield; `look` stops it repeatedly
 //! and reads its telemetry. While no other vCPU waits, a vCPU keeps its slot. A vCPU that kicks a waiter
-//! makes way for it if it holds and awaits no other lock. If it does (it released the inner of two locks, or
+//! makes way for it if it holds and awaits no other lock. Otherwise (it released the inner of two locks, or
 //! an interrupt handler's lock), it is asked to yield, or polled. Lock-aware preemption after Uhlig et al.
-//! (VM 2004), who delay it to "safe points". Suitable whenever guests publish telemetry: a vCPU that is never
-//! preempted in a lock keeps no other vCPU waiting.
+//! (VM 2004), who delay preemptions to "safe points". Suitable whenever guests publish telemetry: a vCPU that
+//! is never preempted in a lock keeps no other vCPU waiting.
 //!
 //! A host that takes CPUs away can still make a grace run out. The vCPU is then preempted in the lock. One
-//! such waiter of a FIFO lock stops those behind it, one after the other, each for a slice and a grace. vCPUs
-//! preempted in a lock (`preempted_in_lock`) therefore go ahead of the round, first those that
-//! others wait for, and leave the slot as soon as they are out of the lock. If such a vCPU is forced off
-//! again it is *spent*: it waits for its place in the round, and leaves the slot as soon as it is out of the
-//! lock. A vCPU that spins for one of these vCPUs makes way at the next poll, and does not go ahead of a
-//! spent vCPU. A line of waiters that a host has stopped thus resumes after one round
-//! (`sim::deferred_tests`). Only slices of vCPUs of the same VM are cut short for this.
+//! such waiter for a FIFO lock stops those behind it, one after the other, each for a slice and a grace.
+//! vCPUs preempted in a lock (`preempted_in_lock`) therefore go ahead of the round, first those that others
+//! wait for, and leave the slot as soon as they are out of the lock. If such a vCPU is forced off again it is
+//! *spent*: it waits for its place in the round, and leaves the slot as soon as it is out of the lock. A vCPU
+//! that spins for one of these vCPUs makes way at the next poll, and does not go ahead of a spent vCPU. A
+//! line of waiters that a host has stopped thus resumes after one round (`sim::tests`). Only slices of vCPUs
+//! of the same VM are cut short for this.
 //!
 //! A waiter in KVM's HLT keeps its slot as long as a spinning waiter does, including its grace, unless a vCPU
 //! that was kicked or preempted in a lock wants the slot. The vCPU it waits for has a slot, too, and kicks it
@@ -95,10 +95,10 @@ struct SliceState {
     /// The vCPU makes way once it is out of its lock: it has kicked a vCPU from within it, or a vCPU
     /// preempted in a lock waits for a slot.
     makes_way: bool,
-    /// The vCPU was preempted in a lock before this slice.
+    /// The vCPU was preempted in a lock, and got this slice ahead of the round.
     ahead: bool,
-    /// The vCPU was last scheduled ahead of its place in the round and was forced off: it is in the round, in
-    /// a lock.
+    /// The vCPU was forced off in a lock and waits in the round: its last slice was ahead of the round, or
+    /// its VM is in arrears.
     spent: bool,
 }
 
@@ -126,13 +126,12 @@ impl Deferred {
         self.rr.is_contended() || !self.kicked.is_empty() || !self.preempted_in_lock.is_empty()
     }
 
-    /// Queues `vcpu`, which was preempted in a lock.
     fn queue_preempted(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
         self.round_first |= self.preempted_in_lock.is_empty();
         self.preempted_in_lock.insert(vcpu, |peer| blocks(vcpu, peer, view));
     }
 
-    /// Whether a vCPU in HLT waits for a lock that the running vCPUs will pass to it.
+    /// Whether a vCPU in HLT waits for a lock that the running vCPUs will hand off to it.
     fn is_halted_waiter(&self, obs: &Observation) -> bool {
         matches!(obs.activity, LockActivity::Waiting { .. })
             && self.kicked.is_empty()
@@ -154,7 +153,7 @@ impl Deferred {
     }
 
     /// Whether a vCPU with this activity can only spin because it waits for a vCPU that is off its slot. In a
-    /// line of unknown order it may be the next, which a short slice shows.
+    /// queue of unknown order it may be next in line, which a short slice shows.
     fn only_spins(&self, vcpu: VcpuIndex, activity: &LockActivity, view: &View<'_>) -> bool {
         self.off_slot_in_lock().any(|peer| {
             peer != vcpu
@@ -250,9 +249,9 @@ impl Policy for Deferred {
         self.rr.start_waiting(vcpu, view);
         match cause {
             _ if self.rr.is_in_arrears(vcpu) => self.rr.enqueue(vcpu),
-            // A lock is passed to it next.
+            // It is handed a lock next.
             Ready::Kicked(_) => self.kicked.push(vcpu),
-            // The vCPU took a lock before it could be called out of the guest.
+            // The vCPU took a lock before it could be stopped.
             Ready::Woken if view.activity(vcpu).is_holder() => self.kicked.push(vcpu),
             Ready::Preempted
                 if view.activity(vcpu).is_involved() && !self.slices[vcpu.ix()].spent =>
@@ -307,7 +306,7 @@ impl Policy for Deferred {
                 self.leave_after_lock(end, view.now)
             }
             (true, _) if !slice.makes_way => Verdict::Stay(end),
-            // (At a time chosen by the schedule, so that a replay can repeat it.)
+            // At a stop, whose time the schedule chose, so that a replay can repeat it.
             (true, false) => Verdict::Preempt(Reason::Slice),
             (true, true) => Verdict::Stay(self.next_stop(end, view.now)),
             (false, false) => Verdict::Preempt(Reason::Slice),
@@ -342,7 +341,7 @@ impl Policy for Deferred {
     fn slice_ended(&mut self, vcpu: VcpuIndex, end: SliceEnd, ran: Nanos, view: &View<'_>) {
         self.rr.slice_ended(vcpu, end, ran, view);
         let is_forced = matches!(end, SliceEnd::Grace | SliceEnd::Expired);
-        // In arrears, it does not go ahead of the round.
+        // A vCPU in arrears does not go ahead of the round.
         let in_round = self.rr.is_in_arrears(vcpu) && view.activity(vcpu).is_involved();
         let spent = self.slices[vcpu.ix()].ahead && end == SliceEnd::Grace || is_forced && in_round;
         self.slices[vcpu.ix()] = SliceState { spent, ..SliceState::default() };

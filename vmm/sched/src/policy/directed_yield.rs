@@ -1,10 +1,10 @@
 //! `directed-yield[:SPINS]`: a vCPU that has spun SPINS iterations on a lock gives its slot to the lock's
 //! holder if the holder is preempted, else to the next in line, else to the vCPU that has waited longest for
 //! a slot. Modelled on KVM's pause-loop exits and yield_to, with telemetry where KVM guesses. Suitable for
-//! native locks on CPUs without a better remedy: it shortens waits but prevents none. Waiting time: slots are
-//! given in order again when the first of the round has waited for one slice per vCPU, so each waits at most
-//! two slices per vCPU of the schedule. A vCPU whose VM is in arrears ([`Rr::with_debts`]) has no choice: its
-//! slot goes to the next vCPU of the round.
+//! native locks: it shortens waits but prevents none. Waiting time: slots are given in order again when the
+//! first of the round has waited for one slice per vCPU, so each waits at most two slices per vCPU of the
+//! schedule. A vCPU whose VM is in arrears ([`Rr::with_debts`]) has no choice: its slot goes to the next vCPU
+//! of the round.
 
 use super::{Pick, Policy, Ready, Reason, Setup, Verdict, View, rr::Rr};
 use crate::{
@@ -20,14 +20,14 @@ pub(super) struct DirectedYield {
 }
 
 impl DirectedYield {
-    /// Spin iterations of a PV waiter before it halts.
+    /// Default: the spin threshold of a PV waiter.
     pub(super) const SPINS: u32 = 2048;
 
     pub(super) fn new(setup: &Setup<'_>, spin_limit: u32) -> Self {
         Self { rr: Rr::with_debts(setup), spin_limit }
     }
 
-    /// Returns the ready vCPU that `spinner` most needs to run.
+    /// Dequeues the vCPU that `spinner` most needs to run, or an overdue vCPU.
     fn yield_target(
         &mut self,
         spinner: VcpuIndex,

@@ -1,12 +1,12 @@
-//! `extend[:BOUND]`: round robin, but a holder whose slice has expired keeps its slot until it has
-//! released its lock, for BOUND at most (default: 5us). It is extended once per slice, is asked to
-//! yield, and yields when it is in no lock. An extension that ends by the bound counts as forced.
-//! Waiters get no extension. This is the protocol of Linux's time-slice extension for restartable
-//! sequences (T. Gleixner, Linux 6.19), between a guest and its VMM: the request is
-//! [`Line::held`](hypercalls::telemetry::Line::held), the grant is the request to yield. Suitable for
-//! short critical sections whose holders are on a CPU when their slices end; `deferred` also keeps
-//! waiters on their slots and handles vCPUs that were forced off. A VM whose guest claims locks forever
-//! pays for its extensions ([`Rr::with_debts`]). Waiting: at most two slices and a BOUND per other vCPU.
+//! `extend[:BOUND]`: round robin, but a holder whose slice has expired keeps its slot until it has released
+//! its lock, for BOUND at most (default: 5us). A slice is extended once: the holder is asked to yield, and
+//! yields when it is in no lock. A preemption at the bound counts as forced. Waiters get no extension. This
+//! is the protocol of Linux's time-slice extension for restartable sequences (T. Gleixner, Linux 6.19),
+//! between a guest and its VMM: the request is [`Line::held`](hypercalls::telemetry::Line::held), the grant
+//! is the request to yield. Suitable for short critical sections whose holders are on a CPU when their slices
+//! end; `deferred` also keeps waiters on their slots and handles vCPUs that were forced off. A VM whose guest
+//! claims locks forever pays for its extensions ([`Rr::with_debts`]). Waiting: at most two slices and a BOUND
+//! per other vCPU.
 
 use super::{Pick, Policy, Ready, Reason, Setup, Verdict, View, rr::Rr};
 use crate::{
@@ -162,7 +162,7 @@ mod tests {
     }
 
     /// vCPU 0 holds a lock at the end of its slice, and vCPU 1 waits.
-    fn extended() -> Core {
+    fn core_in_extension() -> Core {
         let mut core = core_of("extend:300ns", &[0; 2], 1);
         assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), END), [Action::Ask(ZERO)]);
         core
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_holder_is_asked_once_and_yields() {
-        let mut core = extended();
+        let mut core = core_in_extension();
         assert_eq!(core.deadline(ZERO), Some(Nanos(END + 300)));
         let granted = tell(&mut core, 0, Event::Yielded, END + 40);
         assert_eq!(granted, [Action::Grant(VcpuIndex(1), SlotId(0))]);
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_does_not_yield_is_forced_off() {
-        let mut core = extended();
+        let mut core = core_in_extension();
         for (obs, now) in [(holding(), END + 300), (holding(), 3 * END)] {
             tell(&mut core, 0, Event::Stopped(obs), now);
             assert_eq!(core.state(ZERO), State::Ready, "no second time in a slice");
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_stop_after_release_ends_the_slice() {
-        let mut core = extended();
+        let mut core = core_in_extension();
         assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), END + 100), []);
         assert_eq!(core.deadline(ZERO), Some(Nanos(END + 300)), "it still holds the lock");
         let granted = tell(&mut core, 0, Event::Stopped(free()), END + 200);
@@ -206,7 +206,7 @@ mod tests {
     /// With a late timer, the stop shows only that the lock was released before.
     #[test]
     fn release_before_a_late_stop_counts_as_in_time() {
-        let mut core = extended();
+        let mut core = core_in_extension();
         tell(&mut core, 0, Event::Stopped(free()), END + 900);
         assert_eq!((counts(&core), needed(&core)), ((1, 1, 0), vec![(288, 1)]));
         assert_eq!(core.accounting().totals().forced, 0);
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn leaving_after_the_bound_is_an_overrun() {
         for event in [Event::Yielded, Event::Halted(free()), Event::Exited] {
-            let mut core = extended();
+            let mut core = core_in_extension();
             tell(&mut core, 0, event, END + 320);
             assert_eq!((counts(&core), needed(&core)), ((1, 0, 1), vec![(320, 1)]), "{event:?}");
         }
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_continued_slice_is_not_extended_again() {
-        let mut core = extended();
+        let mut core = core_in_extension();
         tell(&mut core, 1, Event::Exited, END + 10);
         assert_eq!(tell(&mut core, 0, Event::Yielded, END + 40), [], "no other waits any more");
         assert_eq!(counts(&core), (1, 1, 0));

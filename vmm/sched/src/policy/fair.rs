@@ -20,7 +20,7 @@ pub(super) struct Fair {
     /// CPU time and index of each waiting vCPU, least time first. A waiting vCPU accumulates no time, so its
     /// entry stays valid.
     waiting: BinaryHeap<Reverse<(u64, u32)>>,
-    /// CPU time so far, divided by weight.
+    /// CPU time so far in nanoseconds, scaled by 1024 over the weight.
     runtime: Box<[u64]>,
     weights: Box<[u32]>,
     /// Highest CPU time of a vCPU when it was picked or started another slice. A vCPU that wakes up is at
@@ -40,7 +40,7 @@ impl Fair {
         }
     }
 
-    /// Returns the vCPU's CPU time including the `ran` of its current time slice.
+    /// Returns the vCPU's scaled CPU time, including `ran` of its current time slice.
     fn runtime_with(&self, vcpu: VcpuIndex, ran: Nanos) -> u64 {
         let ix = vcpu.ix();
         let delta = u128::from(ran.0) * u128::from(DEFAULT_WEIGHT) / u128::from(self.weights[ix]);

@@ -74,7 +74,7 @@ impl Policy for Gang {
         let has_expired = view.now >= self.slice_end;
         let vcpu = match if has_expired { None } else { self.take(self.current) } {
             Some(vcpu) => vcpu,
-            // Other vCPUs of the current VM still run: the slot stays idle until its slice ends.
+            // Other vCPUs of the current VM still run: the slot stays idle until the VM's slice ends.
             None if !has_expired && self.is_running(self.current, view) => return None,
             None => self.advance(view)?,
         };

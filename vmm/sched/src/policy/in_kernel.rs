@@ -6,7 +6,7 @@ use super::{
 };
 use base::units::Nanos;
 
-/// End of time slices under a policy that a scheduler in the host's kernel supports.
+/// When time slices end under a policy that a scheduler in the host's kernel supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SliceRule {
     /// After one slice.
@@ -82,12 +82,12 @@ fn inject(args: &Args, next: bool) -> Option<SliceRule> {
 const WATCHDOG: Nanos = Nanos::millis(30_000);
 
 impl PolicySpec {
-    /// Returns why the kernel would end a schedule of `vcpus` vCPUs (of all machines), if it would.
+    /// Returns why the kernel would end a schedule of `vcpus` vCPUs (of all VMs), if it would.
     pub fn watchdog_conflict(&self, slice: Nanos, vcpus: u32, slots: u32) -> Option<String> {
         let others = u64::from(vcpus.div_ceil(slots.max(1)).saturating_sub(1));
         let times = |time: Nanos, count: u64| Nanos(time.0.saturating_mul(count));
         let round = times(slice, others);
-        // Others may go ahead until it has waited for a slice of each vCPU, for any number of slots.
+        // Others may go ahead until a vCPU has waited for a slice of each vCPU, for any number of slots.
         let ahead = times(slice, if others > 0 { vcpus.into() } else { 0 });
         let longest = match self.slice_rule()? {
             SliceRule::Fixed => round,

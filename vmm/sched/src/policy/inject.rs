@@ -15,11 +15,10 @@ use base::{
     units::{Nanos, SlotId},
 };
 
-/// Nanoseconds between two attempts. Far more than an entry into the guest takes, or the guest would make no
-/// progress. Random, so that no periodic behaviour of the guest evades the attempts.
+/// Nanoseconds between two attempts. Far more than a VM entry takes, or the guest would make no progress.
+/// Random, so that no periodic behaviour of the guest evades the attempts.
 const RETRY: std::ops::Range<u64> = 60_000..200_000;
 
-/// The vCPUs to preempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InjectionTarget {
     Holder,

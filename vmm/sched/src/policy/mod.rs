@@ -71,9 +71,9 @@ pub enum Ready {
     Yielded,
     /// A kick ended its halt, in the VMM or in KVM. Contains the kicker, if known.
     Kicked(Option<VcpuIndex>),
-    /// The vCPU left KVM's HLT without a kick, or [`Policy::vcpu_to_wake`] woke it.
+    /// The vCPU left KVM's HLT without a kick, its thread unblocked, or [`Policy::vcpu_to_wake`] woke it.
     Woken,
-    /// The time for which it was held off has passed.
+    /// The vCPU's hold has ended.
     Released,
 }
 
@@ -82,7 +82,7 @@ pub enum Ready {
 pub struct Pick {
     /// The vCPU, which must be ready.
     pub vcpu: VcpuIndex,
-    /// The deadline.
+    /// When the vCPU is stopped, and [`Policy::stopped`] decides.
     pub deadline: Nanos,
     /// Ask the vCPU to yield from the start.
     pub ask: bool,
@@ -147,8 +147,8 @@ pub enum Reason {
 /// * For each vCPU, calls of [`Policy::ready`] and [`Policy::pick`] alternate.
 ///   [`Policy::slice_ended`] follows each pick that the core granted, for any reason that ended it.
 /// * [`Policy::stopped`], [`Policy::yielded`], [`Policy::spun_out`], [`Policy::yields_to`], [`Policy::point`]
-///   and [`Policy::kicked`] are called for a vCPU that has its slot and is outside the guest. The
-///   observation is then as exact as the guest's telemetry. Without telemetry it is `Unknown`.
+///   and [`Policy::kicked`] are called for a vCPU that has its slot, outside the guest. The observation is
+///   then as exact as the guest's telemetry. Without telemetry it is inferred from registers, or `Unknown`.
 /// * A preemption requested by a verdict is followed by [`Policy::slice_ended`] and, except for
 ///   [`Verdict::Hold`], by [`Policy::ready`], both within the step.
 /// * In each step, after the event: [`Policy::vcpu_to_wake`] until it returns `None`, then [`Policy::pick`]
@@ -168,8 +168,8 @@ pub trait Policy: Debug + Send {
     fn stopped(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict;
 
     /// Called instead of [`Policy::stopped`] when `vcpu` was found in KVM's HLT. It may be waiting for the
-    /// lock in the observation. A preemption only takes its slot. By default, the vCPU is treated as if it
-    /// held and awaited no lock.
+    /// lock in the observation. A preemption then only frees its slot. By default, the vCPU is treated as if
+    /// it held and awaited no lock.
     fn stopped_in_hlt(&mut self, vcpu: VcpuIndex, obs: &Observation, view: &View<'_>) -> Verdict {
         self.stopped(vcpu, &Observation { activity: LockActivity::Free, ..*obs }, view)
     }
@@ -184,8 +184,8 @@ pub trait Policy: Debug + Send {
     /// state has not changed yet.
     fn slice_ended(&mut self, _: VcpuIndex, _end: SliceEnd, _ran: Nanos, _: &View<'_>) {}
 
-    /// Whether the vCPU, which is in KVM's HLT for the lock in the observation, keeps its slot although
-    /// another vCPU wants it. It keeps it until its deadline at most, so that a kick resumes it at once.
+    /// Whether the vCPU, which is in KVM's HLT for the lock in the observation, keeps its slot until its
+    /// deadline although another vCPU wants it. A kick then resumes it at once.
     fn keeps_slot_in_hlt(&self, _: VcpuIndex, _: &Observation, _: &View<'_>) -> bool {
         false
     }
@@ -205,7 +205,7 @@ pub trait Policy: Debug + Send {
         Verdict::Preempt(Reason::Yield)
     }
 
-    /// Called when a vCPU spun for [`Policy::spin_limit`] iterations. `None`: it continues as before.
+    /// Called when a vCPU has spun for [`Policy::spin_limit`] iterations. `None`: it continues as before.
     fn spun_out(&mut self, _: VcpuIndex, _: &Observation, _: &View<'_>) -> Option<Verdict> {
         None
     }

@@ -8,9 +8,8 @@
 //! end in the middle of a critical section. A slice that ends in another way than recorded is a divergence.
 //!
 //! If the vCPU that is to run next is halted, the replay waits for it as long as any vCPU runs. Then the
-//! policy wakes the vCPU, which its guest must expect; that is a divergence, too. Only slices of vCPUs that
-//! have exited are skipped. This is deterministic replay (ReVirt, Dunlap et al., OSDI 2002) applied to the
-//! schedule alone.
+//! policy wakes the vCPU spuriously, which is a divergence, too. Only slices of vCPUs that have exited are
+//! skipped. This is deterministic replay (ReVirt, Dunlap et al., OSDI 2002) applied to the schedule alone.
 
 use hypercalls::telemetry::Point;
 use serde::{Deserialize, Serialize};

@@ -92,7 +92,7 @@ impl Rr {
         self.queue.push(vcpu);
     }
 
-    /// Takes the next vCPU of the round: the first whose VM is not passed over, unless the head is overdue.
+    /// Takes the next vCPU of the round: the head if overdue, else the first not passed over, else the head.
     pub(super) fn take_next(&mut self, view: &View<'_>) -> Option<VcpuIndex> {
         let debts = self.debts.as_ref().filter(|_| self.overdue(view).is_none());
         let eligible = debts.and_then(|debts| self.queue.take(|vcpu| !debts.is_passed_over(vcpu)));

@@ -21,7 +21,7 @@ use super::{
 };
 use base::units::Nanos;
 
-/// Reason for the missing share guarantee of policies that take slots away.
+/// Reason why policies that take slots away guarantee no share.
 const TAKES_SLOTS: &str = "it takes slots away on purpose";
 
 const DEFAULT_WEIGHT: u32 = 1024;
@@ -199,7 +199,7 @@ pub const POLICIES: &[Registered] = &[
         about: "a random vCPU for a random time, by the seed",
         max_wait: None,
         tested: &["random"],
-        shares: Err("it divides by chance"),
+        shares: Err("it assigns slots at random"),
         in_kernel: None,
         make: |s, _| boxed(Random::new(s)),
     },
@@ -315,7 +315,7 @@ impl PolicySpec {
         u64::from(max.div_ceil(min)).max(1)
     }
 
-    /// Returns the file of the recording to replay.
+    /// Returns the file of the recording to replay; `None` for other policies.
     pub fn replay_file(&self) -> Option<&str> {
         if self.name == "replay" { self.args.word(0) } else { None }
     }

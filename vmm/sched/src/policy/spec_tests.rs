@@ -89,7 +89,7 @@ fn overlong_schedules_are_reported() {
     };
     let reason = overlong("rr", 1000, 31, 1).unwrap();
     assert!(reason.contains("may wait 30s") && reason.contains("shorter slice"), "{reason}");
-    for (policy, slice, vcpus, slots, is_named) in [
+    for (policy, slice, vcpus, slots, is_overlong) in [
         ("rr", 4, 128, 1, false),
         ("rr", 29_000, 2, 1, false),
         ("rr", 60_000, 2, 2, false), // no vCPU waits
@@ -105,13 +105,13 @@ fn overlong_schedules_are_reported() {
         ("deferred:ask,29s", 1000, 2, 1, true),
         ("extend:29s", 1000, 2, 1, true),
         ("extend", 1000, 15, 1, false),
-        ("extend", 1000, 16, 1, true), // a machine with debts waits for one more round
+        ("extend", 1000, 16, 1, true), // a VM with debts waits for one more round
         ("lhp:10,30s", 4, 2, 1, true),
         ("fair", 1000, 20, 1, false),
         ("fair:1,3", 1000, 20, 1, true),
         ("gang", 60_000, 2, 1, false), // not supported by the kernel's scheduler
     ] {
         let reason = overlong(policy, slice, vcpus, slots);
-        assert_eq!(reason.is_some(), is_named, "{policy} {slice} {vcpus} {slots}: {reason:?}");
+        assert_eq!(reason.is_some(), is_overlong, "{policy} {slice} {vcpus} {slots}: {reason:?}");
     }
 }

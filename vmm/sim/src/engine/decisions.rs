@@ -40,7 +40,7 @@ pub struct ScheduleRecord {
 /// A log of the kicks that end halts.
 #[derive(Debug)]
 pub(super) struct Handoffs {
-    all: Vec<Handoff>,
+    log: Vec<Handoff>,
     lost: u64,
     /// Per vCPU: the kick after which it waits for a CPU.
     open: Box<[Option<usize>]>,
@@ -51,35 +51,35 @@ impl Handoffs {
     const CAPACITY: usize = 1 << 20;
 
     pub(super) fn new(vcpus: usize) -> Self {
-        Self { all: Vec::new(), lost: 0, open: vec![None; vcpus].into() }
+        Self { log: Vec::new(), lost: 0, open: vec![None; vcpus].into() }
     }
 
-    /// Records a kick to `to`, which halts.
+    /// Records a kick to the halted vCPU `to`.
     pub(super) fn kicked(&mut self, to: VcpuIndex, by: Option<Kicker>, at: Nanos) {
-        if self.all.len() == Self::CAPACITY {
+        if self.log.len() == Self::CAPACITY {
             self.lost += 1;
             return;
         }
-        self.open[to.ix()] = Some(self.all.len());
+        self.open[to.ix()] = Some(self.log.len());
         let by = by.map(|kicker| kicker.vcpu);
-        self.all.push(Handoff { at, by, to, released: None, granted: None, resumed: None });
+        self.log.push(Handoff { at, by, to, released: None, granted: None, resumed: None });
     }
 
     /// Records that `to` gets a CPU.
     pub(super) fn granted(&mut self, to: VcpuIndex, at: Nanos) {
         let open = self.open[to.ix()].take();
-        if let Some(handoff) = open.and_then(|at| self.all.get_mut(at)) {
+        if let Some(handoff) = open.and_then(|ix| self.log.get_mut(ix)) {
             handoff.granted = Some(at);
         }
     }
 
     pub(super) fn records(&self) -> (Vec<Handoff>, u64) {
-        (self.all.clone(), self.lost)
+        (self.log.clone(), self.lost)
     }
 }
 
 impl Decisions<'_> {
-    /// Checks that the policy has its recording, with the same numbers of vCPUs and slots.
+    /// Checks that the policy `replay` has a recording with the spec's numbers of vCPUs and slots.
     pub(super) fn check(&self, spec: &Spec) -> Result<(), SimSpecError> {
         if spec.policy.replay_file().is_none() {
             return Ok(());

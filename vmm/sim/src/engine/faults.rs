@@ -8,7 +8,6 @@ use base::faults::{FaultSpec, Probability};
 
 use super::*;
 
-/// The faults of a simulation, and its late kicks.
 #[derive(Debug)]
 pub(super) struct Faults {
     spec: FaultSpec,
@@ -47,20 +46,18 @@ impl Faults {
         ends
     }
 
-    /// Draws the delivery time of a kick.
+    /// Draws the delay of a kick; zero without this fault.
     fn delay(&mut self) -> Picos {
         let mean = self.spec.delay;
         mean.map_or(Picos::ZERO, |mean| self.random_delay(Picos(2 * Picos::from(mean).0)))
     }
 
-    /// Arrival time of the next late kick.
     fn next_arrival(&self) -> Picos {
         self.late.peek().map_or(Picos::NEVER, |Reverse((at, ..))| *at)
     }
 }
 
 impl Sim {
-    /// Timer leaf of the late kicks.
     pub(super) fn late_leaf(&self) -> usize {
         self.pcpus.len() + self.vcpus.len()
     }
@@ -79,7 +76,7 @@ impl Sim {
         true
     }
 
-    /// Kicks `target` from `v`.
+    /// Sends a kick from `v` to `target`, subject to faults.
     pub(super) fn kick(&mut self, v: usize, target: usize) {
         let exit = self.costs.exit;
         self.shared.waits.kicked(target, v);
@@ -115,7 +112,6 @@ impl Sim {
         }
     }
 
-    /// Delivers the late kicks that are due.
     pub(super) fn deliver_late_kicks(&mut self) {
         while self.faults.next_arrival() <= self.now {
             if let Some(Reverse((_, _, target))) = self.faults.late.pop() {

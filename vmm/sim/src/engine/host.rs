@@ -1,4 +1,4 @@
-//! The host: carries out what the scheduler core decides.
+//! The host: carries out the decisions of the scheduler core.
 //!
 //! The core is the same as for real vCPUs. It receives an event at the time when a vCPU leaves its guest; the
 //! costs of the exit and the switch are added to the subsequent VM entries.
@@ -66,7 +66,7 @@ impl Sim {
             return;
         }
         // The vCPU stays on its CPU, but was outside its guest. If it was already outside, the exit is not
-        // charged again: otherwise a CPU with frequent reschedule requests would never enter its guest.
+        // charged again: otherwise a vCPU with frequent reschedule requests would never enter its guest.
         if self.pcpus[pcpu].entered > self.now {
             return;
         }
@@ -84,7 +84,6 @@ impl Sim {
         }
     }
 
-    /// Handles a hypercall.
     pub(super) fn hypercall(&mut self, v: usize, pcpu: usize, request: Request) {
         if matches!(request, Request::Halt(_)) && self.delay_halt(v, pcpu) {
             return;
@@ -119,7 +118,7 @@ impl Sim {
     }
 
     pub(super) fn activity(&self, v: usize) -> LockActivity {
-        // The first access after the vCPU has entered the lock draws its ticket.
+        // A vCPU that has entered the lock draws its ticket with a read-modify-write.
         let draws = |access| matches!(access, Access::ReadModifyWrite);
         let is_drawn = match self.vcpus[v].request {
             Request::Access(access, _) => !draws(access),
@@ -146,7 +145,7 @@ impl Sim {
         }
     }
 
-    /// Remaining slice of `v` in [`TICK`]s.
+    /// Remaining slice of `v` in [`TICK`]s; `Answer::MAX` without an end.
     pub(super) fn slice_left(&self, v: usize) -> Answer {
         let end = self.core.slice_end(VcpuIndex(v as u32), self.now.to_clock());
         let remaining = |end| Picos::from_clock(end).0.saturating_sub(self.now.0) / TICK;
@@ -158,7 +157,7 @@ impl Sim {
         self.critical_off[v / self.per_guest] > 0
     }
 
-    /// The line with the guest's count of such vCPUs.
+    /// The line that counts the critical vCPUs without a CPU in the guest of `v`.
     pub(super) fn critical_word(&self, v: usize) -> usize {
         self.first_mark + self.vcpus.len() + v / self.per_guest
     }
@@ -192,17 +191,17 @@ impl Sim {
         }
         for action in &actions {
             match *action {
-                Action::Grant(who, slot) => {
+                Action::Grant(vcpu, slot) => {
                     if let Some(trace) = &mut self.trace {
-                        trace.granted(self.now, who.ix(), slot);
+                        trace.granted(self.now, vcpu.ix(), slot);
                     }
-                    self.enter(who.ix(), slot, exit);
+                    self.enter(vcpu.ix(), slot, exit);
                 }
-                Action::Recall(who) => self.set_deadline(who.ix()),
-                Action::Ask(who) => self.shared.vcpu(who.ix()).yields.set(true),
-                Action::Sample(who) => {
-                    let sampled = Event::Sampled(self.activity(who.ix()));
-                    self.core.handle(who, sampled, now);
+                Action::Recall(vcpu) => self.set_deadline(vcpu.ix()),
+                Action::Ask(vcpu) => self.shared.vcpu(vcpu.ix()).yields.set(true),
+                Action::Sample(vcpu) => {
+                    let sampled = Event::Sampled(self.activity(vcpu.ix()));
+                    self.core.handle(vcpu, sampled, now);
                 }
                 Action::Points(mask) => self.shared.points.set(mask),
             }
@@ -224,7 +223,7 @@ impl Sim {
         }
         let index = VcpuIndex(v as u32);
         let is_new =
-            actions.iter().any(|act| matches!(act, Action::Grant(who, _) if *who == index));
+            actions.iter().any(|act| matches!(act, Action::Grant(vcpu, _) if *vcpu == index));
         let state = self.core.state(index);
         if state == State::Running(SlotId(pcpu.into())) && !is_new {
             return;
@@ -291,9 +290,9 @@ impl Sim {
     fn set_deadline(&mut self, v: usize) {
         let deadline = self.core.deadline(VcpuIndex(v as u32));
         let at = deadline.map_or_else(|| self.wakeup_time(v), Picos::from_clock).max(self.now);
-        let held = self.pcpus.len() + v;
+        let leaf = self.pcpus.len() + v;
         match self.vcpus[v].pcpu {
-            NO_CPU => self.set_timer(held, at),
+            NO_CPU => self.set_timer(leaf, at),
             pcpu if !self.pcpus[usize::from(pcpu)].slice_ended => self.set_timer(pcpu.into(), at),
             _ => {}
         }

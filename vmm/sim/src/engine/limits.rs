@@ -129,7 +129,7 @@ impl Limits {
 }
 
 impl Sim {
-    /// Makes the simulation end with [`Stuck::Stopped`] when `brake` is pulled.
+    /// Makes the simulation end with the brake's reason when `brake` is pulled.
     pub fn set_brake(&mut self, brake: &Brake) {
         self.limits.brake = brake.clone();
     }
@@ -181,11 +181,11 @@ impl Sim {
 mod tests {
     use super::*;
 
-    /// Checks every `by` events until the end, at most 1000 times; `done` maps a check to its operations.
-    fn checks(limits: &mut Limits, by: u64, mut done: impl FnMut(u64) -> u64) -> u64 {
+    /// The first of 999 checks that ends the run, or zero: one every `interval` events, after `done(check)` operations.
+    fn checks(limits: &mut Limits, interval: u64, mut done: impl FnMut(u64) -> u64) -> u64 {
         (1..1_000)
             .find(|check| {
-                limits.check(check * by, done(*check));
+                limits.check(check * interval, done(*check));
                 limits.end.is_some()
             })
             .unwrap_or_default()

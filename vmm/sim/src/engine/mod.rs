@@ -50,14 +50,13 @@ use self::trace::EventTrace;
 /// Bytes of a cache line, as a power of two.
 const LINE_SHIFT: u32 = 6;
 
-/// A CPU of the machine.
 #[derive(Debug, Clone, Copy)]
 struct Pcpu {
     /// Its vCPU, or [`NO_VCPU`].
     vcpu: u32,
     /// Whether the vCPU's slice has ended during an access; the vCPU stops after the access.
     slice_ended: bool,
-    /// Time when a vCPU last left it.
+    /// Time at which a vCPU last left the CPU.
     last_left: Picos,
     /// End of its vCPU's VM entry. The vCPU is outside its guest until then.
     entered: Picos,
@@ -95,12 +94,12 @@ pub struct Sim {
     buffers_stores: bool,
     core: Core,
     shared: Rc<SharedActivity>,
-    /// By guest.
+    /// The locks of each guest.
     subjects: Box<[Rc<dyn SimulatedSystem>]>,
     /// Number of lines of all guests. The following lines are, for each vCPU, a mark that shows whether it
     /// has a CPU, and, for each guest, a count of its critical vCPUs without a CPU.
     first_mark: usize,
-    /// By guest.
+    /// The count of these vCPUs, by guest.
     critical_off: Box<[u32]>,
     /// Number of vCPUs of a guest.
     per_guest: usize,
@@ -202,8 +201,8 @@ impl Sim {
             let shared = Rc::clone(&shared);
             let (spin_threshold, handoff) = (spec.spin_threshold, spec.handoff);
             let Load { has_data, adds, shares_table, locks_lockrefs, .. } = spec.load;
-            let marks = spec.load.crowd != Picos::ZERO;
-            let rests = spec.load.sleep.is_some() || spec.load.shootdown.is_some();
+            let reports_marks = spec.load.crowd != Picos::ZERO;
+            let may_sleep = spec.load.sleep.is_some() || spec.load.shootdown.is_some();
             let id = index % per_guest;
             let guest = VcpuContext {
                 id,
@@ -214,8 +213,8 @@ impl Sim {
                 adds,
                 shares_table,
                 locks_lockrefs,
-                reports_marks: marks,
-                may_sleep: rests,
+                reports_marks,
+                may_sleep,
                 shared,
             };
             let subject = Rc::clone(&subjects[index / per_guest]);
@@ -311,14 +310,14 @@ impl Sim {
         Ok(sim)
     }
 
-    /// Starts all vCPUs, either now or each at a random time up to `within`.
-    fn start(&mut self, within: Picos, seed: u64) {
+    /// Starts all vCPUs, either now or each at a random time up to `latest`.
+    fn start(&mut self, latest: Picos, seed: u64) {
         let mut rng = SplitMix64::new(seed);
         for v in 0..self.vcpus.len() {
-            match within {
+            match latest {
                 Picos::ZERO => self.handle_event(v, Event::Started, Picos::ZERO),
                 _ => {
-                    let at = Picos(rng.below(within.0 as usize + 1) as u64);
+                    let at = Picos(rng.below(latest.0 as usize + 1) as u64);
                     self.set_timer(self.pcpus.len() + v, at);
                 }
             }
@@ -354,12 +353,12 @@ impl Sim {
         }
     }
 
-    /// Simulates until a total of at least `operations` are complete.
+    /// Simulates until at least `operations` operations are complete in total, or until [`Picos::LAST`].
     pub fn run_for(&mut self, operations: u64) -> Result<(), Stuck> {
         self.run_for_at_most(operations, u64::MAX)
     }
 
-    /// Like [`Sim::run_for`], but stops after `events` events.
+    /// Like [`Sim::run_for`], but stops after a total of `events` events.
     pub fn run_for_at_most(&mut self, operations: u64, events: u64) -> Result<(), Stuck> {
         self.limit_events(events);
         let end = self.run_in_pieces(operations, events);
@@ -395,7 +394,7 @@ impl Sim {
         self.run_until(Picos::LAST)
     }
 
-    /// The longest completed waits so far, of one guest with one lock.
+    /// The longest completed waits so far. Valid only with one guest.
     pub fn waits(&self) -> LongestWaits {
         self.shared.waits.longest()
     }

@@ -12,15 +12,14 @@ impl Sim {
         (0..self.pcpus.len()).for_each(|pcpu| self.sleep_noise(pcpu, Picos::ZERO));
     }
 
-    /// Timer leaf of this CPU's thread.
     fn noise_leaf(&self, pcpu: usize) -> usize {
         self.late_leaf() + 1 + pcpu
     }
 
-    fn sleep_noise(&mut self, pcpu: usize, from: Picos) {
+    fn sleep_noise(&mut self, pcpu: usize, start: Picos) {
         if let Some(noise) = self.noise {
             let idle = Span::Exponential(noise.idle).draw(&mut self.noise_rng);
-            self.set_timer(self.noise_leaf(pcpu), from + idle);
+            self.set_timer(self.noise_leaf(pcpu), start + idle);
         }
     }
 

@@ -3,8 +3,8 @@
 use super::*;
 
 impl Sim {
-    /// Pauses `v` at `at`, for up to `most` spin iterations. Returns the number of iterations before
-    /// an exit, or `None` if `v` has to exit now.
+    /// Pauses `v` at `at`, for up to `limit` spin iterations. Returns the number of iterations
+    /// before an exit, or `None` if `v` has to exit now.
     #[cold]
     pub(super) fn spins_before_exit(&mut self, v: usize, limit: u32, at: Picos) -> Option<u32> {
         let period = self.iteration_period(self.vcpus[v].round.loads().unwrap_or(1));

@@ -55,14 +55,14 @@ impl Sim {
         }
     }
 
-    /// Delivers a kick to `v`, `exit` after its kicker left its guest.
+    /// Delivers a kick to `v`. `exit` is the time since its kicker left its guest.
     pub(super) fn deliver_kick(&mut self, v: usize, by: Option<Kicker>, exit: Picos) {
         if !self.kick_ends_poll(v) {
             self.handle_event(v, Event::Kicked(by), exit);
         }
     }
 
-    /// Ends the poll of `v` by a kick, without the schedule. Returns whether `v` was polling.
+    /// Ends the poll of `v` by a kick, without an event for the schedule. Returns whether `v` was polling.
     fn kick_ends_poll(&mut self, v: usize) -> bool {
         if self.polls.is_none() {
             return false;

@@ -15,18 +15,18 @@ impl Sim {
         let sum = |count: fn(&guest::VcpuActivity) -> u64| vcpus.iter().map(count).sum();
         SimFigures {
             time: self.now,
-            operations: vcpus.iter().map(|doing| doing.operations.get()).collect(),
-            slow: sum(|doing| doing.slow.get()),
-            halts: sum(|doing| doing.halts.get()),
-            kicks: sum(|doing| doing.kicks.get()),
-            retries: sum(|doing| doing.retries.get()),
+            operations: vcpus.iter().map(|state| state.operations.get()).collect(),
+            slow: sum(|state| state.slow.get()),
+            halts: sum(|state| state.halts.get()),
+            kicks: sum(|state| state.kicks.get()),
+            retries: sum(|state| state.retries.get()),
             stolen: self.stolen,
             polled: self.polled,
             sleeps: self.sleeps,
             shootdowns: self.shootdowns,
             pause_exits: self.pause_exits,
-            violations: sum(|doing| doing.violations.get()),
-            disorder: sum(|doing| doing.disorder.get()),
+            violations: sum(|state| state.violations.get()),
+            disorder: sum(|state| state.disorder.get()),
             spins: self.spins,
             transfers: self.lines.transfers(),
             events: self.num_events,
@@ -45,17 +45,16 @@ impl Sim {
         self.core.policy().divergence()
     }
 
-    /// Hits and misses so far of a policy that targets certain preemptions.
+    /// Hits and misses so far of a policy that targets certain preemptions; `None` for all other policies.
     pub fn hits(&self) -> Option<Hits> {
         self.core.policy().hits()
     }
 
     /// The operations of each vCPU so far.
     pub fn operations_by_vcpu(&self) -> Vec<u64> {
-        self.shared.vcpus().iter().map(|doing| doing.operations.get()).collect()
+        self.shared.vcpus().iter().map(|state| state.operations.get()).collect()
     }
 
-    /// The lock activity of each vCPU.
     #[cfg(test)]
     pub(crate) fn activities(&self) -> Vec<sched::LockActivity> {
         (0..self.vcpus.len()).map(|vcpu| self.activity(vcpu)).collect()

@@ -6,17 +6,17 @@ use super::step::Resume;
 use super::*;
 
 impl Sim {
-    /// Pauses `v` at `at`, for up to `most` spin iterations.
+    /// Pauses `v` at `at`, for up to `limit` spin iterations.
     ///
     /// If `v` has only executed loads since its last pause and still has copies of all lines it read,
     /// its next iterations would read the same values. They are skipped until a store removes a copy
     /// or no iterations remain.
     #[inline]
-    pub(super) fn pause(&mut self, v: usize, pcpu: usize, mut most: u32, at: Picos) {
+    pub(super) fn pause(&mut self, v: usize, pcpu: usize, mut limit: u32, at: Picos) {
         let after = at + if self.law.has_caches() { self.costs.pause } else { self.one_step(v) };
         if self.pauses.is_some() {
-            match self.spins_before_exit(v, most, at) {
-                Some(iterations) => most = iterations,
+            match self.spins_before_exit(v, limit, at) {
+                Some(iterations) => limit = iterations,
                 None if at > self.now => return self.expect(v, pcpu, NextEvent::Due, at),
                 None => return self.pause_exit(v, pcpu),
             }
@@ -25,12 +25,12 @@ impl Sim {
         let round = std::mem::take(&mut vcpu.round);
         if let Some(loads) = round.loads()
             && self.skip_iterations
-            && most > 1
+            && limit > 1
             && round.lines().all(|line| self.lines.is_shared_by(line, pcpu))
         {
             let period = self.iteration_period(loads);
             let vcpu = &mut self.vcpus[v];
-            vcpu.long_pause = LongPause { first: after, period, limit: most, back_at: at };
+            vcpu.long_pause = LongPause { first: after, period, limit, back_at: at };
             vcpu.round = round;
             vcpu.state = NextEvent::Parked;
             round.lines().for_each(|line| self.lines.sleep(line, pcpu));

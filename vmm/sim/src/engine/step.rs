@@ -202,8 +202,8 @@ impl Sim {
         is_next
     }
 
-    /// Accesses a line. Returns the cost if the access hits and takes effect now. Otherwise `v` waits for a
-    /// transfer.
+    /// Accesses a line. Returns the cost if the access takes effect now. Otherwise `v` waits for the line
+    /// or its store buffer.
     #[inline(always)]
     fn access(&mut self, v: usize, pcpu: usize, line: usize, access: Access) -> Option<Picos> {
         let round = &mut self.vcpus[v].round;
@@ -245,9 +245,9 @@ impl Sim {
         }
         let drawn = self.vcpus[v].rng.next_u64();
         // 0.5 to 1.5 steps, doubled up to four times, each time with a probability of 1/2.
-        let within = ((drawn & 0xffff) * STEP.0) >> 16;
+        let offset = ((drawn & 0xffff) * STEP.0) >> 16;
         let doubled = (drawn >> 16).trailing_zeros().min(4);
-        Picos((STEP.0 / 2 + within) << doubled)
+        Picos((STEP.0 / 2 + offset) << doubled)
     }
 
     /// Requests a line. Returns the cost if it is zero: `v` then has the line. Otherwise the event of `v` at
@@ -290,16 +290,16 @@ impl Sim {
         for pcpu in stopped {
             let v = self.pcpus[pcpu].vcpu as usize;
             // Within a pause, like the CPUs that were just woken, so that any of them may be first.
-            let within = self.vcpus[v].rng.below(self.costs.pause.0 as usize);
+            let offset = self.vcpus[v].rng.below(self.costs.pause.0 as usize);
             let state = match self.vcpus[v].state {
                 NextEvent::SpinTransfer => NextEvent::SpinLoad,
                 _ => NextEvent::Due,
             };
-            self.expect(v, pcpu, state, self.now + Picos(within as u64));
+            self.expect(v, pcpu, state, self.now + Picos(offset as u64));
         }
     }
 
-    /// Completes the transfer of `line`, starts the next, and wakes the CPUs whose copies that takes.
+    /// Completes the transfer of `line`, starts the next, and resumes the spinners whose copies are removed.
     #[inline(always)]
     pub(super) fn complete(&mut self, line: usize) {
         self.num_events += 1;

@@ -17,7 +17,6 @@ use super::*;
 /// Skylake, 16 in Golden Cove).
 const CAPACITY: usize = 10;
 
-/// The pending stores of all CPUs.
 #[derive(Debug)]
 pub(super) struct PendingStores {
     /// Lines of the pending stores, by CPU.
@@ -67,7 +66,6 @@ pub(super) enum Buffered {
 }
 
 impl Sim {
-    /// Timer leaf of the stores.
     fn stores_leaf(&self) -> usize {
         self.late_leaf() + 1 + self.pcpus.len()
     }
@@ -122,10 +120,10 @@ impl Sim {
             Picos::ZERO => self.complete(line),
             cost => {
                 self.resume_spinners();
-                let PendingStores { lines, ends, sequence: made, .. } = &mut self.stores;
+                let PendingStores { lines, ends, sequence, .. } = &mut self.stores;
                 lines[pcpu].push(line as u32);
-                ends.push(Reverse((self.now + cost, *made, pcpu as u16, line as u32)));
-                *made += 1;
+                ends.push(Reverse((self.now + cost, *sequence, pcpu as u16, line as u32)));
+                *sequence += 1;
                 self.set_timer(self.stores_leaf(), self.stores.next_end());
             }
         }

@@ -63,8 +63,8 @@ impl Sim {
         self.handle_event(v, Event::Idle(observation), self.costs.exit);
     }
 
-    /// Handles the timer of `v`, which has no CPU: its start, the wakeup of its task, or the end of its
-    /// hold.
+    /// Handles the timer of `v`, which has no CPU: its start, the wakeup of its task, or the end of
+    /// [`State::Held`].
     pub(super) fn vcpu_timer(&mut self, v: usize) {
         let event = match self.core.state(VcpuIndex(v as u32)) {
             State::New => Event::Started,
@@ -135,17 +135,17 @@ impl Sim {
         at + span
     }
 
-    /// Makes `v` spin for answers, from `from` on.
-    fn await_answers(&mut self, v: usize, from: Picos) {
+    /// Makes `v` spin for answers from `start` on.
+    fn await_answers(&mut self, v: usize, start: Picos) {
         let pcpu = usize::from(self.vcpus[v].pcpu);
         let vcpu = &mut self.vcpus[v];
         if vcpu.answers.missing == 0 {
-            let at = vcpu.answers.last.max(from);
+            let at = vcpu.answers.last.max(start);
             return self.expect(v, pcpu, NextEvent::AwaitAnswers, at);
         }
         let window =
             self.pauses.zip(vcpu.pauses).map(|(pauses, pause_loop)| pauses.window(&pause_loop));
-        vcpu.answers.exit_at = window.map(|window| from + window);
+        vcpu.answers.exit_at = window.map(|window| start + window);
         let at = vcpu.answers.exit_at.unwrap_or(Picos::NEVER);
         self.expect(v, pcpu, NextEvent::AwaitAnswers, at);
     }
@@ -197,7 +197,7 @@ impl Sim {
         }
     }
 
-    /// Interrupts the waiting loop of `v`, which loses its CPU. The loop restarts when it has one again.
+    /// Interrupts the waiting loop of `v`, which loses its CPU. The loop restarts when `v` has a CPU again.
     pub(super) fn interrupt_await(&mut self, v: usize) {
         self.vcpus[v].answers.exit_at = None;
     }

@@ -40,7 +40,7 @@ impl EventTrace {
 
     #[cold]
     pub(super) fn event(&mut self, at: Picos, v: usize, event: &Event) {
-        let what = match event {
+        let label = match event {
             Event::Started => "starts",
             Event::Stopped(_) | Event::StoppedInHlt(_) => "its slice ends",
             Event::Halted(_) => "halts",
@@ -57,7 +57,7 @@ impl EventTrace {
             Event::HoldEnded => "is no longer kept off its CPU",
             Event::Exited => "has exited",
         };
-        self.push(at, v, Traced::Event(what));
+        self.push(at, v, Traced::Event(label));
     }
 
     #[cold]
@@ -78,13 +78,13 @@ impl Sim {
     pub(crate) fn trace(&self) -> String {
         let mut text = String::new();
         for (at, v, event) in self.trace.iter().flat_map(|trace| &trace.last) {
-            let what = match *event {
+            let label = match *event {
                 Traced::Step(request, answer) => self.step_text(*v, request, answer),
-                Traced::Event(what) => format!("== {what}"),
+                Traced::Event(label) => format!("== {label}"),
                 Traced::Granted(slot) => format!("== gets CPU {slot}"),
             };
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "{:>14.1} ns  vCPU {v:<3} {what}", at.0 as f64 / 1e3);
+            let _ = writeln!(text, "{:>14.1} ns  vCPU {v:<3} {label}", at.0 as f64 / 1e3);
         }
         text
     }

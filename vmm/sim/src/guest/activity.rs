@@ -13,7 +13,7 @@ use crate::time::Picos;
 const NO_HEAD: u64 = 1;
 /// Distance between two tickets.
 const INC: u16 = 2;
-/// Reported as the ticket of a waiter in a lock without tickets: next in line, and behind others. Odd.
+/// Ticket reported for a waiter in a lock without tickets: next in line, and behind others. Odd, unlike real tickets.
 const NEXT: u16 = 3;
 const BEHIND: u16 = 5;
 /// Smallest id of a lock. Zero means no lock.
@@ -21,7 +21,6 @@ const FIRST: usize = 64;
 /// Size of the words that contain heads.
 const WORD: usize = 4;
 
-/// The kind of a vCPU's wait.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitKind {
     #[default]
@@ -48,7 +47,7 @@ pub(crate) struct VcpuActivity {
     held_ticket: Cell<Option<u16>>,
     /// Whether the vCPU is releasing its lock.
     pub(crate) releases: Cell<bool>,
-    /// Whether the schedule has asked it to yield.
+    /// Whether the schedule has asked the vCPU to yield.
     pub(crate) yields: Cell<bool>,
     pub(crate) operations: Cell<u64>,
     pub(crate) slow: Cell<u64>,
@@ -74,7 +73,7 @@ pub(crate) struct SharedActivity {
     /// Mask of the points that vCPUs report.
     pub(crate) points: Cell<u32>,
     pub(crate) spin_limit: u32,
-    /// Per vCPU: base address of its guest's memory if this guest were the first.
+    /// Per vCPU: subtracted from an address of its guest, gives the offset in the memory of all guests.
     bases: Box<[usize]>,
     vcpus: Box<[VcpuActivity]>,
     /// The served ticket, by the offset of a lock's word.
@@ -82,7 +81,7 @@ pub(crate) struct SharedActivity {
 }
 
 impl SharedActivity {
-    /// For vCPUs with these `bases` and `locks` locks each, in guests with a total of `size` bytes of
+    /// For vCPUs with these `bases`, in guests with `locks` locks each and a total of `size` bytes of
     /// memory.
     pub(crate) fn new(bases: Box<[usize]>, size: usize, locks: usize, spin_limit: u32) -> Self {
         let vcpus = bases.len();
@@ -114,7 +113,6 @@ impl SharedActivity {
         self.now.set(now);
     }
 
-    /// Time of the running vCPU.
     #[inline(always)]
     pub(crate) fn now(&self) -> Picos {
         self.now.get()
@@ -145,7 +143,6 @@ impl SharedActivity {
         self.vcpus[vcpu].wait.set(WaitKind::Entering);
     }
 
-    /// Records that the vCPU starts to wait.
     pub(crate) fn set_wait(&self, vcpu: usize, wait: WaitKind, lock: usize, ticket: Option<u16>) {
         let state = &self.vcpus[vcpu];
         state.lock.set(self.id(vcpu, lock, ticket.is_some()));
@@ -155,7 +152,7 @@ impl SharedActivity {
         state.wait.set(wait);
     }
 
-    /// Like [`SharedActivity::waits`], for a vCPU that spins for a lock without tickets.
+    /// Like [`SharedActivity::set_wait`], for a vCPU that spins for a lock without tickets.
     pub(crate) fn record_queued(&self, vcpu: usize, lock: usize, queued: Option<Queued>) {
         self.set_wait(vcpu, WaitKind::Spinning, lock, None);
         self.vcpus[vcpu].queued.set(queued);
@@ -197,7 +194,7 @@ impl SharedActivity {
         }
     }
 
-    /// The lock activity of `vcpu`. `is_drawn`: whether it has made at least one step since it entered.
+    /// The lock activity of `vcpu`. `is_drawn`: whether it has drawn a ticket if it has entered a lock.
     /// `place` returns a waiter's position in the queue of the lock with this index.
     pub(crate) fn activity(
         &self,

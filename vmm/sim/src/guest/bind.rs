@@ -188,14 +188,14 @@ fn running_vcpu(guest: &VcpuContext) -> RunningVcpu<'_> {
 
 fn cpu<'a>(
     guest: &VcpuContext,
-    me: &'a RunningVcpu<'a>,
+    vcpu: &'a RunningVcpu<'a>,
     waiters: &'a WaitTable,
 ) -> Cpu<'a, RunningVcpu<'a>, RunningVcpu<'a>> {
     // By name, so that a new option cannot be missed here.
     let simulated_locks::Handoff { far, predecessor, adapt, claim, ahead, fuse, queue, restrict } =
         guest.handoff;
     let handoff = Handoff { far, predecessor, adapt, claim, ahead, fuse, queue, restrict };
-    Cpu { id: guest.id, spin_threshold: guest.spin_threshold, pv: me, waiters, watch: *me, handoff }
+    Cpu { id: guest.id, spin_threshold: guest.spin_threshold, pv: vcpu, waiters, watch: *vcpu, handoff }
 }
 
 /// Aligned to its own pair of cache lines.
@@ -221,9 +221,9 @@ impl<L> SystemMemory<L> {
 
     /// The critical section: shared data, if the guest has any, then private work.
     #[inline(always)]
-    fn critical(&self, guest: &VcpuContext, me: &RunningVcpu<'_>, is_in_order: bool) {
+    fn critical(&self, guest: &VcpuContext, vcpu: &RunningVcpu<'_>, is_in_order: bool) {
         let activity = guest.activity();
-        me.point(Point::Critical);
+        vcpu.point(Point::Critical);
         if guest.has_data {
             count(&activity.disorder, u64::from(!is_in_order));
             count(&activity.violations, u64::from(self.section.run(guest.id, 1).is_err()));
@@ -276,9 +276,9 @@ impl<F: Operate> SimulatedSystem for GuestSystems<F> {
     }
 
     fn settle(&self, guest: &VcpuContext) {
-        let me = running_vcpu(guest);
+        let vcpu = running_vcpu(guest);
         for memory in &self.0 {
-            settle(&cpu(guest, &me, &memory.waiters.0));
+            settle(&cpu(guest, &vcpu, &memory.waiters.0));
         }
     }
 
@@ -306,7 +306,7 @@ fn count_operation(activity: &VcpuActivity, slow: bool, halts: impl Into<u64>, k
     count(&activity.kicks, kicks.into());
 }
 
-/// Calls `work` between two marks of the lock, if the machine needs them.
+/// Calls `work` between two marks of the lock, if the vCPU reports them.
 #[inline(always)]
 fn with_marks(guest: &VcpuContext, before: Mark, work: impl FnOnce(), after: Mark) {
     if guest.reports_marks {
@@ -324,15 +324,15 @@ struct SimSpinlock<L>(L);
 impl<L: RawLock> Operate for SimSpinlock<L> {
     #[inline(always)]
     fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext) {
-        let me = running_vcpu(guest);
-        let cpu = cpu(guest, &me, waiters);
+        let vcpu = running_vcpu(guest);
+        let cpu = cpu(guest, &vcpu, waiters);
         let activity = guest.activity();
         let mut taken = locks::Acquisition::default();
         guest.shared.waits.begin(guest.index, guest.shared.now());
         with_marks(guest, Mark::Enter, || taken = memory.lock.0.0.lock(&cpu), Mark::Taken);
         guest.shared.waits.finish(guest.index, guest.shared.now());
         let in_order = !guest.has_data || memory.section.follows::<L>(&taken).is_ok();
-        memory.critical(guest, &me, in_order);
+        memory.critical(guest, &vcpu, in_order);
         activity.releases.set(true);
         let mut released = locks::Release::default();
         with_marks(guest, Mark::Release, || released = memory.lock.0.0.unlock(&cpu), Mark::OutsideLock);
@@ -351,13 +351,13 @@ struct SimMutex<M>(M);
 impl<M: RawMutex> Operate for SimMutex<M> {
     #[inline(always)]
     fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext) {
-        let me = running_vcpu(guest);
-        let cpu = cpu(guest, &me, waiters);
+        let vcpu = running_vcpu(guest);
+        let cpu = cpu(guest, &vcpu, waiters);
         let activity = guest.activity();
         guest.shared.waits.begin(guest.index, guest.shared.now());
         let taken = memory.lock.0.0.lock(&cpu);
         guest.shared.waits.finish(guest.index, guest.shared.now());
-        memory.critical(guest, &me, true);
+        memory.critical(guest, &vcpu, true);
         let released = memory.lock.0.0.unlock(&cpu);
         count_operation(activity, taken.slow, taken.halts, released.kicks);
     }
@@ -369,8 +369,8 @@ struct SimCounter<C>(C);
 impl<C: Counter> Operate for SimCounter<C> {
     #[inline(always)]
     fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext) {
-        let me = running_vcpu(guest);
-        let cpu = cpu(guest, &me, waiters);
+        let vcpu = running_vcpu(guest);
+        let cpu = cpu(guest, &vcpu, waiters);
         let activity = guest.activity();
         let added = memory.lock.0.0.add(&cpu, guest.adds.into());
         count_operation(activity, added.shared, added.halts, added.kicks);
@@ -383,16 +383,16 @@ struct SimLockref<R>(R);
 impl<const TRIES: u32> Operate for SimLockref<Lockref<TRIES>> {
     #[inline(always)]
     fn operate(memory: &SystemMemory<Self>, waiters: &WaitTable, guest: &VcpuContext) {
-        let me = running_vcpu(guest);
-        let me = RunningVcpu { spins_in_line: true, ..me };
-        let cpu = cpu(guest, &me, waiters);
+        let vcpu = running_vcpu(guest);
+        let vcpu = RunningVcpu { spins_in_line: true, ..vcpu };
+        let cpu = cpu(guest, &vcpu, waiters);
         let activity = guest.activity();
         let lockref = &memory.lock.0.0;
         if guest.locks_lockrefs {
             guest.shared.waits.begin(guest.index, guest.shared.now());
             lockref.lock(&cpu);
             guest.shared.waits.finish(guest.index, guest.shared.now());
-            memory.critical(guest, &me, true);
+            memory.critical(guest, &vcpu, true);
             lockref.unlock(&cpu);
         }
         let got = lockref.get(&cpu);

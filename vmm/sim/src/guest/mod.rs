@@ -14,9 +14,9 @@ use activity::count;
 pub(crate) use activity::{SharedActivity, VcpuActivity};
 pub use waits::{LongestWaits, WaitTimes};
 
-/// vCPUs in the library's default table.
+/// Maximum number of vCPUs in the library's default table.
 const NARROW: usize = simulated_locks::MAX_CPUS;
-/// vCPUs in the large table.
+/// Maximum number of vCPUs in the large table.
 pub(crate) const WIDE: usize = simulated_locks_1024::MAX_CPUS;
 
 /// Picoseconds per tick of a vCPU's clock: 2.5 GHz.
@@ -38,7 +38,7 @@ pub(crate) struct VcpuContext {
     pub(crate) locks_lockrefs: bool,
     /// Amount added by one use of a counter.
     pub(crate) adds: u32,
-    /// Whether to report positions to the machine.
+    /// Whether to report the marks of an operation to the engine.
     pub(crate) reports_marks: bool,
     /// Whether the vCPU may sleep or wait after its think time.
     pub(crate) may_sleep: bool,
@@ -68,7 +68,7 @@ pub(crate) trait SimulatedSystem {
     fn settle(&self, guest: &VcpuContext);
 
     /// Number of releases of its lock `lock` until this waiter is served, if the lock can determine it.
-    /// `shares_table` is as in [`VcpuContext`]. Not a step of any vCPU.
+    /// `shares_table` is as in [`VcpuContext`]. Takes no simulated time.
     fn releases_before(&self, lock: usize, shares_table: bool, queued: Queued) -> Option<u16>;
 
     /// Address and size of its memory.

@@ -79,7 +79,7 @@ pub(crate) struct WaitCounter {
     vcpus: Box<[Cell<VcpuWait>]>,
     /// The lock used by each vCPU.
     locks: Box<[Cell<usize>]>,
-    /// Acquisitions at each vCPU's release for which it is currently sending kicks.
+    /// Per vCPU: acquisitions at its last release, while it sends the kicks of that release.
     released: Box<[Cell<Option<u64>>]>,
     /// Acquisitions by lock.
     taken: Box<[Cell<u64>]>,
@@ -100,7 +100,6 @@ impl WaitCounter {
         }
     }
 
-    /// The completed waits by bucket, and the durations of the unfinished waits in nanoseconds.
     pub(crate) fn times(&self, now: Picos) -> WaitTimes {
         let waits = self.vcpus.iter().map(Cell::get).filter(|wait| wait.is_waiting);
         WaitTimes {
@@ -125,7 +124,6 @@ impl WaitCounter {
         self.taken[self.locks[vcpu].get()].get()
     }
 
-    /// The longest completed waits so far.
     pub(crate) fn longest(&self) -> LongestWaits {
         self.longest.get()
     }
@@ -141,8 +139,8 @@ impl WaitCounter {
         self.vcpus[vcpu].set(VcpuWait { is_waiting: true, since: now, ..VcpuWait::default() });
     }
 
-    /// Records that the vCPU is in line. Mutexes also report waits for their list's lock, maybe in a
-    /// release.
+    /// Records that the vCPU is in line, if it waits: mutexes report waits for their list's lock in
+    /// a release, too.
     pub(crate) fn in_line(&self, vcpu: usize) {
         self.change(vcpu, |wait, taken| {
             if wait.is_waiting && wait.in_line.is_none() {
@@ -171,13 +169,13 @@ impl WaitCounter {
         self.released[vcpu].set(None);
     }
 
-    /// Records that a kick of `by` is on its way to `vcpu`. If `by` was preempted after its release, which
-    /// may have let `vcpu` in, that time is part of the wakeup.
-    pub(crate) fn kicked(&self, vcpu: usize, by: usize) {
+    /// Records that a kick of `kicker` is on its way to `vcpu`. If `kicker` was preempted after its
+    /// release, which may have let `vcpu` in, that time is part of the wakeup.
+    pub(crate) fn kicked(&self, vcpu: usize, kicker: usize) {
         self.change(vcpu, |wait, taken| {
             if let (Some(outside), None) = (wait.throttled, wait.in_line) {
-                let is_of_it = self.locks[by].get() == self.locks[vcpu].get();
-                let released = self.released[by].get().filter(|_| is_of_it);
+                let is_same_lock = self.locks[kicker].get() == self.locks[vcpu].get();
+                let released = self.released[kicker].get().filter(|_| is_same_lock);
                 let since = released.unwrap_or(taken).max(outside);
                 let since = wait.excuse.map_or(since, |(_, earlier)| earlier.min(since));
                 // Acquisitions are excused only once.

@@ -36,11 +36,11 @@ const COST: &[&str] = &["cycles", "ns", "source", "note"];
 pub(super) fn parse(text: &str) -> Result<Machine> {
     read(text, KEYS, |file| {
         let mhz = file.number("mhz", 1.0, 100_000.0)?;
-        let mut reader = CostReader { mhz, stated: Vec::new() };
+        let mut reader = CostReader { mhz, entries: Vec::new() };
         let costs = reader.costs(&file.table("costs", COSTS)?)?;
         let noise = reader.noise(file)?;
         let levels = reader.levels(file)?;
-        let (name, about, stated) = (file.text("name")?, file.text("about")?, reader.stated);
+        let (name, about, entries) = (file.text("name")?, file.text("about")?, reader.entries);
         let atomics = file.opt_name("atomics", ATOMICS)?.unwrap_or(Atomics::Near);
         let queue = file.opt_name("queue", QUEUES)?.unwrap_or(Queue::Random);
         let stores = file.opt_name("stores", STORES)?.unwrap_or_default();
@@ -55,7 +55,7 @@ pub(super) fn parse(text: &str) -> Result<Machine> {
             levels,
             costs,
             noise,
-            cost_entries: stated,
+            cost_entries: entries,
             doubts,
         };
         Ok(machine)
@@ -95,7 +95,7 @@ pub(super) const SOURCES: &[(&str, Source)] =
 /// Reads costs and records their sources.
 struct CostReader {
     mhz: f64,
-    stated: Vec<CostEntry>,
+    entries: Vec<CostEntry>,
 }
 
 impl CostReader {
@@ -111,7 +111,7 @@ impl CostReader {
         let source = cost.name("source", SOURCES)?;
         let note = cost.opt_text("note")?.unwrap_or_default();
         let picos = Picos::from_nanos(nanos);
-        self.stated.push(CostEntry { key: table.key(key), cost: picos, source, note });
+        self.entries.push(CostEntry { key: table.key(key), cost: picos, source, note });
         Ok(picos)
     }
 
@@ -143,7 +143,7 @@ impl CostReader {
         }
         let table = file.table("noise", NOISE)?;
         let mut time = |key| match self.cost(&table, key)? {
-            Picos::ZERO => Err(table.invalid(key, "a thread that runs takes some time".into())),
+            Picos::ZERO => Err(table.invalid(key, "must not be zero".into())),
             time => Ok(time),
         };
         Ok(Some(Noise { busy: time("busy")?, idle: time("idle")? }))

@@ -10,7 +10,7 @@ fn costs_are_in_cycles_or_nanoseconds() {
     let machine = parse(&text).expect("it can be read");
     assert_eq!(machine.costs.hit, Picos(500));
     assert_eq!((machine.cpus(), machine.levels.len()), (80, 3));
-    // 109 cycles of 2130 MHz.
+    // 109 cycles at 2130 MHz.
     assert_eq!(machine.levels[0].lines.load_modified, Picos(51_174));
     let stated = machine.cost_entries.iter().find(|cost| cost.key == "socket.load-modified");
     assert_eq!(stated.map(|cost| cost.cost), Some(Picos(51_174)));
@@ -50,7 +50,7 @@ fn noise_and_stores_are_parsed() {
     let reparsed = parse(&machine.to_toml()).expect("what was written can be read");
     assert_eq!(reparsed, machine);
     for (from, to, what) in [
-        ("busy = { ns = 20000,", "busy = { ns = 0,", "noise.busy: a thread that runs takes some"),
+        ("busy = { ns = 20000,", "busy = { ns = 0,", "noise.busy: must not be zero"),
         ("idle = { ns", "sleeps = { ns", "unknown key 'noise.sleeps'; known keys: busy, idle"),
     ] {
         let error = parse(&text.replacen(from, to, 1)).expect_err(what).to_string();

@@ -25,7 +25,7 @@ pub enum KeyFault {
     /// A key is unknown.
     #[error("unknown key '{key}'; known keys: {}", .known.join(", "))]
     Unknown {
-        /// The key, as written.
+        /// The key, with its table.
         key: String,
         /// The valid keys at this place.
         known: Vec<&'static str>,
@@ -112,7 +112,6 @@ impl<'t> Keys<'t> {
         format!("{}{key}", self.prefix)
     }
 
-    /// A key's value, if it is set.
     pub(super) fn get(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
         self.table.get(key)
     }
@@ -146,7 +145,7 @@ impl<'t> Keys<'t> {
         Ok(text.to_owned())
     }
 
-    /// A decimal number from `least` to `most`.
+    /// A decimal number from `min` to `max`.
     pub(super) fn number(&self, key: &str, min: f64, max: f64) -> Result<f64> {
         let value = self.require(key)?;
         let text = match value.get_ref() {
@@ -179,7 +178,6 @@ impl<'t> Keys<'t> {
         Self { prefix: format!("{name}."), ..self }
     }
 
-    /// An array of texts.
     pub(super) fn texts(&self, key: &str) -> Result<Vec<String>> {
         let value = self.require(key)?;
         let items = value.get_ref().as_array();
@@ -192,7 +190,6 @@ impl<'t> Keys<'t> {
         items.iter().map(text).collect()
     }
 
-    /// An optional text.
     pub(super) fn opt_text(&self, key: &str) -> Result<Option<String>> {
         self.get(key).map(|_| self.text(key)).transpose()
     }
@@ -212,7 +209,7 @@ impl<'t> Keys<'t> {
         })
     }
 
-    /// A whole number from `least` to `most`.
+    /// An integer from `min` to `max`.
     pub(super) fn integer(&self, key: &str, min: u32, max: u32) -> Result<u32> {
         let number = self.number(key, min.into(), max.into())?;
         if number.fract() == 0.0 {

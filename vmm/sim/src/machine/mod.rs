@@ -98,7 +98,7 @@ pub enum Atomics {
     Far,
 }
 
-/// Behavior of a plain store to a line in another CPU's cache.
+/// Behavior of a plain store that misses.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Stores {
     /// The store enters a buffer, and its CPU continues.
@@ -118,7 +118,7 @@ pub enum Queue {
     Fifo,
 }
 
-/// A machine. The guide documents the file format, `vmm/sim/docs/MACHINES.md`.
+/// A machine. `vmm/sim/docs/MACHINES.md` documents the file format.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     /// The machine's name. All figures for the machine include it.

@@ -15,7 +15,7 @@ mod tests {
     use super::*;
     use crate::machine::{Machine, Source};
 
-    /// Each file parses, also after writing it. Published costs have a note; costs rise with distance.
+    /// Each file parses, and survives a round trip. Published costs have a note; costs rise with distance.
     #[test]
     fn shipped_machines_are_sound() {
         for (name, text) in SHIPPED {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::file::{ATOMICS, QUEUES, SOURCES, STORES};
 use super::{CostEntry, Machine};
 
-/// The keys of a level, after its name.
+/// The keys of the costs of a level.
 const LINES: [&str; 4] = ["load-modified", "load-shared", "store-modified", "store-shared"];
 
 impl Machine {
@@ -61,8 +61,8 @@ fn doubts(doubts: &[String]) -> String {
 }
 
 /// Writes the costs whose keys begin with `prefix`.
-fn lines(text: &mut String, stated: &[CostEntry], prefix: &str) {
-    for cost in stated {
+fn lines(text: &mut String, entries: &[CostEntry], prefix: &str) {
+    for cost in entries {
         if let Some(key) = cost.key.strip_prefix(prefix) {
             line(text, key, cost);
         }

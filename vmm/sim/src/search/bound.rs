@@ -19,7 +19,7 @@ impl Bounds {
         let Scenario { system, vcpus, .. } = *scenario;
         match system.family() {
             Family::Spinlock => {}
-            // With caches, its operations rarely take its lock, and do not report it.
+            // With caches, a lockref's operations rarely take its lock, and do not report it.
             Family::Lockref if !scenario.law.has_caches() => {}
             _ => return None,
         }

@@ -16,7 +16,7 @@ use crate::lines::LineLaw;
 /// Seed of the cases' random choices.
 pub const SEED: u64 = 14;
 
-/// Numbers of CPUs and vCPUs, and whether host threads also take the CPUs away.
+/// Numbers of CPUs and vCPUs, and whether background noise takes CPUs away.
 #[derive(Debug, Clone, Copy)]
 struct Ratio {
     cpus: usize,

@@ -8,8 +8,9 @@ use super::tests::{in_parallel, machine};
 use super::*;
 use crate::LineLaw;
 
-/// Acquisitions per case in `make test` and `make test-all`. `make soak` has a hundred times as many.
+/// Acquisitions per case in `make test`.
 const FEW: u64 = 10_000;
+/// Acquisitions per case in `make test-all`. `make soak` has a hundred times as many.
 const ACQUISITIONS: u64 = 100_000;
 
 fn run_all(scenario: &Scenario) -> TrialOutcome {
@@ -17,8 +18,7 @@ fn run_all(scenario: &Scenario) -> TrialOutcome {
     outcome.expect("it can be simulated").expect("nothing ends it")
 }
 
-/// Without preemption, each vCPU gets at least a twentieth of the acquisitions of the vCPU with the highest
-/// number of them, over more acquisitions than may pass it.
+/// Whether all vCPUs get at least a twentieth of the maximum per vCPU; true except for long cases in turn.
 fn is_fair_enough(case: &Case<'_>) -> bool {
     if case.scenario.operations < ACQUISITIONS {
         return true;

@@ -47,7 +47,7 @@ pub use trial::{TrialOutcome, Trouble, TroubleKind};
 use shrink::shrink;
 use trial::MAX_EVENTS;
 
-/// Makes the locks of a scenario: arguments are vCPUs and locks. Tests pass broken locks.
+/// Creates locks: arguments are a system, the numbers of vCPUs and locks, and options. Tests pass broken locks.
 pub(crate) type LockFn = fn(System, usize, usize, &Handoff) -> Rc<dyn SimulatedSystem>;
 
 /// The results of a search for one system.
@@ -71,7 +71,7 @@ pub struct Tally {
 /// The state of a search between two simulations, sufficient to resume it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct State {
-    /// State of its generator.
+    /// State of the random number generator.
     rng: u64,
     /// One per system.
     pub tallies: Vec<Tally>,
@@ -101,7 +101,7 @@ impl State {
         self.tallies.iter().map(|tally| tally.operations).sum()
     }
 
-    /// Kinds of trouble found, in all systems.
+    /// Number of kinds of trouble found, summed over systems.
     pub fn num_found(&self) -> usize {
         self.tallies.iter().map(|tally| tally.found.len()).sum()
     }

@@ -8,23 +8,22 @@ use serde::{Deserialize, Serialize};
 use super::bound::Bounds;
 use super::{Scenario, Space, TrialOutcome};
 
-/// A scenario and its rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct RankedScenario {
-    /// Operations by others before one waiter, in thousandths of all operations.
+    /// Operations with which others passed one waiter, in thousandths of all operations.
     passed: u64,
     /// Rank in its list.
     score: u64,
     scenario: Scenario,
 }
 
-/// Scenarios kept per list.
+/// Maximum number of scenarios per list.
 const CAPACITY: usize = 6;
 /// A waiter may starve if this many thousandths of all operations passed it.
 const STARVED: u64 = 250;
 /// Maximum number of operations of a simulation.
 const MAX_OPERATIONS: u64 = 250_000;
-/// Words of the set of observed figures.
+/// Words of the set of hashes.
 const WORDS: usize = 16;
 
 /// The scenarios of one system in which a waiter was passed most often, those in which a waiter
@@ -47,7 +46,7 @@ impl Pool {
         self.entries().map(|ranked| &ranked.scenario)
     }
 
-    /// Draws the next scenario from the pool: a variant, or a longer run.
+    /// Draws the next scenario from the pool: a variant, or a longer run. `None` if the pool is empty.
     pub(super) fn next(&self, space: &Space, rng: &mut SplitMix64) -> Option<Scenario> {
         let drawn = rng.below(self.entries().count().max(1));
         let RankedScenario { passed, scenario, .. } = self.entries().nth(drawn)?;
@@ -64,14 +63,14 @@ impl Pool {
     pub(super) fn consider(&mut self, scenario: &Scenario, outcome: &TrialOutcome) {
         let (figures, waits) = (&outcome.figures, outcome.waits);
         let n = scenario.vcpus.max(1) as u64;
-        // In thousandths of all operations. In a bounded queue, all but the last may pass a waiter,
-        // and soon do: their number is not informative.
+        // A waiter in line is soon passed as often as its bound permits: with a bound, only
+        // throttled waiters are informative.
         let passed = match Bounds::new(scenario) {
             Some(Bounds { throttled, .. }) => throttled.map_or(0, |_| waits.throttled),
             None => waits.in_line,
         };
         let passed = passed * 1_000 / figures.total().max(1);
-        // Operations during the longest wait, in rounds.
+        // Operations during the longest wait, in thousandths of a round of one operation per vCPU.
         let share = waits.longest.0 as f64 / figures.time.0.max(1) as f64;
         let longest = (share * figures.total() as f64 * 1_000.0 / n as f64) as u64;
         let ranked = |score| RankedScenario { passed, score, scenario: scenario.clone() };

@@ -8,7 +8,6 @@ use super::{Scenario, ScenarioError, TrialOutcome, Trouble};
 use crate::machine::{KeyError, Machine};
 use crate::spec::SimSpecError;
 
-/// Version of the format.
 const FORMAT: u32 = 1;
 
 /// A scenario with trouble, including its machine.
@@ -63,7 +62,7 @@ impl Finding {
         Some(Self { format: FORMAT, trouble: outcome.trouble?, scenario, digest, machine })
     }
 
-    /// Parses the machine, and checks that the scenario can be simulated on it.
+    /// Checks the format, parses the machine, and checks that the scenario can be simulated on it.
     fn machine(&self) -> Result<Machine, ReplayError> {
         if self.format != FORMAT {
             return Err(ReplayError::Format(self.format));

@@ -83,7 +83,7 @@ pub enum ScenarioError {
     Spec(#[from] SimSpecError),
 }
 
-/// The law of a search: wide windows between a load and a store that it should have seen.
+/// The law of a search, with wide windows between a load and a store that it should have seen.
 pub(super) const fn default_law() -> LineLaw {
     LineLaw::LateInvalidations
 }
@@ -102,9 +102,7 @@ const fn is_one_lock(locks: &usize) -> bool {
 
 /// Maximum think or critical time, in increments.
 const MAX_WORK: u64 = 1_000_000;
-/// Maximum number of operations.
 const MAX_OPERATIONS: u64 = 1_000_000_000;
-/// Maximum number of locks.
 const MAX_LOCKS: u64 = 8;
 
 impl Scenario {

@@ -33,8 +33,7 @@ const LONG_OPERATIONS: u64 = 20_000;
 /// vCPUs and CPUs, fewer operations, no faults, `rr`, no options, fixed times. `run` simulates a scenario and
 /// returns `None` if it cannot. Ends early when `brake` is pulled.
 ///
-/// Each step simplifies one property, so the search terminates. The result has the same kind of trouble as
-/// the first scenario.
+/// Each step simplifies one property, so the search terminates.
 pub(super) fn shrink(
     first: &Scenario,
     outcome: &TrialOutcome,

@@ -34,7 +34,7 @@ pub fn shortest_slice(machine: &Machine) -> Nanos {
 }
 
 /// All policies that can be simulated, with the arguments of their own tests, and more that preempt
-/// holders, next waiters and vCPUs inside the windows of a halt and a kick, for longer.
+/// holders, waiters next in line, and vCPUs inside the windows of a halt and a kick, for longer.
 pub fn default_policies() -> Vec<PolicySpec> {
     const MORE: [&str; 5] = [
         "point:before-flag,100000,20us",
@@ -52,8 +52,8 @@ pub fn default_policies() -> Vec<PolicySpec> {
 }
 
 const SPIN_THRESHOLDS: [u32; 8] = [0, 1, 2, 5, 20, 100, 512, 4_096];
-/// In increments. The longest exceed a wakeup: only then are there moments at which no operation in
-/// progress hides a lost wakeup.
+/// Think and critical times in increments. The longest exceed a wakeup: only then are there moments
+/// at which no operation in progress hides a lost wakeup.
 const WORK: [u32; 9] = [0, 1, 5, 20, 100, 400, 2_000, 20_000, 100_000];
 /// Multiples of the shortest slice.
 const SLICES: [u64; 6] = [1, 2, 5, 10, 50, 200];
@@ -74,8 +74,8 @@ const MUTATIONS: [Mutation; 10] = [
     |space, scenario, rng| scenario.cpus = 1 + rng.below(space.cpus),
     |space, scenario, rng| {
         // The smaller of two draws: few vCPUs find as much as many, and are faster to simulate.
-        let most = space.vcpus.min(scenario.system.max_cpus() as usize);
-        scenario.vcpus = 2 + rng.below(most - 1).min(rng.below(most - 1));
+        let max = space.vcpus.min(scenario.system.max_cpus() as usize);
+        scenario.vcpus = 2 + rng.below(max - 1).min(rng.below(max - 1));
     },
     |_, scenario, rng| scenario.handoff = handoffs(scenario.system, rng),
     |_, scenario, rng| scenario.spin_threshold = pick(&SPIN_THRESHOLDS, rng),
@@ -163,11 +163,11 @@ impl Space {
             operations: 0,
             seed: rng.next_u64(),
         };
-        MUTATIONS.iter().for_each(|gene| gene(self, &mut scenario, rng));
+        MUTATIONS.iter().for_each(|mutate| mutate(self, &mut scenario, rng));
         scenario
     }
 
-    /// Varies `seen`: a new seed, and up to two new properties.
+    /// Varies `base`: a new seed, and up to two new properties.
     pub(super) fn vary(&self, base: &Scenario, rng: &mut SplitMix64) -> Scenario {
         let mut scenario = Scenario { seed: rng.next_u64(), ..base.clone() };
         for _ in 0..rng.below(3) {

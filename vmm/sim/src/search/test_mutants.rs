@@ -8,10 +8,9 @@ use simulated_locks::{Handoff, System};
 use super::{LockFn, TroubleKind};
 use crate::guest::SimulatedSystem;
 
-/// A broken lock.
 pub(super) struct Mutant {
     pub(super) name: &'static str,
-    /// The system that contains the broken lock.
+    /// The system whose lock is broken.
     pub(super) system: System,
     /// Name of the kind of trouble that detects it.
     pub(super) caught: &'static str,

@@ -30,7 +30,7 @@ fn space() -> Space {
 /// Number of acquisitions within which each mutant must be found.
 const LIMIT: u64 = 3_000_000;
 
-/// The first step that finds the right kind of trouble in `mutant`.
+/// The first step that finds the right kind of trouble in `mutant`, the minimized scenario, and the operations.
 fn find_mutant(mutant: &Mutant, seed: u64, brake: &Brake) -> (Step, Shrunk, u64) {
     let (space, machine) = (space(), machine());
     let mut search =

@@ -152,7 +152,7 @@ impl Scenario {
 }
 
 impl TrialOutcome {
-    /// A digest of all figures. Simulations that differ in an event almost certainly have different digests.
+    /// A digest of most figures. Simulations that differ in an event almost certainly have different digests.
     pub fn digest(&self) -> u64 {
         let SimFigures { time, operations, slow, halts, kicks, retries, .. } = &self.figures;
         let SimFigures { violations, disorder, spins, transfers, events, .. } = &self.figures;
@@ -160,7 +160,7 @@ impl TrialOutcome {
             [time.0, *slow, *halts, *kicks, *retries, *violations, *disorder, *spins, *transfers];
         let waits = [self.waits.in_line, self.waits.throttled, self.waits.longest.0];
         let words = counts.iter().chain(operations).chain([events]).chain(&waits);
-        // FNV-1a by words.
+        // FNV-1a by words, with a rotation.
         words.fold(0xcbf2_9ce4_8422_2325, |digest, word| {
             (digest ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17)
         })

@@ -20,7 +20,7 @@ const SHOWN: usize = 200;
 pub struct Load {
     /// Duration of a benchmark.
     pub duration: Duration,
-    /// Duration of a benchmark for rare failures.
+    /// Duration of a benchmark that looks for rare failures.
     pub long: Duration,
     /// Boots per lock for the rates.
     pub rounds: u32,
@@ -93,7 +93,7 @@ impl BenchResult {
         })
     }
 
-    /// The schedule's count of this kind of preemptions.
+    /// The schedule's counter `name`; 0 if absent.
     pub fn count(&self, name: &str) -> u64 {
         self.schedule[name].as_u64().unwrap_or(0)
     }
@@ -113,7 +113,7 @@ pub fn bench_script(seconds: Duration) -> String {
 }
 
 impl Rates {
-    /// Adds the rates of one boot under `rr`. If the host takes time, the boot is repeated once.
+    /// Adds the rates of one boot under `rr`. If the host takes much time, the boot is repeated once.
     pub fn measure(
         &mut self,
         guests: &mut Guests,

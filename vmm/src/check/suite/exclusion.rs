@@ -57,7 +57,7 @@ fn run_exclusion(
     Ok((result, notes))
 }
 
-/// A lock makes progress after its preempted holder has returned.
+/// A lock makes progress after its preempted holder is scheduled in.
 pub(super) fn progress(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     let policy = match suite.pv {
         Some(PvLocks::Ticket | PvLocks::Queued) => format!("lhp:10,{HOLD}"),

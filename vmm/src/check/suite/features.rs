@@ -10,7 +10,7 @@ use crate::check::{
 };
 use base::sanitize;
 
-/// Runs the benchmark, and `step` in a loop until it ends. `step` increments n. Prints the result and n.
+/// A script that runs the benchmark and, until it ends, repeats `step`, which increments n. Prints the result and n.
 fn with_bench(needs: &str, step: &str, seconds: Duration) -> String {
     format!(
         "{needs} || exit {SKIP}; {bench} >/bench & load=$!; n=0; \
@@ -19,16 +19,16 @@ fn with_bench(needs: &str, step: &str, seconds: Duration) -> String {
     )
 }
 
-/// The result of such a script, with the count of `what`.
-fn count_result(result: &BootResult, what: &str, missing: &str) -> Result<TestResult, Failure> {
+/// The result of a script of [`with_bench`]; n counts `event`.
+fn count_result(result: &BootResult, event: &str, missing: &str) -> Result<TestResult, Failure> {
     if result.lacks_feature() {
         return Ok(TestResult::skipped(missing));
     }
     super::BenchResult::read(result)?;
     let count: u64 = result.stdout.lines().nth(1).and_then(|line| line.parse().ok()).unwrap_or(0);
-    let notes = vec![format!("{what} {count} times, no addition lost")];
+    let notes = vec![format!("{event} {count} times, no addition lost")];
     Ok(match count {
-        0 => TestResult::timed_out("it never succeeded", notes),
+        0 => TestResult::timed_out("no attempt succeeded", notes),
         _ => TestResult::ok(notes),
     })
 }
@@ -58,7 +58,7 @@ pub(super) fn hot_unplug(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     Ok(count_result(&result, "a CPU was unplugged", "the kernel cannot unplug CPUs")?)
 }
 
-/// The kernel's locktorture, which powers the machine off at its end.
+/// The kernel's locktorture, which powers the guest off at its end.
 pub(super) fn locktorture(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
     let seconds = suite.load.long.as_secs().max(3);
     let parameters = format!(

@@ -89,7 +89,7 @@ pub struct Suite<'a> {
     load: Load,
     /// Reference for the rates.
     against: Option<&'a Reference>,
-    /// None if unknown.
+    /// `None` if unknown.
     pv: Option<PvLocks>,
     /// The results of this kernel.
     pub outcome: Reference,
@@ -157,7 +157,7 @@ impl<'a> Suite<'a> {
 }
 
 /// Boots with one vCPU and native locks. Fails if the kernel does not run a command, or lacks eventfd or SMP.
-/// The limit of later boots is a multiple of its time. A bug report is a failed test.
+/// The time limit of later boots is a multiple of this boot's. A bug report is a failed test.
 pub fn first_boot(guests: &mut Guests) -> anyhow::Result<TestResult> {
     let try_eventfd = bench_script(Duration::from_millis(20));
     let script = format!(

@@ -10,7 +10,7 @@ pub(super) const KICKS: &str = "kick-delay:300us,kick-dup:0.1,spurious:0.1";
 pub(super) const KICKS_AND_HALTS: &str =
     "kick-delay:300us,kick-dup:0.1,spurious:0.1,halt-delay:100us";
 
-/// Tests one backend. KVM serves the calls itself, without faults: only preemptions delay kicks.
+/// Tests one backend. KVM serves the hypercalls itself, without faults: only preemptions delay kicks.
 pub(super) fn wakeup(
     suite: &mut Suite<'_>,
     pv: PvBackend,

@@ -57,7 +57,7 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// The Linux guests' kernel, checked to boot in their memory.
+/// Finds the Linux guests' kernel. Fails if it cannot boot in their memory.
 fn find_kernel(file: Option<&Path>) -> anyhow::Result<PathBuf> {
     let file = match file {
         Some(file) => kernel::resolve(file, "--kernel")?,
@@ -67,10 +67,10 @@ fn find_kernel(file: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// CPUs of the emulated host, as for the VMMs that the report compares with.
+/// CPUs of the emulated host, as in the measurements of other VMMs.
 const OUTER_CPUS: u32 = 2;
 
-/// Measures in the emulated host, with the same files.
+/// Measures in the emulated host, with copies of these files.
 fn run_emulated(
     runs: u32,
     guest_kernel: Option<PathBuf>,
@@ -79,7 +79,7 @@ fn run_emulated(
 ) -> anyhow::Result<u8> {
     let memory = boot_times::PARALLEL_GUEST_MEMORY.0 * boot_times::PARALLEL_VMMS as u64;
     let mut inside = EmulatedCommand::new(kernel, ByteSize(memory.max(boot_times::GUEST_MEMORY.0)));
-    // The measured boots take it from the cache.
+    // The measured boots take busybox from the cache.
     inside.take_busybox(&artifacts::busybox()?);
     inside.errand().cpus = OUTER_CPUS;
     let guest_kernel = guest_kernel.map(|file| option("--kernel", inside.take_kernel(&file)));

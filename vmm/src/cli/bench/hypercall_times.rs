@@ -81,7 +81,6 @@ pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Measures in the emulated host.
 fn run_emulated(args: &HyperBenchArgs, kernel: HostKernel) -> anyhow::Result<u8> {
     let mut inside = EmulatedCommand::new(kernel, ByteSize(::hypercalls::payload::MEMORY));
     inside.errand().stdout = OutputMode::Progress;
@@ -123,7 +122,6 @@ impl HyperBenchArgs {
     }
 }
 
-/// Measures on this host's KVM.
 fn run_direct(args: &HyperBenchArgs) -> anyhow::Result<u8> {
     let plan = args.resolve()?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;

@@ -9,8 +9,8 @@ use machine::vm::check_guest;
 use study::point::HostKind;
 
 impl Plan {
-    /// Rejects early, before the emulated host or a machine starts, invalid images, results that cannot be
-    /// written, and schedules that the host's CPUs or a recording do not allow.
+    /// Rejects invalid images, unwritable results, and schedules that the host's CPUs or a recording do not allow,
+    /// before the emulated host or a VM starts.
     pub(super) fn check(&self, place: HostKind) -> anyhow::Result<()> {
         let host = topology();
         let default = match place {

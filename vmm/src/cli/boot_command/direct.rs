@@ -69,7 +69,7 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
         let console = console.context("cannot set up the guest's input and output")?;
         running.push(schedule.run(vm, console, ix)?);
     }
-    // The guest has its initrd by now. The assembled files take as much memory as a VMM.
+    // The guest has its initrd by now. The files assembled here take as much memory as the rest of the VMM.
     drop(spec);
     let reports = wait_for_all(running);
     drop(terminal);
@@ -118,7 +118,7 @@ fn is_abandoned(error: &anyhow::Error) -> bool {
     signals::first().is_some() && matches!(error.downcast_ref(), Some(VmError::Stuck(..)))
 }
 
-/// Serves the input of every machine until all have ended.
+/// Serves every VM until all have ended.
 fn wait_for_all(running: Vec<Running>) -> anyhow::Result<Vec<Report>> {
     let stoppers: Vec<Stopper> = running.iter().map(Running::stopper).collect();
     thread::scope(|scope| {
@@ -126,7 +126,7 @@ fn wait_for_all(running: Vec<Running>) -> anyhow::Result<Vec<Report>> {
         for running in running {
             let thread = thread::Builder::new().spawn_scoped(scope, || wait_for(running));
             let thread = thread.inspect_err(|_| stoppers.iter().for_each(Stopper::stop));
-            waiting.push(thread.context("cannot start the thread of a machine")?);
+            waiting.push(thread.context("cannot start a VM's thread")?);
         }
         let reports = waiting.into_iter().map(|thread| match thread.join() {
             Ok(report) => Ok(report?),
@@ -182,7 +182,7 @@ impl InputOwner for ProcessStdin {
     }
 }
 
-/// The input of machine `vm`. Only the first machine reads stdin.
+/// The input of VM `vm`. Only the first VM reads stdin.
 fn input(plan: &Plan, vm: usize) -> io::Result<Option<InputSource>> {
     match (plan.stdin, plan.mode) {
         (true, _) if vm == 0 => {
@@ -225,7 +225,7 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
     }
 }
 
-/// A message about a guest that came up with fewer vCPUs than its machine has.
+/// A message about a guest that came up with fewer vCPUs than its VM has.
 fn missing_vcpus(report: &Report) -> Option<String> {
     let is_up = match report.end {
         End::Exit(_) | End::PowerOff | End::Reset | End::Halted { requested: true } => true,

@@ -33,7 +33,7 @@ pub(super) fn run(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     status
 }
 
-/// The plan in the emulated host. Its files are copied there.
+/// The plan with paths in the emulated host, into which its files are copied.
 fn plan_for_emulated(plan: &Plan, inside: &mut EmulatedCommand) -> Result<Plan, Usage> {
     Ok(Plan {
         kernel: inside.take_kernel(&plan.kernel),

@@ -109,7 +109,7 @@ pub struct BootArgs {
     #[arg(long, value_name = "F")]
     stats: Option<PathBuf>,
 
-    /// End the machine with a failure if the guest prints more than this, e.g. 1G [default: no limit]
+    /// End the VM with a failure if the guest prints more than this, e.g. 1G [default: no limit]
     #[arg(long, value_name = "SIZE")]
     output_limit: Option<ByteSize>,
 
@@ -118,7 +118,7 @@ pub struct BootArgs {
     #[arg(short = 'n', long)]
     no_stdin: bool,
 
-    /// End the machine after this many seconds, with status 124 and a line about its vCPUs
+    /// End the VM after this many seconds, with status 124 and a line about its vCPUs
     #[arg(long, value_name = "S")]
     timeout: Option<Seconds>,
 

@@ -1,4 +1,4 @@
-//! Resolves the arguments to a machine. The plan is data: for the emulated host it is written as JSON, with
+//! Resolves the arguments to a VM. The plan is data: for the emulated host it is written as JSON, with
 //! paths of the emulated host.
 
 use std::{
@@ -76,7 +76,7 @@ pub(in crate::cli) struct Plan {
     pub(super) stdin: bool,
     /// Whether stdin is a terminal.
     pub(super) typed: bool,
-    /// Address of the kernel's preemption count.
+    /// Kernel symbols from `--system-map`.
     pub(super) symbols: Option<KernelSymbols>,
     pub(super) schedule: SchedulePlan,
     #[serde(with = "text")]
@@ -117,7 +117,7 @@ impl Plan {
         };
         let faults = args.faults.spec(args.pv)?;
         if schedule.vms > 1 && mode != InitMode::Command {
-            return Err(Usage("--vms: several machines require a command".into()).into());
+            return Err(Usage("--vms: several VMs require a command".into()).into());
         }
         let mem = memory(args.mem, guest_disk.as_deref())?;
         if let Some(warning) = check_memory(mem, schedule.vms, Memory::current())? {
@@ -186,7 +186,7 @@ impl Plan {
         }
     }
 
-    /// The machine's specification.
+    /// The VM's specification.
     pub(super) fn machine(&self) -> anyhow::Result<MachineSpec> {
         let term = env::var_os("TERM");
         let root = match self.mode {
@@ -260,8 +260,8 @@ fn memory(requested: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<Byte
     }
 }
 
-/// Checks that Linux can boot in this memory, and that `vms` such machines fit into `available`. Returns a
-/// warning if they boot but cannot use all of their memory: a guest takes only the pages that it touches.
+/// Checks that Linux can boot in this memory, and that the pages which `vms` such VMs write at boot fit into
+/// `available`. Returns a warning if they cannot use all of their memory: a guest takes only touched pages.
 fn check_memory(memory: ByteSize, vms: u32, available: Memory) -> Result<Option<String>, Usage> {
     /// Linux does not fit into less memory.
     const MIN: ByteSize = ByteSize::mib(4);
@@ -281,7 +281,7 @@ fn check_memory(memory: ByteSize, vms: u32, available: Memory) -> Result<Option<
     Ok(available.warning(total).map(|warning| format!("{option}: {warning}")))
 }
 
-/// The address of a kernel's preemption count.
+/// Reads the kernel symbols in a System.map.
 fn kernel_symbols(map: &Path) -> Result<KernelSymbols, Usage> {
     system_map::read(
         map,
@@ -355,7 +355,7 @@ mod tests {
         assert!(warning.is_some_and(|warning| warning.ends_with("cannot open ttyS0")));
     }
 
-    /// Regression: KVM refused other sizes after the emulated host had booted.
+    /// Regression: KVM refused partial pages after the emulated host had booted.
     #[test]
     fn memory_is_rounded_to_pages() {
         let rounded = |size: u64| round_to_pages(ByteSize(size)).0;

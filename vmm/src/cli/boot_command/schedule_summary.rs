@@ -8,17 +8,16 @@ use experiment::tables::schedule::bpf_summary;
 use experiment::tables::schedule::summary;
 use machine::vm::{Schedule, ScheduleResult};
 
-/// The summary of a schedule.
 pub(super) struct ScheduleSummary {
     /// A line of text.
     pub(super) line: String,
     /// For `--stats`.
     pub(super) json: Value,
-    /// The reason why it ended before the machines, if so.
+    /// The reason why the schedule ended before the VMs, if so.
     pub(super) failure: Option<String>,
 }
 
-/// Ends a schedule and writes its recording. Returns None for the host's schedule.
+/// Ends a schedule and writes its recording. Returns `None` for the host's schedule.
 pub(super) fn end(
     schedule: &Schedule,
     record: Option<ResultFile>,

@@ -42,7 +42,7 @@ use study::{
 use workload::workloads;
 
 /// Compare native and PV ticketlocks, or any other locks, while all vCPUs contend for one lock on fewer CPUs.
-/// Runs of the locks alternate, each on a new machine
+/// Runs of the locks alternate, each in a new VM
 #[derive(Debug, Clone, Args)]
 #[command(mut_args(conflict_with_resume), mut_arg("policy", list_policies))]
 pub struct CompareArgs {
@@ -177,7 +177,6 @@ fn set_help() -> String {
     )
 }
 
-/// Result files.
 struct OutputFiles {
     json: Option<ResultFile>,
     trace: Option<ResultFile>,
@@ -238,13 +237,13 @@ fn compare(
     kernels: &KernelFiles,
     files: &OutputFiles,
 ) -> anyhow::Result<u8> {
-    let outlets = RunOptions {
+    let options = RunOptions {
         keeps_traces: files.trace.is_some(),
         records: files.record.is_some(),
         ends_at_failure: true,
         ..RunOptions::default()
     };
-    let mut measured = measure(plan, folder, kernels, outlets)?;
+    let mut measured = measure(plan, folder, kernels, options)?;
     if matches!(folder, Folder::Temporary(_)) {
         measured.record.source.clear();
     }

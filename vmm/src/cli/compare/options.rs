@@ -39,7 +39,7 @@ pub(in crate::cli) fn plan(args: &CompareArgs, topology: &Topology) -> anyhow::R
 }
 
 impl ComparisonArgs {
-    /// The machine's CPUs, or the first N: `--cpus N`, or a list of N.
+    /// The simulated machine's CPUs, or the first N: `--cpus N`, or a list of N.
     fn simulated_cpus(&self) -> Result<CpuList, Usage> {
         let Some(name) = &self.machine else {
             return Err(Usage("--guest sim: requires --machine".into()));

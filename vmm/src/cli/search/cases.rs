@@ -66,7 +66,7 @@ pub(super) fn run(args: &SearchArgs) -> anyhow::Result<u8> {
     Ok(if interrupt.raised() { signals::exit_status() } else { u8::from(!all_passed) })
 }
 
-/// A case's outcome; None if it was interrupted.
+/// A case's outcome; `None` if it was interrupted.
 type CaseResult = Result<Option<TrialOutcome>, SimSpecError>;
 
 /// Runs all `cases`, one per CPU at a time, and passes each outcome to `show`, in order.

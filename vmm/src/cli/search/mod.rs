@@ -118,7 +118,7 @@ const MAX_FILE: ByteSize = ByteSize::mib(16);
 /// Default duration of a search.
 const DEFAULT_DURATION: Duration = Duration::from_secs(60);
 
-/// The state that resumes a search.
+/// The state file of a search.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -340,7 +340,7 @@ impl Display {
         }
     }
 
-    /// Writes above the progress.
+    /// Writes above the progress bar.
     fn suspend(&self, write: impl FnOnce()) {
         match &self.0 {
             Some(bar) => bar.suspend(write),

@@ -19,10 +19,10 @@ const SHARED: &str = "share/pvticket";
 /// A file that Cargo writes to each `target`.
 const CARGO_MARKER: &str = ".rustc_info.json";
 
-/// A file of the folder.
+/// The setup script in the folder.
 const SETUP: &str = "guest-kernel-config/setup.sh";
 
-/// The scripts were not found.
+/// The scripts were not found or are not trusted.
 #[derive(Debug, Error)]
 pub(super) enum DataError {
     #[error("{VARIABLE}={0} has no {SETUP}")]

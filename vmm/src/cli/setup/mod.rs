@@ -117,7 +117,6 @@ fn provide(part: CachePart, folder: &Path, step: &str, stop: &Interrupt) -> anyh
     Ok(())
 }
 
-/// The SHA-256 of a file.
 fn sha256(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let (mut hash, mut bytes) = (Sha256::new(), vec![0; 1 << 16]);

@@ -68,19 +68,16 @@ impl CachePart {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The part's description.
     pub(super) fn description(self) -> String {
         let help = self.to_possible_value().and_then(|value| value.get_help().cloned());
         help.map(|help| help.to_string()).unwrap_or_default()
     }
 
-    /// The part's row of the list.
     pub(super) fn row(self) -> [String; 3] {
         let state = if self.check().is_ok() { "present" } else { "missing" };
         [self.name(), state.to_owned(), self.description()]
     }
 
-    /// The part's guest kernel, if any.
     const fn guest_kernel(self) -> Option<(GuestKernel, Flavour)> {
         use GuestKernel::{Linux6_1, Linux6_12, Linux7};
         Some(match self {
@@ -115,7 +112,7 @@ impl CachePart {
         }
     }
 
-    /// The part's files in the cache. Not every system has all files of the host.
+    /// The part's files in the cache. Not every system has all files of the emulated host.
     pub(super) fn files(self) -> Vec<&'static str> {
         const QEMU: &str = "qemu/current/bin/qemu-system-x86_64";
         if let Some((kernel, flavour)) = self.guest_kernel() {
@@ -170,7 +167,7 @@ mod tests {
         }
     }
 
-    /// These were the names while another Linux was the default.
+    /// These were the names while another Linux version was the default.
     #[test]
     fn default_kernels_have_version_aliases() {
         for (name, part) in [("kernel-6.12", Kernel), ("kernel-stock-6.12", KernelStock)] {

@@ -56,7 +56,7 @@ impl Script {
         self
     }
 
-    /// Runs it in `folder`. `show` gets each line of its output; `tick` is called regularly. If `stop` is
+    /// Runs the script in `folder`. `show` gets each line of output; `tick` is called regularly. If `stop` is
     /// raised, the script's process group gets SIGTERM, and the result is Ok.
     pub(super) fn run(
         &self,
@@ -100,7 +100,7 @@ impl Script {
         }
     }
 
-    /// Starts it in a new process group, with both output streams on one pipe.
+    /// Starts the script in a new process group, with both output streams on one pipe.
     fn start(&self, folder: &Path) -> io::Result<(Child, io::PipeReader)> {
         let (output, input) = io::pipe()?;
         let mut command = Command::new(self.shell);

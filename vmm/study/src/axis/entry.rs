@@ -8,7 +8,7 @@ pub(crate) const OFF: &str = "off";
 /// Value of a spec for no faults, options or groups.
 pub(crate) const NONE: &str = "none";
 
-/// An axis without its value. Compiler and tests require a field of [`Point`] and a key of [`super::KEYS`].
+/// Properties of an axis. Compiler and tests require a field of [`Point`] and a key of [`super::KEYS`].
 pub(super) struct Entry {
     /// Key in a spec and for `--only`; None if a spec cannot vary it.
     pub(super) key: Option<&'static str>,
@@ -35,7 +35,7 @@ pub(super) struct Entry {
 pub(super) enum Defaults {
     /// Fixed values.
     Words(&'static [&'static str]),
-    /// A value that depends on the host's CPUs or on the time of the spec, or is a number of the program.
+    /// A value that depends on the host's CPUs or the time of the first run, or is a constant of the program.
     Computed(fn(&Setting<'_>) -> String),
 }
 
@@ -55,7 +55,7 @@ pub(super) enum Numbers {
 }
 
 impl Entry {
-    /// Defaults of an entry: a field that nothing reads, with categories as values.
+    /// Defaults of an entry: no key, no columns, and categories as values.
     pub(super) const PLAIN: Self = Self {
         key: None,
         name: "",

@@ -30,7 +30,7 @@ pub fn value(point: &Point, key: &str) -> String {
     }
 }
 
-/// Returns the values of a spec that omits this key of its matrix; an empty one if they depend on the guest.
+/// Returns the default values of a key of the matrix; a single empty value if they depend on the guest.
 pub(crate) fn default_values(key: &str, setting: &Setting<'_>) -> Vec<String> {
     match axis_for(key).map(|axis| &axis.entry().default) {
         Some(Defaults::Words(words)) => words.iter().map(|word| (*word).to_owned()).collect(),

@@ -12,7 +12,7 @@ use crate::{
 use base::handoff::HandoffSpec;
 use sched::policy::{DEFAULT_SLICE, POLICIES};
 
-/// Default limit of slots: on more CPUs, high ratios would need more vCPUs than a machine can have.
+/// Maximum default of slots: on more CPUs, high ratios would need more vCPUs than a VM can have.
 const MAX_SLOTS: usize = 16;
 
 /// Compares two points by their values, or by a key derived from the points.
@@ -130,7 +130,7 @@ axes! {
         })],
         ..Entry::PLAIN
     };
-    /// The host that runs it, direct or emulated. Chosen once all points are known.
+    /// The host, direct or emulated. Chosen once all points are known.
     Host(host) = |_, _, _| HostKind::Direct; Entry {
         key: None,
         name: "place",
@@ -257,7 +257,7 @@ axes! {
         columns: &[text("cgroups", |row| row.cell.point.cgroups.as_ref().map(ToString::to_string))],
         ..Entry::PLAIN
     };
-    /// vCPUs per machine.
+    /// vCPUs per VM.
     Vcpus(vcpus) = |from, setting, point| from.vcpus(point.slots, setting)?; Entry {
         key: Some("vcpus"),
         name: "vCPUs",
@@ -267,7 +267,7 @@ axes! {
         columns: &[count("vcpus", |row| Some(row.cell.point.vcpus.get().into()))],
         ..Entry::PLAIN
     };
-    /// Number of machines.
+    /// Number of VMs.
     Vms(vms) = |from, _, _| from.number("vms", 1..=MAX_VMS)?; Entry {
         key: Some("vms"),
         name: "VMs",
@@ -277,7 +277,7 @@ axes! {
         columns: &[count("vms", |row| Some(row.cell.point.vms.into()))],
         ..Entry::PLAIN
     };
-    /// Machines of other sizes.
+    /// VMs of other sizes.
     OtherVms(other_vms) = |from, _, _| from.unless_none("other-vms")?; Entry {
         key: Some("other-vms"),
         name: "other VMs",

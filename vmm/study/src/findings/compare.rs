@@ -20,13 +20,13 @@ pub struct Comparison {
     pub subject: usize,
     /// Index of its baseline.
     pub against: usize,
-    /// The axis along which they differ; locks may also differ in backend and handoff.
+    /// The axis along which both differ; locks may also differ in backend and handoff.
     pub axis: Axis,
     /// Ratio of the medians, within places; None if the baseline's median is zero.
     pub ratio: Option<Estimate>,
     /// Median of the ratios of repetitions paired by round.
     pub paired: Option<Estimate>,
-    /// Number of such pairs.
+    /// Number of paired repetitions.
     pub pairs: usize,
     /// Repetitions of both sides in each place that has both.
     #[serde(skip)]
@@ -50,7 +50,7 @@ pub enum Outcome {
     Unclear,
     /// Too few repetitions in the same places for a significant difference or for an interval.
     TooFew,
-    /// No place has repetitions of both.
+    /// No place has repetitions of both points.
     Apart,
 }
 
@@ -73,7 +73,7 @@ impl Comparison {
         stats::is_contrary(&self.verdict, self.ratio)
     }
 
-    /// Returns the number of repetitions of each side in these places that could suffice for a verdict.
+    /// Returns the number of repetitions of each side, in the same places, that could suffice for a verdict.
     pub fn min_repetitions(&self) -> usize {
         stats::min_samples(self.tested, self.places.len().max(1))
     }
@@ -97,7 +97,7 @@ fn baselines(points: &[PointStudy], ix: usize) -> Vec<(usize, Axis)> {
             baselines.push((other, axis));
         }
     }
-    // Points are sorted, so the first point that differs in nothing else is the plainest.
+    // Points are sorted, so the first point that differs only along this axis is the plainest.
     for (other, study) in points.iter().enumerate().take(ix) {
         if let [axis] = Axis::between(&study.point, point)[..]
             && (axis == Axis::Label || axis.has_baseline())
@@ -151,7 +151,7 @@ pub fn compare_all(points: &[PointStudy], seed: u64) -> Vec<Comparison> {
         .collect()
 }
 
-/// Whether the estimate is finite. A ratio of extreme figures may overflow.
+/// A ratio of extreme figures may overflow.
 pub(super) fn is_finite(estimate: &Estimate) -> bool {
     estimate.value.is_finite()
 }

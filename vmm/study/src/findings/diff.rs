@@ -60,7 +60,7 @@ pub struct FactDifference {
     pub fact: String,
     /// Value in the first run; empty if unknown.
     pub before: String,
-    /// Value in the second run.
+    /// Value in the second run; empty if unknown.
     pub after: String,
 }
 
@@ -71,11 +71,11 @@ pub struct Diff {
     pub before: Study,
     /// The second run.
     pub after: Study,
-    /// Points that both have.
+    /// Points with figures in both.
     pub compared: Vec<ComparedPoint>,
-    /// Points that only the first has.
+    /// Points with figures only in the first.
     pub only_before: Vec<Point>,
-    /// Points that only the second has.
+    /// Points with figures only in the second.
     pub only_after: Vec<Point>,
     /// Differences between hosts and programs.
     pub differences: Vec<FactDifference>,
@@ -110,7 +110,7 @@ pub enum Regression<'a> {
         /// Tickets served out of order in the second run.
         disorder: f64,
     },
-    /// The first run has figures of it. In the second run, every cell failed.
+    /// The first run has figures of the point. In the second run, every cell failed.
     Failed {
         /// The point in the second run.
         point: &'a Point,
@@ -132,11 +132,11 @@ impl<'a> Regression<'a> {
 /// Reason why a point cannot be judged, however much worse the second run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gap {
-    /// The first run has no figures of it.
+    /// The first run has no figures of the point.
     First,
-    /// The second run has neither figures nor failures of it.
+    /// The second run has neither figures nor failures of the point.
     Second,
-    /// Its lock failed in the first run, so the figures there are invalid.
+    /// The lock failed in the first run, so the figures there are invalid.
     Broken,
     /// No node has figures of both runs.
     Apart,
@@ -173,7 +173,7 @@ impl Diff {
         broken.chain(failed).chain(less).collect()
     }
 
-    /// Returns the points of either run that cannot be judged, with the reason; no regressions.
+    /// Returns the points of either run that cannot be judged, with the reason, except regressions.
     pub fn gaps(&self) -> Vec<(&Point, Gap)> {
         let worse = self.regressions();
         let is_worse =

@@ -1,4 +1,4 @@
-//! Detects moves of the host's CPUs by cache line transfers between them just before and after each cell.
+//! Detects migrations of the host's (virtual) CPUs by cache line transfers just before and after each cell.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::{
 };
 use crate::stats;
 
-/// A cache line that takes this factor longer or shorter takes another path. Within a core complex or socket,
+/// A transfer that takes this factor longer or shorter takes another path. Within a core complex or socket,
 /// hops between two CPUs differ less (measured: 26 to 31 ns in one place, 160 to 170 ns in another).
 pub const MOVED_FACTOR: f64 = 1.6;
 
-/// Cells before or after which a cache line took much longer or shorter than usual.
+/// Cells before or after which a transfer took much longer or shorter than usual.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Moved {
     /// Number of such cells.
@@ -23,12 +23,12 @@ pub struct Moved {
     pub known: usize,
     /// The median hop in nanoseconds, in the first place that has such cells.
     pub usual: f64,
-    /// The hop that is farthest from the median.
+    /// The hop farthest from the median there, in nanoseconds.
     pub farthest: f64,
 }
 
 impl Moved {
-    /// Checks all repetitions of these points, separately for each node or host. None if no cell has moved.
+    /// Checks all repetitions of these points, separately for each node or host. None if no cell is affected.
     pub fn find(points: &[PointStudy]) -> Option<Self> {
         let mut places: BTreeMap<&RepetitionPlace, Vec<[Option<f64>; 2]>> = BTreeMap::new();
         for repetition in points.iter().flat_map(|point| &point.repetitions) {
@@ -64,25 +64,25 @@ impl<'a> UsualHops<'a> {
         Self(places.into_iter().filter_map(usual).collect())
     }
 
-    /// Whether the CPUs were in their usual place before and after it, as far as known.
+    /// Whether the CPUs were in their usual place before and after the repetition, as far as known.
     pub(super) fn are_usual(&self, repetition: &Repetition) -> bool {
         self.0.get(&repetition.place).is_none_or(|usual| repetition.is_near(*usual))
     }
 }
 
 impl Repetition {
-    /// Returns the known times of a cache line between two CPUs before and after it, in nanoseconds.
+    /// Returns the known hops before and after the repetition, in nanoseconds.
     pub fn hops(&self) -> impl Iterator<Item = f64> {
         valid([self.load.hop_before, self.load.hop_after])
     }
 
-    /// Whether the CPUs were in the place of this hop before and after it, as far as known.
+    /// Whether all known hops indicate the same place as `usual`.
     pub fn is_near(&self, usual: f64) -> bool {
         self.hops().all(|hop| !is_elsewhere(hop, usual))
     }
 }
 
-/// Filters out invalid values: a store may have anything.
+/// Filters out invalid values: a store may contain any number.
 fn valid(cell: [Option<f64>; 2]) -> impl Iterator<Item = f64> {
     cell.into_iter().flatten().filter(|hop| hop.is_finite() && *hop > 0.0)
 }

@@ -14,7 +14,7 @@ pub struct Extremes {
     pub most: f64,
 }
 
-/// Shares of the time of the vCPUs of some machines.
+/// Shares of the time of the vCPUs of some VMs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct VcpuTimeShares {
     /// Times of all vCPU threads together.
@@ -22,16 +22,16 @@ pub struct VcpuTimeShares {
     pub times: ThreadTimes,
     /// Share of the vCPUs' time spent on a CPU.
     pub ran: f64,
-    /// Minimum and maximum of this share among vCPUs.
+    /// Minimum and maximum of `ran` among vCPUs.
     pub vcpus: Extremes,
-    /// Minimum and maximum of this share among machines: the mean of their vCPUs.
+    /// Minimum and maximum of `ran` among VMs, each with the mean of its vCPUs.
     pub vms: Extremes,
     /// Share of the vCPUs' time spent runnable in the host's run queue.
     pub waited: f64,
 }
 
 impl VcpuTimeShares {
-    /// Computes the shares of a cell's machines; None if the host's kernel does not count them.
+    /// Computes the shares of a cell's VMs; None if the host's kernel does not count them.
     pub fn new(machines: &[HostCounts]) -> Option<Self> {
         let shares: Vec<f64> = machines.iter().flat_map(HostCounts::shares).collect();
         let means =
@@ -84,7 +84,7 @@ impl HostRates {
             return None;
         }
         let seconds: f64 = cells.clone().map(|figures| figures.seconds).sum();
-        let each = |pick: fn(&YieldCounts) -> Option<u64>| {
+        let rate = |pick: fn(&YieldCounts) -> Option<u64>| {
             let counts =
                 cells.clone().flat_map(|figures| &figures.host).map(|host| pick(&host.yields));
             let sum = counts.map(|count| count.map(|count| count as f64)).sum::<Option<f64>>()?;
@@ -107,8 +107,8 @@ impl HostRates {
                         waited: mean(shares.iter().map(|host| host.waited))?,
                     })
                 }),
-            pause_exits: each(|yields| yields.pause_exits),
-            yields: each(|yields| yields.yields_attempted),
+            pause_exits: rate(|yields| yields.pause_exits),
+            yields: rate(|yields| yields.yields_attempted),
             guest_steal: stolen
                 .sum::<Option<f64>>()
                 .filter(|_| vcpu_time > 0.0)

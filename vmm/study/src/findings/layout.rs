@@ -65,7 +65,7 @@ impl Layout {
         let facets = chosen.unwrap_or_else(|| {
             // All drivers implement the same schedule and belong side by side.
             let is_series_axis = |axis: &Axis| LOCK_AXES.contains(axis) || *axis == Axis::Driver;
-            // The guest's name already implies them.
+            // The guest already implies their values.
             let is_default = |axis: &Axis| {
                 GUEST_DEFAULTS.contains(axis)
                     && varying.contains(&Axis::Guest)
@@ -102,8 +102,8 @@ impl Layout {
         if self.is_ratio { Some(point.overcommit()) } else { self.x.number(point) }
     }
 
-    /// Whether both points belong to one series of one chart, or to its two ends: they differ only
-    /// along `x` and in values determined by it.
+    /// Whether both points belong to one series of one chart: they differ only along `x` and in
+    /// values determined by it.
     pub fn is_along_x(&self, a: &Point, b: &Point) -> bool {
         let is_x = |axis: &Axis| match self.role(*axis) {
             Role::X | Role::None => true,

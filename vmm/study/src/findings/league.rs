@@ -31,8 +31,7 @@ pub struct League {
     pub ranked_by: [usize; 3],
     /// The locks, ordered by their lowest share in these three trials, highest first.
     pub rows: Vec<Standing>,
-    /// Number of repetitions of its points that count, and of all. The others ran while the host's CPUs were
-    /// not in their usual place.
+    /// Numbers of repetitions that count, and of all. The others ran while the host's CPUs were elsewhere.
     pub counted: (usize, usize),
 }
 
@@ -165,12 +164,12 @@ impl Trial {
 }
 
 impl Standing {
-    /// Returns the share that it keeps in a trial.
+    /// Returns the lock's share in a trial, if known.
     pub fn share(&self, trial: usize) -> Option<f64> {
         self.results.get(trial)?.as_ref()?.share.map(|share| share.value)
     }
 
-    /// Returns the lowest share that it keeps in these trials; negative if not measured in all of them.
+    /// Returns the lock's lowest share in these trials; negative if not measured in all of them.
     pub fn lowest_share(&self, trials: [usize; 3]) -> f64 {
         let shares = trials.map(|trial| self.share(trial).unwrap_or(-1.0));
         shares.into_iter().fold(f64::INFINITY, f64::min)
@@ -196,8 +195,8 @@ impl TrialResult {
     }
 }
 
-/// Returns the repetitions that count: with the host's CPUs in their usual place, or all if there are no such
-/// ones. (Medians of all were off by a factor of up to four if a fourth of them or more were elsewhere.)
+/// Returns the repetitions that count: with the host's CPUs in their usual place, or all if they never were.
+/// (Medians of all were off by a factor of up to four if a quarter of the repetitions or more ran elsewhere.)
 fn counting_repetitions<'a>(point: &'a PointStudy, usual: &UsualHops<'_>) -> Vec<&'a Repetition> {
     let in_place: Vec<_> = point.repetitions.iter().filter(|cell| usual.are_usual(cell)).collect();
     if in_place.is_empty() { point.repetitions.iter().collect() } else { in_place }

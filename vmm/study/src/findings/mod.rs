@@ -87,7 +87,7 @@ pub struct Study {
     pub varying: Vec<Axis>,
     /// Placement of these axes in charts.
     pub layout: Layout,
-    /// Cells during which the host's CPUs were in another place.
+    /// Cells before or after which the host's CPUs were in another place.
     pub moved: Option<Moved>,
     /// Seed of the bootstrap and of the permutations.
     pub seed: u64,
@@ -145,7 +145,7 @@ fn facts(record: &RunRecord) -> RunFacts {
 }
 
 /// Error of a cell with impossible figures.
-pub(crate) const IMPOSSIBLE: &str = "its figures make no sense";
+pub(crate) const IMPOSSIBLE: &str = "its figures are impossible";
 
 fn lost(source: &str, cell: &CellLine) -> LostCell {
     let (error, trace) = match &cell.outcome {
@@ -178,15 +178,15 @@ fn points(records: &[RunRecord], spec: &str) -> (Vec<PointStudy>, Vec<LostCell>)
     let mut lost_cells = Vec::new();
     for (run, record) in records.iter().enumerate() {
         for cell in record.contents.last_lines().into_values() {
-            let at = by_point.iter().position(|(point, _)| point.is_same(&cell.point));
-            let at = at.unwrap_or_else(|| {
+            let ix = by_point.iter().position(|(point, _)| point.is_same(&cell.point));
+            let ix = ix.unwrap_or_else(|| {
                 by_point.push((&cell.point, Vec::new()));
                 by_point.len() - 1
             });
             match cell.figures() {
                 Some(figures) => {
                     let place = hosts.place(run, cell);
-                    by_point[at].1.push(MeasuredCell { run, place, line: cell, figures });
+                    by_point[ix].1.push(MeasuredCell { run, place, line: cell, figures });
                 }
                 None => lost_cells.push(lost(&record.source, cell)),
             }

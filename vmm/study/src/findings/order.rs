@@ -8,13 +8,13 @@ use crate::{
     spec,
 };
 
-/// The order in which points are shown: the spec's, and from plain to special for values without
-/// a place there. The first value of an axis is the baseline of the others.
+/// The spec's order, and from plain to special for values without a place there. The first value of an
+/// axis is the baseline of the others.
 #[derive(Debug, Default, Clone)]
 pub struct PointOrder(Vec<(Axis, Vec<String>)>);
 
 impl PointOrder {
-    /// Reads the order of a spec, as far as it can be parsed.
+    /// Reads the order of a spec; empty if it cannot be parsed.
     pub fn from_spec(spec: &str) -> Self {
         let values = |axis: Axis| Some((axis, spec::values(spec, axis.key()?)));
         Self(Axis::ALL.into_iter().filter_map(values).collect())
@@ -25,7 +25,7 @@ impl PointOrder {
         // The lock and the overcommit ratio vary fastest.
         let (inner, outer): (Vec<_>, Vec<_>) =
             self.0.iter().partition(|(axis, _)| INNER.contains(axis));
-        let by = |axes: &[&(Axis, Vec<String>)]| {
+        let in_spec = |axes: &[&(Axis, Vec<String>)]| {
             let place = |values: &[String], value: &str| {
                 values.iter().position(|known| known == value).unwrap_or(values.len())
             };
@@ -36,9 +36,9 @@ impl PointOrder {
             let axes = axes.iter().filter(|(axis, _)| !is_of_ratio(*axis));
             axes.map(compare).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
         };
-        by(&outer)
+        in_spec(&outer)
             .then_with(|| plain_outer(a, b))
-            .then_with(|| by(&inner))
+            .then_with(|| in_spec(&inner))
             .then_with(|| plain_inner(a, b))
     }
 }

@@ -56,7 +56,7 @@ fn on_another_host(mut run: RunRecord) -> RunRecord {
     run
 }
 
-/// Drops the rounds of each lock that are not `is_kept`.
+/// Retains the rounds for which `is_kept` is true.
 fn retain_rounds(run: &mut RunRecord, is_kept: impl Fn(&str, u32) -> bool) {
     run.contents.cells.retain(|cell| is_kept(cell.point.lock.name(), cell.round));
 }
@@ -94,7 +94,7 @@ fn hosts_are_blocks() {
     assert_half_more(comparison);
 }
 
-/// The same for the nodes of parts.
+/// Nodes of parts are blocks, too.
 #[test]
 fn directions_follow_the_nodes() {
     let [mut run, mut slow] = unequal_mix(6, 2);
@@ -147,7 +147,7 @@ fn simulations_do_not_depend_on_nodes() {
     assert!(diff.compared.iter().all(|both| both.verdict.p.is_some()), "{:?}", diff.compared);
 }
 
-/// Regression: if each node had only one lock, the comparison cannot find anything, but had "no difference".
+/// Regression: if each node had only one lock, which permits no comparison, the verdict was "no difference".
 #[test]
 fn points_without_common_place_have_no_verdict() {
     let study = Study::new(&[on_nodes(&small(8), |lock, _| lock.to_owned())]);
@@ -168,7 +168,7 @@ fn counts_repetitions_by_place() {
     }
 }
 
-/// Regression: the same for a comparison of runs, which was reported as free of regressions.
+/// Regression: a diff with too few repetitions in common places was reported as free of regressions.
 #[test]
 fn too_few_repetitions_per_node_are_a_gap() {
     let run = |rounds| Study::new(&[on_nodes(&small(8), |_, round| node(round < rounds))]);

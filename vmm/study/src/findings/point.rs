@@ -34,7 +34,7 @@ pub enum Timed {
     ReleaseToKick,
     /// From a kick to the grant of a slot.
     KickToGrant,
-    /// From that grant to the guest's first instruction.
+    /// From a grant to the guest's first instruction.
     GrantToGuest,
     /// How late slices ended.
     Lateness,
@@ -145,11 +145,11 @@ pub struct PointStudy {
     pub times: Vec<Times>,
     /// Timed waits still in progress at the end of their windows.
     pub open_waits: f64,
-    /// Further work of the lock in addition to its operations, if the guest counts it.
+    /// Work of the lock in addition to its operations, if the guest counts it.
     pub work: Option<WorkRow>,
     /// Counts of injected faults, if faults are injected.
     pub faults: Option<FaultCounts>,
-    /// Treatment of its vCPUs by the host's kernel; None for simulations.
+    /// Treatment of the vCPUs by the host's kernel; None for simulations.
     pub host: Option<HostRates>,
     /// Counts of its simulated host in addition to the schedule.
     pub sim: Option<SimRates>,
@@ -317,7 +317,7 @@ fn faults<'a>(cells: impl Iterator<Item = &'a Figures>) -> Option<FaultCounts> {
     })
 }
 
-/// Returns None if a repetition was measured.
+/// Returns None if any repetition was not simulated.
 fn sim<'a>(cells: impl Iterator<Item = &'a Figures>, seconds: f64) -> Option<SimRates> {
     let mut sums = [0.0; 3];
     for figures in cells {
@@ -330,8 +330,8 @@ fn sim<'a>(cells: impl Iterator<Item = &'a Figures>, seconds: f64) -> Option<Sim
 }
 
 fn per_second(count: f64, seconds: f64) -> f64 {
-    let share = count / seconds;
-    if share.is_finite() { share } else { 0.0 }
+    let rate = count / seconds;
+    if rate.is_finite() { rate } else { 0.0 }
 }
 
 /// Returns the share of operations that had to wait; None without operations, or if it is not counted.

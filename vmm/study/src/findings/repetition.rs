@@ -29,7 +29,7 @@ pub enum RepetitionPlace {
     Simulated,
     /// A node that measured a part of a run.
     Node(String),
-    /// A host and a program: the index of the first run of both.
+    /// A host with a program: the index of the first run on both.
     Host(usize),
 }
 
@@ -79,7 +79,7 @@ pub(super) fn repetitions(cells: &[MeasuredCell<'_>]) -> Vec<Repetition> {
     repetitions
 }
 
-/// Flags outliers within each place: on a slow node, repetitions are not far from each other.
+/// Flags outliers within each place: otherwise, all repetitions on a slow node could be outliers.
 fn flag_outliers(repetitions: &mut [Repetition]) {
     let mut places: BTreeMap<RepetitionPlace, Vec<&mut Repetition>> = BTreeMap::new();
     for repetition in repetitions {
@@ -100,7 +100,7 @@ type FactSet = BTreeSet<(String, String)>;
 pub(super) struct Hosts {
     /// For each run, the first run on an equal host by the same program.
     first: Vec<usize>,
-    /// The same, taking the guest's kernel into account.
+    /// For each run, the first such run with the same guest kernels.
     first_with_kernels: Vec<usize>,
 }
 
@@ -128,7 +128,7 @@ impl Hosts {
     }
 }
 
-/// Returns the facts about a run's hosts. Paths of files are not among them.
+/// Returns the facts about a run's hosts, without paths of files.
 fn facts(record: &RunRecord) -> FactSet {
     let sessions = record.contents.sessions.iter();
     let facts = sessions.flat_map(|session| diff::stable_facts(&session.host));

@@ -139,7 +139,7 @@ fn cells_without_duration_have_no_figures() {
         }
         let study = Study::new(&[run]);
         assert_eq!(study.lost.len(), 1, "{seconds}");
-        assert_eq!(study.lost[0].error.as_deref(), Some("its figures make no sense"));
+        assert_eq!(study.lost[0].error.as_deref(), Some("its figures are impossible"));
         let measured = study.points.iter().find(|study| study.point == point).unwrap();
         assert!(measured.rates().iter().all(|rate| *rate > 0.0 && rate.is_finite()), "{seconds}");
     }

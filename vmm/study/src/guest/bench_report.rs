@@ -8,7 +8,7 @@ const MAX_COUNT: u64 = 1 << 48;
 /// Maximum plausible rate: hundreds per cycle.
 const MAX_RATE: f64 = 1e12;
 const DAY: f64 = 86_400.0;
-/// More workers than vCPUs of any machine.
+/// Maximum plausible number of workers, above the vCPUs of any VM.
 const MAX_WORKERS: usize = 1 << 16;
 
 /// Error in the output of a benchmark.
@@ -25,7 +25,7 @@ pub enum BenchReportError {
 /// Output of the benchmark.
 #[derive(Debug, Deserialize)]
 pub struct BenchReport {
-    /// Length of the measurement.
+    /// Length of the window.
     pub seconds: f64,
     /// Violations of mutual exclusion, if checked.
     pub violations: Option<u64>,
@@ -86,7 +86,7 @@ impl GuestKernelStats {
 }
 
 impl BenchReport {
-    /// Reads a report. Sums of its counts do not overflow, and its rate is finite.
+    /// Reads a report and checks it: sums of its counts do not overflow, and its rate is finite.
     pub fn read(text: &str) -> Result<Self, BenchReportError> {
         let report: Self = serde_json::from_str(text)?;
         report.impossible().map_or(Ok(report), |reason| Err(BenchReportError::Impossible(reason)))

@@ -26,7 +26,7 @@ pub struct Kernels {
 /// File of a guest kernel.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KernelFile {
-    /// Linux version as which it is booted.
+    /// Linux version that the file is booted as.
     #[serde(with = "text")]
     pub kernel: GuestKernel,
     /// Spinlocks of the kernel.
@@ -96,7 +96,7 @@ pub fn systems() -> Vec<System> {
 }
 
 /// Kernel parameters that select this system. Mainline chooses by KVM's features (`kvm_spinlock_init`): with
-/// KVM's kick, spinlocks are PV unless `nopvspin` is set.
+/// KVM_FEATURE_PV_UNHALT, spinlocks are PV unless `nopvspin` is set.
 pub const fn parameters(system: System, backend: PvBackend) -> &'static str {
     match system {
         System::NativeTicket | System::PvTicket => backend.kernel_parameters(),
@@ -105,12 +105,12 @@ pub const fn parameters(system: System, backend: PvBackend) -> &'static str {
     }
 }
 
-/// Whether to offer KVM's kick. Without it, a mainline guest falls back to test-and-set.
+/// Whether to offer KVM_FEATURE_PV_UNHALT. Without it, a mainline guest falls back to test-and-set.
 pub const fn has_kvm_kick(system: System) -> bool {
     !matches!(system, System::TestAndSet)
 }
 
-/// Returns the only backend of this system in a Linux guest, if there is just one.
+/// Returns the backend of this system in a Linux guest, if there is only one.
 pub const fn only_backend(system: System) -> Option<PvBackend> {
     match system {
         System::PvQueued => Some(PvBackend::Kvm),

@@ -98,7 +98,7 @@ impl GuestWorkload {
         }
     }
 
-    /// Whether its guest needs the disk of `pvticket setup guest-disk`.
+    /// Whether the guest needs the disk of `pvticket setup guest-disk`.
     pub const fn needs_guest_disk(self) -> bool {
         matches!(self, Self::Pgbench { .. })
     }

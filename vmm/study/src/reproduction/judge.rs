@@ -11,8 +11,8 @@ pub struct FigureJudgement {
     pub sign: bool,
     /// Whether the figure is beyond the noise but its interval includes 1, so that it has no sign.
     pub is_unclear: bool,
-    /// Whether the figure is above and below the same rows of its group as published, except rows published
-    /// within the noise of it; None without such rows. If indistinguishable from a row, it is neither.
+    /// Whether the figure is above and below the same rows of its group as published. A figure that is
+    /// indistinguishable from a row is neither. None without rows published beyond the noise of the figure.
     pub order: Option<bool>,
     /// Whether the figure is within [`FACTOR`] of the published value.
     pub ratio: bool,
@@ -47,7 +47,7 @@ pub struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    /// Returns the judgement of one way, or the first available.
+    /// Returns the judgement on this basis, or the first available.
     pub fn from(&self, basis: Option<Basis>) -> Option<FigureJudgement> {
         match basis {
             Some(Basis::Measured) => self.verdicts[0],
@@ -62,7 +62,7 @@ impl Judged<'_> {
 pub struct Score {
     /// All rows.
     pub total: usize,
-    /// Rows with a figure that shows something.
+    /// Rows with a figure that is not fitted.
     pub scored: usize,
     /// Scored rows that hold in sign and order.
     pub sign_and_order: usize,
@@ -80,7 +80,7 @@ impl Score {
     }
 }
 
-/// Returns 1 if the ratio is above 1, -1 if it is below 1, and 0 if it is within `noise`, a share, of 1.
+/// Returns 1 if the ratio is above 1, -1 if it is below 1, and 0 if it differs from 1 by at most the share `noise`.
 pub fn side(ratio: f64, noise: f64) -> i8 {
     match ratio.ln() {
         log if log.abs() <= (1.0 + noise).ln() => 0,
@@ -112,15 +112,15 @@ impl Section {
             sign: expected == actual && !is_unclear,
             is_unclear,
             order: self.order(entry, ours, basis),
-            // If both are zero, there is no deviation.
+            // If both are zero, the deviation is NaN.
             ratio: published == ours.value
                 || deviation.is_finite() && !is_too_low && !is_too_high
                 || deviation == f64::INFINITY && entry.is_at_least,
         }
     }
 
-    /// Returns 1 for above, -1 for below, and 0 if both are indistinguishable: within the noise of each
-    /// other, or with overlapping intervals.
+    /// Returns 1 if `a` is above `b`, -1 if below, and 0 if both are indistinguishable: within the noise
+    /// of each other, or with overlapping intervals.
     fn compare(&self, a: &Estimate, b: &Estimate) -> i8 {
         let overlap = |a: Interval, b: Interval| a.low <= b.high && b.low <= a.high;
         match a.interval.zip(b.interval) {
@@ -130,7 +130,7 @@ impl Section {
         }
     }
 
-    /// Compares `ours` with the other rows of its group that have a figure by the same way.
+    /// Compares `ours` with the other rows of the group that have a figure on the same basis.
     fn order(&self, entry: &Entry, ours: Estimate, basis: Basis) -> Option<bool> {
         let group = entry.group.as_ref()?;
         let peers = self

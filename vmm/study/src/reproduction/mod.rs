@@ -22,7 +22,7 @@ pub enum Basis {
 }
 
 impl Basis {
-    /// Both, in order of precedence.
+    /// Both bases, in order of precedence.
     pub const ALL: [Self; 2] = [Self::Measured, Self::Simulated];
 
     /// Name in tables.
@@ -48,19 +48,19 @@ pub enum Kind {
 pub struct Entry {
     /// Name of the row, unique in its table.
     pub row: String,
-    /// Kind of its number.
+    /// Kind of the number.
     pub kind: Kind,
     /// The published value.
     pub published: f64,
-    /// Whether more than published is as good.
+    /// Whether the published value is a lower bound.
     pub is_at_least: bool,
-    /// Group of rows that have an order.
+    /// Group of rows whose order is judged, too.
     pub group: Option<String>,
     /// Our measurement, or the reason why it is missing.
     pub measured: Result<Estimate, String>,
     /// Our simulation, or the reason why it is missing.
     pub simulated: Result<Estimate, String>,
-    /// Whether the simulation was fitted to this row, so that it shows nothing.
+    /// Whether the simulation was fitted to this row, so that it predicts nothing.
     pub is_fitted: bool,
 }
 
@@ -75,7 +75,7 @@ impl Entry {
         .map_err(String::as_str)
     }
 
-    /// Returns our figure unless it was fitted: fitted figures show nothing.
+    /// Returns our figure unless it was fitted: fitted figures predict nothing.
     pub(crate) fn unfitted(&self, basis: Basis) -> Option<&Estimate> {
         self.figure(basis).ok().filter(|_| basis == Basis::Measured || !self.is_fitted)
     }
@@ -92,15 +92,15 @@ pub struct Section {
     pub source: String,
     /// How much of the source could be read.
     pub read: String,
-    /// System on which it was measured.
+    /// System on which the table was measured.
     pub place: String,
     /// Changes of less than this share count as no change.
     pub noise: f64,
-    /// The entry of the score card for its rows.
+    /// The entry of the score card for the rows.
     pub card: Option<String>,
     /// Surrogates in our measurements.
     pub surrogates: Vec<String>,
-    /// Differences of its simulation, with the machine file and the fitted values.
+    /// Differences of the simulation, with the machine file and the fitted values.
     pub model: Vec<String>,
     /// Command that reports our measurements, if any.
     pub command: Option<String>,
@@ -133,7 +133,7 @@ pub struct Reproduction {
     pub card: Vec<CardLine>,
     /// Method of measurements and simulations, in sentences.
     pub method: Vec<String>,
-    /// The command that repeats it: its name, and its options with their values.
+    /// The command that repeats the reproduction: its name, and its options with their values.
     pub command: Vec<String>,
 }
 
@@ -154,7 +154,7 @@ impl CardScore<'_> {
 }
 
 impl Reproduction {
-    /// Returns the score by one way, or by both: measured where available, otherwise simulated.
+    /// Returns the score on one basis, or on both: measured where available, otherwise simulated.
     pub fn score(&self, basis: Option<Basis>) -> Score {
         let mut score = Score::default();
         for section in &self.sections {

@@ -8,7 +8,7 @@ use super::{
 /// Axes by their keys in a spec. The report chooses axes that the spec does not name.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Charts {
-    /// `x`: the axis along which the values of a chart lie.
+    /// `x`: the horizontal axis of the charts.
     pub x: Option<&'static str>,
     /// `facets`: each combination of their values has a separate chart; may be empty.
     pub facets: Option<Vec<&'static str>>,

@@ -28,5 +28,5 @@ pub const fn linux_spins(emulated: bool) -> u32 {
 /// Simulated time of a cell, in seconds. A simulated second takes seconds to minutes.
 pub const SIM_SECONDS: f64 = 0.1;
 
-/// Simulated contention before a simulated window: enough slices for a convoy to form.
+/// Warm-up of simulations: enough slices for a convoy to form.
 pub const SIM_WARM_UP: Duration = Duration::from_millis(20);

@@ -36,7 +36,7 @@ struct ExcludedValues {
     /// Excludes without the key: any value matches them.
     unmentioned: Mask,
     texts: HashMap<String, Mask>,
-    /// Keyed by the bits of the value, as `4` and `4.0` are equal.
+    /// Keyed by the bits of the value, so that `4` equals `4.0`.
     numbers: HashMap<u64, Mask>,
 }
 

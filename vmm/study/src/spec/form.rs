@@ -31,10 +31,10 @@ const SET: &str = "--set ";
 /// A value as written, without TOML's quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// The name known to the user: its key, its option, or `--set` with its key.
+    /// The name known to the user: the key, the option, or `--set` with the key.
     pub name: String,
     pub text: String,
-    /// Line number from 1; 1 for all options.
+    /// Line number from 1; 1 for all options, `UNWRITTEN` for defaults.
     pub line: usize,
 }
 
@@ -153,8 +153,8 @@ impl Form {
         self
     }
 
-    /// Adds keys from `--set`, which may repeat a key for more values. Fails for keys that the form already
-    /// has from their own options.
+    /// Adds keys from `--set`, which may repeat a key for more values. Fails for keys that have been set by
+    /// other options, and for several values of a setting.
     pub fn assign(&mut self, assignments: &[KeyValues]) -> Result<(), SpecError> {
         for key in KeyValues::keys() {
             let of_key = assignments.iter().filter(|assignment| assignment.key == key);
@@ -196,7 +196,7 @@ impl Form {
         self.axis(key).into_iter().flat_map(|axis| &axis.values).map(|value| value.text.as_str())
     }
 
-    /// Whether all guests are simulated. Then the CPUs are not a host's.
+    /// Whether all guests, and therefore the CPUs, are simulated.
     pub fn is_simulated(&self) -> bool {
         let mut guests = self.values("guests").peekable();
         guests.peek().is_some() && guests.all(|guest| guest == GuestKind::Sim.name())
@@ -282,7 +282,7 @@ fn scalar(
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
         DeValue::Float(number) => number.as_str().to_owned(),
-        DeValue::Boolean(accounting) => accounting.to_string(),
+        DeValue::Boolean(flag) => flag.to_string(),
         other => {
             let expected = "a text or a decimal number, or a list of them";
             return Err(SpecFault::Kind { key, expected, actual: other.type_str() }.at(line));

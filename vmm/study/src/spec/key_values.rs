@@ -12,7 +12,7 @@ pub enum KeyError {
     /// The text does not have the form KEY=VALUE.
     #[error("'{}': write KEY=VALUE[,VALUE], for example vcpus=2x,4x", sanitize::line(.0))]
     Form(String),
-    /// The key is not one of these.
+    /// The key is not among the known keys.
     #[error("unknown key '{}'; there are {}", sanitize::line(.0), .1.join(", "))]
     Key(String, Vec<&'static str>),
 }
@@ -35,7 +35,7 @@ impl KeyValues {
         Self::new(text, Self::keys())
     }
 
-    /// Returns the values for a spec.
+    /// Returns the values, split at commas unless values of the key contain commas.
     pub(super) fn split_values(&self) -> Vec<&str> {
         if KEYS.contains(&self.key) && !has_commas(self.key) {
             self.values.split(',').map(str::trim).collect()
@@ -49,7 +49,7 @@ impl KeyValues {
         [SETTINGS.as_slice(), &KEYS].concat()
     }
 
-    /// Parses one of these keys with values. Users may write underscores in the key.
+    /// Parses one of the `known` keys with values. Users may write underscores in the key.
     fn new(text: &str, known: Vec<&'static str>) -> Result<Self, KeyError> {
         let (name, values) = text.split_once('=').ok_or_else(|| KeyError::Form(text.into()))?;
         let key = name.trim().replace('_', "-");

@@ -33,7 +33,7 @@ use base::{
 };
 use sched::{PolicySpec, driver::DriverKind};
 
-/// Maximum number of machines in a cell.
+/// Maximum number of VMs in a cell.
 pub const MAX_VMS: u32 = 64;
 
 /// Returns all points of the matrix that are not excluded, in the order of its axes.
@@ -68,7 +68,7 @@ pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecErro
     place(points, form, setting)
 }
 
-/// Sets the host of each point. Points that are compared run on the same host.
+/// Sets the host of each point, and the spin threshold if it depends on the host. Compared points share a host.
 fn place(
     points: Vec<(Point, bool)>,
     form: &Form,
@@ -191,7 +191,7 @@ impl<'a> Combination<'a> {
         self.value(key).number(range)
     }
 
-    /// Returns the error for an impossible combination of values, without those that the spec omits.
+    /// Returns the error for an impossible combination, without values that are `none` by default.
     pub(super) fn impossible(&self, keys: &[&'static str], reason: impl Into<String>) -> SpecError {
         let is_absent = |value: &Value| value.line == UNWRITTEN && value.text == NONE;
         let values = keys.iter().map(|key| self.value(key));
@@ -221,7 +221,7 @@ impl<'a> Combination<'a> {
         })
     }
 
-    /// Parses the value of a key; None if it is `otherwise`, the key's word for none.
+    /// Parses the value of a key; None if it is `none_word`.
     pub(crate) fn unless<T: FromStr<Err: ToString>>(
         &self,
         key: &'static str,
@@ -230,7 +230,7 @@ impl<'a> Combination<'a> {
         if self.value(key).text == none_word { Ok(None) } else { self.parse(key).map(Some) }
     }
 
-    /// Parses the value of a key; None if it is the usual word for none.
+    /// Parses the value of a key; None if it is [`NONE`].
     pub(crate) fn unless_none<T: FromStr<Err: ToString>>(
         &self,
         key: &'static str,
@@ -243,7 +243,7 @@ impl<'a> Combination<'a> {
         self.value(key).line != UNWRITTEN
     }
 
-    /// Returns the Linux version of this point's guest: without a kernel, the version that stores omit.
+    /// Returns the Linux version of this point's guest; unnamed for guests without a kernel.
     pub(crate) fn guest_kernel(&self, point: &Point) -> Result<GuestKernel, SpecError> {
         let requested = self.parse("guest-kernels")?;
         Ok(if point.guest == GuestKind::Linux { requested } else { GuestKernel::UNNAMED })

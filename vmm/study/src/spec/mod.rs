@@ -42,17 +42,17 @@ use super::{
 };
 use base::{guest_kernel::GuestKernel, units::CpuList};
 
-/// Maximum number of cells in a run: a day of short ones. Such a spec is read in less than a second.
+/// Maximum number of cells in a run: a day of short cells. Such a spec is read in less than a second.
 pub const MAX_CELLS: u64 = 100_000;
 
 /// Default number of repetitions.
 const REPETITIONS: u32 = 10;
 
-/// Inputs of an experiment other than its spec: this host, and the time of the spec's first run.
+/// Inputs of an experiment other than its spec: this host, and defaults from the spec's first run.
 pub struct Setting<'a> {
     /// CPUs on which vCPUs may run; the first of them are the slots.
     pub cpus: &'a CpuList,
-    /// Returns the host for a guest that does or does not need ring 0, if the spec has `host = TEXT`.
+    /// Returns the host for the spec's `host = TEXT`, a kind of guest, and whether it needs ring 0.
     /// Fails with the reason if no host fits.
     pub place: &'a dyn Fn(&str, GuestKind, bool) -> Result<HostKind, String>,
     /// Linux version of guests whose spec does not name it.
@@ -87,7 +87,7 @@ pub fn charts(text: &str) -> Charts {
     Form::parse(text).unwrap_or_default().charts
 }
 
-/// Returns the measurement method of a spec; None if it is not a spec.
+/// Returns the measurement method of a spec; None if the spec or its method is invalid.
 pub fn method_of(text: &str) -> Option<Method> {
     Form::parse(text).and_then(|form| method(&form)).ok()
 }
@@ -96,11 +96,11 @@ pub fn method_of(text: &str) -> Option<Method> {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Method {
-    /// Contention before the measurement, for the payload.
+    /// Payload: time of contention before the measurement.
     pub warm_up: Duration,
     /// Payload: whether to time the operations.
     pub timed: bool,
-    /// Payload: additions per vCPU between two sums of a counter.
+    /// Payload: additions per vCPU between two sums of a counter; 0: no sums.
     pub sum_every: u32,
 }
 
@@ -111,11 +111,11 @@ pub struct Experiment {
     pub name: String,
     /// The question that the experiment asks; may be empty.
     pub question: String,
-    /// Number of runs of each point.
+    /// Number of cells of each point.
     pub repetitions: u32,
     /// Measurement method of the cells.
     pub method: Method,
-    /// Seed of the order of the cells: the first of the spec's seeds.
+    /// Seed of the order of the cells: the first point's.
     pub seed: u64,
     /// The matrix without the excluded combinations.
     pub points: Vec<Point>,
@@ -123,7 +123,7 @@ pub struct Experiment {
     pub machines: Vec<MachineFile>,
     /// Restricts the experiment to the cells of this part; None: all cells.
     pub part: Option<Part>,
-    /// Whether all guests are simulated. Then the CPUs are not a host's.
+    /// Whether all guests, and therefore the CPUs, are simulated.
     pub is_simulated: bool,
 }
 
@@ -178,8 +178,9 @@ fn experiment_name(form: &Form, default: &str) -> Result<String, SpecError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let text = &value.text;
     if text.is_empty() || text.len() > 64 || text.starts_with('.') || !text.chars().all(is_plain) {
-        let reason =
-            format!("invalid name '{text}': use 1 to 64 letters, digits, '-', '_' and '.'");
+        let reason = format!(
+            "invalid name '{text}': use 1 to 64 letters, digits, '-', '_' and '.', not '.' first"
+        );
         return Err(value.invalid(reason));
     }
     Ok(text.clone())

@@ -38,7 +38,7 @@ impl Only {
 
 impl KeyValues {
     /// Returns the values and, because some values contain commas themselves, all sequences of adjacent
-    /// values, each with the places of its commas.
+    /// values, each with the range of its indices.
     fn parts(&self) -> impl Iterator<Item = (Range<usize>, &str)> {
         let ends = || self.values.match_indices(',').map(|(at, _)| at);
         let begins = [0].into_iter().chain(ends().map(|at| at + 1));

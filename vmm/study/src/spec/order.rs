@@ -23,8 +23,8 @@ pub struct PlannedCell {
 
 impl Experiment {
     /// Returns all cells, or the cells of [`Experiment::part`], in the order determined by the seed.
-    /// Cells of the emulated host come last and together, because it takes long to boot. Numbers refer
-    /// to the whole run: simulations are seeded with them.
+    /// Cells of the emulated host come last and together, because it takes long to boot. Cells are
+    /// numbered over all parts, since the numbers seed simulations.
     pub fn cells(&self) -> Vec<PlannedCell> {
         let mut order = Vec::new();
         for host in [HostKind::Direct, HostKind::Emulated] {
@@ -57,7 +57,7 @@ impl Experiment {
         u64::from(round) * seeds.len().max(1) as u64 + seed as u64
     }
 
-    /// Returns the seeds of an experiment whose points are all simulated.
+    /// Returns the seeds if all points are simulated; empty otherwise.
     fn simulated_seeds(&self) -> Vec<u64> {
         if self.points.iter().any(|point| point.guest != GuestKind::Sim) {
             return Vec::new();
@@ -73,7 +73,7 @@ fn on_host(points: &[Point], host: HostKind) -> impl Iterator<Item = (usize, &Po
     points.iter().enumerate().filter(move |(_, point)| point.host == host)
 }
 
-/// Returns groups of points that are compared with each other, in their order.
+/// Returns the indices of a host's points, in groups that are compared with each other.
 fn groups(points: &[Point], host: HostKind) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut group_of = HashMap::new();

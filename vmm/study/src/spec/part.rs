@@ -50,7 +50,7 @@ impl Part {
         (part.folder() == name).then_some(part)
     }
 
-    /// Whether the part has the block with this index, from 0. Blocks are dealt in turn.
+    /// Whether the part has the block with this index, from 0. Blocks are assigned round-robin.
     pub const fn has(self, block: u64) -> bool {
         block % self.count as u64 == self.number as u64 - 1
     }

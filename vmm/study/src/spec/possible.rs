@@ -90,7 +90,7 @@ impl Combination<'_> {
         }
     }
 
-    /// Rejects settings that only a simulated host supports.
+    /// Rejects settings that are possible only in a simulation.
     fn check_measured(&self, point: &Point) -> Result<(), SpecError> {
         const SIM_ONLY: &str = "only a simulated host supports it; set the guest to sim";
         let (key, reason) = match () {
@@ -175,7 +175,7 @@ impl Combination<'_> {
             return Err(self.impossible(&["locks", "guests"], reason));
         }
         if point.sizes().any(|vcpus| !kernels::works_with(point.lock, vcpus.get())) {
-            let reason = "a kernel with one CPU does not use it";
+            let reason = "a guest kernel with one CPU does not use this lock";
             return Err(self.impossible(&["locks", "vcpus", "other-vms"], reason));
         }
         if self.value("spin-threshold").line != UNWRITTEN && point.spin_threshold == 0 {
@@ -185,7 +185,7 @@ impl Combination<'_> {
     }
 
     fn check_fault(&self, point: &Point) -> Result<(), SpecError> {
-        // Native locks make no calls, but their runs are compared with runs of PV locks.
+        // Native locks make no hypercalls, but are baselines of PV locks with faults.
         let fault = point.fault.filter(|_| point.backend != PvBackend::Off);
         match fault.and_then(|fault| fault.obstacle(point.backend)) {
             Some(reason) => Err(self.impossible(&["faults", "backends", "locks"], reason)),

@@ -42,7 +42,7 @@ pub const MISTAKES: &[(&str, usize, &str)] = &[
     ("guests = \"linux\"\nlocks = \"small-ticket\"", 2, "no guest kernel"),
     ("guests = \"linux\"\nhandoffs = \"restrict:2\"", 2, "guest kernels do not support"),
     ("guests = \"linux\"\nlocks = \"pv-queued\"\nvcpus = 1", 2, "one CPU"),
-    ("faults = \"spurious:0.1\"\nbackends = \"kvm\"", 1, "KVM serves"),
+    ("faults = \"spurious:0.1\"\nbackends = \"kvm\"", 1, "KVM itself serves"),
     ("drivers = \"kernel\"\npolicies = \"rr\"", 1, "user or bpf"),
     ("vcpus = 2\ndrivers = \"bpf\"", 2, "name another policy"),
     ("policies = [\"rr\", \"gang\"]\ndrivers = \"bpf\"", 2, "it supports the policies rr"),

@@ -41,7 +41,7 @@ fn other_vms_count_for_the_ratio() {
     let sizes = |point: &Point| point.sizes().map(VcpuCount::get).collect::<Vec<_>>();
     let both: Vec<_> = points.iter().map(|point| (sizes(point), point.overcommit())).collect();
     assert_eq!(both, [(vec![2, 2], 2.0), (vec![2, 2, 1, 3], 4.0)]);
-    assert!(points[1].to_string().contains("2 vCPUs x 2 VMs beside VMs of 1+3 on 2 CPUs"));
+    assert!(points[1].to_string().contains("2 vCPUs x 2 VMs next to VMs of 1+3 on 2 CPUs"));
     let line = serde_json::to_string(&points[1]).unwrap();
     assert_eq!(serde_json::from_str::<Point>(&line).unwrap(), points[1]);
     let huge = Point { vms: u32::MAX, ..points[1].clone() };

@@ -1,6 +1,6 @@
 //! Decides which comparisons of an experiment differ by more than chance.
 //!
-//! Runs of a round are close in time, so a sign test on pairs would be free of the machine's drift. However,
+//! Runs of a round are close in time, so a sign test on pairs would be free of the host's drift. However,
 //! its lowest p with eight pairs is 2/2^8, too high to survive eight comparisons; the lowest p of a rank sum
 //! of eight and eight is 2/12870. So the samples are tested unpaired. Because runs alternate, drift makes
 //! real differences harder to find, but false ones no more frequent.
@@ -190,8 +190,8 @@ mod tests {
 
         /// A sample of Student's t with two degrees of freedom, whose variance is infinite.
         fn heavy(&mut self) -> f64 {
-            let even = ((self.rng.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-            (2.0 * even - 1.0) / (2.0 * even * (1.0 - even)).sqrt()
+            let uniform = ((self.rng.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+            (2.0 * uniform - 1.0) / (2.0 * uniform * (1.0 - uniform)).sqrt()
         }
 
         /// Returns the rate of a run that is `times` times as fast as others. One run in thirty is disturbed

@@ -2,10 +2,10 @@
 //!
 //! Samples on a shared machine are neither normal nor free of outliers, so the centre is the median. The
 //! interval of the median is exact, between two of the samples themselves: with few samples, a percentile
-//! bootstrap of the median covers the true value too rarely (88 to 92 times of 100 for 15 samples, tried
-//! here). Reports also show the bootstrap interval, for comparison with published figures. The ratio of two
-//! medians has no exact interval, so it is bootstrapped. [`judge`] decides whether two sets differ at all,
-//! for all comparisons together.
+//! bootstrap of the median covers the true value too rarely (in 88 to 92 % of simulations with 15 samples).
+//! Reports also show the bootstrap interval, for comparison with published figures. The ratio of two medians
+//! has no exact interval, so it is bootstrapped. [`judge`] decides whether two sets differ at all, for all
+//! comparisons together.
 //!
 //! All results are checked against NumPy, SciPy and statsmodels, see `reference_tests`.
 
@@ -49,7 +49,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Whether it contains `value`.
+    /// Whether `value` is in the interval, ends included.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
@@ -154,8 +154,8 @@ fn median_in_place(samples: &mut [f64]) -> Option<f64> {
     }
 }
 
-/// Returns the median of `samples` with its interval: the samples between which it lies with at least 95 %
-/// confidence, regardless of their distribution.
+/// Returns the median of `samples` with its interval: the samples between which the true median lies with at
+/// least 95 % confidence, regardless of the distribution. None without samples.
 pub fn median_estimate(samples: &[f64]) -> Option<Estimate> {
     let mut sorted = samples.to_vec();
     let value = median_in_place(&mut sorted)?;
@@ -166,7 +166,7 @@ pub fn median_estimate(samples: &[f64]) -> Option<Estimate> {
 
 /// Returns how many samples at each end are outside the interval of the median of `n` samples. With `k`
 /// outside, the interval is above the true median if at most `k` samples are below it, each with probability
-/// 1/2. The result is the largest `k` for which this has at most probability [`TAIL`].
+/// 1/2. The result is the largest `k` for which this has at most probability [`TAIL`]; None below [`ENOUGH`].
 fn order_statistic(n: usize) -> Option<usize> {
     // Computed in logarithms: 2^-n underflows from n = 1075 on.
     let mut ln_exactly = -(n as f64) * std::f64::consts::LN_2;
@@ -192,8 +192,8 @@ pub fn median_bootstrap(samples: &[f64], seed: u64) -> Option<Interval> {
 }
 
 /// Returns the ratio of the medians of two independent sets of samples; None if a set is empty or `below` has
-/// a median of zero. Resamples with a lower median of zero count as an infinite ratio, and are ignored if
-/// both medians are zero.
+/// a median of zero. Resamples with a denominator of zero count as an infinite ratio, and are ignored if the
+/// numerator is zero, too.
 pub fn ratio_of_medians(above: &[f64], below: &[f64], seed: u64) -> Option<Estimate> {
     let (numerator, denominator) = (median(above)?, median(below)?);
     if denominator == 0.0 {
@@ -211,9 +211,9 @@ pub fn ratio_of_medians(above: &[f64], below: &[f64], seed: u64) -> Option<Estim
     Some(Estimate { value: numerator / denominator, interval: interval.flatten() })
 }
 
-/// Variant of [`ratio_of_medians`] for samples taken in blocks. Samples are divided by the lower side's
+/// Variant of [`ratio_of_medians`] for samples taken in blocks. Samples are divided by the second side's
 /// median in their block, so that speed differences between unequally measured blocks do not affect the
-/// ratio. Blocks without both sides, or with a lower median of zero, are ignored.
+/// ratio. Blocks without both sides, or with a second median of zero, are ignored.
 pub fn ratio_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Option<Estimate> {
     if let [(above, below)] = blocks {
         return ratio_of_medians(above, below, seed);
@@ -269,7 +269,7 @@ pub struct Fairness {
     /// got everything.
     pub jain: f64,
     /// Share of the busier half of the vCPUs, D. Dice's fairness factor: 0.5 is even; at 1, the other half
-    /// got nothing. For an odd number, half of the middle vCPU belongs to it.
+    /// got nothing. For an odd number of vCPUs, half of the middle vCPU's share counts.
     pub busier_half: f64,
 }
 

@@ -4,7 +4,7 @@
 use super::{mean, median};
 
 /// Modified z-score above which a sample is an outlier (Iglewicz and Hoaglin, 1993).
-const FAR: f64 = 3.5;
+const MAX_SCORE: f64 = 3.5;
 
 /// Minimum number of samples to flag outliers: among three, two that are close by chance would make
 /// the third an outlier.
@@ -14,7 +14,7 @@ pub const ENOUGH: usize = 5;
 /// themselves do not move. Rates differ by factors, so if all samples are positive, their logarithms
 /// are used. Nothing is flagged among fewer than [`ENOUGH`] samples.
 pub fn flags(samples: &[f64]) -> Vec<bool> {
-    scores(samples).into_iter().map(|score| score.abs() > FAR).collect()
+    scores(samples).into_iter().map(|score| score.abs() > MAX_SCORE).collect()
 }
 
 /// Returns the modified z-scores of `samples`.

@@ -1,4 +1,4 @@
-//! Rank-sum permutation test: could two sets of samples be from one distribution?
+//! Rank-sum permutation test of whether two sets of samples are from one distribution.
 //!
 //! The rank sum (Wilcoxon, 1945) assumes nothing about the samples' distribution, and an outlier
 //! weighs no more than the highest rank. Its null distribution is computed over all permutations of
@@ -118,22 +118,22 @@ fn doubled_ranks(samples: &[f64]) -> Vec<usize> {
     order.sort_unstable_by(|a, b| samples[*a].total_cmp(&samples[*b]));
     let mut ranks = vec![0; samples.len()];
     let mut below = 0;
-    for alike in order.chunk_by(|a, b| samples[*a] == samples[*b]) {
-        // The first rank is below + 1, the last below + alike.
-        alike.iter().for_each(|index| ranks[*index] = 2 * below + 1 + alike.len());
-        below += alike.len();
+    for ties in order.chunk_by(|a, b| samples[*a] == samples[*b]) {
+        // The first rank is below + 1, the last below + ties.len().
+        ties.iter().for_each(|index| ranks[*index] = 2 * below + 1 + ties.len());
+        below += ties.len();
     }
     ranks
 }
 
-/// The null hypothesis: `taken` of these ranks are drawn at random.
+/// The null hypothesis: `drawn` of these ranks are drawn at random.
 struct Test<'a> {
     drawn: usize,
     ranks: &'a [usize],
 }
 
 impl Test<'_> {
-    /// Returns twice the distance of this doubled rank sum from the expected sum.
+    /// Returns the distance of this doubled rank sum from its expectation.
     fn distance(&self, sum: usize) -> usize {
         sum.abs_diff(self.drawn * (self.ranks.len() + 1))
     }
@@ -165,9 +165,9 @@ impl Test<'_> {
         let smaller = Test { drawn: self.smaller_side(), ranks: self.ranks };
         let mut ranks = self.ranks.to_vec();
         let far = (0..DRAWS).filter(|_| {
-            for at in 0..smaller.drawn {
-                let any = at + rng.below(ranks.len() - at);
-                ranks.swap(at, any);
+            for ix in 0..smaller.drawn {
+                let other = ix + rng.below(ranks.len() - ix);
+                ranks.swap(ix, other);
             }
             smaller.distance(ranks[..smaller.drawn].iter().sum()) >= distance
         });
@@ -175,7 +175,7 @@ impl Test<'_> {
     }
 }
 
-/// Returns the number of ways in which `taken` of `ranks` add up to each sum, in floating point, which is
+/// Returns the number of ways in which `drawn` of `ranks` add up to each sum, in floating point, which is
 /// exact up to 2^53 and accurate to thirteen digits beyond.
 fn ways(drawn: usize, ranks: &[usize]) -> Vec<f64> {
     let mut ascending = ranks.to_vec();

@@ -1,4 +1,4 @@
-//! Tests by hand and by simulation.
+//! Tests against results by hand and by simulation.
 
 use super::*;
 

@@ -36,14 +36,14 @@ use base::{files::FileError, io_errors::without_path};
 pub const FILE: &str = "cells.jsonl";
 
 /// Timeout for a store's lock: by then, a child of a killed run has executed its program or died, even on a
-/// busy machine, where it needs a time slice for either.
+/// busy host, where it needs a time slice for either.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Errors of a store.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The directory has a store already.
-    #[error("{0} has a run already: resume it with --resume, or name another directory")]
+    #[error("{0} already has a run: resume it with --resume, or name another directory")]
     Exists(PathBuf),
     /// The directory has no store.
     #[error("{0} has no run: it has no {FILE}")]
@@ -89,7 +89,7 @@ pub enum StoreError {
     },
     /// Another version of pvticket wrote the store.
     #[error(
-        "{file} has format {format}, this pvticket reads format {ours}: use the pvticket that wrote it, or measure again",
+        "{file} has format {format}, this version of pvticket reads format {ours}: use the pvticket that wrote it, or measure again",
         file = .file.display(),
         ours = record::FORMAT
     )]
@@ -164,11 +164,11 @@ impl Store {
     /// Takes the store's lock. A run that was killed while it started a worker leaves the lock to the child
     /// until the child executes its program or dies, so a held lock is retried for [`LOCK_TIMEOUT`].
     fn lock(&self, dir: &Path) -> Result<(), StoreError> {
-        let until = Instant::now() + LOCK_TIMEOUT;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(()),
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => {
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
                     thread::sleep(Duration::from_millis(20));
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => {

@@ -50,7 +50,7 @@ impl Parts {
         }
     }
 
-    /// Returns the directories of their stores.
+    /// Returns the directories of the parts' stores.
     pub fn dirs(&self) -> impl Iterator<Item = PathBuf> {
         self.parts.iter().map(|part| self.dir.join(part.folder()))
     }

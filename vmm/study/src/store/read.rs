@@ -96,7 +96,7 @@ pub(crate) fn read_from(mut input: impl BufRead, path: &Path) -> Result<Contents
         StoreReading { run: Some(run), sessions, cells, torn, .. } => {
             Ok(Contents { run, sessions, cells, torn })
         }
-        _ => Err(damaged(1, "it has no first line: start the run again".into())),
+        _ => Err(damaged(1, "its first line is missing or incomplete: start the run again".into())),
     }
 }
 
@@ -120,7 +120,7 @@ fn parse(bytes: &[u8], number: u64, path: &Path) -> Result<Line, StoreError> {
     serde_json::from_slice(bytes).map_err(damaged)
 }
 
-/// Describes an error in a line in one line: serde_json quotes names from it unescaped.
+/// Formats an error on one line: serde_json quotes names from the input unescaped.
 fn one_line(error: &serde_json::Error) -> String {
     sanitize::line(&error.to_string()).into_owned()
 }

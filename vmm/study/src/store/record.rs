@@ -30,7 +30,7 @@ pub const FORMAT: u32 = 2;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
-    /// Only the first line.
+    /// The first line.
     Run(Box<RunLine>),
     /// Written each time the run is started or resumed, before its cells.
     Session(Box<SessionLine>),
@@ -66,7 +66,7 @@ pub struct RunLine {
     pub jobs: u32,
     /// Seed of the order of the cells.
     pub seed: u64,
-    /// Number of cells in this part.
+    /// Number of cells in this store.
     pub cells: u32,
     /// The part of the run in this store; None: the whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ pub struct SessionLine {
     pub host: HostFacts,
 }
 
-/// One cell: one repetition of one point, on fresh machines.
+/// One cell: one repetition of one point, on fresh VMs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellLine {
     /// Number in the run, from 0; the same in each session.
@@ -139,7 +139,7 @@ pub struct CellLine {
     /// Node of its session, for cells of a part. Filled in when the store is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// How it ended.
+    /// How the cell ended.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
@@ -160,7 +160,7 @@ pub struct Load {
     pub busy: Option<f64>,
     /// Share of the CPUs' time stolen by the underlying hypervisor while the cell ran.
     pub steal: Option<f64>,
-    /// Nanoseconds for a cache line between the first two of its CPUs, just before the cell.
+    /// Nanoseconds of a cache line transfer between the cell's first two CPUs, just before the cell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hop_before: Option<f64>,
     /// The same, just after the cell.
@@ -192,8 +192,8 @@ pub enum Outcome {
 /// The figures of a cell.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Actual length of the window in seconds. With several machines, each measured by its guest: the length
-    /// that makes [`Figures::rate`] the sum of their rates.
+    /// Actual length of the window in seconds. With several VMs, each measured by its guest: the length that
+    /// makes [`Figures::rate`] the sum of their rates.
     pub seconds: f64,
     /// Operations of each vCPU in the window.
     pub operations: Vec<u64>,
@@ -213,7 +213,7 @@ pub struct Figures {
     pub disorder: u64,
     /// Counts of the VMM over the window.
     pub vmm: Counts,
-    /// Counts of the host's kernel for each machine, over its window; empty for simulations.
+    /// Counts of the host's kernel for each VM, over its window; empty for simulations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<HostCounts>,
     /// The host around the window; None for simulations.
@@ -284,8 +284,8 @@ impl Figures {
         if self.seconds > 0.0 { self.all_operations() / self.seconds } else { 0.0 }
     }
 
-    /// Adds the report of another machine's guest, which ran at the same time and measured the same window by
-    /// its own clock. The counts of the VMM and the schedule already include all machines.
+    /// Adds the report of another VM's guest, which ran at the same time and measured the same window by its
+    /// clock. The counts of the VMM and the schedule already include all VMs.
     #[must_use]
     pub fn merge_machine(mut self, other: Self) -> Self {
         let rate = self.rate() + other.rate();
@@ -295,9 +295,9 @@ impl Figures {
             self.seconds.max(other.seconds)
         };
         self.operations.extend(other.operations);
-        let both = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
-        self.long_waits = both(self.long_waits, other.long_waits);
-        self.guest_steal_ns = both(self.guest_steal_ns, other.guest_steal_ns);
+        let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
+        self.long_waits = sum(self.long_waits, other.long_waits);
+        self.guest_steal_ns = sum(self.guest_steal_ns, other.guest_steal_ns);
         self.halts = self.halts.saturating_add(other.halts);
         self.kicks = self.kicks.saturating_add(other.kicks);
         self.violations = self.violations.saturating_add(other.violations);
@@ -305,7 +305,7 @@ impl Figures {
     }
 }
 
-/// A schedule's sums since the start of its machines, as shown in a trace.
+/// A schedule's sums since the start of its VMs, as shown in a trace.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinceStart {
     /// Slices, preemptions and their costs.
@@ -317,7 +317,7 @@ pub struct SinceStart {
 /// Figures of a schedule.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleFigures {
-    /// Length of the interval covered by the fields below: the time during which all machines were measured.
+    /// Length in seconds of the interval covered by the fields below, in which all VMs were measured.
     pub seconds: f64,
     /// Sums over that interval.
     pub totals: Totals,
@@ -327,13 +327,13 @@ pub struct ScheduleFigures {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extensions: Option<ExtensionCounts>,
     /// Times for which extensions were needed: from the end of a slice until its vCPU had released its lock
-    /// and left. For an extension that overran its bound, until its end.
+    /// and left its slot. For an extension that overran its bound, until its end.
     #[serde(default, skip_serializing_if = "Timings::is_empty")]
     pub extension_needed: Timings,
     /// Whether this driver does not measure `wasted_spin_ns` of the sums.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waste_uncounted: bool,
-    /// Sums since the start of the machines.
+    /// Sums since the start of the VMs.
     pub since_start: SinceStart,
     /// Differences of a replay from its recording; None for other policies.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(figures.rate(), 0.0);
     }
 
-    /// A machine that is measured slightly longer than another does not lower the rate.
+    /// A VM that is measured slightly longer than another does not lower the rate.
     #[test]
     fn rates_of_machines_add_up() {
         let figures = |seconds, operations| Figures {

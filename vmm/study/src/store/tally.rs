@@ -42,7 +42,7 @@ impl Contents {
 }
 
 impl CellLine {
-    /// Returns the figures; None without figures, or if its rate is not finite or its length is zero.
+    /// Returns the figures; None without figures, or if the window's length is not positive or the rate infinite.
     pub fn figures(&self) -> Option<&Figures> {
         match &self.outcome {
             Outcome::Done { figures } if figures.seconds > 0.0 && figures.rate().is_finite() => {
@@ -57,7 +57,7 @@ impl CellLine {
         matches!(&self.outcome, Outcome::Done { figures } if figures.is_broken())
     }
 
-    /// Whether it ended without figures, for a reason unrelated to the lock. It may be measured again.
+    /// Whether the cell ended without figures, for a reason unrelated to the lock. It may be measured again.
     pub fn has_failed(&self) -> bool {
         self.is_ended() && self.figures().is_none() && !self.is_broken()
     }

@@ -149,7 +149,7 @@ fn refused(text: &str) -> String {
 fn damage_is_reported_with_its_line() {
     let first = Line::Run(Box::new(run()));
     for (text, what) in [
-        (String::new(), "line 1: it has no first line"),
+        (String::new(), "line 1: its first line is missing"),
         ("PK\n".into(), "line 1"),
         (text(&[session()]), "line 1"),
         (text(&[first.clone(), first.clone()]), "line 2: it describes the run again"),
@@ -162,7 +162,7 @@ fn damage_is_reported_with_its_line() {
         ),
         (
             text(&[first]).replace("\"format\":2", "\"format\":1"),
-            "has format 1, this pvticket reads format 2: ",
+            "has format 1, this version of pvticket reads format 2: ",
         ),
     ] {
         let error = refused(&text);

@@ -29,22 +29,22 @@ use sched::{
     log::{Handoff, Sighting, Slice, VmProgress},
 };
 
-/// The timeline of a run. Times are on the monotonic clock.
+/// The timeline of a run. Times are on the monotonic clock, or simulated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeline {
-    /// Machine of each vCPU and its id there, by its index in the schedule.
+    /// VM and id of each vCPU, by its index in the schedule.
     pub vcpus: Vec<(u32, VcpuId)>,
     /// The interval that the timeline covers.
     pub span: TimeSpan,
-    /// The window, if known.
+    /// The measurement window, if known.
     pub measured: Option<TimeSpan>,
     /// Decisions of the pvticket schedule; None under the host's scheduler.
     pub schedule: Option<ScheduleTrace>,
     /// Events of each vCPU, by its index, oldest first.
     pub events: Vec<Vec<(Nanos, VcpuEvent)>>,
-    /// Events outside vCPU threads: kicks delayed on purpose.
+    /// Events outside vCPU threads: kicks delayed by fault injection.
     pub delayed_kicks: Vec<(Nanos, VcpuEvent)>,
-    /// Samples of each machine's progress in order, if the guest counts it.
+    /// Samples of each VM's progress in order, if the guest counts it.
     pub progress: Vec<VmProgress>,
     /// Unit of `progress`.
     pub progress_unit: ProgressUnit,
@@ -66,9 +66,9 @@ pub enum ProgressUnit {
 /// An interval of time.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct TimeSpan {
-    /// Beginning, since the start of the recording.
+    /// Beginning, on the timeline's clock.
     pub from: Nanos,
-    /// End, since the start of the recording.
+    /// End, on the timeline's clock.
     pub to: Nanos,
 }
 
@@ -80,8 +80,8 @@ impl TimeSpan {
 
     /// Returns the intersection with `other`; None if it is empty.
     pub fn within(&self, other: TimeSpan) -> Option<TimeSpan> {
-        let both = TimeSpan { from: self.from.max(other.from), to: self.to.min(other.to) };
-        (both.from < both.to).then_some(both)
+        let common = TimeSpan { from: self.from.max(other.from), to: self.to.min(other.to) };
+        (common.from < common.to).then_some(common)
     }
 }
 
@@ -142,7 +142,7 @@ impl Timeline {
 }
 
 impl Timeline {
-    /// Adds the window `span` and further samples of the machines' progress.
+    /// Adds the window `span` and further samples of the VMs' progress.
     #[must_use]
     pub fn with_window(mut self, span: TimeSpan, samples: Vec<VmProgress>) -> Self {
         self.measured = Some(span);
@@ -157,12 +157,12 @@ impl Timeline {
         Self { progress_unit: ProgressUnit::Locks, ..self }
     }
 
-    /// Returns the number of machines.
+    /// Returns the number of VMs.
     pub fn vms(&self) -> u32 {
         self.vcpus.iter().map(|(vm, _)| vm + 1).max().unwrap_or(0)
     }
 
-    /// Returns the name of a vCPU, with its machine if there are several.
+    /// Returns the name of a vCPU, with its VM if there are several.
     pub fn name(&self, vcpu: VcpuIndex) -> String {
         match self.vcpus.get(vcpu.0 as usize) {
             Some((vm, id)) if self.vms() > 1 => format!("VM {vm} {id}"),
@@ -171,7 +171,7 @@ impl Timeline {
         }
     }
 
-    /// Returns the index of vCPU `id` in the machine that `vcpu` belongs to.
+    /// Returns the index of vCPU `id` in the VM of `vcpu`.
     pub fn sibling(&self, vcpu: VcpuIndex, id: VcpuId) -> Option<VcpuIndex> {
         let (vm, _) = self.vcpus.get(vcpu.0 as usize)?;
         let index = self.vcpus.iter().position(|other| *other == (*vm, id))?;

@@ -48,8 +48,8 @@ pub enum StretchState<'a> {
 /// Time slices of each vCPU, and the gaps between them.
 #[derive(Debug)]
 pub struct Stretches<'a> {
-    traced: &'a ScheduleTrace,
-    until: Nanos,
+    trace: &'a ScheduleTrace,
+    end: Nanos,
     /// Slices of each vCPU, in order.
     slices: Vec<Vec<&'a Slice>>,
     /// Handoffs to each vCPU, with their indices, in order.
@@ -64,27 +64,27 @@ pub struct Stretches<'a> {
 impl<'a> Stretches<'a> {
     /// Analyses a run under a pvticket schedule; None under the host's scheduler.
     pub fn new(timeline: &'a Timeline) -> Option<Self> {
-        let traced = timeline.schedule.as_ref()?;
+        let trace = timeline.schedule.as_ref()?;
         let vcpus = timeline.vcpus.len();
         let mut slices = vec![Vec::new(); vcpus];
-        for slice in &traced.slices {
+        for slice in &trace.slices {
             if let Some(slices) = slices.get_mut(slice.vcpu.0 as usize) {
                 slices.push(slice);
             }
         }
         let mut handoffs = vec![Vec::new(); vcpus];
-        for (number, handoff) in traced.handoffs.iter().enumerate() {
+        for (number, handoff) in trace.handoffs.iter().enumerate() {
             if let Some(kicks) = handoffs.get_mut(handoff.to.0 as usize) {
                 kicks.push((number, handoff));
             }
         }
-        let preemptions = traced.preemptions.iter();
+        let preemptions = trace.preemptions.iter();
         Some(Self {
-            traced,
-            until: timeline.span.to,
+            trace,
+            end: timeline.span.to,
             slices,
             handoffs,
-            spinning: spinning(traced, vcpus),
+            spinning: spinning(trace, vcpus),
             preemptions: preemptions
                 .map(|preemption| ((preemption.vcpu, preemption.at), preemption))
                 .collect(),
@@ -94,7 +94,7 @@ impl<'a> Stretches<'a> {
 
     fn span_of(&self, slice: &Slice) -> TimeSpan {
         let to = match slice.end {
-            SliceEnd::Open => self.until,
+            SliceEnd::Open => self.end,
             _ => slice.at.after(slice.ran),
         };
         TimeSpan { from: slice.at, to: to.max(slice.at) }
@@ -102,7 +102,7 @@ impl<'a> Stretches<'a> {
 
     /// Returns the slices on a slot, in order.
     pub fn on_slot(&self, slot: SlotId) -> impl Iterator<Item = (TimeSpan, &'a Slice)> {
-        let slices = self.traced.slices.iter().filter(move |slice| slice.slot == slot);
+        let slices = self.trace.slices.iter().filter(move |slice| slice.slot == slot);
         slices.map(|slice| (self.span_of(slice), slice))
     }
 
@@ -124,18 +124,18 @@ impl<'a> Stretches<'a> {
             let state = StretchState::Running { slot, end, kick: kick.take(), spinning: spins };
             stretches.push(Stretch { span, state });
             let next = slices.get(number + 1).map(|next| next.at);
-            let Some(next) = next.or(self.is_complete.then_some(self.until)) else { break };
+            let Some(next) = next.or(self.is_complete.then_some(self.end)) else { break };
             let gap = TimeSpan { from: span.to, to: next.max(span.to) };
             while kicks.next_if(|(_, kick)| kick.at < gap.from).is_some() {}
             let waker = kicks.next_if(|(_, kick)| kick.at <= gap.to);
             kick = waker.filter(|(_, kick)| kick.granted == Some(gap.to)).map(|(number, _)| number);
-            self.between(vcpu, slice.end, gap, waker.map(|(_, kick)| kick), &mut stretches);
+            self.add_gap(vcpu, slice.end, gap, waker.map(|(_, kick)| kick), &mut stretches);
         }
         stretches
     }
 
     /// Adds the stretches from the end of one slice to the beginning of the next.
-    fn between(
+    fn add_gap(
         &self,
         vcpu: VcpuIndex,
         end: SliceEnd,
@@ -161,7 +161,7 @@ impl<'a> Stretches<'a> {
     }
 
     /// Returns how many vCPUs of `vm` are known to wait for a lock, with or without a slot, at each
-    /// change. A wait ends at the beginning of the slice in which the vCPU is served.
+    /// change. A wait in progress at the end of a slice lasts at least until the next slice.
     pub fn waiters(&self, timeline: &Timeline, vm: u32) -> Vec<(Nanos, u32)> {
         let mut steps = Vec::new();
         for (ix, slices) in self.slices.iter().enumerate() {
@@ -201,9 +201,9 @@ impl<'a> Stretches<'a> {
 }
 
 /// Returns the intervals in which each vCPU is known to have spun for a lock while it had a slot.
-fn spinning(traced: &ScheduleTrace, vcpus: usize) -> Vec<Vec<TimeSpan>> {
+fn spinning(trace: &ScheduleTrace, vcpus: usize) -> Vec<Vec<TimeSpan>> {
     let mut spans_by_vcpu = vec![Vec::new(); vcpus];
-    for sample in &traced.activity_samples {
+    for sample in &trace.activity_samples {
         if let LockActivity::Waiting { since, halted: false, .. } = sample.activity
             && since > Nanos::ZERO
             && since < sample.at

@@ -30,8 +30,8 @@ pub fn pause() {
     loom::thread::yield_now();
 }
 
-/// A full fence: it orders preceding operations of one thread and following operations of another
-/// for all threads.
+/// A full fence: of two threads that each write, call this and then read, at least one sees the
+/// other's write.
 pub fn total_order() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }

@@ -83,7 +83,7 @@ thread_local! {
     static ARMED: RefCell<[Option<Armed>; MAX_CPUS]> = const { RefCell::new([const { None }; MAX_CPUS]) };
 }
 
-/// Runs `handler` on `cpu` after `steps` more atomic operations, before the next.
+/// Runs `handler` before atomic operation number `steps` of `cpu` from here, or once unmasked.
 pub fn arm(cpu: usize, steps: u32, handler: Box<dyn Fn()>) {
     ARMED.with_borrow_mut(|armed| {
         armed[cpu] = Some(Armed { steps, masked: false, handler: Some(handler) });

@@ -65,7 +65,7 @@ const STOP_HANDING_OVER: &[fn(&HaltVcpu)] = &[
     |vcpu| vcpu.machine.stop(),
 ];
 
-/// More late kicks than there is room for: the first must not be lost.
+/// More delayed kicks than there is room for: the first must not be lost.
 const LATE: &[fn(&HaltVcpu)] = &[
     |vcpu| {
         vcpu.write_to(1);

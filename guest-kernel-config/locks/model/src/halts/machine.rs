@@ -126,7 +126,7 @@ impl Host for ModelHost {
 pub struct HaltMachine {
     /// The code under check.
     pub halts: Halts<ModelHost>,
-    /// Kicks on their way.
+    /// The delayed kicks.
     pub delayed: DelayedKicks,
     /// Number of writes to each vCPU by others, which it waits for.
     pub writes: Vec<AtomicU32>,
@@ -144,7 +144,7 @@ impl HaltMachine {
         self.delivery.change(|is_unparked| *is_unparked = true);
     }
 
-    /// Runs the thread that delivers late kicks.
+    /// Runs the thread that delivers delayed kicks.
     fn deliver(&self) {
         let mut delivery = PendingKicks::default();
         while !self.halts.is_stopping() {
@@ -163,11 +163,8 @@ impl HaltMachine {
     }
 }
 
-/// One vCPU.
 pub struct HaltVcpu {
-    /// Its machine.
     pub machine: Arc<HaltMachine>,
-    /// Its number.
     pub id: VcpuId,
 }
 
@@ -177,7 +174,7 @@ impl HaltVcpu {
         self.machine.kick(VcpuId(target), Some(self.id));
     }
 
-    /// Posts a kick for late delivery; sends it at once if there is no room.
+    /// Posts a delayed kick; sends it at once if there is no room.
     pub fn kick_late(&self, target: u32) {
         let target = VcpuId(target);
         let kick = DelayedKick { due: Nanos(1), target, path: KickPath::Latch };
@@ -250,8 +247,8 @@ impl HaltVcpu {
     }
 }
 
-/// Runs `programs` on one vCPU each, with or without a scheduler. With `has_delivery` there is a
-/// thread that delivers late kicks.
+/// Runs `programs` on one vCPU each, with or without a scheduler. With `has_delivery` a thread
+/// delivers delayed kicks.
 fn run_on(programs: &'static [fn(&HaltVcpu)], is_scheduled: bool, has_delivery: bool) {
     memory::reset();
     engine::disarm();
@@ -298,7 +295,7 @@ pub fn run_scheduled(programs: &'static [fn(&HaltVcpu)]) {
     run_on(programs, true, false);
 }
 
-/// Runs vCPUs with a thread that delivers late kicks.
+/// Runs vCPUs and a thread that delivers delayed kicks.
 pub fn run_with_delivery(programs: &'static [fn(&HaltVcpu)]) {
     run_on(programs, false, true);
 }

@@ -7,7 +7,7 @@ use in_the_model::Check;
 
 const BATCH: i32 = 2;
 
-/// The most that a CPU keeps in its own part of the counter.
+/// The largest amount in one CPU's part of the counter.
 const MAX_LOCAL: i64 = BATCH as i64 - 1;
 
 /// A counter, and the number of completed adds of 1, as far as other CPUs may know.

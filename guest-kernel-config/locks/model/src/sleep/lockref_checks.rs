@@ -133,7 +133,7 @@ fn lock_inner<const TRIES: u32>(vcpu: &LockrefCpu<TRIES>) {
     inner.unlock(&cpu);
 }
 
-/// Begins with `count` references.
+/// Checks a lockref with `count` references.
 fn check<const TRIES: u32>(
     setup: Setup,
     count: i32,

@@ -29,7 +29,6 @@ pub enum OffCpus {
 /// The parameters of a machine.
 #[derive(Clone, Copy)]
 pub struct Setup {
-    /// Number of CPUs.
     pub cpus: usize,
     /// Spin iterations before a halt (the spin threshold).
     pub spin: u32,
@@ -67,10 +66,8 @@ pub struct SleepMachine<T> {
     irq_count: AtomicU32,
 }
 
-/// One CPU.
 pub struct SleepCpu<T> {
     pub machine: Arc<SleepMachine<T>>,
-    /// Its index.
     pub id: usize,
 }
 
@@ -233,7 +230,6 @@ impl CheckedSection {
 }
 
 impl<T> SleepMachine<T> {
-    /// Number of CPUs.
     pub fn cpus(&self) -> usize {
         self.setup.cpus
     }

@@ -34,7 +34,7 @@ fn take_twice_on_first<M: CheckedMutex>(vcpu: &SleepCpu<M>) {
     take(vcpu);
 }
 
-/// The others try while CPU 0 waits.
+/// CPU 0 takes the mutex; the others try first.
 fn try_or_take<M: CheckedMutex>(vcpu: &SleepCpu<M>) {
     if vcpu.id == 0 {
         take(vcpu);

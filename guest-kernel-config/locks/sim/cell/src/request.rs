@@ -21,9 +21,9 @@ pub enum Request {
     IsOff(usize),
     /// Answer: the socket of its pCPU.
     Socket,
-    /// Answer: the rest of its slice, in ticks of its clock. [`Answer::MAX`]: more, or not known.
+    /// Answer: the rest of its slice, in clock ticks. [`Answer::MAX`]: at least that, or unknown.
     SliceLeft,
-    /// Answer: whether any vCPU is off its pCPU that holds a lock, or was next in line for one.
+    /// Answer: whether any vCPU that holds a lock, or was next in line for one, is off its pCPU.
     IsCriticalOff,
     /// Answer: whether the predecessor of this ticket in the lock at this address is known to be off.
     IsPredecessorOff(usize, u16),

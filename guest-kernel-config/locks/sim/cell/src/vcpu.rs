@@ -10,8 +10,8 @@ use crate::{Access, Answer, Request};
 
 type RequestYielder = Yielder<Answer, Request>;
 
-/// Address space of a stack; only touched pages cost memory. The deepest lock needs 1.1 KiB; a panic
-/// that prints a backtrace 64. An overflow hits a guard page.
+/// Address space of a stack; only touched pages cost memory. The deepest lock needs 1.1 KiB, a panic
+/// that prints a backtrace 64 KiB. An overflow hits a guard page.
 const STACK: usize = 128 << 10;
 
 thread_local! {

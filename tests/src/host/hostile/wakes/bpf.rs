@@ -14,7 +14,7 @@ kernel_7::tests![every_event_under_a_scheduler_in_the_hosts_kernel => Long("2 mi
 /// Policies that the host's kernel carries out.
 const POLICIES: [&str; 6] = ["rr", "fair", "kick-boost", "deferred", "lhp:10,5ms", "lwp:10,5ms"];
 
-/// Two machines would have slots of their own pace, so each case is a separate boot in one host.
+/// Each case is a separate boot in one emulated host.
 fn every_event_under_a_scheduler_in_the_hosts_kernel() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
@@ -47,7 +47,7 @@ fn every_event_under_a_scheduler_in_the_hosts_kernel() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Boots a case, and appends its page to the pages of all.
+/// Returns the commands that boot a case, and append its page to the pages of all cases.
 fn boot_command(policy: &str, backend: &str, fault: &str) -> String {
     let fault = if fault.is_empty() { String::new() } else { format!("--fault {fault}") };
     format!(

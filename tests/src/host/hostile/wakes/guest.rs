@@ -1,5 +1,5 @@
-//! The guest of the matrix. Its first vCPU orders the second to a place where it waits, and sends it an event
-//! there. The second notes its place before it waits, and the event's answer is counted for that place.
+//! The guest of the matrix. Its first vCPU directs the second to a place where it waits, and sends it an
+//! event there. The second notes its place before it waits, and the event's answer is counted for that place.
 
 use super::{Event, PORT_HALT_BACKEND, Place};
 use crate::{
@@ -14,13 +14,13 @@ use crate::{
     },
 };
 
-/// Words that both vCPUs know, in the first page: the round, its event and its place;
+/// Words that both vCPUs know, in the first page: the round, its event and its place.
 const ROUND: u16 = 0x600;
 const EVENT: u16 = 0x604;
 const PLACE: u16 = 0x608;
-/// the place where the second vCPU waits, or [`NOWHERE`];
+/// The place where the second vCPU waits, or [`NOWHERE`].
 const WHERE: u16 = 0x60c;
-/// the last round whose wait has ended, and the last in which it may end without an event.
+/// The last round whose wait has ended, and the last in which it may end without an event.
 const DONE: u16 = 0x610;
 const RELEASE: u16 = 0x614;
 /// A row for each event: number of answers at each place.
@@ -37,8 +37,8 @@ const IPI: u32 = 0x40;
 const DEVICE: u32 = 0x41;
 
 /// Timeouts in units of 2^32 cycles (1 to 2 s), for a wait to end by its event, and after its release. A
-/// worker of the host's kernel (irqfd) delivers a device's interrupt, and can be late: by 5 s, seen once, in
-/// three processes at once and for this event alone, when an emulated host of idle priority was killed.
+/// worker of the host's kernel (irqfd) delivers a device's interrupt, and can be late: once by 5 s, in three
+/// processes and for this event alone, when an emulated host of idle priority was killed.
 const EVENT_TIMEOUT: u8 = 16;
 const HANG_TIMEOUT: u8 = 24;
 /// Exit status of a guest whose second vCPU never returned.
@@ -48,17 +48,17 @@ pub const HUNG: i32 = 99;
 pub struct Counted<'a>(&'a [u8]);
 
 impl<'a> Counted<'a> {
-    /// Reads them from the end of the guest's output.
+    /// Reads the counts from the end of the guest's output; None if it is too short.
     pub fn read(printed: &'a [u8]) -> Option<Self> {
         printed.len().checked_sub(4096).map(|from| Self(&printed[from..]))
     }
 
-    /// Returns how often this event was answered there.
+    /// Returns how often this event was answered at this place.
     pub fn answers(&self, event: Event, place: Place) -> u32 {
         self.word(COUNTS, event, place)
     }
 
-    /// Returns how often it was sent and did not end the wait.
+    /// Returns how often this event did not end the wait at this place.
     pub fn missed(&self, event: Event, place: Place) -> u32 {
         self.word(MISSED, event, place)
     }
@@ -94,11 +94,11 @@ pub fn waiting(place: Place) -> Vec<u8> {
     with_second(code)
 }
 
-/// Whether the event ends the wait by itself. Otherwise it stays pending until something else ends it.
+/// Whether the event ends the wait by itself. Otherwise it stays pending until the wait ends.
 pub fn ends_alone(event: Event, place: Place, backend: &str) -> bool {
     match (event, place) {
-        // A thread that sleeps in the VMM is not in KVM, where these are pending. The NMI poller checks for
-        // them; only machines whose guests halt by this port have a poller.
+        // A thread that blocks in the VMM is not in KVM, where these are pending. The NMI poller checks for
+        // them; only VMs whose guests halt by this port have a poller.
         (Event::Nmi | Event::Init, Place::Vmm) => backend == PORT_HALT_BACKEND,
         (Event::Nmi | Event::Init, _) => true,
         // A kick ends any halt. A vCPU that does not halt has it pending for its next halt.
@@ -147,7 +147,7 @@ fn is_done() -> Vec<u8> {
 
 /// Waits for the end of the second vCPU's wait; executes `otherwise` if that does not come in time.
 fn waits_for_end(timeout: u8, otherwise: &[u8]) -> Vec<u8> {
-    // rdtsc; mov edi, edx; 1: pause; is it done? je 2f; rdtsc; sub edx, edi; cmp edx, patience; jb 1b; ...; 2:
+    // rdtsc; mov edi, edx; 1: pause; is it done? je 2f; rdtsc; sub edx, edi; cmp edx, timeout; jb 1b; ...; 2:
     let mut body = [vec![0xf3, 0x90], is_done()].concat();
     let skip = 7 + 2 + otherwise.len();
     body.extend(imm32(&[0x0f, 0x84], skip as u32));
@@ -178,7 +178,7 @@ fn round(event: Event, place: Place, ends_alone: bool) -> Vec<u8> {
         let missed = [imm32(&[0xff, 0x04, 0x25], missed.into()), release(place)].concat();
         code.extend(waits_for_end(EVENT_TIMEOUT, &missed));
     } else {
-        // A worker of the host's kernel delivers a device's interrupt (irqfd); after the release it would count for no place.
+        // A worker (irqfd) delivers a device's interrupt; after the release it would count for no place.
         let delivery = if event == Event::Device { 40_000 } else { 2_000 };
         code.extend([pauses(delivery), release(place)].concat());
     }
@@ -186,7 +186,7 @@ fn round(event: Event, place: Place, ends_alone: bool) -> Vec<u8> {
     code
 }
 
-/// Sends it to the second vCPU.
+/// Sends the event to the second vCPU.
 fn send(event: Event) -> Vec<u8> {
     let to_second = |command: u32| msr(apic::COMMAND, 1 << 32 | u64::from(command));
     match event {
@@ -251,7 +251,7 @@ fn second() -> Vec<u8> {
     [setup(parts), wait_at_place(), tail, handlers(parts).concat()].concat()
 }
 
-/// Counts its start for the place where it waited, sets itself up, and ends the wait.
+/// Counts an INIT for the place where the vCPU waited, sets the vCPU up, and ends the wait.
 fn setup(parts: Parts) -> Vec<u8> {
     // An entry of the real-mode interrupt table: offset and segment.
     let entry = |offset: usize| (TRAMPOLINE << 12 | offset as u32).to_le_bytes();
@@ -274,25 +274,25 @@ fn setup(parts: Parts) -> Vec<u8> {
 }
 
 /// Encodes a real-mode instruction on a word of the first page, with an immediate byte if any.
-fn on(opcode: &[u8], word: u16, byte: Option<u8>) -> Vec<u8> {
+fn op(opcode: &[u8], word: u16, byte: Option<u8>) -> Vec<u8> {
     [opcode, &word.to_le_bytes(), byte.as_slice()].concat()
 }
 
 /// Ends the wait: mov byte [WHERE], NOWHERE; mov eax, [ROUND]; mov [DONE], eax
 fn ends_wait() -> Vec<u8> {
     [
-        on(&[0xc6, 0x06], WHERE, Some(NOWHERE)),
-        on(&[0x66, 0xa1], ROUND, None),
-        on(&[0x66, 0xa3], DONE, None),
+        op(&[0xc6, 0x06], WHERE, Some(NOWHERE)),
+        op(&[0x66, 0xa1], ROUND, None),
+        op(&[0x66, 0xa3], DONE, None),
     ]
     .concat()
 }
 
 /// mov bx, [WHERE]; shl bx, 2; inc dword [bx + row]
 fn counts(event: Event) -> Vec<u8> {
-    let mut code = on(&[0x8b, 0x1e], WHERE, None);
+    let mut code = op(&[0x8b, 0x1e], WHERE, None);
     code.extend([0xc1, 0xe3, 2]);
-    code.extend(on(&[0x66, 0xff, 0x87], COUNTS + ROW * event as u16, None));
+    code.extend(op(&[0x66, 0xff, 0x87], COUNTS + ROW * event as u16, None));
     code
 }
 
@@ -305,16 +305,16 @@ fn wait_at_place() -> Vec<u8> {
         Place::Hlt => vec![0xfb, 0xf4],
         // sti; 1: pause; mov eax, [RELEASE]; cmp eax, [ROUND]; jne 1b
         Place::Spins => {
-            let poll = [on(&[0x66, 0xa1], RELEASE, None), on(&[0x66, 0x3b, 0x06], ROUND, None)];
+            let poll = [op(&[0x66, 0xa1], RELEASE, None), op(&[0x66, 0x3b, 0x06], ROUND, None)];
             [&[0xfb, 0xf3, 0x90][..], &poll.concat(), &[0x75, 0xf3]].concat()
         }
     });
     // 1: pause; mov eax, [ROUND]; cmp eax, [DONE]; je 1b
     let mut code = vec![0xf3, 0x90];
-    code.extend([on(&[0x66, 0xa1], ROUND, None), on(&[0x66, 0x3b, 0x06], DONE, None)].concat());
+    code.extend([op(&[0x66, 0xa1], ROUND, None), op(&[0x66, 0x3b, 0x06], DONE, None)].concat());
     code.extend([0x74, 0xf3]);
     // mov bx, [PLACE]; mov [WHERE], bx
-    code.extend([on(&[0x8b, 0x1e], PLACE, None), on(&[0x89, 0x1e], WHERE, None)].concat());
+    code.extend([op(&[0x8b, 0x1e], PLACE, None), op(&[0x89, 0x1e], WHERE, None)].concat());
     // For each place but the last: cmp bx, place; jne over; its way; jmp to the end
     let last = ways.len() - 1;
     let mut end = ways[last].clone();
@@ -334,14 +334,14 @@ fn end_of_wait(at: usize) -> Vec<u8> {
     // A kick stays pending for this port, unless it ended a halt there. A doorbell stays pending for HLT.
     let halts = real_out(HALT, 1);
     let unless = |place: Place, body: &[u8]| {
-        [on(&[0x80, 0x3e], PLACE, Some(place as u8)), vec![0x74, body.len() as u8], body.to_vec()]
+        [op(&[0x80, 0x3e], PLACE, Some(place as u8)), vec![0x74, body.len() as u8], body.to_vec()]
             .concat()
     };
     let of_kick = [unless(Place::Vmm, &halts), counts(Event::Kick)].concat();
     let of_doorbell =
         [unless(Place::HltMasked, &unless(Place::Hlt, &[0xf4])), counts(Event::Doorbell)].concat();
     for (event, body) in [(Event::Kick, of_kick), (Event::Doorbell, of_doorbell)] {
-        code.extend(on(&[0x80, 0x3e], EVENT, Some(event as u8)));
+        code.extend(op(&[0x80, 0x3e], EVENT, Some(event as u8)));
         code.extend([0x75, body.len() as u8]);
         code.extend(body);
     }
@@ -353,7 +353,7 @@ fn end_of_wait(at: usize) -> Vec<u8> {
     code
 }
 
-/// Counts an interrupt for the vCPU's place, and ends that wait: an HLT not yet begun would never end.
+/// Counts an interrupt for the vCPU's place, and ends that wait: else an HLT not yet begun would never end.
 fn handler(event: Event, parts: Parts) -> Vec<u8> {
     // push eax; push ecx; push edx; push bx
     let mut code = vec![0x66, 0x50, 0x66, 0x51, 0x66, 0x52, 0x53];
@@ -364,7 +364,7 @@ fn handler(event: Event, parts: Parts) -> Vec<u8> {
     // If it waits: mov bp, sp; mov word [bp + 14], after
     let mut continues = vec![0x89, 0xe5, 0xc7, 0x46, 14];
     continues.extend((parts.end_of_wait as u16).to_le_bytes());
-    code.extend(on(&[0x80, 0x3e], WHERE, Some(NOWHERE)));
+    code.extend(op(&[0x80, 0x3e], WHERE, Some(NOWHERE)));
     code.extend([0x74, continues.len() as u8]);
     code.extend(continues);
     code.extend([0x5b, 0x66, 0x5a, 0x66, 0x59, 0x66, 0x58, 0xcf]);

@@ -1,9 +1,9 @@
 //! Everything that can wake a vCPU, sent to a vCPU at each place where it may wait: halted in the VMM, in HLT
 //! in KVM with interrupts off and on, and spinning, where a schedule parks it. Each class of thread is
 //! confined to its own system calls, and a different class carries out the wakeup for each policy and
-//! backend: none of them may make a call that is not its own, and no event may be lost.
+//! backend: no class may make a call of another, and no event may be lost.
 //!
-//! One guest goes through all pairs in one boot ([`guest`]), while the test sends signals to the process.
+//! One guest goes through this matrix in one boot ([`guest`]), while the test sends signals to the process.
 //! [`signals`] has the signals that end it, [`bpf`] the scheduler in the host's kernel. KVM's own call for
 //! kicks is not among the events: a software KVM does not complete it (`registers::CALLS`).
 
@@ -40,7 +40,7 @@ enum Event {
     /// INIT, followed by SIPI.
     Init,
     Ipi,
-    /// By the port.
+    /// By the kick port.
     Kick,
     /// An MSI.
     Doorbell,
@@ -71,7 +71,7 @@ impl Place {
     const ALL: [Self; 4] = [Self::Vmm, Self::HltMasked, Self::Hlt, Self::Spins];
 }
 
-/// Policies that divide time, and policies that take it away.
+/// Policies that divide time, and policies that inject preemptions.
 const POLICIES: [&str; 13] = [
     "host",
     "rr",
@@ -90,15 +90,15 @@ const POLICIES: [&str; 13] = [
 
 const BACKENDS: [&str; 4] = ["vmm", "doorbell", "kvm", "off"];
 
-/// Guests of this backend halt by the port, so their machines have an NMI poller. A guest of another backend
-/// that halts there gets its NMIs and INITs when a kick ends the halt.
+/// Guests of this backend halt by the port, so their VMs have an NMI poller. A guest of another backend that
+/// halts there gets its NMIs and INITs when a kick ends the halt.
 const PORT_HALT_BACKEND: &str = "vmm";
 
 /// Delayed kicks, and the backends whose kicks the VMM has to see for that.
 const LATE: &str = "kick-delay:50us";
 const LATE_BACKENDS: [&str; 2] = ["vmm", "doorbell"];
 
-/// How a machine is booted.
+/// How a VM is booted.
 #[derive(Debug, Clone, Copy)]
 struct Case<'a> {
     policy: &'a str,
@@ -182,7 +182,7 @@ fn check(cases: impl IntoIterator<Item = Case<'static>>) -> anyhow::Result<()> {
     let folder = files::scratch()?;
     for case in cases {
         let (name, code) = (case.to_string(), guest::kernel(case.backend));
-        retry::row(&name, || judge(case.backend, &disturbed(case.boot(&folder, &code)?)?))
+        retry::row(&name, || judge(case.backend, &run_disturbed(case.boot(&folder, &code)?)?))
             .context(name)?;
     }
     Ok(())
@@ -195,9 +195,9 @@ fn replays<'a>(policies: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()
     let (recording, code) = (folder.path().join("recording"), guest::kernel(PORT_HALT_BACKEND));
     let boot = |policy: &str| Case::on_time(policy, PORT_HALT_BACKEND).boot(&folder, &code);
     let replay = |policy: &str| {
-        let recorded = disturbed(boot(policy)?.option("--record", &recording))?;
+        let recorded = run_disturbed(boot(policy)?.option("--record", &recording))?;
         judge(PORT_HALT_BACKEND, &recorded)?;
-        let ran = disturbed(boot(&format!("replay:{}", recording.display()))?)?;
+        let ran = run_disturbed(boot(&format!("replay:{}", recording.display()))?)?;
         expect_none_missed(&counted(&ran)?).with_context(|| ran.errors())
     };
     policies
@@ -205,8 +205,8 @@ fn replays<'a>(policies: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()
         .try_for_each(|policy| replay(policy).context(format!("replay of {policy}")))
 }
 
-/// Runs it, and sends the process the signals that a terminal and a shell send.
-fn disturbed(boot: Boot) -> anyhow::Result<RunResult> {
+/// Runs the boot, and sends the process the signals that a terminal and a shell send.
+fn run_disturbed(boot: Boot) -> anyhow::Result<RunResult> {
     let program = boot.program().env("PVTICKET_TRUST_KVM", "1").limit(120);
     let ran = program.start()?.wait_watching(disturb)?;
     ensure!(!ran.errors().contains("seccomp"), "{}", ran.show());

@@ -70,13 +70,13 @@ pub struct Binary {
     copy: PathBuf,
     kernel: PathBuf,
     scratch: PathBuf,
-    /// Handling of system calls that are not on its lists.
+    /// Handling of system calls outside the seccomp lists.
     seccomp: Seccomp,
 }
 
 impl Binary {
-    /// Measures this program under `seccomp`, with Linux guests booting `kernel`. Children write into a
-    /// directory, which is created here and removed on drop.
+    /// Copies this program, to measure it under `seccomp` with Linux guests that boot `kernel`. The
+    /// directory for the copy and the children's files is removed on drop.
     pub fn new(kernel: PathBuf, seccomp: Seccomp) -> Result<Self, BenchError> {
         let program = env::current_exe().map_err(BenchError::OwnBinary)?;
         let scratch = env::temp_dir().join(format!("pvticket-bench-{}-{seccomp}", process::id()));
@@ -112,7 +112,7 @@ impl Binary {
         Ok(Moment::from_nanos(Nanos(reading)).since(start))
     }
 
-    /// Measures a VMM's memory without its idle guest's, as the only process of its program.
+    /// Measures the memory of a VMM, the only process of its program, without its idle guest's.
     pub fn memory_alone(&self, guest: IdleGuest) -> Result<VmmMemory, BenchError> {
         self.start(guest, GUEST_MEMORY)?.measure_memory()
     }
@@ -198,8 +198,8 @@ struct ChildRun {
 }
 
 impl ChildRun {
-    /// Changes the setting of this process temporarily, so that the child inherits it (prctl(2),
-    /// PR_SET_THP_DISABLE).
+    /// Starts a child with these pages: it inherits PR_SET_THP_DISABLE (prctl(2)), which is set for this
+    /// process temporarily.
     fn start_with(command: &mut Command, pages: Pages) -> Result<Self, BenchError> {
         let set = |disable| disable_transparent_huge_pages(disable).map_err(BenchError::HugePages);
         match pages {
@@ -235,7 +235,7 @@ impl ChildRun {
     }
 
     fn wait(mut self) -> Result<Output, BenchError> {
-        // The reader stays open until the child has ended, so that it never writes to a closed pipe.
+        // The read end stays open until the child has ended, which thus never writes to a closed pipe.
         let stdout = self.stdout.take();
         let output = self.child.wait_with_output().map_err(BenchError::Start);
         drop(stdout);

@@ -1,4 +1,4 @@
-//! The cost of a port exit: our exit loop against a bare `KVM_RUN` loop, with the same guest.
+//! The cost of a port exit: our exit loop compared with a bare `KVM_RUN` loop and the same guest.
 //!
 //! Both are computed from the guest's own count of exits. Another thread reads it twice and sleeps
 //! in between, so that only the loop differs.
@@ -89,7 +89,7 @@ fn with_bare_loop(cpus: &CpuList) -> Result<f64, BenchError> {
         stop.store(true, Relaxed);
         let loops = loops.map_err(BenchError::Thread)?;
         for thread in loops {
-            // A panic there is our bug; the scope propagates it.
+            // A panic, which is our bug, is ignored: without exits, `cost` is an error.
             if let Ok(Err(error)) = thread.join() {
                 return Err(error.into());
             }
@@ -98,7 +98,7 @@ fn with_bare_loop(cpus: &CpuList) -> Result<f64, BenchError> {
     })
 }
 
-/// The bare loop. The guest keeps exiting, so that the flag is always seen.
+/// The bare loop. The guest keeps exiting, so that `stop` takes effect soon.
 fn enter_until(stop: &AtomicBool, mut vcpu: Vcpu, cpus: &CpuList) -> Result<(), KvmError> {
     signal::pin_this_thread(cpus).map_err(KvmError::Affinity)?;
     while !stop.load(Relaxed) {
@@ -129,7 +129,7 @@ fn ns_per_exit(guest: &SharedView<'_>) -> Result<f64, BenchError> {
 }
 
 /// Reads the count one window later. On a busy host, which may keep the vCPU off its CPU for
-/// longer, it waits until there are exits, for at most [`ARRIVAL_TIMEOUT`].
+/// longer, waits until there are exits, for at most [`ARRIVAL_TIMEOUT`].
 fn exits_since(
     guest: &SharedView<'_>,
     before: &(Moment, u64),

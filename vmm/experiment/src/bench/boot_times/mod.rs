@@ -34,8 +34,8 @@ pub const GUEST_MEMORY: ByteSize = ByteSize::mib(512);
 /// VMMs that run in parallel when the last one's memory is measured.
 pub const PARALLEL_VMMS: usize = 10;
 
-/// Memory of each of their Linux guests. The VMM's own memory does not depend on it, and all must
-/// fit.
+/// Memory of each Linux guest of [`PARALLEL_VMMS`]. The VMM's own memory does not depend on it, and
+/// all must fit.
 pub const PARALLEL_GUEST_MEMORY: ByteSize = ByteSize::mib(128);
 
 /// Pairs of loops per round: the difference is small, and each pair is short.
@@ -90,7 +90,7 @@ pub enum BenchError {
     /// The CPU to measure on is invalid.
     #[error(transparent)]
     Cpu(#[from] UnitError),
-    /// A machine failed.
+    /// A VM failed.
     #[error(transparent)]
     Vm(#[from] VmError),
     /// A KVM call failed.
@@ -130,11 +130,11 @@ pub struct BootFigures {
 pub struct LinuxFigures {
     /// Number of vCPUs.
     pub vcpus: u32,
-    /// Nanoseconds from start to its init.
+    /// Nanoseconds from start to the guest's init.
     pub to_init_ns: Vec<u64>,
-    /// Nanoseconds to its init with small pages only; empty where the host grants no huge pages.
+    /// The same with small pages only; empty where the host grants no huge pages.
     pub to_init_small_pages_ns: Vec<u64>,
-    /// Memory of its VMM without the guest's, while the guest is idle.
+    /// Memory of the VMM without the guest's, while the guest is idle.
     pub memory: MemoryFigures,
 }
 
@@ -200,7 +200,7 @@ fn one_round(
         linux.memory.alone.push(binary.memory_alone(IdleGuest::Linux(*vcpus))?);
     }
     for pair in 0..EXIT_PAIRS {
-        // This thread starts processes, which a confined thread cannot.
+        // On a confined thread: this thread starts processes, which confinement forbids.
         let measure = || exits::measure(cpu, (number + pair).is_multiple_of(2));
         figures.exits.push(confine::run(&Files::for_guests(), measure)??);
     }

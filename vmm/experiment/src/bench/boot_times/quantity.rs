@@ -37,7 +37,7 @@ pub enum BootQuantity {
     ToInitSmallPages(u32),
     /// Resident set, without the guest's memory, of a VMM that runs alone.
     Resident(MeasuredGuest),
-    /// The anonymous part of it.
+    /// The anonymous part of the resident set.
     Anonymous(MeasuredGuest),
     /// Proportional set size, without the guest's memory, of the last of [`PARALLEL_VMMS`] VMMs.
     Tenth(MeasuredGuest),
@@ -60,7 +60,7 @@ impl BootQuantity {
         }
     }
 
-    /// All samples, in the order of the rounds.
+    /// Returns all samples, in the order of the rounds.
     pub fn samples(self, figures: &BootFigures) -> Vec<f64> {
         let scaled = |samples: &[u64], by: f64| samples.iter().map(|s| *s as f64 / by).collect();
         let exits = |part: fn(&ExitPair) -> f64| {

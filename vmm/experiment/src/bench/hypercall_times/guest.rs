@@ -87,10 +87,10 @@ fn sample(
     }
     // Checked before the payload is asked to stop, as it may end after that.
     if running.has_ended() {
-        return Err(HyperError::NoProgress("its machine ended".into()));
+        return Err(HyperError::NoProgress("its VM ended".into()));
     }
     shared.stop()?;
-    // Lets the current operation end, or halt for good; its sample is then the oldest.
+    // Lets the current operation end. If it halts for good, it leaves the oldest sample in place.
     thread::sleep(POLL);
     let samples = shared.samples()?;
     let operations = shared.slots(vcpus)?.first().map_or(0, |slot| slot.operations);

@@ -42,7 +42,7 @@ pub struct HyperPlan {
 }
 
 /// Time for which a vCPU halts before it is kicked from another CPU. Longer than a thread takes to
-/// go to sleep, shorter than KVM polls before it lets the thread sleep (`halt_poll_ns`, 200 us).
+/// go to sleep, shorter than KVM polls before the vCPU blocks (`halt_poll_ns`, 200 us).
 pub const HALT_TIME: Duration = Duration::from_micros(100);
 
 /// A case to measure.
@@ -114,7 +114,7 @@ impl HyperCase {
         }
     }
 
-    /// Number of samples in one timed operation: a sample is the operation's time divided by it.
+    /// Samples per timed operation: a sample is the operation's time divided by this number.
     fn samples_per_operation(self) -> u64 {
         if matches!(self, Self::KickToRun(..)) { 2 } else { 1 }
     }
@@ -127,7 +127,7 @@ pub struct RoundFigures {
     pub samples: Vec<u64>,
     /// Operations by vCPU 0 since its start.
     pub operations: u64,
-    /// The VMM's counts, summed over both vCPUs.
+    /// The VMM's counts, summed over the vCPUs.
     pub vmm: Counts,
     /// KVM's statistics, by name.
     pub kvm: BTreeMap<String, u64>,
@@ -147,14 +147,14 @@ pub struct CaseRounds {
 pub struct HyperFigures {
     /// The cases, in the table's order.
     pub cases: Vec<CaseRounds>,
-    /// Whether the user interrupted it.
+    /// Whether the user interrupted the benchmark.
     pub interrupted: bool,
 }
 
 /// Errors when running the benchmark.
 #[derive(Debug, Error)]
 pub enum HyperError {
-    /// The machine could not be built or failed while it ran.
+    /// The VM could not be built or failed while it ran.
     #[error(transparent)]
     Vm(#[from] VmError),
     /// The block of memory shared with the payload is invalid.
@@ -173,7 +173,7 @@ pub enum HyperError {
 
 /// Measures every case in every round, each round in a different order.
 ///
-/// Wakeup preemption is disabled for its threads. Otherwise the kernel may switch in the middle of a
+/// Wakeup preemption is disabled for all threads. Otherwise the kernel may switch in the middle of a
 /// kick's exit, depending on how long either thread has slept, which makes the times bimodal (68 and
 /// 82 us when first observed). Raw wakeups are measured under the same rule.
 pub fn run(

@@ -71,7 +71,7 @@ pub enum SimCellError {
     /// The point cannot be simulated.
     #[error(transparent)]
     Spec(#[from] sim::SimSpecError),
-    /// The user interrupted it.
+    /// The user interrupted the simulation.
     #[error("interrupted")]
     Interrupted,
     /// The simulation makes no progress.
@@ -79,7 +79,7 @@ pub enum SimCellError {
     Stuck {
         /// The cause.
         stuck: sim::Stuck,
-        /// The simulation's seed, which repeats it.
+        /// The seed, which reproduces the simulation.
         seed: u64,
     },
 }
@@ -143,7 +143,7 @@ pub fn machine_text(name: &str) -> Result<String, SimCellError> {
 /// Simulated time between two checks for an interrupt.
 const INTERRUPT_CHECK: Picos = Picos(1_000_000_000);
 
-/// Simulates the point of `spec`. `cell` is its number in the run; each cell has its own random choices.
+/// Simulates the point of `spec`. `cell`, the cell's number in the run, varies the random choices.
 pub fn simulate(
     spec: &RunSpec<'_>,
     cell: u32,
@@ -236,7 +236,7 @@ fn latencies(before: WaitTimes, after: WaitTimes) -> Latencies {
 }
 
 fn sim_spec(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCellError> {
-    // The simulator has its own build of the library, with the same names.
+    // The simulator has its own build of the lock library, with the same names.
     let system = point.lock.name().parse().map_err(|_| SimCellError::System(point.lock))?;
     let increment = machine.costs.increment.0;
     // The payload does the same number of increments each time.

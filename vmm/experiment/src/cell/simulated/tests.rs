@@ -1,5 +1,3 @@
-//! Simulated cells.
-
 use super::*;
 use base::units::Nanos;
 use study::{point::HostKind, spec::Experiment, testing::parse_spec};

@@ -14,8 +14,8 @@ pub struct Fit {
     pub think: Picos,
     /// Mean time with the first lock held.
     pub critical: Picos,
-    /// Residual: the root of the mean square of the logarithms of the fitted ratios. `None` if
-    /// nothing was fitted.
+    /// Residual: the standard deviation of the logarithms of simulated over published rates. `None`
+    /// if nothing was fitted.
     pub error: Option<f64>,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Fit {
     }
 }
 
-/// A cell of the column without overcommitment, and its published figure.
+/// A cell of the column without overcommitment, its setup, and its published figure.
 type FittedCell<'t> = (&'t Cell, CellSetup, f64);
 
 /// A critical time in ps, and the think time as a multiple of it.

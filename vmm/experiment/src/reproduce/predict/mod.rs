@@ -21,7 +21,7 @@ use study::published::{Cell, CellSetup, Claim, PauseLoopExits, Table};
 pub enum Effort {
     /// Short simulations and a coarse fit.
     Short,
-    /// A few minutes.
+    /// Long simulations and a fine fit: a few minutes.
     Full,
 }
 
@@ -39,7 +39,7 @@ pub fn predicted(tables: &[Table]) -> impl Iterator<Item = (&Table, &Table)> {
 /// Errors when predicting a cell.
 #[derive(Debug, Error)]
 pub enum PredictError {
-    /// The table or the cell is not simulated, as its file lacks something that a simulation needs.
+    /// The table or the cell is not simulated, as its file lacks data for a simulation.
     #[error("{name} is not simulated: {reason}")]
     NotSimulated {
         /// The table or the cell.
@@ -75,7 +75,7 @@ const CHANGES_PER_OPERATION: f64 = 2.0;
 /// Result of a cell's simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Predicted {
-    /// Mean operations/s of one of its guests.
+    /// Mean operations/s of one guest.
     pub rate: f64,
     /// Failed compare-exchanges of a lockref for each change of its count; zero for other locks.
     pub retries: f64,
@@ -118,7 +118,7 @@ impl SimulationLength {
     fn of_prediction(setup: &CellSetup, effort: Effort) -> Self {
         let millis = match effort {
             Effort::Full if setup.all_vcpus() <= 64 => 1_000,
-            // Enough for dozens of slices, and all that a few minutes allow.
+            // Enough for dozens of slices. More would take too long.
             Effort::Full => 300,
             Effort::Short if setup.guests == 1 => 40,
             Effort::Short => 15,
@@ -146,7 +146,7 @@ impl SimulationLength {
 }
 
 impl<'a> Predictor<'a> {
-    /// Creates a predictor for the cells of `table`. Its simulations end when `brake` is pulled.
+    /// Creates a predictor for the cells of `table`. Its simulations end when `brake` stops them.
     pub fn new(table: &'a Table, brake: &Brake) -> Result<Self, PredictError> {
         let lacks =
             |reason: String| PredictError::NotSimulated { name: table.name.clone(), reason };

@@ -11,7 +11,7 @@ use sched::event::{LockActivity, LockId};
 struct LineInRecord<'a> {
     locks: &'a Locks,
     since: Nanos,
-    /// Whether the guest may not maintain its lines.
+    /// Whether the guest might not maintain its lines.
     may_be_blank: bool,
 }
 
@@ -72,9 +72,9 @@ pub(super) fn activity(locks: &Locks, since: Nanos, at: Nanos, blank: bool) -> L
 fn drawn(locks: &Locks, at: Nanos) -> Option<LockActivity> {
     let (word, claimed) = (locks.wait_word?, locks.claimed?);
     let (lock, (head, count)) = (LockId(locks.wait_lock), queue(word));
-    // The kernel examines 64 tickets.
-    let out = 1_u64.checked_shl(count.into()).map_or(u64::MAX, |bit| bit - 1);
-    drawn_ticket(lock, head, (out & !claimed).into(), count <= 64, at)
+    // The BPF scheduler examines 64 tickets.
+    let drawn = 1_u64.checked_shl(count.into()).map_or(u64::MAX, |bit| bit - 1);
+    drawn_ticket(lock, head, (drawn & !claimed).into(), count <= 64, at)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The host's time stamp counter, which a program in the kernel cannot read.
+//! The host's time stamp counter, which a BPF program cannot read.
 
 use bpf::CounterReading;
 

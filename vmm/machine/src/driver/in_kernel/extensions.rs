@@ -5,7 +5,6 @@ use bpf::RecordedEnd;
 use base::units::Nanos;
 use sched::extensions::Extensions;
 
-/// Account of bounded extensions.
 pub(super) struct RecordedExtensions {
     bound: Nanos,
     pub(super) counts: Extensions,
@@ -16,7 +15,7 @@ impl RecordedExtensions {
         Self { bound, counts: Extensions::default() }
     }
 
-    /// Counts the end of an extended slice. The kernel may end a slice within the lock without asking.
+    /// Counts the end of an extended slice. The kernel may end a slice in a critical section without asking.
     pub(super) fn count(&mut self, end: RecordedEnd, lasted: Nanos) {
         let is_forced = matches!(end, RecordedEnd::Forced | RecordedEnd::Unasked);
         self.counts.grant();

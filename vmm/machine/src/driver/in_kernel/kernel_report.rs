@@ -11,19 +11,19 @@ pub struct BpfReport {
     pub turns: u64,
     /// Ended slices missing in the counts by reason below because the ring buffer was full.
     pub lost: u64,
-    /// Other lost records: starts of slices, and sightings of running vCPUs.
+    /// Other lost records: starts of slices, and samples of running vCPUs.
     pub lost_others: u64,
     /// Slices ended because the vCPU halted, or its thread slept for another reason.
     pub blocked: u64,
     /// Slices that expired.
     pub slice: u64,
-    /// Slices ended by the end of a grace.
+    /// Slices ended because their grace expired.
     pub forced: u64,
     /// Slices ended because the vCPU yielded.
     pub yielded: u64,
-    /// Slices ended because the vCPU made way for a vCPU that it had kicked.
+    /// Slices ended because the vCPU yielded to a vCPU that it had kicked.
     pub made_way: u64,
-    /// Slices ended because the vCPU was preempted on purpose and held off.
+    /// Slices ended by an injected preemption, after which the vCPU is held off.
     pub injected: u64,
     /// Slices interrupted because a thread of a higher scheduling class took the CPU.
     pub taken: u64,
@@ -36,7 +36,7 @@ pub struct BpfReport {
     pub held: u64,
     /// Ends other than `blocked` at which the vCPU held no lock, but awaited one or owed a kick.
     pub waiting: u64,
-    /// The reason if the kernel ended the scheduler.
+    /// The reason, if the kernel ended the scheduler.
     pub ended: Option<String>,
 }
 

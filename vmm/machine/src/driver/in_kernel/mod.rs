@@ -73,7 +73,7 @@ pub struct BpfDriver {
     counts: Box<[u32]>,
     /// By machine, the weight of its vCPUs.
     weights: Box<[u32]>,
-    /// Whether the policy targets certain preemptions.
+    /// Whether the policy injects preemptions.
     injects: bool,
     reader: Mutex<Option<JoinHandle<()>>>,
     /// Keeps threads of the fair class, which run before all vCPUs, off the slots.
@@ -85,10 +85,10 @@ struct RecordReader {
     slices: Mutex<SliceAccount>,
     /// By machine.
     lines: Box<[OnceLock<TelemetryView>]>,
-    /// Sleep time of the reader thread.
+    /// Time between two reads.
     pause: Duration,
     stop: AtomicBool,
-    /// The reason if the kernel has ended the scheduler.
+    /// Set to the reason once the kernel has ended the scheduler.
     ended: OnceLock<String>,
 }
 
@@ -99,7 +99,7 @@ impl fmt::Debug for BpfDriver {
 }
 
 impl BpfDriver {
-    /// Starts the scheduler for machines with these numbers of vCPUs. `traced`: record data for a trace.
+    /// Starts the scheduler for machines with these numbers of vCPUs. If `traced`, records data for a trace.
     pub fn start(
         spec: &ScheduleSpec,
         vcpus: &[u32],
@@ -202,8 +202,8 @@ impl BpfDriver {
         counts.reduce(u64::saturating_add)
     }
 
-    /// Returns the current account. An ongoing wait or preemption is included up to this moment; the rest
-    /// of it belongs to the time after.
+    /// Returns the current account. Ongoing waits and preemptions are included up to this moment; the
+    /// next account includes the rest.
     pub fn account(&self) -> Account {
         let mut account = self.records.slices();
         self.records.take(&self.scheduler, &mut account);
@@ -221,8 +221,8 @@ impl BpfDriver {
         self.injects.then(|| self.scheduler.counts().ok().as_ref().map(hits)).flatten()
     }
 
-    /// Returns the reason if the kernel has ended the scheduler, within a tenth of a second. The vCPU
-    /// threads then continue under the kernel's own scheduler.
+    /// Returns the reason once the kernel has ended the scheduler, up to 100 ms later. The vCPU threads
+    /// then continue under the kernel's own scheduler.
     pub fn end_reason(&self) -> Option<&str> {
         self.records.ended.get().map(String::as_str)
     }
@@ -285,7 +285,7 @@ impl RecordReader {
     }
 
     fn take(&self, scheduler: &Scheduler, account: &mut SliceAccount) {
-        // On failure the records stay in place and are counted as they arrive.
+        // On failure, the records stay in the ring buffer until the next call.
         let mut records = scheduler.records().unwrap_or_default();
         // CPUs write the records in nearly chronological order.
         records.sort_by_key(|record| record.at);
@@ -301,7 +301,7 @@ impl RecordReader {
         confine::enter(confine::Class::Slices);
         loop {
             let last = self.stop.load(SeqCst);
-            // Without a new reading, the times that guests see become inaccurate and finally disappear.
+            // Without new readings, published slice ends become inaccurate, and disappear after two seconds.
             let _ = scheduler.set_reading(read_counter());
             let mut account = self.slices();
             self.take(scheduler, &mut account);

@@ -42,8 +42,8 @@ pub(super) struct SliceAccount {
 }
 
 impl SliceAccount {
-    /// Creates the account of machines with these numbers of vCPUs, on slots with these CPUs, by the
-    /// kernel's number. `bound` is the limit of extensions, if the policy grants any.
+    /// Creates the account of machines with these numbers of vCPUs. `cpus` are the slots' CPUs, in the
+    /// kernel's numbering. `bound` is the limit of extensions, if the policy grants any.
     pub(super) fn new(
         vcpus: &[u32],
         cpus: impl IntoIterator<Item = usize>,
@@ -78,14 +78,12 @@ impl SliceAccount {
         (vcpu < count).then(|| VcpuIndex(first + vcpu))
     }
 
-    /// Registers progress meters for a trace.
     pub(super) fn set_meters(&mut self, meters: Vec<Meter>) {
         if let Some(trace) = &mut self.trace {
             trace.meters = meters;
         }
     }
 
-    /// Reads the machines' progress for a trace.
     pub(super) fn read_meters(&mut self, now: Nanos) {
         if let Some(trace) = &mut self.trace {
             trace.read_meters(now);
@@ -122,7 +120,7 @@ impl SliceAccount {
         }
     }
 
-    /// Handles a slice's start: a handover if the vCPU was waiting when the slot's last slice ended.
+    /// Records a handover if the vCPU was waiting when the slot's last slice ended.
     fn record_start(&mut self, vcpu: VcpuIndex, record: &Record) {
         let waiting = self.waiting[vcpu.ix()].take();
         let slot =
@@ -142,7 +140,7 @@ impl SliceAccount {
         // The vCPU makes way during its kick, so its line still shows the kick.
         let activity = if end == RecordedEnd::MadeWay { activity.after_kick() } else { activity };
         self.report.count(end, &activity);
-        // The slice continues after the host's thread.
+        // The slice continues once the host's thread is done.
         let Some(end) = as_logged(end) else { return };
         // The record of the start may be lost.
         let began = self.running[vcpu.ix()].unwrap_or(record.began);
@@ -152,7 +150,7 @@ impl SliceAccount {
         if let Some(vacated) = self.vacated.get_mut(slot.0 as usize) {
             *vacated = Some(record.at);
         }
-        // A vCPU that is held off does not want a slot.
+        // A vCPU that is held off is not runnable.
         let waits = !matches!(end, log::SliceEnd::Halted | log::SliceEnd::Injected);
         self.waiting[vcpu.ix()] = waits.then_some(record.at);
         match end {
@@ -173,7 +171,7 @@ impl SliceAccount {
         }
     }
 
-    /// Accounts a running vCPU's lock activity until `at`.
+    /// Accounts a running vCPU's spinning until `at`.
     fn spin(&mut self, vcpu: VcpuIndex, machine: u32, activity: &LockActivity, at: Nanos) {
         let LockActivity::Waiting { since, halted: false, .. } = *activity else { return };
         if let Some(began) = self.running[vcpu.ix()] {
@@ -303,7 +301,7 @@ mod tests {
         };
         let slices = [
             slice(0, 0, 100, RecordedEnd::Slice),
-            // The first slice of this vCPU: it was woken, perhaps later.
+            // The first slice of this vCPU, which may have been woken after the slot was free.
             slice(2, 107, 200, RecordedEnd::Blocked),
             slice(0, 205, 300, RecordedEnd::Slice),
             // The vCPU halted, so it is unknown whether it waited.
@@ -340,7 +338,7 @@ mod tests {
         let Totals { grants, preemptions, lhp, lwp, queued, .. } = totals;
         assert_eq!((grants, preemptions, lhp, lwp, queued), (9, 7, 2, 2, 1));
         assert_eq!((totals.forced, totals.injected, totals.yields), (1, 1, 1));
-        // Two holders and two LWP vCPUs were off for five each.
+        // Two holders and two LWP vCPUs were off for 5 ns each.
         assert_eq!((totals.holders_off_ns, totals.next_off_ns), (10, 10));
     }
 
@@ -356,7 +354,7 @@ mod tests {
             record(1, 150, RecordKind::Sampled(waiter(4))),
             ended(1, 300, RecordedEnd::Slice, waiter(4)),
         ]);
-        // Without a clock, their waits are as old as their slices: vCPU 2 spun for 50, vCPU 1 since 100.
+        // Without a clock, their waits are as old as their slices: vCPU 2 spun for 50 ns, vCPU 1 since 100 ns.
         assert_eq!(account.totals(Nanos(300)).wasted_spin_ns, 50 + 50);
     }
 

@@ -33,7 +33,7 @@ impl KernelTrace {
         self.sightings.push(Sighting { at, vcpu, activity });
     }
 
-    /// Reads the machines' progress, unless it was read a moment ago.
+    /// Reads the machines' progress, unless read less than [`METER_INTERVAL`] ago.
     pub(super) fn read_meters(&mut self, now: Nanos) {
         let is_due = |last: &VmProgress| now.since(last.at) >= METER_INTERVAL;
         if self.progress.last().is_none_or(is_due) && self.progress.len() < MAX_SLICES {

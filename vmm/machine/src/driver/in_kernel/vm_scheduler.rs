@@ -26,14 +26,14 @@ impl VcpuScheduler for BpfVmScheduler {
     fn enter(&self, id: VcpuId) -> io::Result<()> {
         signal::pin_this_thread(&self.slots)?;
         self.scheduler.enrol(self.vm, id.0).map_err(io::Error::other)?;
-        // This thread was in the fair class. A vCPU that it preempted is on the CPU's own list, and the
+        // This thread was in the fair class. A vCPU that it preempted is on the CPU's local queue, so the
         // scheduler is not asked at the end of the slice that begins here. No guest runs in this slice yet.
         thread::yield_now();
         Ok(())
     }
 
     fn interrupted(&self, _: VcpuId, _: &dyn Stopped) {
-        // No slice ends by a signal.
+        // Signals do not end slices.
     }
 
     fn after_exit(&self, _: VcpuId) {

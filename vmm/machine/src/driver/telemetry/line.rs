@@ -41,17 +41,16 @@ pub(in crate::driver) trait LineView {
     fn wait_lock(&self) -> LockId;
     /// The word of `lock`, the lock read as awaited.
     fn wait_word(&self, lock: LockId) -> Option<u32>;
-    /// The gate where the vCPU waits for a lock without a head. None if there is no gate or it is not found.
+    /// The value of the gate where the vCPU waits for a lock without a head. None without a readable gate.
     fn gate(&self) -> Option<u16>;
     /// Whether the vCPU, a waiter for a queued lock, is the head of the queue according to its predecessor.
     fn is_queue_head(&self) -> bool;
     /// Start time of the wait, or zero if unknown.
     fn wait_since(&self) -> Nanos;
-    /// Whether the line of a guest that may not maintain its lines has named no lock yet, and is invalid.
+    /// Whether the line of a guest that might not maintain its lines has named no lock yet, and is invalid.
     fn is_blank(&self) -> bool;
 }
 
-/// Returns the vCPU's lock activity when the line was read.
 pub(in crate::driver) fn activity(line: &impl LineView) -> LockActivity {
     if let Some(holding) = holding(line, line.held()) {
         return holding;

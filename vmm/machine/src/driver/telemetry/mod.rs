@@ -35,9 +35,9 @@ pub struct TelemetryView {
     /// By vCPU: on hosts with unsynchronized time stamp counters, the vCPUs' offsets differ.
     clocks: Box<[TscClock]>,
     upkeep: LineUpkeep,
-    /// By vCPU, whether it is counted in [`MachineWords::critical_off`]; and that count, which the guest
-    /// could overwrite.
+    /// By vCPU, whether it is counted in `critical_off`.
     is_counted: Box<[AtomicBool]>,
+    /// Our copy of [`MachineWords::critical_off`], which the guest could overwrite.
     critical_off: AtomicU32,
 }
 
@@ -66,7 +66,7 @@ impl TelemetryView {
 
     fn load<T: AtomicAccess + Default>(&self, vcpu: VcpuId, offset: usize) -> T {
         let at = self.base.0 + u64::from(vcpu.0) * size_of::<Line>() as u64 + offset as u64;
-        // The lines were added to the guest's memory when it was built.
+        // Cannot fail: the lines are in the guest's memory.
         self.memory.load(GuestAddress(at), Acquire).unwrap_or_default()
     }
 
@@ -75,7 +75,7 @@ impl TelemetryView {
         let _ = self.memory.store(value, GuestAddress(at), Relaxed);
     }
 
-    /// Reads the word of the lock of this name, if it can be found.
+    /// Reads the word of the lock `name`. None if the name has no valid address.
     fn word(&self, name: LockId) -> Option<u32> {
         let lock = queued_lock::address(name).unwrap_or(name);
         let at = (self.translate)(lock.0).filter(|at| at.0.is_multiple_of(4))?;
@@ -89,7 +89,7 @@ impl TelemetryView {
     }
 
     /// Returns the activity of a vCPU outside the guest. If it was stopped while drawing a ticket or
-    /// acquiring a lock, infers the result where the lines of all `vcpus` of its machine allow it.
+    /// acquiring a lock, infers the result where the lines of `vcpus`, all vCPUs of its VM, allow it.
     pub fn stopped(
         &self,
         vcpu: VcpuId,
@@ -181,27 +181,27 @@ impl TelemetryView {
         self.upkeep
     }
 
-    /// Returns the time at which it released the lock of its last kick.
+    /// Returns the time of the release before the vCPU's last kick, or None if implausible.
     pub fn released_at(&self, vcpu: VcpuId, now: Nanos) -> Option<Nanos> {
         self.load_time(vcpu, offset_of!(Line, released_at), now)
     }
 
-    /// Returns the time at which it resumed after its last halt.
+    /// Returns the time at which the vCPU resumed after its last halt, or None if implausible.
     pub fn resumed_at(&self, vcpu: VcpuId, now: Nanos) -> Option<Nanos> {
         self.load_time(vcpu, offset_of!(Line, resumed_at), now)
     }
 
-    /// Returns the number of locks acquired. None if it does not count them or has acquired none.
+    /// Returns the number of locks that the vCPU has acquired. None if its guest counts none.
     pub fn acquisitions(&self, vcpu: VcpuId) -> Option<u64> {
         Some(self.load(vcpu, offset_of!(Line, taken))).filter(|count| *count > 0)
     }
 
-    /// Requests a yield.
+    /// Requests that the vCPU yield once it neither holds nor awaits a lock.
     pub fn request_yield(&self, vcpu: VcpuId) {
         self.store(vcpu, offset_of!(Line, yield_wanted), 1u32);
     }
 
-    /// Publishes to the other vCPUs whether it has a CPU, and how many vCPUs without a CPU [others wait
+    /// Publishes to the other vCPUs whether this vCPU is off its CPU, and how many vCPUs without a CPU [others wait
     /// for](LockActivity::is_critical). Called by one thread at a time, while the vCPU is outside the guest.
     pub fn set_off_cpu(&self, vcpu: VcpuId, off: bool) {
         self.store(vcpu, offset_of!(Line, off_cpu), u32::from(off));
@@ -230,7 +230,7 @@ impl TelemetryView {
         self.store(vcpu, offset_of!(Line, yield_wanted), 0u32);
     }
 
-    /// Sets the points that the vCPU must report.
+    /// Sets the mask of the points that the vCPU must report.
     pub fn set_points(&self, vcpu: VcpuId, mask: u32) {
         self.store(vcpu, offset_of!(Line, points), mask);
     }

@@ -16,7 +16,7 @@ use sched::event::{LockActivity, LockId};
 /// Claims to one lock, according to telemetry lines.
 #[derive(Debug, Default, Clone, Copy)]
 struct Claims {
-    /// The lock is held.
+    /// Whether a vCPU holds the lock.
     owns: bool,
     /// The lock may have just been acquired, or be one of the held locks that the line does not name.
     may_own: bool,
@@ -43,8 +43,8 @@ impl Claims {
 }
 
 impl TelemetryView {
-    /// Returns the activity of a stopped vCPU `activity` acquiring the queued lock of this name, or waiting for
-    /// it. It stays unresolved if another vCPU may be doing the same at this moment.
+    /// Returns the activity of a stopped vCPU whose line shows `activity`: it acquires the queued lock of this
+    /// name, or waits for it. The result stays unresolved if another vCPU may be doing the same at this moment.
     pub(super) fn stopped_at_queued(
         &self,
         vcpu: VcpuId,
@@ -89,8 +89,8 @@ impl TelemetryView {
         rank.waiting(lock, Some(word), since, halted)
     }
 
-    /// Returns the activity of a stopped vCPU `activity` holding a lock at `now`. If another vCPU also claims the
-    /// innermost lock, a queued lock, one of the two has just released it. The outer locks stay held.
+    /// Returns the activity of a stopped vCPU whose line shows that it holds a lock. If another vCPU also claims
+    /// the innermost lock, a queued lock, one of the two has just released it. The outer locks stay held.
     pub(super) fn stopped_with_queued(
         &self,
         vcpu: VcpuId,

@@ -77,7 +77,7 @@ pub struct ObservedKernel {
 }
 
 impl ObservedKernel {
-    /// Creates the facts for `vcpus` vCPUs, with the kernel's symbols if they are already known.
+    /// Creates the state for `vcpus` vCPUs, with the kernel's symbols if they are already known.
     pub fn new(vcpus: VcpuCount, symbols: Option<KernelSymbols>) -> Self {
         Self {
             symbols: symbols.map(OnceLock::from).unwrap_or_default(),
@@ -110,7 +110,7 @@ impl ObservedKernel {
             return Some(loaded);
         }
         let symbols = self.symbols.get()?.relocated(|| cpu.syscall_entry())?;
-        // Retried at another stop if not mapped now, for example with the page tables of user space.
+        // Retried at another stop if the code is not mapped now, for example in the page tables of user space.
         let code = symbols.slow_paths.iter().map(|path| code_of(path, cpu));
         let code: Vec<_> = code.collect::<Option<_>>()?;
         let registers = code.iter().map(|code| LockRegister::find(code)).collect();
@@ -177,7 +177,6 @@ fn word_of(lock: LockId, cpu: &impl StoppedCpu) -> Option<QueuedWord> {
 }
 
 impl LoadedKernel {
-    /// Handles a vCPU whose instruction pointer is in a slow path.
     fn in_slow_path(
         &self,
         ix: usize,
@@ -193,7 +192,7 @@ impl LoadedKernel {
         let word = lock.and_then(|lock| word_of(lock, cpu)).filter(|word| word.looks_used(cpus));
         let Some((lock, word)) = lock.zip(word) else { return LockActivity::Entering };
         match queued {
-            // The node stays in use until the vCPU has taken the lock and passed the head of the queue on.
+            // The node stays in use until the vCPU has acquired the lock and made its successor the queue head.
             Position::First if !word.has_queue() && word.is_held() => {
                 LockActivity::Holding { lock: Some(lock), depth: 1 }
             }
@@ -214,8 +213,8 @@ impl LoadedKernel {
         }
     }
 
-    /// Handles a node in use outside the slow paths. A PV slow path has halted the vCPU or is about to, or it
-    /// was interrupted while waiting. The lock may still be in the slow path's register.
+    /// Handles a vCPU outside the slow paths with a node in use. A PV slow path has halted it or is about to,
+    /// or it was interrupted while waiting. The lock may still be in the slow path's register.
     fn interrupted(
         &self,
         id: VcpuId,

@@ -11,8 +11,8 @@ use base::units::{VcpuCount, VcpuId};
 
 /// Number of nodes per CPU, one for each context that may interrupt the wait of another context.
 const NODES: u64 = 4;
-/// Offset in a node, after the address of the next node (`struct mcs_spinlock`). Nonzero for the head of the
-/// queue if another node was ahead of it before.
+/// Offset of `locked` in a node (`struct mcs_spinlock`). Nonzero for the head of the queue if another node
+/// was ahead of it before.
 const LOCKED: u64 = 8;
 /// Offset of the number of nodes in use, in a CPU's first node.
 const COUNT: u64 = 12;
@@ -20,7 +20,6 @@ const COUNT: u64 = 12;
 /// The position of a vCPU in a queue.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Position {
-    /// Unknown.
     #[default]
     Unknown,
     /// Outside any queue.

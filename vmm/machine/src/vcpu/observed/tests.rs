@@ -182,7 +182,7 @@ fn infers_queue_position_from_nodes() {
     cpu.set_word(node_1 + 8, 1);
     assert_eq!(distance(kernel.activity(VCPU_1, &cpu)), Some(1), "it was let to the front");
 
-    // Its node is in use until it has passed the head on. Then the queue is empty.
+    // It has acquired the lock and emptied the queue, but its node is still in use.
     cpu.set_word(LOCK, 1);
     let owns = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
     assert_eq!(kernel.activity(VCPU_1, &cpu), owns);

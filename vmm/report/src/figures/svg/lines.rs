@@ -42,7 +42,7 @@ pub(super) fn draw(plot: &Lines, size: PlotWidth, name: &str) -> Scene {
         ends.extend(end.map(|height| (height, series)));
     }
     if are_direct {
-        direct(&mut scene, &frame, ends);
+        label_ends(&mut scene, &frame, ends);
     }
     scene
 }
@@ -56,10 +56,10 @@ fn axes(scene: &mut Scene, plot: &Lines, frame: &Frame) {
     scene.text("label", (0.0, 13.0), "start", &clipped(&plot.y.label, scene.width));
     scene.ticks_below(&plot.x, frame.left, frame.right, frame.top, frame.bottom);
     scene.path("axis", line((frame.left, frame.bottom), (frame.right, frame.bottom)));
-    if let Some((value, says)) = plot.reference {
+    if let Some((value, label)) = plot.reference {
         let y = height(plot, frame, value);
         let path = line((frame.left, y), (frame.right, y));
-        scene.with_tooltip(says, |scene| scene.path("reference", path));
+        scene.with_tooltip(label, |scene| scene.path("reference", path));
     }
 }
 
@@ -67,7 +67,7 @@ fn height(plot: &Lines, frame: &Frame, value: f64) -> f64 {
     frame.bottom - plot.y.position(value) * (frame.bottom - frame.top)
 }
 
-/// Draws a series. Returns the height of its end.
+/// Draws a series. Returns the y coordinate of its last mark.
 fn draw_series(
     scene: &mut Scene,
     plot: &Lines,
@@ -84,7 +84,7 @@ fn draw_series(
     for (mark_at, mark) in places.iter().zip(&series.marks) {
         let places = mark.samples.iter().map(|(value, far)| (height(plot, frame, *value), *far));
         let places: Vec<_> = places.collect();
-        scene.samples(&places, style, |place, beside| (mark_at.0 + 7.5 + beside, place));
+        scene.samples(&places, style, |place, offset| (mark_at.0 + 7.5 + offset, place));
     }
     if places.len() > 1 {
         let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
@@ -105,8 +105,8 @@ fn draw_series(
     places.last().map(|(_, y)| *y)
 }
 
-/// Draws names next to the ends of lines, moved apart if these are close.
-fn direct(scene: &mut Scene, frame: &Frame, mut ends: Vec<(f64, &Series)>) {
+/// Draws names next to the ends of lines, moved apart if they are close.
+fn label_ends(scene: &mut Scene, frame: &Frame, mut ends: Vec<(f64, &Series)>) {
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut free = frame.top;
     for (at, _) in &mut ends {

@@ -31,7 +31,7 @@ impl PlotWidth {
         }
     }
 
-    /// Width and height; rows compute their own height.
+    /// Width and height in user units; rows compute their height.
     const fn extent(self) -> (f64, f64) {
         match self {
             Self::Wide => (1080.0, 420.0),
@@ -67,8 +67,8 @@ impl Scene {
     }
 
     /// Gives the shapes from `draw` a tooltip.
-    fn with_tooltip(&mut self, says: &str, draw: impl FnOnce(&mut Self)) {
-        self.items.push(Item::Begin { says: says.to_owned() });
+    fn with_tooltip(&mut self, text: &str, draw: impl FnOnce(&mut Self)) {
+        self.items.push(Item::Begin { says: text.to_owned() });
         draw(self);
         self.items.push(Item::End);
     }
@@ -96,7 +96,7 @@ impl Scene {
             let selected = places.iter().enumerate().filter(|(_, (_, is_far))| *is_far == far);
             let dots = selected.map(|(ix, (place, _))| {
                 let (x, y) = at(*place, [-1.5, 1.5, -0.5, 0.5][ix % 4]);
-                // A line without length, which the style draws as a dot.
+                // A line of zero length, which the style draws as a dot.
                 if far { mark(0, (x, y), 2.8) } else { format!("M{} {}h0", number(x), number(y)) }
             });
             let dots: String = dots.collect();
@@ -163,7 +163,7 @@ pub fn marker(style: usize, class: &str) -> String {
     scene.render().unwrap_or_default()
 }
 
-/// A coordinate with one decimal.
+/// A coordinate with at most one decimal.
 fn number(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
@@ -243,7 +243,7 @@ const CORNERS: [&[(f64, f64)]; STYLES - 1] = [
     &[(-0.8, -1.1), (1.2, 0.0), (-0.8, 1.1)],
 ];
 
-/// The path of a marker; each style has its own shape.
+/// The path of a marker; each style has a different shape.
 fn mark(style: usize, at: (f64, f64), radius: f64) -> String {
     let Some(corners) = style.checked_sub(1).and_then(|ix| CORNERS.get(ix)) else {
         let [x, y, r, d] = [at.0 - radius, at.1, radius, 2.0 * radius].map(number);

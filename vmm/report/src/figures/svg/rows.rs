@@ -174,8 +174,8 @@ fn draw_row(scene: &mut Scene, plot: &Rows, frame: &RowLayout, row: &PlotRow, to
         scene.path(format!("ridge s{style}"), ridge(row, frame, floor, frame.strip - 4.0));
     }
     let places = row.samples.iter().map(|(value, far)| (x(*value), *far));
-    scene.samples(&places.collect::<Vec<_>>(), style, |place, beside| {
-        (place, middle + 5.0 + beside)
+    scene.samples(&places.collect::<Vec<_>>(), style, |place, offset| {
+        (place, middle + 5.0 + offset)
     });
     if let Some(end) = row.bar {
         let (left, right) = (frame.left, x(end).max(frame.left + 1.0));

@@ -41,7 +41,7 @@ impl Eevdf {
         queue.queued.iter().copied().chain(queue.current)
     }
 
-    /// Returns the weight in the queue, and the weighted sum of virtual runtimes relative to its
+    /// Returns the queue's total weight, and the weighted sum of virtual runtimes relative to its
     /// zero.
     fn sums(queues: &Queues, cpu: usize) -> (i128, i128) {
         let zero = queues.cpus[cpu].zero;

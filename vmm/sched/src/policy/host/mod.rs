@@ -13,17 +13,17 @@
 //! * **Balancing.** An idle CPU takes the vCPU that has waited longest from the CPU with the highest load
 //!   (`newidle_balance`). A busy CPU does so every 16 ms times the number of CPUs (10 at most), if that makes
 //!   their loads more equal (`load_balance` with a busy factor of 16).
-//! * **A pause-loop exit** ([`Event::SpunOut`](crate::Event::SpunOut)) yields to the machine's next vCPU in
-//!   turn that waits for a CPU (`kvm_vcpu_on_spin` and `yield_to`). A vCPU that itself waits because it
-//!   yielded is passed over every other time.
+//! * **A pause-loop exit** ([`Event::SpunOut`](crate::Event::SpunOut)) yields to the VM's next vCPU in turn
+//!   that waits for a CPU (`kvm_vcpu_on_spin` and `yield_to`). A vCPU that itself waits because it yielded is
+//!   passed over every other time.
 //! * **A kick** is a wakeup. With `kick-yield` the kicker then yields to the vCPU that it has woken, as in
 //!   KVM since Linux 5.4 (`kvm_sched_yield` in the `KVM_HC_KICK_CPU` hypercall, commit 266e85a5ec91), unless
 //!   that vCPU got an idle CPU: the effect of `yield_to` then depends on a race.
 //!
-//! Omitted: yields directed by a guest ([`Event::YieldsTo`](crate::Event::YieldsTo)), which do not reach
-//! the host's scheduler with `--policy host` either; groups (cgroups, autogroup), nice levels other than as
-//! weights, other classes, distances between CPUs (all share one cache, as in one scheduling domain), load
-//! averages over time (loads are sums of weights now), cache-hot vCPUs, NUMA balancing, idle states.
+//! Omitted: yields directed by a guest ([`Event::YieldsTo`](crate::Event::YieldsTo)), which do not reach the
+//! host's scheduler with `--policy host` either; groups (cgroups, autogroup), nice levels except as weights,
+//! other scheduling classes, CPU topology (all CPUs share one scheduling domain), load averages over time
+//! (loads are sums of weights), cache-hot vCPUs, NUMA balancing, idle states.
 //!
 //! Waiting time: on one CPU no vCPU waits forever, since each of the others runs only as long as its virtual
 //! runtime (CFS) or deadline (EEVDF) is not ahead of the waiting vCPU's by more than a constant number of
@@ -86,10 +86,10 @@ trait QueueOrder: Debug + Send {
     /// Handles an increase of the current `vcpu`'s virtual runtime.
     fn update(&self, _: &mut Queues, _: VcpuIndex) {}
 
-    /// Handles the tick, which may make the current vCPU due.
+    /// Handles the tick, which may set `need_resched`.
     fn tick(&self, _: &mut Queues, _cpu: usize) {}
 
-    /// Handles the wakeup of `woken` in this CPU's queue, which may make the current vCPU due.
+    /// Handles the wakeup of `woken` in this CPU's queue, which may set `need_resched`.
     fn check_preempt(&self, queues: &mut Queues, cpu: usize, woken: VcpuIndex);
 
     /// Picks the vCPU to run, the current vCPU or a waiting one.
@@ -108,7 +108,7 @@ pub(super) struct HostScheduler {
     interval: Nanos,
     /// vCPUs to interrupt because another vCPU preempts them.
     recalled: Vec<VcpuIndex>,
-    /// The last vCPU of each machine that was yielded to.
+    /// By VM: the vCPU yielded to last.
     boosted: Box<[u32]>,
     /// A kicker yields to the vCPU that it has kicked.
     yields_on_kick: bool,
@@ -191,7 +191,7 @@ impl HostScheduler {
         self.recall(cpu, waker);
     }
 
-    /// Interrupts a CPU's current vCPU if it is due, unless it is `waker`, which makes way itself.
+    /// Interrupts a CPU's current vCPU if `need_resched` is set. `waker` makes way itself.
     fn recall(&mut self, cpu: usize, waker: Option<VcpuIndex>) {
         let queue = &self.queues.cpus[cpu];
         if let Some(current) = queue.current.filter(|current| Some(*current) != waker)

@@ -161,7 +161,6 @@ impl Queues {
         self.advance(cpu);
     }
 
-    /// Removes `vcpu` from the buddies.
     pub(super) fn clear_buddies(&mut self, vcpu: VcpuIndex) {
         let RunQueue { next, last, skip, .. } = &mut self.cpus[self.entities[vcpu.ix()].cpu];
         for buddy in [next, last, skip] {

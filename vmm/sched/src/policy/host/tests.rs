@@ -8,7 +8,7 @@ use crate::{Action, Event, VcpuIndex};
 use base::units::{Nanos, SlotId};
 
 const TICK: u64 = SLICE.0;
-/// The settings for 8 or more CPUs, in ticks of 4 ms: slices of 6 for all, or of 0.75 for each.
+/// The settings for 8 or more CPUs, at 1 us per tick of 4 ms: latency 6, granularities 0.75 and 1 ticks.
 const CFS: &str = "host-cfs:6us,750ns,1us";
 const EEVDF: &str = "host-eevdf:750ns";
 
@@ -113,7 +113,7 @@ fn a_waker_on_the_same_cpu_makes_way_at_once() {
 /// whose queue it is in.
 #[test]
 fn a_kicker_yields_to_the_woken_vcpu() {
-    // With this granularity nothing is unfair, and every yield is followed.
+    // With this granularity no switch is unfair, and every yield is followed.
     let yields = "host-cfs:kick-yield,6us,750ns,1ms";
     for (policy, is_followed) in [("host-cfs:6us,750ns,1ms", false), (yields, true)] {
         let mut alone = core(policy, &alike(2), 1);
@@ -242,13 +242,13 @@ fn busy_cpus_balance_their_loads() {
 
 #[test]
 fn a_pause_loop_yields_to_the_machines_vcpus_in_turn() {
-    // With this granularity nothing is unfair, and each yield is followed.
+    // With this granularity no switch is unfair, and each yield is followed.
     for policy in ["host-cfs:6us,750ns,1ms", EEVDF] {
         let members = [0, 1, 0, 0].map(|vm| Member { vm, weight: 1024 });
         let mut core = core(policy, &members, 1);
         let spin =
             |core: &mut Core, vcpu, now| tell(core, vcpu, Event::SpunOut(waiting(2, 1, 0)), now);
-        // vCPU 1 of the other machine, which has waited as long, is not chosen.
+        // vCPU 1 of the other VM, which has waited as long, is not chosen.
         let actions = spin(&mut core, 0, 2);
         assert_eq!(actions, [Action::Grant(VcpuIndex(2), SlotId(0))], "{policy}");
         // The next vCPU in turn.

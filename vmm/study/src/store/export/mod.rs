@@ -1,4 +1,4 @@
-//! Exports stores as one table for other programs, with one row per ended cell, with or without figures.
+//! Exports stores as one table for other programs, with one row per line of a cell, even without figures.
 //!
 //! A missing value, such as the figures of a failed cell, is an empty field in CSV. JSON has the lines of the
 //! stores with all their lists and histograms, and the results of a study of them.
@@ -48,8 +48,8 @@ pub fn width() -> usize {
 }
 
 /// Writes CSV (RFC 4180) with a header line.
-pub fn csv(stores: &[RunRecord], to: impl Write) -> Result<(), ExportError> {
-    let mut table = csv::Writer::from_writer(to);
+pub fn csv(stores: &[RunRecord], out: impl Write) -> Result<(), ExportError> {
+    let mut table = csv::Writer::from_writer(out);
     table.write_record(names())?;
     for row in stores.iter().flat_map(rows) {
         table.write_record(fields(&row))?;

@@ -77,12 +77,12 @@ impl<'a> CellRow<'a> {
         self.figures()?.work.as_ref()
     }
 
-    /// Returns the sum over all vCPUs' threads; None if the host's kernel has no counts.
+    /// Returns the times of all vCPU threads together; None if the host's kernel does not count them.
     pub fn threads(&self) -> Option<ThreadTimes> {
         VcpuTimeShares::new(&self.figures()?.host).map(|host| host.times)
     }
 
-    /// Returns the sum of KVM's counts over all machines.
+    /// Returns the sum of KVM's counts over all VMs.
     pub fn yields(&self) -> Option<YieldCounts> {
         self.figures()?.host.iter().map(|counts| counts.yields).reduce(YieldCounts::plus)
     }

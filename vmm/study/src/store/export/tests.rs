@@ -29,7 +29,7 @@ fn fill(value: &mut Value, next: &mut u64) {
     }
 }
 
-/// Host counts of a machine with two vCPUs.
+/// Host counts of a VM with two vCPUs.
 fn machine() -> HostCounts {
     let some = Some(0);
     HostCounts {
@@ -128,9 +128,9 @@ fn stored(cell: &CellLine) -> Fields {
     ];
     let mut fields = Fields::new();
     for (part, prefix) in parts {
-        let duration = part.get("spin_threshold").is_some();
+        let is_point = part.get("spin_threshold").is_some();
         for (name, value) in part.as_object().into_iter().flatten() {
-            let name = if duration && name == "seconds" { "duration" } else { name };
+            let name = if is_point && name == "seconds" { "duration" } else { name };
             let text = match value {
                 Value::String(text) => text.clone(),
                 Value::Number(number) => number.as_f64().unwrap().to_string(),
@@ -173,7 +173,7 @@ fn from_csv_with(figures: Figures) -> Vec<Fields> {
     from_csv_of(&stores)
 }
 
-/// The host kernel's counts are stored by machine and vCPU, and exported as sums and shares.
+/// The host kernel's counts are stored by VM and vCPU, and exported as sums and shares.
 #[test]
 fn exports_host_counts() {
     let mut figures = full();
@@ -220,7 +220,7 @@ fn omits_impossible_figures_with_an_error() {
     for seconds in [0.0, -1.0] {
         let rows = from_csv_with(Figures { seconds, ..full() });
         assert_eq!((rows[0]["status"].as_str(), rows[0]["cell"].as_str()), ("done", "0"));
-        assert_eq!(rows[0]["error"], "its figures make no sense", "{seconds}");
+        assert_eq!(rows[0]["error"], "its figures are impossible", "{seconds}");
         for name in
             ["seconds", "operations", "rate", "jain", "halts", "vmm_exits", "latency_p99_ns"]
         {
@@ -252,8 +252,8 @@ fn exports_derived_columns() {
     assert_eq!(rows[4]["store"], "second");
 }
 
-/// Regression: these were not exported. One operation in a thousand is long, and most of the time is
-/// spent in such operations.
+/// Regression: percentiles by time were not exported. One operation in a thousand is long, and most of
+/// the time is spent in such operations.
 #[test]
 fn exports_percentiles_by_time() {
     let mut figures = full();

@@ -10,7 +10,7 @@ const LOCK: u64 = 0x3000;
 const VCPU: VcpuId = VcpuId(2);
 /// The name of a queued lock in a line.
 const QUEUED: u64 = LOCK | QUEUED_LOCK;
-/// The host's own TSC, at 1 GHz.
+/// A guest TSC equal to the host's, assumed to run at 1 GHz.
 const CLOCK: TscClock = TscClock { offset: 0, khz: 1_000_000 };
 
 fn lines() -> TelemetryView {
@@ -191,21 +191,21 @@ fn unclaimed_ticket_belongs_to_the_drawing_vcpu() {
     assert_eq!(activity(), LockActivity::Free, "it has none: none is out");
     set(0xfffe | 1, 0).unwrap();
     assert_eq!(activity(), LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 });
-    // Another vCPU holds the lock,
+    // Another vCPU holds the lock.
     lines.store(holder, offset_of!(Line, held_lock), LOCK);
     lines.store(holder, offset_of!(Line, held_ticket), 0xfffe_u16);
     lines.store(holder, offset_of!(Line, held), 1_u32);
     assert_eq!(activity(), LockActivity::Free);
-    // the next ticket is drawn as well,
+    // The next ticket is drawn as well.
     set(0xfffe, 2).unwrap();
     let LockActivity::Waiting { ticket: 0, distance: Some(1), since: Nanos(5), .. } = activity()
     else {
         panic!("{:?}", activity());
     };
-    // and may belong to another vCPU that is drawing,
+    // It may belong to another drawing vCPU.
     lines.store(third, offset_of!(Line, wait), Wait::Entering.word(0));
     assert_eq!(activity(), LockActivity::Entering);
-    // or does belong to it.
+    // It belongs to that vCPU.
     set_wait(&lines, third, LOCK, Wait::Halted.word(0));
     assert_eq!(activity(), LockActivity::Free);
     // An invalid word, with more tickets than vCPUs.

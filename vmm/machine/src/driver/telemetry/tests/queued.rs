@@ -67,7 +67,7 @@ fn two_claimed_holders_mean_a_fresh_release() {
         activity().is_next() && activity().is_ahead_of(&first),
         "the first waiter sleeps until the kick"
     );
-    // It holds another lock around it.
+    // It also holds an outer lock.
     set_word(&lines, 1);
     hold_queued(&lines, peer);
     lines.memory.store(1_u32, GuestAddress(LOCK + 4), Relaxed).unwrap();
@@ -138,7 +138,7 @@ fn detects_a_new_next_waiter() {
     let lines = lines();
     let peer = VcpuId(0);
     let activity = || stopped(&lines);
-    // The third vCPU owns it.
+    // The third vCPU owns the lock.
     hold_queued(&lines, VcpuId(1));
     wait_for_queued(&lines, VCPU, QUEUED_JOINING);
     set_word(&lines, 0x001);
